@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_H
+#define PLAIT_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One table of operations, three implementations: ref (plain C, the
+ * oracle), cpu (fast) and cuda. Callers never see a device header.
+ *
+ * Words used below
+ *   T       the compute type of activations and weights (fp32, bf16, fp16);
+ *           every op takes it as `type`. Statistics, losses and parameter
+ *           gradients are fp32 always; sums run in fp32 or wider.
+ *   N       rows: tokens of a micro-batch on this rank (batch * seq_len)
+ *   C, O    columns in and out
+ *   +=      the op adds to what is there; = it overwrites
+ *   [a,b]   row-major, b contiguous
+ * All pointers are device memory of the queue's device unless marked host.
+ * Ops on one queue run in order; they return before they are done (on the
+ * CPU they are done). 0 or -1 with errno; once an op has failed the queue
+ * stays failed (plait_queue_error() says why), so a caller may check at the
+ * end of a step. Shapes are the caller's duty: they are asserted. */
+
+enum plait_dtype {
+    PLAIT_F32,
+    PLAIT_BF16_T,
+    PLAIT_FP16_T,
+    PLAIT_I32,
+    PLAIT_NDTYPES
+};
+
+size_t plait_dtype_size(enum plait_dtype type);
+const char *plait_dtype_name(enum plait_dtype type); /* "fp32", "bf16", .. */
+
+struct plait_device; /* one GPU, or this process's cores */
+struct plait_queue;  /* a stream of work on a device */
+struct plait_event;  /* a point in a queue */
+struct plait_weight; /* a matrix the implementation may keep packed */
+
+enum plait_activation { PLAIT_ACT_NONE, PLAIT_ACT_GELU /* tanh form */ };
+
+/* Causal attention over a chunk of queries and a chunk of keys. Query i has
+ * global position q_pos + i and sees key j iff k_pos + j <= q_pos + i.
+ *   q, dq     [batch, q_len, q_heads, head_dim], rows q_stride apart
+ *   k, v, ..  [batch, k_len, kv_heads, head_dim], rows kv_stride apart
+ *   out, dout [batch, q_len, q_heads, head_dim], dense
+ *   lse       [batch, q_heads, q_len] fp32: log sum exp of the scores
+ * A stride counts elements from one token to the next, so that q, k and v
+ * may lie in one fused buffer. Head h of q uses head h / (q_heads/kv_heads)
+ * of k and v. A query that sees no key gives out 0 and lse -inf. */
+struct plait_attention {
+    int batch, q_len, k_len, q_heads, kv_heads, head_dim;
+    size_t q_stride, kv_stride;
+    int64_t q_pos, k_pos;
+    float scale; /* 1/sqrt(head_dim) */
+};
+
+/* One fused AdamW step over n elements.
+ *   g = grad_scale * grad;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+ *   w -= lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + weight_decay * w)
+ * master, m, v are fp32; where weight is not NULL (and not master) the new
+ * value is also stored there as `type` (round to nearest, or stochastically
+ * from seed if stochastic). grad_scale is read from device memory so that
+ * clipping needs no host round trip; NULL means 1. A grad_scale of NaN or
+ * infinity skips the step. */
+struct plait_adamw {
+    float lr, beta1, beta2, eps, weight_decay;
+    int64_t step; /* t, from 1 */
+    const float *grad_scale;
+    int stochastic;
+    uint64_t seed;
+};
+
+struct plait_ops {
+    const char *name; /* "ref", "cpu", "cuda" */
+
+    /* -- device, memory, queues, events ------------------------------- */
+    /* index: which GPU (as CUDA numbers them); ignored on CPUs.
+     * threads: OpenMP threads to use, 0: what the process is bound to. */
+    struct plait_device *(*device_create)(int index, int threads);
+    void (*device_destroy)(struct plait_device *dev);
+    /* Zeroed; aligned to 64 bytes or better. NULL with ENOMEM. */
+    void *(*alloc)(struct plait_device *dev, size_t bytes);
+    void (*free)(struct plait_device *dev, void *ptr);
+    /* Bytes in use now and the most at once, of alloc() alone. */
+    void (*memory)(struct plait_device *dev, size_t *now, size_t *peak);
+    /* priority: higher runs first where streams compete. */
+    struct plait_queue *(*queue_create)(struct plait_device *dev,
+                                        int priority);
+    void (*queue_destroy)(struct plait_queue *q);
+    /* The device's own stream type (cudaStream_t) for a communicator that
+     * works on the same device; NULL on CPUs. */
+    void *(*queue_native)(struct plait_queue *q);
+    int (*queue_sync)(struct plait_queue *q); /* host waits for all work */
+    struct plait_event *(*event_create)(struct plait_device *dev);
+    void (*event_destroy)(struct plait_event *ev);
+    int (*event_record)(struct plait_event *ev, struct plait_queue *q);
+    int (*event_wait)(struct plait_event *ev, struct plait_queue *q);
+    /* Seconds between two recorded events (host waits for `to`). */
+    double (*event_elapsed)(struct plait_event *from, struct plait_event *to);
+
+    /* -- moving ------------------------------------------------------- */
+    int (*copy)(struct plait_queue *q, void *dst, const void *src,
+                size_t bytes); /* device to device */
+    int (*to_device)(struct plait_queue *q, void *dst, const void *host,
+                     size_t bytes); /* host buffer is free on return */
+    int (*to_host)(struct plait_queue *q, void *host, const void *src,
+                   size_t bytes); /* complete on return */
+    int (*fill_zero)(struct plait_queue *q, void *dst, size_t bytes);
+    int (*cast)(struct plait_queue *q, enum plait_dtype to, void *dst,
+                enum plait_dtype from, const void *src, size_t n);
+    /* dst[i, 0..cols) = src[i, 0..cols), rows of the given strides
+     * (elements): to cut and to join column shards. */
+    int (*copy_2d)(struct plait_queue *q, enum plait_dtype type, void *dst,
+                   size_t dst_stride, const void *src, size_t src_stride,
+                   size_t rows, size_t cols);
+
+    /* -- arithmetic --------------------------------------------------- */
+    /* out[i] = a[i] + b[i]; out may be a. */
+    int (*add)(struct plait_queue *q, enum plait_dtype type, void *out,
+               const void *a, const void *b, size_t n);
+    /* x[i] *= s */
+    int (*scale)(struct plait_queue *q, enum plait_dtype type, void *x,
+                 float s, size_t n);
+    /* x[i, :] += bias[:]; x [N,O], bias [O] of T */
+    int (*bias_add)(struct plait_queue *q, enum plait_dtype type, void *x,
+                    const void *bias, size_t N, size_t O);
+    /* dbias[o] += sum_i dout[i,o]; dbias fp32 */
+    int (*bias_backward)(struct plait_queue *q, enum plait_dtype type,
+                         float *dbias, const void *dout, size_t N, size_t O);
+    /* *result += sum x[i]^2, fp32 x, result one double in device memory. */
+    int (*sum_squares)(struct plait_queue *q, double *result, const float *x,
+                       size_t n);
+
+    /* -- matrix products ---------------------------------------------- */
+    /* A handle on w [O,C] of T at `data`, which stays the caller's and must
+     * outlive the handle. weight_changed() after the data was written. */
+    struct plait_weight *(*weight_create)(struct plait_device *dev,
+                                          enum plait_dtype type, size_t O,
+                                          size_t C, const void *data);
+    void (*weight_destroy)(struct plait_weight *w);
+    void (*weight_changed)(struct plait_weight *w, const void *data);
+    /* out[N,O] = act(inp[N,C] . w^T + bias[O]); bias may be NULL. With an
+     * activation, pre [N,O] (may be NULL) keeps its argument. */
+    int (*linear_forward)(struct plait_queue *q, void *out, void *pre,
+                          const void *inp, struct plait_weight *w,
+                          const void *bias, enum plait_activation act,
+                          size_t N);
+    /* dinp[N,C] = dout[N,O] . w, or += if accumulate. Where pre is not NULL
+     * the result is multiplied by act'(pre) [N,C]: the backward of a linear
+     * whose input came through that activation. */
+    int (*linear_backward_input)(struct plait_queue *q, void *dinp,
+                                 const void *dout, struct plait_weight *w,
+                                 enum plait_activation act, const void *pre,
+                                 int accumulate, size_t N);
+    /* dw[O,C] += dout^T . inp; dbias[O] += column sums of dout (NULL: none);
+     * both fp32. Needs no weight values: ZB-H1 may call it later. */
+    int (*linear_backward_weight)(struct plait_queue *q, enum plait_dtype type,
+                                  float *dw, float *dbias, const void *dout,
+                                  const void *inp, size_t N, size_t O,
+                                  size_t C);
+
+    /* -- activations -------------------------------------------------- */
+    int (*gelu_forward)(struct plait_queue *q, enum plait_dtype type,
+                        void *out, const void *inp, size_t n);
+    /* dinp = dout * gelu'(inp); dinp may be dout. */
+    int (*gelu_backward)(struct plait_queue *q, enum plait_dtype type,
+                         void *dinp, const void *dout, const void *inp,
+                         size_t n);
+    /* inp [N,2F]: gate then up in each row; out[N,F] = silu(gate) * up */
+    int (*swiglu_forward)(struct plait_queue *q, enum plait_dtype type,
+                          void *out, const void *inp, size_t N, size_t F);
+    int (*swiglu_backward)(struct plait_queue *q, enum plait_dtype type,
+                           void *dinp, const void *dout, const void *inp,
+                           size_t N, size_t F);
+
+    /* -- normalisation ------------------------------------------------ */
+    /* Where residual is not NULL: sum = inp + residual is stored to `sum`
+     * [N,C] first and normalised instead of inp (one pass over memory).
+     * mean, rstd [N] fp32; out = (x - mean) * rstd * gamma + beta. */
+    int (*layernorm_forward)(struct plait_queue *q, enum plait_dtype type,
+                             void *out, float *mean, float *rstd, void *sum,
+                             const void *inp, const void *residual,
+                             const void *gamma, const void *beta, float eps,
+                             size_t N, size_t C);
+    /* x is what was normalised. dx = the gradient, += if accumulate (the
+     * residual branch meets it there). dgamma, dbeta [C] fp32 +=. */
+    int (*layernorm_backward)(struct plait_queue *q, enum plait_dtype type,
+                              void *dx, float *dgamma, float *dbeta,
+                              const void *dout, const void *x,
+                              const void *gamma, const float *mean,
+                              const float *rstd, int accumulate, size_t N,
+                              size_t C);
+    /* The same without mean and beta: out = x * rstd * gamma. */
+    int (*rmsnorm_forward)(struct plait_queue *q, enum plait_dtype type,
+                           void *out, float *rstd, void *sum, const void *inp,
+                           const void *residual, const void *gamma, float eps,
+                           size_t N, size_t C);
+    int (*rmsnorm_backward)(struct plait_queue *q, enum plait_dtype type,
+                            void *dx, float *dgamma, const void *dout,
+                            const void *x, const void *gamma,
+                            const float *rstd, int accumulate, size_t N,
+                            size_t C);
+
+    /* -- embedding and positions -------------------------------------- */
+    /* out[N,C] = wte[token - first] (0 where the token lies outside
+     * [first, first+count): another rank of the tp group has it) +
+     * wpe[pos0 + i % T] (wpe NULL: none). tokens [N] int32; row i is token
+     * i % T of its sequence. */
+    int (*embedding_forward)(struct plait_queue *q, enum plait_dtype type,
+                             void *out, const int32_t *tokens,
+                             const void *wte, const void *wpe, int32_t first,
+                             int32_t count, int64_t pos0, size_t N, size_t T,
+                             size_t C);
+    /* dwte [count,C], dwpe fp32 +=; either may be NULL. Deterministic. */
+    int (*embedding_backward)(struct plait_queue *q, enum plait_dtype type,
+                              float *dwte, float *dwpe, const int32_t *tokens,
+                              const void *dout, int32_t first, int32_t count,
+                              int64_t pos0, size_t N, size_t T, size_t C);
+    /* Rotate pairs (d, d + D/2) of each head in place by the angle
+     * pos * theta^(-2d/D), pos = pos0 + i % T; direction -1 rotates back,
+     * which is the backward. x [N, heads, D], rows `stride` apart. */
+    int (*rope)(struct plait_queue *q, enum plait_dtype type, void *x,
+                size_t stride, int heads, int head_dim, float theta,
+                int64_t pos0, int direction, size_t N, size_t T);
+
+    /* -- attention ---------------------------------------------------- */
+    int (*attention_forward)(struct plait_queue *q, enum plait_dtype type,
+                             const struct plait_attention *a, void *out,
+                             float *lse, const void *Q, const void *K,
+                             const void *V);
+    /* dQ, dK, dV += (fp32 or T as `type`, strides as Q, K, V): the caller
+     * zeroes them, so that ring attention can add chunk by chunk. out and
+     * lse are those of the whole softmax, over all chunks. */
+    int (*attention_backward)(struct plait_queue *q, enum plait_dtype type,
+                              const struct plait_attention *a, void *dQ,
+                              void *dK, void *dV, const void *dout,
+                              const void *out, const float *lse,
+                              const void *Q, const void *K, const void *V);
+    /* Join two partial results of one softmax (ring attention):
+     * lse' = log(e^lse + e^lse2), out' = the weighted sum; in place. */
+    int (*attention_merge)(struct plait_queue *q, enum plait_dtype type,
+                           const struct plait_attention *a, void *out,
+                           float *lse, const void *out2, const float *lse2);
+
+    /* -- loss: softmax cross-entropy over a vocabulary shard ------------ */
+    /* logits [N, stride] of T, columns 0 .. count-1 are vocabulary first ..
+     * first+count-1 (columns beyond are padding and take no part).
+     * max[i] = largest logit, sum[i] = sum exp(x - max), target[i] = the
+     * target's logit, or 0 where another rank has it. fp32 [N] each. */
+    int (*xent_stats)(struct plait_queue *q, enum plait_dtype type,
+                      float *max, float *sum, float *target,
+                      const void *logits, const int32_t *targets,
+                      int32_t first, int32_t count, size_t stride, size_t N);
+    /* After max was reduced over the ranks: sum *= exp(max - allmax). */
+    int (*xent_rescale)(struct plait_queue *q, float *sum, const float *max,
+                        const float *allmax, size_t N);
+    /* *loss += sum_i (max + log sum - target), one double on the device,
+     * and logits = (softmax - onehot) * scale in place, padding columns 0.
+     * targets[i] < 0: the row is masked (no loss, gradient 0). */
+    int (*xent_backward)(struct plait_queue *q, enum plait_dtype type,
+                         double *loss, void *logits, const float *max,
+                         const float *sum, const float *target,
+                         const int32_t *targets, float scale, int32_t first,
+                         int32_t count, size_t stride, size_t N);
+
+    /* -- optimizer ---------------------------------------------------- */
+    int (*adamw)(struct plait_queue *q, const struct plait_adamw *p,
+                 float *master, float *m, float *v, const float *grad,
+                 enum plait_dtype type, void *weight, size_t n);
+    /* scale[0] = min(1, clip / (sqrt(sum_squares[0]) + 1e-6)), and NaN where
+     * the norm is not finite; clip 0: 1. norm[0] = the norm. */
+    int (*clip_scale)(struct plait_queue *q, float *scale, float *norm,
+                      const double *sum_squares, float clip);
+};
+
+/* The implementations. ref and cpu are always there; cuda is a module that
+ * is loaded on first use: NULL with errno ENODEV (no GPU or no driver) or
+ * ENOSYS (built without), *why (may be NULL) says it in a sentence. */
+const struct plait_ops *plait_ops_ref(void);
+const struct plait_ops *plait_ops_cpu(void);
+const struct plait_ops *plait_ops_cuda(const char **why);
+
+/* Why a queue failed: a sentence, or NULL if it has not. */
+const char *plait_queue_error(const struct plait_queue *q);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

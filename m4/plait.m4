@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# --enable-werror and the project's warnings, in WARN_CFLAGS
+AC_DEFUN([PLAIT_WARNINGS], [
+    AC_ARG_ENABLE([werror],
+        [AS_HELP_STRING([--enable-werror], [treat warnings as errors])])
+    WARN_CFLAGS="-std=gnu11 -Wall -Wextra -Wshadow -Wstrict-prototypes"
+    WARN_CFLAGS="$WARN_CFLAGS -Wmissing-prototypes -Wformat=2"
+    AS_IF([test "x$enable_werror" = xyes],
+          [WARN_CFLAGS="$WARN_CFLAGS -Werror"])
+    AC_SUBST([WARN_CFLAGS])
+])
+
+# --enable-sanitizer=address,undefined
+AC_DEFUN([PLAIT_SANITIZER], [
+    AC_ARG_ENABLE([sanitizer],
+        [AS_HELP_STRING([--enable-sanitizer=LIST],
+            [build with -fsanitize=LIST (yes: address,undefined)])])
+    AS_CASE(["$enable_sanitizer"],
+        [yes], [enable_sanitizer=address,undefined],
+        [no], [enable_sanitizer=])
+    SANITIZER_CFLAGS=
+    AS_IF([test -n "$enable_sanitizer"], [
+        SANITIZER_CFLAGS="-fsanitize=$enable_sanitizer"
+        SANITIZER_CFLAGS="$SANITIZER_CFLAGS -fno-omit-frame-pointer"
+        SANITIZER_CFLAGS="$SANITIZER_CFLAGS -fno-sanitize-recover=undefined"
+    ])
+    AC_SUBST([SANITIZER_CFLAGS])
+    AM_CONDITIONAL([WITH_SANITIZER], [test -n "$enable_sanitizer"])
+])
+
+AC_DEFUN([AX_PTHREAD_OR_FAIL], [
+    AC_SEARCH_LIBS([pthread_create], [pthread], [],
+        [AC_MSG_ERROR([POSIX threads are needed])])
+])
+
+# oneDNN and a BLAS with a C interface, for kernels/cpu
+AC_DEFUN([PLAIT_CPU_LIBRARIES], [
+    AC_ARG_WITH([blas],
+        [AS_HELP_STRING([--with-blas=PKG],
+            [pkg-config name of the CBLAS to use (openblas)])],
+        [], [with_blas=openblas])
+    PKG_CHECK_MODULES([BLAS], [$with_blas])
+    AC_CHECK_HEADER([oneapi/dnnl/dnnl.h], [],
+        [AC_MSG_ERROR([oneDNN is needed (libdnnl-dev)])])
+    saved_LIBS=$LIBS
+    AC_CHECK_LIB([dnnl], [dnnl_engine_create], [DNNL_LIBS=-ldnnl],
+        [AC_MSG_ERROR([oneDNN is needed (libdnnl-dev)])])
+    LIBS=$saved_LIBS
+    AC_SUBST([DNNL_LIBS])
+])
+
+AC_DEFUN([PLAIT_MPI], [
+    AC_ARG_WITH([mpi],
+        [AS_HELP_STRING([--without-mpi], [build without MPI])],
+        [], [with_mpi=check])
+    plait_mpi_summary=no
+    have_mpi=no
+    AS_IF([test "x$with_mpi" != xno], [
+        PKG_CHECK_MODULES([MPI], [ompi-c], [have_mpi=yes], [
+            PKG_CHECK_MODULES([MPI], [mpich], [have_mpi=yes], [
+                AS_IF([test "x$with_mpi" != xcheck],
+                      [AC_MSG_ERROR([no MPI found (ompi-c or mpich)])])])])
+    ])
+    AS_IF([test $have_mpi = yes], [
+        AC_DEFINE([HAVE_MPI], [1], [MPI is used])
+        plait_mpi_summary="yes ($MPI_LIBS)"
+    ])
+    AM_CONDITIONAL([WITH_MPI], [test $have_mpi = yes])
+])
+
+AC_DEFUN([PLAIT_SLURM], [
+    AC_ARG_WITH([slurm],
+        [AS_HELP_STRING([--with-slurm@<:@=PREFIX@:>@],
+            [build the plugin against the Slurm in PREFIX])],
+        [], [with_slurm=check])
+    plait_slurm_summary=no
+    have_slurm=no
+    SLURM_CFLAGS=
+    AS_IF([test "x$with_slurm" != xno], [
+        AS_CASE(["$with_slurm"],
+            [yes|check], [],
+            [SLURM_CFLAGS="-I$with_slurm/include"])
+        saved_CPPFLAGS=$CPPFLAGS
+        CPPFLAGS="$CPPFLAGS $SLURM_CFLAGS"
+        AC_CHECK_HEADERS([slurm/spank.h], [have_slurm=yes], [
+            AS_IF([test "x$with_slurm" != xcheck],
+                  [AC_MSG_ERROR([slurm/spank.h not found (libslurm-dev)])])],
+            [#include <stdint.h>])
+        CPPFLAGS=$saved_CPPFLAGS
+    ])
+    AS_IF([test $have_slurm = yes], [plait_slurm_summary="yes $SLURM_CFLAGS"])
+    AC_SUBST([SLURM_CFLAGS])
+    slurmplugindir="$libdir/slurm"
+    AC_ARG_WITH([slurm-plugindir],
+        [AS_HELP_STRING([--with-slurm-plugindir=DIR],
+            [where spank_plait.so goes (LIBDIR/slurm)])],
+        [slurmplugindir=$withval])
+    AC_SUBST([slurmplugindir])
+    AM_CONDITIONAL([WITH_SLURM], [test $have_slurm = yes])
+])
+
+# CUDA, cuBLASLt and NCCL: --with-cuda=DIR, CUDA_HOME, nvcc on PATH, or the
+# toolkit's usual prefix
+AC_DEFUN([PLAIT_CUDA], [
+    AC_ARG_WITH([cuda],
+        [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@],
+            [CUDA toolkit with cuBLAS and NCCL])],
+        [], [with_cuda=check])
+    AC_ARG_WITH([nvcc-gencode],
+        [AS_HELP_STRING([--with-nvcc-gencode=FLAGS],
+            [GPU architectures to compile for])],
+        [], [with_nvcc_gencode="-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=@<:@sm_90,compute_90@:>@"])
+    plait_cuda_summary=no
+    have_cuda=no
+    NVCC=
+    AS_IF([test "x$with_cuda" != xno], [
+        AS_CASE(["$with_cuda"],
+            [yes|check], [
+                AC_PATH_PROG([NVCC], [nvcc], [],
+                    [${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin])],
+            [AC_PATH_PROG([NVCC], [nvcc], [], [$with_cuda/bin])])
+        AS_IF([test -n "$NVCC"], [
+            cuda_home=`dirname "$NVCC"`; cuda_home=`cd "$cuda_home/.." && pwd`
+            CUDA_CFLAGS="-I$cuda_home/include"
+            cuda_lib=$cuda_home/lib64
+            AS_IF([test ! -d "$cuda_lib"], [cuda_lib=$cuda_home/lib])
+            CUDA_LIBS="-L$cuda_lib -lcublasLt -lcudart"
+            NCCL_LIBS="-L$cuda_lib -lnccl -lcudart"
+            saved_CPPFLAGS=$CPPFLAGS; saved_LIBS=$LIBS
+            CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS"; LIBS="$LIBS -L$cuda_lib"
+            AC_CHECK_HEADER([cublasLt.h],
+                [AC_CHECK_HEADER([nccl.h], [have_cuda=yes])])
+            CPPFLAGS=$saved_CPPFLAGS; LIBS=$saved_LIBS
+        ])
+        AS_IF([test $have_cuda = no && test "x$with_cuda" != xcheck],
+              [AC_MSG_ERROR([CUDA with cuBLAS and NCCL not found])])
+    ])
+    NVCC_GENCODE=$with_nvcc_gencode
+    AS_IF([test $have_cuda = yes], [
+        AC_DEFINE([HAVE_CUDA], [1], [CUDA, cuBLASLt and NCCL are used])
+        plait_cuda_summary="yes ($cuda_home)"
+    ])
+    AC_SUBST([NVCC]) AC_SUBST([NVCC_GENCODE])
+    AC_SUBST([CUDA_CFLAGS]) AC_SUBST([CUDA_LIBS]) AC_SUBST([NCCL_LIBS])
+    AM_CONDITIONAL([WITH_CUDA], [test $have_cuda = yes])
+])

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_MODEL_H
+#define PLAIT_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/parallel/parallel.h"
+#include "topology/config.h"
+
+/* The part of a model that lives in this process.
+ *
+ * A model is a list of blocks: embedding, the layers, the head (final norm,
+ * logits, loss). A pipeline rank holds `chunks` runs of consecutive blocks
+ * (global stage c * pp + r). Each block's tensors lie side by side in one
+ * flat region per chunk, so that gradient buckets and ZeRO see plain ranges
+ * and the optimizer sees plain vectors.
+ *
+ * The tensor table drives initialisation, sharding, optimizer, checkpoints
+ * and resharding. Tensors are named and shaped as in the whole, unsharded
+ * model: q, k and v are three tensors, though a block multiplies by them as
+ * one fused matrix because their local shards are neighbours. */
+
+struct plait_tensor {
+    char name[96];        /* "layers.3.attention.q.weight" */
+    int ndim;
+    size_t shape[2];      /* whole tensor; vocabulary without padding */
+    size_t local_shape[2]; /* this tp rank's shard, padding included */
+    size_t local_first;   /* first row (or column) of the shard along
+                             tp_axis, in the whole tensor */
+    int tp_axis;          /* 0, 1: split along that axis; -1: replicated */
+    int tp_replicas;      /* ranks of the tp group that hold equal shards:
+                             tp where tp_axis < 0, more than 1 for kv heads
+                             when kv_heads < tp, else 1 */
+    bool sequence_partial; /* gradient differs over tp (sequence parallel)
+                              and must be summed there */
+    bool decay;           /* weight decay applies (2-D weights only) */
+    bool expert;          /* belongs to one of the ep ranks' experts */
+    bool tied;            /* on a pipeline end that shares it with the other
+                             end: gradients are summed over the embedding
+                             group, the copy on the last stage is not saved */
+    double init_std;      /* normal(0, std); 0: zeros */
+    double init_const;    /* where init_std is 0 */
+    int layer;            /* -1 for embedding and head */
+    int chunk, region;    /* where it lives */
+    size_t offset;        /* elements from the start of its region */
+    size_t count;         /* local elements */
+};
+
+/* The tensors of one block that share one data-parallel group. */
+struct plait_region {
+    int chunk;
+    int block;        /* index within the chunk, in forward order */
+    bool expert;      /* synchronised over EXPERT_DP instead of DP_CP */
+    size_t begin;     /* elements from the start of the flat buffers; each
+                         region starts on a multiple of 64 elements */
+    size_t count;     /* elements, padding included (a multiple of 64) */
+    void *weight;     /* [count] of the compute type, device; the model reads
+                         it, the owner (optimizer, ZeRO) writes it and calls
+                         plait_model_weights_changed() */
+    float *grad;      /* [count] fp32, device; backward adds to it */
+};
+
+/* One micro-batch of tokens on the host. */
+struct plait_batch {
+    int batch;               /* sequences */
+    int seq_len;             /* of the whole sequence, before cp */
+    const int32_t *tokens;   /* [batch, seq_len] */
+    const int32_t *targets;  /* [batch, seq_len]; < 0: masked */
+    float loss_scale;        /* gradient of each token's loss, normally
+                                1 / (global_batch * seq_len) */
+};
+
+/* Called during backward as soon as a region's gradient for this
+ * micro-batch is complete on the compute queue. */
+typedef int (*plait_region_fn)(void *arg, struct plait_region *region,
+                               int microbatch);
+
+struct plait_model_hooks {
+    /* Before a block computes (forward, or backward again): ZeRO-3 gathers
+     * here. After: it may free. */
+    int (*acquire)(void *arg, struct plait_region *region);
+    int (*release)(void *arg, struct plait_region *region);
+    plait_region_fn grad_ready;
+    void *arg;
+};
+
+struct plait_model {
+    const struct plait_config *config; /* not owned */
+    struct plait_parallel *par;        /* not owned */
+    enum plait_dtype type;             /* compute type */
+    int chunks;                        /* on this rank */
+    int vocab_padded;
+    int ntensors;
+    struct plait_tensor *tensors;      /* of this rank, in region order */
+    int nregions;
+    struct plait_region *regions;      /* in forward order per chunk */
+    size_t count;                      /* elements of all regions */
+    int64_t parameters;                /* of the whole model, no padding,
+                                          tied tensors once */
+    struct plait_model_hooks hooks;
+    struct plait_model_state *state;   /* private to model/ */
+};
+
+/* Lays out tensors and regions; allocates no weights. Refuses, naming the
+ * numbers: heads % tp, layers < pp * virtual, ... */
+struct plait_model *plait_model_create(const struct plait_config *config,
+                                       struct plait_parallel *par,
+                                       struct plait_error *err);
+void plait_model_destroy(struct plait_model *model);
+
+/* The initial value of local tensor `t`, fp32, in host memory [count]: a
+ * function of (seed, tensor name, index in the whole tensor) alone, so that
+ * every layout starts from the same model. Padding rows are 0. */
+void plait_model_init_tensor(const struct plait_model *model,
+                             const struct plait_tensor *t, uint64_t seed,
+                             float *out);
+
+/* Tell the model that region->weight (the pointer or its content) changed. */
+void plait_model_weights_changed(struct plait_model *model,
+                                 struct plait_region *region);
+
+/* Activations: `slot` is the micro-batch's number among those in flight;
+ * make room for `slots` of them per chunk before the first step. */
+int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
+                        struct plait_error *err);
+
+/* Elements of T of one boundary tensor between two stages:
+ * [micro_batch, seq_len / cp / (tp if sequence parallel), hidden]. */
+size_t plait_model_boundary(const struct plait_model *model, int micro_batch);
+
+/* Run a chunk forward for one micro-batch. `in` (device, boundary shape) is
+ * NULL on the first stage; `out` is NULL on the last, which instead adds the
+ * micro-batch's summed token loss to *loss (device, double; every tp rank
+ * adds the same) and leaves the gradient of the logits for backward. With
+ * `train` false nothing is kept for backward. */
+int plait_model_forward(struct plait_model *model, int chunk, int slot,
+                        const struct plait_batch *batch, const void *in,
+                        void *out, double *loss, bool train);
+
+/* dout NULL on the last stage, din NULL on the first. Gradients are added to
+ * region->grad; hooks.grad_ready is called block by block, last first. */
+int plait_model_backward(struct plait_model *model, int chunk, int slot,
+                         int microbatch, const void *dout, void *din);
+/* The same in two halves, for ZB-H1: input gradients first, keeping what the
+ * weight gradients need; then the weight gradients. */
+int plait_model_backward_input(struct plait_model *model, int chunk, int slot,
+                               int microbatch, const void *dout, void *din);
+int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
+                                int microbatch);
+
+/* Logits of the last position of each sequence, fp32 on the host
+ * [batch, vocab], for sampling; collective over the tp group. Last stage;
+ * `in` as in forward. */
+int plait_model_logits(struct plait_model *model, int chunk, int slot,
+                       const struct plait_batch *batch, const void *in,
+                       float *logits);
+
+/* Floating-point operations of forward and backward per token, for MFU:
+ * 6 * parameters that multiply + 12 * layers * hidden * seq_len (the full
+ * attention convention, PaLM appendix B). */
+double plait_model_flops_per_token(const struct plait_model *model);
+
+#endif

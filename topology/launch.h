@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_LAUNCH_H
+#define PLAIT_LAUNCH_H
+
+#include "error.h"
+#include "layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The launch contract: what every task of a planned step finds in its
+ * environment. The plugin encodes it, the runtime decodes it; the names of
+ * the variables stand in launch.c and nowhere else. */
+struct plait_launch {
+    struct plait_layout layout;
+    struct plait_coord coord;
+    int rank, world_size;
+    int local_rank, local_world_size;
+    int node_rank, nnodes;
+    int gpu;              /* index, -1: this task has no GPU */
+    char gpu_busid[16];   /* "0000:07:00.0", "" if unknown */
+    char nics[256];       /* "mlx5_0,mlx5_1", "" if none */
+    char cpus[1024];      /* list of PUs, "0-7,16-23", "" if not bound */
+    char jobid[64];       /* "job.step" */
+    char master_addr[256];
+    int master_port;      /* 0: no rendezvous */
+};
+
+/* Call set(arg, name, value) for every variable. `rendezvous` 0 leaves out
+ * RANK, WORLD_SIZE, MASTER_ADDR & co. Returns -1 as soon as set() does. */
+int plait_launch_encode(const struct plait_launch *launch, int rendezvous,
+                        int (*set)(void *arg, const char *name,
+                                   const char *value),
+                        void *arg);
+
+/* Read the contract through get(arg, name) (NULL: getenv).
+ * 1: filled in; 0: this process was not started under a plan; -1: the
+ * variables contradict each other, described in err. */
+int plait_launch_decode(struct plait_launch *launch,
+                        const char *(*get)(void *arg, const char *name),
+                        void *arg, struct plait_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_NODE_H
+#define PLAIT_NODE_H
+
+#include <hwloc.h>
+#include <stddef.h>
+
+#include "error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What one machine looks like: its GPUs and how they are wired, its NICs,
+ * its cores. Read from the live machine, an hwloc XML, an hwloc synthetic
+ * description or an NCCL topology XML. */
+
+/* How far two PCI devices are apart, NCCL's and nvidia-smi's terms, nearest
+ * first. */
+enum plait_distance {
+    PLAIT_DIST_SELF,
+    PLAIT_DIST_PIX,  /* one PCIe switch */
+    PLAIT_DIST_PXB,  /* several PCIe switches, no host bridge */
+    PLAIT_DIST_PHB,  /* one host bridge */
+    PLAIT_DIST_NODE, /* one NUMA node, several host bridges */
+    PLAIT_DIST_SYS   /* across NUMA nodes */
+};
+
+struct plait_gpu {
+    int index;      /* in PCI bus order */
+    char busid[16]; /* "0000:07:00.0", "" if unknown */
+    char vendor[16]; /* "nvidia", "amd" */
+    char model[64];
+    int numa;       /* NUMA node index, -1 unknown */
+    int island;     /* into islands: GPUs joined by NVLink, NVSwitch, xGMI */
+    int nnics;
+    int *nics;      /* indices of the NICs nearest to this GPU */
+};
+
+struct plait_nic {
+    char name[32];  /* "mlx5_0" */
+    char busid[16];
+    int numa;
+    double gbps;    /* GB/s of the port, 0 unknown */
+};
+
+struct plait_node {
+    int ngpus;
+    struct plait_gpu *gpus;
+    int nnics;
+    struct plait_nic *nics;
+    int nislands;
+    double *links; /* [ngpus][ngpus] GB/s of direct links one way, 0: none */
+    enum plait_distance *gpu_gpu; /* [ngpus][ngpus] */
+    enum plait_distance *gpu_nic; /* [ngpus][nnics] */
+    int numa_nodes, cores, pus;
+    hwloc_topology_t topology; /* owned; NULL when read from an NCCL XML */
+};
+
+/* The machine this process runs on. HWLOC_* in the environment is obeyed
+ * only where trust_env is non-zero (never as root). */
+struct plait_node *plait_node_create(int trust_env, struct plait_error *err);
+/* hwloc XML, formats 1 and 2; format 3 is refused with the reason. */
+struct plait_node *plait_node_create_xml(const char *path,
+                                         struct plait_error *err);
+struct plait_node *plait_node_create_synthetic(const char *description,
+                                               struct plait_error *err);
+/* NCCL_TOPO_DUMP_FILE output or a cloud provider's PCI skeleton. */
+struct plait_node *plait_node_create_nccl(const char *path,
+                                          struct plait_error *err);
+/* NULL-safe, keeps errno. */
+void plait_node_destroy(struct plait_node *node);
+
+/* Order `n` of the node's GPUs (indices in `gpus`, or all if NULL) so that
+ * consecutive runs of `group` (the tp size) stay inside an island, islands
+ * whole, best-connected first; writes n indices. Deterministic. */
+void plait_node_order_gpus(const struct plait_node *node, const int *gpus,
+                           int n, int group, int *order);
+
+/* The cores for task `local` of `ntasks` that uses GPU `gpu` (-1: none):
+ * the share of `allowed` nearest to it. With GPUs, tasks on one NUMA node
+ * divide that node's allowed PUs; without, whole cores are dealt evenly.
+ * `seats` gives every local task's GPU (or is NULL without GPUs), so that
+ * all tasks of a node compute the same division. Writes `cpus`, which the
+ * caller allocated; never empty where `allowed` is not. */
+int plait_node_bind(const struct plait_node *node, hwloc_const_cpuset_t allowed,
+                    const int *seats, int ntasks, int local,
+                    hwloc_cpuset_t cpus);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

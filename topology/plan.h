@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_PLAN_H
+#define PLAIT_PLAN_H
+
+#include "error.h"
+#include "fabric.h"
+#include "layout.h"
+#include "node.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Who sits where. Placement is free in the order of the nodes, the order of
+ * the GPUs inside each node, and the rank order where the user gave none;
+ * RANK / LOCAL_WORLD_SIZE = NODE_RANK and RANK % LOCAL_WORLD_SIZE =
+ * LOCAL_RANK hold wherever nodes have equally many tasks. */
+
+enum plait_placement {
+    PLAIT_PLACE_TOPOLOGY,
+    PLAIT_PLACE_LINEAR /* Slurm's own order */
+};
+
+struct plait_traffic; /* traffic.h: bytes per axis per step */
+
+struct plait_plan_request {
+    struct plait_layout layout; /* may hold PLAIT_AUTO */
+    int order_given;            /* the user chose layout.order */
+    enum plait_placement placement;
+    int nnodes;
+    const char *const *nodes;   /* names, in Slurm's order */
+    const int *tasks;           /* per node, in the same order */
+    const struct plait_fabric *fabric;   /* NULL: flat */
+    const struct plait_node *node;       /* what a node looks like; NULL:
+                                            only its number of tasks is known */
+    const struct plait_traffic *traffic; /* NULL: defaults */
+};
+
+struct plait_plan {
+    struct plait_layout layout; /* resolved */
+    enum plait_placement placement;
+    int nnodes;
+    int *node_rank;  /* [nnodes] node index (Slurm's order) -> NODE_RANK */
+    int *first_rank; /* [nnodes] node index -> RANK of its LOCAL_RANK 0 */
+    int *tasks;      /* [nnodes] tasks on that node */
+};
+
+/* Deterministic: the same request gives the same plan on every host. */
+struct plait_plan *plait_plan_create(const struct plait_plan_request *request,
+                                     struct plait_error *err);
+void plait_plan_destroy(struct plait_plan *plan);
+
+/* One printable line without blanks, made of runs, not lists: < 4 KiB for
+ * 4,096 nodes. Caller frees. NULL with errno. */
+char *plait_plan_encode(const struct plait_plan *plan);
+struct plait_plan *plait_plan_decode(const char *text,
+                                     struct plait_error *err);
+
+/* What node `index` (in Slurm's order) needs to know of an encoded plan,
+ * without decoding the rest. */
+struct plait_plan_part {
+    struct plait_layout layout;
+    int nnodes;
+    int node_rank, first_rank, tasks;
+};
+int plait_plan_decode_part(const char *text, int index,
+                           struct plait_plan_part *part,
+                           struct plait_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

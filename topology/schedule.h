@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_SCHEDULE_H
+#define PLAIT_SCHEDULE_H
+
+#include "error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Pipeline schedules as action lists: generated here, checked here, run by
+ * runtime/parallel and timed by `plait simulate`. Pure: no clock, no comm. */
+enum plait_schedule_kind {
+    PLAIT_SCHEDULE_NAIVE,       /* one micro-batch in the pipe at a time */
+    PLAIT_SCHEDULE_GPIPE,       /* all forwards, then all backwards */
+    PLAIT_SCHEDULE_1F1B,        /* at most p - r micro-batches in flight */
+    PLAIT_SCHEDULE_INTERLEAVED, /* 1F1B over v chunks per rank */
+    PLAIT_SCHEDULE_ZB_H1,       /* 1F1B, weight gradients fill the bubble */
+    PLAIT_NSCHEDULES
+};
+
+/* One thing a pipeline rank does. SEND and RECV never block the list: a
+ * SEND is posted and completes later; a RECV is posted, and the action that
+ * needs its data waits for it. */
+enum plait_action_kind {
+    PLAIT_FORWARD,         /* input of a chunk -> its output */
+    PLAIT_BACKWARD,        /* output gradient -> input and weight gradients */
+    PLAIT_BACKWARD_INPUT,  /* ... -> input gradient only (ZB-H1) */
+    PLAIT_BACKWARD_WEIGHT, /* ... -> weight gradients only (ZB-H1) */
+    PLAIT_SEND_FORWARD,    /* this chunk's output to the next stage */
+    PLAIT_RECV_FORWARD,    /* this chunk's input from the previous stage */
+    PLAIT_SEND_BACKWARD,   /* this chunk's input gradient, one stage back */
+    PLAIT_RECV_BACKWARD,   /* this chunk's output gradient, from the next */
+    PLAIT_NACTIONS
+};
+
+/* chunk is local: rank r's chunk c is global stage c * p + r of p * v. */
+struct plait_action {
+    enum plait_action_kind kind;
+    int chunk;
+    int microbatch;
+};
+
+struct plait_schedule {
+    enum plait_schedule_kind kind;
+    int stages;       /* p: pipeline ranks */
+    int chunks;       /* v: model chunks per rank, 1 unless interleaved */
+    int microbatches; /* m */
+    int rank;         /* whose list this is, 0 .. p-1 */
+    int nactions;
+    struct plait_action *actions;
+    int peak;         /* most (chunk, micro-batch) activations held at once */
+};
+
+/* "naive", "gpipe", "1f1b", "interleaved", "zb-h1" */
+extern const char *const plait_schedule_names[PLAIT_NSCHEDULES];
+
+int plait_schedule_parse(const char *text, enum plait_schedule_kind *kind,
+                         struct plait_error *err);
+
+/* The list of one rank. Refuses what the kind cannot do (chunks > 1 unless
+ * interleaved; interleaved wants m to be a multiple of p). */
+struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
+                                             int stages, int chunks,
+                                             int microbatches, int rank,
+                                             struct plait_error *err);
+void plait_schedule_destroy(struct plait_schedule *schedule);
+
+/* Prove that the lists of all ranks 0 .. p-1 run to the end together: every
+ * receive has its send, nobody waits in a circle, each (chunk, micro-batch)
+ * goes forward and backward once and in order, and no more than `peak`
+ * activations are held. 0, or -1 and what is wrong where. */
+int plait_schedule_check(struct plait_schedule *const *ranks, int n,
+                         struct plait_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
