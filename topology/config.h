@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "layout.h"
 #include "schedule.h"
 
 #ifdef __cplusplus

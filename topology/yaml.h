@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_YAML_H
+#define PLAIT_YAML_H
+
+#include <stddef.h>
+#include <yaml.h>
+
+#include "error.h"
+
+/* Reading YAML by a table of fields, so that every error names the file, the
+ * line, and what would be right. Not installed: topology/ reads its own
+ * files with it. */
+
+struct plait_yaml;
+
+/* Load one document. NULL, with the reason in err. */
+struct plait_yaml *plait_yaml_create(const char *path, struct plait_error *err);
+struct plait_yaml *plait_yaml_parse(const char *name, const char *text,
+                                    size_t size, struct plait_error *err);
+/* A command-line override "a.b=VALUE" as the document {a: {b: VALUE}}; errors
+ * start with `option` and the text instead of a file and a line. */
+struct plait_yaml *plait_yaml_parse_set(const char *option, const char *text,
+                                        struct plait_error *err);
+void plait_yaml_destroy(struct plait_yaml *yaml);
+
+/* NULL if the document is empty. Nodes live as long as the document. */
+yaml_node_t *plait_yaml_root(struct plait_yaml *yaml);
+/* Entries of a mapping or a sequence, 0 for anything else. */
+int plait_yaml_count(const yaml_node_t *node);
+yaml_node_t *plait_yaml_item(struct plait_yaml *yaml,
+                             const yaml_node_t *sequence, int index);
+/* The value of a mapping's entry, its key in *key. */
+yaml_node_t *plait_yaml_pair(struct plait_yaml *yaml,
+                             const yaml_node_t *mapping, int index,
+                             yaml_node_t **key);
+/* The value under `key`, or NULL (also where `mapping` is not one). */
+yaml_node_t *plait_yaml_get(struct plait_yaml *yaml,
+                            const yaml_node_t *mapping, const char *key);
+/* The text of a scalar, NULL for anything else. */
+const char *plait_yaml_text(const yaml_node_t *node);
+/* "NAME:LINE: ..." into err; returns -1. */
+int plait_yaml_errorf(const struct plait_yaml *yaml, const yaml_node_t *node,
+                      struct plait_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+enum plait_yaml_type {
+    PLAIT_YAML_INT,    /* int, min .. max */
+    PLAIT_YAML_SIZE,   /* int, min .. max, or "auto": 0 */
+    PLAIT_YAML_INT64,  /* int64_t, min .. max */
+    PLAIT_YAML_UINT64, /* uint64_t, any */
+    PLAIT_YAML_REAL,   /* double, min .. max */
+    PLAIT_YAML_REALS,  /* double[count], each min .. max */
+    PLAIT_YAML_BOOL,   /* bool: true or false */
+    PLAIT_YAML_TEXT,   /* char *, malloc'ed, the old one freed; null: NULL;
+                          one of `choices` if there are any */
+    PLAIT_YAML_CHOICE, /* an enum (int): the index into `choices` */
+    PLAIT_YAML_MAP     /* struct, read by `fields`; empty: untouched */
+};
+
+struct plait_yaml_field {
+    const char *name;
+    enum plait_yaml_type type;
+    size_t offset; /* into the struct that is filled */
+    double min, max;
+    int count;                  /* of REALS, choices or fields */
+    const char *const *choices;
+    const struct plait_yaml_field *fields;
+};
+
+/* Fill the struct at `out` from a mapping. Keys that are absent leave their
+ * field as it is; unknown and repeated keys, wrong types and values out of
+ * range are refused. `what` names the mapping in errors ("" at the top).
+ * On failure `out` may be half filled: its texts are still the caller's. */
+int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
+                    const char *what, const struct plait_yaml_field *fields,
+                    int nfields, void *out, struct plait_error *err);
+
+#endif
