@@ -65,7 +65,8 @@ struct plait_attention {
  *   w -= lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + weight_decay * w)
  * master, m, v are fp32; where weight is not NULL (and not master) the new
  * value is also stored there as `type` (round to nearest, or stochastically
- * from seed if stochastic). grad_scale is read from device memory so that
+ * if stochastic: element i draws from seed + i, so that a shard that begins
+ * at o passes seed + o). grad_scale is read from device memory so that
  * clipping needs no host round trip; NULL means 1. A grad_scale of NaN or
  * infinity skips the step. */
 struct plait_adamw {
@@ -181,7 +182,8 @@ struct plait_ops {
 
     /* -- normalisation ------------------------------------------------ */
     /* Where residual is not NULL: sum = inp + residual is stored to `sum`
-     * [N,C] first and normalised instead of inp (one pass over memory).
+     * [N,C] first and normalised instead of inp (one pass over memory);
+     * sum may be inp or residual.
      * mean, rstd [N] fp32; out = (x - mean) * rstd * gamma + beta. */
     int (*layernorm_forward)(struct plait_queue *q, enum plait_dtype type,
                              void *out, float *mean, float *rstd, void *sum,
@@ -189,7 +191,8 @@ struct plait_ops {
                              const void *gamma, const void *beta, float eps,
                              size_t N, size_t C);
     /* x is what was normalised. dx = the gradient, += if accumulate (the
-     * residual branch meets it there). dgamma, dbeta [C] fp32 +=. */
+     * residual branch meets it there); without accumulate dx may be dout.
+     * dgamma, dbeta [C] fp32 +=. */
     int (*layernorm_backward)(struct plait_queue *q, enum plait_dtype type,
                               void *dx, float *dgamma, float *dbeta,
                               const void *dout, const void *x,
@@ -234,9 +237,9 @@ struct plait_ops {
                              const struct plait_attention *a, void *out,
                              float *lse, const void *Q, const void *K,
                              const void *V);
-    /* dQ, dK, dV += (fp32 or T as `type`, strides as Q, K, V): the caller
-     * zeroes them, so that ring attention can add chunk by chunk. out and
-     * lse are those of the whole softmax, over all chunks. */
+    /* dQ, dK, dV += (of T, strides as Q, K, V; one rounding a call): the
+     * caller zeroes them, so that ring attention can add chunk by chunk. out
+     * and lse are those of the whole softmax, over all chunks. */
     int (*attention_backward)(struct plait_queue *q, enum plait_dtype type,
                               const struct plait_attention *a, void *dQ,
                               void *dK, void *dV, const void *dout,
@@ -273,8 +276,9 @@ struct plait_ops {
     int (*adamw)(struct plait_queue *q, const struct plait_adamw *p,
                  float *master, float *m, float *v, const float *grad,
                  enum plait_dtype type, void *weight, size_t n);
-    /* scale[0] = min(1, clip / (sqrt(sum_squares[0]) + 1e-6)), and NaN where
-     * the norm is not finite; clip 0: 1. norm[0] = the norm. */
+    /* scale[0] = min(1, clip / (sqrt(sum_squares[0]) + 1e-6)), 1 for clip 0;
+     * NaN, whatever clip is, where the norm is not finite, so that adamw()
+     * skips the step. norm[0] = the norm. */
     int (*clip_scale)(struct plait_queue *q, float *scale, float *norm,
                       const double *sum_squares, float clip);
 };

@@ -48,6 +48,18 @@ AC_DEFUN([PLAIT_CPU_LIBRARIES], [
         [AC_MSG_ERROR([oneDNN is needed (libdnnl-dev)])])
     LIBS=$saved_LIBS
     AC_SUBST([DNNL_LIBS])
+    # Programs that link the kernels are not linked with OPENMP_CFLAGS.
+    saved_LIBS=$LIBS
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([@%:@ifndef __clang__
+@%:@error
+@%:@endif])],
+        [AC_SEARCH_LIBS([__kmpc_fork_call], [omp], [],
+            [AC_MSG_ERROR([LLVM's OpenMP library is needed])])],
+        [AC_SEARCH_LIBS([GOMP_parallel], [gomp], [],
+            [AC_MSG_ERROR([a compiler with OpenMP is needed])])])
+    OPENMP_LIBS=${LIBS%"$saved_LIBS"}
+    LIBS=$saved_LIBS
+    AC_SUBST([OPENMP_LIBS])
 ])
 
 AC_DEFUN([PLAIT_MPI], [

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/host.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* In front of every allocation, so that free() knows its size. */
+struct block {
+    size_t bytes;  /* as asked for */
+    size_t mapped; /* length of the mapping, 0: from the heap */
+    char pad[64 - 2 * sizeof(size_t)];
+};
+
+struct plait_event {
+    struct timespec at;
+};
+
+struct plait_device *host_device_create(int index, int threads)
+{
+    struct plait_device *dev;
+
+    (void)index;
+    if (threads < 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    dev = calloc(1, sizeof(*dev));
+    if (dev != NULL)
+        dev->threads = threads > 0 ? threads : omp_get_max_threads();
+    return dev;
+}
+
+void host_device_destroy(struct plait_device *dev)
+{
+    int saved_errno = errno;
+
+    free(dev);
+    errno = saved_errno;
+}
+
+/* Whole huge pages, zeroed by the kernel when they are first touched: by
+ * the thread that computes on them, hence on its NUMA node. */
+static struct block *map_block(size_t bytes)
+{
+    size_t length = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    size_t head, tail;
+    struct block *b;
+    char *p;
+
+    p = mmap(NULL, length + HUGE_PAGE, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    head = -(uintptr_t)p & (HUGE_PAGE - 1);
+    tail = HUGE_PAGE - head;
+    if (head > 0)
+        munmap(p, head);
+    if (tail > 0)
+        munmap(p + head + length, tail);
+    /* Advice: where the kernel has no huge pages, small ones do. */
+    (void)madvise(p + head, length, MADV_HUGEPAGE);
+    b = (struct block *)(void *)(p + head);
+    b->mapped = length;
+    return b;
+}
+
+static struct block *heap_block(size_t bytes)
+{
+    struct block *b = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+    if (b != NULL)
+        memset(b, 0, (bytes + 63) / 64 * 64);
+    return b;
+}
+
+void *host_alloc(struct plait_device *dev, size_t bytes)
+{
+    struct block *b;
+    size_t now, peak;
+
+    if (bytes > SIZE_MAX / 2) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (bytes >= HUGE_PAGE)
+        b = map_block(bytes + sizeof(*b));
+    else
+        b = heap_block(bytes + sizeof(*b));
+    if (b == NULL) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    b->bytes = bytes;
+    now = __atomic_add_fetch(&dev->now, bytes, __ATOMIC_RELAXED);
+    peak = __atomic_load_n(&dev->peak, __ATOMIC_RELAXED);
+    while (peak < now &&
+           !__atomic_compare_exchange_n(&dev->peak, &peak, now, 0,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+    return b + 1;
+}
+
+void host_free(struct plait_device *dev, void *ptr)
+{
+    int saved_errno = errno;
+    struct block *b = ptr;
+
+    if (ptr == NULL)
+        return;
+    b--;
+    __atomic_sub_fetch(&dev->now, b->bytes, __ATOMIC_RELAXED);
+    if (b->mapped > 0)
+        munmap(b, b->mapped);
+    else
+        free(b);
+    errno = saved_errno;
+}
+
+void host_memory(struct plait_device *dev, size_t *now, size_t *peak)
+{
+    if (now != NULL)
+        *now = __atomic_load_n(&dev->now, __ATOMIC_RELAXED);
+    if (peak != NULL)
+        *peak = __atomic_load_n(&dev->peak, __ATOMIC_RELAXED);
+}
+
+struct plait_queue *host_queue_create(struct plait_device *dev, int priority)
+{
+    struct plait_queue *q = calloc(1, sizeof(*q));
+
+    (void)priority;
+    if (q != NULL)
+        q->dev = dev;
+    return q;
+}
+
+void host_queue_destroy(struct plait_queue *q)
+{
+    int saved_errno = errno;
+
+    free(q);
+    errno = saved_errno;
+}
+
+void *host_queue_native(struct plait_queue *q)
+{
+    (void)q;
+    return NULL;
+}
+
+int host_queue_sync(struct plait_queue *q)
+{
+    if (q->head.failed != 0) {
+        errno = q->head.failed;
+        return -1;
+    }
+    return 0;
+}
+
+struct plait_event *host_event_create(struct plait_device *dev)
+{
+    (void)dev;
+    return calloc(1, sizeof(struct plait_event));
+}
+
+void host_event_destroy(struct plait_event *ev)
+{
+    int saved_errno = errno;
+
+    free(ev);
+    errno = saved_errno;
+}
+
+int host_event_record(struct plait_event *ev, struct plait_queue *q)
+{
+    (void)q;
+    return clock_gettime(CLOCK_MONOTONIC, &ev->at);
+}
+
+int host_event_wait(struct plait_event *ev, struct plait_queue *q)
+{
+    (void)ev;
+    (void)q;
+    return 0;
+}
+
+double host_event_elapsed(struct plait_event *from, struct plait_event *to)
+{
+    return (double)(to->at.tv_sec - from->at.tv_sec) +
+           1e-9 * (double)(to->at.tv_nsec - from->at.tv_nsec);
+}
+
+int host_copy(struct plait_queue *q, void *dst, const void *src, size_t bytes)
+{
+    (void)q;
+    if (bytes > 0 && dst != src)
+        memmove(dst, src, bytes);
+    return 0;
+}
+
+int host_fill_zero(struct plait_queue *q, void *dst, size_t bytes)
+{
+    (void)q;
+    if (bytes > 0)
+        memset(dst, 0, bytes);
+    return 0;
+}
+
+int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
+                 size_t dst_stride, const void *src, size_t src_stride,
+                 size_t rows, size_t cols)
+{
+    size_t size = plait_dtype_size(type);
+    const char *from = src;
+    char *to = dst;
+
+    (void)q;
+    assert(dst_stride >= cols && src_stride >= cols);
+    for (size_t i = 0; i < rows; i++)
+        memcpy(to + i * dst_stride * size, from + i * src_stride * size,
+               cols * size);
+    return 0;
+}
+
+int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
+                    const double *sum_squares, float clip)
+{
+    double n = sqrt(*sum_squares);
+
+    (void)q;
+    *norm = (float)n;
+    if (!isfinite(n))
+        *scale = NAN;
+    else if (clip == 0)
+        *scale = 1;
+    else
+        *scale = (float)fmin(1, clip / (n + 1e-6));
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_HOST_H
+#define PLAIT_KERNELS_HOST_H
+
+#include "kernels/kernels.h"
+#include "kernels/queue.h"
+
+/* Device, memory, queues and events of the implementations that compute on
+ * this process's cores. Work is done when an op returns, so that a queue is
+ * only the place where a failure is kept. */
+
+struct plait_device {
+    int threads;
+    size_t now, peak; /* bytes; atomically updated */
+};
+
+struct plait_queue {
+    struct plait_queue_head head;
+    struct plait_device *dev;
+};
+
+struct plait_device *host_device_create(int index, int threads);
+void host_device_destroy(struct plait_device *dev);
+void *host_alloc(struct plait_device *dev, size_t bytes);
+void host_free(struct plait_device *dev, void *ptr);
+void host_memory(struct plait_device *dev, size_t *now, size_t *peak);
+struct plait_queue *host_queue_create(struct plait_device *dev, int priority);
+void host_queue_destroy(struct plait_queue *q);
+void *host_queue_native(struct plait_queue *q);
+int host_queue_sync(struct plait_queue *q);
+struct plait_event *host_event_create(struct plait_device *dev);
+void host_event_destroy(struct plait_event *ev);
+int host_event_record(struct plait_event *ev, struct plait_queue *q);
+int host_event_wait(struct plait_event *ev, struct plait_queue *q);
+double host_event_elapsed(struct plait_event *from, struct plait_event *to);
+int host_copy(struct plait_queue *q, void *dst, const void *src, size_t bytes);
+int host_fill_zero(struct plait_queue *q, void *dst, size_t bytes);
+int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
+                 size_t dst_stride, const void *src, size_t src_stride,
+                 size_t rows, size_t cols);
+int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
+                    const double *sum_squares, float clip);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/kernels.h"
+
+#include <assert.h>
+
+#include "kernels/queue.h"
+
+size_t plait_dtype_size(enum plait_dtype type)
+{
+    static const size_t size[PLAIT_NDTYPES] = {4, 2, 2, 4};
+
+    assert(type < PLAIT_NDTYPES);
+    return size[type];
+}
+
+const char *plait_dtype_name(enum plait_dtype type)
+{
+    static const char *const name[PLAIT_NDTYPES] = {"fp32", "bf16", "fp16",
+                                                    "int32"};
+
+    assert(type < PLAIT_NDTYPES);
+    return name[type];
+}
+
+const char *plait_queue_error(const struct plait_queue *q)
+{
+    const struct plait_queue_head *head = (const void *)q;
+
+    return head->failed != 0 ? head->error : NULL;
+}

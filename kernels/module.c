@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <stddef.h>
+
+#include "kernels/kernels.h"
+
+#ifdef HAVE_CUDA
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What plait_cuda.so exports: its op table, or NULL with errno ENODEV and
+ * a reason where it finds no GPU. */
+typedef const struct plait_ops *cuda_ops_fn(const char **why);
+
+static struct {
+    pthread_once_t once;
+    const struct plait_ops *ops;
+    int error;
+    char why[PATH_MAX + 200];
+} cuda = {.once = PTHREAD_ONCE_INIT};
+
+static void load_cuda(void)
+{
+    const char *dir = getenv("PLAIT_MODULE_PATH"), *why = NULL;
+    char path[PATH_MAX];
+    cuda_ops_fn *entry;
+    void *handle;
+
+    if (dir == NULL || *dir == '\0')
+        dir = PLAIT_MODULEDIR;
+    snprintf(path, sizeof(path), "%s/plait_cuda.so", dir);
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) {
+        /* A node without GPUs has no CUDA libraries: nothing is wrong. */
+        cuda.error = ENODEV;
+        snprintf(cuda.why, sizeof(cuda.why), "%s", dlerror());
+        return;
+    }
+    *(void **)&entry = dlsym(handle, "plait_cuda_ops");
+    if (entry == NULL) {
+        cuda.error = ENOSYS;
+        snprintf(cuda.why, sizeof(cuda.why),
+                 "%s: has no plait_cuda_ops: not a module of this version",
+                 path);
+        dlclose(handle);
+        return;
+    }
+    cuda.ops = entry(&why);
+    if (cuda.ops == NULL) {
+        cuda.error = ENODEV;
+        snprintf(cuda.why, sizeof(cuda.why), "%s",
+                 why != NULL ? why : "no CUDA device");
+    }
+}
+
+const struct plait_ops *plait_ops_cuda(const char **why)
+{
+    pthread_once(&cuda.once, load_cuda);
+    if (cuda.ops == NULL) {
+        errno = cuda.error;
+        if (why != NULL)
+            *why = cuda.why;
+    }
+    return cuda.ops;
+}
+#else
+const struct plait_ops *plait_ops_cuda(const char **why)
+{
+    if (why != NULL)
+        *why = "this plait was built without CUDA";
+    errno = ENOSYS;
+    return NULL;
+}
+#endif

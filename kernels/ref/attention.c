@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/ref/ref.h"
+
+/* Where one query or one key lies: its first element. */
+struct at {
+    size_t q, k, out, lse;
+};
+
+static struct at locate(const struct plait_attention *a, size_t b, size_t h,
+                        size_t i, size_t j)
+{
+    size_t group = (size_t)(a->q_heads / a->kv_heads);
+    size_t D = (size_t)a->head_dim, H = (size_t)a->q_heads;
+    size_t Tq = (size_t)a->q_len, Tk = (size_t)a->k_len;
+    struct at at = {
+        .q = (b * Tq + i) * a->q_stride + h * D,
+        .k = (b * Tk + j) * a->kv_stride + h / group * D,
+        .out = ((b * Tq + i) * H + h) * D,
+        .lse = (b * H + h) * Tq + i,
+    };
+
+    return at;
+}
+
+/* Keys 0 .. visible-1 of the chunk are seen by query i. */
+static size_t visible(const struct plait_attention *a, size_t i)
+{
+    int64_t n = a->q_pos + (int64_t)i - a->k_pos + 1;
+
+    if (n < 0)
+        return 0;
+    return n < a->k_len ? (size_t)n : (size_t)a->k_len;
+}
+
+static double dot(enum plait_dtype type, const void *x, size_t i,
+                  const void *y, size_t j, int n)
+{
+    double sum = 0;
+
+    for (size_t d = 0; d < (size_t)n; d++)
+        sum += ref_get(type, x, i + d) * ref_get(type, y, j + d);
+    return sum;
+}
+
+static void attend(enum plait_dtype type, const struct plait_attention *a,
+                   void *out, float *lse, const void *Q, const void *K,
+                   const void *V, size_t b, size_t h, size_t i, double *p)
+{
+    struct at at = locate(a, b, h, i, 0);
+    size_t n = visible(a, i);
+    double max = -INFINITY, sum = 0;
+
+    for (size_t j = 0; j < n; j++) {
+        p[j] = a->scale *
+               dot(type, Q, at.q, K, at.k + j * a->kv_stride, a->head_dim);
+        if (!(p[j] <= max))
+            max = p[j];
+    }
+    for (size_t j = 0; j < n; j++) {
+        p[j] = exp(p[j] - max);
+        sum += p[j];
+    }
+    for (size_t d = 0; d < (size_t)a->head_dim; d++) {
+        double o = 0;
+
+        for (size_t j = 0; j < n; j++)
+            o += p[j] * ref_get(type, V, at.k + j * a->kv_stride + d);
+        ref_put(type, out, at.out + d, n > 0 ? o / sum : 0);
+    }
+    lse[at.lse] = (float)(n > 0 ? max + log(sum) : -INFINITY);
+}
+
+int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
+                          const struct plait_attention *a, void *out,
+                          float *lse, const void *Q, const void *K,
+                          const void *V)
+{
+    double *p = calloc((size_t)a->k_len, sizeof(*p));
+
+    if (p == NULL)
+        return plait_queue_fail(&q->head, ENOMEM, "attention: out of memory");
+    for (size_t b = 0; b < (size_t)a->batch; b++)
+        for (size_t h = 0; h < (size_t)a->q_heads; h++)
+            for (size_t i = 0; i < (size_t)a->q_len; i++)
+                attend(type, a, out, lse, Q, K, V, b, h, i, p);
+    free(p);
+    return 0;
+}
+
+/* Gradients of one chunk in double, dense, before they are added. */
+struct sums {
+    double *q, *k, *v;
+};
+
+static void attend_backward(enum plait_dtype type,
+                            const struct plait_attention *a, struct sums *s,
+                            const void *dout, const void *out,
+                            const float *lse, const void *Q, const void *K,
+                            const void *V, size_t b, size_t h, size_t i)
+{
+    size_t D = (size_t)a->head_dim, n = visible(a, i);
+    size_t group = (size_t)(a->q_heads / a->kv_heads);
+    struct at at = locate(a, b, h, i, 0);
+    double delta = dot(type, dout, at.out, out, at.out, a->head_dim);
+
+    for (size_t j = 0; j < n; j++) {
+        size_t key = at.k + j * a->kv_stride;
+        size_t to = ((b * (size_t)a->k_len + j) * (size_t)a->kv_heads +
+                     h / group) * D;
+        double p = exp(a->scale * dot(type, Q, at.q, K, key, a->head_dim) -
+                       lse[at.lse]);
+        double dp = dot(type, dout, at.out, V, key, a->head_dim);
+        double ds = p * (dp - delta) * a->scale;
+
+        for (size_t d = 0; d < D; d++) {
+            s->q[at.out + d] += ds * ref_get(type, K, key + d);
+            s->k[to + d] += ds * ref_get(type, Q, at.q + d);
+            s->v[to + d] += p * ref_get(type, dout, at.out + d);
+        }
+    }
+}
+
+/* dst rows += src, `width` of them to a token, rows `stride` apart. */
+static void add_rows(enum plait_dtype type, void *dst, size_t stride,
+                     const double *src, size_t rows, size_t width)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t d = 0; d < width; d++)
+            ref_put(type, dst, i * stride + d,
+                    ref_get(type, dst, i * stride + d) + src[i * width + d]);
+}
+
+int ref_attention_backward(struct plait_queue *q, enum plait_dtype type,
+                           const struct plait_attention *a, void *dQ,
+                           void *dK, void *dV, const void *dout,
+                           const void *out, const float *lse, const void *Q,
+                           const void *K, const void *V)
+{
+    size_t rows_q = (size_t)a->batch * (size_t)a->q_len;
+    size_t rows_k = (size_t)a->batch * (size_t)a->k_len;
+    size_t width_q = (size_t)a->q_heads * (size_t)a->head_dim;
+    size_t width_k = (size_t)a->kv_heads * (size_t)a->head_dim;
+    struct sums s = {
+        .q = calloc(rows_q * width_q, sizeof(double)),
+        .k = calloc(rows_k * width_k, sizeof(double)),
+        .v = calloc(rows_k * width_k, sizeof(double)),
+    };
+    int rc = 0;
+
+    if (s.q == NULL || s.k == NULL || s.v == NULL) {
+        rc = plait_queue_fail(&q->head, ENOMEM, "attention: out of memory");
+        goto out;
+    }
+    for (size_t b = 0; b < (size_t)a->batch; b++)
+        for (size_t h = 0; h < (size_t)a->q_heads; h++)
+            for (size_t i = 0; i < (size_t)a->q_len; i++)
+                attend_backward(type, a, &s, dout, out, lse, Q, K, V, b, h, i);
+    add_rows(type, dQ, a->q_stride, s.q, rows_q, width_q);
+    add_rows(type, dK, a->kv_stride, s.k, rows_k, width_k);
+    add_rows(type, dV, a->kv_stride, s.v, rows_k, width_k);
+out:
+    free(s.q);
+    free(s.k);
+    free(s.v);
+    return rc;
+}
+
+int ref_attention_merge(struct plait_queue *q, enum plait_dtype type,
+                        const struct plait_attention *a, void *out, float *lse,
+                        const void *out2, const float *lse2)
+{
+    size_t H = (size_t)a->q_heads, Tq = (size_t)a->q_len;
+    size_t D = (size_t)a->head_dim;
+
+    (void)q;
+    for (size_t r = 0; r < (size_t)a->batch * H * Tq; r++) {
+        size_t b = r / (H * Tq), h = r / Tq % H, i = r % Tq;
+        size_t at = locate(a, b, h, i, 0).out;
+        double l1 = lse[r], l2 = lse2[r], max = fmax(l1, l2), l, w1, w2;
+
+        if (l1 == -INFINITY && l2 == -INFINITY)
+            continue; /* no key in either: 0 and -inf already */
+        l = max + log(exp(l1 - max) + exp(l2 - max));
+        w1 = exp(l1 - l);
+        w2 = exp(l2 - l);
+        for (size_t d = 0; d < D; d++)
+            ref_put(type, out, at + d,
+                    w1 * ref_get(type, out, at + d) +
+                        w2 * ref_get(type, out2, at + d));
+        lse[r] = (float)l;
+    }
+    return 0;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_REF_H
+#define PLAIT_KERNELS_REF_H
+
+#include <assert.h>
+
+#include "kernels/dtype.h"
+#include "kernels/host.h"
+
+/* The oracle: one plain loop per sum of the definition, in double, with a
+ * single rounding where a value is stored. The contracts are those of
+ * struct plait_ops. */
+
+static inline double ref_get(enum plait_dtype type, const void *p, size_t i)
+{
+    switch (type) {
+    case PLAIT_F32:
+        return ((const float *)p)[i];
+    case PLAIT_BF16_T:
+        return plait_f32_of_bf16(((const uint16_t *)p)[i]);
+    case PLAIT_FP16_T:
+        return plait_f32_of_fp16(((const uint16_t *)p)[i]);
+    default:
+        assert(!"a floating-point type");
+        return 0;
+    }
+}
+
+static inline void ref_put(enum plait_dtype type, void *p, size_t i, double x)
+{
+    switch (type) {
+    case PLAIT_F32:
+        ((float *)p)[i] = (float)x;
+        break;
+    case PLAIT_BF16_T:
+        ((uint16_t *)p)[i] = plait_bf16_of_f32((float)x);
+        break;
+    case PLAIT_FP16_T:
+        ((uint16_t *)p)[i] = plait_fp16_of_f32((float)x);
+        break;
+    default:
+        assert(!"a floating-point type");
+    }
+}
+
+double ref_gelu(double x);
+double ref_gelu_slope(double x);
+
+int ref_cast(struct plait_queue *q, enum plait_dtype to, void *dst,
+             enum plait_dtype from, const void *src, size_t n);
+int ref_add(struct plait_queue *q, enum plait_dtype type, void *out,
+            const void *a, const void *b, size_t n);
+int ref_scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
+              size_t n);
+int ref_bias_add(struct plait_queue *q, enum plait_dtype type, void *x,
+                 const void *bias, size_t N, size_t O);
+int ref_bias_backward(struct plait_queue *q, enum plait_dtype type,
+                      float *dbias, const void *dout, size_t N, size_t O);
+int ref_sum_squares(struct plait_queue *q, double *result, const float *x,
+                    size_t n);
+
+struct plait_weight *ref_weight_create(struct plait_device *dev,
+                                       enum plait_dtype type, size_t O,
+                                       size_t C, const void *data);
+void ref_weight_destroy(struct plait_weight *w);
+void ref_weight_changed(struct plait_weight *w, const void *data);
+int ref_linear_forward(struct plait_queue *q, void *out, void *pre,
+                       const void *inp, struct plait_weight *w,
+                       const void *bias, enum plait_activation act, size_t N);
+int ref_linear_backward_input(struct plait_queue *q, void *dinp,
+                              const void *dout, struct plait_weight *w,
+                              enum plait_activation act, const void *pre,
+                              int accumulate, size_t N);
+int ref_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                               float *dw, float *dbias, const void *dout,
+                               const void *inp, size_t N, size_t O, size_t C);
+
+int ref_gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
+                     const void *inp, size_t n);
+int ref_gelu_backward(struct plait_queue *q, enum plait_dtype type, void *dinp,
+                      const void *dout, const void *inp, size_t n);
+int ref_swiglu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
+                       const void *inp, size_t N, size_t F);
+int ref_swiglu_backward(struct plait_queue *q, enum plait_dtype type,
+                        void *dinp, const void *dout, const void *inp,
+                        size_t N, size_t F);
+
+int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
+                          void *out, float *mean, float *rstd, void *sum,
+                          const void *inp, const void *residual,
+                          const void *gamma, const void *beta, float eps,
+                          size_t N, size_t C);
+int ref_layernorm_backward(struct plait_queue *q, enum plait_dtype type,
+                           void *dx, float *dgamma, float *dbeta,
+                           const void *dout, const void *x, const void *gamma,
+                           const float *mean, const float *rstd,
+                           int accumulate, size_t N, size_t C);
+int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
+                        void *out, float *rstd, void *sum, const void *inp,
+                        const void *residual, const void *gamma, float eps,
+                        size_t N, size_t C);
+int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
+                         void *dx, float *dgamma, const void *dout,
+                         const void *x, const void *gamma, const float *rstd,
+                         int accumulate, size_t N, size_t C);
+
+int ref_embedding_forward(struct plait_queue *q, enum plait_dtype type,
+                          void *out, const int32_t *tokens, const void *wte,
+                          const void *wpe, int32_t first, int32_t count,
+                          int64_t pos0, size_t N, size_t T, size_t C);
+int ref_embedding_backward(struct plait_queue *q, enum plait_dtype type,
+                           float *dwte, float *dwpe, const int32_t *tokens,
+                           const void *dout, int32_t first, int32_t count,
+                           int64_t pos0, size_t N, size_t T, size_t C);
+int ref_rope(struct plait_queue *q, enum plait_dtype type, void *x,
+             size_t stride, int heads, int head_dim, float theta, int64_t pos0,
+             int direction, size_t N, size_t T);
+
+int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
+                          const struct plait_attention *a, void *out,
+                          float *lse, const void *Q, const void *K,
+                          const void *V);
+int ref_attention_backward(struct plait_queue *q, enum plait_dtype type,
+                           const struct plait_attention *a, void *dQ,
+                           void *dK, void *dV, const void *dout,
+                           const void *out, const float *lse, const void *Q,
+                           const void *K, const void *V);
+int ref_attention_merge(struct plait_queue *q, enum plait_dtype type,
+                        const struct plait_attention *a, void *out, float *lse,
+                        const void *out2, const float *lse2);
+
+int ref_xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
+                   float *sum, float *target, const void *logits,
+                   const int32_t *targets, int32_t first, int32_t count,
+                   size_t stride, size_t N);
+int ref_xent_rescale(struct plait_queue *q, float *sum, const float *max,
+                     const float *allmax, size_t N);
+int ref_xent_backward(struct plait_queue *q, enum plait_dtype type,
+                      double *loss, void *logits, const float *max,
+                      const float *sum, const float *target,
+                      const int32_t *targets, float scale, int32_t first,
+                      int32_t count, size_t stride, size_t N);
+
+int ref_adamw(struct plait_queue *q, const struct plait_adamw *p,
+              float *master, float *m, float *v, const float *grad,
+              enum plait_dtype type, void *weight, size_t n);
+
+#endif
