@@ -29,10 +29,11 @@ enum plait_distance {
 struct plait_gpu {
     int index;      /* in PCI bus order */
     char busid[16]; /* "0000:07:00.0", "" if unknown */
-    char vendor[16]; /* "nvidia", "amd" */
-    char model[64];
-    int numa;       /* NUMA node index, -1 unknown */
-    int island;     /* into islands: GPUs joined by NVLink, NVSwitch, xGMI */
+    char vendor[16]; /* "nvidia", "amd", "intel", "" if unknown */
+    char model[64]; /* "" if unknown */
+    int numa;       /* NUMA node as the operating system counts, -1 unknown */
+    int island;     /* into islands: GPUs joined by NVLink, NVSwitch, xGMI;
+                       a GPU without such links is an island of its own */
     int nnics;
     int *nics;      /* indices of the NICs nearest to this GPU */
 };
@@ -53,7 +54,7 @@ struct plait_node {
     double *links; /* [ngpus][ngpus] GB/s of direct links one way, 0: none */
     enum plait_distance *gpu_gpu; /* [ngpus][ngpus] */
     enum plait_distance *gpu_nic; /* [ngpus][nnics] */
-    int numa_nodes, cores, pus;
+    int numa_nodes, cores, pus; /* 0: the source does not say */
     hwloc_topology_t topology; /* owned; NULL when read from an NCCL XML */
 };
 
@@ -65,6 +66,14 @@ struct plait_node *plait_node_create_xml(const char *path,
                                          struct plait_error *err);
 struct plait_node *plait_node_create_synthetic(const char *description,
                                                struct plait_error *err);
+/* From plait_node_export_xml() on this very machine: the topology counts as
+ * this system (so that binding works) and holds only what this process may
+ * use. Nothing is discovered, so this takes little time. */
+struct plait_node *plait_node_create_cached(const char *xml, size_t size,
+                                            struct plait_error *err);
+/* The node's topology as hwloc XML, for a cache. Caller frees; `size` counts
+ * the terminating NUL too. NULL with errno (ENOTSUP: read from an NCCL XML). */
+char *plait_node_export_xml(const struct plait_node *node, size_t *size);
 /* NCCL_TOPO_DUMP_FILE output or a cloud provider's PCI skeleton. */
 struct plait_node *plait_node_create_nccl(const char *path,
                                           struct plait_error *err);

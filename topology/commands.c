@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static void complain(const char *fmt, va_list ap)
+{
+    fputs("plait: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+}
+
+int plait_cmd_failed(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    complain(fmt, ap);
+    va_end(ap);
+    return PLAIT_EXIT_FAILED;
+}
+
+int plait_cmd_misused(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    complain(fmt, ap);
+    va_end(ap);
+    return PLAIT_EXIT_USAGE;
+}
+
+int plait_cmd_json(json_t *document)
+{
+    int rc;
+
+    if (!document)
+        return plait_cmd_failed("out of memory");
+    rc = json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    json_decref(document);
+    if (rc)
+        return plait_cmd_failed("cannot write to standard output");
+    putchar('\n');
+    return PLAIT_EXIT_GOOD;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_COMMANDS_H
+#define PLAIT_COMMANDS_H
+
+#include <jansson.h>
+
+/* The commands built into `plait`. Each gets its own argv, with argv[0] set
+ * to "plait" so that getopt_long's messages start as ours do, and returns
+ * the exit status. */
+
+enum plait_exit {
+    PLAIT_EXIT_GOOD = 0,
+    PLAIT_EXIT_FAILED = 1,
+    PLAIT_EXIT_USAGE = 2
+};
+
+int plait_cmd_topo(int argc, char **argv);
+
+/* Print "plait: ..." on stderr; return PLAIT_EXIT_FAILED. */
+int plait_cmd_failed(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2)));
+/* The same for wrong usage; returns PLAIT_EXIT_USAGE. */
+int plait_cmd_misused(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2)));
+
+/* Print one JSON document on stdout and drop the reference; NULL stands for
+ * a document that could not be built. Returns the exit status. */
+int plait_cmd_json(json_t *document);
+
+#endif

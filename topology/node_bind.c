@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "node.h"
+
+/* Which cores a task gets. Every task of a node computes the whole division
+ * for itself, so nothing here may depend on who asks. */
+
+/* The allowed PUs near a task's GPU, or an empty set where that is unknown
+ * or nothing there is allowed. */
+static void near_cpus(const struct plait_node *node,
+                      hwloc_const_cpuset_t allowed, int gpu,
+                      hwloc_cpuset_t cpus)
+{
+    hwloc_obj_t numa = NULL;
+
+    hwloc_bitmap_zero(cpus);
+    if (gpu < 0 || gpu >= node->ngpus || node->gpus[gpu].numa < 0 ||
+        !node->topology)
+        return;
+    while ((numa = hwloc_get_next_obj_by_type(node->topology,
+                                              HWLOC_OBJ_NUMANODE, numa))) {
+        if ((int)numa->os_index == node->gpus[gpu].numa)
+            hwloc_bitmap_and(cpus, allowed, numa->cpuset);
+    }
+}
+
+/* Part `part` of `nparts` of the PUs in `from`, as they are numbered. */
+static void share_pus(hwloc_const_cpuset_t from, int part, int nparts,
+                      hwloc_cpuset_t cpus)
+{
+    int n = hwloc_bitmap_weight(from), pu = -1, i;
+    int first = (int)((long)part * n / nparts);
+    int last = (int)((long)(part + 1) * n / nparts);
+
+    if (last == first)
+        last = first + 1; /* more tasks than PUs: neighbours share one */
+    for (i = 0; i < last; i++) {
+        pu = hwloc_bitmap_next(from, pu);
+        if (i >= first)
+            hwloc_bitmap_set(cpus, (unsigned)pu);
+    }
+}
+
+static int is_core_of(hwloc_obj_t core, hwloc_const_cpuset_t from)
+{
+    return hwloc_bitmap_intersects(core->cpuset, from);
+}
+
+/* Part `part` of `nparts` of the cores in `from`, in topology order, so that
+ * each part is as close together as the numbers allow. */
+static void share(hwloc_topology_t topology, hwloc_const_cpuset_t from,
+                  int part, int nparts, hwloc_cpuset_t cpus)
+{
+    hwloc_obj_t core = NULL;
+    int ncores = 0, i = 0, first, last;
+
+    hwloc_bitmap_zero(cpus);
+    while (topology && (core = hwloc_get_next_obj_by_type(
+                            topology, HWLOC_OBJ_CORE, core)))
+        ncores += is_core_of(core, from);
+    if (ncores < nparts) {
+        share_pus(from, part, nparts, cpus);
+        return;
+    }
+    first = (int)((long)part * ncores / nparts);
+    last = (int)((long)(part + 1) * ncores / nparts);
+    while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE,
+                                              core))) {
+        if (!is_core_of(core, from))
+            continue;
+        if (i >= first && i < last)
+            hwloc_bitmap_or(cpus, cpus, core->cpuset);
+        i++;
+    }
+    hwloc_bitmap_and(cpus, cpus, from);
+}
+
+/* Divide what is near to this task's GPU among the tasks whose GPUs are near
+ * to the same. Returns 0 if the task has no such place. */
+static int bind_near(const struct plait_node *node,
+                     hwloc_const_cpuset_t allowed, const int *seats,
+                     int ntasks, int local, hwloc_cpuset_t near,
+                     hwloc_cpuset_t taken, hwloc_cpuset_t cpus)
+{
+    hwloc_bitmap_t mine = hwloc_bitmap_alloc();
+    int part = 0, nparts = 0, i;
+
+    if (!mine)
+        return -1;
+    near_cpus(node, allowed, seats[local], mine);
+    hwloc_bitmap_zero(taken);
+    for (i = 0; i < ntasks; i++) {
+        near_cpus(node, allowed, seats[i], near);
+        hwloc_bitmap_or(taken, taken, near);
+        if (hwloc_bitmap_isequal(near, mine)) {
+            part += i < local;
+            nparts++;
+        }
+    }
+    i = !hwloc_bitmap_iszero(mine);
+    if (i)
+        share(node->topology, mine, part, nparts, cpus);
+    hwloc_bitmap_free(mine);
+    return i;
+}
+
+/* The tasks without a place divide what the others left, or everything if
+ * they left nothing. */
+static void bind_rest(const struct plait_node *node,
+                      hwloc_const_cpuset_t allowed, const int *seats,
+                      int ntasks, int local, hwloc_cpuset_t near,
+                      hwloc_cpuset_t taken, hwloc_cpuset_t cpus)
+{
+    int part = 0, nparts = 0, i;
+
+    for (i = 0; i < ntasks; i++) {
+        near_cpus(node, allowed, seats ? seats[i] : -1, near);
+        if (hwloc_bitmap_iszero(near)) {
+            part += i < local;
+            nparts++;
+        }
+    }
+    hwloc_bitmap_andnot(near, allowed, taken);
+    share(node->topology, hwloc_bitmap_iszero(near) ? allowed : near, part,
+          nparts, cpus);
+}
+
+int plait_node_bind(const struct plait_node *node, hwloc_const_cpuset_t allowed,
+                    const int *seats, int ntasks, int local,
+                    hwloc_cpuset_t cpus)
+{
+    hwloc_bitmap_t near = NULL, taken = NULL;
+    int placed = 0;
+
+    if (ntasks < 1 || local < 0 || local >= ntasks ||
+        hwloc_bitmap_weight(allowed) < 1) {
+        errno = EINVAL;
+        return -1;
+    }
+    near = hwloc_bitmap_alloc();
+    taken = hwloc_bitmap_alloc();
+    if (!near || !taken)
+        goto error;
+    if (seats)
+        placed = bind_near(node, allowed, seats, ntasks, local, near, taken,
+                           cpus);
+    if (placed < 0)
+        goto error;
+    if (!placed)
+        bind_rest(node, allowed, seats, ntasks, local, near, taken, cpus);
+    hwloc_bitmap_free(near);
+    hwloc_bitmap_free(taken);
+    return 0;
+error:
+    hwloc_bitmap_free(near);
+    hwloc_bitmap_free(taken);
+    errno = ENOMEM;
+    return -1;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_NODE_BUILD_H
+#define PLAIT_NODE_BUILD_H
+
+#include "node.h"
+
+/* What the readers of node descriptions share: they add the GPUs and NICs
+ * they find, sort them, join GPUs by links, and get the rest worked out. */
+
+#define NODE_MAX_BRIDGES 32
+
+/* Where a device hangs: the host bridge, then bridge by bridge downwards. */
+struct node_locus {
+    int numa;          /* -1 unknown */
+    const void *place; /* stands for the device's share of the host, where
+                          that is no single NUMA node; NULL: all of it */
+    const void *host;  /* stands for the host bridge */
+    int nbridges;
+    const void *bridges[NODE_MAX_BRIDGES];
+};
+
+struct node_builder {
+    struct plait_node *node;
+    struct node_locus *gpus; /* [ngpus] */
+    struct node_locus *nics; /* [nnics] */
+    /* Bridges between two devices under one switch and the switch itself:
+     * 1 where ports are listed (hwloc), 0 where switches are (NCCL). */
+    int switch_depth;
+};
+
+/* 0, or -1 with errno. */
+int node_builder_init(struct node_builder *builder, int switch_depth);
+int node_builder_add_gpu(struct node_builder *builder,
+                         const struct plait_gpu *gpu,
+                         const struct node_locus *locus);
+int node_builder_add_nic(struct node_builder *builder,
+                         const struct plait_nic *nic,
+                         const struct node_locus *locus);
+
+/* All devices are in: put them in bus order and make room for the links. */
+int node_builder_sort(struct node_builder *builder);
+/* Index of a GPU after sorting, -1 if there is none there. */
+int node_builder_find_gpu(const struct node_builder *builder,
+                          const char *busid);
+/* Islands, distances, and each GPU's NICs from devices and links. The node
+ * then belongs to the caller. NULL with errno. */
+struct plait_node *node_builder_finish(struct node_builder *builder);
+/* Drop everything; keeps errno. */
+void node_builder_abandon(struct node_builder *builder);
+
+/* Write "0000:07:00.0"; `busid` holds 16 bytes. */
+void node_format_busid(unsigned domain, unsigned bus, unsigned dev,
+                       unsigned func, char *busid);
+/* Read "7:0.0", "0000:07:00.0" or "00000000:07:00.0"; 0, or -1. */
+int node_parse_busid(const char *text, unsigned *domain, unsigned *bus,
+                     unsigned *dev, unsigned *func);
+
+/* Is this PCI function a GPU that can train? `vendor` and `device` are 0
+ * where unknown. Its vendor's short name, or NULL. */
+const char *node_gpu_vendor(unsigned class_id, unsigned vendor,
+                            unsigned device);
+/* ... and a NIC made for message passing (InfiniBand, EFA, Slingshot,
+ * Omni-Path)? */
+int node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device);
+
+#endif

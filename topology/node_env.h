@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_NODE_ENV_H
+#define PLAIT_NODE_ENV_H
+
+/* hwloc obeys HWLOC_* variables (read this file instead, load that plugin)
+ * and has no call to make it stop. A process that runs as root for someone
+ * else hides them while it asks hwloc. */
+struct node_env;
+
+/* Take every HWLOC_* variable out of the environment; NULL with errno. */
+struct node_env *node_env_hide(void);
+/* Put them back and free. NULL-safe, keeps errno. */
+void node_env_restore(struct node_env *env);
+
+#endif

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "node_build.h"
+#include "node_env.h"
+
+/* Reading a node through hwloc: live, XML, synthetic, cached. */
+
+static void copy(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%s", from ? from : "");
+}
+
+static hwloc_obj_t child_of_type(hwloc_obj_t pci, hwloc_obj_osdev_type_t type)
+{
+    hwloc_obj_t child;
+
+    for (child = pci->io_first_child; child; child = child->next_sibling) {
+        if (child->type == HWLOC_OBJ_OS_DEVICE &&
+            child->attr->osdev.type == type)
+            return child;
+    }
+    return NULL;
+}
+
+/* Memory on a GPU may show as a NUMA node; no task lives there. */
+static int is_host_memory(hwloc_obj_t numa)
+{
+    return !numa->subtype || strcmp(numa->subtype, "GPUMemory") != 0;
+}
+
+/* The one NUMA node that `set` holds, or -1. */
+static int only_numa(hwloc_topology_t topology, hwloc_const_nodeset_t set)
+{
+    hwloc_obj_t numa = NULL;
+    int found = -1;
+
+    while ((numa = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE,
+                                              numa))) {
+        if (!is_host_memory(numa) || !set ||
+            !hwloc_bitmap_isset(set, numa->os_index))
+            continue;
+        if (found >= 0)
+            return -1;
+        found = (int)numa->os_index;
+    }
+    return found;
+}
+
+static int locate(hwloc_topology_t topology, hwloc_obj_t device,
+                  struct node_locus *locus)
+{
+    hwloc_obj_t host = hwloc_get_non_io_ancestor_obj(topology, device);
+    hwloc_obj_t at;
+    int n = 0;
+
+    memset(locus, 0, sizeof(*locus));
+    locus->numa = only_numa(topology, host->nodeset);
+    locus->place = host->parent ? host : NULL;
+    for (at = device->parent; at && at != host; at = at->parent) {
+        if (at->type != HWLOC_OBJ_BRIDGE)
+            continue;
+        if (at->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST) {
+            locus->host = at;
+            continue;
+        }
+        if (n == NODE_MAX_BRIDGES) {
+            errno = E2BIG;
+            return -1;
+        }
+        /* From the device upwards now, turned round below. */
+        locus->bridges[n++] = at;
+    }
+    locus->nbridges = n;
+    for (int i = 0; i < n / 2; i++) {
+        const void *bridge = locus->bridges[i];
+
+        locus->bridges[i] = locus->bridges[n - 1 - i];
+        locus->bridges[n - 1 - i] = bridge;
+    }
+    return 0;
+}
+
+static const char *pci_gpu_vendor(hwloc_obj_t pci)
+{
+    const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
+    const char *noted = hwloc_obj_get_info_by_name(pci, "GPUVendor");
+
+    if (attr->vendor_id == 0 && noted)
+        return noted;
+    return node_gpu_vendor(attr->class_id, attr->vendor_id, attr->device_id);
+}
+
+/* Under a PCIe port only device 0 of one bus is real; what else answers
+ * there with a GPU's class is a virtual function of it. */
+static int is_virtual_function(hwloc_obj_t pci)
+{
+    const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
+    hwloc_obj_t other;
+
+    if (!pci->parent || pci->parent->type != HWLOC_OBJ_BRIDGE ||
+        pci->parent->attr->bridge.upstream_type != HWLOC_OBJ_BRIDGE_PCI)
+        return 0;
+    for (other = pci->parent->io_first_child; other && other != pci;
+         other = other->next_sibling) {
+        if (other->type == HWLOC_OBJ_PCI_DEVICE &&
+            other->attr->pcidev.dev == 0 && other->attr->pcidev.func == 0 &&
+            other->attr->pcidev.vendor_id == attr->vendor_id &&
+            pci_gpu_vendor(other))
+            return 1;
+    }
+    return 0;
+}
+
+/* "Tesla V100-SXM2-16GB", from whoever knows it. */
+static const char *gpu_model(hwloc_obj_t pci)
+{
+    const char *model = hwloc_obj_get_info_by_name(pci, "GPUModel");
+    hwloc_obj_t child;
+
+    for (child = pci->io_first_child; child && !model;
+         child = child->next_sibling)
+        model = hwloc_obj_get_info_by_name(child, "GPUModel");
+    return model ? model : hwloc_obj_get_info_by_name(pci, "PCIDevice");
+}
+
+static int add_gpu(struct node_builder *builder, hwloc_topology_t topology,
+                   hwloc_obj_t pci)
+{
+    const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
+    const char *vendor = pci_gpu_vendor(pci);
+    struct plait_gpu gpu = {0};
+    struct node_locus locus;
+
+    if (!vendor || is_virtual_function(pci))
+        return 0;
+    if (locate(topology, pci, &locus))
+        return -1;
+    node_format_busid(attr->domain, attr->bus, attr->dev, attr->func,
+                      gpu.busid);
+    copy(gpu.vendor, sizeof(gpu.vendor), vendor);
+    copy(gpu.model, sizeof(gpu.model), gpu_model(pci));
+    gpu.numa = locus.numa;
+    return node_builder_add_gpu(builder, &gpu, &locus);
+}
+
+/* One NIC for every RDMA device; a fabric card without a driver for it
+ * counts as one, under the name its network interface has. */
+static int add_nics(struct node_builder *builder, hwloc_topology_t topology,
+                    hwloc_obj_t pci)
+{
+    const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
+    struct plait_nic nic = {0};
+    struct node_locus locus;
+    hwloc_obj_t child;
+    int found = 0;
+
+    if (locate(topology, pci, &locus))
+        return -1;
+    nic.numa = locus.numa;
+    node_format_busid(attr->domain, attr->bus, attr->dev, attr->func,
+                      nic.busid);
+    for (child = pci->io_first_child; child; child = child->next_sibling) {
+        if (child->type != HWLOC_OBJ_OS_DEVICE ||
+            child->attr->osdev.type != HWLOC_OBJ_OSDEV_OPENFABRICS)
+            continue;
+        copy(nic.name, sizeof(nic.name), child->name);
+        if (node_builder_add_nic(builder, &nic, &locus))
+            return -1;
+        found = 1;
+    }
+    if (found || !node_is_fabric_nic(attr->class_id, attr->vendor_id,
+                                     attr->device_id))
+        return 0;
+    child = child_of_type(pci, HWLOC_OBJ_OSDEV_NETWORK);
+    copy(nic.name, sizeof(nic.name), child ? child->name : nic.busid);
+    return node_builder_add_nic(builder, &nic, &locus);
+}
+
+static int add_devices(struct node_builder *builder, hwloc_topology_t topology)
+{
+    hwloc_obj_t pci = NULL;
+
+    while ((pci = hwloc_get_next_pcidev(topology, pci))) {
+        if (add_gpu(builder, topology, pci) ||
+            add_nics(builder, topology, pci))
+            return -1;
+    }
+    return 0;
+}
+
+/* The GPU an object of a bandwidth matrix stands for, or -1. */
+static int gpu_of(const struct node_builder *builder, hwloc_obj_t obj)
+{
+    char busid[16];
+
+    while (obj && obj->type != HWLOC_OBJ_PCI_DEVICE)
+        obj = obj->parent;
+    if (!obj)
+        return -1;
+    node_format_busid(obj->attr->pcidev.domain, obj->attr->pcidev.bus,
+                      obj->attr->pcidev.dev, obj->attr->pcidev.func, busid);
+    return node_builder_find_gpu(builder, busid);
+}
+
+/* hwloc keeps link bandwidths in MB/s, NVSwitch ports as objects of their
+ * own; the transformations leave GPU to GPU. Both fail where there is no
+ * switch, and then nothing needed to change. */
+static void add_links(struct node_builder *builder, hwloc_topology_t topology,
+                      const char *name)
+{
+    struct hwloc_distances_s *found[4];
+    unsigned n = 4, d, i, k;
+
+    if (hwloc_distances_get_by_name(topology, name, &n, found, 0))
+        return;
+    for (d = 0; d < n && d < 4; d++) {
+        hwloc_distances_transform(
+            topology, found[d], HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS,
+            NULL, 0);
+        hwloc_distances_transform(
+            topology, found[d], HWLOC_DISTANCES_TRANSFORM_TRANSITIVE_CLOSURE,
+            NULL, 0);
+        for (i = 0; i < found[d]->nbobjs; i++) {
+            for (k = 0; k < found[d]->nbobjs; k++) {
+                int a = gpu_of(builder, found[d]->objs[i]);
+                int b = gpu_of(builder, found[d]->objs[k]);
+                double *link;
+
+                if (a < 0 || b < 0 || a == b)
+                    continue;
+                link = &builder->node->links[a * builder->node->ngpus + b];
+                *link = (double)found[d]->values[i * found[d]->nbobjs + k] /
+                        1000;
+            }
+        }
+        hwloc_distances_release(topology, found[d]);
+    }
+}
+
+static void count_host(struct plait_node *node)
+{
+    hwloc_obj_t numa = NULL;
+    int n;
+
+    while ((numa = hwloc_get_next_obj_by_type(node->topology,
+                                              HWLOC_OBJ_NUMANODE, numa)))
+        node->numa_nodes += is_host_memory(numa);
+    n = hwloc_get_nbobjs_by_type(node->topology, HWLOC_OBJ_CORE);
+    node->cores = n > 0 ? n : 0;
+    n = hwloc_get_nbobjs_by_type(node->topology, HWLOC_OBJ_PU);
+    node->pus = n > 0 ? n : 0;
+}
+
+/* Takes the topology over, also where it fails. NULL with errno. */
+static struct plait_node *read_topology(hwloc_topology_t topology)
+{
+    struct node_builder builder;
+    struct plait_node *node;
+
+    if (node_builder_init(&builder, 1)) {
+        hwloc_topology_destroy(topology);
+        return NULL;
+    }
+    builder.node->topology = topology;
+    count_host(builder.node);
+    if (add_devices(&builder, topology) || node_builder_sort(&builder))
+        goto error;
+    add_links(&builder, topology, "NVLinkBandwidth");
+    add_links(&builder, topology, "XGMIBandwidth");
+    node = node_builder_finish(&builder);
+    if (node)
+        return node;
+error:
+    node_builder_abandon(&builder);
+    return NULL;
+}
+
+/* An empty topology that will keep what we look at and nothing else. */
+static hwloc_topology_t create_topology(void)
+{
+    hwloc_topology_t topology;
+
+    if (hwloc_topology_init(&topology))
+        return NULL;
+    if (hwloc_topology_set_cache_types_filter(topology,
+                                              HWLOC_TYPE_FILTER_KEEP_NONE) ||
+        hwloc_topology_set_type_filter(topology, HWLOC_OBJ_L3CACHE,
+                                       HWLOC_TYPE_FILTER_KEEP_ALL) ||
+        hwloc_topology_set_type_filter(topology, HWLOC_OBJ_MISC,
+                                       HWLOC_TYPE_FILTER_KEEP_NONE) ||
+        hwloc_topology_set_io_types_filter(
+            topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT)) {
+        hwloc_topology_destroy(topology);
+        return NULL;
+    }
+    return topology;
+}
+
+/* A snapshot of sysfs may lack the vendor ids, but not the NVIDIA driver's
+ * list of its GPUs. */
+static void note_nvidia_gpus(hwloc_topology_t topology)
+{
+    const char *root = getenv("HWLOC_FSROOT");
+    hwloc_obj_t pci = NULL;
+    char path[4096], busid[16];
+
+    while ((pci = hwloc_get_next_pcidev(topology, pci))) {
+        const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
+
+        node_format_busid(attr->domain, attr->bus, attr->dev, attr->func,
+                          busid);
+        snprintf(path, sizeof(path), "%s/proc/driver/nvidia/gpus/%s",
+                 root ? root : "", busid);
+        if (attr->vendor_id == 0 && access(path, F_OK) == 0)
+            hwloc_obj_add_info(pci, "GPUVendor", "nvidia");
+    }
+}
+
+struct plait_node *plait_node_create(int trust_env, struct plait_error *err)
+{
+    /* These start whole GPU runtimes, which takes seconds; what they know,
+     * sysfs and NVML tell too. */
+    static const char *const slow[] = {"gl", "opencl", "cuda", "nvml", "rsmi",
+                                       "levelzero"};
+    struct node_env *env = NULL;
+    struct plait_node *node = NULL;
+    hwloc_topology_t topology;
+    size_t i;
+
+    if (!trust_env && !(env = node_env_hide())) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    topology = create_topology();
+    for (i = 0; topology && i < sizeof(slow) / sizeof(slow[0]); i++)
+        hwloc_topology_set_components(
+            topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow[i]);
+    if (topology && hwloc_topology_load(topology)) {
+        hwloc_topology_destroy(topology);
+        topology = NULL;
+    }
+    if (topology) {
+        note_nvidia_gpus(topology);
+        node = read_topology(topology);
+    }
+    if (!node)
+        plait_errorf(err, "cannot read this machine's topology: %s",
+                     strerror(errno));
+    node_env_restore(env);
+    return node;
+}
+
+/* hwloc says only EINVAL; look for the usual reasons ourselves. */
+static int explain_bad_xml(const char *path, struct plait_error *err)
+{
+    char head[4096], version[16] = "";
+    const char *at;
+    FILE *file = fopen(path, "re");
+    size_t n;
+
+    if (!file)
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    n = fread(head, 1, sizeof(head) - 1, file);
+    head[n] = '\0';
+    fclose(file);
+    at = strstr(head, "<topology");
+    if (!at && strstr(head, "<system"))
+        return plait_errorf(err, "%s: this is an NCCL topology, not hwloc's: "
+                            "give it with --nccl-xml", path);
+    if (!at)
+        return plait_errorf(err, "%s: not an hwloc XML (no <topology>)", path);
+    if (sscanf(at, "<topology version=\"%15[0-9.]\"", version) == 1 &&
+        atoi(version) > 2)
+        return plait_errorf(
+            err, "%s: hwloc XML format %s; this hwloc (%s) reads 1 and 2: "
+            "write it with 'lstopo --export-xml-flags v2'", path, version,
+            HWLOC_VERSION);
+    return plait_errorf(err, "%s: damaged hwloc XML", path);
+}
+
+struct plait_node *plait_node_create_xml(const char *path,
+                                         struct plait_error *err)
+{
+    hwloc_topology_t topology = create_topology();
+    struct plait_node *node;
+
+    if (!topology)
+        goto error;
+    if (hwloc_topology_set_xml(topology, path) ||
+        hwloc_topology_load(topology)) {
+        hwloc_topology_destroy(topology);
+        explain_bad_xml(path, err);
+        return NULL;
+    }
+    node = read_topology(topology);
+    if (node)
+        return node;
+error:
+    plait_errorf(err, "%s: %s", path, strerror(errno));
+    return NULL;
+}
+
+struct plait_node *plait_node_create_synthetic(const char *description,
+                                               struct plait_error *err)
+{
+    hwloc_topology_t topology = create_topology();
+    struct plait_node *node;
+
+    if (!topology)
+        goto error;
+    if (hwloc_topology_set_synthetic(topology, description) ||
+        hwloc_topology_load(topology)) {
+        hwloc_topology_destroy(topology);
+        plait_errorf(err, "'%s' is not an hwloc synthetic description; "
+                     "try 'pack:2 numa:1 core:8 pu:2'", description);
+        return NULL;
+    }
+    node = read_topology(topology);
+    if (node)
+        return node;
+error:
+    plait_errorf(err, "%s: %s", description, strerror(errno));
+    return NULL;
+}
+
+struct plait_node *plait_node_create_cached(const char *xml, size_t size,
+                                            struct plait_error *err)
+{
+    struct node_env *env = node_env_hide();
+    hwloc_topology_t topology = env ? create_topology() : NULL;
+    struct plait_node *node = NULL;
+
+    if (topology &&
+        (hwloc_topology_set_flags(
+             topology,
+             HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM |
+                 HWLOC_TOPOLOGY_FLAG_THISSYSTEM_ALLOWED_RESOURCES) ||
+         hwloc_topology_set_xmlbuffer(topology, xml, (int)size) ||
+         hwloc_topology_load(topology))) {
+        hwloc_topology_destroy(topology);
+        topology = NULL;
+    }
+    if (topology)
+        node = read_topology(topology);
+    if (!node)
+        plait_errorf(err, "cannot read the cached topology: %s",
+                     strerror(errno));
+    node_env_restore(env);
+    return node;
+}
+
+char *plait_node_export_xml(const struct plait_node *node, size_t *size)
+{
+    char *xml, *copied;
+    int length;
+
+    if (!node->topology) {
+        errno = ENOTSUP;
+        return NULL;
+    }
+    if (hwloc_topology_export_xmlbuffer(node->topology, &xml, &length, 0))
+        return NULL;
+    copied = malloc((size_t)length);
+    if (copied) {
+        memcpy(copied, xml, (size_t)length);
+        *size = (size_t)length;
+    }
+    hwloc_free_xmlbuffer(node->topology, xml);
+    return copied;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node_build.h"
+
+/* What PCI class, vendor and device ids say about a device. Numbers from the
+ * PCI code and id assignment specification and pci.ids. */
+
+#define CLASS_ETHERNET 0x0200
+#define CLASS_INFINIBAND 0x0207
+#define CLASS_FABRIC 0x0208
+#define CLASS_VGA 0x0300
+#define CLASS_3D 0x0302
+#define CLASS_DISPLAY 0x0380
+#define CLASS_IB_OLD 0x0c06
+#define CLASS_ACCELERATOR 0x1200
+
+#define VENDOR_AMD 0x1002
+#define VENDOR_NVIDIA 0x10de
+#define VENDOR_CRAY 0x17db
+#define VENDOR_AMAZON 0x1d0f
+#define VENDOR_INTEL 0x8086
+
+/* Server boards still carry ATI's 2-D chips (ES1000, Rage), and AMD's
+ * processors have graphics of their own: only GCN, CDNA and RDNA boards
+ * count. Fiji and Vega 20 lie in these ranges as well as MI100 to MI355X. */
+static int is_amd_board(unsigned device)
+{
+    return (device >= 0x6600 && device <= 0x69ff) ||
+           (device >= 0x7300 && device <= 0x7fff);
+}
+
+const char *node_gpu_vendor(unsigned class_id, unsigned vendor,
+                            unsigned device)
+{
+    int graphics = class_id == CLASS_VGA || class_id == CLASS_3D ||
+                   class_id == CLASS_DISPLAY;
+
+    if (vendor == VENDOR_NVIDIA && graphics)
+        return "nvidia";
+    if (vendor == VENDOR_AMD && (graphics || class_id == CLASS_ACCELERATOR) &&
+        is_amd_board(device))
+        return "amd";
+    /* The graphics inside a processor are VGA, the data-centre boards not. */
+    if (vendor == VENDOR_INTEL && class_id == CLASS_DISPLAY)
+        return "intel";
+    if (vendor == 0 && class_id == CLASS_3D)
+        return "";
+    return NULL;
+}
+
+int node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device)
+{
+    if (class_id == CLASS_INFINIBAND || class_id == CLASS_FABRIC ||
+        class_id == CLASS_IB_OLD)
+        return 1;
+    if (class_id != CLASS_ETHERNET)
+        return 0;
+    return (vendor == VENDOR_AMAZON && (device & 0xfff0) == 0xefa0) ||
+           (vendor == VENDOR_CRAY && device == 0x0501);
+}

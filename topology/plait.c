@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+
+/* The command `plait`: built-in subcommands, and git-style ones. */
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"topo", plait_cmd_topo, "GPUs, links, NICs and cores of a machine"},
+};
+
+#define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void print_help(void)
+{
+    size_t i;
+
+    printf("Usage: plait COMMAND [OPTION...]\n"
+           "       plait --help | --version\n\n"
+           "Tensor, pipeline and data parallelism for Slurm: look at the "
+           "machine, plan a\nlayout, know what it costs.\n\nCommands:\n");
+    for (i = 0; i < NCOMMANDS; i++)
+        printf("  %-10s%s\n", commands[i].name, commands[i].summary);
+    printf("\nAny other COMMAND runs the program plait-COMMAND.\n"
+           "'plait COMMAND --help' explains one command.\n");
+}
+
+/* A site that keeps Plait in its own prefix has plait-train beside plait,
+ * not on PATH: look there first. */
+static void exec_sibling(const char *program, char **argv)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    char *slash;
+
+    if (n <= 0)
+        return;
+    path[n] = '\0';
+    slash = strrchr(path, '/');
+    if (!slash ||
+        (size_t)(slash + 1 - path) + strlen(program) >= sizeof(path))
+        return;
+    strcpy(slash + 1, program);
+    execv(path, argv);
+}
+
+static int run_program(char **argv)
+{
+    const char *name = argv[0];
+    char *program;
+    int rc;
+
+    if (strchr(name, '/') || asprintf(&program, "plait-%s", name) < 0)
+        return plait_cmd_misused("'%s' is not a plait command; see "
+                                 "'plait --help'", name);
+    argv[0] = program;
+    exec_sibling(program, argv);
+    execvp(program, argv);
+    if (errno == ENOENT)
+        rc = plait_cmd_misused("'%s' is not a plait command and there is no "
+                               "program %s; see 'plait --help'", name,
+                               program);
+    else
+        rc = plait_cmd_failed("cannot run %s: %s", program, strerror(errno));
+    free(program);
+    return rc;
+}
+
+static int run_command(int argc, char **argv)
+{
+    static char self[] = "plait";
+    size_t i;
+
+    for (i = 0; i < NCOMMANDS; i++) {
+        if (strcmp(argv[0], commands[i].name) == 0) {
+            argv[0] = self;
+            return commands[i].run(argc, argv);
+        }
+    }
+    return run_program(argv);
+}
+
+int main(int argc, char **argv)
+{
+    int rc = PLAIT_EXIT_GOOD;
+
+    if (argc < 2)
+        return plait_cmd_misused("a command is missing; see 'plait --help'");
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        print_help();
+    else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+        printf("plait %s\n", PACKAGE_VERSION);
+    else if (argv[1][0] == '-')
+        return plait_cmd_misused("unknown option '%s'; see 'plait --help'",
+                                 argv[1]);
+    else
+        rc = run_command(argc - 1, argv + 1);
+    /* A full disk must not pass for success. */
+    if (fflush(stdout) || ferror(stdout))
+        rc = plait_cmd_failed("cannot write to standard output: %s",
+                              strerror(errno));
+    return rc;
+}
