@@ -10,7 +10,7 @@
 
 /* Where this process stands among the others: device, coordinate, groups.
  * Made once in train/, handed to everything below; it owns the
- * communicators and nobody else creates or destroys one. */
+ * groups and nobody else creates or destroys one. */
 struct plait_parallel {
     const struct plait_ops *ops;
     struct plait_device *dev;
@@ -21,11 +21,12 @@ struct plait_parallel {
     struct plait_comm *world;
     struct plait_comm *group[PLAIT_NGROUPS]; /* never NULL: self if alone */
     struct plait_comm *embedding; /* first and last stage, for tied
-                                     embeddings; NULL where not a member */
+                                     embeddings; NULL where not a member and
+                                     where pp is 1 */
 };
 
-/* Splits the world into groups. `launch` NULL: plain mpirun or one process,
- * coordinates follow from the rank. */
+/* Splits the world, which stays the caller's, into groups; coordinates
+ * follow from the rank. Collective. */
 struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
                                              struct plait_device *dev,
                                              struct plait_comm *world,

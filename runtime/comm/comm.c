@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/comm/comm_private.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + ts.tv_nsec * 1e-9;
+}
+
+/* -- for the backends ---------------------------------------------------- */
+
+void plait_comm_init(struct plait_comm *comm,
+                     const struct plait_comm_vtable *vtable,
+                     const struct plait_ops *ops, struct plait_device *dev,
+                     int rank, int size, const char *name)
+{
+    memset(comm, 0, sizeof(*comm));
+    comm->vtable = vtable;
+    comm->ops = ops;
+    comm->dev = dev;
+    comm->rank = rank;
+    comm->size = size;
+    snprintf(comm->name, sizeof(comm->name), "%s", name);
+}
+
+int plait_comm_fail(struct plait_comm *comm, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!comm->failed) {
+        va_start(ap, fmt);
+        vsnprintf(comm->error, sizeof(comm->error), fmt, ap);
+        va_end(ap);
+        comm->failed = true;
+    }
+    errno = EIO;
+    return -1;
+}
+
+bool plait_comm_on_host(const struct plait_comm *comm)
+{
+    return !comm->ops || strcmp(comm->ops->name, "cuda") != 0;
+}
+
+size_t plait_transfer_send_count(const struct plait_comm *comm,
+                                 const struct plait_transfer *t)
+{
+    switch (t->kind) {
+    case PLAIT_REDUCE_SCATTER:
+    case PLAIT_ALL_TO_ALL:
+        return t->n * comm->size;
+    case PLAIT_BROADCAST:
+        return comm->rank == t->peer ? t->n : 0;
+    case PLAIT_RECV:
+        return 0;
+    default:
+        return t->n;
+    }
+}
+
+size_t plait_transfer_recv_count(const struct plait_comm *comm,
+                                 const struct plait_transfer *t)
+{
+    switch (t->kind) {
+    case PLAIT_ALL_GATHER:
+    case PLAIT_ALL_TO_ALL:
+        return t->n * comm->size;
+    case PLAIT_BROADCAST:
+        return comm->rank == t->peer ? 0 : t->n;
+    case PLAIT_SEND:
+        return 0;
+    default:
+        return t->n;
+    }
+}
+
+/* -- life ---------------------------------------------------------------- */
+
+static struct plait_comm *host_create(enum plait_comm_kind kind,
+                                      const struct plait_launch *launch,
+                                      const struct plait_ops *ops,
+                                      struct plait_device *dev,
+                                      struct plait_error *err)
+{
+    struct plait_comm *comm;
+
+    if (kind == PLAIT_COMM_MPI) {
+#ifdef HAVE_MPI
+        return plait_mpi_create(ops, dev, launch, err);
+#else
+        plait_errorf(err, "this plait was built without MPI (--without-mpi)");
+        errno = ENOSYS;
+        return NULL;
+#endif
+    }
+    if (launch && launch->world_size > 1) {
+        plait_errorf(err, "the launch has %d ranks, which need MPI or NCCL",
+                     launch->world_size);
+        errno = EINVAL;
+        return NULL;
+    }
+    comm = plait_self_create(ops, dev, "world");
+    if (!comm)
+        plait_errorf(err, "out of memory");
+    return comm;
+}
+
+static struct plait_comm *nccl_create(const struct plait_ops *ops,
+                                      struct plait_device *dev,
+                                      const struct plait_launch *launch,
+                                      struct plait_error *err)
+{
+    enum plait_comm_kind kind = PLAIT_COMM_MPI;
+    const char *dir = getenv("PLAIT_MODULE_PATH");
+    struct plait_comm *host, *comm;
+    char path[4096];
+    void *module, *symbol;
+
+    if (launch && launch->world_size == 1)
+        kind = PLAIT_COMM_SELF;
+    snprintf(path, sizeof(path), "%s/plait_nccl.so",
+             dir ? dir : PLAIT_MODULEDIR);
+    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    symbol = module ? dlsym(module, "plait_nccl_create") : NULL;
+    if (!symbol) {
+        plait_errorf(err, "NCCL: %s", dlerror());
+        errno = ENOSYS;
+        return NULL;
+    }
+    host = host_create(kind, launch, NULL, NULL, err);
+    if (!host)
+        return NULL;
+    comm = ((__typeof__(&plait_nccl_create))symbol)(host, ops, dev, launch,
+                                                    err);
+    if (!comm) {
+        plait_comm_destroy(host);
+        return NULL;
+    }
+    comm->host = host;
+    return comm;
+}
+
+struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
+                                     const struct plait_ops *ops,
+                                     struct plait_device *dev,
+                                     const struct plait_launch *launch,
+                                     struct plait_error *err)
+{
+    if (kind == PLAIT_COMM_NCCL)
+        return nccl_create(ops, dev, launch, err);
+    return host_create(kind, launch, ops, dev, err);
+}
+
+/* How many ranks of the parent ask for my color. */
+static int group_size(struct plait_comm *parent, int color)
+{
+    int *colors = malloc(parent->size * sizeof(*colors));
+    int i, n = 0;
+
+    if (!colors || plait_comm_host_all_gather(parent, &color, colors,
+                                              sizeof(color)) < 0) {
+        free(colors);
+        return -1;
+    }
+    for (i = 0; i < parent->size; i++)
+        n += colors[i] == color;
+    free(colors);
+    return n;
+}
+
+int plait_comm_split(struct plait_comm *parent, int color, int key,
+                     const char *name, struct plait_comm **comm,
+                     struct plait_error *err)
+{
+    struct plait_comm *child = NULL, *host = NULL;
+    int n = group_size(parent, color);
+    int alone = color >= 0 && n == 1;
+
+    if (n < 0)
+        return plait_errorf(err, "%s: cannot split off %s: %s", parent->name,
+                            name, plait_comm_error(parent));
+    if (parent->size > 1) {
+        if (alone)
+            color = -1;
+        if (parent->host && plait_comm_split(parent->host, color, key, name,
+                                             &host, err) < 0)
+            return -1;
+        if (parent->vtable->split(parent, color, key, name, &child, err) < 0) {
+            plait_comm_destroy(host);
+            return -1;
+        }
+        if (child)
+            child->host = host;
+    }
+    if (alone) {
+        child = plait_self_create(parent->ops, parent->dev, name);
+        if (!child)
+            return plait_errorf(err, "out of memory");
+    }
+    *comm = child;
+    return 0;
+}
+
+void plait_comm_destroy(struct plait_comm *comm)
+{
+    struct plait_comm *host;
+    int saved = errno;
+
+    if (!comm)
+        return;
+    host = comm->host;
+    comm->vtable->destroy(comm);
+    plait_comm_destroy(host);
+    errno = saved;
+}
+
+void plait_comm_abort(struct plait_comm *comm)
+{
+    plait_comm_fail(comm, "%s: aborted", comm->name);
+    if (comm->vtable->abort)
+        comm->vtable->abort(comm);
+    if (comm->host)
+        plait_comm_abort(comm->host);
+}
+
+int plait_comm_rank(const struct plait_comm *comm)
+{
+    return comm->rank;
+}
+
+int plait_comm_size(const struct plait_comm *comm)
+{
+    return comm->size;
+}
+
+const char *plait_comm_name(const struct plait_comm *comm)
+{
+    return comm->name;
+}
+
+const char *plait_comm_error(const struct plait_comm *comm)
+{
+    if (comm->failed)
+        return comm->error;
+    return comm->host && comm->host->failed ? comm->host->error : "no error";
+}
+
+void plait_comm_stats(const struct plait_comm *comm,
+                      struct plait_comm_stats *stats)
+{
+    *stats = comm->stats;
+}
+
+/* -- transfers ----------------------------------------------------------- */
+
+static uint64_t transfer_bytes(const struct plait_comm *comm,
+                               const struct plait_transfer *t)
+{
+    uint64_t bytes = t->n * plait_dtype_size(t->type);
+    uint64_t others = comm->size - 1;
+
+    switch (t->kind) {
+    case PLAIT_ALL_REDUCE:
+        return 2 * bytes * others / comm->size;
+    case PLAIT_REDUCE_SCATTER:
+    case PLAIT_ALL_GATHER:
+    case PLAIT_ALL_TO_ALL:
+        return bytes * others; /* n is the size-th part of S */
+    case PLAIT_BROADCAST:
+        return others ? bytes : 0;
+    default:
+        return bytes;
+    }
+}
+
+static int run(struct plait_comm *comm, const struct plait_transfer *t,
+               struct plait_queue *q, struct plait_request **req)
+{
+    double start;
+    int rc;
+
+    if (req)
+        *req = NULL;
+    if (comm->failed) {
+        errno = EIO;
+        return -1;
+    }
+    start = now();
+    rc = comm->vtable->run(comm, t, q, req);
+    if (rc < 0)
+        return -1;
+    comm->stats.calls++;
+    /* A message counts where it was sent, or the sum over ranks would hold
+     * each of them twice. */
+    if (t->kind != PLAIT_RECV)
+        comm->stats.bytes += transfer_bytes(comm, t);
+    if (!req)
+        comm->stats.wait_s += now() - start;
+    return 0;
+}
+
+int plait_comm_all_reduce(struct plait_comm *comm, const void *send,
+                          void *recv, size_t n, enum plait_dtype type,
+                          enum plait_reduce op, struct plait_queue *q,
+                          struct plait_request **req)
+{
+    struct plait_transfer t = {PLAIT_ALL_REDUCE, send, recv, n, type, op, 0, 0};
+
+    return run(comm, &t, q, req);
+}
+
+int plait_comm_reduce_scatter(struct plait_comm *comm, const void *send,
+                              void *recv, size_t n, enum plait_dtype type,
+                              enum plait_reduce op, struct plait_queue *q,
+                              struct plait_request **req)
+{
+    struct plait_transfer t = {
+        PLAIT_REDUCE_SCATTER, send, recv, n, type, op, 0, 0};
+
+    return run(comm, &t, q, req);
+}
+
+int plait_comm_all_gather(struct plait_comm *comm, const void *send,
+                          void *recv, size_t n, enum plait_dtype type,
+                          struct plait_queue *q, struct plait_request **req)
+{
+    struct plait_transfer t = {
+        PLAIT_ALL_GATHER, send, recv, n, type, PLAIT_SUM, 0, 0};
+
+    return run(comm, &t, q, req);
+}
+
+int plait_comm_all_to_all(struct plait_comm *comm, const void *send,
+                          void *recv, size_t n, enum plait_dtype type,
+                          struct plait_queue *q, struct plait_request **req)
+{
+    struct plait_transfer t = {
+        PLAIT_ALL_TO_ALL, send, recv, n, type, PLAIT_SUM, 0, 0};
+
+    return run(comm, &t, q, req);
+}
+
+int plait_comm_broadcast(struct plait_comm *comm, void *buf, size_t n,
+                         enum plait_dtype type, int root,
+                         struct plait_queue *q, struct plait_request **req)
+{
+    struct plait_transfer t = {
+        PLAIT_BROADCAST, buf, buf, n, type, PLAIT_SUM, root, 0};
+
+    return run(comm, &t, q, req);
+}
+
+int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
+                    enum plait_dtype type, int peer, int tag,
+                    struct plait_queue *q, struct plait_request **req)
+{
+    struct plait_transfer t = {
+        PLAIT_SEND, buf, NULL, n, type, PLAIT_SUM, peer, tag};
+
+    return run(comm, &t, q, req);
+}
+
+int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
+                    enum plait_dtype type, int peer, int tag,
+                    struct plait_queue *q, struct plait_request **req)
+{
+    struct plait_transfer t = {
+        PLAIT_RECV, NULL, buf, n, type, PLAIT_SUM, peer, tag};
+
+    return run(comm, &t, q, req);
+}
+
+int plait_comm_wait(struct plait_request **req, struct plait_queue *q)
+{
+    struct plait_request *r = *req;
+    struct plait_comm *comm;
+    double start;
+    int rc;
+
+    if (!r)
+        return 0;
+    comm = r->comm;
+    *req = NULL;
+    start = now();
+    rc = comm->vtable->wait(r, q);
+    comm->stats.wait_s += now() - start;
+    return rc;
+}
+
+int plait_comm_progress(struct plait_comm *comm)
+{
+    if (comm->failed) {
+        errno = EIO;
+        return -1;
+    }
+    return comm->vtable->progress ? comm->vtable->progress(comm) : 0;
+}
+
+/* -- host values --------------------------------------------------------- */
+
+static struct plait_comm *host_of(struct plait_comm *comm)
+{
+    struct plait_comm *host = comm->host ? comm->host : comm;
+
+    if (!comm->failed && !host->failed)
+        return host;
+    errno = EIO;
+    return NULL;
+}
+
+int plait_comm_barrier(struct plait_comm *comm)
+{
+    struct plait_comm *host = host_of(comm);
+
+    return host ? host->vtable->barrier(host) : -1;
+}
+
+int plait_comm_host_broadcast(struct plait_comm *comm, void *buf,
+                              size_t bytes, int root)
+{
+    struct plait_comm *host = host_of(comm);
+
+    return host ? host->vtable->host_broadcast(host, buf, bytes, root) : -1;
+}
+
+int plait_comm_host_all_gather(struct plait_comm *comm, const void *send,
+                               void *recv, size_t bytes)
+{
+    struct plait_comm *host = host_of(comm);
+
+    return host ? host->vtable->host_all_gather(host, send, recv, bytes) : -1;
+}
+
+int plait_comm_host_all_reduce(struct plait_comm *comm, double *values,
+                               size_t n, enum plait_reduce op)
+{
+    struct plait_comm *host = host_of(comm);
+
+    return host ? host->vtable->host_all_reduce(host, values, n, op) : -1;
+}

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/comm/comm_private.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/comm/half.h"
+
+/* MPI, for ranks whose buffers are plain memory, and for GPUs whose buffers
+ * are carried through the host. */
+
+enum { OP_BF16_SUM, OP_BF16_MAX, OP_FP16_SUM, OP_FP16_MAX, OP_COUNT };
+
+/* MPI has no 16-bit floats: these operations make them. One set per world,
+ * shared by its groups. */
+struct mpi_world {
+    MPI_Op ops[OP_COUNT];
+    int finalize; /* we initialised MPI */
+};
+
+struct mpi_comm {
+    struct plait_comm base;
+    MPI_Comm mpi;
+    struct mpi_world *world;
+    int owner; /* of world */
+};
+
+struct mpi_request {
+    struct plait_request base;
+    MPI_Request mpi;
+    void *stage; /* host copies of the buffers, NULL: none */
+    /* What wait() copies from the stage to the receive buffer. */
+    const void *from;
+    void *to;
+    size_t bytes;
+};
+
+static const struct plait_comm_vtable mpi_vtable;
+
+#define DEFINE_REDUCTION(name, to_float, from_float, expr)                     \
+    static void name(void *in, void *inout, int *len, MPI_Datatype *type)      \
+    {                                                                          \
+        const uint16_t *x = in;                                                \
+        uint16_t *y = inout;                                                   \
+        int i;                                                                 \
+                                                                               \
+        (void)type;                                                            \
+        for (i = 0; i < *len; i++) {                                           \
+            float a = to_float(x[i]), b = to_float(y[i]);                      \
+            y[i] = from_float(expr);                                           \
+        }                                                                      \
+    }
+
+DEFINE_REDUCTION(bf16_sum, bf16_to_float, bf16_from_float, a + b)
+DEFINE_REDUCTION(fp16_sum, fp16_to_float, fp16_from_float, a + b)
+DEFINE_REDUCTION(bf16_max, bf16_to_float, bf16_from_float, a > b ? a : b)
+DEFINE_REDUCTION(fp16_max, fp16_to_float, fp16_from_float, a > b ? a : b)
+
+static struct mpi_comm *mpi_of(struct plait_comm *comm)
+{
+    return (struct mpi_comm *)comm;
+}
+
+static int mpi_failed(struct plait_comm *comm, const char *what, int rc)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int len;
+
+    if (MPI_Error_string(rc, text, &len) != MPI_SUCCESS)
+        strcpy(text, "unknown error");
+    return plait_comm_fail(comm, "%s: %s: %s", comm->name, what, text);
+}
+
+/* -- life ---------------------------------------------------------------- */
+
+static void world_destroy(struct mpi_world *world)
+{
+    int i;
+
+    for (i = 0; i < OP_COUNT; i++)
+        MPI_Op_free(&world->ops[i]);
+    if (world->finalize)
+        MPI_Finalize();
+    free(world);
+}
+
+static struct mpi_world *world_create(int finalize)
+{
+    struct mpi_world *world = malloc(sizeof(*world));
+
+    if (!world)
+        return NULL;
+    world->finalize = finalize;
+    MPI_Op_create(bf16_sum, 1, &world->ops[OP_BF16_SUM]);
+    MPI_Op_create(bf16_max, 1, &world->ops[OP_BF16_MAX]);
+    MPI_Op_create(fp16_sum, 1, &world->ops[OP_FP16_SUM]);
+    MPI_Op_create(fp16_max, 1, &world->ops[OP_FP16_MAX]);
+    return world;
+}
+
+static void mpi_destroy(struct plait_comm *comm)
+{
+    struct mpi_comm *c = mpi_of(comm);
+
+    /* Freeing and finalising are collective and would wait for peers that
+     * a failure took away. */
+    if (!comm->failed) {
+        MPI_Comm_free(&c->mpi);
+        if (c->owner)
+            world_destroy(c->world);
+    }
+    free(c);
+}
+
+static void mpi_abort(struct plait_comm *comm)
+{
+    (void)comm;
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static struct plait_comm *wrap(MPI_Comm mpi, struct mpi_world *world,
+                               const struct plait_ops *ops,
+                               struct plait_device *dev, const char *name)
+{
+    struct mpi_comm *c = malloc(sizeof(*c));
+    int rank, size;
+
+    if (!c)
+        return NULL;
+    MPI_Comm_rank(mpi, &rank);
+    MPI_Comm_size(mpi, &size);
+    plait_comm_init(&c->base, &mpi_vtable, ops, dev, rank, size, name);
+    MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN);
+    MPI_Comm_set_name(mpi, name);
+    c->mpi = mpi;
+    c->world = world;
+    c->owner = 0;
+    return &c->base;
+}
+
+/* The contract and MPI must speak of the same processes. */
+static int check_world(const struct plait_launch *launch,
+                       struct plait_error *err)
+{
+    int size;
+
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (!launch || launch->world_size == size)
+        return 0;
+    errno = EINVAL;
+    if (size == 1)
+        return plait_errorf(err,
+                            "the launch has %d ranks, but MPI found this one "
+                            "alone: start with srun --mpi=pmix",
+                            launch->world_size);
+    return plait_errorf(err, "the launch has %d ranks, but MPI has %d",
+                        launch->world_size, size);
+}
+
+struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
+                                    struct plait_device *dev,
+                                    const struct plait_launch *launch,
+                                    struct plait_error *err)
+{
+    struct plait_comm *comm = NULL;
+    struct mpi_world *world;
+    MPI_Comm mpi;
+    int ready, provided, rank;
+
+    MPI_Initialized(&ready);
+    if (!ready &&
+        MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) !=
+            MPI_SUCCESS) {
+        plait_errorf(err, "MPI could not be initialised");
+        errno = EIO;
+        return NULL;
+    }
+    if (check_world(launch, err) < 0)
+        return NULL;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (launch)
+        rank = launch->rank;
+    world = world_create(!ready);
+    if (world && MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &mpi) == MPI_SUCCESS)
+        comm = wrap(mpi, world, ops, dev, "world");
+    if (!comm) {
+        plait_errorf(err, "out of memory");
+        free(world);
+        return NULL;
+    }
+    mpi_of(comm)->owner = 1;
+    return comm;
+}
+
+static int mpi_split(struct plait_comm *parent, int color, int key,
+                     const char *name, struct plait_comm **comm,
+                     struct plait_error *err)
+{
+    struct mpi_comm *p = mpi_of(parent);
+    MPI_Comm mpi;
+    int rc = MPI_Comm_split(p->mpi, color < 0 ? MPI_UNDEFINED : color, key,
+                            &mpi);
+
+    if (rc != MPI_SUCCESS) {
+        mpi_failed(parent, "split", rc);
+        return plait_errorf(err, "%s", parent->error);
+    }
+    *comm = NULL;
+    if (mpi == MPI_COMM_NULL)
+        return 0;
+    *comm = wrap(mpi, p->world, parent->ops, parent->dev, name);
+    return *comm ? 0 : plait_errorf(err, "out of memory");
+}
+
+/* -- transfers ----------------------------------------------------------- */
+
+static MPI_Datatype mpi_type(enum plait_dtype type)
+{
+    switch (type) {
+    case PLAIT_F32:
+        return MPI_FLOAT;
+    case PLAIT_I32:
+        return MPI_INT32_T;
+    default:
+        return MPI_UINT16_T;
+    }
+}
+
+static MPI_Op mpi_op(const struct mpi_comm *c, const struct plait_transfer *t)
+{
+    int max = t->op == PLAIT_MAX;
+
+    switch (t->type) {
+    case PLAIT_BF16_T:
+        return c->world->ops[max ? OP_BF16_MAX : OP_BF16_SUM];
+    case PLAIT_FP16_T:
+        return c->world->ops[max ? OP_FP16_MAX : OP_FP16_SUM];
+    default:
+        return max ? MPI_MAX : MPI_SUM;
+    }
+}
+
+/* Blocking calls are kept apart from "start, then wait": MPI has its tuned
+ * algorithms only there. */
+static int run_blocking(struct mpi_comm *c, const struct plait_transfer *t)
+{
+    MPI_Datatype type = mpi_type(t->type);
+    const void *send = t->send;
+    int n = t->n;
+
+    switch (t->kind) {
+    case PLAIT_ALL_REDUCE:
+        return MPI_Allreduce(send == t->recv ? MPI_IN_PLACE : send, t->recv, n,
+                             type, mpi_op(c, t), c->mpi);
+    case PLAIT_REDUCE_SCATTER:
+        return MPI_Reduce_scatter_block(send, t->recv, n, type, mpi_op(c, t),
+                                        c->mpi);
+    case PLAIT_ALL_GATHER:
+        return MPI_Allgather(send ? send : MPI_IN_PLACE, n, type, t->recv, n,
+                             type, c->mpi);
+    case PLAIT_ALL_TO_ALL:
+        return MPI_Alltoall(send, n, type, t->recv, n, type, c->mpi);
+    case PLAIT_BROADCAST:
+        return MPI_Bcast(t->recv, n, type, t->peer, c->mpi);
+    case PLAIT_SEND:
+        return MPI_Send(send, n, type, t->peer, t->tag, c->mpi);
+    case PLAIT_RECV:
+        return MPI_Recv(t->recv, n, type, t->peer, t->tag, c->mpi,
+                        MPI_STATUS_IGNORE);
+    }
+    return MPI_ERR_OTHER;
+}
+
+static int run_nonblocking(struct mpi_comm *c, const struct plait_transfer *t,
+                           MPI_Request *r)
+{
+    MPI_Datatype type = mpi_type(t->type);
+    const void *send = t->send;
+    int n = t->n;
+
+    switch (t->kind) {
+    case PLAIT_ALL_REDUCE:
+        return MPI_Iallreduce(send == t->recv ? MPI_IN_PLACE : send, t->recv,
+                              n, type, mpi_op(c, t), c->mpi, r);
+    case PLAIT_REDUCE_SCATTER:
+        return MPI_Ireduce_scatter_block(send, t->recv, n, type, mpi_op(c, t),
+                                         c->mpi, r);
+    case PLAIT_ALL_GATHER:
+        return MPI_Iallgather(send ? send : MPI_IN_PLACE, n, type, t->recv, n,
+                              type, c->mpi, r);
+    case PLAIT_ALL_TO_ALL:
+        return MPI_Ialltoall(send, n, type, t->recv, n, type, c->mpi, r);
+    case PLAIT_BROADCAST:
+        return MPI_Ibcast(t->recv, n, type, t->peer, c->mpi, r);
+    case PLAIT_SEND:
+        return MPI_Isend(send, n, type, t->peer, t->tag, c->mpi, r);
+    case PLAIT_RECV:
+        return MPI_Irecv(t->recv, n, type, t->peer, t->tag, c->mpi, r);
+    }
+    return MPI_ERR_OTHER;
+}
+
+/* MPI lets buffers overlap only where it says MPI_IN_PLACE. */
+static bool in_place(const struct plait_comm *comm,
+                     const struct plait_transfer *t)
+{
+    size_t shift = comm->rank * t->n * plait_dtype_size(t->type);
+
+    switch (t->kind) {
+    case PLAIT_REDUCE_SCATTER:
+        return t->recv == (const char *)t->send + shift;
+    case PLAIT_ALL_GATHER:
+        return t->send == (const char *)t->recv + shift;
+    default:
+        return t->send == t->recv;
+    }
+}
+
+/* Replace the buffers of *t by host memory where they are on a device. */
+static int stage_device(struct plait_comm *comm, struct plait_transfer *t,
+                        struct plait_queue *q, struct mpi_request *r)
+{
+    size_t size = plait_dtype_size(t->type);
+    size_t send = plait_transfer_send_count(comm, t) * size;
+    size_t recv = plait_transfer_recv_count(comm, t) * size;
+    char *stage = malloc(send + recv + 1);
+
+    if (!stage)
+        return -1;
+    r->stage = stage;
+    if (send && comm->ops->to_host(q, stage, t->send, send) < 0)
+        return -1;
+    r->from = stage + send;
+    r->to = t->recv;
+    r->bytes = recv;
+    t->send = stage;
+    t->recv = t->kind == PLAIT_BROADCAST && send ? stage : stage + send;
+    return 0;
+}
+
+/* Bring *t into a form MPI takes. */
+static int prepare(struct plait_comm *comm, struct plait_transfer *t,
+                   struct plait_queue *q, struct mpi_request *r)
+{
+    if (!plait_comm_on_host(comm))
+        return stage_device(comm, t, q, r);
+    if (!in_place(comm, t))
+        return 0;
+    if (t->kind == PLAIT_ALL_GATHER) {
+        t->send = NULL;
+    } else if (t->kind == PLAIT_REDUCE_SCATTER) {
+        r->bytes = t->n * plait_dtype_size(t->type);
+        r->from = r->stage = malloc(r->bytes + 1);
+        r->to = t->recv;
+        t->recv = r->stage;
+        return r->stage ? 0 : -1;
+    } else if (t->kind == PLAIT_ALL_TO_ALL) {
+        t->send = MPI_IN_PLACE;
+    }
+    return 0;
+}
+
+/* Bring the result home and free what was staged. */
+static int finish(struct plait_comm *comm, struct mpi_request *r,
+                  struct plait_queue *q)
+{
+    int rc = 0;
+
+    if (r->bytes && plait_comm_on_host(comm))
+        memcpy(r->to, r->from, r->bytes);
+    else if (r->bytes)
+        rc = comm->ops->to_device(q, r->to, r->from, r->bytes);
+    free(r->stage);
+    r->stage = NULL;
+    return rc;
+}
+
+static const char *const transfer_names[] = {
+    "all-reduce", "reduce-scatter", "all-gather", "all-to-all",
+    "broadcast",  "send",           "receive",
+};
+
+static int start(struct plait_comm *comm, const struct plait_transfer *given,
+                 struct plait_queue *q, struct mpi_request *r, bool block)
+{
+    const char *what = transfer_names[given->kind];
+    struct plait_transfer t = *given;
+    int rc;
+
+    if (t.n > INT_MAX)
+        return plait_comm_fail(comm, "%s: %s of %zu elements: MPI takes %d",
+                               comm->name, what, t.n, INT_MAX);
+    if (prepare(comm, &t, q, r) < 0)
+        return plait_comm_fail(comm, "%s: %s: out of memory", comm->name,
+                               what);
+    rc = block ? run_blocking(mpi_of(comm), &t)
+               : run_nonblocking(mpi_of(comm), &t, &r->mpi);
+    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, what, rc);
+}
+
+static int mpi_run(struct plait_comm *comm, const struct plait_transfer *t,
+                   struct plait_queue *q, struct plait_request **req)
+{
+    struct mpi_request local = {.base = {comm}}, *r = &local;
+
+    if (req) {
+        r = malloc(sizeof(*r));
+        if (!r)
+            return plait_comm_fail(comm, "%s: out of memory", comm->name);
+        *r = local;
+    }
+    if (start(comm, t, q, r, !req) < 0)
+        goto error;
+    if (req)
+        *req = &r->base;
+    else
+        return finish(comm, r, q);
+    return 0;
+
+error:
+    free(r->stage);
+    if (r != &local)
+        free(r);
+    return -1;
+}
+
+static int mpi_wait(struct plait_request *req, struct plait_queue *q)
+{
+    struct mpi_request *r = (struct mpi_request *)req;
+    struct plait_comm *comm = req->comm;
+    int rc;
+
+    rc = MPI_Wait(&r->mpi, MPI_STATUS_IGNORE);
+    if (rc != MPI_SUCCESS) {
+        mpi_failed(comm, "wait", rc);
+        r->bytes = 0;
+    }
+    if (finish(comm, r, q) < 0 || rc != MPI_SUCCESS) {
+        free(r);
+        return -1;
+    }
+    free(r);
+    return 0;
+}
+
+static int mpi_progress(struct plait_comm *comm)
+{
+    int flag;
+    int rc = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi_of(comm)->mpi, &flag,
+                        MPI_STATUS_IGNORE);
+
+    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "progress", rc);
+}
+
+/* -- host values --------------------------------------------------------- */
+
+static int mpi_barrier(struct plait_comm *comm)
+{
+    int rc = MPI_Barrier(mpi_of(comm)->mpi);
+
+    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "barrier", rc);
+}
+
+static int too_large(struct plait_comm *comm, size_t n)
+{
+    if (n <= INT_MAX)
+        return 0;
+    return plait_comm_fail(comm, "%s: %zu host values at once: MPI takes %d",
+                           comm->name, n, INT_MAX);
+}
+
+static int mpi_host_broadcast(struct plait_comm *comm, void *buf,
+                              size_t bytes, int root)
+{
+    int rc;
+
+    if (too_large(comm, bytes) < 0)
+        return -1;
+    rc = MPI_Bcast(buf, bytes, MPI_BYTE, root, mpi_of(comm)->mpi);
+    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "broadcast", rc);
+}
+
+static int mpi_host_all_gather(struct plait_comm *comm, const void *send,
+                               void *recv, size_t bytes)
+{
+    int rc;
+
+    if (too_large(comm, bytes) < 0)
+        return -1;
+    rc = MPI_Allgather(send, bytes, MPI_BYTE, recv, bytes, MPI_BYTE,
+                       mpi_of(comm)->mpi);
+    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "all-gather", rc);
+}
+
+static int mpi_host_all_reduce(struct plait_comm *comm, double *values,
+                               size_t n, enum plait_reduce op)
+{
+    int rc;
+
+    if (too_large(comm, n) < 0)
+        return -1;
+    rc = MPI_Allreduce(MPI_IN_PLACE, values, n, MPI_DOUBLE,
+                       op == PLAIT_MAX ? MPI_MAX : MPI_SUM, mpi_of(comm)->mpi);
+    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "all-reduce", rc);
+}
+
+static const struct plait_comm_vtable mpi_vtable = {
+    .name = "mpi",
+    .destroy = mpi_destroy,
+    .abort = mpi_abort,
+    .split = mpi_split,
+    .run = mpi_run,
+    .wait = mpi_wait,
+    .progress = mpi_progress,
+    .barrier = mpi_barrier,
+    .host_broadcast = mpi_host_broadcast,
+    .host_all_gather = mpi_host_all_gather,
+    .host_all_reduce = mpi_host_all_reduce,
+};

@@ -1,0 +1,21 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# mpirun for the tests: more ranks than cores, perhaps as root, perhaps in a
+# container that forbids one process to read another's memory.
+# usage: mpirun.sh RANKS PROGRAM [ARGS]
+ranks=$1
+shift
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+OMPI_ALLOW_RUN_AS_ROOT=1
+OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+OMPI_MCA_rmaps_base_oversubscribe=1
+OMPI_MCA_mpi_yield_when_idle=1
+OMPI_MCA_hwloc_base_binding_policy=none
+OMPI_MCA_btl=vader,self
+OMPI_MCA_btl_vader_single_copy_mechanism=none
+OMPI_MCA_plm_rsh_agent=
+export OMP_NUM_THREADS OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+export OMPI_MCA_rmaps_base_oversubscribe OMPI_MCA_mpi_yield_when_idle
+export OMPI_MCA_hwloc_base_binding_policy OMPI_MCA_btl
+export OMPI_MCA_btl_vader_single_copy_mechanism OMPI_MCA_plm_rsh_agent
+exec mpirun -n "$ranks" "$@"

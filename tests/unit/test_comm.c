@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "runtime/comm/comm.h"
+#include "runtime/comm/half.h"
+#include "tap.h"
+
+/* One process: the self communicator. Under mpirun (comm-mpi.sh): MPI, with
+ * every rank checking and rank 0 printing what all of them found. */
+
+#define N 1000
+#define MAX_RANKS 8
+
+static struct plait_comm *world;
+static int rank, size;
+
+static void all_ok(int pass, const char *what)
+{
+    double bad = !pass;
+
+    if (!pass)
+        fprintf(stderr, "# rank %d: %s failed: %s\n", rank, what,
+                plait_comm_error(world));
+    if (plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM) < 0)
+        bad = 1;
+    if (rank == 0)
+        ok(bad == 0, "%s", what);
+}
+
+static void check_reduce(void)
+{
+    float a[N], b[N];
+    struct plait_request *req;
+    int i, pass = 1;
+
+    for (i = 0; i < N; i++)
+        a[i] = i + rank;
+    pass &= plait_comm_all_reduce(world, a, b, N, PLAIT_F32, PLAIT_SUM, NULL,
+                                  NULL) == 0;
+    for (i = 0; i < N; i++)
+        pass &= b[i] == i * size + size * (size - 1) / 2;
+    all_ok(pass, "all-reduce, sum");
+    pass = plait_comm_all_reduce(world, a, a, N, PLAIT_F32, PLAIT_MAX, NULL,
+                                 &req) == 0;
+    pass &= plait_comm_wait(&req, NULL) == 0 && !req;
+    for (i = 0; i < N; i++)
+        pass &= a[i] == i + size - 1;
+    all_ok(pass, "all-reduce, max, in place, with a request");
+}
+
+static void check_half(enum plait_dtype type)
+{
+    float (*to)(uint16_t) = type == PLAIT_BF16_T ? bf16_to_float
+                                                 : fp16_to_float;
+    uint16_t (*from)(float) = type == PLAIT_BF16_T ? bf16_from_float
+                                                   : fp16_from_float;
+    uint16_t a[N], b[N];
+    int i, pass = 1;
+
+    for (i = 0; i < N; i++)
+        a[i] = from((i % 100) / 8.0f + rank);
+    pass &= plait_comm_all_reduce(world, a, b, N, type, PLAIT_SUM, NULL,
+                                  NULL) == 0;
+    for (i = 0; i < N; i++) {
+        float want = (i % 100) / 8.0f * size + size * (size - 1) / 2;
+        float tol = want * size * (type == PLAIT_BF16_T ? 0x1p-8 : 0x1p-11);
+
+        pass &= fabsf(to(b[i]) - want) <= tol;
+    }
+    all_ok(pass, type == PLAIT_BF16_T ? "sum of bf16" : "sum of fp16");
+    pass = plait_comm_all_reduce(world, a, b, N, type, PLAIT_MAX, NULL,
+                                 NULL) == 0;
+    for (i = 0; i < N; i++)
+        pass &= b[i] == from((i % 100) / 8.0f + size - 1);
+    all_ok(pass, type == PLAIT_BF16_T ? "max of bf16" : "max of fp16");
+}
+
+static void check_scatter_gather(void)
+{
+    static float a[MAX_RANKS * N], b[MAX_RANKS * N];
+    struct plait_request *req;
+    float *mine = a + rank * N;
+    int i, pass = 1;
+
+    for (i = 0; i < size * N; i++)
+        a[i] = i + rank;
+    pass &= plait_comm_reduce_scatter(world, a, mine, N, PLAIT_F32, PLAIT_SUM,
+                                      NULL, &req) == 0;
+    pass &= plait_comm_wait(&req, NULL) == 0;
+    for (i = 0; i < N; i++)
+        pass &= mine[i] == (rank * N + i) * size + size * (size - 1) / 2;
+    all_ok(pass, "reduce-scatter in place");
+    pass = plait_comm_all_gather(world, mine, b, N, PLAIT_F32, NULL, NULL) == 0;
+    for (i = 0; i < size * N; i++)
+        pass &= b[i] == i * size + size * (size - 1) / 2;
+    all_ok(pass, "all-gather");
+    pass = plait_comm_all_gather(world, mine, a, N, PLAIT_F32, NULL, NULL) == 0;
+    all_ok(pass && !memcmp(a, b, size * N * sizeof(*a)),
+           "all-gather in place");
+}
+
+static void check_exchange(void)
+{
+    int32_t a[MAX_RANKS * 3], b[MAX_RANKS * 3];
+    struct plait_request *out = NULL, *in = NULL;
+    int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    int i, pass;
+
+    for (i = 0; i < size * 3; i++)
+        a[i] = rank * 100 + i;
+    pass = plait_comm_all_to_all(world, a, b, 3, PLAIT_I32, NULL, NULL) == 0;
+    for (i = 0; i < size * 3; i++)
+        pass &= b[i] == i / 3 * 100 + rank * 3 + i % 3;
+    all_ok(pass, "all-to-all");
+    memset(b, rank == size - 1 ? 7 : 0, sizeof(b));
+    pass = plait_comm_broadcast(world, b, 3, PLAIT_I32, size - 1, NULL,
+                                NULL) == 0;
+    all_ok(pass && b[0] == 0x07070707 && b[2] == b[0], "broadcast");
+    if (size == 1)
+        return;
+    pass = plait_comm_recv(world, b, 3, PLAIT_I32, prev, 5, NULL, &in) == 0;
+    pass &= plait_comm_send(world, a, 3, PLAIT_I32, next, 5, NULL, &out) == 0;
+    pass &= plait_comm_progress(world) == 0;
+    pass &= plait_comm_wait(&in, NULL) == 0;
+    pass &= plait_comm_wait(&out, NULL) == 0;
+    all_ok(pass && b[2] == prev * 100 + 2, "send and receive");
+}
+
+static void check_host(void)
+{
+    double v[2] = {rank, 1};
+    char text[8] = "", all[MAX_RANKS];
+    char me = 'a' + rank;
+    int pass;
+
+    pass = plait_comm_host_all_reduce(world, v, 2, PLAIT_SUM) == 0;
+    all_ok(pass && v[0] == size * (size - 1) / 2 && v[1] == size,
+           "host all-reduce");
+    if (rank == size - 1)
+        strcpy(text, "hello");
+    pass = plait_comm_host_broadcast(world, text, sizeof(text), size - 1) == 0;
+    all_ok(pass && !strcmp(text, "hello"), "host broadcast");
+    pass = plait_comm_host_all_gather(world, &me, all, 1) == 0;
+    all_ok(pass && !memcmp(all, "abcdefgh", size), "host all-gather");
+    all_ok(plait_comm_barrier(world) == 0, "barrier");
+}
+
+static void check_split(void)
+{
+    struct plait_comm *half = NULL, *one = NULL;
+    struct plait_error err;
+    float x = rank;
+    int pass;
+
+    /* even and odd ranks, the order turned round */
+    pass = plait_comm_split(world, rank % 2, -rank, "half", &half, &err) == 0;
+    pass &= half && plait_comm_size(half) == (size + 1 - rank % 2) / 2;
+    pass &= half && plait_comm_rank(half) ==
+                        plait_comm_size(half) - 1 - rank / 2;
+    all_ok(pass, "split in two, by key");
+    pass = half && plait_comm_all_reduce(half, &x, &x, 1, PLAIT_F32, PLAIT_MAX,
+                                         NULL, NULL) == 0;
+    all_ok(pass && x == rank % 2 + 2 * (plait_comm_size(half) - 1),
+           "the halves do not meet");
+    pass = plait_comm_split(world, rank ? -1 : 3, 0, "one", &one, &err) == 0;
+    all_ok(pass && !one == !!rank, "color < 0 gets none");
+    all_ok(!one || plait_comm_size(one) == 1, "a group of one");
+    plait_comm_destroy(one);
+    plait_comm_destroy(half);
+}
+
+static void check_stats(void)
+{
+    static float a[MAX_RANKS * N], b[MAX_RANKS * N];
+    struct plait_comm_stats s0, s1, s2, s3;
+    uint64_t S = (uint64_t)size * N * 4;
+
+    plait_comm_stats(world, &s0);
+    plait_comm_all_reduce(world, a, b, size * N, PLAIT_F32, PLAIT_SUM, NULL,
+                          NULL);
+    plait_comm_stats(world, &s1);
+    plait_comm_reduce_scatter(world, a, b, N, PLAIT_F32, PLAIT_SUM, NULL, NULL);
+    plait_comm_stats(world, &s2);
+    plait_comm_broadcast(world, a, N, PLAIT_F32, 0, NULL, NULL);
+    plait_comm_stats(world, &s3);
+    all_ok(s1.bytes - s0.bytes == 2 * S * (size - 1) / size &&
+               s1.calls == s0.calls + 1,
+           "all-reduce counts 2 (n-1)/n S");
+    all_ok(s2.bytes - s1.bytes == S * (size - 1) / size,
+           "reduce-scatter counts (n-1)/n S");
+    all_ok(s3.bytes - s2.bytes == (size > 1 ? N * 4 : 0),
+           "broadcast counts S");
+}
+
+static void check_halves_alone(void)
+{
+    int i, pass = 1;
+
+    for (i = 0; i < 65536; i++) {
+        float x = fp16_to_float(i), y = bf16_to_float(i);
+
+        pass &= x != x || fp16_from_float(x) == i;
+        pass &= y != y || bf16_from_float(y) == i;
+    }
+    ok(pass, "every bf16 and fp16 number survives float and back");
+    ok(fp16_from_float(65519.0f) == 0x7bff && fp16_from_float(65520.0f) ==
+           0x7c00 && fp16_from_float(NAN) == 0x7e00,
+       "fp16: largest number, infinity, NaN");
+    ok(fp16_from_float(1.0f + 0x1p-11f) == 0x3c00 &&
+           fp16_from_float(1.0f + 0x1.8p-10f) == 0x3c02,
+       "fp16: ties go to even");
+    ok(fp16_from_float(0x1p-25f) == 0 && fp16_from_float(0x1.8p-24f) == 2,
+       "fp16: subnormal ties go to even");
+}
+
+static void check_refusals(void)
+{
+    struct plait_launch launch = {.world_size = 64, .rank = 0};
+    struct plait_error err = {""};
+    float x;
+    int rc;
+
+    ok(!plait_comm_create(PLAIT_COMM_SELF, NULL, NULL, &launch, &err) &&
+           strstr(err.text, "64 ranks"),
+       "self refuses 64 ranks: %s", err.text);
+    rc = plait_comm_send(world, &x, 1, PLAIT_F32, 1, 0, NULL, NULL);
+    ok(rc < 0 && errno == EIO, "no peer: %s", plait_comm_error(world));
+    ok(plait_comm_barrier(world) < 0, "what failed stays failed");
+}
+
+int main(int argc, char **argv)
+{
+    enum plait_comm_kind kind = PLAIT_COMM_SELF;
+    struct plait_error err;
+
+    if (argc > 1 && !strcmp(argv[1], "mpi"))
+        kind = PLAIT_COMM_MPI;
+    world = plait_comm_create(kind, NULL, NULL, NULL, &err);
+    if (!world) {
+        ok(0, "create: %s", err.text);
+        return done_testing();
+    }
+    rank = plait_comm_rank(world);
+    size = plait_comm_size(world);
+    check_reduce();
+    check_half(PLAIT_BF16_T);
+    check_half(PLAIT_FP16_T);
+    check_scatter_gather();
+    check_exchange();
+    check_host();
+    check_split();
+    check_stats();
+    if (kind == PLAIT_COMM_SELF) {
+        check_halves_alone();
+        check_refusals();
+    }
+    plait_comm_destroy(world);
+    return rank == 0 ? done_testing() : 0;
+}
