@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "layout.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SIZE_MOST 1048576
+
+const char *const plait_axis_names[PLAIT_NAXES] = {"tp", "cp", "ep", "dp",
+                                                   "pp"};
+
+/* The axes whose product is the world; the one inferred first leads. */
+static const enum plait_axis factors[] = {PLAIT_DP, PLAIT_PP, PLAIT_CP,
+                                          PLAIT_TP};
+enum { NFACTORS = sizeof(factors) / sizeof(factors[0]) };
+
+/* One reading of a rank as mixed-radix digits. A layout has two: the dense
+ * one (ep is 1) and the expert one (cp is folded into dp, ep taken out). */
+struct digits {
+    int size[PLAIT_NAXES];
+    int stride[PLAIT_NAXES];
+};
+
+static void digits_init(struct digits *d, const struct plait_layout *layout,
+                        int expert)
+{
+    int stride = 1;
+
+    memcpy(d->size, layout->size, sizeof(d->size));
+    d->size[PLAIT_EP] = 1;
+    if (expert) {
+        d->size[PLAIT_CP] = 1;
+        d->size[PLAIT_EP] = layout->size[PLAIT_EP];
+        d->size[PLAIT_DP] = layout->size[PLAIT_CP] * layout->size[PLAIT_DP] /
+                            layout->size[PLAIT_EP];
+    }
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        enum plait_axis axis = layout->order[i];
+
+        d->stride[axis] = stride;
+        stride *= d->size[axis];
+    }
+}
+
+static int digit(const struct digits *d, enum plait_axis axis, int rank)
+{
+    return rank / d->stride[axis] % d->size[axis];
+}
+
+void plait_layout_init(struct plait_layout *layout)
+{
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        layout->size[i] = 1;
+        layout->order[i] = (enum plait_axis)i;
+    }
+}
+
+int plait_layout_parse_size(const char *what, const char *text, int *size,
+                            struct plait_error *err)
+{
+    long value = 0;
+    const char *p;
+
+    if (strcmp(text, "auto") == 0) {
+        *size = PLAIT_AUTO;
+        return 0;
+    }
+    for (p = text; *p >= '0' && *p <= '9' && value <= SIZE_MOST; p++)
+        value = value * 10 + (*p - '0');
+    if (p == text || *p || value < 1 || value > SIZE_MOST) {
+        errno = EINVAL;
+        return plait_errorf(err,
+                            "%s=%.40s: want a whole number from 1 to %d, or "
+                            "\"auto\"",
+                            what, text, SIZE_MOST);
+    }
+    *size = (int)value;
+    return 0;
+}
+
+static int axis_find(const char *name, size_t length)
+{
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (strlen(plait_axis_names[i]) == length &&
+            strncmp(plait_axis_names[i], name, length) == 0)
+            return i;
+    return -1;
+}
+
+int plait_layout_parse_order(const char *text,
+                             enum plait_axis order[PLAIT_NAXES],
+                             struct plait_error *err)
+{
+    enum plait_axis found[PLAIT_NAXES];
+    const char *p = text;
+    int seen = 0;
+
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        size_t length = strcspn(p, "-");
+        int axis = axis_find(p, length);
+
+        if (axis < 0 || seen & 1 << axis)
+            goto error;
+        seen |= 1 << axis;
+        found[i] = (enum plait_axis)axis;
+        p += length;
+        if (i < PLAIT_NAXES - 1 && *p++ != '-')
+            goto error;
+    }
+    if (*p)
+        goto error;
+    memcpy(order, found, sizeof(found));
+    return 0;
+error:
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "rank order \"%.40s\": want each of tp, cp, ep, dp "
+                        "and pp once, as in tp-cp-ep-dp-pp",
+                        text);
+}
+
+void plait_layout_format_order(const struct plait_layout *layout, char *buf)
+{
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        memcpy(buf + 3 * i, plait_axis_names[layout->order[i]], 2);
+        buf[3 * i + 2] = '-';
+    }
+    buf[3 * PLAIT_NAXES - 1] = '\0';
+}
+
+/* "--tp=2 --dp=8": the axes that are not 1, without those to be inferred. */
+static void format_sizes(const int size[PLAIT_NAXES], char *buf, size_t n)
+{
+    size_t used = 0;
+
+    buf[0] = '\0';
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        if (size[i] <= 1)
+            continue;
+        used += (size_t)snprintf(buf + used, n - used, "%s--%s=%d",
+                                 used ? " " : "", plait_axis_names[i],
+                                 size[i]);
+        if (used >= n)
+            return;
+    }
+    if (used == 0)
+        snprintf(buf, n, "--dp=1");
+}
+
+/* How far `size` is from what was wanted, in doublings; an inferred size
+ * costs nothing, and dp is given up more easily than tp. */
+static double apart(const int wanted[PLAIT_NAXES], const int size[PLAIT_NAXES])
+{
+    double sum = 0;
+
+    for (int i = 0; i < NFACTORS; i++) {
+        enum plait_axis axis = factors[i];
+
+        if (wanted[axis] != PLAIT_AUTO)
+            sum += (1 + 0.01 * i) *
+                   fabs(log2((double)size[axis] / wanted[axis]));
+    }
+    return sum;
+}
+
+struct fits {
+    double apart[2];
+    int size[2][PLAIT_NAXES];
+    int n;
+};
+
+static void fits_add(struct fits *fits, const int wanted[PLAIT_NAXES],
+                     const int size[PLAIT_NAXES])
+{
+    double d = apart(wanted, size);
+    int at = fits->n;
+
+    if (size[PLAIT_CP] * size[PLAIT_DP] % size[PLAIT_EP])
+        return;
+    while (at > 0 && d < fits->apart[at - 1])
+        at--;
+    if (at == 2)
+        return;
+    if (at == 0 && fits->n) {
+        fits->apart[1] = fits->apart[0];
+        memcpy(fits->size[1], fits->size[0], sizeof(fits->size[0]));
+    }
+    fits->apart[at] = d;
+    memcpy(fits->size[at], size, sizeof(fits->size[at]));
+    if (fits->n < 2)
+        fits->n++;
+}
+
+/* "; A or B would fit": the two layouts of `world` nearest to `wanted`. */
+static void suggest(const int wanted[PLAIT_NAXES], int world, char *buf,
+                    size_t n)
+{
+    struct fits fits = {.n = 0};
+    char one[2][96];
+    int size[PLAIT_NAXES];
+
+    size[PLAIT_EP] = wanted[PLAIT_EP];
+    for (int tp = 1; tp <= world; tp++) {
+        if (world % tp)
+            continue;
+        for (int cp = 1; cp <= world / tp; cp++) {
+            if (world / tp % cp)
+                continue;
+            for (int pp = 1; pp <= world / tp / cp; pp++) {
+                if (world / tp / cp % pp)
+                    continue;
+                size[PLAIT_TP] = tp;
+                size[PLAIT_CP] = cp;
+                size[PLAIT_PP] = pp;
+                size[PLAIT_DP] = world / tp / cp / pp;
+                fits_add(&fits, wanted, size);
+            }
+        }
+    }
+    buf[0] = '\0';
+    if (fits.n == 0)
+        return;
+    for (int i = 0; i < fits.n; i++)
+        format_sizes(fits.size[i], one[i], sizeof(one[i]));
+    if (fits.n == 2 && memcmp(fits.size[0], fits.size[1],
+                              sizeof(fits.size[0])) != 0)
+        snprintf(buf, n, "; %s or %s would fit",
+                 one[fits.size[0][0] > fits.size[1][0]],
+                 one[fits.size[0][0] <= fits.size[1][0]]);
+    else
+        snprintf(buf, n, "; %s would fit", one[0]);
+}
+
+static int check_sizes(const struct plait_layout *layout, int world,
+                       struct plait_error *err)
+{
+    int unknown = 0;
+
+    errno = EINVAL;
+    if (world < 1 || world > SIZE_MOST)
+        return plait_errorf(err, "%d tasks: want 1 to %d", world, SIZE_MOST);
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        if (layout->size[i] < 0 || layout->size[i] > SIZE_MOST)
+            return plait_errorf(err, "--%s=%d: want 1 to %d",
+                                plait_axis_names[i], layout->size[i],
+                                SIZE_MOST);
+        unknown += i != PLAIT_EP && layout->size[i] == PLAIT_AUTO;
+    }
+    if (unknown > 1)
+        return plait_errorf(err, "only one of --tp, --cp, --dp and --pp can "
+                                 "be left to be inferred");
+    return 0;
+}
+
+/* Does the expert reading leave tp and pp where the dense one has them? */
+static int check_experts(const struct plait_layout *layout,
+                         struct plait_error *err)
+{
+    int ep = layout->size[PLAIT_EP];
+    int over = layout->size[PLAIT_CP] * layout->size[PLAIT_DP];
+    struct digits dense, expert;
+    int lower = ep;
+
+    errno = EINVAL;
+    if (over % ep) {
+        while (over % lower)
+            lower--;
+        return plait_errorf(err,
+                            "--ep=%d does not divide cp * dp = %d * %d; "
+                            "--ep=%d would fit",
+                            ep, layout->size[PLAIT_CP],
+                            layout->size[PLAIT_DP], lower);
+    }
+    digits_init(&dense, layout, 0);
+    digits_init(&expert, layout, 1);
+    if (ep > 1 &&
+        ((layout->size[PLAIT_TP] > 1 &&
+          dense.stride[PLAIT_TP] != expert.stride[PLAIT_TP]) ||
+         (layout->size[PLAIT_PP] > 1 &&
+          dense.stride[PLAIT_PP] != expert.stride[PLAIT_PP])))
+        return plait_errorf(err, "with --ep=%d, cp, ep and dp must be "
+                                 "neighbours in --rank-order",
+                            ep);
+    return 0;
+}
+
+/* The sizes of one axis that is to be inferred: world / (all others). */
+static int infer(struct plait_layout *layout, int world,
+                 struct plait_error *err)
+{
+    const int *wanted = layout->size;
+    char asked[96], fit[256];
+    int64_t product = 1;
+    int unknown = -1;
+
+    for (int i = 0; i < NFACTORS; i++) {
+        if (wanted[factors[i]] == PLAIT_AUTO)
+            unknown = (int)factors[i];
+        else if (product <= world)
+            product *= wanted[factors[i]];
+    }
+    if (unknown >= 0 ? world % product == 0 : product == world) {
+        if (unknown >= 0)
+            layout->size[unknown] = (int)(world / product);
+        return 0;
+    }
+    errno = EINVAL;
+    format_sizes(wanted, asked, sizeof(asked));
+    suggest(wanted, world, fit, sizeof(fit));
+    if (unknown >= 0)
+        return plait_errorf(err, "%d tasks do not divide by %s%s", world,
+                            asked, fit);
+    return plait_errorf(err, "%s do%s not make %d tasks%s", asked,
+                        strchr(asked, ' ') ? "" : "es", world, fit);
+}
+
+int plait_layout_resolve(struct plait_layout *layout, int world,
+                         struct plait_error *err)
+{
+    struct plait_layout resolved = *layout;
+
+    if (check_sizes(layout, world, err) < 0)
+        return -1;
+    if (resolved.size[PLAIT_EP] == PLAIT_AUTO)
+        resolved.size[PLAIT_EP] = 1;
+    if (infer(&resolved, world, err) < 0 || check_experts(&resolved, err) < 0)
+        return -1;
+    *layout = resolved;
+    return 0;
+}
+
+int plait_layout_world(const struct plait_layout *layout)
+{
+    int world = 1;
+
+    for (int i = 0; i < NFACTORS; i++)
+        world *= layout->size[factors[i]];
+    return world;
+}
+
+void plait_layout_coord(const struct plait_layout *layout, int rank,
+                        struct plait_coord *coord)
+{
+    struct digits dense, expert;
+
+    digits_init(&dense, layout, 0);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        coord->at[i] = digit(&dense, (enum plait_axis)i, rank);
+    if (layout->size[PLAIT_EP] > 1) {
+        digits_init(&expert, layout, 1);
+        coord->at[PLAIT_EP] = digit(&expert, PLAIT_EP, rank);
+    }
+}
+
+int plait_layout_rank(const struct plait_layout *layout,
+                      const struct plait_coord *coord)
+{
+    struct digits dense;
+    int rank = 0;
+
+    digits_init(&dense, layout, 0);
+    for (int i = 0; i < NFACTORS; i++)
+        rank += coord->at[factors[i]] * dense.stride[factors[i]];
+    return rank;
+}
+
+/* Which axes vary inside a group, as bits. */
+static int group_axes(enum plait_group group)
+{
+    switch (group) {
+    case PLAIT_GROUP_DP_CP:
+        return 1 << PLAIT_DP | 1 << PLAIT_CP;
+    case PLAIT_GROUP_EXPERT_DP:
+        return 1 << PLAIT_DP;
+    case PLAIT_GROUP_TP_PP:
+        return 1 << PLAIT_TP | 1 << PLAIT_PP;
+    default:
+        return 1 << group;
+    }
+}
+
+int plait_layout_group(const struct plait_layout *layout,
+                       enum plait_group group, int rank, int *members)
+{
+    int expert = group == PLAIT_GROUP_EP || group == PLAIT_GROUP_EXPERT_DP;
+    int vary = group_axes(group), n = 1;
+    struct digits d;
+
+    digits_init(&d, layout, expert);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (vary & 1 << i) {
+            rank -= digit(&d, (enum plait_axis)i, rank) * d.stride[i];
+            n *= d.size[i];
+        }
+    if (!members)
+        return n;
+    /* Counting through the varying axes, fastest first, counts upward. */
+    for (int k = 0; k < n; k++) {
+        int left = k;
+
+        members[k] = rank;
+        for (int i = 0; i < PLAIT_NAXES; i++) {
+            enum plait_axis axis = layout->order[i];
+
+            if (vary & 1 << axis) {
+                members[k] += left % d.size[axis] * d.stride[axis];
+                left /= d.size[axis];
+            }
+        }
+    }
+    return n;
+}
