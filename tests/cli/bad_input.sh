@@ -1,0 +1,110 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Bad input to plait-train and plait-prep: one clear line on stderr, the
+# documented exit code, nothing left behind, no core, no hang.
+set -u
+train=$top_builddir/plait-train
+prep=$top_builddir/plait-prep
+[ -x "$train" ] || { echo "1..0 # SKIP plait-train is not built"; exit 0; }
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+count=0
+
+# refused CODE REGEX COMMAND...
+refused() {
+    local code=$1 regex=$2 got lines
+    shift 2
+    count=$((count + 1))
+    timeout 20 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    got=$?
+    lines=$(wc -l <"$dir/err")
+    if [ $got = "$code" ] && [ "$lines" = 1 ] &&
+        grep -Eq "^plait(-[a-z]+)?: " "$dir/err" &&
+        grep -Eq "$regex" "$dir/err"; then
+        echo "ok $count - $(sed "s:$dir/::g" "$dir/err")"
+    else
+        echo "not ok $count - $(basename "$1") ${*:2}"
+        echo "# exit $got (wanted $code), $lines lines, wanted /$regex/"
+        sed 's/^/# /' "$dir/err"
+    fi
+}
+
+# with NAME SED...: the good configuration, edited
+with() {
+    sed "${@:2}" "$dir/good.yaml" >"$dir/$1"
+    echo "$dir/$1"
+}
+
+seq 1 4000 >"$dir/text"
+"$prep" "$dir/text" --out "$dir/data" >/dev/null || echo "Bail out! prep"
+cat >"$dir/good.yaml" <<EOF
+model: {family: gpt2, layers: 2, hidden: 32, heads: 4, vocab: 257, seq_len: 16}
+data: {train: $dir/data/train-*.tokens}
+train:
+  steps: 2
+  global_batch: 4
+  micro_batch: 2
+parallel: {tp: 1}
+EOF
+count=$((count + 1))
+if OMP_NUM_THREADS=1 timeout 60 "$train" "$dir/good.yaml" >"$dir/out" 2>&1; then
+    echo "ok $count - the good configuration trains"
+else
+    echo "not ok $count - the good configuration trains"
+    sed 's/^/# /' "$dir/out"
+fi
+
+refused 2 'usage' "$train"
+refused 2 'no-such-option' "$train" "$dir/good.yaml" --no-such-option
+refused 1 'missing\.yaml.*No such file' "$train" "$dir/missing.yaml"
+refused 1 'is a directory' "$train" "$dir"
+refused 1 "key.yaml:1:.*'layerz'.*'layers'" \
+    "$train" "$(with key.yaml 's/layers/layerz/')"
+refused 1 "section.yaml:3:.*'trian'.*'train'" \
+    "$train" "$(with section.yaml 's/^train:/trian:/')"
+refused 1 'type.yaml:4:.*steps.*many' \
+    "$train" "$(with type.yaml 's/steps: 2/steps: many/')"
+refused 1 'range.yaml:4:.*steps.*-2' \
+    "$train" "$(with range.yaml 's/steps: 2/steps: -2/')"
+refused 1 'broken.yaml:' "$train" "$(with broken.yaml '1s/}$//')"
+refused 1 'twice.yaml:.*steps' \
+    "$train" "$(with twice.yaml 's/^  steps: 2/  steps: 2\n  steps: 3/')"
+refused 1 'heads.*5' "$train" "$(with heads.yaml 's/heads: 4/heads: 5/')"
+refused 1 'global_batch.*5.*micro_batch.*2|micro_batch.*2.*global_batch.*5' \
+    "$train" "$(with batch.yaml 's/global_batch: 4/global_batch: 5/')"
+refused 1 'tp.*2' "$train" "$(with world.yaml 's/tp: 1/tp: 2/')"
+refused 1 'steps' "$train" "$dir/good.yaml" --set train.steps=x
+refused 1 "'stepz'.*'steps'" "$train" "$dir/good.yaml" --set train.stepz=3
+refused 1 'no-such-data' \
+    "$train" "$(with nodata.yaml 's:train-[*].tokens:no-such-data:')"
+refused 1 'vocab' "$train" "$(with vocab.yaml 's/vocab: 257/vocab: 100/')"
+refused 1 'no-such-dir|No such file' \
+    "$train" "$dir/good.yaml" --resume "$dir/no-such-dir"
+
+shard=$(ls "$dir"/data/train-*.tokens | head -n 1)
+cp "$shard" "$dir/whole"
+with one.yaml "s:train-[*]:$(basename "$shard" .tokens):" >/dev/null
+head -c 10 "$dir/whole" >"$shard"
+refused 1 "$(basename "$shard").*(short|truncated|header)" "$train" "$dir/one.yaml"
+head -c -7 "$dir/whole" >"$shard"
+refused 1 "$(basename "$shard").*(short|truncated|bytes)" "$train" "$dir/one.yaml"
+{ printf garbage!; tail -c +9 "$dir/whole"; } >"$shard"
+refused 1 "$(basename "$shard").*(magic|format)" "$train" "$dir/one.yaml"
+: >"$shard"
+refused 1 "$(basename "$shard")" "$train" "$dir/one.yaml"
+head -c 100000 /dev/zero >"$shard"
+refused 1 "$(basename "$shard")" "$train" "$dir/one.yaml"
+cp "$dir/whole" "$shard"
+
+refused 2 'usage|text' "$prep" --out "$dir/x"
+refused 1 'no-such-text' "$prep" "$dir/no-such-text" --out "$dir/x"
+refused 2 'tokenizer.*wrong|wrong.*tokenizer' \
+    "$prep" "$dir/text" --out "$dir/x" --tokenizer wrong
+
+count=$((count + 1))
+if [ ! -e "$dir/x" ] && ! ls "$dir"/core* core* >/dev/null 2>&1; then
+    echo "ok $count - nothing left behind"
+else
+    echo "not ok $count - nothing left behind"
+fi
+echo "1..$count"
