@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ops_trial.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/dtype.h"
+#include "tap.h"
+
+#define GUARD 64 /* elements behind each array that nobody may touch */
+
+static size_t kind_size(enum trial_kind kind, enum plait_dtype type)
+{
+    switch (kind) {
+    case KIND_T:
+        return plait_dtype_size(type);
+    case KIND_F64:
+        return 8;
+    default:
+        return 4;
+    }
+}
+
+static double get(enum trial_kind kind, enum plait_dtype type, const void *p,
+                  size_t i)
+{
+    if (kind == KIND_F64)
+        return ((const double *)p)[i];
+    if (kind == KIND_I32)
+        return ((const int32_t *)p)[i];
+    if (kind == KIND_F32 || type == PLAIT_F32)
+        return ((const float *)p)[i];
+    if (type == PLAIT_BF16_T)
+        return plait_f32_of_bf16(((const uint16_t *)p)[i]);
+    return plait_f32_of_fp16(((const uint16_t *)p)[i]);
+}
+
+static void put(enum trial_kind kind, enum plait_dtype type, void *p, size_t i,
+                double x)
+{
+    if (kind == KIND_F64)
+        ((double *)p)[i] = x;
+    else if (kind == KIND_I32)
+        ((int32_t *)p)[i] = (int32_t)x;
+    else if (kind == KIND_F32 || type == PLAIT_F32)
+        ((float *)p)[i] = (float)x;
+    else if (type == PLAIT_BF16_T)
+        ((uint16_t *)p)[i] = plait_bf16_of_f32((float)x);
+    else
+        ((uint16_t *)p)[i] = plait_fp16_of_f32((float)x);
+}
+
+double trial_uniform(struct trial *t, double low, double high)
+{
+    uint32_t bits = plait_rounding_bits(0, t->random++);
+
+    return low + (high - low) * (bits + 0.5) * 0x1p-32;
+}
+
+static struct trial_array *add(struct trial *t, enum trial_kind kind, size_t n)
+{
+    struct trial_array *a = &t->array[t->narrays++];
+
+    if (t->narrays > TRIAL_ARRAYS)
+        abort();
+    a->kind = kind;
+    a->n = n;
+    a->host = calloc(n + GUARD, kind_size(kind, t->type));
+    if (a->host == NULL)
+        abort();
+    return a;
+}
+
+void *trial_real(struct trial *t, enum trial_kind kind, size_t n, double low,
+                 double high)
+{
+    struct trial_array *a = add(t, kind, n);
+
+    for (size_t i = 0; i < n + GUARD; i++)
+        put(kind, t->type, a->host, i, trial_uniform(t, low, high));
+    return a->host;
+}
+
+int32_t *trial_int(struct trial *t, size_t n, int32_t low, int32_t high)
+{
+    struct trial_array *a = add(t, KIND_I32, n);
+    int32_t *p = a->host;
+
+    for (size_t i = 0; i < n + GUARD; i++)
+        p[i] = (int32_t)floor(trial_uniform(t, low, high));
+    return a->host;
+}
+
+static size_t bytes_of(const struct trial *t, int i)
+{
+    const struct trial_array *a = &t->array[i];
+
+    return (a->n + GUARD) * kind_size(a->kind, t->type);
+}
+
+/* Runs the case on copies of the arrays; out[i] is array i afterwards. */
+static int run_side(const struct trial *t, const struct trial_case *c,
+                    const int *shape, struct trial_side *s, void **out)
+{
+    int rc = 0;
+
+    s->type = t->type;
+    for (int i = 0; i < t->narrays; i++) {
+        out[i] = malloc(bytes_of(t, i));
+        s->p[i] = s->ops->alloc(s->dev, bytes_of(t, i));
+        if (out[i] == NULL || s->p[i] == NULL)
+            return -1;
+        rc |= s->ops->to_device(s->q, s->p[i], t->array[i].host,
+                                bytes_of(t, i));
+    }
+    rc |= c->call(s, shape);
+    rc |= s->ops->queue_sync(s->q);
+    for (int i = 0; i < t->narrays; i++)
+        rc |= s->ops->to_host(s->q, out[i], s->p[i], bytes_of(t, i));
+    for (int i = 0; i < t->narrays; i++)
+        s->ops->free(s->dev, s->p[i]);
+    if (rc != 0)
+        diag("%s: %s", s->ops->name,
+             plait_queue_error(s->q) != NULL ? plait_queue_error(s->q)
+                                             : "an op failed");
+    return rc;
+}
+
+/* Rounding of the type the value is stored in, and of the sums behind it. */
+static double tolerance(enum trial_kind kind, enum plait_dtype type)
+{
+    if (kind == KIND_T && type == PLAIT_BF16_T)
+        return 0x1p-7;
+    if (kind == KIND_T && type == PLAIT_FP16_T)
+        return 0x1p-9;
+    return 2e-5;
+}
+
+/* Elements of array `k` that differ: |a - b| > tol * (rms(b) + |b|). */
+static size_t differing(const struct trial *t, int k, const void *a,
+                        const void *b)
+{
+    const struct trial_array *array = &t->array[k];
+    size_t size = kind_size(array->kind, t->type), bad = 0;
+    double tol = tolerance(array->kind, t->type), squares = 0, rms;
+
+    for (size_t i = 0; i < array->n; i++) {
+        double y = get(array->kind, t->type, b, i);
+
+        if (isfinite(y))
+            squares += y * y;
+    }
+    rms = sqrt(squares / (double)(array->n > 0 ? array->n : 1));
+    for (size_t i = 0; i < array->n; i++) {
+        double x = get(array->kind, t->type, a, i);
+        double y = get(array->kind, t->type, b, i);
+
+        if (!(fabs(x - y) <= tol * rms + tol * fabs(y)) &&
+            !(isinf(y) && x == y) && bad++ < 3)
+            diag("array %d [%zu]: %.9g, expected %.9g", k, i, x, y);
+    }
+    if (memcmp((const char *)a + array->n * size,
+               (const char *)array->host + array->n * size, GUARD * size)) {
+        diag("array %d: written behind its end", k);
+        bad++;
+    }
+    return bad;
+}
+
+/* Values that are NaN in ref's result and are not here. */
+static size_t lost_nans(const struct trial *t, int k, const void *a,
+                        const void *b)
+{
+    const struct trial_array *array = &t->array[k];
+    size_t lost = 0;
+
+    for (size_t i = 0; i < array->n; i++)
+        lost += isnan(get(array->kind, t->type, b, i)) &&
+                !isnan(get(array->kind, t->type, a, i));
+    return lost;
+}
+
+/* A trial as its array-by-array comparison sees it. */
+typedef size_t (*compare_fn)(const struct trial *t, int k, const void *a,
+                             const void *b);
+
+static size_t same_bits(const struct trial *t, int k, const void *a,
+                        const void *b)
+{
+    return memcmp(a, b, bytes_of(t, k)) != 0;
+}
+
+static size_t compare_all(const struct trial *t, compare_fn compare, void **a,
+                          void **b)
+{
+    size_t bad = 0;
+
+    for (int k = 0; k < t->narrays; k++)
+        bad += compare(t, k, a[k], b[k]);
+    return bad;
+}
+
+static void describe(char *text, size_t size, const struct trial_case *c,
+                     enum plait_dtype type, const int *shape)
+{
+    int n = snprintf(text, size, "%s %s", c->name, plait_dtype_name(type));
+
+    for (int i = 0; i < TRIAL_SHAPE; i++)
+        n += snprintf(text + n, size - (size_t)n, "%s%d", i ? "," : " ",
+                      shape[i]);
+}
+
+static void free_all(struct trial *t, void **out)
+{
+    for (int k = 0; k < t->narrays; k++) {
+        free(out[k]);
+        out[k] = NULL;
+    }
+}
+
+/* A NaN in one array at a time must show wherever it shows in ref. */
+static size_t poison(struct trial *t, const struct trial_case *c,
+                     const int *shape, struct trial_side *ref,
+                     struct trial_side *side)
+{
+    void *a[TRIAL_ARRAYS] = {NULL}, *b[TRIAL_ARRAYS] = {NULL};
+    size_t bad = 0;
+
+    for (int k = 0; k < t->narrays; k++) {
+        struct trial_array *array = &t->array[k];
+        size_t at = (size_t)trial_uniform(t, 0, (double)array->n);
+        double kept = get(array->kind, t->type, array->host, at);
+
+        if (array->kind == KIND_I32)
+            continue;
+        put(array->kind, t->type, array->host, at, NAN);
+        if (run_side(t, c, shape, ref, b) || run_side(t, c, shape, side, a))
+            bad++;
+        else if (compare_all(t, lost_nans, a, b) > 0) {
+            diag("a NaN at [%zu] of array %d is lost", at, k);
+            bad++;
+        }
+        put(array->kind, t->type, array->host, at, kept);
+        free_all(t, a);
+        free_all(t, b);
+    }
+    return bad;
+}
+
+static void run_case(const struct trial_case *c, enum plait_dtype type,
+                     const int *shape, struct trial_side *ref,
+                     struct trial_side *side, uint64_t seed)
+{
+    struct trial t = {.ref = ref->ops, .ref_queue = ref->q, .type = type,
+                      .random = seed};
+    void *a[TRIAL_ARRAYS] = {NULL}, *b[TRIAL_ARRAYS] = {NULL};
+    void *again[TRIAL_ARRAYS] = {NULL};
+    char text[160];
+    size_t bad = 0;
+
+    describe(text, sizeof(text), c, type, shape);
+    c->setup(&t, shape);
+    if (run_side(&t, c, shape, ref, b) || run_side(&t, c, shape, side, a) ||
+        run_side(&t, c, shape, side, again)) {
+        ok(0, "%s", text);
+    } else {
+        bad = compare_all(&t, differing, a, b);
+        if (compare_all(&t, same_bits, a, again) > 0) {
+            diag("a second run gives other bits");
+            bad++;
+        }
+        bad += poison(&t, c, shape, ref, side);
+        ok(bad == 0, "%s", text);
+    }
+    free_all(&t, a);
+    free_all(&t, b);
+    free_all(&t, again);
+    for (int k = 0; k < t.narrays; k++)
+        free(t.array[k].host);
+}
+
+static int side_open(struct trial_side *s, const struct plait_ops *ops)
+{
+    s->ops = ops;
+    s->dev = ops->device_create(0, 0);
+    s->q = s->dev != NULL ? ops->queue_create(s->dev, 0) : NULL;
+    return ok(s->q != NULL, "%s: a device and a queue", ops->name);
+}
+
+static void side_close(struct trial_side *s)
+{
+    size_t now = 1, peak = 0;
+
+    s->ops->memory(s->dev, &now, &peak);
+    ok(now == 0 && peak > 0, "%s: all memory is given back", s->ops->name);
+    s->ops->queue_destroy(s->q);
+    s->ops->device_destroy(s->dev);
+}
+
+int trial_run_all(const struct plait_ops *ops)
+{
+    static const enum plait_dtype types[] = {PLAIT_F32, PLAIT_BF16_T,
+                                             PLAIT_FP16_T};
+    const char *given = getenv("PLAIT_TEST_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 0)
+                                  : (uint64_t)time(NULL) << 20;
+    struct trial_side ref = {0}, side = {0};
+
+    diag("PLAIT_TEST_SEED=%" PRIu64 " repeats this run", seed);
+    if (!side_open(&ref, plait_ops_ref()) || !side_open(&side, ops))
+        return done_testing();
+    for (const struct trial_case *c = trial_cases; c->name != NULL; c++)
+        for (int i = 0; i < 6 && c->shapes[i][0] > 0; i++)
+            for (size_t k = 0; k < 3; k++)
+                run_case(c, types[k], c->shapes[i], &ref, &side, seed);
+    side_close(&side);
+    side_close(&ref);
+    return done_testing();
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TESTS_OPS_TRIAL_H
+#define PLAIT_TESTS_OPS_TRIAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+/* Holds an implementation of the op table against ref. A trial is a list of
+ * arrays with random contents; the op under test runs on a copy of them on
+ * each side, and afterwards every array must agree: the outputs to rounding,
+ * and what lies behind each array's end untouched. */
+
+#define TRIAL_ARRAYS 16
+#define TRIAL_SHAPE 8
+
+enum trial_kind { KIND_T, KIND_F32, KIND_F64, KIND_I32 };
+
+struct trial_array {
+    enum trial_kind kind;
+    size_t n;   /* elements, without the guard behind them */
+    void *host; /* the initial contents, guard included */
+};
+
+struct trial {
+    const struct plait_ops *ref;
+    struct plait_queue *ref_queue;
+    enum plait_dtype type;
+    uint64_t random; /* state of the generator */
+    int narrays;
+    struct trial_array array[TRIAL_ARRAYS];
+};
+
+/* One implementation, and where its copies of the arrays lie. */
+struct trial_side {
+    const struct plait_ops *ops;
+    struct plait_device *dev;
+    struct plait_queue *q;
+    enum plait_dtype type;
+    void *p[TRIAL_ARRAYS];
+};
+
+struct trial_case {
+    const char *name;
+    void (*setup)(struct trial *t, const int *shape);
+    int (*call)(struct trial_side *s, const int *shape);
+    int shapes[6][TRIAL_SHAPE]; /* ends at the first that begins with 0 */
+};
+
+extern const struct trial_case trial_cases[]; /* ends with a NULL name */
+
+/* Uniform in [low, high). */
+double trial_uniform(struct trial *t, double low, double high);
+
+/* Adds an array of uniform values; the result is its host memory. */
+void *trial_real(struct trial *t, enum trial_kind kind, size_t n, double low,
+                 double high);
+/* Whole numbers low .. high - 1. */
+int32_t *trial_int(struct trial *t, size_t n, int32_t low, int32_t high);
+
+/* Runs every case in fp32, bf16 and fp16 as TAP; the exit status. */
+int trial_run_all(const struct plait_ops *ops);
+
+#endif

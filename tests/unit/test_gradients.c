@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every backward op of ref against finite differences of its forward. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/dtype.h"
+#include "kernels/kernels.h"
+#include "tap.h"
+
+#define MAX_INPUTS 4
+#define MAX_FLOATS 4096
+
+/* loss() = sum of out * r through the forward op; gradient() fills dx[] of
+ * each input through the backward op with dout = r. */
+struct check {
+    const char *name;
+    size_t inputs[MAX_INPUTS]; /* elements of each input, 0: none */
+    size_t outputs;
+    void (*forward)(float *out);
+    void (*backward)(void);
+    int shape[8];
+};
+
+static const struct plait_ops *ops;
+static struct plait_device *dev;
+static struct plait_queue *q;
+static uint64_t seed, drawn;
+static const int *s; /* shape of the current check */
+static float x[MAX_INPUTS][MAX_FLOATS], dx[MAX_INPUTS][MAX_FLOATS];
+static float r[MAX_FLOATS], y[MAX_FLOATS], stat[2][MAX_FLOATS];
+static int32_t tokens[MAX_FLOATS];
+
+static float uniform(void)
+{
+    return (float)plait_rounding_bits(seed, drawn++) * 0x1p-31f - 1;
+}
+
+static double loss(const struct check *c)
+{
+    double sum = 0;
+
+    c->forward(y);
+    for (size_t i = 0; i < c->outputs; i++)
+        sum += (double)y[i] * r[i];
+    return sum;
+}
+
+/* The five-point rule: its error is of order h^4. */
+static double difference(const struct check *c, float *at)
+{
+    static const double weight[] = {1, -8, 8, -1};
+    static const float offset[] = {-2, -1, 1, 2};
+    const float h = 0x1p-6f, kept = *at;
+    double sum = 0;
+
+    for (int i = 0; i < 4; i++) {
+        *at = kept + offset[i] * h;
+        sum += weight[i] * loss(c);
+    }
+    *at = kept;
+    return sum / (12 * (double)h);
+}
+
+static void run(const struct check *c)
+{
+    size_t bad = 0, seen = 0;
+
+    s = c->shape;
+    for (int k = 0; k < MAX_INPUTS; k++)
+        for (size_t i = 0; i < MAX_FLOATS; i++) {
+            x[k][i] = uniform();
+            dx[k][i] = 0;
+        }
+    for (size_t i = 0; i < MAX_FLOATS; i++) {
+        r[i] = uniform();
+        tokens[i] = (int32_t)(plait_rounding_bits(seed, drawn++) % 7);
+    }
+    c->forward(y);
+    c->backward();
+    for (int k = 0; k < MAX_INPUTS; k++) {
+        double squares = 0, rms;
+
+        for (size_t i = 0; i < c->inputs[k]; i++)
+            squares += (double)dx[k][i] * dx[k][i];
+        rms = sqrt(squares / (double)(c->inputs[k] + (c->inputs[k] == 0)));
+        for (size_t i = 0; i < c->inputs[k]; i++, seen++) {
+            double d = difference(c, &x[k][i]);
+
+            if (!(fabs(dx[k][i] - d) <= 1e-4 * rms + 1e-3 * fabs(d)) &&
+                bad++ < 4)
+                diag("input %d [%zu]: %.7g, difference %.7g", k, i,
+                     (double)dx[k][i], d);
+        }
+    }
+    ok(bad == 0 && seen > 0, "%s: %zu gradients", c->name, seen);
+}
+
+/* {N, O, C}; inputs inp, w, bias */
+static void linear_forward(float *out)
+{
+    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, (size_t)s[1],
+                                                (size_t)s[2], x[1]);
+
+    ops->linear_forward(q, out, s[3] ? stat[0] : NULL, x[0], w, x[2],
+                        s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE, (size_t)s[0]);
+    ops->weight_destroy(w);
+}
+
+static void linear_backward(void)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
+    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, O, C, x[1]);
+    const float *dout = r;
+
+    if (s[3]) {
+        ops->gelu_backward(q, PLAIT_F32, stat[1], r, stat[0], N * O);
+        dout = stat[1];
+    }
+    ops->linear_backward_input(q, dx[0], dout, w, PLAIT_ACT_NONE, NULL, 0, N);
+    ops->linear_backward_weight(q, PLAIT_F32, dx[1], dx[2], dout, x[0], N, O,
+                                C);
+    ops->weight_destroy(w);
+}
+
+/* linear(gelu(inp)): the backward takes the activation's slope along. */
+static void after_gelu_forward(float *out)
+{
+    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, (size_t)s[1],
+                                                (size_t)s[2], x[1]);
+
+    ops->gelu_forward(q, PLAIT_F32, stat[0], x[0], (size_t)(s[0] * s[2]));
+    ops->linear_forward(q, out, NULL, stat[0], w, NULL, PLAIT_ACT_NONE,
+                        (size_t)s[0]);
+    ops->weight_destroy(w);
+}
+
+static void after_gelu_backward(void)
+{
+    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, (size_t)s[1],
+                                                (size_t)s[2], x[1]);
+
+    ops->linear_backward_input(q, dx[0], r, w, PLAIT_ACT_GELU, x[0], 1,
+                               (size_t)s[0]);
+    ops->weight_destroy(w);
+}
+
+/* {N, F} */
+static void swiglu_forward(float *out)
+{
+    ops->swiglu_forward(q, PLAIT_F32, out, x[0], (size_t)s[0], (size_t)s[1]);
+}
+
+static void swiglu_backward(void)
+{
+    ops->swiglu_backward(q, PLAIT_F32, dx[0], r, x[0], (size_t)s[0],
+                         (size_t)s[1]);
+}
+
+/* {N, C}; inputs inp, residual, gamma, beta. The sum goes to y[N*C..]. */
+static void layernorm_forward(float *out)
+{
+    size_t n = (size_t)(s[0] * s[1]);
+
+    ops->layernorm_forward(q, PLAIT_F32, out, stat[0], stat[1], out + n, x[0],
+                           x[1], x[2], x[3], 1e-5f, (size_t)s[0],
+                           (size_t)s[1]);
+}
+
+static void layernorm_backward(void)
+{
+    size_t n = (size_t)(s[0] * s[1]);
+
+    memcpy(dx[0], r + n, n * sizeof(float));
+    ops->layernorm_backward(q, PLAIT_F32, dx[0], dx[2], dx[3], r, y + n, x[2],
+                            stat[0], stat[1], 1, (size_t)s[0], (size_t)s[1]);
+    memcpy(dx[1], dx[0], n * sizeof(float));
+}
+
+static void rmsnorm_forward(float *out)
+{
+    size_t n = (size_t)(s[0] * s[1]);
+
+    ops->rmsnorm_forward(q, PLAIT_F32, out, stat[1], out + n, x[0], x[1], x[2],
+                         1e-5f, (size_t)s[0], (size_t)s[1]);
+}
+
+static void rmsnorm_backward(void)
+{
+    size_t n = (size_t)(s[0] * s[1]);
+
+    memcpy(dx[0], r + n, n * sizeof(float));
+    ops->rmsnorm_backward(q, PLAIT_F32, dx[0], dx[2], r, y + n, x[2], stat[1],
+                          1, (size_t)s[0], (size_t)s[1]);
+    memcpy(dx[1], dx[0], n * sizeof(float));
+}
+
+/* {N, T, C, first, count, pos0}; inputs wte, wpe */
+static void embedding_forward(float *out)
+{
+    ops->embedding_forward(q, PLAIT_F32, out, tokens, x[0], x[1], s[3], s[4],
+                           s[5], (size_t)s[0], (size_t)s[1], (size_t)s[2]);
+}
+
+static void embedding_backward(void)
+{
+    ops->embedding_backward(q, PLAIT_F32, dx[0], dx[1], tokens, r, s[3], s[4],
+                            s[5], (size_t)s[0], (size_t)s[1], (size_t)s[2]);
+}
+
+/* {N, T, heads, D, pos0} */
+static void rope_forward(float *out)
+{
+    size_t n = (size_t)(s[0] * s[2] * s[3]);
+
+    memcpy(out, x[0], n * sizeof(float));
+    ops->rope(q, PLAIT_F32, out, (size_t)(s[2] * s[3]), s[2], s[3], 100.0f,
+              s[4], 1, (size_t)s[0], (size_t)s[1]);
+}
+
+static void rope_backward(void)
+{
+    size_t n = (size_t)(s[0] * s[2] * s[3]);
+
+    memcpy(dx[0], r, n * sizeof(float));
+    ops->rope(q, PLAIT_F32, dx[0], (size_t)(s[2] * s[3]), s[2], s[3], 100.0f,
+              s[4], -1, (size_t)s[0], (size_t)s[1]);
+}
+
+/* {B, T, heads, kv heads, D}; inputs q, k, v */
+static struct plait_attention attention_of(int q_len, int k_len, int64_t q_pos)
+{
+    struct plait_attention a = {
+        .batch = s[0], .q_len = q_len, .k_len = k_len, .q_heads = s[2],
+        .kv_heads = s[3], .head_dim = s[4],
+        .q_stride = (size_t)(s[2] * s[4]), .kv_stride = (size_t)(s[3] * s[4]),
+        .q_pos = q_pos, .scale = 0.7f,
+    };
+
+    return a;
+}
+
+static void attention_forward(float *out)
+{
+    struct plait_attention a = attention_of(s[1], s[1], 0);
+
+    ops->attention_forward(q, PLAIT_F32, &a, out, stat[0], x[0], x[1], x[2]);
+}
+
+static void attention_backward(void)
+{
+    struct plait_attention a = attention_of(s[1], s[1], 0);
+
+    ops->attention_backward(q, PLAIT_F32, &a, dx[0], dx[1], dx[2], r, y,
+                            stat[0], x[0], x[1], x[2]);
+}
+
+/* One batch whose keys come in two chunks, as in ring attention. */
+static void ring_forward(float *out)
+{
+    struct plait_attention a = attention_of(s[1], s[1] / 2, 0);
+    size_t half = (size_t)(s[1] / 2) * a.kv_stride;
+    static float out2[MAX_FLOATS], lse2[MAX_FLOATS];
+
+    ops->attention_forward(q, PLAIT_F32, &a, out, stat[0], x[0], x[1], x[2]);
+    a.k_pos = s[1] / 2;
+    ops->attention_forward(q, PLAIT_F32, &a, out2, lse2, x[0], x[1] + half,
+                           x[2] + half);
+    ops->attention_merge(q, PLAIT_F32, &a, out, stat[0], out2, lse2);
+}
+
+static void ring_backward(void)
+{
+    struct plait_attention a = attention_of(s[1], s[1] / 2, 0);
+    size_t half = (size_t)(s[1] / 2) * a.kv_stride;
+
+    ops->attention_backward(q, PLAIT_F32, &a, dx[0], dx[1], dx[2], r, y,
+                            stat[0], x[0], x[1], x[2]);
+    a.k_pos = s[1] / 2;
+    ops->attention_backward(q, PLAIT_F32, &a, dx[0], dx[1] + half,
+                            dx[2] + half, r, y, stat[0], x[0], x[1] + half,
+                            x[2] + half);
+}
+
+/* {N, V, stride}: one output a row, its loss; r is 1 for it */
+static void xent_forward(float *out)
+{
+    static float target[MAX_FLOATS];
+
+    for (size_t i = 0; i < (size_t)s[0]; i++) {
+        double row = 0;
+
+        ops->xent_stats(q, PLAIT_F32, stat[0], stat[1], target,
+                        x[0] + i * (size_t)s[2], tokens + i, 0, s[1],
+                        (size_t)s[2], 1);
+        memcpy(dx[0], x[0] + i * (size_t)s[2], (size_t)s[2] * sizeof(float));
+        ops->xent_backward(q, PLAIT_F32, &row, dx[0], stat[0], stat[1], target,
+                           tokens + i, 1, 0, s[1], (size_t)s[2], 1);
+        out[i] = (float)row;
+    }
+}
+
+static void xent_backward(void)
+{
+    static float target[MAX_FLOATS];
+    double total = 0;
+
+    for (size_t i = 0; i < (size_t)s[0]; i++)
+        r[i] = 0.25f;
+    memcpy(dx[0], x[0], (size_t)(s[0] * s[2]) * sizeof(float));
+    ops->xent_stats(q, PLAIT_F32, stat[0], stat[1], target, dx[0], tokens, 0,
+                    s[1], (size_t)s[2], (size_t)s[0]);
+    ops->xent_backward(q, PLAIT_F32, &total, dx[0], stat[0], stat[1], target,
+                       tokens, 0.25f, 0, s[1], (size_t)s[2], (size_t)s[0]);
+    memcpy(dx[1], dx[0], (size_t)(s[0] * s[2]) * sizeof(float));
+}
+
+static void xent_check(void)
+{
+    struct check c = {.name = "xent_backward",
+                      .outputs = 5,
+                      .forward = xent_forward,
+                      .shape = {5, 7, 9}};
+    size_t bad = 0;
+
+    s = c.shape;
+    for (size_t i = 0; i < 45; i++)
+        x[0][i] = 3 * uniform();
+    for (size_t i = 0; i < 5; i++)
+        tokens[i] = (int32_t)i;
+    tokens[3] = -1; /* masked */
+    xent_backward();
+    for (size_t i = 0; i < 45; i++) {
+        double d = difference(&c, &x[0][i]);
+
+        if (!(fabs(dx[1][i] - d) <= 1e-5 + 1e-3 * fabs(d)) && bad++ < 4)
+            diag("[%zu]: %.7g, difference %.7g", i, (double)dx[1][i], d);
+    }
+    ok(bad == 0, "xent_backward: 45 gradients, padding and a masked row");
+}
+
+static const struct check checks[] = {
+    {"linear", {12, 20, 5}, 15, linear_forward, linear_backward, {3, 5, 4, 0}},
+    {"linear and gelu", {12, 20, 5}, 15, linear_forward, linear_backward,
+     {3, 5, 4, 1}},
+    {"linear after gelu", {12}, 15, after_gelu_forward, after_gelu_backward,
+     {3, 5, 4}},
+    {"swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5}},
+    {"layernorm with residual", {32, 32, 8, 8}, 64, layernorm_forward,
+     layernorm_backward, {4, 8}},
+    {"rmsnorm with residual", {32, 32, 8}, 64, rmsnorm_forward,
+     rmsnorm_backward, {4, 8}},
+    {"embedding", {24, 48}, 96, embedding_forward, embedding_backward,
+     {12, 6, 8, 2, 3, 0}},
+    {"rope", {96}, 96, rope_forward, rope_backward, {6, 3, 2, 8, 5}},
+    {"attention", {2 * 5 * 4 * 4, 2 * 5 * 2 * 4, 2 * 5 * 2 * 4},
+     2 * 5 * 4 * 4, attention_forward, attention_backward, {2, 5, 4, 2, 4}},
+    {"attention in two chunks", {6 * 2 * 4, 6 * 1 * 4, 6 * 1 * 4}, 6 * 2 * 4,
+     ring_forward, ring_backward, {1, 6, 2, 1, 4}},
+};
+
+int main(void)
+{
+    const char *given = getenv("PLAIT_TEST_SEED");
+
+    seed = given != NULL ? strtoull(given, NULL, 0)
+                         : (uint64_t)time(NULL) << 20;
+    diag("PLAIT_TEST_SEED=%" PRIu64 " repeats this run", seed);
+    ops = plait_ops_ref();
+    dev = ops->device_create(0, 1);
+    q = ops->queue_create(dev, 0);
+    if (dev == NULL || q == NULL)
+        return 1;
+    for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++)
+        run(&checks[i]);
+    xent_check();
+    ops->queue_destroy(q);
+    ops->device_destroy(dev);
+    return done_testing();
+}
