@@ -21,7 +21,14 @@ enum plait_schedule_kind {
 
 /* One thing a pipeline rank does. SEND and RECV never block the list: a
  * SEND is posted and completes later; a RECV is posted, and the action that
- * needs its data waits for it. */
+ * needs its data waits for it. A receive stands one computation ahead of its
+ * use where its message is due by then, and never more.
+ *
+ * Sends and receives that stand side by side in a list are one group: where
+ * messages go through one queue in order (NCCL), post them between
+ * ncclGroupStart() and ncclGroupEnd(), or two neighbours may wait for each
+ * other. Between two ranks the k-th send is always the k-th receive, so no
+ * tags are needed. With two stages both neighbours are the same rank. */
 enum plait_action_kind {
     PLAIT_FORWARD,         /* input of a chunk -> its output */
     PLAIT_BACKWARD,        /* output gradient -> input and weight gradients */
@@ -59,7 +66,8 @@ int plait_schedule_parse(const char *text, enum plait_schedule_kind *kind,
                          struct plait_error *err);
 
 /* The list of one rank. Refuses what the kind cannot do (chunks > 1 unless
- * interleaved; interleaved wants m to be a multiple of p). */
+ * interleaved over more than one rank, where m is a multiple of p).
+ * Interleaved with one chunk is 1F1B. */
 struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
                                              int stages, int chunks,
                                              int microbatches, int rank,
@@ -67,9 +75,11 @@ struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
 void plait_schedule_destroy(struct plait_schedule *schedule);
 
 /* Prove that the lists of all ranks 0 .. p-1 run to the end together: every
- * receive has its send, nobody waits in a circle, each (chunk, micro-batch)
- * goes forward and backward once and in order, and no more than `peak`
- * activations are held. 0, or -1 and what is wrong where. */
+ * receive has its send, in the same order on both sides; nobody waits in a
+ * circle, even if every group of messages blocks until each of them has met
+ * its other half; each (chunk, micro-batch) goes forward and backward once
+ * and in order, and no more than `peak` activations are held. 0, or -1 and
+ * what is wrong where. */
 int plait_schedule_check(struct plait_schedule *const *ranks, int n,
                          struct plait_error *err);
 
