@@ -28,7 +28,8 @@ struct plait_tensor {
     size_t shape[2];      /* whole tensor; vocabulary without padding */
     size_t local_shape[2]; /* this tp rank's shard, padding included */
     size_t local_first;   /* first row (or column) of the shard along
-                             tp_axis, in the whole tensor */
+                             tp_axis, in the whole tensor; of vocabulary
+                             shards, rows past shape[0] are padding */
     int tp_axis;          /* 0, 1: split along that axis; -1: replicated */
     int tp_replicas;      /* ranks of the tp group that hold equal shards:
                              tp where tp_axis < 0, more than 1 for kv heads
@@ -117,6 +118,12 @@ void plait_model_init_tensor(const struct plait_model *model,
                              const struct plait_tensor *t, uint64_t seed,
                              float *out);
 
+/* Which layers pipeline stage `stage` of `stages` holds: as even as the head
+ * allows, which counts as the layers it costs. Every stage holds at least
+ * one. Pure; config->layers >= stages. */
+void plait_model_stage(const struct plait_model_config *config, int stages,
+                       int stage, int *first, int *count);
+
 /* Tell the model that region->weight (the pointer or its content) changed. */
 void plait_model_weights_changed(struct plait_model *model,
                                  struct plait_region *region);
@@ -139,7 +146,11 @@ int plait_model_forward(struct plait_model *model, int chunk, int slot,
                         const struct plait_batch *batch, const void *in,
                         void *out, double *loss, bool train);
 
-/* dout NULL on the last stage, din NULL on the first. Gradients are added to
+/* The head runs backward as part of forward, because that spares keeping the
+ * logits: with `train` true, forward of the last stage already adds to the
+ * gradients of the head (and of a tied embedding on the same rank). Their
+ * grad_ready still comes in backward.
+ * dout NULL on the last stage, din NULL on the first. Gradients are added to
  * region->grad; hooks.grad_ready is called block by block, last first. */
 int plait_model_backward(struct plait_model *model, int chunk, int slot,
                          int microbatch, const void *dout, void *din);
@@ -149,6 +160,14 @@ int plait_model_backward_input(struct plait_model *model, int chunk, int slot,
                                int microbatch, const void *dout, void *din);
 int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
                                 int microbatch);
+
+/* Sum over the tp group those gradients of `region` that each of its ranks
+ * has a part of: norms under sequence parallel, key/value heads that several
+ * ranks share. The owner of the gradients calls it once per step and region,
+ * after the region's last micro-batch and before the reduction over data
+ * parallel ranks. Collective over the tp group, ordered on par->q. */
+int plait_model_complete_gradient(struct plait_model *model,
+                                  struct plait_region *region);
 
 /* Logits of the last position of each sequence, fp32 on the host
  * [batch, vocab], for sampling; collective over the tp group. Last stage;

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "runtime/model/internal.h"
+
+/* Initial weights: Philox4x32-10 (Salmon et al., "Parallel random numbers:
+ * as easy as 1, 2, 3", SC 2011) as a function of seed, tensor name and
+ * element, so that a shard can be made without its neighbours. */
+
+void plait_philox(uint64_t key, uint64_t low, uint64_t high, uint32_t out[4])
+{
+    uint32_t c0 = (uint32_t)low, c1 = low >> 32;
+    uint32_t c2 = (uint32_t)high, c3 = high >> 32;
+    uint32_t k0 = (uint32_t)key, k1 = key >> 32;
+
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)0xD2511F53 * c0;
+        uint64_t b = (uint64_t)0xCD9E8D57 * c2;
+
+        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)b;
+        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)a;
+        k0 += 0x9E3779B9;
+        k1 += 0xBB67AE85;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash_name(const char *name)
+{
+    uint64_t h = 0xcbf29ce484222325;
+
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 0x100000001b3;
+    return h;
+}
+
+/* Box-Muller: two uniform numbers in (0, 1) to two normal ones. */
+static void normal_pair(uint32_t a, uint32_t b, double out[2])
+{
+    double r = sqrt(-2 * log((a + 0.5) * 0x1p-32));
+    double angle = 2 * M_PI * ((b + 0.5) * 0x1p-32);
+
+    out[0] = r * cos(angle);
+    out[1] = r * sin(angle);
+}
+
+/* Elements [first, first + n) of the whole tensor. One Philox block makes
+ * elements 4i .. 4i+3. */
+static void normal_run(uint64_t seed, uint64_t name, uint64_t first, size_t n,
+                       double std, float *out)
+{
+    for (uint64_t i = first / 4; i * 4 < first + n; i++) {
+        uint32_t x[4];
+        double z[4];
+
+        plait_philox(seed, i, name, x);
+        normal_pair(x[0], x[1], z);
+        normal_pair(x[2], x[3], z + 2);
+        for (uint64_t j = 0; j < 4; j++) {
+            uint64_t at = i * 4 + j;
+
+            if (at >= first && at < first + n)
+                out[at - first] = std * z[j];
+        }
+    }
+}
+
+void plait_model_init_tensor(const struct plait_model *model,
+                             const struct plait_tensor *t, uint64_t seed,
+                             float *out)
+{
+    uint64_t name = hash_name(t->name);
+    size_t cols = t->local_shape[1];
+    size_t row0 = t->tp_axis == 0 ? t->local_first : 0;
+    size_t col0 = t->tp_axis == 1 ? t->local_first : 0;
+
+    (void)model;
+    for (size_t i = 0; i < t->local_shape[0]; i++, out += cols) {
+        size_t row = row0 + i;
+
+        if (row >= t->shape[0])
+            memset(out, 0, cols * sizeof(*out));
+        else if (t->init_std > 0)
+            normal_run(seed, name, row * t->shape[1] + col0, cols,
+                       t->init_std, out);
+        else
+            for (size_t j = 0; j < cols; j++)
+                out[j] = t->init_const;
+    }
+}

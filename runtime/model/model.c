@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "runtime/model/internal.h"
+
+static enum plait_dtype compute_type(enum plait_precision precision)
+{
+    if (precision == PLAIT_BF16)
+        return PLAIT_BF16_T;
+    return precision == PLAIT_FP16 ? PLAIT_FP16_T : PLAIT_F32;
+}
+
+static int check_heads(const struct plait_model_config *c, int tp,
+                       struct plait_error *err)
+{
+    if (c->hidden % c->heads)
+        return plait_errorf(err, "model.hidden %d does not divide by "
+                                 "model.heads %d", c->hidden, c->heads);
+    if (c->heads % c->kv_heads)
+        return plait_errorf(err, "model.heads %d does not divide by "
+                                 "model.kv_heads %d", c->heads, c->kv_heads);
+    if (c->heads % tp)
+        return plait_errorf(err, "model.heads %d does not divide by tp %d",
+                            c->heads, tp);
+    if (c->kv_heads % tp && tp % c->kv_heads)
+        return plait_errorf(err, "model.kv_heads %d and tp %d: one must "
+                                 "divide the other", c->kv_heads, tp);
+    if (c->ffn % tp)
+        return plait_errorf(err, "model.ffn %d does not divide by tp %d",
+                            c->ffn, tp);
+    if (c->family == PLAIT_LLAMA && c->hidden / c->heads % 2)
+        return plait_errorf(err, "rotary positions need an even head size, "
+                                 "not model.hidden %d / model.heads %d = %d",
+                            c->hidden, c->heads, c->hidden / c->heads);
+    return 0;
+}
+
+static int check(const struct plait_config *config,
+                 const struct plait_layout *layout, int chunks,
+                 struct plait_error *err)
+{
+    const struct plait_model_config *c = &config->model;
+    int stages = layout->size[PLAIT_PP] * chunks;
+
+    if (c->family != PLAIT_GPT2 && c->family != PLAIT_LLAMA)
+        return plait_errorf(err, "model.family: only gpt2 and llama are "
+                                 "language models");
+    if (check_heads(c, layout->size[PLAIT_TP], err) < 0)
+        return -1;
+    if (c->layers < stages)
+        return plait_errorf(err, "model.layers %d is less than the %d "
+                                 "pipeline stages (pp %d, virtual %d)",
+                            c->layers, stages, layout->size[PLAIT_PP], chunks);
+    if (c->experts)
+        return plait_errorf(err, "model.experts %d: experts are not "
+                                 "implemented yet", c->experts);
+    if (layout->size[PLAIT_CP] > 1)
+        return plait_errorf(err, "cp %d: context parallelism is not "
+                                 "implemented yet", layout->size[PLAIT_CP]);
+    return 0;
+}
+
+static int divide_up(int n, int by)
+{
+    return (n + by - 1) / by;
+}
+
+static void set_dims(struct plait_dims *d, const struct plait_model_config *c,
+                     const struct plait_parallel *par)
+{
+    int tp = par->layout.size[PLAIT_TP], r = par->coord.at[PLAIT_TP];
+
+    d->tp = tp;
+    d->tp_rank = r;
+    d->gated = c->family == PLAIT_LLAMA;
+    d->bias = c->family == PLAIT_GPT2;
+    d->tied = c->tie_embeddings;
+    d->hidden = c->hidden;
+    d->head_dim = c->hidden / c->heads;
+    d->heads = c->heads / tp;
+    d->kv_copies = c->kv_heads < tp ? tp / c->kv_heads : 1;
+    d->kv_heads = c->kv_heads < tp ? 1 : c->kv_heads / tp;
+    d->kv_first = r / d->kv_copies * d->kv_heads;
+    d->qkv = (d->heads + 2 * d->kv_heads) * d->head_dim;
+    d->ffn = c->ffn / tp;
+    d->up = d->gated ? 2 * d->ffn : d->ffn;
+    d->vocab = divide_up(divide_up(c->vocab, tp), 64) * 64;
+    d->vocab_first = r * d->vocab;
+    d->vocab_count = c->vocab - d->vocab_first;
+    if (d->vocab_count < 0)
+        d->vocab_count = 0;
+    if (d->vocab_count > d->vocab)
+        d->vocab_count = d->vocab;
+}
+
+struct plait_model *plait_model_create(const struct plait_config *config,
+                                       struct plait_parallel *par,
+                                       struct plait_error *err)
+{
+    const struct plait_parallel_config *p = &config->parallel;
+    int chunks =
+        p->schedule == PLAIT_SCHEDULE_INTERLEAVED ? p->virtual_stages : 1;
+    struct plait_model *m;
+
+    if (check(config, &par->layout, chunks, err) < 0)
+        return NULL;
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        goto error;
+    m->state = calloc(1, sizeof(*m->state));
+    if (!m->state)
+        goto error;
+    m->config = config;
+    m->par = par;
+    m->type = compute_type(config->train.precision);
+    m->chunks = chunks;
+    set_dims(&m->state->dims, &config->model, par);
+    m->vocab_padded = m->state->dims.vocab * m->state->dims.tp;
+    if (plait_model_layout(m) < 0)
+        goto error;
+    return m;
+error:
+    plait_model_destroy(m);
+    plait_errorf(err, "out of memory for the table of tensors");
+    return NULL;
+}
+
+void plait_model_destroy(struct plait_model *model)
+{
+    int saved_errno = errno;
+
+    if (!model)
+        return;
+    if (model->state) {
+        free(model->state->chunk_first);
+        free(model->state->blocks);
+    }
+    free(model->state);
+    free(model->regions);
+    free(model->tensors);
+    free(model);
+    errno = saved_errno;
+}
+
+double plait_model_flops_per_token(const struct plait_model *model)
+{
+    const struct plait_model_config *c = &model->config->model;
+    double multiplied = (double)c->vocab * c->hidden;
+    int layer = -1;
+
+    for (int i = 0; i < model->ntensors; i++) {
+        const struct plait_tensor *t = &model->tensors[i];
+
+        if (layer < 0)
+            layer = t->layer;
+        if (layer >= 0 && t->layer == layer && t->ndim == 2)
+            multiplied += (double)c->layers * t->shape[0] * t->shape[1];
+    }
+    return 6 * multiplied + 12.0 * c->layers * c->hidden * c->seq_len;
+}

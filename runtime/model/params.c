@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/model/internal.h"
+
+/* The tensor table: one walk over the blocks of this rank names, shapes and
+ * places every tensor. */
+
+#define REGION_ALIGN 64 /* elements: 128 bytes or more in every type */
+#define INIT_STD 0.02
+
+struct builder {
+    struct plait_model *model;
+    struct plait_dims *d;
+    int chunk;
+    int in_chunk; /* blocks of this chunk so far */
+    int layer;
+    int tensors_cap;
+    size_t at; /* elements of the open region so far */
+    bool failed;
+};
+
+static size_t align_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* A tensor that every tp rank has; cols 0: a vector. */
+static struct plait_tensor whole(const struct builder *b, size_t rows,
+                                 size_t cols)
+{
+    struct plait_tensor t = {
+        .ndim = cols ? 2 : 1,
+        .shape = {rows, cols ? cols : 1},
+        .local_shape = {rows, cols ? cols : 1},
+        .tp_axis = -1,
+        .tp_replicas = b->d->tp,
+    };
+
+    return t;
+}
+
+/* Cut into tp equal parts along `axis`. */
+static struct plait_tensor split(const struct builder *b, int axis,
+                                 size_t rows, size_t cols)
+{
+    struct plait_tensor t = whole(b, rows, cols);
+
+    t.tp_axis = axis;
+    t.tp_replicas = 1;
+    t.local_shape[axis] = t.shape[axis] / b->d->tp;
+    t.local_first = t.local_shape[axis] * b->d->tp_rank;
+    return t;
+}
+
+/* Key or value heads: split along the rows, shared where there are fewer
+ * heads than ranks. */
+static struct plait_tensor split_kv(const struct builder *b, size_t cols)
+{
+    const struct plait_dims *d = b->d;
+    const struct plait_model_config *c = &b->model->config->model;
+    struct plait_tensor t =
+        split(b, 0, (size_t)c->kv_heads * d->head_dim, cols);
+
+    t.local_shape[0] = (size_t)d->kv_heads * d->head_dim;
+    t.local_first = (size_t)d->kv_first * d->head_dim;
+    t.tp_replicas = d->kv_copies;
+    return t;
+}
+
+static struct plait_tensor split_vocab(const struct builder *b)
+{
+    const struct plait_dims *d = b->d;
+    const struct plait_model_config *c = &b->model->config->model;
+    struct plait_tensor t = split(b, 0, c->vocab, c->hidden);
+
+    t.local_shape[0] = d->vocab;
+    t.local_first = d->vocab_first;
+    return t;
+}
+
+static int grow(struct builder *b)
+{
+    struct plait_model *m = b->model;
+    struct plait_tensor *more;
+    int cap;
+
+    if (m->ntensors < b->tensors_cap)
+        return 0;
+    cap = b->tensors_cap ? 2 * b->tensors_cap : 64;
+    more = realloc(m->tensors, cap * sizeof(*more));
+    if (!more) {
+        b->failed = true;
+        return -1;
+    }
+    m->tensors = more;
+    b->tensors_cap = cap;
+    return 0;
+}
+
+static void set_name(struct builder *b, struct plait_tensor *t,
+                     const char *name)
+{
+    if (b->layer < 0)
+        snprintf(t->name, sizeof(t->name), "%s", name);
+    else
+        snprintf(t->name, sizeof(t->name), "layers.%d.%s", b->layer, name);
+}
+
+/* Place `t` behind what the open region holds; `joined`: without a gap, so
+ * that it forms one matrix or vector with the tensor before. Returns its
+ * offset. */
+static size_t add(struct builder *b, struct plait_tensor t, bool joined,
+                  const char *name)
+{
+    struct plait_model *m = b->model;
+
+    if (grow(b) < 0)
+        return 0;
+    if (!joined)
+        b->at = align_up(b->at, REGION_ALIGN);
+    set_name(b, &t, name);
+    t.decay = t.ndim == 2;
+    t.layer = b->layer;
+    t.chunk = b->chunk;
+    t.region = m->nregions;
+    t.offset = b->at;
+    t.count = t.local_shape[0] * t.local_shape[1];
+    b->at += t.count;
+    m->tensors[m->ntensors++] = t;
+    return t.offset;
+}
+
+static size_t add_weight(struct builder *b, struct plait_tensor t, double std,
+                         bool joined, const char *name)
+{
+    t.init_std = std;
+    return add(b, t, joined, name);
+}
+
+static size_t add_norm(struct builder *b, const char *name)
+{
+    struct plait_tensor t = whole(b, b->d->hidden, 0);
+
+    t.init_const = 1;
+    t.sequence_partial = b->model->config->parallel.sequence && b->d->tp > 1;
+    return add(b, t, false, name);
+}
+
+static size_t add_norm_bias(struct builder *b, const char *name)
+{
+    struct plait_tensor t = whole(b, b->d->hidden, 0);
+
+    t.sequence_partial = b->model->config->parallel.sequence && b->d->tp > 1;
+    return add(b, t, false, name);
+}
+
+static struct plait_block *open_block(struct builder *b,
+                                      enum plait_block_kind kind, int layer)
+{
+    struct plait_model_state *s = b->model->state;
+    struct plait_block *blk = &s->blocks[s->nblocks++];
+
+    b->layer = layer;
+    b->at = 0;
+    blk->kind = kind;
+    blk->layer = layer;
+    blk->region = b->model->nregions;
+    return blk;
+}
+
+static void close_block(struct builder *b)
+{
+    struct plait_model *m = b->model;
+    struct plait_region *r = &m->regions[m->nregions++];
+
+    r->chunk = b->chunk;
+    r->block = b->in_chunk++;
+    r->begin = m->count;
+    r->count = align_up(b->at, REGION_ALIGN);
+    m->count += r->count;
+}
+
+static struct plait_matrix matrix(const struct builder *b, size_t offset,
+                                  size_t O, size_t C)
+{
+    struct plait_matrix w = {b->model->nregions, offset, O, C, NULL};
+
+    return w;
+}
+
+static void add_attention(struct builder *b, struct plait_block *blk)
+{
+    const struct plait_dims *d = b->d;
+    size_t C = d->hidden, at;
+    double residual_std =
+        INIT_STD / sqrt(2.0 * b->model->config->model.layers);
+
+    at = add_weight(b, split(b, 0, C, C), INIT_STD, false,
+                    "attention.q.weight");
+    add_weight(b, split_kv(b, C), INIT_STD, true, "attention.k.weight");
+    add_weight(b, split_kv(b, C), INIT_STD, true, "attention.v.weight");
+    blk->qkv = matrix(b, at, d->qkv, C);
+    if (d->bias) {
+        blk->qkv_bias = add(b, split(b, 0, C, 0), false, "attention.q.bias");
+        add(b, split_kv(b, 0), true, "attention.k.bias");
+        add(b, split_kv(b, 0), true, "attention.v.bias");
+    }
+    at = add_weight(b, split(b, 1, C, C), residual_std, false,
+                    "attention.out.weight");
+    blk->out = matrix(b, at, C, (size_t)d->heads * d->head_dim);
+    if (d->bias)
+        blk->out_bias = add(b, whole(b, C, 0), false, "attention.out.bias");
+}
+
+static void add_mlp(struct builder *b, struct plait_block *blk)
+{
+    const struct plait_dims *d = b->d;
+    size_t C = d->hidden, F = b->model->config->model.ffn, at;
+    double residual_std =
+        INIT_STD / sqrt(2.0 * b->model->config->model.layers);
+
+    if (d->gated) {
+        at = add_weight(b, split(b, 0, F, C), INIT_STD, false,
+                        "mlp.gate.weight");
+        add_weight(b, split(b, 0, F, C), INIT_STD, true, "mlp.up.weight");
+    } else {
+        at = add_weight(b, split(b, 0, F, C), INIT_STD, false,
+                        "mlp.up.weight");
+    }
+    blk->up = matrix(b, at, d->up, C);
+    if (d->bias)
+        blk->up_bias = add(b, split(b, 0, F, 0), false, "mlp.up.bias");
+    at = add_weight(b, split(b, 1, C, F), residual_std, false,
+                    "mlp.down.weight");
+    blk->down = matrix(b, at, C, d->ffn);
+    if (d->bias)
+        blk->down_bias = add(b, whole(b, C, 0), false, "mlp.down.bias");
+}
+
+static void add_layer(struct builder *b, int layer)
+{
+    struct plait_block *blk = open_block(b, PLAIT_BLOCK_LAYER, layer);
+
+    blk->norm1 = add_norm(b, "attention_norm.weight");
+    if (b->d->bias)
+        blk->norm1_bias = add_norm_bias(b, "attention_norm.bias");
+    add_attention(b, blk);
+    blk->norm2 = add_norm(b, "mlp_norm.weight");
+    if (b->d->bias)
+        blk->norm2_bias = add_norm_bias(b, "mlp_norm.bias");
+    add_mlp(b, blk);
+    close_block(b);
+}
+
+static void add_embedding(struct builder *b)
+{
+    const struct plait_model_config *c = &b->model->config->model;
+    struct plait_block *blk = open_block(b, PLAIT_BLOCK_EMBEDDING, -1);
+    struct plait_tensor t = split_vocab(b);
+    size_t at;
+
+    t.tied = b->d->tied && b->model->par->layout.size[PLAIT_PP] > 1;
+    at = add_weight(b, t, INIT_STD, false, "embedding.weight");
+    blk->vocab = matrix(b, at, b->d->vocab, c->hidden);
+    if (!b->d->gated)
+        blk->position = add_weight(b, whole(b, c->seq_len, c->hidden),
+                                   INIT_STD, false, "position.weight");
+    close_block(b);
+}
+
+static void add_head(struct builder *b)
+{
+    const struct plait_model_config *c = &b->model->config->model;
+    struct plait_block *blk = open_block(b, PLAIT_BLOCK_HEAD, -1);
+    struct plait_tensor t = split_vocab(b);
+    bool one_rank = b->model->par->layout.size[PLAIT_PP] == 1;
+    size_t at;
+
+    blk->norm = add_norm(b, "norm.weight");
+    if (b->d->bias)
+        blk->norm_bias = add_norm_bias(b, "norm.bias");
+    if (b->d->tied && one_rank) {
+        /* The embedding is the first block of this very rank. */
+        blk->vocab = b->model->state->blocks[0].vocab;
+    } else {
+        t.tied = b->d->tied;
+        at = add_weight(b, t, INIT_STD, false,
+                        t.tied ? "embedding.weight" : "head.weight");
+        blk->vocab = matrix(b, at, b->d->vocab, c->hidden);
+    }
+    close_block(b);
+}
+
+/* What the head costs, in layers: multiplications per token of each. */
+static double head_cost(const struct plait_model_config *c)
+{
+    double kv = (double)c->kv_heads / c->heads;
+    double mlp = c->family == PLAIT_LLAMA ? 3.0 * c->ffn : 2.0 * c->ffn;
+
+    return c->vocab / ((2 + 2 * kv) * c->hidden + mlp + c->seq_len);
+}
+
+void plait_model_stage(const struct plait_model_config *config, int stages,
+                       int stage, int *first, int *count)
+{
+    int others = stages - 1, last = config->layers, rest;
+    double head = head_cost(config), best = INFINITY;
+
+    for (int n = 1; others && n <= config->layers - others; n++) {
+        int most = (config->layers - n + others - 1) / others;
+        double slowest = fmax(most, n + head);
+
+        if (slowest <= best) {
+            best = slowest;
+            last = n;
+        }
+    }
+    rest = config->layers - last;
+    if (stage == others) {
+        *first = rest;
+        *count = last;
+        return;
+    }
+    *count = rest / others + (stage < rest % others);
+    *first = rest / others * stage +
+             (stage < rest % others ? stage : rest % others);
+}
+
+static void add_chunk(struct builder *b, int chunk)
+{
+    struct plait_model *m = b->model;
+    struct plait_model_state *s = m->state;
+    int stage = chunk * m->par->layout.size[PLAIT_PP] +
+                m->par->coord.at[PLAIT_PP];
+    int first, count;
+
+    b->chunk = chunk;
+    b->in_chunk = 0;
+    s->chunk_first[chunk] = s->nblocks;
+    plait_model_stage(&m->config->model, s->stages, stage, &first, &count);
+    if (stage == 0)
+        add_embedding(b);
+    for (int i = 0; i < count; i++)
+        add_layer(b, first + i);
+    if (stage == s->stages - 1)
+        add_head(b);
+    s->chunk_first[chunk + 1] = s->nblocks;
+}
+
+/* Elements of one layer of the whole model, from the first one here. */
+static int64_t layer_elements(const struct plait_model *m)
+{
+    int64_t sum = 0;
+    int layer = -1;
+
+    for (int i = 0; i < m->ntensors; i++) {
+        const struct plait_tensor *t = &m->tensors[i];
+
+        if (layer < 0)
+            layer = t->layer;
+        if (layer >= 0 && t->layer == layer)
+            sum += (int64_t)t->shape[0] * t->shape[1];
+    }
+    return sum;
+}
+
+static void count_parameters(struct plait_model *m)
+{
+    const struct plait_model_config *c = &m->config->model;
+    const struct plait_dims *d = &m->state->dims;
+    int64_t C = c->hidden;
+
+    m->parameters = c->layers * layer_elements(m);
+    m->parameters += c->vocab * C * (d->tied ? 1 : 2);
+    m->parameters += C * (d->bias ? 2 : 1);
+    if (!d->gated)
+        m->parameters += c->seq_len * C;
+}
+
+int plait_model_layout(struct plait_model *model)
+{
+    struct plait_model_state *s = model->state;
+    struct builder b = {.model = model, .d = &s->dims};
+    int most = model->config->model.layers + 2;
+
+    s->stages = model->chunks * model->par->layout.size[PLAIT_PP];
+    s->chunk_first = calloc(model->chunks + 1, sizeof(*s->chunk_first));
+    s->blocks = calloc(most, sizeof(*s->blocks));
+    model->regions = calloc(most, sizeof(*model->regions));
+    b.failed = !s->chunk_first || !s->blocks || !model->regions;
+    for (int i = 0; i < model->chunks && !b.failed; i++)
+        add_chunk(&b, i);
+    if (b.failed)
+        return -1;
+    count_parameters(model);
+    return 0;
+}

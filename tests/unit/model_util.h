@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TESTS_MODEL_UTIL_H
+#define PLAIT_TESTS_MODEL_UTIL_H
+
+#include <string.h>
+
+#include "runtime/model/model.h"
+
+/* Small models for tests, with sizes that divide by 4 but not evenly by
+ * anything the kernels like. */
+static inline void small_config(struct plait_config *config,
+                                enum plait_family family)
+{
+    memset(config, 0, sizeof(*config));
+    config->model.family = family;
+    config->model.layers = 4;
+    config->model.hidden = 48;
+    config->model.heads = 8;
+    config->model.kv_heads = family == PLAIT_LLAMA ? 2 : 8;
+    config->model.ffn = family == PLAIT_LLAMA ? 136 : 192;
+    config->model.vocab = 259;
+    config->model.seq_len = 16;
+    config->model.tie_embeddings = family == PLAIT_GPT2;
+    config->model.rope_theta = 10000;
+    config->model.norm_eps = 1e-5;
+    config->parallel.schedule = PLAIT_SCHEDULE_1F1B;
+    config->parallel.virtual_stages = 1;
+    config->train.micro_batch = 2;
+    config->train.seed = 1;
+}
+
+/* A place in a layout, without devices or groups. */
+static inline void place(struct plait_parallel *par, int tp, int tp_rank,
+                         int pp, int pp_rank)
+{
+    memset(par, 0, sizeof(*par));
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        par->layout.size[i] = 1;
+        par->layout.order[i] = i;
+    }
+    par->layout.size[PLAIT_TP] = tp;
+    par->layout.size[PLAIT_PP] = pp;
+    par->coord.at[PLAIT_TP] = tp_rank;
+    par->coord.at[PLAIT_PP] = pp_rank;
+    par->world_size = tp * pp;
+    par->rank = pp_rank * tp + tp_rank;
+}
+
+static inline const struct plait_tensor *
+find_tensor(const struct plait_model *m, const char *name)
+{
+    for (int i = 0; i < m->ntensors; i++)
+        if (strcmp(m->tensors[i].name, name) == 0)
+            return &m->tensors[i];
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model_util.h"
+#include "runtime/model/internal.h"
+#include "tap.h"
+
+/* Random123's known answers for philox4x32-10. */
+static void test_philox(void)
+{
+    static const struct {
+        uint64_t key, low, high;
+        uint32_t out[4];
+    } known[] = {
+        {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {UINT64_MAX, UINT64_MAX, UINT64_MAX,
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e,
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        uint32_t x[4];
+
+        plait_philox(known[i].key, known[i].low, known[i].high, x);
+        ok(memcmp(x, known[i].out, sizeof(x)) == 0,
+           "philox known answer %zu", i);
+    }
+}
+
+static float *values(const struct plait_model *m, const struct plait_tensor *t)
+{
+    float *v = malloc(t->count * sizeof(*v));
+
+    if (!v)
+        abort();
+    plait_model_init_tensor(m, t, 7, v);
+    return v;
+}
+
+/* The shard in `part` equals its place in `t`, and padding is 0. */
+static int same(const struct plait_tensor *t, const float *v,
+                const struct plait_tensor *p, const float *pv)
+{
+    size_t row0 = p->tp_axis == 0 ? p->local_first : 0;
+    size_t col0 = p->tp_axis == 1 ? p->local_first : 0;
+
+    for (size_t i = 0; i < p->local_shape[0]; i++)
+        for (size_t j = 0; j < p->local_shape[1]; j++) {
+            float want = 0, got = pv[i * p->local_shape[1] + j];
+
+            if (row0 + i < t->shape[0])
+                want = v[(row0 + i) * t->shape[1] + col0 + j];
+            if (memcmp(&want, &got, sizeof(want)) != 0)
+                return 0;
+        }
+    return 1;
+}
+
+/* Elements of the whole tensor that the shards of all ranks hold, padding
+ * left out, each as often as it is held. */
+static size_t held(const struct plait_tensor *p)
+{
+    size_t rows = p->local_shape[0];
+
+    if (p->tp_axis == 0 && p->local_first + rows > p->shape[0])
+        rows = p->local_first < p->shape[0] ? p->shape[0] - p->local_first : 0;
+    return rows * p->local_shape[1];
+}
+
+static void test_shards(enum plait_family family, int tp, int pp)
+{
+    struct plait_config config;
+    struct plait_parallel one, par;
+    struct plait_error err;
+    struct plait_model *whole;
+    size_t elements = 0, total = 0;
+    int equal = 1, known = 1, parameters = 1;
+
+    small_config(&config, family);
+    place(&one, 1, 0, 1, 0);
+    whole = plait_model_create(&config, &one, &err);
+    for (int r = 0; r < tp * pp; r++) {
+        struct plait_model *m;
+
+        place(&par, tp, r % tp, pp, r / tp);
+        m = plait_model_create(&config, &par, &err);
+        parameters &= m->parameters == whole->parameters;
+        for (int i = 0; i < m->ntensors; i++) {
+            const struct plait_tensor *p = &m->tensors[i];
+            const struct plait_tensor *t = find_tensor(whole, p->name);
+
+            if (!t) {
+                known = 0;
+                continue;
+            }
+            float *v = values(whole, t), *pv = values(m, p);
+
+            equal &= same(t, v, p, pv);
+            if (!p->tied || par.coord.at[PLAIT_PP] == 0)
+                elements += held(p) * 840 / p->tp_replicas;
+            free(v);
+            free(pv);
+        }
+        plait_model_destroy(m);
+    }
+    for (int i = 0; i < whole->ntensors; i++)
+        total += whole->tensors[i].shape[0] * whole->tensors[i].shape[1];
+    ok(known, "family %d, tp %d, pp %d: names of the whole model", family, tp,
+       pp);
+    ok(equal, "shards hold the whole model's values");
+    ok(elements == total * 840, "every element is held once per replica");
+    ok(parameters && whole->parameters == (int64_t)total,
+       "%lld parameters, whatever the layout",
+       (long long)whole->parameters);
+    plait_model_destroy(whole);
+}
+
+static void test_regions(void)
+{
+    struct plait_config config;
+    struct plait_parallel par;
+    struct plait_error err;
+    struct plait_model *m;
+    const struct plait_tensor *q, *k, *v;
+    size_t at = 0;
+    int good = 1;
+
+    small_config(&config, PLAIT_LLAMA);
+    place(&par, 2, 1, 1, 0);
+    m = plait_model_create(&config, &par, &err);
+    for (int i = 0; i < m->nregions; i++) {
+        good &= m->regions[i].begin == at && m->regions[i].count % 64 == 0;
+        good &= m->regions[i].block == i;
+        at += m->regions[i].count;
+    }
+    ok(good && at == m->count, "regions lie side by side on multiples of 64");
+    good = 1;
+    for (int i = 0; i < m->ntensors; i++) {
+        const struct plait_tensor *t = &m->tensors[i];
+
+        good &= t->offset + t->count <= m->regions[t->region].count;
+        if (i && t[-1].region == t->region)
+            good &= t[-1].offset + t[-1].count <= t->offset;
+    }
+    ok(good, "tensors do not overlap");
+    q = find_tensor(m, "layers.2.attention.q.weight");
+    k = find_tensor(m, "layers.2.attention.k.weight");
+    v = find_tensor(m, "layers.2.attention.v.weight");
+    ok(q && k && v && q->offset + q->count == k->offset &&
+           k->offset + k->count == v->offset,
+       "q, k and v are one matrix");
+    ok(k && k->local_first == 6 && k->local_shape[0] == 6 &&
+           k->tp_replicas == 1,
+       "each of 2 ranks has one of 2 kv heads");
+    plait_model_destroy(m);
+    place(&par, 4, 1, 1, 0);
+    m = plait_model_create(&config, &par, &err);
+    k = find_tensor(m, "layers.0.attention.k.weight");
+    ok(k && k->local_first == 0 && k->local_shape[0] == 6 &&
+           k->tp_replicas == 2,
+       "ranks 0 and 1 of 4 share kv head 0");
+    plait_model_destroy(m);
+}
+
+static void test_distribution(void)
+{
+    struct plait_config config;
+    struct plait_parallel par;
+    struct plait_error err;
+    struct plait_model *m;
+    const struct plait_tensor *t;
+    double sum = 0, squares = 0;
+    float *v;
+
+    small_config(&config, PLAIT_GPT2);
+    place(&par, 1, 0, 1, 0);
+    m = plait_model_create(&config, &par, &err);
+    t = find_tensor(m, "layers.1.mlp.down.weight");
+    v = values(m, t);
+    for (size_t i = 0; i < t->count; i++) {
+        sum += v[i];
+        squares += (double)v[i] * v[i];
+    }
+    /* 9216 elements: the mean is within 5 / sqrt(9216) deviations. */
+    ok(fabs(sum / t->count) < 0.02 / sqrt(8) * 5 / 96, "mean 0");
+    ok(fabs(sqrt(squares / t->count) / (0.02 / sqrt(8)) - 1) < 0.04,
+       "residual projections have deviation 0.02 / sqrt(2L)");
+    free(v);
+    plait_model_destroy(m);
+}
+
+static void test_stages(void)
+{
+    struct plait_model_config c = {.family = PLAIT_GPT2, .layers = 12,
+        .hidden = 768, .heads = 12, .kv_heads = 12, .ffn = 3072,
+        .vocab = 50304, .seq_len = 1024};
+    int good = 1;
+
+    for (c.layers = 1; c.layers <= 13; c.layers++)
+        for (int n = 1; n <= c.layers; n++) {
+            int at = 0, first, count;
+
+            for (int s = 0; s < n; s++) {
+                plait_model_stage(&c, n, s, &first, &count);
+                good &= first == at && count >= 1;
+                at += count;
+            }
+            good &= at == c.layers;
+        }
+    ok(good, "stages cover the layers, each holds one or more");
+    c.layers = 12;
+    int first, count;
+    plait_model_stage(&c, 4, 3, &first, &count);
+    ok(first == 11, "GPT-2's head leaves the last of 4 stages one layer");
+    c.vocab = 257;
+    plait_model_stage(&c, 4, 3, &first, &count);
+    ok(first == 9, "a small vocabulary leaves it three of 12");
+}
+
+static void test_refused(void)
+{
+    static const struct {
+        int tp, pp, heads, kv, ffn;
+        const char *says;
+    } bad[] = {
+        {3, 1, 8, 8, 192, "model.heads 8 does not divide by tp 3"},
+        {1, 5, 8, 8, 192, "model.layers 4 is less than the 5"},
+        {4, 1, 8, 8, 190, "model.ffn 190 does not divide by tp 4"},
+        {4, 1, 24, 6, 192, "model.kv_heads 6 and tp 4"},
+    };
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct plait_config config;
+        struct plait_parallel par;
+        struct plait_error err = {""};
+
+        small_config(&config, PLAIT_GPT2);
+        config.model.heads = bad[i].heads;
+        config.model.kv_heads = bad[i].kv;
+        config.model.ffn = bad[i].ffn;
+        place(&par, bad[i].tp, 0, bad[i].pp, 0);
+        ok(!plait_model_create(&config, &par, &err) &&
+               strstr(err.text, bad[i].says),
+           "refused: %s", err.text);
+    }
+}
+
+int main(void)
+{
+    test_philox();
+    test_shards(PLAIT_GPT2, 2, 1);
+    test_shards(PLAIT_GPT2, 4, 2);
+    test_shards(PLAIT_GPT2, 8, 3);
+    test_shards(PLAIT_LLAMA, 2, 4);
+    test_shards(PLAIT_LLAMA, 4, 1);
+    test_regions();
+    test_distribution();
+    test_stages();
+    test_refused();
+    return done_testing();
+}
