@@ -11,6 +11,7 @@
 
 struct request {
     const char *hwloc_xml;
+    const char *nccl_xml;
     const char *synthetic;
     int json;
 };
@@ -21,6 +22,7 @@ static int print_help(void)
            "Show the GPUs, links, NICs and cores of this machine, or of one "
            "described by\na file.\n\n"
            "  --hwloc-xml FILE   read an hwloc XML (lstopo FILE.xml)\n"
+           "  --nccl-xml FILE    read an NCCL topology (NCCL_TOPO_DUMP_FILE)\n"
            "  --synthetic TEXT   make up a machine (\"pack:2 core:8 pu:2\")\n"
            "  --json             print one JSON document\n"
            "  --help             print this\n");
@@ -157,6 +159,8 @@ static struct plait_node *create_node(const struct request *request,
 {
     if (request->hwloc_xml)
         return plait_node_create_xml(request->hwloc_xml, err);
+    if (request->nccl_xml)
+        return plait_node_create_nccl(request->nccl_xml, err);
     if (request->synthetic)
         return plait_node_create_synthetic(request->synthetic, err);
     return plait_node_create(1, err);
@@ -180,9 +184,10 @@ static int run(const struct request *request)
 
 int plait_cmd_topo(int argc, char **argv)
 {
-    enum { HWLOC_XML = 256, SYNTHETIC, JSON };
+    enum { HWLOC_XML = 256, NCCL_XML, SYNTHETIC, JSON };
     static const struct option options[] = {
         {"hwloc-xml", required_argument, NULL, HWLOC_XML},
+        {"nccl-xml", required_argument, NULL, NCCL_XML},
         {"synthetic", required_argument, NULL, SYNTHETIC},
         {"json", no_argument, NULL, JSON},
         {"help", no_argument, NULL, 'h'},
@@ -194,6 +199,10 @@ int plait_cmd_topo(int argc, char **argv)
         switch (opt) {
         case HWLOC_XML:
             request.hwloc_xml = optarg;
+            sources++;
+            break;
+        case NCCL_XML:
+            request.nccl_xml = optarg;
             sources++;
             break;
         case SYNTHETIC:
@@ -213,7 +222,7 @@ int plait_cmd_topo(int argc, char **argv)
         return plait_cmd_misused("topo: unexpected argument '%s'",
                                  argv[optind]);
     if (sources > 1)
-        return plait_cmd_misused("topo: give one of --hwloc-xml and "
-                                 "--synthetic");
+        return plait_cmd_misused("topo: give one of --hwloc-xml, --nccl-xml "
+                                 "and --synthetic");
     return run(&request);
 }

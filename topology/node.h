@@ -55,6 +55,8 @@ struct plait_node {
     enum plait_distance *gpu_gpu; /* [ngpus][ngpus] */
     enum plait_distance *gpu_nic; /* [ngpus][nnics] */
     int numa_nodes, cores, pus; /* 0: the source does not say */
+    int unclassified; /* PCI devices the source names without saying what
+                         they are */
     hwloc_topology_t topology; /* owned; NULL when read from an NCCL XML */
 };
 
@@ -77,6 +79,9 @@ char *plait_node_export_xml(const struct plait_node *node, size_t *size);
 /* NCCL_TOPO_DUMP_FILE output or a cloud provider's PCI skeleton. */
 struct plait_node *plait_node_create_nccl(const char *path,
                                           struct plait_error *err);
+/* The same from memory; `name` stands for the file in errors. */
+struct plait_node *plait_node_parse_nccl(const char *name, const char *text,
+                                         size_t size, struct plait_error *err);
 /* NULL-safe, keeps errno. */
 void plait_node_destroy(struct plait_node *node);
 

@@ -59,8 +59,10 @@ int node_parse_busid(const char *text, unsigned *domain, unsigned *bus,
  * where unknown. Its vendor's short name, or NULL. */
 const char *node_gpu_vendor(unsigned class_id, unsigned vendor,
                             unsigned device);
-/* ... and a NIC made for message passing (InfiniBand, EFA, Slingshot,
- * Omni-Path)? */
+/* What a GPU is called, "" if these ids are not known here. */
+const char *node_gpu_model(unsigned vendor, unsigned device);
+/* Is this PCI function a NIC made for message passing (InfiniBand, EFA,
+ * Slingshot, Omni-Path)? */
 int node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device);
 
 #endif

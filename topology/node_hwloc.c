@@ -125,7 +125,10 @@ static const char *gpu_model(hwloc_obj_t pci)
     for (child = pci->io_first_child; child && !model;
          child = child->next_sibling)
         model = hwloc_obj_get_info_by_name(child, "GPUModel");
-    return model ? model : hwloc_obj_get_info_by_name(pci, "PCIDevice");
+    if (!model)
+        model = node_gpu_model(pci->attr->pcidev.vendor_id,
+                               pci->attr->pcidev.device_id);
+    return model[0] ? model : hwloc_obj_get_info_by_name(pci, "PCIDevice");
 }
 
 static int add_gpu(struct node_builder *builder, hwloc_topology_t topology,
@@ -207,38 +210,63 @@ static int gpu_of(const struct node_builder *builder, hwloc_obj_t obj)
     return node_builder_find_gpu(builder, busid);
 }
 
-/* hwloc keeps link bandwidths in MB/s, NVSwitch ports as objects of their
- * own; the transformations leave GPU to GPU. Both fail where there is no
- * switch, and then nothing needed to change. */
+static int is_switch(hwloc_obj_t obj)
+{
+    return obj->subtype && strcmp(obj->subtype, "NVSwitch") == 0;
+}
+
+/* What object `from` has to all switch ports together, in GB/s. */
+static double to_switches(const struct hwloc_distances_s *matrix,
+                          unsigned from)
+{
+    double sum = 0;
+    unsigned k;
+
+    for (k = 0; k < matrix->nbobjs; k++) {
+        if (k != from && is_switch(matrix->objs[k]))
+            sum += (double)matrix->values[from * matrix->nbobjs + k] / 1000;
+    }
+    return sum;
+}
+
+/* hwloc keeps link bandwidths in MB/s, with each NVSwitch port (and POWER's
+ * packages) as objects beside the GPUs. Its own transitive closure forgets
+ * direct links, so: a pair has its direct link, and through the switches
+ * what the narrower of the two has to them. */
+static void add_matrix(struct node_builder *builder,
+                       const struct hwloc_distances_s *matrix)
+{
+    unsigned n = matrix->nbobjs, i, k;
+
+    for (i = 0; i < n; i++) {
+        int a = gpu_of(builder, matrix->objs[i]);
+        double up = a < 0 ? 0 : to_switches(matrix, i);
+
+        for (k = 0; a >= 0 && k < n; k++) {
+            int b = gpu_of(builder, matrix->objs[k]);
+            double down, *link;
+
+            if (b < 0 || a == b)
+                continue;
+            down = up > 0 ? to_switches(matrix, k) : 0;
+            link = &builder->node->links[a * builder->node->ngpus + b];
+            *link = (double)matrix->values[i * n + k] / 1000 +
+                    (up < down ? up : down);
+        }
+    }
+}
+
 static void add_links(struct node_builder *builder, hwloc_topology_t topology,
                       const char *name)
 {
     struct hwloc_distances_s *found[4];
-    unsigned n = 4, d, i, k;
+    unsigned n = 4, i;
 
     if (hwloc_distances_get_by_name(topology, name, &n, found, 0))
         return;
-    for (d = 0; d < n && d < 4; d++) {
-        hwloc_distances_transform(
-            topology, found[d], HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS,
-            NULL, 0);
-        hwloc_distances_transform(
-            topology, found[d], HWLOC_DISTANCES_TRANSFORM_TRANSITIVE_CLOSURE,
-            NULL, 0);
-        for (i = 0; i < found[d]->nbobjs; i++) {
-            for (k = 0; k < found[d]->nbobjs; k++) {
-                int a = gpu_of(builder, found[d]->objs[i]);
-                int b = gpu_of(builder, found[d]->objs[k]);
-                double *link;
-
-                if (a < 0 || b < 0 || a == b)
-                    continue;
-                link = &builder->node->links[a * builder->node->ngpus + b];
-                *link = (double)found[d]->values[i * found[d]->nbobjs + k] /
-                        1000;
-            }
-        }
-        hwloc_distances_release(topology, found[d]);
+    for (i = 0; i < n && i < 4; i++) {
+        add_matrix(builder, found[i]);
+        hwloc_distances_release(topology, found[i]);
     }
 }
 

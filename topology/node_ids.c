@@ -57,3 +57,54 @@ int node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device)
     return (vendor == VENDOR_AMAZON && (device & 0xfff0) == 0xefa0) ||
            (vendor == VENDOR_CRAY && device == 0x0501);
 }
+
+static const struct {
+    unsigned vendor, device;
+    const char *name;
+} models[] = {
+    {VENDOR_NVIDIA, 0x15f8, "Tesla P100-PCIE-16GB"},
+    {VENDOR_NVIDIA, 0x15f9, "Tesla P100-SXM2-16GB"},
+    {VENDOR_NVIDIA, 0x1db1, "Tesla V100-SXM2-16GB"},
+    {VENDOR_NVIDIA, 0x1db4, "Tesla V100-PCIE-16GB"},
+    {VENDOR_NVIDIA, 0x1db5, "Tesla V100-SXM2-32GB"},
+    {VENDOR_NVIDIA, 0x1db6, "Tesla V100-PCIE-32GB"},
+    {VENDOR_NVIDIA, 0x1db8, "Tesla V100-SXM3-32GB"},
+    {VENDOR_NVIDIA, 0x1eb8, "Tesla T4"},
+    {VENDOR_NVIDIA, 0x20b0, "A100-SXM4-40GB"},
+    {VENDOR_NVIDIA, 0x20b2, "A100-SXM4-80GB"},
+    {VENDOR_NVIDIA, 0x20b5, "A100 80GB PCIe"},
+    {VENDOR_NVIDIA, 0x20b7, "A30"},
+    {VENDOR_NVIDIA, 0x20f1, "A100-PCIE-40GB"},
+    {VENDOR_NVIDIA, 0x2235, "A40"},
+    {VENDOR_NVIDIA, 0x2236, "A10"},
+    {VENDOR_NVIDIA, 0x2237, "A10G"},
+    {VENDOR_NVIDIA, 0x2330, "H100 80GB HBM3"},
+    {VENDOR_NVIDIA, 0x2331, "H100 PCIe"},
+    {VENDOR_NVIDIA, 0x2335, "H200"},
+    {VENDOR_NVIDIA, 0x2342, "GH200 120GB"},
+    {VENDOR_NVIDIA, 0x26b5, "L40"},
+    {VENDOR_NVIDIA, 0x26b9, "L40S"},
+    {VENDOR_NVIDIA, 0x27b8, "L4"},
+    {VENDOR_NVIDIA, 0x2901, "B200"},
+    {VENDOR_AMD, 0x66a0, "Instinct MI60"},
+    {VENDOR_AMD, 0x66a1, "Instinct MI50"},
+    {VENDOR_AMD, 0x738c, "Instinct MI100"},
+    {VENDOR_AMD, 0x7408, "Instinct MI250X"},
+    {VENDOR_AMD, 0x740c, "Instinct MI250"},
+    {VENDOR_AMD, 0x740f, "Instinct MI210"},
+    {VENDOR_AMD, 0x74a0, "Instinct MI300A"},
+    {VENDOR_AMD, 0x74a1, "Instinct MI300X"},
+    {VENDOR_AMD, 0x74a5, "Instinct MI325X"},
+    {VENDOR_AMD, 0x74b5, "Instinct MI300X"},
+};
+
+const char *node_gpu_model(unsigned vendor, unsigned device)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        if (models[i].vendor == vendor && models[i].device == device)
+            return models[i].name;
+    }
+    return "";
+}

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <expat.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node_build.h"
+
+/* NCCL's topology XML, and RCCL's, which differs only in its link element:
+ * system > cpu > pci > ... > pci > gpu > nvlink|xgmi, and nic > net under a
+ * pci or a cpu. Cloud providers ship skeletons without gpu and net elements,
+ * in which the PCI class alone tells what a device is. */
+
+#define MAX_DEPTH 64
+#define MAX_FILE (16 << 20)
+#define CLASS_BRIDGE 0x0604
+#define CLASS_NVSWITCH 0x0680
+
+enum element { SYSTEM, CPU, PCI, GPU, NIC, NET, LINK, OTHER };
+
+/* An open element, and what its device is known to be so far. */
+struct open_element {
+    enum element kind;
+    void *id; /* tells one cpu or pci element from another; never followed */
+    int has_pci, has_gpu, has_net;
+    unsigned class_id, vendor, device;
+    int sm, gcn; /* of the gpu inside, 0 unknown */
+    char busid[16];
+};
+
+/* A link waits here until all GPUs are known and sorted. */
+struct pending_link {
+    char from[16], to[16];
+    int count;
+    int to_switch;
+    double gbps; /* of one link, one way */
+};
+
+struct reader {
+    const char *name;
+    struct plait_error *err;
+    XML_Parser parser;
+    int failed;
+    struct node_builder builder;
+    int depth;
+    struct open_element open[MAX_DEPTH];
+    int numa; /* of the open cpu */
+    int nnumas, *numas;
+    char host[32];
+    size_t nids; /* ids given out so far */
+    int nlinks;
+    struct pending_link *links;
+};
+
+static void fail(struct reader *reader, const char *what, const char *value)
+{
+    if (reader->failed)
+        return;
+    plait_errorf(reader->err, "%s:%lu: %s%s%s%s", reader->name,
+                 (unsigned long)XML_GetCurrentLineNumber(reader->parser), what,
+                 value ? " '" : "", value ? value : "", value ? "'" : "");
+    reader->failed = 1;
+    XML_StopParser(reader->parser, XML_FALSE);
+}
+
+static const char *attribute(const char **attrs, const char *name)
+{
+    int i;
+
+    for (i = 0; attrs[i]; i += 2) {
+        if (strcmp(attrs[i], name) == 0)
+            return attrs[i + 1];
+    }
+    return NULL;
+}
+
+/* A number between `least` and `most`, `missing` where there is none. */
+static long number(struct reader *reader, const char **attrs, const char *name,
+                   int base, long least, long most, long missing)
+{
+    const char *text = attribute(attrs, name);
+    char *end;
+    long value;
+
+    if (!text || text[0] == '\0')
+        return missing;
+    errno = 0;
+    value = strtol(text, &end, base);
+    if (errno || *end != '\0' || value < least || value > most) {
+        char what[64];
+
+        snprintf(what, sizeof(what), "%s is not a number in its range:", name);
+        fail(reader, what, text);
+        return missing;
+    }
+    return value;
+}
+
+static void busid_of(struct reader *reader, const char *text, char *busid)
+{
+    unsigned domain, bus, dev, func;
+
+    if (!text || node_parse_busid(text, &domain, &bus, &dev, &func))
+        fail(reader, "not a PCI bus id like 0000:07:00.0:",
+             text ? text : "(none)");
+    else
+        node_format_busid(domain, bus, dev, func, busid);
+}
+
+/* The open element `kind` nearest to the top, or NULL. */
+static struct open_element *enclosing(struct reader *reader, enum element kind)
+{
+    int i;
+
+    for (i = reader->depth - 1; i >= 0; i--) {
+        if (reader->open[i].kind == kind)
+            return &reader->open[i];
+    }
+    return NULL;
+}
+
+/* Where the device of open element `upto` hangs. */
+static void locate(struct reader *reader, const struct open_element *upto,
+                   struct node_locus *locus)
+{
+    const struct open_element *at;
+
+    memset(locus, 0, sizeof(*locus));
+    locus->numa = reader->numa;
+    for (at = reader->open; at < upto; at++) {
+        if (at->kind == CPU)
+            locus->host = at->id;
+        else if (at->kind == PCI && locus->nbridges < NODE_MAX_BRIDGES)
+            locus->bridges[locus->nbridges++] = at->id;
+    }
+}
+
+/* What the vendors state for one link in one direction, in GB/s: NVLink 1
+ * 20 (P100), 2 to 4 25 (V100, A100, H100), 5 50 (B200); the narrow NVLink 3
+ * of GA10x 14.06. Infinity Fabric: 46 (MI50, MI100), 50 (MI200), 64
+ * (MI300), 76.8 (MI350). `sm` is 10 * compute capability. */
+static double nvlink_gbps(int sm)
+{
+    if (sm > 0 && sm < 70)
+        return 20;
+    if (sm == 86)
+        return 14.0625;
+    return sm >= 100 ? 50 : 25;
+}
+
+static double xgmi_gbps(int gcn)
+{
+    if (gcn >= 0x950)
+        return 76.8;
+    if (gcn >= 0x940)
+        return 64;
+    return gcn >= 0x90a ? 50 : 46;
+}
+
+/* RCCL writes gcn="908", gcn="910" (for gfx90a) or gcn="gfx942". */
+static int read_gcn(const char *text)
+{
+    long value;
+
+    if (!text)
+        return 0;
+    if (strncmp(text, "gfx", 3) == 0)
+        text += 3;
+    value = strtol(text, NULL, 16);
+    return value == 0x910 ? 0x90a : (int)(value & 0xffff);
+}
+
+static void start_cpu(struct reader *reader, const char **attrs)
+{
+    const char *affinity = attribute(attrs, "affinity");
+    const char *host = attribute(attrs, "host_hash");
+    struct plait_node *node = reader->builder.node;
+    int *bigger, i;
+
+    reader->numa = (int)number(reader, attrs, "numaid", 10, -1, 1 << 20, -1);
+    if (host && reader->host[0] && strcmp(host, reader->host) != 0)
+        fail(reader, "a second host; a node is one host, not", host);
+    if (host)
+        snprintf(reader->host, sizeof(reader->host), "%s", host);
+    for (i = 0; affinity && affinity[i]; i++) {
+        const char digit[2] = {affinity[i], '\0'};
+
+        if (affinity[i] != ',')
+            node->pus += __builtin_popcount(
+                (unsigned)strtoul(digit, NULL, 16));
+    }
+    for (i = 0; i < reader->nnumas; i++) {
+        if (reader->numas[i] == reader->numa)
+            return;
+    }
+    bigger = realloc(reader->numas,
+                     (size_t)(reader->nnumas + 1) * sizeof(*bigger));
+    if (!bigger) {
+        fail(reader, "out of memory", NULL);
+        return;
+    }
+    reader->numas = bigger;
+    reader->numas[reader->nnumas++] = reader->numa;
+    node->numa_nodes = reader->nnumas;
+}
+
+static void start_pci(struct reader *reader, const char **attrs)
+{
+    struct open_element *self = &reader->open[reader->depth];
+    struct open_element *parent = enclosing(reader, PCI);
+
+    if (!enclosing(reader, CPU)) {
+        fail(reader, "a <pci> outside of any <cpu>", NULL);
+        return;
+    }
+    if (parent)
+        parent->has_pci = 1;
+    busid_of(reader, attribute(attrs, "busid"), self->busid);
+    /* "0x030200": class, subclass, programming interface */
+    self->class_id = (unsigned)number(reader, attrs, "class", 16, 0, 0xffffff,
+                                      0) >> 8;
+    self->vendor = (unsigned)number(reader, attrs, "vendor", 16, 0, 0xffff, 0);
+    self->device = (unsigned)number(reader, attrs, "device", 16, 0, 0xffff, 0);
+}
+
+static void start_gpu(struct reader *reader, const char **attrs)
+{
+    struct open_element *self = &reader->open[reader->depth];
+    struct open_element *pci = enclosing(reader, PCI);
+
+    if (!pci) {
+        fail(reader, "a <gpu> outside of any <pci>", NULL);
+        return;
+    }
+    self->sm = (int)number(reader, attrs, "sm", 10, 0, 1 << 20, 0);
+    self->gcn = read_gcn(attribute(attrs, "gcn"));
+    pci->has_gpu = 1;
+    pci->sm = self->sm;
+    pci->gcn = self->gcn;
+}
+
+static void start_link(struct reader *reader, const char **attrs, int is_xgmi)
+{
+    struct open_element *gpu = enclosing(reader, GPU);
+    struct open_element *pci = enclosing(reader, PCI);
+    struct pending_link *bigger, link = {0};
+    unsigned class_id;
+
+    if (!gpu || !pci) {
+        fail(reader, "a link outside of any <gpu>", NULL);
+        return;
+    }
+    snprintf(link.from, sizeof(link.from), "%s", pci->busid);
+    link.count = (int)number(reader, attrs, "count", 10, 0, 4096, 1);
+    class_id = (unsigned)number(reader, attrs, "tclass", 16, 0, 0xffffff, 0) >>
+               8;
+    link.to_switch = class_id == CLASS_NVSWITCH;
+    /* Inside a virtual machine a switch has no address of its own. */
+    if (!link.to_switch)
+        busid_of(reader, attribute(attrs, "target"), link.to);
+    link.gbps = is_xgmi ? xgmi_gbps(gpu->gcn) : nvlink_gbps(gpu->sm);
+    bigger = realloc(reader->links,
+                     (size_t)(reader->nlinks + 1) * sizeof(*bigger));
+    if (!bigger) {
+        fail(reader, "out of memory", NULL);
+        return;
+    }
+    reader->links = bigger;
+    reader->links[reader->nlinks++] = link;
+}
+
+/* NCCL lists a NIC that no PCI device carries once under every cpu. */
+static int is_listed(const struct plait_node *node, const char *name)
+{
+    int i;
+
+    for (i = 0; i < node->nnics; i++) {
+        if (node->nics[i].busid[0] == '\0' &&
+            strcmp(node->nics[i].name, name) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static void add_nic(struct reader *reader, const struct open_element *pci,
+                    const char *name, double gbps)
+{
+    struct plait_nic nic = {0};
+    struct node_locus locus;
+
+    locate(reader, pci ? pci : &reader->open[reader->depth], &locus);
+    snprintf(nic.name, sizeof(nic.name), "%s", name);
+    snprintf(nic.busid, sizeof(nic.busid), "%s", pci ? pci->busid : "");
+    nic.numa = locus.numa;
+    nic.gbps = gbps;
+    if (node_builder_add_nic(&reader->builder, &nic, &locus))
+        fail(reader, "out of memory", NULL);
+}
+
+static void start_net(struct reader *reader, const char **attrs)
+{
+    struct open_element *pci = enclosing(reader, PCI);
+    const char *name = attribute(attrs, "name");
+    long mbps = number(reader, attrs, "speed", 10, -1, 1L << 40, 0);
+
+    if (!enclosing(reader, CPU)) {
+        fail(reader, "a <net> outside of any <cpu>", NULL);
+        return;
+    }
+    if (pci)
+        pci->has_net = 1;
+    if (!name || name[0] == '\0')
+        name = pci ? pci->busid : "net";
+    if (pci || !is_listed(reader->builder.node, name))
+        add_nic(reader, pci, name, mbps > 0 ? (double)mbps / 8000 : 0);
+}
+
+static enum element kind_of(const char *name)
+{
+    static const char *const names[] = {"system", "cpu", "pci",
+                                        "gpu",    "nic", "net"};
+    int i;
+
+    for (i = SYSTEM; i <= NET; i++) {
+        if (strcmp(name, names[i]) == 0)
+            return (enum element)i;
+    }
+    if (strcmp(name, "nvlink") == 0 || strcmp(name, "xgmi") == 0)
+        return LINK;
+    return OTHER;
+}
+
+static void XMLCALL start(void *arg, const char *name, const char **attrs)
+{
+    struct reader *reader = arg;
+    struct open_element *self;
+
+    if (reader->failed)
+        return;
+    if (reader->depth == MAX_DEPTH) {
+        fail(reader, "elements nested too deeply", NULL);
+        return;
+    }
+    self = &reader->open[reader->depth];
+    memset(self, 0, sizeof(*self));
+    self->kind = kind_of(name);
+    self->id = (char *)NULL + ++reader->nids;
+    if (reader->depth == 0 && strcmp(name, "topology") == 0)
+        fail(reader, "this is an hwloc topology, not NCCL's: give it with",
+             "--hwloc-xml");
+    else if ((reader->depth == 0) != (self->kind == SYSTEM))
+        fail(reader, "not an NCCL topology: expected <system> outermost, not",
+             name);
+    else if (self->kind == CPU)
+        start_cpu(reader, attrs);
+    else if (self->kind == PCI)
+        start_pci(reader, attrs);
+    else if (self->kind == GPU)
+        start_gpu(reader, attrs);
+    else if (self->kind == NET)
+        start_net(reader, attrs);
+    else if (self->kind == LINK)
+        start_link(reader, attrs, strcmp(name, "xgmi") == 0);
+    reader->depth++;
+}
+
+/* NCCL's files are about NVIDIA's GPUs, RCCL's about AMD's; where the ids
+ * are missing, a gcn attribute or AMD's classes tell. */
+static const char *gpu_vendor(const struct open_element *pci)
+{
+    const char *vendor = node_gpu_vendor(pci->class_id, pci->vendor,
+                                         pci->device);
+
+    if (vendor && vendor[0])
+        return vendor;
+    if (pci->gcn || pci->class_id == 0x0380 || pci->class_id == 0x1200)
+        return "amd";
+    if (pci->has_gpu || (pci->vendor == 0 && pci->class_id >> 8 == 3))
+        return "nvidia";
+    return NULL;
+}
+
+static void end_pci(struct reader *reader, const struct open_element *pci)
+{
+    const char *vendor = gpu_vendor(pci);
+    struct plait_gpu gpu = {0};
+    struct node_locus locus;
+
+    if (pci->has_pci)
+        return;
+    if (vendor) {
+        locate(reader, pci, &locus);
+        snprintf(gpu.busid, sizeof(gpu.busid), "%s", pci->busid);
+        snprintf(gpu.vendor, sizeof(gpu.vendor), "%s", vendor);
+        snprintf(gpu.model, sizeof(gpu.model), "%s",
+                 node_gpu_model(pci->vendor, pci->device));
+        gpu.numa = locus.numa;
+        if (node_builder_add_gpu(&reader->builder, &gpu, &locus))
+            fail(reader, "out of memory", NULL);
+    } else if (!pci->has_net && pci->class_id >> 8 == 2) {
+        add_nic(reader, pci, pci->busid, 0);
+    } else if (pci->class_id == 0) {
+        reader->builder.node->unclassified++;
+    }
+}
+
+static void XMLCALL end(void *arg, const char *name)
+{
+    struct reader *reader = arg;
+
+    (void)name;
+    if (reader->failed)
+        return;
+    reader->depth--;
+    if (reader->open[reader->depth].kind == PCI)
+        end_pci(reader, &reader->open[reader->depth]);
+}
+
+/* Direct links are what they are; through switches, a pair gets what the
+ * narrower of the two has to all switches together. */
+static int join_gpus(struct reader *reader)
+{
+    struct plait_node *node = reader->builder.node;
+    double *up = calloc((size_t)node->ngpus + 1, sizeof(*up));
+    int i, a, b;
+
+    if (!up)
+        return -1;
+    for (i = 0; i < reader->nlinks; i++) {
+        const struct pending_link *link = &reader->links[i];
+
+        a = node_builder_find_gpu(&reader->builder, link->from);
+        if (a < 0)
+            continue;
+        if (link->to_switch)
+            up[a] += link->count * link->gbps;
+        b = link->to_switch
+                ? -1
+                : node_builder_find_gpu(&reader->builder, link->to);
+        if (b >= 0 && a != b)
+            node->links[a * node->ngpus + b] += link->count * link->gbps;
+    }
+    for (a = 0; a < node->ngpus; a++) {
+        for (b = 0; b < node->ngpus; b++) {
+            if (a != b)
+                node->links[a * node->ngpus + b] += up[a] < up[b] ? up[a]
+                                                                  : up[b];
+        }
+    }
+    free(up);
+    return 0;
+}
+
+static int read_xml(struct reader *reader, const char *text, size_t size)
+{
+    if (XML_Parse(reader->parser, text, (int)size, 1) == XML_STATUS_OK)
+        return 0;
+    if (!reader->failed)
+        plait_errorf(
+            reader->err, "%s:%lu: %s", reader->name,
+            (unsigned long)XML_GetCurrentLineNumber(reader->parser),
+            XML_ErrorString(XML_GetErrorCode(reader->parser)));
+    return -1;
+}
+
+struct plait_node *plait_node_parse_nccl(const char *name, const char *text,
+                                         size_t size, struct plait_error *err)
+{
+    struct reader *reader = calloc(1, sizeof(*reader));
+    struct plait_node *node = NULL;
+
+    if (size > MAX_FILE) {
+        plait_errorf(err, "%s: too large for a topology", name);
+        goto out;
+    }
+    if (!reader || !(reader->parser = XML_ParserCreate(NULL)) ||
+        node_builder_init(&reader->builder, 0)) {
+        plait_errorf(err, "%s: out of memory", name);
+        goto out;
+    }
+    reader->name = name;
+    reader->err = err;
+    reader->numa = -1;
+    XML_SetUserData(reader->parser, reader);
+    XML_SetElementHandler(reader->parser, start, end);
+    if (read_xml(reader, text, size))
+        goto out;
+    if (node_builder_sort(&reader->builder) || join_gpus(reader) ||
+        !(node = node_builder_finish(&reader->builder)))
+        plait_errorf(err, "%s: out of memory", name);
+out:
+    if (reader) {
+        node_builder_abandon(&reader->builder);
+        if (reader->parser)
+            XML_ParserFree(reader->parser);
+        free(reader->numas);
+        free(reader->links);
+        free(reader);
+    }
+    return node;
+}
+
+struct plait_node *plait_node_create_nccl(const char *path,
+                                          struct plait_error *err)
+{
+    struct plait_node *node = NULL;
+    FILE *file = fopen(path, "re");
+    char *text = NULL;
+    size_t size;
+
+    if (!file) {
+        plait_errorf(err, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    text = malloc(MAX_FILE + 1);
+    if (!text) {
+        plait_errorf(err, "%s: out of memory", path);
+        goto out;
+    }
+    size = fread(text, 1, MAX_FILE + 1, file);
+    if (ferror(file))
+        plait_errorf(err, "%s: %s", path, strerror(errno));
+    else
+        node = plait_node_parse_nccl(path, text, size, err);
+out:
+    free(text);
+    fclose(file);
+    return node;
+}
