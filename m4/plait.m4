@@ -29,6 +29,27 @@ AC_DEFUN([PLAIT_SANITIZER], [
     AM_CONDITIONAL([WITH_SANITIZER], [test -n "$enable_sanitizer"])
 ])
 
+# --enable-fuzz: everything instrumented for libFuzzer, and the fuzz targets
+AC_DEFUN([PLAIT_FUZZ], [
+    AC_ARG_ENABLE([fuzz],
+        [AS_HELP_STRING([--enable-fuzz], [build libFuzzer targets (clang)])])
+    AS_IF([test "x$enable_fuzz" = xyes], [
+        saved_CFLAGS=$CFLAGS
+        CFLAGS="$CFLAGS -fsanitize=fuzzer"
+        AC_MSG_CHECKING([for libFuzzer])
+        AC_LINK_IFELSE([AC_LANG_SOURCE([[
+            int LLVMFuzzerTestOneInput(const char *data, unsigned long size);
+            int LLVMFuzzerTestOneInput(const char *data, unsigned long size)
+            { return data && size ? 0 : 0; }]])],
+            [AC_MSG_RESULT([yes])],
+            [AC_MSG_RESULT([no])
+             AC_MSG_ERROR([--enable-fuzz needs libFuzzer: use CC=clang])])
+        CFLAGS=$saved_CFLAGS
+        SANITIZER_CFLAGS="$SANITIZER_CFLAGS -fsanitize=fuzzer-no-link"
+    ])
+    AM_CONDITIONAL([WITH_FUZZ], [test "x$enable_fuzz" = xyes])
+])
+
 AC_DEFUN([AX_PTHREAD_OR_FAIL], [
     AC_SEARCH_LIBS([pthread_create], [pthread], [],
         [AC_MSG_ERROR([POSIX threads are needed])])
