@@ -1,15 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # libtool hands the compiler -fPIC -DPIC; nvcc passes host flags on only
-# behind -Xcompiler. Header dependencies go to DIR/.deps beside the object.
-nvcc=$1; shift
-args= out= prev=
-for arg in "$@"; do
+# behind --compiler-options (-Xcompiler is libtool's own word).
+for arg; do
+    shift
     case $arg in
-    -fPIC | -fpic) arg="-Xcompiler $arg" ;;
+    -fPIC | -fpic) set -- "$@" "--compiler-options=$arg" ;;
+    *) set -- "$@" "$arg" ;;
     esac
-    [ "$prev" = -o ] && out=$arg
-    prev=$arg
-    args="$args $arg"
 done
-exec $nvcc $args -MMD -MF "${out%.*}.d"
+exec "$@"

@@ -155,9 +155,10 @@ AC_DEFUN([PLAIT_CUDA], [
             [AC_PATH_PROG([NVCC], [nvcc], [], [$with_cuda/bin])])
         AS_IF([test -n "$NVCC"], [
             cuda_home=`dirname "$NVCC"`; cuda_home=`cd "$cuda_home/.." && pwd`
-            CUDA_CFLAGS="-I$cuda_home/include"
+            CUDA_CFLAGS="-isystem $cuda_home/include"
             cuda_lib=$cuda_home/lib64
             AS_IF([test ! -d "$cuda_lib"], [cuda_lib=$cuda_home/lib])
+            CUDA_LDFLAGS="-R$cuda_lib"
             CUDA_LIBS="-L$cuda_lib -lcublasLt -lcudart"
             NCCL_LIBS="-L$cuda_lib -lnccl -lcudart"
             saved_CPPFLAGS=$CPPFLAGS; saved_LIBS=$LIBS
@@ -175,6 +176,6 @@ AC_DEFUN([PLAIT_CUDA], [
         plait_cuda_summary="yes ($cuda_home)"
     ])
     AC_SUBST([NVCC]) AC_SUBST([NVCC_GENCODE])
-    AC_SUBST([CUDA_CFLAGS]) AC_SUBST([CUDA_LIBS]) AC_SUBST([NCCL_LIBS])
+    AC_SUBST([CUDA_CFLAGS]) AC_SUBST([CUDA_LDFLAGS]) AC_SUBST([CUDA_LIBS]) AC_SUBST([NCCL_LIBS])
     AM_CONDITIONAL([WITH_CUDA], [test $have_cuda = yes])
 ])

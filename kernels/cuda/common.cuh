@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CUDA_COMMON_CUH
+#define PLAIT_KERNELS_CUDA_COMMON_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <math_constants.h>
+
+#include "kernels/cuda/cuda.h"
+
+typedef __nv_bfloat16 bf16;
+typedef __half fp16;
+
+static __device__ inline float to_float(float x)
+{
+    return x;
+}
+
+static __device__ inline float to_float(bf16 x)
+{
+    return __bfloat162float(x);
+}
+
+static __device__ inline float to_float(fp16 x)
+{
+    return __half2float(x);
+}
+
+template <typename T> static __device__ inline T from_float(float x);
+
+template <> __device__ inline float from_float<float>(float x)
+{
+    return x;
+}
+
+template <> __device__ inline bf16 from_float<bf16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+
+template <> __device__ inline fp16 from_float<fp16>(float x)
+{
+    return __float2half_rn(x);
+}
+
+/* Sixteen bytes of T: what one thread moves at once. */
+template <typename T> struct alignas(16) pack {
+    static constexpr int n = 16 / sizeof(T);
+    T v[n];
+};
+
+template <typename T> static __device__ inline pack<T> load_pack(const T *p)
+{
+    pack<T> x;
+
+    *reinterpret_cast<uint4 *>(&x) = *reinterpret_cast<const uint4 *>(p);
+    return x;
+}
+
+template <typename T>
+static __device__ inline void store_pack(T *p, const pack<T> &x)
+{
+    *reinterpret_cast<uint4 *>(p) = *reinterpret_cast<const uint4 *>(&x);
+}
+
+static __device__ inline float warp_sum(float x)
+{
+    for (int i = 16; i > 0; i /= 2)
+        x += __shfl_xor_sync(0xffffffff, x, i);
+    return x;
+}
+
+static __device__ inline double warp_sum(double x)
+{
+    for (int i = 16; i > 0; i /= 2)
+        x += __shfl_xor_sync(0xffffffff, x, i);
+    return x;
+}
+
+static __device__ inline float warp_max(float x)
+{
+    for (int i = 16; i > 0; i /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, i));
+    return x;
+}
+
+/* The sum over a block of whole warps, to all its threads. The order is
+ * fixed. `shared` has 32 places and may be used again at once. */
+template <typename F> static __device__ inline F block_sum(F x, F *shared)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int warps = blockDim.x / 32;
+
+    x = warp_sum(x);
+    if (lane == 0)
+        shared[warp] = x;
+    __syncthreads();
+    x = warp_sum(lane < warps ? shared[lane] : F(0));
+    __syncthreads();
+    return x;
+}
+
+static inline size_t ceil_div(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Blocks for n independent items: enough to fill the GPU, the rest loops. */
+static inline unsigned grid_for(const struct plait_queue *q, size_t n,
+                                unsigned threads)
+{
+    size_t blocks = ceil_div(n, threads);
+    size_t most = (size_t)q->dev->sms * (2048 / threads) * 4;
+
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+static inline bool aligned16(const void *p)
+{
+    return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+/* Whether rows of `stride` elements, from p on, all begin at 16 bytes. */
+template <typename T>
+static inline bool rows_aligned16(const void *p, size_t stride)
+{
+    return aligned16(p) && stride * sizeof(T) % 16 == 0;
+}
+
+/* Call f(T()) with the C++ type of `type`. */
+template <typename F> static inline void for_type(enum plait_dtype type, F f)
+{
+    if (type == PLAIT_F32)
+        f(float());
+    else if (type == PLAIT_BF16_T)
+        f(bf16());
+    else
+        f(fp16());
+}
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CUDA_H
+#define PLAIT_KERNELS_CUDA_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
+#include "kernels/kernels.h"
+#include "kernels/queue.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the files of the CUDA module share. Each subject keeps its ops static
+ * and enters them into the table through one function, see below. */
+
+struct cuda_block;  /* one allocation, in device.c */
+struct cuda_matmul; /* a planned matrix product, in matmul.c */
+
+struct plait_device {
+    int index;
+    int sms;         /* multiprocessors */
+    size_t smem_max; /* shared memory one block may ask for, bytes */
+    cublasLtHandle_t blas;
+    pthread_mutex_t lock; /* of everything below */
+    struct cuda_block *blocks;
+    size_t now, peak; /* bytes */
+    struct cuda_matmul *matmuls;
+};
+
+/* Pinned host memory that host copies pass through, so that the caller's
+ * buffer is free on return while the queue runs on. */
+struct cuda_stage {
+    void *host;
+    cudaEvent_t done; /* the last copy that used it */
+};
+
+struct plait_queue {
+    struct plait_queue_head head;
+    struct plait_device *dev;
+    cudaStream_t stream;
+    struct cuda_scratch *scratch;
+    struct cuda_stage stage[2];
+    int next_stage;
+};
+
+/* An op begins with cuda_enter() (-1: the queue has failed before) and
+ * returns cuda_leave(), which reports what the launches in between said. */
+int cuda_enter(struct plait_queue *q);
+int cuda_leave(struct plait_queue *q, const char *op);
+/* 0, or -1 and the queue has failed with the reason of `status`. */
+int cuda_check(struct plait_queue *q, const char *op, cudaError_t status);
+
+/* Device memory for one op's intermediate results, aligned to 256 bytes. It
+ * is shared by all ops of the queue, whose order keeps them apart: it holds
+ * nothing from one op to the next. NULL: the queue has failed. */
+void *cuda_scratch(struct plait_queue *q, size_t bytes);
+
+/* *dst += the sum over i of src[i], in fixed order. */
+void cuda_sum_doubles(struct plait_queue *q, double *dst, const double *src,
+                      size_t n);
+/* dst[c] += the sum over r of part[r * cols + c], in fixed order. */
+void cuda_sum_rows(struct plait_queue *q, float *dst, const float *part,
+                   size_t rows, size_t cols);
+/* The bodies of bias_backward, bias_add, gelu_forward and of the backward of
+ * GELU, which can also add: out[i] = gelu'(pre[i]) * dout[i] (+ out[i]). */
+void cuda_column_sums(struct plait_queue *q, enum plait_dtype type,
+                      float *dbias, const void *dout, size_t N, size_t O);
+void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
+               const void *bias, size_t N, size_t O);
+void cuda_gelu(struct plait_queue *q, enum plait_dtype type, void *out,
+               const void *inp, size_t n);
+void cuda_gelu_gradient(struct plait_queue *q, enum plait_dtype type, void *out,
+                        const void *dout, const void *pre, int accumulate,
+                        size_t n);
+
+/* Called by device_destroy, with no op under way. */
+void cuda_matmul_forget(struct plait_device *dev);
+
+/* Whether the module holds code for the current GPU. */
+int cuda_has_code(void);
+
+/* The tensor-core attention takes these shapes; the plain one takes all. */
+int cuda_attention_mma_fits(enum plait_dtype type,
+                            const struct plait_attention *a, const void *Q,
+                            const void *K, const void *V);
+int cuda_attention_mma_forward(struct plait_queue *q, enum plait_dtype type,
+                               const struct plait_attention *a, void *out,
+                               float *lse, const void *Q, const void *K,
+                               const void *V);
+/* delta [batch, q_heads, q_len]: the row sums of dout * out */
+int cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
+                                const struct plait_attention *a, void *dQ,
+                                void *dK, void *dV, const void *dout,
+                                const float *delta, const float *lse,
+                                const void *Q, const void *K, const void *V);
+
+void cuda_device_ops(struct plait_ops *ops);
+void cuda_elementwise_ops(struct plait_ops *ops);
+void cuda_reduce_ops(struct plait_ops *ops);
+void cuda_matmul_ops(struct plait_ops *ops);
+void cuda_norm_ops(struct plait_ops *ops);
+void cuda_embedding_ops(struct plait_ops *ops);
+void cuda_attention_ops(struct plait_ops *ops);
+void cuda_xent_ops(struct plait_ops *ops);
+void cuda_adamw_ops(struct plait_ops *ops);
+
+/* The module's one exported symbol: the table, or NULL with errno ENODEV
+ * and a reason. */
+__attribute__((visibility("default"))) const struct plait_ops *
+plait_cuda_ops(const char **why);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+
+/* Host copies go through pinned pieces of this size. */
+#define STAGE_BYTES ((size_t)4 << 20)
+
+struct cuda_block {
+    struct cuda_block *next;
+    void *ptr;
+    size_t bytes;
+};
+
+/* Scratch grows by doubling. The older pieces stay: a captured graph may
+ * still point at them. */
+struct cuda_scratch {
+    struct cuda_scratch *older;
+    void *ptr;
+    size_t bytes;
+};
+
+struct plait_event {
+    struct plait_device *dev;
+    cudaEvent_t event;
+};
+
+int cuda_check(struct plait_queue *q, const char *op, cudaError_t status)
+{
+    if (status == cudaSuccess)
+        return 0;
+    return plait_queue_fail(&q->head,
+                            status == cudaErrorMemoryAllocation ? ENOMEM : EIO,
+                            "%s: %s", op, cudaGetErrorString(status));
+}
+
+int cuda_enter(struct plait_queue *q)
+{
+    if (q->head.failed != 0) {
+        errno = q->head.failed;
+        return -1;
+    }
+    return cuda_check(q, "cudaSetDevice", cudaSetDevice(q->dev->index));
+}
+
+int cuda_leave(struct plait_queue *q, const char *op)
+{
+    if (q->head.failed != 0) {
+        errno = q->head.failed;
+        return -1;
+    }
+    return cuda_check(q, op, cudaGetLastError());
+}
+
+/* -- device ----------------------------------------------------------- */
+
+static int device_read(struct plait_device *dev)
+{
+    int smem = 0;
+
+    if (cudaSetDevice(dev->index) != cudaSuccess ||
+        cudaDeviceGetAttribute(&dev->sms, cudaDevAttrMultiProcessorCount,
+                               dev->index) != cudaSuccess ||
+        cudaDeviceGetAttribute(&smem, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                               dev->index) != cudaSuccess ||
+        !cuda_has_code()) {
+        errno = ENODEV;
+        return -1;
+    }
+    dev->smem_max = (size_t)smem;
+    if (cublasLtCreate(&dev->blas) != CUBLAS_STATUS_SUCCESS) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return 0;
+}
+
+static struct plait_device *device_create(int index, int threads)
+{
+    struct plait_device *dev = calloc(1, sizeof(*dev));
+
+    (void)threads;
+    if (dev == NULL)
+        return NULL;
+    dev->index = index;
+    if (device_read(dev) != 0) {
+        cudaGetLastError();
+        free(dev);
+        return NULL;
+    }
+    pthread_mutex_init(&dev->lock, NULL);
+    return dev;
+}
+
+static void device_destroy(struct plait_device *dev)
+{
+    int saved = errno;
+
+    if (dev == NULL)
+        return;
+    cudaSetDevice(dev->index);
+    cuda_matmul_forget(dev);
+    cublasLtDestroy(dev->blas);
+    while (dev->blocks != NULL) {
+        struct cuda_block *block = dev->blocks;
+
+        dev->blocks = block->next;
+        cudaFree(block->ptr);
+        free(block);
+    }
+    pthread_mutex_destroy(&dev->lock);
+    free(dev);
+    errno = saved;
+}
+
+/* -- memory ----------------------------------------------------------- */
+
+/* Zeroed before anyone can use it: the streams of the queues do not wait
+ * for the default stream. */
+static int alloc_zeroed(void **ptr, size_t bytes)
+{
+    if (cudaMalloc(ptr, bytes > 0 ? bytes : 1) != cudaSuccess)
+        return -1;
+    if (cudaMemset(*ptr, 0, bytes) != cudaSuccess ||
+        cudaStreamSynchronize(NULL) != cudaSuccess) {
+        cudaFree(*ptr);
+        return -1;
+    }
+    return 0;
+}
+
+static void *device_alloc(struct plait_device *dev, size_t bytes)
+{
+    struct cuda_block *block = malloc(sizeof(*block));
+
+    if (block == NULL)
+        return NULL;
+    if (cudaSetDevice(dev->index) != cudaSuccess ||
+        alloc_zeroed(&block->ptr, bytes) != 0) {
+        cudaGetLastError();
+        free(block);
+        errno = ENOMEM;
+        return NULL;
+    }
+    block->bytes = bytes;
+    pthread_mutex_lock(&dev->lock);
+    block->next = dev->blocks;
+    dev->blocks = block;
+    dev->now += bytes;
+    if (dev->now > dev->peak)
+        dev->peak = dev->now;
+    pthread_mutex_unlock(&dev->lock);
+    return block->ptr;
+}
+
+static void device_free(struct plait_device *dev, void *ptr)
+{
+    struct cuda_block **link, *block;
+    int saved = errno;
+
+    if (ptr == NULL)
+        return;
+    pthread_mutex_lock(&dev->lock);
+    link = &dev->blocks;
+    while (*link != NULL && (*link)->ptr != ptr)
+        link = &(*link)->next;
+    block = *link;
+    if (block != NULL) {
+        *link = block->next;
+        dev->now -= block->bytes;
+    }
+    pthread_mutex_unlock(&dev->lock);
+    if (block != NULL) {
+        cudaSetDevice(dev->index);
+        cudaFree(ptr); /* waits for the work that uses it */
+        free(block);
+    }
+    errno = saved;
+}
+
+static void device_memory(struct plait_device *dev, size_t *now, size_t *peak)
+{
+    pthread_mutex_lock(&dev->lock);
+    if (now != NULL)
+        *now = dev->now;
+    if (peak != NULL)
+        *peak = dev->peak;
+    pthread_mutex_unlock(&dev->lock);
+}
+
+void *cuda_scratch(struct plait_queue *q, size_t bytes)
+{
+    struct cuda_scratch *s = q->scratch;
+
+    if (s != NULL && s->bytes >= bytes)
+        return s->ptr;
+    s = malloc(sizeof(*s));
+    if (s == NULL) {
+        plait_queue_fail(&q->head, ENOMEM, "scratch: out of host memory");
+        return NULL;
+    }
+    s->bytes = (size_t)32 << 20;
+    while (s->bytes < bytes)
+        s->bytes *= 2;
+    if (cuda_check(q, "scratch memory", cudaMalloc(&s->ptr, s->bytes)) != 0) {
+        cudaGetLastError();
+        free(s);
+        return NULL;
+    }
+    s->older = q->scratch;
+    q->scratch = s;
+    return s->ptr;
+}
+
+/* -- queues ----------------------------------------------------------- */
+
+static void queue_destroy(struct plait_queue *q)
+{
+    int saved = errno;
+
+    if (q == NULL)
+        return;
+    cudaSetDevice(q->dev->index);
+    if (q->stream != NULL)
+        cudaStreamSynchronize(q->stream);
+    while (q->scratch != NULL) {
+        struct cuda_scratch *s = q->scratch;
+
+        q->scratch = s->older;
+        cudaFree(s->ptr);
+        free(s);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (q->stage[i].host != NULL)
+            cudaFreeHost(q->stage[i].host);
+        if (q->stage[i].done != NULL)
+            cudaEventDestroy(q->stage[i].done);
+    }
+    if (q->stream != NULL)
+        cudaStreamDestroy(q->stream);
+    free(q);
+    errno = saved;
+}
+
+static struct plait_queue *queue_create(struct plait_device *dev, int priority)
+{
+    struct plait_queue *q = calloc(1, sizeof(*q));
+    int least = 0, greatest = 0;
+
+    if (q == NULL)
+        return NULL;
+    q->dev = dev;
+    /* CUDA counts the other way: the greatest priority is the least number. */
+    if (cudaSetDevice(dev->index) == cudaSuccess &&
+        cudaDeviceGetStreamPriorityRange(&least, &greatest) == cudaSuccess) {
+        int p = least - priority;
+
+        p = p > least ? least : p < greatest ? greatest : p;
+        if (cudaStreamCreateWithPriority(&q->stream, cudaStreamNonBlocking,
+                                         p) == cudaSuccess)
+            return q;
+    }
+    cudaGetLastError();
+    q->stream = NULL;
+    queue_destroy(q);
+    errno = ENOMEM;
+    return NULL;
+}
+
+static void *queue_native(struct plait_queue *q)
+{
+    return q->stream;
+}
+
+static int queue_sync(struct plait_queue *q)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    return cuda_check(q, "queue_sync", cudaStreamSynchronize(q->stream));
+}
+
+/* -- events ----------------------------------------------------------- */
+
+static struct plait_event *event_create(struct plait_device *dev)
+{
+    struct plait_event *ev = calloc(1, sizeof(*ev));
+
+    if (ev == NULL)
+        return NULL;
+    ev->dev = dev;
+    if (cudaSetDevice(dev->index) != cudaSuccess ||
+        cudaEventCreate(&ev->event) != cudaSuccess) {
+        cudaGetLastError();
+        free(ev);
+        errno = ENOMEM;
+        return NULL;
+    }
+    return ev;
+}
+
+static void event_destroy(struct plait_event *ev)
+{
+    int saved = errno;
+
+    if (ev == NULL)
+        return;
+    cudaSetDevice(ev->dev->index);
+    cudaEventDestroy(ev->event);
+    free(ev);
+    errno = saved;
+}
+
+static int event_record(struct plait_event *ev, struct plait_queue *q)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    return cuda_check(q, "event_record", cudaEventRecord(ev->event, q->stream));
+}
+
+static int event_wait(struct plait_event *ev, struct plait_queue *q)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    return cuda_check(q, "event_wait",
+                      cudaStreamWaitEvent(q->stream, ev->event, 0));
+}
+
+static double event_elapsed(struct plait_event *from, struct plait_event *to)
+{
+    float ms = 0;
+
+    if (cudaSetDevice(to->dev->index) != cudaSuccess ||
+        cudaEventSynchronize(to->event) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, from->event, to->event) != cudaSuccess) {
+        cudaGetLastError();
+        return -1;
+    }
+    return ms * 1e-3;
+}
+
+/* -- moving ----------------------------------------------------------- */
+
+/* The next pinned piece, free for use; NULL: the queue has failed. */
+static struct cuda_stage *stage_next(struct plait_queue *q)
+{
+    struct cuda_stage *s = &q->stage[q->next_stage];
+
+    if (s->host == NULL) {
+        if (cuda_check(q, "pinned memory",
+                       cudaHostAlloc(&s->host, STAGE_BYTES,
+                                     cudaHostAllocDefault)) != 0)
+            return NULL;
+    }
+    if (s->done == NULL) {
+        if (cuda_check(q, "pinned memory",
+                       cudaEventCreateWithFlags(&s->done,
+                                                cudaEventDisableTiming)) != 0)
+            return NULL;
+    }
+    if (cuda_check(q, "host copy", cudaEventSynchronize(s->done)) != 0)
+        return NULL;
+    q->next_stage ^= 1;
+    return s;
+}
+
+static int copy_async(struct plait_queue *q, struct cuda_stage *s, void *dst,
+                      const void *src, size_t bytes, enum cudaMemcpyKind kind)
+{
+    if (cuda_check(q, "host copy",
+                   cudaMemcpyAsync(dst, src, bytes, kind, q->stream)) != 0)
+        return -1;
+    return cuda_check(q, "host copy", cudaEventRecord(s->done, q->stream));
+}
+
+static int to_device(struct plait_queue *q, void *dst, const void *host,
+                     size_t bytes)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    for (size_t at = 0; at < bytes; at += STAGE_BYTES) {
+        size_t n = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
+        struct cuda_stage *s = stage_next(q);
+
+        if (s == NULL)
+            return -1;
+        memcpy(s->host, (const char *)host + at, n);
+        if (copy_async(q, s, (char *)dst + at, s->host, n,
+                       cudaMemcpyHostToDevice) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* While one piece is copied to the caller the next is on its way. */
+static int to_host(struct plait_queue *q, void *host, const void *src,
+                   size_t bytes)
+{
+    struct cuda_stage *last = NULL;
+    size_t last_at = 0, last_n = 0;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    for (size_t at = 0; at < bytes || last != NULL; at += STAGE_BYTES) {
+        struct cuda_stage *s = NULL;
+        size_t n = 0;
+
+        if (at < bytes) {
+            n = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
+            s = stage_next(q);
+            if (s == NULL || copy_async(q, s, s->host, (const char *)src + at,
+                                        n, cudaMemcpyDeviceToHost) != 0)
+                return -1;
+        }
+        if (last != NULL) {
+            if (cuda_check(q, "to_host", cudaEventSynchronize(last->done)) != 0)
+                return -1;
+            memcpy((char *)host + last_at, last->host, last_n);
+        }
+        last = s;
+        last_at = at;
+        last_n = n;
+    }
+    return 0;
+}
+
+static int copy(struct plait_queue *q, void *dst, const void *src, size_t bytes)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    return cuda_check(
+        q, "copy",
+        cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, q->stream));
+}
+
+static int fill_zero(struct plait_queue *q, void *dst, size_t bytes)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    return cuda_check(q, "fill_zero",
+                      cudaMemsetAsync(dst, 0, bytes, q->stream));
+}
+
+static int copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
+                   size_t dst_stride, const void *src, size_t src_stride,
+                   size_t rows, size_t cols)
+{
+    size_t size = type == PLAIT_F32 || type == PLAIT_I32 ? 4 : 2;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (rows == 0 || cols == 0)
+        return 0;
+    return cuda_check(q, "copy_2d",
+                      cudaMemcpy2DAsync(dst, dst_stride * size, src,
+                                        src_stride * size, cols * size, rows,
+                                        cudaMemcpyDeviceToDevice, q->stream));
+}
+
+void cuda_device_ops(struct plait_ops *ops)
+{
+    ops->device_create = device_create;
+    ops->device_destroy = device_destroy;
+    ops->alloc = device_alloc;
+    ops->free = device_free;
+    ops->memory = device_memory;
+    ops->queue_create = queue_create;
+    ops->queue_destroy = queue_destroy;
+    ops->queue_native = queue_native;
+    ops->queue_sync = queue_sync;
+    ops->event_create = event_create;
+    ops->event_destroy = event_destroy;
+    ops->event_record = event_record;
+    ops->event_wait = event_wait;
+    ops->event_elapsed = event_elapsed;
+    ops->copy = copy;
+    ops->to_device = to_device;
+    ops->to_host = to_host;
+    ops->fill_zero = fill_zero;
+    ops->copy_2d = copy_2d;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ops whose elements know nothing of each other. */
+#include "kernels/cuda/common.cuh"
+
+static const unsigned threads = 256;
+
+/* Where all arrays begin at 16 bytes a thread moves a pack at a time, the
+ * rest one by one: elements below `packed` go by packs. */
+template <typename T> static inline size_t packed_part(size_t n, bool aligned)
+{
+    return aligned ? n / pack<T>::n * pack<T>::n : 0;
+}
+
+#define GRID_LOOP(i, n)                                                        \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);    \
+         i += (size_t)gridDim.x * blockDim.x)
+
+/* -- maps of one or two arrays ------------------------------------------ */
+
+/* out[i] = f(a[i], b[i], out[i]); b may be NULL, then f gets 0. */
+template <typename T, typename F>
+static __global__ void map_kernel(T *out, const T *a, const T *b, size_t packed,
+                                  size_t n, F f)
+{
+    constexpr int V = pack<T>::n;
+
+    GRID_LOOP(i, packed / V)
+    {
+        pack<T> x = load_pack(a + i * V), y = x, z;
+
+        if (b != NULL)
+            y = load_pack(b + i * V);
+        if (F::reads_out)
+            z = load_pack(out + i * V);
+        for (int j = 0; j < V; j++)
+            z.v[j] = from_float<T>(f(to_float(x.v[j]), to_float(y.v[j]),
+                                     F::reads_out ? to_float(z.v[j]) : 0.0f));
+        store_pack(out + i * V, z);
+    }
+    GRID_LOOP(i, n - packed)
+    {
+        size_t at = packed + i;
+
+        out[at] =
+            from_float<T>(f(to_float(a[at]), b != NULL ? to_float(b[at]) : 0.0f,
+                            F::reads_out ? to_float(out[at]) : 0.0f));
+    }
+}
+
+template <typename F>
+static void map(struct plait_queue *q, enum plait_dtype type, void *out,
+                const void *a, const void *b, size_t n, F f)
+{
+    if (n == 0)
+        return;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        bool aligned = aligned16(out) && aligned16(a) && aligned16(b);
+        size_t packed = packed_part<T>(n, aligned);
+        size_t items = packed > 0 ? packed / pack<T>::n : n;
+
+        map_kernel<<<grid_for(q, items, threads), threads, 0, q->stream>>>(
+            (T *)out, (const T *)a, (const T *)b, packed, n, f);
+    });
+}
+
+struct add_map {
+    static constexpr bool reads_out = false;
+    __device__ float operator()(float a, float b, float) const
+    {
+        return a + b;
+    }
+};
+
+static int add(struct plait_queue *q, enum plait_dtype type, void *out,
+               const void *a, const void *b, size_t n)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    map(q, type, out, a, b, n, add_map());
+    return cuda_leave(q, "add");
+}
+
+struct scale_map {
+    static constexpr bool reads_out = false;
+    float s;
+    __device__ float operator()(float a, float, float) const
+    {
+        return a * s;
+    }
+};
+
+static int scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
+                 size_t n)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    map(q, type, x, x, NULL, n, scale_map{s});
+    return cuda_leave(q, "scale");
+}
+
+/* GELU in the tanh form (Hendrycks and Gimpel 2016). */
+#define GELU_K 0.7978845608028654f /* sqrt(2/pi) */
+#define GELU_A 0.044715f
+
+static __device__ inline float gelu(float x)
+{
+    return 0.5f * x * (1 + tanhf(GELU_K * (x + GELU_A * x * x * x)));
+}
+
+static __device__ inline float gelu_slope(float x)
+{
+    float t = tanhf(GELU_K * (x + GELU_A * x * x * x));
+
+    return 0.5f * (1 + t) +
+           0.5f * x * (1 - t * t) * GELU_K * (1 + 3 * GELU_A * x * x);
+}
+
+struct gelu_map {
+    static constexpr bool reads_out = false;
+    __device__ float operator()(float a, float, float) const
+    {
+        return gelu(a);
+    }
+};
+
+struct gelu_gradient_map {
+    static constexpr bool reads_out = false;
+    __device__ float operator()(float dout, float inp, float) const
+    {
+        return dout * gelu_slope(inp);
+    }
+};
+
+struct gelu_gradient_add_map {
+    static constexpr bool reads_out = true;
+    __device__ float operator()(float dout, float inp, float out) const
+    {
+        return out + dout * gelu_slope(inp);
+    }
+};
+
+void cuda_gelu(struct plait_queue *q, enum plait_dtype type, void *out,
+               const void *inp, size_t n)
+{
+    map(q, type, out, inp, NULL, n, gelu_map());
+}
+
+static int gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
+                        const void *inp, size_t n)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    cuda_gelu(q, type, out, inp, n);
+    return cuda_leave(q, "gelu_forward");
+}
+
+void cuda_gelu_gradient(struct plait_queue *q, enum plait_dtype type, void *out,
+                        const void *dout, const void *pre, int accumulate,
+                        size_t n)
+{
+    if (accumulate)
+        map(q, type, out, dout, pre, n, gelu_gradient_add_map());
+    else
+        map(q, type, out, dout, pre, n, gelu_gradient_map());
+}
+
+static int gelu_backward(struct plait_queue *q, enum plait_dtype type,
+                         void *dinp, const void *dout, const void *inp,
+                         size_t n)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    cuda_gelu_gradient(q, type, dinp, dout, inp, 0, n);
+    return cuda_leave(q, "gelu_backward");
+}
+
+/* -- rows ------------------------------------------------------------- */
+
+template <typename T>
+static __global__ void bias_kernel(T *x, const T *bias, size_t N, size_t O,
+                                   bool packs)
+{
+    constexpr int V = pack<T>::n;
+
+    if (packs) {
+        size_t per_row = O / V;
+
+        GRID_LOOP(i, N * per_row)
+        {
+            pack<T> y = load_pack(x + i * V);
+            pack<T> b = load_pack(bias + i % per_row * V);
+
+            for (int j = 0; j < V; j++)
+                y.v[j] = from_float<T>(to_float(y.v[j]) + to_float(b.v[j]));
+            store_pack(x + i * V, y);
+        }
+        return;
+    }
+    GRID_LOOP(i, N * O)
+    x[i] = from_float<T>(to_float(x[i]) + to_float(bias[i % O]));
+}
+
+void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
+               const void *bias, size_t N, size_t O)
+{
+    if (N * O == 0)
+        return;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        bool packs = rows_aligned16<T>(x, O) && aligned16(bias);
+
+        bias_kernel<<<grid_for(q, packs ? N * O / pack<T>::n : N * O, threads),
+                      threads, 0, q->stream>>>((T *)x, (const T *)bias, N, O,
+                                               packs);
+    });
+}
+
+static int bias_add(struct plait_queue *q, enum plait_dtype type, void *x,
+                    const void *bias, size_t N, size_t O)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    cuda_bias(q, type, x, bias, N, O);
+    return cuda_leave(q, "bias_add");
+}
+
+static __device__ inline float sigmoid(float x)
+{
+    return 1 / (1 + expf(-x));
+}
+
+/* A thread takes the same V columns of gate and up. V = 1 where the rows do
+ * not begin at 16 bytes. */
+template <typename T, int V>
+static __global__ void swiglu_kernel(T *out, const T *inp, size_t N, size_t F)
+{
+    GRID_LOOP(i, N * (F / V))
+    {
+        size_t row = i / (F / V), col = i % (F / V) * V;
+        const T *gate = inp + row * 2 * F + col;
+        alignas(16) T g[V], u[V], o[V];
+
+        if (V > 1) {
+            *(uint4 *)g = *(const uint4 *)gate;
+            *(uint4 *)u = *(const uint4 *)(gate + F);
+        } else {
+            g[0] = gate[0];
+            u[0] = gate[F];
+        }
+        for (int j = 0; j < V; j++) {
+            float x = to_float(g[j]);
+
+            o[j] = from_float<T>(x * sigmoid(x) * to_float(u[j]));
+        }
+        if (V > 1)
+            *(uint4 *)(out + row * F + col) = *(uint4 *)o;
+        else
+            out[row * F + col] = o[0];
+    }
+}
+
+template <typename T, int V>
+static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
+                                              const T *inp, size_t N, size_t F)
+{
+    GRID_LOOP(i, N * (F / V))
+    {
+        size_t row = i / (F / V), col = i % (F / V) * V;
+        size_t at = row * 2 * F + col;
+        alignas(16) T g[V], u[V], d[V];
+
+        if (V > 1) {
+            *(uint4 *)g = *(const uint4 *)(inp + at);
+            *(uint4 *)u = *(const uint4 *)(inp + at + F);
+            *(uint4 *)d = *(const uint4 *)(dout + row * F + col);
+        } else {
+            g[0] = inp[at];
+            u[0] = inp[at + F];
+            d[0] = dout[row * F + col];
+        }
+        for (int j = 0; j < V; j++) {
+            float x = to_float(g[j]), up = to_float(u[j]);
+            float grad = to_float(d[j]), s = sigmoid(x);
+
+            g[j] = from_float<T>(grad * up * s * (1 + x * (1 - s)));
+            u[j] = from_float<T>(grad * x * s);
+        }
+        if (V > 1) {
+            *(uint4 *)(dinp + at) = *(uint4 *)g;
+            *(uint4 *)(dinp + at + F) = *(uint4 *)u;
+        } else {
+            dinp[at] = g[0];
+            dinp[at + F] = u[0];
+        }
+    }
+}
+
+static int swiglu_forward(struct plait_queue *q, enum plait_dtype type,
+                          void *out, const void *inp, size_t N, size_t F)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N * F == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        constexpr int V = pack<T>::n;
+
+        if (rows_aligned16<T>(inp, F) && aligned16(out))
+            swiglu_kernel<T, V>
+                <<<grid_for(q, N * F / V, threads), threads, 0, q->stream>>>(
+                    (T *)out, (const T *)inp, N, F);
+        else
+            swiglu_kernel<T, 1>
+                <<<grid_for(q, N * F, threads), threads, 0, q->stream>>>(
+                    (T *)out, (const T *)inp, N, F);
+    });
+    return cuda_leave(q, "swiglu_forward");
+}
+
+static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
+                           void *dinp, const void *dout, const void *inp,
+                           size_t N, size_t F)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N * F == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        constexpr int V = pack<T>::n;
+
+        if (rows_aligned16<T>(inp, F) && aligned16(dinp) && aligned16(dout))
+            swiglu_gradient_kernel<T, V>
+                <<<grid_for(q, N * F / V, threads), threads, 0, q->stream>>>(
+                    (T *)dinp, (const T *)dout, (const T *)inp, N, F);
+        else
+            swiglu_gradient_kernel<T, 1>
+                <<<grid_for(q, N * F, threads), threads, 0, q->stream>>>(
+                    (T *)dinp, (const T *)dout, (const T *)inp, N, F);
+    });
+    return cuda_leave(q, "swiglu_backward");
+}
+
+/* -- cast ------------------------------------------------------------- */
+
+template <typename D, typename S>
+static __global__ void cast_kernel(D *dst, const S *src, bool packs, size_t n)
+{
+    constexpr int V = 4; /* 8 or 16 bytes on either side */
+    size_t packed = packs ? n / V * V : 0;
+
+    GRID_LOOP(i, packed / V)
+    {
+        struct alignas(V * sizeof(S)) {
+            S v[V];
+        } s = *(const decltype(s) *)(src + i * V);
+        struct alignas(V * sizeof(D)) {
+            D v[V];
+        } d;
+
+        for (int j = 0; j < V; j++)
+            d.v[j] = from_float<D>(to_float(s.v[j]));
+        *(decltype(d) *)(dst + i * V) = d;
+    }
+    GRID_LOOP(i, n - packed)
+    dst[packed + i] = from_float<D>(to_float(src[packed + i]));
+}
+
+static int cast(struct plait_queue *q, enum plait_dtype to, void *dst,
+                enum plait_dtype from, const void *src, size_t n)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (n == 0)
+        return 0;
+    if (to == from)
+        return cuda_check(
+            q, "cast",
+            cudaMemcpyAsync(dst, src,
+                            n * (to == PLAIT_F32 || to == PLAIT_I32 ? 4 : 2),
+                            cudaMemcpyDeviceToDevice, q->stream));
+    if (to == PLAIT_I32 || from == PLAIT_I32)
+        return plait_queue_fail(&q->head, EINVAL,
+                                "cast: int32 is no floating-point type");
+    for_type(to, [&](auto d) {
+        for_type(from, [&](auto s) {
+            typedef decltype(d) D;
+            typedef decltype(s) S;
+
+            cast_kernel<<<grid_for(q, ceil_div(n, 4), threads), threads, 0,
+                          q->stream>>>((D *)dst, (const S *)src,
+                                       aligned16(dst) && aligned16(src), n);
+        });
+    });
+    return cuda_leave(q, "cast");
+}
+
+void cuda_elementwise_ops(struct plait_ops *ops)
+{
+    ops->cast = cast;
+    ops->add = add;
+    ops->scale = scale;
+    ops->bias_add = bias_add;
+    ops->gelu_forward = gelu_forward;
+    ops->gelu_backward = gelu_backward;
+    ops->swiglu_forward = swiglu_forward;
+    ops->swiglu_backward = swiglu_backward;
+}

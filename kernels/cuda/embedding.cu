@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Token and position embedding, and rotary positions. */
+#include "kernels/cuda/common.cuh"
+
+static const unsigned threads = 256;
+
+/* -- forward ------------------------------------------------------------- */
+
+template <typename T>
+static __global__ void
+embedding_kernel(T *out, const int32_t *tokens, const T *wte, const T *wpe,
+                 int32_t first, int32_t count, int64_t pos0, size_t N,
+                 size_t length, size_t C)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N * C;
+         i += (size_t)gridDim.x * blockDim.x) {
+        size_t row = i / C, c = i % C;
+        int64_t token = (int64_t)tokens[row] - first;
+        float x = 0;
+
+        if (token >= 0 && token < count)
+            x = to_float(wte[(size_t)token * C + c]);
+        if (wpe != NULL)
+            x += to_float(wpe[((size_t)pos0 + row % length) * C + c]);
+        out[i] = from_float<T>(x);
+    }
+}
+
+static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
+                             void *out, const int32_t *tokens, const void *wte,
+                             const void *wpe, int32_t first, int32_t count,
+                             int64_t pos0, size_t N, size_t T, size_t C)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N * C == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) E;
+
+        embedding_kernel<<<grid_for(q, N * C, threads), threads, 0,
+                           q->stream>>>((E *)out, tokens, (const E *)wte,
+                                        (const E *)wpe, first, count, pos0, N,
+                                        T, C);
+    });
+    return cuda_leave(q, "embedding_forward");
+}
+
+/* -- backward ------------------------------------------------------------ */
+
+/* order[] = the rows sorted by token, equal tokens by row: where row i goes
+ * is the number of rows before it. N^2 comparisons, which for the tokens of
+ * a micro-batch is little work and needs no atomics. */
+static __global__ void rank_sort_kernel(int32_t *order, const int32_t *tokens,
+                                        int N)
+{
+    __shared__ int32_t other[threads];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    int32_t mine = i < N ? tokens[i] : 0;
+    int place = 0;
+
+    for (int base = 0; base < N; base += threads) {
+        int n = min((int)threads, N - base);
+
+        __syncthreads();
+        if ((int)threadIdx.x < n)
+            other[threadIdx.x] = tokens[base + threadIdx.x];
+        __syncthreads();
+        for (int j = 0; j < n; j++)
+            place += other[j] < mine || (other[j] == mine && base + j < i);
+    }
+    if (i < N)
+        order[place] = i;
+}
+
+static const int tile = 32, lanes = 4;
+
+/* Adds up the rows given by row(k), k < n, in fixed order into dst. Thread
+ * (x, y) has V columns and the rows y, y + lanes, .. */
+template <typename T, int V, typename F>
+static __device__ inline void gather_rows(float *dst, const T *src, size_t C,
+                                          size_t n, F row)
+{
+    __shared__ float shared[lanes][tile * V];
+    size_t col = ((size_t)blockIdx.y * tile + threadIdx.x) * V;
+    float sum[V] = {};
+
+    if (col < C) {
+        for (size_t k = threadIdx.y; k < n; k += lanes) {
+            alignas(16) T v[V];
+            const T *p = src + row(k) * C + col;
+
+            if (V > 1)
+                *(uint4 *)v = *(const uint4 *)p;
+            else
+                v[0] = *p;
+            for (int j = 0; j < V; j++)
+                sum[j] += to_float(v[j]);
+        }
+    }
+    for (int j = 0; j < V; j++)
+        shared[threadIdx.y][threadIdx.x * V + j] = sum[j];
+    __syncthreads();
+    for (int i = threadIdx.y * tile + threadIdx.x; i < tile * V;
+         i += tile * lanes) {
+        size_t c = (size_t)blockIdx.y * tile * V + i;
+        float total = 0;
+
+        for (int k = 0; k < lanes; k++)
+            total += shared[k][i];
+        if (c < C)
+            dst[c] += total;
+    }
+}
+
+/* Block x has the run of equal tokens that begins at place x, if one does. */
+template <typename T, int V>
+static __global__ void
+token_gradient_kernel(float *dwte, const T *dout, const int32_t *order,
+                      const int32_t *tokens, int32_t first, int32_t count,
+                      size_t N, size_t C)
+{
+    size_t place = blockIdx.x, n = 1, end = N;
+    int32_t token = tokens[order[place]];
+
+    if (token < first || token - first >= count)
+        return;
+    if (place > 0 && tokens[order[place - 1]] == token)
+        return;
+    while (place + n < end) {
+        size_t middle = (place + n + end) / 2;
+
+        if (tokens[order[middle]] == token)
+            n = middle + 1 - place;
+        else
+            end = middle;
+    }
+    gather_rows<T, V>(dwte + (size_t)(token - first) * C, dout, C, n,
+                      [&](size_t k) { return (size_t)order[place + k]; });
+}
+
+/* Block x has position x of every sequence. */
+template <typename T, int V>
+static __global__ void position_gradient_kernel(float *dwpe, const T *dout,
+                                                size_t N, size_t length,
+                                                size_t C)
+{
+    size_t pos = blockIdx.x;
+
+    gather_rows<T, V>(dwpe + pos * C, dout, C, (N - pos + length - 1) / length,
+                      [&](size_t k) { return pos + k * length; });
+}
+
+template <typename T, int V>
+static void embedding_gradient(struct plait_queue *q, float *dwte, float *dwpe,
+                               const int32_t *tokens, const T *dout,
+                               int32_t first, int32_t count, int64_t pos0,
+                               size_t N, size_t length, size_t C)
+{
+    unsigned across = (unsigned)ceil_div(C, tile * V);
+    size_t positions = N < length ? N : length;
+
+    if (dwte != NULL) {
+        int32_t *order = (int32_t *)cuda_scratch(q, N * sizeof(*order));
+
+        if (order == NULL)
+            return;
+        rank_sort_kernel<<<(unsigned)ceil_div(N, threads), threads, 0,
+                           q->stream>>>(order, tokens, (int)N);
+        token_gradient_kernel<T, V>
+            <<<dim3((unsigned)N, across), dim3(tile, lanes), 0, q->stream>>>(
+                dwte, dout, order, tokens, first, count, N, C);
+    }
+    if (dwpe != NULL)
+        position_gradient_kernel<T, V>
+            <<<dim3((unsigned)positions, across), dim3(tile, lanes), 0,
+               q->stream>>>(dwpe + (size_t)pos0 * C, dout, N, length, C);
+}
+
+static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
+                              float *dwte, float *dwpe, const int32_t *tokens,
+                              const void *dout, int32_t first, int32_t count,
+                              int64_t pos0, size_t N, size_t T, size_t C)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N * C == 0)
+        return 0;
+    if (N > INT32_MAX)
+        return plait_queue_fail(&q->head, EINVAL,
+                                "embedding_backward: more than 2^31 tokens");
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) E;
+
+        if (rows_aligned16<E>(dout, C))
+            embedding_gradient<E, pack<E>::n>(q, dwte, dwpe, tokens,
+                                              (const E *)dout, first, count,
+                                              pos0, N, T, C);
+        else
+            embedding_gradient<E, 1>(q, dwte, dwpe, tokens, (const E *)dout,
+                                     first, count, pos0, N, T, C);
+    });
+    return cuda_leave(q, "embedding_backward");
+}
+
+/* -- rotary positions (Su et al. 2021) ---------------------------------------
+ */
+
+/* One thread has one pair of every head of a row. The angle is made in
+ * double and brought into one turn first: positions reach far beyond what
+ * fp32 resolves. */
+template <typename T>
+static __global__ void rope_kernel(T *x, size_t stride, int heads, int head_dim,
+                                   double log2_theta, int64_t pos0,
+                                   int direction, size_t N, size_t length)
+{
+    const double turn = 6.283185307179586477;
+    int half = head_dim / 2;
+
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N * half;
+         i += (size_t)gridDim.x * blockDim.x) {
+        size_t row = i / half;
+        int d = (int)(i % half);
+        double pos = (double)(pos0 + (int64_t)(row % length));
+        double angle = pos * exp2(-2.0 * d / head_dim * log2_theta);
+        T *p = x + row * stride + d;
+        float s, c;
+
+        sincosf((float)(angle - turn * rint(angle / turn)), &s, &c);
+        s *= direction;
+        for (int h = 0; h < heads; h++, p += head_dim) {
+            float a = to_float(p[0]), b = to_float(p[half]);
+
+            p[0] = from_float<T>(a * c - b * s);
+            p[half] = from_float<T>(a * s + b * c);
+        }
+    }
+}
+
+static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
+                size_t stride, int heads, int head_dim, float theta,
+                int64_t pos0, int direction, size_t N, size_t T)
+{
+    size_t pairs = N * (size_t)(head_dim / 2);
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (pairs == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) E;
+
+        rope_kernel<<<grid_for(q, pairs, threads), threads, 0, q->stream>>>(
+            (E *)x, stride, heads, head_dim, log2((double)theta), pos0,
+            direction < 0 ? -1 : 1, N, T);
+    });
+    return cuda_leave(q, "rope");
+}
+
+void cuda_embedding_ops(struct plait_ops *ops)
+{
+    ops->embedding_forward = embedding_forward;
+    ops->embedding_backward = embedding_backward;
+    ops->rope = rope;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+
+#include "kernels/cuda/cuda.h"
+
+/* The table is filled once and never changes after. */
+static struct plait_ops table;
+static pthread_once_t table_once = PTHREAD_ONCE_INIT;
+
+static void table_fill(void)
+{
+    table.name = "cuda";
+    cuda_device_ops(&table);
+    cuda_elementwise_ops(&table);
+    cuda_reduce_ops(&table);
+    cuda_matmul_ops(&table);
+    cuda_norm_ops(&table);
+    cuda_embedding_ops(&table);
+    cuda_attention_ops(&table);
+    cuda_xent_ops(&table);
+    cuda_adamw_ops(&table);
+}
+
+const struct plait_ops *plait_cuda_ops(const char **why)
+{
+    int count = 0;
+    cudaError_t status = cudaGetDeviceCount(&count);
+
+    if (status != cudaSuccess || count == 0) {
+        cudaGetLastError();
+        if (why != NULL)
+            *why = status != cudaSuccess ? cudaGetErrorString(status)
+                                         : "no CUDA device is visible";
+        errno = ENODEV;
+        return NULL;
+    }
+    pthread_once(&table_once, table_fill);
+    return &table;
+}

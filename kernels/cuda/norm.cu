@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LayerNorm (Ba, Kiros, Hinton 2016) and RMSNorm (Zhang, Sennrich 2019).
+ * One block has one row at a time; thread t has the columns of packs t,
+ * t + blockDim.x, .. of every row, so that what is kept per column in shared
+ * memory needs no barrier. */
+#include <errno.h>
+
+#include "kernels/cuda/common.cuh"
+
+static unsigned threads_for(size_t C)
+{
+    return C <= 1024 ? 128 : C <= 4096 ? 256 : 512;
+}
+
+/* V values of T from p on: 16 bytes at once, or (V = 1) one. */
+template <typename T, int V>
+static __device__ inline void load_values(float *x, const T *p)
+{
+    if (V > 1) {
+        alignas(16) T v[V];
+
+        *(uint4 *)v = *(const uint4 *)p;
+        for (int j = 0; j < V; j++)
+            x[j] = to_float(v[j]);
+    } else {
+        x[0] = to_float(*p);
+    }
+}
+
+template <typename T, int V>
+static __device__ inline void store_values(T *p, const float *x)
+{
+    if (V > 1) {
+        alignas(16) T v[V];
+
+        for (int j = 0; j < V; j++)
+            v[j] = from_float<T>(x[j]);
+        *(uint4 *)p = *(uint4 *)v;
+    } else {
+        *p = from_float<T>(x[0]);
+    }
+}
+
+/* -- forward ------------------------------------------------------------- */
+
+/* beta and mean are NULL for RMSNorm. The row stays in shared memory. */
+template <typename T, int V, bool rms>
+static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
+                                   const T *inp, const T *residual,
+                                   const T *gamma, const T *beta, float eps,
+                                   size_t N, int C)
+{
+    extern __shared__ __align__(16) float row[];
+    __shared__ float shared[32];
+
+    for (size_t i = blockIdx.x; i < N; i += gridDim.x) {
+        float total = 0, square = 0, mu, r;
+
+        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
+            float x[V], y[V];
+
+            load_values<T, V>(x, inp + i * C + c);
+            if (residual != NULL) {
+                load_values<T, V>(y, residual + i * C + c);
+                /* What is normalised is what was stored. */
+                for (int j = 0; j < V; j++)
+                    x[j] = to_float(from_float<T>(x[j] + y[j]));
+                store_values<T, V>(sum + i * C + c, x);
+            }
+            for (int j = 0; j < V; j++) {
+                row[c + j] = x[j];
+                total += x[j];
+            }
+        }
+        mu = rms ? 0 : block_sum(total, shared) / C;
+        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V)
+            for (int j = 0; j < V; j++)
+                square += (row[c + j] - mu) * (row[c + j] - mu);
+        r = 1 / sqrtf(block_sum(square, shared) / C + eps);
+        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
+            float g[V], b[V] = {};
+
+            load_values<T, V>(g, gamma + c);
+            if (!rms)
+                load_values<T, V>(b, beta + c);
+            for (int j = 0; j < V; j++)
+                g[j] = (row[c + j] - mu) * r * g[j] + b[j];
+            store_values<T, V>(out + i * C + c, g);
+        }
+        if (threadIdx.x == 0) {
+            rstd[i] = r;
+            if (!rms)
+                mean[i] = mu;
+        }
+    }
+}
+
+/* A block may have `bytes` of shared memory; -1: the GPU has less. */
+static int allow_shared(struct plait_queue *q, const void *kernel, size_t bytes,
+                        const char *op)
+{
+    if (bytes > q->dev->smem_max)
+        return plait_queue_fail(
+            &q->head, EINVAL,
+            "%s: rows are too long: %zu bytes of shared memory, the GPU has "
+            "%zu",
+            op, bytes, q->dev->smem_max);
+    if (bytes <= 48 << 10)
+        return 0;
+    return cuda_check(
+        q, op,
+        cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+}
+
+template <typename T, int V, bool rms>
+static void norm_launch(struct plait_queue *q, const char *op, void *out,
+                        float *mean, float *rstd, void *sum, const void *inp,
+                        const void *residual, const void *gamma,
+                        const void *beta, float eps, size_t N, size_t C)
+{
+    size_t smem = C * sizeof(float);
+
+    /* Statistics and the block sums need a little of their own. */
+    if (allow_shared(q, (const void *)norm_kernel<T, V, rms>, smem + 256, op) !=
+        0)
+        return;
+    norm_kernel<T, V, rms><<<(unsigned)(N < 1 << 20 ? N : 1 << 20),
+                             threads_for(C), smem, q->stream>>>(
+        (T *)out, mean, rstd, (T *)sum, (const T *)inp, (const T *)residual,
+        (const T *)gamma, (const T *)beta, eps, N, (int)C);
+}
+
+template <bool rms>
+static int norm_forward(struct plait_queue *q, const char *op,
+                        enum plait_dtype type, void *out, float *mean,
+                        float *rstd, void *sum, const void *inp,
+                        const void *residual, const void *gamma,
+                        const void *beta, float eps, size_t N, size_t C)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N * C == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        constexpr int V = pack<T>::n;
+
+        if (rows_aligned16<T>(out, C) && aligned16(inp) && aligned16(sum) &&
+            aligned16(residual) && aligned16(gamma) && aligned16(beta))
+            norm_launch<T, V, rms>(q, op, out, mean, rstd, sum, inp, residual,
+                                   gamma, beta, eps, N, C);
+        else
+            norm_launch<T, 1, rms>(q, op, out, mean, rstd, sum, inp, residual,
+                                   gamma, beta, eps, N, C);
+    });
+    return cuda_leave(q, op);
+}
+
+static int layernorm_forward(struct plait_queue *q, enum plait_dtype type,
+                             void *out, float *mean, float *rstd, void *sum,
+                             const void *inp, const void *residual,
+                             const void *gamma, const void *beta, float eps,
+                             size_t N, size_t C)
+{
+    return norm_forward<false>(q, "layernorm_forward", type, out, mean, rstd,
+                               sum, inp, residual, gamma, beta, eps, N, C);
+}
+
+static int rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
+                           void *out, float *rstd, void *sum, const void *inp,
+                           const void *residual, const void *gamma, float eps,
+                           size_t N, size_t C)
+{
+    return norm_forward<true>(q, "rmsnorm_forward", type, out, NULL, rstd, sum,
+                              inp, residual, gamma, NULL, eps, N, C);
+}
+
+/* -- backward ------------------------------------------------------------ */
+
+/* With h = (x - mean) * rstd and d = dout * gamma:
+ *   dx = rstd * (d - mean(d) - h * mean(d h))   (RMSNorm: without mean(d))
+ *   dgamma = sum of dout * h, dbeta = sum of dout over the rows
+ * Every block adds up the parameter gradients of its rows in shared memory
+ * and leaves them in part [gridDim.x, C] (dbeta gridDim.x * C further). */
+template <typename T, int V, bool rms>
+static __global__ void
+norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
+                     const T *gamma, const float *mean, const float *rstd,
+                     bool accumulate, size_t N, int C)
+{
+    extern __shared__ __align__(16) float sums[]; /* dgamma [C], dbeta [C] */
+    __shared__ float shared[32];
+    float *dgamma = sums, *dbeta = sums + C;
+
+    for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
+        for (int j = 0; j < V; j++) {
+            dgamma[c + j] = 0;
+            if (!rms)
+                dbeta[c + j] = 0;
+        }
+    }
+    for (size_t i = blockIdx.x; i < N; i += gridDim.x) {
+        float mu = rms ? 0 : mean[i], r = rstd[i], m1 = 0, m2 = 0;
+        const T *xi = x + i * C, *di = dout + i * C;
+
+        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
+            float h[V], d[V], g[V];
+
+            load_values<T, V>(h, xi + c);
+            load_values<T, V>(d, di + c);
+            load_values<T, V>(g, gamma + c);
+            for (int j = 0; j < V; j++) {
+                h[j] = (h[j] - mu) * r;
+                dgamma[c + j] += d[j] * h[j];
+                if (!rms)
+                    dbeta[c + j] += d[j];
+                m1 += d[j] * g[j];
+                m2 += d[j] * g[j] * h[j];
+            }
+        }
+        m1 = rms ? 0 : block_sum(m1, shared) / C;
+        m2 = block_sum(m2, shared) / C;
+        for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
+            float h[V], d[V], g[V], old[V] = {};
+
+            load_values<T, V>(h, xi + c);
+            load_values<T, V>(d, di + c);
+            load_values<T, V>(g, gamma + c);
+            if (accumulate)
+                load_values<T, V>(old, dx + i * C + c);
+            for (int j = 0; j < V; j++)
+                old[j] += r * (d[j] * g[j] - m1 - (h[j] - mu) * r * m2);
+            store_values<T, V>(dx + i * C + c, old);
+        }
+    }
+    for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
+        for (int j = 0; j < V; j++) {
+            part[(size_t)blockIdx.x * C + c + j] = dgamma[c + j];
+            if (!rms)
+                part[((size_t)gridDim.x + blockIdx.x) * C + c + j] =
+                    dbeta[c + j];
+        }
+    }
+}
+
+template <typename T, int V, bool rms>
+static void
+norm_gradient_launch(struct plait_queue *q, const char *op, void *dx,
+                     float *dgamma, float *dbeta, const void *dout,
+                     const void *x, const void *gamma, const float *mean,
+                     const float *rstd, int accumulate, size_t N, size_t C)
+{
+    size_t smem = (rms ? 1 : 2) * C * sizeof(float);
+    size_t most = (size_t)q->dev->sms * 2048 / threads_for(C);
+    unsigned blocks = (unsigned)(N < most ? N : most);
+    float *part;
+
+    if (allow_shared(q, (const void *)norm_gradient_kernel<T, V, rms>,
+                     smem + 256, op) != 0)
+        return;
+    part = (float *)cuda_scratch(q, 2 * blocks * C * sizeof(*part));
+    if (part == NULL)
+        return;
+    norm_gradient_kernel<T, V, rms>
+        <<<blocks, threads_for(C), smem, q->stream>>>(
+            (T *)dx, part, (const T *)dout, (const T *)x, (const T *)gamma,
+            mean, rstd, accumulate != 0, N, (int)C);
+    cuda_sum_rows(q, dgamma, part, blocks, C);
+    if (!rms)
+        cuda_sum_rows(q, dbeta, part + blocks * C, blocks, C);
+}
+
+template <bool rms>
+static int norm_backward(struct plait_queue *q, const char *op,
+                         enum plait_dtype type, void *dx, float *dgamma,
+                         float *dbeta, const void *dout, const void *x,
+                         const void *gamma, const float *mean,
+                         const float *rstd, int accumulate, size_t N, size_t C)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N * C == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        constexpr int V = pack<T>::n;
+
+        if (rows_aligned16<T>(dx, C) && aligned16(dout) && aligned16(x) &&
+            aligned16(gamma))
+            norm_gradient_launch<T, V, rms>(q, op, dx, dgamma, dbeta, dout, x,
+                                            gamma, mean, rstd, accumulate, N,
+                                            C);
+        else
+            norm_gradient_launch<T, 1, rms>(q, op, dx, dgamma, dbeta, dout, x,
+                                            gamma, mean, rstd, accumulate, N,
+                                            C);
+    });
+    return cuda_leave(q, op);
+}
+
+static int layernorm_backward(struct plait_queue *q, enum plait_dtype type,
+                              void *dx, float *dgamma, float *dbeta,
+                              const void *dout, const void *x,
+                              const void *gamma, const float *mean,
+                              const float *rstd, int accumulate, size_t N,
+                              size_t C)
+{
+    return norm_backward<false>(q, "layernorm_backward", type, dx, dgamma,
+                                dbeta, dout, x, gamma, mean, rstd, accumulate,
+                                N, C);
+}
+
+static int rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
+                            void *dx, float *dgamma, const void *dout,
+                            const void *x, const void *gamma, const float *rstd,
+                            int accumulate, size_t N, size_t C)
+{
+    return norm_backward<true>(q, "rmsnorm_backward", type, dx, dgamma, NULL,
+                               dout, x, gamma, NULL, rstd, accumulate, N, C);
+}
+
+void cuda_norm_ops(struct plait_ops *ops)
+{
+    ops->layernorm_forward = layernorm_forward;
+    ops->layernorm_backward = layernorm_backward;
+    ops->rmsnorm_forward = rmsnorm_forward;
+    ops->rmsnorm_backward = rmsnorm_backward;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Softmax cross-entropy over a vocabulary shard. One block has one row. */
+#include "kernels/cuda/common.cuh"
+
+static const unsigned threads = 512;
+
+/* The largest value so far and the sum of exp(x - max) (Milakov and
+ * Gimelshein 2018): one pass over the logits. */
+struct softmax {
+    float max, sum;
+};
+
+static __device__ inline softmax softmax_add(softmax a, softmax b)
+{
+    float max = fmaxf(a.max, b.max);
+    softmax r = {max, 0};
+
+    /* exp(-inf - -inf) would be NaN: an empty side has sum 0. */
+    if (a.sum != 0)
+        r.sum += a.sum * expf(a.max - max);
+    if (b.sum != 0)
+        r.sum += b.sum * expf(b.max - max);
+    return r;
+}
+
+static __device__ inline softmax block_softmax(softmax s, softmax *shared)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 16; i > 0; i /= 2) {
+            softmax other;
+
+            other.max = __shfl_xor_sync(0xffffffff, s.max, i);
+            other.sum = __shfl_xor_sync(0xffffffff, s.sum, i);
+            s = softmax_add(s, other);
+        }
+        if (pass == 1)
+            break;
+        if (lane == 0)
+            shared[warp] = s;
+        __syncthreads();
+        s = lane < (int)blockDim.x / 32 ? shared[lane]
+                                        : softmax{-CUDART_INF_F, 0};
+    }
+    __syncthreads();
+    return s;
+}
+
+template <typename T, int V>
+static __global__ void stats_kernel(float *max, float *sum, float *target,
+                                    const T *logits, const int32_t *targets,
+                                    int32_t first, int32_t count, size_t stride)
+{
+    __shared__ softmax shared[32];
+    size_t i = blockIdx.x;
+    const T *row = logits + i * stride;
+    softmax s = {-CUDART_INF_F, 0};
+    int whole = count / V * V;
+
+    for (int c = threadIdx.x * V; c < whole; c += blockDim.x * V) {
+        alignas(16) T v[V];
+        softmax t = {-CUDART_INF_F, 0};
+        float base;
+
+        if (V > 1)
+            *(uint4 *)v = *(const uint4 *)(row + c);
+        else
+            v[0] = row[c];
+        for (int j = 0; j < V; j++)
+            t.max = fmaxf(t.max, to_float(v[j]));
+        base = t.max == -CUDART_INF_F ? 0 : t.max;
+        for (int j = 0; j < V; j++)
+            t.sum += expf(to_float(v[j]) - base);
+        s = softmax_add(s, t);
+    }
+    for (int c = whole + threadIdx.x; c < count; c += blockDim.x)
+        s = softmax_add(s, softmax{to_float(row[c]), 1});
+    s = block_softmax(s, shared);
+    if (threadIdx.x == 0) {
+        int64_t at = (int64_t)targets[i] - first;
+
+        max[i] = s.max;
+        sum[i] = s.sum;
+        target[i] =
+            targets[i] >= 0 && at >= 0 && at < count ? to_float(row[at]) : 0.0f;
+    }
+}
+
+static int xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
+                      float *sum, float *target, const void *logits,
+                      const int32_t *targets, int32_t first, int32_t count,
+                      size_t stride, size_t N)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        constexpr int V = pack<T>::n;
+
+        if (rows_aligned16<T>(logits, stride))
+            stats_kernel<T, V><<<(unsigned)N, threads, 0, q->stream>>>(
+                max, sum, target, (const T *)logits, targets, first, count,
+                stride);
+        else
+            stats_kernel<T, 1><<<(unsigned)N, threads, 0, q->stream>>>(
+                max, sum, target, (const T *)logits, targets, first, count,
+                stride);
+    });
+    return cuda_leave(q, "xent_stats");
+}
+
+static __global__ void rescale_kernel(float *sum, const float *max,
+                                      const float *allmax, size_t N)
+{
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+
+    /* A shard that is all padding has max -inf and sum 0. */
+    if (i < N && sum[i] != 0)
+        sum[i] *= expf(max[i] - allmax[i]);
+}
+
+static int xent_rescale(struct plait_queue *q, float *sum, const float *max,
+                        const float *allmax, size_t N)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    rescale_kernel<<<(unsigned)ceil_div(N, 256), 256, 0, q->stream>>>(
+        sum, max, allmax, N);
+    return cuda_leave(q, "xent_rescale");
+}
+
+template <typename T, int V>
+static __global__ void
+gradient_kernel(double *losses, T *logits, const float *max, const float *sum,
+                const float *target, const int32_t *targets, float scale,
+                int32_t first, int32_t count, size_t stride)
+{
+    size_t i = blockIdx.x;
+    T *row = logits + i * stride;
+    bool masked = targets[i] < 0;
+    int64_t hit = masked ? -1 : (int64_t)targets[i] - first;
+    float m = max[i], inverse = masked ? 0 : 1 / sum[i];
+    size_t whole = stride / V * V;
+    auto gradient = [&](float x, size_t c) {
+        float p;
+
+        if (masked || c >= (size_t)count)
+            return 0.0f;
+        p = expf(x - m) * inverse;
+        return (p - ((int64_t)c == hit ? 1.0f : 0.0f)) * scale;
+    };
+
+    for (size_t c = (size_t)threadIdx.x * V; c < whole;
+         c += (size_t)blockDim.x * V) {
+        alignas(16) T v[V];
+
+        if (V > 1)
+            *(uint4 *)v = *(const uint4 *)(row + c);
+        else
+            v[0] = row[c];
+        for (int j = 0; j < V; j++)
+            v[j] = from_float<T>(gradient(to_float(v[j]), c + j));
+        if (V > 1)
+            *(uint4 *)(row + c) = *(uint4 *)v;
+        else
+            row[c] = v[0];
+    }
+    if (threadIdx.x == 0)
+        losses[i] = masked ? 0 : (double)m + log((double)sum[i]) - target[i];
+}
+
+static int xent_backward(struct plait_queue *q, enum plait_dtype type,
+                         double *loss, void *logits, const float *max,
+                         const float *sum, const float *target,
+                         const int32_t *targets, float scale, int32_t first,
+                         int32_t count, size_t stride, size_t N)
+{
+    double *losses;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    losses = (double *)cuda_scratch(q, N * sizeof(*losses));
+    if (losses == NULL)
+        return -1;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        constexpr int V = pack<T>::n;
+
+        /* Then the stride is whole packs, too: V leaves no rest. */
+        if (rows_aligned16<T>(logits, stride))
+            gradient_kernel<T, V><<<(unsigned)N, threads, 0, q->stream>>>(
+                losses, (T *)logits, max, sum, target, targets, scale, first,
+                count, stride);
+        else
+            gradient_kernel<T, 1><<<(unsigned)N, threads, 0, q->stream>>>(
+                losses, (T *)logits, max, sum, target, targets, scale, first,
+                count, stride);
+    });
+    cuda_sum_doubles(q, loss, losses, N);
+    return cuda_leave(q, "xent_backward");
+}
+
+void cuda_xent_ops(struct plait_ops *ops)
+{
+    ops->xent_stats = xent_stats;
+    ops->xent_rescale = xent_rescale;
+    ops->xent_backward = xent_backward;
+}

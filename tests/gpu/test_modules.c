@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPU modules load into a program that knows nothing of them, with all
+ * their symbols resolved, whether or not there is a GPU. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "tap.h"
+
+static void *load(const char *name)
+{
+    const char *dir = getenv("PLAIT_MODULE_PATH");
+    char path[PATH_MAX];
+    void *handle;
+
+    snprintf(path, sizeof(path), "%s/%s", dir != NULL ? dir : PLAIT_MODULEDIR,
+             name);
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!ok(handle != NULL, "%s loads", name))
+        diag("%s", dlerror());
+    return handle;
+}
+
+static int whole(const struct plait_ops *ops)
+{
+    void *const *entry = (void *const *)ops;
+
+    for (size_t i = 0; i < sizeof(*ops) / sizeof(*entry); i++)
+        if (entry[i] == NULL)
+            return 0;
+    return 1;
+}
+
+static void test_cuda(void)
+{
+    const struct plait_ops *(*entry)(const char **why), *ops;
+    void *handle = load("plait_cuda.so");
+    const char *why = NULL;
+
+    if (handle == NULL)
+        return;
+    *(void **)&entry = dlsym(handle, "plait_cuda_ops");
+    if (!ok(entry != NULL, "plait_cuda.so exports plait_cuda_ops"))
+        return;
+    ops = entry(&why);
+    if (ops != NULL)
+        ok(strcmp(ops->name, "cuda") == 0 && whole(ops),
+           "the table has every op");
+    else
+        ok(why != NULL && *why != '\0', "no table, and it says why: %s",
+           why != NULL ? why : "");
+}
+
+int main(void)
+{
+    test_cuda();
+    return done_testing();
+}
