@@ -15,7 +15,10 @@ extern "C" {
 struct plait_fabric;
 
 /* Guess the format from the content: topology.conf (tree or block),
- * topology.yaml, `scontrol show topology` output, ibnetdiscover output. */
+ * `scontrol show topology` output, topology.yaml, a topograph model, lines of
+ * "$SLURM_TOPOLOGY_ADDR $SLURM_TOPOLOGY_ADDR_PATTERN" (one per node), or
+ * ibnetdiscover output. A file without any of these is flat if it is empty,
+ * an error otherwise. Errors name the line. */
 struct plait_fabric *plait_fabric_create(const char *path,
                                          struct plait_error *err);
 struct plait_fabric *plait_fabric_parse(const char *name, const char *text,
@@ -31,6 +34,21 @@ int plait_fabric_levels(const struct plait_fabric *fabric);
  * block), ...; a number above plait_fabric_levels() if no switch does. */
 int plait_fabric_distance(const struct plait_fabric *fabric, const char *a,
                           const char *b);
+
+/* The tree itself, for the planner and for pictures. Switches are numbered
+ * from 0; switches that share a node or a child (rails, the spines of a fat
+ * tree) count as one. */
+int plait_fabric_switches(const struct plait_fabric *fabric);
+const char *plait_fabric_switch_name(const struct plait_fabric *fabric,
+                                     int index);
+/* The switch above a switch, or -1. */
+int plait_fabric_parent(const struct plait_fabric *fabric, int index);
+/* 1 for a leaf, 1 + the highest child otherwise. */
+int plait_fabric_height(const struct plait_fabric *fabric, int index);
+/* The switch a node hangs from, or -1. */
+int plait_fabric_leaf(const struct plait_fabric *fabric, const char *node);
+/* The leaves are blocks: NVLink domains that join several nodes. */
+int plait_fabric_has_blocks(const struct plait_fabric *fabric);
 
 #ifdef __cplusplus
 }

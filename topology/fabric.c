@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fabric_build.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define FILE_MOST (256u << 20)
+
+static int find(const struct plait_fabric *fabric, int index)
+{
+    while (fabric->same[index] != index)
+        index = fabric->same[index];
+    return index;
+}
+
+/* The older one stands for both, so that results do not depend on the
+ * order of the lines that join them. */
+static void unite(struct plait_fabric *fabric, int a, int b)
+{
+    a = find(fabric, a);
+    b = find(fabric, b);
+    if (a == b)
+        return;
+    if (a > b) {
+        int t = a;
+
+        a = b;
+        b = t;
+    }
+    fabric->same[b] = a;
+    if (fabric->above[a] < 0)
+        fabric->above[a] = fabric->above[b];
+    else if (fabric->above[b] >= 0)
+        unite(fabric, fabric->above[a], fabric->above[b]);
+}
+
+static int resize(int **array, int room)
+{
+    int *grown = realloc(*array, (size_t)room * sizeof(**array));
+
+    if (!grown)
+        return -1;
+    *array = grown;
+    return 0;
+}
+
+int plait_fabric_add_switch(struct plait_fabric *fabric, const char *name,
+                            struct plait_error *err)
+{
+    int before = fabric->switches.count;
+    int index = plait_names_add(&fabric->switches, name);
+
+    if (index < 0)
+        return plait_errorf(err, "out of memory");
+    if (index < before)
+        return index;
+    if (resize(&fabric->above, fabric->switches.room) < 0 ||
+        resize(&fabric->same, fabric->switches.room) < 0 ||
+        resize(&fabric->height, fabric->switches.room) < 0)
+        return plait_errorf(err, "out of memory");
+    fabric->above[index] = -1;
+    fabric->same[index] = index;
+    fabric->height[index] = 0;
+    return index;
+}
+
+int plait_fabric_hang_node(struct plait_fabric *fabric, const char *node,
+                           int below, struct plait_error *err)
+{
+    int before = fabric->nodes.count;
+    int index = plait_names_add(&fabric->nodes, node);
+
+    if (index < 0)
+        return plait_errorf(err, "out of memory");
+    if (index < before) {
+        unite(fabric, fabric->leaf[index], below);
+        return 0;
+    }
+    if (resize(&fabric->leaf, fabric->nodes.room) < 0)
+        return plait_errorf(err, "out of memory");
+    fabric->leaf[index] = below;
+    return 0;
+}
+
+int plait_fabric_hang_switch(struct plait_fabric *fabric, int child, int below,
+                             struct plait_error *err)
+{
+    child = find(fabric, child);
+    if (child == find(fabric, below)) {
+        errno = EINVAL;
+        return plait_errorf(err, "switch %s is below itself",
+                            fabric->switches.name[child]);
+    }
+    if (fabric->above[child] < 0)
+        fabric->above[child] = below;
+    else
+        unite(fabric, fabric->above[child], below);
+    return 0;
+}
+
+int plait_fabric_parent(const struct plait_fabric *fabric, int index)
+{
+    int self = find(fabric, index), above = fabric->above[self];
+
+    if (above < 0)
+        return -1;
+    above = find(fabric, above);
+    return above == self ? -1 : above;
+}
+
+/* Raise the switches above `index` to their height, or find a circle. */
+static int raise_above(struct plait_fabric *fabric, int index,
+                       struct plait_error *err)
+{
+    int height = fabric->height[index];
+
+    for (int up; (up = plait_fabric_parent(fabric, index)) >= 0; index = up) {
+        if (++height > fabric->switches.count) {
+            errno = EINVAL;
+            return plait_errorf(err, "switch %s is below itself",
+                                fabric->switches.name[index]);
+        }
+        if (fabric->height[up] < height)
+            fabric->height[up] = height;
+        else if (height > 1 && fabric->height[up] > height)
+            break; /* the rest of this way up is done */
+    }
+    return 0;
+}
+
+int plait_fabric_finish(struct plait_fabric *fabric, struct plait_error *err)
+{
+    for (int i = 0; i < fabric->switches.count; i++)
+        fabric->height[i] = 1;
+    for (int i = 0; i < fabric->switches.count; i++)
+        if (find(fabric, i) == i && raise_above(fabric, i, err) < 0)
+            return -1;
+    fabric->levels = 0;
+    for (int i = 0; i < fabric->switches.count; i++) {
+        fabric->height[i] = fabric->height[find(fabric, i)];
+        if (fabric->height[i] > fabric->levels)
+            fabric->levels = fabric->height[i];
+    }
+    for (int i = 0; i < fabric->nodes.count; i++)
+        fabric->leaf[i] = find(fabric, fabric->leaf[i]);
+    return 0;
+}
+
+static int starts(const char *line, size_t n, const char *with)
+{
+    return n >= strlen(with) && strncasecmp(line, with, strlen(with)) == 0;
+}
+
+/* The reader for what the first telling line looks like. */
+static plait_fabric_reader *guess(const char *text, size_t size)
+{
+    const char *end = text + size;
+
+    while (text < end) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        const char *next = stop ? stop + 1 : end;
+        size_t n = (size_t)((stop ? stop : end) - text);
+        const char *blank;
+
+        while (n && (*text == ' ' || *text == '\t')) {
+            text++;
+            n--;
+        }
+        blank = n ? memchr(text, ' ', n) : NULL;
+        if (starts(text, n, "vendid=") || starts(text, n, "switchguid=") ||
+            starts(text, n, "# Topology file: generated"))
+            return plait_fabric_read_ibnetdiscover;
+        if (starts(text, n, "---") || starts(text, n, "- topology") ||
+            starts(text, n, "switches:") || starts(text, n, "blocks:") ||
+            starts(text, n, "[") || starts(text, n, "{"))
+            return plait_fabric_read_yaml;
+        if (blank && *text != '#' && !memchr(text, '=', n))
+            return plait_fabric_read_addresses;
+        if (n && *text != '#' && *text != '\r')
+            return plait_fabric_read_conf;
+        text = next;
+    }
+    return plait_fabric_read_conf;
+}
+
+struct plait_fabric *plait_fabric_create_flat(void)
+{
+    return calloc(1, sizeof(struct plait_fabric));
+}
+
+struct plait_fabric *plait_fabric_parse(const char *name, const char *text,
+                                        size_t size, struct plait_error *err)
+{
+    struct plait_fabric *fabric = plait_fabric_create_flat();
+    struct plait_error why;
+
+    if (!fabric) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    if (memchr(text, '\0', size)) {
+        errno = EINVAL;
+        plait_errorf(err, "%s: not a text file", name);
+        goto error;
+    }
+    if (guess(text, size)(fabric, name, text, size, err) < 0)
+        goto error;
+    if (plait_fabric_finish(fabric, &why) < 0) {
+        plait_errorf(err, "%s: %s", name, why.text);
+        goto error;
+    }
+    return fabric;
+error:
+    plait_fabric_destroy(fabric);
+    return NULL;
+}
+
+static char *read_whole(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "re");
+    size_t room = 65536, used = 0, n;
+    char *text = NULL, *grown;
+
+    if (!file)
+        return NULL;
+    for (;;) {
+        if (room > FILE_MOST) {
+            errno = EFBIG;
+            goto error;
+        }
+        if (!(grown = realloc(text, room)))
+            goto error;
+        text = grown;
+        n = fread(text + used, 1, room - used, file);
+        used += n;
+        if (n == 0)
+            break;
+        if (used == room)
+            room *= 2;
+    }
+    if (ferror(file))
+        goto error;
+    fclose(file);
+    *size = used;
+    return text;
+error:
+    free(text);
+    fclose(file);
+    return NULL;
+}
+
+struct plait_fabric *plait_fabric_create(const char *path,
+                                         struct plait_error *err)
+{
+    struct plait_fabric *fabric;
+    size_t size;
+    char *text = read_whole(path, &size);
+
+    if (!text) {
+        plait_errorf(err, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    fabric = plait_fabric_parse(path, text, size, err);
+    free(text);
+    return fabric;
+}
+
+void plait_fabric_destroy(struct plait_fabric *fabric)
+{
+    int saved = errno;
+
+    if (!fabric)
+        return;
+    plait_names_clear(&fabric->nodes);
+    plait_names_clear(&fabric->switches);
+    free(fabric->leaf);
+    free(fabric->above);
+    free(fabric->same);
+    free(fabric->height);
+    free(fabric);
+    errno = saved;
+}
+
+int plait_fabric_levels(const struct plait_fabric *fabric)
+{
+    return fabric->levels;
+}
+
+int plait_fabric_switches(const struct plait_fabric *fabric)
+{
+    return fabric->switches.count;
+}
+
+const char *plait_fabric_switch_name(const struct plait_fabric *fabric,
+                                     int index)
+{
+    return fabric->switches.name[index];
+}
+
+int plait_fabric_height(const struct plait_fabric *fabric, int index)
+{
+    return fabric->height[index];
+}
+
+int plait_fabric_leaf(const struct plait_fabric *fabric, const char *node)
+{
+    int index = plait_names_find(&fabric->nodes, node);
+
+    return index < 0 ? -1 : fabric->leaf[index];
+}
+
+int plait_fabric_has_blocks(const struct plait_fabric *fabric)
+{
+    return fabric->blocks;
+}
+
+int plait_fabric_distance(const struct plait_fabric *fabric, const char *a,
+                          const char *b)
+{
+    int x = plait_fabric_leaf(fabric, a), y = plait_fabric_leaf(fabric, b);
+
+    if (strcmp(a, b) == 0)
+        return 0;
+    while (x >= 0 && y >= 0 && x != y) {
+        if (fabric->height[x] <= fabric->height[y])
+            x = plait_fabric_parent(fabric, x);
+        else
+            y = plait_fabric_parent(fabric, y);
+    }
+    return x >= 0 && x == y ? fabric->height[x] : fabric->levels + 1;
+}

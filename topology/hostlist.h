@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_HOSTLIST_H
+#define PLAIT_HOSTLIST_H
+
+#include <stddef.h>
+
+#include "error.h"
+
+/* Call add(arg, name) for every name of a Slurm host list such as
+ * "n[1-4,07],gpu[0-1]-ib[0-3]": ranges keep their leading zeros, several
+ * brackets multiply, the first varying slowest. Stops with -1 as soon as
+ * add() does, at more than 1,048,576 names, and where the text is no host
+ * list; the last two are described in err. */
+int plait_hostlist_each(const char *text, size_t length,
+                        int (*add)(void *arg, const char *name), void *arg,
+                        struct plait_error *err);
+
+/* The names as an array, or NULL; free with plait_hostlist_destroy. */
+char **plait_hostlist_create(const char *text, int *count,
+                             struct plait_error *err);
+void plait_hostlist_destroy(char **names, int count);
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "place.h"
+
+static int gcd(int a, int b)
+{
+    while (b) {
+        int t = a % b;
+
+        a = b;
+        b = t;
+    }
+    return a;
+}
+
+/* "; --tp=2 or --tp=4 would fit": the divisors of `tasks` around `tp`. */
+static void suggest_tp(int tasks, int tp, char *buf, size_t n)
+{
+    int below = 0, above = 0;
+
+    for (int i = 1; i <= tasks; i++) {
+        if (tasks % i)
+            continue;
+        if (i < tp)
+            below = i;
+        else if (!above)
+            above = i;
+    }
+    if (below && above)
+        snprintf(buf, n, "; --tp=%d or --tp=%d would fit", below, above);
+    else
+        snprintf(buf, n, "; --tp=%d would fit", below ? below : above);
+}
+
+/* A tensor-parallel group talks many times per layer: it stays on a node. */
+static int check_tp(const struct plait_plan_request *request,
+                    const struct plait_layout *layout, struct plait_error *err)
+{
+    int tp = layout->size[PLAIT_TP], common = 0;
+    char fit[64];
+
+    for (int i = 0; i < request->nnodes; i++)
+        common = gcd(common, request->tasks[i]);
+    if (layout->order[0] != PLAIT_TP && request->order_given)
+        return 0;
+    for (int i = 0; i < request->nnodes; i++) {
+        if (request->tasks[i] % tp == 0)
+            continue;
+        suggest_tp(common, tp, fit, sizeof(fit));
+        errno = EINVAL;
+        if (tp > request->tasks[i])
+            return plait_errorf(err, "--tp=%d does not fit in a node: %s has "
+                                     "%d task%s%s",
+                                tp, request->nodes[i], request->tasks[i],
+                                request->tasks[i] == 1 ? "" : "s", fit);
+        return plait_errorf(err,
+                            "--tp=%d does not divide the %d tasks of node %s"
+                            "%s",
+                            tp, request->tasks[i], request->nodes[i], fit);
+    }
+    return 0;
+}
+
+static int count_tasks(const struct plait_plan_request *request, int *world,
+                       struct plait_error *err)
+{
+    long sum = 0;
+
+    errno = EINVAL;
+    if (request->nnodes < 1)
+        return plait_errorf(err, "no nodes to place tasks on");
+    for (int i = 0; i < request->nnodes; i++) {
+        if (request->tasks[i] < 1)
+            return plait_errorf(err, "node %s has %d tasks; want at least 1",
+                                request->nodes[i], request->tasks[i]);
+        sum += request->tasks[i];
+        if (sum > INT_MAX)
+            return plait_errorf(err, "too many tasks");
+    }
+    *world = (int)sum;
+    return 0;
+}
+
+struct plait_plan *plait_plan_allocate(int nnodes)
+{
+    struct plait_plan *plan = calloc(1, sizeof(*plan));
+    size_t n = (size_t)nnodes;
+
+    if (!plan)
+        return NULL;
+    plan->nnodes = nnodes;
+    plan->node_rank = calloc(n, sizeof(int));
+    plan->first_rank = calloc(n, sizeof(int));
+    plan->tasks = calloc(n, sizeof(int));
+    if (plan->node_rank && plan->first_rank && plan->tasks)
+        return plan;
+    plait_plan_destroy(plan);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* NODE_RANK order -> the two tables of the plan. */
+static void set_order(struct plait_plan *plan, const int *order)
+{
+    int rank = 0;
+
+    for (int i = 0; i < plan->nnodes; i++) {
+        plan->node_rank[order[i]] = i;
+        plan->first_rank[order[i]] = rank;
+        rank += plan->tasks[order[i]];
+    }
+}
+
+struct plait_plan *plait_plan_create(const struct plait_plan_request *request,
+                                     struct plait_error *err)
+{
+    struct plait_layout layout = request->layout;
+    struct plait_plan *plan;
+    int world = 0, *order;
+
+    if (count_tasks(request, &world, err) < 0 ||
+        plait_layout_resolve(&layout, world, err) < 0 ||
+        check_tp(request, &layout, err) < 0)
+        return NULL;
+    plan = plait_plan_allocate(request->nnodes);
+    order = calloc((size_t)request->nnodes, sizeof(*order));
+    if (!plan || !order) {
+        plait_errorf(err, "out of memory");
+        goto error;
+    }
+    plan->layout = layout;
+    plan->placement = request->placement;
+    memcpy(plan->tasks, request->tasks,
+           (size_t)request->nnodes * sizeof(*plan->tasks));
+    for (int i = 0; i < request->nnodes; i++)
+        order[i] = i;
+    if (request->placement == PLAIT_PLACE_TOPOLOGY && request->fabric &&
+        plait_place_nodes(request, order) < 0) {
+        plait_errorf(err, "out of memory");
+        goto error;
+    }
+    set_order(plan, order);
+    free(order);
+    return plan;
+error:
+    free(order);
+    plait_plan_destroy(plan);
+    return NULL;
+}
+
+void plait_plan_destroy(struct plait_plan *plan)
+{
+    int saved = errno;
+
+    if (!plan)
+        return;
+    free(plan->node_rank);
+    free(plan->first_rank);
+    free(plan->tasks);
+    free(plan);
+    errno = saved;
+}
