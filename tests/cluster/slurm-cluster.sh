@@ -1,0 +1,323 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A private Slurm cluster on this machine: its own munged, slurmctld and one
+# slurmd per node, everything under one directory, nothing under /etc.
+usage()
+{
+    cat <<'END'
+usage: slurm-cluster.sh start DIR [--nodes N] [--gpus G] [--cpus C]
+                                  [--plugin FILE] [--conf LINE]...
+       slurm-cluster.sh stop DIR
+       slurm-cluster.sh env DIR
+
+start  a cluster of N nodes (4) named node1.. with G declared GPUs (2) and
+       C processors (2 * G, at least 4) each, under a tree of two leaf
+       switches. FILE is a SPANK plugin with its arguments, or nothing.
+       LINE goes into slurm.conf. Does nothing where the cluster in DIR runs.
+stop   it, with all its jobs, and keep only the logs.
+env    print the exports a shell needs:  eval "$(slurm-cluster.sh env DIR)"
+
+SLURM_PREFIX=DIR takes the Slurm installed in DIR instead of the system's.
+END
+}
+
+set -u
+PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+[ -z "${SLURM_PREFIX:-}" ] ||
+    PATH=$SLURM_PREFIX/bin:$SLURM_PREFIX/sbin:$PATH
+export PATH
+unset SLURM_CONF
+
+die()
+{
+    echo "slurm-cluster: $*" >&2
+    exit 1
+}
+
+# Daemons must not keep our caller's pipes or locks open.
+daemon()
+{
+    local log=$1 pidfile=$2 fd
+    shift 2
+    (
+        for fd in /proc/self/fd/*; do
+            fd=${fd##*/}
+            [ "$fd" -le 2 ] || [ "$fd" = 255 ] || eval "exec $fd>&-"
+        done 2>/dev/null
+        exec setsid "$@"
+    ) </dev/null >>"$log" 2>&1 &
+    echo $! >"$pidfile"
+    disown
+}
+
+# Is the process of this pid file still the one that was started?
+alive()
+{
+    local pid
+    pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] &&
+        tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "$dir/"
+}
+
+# wait_for SECONDS COMMAND...: until COMMAND succeeds
+wait_for()
+{
+    local tries=$(($1 * 20))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ $((tries--)) -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+
+# A base such that base .. base+N are free, below the ephemeral ports.
+free_ports()
+{
+    local n=$1 base used try
+    used=$(awk 'FNR > 1 { sub(/.*:/, "", $2); print $2 }' \
+        /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+        while read -r hex; do echo $((16#$hex)); done)
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        base=$((10000 + (RANDOM * 32768 + RANDOM) % (22000 - n)))
+        awk -v lo=$base -v hi=$((base + n)) \
+            '$1 >= lo && $1 <= hi { bad = 1 } END { exit bad }' \
+            <<<"$used" && echo $base && return
+    done
+    return 1
+}
+
+need_programs()
+{
+    local p
+    for p in munged slurmctld slurmd scontrol srun setsid; do
+        command -v $p >/dev/null ||
+            die "$p not found; install slurmctld slurmd slurm-client munge"
+    done
+    # munge and Slurm put sockets here; their names end at 107 characters
+    [ ${#dir} -le 70 ] || die "the name $dir is too long for a socket"
+}
+
+# Not every Slurm is built with PMIx; Open MPI 4.1 needs it.
+mpi_default()
+{
+    SLURM_CONF=$dir/slurm.conf srun --mpi=list 2>&1 |
+        grep -qw pmix && echo MpiDefault=pmix
+}
+
+write_topology()
+{
+    local i leaf0='' leaf1=''
+    for i in $(seq 1 2 "$nodes"); do leaf0=$leaf0,node$i; done
+    for i in $(seq 2 2 "$nodes"); do leaf1=$leaf1,node$i; done
+    # names do not follow the cables, as in real machine rooms
+    echo "SwitchName=leaf0 Nodes=${leaf0#,}"
+    [ -z "$leaf1" ] || echo "SwitchName=leaf1 Nodes=${leaf1#,}"
+    [ -z "$leaf1" ] || echo "SwitchName=spine Switches=leaf[0-1]"
+}
+
+write_conf()
+{
+    local i base me
+    me=$(id -un)
+    base=$(free_ports "$nodes") || die "no $nodes free ports in a row"
+    cat <<END
+ClusterName=plait
+SlurmctldHost=$(hostname -s)(127.0.0.1)
+SlurmctldPort=$base
+SlurmUser=$me
+SlurmdUser=$me
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket=$dir/munge.socket,cred_expire=10
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool.%n
+TmpFS=$dir/tmp.%n
+SlurmctldPidFile=$dir/slurmctld.slurm.pid
+SlurmdPidFile=$dir/slurmd.%n.slurm.pid
+SlurmctldLogFile=$dir/log/slurmctld
+SlurmdLogFile=$dir/log/slurmd.%n
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/affinity
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+TopologyPlugin=topology/tree
+PlugStackConfig=$dir/plugstack.conf
+SlurmctldTimeout=30
+SlurmdTimeout=30
+KillWait=2
+InactiveLimit=0
+ReturnToService=2
+MailProg=/bin/true
+GresTypes=gpu
+END
+    [ ${#conf[@]} -eq 0 ] || printf '%s\n' "${conf[@]}"
+    for i in $(seq "$nodes"); do
+        echo "NodeName=node$i NodeHostname=localhost NodeAddr=127.0.0.1" \
+            "Port=$((base + i)) CPUs=$cpus State=UNKNOWN" \
+            "RealMemory=4096${gpus:+ Gres=gpu:$gpus}"
+    done
+    echo "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
+}
+
+# Slurm counts GPUs as character devices; which device does not matter here,
+# and a link needs no privilege.
+make_gpus()
+{
+    local i
+    for i in $(seq 0 $((gpus - 1))); do
+        ln -s /dev/null "$dir/gpu$i"
+    done
+    echo "AutoDetect=off"
+    echo "Name=gpu File=$dir/gpu[0-$((gpus - 1))]"
+}
+
+start_munged()
+{
+    # munged insists on private files
+    dd if=/dev/urandom of="$dir/munge.key" bs=128 count=1 2>/dev/null
+    chmod 400 "$dir/munge.key"
+    daemon "$dir/log/munged.out" "$dir/munged.pid" \
+        munged --foreground --force --key-file="$dir/munge.key" \
+        --socket="$dir/munge.socket" --pid-file="$dir/munged.munge.pid" \
+        --log-file="$dir/log/munged" --seed-file="$dir/munge.seed" \
+        --num-threads=4
+    wait_for 10 munge -n --socket="$dir/munge.socket" -o /dev/null ||
+        die "munged does not answer, see $dir/log/munged.out"
+}
+
+start_slurm()
+{
+    local i
+    daemon "$dir/log/slurmctld.out" "$dir/slurmctld.pid" \
+        slurmctld -D -f "$dir/slurm.conf"
+    for i in $(seq "$nodes"); do
+        mkdir -p "$dir/spool.node$i"
+        mkdir -p -m 1777 "$dir/tmp.node$i"
+        daemon "$dir/log/slurmd.node$i.out" "$dir/slurmd.node$i.pid" \
+            slurmd -D -N "node$i" -f "$dir/slurm.conf"
+    done
+    wait_for 60 all_idle ||
+        die "the nodes do not come up, see $dir/log/"
+}
+
+all_idle()
+{
+    [ "$(SLURM_CONF=$dir/slurm.conf sinfo -h -N -t idle -o %N |
+        sort -u | wc -l)" = "$nodes" ]
+}
+
+start()
+{
+    nodes=4 gpus=2 cpus='' plugin='' conf=()
+    while [ $# -gt 0 ]; do
+        [ $# -ge 2 ] || die "$1 needs a value"
+        case $1 in
+        --nodes) nodes=$2 ;;
+        --gpus) gpus=$2 ;;
+        --cpus) cpus=$2 ;;
+        --plugin) plugin=$2 ;;
+        --conf) conf+=("$2") ;;
+        *) die "unknown option $1" ;;
+        esac
+        shift 2
+    done
+    [[ $nodes =~ ^[1-9][0-9]{0,2}$ ]] || die "--nodes takes 1 to 999"
+    [[ $gpus =~ ^[0-9]{1,2}$ ]] || die "--gpus takes 0 to 99"
+    [ -n "$cpus" ] || cpus=$((gpus > 2 ? 2 * gpus : 4))
+    need_programs
+    alive "$dir/slurmctld.pid" && alive "$dir/munged.pid" && return
+    stop
+    mkdir -p "$dir/state" "$dir/log"
+    chmod 755 "$dir"
+    trap 'rc=$?; [ $rc = 0 ] || stop' EXIT
+    : >"$dir/plugstack.conf"
+    [ -z "$plugin" ] || echo "required $plugin" >"$dir/plugstack.conf"
+    if [ "$gpus" -gt 0 ]; then
+        make_gpus >"$dir/gres.conf"
+    else
+        gpus=
+        : >"$dir/gres.conf"
+    fi
+    printf 'CgroupPlugin=cgroup/v1\nConstrainCores=no\n' >"$dir/cgroup.conf"
+    write_topology >"$dir/topology.conf"
+    write_conf >"$dir/slurm.conf" || exit 1
+    mpi_default >>"$dir/slurm.conf"
+    start_munged
+    start_slurm
+}
+
+# Pids of the step daemons and tasks of this cluster.
+step_pids()
+{
+    local f
+    for f in $(grep -lzxF "SLURM_CONF=$dir/slurm.conf" \
+        /proc/[0-9]*/environ 2>/dev/null); do
+        if grep -qx slurmstepd "${f%environ}comm" ||
+            grep -qz '^SLURMD_NODENAME=' "$f"; then
+            f=${f#/proc/}
+            echo "${f%/environ}"
+        fi
+    done 2>/dev/null
+}
+
+stop_daemons()
+{
+    local f
+    for f in "$@"; do
+        alive "$f" && kill "$(cat "$f")"
+    done
+    for f in "$@"; do
+        if alive "$f"; then
+            wait_for 10 eval "! alive '$f'" || kill -KILL "$(cat "$f")"
+        fi
+        rm -f "$f"
+    done
+}
+
+stop()
+{
+    local pids
+    [ -d "$dir" ] || return 0
+    if alive "$dir/slurmctld.pid"; then
+        SLURM_CONF=$dir/slurm.conf timeout 10 scancel --user="$(id -un)"
+        wait_for 5 eval '[ -z "$(step_pids)" ]'
+    fi
+    stop_daemons "$dir"/slurmd.*.pid
+    pids=$(step_pids)
+    [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
+    stop_daemons "$dir/slurmctld.pid" "$dir/munged.pid"
+    rm -rf "$dir"/state "$dir"/spool.* "$dir"/tmp.* "$dir"/munge.* "$dir"/*.slurm.pid \
+        "$dir"/gpu* "$dir"/*.conf
+}
+
+# Open MPI 4.1: tcp through ob1 fails in some runs of many ranks on one
+# machine, and vader's files of several "nodes" meet in one /dev/shm.
+print_env()
+{
+    [ -f "$dir/slurm.conf" ] || die "no cluster in $dir; start it first"
+    cat <<END
+export SLURM_CONF='$dir/slurm.conf'
+export PATH='$PATH'
+export OMPI_MCA_pml=ucx OMPI_MCA_osc=ucx
+export OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any
+export UCX_TLS=tcp,self UCX_NET_DEVICES=lo
+export OMPI_MCA_mpi_yield_when_idle=1
+END
+}
+
+[ $# -ge 2 ] || { usage >&2; exit 2; }
+verb=$1
+mkdir -p "$(dirname "$2")" && dir=$(cd "$(dirname "$2")" && pwd)/${2##*/} ||
+    exit 1
+shift 2
+case $verb in
+start) start "$@" ;;
+stop) stop ;;
+env) print_env ;;
+*) usage >&2; exit 2 ;;
+esac
