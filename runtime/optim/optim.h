@@ -17,9 +17,10 @@ struct plait_optim_slice {
     float *m, *v;
 };
 
-/* Owns master weights and optimizer state; one vector per region or, under
- * ZeRO, per region shard. */
+/* Owns weights, gradients, master weights and optimizer state, one shard
+ * per region (runtime/parallel/shard.h). */
 struct plait_optim;
+struct plait_shards;
 
 struct plait_optim *plait_optim_create(struct plait_model *model,
                                        struct plait_error *err);
@@ -33,7 +34,29 @@ int plait_optim_slices(const struct plait_optim *optim,
  * the model's weights follow, gathering where they are sharded. */
 int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err);
 
-/* Learning rate of step `step` (from 0). Pure. */
+/* The model's initial weights, a function of seed alone; moments 0. */
+int plait_optim_init(struct plait_optim *optim, uint64_t seed,
+                     struct plait_error *err);
+
+struct plait_shards *plait_optim_shards(struct plait_optim *optim);
+
+/* This rank's share of the sum of squares of all reduced gradients: summed
+ * over the world, each element of the model is in it once, whatever its
+ * replicas and whether tied. Waits for the queue. */
+int plait_optim_sum_squares(struct plait_optim *optim, double *sum);
+
+/* One step over all slices, gradients multiplied by grad_scale (NaN: the
+ * step is skipped), and weights gathered where ZeRO has sharded them. `step`
+ * counts from 1. */
+int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
+                     int64_t step);
+
+/* What gradients are multiplied by: min(1, clip / norm) / loss_scale; clip
+ * 0: no clipping; NaN where the norm is not finite. Pure. */
+float plait_clip(double norm, double clip, double loss_scale);
+
+/* Learning rate of step `step` (from 0): peak * (step + 1) / warmup while
+ * warming up, then from the peak down to min * peak at `steps`. Pure. */
 double plait_lr(const struct plait_lr_config *lr, double peak, int64_t step,
                 int64_t steps);
 

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_PIPELINE_H
+#define PLAIT_PIPELINE_H
+
+#include "runtime/model/model.h"
+
+/* Runs the action lists of topology/schedule.h: one interpreter for every
+ * schedule. With one stage it is plain gradient accumulation. */
+struct plait_pipeline;
+
+/* For steps of `microbatches` micro-batches of `micro_batch` sequences;
+ * reserves the model's activations and the buffers between the stages. */
+struct plait_pipeline *plait_pipeline_create(struct plait_model *model,
+                                             int microbatches, int micro_batch,
+                                             struct plait_error *err);
+void plait_pipeline_destroy(struct plait_pipeline *pipe);
+
+/* Forward and backward of all micro-batches, batch[microbatches]. *loss
+ * (device) gets the summed token losses added on the last stage. Collective
+ * over the tp-pp group. */
+int plait_pipeline_train(struct plait_pipeline *pipe,
+                         const struct plait_batch *batch, double *loss);
+/* Forward alone. */
+int plait_pipeline_eval(struct plait_pipeline *pipe,
+                        const struct plait_batch *batch, double *loss);
+/* Forward of one batch up to the logits of its last position: host memory
+ * [batch, vocab], filled in on the last stage only. */
+int plait_pipeline_logits(struct plait_pipeline *pipe,
+                          const struct plait_batch *batch, float *logits);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/parallel/shard.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Parts start where vector instructions and cache lines like it. */
+#define PART_ALIGN 64
+
+static size_t whole(const struct plait_shard *s)
+{
+    return s->part * s->parts;
+}
+
+static void cut(struct plait_shards *shards, struct plait_shard *s,
+                struct plait_region *region)
+{
+    struct plait_parallel *par = shards->model->par;
+    size_t end;
+    int index;
+
+    s->region = region;
+    s->comm = par->group[region->expert ? PLAIT_GROUP_EXPERT_DP
+                                        : PLAIT_GROUP_DP_CP];
+    s->parts = shards->zero ? plait_comm_size(s->comm) : 1;
+    index = shards->zero ? plait_comm_rank(s->comm) : 0;
+    s->part = (region->count + s->parts - 1) / s->parts;
+    s->part = (s->part + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    s->first = index * s->part;
+    end = s->first + s->part;
+    if (end > region->count)
+        end = region->count;
+    s->owned = end > s->first ? end - s->first : 0;
+}
+
+static void *allocate(struct plait_shards *shards, size_t bytes)
+{
+    struct plait_parallel *par = shards->model->par;
+
+    return par->ops->alloc(par->dev, bytes ? bytes : 1);
+}
+
+static int allocate_all(struct plait_shards *shards)
+{
+    size_t size = plait_dtype_size(shards->model->type);
+    size_t wholes = 0, parts = 0;
+    int i;
+
+    for (i = 0; i < shards->n; i++) {
+        wholes += whole(&shards->shard[i]);
+        parts += shards->shard[i].part;
+    }
+    shards->weights =
+        allocate(shards, (shards->zero < 3 ? wholes : parts) * size);
+    shards->grads_bytes =
+        (shards->zero < 2 ? wholes : parts) * sizeof(float);
+    shards->grads = allocate(shards, shards->grads_bytes);
+    shards->moments = allocate(shards, 2 * parts * sizeof(float));
+    if (shards->model->type != PLAIT_F32)
+        shards->masters = allocate(shards, parts * sizeof(float));
+    if (!shards->weights || !shards->grads || !shards->moments)
+        return -1;
+    return shards->model->type == PLAIT_F32 || shards->masters ? 0 : -1;
+}
+
+/* Give every shard its place in the buffers. */
+static void place_all(struct plait_shards *shards)
+{
+    size_t size = plait_dtype_size(shards->model->type);
+    size_t wholes = 0, parts = 0, all_parts = 0;
+    int i;
+
+    for (i = 0; i < shards->n; i++)
+        all_parts += shards->shard[i].part;
+    for (i = 0; i < shards->n; i++) {
+        struct plait_shard *s = &shards->shard[i];
+        char *weights = shards->weights;
+
+        if (shards->zero < 3) {
+            s->region->weight = weights + wholes * size;
+            s->weight = weights + (wholes + s->first) * size;
+        } else {
+            s->weight = weights + parts * size;
+        }
+        if (shards->zero < 2) {
+            s->region->grad = shards->grads + wholes;
+            s->grad = shards->grads + wholes + s->first;
+        } else {
+            s->grad = shards->grads + parts;
+        }
+        s->master = shards->masters ? shards->masters + parts : s->weight;
+        s->m = shards->moments + parts;
+        s->v = shards->moments + all_parts + parts;
+        wholes += whole(s);
+        parts += s->part;
+    }
+}
+
+struct plait_shards *plait_shards_create(struct plait_model *model,
+                                         struct plait_error *err)
+{
+    struct plait_shards *shards = calloc(1, sizeof(*shards));
+    int i;
+
+    if (!shards)
+        goto error;
+    shards->model = model;
+    shards->zero = model->config->parallel.zero;
+    shards->n = model->nregions;
+    shards->shard = calloc(shards->n, sizeof(*shards->shard));
+    if (!shards->shard)
+        goto error;
+    for (i = 0; i < shards->n; i++)
+        cut(shards, &shards->shard[i], &model->regions[i]);
+    if (allocate_all(shards) < 0)
+        goto error;
+    place_all(shards);
+    return shards;
+
+error:
+    plait_errorf(err, "out of memory for %zu weights, their gradients and "
+                 "optimizer state", model->count);
+    plait_shards_destroy(shards);
+    errno = ENOMEM;
+    return NULL;
+}
+
+void plait_shards_destroy(struct plait_shards *shards)
+{
+    struct plait_parallel *par;
+    int saved = errno;
+
+    if (!shards)
+        return;
+    par = shards->model->par;
+    par->ops->free(par->dev, shards->weights);
+    par->ops->free(par->dev, shards->grads);
+    par->ops->free(par->dev, shards->masters);
+    par->ops->free(par->dev, shards->moments);
+    free(shards->shard);
+    free(shards);
+    errno = saved;
+}
