@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/train/run.h"
+#include "runtime/train/session.h"
+#include "runtime/train/signals.h"
+
+#define SAMPLE_TOKENS 200
+
+static const char help[] =
+    "usage: plait-train CONFIG.yaml [OPTION]...\n"
+    "Train the model that CONFIG.yaml describes; see plait.yaml(5).\n"
+    "\n"
+    "  --set KEY=VALUE        override a setting, such as train.steps=100\n"
+    "  --metrics FILE         write one JSON object a step to FILE\n"
+    "  --resume auto|none|DIR go on from the newest checkpoint (auto), from\n"
+    "                         DIR, or start anew\n"
+    "  --device auto|cuda|cpu where to compute\n"
+    "  --sample N             print N tokens of text from the checkpoint\n"
+    "  --sample-prompt TEXT   what the sampled text begins with\n"
+    "  --help, --version\n";
+
+enum { OPT_SET, OPT_METRICS, OPT_RESUME, OPT_DEVICE, OPT_SAMPLE, OPT_PROMPT,
+       OPT_HELP, OPT_VERSION };
+
+static const struct option options[] = {
+    {"set", required_argument, NULL, OPT_SET},
+    {"metrics", required_argument, NULL, OPT_METRICS},
+    {"resume", required_argument, NULL, OPT_RESUME},
+    {"device", required_argument, NULL, OPT_DEVICE},
+    {"sample", required_argument, NULL, OPT_SAMPLE},
+    {"sample-prompt", required_argument, NULL, OPT_PROMPT},
+    {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {NULL, 0, NULL, 0},
+};
+
+static int one_of(const char *text, const char *a, const char *b,
+                  const char *c)
+{
+    return !strcmp(text, a) || !strcmp(text, b) || !strcmp(text, c);
+}
+
+static int take_count(const char *text, int64_t *count,
+                      struct plait_error *err)
+{
+    char *end;
+    long long n;
+
+    errno = 0;
+    n = strtoll(text, &end, 10);
+    if (errno || *end || end == text || n < 1 || n > 100000000)
+        return plait_errorf(err, "--sample wants a number of tokens from 1 "
+                            "to 100000000, not '%s'", text);
+    *count = n;
+    return 0;
+}
+
+static int take(int option, char *value, struct plait_train_args *args,
+                struct plait_error *err)
+{
+    switch (option) {
+    case OPT_SET:
+        args->set[args->nset++] = value;
+        return 0;
+    case OPT_METRICS:
+        args->metrics = value;
+        return 0;
+    case OPT_RESUME:
+        args->resume = value;
+        return 0;
+    case OPT_DEVICE:
+        args->device = value;
+        if (one_of(value, "auto", "cuda", "cpu"))
+            return 0;
+        return plait_errorf(err, "--device is auto, cuda or cpu, not '%s'",
+                            value);
+    case OPT_SAMPLE:
+        return take_count(value, &args->sample, err);
+    case OPT_PROMPT:
+        args->prompt = value;
+        return 0;
+    default:
+        return plait_errorf(err, "internal: option %d", option);
+    }
+}
+
+/* 0 go on, 1 done (--help), -1 wrong usage. */
+static int parse(int argc, char **argv, struct plait_train_args *args,
+                 struct plait_error *err)
+{
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (option == OPT_HELP || option == OPT_VERSION) {
+            fputs(option == OPT_HELP ? help : "plait-train " PACKAGE_VERSION
+                                              "\n", stdout);
+            return 1;
+        }
+        if (option == ':')
+            return plait_errorf(err, "%s wants a value; see --help",
+                                argv[optind - 1]);
+        if (option == '?')
+            return plait_errorf(err, "unknown option '%s'; see --help",
+                                argv[optind - 1]);
+        if (take(option, optarg, args, err) < 0)
+            return -1;
+    }
+    if (optind != argc - 1)
+        return plait_errorf(err, "usage: plait-train CONFIG.yaml [OPTION]... "
+                            "(see --help)");
+    args->config = argv[optind];
+    if (args->prompt && !args->sample)
+        args->sample = SAMPLE_TOKENS;
+    return 0;
+}
+
+static void report(const struct plait_error *err)
+{
+    if (err->text[0])
+        fprintf(stderr, "plait-train: %s\n", err->text);
+}
+
+static int run(const struct plait_train_args *args)
+{
+    struct plait_error err = {""};
+    struct plait_session session;
+    int rc = plait_session_open(&session, args, &err);
+
+    if (rc == 0)
+        rc = args->sample ? plait_run_sample(&session, args, &err)
+                          : plait_run_train(&session, args, &err);
+    report(&err);
+    if (rc == PLAIT_RUN_BROKEN) {
+        /* The others may wait for this rank for ever: end them too. */
+        plait_comm_abort(session.world);
+        exit(1);
+    }
+    plait_session_close(&session);
+    return rc == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct plait_train_args args = {.resume = "auto", .device = "auto"};
+    struct plait_error err = {""};
+    int rc;
+
+    args.set = calloc(argc, sizeof(*args.set));
+    rc = args.set ? parse(argc, argv, &args, &err) : -1;
+    if (rc < 0) {
+        /* All ranks see the same command line: one says what is wrong. */
+        if (plait_rank_hint() == 0)
+            report(&err);
+        rc = 2;
+    } else if (rc > 0) {
+        rc = 0;
+    } else if (plait_signals_install() < 0) {
+        fprintf(stderr, "plait-train: signals: %s\n", strerror(errno));
+        rc = 1;
+    } else {
+        rc = run(&args);
+    }
+    free(args.set);
+    return rc;
+}

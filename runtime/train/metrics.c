@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct plait_metrics_file {
+    FILE *out;
+};
+
+/* Where the first line of a step after `step` begins. */
+static long find_cut(FILE *f, int64_t step)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int64_t at;
+    long end = 0;
+
+    while (getline(&line, &room, f) > 0) {
+        if (sscanf(line, "{\"step\":%" SCNd64, &at) != 1 || at > step ||
+            !strchr(line, '\n'))
+            break;
+        end = ftell(f);
+    }
+    free(line);
+    return end;
+}
+
+static int cut(FILE *f, int64_t step)
+{
+    long end = find_cut(f, step);
+
+    if (end < 0 || fseek(f, end, SEEK_SET) < 0)
+        return -1;
+    return ftruncate(fileno(f), end);
+}
+
+struct plait_metrics_file *plait_metrics_create(const char *path,
+                                                int64_t step,
+                                                struct plait_error *err)
+{
+    struct plait_metrics_file *file = calloc(1, sizeof(*file));
+
+    if (!file) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    if (step > 0)
+        file->out = fopen(path, "r+");
+    if (!file->out)
+        file->out = fopen(path, "w");
+    if (!file->out || (step > 0 && cut(file->out, step) < 0)) {
+        plait_errorf(err, "log.metrics: %s: %s", path, strerror(errno));
+        plait_metrics_destroy(file);
+        return NULL;
+    }
+    return file;
+}
+
+/* JSON knows neither NaN nor infinity. */
+static void put(FILE *out, const char *name, double value)
+{
+    if (isfinite(value))
+        fprintf(out, ",\"%s\":%.9g", name, value);
+    else
+        fprintf(out, ",\"%s\":null", name);
+}
+
+int plait_metrics_write(struct plait_metrics_file *file,
+                        const struct plait_metrics *m)
+{
+    FILE *out = file->out;
+
+    fprintf(out, "{\"step\":%" PRId64, m->step);
+    put(out, "loss", m->loss);
+    put(out, "grad_norm", m->grad_norm);
+    put(out, "lr", m->lr);
+    fprintf(out, ",\"tokens\":%" PRId64, m->tokens);
+    put(out, "tokens_per_s", m->tokens_per_s);
+    put(out, "mfu", m->mfu);
+    put(out, "step_s", m->step_s);
+    fprintf(out, ",\"mem_bytes\":%zu", m->mem_bytes);
+    if (!isnan(m->val_loss))
+        put(out, "val_loss", m->val_loss);
+    fputs("}\n", out);
+    return fflush(out) == 0 && !ferror(out) ? 0 : -1;
+}
+
+void plait_metrics_destroy(struct plait_metrics_file *file)
+{
+    int saved = errno;
+
+    if (!file)
+        return;
+    if (file->out)
+        fclose(file->out);
+    free(file);
+    errno = saved;
+}

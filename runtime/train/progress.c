@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/progress.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIVE_S 0.1
+#define PLAIN_S 2.0
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + ts.tv_nsec * 1e-9;
+}
+
+void plait_progress_init(struct plait_progress *p, FILE *out, int64_t first,
+                         int64_t steps)
+{
+    p->out = out;
+    p->live = isatty(fileno(out));
+    p->first = first;
+    p->steps = steps;
+    p->start = now();
+    p->shown = -INFINITY;
+}
+
+/* "1:02:03" or "2:03" */
+static void format_time(char *buf, size_t size, double seconds)
+{
+    int64_t s = seconds + 0.5;
+
+    if (s >= 3600)
+        snprintf(buf, size, "%" PRId64 ":%02d:%02d", s / 3600,
+                 (int)(s / 60 % 60), (int)(s % 60));
+    else
+        snprintf(buf, size, "%d:%02d", (int)(s / 60), (int)(s % 60));
+}
+
+void plait_progress_show(struct plait_progress *p,
+                         const struct plait_metrics *m)
+{
+    double t = now(), each = (t - p->start) / (m->step - p->first);
+    bool edge = m->step == p->first + 1 || m->step == p->steps;
+    char left[32], val[40] = "";
+
+    if (!edge && isnan(m->val_loss) &&
+        t - p->shown < (p->live ? LIVE_S : PLAIN_S))
+        return;
+    p->shown = t;
+    format_time(left, sizeof(left), each * (p->steps - m->step));
+    if (!isnan(m->val_loss))
+        snprintf(val, sizeof(val), "  val %.4f", m->val_loss);
+    fprintf(p->out,
+            "%sstep %" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f tokens/s  "
+            "MFU %.1f %%  %s left%s",
+            p->live ? "\r" : "", m->step, p->steps, m->loss, val,
+            m->tokens_per_s, 100 * m->mfu, left, p->live ? "\033[K" : "\n");
+    fflush(p->out);
+}
+
+void plait_progress_end(struct plait_progress *p)
+{
+    if (p->live && isfinite(p->shown))
+        fputc('\n', p->out);
+    fflush(p->out);
+    p->live = 0;
+}

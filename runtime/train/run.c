@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/train/metrics.h"
+#include "runtime/train/progress.h"
+#include "runtime/train/sample.h"
+#include "runtime/train/signals.h"
+#include "runtime/train/step.h"
+
+/* One run from its first step to its last. */
+struct run {
+    struct plait_session *s;
+    const struct plait_config *config;
+    struct plait_comm *world;
+    struct plait_trainer *trainer;
+    struct plait_checkpoint_info done; /* steps and tokens so far */
+    int64_t saved;                     /* step of the newest checkpoint */
+    struct plait_metrics_file *metrics; /* rank 0, NULL: none */
+    struct plait_progress progress;     /* rank 0 */
+    double peak;                        /* FLOP/s of all ranks */
+};
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + ts.tv_nsec * 1e-9;
+}
+
+/* What no part of the runtime can do yet is refused, never left out. */
+static int check_supported(const struct plait_config *c,
+                           struct plait_error *err)
+{
+    if (c->parallel.zero > 1)
+        return plait_errorf(err, "parallel.zero %d is not there yet: use 0 "
+                            "or 1", c->parallel.zero);
+    if (c->parallel.virtual_stages > 1 && c->parallel.pp == 1)
+        return plait_errorf(err, "parallel.virtual %d wants parallel.pp > 1",
+                            c->parallel.virtual_stages);
+    if (c->train.precision == PLAIT_FP16)
+        return plait_errorf(err, "train.precision fp16 is not there yet: use "
+                            "fp32 or bf16");
+    if (c->log.tensorboard)
+        return plait_errorf(err, "log.tensorboard is not there yet: use "
+                            "log.metrics");
+    if (c->log.profile)
+        return plait_errorf(err, "log.profile is not there yet");
+    return 0;
+}
+
+/* -- checkpoints --------------------------------------------------------- */
+
+/* Rank 0 looks, so that all ranks mean the same directory. *path NULL: there
+ * is none. Caller frees. */
+static int find_checkpoint(struct run *r, const char *resume, char **path,
+                           struct plait_error *err)
+{
+    const char *dir = r->config->checkpoint.dir;
+    char text[4096] = "", *latest;
+    int rc = 0;
+
+    *path = NULL;
+    if (!strcmp(resume, "none") || (!strcmp(resume, "auto") && !dir))
+        return 0;
+    if (strcmp(resume, "auto") != 0) {
+        *path = strdup(resume);
+        return *path ? 0 : plait_errorf(err, "out of memory");
+    }
+    if (plait_comm_rank(r->world) == 0) {
+        err->text[0] = '\0';
+        latest = plait_checkpoint_latest(dir, err);
+        if (!latest && err->text[0])
+            rc = -1;
+        else if (latest)
+            snprintf(text, sizeof(text), "%s", latest);
+        free(latest);
+    }
+    if (plait_agree(r->world, rc, err) < 0)
+        return -1;
+    if (plait_comm_host_broadcast(r->world, text, sizeof(text), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    *path = text[0] ? strdup(text) : NULL;
+    return 0;
+}
+
+/* Weights from the checkpoint that `resume` names, or initial ones. */
+static int start_weights(struct run *r, const char *resume,
+                         struct plait_error *err)
+{
+    struct plait_optim *optim = plait_trainer_optim(r->trainer);
+    char *path;
+    int rc;
+
+    if (find_checkpoint(r, resume, &path, err) < 0)
+        return -1;
+    if (path) {
+        rc = plait_checkpoint_load(path, &r->done,
+                                   plait_trainer_model(r->trainer), optim,
+                                   err);
+        if (plait_agree(r->world, rc, err) == 0)
+            rc = plait_optim_refresh(optim, err);
+        r->saved = r->done.step;
+    } else {
+        rc = plait_optim_init(optim, r->config->train.seed, err);
+    }
+    if (rc == 0 && path && plait_comm_rank(r->world) == 0)
+        printf("resumed from %s\n", path);
+    free(path);
+    return plait_agree(r->world, rc, err);
+}
+
+static int save(struct run *r, struct plait_error *err)
+{
+    const struct plait_checkpoint_config *c = &r->config->checkpoint;
+    int rc;
+
+    if (!c->dir || r->saved == r->done.step)
+        return 0;
+    rc = plait_checkpoint_save(c->dir, c->keep, &r->done,
+                               plait_trainer_model(r->trainer),
+                               plait_trainer_optim(r->trainer), err);
+    r->saved = r->done.step;
+    return plait_agree(r->world, rc, err);
+}
+
+/* -- the start ----------------------------------------------------------- */
+
+static void print_summary(struct run *r)
+{
+    static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
+    struct plait_model *model = plait_trainer_model(r->trainer);
+    const struct plait_config *c = r->config;
+    const int *size = r->s->par->layout.size;
+
+    printf("%s, %" PRId64 " parameters, %s on %s; %d ranks: tp %d, cp %d, "
+           "ep %d, dp %d, pp %d; %" PRId64 " steps of %d x %d tokens; MFU "
+           "against %.4g GFLOP/s measured\n",
+           families[c->model.family], model->parameters,
+           plait_dtype_name(model->type), r->s->ops->name,
+           r->s->par->world_size, size[PLAIT_TP], size[PLAIT_CP],
+           size[PLAIT_EP], size[PLAIT_DP], size[PLAIT_PP], c->train.steps,
+           c->train.global_batch, c->model.seq_len, r->peak / 1e9);
+    fflush(stdout);
+}
+
+static int open_output(struct run *r, const char *path,
+                       struct plait_error *err)
+{
+    if (plait_comm_rank(r->world) != 0)
+        return 0;
+    if (!path)
+        path = r->config->log.metrics;
+    if (path) {
+        r->metrics = plait_metrics_create(path, r->done.step, err);
+        if (!r->metrics)
+            return -1;
+    }
+    print_summary(r);
+    plait_progress_init(&r->progress, stdout, r->done.step,
+                        r->config->train.steps);
+    return 0;
+}
+
+static int run_open(struct run *r, struct plait_session *s,
+                    struct plait_error *err)
+{
+    int rc;
+
+    memset(r, 0, sizeof(*r));
+    r->s = s;
+    r->config = s->config;
+    r->world = s->world;
+    r->saved = -1;
+    rc = check_supported(r->config, err);
+    if (rc == 0) {
+        r->trainer = plait_trainer_create(r->config, s->par, err);
+        rc = r->trainer ? 0 : -1;
+    }
+    return plait_agree(r->world, rc, err);
+}
+
+static void run_close(struct run *r)
+{
+    plait_metrics_destroy(r->metrics);
+    plait_trainer_destroy(r->trainer);
+}
+
+static int start(struct run *r, const struct plait_train_args *args,
+                 struct plait_error *err)
+{
+    int rc = 0;
+
+    if (start_weights(r, args->resume, err) < 0)
+        return -1;
+    if (r->done.step < r->config->train.steps)
+        rc = plait_trainer_open_data(r->trainer, r->done.step, err);
+    if (plait_agree(r->world, rc, err) < 0)
+        return -1;
+    if (plait_trainer_peak(r->trainer, &r->peak) < 0)
+        return plait_errorf(err, "the speed of matrix products could not be "
+                            "measured");
+    return plait_agree(r->world, open_output(r, args->metrics, err), err);
+}
+
+/* -- the loop ------------------------------------------------------------ */
+
+static void measure(struct run *r, const struct plait_step_result *result,
+                    double seconds, struct plait_metrics *m)
+{
+    struct plait_model *model = plait_trainer_model(r->trainer);
+    double tokens = (double)r->config->train.global_batch *
+                    r->config->model.seq_len;
+    size_t used;
+
+    m->step = r->done.step;
+    m->loss = result->loss;
+    m->val_loss = NAN;
+    m->grad_norm = result->grad_norm;
+    m->lr = result->lr;
+    m->tokens = r->done.tokens;
+    m->tokens_per_s = tokens / seconds;
+    m->mfu = m->tokens_per_s * plait_model_flops_per_token(model) / r->peak;
+    m->step_s = seconds;
+    r->s->ops->memory(r->s->dev, &used, &m->mem_bytes);
+}
+
+static int log_step(struct run *r, const struct plait_metrics *m,
+                    struct plait_error *err)
+{
+    const struct plait_config *c = r->config;
+    bool last = m->step == c->train.steps;
+
+    if (plait_comm_rank(r->world) != 0)
+        return 0;
+    if (r->metrics && (m->step % c->log.every == 0 || last) &&
+        plait_metrics_write(r->metrics, m) < 0)
+        return plait_errorf(err, "log.metrics: %s", strerror(errno));
+    plait_progress_show(&r->progress, m);
+    return 0;
+}
+
+static bool due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+/* One step and what belongs to it. */
+static int one_step(struct run *r, int *stop, struct plait_error *err)
+{
+    const struct plait_config *c = r->config;
+    struct plait_step_result result;
+    struct plait_metrics m;
+    double begin = now();
+
+    if (plait_trainer_step(r->trainer, r->done.step,
+                           plait_signals_caught() != 0, &result, err) < 0)
+        return PLAIT_RUN_BROKEN;
+    r->done.step++;
+    r->done.tokens += (int64_t)c->train.global_batch * c->model.seq_len;
+    measure(r, &result, now() - begin, &m);
+    if (due(r->done.step, c->train.eval_every) &&
+        plait_trainer_eval(r->trainer, &m.val_loss, err) < 0)
+        return PLAIT_RUN_BROKEN;
+    if (plait_comm_rank(r->world) == 0 && log_step(r, &m, err) < 0)
+        return PLAIT_RUN_BROKEN;
+    *stop = result.stop;
+    if (!isfinite(result.loss) || !isfinite(result.grad_norm)) {
+        plait_errorf(err, "step %" PRId64 ": loss %g, gradient norm %g: "
+                     "stopped; try a smaller optim.lr or more lr.warmup",
+                     r->done.step, result.loss, result.grad_norm);
+        return plait_agree(r->world, -1, err);
+    }
+    if (due(r->done.step, c->checkpoint.every))
+        return save(r, err);
+    return 0;
+}
+
+static int loop(struct run *r, struct plait_error *err)
+{
+    int rc = 0, stop = 0;
+
+    while (rc == 0 && !stop && r->done.step < r->config->train.steps)
+        rc = one_step(r, &stop, err);
+    if (plait_comm_rank(r->world) == 0) {
+        plait_progress_end(&r->progress);
+        if (stop)
+            printf("stopped after step %" PRId64 "\n", r->done.step);
+    }
+    return rc == 0 ? save(r, err) : rc;
+}
+
+int plait_run_train(struct plait_session *s,
+                    const struct plait_train_args *args,
+                    struct plait_error *err)
+{
+    struct run r;
+    int rc = run_open(&r, s, err);
+
+    if (rc == 0)
+        rc = start(&r, args, err);
+    if (rc == 0)
+        rc = loop(&r, err);
+    if (rc != PLAIT_RUN_BROKEN)
+        run_close(&r);
+    return rc;
+}
+
+int plait_run_sample(struct plait_session *s,
+                     const struct plait_train_args *args,
+                     struct plait_error *err)
+{
+    struct run r;
+    int rc = run_open(&r, s, err);
+
+    if (rc == 0)
+        rc = start_weights(&r, args->resume, err);
+    if (rc == 0 && r.done.step == 0) {
+        rc = -1;
+        if (plait_comm_rank(r.world) == 0)
+            plait_errorf(err, "--sample: there is no checkpoint to sample "
+                         "from in checkpoint.dir (%s)",
+                         r.config->checkpoint.dir ? r.config->checkpoint.dir
+                                                  : "not set");
+    }
+    if (rc == 0 && plait_sample(r.trainer, s->par, r.config,
+                                args->prompt ? args->prompt : "\n",
+                                args->sample, stdout, err) < 0)
+        return PLAIT_RUN_BROKEN;
+    run_close(&r);
+    return rc;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/sample.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BYTE_VOCAB 257 /* 256 bytes and the end of a text */
+#define END_OF_TEXT 256
+#define TEMPERATURE 0.8
+
+int plait_sample_token(const float *logits, int n, double temperature,
+                       double u)
+{
+    double max = -INFINITY, sum = 0, at = 0;
+    int i;
+
+    for (i = 0; i < n; i++)
+        max = fmax(max, logits[i]);
+    for (i = 0; i < n; i++)
+        sum += exp((logits[i] - max) / temperature);
+    for (i = 0; i < n - 1; i++) {
+        at += exp((logits[i] - max) / temperature) / sum;
+        if (u < at)
+            break;
+    }
+    return i;
+}
+
+/* SplitMix64 (Steele et al., OOPSLA 2014): number `i` of a seed, [0, 1). */
+static double uniform(uint64_t seed, uint64_t i)
+{
+    uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return (z >> 11) * 0x1p-53;
+}
+
+/* The text so far and the window of it that the model sees: whole sequences,
+ * filled up in front with the end of an earlier text. */
+struct text {
+    int32_t *window; /* [seq_len] */
+    int32_t *targets;
+    float *logits; /* [vocab] */
+    int seq_len;
+};
+
+static void push(struct text *text, int32_t token)
+{
+    memmove(text->window, text->window + 1,
+            (text->seq_len - 1) * sizeof(*text->window));
+    text->window[text->seq_len - 1] = token;
+}
+
+static void print_token(FILE *out, int vocab, int32_t token)
+{
+    if (vocab != BYTE_VOCAB)
+        fprintf(out, " %d", token);
+    else
+        fputc(token == END_OF_TEXT ? '\n' : token, out);
+    fflush(out);
+}
+
+/* The rank that draws: it has the logits. */
+static int drawing_rank(const struct plait_parallel *par)
+{
+    struct plait_coord at = {{0}};
+
+    at.at[PLAIT_PP] = par->layout.size[PLAIT_PP] - 1;
+    return plait_layout_rank(&par->layout, &at);
+}
+
+static int next_token(struct plait_trainer *t, struct plait_parallel *par,
+                      const struct plait_config *config, struct text *text,
+                      int64_t index, int32_t *token)
+{
+    int root = drawing_rank(par);
+    struct plait_batch batch = {
+        .batch = 1,
+        .seq_len = text->seq_len,
+        .tokens = text->window,
+        .targets = text->targets,
+    };
+
+    if (plait_pipeline_logits(plait_trainer_pipeline(t), &batch,
+                              text->logits) < 0)
+        return -1;
+    if (par->rank == root)
+        *token = plait_sample_token(text->logits, config->model.vocab,
+                                    TEMPERATURE,
+                                    uniform(config->train.seed, index));
+    return plait_comm_host_broadcast(par->world, token, sizeof(*token), root);
+}
+
+static int generate(struct plait_trainer *t, struct plait_parallel *par,
+                    const struct plait_config *config, struct text *text,
+                    int64_t count, FILE *out, struct plait_error *err)
+{
+    int32_t token = 0;
+    int64_t i;
+
+    for (i = 0; i < count; i++) {
+        if (next_token(t, par, config, text, i, &token) < 0)
+            return plait_errorf(err, "sampling failed: %s",
+                                plait_comm_error(par->world));
+        push(text, token);
+        if (par->rank == 0)
+            print_token(out, config->model.vocab, token);
+    }
+    if (par->rank == 0)
+        fputc('\n', out);
+    return 0;
+}
+
+int plait_sample(struct plait_trainer *t, struct plait_parallel *par,
+                 const struct plait_config *config, const char *prompt,
+                 int64_t count, FILE *out, struct plait_error *err)
+{
+    int vocab = config->model.vocab, n = config->model.seq_len, i, rc = -1;
+    struct text text = {
+        .window = malloc(n * sizeof(*text.window)),
+        .targets = malloc(n * sizeof(*text.targets)),
+        .logits = malloc(vocab * sizeof(*text.logits)),
+        .seq_len = n,
+    };
+
+    if (!text.window || !text.targets || !text.logits) {
+        plait_errorf(err, "out of memory");
+        goto out;
+    }
+    for (i = 0; i < n; i++) {
+        text.window[i] = vocab == BYTE_VOCAB ? END_OF_TEXT : vocab - 1;
+        text.targets[i] = -1;
+    }
+    for (; *prompt; prompt++) {
+        push(&text, (unsigned char)*prompt);
+        if (par->rank == 0)
+            print_token(out, vocab, (unsigned char)*prompt);
+    }
+    rc = generate(t, par, config, &text, count, out, err);
+out:
+    free(text.window);
+    free(text.targets);
+    free(text.logits);
+    return rc;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_SESSION_H
+#define PLAIT_SESSION_H
+
+#include <stdbool.h>
+
+#include "runtime/parallel/parallel.h"
+#include "topology/config.h"
+
+/* The command line of plait-train. */
+struct plait_train_args {
+    const char *config;
+    const char **set; /* [nset] "section.key=value" */
+    int nset;
+    const char *metrics; /* over log.metrics, NULL: as configured */
+    const char *resume; /* "auto", "none" or a directory */
+    const char *device; /* "auto", "cuda", "cpu" */
+    int64_t sample;     /* tokens to generate instead of training, 0: train */
+    const char *prompt;
+};
+
+/* Everything that stands before there is a model: who the ranks are, what
+ * they compute on, and what they were asked to do. */
+struct plait_session {
+    struct plait_launch launch;
+    bool planned; /* started under a plan: launch holds */
+    const struct plait_ops *ops;
+    struct plait_device *dev;
+    struct plait_comm *world;
+    struct plait_config *config; /* parallel sizes resolved */
+    struct plait_parallel *par;
+};
+
+/* Collective over all processes of the run. On failure at most one rank has
+ * text in err. Whatever was made stays in the session for
+ * plait_session_close(). */
+int plait_session_open(struct plait_session *s,
+                       const struct plait_train_args *args,
+                       struct plait_error *err);
+void plait_session_close(struct plait_session *s);
+
+/* Collective: -1 on every rank if rc < 0 on any. The first such rank keeps
+ * its err, the others' is emptied, so that a user reads one line. */
+int plait_agree(struct plait_comm *world, int rc, struct plait_error *err);
+
+/* The rank as the launcher's environment has it, before there is a world;
+ * 0 where nothing says. */
+int plait_rank_hint(void);
+
+#endif

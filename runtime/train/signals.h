@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_SIGNALS_H
+#define PLAIT_SIGNALS_H
+
+#include <stdbool.h>
+
+/* SIGTERM and SIGINT ask for an end after the current step; a second one
+ * ends the process as usual. */
+int plait_signals_install(void);
+/* The signal that came, 0 if none. */
+int plait_signals_caught(void);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/step.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/parallel/gradsync.h"
+
+struct plait_trainer {
+    const struct plait_config *config;
+    struct plait_parallel *par;
+    struct plait_model *model;
+    struct plait_optim *optim;
+    struct plait_gradsync *sync;
+    struct plait_pipeline *pipe;
+    struct plait_dataset *train, *val;
+    struct plait_loader *loader;
+    int64_t first, count; /* this rank's sequences of the global batch */
+    int microbatches;
+    struct plait_batch *batch; /* [microbatches] */
+    double *loss;              /* device */
+};
+
+/* -- life ---------------------------------------------------------------- */
+
+static int make_parts(struct plait_trainer *t, struct plait_error *err)
+{
+    const struct plait_train_config *c = &t->config->train;
+    struct plait_parallel *par = t->par;
+
+    t->count = c->global_batch / par->layout.size[PLAIT_DP];
+    t->first = t->count * par->coord.at[PLAIT_DP];
+    t->microbatches = t->count / c->micro_batch;
+    t->batch = calloc(t->microbatches, sizeof(*t->batch));
+    t->loss = par->ops->alloc(par->dev, sizeof(*t->loss));
+    if (!t->batch || !t->loss)
+        return plait_errorf(err, "out of memory");
+    t->model = plait_model_create(t->config, par, err);
+    if (!t->model)
+        return -1;
+    t->optim = plait_optim_create(t->model, err);
+    if (!t->optim)
+        return -1;
+    t->sync = plait_gradsync_create(t->model, plait_optim_shards(t->optim),
+                                    err);
+    if (!t->sync)
+        return -1;
+    t->pipe = plait_pipeline_create(t->model, t->microbatches, c->micro_batch,
+                                    err);
+    return t->pipe ? 0 : -1;
+}
+
+struct plait_trainer *plait_trainer_create(const struct plait_config *config,
+                                           struct plait_parallel *par,
+                                           struct plait_error *err)
+{
+    struct plait_trainer *t = calloc(1, sizeof(*t));
+
+    if (!t) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    t->config = config;
+    t->par = par;
+    if (make_parts(t, err) < 0) {
+        plait_trainer_destroy(t);
+        return NULL;
+    }
+    return t;
+}
+
+void plait_trainer_destroy(struct plait_trainer *t)
+{
+    int saved = errno;
+
+    if (!t)
+        return;
+    plait_loader_destroy(t->loader);
+    plait_dataset_destroy(t->train);
+    plait_dataset_destroy(t->val);
+    plait_pipeline_destroy(t->pipe);
+    plait_gradsync_destroy(t->sync);
+    plait_optim_destroy(t->optim);
+    plait_model_destroy(t->model);
+    if (t->loss)
+        t->par->ops->free(t->par->dev, t->loss);
+    free(t->batch);
+    free(t);
+    errno = saved;
+}
+
+struct plait_model *plait_trainer_model(struct plait_trainer *t)
+{
+    return t->model;
+}
+
+struct plait_optim *plait_trainer_optim(struct plait_trainer *t)
+{
+    return t->optim;
+}
+
+struct plait_pipeline *plait_trainer_pipeline(struct plait_trainer *t)
+{
+    return t->pipe;
+}
+
+/* -- data ---------------------------------------------------------------- */
+
+static struct plait_loader *open_loader(struct plait_trainer *t,
+                                        const struct plait_dataset *ds,
+                                        int64_t step, struct plait_error *err)
+{
+    const struct plait_config *c = t->config;
+
+    return plait_loader_create(ds, c->train.seed, c->model.seq_len,
+                               c->model.vocab, c->train.global_batch, t->first,
+                               t->count, step, err);
+}
+
+static struct plait_dataset *open_dataset(struct plait_trainer *t,
+                                          const char *path,
+                                          struct plait_error *err)
+{
+    int vocab, want = t->config->model.vocab;
+    struct plait_dataset *ds;
+
+    ds = plait_dataset_create(path, t->config->data.format, err);
+    if (!ds)
+        return NULL;
+    vocab = plait_dataset_vocab(ds);
+    if (vocab > want) {
+        plait_errorf(err, "%s has a vocabulary of %d tokens, but model.vocab "
+                     "is %d", path, vocab, want);
+    } else if (plait_dataset_samples(ds, t->config->model.seq_len) < 1) {
+        plait_errorf(err, "%s has %lld tokens, too few for one sample of "
+                     "model.seq_len %d", path,
+                     (long long)plait_dataset_tokens(ds),
+                     t->config->model.seq_len);
+    } else {
+        return ds;
+    }
+    plait_dataset_destroy(ds);
+    errno = EINVAL;
+    return NULL;
+}
+
+int plait_trainer_open_data(struct plait_trainer *t, int64_t step,
+                            struct plait_error *err)
+{
+    const struct plait_config *c = t->config;
+
+    if (!c->data.train)
+        return plait_errorf(err, "data.train is missing: which tokens?");
+    if (c->train.eval_every && !c->data.val)
+        return plait_errorf(err, "train.eval_every is %lld, but data.val is "
+                            "missing", (long long)c->train.eval_every);
+    t->train = open_dataset(t, c->data.train, err);
+    if (!t->train)
+        return -1;
+    if (c->data.val && !(t->val = open_dataset(t, c->data.val, err)))
+        return -1;
+    t->loader = open_loader(t, t->train, step, err);
+    return t->loader ? 0 : -1;
+}
+
+static int next_batch(struct plait_trainer *t, struct plait_loader *loader,
+                      float loss_scale, struct plait_error *err)
+{
+    int micro = t->config->train.micro_batch;
+    int seq_len = t->config->model.seq_len, i;
+    const int32_t *input, *target;
+
+    if (plait_loader_next(loader, &input, &target, err) < 0)
+        return -1;
+    for (i = 0; i < t->microbatches; i++) {
+        size_t at = (size_t)i * micro * seq_len;
+
+        t->batch[i] = (struct plait_batch){
+            .batch = micro,
+            .seq_len = seq_len,
+            .tokens = input + at,
+            .targets = target + at,
+            .loss_scale = loss_scale,
+        };
+    }
+    return 0;
+}
+
+/* -- the step ------------------------------------------------------------ */
+
+/* Whatever failed, in a sentence. */
+static int describe(struct plait_trainer *t, struct plait_error *err)
+{
+    const char *why = plait_queue_error(t->par->q);
+    int i;
+
+    if (why)
+        return plait_errorf(err, "%s", why);
+    for (i = 0; i < PLAIT_NGROUPS; i++) {
+        why = plait_comm_error(t->par->group[i]);
+        if (strcmp(why, "no error"))
+            return plait_errorf(err, "%s", why);
+    }
+    return plait_errorf(err, "step failed: %s", strerror(errno));
+}
+
+/* This rank's part of the summed loss: all tp and cp ranks of a last stage
+ * hold it, one of each tp group counts. */
+static int local_loss(struct plait_trainer *t, double *loss)
+{
+    struct plait_parallel *par = t->par;
+
+    if (par->ops->to_host(par->q, loss, t->loss, sizeof(*loss)) < 0)
+        return -1;
+    if (par->coord.at[PLAIT_TP] != 0)
+        *loss = 0;
+    return 0;
+}
+
+static int compute(struct plait_trainer *t)
+{
+    const struct plait_ops *ops = t->par->ops;
+
+    if (ops->fill_zero(t->par->q, t->loss, sizeof(*t->loss)) < 0 ||
+        plait_gradsync_begin(t->sync, t->microbatches) < 0 ||
+        plait_pipeline_train(t->pipe, t->batch, t->loss) < 0)
+        return -1;
+    return plait_gradsync_finish(t->sync);
+}
+
+int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
+                       struct plait_step_result *result,
+                       struct plait_error *err)
+{
+    const struct plait_config *c = t->config;
+    double tokens = (double)c->train.global_batch * c->model.seq_len;
+    double sums[3] = {0, 0, stop}; /* loss, squares of gradients, stop */
+    double norm, lr;
+
+    if (next_batch(t, t->loader, 1 / tokens, err) < 0)
+        return -1;
+    if (compute(t) < 0 || local_loss(t, &sums[0]) < 0 ||
+        plait_optim_sum_squares(t->optim, &sums[1]) < 0)
+        return describe(t, err);
+    if (plait_comm_host_all_reduce(t->par->world, sums, 3, PLAIT_SUM) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(t->par->world));
+    norm = sqrt(sums[1]);
+    lr = plait_lr(&c->lr, c->optim.lr, step, c->train.steps);
+    if (plait_optim_step(t->optim, lr, plait_clip(norm, c->optim.clip, 1),
+                         step + 1) < 0)
+        return describe(t, err);
+    result->loss = sums[0] / tokens;
+    result->grad_norm = norm;
+    result->lr = lr;
+    result->stop = sums[2] > 0;
+    return 0;
+}
+
+int plait_trainer_eval(struct plait_trainer *t, double *loss,
+                       struct plait_error *err)
+{
+    const struct plait_config *c = t->config;
+    double tokens = (double)c->train.global_batch * c->model.seq_len;
+    struct plait_parallel *par = t->par;
+    struct plait_loader *loader = open_loader(t, t->val, 0, err);
+    double sum = 0;
+    int64_t i;
+    int rc = 0;
+
+    if (!loader)
+        return -1;
+    if (par->ops->fill_zero(par->q, t->loss, sizeof(*t->loss)) < 0)
+        rc = describe(t, err);
+    for (i = 0; i < c->train.eval_steps && rc == 0; i++) {
+        rc = next_batch(t, loader, 1 / tokens, err);
+        if (rc == 0 && plait_pipeline_eval(t->pipe, t->batch, t->loss) < 0)
+            rc = describe(t, err);
+    }
+    plait_loader_destroy(loader);
+    if (rc < 0)
+        return -1;
+    if (local_loss(t, &sum) < 0)
+        return describe(t, err);
+    if (plait_comm_host_all_reduce(par->world, &sum, 1, PLAIT_SUM) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(par->world));
+    *loss = sum / (tokens * c->train.eval_steps);
+    return 0;
+}
+
+/* -- the measure of MFU -------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + ts.tv_nsec * 1e-9;
+}
+
+/* Best of a few products of square matrices, in operations a second. */
+static double time_products(struct plait_parallel *par,
+                            enum plait_dtype type, size_t n, void *buffer,
+                            struct plait_weight *w)
+{
+    size_t matrix = n * n * plait_dtype_size(type);
+    double best = INFINITY, start;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        start = now();
+        if (par->ops->linear_forward(par->q, buffer, NULL,
+                                     (char *)buffer + matrix, w, NULL,
+                                     PLAIT_ACT_NONE, n) < 0 ||
+            par->ops->queue_sync(par->q) < 0)
+            return -1;
+        best = fmin(best, now() - start);
+    }
+    return 2.0 * n * n * n / best;
+}
+
+int plait_trainer_peak(struct plait_trainer *t, double *flops)
+{
+    struct plait_parallel *par = t->par;
+    enum plait_dtype type = t->model->type;
+    size_t n = strcmp(par->ops->name, "cuda") ? 512 : 4096;
+    size_t matrix = n * n * plait_dtype_size(type);
+    char *buffer = par->ops->alloc(par->dev, 3 * matrix);
+    struct plait_weight *w = NULL;
+    double rate = -1;
+
+    if (buffer)
+        w = par->ops->weight_create(par->dev, type, n, n,
+                                    buffer + 2 * matrix);
+    if (w)
+        rate = time_products(par, type, n, buffer, w);
+    par->ops->weight_destroy(w);
+    par->ops->free(par->dev, buffer);
+    if (plait_comm_host_all_reduce(par->world, &rate, 1, PLAIT_SUM) < 0)
+        return -1;
+    *flops = rate;
+    return rate > 0 ? 0 : -1;
+}
