@@ -8,27 +8,32 @@
 #include "topology/error.h"
 
 /* Token datasets, mmapped; one file or a glob of shards seen as one run of
- * tokens. Formats: plait shards, llm.c .bin (uint16 v1, uint32 v7), Megatron
- * .bin/.idx. Offsets are 64-bit. */
+ * tokens. Formats: plait shards (shard.h), llm.c .bin (uint16 v1, uint32 v7),
+ * Megatron .bin/.idx. Offsets are 64-bit. */
 struct plait_dataset;
 
 /* format: "auto", "plait", "llmc" or "megatron". Refuses, naming the file: a
- * bad magic or version, a file shorter or longer than its header says. */
-struct plait_dataset *plait_dataset_create(const char *path,
-                                           const char *format,
+ * bad magic or version, a file shorter or longer than its header says. A
+ * Megatron pair goes by its .bin, its .idx or their common stem. */
+struct plait_dataset *plait_dataset_create(const char *path, const char *format,
                                            struct plait_error *err);
 void plait_dataset_destroy(struct plait_dataset *ds);
 
 int64_t plait_dataset_tokens(const struct plait_dataset *ds);
 /* The vocabulary the file was written with, 0 if the format does not say. */
 int plait_dataset_vocab(const struct plait_dataset *ds);
+/* The tokenizer the file was written with ("byte", "spm"), "" if the format
+ * does not say. */
+const char *plait_dataset_tokenizer(const struct plait_dataset *ds);
+/* The path or pattern it was opened by. */
+const char *plait_dataset_path(const struct plait_dataset *ds);
 /* Samples of seq_len + 1 tokens, overlapping by one: (tokens-1) / seq_len. */
 int64_t plait_dataset_samples(const struct plait_dataset *ds, int seq_len);
 /* Sample `index`: input [seq_len] and target [seq_len], shifted by one.
  * Token ids >= vocab are an error that names sample and id (ERANGE). */
 int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
-                       int seq_len, int vocab, int32_t *input,
-                       int32_t *target, struct plait_error *err);
+                       int seq_len, int vocab, int32_t *input, int32_t *target,
+                       struct plait_error *err);
 
 /* Which sample is number `position` of the run (position = step *
  * global_batch + index in the batch): a keyed permutation of each epoch,

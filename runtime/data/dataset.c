@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <glob.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data.h"
+#include "segment.h"
+
+struct plait_dataset {
+    char *path; /* as the user wrote it */
+    int nsegments;
+    struct plait_segment *segments;
+    int64_t tokens;
+};
+
+void plait_dataset_destroy(struct plait_dataset *ds)
+{
+    int saved = errno, i;
+
+    if (!ds)
+        return;
+    for (i = 0; i < ds->nsegments; i++)
+        plait_segment_close(&ds->segments[i]);
+    free(ds->segments);
+    free(ds->path);
+    free(ds);
+    errno = saved;
+}
+
+/* An index that a pattern matched beside its data is not a second file. */
+static bool is_matched_index(const glob_t *found, size_t index)
+{
+    const char *path = found->gl_pathv[index];
+    size_t n = strlen(path), i;
+
+    if (n < 4 || strcmp(path + n - 4, ".idx") != 0)
+        return false;
+    for (i = 0; i < found->gl_pathc; i++)
+        if (strlen(found->gl_pathv[i]) == n &&
+            !strncmp(found->gl_pathv[i], path, n - 4) &&
+            !strcmp(found->gl_pathv[i] + n - 4, ".bin"))
+            return true;
+    return false;
+}
+
+static int add_segment(struct plait_dataset *ds, const char *path,
+                       const char *format, struct plait_error *err)
+{
+    struct plait_segment *s = &ds->segments[ds->nsegments], *first;
+
+    if (plait_segment_open(s, path, format, err) < 0)
+        return -1;
+    ds->nsegments++;
+    s->first = ds->tokens;
+    ds->tokens += s->count;
+    first = &ds->segments[0];
+    errno = EINVAL;
+    if (s->vocab != first->vocab || strcmp(s->tokenizer, first->tokenizer))
+        return plait_errorf(err,
+                            "%s: vocabulary %d (%s) is not the %d (%s) of %s "
+                            "in the same dataset",
+                            s->path, s->vocab, s->tokenizer, first->vocab,
+                            first->tokenizer, first->path);
+    return 0;
+}
+
+static int open_all(struct plait_dataset *ds, const glob_t *found,
+                    const char *format, struct plait_error *err)
+{
+    size_t i;
+
+    ds->segments = calloc(found->gl_pathc, sizeof(*ds->segments));
+    if (!ds->segments)
+        return plait_errorf(err, "%s: out of memory", ds->path);
+    for (i = 0; i < found->gl_pathc; i++)
+        if (!is_matched_index(found, i) &&
+            add_segment(ds, found->gl_pathv[i], format, err) < 0)
+            return -1;
+    errno = EINVAL;
+    if (ds->tokens < 2)
+        return plait_errorf(err, "%s: %lld tokens are no dataset", ds->path,
+                            (long long)ds->tokens);
+    return 0;
+}
+
+struct plait_dataset *plait_dataset_create(const char *path, const char *format,
+                                           struct plait_error *err)
+{
+    struct plait_dataset *ds = calloc(1, sizeof(*ds));
+    glob_t found = {0};
+    int ret;
+
+    if (!ds || !(ds->path = strdup(path))) {
+        plait_errorf(err, "%s: out of memory", path);
+        goto error;
+    }
+    /* A name without a match stays itself: the error then comes from open(),
+     * or it is the stem of a Megatron pair. */
+    ret = glob(path, GLOB_NOMAGIC, NULL, &found);
+    if (ret != 0) {
+        errno = ret == GLOB_NOMATCH ? ENOENT : EIO;
+        plait_errorf(err, "%s: %s", path,
+                     ret == GLOB_NOMATCH ? "no file has a name like this"
+                                         : "cannot list the files");
+        goto error;
+    }
+    if (open_all(ds, &found, format, err) < 0)
+        goto error;
+    globfree(&found);
+    return ds;
+error:
+    globfree(&found);
+    plait_dataset_destroy(ds);
+    return NULL;
+}
+
+int64_t plait_dataset_tokens(const struct plait_dataset *ds)
+{
+    return ds->tokens;
+}
+
+int plait_dataset_vocab(const struct plait_dataset *ds)
+{
+    return ds->segments[0].vocab;
+}
+
+const char *plait_dataset_tokenizer(const struct plait_dataset *ds)
+{
+    return ds->segments[0].tokenizer;
+}
+
+const char *plait_dataset_path(const struct plait_dataset *ds)
+{
+    return ds->path;
+}
+
+int64_t plait_dataset_samples(const struct plait_dataset *ds, int seq_len)
+{
+    return (ds->tokens - 1) / seq_len;
+}
+
+/* The segment that holds token `at` of the run. */
+static const struct plait_segment *find(const struct plait_dataset *ds,
+                                        int64_t at)
+{
+    int low = 0, high = ds->nsegments - 1, middle;
+
+    while (low < high) {
+        middle = (low + high + 1) / 2;
+        if (ds->segments[middle].first <= at)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &ds->segments[low];
+}
+
+int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
+                       int seq_len, int vocab, int32_t *input, int32_t *target,
+                       struct plait_error *err)
+{
+    int64_t at = index * seq_len;
+    const struct plait_segment *s;
+    int32_t token;
+    int i;
+
+    if (index < 0 || index >= plait_dataset_samples(ds, seq_len)) {
+        errno = ERANGE;
+        return plait_errorf(err, "%s: sample %lld of %lld", ds->path,
+                            (long long)index,
+                            (long long)plait_dataset_samples(ds, seq_len));
+    }
+    s = find(ds, at);
+    for (i = 0; i <= seq_len; i++, at++) {
+        while (at - s->first >= s->count)
+            s++;
+        token = plait_segment_token(s, at - s->first);
+        if (token < 0 || token >= vocab) {
+            errno = ERANGE;
+            return plait_errorf(err,
+                                "%s: sample %lld: token id %d at position "
+                                "%lld is outside the vocabulary of %d",
+                                s->path, (long long)index, token,
+                                (long long)(at - s->first), vocab);
+        }
+        if (i < seq_len)
+            input[i] = token;
+        if (i > 0)
+            target[i - 1] = token;
+    }
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data.h"
+
+/* A permutation of 0 .. n-1 that is computed, not stored: a Feistel network
+ * over the next larger power of four, walked until it lands below n. Each
+ * epoch has its own key, so that any position of the run can be asked for at
+ * once (resume, any layout) and every epoch sees each sample exactly once. */
+
+enum { ROUNDS = 6 };
+
+/* The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014). */
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 30;
+    x *= UINT64_C(0xbf58476d1ce4e5b9);
+    x ^= x >> 27;
+    x *= UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static uint64_t permute(uint64_t x, int half, uint64_t key)
+{
+    uint64_t mask = (UINT64_C(1) << half) - 1;
+    uint64_t left = x >> half, right = x & mask, swap;
+    int round;
+
+    for (round = 0; round < ROUNDS; round++) {
+        key += UINT64_C(0x9e3779b97f4a7c15);
+        swap = right;
+        right = left ^ (mix(right + key) & mask);
+        left = swap;
+    }
+    return left << half | right;
+}
+
+int64_t plait_sample_index(uint64_t seed, int64_t nsamples, int64_t position)
+{
+    uint64_t n = (uint64_t)nsamples;
+    uint64_t epoch = (uint64_t)position / n, x = (uint64_t)position % n;
+    uint64_t key = mix(mix(seed + UINT64_C(0x9e3779b97f4a7c15)) + epoch);
+    int half = 1;
+
+    while (half < 31 && (UINT64_C(1) << 2 * half) < n)
+        half++;
+    do
+        x = permute(x, half, key);
+    while (x >= n);
+    return (int64_t)x;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_SHARD_H
+#define PLAIT_SHARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "topology/error.h"
+
+/* The plait shard: a header of 64 bytes, then the tokens, nothing after. All
+ * numbers are little-endian.
+ *
+ *   offset  size
+ *        0     8  magic "PLAITTOK"
+ *        8     4  version, 1
+ *       12     4  bytes per token, 2 or 4 (unsigned)
+ *       16     8  number of tokens
+ *       24     4  vocabulary: every token is below it
+ *       28    28  name of the tokenizer, padded with NUL ("byte")
+ *       56     4  0
+ *       60     4  CRC-32 (zlib's) of bytes 0 to 59
+ */
+#define PLAIT_SHARD_HEADER 64
+#define PLAIT_SHARD_TOKENIZER 28
+
+struct plait_shard_header {
+    int width;
+    int64_t tokens;
+    int vocab;
+    char tokenizer[PLAIT_SHARD_TOKENIZER]; /* ends with NUL */
+};
+
+void plait_shard_encode(const struct plait_shard_header *header,
+                        unsigned char bytes[PLAIT_SHARD_HEADER]);
+/* `name` stands for the file in errors. */
+int plait_shard_decode(const char *name,
+                       const unsigned char bytes[PLAIT_SHARD_HEADER],
+                       struct plait_shard_header *header,
+                       struct plait_error *err);
+
+/* Writes a shard under a temporary name; it appears at `path`, whole and
+ * synced, when it is finished, and never otherwise. */
+struct plait_shard_writer;
+struct plait_shard_writer *plait_shard_writer_create(const char *path,
+                                                     const char *tokenizer,
+                                                     int vocab,
+                                                     struct plait_error *err);
+int plait_shard_writer_add(struct plait_shard_writer *writer,
+                           const int32_t *tokens, size_t n,
+                           struct plait_error *err);
+int64_t plait_shard_writer_tokens(const struct plait_shard_writer *writer);
+int plait_shard_writer_finish(struct plait_shard_writer *writer,
+                              struct plait_error *err);
+/* Removes what was not finished. NULL-safe, keeps errno. */
+void plait_shard_writer_destroy(struct plait_shard_writer *writer);
+
+#endif

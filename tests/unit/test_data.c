@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/data/data.h"
+#include "runtime/data/shard.h"
+#include "runtime/data/tokenizer.h"
+#include "tap.h"
+
+static char dir[] = "/tmp/plait-data-XXXXXX";
+
+static const char *in_dir(const char *name)
+{
+    static char path[4][256];
+    static int turn;
+
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof(path[turn]), "%s/%s", dir, name);
+    return path[turn];
+}
+
+static void write_file(const char *name, const void *bytes, size_t size)
+{
+    FILE *file = fopen(in_dir(name), "w");
+
+    if (!file || fwrite(bytes, 1, size, file) != size || fclose(file))
+        abort();
+}
+
+/* n tokens first, first + 1, ... */
+static void write_shard(const char *name, int vocab, int32_t first, int n)
+{
+    struct plait_error err;
+    struct plait_shard_writer *w =
+        plait_shard_writer_create(in_dir(name), "byte", vocab, &err);
+    int32_t token;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        token = first + i;
+        if (!w || plait_shard_writer_add(w, &token, 1, &err) < 0)
+            abort();
+    }
+    if (plait_shard_writer_finish(w, &err) < 0)
+        abort();
+    plait_shard_writer_destroy(w);
+}
+
+static struct plait_dataset *create(const char *name, const char *format,
+                                    struct plait_error *err)
+{
+    err->text[0] = '\0';
+    return plait_dataset_create(in_dir(name), format, err);
+}
+
+/* Tokens 0, 1, 2, ... wherever they come from. */
+static int counts_up(const struct plait_dataset *ds, int n, int seq_len)
+{
+    int32_t input[64], target[64];
+    struct plait_error err;
+    int64_t i;
+    int k;
+
+    if (!ds || plait_dataset_tokens(ds) != n ||
+        plait_dataset_samples(ds, seq_len) != (n - 1) / seq_len)
+        return 0;
+    for (i = 0; i < plait_dataset_samples(ds, seq_len); i++) {
+        if (plait_dataset_read(ds, i, seq_len, n, input, target, &err) < 0) {
+            diag("%s", err.text);
+            return 0;
+        }
+        for (k = 0; k < seq_len; k++)
+            if (input[k] != i * seq_len + k || target[k] != input[k] + 1)
+                return 0;
+    }
+    return 1;
+}
+
+static void shards(void)
+{
+    struct plait_error err;
+    struct plait_dataset *ds;
+    int32_t input[8], target[8];
+
+    write_shard("a-0.bin", 70000, 0, 10);
+    write_shard("a-1.bin", 70000, 10, 1);
+    write_shard("a-2.bin", 70000, 11, 0);
+    write_shard("a-3.bin", 70000, 11, 30);
+    ds = create("a-*.bin", "auto", &err);
+    ok(counts_up(ds, 41, 4) && counts_up(ds, 41, 8) && counts_up(ds, 41, 1),
+       "a pattern of shards is one run of tokens %s", err.text);
+    ok(ds && plait_dataset_vocab(ds) == 70000 &&
+           !strcmp(plait_dataset_tokenizer(ds), "byte"),
+       "vocabulary and tokenizer");
+    ok(plait_dataset_read(ds, 5, 8, 41, input, target, &err) == -1 &&
+           errno == ERANGE,
+       "%s", err.text);
+    ok(plait_dataset_read(ds, 4, 8, 40, input, target, &err) == -1 &&
+           errno == ERANGE && strstr(err.text, "token id 40 at position 29"),
+       "%s", err.text);
+    plait_dataset_destroy(ds);
+
+    write_shard("b.bin", 300, 0, 41);
+    ds = create("b.bin", "plait", &err);
+    ok(counts_up(ds, 41, 4), "16-bit shards");
+    plait_dataset_destroy(ds);
+    ds = create("[ab]*.bin", "plait", &err);
+    ok(!ds && strstr(err.text, "vocabulary 300"), "%s", err.text);
+    plait_dataset_destroy(NULL);
+}
+
+static void llmc(void)
+{
+    struct plait_error err;
+    struct plait_dataset *ds;
+    int32_t header[256] = {20240520, 1, 33}, wide[256 + 33] = {20240801, 7, 33};
+    char bytes[1024 + 66];
+    uint16_t token;
+    int i;
+
+    memcpy(bytes, header, sizeof(header));
+    for (i = 0; i < 33; i++) {
+        token = (uint16_t)i;
+        memcpy(bytes + 1024 + 2 * i, &token, 2);
+        wide[256 + i] = i;
+    }
+    write_file("l1.bin", bytes, sizeof(bytes));
+    write_file("l7.bin", wide, sizeof(wide));
+    ds = create("l1.bin", "auto", &err);
+    ok(counts_up(ds, 33, 4), "llm.c version 1 %s", err.text);
+    plait_dataset_destroy(ds);
+    ds = create("l7.bin", "llmc", &err);
+    ok(counts_up(ds, 33, 8), "llm.c version 7 %s", err.text);
+    plait_dataset_destroy(ds);
+    write_file("l1-short.bin", bytes, sizeof(bytes) - 1);
+    ds = create("l1-short.bin", "auto", &err);
+    ok(!ds && strstr(err.text, "l1-short.bin: truncated: the header says 33 "
+                               "tokens, 1090 bytes in all; the file has 1089"),
+       "%s", err.text);
+    wide[1] = 1;
+    write_file("l7-v1.bin", wide, sizeof(wide));
+    ds = create("l7-v1.bin", "auto", &err);
+    ok(!ds && strstr(err.text, "version 1; with magic 20240801 it would be 7"),
+       "%s", err.text);
+    wide[0] = 0;
+    write_file("zero.bin", wide, sizeof(wide));
+    ds = create("zero.bin", "llmc", &err);
+    ok(!ds && strstr(err.text, "no llm.c token file"), "%s", err.text);
+}
+
+/* An index of `n` sequences of 4 tokens. */
+static size_t megatron_index(unsigned char *to, int type, int width, int n)
+{
+    unsigned char *at = to;
+    uint64_t version = 1, count = (uint64_t)n, documents = 2;
+    int64_t offset, document[2] = {0, n};
+    int32_t length = 4;
+    int i;
+
+#define PUT(p, size) (memcpy(at, p, size), at += (size))
+    PUT("MMIDIDX\0\0", 9);
+    PUT(&version, 8);
+    *at++ = (unsigned char)type;
+    PUT(&count, 8);
+    PUT(&documents, 8);
+    for (i = 0; i < n; i++)
+        PUT(&length, 4);
+    for (i = 0; i < n; i++) {
+        offset = 4L * width * i;
+        PUT(&offset, 8);
+    }
+    PUT(document, 16);
+    return (size_t)(at - to);
+}
+
+static void megatron(void)
+{
+    static const struct {
+        int code, width;
+    } types[] = {{1, 1}, {3, 2}, {4, 4}, {5, 8}, {8, 2}};
+    unsigned char index[1024], data[512];
+    struct plait_error err;
+    struct plait_dataset *ds;
+    int64_t token;
+    size_t size, i;
+
+    for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        for (token = 0; token < 40; token++)
+            memcpy(data + token * types[i].width, &token,
+                   (size_t)types[i].width);
+        size = megatron_index(index, types[i].code, types[i].width, 10);
+        write_file("m.idx", index, size);
+        write_file("m.bin", data, 40 * (size_t)types[i].width);
+        ds = create("m", "auto", &err);
+        ok(counts_up(ds, 40, 3), "Megatron, type %d %s", types[i].code,
+           err.text);
+        plait_dataset_destroy(ds);
+    }
+    ds = create("m.*", "auto", &err);
+    ok(counts_up(ds, 40, 3), "a pattern that matches both files %s", err.text);
+    plait_dataset_destroy(ds);
+    index[9] = 2;
+    write_file("m.idx", index, size);
+    ds = create("m.bin", "auto", &err);
+    ok(!ds && strstr(err.text, "m.idx: Megatron index of version 2, not 1"),
+       "%s", err.text);
+    index[9] = 1;
+    index[17] = 6;
+    write_file("m.idx", index, size);
+    ds = create("m.bin", "megatron", &err);
+    ok(!ds && strstr(err.text, "type code 6 is no token type"), "%s", err.text);
+    index[17] = 8;
+    index[34 + 40 + 8] = 1;
+    write_file("m.idx", index, size);
+    ds = create("m.bin", "auto", &err);
+    ok(!ds && strstr(err.text, "sequence 1 starts at byte 1, not 8"), "%s",
+       err.text);
+    index[34 + 40 + 8] = 8;
+    write_file("m.idx", index, size - 1);
+    ds = create("m.bin", "auto", &err);
+    ok(!ds && strstr(err.text, "10 sequences and 2 documents do not"), "%s",
+       err.text);
+    write_file("m.idx", index, size);
+    write_file("m.bin", data, 79);
+    ds = create("m.bin", "auto", &err);
+    ok(!ds && strstr(err.text, "m.bin: truncated: the header says 40"), "%s",
+       err.text);
+}
+
+static void refused(void)
+{
+    static const struct {
+        const char *name, *says;
+    } bad[] = {
+        {"none.bin", "none.bin: No such file or directory"},
+        {"none*.bin", "none*.bin: no file has a name like this"},
+        {"empty.bin", "neither a plait shard"},
+        {"text.bin", "neither a plait shard"},
+        {".", "/.: "},
+        {"short.bin", "truncated: 20 bytes are less than its header of 64"},
+        {"cut.bin", "truncated: the header says 41 tokens, 146 bytes"},
+        {"long.bin", "too long: the header says 41 tokens"},
+        {"version.bin", "plait shard of version 2"},
+        {"garbled.bin", "garbled header: its checksum is"},
+        {"width.bin", "makes no sense: 3 bytes a token"},
+        {"huge.bin", "makes no sense"},
+    };
+    struct plait_shard_header header = {3, 41, 300, "byte"};
+    unsigned char bytes[64 + 82 + 1] = {0};
+    struct plait_error err;
+    struct plait_dataset *ds;
+    FILE *file = fopen(in_dir("b.bin"), "r");
+    size_t i;
+
+    if (!file || fread(bytes, 1, sizeof(bytes), file) != 64 + 82)
+        abort();
+    fclose(file);
+    write_file("empty.bin", "", 0);
+    write_file("text.bin", "once upon a time there was", 26);
+    write_file("short.bin", bytes, 20);
+    write_file("cut.bin", bytes, 64 + 81);
+    write_file("long.bin", bytes, 64 + 83);
+    bytes[8] = 2;
+    write_file("version.bin", bytes, 64 + 82);
+    bytes[8] = 1;
+    bytes[17] ^= 1;
+    write_file("garbled.bin", bytes, 64 + 82);
+    plait_shard_encode(&header, bytes);
+    write_file("width.bin", bytes, 64 + 82);
+    header.width = 2;
+    header.tokens = INT64_MAX;
+    plait_shard_encode(&header, bytes);
+    write_file("huge.bin", bytes, 64 + 82);
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        ds = create(bad[i].name, "auto", &err);
+        ok(!ds && strstr(err.text, bad[i].says), "%s", err.text);
+        plait_dataset_destroy(ds);
+    }
+    ds = create("text.bin", "plait", &err);
+    ok(!ds && strstr(err.text, "truncated"), "%s", err.text);
+    ds = create("text.bin", "parquet", &err);
+    ok(!ds && strstr(err.text, "not 'parquet'"), "%s", err.text);
+}
+
+static void permutation(void)
+{
+    static const int64_t sizes[] = {1, 2, 3, 4, 5, 17, 64, 1000, 4097};
+    int64_t moved = 0, same_epoch = 0, i;
+    char *seen;
+    size_t k;
+
+    for (k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+        int64_t n = sizes[k], epoch, twice = 0;
+
+        seen = calloc(1, (size_t)n);
+        for (epoch = 0; epoch < 3; epoch++) {
+            memset(seen, 0, (size_t)n);
+            for (i = 0; i < n; i++) {
+                int64_t x = plait_sample_index(7, n, epoch * n + i);
+
+                twice += x < 0 || x >= n || seen[x]++;
+            }
+        }
+        free(seen);
+        ok(!twice, "%lld samples: each once an epoch", (long long)n);
+    }
+    for (i = 0; i < 1000; i++) {
+        moved += plait_sample_index(7, 1000, i) != i;
+        same_epoch += plait_sample_index(7, 1000, i) ==
+                      plait_sample_index(7, 1000, 1000 + i);
+        moved +=
+            plait_sample_index(8, 1000, i) != plait_sample_index(7, 1000, i);
+    }
+    ok(moved > 1980 && same_epoch < 10, "shuffled anew by seed and epoch");
+    ok(plait_sample_index(1, INT64_C(1) << 60, 12345) >= 0 &&
+           plait_sample_index(1, INT64_C(1) << 60, 12345) < INT64_C(1) << 60,
+       "2^60 samples");
+}
+
+static void loader(void)
+{
+    struct plait_error err;
+    struct plait_dataset *ds = create("a-*.bin", "auto", &err);
+    struct plait_loader *whole, *half;
+    const int32_t *in, *out, *in2, *out2;
+    int step, good = 1;
+
+    whole = plait_loader_create(ds, 3, 4, 41, 6, 0, 6, 0, &err);
+    half = plait_loader_create(ds, 3, 4, 41, 6, 3, 3, 2, &err);
+    for (step = 0; step < 40; step++) {
+        good &= plait_loader_next(whole, &in, &out, &err) == 0;
+        good &= in[0] == 4 * plait_sample_index(3, 10, 6 * step) &&
+                out[23] == in[23] + 1;
+        if (step < 2)
+            continue;
+        good &= plait_loader_next(half, &in2, &out2, &err) == 0;
+        good &= !memcmp(in + 12, in2, 48) && !memcmp(out + 12, out2, 48);
+    }
+    ok(good, "a share of the batch, from a later step, is the same samples");
+    plait_loader_destroy(whole);
+    plait_loader_destroy(half);
+
+    whole = plait_loader_create(ds, 3, 4, 20, 6, 0, 6, 0, &err);
+    ok(plait_loader_next(whole, &in, &out, &err) == -1 && errno == ERANGE &&
+           strstr(err.text, "outside the vocabulary of 20"),
+       "%s", err.text);
+    ok(plait_loader_next(whole, &in, &out, &err) == -1, "and again");
+    plait_loader_destroy(whole);
+    ok(!plait_loader_create(ds, 3, 41, 41, 6, 0, 6, 0, &err) &&
+           strstr(err.text, "41 tokens are too few for one sequence of 41"),
+       "%s", err.text);
+    plait_dataset_destroy(ds);
+}
+
+static void tokenizer(void)
+{
+    struct plait_error err;
+    struct plait_tokenizer *t = plait_tokenizer_create("byte", &err);
+    int32_t *tokens;
+    size_t n, size;
+    char *text;
+
+    ok(t && plait_tokenizer_vocab(t) == 257 && plait_tokenizer_end(t) == 256,
+       "257 tokens");
+    ok(plait_tokenizer_encode(t, "a\xff\n", 3, &tokens, &n, &err) == 0 &&
+           n == 3 && tokens[0] == 'a' && tokens[1] == 255,
+       "bytes");
+    tokens[0] = 256;
+    ok(plait_tokenizer_decode(t, tokens, 3, &text, &size, &err) == 0 &&
+           size == 2 && !strcmp(text, "\xff\n"),
+       "and back");
+    free(tokens);
+    free(text);
+    plait_tokenizer_destroy(t);
+    ok(!plait_tokenizer_create("bpe", &err) &&
+           strstr(err.text, "byte or spm:FILE, not 'bpe'"),
+       "%s", err.text);
+    ok(!plait_tokenizer_create("spm:/nonexistent", &err), "%s", err.text);
+}
+
+int main(void)
+{
+    char command[64];
+
+    if (!mkdtemp(dir))
+        return 1;
+    shards();
+    llmc();
+    megatron();
+    refused();
+    permutation();
+    loader();
+    tokenizer();
+    snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+    ok(system(command) == 0, "cleaned up");
+    return done_testing();
+}
