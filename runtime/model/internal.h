@@ -3,6 +3,7 @@
 #define PLAIT_MODEL_INTERNAL_H
 
 #include "runtime/model/model.h"
+#include "runtime/parallel/tensor.h"
 
 /* Shared by the files of runtime/model/ and nobody else. */
 
@@ -54,12 +55,79 @@ struct plait_block {
                                   on one rank, both name the same region */
 };
 
+/* One micro-batch as this rank sees it. Its tokens are `pieces` runs of
+ * consecutive positions, one unless context parallel, each of all its
+ * sequences: row (piece * batch + sequence) * piece_len + i. */
+struct plait_shape {
+    int batch, piece_len, pieces;
+    size_t N; /* rows: batch * piece_len * pieces */
+    size_t n; /* rows of the residual stream here: N, or N / tp */
+};
+
+/* What a layer's backward needs of its forward. Rows [n] or [N] as said. */
+struct plait_activations {
+    void *x1; /* [n,C] the layer's input */
+    void *n1; /* [n,C] normalised */
+    void *qkv; /* [N,qkv] rotated where positions are rotary */
+    void *att; /* [N,heads*D] */
+    void *x2; /* [n,C] after attention */
+    void *n2; /* [n,C] */
+    void *pre; /* [N,up] argument of the activation */
+    void *act; /* [N,F] */
+    float *mean1, *rstd1, *mean2, *rstd2; /* [n] */
+    float *lse; /* [pieces, batch, heads, piece_len] */
+};
+
+/* What a layer's weight gradients need when they come later. */
+struct plait_stash {
+    void *ddown; /* [n,C] gradient of the layer's output */
+    void *dpre;  /* [N,up] */
+    void *dout;  /* [n,C] gradient behind the attention */
+    void *dqkv;  /* [N,qkv] */
+};
+
+/* A micro-batch in flight on one chunk. */
+struct plait_slot {
+    struct plait_shape shape;
+    float loss_scale;
+    int32_t *tokens, *targets;       /* [N] */
+    struct plait_activations *layer; /* one per layer of the chunk */
+    struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
+    void *dhead;                     /* [n,C] gradient of the head's input */
+};
+
+/* Work space of one block at a time. */
+struct plait_scratch {
+    void *full;  /* [N,C] rows gathered over tp */
+    void *part;  /* [N,C] a sum over tp in the making */
+    void *local; /* [n,C] such a sum; part itself unless sequence */
+    void *dx;    /* [n,C] gradient of the residual stream */
+    void *dact;  /* [N,F] */
+    void *datt;  /* [N,heads*D] */
+    struct plait_stash now;            /* dpre and dqkv alone */
+    struct plait_activations shared;   /* what recompute does not keep */
+    void *hx, *hn;                     /* [n,C] of the head */
+    float *hmean, *hrstd;              /* [n] */
+    void *logits;                      /* [rows, vocab] */
+    float *max, *allmax, *sum;         /* [rows]; sum [2 rows] */
+    float *replicas;                   /* gradient of all kv heads */
+};
+
 struct plait_model_state {
     struct plait_dims dims;
-    int stages;   /* pp * chunks */
+    int stages;       /* pp * chunks */
     int *chunk_first; /* [chunks + 1] first block of each chunk */
     int nblocks;
     struct plait_block *blocks; /* forward order, chunk by chunk */
+    bool handles_failed;        /* a weight handle could not be made */
+
+    /* After plait_model_reserve(): */
+    int nslots;               /* per chunk */
+    size_t rows;              /* N that there is room for */
+    size_t logit_rows;        /* rows whose logits are made at once */
+    struct plait_slot *slots; /* [chunks][nslots] */
+    struct plait_scratch scratch;
+    void *arena;
 };
 
 /* params.c: fill in model->tensors, regions, counts and state->blocks.
@@ -69,5 +137,112 @@ int plait_model_layout(struct plait_model *model);
 /* init.c: ten rounds of Philox4x32; key is the seed, low and high the two
  * halves of the counter. */
 void plait_philox(uint64_t key, uint64_t low, uint64_t high, uint32_t out[4]);
+
+/* arena.c */
+void plait_model_release_arena(struct plait_model *model);
+/* The shape of a batch; -1 with EINVAL if there is no room for it or, with
+ * `train`, its rows do not divide over the tp group. */
+int plait_model_shape(const struct plait_model *model,
+                      const struct plait_batch *batch, bool train,
+                      struct plait_shape *shape);
+/* Position of a piece's first token in the whole sequence. */
+int64_t plait_model_piece_pos(const struct plait_model *model,
+                              const struct plait_shape *shape, int piece);
+
+/* What of a backward is to be done now. */
+enum plait_phase {
+    PLAIT_PHASE_INPUT = 1,  /* gradients of inputs, norms */
+    PLAIT_PHASE_WEIGHT = 2, /* gradients of matrices and their biases */
+    PLAIT_PHASE_BOTH = 3
+};
+
+/* A block at work: everything its functions need. */
+struct plait_work {
+    struct plait_model *model;
+    const struct plait_ops *ops;
+    struct plait_queue *q;
+    enum plait_dtype type;
+    const struct plait_dims *d;
+    struct plait_tensor_parallel tp;
+    struct plait_scratch *scratch;
+    struct plait_slot *slot;
+    const struct plait_shape *shape;
+    size_t stream; /* elements of the residual stream, all tp rows of it */
+};
+
+/* Weight or gradient at an offset of a region. */
+static inline void *plait_weight_at(const struct plait_work *w, int region,
+                                    size_t offset)
+{
+    return (char *)w->model->regions[region].weight +
+           offset * plait_dtype_size(w->type);
+}
+
+static inline float *plait_grad_at(const struct plait_work *w, int region,
+                                   size_t offset)
+{
+    return w->model->regions[region].grad + offset;
+}
+
+/* linear.c */
+/* The norm of the family. Where delta is not NULL, x = inp + delta is stored
+ * to `x` first; else x is inp. rows as the stream has them. */
+int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
+                       size_t beta, void *out, float *mean, float *rstd,
+                       void *x, const void *inp, const void *delta);
+int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
+                        size_t beta, void *dx, const void *dout,
+                        const void *x, const float *mean, const float *rstd,
+                        bool accumulate);
+/* dW += dout^T . inp, and dbias where the family has biases. */
+int plait_linear_weight(const struct plait_work *w,
+                        const struct plait_matrix *matrix, size_t bias,
+                        const void *dout, const void *inp);
+
+/* attention.c: turn q and k to their positions, where those are rotary. */
+int plait_attention_rotate(const struct plait_work *w, void *qkv);
+/* From the slot's fused q, k, v to att and lse, and back
+ * (which also turns dqkv back). */
+int plait_attention_forward(const struct plait_work *w,
+                            const struct plait_activations *a);
+int plait_attention_backward(const struct plait_work *w,
+                             const struct plait_activations *a, void *dqkv,
+                             const void *datt);
+
+/* layer.c: x and delta are what the block before left (their sum is the
+ * layer's input); delta NULL: x is a->x1. *out and *out_delta go on. */
+int plait_layer_forward(const struct plait_work *w,
+                        const struct plait_block *b,
+                        const struct plait_activations *a, const void *x,
+                        const void *delta, const void **out,
+                        const void **out_delta);
+/* Redo from a->x1 what recompute did not keep. */
+int plait_layer_recompute(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a);
+/* dx [n,C] in place: gradient of the output, then of the input. */
+int plait_layer_backward(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_activations *a,
+                         const struct plait_stash *stash, void *dx,
+                         enum plait_phase phase);
+int plait_layer_backward_weight(const struct plait_work *w,
+                                const struct plait_block *b,
+                                const struct plait_activations *a,
+                                const struct plait_stash *stash);
+
+/* embed.c: out [n,C]; dx likewise */
+int plait_embed_forward(const struct plait_work *w,
+                        const struct plait_block *b, void *out);
+int plait_embed_backward(const struct plait_work *w,
+                         const struct plait_block *b, const void *dx);
+
+/* head.c: x + delta is the input. With `train`, also all of the backward:
+ * the gradient of the input goes to slot->dhead. */
+int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
+                       const void *x, const void *delta, double *loss,
+                       bool train);
+int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
+                      const void *x, const void *delta, float *logits);
 
 #endif

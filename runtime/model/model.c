@@ -126,6 +126,19 @@ error:
     return NULL;
 }
 
+static void destroy_handles(struct plait_model *m)
+{
+    for (int i = 0; i < m->state->nblocks; i++) {
+        struct plait_block *b = &m->state->blocks[i];
+        struct plait_matrix *const all[] = {&b->qkv, &b->out, &b->up,
+                                            &b->down, &b->vocab};
+
+        for (size_t j = 0; j < sizeof(all) / sizeof(all[0]); j++)
+            if (all[j]->handle)
+                m->par->ops->weight_destroy(all[j]->handle);
+    }
+}
+
 void plait_model_destroy(struct plait_model *model)
 {
     int saved_errno = errno;
@@ -133,6 +146,8 @@ void plait_model_destroy(struct plait_model *model)
     if (!model)
         return;
     if (model->state) {
+        destroy_handles(model);
+        plait_model_release_arena(model);
         free(model->state->chunk_first);
         free(model->state->blocks);
     }

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/model/internal.h"
+
+/* All activations and work space lie in one allocation that is made before
+ * the first step. The layout is walked twice: to measure, and to point. */
+
+#define ARENA_ALIGN 256
+/* Logits are made for so many bytes of rows at a time: large enough for
+ * full-speed products, small beside the activations. */
+#define LOGITS_BYTES ((size_t)128 << 20)
+
+struct arena {
+    char *base; /* NULL: only measure */
+    size_t at;
+    size_t size; /* of T */
+};
+
+static void *take(struct arena *a, size_t bytes)
+{
+    size_t at = a->at;
+
+    a->at += (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return a->base ? a->base + at : NULL;
+}
+
+static void *take_t(struct arena *a, size_t n)
+{
+    return take(a, n * a->size);
+}
+
+static float *take_f(struct arena *a, size_t n)
+{
+    return take(a, n * sizeof(float));
+}
+
+/* Rows of the largest shape: N, and n of the residual stream. */
+struct rows {
+    size_t N, n;
+};
+
+static void place_core(struct arena *a, const struct plait_dims *d,
+                       struct rows r, struct plait_activations *x)
+{
+    x->att = take_t(a, r.N * d->heads * d->head_dim);
+    x->lse = take_f(a, r.N * d->heads);
+}
+
+static void place_inner(struct arena *a, const struct plait_dims *d,
+                        struct rows r, struct plait_activations *x)
+{
+    x->n1 = take_t(a, r.n * d->hidden);
+    x->qkv = take_t(a, r.N * d->qkv);
+    x->x2 = take_t(a, r.n * d->hidden);
+    x->n2 = take_t(a, r.n * d->hidden);
+    x->pre = take_t(a, r.N * d->up);
+    x->act = take_t(a, r.N * d->ffn);
+    x->mean1 = take_f(a, r.n);
+    x->rstd1 = take_f(a, r.n);
+    x->mean2 = take_f(a, r.n);
+    x->rstd2 = take_f(a, r.n);
+}
+
+static void place_stash(struct arena *a, const struct plait_dims *d,
+                        struct rows r, struct plait_stash *s)
+{
+    s->ddown = take_t(a, r.n * d->hidden);
+    s->dpre = take_t(a, r.N * d->up);
+    s->dout = take_t(a, r.n * d->hidden);
+    s->dqkv = take_t(a, r.N * d->qkv);
+}
+
+static void place_scratch(struct arena *a, struct plait_model *m,
+                          struct rows r)
+{
+    struct plait_model_state *s = m->state;
+    const struct plait_dims *d = &s->dims;
+    struct plait_scratch *x = &s->scratch;
+    enum plait_recompute recompute = m->config->parallel.recompute;
+    bool sequence = r.n != r.N;
+    size_t heads = m->config->model.kv_heads;
+
+    x->full = sequence ? take_t(a, r.N * d->hidden) : NULL;
+    x->part = take_t(a, r.N * d->hidden);
+    x->local = sequence ? take_t(a, r.n * d->hidden) : x->part;
+    x->dx = take_t(a, r.n * d->hidden);
+    x->dact = take_t(a, r.N * d->ffn);
+    x->datt = take_t(a, r.N * d->heads * d->head_dim);
+    x->now.dpre = take_t(a, r.N * d->up);
+    x->now.dqkv = take_t(a, r.N * d->qkv);
+    if (recompute != PLAIT_RECOMPUTE_NONE)
+        place_core(a, d, r, &x->shared);
+    if (recompute == PLAIT_RECOMPUTE_FULL)
+        place_inner(a, d, r, &x->shared);
+    if (d->kv_copies > 1)
+        x->replicas = take_f(a, heads * d->head_dim * d->hidden);
+}
+
+static void place_head(struct arena *a, struct plait_model_state *s,
+                       struct rows r)
+{
+    const struct plait_dims *d = &s->dims;
+    struct plait_scratch *x = &s->scratch;
+
+    x->hx = take_t(a, r.n * d->hidden);
+    x->hn = take_t(a, r.n * d->hidden);
+    x->hmean = take_f(a, r.n);
+    x->hrstd = take_f(a, r.n);
+    x->logits = take_t(a, s->logit_rows * d->vocab);
+    x->max = take_f(a, s->logit_rows);
+    x->allmax = take_f(a, s->logit_rows);
+    x->sum = take_f(a, 2 * s->logit_rows);
+}
+
+static void place_slot(struct arena *a, struct plait_model *m, int nlayers,
+                       bool head, struct rows r, struct plait_slot *slot)
+{
+    const struct plait_dims *d = &m->state->dims;
+    enum plait_recompute recompute = m->config->parallel.recompute;
+
+    slot->tokens = take(a, r.N * sizeof(*slot->tokens));
+    slot->targets = take(a, r.N * sizeof(*slot->targets));
+    slot->dhead = head ? take_t(a, r.n * d->hidden) : NULL;
+    for (int i = 0; i < nlayers; i++) {
+        struct plait_activations *x = &slot->layer[i];
+
+        *x = m->state->scratch.shared;
+        x->x1 = take_t(a, r.n * d->hidden);
+        if (recompute == PLAIT_RECOMPUTE_NONE)
+            place_core(a, d, r, x);
+        if (recompute != PLAIT_RECOMPUTE_FULL)
+            place_inner(a, d, r, x);
+        if (slot->stash)
+            place_stash(a, d, r, &slot->stash[i]);
+    }
+}
+
+static int layers_of(const struct plait_model *m, int chunk)
+{
+    const struct plait_model_state *s = m->state;
+    int n = 0;
+
+    for (int i = s->chunk_first[chunk]; i < s->chunk_first[chunk + 1]; i++)
+        n += s->blocks[i].kind == PLAIT_BLOCK_LAYER;
+    return n;
+}
+
+static bool has_head(const struct plait_model *m, int chunk)
+{
+    const struct plait_model_state *s = m->state;
+
+    return s->blocks[s->chunk_first[chunk + 1] - 1].kind == PLAIT_BLOCK_HEAD;
+}
+
+static void place_all(struct arena *a, struct plait_model *m, struct rows r)
+{
+    struct plait_model_state *s = m->state;
+
+    place_scratch(a, m, r);
+    if (has_head(m, m->chunks - 1))
+        place_head(a, s, r);
+    for (int c = 0; c < m->chunks; c++)
+        for (int i = 0; i < s->nslots; i++)
+            place_slot(a, m, layers_of(m, c), has_head(m, c), r,
+                       &s->slots[c * s->nslots + i]);
+}
+
+static int make_slots(struct plait_model *m, int nslots)
+{
+    struct plait_model_state *s = m->state;
+    bool split = m->config->parallel.schedule == PLAIT_SCHEDULE_ZB_H1;
+
+    s->slots = calloc((size_t)m->chunks * nslots, sizeof(*s->slots));
+    if (!s->slots)
+        return -1;
+    s->nslots = nslots;
+    for (int i = 0; i < m->chunks * nslots; i++) {
+        struct plait_slot *slot = &s->slots[i];
+        int layers = layers_of(m, i / nslots);
+
+        slot->layer = calloc(layers, sizeof(*slot->layer));
+        if (split)
+            slot->stash = calloc(layers, sizeof(*slot->stash));
+        if (!slot->layer || (split && !slot->stash))
+            return -1;
+    }
+    return 0;
+}
+
+static int pieces_of(const struct plait_model *m)
+{
+    return m->par->layout.size[PLAIT_CP] > 1 ? 2 : 1;
+}
+
+static struct rows rows_of(const struct plait_model *m, size_t N)
+{
+    size_t tp = m->state->dims.tp;
+    struct rows r = {N, N};
+
+    if (m->config->parallel.sequence && tp > 1) {
+        r.n = (N + tp - 1) / tp;
+        r.N = r.n * tp;
+    }
+    return r;
+}
+
+static size_t choose_logit_rows(const struct plait_model *m, size_t N)
+{
+    const struct plait_dims *d = &m->state->dims;
+    size_t rows = LOGITS_BYTES / (d->vocab * plait_dtype_size(m->type));
+    size_t least = 4 + 4 * (size_t)d->tp; /* plait_head_logits() */
+
+    if (rows > N)
+        rows = N;
+    return rows < least ? least : rows;
+}
+
+int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
+                        struct plait_error *err)
+{
+    struct plait_model_state *s = model->state;
+    int cp = model->par->layout.size[PLAIT_CP];
+    size_t N = (size_t)micro_batch * (model->config->model.seq_len / cp);
+    struct rows r = rows_of(model, N);
+    struct arena a = {.size = plait_dtype_size(model->type)};
+
+    if (r.N != N)
+        return plait_errorf(err, "sequence parallel: micro_batch %d x "
+                                 "seq_len %d / cp %d = %zu tokens do not "
+                                 "divide by tp %d", micro_batch,
+                            model->config->model.seq_len, cp, N,
+                            s->dims.tp);
+    plait_model_release_arena(model);
+    s->rows = N;
+    s->logit_rows = choose_logit_rows(model, N);
+    if (make_slots(model, slots) < 0)
+        goto error;
+    place_all(&a, model, r);
+    s->arena = model->par->ops->alloc(model->par->dev, a.at);
+    if (!s->arena)
+        goto error;
+    a.base = s->arena;
+    a.at = 0;
+    place_all(&a, model, r);
+    return 0;
+error:
+    plait_model_release_arena(model);
+    errno = ENOMEM;
+    return plait_errorf(err, "out of memory: the activations of %d "
+                             "micro-batches of %zu tokens need %zu MiB",
+                        slots, N, a.at >> 20);
+}
+
+void plait_model_release_arena(struct plait_model *model)
+{
+    struct plait_model_state *s = model->state;
+
+    for (int i = 0; s->slots && i < model->chunks * s->nslots; i++) {
+        free(s->slots[i].layer);
+        free(s->slots[i].stash);
+    }
+    free(s->slots);
+    s->slots = NULL;
+    s->nslots = 0;
+    if (s->arena)
+        model->par->ops->free(model->par->dev, s->arena);
+    s->arena = NULL;
+    memset(&s->scratch, 0, sizeof(s->scratch));
+}
+
+int plait_model_shape(const struct plait_model *model,
+                      const struct plait_batch *batch, bool train,
+                      struct plait_shape *shape)
+{
+    int cp = model->par->layout.size[PLAIT_CP];
+    int pieces = pieces_of(model);
+    size_t N = (size_t)batch->batch * batch->seq_len / cp;
+    struct rows r = rows_of(model, N);
+
+    if (batch->batch < 1 || batch->seq_len < 1 || N > model->state->rows ||
+        batch->seq_len > model->config->model.seq_len ||
+        batch->seq_len % (cp * pieces) || (train && r.N != N)) {
+        errno = EINVAL;
+        return -1;
+    }
+    shape->batch = batch->batch;
+    shape->pieces = pieces;
+    shape->piece_len = batch->seq_len / cp / pieces;
+    shape->N = N;
+    shape->n = r.n;
+    return 0;
+}
+
+int64_t plait_model_piece_pos(const struct plait_model *model,
+                              const struct plait_shape *shape, int piece)
+{
+    int cp = model->par->layout.size[PLAIT_CP];
+    int r = model->par->coord.at[PLAIT_CP];
+
+    if (cp == 1)
+        return 0;
+    return (int64_t)shape->piece_len * (piece ? 2 * cp - 1 - r : r);
+}
+
+size_t plait_model_boundary(const struct plait_model *model, int micro_batch)
+{
+    size_t T = model->config->model.seq_len / model->par->layout.size[PLAIT_CP];
+
+    return rows_of(model, micro_batch * T).n * model->config->model.hidden;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/model/internal.h"
+
+/* The vocabulary is spread over the tp group: each rank looks up the tokens
+ * it has, and the sum over the group has them all. Positions, which every
+ * rank has, come in through the first. */
+
+int plait_embed_forward(const struct plait_work *w,
+                        const struct plait_block *b, void *out)
+{
+    const struct plait_shape *s = w->shape;
+    size_t rows = (size_t)s->batch * s->piece_len, C = w->d->hidden;
+    void *part = w->tp.sequence ? w->scratch->part : out, *sum;
+    const void *wpe = NULL;
+
+    if (!w->d->gated && w->d->tp_rank == 0)
+        wpe = plait_weight_at(w, b->region, b->position);
+    for (int p = 0; p < s->pieces; p++) {
+        void *to = (char *)part + p * rows * C * plait_dtype_size(w->type);
+
+        if (w->ops->embedding_forward(
+                w->q, w->type, to, w->slot->tokens + p * rows,
+                plait_weight_at(w, b->vocab.region, b->vocab.offset), wpe,
+                w->d->vocab_first, w->d->vocab_count,
+                plait_model_piece_pos(w->model, s, p), rows, s->piece_len,
+                C) < 0)
+            return -1;
+    }
+    return plait_tensor_reduce(&w->tp, part, out, w->stream, &sum, NULL);
+}
+
+int plait_embed_backward(const struct plait_work *w,
+                         const struct plait_block *b, const void *dx)
+{
+    const struct plait_shape *s = w->shape;
+    size_t rows = (size_t)s->batch * s->piece_len, C = w->d->hidden;
+    float *dwte = plait_grad_at(w, b->vocab.region, b->vocab.offset);
+    float *dwpe = NULL;
+    const void *full;
+
+    if (!w->d->gated)
+        dwpe = plait_grad_at(w, b->region, b->position);
+    if (plait_tensor_spread(&w->tp, dx, w->scratch->full, w->stream,
+                            &full) < 0)
+        return -1;
+    for (int p = 0; p < s->pieces; p++) {
+        size_t at = p * rows * C * plait_dtype_size(w->type);
+
+        if (w->ops->embedding_backward(
+                w->q, w->type, dwte, dwpe, w->slot->tokens + p * rows,
+                (const char *)full + at, w->d->vocab_first,
+                w->d->vocab_count, plait_model_piece_pos(w->model, s, p),
+                rows, s->piece_len, C) < 0)
+            return -1;
+    }
+    return 0;
+}

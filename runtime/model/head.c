@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "runtime/model/internal.h"
+
+/* Final norm, logits, loss. The logits of all rows are the largest tensor of
+ * a small model, so they are made for a run of rows at a time, turned into
+ * their gradient in place and multiplied into the two gradients that need
+ * it; nothing of them is kept. */
+
+static void *row(const struct plait_work *w, const void *x, size_t i)
+{
+    return (char *)x + i * w->d->hidden * plait_dtype_size(w->type);
+}
+
+/* The loss of `rows` rows; logits become their gradient. */
+static int loss_of_rows(const struct plait_work *w, const int32_t *targets,
+                        size_t rows, double *loss)
+{
+    const struct plait_dims *d = w->d;
+    struct plait_scratch *s = w->scratch;
+    float *max = s->max, *sum = s->sum, *target = s->sum + rows;
+
+    if (w->ops->xent_stats(w->q, w->type, max, sum, target, s->logits, targets,
+                           d->vocab_first, d->vocab_count, d->vocab, rows) < 0)
+        return -1;
+    if (d->tp > 1) {
+        if (plait_comm_all_reduce(w->tp.group, max, s->allmax, rows, PLAIT_F32,
+                                  PLAIT_MAX, w->q, NULL) < 0 ||
+            w->ops->xent_rescale(w->q, sum, max, s->allmax, rows) < 0 ||
+            plait_comm_all_reduce(w->tp.group, sum, sum, 2 * rows, PLAIT_F32,
+                                  PLAIT_SUM, w->q, NULL) < 0)
+            return -1;
+        max = s->allmax;
+    }
+    return w->ops->xent_backward(w->q, w->type, loss, s->logits, max, sum,
+                                 target, targets, w->slot->loss_scale,
+                                 d->vocab_first, d->vocab_count, d->vocab,
+                                 rows);
+}
+
+static int logits_of_rows(const struct plait_work *w,
+                          const struct plait_block *b, const void *normed,
+                          size_t rows)
+{
+    return w->ops->linear_forward(w->q, w->scratch->logits, NULL, normed,
+                                  b->vocab.handle, NULL, PLAIT_ACT_NONE, rows);
+}
+
+static int rows_backward(const struct plait_work *w,
+                         const struct plait_block *b, const void *normed,
+                         void *dnormed, size_t rows)
+{
+    float *dw = plait_grad_at(w, b->vocab.region, b->vocab.offset);
+
+    if (w->ops->linear_backward_input(w->q, dnormed, w->scratch->logits,
+                                      b->vocab.handle, PLAIT_ACT_NONE, NULL, 0,
+                                      rows) < 0)
+        return -1;
+    return w->ops->linear_backward_weight(w->q, w->type, dw, NULL,
+                                          w->scratch->logits, normed, rows,
+                                          b->vocab.O, b->vocab.C);
+}
+
+static int norm(const struct plait_work *w, const struct plait_block *b,
+                const void *x, const void *delta, const void **normed)
+{
+    struct plait_scratch *s = w->scratch;
+
+    if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, s->hn,
+                           s->hmean, s->hrstd, s->hx, x, delta) < 0)
+        return -1;
+    return plait_tensor_spread(&w->tp, s->hn, s->full, w->stream, normed);
+}
+
+int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
+                       const void *x, const void *delta, double *loss,
+                       bool train)
+{
+    struct plait_scratch *s = w->scratch;
+    const void *normed;
+    void *dn;
+
+    if (norm(w, b, x, delta, &normed) < 0)
+        return -1;
+    for (size_t i = 0, rows; i < w->shape->N; i += rows) {
+        const void *part = row(w, normed, i);
+
+        rows = w->shape->N - i;
+        if (rows > w->model->state->logit_rows)
+            rows = w->model->state->logit_rows;
+        if (logits_of_rows(w, b, part, rows) < 0 ||
+            loss_of_rows(w, w->slot->targets + i, rows, loss) < 0)
+            return -1;
+        if (train &&
+            rows_backward(w, b, part, row(w, s->part, i), rows) < 0)
+            return -1;
+    }
+    if (!train)
+        return 0;
+    if (plait_tensor_reduce(&w->tp, s->part, s->local, w->stream, &dn,
+                            NULL) < 0)
+        return -1;
+    return plait_norm_backward(w, b->region, b->norm, b->norm_bias,
+                               w->slot->dhead, dn, s->hx, s->hmean, s->hrstd,
+                               false);
+}
+
+/* One row of logits, fp32, on the host. Behind the row itself the logits
+ * buffer has room for the rows of all ranks and for their fp32 copy. */
+static int logits_to_host(const struct plait_work *w, void *local, void *all,
+                          float *wide, float *logits)
+{
+    size_t n = w->d->vocab;
+
+    if (plait_comm_all_gather(w->tp.group, local, all, n, w->type, w->q,
+                              NULL) < 0 ||
+        w->ops->cast(w->q, PLAIT_F32, wide, w->type, all, n * w->d->tp) < 0)
+        return -1;
+    return w->ops->to_host(w->q, logits, wide,
+                           w->model->config->model.vocab * sizeof(*logits));
+}
+
+int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
+                      const void *x, const void *delta, float *logits)
+{
+    size_t T = w->shape->piece_len, bytes;
+    char *local = w->scratch->logits, *all, *wide;
+    const void *normed;
+
+    bytes = w->d->vocab * plait_dtype_size(w->type);
+    all = local + bytes;
+    wide = all + w->d->tp * bytes;
+    if (w->shape->pieces > 1) {
+        errno = ENOTSUP; /* the last token is another rank's */
+        return -1;
+    }
+    if (norm(w, b, x, delta, &normed) < 0)
+        return -1;
+    for (int i = 0; i < w->shape->batch; i++) {
+        if (logits_of_rows(w, b, row(w, normed, (i + 1) * T - 1), 1) < 0 ||
+            logits_to_host(w, local, all, (float *)wide, logits) < 0)
+            return -1;
+        logits += w->model->config->model.vocab;
+    }
+    return 0;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/model/internal.h"
+
+/* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)).
+ * The second sum is left to the next block's norm, which makes it on its
+ * way. Comments in internal.h say what each buffer is. */
+
+/* A row-parallel linear; the bias comes in once, through the first rank. */
+static int row_linear(const struct plait_work *w,
+                      const struct plait_matrix *matrix, size_t bias,
+                      const void *inp, const void **out)
+{
+    const void *b = NULL;
+    void *sum;
+
+    if (w->d->bias && w->d->tp_rank == 0)
+        b = plait_weight_at(w, matrix->region, bias);
+    if (w->ops->linear_forward(w->q, w->scratch->part, NULL, inp,
+                               matrix->handle, b, PLAIT_ACT_NONE,
+                               w->shape->N) < 0 ||
+        plait_tensor_reduce(&w->tp, w->scratch->part, w->scratch->local,
+                            w->stream, &sum,
+                            NULL) < 0)
+        return -1;
+    *out = sum;
+    return 0;
+}
+
+static int spread(const struct plait_work *w, const void *x, const void **full)
+{
+    return plait_tensor_spread(&w->tp, x, w->scratch->full,
+                               w->stream, full);
+}
+
+static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
+                       const struct plait_activations *a)
+{
+    const void *full, *bias = NULL;
+
+    if (w->d->bias)
+        bias = plait_weight_at(w, b->region, b->qkv_bias);
+    if (spread(w, a->n1, &full) < 0 ||
+        w->ops->linear_forward(w->q, a->qkv, NULL, full, b->qkv.handle, bias,
+                               PLAIT_ACT_NONE, w->shape->N) < 0)
+        return -1;
+    return plait_attention_rotate(w, a->qkv);
+}
+
+static int up_forward(const struct plait_work *w, const struct plait_block *b,
+                      const struct plait_activations *a)
+{
+    const void *full;
+
+    if (spread(w, a->n2, &full) < 0)
+        return -1;
+    if (!w->d->gated)
+        return w->ops->linear_forward(
+            w->q, a->act, a->pre, full, b->up.handle,
+            plait_weight_at(w, b->region, b->up_bias), PLAIT_ACT_GELU,
+            w->shape->N);
+    if (w->ops->linear_forward(w->q, a->pre, NULL, full, b->up.handle, NULL,
+                               PLAIT_ACT_NONE, w->shape->N) < 0)
+        return -1;
+    return w->ops->swiglu_forward(w->q, w->type, a->act, a->pre, w->shape->N,
+                                  w->d->ffn);
+}
+
+/* All but the last linear. */
+static int inner_forward(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_activations *a, const void *x,
+                         const void *delta)
+{
+    const void *attended;
+
+    if (plait_norm_forward(w, b->region, b->norm1, b->norm1_bias, a->n1,
+                           a->mean1, a->rstd1, a->x1, x, delta) < 0 ||
+        qkv_forward(w, b, a) < 0 || plait_attention_forward(w, a) < 0 ||
+        row_linear(w, &b->out, b->out_bias, a->att, &attended) < 0 ||
+        plait_norm_forward(w, b->region, b->norm2, b->norm2_bias, a->n2,
+                           a->mean2, a->rstd2, a->x2, a->x1, attended) < 0)
+        return -1;
+    return up_forward(w, b, a);
+}
+
+int plait_layer_forward(const struct plait_work *w,
+                        const struct plait_block *b,
+                        const struct plait_activations *a, const void *x,
+                        const void *delta, const void **out,
+                        const void **out_delta)
+{
+    if (inner_forward(w, b, a, x, delta) < 0 ||
+        row_linear(w, &b->down, b->down_bias, a->act, out_delta) < 0)
+        return -1;
+    *out = a->x2;
+    return 0;
+}
+
+int plait_layer_recompute(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a)
+{
+    enum plait_recompute r = w->model->config->parallel.recompute;
+
+    if (r == PLAIT_RECOMPUTE_SELECTIVE)
+        return plait_attention_forward(w, a);
+    if (r == PLAIT_RECOMPUTE_FULL)
+        return inner_forward(w, b, a, a->x1, NULL);
+    return 0;
+}
+
+/* Through a column-parallel linear and the norm before it, onto dx. The
+ * weight gradient is made while the input gradient is being summed. */
+static int column_backward(const struct plait_work *w,
+                           const struct plait_matrix *matrix, size_t bias,
+                           const void *dout, const void *normed,
+                           enum plait_phase phase, void **dnormed)
+{
+    struct plait_request *req = NULL;
+    const void *full;
+
+    if (w->ops->linear_backward_input(w->q, w->scratch->part, dout,
+                                      matrix->handle, PLAIT_ACT_NONE, NULL, 0,
+                                      w->shape->N) < 0 ||
+        plait_tensor_reduce(&w->tp, w->scratch->part, w->scratch->local,
+                            w->stream, dnormed,
+                            &req) < 0)
+        return -1;
+    if (phase & PLAIT_PHASE_WEIGHT)
+        if (spread(w, normed, &full) < 0 ||
+            plait_linear_weight(w, matrix, bias, dout, full) < 0)
+            return -1;
+    return plait_comm_wait(&req, w->q);
+}
+
+static int keep(const struct plait_work *w, void *to, const void *dx,
+                enum plait_phase phase)
+{
+    if (phase & PLAIT_PHASE_WEIGHT)
+        return 0;
+    return w->ops->copy(w->q, to, dx, w->shape->n * w->d->hidden *
+                                          plait_dtype_size(w->type));
+}
+
+static int mlp_backward(const struct plait_work *w,
+                        const struct plait_block *b,
+                        const struct plait_activations *a,
+                        const struct plait_stash *s, void *dx,
+                        enum plait_phase phase)
+{
+    void *dact = w->d->gated ? w->scratch->dact : s->dpre;
+    const void *dout;
+    void *dn2;
+
+    if (keep(w, s->ddown, dx, phase) < 0 || spread(w, dx, &dout) < 0 ||
+        w->ops->linear_backward_input(
+            w->q, dact, dout, b->down.handle,
+            w->d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
+            w->d->gated ? NULL : a->pre, 0, w->shape->N) < 0)
+        return -1;
+    if (w->d->gated &&
+        w->ops->swiglu_backward(w->q, w->type, s->dpre, dact, a->pre,
+                                w->shape->N, w->d->ffn) < 0)
+        return -1;
+    if (phase & PLAIT_PHASE_WEIGHT &&
+        plait_linear_weight(w, &b->down, b->down_bias, dout, a->act) < 0)
+        return -1;
+    if (column_backward(w, &b->up, b->up_bias, s->dpre, a->n2, phase,
+                        &dn2) < 0)
+        return -1;
+    return plait_norm_backward(w, b->region, b->norm2, b->norm2_bias, dx, dn2,
+                               a->x2, a->mean2, a->rstd2, true);
+}
+
+static int attention_backward(const struct plait_work *w,
+                              const struct plait_block *b,
+                              const struct plait_activations *a,
+                              const struct plait_stash *s, void *dx,
+                              enum plait_phase phase)
+{
+    void *datt = w->scratch->datt, *dn1;
+    const void *dout;
+
+    if (keep(w, s->dout, dx, phase) < 0 || spread(w, dx, &dout) < 0 ||
+        w->ops->linear_backward_input(w->q, datt, dout, b->out.handle,
+                                      PLAIT_ACT_NONE, NULL, 0,
+                                      w->shape->N) < 0)
+        return -1;
+    if (phase & PLAIT_PHASE_WEIGHT &&
+        plait_linear_weight(w, &b->out, b->out_bias, dout, a->att) < 0)
+        return -1;
+    if (plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
+        column_backward(w, &b->qkv, b->qkv_bias, s->dqkv, a->n1, phase,
+                        &dn1) < 0)
+        return -1;
+    return plait_norm_backward(w, b->region, b->norm1, b->norm1_bias, dx, dn1,
+                               a->x1, a->mean1, a->rstd1, true);
+}
+
+int plait_layer_backward(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_activations *a,
+                         const struct plait_stash *stash, void *dx,
+                         enum plait_phase phase)
+{
+    if (plait_layer_recompute(w, b, a) < 0 ||
+        mlp_backward(w, b, a, stash, dx, phase) < 0)
+        return -1;
+    return attention_backward(w, b, a, stash, dx, phase);
+}
+
+int plait_layer_backward_weight(const struct plait_work *w,
+                                const struct plait_block *b,
+                                const struct plait_activations *a,
+                                const struct plait_stash *s)
+{
+    const void *full;
+
+    if (plait_layer_recompute(w, b, a) < 0 ||
+        spread(w, s->ddown, &full) < 0 ||
+        plait_linear_weight(w, &b->down, b->down_bias, full, a->act) < 0 ||
+        spread(w, a->n2, &full) < 0 ||
+        plait_linear_weight(w, &b->up, b->up_bias, s->dpre, full) < 0 ||
+        spread(w, s->dout, &full) < 0 ||
+        plait_linear_weight(w, &b->out, b->out_bias, full, a->att) < 0 ||
+        spread(w, a->n1, &full) < 0)
+        return -1;
+    return plait_linear_weight(w, &b->qkv, b->qkv_bias, s->dqkv, full);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/model/internal.h"
+
+/* The small pieces that layers and head share. */
+
+int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
+                       size_t beta, void *out, float *mean, float *rstd,
+                       void *x, const void *inp, const void *delta)
+{
+    float eps = w->model->config->model.norm_eps;
+    const void *g = plait_weight_at(w, region, gamma);
+
+    /* The sum goes to x: delta is the op's "inp", the stream its residual. */
+    if (!delta) {
+        delta = inp;
+        inp = NULL;
+    }
+    if (w->d->gated)
+        return w->ops->rmsnorm_forward(w->q, w->type, out, rstd, x, delta,
+                                       inp, g, eps, w->shape->n,
+                                       w->d->hidden);
+    return w->ops->layernorm_forward(w->q, w->type, out, mean, rstd, x, delta,
+                                     inp, g, plait_weight_at(w, region, beta),
+                                     eps, w->shape->n, w->d->hidden);
+}
+
+int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
+                        size_t beta, void *dx, const void *dout,
+                        const void *x, const float *mean, const float *rstd,
+                        bool accumulate)
+{
+    const void *g = plait_weight_at(w, region, gamma);
+    float *dgamma = plait_grad_at(w, region, gamma);
+
+    if (w->d->gated)
+        return w->ops->rmsnorm_backward(w->q, w->type, dx, dgamma, dout, x, g,
+                                        rstd, accumulate, w->shape->n,
+                                        w->d->hidden);
+    return w->ops->layernorm_backward(w->q, w->type, dx, dgamma,
+                                      plait_grad_at(w, region, beta), dout, x,
+                                      g, mean, rstd, accumulate, w->shape->n,
+                                      w->d->hidden);
+}
+
+int plait_linear_weight(const struct plait_work *w,
+                        const struct plait_matrix *matrix, size_t bias,
+                        const void *dout, const void *inp)
+{
+    float *dw = plait_grad_at(w, matrix->region, matrix->offset);
+    float *dbias = NULL;
+
+    if (w->d->bias)
+        dbias = plait_grad_at(w, matrix->region, bias);
+    return w->ops->linear_backward_weight(w->q, w->type, dw, dbias, dout, inp,
+                                          w->shape->N, matrix->O, matrix->C);
+}

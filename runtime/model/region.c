@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/model/internal.h"
+
+/* Regions from their owner's side: new weights in, whole gradients out. */
+
+static void refresh(struct plait_model *m, struct plait_matrix *w,
+                    const struct plait_region *region)
+{
+    const void *data;
+
+    if (!w->O || &m->regions[w->region] != region)
+        return;
+    data = (const char *)region->weight +
+           w->offset * plait_dtype_size(m->type);
+    if (w->handle) {
+        m->par->ops->weight_changed(w->handle, data);
+        return;
+    }
+    w->handle =
+        m->par->ops->weight_create(m->par->dev, m->type, w->O, w->C, data);
+    if (!w->handle)
+        m->state->handles_failed = true;
+}
+
+void plait_model_weights_changed(struct plait_model *model,
+                                 struct plait_region *region)
+{
+    struct plait_model_state *s = model->state;
+
+    for (int i = 0; i < s->nblocks; i++) {
+        struct plait_block *b = &s->blocks[i];
+
+        refresh(model, &b->qkv, region);
+        refresh(model, &b->out, region);
+        refresh(model, &b->up, region);
+        refresh(model, &b->down, region);
+        if (b->kind == PLAIT_BLOCK_HEAD) /* the embedding only looks up */
+            refresh(model, &b->vocab, region);
+    }
+}
+
+/* Key/value heads that several ranks share: each rank's gradient stands at
+ * its head's place in a buffer of all heads, zero elsewhere, so that one sum
+ * over the whole tp group adds the copies. */
+static int sum_copies(struct plait_model *m, const struct plait_tensor *t,
+                      float *grad)
+{
+    const struct plait_parallel *par = m->par;
+    float *all = m->state->scratch.replicas;
+    size_t n = t->shape[0] * t->shape[1];
+    float *mine = all + t->local_first * t->shape[1];
+
+    if (par->ops->fill_zero(par->q, all, n * sizeof(*all)) < 0 ||
+        par->ops->copy(par->q, mine, grad, t->count * sizeof(*all)) < 0 ||
+        plait_comm_all_reduce(par->group[PLAIT_GROUP_TP], all, all, n,
+                              PLAIT_F32, PLAIT_SUM, par->q, NULL) < 0)
+        return -1;
+    return par->ops->copy(par->q, grad, mine, t->count * sizeof(*all));
+}
+
+int plait_model_complete_gradient(struct plait_model *model,
+                                  struct plait_region *region)
+{
+    for (int i = 0; i < model->ntensors; i++) {
+        const struct plait_tensor *t = &model->tensors[i];
+        float *grad = region->grad + t->offset;
+        int rc = 0;
+
+        if (&model->regions[t->region] != region)
+            continue;
+        if (t->sequence_partial)
+            rc = plait_comm_all_reduce(model->par->group[PLAIT_GROUP_TP], grad,
+                                       grad, t->count, PLAIT_F32, PLAIT_SUM,
+                                       model->par->q, NULL);
+        else if (t->tp_axis == 0 && t->tp_replicas > 1)
+            rc = sum_copies(model, t, grad);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/model/internal.h"
+
+/* A chunk forward and backward: its blocks one after the other, each
+ * between the hooks of its regions. */
+
+static int begin(struct plait_model *m, int chunk, int slot,
+                 struct plait_work *w)
+{
+    struct plait_model_state *s = m->state;
+
+    if (chunk < 0 || chunk >= m->chunks || slot < 0 || slot >= s->nslots) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (s->handles_failed) {
+        errno = ENOMEM;
+        return -1;
+    }
+    memset(w, 0, sizeof(*w));
+    w->model = m;
+    w->ops = m->par->ops;
+    w->q = m->par->q;
+    w->type = m->type;
+    w->d = &s->dims;
+    w->tp.group = m->par->group[PLAIT_GROUP_TP];
+    w->tp.q = w->q;
+    w->tp.type = m->type;
+    w->tp.sequence = m->config->parallel.sequence && s->dims.tp > 1;
+    w->scratch = &s->scratch;
+    w->slot = &s->slots[chunk * s->nslots + slot];
+    w->shape = &w->slot->shape;
+    return 0;
+}
+
+/* Elements of the stream over the tp group, once its shape is known. */
+static void set_stream(struct plait_work *w)
+{
+    w->stream = w->shape->n * w->d->hidden * (w->tp.sequence ? w->d->tp : 1);
+}
+
+static size_t stream_bytes(const struct plait_work *w)
+{
+    return w->shape->n * w->d->hidden * plait_dtype_size(w->type);
+}
+
+/* This rank's tokens, in the order of its rows. */
+static int upload(const struct plait_work *w, const struct plait_batch *batch,
+                  const int32_t *host, int32_t *to)
+{
+    const struct plait_shape *s = w->shape;
+    int32_t *staged, *at;
+    int rc;
+
+    if (s->pieces == 1)
+        return w->ops->to_device(w->q, to, host, s->N * sizeof(*to));
+    staged = at = malloc(s->N * sizeof(*staged));
+    if (!staged)
+        return -1;
+    for (int p = 0; p < s->pieces; p++) {
+        int64_t pos = plait_model_piece_pos(w->model, s, p);
+
+        for (int i = 0; i < s->batch; i++, at += s->piece_len)
+            memcpy(at, host + (int64_t)i * batch->seq_len + pos,
+                   s->piece_len * sizeof(*at));
+    }
+    rc = w->ops->to_device(w->q, to, staged, s->N * sizeof(*to));
+    free(staged);
+    return rc;
+}
+
+/* -- hooks --------------------------------------------------------------- */
+
+static int call(const struct plait_work *w,
+                int (*hook)(void *, struct plait_region *), int region)
+{
+    if (!hook)
+        return 0;
+    return hook(w->model->hooks.arg, &w->model->regions[region]);
+}
+
+/* The head may multiply by the embedding's matrix. */
+static int acquire(const struct plait_work *w, const struct plait_block *b)
+{
+    const struct plait_model_hooks *h = &w->model->hooks;
+
+    if (b->kind == PLAIT_BLOCK_HEAD && b->vocab.region != b->region &&
+        call(w, h->acquire, b->vocab.region) < 0)
+        return -1;
+    return call(w, h->acquire, b->region);
+}
+
+static int release(const struct plait_work *w, const struct plait_block *b)
+{
+    const struct plait_model_hooks *h = &w->model->hooks;
+
+    if (b->kind == PLAIT_BLOCK_HEAD && b->vocab.region != b->region &&
+        call(w, h->release, b->vocab.region) < 0)
+        return -1;
+    return call(w, h->release, b->region);
+}
+
+static int ready(const struct plait_work *w, const struct plait_block *b,
+                 int microbatch)
+{
+    const struct plait_model_hooks *h = &w->model->hooks;
+
+    if (!h->grad_ready)
+        return 0;
+    return h->grad_ready(h->arg, &w->model->regions[b->region], microbatch);
+}
+
+/* -- forward ------------------------------------------------------------- */
+
+/* The stream between two blocks: x, and what is still to be added to it. */
+struct stream {
+    const void *x, *delta;
+};
+
+static int start(const struct plait_work *w, const struct plait_block *first,
+                 const struct plait_batch *batch, const void *in)
+{
+    if (first->kind == PLAIT_BLOCK_EMBEDDING)
+        return upload(w, batch, batch->tokens, w->slot->tokens);
+    return w->ops->copy(w->q, w->slot->layer[0].x1, in, stream_bytes(w));
+}
+
+static int block_forward(const struct plait_work *w,
+                         const struct plait_block *b, int nth,
+                         struct stream *s)
+{
+    if (b->kind == PLAIT_BLOCK_EMBEDDING)
+        return plait_embed_forward(w, b, w->slot->layer[0].x1);
+    if (b->kind == PLAIT_BLOCK_LAYER)
+        return plait_layer_forward(w, b, &w->slot->layer[nth], s->x, s->delta,
+                                   &s->x, &s->delta);
+    return 0; /* the head: its caller knows what is wanted of it */
+}
+
+/* All blocks but the head. */
+static int body_forward(const struct plait_work *w, int chunk,
+                        struct stream *s)
+{
+    const struct plait_model_state *state = w->model->state;
+    int nth = 0;
+
+    s->x = w->slot->layer[0].x1;
+    s->delta = NULL;
+    for (int i = state->chunk_first[chunk]; i < state->chunk_first[chunk + 1];
+         i++) {
+        const struct plait_block *b = &state->blocks[i];
+
+        if (b->kind == PLAIT_BLOCK_HEAD)
+            break;
+        if (acquire(w, b) < 0 || block_forward(w, b, nth, s) < 0 ||
+            release(w, b) < 0)
+            return -1;
+        nth += b->kind == PLAIT_BLOCK_LAYER;
+    }
+    return 0;
+}
+
+static int set_shape(struct plait_work *w, const struct plait_batch *batch,
+                     bool train)
+{
+    if (plait_model_shape(w->model, batch, train, &w->slot->shape) < 0)
+        return -1;
+    w->slot->loss_scale = batch->loss_scale;
+    set_stream(w);
+    return 0;
+}
+
+static const struct plait_block *first_block(const struct plait_model *m,
+                                             int chunk)
+{
+    return &m->state->blocks[m->state->chunk_first[chunk]];
+}
+
+static const struct plait_block *last_block(const struct plait_model *m,
+                                            int chunk)
+{
+    return &m->state->blocks[m->state->chunk_first[chunk + 1] - 1];
+}
+
+int plait_model_forward(struct plait_model *model, int chunk, int slot,
+                        const struct plait_batch *batch, const void *in,
+                        void *out, double *loss, bool train)
+{
+    const struct plait_block *last;
+    struct plait_work w;
+    struct stream s;
+
+    if (begin(model, chunk, slot, &w) < 0 || set_shape(&w, batch, train) < 0 ||
+        start(&w, first_block(model, chunk), batch, in) < 0 ||
+        body_forward(&w, chunk, &s) < 0)
+        return -1;
+    last = last_block(model, chunk);
+    if (last->kind != PLAIT_BLOCK_HEAD)
+        return w.ops->add(w.q, w.type, out, s.x, s.delta,
+                          w.shape->n * w.d->hidden);
+    if (upload(&w, batch, batch->targets, w.slot->targets) < 0 ||
+        acquire(&w, last) < 0 ||
+        plait_head_forward(&w, last, s.x, s.delta, loss, train) < 0)
+        return -1;
+    return release(&w, last);
+}
+
+int plait_model_logits(struct plait_model *model, int chunk, int slot,
+                       const struct plait_batch *batch, const void *in,
+                       float *logits)
+{
+    const struct plait_block *last;
+    struct plait_work w;
+    struct stream s;
+
+    if (begin(model, chunk, slot, &w) < 0 || set_shape(&w, batch, false) < 0 ||
+        start(&w, first_block(model, chunk), batch, in) < 0 ||
+        body_forward(&w, chunk, &s) < 0)
+        return -1;
+    last = last_block(model, chunk);
+    if (acquire(&w, last) < 0 ||
+        plait_head_logits(&w, last, s.x, s.delta, logits) < 0)
+        return -1;
+    return release(&w, last);
+}
+
+/* -- backward ------------------------------------------------------------ */
+
+static const struct plait_stash *stash_of(const struct plait_work *w, int nth,
+                                          enum plait_phase phase)
+{
+    if (phase == PLAIT_PHASE_BOTH)
+        return &w->scratch->now;
+    return &w->slot->stash[nth];
+}
+
+static int block_backward(const struct plait_work *w,
+                          const struct plait_block *b, int nth, void *dx,
+                          enum plait_phase phase)
+{
+    const struct plait_activations *a = &w->slot->layer[nth];
+    int rc = 0;
+
+    if (b->kind == PLAIT_BLOCK_HEAD)
+        return 0; /* done in forward */
+    if (acquire(w, b) < 0)
+        return -1;
+    if (b->kind == PLAIT_BLOCK_LAYER && phase == PLAIT_PHASE_WEIGHT)
+        rc = plait_layer_backward_weight(w, b, a, stash_of(w, nth, phase));
+    else if (b->kind == PLAIT_BLOCK_LAYER)
+        rc = plait_layer_backward(w, b, a, stash_of(w, nth, phase), dx, phase);
+    else if (phase & PLAIT_PHASE_INPUT)
+        rc = plait_embed_backward(w, b, dx);
+    return rc < 0 ? -1 : release(w, b);
+}
+
+static int backward(const struct plait_work *w, int chunk, int microbatch,
+                    void *dx, enum plait_phase phase)
+{
+    const struct plait_model_state *s = w->model->state;
+    int nth = 0;
+
+    for (int i = s->chunk_first[chunk]; i < s->chunk_first[chunk + 1]; i++)
+        nth += s->blocks[i].kind == PLAIT_BLOCK_LAYER;
+    for (int i = s->chunk_first[chunk + 1] - 1; i >= s->chunk_first[chunk];
+         i--) {
+        const struct plait_block *b = &s->blocks[i];
+
+        nth -= b->kind == PLAIT_BLOCK_LAYER;
+        if (block_backward(w, b, nth, dx, phase) < 0)
+            return -1;
+        if (phase & PLAIT_PHASE_WEIGHT && ready(w, b, microbatch) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int backward_stream(struct plait_model *model, int chunk, int slot,
+                           int microbatch, const void *dout, void *din,
+                           enum plait_phase phase)
+{
+    struct plait_work w;
+    void *dx;
+
+    if (begin(model, chunk, slot, &w) < 0)
+        return -1;
+    set_stream(&w);
+    if (last_block(model, chunk)->kind == PLAIT_BLOCK_HEAD)
+        dout = w.slot->dhead;
+    dx = din;
+    if (first_block(model, chunk)->kind == PLAIT_BLOCK_EMBEDDING)
+        dx = w.scratch->dx;
+    if (w.ops->copy(w.q, dx, dout, stream_bytes(&w)) < 0)
+        return -1;
+    return backward(&w, chunk, microbatch, dx, phase);
+}
+
+int plait_model_backward(struct plait_model *model, int chunk, int slot,
+                         int microbatch, const void *dout, void *din)
+{
+    return backward_stream(model, chunk, slot, microbatch, dout, din,
+                           PLAIT_PHASE_BOTH);
+}
+
+int plait_model_backward_input(struct plait_model *model, int chunk, int slot,
+                               int microbatch, const void *dout, void *din)
+{
+    return backward_stream(model, chunk, slot, microbatch, dout, din,
+                           PLAIT_PHASE_INPUT);
+}
+
+int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
+                                int microbatch)
+{
+    struct plait_work w;
+
+    if (begin(model, chunk, slot, &w) < 0)
+        return -1;
+    set_stream(&w);
+    return backward(&w, chunk, microbatch, NULL, PLAIT_PHASE_WEIGHT);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TESTS_MODEL_RUN_H
+#define PLAIT_TESTS_MODEL_RUN_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model_util.h"
+#include "tap.h"
+
+/* A model with weights, gradients and activations, run by hand: what the
+ * trainer does, without optimizer or schedule. */
+struct run {
+    struct plait_parallel par;
+    struct plait_comm *self;
+    struct plait_model *model;
+    void *weights;
+    float *grads;
+    double *loss;
+};
+
+static inline void give_up(const char *what, const struct plait_error *err)
+{
+    printf("Bail out! %s: %s\n", what, err ? err->text : "failed");
+    exit(1);
+}
+
+/* Device and queue of `ops`, and groups of one for every axis. */
+static inline void open_device(struct run *r, const struct plait_ops *ops)
+{
+    struct plait_error err;
+
+    r->par.ops = ops;
+    r->par.dev = ops->device_create(0, 1);
+    r->par.q = ops->queue_create(r->par.dev, 0);
+    r->self =
+        plait_comm_create(PLAIT_COMM_SELF, ops, r->par.dev, NULL, &err);
+    if (!r->self)
+        give_up("self", &err);
+    for (int i = 0; i < PLAIT_NGROUPS; i++)
+        r->par.group[i] = r->self;
+}
+
+/* Weights that show mistakes: ten times the usual deviation, and biases and
+ * norms that are not all alike. */
+static inline void lively(const struct plait_model *m,
+                          const struct plait_tensor *t, float *out)
+{
+    struct plait_tensor noise = *t;
+    float *more = malloc(t->count * sizeof(*more));
+
+    noise.init_std = 0.2;
+    plait_model_init_tensor(m, &noise, 5, more);
+    for (size_t i = 0; i < t->count; i++)
+        out[i] = more[i] + (t->init_std > 0 ? 0 : t->init_const);
+    free(more);
+}
+
+static inline void set_tensor(struct run *r, const struct plait_tensor *t,
+                              const float *values)
+{
+    const struct plait_ops *ops = r->par.ops;
+    struct plait_region *region = &r->model->regions[t->region];
+    float *wide = ops->alloc(r->par.dev, t->count * sizeof(*wide));
+    char *to = (char *)region->weight +
+               t->offset * plait_dtype_size(r->model->type);
+
+    ops->to_device(r->par.q, wide, values, t->count * sizeof(*wide));
+    ops->cast(r->par.q, r->model->type, to, PLAIT_F32, wide, t->count);
+    ops->queue_sync(r->par.q);
+    ops->free(r->par.dev, wide);
+    plait_model_weights_changed(r->model, region);
+}
+
+static inline void clear_grads(struct run *r)
+{
+    r->par.ops->fill_zero(r->par.q, r->grads,
+                          r->model->count * sizeof(*r->grads));
+}
+
+/* par and its groups are set; `slots` micro-batches in flight. */
+static inline void open_model(struct run *r, const struct plait_config *config,
+                              int slots)
+{
+    const struct plait_ops *ops = r->par.ops;
+    struct plait_error err;
+    size_t size;
+
+    r->model = plait_model_create(config, &r->par, &err);
+    if (!r->model ||
+        plait_model_reserve(r->model, slots, config->train.micro_batch,
+                            &err) < 0)
+        give_up("model", &err);
+    size = plait_dtype_size(r->model->type);
+    r->weights = ops->alloc(r->par.dev, r->model->count * size);
+    r->grads = ops->alloc(r->par.dev, r->model->count * sizeof(*r->grads));
+    r->loss = ops->alloc(r->par.dev, sizeof(*r->loss));
+    for (int i = 0; i < r->model->nregions; i++) {
+        struct plait_region *g = &r->model->regions[i];
+
+        g->weight = (char *)r->weights + g->begin * size;
+        g->grad = r->grads + g->begin;
+    }
+    for (int i = 0; i < r->model->ntensors; i++) {
+        const struct plait_tensor *t = &r->model->tensors[i];
+        float *v = malloc(t->count * sizeof(*v));
+
+        lively(r->model, t, v);
+        set_tensor(r, t, v);
+        free(v);
+    }
+}
+
+static inline void close_run(struct run *r)
+{
+    const struct plait_ops *ops = r->par.ops;
+
+    plait_model_destroy(r->model);
+    ops->free(r->par.dev, r->weights);
+    ops->free(r->par.dev, r->grads);
+    ops->free(r->par.dev, r->loss);
+    plait_comm_destroy(r->self);
+    ops->queue_destroy(r->par.q);
+    ops->device_destroy(r->par.dev);
+}
+
+static inline float *grad_of(const struct run *r, const struct plait_tensor *t)
+{
+    float *v = malloc(t->count * sizeof(*v));
+
+    r->par.ops->to_host(r->par.q, v,
+                        r->model->regions[t->region].grad + t->offset,
+                        t->count * sizeof(*v));
+    return v;
+}
+
+static inline double take_loss(struct run *r)
+{
+    double loss;
+
+    r->par.ops->to_host(r->par.q, &loss, r->loss, sizeof(loss));
+    r->par.ops->fill_zero(r->par.q, r->loss, sizeof(loss));
+    return loss;
+}
+
+/* Tokens that repeat and do not, one of the targets masked. */
+static inline struct plait_batch make_batch(const struct plait_config *config,
+                                            int32_t *tokens, int32_t *targets)
+{
+    int n = config->train.micro_batch * config->model.seq_len;
+    struct plait_batch b = {config->train.micro_batch, config->model.seq_len,
+                            tokens, targets, 1};
+
+    for (int i = 0; i < n; i++) {
+        tokens[i] = (i * i * 7 + i / 3) % config->model.vocab;
+        targets[i] = (i * 31 + 5) % config->model.vocab;
+    }
+    targets[n / 2] = -1;
+    targets[0] = config->model.vocab - 1;
+    return b;
+}
+
+#endif

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model_run.h"
+
+#define ROWS 32
+
+static int32_t tokens[ROWS], targets[ROWS];
+
+static double loss_of(struct run *r, const struct plait_batch *b)
+{
+    if (plait_model_forward(r->model, 0, 0, b, NULL, NULL, r->loss, false) < 0)
+        give_up("forward", NULL);
+    return take_loss(r);
+}
+
+static double step(struct run *r, const struct plait_batch *b)
+{
+    clear_grads(r);
+    if (plait_model_forward(r->model, 0, 0, b, NULL, NULL, r->loss, true) < 0 ||
+        plait_model_backward(r->model, 0, 0, 0, NULL, NULL) < 0)
+        give_up("step", NULL);
+    return take_loss(r);
+}
+
+/* Slope of the loss along `dir`, by central differences. */
+static double slope(struct run *r, const struct plait_batch *b,
+                    const struct plait_tensor *t, const float *w,
+                    const float *dir, double h)
+{
+    float *moved = malloc(t->count * sizeof(*moved));
+    double up, down;
+
+    for (size_t i = 0; i < t->count; i++)
+        moved[i] = w[i] + h * dir[i];
+    set_tensor(r, t, moved);
+    up = loss_of(r, b);
+    for (size_t i = 0; i < t->count; i++)
+        moved[i] = w[i] - h * dir[i];
+    set_tensor(r, t, moved);
+    down = loss_of(r, b);
+    set_tensor(r, t, w);
+    free(moved);
+    return (up - down) / (2 * h);
+}
+
+/* Along its own gradient the loss must rise by the gradient's length. The
+ * step makes the loss change by about 0.02 of 170, far above rounding; two
+ * steps, extrapolated, cancel the third derivative. */
+static void check_tensor(struct run *r, const struct plait_batch *b,
+                         const struct plait_tensor *t)
+{
+    float *g = grad_of(r, t), *w = malloc(t->count * sizeof(*w));
+    double norm = 0, h, found;
+
+    lively(r->model, t, w);
+    for (size_t i = 0; i < t->count; i++)
+        norm += (double)g[i] * g[i];
+    norm = sqrt(norm);
+    for (size_t i = 0; i < t->count; i++)
+        g[i] /= norm;
+    h = fmin(0.02 / norm, 0.02);
+    found = (4 * slope(r, b, t, w, g, h) - slope(r, b, t, w, g, 2 * h)) / 3;
+    /* A key's bias moves all scores of a query alike: its gradient is 0, and
+     * only rounding is left, 1e-7 of the loss over the step. */
+    ok(fabs(found - norm) <= 1e-3 * norm + 170 * 1e-7 / 0.02, "%s: slope %g, gradient %g", t->name,
+       found, norm);
+    free(g);
+    free(w);
+}
+
+static void test_gradients(enum plait_family family)
+{
+    struct plait_config config;
+    struct run r = {0};
+    struct plait_batch b;
+    double a, c;
+
+    small_config(&config, family);
+    config.model.layers = 2;
+    place(&r.par, 1, 0, 1, 0);
+    open_device(&r, plait_ops_ref());
+    open_model(&r, &config, 1);
+    b = make_batch(&config, tokens, targets);
+    a = loss_of(&r, &b);
+    c = step(&r, &b);
+    ok(memcmp(&a, &c, sizeof(a)) == 0 && isfinite(a),
+       "family %d: loss %.4f, trained on or not", family, a);
+    for (int i = 0; i < r.model->ntensors; i++)
+        check_tensor(&r, &b, &r.model->tensors[i]);
+    close_run(&r);
+}
+
+/* Gradients of `config` in one piece; the caller frees. */
+static float *gradients(const struct plait_config *config,
+                        const struct plait_ops *ops, double *loss,
+                        size_t *count)
+{
+    struct run r = {0};
+    struct plait_batch b;
+    float *g;
+
+    place(&r.par, 1, 0, 1, 0);
+    open_device(&r, ops);
+    open_model(&r, config, 2);
+    b = make_batch(config, tokens, targets);
+    *loss = step(&r, &b);
+    *count = r.model->count;
+    g = malloc(*count * sizeof(*g));
+    ops->to_host(r.par.q, g, r.grads, *count * sizeof(*g));
+    close_run(&r);
+    return g;
+}
+
+static void test_recompute(enum plait_family family)
+{
+    static const char *const names[] = {"none", "selective", "full"};
+    struct plait_config config;
+    double loss, again;
+    size_t n;
+    float *want;
+
+    small_config(&config, family);
+    want = gradients(&config, plait_ops_cpu(), &loss, &n);
+    for (int i = PLAIT_RECOMPUTE_NONE; i <= PLAIT_RECOMPUTE_FULL; i++) {
+        float *got;
+
+        config.parallel.recompute = i;
+        got = gradients(&config, plait_ops_cpu(), &again, &n);
+        ok(loss == again && memcmp(want, got, n * sizeof(*got)) == 0,
+           "family %d, recompute %s: the same bits", family, names[i]);
+        free(got);
+    }
+    free(want);
+}
+
+/* Two micro-batches, the weight gradients of both after both inputs'. */
+static void test_split(enum plait_family family, enum plait_recompute recompute)
+{
+    struct plait_config config;
+    struct run r = {0};
+    struct plait_batch b;
+    float *whole;
+    int same = 1;
+
+    small_config(&config, family);
+    config.parallel.schedule = PLAIT_SCHEDULE_ZB_H1;
+    config.parallel.recompute = recompute;
+    place(&r.par, 1, 0, 1, 0);
+    open_device(&r, plait_ops_cpu());
+    open_model(&r, &config, 2);
+    b = make_batch(&config, tokens, targets);
+    clear_grads(&r);
+    for (int i = 0; i < 2; i++)
+        same &= plait_model_forward(r.model, 0, i, &b, NULL, NULL, r.loss,
+                                    true) == 0;
+    for (int i = 0; i < 2; i++)
+        same &= plait_model_backward(r.model, 0, i, i, NULL, NULL) == 0;
+    whole = malloc(r.model->count * sizeof(*whole));
+    r.par.ops->to_host(r.par.q, whole, r.grads,
+                       r.model->count * sizeof(*whole));
+    clear_grads(&r);
+    for (int i = 0; i < 2; i++)
+        same &= plait_model_forward(r.model, 0, i, &b, NULL, NULL, r.loss,
+                                    true) == 0;
+    for (int i = 0; i < 2; i++)
+        same &=
+            plait_model_backward_input(r.model, 0, i, i, NULL, NULL) == 0;
+    for (int i = 0; i < 2; i++)
+        same &= plait_model_backward_weight(r.model, 0, i, i) == 0;
+    ok(same && memcmp(whole, r.grads, r.model->count * sizeof(*whole)) == 0,
+       "family %d, recompute %d: backward in two halves, the same bits",
+       family, recompute);
+    free(whole);
+    close_run(&r);
+}
+
+/* The stages of a pipeline, one after the other in this process. */
+static void test_stages(enum plait_family family, int pp)
+{
+    struct plait_config config;
+    struct run whole = {0}, *r = calloc(pp, sizeof(*r));
+    struct plait_batch b;
+    float *x[8] = {NULL};
+    double loss, worst = 0;
+
+    small_config(&config, family);
+    b = make_batch(&config, tokens, targets);
+    place(&whole.par, 1, 0, 1, 0);
+    open_device(&whole, plait_ops_ref());
+    open_model(&whole, &config, 1);
+    loss = step(&whole, &b);
+    for (int s = 0; s < pp; s++) {
+        place(&r[s].par, 1, 0, pp, s);
+        open_device(&r[s], plait_ops_ref());
+        open_model(&r[s], &config, 1);
+        x[s + 1] = calloc(plait_model_boundary(r[s].model, b.batch),
+                          sizeof(float));
+        if (plait_model_forward(r[s].model, 0, 0, &b, x[s], x[s + 1],
+                                r[s].loss, true) < 0)
+            give_up("stage", NULL);
+    }
+    ok(take_loss(&r[pp - 1]) == loss, "family %d: %d stages, the same loss",
+       family, pp);
+    for (int s = pp - 1; s >= 0; s--)
+        if (plait_model_backward(r[s].model, 0, 0, 0, x[s + 1], x[s]) < 0)
+            give_up("stage", NULL);
+    for (int s = 0; s < pp; s++)
+        for (int i = 0; i < r[s].model->ntensors; i++) {
+            const struct plait_tensor *t = &r[s].model->tensors[i];
+            const struct plait_tensor *u = find_tensor(whole.model, t->name);
+            float *g = grad_of(&r[s], t), *want = grad_of(&whole, u);
+            float *other = NULL;
+
+            if (t->tied)
+                other = grad_of(&r[s ? 0 : pp - 1],
+                                find_tensor(r[s ? 0 : pp - 1].model, t->name));
+            for (size_t k = 0; k < t->count; k++)
+                worst = fmax(worst,
+                             fabs(g[k] + (other ? other[k] : 0) - want[k]));
+            free(other);
+            free(g);
+            free(want);
+        }
+    ok(worst < 1e-4, "and the same gradients (worst difference %g)", worst);
+    for (int s = 0; s < pp; s++) {
+        close_run(&r[s]);
+        free(x[s + 1]);
+    }
+    free(r);
+    close_run(&whole);
+}
+
+static void test_logits(enum plait_family family)
+{
+    struct plait_config config;
+    struct run r = {0};
+    struct plait_batch b;
+    float *logits;
+    double sum = 0;
+
+    small_config(&config, family);
+    place(&r.par, 1, 0, 1, 0);
+    open_device(&r, plait_ops_cpu());
+    open_model(&r, &config, 1);
+    b = make_batch(&config, tokens, targets);
+    logits = malloc(b.batch * config.model.vocab * sizeof(*logits));
+    ok(plait_model_logits(r.model, 0, 0, &b, NULL, logits) == 0, "logits");
+    /* Mask all targets but the last of each sequence. */
+    for (int i = 0; i < b.batch * b.seq_len; i++)
+        if (i % b.seq_len != b.seq_len - 1)
+            targets[i] = -1;
+    for (int i = 0; i < b.batch; i++) {
+        const float *x = logits + i * config.model.vocab;
+        double s = 0;
+
+        for (int k = 0; k < config.model.vocab; k++)
+            s += exp(x[k]);
+        sum += log(s) - x[targets[(i + 1) * b.seq_len - 1]];
+    }
+    ok(fabs(sum - loss_of(&r, &b)) < 1e-4, "family %d: they give the loss",
+       family);
+    b.seq_len = 5;
+    ok(plait_model_logits(r.model, 0, 0, &b, NULL, logits) == 0,
+       "a shorter sequence");
+    b.seq_len = 17;
+    ok(plait_model_logits(r.model, 0, 0, &b, NULL, logits) < 0,
+       "no longer one than the model's");
+    free(logits);
+    close_run(&r);
+}
+
+static void test_cpu(enum plait_family family)
+{
+    struct plait_config config;
+    double loss, fast, worst = 0;
+    float *want, *got;
+    size_t n;
+
+    small_config(&config, family);
+    want = gradients(&config, plait_ops_ref(), &loss, &n);
+    got = gradients(&config, plait_ops_cpu(), &fast, &n);
+    for (size_t i = 0; i < n; i++)
+        worst = fmax(worst, fabs(want[i] - got[i]) / (1 + fabs(want[i])));
+    ok(fabs(loss - fast) < 1e-5 * loss && worst < 1e-4,
+       "family %d: cpu as ref, worst %g", family, worst);
+    config.train.precision = PLAIT_BF16;
+    free(got);
+    got = gradients(&config, plait_ops_cpu(), &fast, &n);
+    ok(fabs(loss - fast) < 2e-2 * loss, "bf16: loss %.4f, fp32 %.4f", fast,
+       loss);
+    free(want);
+    free(got);
+}
+
+int main(void)
+{
+    for (int i = 0; i < 2; i++) {
+        enum plait_family family = i ? PLAIT_LLAMA : PLAIT_GPT2;
+
+        test_gradients(family);
+        test_recompute(family);
+        test_split(family, PLAIT_RECOMPUTE_NONE);
+        test_split(family, PLAIT_RECOMPUTE_FULL);
+        test_stages(family, 2);
+        test_stages(family, 4);
+        test_logits(family);
+        test_cpu(family);
+    }
+    return done_testing();
+}
