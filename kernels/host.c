@@ -81,34 +81,23 @@ static struct block *heap_block(size_t bytes)
     return b;
 }
 
-void *host_alloc(struct plait_device *dev, size_t bytes)
+void *host_block_alloc(size_t bytes)
 {
-    struct block *b;
-    size_t now, peak;
+    struct block *b = NULL;
 
-    if (bytes > SIZE_MAX / 2) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    if (bytes >= HUGE_PAGE)
-        b = map_block(bytes + sizeof(*b));
-    else
+    if (bytes < HUGE_PAGE)
         b = heap_block(bytes + sizeof(*b));
+    else if (bytes < SIZE_MAX / 2)
+        b = map_block(bytes + sizeof(*b));
     if (b == NULL) {
         errno = ENOMEM;
         return NULL;
     }
     b->bytes = bytes;
-    now = __atomic_add_fetch(&dev->now, bytes, __ATOMIC_RELAXED);
-    peak = __atomic_load_n(&dev->peak, __ATOMIC_RELAXED);
-    while (peak < now &&
-           !__atomic_compare_exchange_n(&dev->peak, &peak, now, 0,
-                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        continue;
     return b + 1;
 }
 
-void host_free(struct plait_device *dev, void *ptr)
+void host_block_free(void *ptr)
 {
     int saved_errno = errno;
     struct block *b = ptr;
@@ -116,12 +105,37 @@ void host_free(struct plait_device *dev, void *ptr)
     if (ptr == NULL)
         return;
     b--;
-    __atomic_sub_fetch(&dev->now, b->bytes, __ATOMIC_RELAXED);
     if (b->mapped > 0)
         munmap(b, b->mapped);
     else
         free(b);
     errno = saved_errno;
+}
+
+void *host_alloc(struct plait_device *dev, size_t bytes)
+{
+    void *ptr = host_block_alloc(bytes);
+    size_t now, peak;
+
+    if (ptr == NULL)
+        return NULL;
+    now = __atomic_add_fetch(&dev->now, bytes, __ATOMIC_RELAXED);
+    peak = __atomic_load_n(&dev->peak, __ATOMIC_RELAXED);
+    while (peak < now &&
+           !__atomic_compare_exchange_n(&dev->peak, &peak, now, 0,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+    return ptr;
+}
+
+void host_free(struct plait_device *dev, void *ptr)
+{
+    const struct block *b = ptr;
+
+    if (ptr == NULL)
+        return;
+    __atomic_sub_fetch(&dev->now, b[-1].bytes, __ATOMIC_RELAXED);
+    host_block_free(ptr);
 }
 
 void host_memory(struct plait_device *dev, size_t *now, size_t *peak)

@@ -14,13 +14,20 @@ struct plait_device {
     size_t now, peak; /* bytes; atomically updated */
 };
 
+struct cpu_queue;
+
 struct plait_queue {
     struct plait_queue_head head;
     struct plait_device *dev;
+    struct cpu_queue *cpu; /* of cpu/; NULL in ref */
 };
 
 struct plait_device *host_device_create(int index, int threads);
 void host_device_destroy(struct plait_device *dev);
+/* Zeroed, aligned to 64 bytes, in huge pages where large; not counted as
+ * device memory. NULL with ENOMEM. Freeing keeps errno. */
+void *host_block_alloc(size_t bytes);
+void host_block_free(void *ptr);
 void *host_alloc(struct plait_device *dev, size_t bytes);
 void host_free(struct plait_device *dev, void *ptr);
 void host_memory(struct plait_device *dev, size_t *now, size_t *peak);

@@ -255,7 +255,8 @@ struct plait_ops {
     /* logits [N, stride] of T, columns 0 .. count-1 are vocabulary first ..
      * first+count-1 (columns beyond are padding and take no part).
      * max[i] = largest logit, sum[i] = sum exp(x - max), target[i] = the
-     * target's logit, or 0 where another rank has it. fp32 [N] each. */
+     * target's logit, or 0 where another rank has it. fp32 [N] each. A NaN
+     * among the logits shows in sum, not in max. */
     int (*xent_stats)(struct plait_queue *q, enum plait_dtype type,
                       float *max, float *sum, float *target,
                       const void *logits, const int32_t *targets,

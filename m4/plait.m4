@@ -59,7 +59,7 @@ AC_DEFUN([AX_PTHREAD_OR_FAIL], [
 AC_DEFUN([PLAIT_CPU_LIBRARIES], [
     AC_ARG_WITH([blas],
         [AS_HELP_STRING([--with-blas=PKG],
-            [pkg-config name of the CBLAS to use (openblas)])],
+            [pkg-config name of the OpenBLAS to use (openblas)])],
         [], [with_blas=openblas])
     PKG_CHECK_MODULES([BLAS], [$with_blas])
     AC_CHECK_HEADER([oneapi/dnnl/dnnl.h], [],
@@ -81,6 +81,21 @@ AC_DEFUN([PLAIT_CPU_LIBRARIES], [
     OPENMP_LIBS=${LIBS%"$saved_LIBS"}
     LIBS=$saved_LIBS
     AC_SUBST([OPENMP_LIBS])
+])
+
+# Can kernels/cpu be compiled for AVX2 and AVX-512 too?
+AC_DEFUN([PLAIT_X86_VECTORS], [
+    saved_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq"
+    CFLAGS="$CFLAGS -mavx512vl -mprefer-vector-width=512"
+    AC_CACHE_CHECK([for x86-64 vector extensions], [plait_cv_x86_vectors], [
+        AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <immintrin.h>]],
+            [[__m512 x = _mm512_setzero_ps(); (void)x;]])],
+            [plait_cv_x86_vectors=yes], [plait_cv_x86_vectors=no])])
+    CFLAGS=$saved_CFLAGS
+    AS_IF([test $plait_cv_x86_vectors = yes],
+          [AC_DEFINE([HAVE_X86_VECTORS], [1], [AVX2, AVX-512 are compiled])])
+    AM_CONDITIONAL([WITH_X86_VECTORS], [test $plait_cv_x86_vectors = yes])
 ])
 
 AC_DEFUN([PLAIT_MPI], [

@@ -1,7 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/kernels.h"
+#include "config.h"
+
+#include <pthread.h>
+
+#include "kernels/cpu/cpu.h"
+
+static struct {
+    pthread_once_t once;
+    struct plait_ops ops;
+} cpu = {
+    .once = PTHREAD_ONCE_INIT,
+    .ops = {
+        .name = "cpu",
+        .device_create = host_device_create,
+        .device_destroy = host_device_destroy,
+        .alloc = host_alloc,
+        .free = host_free,
+        .memory = host_memory,
+        .queue_create = cpu_queue_create,
+        .queue_destroy = cpu_queue_destroy,
+        .queue_native = host_queue_native,
+        .queue_sync = host_queue_sync,
+        .event_create = host_event_create,
+        .event_destroy = host_event_destroy,
+        .event_record = host_event_record,
+        .event_wait = host_event_wait,
+        .event_elapsed = host_event_elapsed,
+        .clip_scale = host_clip_scale,
+    },
+};
+
+/* The widest vectors this processor has. */
+static void fill(void)
+{
+    cpu_fill_linear(&cpu.ops);
+#ifdef HAVE_X86_VECTORS
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+        cpu_fill_avx512(&cpu.ops);
+        return;
+    }
+    /* No processor has AVX2 without FMA and F16C. */
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        cpu_fill_avx2(&cpu.ops);
+        return;
+    }
+#endif
+    cpu_fill_base(&cpu.ops);
+}
 
 const struct plait_ops *plait_ops_cpu(void)
 {
-    return plait_ops_ref();
+    pthread_once(&cpu.once, fill);
+    return &cpu.ops;
 }

@@ -57,7 +57,7 @@ static void attend(enum plait_dtype type, const struct plait_attention *a,
     for (size_t j = 0; j < n; j++) {
         p[j] = a->scale *
                dot(type, Q, at.q, K, at.k + j * a->kv_stride, a->head_dim);
-        if (!(p[j] <= max))
+        if (p[j] > max)
             max = p[j];
     }
     for (size_t j = 0; j < n; j++) {

@@ -16,7 +16,7 @@ int ref_xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
         for (size_t c = 0; c < (size_t)count; c++) {
             double x = ref_get(type, logits, i * stride + c);
 
-            if (!(x <= m))
+            if (x > m)
                 m = x;
         }
         for (size_t c = 0; c < (size_t)count; c++)

@@ -536,7 +536,7 @@ const struct trial_case trial_cases[] = {
     {"layernorm_backward",
      setup_norm_backward,
      call_layernorm_backward,
-     {{1, 2, 0, 1}, {13, 47, 1, 1}, {65, 768, 0, 1}, {70, 257, 1, 1}}},
+     {{1, 5, 0, 1}, {13, 47, 1, 1}, {65, 768, 0, 1}, {70, 257, 1, 1}}},
     {"rmsnorm_forward",
      setup_norm_forward,
      call_rmsnorm_forward,

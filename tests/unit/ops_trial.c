@@ -202,10 +202,12 @@ static size_t compare_all(const struct trial *t, compare_fn compare, void **a,
     return bad;
 }
 
-static void describe(char *text, size_t size, const struct trial_case *c,
-                     enum plait_dtype type, const int *shape)
+static void describe(char *text, size_t size, const char *ops,
+                     const struct trial_case *c, enum plait_dtype type,
+                     const int *shape)
 {
-    int n = snprintf(text, size, "%s %s", c->name, plait_dtype_name(type));
+    int n = snprintf(text, size, "%s: %s %s", ops, c->name,
+                     plait_dtype_name(type));
 
     for (int i = 0; i < TRIAL_SHAPE; i++)
         n += snprintf(text + n, size - (size_t)n, "%s%d", i ? "," : " ",
@@ -260,7 +262,7 @@ static void run_case(const struct trial_case *c, enum plait_dtype type,
     char text[160];
     size_t bad = 0;
 
-    describe(text, sizeof(text), c, type, shape);
+    describe(text, sizeof(text), side->ops->name, c, type, shape);
     c->setup(&t, shape);
     if (run_side(&t, c, shape, ref, b) || run_side(&t, c, shape, side, a) ||
         run_side(&t, c, shape, side, again)) {
@@ -299,23 +301,34 @@ static void side_close(struct trial_side *s)
     s->ops->device_destroy(s->dev);
 }
 
-int trial_run_all(const struct plait_ops *ops)
+static void run_all(const struct plait_ops *ops, struct trial_side *ref,
+                    uint64_t seed)
 {
     static const enum plait_dtype types[] = {PLAIT_F32, PLAIT_BF16_T,
                                              PLAIT_FP16_T};
-    const char *given = getenv("PLAIT_TEST_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 0)
-                                  : (uint64_t)time(NULL) << 20;
-    struct trial_side ref = {0}, side = {0};
+    struct trial_side side = {0};
 
-    diag("PLAIT_TEST_SEED=%" PRIu64 " repeats this run", seed);
-    if (!side_open(&ref, plait_ops_ref()) || !side_open(&side, ops))
-        return done_testing();
+    if (!side_open(&side, ops))
+        return;
     for (const struct trial_case *c = trial_cases; c->name != NULL; c++)
         for (int i = 0; i < 6 && c->shapes[i][0] > 0; i++)
             for (size_t k = 0; k < 3; k++)
-                run_case(c, types[k], c->shapes[i], &ref, &side, seed);
+                run_case(c, types[k], c->shapes[i], ref, &side, seed);
     side_close(&side);
-    side_close(&ref);
+}
+
+int trial_run_all(const struct plait_ops *const *ops)
+{
+    const char *given = getenv("PLAIT_TEST_SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 0)
+                                  : (uint64_t)time(NULL) << 20;
+    struct trial_side ref = {0};
+
+    diag("PLAIT_TEST_SEED=%" PRIu64 " repeats this run", seed);
+    if (side_open(&ref, plait_ops_ref())) {
+        for (; *ops != NULL; ops++)
+            run_all(*ops, &ref, seed);
+        side_close(&ref);
+    }
     return done_testing();
 }

@@ -59,7 +59,8 @@ void *trial_real(struct trial *t, enum trial_kind kind, size_t n, double low,
 /* Whole numbers low .. high - 1. */
 int32_t *trial_int(struct trial *t, size_t n, int32_t low, int32_t high);
 
-/* Runs every case in fp32, bf16 and fp16 as TAP; the exit status. */
-int trial_run_all(const struct plait_ops *ops);
+/* Runs every case in fp32, bf16 and fp16 on each table of a NULL-terminated
+ * list, as TAP; the exit status. */
+int trial_run_all(const struct plait_ops *const *ops);
 
 #endif

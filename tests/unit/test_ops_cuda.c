@@ -5,9 +5,9 @@
 int main(void)
 {
     const char *why = NULL;
-    const struct plait_ops *ops = plait_ops_cuda(&why);
+    const struct plait_ops *ops[2] = {plait_ops_cuda(&why)};
 
-    if (ops == NULL)
+    if (ops[0] == NULL)
         return skip_all(why);
     return trial_run_all(ops);
 }

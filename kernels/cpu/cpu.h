@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CPU_H
+#define PLAIT_KERNELS_CPU_H
+
+#include "kernels/host.h"
+
+/* The sources listed as cpu_vector_sources are compiled once for each
+ * instruction set, with CPU_ISA as a suffix; cpu/ops.c takes the best one
+ * the processor has. Each file puts its operations into the table. */
+#define CPU_PASTE(name, isa) name##_##isa
+#define CPU_EXPAND(name, isa) CPU_PASTE(name, isa)
+#define CPU_NAME(name) CPU_EXPAND(name, CPU_ISA)
+
+#ifdef CPU_ISA
+void CPU_NAME(cpu_fill_attention)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_embedding)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_optim)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops);
+#endif
+
+void cpu_fill_base(struct plait_ops *ops);
+void cpu_fill_avx2(struct plait_ops *ops);
+void cpu_fill_avx512(struct plait_ops *ops);
+void cpu_fill_linear(struct plait_ops *ops);
+
+/* Working memory of a queue, kept from one op to the next, so that nothing
+ * is allocated after the first step. Its contents do not survive the next
+ * call with the same use; NULL with the queue failed. */
+enum cpu_scratch_use {
+    CPU_SCRATCH_OP,      /* partial sums, tiles */
+    CPU_SCRATCH_LIBRARY, /* of the matrix library */
+    CPU_SCRATCH_WIDE,    /* operands converted to fp32 */
+    CPU_NSCRATCH
+};
+
+struct cpu_products;
+
+struct cpu_queue {
+    struct {
+        void *ptr;
+        size_t bytes;
+    } scratch[CPU_NSCRATCH];
+    struct cpu_products *products;
+};
+
+struct plait_queue *cpu_queue_create(struct plait_device *dev, int priority);
+void cpu_queue_destroy(struct plait_queue *q);
+void *cpu_scratch(struct plait_queue *q, enum cpu_scratch_use use,
+                  size_t bytes);
+
+struct cpu_products *cpu_products_create(void);
+void cpu_products_destroy(struct cpu_products *products);
+
+/* Threads worth waking for n elements of light work. */
+static inline int cpu_threads(const struct plait_queue *q, size_t n)
+{
+    return n < 16384 ? 1 : q->dev->threads;
+}
+
+/* The part of 0 .. n-1 that is thread `k` of `parts`'s own: whole cache
+ * lines' worth of elements, as even as that allows. */
+static inline void cpu_span(size_t n, int parts, int k, size_t *from,
+                            size_t *to)
+{
+    size_t lines = (n + 63) / 64, p = (size_t)parts, i = (size_t)k;
+
+    *from = lines * i / p * 64;
+    *to = lines * (i + 1) / p * 64;
+    if (*to > n)
+        *to = n;
+    if (*from > n)
+        *from = n;
+}
+
+#endif

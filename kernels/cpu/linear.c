@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "kernels/cpu/products.h"
+
+struct plait_weight {
+    enum plait_dtype type;
+    size_t O, C;
+    const void *data;
+};
+
+static struct plait_weight *weight_create(struct plait_device *dev,
+                                          enum plait_dtype type, size_t O,
+                                          size_t C, const void *data)
+{
+    struct plait_weight *w = malloc(sizeof(*w));
+
+    (void)dev;
+    if (w != NULL) {
+        w->type = type;
+        w->O = O;
+        w->C = C;
+        w->data = data;
+    }
+    return w;
+}
+
+static void weight_destroy(struct plait_weight *w)
+{
+    int saved_errno = errno;
+
+    free(w);
+    errno = saved_errno;
+}
+
+static void weight_changed(struct plait_weight *w, const void *data)
+{
+    w->data = data;
+}
+
+/* -- types the library does not multiply: through fp32 ----------------- */
+
+struct wide {
+    float *a, *b, *bias, *dst;
+};
+
+static size_t rounded(size_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+/* The operands of p converted to fp32; bias and dst are room only where
+ * asked for. */
+static int widen(struct plait_queue *q, const struct cpu_product *p,
+                 const void *a, const void *b, const void *bias,
+                 struct wide *wide)
+{
+    const struct plait_ops *ops = plait_ops_cpu();
+    size_t na = p->M * p->K, nb = p->K * p->N, nd = p->M * p->N;
+    float *room = cpu_scratch(q, CPU_SCRATCH_WIDE,
+                              (rounded(na) + rounded(nb) + rounded(nd) +
+                               rounded(p->N)) * sizeof(float));
+
+    if (room == NULL)
+        return -1;
+    wide->a = room;
+    wide->b = wide->a + rounded(na);
+    wide->dst = wide->b + rounded(nb);
+    wide->bias = wide->dst + rounded(nd);
+    ops->cast(q, PLAIT_F32, wide->a, p->type, a, na);
+    ops->cast(q, PLAIT_F32, wide->b, p->type, b, nb);
+    if (bias != NULL)
+        ops->cast(q, PLAIT_F32, wide->bias, p->type, bias, p->N);
+    return 0;
+}
+
+/* dst (fp32) = the product of operands of another type */
+static int wide_product(struct plait_queue *q, const struct cpu_product *p,
+                        const void *a, const void *b, const void *bias,
+                        float **dst)
+{
+    struct cpu_product fp32 = *p;
+    struct wide wide;
+
+    if (widen(q, p, a, b, bias, &wide) < 0)
+        return -1;
+    if (*dst == NULL)
+        *dst = wide.dst;
+    fp32.type = fp32.dst_type = PLAIT_F32;
+    return cpu_product_run(q, &fp32, wide.a, wide.b, wide.bias, *dst);
+}
+
+static int wide_forward(struct plait_queue *q, const struct cpu_product *p,
+                        void *out, void *pre, const void *inp, const void *w,
+                        const void *bias, enum plait_activation act)
+{
+    const struct plait_ops *ops = plait_ops_cpu();
+    size_t n = p->M * p->N;
+    float *x = NULL;
+
+    if (wide_product(q, p, inp, w, bias, &x) < 0)
+        return -1;
+    if (act == PLAIT_ACT_GELU) {
+        if (pre != NULL)
+            ops->cast(q, p->type, pre, PLAIT_F32, x, n);
+        ops->gelu_forward(q, PLAIT_F32, x, x, n);
+    }
+    return ops->cast(q, p->type, out, PLAIT_F32, x, n);
+}
+
+/* -- the three products of a linear layer ------------------------------ */
+
+static int linear_forward(struct plait_queue *q, void *out, void *pre,
+                          const void *inp, struct plait_weight *w,
+                          const void *bias, enum plait_activation act,
+                          size_t N)
+{
+    struct cpu_product p = {.M = N, .N = w->O, .K = w->C, .turn_b = 1,
+                            .type = w->type, .dst_type = w->type,
+                            .has_bias = bias != NULL};
+    void *dst = act == PLAIT_ACT_GELU && pre != NULL ? pre : out;
+
+    if (!cpu_product_native(w->type))
+        return wide_forward(q, &p, out, pre, inp, w->data, bias, act);
+    if (cpu_product_run(q, &p, inp, w->data, bias, dst) < 0)
+        return -1;
+    if (act == PLAIT_ACT_NONE)
+        return 0;
+    return plait_ops_cpu()->gelu_forward(q, w->type, out, dst, N * w->O);
+}
+
+static int wide_backward_input(struct plait_queue *q,
+                               const struct cpu_product *p, void *dinp,
+                               const void *dout, const void *w)
+{
+    float *x = NULL;
+
+    if (wide_product(q, p, dout, w, NULL, &x) < 0)
+        return -1;
+    return plait_ops_cpu()->cast(q, p->type, dinp, PLAIT_F32, x, p->M * p->N);
+}
+
+static int linear_backward_input(struct plait_queue *q, void *dinp,
+                                 const void *dout, struct plait_weight *w,
+                                 enum plait_activation act, const void *pre,
+                                 int accumulate, size_t N)
+{
+    const struct plait_ops *ops = plait_ops_cpu();
+    struct cpu_product p = {.M = N, .N = w->C, .K = w->O, .type = w->type,
+                            .dst_type = w->type};
+    int sloped = pre != NULL && act == PLAIT_ACT_GELU, rc;
+    int native = cpu_product_native(w->type);
+    size_t n = N * w->C;
+    void *dst = dinp;
+
+    /* What is added must be complete before it is rounded into dinp. */
+    if (accumulate && (sloped || !native))
+        dst = cpu_scratch(q, CPU_SCRATCH_OP, n * plait_dtype_size(w->type));
+    if (dst == NULL)
+        return -1;
+    p.accumulate = accumulate && dst == dinp;
+    if (native)
+        rc = cpu_product_run(q, &p, dout, w->data, NULL, dst);
+    else
+        rc = wide_backward_input(q, &p, dst, dout, w->data);
+    if (rc == 0 && sloped)
+        rc = ops->gelu_backward(q, w->type, dst, dst, pre, n);
+    if (rc == 0 && dst != dinp)
+        rc = ops->add(q, w->type, dinp, dinp, dst, n);
+    return rc;
+}
+
+static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                                  float *dw, float *dbias, const void *dout,
+                                  const void *inp, size_t N, size_t O,
+                                  size_t C)
+{
+    struct cpu_product p = {.M = O, .N = C, .K = N, .turn_a = 1, .type = type,
+                            .dst_type = PLAIT_F32, .accumulate = 1};
+    int rc;
+
+    if (cpu_product_native(type))
+        rc = cpu_product_run(q, &p, dout, inp, NULL, dw);
+    else
+        rc = wide_product(q, &p, dout, inp, NULL, &dw);
+    if (rc < 0 || dbias == NULL)
+        return rc;
+    return plait_ops_cpu()->bias_backward(q, type, dbias, dout, N, O);
+}
+
+void cpu_fill_linear(struct plait_ops *ops)
+{
+    ops->weight_create = weight_create;
+    ops->weight_destroy = weight_destroy;
+    ops->weight_changed = weight_changed;
+    ops->linear_forward = linear_forward;
+    ops->linear_backward_input = linear_backward_input;
+    ops->linear_backward_weight = linear_backward_weight;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <omp.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+/* LayerNorm and RMSNorm in one: the latter takes no mean off and has no
+ * beta. `centred` is a constant wherever these are used. */
+
+struct norm {
+    void *out, *sum;
+    float *mean, *rstd;
+    const void *inp, *residual, *gamma, *beta;
+    float eps;
+    size_t C;
+};
+
+INLINE size_t lanes(size_t c, size_t C)
+{
+    return C - c < VLEN ? C - c : VLEN;
+}
+
+/* Adds the residual, leaves the row (as stored) in x and returns its sum. */
+INLINE float load_row(enum plait_dtype type, const struct norm *p, size_t i,
+                      float *x)
+{
+    size_t C = p->C, at = i * C;
+    vec sum = {0};
+
+    for (size_t c = 0; c < C; c += VLEN) {
+        vec v = vec_load(type, p->inp, at + c, lanes(c, C));
+
+        if (p->residual != NULL) {
+            v = vec_rounded(type, v + vec_load(type, p->residual, at + c,
+                                               lanes(c, C)));
+            vec_store(type, p->sum, at + c, lanes(c, C), v);
+        }
+        vec_store(PLAIT_F32, x, c, lanes(c, C), v);
+        sum += v;
+    }
+    return vec_sum(sum);
+}
+
+INLINE void forward_row(enum plait_dtype type, int centred,
+                        const struct norm *p, size_t i, float *x)
+{
+    size_t C = p->C;
+    float total = load_row(type, p, i, x), mean = 0, rstd;
+    vec squares = {0};
+
+    if (centred)
+        mean = total / (float)C;
+    for (size_t c = 0; c < C; c += VLEN) {
+        vec d = vec_load(PLAIT_F32, x, c, lanes(c, C)) - mean;
+
+        if (lanes(c, C) < VLEN) /* the lanes beyond hold -mean */
+            for (size_t k = lanes(c, C); k < VLEN; k++)
+                d[k] = 0;
+        squares += d * d;
+    }
+    rstd = 1 / vec_sqrt1(vec_sum(squares) / (float)C + p->eps);
+    for (size_t c = 0; c < C; c += VLEN) {
+        vec y = (vec_load(PLAIT_F32, x, c, lanes(c, C)) - mean) * rstd *
+                vec_load(type, p->gamma, c, lanes(c, C));
+
+        if (centred)
+            y += vec_load(type, p->beta, c, lanes(c, C));
+        vec_store(type, p->out, i * C + c, lanes(c, C), y);
+    }
+    if (centred)
+        p->mean[i] = mean;
+    p->rstd[i] = rstd;
+}
+
+INLINE int norm_forward(struct plait_queue *q, enum plait_dtype type,
+                        int centred, const struct norm *p, size_t N)
+{
+    size_t width = (p->C + 63) / 64 * 64;
+    float *rows = cpu_scratch(q, CPU_SCRATCH_OP,
+                              (size_t)q->dev->threads * width * sizeof(float));
+
+    if (rows == NULL)
+        return -1;
+#pragma omp parallel for num_threads(cpu_threads(q, N * p->C)) schedule(static)
+    for (size_t i = 0; i < N; i++) {
+        float *x = rows + (size_t)omp_get_thread_num() * width;
+
+        if (type == PLAIT_F32)
+            forward_row(PLAIT_F32, centred, p, i, x);
+        else if (type == PLAIT_BF16_T)
+            forward_row(PLAIT_BF16_T, centred, p, i, x);
+        else
+            forward_row(PLAIT_FP16_T, centred, p, i, x);
+    }
+    return 0;
+}
+
+static int layernorm_forward(struct plait_queue *q, enum plait_dtype type,
+                             void *out, float *mean, float *rstd, void *sum,
+                             const void *inp, const void *residual,
+                             const void *gamma, const void *beta, float eps,
+                             size_t N, size_t C)
+{
+    struct norm p = {out, sum, mean, rstd, inp, residual, gamma, beta, eps, C};
+
+    return norm_forward(q, type, 1, &p, N);
+}
+
+static int rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
+                           void *out, float *rstd, void *sum, const void *inp,
+                           const void *residual, const void *gamma, float eps,
+                           size_t N, size_t C)
+{
+    struct norm p = {out, sum, NULL, rstd, inp, residual, gamma, NULL, eps, C};
+
+    return norm_forward(q, type, 0, &p, N);
+}
+
+/* -- backward ---------------------------------------------------------- */
+
+struct norm_backward {
+    void *dx;
+    float *dgamma, *dbeta;
+    const void *dout, *x, *gamma;
+    const float *mean, *rstd;
+    int accumulate;
+    size_t C;
+};
+
+/* dgamma, dbeta: this thread's sums. */
+INLINE void backward_row(enum plait_dtype type, int centred,
+                         const struct norm_backward *p, size_t i,
+                         float *dgamma, float *dbeta)
+{
+    size_t C = p->C, at = i * C;
+    float mean = centred ? p->mean[i] : 0, rstd = p->rstd[i], avg_g, avg_gx;
+    vec sum_g = {0}, sum_gx = {0};
+
+    for (size_t c = 0; c < C; c += VLEN) {
+        size_t n = lanes(c, C);
+        vec d = vec_load(type, p->dout, at + c, n);
+        vec xhat = (vec_load(type, p->x, at + c, n) - mean) * rstd;
+        vec g = d * vec_load(type, p->gamma, c, n);
+
+        sum_g += g;
+        sum_gx += g * xhat;
+        vec_store(PLAIT_F32, dgamma, c, n,
+                  vec_load(PLAIT_F32, dgamma, c, n) + d * xhat);
+        if (centred)
+            vec_store(PLAIT_F32, dbeta, c, n,
+                      vec_load(PLAIT_F32, dbeta, c, n) + d);
+    }
+    avg_g = centred ? vec_sum(sum_g) / (float)C : 0;
+    avg_gx = vec_sum(sum_gx) / (float)C;
+    for (size_t c = 0; c < C; c += VLEN) {
+        size_t n = lanes(c, C);
+        vec xhat = (vec_load(type, p->x, at + c, n) - mean) * rstd;
+        vec g = vec_load(type, p->dout, at + c, n) *
+                vec_load(type, p->gamma, c, n);
+        vec d = rstd * (g - avg_g - xhat * avg_gx);
+
+        if (p->accumulate)
+            d += vec_load(type, p->dx, at + c, n);
+        vec_store(type, p->dx, at + c, n, d);
+    }
+}
+
+INLINE void backward_rows(enum plait_dtype type, int centred,
+                          const struct norm_backward *p, size_t from,
+                          size_t to, float *dgamma, float *dbeta)
+{
+    for (size_t i = from; i < to; i++)
+        backward_row(type, centred, p, i, dgamma, dbeta);
+}
+
+/* Threads take equal runs of rows and their sums are added in order, so
+ * that the same number of threads gives the same bits. */
+INLINE int norm_backward(struct plait_queue *q, enum plait_dtype type,
+                         int centred, const struct norm_backward *p, size_t N)
+{
+    size_t width = (p->C + 63) / 64 * 64, threads;
+    float *sums;
+
+    threads = (size_t)cpu_threads(q, N * p->C);
+    sums = cpu_scratch(q, CPU_SCRATCH_OP, threads * 2 * width * sizeof(float));
+    if (sums == NULL)
+        return -1;
+#pragma omp parallel for num_threads((int)threads) schedule(static)
+    for (size_t t = 0; t < threads; t++) {
+        size_t from = N * t / threads, to = N * (t + 1) / threads;
+        float *dgamma = sums + t * 2 * width, *dbeta = dgamma + width;
+
+        memset(dgamma, 0, 2 * width * sizeof(float));
+        if (type == PLAIT_F32)
+            backward_rows(PLAIT_F32, centred, p, from, to, dgamma, dbeta);
+        else if (type == PLAIT_BF16_T)
+            backward_rows(PLAIT_BF16_T, centred, p, from, to, dgamma, dbeta);
+        else
+            backward_rows(PLAIT_FP16_T, centred, p, from, to, dgamma, dbeta);
+    }
+    for (size_t t = 0; t < threads; t++) {
+        const float *sum = sums + t * 2 * width;
+
+        for (size_t c = 0; c < p->C; c++)
+            p->dgamma[c] += sum[c];
+        for (size_t c = 0; centred && c < p->C; c++)
+            p->dbeta[c] += sum[width + c];
+    }
+    return 0;
+}
+
+static int layernorm_backward(struct plait_queue *q, enum plait_dtype type,
+                              void *dx, float *dgamma, float *dbeta,
+                              const void *dout, const void *x,
+                              const void *gamma, const float *mean,
+                              const float *rstd, int accumulate, size_t N,
+                              size_t C)
+{
+    struct norm_backward p = {dx,    dgamma, dbeta, dout,       x,
+                              gamma, mean,   rstd,  accumulate, C};
+
+    return norm_backward(q, type, 1, &p, N);
+}
+
+static int rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
+                            void *dx, float *dgamma, const void *dout,
+                            const void *x, const void *gamma,
+                            const float *rstd, int accumulate, size_t N,
+                            size_t C)
+{
+    struct norm_backward p = {dx,    dgamma, NULL, dout,       x,
+                              gamma, NULL,   rstd, accumulate, C};
+
+    return norm_backward(q, type, 0, &p, N);
+}
+
+void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops)
+{
+    ops->layernorm_forward = layernorm_forward;
+    ops->layernorm_backward = layernorm_backward;
+    ops->rmsnorm_forward = rmsnorm_forward;
+    ops->rmsnorm_backward = rmsnorm_backward;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CPU_VEC_H
+#define PLAIT_KERNELS_CPU_VEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#include "kernels/dtype.h"
+#include "kernels/kernels.h"
+
+/* fp32 vectors as wide as the instruction set this file is compiled for,
+ * and loads and stores that convert from and to the three types. `type` is
+ * a constant wherever these are used, so that no switch is left at run
+ * time. */
+
+#if defined(__AVX512F__)
+#define VLEN 16
+#elif defined(__AVX2__)
+#define VLEN 8
+#else
+#define VLEN 4
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vec __attribute__((vector_size(4 * VLEN)));
+typedef uint32_t uvec __attribute__((vector_size(4 * VLEN)));
+typedef int32_t ivec __attribute__((vector_size(4 * VLEN)));
+typedef uint16_t hvec __attribute__((vector_size(2 * VLEN)));
+
+INLINE vec vec_set(float x)
+{
+    return x - (vec){0};
+}
+
+INLINE vec vec_select(ivec mask, vec yes, vec no)
+{
+    return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
+}
+
+/* A NaN in x stays; one in y gives x. */
+INLINE vec vec_max(vec x, vec y)
+{
+    return vec_select(x < y, y, x);
+}
+
+INLINE float vec_sum(vec x)
+{
+    float lanes[VLEN];
+
+    memcpy(lanes, &x, sizeof(x));
+    for (int w = VLEN / 2; w > 0; w /= 2)
+        for (int i = 0; i < w; i++)
+            lanes[i] += lanes[i + w];
+    return lanes[0];
+}
+
+INLINE float vec_sqrt1(float x)
+{
+    return __builtin_sqrtf(x);
+}
+
+INLINE vec vec_sqrt(vec x)
+{
+    for (int i = 0; i < VLEN; i++)
+        x[i] = __builtin_sqrtf(x[i]);
+    return x;
+}
+
+INLINE vec vec_of_bf16(hvec h)
+{
+    return (vec)(__builtin_convertvector(h, uvec) << 16);
+}
+
+INLINE hvec vec_to_bf16(vec x)
+{
+    uvec u = (uvec)x, rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    uvec nan = (uvec)(x != x);
+
+    return __builtin_convertvector((nan & (u >> 16 | 0x40)) |
+                                       (~nan & rounded), hvec);
+}
+
+INLINE vec vec_of_fp16(hvec h)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_cvtph_ps((__m256i)h);
+#elif defined(__F16C__)
+    return (vec)_mm256_cvtph_ps((__m128i)h);
+#else
+    vec x = {0};
+
+    for (int i = 0; i < VLEN; i++)
+        x[i] = plait_f32_of_fp16(h[i]);
+    return x;
+#endif
+}
+
+INLINE hvec vec_to_fp16(vec x)
+{
+#if defined(__AVX512F__)
+    return (hvec)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__F16C__)
+    return (hvec)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    hvec h = {0};
+
+    for (int i = 0; i < VLEN; i++)
+        h[i] = plait_fp16_of_f32(x[i]);
+    return h;
+#endif
+}
+
+/* n = VLEN elements from p[i], or fewer, the others being 0. */
+INLINE vec vec_load(enum plait_dtype type, const void *p, size_t i, size_t n)
+{
+    vec x = {0};
+    hvec h = {0};
+
+    if (type == PLAIT_F32) {
+        memcpy(&x, (const float *)p + i, n * sizeof(float));
+        return x;
+    }
+    memcpy(&h, (const uint16_t *)p + i, n * sizeof(uint16_t));
+    return type == PLAIT_BF16_T ? vec_of_bf16(h) : vec_of_fp16(h);
+}
+
+INLINE void vec_store(enum plait_dtype type, void *p, size_t i, size_t n,
+                      vec x)
+{
+    hvec h;
+
+    if (type == PLAIT_F32) {
+        memcpy((float *)p + i, &x, n * sizeof(float));
+        return;
+    }
+    h = type == PLAIT_BF16_T ? vec_to_bf16(x) : vec_to_fp16(x);
+    memcpy((uint16_t *)p + i, &h, n * sizeof(uint16_t));
+}
+
+/* The value as it reads back after a store. */
+INLINE vec vec_rounded(enum plait_dtype type, vec x)
+{
+    if (type == PLAIT_BF16_T)
+        return vec_of_bf16(vec_to_bf16(x));
+    if (type == PLAIT_FP16_T)
+        return vec_of_fp16(vec_to_fp16(x));
+    return x;
+}
+
+/* e^x to about 1 ulp: 2^k e^r with |r| <= ln 2 / 2 and the Taylor series to
+ * r^7 / 7!. 0 below -87.3 (where fp32 has no normal result), e^88.3 above. */
+INLINE vec vec_exp(vec x)
+{
+    const vec shift = vec_set(0x1.8p23f);
+    ivec zero = x < vec_set(-87.3f);
+    vec k, r, y;
+
+    x = vec_select(x > vec_set(88.3f), vec_set(88.3f), x);
+    x = vec_select(zero, vec_set(-87.3f), x);
+    k = x * 0x1.715476p0f + shift; /* whole part in the low bits */
+    y = k - shift;
+    r = x - y * 0x1.62e4p-1f;
+    r = r - y * 0x1.7f7d1cp-20f;
+    y = r * (1 / 5040.0f) + 1 / 720.0f;
+    y = y * r + 1 / 120.0f;
+    y = y * r + 1 / 24.0f;
+    y = y * r + 1 / 6.0f;
+    y = y * r + 0.5f;
+    y = y * r + 1.0f;
+    y = y * r + 1.0f;
+    y = y * (vec)(((ivec)k + 127) << 23);
+    return vec_select(zero, (vec){0}, y);
+}
+
+INLINE vec vec_sigmoid(vec x)
+{
+    return 1.0f / (1.0f + vec_exp(-x));
+}
+
+/* The tanh form: 0.5 x (1 + tanh u) = x sigmoid(2u). */
+INLINE vec vec_gelu(vec x)
+{
+    const float k = 2 * 0.7978845608028654f; /* 2 sqrt(2/pi) */
+
+    return x * vec_sigmoid(k * x * (1.0f + 0.044715f * x * x));
+}
+
+INLINE vec vec_gelu_slope(vec x)
+{
+    const float k = 2 * 0.7978845608028654f;
+    vec s = vec_sigmoid(k * x * (1.0f + 0.044715f * x * x));
+
+    return s + x * s * (1.0f - s) * k * (1.0f + 3 * 0.044715f * x * x);
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/cpu.h"
+
+void CPU_NAME(cpu_fill)(struct plait_ops *ops)
+{
+    CPU_NAME(cpu_fill_attention)(ops);
+    CPU_NAME(cpu_fill_elementwise)(ops);
+    CPU_NAME(cpu_fill_embedding)(ops);
+    CPU_NAME(cpu_fill_norm)(ops);
+    CPU_NAME(cpu_fill_optim)(ops);
+    CPU_NAME(cpu_fill_xent)(ops);
+}
