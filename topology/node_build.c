@@ -49,8 +49,13 @@ void node_builder_abandon(struct node_builder *builder)
 static int grow(void *array, int n, size_t size)
 {
     void **at = array;
-    void *bigger = realloc(*at, ((size_t)n + 1) * size);
+    void *bigger;
 
+    if (n >= NODE_MAX_DEVICES) {
+        errno = E2BIG;
+        return -1;
+    }
+    bigger = realloc(*at, ((size_t)n + 1) * size);
     if (!bigger)
         return -1;
     *at = bigger;

@@ -8,6 +8,8 @@
  * they find, sort them, join GPUs by links, and get the rest worked out. */
 
 #define NODE_MAX_BRIDGES 32
+/* Far more than any machine has; what claims more is a broken file. */
+#define NODE_MAX_DEVICES 1024
 
 /* Where a device hangs: the host bridge, then bridge by bridge downwards. */
 struct node_locus {
@@ -28,7 +30,7 @@ struct node_builder {
     int switch_depth;
 };
 
-/* 0, or -1 with errno. */
+/* 0, or -1 with errno (E2BIG: more than NODE_MAX_DEVICES). */
 int node_builder_init(struct node_builder *builder, int switch_depth);
 int node_builder_add_gpu(struct node_builder *builder,
                          const struct plait_gpu *gpu,

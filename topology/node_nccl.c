@@ -295,7 +295,7 @@ static void add_nic(struct reader *reader, const struct open_element *pci,
     nic.numa = locus.numa;
     nic.gbps = gbps;
     if (node_builder_add_nic(&reader->builder, &nic, &locus))
-        fail(reader, "out of memory", NULL);
+        fail(reader, strerror(errno), NULL);
 }
 
 static void start_net(struct reader *reader, const char **attrs)
@@ -397,7 +397,7 @@ static void end_pci(struct reader *reader, const struct open_element *pci)
                  node_gpu_model(pci->vendor, pci->device));
         gpu.numa = locus.numa;
         if (node_builder_add_gpu(&reader->builder, &gpu, &locus))
-            fail(reader, "out of memory", NULL);
+            fail(reader, strerror(errno), NULL);
     } else if (!pci->has_net && pci->class_id >> 8 == 2) {
         add_nic(reader, pci, pci->busid, 0);
     } else if (pci->class_id == 0) {

@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topo_draw.h"
+
+/* The machine as one would sketch it on a board: processors side by side on
+ * top, under each the PCIe switches with their NICs and GPUs, and under the
+ * GPUs the links that join them. All lengths are in pixels. */
+
+#define MARGIN 32
+#define CARD 108   /* width of a GPU or NIC */
+#define GAP 12     /* between cards, and around those of a switch */
+#define NIC_HEIGHT 34
+#define GPU_HEIGHT 64
+#define CORE 9     /* pitch of the little squares that are cores */
+#define CORES_PER_ROW 32
+
+/* What stands under one switch, or on its own ports, of one NUMA node. */
+struct group {
+    int is_switch;
+    int ngpus, nnics;
+    double x, width;
+};
+
+struct column {
+    int numa, ncores, nthreads; /* 0 cores: not known */
+    double x, width;
+};
+
+struct picture {
+    const struct plait_node *node;
+    FILE *out;
+    int ncolumns, ngroups;
+    struct column *columns;
+    struct group *groups;
+    struct topo_device *devices; /* [ngpus + nnics] group after group */
+    double *gpu_x, *nic_x;       /* middle of each card */
+    double width;
+    double cpu_y, cpu_height, group_y, nic_y, gpu_y, link_y;
+};
+
+static void print_escaped(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '<')
+            fputs("&lt;", out);
+        else if (*text == '>')
+            fputs("&gt;", out);
+        else if (*text == '&')
+            fputs("&amp;", out);
+        else if ((unsigned char)*text >= ' ')
+            fputc(*text, out);
+    }
+}
+
+static void print_label(const struct picture *picture, double x, double y,
+                        const char *class, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+static void print_label(const struct picture *picture, double x, double y,
+                        const char *class, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    fprintf(picture->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y,
+            class);
+    print_escaped(picture->out, text);
+    fprintf(picture->out, "</text>\n");
+}
+
+static void print_box(const struct picture *picture, double x, double y,
+                      double width, double height, const char *class)
+{
+    fprintf(picture->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+            "height=\"%.1f\" rx=\"6\" class=\"%s\"/>\n", x, y, width, height,
+            class);
+}
+
+static void print_line(const struct picture *picture, double x1, double y1,
+                       double x2, double y2, const char *class)
+{
+    fprintf(picture->out, "<path d=\"M%.1f %.1fL%.1f %.1f\" class=\"%s\"/>\n",
+            x1, y1, x2, y2, class);
+}
+
+/* "NVIDIA A100-SXM4-80GB" -> "A100-SXM4-80GB", to fit a card. */
+static void short_model(const struct plait_gpu *gpu, char *text, size_t size)
+{
+    static const char *const makers[] = {"NVIDIA ", "Tesla ", "AMD ",
+                                         "Instinct "};
+    const char *from = gpu->model[0] ? gpu->model : gpu->vendor;
+    size_t i;
+
+    for (i = 0; i < sizeof(makers) / sizeof(makers[0]); i++) {
+        if (strncmp(from, makers[i], strlen(makers[i])) == 0)
+            from += strlen(makers[i]);
+    }
+    snprintf(text, size, "%.16s%s", from, strlen(from) > 16 ? "\u2026" : "");
+}
+
+static const char *short_busid(const char *busid)
+{
+    return strncmp(busid, "0000:", 5) == 0 ? busid + 5 : busid;
+}
+
+static double width_of(int ncards)
+{
+    return ncards * CARD + (ncards - 1) * GAP;
+}
+
+/* Centre of card `at` of `ncards` in the middle of a group. */
+static double card_x(const struct group *group, int at, int ncards)
+{
+    return group->x + group->width / 2 - width_of(ncards) / 2 +
+           at * (CARD + GAP) + CARD / 2.0;
+}
+
+/* Behind a switch NICs stand above GPUs; devices on ports of their own stand
+ * side by side, so that no port's line runs through another's card. */
+static void place_group(struct picture *picture, struct group *group,
+                        const struct topo_device *devices, int ndevices)
+{
+    int most = group->nnics > group->ngpus ? group->nnics : group->ngpus;
+    int ncards = group->is_switch ? most : ndevices, g = 0, n = 0, k;
+
+    group->width = width_of(ncards) + 2 * GAP;
+    for (k = 0; k < ndevices; k++) {
+        int index = devices[k].index;
+
+        if (!group->is_switch && devices[k].is_nic)
+            picture->nic_x[index] = card_x(group, k, ndevices);
+        else if (!group->is_switch)
+            picture->gpu_x[index] = card_x(group, k, ndevices);
+        else if (devices[k].is_nic)
+            picture->nic_x[index] = card_x(group, n++, group->nnics);
+        else
+            picture->gpu_x[index] = card_x(group, g++, group->ngpus);
+    }
+}
+
+/* Divide the devices of one NUMA node into groups, left to right. */
+static void place_column(struct picture *picture, struct column *column,
+                         struct topo_device *devices, int ndevices)
+{
+    double x = column->x + (ndevices > 1 ? GAP : 0);
+    int i, k, end;
+
+    for (i = 0; i < ndevices; i = end) {
+        struct group *group = &picture->groups[picture->ngroups++];
+
+        for (end = i + 1;
+             end < ndevices && devices[end].behind == devices[i].behind;)
+            end++;
+        group->is_switch = devices[i].behind >= 0;
+        for (k = i; k < end; k++) {
+            group->nnics += devices[k].is_nic;
+            group->ngpus += !devices[k].is_nic;
+        }
+        group->x = x;
+        place_group(picture, group, devices + i, end - i);
+        x += group->width + (ndevices > 1 ? GAP : 0);
+    }
+    column->width = x - column->x;
+    if (column->width < CARD + 2 * GAP)
+        column->width = CARD + 2 * GAP;
+}
+
+static void count_cores(const struct plait_node *node, struct column *column)
+{
+    hwloc_obj_t obj = NULL;
+
+    while (node->topology && (obj = hwloc_get_next_obj_by_type(
+                                  node->topology, HWLOC_OBJ_NUMANODE, obj))) {
+        if ((int)obj->os_index != column->numa)
+            continue;
+        column->nthreads = hwloc_bitmap_weight(obj->cpuset);
+        column->ncores = hwloc_get_nbobjs_inside_cpuset_by_type(
+            node->topology, obj->cpuset, HWLOC_OBJ_CORE);
+    }
+}
+
+static int place(struct picture *picture)
+{
+    const struct plait_node *node = picture->node;
+    size_t n = (size_t)(node->ngpus + node->nnics) + 1;
+    int *numas = topo_numas_of(node, &picture->ncolumns), i;
+    struct topo_device *at;
+    double x = MARGIN;
+    int rows = 0;
+
+    picture->columns = calloc((size_t)picture->ncolumns + 1,
+                              sizeof(*picture->columns));
+    picture->groups = calloc(n, sizeof(*picture->groups));
+    picture->devices = calloc(n, sizeof(*picture->devices));
+    picture->gpu_x = calloc(n, sizeof(*picture->gpu_x));
+    picture->nic_x = calloc(n, sizeof(*picture->nic_x));
+    if (!numas || !picture->columns || !picture->groups ||
+        !picture->devices || !picture->gpu_x || !picture->nic_x) {
+        free(numas);
+        return -1;
+    }
+    at = picture->devices;
+    for (i = 0; i < picture->ncolumns; i++) {
+        struct column *column = &picture->columns[i];
+        int count = topo_devices_of(node, numas[i], at);
+
+        column->numa = numas[i];
+        column->x = x;
+        count_cores(node, column);
+        place_column(picture, column, at, count);
+        at += count;
+        x += column->width + 2 * GAP;
+        if ((column->ncores + CORES_PER_ROW - 1) / CORES_PER_ROW > rows)
+            rows = (column->ncores + CORES_PER_ROW - 1) / CORES_PER_ROW;
+    }
+    free(numas);
+    picture->width = x - 2 * GAP + MARGIN;
+    if (picture->width < 480)
+        picture->width = 480;
+    picture->cpu_y = 72;
+    picture->cpu_height = 52 + (rows > 0 ? rows * CORE + 10 : 0);
+    picture->group_y = picture->cpu_y + picture->cpu_height + 36;
+    picture->nic_y = picture->group_y + 30;
+    picture->gpu_y = picture->nic_y + (node->nnics > 0 ? NIC_HEIGHT + 34 : 0);
+    picture->link_y = picture->gpu_y + GPU_HEIGHT + GAP;
+    return 0;
+}
+
+static void draw_cpus(const struct picture *picture)
+{
+    int i, k;
+
+    for (i = 0; i < picture->ncolumns; i++) {
+        const struct column *column = &picture->columns[i];
+        double y = picture->cpu_y;
+        int row = (int)(column->width - 2 * GAP) / CORE;
+
+        if (i > 0) /* the processors' own interconnect */
+            print_line(picture, column->x - 2 * GAP,
+                       y + picture->cpu_height / 2, column->x,
+                       y + picture->cpu_height / 2, "bus");
+        print_box(picture, column->x, y, column->width, picture->cpu_height,
+                  "cpu");
+        print_label(picture, column->x + GAP, y + 23, "h2",
+                    column->numa >= 0 ? "NUMA node %d" : "any NUMA node",
+                    column->numa);
+        if (column->nthreads > 0)
+            print_label(picture, column->x + GAP, y + 41, "small",
+                        "%d cores, %d threads", column->ncores,
+                        column->nthreads);
+        if (row > CORES_PER_ROW)
+            row = CORES_PER_ROW;
+        for (k = 0; k < column->ncores; k++)
+            fprintf(picture->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" "
+                    "height=\"%d\" class=\"core\"/>\n",
+                    column->x + GAP + k % row * CORE,
+                    y + 52 + k / row * CORE, CORE - 2, CORE - 2);
+    }
+}
+
+static void draw_groups(const struct picture *picture)
+{
+    double bottom = picture->cpu_y + picture->cpu_height;
+    int i;
+
+    for (i = 0; i < picture->ngroups; i++) {
+        const struct group *group = &picture->groups[i];
+        double middle = group->x + group->width / 2;
+
+        if (!group->is_switch)
+            continue;
+        print_line(picture, middle, bottom, middle, picture->group_y, "bus");
+        print_box(picture, group->x, picture->group_y, group->width,
+                  picture->link_y - picture->group_y, "switch");
+        print_label(picture, group->x + GAP, picture->group_y + 19, "small",
+                    "PCIe switch");
+    }
+}
+
+/* Devices on ports of their own hang from the processor one by one. */
+static void draw_ports(const struct picture *picture)
+{
+    double bottom = picture->cpu_y + picture->cpu_height;
+    const struct topo_device *at = picture->devices;
+    int i, k;
+
+    for (i = 0; i < picture->ngroups; i++) {
+        const struct group *group = &picture->groups[i];
+
+        for (k = 0; k < group->ngpus + group->nnics; k++, at++) {
+            if (!group->is_switch && at->is_nic)
+                print_line(picture, picture->nic_x[at->index], bottom,
+                           picture->nic_x[at->index], picture->nic_y, "bus");
+            else if (!group->is_switch)
+                print_line(picture, picture->gpu_x[at->index] - CARD / 2.0 + 6,
+                           bottom, picture->gpu_x[at->index] - CARD / 2.0 + 6,
+                           picture->gpu_y, "bus");
+        }
+    }
+}
+
+static void draw_devices(const struct picture *picture)
+{
+    const struct plait_node *node = picture->node;
+    int i, k;
+
+    for (i = 0; i < node->ngpus; i++) {
+        for (k = 0; k < node->gpus[i].nnics; k++)
+            print_line(picture, picture->gpu_x[i], picture->gpu_y,
+                       picture->nic_x[node->gpus[i].nics[k]],
+                       picture->nic_y + NIC_HEIGHT, "uses");
+    }
+    for (i = 0; i < node->nnics; i++) {
+        double x = picture->nic_x[i];
+
+        print_box(picture, x - CARD / 2.0, picture->nic_y, CARD, NIC_HEIGHT,
+                  "nic");
+        print_label(picture, x, picture->nic_y + 21, "mid h3", "%.14s",
+                    short_busid(node->nics[i].name));
+    }
+    for (i = 0; i < node->ngpus; i++) {
+        double x = picture->gpu_x[i], y = picture->gpu_y;
+        char model[64];
+
+        short_model(&node->gpus[i], model, sizeof(model));
+        fprintf(picture->out, "<g>");
+        print_box(picture, x - CARD / 2.0, y, CARD, GPU_HEIGHT,
+                  strcmp(node->gpus[i].vendor, "amd") == 0 ? "gpu amd"
+                                                            : "gpu");
+        print_label(picture, x, y + 23, "mid h2", "GPU %d", i);
+        print_label(picture, x, y + 40, "mid small", "%s", model);
+        print_label(picture, x, y + 55, "mid tiny", "%s",
+                    short_busid(node->gpus[i].busid));
+        fprintf(picture->out, "</g>\n");
+    }
+}
+
+/* Everybody with everybody: one bar, as a switch would be drawn. */
+static double draw_bar(const struct picture *picture, int island,
+                       const struct topo_island *about, double y)
+{
+    const struct plait_node *node = picture->node;
+    double left = picture->width, right = 0;
+    int i;
+
+    for (i = 0; i < node->ngpus; i++) {
+        if (node->gpus[i].island != island)
+            continue;
+        if (picture->gpu_x[i] < left)
+            left = picture->gpu_x[i];
+        if (picture->gpu_x[i] > right)
+            right = picture->gpu_x[i];
+        print_line(picture, picture->gpu_x[i],
+                   picture->gpu_y + GPU_HEIGHT, picture->gpu_x[i], y + 26,
+                   "link");
+    }
+    print_box(picture, left - CARD / 2.0, y + 24, right - left + CARD, 32,
+              "bar");
+    print_label(picture, (left + right) / 2, y + 45, "mid h3 onbar",
+                about->ngpus > 2 ? "%s, %.4g GB/s each way between any two"
+                                 : "%s %.4g GB/s",
+                topo_link_name(node, about->first), about->gbps);
+    return y + 56;
+}
+
+/* Some with some: an arc for every link, as thick as it is wide. */
+static double draw_arcs(const struct picture *picture, int island,
+                        const struct topo_island *about, double y)
+{
+    const struct plait_node *node = picture->node;
+    double from = picture->gpu_y + GPU_HEIGHT, deepest = 0, middle = 0;
+    int i, k, n = 0;
+
+    for (i = 0; i < node->ngpus; i++) {
+        if (node->gpus[i].island != island)
+            continue;
+        middle += picture->gpu_x[i];
+        n++;
+        for (k = i + 1; k < node->ngpus; k++) {
+            double link = node->links[i * node->ngpus + k];
+            double x1 = picture->gpu_x[i], x2 = picture->gpu_x[k];
+            double depth = 26 + (x2 > x1 ? x2 - x1 : x1 - x2) * 0.16;
+
+            if (link <= 0)
+                continue;
+            if (depth > deepest)
+                deepest = depth;
+            fprintf(picture->out, "<path d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f "
+                    "%.1f %.1f\" class=\"arc\" stroke-width=\"%.1f\"/>\n", x1,
+                    from, x1, from + depth * 1.33, x2, from + depth * 1.33, x2,
+                    from, 2 + 4 * link / about->gbps);
+        }
+    }
+    y = from + deepest + 22;
+    if (about->least < about->gbps)
+        print_label(picture, middle / n, y, "mid small",
+                    "%s, %.4g to %.4g GB/s each way",
+                    topo_link_name(node, about->first), about->least,
+                    about->gbps);
+    else
+        print_label(picture, middle / n, y, "mid small",
+                    "%s, %.4g GB/s each way",
+                    topo_link_name(node, about->first), about->gbps);
+    return y;
+}
+
+static double draw_links(const struct picture *picture)
+{
+    double bottom = picture->link_y, y;
+    struct topo_island about;
+    int i;
+
+    for (i = 0; i < picture->node->nislands; i++) {
+        topo_describe_island(picture->node, i, &about);
+        if (about.ngpus < 2)
+            continue;
+        y = about.all_to_all ? draw_bar(picture, i, &about, picture->link_y)
+                             : draw_arcs(picture, i, &about, picture->link_y);
+        if (y > bottom)
+            bottom = y;
+    }
+    return bottom;
+}
+
+static const char style[] =
+    "text{font-family:Helvetica,Arial,'Liberation Sans',sans-serif;"
+    "fill:#1f2733}"
+    ".h1{font-size:20px;font-weight:bold}"
+    ".h2{font-size:14px;font-weight:bold}"
+    ".h3{font-size:12.5px}.small{font-size:11.5px;fill:#475467}"
+    ".tiny{font-size:10px;fill:#667085}.mid{text-anchor:middle}"
+    ".cpu{fill:#e9eef6;stroke:#51607a;stroke-width:1.5}"
+    ".core{fill:#9fb2cf}"
+    ".switch{fill:#f8f9fb;stroke:#98a2b3;stroke-width:1.2;"
+    "stroke-dasharray:5 3}"
+    ".gpu{fill:#e4f2cd;stroke:#5a8f00;stroke-width:1.5}"
+    ".amd{fill:#fbe0dc;stroke:#c0321f}"
+    ".nic{fill:#dbeafb;stroke:#2b6cb0;stroke-width:1.3}"
+    ".bus{stroke:#51607a;stroke-width:2.2;fill:none}"
+    ".uses{stroke:#2b6cb0;stroke-width:2;fill:none}"
+    ".link{stroke:#d97706;stroke-width:5;fill:none}"
+    ".bar{fill:#f59e0b;stroke:#b45309;stroke-width:1.5}"
+    ".onbar{fill:#3b1d00;font-weight:bold}"
+    ".arc{stroke:#d97706;fill:none;stroke-linecap:round}";
+
+static void print_title(const struct picture *picture)
+{
+    const struct plait_node *node = picture->node;
+    char model[64] = "";
+    int i, same = 1;
+
+    for (i = 1; i < node->ngpus; i++)
+        same &= strcmp(node->gpus[i].model, node->gpus[0].model) == 0;
+    if (node->ngpus > 0 && same && node->gpus[0].model[0])
+        short_model(&node->gpus[0], model, sizeof(model));
+    print_label(picture, MARGIN, 44, "h1",
+                "%d %s%s, %d NIC%s, %d NUMA node%s", node->ngpus,
+                model[0] ? "\u00d7 " : "",
+                model[0] ? model : node->ngpus == 1 ? "GPU" : "GPUs",
+                node->nnics, node->nnics == 1 ? "" : "s", node->numa_nodes,
+                node->numa_nodes == 1 ? "" : "s");
+}
+
+static double draw_legend(const struct picture *picture, double y)
+{
+    const struct plait_node *node = picture->node;
+    double x = MARGIN;
+    int i, links = 0;
+
+    for (i = 0; i < node->ngpus * node->ngpus; i++)
+        links |= node->links[i] > 0;
+    if (node->ngpus == 0 || (!links && node->nnics == 0))
+        return y;
+    y += 30;
+    if (node->nnics > 0) {
+        print_line(picture, x, y - 4, x + 28, y - 4, "uses");
+        print_label(picture, x + 36, y, "small", "the NIC to use");
+        x += 150;
+    }
+    if (links) {
+        print_line(picture, x, y - 4, x + 28, y - 4, "link");
+        print_label(picture, x + 36, y, "small", "direct links");
+    }
+    return y;
+}
+
+void topo_print_svg(const struct plait_node *node, FILE *out)
+{
+    struct picture picture = {.node = node, .out = out};
+    double bottom;
+    char *body = NULL;
+    size_t size;
+
+    if (place(&picture) || !(picture.out = open_memstream(&body, &size)))
+        goto out;
+    /* The links come first, under the cards, and say how tall it gets. */
+    draw_groups(&picture);
+    draw_ports(&picture);
+    bottom = draw_legend(&picture, draw_links(&picture)) + MARGIN / 2;
+    draw_cpus(&picture);
+    draw_devices(&picture);
+    print_title(&picture);
+    fclose(picture.out);
+    fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
+            "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n<style>%s</style>\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            picture.width, bottom, picture.width, bottom, style);
+    fwrite(body, 1, size, out);
+    fprintf(out, "</svg>\n");
+out:
+    free(body);
+    free(picture.columns);
+    free(picture.groups);
+    free(picture.devices);
+    free(picture.gpu_x);
+    free(picture.nic_x);
+}
