@@ -136,10 +136,10 @@ static __global__ void __launch_bounds__(threads)
     for (int j = 0; j < J; j++)
         if (lane + lanes * j < D)
             out[(((size_t)blockIdx.z * a.q_len + i) * a.q_heads + h) * D +
-                lane + lanes * j] = from_float<T>(l > 0 ? acc[j] / l : 0);
+                lane + lanes * j] = from_float<T>(l == 0 ? 0 : acc[j] / l);
     if (lane == 0)
         lse[((size_t)blockIdx.z * a.q_heads + h) * a.q_len + i] =
-            l > 0 ? m + logf(l) : -CUDART_INF_F;
+            l == 0 ? -CUDART_INF_F : m + logf(l);
 }
 
 /* -- backward ------------------------------------------------------------ */
@@ -306,7 +306,7 @@ static __global__ void merge_kernel(T *out, float *lse, const T *out2,
     a = lse[stat];
     b = lse2[stat];
     top = fmaxf(a, b);
-    if (top == -CUDART_INF_F)
+    if (a == -CUDART_INF_F && b == -CUDART_INF_F)
         return; /* neither side saw a key */
     w1 = expf(a - top);
     w2 = expf(b - top);
@@ -388,6 +388,10 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
         return -1;
     if (!has_work(a))
         return 0;
+    if (cuda_attention_mma_fits(type, a, Q, K, V)) {
+        cuda_attention_mma_forward(q, type, a, out, lse, Q, K, V);
+        return cuda_leave(q, op);
+    }
     for_head_dim(type, D, [&](auto zero, auto j) {
         typedef decltype(zero) T;
         auto kernel = forward_kernel<T, decltype(j)::value>;
@@ -455,7 +459,11 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
             delta, (const T *)dout, (const T *)out, a->q_len, a->q_heads,
             a->head_dim, rows);
     });
-    backward_plain(q, type, a, dQ, dK, dV, dout, delta, lse, Q, K, V);
+    if (aligned16(dout) && cuda_attention_mma_fits(type, a, Q, K, V))
+        cuda_attention_mma_backward(q, type, a, dQ, dK, dV, dout, delta, lse, Q,
+                                    K, V);
+    else
+        backward_plain(q, type, a, dQ, dK, dV, dout, delta, lse, Q, K, V);
     return cuda_leave(q, "attention_backward");
 }
 

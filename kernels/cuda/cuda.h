@@ -86,16 +86,16 @@ int cuda_has_code(void);
 int cuda_attention_mma_fits(enum plait_dtype type,
                             const struct plait_attention *a, const void *Q,
                             const void *K, const void *V);
-int cuda_attention_mma_forward(struct plait_queue *q, enum plait_dtype type,
-                               const struct plait_attention *a, void *out,
-                               float *lse, const void *Q, const void *K,
-                               const void *V);
+void cuda_attention_mma_forward(struct plait_queue *q, enum plait_dtype type,
+                                const struct plait_attention *a, void *out,
+                                float *lse, const void *Q, const void *K,
+                                const void *V);
 /* delta [batch, q_heads, q_len]: the row sums of dout * out */
-int cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
-                                const struct plait_attention *a, void *dQ,
-                                void *dK, void *dV, const void *dout,
-                                const float *delta, const float *lse,
-                                const void *Q, const void *K, const void *V);
+void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
+                                 const struct plait_attention *a, void *dQ,
+                                 void *dK, void *dV, const void *dout,
+                                 const float *delta, const float *lse,
+                                 const void *Q, const void *K, const void *V);
 
 void cuda_device_ops(struct plait_ops *ops);
 void cuda_elementwise_ops(struct plait_ops *ops);

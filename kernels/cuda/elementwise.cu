@@ -99,21 +99,26 @@ static int scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
     return cuda_leave(q, "scale");
 }
 
-/* GELU in the tanh form (Hendrycks and Gimpel 2016). */
-#define GELU_K 0.7978845608028654f /* sqrt(2/pi) */
+/* GELU in the tanh form (Hendrycks and Gimpel 2016), as x sigmoid(2u) with
+ * u = sqrt(2/pi) (x + 0.044715 x^3): the same function, exact in its tail. */
+#define GELU_2K 1.5957691216057308f /* 2 sqrt(2/pi) */
 #define GELU_A 0.044715f
+
+static __device__ inline float sigmoid(float x)
+{
+    return 1 / (1 + expf(-x));
+}
 
 static __device__ inline float gelu(float x)
 {
-    return 0.5f * x * (1 + tanhf(GELU_K * (x + GELU_A * x * x * x)));
+    return x * sigmoid(GELU_2K * (x + GELU_A * x * x * x));
 }
 
 static __device__ inline float gelu_slope(float x)
 {
-    float t = tanhf(GELU_K * (x + GELU_A * x * x * x));
+    float s = sigmoid(GELU_2K * (x + GELU_A * x * x * x));
 
-    return 0.5f * (1 + t) +
-           0.5f * x * (1 - t * t) * GELU_K * (1 + 3 * GELU_A * x * x);
+    return s + x * s * (1 - s) * GELU_2K * (1 + 3 * GELU_A * x * x);
 }
 
 struct gelu_map {
@@ -223,11 +228,6 @@ static int bias_add(struct plait_queue *q, enum plait_dtype type, void *x,
         return -1;
     cuda_bias(q, type, x, bias, N, O);
     return cuda_leave(q, "bias_add");
-}
-
-static __device__ inline float sigmoid(float x)
-{
-    return 1 / (1 + expf(-x));
 }
 
 /* A thread takes the same V columns of gate and up. V = 1 where the rows do

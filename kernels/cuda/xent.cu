@@ -4,6 +4,12 @@
 
 static const unsigned threads = 512;
 
+/* The larger one; a NaN, if there is one, so that it is not lost. */
+static __device__ inline float larger(float a, float b)
+{
+    return a != a || a > b ? a : b;
+}
+
 /* The largest value so far and the sum of exp(x - max) (Milakov and
  * Gimelshein 2018): one pass over the logits. */
 struct softmax {
@@ -12,7 +18,7 @@ struct softmax {
 
 static __device__ inline softmax softmax_add(softmax a, softmax b)
 {
-    float max = fmaxf(a.max, b.max);
+    float max = larger(a.max, b.max);
     softmax r = {max, 0};
 
     /* exp(-inf - -inf) would be NaN: an empty side has sum 0. */
@@ -68,7 +74,7 @@ static __global__ void stats_kernel(float *max, float *sum, float *target,
         else
             v[0] = row[c];
         for (int j = 0; j < V; j++)
-            t.max = fmaxf(t.max, to_float(v[j]));
+            t.max = larger(t.max, to_float(v[j]));
         base = t.max == -CUDART_INF_F ? 0 : t.max;
         for (int j = 0; j < V; j++)
             t.sum += expf(to_float(v[j]) - base);
