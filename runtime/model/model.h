@@ -80,8 +80,9 @@ typedef int (*plait_region_fn)(void *arg, struct plait_region *region,
 
 struct plait_model_hooks {
     /* Before a block computes (forward, or backward again): ZeRO-3 gathers
-     * here. After: it may free. */
-    int (*acquire)(void *arg, struct plait_region *region);
+     * here. After: it may free. gradient: the block is about to add to
+     * region->grad, which stays needed until grad_ready. */
+    int (*acquire)(void *arg, struct plait_region *region, bool gradient);
     int (*release)(void *arg, struct plait_region *region);
     plait_region_fn grad_ready;
     void *arg;

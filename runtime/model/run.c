@@ -75,33 +75,36 @@ static int upload(const struct plait_work *w, const struct plait_batch *batch,
 
 /* -- hooks --------------------------------------------------------------- */
 
-static int call(const struct plait_work *w,
-                int (*hook)(void *, struct plait_region *), int region)
+/* The head may multiply by the embedding's matrix. */
+static bool borrows(const struct plait_block *b)
 {
-    if (!hook)
-        return 0;
-    return hook(w->model->hooks.arg, &w->model->regions[region]);
+    return b->kind == PLAIT_BLOCK_HEAD && b->vocab.region != b->region;
 }
 
-/* The head may multiply by the embedding's matrix. */
-static int acquire(const struct plait_work *w, const struct plait_block *b)
+static int acquire(const struct plait_work *w, const struct plait_block *b,
+                   bool gradient)
 {
     const struct plait_model_hooks *h = &w->model->hooks;
+    struct plait_region *regions = w->model->regions;
 
-    if (b->kind == PLAIT_BLOCK_HEAD && b->vocab.region != b->region &&
-        call(w, h->acquire, b->vocab.region) < 0)
+    if (!h->acquire)
+        return 0;
+    if (borrows(b) &&
+        h->acquire(h->arg, &regions[b->vocab.region], gradient) < 0)
         return -1;
-    return call(w, h->acquire, b->region);
+    return h->acquire(h->arg, &regions[b->region], gradient);
 }
 
 static int release(const struct plait_work *w, const struct plait_block *b)
 {
     const struct plait_model_hooks *h = &w->model->hooks;
+    struct plait_region *regions = w->model->regions;
 
-    if (b->kind == PLAIT_BLOCK_HEAD && b->vocab.region != b->region &&
-        call(w, h->release, b->vocab.region) < 0)
+    if (!h->release)
+        return 0;
+    if (borrows(b) && h->release(h->arg, &regions[b->vocab.region]) < 0)
         return -1;
-    return call(w, h->release, b->region);
+    return h->release(h->arg, &regions[b->region]);
 }
 
 static int ready(const struct plait_work *w, const struct plait_block *b,
@@ -156,7 +159,7 @@ static int body_forward(const struct plait_work *w, int chunk,
 
         if (b->kind == PLAIT_BLOCK_HEAD)
             break;
-        if (acquire(w, b) < 0 || block_forward(w, b, nth, s) < 0 ||
+        if (acquire(w, b, false) < 0 || block_forward(w, b, nth, s) < 0 ||
             release(w, b) < 0)
             return -1;
         nth += b->kind == PLAIT_BLOCK_LAYER;
@@ -203,7 +206,7 @@ int plait_model_forward(struct plait_model *model, int chunk, int slot,
         return w.ops->add(w.q, w.type, out, s.x, s.delta,
                           w.shape->n * w.d->hidden);
     if (upload(&w, batch, batch->targets, w.slot->targets) < 0 ||
-        acquire(&w, last) < 0 ||
+        acquire(&w, last, train) < 0 ||
         plait_head_forward(&w, last, s.x, s.delta, loss, train) < 0)
         return -1;
     return release(&w, last);
@@ -222,7 +225,7 @@ int plait_model_logits(struct plait_model *model, int chunk, int slot,
         body_forward(&w, chunk, &s) < 0)
         return -1;
     last = last_block(model, chunk);
-    if (acquire(&w, last) < 0 ||
+    if (acquire(&w, last, false) < 0 ||
         plait_head_logits(&w, last, s.x, s.delta, logits) < 0)
         return -1;
     return release(&w, last);
@@ -247,7 +250,7 @@ static int block_backward(const struct plait_work *w,
 
     if (b->kind == PLAIT_BLOCK_HEAD)
         return 0; /* done in forward */
-    if (acquire(w, b) < 0)
+    if (acquire(w, b, true) < 0)
         return -1;
     if (b->kind == PLAIT_BLOCK_LAYER && phase == PLAIT_PHASE_WEIGHT)
         rc = plait_layer_backward_weight(w, b, a, stash_of(w, nth, phase));

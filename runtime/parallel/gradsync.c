@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/parallel/zero.h"
+
 /* What torch's DDP found worth its while: the first bucket is small because
  * backward has nothing else to send yet. */
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
@@ -27,6 +29,7 @@ struct plait_gradsync {
     int nbuckets;
     struct bucket *bucket;
     float *scratch; /* a whole region, for a tied tensor that is sharded */
+    struct plait_zero *zero; /* ZeRO 2 and 3, else NULL */
 };
 
 static struct plait_shard *shard_of(struct plait_gradsync *sync, int region)
@@ -100,6 +103,8 @@ static int grad_ready(void *arg, struct plait_region *region, int microbatch)
     struct bucket *b = &sync->bucket[sync->bucket_of[i]];
 
     (void)microbatch; /* schedules may run backward in any order */
+    if (sync->zero)
+        return plait_zero_reduce(sync->zero, i);
     if (++sync->seen[i] < sync->microbatches)
         return 0;
     if (plait_model_complete_gradient(sync->model, region) < 0)
@@ -107,6 +112,21 @@ static int grad_ready(void *arg, struct plait_region *region, int microbatch)
     if (++b->ready == b->last - b->first + 1 && start_bucket(sync, b) < 0)
         return -1;
     return plait_comm_progress(sync->model->par->world);
+}
+
+static int acquire(void *arg, struct plait_region *region, bool gradient)
+{
+    struct plait_gradsync *sync = arg;
+
+    return plait_zero_acquire(sync->zero, region - sync->model->regions,
+                              gradient);
+}
+
+static int release(void *arg, struct plait_region *region)
+{
+    struct plait_gradsync *sync = arg;
+
+    return plait_zero_release(sync->zero, region - sync->model->regions);
 }
 
 int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
@@ -175,6 +195,8 @@ int plait_gradsync_finish(struct plait_gradsync *sync)
     for (i = 0; i < sync->nbuckets; i++)
         if (plait_comm_wait(&sync->bucket[i].req, sync->model->par->q) < 0)
             return -1;
+    if (sync->zero && plait_zero_finish(sync->zero) < 0)
+        return -1;
     return sum_tied(sync);
 }
 
@@ -216,6 +238,13 @@ struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
         make_scratch(sync) < 0)
         goto error;
     make_buckets(sync);
+    if (shards->zero >= 2) {
+        sync->zero = plait_zero_create(shards, err);
+        if (!sync->zero)
+            goto error;
+        model->hooks.acquire = acquire;
+        model->hooks.release = release;
+    }
     model->hooks.grad_ready = grad_ready;
     model->hooks.arg = sync;
     return sync;
@@ -237,6 +266,7 @@ void plait_gradsync_destroy(struct plait_gradsync *sync)
     par = sync->model->par;
     if (sync->scratch)
         par->ops->free(par->dev, sync->scratch);
+    plait_zero_destroy(sync->zero);
     free(sync->seen);
     free(sync->bucket_of);
     free(sync->bucket);

@@ -7,11 +7,12 @@
 
 /* Sums gradients over the ranks that share weights, in buckets that start as
  * soon as backward has finished with their regions. It is the model's
- * grad_ready hook.
+ * hooks.
  *
  * Without ZeRO a bucket is a run of neighbouring regions of one chunk, last
  * first, all-reduced in place: 1 MiB for the first, so that it starts early,
- * then `bucket_mib`. With ZeRO 1 it is one region, reduce-scattered. */
+ * then `bucket_mib`. With ZeRO 1 it is one region, reduce-scattered. ZeRO 2
+ * and 3 reduce every micro-batch (zero.h). */
 struct plait_gradsync;
 
 struct plait_gradsync *plait_gradsync_create(struct plait_model *model,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SHARD_H
-#define PLAIT_SHARD_H
+#ifndef PLAIT_PARALLEL_SHARD_H
+#define PLAIT_PARALLEL_SHARD_H
 
 #include "runtime/model/model.h"
 

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_ZERO_H
+#define PLAIT_ZERO_H
+
+#include "runtime/parallel/shard.h"
+
+/* ZeRO 2 and 3: whole regions exist only while somebody works on them.
+ *
+ * A region's whole gradient appears with the first block that adds to it and
+ * is reduce-scattered into the owners' parts, and freed, when the block says
+ * that its micro-batch is complete. With ZeRO 3 a region's whole weights are
+ * gathered before a block works and freed after it, in forward and again in
+ * backward. Freed buffers are kept for the next region: after the first step
+ * nothing is allocated. */
+struct plait_zero;
+
+struct plait_zero *plait_zero_create(struct plait_shards *shards,
+                                     struct plait_error *err);
+void plait_zero_destroy(struct plait_zero *zero);
+
+/* Before a block works on region `i`; `gradient`: it will add to ->grad. */
+int plait_zero_acquire(struct plait_zero *zero, int i, bool gradient);
+int plait_zero_release(struct plait_zero *zero, int i);
+
+/* Region i's gradient of a micro-batch is complete: start adding it to the
+ * parts. */
+int plait_zero_reduce(struct plait_zero *zero, int i);
+/* All that was started is in the parts. */
+int plait_zero_finish(struct plait_zero *zero);
+
+#endif
