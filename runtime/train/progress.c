@@ -3,9 +3,11 @@
 
 #include "runtime/train/progress.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,11 +22,29 @@ static double now(void)
     return ts.tv_sec + ts.tv_nsec * 1e-9;
 }
 
+/* mpirun gives its ranks a terminal of their own even where its output goes
+ * to a file: then its own output decides. */
+static bool on_terminal(FILE *out)
+{
+    char path[64];
+    bool live;
+    int fd;
+
+    if (!isatty(fileno(out)) || !getenv("OMPI_COMM_WORLD_SIZE"))
+        return isatty(fileno(out));
+    snprintf(path, sizeof(path), "/proc/%d/fd/1", (int)getppid());
+    fd = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    live = fd >= 0 && isatty(fd);
+    if (fd >= 0)
+        close(fd);
+    return live;
+}
+
 void plait_progress_init(struct plait_progress *p, FILE *out, int64_t first,
                          int64_t steps)
 {
     p->out = out;
-    p->live = isatty(fileno(out));
+    p->live = on_terminal(out);
     p->first = first;
     p->steps = steps;
     p->start = now();

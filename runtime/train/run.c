@@ -43,9 +43,6 @@ static double now(void)
 static int check_supported(const struct plait_config *c,
                            struct plait_error *err)
 {
-    if (c->parallel.zero > 1)
-        return plait_errorf(err, "parallel.zero %d is not there yet: use 0 "
-                            "or 1", c->parallel.zero);
     if (c->parallel.virtual_stages > 1 && c->parallel.pp == 1)
         return plait_errorf(err, "parallel.virtual %d wants parallel.pp > 1",
                             c->parallel.virtual_stages);

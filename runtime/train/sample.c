@@ -9,7 +9,7 @@
 
 #define BYTE_VOCAB 257 /* 256 bytes and the end of a text */
 #define END_OF_TEXT 256
-#define TEMPERATURE 0.8
+#define TEMPERATURE 0.8 /* below 1: likely tokens more often */
 
 int plait_sample_token(const float *logits, int n, double temperature,
                        double u)
@@ -40,20 +40,23 @@ static double uniform(uint64_t seed, uint64_t i)
     return (z >> 11) * 0x1p-53;
 }
 
-/* The text so far and the window of it that the model sees: whole sequences,
- * filled up in front with the end of an earlier text. */
+/* The newest tokens of the text, as many as the model can see. */
 struct text {
-    int32_t *window; /* [seq_len] */
-    int32_t *targets;
-    float *logits; /* [vocab] */
+    int32_t *window;  /* [seq_len] */
+    int32_t *targets; /* [seq_len], all masked */
+    float *logits;    /* [vocab] */
     int seq_len;
+    int length; /* of the window so far */
 };
 
 static void push(struct text *text, int32_t token)
 {
-    memmove(text->window, text->window + 1,
-            (text->seq_len - 1) * sizeof(*text->window));
-    text->window[text->seq_len - 1] = token;
+    if (text->length == text->seq_len) {
+        text->length--;
+        memmove(text->window, text->window + 1,
+                text->length * sizeof(*text->window));
+    }
+    text->window[text->length++] = token;
 }
 
 static void print_token(FILE *out, int vocab, int32_t token)
@@ -81,7 +84,7 @@ static int next_token(struct plait_trainer *t, struct plait_parallel *par,
     int root = drawing_rank(par);
     struct plait_batch batch = {
         .batch = 1,
-        .seq_len = text->seq_len,
+        .seq_len = text->length,
         .tokens = text->window,
         .targets = text->targets,
     };
@@ -132,10 +135,12 @@ int plait_sample(struct plait_trainer *t, struct plait_parallel *par,
         plait_errorf(err, "out of memory");
         goto out;
     }
-    for (i = 0; i < n; i++) {
-        text.window[i] = vocab == BYTE_VOCAB ? END_OF_TEXT : vocab - 1;
-        text.targets[i] = -1;
+    if (par->layout.size[PLAIT_CP] > 1) {
+        plait_errorf(err, "sampling wants cp 1: the text grows by one token");
+        goto out;
     }
+    for (i = 0; i < n; i++)
+        text.targets[i] = -1;
     for (; *prompt; prompt++) {
         push(&text, (unsigned char)*prompt);
         if (par->rank == 0)
