@@ -111,7 +111,7 @@ static inline void open_model(struct run *r, const struct plait_config *config,
     }
 }
 
-static inline void close_run(struct run *r)
+static inline void close_model(struct run *r)
 {
     const struct plait_ops *ops = r->par.ops;
 
@@ -119,6 +119,13 @@ static inline void close_run(struct run *r)
     ops->free(r->par.dev, r->weights);
     ops->free(r->par.dev, r->grads);
     ops->free(r->par.dev, r->loss);
+}
+
+static inline void close_run(struct run *r)
+{
+    const struct plait_ops *ops = r->par.ops;
+
+    close_model(r);
     plait_comm_destroy(r->self);
     ops->queue_destroy(r->par.q);
     ops->device_destroy(r->par.dev);

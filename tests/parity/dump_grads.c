@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "model_run.h"
+
+/* usage: dump_grads gpt2|llama > FILE
+ * Writes one training step of a small model for torch_check.py: a line
+ * "key value ..." each for the configuration, tokens and targets; "loss X";
+ * then per tensor a line "tensor NAME ROWS COLS", its values and its
+ * gradient, fp32. */
+
+static void write_tensor(const struct run *r, const struct plait_tensor *t)
+{
+    float *g = grad_of(r, t), *w = malloc(t->count * sizeof(*w));
+    size_t n = t->shape[0] * t->shape[1];
+
+    lively(r->model, t, w);
+    printf("tensor %s %zu %zu\n", t->name, t->shape[0], t->shape[1]);
+    fwrite(w, sizeof(*w), n, stdout);
+    fwrite(g, sizeof(*g), n, stdout);
+    free(g);
+    free(w);
+}
+
+static void write_ids(const char *key, const int32_t *ids, int n)
+{
+    printf("%s", key);
+    for (int i = 0; i < n; i++)
+        printf(" %d", ids[i]);
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    int llama = argc == 2 && strcmp(argv[1], "llama") == 0;
+    static int32_t tokens[64], targets[64];
+    struct plait_config config;
+    struct plait_batch b;
+    struct run r = {0};
+    int n;
+
+    if (!llama && (argc != 2 || strcmp(argv[1], "gpt2") != 0)) {
+        fprintf(stderr, "usage: dump_grads gpt2|llama > FILE\n");
+        return 2;
+    }
+    small_config(&config, llama ? PLAIT_LLAMA : PLAIT_GPT2);
+    place(&r.par, 1, 0, 1, 0);
+    open_device(&r, plait_ops_cpu());
+    open_model(&r, &config, 1);
+    b = make_batch(&config, tokens, targets);
+    n = b.batch * b.seq_len;
+    if (plait_model_forward(r.model, 0, 0, &b, NULL, NULL, r.loss, true) < 0 ||
+        plait_model_backward(r.model, 0, 0, 0, NULL, NULL) < 0)
+        give_up("step", NULL);
+    printf("family %s\nlayers %d\nheads %d\nkv_heads %d\nbatch %d\n", argv[1],
+           config.model.layers, config.model.heads, config.model.kv_heads,
+           b.batch);
+    write_ids("tokens", tokens, n);
+    write_ids("targets", targets, n);
+    printf("loss %.17g\n", take_loss(&r));
+    for (int i = 0; i < r.model->ntensors; i++)
+        write_tensor(&r, &r.model->tensors[i]);
+    close_run(&r);
+    return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
+}

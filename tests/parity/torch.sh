@@ -1,0 +1,16 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Loss and gradients against PyTorch (torch_check.py).
+python=${PYTHON:-/usr/bin/python3}
+if ! "$python" -c 'import numpy' 2>/dev/null; then
+	echo "1..0 # SKIP no python3 with numpy and torch"
+	exit 0
+fi
+dir=$(mktemp -d) || exit 99
+trap 'rm -rf "$dir"' EXIT
+for family in gpt2 llama; do
+	"$top_builddir/tests/parity/dump_grads" $family > "$dir/$family" ||
+		exit 99
+done
+OMP_NUM_THREADS=1 "$python" "$top_srcdir/tests/parity/torch_check.py" \
+	"$dir/gpt2" "$dir/llama"

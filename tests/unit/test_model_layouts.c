@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model_run.h"
+
+/* Under mpirun (model-mpi.sh): the model split over the ranks gives the loss
+ * and the gradients that each rank computes on its own with the whole. */
+
+#define ROWS 32
+
+static struct plait_comm *world;
+static int32_t tokens[ROWS], targets[ROWS];
+
+struct layout_case {
+    enum plait_family family;
+    int tp, cp;
+    bool sequence;
+    enum plait_recompute recompute;
+    bool split; /* backward in two halves */
+};
+
+static int all_true(int pass)
+{
+    double bad = !pass;
+
+    plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM);
+    return bad == 0;
+}
+
+static double step(struct run *r, const struct plait_batch *b, bool split)
+{
+    struct plait_model *m = r->model;
+    int rc;
+
+    clear_grads(r);
+    rc = plait_model_forward(m, 0, 0, b, NULL, NULL, r->loss, true);
+    if (rc == 0 && split)
+        rc = plait_model_backward_input(m, 0, 0, 0, NULL, NULL);
+    if (rc == 0 && split)
+        rc = plait_model_backward_weight(m, 0, 0, 0);
+    if (rc == 0 && !split)
+        rc = plait_model_backward(m, 0, 0, 0, NULL, NULL);
+    for (int i = 0; i < m->nregions && rc == 0; i++)
+        rc = plait_model_complete_gradient(m, &m->regions[i]);
+    if (rc == 0)
+        rc = plait_comm_all_reduce(r->par.group[PLAIT_GROUP_DP_CP], r->grads,
+                                   r->grads, m->count, PLAIT_F32, PLAIT_SUM,
+                                   r->par.q, NULL);
+    if (rc < 0)
+        give_up("step", NULL);
+    return take_loss(r);
+}
+
+/* The largest gradient of a tensor. That of a key's bias is 0 (it moves all
+ * scores of a query alike), so its rounding is held against the largest of
+ * the query's. */
+static double largest(const struct run *whole, const struct plait_tensor *t)
+{
+    double most = 0;
+    float *g;
+
+    if (strstr(t->name, "attention.k.bias"))
+        t--;
+    g = grad_of(whole, t);
+    for (size_t i = 0; i < t->count; i++)
+        most = fmax(most, fabs(g[i]));
+    free(g);
+    return most;
+}
+
+/* Largest difference of the shard in `r` to its place in the whole, as a
+ * share of the whole's largest element. */
+static double difference(const struct run *r, const struct plait_tensor *t,
+                         const struct run *whole)
+{
+    const struct plait_tensor *u = find_tensor(whole->model, t->name);
+    float *g = grad_of(r, t), *want = grad_of(whole, u);
+    size_t row0 = t->tp_axis == 0 ? t->local_first : 0;
+    size_t col0 = t->tp_axis == 1 ? t->local_first : 0;
+    double worst = 0;
+
+    for (size_t i = 0; i < t->local_shape[0]; i++)
+        for (size_t j = 0; j < t->local_shape[1]; j++) {
+            double x = 0, y = g[i * t->local_shape[1] + j];
+
+            if (row0 + i < t->shape[0])
+                x = want[(row0 + i) * t->shape[1] + col0 + j];
+            if (!(fabs(x - y) <= worst))
+                worst = fabs(x - y);
+        }
+    free(g);
+    free(want);
+    return worst / largest(whole, u);
+}
+
+static struct plait_parallel *make_groups(const struct plait_ops *ops,
+                                          struct plait_device *dev,
+                                          const struct layout_case *c)
+{
+    struct plait_layout layout;
+    struct plait_parallel *par;
+    struct plait_error err;
+
+    plait_layout_init(&layout);
+    layout.size[PLAIT_TP] = c->tp;
+    layout.size[PLAIT_CP] = c->cp;
+    par = plait_parallel_create(ops, dev, world, &layout, &err);
+    if (!par)
+        give_up("groups", &err);
+    return par;
+}
+
+static void check(const struct layout_case *c)
+{
+    static const char *const recompute[] = {"none", "selective", "full"};
+    const struct plait_ops *ops = plait_ops_cpu();
+    struct plait_device *dev = ops->device_create(0, 1);
+    struct plait_parallel *par = make_groups(ops, dev, c);
+    struct plait_config one, config;
+    struct run whole = {0}, r = {0};
+    double want, got, worst = 0;
+    const char *where = "";
+    struct plait_batch b;
+
+    small_config(&one, c->family);
+    place(&whole.par, 1, 0, 1, 0);
+    open_device(&whole, ops);
+    open_model(&whole, &one, 1);
+    b = make_batch(&one, tokens, targets);
+    want = step(&whole, &b, false);
+    config = one;
+    config.parallel.sequence = c->sequence;
+    config.parallel.recompute = c->recompute;
+    if (c->split)
+        config.parallel.schedule = PLAIT_SCHEDULE_ZB_H1;
+    r.par = *par;
+    open_model(&r, &config, 1);
+    got = step(&r, &b, c->split);
+    plait_comm_host_all_reduce(par->group[PLAIT_GROUP_CP], &got, 1, PLAIT_SUM);
+    for (int i = 0; i < r.model->ntensors; i++) {
+        double off = difference(&r, &r.model->tensors[i], &whole);
+
+        if (!(off <= worst)) {
+            worst = off;
+            where = r.model->tensors[i].name;
+        }
+    }
+    if (!all_true(fabs(got - want) <= 1e-6 * want && worst < 2e-5))
+        printf("# rank %d: loss %.9g, not %.9g; gradient of %s %g\n",
+               plait_comm_rank(world), got, want, where, worst);
+    if (plait_comm_rank(world) == 0)
+        ok(fabs(got - want) <= 1e-6 * want && worst < 2e-5,
+           "family %d, tp %d%s, cp %d, recompute %s%s: loss off by %.1e, "
+           "gradients by %.1e",
+           c->family, c->tp, c->sequence ? " sequence" : "", c->cp,
+           recompute[c->recompute], c->split ? ", split" : "",
+           fabs(got - want) / want, worst);
+    close_model(&r);
+    close_run(&whole);
+    plait_parallel_destroy(par);
+    ops->device_destroy(dev);
+}
+
+int main(void)
+{
+    struct plait_error err;
+    int size;
+
+    world = plait_comm_create(PLAIT_COMM_MPI, plait_ops_cpu(), NULL, NULL,
+                              &err);
+    if (!world)
+        give_up("mpi", &err);
+    size = plait_comm_size(world);
+    for (int family = PLAIT_GPT2; family <= PLAIT_LLAMA; family++)
+        for (int tp = size; tp <= size; tp *= 2)
+            for (int i = 0; i < 6; i++) {
+                struct layout_case c = {family, tp, size / tp, i & 1, i / 2,
+                                        i >= 3};
+
+                if (!c.sequence || tp > 1)
+                    check(&c);
+            }
+    size = plait_comm_rank(world);
+    plait_comm_destroy(world);
+    return size == 0 ? done_testing() : 0;
+}
