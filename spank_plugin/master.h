@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_MASTER_H
+#define PLAIT_MASTER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Ports for rendezvous, above what Linux hands out on its own (60999). */
+#define PLAIT_PORT_FIRST 61003
+#define PLAIT_PORT_COUNT 4493
+
+/* The port of a step: different for the first thousand steps of a job, and
+ * for jobs that follow each other. */
+int plait_master_port(uint32_t job, uint32_t step);
+
+/* Write "host:port" of RANK 0's node for the step that srun is about to
+ * start. The port is, in this order: the user's own MASTER_PORT, the first
+ * one that Slurm reserved (srun --resv-ports), plait_master_port(). */
+void plait_master_choose(const char *node, uint32_t job, uint32_t step,
+                         char *buf, size_t size);
+
+/* Read "host:port"; 0, or -1 if it is none. */
+int plait_master_parse(const char *text, char *host, size_t size, int *port);
+
+/* Is nobody listening on the port of this machine? */
+int plait_master_port_free(int port);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Slurm cuts the help at 75 characters. */
+const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS] = {
+    {"tp", "N", "tensor parallel size: split each layer over N tasks of a node"},
+    {"cp", "N", "context parallel size: split each sequence over N tasks"},
+    {"ep", "N", "expert parallel size: spread experts over N of the cp*dp tasks"},
+    {"dp", "N", "data parallel size, or auto (the default): what tasks are left"},
+    {"pp", "N", "pipeline parallel size: cut the model into N stages"},
+    {"rank-order", "ORDER", "axes, fastest first (tp-cp-ep-dp-pp)"},
+    {"placement", "HOW", "topology (neighbours under one switch) or linear"},
+    {"pin", "HOW", "closest (cores and NIC next to each task's GPU) or none"},
+    {"rendezvous", "HOW", "torch (set RANK, MASTER_ADDR, ...) or none"},
+    {"show-plan", NULL, "print who sits where before the tasks start"},
+};
+
+void plait_options_init(struct plait_options *options)
+{
+    memset(options, 0, sizeof(*options));
+    plait_layout_init(&options->layout);
+    options->placement = PLAIT_PLACE_TOPOLOGY;
+    options->pin = 1;
+    options->rendezvous = 1;
+}
+
+/* 1 for the first word, 0 for the second. */
+static int choose(const char *what, const char *value, const char *first,
+                  const char *second, int *chosen, struct plait_error *err)
+{
+    if (strcmp(value, first) != 0 && strcmp(value, second) != 0) {
+        errno = EINVAL;
+        return plait_errorf(err, "--%s=%.40s: want %s or %s", what, value,
+                            first, second);
+    }
+    *chosen = strcmp(value, first) == 0;
+    return 0;
+}
+
+static int set_size(struct plait_options *options, enum plait_option option,
+                    const char *value, struct plait_error *err)
+{
+    char flag[8];
+
+    snprintf(flag, sizeof(flag), "--%s", plait_option_texts[option].name);
+    return plait_layout_parse_size(flag, value, &options->layout.size[option],
+                                   err);
+}
+
+static int set_option(struct plait_options *options, enum plait_option option,
+                      const char *value, struct plait_error *err)
+{
+    const char *name = plait_option_texts[option].name;
+    int chosen = 0;
+
+    switch (option) {
+    case PLAIT_OPTION_ORDER:
+        return plait_layout_parse_order(value, options->layout.order, err);
+    case PLAIT_OPTION_PLACEMENT:
+        if (choose(name, value, "topology", "linear", &chosen, err) < 0)
+            return -1;
+        options->placement =
+            chosen ? PLAIT_PLACE_TOPOLOGY : PLAIT_PLACE_LINEAR;
+        return 0;
+    case PLAIT_OPTION_PIN:
+        return choose(name, value, "closest", "none", &options->pin, err);
+    case PLAIT_OPTION_RENDEZVOUS:
+        return choose(name, value, "torch", "none", &options->rendezvous, err);
+    case PLAIT_OPTION_SHOW_PLAN:
+        options->show_plan = 1;
+        return 0;
+    default:
+        return set_size(options, option, value, err);
+    }
+}
+
+int plait_options_set(struct plait_options *options, enum plait_option option,
+                      const char *value, struct plait_error *err)
+{
+    if (option < 0 || option >= PLAIT_NOPTIONS) {
+        errno = EINVAL;
+        return plait_errorf(err, "unknown option %d", (int)option);
+    }
+    if (!value && plait_option_texts[option].argument) {
+        errno = EINVAL;
+        return plait_errorf(err, "--%s needs a value",
+                            plait_option_texts[option].name);
+    }
+    if (set_option(options, option, value, err) < 0)
+        return -1;
+    options->given |= 1u << option;
+    return 0;
+}
+
+void plait_options_layout(const struct plait_options *options,
+                          struct plait_layout *layout)
+{
+    static const enum plait_axis first[] = {PLAIT_DP, PLAIT_PP, PLAIT_CP,
+                                            PLAIT_TP};
+    size_t i;
+
+    *layout = options->layout;
+    for (i = 0; i < sizeof(first) / sizeof(first[0]); i++)
+        if (layout->size[first[i]] == PLAIT_AUTO)
+            return;
+    for (i = 0; i < sizeof(first) / sizeof(first[0]); i++)
+        if (!(options->given & 1u << first[i])) {
+            layout->size[first[i]] = PLAIT_AUTO;
+            return;
+        }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_OPTIONS_H
+#define PLAIT_OPTIONS_H
+
+#include "topology/error.h"
+#include "topology/layout.h"
+#include "topology/plan.h"
+
+/* The flags that the plugin adds to srun, sbatch and salloc. The first five
+ * are the axes, in their order. */
+enum plait_option {
+    PLAIT_OPTION_ORDER = PLAIT_NAXES,
+    PLAIT_OPTION_PLACEMENT,
+    PLAIT_OPTION_PIN,
+    PLAIT_OPTION_RENDEZVOUS,
+    PLAIT_OPTION_SHOW_PLAN,
+    PLAIT_NOPTIONS
+};
+
+struct plait_option_text {
+    const char *name; /* without the dashes */
+    const char *argument; /* NULL: takes none */
+    const char *help;
+};
+
+extern const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS];
+
+struct plait_options {
+    unsigned given; /* bit per enum plait_option */
+    struct plait_layout layout; /* sizes that were not given are 1 */
+    enum plait_placement placement;
+    int pin;        /* bind GPUs, cores and NICs */
+    int rendezvous; /* export MASTER_ADDR & co. */
+    int show_plan;
+};
+
+/* No flag given. */
+void plait_options_init(struct plait_options *options);
+
+/* Take one flag; the last of several wins. `value` may be NULL only where
+ * the flag takes no argument. */
+int plait_options_set(struct plait_options *options, enum plait_option option,
+                      const char *value, struct plait_error *err);
+
+/* The layout asked for. Where no size is "auto", the first of dp, pp, cp and
+ * tp that was left out becomes PLAIT_AUTO. */
+void plait_options_layout(const struct plait_options *options,
+                          struct plait_layout *layout);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_PLUGIN_H
+#define PLAIT_PLUGIN_H
+
+#include <stdint.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+#include "options.h"
+
+/* What srun hands to the nodes beside the flags. Names that start with SLURM
+ * survive --export=NONE. */
+#define PLAIT_ENV_PLAN "SLURM_PLAIT_PLAN"     /* plait_plan_encode() */
+#define PLAIT_ENV_MASTER "SLURM_PLAIT_MASTER" /* host:port of RANK 0 */
+#define PLAIT_ENV_KEEP "SLURM_PLAIT_KEEP"     /* what the user bound himself:
+                                                 "", "cpu", "gpu", "cpu,gpu" */
+
+/* srun, sbatch and salloc (local.c). Each returns 0, or -1 with the reason
+ * in err. */
+
+/* All flags are read: refuse what cannot work with what Slurm itself was
+ * asked for, as far as that is known before anything is submitted. */
+int plait_local_check(const struct plait_options *options,
+                      struct plait_error *err);
+/* srun knows its nodes: make the plan and put it into the environment. */
+int plait_local_plan(spank_t spank, const struct plait_options *options,
+                     struct plait_error *err);
+
+/* slurmstepd (remote.c). */
+struct plait_remote;
+
+/* The node's share of the plan, and what the node looks like, once for all
+ * tasks. NULL, with the reason in err: the tasks must then not start. */
+struct plait_remote *plait_remote_create(spank_t spank,
+                                         const struct plait_options *options,
+                                         struct plait_error *err);
+void plait_remote_destroy(struct plait_remote *remote);
+/* In the forked task: export the contract, and bind. */
+int plait_remote_task(struct plait_remote *remote, spank_t spank,
+                      struct plait_error *err);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_SCONTROL_H
+#define PLAIT_SCONTROL_H
+
+#include "topology/error.h"
+#include "topology/fabric.h"
+
+/* The switches as `scontrol show topology` tells them, in srun, as the user.
+ * The C interface to the same (slurm_load_topo) changed its types in 23.11
+ * and again in 25.05, while this text is stable, and a topology.conf is not
+ * on every submit host. A cluster without a topology is flat. NULL, with the
+ * reason in err. */
+struct plait_fabric *plait_scontrol_fabric(struct plait_error *err);
+
+/* The same from the text alone. */
+struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
+                                          struct plait_error *err);
+
+#endif

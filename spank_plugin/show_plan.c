@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "show_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Longer tables say how many nodes are left out. */
+enum { ROWS_MOST = 64 };
+
+struct table {
+    FILE *out;
+    const struct plait_plan *plan;
+    const char *const *nodes;
+    const struct plait_fabric *fabric;
+    int *order; /* NODE_RANK -> node index */
+    int name_width, leaf_width;
+};
+
+static const char *leaf_name(const struct table *t, int node)
+{
+    int leaf = t->fabric ? plait_fabric_leaf(t->fabric, t->nodes[node]) : -1;
+
+    return leaf < 0 ? "" : plait_fabric_switch_name(t->fabric, leaf);
+}
+
+static void print_sizes(const struct table *t)
+{
+    const struct plait_layout *layout = &t->plan->layout;
+    char order[16];
+
+    plait_layout_format_order(layout, order);
+    fprintf(t->out, "plait: %d tasks on %d node%s:",
+            plait_layout_world(layout), t->plan->nnodes,
+            t->plan->nnodes == 1 ? "" : "s");
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (layout->size[i] > 1 || i == PLAIT_DP)
+            fprintf(t->out, " %s=%d", plait_axis_names[i], layout->size[i]);
+    fprintf(t->out, ", order %s, %s placement\n", order,
+            t->plan->placement == PLAIT_PLACE_LINEAR ? "linear" : "topology");
+}
+
+static void print_range(FILE *out, int least, int most, int width)
+{
+    char text[32];
+
+    if (least == most)
+        snprintf(text, sizeof(text), "%d", least);
+    else
+        snprintf(text, sizeof(text), "%d-%d", least, most);
+    fprintf(out, "  %-*s", width, text);
+}
+
+/* The least and the most coordinate of a node's tasks along an axis. */
+static void print_axis(const struct table *t, int node, int axis)
+{
+    int least = 0, most = 0;
+
+    for (int i = 0; i < t->plan->tasks[node]; i++) {
+        struct plait_coord c;
+
+        plait_layout_coord(&t->plan->layout, t->plan->first_rank[node] + i,
+                           &c);
+        if (i == 0 || c.at[axis] < least)
+            least = c.at[axis];
+        if (c.at[axis] > most)
+            most = c.at[axis];
+    }
+    print_range(t->out, least, most, 6);
+}
+
+static void print_rows(const struct table *t)
+{
+    const struct plait_plan *plan = t->plan;
+
+    fprintf(t->out, "  %-9s  %-*s", "ranks", t->name_width, "node");
+    if (t->leaf_width)
+        fprintf(t->out, "  %-*s", t->leaf_width, "switch");
+    for (int a = 0; a < PLAIT_NAXES; a++)
+        if (plan->layout.size[a] > 1)
+            fprintf(t->out, "  %-6s", plait_axis_names[a]);
+    fputc('\n', t->out);
+    for (int r = 0; r < plan->nnodes && r < ROWS_MOST; r++) {
+        int node = t->order[r], first = plan->first_rank[node];
+
+        print_range(t->out, first, first + plan->tasks[node] - 1, 9);
+        fprintf(t->out, "  %-*s", t->name_width, t->nodes[node]);
+        if (t->leaf_width)
+            fprintf(t->out, "  %-*s", t->leaf_width, leaf_name(t, node));
+        for (int a = 0; a < PLAIT_NAXES; a++)
+            if (plan->layout.size[a] > 1)
+                print_axis(t, node, a);
+        fputc('\n', t->out);
+    }
+    if (plan->nnodes > ROWS_MOST)
+        fprintf(t->out, "  ... and %d more nodes\n", plan->nnodes - ROWS_MOST);
+}
+
+/* How far the members of an axis' groups are apart at most: 0 one node, 1
+ * one leaf, ... */
+static int axis_distance(const struct table *t, const int *node_of, int axis)
+{
+    const struct plait_layout *layout = &t->plan->layout;
+    int far = 0, world = plait_layout_world(layout);
+
+    for (int rank = 0; rank < world; rank++) {
+        struct plait_coord c;
+        int a = node_of[rank], b, d;
+
+        plait_layout_coord(layout, rank, &c);
+        c.at[axis] = 0;
+        b = node_of[plait_layout_rank(layout, &c)];
+        if (a == b)
+            continue;
+        d = t->fabric ? plait_fabric_distance(t->fabric, t->nodes[a],
+                                              t->nodes[b])
+                      : 1;
+        if (d > far)
+            far = d;
+    }
+    return far;
+}
+
+static void print_distances(const struct table *t)
+{
+    int world = plait_layout_world(&t->plan->layout), n = 0;
+    int levels = t->fabric ? plait_fabric_levels(t->fabric) : 0;
+    int *node_of = calloc((size_t)world, sizeof(*node_of));
+
+    if (!node_of)
+        return;
+    for (int node = 0; node < t->plan->nnodes; node++)
+        for (int i = 0; i < t->plan->tasks[node]; i++)
+            node_of[t->plan->first_rank[node] + i] = node;
+    for (int a = 0; a < PLAIT_NAXES; a++) {
+        int far;
+
+        if (t->plan->layout.size[a] < 2 || a == PLAIT_EP)
+            continue;
+        far = axis_distance(t, node_of, a);
+        fprintf(t->out, "%s%s %s", n++ ? ", " : "  ", plait_axis_names[a],
+                far == 0      ? "inside a node"
+                : levels == 0 ? "between nodes"
+                : far == 1    ? "under one leaf switch"
+                : far <= levels ? "across leaf switches"
+                                : "between separate networks");
+    }
+    if (n)
+        fputc('\n', t->out);
+    free(node_of);
+}
+
+void plait_show_plan(FILE *out, const struct plait_plan *plan,
+                     const char *const *nodes,
+                     const struct plait_fabric *fabric)
+{
+    struct table t = {out, plan, nodes, fabric, NULL, 4, 0};
+
+    t.order = calloc((size_t)plan->nnodes, sizeof(*t.order));
+    if (!t.order)
+        return;
+    for (int i = 0; i < plan->nnodes; i++) {
+        int width = (int)strlen(nodes[i]), leaf = (int)strlen(leaf_name(&t, i));
+
+        t.order[plan->node_rank[i]] = i;
+        if (width > t.name_width)
+            t.name_width = width;
+        if (leaf > t.leaf_width)
+            t.leaf_width = leaf > 6 ? leaf : 6;
+    }
+    print_sizes(&t);
+    print_rows(&t);
+    print_distances(&t);
+    fflush(out);
+    free(t.order);
+}
