@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char *join(const char *dir, const char *name)
+{
+    char *path;
+
+    return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
+}
+
+char *plait_folder_path(const char *dir, int64_t step)
+{
+    char name[40];
+
+    snprintf(name, sizeof(name), "step-%08lld", (long long)step);
+    return join(dir, name);
+}
+
+char *plait_folder_temporary(const char *dir, int64_t step)
+{
+    char name[40];
+
+    snprintf(name, sizeof(name), ".step-%08lld", (long long)step);
+    return join(dir, name);
+}
+
+int plait_folder_remove(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    int ret = 0;
+
+    if (!dir)
+        return errno == ENOENT ? 0 : -1;
+    while ((entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
+            unlinkat(dirfd(dir), entry->d_name, 0) < 0)
+            ret = -1;
+    closedir(dir);
+    return rmdir(path) < 0 ? -1 : ret;
+}
+
+static int make_dir(const char *dir)
+{
+    char *path = strdup(dir), *slash = path;
+    int ret = 0;
+
+    if (!path)
+        return -1;
+    while (ret == 0 && *slash && (slash = strchr(slash + 1, '/'))) {
+        *slash = '\0';
+        ret = mkdir(path, 0777) < 0 && errno != EEXIST ? -1 : 0;
+        *slash = '/';
+    }
+    if (ret == 0 && mkdir(path, 0777) < 0 && errno != EEXIST)
+        ret = -1;
+    free(path);
+    return ret;
+}
+
+int plait_folder_prepare(const char *dir, const char *temporary,
+                         struct plait_error *err)
+{
+    if (make_dir(dir) < 0)
+        return plait_errorf(err, "%s: cannot make the directory: %s", dir,
+                            strerror(errno));
+    if (plait_folder_remove(temporary) < 0)
+        return plait_errorf(err,
+                            "%s: cannot remove what is left of an "
+                            "unfinished checkpoint: %s",
+                            temporary, strerror(errno));
+    if (mkdir(temporary, 0777) < 0)
+        return plait_errorf(err, "%s: cannot make the directory: %s", temporary,
+                            strerror(errno));
+    return 0;
+}
+
+static int sync_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), ret;
+
+    if (fd < 0)
+        return -1;
+    ret = fsync(fd);
+    close(fd);
+    return ret;
+}
+
+int plait_folder_commit(const char *dir, const char *temporary,
+                        const char *path, struct plait_error *err)
+{
+    char *old = NULL;
+    int ret = -1;
+
+    if (asprintf(&old, "%s.old", temporary) < 0)
+        return plait_errorf(err, "%s: out of memory", path);
+    /* A run that went on from an earlier step comes by here again. */
+    if (plait_folder_remove(old) < 0 ||
+        (rename(path, old) < 0 && errno != ENOENT) || sync_dir(temporary) < 0 ||
+        rename(temporary, path) < 0 || sync_dir(dir) < 0 ||
+        plait_folder_remove(old) < 0)
+        plait_errorf(err, "%s: cannot put the checkpoint in place: %s", path,
+                     strerror(errno));
+    else
+        ret = 0;
+    free(old);
+    return ret;
+}
+
+/* The step of a complete checkpoint's directory, -1 for anything else. */
+static int64_t complete_step(const char *dir, const char *name)
+{
+    char *folder = NULL, *manifest = NULL, *end;
+    int64_t step = -1;
+
+    if (strncmp(name, "step-", 5) != 0 || !name[5] ||
+        strspn(name + 5, "0123456789") != strlen(name + 5))
+        return -1;
+    folder = join(dir, name);
+    manifest = folder ? join(folder, "manifest.json") : NULL;
+    errno = 0;
+    if (manifest && access(manifest, F_OK) == 0)
+        step = strtoll(name + 5, &end, 10);
+    free(folder);
+    free(manifest);
+    return errno == ERANGE ? -1 : step;
+}
+
+/* The names of the complete checkpoints and their steps, in any order. */
+struct list {
+    int n;
+    struct found {
+        int64_t step;
+        char name[256];
+    } * found;
+};
+
+static int list_complete(const char *path, struct list *list)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    struct found *bigger;
+    int64_t step;
+
+    if (!dir)
+        return -1;
+    *list = (struct list){0};
+    while ((entry = readdir(dir))) {
+        step = complete_step(path, entry->d_name);
+        if (step < 0)
+            continue;
+        bigger = realloc(list->found, (list->n + 1) * sizeof(*bigger));
+        if (!bigger) {
+            closedir(dir);
+            free(list->found);
+            return -1;
+        }
+        list->found = bigger;
+        bigger[list->n].step = step;
+        snprintf(bigger[list->n++].name, sizeof(bigger->name), "%s",
+                 entry->d_name);
+    }
+    closedir(dir);
+    return 0;
+}
+
+char *plait_checkpoint_latest(const char *dir, struct plait_error *err)
+{
+    struct list list;
+    char *path = NULL;
+    int i, newest = 0;
+
+    if (err)
+        err->text[0] = '\0';
+    if (list_complete(dir, &list) < 0) {
+        if (errno != ENOENT)
+            plait_errorf(err, "%s: %s", dir, strerror(errno));
+        return NULL;
+    }
+    for (i = 1; i < list.n; i++)
+        if (list.found[i].step > list.found[newest].step)
+            newest = i;
+    if (list.n > 0 && !(path = join(dir, list.found[newest].name)))
+        plait_errorf(err, "%s: out of memory", dir);
+    free(list.found);
+    return path;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = ((const struct found *)a)->step;
+    int64_t y = ((const struct found *)b)->step;
+
+    return (x < y) - (x > y);
+}
+
+/* The manifest goes first: what is left of a removal that was cut short is
+ * not taken for a checkpoint. */
+static int remove_checkpoint(const char *dir, const char *name)
+{
+    char *path = join(dir, name);
+    char *manifest = path ? join(path, "manifest.json") : NULL;
+    int ret = -1;
+
+    if (manifest && unlink(manifest) == 0)
+        ret = plait_folder_remove(path);
+    free(manifest);
+    free(path);
+    return ret;
+}
+
+int plait_folder_prune(const char *dir, int keep, struct plait_error *err)
+{
+    struct list list;
+    int i, ret = 0;
+
+    if (keep <= 0)
+        return 0;
+    if (list_complete(dir, &list) < 0)
+        return plait_errorf(err, "%s: %s", dir, strerror(errno));
+    if (list.n > 0)
+        qsort(list.found, list.n, sizeof(*list.found), newest_first);
+    for (i = keep; i < list.n && ret == 0; i++) {
+        ret = remove_checkpoint(dir, list.found[i].name);
+        if (ret < 0)
+            plait_errorf(err, "%s/%s: cannot remove the old checkpoint: %s",
+                         dir, list.found[i].name, strerror(errno));
+    }
+    free(list.found);
+    return ret;
+}

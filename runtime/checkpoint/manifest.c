@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "folder.h"
+
+/* manifest.json:
+ * {"format": "plait", "version": 1, "step": 20, "tokens": 327680,
+ *  "parameters": 123456,
+ *  "files": [{"name": "rank-00000.safetensors", "bytes": 4711,
+ *             "crc32": "0badcafe"}, ...]} */
+
+static json_t *build(const struct plait_manifest *m)
+{
+    json_t *files = json_array();
+    char crc[16];
+    int i, bad = !files;
+
+    for (i = 0; i < m->nfiles && !bad; i++) {
+        snprintf(crc, sizeof(crc), "%08" PRIx32, m->files[i].crc);
+        bad |= json_array_append_new(
+            files, json_pack("{s:s,s:I,s:s}", "name", m->files[i].name, "bytes",
+                             (json_int_t)m->files[i].bytes, "crc32", crc));
+    }
+    if (bad) {
+        json_decref(files);
+        return NULL;
+    }
+    return json_pack("{s:s,s:i,s:I,s:I,s:I,s:o}", "format", "plait", "version",
+                     1, "step", (json_int_t)m->info.step, "tokens",
+                     (json_int_t)m->info.tokens, "parameters",
+                     (json_int_t)m->parameters, "files", files);
+}
+
+int plait_manifest_write(const char *folder, const struct plait_manifest *m,
+                         struct plait_error *err)
+{
+    json_t *root = build(m);
+    char *path = NULL;
+    FILE *file = NULL;
+    int ret = -1;
+
+    if (!root || asprintf(&path, "%s/manifest.json", folder) < 0) {
+        plait_errorf(err, "%s: out of memory", folder);
+        goto done;
+    }
+    file = fopen(path, "we");
+    if (!file || json_dumpf(root, file, JSON_INDENT(1)) < 0 ||
+        fputc('\n', file) == EOF || fflush(file) != 0 ||
+        fsync(fileno(file)) < 0)
+        plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    else
+        ret = 0;
+done:
+    if (file)
+        fclose(file);
+    free(path);
+    json_decref(root);
+    return ret;
+}
+
+static int parse_file(const json_t *entry, struct plait_shard_file *file)
+{
+    const char *name, *crc;
+    json_int_t bytes;
+    char *end;
+
+    if (json_unpack((json_t *)entry, "{s:s,s:I,s:s}", "name", &name, "bytes",
+                    &bytes, "crc32", &crc) < 0 ||
+        !*name || strlen(name) >= sizeof(file->name) || strchr(name, '/') ||
+        bytes < 0 || strlen(crc) != 8)
+        return -1;
+    snprintf(file->name, sizeof(file->name), "%s", name);
+    file->bytes = (uint64_t)bytes;
+    file->crc = (uint32_t)strtoul(crc, &end, 16);
+    return *end ? -1 : 0;
+}
+
+static int parse(const json_t *root, struct plait_manifest *m)
+{
+    json_int_t step, tokens, parameters;
+    const char *format;
+    json_t *files;
+    int version, i;
+
+    if (json_unpack((json_t *)root, "{s:s,s:i,s:I,s:I,s:I,s:o}", "format",
+                    &format, "version", &version, "step", &step, "tokens",
+                    &tokens, "parameters", &parameters, "files", &files) < 0 ||
+        strcmp(format, "plait") != 0 || version != 1 || step < 0 ||
+        tokens < 0 || !json_is_array(files))
+        return -1;
+    m->info.step = step;
+    m->info.tokens = tokens;
+    m->parameters = parameters;
+    m->nfiles = (int)json_array_size(files);
+    m->files = calloc(m->nfiles + 1, sizeof(*m->files));
+    for (i = 0; m->files && i < m->nfiles; i++)
+        if (parse_file(json_array_get(files, i), &m->files[i]) < 0)
+            break;
+    if (m->files && i == m->nfiles)
+        return 0;
+    free(m->files);
+    return -1;
+}
+
+int plait_manifest_read(const char *folder, struct plait_manifest *m,
+                        struct plait_error *err)
+{
+    struct plait_manifest read = {0};
+    json_t *root = NULL;
+    json_error_t why;
+    char *path = NULL;
+    int ret = -1;
+
+    if (asprintf(&path, "%s/manifest.json", folder) < 0)
+        return plait_errorf(err, "%s: out of memory", folder);
+    errno = EINVAL;
+    if (access(path, F_OK) < 0) {
+        plait_errorf(err, "%s: %s: no complete checkpoint", path,
+                     strerror(errno));
+        goto done;
+    }
+    root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    if (!root)
+        plait_errorf(err, "%s: garbled: line %d: %.200s", path, why.line,
+                     why.text);
+    else if (parse(root, &read) < 0)
+        plait_errorf(err,
+                     "%s: not the manifest of a plait checkpoint, "
+                     "version 1",
+                     path);
+    else
+        ret = 0;
+    if (ret == 0)
+        *m = read;
+done:
+    json_decref(root);
+    free(path);
+    return ret;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_PIECE_H
+#define PLAIT_PIECE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Some elements of a tensor: a run of `count` elements, from `first` on, of
+ * the rows of a box that a rank holds of the whole tensor. A vector is a
+ * matrix of one row. A box may stick out of the whole tensor: that part is
+ * padding. Pieces of different layouts meet in the whole tensor's
+ * coordinates, which is what makes a checkpoint fit another layout. */
+struct plait_piece {
+    char name[128];
+    uint64_t shape[2]; /* of the whole tensor */
+    uint64_t begin[2]; /* of the box, in the whole tensor */
+    uint64_t box[2];
+    uint64_t first, count;
+};
+
+/* Elements of the piece that are no padding. */
+uint64_t plait_piece_inside(const struct plait_piece *piece);
+
+/* Copy what both pieces hold of the tensor; the data are the `count` elements
+ * of each run. Returns the number of elements copied. */
+uint64_t plait_piece_copy(const struct plait_piece *to, float *to_data,
+                          const struct plait_piece *from,
+                          const float *from_data);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_SAFETENSORS_H
+#define PLAIT_SAFETENSORS_H
+
+#include <stddef.h>
+
+#include "piece.h"
+#include "topology/error.h"
+
+/* The head of a safetensors file: the length of a JSON text as u64, the JSON,
+ * padded with blanks to a multiple of 8. Every tensor here is fp32; where it
+ * lies in the whole model stands in the entry "plait" of __metadata__ (as
+ * text, as the format demands), so that any reader of safetensors can open
+ * the file. */
+
+/* The head for `n` pieces whose data follow one after the other, malloc'ed.
+ * Weights have the tensor's name; see checkpoint.c for the others. NULL with
+ * errno. */
+unsigned char *plait_safetensors_encode(const struct plait_piece *pieces, int n,
+                                        size_t *size);
+
+struct plait_stored {
+    struct plait_piece piece;
+    size_t offset; /* of its data, in the file */
+};
+
+/* Read and check the head of a whole file in memory. `name` stands for it in
+ * errors. Tensors without an entry in "plait" are whole ones. The caller
+ * frees *stored. */
+int plait_safetensors_parse(const char *name, const unsigned char *file,
+                            size_t size, struct plait_stored **stored,
+                            int *nstored, struct plait_error *err);
+
+#endif
