@@ -4,11 +4,15 @@
 
 #include "plan.h"
 
-/* A plan with empty tables, or NULL with errno. Not installed. */
+/* Between plan.c, plan_code.c and place.c. Not installed. */
+
+/* A plan with empty tables, or NULL with errno. */
 struct plait_plan *plait_plan_allocate(int nnodes);
 
-/* Write the node indices (Slurm's order) in the order of their NODE_RANK.
- * -1: out of memory. Deterministic. Not installed. */
-int plait_place_nodes(const struct plait_plan_request *request, int *order);
+/* Choose the order of the nodes: order[NODE_RANK] = node index in Slurm's
+ * order. Deterministic, and never costlier (cost.h) than Slurm's own order.
+ * -1: out of memory. */
+int plait_place_nodes(const struct plait_plan_request *request,
+                      const struct plait_layout *layout, int *order);
 
 #endif

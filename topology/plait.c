@@ -18,6 +18,7 @@ static const struct command {
     const char *summary;
 } commands[] = {
     {"topo", plait_cmd_topo, "GPUs, links, NICs and cores of a machine"},
+    {"plan", plait_cmd_plan, "who sits where, and what it costs"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -39,7 +39,19 @@ static void suggest_tp(int tasks, int tp, char *buf, size_t n)
         snprintf(buf, n, "; --tp=%d would fit", below ? below : above);
 }
 
-/* A tensor-parallel group talks many times per layer: it stays on a node. */
+/* tp may span the nodes of a block (an NVLink domain): whole nodes of it. */
+static int spans_block(const struct plait_plan_request *request, int tp)
+{
+    if (!request->fabric || !plait_fabric_has_blocks(request->fabric))
+        return 0;
+    for (int i = 0; i < request->nnodes; i++)
+        if (request->tasks[i] != request->tasks[0])
+            return 0;
+    return tp % request->tasks[0] == 0;
+}
+
+/* A tensor-parallel group talks many times per layer: it stays on a node, or
+ * in a block. A rank order that puts another axis first has been asked for. */
 static int check_tp(const struct plait_plan_request *request,
                     const struct plait_layout *layout, struct plait_error *err)
 {
@@ -48,22 +60,51 @@ static int check_tp(const struct plait_plan_request *request,
 
     for (int i = 0; i < request->nnodes; i++)
         common = gcd(common, request->tasks[i]);
-    if (layout->order[0] != PLAIT_TP && request->order_given)
+    if ((layout->order[0] != PLAIT_TP && request->order_given) ||
+        common % tp == 0 || spans_block(request, tp))
         return 0;
+    suggest_tp(common, tp, fit, sizeof(fit));
+    errno = EINVAL;
     for (int i = 0; i < request->nnodes; i++) {
-        if (request->tasks[i] % tp == 0)
+        int tasks = request->tasks[i];
+
+        if (tasks % tp == 0)
             continue;
-        suggest_tp(common, tp, fit, sizeof(fit));
-        errno = EINVAL;
-        if (tp > request->tasks[i])
+        if (tp > tasks)
             return plait_errorf(err, "--tp=%d does not fit in a node: %s has "
                                      "%d task%s%s",
-                                tp, request->nodes[i], request->tasks[i],
-                                request->tasks[i] == 1 ? "" : "s", fit);
+                                tp, request->nodes[i], tasks,
+                                tasks == 1 ? "" : "s", fit);
         return plait_errorf(err,
                             "--tp=%d does not divide the %d tasks of node %s"
                             "%s",
-                            tp, request->tasks[i], request->nodes[i], fit);
+                            tp, tasks, request->nodes[i], fit);
+    }
+    return 0;
+}
+
+/* After placement: is every tp group that spans nodes in one block? */
+static int check_blocks(const struct plait_plan_request *request,
+                        const struct plait_layout *layout, const int *order,
+                        struct plait_error *err)
+{
+    int span = layout->size[PLAIT_TP] / request->tasks[0];
+
+    if (span < 2 || !spans_block(request, layout->size[PLAIT_TP]) ||
+        layout->order[0] != PLAIT_TP)
+        return 0;
+    for (int i = 0; i < request->nnodes; i++) {
+        const char *first = request->nodes[order[i / span * span]];
+        const char *node = request->nodes[order[i]];
+
+        if (plait_fabric_distance(request->fabric, first, node) <= 1)
+            continue;
+        errno = EINVAL;
+        return plait_errorf(err, "--tp=%d takes %d nodes of one block, but "
+                                 "%s and %s are in different ones; ask for "
+                                 "whole blocks (--segment=%d) or a smaller "
+                                 "--tp",
+                            layout->size[PLAIT_TP], span, first, node, span);
     }
     return 0;
 }
@@ -142,10 +183,12 @@ struct plait_plan *plait_plan_create(const struct plait_plan_request *request,
     for (int i = 0; i < request->nnodes; i++)
         order[i] = i;
     if (request->placement == PLAIT_PLACE_TOPOLOGY && request->fabric &&
-        plait_place_nodes(request, order) < 0) {
+        plait_place_nodes(request, &layout, order) < 0) {
         plait_errorf(err, "out of memory");
         goto error;
     }
+    if (check_blocks(request, &layout, order, err) < 0)
+        goto error;
     set_order(plan, order);
     free(order);
     return plan;

@@ -22,6 +22,7 @@ enum plait_placement {
 };
 
 struct plait_traffic; /* traffic.h: bytes per axis per step */
+struct plait_gpu_type;
 
 struct plait_plan_request {
     struct plait_layout layout; /* may hold PLAIT_AUTO */
@@ -34,6 +35,7 @@ struct plait_plan_request {
     const struct plait_node *node;       /* what a node looks like; NULL:
                                             only its number of tasks is known */
     const struct plait_traffic *traffic; /* NULL: defaults */
+    const struct plait_gpu_type *gpu;    /* gpu_types.h; NULL: h100 */
 };
 
 struct plait_plan {

@@ -8,10 +8,11 @@
 #include "place.h"
 
 /* An encoded plan, for example
- *     1/2.1.1.4.2/tp-cp-ep-dp-pp/topology/0-6:2,1-7:2/8*2
+ *     1/2.1.1.4.2/tp-cp-ep-dp-pp/topology/0-6:2*2+1/8*2
  * format version; sizes of tp, cp, ep, dp, pp; rank order; placement; the
- * nodes in the order of their NODE_RANK as runs (from-to:step, from > to
- * counts down); their tasks in that same order (nodes*tasks). */
+ * nodes in the order of their NODE_RANK as runs; their tasks in that same
+ * order (nodes*tasks). A run is from-to:step, counting down if from > to,
+ * here 0,2,4,6; *2+1 makes it two runs, the second one higher: 1,3,5,7. */
 
 #define VERSION "1"
 #define NODES_MOST 1048576
@@ -47,6 +48,12 @@ static int print(struct buffer *b, const char *fmt, ...)
     return 0;
 }
 
+/* from, from + step, ... (count of them), and all that `repeat` times, each
+ * time `shift` higher. */
+struct run {
+    int from, step, count, repeat, shift;
+};
+
 /* Elements from `at` on that keep one step. */
 static int run_length(const int *order, int n, int at)
 {
@@ -61,19 +68,48 @@ static int run_length(const int *order, int n, int at)
     return end - at > 2 || step == 1 ? end - at : 1;
 }
 
+/* Do the `count` elements at `at` repeat those before, `shift` higher? */
+static int repeats(const int *order, int n, int at, int count, int shift)
+{
+    if (at + count > n)
+        return 0;
+    for (int i = at; i < at + count; i++)
+        if (order[i] - order[i - count] != shift)
+            return 0;
+    return 1;
+}
+
+/* The run at `at` and its repetitions; returns how many elements it takes. */
+static int find_run(const int *order, int n, int at, struct run *run)
+{
+    int count = run_length(order, n, at);
+
+    run->from = order[at];
+    run->count = count;
+    run->step = count > 1 ? order[at + 1] - order[at] : 1;
+    run->repeat = 1;
+    run->shift = at + count < n ? order[at + count] - order[at] : 0;
+    while (count > 1 && repeats(order, n, at + run->repeat * count, count,
+                                run->shift))
+        run->repeat++;
+    return count * run->repeat;
+}
+
 static int print_order(struct buffer *b, const int *order, int n)
 {
-    for (int i = 0, run; i < n; i += run) {
-        int step;
+    for (int i = 0, used; i < n; i += used) {
+        struct run run;
+        int rc;
 
-        run = run_length(order, n, i);
-        if (print(b, i ? ",%d" : "%d", order[i]) < 0)
-            return -1;
-        if (run == 1)
-            continue;
-        step = abs(order[i + 1] - order[i]);
-        if (print(b, step == 1 ? "-%d" : "-%d:%d", order[i + run - 1], step) <
-            0)
+        used = find_run(order, n, i, &run);
+        rc = print(b, i ? ",%d" : "%d", run.from);
+        if (rc == 0 && run.count > 1)
+            rc = print(b, "-%d", run.from + (run.count - 1) * run.step);
+        if (rc == 0 && run.count > 1 && abs(run.step) != 1)
+            rc = print(b, ":%d", abs(run.step));
+        if (rc == 0 && run.repeat > 1)
+            rc = print(b, "*%d%+d", run.repeat, run.shift);
+        if (rc < 0)
             return -1;
     }
     return 0;
@@ -137,10 +173,27 @@ static int number(const char **p)
     return digits ? value : -1;
 }
 
-/* One run of node indices: from, from + step, ..., count of them. */
-struct run {
-    int from, step, count;
-};
+/* The "*repeat+shift" of a run, if it has one. */
+static int read_repeat(const char **p, struct run *run)
+{
+    int sign;
+
+    run->repeat = 1;
+    run->shift = 0;
+    if (**p != '*')
+        return 0;
+    (*p)++;
+    run->repeat = number(p);
+    sign = **p == '-' ? -1 : 1;
+    if (run->repeat < 2 || (**p != '+' && **p != '-'))
+        return -1;
+    (*p)++;
+    run->shift = number(p);
+    if (run->shift < 0)
+        return -1;
+    run->shift *= sign;
+    return 0;
+}
 
 /* The next run of the list at *p: 1, 0 at its end ('/'), -1 damaged. */
 static int next_run(const char **p, struct run *run)
@@ -161,7 +214,8 @@ static int next_run(const char **p, struct run *run)
         }
     }
     if (run->from < 0 || to < 0 || step < 1 || (to - run->from) % step ||
-        (**p != ',' && **p != '/') || (**p == ',' && (*p)[1] == '/'))
+        read_repeat(p, run) < 0 || (**p != ',' && **p != '/') ||
+        (**p == ',' && (*p)[1] == '/'))
         return -1;
     run->count = abs(to - run->from) / step + 1;
     run->step = to < run->from ? -step : step;
@@ -231,7 +285,9 @@ static int count_nodes(const char *p, int *nnodes, struct plait_error *err)
     int rc, n = 0;
 
     while ((rc = next_run(&p, &run)) > 0) {
-        n += run.count;
+        if (run.count > NODES_MOST / run.repeat)
+            return damaged(err, "too many nodes");
+        n += run.count * run.repeat;
         if (n > NODES_MOST)
             return damaged(err, "too many nodes");
     }
@@ -250,10 +306,11 @@ static int read_order(const char **p, struct plait_plan *plan)
     for (int i = 0; i < plan->nnodes; i++)
         plan->node_rank[i] = -1;
     while (next_run(p, &run) > 0)
-        for (int k = 0; k < run.count; k++) {
-            int node = run.from + k * run.step;
+        for (int k = 0; k < run.count * run.repeat; k++) {
+            long node = run.from + (long)(k % run.count) * run.step +
+                        (long)(k / run.count) * run.shift;
 
-            if (node >= plan->nnodes || plan->node_rank[node] >= 0)
+            if (node < 0 || node >= plan->nnodes || plan->node_rank[node] >= 0)
                 return -1;
             plan->node_rank[node] = at++;
         }
@@ -326,14 +383,14 @@ static int find_rank(const char **p, int index)
     struct run run;
     int at = 0, found = -1;
 
-    while (next_run(p, &run) > 0) {
-        int ahead = (index - run.from) / run.step;
+    while (next_run(p, &run) > 0)
+        for (int k = 0; k < run.repeat; k++, at += run.count) {
+            long ahead = index - run.from - (long)k * run.shift;
 
-        if (found < 0 && (index - run.from) % run.step == 0 && ahead >= 0 &&
-            ahead < run.count)
-            found = at + ahead;
-        at += run.count;
-    }
+            if (found < 0 && ahead % run.step == 0 &&
+                ahead / run.step >= 0 && ahead / run.step < run.count)
+                found = at + (int)(ahead / run.step);
+        }
     (*p)++;
     return found;
 }

@@ -39,7 +39,7 @@ seq 1 4000 >"$dir/text"
 "$prep" "$dir/text" --out "$dir/data" >/dev/null || echo "Bail out! prep"
 cat >"$dir/good.yaml" <<EOF
 model: {family: gpt2, layers: 2, hidden: 32, heads: 4, vocab: 257, seq_len: 16}
-data: {train: $dir/data/train.bin}
+data: {train: $dir/data/train-*.tokens}
 train:
   steps: 2
   global_batch: 4
@@ -76,23 +76,24 @@ refused 1 'tp.*2' "$train" "$(with world.yaml 's/tp: 1/tp: 2/')"
 refused 1 'steps' "$train" "$dir/good.yaml" --set train.steps=x
 refused 1 "'stepz'.*'steps'" "$train" "$dir/good.yaml" --set train.stepz=3
 refused 1 'no-such-data' \
-    "$train" "$(with nodata.yaml 's:train.bin:no-such-data:')"
+    "$train" "$(with nodata.yaml 's:train-[*].tokens:no-such-data:')"
 refused 1 'vocab' "$train" "$(with vocab.yaml 's/vocab: 257/vocab: 100/')"
 refused 1 'no-such-dir|No such file' \
     "$train" "$dir/good.yaml" --resume "$dir/no-such-dir"
 
-shard=$dir/data/train.bin
+shard=$(ls "$dir"/data/train-*.tokens | head -n 1)
 cp "$shard" "$dir/whole"
+with one.yaml "s:train-[*]:$(basename "$shard" .tokens):" >/dev/null
 head -c 10 "$dir/whole" >"$shard"
-refused 1 'train.bin.*(short|truncated|header)' "$train" "$dir/good.yaml"
+refused 1 "$(basename "$shard").*(short|truncated|header)" "$train" "$dir/one.yaml"
 head -c -7 "$dir/whole" >"$shard"
-refused 1 'train.bin.*(short|truncated|bytes)' "$train" "$dir/good.yaml"
+refused 1 "$(basename "$shard").*(short|truncated|bytes)" "$train" "$dir/one.yaml"
 { printf garbage!; tail -c +9 "$dir/whole"; } >"$shard"
-refused 1 'train.bin.*(magic|format)' "$train" "$dir/good.yaml"
+refused 1 "$(basename "$shard").*(magic|format)" "$train" "$dir/one.yaml"
 : >"$shard"
-refused 1 'train.bin' "$train" "$dir/good.yaml"
+refused 1 "$(basename "$shard")" "$train" "$dir/one.yaml"
 head -c 100000 /dev/zero >"$shard"
-refused 1 'train.bin' "$train" "$dir/good.yaml"
+refused 1 "$(basename "$shard")" "$train" "$dir/one.yaml"
 cp "$dir/whole" "$shard"
 
 refused 2 'usage|text' "$prep" --out "$dir/x"

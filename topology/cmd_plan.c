@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd_plan.h"
+#include "commands.h"
+#include "hostlist.h"
+
+/* plait plan: who would sit where, and what it would cost. */
+
+static int print_help(void)
+{
+    printf(
+        "Usage: plait plan [OPTION...]\n\n"
+        "Place the ranks of a layout on nodes, as srun --tp=... would.\n\n"
+        "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n"
+        "                       parallel sizes (1; dp is inferred)\n"
+        "  --nodes LIST         nodes in Slurm's order, n[1-4,7]\n"
+        "  --tasks-per-node N   tasks on each node; 8(x3),4 where they differ\n"
+        "  --fabric FILE        the switches: topology.conf, topology.yaml,\n"
+        "                       scontrol show topology, ibnetdiscover\n"
+        "  --node-hwloc FILE    what a node looks like: an hwloc XML\n"
+        "  --node-nccl FILE     ... an NCCL topology XML\n"
+        "  --gpu-type TYPE      what the GPUs and links can do (h100)\n"
+        "  --site FILE          measured figures for that type\n"
+        "  --model FILE         the model and how it is trained\n"
+        "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp)\n"
+        "  --placement WHAT     topology, or linear for Slurm's order\n"
+        "  --json               print one JSON document\n"
+        "  --hostfile FILE      write a SLURM_HOSTFILE with this placement\n"
+        "  --help               print this\n");
+    return PLAIT_EXIT_GOOD;
+}
+
+static const struct option options[] = {
+    {"tp", required_argument, NULL, 0x100 + PLAIT_TP},
+    {"cp", required_argument, NULL, 0x100 + PLAIT_CP},
+    {"ep", required_argument, NULL, 0x100 + PLAIT_EP},
+    {"dp", required_argument, NULL, 0x100 + PLAIT_DP},
+    {"pp", required_argument, NULL, 0x100 + PLAIT_PP},
+    {"nodes", required_argument, NULL, 'n'},
+    {"tasks-per-node", required_argument, NULL, 't'},
+    {"fabric", required_argument, NULL, 'f'},
+    {"node-hwloc", required_argument, NULL, 'w'},
+    {"node-nccl", required_argument, NULL, 'c'},
+    {"gpu-type", required_argument, NULL, 'g'},
+    {"site", required_argument, NULL, 's'},
+    {"model", required_argument, NULL, 'm'},
+    {"rank-order", required_argument, NULL, 'o'},
+    {"placement", required_argument, NULL, 'p'},
+    {"json", no_argument, NULL, 'j'},
+    {"hostfile", required_argument, NULL, 'H'},
+    {"help", no_argument, NULL, 'h'},
+    {0}};
+
+static int parse_placement(const char *text, enum plait_placement *placement,
+                           struct plait_error *err)
+{
+    if (strcmp(text, "topology") == 0)
+        *placement = PLAIT_PLACE_TOPOLOGY;
+    else if (strcmp(text, "linear") == 0)
+        *placement = PLAIT_PLACE_LINEAR;
+    else
+        return plait_errorf(err, "--placement=%.40s: want topology or linear",
+                            text);
+    return 0;
+}
+
+static int parse_option(struct plan_job *job, int opt,
+                        struct plait_error *err)
+{
+    struct plait_plan_request *r = &job->request;
+
+    switch (opt) {
+    case 'n':
+        job->node_list = optarg;
+        return 0;
+    case 't':
+        job->task_list = optarg;
+        return 0;
+    case 'f':
+        job->fabric_file = optarg;
+        return 0;
+    case 'w':
+        job->hwloc_file = optarg;
+        return 0;
+    case 'c':
+        job->nccl_file = optarg;
+        return 0;
+    case 'g':
+        return plait_gpu_type_find(optarg, &job->gpu, err);
+    case 's':
+        job->site_file = optarg;
+        return 0;
+    case 'm':
+        job->model_file = optarg;
+        return 0;
+    case 'o':
+        r->order_given = 1;
+        return plait_layout_parse_order(optarg, r->layout.order, err);
+    case 'p':
+        return parse_placement(optarg, &r->placement, err);
+    case 'j':
+        job->json = 1;
+        return 0;
+    default:
+        job->host_file = optarg;
+        return 0;
+    }
+}
+
+static int parse(struct plan_job *job, int argc, char **argv)
+{
+    struct plait_error err;
+    int opt;
+
+    while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (opt == 'h')
+            return print_help();
+        if (opt == '?')
+            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+        if (opt >= 0x100) {
+            char what[8];
+
+            snprintf(what, sizeof(what), "--%s",
+                     plait_axis_names[opt - 0x100]);
+            if (plait_layout_parse_size(what, optarg,
+                                        &job->request.layout
+                                             .size[opt - 0x100],
+                                        &err) < 0)
+                return plait_cmd_misused("%s", err.text);
+        } else if (parse_option(job, opt, &err) < 0) {
+            return plait_cmd_misused("%s", err.text);
+        }
+    }
+    if (optind < argc)
+        return plait_cmd_misused("plan: unexpected argument '%s'",
+                                 argv[optind]);
+    if (job->hwloc_file && job->nccl_file)
+        return plait_cmd_misused(
+            "plan: give one of --node-hwloc and --node-nccl");
+    return -1;
+}
+
+/* "8", "8,4,8" or Slurm's "8(x3),4" -> one count per node. */
+static int parse_tasks(struct plan_job *job, struct plait_error *err)
+{
+    const char *p = job->task_list;
+    int n = 0, count, used;
+    char x;
+
+    while (n < job->request.nnodes) {
+        int times = 1, more = 0;
+
+        if (sscanf(p, "%7d%n", &count, &used) != 1 || count < 1)
+            break;
+        p += used;
+        if (sscanf(p, "(x%7d%c%n", &times, &x, &more) == 2 && x == ')')
+            p += more;
+        else if (*p == '(')
+            break;
+        for (int i = 0; i < times && n < job->request.nnodes; i++)
+            job->tasks[n++] = count;
+        if (*p != ',')
+            break;
+        p++;
+    }
+    if (n && !strchr(job->task_list, ',') && !strchr(job->task_list, '('))
+        for (; n < job->request.nnodes; n++)
+            job->tasks[n] = job->tasks[0];
+    if (n == job->request.nnodes && !*p)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err, "--tasks-per-node=%.60s: want one number, or one "
+                             "for each of the %d nodes as in 8(x3),4",
+                        job->task_list, job->request.nnodes);
+}
+
+static int load_nodes(struct plan_job *job, struct plait_error *err)
+{
+    struct plait_error why;
+    int most, n;
+
+    job->names = plait_hostlist_create(
+        job->node_list ? job->node_list : "localhost", &n, &why);
+    if (!job->names)
+        return plait_errorf(err, "--nodes=%.60s: %.200s", job->node_list,
+                            why.text);
+    job->request.nnodes = n;
+    job->request.nodes = (const char *const *)job->names;
+    job->tasks = calloc((size_t)n, sizeof(*job->tasks));
+    job->request.tasks = job->tasks;
+    if (!job->tasks)
+        return plait_errorf(err, "out of memory");
+    if (job->task_list)
+        return parse_tasks(job, err);
+    most = job->node && job->node->ngpus ? job->node->ngpus : 1;
+    for (int i = 0; i < n; i++)
+        job->tasks[i] = most;
+    return 0;
+}
+
+static int load(struct plan_job *job, struct plait_error *err)
+{
+    struct plait_plan_request *r = &job->request;
+
+    if (job->site_file &&
+        plait_gpu_type_override(&job->gpu, job->site_file, err) < 0)
+        return -1;
+    r->gpu = &job->gpu;
+    if (job->fabric_file &&
+        !(r->fabric = job->fabric =
+              plait_fabric_create(job->fabric_file, err)))
+        return -1;
+    if (job->hwloc_file &&
+        !(job->node = plait_node_create_xml(job->hwloc_file, err)))
+        return -1;
+    if (job->nccl_file &&
+        !(job->node = plait_node_create_nccl(job->nccl_file, err)))
+        return -1;
+    r->node = job->node;
+    if (job->model_file &&
+        !(job->config = plait_config_create(job->model_file, NULL, 0, err)))
+        return -1;
+    return load_nodes(job, err);
+}
+
+static int make_plan(struct plan_job *job, struct plait_error *err)
+{
+    struct plait_plan_request *r = &job->request;
+    struct plait_layout layout = r->layout;
+    int world = 0;
+
+    for (int i = 0; i < r->nnodes; i++)
+        world += job->tasks[i];
+    if (job->config) {
+        if (plait_layout_resolve(&layout, world, err) < 0)
+            return -1;
+        plait_traffic_set(&job->traffic, job->config, &layout);
+        r->traffic = &job->traffic;
+    }
+    job->plan = plait_plan_create(r, err);
+    if (!job->plan)
+        return -1;
+    if (plait_cost_plan(r, job->plan, &job->cost, &job->linear, &job->bound) <
+        0)
+        return plait_errorf(err, "out of memory");
+    return 0;
+}
+
+/* One line per task, in the order of its RANK: what `srun
+ * --distribution=arbitrary` wants. */
+static int write_hostfile(const struct plan_job *job, struct plait_error *err)
+{
+    FILE *file = fopen(job->host_file, "we");
+    int failed;
+
+    if (!file)
+        return plait_errorf(err, "%s: %s", job->host_file, strerror(errno));
+    for (int i = 0; i < job->plan->nnodes; i++) {
+        int node = job->order[i];
+
+        for (int k = 0; k < job->plan->tasks[node]; k++)
+            fprintf(file, "%s\n", job->names[node]);
+    }
+    failed = ferror(file);
+    if (fclose(file) || failed)
+        return plait_errorf(err, "%s: cannot write", job->host_file);
+    return 0;
+}
+
+static int order_nodes(struct plan_job *job, struct plait_error *err)
+{
+    const struct plait_plan *plan = job->plan;
+    const struct plait_node *node = job->node;
+    int most = 0;
+
+    job->order = malloc((size_t)plan->nnodes * sizeof(*job->order));
+    for (int i = 0; i < plan->nnodes; i++)
+        most = plan->tasks[i] > most ? plan->tasks[i] : most;
+    if (node && node->ngpus > most)
+        most = node->ngpus;
+    job->gpus = malloc((size_t)most * sizeof(*job->gpus));
+    if (!job->order || !job->gpus)
+        return plait_errorf(err, "out of memory");
+    for (int i = 0; i < plan->nnodes; i++)
+        job->order[plan->node_rank[i]] = i;
+    for (int i = 0; i < most; i++)
+        job->gpus[i] = node ? -1 : i;
+    if (node)
+        plait_node_order_gpus(node, NULL, node->ngpus,
+                              plan->layout.size[PLAIT_TP], job->gpus);
+    return 0;
+}
+
+static int output(struct plan_job *job)
+{
+    struct plait_error err;
+
+    if (order_nodes(job, &err) < 0 ||
+        (job->host_file && write_hostfile(job, &err) < 0))
+        return plait_cmd_failed("%s", err.text);
+    if (job->json)
+        return plait_cmd_json(plait_plan_to_json(job));
+    plait_plan_print(job, stdout);
+    return PLAIT_EXIT_GOOD;
+}
+
+static void release(struct plan_job *job)
+{
+    plait_plan_destroy(job->plan);
+    plait_fabric_destroy(job->fabric);
+    plait_node_destroy(job->node);
+    plait_config_destroy(job->config);
+    plait_hostlist_destroy(job->names, job->names ? job->request.nnodes : 0);
+    free(job->tasks);
+    free(job->order);
+    free(job->gpus);
+}
+
+int plait_cmd_plan(int argc, char **argv)
+{
+    struct plan_job job = {.json = 0};
+    struct plait_error err;
+    int rc;
+
+    plait_layout_init(&job.request.layout);
+    job.request.layout.size[PLAIT_DP] = PLAIT_AUTO;
+    plait_gpu_type_find("h100", &job.gpu, NULL);
+    rc = parse(&job, argc, argv);
+    if (rc >= 0)
+        return rc;
+    if (load(&job, &err) < 0 || make_plan(&job, &err) < 0)
+        rc = plait_cmd_failed("%s", err.text);
+    else
+        rc = output(&job);
+    release(&job);
+    return rc;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_CMD_PLAN_H
+#define PLAIT_CMD_PLAN_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "cost.h"
+#include "plan.h"
+
+/* One run of `plait plan`: what was asked, read and found. */
+struct plan_job {
+    struct plait_plan_request request;
+    const char *node_list, *task_list, *fabric_file, *hwloc_file, *nccl_file,
+        *site_file, *model_file, *host_file;
+    int json;
+    struct plait_gpu_type gpu;
+    struct plait_fabric *fabric;
+    struct plait_node *node;
+    struct plait_config *config;
+    struct plait_traffic traffic;
+    char **names;
+    int *tasks;
+    struct plait_plan *plan;
+    struct plait_cost cost, linear;
+    double bound;
+    int *order; /* [nnodes] NODE_RANK -> node index */
+    int *gpus;  /* LOCAL_RANK -> GPU, -1 none */
+};
+
+json_t *plait_plan_to_json(const struct plan_job *job);
+void plait_plan_print(const struct plan_job *job, FILE *out);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cost_order.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rounds of a collective whose latency counts: NCCL's trees for many ranks,
+ * rings for few. */
+static double rounds(int n)
+{
+    double tree = 2 * ceil(log2(n)), ring = n - 1;
+
+    return tree < ring ? tree : ring;
+}
+
+double plait_cost_allreduce(int n, double bytes, double alpha,
+                            double bandwidth)
+{
+    if (n < 2)
+        return 0;
+    return 2 * rounds(n) * alpha + 2.0 * (n - 1) / n * bytes / bandwidth;
+}
+
+double plait_cost_alltoall(int n, double bytes, double alpha,
+                           double bandwidth)
+{
+    if (n < 2)
+        return 0;
+    return (n - 1) * alpha + (double)(n - 1) / n * bytes / bandwidth;
+}
+
+double plait_cost_message(double bytes, double alpha, double bandwidth)
+{
+    return alpha + bytes / bandwidth;
+}
+
+int plait_cost_plan(const struct plait_plan_request *request,
+                    const struct plait_plan *plan, struct plait_cost *cost,
+                    struct plait_cost *linear, double *bound)
+{
+    struct plait_orders *orders = plait_orders_create(request, &plan->layout);
+    int *order = malloc((size_t)plan->nnodes * sizeof(*order));
+    int rc = -1;
+
+    if (!orders || !order)
+        goto out;
+    for (int i = 0; i < plan->nnodes; i++)
+        order[i] = i;
+    if (plait_orders_cost(orders, order, linear) < 0)
+        goto out;
+    for (int i = 0; i < plan->nnodes; i++)
+        order[plan->node_rank[i]] = i;
+    if (plait_orders_cost(orders, order, cost) < 0)
+        goto out;
+    if (bound)
+        *bound = plait_orders_bound(orders);
+    rc = 0;
+out:
+    free(order);
+    plait_orders_destroy(orders);
+    return rc;
+}

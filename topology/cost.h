@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_COST_H
+#define PLAIT_COST_H
+
+#include "gpu_types.h"
+#include "layout.h"
+#include "plan.h"
+#include "traffic.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Seconds of communication, by the alpha-beta model: a message of S bytes
+ * takes alpha + S / beta, where alpha grows with the switch level that has
+ * to be crossed and beta is what the busiest link on the way leaves for it.
+ *
+ * Along one axis all groups talk at once, each as a ring in rank order. So
+ * an edge of the ring gets
+ *     inside a node     the GPU's link (NVLink, xGMI), or the host's if the
+ *                       group is larger than an island
+ *     between nodes     the node's network bandwidth, divided by the edges
+ *                       that leave the node
+ *     through a switch  the bandwidth of the nodes below it, divided by its
+ *                       oversubscription and by the edges that leave it
+ * and the slowest edge sets the pace. For n ranks, in units of S / beta:
+ *     all-reduce         2 (n-1)/n
+ *     all-gather, reduce-scatter   (n-1)/n
+ *     ring exchange      1 a step, n-1 steps
+ *     message            1
+ * and an all-to-all sends S/n from everyone to everyone, so that a node or
+ * switch with k of the n members sees k (n-k) S/n. */
+struct plait_cost {
+    double axis[PLAIT_NAXES]; /* seconds per step */
+    double step;              /* their sum */
+};
+
+/* What a plan costs: its own order of nodes, and Slurm's. `request` is what
+ * the plan was made from. bound (may be NULL) is a time that no order of
+ * these nodes can beat in this model. -1: out of memory. */
+int plait_cost_plan(const struct plait_plan_request *request,
+                    const struct plait_plan *plan, struct plait_cost *cost,
+                    struct plait_cost *linear, double *bound);
+
+/* One collective of n ranks over links of one kind, for estimates without a
+ * plan: seconds. */
+double plait_cost_allreduce(int n, double bytes, double alpha,
+                            double bandwidth);
+double plait_cost_alltoall(int n, double bytes, double alpha,
+                           double bandwidth);
+double plait_cost_message(double bytes, double alpha, double bandwidth);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_GPU_TYPES_H
+#define PLAIT_GPU_TYPES_H
+
+#include "error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the cost model knows about one kind of GPU and the machines it is
+ * usually built into. Bandwidths are one way, per GPU, in bytes/s; times in
+ * seconds. The numbers and their sources stand in gpu_types.c; a site file
+ * (`plait probe` writes one) replaces any of them. */
+struct plait_gpu_type {
+    char name[16];
+    double flops16;      /* dense bf16/fp16 matrix FLOP/s */
+    double flops32;      /* what fp32 training gets (TF32 where there is) */
+    double memory;       /* bytes */
+    double memory_bw;    /* bytes/s */
+    int per_node;        /* GPUs a node usually has */
+    double link_bw;      /* NVLink, xGMI: to the other GPUs of the node */
+    double link_alpha;   /* seconds per message over it */
+    double host_bw;      /* without such a link: PCIe through the host */
+    double nic_bw;       /* network bandwidth per GPU */
+    double nic_alpha;    /* seconds per message within a leaf switch */
+    double hop_alpha;    /* more per switch level above the leaf */
+    double oversubscription; /* of each level above the leaf */
+    double matmul;       /* share of the peak that large products reach */
+    double layer_s;      /* fixed time per layer and pass: launches, gaps */
+};
+
+/* Fill in a type by name; the error lists the names there are. */
+int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
+                        struct plait_error *err);
+/* "v100-32g a100-40g ..." */
+const char *plait_gpu_type_names(void);
+
+/* Overwrite what a site file says, for example
+ *     h100: {nic_gbps: 46, nic_us: 5.1, oversubscription: 1}
+ * Entries of other types are checked and left alone. */
+int plait_gpu_type_override(struct plait_gpu_type *type, const char *path,
+                            struct plait_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

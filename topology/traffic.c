@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "traffic.h"
+
+#include <string.h>
+
+double plait_model_embedding(const struct plait_model_config *m)
+{
+    double vocab = (double)m->vocab * m->hidden;
+    double places = m->family == PLAIT_GPT2 ? (double)m->seq_len * m->hidden
+                                            : 0;
+
+    return (m->tie_embeddings ? 1 : 2) * vocab + places;
+}
+
+/* gpt2: 12 h^2 + 13 h with ffn = 4 h (weights, biases, two layer norms);
+ * llama: attention with grouped keys, three ffn matrices, two RMS norms. */
+double plait_model_layer(const struct plait_model_config *m)
+{
+    double h = m->hidden, f = m->ffn;
+    double kv = h * m->kv_heads / m->heads;
+    int gpt2 = m->family == PLAIT_GPT2;
+    double attention = h * h + 2 * h * kv + h * h;
+    double ffn = gpt2 ? 2 * h * f + f + h : 3 * h * f;
+    double rest = gpt2 ? 2 * h + 2 * kv + 4 * h : 2 * h;
+
+    if (m->experts > 0)
+        ffn = ffn * m->experts + h * m->experts;
+    return attention + ffn + rest;
+}
+
+double plait_model_parameters(const struct plait_model_config *m)
+{
+    double last_norm = m->family == PLAIT_GPT2 ? 2.0 * m->hidden : m->hidden;
+
+    return plait_model_embedding(m) + m->layers * plait_model_layer(m) +
+           last_norm;
+}
+
+double plait_traffic_microbatches(const struct plait_config *c,
+                                  const struct plait_layout *layout)
+{
+    double n = (double)c->train.global_batch /
+               ((double)layout->size[PLAIT_DP] * c->train.micro_batch);
+
+    return n < 1 ? 1 : n;
+}
+
+/* Bytes of gradient and, where optimizer shards are gathered, of weight that
+ * every parameter sends around, as if in all-reduces of them. */
+static double bytes_per_parameter(const struct plait_config *c)
+{
+    double gradient = c->train.precision == PLAIT_FP16 ? 2 : 4;
+    double weight = c->train.precision == PLAIT_FP32 ? 4 : 2;
+
+    switch (c->parallel.zero) {
+    case 0:
+        return gradient;
+    case 3: /* gathered for the forward and again for the backward pass */
+        return (gradient + 2 * weight) / 2;
+    default:
+        return (gradient + weight) / 2;
+    }
+}
+
+void plait_traffic_set(struct plait_traffic *t, const struct plait_config *c,
+                       const struct plait_layout *layout)
+{
+    const int *size = layout->size;
+    const struct plait_model_config *m = &c->model;
+    double element = c->train.precision == PLAIT_FP32 ? 4 : 2;
+    double tokens = (double)c->train.micro_batch * m->seq_len / size[PLAIT_CP];
+    double microbatches = plait_traffic_microbatches(c, layout);
+    double layers = (double)m->layers / size[PLAIT_PP] * microbatches;
+    int again = c->parallel.recompute == PLAIT_RECOMPUTE_FULL;
+    double kv = (double)m->hidden * m->kv_heads / m->heads;
+
+    memset(t, 0, sizeof(*t));
+    t->bytes[PLAIT_TP] = element * tokens * m->hidden;
+    t->calls[PLAIT_TP] = layers * (again ? 6 : 4);
+    t->bytes[PLAIT_CP] = 2 * element * tokens * kv / size[PLAIT_TP];
+    t->calls[PLAIT_CP] = layers * (again ? 4 : 3);
+    if (m->experts > 0) {
+        t->bytes[PLAIT_EP] = element * tokens * m->hidden * m->experts_top_k /
+                             size[PLAIT_TP];
+        t->calls[PLAIT_EP] = layers * (again ? 6 : 4);
+    }
+    t->bytes[PLAIT_DP] = bytes_per_parameter(c) * plait_model_parameters(m) /
+                         ((double)size[PLAIT_TP] * size[PLAIT_PP]);
+    t->calls[PLAIT_DP] = 1;
+    t->bytes[PLAIT_PP] = element * tokens * m->hidden /
+                         (c->parallel.sequence ? size[PLAIT_TP] : 1);
+    t->calls[PLAIT_PP] = microbatches * c->parallel.virtual_stages;
+}
+
+void plait_traffic_default(struct plait_traffic *t,
+                           const struct plait_layout *layout)
+{
+    struct plait_config c;
+
+    memset(&c, 0, sizeof(c));
+    c.model = (struct plait_model_config){.family = PLAIT_LLAMA,
+                                          .layers = 32,
+                                          .hidden = 4096,
+                                          .heads = 32,
+                                          .kv_heads = 32,
+                                          .ffn = 11008,
+                                          .vocab = 32000,
+                                          .seq_len = 4096};
+    if (layout->size[PLAIT_EP] > 1) {
+        c.model.experts = layout->size[PLAIT_EP];
+        c.model.experts_top_k = 2;
+    }
+    c.parallel.virtual_stages = 1;
+    c.train.precision = PLAIT_BF16;
+    c.train.micro_batch = 1;
+    c.train.global_batch =
+        8 * layout->size[PLAIT_PP] * layout->size[PLAIT_DP];
+    plait_traffic_set(t, &c, layout);
+}

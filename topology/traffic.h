@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TRAFFIC_H
+#define PLAIT_TRAFFIC_H
+
+#include "config.h"
+#include "layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What one rank says along each axis in one training step:
+ *   tp  all-reduces of `bytes` (or as much in reduce-scatter + all-gather)
+ *   cp  ring exchanges of `bytes`, size - 1 of them a call
+ *   ep  all-to-alls of `bytes`
+ *   dp  all-reduces of `bytes` (gradients; or reduce-scatter + all-gather)
+ *   pp  messages of `bytes` to the next stage, and as many back */
+struct plait_traffic {
+    double bytes[PLAIT_NAXES]; /* per rank and call */
+    double calls[PLAIT_NAXES]; /* per step */
+};
+
+/* From a model and how it is trained. `layout` is resolved. */
+void plait_traffic_set(struct plait_traffic *traffic,
+                       const struct plait_config *config,
+                       const struct plait_layout *layout);
+/* Where no model is named: a 7-billion-parameter GPT, one sequence a
+ * micro-batch, eight micro-batches per pipeline stage. */
+void plait_traffic_default(struct plait_traffic *traffic,
+                           const struct plait_layout *layout);
+
+/* Micro-batches one pipeline works through in a step (at least 1). */
+double plait_traffic_microbatches(const struct plait_config *config,
+                                  const struct plait_layout *layout);
+
+/* Weights in the embeddings and in one layer of a gpt2 or llama model (all
+ * experts counted), and in the whole. */
+double plait_model_embedding(const struct plait_model_config *model);
+double plait_model_layer(const struct plait_model_config *model);
+double plait_model_parameters(const struct plait_model_config *model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
