@@ -283,75 +283,80 @@ static void find_islands(struct plait_node *node)
         node->gpus[i].island = -1 - node->gpus[i].island;
 }
 
-static enum plait_distance nearest(const struct plait_node *node, int gpu)
+/* Mark the NICs a GPU may use: the nearest, and of these the fastest where
+ * their speeds are known. `mark` holds a flag per NIC; returns how many. */
+static int mark_nics(const struct plait_node *node, int gpu, char *mark)
 {
+    const enum plait_distance *far = node->gpu_nic + gpu * node->nnics;
     enum plait_distance best = PLAIT_DIST_SYS;
-    int i;
+    double fastest = 0;
+    int i, n = 0;
 
     for (i = 0; i < node->nnics; i++) {
-        if (node->gpu_nic[gpu * node->nnics + i] < best)
-            best = node->gpu_nic[gpu * node->nnics + i];
+        if (far[i] < best)
+            best = far[i];
     }
-    return best;
-}
-
-static int same_nearest(const struct plait_node *node, int a, int b)
-{
-    enum plait_distance x = nearest(node, a), y = nearest(node, b);
-    int i;
-
     for (i = 0; i < node->nnics; i++) {
-        if ((node->gpu_nic[a * node->nnics + i] == x) !=
-            (node->gpu_nic[b * node->nnics + i] == y))
-            return 0;
+        if (far[i] == best && node->nics[i].gbps > fastest)
+            fastest = node->nics[i].gbps;
     }
-    return 1;
+    for (i = 0; i < node->nnics; i++) {
+        mark[i] = far[i] == best && (node->nics[i].gbps == 0 ||
+                                     node->nics[i].gbps == fastest);
+        n += mark[i];
+    }
+    return n;
 }
 
-/* Where several GPUs are equally near to the same NICs, they divide them,
- * so that no NIC carries two GPUs' traffic while another is idle. */
-static int choose_nics(struct plait_node *node, int gpu)
+/* Where several GPUs may use the same NICs, they divide them, so that no NIC
+ * carries two GPUs' traffic while another is idle. */
+static int choose_nics(struct plait_node *node, int gpu, char *mine,
+                       char *theirs)
 {
-    enum plait_distance best = nearest(node, gpu);
     struct plait_gpu *self = &node->gpus[gpu];
-    int sharers = 0, seat = 0, near = 0, first, last, i;
+    int count = mark_nics(node, gpu, mine), sharers = 0, seat = 0, at = 0;
+    int first, last, i;
 
-    for (i = 0; i < node->nnics; i++)
-        near += node->gpu_nic[gpu * node->nnics + i] == best;
     for (i = 0; i < node->ngpus; i++) {
-        if (same_nearest(node, gpu, i)) {
+        mark_nics(node, i, theirs);
+        if (memcmp(mine, theirs, (size_t)node->nnics) == 0) {
             seat += i < gpu;
             sharers++;
         }
     }
-    first = seat * near / sharers;
-    last = near >= sharers ? (seat + 1) * near / sharers : first + 1;
-    self->nics = calloc((size_t)near + 1, sizeof(*self->nics));
+    first = seat * count / sharers;
+    last = count >= sharers ? (seat + 1) * count / sharers : first + 1;
+    self->nics = calloc((size_t)count + 1, sizeof(*self->nics));
     if (!self->nics)
         return -1;
-    near = 0;
     for (i = 0; i < node->nnics; i++) {
-        if (node->gpu_nic[gpu * node->nnics + i] == best) {
-            if (near >= first && near < last)
-                self->nics[self->nnics++] = i;
-            near++;
-        }
+        if (mine[i] && at >= first && at < last)
+            self->nics[self->nnics++] = i;
+        at += mine[i];
     }
     return 0;
+}
+
+static int choose_all_nics(struct plait_node *node)
+{
+    char *marks = calloc(2 * (size_t)node->nnics + 1, 1);
+    int failed = !marks, i;
+
+    for (i = 0; !failed && i < node->ngpus; i++)
+        failed = choose_nics(node, i, marks, marks + node->nnics);
+    free(marks);
+    return failed ? -1 : 0;
 }
 
 struct plait_node *node_builder_finish(struct node_builder *builder)
 {
     struct plait_node *node = builder->node;
-    int i;
 
     if (measure_distances(builder))
         return NULL;
     find_islands(node);
-    for (i = 0; i < node->ngpus; i++) {
-        if (choose_nics(node, i))
-            return NULL;
-    }
+    if (choose_all_nics(node))
+        return NULL;
     builder->node = NULL;
     node_builder_abandon(builder);
     return node;

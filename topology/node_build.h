@@ -61,6 +61,9 @@ int node_parse_busid(const char *text, unsigned *domain, unsigned *bus,
  * where unknown. Its vendor's short name, or NULL. */
 const char *node_gpu_vendor(unsigned class_id, unsigned vendor,
                             unsigned device);
+/* What the vendor states for one NVLink in one direction, in GB/s. `sm` is
+ * 10 * compute capability, 0 unknown. */
+double node_nvlink_gbps(int sm);
 /* What a GPU is called, "" if these ids are not known here. */
 const char *node_gpu_model(unsigned vendor, unsigned device);
 /* Is this PCI function a NIC made for message passing (InfiniBand, EFA,

@@ -3,12 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "node_build.h"
-#include "node_env.h"
+#include "node_hwloc.h"
 
-/* Reading a node through hwloc: live, XML, synthetic, cached. */
+/* From an hwloc topology to a node; XML and synthetic ones. */
 
 static void copy(char *to, size_t size, const char *from)
 {
@@ -88,7 +87,7 @@ static int locate(hwloc_topology_t topology, hwloc_obj_t device,
 static const char *pci_gpu_vendor(hwloc_obj_t pci)
 {
     const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
-    const char *noted = hwloc_obj_get_info_by_name(pci, "GPUVendor");
+    const char *noted = hwloc_obj_get_info_by_name(pci, NODE_INFO_VENDOR);
 
     if (attr->vendor_id == 0 && noted)
         return noted;
@@ -119,12 +118,12 @@ static int is_virtual_function(hwloc_obj_t pci)
 /* "Tesla V100-SXM2-16GB", from whoever knows it. */
 static const char *gpu_model(hwloc_obj_t pci)
 {
-    const char *model = hwloc_obj_get_info_by_name(pci, "GPUModel");
+    const char *model = hwloc_obj_get_info_by_name(pci, NODE_INFO_MODEL);
     hwloc_obj_t child;
 
     for (child = pci->io_first_child; child && !model;
          child = child->next_sibling)
-        model = hwloc_obj_get_info_by_name(child, "GPUModel");
+        model = hwloc_obj_get_info_by_name(child, NODE_INFO_MODEL);
     if (!model)
         model = node_gpu_model(pci->attr->pcidev.vendor_id,
                                pci->attr->pcidev.device_id);
@@ -151,6 +150,14 @@ static int add_gpu(struct node_builder *builder, hwloc_topology_t topology,
     return node_builder_add_gpu(builder, &gpu, &locus);
 }
 
+/* GB/s of a port, where discovery has noted it. */
+static double port_gbps(hwloc_obj_t osdev)
+{
+    const char *mbps = hwloc_obj_get_info_by_name(osdev, NODE_INFO_MBPS);
+
+    return mbps ? strtod(mbps, NULL) / 8000 : 0;
+}
+
 /* One NIC for every RDMA device; a fabric card without a driver for it
  * counts as one, under the name its network interface has. */
 static int add_nics(struct node_builder *builder, hwloc_topology_t topology,
@@ -172,6 +179,7 @@ static int add_nics(struct node_builder *builder, hwloc_topology_t topology,
             child->attr->osdev.type != HWLOC_OBJ_OSDEV_OPENFABRICS)
             continue;
         copy(nic.name, sizeof(nic.name), child->name);
+        nic.gbps = port_gbps(child);
         if (node_builder_add_nic(builder, &nic, &locus))
             return -1;
         found = 1;
@@ -181,6 +189,7 @@ static int add_nics(struct node_builder *builder, hwloc_topology_t topology,
         return 0;
     child = child_of_type(pci, HWLOC_OBJ_OSDEV_NETWORK);
     copy(nic.name, sizeof(nic.name), child ? child->name : nic.busid);
+    nic.gbps = child ? port_gbps(child) : 0;
     return node_builder_add_nic(builder, &nic, &locus);
 }
 
@@ -284,8 +293,7 @@ static void count_host(struct plait_node *node)
     node->pus = n > 0 ? n : 0;
 }
 
-/* Takes the topology over, also where it fails. NULL with errno. */
-static struct plait_node *read_topology(hwloc_topology_t topology)
+struct plait_node *node_read_topology(hwloc_topology_t topology)
 {
     struct node_builder builder;
     struct plait_node *node;
@@ -308,8 +316,7 @@ error:
     return NULL;
 }
 
-/* An empty topology that will keep what we look at and nothing else. */
-static hwloc_topology_t create_topology(void)
+hwloc_topology_t node_create_topology(void)
 {
     hwloc_topology_t topology;
 
@@ -327,60 +334,6 @@ static hwloc_topology_t create_topology(void)
         return NULL;
     }
     return topology;
-}
-
-/* A snapshot of sysfs may lack the vendor ids, but not the NVIDIA driver's
- * list of its GPUs. */
-static void note_nvidia_gpus(hwloc_topology_t topology)
-{
-    const char *root = getenv("HWLOC_FSROOT");
-    hwloc_obj_t pci = NULL;
-    char path[4096], busid[16];
-
-    while ((pci = hwloc_get_next_pcidev(topology, pci))) {
-        const struct hwloc_pcidev_attr_s *attr = &pci->attr->pcidev;
-
-        node_format_busid(attr->domain, attr->bus, attr->dev, attr->func,
-                          busid);
-        snprintf(path, sizeof(path), "%s/proc/driver/nvidia/gpus/%s",
-                 root ? root : "", busid);
-        if (attr->vendor_id == 0 && access(path, F_OK) == 0)
-            hwloc_obj_add_info(pci, "GPUVendor", "nvidia");
-    }
-}
-
-struct plait_node *plait_node_create(int trust_env, struct plait_error *err)
-{
-    /* These start whole GPU runtimes, which takes seconds; what they know,
-     * sysfs and NVML tell too. */
-    static const char *const slow[] = {"gl", "opencl", "cuda", "nvml", "rsmi",
-                                       "levelzero"};
-    struct node_env *env = NULL;
-    struct plait_node *node = NULL;
-    hwloc_topology_t topology;
-    size_t i;
-
-    if (!trust_env && !(env = node_env_hide())) {
-        plait_errorf(err, "out of memory");
-        return NULL;
-    }
-    topology = create_topology();
-    for (i = 0; topology && i < sizeof(slow) / sizeof(slow[0]); i++)
-        hwloc_topology_set_components(
-            topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow[i]);
-    if (topology && hwloc_topology_load(topology)) {
-        hwloc_topology_destroy(topology);
-        topology = NULL;
-    }
-    if (topology) {
-        note_nvidia_gpus(topology);
-        node = read_topology(topology);
-    }
-    if (!node)
-        plait_errorf(err, "cannot read this machine's topology: %s",
-                     strerror(errno));
-    node_env_restore(env);
-    return node;
 }
 
 /* hwloc says only EINVAL; look for the usual reasons ourselves. */
@@ -414,7 +367,7 @@ static int explain_bad_xml(const char *path, struct plait_error *err)
 struct plait_node *plait_node_create_xml(const char *path,
                                          struct plait_error *err)
 {
-    hwloc_topology_t topology = create_topology();
+    hwloc_topology_t topology = node_create_topology();
     struct plait_node *node;
 
     if (!topology)
@@ -425,7 +378,7 @@ struct plait_node *plait_node_create_xml(const char *path,
         explain_bad_xml(path, err);
         return NULL;
     }
-    node = read_topology(topology);
+    node = node_read_topology(topology);
     if (node)
         return node;
 error:
@@ -436,7 +389,7 @@ error:
 struct plait_node *plait_node_create_synthetic(const char *description,
                                                struct plait_error *err)
 {
-    hwloc_topology_t topology = create_topology();
+    hwloc_topology_t topology = node_create_topology();
     struct plait_node *node;
 
     if (!topology)
@@ -448,38 +401,12 @@ struct plait_node *plait_node_create_synthetic(const char *description,
                      "try 'pack:2 numa:1 core:8 pu:2'", description);
         return NULL;
     }
-    node = read_topology(topology);
+    node = node_read_topology(topology);
     if (node)
         return node;
 error:
     plait_errorf(err, "%s: %s", description, strerror(errno));
     return NULL;
-}
-
-struct plait_node *plait_node_create_cached(const char *xml, size_t size,
-                                            struct plait_error *err)
-{
-    struct node_env *env = node_env_hide();
-    hwloc_topology_t topology = env ? create_topology() : NULL;
-    struct plait_node *node = NULL;
-
-    if (topology &&
-        (hwloc_topology_set_flags(
-             topology,
-             HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM |
-                 HWLOC_TOPOLOGY_FLAG_THISSYSTEM_ALLOWED_RESOURCES) ||
-         hwloc_topology_set_xmlbuffer(topology, xml, (int)size) ||
-         hwloc_topology_load(topology))) {
-        hwloc_topology_destroy(topology);
-        topology = NULL;
-    }
-    if (topology)
-        node = read_topology(topology);
-    if (!node)
-        plait_errorf(err, "cannot read the cached topology: %s",
-                     strerror(errno));
-    node_env_restore(env);
-    return node;
 }
 
 char *plait_node_export_xml(const struct plait_node *node, size_t *size)

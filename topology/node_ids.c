@@ -58,6 +58,17 @@ int node_is_fabric_nic(unsigned class_id, unsigned vendor, unsigned device)
            (vendor == VENDOR_CRAY && device == 0x0501);
 }
 
+/* NVLink 1 (P100), 2 to 4 (V100, A100, H100), 5 (B200); GA10x has narrow
+ * links. From the data sheets. */
+double node_nvlink_gbps(int sm)
+{
+    if (sm > 0 && sm < 70)
+        return 20;
+    if (sm == 86)
+        return 14.0625;
+    return sm >= 100 ? 50 : 25;
+}
+
 static const struct {
     unsigned vendor, device;
     const char *name;

@@ -136,19 +136,8 @@ static void locate(struct reader *reader, const struct open_element *upto,
     }
 }
 
-/* What the vendors state for one link in one direction, in GB/s: NVLink 1
- * 20 (P100), 2 to 4 25 (V100, A100, H100), 5 50 (B200); the narrow NVLink 3
- * of GA10x 14.06. Infinity Fabric: 46 (MI50, MI100), 50 (MI200), 64
- * (MI300), 76.8 (MI350). `sm` is 10 * compute capability. */
-static double nvlink_gbps(int sm)
-{
-    if (sm > 0 && sm < 70)
-        return 20;
-    if (sm == 86)
-        return 14.0625;
-    return sm >= 100 ? 50 : 25;
-}
-
+/* What AMD states for one link in one direction, in GB/s: 46 for MI50 and
+ * MI100, 50 for MI200, 64 for MI300, 76.8 for MI350. */
 static double xgmi_gbps(int gcn)
 {
     if (gcn >= 0x950)
@@ -259,7 +248,7 @@ static void start_link(struct reader *reader, const char **attrs, int is_xgmi)
     /* Inside a virtual machine a switch has no address of its own. */
     if (!link.to_switch)
         busid_of(reader, attribute(attrs, "target"), link.to);
-    link.gbps = is_xgmi ? xgmi_gbps(gpu->gcn) : nvlink_gbps(gpu->sm);
+    link.gbps = is_xgmi ? xgmi_gbps(gpu->gcn) : node_nvlink_gbps(gpu->sm);
     bigger = realloc(reader->links,
                      (size_t)(reader->nlinks + 1) * sizeof(*bigger));
     if (!bigger) {

@@ -109,6 +109,27 @@ static void test_nic_balance(void)
     }
 }
 
+/* Of two equally near NICs, the fast one is for everybody. */
+static void test_nic_speed(void)
+{
+    static const char text[] =
+        "<system version=\"1\"><cpu numaid=\"0\">"
+        "<pci busid=\"0000:01:00.0\" class=\"0x030200\"/>"
+        "<pci busid=\"0000:02:00.0\" class=\"0x030200\"/>"
+        "<pci busid=\"0000:03:00.0\" class=\"0x020000\"><nic>"
+        "<net name=\"mlx5_0\" speed=\"25000\"/></nic></pci>"
+        "<pci busid=\"0000:04:00.0\" class=\"0x020700\"><nic>"
+        "<net name=\"mlx5_1\" speed=\"200000\"/></nic></pci>"
+        "</cpu></system>";
+    struct plait_node *node = plait_node_parse_nccl("text", text,
+                                                    sizeof(text) - 1, NULL);
+
+    ok(node && node->gpus[0].nnics == 1 && node->gpus[0].nics[0] == 1 &&
+           node->gpus[1].nnics == 1 && node->gpus[1].nics[0] == 1,
+       "the fast one of two equally near NICs");
+    plait_node_destroy(node);
+}
+
 /* `n` GPUs, n / 2 on each of two processors, with links[i][k] NVLinks of a
  * V100 (25 GB/s). */
 static struct plait_node *linked(int n, const char *links)
@@ -416,6 +437,7 @@ int main(void)
 {
     test_one_of_everything();
     test_nic_balance();
+    test_nic_speed();
     test_order();
     test_islands();
     test_bad_input();

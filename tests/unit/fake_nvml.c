@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An NVML with two GPUs at 05:00.0 and 06:00.0, for machines without any.
+ * FAKE_NVML=direct joins them by 4 links of an H100, FAKE_NVML=switch by 18
+ * links each to a switch that has no address, FAKE_NVML=broken fails to
+ * start. */
+
+struct pci_info {
+    char legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char busid[32];
+};
+
+static int devices[2] = {5, 6};
+
+static int is(const char *mode)
+{
+    const char *set = getenv("FAKE_NVML");
+
+    return set && strcmp(set, mode) == 0;
+}
+
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+int nvmlDeviceGetCount_v2(unsigned *n);
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
+int nvmlDeviceGetPciInfo_v3(void *device, struct pci_info *pci);
+int nvmlDeviceGetName(void *device, char *name, unsigned size);
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor);
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active);
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link,
+                                        struct pci_info *pci);
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link,
+                                        unsigned *type);
+
+int nvmlInit_v2(void)
+{
+    return is("broken") ? 9 : 0;
+}
+
+int nvmlShutdown(void)
+{
+    return 0;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *n)
+{
+    *n = 2;
+    return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
+{
+    *device = &devices[index];
+    return 0;
+}
+
+static int fill(struct pci_info *pci, int bus)
+{
+    memset(pci, 0, sizeof(*pci));
+    pci->bus = (unsigned)bus;
+    snprintf(pci->busid, sizeof(pci->busid), "00000000:%02X:00.0", bus);
+    return 0;
+}
+
+int nvmlDeviceGetPciInfo_v3(void *device, struct pci_info *pci)
+{
+    return fill(pci, *(int *)device);
+}
+
+int nvmlDeviceGetName(void *device, char *name, unsigned size)
+{
+    snprintf(name, size, "NVIDIA H100 number %d", *(int *)device);
+    return 0;
+}
+
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor)
+{
+    (void)device;
+    *major = 9;
+    *minor = 0;
+    return 0;
+}
+
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active)
+{
+    (void)device;
+    if (link >= 18)
+        return 2;
+    *active = is("switch") || link < 4;
+    return 0;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link,
+                                        struct pci_info *pci)
+{
+    (void)link;
+    if (is("switch")) {
+        fill(pci, 0xff);
+        pci->domain = 0xfffffff;
+        return 0;
+    }
+    return fill(pci, 5 + 6 - *(int *)device);
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link,
+                                        unsigned *type)
+{
+    (void)device;
+    (void)link;
+    *type = is("switch") ? 2 : 0;
+    return 0;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_NODE_HWLOC_H
+#define PLAIT_NODE_HWLOC_H
+
+#include "node.h"
+
+/* What discovery knows beyond hwloc is written into the hwloc topology, as
+ * infos and distances, and read from there: so it survives the cache. */
+
+/* Info of an OS device: the speed of its port in Mbit/s. */
+#define NODE_INFO_MBPS "PlaitPortMbps"
+/* Infos of a PCI device; the second is hwloc's own word. */
+#define NODE_INFO_VENDOR "GPUVendor"
+#define NODE_INFO_MODEL "GPUModel"
+
+/* An empty topology that will keep what we look at and nothing else. */
+hwloc_topology_t node_create_topology(void);
+
+/* Takes the topology over, also where it fails. NULL with errno. */
+struct plait_node *node_read_topology(hwloc_topology_t topology);
+
+/* Store a bandwidth matrix between PCI devices: values[n][n] in MB/s, one
+ * way. Best effort. */
+void node_note_links(hwloc_topology_t topology, const char *name, unsigned n,
+                     hwloc_obj_t *objs, hwloc_uint64_t *values);
+
+/* Ask NVML for names and NVLinks of the GPUs in `topology`; nothing happens
+ * where there is no NVML. */
+void node_note_nvml(hwloc_topology_t topology);
+
+#endif

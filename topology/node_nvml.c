@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node_build.h"
+#include "node_hwloc.h"
+
+/* NVIDIA's management library, loaded where it is installed: the names of
+ * the GPUs and their NVLinks. Its ABI is declared here, so that building
+ * needs no CUDA and running no driver. */
+
+#define MAX_LINKS 72 /* 18 today */
+#define MAX_GPUS 64
+#define NAME_SIZE 96
+
+typedef int (*nvml_void)(void);
+typedef int (*nvml_count)(unsigned *n);
+typedef int (*nvml_handle)(unsigned index, void **device);
+typedef int (*nvml_string)(void *device, char *text, unsigned size);
+typedef int (*nvml_two)(void *device, int *major, int *minor);
+typedef int (*nvml_link)(void *device, unsigned link, unsigned *value);
+
+struct nvml_pci {
+    char busid_legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char busid[32];
+};
+typedef int (*nvml_pci_of)(void *device, struct nvml_pci *pci);
+typedef int (*nvml_remote)(void *device, unsigned link, struct nvml_pci *pci);
+
+enum { REMOTE_GPU, REMOTE_CPU, REMOTE_SWITCH };
+
+struct nvml {
+    void *library;
+    nvml_void init, shutdown;
+    nvml_count count;
+    nvml_handle handle;
+    nvml_pci_of pci;
+    nvml_string name;
+    nvml_two capability;
+    nvml_link link_state, link_remote_type;
+    nvml_remote link_remote;
+};
+
+struct gpus {
+    int n;
+    hwloc_obj_t objs[MAX_GPUS];
+    double to_switch[MAX_GPUS];       /* MB/s */
+    double direct[MAX_GPUS][MAX_GPUS];
+};
+
+static int load(struct nvml *nvml)
+{
+    const struct {
+        const char *name;
+        void *at;
+    } symbols[] = {
+        {"nvmlInit_v2", &nvml->init},
+        {"nvmlShutdown", &nvml->shutdown},
+        {"nvmlDeviceGetCount_v2", &nvml->count},
+        {"nvmlDeviceGetHandleByIndex_v2", &nvml->handle},
+        {"nvmlDeviceGetPciInfo_v3", &nvml->pci},
+        {"nvmlDeviceGetName", &nvml->name},
+        {"nvmlDeviceGetCudaComputeCapability", &nvml->capability},
+        {"nvmlDeviceGetNvLinkState", &nvml->link_state},
+        {"nvmlDeviceGetNvLinkRemotePciInfo_v2", &nvml->link_remote},
+    };
+    void *symbol;
+    size_t i;
+
+    memset(nvml, 0, sizeof(*nvml));
+    nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!nvml->library)
+        return -1;
+    for (i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        symbol = dlsym(nvml->library, symbols[i].name);
+        if (!symbol)
+            return -1;
+        memcpy(symbols[i].at, &symbol, sizeof(symbol));
+    }
+    /* Drivers before 470 lack this one; then the bus id has to tell. */
+    symbol = dlsym(nvml->library, "nvmlDeviceGetNvLinkRemoteDeviceType");
+    memcpy(&nvml->link_remote_type, &symbol, sizeof(symbol));
+    return 0;
+}
+
+/* NVML lists physical GPUs only: a MIG slice has no handle of its own. */
+static hwloc_obj_t device_object(hwloc_topology_t topology,
+                                 const struct nvml_pci *pci)
+{
+    return hwloc_get_pcidev_by_busid(topology, pci->domain, pci->bus,
+                                     pci->device, 0);
+}
+
+static int find(const struct gpus *gpus, hwloc_obj_t obj)
+{
+    int i;
+
+    for (i = 0; obj && i < gpus->n; i++) {
+        if (gpus->objs[i] == obj)
+            return i;
+    }
+    return -1;
+}
+
+static void read_links(const struct nvml *nvml, hwloc_topology_t topology,
+                       void *device, int gpu, struct gpus *gpus)
+{
+    int major = 0, minor = 0;
+    unsigned link;
+    double mbytes;
+
+    nvml->capability(device, &major, &minor);
+    mbytes = node_nvlink_gbps(10 * major + minor) * 1000;
+    for (link = 0; link < MAX_LINKS; link++) {
+        unsigned active = 0, type = REMOTE_SWITCH;
+        struct nvml_pci pci = {0};
+        int other = -1;
+
+        if (nvml->link_state(device, link, &active) || !active)
+            continue;
+        if (nvml->link_remote(device, link, &pci) == 0)
+            other = find(gpus, device_object(topology, &pci));
+        if (other >= 0)
+            type = REMOTE_GPU;
+        else if (nvml->link_remote_type)
+            nvml->link_remote_type(device, link, &type);
+        if (other >= 0 && other != gpu)
+            gpus->direct[gpu][other] += mbytes;
+        else if (type == REMOTE_SWITCH)
+            gpus->to_switch[gpu] += mbytes;
+    }
+}
+
+static void note_matrix(hwloc_topology_t topology, struct gpus *gpus)
+{
+    int n = gpus->n, i, k;
+    hwloc_uint64_t *values = calloc((size_t)n * (size_t)n, sizeof(*values));
+    double sum = 0;
+
+    for (i = 0; values && i < n; i++) {
+        for (k = 0; k < n; k++) {
+            double shared = gpus->to_switch[i] < gpus->to_switch[k]
+                                ? gpus->to_switch[i]
+                                : gpus->to_switch[k];
+
+            if (i != k)
+                values[i * n + k] =
+                    (hwloc_uint64_t)(gpus->direct[i][k] + shared);
+            sum += (double)values[i * n + k];
+        }
+    }
+    if (sum > 0)
+        node_note_links(topology, "NVLinkBandwidth", (unsigned)n, gpus->objs,
+                        values);
+    free(values);
+}
+
+static void ask(const struct nvml *nvml, hwloc_topology_t topology)
+{
+    struct gpus *gpus = calloc(1, sizeof(*gpus));
+    void *devices[MAX_GPUS];
+    unsigned count = 0, i;
+
+    if (!gpus || nvml->count(&count)) {
+        free(gpus);
+        return;
+    }
+    for (i = 0; i < count && gpus->n < MAX_GPUS; i++) {
+        char name[NAME_SIZE] = "";
+        struct nvml_pci pci = {0};
+        hwloc_obj_t obj;
+
+        if (nvml->handle(i, &devices[gpus->n]) ||
+            nvml->pci(devices[gpus->n], &pci) ||
+            !(obj = device_object(topology, &pci)))
+            continue;
+        if (nvml->name(devices[gpus->n], name, sizeof(name)) == 0 && name[0])
+            hwloc_obj_add_info(obj, NODE_INFO_MODEL, name);
+        gpus->objs[gpus->n++] = obj;
+    }
+    for (i = 0; i < (unsigned)gpus->n; i++)
+        read_links(nvml, topology, devices[i], (int)i, gpus);
+    if (gpus->n > 1)
+        note_matrix(topology, gpus);
+    free(gpus);
+}
+
+static int has_nvidia(hwloc_topology_t topology)
+{
+    hwloc_obj_t pci = NULL;
+
+    while ((pci = hwloc_get_next_pcidev(topology, pci))) {
+        if (pci->attr->pcidev.vendor_id == 0x10de)
+            return 1;
+    }
+    return 0;
+}
+
+void node_note_nvml(hwloc_topology_t topology)
+{
+    struct nvml nvml;
+
+    if (!has_nvidia(topology))
+        return;
+    if (load(&nvml) == 0 && nvml.init() == 0) {
+        ask(&nvml, topology);
+        nvml.shutdown();
+    }
+    if (nvml.library)
+        dlclose(nvml.library);
+}
