@@ -225,6 +225,7 @@ static void print_numa(const struct plait_node *node, int numa, FILE *out)
 {
     hwloc_obj_t obj = NULL;
     char cpus[256];
+    int ncores;
 
     if (numa < 0) {
         fprintf(out, "near to no NUMA node\n");
@@ -236,9 +237,11 @@ static void print_numa(const struct plait_node *node, int numa, FILE *out)
         if ((int)obj->os_index != numa)
             continue;
         hwloc_bitmap_list_snprintf(cpus, sizeof(cpus), obj->cpuset);
-        fprintf(out, "  %d cores, threads %s",
-                hwloc_get_nbobjs_inside_cpuset_by_type(
-                    node->topology, obj->cpuset, HWLOC_OBJ_CORE), cpus);
+        ncores = hwloc_get_nbobjs_inside_cpuset_by_type(
+            node->topology, obj->cpuset, HWLOC_OBJ_CORE);
+        if (ncores > 0)
+            fprintf(out, "  %d core%s", ncores, plural(ncores));
+        fprintf(out, "  threads %s", cpus);
     }
     fprintf(out, "\n");
 }
