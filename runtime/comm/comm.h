@@ -97,7 +97,9 @@ int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
                     struct plait_queue *q, struct plait_request **req);
 /* Work on `q` from here on waits for *req, which is freed and set NULL. */
 int plait_comm_wait(struct plait_request **req, struct plait_queue *q);
-/* Let requests that are under way advance; cheap. For CPU backends. */
+/* Let requests that are under way advance; cheap. A backend may hold back
+ * sends and receives until here, or until any wait, so that those posted
+ * side by side go as one group and two neighbours cannot block each other. */
 int plait_comm_progress(struct plait_comm *comm);
 
 /* Small host values, blocking; for control, not for the step's data. */

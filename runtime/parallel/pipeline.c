@@ -155,14 +155,27 @@ static int drain(struct plait_pipeline *pipe)
     return 0;
 }
 
+static bool is_message(const struct plait_action *a)
+{
+    return a->kind == PLAIT_SEND_FORWARD || a->kind == PLAIT_RECV_FORWARD ||
+           a->kind == PLAIT_SEND_BACKWARD || a->kind == PLAIT_RECV_BACKWARD;
+}
+
 int plait_pipeline_train(struct plait_pipeline *pipe,
                          const struct plait_batch *batch, double *loss)
 {
-    int i;
+    struct plait_comm *comm = pipe->model->par->group[PLAIT_GROUP_PP];
+    const struct plait_action *a = pipe->schedule->actions;
+    int i, n = pipe->schedule->nactions;
 
-    for (i = 0; i < pipe->schedule->nactions; i++)
-        if (act(pipe, &pipe->schedule->actions[i], batch, loss) < 0)
+    for (i = 0; i < n; i++) {
+        if (act(pipe, &a[i], batch, loss) < 0)
             return -1;
+        /* Messages side by side are one group; here it ends. */
+        if (is_message(&a[i]) && (i + 1 == n || !is_message(&a[i + 1])) &&
+            plait_comm_progress(comm) < 0)
+            return -1;
+    }
     return drain(pipe);
 }
 

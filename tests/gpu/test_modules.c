@@ -52,8 +52,18 @@ static void test_cuda(void)
            why != NULL ? why : "");
 }
 
+static void test_nccl(void)
+{
+    void *handle = load("plait_nccl.so");
+
+    if (handle != NULL)
+        ok(dlsym(handle, "plait_nccl_create") != NULL,
+           "plait_nccl.so exports plait_nccl_create");
+}
+
 int main(void)
 {
     test_cuda();
+    test_nccl();
     return done_testing();
 }

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every backend uses, also one that is loaded as a module. */
+#include "runtime/comm/comm_private.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void plait_comm_init(struct plait_comm *comm,
+                     const struct plait_comm_vtable *vtable,
+                     const struct plait_ops *ops, struct plait_device *dev,
+                     int rank, int size, const char *name)
+{
+    memset(comm, 0, sizeof(*comm));
+    comm->vtable = vtable;
+    comm->ops = ops;
+    comm->dev = dev;
+    comm->rank = rank;
+    comm->size = size;
+    snprintf(comm->name, sizeof(comm->name), "%s", name);
+}
+
+int plait_comm_fail(struct plait_comm *comm, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!comm->failed) {
+        va_start(ap, fmt);
+        vsnprintf(comm->error, sizeof(comm->error), fmt, ap);
+        va_end(ap);
+        comm->failed = true;
+    }
+    errno = EIO;
+    return -1;
+}
+
+bool plait_comm_on_host(const struct plait_comm *comm)
+{
+    return !comm->ops || strcmp(comm->ops->name, "cuda") != 0;
+}
+
+size_t plait_transfer_send_count(const struct plait_comm *comm,
+                                 const struct plait_transfer *t)
+{
+    switch (t->kind) {
+    case PLAIT_REDUCE_SCATTER:
+    case PLAIT_ALL_TO_ALL:
+        return t->n * comm->size;
+    case PLAIT_BROADCAST:
+        return comm->rank == t->peer ? t->n : 0;
+    case PLAIT_RECV:
+        return 0;
+    default:
+        return t->n;
+    }
+}
+
+size_t plait_transfer_recv_count(const struct plait_comm *comm,
+                                 const struct plait_transfer *t)
+{
+    switch (t->kind) {
+    case PLAIT_ALL_GATHER:
+    case PLAIT_ALL_TO_ALL:
+        return t->n * comm->size;
+    case PLAIT_BROADCAST:
+        return comm->rank == t->peer ? 0 : t->n;
+    case PLAIT_SEND:
+        return 0;
+    default:
+        return t->n;
+    }
+}

@@ -1,0 +1,606 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NCCL, as the module plait_nccl.so. Each communicator has a stream of its
+ * own, tied by events to the queues of its callers. Communicators are
+ * non-blocking, so that a peer that is gone cannot hold this process: calls
+ * that are still in progress are polled, and abort() ends them. NCCL rounds
+ * to the type after each addition: sums of 16-bit types are made in fp32 one
+ * pair at a time only. */
+#include "config.h"
+
+#include <errno.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/queue.h"
+#include "runtime/comm/comm_private.h"
+
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 1)
+#error "NCCL 2.18 or later is needed (ncclCommSplit)"
+#endif
+
+/* One unique id serves this many ranks: more than that connect slowly. */
+#define RANKS_PER_ID 1024
+
+struct nccl_request {
+    struct plait_request base;
+    struct plait_event *done; /* recorded behind the transfer */
+    struct nccl_request *next;
+    struct plait_transfer transfer; /* while it is held back */
+    struct plait_queue *q;          /* likewise */
+};
+
+struct nccl_event {
+    struct nccl_event *next;
+    struct plait_event *event;
+};
+
+struct nccl_comm {
+    struct plait_comm base;
+    pthread_mutex_t lock; /* of nccl: abort() comes from another thread */
+    ncclComm_t nccl;      /* NULL once aborted */
+    struct plait_queue *q;
+    struct nccl_event *idle; /* events for reuse */
+    /* Sends and receives that are handed to NCCL together, as one group:
+     * one by one, two neighbours could wait for each other. */
+    struct nccl_request *held, **held_end;
+};
+
+static const struct plait_comm_vtable nccl_vtable;
+
+static struct nccl_comm *nccl_of(struct plait_comm *comm)
+{
+    return (struct nccl_comm *)comm;
+}
+
+/* -- results ----------------------------------------------------------------
+ */
+
+/* The state of the communicator; the lock is not held. */
+static ncclResult_t state_of(struct nccl_comm *c)
+{
+    ncclResult_t state = ncclInvalidUsage, r;
+
+    pthread_mutex_lock(&c->lock);
+    r = c->nccl != NULL ? ncclCommGetAsyncError(c->nccl, &state)
+                        : ncclInvalidUsage;
+    pthread_mutex_unlock(&c->lock);
+    return r != ncclSuccess ? r : state;
+}
+
+static int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r)
+{
+    struct plait_comm *comm = &c->base;
+    const char *detail = "";
+
+    pthread_mutex_lock(&c->lock);
+    if (c->nccl != NULL)
+        detail = ncclGetLastError(c->nccl);
+    pthread_mutex_unlock(&c->lock);
+    return plait_comm_fail(comm, "%s: NCCL: %s: %s%s%s", comm->name, what,
+                           ncclGetErrorString(r), *detail != '\0' ? ": " : "",
+                           detail);
+}
+
+/* Waits until a call that returned `r` is through. */
+static int settle(struct nccl_comm *c, const char *what, ncclResult_t r)
+{
+    const struct timespec pause = {.tv_nsec = 10000};
+
+    while (r == ncclInProgress && !c->base.failed) {
+        r = state_of(c);
+        if (r == ncclInProgress)
+            nanosleep(&pause, NULL);
+    }
+    if (c->base.failed) {
+        errno = EIO;
+        return -1;
+    }
+    return r == ncclSuccess ? 0 : nccl_failed(c, what, r);
+}
+
+/* The queue's own failure becomes the communicator's. */
+static int queue_failed(struct nccl_comm *c, struct plait_queue *q)
+{
+    const struct plait_queue_head *head = (const void *)q;
+
+    return plait_comm_fail(&c->base, "%s: %s", c->base.name,
+                           head->failed != 0 ? head->error : "no memory");
+}
+
+/* -- events -----------------------------------------------------------------
+ */
+
+static struct plait_event *event_take(struct nccl_comm *c)
+{
+    struct nccl_event *e = c->idle;
+    struct plait_event *event;
+
+    if (e == NULL)
+        return c->base.ops->event_create(c->base.dev);
+    c->idle = e->next;
+    event = e->event;
+    free(e);
+    return event;
+}
+
+static void event_give(struct nccl_comm *c, struct plait_event *event)
+{
+    struct nccl_event *e = malloc(sizeof(*e));
+
+    if (e == NULL) {
+        c->base.ops->event_destroy(event);
+        return;
+    }
+    e->event = event;
+    e->next = c->idle;
+    c->idle = e;
+}
+
+/* Work on `later` from here on waits for the work on `first`. The event may
+ * be recorded again at once: waits keep the record they saw. */
+static int order(struct nccl_comm *c, struct plait_event *event,
+                 struct plait_queue *first, struct plait_queue *later)
+{
+    if (c->base.ops->event_record(event, first) < 0)
+        return queue_failed(c, first);
+    if (c->base.ops->event_wait(event, later) < 0)
+        return queue_failed(c, later);
+    return 0;
+}
+
+/* -- transfers --------------------------------------------------------------
+ */
+
+static ncclDataType_t nccl_type(enum plait_dtype type)
+{
+    switch (type) {
+    case PLAIT_BF16_T:
+        return ncclBfloat16;
+    case PLAIT_FP16_T:
+        return ncclFloat16;
+    case PLAIT_I32:
+        return ncclInt32;
+    default:
+        return ncclFloat32;
+    }
+}
+
+static ncclResult_t all_to_all(const struct nccl_comm *c,
+                               const struct plait_transfer *t,
+                               cudaStream_t stream)
+{
+    size_t bytes = t->n * plait_dtype_size(t->type);
+    ncclDataType_t type = nccl_type(t->type);
+    ncclResult_t r = ncclGroupStart(), end;
+
+    for (int i = 0; i < c->base.size && r == ncclSuccess; i++) {
+        r = ncclSend((const char *)t->send + i * bytes, t->n, type, i, c->nccl,
+                     stream);
+        if (r == ncclSuccess || r == ncclInProgress)
+            r = ncclRecv((char *)t->recv + i * bytes, t->n, type, i, c->nccl,
+                         stream);
+        if (r == ncclInProgress)
+            r = ncclSuccess;
+    }
+    end = ncclGroupEnd();
+    return r != ncclSuccess ? r : end;
+}
+
+/* Hands one transfer to NCCL; the lock is held. */
+static ncclResult_t launch(struct nccl_comm *c, const struct plait_transfer *t)
+{
+    cudaStream_t stream = c->base.ops->queue_native(c->q);
+    ncclDataType_t type = nccl_type(t->type);
+    ncclRedOp_t op = t->op == PLAIT_MAX ? ncclMax : ncclSum;
+
+    if (c->nccl == NULL)
+        return ncclInvalidUsage;
+    switch (t->kind) {
+    case PLAIT_ALL_REDUCE:
+        return ncclAllReduce(t->send, t->recv, t->n, type, op, c->nccl, stream);
+    case PLAIT_REDUCE_SCATTER:
+        return ncclReduceScatter(t->send, t->recv, t->n, type, op, c->nccl,
+                                 stream);
+    case PLAIT_ALL_GATHER:
+        return ncclAllGather(t->send, t->recv, t->n, type, c->nccl, stream);
+    case PLAIT_ALL_TO_ALL:
+        return all_to_all(c, t, stream);
+    case PLAIT_BROADCAST:
+        return ncclBroadcast(t->send, t->recv, t->n, type, t->peer, c->nccl,
+                             stream);
+    case PLAIT_SEND:
+        return ncclSend(t->send, t->n, type, t->peer, c->nccl, stream);
+    case PLAIT_RECV:
+        return ncclRecv(t->recv, t->n, type, t->peer, c->nccl, stream);
+    }
+    return ncclInvalidArgument;
+}
+
+static const char *const transfer_names[] = {
+    "all-reduce", "reduce-scatter", "all-gather", "all-to-all",
+    "broadcast",  "send",           "receive",
+};
+
+/* Every held transfer in one group; the lock is taken here. */
+static ncclResult_t launch_held(struct nccl_comm *c)
+{
+    ncclResult_t r, end;
+
+    pthread_mutex_lock(&c->lock);
+    r = ncclGroupStart();
+    for (struct nccl_request *h = c->held; h != NULL && r == ncclSuccess;
+         h = h->next) {
+        r = launch(c, &h->transfer);
+        if (r == ncclInProgress)
+            r = ncclSuccess;
+    }
+    end = ncclGroupEnd();
+    pthread_mutex_unlock(&c->lock);
+    return r != ncclSuccess ? r : end;
+}
+
+/* Hands over what was held back. */
+static int flush(struct nccl_comm *c)
+{
+    struct plait_queue *last = NULL;
+    struct nccl_request *h;
+    int rc;
+
+    if (c->held == NULL)
+        return 0;
+    for (h = c->held; h != NULL; h = h->next) {
+        if (h->q != last && order(c, h->done, h->q, c->q) < 0)
+            return -1;
+        last = h->q;
+    }
+    rc = settle(c, "send, receive", launch_held(c));
+    for (h = c->held; h != NULL && rc == 0; h = h->next)
+        if (c->base.ops->event_record(h->done, c->q) < 0)
+            rc = queue_failed(c, c->q);
+    c->held = NULL;
+    c->held_end = &c->held;
+    return rc;
+}
+
+/* Starts the transfer behind q's work; `done` is recorded behind it. */
+static int start(struct nccl_comm *c, const struct plait_transfer *t,
+                 struct plait_queue *q, struct plait_event *done)
+{
+    ncclResult_t r;
+
+    if (flush(c) < 0 || order(c, done, q, c->q) < 0)
+        return -1;
+    pthread_mutex_lock(&c->lock);
+    r = launch(c, t);
+    pthread_mutex_unlock(&c->lock);
+    if (settle(c, transfer_names[t->kind], r) < 0)
+        return -1;
+    if (c->base.ops->event_record(done, c->q) < 0)
+        return queue_failed(c, c->q);
+    return 0;
+}
+
+static int run_now(struct nccl_comm *c, const struct plait_transfer *t,
+                   struct plait_queue *q)
+{
+    struct plait_event *event = event_take(c);
+    int rc;
+
+    if (event == NULL)
+        return plait_comm_fail(&c->base, "%s: no event", c->base.name);
+    rc = start(c, t, q, event);
+    if (rc == 0 && c->base.ops->event_wait(event, q) < 0)
+        rc = queue_failed(c, q);
+    event_give(c, event);
+    return rc;
+}
+
+static int nccl_run(struct plait_comm *comm, const struct plait_transfer *t,
+                    struct plait_queue *q, struct plait_request **req)
+{
+    struct nccl_comm *c = nccl_of(comm);
+    struct nccl_request *r;
+
+    if (t->kind == PLAIT_ALL_TO_ALL && t->send == t->recv)
+        return plait_comm_fail(comm, "%s: NCCL has no all-to-all in place",
+                               comm->name);
+    if (req == NULL)
+        return run_now(c, t, q);
+    r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return plait_comm_fail(comm, "%s: out of memory", comm->name);
+    r->base.comm = comm;
+    r->done = event_take(c);
+    if (r->done == NULL) {
+        free(r);
+        return plait_comm_fail(comm, "%s: no event", comm->name);
+    }
+    if (t->kind == PLAIT_SEND || t->kind == PLAIT_RECV) {
+        r->transfer = *t;
+        r->q = q;
+        *c->held_end = r;
+        c->held_end = &r->next;
+    } else if (start(c, t, q, r->done) < 0) {
+        event_give(c, r->done);
+        free(r);
+        return -1;
+    }
+    *req = &r->base;
+    return 0;
+}
+
+static int nccl_progress(struct plait_comm *comm)
+{
+    struct nccl_comm *c = nccl_of(comm);
+    ncclResult_t state;
+
+    if (flush(c) < 0)
+        return -1;
+    state = state_of(c);
+    if (state == ncclSuccess || state == ncclInProgress)
+        return 0;
+    return nccl_failed(c, "a transfer", state);
+}
+
+static int nccl_wait(struct plait_request *req, struct plait_queue *q)
+{
+    struct nccl_request *r = (struct nccl_request *)req;
+    struct nccl_comm *c = nccl_of(req->comm);
+    int rc = nccl_progress(req->comm);
+
+    if (rc == 0 && c->base.ops->event_wait(r->done, q) < 0)
+        rc = queue_failed(c, q);
+    event_give(c, r->done);
+    free(r);
+    return rc;
+}
+
+/* -- life -------------------------------------------------------------------
+ */
+
+/* What the traffic of an axis wants of NCCL. Tensor parallel traffic stands
+ * in the way of compute: NCCL's own choice, all it can get. Gradients travel
+ * beside the backward: they leave it most of the multiprocessors. Pipeline
+ * and expert traffic is point to point: more channels for each peer. */
+static ncclConfig_t config_for(const char *name)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    config.blocking = 0;
+    config.splitShare = 0; /* a group must be able to fail alone */
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+    config.commName = name;
+#endif
+    if (strncmp(name, "dp", 2) == 0 || strcmp(name, "expert-dp") == 0)
+        config.maxCTAs = 16;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+    if (strcmp(name, "pp") == 0 || strcmp(name, "ep") == 0)
+        config.nChannelsPerNetPeer = 4;
+#endif
+    return config;
+}
+
+/* Gradients and pipeline messages go ahead of compute where they compete:
+ * others wait for them. */
+static struct nccl_comm *comm_create(const struct plait_ops *ops,
+                                     struct plait_device *dev, int rank,
+                                     int size, const char *name)
+{
+    struct nccl_comm *c = malloc(sizeof(*c));
+
+    if (c == NULL)
+        return NULL;
+    plait_comm_init(&c->base, &nccl_vtable, ops, dev, rank, size, name);
+    c->nccl = NULL;
+    c->idle = NULL;
+    c->held = NULL;
+    c->held_end = &c->held;
+    c->q = ops->queue_create(dev, 1);
+    if (c->q == NULL) {
+        free(c);
+        return NULL;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    return c;
+}
+
+static void comm_free(struct nccl_comm *c)
+{
+    while (c->idle != NULL) {
+        struct nccl_event *e = c->idle;
+
+        c->idle = e->next;
+        c->base.ops->event_destroy(e->event);
+        free(e);
+    }
+    c->base.ops->queue_destroy(c->q);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+static void nccl_abort(struct plait_comm *comm)
+{
+    struct nccl_comm *c = nccl_of(comm);
+    ncclComm_t nccl;
+
+    pthread_mutex_lock(&c->lock);
+    nccl = c->nccl;
+    c->nccl = NULL;
+    pthread_mutex_unlock(&c->lock);
+    if (nccl != NULL)
+        ncclCommAbort(nccl);
+}
+
+static void nccl_destroy(struct plait_comm *comm)
+{
+    struct nccl_comm *c = nccl_of(comm);
+
+    if (!comm->failed && c->nccl != NULL && comm->ops->queue_sync(c->q) == 0 &&
+        settle(c, "finalize", ncclCommFinalize(c->nccl)) == 0) {
+        ncclCommDestroy(c->nccl);
+        c->nccl = NULL;
+    }
+    nccl_abort(comm);
+    comm_free(c);
+}
+
+/* A fresh communicator becomes usable; `first` is what its creation said. */
+static int comm_connect(struct nccl_comm *c, ncclResult_t first,
+                        struct plait_error *err)
+{
+    if (settle(c, "connect", first) == 0)
+        return 0;
+    plait_errorf(err, "%s", c->base.error);
+    errno = EIO;
+    return -1;
+}
+
+/* The ids of a world, each made by the first of the ranks it serves. */
+static ncclUniqueId *share_ids(struct plait_comm *host, int n,
+                               struct plait_error *err)
+{
+    ncclUniqueId *ids = calloc(n, sizeof(*ids));
+    ncclResult_t r = ncclSuccess;
+
+    for (int i = 0; ids != NULL && i < n; i++) {
+        int root = (int)((int64_t)i * host->size / n);
+
+        if (host->rank == root)
+            r = ncclGetUniqueId(&ids[i]);
+        if (host->vtable->host_broadcast(host, &ids[i], sizeof(ids[i]), root) <
+            0)
+            r = ncclSystemError;
+    }
+    if (ids == NULL || r != ncclSuccess) {
+        plait_errorf(err, "NCCL: no unique id: %s",
+                     ids == NULL ? "out of memory" : ncclGetErrorString(r));
+        free(ids);
+        return NULL;
+    }
+    return ids;
+}
+
+static ncclResult_t init_rank(struct nccl_comm *c, int nids, ncclUniqueId *ids,
+                              ncclConfig_t *config)
+{
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 4)
+    if (nids > 1)
+        return ncclCommInitRankScalable(&c->nccl, c->base.size, c->base.rank,
+                                        nids, ids, config);
+#endif
+    (void)nids;
+    return ncclCommInitRankConfig(&c->nccl, c->base.size, ids[0], c->base.rank,
+                                  config);
+}
+
+static int id_count(int size)
+{
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 4)
+    return (size + RANKS_PER_ID - 1) / RANKS_PER_ID;
+#else
+    (void)size;
+    return 1;
+#endif
+}
+
+__attribute__((visibility("default"))) struct plait_comm *
+plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
+                  struct plait_device *dev, const struct plait_launch *launch,
+                  struct plait_error *err)
+{
+    struct nccl_comm *c =
+        comm_create(ops, dev, host->rank, host->size, "world");
+    int n = id_count(host->size);
+    ncclUniqueId *ids = NULL;
+    ncclConfig_t config;
+    ncclResult_t r;
+
+    (void)launch;
+    if (c == NULL) {
+        plait_errorf(err, "NCCL: no stream");
+        errno = ENOMEM;
+        return NULL;
+    }
+    ids = share_ids(host, n, err);
+    /* Any op on a queue makes its device this thread's. */
+    if (ids == NULL || ops->queue_sync(c->q) < 0)
+        goto error;
+    config = config_for(c->base.name);
+    r = init_rank(c, n, ids, &config);
+    if (comm_connect(c, r, err) < 0)
+        goto error;
+    free(ids);
+    return &c->base;
+
+error:
+    free(ids);
+    c->base.failed = true;
+    nccl_destroy(&c->base);
+    errno = EIO;
+    return NULL;
+}
+
+/* The rank and size of the group that ncclCommSplit made. */
+static int group_identity(struct nccl_comm *c)
+{
+    ncclResult_t r = ncclCommUserRank(c->nccl, &c->base.rank);
+
+    if (r == ncclSuccess)
+        r = ncclCommCount(c->nccl, &c->base.size);
+    return r == ncclSuccess ? 0 : nccl_failed(c, "rank", r);
+}
+
+static int nccl_split(struct plait_comm *parent, int color, int key,
+                      const char *name, struct plait_comm **comm,
+                      struct plait_error *err)
+{
+    struct nccl_comm *p = nccl_of(parent), *c;
+    ncclConfig_t config;
+    ncclResult_t r;
+
+    *comm = NULL;
+    c = comm_create(parent->ops, parent->dev, 0, 0, name);
+    if (c == NULL)
+        return plait_errorf(err, "%s: no stream", name);
+    if (flush(p) < 0 || parent->ops->queue_sync(c->q) < 0)
+        goto error;
+    config = config_for(c->base.name);
+    pthread_mutex_lock(&p->lock);
+    r = ncclCommSplit(p->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+                      &c->nccl, &config);
+    pthread_mutex_unlock(&p->lock);
+    /* The new communicator is there once the parent is through. */
+    if (settle(p, "split", r) < 0)
+        goto error;
+    if (c->nccl == NULL) {
+        comm_free(c);
+        return 0;
+    }
+    if (settle(c, "connect", ncclInProgress) < 0 || group_identity(c) < 0)
+        goto error;
+    *comm = &c->base;
+    return 0;
+
+error:
+    plait_errorf(err, "%s",
+                 parent->failed   ? parent->error
+                 : c->base.failed ? c->base.error
+                                  : "no CUDA stream");
+    c->base.failed = true;
+    nccl_destroy(&c->base);
+    errno = EIO;
+    return -1;
+}
+
+static const struct plait_comm_vtable nccl_vtable = {
+    .name = "nccl",
+    .destroy = nccl_destroy,
+    .abort = nccl_abort,
+    .split = nccl_split,
+    .run = nccl_run,
+    .wait = nccl_wait,
+    .progress = nccl_progress,
+};
