@@ -73,6 +73,20 @@ static void place_stash(struct arena *a, const struct plait_dims *d,
     s->dqkv = take_t(a, r.N * d->qkv);
 }
 
+/* Context parallel only. */
+static void place_ring(struct arena *a, const struct plait_dims *d,
+                       struct rows r, struct plait_scratch *x)
+{
+    size_t kv = r.N * 2 * d->kv_heads * d->head_dim;
+
+    for (int i = 0; i < 2; i++)
+        x->kv[i] = take_t(a, kv);
+    for (int i = 0; i < 3; i++)
+        x->dkv[i] = take_t(a, kv);
+    x->att2 = take_t(a, r.N / 2 * d->heads * d->head_dim);
+    x->lse2 = take_f(a, r.N / 2 * d->heads);
+}
+
 static void place_scratch(struct arena *a, struct plait_model *m,
                           struct rows r)
 {
@@ -91,6 +105,8 @@ static void place_scratch(struct arena *a, struct plait_model *m,
     x->datt = take_t(a, r.N * d->heads * d->head_dim);
     x->now.dpre = take_t(a, r.N * d->up);
     x->now.dqkv = take_t(a, r.N * d->qkv);
+    if (m->par->layout.size[PLAIT_CP] > 1)
+        place_ring(a, d, r, x);
     if (recompute != PLAIT_RECOMPUTE_NONE)
         place_core(a, d, r, &x->shared);
     if (recompute == PLAIT_RECOMPUTE_FULL)
@@ -168,6 +184,11 @@ static void place_all(struct arena *a, struct plait_model *m, struct rows r)
                        &s->slots[c * s->nslots + i]);
 }
 
+static int pieces_of(const struct plait_model *m)
+{
+    return m->par->layout.size[PLAIT_CP] > 1 ? 2 : 1;
+}
+
 static int make_slots(struct plait_model *m, int nslots)
 {
     struct plait_model_state *s = m->state;
@@ -184,15 +205,13 @@ static int make_slots(struct plait_model *m, int nslots)
         slot->layer = calloc(layers, sizeof(*slot->layer));
         if (split)
             slot->stash = calloc(layers, sizeof(*slot->stash));
-        if (!slot->layer || (split && !slot->stash))
+        if (pieces_of(m) > 1)
+            slot->staged = calloc(s->rows, sizeof(*slot->staged));
+        if (!slot->layer || (split && !slot->stash) ||
+            (pieces_of(m) > 1 && !slot->staged))
             return -1;
     }
     return 0;
-}
-
-static int pieces_of(const struct plait_model *m)
-{
-    return m->par->layout.size[PLAIT_CP] > 1 ? 2 : 1;
 }
 
 static struct rows rows_of(const struct plait_model *m, size_t N)
@@ -261,6 +280,7 @@ void plait_model_release_arena(struct plait_model *model)
     for (int i = 0; s->slots && i < model->chunks * s->nslots; i++) {
         free(s->slots[i].layer);
         free(s->slots[i].stash);
+        free(s->slots[i].staged);
     }
     free(s->slots);
     s->slots = NULL;

@@ -2,6 +2,13 @@
 #include <math.h>
 
 #include "runtime/model/internal.h"
+#include "runtime/parallel/ring.h"
+
+/* Attention over the fused q, k, v of a layer; with context parallelism as
+ * a ring (Liu et al., "Ring attention", 2023): keys and values of all ranks
+ * come by, one rank's at a time, while those at hand are worked on. Each rank
+ * has an early and a late piece of the sequence (chunks r and 2 cp - 1 - r of
+ * 2 cp), so that under the causal mask all have equally much to do. */
 
 /* Element `i` of an array of the compute type. */
 static void *at(const struct plait_work *w, const void *p, size_t i)
@@ -25,6 +32,17 @@ static struct plait_attention describe(const struct plait_work *w)
     };
 
     return a;
+}
+
+/* Columns of q, and of k or v. */
+static size_t q_width(const struct plait_work *w)
+{
+    return (size_t)w->d->heads * w->d->head_dim;
+}
+
+static size_t kv_width(const struct plait_work *w)
+{
+    return (size_t)w->d->kv_heads * w->d->head_dim;
 }
 
 /* Turn q and k, which are neighbours, to their positions or back. */
@@ -51,14 +69,214 @@ int plait_attention_rotate(const struct plait_work *w, void *qkv)
     return rotate(w, qkv, 1);
 }
 
+/* -- the ring ------------------------------------------------------------ */
+
+/* One pair of a query piece, ours, and a key piece of rank `from`. */
+struct pair {
+    int q, k;
+    int from;
+    bool first; /* for this query piece */
+};
+
+static int cp_size(const struct plait_work *w)
+{
+    return w->model->par->layout.size[PLAIT_CP];
+}
+
+static int cp_rank(const struct plait_work *w)
+{
+    return w->model->par->coord.at[PLAIT_CP];
+}
+
+/* Which of the 2 cp chunks of the sequence a rank's piece is. */
+static int chunk_of(const struct plait_work *w, int rank, int piece)
+{
+    return piece ? 2 * cp_size(w) - 1 - rank : rank;
+}
+
+/* The pairs of step `step` that the mask leaves, each query's own piece
+ * first; returns how many. */
+static int pairs_of(const struct plait_work *w, int step, struct pair *pairs)
+{
+    int r = cp_rank(w), from = (r - step + cp_size(w)) % cp_size(w), n = 0;
+
+    for (int q = 0; q < 2; q++)
+        for (int i = 0; i < 2; i++) {
+            struct pair p = {q, q ^ i, from, step == 0 && i == 0};
+
+            if (chunk_of(w, from, p.k) <= chunk_of(w, r, q))
+                pairs[n++] = p;
+        }
+    return n;
+}
+
+static void describe_pair(const struct plait_work *w, const struct pair *p,
+                          struct plait_attention *a)
+{
+    int64_t len = w->shape->piece_len;
+
+    *a = describe(w);
+    a->kv_stride = 2 * kv_width(w);
+    a->q_pos = len * chunk_of(w, cp_rank(w), p->q);
+    a->k_pos = len * chunk_of(w, p->from, p->k);
+}
+
+static size_t piece_rows(const struct plait_work *w)
+{
+    return (size_t)w->shape->batch * w->shape->piece_len;
+}
+
+static int pair_forward(const struct plait_work *w, const struct pair *p,
+                        const struct plait_activations *a, const void *kv)
+{
+    struct plait_scratch *s = w->scratch;
+    size_t rows = piece_rows(w);
+    void *att = at(w, a->att, p->q * rows * q_width(w));
+    float *lse = a->lse + p->q * rows * w->d->heads;
+    const void *k = at(w, kv, p->k * rows * 2 * kv_width(w));
+    struct plait_attention d;
+
+    describe_pair(w, p, &d);
+    if (w->ops->attention_forward(w->q, w->type, &d, p->first ? att : s->att2,
+                                  p->first ? lse : s->lse2,
+                                  at(w, a->qkv, p->q * rows * w->d->qkv), k,
+                                  at(w, k, kv_width(w))) < 0)
+        return -1;
+    if (p->first)
+        return 0;
+    return w->ops->attention_merge(w->q, w->type, &d, att, lse, s->att2,
+                                   s->lse2);
+}
+
+static int pair_backward(const struct plait_work *w, const struct pair *p,
+                         const struct plait_activations *a, const void *kv,
+                         void *dqkv, void *dkv, const void *datt)
+{
+    size_t rows = piece_rows(w), q = p->q * rows * w->d->qkv;
+    size_t out = p->q * rows * q_width(w);
+    size_t k = p->k * rows * 2 * kv_width(w), v = k + kv_width(w);
+    struct plait_attention d;
+
+    describe_pair(w, p, &d);
+    return w->ops->attention_backward(
+        w->q, w->type, &d, at(w, dqkv, q), at(w, dkv, k), at(w, dkv, v),
+        at(w, datt, out), at(w, a->att, out),
+        a->lse + p->q * rows * w->d->heads, at(w, a->qkv, q), at(w, kv, k),
+        at(w, kv, v));
+}
+
+/* k and v of all rows, side by side, to or from the fused buffer. */
+static int pack(const struct plait_work *w, void *kv, const void *qkv)
+{
+    return w->ops->copy_2d(w->q, w->type, kv, 2 * kv_width(w),
+                           at(w, qkv, q_width(w)), w->d->qkv, w->shape->N,
+                           2 * kv_width(w));
+}
+
+static int unpack(const struct plait_work *w, void *qkv, const void *kv)
+{
+    return w->ops->copy_2d(w->q, w->type, at(w, qkv, q_width(w)), w->d->qkv,
+                           kv, 2 * kv_width(w), w->shape->N, 2 * kv_width(w));
+}
+
+static struct plait_ring make_ring(const struct plait_work *w, int tag)
+{
+    struct plait_ring ring = {
+        .group = w->model->par->group[PLAIT_GROUP_CP],
+        .q = w->q,
+        .type = w->type,
+        .tag = tag,
+    };
+
+    return ring;
+}
+
+static int ring_forward(const struct plait_work *w,
+                        const struct plait_activations *a)
+{
+    struct plait_ring ring = make_ring(w, 0);
+    void **kv = w->scratch->kv;
+    size_t n = w->shape->N * 2 * kv_width(w);
+    struct pair pairs[4];
+
+    if (pack(w, kv[0], a->qkv) < 0)
+        return -1;
+    for (int step = 0; step < cp_size(w); step++) {
+        void *now = kv[step % 2], *next = kv[(step + 1) % 2];
+        int npairs = pairs_of(w, step, pairs);
+
+        if (step + 1 < cp_size(w) && plait_ring_pass(&ring, now, next, n) < 0)
+            return -1;
+        for (int i = 0; i < npairs; i++)
+            if (pair_forward(w, &pairs[i], a, now) < 0)
+                return -1;
+        if (plait_ring_wait(&ring) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What this step adds to the gradients of the keys and values at hand. */
+static int step_backward(const struct plait_work *w, int step,
+                         const struct plait_activations *a, const void *kv,
+                         void *dqkv, void *dkv, const void *datt)
+{
+    size_t bytes =
+        w->shape->N * 2 * kv_width(w) * plait_dtype_size(w->type);
+    struct pair pairs[4];
+    int npairs = pairs_of(w, step, pairs);
+
+    if (w->ops->fill_zero(w->q, dkv, bytes) < 0)
+        return -1;
+    for (int i = 0; i < npairs; i++)
+        if (pair_backward(w, &pairs[i], a, kv, dqkv, dkv, datt) < 0)
+            return -1;
+    return 0;
+}
+
+/* The gradients of keys and values travel one step behind them, summed on
+ * the way, and are home after cp steps. */
+static int ring_backward(const struct plait_work *w,
+                         const struct plait_activations *a, void *dqkv,
+                         const void *datt)
+{
+    struct plait_ring there = make_ring(w, 0), back = make_ring(w, 1);
+    struct plait_scratch *s = w->scratch;
+    size_t n = w->shape->N * 2 * kv_width(w);
+
+    if (pack(w, s->kv[0], a->qkv) < 0)
+        return -1;
+    for (int step = 0; step < cp_size(w); step++) {
+        void *now = s->kv[step % 2], *next = s->kv[(step + 1) % 2];
+        void *dkv = s->dkv[step % 2];
+
+        if (step + 1 < cp_size(w) && plait_ring_pass(&there, now, next, n) < 0)
+            return -1;
+        if (step_backward(w, step, a, now, dqkv, dkv, datt) < 0 ||
+            plait_ring_wait(&there) < 0 || plait_ring_wait(&back) < 0)
+            return -1;
+        if (step > 0 &&
+            w->ops->add(w->q, w->type, dkv, dkv, s->dkv[2], n) < 0)
+            return -1;
+        if (plait_ring_pass(&back, dkv, s->dkv[2], n) < 0)
+            return -1;
+    }
+    if (plait_ring_wait(&back) < 0)
+        return -1;
+    return unpack(w, dqkv, s->dkv[2]);
+}
+
+/* -- both ----------------------------------------------------------------- */
+
 int plait_attention_forward(const struct plait_work *w,
                             const struct plait_activations *a)
 {
-    struct plait_attention s = describe(w);
-    size_t k = (size_t)w->d->heads * w->d->head_dim;
-    size_t v = k + (size_t)w->d->kv_heads * w->d->head_dim;
+    struct plait_attention d = describe(w);
+    size_t k = q_width(w), v = k + kv_width(w);
 
-    return w->ops->attention_forward(w->q, w->type, &s, a->att, a->lse,
+    if (w->shape->pieces > 1)
+        return ring_forward(w, a);
+    return w->ops->attention_forward(w->q, w->type, &d, a->att, a->lse,
                                      a->qkv, at(w, a->qkv, k),
                                      at(w, a->qkv, v));
 }
@@ -67,16 +285,18 @@ int plait_attention_backward(const struct plait_work *w,
                              const struct plait_activations *a, void *dqkv,
                              const void *datt)
 {
-    struct plait_attention s = describe(w);
-    size_t k = (size_t)w->d->heads * w->d->head_dim;
-    size_t v = k + (size_t)w->d->kv_heads * w->d->head_dim;
+    struct plait_attention d = describe(w);
+    size_t k = q_width(w), v = k + kv_width(w);
     size_t bytes = w->shape->N * w->d->qkv * plait_dtype_size(w->type);
+    int rc;
 
-    if (w->ops->fill_zero(w->q, dqkv, bytes) < 0 ||
-        w->ops->attention_backward(w->q, w->type, &s, dqkv, at(w, dqkv, k),
-                                   at(w, dqkv, v), datt, a->att, a->lse,
-                                   a->qkv, at(w, a->qkv, k),
-                                   at(w, a->qkv, v)) < 0)
+    if (w->ops->fill_zero(w->q, dqkv, bytes) < 0)
         return -1;
-    return rotate(w, dqkv, -1);
+    if (w->shape->pieces > 1)
+        rc = ring_backward(w, a, dqkv, datt);
+    else
+        rc = w->ops->attention_backward(
+            w->q, w->type, &d, dqkv, at(w, dqkv, k), at(w, dqkv, v), datt,
+            a->att, a->lse, a->qkv, at(w, a->qkv, k), at(w, a->qkv, v));
+    return rc < 0 ? -1 : rotate(w, dqkv, -1);
 }

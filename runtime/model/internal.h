@@ -91,6 +91,7 @@ struct plait_slot {
     struct plait_shape shape;
     float loss_scale;
     int32_t *tokens, *targets;       /* [N] */
+    int32_t *staged;                 /* [N] on the host; context parallel */
     struct plait_activations *layer; /* one per layer of the chunk */
     struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
     void *dhead;                     /* [n,C] gradient of the head's input */
@@ -106,6 +107,10 @@ struct plait_scratch {
     void *datt;  /* [N,heads*D] */
     struct plait_stash now;            /* dpre and dqkv alone */
     struct plait_activations shared;   /* what recompute does not keep */
+    void *kv[2];   /* [N, 2 kv_heads D] keys and values going around */
+    void *dkv[3];  /* the same of their gradients: two made, one received */
+    void *att2;    /* one piece's attention over one piece of keys */
+    float *lse2;
     void *hx, *hn;                     /* [n,C] of the head */
     float *hmean, *hrstd;              /* [n] */
     void *logits;                      /* [rows, vocab] */

@@ -42,6 +42,7 @@ static int check(const struct plait_config *config,
 {
     const struct plait_model_config *c = &config->model;
     int stages = layout->size[PLAIT_PP] * chunks;
+    int cp = layout->size[PLAIT_CP];
 
     if (c->family != PLAIT_GPT2 && c->family != PLAIT_LLAMA)
         return plait_errorf(err, "model.family: only gpt2 and llama are "
@@ -55,9 +56,9 @@ static int check(const struct plait_config *config,
     if (c->experts)
         return plait_errorf(err, "model.experts %d: experts are not "
                                  "implemented yet", c->experts);
-    if (layout->size[PLAIT_CP] > 1)
-        return plait_errorf(err, "cp %d: context parallelism is not "
-                                 "implemented yet", layout->size[PLAIT_CP]);
+    if (cp > 1 && c->seq_len % (2 * cp))
+        return plait_errorf(err, "model.seq_len %d does not divide by "
+                                 "2 * cp = %d", c->seq_len, 2 * cp);
     return 0;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/model/internal.h"
@@ -53,14 +52,10 @@ static int upload(const struct plait_work *w, const struct plait_batch *batch,
                   const int32_t *host, int32_t *to)
 {
     const struct plait_shape *s = w->shape;
-    int32_t *staged, *at;
-    int rc;
+    int32_t *at = w->slot->staged;
 
     if (s->pieces == 1)
         return w->ops->to_device(w->q, to, host, s->N * sizeof(*to));
-    staged = at = malloc(s->N * sizeof(*staged));
-    if (!staged)
-        return -1;
     for (int p = 0; p < s->pieces; p++) {
         int64_t pos = plait_model_piece_pos(w->model, s, p);
 
@@ -68,9 +63,7 @@ static int upload(const struct plait_work *w, const struct plait_batch *batch,
             memcpy(at, host + (int64_t)i * batch->seq_len + pos,
                    s->piece_len * sizeof(*at));
     }
-    rc = w->ops->to_device(w->q, to, staged, s->N * sizeof(*to));
-    free(staged);
-    return rc;
+    return w->ops->to_device(w->q, to, w->slot->staged, s->N * sizeof(*to));
 }
 
 /* -- hooks --------------------------------------------------------------- */
