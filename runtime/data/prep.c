@@ -171,9 +171,7 @@ done:
 
 static int wrong_usage(const char *what)
 {
-    if (what)
-        fprintf(stderr, "plait-prep: %s\n", what);
-    fprintf(stderr, "Try 'plait-prep --help'.\n");
+    fprintf(stderr, "plait-prep: %s; see --help\n", what);
     return 2;
 }
 
@@ -204,7 +202,7 @@ int main(int argc, char **argv)
             puts("plait-prep " PACKAGE_VERSION);
             return 0;
         default:
-            return wrong_usage(NULL);
+            return 2; /* getopt has said why */
         }
     }
     if (!dir || !*dir)
