@@ -112,8 +112,6 @@ static int start_weights(struct run *r, const char *resume,
     } else {
         rc = plait_optim_init(optim, r->config->train.seed, err);
     }
-    if (rc == 0 && path && plait_comm_rank(r->world) == 0)
-        printf("resumed from %s\n", path);
     free(path);
     return plait_agree(r->world, rc, err);
 }
@@ -149,6 +147,8 @@ static void print_summary(struct run *r)
            r->s->par->world_size, size[PLAIT_TP], size[PLAIT_CP],
            size[PLAIT_EP], size[PLAIT_DP], size[PLAIT_PP], c->train.steps,
            c->train.global_batch, c->model.seq_len, r->peak / 1e9);
+    if (r->done.step > 0)
+        printf("resumed after step %" PRId64 "\n", r->done.step);
     fflush(stdout);
 }
 

@@ -1,0 +1,101 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What a live node tells beyond hwloc: NVML's links, the kernel driver's xGMI
+# links, port speeds. The libraries and the sysfs files are made here; hwloc
+# takes the machine from a fixture and is told that it is this one.
+plait=$top_builddir/plait
+fake=$top_builddir/tests/unit/.libs/fake_nvml.so
+fixture=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+LC_ALL=C export LC_ALL
+n=0
+
+check() { # name status
+    n=$((n + 1))
+    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
+}
+
+mkdir "$tmp/lib" && ln -s "$fake" "$tmp/lib/libnvidia-ml.so.1"
+# Without the matrix of the fixture, links can only come from NVML.
+sed '/<distances2hetero/,/<\/distances2hetero/d' "$fixture" >"$tmp/live.xml"
+
+live() { # MODE: what plait topo says with this fake NVML
+    FAKE_NVML=$1 LD_LIBRARY_PATH=$tmp/lib HWLOC_XMLFILE=$tmp/live.xml \
+        HWLOC_THISSYSTEM=1 "$plait" topo
+}
+
+if [ -f "$fake" ]; then
+    live direct >"$tmp/out"
+    grep -q '^NVLink joins GPUs 0 1: 100 GB/s' "$tmp/out"
+    check 'four direct links of an H100 are 100 GB/s' $?
+    grep -q 'GPU 1  0000:06:00.0  NVIDIA H100 number 6' "$tmp/out"
+    check 'NVML knows the name' $?
+    live switch | grep -q '^NVLink joins GPUs 0 1: 450 GB/s'
+    check 'eighteen links to a switch are 450 GB/s' $?
+    live broken >"$tmp/out" && ! grep -q NVLink "$tmp/out" &&
+        grep -q '^4 GPUs' "$tmp/out"
+    check 'an NVML that does not start is no error' $?
+    FAKE_NVML=direct LD_LIBRARY_PATH=$tmp/lib HWLOC_XMLFILE=$tmp/live.xml \
+        "$plait" topo >"$tmp/out" && ! grep -q NVLink "$tmp/out"
+    check 'a topology from elsewhere does not get this machine'\''s links' $?
+else
+    echo "ok 1 # SKIP no shared libraries here"
+    n=1
+fi
+
+# A snapshot of sysfs: two processors, two GCDs of AMD's with two xGMI links,
+# a virtual machine's Ethernet, a 200 Gbit/s InfiniBand port.
+root=$tmp/root
+put() { # FILE TEXT
+    mkdir -p "$root/$(dirname "$1")"
+    printf '%b\n' "$2" >"$root/$1"
+}
+put proc/cpuinfo 'processor\t: 0\n\nprocessor\t: 1'
+put sys/devices/system/cpu/online 0-1
+put sys/devices/system/node/node0/cpumap 3
+put sys/devices/system/node/node0/meminfo 'Node 0 MemTotal: 1000000 kB'
+for cpu in 0 1; do
+    for at in sys/devices/system/cpu sys/bus/cpu/devices; do
+        put $at/cpu$cpu/topology/core_id $cpu
+        put $at/cpu$cpu/topology/physical_package_id 0
+        put $at/cpu$cpu/topology/thread_siblings $((cpu + 1))
+        put $at/cpu$cpu/topology/core_siblings 3
+    done
+done
+pci() { # BUSID CLASS VENDOR DEVICE
+    mkdir -p "$root/sys/devices/pci0000:00/$1" "$root/sys/bus/pci/devices"
+    ln -s "../../../devices/pci0000:00/$1" "$root/sys/bus/pci/devices/$1"
+    put "sys/devices/pci0000:00/$1/class" "$2"
+    put "sys/devices/pci0000:00/$1/vendor" "$3"
+    put "sys/devices/pci0000:00/$1/device" "$4"
+    put "sys/devices/pci0000:00/$1/local_cpus" 3
+}
+pci 0000:07:00.0 0x020700 0x15b3 0x101b
+pci 0000:81:00.0 0x038000 0x1002 0x7408
+pci 0000:91:00.0 0x038000 0x1002 0x7408
+pci 0000:a1:00.0 0x020000 0x1d0f 0xefa1
+named() { # CLASS NAME BUSID
+    mkdir -p "$root/sys/class/$1/$2"
+    ln -s "../../../devices/pci0000:00/$3" "$root/sys/class/$1/$2/device"
+}
+named infiniband mlx5_0 0000:07:00.0
+named net eth2 0000:a1:00.0
+put sys/class/infiniband/mlx5_0/ports/1/rate '200 Gb/sec (4X HDR)'
+put sys/class/net/eth2/speed 100000
+nodes=sys/class/kfd/kfd/topology/nodes
+put $nodes/0/properties 'cpu_cores_count 2\nsimd_count 0\nlocation_id 0'
+put $nodes/1/properties "simd_count 440\nlocation_id $((0x8100))\ndomain 0"
+put $nodes/2/properties "simd_count 440\nlocation_id $((0x9100))\ndomain 0"
+put $nodes/1/io_links/0/properties 'type 2\nnode_to 0\nmax_bandwidth 64000'
+put $nodes/1/io_links/1/properties 'type 11\nnode_to 2\nmax_bandwidth 100000'
+put $nodes/2/io_links/0/properties 'type 11\nnode_to 1\nmax_bandwidth 100000'
+HWLOC_FSROOT=$root "$plait" topo >"$tmp/out"
+grep -q '^2 GPUs, 2 NICs, 1 NUMA node, 2 cores' "$tmp/out"
+check 'a sysfs snapshot reads' $?
+grep -q '^xGMI joins GPUs 0 1: 100 GB/s' "$tmp/out"
+check 'xGMI links from the kernel driver' $?
+grep -q 'NIC 0  mlx5_0  0000:07:00.0  25 GB/s' "$tmp/out" &&
+    grep -q 'NIC 1  eth2  0000:a1:00.0  12.5 GB/s' "$tmp/out"
+check 'port speeds' $?
+echo "1..$n"
