@@ -1,0 +1,135 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Each way in which Slurm starts something, with and without the flags.
+. "$top_srcdir/tests/cluster/tap.sh"
+
+ours='^(PLAIT_|SLURM_PLAIT_|RANK=|WORLD_SIZE=|LOCAL_RANK=|MASTER_|GROUP_RANK=)'
+
+batch()
+{
+    timeout 60 sbatch -W -o "$work/out" "$@" >"$work/sbatch.log" 2>&1 ||
+        { cat "$work/sbatch.log" "$work/out"; return 1; }
+}
+
+# The environment of one task without what differs from run to run.
+stable_env()
+{
+    timeout 20 srun -N2 -n2 --gpus-per-node=2 "$@" env |
+        grep -vE '_PORT|_PORTS|PID|JOB_?ID=|STEP_?ID=|PMIX|_TIME|ADDR' | sort
+}
+no_flags()
+{
+    local with without
+    with=$(stable_env)
+    mv slurm/plugstack.conf slurm/plugstack.off
+    : >slurm/plugstack.conf
+    without=$(stable_env)
+    mv slurm/plugstack.off slurm/plugstack.conf
+    diff <(echo "$without") <(echo "$with")
+}
+check "a job without the flags sees no change" no_flags
+
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N4 --ntasks-per-node=2
+#SBATCH --tp=2 --pp=2
+env >batch.env
+srun bash -c 'echo "$RANK/$WORLD_SIZE $PLAIT_TP_SIZE $PLAIT_PP_SIZE"' | sort
+END
+check "#SBATCH lines reach the srun inside" batch script
+check "... all ranks" is "$(for i in 0 1 2 3 4 5 6 7; do echo "$i/8 2 2"; done)" \
+    "$(cat out)"
+check "the batch script is no rank" is "" "$(grep -E "$ours" batch.env)"
+
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N4 --ntasks-per-node=2 --tp=2 --pp=2
+srun --pp=4 bash -c 'echo $PLAIT_TP_SIZE $PLAIT_PP_SIZE $PLAIT_DP_SIZE' | sort -u
+srun -N2 -n4 --pp=1 bash -c 'echo $PLAIT_NNODES $RANK' | sort
+END
+check "sruns inside a job take other values" batch script
+check "... per step" is "2 4 1
+2 0
+2 1
+2 2
+2 3" "$(cat out)"
+
+check "salloc" [ "$(timeout 20 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
+    srun bash -c 'echo $RANK $PLAIT_TP_SIZE' | sort | xargs)" = \
+    "0 2 1 2 2 2 3 2" ]
+salloc_shell=$(timeout 20 salloc -Q -N2 --ntasks-per-node=2 --tp=2 env)
+check "salloc's own command is no rank" \
+    is "" "$(grep -E "$ours" <<<"$salloc_shell")"
+
+for export in NONE NIL ALL HOME,PATH; do
+    check "--export=$export" is "0 1" "$(timeout 20 srun -N1 -n2 --tp=2 \
+        --export=$export /bin/bash -c 'echo $RANK' | sort | xargs)"
+done
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N2 --ntasks-per-node=2 --tp=2 --export=NONE
+srun /bin/bash -c 'echo $RANK' | sort | xargs
+END
+check "sbatch --export=NONE" batch script
+check "... has ranks" is "0 1 2 3" "$(tail -n1 out)"
+
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N1 -n2 --tp=2 --array=1-3
+srun bash -c 'echo $RANK $MASTER_PORT' >array.$SLURM_ARRAY_TASK_ID
+END
+check "array jobs" batch script
+ports=$(cat array.1 array.2 array.3 | cut -d' ' -f2 | sort | uniq -c)
+check "... each element its own MASTER_PORT" \
+    is "3 2" "$(wc -l <<<"$ports") $(awk '{ print $1 }' <<<"$ports" | sort -u)"
+
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N2 --ntasks-per-node=2 --tp=2
+for i in 1 2 3; do
+    srun --overlap bash -c 'echo $PLAIT_JOBID $MASTER_PORT; sleep 1' >over.$i &
+done
+wait
+END
+check "three steps at once with --overlap" batch script
+check "... have three ports" is 3 \
+    "$(cat over.1 over.2 over.3 | sort -u | wc -l)"
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N1 -n4
+srun --exact -n2 --tp=2 bash -c 'echo a $RANK $PLAIT_CPUS; sleep 1' &
+srun --exact -n2 --tp=2 bash -c 'echo b $RANK $PLAIT_CPUS; sleep 1' &
+wait
+END
+check "two steps at once with --exact" batch script
+check "... with two ranks each" is "a 0 a 1 b 0 b 1" \
+    "$(awk '{ print $1, $2 }' out | sort | xargs)"
+
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N2 --ntasks-per-node=2 --tp=2
+srun bash -c 'echo "$SLURM_RESTART_COUNT:$RANK"' | sort | xargs >>requeue.out
+[ -n "$SLURM_RESTART_COUNT" ] || scontrol requeue $SLURM_JOB_ID
+[ -n "$SLURM_RESTART_COUNT" ] || sleep 30
+END
+requeued()
+{
+    sbatch --requeue -o /dev/null script
+    until_true 60 grep -q 1:3 requeue.out || { cat requeue.out; return 1; }
+}
+check "a requeued job is planned again" requeued
+
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N2 --ntasks-per-node=2 --tp=2
+srun -n2 -N1 --tp=2 bash -c 'unset ${!PLAIT_@}
+    [ $SLURM_LOCALID = 0 ] && srun --overlap -N1 -n1 --tp=1 --pp=1 \
+    bash -c "echo inner \$PLAIT_WORLD_SIZE \$RANK"'
+exit 0
+END
+check "an srun inside a planned step" batch script
+check "... has its own plan" is "inner 1 0" "$(grep inner out)"
+
+check "no step leaves anything behind" until_true 20 \
+    eval '[ -z "$(squeue -h)" ] && ! ls slurm/spool.*/plait* 2>/dev/null'
+done_testing

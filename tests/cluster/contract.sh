@@ -1,0 +1,154 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Every task of a planned step finds the whole launch contract, and it is the
+# plan that `plait plan` prints.
+. "$top_srcdir/tests/cluster/tap.sh"
+
+contract="PLAIT_RANK PLAIT_WORLD_SIZE PLAIT_LOCAL_RANK PLAIT_LOCAL_WORLD_SIZE
+PLAIT_NODE_RANK PLAIT_NNODES PLAIT_TP_SIZE PLAIT_TP_RANK PLAIT_CP_SIZE
+PLAIT_CP_RANK PLAIT_EP_SIZE PLAIT_EP_RANK PLAIT_DP_SIZE PLAIT_DP_RANK
+PLAIT_PP_SIZE PLAIT_PP_RANK PLAIT_ORDER PLAIT_GPU PLAIT_GPU_BUSID PLAIT_NICS
+PLAIT_CPUS PLAIT_JOBID RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK
+GROUP_RANK MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER
+SLURM_PLAIT_PLAN"
+
+# run DIR ARGUMENTS...: leaves the environment of task i in DIR/i
+run()
+{
+    local out=$work/$1
+    shift
+    mkdir -p "$out"
+    OUT=$out timeout 30 srun "$@" bash -c 'env >"$OUT/$SLURM_PROCID"'
+}
+
+# get DIR TASK NAME
+get()
+{
+    sed -n "s/^$3=//p" "$work/$1/$2"
+}
+
+# column DIR NAME: the values of all tasks in PROCID order
+column()
+{
+    local i
+    for i in $(ls "$work/$1" | sort -n); do
+        get "$1" "$i" "$2"
+    done | tr '\n' ' ' | sed 's/ $//'
+}
+
+whole()
+{
+    local i name bad=0
+    for i in 0 1 2 3 4 5 6 7; do
+        for name in $contract; do
+            grep -q "^$name=" "$work/$1/$i" ||
+                { echo "task $i has no $name"; bad=1; }
+        done
+    done
+    return $bad
+}
+
+torch_invariants()
+{
+    local i r l w n
+    for i in 0 1 2 3 4 5 6 7; do
+        r=$(get $1 $i RANK) l=$(get $1 $i LOCAL_RANK)
+        w=$(get $1 $i LOCAL_WORLD_SIZE) n=$(get $1 $i NODE_RANK)
+        [ $((r / w)) = "$n" ] && [ $((r % w)) = "$l" ] &&
+            [ "$n" = "$(get $1 $i GROUP_RANK)" ] &&
+            [ "$r" = "$(get $1 $i PLAIT_RANK)" ] || return 1
+    done
+}
+
+# "node dp pp" of each task: every such tp group must be whole on one node
+tp_groups_share_a_node()
+{
+    local i groups
+    groups=$(for i in 0 1 2 3 4 5 6 7; do
+        echo "$(get $1 $i SLURMD_NODENAME) $(get $1 $i PLAIT_DP_RANK)" \
+            "$(get $1 $i PLAIT_PP_RANK)"
+    done | sort | uniq -c)
+    is "4" "$(grep -c '^ *2 ' <<<"$groups")"
+}
+
+planned()
+{
+    "$plait" plan --tp=2 --pp=2 --nodes 'node[1-4]' --tasks-per-node 2 \
+        --fabric "$work/slurm/topology.conf" --json |
+        python3 -c '
+import json, sys
+for r in json.load(sys.stdin)["ranks"]:
+    print(r["procid"], r["node"], r["local"], r["rank"], r["tp"], r["cp"],
+          r["ep"], r["dp"], r["pp"])'
+}
+
+seen()
+{
+    local i
+    for i in 0 1 2 3 4 5 6 7; do
+        echo "$i $(get $1 $i SLURMD_NODENAME) $(get $1 $i LOCAL_RANK)" \
+            "$(get $1 $i RANK) $(get $1 $i PLAIT_TP_RANK)" \
+            "$(get $1 $i PLAIT_CP_RANK) $(get $1 $i PLAIT_EP_RANK)" \
+            "$(get $1 $i PLAIT_DP_RANK) $(get $1 $i PLAIT_PP_RANK)"
+    done
+}
+
+check "a planned step runs" run plain -N4 --ntasks-per-node=2 \
+    --gpus-per-node=2 --tp=2 --pp=2
+check "all variables in all tasks" whole plain
+check "ranks follow the leaves, not the names" \
+    is "0 1 4 5 2 3 6 7" "$(column plain RANK)"
+check "SLURM_PROCID is Slurm's own" \
+    is "0 1 2 3 4 5 6 7" "$(column plain SLURM_PROCID)"
+check "torchrun's invariants hold" torch_invariants plain
+check "each tp group shares a node" tp_groups_share_a_node plain
+check "sizes are those asked for, dp inferred" is "2 1 1 2 2" \
+    "$(for a in TP CP EP DP PP; do get plain 0 PLAIT_${a}_SIZE; done | xargs)"
+check "one MASTER_PORT for all" \
+    is 1 "$(column plain MASTER_PORT | tr ' ' '\n' | sort -u | wc -l)"
+check "PLAIT_JOBID is job.step" like "$(get plain 3 PLAIT_JOBID)" '^[0-9]+\.0$'
+check "LOCAL_RANK indexes the GPUs, all visible" \
+    is "0,1 0,1" "$(get plain 2 CUDA_VISIBLE_DEVICES) $(
+        get plain 3 CUDA_VISIBLE_DEVICES)"
+check "PLAIT_GPU" is "0 1 0 1 0 1 0 1" "$(column plain PLAIT_GPU)"
+check "PLAIT_CPUS is not empty" [ -n "$(get plain 0 PLAIT_CPUS)" ]
+if "$plait" plan --help >/dev/null 2>&1 && command -v python3 >/dev/null; then
+    check "the tasks saw what plait plan prints" \
+        is "$(planned)" "$(seen plain)"
+else
+    skip "the tasks saw what plait plan prints" "no plait plan or python3"
+fi
+
+check "--placement=linear" run linear -N4 --ntasks-per-node=2 --tp=2 \
+    --placement=linear
+check "... keeps Slurm's order" \
+    is "0 1 2 3 4 5 6 7" "$(column linear RANK)"
+check "--rank-order" run order -N4 --ntasks-per-node=2 --tp=2 --pp=2 \
+    --rank-order=tp-cp-ep-pp-dp --placement=linear
+check "... changes coordinates, not ranks" is "0 0 1 1 0 0 1 1" \
+    "$(column order PLAIT_PP_RANK)"
+check "--pin=none" run nopin -N4 --ntasks-per-node=2 --gpus-per-node=2 \
+    --tp=2 --pin=none
+check "... leaves the cores alone" is "" "$(get nopin 0 PLAIT_CPUS)"
+check "--rendezvous=none" run norv -N4 --ntasks-per-node=2 --tp=2 \
+    --rendezvous=none
+check "... sets no RANK and no MASTER_ADDR" \
+    is "" "$(get norv 0 RANK)$(get norv 0 MASTER_ADDR)"
+check "... but PLAIT_RANK" is "0 1 4 5 2 3 6 7" "$(column norv PLAIT_RANK)"
+check "cyclic distribution" run cyclic -N4 --ntasks-per-node=2 --tp=2 \
+    --distribution=cyclic
+check "... keeps tp groups on a node" tp_groups_share_a_node cyclic
+check "... and torchrun's invariants" torch_invariants cyclic
+check "the user's MASTER_PORT wins" \
+    env MASTER_PORT=23456 "OUT=$work" timeout 30 srun -N2 --tp=1 bash -c \
+    '[ $MASTER_PORT = 23456 ]'
+check "the user's --cpu-bind wins" timeout 30 srun -N1 -n2 --tp=2 \
+    --cpu-bind=map_cpu:0,0 bash -c '[ "$PLAIT_CPUS" = 0 ] &&
+    [ "$(taskset -cp $$ | sed "s/.*: //")" = 0 ]'
+show=$(timeout 30 srun -N4 --ntasks-per-node=2 --tp=2 --pp=2 --show-plan true \
+    2>&1)
+check "--show-plan prints a table" \
+    like "$show" '2-3 +node3 +leaf0 +0-1 +1 +0'
+check "... and what each axis crosses" like "$show" \
+    'tp inside a node, dp under one leaf switch, pp across leaf switches'
+done_testing

@@ -1,0 +1,104 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What cannot work is refused in srun, sbatch and salloc, in one line, before
+# anything is queued; what gets past srun stops on the node.
+. "$top_srcdir/tests/cluster/tap.sh"
+
+# refused PATTERN COMMAND...: fails, says PATTERN in one line of plait's
+refused()
+{
+    local pattern=$1 out rc
+    shift
+    out=$(timeout 20 "$@" 2>&1)
+    rc=$?
+    [ $rc != 0 ] && [ $rc != 124 ] || { echo "exit status $rc"; return 1; }
+    is 1 "$(grep -c 'plait:' <<<"$out")" && like "$out" "$pattern"
+}
+
+# everywhere DESCRIPTION PATTERN FLAGS...
+everywhere()
+{
+    local what=$1 pattern=$2
+    shift 2
+    check "srun $what" refused "$pattern" \
+        srun -N4 --ntasks-per-node=2 "$@" true
+    check "sbatch $what" refused "$pattern" \
+        sbatch -N4 --ntasks-per-node=2 "$@" --wrap true
+    check "salloc $what" refused "$pattern" \
+        salloc -N4 --ntasks-per-node=2 "$@" true
+}
+
+size='plait: --[tcedp]p=.*: want a whole number from 1 to'
+for bad in 0 -1 abc 4x 99999999999 '' 1.5 ' 2' 0x2; do
+    everywhere "--tp='$bad'" "$size" "--tp=$bad"
+done
+for axis in cp ep dp pp; do
+    everywhere "--$axis=x" "$size" --$axis=x
+done
+everywhere "--pp=3" '8 tasks do not divide by --pp=3; .* would fit' --pp=3
+everywhere "--tp=2 --pp=2 --dp=4" 'would fit' --tp=2 --pp=2 --cp=1 --dp=4
+everywhere "--tp=4 over nodes of 2" \
+    '--tp=4 does not divide the 2 tasks of a node; --tp=2 would fit' --tp=4
+everywhere "--ep=3" 'ep' --tp=2 --ep=3
+everywhere "bad --rank-order" 'want each of tp, cp, ep, dp and pp once' \
+    --rank-order=tp-dp
+everywhere "bad --placement" 'want topology or linear' --placement=best
+everywhere "bad --pin" 'want closest or none' --pin=all
+everywhere "bad --rendezvous" 'want torch or none' --rendezvous=mpi
+everywhere "--gpus-per-task" 'use --gpus-per-node' --tp=2 --gpus-per-task=1
+check "srun -n8 without --ntasks-per-node" refused '8 tasks do not divide' \
+    srun -n8 --tp=3 true
+check "#SBATCH lines" refused '8 tasks do not divide' sbatch <(
+    printf '#!/bin/sh\n#SBATCH -n8\n#SBATCH --tp=3\ntrue\n')
+check "nothing was ever queued" \
+    is "" "$(scontrol -o show jobs 2>&1 | grep JobId=)"
+
+check "het jobs" refused 'heterogeneous' srun -n1 --tp=1 : -n1 true
+# The environment can carry what no command line would.
+inject()
+{
+    env "_SLURM_SPANK_OPTION_plait_$1" timeout 20 \
+        srun -N2 --ntasks-per-node=2 bash -c 'echo ran'
+}
+injected()
+{
+    local out
+    out=$(inject "$1" 2>&1) && return 1
+    like "$out" "$2" && [[ $out != *ran* ]]
+}
+check "a bad flag from the environment" injected tp=bad 'want a whole number'
+check "a flag from the environment without a plan" injected tp=2 'no plan'
+check "a huge value from the environment" \
+    injected "tp=$(printf '9%.0s' {1..5000})" 'want a whole number'
+plan_lies()
+{
+    local out
+    out=$(SLURM_PLAIT_PLAN=$1 inject tp=2 2>&1) && return 1
+    like "$out" 'plait: ' && [[ $out != *ran* ]]
+}
+for lie in '' x 1/2.1.1.2.1/tp-cp-ep-dp-pp/topology/0,1,2,3/4*2 \
+    1/2.1.1.1.1/tp-cp-ep-dp-pp/linear/0-1/2*1 \
+    1/99999999999.1.1.1.1/tp-cp-ep-dp-pp/linear/0-1/2*2; do
+    check "a plan from elsewhere: '$lie'" plan_lies "$lie"
+done
+check "nodes stay up after all that" \
+    is "node1 node2 node3 node4" \
+    "$(sinfo -h -N -o '%N %T' | sed -n 's/ \(idle\|completing\|mixed\|allocated\)$//p' | xargs)"
+check "fewer GPUs than tasks" refused 'use --gpus-per-node=3' \
+    srun -N1 -n3 --gpus=2 --tp=3 true
+check "... unless shared on purpose" \
+    timeout 20 srun -N1 -n3 --gpus=2 --tp=3 --pin=none true
+cat >"$work/het.sh" <<'END'
+#!/bin/bash
+#SBATCH -n1 --tp=1
+#SBATCH hetjob
+#SBATCH -n1
+srun true
+END
+het_batch()
+{
+    timeout 60 sbatch -W -o "$work/het.out" "$work/het.sh"
+    like "$(cat "$work/het.out")" heterogeneous
+}
+check "a het batch job's srun" het_batch
+done_testing

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the cluster tests share: TAP, and one cluster per test, in a directory
+# that goes away with it. Source it with the cluster's options as arguments.
+set -u
+tap_count=0
+tap_failed=0
+here=$top_srcdir/tests/cluster
+plugin=$top_builddir/.libs/spank_plait.so
+plait=$top_builddir/plait
+
+# check DESCRIPTION COMMAND...
+check()
+{
+    local what=$1 out
+    shift
+    tap_count=$((tap_count + 1))
+    if out=$("$@" 2>&1); then
+        echo "ok $tap_count - $what"
+    else
+        echo "not ok $tap_count - $what"
+        printf '%s\n' "$out" | sed 's/^/# /'
+        tap_failed=1
+    fi
+}
+
+skip()
+{
+    tap_count=$((tap_count + 1))
+    echo "ok $tap_count - $1 # SKIP $2"
+}
+
+done_testing()
+{
+    echo "1..$tap_count"
+    exit $tap_failed
+}
+
+# is WANT GOT
+is()
+{
+    [ "$1" = "$2" ] && return
+    printf 'want: %s\ngot:  %s\n' "$1" "$2"
+    return 1
+}
+
+# like TEXT PATTERN
+like()
+{
+    [[ $1 =~ $2 ]] && return
+    printf 'no "%s" in:\n%s\n' "$2" "$1"
+    return 1
+}
+
+# until_true SECONDS COMMAND...
+until_true()
+{
+    local tries=$(($1 * 20))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ $((tries--)) -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+
+cluster()
+{
+    "$here/slurm-cluster.sh" "$@"
+}
+
+clean_up()
+{
+    cluster stop "$work/slurm"
+    rm -rf "$work"
+}
+
+for p in munged slurmctld slurmd srun; do
+    PATH=$PATH:/usr/sbin:/sbin command -v $p >/dev/null ||
+        [ -x "${SLURM_PREFIX:-/nonexistent}/sbin/$p" ] ||
+        { echo "1..0 # SKIP no $p: Slurm or munge is not installed"; exit 0; }
+done
+[ -f "$plugin" ] || { echo "1..0 # SKIP built without Slurm"; exit 0; }
+unset "${!SLURM_@}" "${!SBATCH_@}" "${!SALLOC_@}" "${!PLAIT_@}" 2>/dev/null
+work=$(mktemp -d /tmp/plait.XXXXXX) || exit 99
+chmod 755 "$work"
+trap clean_up EXIT
+cluster start "$work/slurm" --plugin "$plugin" "$@" ||
+    { echo "Bail out! no cluster"; exit 99; }
+eval "$(cluster env "$work/slurm")"
+cd "$work" || exit 99
