@@ -116,17 +116,24 @@ INLINE hvec vec_to_fp16(vec x)
 #endif
 }
 
-/* n = VLEN elements from p[i], or fewer, the others being 0. */
+/* n = VLEN elements from p[i], or fewer, the others being 0. Whole vectors
+ * are copied with a constant size: one instruction. */
 INLINE vec vec_load(enum plait_dtype type, const void *p, size_t i, size_t n)
 {
     vec x = {0};
     hvec h = {0};
 
     if (type == PLAIT_F32) {
-        memcpy(&x, (const float *)p + i, n * sizeof(float));
+        if (n == VLEN)
+            memcpy(&x, (const float *)p + i, sizeof(x));
+        else
+            memcpy(&x, (const float *)p + i, n * sizeof(float));
         return x;
     }
-    memcpy(&h, (const uint16_t *)p + i, n * sizeof(uint16_t));
+    if (n == VLEN)
+        memcpy(&h, (const uint16_t *)p + i, sizeof(h));
+    else
+        memcpy(&h, (const uint16_t *)p + i, n * sizeof(uint16_t));
     return type == PLAIT_BF16_T ? vec_of_bf16(h) : vec_of_fp16(h);
 }
 
@@ -136,11 +143,17 @@ INLINE void vec_store(enum plait_dtype type, void *p, size_t i, size_t n,
     hvec h;
 
     if (type == PLAIT_F32) {
-        memcpy((float *)p + i, &x, n * sizeof(float));
+        if (n == VLEN)
+            memcpy((float *)p + i, &x, sizeof(x));
+        else
+            memcpy((float *)p + i, &x, n * sizeof(float));
         return;
     }
     h = type == PLAIT_BF16_T ? vec_to_bf16(x) : vec_to_fp16(x);
-    memcpy((uint16_t *)p + i, &h, n * sizeof(uint16_t));
+    if (n == VLEN)
+        memcpy((uint16_t *)p + i, &h, sizeof(h));
+    else
+        memcpy((uint16_t *)p + i, &h, n * sizeof(uint16_t));
 }
 
 /* The value as it reads back after a store. */

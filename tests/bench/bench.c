@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plait-bench: training steps and single operations against peers and
+ * against what this machine can do, in one run. */
+#include "config.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+static const struct bench_case cases[] = {
+    {"GPT-2 124M, 4 x 64", 12, 768, 12, 50304, 64, 4},
+    {"GPT-2 124M, 4 x 256", 12, 768, 12, 50304, 256, 4},
+    {"GPT 6 x 384, 12 x 256", 6, 384, 6, 65, 256, 12},
+};
+enum { NCASES = sizeof(cases) / sizeof(*cases) };
+
+/* Contestants of one case. */
+enum { TRAIN, REPLAY, TORCH, NPEERS };
+
+struct options {
+    int rounds, threads, only; /* only: index of the case, -1: all */
+    const char *json, *python, *torch_peer;
+};
+
+struct result {
+    struct bench_peer peer[NPEERS];
+    struct bench_samples seconds[NPEERS];
+    double mib[NPEERS];
+};
+
+static void start_worker(struct bench_peer *p, const char *label,
+                         const char *mode, int index, const char *precision,
+                         const struct options *o)
+{
+    char number[16], threads[16];
+    char *argv[] = {"/proc/self/exe", (char *)mode, number, (char *)precision,
+                    threads, NULL};
+
+    snprintf(number, sizeof(number), "%d", index);
+    snprintf(threads, sizeof(threads), "%d", o->threads);
+    bench_peer_start(p, label, argv, NULL);
+}
+
+/* Huge pages, and memory that is kept, gave PyTorch 20 to 28 %. */
+static void start_torch(struct bench_peer *p, const struct bench_case *c,
+                        const char *precision, const struct options *o)
+{
+    static const char *const env[] = {
+        "GLIBC_TUNABLES=glibc.malloc.hugetlb=1:"
+        "glibc.malloc.mmap_threshold=1073741824:"
+        "glibc.malloc.trim_threshold=1099511627776",
+        NULL};
+    int number[] = {c->layers, c->hidden, c->heads,
+                    c->vocab, c->seq_len, c->batch};
+    char text[7][16];
+    char *argv[11] = {(char *)o->python, (char *)o->torch_peer};
+    int n = 2;
+
+    for (int i = 0; i < 6; i++) {
+        snprintf(text[i], sizeof(text[i]), "%d", number[i]);
+        argv[n++] = text[i];
+    }
+    snprintf(text[6], sizeof(text[6]), "%d", o->threads);
+    argv[n++] = (char *)precision;
+    argv[n++] = text[6];
+    bench_peer_start(p, "PyTorch, tuned", argv, env);
+}
+
+static void run_case(int index, const char *precision,
+                     const struct options *o, struct result *r)
+{
+    start_worker(&r->peer[TRAIN], "plait", "--train-worker", index, precision,
+                 o);
+    start_worker(&r->peer[REPLAY], "its matrix products", "--replay-worker",
+                 index, precision, o);
+    start_torch(&r->peer[TORCH], &cases[index], precision, o);
+    for (int round = -1; round < o->rounds; round++)
+        for (int p = 0; p < NPEERS; p++) {
+            double seconds = bench_peer_ask(&r->peer[p], "run");
+
+            if (round >= 0 && isfinite(seconds))
+                bench_add(&r->seconds[p], seconds);
+        }
+    for (int p = 0; p < NPEERS; p++) {
+        r->mib[p] = bench_peer_ask(&r->peer[p], "memory") / 1024;
+        bench_peer_stop(&r->peer[p]);
+    }
+}
+
+/* NAN has no place in JSON. */
+static json_t *number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static void cell(double x, int digits)
+{
+    printf(" ");
+    if (isfinite(x))
+        printf("%.*f", digits, x);
+    else
+        printf("-");
+    printf(" |");
+}
+
+static void report_peer(const struct result *r, int p, double tokens,
+                        const char *name, const char *precision, json_t *rows)
+{
+    double mine = bench_median(&r->seconds[TRAIN]);
+    double s = bench_median(&r->seconds[p]);
+
+    printf("| %s | %s | %s |", name, precision, r->peer[p].label);
+    if (r->seconds[p].count == 0)
+        printf(" %s ", r->peer[p].name);
+    cell(1e3 * s, 0);
+    cell(1e3 * bench_least(&r->seconds[p]), 0);
+    cell(1e3 * bench_most(&r->seconds[p]), 0);
+    cell(p == REPLAY ? NAN : tokens / s, 0);
+    cell(p == REPLAY ? NAN : r->mib[p], 0);
+    cell(s / mine, 2);
+    printf("\n");
+    json_array_append_new(
+        rows,
+        json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:i}", "case", name,
+                  "precision", precision, "who", r->peer[p].label, "version",
+                  r->peer[p].name, "seconds", number(s), "least",
+                  number(bench_least(&r->seconds[p])), "most",
+                  number(bench_most(&r->seconds[p])), "tokens_per_s",
+                  number(p == REPLAY ? NAN : tokens / s), "peak_mib",
+                  number(p == REPLAY ? NAN : r->mib[p]), "rounds",
+                  r->seconds[p].count));
+}
+
+static void bench_steps(const struct options *o, json_t *rows)
+{
+    static const char *const precisions[] = {"fp32", "bf16"};
+
+    printf("| job | precision | who | ms a step | least | most | tokens/s | "
+           "peak MiB | time over plait's |\n"
+           "|---|---|---|---|---|---|---|---|---|\n");
+    for (int i = 0; i < NCASES; i++) {
+        double tokens = cases[i].batch * cases[i].seq_len;
+
+        if (o->only >= 0 && o->only != i)
+            continue;
+        for (int k = 0; k < 2; k++) {
+            struct result r = {0};
+
+            run_case(i, precisions[k], o, &r);
+            for (int p = 0; p < NPEERS; p++)
+                report_peer(&r, p, tokens, cases[i].name, precisions[k], rows);
+            fflush(stdout);
+        }
+    }
+}
+
+static void report_ops(const json_t *rows)
+{
+    size_t i;
+    json_t *row;
+
+    printf("\n| operation | type | ms | least | most | rate | | of the "
+           "ceiling |\n|---|---|---|---|---|---|---|---|\n");
+    json_array_foreach(rows, i, row) {
+        const char *op, *type, *unit;
+        double seconds, least, most, rate, share;
+
+        if (json_unpack(row, "{s:s,s:s,s:s,s:F,s:F,s:F,s:F,s:F}", "op", &op,
+                        "type", &type, "unit", &unit, "seconds", &seconds,
+                        "least", &least, "most", &most, "rate", &rate,
+                        "of_ceiling", &share) == 0)
+            printf("| %s | %s | %.2f | %.2f | %.2f | %.1f | %s | %.0f %% |\n",
+                   op, type, 1e3 * seconds, 1e3 * least, 1e3 * most, rate,
+                   unit, 100 * share);
+    }
+}
+
+static int usage(FILE *to)
+{
+    fprintf(to, "usage: plait-bench [--rounds N] [--threads N] [--case 1..%d] "
+            "[--json FILE]\n", NCASES);
+    return to == stderr ? 2 : 0;
+}
+
+static int parse(int argc, char **argv, struct options *o)
+{
+    static const struct option longs[] = {
+        {"rounds", required_argument, NULL, 'r'},
+        {"threads", required_argument, NULL, 't'},
+        {"case", required_argument, NULL, 'c'},
+        {"json", required_argument, NULL, 'j'},
+        {NULL, 0, NULL, 0}};
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+        if (c == 'r')
+            o->rounds = atoi(optarg);
+        else if (c == 't')
+            o->threads = atoi(optarg);
+        else if (c == 'c')
+            o->only = atoi(optarg) - 1;
+        else if (c == 'j')
+            o->json = optarg;
+        else
+            return -1;
+    }
+    if (optind < argc || o->rounds < 1 || o->threads < 1 || o->only >= NCASES)
+        return -1;
+    return 0;
+}
+
+static int worker(char **argv)
+{
+    const struct bench_case *c = &cases[atoi(argv[2]) % NCASES];
+    int bf16 = strcmp(argv[3], "bf16") == 0, threads = atoi(argv[4]);
+
+    if (strcmp(argv[1], "--train-worker") == 0)
+        return bench_train_worker(c, argv[3]);
+    return bench_replay_worker(c, bf16 ? PLAIT_BF16_T : PLAIT_F32, threads);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {.rounds = 7, .threads = omp_get_max_threads(),
+                        .only = -1, .python = getenv("PLAIT_BENCH_PYTHON"),
+                        .torch_peer = getenv("PLAIT_BENCH_TORCH_PEER")};
+    json_t *steps, *ops, *all;
+    char threads[16];
+
+    if (argc == 5 && strstr(argv[1], "-worker") != NULL)
+        return worker(argv);
+    if (parse(argc, argv, &o) < 0)
+        return usage(stderr);
+    if (o.python == NULL)
+        o.python = "/usr/bin/python3";
+    if (o.torch_peer == NULL)
+        o.torch_peer = "torch_peer.py";
+    snprintf(threads, sizeof(threads), "%d", o.threads);
+    setenv("OMP_NUM_THREADS", threads, 1);
+    printf("%d threads, medians of %d alternating rounds\n\n", o.threads,
+           o.rounds);
+    steps = json_array();
+    bench_steps(&o, steps);
+    ops = bench_ops(o.threads, o.rounds);
+    report_ops(ops);
+    all = json_pack("{s:i,s:i,s:o,s:o}", "threads", o.threads, "rounds",
+                    o.rounds, "steps", steps, "ops", ops);
+    if (o.json != NULL && json_dump_file(all, o.json, JSON_INDENT(1)) < 0) {
+        fprintf(stderr, "plait-bench: cannot write %s\n", o.json);
+        return 1;
+    }
+    json_decref(all);
+    return 0;
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+
+#include "bench.h"
+
+/* Shapes of one GPT-2 layer, 4 sequences of 256 tokens. */
+enum { B = 4, T = 256, N = B * T, H = 12, C = 768, V = 50304 };
+
+enum op {
+    OP_COPY,
+    OP_SQUARE,
+    OP_QKV,
+    OP_QKV_DX,
+    OP_QKV_DW,
+    OP_UP_GELU,
+    OP_DOWN_DX_GELU,
+    OP_LAYERNORM,
+    OP_LAYERNORM_BACKWARD,
+    OP_ATTENTION,
+    OP_ATTENTION_BACKWARD,
+    OP_XENT_STATS,
+    OP_XENT_BACKWARD,
+    OP_ADAMW,
+    NOPS
+};
+
+struct ops_bench {
+    const struct plait_ops *ops;
+    struct plait_device *dev;
+    struct plait_queue *q;
+    enum plait_dtype type;
+    size_t size; /* of T */
+    struct plait_weight *qkv, *up, *down;
+    void *a, *b, *c, *d; /* [N, V] each */
+    float *f[4];         /* [V, C] each */
+    float *mean, *rstd, *lse;
+    int32_t *targets;
+};
+
+static void *room(struct ops_bench *o, size_t bytes)
+{
+    void *p = o->ops->alloc(o->dev, bytes);
+
+    if (p == NULL) {
+        fprintf(stderr, "plait-bench: out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+static void run(struct ops_bench *o, enum op op)
+{
+    const struct plait_ops *ops = o->ops;
+    enum plait_dtype t = o->type;
+    struct plait_attention a = {B, T, T, H, H, C / H, 3 * C, 3 * C, 0, 0,
+                                0.125f};
+    struct plait_adamw adamw = {1e-9f, 0.9f, 0.95f, 1e-8f, 0, 1, NULL, 0, 0};
+    char *k = (char *)o->b + C * o->size, *v = k + C * o->size;
+    char *dk = (char *)o->d + C * o->size, *dv = dk + C * o->size;
+
+    switch (op) {
+    case OP_COPY:
+        ops->copy(o->q, o->a, o->b, (size_t)N * V * o->size);
+        break;
+    case OP_SQUARE:
+        ops->linear_forward(o->q, o->a, NULL, o->b, o->qkv, NULL,
+                            PLAIT_ACT_NONE, 2 * N);
+        break;
+    case OP_QKV:
+        ops->linear_forward(o->q, o->a, NULL, o->b, o->qkv, NULL,
+                            PLAIT_ACT_NONE, N);
+        break;
+    case OP_QKV_DX:
+        ops->linear_backward_input(o->q, o->a, o->b, o->qkv, PLAIT_ACT_NONE,
+                                   NULL, 0, N);
+        break;
+    case OP_QKV_DW:
+        ops->linear_backward_weight(o->q, t, o->f[0], o->f[1], o->a, o->b, N,
+                                    3 * C, C);
+        break;
+    case OP_UP_GELU:
+        ops->linear_forward(o->q, o->a, o->c, o->b, o->up, o->d,
+                            PLAIT_ACT_GELU, N);
+        break;
+    case OP_DOWN_DX_GELU:
+        ops->linear_backward_input(o->q, o->a, o->b, o->down, PLAIT_ACT_GELU,
+                                   o->c, 0, N);
+        break;
+    case OP_LAYERNORM:
+        ops->layernorm_forward(o->q, t, o->a, o->mean, o->rstd, o->b, o->b,
+                               o->c, o->d, o->d, 1e-5f, N, C);
+        break;
+    case OP_LAYERNORM_BACKWARD:
+        ops->layernorm_backward(o->q, t, o->a, o->f[0], o->f[1], o->b, o->c,
+                                o->d, o->mean, o->rstd, 1, N, C);
+        break;
+    case OP_ATTENTION:
+        ops->attention_forward(o->q, t, &a, o->a, o->lse, o->b, k, v);
+        break;
+    case OP_ATTENTION_BACKWARD:
+        ops->attention_backward(o->q, t, &a, o->d, dk, dv, o->c, o->a, o->lse,
+                                o->b, k, v);
+        break;
+    case OP_XENT_STATS:
+        ops->xent_stats(o->q, t, o->mean, o->rstd, o->lse, o->a, o->targets, 0,
+                        V, V, N);
+        break;
+    case OP_XENT_BACKWARD: {
+        double loss = 0;
+
+        ops->xent_backward(o->q, t, &loss, o->a, o->mean, o->rstd, o->lse,
+                           o->targets, 1e-3f, 0, V, V, N);
+        break;
+    }
+    case OP_ADAMW:
+        ops->adamw(o->q, &adamw, o->f[0], o->f[1], o->f[2], o->f[3], t,
+                   t == PLAIT_F32 ? NULL : o->a, (size_t)V * C);
+        break;
+    case NOPS:
+        break;
+    }
+}
+
+/* What an op cannot do without: operations, or bytes read and written. */
+struct need {
+    const char *name;
+    double flops, bytes;
+};
+
+static struct need need_of(const struct ops_bench *o, enum op op)
+{
+    double s = (double)o->size, n = N, pairs = n * (T + 1) / 2 * C;
+
+    switch (op) {
+    case OP_COPY:
+        return (struct need){"copy of [1024, 50304]", 0, 2 * n * V * s};
+    case OP_SQUARE:
+        return (struct need){"product 2048 x 2304 x 768", 12 * n * C * C, 0};
+    case OP_QKV:
+        return (struct need){"q, k, v forward", 6 * n * C * C, 0};
+    case OP_QKV_DX:
+        return (struct need){"q, k, v dX", 6 * n * C * C, 0};
+    case OP_QKV_DW:
+        return (struct need){"q, k, v dW and dbias", 6 * n * C * C, 0};
+    case OP_UP_GELU:
+        return (struct need){"up + bias + GELU", 8 * n * C * C, 0};
+    case OP_DOWN_DX_GELU:
+        return (struct need){"down dX * GELU'", 8 * n * C * C, 0};
+    case OP_LAYERNORM:
+        return (struct need){"residual + LayerNorm", 0, 4 * n * C * s};
+    case OP_LAYERNORM_BACKWARD:
+        return (struct need){"LayerNorm backward", 0, 4 * n * C * s};
+    case OP_ATTENTION:
+        return (struct need){"attention", 4 * pairs, 0};
+    case OP_ATTENTION_BACKWARD:
+        return (struct need){"attention backward", 10 * pairs, 0};
+    case OP_XENT_STATS:
+        return (struct need){"cross-entropy, sums", 0, n * V * s};
+    case OP_XENT_BACKWARD:
+        return (struct need){"cross-entropy, gradient", 0, 2 * n * V * s};
+    default:
+        return (struct need){"AdamW + cast, 38.6 M", 0,
+                             (28 + (s < 4 ? s : 0)) * V * C};
+    }
+}
+
+static void fill_random(struct ops_bench *o, void *p, size_t n)
+{
+    float *x = o->f[0];
+    uint32_t r = 1;
+
+    for (size_t i = 0; i < n; i++) {
+        r = r * 1664525 + 1013904223;
+        x[i] = (float)(r >> 8) * 0x1p-24f - 0.5f;
+    }
+    o->ops->cast(o->q, o->type, p, PLAIT_F32, x, n);
+}
+
+static void setup(struct ops_bench *o, int threads, enum plait_dtype type)
+{
+    size_t logits = (size_t)N * V;
+
+    o->ops = plait_ops_cpu();
+    o->type = type;
+    o->size = plait_dtype_size(type);
+    o->dev = o->ops->device_create(0, threads);
+    o->q = o->ops->queue_create(o->dev, 0);
+    for (int i = 0; i < 4; i++)
+        o->f[i] = room(o, (size_t)V * C * sizeof(float));
+    o->a = room(o, logits * o->size);
+    o->b = room(o, logits * o->size);
+    o->c = room(o, logits * o->size);
+    o->d = room(o, logits * o->size);
+    fill_random(o, o->a, (size_t)V * C);
+    fill_random(o, o->b, (size_t)V * C);
+    fill_random(o, o->c, (size_t)V * C);
+    fill_random(o, o->d, (size_t)V * C);
+    o->mean = room(o, N * sizeof(float));
+    o->rstd = room(o, N * sizeof(float));
+    o->lse = room(o, (size_t)N * H * sizeof(float));
+    o->targets = room(o, N * sizeof(int32_t));
+    o->qkv = o->ops->weight_create(o->dev, type, 3 * C, C, o->c);
+    o->up = o->ops->weight_create(o->dev, type, 4 * C, C, o->c);
+    o->down = o->ops->weight_create(o->dev, type, C, 4 * C, o->c);
+}
+
+static void teardown(struct ops_bench *o)
+{
+    void *all[] = {o->f[0], o->f[1], o->f[2], o->f[3], o->a,   o->b,
+                   o->c,    o->d,    o->mean, o->rstd, o->lse, o->targets};
+
+    o->ops->weight_destroy(o->qkv);
+    o->ops->weight_destroy(o->up);
+    o->ops->weight_destroy(o->down);
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        o->ops->free(o->dev, all[i]);
+    o->ops->queue_destroy(o->q);
+    o->ops->device_destroy(o->dev);
+}
+
+static void one_type(json_t *rows, int threads, int rounds,
+                     enum plait_dtype type)
+{
+    struct ops_bench o = {0};
+    struct bench_samples s[NOPS] = {{0}};
+    double copy, product;
+
+    setup(&o, threads, type);
+    for (int r = 0; r <= rounds; r++)
+        for (int op = 0; op < NOPS; op++) {
+            double start = bench_now();
+
+            run(&o, (enum op)op);
+            if (r > 0) /* the first compiles and touches */
+                bench_add(&s[op], bench_now() - start);
+        }
+    copy = need_of(&o, OP_COPY).bytes / bench_median(&s[OP_COPY]);
+    product = need_of(&o, OP_SQUARE).flops / bench_median(&s[OP_SQUARE]);
+    for (int op = 0; op < NOPS; op++) {
+        struct need n = need_of(&o, (enum op)op);
+        double t = bench_median(&s[op]);
+        double rate = n.flops > 0 ? n.flops / t : n.bytes / t;
+
+        json_array_append_new(
+            rows, json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:s,s:f}", "op", n.name,
+                            "type", plait_dtype_name(type), "seconds", t,
+                            "least", bench_least(&s[op]), "most",
+                            bench_most(&s[op]), "rate", rate * 1e-9, "unit",
+                            n.flops > 0 ? "GFLOP/s" : "GB/s", "of_ceiling",
+                            rate / (n.flops > 0 ? product : copy)));
+    }
+    teardown(&o);
+}
+
+json_t *bench_ops(int threads, int rounds)
+{
+    json_t *rows = json_array();
+
+    one_type(rows, threads, rounds, PLAIT_F32);
+    one_type(rows, threads, rounds, PLAIT_BF16_T);
+    return rows;
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "runtime/train/session.h"
+#include "runtime/train/step.h"
+
+/* Answers requests until the driver closes the pipe. */
+static int serve(const char *name, double (*run)(void *arg), void *arg)
+{
+    struct rusage usage;
+    char line[64];
+    double seconds;
+
+    printf("ready %s\n", name);
+    fflush(stdout);
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        if (strcmp(line, "memory\n") == 0) {
+            getrusage(RUSAGE_SELF, &usage);
+            printf("%ld\n", usage.ru_maxrss);
+        } else {
+            seconds = run(arg);
+            if (isnan(seconds))
+                return 1;
+            printf("%.9f\n", seconds);
+        }
+        fflush(stdout);
+    }
+    return 0;
+}
+
+/* -- the trainer --------------------------------------------------------- */
+
+struct train_worker {
+    struct plait_trainer *trainer;
+    int64_t step;
+};
+
+static double train_step(void *arg)
+{
+    struct train_worker *w = arg;
+    struct plait_step_result result;
+    struct plait_error err = {{0}};
+    double start = bench_now();
+
+    if (plait_trainer_step(w->trainer, w->step++, 0, &result, &err) < 0 ||
+        !isfinite(result.loss)) {
+        fprintf(stderr, "plait-bench: step: %s\n", err.text);
+        return NAN;
+    }
+    return bench_now() - start;
+}
+
+/* Random tokens in llm.c's format; the caller unlinks. */
+static int write_tokens(char *path, int vocab, size_t count)
+{
+    int32_t header[256] = {20240520, 1, (int32_t)count};
+    int fd = mkstemps(path, 4);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    uint64_t x = 1;
+
+    if (f == NULL)
+        return -1;
+    fwrite(header, sizeof(header), 1, f);
+    for (size_t i = 0; i < count; i++) {
+        uint16_t token;
+
+        x = x * UINT64_C(6364136223846793005) + 1442695040888963407;
+        token = (uint16_t)((x >> 33) % (uint64_t)vocab);
+        fwrite(&token, sizeof(token), 1, f);
+    }
+    return fclose(f);
+}
+
+/* The configuration of one case; the caller unlinks. */
+static int write_config(char *path, const struct bench_case *c,
+                        const char *precision, const char *tokens)
+{
+    int fd = mkstemps(path, 5);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+
+    if (f == NULL)
+        return -1;
+    fprintf(f, "model: {layers: %d, hidden: %d, heads: %d, vocab: %d, "
+            "seq_len: %d}\n", c->layers, c->hidden, c->heads, c->vocab,
+            c->seq_len);
+    fprintf(f, "train: {steps: 100000, global_batch: %d, micro_batch: %d, "
+            "precision: %s}\n", c->batch, c->batch, precision);
+    fprintf(f, "data: {train: %s}\n", tokens);
+    return fclose(f);
+}
+
+static int open_trainer(const char *config, struct plait_session *session,
+                        struct train_worker *w, struct plait_error *err)
+{
+    struct plait_train_args args = {.config = config, .resume = "none",
+                                    .device = "cpu"};
+
+    if (plait_session_open(session, &args, err) < 0)
+        return -1;
+    w->trainer = plait_trainer_create(session->config, session->par, err);
+    if (w->trainer == NULL ||
+        plait_optim_init(plait_trainer_optim(w->trainer), 1, err) < 0)
+        return -1;
+    return plait_trainer_open_data(w->trainer, 0, err);
+}
+
+int bench_train_worker(const struct bench_case *c, const char *precision)
+{
+    char tokens[] = "/tmp/plait-bench-XXXXXX.bin";
+    char config[] = "/tmp/plait-bench-XXXXXX.yaml";
+    struct plait_session session = {0};
+    struct train_worker w = {0};
+    struct plait_error err = {{0}};
+    int rc = -1;
+
+    if (write_tokens(tokens, c->vocab,
+                     (size_t)(c->batch * c->seq_len) * 64 + 1) < 0 ||
+        write_config(config, c, precision, tokens) < 0) {
+        perror("plait-bench: files in /tmp");
+        return 1;
+    }
+    rc = open_trainer(config, &session, &w, &err);
+    unlink(tokens);
+    unlink(config);
+    if (rc < 0)
+        fprintf(stderr, "plait-bench: %s\n", err.text);
+    else
+        rc = serve("plait", train_step, &w);
+    plait_trainer_destroy(w.trainer);
+    plait_session_close(&session);
+    return rc == 0 ? 0 : 1;
+}
+
+/* -- the matrix products alone ------------------------------------------- */
+
+struct layer {
+    size_t O, C;
+    struct plait_weight *w;
+    float *dw;
+};
+
+struct replay {
+    const struct plait_ops *ops;
+    struct plait_device *dev;
+    struct plait_queue *q;
+    enum plait_dtype type;
+    size_t N;
+    int nlayers;
+    struct layer *layer;
+    void *inp, *out; /* [N, the widest] */
+};
+
+static double replay_step(void *arg)
+{
+    struct replay *r = arg;
+    double start = bench_now();
+
+    for (int i = 0; i < r->nlayers; i++)
+        r->ops->linear_forward(r->q, r->out, NULL, r->inp, r->layer[i].w, NULL,
+                               PLAIT_ACT_NONE, r->N);
+    for (int i = r->nlayers - 1; i >= 0; i--) {
+        struct layer *l = &r->layer[i];
+
+        r->ops->linear_backward_input(r->q, r->inp, r->out, l->w,
+                                      PLAIT_ACT_NONE, NULL, 0, r->N);
+        r->ops->linear_backward_weight(r->q, r->type, l->dw, NULL, r->out,
+                                       r->inp, r->N, l->O, l->C);
+    }
+    return r->ops->queue_sync(r->q) < 0 ? NAN : bench_now() - start;
+}
+
+/* Values that neither overflow nor become subnormal as steps go by. */
+static void *matrix(struct replay *r, size_t n)
+{
+    void *p = r->ops->alloc(r->dev, n * plait_dtype_size(r->type));
+
+    if (p == NULL)
+        exit(1);
+    return p;
+}
+
+static void add_layer(struct replay *r, int O, int C)
+{
+    struct layer *l = &r->layer[r->nlayers++];
+
+    l->O = (size_t)O;
+    l->C = (size_t)C;
+    l->w = r->ops->weight_create(r->dev, r->type, l->O, l->C,
+                                 matrix(r, l->O * l->C));
+    l->dw = r->ops->alloc(r->dev, l->O * l->C * sizeof(float));
+    if (l->w == NULL || l->dw == NULL)
+        exit(1);
+}
+
+int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
+                        int threads)
+{
+    struct replay r = {.ops = plait_ops_cpu(), .type = type,
+                       .N = (size_t)(c->batch * c->seq_len)};
+    int H = c->hidden, widest = c->vocab > 4 * H ? c->vocab : 4 * H;
+
+    r.dev = r.ops->device_create(0, threads);
+    r.q = r.dev != NULL ? r.ops->queue_create(r.dev, 0) : NULL;
+    r.layer = calloc((size_t)c->layers * 4 + 1, sizeof(*r.layer));
+    if (r.q == NULL || r.layer == NULL)
+        return 1;
+    for (int i = 0; i < c->layers; i++) {
+        add_layer(&r, 3 * H, H);
+        add_layer(&r, H, H);
+        add_layer(&r, 4 * H, H);
+        add_layer(&r, H, 4 * H);
+    }
+    add_layer(&r, c->vocab, H);
+    r.inp = matrix(&r, r.N * (size_t)widest);
+    r.out = matrix(&r, r.N * (size_t)widest);
+    return serve("its matrix products", replay_step, &r);
+}
