@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "fuzz.h"
+#include "runtime/data/data.h"
+
+/* Datasets are mapped, so they must be files. A Megatron pair is in one
+ * corpus file: a byte that counts pairs of bytes, so many pairs of index,
+ * and the tokens. */
+
+static char dir[] = "/tmp/plait-fuzz-XXXXXX";
+
+static void clean_up(void)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "%s/m.bin", dir);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/m.idx", dir);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/t.bin", dir);
+    unlink(path);
+    rmdir(dir);
+}
+
+static const char *put(const char *name, const uint8_t *data, size_t size)
+{
+    static char path[64];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    file = fopen(path, "w");
+    if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
+        abort();
+    return path;
+}
+
+static void try(const char *path, const char *format)
+{
+    struct plait_error err;
+    struct plait_dataset *ds = plait_dataset_create(path, format, &err);
+    int32_t input[4], target[4];
+
+    if (!ds)
+        return;
+    if (plait_dataset_samples(ds, 4) > 0) {
+        plait_dataset_read(ds, 0, 4, 300, input, target, &err);
+        plait_dataset_read(ds, plait_dataset_samples(ds, 4) - 1, 4, 300, input,
+                           target, &err);
+    }
+    plait_dataset_destroy(ds);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int ready;
+    size_t index;
+
+    if (!ready) {
+        if (!mkdtemp(dir))
+            abort();
+        atexit(clean_up);
+        ready = 1;
+    }
+    try(put("t.bin", data, size), "auto");
+    try(put("t.bin", data, size), "llmc");
+    if (size > 1) {
+        index = data[0] * 2u < size - 1 ? data[0] * 2u : size - 1;
+        put("m.idx", data + 1, index);
+        try(put("m.bin", data + 1 + index, size - 1 - index), "megatron");
+    }
+    return 0;
+}
