@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const plait_span_names[PLAIT_NSPANS] = {
+    "forward", "backward", "backward-input", "backward-weight", "update",
+    "bubble",  "wait-pp",  "wait-dp",        "reduce",          "gather"};
+
+/* A message between two neighbours: posted by both ends, then on its way. */
+struct message {
+    double sent;    /* < 0: not posted yet */
+    double arrived; /* < 0: not known yet */
+};
+
+/* The messages from a rank to one neighbour, in the order of both ends. */
+struct channel {
+    int sends, recvs, done;
+    double free, *posted; /* [room] of the receiver */
+    struct message *messages;
+    double seconds; /* of one message */
+};
+
+struct actor {
+    struct plait_schedule *list;
+    int next;
+    double clock;   /* its computing so far */
+    double traffic; /* its data-parallel traffic so far */
+    double weights; /* when those of the next computation are there */
+    bool gathered;  /* the first computation's were asked for */
+    int *number;    /* [nactions] of a receive: its place in its channel */
+};
+
+struct simulator {
+    const struct plait_simulation_request *r;
+    struct plait_simulation *out;
+    struct actor *actors;     /* [stages] */
+    struct channel *channels; /* [2 * stages]: to the next, to the previous */
+    int room;                 /* of spans */
+};
+
+void plait_simulation_destroy(struct plait_simulation *s)
+{
+    int saved = errno;
+
+    if (!s)
+        return;
+    free(s->ranks);
+    free(s->spans);
+    free(s);
+    errno = saved;
+}
+
+static int add_span(struct simulator *s, int rank, enum plait_span_kind kind,
+                    const struct plait_action *a, double begin, double end)
+{
+    struct plait_simulation *out = s->out;
+    struct plait_span *bigger;
+
+    if (!(end > begin))
+        return 0;
+    if (out->nspans == s->room) {
+        s->room = s->room ? 2 * s->room : 256;
+        bigger = realloc(out->spans, s->room * sizeof(*bigger));
+        if (!bigger)
+            return -1;
+        out->spans = bigger;
+    }
+    out->spans[out->nspans++] = (struct plait_span){
+        rank, kind, a ? a->chunk : -1, a ? a->microbatch : -1, begin, end};
+    return 0;
+}
+
+static bool is_send(const struct plait_action *a)
+{
+    return a->kind == PLAIT_SEND_FORWARD || a->kind == PLAIT_SEND_BACKWARD;
+}
+
+static struct channel *channel_of(struct simulator *s, int rank,
+                                  const struct plait_action *a)
+{
+    int p = s->r->stages;
+    bool ahead =
+        a->kind == PLAIT_SEND_FORWARD || a->kind == PLAIT_RECV_BACKWARD;
+    int peer = (rank + (ahead ? 1 : p - 1)) % p;
+    int from = is_send(a) ? rank : peer, to = is_send(a) ? peer : rank;
+
+    return &s->channels[2 * from + (to != (from + 1) % p)];
+}
+
+/* A message starts when both ends have posted it and the one before is
+ * through. */
+static void deliver(struct channel *c)
+{
+    struct message *m;
+    double start;
+
+    for (; c->done < c->sends && c->done < c->recvs; c->done++) {
+        m = &c->messages[c->done];
+        start = fmax(fmax(m->sent, c->posted[c->done]), c->free);
+        m->arrived = c->free = start + c->seconds;
+    }
+}
+
+static void post(struct simulator *s, int rank, const struct plait_action *a)
+{
+    struct actor *actor = &s->actors[rank];
+    struct channel *c = channel_of(s, rank, a);
+
+    if (is_send(a)) {
+        c->messages[c->sends++].sent = actor->clock;
+    } else {
+        actor->number[a - actor->list->actions] = c->recvs;
+        c->posted[c->recvs++] = actor->clock;
+    }
+    deliver(c);
+}
+
+/* The message a computation needs: NULL if none; *known is false if it is
+ * not known yet when it comes. */
+static const struct message *input_of(struct simulator *s, int rank, int index,
+                                      bool *known)
+{
+    const struct plait_schedule *list = s->actors[rank].list;
+    const struct plait_action *a = &list->actions[index], *b;
+    enum plait_action_kind kind =
+        a->kind == PLAIT_FORWARD ? PLAIT_RECV_FORWARD : PLAIT_RECV_BACKWARD;
+    const struct message *m;
+    int stage = a->chunk * s->r->stages + rank, i;
+
+    *known = true;
+    if (a->kind == PLAIT_BACKWARD_WEIGHT ||
+        (a->kind == PLAIT_FORWARD ? stage == 0
+                                  : stage == s->r->stages * s->r->chunks - 1))
+        return NULL;
+    for (i = index - 1;; i--) {
+        b = &list->actions[i];
+        if (b->kind == kind && b->chunk == a->chunk &&
+            b->microbatch == a->microbatch)
+            break;
+    }
+    m = &channel_of(s, rank, b)->messages[s->actors[rank].number[i]];
+    *known = m->arrived >= 0;
+    return m;
+}
+
+static double duration(const struct simulator *s, int rank,
+                       const struct plait_action *a, double *inner)
+{
+    const struct plait_stage_time *t =
+        &s->r->times[a->chunk * s->r->stages + rank];
+    double slow = s->r->slow_rank ? s->r->slow_rank[rank] : 1, seconds = 0;
+
+    *inner = 0;
+    if (a->kind == PLAIT_FORWARD) {
+        seconds = t->forward;
+        *inner = t->forward_comm;
+    }
+    if (a->kind == PLAIT_BACKWARD || a->kind == PLAIT_BACKWARD_INPUT) {
+        seconds = t->backward_input;
+        *inner = t->backward_comm;
+    }
+    if (a->kind == PLAIT_BACKWARD || a->kind == PLAIT_BACKWARD_WEIGHT)
+        seconds += t->backward_weight;
+    return seconds * slow;
+}
+
+static enum plait_span_kind span_of(const struct plait_action *a)
+{
+    switch (a->kind) {
+    case PLAIT_FORWARD:
+        return PLAIT_SPAN_FORWARD;
+    case PLAIT_BACKWARD:
+        return PLAIT_SPAN_BACKWARD;
+    case PLAIT_BACKWARD_INPUT:
+        return PLAIT_SPAN_BACKWARD_INPUT;
+    default:
+        return PLAIT_SPAN_BACKWARD_WEIGHT;
+    }
+}
+
+/* ZeRO-3 gathers a pass ahead: while one computation runs, what the next one
+ * of this rank needs. */
+static int gather_next(struct simulator *s, int rank, double now)
+{
+    struct actor *actor = &s->actors[rank];
+    const struct plait_action *a = &actor->list->actions[actor->next];
+    const struct plait_action *end =
+        actor->list->actions + actor->list->nactions;
+    double begin = fmax(actor->traffic, now), seconds;
+
+    if (actor->gathered)
+        a++;
+    actor->gathered = true;
+    while (a < end && a->kind >= PLAIT_SEND_FORWARD)
+        a++;
+    actor->weights = 0;
+    if (a == end || a->kind == PLAIT_BACKWARD_WEIGHT)
+        return 0;
+    seconds = s->r->times[a->chunk * s->r->stages + rank].gather;
+    if (seconds <= 0)
+        return 0;
+    actor->weights = actor->traffic = begin + seconds;
+    return add_span(s, rank, PLAIT_SPAN_GATHER, a, begin, actor->weights);
+}
+
+/* Gradients leave bucket by bucket while the backward pass still runs. */
+static int reduce(struct simulator *s, int rank, const struct plait_action *a,
+                  double begin, double end)
+{
+    const struct plait_stage_time *t =
+        &s->r->times[a->chunk * s->r->stages + rank];
+    struct actor *actor = &s->actors[rank];
+    int i;
+
+    if (t->reduce <= 0 ||
+        (a->kind != PLAIT_BACKWARD && a->kind != PLAIT_BACKWARD_WEIGHT) ||
+        (!s->r->reduce_each && a->microbatch != s->r->microbatches - 1))
+        return 0;
+    for (i = 1; i <= t->buckets; i++) {
+        double from =
+            fmax(actor->traffic, begin + (end - begin) * i / t->buckets);
+
+        actor->traffic = from + t->reduce / t->buckets;
+        if (add_span(s, rank, PLAIT_SPAN_REDUCE, a, from, actor->traffic) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* One computation and the wait before it, told apart by what was missing:
+ * the other rank's result, its transfer, or the weights. */
+static int compute(struct simulator *s, int rank, const struct plait_action *a,
+                   const struct message *input)
+{
+    struct plait_rank_time *sum = &s->out->ranks[rank];
+    struct actor *actor = &s->actors[rank];
+    double inner, seconds = duration(s, rank, a, &inner);
+    double at = actor->clock, made, there, begin;
+
+    if (!actor->gathered && gather_next(s, rank, 0) < 0)
+        return -1;
+    made = fmax(at, input ? input->sent : 0);
+    there = fmax(made, input ? input->arrived : 0);
+    begin = fmax(there, actor->weights);
+    sum->bubble += made - at;
+    sum->wait_pp += there - made;
+    sum->wait_dp += begin - there;
+    sum->compute += seconds;
+    sum->inner += inner;
+    actor->clock = begin + seconds + inner;
+    if (add_span(s, rank, PLAIT_SPAN_BUBBLE, NULL, at, made) < 0 ||
+        add_span(s, rank, PLAIT_SPAN_WAIT_PP, NULL, made, there) < 0 ||
+        add_span(s, rank, PLAIT_SPAN_WAIT_DP, NULL, there, begin) < 0 ||
+        add_span(s, rank, span_of(a), a, begin, actor->clock) < 0 ||
+        gather_next(s, rank, begin) < 0)
+        return -1;
+    return reduce(s, rank, a, begin, actor->clock);
+}
+
+/* As far as the messages reach; the number of actions, -1: out of memory. */
+static int advance(struct simulator *s, int rank)
+{
+    struct actor *actor = &s->actors[rank];
+    const struct plait_action *a;
+    const struct message *input;
+    int first = actor->next;
+    bool known;
+
+    for (; actor->next < actor->list->nactions; actor->next++) {
+        a = &actor->list->actions[actor->next];
+        if (a->kind >= PLAIT_SEND_FORWARD) {
+            post(s, rank, a);
+            continue;
+        }
+        input = input_of(s, rank, actor->next, &known);
+        if (!known)
+            break;
+        if (compute(s, rank, a, input) < 0)
+            return -1;
+    }
+    return actor->next - first;
+}
+
+/* After the last pass: the rest of the gradients, the norm over all ranks,
+ * the update, the new weights. */
+static int close_step(struct simulator *s)
+{
+    double last = 0, norm, updated;
+    int rank, p = s->r->stages;
+
+    for (rank = 0; rank < p; rank++)
+        last = fmax(last, fmax(s->actors[rank].clock, s->actors[rank].traffic));
+    for (rank = 0; rank < p; rank++) {
+        struct plait_rank_time *sum = &s->out->ranks[rank];
+        double clock = s->actors[rank].clock;
+        double reduced = fmax(clock, s->actors[rank].traffic);
+
+        norm = last;
+        updated = norm + s->r->update;
+        sum->wait_dp += reduced - clock + s->r->gather_updated;
+        sum->bubble += norm - reduced;
+        sum->compute += s->r->update;
+        s->out->step = updated + s->r->gather_updated;
+        if (add_span(s, rank, PLAIT_SPAN_WAIT_DP, NULL, clock, reduced) < 0 ||
+            add_span(s, rank, PLAIT_SPAN_BUBBLE, NULL, reduced, norm) < 0 ||
+            add_span(s, rank, PLAIT_SPAN_UPDATE, NULL, norm, updated) < 0 ||
+            add_span(s, rank, PLAIT_SPAN_WAIT_DP, NULL, updated, s->out->step) <
+                0 ||
+            add_span(s, rank, PLAIT_SPAN_GATHER, NULL, updated, s->out->step) <
+                0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Traffic beside computing that nobody waited for. */
+static void sum_hidden(struct plait_simulation *out)
+{
+    int i;
+
+    for (i = 0; i < out->nspans; i++) {
+        const struct plait_span *span = &out->spans[i];
+
+        if (span->kind == PLAIT_SPAN_REDUCE || span->kind == PLAIT_SPAN_GATHER)
+            out->ranks[span->rank].hidden += span->end - span->begin;
+    }
+    for (i = 0; i < out->stages; i++)
+        out->ranks[i].hidden =
+            fmax(0, out->ranks[i].hidden - out->ranks[i].wait_dp);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct plait_span *x = a, *y = b;
+    bool traffic_x = x->kind >= PLAIT_SPAN_REDUCE;
+    bool traffic_y = y->kind >= PLAIT_SPAN_REDUCE;
+
+    if (x->rank != y->rank)
+        return x->rank - y->rank;
+    if (traffic_x != traffic_y)
+        return traffic_x - traffic_y;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+static int run(struct simulator *s)
+{
+    int rank, moved, n;
+
+    do {
+        for (rank = moved = 0; rank < s->r->stages; rank++) {
+            n = advance(s, rank);
+            if (n < 0)
+                return -1;
+            moved += n;
+        }
+    } while (moved > 0);
+    if (close_step(s) < 0)
+        return -1;
+    sum_hidden(s->out);
+    qsort(s->out->spans, s->out->nspans, sizeof(*s->out->spans), by_rank);
+    return 0;
+}
+
+static int init_channels(struct simulator *s)
+{
+    int p = s->r->stages, room = 2 * s->r->chunks * s->r->microbatches, i, k;
+
+    for (i = 0; i < 2 * p; i++) {
+        struct channel *c = &s->channels[i];
+        int link = i % 2 ? (i / 2 + p - 1) % p : i / 2;
+
+        c->seconds = s->r->message;
+        if (s->r->slow_link)
+            c->seconds *= s->r->slow_link[link];
+        c->messages = calloc(room, sizeof(*c->messages));
+        c->posted = calloc(room, sizeof(*c->posted));
+        if (!c->messages || !c->posted)
+            return -1;
+        for (k = 0; k < room; k++)
+            c->messages[k].sent = c->messages[k].arrived = -1;
+    }
+    return 0;
+}
+
+static int init(struct simulator *s, struct plait_error *err)
+{
+    const struct plait_simulation_request *r = s->r;
+    int p = r->stages, rank;
+
+    s->actors = calloc(p, sizeof(*s->actors));
+    s->channels = calloc(2 * (size_t)p, sizeof(*s->channels));
+    s->out = calloc(1, sizeof(*s->out));
+    if (!s->actors || !s->channels || !s->out || init_channels(s) < 0)
+        return plait_errorf(err, "out of memory");
+    s->out->ranks = calloc(p, sizeof(*s->out->ranks));
+    if (!s->out->ranks)
+        return plait_errorf(err, "out of memory");
+    s->out->stages = p;
+    s->out->chunks = r->chunks;
+    s->out->microbatches = r->microbatches;
+    s->out->schedule = r->schedule;
+    for (rank = 0; rank < p; rank++) {
+        struct actor *actor = &s->actors[rank];
+
+        actor->list = plait_schedule_create(r->schedule, p, r->chunks,
+                                            r->microbatches, rank, err);
+        if (!actor->list)
+            return -1;
+        s->out->ranks[rank].peak = actor->list->peak;
+        actor->number = calloc(actor->list->nactions, sizeof(int));
+        if (!actor->number)
+            return plait_errorf(err, "out of memory");
+    }
+    return 0;
+}
+
+static void release(struct simulator *s)
+{
+    int i;
+
+    for (i = 0; s->actors && i < s->r->stages; i++) {
+        plait_schedule_destroy(s->actors[i].list);
+        free(s->actors[i].number);
+    }
+    for (i = 0; s->channels && i < 2 * s->r->stages; i++) {
+        free(s->channels[i].messages);
+        free(s->channels[i].posted);
+    }
+    free(s->actors);
+    free(s->channels);
+}
+
+struct plait_simulation *
+plait_simulation_create(const struct plait_simulation_request *request,
+                        struct plait_error *err)
+{
+    struct simulator s = {.r = request};
+    int ret = -1;
+
+    if (request->stages < 1 || request->chunks < 1 ||
+        request->microbatches < 1) {
+        errno = EINVAL;
+        plait_errorf(err,
+                     "a step of %d stages, %d chunks and %d "
+                     "micro-batches makes no sense",
+                     request->stages, request->chunks, request->microbatches);
+        return NULL;
+    }
+    if (init(&s, err) == 0) {
+        ret = run(&s);
+        if (ret < 0)
+            plait_errorf(err, "out of memory");
+    }
+    release(&s);
+    if (ret == 0)
+        return s.out;
+    plait_simulation_destroy(s.out);
+    return NULL;
+}
+
+void plait_simulation_mean(const struct plait_simulation *s,
+                           struct plait_rank_time *mean)
+{
+    double n = s->stages;
+    int i;
+
+    memset(mean, 0, sizeof(*mean));
+    for (i = 0; i < s->stages; i++) {
+        mean->compute += s->ranks[i].compute / n;
+        mean->inner += s->ranks[i].inner / n;
+        mean->bubble += s->ranks[i].bubble / n;
+        mean->wait_pp += s->ranks[i].wait_pp / n;
+        mean->wait_dp += s->ranks[i].wait_dp / n;
+        mean->hidden += s->ranks[i].hidden / n;
+        if (s->ranks[i].peak > mean->peak)
+            mean->peak = s->ranks[i].peak;
+    }
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_SIMULATE_H
+#define PLAIT_SIMULATE_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "error.h"
+#include "schedule.h"
+
+/* One training step of one pipeline as a timeline: the action lists of the
+ * runtime, run by time. All times are seconds. */
+
+/* What one global stage (chunk * stages + rank) costs. */
+struct plait_stage_time {
+    double forward; /* computing, one micro-batch */
+    double backward_input;
+    double backward_weight;
+    double forward_comm; /* tp, cp and ep traffic that computing waits for */
+    double backward_comm;
+    double gather; /* ZeRO-3: weights, before each pass; 0: none */
+    double reduce; /* gradients, data parallel; 0: none */
+    int buckets;   /* in which they go, at least 1 */
+};
+
+struct plait_simulation_request {
+    enum plait_schedule_kind schedule;
+    int stages, chunks, microbatches;
+    const struct plait_stage_time *times; /* [chunks * stages] */
+    double message;          /* one micro-batch from stage to stage */
+    int reduce_each;         /* gradients go after every micro-batch (ZeRO 2
+                                and 3), not only after the last */
+    double update;           /* the optimizer */
+    double gather_updated;   /* ZeRO 1 and 2: new weights, after it */
+    const double *slow_rank; /* [stages] computing takes that many times as
+                                long; NULL: 1 */
+    const double *slow_link; /* [stages] messages between a rank and the one
+                                after it; NULL: 1 */
+};
+
+enum plait_span_kind {
+    PLAIT_SPAN_FORWARD,
+    PLAIT_SPAN_BACKWARD,
+    PLAIT_SPAN_BACKWARD_INPUT,
+    PLAIT_SPAN_BACKWARD_WEIGHT,
+    PLAIT_SPAN_UPDATE,
+    PLAIT_SPAN_BUBBLE,  /* waits for another rank's computing */
+    PLAIT_SPAN_WAIT_PP, /* waits for a message on its way */
+    PLAIT_SPAN_WAIT_DP, /* waits for gradients or weights */
+    PLAIT_SPAN_REDUCE,  /* traffic beside the computing: gradients */
+    PLAIT_SPAN_GATHER,  /* weights */
+    PLAIT_NSPANS
+};
+
+extern const char *const plait_span_names[PLAIT_NSPANS];
+
+struct plait_span {
+    int rank;
+    enum plait_span_kind kind;
+    int chunk, microbatch; /* -1 where it has none */
+    double begin, end;
+};
+
+/* The sums of one rank; all but `hidden` add up to the step. */
+struct plait_rank_time {
+    double compute;
+    double inner; /* tp, cp and ep traffic inside the passes */
+    double bubble;
+    double wait_pp;
+    double wait_dp;
+    double hidden; /* data-parallel traffic behind computing */
+    int peak;      /* activations held */
+};
+
+struct plait_simulation {
+    int stages, chunks, microbatches;
+    enum plait_schedule_kind schedule;
+    double step;
+    struct plait_rank_time *ranks; /* [stages] */
+    int nspans;
+    struct plait_span *spans; /* rank by rank, by begin within a rank's
+                                 computing and within its traffic */
+};
+
+struct plait_simulation *
+plait_simulation_create(const struct plait_simulation_request *request,
+                        struct plait_error *err);
+void plait_simulation_destroy(struct plait_simulation *simulation);
+
+/* Mean over the ranks of one field of plait_rank_time, as a share of the
+ * step: "bubble_share" and the like. */
+void plait_simulation_mean(const struct plait_simulation *simulation,
+                           struct plait_rank_time *mean);
+
+void plait_simulation_print(const struct plait_simulation *simulation,
+                            int columns, FILE *out);
+void plait_simulation_print_svg(const struct plait_simulation *simulation,
+                                const char *title, FILE *out);
+/* A new reference; NULL: out of memory. */
+json_t *plait_simulation_to_json(const struct plait_simulation *simulation);
+
+#endif
