@@ -39,6 +39,7 @@ static int cut(FILE *f, int64_t step)
 
     if (end < 0 || fseek(f, end, SEEK_SET) < 0)
         return -1;
+    clearerr(f); /* the end was reached */
     return ftruncate(fileno(f), end);
 }
 
@@ -54,14 +55,18 @@ struct plait_metrics_file *plait_metrics_create(const char *path,
     }
     if (step > 0)
         file->out = fopen(path, "r+");
+    if (file->out && cut(file->out, step) < 0)
+        goto error;
     if (!file->out)
         file->out = fopen(path, "w");
-    if (!file->out || (step > 0 && cut(file->out, step) < 0)) {
-        plait_errorf(err, "log.metrics: %s: %s", path, strerror(errno));
-        plait_metrics_destroy(file);
-        return NULL;
-    }
+    if (!file->out)
+        goto error;
     return file;
+
+error:
+    plait_errorf(err, "log.metrics: %s: %s", path, strerror(errno));
+    plait_metrics_destroy(file);
+    return NULL;
 }
 
 /* JSON knows neither NaN nor infinity. */

@@ -11,6 +11,8 @@
 
 #include "runtime/parallel/gradsync.h"
 
+#define PEAK_PRODUCTS 10
+
 struct plait_trainer {
     const struct plait_config *config;
     struct plait_parallel *par;
@@ -302,25 +304,28 @@ static double now(void)
     return ts.tv_sec + ts.tv_nsec * 1e-9;
 }
 
-/* Best of a few products of square matrices, in operations a second. */
+/* Operations a second over some products of square matrices, at a time when
+ * all ranks do the same: ranks may share cores. */
 static double time_products(struct plait_parallel *par,
                             enum plait_dtype type, size_t n, void *buffer,
                             struct plait_weight *w)
 {
     size_t matrix = n * n * plait_dtype_size(type);
-    double best = INFINITY, start;
+    double start = 0;
     int i;
 
-    for (i = 0; i < 4; i++) {
-        start = now();
+    for (i = 0; i < 1 + PEAK_PRODUCTS; i++) {
         if (par->ops->linear_forward(par->q, buffer, NULL,
                                      (char *)buffer + matrix, w, NULL,
                                      PLAIT_ACT_NONE, n) < 0 ||
             par->ops->queue_sync(par->q) < 0)
             return -1;
-        best = fmin(best, now() - start);
+        if (i > 0)
+            continue;
+        plait_comm_barrier(par->world); /* the first one only warms up */
+        start = now();
     }
-    return 2.0 * n * n * n / best;
+    return 2.0 * n * n * n * PEAK_PRODUCTS / (now() - start);
 }
 
 int plait_trainer_peak(struct plait_trainer *t, double *flops)

@@ -33,7 +33,7 @@ MODELS = {
     "llama": "family: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 2",
 }
 
-# (tp, pp, dp) of the first issue
+# tp, pp, dp and, where it is not 1, cp
 BASIC = ["111", "211", "121", "112", "221", "212", "122", "222",
          "411", "141", "114", "421"]
 
@@ -59,6 +59,12 @@ STRANDS = [
     ("114", "bucket_mib=0.01"),
     ("221", "recompute=full"),
     ("211", "recompute=selective"),
+    ("1112", ""),
+    ("1114", "zero=1"),
+    ("2112", "sequence=true"),
+    ("1212", "schedule=gpipe"),
+    ("1122", "zero=2"),
+    ("2122", "zero=3"),
     ("112", "micro_batch=1"),
     ("121", "micro_batch=4"),
     ("111", "micro_batch=16"),
@@ -107,9 +113,8 @@ def settings(text):
 
 
 def command(args, layout, program):
-    sizes = dict(zip(("tp", "pp", "dp", "cp", "ep"),
-                     [int(c) for c in layout]))
-    world = (sizes["tp"] * sizes["pp"] * sizes["dp"] * sizes.get("cp", 1))
+    sizes = dict(zip(("tp", "pp", "dp", "cp"), [int(c) for c in layout]))
+    world = math.prod(sizes.values())
     if args.launcher == "srun":
         per_node = max(sizes["tp"], (world + args.nodes - 1) // args.nodes)
         return ["srun", f"-N{world // per_node}",
@@ -250,7 +255,8 @@ def main():
             first, last = one[family][0][0], one[family][0][-1]
             print(f"# {family}: one process, loss {first:.6f} to {last:.6f}")
         for i, (family, layout, strand) in enumerate(todo):
-            what = f"{family} tp,pp,dp={','.join(layout)} {strand}".rstrip()
+            axes = ",".join(("tp", "pp", "dp", "cp")[:len(layout)])
+            what = f"{family} {axes}={','.join(layout)} {strand}".rstrip()
             try:
                 losses, weights = train(args, work, family, layout, strand)
                 dl = loss_deviation(losses, one[family][0])
