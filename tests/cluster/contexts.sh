@@ -14,7 +14,7 @@ batch()
 # The environment of one task without what differs from run to run.
 stable_env()
 {
-    timeout 20 srun -N2 -n2 --gpus-per-node=2 "$@" env |
+    timeout 20 srun -w node1,node2 -n2 --gpus-per-node=2 "$@" env |
         grep -vE '_PORT|_PORTS|PID|JOB_?ID=|STEP_?ID=|PMIX|_TIME|ADDR' | sort
 }
 no_flags()

@@ -128,7 +128,7 @@ SlurmUser=$me
 SlurmdUser=$me
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket=$dir/munge.socket,cred_expire=10
+AuthInfo=socket=$dir/munge.socket,cred_expire=5
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool.%n
 TmpFS=$dir/tmp.%n
