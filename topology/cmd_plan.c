@@ -29,7 +29,12 @@ static int print_help(void)
         "  --model FILE         the model and how it is trained\n"
         "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp)\n"
         "  --placement WHAT     topology, or linear for Slurm's order\n"
+        "  --auto               rank the layouts that fit in memory, best "
+        "first\n"
+        "  --gpus N             for --auto: this many GPUs, wherever they "
+        "are\n"
         "  --json               print one JSON document\n"
+        "  --svg FILE           draw the placement\n"
         "  --hostfile FILE      write a SLURM_HOSTFILE with this placement\n"
         "  --help               print this\n");
     return PLAIT_EXIT_GOOD;
@@ -51,7 +56,10 @@ static const struct option options[] = {
     {"model", required_argument, NULL, 'm'},
     {"rank-order", required_argument, NULL, 'o'},
     {"placement", required_argument, NULL, 'p'},
+    {"auto", no_argument, NULL, 'a'},
+    {"gpus", required_argument, NULL, 'u'},
     {"json", no_argument, NULL, 'j'},
+    {"svg", required_argument, NULL, 'v'},
     {"hostfile", required_argument, NULL, 'H'},
     {"help", no_argument, NULL, 'h'},
     {0}};
@@ -103,6 +111,14 @@ static int parse_option(struct plan_job *job, int opt,
         return plait_layout_parse_order(optarg, r->layout.order, err);
     case 'p':
         return parse_placement(optarg, &r->placement, err);
+    case 'a':
+        job->find_layout = 1;
+        return 0;
+    case 'u':
+        return plait_layout_parse_size("--gpus", optarg, &job->total, err);
+    case 'v':
+        job->svg_file = optarg;
+        return 0;
     case 'j':
         job->json = 1;
         return 0;
@@ -132,6 +148,7 @@ static int parse(struct plan_job *job, int argc, char **argv)
                                              .size[opt - 0x100],
                                         &err) < 0)
                 return plait_cmd_misused("%s", err.text);
+            job->given |= 1u << (opt - 0x100);
         } else if (parse_option(job, opt, &err) < 0) {
             return plait_cmd_misused("%s", err.text);
         }
@@ -142,6 +159,11 @@ static int parse(struct plan_job *job, int argc, char **argv)
     if (job->hwloc_file && job->nccl_file)
         return plait_cmd_misused(
             "plan: give one of --node-hwloc and --node-nccl");
+    if (job->find_layout && !job->model_file)
+        return plait_cmd_misused("plan: --auto wants a --model");
+    if (job->total && (!job->find_layout || job->node_list || job->task_list))
+        return plait_cmd_misused("plan: --gpus goes with --auto, without "
+                                 "--nodes and --tasks-per-node");
     return -1;
 }
 
@@ -197,7 +219,9 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
         return plait_errorf(err, "out of memory");
     if (job->task_list)
         return parse_tasks(job, err);
-    most = job->node && job->node->ngpus ? job->node->ngpus : 1;
+    most = job->total                      ? job->total
+           : job->node && job->node->ngpus ? job->node->ngpus
+                                           : 1;
     for (int i = 0; i < n; i++)
         job->tasks[i] = most;
     return 0;
@@ -301,7 +325,8 @@ static int output(struct plan_job *job)
     struct plait_error err;
 
     if (order_nodes(job, &err) < 0 ||
-        (job->host_file && write_hostfile(job, &err) < 0))
+        (job->host_file && write_hostfile(job, &err) < 0) ||
+        (job->svg_file && plait_plan_draw(job, job->svg_file, &err) < 0))
         return plait_cmd_failed("%s", err.text);
     if (job->json)
         return plait_cmd_json(plait_plan_to_json(job));
@@ -333,7 +358,11 @@ int plait_cmd_plan(int argc, char **argv)
     rc = parse(&job, argc, argv);
     if (rc >= 0)
         return rc;
-    if (load(&job, &err) < 0 || make_plan(&job, &err) < 0)
+    if (load(&job, &err) < 0)
+        rc = plait_cmd_failed("%s", err.text);
+    else if (job.find_layout)
+        rc = plait_plan_auto(&job);
+    else if (make_plan(&job, &err) < 0)
         rc = plait_cmd_failed("%s", err.text);
     else
         rc = output(&job);

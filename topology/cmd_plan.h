@@ -12,8 +12,10 @@
 struct plan_job {
     struct plait_plan_request request;
     const char *node_list, *task_list, *fabric_file, *hwloc_file, *nccl_file,
-        *site_file, *model_file, *host_file;
-    int json;
+        *site_file, *model_file, *svg_file, *host_file;
+    int json, find_layout;
+    unsigned given; /* bit per axis: its size was on the command line */
+    int total;      /* --gpus: one node of so many tasks, for --auto */
     struct plait_gpu_type gpu;
     struct plait_fabric *fabric;
     struct plait_node *node;
@@ -30,5 +32,9 @@ struct plan_job {
 
 json_t *plait_plan_to_json(const struct plan_job *job);
 void plait_plan_print(const struct plan_job *job, FILE *out);
+int plait_plan_draw(const struct plan_job *job, const char *path,
+                    struct plait_error *err);
+/* Prints the ranked layouts; returns the exit status. */
+int plait_plan_auto(const struct plan_job *job);
 
 #endif

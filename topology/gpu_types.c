@@ -31,30 +31,31 @@
  * 20 of 25 GB/s a link, 20.6 for Hopper, 40.1 of 50 for Blackwell) follow
  * NCCL's own model (src/graph/topo.h, tuning.cc in 2.28). NIC latencies are
  * NCCL's network ring steps. `matmul` and `layer_s` are the two numbers
- * fitted to the table of Narayanan et al., SC21 (tests/unit/test_estimate). */
+ * fitted to the table of Narayanan et al., SC21 (tests/unit/test_estimate.c).
+ * Unfused attention is the rule in the software of the V100 and A100 years. */
 #define GB 1e9
 #define US 1e-6
-#define FITTED 0.70, 700 * US
+#define FITTED 0.73, 740 * US
 /* host: PCIe 3, 4 and 5 x16 after protocol, shared with nobody */
 static const struct plait_gpu_type types[] = {
     {"v100-32g", 125e12, 15.7e12, 32 * GB, 900 * GB, 16, 120 * GB, 2 * US,
-     12 * GB, 6.25 * GB, 7 * US, 1 * US, 2, FITTED},
+     12 * GB, 6.25 * GB, 7 * US, 1 * US, 2, FITTED, 13},
     {"a100-40g", 312e12, 156e12, 40 * GB, 1555 * GB, 8, 240 * GB, 2 * US,
-     24 * GB, 25 * GB, 7 * US, 1 * US, 2, FITTED},
+     24 * GB, 25 * GB, 7 * US, 1 * US, 2, FITTED, 13},
     {"a100-80g", 312e12, 156e12, 80 * GB, 2039 * GB, 8, 240 * GB, 2 * US,
-     24 * GB, 25 * GB, 7 * US, 1 * US, 2, FITTED},
+     24 * GB, 25 * GB, 7 * US, 1 * US, 2, FITTED, 13},
     {"h100", 989e12, 495e12, 80 * GB, 3350 * GB, 8, 370 * GB, 2 * US,
-     48 * GB, 50 * GB, 7 * US, 1 * US, 2, FITTED},
+     48 * GB, 50 * GB, 7 * US, 1 * US, 2, FITTED, 0},
     {"h200", 989e12, 495e12, 141 * GB, 4800 * GB, 8, 370 * GB, 2 * US,
-     48 * GB, 50 * GB, 7 * US, 1 * US, 2, FITTED},
+     48 * GB, 50 * GB, 7 * US, 1 * US, 2, FITTED, 0},
     {"b200", 2250e12, 1125e12, 180 * GB, 8000 * GB, 8, 720 * GB, 2 * US,
-     48 * GB, 50 * GB, 7 * US, 1 * US, 2, FITTED},
+     48 * GB, 50 * GB, 7 * US, 1 * US, 2, FITTED, 0},
     {"mi250x", 191.5e12, 47.9e12, 64 * GB, 1638 * GB, 8, 80 * GB, 3 * US,
-     24 * GB, 12.5 * GB, 7 * US, 1 * US, 2, FITTED},
+     24 * GB, 12.5 * GB, 7 * US, 1 * US, 2, FITTED, 0},
     {"mi300a", 980.6e12, 122.6e12, 128 * GB, 5300 * GB, 4, 300 * GB, 3 * US,
-     48 * GB, 25 * GB, 7 * US, 1 * US, 2, FITTED},
+     48 * GB, 25 * GB, 7 * US, 1 * US, 2, FITTED, 0},
     {"cpu", 5.1e12, 5.1e12, 512 * GB, 500 * GB, 1, 50 * GB, 1 * US, 24 * GB,
-     12.5 * GB, 20 * US, 2 * US, 2, FITTED},
+     12.5 * GB, 20 * US, 2 * US, 2, FITTED, 0},
 };
 enum { NTYPES = sizeof(types) / sizeof(types[0]) };
 
@@ -80,14 +81,14 @@ int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
 struct site {
     double tflops, tflops_fp32, memory_gb, memory_gbps, link_gbps, link_us,
         host_gbps, nic_gbps, nic_us, hop_us, oversubscription, matmul,
-        layer_us;
+        layer_us, score_bytes;
     int per_node;
 };
 
 #define REAL(key, most)                                                        \
     {                                                                          \
         .name = #key, .type = PLAIT_YAML_REAL,                                 \
-        .offset = offsetof(struct site, key), .min = 1e-6, .max = most         \
+        .offset = offsetof(struct site, key), .min = 0, .max = most         \
     }
 
 static const struct plait_yaml_field site_fields[] = {
@@ -104,6 +105,7 @@ static const struct plait_yaml_field site_fields[] = {
     REAL(oversubscription, 1e3),
     REAL(matmul, 1),
     REAL(layer_us, 1e6),
+    REAL(score_bytes, 100),
     {.name = "per_node",
      .type = PLAIT_YAML_INT,
      .offset = offsetof(struct site, per_node),
@@ -126,6 +128,7 @@ static void to_site(const struct plait_gpu_type *t, struct site *s)
                        .oversubscription = t->oversubscription,
                        .matmul = t->matmul,
                        .layer_us = t->layer_s / US,
+                       .score_bytes = t->score_bytes,
                        .per_node = t->per_node};
 }
 
@@ -145,6 +148,7 @@ static void from_site(const struct site *s, struct plait_gpu_type *t)
     t->oversubscription = s->oversubscription;
     t->matmul = s->matmul;
     t->layer_s = s->layer_us * US;
+    t->score_bytes = s->score_bytes;
 }
 
 static int override(struct plait_gpu_type *type, struct plait_yaml *yaml,

@@ -28,6 +28,9 @@ struct plait_gpu_type {
     double oversubscription; /* of each level above the leaf */
     double matmul;       /* share of the peak that large products reach */
     double layer_s;      /* fixed time per layer and pass: launches, gaps */
+    double score_bytes;  /* moved per attention score and pass: 13 where
+                            softmax and dropout are kernels of their own
+                            (and scores are kept), 0 where they are fused */
 };
 
 /* Fill in a type by name; the error lists the names there are. */

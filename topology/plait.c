@@ -19,6 +19,7 @@ static const struct command {
 } commands[] = {
     {"topo", plait_cmd_topo, "GPUs, links, NICs and cores of a machine"},
     {"plan", plait_cmd_plan, "who sits where, and what it costs"},
+    {"estimate", plait_cmd_estimate, "memory and time of training a model"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))

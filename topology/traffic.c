@@ -45,9 +45,11 @@ double plait_traffic_microbatches(const struct plait_config *c,
     return n < 1 ? 1 : n;
 }
 
-/* Bytes of gradient and, where optimizer shards are gathered, of weight that
- * every parameter sends around, as if in all-reduces of them. */
-static double bytes_per_parameter(const struct plait_config *c)
+/* Bytes of gradient and, where shards are gathered, of weight that every
+ * parameter sends around in a step, as if in all-reduces of them. Sharded
+ * gradients are reduced, sharded weights gathered, for each of the `m`
+ * micro-batches. */
+static double bytes_per_parameter(const struct plait_config *c, double m)
 {
     double gradient = c->train.precision == PLAIT_FP16 ? 2 : 4;
     double weight = c->train.precision == PLAIT_FP32 ? 4 : 2;
@@ -55,8 +57,10 @@ static double bytes_per_parameter(const struct plait_config *c)
     switch (c->parallel.zero) {
     case 0:
         return gradient;
+    case 2:
+        return (m * gradient + weight) / 2;
     case 3: /* gathered for the forward and again for the backward pass */
-        return (gradient + 2 * weight) / 2;
+        return m * (gradient + 2 * weight) / 2;
     default:
         return (gradient + weight) / 2;
     }
@@ -84,7 +88,8 @@ void plait_traffic_set(struct plait_traffic *t, const struct plait_config *c,
                              size[PLAIT_TP];
         t->calls[PLAIT_EP] = layers * (again ? 6 : 4);
     }
-    t->bytes[PLAIT_DP] = bytes_per_parameter(c) * plait_model_parameters(m) /
+    t->bytes[PLAIT_DP] = bytes_per_parameter(c, microbatches) *
+                         plait_model_parameters(m) /
                          ((double)size[PLAIT_TP] * size[PLAIT_PP]);
     t->calls[PLAIT_DP] = 1;
     t->bytes[PLAIT_PP] = element * tokens * m->hidden /

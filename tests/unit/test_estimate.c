@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "tap.h"
+#include "topology/auto.h"
+
+/* Table 1 of D. Narayanan et al., "Efficient Large-Scale Language Model
+ * Training on GPU Clusters Using Megatron-LM", SC21: A100-80G, sequence 2048,
+ * vocabulary 51200, fp16, full recompute, no overlap of gradients. */
+static const struct row {
+    double billions;
+    int hidden, layers, heads, tp, pp, micro, global, gpus, chunks;
+    double tflops;
+} rows[] = {
+    {1.7, 2304, 24, 24, 1, 1, 16, 512, 32, 1, 137},
+    {3.6, 3072, 30, 32, 2, 1, 16, 512, 64, 1, 138},
+    {7.5, 4096, 36, 32, 4, 1, 16, 512, 128, 1, 142},
+    {18.4, 6144, 40, 48, 8, 1, 8, 1024, 256, 1, 135},
+    {39.1, 8192, 48, 64, 8, 2, 4, 1536, 512, 1, 138},
+    {76.1, 10240, 60, 80, 8, 4, 2, 1792, 1024, 3, 140},
+    {145.6, 12288, 80, 96, 8, 8, 2, 2304, 1536, 2, 148},
+    {310.1, 16384, 96, 128, 8, 16, 1, 2160, 1920, 2, 155},
+    {529.6, 20480, 105, 128, 8, 35, 1, 2520, 2520, 3, 163},
+    {1008, 25600, 128, 160, 8, 64, 1, 3072, 3072, 1, 163},
+};
+enum { NROWS = sizeof(rows) / sizeof(rows[0]) };
+
+static void make(const struct row *row, struct plait_config *c,
+                 struct plait_layout *l)
+{
+    memset(c, 0, sizeof(*c));
+    c->model = (struct plait_model_config){.family = PLAIT_GPT2,
+                                           .layers = row->layers,
+                                           .hidden = row->hidden,
+                                           .heads = row->heads,
+                                           .kv_heads = row->heads,
+                                           .ffn = 4 * row->hidden,
+                                           .vocab = 51200,
+                                           .seq_len = 2048,
+                                           .tie_embeddings = true};
+    c->parallel.schedule =
+        row->chunks > 1 ? PLAIT_SCHEDULE_INTERLEAVED : PLAIT_SCHEDULE_1F1B;
+    c->parallel.virtual_stages = row->chunks;
+    c->parallel.recompute = PLAIT_RECOMPUTE_FULL;
+    c->parallel.bucket_mib = 25;
+    c->train.precision = PLAIT_FP16;
+    c->train.global_batch = row->global;
+    c->train.micro_batch = row->micro;
+    plait_layout_init(l);
+    l->size[PLAIT_TP] = row->tp;
+    l->size[PLAIT_PP] = row->pp;
+    l->size[PLAIT_DP] = row->gpus / (row->tp * row->pp);
+}
+
+/* Relative error of one row with the two fitted numbers as given. */
+static double error_of(int i, const double fit[2])
+{
+    struct plait_gpu_type gpu;
+    struct plait_estimate e;
+    struct plait_config c;
+    struct plait_layout l;
+    struct plait_error err;
+
+    plait_gpu_type_find("a100-80g", &gpu, NULL);
+    gpu.matmul = fit[0];
+    gpu.layer_s = fit[1];
+    make(&rows[i], &c, &l);
+    if (plait_estimate(&c, &l, &gpu, &e, &err) < 0) {
+        diag("%s", err.text);
+        return INFINITY;
+    }
+    return e.tflops_per_gpu / rows[i].tflops - 1;
+}
+
+/* Least squares of the two numbers over the rows in `use`, by Gauss-Newton
+ * from the table's own values. */
+static void fit_to(const char *use, double fit[2])
+{
+    static const double delta[2] = {1e-4, 1e-6};
+
+    for (int round = 0; round < 20; round++) {
+        double a = 0, b = 0, d = 0, p = 0, q = 0, det;
+
+        for (int i = 0; i < NROWS; i++) {
+            double r, j[2];
+
+            if (!use[i])
+                continue;
+            r = error_of(i, fit);
+            for (int k = 0; k < 2; k++) {
+                double moved[2] = {fit[0], fit[1]};
+
+                moved[k] += delta[k];
+                j[k] = (error_of(i, moved) - r) / delta[k];
+            }
+            a += j[0] * j[0];
+            b += j[0] * j[1];
+            d += j[1] * j[1];
+            p -= j[0] * r;
+            q -= j[1] * r;
+        }
+        det = a * d - b * b;
+        fit[0] += (p * d - q * b) / det;
+        fit[1] += (q * a - p * b) / det;
+    }
+}
+
+static void test_table(void)
+{
+    struct plait_gpu_type gpu;
+    double sum = 0, worst = 0;
+
+    plait_gpu_type_find("a100-80g", &gpu, NULL);
+    for (int i = 0; i < NROWS; i++) {
+        double e = fabs(
+            error_of(i, (const double[2]){gpu.matmul, gpu.layer_s}));
+
+        diag("%7.1fB  %+.1f %%", rows[i].billions,
+             100 * error_of(i, (const double[2]){gpu.matmul, gpu.layer_s}));
+        sum += e;
+        worst = e > worst ? e : worst;
+    }
+    ok(sum / NROWS <= 0.03, "SC21: mean error %.2f %% (at most 3)",
+       100 * sum / NROWS);
+    ok(worst <= 0.07, "SC21: worst error %.2f %% (at most 7)", 100 * worst);
+}
+
+static void test_left_out(void)
+{
+    double sum = 0, all[2] = {0.7, 700e-6};
+    char use[NROWS];
+    int n = 0;
+
+    memset(use, 1, sizeof(use));
+    fit_to(use, all);
+    diag("fitted to all ten: matmul %.3f, layer_s %.0f us", all[0],
+         1e6 * all[1]);
+    for (int i = 0; i < NROWS; i++)
+        for (int j = i + 1; j < NROWS; j++)
+            for (int k = j + 1; k < NROWS; k++) {
+                double fit[2] = {all[0], all[1]};
+
+                memset(use, 1, sizeof(use));
+                use[i] = use[j] = use[k] = 0;
+                fit_to(use, fit);
+                sum += fabs(error_of(i, fit)) + fabs(error_of(j, fit)) +
+                       fabs(error_of(k, fit));
+                n += 3;
+            }
+    ok(sum / n <= 0.05, "SC21: leave three out, mean error %.2f %% (at most "
+                        "5)",
+       100 * sum / n);
+}
+
+static int near(double a, double b, double share)
+{
+    return fabs(a - b) <= share * fabs(b);
+}
+
+static void test_formulas(void)
+{
+    struct plait_gpu_type gpu;
+    struct plait_estimate e;
+    struct plait_config c;
+    struct plait_layout l;
+    double h = 12288, s = 2048, V = 51200, layers = 80, B = 2304;
+
+    plait_gpu_type_find("a100-80g", &gpu, NULL);
+    make(&rows[6], &c, &l);
+    ok(plait_estimate(&c, &l, &gpu, &e, NULL) == 0, "145.6B is estimated");
+    ok(near(e.parameters, 145.6e9, 0.002), "%.1f billion parameters",
+       e.parameters / 1e9);
+    /* the closed form counts the head with recompute's rule too */
+    ok(near(e.flops_per_step,
+            96 * B * s * layers * h * h *
+                (1 + s / (6 * h) + V / (16 * layers * h)),
+            1e-6),
+       "FLOPs per step are 96 B s l h^2 (1 + s/6h + V/16lh)");
+    ok(e.memory.total < gpu.memory, "the published layout fits in 80 GB "
+                                    "(%.1f)",
+       e.memory.total / 1e9);
+    c.parallel.recompute = PLAIT_RECOMPUTE_NONE;
+    c.parallel.schedule = PLAIT_SCHEDULE_1F1B;
+    c.parallel.virtual_stages = 1;
+    plait_estimate(&c, &l, &gpu, &e, NULL);
+    ok(near(e.memory.activations,
+            8 * 10 * s * 2 * h * (10 + 24.0 / 8 + 5 * 96 * s / (h * 8)), 1e-9),
+       "activations: s b h (10 + 24/t + 5as/ht) a layer, p in flight");
+    c.parallel.sequence = true;
+    c.parallel.recompute = PLAIT_RECOMPUTE_SELECTIVE;
+    plait_estimate(&c, &l, &gpu, &e, NULL);
+    ok(near(e.memory.activations, 8 * 10 * s * 2 * h * 34 / 8, 1e-9),
+       "activations: 34/t with sequence parallel and selective recompute");
+}
+
+static void test_zero(void)
+{
+    struct plait_estimate e[4];
+    struct plait_gpu_type gpu;
+    struct plait_config c;
+    struct plait_layout l;
+    double weights;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make(&rows[0], &c, &l);
+    for (int zero = 0; zero < 4; zero++) {
+        c.parallel.zero = zero;
+        plait_estimate(&c, &l, &gpu, &e[zero], NULL);
+    }
+    weights = e[0].parameters;
+    ok(near(e[0].memory.weights + e[0].memory.gradients +
+                e[0].memory.optimizer,
+            18 * weights, 1e-3),
+       "18 bytes a parameter without ZeRO");
+    ok(near(e[1].memory.optimizer, 12 * weights / 32, 1e-3) &&
+           near(e[1].memory.gradients, 4 * weights, 1e-3),
+       "stage 1 divides the optimizer");
+    ok(near(e[2].memory.gradients, 4 * weights / 32, 1e-3) &&
+           near(e[2].memory.weights, 2 * weights, 1e-3),
+       "stage 2 divides the gradients");
+    ok(near(e[3].memory.weights, 2 * weights / 32, 1e-3),
+       "stage 3 divides the weights");
+}
+
+static void refuse(struct plait_config *c, struct plait_layout *l,
+                   const char *want)
+{
+    struct plait_error err = {""};
+    struct plait_gpu_type gpu;
+    struct plait_estimate e;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    if (!ok(plait_estimate(c, l, &gpu, &e, &err) == -1 &&
+                strcmp(err.text, want) == 0,
+            "refuses: %s", want))
+        diag("got: %s", err.text);
+}
+
+static void test_refusals(void)
+{
+    struct plait_gpu_type gpu;
+    struct plait_error err;
+    struct plait_config c;
+    struct plait_layout l;
+
+    make(&rows[0], &c, &l);
+    l.size[PLAIT_TP] = 5;
+    refuse(&c, &l, "tp=5 does not divide the 24 heads (24 for keys and "
+                   "values)");
+    make(&rows[0], &c, &l);
+    l.size[PLAIT_PP] = 7;
+    refuse(&c, &l, "pp=7 stages of 1 chunks do not divide 24 layers");
+    make(&rows[0], &c, &l);
+    c.train.global_batch = 500;
+    refuse(&c, &l, "global_batch=500 is not a multiple of dp * micro_batch = "
+                   "32 * 16");
+    make(&rows[0], &c, &l);
+    c.model.family = PLAIT_RESNET;
+    refuse(&c, &l, "only gpt2 and llama models can be estimated");
+    ok(plait_gpu_type_find("h1000", &gpu, &err) == -1 &&
+           strcmp(err.text, "no GPU type \"h1000\"; there are v100-32g "
+                            "a100-40g a100-80g h100 h200 b200 mi250x mi300a "
+                            "cpu") == 0,
+       "an unknown GPU type is refused with the list");
+}
+
+/* For every published row: the enumeration finds something predicted to be
+ * at least as fast, and the published layout fits. */
+static void test_auto(void)
+{
+    for (int i = 0; i < NROWS; i++) {
+        struct plait_choices *found;
+        struct plait_gpu_type gpu;
+        struct plait_estimate e;
+        struct plait_config c;
+        struct plait_layout l, any;
+
+        plait_gpu_type_find("a100-80g", &gpu, NULL);
+        make(&rows[i], &c, &l);
+        plait_estimate(&c, &l, &gpu, &e, NULL);
+        plait_layout_init(&any);
+        for (int k = 0; k < PLAIT_NAXES; k++)
+            any.size[k] = k == PLAIT_EP ? 1 : PLAIT_AUTO;
+        found = plait_auto_create(&c, &any, rows[i].gpus, &gpu, 10);
+        ok(found && found->n &&
+               found->choice[0].estimate.step_s <= e.step_s &&
+               e.memory.total <= gpu.memory,
+           "auto, %.1fB: %.2f s a step, published layout %.2f s, %.1f GB",
+           rows[i].billions, found && found->n
+               ? found->choice[0].estimate.step_s : 0, e.step_s,
+           e.memory.total / 1e9);
+        plait_choices_destroy(found);
+    }
+}
+
+int main(void)
+{
+    test_table();
+    test_left_out();
+    test_formulas();
+    test_zero();
+    test_refusals();
+    test_auto();
+    return done_testing();
+}

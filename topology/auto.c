@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "auto.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Plain enumeration: the space is small (some ten thousand layouts for a
+ * thousand GPUs) and an estimate takes about a microsecond. */
+
+struct search {
+    struct plait_config config; /* the caller's, with the choice filled in */
+    struct plait_layout wanted;
+    const struct plait_gpu_type *gpu;
+    int most;
+    struct plait_choices *found;
+};
+
+/* Fewer moving parts first, where times are equal. */
+static int complexity(const struct plait_choice *c)
+{
+    return c->parallel.zero + 4 * (int)c->parallel.recompute +
+           16 * c->parallel.virtual_stages + 64 * c->layout.size[PLAIT_CP] +
+           c->layout.size[PLAIT_TP] + c->layout.size[PLAIT_PP];
+}
+
+static int faster(const struct plait_choice *a, const struct plait_choice *b)
+{
+    double x = a->estimate.step_s, y = b->estimate.step_s;
+
+    if (x < y * (1 - 1e-9) || y < x * (1 - 1e-9))
+        return x < y;
+    return complexity(a) < complexity(b);
+}
+
+static void keep(struct search *s, const struct plait_choice *choice)
+{
+    struct plait_choices *f = s->found;
+    int at = f->n;
+
+    while (at > 0 && faster(choice, &f->choice[at - 1]))
+        at--;
+    if (at == s->most)
+        return;
+    if (f->n < s->most)
+        f->n++;
+    memmove(&f->choice[at + 1], &f->choice[at],
+            (size_t)(f->n - 1 - at) * sizeof(*f->choice));
+    f->choice[at] = *choice;
+}
+
+static void try_one(struct search *s, const struct plait_layout *layout)
+{
+    struct plait_config *c = &s->config;
+    struct plait_choice choice = {.layout = *layout,
+                                  .parallel = c->parallel,
+                                  .micro_batch = c->train.micro_batch};
+    double total;
+
+    if (plait_estimate(c, layout, s->gpu, &choice.estimate, NULL) < 0)
+        return;
+    s->found->tried++;
+    total = choice.estimate.memory.total;
+    if (s->found->tried == 1 || total < s->found->least_memory)
+        s->found->least_memory = total;
+    if (total > s->gpu->memory)
+        s->found->too_large++;
+    else
+        keep(s, &choice);
+}
+
+/* Schedules, ZeRO stages and recompute for one layout and micro-batch. */
+static void try_settings(struct search *s, const struct plait_layout *layout)
+{
+    struct plait_parallel_config *p = &s->config.parallel;
+    int pp = layout->size[PLAIT_PP];
+    int shards = layout->size[PLAIT_DP] * layout->size[PLAIT_CP];
+    int microbatches = s->config.train.global_batch /
+                       (layout->size[PLAIT_DP] * s->config.train.micro_batch);
+
+    p->sequence = layout->size[PLAIT_TP] > 1;
+    for (int v = 1; v <= (pp > 1 ? 8 : 1); v++) {
+        if (s->config.model.layers % (pp * v) || (v > 1 && microbatches % pp))
+            continue;
+        p->virtual_stages = v;
+        p->schedule = v > 1 ? PLAIT_SCHEDULE_INTERLEAVED : PLAIT_SCHEDULE_1F1B;
+        for (p->zero = 0; p->zero <= (shards > 1 ? 3 : 0); p->zero++)
+            for (int r = 0; r <= PLAIT_RECOMPUTE_FULL; r++) {
+                p->recompute = (enum plait_recompute)r;
+                try_one(s, layout);
+            }
+    }
+}
+
+static void try_batches(struct search *s, const struct plait_layout *layout)
+{
+    int share = s->config.train.global_batch / layout->size[PLAIT_DP];
+
+    if (s->config.train.global_batch % layout->size[PLAIT_DP])
+        return;
+    for (int b = 1; b <= share && b <= 64; b *= 2)
+        if (share % b == 0) {
+            s->config.train.micro_batch = b;
+            try_settings(s, layout);
+        }
+}
+
+static int allowed(const struct search *s, enum plait_axis axis, int size)
+{
+    int wanted = s->wanted.size[axis];
+
+    return wanted == PLAIT_AUTO || wanted == size;
+}
+
+static void try_layouts(struct search *s, int gpus)
+{
+    struct plait_layout l = s->wanted;
+    int tp_most = s->wanted.size[PLAIT_TP] ? s->wanted.size[PLAIT_TP]
+                                           : s->gpu->per_node;
+
+    if (l.size[PLAIT_EP] == PLAIT_AUTO)
+        l.size[PLAIT_EP] = 1;
+    for (int tp = 1; tp <= tp_most && tp <= gpus; tp++)
+        for (int cp = 1; cp <= 16 && cp <= gpus / tp; cp *= 2)
+            for (int pp = 1; pp <= s->config.model.layers &&
+                             pp <= gpus / tp / cp;
+                 pp++) {
+                struct plait_layout resolved;
+
+                if (gpus % (tp * cp) || gpus / (tp * cp) % pp ||
+                    !allowed(s, PLAIT_TP, tp) || !allowed(s, PLAIT_CP, cp) ||
+                    !allowed(s, PLAIT_PP, pp) ||
+                    !allowed(s, PLAIT_DP, gpus / tp / cp / pp))
+                    continue;
+                l.size[PLAIT_TP] = tp;
+                l.size[PLAIT_CP] = cp;
+                l.size[PLAIT_PP] = pp;
+                l.size[PLAIT_DP] = gpus / tp / cp / pp;
+                resolved = l;
+                if (plait_layout_resolve(&resolved, gpus, NULL) == 0)
+                    try_batches(s, &resolved);
+            }
+}
+
+/* The part of the step that the best choice saves most on. */
+static void explain(struct plait_choice *c, const struct plait_choice *best)
+{
+    const struct plait_estimate *e = &c->estimate, *b = &best->estimate;
+    const struct {
+        const char *what;
+        double more;
+    } parts[] = {
+        {"recomputed or smaller matrix products", e->matmul_s - b->matmul_s},
+        {"elementwise work", e->elementwise_s - b->elementwise_s},
+        {"many small kernels", e->launch_s - b->launch_s},
+        {"tensor-parallel traffic", e->axis_s[PLAIT_TP] - b->axis_s[PLAIT_TP]},
+        {"context-parallel traffic",
+         e->axis_s[PLAIT_CP] - b->axis_s[PLAIT_CP]},
+        {"expert traffic", e->axis_s[PLAIT_EP] - b->axis_s[PLAIT_EP]},
+        {"gradient and weight traffic",
+         e->axis_s[PLAIT_DP] - b->axis_s[PLAIT_DP]},
+        {"pipeline messages", e->axis_s[PLAIT_PP] - b->axis_s[PLAIT_PP]},
+        {"pipeline bubble", e->bubble_s - b->bubble_s},
+        {"the last stage's head", e->head_s - b->head_s},
+        {"optimizer", e->optimizer_s - b->optimizer_s},
+    };
+    size_t most = 0;
+
+    for (size_t i = 1; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (parts[i].more > parts[most].more)
+            most = i;
+    if (e->step_s <= b->step_s * (1 + 1e-9))
+        snprintf(c->reason, sizeof(c->reason), "as fast, but less plain");
+    else
+        snprintf(c->reason, sizeof(c->reason), "%.1f %% slower: %s",
+                 100 * (e->step_s / b->step_s - 1), parts[most].what);
+}
+
+struct plait_choices *plait_auto_create(const struct plait_config *config,
+                                        const struct plait_layout *layout,
+                                        int gpus,
+                                        const struct plait_gpu_type *gpu,
+                                        int most)
+{
+    struct search s = {
+        .config = *config, .wanted = *layout, .gpu = gpu, .most = most};
+
+    s.found = calloc(1, sizeof(*s.found));
+    if (!s.found)
+        return NULL;
+    s.found->choice = calloc((size_t)most + 1, sizeof(*s.found->choice));
+    if (!s.found->choice) {
+        plait_choices_destroy(s.found);
+        return NULL;
+    }
+    try_layouts(&s, gpus);
+    for (int i = 1; i < s.found->n; i++)
+        explain(&s.found->choice[i], &s.found->choice[0]);
+    return s.found;
+}
+
+void plait_choices_destroy(struct plait_choices *choices)
+{
+    int saved = errno;
+
+    if (choices)
+        free(choices->choice);
+    free(choices);
+    errno = saved;
+}
+
+int plait_auto_fewest(const struct plait_config *config,
+                      const struct plait_gpu_type *gpu)
+{
+    struct plait_layout any;
+
+    plait_layout_init(&any);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        any.size[i] = i == PLAIT_EP ? 1 : PLAIT_AUTO;
+    for (int gpus = 1; gpus <= 65536; gpus *= 2) {
+        struct plait_choices *c =
+            plait_auto_create(config, &any, gpus, gpu, 1);
+        int fits = c && c->n;
+
+        plait_choices_destroy(c);
+        if (fits)
+            return gpus;
+    }
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_AUTO_H
+#define PLAIT_AUTO_H
+
+#include "estimate.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One way to train a model on some GPUs. */
+struct plait_choice {
+    struct plait_layout layout;
+    struct plait_parallel_config parallel; /* schedule, zero, recompute, ... */
+    int micro_batch;
+    struct plait_estimate estimate;
+    char reason[96]; /* why it is not the best one; "" for the best */
+};
+
+struct plait_choices {
+    int n;
+    struct plait_choice *choice; /* fastest first */
+    long tried;    /* layouts that divide the model, the batch, the GPUs */
+    long too_large; /* of those, how many do not fit in memory */
+    double least_memory; /* bytes that the smallest of them wants */
+};
+
+/* Every tp (up to a node), cp, pp, dp = the rest, virtual stages, ZeRO stage,
+ * micro-batch and recompute that divides, timed by plait_estimate; the best
+ * `most` of those that fit. A size given in `layout` (not PLAIT_AUTO) is
+ * kept; model, batch and precision are `config`'s. Sequence parallelism is on
+ * wherever tp is. Of equally fast ones, the plainest comes first. NULL only
+ * where memory runs out; n is 0 where nothing fits. */
+struct plait_choices *plait_auto_create(const struct plait_config *config,
+                                        const struct plait_layout *layout,
+                                        int gpus,
+                                        const struct plait_gpu_type *gpu,
+                                        int most);
+void plait_choices_destroy(struct plait_choices *choices);
+
+/* The fewest GPUs, in powers of two up to 65,536, that can hold the model's
+ * training in any layout; 0: none can. */
+int plait_auto_fewest(const struct plait_config *config,
+                      const struct plait_gpu_type *gpu);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

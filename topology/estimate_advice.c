@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "estimate.h"
+
+/* What tensor cores and their tiles want: dimensions in multiples of 8 (16
+ * bytes of bf16), better 64 (a warp group's tile), best 128; and as many
+ * tiles as fill the multiprocessors in whole waves. */
+
+enum { TILE = 128, LANE = 64 };
+
+struct advisor {
+    struct plait_advice *lines;
+    int n, most;
+};
+
+static void say(struct advisor *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void say(struct advisor *a, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (a->n == a->most)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(a->lines[a->n++].text, sizeof(a->lines->text), fmt, ap);
+    va_end(ap);
+}
+
+static int round_up(int value, int to)
+{
+    return (value + to - 1) / to * to;
+}
+
+/* A dimension below a multiple of TILE is computed as if it were padded, and
+ * one that is no multiple of 8 falls back to slower loads. */
+static void advise_multiple(struct advisor *a, const char *what, int value,
+                            int want)
+{
+    int padded = round_up(value, want);
+
+    if (value % want == 0)
+        return;
+    say(a, "%s is %d: pad to %d; the last tile is %d %% empty, so up to "
+           "%.1f %% of those products' time is padding%s",
+        what, value, padded,
+        (int)(100.0 * (padded - value) / (padded < TILE ? padded : TILE)),
+        100.0 * (padded - value) / padded,
+        value % 8 ? ", and loads are not 16-byte aligned" : "");
+}
+
+/* Tiles of the widest product, in waves over the GPU's multiprocessors. */
+static void advise_waves(struct advisor *a, const struct plait_config *c,
+                         const struct plait_layout *l)
+{
+    enum { SMS = 132 }; /* H100, H200; A100 has 108 and B200 148 */
+    double rows = (double)c->train.micro_batch * c->model.seq_len /
+                  l->size[PLAIT_CP];
+    int tall = (int)((rows + TILE - 1) / TILE);
+    int wide = round_up(c->model.ffn / l->size[PLAIT_TP], TILE) / TILE;
+    double waves = (double)tall * wide / SMS;
+    int whole = (int)waves + (waves > (int)waves);
+
+    if (waves > 0 && waves / whole < 0.8)
+        say(a, "the ffn product is %d x %d tiles, %.2f waves over %d "
+               "multiprocessors: the last wave is %.0f %% idle; a larger "
+               "micro-batch evens it out",
+            tall, wide, waves, (int)SMS, 100 * (whole - waves));
+}
+
+int plait_estimate_advise(const struct plait_config *c,
+                          const struct plait_layout *l,
+                          const struct plait_gpu_type *gpu,
+                          struct plait_advice *lines, int most)
+{
+    const struct plait_model_config *m = &c->model;
+    struct advisor a = {lines, 0, most};
+    int tp = l->size[PLAIT_TP];
+
+    (void)gpu;
+    advise_multiple(&a, "vocab", m->vocab, TILE * tp);
+    advise_multiple(&a, "hidden", m->hidden, TILE);
+    advise_multiple(&a, "ffn / tp", m->ffn / tp, TILE);
+    advise_multiple(&a, "hidden / heads", m->hidden / m->heads, LANE);
+    advise_multiple(&a, "micro_batch * seq_len / cp",
+                    c->train.micro_batch * m->seq_len / l->size[PLAIT_CP],
+                    TILE);
+    if (l->size[PLAIT_PP] > 1 &&
+        c->train.global_batch / (l->size[PLAIT_DP] * c->train.micro_batch) <
+            4 * l->size[PLAIT_PP])
+        say(&a, "%d micro-batches through %d stages leave a large bubble: "
+                "want at least %d",
+            c->train.global_batch / (l->size[PLAIT_DP] * c->train.micro_batch),
+            l->size[PLAIT_PP], 4 * l->size[PLAIT_PP]);
+    advise_waves(&a, c, l);
+    return a.n;
+}
