@@ -56,7 +56,7 @@ alive()
 {
     local pid
     pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] &&
-        tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "$dir/"
+        tr '\0' ' ' 2>/dev/null </proc/$pid/cmdline | grep -qF "$dir/"
 }
 
 # wait_for SECONDS COMMAND...: until COMMAND succeeds
@@ -201,8 +201,21 @@ start_slurm()
         daemon "$dir/log/slurmd.node$i.out" "$dir/slurmd.node$i.pid" \
             slurmd -D -N "node$i" -f "$dir/slurm.conf"
     done
-    wait_for 60 all_idle ||
-        die "the nodes do not come up, see $dir/log/"
+    wait_for 60 eval 'all_idle || ! all_alive'
+    all_idle && return
+    grep -h -m 3 error: "$dir"/log/slurmd.node1.out >&2
+    die "the nodes do not come up, see $dir/log/"
+}
+
+all_alive()
+{
+    local f
+    for f in "$dir"/slurm*.pid; do
+        case $f in
+        *.slurm.pid) ;;
+        *) alive "$f" || return 1 ;;
+        esac
+    done
 }
 
 all_idle()
