@@ -142,6 +142,17 @@ static void report(const char *dir, int64_t train, int64_t val, int vocab)
            (long long)train, (long long)val, vocab, dir, dir);
 }
 
+/* Before anything is made: a misspelt name must leave nothing behind. */
+static int check_texts(char **texts, int ntexts, struct plait_error *err)
+{
+    int i;
+
+    for (i = 0; i < ntexts; i++)
+        if (access(texts[i], R_OK) < 0)
+            return plait_errorf(err, "%s: %s", texts[i], strerror(errno));
+    return 0;
+}
+
 static int prepare(char **texts, int ntexts, const char *dir,
                    const char *tokenizer, struct plait_error *err)
 {
@@ -149,7 +160,7 @@ static int prepare(char **texts, int ntexts, const char *dir,
     struct plait_tokenizer *t = plait_tokenizer_create(tokenizer, err);
     int i, ret = -1;
 
-    if (!t || make_dir(dir, err) < 0 ||
+    if (!t || check_texts(texts, ntexts, err) < 0 || make_dir(dir, err) < 0 ||
         !(train = open_shard(dir, "train.bin", t, err)) ||
         !(val = open_shard(dir, "val.bin", t, err)))
         goto done;
@@ -207,6 +218,11 @@ int main(int argc, char **argv)
     }
     if (!dir || !*dir)
         return wrong_usage("--out DIR says where the shards go");
+    if (strcmp(tokenizer, "byte") != 0 && strncmp(tokenizer, "spm:", 4) != 0) {
+        fprintf(stderr, "plait-prep: --tokenizer '%s': want byte or spm:FILE\n",
+                tokenizer);
+        return 2;
+    }
     if (optind == argc)
         return wrong_usage("name at least one text");
     if (prepare(argv + optind, argc - optind, dir, tokenizer, &err) < 0) {
