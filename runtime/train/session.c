@@ -83,6 +83,20 @@ static int local_rank(const struct plait_session *s)
     return env_int("OMPI_COMM_WORLD_LOCAL_RANK", env_int("SLURM_LOCALID", 0));
 }
 
+/* How many GPUs the ranks of a node share; 0: each has its own. NCCL wants
+ * one rank a GPU, so that ranks which share talk through host memory. */
+static int shared_gpus(void)
+{
+    return env_int("PLAIT_SHARE_GPUS", 0);
+}
+
+static int device_index(const struct plait_session *s)
+{
+    int shared = shared_gpus();
+
+    return shared > 0 ? local_rank(s) % shared : local_rank(s);
+}
+
 /* Threads for this process's operations; 0: as many as it is bound to.
  * mpirun without binding leaves every rank all cores: they are shared. */
 static int choose_threads(const struct plait_session *s)
@@ -109,8 +123,9 @@ static int choose_kind(const struct plait_session *s,
 
     *kind = PLAIT_COMM_SELF;
     if (s->planned ? s->launch.world_size > 1 : under_mpi())
-        *kind = strcmp(s->ops->name, "cuda") ? PLAIT_COMM_MPI
-                                             : PLAIT_COMM_NCCL;
+        *kind = strcmp(s->ops->name, "cuda") != 0 || shared_gpus() > 0
+                    ? PLAIT_COMM_MPI
+                    : PLAIT_COMM_NCCL;
     else if (!s->planned && tasks > 1)
         return plait_errorf(err,
                             "srun started %d tasks that know nothing of each "
@@ -129,10 +144,12 @@ static int open_world(struct plait_session *s,
 
     if (choose_ops(s, args->device, err) < 0 || choose_kind(s, &kind, err) < 0)
         return -1;
-    s->dev = s->ops->device_create(local_rank(s), choose_threads(s));
+    s->dev = s->ops->device_create(device_index(s), choose_threads(s));
     if (!s->dev)
-        return plait_errorf(err, "%s device %d cannot be used: %s",
-                            s->ops->name, local_rank(s), strerror(errno));
+        return plait_errorf(err,
+                            "%s device %d cannot be used: %s (for several "
+                            "ranks to a GPU set PLAIT_SHARE_GPUS)",
+                            s->ops->name, device_index(s), strerror(errno));
     s->world = plait_comm_create(kind, s->ops, s->dev, launch, err);
     return s->world ? 0 : -1;
 }

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NCCL with the one GPU that a test machine has: a world of one rank, in
+ * which every operation still goes through NCCL. */
+#include <string.h>
+
+#include "runtime/comm/comm.h"
+#include "tap.h"
+
+#define N 100000
+
+static const struct plait_ops *ops;
+static struct plait_device *dev;
+static struct plait_queue *q;
+static float host[N], back[N], *a, *b;
+
+/* a holds `host`, b zeros */
+static void reset(void)
+{
+    ops->to_device(q, a, host, sizeof(host));
+    ops->fill_zero(q, b, sizeof(host));
+}
+
+static int holds(const float *buffer, const char *what)
+{
+    memset(back, 0, sizeof(back));
+    ops->to_host(q, back, buffer, sizeof(back));
+    return ok(memcmp(host, back, sizeof(host)) == 0, "%s", what);
+}
+
+static void test_collectives(struct plait_comm *c)
+{
+    struct plait_request *req = NULL;
+
+    reset();
+    plait_comm_all_reduce(c, a, b, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    holds(b, "all-reduce");
+    plait_comm_all_reduce(c, a, a, N, PLAIT_F32, PLAIT_MAX, q, &req);
+    ok(req != NULL && plait_comm_wait(&req, q) == 0 && req == NULL,
+       "a request is waited for");
+    holds(a, "all-reduce in place");
+    reset();
+    plait_comm_reduce_scatter(c, a, b, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    holds(b, "reduce-scatter");
+    reset();
+    plait_comm_all_gather(c, a, b, N, PLAIT_F32, q, NULL);
+    holds(b, "all-gather");
+    reset();
+    plait_comm_all_to_all(c, a, b, N, PLAIT_F32, q, NULL);
+    holds(b, "all-to-all");
+    plait_comm_broadcast(c, a, N, PLAIT_F32, 0, q, NULL);
+    holds(a, "broadcast");
+}
+
+/* To itself, which only a group of both halves can do. */
+static void test_messages(struct plait_comm *c)
+{
+    struct plait_request *req[2] = {NULL, NULL};
+
+    reset();
+    plait_comm_send(c, a, N, PLAIT_F32, 0, 0, q, &req[0]);
+    plait_comm_recv(c, b, N, PLAIT_F32, 0, 0, q, &req[1]);
+    plait_comm_progress(c);
+    ok(plait_comm_wait(&req[1], q) == 0 && plait_comm_wait(&req[0], q) == 0,
+       "send and receive side by side");
+    holds(b, "the message arrives");
+}
+
+int main(void)
+{
+    struct plait_launch launch = {.world_size = 1, .nnodes = 1};
+    struct plait_error err = {""};
+    const char *why = NULL;
+    struct plait_comm *c;
+
+    ops = plait_ops_cuda(&why);
+    if (ops == NULL)
+        return skip_all(why);
+    dev = ops->device_create(0, 0);
+    q = dev != NULL ? ops->queue_create(dev, 0) : NULL;
+    if (!ok(q != NULL, "a queue"))
+        return done_testing();
+    a = ops->alloc(dev, sizeof(host));
+    b = ops->alloc(dev, sizeof(host));
+    for (int i = 0; i < N; i++)
+        host[i] = (float)(i % 1009) - 500;
+    c = plait_comm_create(PLAIT_COMM_NCCL, ops, dev, &launch, &err);
+    if (ok(c != NULL, "a world of one rank: %s", err.text)) {
+        test_collectives(c);
+        test_messages(c);
+        ok(plait_comm_barrier(c) == 0, "barrier");
+    }
+    plait_comm_destroy(c);
+    ok(plait_queue_error(q) == NULL, "the queue has not failed");
+    ops->free(dev, a);
+    ops->free(dev, b);
+    ops->queue_destroy(q);
+    ops->device_destroy(dev);
+    return done_testing();
+}
