@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Every key of the configuration stands in plait.yaml(5), and every option of
+# plait-prep in its page.
+n=0
+
+check() { # check PAGE WORD
+    n=$((n + 1))
+    if sed 's/\\-/-/g' "$top_srcdir/man/$1" | grep -qw -e "$2"; then
+        echo "ok $n - $1: $2"
+    else
+        echo "not ok $n - $1: $2"
+    fi
+}
+
+for key in $(sed -n 's/.*FIELD([a-z]*, "\([a-z_]*\)".*/\1/p' \
+    "$top_srcdir/topology/config.c"); do
+    check plait.yaml.5 "$key"
+done
+for section in $(sed '/#define/d' "$top_srcdir/topology/config.c" |
+    grep -o 'SECTION([a-z]*)' | tr -d '()' | sed 's/SECTION//'); do
+    check plait.yaml.5 "^.SS $section"
+done
+for option in $("$top_builddir/plait-prep" --help |
+    grep -o -e '--[a-z][a-z]*' | sort -u); do
+    check plait-prep.1 "$option"
+done
+[ $n -gt 45 ] || echo "not ok - only $n words were looked for"
+echo "1..$n"
