@@ -97,6 +97,9 @@ int main(int argc, char **argv)
 {
     int rc = PLAIT_EXIT_GOOD;
 
+    /* hwloc prints banners about firmware tables; one line is enough, and
+     * it is ours. Whoever sets the variable can have them. */
+    setenv("HWLOC_HIDE_ERRORS", "2", 0);
     if (argc < 2)
         return plait_cmd_misused("a command is missing; see 'plait --help'");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)

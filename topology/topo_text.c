@@ -236,12 +236,16 @@ static void print_numa(const struct plait_node *node, int numa, FILE *out)
                                   node->topology, HWLOC_OBJ_NUMANODE, obj))) {
         if ((int)obj->os_index != numa)
             continue;
+        if (hwloc_bitmap_iszero(obj->cpuset)) {
+            fprintf(out, "  memory only");
+            continue;
+        }
         hwloc_bitmap_list_snprintf(cpus, sizeof(cpus), obj->cpuset);
         ncores = hwloc_get_nbobjs_inside_cpuset_by_type(
             node->topology, obj->cpuset, HWLOC_OBJ_CORE);
         if (ncores > 0)
             fprintf(out, "  %d core%s", ncores, plural(ncores));
-        fprintf(out, "  threads %s", cpus);
+        fprintf(out, "%s threads %s", ncores > 0 ? "," : " ", cpus);
     }
     fprintf(out, "\n");
 }
