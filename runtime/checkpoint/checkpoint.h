@@ -16,6 +16,7 @@
 struct plait_checkpoint_info {
     int64_t step;   /* steps done */
     int64_t tokens; /* tokens seen */
+    struct plait_loss_scale loss_scale; /* used where it is dynamic */
 };
 
 /* Collective over the world. Only one copy of each slice is written. Keeps

@@ -33,9 +33,12 @@ static json_t *build(const struct plait_manifest *m)
         json_decref(files);
         return NULL;
     }
-    return json_pack("{s:s,s:i,s:I,s:I,s:I,s:o}", "format", "plait", "version",
-                     1, "step", (json_int_t)m->info.step, "tokens",
-                     (json_int_t)m->info.tokens, "parameters",
+    return json_pack("{s:s,s:i,s:I,s:I,s:f,s:I,s:I,s:I,s:o}", "format",
+                     "plait", "version", 1, "step", (json_int_t)m->info.step,
+                     "tokens", (json_int_t)m->info.tokens, "loss_scale",
+                     m->info.loss_scale.scale, "clean_steps",
+                     (json_int_t)m->info.loss_scale.clean, "skipped_steps",
+                     (json_int_t)m->info.loss_scale.skipped, "parameters",
                      (json_int_t)m->parameters, "files", files);
 }
 
@@ -85,19 +88,26 @@ static int parse_file(const json_t *entry, struct plait_shard_file *file)
 
 static int parse(const json_t *root, struct plait_manifest *m)
 {
-    json_int_t step, tokens, parameters;
+    json_int_t step, tokens, parameters, clean = 0, skipped = 0;
+    double scale = 1;
     const char *format;
     json_t *files;
     int version, i;
 
-    if (json_unpack((json_t *)root, "{s:s,s:i,s:I,s:I,s:I,s:o}", "format",
-                    &format, "version", &version, "step", &step, "tokens",
-                    &tokens, "parameters", &parameters, "files", &files) < 0 ||
+    if (json_unpack((json_t *)root,
+                    "{s:s,s:i,s:I,s:I,s?F,s?I,s?I,s:I,s:o}", "format", &format,
+                    "version", &version, "step", &step, "tokens", &tokens,
+                    "loss_scale", &scale, "clean_steps", &clean,
+                    "skipped_steps", &skipped, "parameters", &parameters,
+                    "files", &files) < 0 ||
         strcmp(format, "plait") != 0 || version != 1 || step < 0 ||
         tokens < 0 || !json_is_array(files))
         return -1;
     m->info.step = step;
     m->info.tokens = tokens;
+    m->info.loss_scale.scale = scale;
+    m->info.loss_scale.clean = clean;
+    m->info.loss_scale.skipped = skipped;
     m->parameters = parameters;
     m->nfiles = (int)json_array_size(files);
     m->files = calloc(m->nfiles + 1, sizeof(*m->files));

@@ -51,6 +51,21 @@ int plait_optim_sum_squares(struct plait_optim *optim, double *sum);
 int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
                      int64_t step);
 
+/* fp16 has few exponents: the loss is multiplied by `scale`, so that small
+ * gradients do not vanish, and a step whose gradients overflow is skipped on
+ * all ranks together. */
+struct plait_loss_scale {
+    bool dynamic;    /* fp16; otherwise scale stays 1 */
+    double scale;
+    int64_t clean;   /* steps since the last change */
+    int64_t skipped; /* steps in all */
+};
+
+void plait_loss_scale_init(struct plait_loss_scale *s,
+                           enum plait_precision precision);
+/* After a step, whose gradients were finite or not. Pure. */
+void plait_loss_scale_update(struct plait_loss_scale *s, bool overflow);
+
 /* What gradients are multiplied by: min(1, clip / norm) / loss_scale; clip
  * 0: no clipping; NaN where the norm is not finite. Pure. */
 float plait_clip(double norm, double clip, double loss_scale);

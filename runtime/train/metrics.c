@@ -78,6 +78,26 @@ static void put(FILE *out, const char *name, double value)
         fprintf(out, ",\"%s\":null", name);
 }
 
+/* {"tp":1234,...}, of the groups that had anything to say. */
+static void put_groups(FILE *out, const char *name,
+                       const uint64_t bytes[PLAIT_METRICS_GROUPS])
+{
+    static const char *const groups[PLAIT_METRICS_GROUPS] = {
+        "tp", "cp", "ep", "dp", "pp", "dp-cp", "expert-dp", "tp-pp",
+        "embedding"};
+    const char *comma = "";
+    int i;
+
+    fprintf(out, ",\"%s\":{", name);
+    for (i = 0; i < PLAIT_METRICS_GROUPS; i++) {
+        if (bytes[i] == 0)
+            continue;
+        fprintf(out, "%s\"%s\":%" PRIu64, comma, groups[i], bytes[i]);
+        comma = ",";
+    }
+    fputc('}', out);
+}
+
 int plait_metrics_write(struct plait_metrics_file *file,
                         const struct plait_metrics *m)
 {
@@ -92,6 +112,8 @@ int plait_metrics_write(struct plait_metrics_file *file,
     put(out, "mfu", m->mfu);
     put(out, "step_s", m->step_s);
     fprintf(out, ",\"mem_bytes\":%zu", m->mem_bytes);
+    put(out, "comm_s", m->comm_s);
+    put_groups(out, "comm_bytes", m->comm_bytes);
     if (!isnan(m->val_loss))
         put(out, "val_loss", m->val_loss);
     fputs("}\n", out);

@@ -29,6 +29,7 @@ struct run {
     struct plait_metrics_file *metrics; /* rank 0, NULL: none */
     struct plait_progress progress;     /* rank 0 */
     double peak;                        /* FLOP/s of all ranks */
+    struct plait_comm_stats sent[PLAIT_METRICS_GROUPS]; /* so far */
 };
 
 static double now(void)
@@ -46,9 +47,6 @@ static int check_supported(const struct plait_config *c,
     if (c->parallel.virtual_stages > 1 && c->parallel.pp == 1)
         return plait_errorf(err, "parallel.virtual %d wants parallel.pp > 1",
                             c->parallel.virtual_stages);
-    if (c->train.precision == PLAIT_FP16)
-        return plait_errorf(err, "train.precision fp16 is not there yet: use "
-                            "fp32 or bf16");
     if (c->log.tensorboard)
         return plait_errorf(err, "log.tensorboard is not there yet: use "
                             "log.metrics");
@@ -92,6 +90,16 @@ static int find_checkpoint(struct run *r, const char *resume, char **path,
     return 0;
 }
 
+static void resume_loss_scale(struct run *r)
+{
+    struct plait_loss_scale *s = plait_trainer_loss_scale(r->trainer);
+
+    if (s->dynamic) {
+        *s = r->done.loss_scale;
+        s->dynamic = true;
+    }
+}
+
 /* Weights from the checkpoint that `resume` names, or initial ones. */
 static int start_weights(struct run *r, const char *resume,
                          struct plait_error *err)
@@ -109,6 +117,7 @@ static int start_weights(struct run *r, const char *resume,
         if (plait_agree(r->world, rc, err) == 0)
             rc = plait_optim_refresh(optim, err);
         r->saved = r->done.step;
+        resume_loss_scale(r);
     } else {
         rc = plait_optim_init(optim, r->config->train.seed, err);
     }
@@ -123,6 +132,7 @@ static int save(struct run *r, struct plait_error *err)
 
     if (!c->dir || r->saved == r->done.step)
         return 0;
+    r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
     rc = plait_checkpoint_save(c->dir, c->keep, &r->done,
                                plait_trainer_model(r->trainer),
                                plait_trainer_optim(r->trainer), err);
@@ -194,9 +204,30 @@ static void run_close(struct run *r)
     plait_trainer_destroy(r->trainer);
 }
 
+/* What went over each group since the last call. */
+static void measure_comm(struct run *r, struct plait_metrics *m)
+{
+    struct plait_parallel *par = r->s->par;
+    int i;
+
+    m->comm_s = 0;
+    for (i = 0; i < PLAIT_METRICS_GROUPS; i++) {
+        struct plait_comm *comm =
+            i < PLAIT_NGROUPS ? par->group[i] : par->embedding;
+        struct plait_comm_stats now_sent = {0};
+
+        if (comm)
+            plait_comm_stats(comm, &now_sent);
+        m->comm_bytes[i] = now_sent.bytes - r->sent[i].bytes;
+        m->comm_s += now_sent.wait_s - r->sent[i].wait_s;
+        r->sent[i] = now_sent;
+    }
+}
+
 static int start(struct run *r, const struct plait_train_args *args,
                  struct plait_error *err)
 {
+    struct plait_metrics before;
     int rc = 0;
 
     if (start_weights(r, args->resume, err) < 0)
@@ -205,6 +236,7 @@ static int start(struct run *r, const struct plait_train_args *args,
         rc = plait_trainer_open_data(r->trainer, r->done.step, err);
     if (plait_agree(r->world, rc, err) < 0)
         return -1;
+    measure_comm(r, &before);
     if (plait_trainer_peak(r->trainer, &r->peak) < 0)
         return plait_errorf(err, "the speed of matrix products could not be "
                             "measured");
@@ -231,6 +263,7 @@ static void measure(struct run *r, const struct plait_step_result *result,
     m->mfu = m->tokens_per_s * plait_model_flops_per_token(model) / r->peak;
     m->step_s = seconds;
     r->s->ops->memory(r->s->dev, &used, &m->mem_bytes);
+    measure_comm(r, m);
 }
 
 static int log_step(struct run *r, const struct plait_metrics *m,
@@ -273,7 +306,8 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     if (plait_comm_rank(r->world) == 0 && log_step(r, &m, err) < 0)
         return PLAIT_RUN_BROKEN;
     *stop = result.stop;
-    if (!isfinite(result.loss) || !isfinite(result.grad_norm)) {
+    if (!isfinite(result.loss) ||
+        (!isfinite(result.grad_norm) && !result.skipped)) {
         plait_errorf(err, "step %" PRId64 ": loss %g, gradient norm %g: "
                      "stopped; try a smaller optim.lr or more lr.warmup",
                      r->done.step, result.loss, result.grad_norm);

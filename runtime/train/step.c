@@ -26,6 +26,7 @@ struct plait_trainer {
     int microbatches;
     struct plait_batch *batch; /* [microbatches] */
     double *loss;              /* device */
+    struct plait_loss_scale scale;
 };
 
 /* -- life ---------------------------------------------------------------- */
@@ -69,6 +70,7 @@ struct plait_trainer *plait_trainer_create(const struct plait_config *config,
     }
     t->config = config;
     t->par = par;
+    plait_loss_scale_init(&t->scale, config->train.precision);
     if (make_parts(t, err) < 0) {
         plait_trainer_destroy(t);
         return NULL;
@@ -109,6 +111,11 @@ struct plait_optim *plait_trainer_optim(struct plait_trainer *t)
 struct plait_pipeline *plait_trainer_pipeline(struct plait_trainer *t)
 {
     return t->pipe;
+}
+
+struct plait_loss_scale *plait_trainer_loss_scale(struct plait_trainer *t)
+{
+    return &t->scale;
 }
 
 /* -- data ---------------------------------------------------------------- */
@@ -244,18 +251,21 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     double sums[3] = {0, 0, stop}; /* loss, squares of gradients, stop */
     double norm, lr;
 
-    if (next_batch(t, t->loader, 1 / tokens, err) < 0)
+    if (next_batch(t, t->loader, t->scale.scale / tokens, err) < 0)
         return -1;
     if (compute(t) < 0 || local_loss(t, &sums[0]) < 0 ||
         plait_optim_sum_squares(t->optim, &sums[1]) < 0)
         return describe(t, err);
     if (plait_comm_host_all_reduce(t->par->world, sums, 3, PLAIT_SUM) < 0)
         return plait_errorf(err, "%s", plait_comm_error(t->par->world));
-    norm = sqrt(sums[1]);
+    norm = sqrt(sums[1]) / t->scale.scale;
     lr = plait_lr(&c->lr, c->optim.lr, step, c->train.steps);
-    if (plait_optim_step(t->optim, lr, plait_clip(norm, c->optim.clip, 1),
-                         step + 1) < 0)
+    if (plait_optim_step(t->optim, lr,
+                         plait_clip(norm, c->optim.clip, t->scale.scale),
+                         step + 1 - t->scale.skipped) < 0)
         return describe(t, err);
+    result->skipped = t->scale.dynamic && !isfinite(norm);
+    plait_loss_scale_update(&t->scale, result->skipped);
     result->loss = sums[0] / tokens;
     result->grad_norm = norm;
     result->lr = lr;

@@ -20,6 +20,8 @@ void plait_trainer_destroy(struct plait_trainer *t);
 struct plait_model *plait_trainer_model(struct plait_trainer *t);
 struct plait_optim *plait_trainer_optim(struct plait_trainer *t);
 struct plait_pipeline *plait_trainer_pipeline(struct plait_trainer *t);
+/* Its state goes into checkpoints and comes from them. */
+struct plait_loss_scale *plait_trainer_loss_scale(struct plait_trainer *t);
 
 /* Open the training data, to go on after `step` steps. Local. */
 int plait_trainer_open_data(struct plait_trainer *t, int64_t step,
@@ -28,6 +30,7 @@ int plait_trainer_open_data(struct plait_trainer *t, int64_t step,
 struct plait_step_result {
     double loss;      /* mean over the tokens of the global batch */
     double grad_norm; /* before clipping */
+    bool skipped;     /* fp16 overflowed: the weights are as before */
     double lr;
     int stop; /* some rank had `stop` set */
 };

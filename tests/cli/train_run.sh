@@ -47,7 +47,7 @@ same() {
     diff <(numbers "$1") <(numbers "$2")
 }
 
-python3 -c '
+python3 -B -c '
 import sys
 sys.path.insert(0, sys.argv[1] + "/tests/parity")
 import parity

@@ -145,7 +145,7 @@ static int is_filled(struct job *job)
 static int save(struct job *job, int64_t step, int keep,
                 struct plait_error *err)
 {
-    struct plait_checkpoint_info info = {step, step * 100};
+    struct plait_checkpoint_info info = {.step = step, .tokens = step * 100};
 
     return plait_checkpoint_save(dir, keep, &info, job->model, job->optim, err);
 }
@@ -179,7 +179,7 @@ static int save_in(enum plait_family family, int i, int64_t step)
 static int load_in(enum plait_family family, int i, const char *path)
 {
     const int *l = layouts[i];
-    struct plait_checkpoint_info info = {0, 0};
+    struct plait_checkpoint_info info = {.step = 0, .tokens = 0};
     struct plait_error err = {""};
     struct job job;
     int ret = start(&job, family, 4, l[0], l[1], l[2], l[3]);

@@ -41,9 +41,32 @@ static void check_clip(void)
        "no number: the step is skipped");
 }
 
+static void check_loss_scale(void)
+{
+    struct plait_loss_scale s;
+    int i;
+
+    plait_loss_scale_init(&s, PLAIT_BF16);
+    plait_loss_scale_update(&s, true);
+    ok(s.scale == 1 && s.skipped == 0, "bf16 needs no loss scale");
+    plait_loss_scale_init(&s, PLAIT_FP16);
+    ok(s.scale == 65536, "fp16 begins at 2^16");
+    for (i = 0; i < 1999; i++)
+        plait_loss_scale_update(&s, false);
+    ok(s.scale == 65536, "1999 clean steps change nothing");
+    plait_loss_scale_update(&s, false);
+    ok(s.scale == 131072, "the 2000th doubles it");
+    for (i = 0; i < 1999; i++)
+        plait_loss_scale_update(&s, false);
+    plait_loss_scale_update(&s, true);
+    ok(s.scale == 65536 && s.clean == 0 && s.skipped == 1,
+       "an overflow halves it and starts the count anew");
+}
+
 int main(void)
 {
     check_lr();
     check_clip();
+    check_loss_scale();
     return done_testing();
 }

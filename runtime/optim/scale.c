@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/optim/optim.h"
+
+/* As torch.cuda.amp.GradScaler: 2^16 at first, twice that after 2000 steps
+ * without overflow, half after one with. */
+#define FIRST_SCALE 65536.0
+#define GROW_AFTER 2000
+#define MAX_SCALE 0x1p40
+
+void plait_loss_scale_init(struct plait_loss_scale *s,
+                           enum plait_precision precision)
+{
+    s->dynamic = precision == PLAIT_FP16;
+    s->scale = s->dynamic ? FIRST_SCALE : 1;
+    s->clean = 0;
+    s->skipped = 0;
+}
+
+void plait_loss_scale_update(struct plait_loss_scale *s, bool overflow)
+{
+    if (!s->dynamic)
+        return;
+    if (overflow) {
+        s->scale /= 2;
+        s->clean = 0;
+        s->skipped++;
+    } else if (++s->clean == GROW_AFTER) {
+        if (s->scale < MAX_SCALE)
+            s->scale *= 2;
+        s->clean = 0;
+    }
+}
