@@ -10,6 +10,9 @@
 #include <string.h>
 #include <time.h>
 
+/* How long the ranks of a job may be apart when they start, seconds. */
+#define RENDEZVOUS_S 300
+
 static double now(void)
 {
     struct timespec ts;
@@ -49,23 +52,34 @@ static struct plait_comm *host_create(enum plait_comm_kind kind,
     return comm;
 }
 
-static struct plait_comm *nccl_create(const struct plait_ops *ops,
-                                      struct plait_device *dev,
-                                      const struct plait_launch *launch,
-                                      struct plait_error *err)
+/* What carries host values beside NCCL: the contract's rendezvous where there
+ * is one, so that no MPI is needed, or MPI. */
+static struct plait_comm *nccl_host(const struct plait_launch *launch,
+                                    struct plait_error *err)
 {
     enum plait_comm_kind kind = PLAIT_COMM_MPI;
-    const char *dir = getenv("PLAIT_MODULE_PATH");
-    struct plait_comm *host, *comm;
-    char path[4096];
-    void *module, *symbol;
 
+    if (launch && launch->world_size > 1 && launch->master_port > 0)
+        return plait_tcp_create(launch, RENDEZVOUS_S, err);
     if (launch && launch->world_size == 1)
         kind = PLAIT_COMM_SELF;
 #ifndef HAVE_MPI
     if (!launch)
         kind = PLAIT_COMM_SELF;
 #endif
+    return host_create(kind, launch, NULL, NULL, err);
+}
+
+static struct plait_comm *nccl_create(const struct plait_ops *ops,
+                                      struct plait_device *dev,
+                                      const struct plait_launch *launch,
+                                      struct plait_error *err)
+{
+    const char *dir = getenv("PLAIT_MODULE_PATH");
+    struct plait_comm *host, *comm;
+    char path[4096];
+    void *module, *symbol;
+
     snprintf(path, sizeof(path), "%s/plait_nccl.so",
              dir ? dir : PLAIT_MODULEDIR);
     module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -75,7 +89,7 @@ static struct plait_comm *nccl_create(const struct plait_ops *ops,
         errno = ENOSYS;
         return NULL;
     }
-    host = host_create(kind, launch, NULL, NULL, err);
+    host = nccl_host(launch, err);
     if (!host)
         return NULL;
     comm = ((__typeof__(&plait_nccl_create))symbol)(host, ops, dev, launch,

@@ -102,6 +102,12 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
                                     const struct plait_launch *launch,
                                     struct plait_error *err);
 
+/* Host values alone, by the contract's MASTER_ADDR and MASTER_PORT: a host
+ * for plait_nccl_create() that needs no MPI. Waits up to timeout_s for the
+ * other ranks. NULL with errno and err. */
+struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
+                                    double timeout_s, struct plait_error *err);
+
 /* The one symbol of the module plait_nccl.so, "plait_nccl_create": a world
  * over the ranks of `host`, which carries the unique id now and host values
  * later. `host` stays the caller's. */

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rendezvous of the launch contract: seven processes on this machine. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/comm/comm_private.h"
+#include "tap.h"
+
+#define RANKS 7
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t n = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) < 0 ||
+        getsockname(fd, (struct sockaddr *)&a, &n) < 0)
+        abort();
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+static struct plait_launch launch_of(int rank, int size, int port)
+{
+    struct plait_launch l = {
+        .rank = rank, .world_size = size, .master_port = port};
+
+    strcpy(l.master_addr, "localhost");
+    strcpy(l.jobid, "7.0");
+    return l;
+}
+
+/* Exit status of a rank: the number of the first check that failed. */
+static int check_values(struct plait_comm *c)
+{
+    int rank = plait_comm_rank(c), all[RANKS], size = plait_comm_size(c);
+    double v[2] = {rank, -rank};
+    char text[8] = "";
+
+    if (plait_comm_host_all_gather(c, &rank, all, sizeof(rank)) < 0)
+        return 1;
+    for (int i = 0; i < size; i++)
+        if (all[i] != i)
+            return 2;
+    for (int root = 0; root < size; root++) {
+        snprintf(text, sizeof(text), "%d", rank);
+        if (plait_comm_host_broadcast(c, text, sizeof(text), root) < 0 ||
+            atoi(text) != root)
+            return 3;
+    }
+    if (plait_comm_host_all_reduce(c, v, 2, PLAIT_SUM) < 0 ||
+        v[0] != size * (size - 1) / 2 || v[1] != -v[0])
+        return 4;
+    v[0] = rank;
+    if (plait_comm_host_all_reduce(c, v, 1, PLAIT_MAX) < 0 || v[0] != size - 1)
+        return 5;
+    return plait_comm_barrier(c) < 0 ? 6 : 0;
+}
+
+/* Three groups by color, in reverse order; rank 6 takes part in none. */
+static int check_split(struct plait_comm *world)
+{
+    int rank = plait_comm_rank(world), rc;
+    struct plait_error err;
+    struct plait_comm *c;
+
+    if (plait_comm_split(world, rank == 6 ? -1 : rank % 3, -rank, "third", &c,
+                         &err) < 0)
+        return 11;
+    if (rank == 6)
+        return c == NULL ? 0 : 12;
+    if (c == NULL || plait_comm_size(c) != 2 ||
+        plait_comm_rank(c) != (rank < 3))
+        return 13;
+    rc = check_values(c);
+    plait_comm_destroy(c);
+    return rc > 0 ? 20 + rc : 0;
+}
+
+static int run_rank(int rank, int port)
+{
+    struct plait_launch l = launch_of(rank, RANKS, port);
+    struct plait_error err;
+    struct plait_comm *c = plait_tcp_create(&l, 60, &err);
+    int rc;
+
+    if (c == NULL)
+        return 100;
+    rc = check_values(c);
+    if (rc == 0)
+        rc = check_split(c);
+    if (rc == 0)
+        rc = check_values(c);
+    plait_comm_destroy(c);
+    return rc;
+}
+
+static void test_ranks(void)
+{
+    int port = free_port(), status;
+    pid_t pid[RANKS];
+
+    fflush(stdout);
+    for (int i = RANKS - 1; i >= 0; i--) {
+        pid[i] = fork();
+        if (pid[i] == 0)
+            _exit(run_rank(i, port));
+    }
+    for (int i = 0; i < RANKS; i++) {
+        waitpid(pid[i], &status, 0);
+        ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+           "rank %d of %d (check %d)", i, RANKS,
+           WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    }
+}
+
+static void test_alone(void)
+{
+    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_error err = {""};
+
+    ok(plait_tcp_create(&l, 0.2, &err) == NULL && errno == ETIMEDOUT &&
+           strstr(err.text, "1 of 2 ranks") != NULL,
+       "rank 0 alone gives up: %s", err.text);
+    l.rank = 1;
+    ok(plait_tcp_create(&l, 0.2, &err) == NULL &&
+           strstr(err.text, "rank 0 at localhost port") != NULL,
+       "rank 1 alone gives up: %s", err.text);
+}
+
+/* A peer that ends is an error, not a hang. */
+static void test_gone(void)
+{
+    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_error err = {""};
+    struct plait_comm *c;
+    double x = 1;
+    pid_t pid;
+    int rc;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        l.rank = 1;
+        _exit(plait_tcp_create(&l, 60, &err) == NULL);
+    }
+    c = plait_tcp_create(&l, 60, &err);
+    waitpid(pid, NULL, 0);
+    if (!ok(c != NULL, "two ranks meet"))
+        return;
+    rc = plait_comm_host_all_reduce(c, &x, 1, PLAIT_SUM);
+    ok(rc < 0 && errno == EIO &&
+           strstr(plait_comm_error(c), "rank 1 is gone") != NULL,
+       "%s", plait_comm_error(c));
+    plait_comm_destroy(c);
+}
+
+int main(void)
+{
+    test_ranks();
+    test_alone();
+    test_gone();
+    return done_testing();
+}
