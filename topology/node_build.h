@@ -9,7 +9,7 @@
 
 #define NODE_MAX_BRIDGES 32
 /* Far more than any machine has; what claims more is a broken file. */
-#define NODE_MAX_DEVICES 1024
+#define NODE_MAX_DEVICES 512
 
 /* Where a device hangs: the host bridge, then bridge by bridge downwards. */
 struct node_locus {

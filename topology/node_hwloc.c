@@ -193,6 +193,54 @@ static int add_nics(struct node_builder *builder, hwloc_topology_t topology,
     return node_builder_add_nic(builder, &nic, &locus);
 }
 
+/* Which library found an OS device, if it found a GPU. */
+static int found_by(hwloc_obj_t osdev, const char *library)
+{
+    size_t n = strlen(library);
+
+    return osdev->name && strncmp(osdev->name, library, n) == 0 &&
+           osdev->name[n] >= '0' && osdev->name[n] <= '9';
+}
+
+static int has_pci(hwloc_obj_t obj)
+{
+    while (obj && obj->type != HWLOC_OBJ_PCI_DEVICE)
+        obj = obj->parent;
+    return obj != NULL;
+}
+
+/* Without PCI devices (an XML written without them) the GPUs are what one
+ * of the GPU libraries listed; each lists them all, so one must do. */
+static int add_bare_gpus(struct node_builder *builder,
+                         hwloc_topology_t topology)
+{
+    static const struct {
+        const char *library, *vendor;
+    } kinds[] = {{"nvml", "nvidia"}, {"rsmi", "amd"}, {"cuda", "nvidia"}};
+    hwloc_obj_t osdev;
+    int i, n = (int)(sizeof(kinds) / sizeof(kinds[0]));
+
+    for (i = 0; i < n && builder->node->ngpus == 0; i++) {
+        osdev = NULL;
+        while ((osdev = hwloc_get_next_osdev(topology, osdev))) {
+            struct plait_gpu gpu = {0};
+            struct node_locus locus;
+
+            if (!found_by(osdev, kinds[i].library) || has_pci(osdev))
+                continue;
+            if (locate(topology, osdev, &locus))
+                return -1;
+            copy(gpu.vendor, sizeof(gpu.vendor), kinds[i].vendor);
+            copy(gpu.model, sizeof(gpu.model),
+                 hwloc_obj_get_info_by_name(osdev, NODE_INFO_MODEL));
+            gpu.numa = locus.numa;
+            if (node_builder_add_gpu(builder, &gpu, &locus))
+                return -1;
+        }
+    }
+    return 0;
+}
+
 static int add_devices(struct node_builder *builder, hwloc_topology_t topology)
 {
     hwloc_obj_t pci = NULL;
@@ -202,7 +250,7 @@ static int add_devices(struct node_builder *builder, hwloc_topology_t topology)
             add_nics(builder, topology, pci))
             return -1;
     }
-    return 0;
+    return add_bare_gpus(builder, topology);
 }
 
 /* The GPU an object of a bandwidth matrix stands for, or -1. */
@@ -308,6 +356,7 @@ struct plait_node *node_read_topology(hwloc_topology_t topology)
         goto error;
     add_links(&builder, topology, "NVLinkBandwidth");
     add_links(&builder, topology, "XGMIBandwidth");
+    add_links(&builder, topology, "XeLinkBandwidth");
     node = node_builder_finish(&builder);
     if (node)
         return node;

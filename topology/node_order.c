@@ -167,8 +167,8 @@ void plait_node_order_gpus(const struct plait_node *node, const int *gpus,
     if (group < 1 || group > n)
         group = n > 0 ? n : 1;
     group_greedily(node, order, n, group);
-    /* Each swap gains; the bound is only against rounding. */
-    for (i = 0; i < n * n && swap_once(node, order, n, group); i++)
+    /* Each swap gains, and a few per GPU get there. */
+    for (i = 0; i < 8 * n && swap_once(node, order, n, group); i++)
         ;
     sort_groups(node, order, n, group);
 }

@@ -64,7 +64,9 @@ void topo_describe_island(const struct plait_node *node, int island,
 
 const char *topo_link_name(const struct plait_node *node, int gpu)
 {
-    return strcmp(node->gpus[gpu].vendor, "amd") == 0 ? "xGMI" : "NVLink";
+    if (strcmp(node->gpus[gpu].vendor, "amd") == 0)
+        return "xGMI";
+    return strcmp(node->gpus[gpu].vendor, "intel") == 0 ? "Xe Link" : "NVLink";
 }
 
 /* A tree, drawn with lines or with what a typewriter has. */

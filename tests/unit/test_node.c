@@ -59,6 +59,18 @@ static void test_one_of_everything(void)
     plait_node_destroy(node);
 }
 
+static void test_no_pci(void)
+{
+    struct plait_node *node =
+        plait_node_create_xml(fixture("hwloc/no-pci.xml"), NULL);
+
+    ok(node && node->ngpus == 2 && node->gpus[1].busid[0] == '\0' &&
+           strcmp(node->gpus[1].vendor, "nvidia") == 0 &&
+           node->gpus[1].numa == 0,
+       "two libraries that list the same GPUs count once");
+    plait_node_destroy(node);
+}
+
 /* Four GPUs and `nnics` NICs behind one switch. */
 static struct plait_node *one_switch(int nnics)
 {
@@ -436,6 +448,7 @@ static void test_cache_keeps_links(void)
 int main(void)
 {
     test_one_of_everything();
+    test_no_pci();
     test_nic_balance();
     test_nic_speed();
     test_order();
