@@ -327,16 +327,17 @@ static int read_tasks(const char *p, struct plait_plan *plan)
         return -1;
     for (int i = 0; i < plan->nnodes; i++)
         order[plan->node_rank[i]] = i;
-    while ((rc = next_tasks(&p, &nodes, &tasks)) > 0)
-        for (int k = 0; k < nodes && rc > 0; k++, at++) {
-            if (at == plan->nnodes || rank > NODES_MOST)
-                rc = -1;
-            else {
-                plan->first_rank[order[at]] = rank;
-                plan->tasks[order[at]] = tasks;
-                rank += tasks;
-            }
+    while ((rc = next_tasks(&p, &nodes, &tasks)) > 0) {
+        if (nodes > plan->nnodes - at || rank > NODES_MOST ||
+            tasks > NODES_MOST / nodes) {
+            rc = -1;
+            break;
         }
+        for (int k = 0; k < nodes; k++, at++, rank += tasks) {
+            plan->first_rank[order[at]] = rank;
+            plan->tasks[order[at]] = tasks;
+        }
+    }
     free(order);
     return rc < 0 || at != plan->nnodes ||
                    plait_layout_resolve(&plan->layout, rank, NULL) < 0

@@ -191,6 +191,7 @@ static void test_damage(void)
         "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0,2/2*1",
         "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/1*2",
         "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/3*1",
+        "1/1.1.1.7.1/tp-cp-ep-dp-pp/linear/3-0,4/45*1,1*3",
         "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1/2*1,",
         "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1,/2*1",
         "1/1.1.1.2.1/tp-cp-ep-dp-pp/linear/0-1",

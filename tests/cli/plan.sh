@@ -1,0 +1,150 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# plait plan and plait estimate as a user meets them: what they print, the
+# fields of their JSON that other tools rely on, and how they end.
+plait=$top_builddir/plait
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+LC_ALL=C export LC_ALL
+n=0
+
+check() { # name status
+    n=$((n + 1))
+    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
+}
+
+refused() { # code text command...
+    code=$1 text=$2
+    shift 2
+    timeout 20 "$plait" "$@" >"$tmp/out" 2>"$tmp/err"
+    got=$?
+    [ $got = "$code" ] && [ "$(wc -l <"$tmp/err")" = 1 ] &&
+        [ "$(cat "$tmp/err")" = "plait: $text" ] && [ ! -s "$tmp/out" ]
+    check "$text" $?
+    [ "$(cat "$tmp/err")" = "plait: $text" ] ||
+        sed "s/^/# exit $got: /" "$tmp/err"
+}
+
+cat >"$tmp/topology.conf" <<END
+SwitchName=s0 Nodes=n[1,3]
+SwitchName=s1 Nodes=n[2,4]
+SwitchName=s2 Switches=s[0-1]
+END
+cat >"$tmp/model.yaml" <<END
+model: {family: llama, layers: 32, hidden: 4096, heads: 32, kv_heads: 8,
+        ffn: 14336, vocab: 128256, seq_len: 8192}
+train: {global_batch: 128, micro_batch: 1, precision: bf16}
+END
+cd "$tmp" || exit 1
+
+plan="plan --tp=2 --pp=2 --nodes=n[1-4] --tasks-per-node=2
+    --fabric=topology.conf"
+"$plait" $plan --hostfile hosts --svg plan.svg >text
+check 'plan succeeds' $?
+grep -q '^8 tasks on 4 nodes: tp=2 dp=2 pp=2, rank order tp-cp-ep-dp-pp$' text
+check 'dp is inferred' $?
+[ "$(tr '\n' ' ' <hosts)" = "n1 n1 n3 n3 n2 n2 n4 n4 " ]
+check 'the host file goes leaf by leaf' $?
+grep -q '<svg xmlns' plan.svg && grep -q '</svg>' plan.svg &&
+    [ "$(grep -c 'fill="#8ecae6"' plan.svg)" = 4 ]
+check 'the picture has a box per task, coloured by stage' $?
+"$plait" $plan --placement=linear --hostfile hosts >/dev/null &&
+    [ "$(uniq hosts | tr '\n' ' ')" = "n1 n2 n3 n4 " ]
+check 'linear keeps the order of the list' $?
+"$plait" $plan --json >one.json && "$plait" $plan --json | cmp -s - one.json
+check 'the same plan twice, byte for byte' $?
+
+if command -v python3 >/dev/null; then
+    python3 - <<'END'
+import json
+d = json.load(open("one.json"))
+assert (d["world"], d["tp"], d["cp"], d["ep"], d["dp"], d["pp"]) == \
+    (8, 2, 1, 1, 2, 2)
+assert d["order"] == "tp-cp-ep-dp-pp"
+assert [r["procid"] for r in d["ranks"]] == list(range(8))
+assert [r["rank"] for r in d["ranks"]] == [0, 1, 4, 5, 2, 3, 6, 7]
+assert [r["node"] for r in d["ranks"]] == \
+    ["n1", "n1", "n2", "n2", "n3", "n3", "n4", "n4"]
+for r in d["ranks"]:
+    assert r["tp"] + 2 * r["dp"] + 4 * r["pp"] == r["rank"]
+    assert r["rank"] % 2 == r["local"] and r["cp"] == r["ep"] == 0
+    assert r["gpu"] == r["local"]
+for c in (d["cost"], d["linear_cost"]):
+    axes = sum(c[a + "_s"] for a in ("tp", "cp", "ep", "dp", "pp"))
+    assert abs(axes - c["step_s"]) < 1e-12
+assert d["cost"]["step_s"] < d["linear_cost"]["step_s"]
+assert d["bound_s"] <= d["cost"]["step_s"]
+assert d["groups"]["dp"] == [[0, 2], [1, 3], [4, 6], [5, 7]]
+END
+    check 'the JSON of a plan' $?
+    "$plait" estimate --model model.yaml --gpus 8 --tp 8 --json >est.json
+    python3 - <<'END'
+import json
+e = json.load(open("est.json"))
+h, f, v, l = 4096, 14336, 128256, 32
+layer = 2 * h * h + 2 * h * 1024 + 3 * h * f + 2 * h
+assert e["parameters"] == l * layer + 2 * v * h + h
+m = e["memory_bytes"]
+assert abs(sum(m[k] for k in ("weights", "gradients", "optimizer",
+    "activations", "buffers")) - m["total"]) < 1
+assert abs(e["flops_per_step"] / e["step_s"] / 8 / 1e12 /
+           e["tflops_per_gpu"] - 1) < 1e-9
+assert abs(128 * 8192 / e["step_s"] / e["tokens_per_s"] - 1) < 1e-9
+assert e["mfu_causal"] < e["mfu"] < 1
+tokens = 20 * e["parameters"]
+assert abs(tokens / e["tokens_per_s"] / 86400 / e["days"] - 1) < 1e-9
+END
+    check 'the JSON of an estimate' $?
+    "$plait" plan --auto --model model.yaml --gpus 64 --json >auto.json
+    python3 - <<'END'
+import json
+a = json.load(open("auto.json"))
+c = a["choices"]
+assert len(c) == 10 and a["world"] == 64
+assert all(x["tp"] * x["cp"] * x["dp"] * x["pp"] == 64 for x in c)
+assert all(x["step_s"] <= y["step_s"] * 1.0001 for x, y in zip(c, c[1:]))
+assert c[0]["reason"] == "" and all(x["reason"] for x in c[1:])
+assert all(x["memory_bytes"] <= 80e9 for x in c)
+END
+    check 'the JSON of --auto' $?
+else
+    echo "# no python3: JSON is not looked into"
+fi
+"$plait" estimate --model model.yaml --gpus 8 --zero 3 >text &&
+    grep -q '^8.030 billion parameters on 8 h100 GPUs: dp=8$' text &&
+    grep -q 'MFU .* (attention in full), .* (causal half)$' text
+check 'an estimate as text' $?
+cat >site.yaml <<END
+h100: {memory_gb: 10}
+END
+"$plait" estimate --model model.yaml --gpus 8 --site site.yaml |
+    grep -q 'GB of 10: does not fit$'
+check 'a site file overrides the table' $?
+
+refused 2 '--tp=0: want a whole number from 1 to 1048576, or "auto"' \
+    plan --tp=0
+refused 2 '--tp=4x: want a whole number from 1 to 1048576, or "auto"' \
+    plan --tp=4x
+refused 2 '--placement=here: want topology or linear' plan --placement=here
+refused 2 "plan: unexpected argument 'x'" plan x
+refused 2 'plan: --auto wants a --model' plan --auto
+refused 1 '16 tasks do not divide by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 would fit' \
+    plan --tp=3 --nodes='n[1-2]' --tasks-per-node=8
+refused 1 '--tp=8 does not fit in a node: n1 has 4 tasks; --tp=4 would fit' \
+    plan --tp=8 --nodes='n[1-4]' --tasks-per-node=4
+refused 1 '--nodes=n[1-: "[1-" lacks a closing bracket' plan --nodes='n[1-'
+refused 1 '--tasks-per-node=2,x: want one number, or one for each of the 4 nodes as in 8(x3),4' \
+    plan --nodes='n[1-4]' --tasks-per-node=2,x
+refused 1 'nowhere.conf: No such file or directory' plan --fabric nowhere.conf
+echo 'SwitchName=s0 Node=n1' >bad.conf
+refused 1 'bad.conf:1: unknown key "Node"; want SwitchName, Switches, Nodes, LinkSpeed, BlockName or BlockSizes' \
+    plan --fabric bad.conf
+refused 2 'estimate: --model is missing' estimate
+refused 2 'no GPU type "h1000"; there are v100-32g a100-40g a100-80g h100 h200 b200 mi250x mi300a cpu' \
+    estimate --model model.yaml --gpu-type h1000
+echo 'h1000: {matmul: 1}' >bad.yaml
+refused 1 'bad.yaml:1: no GPU type "h1000"; there are v100-32g a100-40g a100-80g h100 h200 b200 mi250x mi300a cpu' \
+    estimate --model model.yaml --site bad.yaml
+refused 1 '6 tasks do not divide by --tp=4; --tp=3 --dp=2 or --tp=6 would fit' \
+    estimate --model model.yaml --gpus 6 --tp 4
+echo "1..$n"

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "topology/plan.h"
+
+/* A text that decodes must encode to one that decodes to the same, and its
+ * parts must agree with the whole. */
+static void check(const struct plait_plan *plan, const char *text)
+{
+    char *again = plait_plan_encode(plan);
+    struct plait_plan *back = again ? plait_plan_decode(again, NULL) : NULL;
+    struct plait_plan_part part;
+    int last = plan->nnodes - 1;
+
+    if (!back || back->nnodes != plan->nnodes ||
+        memcmp(back->node_rank, plan->node_rank,
+               (size_t)plan->nnodes * sizeof(int)) != 0)
+        __builtin_trap();
+    if (plait_plan_decode_part(text, last, &part, NULL) < 0 ||
+        part.first_rank != plan->first_rank[last] ||
+        part.node_rank != plan->node_rank[last])
+        __builtin_trap();
+    plait_plan_destroy(back);
+    free(again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1);
+    struct plait_plan_part part;
+    struct plait_plan *plan;
+
+    if (!text)
+        return 0;
+    memcpy(text, data, size);
+    text[size] = '\0';
+    plan = plait_plan_decode(text, NULL);
+    if (plan)
+        check(plan, text);
+    else
+        plait_plan_decode_part(text, 0, &part, NULL);
+    plait_plan_destroy(plan);
+    free(text);
+    return 0;
+}
