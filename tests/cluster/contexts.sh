@@ -14,7 +14,11 @@ batch()
 # The environment of one task without what differs from run to run.
 stable_env()
 {
-    timeout 20 srun -w node1,node2 -n2 --gpus-per-node=2 "$@" env |
+    # a file each: the lines of two tasks may mix on one pipe
+    rm -f "$work"/env.*
+    timeout 20 srun -w node1,node2 -n2 --gpus-per-node=2 \
+        --output="$work/env.%t" "$@" env
+    cat "$work"/env.* |
         grep -vE '_PORT|_PORTS|PID|JOB_?ID=|STEP_?ID=|PMIX|_TIME|ADDR' | sort
 }
 no_flags()

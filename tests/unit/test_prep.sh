@@ -51,7 +51,7 @@ refused 1 "cannot make the directory: Not a directory" "$tmp/text" \
     --out "$tmp/text/x"
 refused 1 "cannot make the directory: File exists\|Not a directory" \
     "$tmp/text" --out "$tmp/empty"
-refused 1 "byte or spm:FILE, not 'word'" "$tmp/text" --out "$tmp/x" -t word
+refused 2 "'word': want byte or spm:FILE" "$tmp/text" --out "$tmp/x" -t word
 refused 1 "spm:" "$tmp/text" --out "$tmp/x" -t spm:/nonexistent
 refused 2 "\-\-out DIR" "$tmp/text"
 refused 2 "at least one text" --out "$tmp/x"
