@@ -200,6 +200,18 @@ static int find_layout(struct job *job, struct plait_error *err)
     return plait_layout_resolve(&job->layout, job->gpus, err);
 }
 
+static json_t *notes_to_json(const struct job *job)
+{
+    struct plait_advice advice[ADVICE_MOST];
+    int n = plait_estimate_advise(job->config, &job->layout, &job->gpu,
+                                  advice, ADVICE_MOST);
+    json_t *list = json_array();
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_string(advice[i].text));
+    return list;
+}
+
 static json_t *to_json(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
@@ -217,13 +229,17 @@ static json_t *to_json(const struct job *job, double days)
         e->axis_s[PLAIT_PP], "dp_hidden_s", e->dp_hidden_s);
 
     return json_pack(
-        "{sI sf sf so so sf sf sf sf sf sf sf sb si}", "parameters",
+        "{sI sf sf so so sf sf sf sf sf sf sf sb si si si so}", "parameters",
         (json_int_t)e->parameters, "flops_per_token", e->flops_per_token,
         "flops_per_step", e->flops_per_step, "memory_bytes", memory, "time",
         time, "step_s", e->step_s, "tokens_per_s", e->tokens_per_s,
         "tflops_per_gpu", e->tflops_per_gpu, "mfu", e->mfu, "mfu_causal",
         e->mfu_causal, "days", days, "gpu_hours", days * 24 * job->gpus,
-        "fits", m->total <= job->gpu.memory, "gpus", job->gpus);
+        "fits", m->total <= job->gpu.memory, "gpus", job->gpus,
+        "largest_layers",
+        plait_estimate_largest(job->config, &job->layout, &job->gpu),
+        "fewest_gpus", plait_auto_fewest(job->config, &job->gpu), "notes",
+        notes_to_json(job));
 }
 
 static void print_memory(const struct job *job)

@@ -252,6 +252,25 @@ static int load(struct plan_job *job, struct plait_error *err)
     return load_nodes(job, err);
 }
 
+/* With a model the step is more than communication. */
+static int add_computation(struct plan_job *job, struct plait_error *err)
+{
+    struct plait_estimate e;
+    double rest;
+
+    if (plait_estimate(job->config, &job->plan->layout, &job->gpu, &e, err) <
+        0)
+        return -1;
+    rest = e.step_s;
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        rest -= e.axis_s[i];
+    job->computation = rest;
+    job->cost.step += rest;
+    job->linear.step += rest;
+    job->bound += rest;
+    return 0;
+}
+
 static int make_plan(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
@@ -272,7 +291,7 @@ static int make_plan(struct plan_job *job, struct plait_error *err)
     if (plait_cost_plan(r, job->plan, &job->cost, &job->linear, &job->bound) <
         0)
         return plait_errorf(err, "out of memory");
-    return 0;
+    return job->config ? add_computation(job, err) : 0;
 }
 
 /* One line per task, in the order of its RANK: what `srun

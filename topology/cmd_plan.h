@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "cost.h"
+#include "estimate.h"
 #include "plan.h"
 
 /* One run of `plait plan`: what was asked, read and found. */
@@ -26,6 +27,7 @@ struct plan_job {
     struct plait_plan *plan;
     struct plait_cost cost, linear;
     double bound;
+    double computation; /* seconds of a step without communication */
     int *order; /* [nnodes] NODE_RANK -> node index */
     int *gpus;  /* LOCAL_RANK -> GPU, -1 none */
 };

@@ -44,12 +44,14 @@ static json_t *groups_to_json(const struct plait_layout *layout,
     json_t *list = json_array();
 
     for (int rank = 0; members && rank < world; rank++) {
-        int n = plait_layout_group(layout, (enum plait_group)axis, rank,
-                                   members);
+        struct plait_coord c;
         json_t *group;
+        int n;
 
-        if (members[0] != rank)
+        plait_layout_coord(layout, rank, &c);
+        if (c.at[axis] != 0)
             continue;
+        n = plait_layout_group(layout, (enum plait_group)axis, rank, members);
         group = json_array();
         for (int k = 0; k < n; k++)
             json_array_append_new(group, json_integer(members[k]));
@@ -131,12 +133,15 @@ static void print_nodes(const struct plan_job *job, FILE *out)
 
 static void print_costs(const struct plan_job *job, FILE *out)
 {
-    fprintf(out, "\n%-28s %10s %10s\n", "communication per step", "planned",
+    fprintf(out, "\n%-28s %10s %13s\n", "time per step", "planned",
             "linear");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (job->plan->layout.size[i] > 1)
             fprintf(out, "  %-26s %8.2f ms %8.2f ms\n", plait_axis_names[i],
                     1e3 * job->cost.axis[i], 1e3 * job->linear.axis[i]);
+    if (job->computation > 0)
+        fprintf(out, "  %-26s %8.2f ms %8.2f ms\n", "computation, bubble",
+                1e3 * job->computation, 1e3 * job->computation);
     fprintf(out, "  %-26s %8.2f ms %8.2f ms\n", "all", 1e3 * job->cost.step,
             1e3 * job->linear.step);
     fprintf(out, "  no order of these nodes takes less than %.2f ms\n",

@@ -28,6 +28,7 @@ struct plait_orders {
     struct plait_traffic traffic;
     struct plait_gpu_type gpu;
     int nnodes, world, even, island;
+    double nics; /* bytes/s of a node's NICs, 0 unknown */
     const int *tasks;
     struct pattern pattern[PLAIT_NAXES];
     /* the fabric: switches and, per node, the leaf */
@@ -143,7 +144,25 @@ static int build_patterns(struct plait_orders *o, const int *order)
  * every task otherwise. */
 static double node_bandwidth(const struct plait_orders *o, int node)
 {
-    return o->tasks[node] * o->gpu.nic_bw;
+    return o->nics > 0 ? o->nics : o->tasks[node] * o->gpu.nic_bw;
+}
+
+/* Those NICs that some GPU uses; 0 unless the speed of each is known. */
+static double known_nics(const struct plait_node *node)
+{
+    double sum = 0;
+
+    for (int i = 0; i < node->nnics; i++) {
+        int used = 0;
+
+        for (int g = 0; g < node->ngpus; g++)
+            for (int k = 0; k < node->gpus[g].nnics; k++)
+                used |= node->gpus[g].nics[k] == i;
+        if (used && node->nics[i].gbps <= 0)
+            return 0;
+        sum += used ? node->nics[i].gbps * 1e9 : 0;
+    }
+    return sum;
 }
 
 static int load_fabric(struct plait_orders *o,
@@ -246,6 +265,7 @@ struct plait_orders *plait_orders_create(
         o->gpu = *request->gpu;
     else
         plait_gpu_type_find("h100", &o->gpu, NULL);
+    o->nics = request->node ? known_nics(request->node) : 0;
     o->island = request->node && request->node->ngpus
                     ? smallest_island(request->node)
                     : o->world;
@@ -393,7 +413,9 @@ static void charge_group(struct plait_orders *o, const struct pattern *p,
 /* An NVLink domain that spans nodes carries what stays inside a block. */
 static double link_bandwidth(const struct plait_orders *o, int level)
 {
-    return o->blocks && level == 1 ? o->gpu.link_bw / o->gpu.nic_bw : 1;
+    return o->blocks && level == 1
+               ? o->gpu.link_bw * o->tasks[0] / node_bandwidth(o, 0)
+               : 1;
 }
 
 static struct load charge(struct plait_orders *o, const struct pattern *p,

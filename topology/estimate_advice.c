@@ -53,21 +53,20 @@ static void advise_multiple(struct advisor *a, const char *what, int value,
 
 /* Tiles of the widest product, in waves over the GPU's multiprocessors. */
 static void advise_waves(struct advisor *a, const struct plait_config *c,
-                         const struct plait_layout *l)
+                         const struct plait_layout *l, int units)
 {
-    enum { SMS = 132 }; /* H100, H200; A100 has 108 and B200 148 */
     double rows = (double)c->train.micro_batch * c->model.seq_len /
                   l->size[PLAIT_CP];
     int tall = (int)((rows + TILE - 1) / TILE);
     int wide = round_up(c->model.ffn / l->size[PLAIT_TP], TILE) / TILE;
-    double waves = (double)tall * wide / SMS;
+    double waves = (double)tall * wide / units;
     int whole = (int)waves + (waves > (int)waves);
 
     if (waves > 0 && waves / whole < 0.8)
         say(a, "the ffn product is %d x %d tiles, %.2f waves over %d "
                "multiprocessors: the last wave is %.0f %% idle; a larger "
                "micro-batch evens it out",
-            tall, wide, waves, (int)SMS, 100 * (whole - waves));
+            tall, wide, waves, units, 100 * (whole - waves));
 }
 
 int plait_estimate_advise(const struct plait_config *c,
@@ -79,7 +78,6 @@ int plait_estimate_advise(const struct plait_config *c,
     struct advisor a = {lines, 0, most};
     int tp = l->size[PLAIT_TP];
 
-    (void)gpu;
     advise_multiple(&a, "vocab", m->vocab, TILE * tp);
     advise_multiple(&a, "hidden", m->hidden, TILE);
     advise_multiple(&a, "ffn / tp", m->ffn / tp, TILE);
@@ -94,6 +92,7 @@ int plait_estimate_advise(const struct plait_config *c,
                 "want at least %d",
             c->train.global_batch / (l->size[PLAIT_DP] * c->train.micro_batch),
             l->size[PLAIT_PP], 4 * l->size[PLAIT_PP]);
-    advise_waves(&a, c, l);
+    if (gpu->units > 0)
+        advise_waves(&a, c, l, gpu->units);
     return a.n;
 }

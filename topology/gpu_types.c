@@ -39,23 +39,23 @@
 /* host: PCIe 3, 4 and 5 x16 after protocol, shared with nobody */
 static const struct plait_gpu_type types[] = {
     {"v100-32g", 125e12, 15.7e12, 32 * GB, 900 * GB, 16, 120 * GB, 2 * US,
-     12 * GB, 6.25 * GB, 7 * US, 1 * US, 2, FITTED, 13},
+     12 * GB, 6.25 * GB, 7 * US, 1 * US, 2, 80, FITTED, 13},
     {"a100-40g", 312e12, 156e12, 40 * GB, 1555 * GB, 8, 240 * GB, 2 * US,
-     24 * GB, 25 * GB, 7 * US, 1 * US, 2, FITTED, 13},
+     24 * GB, 25 * GB, 7 * US, 1 * US, 2, 108, FITTED, 13},
     {"a100-80g", 312e12, 156e12, 80 * GB, 2039 * GB, 8, 240 * GB, 2 * US,
-     24 * GB, 25 * GB, 7 * US, 1 * US, 2, FITTED, 13},
+     24 * GB, 25 * GB, 7 * US, 1 * US, 2, 108, FITTED, 13},
     {"h100", 989e12, 495e12, 80 * GB, 3350 * GB, 8, 370 * GB, 2 * US,
-     48 * GB, 50 * GB, 7 * US, 1 * US, 2, FITTED, 0},
+     48 * GB, 50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
     {"h200", 989e12, 495e12, 141 * GB, 4800 * GB, 8, 370 * GB, 2 * US,
-     48 * GB, 50 * GB, 7 * US, 1 * US, 2, FITTED, 0},
+     48 * GB, 50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
     {"b200", 2250e12, 1125e12, 180 * GB, 8000 * GB, 8, 720 * GB, 2 * US,
-     48 * GB, 50 * GB, 7 * US, 1 * US, 2, FITTED, 0},
+     48 * GB, 50 * GB, 7 * US, 1 * US, 2, 148, FITTED, 0},
     {"mi250x", 191.5e12, 47.9e12, 64 * GB, 1638 * GB, 8, 80 * GB, 3 * US,
-     24 * GB, 12.5 * GB, 7 * US, 1 * US, 2, FITTED, 0},
+     24 * GB, 12.5 * GB, 7 * US, 1 * US, 2, 110, FITTED, 0},
     {"mi300a", 980.6e12, 122.6e12, 128 * GB, 5300 * GB, 4, 300 * GB, 3 * US,
-     48 * GB, 25 * GB, 7 * US, 1 * US, 2, FITTED, 0},
+     48 * GB, 25 * GB, 7 * US, 1 * US, 2, 228, FITTED, 0},
     {"cpu", 5.1e12, 5.1e12, 512 * GB, 500 * GB, 1, 50 * GB, 1 * US, 24 * GB,
-     12.5 * GB, 20 * US, 2 * US, 2, FITTED, 0},
+     12.5 * GB, 20 * US, 2 * US, 2, 0, FITTED, 0},
 };
 enum { NTYPES = sizeof(types) / sizeof(types[0]) };
 

@@ -26,6 +26,7 @@ struct plait_gpu_type {
     double nic_alpha;    /* seconds per message within a leaf switch */
     double hop_alpha;    /* more per switch level above the leaf */
     double oversubscription; /* of each level above the leaf */
+    int units;           /* multiprocessors or compute units, 0 none */
     double matmul;       /* share of the peak that large products reach */
     double layer_s;      /* fixed time per layer and pass: launches, gaps */
     double score_bytes;  /* moved per attention score and pass: 13 where

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "tap.h"
+#include "topology/cost.h"
+
+/* Costs worked out by hand on two or four nodes of eight tasks. */
+
+static const char *const names[] = {"a", "b", "c", "d"};
+static const int eight[] = {8, 8, 8, 8};
+static struct plait_gpu_type gpu;
+
+static void is(double got, double want, const char *what)
+{
+    if (!ok(fabs(got - want) <= 1e-9 * want, "%s", what))
+        diag("got %g, want %g", got, want);
+}
+
+/* The planned cost of tp, cp, dp, pp on `n` nodes of a fabric (or flat). */
+static struct plait_cost cost_of(int n, const int size[PLAIT_NAXES],
+                                 const char *conf,
+                                 const struct plait_traffic *traffic)
+{
+    struct plait_plan_request r;
+    struct plait_cost cost = {.step = -1}, linear;
+    struct plait_fabric *f =
+        conf ? plait_fabric_parse("F", conf, strlen(conf), NULL) : NULL;
+    struct plait_plan *plan;
+
+    memset(&r, 0, sizeof(r));
+    plait_layout_init(&r.layout);
+    memcpy(r.layout.size, size, sizeof(r.layout.size));
+    r.nnodes = n;
+    r.nodes = names;
+    r.tasks = eight;
+    r.fabric = f;
+    r.traffic = traffic;
+    r.gpu = &gpu;
+    plan = plait_plan_create(&r, NULL);
+    if (plan)
+        plait_cost_plan(&r, plan, &cost, &linear, NULL);
+    plait_plan_destroy(plan);
+    plait_fabric_destroy(f);
+    return cost;
+}
+
+static const char one_leaf[] = "SwitchName=s Nodes=a,b,c,d\n";
+static const char two_leaves[] = "SwitchName=s0 Nodes=a,b\n"
+                                 "SwitchName=s1 Nodes=c,d\n"
+                                 "SwitchName=s2 Switches=s0,s1\n";
+static const char apart[] = "SwitchName=s0 Nodes=a\nSwitchName=s1 Nodes=b\n"
+                            "SwitchName=s2 Switches=s0,s1\n";
+
+static void test_rings(void)
+{
+    struct plait_traffic t = {.bytes = {1e6, 1e6, 1e6, 1e9, 1e7},
+                              .calls = {100, 0, 0, 1, 10}};
+    const int tp_dp[] = {8, 1, 1, 2, 1}, dp[] = {1, 1, 1, 16, 1};
+    const int pp[] = {8, 1, 1, 1, 2};
+    struct plait_cost c = cost_of(2, tp_dp, one_leaf, &t);
+
+    is(c.axis[PLAIT_TP],
+       100 * (2 * 6 * gpu.link_alpha + 2 * 7.0 / 8 * 1e6 / gpu.link_bw),
+       "tp all-reduces over the node's links");
+    is(c.axis[PLAIT_DP],
+       2 * gpu.nic_alpha + 1e9 / gpu.nic_bw,
+       "eight dp rings share eight NICs");
+    c = cost_of(2, tp_dp, apart, &t);
+    is(c.axis[PLAIT_DP],
+       2 * (gpu.nic_alpha + gpu.hop_alpha) + 2 * 1e9 / gpu.nic_bw,
+       "between leaves oversubscription halves that");
+    c = cost_of(2, dp, one_leaf, &t);
+    is(c.axis[PLAIT_DP],
+       2 * 8 * gpu.nic_alpha +
+           2 * 15.0 / 16 * 1e9 / fmin(8 * gpu.nic_bw, gpu.link_bw),
+       "one ring through both nodes has all eight NICs");
+    c = cost_of(2, pp, one_leaf, &t);
+    is(c.axis[PLAIT_PP],
+       2 * 10 * (gpu.nic_alpha + 1e7 / gpu.nic_bw),
+       "pp messages go both ways");
+    is(c.step, c.axis[PLAIT_TP] + c.axis[PLAIT_PP], "the step is the sum");
+}
+
+static void test_alltoall(void)
+{
+    struct plait_traffic t = {.bytes = {[PLAIT_EP] = 1e8},
+                              .calls = {[PLAIT_EP] = 1}};
+    const int within[] = {1, 1, 8, 16, 1}, across[] = {1, 1, 16, 16, 1};
+    struct plait_cost c = cost_of(2, across, one_leaf, &t);
+
+    /* 8 of 16 members on each node: 8 * 8 / 16 shares leave it */
+    is(c.axis[PLAIT_EP],
+       15 * gpu.nic_alpha + 4 * 1e8 / (8 * gpu.nic_bw),
+       "an all-to-all across two nodes");
+    c = cost_of(2, within, one_leaf, &t);
+    is(c.axis[PLAIT_EP],
+       7 * gpu.link_alpha + 1e8 / gpu.link_bw,
+       "an all-to-all inside a node");
+}
+
+static void test_ring_of_leaves(void)
+{
+    struct plait_traffic t = {.bytes = {[PLAIT_DP] = 1e9},
+                              .calls = {[PLAIT_DP] = 1}};
+    const int size[] = {8, 1, 1, 4, 1};
+    struct plait_cost c = cost_of(4, size, two_leaves, &t);
+
+    /* leaf by leaf, 8 of 16 edges leave a leaf of 16 NICs, half of which
+     * reach the spine */
+    is(c.axis[PLAIT_DP],
+       2 * 3 * (gpu.nic_alpha + gpu.hop_alpha) + 1.5 * 1e9 / gpu.nic_bw,
+       "a ring leaf by leaf is no slower than its NICs");
+}
+
+int main(void)
+{
+    plait_gpu_type_find("a100-80g", &gpu, NULL);
+    test_rings();
+    test_alltoall();
+    test_ring_of_leaves();
+    return done_testing();
+}
