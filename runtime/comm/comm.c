@@ -8,18 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* How long the ranks of a job may be apart when they start, seconds. */
 #define RENDEZVOUS_S 300
 
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + ts.tv_nsec * 1e-9;
-}
+static const char *const transfer_names[] = {
+    "all-reduce", "reduce-scatter", "all-gather", "all-to-all",
+    "broadcast",  "send",           "receive",
+};
 
 /* -- life ---------------------------------------------------------------- */
 
@@ -213,6 +209,11 @@ void plait_comm_stats(const struct plait_comm *comm,
     *stats = comm->stats;
 }
 
+void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace)
+{
+    comm->trace = trace;
+}
+
 /* -- transfers ----------------------------------------------------------- */
 
 static uint64_t transfer_bytes(const struct plait_comm *comm,
@@ -247,7 +248,7 @@ static int run(struct plait_comm *comm, const struct plait_transfer *t,
         errno = EIO;
         return -1;
     }
-    start = now();
+    start = plait_trace_now();
     rc = comm->vtable->run(comm, t, q, req);
     if (rc < 0)
         return -1;
@@ -256,8 +257,14 @@ static int run(struct plait_comm *comm, const struct plait_transfer *t,
      * each of them twice. */
     if (t->kind != PLAIT_RECV)
         comm->stats.bytes += transfer_bytes(comm, t);
-    if (!req)
-        comm->stats.wait_s += now() - start;
+    if (req && *req) {
+        (*req)->kind = t->kind;
+        (*req)->start = start;
+    } else if (!req) {
+        comm->stats.wait_s += plait_trace_now() - start;
+        plait_trace_span(comm->trace, comm->name, transfer_names[t->kind],
+                         start);
+    }
     return 0;
 }
 
@@ -335,17 +342,22 @@ int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
 int plait_comm_wait(struct plait_request **req, struct plait_queue *q)
 {
     struct plait_request *r = *req;
+    enum plait_transfer_kind kind;
     struct plait_comm *comm;
-    double start;
+    double start, begun;
     int rc;
 
     if (!r)
         return 0;
     comm = r->comm;
+    kind = r->kind;
+    begun = r->start;
     *req = NULL;
-    start = now();
+    start = plait_trace_now();
     rc = comm->vtable->wait(r, q);
-    comm->stats.wait_s += now() - start;
+    comm->stats.wait_s += plait_trace_now() - start;
+    plait_trace_span(comm->trace, comm->name, "wait", start);
+    plait_trace_async(comm->trace, comm->name, transfer_names[kind], begun);
     return rc;
 }
 

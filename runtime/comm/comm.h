@@ -22,6 +22,7 @@
 
 struct plait_comm;
 struct plait_request;
+struct plait_trace;
 
 enum plait_comm_kind { PLAIT_COMM_SELF, PLAIT_COMM_MPI, PLAIT_COMM_NCCL };
 enum plait_reduce { PLAIT_SUM, PLAIT_MAX };
@@ -61,6 +62,9 @@ const char *plait_comm_name(const struct plait_comm *comm);
 const char *plait_comm_error(const struct plait_comm *comm);
 void plait_comm_stats(const struct plait_comm *comm,
                       struct plait_comm_stats *stats);
+/* Note every transfer from here on in `trace`, which outlives comm; NULL:
+ * none. */
+void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace);
 
 /* Buffers are device memory; counts are elements. In place: recv == send
  * (all_gather: send == recv + rank * n; reduce_scatter: recv == send +

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "runtime/comm/comm.h"
+#include "runtime/comm/trace.h"
 
 /* What a backend implements. comm.c checks arguments, counts, times, and
  * keeps a failed communicator from being used again; a backend only moves
@@ -35,6 +36,8 @@ struct plait_transfer {
 /* A backend's request starts with this. */
 struct plait_request {
     struct plait_comm *comm;
+    enum plait_transfer_kind kind; /* this and what follows: comm.c's */
+    double start;                  /* for the trace */
 };
 
 struct plait_comm_vtable {
@@ -75,6 +78,7 @@ struct plait_comm {
     bool failed;
     char error[256];
     struct plait_comm_stats stats;
+    struct plait_trace *trace; /* NULL: none */
 };
 
 /* Set the fields all backends share. */

@@ -406,7 +406,7 @@ static int start(struct plait_comm *comm, const struct plait_transfer *given,
 static int mpi_run(struct plait_comm *comm, const struct plait_transfer *t,
                    struct plait_queue *q, struct plait_request **req)
 {
-    struct mpi_request local = {.base = {comm}}, *r = &local;
+    struct mpi_request local = {.base = {.comm = comm}}, *r = &local;
 
     if (req) {
         r = malloc(sizeof(*r));

@@ -87,6 +87,18 @@ error:
     return NULL;
 }
 
+void plait_parallel_set_trace(struct plait_parallel *par,
+                              struct plait_trace *trace)
+{
+    int group;
+
+    par->trace = trace;
+    for (group = 0; group < PLAIT_NGROUPS; group++)
+        plait_comm_set_trace(par->group[group], trace);
+    if (par->embedding)
+        plait_comm_set_trace(par->embedding, trace);
+}
+
 void plait_parallel_destroy(struct plait_parallel *par)
 {
     int saved = errno;

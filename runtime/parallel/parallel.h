@@ -23,6 +23,7 @@ struct plait_parallel {
     struct plait_comm *embedding; /* first and last stage, for tied
                                      embeddings; NULL where not a member and
                                      where pp is 1 */
+    struct plait_trace *trace; /* NULL: none; not owned */
 };
 
 /* Splits the world, which stays the caller's, into groups; coordinates
@@ -33,5 +34,9 @@ struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
                                              const struct plait_layout *layout,
                                              struct plait_error *err);
 void plait_parallel_destroy(struct plait_parallel *par);
+
+/* Note what all groups transfer in `trace`, which outlives par. */
+void plait_parallel_set_trace(struct plait_parallel *par,
+                              struct plait_trace *trace);
 
 #endif

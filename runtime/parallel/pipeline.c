@@ -4,7 +4,10 @@
 #include "runtime/parallel/pipeline.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+#include "runtime/comm/trace.h"
 
 /* What crosses a stage's ends. */
 enum port { PORT_IN, PORT_OUT, PORT_DOUT, PORT_DIN, NPORTS };
@@ -114,8 +117,9 @@ static int backward(struct plait_pipeline *pipe, struct slot *slot, int index,
                                       dout, din);
 }
 
-static int act(struct plait_pipeline *pipe, const struct plait_action *a,
-               const struct plait_batch *batch, double *loss)
+static int do_action(struct plait_pipeline *pipe,
+                     const struct plait_action *a,
+                     const struct plait_batch *batch, double *loss)
 {
     int index = pipe->slot_of[a->chunk * pipe->microbatches + a->microbatch];
     struct slot *slot = &pipe->slot[a->chunk * pipe->nslots + index];
@@ -143,6 +147,35 @@ static int act(struct plait_pipeline *pipe, const struct plait_action *a,
     return -1;
 }
 
+static bool is_message(const struct plait_action *a)
+{
+    return a->kind == PLAIT_SEND_FORWARD || a->kind == PLAIT_RECV_FORWARD ||
+           a->kind == PLAIT_SEND_BACKWARD || a->kind == PLAIT_RECV_BACKWARD;
+}
+
+static int act(struct plait_pipeline *pipe, const struct plait_action *a,
+               const struct plait_batch *batch, double *loss)
+{
+    static const char *const names[PLAIT_NACTIONS] = {
+        [PLAIT_FORWARD] = "forward",
+        [PLAIT_BACKWARD] = "backward",
+        [PLAIT_BACKWARD_INPUT] = "input gradient",
+        [PLAIT_BACKWARD_WEIGHT] = "weight gradient",
+    };
+    struct plait_trace *trace = pipe->model->par->trace;
+    double start = plait_trace_now();
+    char name[64];
+
+    if (do_action(pipe, a, batch, loss) < 0)
+        return -1;
+    if (!trace || is_message(a))
+        return 0;
+    snprintf(name, sizeof(name), "%s %d.%d", names[a->kind], a->chunk,
+             a->microbatch);
+    plait_trace_span(trace, "compute", name, start);
+    return 0;
+}
+
 /* What was sent has left its buffers. */
 static int drain(struct plait_pipeline *pipe)
 {
@@ -153,12 +186,6 @@ static int drain(struct plait_pipeline *pipe)
             if (wait_port(pipe, &pipe->slot[i], port) < 0)
                 return -1;
     return 0;
-}
-
-static bool is_message(const struct plait_action *a)
-{
-    return a->kind == PLAIT_SEND_FORWARD || a->kind == PLAIT_RECV_FORWARD ||
-           a->kind == PLAIT_SEND_BACKWARD || a->kind == PLAIT_RECV_BACKWARD;
 }
 
 int plait_pipeline_train(struct plait_pipeline *pipe,

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/comm/trace.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/progress.h"
 #include "runtime/train/sample.h"
@@ -29,16 +29,9 @@ struct run {
     struct plait_metrics_file *metrics; /* rank 0, NULL: none */
     struct plait_progress progress;     /* rank 0 */
     double peak;                        /* FLOP/s of all ranks */
+    struct plait_trace *trace;          /* NULL: log.profile not set */
     struct plait_comm_stats sent[PLAIT_METRICS_GROUPS]; /* so far */
 };
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + ts.tv_nsec * 1e-9;
-}
 
 /* What no part of the runtime can do yet is refused, never left out. */
 static int check_supported(const struct plait_config *c,
@@ -50,8 +43,6 @@ static int check_supported(const struct plait_config *c,
     if (c->log.tensorboard)
         return plait_errorf(err, "log.tensorboard is not there yet: use "
                             "log.metrics");
-    if (c->log.profile)
-        return plait_errorf(err, "log.profile is not there yet");
     return 0;
 }
 
@@ -128,6 +119,7 @@ static int start_weights(struct run *r, const char *resume,
 static int save(struct run *r, struct plait_error *err)
 {
     const struct plait_checkpoint_config *c = &r->config->checkpoint;
+    double begin = plait_trace_now();
     int rc;
 
     if (!c->dir || r->saved == r->done.step)
@@ -137,6 +129,7 @@ static int save(struct run *r, struct plait_error *err)
                                plait_trainer_model(r->trainer),
                                plait_trainer_optim(r->trainer), err);
     r->saved = r->done.step;
+    plait_trace_span(r->trace, "run", "checkpoint", begin);
     return plait_agree(r->world, rc, err);
 }
 
@@ -162,9 +155,24 @@ static void print_summary(struct run *r)
     fflush(stdout);
 }
 
+static int open_trace(struct run *r, struct plait_error *err)
+{
+    const char *dir = r->config->log.profile;
+
+    if (!dir)
+        return 0;
+    r->trace = plait_trace_create(dir, plait_comm_rank(r->world), err);
+    if (!r->trace)
+        return -1;
+    plait_parallel_set_trace(r->s->par, r->trace);
+    return 0;
+}
+
 static int open_output(struct run *r, const char *path,
                        struct plait_error *err)
 {
+    if (open_trace(r, err) < 0)
+        return -1;
     if (plait_comm_rank(r->world) != 0)
         return 0;
     if (!path)
@@ -200,6 +208,8 @@ static int run_open(struct run *r, struct plait_session *s,
 
 static void run_close(struct run *r)
 {
+    plait_parallel_set_trace(r->s->par, NULL);
+    plait_trace_destroy(r->trace);
     plait_metrics_destroy(r->metrics);
     plait_trainer_destroy(r->trainer);
 }
@@ -286,22 +296,32 @@ static bool due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
+static int evaluate(struct run *r, double *loss, struct plait_error *err)
+{
+    double begin = plait_trace_now();
+    int rc = plait_trainer_eval(r->trainer, loss, err);
+
+    plait_trace_span(r->trace, "run", "evaluation", begin);
+    return rc;
+}
+
 /* One step and what belongs to it. */
 static int one_step(struct run *r, int *stop, struct plait_error *err)
 {
     const struct plait_config *c = r->config;
     struct plait_step_result result;
     struct plait_metrics m;
-    double begin = now();
+    double begin = plait_trace_now();
 
     if (plait_trainer_step(r->trainer, r->done.step,
                            plait_signals_caught() != 0, &result, err) < 0)
         return PLAIT_RUN_BROKEN;
     r->done.step++;
     r->done.tokens += (int64_t)c->train.global_batch * c->model.seq_len;
-    measure(r, &result, now() - begin, &m);
+    measure(r, &result, plait_trace_now() - begin, &m);
+    plait_trace_span(r->trace, "run", "step", begin);
     if (due(r->done.step, c->train.eval_every) &&
-        plait_trainer_eval(r->trainer, &m.val_loss, err) < 0)
+        evaluate(r, &m.val_loss, err) < 0)
         return PLAIT_RUN_BROKEN;
     if (plait_comm_rank(r->world) == 0 && log_step(r, &m, err) < 0)
         return PLAIT_RUN_BROKEN;

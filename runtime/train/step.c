@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "runtime/comm/trace.h"
 #include "runtime/parallel/gradsync.h"
 
 #define PEAK_PRODUCTS 10
@@ -183,9 +183,12 @@ static int next_batch(struct plait_trainer *t, struct plait_loader *loader,
     int micro = t->config->train.micro_batch;
     int seq_len = t->config->model.seq_len, i;
     const int32_t *input, *target;
+    double start;
 
+    start = plait_trace_now();
     if (plait_loader_next(loader, &input, &target, err) < 0)
         return -1;
+    plait_trace_span(t->par->trace, "compute", "data", start);
     for (i = 0; i < t->microbatches; i++) {
         size_t at = (size_t)i * micro * seq_len;
 
@@ -249,7 +252,7 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     const struct plait_config *c = t->config;
     double tokens = (double)c->train.global_batch * c->model.seq_len;
     double sums[3] = {0, 0, stop}; /* loss, squares of gradients, stop */
-    double norm, lr;
+    double norm, lr, start;
 
     if (next_batch(t, t->loader, t->scale.scale / tokens, err) < 0)
         return -1;
@@ -258,12 +261,14 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
         return describe(t, err);
     if (plait_comm_host_all_reduce(t->par->world, sums, 3, PLAIT_SUM) < 0)
         return plait_errorf(err, "%s", plait_comm_error(t->par->world));
+    start = plait_trace_now();
     norm = sqrt(sums[1]) / t->scale.scale;
     lr = plait_lr(&c->lr, c->optim.lr, step, c->train.steps);
     if (plait_optim_step(t->optim, lr,
                          plait_clip(norm, c->optim.clip, t->scale.scale),
                          step + 1 - t->scale.skipped) < 0)
         return describe(t, err);
+    plait_trace_span(t->par->trace, "compute", "optimizer", start);
     result->skipped = t->scale.dynamic && !isfinite(norm);
     plait_loss_scale_update(&t->scale, result->skipped);
     result->loss = sums[0] / tokens;
@@ -306,14 +311,6 @@ int plait_trainer_eval(struct plait_trainer *t, double *loss,
 
 /* -- the measure of MFU -------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + ts.tv_nsec * 1e-9;
-}
-
 /* Operations a second over some products of square matrices, at a time when
  * all ranks do the same: ranks may share cores. */
 static double time_products(struct plait_parallel *par,
@@ -333,9 +330,9 @@ static double time_products(struct plait_parallel *par,
         if (i > 0)
             continue;
         plait_comm_barrier(par->world); /* the first one only warms up */
-        start = now();
+        start = plait_trace_now();
     }
-    return 2.0 * n * n * n * PEAK_PRODUCTS / (now() - start);
+    return 2.0 * n * n * n * PEAK_PRODUCTS / (plait_trace_now() - start);
 }
 
 int plait_trainer_peak(struct plait_trainer *t, double *flops)

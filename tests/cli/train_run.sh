@@ -86,6 +86,20 @@ ok "and the same text in another layout" \
 run 1 --sample 5
 ok "--sample without a checkpoint says so" grep -q "no checkpoint" "$dir/out"
 
+run 4 --set parallel.pp=2 --set train.steps=2 --set log.profile="$dir/profile"
+ok "log.profile writes a trace per rank" python3 -c '
+import json, sys
+for rank in range(4):
+    events = json.load(open(f"{sys.argv[1]}/rank-{rank:05d}.json"))
+    names = [e["name"] for e in events]
+    for name in ("forward 0.0", "backward 0.3", "all-reduce", "send",
+                 "optimizer", "data"):
+        assert name in names, (rank, name)
+    spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events
+                   if e["ph"] == "X" and e["name"].startswith("forward"))
+    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:]))
+' "$dir/profile"
+
 run 2 --set optim.lr=1e6 --set optim.clip=0 --set lr.warmup=0 \
     --set parallel.dp=2
 ok "a loss that is no number ends the run" test $status = 1
