@@ -273,6 +273,42 @@ struct plait_ops {
                          const int32_t *targets, float scale, int32_t first,
                          int32_t count, size_t stride, size_t N);
 
+    /* -- experts: which of E experts works on which token --------------- */
+    /* prob [N,E] = softmax of logits [N,E]; expert [N,k] = the k most likely,
+     * likeliest first, the lower number where equal; gate [N,k] = their
+     * probabilities over the sum of them. */
+    int (*route_forward)(struct plait_queue *q, enum plait_dtype type,
+                         float *prob, int32_t *expert, float *gate,
+                         const void *logits, size_t N, int E, int k);
+    /* load[s,e] += choices of expert e by the tokens of sequence s. Row i is
+     * of sequence i / run % sequences. */
+    int (*route_load)(struct plait_queue *q, float *load,
+                      const int32_t *expert, size_t run, int sequences,
+                      size_t N, int E, int k);
+    /* dlogits [N,E] = from dgate [N,k], and from the gradient balance *
+     * load[s,e] of each prob (balance 0: none). */
+    int (*route_backward)(struct plait_queue *q, enum plait_dtype type,
+                          void *dlogits, const float *dgate, const float *prob,
+                          const int32_t *expert, const float *gate,
+                          const float *load, float balance, size_t run,
+                          int sequences, size_t N, int E, int k);
+    /* Sort n choices by expert, keeping their order: place[i] = where choice
+     * i comes to stand, count[e] = how many chose e. */
+    int (*route_sort)(struct plait_queue *q, int32_t *place, int32_t *count,
+                      const int32_t *expert, size_t n, int E);
+    /* out[place[i k + j], :] = x[i, :] * gate[i,j] (NULL: 1); x [N,C] */
+    int (*rows_spread)(struct plait_queue *q, enum plait_dtype type, void *out,
+                       const void *x, const int32_t *place, const float *gate,
+                       size_t N, int k, size_t C);
+    /* out[i, :] = sum over j of rows[place[i k + j], :] * gate[i,j] (or 1) */
+    int (*rows_join)(struct plait_queue *q, enum plait_dtype type, void *out,
+                     const void *rows, const int32_t *place, const float *gate,
+                     size_t N, int k, size_t C);
+    /* dgate[i,j] = dout[i, :] . rows[place[i k + j], :] */
+    int (*rows_dot)(struct plait_queue *q, enum plait_dtype type, float *dgate,
+                    const void *dout, const void *rows, const int32_t *place,
+                    size_t N, int k, size_t C);
+
     /* -- optimizer ---------------------------------------------------- */
     int (*adamw)(struct plait_queue *q, const struct plait_adamw *p,
                  float *master, float *m, float *v, const float *grad,

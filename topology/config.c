@@ -44,6 +44,7 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "norm_eps", norm_eps, REAL, RANGE(1e-12, 1)),
     FIELD(model, "experts", experts, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "experts_top_k", experts_top_k, INT, RANGE(1, MAX_COUNT)),
+    FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6)),
 };
 
 static const struct plait_yaml_field data_fields[] = {
@@ -158,7 +159,8 @@ static struct plait_config *create_default(void)
                                            .seq_len = 1024,
                                            .rope_theta = 1e4,
                                            .norm_eps = 1e-5,
-                                           .experts_top_k = 2};
+                                           .experts_top_k = 2,
+                                           .experts_balance = 0.01};
     c->parallel =
         (struct plait_parallel_config){.tp = 1,
                                        .cp = 1,

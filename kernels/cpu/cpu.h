@@ -17,6 +17,7 @@ void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_embedding)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_optim)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_rows)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops);
 #endif
 

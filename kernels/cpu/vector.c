@@ -8,5 +8,6 @@ void CPU_NAME(cpu_fill)(struct plait_ops *ops)
     CPU_NAME(cpu_fill_embedding)(ops);
     CPU_NAME(cpu_fill_norm)(ops);
     CPU_NAME(cpu_fill_optim)(ops);
+    CPU_NAME(cpu_fill_rows)(ops);
     CPU_NAME(cpu_fill_xent)(ops);
 }

@@ -53,6 +53,13 @@ const struct plait_ops *plait_ops_ref(void)
         .xent_stats = ref_xent_stats,
         .xent_rescale = ref_xent_rescale,
         .xent_backward = ref_xent_backward,
+        .route_forward = ref_route_forward,
+        .route_load = ref_route_load,
+        .route_backward = ref_route_backward,
+        .route_sort = ref_route_sort,
+        .rows_spread = ref_rows_spread,
+        .rows_join = ref_rows_join,
+        .rows_dot = ref_rows_dot,
         .adamw = ref_adamw,
         .clip_scale = host_clip_scale,
     };

@@ -141,6 +141,28 @@ int ref_xent_backward(struct plait_queue *q, enum plait_dtype type,
                       const int32_t *targets, float scale, int32_t first,
                       int32_t count, size_t stride, size_t N);
 
+int ref_route_forward(struct plait_queue *q, enum plait_dtype type,
+                      float *prob, int32_t *expert, float *gate,
+                      const void *logits, size_t N, int E, int k);
+int ref_route_load(struct plait_queue *q, float *load, const int32_t *expert,
+                   size_t run, int sequences, size_t N, int E, int k);
+int ref_route_backward(struct plait_queue *q, enum plait_dtype type,
+                       void *dlogits, const float *dgate, const float *prob,
+                       const int32_t *expert, const float *gate,
+                       const float *load, float balance, size_t run,
+                       int sequences, size_t N, int E, int k);
+int ref_route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
+                   const int32_t *expert, size_t n, int E);
+int ref_rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
+                    const void *x, const int32_t *place, const float *gate,
+                    size_t N, int k, size_t C);
+int ref_rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
+                  const void *rows, const int32_t *place, const float *gate,
+                  size_t N, int k, size_t C);
+int ref_rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
+                 const void *dout, const void *rows, const int32_t *place,
+                 size_t N, int k, size_t C);
+
 int ref_adamw(struct plait_queue *q, const struct plait_adamw *p,
               float *master, float *m, float *v, const float *grad,
               enum plait_dtype type, void *weight, size_t n);

@@ -37,9 +37,9 @@ static float *take_f(struct arena *a, size_t n)
     return take(a, n * sizeof(float));
 }
 
-/* Rows of the largest shape: N, and n of the residual stream. */
+/* Rows of the largest shape: N, n of the residual stream, M of the mlp. */
 struct rows {
-    size_t N, n;
+    size_t N, n, M;
 };
 
 static void place_core(struct arena *a, const struct plait_dims *d,
@@ -49,6 +49,18 @@ static void place_core(struct arena *a, const struct plait_dims *d,
     x->lse = take_f(a, r.N * d->heads);
 }
 
+static void place_routed(struct arena *a, const struct plait_dims *d,
+                         struct rows r, struct plait_routed *x)
+{
+    x->prob = take_f(a, r.N * d->experts);
+    x->expert = take(a, r.N * d->top_k * sizeof(*x->expert));
+    x->gate = take_f(a, r.N * d->top_k);
+    x->place = take(a, r.N * d->top_k * sizeof(*x->place));
+    x->load = take_f(a, r.N * d->experts); /* no more sequences than rows */
+    x->x = take_t(a, r.M * d->hidden);
+    x->z = take_t(a, r.N * d->top_k * d->hidden);
+}
+
 static void place_inner(struct arena *a, const struct plait_dims *d,
                         struct rows r, struct plait_activations *x)
 {
@@ -56,8 +68,10 @@ static void place_inner(struct arena *a, const struct plait_dims *d,
     x->qkv = take_t(a, r.N * d->qkv);
     x->x2 = take_t(a, r.n * d->hidden);
     x->n2 = take_t(a, r.n * d->hidden);
-    x->pre = take_t(a, r.N * d->up);
-    x->act = take_t(a, r.N * d->ffn);
+    x->pre = take_t(a, r.M * d->up);
+    x->act = take_t(a, r.M * d->ffn);
+    if (d->experts)
+        place_routed(a, d, r, &x->routed);
     x->mean1 = take_f(a, r.n);
     x->rstd1 = take_f(a, r.n);
     x->mean2 = take_f(a, r.n);
@@ -68,7 +82,7 @@ static void place_stash(struct arena *a, const struct plait_dims *d,
                         struct rows r, struct plait_stash *s)
 {
     s->ddown = take_t(a, r.n * d->hidden);
-    s->dpre = take_t(a, r.N * d->up);
+    s->dpre = d->experts ? NULL : take_t(a, r.N * d->up);
     s->dout = take_t(a, r.n * d->hidden);
     s->dqkv = take_t(a, r.N * d->qkv);
 }
@@ -87,6 +101,17 @@ static void place_ring(struct arena *a, const struct plait_dims *d,
     x->lse2 = take_f(a, r.N / 2 * d->heads);
 }
 
+static void place_experts(struct arena *a, const struct plait_dims *d,
+                          struct rows r, struct plait_scratch *x)
+{
+    x->route = take_t(a, r.N * d->experts);
+    x->dgate = take_f(a, r.N * d->top_k);
+    x->count = take(a, d->experts * sizeof(*x->count));
+    x->grouped = take_t(a, r.M * d->hidden);
+    if (d->ep > 1)
+        x->sorted = take_t(a, r.N * d->top_k * d->hidden);
+}
+
 static void place_scratch(struct arena *a, struct plait_model *m,
                           struct rows r)
 {
@@ -101,12 +126,14 @@ static void place_scratch(struct arena *a, struct plait_model *m,
     x->part = take_t(a, r.N * d->hidden);
     x->local = sequence ? take_t(a, r.n * d->hidden) : x->part;
     x->dx = take_t(a, r.n * d->hidden);
-    x->dact = take_t(a, r.N * d->ffn);
+    x->dact = take_t(a, r.M * d->ffn);
     x->datt = take_t(a, r.N * d->heads * d->head_dim);
-    x->now.dpre = take_t(a, r.N * d->up);
+    x->now.dpre = take_t(a, r.M * d->up);
     x->now.dqkv = take_t(a, r.N * d->qkv);
     if (m->par->layout.size[PLAIT_CP] > 1)
         place_ring(a, d, r, x);
+    if (d->experts)
+        place_experts(a, d, r, x);
     if (recompute != PLAIT_RECOMPUTE_NONE)
         place_core(a, d, r, &x->shared);
     if (recompute == PLAIT_RECOMPUTE_FULL)
@@ -214,16 +241,57 @@ static int make_slots(struct plait_model *m, int nslots)
     return 0;
 }
 
+/* As many as may come here: every token of every ep rank may choose as many
+ * of the experts here as it chooses at all. */
+static size_t rows_of_mlp(const struct plait_dims *d, size_t N)
+{
+    int here = d->experts / d->ep;
+
+    if (!d->experts)
+        return N;
+    return N * d->ep * (d->top_k < here ? d->top_k : here);
+}
+
 static struct rows rows_of(const struct plait_model *m, size_t N)
 {
     size_t tp = m->state->dims.tp;
-    struct rows r = {N, N};
+    struct rows r = {N, N, N};
 
     if (m->config->parallel.sequence && tp > 1) {
         r.n = (N + tp - 1) / tp;
         r.N = r.n * tp;
     }
+    r.M = rows_of_mlp(&m->state->dims, r.N);
     return r;
+}
+
+/* What experts.c needs on the host: the numbers of rows of each layer in
+ * flight (or of one, where the layer is redone), and one exchange's worth of
+ * requests. */
+static int make_exchange(struct plait_model *m)
+{
+    struct plait_model_state *s = m->state;
+    const struct plait_dims *d = &s->dims;
+    bool one = m->config->parallel.recompute == PLAIT_RECOMPUTE_FULL;
+    int here = d->experts / d->ep, at = 0;
+
+    if (!d->experts)
+        return 0;
+    for (int i = 0; i < m->chunks * s->nslots; i++)
+        at += layers_of(m, i / s->nslots);
+    s->nrequests = d->experts + here * d->ep;
+    s->requests = calloc(s->nrequests, sizeof(*s->requests));
+    s->stay = calloc(2 * here, sizeof(*s->stay));
+    s->expert_rows =
+        calloc((size_t)at * d->ep * d->experts, sizeof(*s->expert_rows));
+    if (!s->requests || !s->stay || !s->expert_rows)
+        return -1;
+    at = 0;
+    for (int i = 0; i < m->chunks * s->nslots; i++)
+        for (int k = 0; k < layers_of(m, i / s->nslots); k++)
+            s->slots[i].layer[k].routed.rows =
+                s->expert_rows + (one ? 0 : at++) * d->ep * d->experts;
+    return 0;
 }
 
 static size_t choose_logit_rows(const struct plait_model *m, size_t N)
@@ -264,6 +332,8 @@ int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
     a.base = s->arena;
     a.at = 0;
     place_all(&a, model, r);
+    if (make_exchange(model) < 0)
+        goto error;
     return 0;
 error:
     plait_model_release_arena(model);
@@ -283,6 +353,12 @@ void plait_model_release_arena(struct plait_model *model)
         free(s->slots[i].staged);
     }
     free(s->slots);
+    free(s->expert_rows);
+    free(s->requests);
+    free(s->stay);
+    s->expert_rows = NULL;
+    s->requests = NULL;
+    s->stay = NULL;
     s->slots = NULL;
     s->nslots = 0;
     if (s->arena)

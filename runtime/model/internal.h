@@ -22,6 +22,9 @@ struct plait_dims {
     int vocab_first;
     int vocab_count; /* rows that are not padding; 0 is possible */
     int tp, tp_rank;
+    int experts; /* of the whole model; 0: dense */
+    int top_k, ep, ep_rank;
+    int expert_first; /* of experts / ep here */
     bool gated;   /* SwiGLU, RMSNorm, rotary positions: the Llama family */
     bool bias;    /* linears and norms have biases: the GPT-2 family */
     bool tied;
@@ -41,16 +44,24 @@ struct plait_matrix {
     struct plait_weight *handle; /* made when the region gets its weights */
 };
 
+struct plait_expert {
+    struct plait_matrix up, down;
+    size_t up_bias, down_bias;
+};
+
 struct plait_block {
     enum plait_block_kind kind;
-    int layer;  /* -1 but for BLOCK_LAYER */
-    int region; /* its dense tensors */
+    int layer;         /* -1 but for BLOCK_LAYER */
+    int region;        /* its dense tensors */
+    int expert_region; /* its experts, -1: none */
     /* Offsets within `region`; only those of its kind are used. */
     size_t norm1, norm1_bias, qkv_bias, out_bias;
     size_t norm2, norm2_bias, up_bias, down_bias;
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
+    struct plait_matrix router;    /* in place of up and down */
+    struct plait_expert *experts;  /* those here */
     struct plait_matrix vocab; /* of embedding and head; where they are tied
                                   on one rank, both name the same region */
 };
@@ -64,7 +75,20 @@ struct plait_shape {
     size_t n; /* rows of the residual stream here: N, or N / tp */
 };
 
-/* What a layer's backward needs of its forward. Rows [n] or [N] as said. */
+/* What an mlp of experts keeps; k choices a token, see experts.c. */
+struct plait_routed {
+    float *prob;     /* [N,E] */
+    int32_t *expert; /* [N,k] */
+    float *gate;     /* [N,k] */
+    int32_t *place;  /* [N,k] */
+    float *load;     /* [batch,E] */
+    void *x;         /* [M,C] grouped: what the experts here work on */
+    void *z;         /* [N k,C] sorted: what came back */
+    int *rows;       /* [ep,E], host: who sends how many to whom */
+};
+
+/* What a layer's backward needs of its forward. M: the rows of its mlp, N or
+ * where there are experts as many as may come here. Rows [n] or [N] as said. */
 struct plait_activations {
     void *x1; /* [n,C] the layer's input */
     void *n1; /* [n,C] normalised */
@@ -72,8 +96,9 @@ struct plait_activations {
     void *att; /* [N,heads*D] */
     void *x2; /* [n,C] after attention */
     void *n2; /* [n,C] */
-    void *pre; /* [N,up] argument of the activation */
-    void *act; /* [N,F] */
+    void *pre; /* [M,up] argument of the activation */
+    void *act; /* [M,F] */
+    struct plait_routed routed;
     float *mean1, *rstd1, *mean2, *rstd2; /* [n] */
     float *lse; /* [pieces, batch, heads, piece_len] */
 };
@@ -103,10 +128,15 @@ struct plait_scratch {
     void *part;  /* [N,C] a sum over tp in the making */
     void *local; /* [n,C] such a sum; part itself unless sequence */
     void *dx;    /* [n,C] gradient of the residual stream */
-    void *dact;  /* [N,F] */
+    void *dact;  /* [M,F] */
     void *datt;  /* [N,heads*D] */
-    struct plait_stash now;            /* dpre and dqkv alone */
+    struct plait_stash now;            /* dpre [M,up] and dqkv alone */
     struct plait_activations shared;   /* what recompute does not keep */
+    void *route;    /* [N,E] the router's logits or their gradient */
+    float *dgate;   /* [N,k] */
+    int32_t *count; /* [E] */
+    void *sorted;   /* [N k,C]; only where ep > 1 */
+    void *grouped;  /* [M,C] */
     void *kv[2];   /* [N, 2 kv_heads D] keys and values going around */
     void *dkv[3];  /* the same of their gradients: two made, one received */
     void *att2;    /* one piece's attention over one piece of keys */
@@ -133,6 +163,10 @@ struct plait_model_state {
     struct plait_slot *slots; /* [chunks][nslots] */
     struct plait_scratch scratch;
     void *arena;
+    int *expert_rows; /* the host's numbers: plait_routed.rows of all layers */
+    int nrequests;    /* of one exchange of tokens */
+    struct plait_request **requests;
+    void **stay; /* rows that stay here: sorted, then grouped */
 };
 
 /* params.c: fill in model->tensors, regions, counts and state->blocks.
@@ -203,6 +237,9 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
 int plait_linear_weight(const struct plait_work *w,
                         const struct plait_matrix *matrix, size_t bias,
                         const void *dout, const void *inp);
+int plait_linear_weight_rows(const struct plait_work *w,
+                             const struct plait_matrix *matrix, size_t bias,
+                             const void *dout, const void *inp, size_t rows);
 
 /* attention.c: turn q and k to their positions, where those are rotary. */
 int plait_attention_rotate(const struct plait_work *w, void *qkv);
@@ -213,6 +250,24 @@ int plait_attention_forward(const struct plait_work *w,
 int plait_attention_backward(const struct plait_work *w,
                              const struct plait_activations *a, void *dqkv,
                              const void *datt);
+
+/* experts.c: from all rows of the normalised stream to routed.z; then joined
+ * to out [N,C], this tp rank's part. */
+int plait_experts_forward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a,
+                          const void *full);
+int plait_experts_join(const struct plait_work *w,
+                       const struct plait_activations *a, void *out);
+/* From all rows of the gradient to this tp rank's part of the input's, in
+ * scratch->part; leaves the logits' gradient for the router's weight. */
+int plait_experts_backward(const struct plait_work *w,
+                           const struct plait_block *b,
+                           const struct plait_activations *a,
+                           const void *dout);
+int plait_experts_router_weight(const struct plait_work *w,
+                                const struct plait_block *b,
+                                const void *full);
 
 /* layer.c: x and delta are what the block before left (their sum is the
  * layer's input); delta NULL: x is a->x1. *out and *out_delta go on. */

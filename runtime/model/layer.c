@@ -5,6 +5,13 @@
  * The second sum is left to the next block's norm, which makes it on its
  * way. Comments in internal.h say what each buffer is. */
 
+static int reduce(const struct plait_work *w, void **sum,
+                  struct plait_request **req)
+{
+    return plait_tensor_reduce(&w->tp, w->scratch->part, w->scratch->local,
+                               w->stream, sum, req);
+}
+
 /* A row-parallel linear; the bias comes in once, through the first rank. */
 static int row_linear(const struct plait_work *w,
                       const struct plait_matrix *matrix, size_t bias,
@@ -18,9 +25,7 @@ static int row_linear(const struct plait_work *w,
     if (w->ops->linear_forward(w->q, w->scratch->part, NULL, inp,
                                matrix->handle, b, PLAIT_ACT_NONE,
                                w->shape->N) < 0 ||
-        plait_tensor_reduce(&w->tp, w->scratch->part, w->scratch->local,
-                            w->stream, &sum,
-                            NULL) < 0)
+        reduce(w, &sum, NULL) < 0)
         return -1;
     *out = sum;
     return 0;
@@ -53,6 +58,8 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
 
     if (spread(w, a->n2, &full) < 0)
         return -1;
+    if (w->d->experts)
+        return plait_experts_forward(w, b, a, full);
     if (!w->d->gated)
         return w->ops->linear_forward(
             w->q, a->act, a->pre, full, b->up.handle,
@@ -83,6 +90,20 @@ static int inner_forward(const struct plait_work *w,
     return up_forward(w, b, a);
 }
 
+static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
+                     const struct plait_activations *a, const void **out)
+{
+    void *sum;
+
+    if (!w->d->experts)
+        return row_linear(w, &b->down, b->down_bias, a->act, out);
+    if (plait_experts_join(w, a, w->scratch->part) < 0 ||
+        reduce(w, &sum, NULL) < 0)
+        return -1;
+    *out = sum;
+    return 0;
+}
+
 int plait_layer_forward(const struct plait_work *w,
                         const struct plait_block *b,
                         const struct plait_activations *a, const void *x,
@@ -90,7 +111,7 @@ int plait_layer_forward(const struct plait_work *w,
                         const void **out_delta)
 {
     if (inner_forward(w, b, a, x, delta) < 0 ||
-        row_linear(w, &b->down, b->down_bias, a->act, out_delta) < 0)
+        mlp_leave(w, b, a, out_delta) < 0)
         return -1;
     *out = a->x2;
     return 0;
@@ -122,9 +143,7 @@ static int column_backward(const struct plait_work *w,
     if (w->ops->linear_backward_input(w->q, w->scratch->part, dout,
                                       matrix->handle, PLAIT_ACT_NONE, NULL, 0,
                                       w->shape->N) < 0 ||
-        plait_tensor_reduce(&w->tp, w->scratch->part, w->scratch->local,
-                            w->stream, dnormed,
-                            &req) < 0)
+        reduce(w, dnormed, &req) < 0)
         return -1;
     if (phase & PLAIT_PHASE_WEIGHT)
         if (spread(w, normed, &full) < 0 ||
@@ -142,18 +161,17 @@ static int keep(const struct plait_work *w, void *to, const void *dx,
                                           plait_dtype_size(w->type));
 }
 
-static int mlp_backward(const struct plait_work *w,
-                        const struct plait_block *b,
-                        const struct plait_activations *a,
-                        const struct plait_stash *s, void *dx,
-                        enum plait_phase phase)
+/* The gradient of the mlp's input, summed over tp, from that of its output,
+ * all rows. */
+static int dense_backward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a,
+                          const struct plait_stash *s, const void *dout,
+                          enum plait_phase phase, void **dn2)
 {
     void *dact = w->d->gated ? w->scratch->dact : s->dpre;
-    const void *dout;
-    void *dn2;
 
-    if (keep(w, s->ddown, dx, phase) < 0 || spread(w, dx, &dout) < 0 ||
-        w->ops->linear_backward_input(
+    if (w->ops->linear_backward_input(
             w->q, dact, dout, b->down.handle,
             w->d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
             w->d->gated ? NULL : a->pre, 0, w->shape->N) < 0)
@@ -165,8 +183,43 @@ static int mlp_backward(const struct plait_work *w,
     if (phase & PLAIT_PHASE_WEIGHT &&
         plait_linear_weight(w, &b->down, b->down_bias, dout, a->act) < 0)
         return -1;
-    if (column_backward(w, &b->up, b->up_bias, s->dpre, a->n2, phase,
-                        &dn2) < 0)
+    return column_backward(w, &b->up, b->up_bias, s->dpre, a->n2, phase, dn2);
+}
+
+/* The same of experts, whose weight gradients are never put off: keeping
+ * their rows would cost more than it wins. */
+static int sparse_backward(const struct plait_work *w,
+                           const struct plait_block *b,
+                           const struct plait_activations *a, const void *dout,
+                           void **dn2)
+{
+    struct plait_request *req;
+    const void *full;
+
+    if (plait_experts_backward(w, b, a, dout) < 0 ||
+        reduce(w, dn2, &req) < 0 || spread(w, a->n2, &full) < 0 ||
+        plait_experts_router_weight(w, b, full) < 0)
+        return -1;
+    return plait_comm_wait(&req, w->q);
+}
+
+static int mlp_backward(const struct plait_work *w,
+                        const struct plait_block *b,
+                        const struct plait_activations *a,
+                        const struct plait_stash *s, void *dx,
+                        enum plait_phase phase)
+{
+    const void *dout;
+    void *dn2;
+    int rc;
+
+    if (keep(w, s->ddown, dx, phase) < 0 || spread(w, dx, &dout) < 0)
+        return -1;
+    if (w->d->experts)
+        rc = sparse_backward(w, b, a, dout, &dn2);
+    else
+        rc = dense_backward(w, b, a, s, dout, phase, &dn2);
+    if (rc < 0)
         return -1;
     return plait_norm_backward(w, b->region, b->norm2, b->norm2_bias, dx, dn2,
                                a->x2, a->mean2, a->rstd2, true);
@@ -209,6 +262,22 @@ int plait_layer_backward(const struct plait_work *w,
     return attention_backward(w, b, a, stash, dx, phase);
 }
 
+static int mlp_backward_weight(const struct plait_work *w,
+                               const struct plait_block *b,
+                               const struct plait_activations *a,
+                               const struct plait_stash *s)
+{
+    const void *full;
+
+    if (w->d->experts)
+        return 0; /* not put off */
+    if (spread(w, s->ddown, &full) < 0 ||
+        plait_linear_weight(w, &b->down, b->down_bias, full, a->act) < 0 ||
+        spread(w, a->n2, &full) < 0)
+        return -1;
+    return plait_linear_weight(w, &b->up, b->up_bias, s->dpre, full);
+}
+
 int plait_layer_backward_weight(const struct plait_work *w,
                                 const struct plait_block *b,
                                 const struct plait_activations *a,
@@ -217,10 +286,7 @@ int plait_layer_backward_weight(const struct plait_work *w,
     const void *full;
 
     if (plait_layer_recompute(w, b, a) < 0 ||
-        spread(w, s->ddown, &full) < 0 ||
-        plait_linear_weight(w, &b->down, b->down_bias, full, a->act) < 0 ||
-        spread(w, a->n2, &full) < 0 ||
-        plait_linear_weight(w, &b->up, b->up_bias, s->dpre, full) < 0 ||
+        mlp_backward_weight(w, b, a, s) < 0 ||
         spread(w, s->dout, &full) < 0 ||
         plait_linear_weight(w, &b->out, b->out_bias, full, a->att) < 0 ||
         spread(w, a->n1, &full) < 0)

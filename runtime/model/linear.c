@@ -42,9 +42,9 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
                                       w->d->hidden);
 }
 
-int plait_linear_weight(const struct plait_work *w,
-                        const struct plait_matrix *matrix, size_t bias,
-                        const void *dout, const void *inp)
+int plait_linear_weight_rows(const struct plait_work *w,
+                             const struct plait_matrix *matrix, size_t bias,
+                             const void *dout, const void *inp, size_t rows)
 {
     float *dw = plait_grad_at(w, matrix->region, matrix->offset);
     float *dbias = NULL;
@@ -52,5 +52,12 @@ int plait_linear_weight(const struct plait_work *w,
     if (w->d->bias)
         dbias = plait_grad_at(w, matrix->region, bias);
     return w->ops->linear_backward_weight(w->q, w->type, dw, dbias, dout, inp,
-                                          w->shape->N, matrix->O, matrix->C);
+                                          rows, matrix->O, matrix->C);
+}
+
+int plait_linear_weight(const struct plait_work *w,
+                        const struct plait_matrix *matrix, size_t bias,
+                        const void *dout, const void *inp)
+{
+    return plait_linear_weight_rows(w, matrix, bias, dout, inp, w->shape->N);
 }

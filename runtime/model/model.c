@@ -36,9 +36,31 @@ static int check_heads(const struct plait_model_config *c, int tp,
     return 0;
 }
 
+static int check_experts(const struct plait_model_config *c, int ep,
+                         const struct plait_ops *ops, struct plait_error *err)
+{
+    if (!c->experts && ep > 1)
+        return plait_errorf(err, "ep %d, but model.experts is 0: there are no "
+                                 "experts to spread", ep);
+    if (!c->experts)
+        return 0;
+    if (c->experts % ep)
+        return plait_errorf(err, "model.experts %d does not divide by ep %d",
+                            c->experts, ep);
+    if (c->experts_top_k < 1 || c->experts_top_k > c->experts)
+        return plait_errorf(err, "model.experts_top_k %d is not within 1 .. "
+                                 "model.experts %d",
+                            c->experts_top_k, c->experts);
+    if (ops && !ops->route_forward)
+        return plait_errorf(err, "model.experts %d: the %s kernels have no "
+                                 "routing yet; use --device cpu",
+                            c->experts, ops->name);
+    return 0;
+}
+
 static int check(const struct plait_config *config,
                  const struct plait_layout *layout, int chunks,
-                 struct plait_error *err)
+                 const struct plait_ops *ops, struct plait_error *err)
 {
     const struct plait_model_config *c = &config->model;
     int stages = layout->size[PLAIT_PP] * chunks;
@@ -53,9 +75,8 @@ static int check(const struct plait_config *config,
         return plait_errorf(err, "model.layers %d is less than the %d "
                                  "pipeline stages (pp %d, virtual %d)",
                             c->layers, stages, layout->size[PLAIT_PP], chunks);
-    if (c->experts)
-        return plait_errorf(err, "model.experts %d: experts are not "
-                                 "implemented yet", c->experts);
+    if (check_experts(c, layout->size[PLAIT_EP], ops, err) < 0)
+        return -1;
     if (cp > 1 && c->seq_len % (2 * cp))
         return plait_errorf(err, "model.seq_len %d does not divide by "
                                  "2 * cp = %d", c->seq_len, 2 * cp);
@@ -74,6 +95,11 @@ static void set_dims(struct plait_dims *d, const struct plait_model_config *c,
 
     d->tp = tp;
     d->tp_rank = r;
+    d->experts = c->experts;
+    d->top_k = c->experts_top_k;
+    d->ep = par->layout.size[PLAIT_EP];
+    d->ep_rank = par->coord.at[PLAIT_EP];
+    d->expert_first = d->experts / d->ep * d->ep_rank;
     d->gated = c->family == PLAIT_LLAMA;
     d->bias = c->family == PLAIT_GPT2;
     d->tied = c->tie_embeddings;
@@ -104,7 +130,7 @@ struct plait_model *plait_model_create(const struct plait_config *config,
         p->schedule == PLAIT_SCHEDULE_INTERLEAVED ? p->virtual_stages : 1;
     struct plait_model *m;
 
-    if (check(config, &par->layout, chunks, err) < 0)
+    if (check(config, &par->layout, chunks, par->ops, err) < 0)
         return NULL;
     m = calloc(1, sizeof(*m));
     if (!m)
@@ -127,17 +153,27 @@ error:
     return NULL;
 }
 
-static void destroy_handles(struct plait_model *m)
+static void destroy_handle(struct plait_model *m, struct plait_matrix *w)
 {
-    for (int i = 0; i < m->state->nblocks; i++) {
-        struct plait_block *b = &m->state->blocks[i];
-        struct plait_matrix *const all[] = {&b->qkv, &b->out, &b->up,
-                                            &b->down, &b->vocab};
+    if (w->handle)
+        m->par->ops->weight_destroy(w->handle);
+}
 
-        for (size_t j = 0; j < sizeof(all) / sizeof(all[0]); j++)
-            if (all[j]->handle)
-                m->par->ops->weight_destroy(all[j]->handle);
+static void destroy_block(struct plait_model *m, struct plait_block *b)
+{
+    int experts = m->state->dims.experts / m->state->dims.ep;
+
+    destroy_handle(m, &b->qkv);
+    destroy_handle(m, &b->out);
+    destroy_handle(m, &b->up);
+    destroy_handle(m, &b->down);
+    destroy_handle(m, &b->router);
+    destroy_handle(m, &b->vocab);
+    for (int i = 0; b->experts && i < experts; i++) {
+        destroy_handle(m, &b->experts[i].up);
+        destroy_handle(m, &b->experts[i].down);
     }
+    free(b->experts);
 }
 
 void plait_model_destroy(struct plait_model *model)
@@ -147,7 +183,8 @@ void plait_model_destroy(struct plait_model *model)
     if (!model)
         return;
     if (model->state) {
-        destroy_handles(model);
+        for (int i = 0; i < model->state->nblocks; i++)
+            destroy_block(model, &model->state->blocks[i]);
         plait_model_release_arena(model);
         free(model->state->chunk_first);
         free(model->state->blocks);
@@ -162,16 +199,19 @@ void plait_model_destroy(struct plait_model *model)
 double plait_model_flops_per_token(const struct plait_model *model)
 {
     const struct plait_model_config *c = &model->config->model;
-    double multiplied = (double)c->vocab * c->hidden;
+    double multiplied = (double)c->vocab * c->hidden, share = 1;
     int layer = -1;
 
+    if (c->experts) /* of the experts here, what a token sees of all */
+        share = (double)c->experts_top_k * model->state->dims.ep / c->experts;
     for (int i = 0; i < model->ntensors; i++) {
         const struct plait_tensor *t = &model->tensors[i];
 
         if (layer < 0)
             layer = t->layer;
         if (layer >= 0 && t->layer == layer && t->ndim == 2)
-            multiplied += (double)c->layers * t->shape[0] * t->shape[1];
+            multiplied += (double)c->layers * t->shape[0] * t->shape[1] *
+                          (t->expert ? share : 1);
     }
     return 6 * multiplied + 12.0 * c->layers * c->hidden * c->seq_len;
 }

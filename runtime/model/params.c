@@ -19,6 +19,7 @@ struct builder {
     int layer;
     int tensors_cap;
     size_t at; /* elements of the open region so far */
+    bool expert; /* the open region holds experts */
     bool failed;
 };
 
@@ -123,6 +124,7 @@ static size_t add(struct builder *b, struct plait_tensor t, bool joined,
         b->at = align_up(b->at, REGION_ALIGN);
     set_name(b, &t, name);
     t.decay = t.ndim == 2;
+    t.expert = b->expert;
     t.layer = b->layer;
     t.chunk = b->chunk;
     t.region = m->nregions;
@@ -168,6 +170,7 @@ static struct plait_block *open_block(struct builder *b,
     blk->kind = kind;
     blk->layer = layer;
     blk->region = b->model->nregions;
+    blk->expert_region = -1;
     return blk;
 }
 
@@ -177,6 +180,7 @@ static void close_block(struct builder *b)
     struct plait_region *r = &m->regions[m->nregions++];
 
     r->chunk = b->chunk;
+    r->expert = b->expert;
     r->block = b->in_chunk++;
     r->begin = m->count;
     r->count = align_up(b->at, REGION_ALIGN);
@@ -240,6 +244,70 @@ static void add_mlp(struct builder *b, struct plait_block *blk)
         blk->down_bias = add(b, whole(b, C, 0), false, "mlp.down.bias");
 }
 
+static void add_router(struct builder *b, struct plait_block *blk)
+{
+    struct plait_tensor t = whole(b, b->d->experts, b->d->hidden);
+
+    /* Each tp rank sees its part of the experts' outputs, so its gradient is
+     * a part of the router's. */
+    t.sequence_partial = b->d->tp > 1;
+    blk->router = matrix(b, add_weight(b, t, INIT_STD, false, "router.weight"),
+                         b->d->experts, b->d->hidden);
+}
+
+static void name_expert(char *buf, size_t size, int expert, const char *name)
+{
+    snprintf(buf, size, "experts.%d.%s", expert, name);
+}
+
+/* Like add_mlp(), in the layer's second region. */
+static void add_expert(struct builder *b, struct plait_expert *x, int expert)
+{
+    const struct plait_dims *d = b->d;
+    size_t C = d->hidden, F = b->model->config->model.ffn, at;
+    double residual_std =
+        INIT_STD / sqrt(2.0 * b->model->config->model.layers);
+    char name[64];
+
+    name_expert(name, sizeof(name), expert, d->gated ? "gate.weight"
+                                                     : "up.weight");
+    at = add_weight(b, split(b, 0, F, C), INIT_STD, false, name);
+    if (d->gated) {
+        name_expert(name, sizeof(name), expert, "up.weight");
+        add_weight(b, split(b, 0, F, C), INIT_STD, true, name);
+    }
+    x->up = matrix(b, at, d->up, C);
+    if (d->bias) {
+        name_expert(name, sizeof(name), expert, "up.bias");
+        x->up_bias = add(b, split(b, 0, F, 0), false, name);
+    }
+    name_expert(name, sizeof(name), expert, "down.weight");
+    at = add_weight(b, split(b, 1, C, F), residual_std, false, name);
+    x->down = matrix(b, at, C, d->ffn);
+    if (d->bias) {
+        name_expert(name, sizeof(name), expert, "down.bias");
+        x->down_bias = add(b, whole(b, C, 0), false, name);
+    }
+}
+
+static void add_experts(struct builder *b, struct plait_block *blk)
+{
+    int here = b->d->experts / b->d->ep;
+
+    blk->experts = calloc(here, sizeof(*blk->experts));
+    if (!blk->experts) {
+        b->failed = true;
+        return;
+    }
+    blk->expert_region = b->model->nregions;
+    b->at = 0;
+    b->expert = true;
+    for (int i = 0; i < here; i++)
+        add_expert(b, &blk->experts[i], b->d->expert_first + i);
+    close_block(b);
+    b->expert = false;
+}
+
 static void add_layer(struct builder *b, int layer)
 {
     struct plait_block *blk = open_block(b, PLAIT_BLOCK_LAYER, layer);
@@ -251,8 +319,13 @@ static void add_layer(struct builder *b, int layer)
     blk->norm2 = add_norm(b, "mlp_norm.weight");
     if (b->d->bias)
         blk->norm2_bias = add_norm_bias(b, "mlp_norm.bias");
-    add_mlp(b, blk);
+    if (b->d->experts)
+        add_router(b, blk);
+    else
+        add_mlp(b, blk);
     close_block(b);
+    if (b->d->experts)
+        add_experts(b, blk);
 }
 
 static void add_embedding(struct builder *b)
@@ -300,6 +373,8 @@ static double head_cost(const struct plait_model_config *c)
     double kv = (double)c->kv_heads / c->heads;
     double mlp = c->family == PLAIT_LLAMA ? 3.0 * c->ffn : 2.0 * c->ffn;
 
+    if (c->experts)
+        mlp = mlp * c->experts_top_k + c->experts;
     return c->vocab / ((2 + 2 * kv) * c->hidden + mlp + c->seq_len);
 }
 
@@ -362,7 +437,8 @@ static int64_t layer_elements(const struct plait_model *m)
         if (layer < 0)
             layer = t->layer;
         if (layer >= 0 && t->layer == layer)
-            sum += (int64_t)t->shape[0] * t->shape[1];
+            sum += (int64_t)t->shape[0] * t->shape[1] *
+                   (t->expert ? m->state->dims.ep : 1);
     }
     return sum;
 }
@@ -384,7 +460,7 @@ int plait_model_layout(struct plait_model *model)
 {
     struct plait_model_state *s = model->state;
     struct builder b = {.model = model, .d = &s->dims};
-    int most = model->config->model.layers + 2;
+    int most = 2 * model->config->model.layers + 2;
 
     s->stages = model->chunks * model->par->layout.size[PLAIT_PP];
     s->chunk_first = calloc(model->chunks + 1, sizeof(*s->chunk_first));

@@ -26,6 +26,7 @@ void plait_model_weights_changed(struct plait_model *model,
                                  struct plait_region *region)
 {
     struct plait_model_state *s = model->state;
+    int experts = s->dims.experts / s->dims.ep;
 
     for (int i = 0; i < s->nblocks; i++) {
         struct plait_block *b = &s->blocks[i];
@@ -34,6 +35,11 @@ void plait_model_weights_changed(struct plait_model *model,
         refresh(model, &b->out, region);
         refresh(model, &b->up, region);
         refresh(model, &b->down, region);
+        refresh(model, &b->router, region);
+        for (int e = 0; b->experts && e < experts; e++) {
+            refresh(model, &b->experts[e].up, region);
+            refresh(model, &b->experts[e].down, region);
+        }
         if (b->kind == PLAIT_BLOCK_HEAD) /* the embedding only looks up */
             refresh(model, &b->vocab, region);
     }

@@ -68,36 +68,41 @@ static int upload(const struct plait_work *w, const struct plait_batch *batch,
 
 /* -- hooks --------------------------------------------------------------- */
 
-/* The head may multiply by the embedding's matrix. */
-static bool borrows(const struct plait_block *b)
+/* The regions a block computes with, in their order: its own, and the
+ * embedding's where the head multiplies by it, or its experts'. */
+static int regions_of(const struct plait_block *b, int regions[2])
 {
-    return b->kind == PLAIT_BLOCK_HEAD && b->vocab.region != b->region;
+    int n = 0;
+
+    if (b->kind == PLAIT_BLOCK_HEAD && b->vocab.region != b->region)
+        regions[n++] = b->vocab.region;
+    regions[n++] = b->region;
+    if (b->expert_region >= 0)
+        regions[n++] = b->expert_region;
+    return n;
 }
 
 static int acquire(const struct plait_work *w, const struct plait_block *b,
                    bool gradient)
 {
     const struct plait_model_hooks *h = &w->model->hooks;
-    struct plait_region *regions = w->model->regions;
+    int regions[2], n = regions_of(b, regions);
 
-    if (!h->acquire)
-        return 0;
-    if (borrows(b) &&
-        h->acquire(h->arg, &regions[b->vocab.region], gradient) < 0)
-        return -1;
-    return h->acquire(h->arg, &regions[b->region], gradient);
+    for (int i = 0; i < n && h->acquire; i++)
+        if (h->acquire(h->arg, &w->model->regions[regions[i]], gradient) < 0)
+            return -1;
+    return 0;
 }
 
 static int release(const struct plait_work *w, const struct plait_block *b)
 {
     const struct plait_model_hooks *h = &w->model->hooks;
-    struct plait_region *regions = w->model->regions;
+    int regions[2], n = regions_of(b, regions);
 
-    if (!h->release)
-        return 0;
-    if (borrows(b) && h->release(h->arg, &regions[b->vocab.region]) < 0)
-        return -1;
-    return h->release(h->arg, &regions[b->region]);
+    for (int i = 0; i < n && h->release; i++)
+        if (h->release(h->arg, &w->model->regions[regions[i]]) < 0)
+            return -1;
+    return 0;
 }
 
 static int ready(const struct plait_work *w, const struct plait_block *b,
@@ -107,6 +112,10 @@ static int ready(const struct plait_work *w, const struct plait_block *b,
 
     if (!h->grad_ready)
         return 0;
+    if (b->expert_region >= 0 &&
+        h->grad_ready(h->arg, &w->model->regions[b->expert_region],
+                      microbatch) < 0)
+        return -1;
     return h->grad_ready(h->arg, &w->model->regions[b->region], microbatch);
 }
 

@@ -25,7 +25,9 @@ int plait_ring_pass(struct plait_ring *ring, const void *from, void *to,
 
     if (post(ring, even, from, to, n) < 0)
         return -1;
-    return post(ring, !even, from, to, n);
+    if (post(ring, !even, from, to, n) < 0)
+        return -1;
+    return plait_comm_progress(ring->group); /* off, before any work */
 }
 
 int plait_ring_wait(struct plait_ring *ring)

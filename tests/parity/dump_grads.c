@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-
 #include "model_run.h"
 
-/* usage: dump_grads gpt2|llama > FILE
+/* usage: dump_grads gpt2|llama EXPERTS > FILE
  * Writes one training step of a small model for torch_check.py: a line
  * "key value ..." each for the configuration, tokens and targets; "loss X";
  * then per tensor a line "tensor NAME ROWS COLS", its values and its
@@ -32,18 +30,20 @@ static void write_ids(const char *key, const int32_t *ids, int n)
 
 int main(int argc, char **argv)
 {
-    int llama = argc == 2 && strcmp(argv[1], "llama") == 0;
+    int llama = argc == 3 && strcmp(argv[1], "llama") == 0;
     static int32_t tokens[64], targets[64];
     struct plait_config config;
     struct plait_batch b;
     struct run r = {0};
     int n;
 
-    if (!llama && (argc != 2 || strcmp(argv[1], "gpt2") != 0)) {
-        fprintf(stderr, "usage: dump_grads gpt2|llama > FILE\n");
+    if (!llama && (argc != 3 || strcmp(argv[1], "gpt2") != 0)) {
+        fprintf(stderr, "usage: dump_grads gpt2|llama EXPERTS > FILE\n");
         return 2;
     }
     small_config(&config, llama ? PLAIT_LLAMA : PLAIT_GPT2);
+    config.model.experts = atoi(argv[2]);
+    config.model.experts_balance = 0.5;
     place(&r.par, 1, 0, 1, 0);
     open_device(&r, plait_ops_cpu());
     open_model(&r, &config, 1);
@@ -55,6 +55,8 @@ int main(int argc, char **argv)
     printf("family %s\nlayers %d\nheads %d\nkv_heads %d\nbatch %d\n", argv[1],
            config.model.layers, config.model.heads, config.model.kv_heads,
            b.batch);
+    printf("experts %d\ntop_k %d\nbalance %g\n", config.model.experts,
+           config.model.experts_top_k, config.model.experts_balance);
     write_ids("tokens", tokens, n);
     write_ids("targets", targets, n);
     printf("loss %.17g\n", take_loss(&r));

@@ -9,8 +9,10 @@ fi
 dir=$(mktemp -d) || exit 99
 trap 'rm -rf "$dir"' EXIT
 for family in gpt2 llama; do
-	"$top_builddir/tests/parity/dump_grads" $family > "$dir/$family" ||
-		exit 99
+	for experts in 0 4; do
+		"$top_builddir/tests/parity/dump_grads" $family $experts \
+			> "$dir/$family.$experts" || exit 99
+	done
 done
 OMP_NUM_THREADS=1 "$python" "$top_srcdir/tests/parity/torch_check.py" \
-	"$dir/gpt2" "$dir/llama"
+	"$dir"/*

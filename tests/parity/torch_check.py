@@ -66,6 +66,9 @@ class Model:
         self.layers = int(config["layers"][0])
         self.heads = int(config["heads"][0])
         self.kv_heads = int(config["kv_heads"][0])
+        self.experts = int(config["experts"][0])
+        self.top_k = int(config["top_k"][0])
+        self.imbalance = 0  # of all layers
 
     def linear(self, name, x):
         y = x @ self.w[name + ".weight"].T
@@ -87,14 +90,30 @@ class Model:
             q, k = rotate(q), rotate(k)
         x = x + self.linear(p + "attention.out", attention(q, k, v))
         n = self.norm(p + "mlp_norm", x)
+        if self.experts:
+            return x + self.mixture(p, n)
+        return x + self.mlp(p + "mlp.", n)
+
+    def mlp(self, p, n):
+        up = self.linear(p + "up", n)
         if self.llama:
-            gate = F.silu(self.linear(p + "mlp.gate", n))
-            hidden = gate * self.linear(p + "mlp.up", n)
+            hidden = F.silu(self.linear(p + "gate", n)) * up
         else:
-            up = self.linear(p + "mlp.up", n)
             hidden = 0.5 * up * (1 + torch.tanh(
                 (2 / np.pi) ** 0.5 * (up + 0.044715 * up ** 3)))
-        return x + self.linear(p + "mlp.down", hidden)
+        return self.linear(p + "down", hidden)
+
+    def mixture(self, p, n):
+        """All experts work on all tokens; the shares of most are 0."""
+        prob = (n @ self.w[p + "router.weight"].T).softmax(dim=-1)
+        best, index = prob.topk(self.top_k, dim=-1)
+        share = torch.zeros_like(prob).scatter(
+            2, index, best / best.sum(dim=-1, keepdim=True))
+        chosen = (share > 0).to(prob.dtype).mean(dim=1) / self.top_k
+        self.imbalance += (self.experts * chosen.detach() *
+                           prob.mean(dim=1)).sum()
+        return sum(share[..., e:e + 1] * self.mlp(p + "experts.%d." % e, n)
+                   for e in range(self.experts))
 
     def loss(self, tokens, targets):
         x = self.w["embedding.weight"][tokens]
@@ -119,14 +138,17 @@ class Tap:
 
 def check(tap, path):
     config, weights, grads = read_dump(path)
-    family = config["family"][0]
+    family = config["family"][0] + " with %s experts" % config["experts"][0]
     w = {k: torch.tensor(v, requires_grad=True) for k, v in weights.items()}
     batch = int(config["batch"][0])
     tokens = torch.tensor([int(t) for t in config["tokens"]])
     targets = torch.tensor([int(t) for t in config["targets"]])
-    loss = Model(config, w).loss(tokens.view(batch, -1),
-                                 targets.view(batch, -1))
-    loss.backward()
+    model = Model(config, w)
+    loss = model.loss(tokens.view(batch, -1), targets.view(batch, -1))
+    # A sequence's imbalance weighs as much as the losses of its tokens.
+    seq_len = tokens.numel() // batch
+    balance = float(config["balance"][0]) * seq_len
+    (loss + balance * model.imbalance).backward()
     mine = float(config["loss"][0])
     off = abs(mine - loss.item()) / loss.item()
     tap.ok(off <= TOLERANCE, "%s: loss %.6f, torch %.6f" % (family, mine,
@@ -135,8 +157,9 @@ def check(tap, path):
         want = w[name].grad.numpy()
         # A key's bias has gradient 0, as it moves all scores of a query
         # alike: its rounding is held against the query's gradient.
-        size = grads[name.replace("k.bias", "q.bias")]
-        off = np.linalg.norm(g - want) / np.linalg.norm(size)
+        # An expert that no token chose has none.
+        size = np.linalg.norm(grads[name.replace("k.bias", "q.bias")])
+        off = np.linalg.norm(g - want) / (size or 1)
         tap.ok(off <= TOLERANCE, "%s: gradient of %s off by %.1e" %
                (family, name, off))
 

@@ -23,6 +23,7 @@ static inline void small_config(struct plait_config *config,
     config->model.tie_embeddings = family == PLAIT_GPT2;
     config->model.rope_theta = 10000;
     config->model.norm_eps = 1e-5;
+    config->model.experts_top_k = 2; /* of those that a test asks for */
     config->parallel.schedule = PLAIT_SCHEDULE_1F1B;
     config->parallel.virtual_stages = 1;
     config->train.micro_batch = 2;

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "runtime/model/internal.h"
+
+/* The mlp of a layer with experts. A router picks k of E for each token;
+ * tokens are sorted by expert, sent to the ep rank that has it, worked on,
+ * sent back and joined, weighted by the router's shares. No token is ever
+ * dropped: what a layout can hold must not change the answer.
+ *
+ * Each ep rank holds E/ep neighbouring experts. "Sorted" rows are this
+ * rank's own choices by expert; "grouped" rows are those for its experts, by
+ * expert and then by the rank they came from. Within a tp group all ranks
+ * route alike and each expert is split like any mlp: what leaves here is a
+ * sum over tp in the making, in both directions. */
+
+static void *at(const struct plait_work *w, const void *p, size_t i)
+{
+    return (char *)p + i * plait_dtype_size(w->type);
+}
+
+static size_t choices(const struct plait_work *w)
+{
+    return w->shape->N * w->d->top_k;
+}
+
+/* Tokens of ep rank `s` that chose expert e. */
+static size_t rows_of(const struct plait_work *w,
+                      const struct plait_routed *r, int s, int e)
+{
+    return r->rows[s * w->d->experts + e];
+}
+
+/* Tokens of all ep ranks for the expert that is number i here. */
+static size_t rows_here(const struct plait_work *w,
+                        const struct plait_routed *r, int i)
+{
+    size_t n = 0;
+
+    for (int s = 0; s < w->d->ep; s++)
+        n += rows_of(w, r, s, w->d->expert_first + i);
+    return n;
+}
+
+/* -- tokens on their way ---------------------------------------------------- */
+
+/* One run of rows with the same expert, between this rank and another. */
+struct parcel {
+    int peer, expert;
+    void *rows;
+    size_t n; /* elements */
+};
+
+static int exchange(const struct plait_work *w, const struct parcel *p,
+                    bool sends, struct plait_request **req)
+{
+    struct plait_comm *ep = w->model->par->group[PLAIT_GROUP_EP];
+
+    if (sends)
+        return plait_comm_send(ep, p->rows, p->n, w->type, p->peer, p->expert,
+                               w->q, req);
+    return plait_comm_recv(ep, p->rows, p->n, w->type, p->peer, p->expert,
+                           w->q, req);
+}
+
+/* All runs of the sorted or the grouped side, but for those that stay on
+ * this rank; `mine` gets those, by expert here. */
+static int exchange_sorted(const struct plait_work *w,
+                           const struct plait_routed *r, void *rows,
+                           bool sends, void **mine, int *nreqs)
+{
+    const struct plait_dims *d = w->d;
+    int here = d->experts / d->ep;
+    size_t first = 0;
+
+    for (int e = 0; e < d->experts; e++) {
+        struct parcel p = {e / here, e, at(w, rows, first * d->hidden),
+                           rows_of(w, r, d->ep_rank, e) * d->hidden};
+
+        first += rows_of(w, r, d->ep_rank, e);
+        if (p.peer == d->ep_rank)
+            mine[e % here] = p.rows;
+        else if (p.n &&
+                 exchange(w, &p, sends,
+                          &w->model->state->requests[(*nreqs)++]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int exchange_grouped(const struct plait_work *w,
+                            const struct plait_routed *r, void *rows,
+                            bool sends, void **mine, int *nreqs)
+{
+    const struct plait_dims *d = w->d;
+    size_t first = 0;
+
+    for (int i = 0; i < d->experts / d->ep; i++)
+        for (int s = 0; s < d->ep; s++) {
+            int e = d->expert_first + i;
+            struct parcel p = {s, e, at(w, rows, first * d->hidden),
+                               rows_of(w, r, s, e) * d->hidden};
+
+            first += rows_of(w, r, s, e);
+            if (s == d->ep_rank)
+                mine[i] = p.rows;
+            else if (p.n &&
+                     exchange(w, &p, sends,
+                              &w->model->state->requests[(*nreqs)++]) < 0)
+                return -1;
+        }
+    return 0;
+}
+
+/* Between sorted and grouped rows; `out`: from sorted to grouped. */
+static int travel(const struct plait_work *w, const struct plait_routed *r,
+                  void *sorted, void *grouped, bool out)
+{
+    const struct plait_dims *d = w->d;
+    struct plait_model_state *s = w->model->state;
+    int here = d->experts / d->ep, nreqs = 0;
+    size_t row = d->hidden * plait_dtype_size(w->type);
+
+    memset(s->requests, 0, s->nrequests * sizeof(*s->requests));
+    if (exchange_sorted(w, r, sorted, out, s->stay, &nreqs) < 0 ||
+        exchange_grouped(w, r, grouped, !out, s->stay + here, &nreqs) < 0)
+        return -1;
+    for (int i = 0; i < here; i++) {
+        size_t n = rows_of(w, r, d->ep_rank, d->expert_first + i) * row;
+        void *from = s->stay[out ? i : here + i];
+        void *to = s->stay[out ? here + i : i];
+
+        if (n && w->ops->copy(w->q, to, from, n) < 0)
+            return -1;
+    }
+    for (int i = 0; i < nreqs; i++)
+        if (plait_comm_wait(&s->requests[i], w->q) < 0)
+            return -1;
+    return 0;
+}
+
+/* -- forward --------------------------------------------------------------- */
+
+/* The sequence that a row belongs to: row / run % sequences. */
+static size_t run_of(const struct plait_work *w)
+{
+    return w->shape->piece_len;
+}
+
+/* How often the tokens of each sequence chose each expert, over all of the
+ * sequence: the balance loss must not depend on how it was cut. */
+static int count_load(const struct plait_work *w, const struct plait_routed *r)
+{
+    const struct plait_dims *d = w->d;
+    size_t n = (size_t)w->shape->batch * d->experts;
+    struct plait_comm *cp = w->model->par->group[PLAIT_GROUP_CP];
+
+    if (w->ops->fill_zero(w->q, r->load, n * sizeof(*r->load)) < 0 ||
+        w->ops->route_load(w->q, r->load, r->expert, run_of(w),
+                           w->shape->batch, w->shape->N, d->experts,
+                           d->top_k) < 0)
+        return -1;
+    if (w->shape->pieces == 1)
+        return 0;
+    return plait_comm_all_reduce(cp, r->load, r->load, n, PLAIT_F32, PLAIT_SUM,
+                                 w->q, NULL);
+}
+
+/* Who goes where. The numbers of rows are needed on the host, which waits
+ * for them: the price of dropping nothing. */
+static int route(const struct plait_work *w, const struct plait_block *b,
+                 const struct plait_routed *r, const void *full)
+{
+    const struct plait_dims *d = w->d;
+    struct plait_scratch *s = w->scratch;
+    int *mine = r->rows + d->ep_rank * d->experts;
+    size_t bytes = d->experts * sizeof(*mine);
+
+    if (w->ops->linear_forward(w->q, s->route, NULL, full, b->router.handle,
+                               NULL, PLAIT_ACT_NONE, w->shape->N) < 0 ||
+        w->ops->route_forward(w->q, w->type, r->prob, r->expert, r->gate,
+                              s->route, w->shape->N, d->experts,
+                              d->top_k) < 0 ||
+        count_load(w, r) < 0 ||
+        w->ops->route_sort(w->q, r->place, s->count, r->expert, choices(w),
+                           d->experts) < 0 ||
+        w->ops->to_host(w->q, mine, s->count, bytes) < 0)
+        return -1;
+    if (d->ep == 1)
+        return 0;
+    return plait_comm_host_all_gather(w->model->par->group[PLAIT_GROUP_EP],
+                                      mine, r->rows, bytes);
+}
+
+static const void *bias_at(const struct plait_work *w,
+                           const struct plait_matrix *matrix, size_t offset)
+{
+    return w->d->bias ? plait_weight_at(w, matrix->region, offset) : NULL;
+}
+
+/* One expert: n rows from x to y, all three buffers from row `first`. */
+static int expert_forward(const struct plait_work *w,
+                          const struct plait_expert *e,
+                          const struct plait_activations *a, void *y,
+                          size_t first, size_t n)
+{
+    const struct plait_dims *d = w->d;
+    void *x = at(w, a->routed.x, first * d->hidden);
+    void *pre = at(w, a->pre, first * d->up);
+    void *act = at(w, a->act, first * d->ffn);
+    const void *bias = bias_at(w, &e->up, e->up_bias);
+    const void *out_bias = bias_at(w, &e->down, e->down_bias);
+    int rc;
+
+    if (d->gated)
+        rc = w->ops->linear_forward(w->q, pre, NULL, x, e->up.handle, NULL,
+                                    PLAIT_ACT_NONE, n);
+    else
+        rc = w->ops->linear_forward(w->q, act, pre, x, e->up.handle, bias,
+                                    PLAIT_ACT_GELU, n);
+    if (rc == 0 && d->gated)
+        rc = w->ops->swiglu_forward(w->q, w->type, act, pre, n, d->ffn);
+    if (rc < 0)
+        return -1;
+    return w->ops->linear_forward(w->q, at(w, y, first * d->hidden), NULL, act,
+                                  e->down.handle,
+                                  d->tp_rank == 0 ? out_bias : NULL,
+                                  PLAIT_ACT_NONE, n);
+}
+
+static int experts_work(const struct plait_work *w,
+                        const struct plait_block *b,
+                        const struct plait_activations *a, void *y)
+{
+    size_t first = 0;
+
+    for (int i = 0; i < w->d->experts / w->d->ep; i++) {
+        size_t n = rows_here(w, &a->routed, i);
+
+        if (n && expert_forward(w, &b->experts[i], a, y, first, n) < 0)
+            return -1;
+        first += n;
+    }
+    return 0;
+}
+
+int plait_experts_forward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a, const void *full)
+{
+    const struct plait_routed *r = &a->routed;
+    struct plait_scratch *s = w->scratch;
+    bool alone = w->d->ep == 1;
+    void *sorted = alone ? r->x : s->sorted, *y = alone ? r->z : s->grouped;
+
+    if (route(w, b, r, full) < 0 ||
+        w->ops->rows_spread(w->q, w->type, sorted, full, r->place, NULL,
+                            w->shape->N, w->d->top_k, w->d->hidden) < 0)
+        return -1;
+    if (!alone && travel(w, r, sorted, r->x, true) < 0)
+        return -1;
+    if (experts_work(w, b, a, y) < 0)
+        return -1;
+    return alone ? 0 : travel(w, r, r->z, y, false);
+}
+
+int plait_experts_join(const struct plait_work *w,
+                       const struct plait_activations *a, void *out)
+{
+    return w->ops->rows_join(w->q, w->type, out, a->routed.z, a->routed.place,
+                             a->routed.gate, w->shape->N, w->d->top_k,
+                             w->d->hidden);
+}
+
+/* -- backward -------------------------------------------------------------- */
+
+/* One expert: dy becomes the gradient of its input, in place. */
+static int expert_backward(const struct plait_work *w,
+                           const struct plait_expert *e,
+                           const struct plait_activations *a, void *dy,
+                           size_t first, size_t n)
+{
+    const struct plait_dims *d = w->d;
+    const struct plait_ops *ops = w->ops;
+    struct plait_scratch *s = w->scratch;
+    const void *pre = at(w, a->pre, first * d->up);
+    const void *act = at(w, a->act, first * d->ffn);
+    const void *x = at(w, a->routed.x, first * d->hidden);
+    void *dact = d->gated ? s->dact : s->now.dpre, *dpre = s->now.dpre;
+
+    if (plait_linear_weight_rows(w, &e->down, e->down_bias, dy, act, n) < 0 ||
+        ops->linear_backward_input(w->q, dact, dy, e->down.handle,
+                                   d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
+                                   d->gated ? NULL : pre, 0, n) < 0)
+        return -1;
+    if (d->gated && ops->swiglu_backward(w->q, w->type, dpre, dact, pre, n,
+                                         d->ffn) < 0)
+        return -1;
+    if (plait_linear_weight_rows(w, &e->up, e->up_bias, dpre, x, n) < 0)
+        return -1;
+    return ops->linear_backward_input(w->q, dy, dpre, e->up.handle,
+                                      PLAIT_ACT_NONE, NULL, 0, n);
+}
+
+static int experts_work_backward(const struct plait_work *w,
+                                 const struct plait_block *b,
+                                 const struct plait_activations *a, void *dy)
+{
+    size_t first = 0;
+
+    for (int i = 0; i < w->d->experts / w->d->ep; i++) {
+        size_t n = rows_here(w, &a->routed, i);
+
+        if (n && expert_backward(w, &b->experts[i], a,
+                                 at(w, dy, first * w->d->hidden), first,
+                                 n) < 0)
+            return -1;
+        first += n;
+    }
+    return 0;
+}
+
+/* Gradient of the balance loss per (load of the expert in the sequence):
+ * the loss of a sequence of T tokens is
+ *     coefficient * sum_e (E / (k T) load_e) (1/T sum_t prob_te)
+ * and counts as T of its tokens' losses do (Fedus et al., "Switch
+ * transformers", 2021, over one sequence at a time: DeepSeek-V2, 2024). */
+static float balance(const struct plait_work *w)
+{
+    const struct plait_dims *d = w->d;
+    const struct plait_shape *s = w->shape;
+    double T = (double)s->piece_len * s->pieces *
+               w->model->par->layout.size[PLAIT_CP];
+
+    if (d->tp_rank > 0)
+        return 0; /* the tp group's sum has it once */
+    return w->model->config->model.experts_balance * w->slot->loss_scale *
+           d->experts / (d->top_k * T);
+}
+
+int plait_experts_backward(const struct plait_work *w,
+                           const struct plait_block *b,
+                           const struct plait_activations *a, const void *dout)
+{
+    const struct plait_routed *r = &a->routed;
+    const struct plait_dims *d = w->d;
+    struct plait_scratch *s = w->scratch;
+    bool alone = d->ep == 1;
+    void *sorted = alone ? s->grouped : s->sorted;
+
+    if (w->ops->rows_dot(w->q, w->type, s->dgate, dout, r->z, r->place,
+                         w->shape->N, d->top_k, d->hidden) < 0 ||
+        w->ops->route_backward(w->q, w->type, s->route, s->dgate, r->prob,
+                               r->expert, r->gate, r->load, balance(w),
+                               run_of(w), w->shape->batch, w->shape->N,
+                               d->experts, d->top_k) < 0 ||
+        w->ops->rows_spread(w->q, w->type, sorted, dout, r->place, r->gate,
+                            w->shape->N, d->top_k, d->hidden) < 0)
+        return -1;
+    if (!alone && travel(w, r, sorted, s->grouped, true) < 0)
+        return -1;
+    if (experts_work_backward(w, b, a, s->grouped) < 0)
+        return -1;
+    if (!alone && travel(w, r, sorted, s->grouped, false) < 0)
+        return -1;
+    if (w->ops->rows_join(w->q, w->type, s->part, sorted, r->place, NULL,
+                          w->shape->N, d->top_k, d->hidden) < 0)
+        return -1;
+    return w->ops->linear_backward_input(w->q, s->part, s->route,
+                                         b->router.handle, PLAIT_ACT_NONE,
+                                         NULL, 1, w->shape->N);
+}
+
+int plait_experts_router_weight(const struct plait_work *w,
+                                const struct plait_block *b, const void *full)
+{
+    float *dw = plait_grad_at(w, b->router.region, b->router.offset);
+
+    return w->ops->linear_backward_weight(w->q, w->type, dw, NULL,
+                                          w->scratch->route, full,
+                                          w->shape->N, b->router.O,
+                                          b->router.C);
+}
