@@ -16,25 +16,21 @@ static int find(const struct plait_fabric *fabric, int index)
     return index;
 }
 
-/* The older one stands for both, so that results do not depend on the
- * order of the lines that join them. */
+/* Two switches become one, and so do those above them. The older one stands
+ * for both, so that the order of the lines that join them does not matter. */
 static void unite(struct plait_fabric *fabric, int a, int b)
 {
-    a = find(fabric, a);
-    b = find(fabric, b);
-    if (a == b)
-        return;
-    if (a > b) {
-        int t = a;
+    while ((a = find(fabric, a)) != (b = find(fabric, b))) {
+        int older = a < b ? a : b, newer = a < b ? b : a;
 
-        a = b;
-        b = t;
+        fabric->same[newer] = older;
+        a = fabric->above[older];
+        b = fabric->above[newer];
+        if (a < 0)
+            fabric->above[older] = b;
+        if (a < 0 || b < 0)
+            return;
     }
-    fabric->same[b] = a;
-    if (fabric->above[a] < 0)
-        fabric->above[a] = fabric->above[b];
-    else if (fabric->above[b] >= 0)
-        unite(fabric, fabric->above[a], fabric->above[b]);
 }
 
 static int resize(int **array, int room)
@@ -50,16 +46,17 @@ static int resize(int **array, int room)
 int plait_fabric_add_switch(struct plait_fabric *fabric, const char *name,
                             struct plait_error *err)
 {
-    int before = fabric->switches.count;
+    int before = fabric->switches.count, room = fabric->switches.room;
     int index = plait_names_add(&fabric->switches, name);
 
     if (index < 0)
         return plait_errorf(err, "out of memory");
     if (index < before)
         return index;
-    if (resize(&fabric->above, fabric->switches.room) < 0 ||
-        resize(&fabric->same, fabric->switches.room) < 0 ||
-        resize(&fabric->height, fabric->switches.room) < 0)
+    if (fabric->switches.room > room &&
+        (resize(&fabric->above, fabric->switches.room) < 0 ||
+         resize(&fabric->same, fabric->switches.room) < 0 ||
+         resize(&fabric->height, fabric->switches.room) < 0))
         return plait_errorf(err, "out of memory");
     fabric->above[index] = -1;
     fabric->same[index] = index;
@@ -70,7 +67,7 @@ int plait_fabric_add_switch(struct plait_fabric *fabric, const char *name,
 int plait_fabric_hang_node(struct plait_fabric *fabric, const char *node,
                            int below, struct plait_error *err)
 {
-    int before = fabric->nodes.count;
+    int before = fabric->nodes.count, room = fabric->nodes.room;
     int index = plait_names_add(&fabric->nodes, node);
 
     if (index < 0)
@@ -79,7 +76,8 @@ int plait_fabric_hang_node(struct plait_fabric *fabric, const char *node,
         unite(fabric, fabric->leaf[index], below);
         return 0;
     }
-    if (resize(&fabric->leaf, fabric->nodes.room) < 0)
+    if (fabric->nodes.room > room &&
+        resize(&fabric->leaf, fabric->nodes.room) < 0)
         return plait_errorf(err, "out of memory");
     fabric->leaf[index] = below;
     return 0;
@@ -123,10 +121,9 @@ static int raise_above(struct plait_fabric *fabric, int index,
             return plait_errorf(err, "switch %s is below itself",
                                 fabric->switches.name[index]);
         }
-        if (fabric->height[up] < height)
-            fabric->height[up] = height;
-        else if (height > 1 && fabric->height[up] > height)
-            break; /* the rest of this way up is done */
+        if (fabric->height[up] >= height)
+            break; /* and so is everything above it */
+        fabric->height[up] = height;
     }
     return 0;
 }
