@@ -105,6 +105,7 @@ void cuda_norm_ops(struct plait_ops *ops);
 void cuda_embedding_ops(struct plait_ops *ops);
 void cuda_attention_ops(struct plait_ops *ops);
 void cuda_xent_ops(struct plait_ops *ops);
+void cuda_route_ops(struct plait_ops *ops);
 void cuda_adamw_ops(struct plait_ops *ops);
 
 /* The module's one exported symbol: the table, or NULL with errno ENODEV

@@ -19,6 +19,7 @@ static void table_fill(void)
     cuda_embedding_ops(&table);
     cuda_attention_ops(&table);
     cuda_xent_ops(&table);
+    cuda_route_ops(&table);
     cuda_adamw_ops(&table);
 }
 

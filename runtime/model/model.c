@@ -37,7 +37,7 @@ static int check_heads(const struct plait_model_config *c, int tp,
 }
 
 static int check_experts(const struct plait_model_config *c, int ep,
-                         const struct plait_ops *ops, struct plait_error *err)
+                         struct plait_error *err)
 {
     if (!c->experts && ep > 1)
         return plait_errorf(err, "ep %d, but model.experts is 0: there are no "
@@ -51,16 +51,12 @@ static int check_experts(const struct plait_model_config *c, int ep,
         return plait_errorf(err, "model.experts_top_k %d is not within 1 .. "
                                  "model.experts %d",
                             c->experts_top_k, c->experts);
-    if (ops && !ops->route_forward)
-        return plait_errorf(err, "model.experts %d: the %s kernels have no "
-                                 "routing yet; use --device cpu",
-                            c->experts, ops->name);
     return 0;
 }
 
 static int check(const struct plait_config *config,
                  const struct plait_layout *layout, int chunks,
-                 const struct plait_ops *ops, struct plait_error *err)
+                 struct plait_error *err)
 {
     const struct plait_model_config *c = &config->model;
     int stages = layout->size[PLAIT_PP] * chunks;
@@ -75,7 +71,7 @@ static int check(const struct plait_config *config,
         return plait_errorf(err, "model.layers %d is less than the %d "
                                  "pipeline stages (pp %d, virtual %d)",
                             c->layers, stages, layout->size[PLAIT_PP], chunks);
-    if (check_experts(c, layout->size[PLAIT_EP], ops, err) < 0)
+    if (check_experts(c, layout->size[PLAIT_EP], err) < 0)
         return -1;
     if (cp > 1 && c->seq_len % (2 * cp))
         return plait_errorf(err, "model.seq_len %d does not divide by "
@@ -130,7 +126,7 @@ struct plait_model *plait_model_create(const struct plait_config *config,
         p->schedule == PLAIT_SCHEDULE_INTERLEAVED ? p->virtual_stages : 1;
     struct plait_model *m;
 
-    if (check(config, &par->layout, chunks, par->ops, err) < 0)
+    if (check(config, &par->layout, chunks, err) < 0)
         return NULL;
     m = calloc(1, sizeof(*m));
     if (!m)

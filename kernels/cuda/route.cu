@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Experts: who works on which token, and the rows' way there and back. */
+#include "kernels/cuda/common.cuh"
+
+static const unsigned threads = 256;
+
+/* -- routing: one thread to a token, a few numbers each ------------------- */
+
+static __device__ inline bool chosen(const int32_t *expert, int n, int e)
+{
+    for (int j = 0; j < n; j++)
+        if (expert[j] == e)
+            return true;
+    return false;
+}
+
+static __device__ inline void choose(const float *prob, int32_t *expert,
+                                     float *gate, int E, int k)
+{
+    float sum = 0;
+
+    for (int j = 0; j < k; j++) {
+        int best = -1;
+
+        for (int e = 0; e < E; e++)
+            if (!chosen(expert, j, e) && (best < 0 || prob[e] > prob[best]))
+                best = e;
+        expert[j] = best;
+        sum += prob[best];
+    }
+    for (int j = 0; j < k; j++)
+        gate[j] = prob[expert[j]] / sum;
+}
+
+template <typename T>
+static __global__ void route_kernel(float *prob, int32_t *expert, float *gate,
+                                    const T *logits, size_t N, int E, int k)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const T *x = logits + i * E;
+        float *p = prob + i * E, max = -CUDART_INF_F, sum = 0;
+
+        for (int e = 0; e < E; e++)
+            max = fmaxf(max, to_float(x[e]));
+        for (int e = 0; e < E; e++)
+            sum += p[e] = expf(to_float(x[e]) - max);
+        for (int e = 0; e < E; e++)
+            p[e] /= sum;
+        choose(p, expert + i * k, gate + i * k, E, k);
+    }
+}
+
+static int route_forward(struct plait_queue *q, enum plait_dtype type,
+                         float *prob, int32_t *expert, float *gate,
+                         const void *logits, size_t N, int E, int k)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        route_kernel<<<grid_for(q, N, threads), threads, 0, q->stream>>>(
+            prob, expert, gate, (const T *)logits, N, E, k);
+    });
+    return cuda_leave(q, "route_forward");
+}
+
+/* Sums of ones in fp32 are exact, so their order does not matter. */
+static __global__ void load_kernel(float *load, const int32_t *expert,
+                                   size_t run, int sequences, size_t n, int E,
+                                   int k)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
+        atomicAdd(&load[i / k / run % sequences * E + expert[i]], 1.0f);
+}
+
+static int route_load(struct plait_queue *q, float *load,
+                      const int32_t *expert, size_t run, int sequences,
+                      size_t N, int E, int k)
+{
+    size_t n = N * k;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (n == 0)
+        return 0;
+    load_kernel<<<grid_for(q, n, threads), threads, 0, q->stream>>>(
+        load, expert, run, sequences, n, E, k);
+    return cuda_leave(q, "route_load");
+}
+
+/* gate_j = p_j / S with S the sum over the chosen, so
+ * dp_j = (dgate_j - sum_i dgate_i gate_i) / S; then the softmax. */
+template <typename T>
+static __global__ void
+route_gradient_kernel(T *dlogits, const float *dgate, const float *prob,
+                      const int32_t *expert, const float *gate,
+                      const float *load, float balance, size_t run,
+                      int sequences, size_t N, int E, int k)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const float *p = prob + i * E, *l = load + i / run % sequences * E;
+        float S = 0, mean = 0, dot = 0;
+
+        for (size_t j = i * k; j < (i + 1) * k; j++) {
+            S += p[expert[j]];
+            mean += dgate[j] * gate[j];
+        }
+        for (int pass = 0; pass < 2; pass++)
+            for (int e = 0; e < E; e++) {
+                float dp = balance != 0 ? balance * l[e] : 0;
+
+                for (size_t j = i * k; j < (i + 1) * k; j++)
+                    if (expert[j] == e)
+                        dp += (dgate[j] - mean) / S;
+                if (pass == 0)
+                    dot += dp * p[e];
+                else
+                    dlogits[i * E + e] = from_float<T>(p[e] * (dp - dot));
+            }
+    }
+}
+
+static int route_backward(struct plait_queue *q, enum plait_dtype type,
+                          void *dlogits, const float *dgate, const float *prob,
+                          const int32_t *expert, const float *gate,
+                          const float *load, float balance, size_t run,
+                          int sequences, size_t N, int E, int k)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        route_gradient_kernel<<<grid_for(q, N, threads), threads, 0,
+                                q->stream>>>((T *)dlogits, dgate, prob, expert,
+                                             gate, load, balance, run,
+                                             sequences, N, E, k);
+    });
+    return cuda_leave(q, "route_backward");
+}
+
+/* Where choice i goes is the number of choices before it: n^2 comparisons,
+ * little work for a micro-batch, and always the same order. */
+static __global__ void place_kernel(int32_t *place, int32_t *count,
+                                    const int32_t *expert, int n)
+{
+    __shared__ int32_t other[threads];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    int32_t mine = i < n ? expert[i] : 0;
+    int at = 0;
+
+    for (int base = 0; base < n; base += threads) {
+        int m = min((int)threads, n - base);
+
+        __syncthreads();
+        if ((int)threadIdx.x < m)
+            other[threadIdx.x] = expert[base + threadIdx.x];
+        __syncthreads();
+        for (int j = 0; j < m; j++)
+            at += other[j] < mine || (other[j] == mine && base + j < i);
+    }
+    if (i < n) {
+        place[i] = at;
+        atomicAdd(&count[mine], 1);
+    }
+}
+
+static int route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
+                      const int32_t *expert, size_t n, int E)
+{
+    if (cuda_enter(q) != 0 ||
+        cuda_check(q, "route_sort", cudaMemsetAsync(count, 0,
+                                                    E * sizeof(*count),
+                                                    q->stream)) != 0)
+        return -1;
+    if (n == 0)
+        return 0;
+    place_kernel<<<(unsigned)ceil_div(n, threads), threads, 0, q->stream>>>(
+        place, count, expert, (int)n);
+    return cuda_leave(q, "route_sort");
+}
+
+/* -- rows ------------------------------------------------------------------ */
+
+template <typename T>
+static __global__ void spread_kernel(T *out, const T *x, const int32_t *place,
+                                     const float *gate, size_t n, int k,
+                                     size_t C)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n * C;
+         i += (size_t)gridDim.x * blockDim.x) {
+        size_t row = i / C, c = i % C;
+        float by = gate != NULL ? gate[row] : 1;
+
+        out[(size_t)place[row] * C + c] =
+            from_float<T>(to_float(x[row / k * C + c]) * by);
+    }
+}
+
+static int rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
+                       const void *x, const int32_t *place, const float *gate,
+                       size_t N, int k, size_t C)
+{
+    size_t n = N * k;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (n * C == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        spread_kernel<<<grid_for(q, n * C, threads), threads, 0, q->stream>>>(
+            (T *)out, (const T *)x, place, gate, n, k, C);
+    });
+    return cuda_leave(q, "rows_spread");
+}
+
+template <typename T>
+static __global__ void join_kernel(T *out, const T *rows, const int32_t *place,
+                                   const float *gate, size_t N, int k,
+                                   size_t C)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N * C;
+         i += (size_t)gridDim.x * blockDim.x) {
+        size_t row = i / C, c = i % C;
+        float sum = 0;
+
+        for (size_t j = row * k; j < (row + 1) * k; j++)
+            sum += to_float(rows[(size_t)place[j] * C + c]) *
+                   (gate != NULL ? gate[j] : 1);
+        out[i] = from_float<T>(sum);
+    }
+}
+
+static int rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
+                     const void *rows, const int32_t *place, const float *gate,
+                     size_t N, int k, size_t C)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N * C == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        join_kernel<<<grid_for(q, N * C, threads), threads, 0, q->stream>>>(
+            (T *)out, (const T *)rows, place, gate, N, k, C);
+    });
+    return cuda_leave(q, "rows_join");
+}
+
+/* One warp to a choice. */
+template <typename T>
+static __global__ void dot_kernel(float *dgate, const T *dout, const T *rows,
+                                  const int32_t *place, size_t n, int k,
+                                  size_t C)
+{
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    float sum = 0;
+
+    if (i >= n)
+        return;
+    for (size_t c = threadIdx.x % 32; c < C; c += 32)
+        sum += to_float(dout[i / k * C + c]) *
+               to_float(rows[(size_t)place[i] * C + c]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        dgate[i] = sum;
+}
+
+static int rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
+                    const void *dout, const void *rows, const int32_t *place,
+                    size_t N, int k, size_t C)
+{
+    size_t n = N * k;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (n == 0)
+        return 0;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        dot_kernel<<<(unsigned)ceil_div(n * 32, threads), threads, 0,
+                     q->stream>>>(dgate, (const T *)dout, (const T *)rows,
+                                  place, n, k, C);
+    });
+    return cuda_leave(q, "rows_dot");
+}
+
+void cuda_route_ops(struct plait_ops *ops)
+{
+    ops->route_forward = route_forward;
+    ops->route_load = route_load;
+    ops->route_backward = route_backward;
+    ops->route_sort = route_sort;
+    ops->rows_spread = rows_spread;
+    ops->rows_join = rows_join;
+    ops->rows_dot = rows_dot;
+}
