@@ -116,16 +116,15 @@ static int allowed(const struct search *s, enum plait_axis axis, int size)
 static void try_layouts(struct search *s, int gpus)
 {
     struct plait_layout l = s->wanted;
-    int tp_most = s->wanted.size[PLAIT_TP] ? s->wanted.size[PLAIT_TP]
-                                           : s->gpu->per_node;
+    int tp_most =
+        s->wanted.size[PLAIT_TP] ? s->wanted.size[PLAIT_TP] : s->gpu->per_node;
 
     if (l.size[PLAIT_EP] == PLAIT_AUTO)
         l.size[PLAIT_EP] = 1;
     for (int tp = 1; tp <= tp_most && tp <= gpus; tp++)
         for (int cp = 1; cp <= 16 && cp <= gpus / tp; cp *= 2)
-            for (int pp = 1; pp <= s->config.model.layers &&
-                             pp <= gpus / tp / cp;
-                 pp++) {
+            for (int pp = 1;
+                 pp <= s->config.model.layers && pp <= gpus / tp / cp; pp++) {
                 struct plait_layout resolved;
 
                 if (gpus % (tp * cp) || gpus / (tp * cp) % pp ||
@@ -155,8 +154,7 @@ static void explain(struct plait_choice *c, const struct plait_choice *best)
         {"elementwise work", e->elementwise_s - b->elementwise_s},
         {"many small kernels", e->launch_s - b->launch_s},
         {"tensor-parallel traffic", e->axis_s[PLAIT_TP] - b->axis_s[PLAIT_TP]},
-        {"context-parallel traffic",
-         e->axis_s[PLAIT_CP] - b->axis_s[PLAIT_CP]},
+        {"context-parallel traffic", e->axis_s[PLAIT_CP] - b->axis_s[PLAIT_CP]},
         {"expert traffic", e->axis_s[PLAIT_EP] - b->axis_s[PLAIT_EP]},
         {"gradient and weight traffic",
          e->axis_s[PLAIT_DP] - b->axis_s[PLAIT_DP]},
@@ -219,8 +217,7 @@ int plait_auto_fewest(const struct plait_config *config,
     for (int i = 0; i < PLAIT_NAXES; i++)
         any.size[i] = i == PLAIT_EP ? 1 : PLAIT_AUTO;
     for (int gpus = 1; gpus <= 65536; gpus *= 2) {
-        struct plait_choices *c =
-            plait_auto_create(config, &any, gpus, gpu, 1);
+        struct plait_choices *c = plait_auto_create(config, &any, gpus, gpu, 1);
         int fits = c && c->n;
 
         plait_choices_destroy(c);

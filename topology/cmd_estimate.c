@@ -29,28 +29,27 @@ struct job {
 
 static int print_help(void)
 {
-    printf(
-        "Usage: plait estimate --model FILE [OPTION...]\n\n"
-        "Parameters, FLOPs, memory and time of training a model.\n\n"
-        "  --model FILE         the model and how it is trained, "
-        "plait.yaml(5)\n"
-        "  --gpus N             how many GPUs (the product of the sizes)\n"
-        "  --gpu-type TYPE      %s\n"
-        "  --site FILE          measured figures for that type\n"
-        "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n"
-        "  --micro-batch N      sequences at once on a GPU\n"
-        "  --global-batch N     sequences a step\n"
-        "  --zero N             0 to 3\n"
-        "  --recompute WHAT     none, selective, full\n"
-        "  --schedule NAME      naive, gpipe, 1f1b, interleaved, zb-h1\n"
-        "  --virtual N          chunks of layers per pipeline stage\n"
-        "  --precision P        fp32, bf16, fp16\n"
-        "  --sequence           sequence parallelism\n"
-        "  --set KEY=VALUE      anything else of the model file\n"
-        "  --tokens N           length of the run (20 per parameter)\n"
-        "  --json               print one JSON document\n"
-        "  --help               print this\n",
-        plait_gpu_type_names());
+    printf("Usage: plait estimate --model FILE [OPTION...]\n\n"
+           "Parameters, FLOPs, memory and time of training a model.\n\n"
+           "  --model FILE         the model and how it is trained, "
+           "plait.yaml(5)\n"
+           "  --gpus N             how many GPUs (the product of the sizes)\n"
+           "  --gpu-type TYPE      %s\n"
+           "  --site FILE          measured figures for that type\n"
+           "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n"
+           "  --micro-batch N      sequences at once on a GPU\n"
+           "  --global-batch N     sequences a step\n"
+           "  --zero N             0 to 3\n"
+           "  --recompute WHAT     none, selective, full\n"
+           "  --schedule NAME      naive, gpipe, 1f1b, interleaved, zb-h1\n"
+           "  --virtual N          chunks of layers per pipeline stage\n"
+           "  --precision P        fp32, bf16, fp16\n"
+           "  --sequence           sequence parallelism\n"
+           "  --set KEY=VALUE      anything else of the model file\n"
+           "  --tokens N           length of the run (20 per parameter)\n"
+           "  --json               print one JSON document\n"
+           "  --help               print this\n",
+           plait_gpu_type_names());
     return PLAIT_EXIT_GOOD;
 }
 
@@ -59,9 +58,9 @@ static const struct key {
     int opt;
     const char *key;
 } keys[] = {
-    {'b', "train.micro_batch"},   {'B', "train.global_batch"},
-    {'z', "parallel.zero"},       {'r', "parallel.recompute"},
-    {'S', "parallel.schedule"},   {'V', "parallel.virtual"},
+    {'b', "train.micro_batch"}, {'B', "train.global_batch"},
+    {'z', "parallel.zero"},     {'r', "parallel.recompute"},
+    {'S', "parallel.schedule"}, {'V', "parallel.virtual"},
     {'P', "train.precision"},
 };
 
@@ -203,8 +202,8 @@ static int find_layout(struct job *job, struct plait_error *err)
 static json_t *notes_to_json(const struct job *job)
 {
     struct plait_advice advice[ADVICE_MOST];
-    int n = plait_estimate_advise(job->config, &job->layout, &job->gpu,
-                                  advice, ADVICE_MOST);
+    int n = plait_estimate_advise(job->config, &job->layout, &job->gpu, advice,
+                                  ADVICE_MOST);
     json_t *list = json_array();
 
     for (int i = 0; i < n; i++)
@@ -216,10 +215,10 @@ static json_t *to_json(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
     const struct plait_memory *m = &e->memory;
-    json_t *memory = json_pack(
-        "{sf sf sf sf sf sf}", "weights", m->weights, "gradients",
-        m->gradients, "optimizer", m->optimizer, "activations",
-        m->activations, "buffers", m->buffers, "total", m->total);
+    json_t *memory =
+        json_pack("{sf sf sf sf sf sf}", "weights", m->weights, "gradients",
+                  m->gradients, "optimizer", m->optimizer, "activations",
+                  m->activations, "buffers", m->buffers, "total", m->total);
     json_t *time = json_pack(
         "{sf sf sf sf sf sf sf sf sf sf sf sf}", "matmul_s", e->matmul_s,
         "elementwise_s", e->elementwise_s, "launch_s", e->launch_s, "head_s",
@@ -234,9 +233,8 @@ static json_t *to_json(const struct job *job, double days)
         "flops_per_step", e->flops_per_step, "memory_bytes", memory, "time",
         time, "step_s", e->step_s, "tokens_per_s", e->tokens_per_s,
         "tflops_per_gpu", e->tflops_per_gpu, "mfu", e->mfu, "mfu_causal",
-        e->mfu_causal, "days", days, "gpu_hours", days * 24 * job->gpus,
-        "fits", m->total <= job->gpu.memory, "gpus", job->gpus,
-        "largest_layers",
+        e->mfu_causal, "days", days, "gpu_hours", days * 24 * job->gpus, "fits",
+        m->total <= job->gpu.memory, "gpus", job->gpus, "largest_layers",
         plait_estimate_largest(job->config, &job->layout, &job->gpu),
         "fewest_gpus", plait_auto_fewest(job->config, &job->gpu), "notes",
         notes_to_json(job));
@@ -268,8 +266,8 @@ static void print_time(const struct job *job)
     printf("  launches and gaps         %8.3f s\n", e->launch_s);
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (e->axis_s[i] > 0)
-            printf("  %s traffic                %8.3f s\n",
-                   plait_axis_names[i], e->axis_s[i]);
+            printf("  %s traffic                %8.3f s\n", plait_axis_names[i],
+                   e->axis_s[i]);
     if (e->dp_hidden_s > 0)
         printf("    overlap can hide        %8.3f s of dp\n", e->dp_hidden_s);
     if (job->layout.size[PLAIT_PP] > 1)
@@ -281,10 +279,9 @@ static void print_time(const struct job *job)
 static void print_questions(const struct job *job)
 {
     struct plait_advice advice[ADVICE_MOST];
-    int n = plait_estimate_advise(job->config, &job->layout, &job->gpu,
-                                  advice, ADVICE_MOST);
-    int layers =
-        plait_estimate_largest(job->config, &job->layout, &job->gpu);
+    int n = plait_estimate_advise(job->config, &job->layout, &job->gpu, advice,
+                                  ADVICE_MOST);
+    int layers = plait_estimate_largest(job->config, &job->layout, &job->gpu);
     int fewest = plait_auto_fewest(job->config, &job->gpu);
     struct plait_model_config deeper = job->config->model;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,53 +78,46 @@ static int parse_placement(const char *text, enum plait_placement *placement,
     return 0;
 }
 
-static int parse_option(struct plan_job *job, int opt,
-                        struct plait_error *err)
+/* Options whose argument is only kept for later. */
+static const struct {
+    int opt;
+    size_t offset;
+} texts[] = {
+    {'n', offsetof(struct plan_job, node_list)},
+    {'t', offsetof(struct plan_job, task_list)},
+    {'f', offsetof(struct plan_job, fabric_file)},
+    {'w', offsetof(struct plan_job, hwloc_file)},
+    {'c', offsetof(struct plan_job, nccl_file)},
+    {'s', offsetof(struct plan_job, site_file)},
+    {'m', offsetof(struct plan_job, model_file)},
+    {'v', offsetof(struct plan_job, svg_file)},
+    {'H', offsetof(struct plan_job, host_file)},
+};
+
+static int parse_option(struct plan_job *job, int opt, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
 
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        if (texts[i].opt == opt) {
+            memcpy((char *)job + texts[i].offset, &optarg, sizeof(optarg));
+            return 0;
+        }
     switch (opt) {
-    case 'n':
-        job->node_list = optarg;
-        return 0;
-    case 't':
-        job->task_list = optarg;
-        return 0;
-    case 'f':
-        job->fabric_file = optarg;
-        return 0;
-    case 'w':
-        job->hwloc_file = optarg;
-        return 0;
-    case 'c':
-        job->nccl_file = optarg;
-        return 0;
     case 'g':
         return plait_gpu_type_find(optarg, &job->gpu, err);
-    case 's':
-        job->site_file = optarg;
-        return 0;
-    case 'm':
-        job->model_file = optarg;
-        return 0;
     case 'o':
         r->order_given = 1;
         return plait_layout_parse_order(optarg, r->layout.order, err);
     case 'p':
         return parse_placement(optarg, &r->placement, err);
+    case 'u':
+        return plait_layout_parse_size("--gpus", optarg, &job->total, err);
     case 'a':
         job->find_layout = 1;
         return 0;
-    case 'u':
-        return plait_layout_parse_size("--gpus", optarg, &job->total, err);
-    case 'v':
-        job->svg_file = optarg;
-        return 0;
-    case 'j':
-        job->json = 1;
-        return 0;
     default:
-        job->host_file = optarg;
+        job->json = 1;
         return 0;
     }
 }
@@ -141,11 +135,9 @@ static int parse(struct plan_job *job, int argc, char **argv)
         if (opt >= 0x100) {
             char what[8];
 
-            snprintf(what, sizeof(what), "--%s",
-                     plait_axis_names[opt - 0x100]);
+            snprintf(what, sizeof(what), "--%s", plait_axis_names[opt - 0x100]);
             if (plait_layout_parse_size(what, optarg,
-                                        &job->request.layout
-                                             .size[opt - 0x100],
+                                        &job->request.layout.size[opt - 0x100],
                                         &err) < 0)
                 return plait_cmd_misused("%s", err.text);
             job->given |= 1u << (opt - 0x100);
@@ -196,8 +188,9 @@ static int parse_tasks(struct plan_job *job, struct plait_error *err)
     if (n == job->request.nnodes && !*p)
         return 0;
     errno = EINVAL;
-    return plait_errorf(err, "--tasks-per-node=%.60s: want one number, or one "
-                             "for each of the %d nodes as in 8(x3),4",
+    return plait_errorf(err,
+                        "--tasks-per-node=%.60s: want one number, or one "
+                        "for each of the %d nodes as in 8(x3),4",
                         job->task_list, job->request.nnodes);
 }
 
@@ -236,8 +229,7 @@ static int load(struct plan_job *job, struct plait_error *err)
         return -1;
     r->gpu = &job->gpu;
     if (job->fabric_file &&
-        !(r->fabric = job->fabric =
-              plait_fabric_create(job->fabric_file, err)))
+        !(r->fabric = job->fabric = plait_fabric_create(job->fabric_file, err)))
         return -1;
     if (job->hwloc_file &&
         !(job->node = plait_node_create_xml(job->hwloc_file, err)))
@@ -258,8 +250,7 @@ static int add_computation(struct plan_job *job, struct plait_error *err)
     struct plait_estimate e;
     double rest;
 
-    if (plait_estimate(job->config, &job->plan->layout, &job->gpu, &e, err) <
-        0)
+    if (plait_estimate(job->config, &job->plan->layout, &job->gpu, &e, err) < 0)
         return -1;
     rest = e.step_s;
     for (int i = 0; i < PLAIT_NAXES; i++)

@@ -28,8 +28,8 @@ struct plan_job {
     struct plait_cost cost, linear;
     double bound;
     double computation; /* seconds of a step without communication */
-    int *order; /* [nnodes] NODE_RANK -> node index */
-    int *gpus;  /* LOCAL_RANK -> GPU, -1 none */
+    int *order;         /* [nnodes] NODE_RANK -> node index */
+    int *gpus;          /* LOCAL_RANK -> GPU, -1 none */
 };
 
 json_t *plait_plan_to_json(const struct plan_job *job);

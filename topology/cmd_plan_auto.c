@@ -21,9 +21,8 @@ static json_t *choice_to_json(const struct plait_choice *c)
         c->micro_batch, "schedule", plait_schedule_names[c->parallel.schedule],
         "recompute", recompute_names[c->parallel.recompute], "sequence",
         c->parallel.sequence, "step_s", c->estimate.step_s, "memory_bytes",
-        c->estimate.memory.total, "tflops_per_gpu",
-        c->estimate.tflops_per_gpu, "mfu", c->estimate.mfu, "reason",
-        c->reason);
+        c->estimate.memory.total, "tflops_per_gpu", c->estimate.tflops_per_gpu,
+        "mfu", c->estimate.mfu, "reason", c->reason);
 }
 
 static json_t *to_json(const struct plait_choices *found, int gpus)
@@ -81,8 +80,8 @@ int plait_plan_auto(const struct plan_job *job)
             wanted.size[i] = i == PLAIT_EP ? 1 : PLAIT_AUTO;
     for (int i = 0; i < job->request.nnodes; i++)
         gpus += job->tasks[i];
-    found = plait_auto_create(job->config, &wanted, gpus, &job->gpu,
-                              CHOICES_MOST);
+    found =
+        plait_auto_create(job->config, &wanted, gpus, &job->gpu, CHOICES_MOST);
     if (!found)
         return plait_cmd_failed("out of memory");
     if (found->tried == 0)

@@ -6,9 +6,9 @@
 static json_t *cost_to_json(const struct plait_cost *cost)
 {
     return json_pack("{sf sf sf sf sf sf}", "tp_s", cost->axis[PLAIT_TP],
-                     "cp_s", cost->axis[PLAIT_CP], "ep_s",
-                     cost->axis[PLAIT_EP], "dp_s", cost->axis[PLAIT_DP],
-                     "pp_s", cost->axis[PLAIT_PP], "step_s", cost->step);
+                     "cp_s", cost->axis[PLAIT_CP], "ep_s", cost->axis[PLAIT_EP],
+                     "dp_s", cost->axis[PLAIT_DP], "pp_s", cost->axis[PLAIT_PP],
+                     "step_s", cost->step);
 }
 
 static json_t *ranks_to_json(const struct plan_job *job)
@@ -71,13 +71,13 @@ json_t *plait_plan_to_json(const struct plan_job *job)
         json_object_set_new(groups, plait_axis_names[i],
                             groups_to_json(l, (enum plait_axis)i));
     plait_layout_format_order(l, order);
-    return json_pack(
-        "{si si si si si si ss so so so so sf}", "world",
-        plait_layout_world(l), "tp", l->size[PLAIT_TP], "cp",
-        l->size[PLAIT_CP], "ep", l->size[PLAIT_EP], "dp", l->size[PLAIT_DP],
-        "pp", l->size[PLAIT_PP], "order", order, "ranks", ranks_to_json(job),
-        "groups", groups, "cost", cost_to_json(&job->cost), "linear_cost",
-        cost_to_json(&job->linear), "bound_s", job->bound);
+    return json_pack("{si si si si si si ss so so so so sf}", "world",
+                     plait_layout_world(l), "tp", l->size[PLAIT_TP], "cp",
+                     l->size[PLAIT_CP], "ep", l->size[PLAIT_EP], "dp",
+                     l->size[PLAIT_DP], "pp", l->size[PLAIT_PP], "order", order,
+                     "ranks", ranks_to_json(job), "groups", groups, "cost",
+                     cost_to_json(&job->cost), "linear_cost",
+                     cost_to_json(&job->linear), "bound_s", job->bound);
 }
 
 enum { LINES_MOST = 64 };
@@ -112,9 +112,8 @@ static void print_nodes(const struct plan_job *job, FILE *out)
     fprintf(out, "  switch\n");
     for (int i = 0; i < plan->nnodes && i < LINES_MOST; i++) {
         int node = job->order[i], first = plan->first_rank[node];
-        int leaf = job->fabric
-                       ? plait_fabric_leaf(job->fabric, job->names[node])
-                       : -1;
+        int leaf =
+            job->fabric ? plait_fabric_leaf(job->fabric, job->names[node]) : -1;
         char ranks[32];
 
         snprintf(ranks, sizeof(ranks), "%d-%d", first,
@@ -133,8 +132,7 @@ static void print_nodes(const struct plan_job *job, FILE *out)
 
 static void print_costs(const struct plan_job *job, FILE *out)
 {
-    fprintf(out, "\n%-28s %10s %13s\n", "time per step", "planned",
-            "linear");
+    fprintf(out, "\n%-28s %10s %13s\n", "time per step", "planned", "linear");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (job->plan->layout.size[i] > 1)
             fprintf(out, "  %-26s %8.2f ms %8.2f ms\n", plait_axis_names[i],

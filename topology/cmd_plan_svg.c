@@ -14,7 +14,7 @@ enum {
     BOX_H = 34,
     GAP = 10,
     TOP = 64,
-    PER_ROW = 16,  /* nodes */
+    PER_ROW = 16, /* nodes */
     NODES_MOST = 512
 };
 
@@ -42,8 +42,8 @@ static void text(FILE *out, int x, int y, int size, const char *what)
     fputs("</text>\n", out);
 }
 
-static void draw_task(const struct plan_job *job, FILE *out, int rank,
-                      int x, int y)
+static void draw_task(const struct plan_job *job, FILE *out, int rank, int x,
+                      int y)
 {
     const struct plait_layout *l = &job->plan->layout;
     struct plait_coord c;
@@ -60,9 +60,9 @@ static void draw_task(const struct plan_job *job, FILE *out, int rank,
     line[0] = '\0';
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (l->size[i] > 1)
-            used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s%d",
-                                     used ? " " : "", plait_axis_names[i],
-                                     c.at[i]);
+            used +=
+                (size_t)snprintf(line + used, sizeof(line) - used, "%s%s%d",
+                                 used ? " " : "", plait_axis_names[i], c.at[i]);
     text(out, x + BOX_W / 2, y + 27, 8, line);
 }
 

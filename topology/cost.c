@@ -14,16 +14,14 @@ static double rounds(int n)
     return tree < ring ? tree : ring;
 }
 
-double plait_cost_allreduce(int n, double bytes, double alpha,
-                            double bandwidth)
+double plait_cost_allreduce(int n, double bytes, double alpha, double bandwidth)
 {
     if (n < 2)
         return 0;
     return 2 * rounds(n) * alpha + 2.0 * (n - 1) / n * bytes / bandwidth;
 }
 
-double plait_cost_alltoall(int n, double bytes, double alpha,
-                           double bandwidth)
+double plait_cost_alltoall(int n, double bytes, double alpha, double bandwidth)
 {
     if (n < 2)
         return 0;

@@ -46,8 +46,7 @@ int plait_cost_plan(const struct plait_plan_request *request,
  * plan: seconds. */
 double plait_cost_allreduce(int n, double bytes, double alpha,
                             double bandwidth);
-double plait_cost_alltoall(int n, double bytes, double alpha,
-                           double bandwidth);
+double plait_cost_alltoall(int n, double bytes, double alpha, double bandwidth);
 double plait_cost_message(double bytes, double alpha, double bandwidth);
 
 #ifdef __cplusplus

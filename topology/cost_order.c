@@ -13,13 +13,12 @@ struct edge {
 };
 
 struct pattern {
-    int n;            /* ranks of a group; 1: nothing to pay */
-    int local;        /* most members of a group on one node */
-    int span;         /* most nodes of a group */
-    int out;          /* most edges that leave one position */
+    int n;     /* ranks of a group; 1: nothing to pay */
+    int local; /* most members of a group on one node */
+    int span;  /* most nodes of a group */
     struct edge *edge;
     int nedges;
-    int *member;      /* all-to-all: positions, n after n */
+    int *member; /* all-to-all: positions, n after n */
     int nmembers;
 };
 
@@ -37,11 +36,11 @@ struct plait_orders {
     int nclasses, levels, blocks;
     double *capacity; /* [switches] bytes/s to the outside */
     /* scratch of one evaluation */
-    int *position;           /* [world] position of a rank */
-    double *out, *in;        /* [switches] */
-    double *node_out;        /* [positions] */
-    int *members;            /* [world] */
-    char *seen;              /* [world] */
+    int *position;    /* [world] position of a rank */
+    double *out, *in; /* [switches] */
+    double *node_out; /* [positions] */
+    int *members;     /* [world] */
+    char *seen;       /* [world] */
 };
 
 static enum plait_group ring_of(enum plait_axis axis)
@@ -134,8 +133,7 @@ static int build_patterns(struct plait_orders *o, const int *order)
         for (int k = 0; k < o->tasks[order ? order[i] : i]; k++)
             o->position[rank++] = i;
     for (int i = 0; i < PLAIT_NAXES; i++)
-        if (o->traffic.calls[i] > 0 &&
-            build_pattern(o, (enum plait_axis)i) < 0)
+        if (o->traffic.calls[i] > 0 && build_pattern(o, (enum plait_axis)i) < 0)
             return -1;
     return 0;
 }
@@ -246,8 +244,9 @@ static int smallest_island(const struct plait_node *node)
     return smallest;
 }
 
-struct plait_orders *plait_orders_create(
-    const struct plait_plan_request *request, const struct plait_layout *layout)
+struct plait_orders *
+plait_orders_create(const struct plait_plan_request *request,
+                    const struct plait_layout *layout)
 {
     struct plait_orders *o = calloc(1, sizeof(*o));
 
@@ -313,11 +312,6 @@ const int *plait_orders_class(const struct plait_orders *o, int *nclasses)
     return o->class;
 }
 
-int plait_orders_even(const struct plait_orders *o)
-{
-    return o->even;
-}
-
 int plait_orders_edges(const struct plait_orders *o)
 {
     int n = o->nswitches;
@@ -378,8 +372,7 @@ static void charge_ring(struct plait_orders *o, const struct pattern *p,
 /* A switch or node with k of a group's n members sends k (n-k)/n shares: the
  * members are counted on the way up, then charged and uncounted. */
 static void charge_group(struct plait_orders *o, const struct pattern *p,
-                         const int *member, const int *order,
-                         struct load *load)
+                         const int *member, const int *order, struct load *load)
 {
     double n = p->n;
 
@@ -532,8 +525,7 @@ double plait_orders_bound(struct plait_orders *o)
         for (int k = 0; k < p->nedges; k++)
             o->node_out[p->edge[k].from] += p->edge[k].count;
         for (int k = 0; o->even && k < o->nnodes; k++) {
-            double t = o->node_out[k] /
-                       (most * link_bandwidth(o, load.level));
+            double t = o->node_out[k] / (most * link_bandwidth(o, load.level));
 
             if (t > load.per_byte)
                 load.per_byte = t;

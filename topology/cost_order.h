@@ -8,8 +8,9 @@
  * cheap. Not installed. */
 struct plait_orders;
 
-struct plait_orders *plait_orders_create(
-    const struct plait_plan_request *request, const struct plait_layout *layout);
+struct plait_orders *
+plait_orders_create(const struct plait_plan_request *request,
+                    const struct plait_layout *layout);
 void plait_orders_destroy(struct plait_orders *orders);
 
 /* order[position] = node index; NODE_RANK is the position. Returns the
@@ -20,11 +21,8 @@ double plait_orders_bound(struct plait_orders *orders);
 
 /* Nodes with the same number here are interchangeable: same leaf, same
  * tasks. 0 .. classes - 1, in the order of their first node. */
-const int *plait_orders_class(const struct plait_orders *orders,
-                              int *nclasses);
+const int *plait_orders_class(const struct plait_orders *orders, int *nclasses);
 /* Work of one evaluation, in edges. */
 int plait_orders_edges(const struct plait_orders *orders);
-/* All nodes have equally many tasks. */
-int plait_orders_even(const struct plait_orders *orders);
 
 #endif

@@ -36,15 +36,17 @@ static int check(const struct plait_config *c,
         return plait_errorf(err, "only gpt2 and llama models can be "
                                  "estimated");
     if (m->heads % size[PLAIT_TP] || m->kv_heads % size[PLAIT_TP])
-        return plait_errorf(err, "tp=%d does not divide the %d heads (%d for "
-                                 "keys and values)",
+        return plait_errorf(err,
+                            "tp=%d does not divide the %d heads (%d for "
+                            "keys and values)",
                             size[PLAIT_TP], m->heads, m->kv_heads);
     if (m->ffn % size[PLAIT_TP])
-        return plait_errorf(err, "tp=%d does not divide ffn=%d",
-                            size[PLAIT_TP], m->ffn);
+        return plait_errorf(err, "tp=%d does not divide ffn=%d", size[PLAIT_TP],
+                            m->ffn);
     if (m->layers % (size[PLAIT_PP] * c->parallel.virtual_stages))
-        return plait_errorf(err, "pp=%d stages of %d chunks do not divide %d "
-                                 "layers",
+        return plait_errorf(err,
+                            "pp=%d stages of %d chunks do not divide %d "
+                            "layers",
                             size[PLAIT_PP], c->parallel.virtual_stages,
                             m->layers);
     if (m->seq_len % size[PLAIT_CP])
@@ -54,8 +56,9 @@ static int check(const struct plait_config *c,
         return plait_errorf(err, "ep=%d does not divide %d experts",
                             size[PLAIT_EP], m->experts);
     if (c->train.global_batch % groups)
-        return plait_errorf(err, "global_batch=%d is not a multiple of dp * "
-                                 "micro_batch = %d * %d",
+        return plait_errorf(err,
+                            "global_batch=%d is not a multiple of dp * "
+                            "micro_batch = %d * %d",
                             c->train.global_batch, size[PLAIT_DP],
                             c->train.micro_batch);
     return 0;
@@ -129,9 +132,8 @@ static double layer_activations(const struct shape *s, int recompute)
     double h = s->m->hidden, scale = s->element / 2;
     double ffn = (double)s->m->ffn / (4 * h); /* 16 of the 24 are the ffn's */
     double whole = 10, split = 8 + 16 * ffn;
-    double scores = s->gpu->score_bytes > 0
-                        ? 5.0 * s->m->heads * s->m->seq_len / h
-                        : 0;
+    double scores =
+        s->gpu->score_bytes > 0 ? 5.0 * s->m->heads * s->m->seq_len / h : 0;
 
     if (s->c->parallel.sequence) {
         split += whole;
@@ -176,9 +178,8 @@ static double stage_weights(const struct shape *s)
     double expert = 0;
 
     if (s->m->experts > 0) {
-        expert = (double)s->m->experts *
-                 (s->m->family == PLAIT_GPT2 ? 2 : 3) * s->m->hidden *
-                 s->m->ffn;
+        expert = (double)s->m->experts * (s->m->family == PLAIT_GPT2 ? 2 : 3) *
+                 s->m->hidden * s->m->ffn;
         layer += expert / s->ep - expert;
     }
     ends = plait_model_embedding(s->m);
@@ -194,11 +195,9 @@ static void set_memory(const struct shape *s, struct plait_memory *memory)
     int half = s->c->train.precision != PLAIT_FP32;
     double first, last;
 
-    memory->weights =
-        s->element * weights / (p->zero >= 3 ? shards : 1);
+    memory->weights = s->element * weights / (p->zero >= 3 ? shards : 1);
     memory->gradients = 4 * weights / (p->zero >= 2 ? shards : 1);
-    memory->optimizer =
-        (half ? 12 : 8) * weights / (p->zero >= 1 ? shards : 1);
+    memory->optimizer = (half ? 12 : 8) * weights / (p->zero >= 1 ? shards : 1);
     first = s->layers * layer_activations(s, (int)p->recompute);
     last = first + logits(s);
     first *= in_flight(s);
@@ -231,8 +230,7 @@ static struct path path_of(const struct shape *s, int stride, int n)
     if (stride * n <= g->per_node)
         return (struct path){g->link_alpha, g->link_bw};
     inside = inside < 1 ? 1 : inside;
-    return (struct path){g->nic_alpha,
-                         fmin(g->nic_bw * inside, g->link_bw)};
+    return (struct path){g->nic_alpha, fmin(g->nic_bw * inside, g->link_bw)};
 }
 
 static int stride_of(const struct plait_layout *layout, enum plait_axis axis)
@@ -258,26 +256,25 @@ static void set_communication(const struct shape *s,
     double piece = t->bytes[PLAIT_PP] / (s->c->parallel.sequence ? 1 : s->tp);
 
     e->axis_s[PLAIT_TP] =
-        t->calls[PLAIT_TP] * plait_cost_allreduce(s->tp, t->bytes[PLAIT_TP],
-                                                  tp.alpha, tp.bandwidth);
+        t->calls[PLAIT_TP] *
+        plait_cost_allreduce(s->tp, t->bytes[PLAIT_TP], tp.alpha, tp.bandwidth);
     e->axis_s[PLAIT_CP] =
-        s->cp > 1 ? t->calls[PLAIT_CP] * (s->cp - 1) *
-                        plait_cost_message(t->bytes[PLAIT_CP], cp.alpha,
-                                           cp.bandwidth)
-                  : 0;
+        s->cp > 1
+            ? t->calls[PLAIT_CP] * (s->cp - 1) *
+                  plait_cost_message(t->bytes[PLAIT_CP], cp.alpha, cp.bandwidth)
+            : 0;
     e->axis_s[PLAIT_EP] =
-        t->calls[PLAIT_EP] * plait_cost_alltoall(s->ep, t->bytes[PLAIT_EP],
-                                                 ep.alpha, ep.bandwidth);
+        t->calls[PLAIT_EP] *
+        plait_cost_alltoall(s->ep, t->bytes[PLAIT_EP], ep.alpha, ep.bandwidth);
     e->axis_s[PLAIT_DP] = plait_cost_allreduce(
         s->dp * s->cp, t->bytes[PLAIT_DP], dp.alpha, dp.bandwidth);
     /* every tp rank sends its piece, and they gather it on the other side */
     e->axis_s[PLAIT_PP] =
-        s->pp > 1
-            ? 2 * t->calls[PLAIT_PP] *
-                  (plait_cost_message(piece, pp.alpha, pp.bandwidth) +
-                   plait_cost_allreduce(s->tp, piece * s->tp / 2, tp.alpha,
-                                        tp.bandwidth))
-            : 0;
+        s->pp > 1 ? 2 * t->calls[PLAIT_PP] *
+                        (plait_cost_message(piece, pp.alpha, pp.bandwidth) +
+                         plait_cost_allreduce(s->tp, piece * s->tp / 2,
+                                              tp.alpha, tp.bandwidth))
+                  : 0;
 }
 
 /* Bytes that the elementwise kernels of a forward pass move in one layer:
@@ -304,9 +301,9 @@ static double head_seconds(const struct shape *s)
      * divide (8) and the gradient (8). */
     double bytes = s->gpu->score_bytes > 0 ? 52 : 12;
 
-    return flops / (s->peak * s->gpu->matmul) +
-           s->tokens * s->m->vocab / s->tp * bytes * s->element / 2 /
-               s->gpu->memory_bw;
+    return flops / (s->peak * s->gpu->matmul) + s->tokens * s->m->vocab /
+                                                    s->tp * bytes * s->element /
+                                                    2 / s->gpu->memory_bw;
 }
 
 static void set_time(const struct shape *s, struct plait_estimate *e)
@@ -325,9 +322,8 @@ static void set_time(const struct shape *s, struct plait_estimate *e)
                   (s->peak * s->gpu->matmul);
     e->elementwise_s = work * elementwise_bytes(s) / s->gpu->memory_bw;
     e->launch_s = work * s->gpu->layer_s;
-    stage = e->matmul_s + e->elementwise_s + e->launch_s +
-            e->axis_s[PLAIT_TP] + e->axis_s[PLAIT_CP] + e->axis_s[PLAIT_EP] +
-            e->axis_s[PLAIT_PP];
+    stage = e->matmul_s + e->elementwise_s + e->launch_s + e->axis_s[PLAIT_TP] +
+            e->axis_s[PLAIT_CP] + e->axis_s[PLAIT_EP] + e->axis_s[PLAIT_PP];
     if (s->c->parallel.schedule == PLAIT_SCHEDULE_NAIVE)
         idle = s->pp - 1;
     else if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
@@ -340,8 +336,8 @@ static void set_time(const struct shape *s, struct plait_estimate *e)
     e->optimizer_s = stage_weights(s) /
                      (s->c->parallel.zero ? (double)s->dp * s->cp : 1) * 60 /
                      s->gpu->memory_bw;
-    e->step_s = stage + e->bubble_s + e->head_s + e->optimizer_s +
-                e->axis_s[PLAIT_DP];
+    e->step_s =
+        stage + e->bubble_s + e->head_s + e->optimizer_s + e->axis_s[PLAIT_DP];
     /* buckets leave during the backward pass of the last micro-batch */
     e->dp_hidden_s = fmin(e->axis_s[PLAIT_DP], 2 / passes(s) * stage / m);
 }

@@ -39,16 +39,16 @@ struct plait_memory {
 
 struct plait_estimate {
     double parameters;
-    double flops_per_token; /* forward and backward */
-    double flops_per_step;  /* with what is recomputed */
+    double flops_per_token;     /* forward and backward */
+    double flops_per_step;      /* with what is recomputed */
     struct plait_memory memory; /* bytes, of the fullest GPU */
     /* seconds of a step */
     double matmul_s, elementwise_s, launch_s, head_s, bubble_s, optimizer_s;
     double axis_s[PLAIT_NAXES]; /* communication */
-    double dp_hidden_s; /* part of axis_s[dp] that overlap can hide */
+    double dp_hidden_s;         /* part of axis_s[dp] that overlap can hide */
     double step_s;
     double tokens_per_s;
-    double tflops_per_gpu; /* flops_per_step / step_s / GPUs, in 1e12 */
+    double tflops_per_gpu;  /* flops_per_step / step_s / GPUs, in 1e12 */
     double mfu, mfu_causal; /* model FLOPs over the peak's */
     double microbatches;
 };

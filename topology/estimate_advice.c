@@ -43,8 +43,9 @@ static void advise_multiple(struct advisor *a, const char *what, int value,
 
     if (value % want == 0)
         return;
-    say(a, "%s is %d: pad to %d; the last tile is %d %% empty, so up to "
-           "%.1f %% of those products' time is padding%s",
+    say(a,
+        "%s is %d: pad to %d; the last tile is %d %% empty, so up to "
+        "%.1f %% of those products' time is padding%s",
         what, value, padded,
         (int)(100.0 * (padded - value) / (padded < TILE ? padded : TILE)),
         100.0 * (padded - value) / padded,
@@ -55,17 +56,18 @@ static void advise_multiple(struct advisor *a, const char *what, int value,
 static void advise_waves(struct advisor *a, const struct plait_config *c,
                          const struct plait_layout *l, int units)
 {
-    double rows = (double)c->train.micro_batch * c->model.seq_len /
-                  l->size[PLAIT_CP];
+    double rows =
+        (double)c->train.micro_batch * c->model.seq_len / l->size[PLAIT_CP];
     int tall = (int)((rows + TILE - 1) / TILE);
     int wide = round_up(c->model.ffn / l->size[PLAIT_TP], TILE) / TILE;
     double waves = (double)tall * wide / units;
     int whole = (int)waves + (waves > (int)waves);
 
     if (waves > 0 && waves / whole < 0.8)
-        say(a, "the ffn product is %d x %d tiles, %.2f waves over %d "
-               "multiprocessors: the last wave is %.0f %% idle; a larger "
-               "micro-batch evens it out",
+        say(a,
+            "the ffn product is %d x %d tiles, %.2f waves over %d "
+            "multiprocessors: the last wave is %.0f %% idle; a larger "
+            "micro-batch evens it out",
             tall, wide, waves, units, 100 * (whole - waves));
 }
 
@@ -88,8 +90,9 @@ int plait_estimate_advise(const struct plait_config *c,
     if (l->size[PLAIT_PP] > 1 &&
         c->train.global_batch / (l->size[PLAIT_DP] * c->train.micro_batch) <
             4 * l->size[PLAIT_PP])
-        say(&a, "%d micro-batches through %d stages leave a large bubble: "
-                "want at least %d",
+        say(&a,
+            "%d micro-batches through %d stages leave a large bubble: "
+            "want at least %d",
             c->train.global_batch / (l->size[PLAIT_DP] * c->train.micro_batch),
             l->size[PLAIT_PP], 4 * l->size[PLAIT_PP]);
     if (gpu->units > 0)

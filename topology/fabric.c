@@ -151,6 +151,12 @@ static int starts(const char *line, size_t n, const char *with)
     return n >= strlen(with) && strncasecmp(line, with, strlen(with)) == 0;
 }
 
+/* What scontrol says of a cluster without a topology. */
+static int is_none(const char *text, size_t size)
+{
+    return starts(text, size, "No topology information");
+}
+
 /* The reader for what the first telling line looks like. */
 static plait_fabric_reader *guess(const char *text, size_t size)
 {
@@ -203,6 +209,8 @@ struct plait_fabric *plait_fabric_parse(const char *name, const char *text,
         plait_errorf(err, "%s: not a text file", name);
         goto error;
     }
+    if (is_none(text, size))
+        return fabric;
     if (guess(text, size)(fabric, name, text, size, err) < 0)
         goto error;
     if (plait_fabric_finish(fabric, &why) < 0) {

@@ -35,8 +35,7 @@ static int split(char *text, char *part[PARTS_MOST])
 static int fail(const struct line *line, const char *what)
 {
     errno = EINVAL;
-    return plait_errorf(line->err, "%s:%d: %s", line->file, line->number,
-                        what);
+    return plait_errorf(line->err, "%s:%d: %s", line->file, line->number, what);
 }
 
 /* The pattern says of which kind each part of the address is. */
@@ -82,9 +81,9 @@ static int read_line(struct plait_fabric *fabric, struct line *line)
             return fail(line, why.text);
         above = index;
     }
-    return above < 0 ? 0
-                     : plait_fabric_hang_node(fabric, part[n - 1], above,
-                                              line->err);
+    return above < 0
+               ? 0
+               : plait_fabric_hang_node(fabric, part[n - 1], above, line->err);
 }
 
 int plait_fabric_read_addresses(struct plait_fabric *fabric, const char *name,

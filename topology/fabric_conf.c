@@ -71,7 +71,8 @@ static int fail(const struct reader *r, int line, const char *fmt, ...)
 static int find_key(const char *text, size_t n)
 {
     for (int i = 0; i < NKEYS; i++)
-        if (strlen(key_names[i]) == n && strncasecmp(key_names[i], text, n) == 0)
+        if (strlen(key_names[i]) == n &&
+            strncasecmp(key_names[i], text, n) == 0)
             return i;
     return -1;
 }
@@ -144,8 +145,8 @@ static int read_records(struct reader *r, const char *text, size_t size)
                 text++;
                 continue;
             }
-            if (*text == '\\' && (text + 1 == stop ||
-                                  isspace((unsigned char)text[1]))) {
+            if (*text == '\\' &&
+                (text + 1 == stop || isspace((unsigned char)text[1]))) {
                 more = 1;
                 text++;
                 continue;
@@ -280,13 +281,12 @@ static int hang(struct reader *r, int with_switches)
             return fail(r, record->line, "neither Nodes nor Switches");
         }
         if (copy_value(r, record,
-                       value[SWITCH_NAME].text ? SWITCH_NAME : BLOCK_NAME,
-                       name, sizeof(name)) < 0)
+                       value[SWITCH_NAME].text ? SWITCH_NAME : BLOCK_NAME, name,
+                       sizeof(name)) < 0)
             return -1;
         r->target = plait_names_find(&r->fabric->switches, name);
         if (expand(r, record, SWITCHES, hang_child) < 0 ||
-            expand(r, record, NODES, with_switches ? hang_rest : hang_node) <
-                0)
+            expand(r, record, NODES, with_switches ? hang_rest : hang_node) < 0)
             return -1;
     }
     return 0;
@@ -378,8 +378,8 @@ static int read_sizes(struct reader *r, const struct record *record,
                         "BlockSizes=%s: want a base size and then growing "
                         "powers of two of it, as in 4,8,16",
                         text);
-        if (size > base && plait_fabric_join_blocks(
-                               r->fabric, nblocks, (int)(size / base), r->err))
+        if (size > base && plait_fabric_join_blocks(r->fabric, nblocks,
+                                                    (int)(size / base), r->err))
             return -1;
         before = size;
         if (!*end)
@@ -414,9 +414,8 @@ int plait_fabric_read_conf(struct plait_fabric *fabric, const char *name,
                            struct plait_error *err)
 {
     struct plait_error ignored;
-    struct reader r = {.fabric = fabric,
-                       .name = name,
-                       .err = err ? err : &ignored};
+    struct reader r = {
+        .fabric = fabric, .name = name, .err = err ? err : &ignored};
     int rc = -1;
 
     if (read_records(&r, text, size) == 0 && define(&r) == 0 &&

@@ -99,8 +99,7 @@ static int read_port(struct reader *r, const char *p, const char *end)
     if (strstr(name, "Aggregation Node"))
         return 0; /* part of a switch */
     name[strcspn(name, " ")] = '\0';
-    return links_add(r, &r->down, r->current,
-                     plait_names_add(&r->hosts, name));
+    return links_add(r, &r->down, r->current, plait_names_add(&r->hosts, name));
 }
 
 static int read_line(struct reader *r, const char *p, const char *end)
@@ -182,8 +181,7 @@ static int hang(struct reader *r, const int *level)
 
         /* Leaves that rails made one may share spines already. */
         if (level[link->to] == level[link->from] + 1 && level[link->from] &&
-            plait_fabric_hang_switch(r->fabric, link->from, link->to, &why) <
-                0)
+            plait_fabric_hang_switch(r->fabric, link->from, link->to, &why) < 0)
             return plait_errorf(r->err, "%s: %s", r->file, why.text);
     }
     for (int i = 0; i < r->down.count; i++) {
@@ -209,8 +207,7 @@ static int build(struct reader *r)
     if (r->down.count == 0) {
         free(hosts);
         errno = EINVAL;
-        return plait_errorf(r->err, "%s: no switch with a host on it",
-                            r->file);
+        return plait_errorf(r->err, "%s: no switch with a host on it", r->file);
     }
     for (int i = 0; i < r->down.count; i++)
         hosts[r->down.link[i].from]++;

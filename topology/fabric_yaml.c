@@ -58,9 +58,9 @@ static int each_name(struct reader *r, yaml_node_t *value,
         r->at = value;
         if (plait_hostlist_each(text, strlen(text), add, r, &why) == 0)
             return 0;
-        return why.text[0] ? plait_yaml_errorf(r->yaml, value, r->err, "%s",
-                                               why.text)
-                           : -1;
+        return why.text[0]
+                   ? plait_yaml_errorf(r->yaml, value, r->err, "%s", why.text)
+                   : -1;
     }
     if (value->type != YAML_SEQUENCE_NODE)
         return plait_yaml_errorf(r->yaml, value, r->err,
@@ -202,8 +202,7 @@ static int read_slurm(struct reader *r, yaml_node_t *root)
 
     for (int i = plait_yaml_count(root) - 1; i >= 0; i--) {
         yaml_node_t *item = plait_yaml_item(r->yaml, root, i);
-        yaml_node_t *value =
-            plait_yaml_get(r->yaml, item, "cluster_default");
+        yaml_node_t *value = plait_yaml_get(r->yaml, item, "cluster_default");
         const char *text = value ? plait_yaml_text(value) : NULL;
 
         if (!plait_yaml_get(r->yaml, item, "topology"))
@@ -260,8 +259,8 @@ static int read_model(struct reader *r, yaml_node_t *root)
             if (!plait_yaml_text(key))
                 return plait_yaml_errorf(r->yaml, key, r->err,
                                          "want a switch's name");
-            r->target = plait_fabric_add_switch(
-                r->fabric, plait_yaml_text(key), r->err);
+            r->target = plait_fabric_add_switch(r->fabric, plait_yaml_text(key),
+                                                r->err);
             below = plait_yaml_get(r->yaml, value, "switches");
             if (r->target < 0 ||
                 (pass && below && each_name(r, below, hang_switch) < 0))
@@ -292,8 +291,7 @@ int plait_fabric_read_yaml(struct plait_fabric *fabric, const char *name,
     else if (root->type == YAML_MAPPING_NODE)
         rc = read_model(&r, root);
     else
-        rc = plait_yaml_errorf(r.yaml, root, err,
-                               "want a list of topologies");
+        rc = plait_yaml_errorf(r.yaml, root, err, "want a list of topologies");
     plait_yaml_destroy(r.yaml);
     return rc;
 }

@@ -44,10 +44,10 @@ static const struct plait_gpu_type types[] = {
      24 * GB, 25 * GB, 7 * US, 1 * US, 2, 108, FITTED, 13},
     {"a100-80g", 312e12, 156e12, 80 * GB, 2039 * GB, 8, 240 * GB, 2 * US,
      24 * GB, 25 * GB, 7 * US, 1 * US, 2, 108, FITTED, 13},
-    {"h100", 989e12, 495e12, 80 * GB, 3350 * GB, 8, 370 * GB, 2 * US,
-     48 * GB, 50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
-    {"h200", 989e12, 495e12, 141 * GB, 4800 * GB, 8, 370 * GB, 2 * US,
-     48 * GB, 50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
+    {"h100", 989e12, 495e12, 80 * GB, 3350 * GB, 8, 370 * GB, 2 * US, 48 * GB,
+     50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
+    {"h200", 989e12, 495e12, 141 * GB, 4800 * GB, 8, 370 * GB, 2 * US, 48 * GB,
+     50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
     {"b200", 2250e12, 1125e12, 180 * GB, 8000 * GB, 8, 720 * GB, 2 * US,
      48 * GB, 50 * GB, 7 * US, 1 * US, 2, 148, FITTED, 0},
     {"mi250x", 191.5e12, 47.9e12, 64 * GB, 1638 * GB, 8, 80 * GB, 3 * US,
@@ -80,15 +80,15 @@ int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
 /* What a site file may say of a type, in the units people use. */
 struct site {
     double tflops, tflops_fp32, memory_gb, memory_gbps, link_gbps, link_us,
-        host_gbps, nic_gbps, nic_us, hop_us, oversubscription, matmul,
-        layer_us, score_bytes;
+        host_gbps, nic_gbps, nic_us, hop_us, oversubscription, matmul, layer_us,
+        score_bytes;
     int per_node;
 };
 
 #define REAL(key, most)                                                        \
     {                                                                          \
         .name = #key, .type = PLAIT_YAML_REAL,                                 \
-        .offset = offsetof(struct site, key), .min = 0, .max = most         \
+        .offset = offsetof(struct site, key), .min = 0, .max = most            \
     }
 
 static const struct plait_yaml_field site_fields[] = {
@@ -167,8 +167,8 @@ static int override(struct plait_gpu_type *type, struct plait_yaml *yaml,
             return plait_yaml_errorf(yaml, key, err, "%s", why.text);
         to_site(strcmp(name, type->name) == 0 ? type : &named, &site);
         if (plait_yaml_read(yaml, value, name, site_fields,
-                            sizeof(site_fields) / sizeof(site_fields[0]),
-                            &site, err) < 0)
+                            sizeof(site_fields) / sizeof(site_fields[0]), &site,
+                            err) < 0)
             return -1;
         if (strcmp(name, type->name) == 0)
             from_site(&site, &changed);

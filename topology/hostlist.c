@@ -70,8 +70,8 @@ static int expand_range(struct expansion *x, size_t used, const char *p,
         int n = snprintf(digits, sizeof(digits), "%0*d", width, i);
 
         if (append(x, used, digits, (size_t)n) < 0 ||
-            expand(x, used + (size_t)n, close + strcspn(close, "]") + 1,
-                   end) < 0)
+            expand(x, used + (size_t)n, close + strcspn(close, "]") + 1, end) <
+                0)
             return -1;
     }
     return 0;

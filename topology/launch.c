@@ -106,8 +106,7 @@ int plait_launch_encode(const struct plait_launch *launch, int rendezvous,
         return -1;
     /* Empty values are set too: a task must not see those of an outer step. */
     for (size_t i = 0; i < COUNT(texts); i++)
-        if (set(arg, texts[i].name,
-                (const char *)launch + texts[i].offset) < 0)
+        if (set(arg, texts[i].name, (const char *)launch + texts[i].offset) < 0)
             return -1;
     if (!rendezvous)
         return 0;
@@ -131,8 +130,8 @@ static int get_number(struct plait_launch *launch, const struct number *n,
     value = strtol(text, &end, 10);
     if (errno || end == text || *end || value < n->least || value > INT_MAX ||
         !strchr("-0123456789", text[0]))
-        return plait_errorf(err, "%s=%.40s: want a whole number >= %d",
-                            n->name, text, n->least);
+        return plait_errorf(err, "%s=%.40s: want a whole number >= %d", n->name,
+                            text, n->least);
     number = (int)value;
     memcpy((char *)launch + n->offset, &number, sizeof(number));
     return 0;

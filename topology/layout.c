@@ -141,8 +141,7 @@ static void format_sizes(const int size[PLAIT_NAXES], char *buf, size_t n)
         if (size[i] <= 1)
             continue;
         used += (size_t)snprintf(buf + used, n - used, "%s--%s=%d",
-                                 used ? " " : "", plait_axis_names[i],
-                                 size[i]);
+                                 used ? " " : "", plait_axis_names[i], size[i]);
         if (used >= n)
             return;
     }
@@ -160,8 +159,8 @@ static double apart(const int wanted[PLAIT_NAXES], const int size[PLAIT_NAXES])
         enum plait_axis axis = factors[i];
 
         if (wanted[axis] != PLAIT_AUTO)
-            sum += (1 + 0.01 * i) *
-                   fabs(log2((double)size[axis] / wanted[axis]));
+            sum +=
+                (1 + 0.01 * i) * fabs(log2((double)size[axis] / wanted[axis]));
     }
     return sum;
 }
@@ -225,8 +224,8 @@ static void suggest(const int wanted[PLAIT_NAXES], int world, char *buf,
         return;
     for (int i = 0; i < fits.n; i++)
         format_sizes(fits.size[i], one[i], sizeof(one[i]));
-    if (fits.n == 2 && memcmp(fits.size[0], fits.size[1],
-                              sizeof(fits.size[0])) != 0)
+    if (fits.n == 2 &&
+        memcmp(fits.size[0], fits.size[1], sizeof(fits.size[0])) != 0)
         snprintf(buf, n, "; %s or %s would fit",
                  one[fits.size[0][0] > fits.size[1][0]],
                  one[fits.size[0][0] <= fits.size[1][0]]);
@@ -271,18 +270,18 @@ static int check_experts(const struct plait_layout *layout,
         return plait_errorf(err,
                             "--ep=%d does not divide cp * dp = %d * %d; "
                             "--ep=%d would fit",
-                            ep, layout->size[PLAIT_CP],
-                            layout->size[PLAIT_DP], lower);
+                            ep, layout->size[PLAIT_CP], layout->size[PLAIT_DP],
+                            lower);
     }
     digits_init(&dense, layout, 0);
     digits_init(&expert, layout, 1);
-    if (ep > 1 &&
-        ((layout->size[PLAIT_TP] > 1 &&
-          dense.stride[PLAIT_TP] != expert.stride[PLAIT_TP]) ||
-         (layout->size[PLAIT_PP] > 1 &&
-          dense.stride[PLAIT_PP] != expert.stride[PLAIT_PP])))
-        return plait_errorf(err, "with --ep=%d, cp, ep and dp must be "
-                                 "neighbours in --rank-order",
+    if (ep > 1 && ((layout->size[PLAIT_TP] > 1 &&
+                    dense.stride[PLAIT_TP] != expert.stride[PLAIT_TP]) ||
+                   (layout->size[PLAIT_PP] > 1 &&
+                    dense.stride[PLAIT_PP] != expert.stride[PLAIT_PP])))
+        return plait_errorf(err,
+                            "with --ep=%d, cp, ep and dp must be "
+                            "neighbours in --rank-order",
                             ep);
     return 0;
 }
@@ -311,8 +310,8 @@ static int infer(struct plait_layout *layout, int world,
     format_sizes(wanted, asked, sizeof(asked));
     suggest(wanted, world, fit, sizeof(fit));
     if (unknown >= 0)
-        return plait_errorf(err, "%d tasks do not divide by %s%s", world,
-                            asked, fit);
+        return plait_errorf(err, "%d tasks do not divide by %s%s", world, asked,
+                            fit);
     return plait_errorf(err, "%s do%s not make %d tasks%s", asked,
                         strchr(asked, ' ') ? "" : "es", world, fit);
 }

@@ -71,8 +71,9 @@ static int check_tp(const struct plait_plan_request *request,
         if (tasks % tp == 0)
             continue;
         if (tp > tasks)
-            return plait_errorf(err, "--tp=%d does not fit in a node: %s has "
-                                     "%d task%s%s",
+            return plait_errorf(err,
+                                "--tp=%d does not fit in a node: %s has "
+                                "%d task%s%s",
                                 tp, request->nodes[i], tasks,
                                 tasks == 1 ? "" : "s", fit);
         return plait_errorf(err,
@@ -100,10 +101,11 @@ static int check_blocks(const struct plait_plan_request *request,
         if (plait_fabric_distance(request->fabric, first, node) <= 1)
             continue;
         errno = EINVAL;
-        return plait_errorf(err, "--tp=%d takes %d nodes of one block, but "
-                                 "%s and %s are in different ones; ask for "
-                                 "whole blocks (--segment=%d) or a smaller "
-                                 "--tp",
+        return plait_errorf(err,
+                            "--tp=%d takes %d nodes of one block, but "
+                            "%s and %s are in different ones; ask for "
+                            "whole blocks (--segment=%d) or a smaller "
+                            "--tp",
                             layout->size[PLAIT_TP], span, first, node, span);
     }
     return 0;

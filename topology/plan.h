@@ -47,7 +47,10 @@ struct plait_plan {
     int *tasks;      /* [nnodes] tasks on that node */
 };
 
-/* Deterministic: the same request gives the same plan on every host. */
+/* Place the layout: choose the order of the nodes (place.c says how). The
+ * rank order is kept as it is even where the user gave none, so that trainers
+ * which compute their groups from RANK alone agree with the plan.
+ * Deterministic: the same request gives the same plan on every host. */
 struct plait_plan *plait_plan_create(const struct plait_plan_request *request,
                                      struct plait_error *err);
 void plait_plan_destroy(struct plait_plan *plan);

@@ -89,8 +89,8 @@ static int find_run(const int *order, int n, int at, struct run *run)
     run->step = count > 1 ? order[at + 1] - order[at] : 1;
     run->repeat = 1;
     run->shift = at + count < n ? order[at + count] - order[at] : 0;
-    while (count > 1 && repeats(order, n, at + run->repeat * count, count,
-                                run->shift))
+    while (count > 1 &&
+           repeats(order, n, at + run->repeat * count, count, run->shift))
         run->repeat++;
     return count * run->repeat;
 }
@@ -345,8 +345,7 @@ static int read_tasks(const char *p, struct plait_plan *plan)
                : 0;
 }
 
-struct plait_plan *plait_plan_decode(const char *text,
-                                     struct plait_error *err)
+struct plait_plan *plait_plan_decode(const char *text, struct plait_error *err)
 {
     struct plait_layout layout;
     enum plait_placement placement;
@@ -388,8 +387,8 @@ static int find_rank(const char **p, int index)
         for (int k = 0; k < run.repeat; k++, at += run.count) {
             long ahead = index - run.from - (long)k * run.shift;
 
-            if (found < 0 && ahead % run.step == 0 &&
-                ahead / run.step >= 0 && ahead / run.step < run.count)
+            if (found < 0 && ahead % run.step == 0 && ahead / run.step >= 0 &&
+                ahead / run.step < run.count)
                 found = at + (int)(ahead / run.step);
         }
     (*p)++;

@@ -6,8 +6,8 @@
 double plait_model_embedding(const struct plait_model_config *m)
 {
     double vocab = (double)m->vocab * m->hidden;
-    double places = m->family == PLAIT_GPT2 ? (double)m->seq_len * m->hidden
-                                            : 0;
+    double places =
+        m->family == PLAIT_GPT2 ? (double)m->seq_len * m->hidden : 0;
 
     return (m->tie_embeddings ? 1 : 2) * vocab + places;
 }
@@ -84,8 +84,8 @@ void plait_traffic_set(struct plait_traffic *t, const struct plait_config *c,
     t->bytes[PLAIT_CP] = 2 * element * tokens * kv / size[PLAIT_TP];
     t->calls[PLAIT_CP] = layers * (again ? 4 : 3);
     if (m->experts > 0) {
-        t->bytes[PLAIT_EP] = element * tokens * m->hidden * m->experts_top_k /
-                             size[PLAIT_TP];
+        t->bytes[PLAIT_EP] =
+            element * tokens * m->hidden * m->experts_top_k / size[PLAIT_TP];
         t->calls[PLAIT_EP] = layers * (again ? 6 : 4);
     }
     t->bytes[PLAIT_DP] = bytes_per_parameter(c, microbatches) *
@@ -118,7 +118,6 @@ void plait_traffic_default(struct plait_traffic *t,
     c.parallel.virtual_stages = 1;
     c.train.precision = PLAIT_BF16;
     c.train.micro_batch = 1;
-    c.train.global_batch =
-        8 * layout->size[PLAIT_PP] * layout->size[PLAIT_DP];
+    c.train.global_batch = 8 * layout->size[PLAIT_PP] * layout->size[PLAIT_DP];
     plait_traffic_set(t, &c, layout);
 }

@@ -63,8 +63,7 @@ static void test_rings(void)
     is(c.axis[PLAIT_TP],
        100 * (2 * 6 * gpu.link_alpha + 2 * 7.0 / 8 * 1e6 / gpu.link_bw),
        "tp all-reduces over the node's links");
-    is(c.axis[PLAIT_DP],
-       2 * gpu.nic_alpha + 1e9 / gpu.nic_bw,
+    is(c.axis[PLAIT_DP], 2 * gpu.nic_alpha + 1e9 / gpu.nic_bw,
        "eight dp rings share eight NICs");
     c = cost_of(2, tp_dp, apart, &t);
     is(c.axis[PLAIT_DP],
@@ -76,8 +75,7 @@ static void test_rings(void)
            2 * 15.0 / 16 * 1e9 / fmin(8 * gpu.nic_bw, gpu.link_bw),
        "one ring through both nodes has all eight NICs");
     c = cost_of(2, pp, one_leaf, &t);
-    is(c.axis[PLAIT_PP],
-       2 * 10 * (gpu.nic_alpha + 1e7 / gpu.nic_bw),
+    is(c.axis[PLAIT_PP], 2 * 10 * (gpu.nic_alpha + 1e7 / gpu.nic_bw),
        "pp messages go both ways");
     is(c.step, c.axis[PLAIT_TP] + c.axis[PLAIT_PP], "the step is the sum");
 }
@@ -90,12 +88,10 @@ static void test_alltoall(void)
     struct plait_cost c = cost_of(2, across, one_leaf, &t);
 
     /* 8 of 16 members on each node: 8 * 8 / 16 shares leave it */
-    is(c.axis[PLAIT_EP],
-       15 * gpu.nic_alpha + 4 * 1e8 / (8 * gpu.nic_bw),
+    is(c.axis[PLAIT_EP], 15 * gpu.nic_alpha + 4 * 1e8 / (8 * gpu.nic_bw),
        "an all-to-all across two nodes");
     c = cost_of(2, within, one_leaf, &t);
-    is(c.axis[PLAIT_EP],
-       7 * gpu.link_alpha + 1e8 / gpu.link_bw,
+    is(c.axis[PLAIT_EP], 7 * gpu.link_alpha + 1e8 / gpu.link_bw,
        "an all-to-all inside a node");
 }
 

@@ -113,8 +113,8 @@ static void test_table(void)
 
     plait_gpu_type_find("a100-80g", &gpu, NULL);
     for (int i = 0; i < NROWS; i++) {
-        double e = fabs(
-            error_of(i, (const double[2]){gpu.matmul, gpu.layer_s}));
+        double e =
+            fabs(error_of(i, (const double[2]){gpu.matmul, gpu.layer_s}));
 
         diag("%7.1fB  %+.1f %%", rows[i].billions,
              100 * error_of(i, (const double[2]){gpu.matmul, gpu.layer_s}));
@@ -148,8 +148,9 @@ static void test_left_out(void)
                        fabs(error_of(k, fit));
                 n += 3;
             }
-    ok(sum / n <= 0.05, "SC21: leave three out, mean error %.2f %% (at most "
-                        "5)",
+    ok(sum / n <= 0.05,
+       "SC21: leave three out, mean error %.2f %% (at most "
+       "5)",
        100 * sum / n);
 }
 
@@ -177,8 +178,9 @@ static void test_formulas(void)
                 (1 + s / (6 * h) + V / (16 * layers * h)),
             1e-6),
        "FLOPs per step are 96 B s l h^2 (1 + s/6h + V/16lh)");
-    ok(e.memory.total < gpu.memory, "the published layout fits in 80 GB "
-                                    "(%.1f)",
+    ok(e.memory.total < gpu.memory,
+       "the published layout fits in 80 GB "
+       "(%.1f)",
        e.memory.total / 1e9);
     c.parallel.recompute = PLAIT_RECOMPUTE_NONE;
     c.parallel.schedule = PLAIT_SCHEDULE_1F1B;
@@ -209,8 +211,7 @@ static void test_zero(void)
         plait_estimate(&c, &l, &gpu, &e[zero], NULL);
     }
     weights = e[0].parameters;
-    ok(near(e[0].memory.weights + e[0].memory.gradients +
-                e[0].memory.optimizer,
+    ok(near(e[0].memory.weights + e[0].memory.gradients + e[0].memory.optimizer,
             18 * weights, 1e-3),
        "18 bytes a parameter without ZeRO");
     ok(near(e[1].memory.optimizer, 12 * weights / 32, 1e-3) &&
@@ -246,15 +247,17 @@ static void test_refusals(void)
 
     make(&rows[0], &c, &l);
     l.size[PLAIT_TP] = 5;
-    refuse(&c, &l, "tp=5 does not divide the 24 heads (24 for keys and "
-                   "values)");
+    refuse(&c, &l,
+           "tp=5 does not divide the 24 heads (24 for keys and "
+           "values)");
     make(&rows[0], &c, &l);
     l.size[PLAIT_PP] = 7;
     refuse(&c, &l, "pp=7 stages of 1 chunks do not divide 24 layers");
     make(&rows[0], &c, &l);
     c.train.global_batch = 500;
-    refuse(&c, &l, "global_batch=500 is not a multiple of dp * micro_batch = "
-                   "32 * 16");
+    refuse(&c, &l,
+           "global_batch=500 is not a multiple of dp * micro_batch = "
+           "32 * 16");
     make(&rows[0], &c, &l);
     c.model.family = PLAIT_RESNET;
     refuse(&c, &l, "only gpt2 and llama models can be estimated");
@@ -283,12 +286,11 @@ static void test_auto(void)
         for (int k = 0; k < PLAIT_NAXES; k++)
             any.size[k] = k == PLAIT_EP ? 1 : PLAIT_AUTO;
         found = plait_auto_create(&c, &any, rows[i].gpus, &gpu, 10);
-        ok(found && found->n &&
-               found->choice[0].estimate.step_s <= e.step_s &&
+        ok(found && found->n && found->choice[0].estimate.step_s <= e.step_s &&
                e.memory.total <= gpu.memory,
            "auto, %.1fB: %.2f s a step, published layout %.2f s, %.1f GB",
-           rows[i].billions, found && found->n
-               ? found->choice[0].estimate.step_s : 0, e.step_s,
+           rows[i].billions,
+           found && found->n ? found->choice[0].estimate.step_s : 0, e.step_s,
            e.memory.total / 1e9);
         plait_choices_destroy(found);
     }

@@ -8,16 +8,15 @@
 static struct plait_fabric *parse(const char *text)
 {
     struct plait_error err = {""};
-    struct plait_fabric *f =
-        plait_fabric_parse("F", text, strlen(text), &err);
+    struct plait_fabric *f = plait_fabric_parse("F", text, strlen(text), &err);
 
     if (!f)
         diag("%s", err.text);
     return f;
 }
 
-static void distance(const struct plait_fabric *f, const char *a,
-                     const char *b, int want)
+static void distance(const struct plait_fabric *f, const char *a, const char *b,
+                     int want)
 {
     int got = f ? plait_fabric_distance(f, a, b) : -1;
 
@@ -28,8 +27,7 @@ static void distance(const struct plait_fabric *f, const char *a,
 static void refuse(const char *text, const char *want)
 {
     struct plait_error err = {""};
-    struct plait_fabric *f =
-        plait_fabric_parse("F", text, strlen(text), &err);
+    struct plait_fabric *f = plait_fabric_parse("F", text, strlen(text), &err);
 
     if (!ok(!f && strcmp(err.text, want) == 0, "refuses: %s", want))
         diag("got: %s", f ? "(accepted)" : err.text);
@@ -60,6 +58,9 @@ static void test_tree(void)
     ok(plait_fabric_levels(f) == 0, "flat has no levels");
     distance(f, "a", "a", 0);
     distance(f, "a", "b", 1);
+    plait_fabric_destroy(f);
+    f = parse("No topology information available\n");
+    ok(f && plait_fabric_levels(f) == 0, "scontrol without a topology");
     plait_fabric_destroy(f);
     f = parse("# nothing\n\n");
     ok(f && plait_fabric_levels(f) == 0, "an empty file is flat");
@@ -293,8 +294,7 @@ static void test_broken(void)
     refuse("SwitchName=s0 Nodes=a,,b\n", "F:1: Nodes: an empty name");
     refuse("SwitchName=s0 Nodes=n[0-999999999]\n",
            "F:1: Nodes: more than 1048576 names");
-    refuse("SwitchName=s0 Nodes\n",
-           "F:1: \"Nodes\" is not a Key=Value pair");
+    refuse("SwitchName=s0 Nodes\n", "F:1: \"Nodes\" is not a Key=Value pair");
     refuse("SwitchName=s0 Node=a\n",
            "F:1: unknown key \"Node\"; want SwitchName, Switches, Nodes, "
            "LinkSpeed, BlockName or BlockSizes");

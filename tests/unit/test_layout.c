@@ -6,8 +6,7 @@
 #include "tap.h"
 #include "topology/layout.h"
 
-static void make(struct plait_layout *l, int tp, int cp, int ep, int dp,
-                 int pp)
+static void make(struct plait_layout *l, int tp, int cp, int ep, int dp, int pp)
 {
     plait_layout_init(l);
     l->size[PLAIT_TP] = tp;
@@ -73,9 +72,9 @@ static int partition(struct plait_layout *l)
             for (int k = 0; k < n; k++) {
                 in |= a[k] == rank;
                 bad += k && a[k] <= a[k - 1];
-                bad += plait_layout_group(l, (enum plait_group)g, a[k], b) !=
-                           n ||
-                       memcmp(a, b, (size_t)n * sizeof(*a)) != 0;
+                bad +=
+                    plait_layout_group(l, (enum plait_group)g, a[k], b) != n ||
+                    memcmp(a, b, (size_t)n * sizeof(*a)) != 0;
             }
             bad += !in;
         }
@@ -137,11 +136,9 @@ static void test_experts(void)
     n = plait_layout_group(&l, PLAIT_GROUP_EP, 5, m);
     ok(n == 4 && memcmp(m, want_ep, sizeof(want_ep)) == 0, "ep group");
     n = plait_layout_group(&l, PLAIT_GROUP_EXPERT_DP, 13, m);
-    ok(n == 2 && memcmp(m, want_edp, sizeof(want_edp)) == 0,
-       "expert dp group");
+    ok(n == 2 && memcmp(m, want_edp, sizeof(want_edp)) == 0, "expert dp group");
     n = plait_layout_group(&l, PLAIT_GROUP_DP_CP, 7, m);
-    ok(n == 8 && memcmp(m, want_dpcp, sizeof(want_dpcp)) == 0,
-       "dp x cp group");
+    ok(n == 8 && memcmp(m, want_dpcp, sizeof(want_dpcp)) == 0, "dp x cp group");
     ok(partition(&l) == 0 && round_trip(&l) == 0, "partition and round trip");
     plait_layout_parse_order("pp-ep-dp-cp-tp", l.order, NULL);
     ok(plait_layout_resolve(&l, 32, NULL) == 0 && partition(&l) == 0 &&
@@ -174,11 +171,13 @@ static void test_refusals(void)
            "--tp=2 --dp=4 do not make 16 tasks; --tp=2 --dp=8 or --tp=2 "
            "--dp=4 --pp=2 would fit");
     make(&l, 2, 1, 1, 2, 2);
-    refuse(&l, 7, "--tp=2 --dp=2 --pp=2 do not make 7 tasks; --dp=7 or "
-                  "--pp=7 would fit");
+    refuse(&l, 7,
+           "--tp=2 --dp=2 --pp=2 do not make 7 tasks; --dp=7 or "
+           "--pp=7 would fit");
     make(&l, 2, 1, 1, PLAIT_AUTO, PLAIT_AUTO);
-    refuse(&l, 8, "only one of --tp, --cp, --dp and --pp can be left to be "
-                  "inferred");
+    refuse(&l, 8,
+           "only one of --tp, --cp, --dp and --pp can be left to be "
+           "inferred");
     make(&l, 1, 2, 3, 4, 1);
     refuse(&l, 8, "--ep=3 does not divide cp * dp = 2 * 4; --ep=2 would fit");
     make(&l, 2, 2, 2, 2, 1);
@@ -193,12 +192,17 @@ static void test_refusals(void)
 
 static void test_parse(void)
 {
-    static const char *const bad[] = {"",   "0",  "-1", "abc", "4x",
-                                      "+4", " 4", "4 ", "99999999999",
-                                      "1048577", "1e3", "Auto"};
-    static const char *const bad_orders[] = {
-        "", "tp", "tp-cp-ep-dp", "tp-cp-ep-dp-dp", "tp-cp-ep-dp-pp-",
-        "tp-cp-ep-dp-xx", "tp--cp-ep-dp-pp", "tpcpepdppp"};
+    static const char *const bad[] = {
+        "",   "0",  "-1",          "abc",     "4x",  "+4",
+        " 4", "4 ", "99999999999", "1048577", "1e3", "Auto"};
+    static const char *const bad_orders[] = {"",
+                                             "tp",
+                                             "tp-cp-ep-dp",
+                                             "tp-cp-ep-dp-dp",
+                                             "tp-cp-ep-dp-pp-",
+                                             "tp-cp-ep-dp-xx",
+                                             "tp--cp-ep-dp-pp",
+                                             "tpcpepdppp"};
     enum plait_axis order[PLAIT_NAXES] = {PLAIT_PP};
     struct plait_error err;
     int size = 77;

@@ -72,13 +72,12 @@ static void make(struct cluster *c, int nnodes, const int *leaf_of, int leaves,
             int last = (s + 1) * leaves / spines - 1;
 
             if (last >= first)
-                q += sprintf(q, "SwitchName=s%d Switches=l[%d-%d]\n", s,
-                             first, last);
+                q += sprintf(q, "SwitchName=s%d Switches=l[%d-%d]\n", s, first,
+                             last);
         }
         if (spines > 1)
             q += sprintf(q, "SwitchName=core Switches=s[0-%d]\n", spines - 1);
-        c->fabric =
-            plait_fabric_parse("F", lines, (size_t)(q - lines), &err);
+        c->fabric = plait_fabric_parse("F", lines, (size_t)(q - lines), &err);
         if (!c->fabric)
             diag("%s", err.text);
         free(lines);

@@ -121,8 +121,7 @@ static void round_trip(struct plait_plan *p, const char *what, size_t most)
         struct plait_plan_part part;
 
         bad += plait_plan_decode_part(text, i, &part, &err) < 0 ||
-               part.nnodes != p->nnodes ||
-               part.node_rank != p->node_rank[i] ||
+               part.nnodes != p->nnodes || part.node_rank != p->node_rank[i] ||
                part.first_rank != p->first_rank[i] ||
                part.tasks != p->tasks[i] ||
                memcmp(&part.layout, &p->layout, sizeof(p->layout)) != 0;
