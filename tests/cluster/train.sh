@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait-train under a real srun with the plugin: the plan's layouts give one
+# process's curve, and a configuration that contradicts the plan is refused.
+# With PARITY=all every layout runs, as in make check-parity.
+command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
+train=$top_builddir/plait-train
+. "$top_srcdir/tests/cluster/tap.sh" --gpus 4 || exit 99
+srun --mpi=list 2>&1 | grep -q pmix ||
+    { echo "1..0 # SKIP this Slurm has no PMIx"; exit 0; }
+
+parity()
+{
+    python3 -B "$top_srcdir/tests/parity/parity.py" --launcher srun \
+        --train "$train" "$@"
+}
+
+# what a task says before it gives up, without srun's own lines
+says()
+{
+    timeout 30 srun --mpi=pmix "$@" 2>&1 | grep "^plait-train: "
+}
+
+if [ "${PARITY:-quick}" = all ]; then
+    check "every layout under srun" parity
+else
+    check "quick layouts under srun" parity --quick
+fi
+
+python3 -B -c '
+import sys
+sys.path.insert(0, sys.argv[1] + "/tests/parity")
+import parity
+parity.write_tokens("tokens.bin")
+parity.write_config("c.yaml", "gpt2", sys.argv[2] + "/tokens.bin")
+' "$top_srcdir" "$work" || exit 99
+
+check "a configuration that contradicts the plan is refused by one line" \
+    is "plait-train: parallel.tp is 4, but the job was started with tp 2: \
+leave it out of the configuration, or use srun --tp=4" \
+    "$(says -N2 --ntasks-per-node=2 --tp=2 "$train" c.yaml \
+        --set parallel.tp=4)"
+check "tasks that cannot meet are told how" \
+    like "$(timeout 30 srun -N2 --ntasks-per-node=1 --mpi=none "$train" \
+        c.yaml 2>&1)" "--mpi=pmix"
+check "what srun's plan says goes without a word about it in the file" \
+    like "$(timeout 60 srun --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
+        "$train" c.yaml --set train.steps=2)" "tp 2, cp 1, ep 1, dp 1, pp 2"
+
+# A task that dies takes the step with it, where srun is told so (-K), and so
+# does one that finds an error, in any case.
+timeout 60 srun -K --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 bash -c \
+    'echo $$ >pid.$SLURM_PROCID; exec "$@"' - \
+    "$train" c.yaml --set train.steps=1000000 >out 2>&1 &
+srun=$!
+until_true 20 grep -q "step 1/" out
+kill -KILL "$(cat pid.3)"
+check "a task that dies ends the others" \
+    until_true 20 sh -c "! kill -0 $(cat pid.0) && ! kill -0 $srun"
+wait
+
+ln -s /dev/full full
+timeout 60 srun --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 \
+    "$train" c.yaml --metrics full >out 2>&1
+check "an error on one rank ends all of them" test $? != 124
+check "with one line" is 1 "$(grep -c "^plait-train: " out)"
+done_testing
