@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/optim/optim.h"
+#include "runtime/parallel/shard.h"
+#include "tap.h"
+
+/* The optimizer over a model's regions against AdamW written down in double
+ * for one number at a time. One process. */
+
+#define STEPS 4
+
+static const char yaml[] =
+    "model: {family: gpt2, layers: 2, hidden: 32, heads: 4, vocab: 97,\n"
+    "        seq_len: 16}\n"
+    "optim: {lr: 1e-2, weight_decay: 0.1, clip: 1.0}\n";
+
+static struct plait_config *config;
+static struct plait_parallel *par;
+static struct plait_model *model;
+static struct plait_optim *optim;
+static const struct plait_optim_slice *slices;
+static int nslices;
+
+/* What every number should be, in the order of the slices. */
+struct reference {
+    double w, m, v;
+};
+static struct reference *want;
+
+static float *grad_of(const struct plait_optim_slice *s)
+{
+    struct plait_region *r = &model->regions[s->tensor->region];
+
+    return r->grad + s->tensor->offset + s->first;
+}
+
+static int setup(const char *precision)
+{
+    const struct plait_ops *ops = plait_ops_ref();
+    struct plait_device *dev = ops->device_create(0, 1);
+    const char *set[] = {precision};
+    struct plait_layout layout;
+    struct plait_error err = {""};
+
+    plait_layout_init(&layout);
+    config = plait_config_parse("test", yaml, strlen(yaml), set, 1, &err);
+    par = plait_parallel_create(
+        ops, dev,
+        plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, &err), &layout,
+        &err);
+    model = config && par ? plait_model_create(config, par, &err) : NULL;
+    optim = model ? plait_optim_create(model, &err) : NULL;
+    if (!optim || plait_optim_init(optim, 3, &err) < 0)
+        return ok(0, "setup: %s", err.text), -1;
+    nslices = plait_optim_slices(optim, &slices);
+    return 0;
+}
+
+static void teardown(void)
+{
+    const struct plait_ops *ops = par->ops;
+    struct plait_device *dev = par->dev;
+    struct plait_comm *world = par->world;
+
+    plait_optim_destroy(optim);
+    plait_model_destroy(model);
+    plait_parallel_destroy(par);
+    plait_comm_destroy(world);
+    ops->device_destroy(dev);
+    plait_config_destroy(config);
+    free(want);
+}
+
+static void check_slices(void)
+{
+    size_t total = 0, i, k = 0;
+    int s, ordered = 1;
+
+    for (s = 0; s < nslices; s++)
+        total += slices[s].count;
+    ok(nslices == model->ntensors, "one slice per tensor");
+    for (s = 1; s < nslices; s++)
+        ordered &= slices[s].tensor > slices[s - 1].tensor;
+    ok(ordered, "in the order of the tensors");
+    want = calloc(total, sizeof(*want));
+    for (s = 0; s < nslices; s++)
+        for (i = 0; i < slices[s].count; i++)
+            want[k++].w = slices[s].master[i];
+}
+
+static double fill_gradients(int step)
+{
+    double sum = 0;
+    int s;
+    size_t i;
+
+    for (s = 0; s < nslices; s++)
+        for (i = 0; i < slices[s].count; i++) {
+            float g = sinf(step * 7 + s * 3 + i) * (step == 1 ? 1e-4f : 1);
+
+            grad_of(&slices[s])[i] = g;
+            sum += (double)g * g;
+        }
+    return sum;
+}
+
+static void reference_step(double lr, double scale, int t)
+{
+    const struct plait_optim_config *c = &config->optim;
+    size_t i, k = 0;
+    int s;
+
+    for (s = 0; s < nslices; s++)
+        for (i = 0; i < slices[s].count; i++, k++) {
+            double g = grad_of(&slices[s])[i] * scale;
+            double decay = slices[s].tensor->ndim == 2 ? c->weight_decay : 0;
+            struct reference *r = &want[k];
+
+            r->m = c->betas[0] * r->m + (1 - c->betas[0]) * g;
+            r->v = c->betas[1] * r->v + (1 - c->betas[1]) * g * g;
+            r->w -= lr * (r->m / (1 - pow(c->betas[0], t)) /
+                              (sqrt(r->v / (1 - pow(c->betas[1], t))) +
+                               c->eps) +
+                          decay * r->w);
+        }
+}
+
+static double worst(void)
+{
+    double most = 0;
+    size_t i, k = 0;
+    int s;
+
+    for (s = 0; s < nslices; s++)
+        for (i = 0; i < slices[s].count; i++, k++) {
+            double d = fabs(slices[s].master[i] - want[k].w);
+
+            if (!(d <= most))
+                most = d;
+        }
+    return most;
+}
+
+static void check_steps(void)
+{
+    double sum, want_sum, norm;
+    float scale, before;
+    int t;
+
+    for (t = 1; t <= STEPS; t++) {
+        want_sum = fill_gradients(t);
+        plait_optim_sum_squares(optim, &sum);
+        ok(fabs(sum - want_sum) <= 1e-6 * want_sum, "sum of squares, step %d",
+           t);
+        norm = sqrt(want_sum);
+        scale = plait_clip(norm, config->optim.clip, 1);
+        plait_optim_step(optim, 1e-2, scale, t);
+        reference_step(1e-2, norm > 1 ? 1 / (norm + 1e-6) : 1, t);
+        ok(worst() <= 1e-6, "weights after step %d: off by %.1e", t, worst());
+    }
+    fill_gradients(9);
+    before = slices[0].master[0];
+    plait_optim_step(optim, 1e-2, plait_clip(INFINITY, 1, 1), STEPS + 1);
+    ok(slices[0].master[0] == before && worst() <= 1e-6,
+       "gradients that are no number change nothing");
+}
+
+/* In bf16 the model's weights are the masters, rounded. */
+static void check_half(void)
+{
+    const struct plait_region *r = &model->regions[slices[1].tensor->region];
+    const uint16_t *weight = r->weight;
+    size_t i, bad = 0;
+
+    fill_gradients(2);
+    plait_optim_step(optim, 1e-2, 1, 1);
+    for (i = 0; i < slices[1].count; i++) {
+        uint32_t bits = (uint32_t)weight[slices[1].tensor->offset + i] << 16;
+        float w, master = slices[1].master[i];
+
+        memcpy(&w, &bits, sizeof(w));
+        bad += !(fabsf(w - master) <= fabsf(master) * 0x1p-8f);
+    }
+    ok(bad == 0, "bf16 weights follow their masters");
+}
+
+int main(void)
+{
+    if (setup("train.precision=fp32") < 0)
+        return done_testing();
+    check_slices();
+    check_steps();
+    teardown();
+    want = NULL;
+    if (setup("train.precision=bf16") == 0)
+        check_half();
+    teardown();
+    return done_testing();
+}
