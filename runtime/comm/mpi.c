@@ -10,6 +10,10 @@
 #include <string.h>
 
 #include "runtime/comm/half.h"
+#include "runtime/comm/shm.h"
+
+/* From here on an all-reduce inside a node goes through shared memory. */
+#define SHM_LEAST ((size_t)16 << 10) /* elements */
 
 /* MPI, for ranks whose buffers are plain memory, and for GPUs whose buffers
  * are carried through the host. */
@@ -28,6 +32,8 @@ struct mpi_comm {
     MPI_Comm mpi;
     struct mpi_world *world;
     int owner; /* of world */
+    int shm_tried;
+    struct plait_shm *shm; /* NULL: ranks are on several nodes */
 };
 
 struct mpi_request {
@@ -110,6 +116,7 @@ static void mpi_destroy(struct plait_comm *comm)
     /* Freeing and finalising are collective and would wait for peers that
      * a failure took away. */
     if (!comm->failed) {
+        plait_shm_destroy(c->shm);
         MPI_Comm_free(&c->mpi);
         if (c->owner)
             world_destroy(c->world);
@@ -127,7 +134,7 @@ static struct plait_comm *wrap(MPI_Comm mpi, struct mpi_world *world,
                                const struct plait_ops *ops,
                                struct plait_device *dev, const char *name)
 {
-    struct mpi_comm *c = malloc(sizeof(*c));
+    struct mpi_comm *c = calloc(1, sizeof(*c));
     int rank, size;
 
     if (!c)
@@ -403,11 +410,36 @@ static int start(struct plait_comm *comm, const struct plait_transfer *given,
     return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, what, rc);
 }
 
+/* 1: done through shared memory; 0: not this one; -1. Every rank of the
+ * group comes to the same answer, by the same arguments. */
+static int run_shm(struct plait_comm *comm, const struct plait_transfer *t)
+{
+    struct mpi_comm *c = mpi_of(comm);
+    int rc;
+
+    if (t->kind != PLAIT_ALL_REDUCE || t->type != PLAIT_F32 ||
+        t->n < SHM_LEAST || !plait_comm_on_host(comm))
+        return 0;
+    if (!c->shm_tried) {
+        c->shm_tried = 1;
+        rc = plait_shm_create(c->mpi, &c->shm);
+        if (rc != MPI_SUCCESS)
+            return mpi_failed(comm, "shared memory", rc);
+    }
+    if (!c->shm)
+        return 0;
+    plait_shm_all_reduce(c->shm, t->send, t->recv, t->n, t->op);
+    return 1;
+}
+
 static int mpi_run(struct plait_comm *comm, const struct plait_transfer *t,
                    struct plait_queue *q, struct plait_request **req)
 {
     struct mpi_request local = {.base = {.comm = comm}}, *r = &local;
+    int rc = run_shm(comm, t);
 
+    if (rc != 0)
+        return rc < 0 ? -1 : 0; /* done at once: no request is left */
     if (req) {
         r = malloc(sizeof(*r));
         if (!r)

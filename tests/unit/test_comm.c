@@ -53,6 +53,36 @@ static void check_reduce(void)
     all_ok(pass, "all-reduce, max, in place, with a request");
 }
 
+/* Sizes that go through shared memory, in one chunk, two and three and a
+ * bit, again and again. */
+static void check_large(void)
+{
+    static float a[200000], b[200000];
+    static const size_t sizes[] = {20000, 131072, 65536, 196625, 65537};
+    struct plait_request *req = NULL;
+    size_t i;
+    int k, pass = 1;
+
+    for (k = 0; k < 25; k++) {
+        size_t n = sizes[k % 5];
+
+        for (i = 0; i < n; i++)
+            a[i] = (i + k) % 1000 + rank;
+        pass &= plait_comm_all_reduce(world, a, k % 2 ? a : b, n, PLAIT_F32,
+                                      k % 3 ? PLAIT_SUM : PLAIT_MAX, NULL,
+                                      k % 2 ? &req : NULL) == 0;
+        pass &= plait_comm_wait(&req, NULL) == 0;
+        for (i = 0; i < n; i++) {
+            float x = (i + k) % 1000;
+            float want = k % 3 ? x * size + size * (size - 1) / 2
+                               : x + size - 1;
+
+            pass &= (k % 2 ? a : b)[i] == want;
+        }
+    }
+    all_ok(pass, "large all-reduces, one after another");
+}
+
 static void check_half(enum plait_dtype type)
 {
     float (*to)(uint16_t) = type == PLAIT_BF16_T ? bf16_to_float
@@ -248,6 +278,7 @@ int main(int argc, char **argv)
     rank = plait_comm_rank(world);
     size = plait_comm_size(world);
     check_reduce();
+    check_large();
     check_half(PLAIT_BF16_T);
     check_half(PLAIT_FP16_T);
     check_scatter_gather();
