@@ -132,8 +132,8 @@ AuthInfo=socket=$dir/munge.socket,cred_expire=5
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool.%n
 TmpFS=$dir/tmp.%n
-SlurmctldPidFile=$dir/slurmctld.slurm.pid
-SlurmdPidFile=$dir/slurmd.%n.slurm.pid
+SlurmctldPidFile=$dir/state/slurmctld.pid
+SlurmdPidFile=$dir/spool.%n/slurmd.pid
 SlurmctldLogFile=$dir/log/slurmctld
 SlurmdLogFile=$dir/log/slurmd.%n
 SlurmdParameters=config_overrides
@@ -211,10 +211,7 @@ all_alive()
 {
     local f
     for f in "$dir"/slurm*.pid; do
-        case $f in
-        *.slurm.pid) ;;
-        *) alive "$f" || return 1 ;;
-        esac
+        alive "$f" || return 1
     done
 }
 
@@ -304,7 +301,7 @@ stop()
     pids=$(step_pids)
     [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
     stop_daemons "$dir/slurmctld.pid" "$dir/munged.pid"
-    rm -rf "$dir"/state "$dir"/spool.* "$dir"/tmp.* "$dir"/munge.* "$dir"/*.slurm.pid \
+    rm -rf "$dir"/state "$dir"/spool.* "$dir"/tmp.* "$dir"/munge.* \
         "$dir"/gpu* "$dir"/*.conf
 }
 
