@@ -220,6 +220,22 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
     return 0;
 }
 
+/* Sizes that the model's file names and the command line does not. */
+static void take_sizes(struct plan_job *job)
+{
+    static const enum plait_axis bits[] = {PLAIT_TP, PLAIT_CP, PLAIT_EP,
+                                           PLAIT_PP, PLAIT_DP};
+    const struct plait_parallel_config *p = &job->config->parallel;
+    const int size[] = {p->tp, p->cp, p->ep, p->pp, p->dp};
+
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (job->config->parallel_given & 1u << i &&
+            !(job->given & 1u << bits[i])) {
+            job->request.layout.size[bits[i]] = size[i];
+            job->given |= 1u << bits[i];
+        }
+}
+
 static int load(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
@@ -241,6 +257,8 @@ static int load(struct plan_job *job, struct plait_error *err)
     if (job->model_file &&
         !(job->config = plait_config_create(job->model_file, NULL, 0, err)))
         return -1;
+    if (job->config && !job->find_layout)
+        take_sizes(job);
     return load_nodes(job, err);
 }
 

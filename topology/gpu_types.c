@@ -85,27 +85,27 @@ struct site {
     int per_node;
 };
 
-#define REAL(key, most)                                                        \
+#define REAL(key, least, most)                                                 \
     {                                                                          \
         .name = #key, .type = PLAIT_YAML_REAL,                                 \
-        .offset = offsetof(struct site, key), .min = 0, .max = most            \
+        .offset = offsetof(struct site, key), .min = least, .max = most        \
     }
 
 static const struct plait_yaml_field site_fields[] = {
-    REAL(tflops, 1e6),
-    REAL(tflops_fp32, 1e6),
-    REAL(memory_gb, 1e6),
-    REAL(memory_gbps, 1e6),
-    REAL(link_gbps, 1e6),
-    REAL(link_us, 1e6),
-    REAL(host_gbps, 1e6),
-    REAL(nic_gbps, 1e6),
-    REAL(nic_us, 1e6),
-    REAL(hop_us, 1e6),
-    REAL(oversubscription, 1e3),
-    REAL(matmul, 1),
-    REAL(layer_us, 1e6),
-    REAL(score_bytes, 100),
+    REAL(tflops, 1e-3, 1e6),
+    REAL(tflops_fp32, 1e-3, 1e6),
+    REAL(memory_gb, 1e-3, 1e6),
+    REAL(memory_gbps, 1e-3, 1e6),
+    REAL(link_gbps, 1e-3, 1e6),
+    REAL(link_us, 0, 1e6),
+    REAL(host_gbps, 1e-3, 1e6),
+    REAL(nic_gbps, 1e-3, 1e6),
+    REAL(nic_us, 0, 1e6),
+    REAL(hop_us, 0, 1e6),
+    REAL(oversubscription, 1e-3, 1e3),
+    REAL(matmul, 1e-3, 1),
+    REAL(layer_us, 0, 1e6),
+    REAL(score_bytes, 0, 100),
     {.name = "per_node",
      .type = PLAIT_YAML_INT,
      .offset = offsetof(struct site, per_node),

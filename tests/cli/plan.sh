@@ -121,6 +121,12 @@ END
     grep -q 'GB of 10: does not fit$'
 check 'a site file overrides the table' $?
 
+sed 's/^train:/parallel: {tp: 4}\ntrain:/' model.yaml >tp4.yaml
+"$plait" plan --model tp4.yaml --tasks-per-node=8 >text &&
+    grep -q '^8 tasks on 1 nodes: tp=4 dp=2,' text &&
+    grep -q 'computation, bubble' text
+check 'sizes of the model file count where no flag says otherwise' $?
+
 refused 2 '--tp=0: want a whole number from 1 to 1048576, or "auto"' \
     plan --tp=0
 refused 2 '--tp=4x: want a whole number from 1 to 1048576, or "auto"' \
