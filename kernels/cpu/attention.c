@@ -17,17 +17,18 @@
 #endif
 #define HIGH 4 /* rows */
 
-/* c[HIGH, width vectors] += a[HIGH, K] . b[K, ..]; element (i, k) of a lies
- * at i * row + k * col. */
-INLINE void block(int width, float *c, size_t ldc, const float *a, size_t row,
-                  size_t col, const float *b, size_t ldb, size_t K)
+/* c[HIGH, width vectors] = (+= if add) a[HIGH, K] . b[K, ..]; element (i, k)
+ * of a lies at i * row + k * col. */
+INLINE void block(int width, int add, float *c, size_t ldc, const float *a,
+                  size_t row, size_t col, const float *b, size_t ldb, size_t K)
 {
     vec sum[HIGH][WIDE];
 
     for (int i = 0; i < HIGH; i++)
         for (int j = 0; j < width; j++)
-            sum[i][j] = vec_load(PLAIT_F32, c, (size_t)i * ldc +
-                                 (size_t)j * VLEN, VLEN);
+            sum[i][j] = add ? vec_load(PLAIT_F32, c, (size_t)i * ldc +
+                                       (size_t)j * VLEN, VLEN)
+                            : (vec){0};
     for (size_t k = 0; k < K; k++)
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++) {
@@ -43,21 +44,34 @@ INLINE void block(int width, float *c, size_t ldc, const float *a, size_t row,
                       sum[i][j]);
 }
 
-/* c[M,N] += a . b[K,N] with M a multiple of HIGH and N of VLEN */
-static void product(float *c, size_t ldc, const float *a, size_t row,
-                    size_t col, const float *b, size_t ldb, size_t M, size_t N,
-                    size_t K)
+/* HIGH rows of c, N (a multiple of VLEN) columns */
+INLINE void rows_product(int add, float *c, size_t ldc, const float *a,
+                         size_t row, size_t col, const float *b, size_t ldb,
+                         size_t N, size_t K)
 {
     size_t j = 0;
 
     for (; j + WIDE * VLEN <= N; j += WIDE * VLEN)
-        for (size_t i = 0; i < M; i += HIGH)
-            block(WIDE, c + i * ldc + j, ldc, a + i * row, row, col, b + j,
-                  ldb, K);
+        block(WIDE, add, c + j, ldc, a, row, col, b + j, ldb, K);
+    for (; j + 2 * VLEN <= N; j += 2 * VLEN)
+        block(2, add, c + j, ldc, a, row, col, b + j, ldb, K);
     for (; j < N; j += VLEN)
-        for (size_t i = 0; i < M; i += HIGH)
-            block(1, c + i * ldc + j, ldc, a + i * row, row, col, b + j, ldb,
-                  K);
+        block(1, add, c + j, ldc, a, row, col, b + j, ldb, K);
+}
+
+/* c = a . b */
+static void product(float *c, size_t ldc, const float *a, size_t row,
+                    size_t col, const float *b, size_t ldb, size_t N, size_t K)
+{
+    rows_product(0, c, ldc, a, row, col, b, ldb, N, K);
+}
+
+/* c += a . b */
+static void product_add(float *c, size_t ldc, const float *a, size_t row,
+                        size_t col, const float *b, size_t ldb, size_t N,
+                        size_t K)
+{
+    rows_product(1, c, ldc, a, row, col, b, ldb, N, K);
 }
 
 /* -- tiles -------------------------------------------------------------- */
@@ -72,16 +86,31 @@ static size_t padded(size_t n)
     return (n + VLEN - 1) / VLEN * VLEN;
 }
 
+/* A head's rows lie a whole token apart, each on a page of its own, where
+ * the processor does not look ahead: ask for the row after next few. */
+INLINE void prefetch(enum plait_dtype type, const void *x, size_t at, size_t D)
+{
+    const char *p = (const char *)x + at * plait_dtype_size(type);
+
+    for (size_t d = 0; d < D * plait_dtype_size(type); d += 64)
+        __builtin_prefetch(p + d);
+}
+
+#define AHEAD 8 /* rows */
+
 /* dst [TILE, ld] = `rows` rows of x, `stride` apart, times s; 0 elsewhere */
 INLINE void load_tile(enum plait_dtype type, float *dst, size_t ld,
                       const void *x, size_t at, size_t stride, size_t rows,
                       size_t D, float s)
 {
-    for (size_t i = 0; i < rows; i++)
+    for (size_t i = 0; i < rows; i++) {
+        if (i + AHEAD < rows)
+            prefetch(type, x, at + (i + AHEAD) * stride, D);
         for (size_t d = 0; d < D; d += VLEN)
             vec_store(PLAIT_F32, dst, i * ld + d, VLEN,
-                      vec_load(type, x, at + i * stride + d, min(VLEN, D - d)) *
-                          s);
+                      vec_load(type, x, at + i * stride + d,
+                               min(VLEN, D - d)) * s);
+    }
     memset(dst + rows * ld, 0, (TILE - rows) * ld * sizeof(float));
 }
 
@@ -106,39 +135,72 @@ static void transpose(float *dst, const float *src, size_t ld, size_t D)
                 dst[d * TILE + j + k] = src[(j + k) * ld + d];
 }
 
-INLINE void store_row(enum plait_dtype type, void *x, size_t at,
-                      const float *src, size_t D, float s, int add)
+/* Rows of x, `stride` apart, = (+= if add) src [rows, ld] */
+INLINE void store_tile(enum plait_dtype type, void *x, size_t at,
+                       size_t stride, const float *src, size_t ld, size_t rows,
+                       size_t D, int add)
 {
-    for (size_t d = 0; d < D; d += VLEN) {
-        size_t n = min(VLEN, D - d);
-        vec y = vec_load(PLAIT_F32, src, d, n) * s;
+    for (size_t i = 0; i < rows; i++) {
+        if (add && i + AHEAD < rows)
+            prefetch(type, x, at + (i + AHEAD) * stride, D);
+        for (size_t d = 0; d < D; d += VLEN) {
+            size_t n = min(VLEN, D - d), to = at + i * stride + d;
+            vec y = vec_load(PLAIT_F32, src, i * ld + d, VLEN);
 
-        if (add)
-            y += vec_load(type, x, at + d, n);
-        vec_store(type, x, at + d, n, y);
+            if (add)
+                y += vec_load(type, x, to, n);
+            vec_store(type, x, to, n, y);
+        }
     }
 }
 
-static void store_any(enum plait_dtype type, void *x, size_t at,
-                      const float *src, size_t D, float s, int add)
+static void store_any(enum plait_dtype type, void *x, size_t at, size_t stride,
+                      const float *src, size_t ld, size_t rows, size_t D,
+                      int add)
 {
     if (type == PLAIT_F32)
-        store_row(PLAIT_F32, x, at, src, D, s, add);
+        store_tile(PLAIT_F32, x, at, stride, src, ld, rows, D, add);
     else if (type == PLAIT_BF16_T)
-        store_row(PLAIT_BF16_T, x, at, src, D, s, add);
+        store_tile(PLAIT_BF16_T, x, at, stride, src, ld, rows, D, add);
     else
-        store_row(PLAIT_FP16_T, x, at, src, D, s, add);
+        store_tile(PLAIT_FP16_T, x, at, stride, src, ld, rows, D, add);
 }
 
-/* How many of the keys k0, k0 + 1, .. of the chunk query i sees. */
-static size_t visible(const struct plait_attention *a, size_t i, size_t k0)
-{
-    int64_t n = a->q_pos + (int64_t)i - a->k_pos + 1 - (int64_t)k0;
-    int64_t left = (int64_t)a->k_len - (int64_t)k0;
+/* The keys that the queries of a tile see of a tile of keys: query i the
+ * first `seen + i` of them, but at most `cols` and at least none. */
+struct window {
+    int64_t seen;
+    size_t cols;
+};
 
-    if (n > left)
-        n = left;
-    return n > 0 ? (size_t)n : 0;
+static struct window window_at(const struct plait_attention *a, size_t i0,
+                               size_t k0)
+{
+    struct window w = {
+        .seen = a->q_pos + (int64_t)i0 - a->k_pos - (int64_t)k0 + 1,
+        .cols = min(TILE, (size_t)a->k_len - k0),
+    };
+
+    return w;
+}
+
+static size_t visible(const struct window *w, size_t i)
+{
+    int64_t n = w->seen + (int64_t)i;
+
+    if (n <= 0)
+        return 0;
+    return (uint64_t)n < w->cols ? (size_t)n : w->cols;
+}
+
+/* The first query that sees key j, or `rows` if none does. */
+static size_t first_query(const struct window *w, size_t j, size_t rows)
+{
+    int64_t i = (int64_t)j - w->seen + 1;
+
+    if (i <= 0)
+        return 0;
+    return (uint64_t)i < rows ? (size_t)i : rows;
 }
 
 /* The operands of one op. */
@@ -173,36 +235,42 @@ static size_t out_at(const struct plait_attention *a, size_t b, size_t h,
 
 /* -- forward ------------------------------------------------------------ */
 
+/* A run of query tiles goes over the keys together, so that a tile of keys
+ * is converted once for all of them. */
+#define RUN 4
+
 struct forward_tiles {
-    float *q, *k, *kt, *v, *s, *out; /* k and v share their place */
-    float max[TILE], sum[TILE];
+    float *q, *out;         /* [RUN] */
+    float *k, *kt, *v, *s;  /* k and v share their place */
+    float max[RUN][TILE], sum[RUN][TILE];
 };
 
 static size_t forward_floats(size_t D)
 {
-    return 3 * TILE * padded(D) + padded(D) * TILE + TILE * TILE;
+    return (2 * RUN + 2) * TILE * padded(D) + TILE * TILE;
 }
 
 static struct forward_tiles forward_place(float *p, size_t D)
 {
     size_t tile = TILE * padded(D);
-    struct forward_tiles t = {.q = p, .k = p + tile, .v = p + tile,
-                              .out = p + 2 * tile, .kt = p + 3 * tile,
-                              .s = p + 4 * tile};
+    struct forward_tiles t = {.q = p, .out = p + RUN * tile};
 
+    t.k = t.v = p + 2 * RUN * tile;
+    t.kt = t.k + tile;
+    t.s = t.kt + tile;
     return t;
 }
 
 /* One row of scores becomes e^(s - max); what was summed is rescaled. */
-static void softmax_row(struct forward_tiles *t, size_t i, size_t n, size_t ld)
+static void softmax_row(struct forward_tiles *t, size_t r, size_t i, size_t n,
+                        size_t ld)
 {
-    float *s = t->s + i * TILE, *out = t->out + i * ld, old = t->max[i];
+    float *s = t->s + i * TILE, *out = t->out + (r * TILE + i) * ld;
+    float old = t->max[r][i], max = old, keep;
     vec largest = vec_set(-INFINITY), sum = {0};
-    float max = old, keep;
 
-    for (size_t j = 0; j < n; j += VLEN)
-        for (size_t k = n - j; k < VLEN; k++)
-            s[j + k] = -INFINITY;
+    for (size_t k = n; k < padded(n); k++)
+        s[k] = -INFINITY;
     for (size_t j = 0; j < n; j += VLEN)
         largest = vec_max(largest, vec_load(PLAIT_F32, s, j, VLEN));
     for (size_t k = 0; k < VLEN; k++)
@@ -218,53 +286,95 @@ static void softmax_row(struct forward_tiles *t, size_t i, size_t n, size_t ld)
     if (n == 0)
         return;
     keep = old == max ? 1 : vec_exp(vec_set(old - max))[0];
-    t->sum[i] = t->sum[i] * keep + vec_sum(sum);
-    t->max[i] = max;
+    t->sum[r][i] = t->sum[r][i] * keep + vec_sum(sum);
+    t->max[r][i] = max;
     if (keep != 1)
         for (size_t d = 0; d < ld; d += VLEN)
             vec_store(PLAIT_F32, out, d, VLEN,
                       vec_load(PLAIT_F32, out, d, VLEN) * keep);
 }
 
-static void forward_tile(const struct attention *x, struct forward_tiles *t,
-                         size_t b, size_t h, size_t q0)
+/* Tile r of the run, whose rows see the keys of `w`. */
+static void forward_tile(struct forward_tiles *t, size_t r, size_t rows,
+                         const struct window *w, size_t D)
+{
+    size_t ld = padded(D), at = r * TILE * ld;
+
+    for (size_t i = 0; i < rows; i += HIGH) {
+        size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
+
+        if (n == 0)
+            continue;
+        product(t->s + i * TILE, TILE, t->q + at + i * ld, ld, 1, t->kt, TILE,
+                padded(n), D);
+        for (size_t k = i; k < i + HIGH; k++)
+            softmax_row(t, r, k, k <= last ? visible(w, k) : 0, ld);
+        product_add(t->out + at + i * ld, ld, t->s + i * TILE, TILE, 1, t->v,
+                    ld, ld, n);
+    }
+}
+
+static void forward_start(const struct attention *x, struct forward_tiles *t,
+                          size_t b, size_t h, size_t q0, size_t rows)
+{
+    const struct plait_attention *a = x->a;
+    size_t D = (size_t)a->head_dim, ld = padded(D);
+
+    for (size_t r = 0; r * TILE < rows; r++)
+        load_any(x->type, t->q + r * TILE * ld, ld, x->Q,
+                 q_at(a, b, h, q0 + r * TILE), a->q_stride,
+                 min(TILE, rows - r * TILE), D, a->scale);
+    memset(t->out, 0, RUN * TILE * ld * sizeof(float));
+    memset(t->sum, 0, sizeof(t->sum));
+    for (size_t i = 0; i < RUN * TILE; i++)
+        t->max[i / TILE][i % TILE] = -INFINITY;
+}
+
+static void forward_finish(const struct attention *x, struct forward_tiles *t,
+                           size_t b, size_t h, size_t q0, size_t rows)
+{
+    const struct plait_attention *a = x->a;
+    size_t D = (size_t)a->head_dim, ld = padded(D), H = (size_t)a->q_heads;
+    float *lse = x->lse + (b * H + h) * (size_t)a->q_len + q0;
+
+    for (size_t i = 0; i < rows; i++) {
+        float max = t->max[i / TILE][i % TILE];
+        float sum = t->sum[i / TILE][i % TILE];
+        int none = max == -INFINITY && sum == 0;
+        float s = none ? 0 : 1 / sum;
+
+        for (size_t d = 0; d < ld; d += VLEN)
+            vec_store(PLAIT_F32, t->out, i * ld + d, VLEN,
+                      vec_load(PLAIT_F32, t->out, i * ld + d, VLEN) * s);
+        lse[i] = none ? -INFINITY : max + logf(sum);
+    }
+    store_any(x->type, x->out, out_at(a, b, h, q0), H * D, t->out, ld, rows, D,
+              0);
+}
+
+static void forward_run(const struct attention *x, struct forward_tiles *t,
+                        size_t b, size_t h, size_t q0)
 {
     const struct plait_attention *a = x->a;
     size_t D = (size_t)a->head_dim, ld = padded(D);
     size_t kv = h / (size_t)(a->q_heads / a->kv_heads);
-    size_t rows = min(TILE, (size_t)a->q_len - q0);
-    size_t keys = visible(a, q0 + rows - 1, 0);
+    size_t rows = min(RUN * TILE, (size_t)a->q_len - q0);
 
-    load_any(x->type, t->q, ld, x->Q, q_at(a, b, h, q0), a->q_stride, rows, D,
-             a->scale);
-    memset(t->out, 0, TILE * ld * sizeof(float));
-    for (size_t i = 0; i < TILE; i++) {
-        t->max[i] = -INFINITY;
-        t->sum[i] = 0;
-    }
-    for (size_t k0 = 0; k0 < keys; k0 += TILE) {
-        size_t cols = min(TILE, (size_t)a->k_len - k0);
+    forward_start(x, t, b, h, q0, rows);
+    for (size_t k0 = 0; k0 < (size_t)a->k_len; k0 += TILE) {
+        struct window w = window_at(a, q0, k0);
 
+        if (visible(&w, rows - 1) == 0)
+            break;
         load_any(x->type, t->k, ld, x->K, k_at(a, b, kv, k0), a->kv_stride,
-                 cols, D, 1);
+                 w.cols, D, 1);
         transpose(t->kt, t->k, ld, D);
-        memset(t->s, 0, TILE * TILE * sizeof(float));
-        product(t->s, TILE, t->q, ld, 1, t->kt, TILE, TILE, TILE, D);
-        for (size_t i = 0; i < rows; i++)
-            softmax_row(t, i, min(TILE, visible(a, q0 + i, k0)), ld);
         load_any(x->type, t->v, ld, x->V, k_at(a, b, kv, k0), a->kv_stride,
-                 cols, D, 1);
-        product(t->out, ld, t->s, TILE, 1, t->v, ld, TILE, ld, TILE);
+                 w.cols, D, 1);
+        for (size_t r = 0; r * TILE < rows; r++, w.seen += TILE)
+            forward_tile(t, r, min(TILE, rows - r * TILE), &w, D);
     }
-    for (size_t i = 0; i < rows; i++) {
-        float sum = t->sum[i];
-        int none = t->max[i] == -INFINITY && sum == 0;
-
-        store_any(x->type, x->out, out_at(a, b, h, q0 + i), t->out + i * ld, D,
-                  none ? 0 : 1 / sum, 0);
-        x->lse[(b * (size_t)a->q_heads + h) * (size_t)a->q_len + q0 + i] =
-            none ? -INFINITY : t->max[i] + logf(sum);
-    }
+    forward_finish(x, t, b, h, q0, rows);
 }
 
 static int attention_forward(struct plait_queue *q, enum plait_dtype type,
@@ -275,8 +385,8 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
     struct attention x = {.type = type, .a = a, .Q = Q, .K = K, .V = V,
                           .out = out, .lse = lse};
     size_t D = (size_t)a->head_dim, H = (size_t)a->q_heads;
-    size_t tiles = ((size_t)a->q_len + TILE - 1) / TILE;
-    size_t items = (size_t)a->batch * H * tiles, each = forward_floats(D);
+    size_t runs = ((size_t)a->q_len + RUN * TILE - 1) / (RUN * TILE);
+    size_t items = (size_t)a->batch * H * runs, each = forward_floats(D);
     float *place = cpu_scratch(q, CPU_SCRATCH_OP,
                                (size_t)q->dev->threads * each * sizeof(float));
 
@@ -288,7 +398,8 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
         struct forward_tiles t = forward_place(
             place + (size_t)omp_get_thread_num() * each, D);
 
-        forward_tile(&x, &t, n / (H * tiles), n / tiles % H, n % tiles * TILE);
+        forward_run(&x, &t, n / (H * runs), n / runs % H,
+                    n % runs * RUN * TILE);
     }
     return 0;
 }
@@ -382,26 +493,38 @@ static void probabilities(struct backward_tiles *t, size_t i, size_t n,
         s[j] = dp[j] = 0;
 }
 
-/* The tile of queries at `at` (i0 in its head) against the keys at k0. */
-static void backward_tile(const struct attention *x, struct backward_tiles *t,
-                          const float *lse, size_t at, size_t i0, size_t k0)
+/* The tile of queries at `at`, whose rows see the keys of `w`. */
+static void backward_tile(struct backward_tiles *t, const float *lse,
+                          size_t at, size_t rows, const struct window *w,
+                          float scale, size_t D)
 {
-    const struct plait_attention *a = x->a;
-    size_t D = (size_t)a->head_dim, ld = padded(D);
-    size_t rows = min(TILE, (size_t)a->q_len - i0);
+    size_t ld = padded(D);
+    float *q = t->q + at * ld, *dout = t->dout + at * ld;
 
-    memset(t->s, 0, 2 * TILE * TILE * sizeof(float)); /* and dp */
-    product(t->s, TILE, t->q + at * ld, ld, 1, t->kt, TILE, TILE, TILE, D);
-    product(t->dp, TILE, t->dout + at * ld, ld, 1, t->vt, TILE, TILE, TILE, D);
-    for (size_t i = 0; i < TILE; i++) {
-        size_t n = i < rows ? min(TILE, visible(a, i0 + i, k0)) : 0;
+    for (size_t i = 0; i < rows; i += HIGH) {
+        size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
 
-        probabilities(t, i, n, a->scale, n > 0 ? lse[i0 + i] : 0,
-                      t->delta[at + i]);
+        product(t->s + i * TILE, TILE, q + i * ld, ld, 1, t->kt, TILE,
+                padded(n), D);
+        product(t->dp + i * TILE, TILE, dout + i * ld, ld, 1, t->vt, TILE,
+                padded(n), D);
+        for (size_t k = i; k < i + HIGH; k++) {
+            size_t seen = k <= last ? visible(w, k) : 0;
+
+            probabilities(t, k, seen, scale, seen > 0 ? lse[k] : 0,
+                          t->delta[at + k]);
+        }
+        product_add(t->dq + (at + i) * ld, ld, t->dp + i * TILE, TILE, 1, t->k,
+                    ld, ld, n);
     }
-    product(t->dv, ld, t->s, 1, TILE, t->dout + at * ld, ld, TILE, ld, TILE);
-    product(t->dk, ld, t->dp, 1, TILE, t->q + at * ld, ld, TILE, ld, TILE);
-    product(t->dq + at * ld, ld, t->dp, TILE, 1, t->k, ld, TILE, ld, TILE);
+    for (size_t j = 0; j < w->cols; j += HIGH) {
+        size_t i = first_query(w, j, rows);
+
+        product_add(t->dv + j * ld, ld, t->s + i * TILE + j, 1, TILE,
+                    dout + i * ld, ld, ld, rows - i);
+        product_add(t->dk + j * ld, ld, t->dp + i * TILE + j, 1, TILE,
+                    q + i * ld, ld, ld, rows - i);
+    }
 }
 
 static void backward_keys(const struct attention *x, struct backward_tiles *t,
@@ -423,16 +546,19 @@ static void backward_keys(const struct attention *x, struct backward_tiles *t,
         size_t h = kv * group + g;
         const float *lse = x->lse + (b * (size_t)a->q_heads + h) * Tq;
 
-        for (size_t i0 = 0; i0 < Tq; i0 += TILE)
-            if (visible(a, min(i0 + TILE, Tq) - 1, k0) > 0)
-                backward_tile(x, t, lse, g * queries(a) + i0, i0, k0);
-    }
-    for (size_t j = 0; j < cols; j++) {
-        size_t at = k_at(a, b, kv, k0 + j);
+        for (size_t i0 = 0; i0 < Tq; i0 += TILE) {
+            struct window w = window_at(a, i0, k0);
+            size_t rows = min(TILE, Tq - i0);
 
-        store_any(x->type, x->dK, at, t->dk + j * ld, D, 1, 1);
-        store_any(x->type, x->dV, at, t->dv + j * ld, D, 1, 1);
+            if (visible(&w, rows - 1) > 0)
+                backward_tile(t, lse + i0, g * queries(a) + i0, rows, &w,
+                              a->scale, D);
+        }
     }
+    store_any(x->type, x->dK, k_at(a, b, kv, k0), a->kv_stride, t->dk, ld,
+              cols, D, 1);
+    store_any(x->type, x->dV, k_at(a, b, kv, k0), a->kv_stride, t->dv, ld,
+              cols, D, 1);
 }
 
 static void backward_head(const struct attention *x, struct backward_tiles *t,
@@ -447,9 +573,8 @@ static void backward_head(const struct attention *x, struct backward_tiles *t,
     for (size_t k0 = 0; k0 < (size_t)a->k_len; k0 += TILE)
         backward_keys(x, t, b, kv, k0);
     for (size_t g = 0; g < group; g++)
-        for (size_t i = 0; i < (size_t)a->q_len; i++)
-            store_any(x->type, x->dQ, q_at(a, b, kv * group + g, i),
-                      t->dq + (g * queries(a) + i) * ld, D, 1, 1);
+        store_any(x->type, x->dQ, q_at(a, b, kv * group + g, 0), a->q_stride,
+                  t->dq + g * queries(a) * ld, ld, (size_t)a->q_len, D, 1);
 }
 
 /* Threads take whole key-value heads: no two add to the same gradient. */
