@@ -371,20 +371,23 @@ int plait_model_shape(const struct plait_model *model,
                       const struct plait_batch *batch, bool train,
                       struct plait_shape *shape)
 {
-    int cp = model->par->layout.size[PLAIT_CP];
     int pieces = pieces_of(model);
-    size_t N = (size_t)batch->batch * batch->seq_len / cp;
+    int parts = model->par->layout.size[PLAIT_CP] * pieces;
+    /* Text that is not trained on may end anywhere: the rest is padding. */
+    int len = (batch->seq_len + parts - 1) / parts;
+    size_t N = (size_t)batch->batch * len * pieces;
     struct rows r = rows_of(model, N);
 
     if (batch->batch < 1 || batch->seq_len < 1 || N > model->state->rows ||
         batch->seq_len > model->config->model.seq_len ||
-        batch->seq_len % (cp * pieces) || (train && r.N != N)) {
+        (train && (batch->seq_len % parts || r.N != N))) {
         errno = EINVAL;
         return -1;
     }
     shape->batch = batch->batch;
+    shape->seq_len = batch->seq_len;
     shape->pieces = pieces;
-    shape->piece_len = batch->seq_len / cp / pieces;
+    shape->piece_len = len;
     shape->N = N;
     shape->n = r.n;
     return 0;

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-
 #include "runtime/model/internal.h"
 
 /* Final norm, logits, loss. The logits of all rows are the largest tensor of
@@ -121,27 +119,40 @@ static int logits_to_host(const struct plait_work *w, void *local, void *all,
                            w->model->config->model.vocab * sizeof(*logits));
 }
 
+/* The cp rank that has the last token of each sequence, and its row there in
+ * the first sequence. */
+static int owner_of_last(const struct plait_work *w, size_t *first_row)
+{
+    const struct plait_shape *s = w->shape;
+    int last = s->seq_len - 1, chunk = last / s->piece_len;
+    int cp = w->model->par->layout.size[PLAIT_CP], piece = chunk >= cp;
+
+    *first_row = (size_t)piece * s->batch * s->piece_len + last % s->piece_len;
+    return piece ? 2 * cp - 1 - chunk : chunk;
+}
+
 int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
                       const void *x, const void *delta, float *logits)
 {
-    size_t T = w->shape->piece_len, bytes;
+    struct plait_comm *cp = w->model->par->group[PLAIT_GROUP_CP];
     char *local = w->scratch->logits, *all, *wide;
+    size_t vocab = w->model->config->model.vocab, bytes, first;
+    int owner = owner_of_last(w, &first);
     const void *normed;
 
     bytes = w->d->vocab * plait_dtype_size(w->type);
     all = local + bytes;
     wide = all + w->d->tp * bytes;
-    if (w->shape->pieces > 1) {
-        errno = ENOTSUP; /* the last token is another rank's */
-        return -1;
-    }
     if (norm(w, b, x, delta, &normed) < 0)
         return -1;
     for (int i = 0; i < w->shape->batch; i++) {
-        if (logits_of_rows(w, b, row(w, normed, (i + 1) * T - 1), 1) < 0 ||
-            logits_to_host(w, local, all, (float *)wide, logits) < 0)
+        size_t at = first + (size_t)i * w->shape->piece_len;
+
+        if (logits_of_rows(w, b, row(w, normed, at), 1) < 0 ||
+            logits_to_host(w, local, all, (float *)wide,
+                           logits + i * vocab) < 0)
             return -1;
-        logits += w->model->config->model.vocab;
     }
-    return 0;
+    return plait_comm_host_broadcast(
+        cp, logits, w->shape->batch * vocab * sizeof(*logits), owner);
 }

@@ -71,6 +71,7 @@ struct plait_block {
  * sequences: row (piece * batch + sequence) * piece_len + i. */
 struct plait_shape {
     int batch, piece_len, pieces;
+    int seq_len; /* of the whole sequence; the last piece may end in padding */
     size_t N; /* rows: batch * piece_len * pieces */
     size_t n; /* rows of the residual stream here: N, or N / tp */
 };

@@ -171,8 +171,8 @@ int plait_model_complete_gradient(struct plait_model *model,
                                   struct plait_region *region);
 
 /* Logits of the last position of each sequence, fp32 on the host
- * [batch, vocab], for sampling; collective over the tp group. Last stage;
- * `in` as in forward. */
+ * [batch, vocab], for sampling; collective over the tp and cp groups. Last
+ * stage; `in` as in forward. */
 int plait_model_logits(struct plait_model *model, int chunk, int slot,
                        const struct plait_batch *batch, const void *in,
                        float *logits);

@@ -47,9 +47,17 @@ static size_t stream_bytes(const struct plait_work *w)
     return w->shape->n * w->d->hidden * plait_dtype_size(w->type);
 }
 
+/* The `n` tokens from `pos` on of a sequence of `length`, then padding. */
+static void copy_piece(int32_t *to, const int32_t *sequence, int64_t length,
+                       int64_t pos, int n, int32_t padding)
+{
+    for (int i = 0; i < n; i++)
+        to[i] = pos + i < length ? sequence[pos + i] : padding;
+}
+
 /* This rank's tokens, in the order of its rows. */
-static int upload(const struct plait_work *w, const struct plait_batch *batch,
-                  const int32_t *host, int32_t *to)
+static int upload(const struct plait_work *w, const int32_t *host, int32_t *to,
+                  int32_t padding)
 {
     const struct plait_shape *s = w->shape;
     int32_t *at = w->slot->staged;
@@ -60,8 +68,8 @@ static int upload(const struct plait_work *w, const struct plait_batch *batch,
         int64_t pos = plait_model_piece_pos(w->model, s, p);
 
         for (int i = 0; i < s->batch; i++, at += s->piece_len)
-            memcpy(at, host + (int64_t)i * batch->seq_len + pos,
-                   s->piece_len * sizeof(*at));
+            copy_piece(at, host + (int64_t)i * s->seq_len, s->seq_len, pos,
+                       s->piece_len, padding);
     }
     return w->ops->to_device(w->q, to, w->slot->staged, s->N * sizeof(*to));
 }
@@ -130,7 +138,7 @@ static int start(const struct plait_work *w, const struct plait_block *first,
                  const struct plait_batch *batch, const void *in)
 {
     if (first->kind == PLAIT_BLOCK_EMBEDDING)
-        return upload(w, batch, batch->tokens, w->slot->tokens);
+        return upload(w, batch->tokens, w->slot->tokens, 0);
     return w->ops->copy(w->q, w->slot->layer[0].x1, in, stream_bytes(w));
 }
 
@@ -207,7 +215,7 @@ int plait_model_forward(struct plait_model *model, int chunk, int slot,
     if (last->kind != PLAIT_BLOCK_HEAD)
         return w.ops->add(w.q, w.type, out, s.x, s.delta,
                           w.shape->n * w.d->hidden);
-    if (upload(&w, batch, batch->targets, w.slot->targets) < 0 ||
+    if (upload(&w, batch->targets, w.slot->targets, -1) < 0 ||
         acquire(&w, last, train) < 0 ||
         plait_head_forward(&w, last, s.x, s.delta, loss, train) < 0)
         return -1;

@@ -135,10 +135,6 @@ int plait_sample(struct plait_trainer *t, struct plait_parallel *par,
         plait_errorf(err, "out of memory");
         goto out;
     }
-    if (par->layout.size[PLAIT_CP] > 1) {
-        plait_errorf(err, "sampling wants cp 1: the text grows by one token");
-        goto out;
-    }
     for (i = 0; i < n; i++)
         text.targets[i] = -1;
     for (; *prompt; prompt++) {
