@@ -30,11 +30,20 @@ struct plait_shm {
     uint64_t at;        /* barriers passed */
 };
 
+/* MPI aligns less than a cache line. Segments are mapped on page borders, so
+ * every process comes to the same place. */
+static struct seat *align(void *base)
+{
+    uintptr_t at = (uintptr_t)base;
+
+    return (struct seat *)((at + LINE - 1) / LINE * LINE);
+}
+
 int plait_shm_create(MPI_Comm comm, struct plait_shm **shm)
 {
     struct plait_shm *s = NULL;
-    struct seat *mine;
     MPI_Comm local;
+    void *base;
     MPI_Aint bytes;
     int i, size, near, unit, rc;
 
@@ -49,8 +58,8 @@ int plait_shm_create(MPI_Comm comm, struct plait_shm **shm)
     i = s && (s->seat = calloc(size, sizeof(*s->seat))) && near == size;
     rc = MPI_Allreduce(MPI_IN_PLACE, &i, 1, MPI_INT, MPI_MIN, comm);
     if (rc == MPI_SUCCESS && i)
-        rc = MPI_Win_allocate_shared(sizeof(**s->seat), 1, MPI_INFO_NULL,
-                                     local, &mine, &s->window);
+        rc = MPI_Win_allocate_shared(sizeof(**s->seat) + LINE, 1,
+                                     MPI_INFO_NULL, local, &base, &s->window);
     MPI_Comm_free(&local);
     if (rc != MPI_SUCCESS || !i) {
         if (s)
@@ -61,9 +70,11 @@ int plait_shm_create(MPI_Comm comm, struct plait_shm **shm)
     s->comm = comm;
     s->size = size;
     MPI_Comm_rank(comm, &s->rank);
-    for (i = 0; i < size; i++)
-        MPI_Win_shared_query(s->window, i, &bytes, &unit, &s->seat[i]);
-    atomic_store(&mine->at, 0);
+    for (i = 0; i < size; i++) {
+        MPI_Win_shared_query(s->window, i, &bytes, &unit, &base);
+        s->seat[i] = align(base);
+    }
+    atomic_store(&s->seat[s->rank]->at, 0);
     *shm = s;
     return MPI_Barrier(comm);
 }
