@@ -227,16 +227,17 @@ static void complete(hwloc_topology_t topology)
 
 static hwloc_topology_t load(void)
 {
-    /* These start whole GPU runtimes, which takes seconds; what they know,
-     * sysfs and NVML tell too. */
-    static const char *const slow[] = {"gl", "opencl", "cuda", "nvml", "rsmi",
-                                       "levelzero"};
+    /* All but the last start whole GPU runtimes, which takes seconds; what
+     * they know, sysfs and NVML tell too. The last is libpciaccess, which
+     * tells nothing that sysfs does not, and leaks. */
+    static const char *const unwanted[] = {"gl", "opencl", "cuda", "nvml",
+                                           "rsmi", "levelzero", "pci"};
     hwloc_topology_t topology = node_create_topology();
     size_t i;
 
-    for (i = 0; topology && i < sizeof(slow) / sizeof(slow[0]); i++)
+    for (i = 0; topology && i < sizeof(unwanted) / sizeof(unwanted[0]); i++)
         hwloc_topology_set_components(
-            topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow[i]);
+            topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
     if (topology && hwloc_topology_load(topology)) {
         hwloc_topology_destroy(topology);
         return NULL;
