@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm/half.h"
+#include "kernels/dtype.h"
 #include "runtime/comm/shm.h"
 
 /* From here on an all-reduce inside a node goes through shared memory. */
@@ -48,24 +48,54 @@ struct mpi_request {
 
 static const struct plait_comm_vtable mpi_vtable;
 
-#define DEFINE_REDUCTION(name, to_float, from_float, expr)                     \
-    static void name(void *in, void *inout, int *len, MPI_Datatype *type)      \
-    {                                                                          \
-        const uint16_t *x = in;                                                \
-        uint16_t *y = inout;                                                   \
-        int i;                                                                 \
-                                                                               \
-        (void)type;                                                            \
-        for (i = 0; i < *len; i++) {                                           \
-            float a = to_float(x[i]), b = to_float(y[i]);                      \
-            y[i] = from_float(expr);                                           \
-        }                                                                      \
-    }
+static float larger(float a, float b)
+{
+    return a > b ? a : b;
+}
 
-DEFINE_REDUCTION(bf16_sum, bf16_to_float, bf16_from_float, a + b)
-DEFINE_REDUCTION(fp16_sum, fp16_to_float, fp16_from_float, a + b)
-DEFINE_REDUCTION(bf16_max, bf16_to_float, bf16_from_float, a > b ? a : b)
-DEFINE_REDUCTION(fp16_max, fp16_to_float, fp16_from_float, a > b ? a : b)
+static void bf16_sum(void *in, void *inout, int *len, MPI_Datatype *type)
+{
+    const uint16_t *x = in;
+    uint16_t *y = inout;
+
+    (void)type;
+    for (int i = 0; i < *len; i++)
+        y[i] = plait_bf16_of_f32(plait_f32_of_bf16(x[i]) +
+                                 plait_f32_of_bf16(y[i]));
+}
+
+static void bf16_max(void *in, void *inout, int *len, MPI_Datatype *type)
+{
+    const uint16_t *x = in;
+    uint16_t *y = inout;
+
+    (void)type;
+    for (int i = 0; i < *len; i++)
+        y[i] = plait_bf16_of_f32(larger(plait_f32_of_bf16(x[i]),
+                                        plait_f32_of_bf16(y[i])));
+}
+
+static void fp16_sum(void *in, void *inout, int *len, MPI_Datatype *type)
+{
+    const uint16_t *x = in;
+    uint16_t *y = inout;
+
+    (void)type;
+    for (int i = 0; i < *len; i++)
+        y[i] = plait_fp16_of_f32(plait_f32_of_fp16(x[i]) +
+                                 plait_f32_of_fp16(y[i]));
+}
+
+static void fp16_max(void *in, void *inout, int *len, MPI_Datatype *type)
+{
+    const uint16_t *x = in;
+    uint16_t *y = inout;
+
+    (void)type;
+    for (int i = 0; i < *len; i++)
+        y[i] = plait_fp16_of_f32(larger(plait_f32_of_fp16(x[i]),
+                                        plait_f32_of_fp16(y[i])));
+}
 
 static struct mpi_comm *mpi_of(struct plait_comm *comm)
 {

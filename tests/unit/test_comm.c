@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/dtype.h"
 #include "runtime/comm/comm.h"
-#include "runtime/comm/half.h"
 #include "tap.h"
 
 /* One process: the self communicator. Under mpirun (comm-mpi.sh): MPI, with
@@ -85,10 +85,10 @@ static void check_large(void)
 
 static void check_half(enum plait_dtype type)
 {
-    float (*to)(uint16_t) = type == PLAIT_BF16_T ? bf16_to_float
-                                                 : fp16_to_float;
-    uint16_t (*from)(float) = type == PLAIT_BF16_T ? bf16_from_float
-                                                   : fp16_from_float;
+    float (*to)(uint16_t) = type == PLAIT_BF16_T ? plait_f32_of_bf16
+                                                 : plait_f32_of_fp16;
+    uint16_t (*from)(float) = type == PLAIT_BF16_T ? plait_bf16_of_f32
+                                                   : plait_fp16_of_f32;
     uint16_t a[N], b[N];
     int i, pass = 1;
 
@@ -232,19 +232,19 @@ static void check_halves_alone(void)
     int i, pass = 1;
 
     for (i = 0; i < 65536; i++) {
-        float x = fp16_to_float(i), y = bf16_to_float(i);
+        float x = plait_f32_of_fp16(i), y = plait_f32_of_bf16(i);
 
-        pass &= x != x || fp16_from_float(x) == i;
-        pass &= y != y || bf16_from_float(y) == i;
+        pass &= x != x || plait_fp16_of_f32(x) == i;
+        pass &= y != y || plait_bf16_of_f32(y) == i;
     }
     ok(pass, "every bf16 and fp16 number survives float and back");
-    ok(fp16_from_float(65519.0f) == 0x7bff && fp16_from_float(65520.0f) ==
-           0x7c00 && fp16_from_float(NAN) == 0x7e00,
+    ok(plait_fp16_of_f32(65519.0f) == 0x7bff && plait_fp16_of_f32(65520.0f) ==
+           0x7c00 && plait_fp16_of_f32(NAN) == 0x7e00,
        "fp16: largest number, infinity, NaN");
-    ok(fp16_from_float(1.0f + 0x1p-11f) == 0x3c00 &&
-           fp16_from_float(1.0f + 0x1.8p-10f) == 0x3c02,
+    ok(plait_fp16_of_f32(1.0f + 0x1p-11f) == 0x3c00 &&
+           plait_fp16_of_f32(1.0f + 0x1.8p-10f) == 0x3c02,
        "fp16: ties go to even");
-    ok(fp16_from_float(0x1p-25f) == 0 && fp16_from_float(0x1.8p-24f) == 2,
+    ok(plait_fp16_of_f32(0x1p-25f) == 0 && plait_fp16_of_f32(0x1.8p-24f) == 2,
        "fp16: subnormal ties go to even");
 }
 
