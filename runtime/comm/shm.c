@@ -45,7 +45,7 @@ int plait_shm_create(MPI_Comm comm, struct plait_shm **shm)
     MPI_Comm local;
     void *base;
     MPI_Aint bytes;
-    int i, size, near, unit, rc;
+    int i, size, near, unit, ready, all, rc;
 
     *shm = NULL;
     MPI_Comm_size(comm, &size);
@@ -55,13 +55,22 @@ int plait_shm_create(MPI_Comm comm, struct plait_shm **shm)
         return rc;
     MPI_Comm_size(local, &near);
     s = calloc(1, sizeof(*s));
-    i = s && (s->seat = calloc(size, sizeof(*s->seat))) && near == size;
-    rc = MPI_Allreduce(MPI_IN_PLACE, &i, 1, MPI_INT, MPI_MIN, comm);
-    if (rc == MPI_SUCCESS && i)
-        rc = MPI_Win_allocate_shared(sizeof(**s->seat) + LINE, 1,
-                                     MPI_INFO_NULL, local, &base, &s->window);
+    ready = s && (s->seat = calloc(size, sizeof(*s->seat))) && near == size;
+    rc = MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, comm);
+    if (rc == MPI_SUCCESS && ready) {
+        /* Not every configuration of an MPI has shared windows (Open MPI with
+         * only its ucx one-sided component): then there is no segment. */
+        ready = MPI_Win_allocate_shared(sizeof(**s->seat) + LINE, 1,
+                                        MPI_INFO_NULL, local, &base,
+                                        &s->window) == MPI_SUCCESS;
+        all = ready;
+        rc = MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm);
+        if (ready && !all)
+            MPI_Win_free(&s->window);
+        ready = all;
+    }
     MPI_Comm_free(&local);
-    if (rc != MPI_SUCCESS || !i) {
+    if (rc != MPI_SUCCESS || !ready) {
         if (s)
             free(s->seat);
         free(s);
