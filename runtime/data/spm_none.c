@@ -3,15 +3,15 @@
 
 #include "spm.h"
 
-/* Built without libsentencepiece: no model can be opened, so the functions
+/* SentencePiece is not linked yet: no model can be opened, so the functions
  * that take one are never reached. */
 
 struct plait_spm *plait_spm_create(const char *path, struct plait_error *err)
 {
     errno = ENOTSUP;
     plait_errorf(err,
-                 "spm:%s: built without SentencePiece (libsentencepiece-dev, "
-                 "then ./configure --with-sentencepiece)",
+                 "spm:%s: this version has no SentencePiece tokenizer; use "
+                 "--tokenizer byte",
                  path);
     return NULL;
 }
@@ -38,7 +38,7 @@ int plait_spm_encode(const struct plait_spm *spm, const char *text, size_t size,
 {
     (void)spm, (void)text, (void)size, (void)tokens, (void)ntokens;
     errno = ENOTSUP;
-    return plait_errorf(err, "built without SentencePiece");
+    return plait_errorf(err, "no SentencePiece tokenizer");
 }
 
 int plait_spm_decode(const struct plait_spm *spm, const int32_t *tokens,
@@ -47,5 +47,5 @@ int plait_spm_decode(const struct plait_spm *spm, const int32_t *tokens,
 {
     (void)spm, (void)tokens, (void)ntokens, (void)text, (void)size;
     errno = ENOTSUP;
-    return plait_errorf(err, "built without SentencePiece");
+    return plait_errorf(err, "no SentencePiece tokenizer");
 }
