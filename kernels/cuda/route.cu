@@ -14,8 +14,11 @@ static __device__ inline bool chosen(const int32_t *expert, int n, int e)
     return false;
 }
 
-static __device__ inline void choose(const float *prob, int32_t *expert,
-                                     float *gate, int E, int k)
+/* By logits: probabilities near 1/2 cannot tell apart logits near 0. */
+template <typename T>
+static __device__ inline void choose(const T *logits, const float *prob,
+                                     int32_t *expert, float *gate, int E,
+                                     int k)
 {
     float sum = 0;
 
@@ -23,7 +26,8 @@ static __device__ inline void choose(const float *prob, int32_t *expert,
         int best = -1;
 
         for (int e = 0; e < E; e++)
-            if (!chosen(expert, j, e) && (best < 0 || prob[e] > prob[best]))
+            if (!chosen(expert, j, e) &&
+                (best < 0 || to_float(logits[e]) > to_float(logits[best])))
                 best = e;
         expert[j] = best;
         sum += prob[best];
@@ -47,7 +51,7 @@ static __global__ void route_kernel(float *prob, int32_t *expert, float *gate,
             sum += p[e] = expf(to_float(x[e]) - max);
         for (int e = 0; e < E; e++)
             p[e] /= sum;
-        choose(p, expert + i * k, gate + i * k, E, k);
+        choose(x, p, expert + i * k, gate + i * k, E, k);
     }
 }
 

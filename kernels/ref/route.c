@@ -11,8 +11,10 @@ static int chosen(const int32_t *expert, int n, int e)
     return 0;
 }
 
-/* One token: its k likeliest experts and their shares. */
-static void choose(const float *prob, int32_t *expert, float *gate, int E,
+/* One token: its k likeliest experts and their shares. The logits decide:
+ * probabilities near 1/2 are too coarse to tell apart logits near 0. */
+static void choose(enum plait_dtype type, const void *logits, size_t at,
+                   const float *prob, int32_t *expert, float *gate, int E,
                    int k)
 {
     double sum = 0;
@@ -21,7 +23,9 @@ static void choose(const float *prob, int32_t *expert, float *gate, int E,
         int best = -1;
 
         for (int e = 0; e < E; e++)
-            if (!chosen(expert, j, e) && (best < 0 || prob[e] > prob[best]))
+            if (!chosen(expert, j, e) &&
+                (best < 0 || ref_get(type, logits, at + (size_t)e) >
+                                 ref_get(type, logits, at + (size_t)best)))
                 best = e;
         expert[j] = best;
         sum += prob[best];
@@ -46,7 +50,8 @@ int ref_route_forward(struct plait_queue *q, enum plait_dtype type,
         for (int e = 0; e < E; e++)
             prob[at + (size_t)e] = (float)(
                 exp(ref_get(type, logits, at + (size_t)e) - max) / sum);
-        choose(prob + at, expert + i * (size_t)k, gate + i * (size_t)k, E, k);
+        choose(type, logits, at, prob + at, expert + i * (size_t)k,
+               gate + i * (size_t)k, E, k);
     }
     return 0;
 }

@@ -361,6 +361,20 @@ static const struct check checks[] = {
      ring_forward, ring_backward, {1, 6, 2, 1, 4}},
 };
 
+/* Two logits so close that their probabilities are one number in fp32: the
+ * larger is chosen, wherever it stands. */
+static void route_check(void)
+{
+    const float logits[6] = {-0.5f, 0.01f, 0.01000001f,
+                             -0.5f, 0.01000001f, 0.01f};
+    float prob[6], gate[2];
+    int32_t expert[2];
+
+    ops->route_forward(q, PLAIT_F32, prob, expert, gate, logits, 2, 3, 1);
+    ok(prob[1] == prob[2] && prob[4] == prob[5] && expert[0] == 2 &&
+       expert[1] == 1, "route_forward: chooses by logits");
+}
+
 int main(void)
 {
     const char *given = getenv("PLAIT_TEST_SEED");
@@ -376,6 +390,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++)
         run(&checks[i]);
     xent_check();
+    route_check();
     ops->queue_destroy(q);
     ops->device_destroy(dev);
     return done_testing();
