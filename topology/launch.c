@@ -66,6 +66,7 @@ static const struct text {
     TEXT("PLAIT_NICS", nics),
     TEXT("PLAIT_CPUS", cpus),
     TEXT("PLAIT_JOBID", jobid),
+    TEXT("PLAIT_SECRET", secret),
 };
 
 static const struct text master_addr = TEXT("MASTER_ADDR", master_addr);
@@ -151,6 +152,16 @@ static int get_text(struct plait_launch *launch, const struct text *t,
     return 0;
 }
 
+static int check_secret(const char *secret, struct plait_error *err)
+{
+    size_t n = strspn(secret, "0123456789abcdef");
+
+    if (secret[n] == '\0' && (n == 0 || n >= 32))
+        return 0;
+    return plait_errorf(err, "PLAIT_SECRET: want 32 to %d hex digits",
+                        PLAIT_SECRET_SIZE - 1);
+}
+
 static int get_master(struct plait_launch *launch, get_fn *get, void *arg,
                       struct plait_error *err)
 {
@@ -227,7 +238,8 @@ int plait_launch_decode(struct plait_launch *launch,
     for (size_t i = 0; i < COUNT(texts); i++)
         if (get_text(&found, &texts[i], get, arg, err) < 0)
             goto error;
-    if (get_master(&found, get, arg, err) < 0 || check(&found, err) < 0)
+    if (check_secret(found.secret, err) < 0 ||
+        get_master(&found, get, arg, err) < 0 || check(&found, err) < 0)
         goto error;
     *launch = found;
     return 1;

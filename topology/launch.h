@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+/* 256 bits in hexadecimal. */
+#define PLAIT_SECRET_SIZE 65
+
 /* The launch contract: what every task of a planned step finds in its
  * environment. The plugin encodes it, the runtime decodes it; the names of
  * the variables stand in launch.c and nowhere else. */
@@ -25,6 +28,10 @@ struct plait_launch {
     char jobid[64];       /* "job.step" */
     char master_addr[256];
     int master_port;      /* 0: no rendezvous */
+    /* Fresh random text of the step, from 32 hex digits up, by which its
+     * tasks know each other; "": none. It travels in the environment alone,
+     * which other users cannot read, and is never printed. */
+    char secret[PLAIT_SECRET_SIZE];
 };
 
 /* Call set(arg, name, value) for every variable. `rendezvous` 0 leaves out

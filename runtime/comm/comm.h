@@ -15,8 +15,12 @@
  * Every operation is ordered: it starts after the work that was on queue `q`
  * when it was called. With req NULL, work put on q later runs after it. With
  * req, it runs beside q's later work until plait_comm_wait(), which makes
- * the given queue (not the host) wait for it. Ranks of a group call the same
- * operations in the same order; point-to-point is matched by (peer, tag).
+ * the given queue (not the host) wait for it. Between CPUs a thread of the
+ * process moves it meanwhile: the caller goes on computing, and must leave
+ * both buffers alone until the wait (send may be read). Any number may be
+ * under way, and waited for in any order. Ranks of a group start the same
+ * operations in the same order; those of different groups need no order
+ * among them. Point-to-point is matched by (peer, tag).
  * 0, or -1 with errno and plait_comm_error(). A communicator that failed or
  * was aborted fails every later call: it can only be destroyed. */
 

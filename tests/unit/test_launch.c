@@ -66,6 +66,7 @@ static struct plait_launch example(void)
     strcpy(l.nics, "mlx5_4,mlx5_5");
     strcpy(l.cpus, "40-47,168-175");
     strcpy(l.jobid, "1234.0");
+    strcpy(l.secret, "00112233445566778899aabbccddeeff");
     strcpy(l.master_addr, "node7");
     l.master_port = 29512;
     return l;
@@ -103,6 +104,7 @@ static void test_encode(void)
                                           {"PLAIT_NICS", "mlx5_4,mlx5_5"},
                                           {"PLAIT_CPUS", "40-47,168-175"},
                                           {"PLAIT_JOBID", "1234.0"},
+                                          {"PLAIT_SECRET", "00112233445566778899aabbccddeeff"},
                                           {"RANK", "13"},
                                           {"WORLD_SIZE", "16"},
                                           {"LOCAL_RANK", "5"},
@@ -195,6 +197,9 @@ int main(void)
     refuse("PLAIT_ORDER", "tp",
            "rank order \"tp\": want each of tp, cp, ep, dp and pp once, as in "
            "tp-cp-ep-dp-pp");
+    refuse("PLAIT_SECRET", "0123", "PLAIT_SECRET: want 32 to 64 hex digits");
+    refuse("PLAIT_SECRET", "00112233445566778899aabbccddeefG",
+           "PLAIT_SECRET: want 32 to 64 hex digits");
     refuse("MASTER_PORT", "70000", "MASTER_PORT=70000: want 1 to 65535");
     return done_testing();
 }
