@@ -15,7 +15,7 @@ enum { SETS_MOST = 32, ADVICE_MOST = 8 };
 
 struct job {
     struct plait_layout layout;
-    const char *model_file, *site_file;
+    const char *model_file, *gpu_name, *site_file;
     struct plait_gpu_type gpu;
     int gpus;
     double tokens;
@@ -35,7 +35,8 @@ static int print_help(void)
            "plait.yaml(5)\n"
            "  --gpus N             how many GPUs (the product of the sizes)\n"
            "  --gpu-type TYPE      %s\n"
-           "  --site FILE          measured figures for that type\n"
+           "  --site FILE          the site's own figures, as plait probe "
+           "writes them\n"
            "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n"
            "  --micro-batch N      sequences at once on a GPU\n"
            "  --global-batch N     sequences a step\n"
@@ -141,6 +142,7 @@ static int parse_option(struct job *job, int opt, struct plait_error *err)
     case 'n':
         return plait_layout_parse_size("--gpus", optarg, &job->gpus, err);
     case 'g':
+        job->gpu_name = optarg;
         return plait_gpu_type_find(optarg, &job->gpu, err);
     case 's':
         job->site_file = optarg;
@@ -330,8 +332,7 @@ static int run(struct job *job, struct plait_error *err)
 {
     double days;
 
-    if (job->site_file &&
-        plait_gpu_type_override(&job->gpu, job->site_file, err) < 0)
+    if (plait_cmd_gpu_type(job->site_file, job->gpu_name, &job->gpu, err) < 0)
         return -1;
     job->config =
         plait_config_create(job->model_file, job->sets, job->nsets, err);
@@ -355,7 +356,6 @@ int plait_cmd_estimate(int argc, char **argv)
     int rc;
 
     plait_layout_init(&job.layout);
-    plait_gpu_type_find("h100", &job.gpu, NULL);
     rc = parse(&job, argc, argv);
     if (rc >= 0)
         return rc;

@@ -26,7 +26,8 @@ static int print_help(void)
         "  --node-hwloc FILE    what a node looks like: an hwloc XML\n"
         "  --node-nccl FILE     ... an NCCL topology XML\n"
         "  --gpu-type TYPE      what the GPUs and links can do (h100)\n"
-        "  --site FILE          measured figures for that type\n"
+        "  --site FILE          the site's own figures, as plait probe writes "
+        "them\n"
         "  --model FILE         the model and how it is trained\n"
         "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp)\n"
         "  --placement WHAT     topology, or linear for Slurm's order\n"
@@ -105,6 +106,7 @@ static int parse_option(struct plan_job *job, int opt, struct plait_error *err)
         }
     switch (opt) {
     case 'g':
+        job->gpu_name = optarg;
         return plait_gpu_type_find(optarg, &job->gpu, err);
     case 'o':
         r->order_given = 1;
@@ -240,8 +242,7 @@ static int load(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
 
-    if (job->site_file &&
-        plait_gpu_type_override(&job->gpu, job->site_file, err) < 0)
+    if (plait_cmd_gpu_type(job->site_file, job->gpu_name, &job->gpu, err) < 0)
         return -1;
     r->gpu = &job->gpu;
     if (job->fabric_file &&
@@ -382,7 +383,6 @@ int plait_cmd_plan(int argc, char **argv)
 
     plait_layout_init(&job.request.layout);
     job.request.layout.size[PLAIT_DP] = PLAIT_AUTO;
-    plait_gpu_type_find("h100", &job.gpu, NULL);
     rc = parse(&job, argc, argv);
     if (rc >= 0)
         return rc;

@@ -13,7 +13,7 @@
 struct plan_job {
     struct plait_plan_request request;
     const char *node_list, *task_list, *fabric_file, *hwloc_file, *nccl_file,
-        *site_file, *model_file, *svg_file, *host_file;
+        *gpu_name, *site_file, *model_file, *svg_file, *host_file;
     int json, find_layout;
     unsigned given; /* bit per axis: its size was on the command line */
     int total;      /* --gpus: one node of so many tasks, for --auto */

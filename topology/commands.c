@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "site.h"
+
 static void complain(const char *fmt, va_list ap)
 {
     fputs("plait: ", stderr);
@@ -29,6 +31,20 @@ int plait_cmd_misused(const char *fmt, ...)
     complain(fmt, ap);
     va_end(ap);
     return PLAIT_EXIT_USAGE;
+}
+
+int plait_cmd_gpu_type(const char *site_file, const char *name,
+                       struct plait_gpu_type *type, struct plait_error *err)
+{
+    struct plait_site *site;
+    int rc;
+
+    site = plait_site_create(site_file ? site_file : plait_site_path(), err);
+    if (!site)
+        return -1;
+    rc = plait_site_gpu_type(site, name, type, err);
+    plait_site_destroy(site);
+    return rc;
 }
 
 int plait_cmd_json(json_t *document)

@@ -4,6 +4,8 @@
 
 #include <jansson.h>
 
+#include "gpu_types.h"
+
 /* The commands built into `plait`. Each gets its own argv, with argv[0] set
  * to "plait" so that getopt_long's messages start as ours do, and returns
  * the exit status. */
@@ -24,6 +26,11 @@ int plait_cmd_failed(const char *fmt, ...)
 /* The same for wrong usage; returns PLAIT_EXIT_USAGE. */
 int plait_cmd_misused(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
+
+/* The figures of GPU type `name` (NULL: the site's own) as the site file has
+ * them; site_file NULL: the one of plait_site_path(), if any. */
+int plait_cmd_gpu_type(const char *site_file, const char *name,
+                       struct plait_gpu_type *type, struct plait_error *err);
 
 /* Print one JSON document on stdout and drop the reference; NULL stands for
  * a document that could not be built. Returns the exit status. */

@@ -2,10 +2,7 @@
 #include "gpu_types.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <string.h>
-
-#include "yaml.h"
 
 /* Sources, all for the SXM/OAM form of the part:
  *  v100-32g   NVIDIA V100 data sheet (2020): 125 TFLOP/s tensor, 15.7 fp32,
@@ -37,7 +34,7 @@
 #define US 1e-6
 #define FITTED 0.73, 740 * US
 /* host: PCIe 3, 4 and 5 x16 after protocol, shared with nobody */
-static const struct plait_gpu_type types[] = {
+const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
     {"v100-32g", 125e12, 15.7e12, 32 * GB, 900 * GB, 16, 120 * GB, 2 * US,
      12 * GB, 6.25 * GB, 7 * US, 1 * US, 2, 80, FITTED, 13},
     {"a100-40g", 312e12, 156e12, 40 * GB, 1555 * GB, 8, 240 * GB, 2 * US,
@@ -57,7 +54,6 @@ static const struct plait_gpu_type types[] = {
     {"cpu", 5.1e12, 5.1e12, 512 * GB, 500 * GB, 1, 50 * GB, 1 * US, 24 * GB,
      12.5 * GB, 20 * US, 2 * US, 2, 0, FITTED, 0},
 };
-enum { NTYPES = sizeof(types) / sizeof(types[0]) };
 
 const char *plait_gpu_type_names(void)
 {
@@ -67,131 +63,12 @@ const char *plait_gpu_type_names(void)
 int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
                         struct plait_error *err)
 {
-    for (int i = 0; i < NTYPES; i++)
-        if (strcmp(types[i].name, name) == 0) {
-            *type = types[i];
+    for (int i = 0; i < PLAIT_NGPU_TYPES; i++)
+        if (strcmp(plait_gpu_types[i].name, name) == 0) {
+            *type = plait_gpu_types[i];
             return 0;
         }
     errno = EINVAL;
     return plait_errorf(err, "no GPU type \"%.40s\"; there are %s", name,
                         plait_gpu_type_names());
-}
-
-/* What a site file may say of a type, in the units people use. */
-struct site {
-    double tflops, tflops_fp32, memory_gb, memory_gbps, link_gbps, link_us,
-        host_gbps, nic_gbps, nic_us, hop_us, oversubscription, matmul, layer_us,
-        score_bytes;
-    int per_node;
-};
-
-#define REAL(key, least, most)                                                 \
-    {                                                                          \
-        .name = #key, .type = PLAIT_YAML_REAL,                                 \
-        .offset = offsetof(struct site, key), .min = least, .max = most        \
-    }
-
-static const struct plait_yaml_field site_fields[] = {
-    REAL(tflops, 1e-3, 1e6),
-    REAL(tflops_fp32, 1e-3, 1e6),
-    REAL(memory_gb, 1e-3, 1e6),
-    REAL(memory_gbps, 1e-3, 1e6),
-    REAL(link_gbps, 1e-3, 1e6),
-    REAL(link_us, 0, 1e6),
-    REAL(host_gbps, 1e-3, 1e6),
-    REAL(nic_gbps, 1e-3, 1e6),
-    REAL(nic_us, 0, 1e6),
-    REAL(hop_us, 0, 1e6),
-    REAL(oversubscription, 1e-3, 1e3),
-    REAL(matmul, 1e-3, 1),
-    REAL(layer_us, 0, 1e6),
-    REAL(score_bytes, 0, 100),
-    {.name = "per_node",
-     .type = PLAIT_YAML_INT,
-     .offset = offsetof(struct site, per_node),
-     .min = 1,
-     .max = 1024},
-};
-
-static void to_site(const struct plait_gpu_type *t, struct site *s)
-{
-    *s = (struct site){.tflops = t->flops16 / 1e12,
-                       .tflops_fp32 = t->flops32 / 1e12,
-                       .memory_gb = t->memory / GB,
-                       .memory_gbps = t->memory_bw / GB,
-                       .link_gbps = t->link_bw / GB,
-                       .link_us = t->link_alpha / US,
-                       .host_gbps = t->host_bw / GB,
-                       .nic_gbps = t->nic_bw / GB,
-                       .nic_us = t->nic_alpha / US,
-                       .hop_us = t->hop_alpha / US,
-                       .oversubscription = t->oversubscription,
-                       .matmul = t->matmul,
-                       .layer_us = t->layer_s / US,
-                       .score_bytes = t->score_bytes,
-                       .per_node = t->per_node};
-}
-
-static void from_site(const struct site *s, struct plait_gpu_type *t)
-{
-    t->flops16 = s->tflops * 1e12;
-    t->flops32 = s->tflops_fp32 * 1e12;
-    t->memory = s->memory_gb * GB;
-    t->memory_bw = s->memory_gbps * GB;
-    t->per_node = s->per_node;
-    t->link_bw = s->link_gbps * GB;
-    t->link_alpha = s->link_us * US;
-    t->host_bw = s->host_gbps * GB;
-    t->nic_bw = s->nic_gbps * GB;
-    t->nic_alpha = s->nic_us * US;
-    t->hop_alpha = s->hop_us * US;
-    t->oversubscription = s->oversubscription;
-    t->matmul = s->matmul;
-    t->layer_s = s->layer_us * US;
-    t->score_bytes = s->score_bytes;
-}
-
-static int override(struct plait_gpu_type *type, struct plait_yaml *yaml,
-                    yaml_node_t *root, struct plait_error *err)
-{
-    struct plait_gpu_type changed = *type;
-
-    for (int i = 0; i < plait_yaml_count(root); i++) {
-        yaml_node_t *key, *value = plait_yaml_pair(yaml, root, i, &key);
-        const char *name = plait_yaml_text(key);
-        struct plait_gpu_type named;
-        struct plait_error why;
-        struct site site;
-
-        if (plait_gpu_type_find(name ? name : "", &named, &why) < 0)
-            return plait_yaml_errorf(yaml, key, err, "%s", why.text);
-        to_site(strcmp(name, type->name) == 0 ? type : &named, &site);
-        if (plait_yaml_read(yaml, value, name, site_fields,
-                            sizeof(site_fields) / sizeof(site_fields[0]), &site,
-                            err) < 0)
-            return -1;
-        if (strcmp(name, type->name) == 0)
-            from_site(&site, &changed);
-    }
-    *type = changed;
-    return 0;
-}
-
-int plait_gpu_type_override(struct plait_gpu_type *type, const char *path,
-                            struct plait_error *err)
-{
-    struct plait_yaml *yaml = plait_yaml_create(path, err);
-    yaml_node_t *root;
-    int rc;
-
-    if (!yaml)
-        return -1;
-    root = plait_yaml_root(yaml);
-    if (root && root->type != YAML_MAPPING_NODE)
-        rc = plait_yaml_errorf(yaml, root, err,
-                               "want GPU types, as in h100: {nic_gbps: 46}");
-    else
-        rc = root ? override(type, yaml, root, err) : 0;
-    plait_yaml_destroy(yaml);
-    return rc;
 }

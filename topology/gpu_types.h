@@ -11,7 +11,7 @@ extern "C" {
 /* What the cost model knows about one kind of GPU and the machines it is
  * usually built into. Bandwidths are one way, per GPU, in bytes/s; times in
  * seconds. The numbers and their sources stand in gpu_types.c; a site file
- * (`plait probe` writes one) replaces any of them. */
+ * (site.h; `plait probe` writes one) replaces any of them. */
 struct plait_gpu_type {
     char name[16];
     double flops16;      /* dense bf16/fp16 matrix FLOP/s */
@@ -34,17 +34,14 @@ struct plait_gpu_type {
                             (and scores are kept), 0 where they are fused */
 };
 
+enum { PLAIT_NGPU_TYPES = 9 };
+extern const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES];
+
 /* Fill in a type by name; the error lists the names there are. */
 int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
                         struct plait_error *err);
 /* "v100-32g a100-40g ..." */
 const char *plait_gpu_type_names(void);
-
-/* Overwrite what a site file says, for example
- *     h100: {nic_gbps: 46, nic_us: 5.1, oversubscription: 1}
- * Entries of other types are checked and left alone. */
-int plait_gpu_type_override(struct plait_gpu_type *type, const char *path,
-                            struct plait_error *err);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,8 @@
 plait=$top_builddir/plait
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-LC_ALL=C export LC_ALL
+LC_ALL=C PLAIT_SITE=
+export LC_ALL PLAIT_SITE
 n=0
 
 check() { # name status
@@ -115,11 +116,18 @@ fi
     grep -q 'MFU .* (attention in full), .* (causal half)$' text
 check 'an estimate as text' $?
 cat >site.yaml <<END
-h100: {memory_gb: 10}
+gpu_types: {h100: {memory_gb: 10}}
 END
 "$plait" estimate --model model.yaml --gpus 8 --site site.yaml |
     grep -q 'GB of 10: does not fit$'
 check 'a site file overrides the table' $?
+PLAIT_SITE=site.yaml "$plait" estimate --model model.yaml --gpus 8 |
+    grep -q 'GB of 10: does not fit$'
+check '$PLAIT_SITE names a site file' $?
+echo 'gpu_type: b200' >b200.yaml
+"$plait" estimate --model model.yaml --gpus 8 --site b200.yaml |
+    grep -q '^8.030 billion parameters on 8 b200 GPUs'
+check 'the site says what its GPUs are' $?
 
 sed 's/^train:/parallel: {tp: 4}\ntrain:/' model.yaml >tp4.yaml
 "$plait" plan --model tp4.yaml --tasks-per-node=8 >text &&
@@ -148,8 +156,8 @@ refused 1 'bad.conf:1: unknown key "Node"; want SwitchName, Switches, Nodes, Lin
 refused 2 'estimate: --model is missing' estimate
 refused 2 'no GPU type "h1000"; there are v100-32g a100-40g a100-80g h100 h200 b200 mi250x mi300a cpu' \
     estimate --model model.yaml --gpu-type h1000
-echo 'h1000: {matmul: 1}' >bad.yaml
-refused 1 'bad.yaml:1: no GPU type "h1000"; there are v100-32g a100-40g a100-80g h100 h200 b200 mi250x mi300a cpu' \
+echo 'gpu_types: {h1000: {matmul: 1}}' >bad.yaml
+refused 1 "bad.yaml:1: unknown key 'h1000' in gpu_types; did you mean 'h100'?" \
     estimate --model model.yaml --site bad.yaml
 refused 1 '6 tasks do not divide by --tp=4; --tp=3 --dp=2 or --tp=6 would fit' \
     estimate --model model.yaml --gpus 6 --tp 4

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "site.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "yaml.h"
+
+#define GB 1e9
+#define US 1e-6
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+/* The figures of a GPU type, in the units people use. */
+static const struct {
+    const char *name;
+    size_t offset; /* of a double in struct plait_gpu_type */
+    double unit, least, most;
+} figures[] = {
+    {"tflops", offsetof(struct plait_gpu_type, flops16), 1e12, 1e-3, 1e6},
+    {"tflops_fp32", offsetof(struct plait_gpu_type, flops32), 1e12, 1e-3, 1e6},
+    {"memory_gb", offsetof(struct plait_gpu_type, memory), GB, 1e-3, 1e6},
+    {"memory_gbps", offsetof(struct plait_gpu_type, memory_bw), GB, 1e-3, 1e6},
+    {"link_gbps", offsetof(struct plait_gpu_type, link_bw), GB, 1e-6, 1e6},
+    {"link_us", offsetof(struct plait_gpu_type, link_alpha), US, 0, 1e6},
+    {"host_gbps", offsetof(struct plait_gpu_type, host_bw), GB, 1e-6, 1e6},
+    {"nic_gbps", offsetof(struct plait_gpu_type, nic_bw), GB, 1e-6, 1e6},
+    {"nic_us", offsetof(struct plait_gpu_type, nic_alpha), US, 0, 1e6},
+    {"hop_us", offsetof(struct plait_gpu_type, hop_alpha), US, 0, 1e6},
+    {"oversubscription", offsetof(struct plait_gpu_type, oversubscription), 1,
+     1e-3, 1e3},
+    {"matmul", offsetof(struct plait_gpu_type, matmul), 1, 1e-3, 1},
+    {"layer_us", offsetof(struct plait_gpu_type, layer_s), US, 0, 1e6},
+    {"score_bytes", offsetof(struct plait_gpu_type, score_bytes), 1, 0, 100},
+};
+enum { NFIGURES = COUNT(figures) };
+
+/* A type as the document has it; NAN: not said. */
+struct entry {
+    double figure[NFIGURES];
+    int per_node;
+};
+
+struct document {
+    int gpu_type;
+    struct entry entry[PLAIT_NGPU_TYPES];
+};
+
+static void document_init(struct document *document)
+{
+    for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
+        if (strcmp(plait_gpu_types[i].name, "h100") == 0)
+            document->gpu_type = i;
+        document->entry[i].per_node = plait_gpu_types[i].per_node;
+        for (int k = 0; k < NFIGURES; k++)
+            document->entry[i].figure[k] = NAN;
+    }
+}
+
+/* What is not said keeps the table's figure to the last bit. */
+static void apply(const struct entry *entry, struct plait_gpu_type *type)
+{
+    type->per_node = entry->per_node;
+    for (int k = 0; k < NFIGURES; k++) {
+        double value = entry->figure[k] * figures[k].unit;
+
+        if (!isnan(value))
+            memcpy((char *)type + figures[k].offset, &value, sizeof(value));
+    }
+}
+
+static void list_figures(struct plait_yaml_field fields[NFIGURES + 1])
+{
+    for (int k = 0; k < NFIGURES; k++)
+        fields[k] = (struct plait_yaml_field){
+            .name = figures[k].name,
+            .type = PLAIT_YAML_REAL,
+            .offset = offsetof(struct entry, figure) +
+                      (size_t)k * sizeof(double),
+            .min = figures[k].least,
+            .max = figures[k].most};
+    fields[NFIGURES] =
+        (struct plait_yaml_field){.name = "per_node",
+                                  .type = PLAIT_YAML_INT,
+                                  .offset = offsetof(struct entry, per_node),
+                                  .min = 1,
+                                  .max = 1024};
+}
+
+/* The document's sections. */
+static int read_document(struct plait_yaml *yaml, struct document *document,
+                         struct plait_error *err)
+{
+    struct plait_yaml_field entry[NFIGURES + 1], types[PLAIT_NGPU_TYPES];
+    const char *names[PLAIT_NGPU_TYPES];
+    const struct plait_yaml_field sections[] = {
+        {.name = "gpu_type",
+         .type = PLAIT_YAML_CHOICE,
+         .offset = offsetof(struct document, gpu_type),
+         .choices = names,
+         .count = PLAIT_NGPU_TYPES},
+        {.name = "gpu_types",
+         .type = PLAIT_YAML_MAP,
+         .offset = offsetof(struct document, entry),
+         .fields = types,
+         .count = PLAIT_NGPU_TYPES},
+    };
+
+    list_figures(entry);
+    for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
+        names[i] = plait_gpu_types[i].name;
+        types[i] =
+            (struct plait_yaml_field){.name = names[i],
+                                      .type = PLAIT_YAML_MAP,
+                                      .offset = (size_t)i *
+                                                sizeof(struct entry),
+                                      .fields = entry,
+                                      .count = NFIGURES + 1};
+    }
+    return plait_yaml_read(yaml, plait_yaml_root(yaml), "", sections,
+                           COUNT(sections), document, err);
+}
+
+static struct plait_site *create(struct plait_yaml *yaml,
+                                 struct plait_error *err)
+{
+    struct plait_site *site = calloc(1, sizeof(*site));
+    struct document document;
+
+    if (!site) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    document_init(&document);
+    if (yaml && read_document(yaml, &document, err) < 0) {
+        plait_site_destroy(site);
+        return NULL;
+    }
+    site->gpu_type = document.gpu_type;
+    for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
+        site->gpu_types[i] = plait_gpu_types[i];
+        apply(&document.entry[i], &site->gpu_types[i]);
+    }
+    return site;
+}
+
+struct plait_site *plait_site_create(const char *path, struct plait_error *err)
+{
+    struct plait_yaml *yaml = NULL;
+    struct plait_site *site;
+
+    if (path && !(yaml = plait_yaml_create(path, err)))
+        return NULL;
+    site = create(yaml, err);
+    plait_yaml_destroy(yaml);
+    return site;
+}
+
+struct plait_site *plait_site_parse(const char *name, const char *text,
+                                    size_t size, struct plait_error *err)
+{
+    struct plait_yaml *yaml = plait_yaml_parse(name, text, size, err);
+    struct plait_site *site = yaml ? create(yaml, err) : NULL;
+
+    plait_yaml_destroy(yaml);
+    return site;
+}
+
+void plait_site_destroy(struct plait_site *site)
+{
+    int saved = errno;
+
+    free(site);
+    errno = saved;
+}
+
+const char *plait_site_path(void)
+{
+    const char *named = getenv("PLAIT_SITE");
+
+    if (named)
+        return *named ? named : NULL;
+    return access(PLAIT_SITE_FILE, F_OK) == 0 ? PLAIT_SITE_FILE : NULL;
+}
+
+int plait_site_gpu_type(const struct plait_site *site, const char *name,
+                        struct plait_gpu_type *type, struct plait_error *err)
+{
+    int i = 0;
+
+    if (!name)
+        i = site->gpu_type;
+    else
+        while (i < PLAIT_NGPU_TYPES &&
+               strcmp(site->gpu_types[i].name, name) != 0)
+            i++;
+    if (i == PLAIT_NGPU_TYPES) /* the error lists the names */
+        return plait_gpu_type_find(name, type, err);
+    *type = site->gpu_types[i];
+    return 0;
+}

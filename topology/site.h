@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_SITE_H
+#define PLAIT_SITE_H
+
+#include <stddef.h>
+
+#include "gpu_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What an administrator knows better than the tables: one YAML document,
+ * read by the commands and by the plugin. All keys may be left out:
+ *     gpu_type: h100        # what the nodes have, where nobody says
+ *     gpu_types:            # figures that replace those of gpu_types.c
+ *       h100: {nic_gbps: 46, nic_us: 5.1, oversubscription: 1}
+ * `plait probe` measures and writes these two. A further section is a line
+ * in the table at the end of site.c and a member here. */
+struct plait_site {
+    int gpu_type; /* into gpu_types */
+    struct plait_gpu_type gpu_types[PLAIT_NGPU_TYPES];
+};
+
+/* NULL, or a file without any key: the tables as they are, h100. Errors name
+ * the line. */
+struct plait_site *plait_site_create(const char *path,
+                                     struct plait_error *err);
+/* The same from memory; `name` stands for the file in errors. */
+struct plait_site *plait_site_parse(const char *name, const char *text,
+                                    size_t size, struct plait_error *err);
+void plait_site_destroy(struct plait_site *site);
+
+/* The site file that a user's command reads where no --site names one:
+ * $PLAIT_SITE (empty: none), else /etc/plait/site.yaml (below the configured
+ * sysconfdir) if there is one, else NULL. Never for a program that runs with
+ * another's rights. */
+const char *plait_site_path(void);
+
+/* The figures of a type by its name, NULL for the site's own type. */
+int plait_site_gpu_type(const struct plait_site *site, const char *name,
+                        struct plait_gpu_type *type, struct plait_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
