@@ -99,17 +99,6 @@ int plait_options_set(struct plait_options *options, enum plait_option option,
 void plait_options_layout(const struct plait_options *options,
                           struct plait_layout *layout)
 {
-    static const enum plait_axis first[] = {PLAIT_DP, PLAIT_PP, PLAIT_CP,
-                                            PLAIT_TP};
-    size_t i;
-
     *layout = options->layout;
-    for (i = 0; i < sizeof(first) / sizeof(first[0]); i++)
-        if (layout->size[first[i]] == PLAIT_AUTO)
-            return;
-    for (i = 0; i < sizeof(first) / sizeof(first[0]); i++)
-        if (!(options->given & 1u << first[i])) {
-            layout->size[first[i]] = PLAIT_AUTO;
-            return;
-        }
+    plait_layout_leave_out(layout, options->given);
 }

@@ -260,6 +260,7 @@ static int load(struct plan_job *job, struct plait_error *err)
         return -1;
     if (job->config && !job->find_layout)
         take_sizes(job);
+    plait_layout_leave_out(&r->layout, job->given);
     return load_nodes(job, err);
 }
 
@@ -382,7 +383,6 @@ int plait_cmd_plan(int argc, char **argv)
     int rc;
 
     plait_layout_init(&job.request.layout);
-    job.request.layout.size[PLAIT_DP] = PLAIT_AUTO;
     rc = parse(&job, argc, argv);
     if (rc >= 0)
         return rc;

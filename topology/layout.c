@@ -331,6 +331,18 @@ int plait_layout_resolve(struct plait_layout *layout, int world,
     return 0;
 }
 
+void plait_layout_leave_out(struct plait_layout *layout, unsigned given)
+{
+    for (int i = 0; i < NFACTORS; i++)
+        if (layout->size[factors[i]] == PLAIT_AUTO)
+            return;
+    for (int i = 0; i < NFACTORS; i++)
+        if (!(given >> factors[i] & 1)) {
+            layout->size[factors[i]] = PLAIT_AUTO;
+            return;
+        }
+}
+
 int plait_layout_world(const struct plait_layout *layout)
 {
     int world = 1;

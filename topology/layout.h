@@ -78,6 +78,10 @@ void plait_layout_format_order(const struct plait_layout *layout, char *buf);
 int plait_layout_resolve(struct plait_layout *layout, int world,
                          struct plait_error *err);
 
+/* One size may be left out: unless one is PLAIT_AUTO already, the first of
+ * dp, pp, cp and tp whose bit in `given` is not set becomes PLAIT_AUTO. */
+void plait_layout_leave_out(struct plait_layout *layout, unsigned given);
+
 /* tp * cp * dp * pp of a resolved layout. */
 int plait_layout_world(const struct plait_layout *layout);
 

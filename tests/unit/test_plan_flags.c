@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spank_plugin/options.h"
+#include "tap.h"
+
+/* `plait plan` foretells what srun does: the same flags give the same sizes,
+ * the same order and the same seat for every task. */
+
+static const char *const names[] = {"n1", "n2", "n3", "n4"};
+static const int tasks[] = {4, 4, 4, 4};
+
+/* What srun's plugin makes of the flags; NULL where it refuses them. */
+static struct plait_plan *srun_plan(const char *flags)
+{
+    struct plait_plan_request request = {
+        .nnodes = 4, .nodes = names, .tasks = tasks};
+    struct plait_options options;
+    char copy[128], *rest = copy;
+
+    snprintf(copy, sizeof(copy), "%s", flags);
+    plait_options_init(&options);
+    for (char *flag; (flag = strsep(&rest, " "));) {
+        char *value = strchr(flag, '=');
+        int i = 0;
+
+        *value++ = '\0';
+        while (strcmp(plait_option_texts[i].name, flag + 2) != 0)
+            i++;
+        if (plait_options_set(&options, (enum plait_option)i, value, NULL) < 0)
+            return NULL;
+    }
+    plait_options_layout(&options, &request.layout);
+    request.order_given = options.given >> PLAIT_OPTION_ORDER & 1;
+    request.placement = options.placement;
+    return plait_plan_create(&request, NULL);
+}
+
+/* The document that `plait plan` prints; NULL where it refuses the flags. */
+static json_t *command_plan(const char *flags)
+{
+    const char *build = getenv("top_builddir");
+    char line[1024];
+    json_t *document;
+    FILE *pipe;
+
+    snprintf(line, sizeof(line),
+             "PLAIT_SITE= %s/plait plan %s --nodes='n[1-4]' "
+             "--tasks-per-node=4 --json 2>/dev/null",
+             build ? build : ".", flags);
+    pipe = popen(line, "r");
+    if (!pipe)
+        return NULL;
+    document = json_loadf(pipe, 0, NULL);
+    pclose(pipe);
+    return document;
+}
+
+static int number(const json_t *object, const char *key)
+{
+    return (int)json_integer_value(json_object_get(object, key));
+}
+
+static int same_seats(const struct plait_plan *plan, const json_t *ranks)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < plan->nnodes; i++)
+        for (int k = 0; k < plan->tasks[i]; k++, at++) {
+            const json_t *task = json_array_get(ranks, at);
+            struct plait_coord c;
+
+            plait_layout_coord(&plan->layout, plan->first_rank[i] + k, &c);
+            if (number(task, "rank") != plan->first_rank[i] + k ||
+                number(task, "node_rank") != plan->node_rank[i])
+                return 0;
+            for (int a = 0; a < PLAIT_NAXES; a++)
+                if (number(task, plait_axis_names[a]) != c.at[a])
+                    return 0;
+        }
+    return json_array_size(ranks) == at;
+}
+
+static int same(const struct plait_plan *plan, const json_t *document)
+{
+    char order[16];
+
+    plait_layout_format_order(&plan->layout, order);
+    for (int a = 0; a < PLAIT_NAXES; a++)
+        if (number(document, plait_axis_names[a]) != plan->layout.size[a])
+            return 0;
+    return strcmp(order, json_string_value(
+                             json_object_get(document, "order"))) == 0 &&
+           same_seats(plan, json_object_get(document, "ranks"));
+}
+
+static void test_flags(const char *flags, int works)
+{
+    struct plait_plan *plan = srun_plan(flags);
+    json_t *document = command_plan(flags);
+
+    ok(works ? plan && document && same(plan, document) : !plan && !document,
+       "%s: %s", flags, works ? "planned alike" : "refused alike");
+    plait_plan_destroy(plan);
+    json_decref(document);
+}
+
+int main(void)
+{
+    static const struct {
+        const char *flags;
+        int works;
+    } rows[] = {
+        {"--tp=4", 1},
+        {"--dp=16", 1},
+        {"--dp=2", 1},
+        {"--dp=2 --tp=4", 1},
+        {"--dp=2 --pp=2", 1},
+        {"--dp=2 --pp=2 --cp=2", 1},
+        {"--dp=2 --pp=2 --cp=4", 1},
+        {"--dp=2 --pp=2 --cp=2 --tp=2", 1},
+        {"--tp=2 --pp=2 --dp=auto", 1},
+        {"--tp=auto --dp=8", 1},
+        {"--tp=2 --pp=2 --dp=2", 1},
+        {"--pp=auto --tp=2", 1},
+        {"--cp=auto --tp=2 --dp=2", 1},
+        {"--tp=2 --ep=4", 1},
+        {"--tp=2 --ep=auto", 1},
+        {"--tp=2 --cp=2 --rank-order=tp-cp-ep-pp-dp --pp=2", 1},
+        {"--tp=2 --rank-order=pp-tp-cp-ep-dp --pp=2", 1},
+        {"--tp=4 --placement=linear", 1},
+        {"--tp=3", 0},
+        {"--dp=3", 0},
+        {"--tp=8", 0},
+        {"--tp=auto", 0}, /* 16, and nodes have four */
+        {"--tp=auto --pp=auto", 0},
+        {"--tp=2 --ep=3", 0},
+        {"--tp=2 --pp=2 --dp=2 --cp=1", 0},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        test_flags(rows[i].flags, rows[i].works);
+    return done_testing();
+}
