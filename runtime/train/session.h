@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "runtime/comm/world.h"
 #include "runtime/parallel/parallel.h"
 #include "topology/config.h"
 
@@ -38,13 +39,5 @@ int plait_session_open(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err);
 void plait_session_close(struct plait_session *s);
-
-/* Collective: -1 on every rank if rc < 0 on any. The first such rank keeps
- * its err, the others' is emptied, so that a user reads one line. */
-int plait_agree(struct plait_comm *world, int rc, struct plait_error *err);
-
-/* The rank as the launcher's environment has it, before there is a world;
- * 0 where nothing says. */
-int plait_rank_hint(void);
 
 #endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/comm/world.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* -- who is there -------------------------------------------------------- */
+
+static int env_int(const char *name, int fallback)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? atoi(text) : fallback;
+}
+
+int plait_rank_hint(void)
+{
+    int rank = env_int("SLURM_PROCID", 0);
+
+    rank = env_int("PMIX_RANK", rank);
+    rank = env_int("OMPI_COMM_WORLD_RANK", rank);
+    return env_int("PLAIT_RANK", rank);
+}
+
+/* Some MPI launcher started this process. */
+static bool under_mpi(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ||
+           getenv("PMI_SIZE") || getenv("PMI_RANK");
+}
+
+int plait_agree(struct plait_comm *world, int rc, struct plait_error *err)
+{
+    int rank = plait_comm_rank(world), n = plait_comm_size(world), i;
+    char failed = rc < 0, *all = malloc(n);
+
+    if (!all || plait_comm_host_all_gather(world, &failed, all, 1) < 0) {
+        free(all);
+        if (!failed)
+            plait_errorf(err, "rank %d: %s", rank,
+                         all ? plait_comm_error(world) : "out of memory");
+        return -1;
+    }
+    for (i = 0; i < n && !all[i]; i++)
+        ;
+    free(all);
+    if (i == n)
+        return 0;
+    if (i != rank)
+        err->text[0] = '\0';
+    return -1;
+}
+
+/* -- device and world ---------------------------------------------------- */
+
+static int choose_ops(struct plait_world *w, const char *device,
+                      struct plait_error *err)
+{
+    const char *why = "no GPU";
+
+    w->ops = NULL;
+    if (strcmp(device, "cpu") != 0 &&
+        !(w->planned && w->launch.gpu < 0 && !strcmp(device, "auto")))
+        w->ops = plait_ops_cuda(&why);
+    if (!w->ops && !strcmp(device, "cuda"))
+        return plait_errorf(err, "--device cuda: %s", why);
+    if (!w->ops)
+        w->ops = plait_ops_cpu();
+    return 0;
+}
+
+static int local_rank(const struct plait_world *w)
+{
+    if (w->planned)
+        return w->launch.local_rank;
+    return env_int("OMPI_COMM_WORLD_LOCAL_RANK", env_int("SLURM_LOCALID", 0));
+}
+
+/* How many GPUs the ranks of a node share; 0: each has its own. NCCL wants
+ * one rank a GPU, so that ranks which share talk through host memory. */
+static int shared_gpus(void)
+{
+    return env_int("PLAIT_SHARE_GPUS", 0);
+}
+
+static int device_index(const struct plait_world *w)
+{
+    int shared = shared_gpus();
+
+    return shared > 0 ? local_rank(w) % shared : local_rank(w);
+}
+
+/* Threads for this process's operations; 0: as many as it is bound to.
+ * mpirun without binding leaves every rank all cores: they are shared. */
+static int choose_threads(const struct plait_world *w)
+{
+    int ranks = env_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+    int threads = env_int("OMP_NUM_THREADS", 0);
+    cpu_set_t set;
+    int cpus;
+
+    if (threads > 0 || w->planned || ranks == 1)
+        return threads;
+    if (sched_getaffinity(0, sizeof(set), &set) < 0)
+        return 1;
+    cpus = CPU_COUNT(&set);
+    if (cpus < sysconf(_SC_NPROCESSORS_ONLN))
+        return 0;
+    return cpus > ranks ? cpus / ranks : 1;
+}
+
+static int choose_kind(const struct plait_world *w,
+                       enum plait_comm_kind *kind, struct plait_error *err)
+{
+    int tasks = env_int("SLURM_STEP_NUM_TASKS", 1);
+
+    *kind = PLAIT_COMM_SELF;
+    if (w->planned ? w->launch.world_size > 1 : under_mpi())
+        *kind = strcmp(w->ops->name, "cuda") != 0 || shared_gpus() > 0
+                    ? PLAIT_COMM_MPI
+                    : PLAIT_COMM_NCCL;
+    else if (!w->planned && tasks > 1)
+        return plait_errorf(err,
+                            "srun started %d tasks that know nothing of each "
+                            "other: add --mpi=pmix, or a flag of the plugin "
+                            "such as --tp",
+                            tasks);
+    return 0;
+}
+
+static int open_world(struct plait_world *w, const char *device,
+                      struct plait_error *err)
+{
+    enum plait_comm_kind kind;
+
+    if (choose_ops(w, device, err) < 0 || choose_kind(w, &kind, err) < 0)
+        return -1;
+    w->dev = w->ops->device_create(device_index(w), choose_threads(w));
+    if (!w->dev)
+        return plait_errorf(err,
+                            "%s device %d cannot be used: %s (for several "
+                            "ranks to a GPU set PLAIT_SHARE_GPUS)",
+                            w->ops->name, device_index(w), strerror(errno));
+    w->comm = plait_comm_create(kind, w->ops, w->dev,
+                                w->planned ? &w->launch : NULL, err);
+    return w->comm ? 0 : -1;
+}
+
+int plait_world_open(struct plait_world *w, const char *device,
+                     struct plait_error *err)
+{
+    int planned;
+
+    memset(w, 0, sizeof(*w));
+    planned = plait_launch_decode(&w->launch, NULL, NULL, err);
+    if (planned < 0)
+        return -1;
+    w->planned = planned;
+    return open_world(w, device, err);
+}
+
+void plait_world_close(struct plait_world *w)
+{
+    plait_comm_destroy(w->comm);
+    if (w->dev)
+        w->ops->device_destroy(w->dev);
+}
