@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The same answer in every layout, with the ranks placed and started by srun.
-# PARITY=--basic: all of tp, pp, dp instead of a few.
+# PARITY: options of parity.py, a few layouts if unset, all if empty.
 [ -x "$top_builddir/plait-train" ] && [ -f "$top_srcdir/tests/parity/parity.py" ] &&
     grep -q 'define HAVE_MPI' "$top_builddir/config.h" &&
     command -v python3 >/dev/null ||
     { echo "1..0 # SKIP no plait-train, MPI or python3"; exit 0; }
 . "$top_srcdir/tests/cluster/tap.sh"
 python3 -B "$top_srcdir/tests/parity/parity.py" --launcher srun \
-    "${PARITY:---quick}" --train "$top_builddir/plait-train"
+    ${PARITY---quick} --train "$top_builddir/plait-train"

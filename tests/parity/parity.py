@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The law: a layout changes speed, never the answer.
 
-Trains the same small model in many layouts and holds every step's loss and
-the final weights against one process. Prints TAP, then the worst deviation.
+Trains small models in many layouts (matrix.py) and holds every step's loss
+and the final weights against one process of the same precision. Prints TAP,
+then the worst deviation.
 
-    parity.py --train PROGRAM [--quick|--basic] [--launcher mpirun|srun]
+    parity.py --train PROGRAM [--quick] [--launcher mpirun|srun]
               [--only TEXT]
 """
 import argparse
@@ -18,7 +19,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from array import array
+
+import matrix
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MPIRUN = os.path.join(HERE, "..", "lib", "mpirun.sh")
@@ -26,78 +30,7 @@ MPIRUN = os.path.join(HERE, "..", "lib", "mpirun.sh")
 LOSS_RTOL = 2e-5
 WEIGHT_RTOL = 1e-4
 HALF_RTOL = 2e-2  # of the loss in bf16 and fp16
-STEPS = 20
-SEQ_LEN = 32
-VOCAB = 257
-
-MODELS = {
-    "gpt2": "family: gpt2, layers: 4, hidden: 64, heads: 4",
-    "llama": "family: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 2",
-    "moe": "family: llama, layers: 4, hidden: 64, heads: 4, kv_heads: 2, "
-           "ffn: 128, experts: 4, experts_top_k: 2",
-}
-
-AXES = ("tp", "pp", "dp", "cp", "ep")
-
-# tp, pp, dp and, where they are not 1, cp and ep
-BASIC = ["111", "211", "121", "112", "221", "212", "122", "222",
-         "411", "141", "114", "421"]
-
-# More of `parallel:` and `train:`, on top of a layout.
-STRANDS = [
-    ("211", "sequence=true"),
-    ("421", "sequence=true"),
-    ("141", "schedule=gpipe"),
-    ("121", "schedule=naive"),
-    ("122", "schedule=zb-h1"),
-    ("121", "schedule=interleaved virtual=2"),
-    ("222", "schedule=interleaved virtual=2 sequence=true"),
-    ("112", "zero=1"),
-    ("222", "zero=1"),
-    ("112", "zero=2"),
-    ("222", "zero=2"),
-    ("114", "zero=2 schedule=gpipe"),
-    ("122", "zero=2 schedule=zb-h1"),
-    ("112", "zero=3"),
-    ("222", "zero=3 sequence=true"),
-    ("114", "zero=3 recompute=full"),
-    ("122", "zero=3 schedule=interleaved virtual=2"),
-    ("114", "bucket_mib=0.01"),
-    ("221", "recompute=full"),
-    ("211", "recompute=selective"),
-    ("1112", ""),
-    ("1114", "zero=1"),
-    ("2112", "sequence=true"),
-    ("1212", "schedule=gpipe"),
-    ("1122", "zero=2"),
-    ("2122", "zero=3"),
-    ("222", "precision=bf16"),
-    ("222", "precision=fp16"),
-    ("212", "precision=bf16 zero=3 sequence=true"),
-    ("112", "precision=fp16 zero=1"),
-    ("112", "micro_batch=1"),
-    ("121", "micro_batch=4"),
-    ("111", "micro_batch=16"),
-]
-
-# Of the model with experts; dp * cp is a multiple of ep.
-EXPERTS = [
-    ("211", "sequence=true"),
-    ("121", "schedule=zb-h1"),
-    ("11212", "recompute=selective"),
-    ("11412", "zero=1"),
-    ("11412", "zero=2"),
-    ("11414", "recompute=full"),
-    ("11222", "sequence=true"),
-    ("21212", "zero=3 sequence=true"),
-    ("12212", "schedule=interleaved virtual=2"),
-    ("22212", ""),
-    ("11414", "zero=3"),
-    ("111", "micro_batch=16"),
-]
-
-QUICK = [("gpt2", "211", ""), ("llama", "222", ""), ("gpt2", "141", ""),
-         ("moe", "11212", "")]
+STEPS = 10
 
 
 def write_tokens(path, count=20000):
@@ -117,15 +50,20 @@ def write_tokens(path, count=20000):
         f.write(tokens.tobytes())
 
 
-def write_config(path, family, tokens):
+def write_config(path, model, tokens):
     # A router's choice is a jump: where two logits lie within rounding of
     # each other, about 1e-8 here, layouts may choose differently and the
-    # curves part for good. The closest call from this seed is 1e-7 apart.
+    # curves part for good. No choice from this seed is that close.
+    shape = ", ".join(f"{k}: {v}" for k, v in matrix.MODELS[model].items())
     with open(path, "w") as f:
         f.write(f"""
-model: {{{MODELS[family]}, vocab: {VOCAB}, seq_len: {SEQ_LEN}}}
+model: {{{shape}, seq_len: {matrix.SEQ_LEN}}}
 data: {{train: {tokens}, format: llmc}}
-train: {{steps: {STEPS}, global_batch: 16, micro_batch: 2, seed: 7}}
+train:
+  steps: {STEPS}
+  global_batch: {matrix.GLOBAL_BATCH}
+  micro_batch: {matrix.FACTORS["micro_batch"][0]}
+  seed: 7
 optim: {{lr: 1e-3}}
 lr: {{warmup: 5}}
 """)
@@ -143,12 +81,14 @@ def settings(text):
 
 
 def command(args, layout, program):
-    sizes = dict(zip(AXES, [int(c) for c in layout]))
+    sizes = dict(zip(matrix.AXES, [int(c) for c in layout]))
     world = math.prod(n for axis, n in sizes.items() if axis != "ep")
     if args.launcher == "srun":
         # The cluster's nodes declare more cores than this machine may have,
         # and Slurm cannot bind a task to a core that is not there.
-        per_node = max(sizes["tp"], (world + args.nodes - 1) // args.nodes)
+        tp = sizes["tp"]
+        per_node = next(n for n in range(tp, world + 1, tp)
+                        if world % n == 0 and world // n <= args.nodes)
         return ["srun", f"-N{world // per_node}",
                 f"--ntasks-per-node={per_node}", "--mpi=pmix",
                 "--cpu-bind=none"] + \
@@ -256,70 +196,94 @@ def weight_deviation(got, want):
     return worst
 
 
-def cases(args):
-    if args.quick:
-        return QUICK
-    dense = [f for f in MODELS if f != "moe"]
-    all_cases = [(f, l, "") for f in dense for l in BASIC if l != "111"]
-    if not args.basic:
-        all_cases += [(f, l, s) for f in dense for l, s in STRANDS]
-        all_cases += [("moe", l, s) for l, s in EXPERTS]
-    return [c for c in all_cases if args.only in " ".join(c)]
+def precision(strand):
+    for item in strand.split():
+        if item.startswith("precision="):
+            return item
+    return ""
+
+
+class Matrix:
+    """All cases, their references, and what came out."""
+
+    def __init__(self, args, work):
+        self.args, self.work = args, work
+        self.one = {}  # (model, precision): losses, weights
+        self.worst = {}
+        self.count = self.failed = 0
+        write_tokens(os.path.join(work, "tokens.bin"))
+        for model in matrix.MODELS:
+            write_config(os.path.join(work, model + ".yaml"), model,
+                         os.path.join(work, "tokens.bin"))
+
+    def reference(self, model, strand):
+        key = model, precision(strand)
+        if key not in self.one:
+            self.one[key] = train(self.args, self.work, model, "111", key[1])
+            losses = self.one[key][0]
+            print(f"# {model} {key[1]}: one process, loss {losses[0]:.6f} to "
+                  f"{losses[-1]:.6f}")
+        return self.one[key]
+
+    def note(self, what, deviation, name):
+        self.worst[what] = max(self.worst.get(what, (0.0, "")),
+                               (deviation, name))
+
+    def compare(self, name, model, layout, strand):
+        """Whether it is good, and the deviations in a few words."""
+        losses, weights = train(self.args, self.work, model, layout, strand)
+        want = self.reference(model, "" if layout == "111" else strand)
+        dl = loss_deviation(losses, want[0])
+        if precision(strand):  # weights drift by rounding of another kind
+            self.note("loss in 16 bits", dl, name)
+            return dl <= HALF_RTOL, f"loss {dl:.1e}"
+        dw = weight_deviation(weights, want[1])
+        self.note("loss", dl, name)
+        self.note("weights", dw, name)
+        return (dl <= LOSS_RTOL and dw <= WEIGHT_RTOL,
+                f"loss {dl:.1e}, weights {dw:.1e}")
+
+    def run(self, model, layout, strand):
+        axes = ",".join(matrix.AXES[:len(layout)])
+        name = f"{model} {axes}={','.join(layout)} {strand}".rstrip()
+        self.count += 1
+        try:
+            good, text = self.compare(name, model, layout, strand)
+        except (Failed, subprocess.TimeoutExpired) as e:
+            good, text = False, "\n# " + str(e).replace("\n", "\n# ")
+        self.failed += not good
+        print(f"{'ok' if good else 'not ok'} {self.count} - {name}: {text}",
+              flush=True)
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--train", required=True, help="the plait-train program")
     p.add_argument("--quick", action="store_true")
-    p.add_argument("--basic", action="store_true",
-                   help="every tp, pp, dp; no strand beyond")
     p.add_argument("--only", default="", help="cases with this text in them")
     p.add_argument("--launcher", choices=["mpirun", "srun"], default="mpirun")
     p.add_argument("--nodes", type=int, default=4, help="of the cluster")
     p.add_argument("--device", default="cpu")
     p.add_argument("--timeout", type=int, default=180)
     args = p.parse_args()
-    todo = cases(args)
+    todo = [c for c in (matrix.QUICK if args.quick else matrix.cases())
+            if args.only in " ".join(c)]
     work = tempfile.mkdtemp(prefix="plait-parity-", dir=os.environ.get(
         "PLAIT_PARITY_DIR"))
-    failed, worst_loss, worst_weight, one = 0, (0.0, ""), (0.0, ""), {}
+    start = time.monotonic()
     print(f"1..{len(todo)}")
     try:
-        write_tokens(os.path.join(work, "tokens.bin"))
-        for family in sorted({c[0] for c in todo}):
-            write_config(os.path.join(work, family + ".yaml"), family,
-                         os.path.join(work, "tokens.bin"))
-            one[family] = train(args, work, family, "111", "")
-            first, last = one[family][0][0], one[family][0][-1]
-            print(f"# {family}: one process, loss {first:.6f} to {last:.6f}")
-        for i, (family, layout, strand) in enumerate(todo):
-            axes = ",".join(AXES[:len(layout)])
-            what = f"{family} {axes}={','.join(layout)} {strand}".rstrip()
-            try:
-                losses, weights = train(args, work, family, layout, strand)
-                dl = loss_deviation(losses, one[family][0])
-                dw = weight_deviation(weights, one[family][1])
-            except (Failed, subprocess.TimeoutExpired) as e:
-                print(f"not ok {i + 1} - {what}")
-                print("# " + str(e).replace("\n", "\n# "), flush=True)
-                failed += 1
-                continue
-            if "precision" in strand:  # rounding of another kind
-                good, dw = dl <= HALF_RTOL, 0.0
-            else:
-                good = dl <= LOSS_RTOL and dw <= WEIGHT_RTOL
-            failed += not good
-            if "precision" not in strand:
-                worst_loss = max(worst_loss, (dl, what))
-            worst_weight = max(worst_weight, (dw, what))
-            print(f"{'ok' if good else 'not ok'} {i + 1} - {what}: "
-                  f"loss {dl:.1e}, weights {dw:.1e}", flush=True)
+        m = Matrix(args, work)
+        for c in todo:
+            m.run(*c)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    print(f"# {len(todo)} layouts under {args.launcher}; worst deviation: "
-          f"loss {worst_loss[0]:.2e} ({worst_loss[1]}), "
-          f"weights {worst_weight[0]:.2e} ({worst_weight[1]})")
-    return 1 if failed else 0
+    print(f"# {len(todo)} layouts under {args.launcher} in "
+          f"{time.monotonic() - start:.0f} s, {m.failed} failed; worst "
+          "deviation:")
+    for what, (deviation, name) in sorted(m.worst.items()):
+        print(f"#   {what} {deviation:.2e} ({name})")
+    return 1 if m.failed else 0
 
 
 if __name__ == "__main__":

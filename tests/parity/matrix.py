@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layouts of the parity matrix, as (model, sizes, settings).
+
+Sizes are one digit each of tp, pp, dp and, where they are not 1, cp and ep;
+settings are keys of `parallel:` and `train:`.
+
+  axes()      each model in a few layouts of ranks and nothing else
+  together()  every schedule with every ZeRO stage on every model, in fp32,
+              the other settings chosen so that in the end every pair of
+              settings that can go together has gone together once
+  STRANDS     what is not a factor of that
+
+    matrix.py       prints them all
+"""
+import itertools
+import random
+
+SEQ_LEN = 24
+GLOBAL_BATCH = 24
+
+# The odd ones: layers that no pp divides, sizes that no vector does, a
+# vocabulary of which the last tp ranks have few rows or none.
+MODELS = {
+    "gpt2": dict(family="gpt2", layers=4, hidden=64, heads=4, kv_heads=4,
+                 ffn=256, vocab=257),
+    "llama": dict(family="llama", layers=4, hidden=64, heads=4, kv_heads=2,
+                  ffn=192, vocab=257),
+    "moe": dict(family="llama", layers=4, hidden=64, heads=4, kv_heads=2,
+                ffn=128, vocab=257, experts=4, experts_top_k=2),
+    "odd-gpt2": dict(family="gpt2", layers=5, hidden=63, heads=3, kv_heads=3,
+                     ffn=129, vocab=131, tie_embeddings="false"),
+    "odd-llama": dict(family="llama", layers=7, hidden=60, heads=6,
+                      kv_heads=1, ffn=102, vocab=131, tie_embeddings="true"),
+    "odd-moe": dict(family="gpt2", layers=5, hidden=60, heads=6, kv_heads=6,
+                    ffn=66, vocab=131, experts=6, experts_top_k=3),
+}
+
+AXES = ("tp", "pp", "dp", "cp", "ep")
+
+BASIC = ["211", "121", "112", "1112", "221", "212", "122", "222", "2112",
+         "1212", "1122", "411", "141", "114", "1114", "421"]
+BASIC_EXPERTS = ["211", "121", "11212", "11414", "11222", "21212", "12212",
+                 "22212"]
+BASIC_ODD = ["311", "131", "113", "1113", "331"]
+
+# The first level of each is what the configuration says.
+FACTORS = {
+    "model": list(MODELS),
+    "tp": [1, 2, 3, 4],
+    "pp": [1, 2, 3, 4],
+    "dp": [1, 2, 3, 4],
+    "cp": [1, 2, 3, 4],
+    "ep": [1, 2, 3, 4],
+    "schedule": ["1f1b", "naive", "gpipe", "interleaved", "zb-h1"],
+    "zero": [0, 1, 2, 3],
+    "sequence": ["false", "true"],
+    "recompute": ["none", "selective", "full"],
+    "bucket_mib": [25, 0.01],
+    "micro_batch": [2, 1, 3],
+    "precision": ["fp32", "bf16", "fp16"],
+}
+WORLD = 16
+
+STRANDS = [
+    ("gpt2", "111", "micro_batch=24"),
+    ("llama", "111", "micro_batch=6 recompute=full"),
+    ("moe", "111", "micro_batch=24"),
+    ("gpt2", "111", "precision=bf16"),
+    ("llama", "111", "precision=fp16"),
+    ("gpt2", "121", "schedule=interleaved virtual=2 micro_batch=4"),
+    ("odd-llama", "121", "schedule=interleaved virtual=3"),
+    ("odd-llama", "131", "schedule=interleaved virtual=2 micro_batch=4"),
+]
+
+QUICK = [
+    ("gpt2", "211", ""),
+    ("llama", "222", "zero=3 sequence=true"),
+    ("odd-gpt2", "131", "schedule=zb-h1"),
+    ("moe", "11212", "zero=1"),
+    ("gpt2", "1122", "precision=bf16 zero=2"),
+]
+
+
+def axes():
+    for name in MODELS:
+        for sizes in BASIC_ODD if name.startswith("odd") else \
+                BASIC_EXPERTS if name == "moe" else BASIC:
+            if possible(case(name, sizes)):
+                yield name, sizes, ""
+
+
+def case(model, sizes):
+    """The first of all settings, but in that layout."""
+    c = {f: levels[0] for f, levels in FACTORS.items()}
+    c.update(zip(AXES, map(int, sizes)), model=model)
+    return c
+
+
+def world(c):
+    return c["tp"] * c["pp"] * c["dp"] * c["cp"]
+
+
+def virtual(c):
+    return 2 if c["schedule"] == "interleaved" else 1
+
+
+def model_fits(c):
+    m, tp, ep = MODELS[c["model"]], c["tp"], c["ep"]
+    kv = m["kv_heads"]
+    if m["heads"] % tp or m["ffn"] % tp or (kv % tp and tp % kv):
+        return False
+    if ep > 1 and (m.get("experts", 1) % ep or c["cp"] * c["dp"] % ep):
+        return False
+    return m["layers"] >= c["pp"] * virtual(c)
+
+
+def possible(c):
+    """What plait-train would take, and no setting that means nothing."""
+    if world(c) > WORLD or not model_fits(c):
+        return False
+    if GLOBAL_BATCH % (c["dp"] * c["micro_batch"]):
+        return False
+    microbatches = GLOBAL_BATCH // (c["dp"] * c["micro_batch"])
+    if c["schedule"] == "interleaved" and microbatches % c["pp"]:
+        return False
+    rows = c["micro_batch"] * SEQ_LEN // c["cp"]
+    if c["sequence"] == "true" and (c["tp"] == 1 or rows % c["tp"]):
+        return False
+    if c["schedule"] != "1f1b" and c["pp"] == 1:
+        return False
+    return (c["zero"] == 0 and c["bucket_mib"] == 25) or c["dp"] * c["cp"] > 1
+
+
+def pairs(c):
+    return set(itertools.combinations(c.items(), 2))
+
+
+def all_pairs():
+    for a, b in itertools.combinations(FACTORS, 2):
+        for x, y in itertools.product(FACTORS[a], FACTORS[b]):
+            yield (a, x), (b, y)
+
+
+def complete(rng, fixed, todo, tries):
+    """The case with `fixed` in it that has most of the pairs in `todo`;
+    None if none was found."""
+    best, most = None, -1
+    for _ in range(tries):
+        c = {f: fixed.get(f, rng.choice(levels))
+             for f, levels in FACTORS.items()}
+        if possible(c) and len(todo & pairs(c)) > most:
+            best, most = c, len(todo & pairs(c))
+    return best
+
+
+def write(c):
+    sizes = "".join(str(c[a]) for a in AXES)
+    while len(sizes) > 3 and sizes.endswith("1"):
+        sizes = sizes[:-1]
+    out = []
+    for f, levels in FACTORS.items():
+        if f == "model" or f in AXES or c[f] == levels[0]:
+            continue
+        out.append(f"{f}={c[f]}")
+        if c[f] == "interleaved":
+            out.append("virtual=2")
+    return c["model"], sizes, " ".join(out)
+
+
+def together():
+    rng, todo = random.Random(1), set(all_pairs())
+    for model, schedule, zero in itertools.product(
+            MODELS, FACTORS["schedule"], FACTORS["zero"]):
+        c = complete(rng, {"model": model, "schedule": schedule,
+                           "zero": zero, "precision": "fp32"}, todo, 2000)
+        todo -= pairs(c)
+        yield write(c)
+    for pair in all_pairs():
+        if pair in todo:
+            c = complete(rng, dict(pair), todo, 2000)
+            if c:
+                todo -= pairs(c)
+                yield write(c)
+
+
+def cases():
+    seen = {}
+    for c in itertools.chain(axes(), STRANDS, together()):
+        seen[c] = None
+    return list(seen)
+
+
+if __name__ == "__main__":
+    for one in cases():
+        print(*one)
