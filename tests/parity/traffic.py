@@ -3,7 +3,7 @@
 """Bytes that rank 0 sends per axis and step, counted by the communicators,
 equal the formulas, strand by strand.
 
-    traffic.py PLAIT_TRAIN
+    traffic.py PLAIT_TRAIN [TEXT]    (cases with TEXT in them)
 """
 import json
 import os
@@ -13,19 +13,240 @@ import tempfile
 
 import parity
 
-L, C, T, V, HEADS, BATCH, MICRO = 4, 64, 32, 512, 4, 16, 2
+# Sizes are multiples of 64, so that no region is padded, but by ZeRO's
+# parts. A head this small counts little: stages have equally many layers.
+L, C, HEADS, KV, T, V, BATCH, MICRO = 4, 64, 4, 2, 32, 512, 16, 2
+E = 4  # each token chooses all: who sends how much is no accident
+GPT2 = dict(family="gpt2", ffn=256, kv_heads=HEADS)
+LLAMA = dict(family="llama", ffn=128, kv_heads=KV)
+MOE = dict(LLAMA, experts=E, experts_top_k=E)
 F32 = 4
-P_LAYER = 12 * C * C + 13 * C  # GPT-2: weights, biases, two norms
-P_EMBED = (V + T) * C
-P_HEAD = 2 * C
+
+CASES = [
+    # tensor parallel: the block's seams, the vocabulary, the loss
+    (GPT2, "111", ""),
+    (GPT2, "211", ""),
+    (GPT2, "411", ""),
+    (GPT2, "211", "recompute=full"),
+    (GPT2, "211", "precision=bf16"),
+    (LLAMA, "411", ""),
+    (GPT2, "211", "sequence=true"),
+    (GPT2, "411", "sequence=true recompute=full"),
+    (LLAMA, "411", "sequence=true zero=0"),
+    # data parallel
+    (GPT2, "112", ""),
+    (GPT2, "114", "bucket_mib=0.1"),
+    (LLAMA, "212", "sequence=true"),
+    (GPT2, "114", "zero=1"),
+    (GPT2, "114", "zero=1 precision=bf16"),
+    (GPT2, "114", "zero=2"),
+    (GPT2, "212", "zero=2 sequence=true"),
+    (GPT2, "112", "zero=3"),
+    (LLAMA, "114", "zero=3 recompute=full micro_batch=1"),
+    (LLAMA, "112", "zero=3 precision=bf16"),
+    # context parallel
+    (GPT2, "1112", ""),
+    (LLAMA, "1114", "zero=1"),
+    (LLAMA, "2112", "recompute=selective"),
+    (GPT2, "1122", "zero=2 recompute=full"),
+    # pipeline
+    (GPT2, "121", ""),
+    (GPT2, "121", "schedule=gpipe"),
+    (GPT2, "141", "schedule=naive"),
+    (GPT2, "121", "schedule=interleaved virtual=2"),
+    (LLAMA, "221", "schedule=zb-h1 sequence=true"),
+    (LLAMA, "1212", "schedule=zb-h1 recompute=selective"),
+    (GPT2, "122", "zero=1"),
+    (GPT2, "122", "zero=2 schedule=zb-h1"),
+    (LLAMA, "122", "zero=3 schedule=interleaved virtual=2"),
+    # experts
+    (MOE, "11212", ""),
+    (MOE, "11414", "zero=1"),
+    (MOE, "11412", "zero=3"),
+    (MOE, "21212", "sequence=true"),
+    (MOE, "11222", "recompute=full"),
+]
 
 
-def all_reduce(n, elements):
-    return 2 * (n - 1) * elements * F32 // n
+class Run:
+    """The formulas for one run; everything is rank 0's."""
+
+    def __init__(self, model, layout, strand):
+        self.model = model
+        sizes = [int(c) for c in layout] + [1] * (5 - len(layout))
+        self.tp, self.pp, self.dp, self.cp, self.ep = sizes
+        s = dict(item.split("=") for item in strand.split())
+        self.sequence = s.get("sequence") == "true"
+        self.zero = int(s.get("zero", 0))
+        self.recompute = s.get("recompute", "none")
+        self.split = s.get("schedule") == "zb-h1"
+        self.chunks = int(s.get("virtual", 1))
+        self.element = 2 if s.get("precision") == "bf16" else F32
+        self.gpt2 = model["family"] == "gpt2"
+        micro = int(s.get("micro_batch", MICRO))
+        self.m = BATCH // (self.dp * micro)
+        self.rows = micro * T // self.cp
+        self.layers = L // self.pp
+        self.kv = max(model["kv_heads"] // self.tp, 1) * C // HEADS
+        self.stream = self.rows * C * self.element
+
+    # How often a layer is done again in backward: by each half of it, where
+    # those are apart.
+    def again(self):
+        return 2 if self.split else 1
+
+    # -- tensor parallel --
+
+    def seams(self):
+        """Gathers and scatters of the stream a layer, a sum being both: in
+        and out of attention and mlp, forward and backward. With `sequence`
+        weight gradients gather their inputs again, or if they come later
+        both inputs and gradients."""
+        n = 8
+        if self.sequence:
+            n += 4 if self.split else 2
+        if self.recompute == "full":  # up to the last matrix
+            n += (3 if self.sequence else 2) * self.again()
+        return n
+
+    def norms(self):
+        """Elements of the gradients that differ over tp, layers' and
+        head's."""
+        layer, head = 0, 0
+        if self.sequence:
+            layer, head = (4 * C, 2 * C) if self.gpt2 else (2 * C, C)
+        if self.model["kv_heads"] < self.tp:  # k and v of shared heads
+            layer += 2 * self.model["kv_heads"] * C // HEADS * C
+        if "experts" in self.model:  # the router's
+            layer += E * C
+        return layer, head
+
+    def tp_bytes(self):
+        n, last = self.tp, self.pp == 1
+        layer, head = self.norms()
+        times = self.m if self.zero >= 2 else 1
+        sent = self.m * gather(n, self.stream) * (
+            self.layers * self.seams() + 2 + 2 * last)
+        if last:  # largest logit, sum and target's
+            sent += self.m * all_reduce(n, 3 * self.rows * F32)
+        return sent + times * all_reduce(
+            n, (self.layers * layer + last * head) * F32)
+
+    # -- context parallel --
+
+    def cp_bytes(self):
+        """Keys and values around the ring; backward, with their gradients,
+        which go home."""
+        n = self.cp - 1 + 2 * (self.cp - 1) + 1
+        if self.recompute != "none":
+            n += (self.cp - 1) * self.again()
+        sent = n * self.rows * 2 * self.kv * self.element
+        if "experts" in self.model:  # how often who was chosen
+            full = 1 + (self.recompute == "full") * self.again()
+            sent += full * all_reduce(self.cp, MICRO * E * F32)
+        return self.m * self.layers * sent if self.cp > 1 else 0
+
+    # -- experts --
+
+    def ep_bytes(self):
+        """Each token to each expert and back, forward and backward."""
+        if "experts" not in self.model:
+            return 0
+        n = 4
+        if self.recompute == "full":
+            n += 2 * self.again()
+        return self.m * self.layers * n * gather(self.ep, self.stream * E)
+
+    # -- data parallel --
+
+    def regions(self):
+        """Elements of the dense blocks: embedding, layers, head."""
+        bias, f = self.gpt2, self.model["ffn"]
+        qkv = C // self.tp + 2 * self.kv
+        layer = (qkv + C // self.tp) * C + 2 * C
+        if "experts" in self.model:
+            layer += E * C
+        else:
+            layer += (2 if self.gpt2 else 3) * f // self.tp * C
+        if bias:
+            layer += qkv + f // self.tp + 4 * C
+        table = V // self.tp * C
+        first = table + (T * C if bias else 0)
+        head = (2 if bias else 1) * C + (0 if bias else table)
+        return [first], [layer] * self.layers, [head] * (self.pp == 1)
+
+    def sharded(self, n, first, layers, head):
+        """Gradients and weights of regions, as ZeRO says."""
+        whole = [shards(n, r) for r in first + layers + head]
+        grads = gather(n, sum(whole) * F32)
+        weights = gather(n, sum(whole) * self.element)
+        if self.zero == 1:
+            return grads + weights
+        if self.zero == 2:
+            return self.m * grads + weights
+        # Gathered forward and backward; the head, which does both at once,
+        # once; the embedding for a tied head once more.
+        weights *= 2
+        if head:
+            weights -= gather(n, shards(n, head[0]) * self.element)
+            if self.gpt2:
+                weights += gather(n, shards(n, first[0]) * self.element)
+        # ... and for the halves of a backward that are apart
+        if self.split:
+            weights += gather(n, sum(whole[:len(first + layers)]) *
+                              self.element)
+        return self.m * (grads + weights)
+
+    def reduced(self, n, first, layers, head):
+        if self.zero and n > 1:
+            return self.sharded(n, first, layers, head)
+        return all_reduce(n, sum(first + layers + head) * F32)
+
+    def dense_bytes(self):
+        n = self.dp * self.cp
+        first, layers, head = self.regions()
+        sent = self.reduced(n, first, layers, head)
+        if self.zero and self.gpt2 and self.pp > 1:
+            # both ends put the tied embedding together
+            sent += gather(n, shards(n, first[0]) * F32)
+        return sent
+
+    def expert_bytes(self):
+        if "experts" not in self.model:
+            return 0
+        here = E // self.ep * 3 * C * self.model["ffn"] // self.tp
+        return self.reduced(self.dp * self.cp // self.ep, [],
+                            [here] * self.layers, [])
+
+    # -- pipeline --
+
+    def pp_bytes(self):
+        """Rank 0 sends all its chunks' outputs forward, and back what their
+        inputs take, but for the first."""
+        sends = 2 * self.chunks - 1
+        part = self.tp if self.sequence else 1
+        return self.m * sends * self.stream // part if self.pp > 1 else 0
+
+    def bytes(self):
+        tied = self.pp > 1 and self.gpt2
+        sent = {
+            "tp": self.tp_bytes(),
+            "cp": self.cp_bytes(),
+            "ep": self.ep_bytes(),
+            "pp": self.pp_bytes(),
+            "dp-cp": self.dense_bytes(),
+            "expert-dp": self.expert_bytes(),
+            "embedding": tied * all_reduce(2, V // self.tp * C * F32),
+        }
+        return {axis: n for axis, n in sent.items() if n}
 
 
-def gather(n, elements):
-    return (n - 1) * elements * F32 // n
+def all_reduce(n, whole):
+    return 2 * (n - 1) * whole // n
+
+
+def gather(n, whole):
+    return (n - 1) * whole // n
 
 
 def shards(d, elements):
@@ -33,75 +254,51 @@ def shards(d, elements):
     return -(-elements // (64 * d)) * 64 * d
 
 
-def tensor_parallel(tp, micro):
-    """Two sums forward and two backward a layer, the embedding's, the
-    head's; of the loss the largest logit, the sum and the target's."""
-    rows = MICRO * T
-    return all_reduce(tp, micro * ((4 * L + 2) * rows * C + 3 * rows))
+def measure(train, work, model, layout, strand):
+    """comm_bytes of the second step, or what went wrong."""
+    shape = ", ".join(f"{k}: {v}" for k, v in model.items())
+    with open(work + "/c.yaml", "w") as f:
+        f.write(f"""
+model: {{{shape}, layers: {L}, hidden: {C}, heads: {HEADS}, vocab: {V},
+        seq_len: {T}}}
+data: {{train: {work}/tokens.bin}}
+train: {{steps: 2, global_batch: {BATCH}, micro_batch: {MICRO}}}
+""")
+    args = parity.argparse.Namespace(launcher="mpirun")
+    program = [train, work + "/c.yaml", "--metrics", work + "/m",
+               "--device", "cpu"] + parity.settings(strand)
+    env = dict(os.environ, OMP_NUM_THREADS="1")
+    run = subprocess.run(parity.command(args, layout, program),
+                         stdout=subprocess.PIPE, env=env,
+                         stderr=subprocess.STDOUT, timeout=120,
+                         stdin=subprocess.DEVNULL, universal_newlines=True)
+    if run.returncode:
+        return run.stdout
+    with open(work + "/m") as f:
+        return json.loads(f.readlines()[-1])["comm_bytes"]
 
 
-def cases():
-    whole = P_EMBED + L * P_LAYER + P_HEAD
-
-    def padded(d):
-        return (shards(d, P_EMBED) + L * shards(d, P_LAYER) +
-                shards(d, P_HEAD))
-
-    m = BATCH // MICRO
-    yield "111", "", {}
-    yield "211", "", {"tp": tensor_parallel(2, m)}
-    yield "411", "", {"tp": tensor_parallel(4, m)}
-    yield "112", "", {"dp-cp": all_reduce(2, whole)}
-    yield "114", "bucket_mib=0.1", {"dp-cp": all_reduce(4, whole)}
-    yield "114", "zero=1", {"dp-cp": 2 * gather(4, padded(4))}
-    yield "114", "zero=2", {"dp-cp": (m // 4 + 1) * gather(4, padded(4))}
-    # The embedding's region is gathered for itself and, tied, for the head,
-    # and again backward; the head's in forward alone.
-    zero3 = 2 * padded(2) + shards(2, P_EMBED) - shards(2, P_HEAD)
-    yield "112", "zero=3", {
-        "dp-cp": m // 2 * gather(2, padded(2) + zero3)}
-    # Rank 0 is the first stage: it sends forward alone, and shares the
-    # embedding with the last.
-    yield "121", "", {"pp": m * MICRO * T * C * F32,
-                      "embedding": all_reduce(2, V * C)}
-    yield "121", "schedule=interleaved virtual=2", {
-        "pp": (2 * m + m) * MICRO * T * C * F32,
-        "embedding": all_reduce(2, V * C)}
+def name(model, layout, strand):
+    axes = ",".join(parity.matrix.AXES[:len(layout)])
+    kind = "moe" if model is MOE else model["family"]
+    return f"{kind} {axes}={','.join(layout)} {strand}".rstrip()
 
 
 def main():
-    train = sys.argv[1]
-    todo, failed = list(cases()), 0
+    only = sys.argv[2] if len(sys.argv) > 2 else ""
+    todo, failed = [c for c in CASES if only in name(*c)], 0
     print(f"1..{len(todo)}")
     with tempfile.TemporaryDirectory(prefix="plait-traffic-") as work:
-        tokens, config = work + "/tokens.bin", work + "/c.yaml"
-        parity.write_tokens(tokens)
-        with open(config, "w") as f:
-            f.write(f"""
-model: {{layers: {L}, hidden: {C}, heads: {HEADS}, vocab: {V}, seq_len: {T}}}
-data: {{train: {tokens}}}
-train: {{steps: 2, global_batch: {BATCH}, micro_batch: {MICRO}}}
-""")
-        for i, (layout, strand, want) in enumerate(todo):
-            args = parity.argparse.Namespace(launcher="mpirun")
-            program = [train, config, "--metrics", work + "/m", "--device",
-                       "cpu"] + parity.settings(strand)
-            env = dict(os.environ, OMP_NUM_THREADS="1")
-            run = subprocess.run(parity.command(args, layout, program),
-                                 stdout=subprocess.PIPE, env=env,
-                                 stderr=subprocess.STDOUT, timeout=120,
-                                 stdin=subprocess.DEVNULL,
-                                 universal_newlines=True)
-            got = run.stdout
-            if run.returncode == 0:
-                with open(work + "/m") as f:
-                    got = json.loads(f.readlines()[-1])["comm_bytes"]
-            good = got == want
-            failed += not good
-            print(f"{'ok' if good else 'not ok'} {i + 1} - "
-                  f"tp,pp,dp={layout} {strand}".rstrip())
-            if not good:
-                print(f"# {got}\n# wanted {want}".replace("\\n", "\n# "))
+        parity.write_tokens(work + "/tokens.bin")
+        for i, case in enumerate(todo):
+            got = measure(sys.argv[1], work, *case)
+            want = Run(*case).bytes()
+            failed += got != want
+            print(f"{'ok' if got == want else 'not ok'} {i + 1} - "
+                  f"{name(*case)}", flush=True)
+            if got != want:
+                print("# " + str(got).replace("\n", "\n# ") +
+                      f"\n# wanted {want}")
     return 1 if failed else 0
 
 
