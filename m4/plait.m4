@@ -69,13 +69,15 @@ AC_DEFUN([PLAIT_CPU_LIBRARIES], [
         [AC_MSG_ERROR([oneDNN is needed (libdnnl-dev)])])
     LIBS=$saved_LIBS
     AC_SUBST([DNNL_LIBS])
-    # Programs that link the kernels are not linked with OPENMP_CFLAGS.
+    # Programs that link the kernels are not linked with OPENMP_CFLAGS. Only
+    # clang itself knows where its own library is.
     saved_LIBS=$LIBS
     AC_COMPILE_IFELSE([AC_LANG_PROGRAM([@%:@ifndef __clang__
 @%:@error
 @%:@endif])],
-        [AC_SEARCH_LIBS([__kmpc_fork_call], [omp], [],
-            [AC_MSG_ERROR([LLVM's OpenMP library is needed])])],
+        [LIBS="$OPENMP_CFLAGS $LIBS"
+         AC_CHECK_FUNC([__kmpc_fork_call], [],
+            [AC_MSG_ERROR([LLVM's OpenMP library is needed (libomp-dev)])])],
         [AC_SEARCH_LIBS([GOMP_parallel], [gomp], [],
             [AC_MSG_ERROR([a compiler with OpenMP is needed])])])
     OPENMP_LIBS=${LIBS%"$saved_LIBS"}
@@ -124,11 +126,12 @@ AC_DEFUN([PLAIT_SLURM], [
         [], [with_slurm=check])
     plait_slurm_summary=no
     have_slurm=no
+    # Not -I: the headers are not ours to warn about.
     SLURM_CFLAGS=
     AS_IF([test "x$with_slurm" != xno], [
         AS_CASE(["$with_slurm"],
             [yes|check], [],
-            [SLURM_CFLAGS="-I$with_slurm/include"])
+            [SLURM_CFLAGS="-isystem $with_slurm/include"])
         saved_CPPFLAGS=$CPPFLAGS
         CPPFLAGS="$CPPFLAGS $SLURM_CFLAGS"
         AC_CHECK_HEADERS([slurm/spank.h], [have_slurm=yes], [

@@ -6,7 +6,8 @@
 
 #include "site.h"
 
-static void complain(const char *fmt, va_list ap)
+__attribute__((format(printf, 1, 0))) static void
+complain(const char *fmt, va_list ap)
 {
     fputs("plait: ", stderr);
     vfprintf(stderr, fmt, ap);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <expat.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -334,7 +335,7 @@ static void XMLCALL start(void *arg, const char *name, const char **attrs)
     self = &reader->open[reader->depth];
     memset(self, 0, sizeof(*self));
     self->kind = kind_of(name);
-    self->id = (char *)NULL + ++reader->nids;
+    self->id = (void *)(uintptr_t)++reader->nids;
     if (reader->depth == 0 && strcmp(name, "topology") == 0)
         fail(reader, "this is an hwloc topology, not NCCL's: give it with",
              "--hwloc-xml");
