@@ -121,8 +121,11 @@ int plait_visible_match(const struct plait_visible *visible,
 {
     int minors[PLAIT_VISIBLE_MOST], own[PLAIT_VISIBLE_MOST], same = 1;
 
-    for (int i = 0; i < step->n; i++)
+    for (int i = 0; i < step->n; i++) {
         minors[i] = number(step->id[i]);
+        if (minors[i] < 0)
+            return -1;
+    }
     qsort(minors, (size_t)step->n, sizeof(minors[0]), compare);
     for (int i = 0; i < visible->n; i++) {
         own[i] = number(visible->id[i]);
@@ -137,6 +140,9 @@ int plait_visible_match(const struct plait_visible *visible,
         index[i] = find_minor(node, nvidia, same ? own[i] : minors[own[i]]);
         if (index[i] < 0)
             return -1;
+        for (int k = 0; k < i; k++)
+            if (index[k] == index[i])
+                return -1; /* "1" and "01" */
     }
     return 0;
 }

@@ -103,6 +103,8 @@ static void test_match(const struct plait_node *node)
     match(node, "/nowhere", "0,1", "7,8", "none");
     match(node, "/nowhere", "4", "2,3", "none");
     match(node, "/nowhere", "GPU-1", "0", "none");
+    match(node, "/nowhere", "0,1", "0,x", "none");
+    match(node, "/nowhere", "1,01", "0,1", "none");
     ok(mkdtemp(dir) != NULL, "a directory like the driver's");
     write_minor(dir, "0000:10:00.0", 3);
     write_minor(dir, "0000:20:00.0", 2);
