@@ -49,6 +49,10 @@ daemon()
     ) </dev/null >>"$log" 2>&1 &
     echo $! >"$pidfile"
     disown
+    # On a busy machine it may not have become the daemon yet.
+    until alive "$pidfile" || ! kill -0 $!; do
+        sleep 0.01
+    done 2>/dev/null
 }
 
 # Is the process of this pid file still the one that was started?
