@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Run every fuzz target, all within FUZZ_SECONDS (60) on this machine's
+# processors, starting from its corpus; print TAP with the executions of
+# each. An input that breaks one stays in FUZZ_FOUND (./fuzz-found).
+set -u
+seconds=${FUZZ_SECONDS:-60}
+found=${FUZZ_FOUND:-fuzz-found}
+corpora=$top_srcdir/tests/fuzz/corpus
+names=$(ls "$top_builddir"/tests/fuzz/ | sed -n 's/^fuzz_\([a-z_]*\)$/\1/p')
+[ -n "$names" ] || { echo "1..0 # SKIP configured without --enable-fuzz"; exit; }
+work=$(mktemp -d /tmp/plait-fuzz.XXXXXX) || exit 99
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$found"
+
+fuzz()
+{
+    mkdir "$work/$1"
+    "$top_builddir/tests/fuzz/fuzz_$1" -max_total_time="$each" -max_len=512 \
+        -reload=0 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
+        -artifact_prefix="$found/$1-" "$work/$1" "$corpora/$1" \
+        >"$work/$1.log" 2>&1
+    echo $? >"$work/$1.rc"
+}
+export -f fuzz
+export work found corpora top_builddir
+each=$((seconds * $(nproc) / $(wc -w <<<"$names")))
+export each=$((each > 0 ? each : 1))
+# What AddressSanitizer keeps for its reports costs half of the executions.
+export ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=8
+xargs -n 1 -P "$(nproc)" bash -c 'fuzz "$0"' <<<"$names"
+
+n=0 total=0 failed=0
+for name in $names; do
+    n=$((n + 1))
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/$name.log")
+    total=$((total + ${runs:-0}))
+    if [ "$(cat "$work/$name.rc")" = 0 ]; then
+        echo "ok $n - $name: $runs executions"
+    else
+        echo "not ok $n - $name"
+        grep -E 'ERROR|SUMMARY|^ +#[0-9] .* in ' "$work/$name.log" |
+            sed 's/^/# /'
+        failed=1
+    fi
+done
+echo "# $total executions in all"
+echo "1..$n"
+exit $failed
