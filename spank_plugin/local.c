@@ -143,6 +143,63 @@ static int export_plan(const struct plait_plan *plan,
     return rc ? plait_errorf(err, "out of memory") : 0;
 }
 
+/* The nodes in the order in which Slurm gave them tasks: a host file, and
+ * since 26.05 Slurm's own placement, deal tasks in another order than that of
+ * the names, by which the nodes know their place. */
+static void task_order(const slurm_step_layout_t *step, int *order)
+{
+    for (int i = 0; i < (int)step->node_cnt; i++) {
+        int at = i;
+
+        while (step->tids && at > 0 &&
+               step->tids[order[at - 1]][0] > step->tids[i][0]) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = i;
+    }
+}
+
+/* Plan over the nodes in task order; the plan then speaks of them in the
+ * order of the request. */
+static struct plait_plan *
+plan_in_task_order(const slurm_step_layout_t *step,
+                   const struct plait_plan_request *request,
+                   struct plait_error *err)
+{
+    struct plait_plan_request sorted = *request;
+    size_t n = (size_t)request->nnodes;
+    int *order = calloc(4 * n, sizeof(*order)), *tasks = order + n;
+    const char **nodes = calloc(n, sizeof(*nodes));
+    struct plait_plan *plan = NULL;
+
+    if (!order || !nodes) {
+        plait_errorf(err, "out of memory");
+        goto error;
+    }
+    task_order(step, order);
+    for (size_t i = 0; i < n; i++) {
+        nodes[i] = request->nodes[order[i]];
+        tasks[i] = request->tasks[order[i]];
+    }
+    sorted.nodes = nodes;
+    sorted.tasks = tasks;
+    plan = plait_plan_create(&sorted, err);
+    if (!plan)
+        goto error;
+    memcpy(tasks + n, plan->node_rank, n * sizeof(*tasks));
+    memcpy(tasks + 2 * n, plan->first_rank, n * sizeof(*tasks));
+    for (size_t i = 0; i < n; i++) {
+        plan->node_rank[order[i]] = tasks[n + i];
+        plan->first_rank[order[i]] = tasks[2 * n + i];
+        plan->tasks[order[i]] = tasks[i];
+    }
+error:
+    free(order);
+    free(nodes);
+    return plan;
+}
+
 static int make_plan(const slurm_step_layout_t *step, char **nodes,
                      spank_t spank, const struct plait_options *options,
                      struct plait_error *err)
@@ -169,7 +226,7 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
         if (!fabric)
             goto error;
     }
-    plan = plait_plan_create(&request, err);
+    plan = plan_in_task_order(step, &request, err);
     if (!plan)
         goto error;
     rc = export_plan(plan, request.nodes, spank, options, err);
