@@ -19,7 +19,8 @@ stable_env()
     timeout 20 srun -w node1,node2 -n2 --gpus-per-node=2 \
         --output="$work/env.%t" "$@" env
     cat "$work"/env.* |
-        grep -vE '_PORT|_PORTS|PID|JOB_?ID=|STEP_?ID=|PMIX|_TIME|ADDR' | sort
+        grep -vE '_PORT|PID|(JOB|STEP|SLU)_?ID=|PMIX|_TIME|ADDR|_transports=' |
+        sort
 }
 no_flags()
 {
@@ -69,10 +70,10 @@ for export in NONE NIL ALL HOME,PATH; do
     check "--export=$export" is "0 1" "$(timeout 20 srun -N1 -n2 --tp=2 \
         --export=$export /bin/bash -c 'echo $RANK' | sort | xargs)"
 done
-cat >script <<'END'
+sed "s:SRUN:$(command -v srun):" >script <<'END'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2 --export=NONE
-srun /bin/bash -c 'echo $RANK' | sort | xargs
+SRUN /bin/bash -c 'echo $RANK' | sort | xargs
 END
 check "sbatch --export=NONE" batch script
 check "... has ranks" is "0 1 2 3" "$(tail -n1 out)"

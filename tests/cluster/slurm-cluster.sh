@@ -207,7 +207,10 @@ start_slurm()
     done
     wait_for 60 eval 'all_idle || ! all_alive'
     all_idle && return
-    grep -h -m 3 error: "$dir"/log/slurmd.node1.out >&2
+    for i in "$dir"/slurm*.pid; do
+        i=${i##*/}
+        alive "$dir/$i" || tail -n 5 "$dir/log/${i%.pid}"{.out,}
+    done >&2
     die "the nodes do not come up, see $dir/log/"
 }
 

@@ -79,7 +79,9 @@ for p in munged slurmctld slurmd srun; do
         { echo "1..0 # SKIP no $p: Slurm or munge is not installed"; exit 0; }
 done
 [ -f "$plugin" ] || { echo "1..0 # SKIP built without Slurm"; exit 0; }
+prefix=${SLURM_PREFIX:-}
 unset "${!SLURM_@}" "${!SBATCH_@}" "${!SALLOC_@}" "${!PLAIT_@}" 2>/dev/null
+[ -z "$prefix" ] || export SLURM_PREFIX=$prefix
 work=$(mktemp -d /tmp/plait.XXXXXX) || exit 99
 chmod 755 "$work"
 trap clean_up EXIT
