@@ -72,3 +72,21 @@ int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
     return plait_errorf(err, "no GPU type \"%.40s\"; there are %s", name,
                         plait_gpu_type_names());
 }
+
+const char *plait_gpu_type_guess(const char *model)
+{
+    /* The chip's name (GH100) holds that of another product: first match. */
+    static const struct {
+        const char *word, *size, *type;
+    } known[] = {
+        {"B200", "", "b200"},        {"H200", "", "h200"},
+        {"H100", "", "h100"},        {"A100", "80", "a100-80g"},
+        {"A100", "40", "a100-40g"},  {"V100", "32", "v100-32g"},
+        {"MI250X", "", "mi250x"},    {"MI300A", "", "mi300a"},
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strstr(model, known[i].word) && strstr(model, known[i].size))
+            return known[i].type;
+    return NULL;
+}

@@ -42,6 +42,9 @@ int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
                         struct plait_error *err);
 /* "v100-32g a100-40g ..." */
 const char *plait_gpu_type_names(void);
+/* The type that a product name ("NVIDIA H100 80GB HBM3", struct plait_gpu's
+ * model) means, or NULL. */
+const char *plait_gpu_type_guess(const char *model);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/probe/meter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/probe/fit.h"
+
+enum { SMALL = 65536, IN_A_ROW = 10 };
+
+int plait_meter_open(struct plait_meter *m, struct plait_world *world,
+                     size_t most, int repeat, struct plait_error *err)
+{
+    memset(m, 0, sizeof(*m));
+    m->world = world;
+    m->repeat = repeat;
+    for (size_t bytes = 256; bytes <= most && m->nsizes < PLAIT_METER_SIZES;
+         bytes *= 4)
+        m->size[m->nsizes++] = bytes;
+    m->queue = world->ops->queue_create(world->dev, 0);
+    m->send = world->ops->alloc(world->dev, most);
+    m->recv = world->ops->alloc(world->dev, most);
+    m->times = malloc((size_t)repeat * sizeof(*m->times));
+    if (!m->queue || !m->send || !m->recv || !m->times)
+        return plait_errorf(err, "no memory for messages of %zu bytes", most);
+    return 0;
+}
+
+void plait_meter_close(struct plait_meter *m)
+{
+    const struct plait_ops *ops = m->world->ops;
+
+    if (m->send)
+        ops->free(m->world->dev, m->send);
+    if (m->recv)
+        ops->free(m->world->dev, m->recv);
+    if (m->queue)
+        ops->queue_destroy(m->queue);
+    free(m->times);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* One kind of transfer: this rank's part in it. */
+struct transfer {
+    struct plait_comm *comm; /* NULL: looks on */
+    int peer;                /* < 0: an all-reduce */
+};
+
+static int transfer(struct plait_meter *m, const struct transfer *t, size_t n)
+{
+    struct plait_request *in, *out;
+
+    if (t->peer < 0)
+        return plait_comm_all_reduce(t->comm, m->send, m->recv, n, PLAIT_F32,
+                                     PLAIT_SUM, m->queue, NULL);
+    if (plait_comm_recv(t->comm, m->recv, n, PLAIT_F32, t->peer, 0, m->queue,
+                        &in) < 0 ||
+        plait_comm_send(t->comm, m->send, n, PLAIT_F32, t->peer, 0, m->queue,
+                        &out) < 0)
+        return -1;
+    return plait_comm_wait(&in, m->queue) < 0 ||
+                   plait_comm_wait(&out, m->queue) < 0
+               ? -1
+               : 0;
+}
+
+/* The time of one transfer among several in a row, after one that is not
+ * timed: it waits for the others, whom the barrier lets go at times of their
+ * own. */
+static int time_once(struct plait_meter *m, const struct transfer *t,
+                     size_t bytes, double *seconds)
+{
+    int row = bytes > SMALL ? 1 : IN_A_ROW;
+    double start = 0;
+
+    *seconds = 0;
+    if (plait_comm_barrier(m->world->comm) < 0)
+        return -1;
+    for (int i = 0; t->comm && i <= row; i++) {
+        if (transfer(m, t, bytes / sizeof(float)) < 0)
+            return -1;
+        if (i == 0) {
+            if (m->world->ops->queue_sync(m->queue) < 0)
+                return -1;
+            start = now();
+        }
+    }
+    if (!t->comm)
+        return 0;
+    if (m->world->ops->queue_sync(m->queue) < 0)
+        return -1;
+    *seconds = (now() - start) / row;
+    return 0;
+}
+
+static int run(struct plait_meter *m, const struct transfer *t,
+               double *seconds, struct plait_error *err)
+{
+    struct plait_comm *world = m->world->comm;
+
+    for (int i = 0; i < m->nsizes; i++) {
+        for (int k = 0; k < m->repeat; k++)
+            if (time_once(m, t, m->size[i], &m->times[k]) < 0)
+                goto error;
+        if (plait_comm_host_all_reduce(world, m->times, (size_t)m->repeat,
+                                       PLAIT_MAX) < 0)
+            goto error;
+        seconds[i] = plait_median(m->times, m->repeat);
+    }
+    return 0;
+error:
+    return plait_errorf(err, "%s",
+                        *plait_comm_error(t->comm ? t->comm : world)
+                            ? plait_comm_error(t->comm ? t->comm : world)
+                            : strerror(errno));
+}
+
+int plait_meter_exchange(struct plait_meter *m, int peer, double *seconds,
+                         struct plait_error *err)
+{
+    struct transfer t = {peer < 0 ? NULL : m->world->comm, peer};
+
+    return run(m, &t, seconds, err);
+}
+
+int plait_meter_reduce(struct plait_meter *m, struct plait_comm *comm,
+                       double *seconds, struct plait_error *err)
+{
+    struct transfer t = {comm, -1};
+
+    return run(m, &t, seconds, err);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/probe/survey.h"
+
+/* plait-probe: measure the fabric, write a site file. See plait-probe(1). */
+
+static const char usage[] =
+    "usage: plait-probe [OPTION]...\n"
+    "\n"
+    "Measure how long messages take inside a node, under one switch and across\n"
+    "switches, and write a site file for plait plan and estimate. Run one\n"
+    "process per GPU, as a job of its own: see plait-probe(1).\n"
+    "\n"
+    "  --out FILE              the site file; must not exist yet (stdout)\n"
+    "  --fabric FILE           the switches between the nodes, as for plait\n"
+    "                          plan; without it all are under one\n"
+    "  --gpu-type TYPE         whose figures these are (what this node has)\n"
+    "  --device auto|cuda|cpu  measure NCCL between GPUs, or MPI\n"
+    "  --max-bytes N           the largest message (67108864)\n"
+    "  --repeat N              times that each one is sent (20)\n"
+    "  --help, --version\n";
+
+static const struct option options[] = {
+    {"out", required_argument, NULL, 'o'},
+    {"fabric", required_argument, NULL, 'f'},
+    {"gpu-type", required_argument, NULL, 'g'},
+    {"device", required_argument, NULL, 'd'},
+    {"max-bytes", required_argument, NULL, 'm'},
+    {"repeat", required_argument, NULL, 'r'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {NULL, 0, NULL, 0},
+};
+
+static int take_number(const char *flag, const char *text, long least,
+                       long most, long *value, struct plait_error *err)
+{
+    char *end;
+    long n;
+
+    errno = 0;
+    n = strtol(text, &end, 10);
+    if (errno || *end || end == text || n < least || n > most)
+        return plait_errorf(err, "%s=%.40s: want a whole number from %ld to "
+                                 "%ld",
+                            flag, text, least, most);
+    *value = n;
+    return 0;
+}
+
+static int take(int option, char *value, struct plait_survey_args *args,
+                struct plait_error *err)
+{
+    struct plait_gpu_type type;
+
+    switch (option) {
+    case 'o':
+        args->out = value;
+        return 0;
+    case 'f':
+        args->fabric = value;
+        return 0;
+    case 'g':
+        args->gpu_type = value;
+        return plait_gpu_type_find(value, &type, err);
+    case 'd':
+        args->device = value;
+        if (strcmp(value, "auto") == 0 || strcmp(value, "cuda") == 0 ||
+            strcmp(value, "cpu") == 0)
+            return 0;
+        return plait_errorf(err, "--device is auto, cuda or cpu, not '%.40s'",
+                            value);
+    case 'm':
+        return take_number("--max-bytes", value, 4096, 1L << 32,
+                           &args->max_bytes, err);
+    default:
+        return take_number("--repeat", value, 1, 10000, &args->repeat, err);
+    }
+}
+
+/* 0 go on, 1 done (--help), -1 wrong usage. */
+static int parse(int argc, char **argv, struct plait_survey_args *args,
+                 struct plait_error *err)
+{
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (option == 'h' || option == 'V') {
+            fputs(option == 'h' ? usage : "plait-probe " PACKAGE_VERSION "\n",
+                  stdout);
+            return 1;
+        }
+        if (option == ':')
+            return plait_errorf(err, "%s wants a value; see --help",
+                                argv[optind - 1]);
+        if (option == '?')
+            return plait_errorf(err, "unknown option '%s'; see --help",
+                                argv[optind - 1]);
+        if (take(option, optarg, args, err) < 0)
+            return -1;
+    }
+    if (optind < argc)
+        return plait_errorf(err, "unexpected argument '%s'; see --help",
+                            argv[optind]);
+    return 0;
+}
+
+/* Before minutes are spent: a site file may hold more than we would write. */
+static FILE *open_out(const char *path, struct plait_error *err)
+{
+    FILE *out;
+    int fd;
+
+    if (!path)
+        return stdout;
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    out = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!out)
+        plait_errorf(err, "%s: %s%s", path, strerror(errno),
+                     errno == EEXIST ? "; name another file and join the two "
+                                       "by hand"
+                                     : "");
+    return out;
+}
+
+static int close_out(FILE *out, const char *path, struct plait_error *err)
+{
+    int failed = ferror(out);
+
+    if ((out == stdout ? fflush(out) : fclose(out)) != 0 || failed)
+        return plait_errorf(err, "%s: cannot write",
+                            path ? path : "standard output");
+    return 0;
+}
+
+static int survey(struct plait_world *world,
+                  const struct plait_survey_args *args, struct plait_error *err)
+{
+    int first = plait_comm_rank(world->comm) == 0, rc;
+    FILE *out = first ? open_out(args->out, err) : NULL;
+
+    if (plait_agree(world->comm, first && !out ? -1 : 0, err) < 0)
+        return -1;
+    rc = plait_survey_run(world, args, out, err);
+    if (out && close_out(out, args->out, err) < 0 && rc == 0)
+        rc = -1;
+    if (first && rc < 0 && args->out)
+        unlink(args->out);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct plait_survey_args args = {
+        .device = "auto", .max_bytes = 64L << 20, .repeat = 20};
+    struct plait_error err = {""};
+    struct plait_world world;
+    int rc = parse(argc, argv, &args, &err);
+
+    if (rc > 0)
+        return 0;
+    if (rc < 0) {
+        if (plait_rank_hint() == 0)
+            fprintf(stderr, "plait-probe: %s\n", err.text);
+        return 2;
+    }
+    rc = plait_world_open(&world, args.device, &err);
+    if (rc == 0)
+        rc = survey(&world, &args, &err);
+    if (rc < 0 && err.text[0])
+        fprintf(stderr, "plait-probe: %s\n", err.text);
+    if (rc < 0 && world.comm && *plait_comm_error(world.comm)) {
+        plait_comm_abort(world.comm);
+        exit(1);
+    }
+    plait_world_close(&world);
+    return rc < 0;
+}

@@ -1,0 +1,109 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# plait probe measures this machine, once as one node and once as four under
+# two switches, and plait plan reads what it writes.
+plait=$top_builddir/plait
+mpirun=$top_srcdir/tests/lib/mpirun.sh
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+LC_ALL=C PLAIT_SITE=
+export LC_ALL PLAIT_SITE
+unset SLURMD_NODENAME
+n=0
+
+check() { # name status
+    n=$((n + 1))
+    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
+}
+
+# figure FILE KEY: the number, which must be one
+figure() {
+    sed -n "s/^    $2: \([0-9.e+-]*\) #.*/\1/p" "$1"
+}
+
+# positive FILE KEY...
+positive() {
+    file=$1
+    shift
+    for key; do
+        figure "$file" "$key" | awk '$1 > 0 { good = 1 } END { exit !good }' ||
+            return 1
+    done
+}
+
+refused() { # code text command...
+    code=$1 text=$2
+    shift 2
+    timeout 60 "$@" >"$tmp/out" 2>"$tmp/err"
+    got=$?
+    [ $got = "$code" ] && grep -qF "plait-probe: $text" "$tmp/err" &&
+        [ "$(grep -c plait-probe: "$tmp/err")" = 1 ]
+    check "refused: $text" $?
+}
+
+printf '%s\n' 'SwitchName=s0 Nodes=n[1-2]' 'SwitchName=s1 Nodes=n[3-4]' \
+    'SwitchName=s2 Switches=s[0-1]' >"$tmp/topology.conf"
+
+timeout 120 sh "$mpirun" 4 "$plait" probe --device cpu --max-bytes 1048576 \
+    --repeat 5 --out "$tmp/one.yaml"
+check 'four ranks of a node are measured' $?
+grep -q '^  cpu:$' "$tmp/one.yaml" && grep -q '^    per_node: 4$' \
+    "$tmp/one.yaml" && positive "$tmp/one.yaml" link_gbps &&
+    ! grep -q nic_ "$tmp/one.yaml"
+check 'a single node says nothing of the network' $?
+refused 1 "$tmp/one.yaml: File exists; name another file and join the two by hand" \
+    sh "$mpirun" 2 "$plait" probe --device cpu --out "$tmp/one.yaml"
+
+node() { # NODE: two ranks that stand for it
+    echo "-n 2 env SLURMD_NODENAME=$1 $plait probe --device cpu
+        --max-bytes 1048576 --repeat 5 --fabric $tmp/topology.conf
+        --out $tmp/four.yaml"
+}
+first=$(node n1)
+# shellcheck disable=SC2046
+timeout 120 sh "$mpirun" ${first#-n} : $(node n2) : $(node n3) : $(node n4)
+check 'four nodes under two switches are measured' $?
+positive "$tmp/four.yaml" link_gbps nic_gbps oversubscription &&
+    figure "$tmp/four.yaml" oversubscription | awk '{ exit $1 < 1 }'
+check 'links, network and switches have figures' $?
+[ "$(grep -c '^# level [12], all ' "$tmp/four.yaml")" = 2 ] &&
+    grep -q '^# level 1, 1 pair ' "$tmp/four.yaml" &&
+    grep -q '^# rails all-reduce ' "$tmp/four.yaml"
+check 'the table has both levels and the rails' $?
+
+# The planner's figures are the file's: eight messages of a known size.
+plan="$plait plan --tp=1 --pp=8 --dp=1 --nodes=n[1-4] --tasks-per-node=2
+    --fabric=$tmp/topology.conf --json"
+$plan --site "$tmp/four.yaml" >"$tmp/plan.json"
+check 'plait plan reads the file' $?
+if command -v python3 >/dev/null; then
+    python3 - "$tmp/plan.json" "$(figure "$tmp/four.yaml" link_gbps)" \
+        "$(figure "$tmp/four.yaml" nic_gbps)" \
+        "$(figure "$tmp/four.yaml" nic_us)" \
+        "$(figure "$tmp/four.yaml" hop_us)" \
+        "$(figure "$tmp/four.yaml" oversubscription)" <<'PYTHON'
+import json, sys
+link, nic, us, hop, over = map(float, sys.argv[2:])
+# Default traffic: 64 micro-batches of 4096 tokens, 4096 wide, in 16 bits, go
+# on and come back, one message at a time out of a node and out of a leaf. The
+# slowest link sets the pace.
+cost = json.load(open(sys.argv[1]))["cost"]["pp_s"]
+pace = max(1 / link, 1 / (2 * nic), over / (4 * nic)) / 1e9
+want = 2 * 64 * (1e-6 * (us + hop) + 2 * 4096 * 4096 * pace)
+assert abs(cost / want - 1) < 1e-4, (cost, want)
+PYTHON
+    check 'and foretells the pipeline from its figures' $?
+fi
+"$plait" plan --tp=2 --nodes=n1 --tasks-per-node=2 --site "$tmp/one.yaml" |
+    grep -q '^2 tasks on 1 nodes: tp=2'
+check 'a file of one node is one, too' $?
+
+refused 1 'one process has no links to measure' "$plait" probe --device cpu
+refused 2 "--device is auto, cuda or cpu, not 'gpu'" "$plait" probe \
+    --device gpu
+refused 2 '--max-bytes=1x: want a whole number from 4096 to 4294967296' \
+    "$plait" probe --max-bytes 1x
+refused 2 "unknown option '--size'; see --help" "$plait" probe --size
+refused 1 'nowhere.conf: No such file or directory' sh "$mpirun" 2 "$plait" \
+    probe --device cpu --fabric nowhere.conf
+echo "1..$n"
