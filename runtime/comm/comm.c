@@ -259,7 +259,8 @@ static int run(struct plait_comm *comm, const struct plait_transfer *t,
         comm->stats.bytes += transfer_bytes(comm, t);
     if (req && *req) {
         (*req)->kind = t->kind;
-        (*req)->start = start;
+        (*req)->begun = start;
+        (*req)->ended = 0;
     } else if (!req) {
         comm->stats.wait_s += plait_trace_now() - start;
         plait_trace_span(comm->trace, comm->name, transfer_names[t->kind],
@@ -339,25 +340,37 @@ int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
     return run(comm, &t, q, req);
 }
 
+/* What of a collective ran beside the computation. A message's time is its
+ * sender's, who may not have had it yet. */
+static double hidden(const struct plait_request *r, double waited)
+{
+    double took = r->ended - r->begun;
+
+    if (r->ended == 0 || r->kind >= PLAIT_SEND || took < waited)
+        return 0;
+    return took - waited;
+}
+
 int plait_comm_wait(struct plait_request **req, struct plait_queue *q)
 {
     struct plait_request *r = *req;
-    enum plait_transfer_kind kind;
     struct plait_comm *comm;
-    double start, begun;
+    double start, waited;
     int rc;
 
     if (!r)
         return 0;
     comm = r->comm;
-    kind = r->kind;
-    begun = r->start;
     *req = NULL;
     start = plait_trace_now();
     rc = comm->vtable->wait(r, q);
-    comm->stats.wait_s += plait_trace_now() - start;
+    waited = plait_trace_now() - start;
+    comm->stats.wait_s += waited;
+    comm->stats.hidden_s += hidden(r, waited);
     plait_trace_span(comm->trace, comm->name, "wait", start);
-    plait_trace_async(comm->trace, comm->name, transfer_names[kind], begun);
+    plait_trace_async(comm->trace, comm->name, transfer_names[r->kind],
+                      r->begun, r->ended ? r->ended : plait_trace_now());
+    free(r);
     return rc;
 }
 

@@ -37,7 +37,8 @@ enum plait_reduce { PLAIT_SUM, PLAIT_MAX };
 struct plait_comm_stats {
     uint64_t calls;
     uint64_t bytes;
-    double wait_s; /* time in which compute stood still for it */
+    double wait_s;   /* time in which compute stood still for it */
+    double hidden_s; /* time of collectives beside compute, where known */
 };
 
 /* The world of this launch. `launch` is NULL for one process or plain

@@ -36,8 +36,11 @@ struct plait_transfer {
 /* A backend's request starts with this. */
 struct plait_request {
     struct plait_comm *comm;
-    enum plait_transfer_kind kind; /* this and what follows: comm.c's */
-    double start;                  /* for the trace */
+    enum plait_transfer_kind kind; /* comm.c's */
+    /* When it was under way, by plait_trace_now(). comm.c sets begun to the
+     * time of the call and ended to 0; wait() of a backend that knows better
+     * corrects both. */
+    double begun, ended;
 };
 
 struct plait_comm_vtable {
@@ -52,7 +55,7 @@ struct plait_comm_vtable {
     /* Start the transfer; with req NULL, finish it as comm.h says. */
     int (*run)(struct plait_comm *comm, const struct plait_transfer *t,
                struct plait_queue *q, struct plait_request **req);
-    /* Make q wait for req, and free req, also on failure. */
+    /* Make q wait for req. comm.c frees it, also on failure. */
     int (*wait)(struct plait_request *req, struct plait_queue *q);
     int (*progress)(struct plait_comm *comm); /* NULL: moves by itself */
     /* Host values; NULL where comm->host does them. */

@@ -10,21 +10,21 @@
 #include <string.h>
 
 #include "kernels/dtype.h"
+#include "runtime/comm/engine.h"
 #include "runtime/comm/shm.h"
-
-/* From here on an all-reduce inside a node goes through shared memory. */
-#define SHM_LEAST ((size_t)16 << 10) /* elements */
 
 /* MPI, for ranks whose buffers are plain memory, and for GPUs whose buffers
  * are carried through the host. */
 
 enum { OP_BF16_SUM, OP_BF16_MAX, OP_FP16_SUM, OP_FP16_MAX, OP_COUNT };
 
-/* MPI has no 16-bit floats: these operations make them. One set per world,
- * shared by its groups. */
+/* What the groups of a world share. MPI has no 16-bit floats: ops make
+ * them. */
 struct mpi_world {
     MPI_Op ops[OP_COUNT];
     int finalize; /* we initialised MPI */
+    struct plait_engine *engine;
+    struct plait_shm_world shm;
 };
 
 struct mpi_comm {
@@ -32,13 +32,15 @@ struct mpi_comm {
     MPI_Comm mpi;
     struct mpi_world *world;
     int owner; /* of world */
-    int shm_tried;
     struct plait_shm *shm; /* NULL: ranks are on several nodes */
 };
 
 struct mpi_request {
     struct plait_request base;
+    struct plait_job job;
     MPI_Request mpi;
+    int rc; /* what MPI said */
+    struct plait_shm_transfer shm;
     void *stage; /* host copies of the buffers, NULL: none */
     /* What wait() copies from the stage to the receive buffer. */
     const void *from;
@@ -114,10 +116,22 @@ static int mpi_failed(struct plait_comm *comm, const char *what, int rc)
 
 /* -- life ---------------------------------------------------------------- */
 
+/* Messages of ours may be on their way to a rank that waits for them: MPI
+ * gets its turns. */
+static void idle(void *arg)
+{
+    int flag;
+
+    (void)arg;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag,
+               MPI_STATUS_IGNORE);
+}
+
 static void world_destroy(struct mpi_world *world)
 {
     int i;
 
+    plait_engine_destroy(world->engine);
     for (i = 0; i < OP_COUNT; i++)
         MPI_Op_free(&world->ops[i]);
     if (world->finalize)
@@ -125,13 +139,23 @@ static void world_destroy(struct mpi_world *world)
     free(world);
 }
 
-static struct mpi_world *world_create(int finalize)
+static struct mpi_world *world_create(MPI_Comm mpi, int finalize)
 {
-    struct mpi_world *world = malloc(sizeof(*world));
+    struct mpi_world *world = calloc(1, sizeof(*world));
+    int level;
 
     if (!world)
         return NULL;
     world->finalize = finalize;
+    MPI_Query_thread(&level);
+    world->engine = plait_engine_create(level == MPI_THREAD_MULTIPLE, idle,
+                                        NULL);
+    if (!world->engine ||
+        plait_shm_world_init(mpi, &world->shm) != MPI_SUCCESS) {
+        plait_engine_destroy(world->engine);
+        free(world);
+        return NULL;
+    }
     MPI_Op_create(bf16_sum, 1, &world->ops[OP_BF16_SUM]);
     MPI_Op_create(bf16_max, 1, &world->ops[OP_BF16_MAX]);
     MPI_Op_create(fp16_sum, 1, &world->ops[OP_FP16_SUM]);
@@ -160,6 +184,7 @@ static void mpi_abort(struct plait_comm *comm)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+/* Collective. */
 static struct plait_comm *wrap(MPI_Comm mpi, struct mpi_world *world,
                                const struct plait_ops *ops,
                                struct plait_device *dev, const char *name)
@@ -169,6 +194,10 @@ static struct plait_comm *wrap(MPI_Comm mpi, struct mpi_world *world,
 
     if (!c)
         return NULL;
+    if (plait_shm_create(mpi, &world->shm, &c->shm) != MPI_SUCCESS) {
+        free(c);
+        return NULL;
+    }
     MPI_Comm_rank(mpi, &rank);
     MPI_Comm_size(mpi, &size);
     plait_comm_init(&c->base, &mpi_vtable, ops, dev, rank, size, name);
@@ -222,12 +251,16 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (launch)
         rank = launch->rank;
-    world = world_create(!ready);
-    if (world && MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &mpi) == MPI_SUCCESS)
-        comm = wrap(mpi, world, ops, dev, "world");
+    if (MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &mpi) != MPI_SUCCESS ||
+        !(world = world_create(mpi, !ready))) {
+        plait_errorf(err, "the world of MPI could not be set up");
+        errno = EIO;
+        return NULL;
+    }
+    comm = wrap(mpi, world, ops, dev, "world");
     if (!comm) {
         plait_errorf(err, "out of memory");
-        free(world);
+        world_destroy(world);
         return NULL;
     }
     mpi_of(comm)->owner = 1;
@@ -380,12 +413,10 @@ static int stage_device(struct plait_comm *comm, struct plait_transfer *t,
     return 0;
 }
 
-/* Bring *t into a form MPI takes. */
-static int prepare(struct plait_comm *comm, struct plait_transfer *t,
-                   struct plait_queue *q, struct mpi_request *r)
+/* Bring *t, on the host, into a form MPI takes. */
+static int say_in_place(struct plait_comm *comm, struct plait_transfer *t,
+                        struct mpi_request *r)
 {
-    if (!plait_comm_on_host(comm))
-        return stage_device(comm, t, q, r);
     if (!in_place(comm, t))
         return 0;
     if (t->kind == PLAIT_ALL_GATHER) {
@@ -422,54 +453,79 @@ static const char *const transfer_names[] = {
     "broadcast",  "send",           "receive",
 };
 
+static struct mpi_request *request_of(struct plait_job *job)
+{
+    return (struct mpi_request *)((char *)job -
+                                  offsetof(struct mpi_request, job));
+}
+
+static enum plait_moved advance_mpi(struct plait_job *job)
+{
+    struct mpi_request *r = request_of(job);
+    int done = 0;
+
+    r->rc = MPI_Test(&r->mpi, &done, MPI_STATUS_IGNORE);
+    return done || r->rc != MPI_SUCCESS ? PLAIT_DONE : PLAIT_STUCK;
+}
+
+static enum plait_moved advance_shm(struct plait_job *job)
+{
+    return plait_shm_advance(&request_of(job)->shm);
+}
+
+static void start_shm(struct mpi_comm *c, const struct plait_transfer *t,
+                      struct mpi_request *r, bool block)
+{
+    plait_shm_begin(c->shm, &r->shm, t);
+    r->job.advance = advance_shm;
+    if (block)
+        plait_engine_run(c->world->engine, &r->job);
+    else
+        plait_engine_start(c->world->engine, &r->job);
+}
+
+static int start_mpi(struct mpi_comm *c, struct plait_transfer *t,
+                     struct mpi_request *r, bool block)
+{
+    const char *what = transfer_names[t->kind];
+    struct plait_comm *comm = &c->base;
+    int rc;
+
+    if (t->n > INT_MAX)
+        return plait_comm_fail(comm, "%s: %s of %zu elements: MPI takes %d",
+                               comm->name, what, t->n, INT_MAX);
+    if (!r->stage && say_in_place(comm, t, r) < 0)
+        return plait_comm_fail(comm, "%s: %s: out of memory", comm->name,
+                               what);
+    rc = block ? run_blocking(c, t) : run_nonblocking(c, t, &r->mpi);
+    if (rc != MPI_SUCCESS)
+        return mpi_failed(comm, what, rc);
+    r->job.advance = advance_mpi;
+    if (!block)
+        plait_engine_start(c->world->engine, &r->job);
+    return 0;
+}
+
 static int start(struct plait_comm *comm, const struct plait_transfer *given,
                  struct plait_queue *q, struct mpi_request *r, bool block)
 {
-    const char *what = transfer_names[given->kind];
-    struct plait_transfer t = *given;
-    int rc;
-
-    if (t.n > INT_MAX)
-        return plait_comm_fail(comm, "%s: %s of %zu elements: MPI takes %d",
-                               comm->name, what, t.n, INT_MAX);
-    if (prepare(comm, &t, q, r) < 0)
-        return plait_comm_fail(comm, "%s: %s: out of memory", comm->name,
-                               what);
-    rc = block ? run_blocking(mpi_of(comm), &t)
-               : run_nonblocking(mpi_of(comm), &t, &r->mpi);
-    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, what, rc);
-}
-
-/* 1: done through shared memory; 0: not this one; -1. Every rank of the
- * group comes to the same answer, by the same arguments. */
-static int run_shm(struct plait_comm *comm, const struct plait_transfer *t)
-{
     struct mpi_comm *c = mpi_of(comm);
-    int rc;
+    struct plait_transfer t = *given;
 
-    if (t->kind != PLAIT_ALL_REDUCE || t->type != PLAIT_F32 ||
-        t->n < SHM_LEAST || !plait_comm_on_host(comm))
-        return 0;
-    if (!c->shm_tried) {
-        c->shm_tried = 1;
-        rc = plait_shm_create(c->mpi, &c->shm);
-        if (rc != MPI_SUCCESS)
-            return mpi_failed(comm, "shared memory", rc);
-    }
-    if (!c->shm)
-        return 0;
-    plait_shm_all_reduce(c->shm, t->send, t->recv, t->n, t->op);
-    return 1;
+    if (!plait_comm_on_host(comm) && stage_device(comm, &t, q, r) < 0)
+        return plait_comm_fail(comm, "%s: %s: out of memory", comm->name,
+                               transfer_names[t.kind]);
+    if (!plait_shm_takes(c->shm, &t))
+        return start_mpi(c, &t, r, block);
+    start_shm(c, &t, r, block);
+    return 0;
 }
 
 static int mpi_run(struct plait_comm *comm, const struct plait_transfer *t,
                    struct plait_queue *q, struct plait_request **req)
 {
     struct mpi_request local = {.base = {.comm = comm}}, *r = &local;
-    int rc = run_shm(comm, t);
 
-    if (rc != 0)
-        return rc < 0 ? -1 : 0; /* done at once: no request is left */
     if (req) {
         r = malloc(sizeof(*r));
         if (!r)
@@ -495,28 +551,23 @@ static int mpi_wait(struct plait_request *req, struct plait_queue *q)
 {
     struct mpi_request *r = (struct mpi_request *)req;
     struct plait_comm *comm = req->comm;
-    int rc;
 
-    rc = MPI_Wait(&r->mpi, MPI_STATUS_IGNORE);
-    if (rc != MPI_SUCCESS) {
-        mpi_failed(comm, "wait", rc);
+    plait_engine_wait(mpi_of(comm)->world->engine, &r->job);
+    req->ended = r->job.ended;
+    if (r->job.advance == advance_shm) /* what MPI does is not seen */
+        req->begun = r->job.begun;
+    if (r->rc != MPI_SUCCESS) {
         r->bytes = 0;
+        finish(comm, r, q);
+        return mpi_failed(comm, "wait", r->rc);
     }
-    if (finish(comm, r, q) < 0 || rc != MPI_SUCCESS) {
-        free(r);
-        return -1;
-    }
-    free(r);
-    return 0;
+    return finish(comm, r, q);
 }
 
 static int mpi_progress(struct plait_comm *comm)
 {
-    int flag;
-    int rc = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi_of(comm)->mpi, &flag,
-                        MPI_STATUS_IGNORE);
-
-    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "progress", rc);
+    plait_engine_poke(mpi_of(comm)->world->engine);
+    return 0;
 }
 
 /* -- host values --------------------------------------------------------- */

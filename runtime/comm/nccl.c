@@ -354,7 +354,6 @@ static int nccl_wait(struct plait_request *req, struct plait_queue *q)
     if (rc == 0 && c->base.ops->event_wait(r->done, q) < 0)
         rc = queue_failed(c, q);
     event_give(c, r->done);
-    free(r);
     return rc;
 }
 

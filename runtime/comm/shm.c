@@ -1,177 +1,470 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include "runtime/comm/shm.h"
 
-#include <sched.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdatomic.h>
-#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
 
-/* Elements that go round at once: two chunks of every rank stay in cache. */
-#define CHUNK ((size_t)64 << 10)
+#include "kernels/dtype.h"
+
+/* Bytes that go round at once, and rounds that may be under way: together
+ * they stay in a core's cache. */
+#define SLOT_BYTES ((size_t)128 << 10)
+#define SLOTS 4
+/* Below this, MPI's messages are as good. */
+#define LEAST_BYTES ((size_t)32 << 10)
 #define LINE 64
-/* Looks at a flag before the core is offered to somebody else. */
-#define SPINS 2000
+/* Elements that are added up while they stay in the innermost cache. */
+#define BLOCK 2048
 
-/* What each rank has in the segment: how far it is, alone on its cache line,
- * and two chunks. */
+/* What each rank has in the segment: how many chunks it has put in, added
+ * up and taken out since the start, and the chunks. A slot has one place for
+ * each rank's part; a rank's place in its own slot holds what it added up. */
 struct seat {
-    _Alignas(LINE) _Atomic uint64_t at;
-    _Alignas(LINE) float chunk[2][CHUNK];
+    _Alignas(LINE) _Atomic uint64_t filled;
+    _Alignas(LINE) _Atomic uint64_t reduced;
+    _Alignas(LINE) _Atomic uint64_t taken;
+    _Alignas(4096) char slot[SLOTS][SLOT_BYTES];
 };
 
 struct plait_shm {
-    MPI_Comm comm; /* the ranks, for messages that must move meanwhile */
-    MPI_Win window;
     int rank, size;
-    struct seat **seat; /* [size] */
-    uint64_t at;        /* barriers passed */
+    struct seat **seat;        /* [size] */
+    uint64_t issued, finished; /* transfers */
+    uint64_t base;             /* chunks of the finished ones */
 };
 
-/* MPI aligns less than a cache line. Segments are mapped on page borders, so
- * every process comes to the same place. */
-static struct seat *align(void *base)
+/* -- the segment --------------------------------------------------------- */
+
+int plait_shm_world_init(MPI_Comm comm, struct plait_shm_world *world)
 {
-    uintptr_t at = (uintptr_t)base;
+    MPI_Comm near;
+    int rc;
 
-    return (struct seat *)((at + LINE - 1) / LINE * LINE);
-}
-
-int plait_shm_create(MPI_Comm comm, struct plait_shm **shm)
-{
-    struct plait_shm *s = NULL;
-    MPI_Comm local;
-    void *base;
-    MPI_Aint bytes;
-    int i, size, near, unit, ready, all, rc;
-
-    *shm = NULL;
-    MPI_Comm_size(comm, &size);
-    rc = MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
-                             &local);
+    MPI_Comm_rank(comm, &world->rank);
+    world->node = world->rank;
+    world->next = 0;
+    if (getrandom(&world->id, sizeof(world->id), 0) < 0)
+        return MPI_ERR_OTHER;
+    rc = MPI_Bcast(&world->id, 1, MPI_UINT64_T, 0, comm);
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, world->rank,
+                                 MPI_INFO_NULL, &near);
     if (rc != MPI_SUCCESS)
         return rc;
-    MPI_Comm_size(local, &near);
-    s = calloc(1, sizeof(*s));
-    ready = s && (s->seat = calloc(size, sizeof(*s->seat))) && near == size;
-    rc = MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, comm);
-    if (rc == MPI_SUCCESS && ready) {
-        /* Not every configuration of an MPI has shared windows (Open MPI with
-         * only its ucx one-sided component): then there is no segment. */
-        ready = MPI_Win_allocate_shared(sizeof(**s->seat) + LINE, 1,
-                                        MPI_INFO_NULL, local, &base,
-                                        &s->window) == MPI_SUCCESS;
-        all = ready;
-        rc = MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm);
-        if (ready && !all)
-            MPI_Win_free(&s->window);
-        ready = all;
+    rc = MPI_Bcast(&world->node, 1, MPI_INT, 0, near);
+    MPI_Comm_free(&near);
+    return rc;
+}
+
+static void seat_name(char name[64], const struct plait_shm_world *world,
+                      int rank)
+{
+    snprintf(name, 64, "/plait-%016" PRIx64 "-%d-%" PRIu64, world->id, rank,
+             world->next);
+}
+
+/* A seat of this name; NULL with errno. Room is taken at once: a full
+ * file system would kill the process later. */
+static struct seat *seat_open(const char *name, bool create)
+{
+    int fd = shm_open(name, create ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, 0600);
+    void *at = MAP_FAILED;
+
+    if (fd < 0)
+        return NULL;
+    if (!create ||
+        (errno = posix_fallocate(fd, 0, sizeof(struct seat))) == 0)
+        at = mmap(NULL, sizeof(struct seat), PROT_READ | PROT_WRITE,
+                  MAP_SHARED, fd, 0);
+    close(fd);
+    if (at != MAP_FAILED)
+        return at;
+    if (create)
+        shm_unlink(name);
+    return NULL;
+}
+
+static void seats_close(struct seat **seat, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (seat[i])
+            munmap(seat[i], sizeof(**seat));
+    free(seat);
+}
+
+/* Whether all ranks are on one node, and the number of their segment. */
+static int agree_number(MPI_Comm comm, struct plait_shm_world *world,
+                        bool *near)
+{
+    int64_t v[3] = {(int64_t)world->next, world->node, -world->node};
+    int rc = MPI_Allreduce(MPI_IN_PLACE, v, 3, MPI_INT64_T, MPI_MAX, comm);
+
+    world->next = (uint64_t)v[0];
+    *near = v[1] == -v[2];
+    return rc;
+}
+
+/* Every rank's seat; where one rank fails, no rank has any: *seat NULL. */
+static int open_seats(MPI_Comm comm, const struct plait_shm_world *world,
+                      int rank, int size, struct seat ***seat)
+{
+    struct seat **all = calloc((size_t)size, sizeof(*all));
+    int *ranks = calloc((size_t)size, sizeof(*ranks));
+    int mine = -1, ok, rc;
+    char name[64];
+
+    seat_name(name, world, world->rank);
+    if (all && ranks && (all[rank] = seat_open(name, true)))
+        mine = world->rank;
+    if (ranks)
+        rc = MPI_Allgather(&mine, 1, MPI_INT, ranks, 1, MPI_INT, comm);
+    else
+        rc = MPI_ERR_NO_MEM;
+    ok = rc == MPI_SUCCESS && mine >= 0;
+    for (int i = 0; ok && i < size; i++) {
+        seat_name(name, world, ranks[i]);
+        if (i != rank)
+            ok = ranks[i] >= 0 && (all[i] = seat_open(name, false));
     }
-    MPI_Comm_free(&local);
-    if (rc != MPI_SUCCESS || !ready) {
-        if (s)
-            free(s->seat);
-        free(s);
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, comm);
+    /* All have it, or nobody wants it. */
+    seat_name(name, world, world->rank);
+    if (mine >= 0)
+        shm_unlink(name);
+    free(ranks);
+    if (rc == MPI_SUCCESS && ok)
+        *seat = all;
+    else if (all)
+        seats_close(all, size);
+    return rc;
+}
+
+int plait_shm_create(MPI_Comm comm, struct plait_shm_world *world,
+                     struct plait_shm **shm)
+{
+    struct seat **seat = NULL;
+    int rank, size, rc;
+    bool near;
+
+    *shm = NULL;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    rc = agree_number(comm, world, &near);
+    if (rc != MPI_SUCCESS || !near)
         return rc;
+    rc = open_seats(comm, world, rank, size, &seat);
+    world->next++;
+    if (rc != MPI_SUCCESS || !seat)
+        return rc;
+    *shm = calloc(1, sizeof(**shm));
+    if (!*shm) {
+        seats_close(seat, size);
+        return MPI_ERR_NO_MEM;
     }
-    s->comm = comm;
-    s->size = size;
-    MPI_Comm_rank(comm, &s->rank);
-    for (i = 0; i < size; i++) {
-        MPI_Win_shared_query(s->window, i, &bytes, &unit, &base);
-        s->seat[i] = align(base);
-    }
-    atomic_store(&s->seat[s->rank]->at, 0);
-    *shm = s;
-    return MPI_Barrier(comm);
+    (*shm)->rank = rank;
+    (*shm)->size = size;
+    (*shm)->seat = seat;
+    return MPI_SUCCESS;
 }
 
 void plait_shm_destroy(struct plait_shm *shm)
 {
+    int saved = errno;
+
     if (!shm)
         return;
-    MPI_Win_free(&shm->window);
-    free(shm->seat);
+    seats_close(shm->seat, shm->size);
     free(shm);
+    errno = saved;
 }
 
-/* Wait for all ranks. Messages of ours may be on their way to a rank that is
- * not there yet because it waits for them: MPI gets its turns. */
-static void meet(struct plait_shm *s)
-{
-    int i, spins = 0, flag;
+/* -- arithmetic ---------------------------------------------------------- */
 
-    atomic_store_explicit(&s->seat[s->rank]->at, ++s->at,
-                          memory_order_release);
-    for (i = 0; i < s->size; i++)
-        while (atomic_load_explicit(&s->seat[i]->at, memory_order_acquire) <
-               s->at) {
-            if (++spins < SPINS)
-                continue;
-            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s->comm, &flag,
-                       MPI_STATUS_IGNORE);
-            sched_yield();
-        }
+static void widen(float *to, const void *from, size_t n, enum plait_dtype type)
+{
+    const uint16_t *h = from;
+
+    switch (type) {
+    case PLAIT_BF16_T:
+        for (size_t i = 0; i < n; i++)
+            to[i] = plait_f32_of_bf16(h[i]);
+        break;
+    case PLAIT_FP16_T:
+        for (size_t i = 0; i < n; i++)
+            to[i] = plait_f32_of_fp16(h[i]);
+        break;
+    default:
+        memcpy(to, from, n * sizeof(*to));
+    }
+}
+
+static void narrow(void *to, const float *from, size_t n,
+                   enum plait_dtype type)
+{
+    uint16_t *h = to;
+
+    switch (type) {
+    case PLAIT_BF16_T:
+        for (size_t i = 0; i < n; i++)
+            h[i] = plait_bf16_of_f32(from[i]);
+        break;
+    case PLAIT_FP16_T:
+        for (size_t i = 0; i < n; i++)
+            h[i] = plait_fp16_of_f32(from[i]);
+        break;
+    default:
+        memcpy(to, from, n * sizeof(*from));
+    }
 }
 
 /* to[i] = to[i] and from[i] reduced */
 static void reduce(float *restrict to, const float *restrict from, size_t n,
                    enum plait_reduce op)
 {
-    size_t i;
-
     if (op == PLAIT_SUM)
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             to[i] += from[i];
     else
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             to[i] = from[i] > to[i] ? from[i] : to[i];
 }
 
-/* Rank r's part of a chunk of n elements: [*begin, returned end). */
-static size_t part(const struct plait_shm *s, int r, size_t n, size_t *begin)
-{
-    size_t each = (n + s->size - 1) / s->size;
+/* -- a transfer ---------------------------------------------------------- */
 
-    each = (each + 15) / 16 * 16;
-    *begin = each * r < n ? each * r : n;
-    return each * (r + 1) < n ? each * (r + 1) : n;
+static bool adds(const struct plait_transfer *t)
+{
+    return t->kind == PLAIT_ALL_REDUCE || t->kind == PLAIT_REDUCE_SCATTER;
 }
 
-static void all_reduce_chunk(struct plait_shm *s, const float *send,
-                             float *recv, size_t n, int slot,
-                             enum plait_reduce op)
+bool plait_shm_takes(const struct plait_shm *shm,
+                     const struct plait_transfer *t)
 {
-    float *first = s->seat[0]->chunk[slot];
-    size_t begin, end;
-    int i;
+    size_t bytes = t->n * plait_dtype_size(t->type);
 
-    memcpy(s->seat[s->rank]->chunk[slot], send, n * sizeof(*send));
-    meet(s);
-    /* Into the first rank's chunk: nobody else touches my part of it. */
-    end = part(s, s->rank, n, &begin);
-    for (i = 1; i < s->size; i++)
-        reduce(first + begin, s->seat[i]->chunk[slot] + begin, end - begin,
-               op);
-    meet(s);
-    memcpy(recv, first, n * sizeof(*recv));
-}
-
-void plait_shm_all_reduce(struct plait_shm *s, const float *send, float *recv,
-                          size_t n, enum plait_reduce op)
-{
-    size_t at, now;
-    int slot = 0;
-
-    /* A chunk is used again two rounds later, when everybody has met once
-     * more and so has read it; the last two of a call likewise, because the
-     * next call goes on with the other slot. */
-    for (at = 0; at < n; at += now, slot = !slot) {
-        now = n - at < CHUNK ? n - at : CHUNK;
-        all_reduce_chunk(s, send + at, recv + at, now, slot, op);
+    /* One line for each rank's part of a slot is the least. */
+    if (!shm || (size_t)shm->size > SLOT_BYTES / LINE)
+        return false;
+    switch (t->kind) {
+    case PLAIT_ALL_REDUCE:
+        return t->type != PLAIT_I32 && bytes >= LEAST_BYTES;
+    case PLAIT_REDUCE_SCATTER:
+        return t->type != PLAIT_I32 &&
+               bytes * (size_t)shm->size >= LEAST_BYTES;
+    case PLAIT_ALL_GATHER:
+    case PLAIT_ALL_TO_ALL:
+        return bytes * (size_t)shm->size >= LEAST_BYTES;
+    default:
+        return false;
     }
-    if (slot == 1)
-        meet(s); /* an odd number of chunks: slot 0 comes next again */
+}
+
+void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
+                     const struct plait_transfer *t)
+{
+    size_t size = plait_dtype_size(t->type), line = LINE / size;
+    size_t ranks = (size_t)shm->size;
+
+    memset(x, 0, sizeof(*x));
+    x->shm = shm;
+    x->t = *t;
+    x->ticket = shm->issued++;
+    x->each = t->n;
+    if (t->kind == PLAIT_ALL_REDUCE)
+        x->each = ((t->n + ranks - 1) / ranks + line - 1) / line * line;
+    x->len = SLOT_BYTES / ranks / LINE * line;
+    x->chunks = (x->each + x->len - 1) / x->len;
+}
+
+/* Chunk c of rank r's part: elements, and where they begin in a buffer that
+ * holds all parts. */
+static size_t extent(const struct plait_shm_transfer *x, int r, size_t c,
+                     size_t *begin)
+{
+    size_t all = x->t.n, end;
+
+    if (x->t.kind != PLAIT_ALL_REDUCE)
+        all *= (size_t)x->shm->size;
+    *begin = (size_t)r * x->each + c * x->len;
+    end = *begin + x->len;
+    if (end > (size_t)(r + 1) * x->each)
+        end = (size_t)(r + 1) * x->each;
+    if (end > all)
+        end = all;
+    return end > *begin ? end - *begin : 0;
+}
+
+/* Rank r's place in the slot that chunk c uses in `owner`'s seat. */
+static char *place(const struct plait_shm_transfer *x, int owner, int r,
+                   size_t c)
+{
+    struct plait_shm *s = x->shm;
+
+    return s->seat[owner]->slot[(s->base + c) % SLOTS] +
+           (size_t)r * x->len * plait_dtype_size(x->t.type);
+}
+
+/* Put in what others want of me. */
+static void fill(const struct plait_shm_transfer *x, size_t c)
+{
+    size_t size = plait_dtype_size(x->t.type), begin, n;
+    int me = x->shm->rank, r;
+
+    if (x->t.kind == PLAIT_ALL_GATHER) {
+        n = extent(x, me, c, &begin);
+        memcpy(place(x, me, me, c),
+               (const char *)x->t.send + c * x->len * size, n * size);
+        return;
+    }
+    for (r = 0; r < x->shm->size; r++) {
+        n = extent(x, r, c, &begin);
+        if (r != me)
+            memcpy(place(x, me, r, c), (const char *)x->t.send + begin * size,
+                   n * size);
+    }
+}
+
+/* My part of everybody's input, n elements from `at` of the chunk on. */
+static void add_block(const struct plait_shm_transfer *x, size_t c, size_t at,
+                      size_t n, const char *mine, char *to, char *out)
+{
+    size_t size = plait_dtype_size(x->t.type);
+    float sum[BLOCK], next[BLOCK];
+
+    for (int r = 0; r < x->shm->size; r++) {
+        const void *from = r == x->shm->rank
+                               ? mine + at * size
+                               : place(x, r, x->shm->rank, c) + at * size;
+
+        if (r == 0)
+            widen(sum, from, n, x->t.type);
+        else if (x->t.type == PLAIT_F32)
+            reduce(sum, from, n, x->t.op);
+        else {
+            widen(next, from, n, x->t.type);
+            reduce(sum, next, n, x->t.op);
+        }
+    }
+    narrow(to + at * size, sum, n, x->t.type);
+    if (out)
+        memcpy(out + at * size, to + at * size, n * size);
+}
+
+static void add(const struct plait_shm_transfer *x, size_t c)
+{
+    size_t size = plait_dtype_size(x->t.type), begin, n, at;
+    int me = x->shm->rank;
+    const char *mine;
+    char *to, *out = NULL;
+
+    n = extent(x, me, c, &begin);
+    mine = (const char *)x->t.send + begin * size;
+    to = (char *)x->t.recv + c * x->len * size;
+    if (x->t.kind == PLAIT_ALL_REDUCE) {
+        to = (char *)x->t.recv + begin * size;
+        out = place(x, me, me, c);
+    }
+    for (at = 0; at < n; at += BLOCK)
+        add_block(x, c, at, n - at < BLOCK ? n - at : BLOCK, mine, to, out);
+}
+
+/* What is mine from the start, where it is not there already. */
+static void keep(const struct plait_shm_transfer *x, size_t c)
+{
+    size_t size = plait_dtype_size(x->t.type), begin;
+    size_t n = extent(x, x->shm->rank, c, &begin);
+    const char *from = (const char *)x->t.send + begin * size;
+    char *to = (char *)x->t.recv + begin * size;
+
+    if (x->t.kind == PLAIT_ALL_GATHER)
+        from = (const char *)x->t.send + c * x->len * size;
+    if (from != to)
+        memcpy(to, from, n * size);
+}
+
+/* Fetch what others have for me. */
+static void take(const struct plait_shm_transfer *x, size_t c)
+{
+    size_t size = plait_dtype_size(x->t.type), begin, n;
+    int me = x->shm->rank, r;
+
+    if (x->t.kind == PLAIT_REDUCE_SCATTER)
+        return;
+    if (x->t.kind != PLAIT_ALL_REDUCE)
+        keep(x, c);
+    for (r = 0; r < x->shm->size; r++) {
+        int which = x->t.kind == PLAIT_ALL_TO_ALL ? me : r;
+
+        n = extent(x, r, c, &begin);
+        if (r != me)
+            memcpy((char *)x->t.recv + begin * size, place(x, r, which, c),
+                   n * size);
+    }
+}
+
+/* -- the order of things ------------------------------------------------- */
+
+enum count { FILLED, REDUCED, TAKEN };
+
+static bool all_have(const struct plait_shm *s, enum count count, uint64_t n)
+{
+    for (int i = 0; i < s->size; i++) {
+        struct seat *seat = s->seat[i];
+        _Atomic uint64_t *at = count == FILLED    ? &seat->filled
+                               : count == REDUCED ? &seat->reduced
+                                                  : &seat->taken;
+
+        if (atomic_load_explicit(at, memory_order_acquire) < n)
+            return false;
+    }
+    return true;
+}
+
+static void tell(_Atomic uint64_t *at, uint64_t n)
+{
+    atomic_store_explicit(at, n, memory_order_release);
+}
+
+/* Chunk c may be put in when all are done with the one that was in its slot,
+ * added up when all have put it in, and taken when all have added it up. */
+enum plait_moved plait_shm_advance(struct plait_shm_transfer *x)
+{
+    struct plait_shm *s = x->shm;
+    struct seat *mine = s->seat[s->rank];
+
+    if (x->ticket != s->finished)
+        return PLAIT_STUCK;
+    if (x->taken < x->reduced && all_have(s, REDUCED, s->base + x->taken + 1)) {
+        take(x, x->taken++);
+        tell(&mine->taken, s->base + x->taken);
+    } else if (x->reduced < x->filled &&
+               all_have(s, FILLED, s->base + x->reduced + 1)) {
+        if (adds(&x->t))
+            add(x, x->reduced);
+        x->reduced++;
+        tell(&mine->reduced, s->base + x->reduced);
+    } else if (x->filled < x->chunks &&
+               (s->base + x->filled < SLOTS ||
+                all_have(s, TAKEN, s->base + x->filled + 1 - SLOTS))) {
+        fill(x, x->filled++);
+        tell(&mine->filled, s->base + x->filled);
+    } else if (x->taken < x->chunks) {
+        return PLAIT_STUCK;
+    }
+    if (x->taken < x->chunks)
+        return PLAIT_MOVED;
+    s->base += x->chunks;
+    s->finished++;
+    return PLAIT_DONE;
 }

@@ -3,24 +3,50 @@
 #define PLAIT_SHM_H
 
 #include <mpi.h>
-#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-#include "runtime/comm/comm.h"
+#include "runtime/comm/comm_private.h"
+#include "runtime/comm/engine.h"
 
-/* All-reduce among ranks of one node through shared memory. MPI's own takes
- * two copies and a message for every part; here a chunk that is still in
- * cache is added up by all ranks at once. */
+/* Collectives among ranks of one node through shared memory. MPI's own take
+ * two copies and a message for every part; here each rank reads what the
+ * others put into a segment while it is still in cache. */
 struct plait_shm;
 
-/* Collective. *shm is NULL where the ranks are not all on one node or cannot
- * share memory. Returns an MPI error code. */
-int plait_shm_create(MPI_Comm comm, struct plait_shm **shm);
+/* What the segments of one world have in common. */
+struct plait_shm_world {
+    uint64_t id; /* random */
+    int rank;
+    int node;      /* lowest rank of this node */
+    uint64_t next; /* number of the next segment */
+};
+
+/* One transfer on its way. */
+struct plait_shm_transfer {
+    struct plait_shm *shm;
+    struct plait_transfer t;
+    uint64_t ticket;  /* its place among the segment's transfers */
+    size_t each, len; /* elements of a rank's part, of a chunk of it */
+    size_t chunks, filled, reduced, taken;
+};
+
+/* Collective; both return an MPI error code. *shm is NULL where the ranks
+ * are not all on one node or have no room for a segment. */
+int plait_shm_world_init(MPI_Comm comm, struct plait_shm_world *world);
+int plait_shm_create(MPI_Comm comm, struct plait_shm_world *world,
+                     struct plait_shm **shm);
+/* NULL-safe, not collective. */
 void plait_shm_destroy(struct plait_shm *shm);
 
-/* Collective; send may be recv. The sum runs over the ranks in their order,
- * so that every rank gets the same bits. */
-void plait_shm_all_reduce(struct plait_shm *shm, const float *send,
-                          float *recv, size_t n, enum plait_reduce op);
+/* Whether *t can go this way. The same on all ranks of the group. */
+bool plait_shm_takes(const struct plait_shm *shm,
+                     const struct plait_transfer *t);
+/* The transfers of a segment are carried out in the order of these calls,
+ * whoever advances them. Sums run over the ranks in their order, so that
+ * every rank gets the same bits. */
+void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
+                     const struct plait_transfer *t);
+enum plait_moved plait_shm_advance(struct plait_shm_transfer *x);
 
 #endif

@@ -108,10 +108,8 @@ void plait_trace_span(struct plait_trace *trace, const char *track,
 }
 
 void plait_trace_async(struct plait_trace *trace, const char *track,
-                       const char *name, double start)
+                       const char *name, double start, double end)
 {
-    double end = plait_trace_now();
-
     if (!trace)
         return;
     fprintf(trace->out,

@@ -23,8 +23,9 @@ double plait_trace_now(void);
  * one track lie in or after one another. */
 void plait_trace_span(struct plait_trace *trace, const char *track,
                       const char *name, double start);
-/* The same where spans of a track may overlap: what runs beside. */
+/* From `start` to `end`, where spans of a track may overlap: what runs
+ * beside. */
 void plait_trace_async(struct plait_trace *trace, const char *track,
-                       const char *name, double start);
+                       const char *name, double start, double end);
 
 #endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/comm/engine.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime/comm/trace.h"
+
+/* Rounds in which nothing moved before the core is offered to somebody
+ * else. */
+#define SPINS 500
+/* The thread's naps: it must neither keep the peers waiting nor take the
+ * core from the computation. */
+#define SHORTEST_NAP 20000 /* ns */
+#define LONGEST_NAP 500000
+
+struct plait_engine {
+    void (*idle)(void *arg);
+    void *arg;
+    pthread_mutex_t lock; /* of all below, and held while jobs advance */
+    pthread_cond_t work;
+    struct plait_job *first, **end;
+    _Atomic int waiting; /* threads in a wait: the engine's stays out */
+    bool running, stop;
+    pthread_t thread;
+};
+
+/* Whether anything moved. */
+static bool advance_all(struct plait_engine *e)
+{
+    struct plait_job **at = &e->first, *job;
+    bool moved = false;
+
+    while ((job = *at) != NULL) {
+        enum plait_moved now;
+        double start = plait_trace_now();
+
+        now = job->advance(job);
+        if (now != PLAIT_STUCK) {
+            moved = true;
+            if (job->begun == 0)
+                job->begun = start;
+        }
+        if (now != PLAIT_DONE) {
+            at = &job->next;
+            continue;
+        }
+        *at = job->next;
+        if (*at == NULL)
+            e->end = at;
+        job->ended = plait_trace_now();
+        job->done = true;
+    }
+    return moved;
+}
+
+static void append(struct plait_engine *e, struct plait_job *job)
+{
+    job->next = NULL;
+    job->done = false;
+    job->begun = job->ended = 0;
+    *e->end = job;
+    e->end = &job->next;
+}
+
+/* -- the thread ---------------------------------------------------------- */
+
+static void nap(long ns)
+{
+    const struct timespec t = {.tv_nsec = ns};
+
+    nanosleep(&t, NULL);
+}
+
+static void *work(void *arg)
+{
+    struct plait_engine *e = arg;
+    long ns = SHORTEST_NAP;
+
+    pthread_mutex_lock(&e->lock);
+    while (!e->stop) {
+        if (e->first == NULL || e->waiting > 0) {
+            pthread_cond_wait(&e->work, &e->lock);
+            ns = SHORTEST_NAP;
+            continue;
+        }
+        if (advance_all(e)) {
+            ns = SHORTEST_NAP;
+            pthread_mutex_unlock(&e->lock);
+        } else {
+            pthread_mutex_unlock(&e->lock);
+            e->idle(e->arg);
+            nap(ns);
+            ns = 2 * ns < LONGEST_NAP ? 2 * ns : LONGEST_NAP;
+        }
+        pthread_mutex_lock(&e->lock);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+/* Signals are the main thread's. */
+static int make_thread(struct plait_engine *e)
+{
+    sigset_t all, old;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(&e->thread, NULL, work, e);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    e->running = rc == 0;
+    return rc;
+}
+
+/* -- life ---------------------------------------------------------------- */
+
+struct plait_engine *plait_engine_create(bool threaded,
+                                         void (*idle)(void *arg), void *arg)
+{
+    struct plait_engine *e = calloc(1, sizeof(*e));
+    int rc;
+
+    if (!e)
+        return NULL;
+    e->idle = idle;
+    e->arg = arg;
+    e->end = &e->first;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->work, NULL);
+    if (threaded && (rc = make_thread(e)) != 0) {
+        plait_engine_destroy(e);
+        errno = rc;
+        return NULL;
+    }
+    return e;
+}
+
+void plait_engine_destroy(struct plait_engine *e)
+{
+    int saved = errno;
+
+    if (!e)
+        return;
+    if (e->running) {
+        pthread_mutex_lock(&e->lock);
+        e->stop = true;
+        pthread_cond_signal(&e->work);
+        pthread_mutex_unlock(&e->lock);
+        pthread_join(e->thread, NULL);
+    }
+    pthread_cond_destroy(&e->work);
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+    errno = saved;
+}
+
+/* -- what others call ---------------------------------------------------- */
+
+void plait_engine_start(struct plait_engine *e, struct plait_job *job)
+{
+    pthread_mutex_lock(&e->lock);
+    append(e, job);
+    pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* With the lock held and counted in `waiting`. */
+static void drive(struct plait_engine *e, struct plait_job *job)
+{
+    int spins = 0;
+
+    while (!job->done) {
+        if (advance_all(e)) {
+            spins = 0;
+            continue;
+        }
+        if (++spins < SPINS)
+            continue;
+        pthread_mutex_unlock(&e->lock);
+        e->idle(e->arg);
+        sched_yield();
+        pthread_mutex_lock(&e->lock);
+    }
+}
+
+static void leave(struct plait_engine *e)
+{
+    if (--e->waiting == 0 && e->first)
+        pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void plait_engine_wait(struct plait_engine *e, struct plait_job *job)
+{
+    e->waiting++; /* before the lock, so that the thread lets go of it */
+    pthread_mutex_lock(&e->lock);
+    drive(e, job);
+    leave(e);
+}
+
+void plait_engine_run(struct plait_engine *e, struct plait_job *job)
+{
+    e->waiting++;
+    pthread_mutex_lock(&e->lock);
+    append(e, job);
+    drive(e, job);
+    leave(e);
+}
+
+void plait_engine_poke(struct plait_engine *e)
+{
+    if (pthread_mutex_trylock(&e->lock) != 0)
+        return;
+    advance_all(e);
+    pthread_mutex_unlock(&e->lock);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Large transfers, which go through shared memory inside a node, one by one
+ * and many at a time. Under mpirun; every rank checks, rank 0 prints. */
+#include "config.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/dtype.h"
+#include "runtime/comm/comm.h"
+#include "tap.h"
+
+#define MOST 70001 /* elements of a rank's part */
+#define MAX_RANKS 8
+
+static struct plait_comm *world;
+static int rank, size;
+static float *send, *recv; /* [MAX_RANKS * MOST] */
+
+static void all_ok(int pass, const char *what)
+{
+    double bad = !pass;
+
+    if (!pass)
+        fprintf(stderr, "# rank %d: %s failed: %s\n", rank, what,
+                plait_comm_error(world));
+    if (plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM) < 0)
+        bad = 1;
+    if (rank == 0)
+        ok(bad == 0, "%s", what);
+}
+
+/* What rank r has at place i: small whole numbers, so that every type and
+ * every order of adding gives the same. */
+static float value(int r, size_t i)
+{
+    return (float)((i + 3 * (size_t)r) % 13);
+}
+
+static float total(size_t i)
+{
+    float sum = 0;
+
+    for (int r = 0; r < size; r++)
+        sum += value(r, i);
+    return sum;
+}
+
+static void put(void *buf, size_t i, enum plait_dtype type, float x)
+{
+    switch (type) {
+    case PLAIT_BF16_T:
+        ((uint16_t *)buf)[i] = plait_bf16_of_f32(x);
+        break;
+    case PLAIT_FP16_T:
+        ((uint16_t *)buf)[i] = plait_fp16_of_f32(x);
+        break;
+    case PLAIT_I32:
+        ((int32_t *)buf)[i] = (int32_t)x;
+        break;
+    default:
+        ((float *)buf)[i] = x;
+    }
+}
+
+static float get(const void *buf, size_t i, enum plait_dtype type)
+{
+    switch (type) {
+    case PLAIT_BF16_T:
+        return plait_f32_of_bf16(((const uint16_t *)buf)[i]);
+    case PLAIT_FP16_T:
+        return plait_f32_of_fp16(((const uint16_t *)buf)[i]);
+    case PLAIT_I32:
+        return (float)((const int32_t *)buf)[i];
+    default:
+        return ((const float *)buf)[i];
+    }
+}
+
+enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, NKINDS };
+
+static int begin(enum kind kind, void *from, void *to, size_t n,
+                 enum plait_dtype type, struct plait_request **req)
+{
+    switch (kind) {
+    case ALL_REDUCE:
+        return plait_comm_all_reduce(world, from, to, (size_t)size * n, type,
+                                     PLAIT_SUM, NULL, req);
+    case REDUCE_SCATTER:
+        return plait_comm_reduce_scatter(world, from, to, n, type, PLAIT_SUM,
+                                         NULL, req);
+    case ALL_GATHER:
+        return plait_comm_all_gather(world, from, to, n, type, NULL, req);
+    default:
+        return plait_comm_all_to_all(world, from, to, n, type, NULL, req);
+    }
+}
+
+/* What to[i] must be; n: a rank's part. */
+static float want(enum kind kind, size_t i, size_t n)
+{
+    switch (kind) {
+    case ALL_REDUCE:
+        return total(i);
+    case REDUCE_SCATTER:
+        return total((size_t)rank * n + i);
+    case ALL_GATHER:
+        return value((int)(i / n), i % n);
+    default:
+        return value((int)(i / n), (size_t)rank * n + i % n);
+    }
+}
+
+/* In place or not, with a request or without. */
+static int check(enum kind kind, size_t n, enum plait_dtype type, int in_place,
+                 int async)
+{
+    size_t each = plait_dtype_size(type), whole = (size_t)size * n;
+    size_t nsend = kind == ALL_GATHER ? n : whole;
+    size_t nrecv = kind == REDUCE_SCATTER ? n : whole;
+    char *from = (char *)send, *to = in_place ? from : (char *)recv;
+    struct plait_request *req = NULL;
+    int pass;
+
+    if (in_place && kind == ALL_GATHER)
+        from += (size_t)rank * n * each;
+    if (in_place && kind == REDUCE_SCATTER)
+        to += (size_t)rank * n * each;
+    for (size_t i = 0; i < nsend; i++)
+        put(from, i, type, value(rank, i));
+    pass = begin(kind, from, to, n, type, async ? &req : NULL) == 0 &&
+           plait_comm_wait(&req, NULL) == 0;
+    for (size_t i = 0; i < nrecv; i++)
+        pass &= get(to, i, type) == want(kind, i, n);
+    return pass;
+}
+
+static void check_kinds(void)
+{
+    static const char *const names[] = {"all-reduce", "reduce-scatter",
+                                        "all-gather", "all-to-all"};
+    static const size_t sizes[] = {MOST, 8192, 16384 + 7, 65536};
+
+    for (int kind = 0; kind < NKINDS; kind++)
+        for (int type = 0; type < PLAIT_NDTYPES; type++) {
+            char what[80];
+            int pass = 1;
+
+            for (int s = 0; s < 4; s++)
+                for (int way = 0; way < 4; way++)
+                    pass &= check(kind, sizes[s], type, way & 1, way / 2);
+            snprintf(what, sizeof(what), "%s of %s", names[kind],
+                     plait_dtype_name(type));
+            all_ok(pass, what);
+        }
+}
+
+/* Several under way on two groups, which the ranks start in different
+ * orders; small and blocking ones in between; waited for backwards. */
+static void check_many(void)
+{
+    enum { EACH = 4, N = 20000 };
+    struct plait_request *req[2][EACH];
+    struct plait_comm *group[2] = {world, NULL};
+    struct plait_error err;
+    int pass = plait_comm_split(world, 0, -rank, "again", &group[1], &err) == 0;
+    float small = 1;
+
+    for (int i = 0; i < 2 * EACH; i++) {
+        int g = rank % 2 ? i / EACH : 1 - i / EACH, k = i % EACH;
+        float *at = recv + (g * EACH + k) * N;
+
+        for (size_t j = 0; j < N; j++)
+            at[j] = value(rank, j) + (float)(g * EACH + k);
+        pass &= plait_comm_all_reduce(group[g], at, at, N, PLAIT_F32, PLAIT_SUM,
+                                      NULL, &req[g][k]) == 0;
+    }
+    pass &= plait_comm_all_reduce(world, &small, &small, 1, PLAIT_F32,
+                                  PLAIT_SUM, NULL, NULL) == 0 &&
+            small == (float)size;
+    pass &= check(ALL_REDUCE, 10000, PLAIT_F32, 1, 0);
+    for (int i = 2 * EACH - 1; i >= 0; i--) {
+        float *at = recv + i * N;
+
+        pass &= plait_comm_wait(&req[i / EACH][i % EACH], NULL) == 0;
+        for (size_t j = 0; j < N; j++)
+            pass &= at[j] == total(j) + (float)(size * i);
+    }
+    plait_comm_destroy(group[1]);
+    all_ok(pass, "many under way on two groups");
+}
+
+/* A process that calls nobody still gets its transfers done. */
+static void check_beside(void)
+{
+    const struct timespec busy = {.tv_nsec = 300000000};
+    struct plait_comm_stats before, after;
+    struct plait_request *req;
+    int pass;
+
+    plait_comm_stats(world, &before);
+    pass = plait_comm_all_reduce(world, send, recv, MOST, PLAIT_F32, PLAIT_SUM,
+                                 NULL, &req) == 0;
+    nanosleep(&busy, NULL);
+    pass &= plait_comm_wait(&req, NULL) == 0;
+    plait_comm_stats(world, &after);
+    all_ok(pass, "a transfer beside other work");
+    all_ok(after.hidden_s > before.hidden_s &&
+               after.wait_s - before.wait_s < 0.15,
+           "it was done before it was waited for");
+}
+
+int main(void)
+{
+    struct plait_error err;
+
+    world = plait_comm_create(PLAIT_COMM_MPI, NULL, NULL, NULL, &err);
+    if (!world) {
+        ok(0, "create: %s", err.text);
+        return done_testing();
+    }
+    rank = plait_comm_rank(world);
+    size = plait_comm_size(world);
+    send = calloc(2 * MAX_RANKS * MOST, sizeof(*send));
+    if (!send || size > MAX_RANKS)
+        return 1;
+    recv = send + MAX_RANKS * MOST;
+    check_kinds();
+    check_many();
+    check_beside();
+    free(send);
+    plait_comm_destroy(world);
+    return rank == 0 ? done_testing() : 0;
+}
