@@ -213,14 +213,32 @@ static json_t *notes_to_json(const struct job *job)
     return list;
 }
 
+static json_t *memory_to_json(const struct plait_memory *m)
+{
+    return json_pack("{sf sf sf sf sf sf}", "weights", m->weights, "gradients",
+                     m->gradients, "optimizer", m->optimizer, "activations",
+                     m->activations, "buffers", m->buffers, "total", m->total);
+}
+
+/* A GPU of each pipeline rank. */
+static json_t *stages_to_json(const struct job *job)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < job->layout.size[PLAIT_PP]; i++) {
+        struct plait_memory m;
+
+        plait_estimate_memory(job->config, &job->layout, &job->gpu, i, &m,
+                              NULL);
+        json_array_append_new(list, memory_to_json(&m));
+    }
+    return list;
+}
+
 static json_t *to_json(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
     const struct plait_memory *m = &e->memory;
-    json_t *memory =
-        json_pack("{sf sf sf sf sf sf}", "weights", m->weights, "gradients",
-                  m->gradients, "optimizer", m->optimizer, "activations",
-                  m->activations, "buffers", m->buffers, "total", m->total);
     json_t *time = json_pack(
         "{sf sf sf sf sf sf sf sf sf sf sf sf}", "matmul_s", e->matmul_s,
         "elementwise_s", e->elementwise_s, "launch_s", e->launch_s, "head_s",
@@ -230,16 +248,35 @@ static json_t *to_json(const struct job *job, double days)
         e->axis_s[PLAIT_PP], "dp_hidden_s", e->dp_hidden_s);
 
     return json_pack(
-        "{sI sf sf so so sf sf sf sf sf sf sf sb si si si so}", "parameters",
+        "{sI sf sf so so si so si sf sf sf sf sf sf sf sb si si si so}",
+        "parameters",
         (json_int_t)e->parameters, "flops_per_token", e->flops_per_token,
-        "flops_per_step", e->flops_per_step, "memory_bytes", memory, "time",
-        time, "step_s", e->step_s, "tokens_per_s", e->tokens_per_s,
+        "flops_per_step", e->flops_per_step, "memory_bytes",
+        memory_to_json(m), "stages_memory_bytes", stages_to_json(job),
+        "fullest_stage", e->fullest, "time", time, "slowest_stage",
+        e->slowest, "step_s", e->step_s, "tokens_per_s", e->tokens_per_s,
         "tflops_per_gpu", e->tflops_per_gpu, "mfu", e->mfu, "mfu_causal",
         e->mfu_causal, "days", days, "gpu_hours", days * 24 * job->gpus, "fits",
         m->total <= job->gpu.memory, "gpus", job->gpus, "largest_layers",
         plait_estimate_largest(job->config, &job->layout, &job->gpu),
         "fewest_gpus", plait_auto_fewest(job->config, &job->gpu), "notes",
         notes_to_json(job));
+}
+
+/* The totals along the pipeline, eight a line. */
+static void print_stages(const struct job *job)
+{
+    printf("%38s", "stage by stage");
+    for (int i = 0; i < job->layout.size[PLAIT_PP]; i++) {
+        struct plait_memory m;
+
+        plait_estimate_memory(job->config, &job->layout, &job->gpu, i, &m,
+                              NULL);
+        printf("%s%7.2f", i && i % 6 == 0 ? "\n                                "
+                                            "      " : " ",
+               m.total / 1e9);
+    }
+    printf(" GB\n");
 }
 
 static void print_memory(const struct job *job)
@@ -256,6 +293,8 @@ static void print_memory(const struct job *job)
            m->activations / 1e9, m->buffers / 1e9, m->total / 1e9,
            job->gpu.memory / 1e9,
            m->total <= job->gpu.memory ? "" : ": does not fit");
+    if (job->layout.size[PLAIT_PP] > 1)
+        print_stages(job);
 }
 
 static void print_time(const struct job *job)

@@ -21,18 +21,26 @@ extern "C" {
  * step (Narayanan et al., SC21). MFU counts forward and backward only, with
  * the attention matrix in full, or its lower half (causal).
  *
- * Time of a step: m micro-batches through p stages of v chunks,
- *     (m + (p-1)/v) * (layers + messages) + m * head + gradients + optimizer
+ * Time of a step: the pipeline is as slow as its slowest rank, the first or
+ * the last by stage.h; each of its m micro-batches takes it t, and once a
+ * step it waits for each of the others' t_r (a chunk's part t_r / v when
+ * interleaved, forward + input gradient - weight gradient in ZB-H1, m t_r
+ * when naive):
+ *     m t + sum of the others' t_r + gradients + optimizer
  * where a layer's passes take their matrix products at gpu.matmul of the
  * peak, the elementwise traffic (22 bytes a hidden value, 28 split over tp,
  * 13 an attention score where it is not fused) at the memory's speed, a fixed
- * gpu.layer_s, and tp, cp and ep traffic by cost.h.
+ * gpu.layer_s, and tp, cp and ep traffic by cost.h; the last rank also does
+ * the head. Nothing is overlapped: what can be, `plait simulate` overlaps.
  *
- * Memory: 2 + 4 + 12 bytes a weight in 16 bits (4 + 4 + 8 in fp32), divided
- * by the data-parallel ranks as ZeRO says; activations as Korthikanti et al.
- * (2022) count them, s b h (10 + 24/t + 5 a s/(h t)) a layer, (34 + ...)/t
- * with sequence parallelism, without the scores where they are recomputed or
- * fused, 2 s b h with full recompute; times the micro-batches in flight. */
+ * Memory, of the fullest rank, is what the runtime allocates: 2 + 4 + 12
+ * bytes a weight in 16 bits (4 + 4 + 8 in fp32), cut by the data-parallel
+ * ranks as ZeRO says; the activations of the micro-batches in flight, for
+ * each of them and each layer 4 values of the hidden state (split over tp
+ * with sequence parallelism), and q, k, v, the attention's output and the
+ * mlp's (split over tp), or the hidden state alone where the rest is
+ * recomputed, and one layer's work space; buffers for messages, for ZeRO's
+ * blocks at work, and a GPU's context. */
 struct plait_memory {
     double weights, gradients, optimizer, activations, buffers, total;
 };
@@ -51,6 +59,8 @@ struct plait_estimate {
     double tflops_per_gpu;  /* flops_per_step / step_s / GPUs, in 1e12 */
     double mfu, mfu_causal; /* model FLOPs over the peak's */
     double microbatches;
+    int fullest; /* the pipeline rank that `memory` is of */
+    int slowest; /* the one that sets the pace, which the times are of */
 };
 
 /* `layout` is resolved. Only gpt2 and llama models; anything that does not
@@ -59,6 +69,13 @@ int plait_estimate(const struct plait_config *config,
                    const struct plait_layout *layout,
                    const struct plait_gpu_type *gpu,
                    struct plait_estimate *estimate, struct plait_error *err);
+
+/* Memory of a GPU of pipeline rank `stage`, 0 <= stage < pp. */
+int plait_estimate_memory(const struct plait_config *config,
+                          const struct plait_layout *layout,
+                          const struct plait_gpu_type *gpu, int stage,
+                          struct plait_memory *memory,
+                          struct plait_error *err);
 
 /* Shapes that waste the hardware: up to `most` lines into `lines`, each with
  * what to pad to and what that gains. Returns how many. */

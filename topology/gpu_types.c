@@ -32,7 +32,7 @@
  * Unfused attention is the rule in the software of the V100 and A100 years. */
 #define GB 1e9
 #define US 1e-6
-#define FITTED 0.73, 740 * US
+#define FITTED 0.727, 721 * US
 /* host: PCIe 3, 4 and 5 x16 after protocol, shared with nobody */
 const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
     {"v100-32g", 125e12, 15.7e12, 32 * GB, 900 * GB, 16, 120 * GB, 2 * US,

@@ -384,36 +384,57 @@ static int peak(const struct plait_schedule *schedule)
     return most;
 }
 
-static int refuse(enum plait_schedule_kind kind, int p, int v, int m, int rank,
-                  struct plait_error *err)
+int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
+                            int chunks, int microbatches,
+                            struct plait_error *err)
 {
     const char *name = plait_schedule_names[kind];
 
     errno = EINVAL;
-    if (p < 1 || v < 1 || m < 1 || rank < 0 || rank >= p)
+    if (stages < 1 || chunks < 1 || microbatches < 1)
         return plait_errorf(err,
-                            "schedule %s: rank %d of %d stages, %d chunks and "
+                            "schedule %s: a step of %d stages, %d chunks and "
                             "%d micro-batches makes no sense",
-                            name, rank, p, v, m);
-    if (v > 1 && kind != PLAIT_SCHEDULE_INTERLEAVED)
+                            name, stages, chunks, microbatches);
+    if (chunks > 1 && kind != PLAIT_SCHEDULE_INTERLEAVED)
         return plait_errorf(err,
                             "schedule %s has one chunk per rank, not %d; "
                             "interleaved has more",
-                            name, v);
-    if (v > 1 && p == 1)
+                            name, chunks);
+    if (chunks > 1 && stages == 1)
         return plait_errorf(err, "schedule %s with %d chunks wants pp above 1",
-                            name, v);
-    if (v > 1 && m % p)
+                            name, chunks);
+    if (chunks > 1 && microbatches % stages)
         return plait_errorf(err,
                             "schedule %s: %d micro-batches are not a multiple "
                             "of pp %d",
-                            name, m, p);
-    if ((int64_t)m * v > 1 << 24)
+                            name, microbatches, stages);
+    if ((int64_t)microbatches * chunks > 1 << 24)
         return plait_errorf(err,
                             "schedule %s: %d micro-batches of %d chunks are "
                             "too many",
-                            name, m, v);
+                            name, microbatches, chunks);
     return 0;
+}
+
+int plait_schedule_slots(enum plait_schedule_kind kind, int stages,
+                         int chunks, int microbatches, int rank)
+{
+    int most, after = stages - 1 - rank;
+
+    if (kind == PLAIT_SCHEDULE_NAIVE)
+        most = 1;
+    else if (kind == PLAIT_SCHEDULE_GPIPE)
+        most = microbatches;
+    else if (kind == PLAIT_SCHEDULE_ZB_H1)
+        most = stages;
+    else if (chunks == 1)
+        most = after + 1;
+    else if (chunks == 2 && 2 * after < stages) /* the first chunk's */
+        most = stages + 2 * after + 1;
+    else
+        most = 2 * stages;
+    return most < microbatches ? most : microbatches;
 }
 
 struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
@@ -426,7 +447,13 @@ struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
     struct writer w = {.pipe = &pipe};
     int i;
 
-    if (refuse(kind, stages, chunks, microbatches, rank, err) < 0)
+    if (rank < 0 || rank >= stages) {
+        errno = EINVAL;
+        plait_errorf(err, "schedule %s: rank %d of %d stages makes no sense",
+                     plait_schedule_names[kind], rank, stages);
+        return NULL;
+    }
+    if (plait_schedule_possible(kind, stages, chunks, microbatches, err) < 0)
         return NULL;
     w.out = out = calloc(1, sizeof(*out));
     w.posted = calloc(2 * (size_t)chunks * microbatches, sizeof(*w.posted));

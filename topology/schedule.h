@@ -74,6 +74,16 @@ struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
                                              struct plait_error *err);
 void plait_schedule_destroy(struct plait_schedule *schedule);
 
+/* Whether there is such a schedule; -1 and why not. */
+int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
+                            int chunks, int microbatches,
+                            struct plait_error *err);
+
+/* The most micro-batches whose activations one chunk of `rank` holds at once,
+ * without making the list. */
+int plait_schedule_slots(enum plait_schedule_kind kind, int stages,
+                         int chunks, int microbatches, int rank);
+
 /* Prove that the lists of all ranks 0 .. p-1 run to the end together: every
  * receive has its send, in the same order on both sides; nobody waits in a
  * circle, even if every group of messages blocks until each of them has met

@@ -286,33 +286,69 @@ static int advance(struct simulator *s, int rank)
     return actor->next - first;
 }
 
+/* When a rank's own gradients are reduced. */
+static double reduced_at(const struct actor *a)
+{
+    return fmax(a->clock, a->traffic);
+}
+
+/* When the two ends of the pipeline start to sum those of a tied embedding;
+ * for other ranks nothing begins. */
+static double tied_at(const struct simulator *s, int rank)
+{
+    int last = s->r->stages - 1;
+
+    if (s->r->tied <= 0 || (rank != 0 && rank != last))
+        return reduced_at(&s->actors[rank]);
+    return fmax(reduced_at(&s->actors[0]), reduced_at(&s->actors[last]));
+}
+
+static double complete_at(const struct simulator *s, int rank)
+{
+    int end = rank == 0 || rank == s->r->stages - 1;
+
+    return tied_at(s, rank) + (end ? s->r->tied : 0);
+}
+
+/* One thing after the other on a rank, from `at` on. */
+static int follow(struct simulator *s, int rank, enum plait_span_kind kind,
+                  double *sum, double *at, double until)
+{
+    *sum += until - *at;
+    if (add_span(s, rank, kind, NULL, *at, until) < 0)
+        return -1;
+    *at = until;
+    return 0;
+}
+
 /* After the last pass: the rest of the gradients, the norm over all ranks,
  * the update, the new weights. */
 static int close_step(struct simulator *s)
 {
-    double last = 0, norm, updated;
+    double norm = 0, updated, at;
     int rank, p = s->r->stages;
 
     for (rank = 0; rank < p; rank++)
-        last = fmax(last, fmax(s->actors[rank].clock, s->actors[rank].traffic));
+        norm = fmax(norm, complete_at(s, rank));
+    updated = norm + s->r->update;
+    s->out->step = updated + s->r->gather_updated;
     for (rank = 0; rank < p; rank++) {
-        struct plait_rank_time *sum = &s->out->ranks[rank];
-        double clock = s->actors[rank].clock;
-        double reduced = fmax(clock, s->actors[rank].traffic);
+        struct plait_rank_time *t = &s->out->ranks[rank];
 
-        norm = last;
-        updated = norm + s->r->update;
-        sum->wait_dp += reduced - clock + s->r->gather_updated;
-        sum->bubble += norm - reduced;
-        sum->compute += s->r->update;
-        s->out->step = updated + s->r->gather_updated;
-        if (add_span(s, rank, PLAIT_SPAN_WAIT_DP, NULL, clock, reduced) < 0 ||
-            add_span(s, rank, PLAIT_SPAN_BUBBLE, NULL, reduced, norm) < 0 ||
-            add_span(s, rank, PLAIT_SPAN_UPDATE, NULL, norm, updated) < 0 ||
-            add_span(s, rank, PLAIT_SPAN_WAIT_DP, NULL, updated, s->out->step) <
+        at = s->actors[rank].clock;
+        if (follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
+                   reduced_at(&s->actors[rank])) < 0 ||
+            follow(s, rank, PLAIT_SPAN_BUBBLE, &t->bubble, &at,
+                   tied_at(s, rank)) < 0 ||
+            follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
+                   complete_at(s, rank)) < 0 ||
+            follow(s, rank, PLAIT_SPAN_BUBBLE, &t->bubble, &at, norm) < 0 ||
+            follow(s, rank, PLAIT_SPAN_UPDATE, &t->compute, &at, updated) <
                 0 ||
-            add_span(s, rank, PLAIT_SPAN_GATHER, NULL, updated, s->out->step) <
-                0)
+            follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
+                   s->out->step) < 0 ||
+            add_span(s, rank, PLAIT_SPAN_GATHER, NULL, updated,
+                     s->out->step) < 0)
             return -1;
     }
     return 0;
@@ -442,15 +478,10 @@ plait_simulation_create(const struct plait_simulation_request *request,
     struct simulator s = {.r = request};
     int ret = -1;
 
-    if (request->stages < 1 || request->chunks < 1 ||
-        request->microbatches < 1) {
-        errno = EINVAL;
-        plait_errorf(err,
-                     "a step of %d stages, %d chunks and %d "
-                     "micro-batches makes no sense",
-                     request->stages, request->chunks, request->microbatches);
+    if (plait_schedule_possible(request->schedule, request->stages,
+                                request->chunks, request->microbatches,
+                                err) < 0)
         return NULL;
-    }
     if (init(&s, err) == 0) {
         ret = run(&s);
         if (ret < 0)

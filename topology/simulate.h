@@ -5,8 +5,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "error.h"
-#include "schedule.h"
+#include "config.h"
+#include "gpu_types.h"
+#include "layout.h"
 
 /* One training step of one pipeline as a timeline: the action lists of the
  * runtime, run by time. All times are seconds. */
@@ -30,6 +31,8 @@ struct plait_simulation_request {
     double message;          /* one micro-batch from stage to stage */
     int reduce_each;         /* gradients go after every micro-batch (ZeRO 2
                                 and 3), not only after the last */
+    double tied;             /* gradients of a tied embedding, between the
+                                first and the last rank; 0: none */
     double update;           /* the optimizer */
     double gather_updated;   /* ZeRO 1 and 2: new weights, after it */
     const double *slow_rank; /* [stages] computing takes that many times as
@@ -81,6 +84,16 @@ struct plait_simulation {
     struct plait_span *spans; /* rank by rank, by begin within a rank's
                                  computing and within its traffic */
 };
+
+/* All of a request but its slow_*, from the model, by what `plait estimate`
+ * takes a layer, the head and the traffic to cost. times: room for one entry
+ * a stage, pp * plait_model_chunks(). Refuses what the estimate refuses. */
+int plait_simulation_request_set(struct plait_simulation_request *request,
+                                 struct plait_stage_time *times,
+                                 const struct plait_config *config,
+                                 const struct plait_layout *layout,
+                                 const struct plait_gpu_type *gpu,
+                                 struct plait_error *err);
 
 struct plait_simulation *
 plait_simulation_create(const struct plait_simulation_request *request,

@@ -121,9 +121,7 @@ struct plait_model *plait_model_create(const struct plait_config *config,
                                        struct plait_parallel *par,
                                        struct plait_error *err)
 {
-    const struct plait_parallel_config *p = &config->parallel;
-    int chunks =
-        p->schedule == PLAIT_SCHEDULE_INTERLEAVED ? p->virtual_stages : 1;
+    int chunks = plait_model_chunks(&config->parallel);
     struct plait_model *m;
 
     if (check(config, &par->layout, chunks, err) < 0)

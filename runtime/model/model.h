@@ -8,6 +8,7 @@
 
 #include "runtime/parallel/parallel.h"
 #include "topology/config.h"
+#include "topology/stage.h"
 
 /* The part of a model that lives in this process.
  *
@@ -118,12 +119,6 @@ void plait_model_destroy(struct plait_model *model);
 void plait_model_init_tensor(const struct plait_model *model,
                              const struct plait_tensor *t, uint64_t seed,
                              float *out);
-
-/* Which layers pipeline stage `stage` of `stages` holds: as even as the head
- * allows, which counts as the layers it costs. Every stage holds at least
- * one. Pure; config->layers >= stages. */
-void plait_model_stage(const struct plait_model_config *config, int stages,
-                       int stage, int *first, int *count);
 
 /* Tell the model that region->weight (the pointer or its content) changed. */
 void plait_model_weights_changed(struct plait_model *model,

@@ -367,43 +367,6 @@ static void add_head(struct builder *b)
     close_block(b);
 }
 
-/* What the head costs, in layers: multiplications per token of each. */
-static double head_cost(const struct plait_model_config *c)
-{
-    double kv = (double)c->kv_heads / c->heads;
-    double mlp = c->family == PLAIT_LLAMA ? 3.0 * c->ffn : 2.0 * c->ffn;
-
-    if (c->experts)
-        mlp = mlp * c->experts_top_k + c->experts;
-    return c->vocab / ((2 + 2 * kv) * c->hidden + mlp + c->seq_len);
-}
-
-void plait_model_stage(const struct plait_model_config *config, int stages,
-                       int stage, int *first, int *count)
-{
-    int others = stages - 1, last = config->layers, rest;
-    double head = head_cost(config), best = INFINITY;
-
-    for (int n = 1; others && n <= config->layers - others; n++) {
-        int most = (config->layers - n + others - 1) / others;
-        double slowest = fmax(most, n + head);
-
-        if (slowest <= best) {
-            best = slowest;
-            last = n;
-        }
-    }
-    rest = config->layers - last;
-    if (stage == others) {
-        *first = rest;
-        *count = last;
-        return;
-    }
-    *count = rest / others + (stage < rest % others);
-    *first = rest / others * stage +
-             (stage < rest % others ? stage : rest % others);
-}
-
 static void add_chunk(struct builder *b, int chunk)
 {
     struct plait_model *m = b->model;

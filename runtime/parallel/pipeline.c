@@ -12,11 +12,22 @@
 /* What crosses a stage's ends. */
 enum port { PORT_IN, PORT_OUT, PORT_DOUT, PORT_DIN, NPORTS };
 
-/* The buffers of one micro-batch in flight on one chunk. They live as long
- * as its activations: the model may read its input again in backward. */
-struct slot {
-    void *buffer[NPORTS]; /* NULL at the ends of the pipeline */
-    struct plait_request *req[NPORTS];
+/* Messages that may still be on their way out of a port while the next one is
+ * computed. */
+#define SENDS 4
+
+/* A boundary tensor and its transfer. */
+struct buffer {
+    void *data;
+    struct plait_request *req;
+};
+
+/* The buffers of a port, for all chunks. The model keeps no input beyond its
+ * pass, so there are far fewer than micro-batches in flight. */
+struct buffers {
+    int n; /* 0 where nothing crosses here */
+    struct buffer *buffer;
+    int *of; /* [chunks][microbatches] which one a message uses */
 };
 
 struct plait_pipeline {
@@ -24,10 +35,10 @@ struct plait_pipeline {
     struct plait_schedule *schedule;
     int stages; /* of the whole pipeline, chunks included */
     int microbatches;
-    int nslots;         /* per chunk */
-    struct slot *slot;  /* [chunks][nslots] */
-    int *slot_of;       /* [chunks][microbatches] */
-    size_t boundary;    /* elements of a buffer */
+    int nslots;      /* per chunk */
+    int *slot_of;    /* [chunks][microbatches] */
+    struct buffers port[NPORTS];
+    size_t boundary; /* elements of a buffer */
 };
 
 static int stage_of(const struct plait_pipeline *pipe, int chunk)
@@ -55,7 +66,23 @@ static int tag_of(const struct plait_pipeline *pipe, int boundary,
     return (microbatch * pipe->stages + boundary) * 2 + backward;
 }
 
-static int post(struct plait_pipeline *pipe, struct slot *slot, int chunk,
+/* NULL at the ends of the pipeline. */
+static struct buffer *buffer_of(struct plait_pipeline *pipe, int chunk,
+                                enum port port, int microbatch)
+{
+    const struct buffers *b = &pipe->port[port];
+
+    if (!has_port(pipe, chunk, port))
+        return NULL;
+    return &b->buffer[b->of[chunk * pipe->microbatches + microbatch]];
+}
+
+static void *data_of(struct buffer *buffer)
+{
+    return buffer ? buffer->data : NULL;
+}
+
+static int post(struct plait_pipeline *pipe, struct buffer *buffer, int chunk,
                 enum port port, int microbatch)
 {
     struct plait_comm *comm = pipe->model->par->group[PLAIT_GROUP_PP];
@@ -66,91 +93,90 @@ static int post(struct plait_pipeline *pipe, struct slot *slot, int chunk,
     int tag = tag_of(pipe, before ? stage - 1 : stage, backward, microbatch);
     struct plait_queue *q = pipe->model->par->q;
     enum plait_dtype type = pipe->model->type;
-    void *buffer = slot->buffer[port];
 
     if (port == PORT_IN || port == PORT_DOUT)
-        return plait_comm_recv(comm, buffer, pipe->boundary, type, peer, tag,
-                               q, &slot->req[port]);
-    return plait_comm_send(comm, buffer, pipe->boundary, type, peer, tag, q,
-                           &slot->req[port]);
+        return plait_comm_recv(comm, buffer->data, pipe->boundary, type, peer,
+                               tag, q, &buffer->req);
+    return plait_comm_send(comm, buffer->data, pipe->boundary, type, peer, tag,
+                           q, &buffer->req);
 }
 
-static int wait_port(struct plait_pipeline *pipe, struct slot *slot,
-                     enum port port)
+static int wait_buffer(struct plait_pipeline *pipe, struct buffer *buffer)
 {
-    return plait_comm_wait(&slot->req[port], pipe->model->par->q);
+    return buffer ? plait_comm_wait(&buffer->req, pipe->model->par->q) : 0;
 }
 
 /* -- actions ------------------------------------------------------------- */
 
-static int forward(struct plait_pipeline *pipe, struct slot *slot, int chunk,
-                   int index, const struct plait_batch *batch, double *loss,
-                   bool train)
+static int forward(struct plait_pipeline *pipe, struct buffer *in,
+                   struct buffer *out, int chunk, int slot,
+                   const struct plait_batch *batch, double *loss, bool train)
 {
-    /* The output of the micro-batch that had this slot may still be on its
-     * way out. */
-    if (wait_port(pipe, slot, PORT_IN) < 0 ||
-        wait_port(pipe, slot, PORT_OUT) < 0)
+    /* The message before in this buffer may still be on its way out. */
+    if (wait_buffer(pipe, in) < 0 || wait_buffer(pipe, out) < 0)
         return -1;
-    return plait_model_forward(pipe->model, chunk, index, batch,
-                               slot->buffer[PORT_IN], slot->buffer[PORT_OUT],
-                               loss, train);
+    return plait_model_forward(pipe->model, chunk, slot, batch, data_of(in),
+                               data_of(out), loss, train);
 }
 
-static int backward(struct plait_pipeline *pipe, struct slot *slot, int index,
+static int backward(struct plait_pipeline *pipe, int slot,
                     const struct plait_action *a)
 {
     struct plait_model *model = pipe->model;
-    const void *dout = slot->buffer[PORT_DOUT];
-    void *din = slot->buffer[PORT_DIN];
+    struct buffer *dout, *din;
 
     if (a->kind == PLAIT_BACKWARD_WEIGHT)
-        return plait_model_backward_weight(model, a->chunk, index,
+        return plait_model_backward_weight(model, a->chunk, slot,
                                            a->microbatch);
-    if (wait_port(pipe, slot, PORT_DOUT) < 0 ||
-        wait_port(pipe, slot, PORT_DIN) < 0)
+    dout = buffer_of(pipe, a->chunk, PORT_DOUT, a->microbatch);
+    din = buffer_of(pipe, a->chunk, PORT_DIN, a->microbatch);
+    if (wait_buffer(pipe, dout) < 0 || wait_buffer(pipe, din) < 0)
         return -1;
     if (a->kind == PLAIT_BACKWARD)
-        return plait_model_backward(model, a->chunk, index, a->microbatch,
-                                    dout, din);
-    return plait_model_backward_input(model, a->chunk, index, a->microbatch,
-                                      dout, din);
+        return plait_model_backward(model, a->chunk, slot, a->microbatch,
+                                    data_of(dout), data_of(din));
+    return plait_model_backward_input(model, a->chunk, slot, a->microbatch,
+                                      data_of(dout), data_of(din));
+}
+
+/* The port of a message, NPORTS of anything else. */
+static enum port port_of(enum plait_action_kind kind)
+{
+    switch (kind) {
+    case PLAIT_SEND_FORWARD:
+        return PORT_OUT;
+    case PLAIT_RECV_FORWARD:
+        return PORT_IN;
+    case PLAIT_SEND_BACKWARD:
+        return PORT_DIN;
+    case PLAIT_RECV_BACKWARD:
+        return PORT_DOUT;
+    default:
+        return NPORTS;
+    }
 }
 
 static int do_action(struct plait_pipeline *pipe,
                      const struct plait_action *a,
                      const struct plait_batch *batch, double *loss)
 {
-    int index = pipe->slot_of[a->chunk * pipe->microbatches + a->microbatch];
-    struct slot *slot = &pipe->slot[a->chunk * pipe->nslots + index];
+    int slot = pipe->slot_of[a->chunk * pipe->microbatches + a->microbatch];
+    enum port port = port_of(a->kind);
 
-    switch (a->kind) {
-    case PLAIT_FORWARD:
-        return forward(pipe, slot, a->chunk, index, &batch[a->microbatch],
-                       loss, true);
-    case PLAIT_BACKWARD:
-    case PLAIT_BACKWARD_INPUT:
-    case PLAIT_BACKWARD_WEIGHT:
-        return backward(pipe, slot, index, a);
-    case PLAIT_SEND_FORWARD:
-        return post(pipe, slot, a->chunk, PORT_OUT, a->microbatch);
-    case PLAIT_RECV_FORWARD:
-        return post(pipe, slot, a->chunk, PORT_IN, a->microbatch);
-    case PLAIT_SEND_BACKWARD:
-        return post(pipe, slot, a->chunk, PORT_DIN, a->microbatch);
-    case PLAIT_RECV_BACKWARD:
-        return post(pipe, slot, a->chunk, PORT_DOUT, a->microbatch);
-    case PLAIT_NACTIONS:
-        break;
-    }
-    errno = EINVAL;
-    return -1;
+    if (port < NPORTS)
+        return post(pipe, buffer_of(pipe, a->chunk, port, a->microbatch),
+                    a->chunk, port, a->microbatch);
+    if (a->kind == PLAIT_FORWARD)
+        return forward(pipe,
+                       buffer_of(pipe, a->chunk, PORT_IN, a->microbatch),
+                       buffer_of(pipe, a->chunk, PORT_OUT, a->microbatch),
+                       a->chunk, slot, &batch[a->microbatch], loss, true);
+    return backward(pipe, slot, a);
 }
 
 static bool is_message(const struct plait_action *a)
 {
-    return a->kind == PLAIT_SEND_FORWARD || a->kind == PLAIT_RECV_FORWARD ||
-           a->kind == PLAIT_SEND_BACKWARD || a->kind == PLAIT_RECV_BACKWARD;
+    return port_of(a->kind) < NPORTS;
 }
 
 static int act(struct plait_pipeline *pipe, const struct plait_action *a,
@@ -181,9 +207,9 @@ static int drain(struct plait_pipeline *pipe)
 {
     int i, port;
 
-    for (i = 0; i < pipe->nslots * pipe->model->chunks; i++)
-        for (port = 0; port < NPORTS; port++)
-            if (wait_port(pipe, &pipe->slot[i], port) < 0)
+    for (port = 0; port < NPORTS; port++)
+        for (i = 0; i < pipe->port[port].n; i++)
+            if (wait_buffer(pipe, &pipe->port[port].buffer[i]) < 0)
                 return -1;
     return 0;
 }
@@ -206,20 +232,23 @@ int plait_pipeline_train(struct plait_pipeline *pipe,
     return drain(pipe);
 }
 
-/* One chunk of one micro-batch, with the messages around it. */
+/* One chunk of one micro-batch, with the messages around it. One at a time:
+ * the first buffer of each port will do. */
 static int pass(struct plait_pipeline *pipe, int chunk, int microbatch,
                 const struct plait_batch *batch, double *loss)
 {
-    struct slot *slot = &pipe->slot[chunk * pipe->nslots];
+    struct buffer *in = NULL, *out = NULL;
 
-    if (has_port(pipe, chunk, PORT_IN) &&
-        post(pipe, slot, chunk, PORT_IN, microbatch) < 0)
-        return -1;
-    if (forward(pipe, slot, chunk, 0, batch, loss, false) < 0)
-        return -1;
+    if (has_port(pipe, chunk, PORT_IN)) {
+        in = &pipe->port[PORT_IN].buffer[0];
+        if (post(pipe, in, chunk, PORT_IN, microbatch) < 0)
+            return -1;
+    }
     if (has_port(pipe, chunk, PORT_OUT))
-        return post(pipe, slot, chunk, PORT_OUT, microbatch);
-    return 0;
+        out = &pipe->port[PORT_OUT].buffer[0];
+    if (forward(pipe, in, out, chunk, 0, batch, loss, false) < 0)
+        return -1;
+    return out ? post(pipe, out, chunk, PORT_OUT, microbatch) : 0;
 }
 
 int plait_pipeline_eval(struct plait_pipeline *pipe,
@@ -237,22 +266,23 @@ int plait_pipeline_eval(struct plait_pipeline *pipe,
 int plait_pipeline_logits(struct plait_pipeline *pipe,
                           const struct plait_batch *batch, float *logits)
 {
+    struct buffer *in = NULL;
     int chunk;
 
     for (chunk = 0; chunk < pipe->model->chunks; chunk++) {
-        struct slot *slot = &pipe->slot[chunk * pipe->nslots];
-
         if (has_port(pipe, chunk, PORT_OUT)) {
             if (pass(pipe, chunk, 0, batch, NULL) < 0)
                 return -1;
             continue;
         }
-        if (has_port(pipe, chunk, PORT_IN) &&
-            (post(pipe, slot, chunk, PORT_IN, 0) < 0 ||
-             wait_port(pipe, slot, PORT_IN) < 0))
-            return -1;
-        if (plait_model_logits(pipe->model, chunk, 0, batch,
-                               slot->buffer[PORT_IN], logits) < 0)
+        if (has_port(pipe, chunk, PORT_IN)) {
+            in = &pipe->port[PORT_IN].buffer[0];
+            if (post(pipe, in, chunk, PORT_IN, 0) < 0 ||
+                wait_buffer(pipe, in) < 0)
+                return -1;
+        }
+        if (plait_model_logits(pipe->model, chunk, 0, batch, data_of(in),
+                               logits) < 0)
             return -1;
     }
     return drain(pipe);
@@ -260,9 +290,13 @@ int plait_pipeline_logits(struct plait_pipeline *pipe,
 
 /* -- life ---------------------------------------------------------------- */
 
-/* A slot is taken by the first of RECV_FORWARD and FORWARD, and free again
- * after the backward that ends it. Fills slot_of and counts the slots. */
-static int assign_slots(struct plait_pipeline *pipe)
+/* Number what lives from an action of kind `first` to one of kind `last` or
+ * `other` (the same where there is no other) by the lowest number that is
+ * free. Fills of[chunks][microbatches]; *n counts the numbers: per chunk, or
+ * `shared` by all. */
+static int number(struct plait_pipeline *pipe, enum plait_action_kind first,
+                  enum plait_action_kind last, enum plait_action_kind other,
+                  bool shared, int *of, int *n)
 {
     const struct plait_schedule *s = pipe->schedule;
     int m = s->microbatches, i, k;
@@ -271,49 +305,87 @@ static int assign_slots(struct plait_pipeline *pipe)
     if (!taken)
         return -1;
     for (i = 0; i < s->chunks * m; i++)
-        pipe->slot_of[i] = -1;
+        of[i] = -1;
     for (i = 0; i < s->nactions; i++) {
         const struct plait_action *a = &s->actions[i];
-        int *slot = &pipe->slot_of[a->chunk * m + a->microbatch];
-        bool *in_chunk = &taken[a->chunk * m];
+        int *at = &of[a->chunk * m + a->microbatch];
+        bool *group = taken + (shared ? 0 : a->chunk * m);
 
-        if (*slot < 0) {
-            for (k = 0; in_chunk[k]; k++)
+        if (a->kind == first) {
+            for (k = 0; group[k]; k++)
                 ;
-            *slot = k;
-            in_chunk[k] = true;
-            if (k >= pipe->nslots)
-                pipe->nslots = k + 1;
-        } else if (a->kind == PLAIT_BACKWARD ||
-                   a->kind == PLAIT_BACKWARD_WEIGHT) {
-            in_chunk[*slot] = false;
+            *at = k;
+            group[k] = true;
+            if (k >= *n)
+                *n = k + 1;
+        } else if ((a->kind == last || a->kind == other) && *at >= 0) {
+            group[*at] = false;
         }
     }
     free(taken);
     return 0;
 }
 
+/* Messages out go through their buffers in turn. */
+static void number_sends(struct plait_pipeline *pipe,
+                         enum plait_action_kind kind, struct buffers *port)
+{
+    const struct plait_schedule *s = pipe->schedule;
+    int i, sent = 0;
+
+    for (i = 0; i < s->nactions; i++) {
+        const struct plait_action *a = &s->actions[i];
+
+        if (a->kind == kind)
+            port->of[a->chunk * s->microbatches + a->microbatch] =
+                sent++ % SENDS;
+    }
+    port->n = sent < SENDS ? sent : SENDS;
+}
+
+static int number_all(struct plait_pipeline *pipe)
+{
+    size_t n = (size_t)pipe->schedule->chunks * pipe->microbatches;
+    struct buffers *in = &pipe->port[PORT_IN], *dout = &pipe->port[PORT_DOUT];
+    int port;
+
+    pipe->slot_of = calloc(n, sizeof(*pipe->slot_of));
+    if (!pipe->slot_of)
+        return -1;
+    for (port = 0; port < NPORTS; port++) {
+        pipe->port[port].of = calloc(n, sizeof(*pipe->port[port].of));
+        if (!pipe->port[port].of)
+            return -1;
+    }
+    number_sends(pipe, PLAIT_SEND_FORWARD, &pipe->port[PORT_OUT]);
+    number_sends(pipe, PLAIT_SEND_BACKWARD, &pipe->port[PORT_DIN]);
+    if (number(pipe, PLAIT_RECV_FORWARD, PLAIT_FORWARD, PLAIT_FORWARD, true,
+               in->of, &in->n) < 0 ||
+        number(pipe, PLAIT_RECV_BACKWARD, PLAIT_BACKWARD,
+               PLAIT_BACKWARD_INPUT, true, dout->of, &dout->n) < 0)
+        return -1;
+    return number(pipe, PLAIT_FORWARD, PLAIT_BACKWARD, PLAIT_BACKWARD_WEIGHT,
+                  false, pipe->slot_of, &pipe->nslots);
+}
+
 static int make_buffers(struct plait_pipeline *pipe)
 {
     struct plait_parallel *par = pipe->model->par;
     size_t bytes = pipe->boundary * plait_dtype_size(pipe->model->type);
-    int chunk, i, port;
+    int i, port;
 
-    pipe->slot = calloc((size_t)pipe->model->chunks * pipe->nslots,
-                        sizeof(*pipe->slot));
-    if (!pipe->slot)
-        return -1;
-    for (chunk = 0; chunk < pipe->model->chunks; chunk++)
-        for (i = 0; i < pipe->nslots; i++)
-            for (port = 0; port < NPORTS; port++) {
-                struct slot *slot = &pipe->slot[chunk * pipe->nslots + i];
+    for (port = 0; port < NPORTS; port++) {
+        struct buffers *b = &pipe->port[port];
 
-                if (!has_port(pipe, chunk, port))
-                    continue;
-                slot->buffer[port] = par->ops->alloc(par->dev, bytes);
-                if (!slot->buffer[port])
-                    return -1;
-            }
+        b->buffer = calloc(b->n + 1, sizeof(*b->buffer));
+        if (!b->buffer)
+            return -1;
+        for (i = 0; i < b->n; i++) {
+            b->buffer[i].data = par->ops->alloc(par->dev, bytes);
+            if (!b->buffer[i].data)
+                return -1;
+        }
+    }
     return 0;
 }
 
@@ -337,9 +409,7 @@ struct plait_pipeline *plait_pipeline_create(struct plait_model *model,
                                            err);
     if (!pipe->schedule)
         goto error;
-    pipe->slot_of = calloc((size_t)model->chunks * microbatches,
-                           sizeof(*pipe->slot_of));
-    if (!pipe->slot_of || assign_slots(pipe) < 0)
+    if (number_all(pipe) < 0)
         goto no_memory;
     if (plait_model_reserve(model, pipe->nslots, micro_batch, err) < 0)
         goto error;
@@ -364,11 +434,14 @@ void plait_pipeline_destroy(struct plait_pipeline *pipe)
     if (!pipe)
         return;
     par = pipe->model->par;
-    for (i = 0; pipe->slot && i < pipe->model->chunks * pipe->nslots; i++)
-        for (port = 0; port < NPORTS; port++)
-            if (pipe->slot[i].buffer[port])
-                par->ops->free(par->dev, pipe->slot[i].buffer[port]);
-    free(pipe->slot);
+    for (port = 0; port < NPORTS; port++) {
+        struct buffers *b = &pipe->port[port];
+
+        for (i = 0; b->buffer && i < b->n; i++)
+            par->ops->free(par->dev, b->buffer[i].data);
+        free(b->buffer);
+        free(b->of);
+    }
     free(pipe->slot_of);
     plait_schedule_destroy(pipe->schedule);
     free(pipe);

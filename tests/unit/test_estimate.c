@@ -186,14 +186,21 @@ static void test_formulas(void)
     c.parallel.schedule = PLAIT_SCHEDULE_1F1B;
     c.parallel.virtual_stages = 1;
     plait_estimate(&c, &l, &gpu, &e, NULL);
-    ok(near(e.memory.activations,
-            8 * 10 * s * 2 * h * (10 + 24.0 / 8 + 5 * 96 * s / (h * 8)), 1e-9),
-       "activations: s b h (10 + 24/t + 5as/ht) a layer, p in flight");
+    /* test_memory.c has it to the byte; this is the bulk of it: 4 hidden
+     * states a layer, and 3 + 1 + 4 + 4 split over tp, of p micro-batches */
+    ok(near(e.memory.activations, 8 * 10 * s * 2 * 2 * h * (4 + 12.0 / 8),
+            0.02),
+       "activations: 2 s b h (4 + 12/t) a layer, p in flight");
     c.parallel.sequence = true;
-    c.parallel.recompute = PLAIT_RECOMPUTE_SELECTIVE;
     plait_estimate(&c, &l, &gpu, &e, NULL);
-    ok(near(e.memory.activations, 8 * 10 * s * 2 * h * 34 / 8, 1e-9),
-       "activations: 34/t with sequence parallel and selective recompute");
+    ok(near(e.memory.activations, 8 * 10 * s * 2 * 2 * h * 16 / 8, 0.03),
+       "activations: 2 s b h 16/t with sequence parallel");
+    c.parallel.recompute = PLAIT_RECOMPUTE_FULL;
+    plait_estimate(&c, &l, &gpu, &e, NULL);
+    /* one layer's activations and work space, two gathered hidden states */
+    ok(near(e.memory.activations, (8 * 10 + 29 + 2 * 8) * s * 2 * 2 * h / 8,
+            0.01),
+       "activations: the hidden state with full recompute, and one layer");
 }
 
 static void test_zero(void)
@@ -241,10 +248,12 @@ static void refuse(struct plait_config *c, struct plait_layout *l,
 static void test_refusals(void)
 {
     struct plait_gpu_type gpu;
+    struct plait_estimate e;
     struct plait_error err;
     struct plait_config c;
     struct plait_layout l;
 
+    plait_gpu_type_find("h100", &gpu, NULL);
     make(&rows[0], &c, &l);
     l.size[PLAIT_TP] = 5;
     refuse(&c, &l,
@@ -252,7 +261,18 @@ static void test_refusals(void)
            "values)");
     make(&rows[0], &c, &l);
     l.size[PLAIT_PP] = 7;
-    refuse(&c, &l, "pp=7 stages of 1 chunks do not divide 24 layers");
+    l.size[PLAIT_DP] = 1;
+    ok(plait_estimate(&c, &l, &gpu, &e, &err) == 0 && e.fullest == 0,
+       "stages need not be equal");
+    l.size[PLAIT_PP] = 25;
+    refuse(&c, &l,
+           "24 layers are less than the 25 pipeline stages (pp=25, "
+           "virtual=1)");
+    make(&rows[6], &c, &l);
+    c.train.global_batch = 24 * 2 * 45;
+    refuse(&c, &l,
+           "schedule interleaved: 45 micro-batches are not a multiple of pp "
+           "8");
     make(&rows[0], &c, &l);
     c.train.global_batch = 500;
     refuse(&c, &l,

@@ -109,6 +109,28 @@ static long ideal(enum plait_schedule_kind kind, long p, long v, long m)
     }
 }
 
+/* The most activations that one chunk holds at once. */
+static int slots(const struct plait_schedule *s)
+{
+    int most = 0, c, i;
+
+    for (c = 0; c < s->chunks; c++) {
+        int held = 0;
+
+        for (i = 0; i < s->nactions; i++) {
+            const struct plait_action *a = &s->actions[i];
+
+            if (a->chunk != c)
+                continue;
+            held += a->kind == PLAIT_FORWARD;
+            most = held > most ? held : most;
+            held -=
+                a->kind == PLAIT_BACKWARD || a->kind == PLAIT_BACKWARD_WEIGHT;
+        }
+    }
+    return most;
+}
+
 static int try_one(enum plait_schedule_kind kind, int p, int v, int m)
 {
     struct plait_schedule *s[MAX_P];
@@ -130,6 +152,12 @@ static int try_one(enum plait_schedule_kind kind, int p, int v, int m)
         if (s[r]->peak > bound(kind, p, v, m, r)) {
             diag("%s p %d v %d m %d: rank %d holds %d",
                  plait_schedule_names[kind], p, v, m, r, s[r]->peak);
+            goto done;
+        }
+        if (slots(s[r]) != plait_schedule_slots(kind, p, v, m, r)) {
+            diag("%s p %d v %d m %d: a chunk of rank %d holds %d, not %d",
+                 plait_schedule_names[kind], p, v, m, r, slots(s[r]),
+                 plait_schedule_slots(kind, p, v, m, r));
             goto done;
         }
     }

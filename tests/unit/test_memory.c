@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "model_util.h"
+#include "runtime/model/internal.h"
+#include "runtime/parallel/pipeline.h"
+#include "tap.h"
+#include "topology/estimate.h"
+
+/* `plait estimate` predicts the memory of every pipeline rank without a
+ * device; here are the runtime's own tables and allocations beside it. */
+
+struct setting {
+    enum plait_family family;
+    int tp, cp, ep, pp, v, layers, experts, kv_heads, microbatches;
+    enum plait_schedule_kind schedule;
+    enum plait_recompute recompute;
+    bool sequence, tied;
+    enum plait_precision precision;
+};
+
+static const struct setting settings[] = {
+    {.family = PLAIT_GPT2, .pp = 1, .tied = true},
+    {.family = PLAIT_GPT2, .pp = 4, .layers = 11, .tied = true},
+    {.family = PLAIT_GPT2, .tp = 2, .pp = 2, .tied = false},
+    {.family = PLAIT_GPT2, .pp = 2, .schedule = PLAIT_SCHEDULE_GPIPE},
+    {.family = PLAIT_GPT2, .pp = 2, .schedule = PLAIT_SCHEDULE_NAIVE},
+    {.family = PLAIT_LLAMA, .pp = 1, .precision = PLAIT_BF16},
+    {.family = PLAIT_LLAMA, .tp = 4, .pp = 2, .sequence = true},
+    {.family = PLAIT_LLAMA, .tp = 4, .pp = 1, .kv_heads = 2},
+    {.family = PLAIT_LLAMA, .cp = 2, .pp = 2, .layers = 5},
+    {.family = PLAIT_LLAMA, .pp = 4, .schedule = PLAIT_SCHEDULE_ZB_H1},
+    {.family = PLAIT_LLAMA, .pp = 3, .v = 2, .layers = 13, .microbatches = 9},
+    {.family = PLAIT_LLAMA, .pp = 2, .v = 4, .layers = 9, .microbatches = 2},
+    {.family = PLAIT_LLAMA, .pp = 2, .recompute = PLAIT_RECOMPUTE_SELECTIVE},
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .recompute = PLAIT_RECOMPUTE_FULL,
+     .precision = PLAIT_BF16},
+    {.family = PLAIT_LLAMA, .pp = 2, .experts = 4},
+    {.family = PLAIT_GPT2, .ep = 2, .tp = 2, .pp = 2, .experts = 4},
+};
+
+static void set(const struct setting *s, struct plait_config *c,
+                struct plait_layout *l)
+{
+    small_config(c, s->family);
+    c->model.layers = s->layers ? s->layers : 8;
+    c->model.kv_heads = s->kv_heads ? s->kv_heads : c->model.kv_heads;
+    c->model.experts = s->experts;
+    c->model.tie_embeddings = s->tied;
+    c->model.seq_len = 64;
+    c->parallel.schedule = s->v ? PLAIT_SCHEDULE_INTERLEAVED
+                           : s->schedule ? s->schedule
+                                         : PLAIT_SCHEDULE_1F1B;
+    c->parallel.virtual_stages = s->v ? s->v : 1;
+    c->parallel.recompute = s->recompute;
+    c->parallel.sequence = s->sequence;
+    c->train.precision = s->precision;
+    plait_layout_init(l);
+    l->size[PLAIT_TP] = s->tp ? s->tp : 1;
+    l->size[PLAIT_CP] = s->cp ? s->cp : 1;
+    l->size[PLAIT_EP] = s->ep ? s->ep : 1;
+    l->size[PLAIT_DP] = l->size[PLAIT_EP];
+    l->size[PLAIT_PP] = s->pp;
+    c->train.global_batch = c->train.micro_batch * l->size[PLAIT_DP] *
+                            (s->microbatches ? s->microbatches : 6);
+}
+
+/* What the runtime allocates for a pipeline rank: weights (counted only),
+ * activations and messages. */
+static int build(const struct plait_config *c, const struct plait_layout *l,
+                 int rank, double *weights, double *working)
+{
+    const struct plait_ops *ops = plait_ops_ref();
+    struct plait_error err = {""};
+    struct plait_parallel par = {.ops = ops, .layout = *l};
+    struct plait_pipeline *pipe = NULL;
+    struct plait_model *m;
+    size_t now = 0;
+
+    par.coord.at[PLAIT_PP] = rank;
+    par.dev = ops->device_create(0, 1);
+    m = plait_model_create(c, &par, &err);
+    if (m)
+        pipe = plait_pipeline_create(
+            m,
+            c->train.global_batch /
+                (c->train.micro_batch * l->size[PLAIT_DP]),
+            c->train.micro_batch, &err);
+    if (pipe) {
+        ops->memory(par.dev, &now, NULL);
+        *weights = m->count;
+        *working = now;
+    } else {
+        diag("%s", err.text);
+    }
+    plait_pipeline_destroy(pipe);
+    plait_model_destroy(m);
+    ops->device_destroy(par.dev);
+    return pipe ? 0 : -1;
+}
+
+/* Without what a step does not allocate: the measure of MFU. */
+static double messages(const struct plait_config *c,
+                       const struct plait_memory *memory)
+{
+    return memory->buffers -
+           3.0 * 512 * 512 * (c->train.precision == PLAIT_FP32 ? 4 : 2);
+}
+
+static void compare(int i, const struct setting *s)
+{
+    double weights = 0, working = 0, most = 0, last;
+    struct plait_gpu_type cpu;
+    struct plait_estimate e;
+    struct plait_config c;
+    struct plait_layout l;
+    int same = 1, close = 1;
+
+    plait_gpu_type_find("cpu", &cpu, NULL);
+    set(s, &c, &l);
+    for (int rank = 0; rank < s->pp; rank++) {
+        struct plait_memory memory;
+        struct plait_error err;
+
+        if (plait_estimate_memory(&c, &l, &cpu, rank, &memory, &err) < 0 ||
+            build(&c, &l, rank, &weights, &working) < 0) {
+            ok(0, "setting %d: %s", i, err.text);
+            return;
+        }
+        last = memory.activations + messages(&c, &memory);
+        same &= memory.gradients == 4 * weights;
+        /* interleaving has a message more or less */
+        close &= fabs(last - working) <= (s->v ? 0.02 : 0) * working;
+        if (memory.gradients != 4 * weights || last != working)
+            diag("rank %d: %.0f weights, %.0f said; %.0f bytes, %.0f said",
+                 rank, weights, memory.gradients / 4, working, last);
+        most = fmax(most, memory.total);
+    }
+    ok(same, "setting %d: weights of every rank are the runtime's", i);
+    ok(close, "setting %d: activations and messages, too", i);
+    ok(plait_estimate(&c, &l, &cpu, &e, NULL) == 0 && e.memory.total == most,
+       "setting %d: the estimate is of the fullest rank, %d", i, e.fullest);
+}
+
+int main(void)
+{
+    int n = sizeof(settings) / sizeof(settings[0]);
+
+    for (int i = 0; i < n; i++)
+        compare(i, &settings[i]);
+    return done_testing();
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "estimate_shape.h"
+#include "stage.h"
+
+/* Memory of one pipeline rank, allocation by allocation as the runtime makes
+ * them: runtime/model (params.c, arena.c), runtime/parallel (shard.c, zero.c,
+ * pipeline.c, gradsync.c). tests/unit/test_memory.c holds the two together. */
+
+#define REGION 64             /* elements, of a block's tensors and shards */
+#define BLOCK 256             /* bytes, of an activation */
+#define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
+#define SENDS 4               /* messages of a port on their way out */
+#define REDUCTIONS 2          /* of ZeRO 2 and 3 that are under way */
+#define PRODUCTS 3            /* square matrices, by which MFU is measured */
+
+/* Sizes of this rank's shards; rows are tokens of a micro-batch. */
+struct sizes {
+    double rows;   /* N */
+    double stream; /* rows of the residual stream: N, or N / tp */
+    double mlp;    /* rows of the mlp: N, more where experts gather */
+    double head_dim, heads, kv_heads, qkv, ffn, up, vocab;
+    double here; /* experts */
+};
+
+/* The weights of a rank, cut into ZeRO's parts. */
+struct shards {
+    double wholes, parts;          /* elements */
+    double most_whole, most_part;  /* of one region */
+    double regions;
+};
+
+static double align_up(double n, double to)
+{
+    return ceil(n / to) * to;
+}
+
+static void set_sizes(const struct plait_shape *s, struct sizes *z)
+{
+    const struct plait_model_config *m = s->m;
+    int most;
+
+    z->head_dim = m->hidden / m->heads;
+    z->heads = m->heads / s->tp;
+    z->kv_heads = m->kv_heads < s->tp ? 1 : m->kv_heads / s->tp;
+    z->qkv = (z->heads + 2 * z->kv_heads) * z->head_dim;
+    z->ffn = m->ffn / s->tp;
+    z->up = m->family == PLAIT_LLAMA ? 2 * z->ffn : z->ffn;
+    z->vocab = align_up(ceil((double)m->vocab / s->tp), REGION);
+    z->here = m->experts / s->ep;
+    z->rows = s->tokens;
+    z->stream = s->c->parallel.sequence ? ceil(z->rows / s->tp) : z->rows;
+    z->mlp = z->rows;
+    most = m->experts_top_k < z->here ? m->experts_top_k : (int)z->here;
+    if (m->experts)
+        z->mlp *= (double)s->ep * most;
+}
+
+/* --- weights --- */
+
+static void cut(struct shards *w, double elements, double ranks, double times)
+{
+    double count = align_up(elements, REGION);
+    double part = align_up(ceil(count / ranks), REGION);
+
+    w->wholes += part * ranks * times;
+    w->parts += part * times;
+    w->most_whole = fmax(w->most_whole, part * ranks);
+    w->most_part = fmax(w->most_part, part);
+    w->regions += times;
+}
+
+/* A tensor of n elements, behind the others of its block. */
+static double place(double n)
+{
+    return align_up(n, REGION);
+}
+
+static double norm_elements(const struct plait_shape *s)
+{
+    return (s->m->family == PLAIT_GPT2 ? 2 : 1) * place(s->m->hidden);
+}
+
+static double mlp_elements(const struct plait_shape *s, const struct sizes *z)
+{
+    double h = s->m->hidden, sum = place(z->up * h) + place(z->ffn * h);
+
+    return s->m->family == PLAIT_GPT2 ? sum + place(z->ffn) + place(h) : sum;
+}
+
+/* Norms, attention and the mlp or its router. */
+static double layer_elements(const struct plait_shape *s,
+                             const struct sizes *z)
+{
+    double h = s->m->hidden;
+    double sum = 2 * norm_elements(s) + place(z->qkv * h) +
+                 place(z->heads * z->head_dim * h);
+
+    if (s->m->family == PLAIT_GPT2)
+        sum += place(z->qkv) + place(h);
+    return sum + (s->m->experts ? place(s->m->experts * h)
+                                : mlp_elements(s, z));
+}
+
+static double embedding_elements(const struct plait_shape *s,
+                                 const struct sizes *z)
+{
+    double h = s->m->hidden, sum = place(z->vocab * h);
+
+    return s->m->family == PLAIT_GPT2 ? sum + place(s->m->seq_len * h) : sum;
+}
+
+static double head_elements(const struct plait_shape *s, const struct sizes *z)
+{
+    int shared = s->m->tie_embeddings && s->pp == 1;
+
+    return norm_elements(s) + (shared ? 0 : place(z->vocab * s->m->hidden));
+}
+
+/* ranks: how many share the dense weights; 1 without ZeRO. */
+static void set_shards(const struct plait_shape *s, const struct sizes *z,
+                       int layers, int embedding, int head, double ranks,
+                       struct shards *w)
+{
+    memset(w, 0, sizeof(*w));
+    if (embedding)
+        cut(w, embedding_elements(s, z), ranks, 1);
+    cut(w, layer_elements(s, z), ranks, layers);
+    if (s->m->experts)
+        cut(w, z->here * mlp_elements(s, z), ranks > 1 ? ranks / s->ep : 1,
+            layers);
+    if (head)
+        cut(w, head_elements(s, z), ranks, 1);
+}
+
+double plait_shape_weights(const struct plait_shape *s, int layers,
+                           int embedding, int head)
+{
+    struct sizes z;
+    struct shards w;
+
+    set_sizes(s, &z);
+    set_shards(s, &z, layers, embedding, head, 1, &w);
+    return w.wholes;
+}
+
+/* --- activations --- */
+
+/* n elements of T or of fp32, as the arena places them. */
+static double take(const struct plait_shape *s, double n)
+{
+    return align_up(n * s->element, BLOCK);
+}
+
+static double take_words(double n)
+{
+    return align_up(4 * n, BLOCK);
+}
+
+/* What selective recompute does not keep, and what full adds to that. */
+static double core_bytes(const struct plait_shape *s, const struct sizes *z)
+{
+    return take(s, z->rows * z->heads * z->head_dim) +
+           take_words(z->rows * z->heads);
+}
+
+static double routed_bytes(const struct plait_shape *s, const struct sizes *z)
+{
+    double k = s->m->experts_top_k;
+
+    return 2 * take_words(z->rows * s->m->experts) +
+           3 * take_words(z->rows * k) + take(s, z->mlp * s->m->hidden) +
+           take(s, z->rows * k * s->m->hidden);
+}
+
+static double inner_bytes(const struct plait_shape *s, const struct sizes *z)
+{
+    return 3 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
+           take(s, z->mlp * z->up) + take(s, z->mlp * z->ffn) +
+           (s->m->experts ? routed_bytes(s, z) : 0) +
+           4 * take_words(z->stream);
+}
+
+/* Gradients that wait for their weight gradient. */
+static double stash_bytes(const struct plait_shape *s, const struct sizes *z)
+{
+    return 2 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
+           (s->m->experts ? 0 : take(s, z->rows * z->up));
+}
+
+static double layer_bytes(const struct plait_shape *s, const struct sizes *z)
+{
+    enum plait_recompute recompute = s->c->parallel.recompute;
+    double sum = take(s, z->stream * s->m->hidden);
+
+    if (recompute == PLAIT_RECOMPUTE_NONE)
+        sum += core_bytes(s, z);
+    if (recompute != PLAIT_RECOMPUTE_FULL)
+        sum += inner_bytes(s, z);
+    if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
+        sum += stash_bytes(s, z);
+    return sum;
+}
+
+/* Keys, values and their gradients on their way around a context group. */
+static double ring_bytes(const struct plait_shape *s, const struct sizes *z)
+{
+    return 5 * take(s, z->rows * 2 * z->kv_heads * z->head_dim) +
+           take(s, z->rows / 2 * z->heads * z->head_dim) +
+           take_words(z->rows / 2 * z->heads);
+}
+
+static double experts_bytes(const struct plait_shape *s,
+                            const struct sizes *z)
+{
+    double k = s->m->experts_top_k;
+
+    return take(s, z->rows * s->m->experts) + take_words(z->rows * k) +
+           take_words(s->m->experts) + take(s, z->mlp * s->m->hidden) +
+           (s->ep > 1 ? take(s, z->rows * k * s->m->hidden) : 0);
+}
+
+/* Work space of one layer at a time. */
+static double scratch_bytes(const struct plait_shape *s,
+                            const struct sizes *z)
+{
+    enum plait_recompute recompute = s->c->parallel.recompute;
+    int sequence = z->stream != z->rows;
+    double h = s->m->hidden;
+    double sum = (1 + sequence) * take(s, z->rows * h) +
+                 (1 + sequence) * take(s, z->stream * h) +
+                 take(s, z->mlp * z->ffn) +
+                 take(s, z->rows * z->heads * z->head_dim) +
+                 take(s, z->mlp * z->up) + take(s, z->rows * z->qkv);
+
+    if (s->cp > 1)
+        sum += ring_bytes(s, z);
+    if (s->m->experts)
+        sum += experts_bytes(s, z);
+    if (recompute != PLAIT_RECOMPUTE_NONE)
+        sum += core_bytes(s, z);
+    if (recompute == PLAIT_RECOMPUTE_FULL)
+        sum += inner_bytes(s, z);
+    if (s->m->kv_heads < s->tp)
+        sum += take_words(s->m->kv_heads * z->head_dim * h);
+    return sum;
+}
+
+static double head_bytes(const struct plait_shape *s, const struct sizes *z)
+{
+    double rows = fmin(floor(LOGITS / (z->vocab * s->element)), z->rows);
+
+    rows = fmax(rows, 4 + 4.0 * s->tp);
+    return 2 * take(s, z->stream * s->m->hidden) + 2 * take_words(z->stream) +
+           take(s, rows * z->vocab) + 2 * take_words(rows) +
+           take_words(2 * rows);
+}
+
+static double activation_bytes(const struct plait_shape *s,
+                               const struct sizes *z, int rank, int slots)
+{
+    double sum = scratch_bytes(s, z);
+    double slot = s->v * 2 * take_words(z->rows) +
+                  plait_shape_layers(s, rank) * layer_bytes(s, z);
+
+    if (rank == s->pp - 1) {
+        sum += head_bytes(s, z);
+        slot += take(s, z->stream * s->m->hidden);
+    }
+    return sum + slots * slot;
+}
+
+/* --- buffers --- */
+
+/* Boundary tensors of what comes in, which stands one pass ahead at most, and
+ * of what is on its way out; the ends of the pipeline lack some. */
+static double message_bytes(const struct plait_shape *s,
+                            const struct sizes *z, int rank)
+{
+    int before = s->v - (rank == 0), after = s->v - (rank == s->pp - 1);
+    double m = s->microbatches;
+    double buffers = fmin(SENDS, m * before) + fmin(SENDS, m * after) +
+                     (before > 0) + (after > 0) * (s->v > 1 ? 2 : 1);
+
+    return buffers * z->stream * s->m->hidden * s->element;
+}
+
+/* Blocks whose gradients exist at once under ZeRO 2 and 3: those on their
+ * way, the one at work; the head's from its forward on; and with the weight
+ * gradients apart all of them. */
+static double gradients_at_once(const struct plait_shape *s,
+                                const struct shards *w, int rank)
+{
+    int head = rank == s->pp - 1;
+
+    if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
+        return w->regions + REDUCTIONS;
+    return REDUCTIONS + 1 + (s->m->experts > 0) + head +
+           (head && s->m->tie_embeddings && s->pp == 1);
+}
+
+static double zero_bytes(const struct plait_shape *s, const struct shards *w,
+                         int rank)
+{
+    int tied = s->m->tie_embeddings && s->pp == 1;
+    double sum = 0;
+
+    if (s->c->parallel.zero >= 2)
+        sum += 4 * w->most_whole * gradients_at_once(s, w, rank);
+    if (s->c->parallel.zero >= 3)
+        sum += s->element * w->most_whole *
+               (1 + (s->m->experts > 0 || tied));
+    return sum;
+}
+
+/* A sharded tied embedding is put together on both ends. */
+static double tied_bytes(const struct plait_shape *s, const struct sizes *z,
+                         int rank, double ranks)
+{
+    struct shards w = {0};
+
+    if (!s->m->tie_embeddings || s->pp == 1 || ranks == 1 ||
+        (rank != 0 && rank != s->pp - 1))
+        return 0;
+    cut(&w, rank ? head_elements(s, z) : embedding_elements(s, z), ranks, 1);
+    return 4 * w.wholes;
+}
+
+static double buffer_bytes(const struct plait_shape *s, const struct sizes *z,
+                           const struct shards *w, int rank, double ranks)
+{
+    int cpu = strcmp(s->gpu->name, "cpu") == 0;
+    double width = cpu ? 512 : 4096;
+    double sum = message_bytes(s, z, rank) +
+                 tied_bytes(s, z, rank, ranks);
+
+    if (s->c->parallel.zero >= 2)
+        sum += REDUCTIONS * 4 * w->most_part;
+    /* The measure of MFU comes first and goes again. */
+    sum += fmax(PRODUCTS * width * width * s->element, zero_bytes(s, w, rank));
+    /* a GPU's context, libraries and communicators */
+    return sum + (cpu ? 0 : 1e9);
+}
+
+void plait_shape_memory(const struct plait_shape *s, int rank,
+                        struct plait_memory *memory)
+{
+    const struct plait_parallel_config *p = &s->c->parallel;
+    double ranks = p->zero ? (double)s->dp * s->cp : 1;
+    int half = s->c->train.precision != PLAIT_FP32;
+    int slots = plait_schedule_slots(p->schedule, s->pp, s->v,
+                                     (int)s->microbatches, rank);
+    struct sizes z;
+    struct shards w;
+
+    set_sizes(s, &z);
+    set_shards(s, &z, plait_shape_layers(s, rank), rank == 0,
+               rank == s->pp - 1, ranks, &w);
+    memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes);
+    memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
+    memory->optimizer = (half ? 12 : 8) * w.parts;
+    memory->activations = activation_bytes(s, &z, rank, slots);
+    memory->buffers = buffer_bytes(s, &z, &w, rank, ranks);
+    memory->total = memory->weights + memory->gradients + memory->optimizer +
+                    memory->activations + memory->buffers;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_ESTIMATE_SHAPE_H
+#define PLAIT_ESTIMATE_SHAPE_H
+
+#include "estimate.h"
+#include "simulate.h"
+
+/* Shared by the files of the estimate. Everything is per GPU; the formulas
+ * stand in estimate.h. */
+struct plait_shape {
+    const struct plait_config *c;
+    const struct plait_model_config *m;
+    const struct plait_layout *layout;
+    const struct plait_gpu_type *gpu;
+    int tp, cp, ep, dp, pp;
+    int v;               /* chunks of layers a rank holds */
+    double tokens;       /* of a micro-batch, on one cp rank */
+    double element;      /* bytes of an activation */
+    double microbatches; /* a pipeline works through in a step */
+    double matrix;       /* weights of one layer that a token meets */
+    double peak;         /* FLOP/s */
+};
+
+void plait_shape_set(struct plait_shape *shape,
+                     const struct plait_config *config,
+                     const struct plait_layout *layout,
+                     const struct plait_gpu_type *gpu);
+
+/* Forward FLOPs of a token: one layer, its attention scores in it, and the
+ * head. */
+double plait_shape_layer_flops(const struct plait_shape *shape);
+double plait_shape_score_flops(const struct plait_shape *shape);
+double plait_shape_head_flops(const struct plait_shape *shape);
+
+/* Layers of pipeline rank `rank`, over all its chunks. */
+int plait_shape_layers(const struct plait_shape *shape, int rank);
+
+/* Weights on a GPU that has so many layers, and the embedding, the head. */
+double plait_shape_weights(const struct plait_shape *shape, int layers,
+                           int embedding, int head);
+
+/* estimate_memory.c, estimate_time.c: fill in their parts of an estimate. */
+void plait_shape_memory(const struct plait_shape *shape, int rank,
+                        struct plait_memory *memory);
+void plait_shape_time(const struct plait_shape *shape,
+                      struct plait_estimate *estimate);
+
+#endif
