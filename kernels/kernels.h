@@ -292,6 +292,13 @@ struct plait_ops {
                           const int32_t *expert, const float *gate,
                           const float *load, float balance, size_t run,
                           int sequences, size_t N, int E, int k);
+    /* No more than `most` choices of an expert in a sequence, the first ones:
+     * kept [N,k] = expert, but E where the choice is beyond that, and its
+     * gate is then 0. Rows are runs of `run` tokens; before[N/run,E]: choices
+     * by the tokens of the same sequence before each run, NULL: none. */
+    int (*route_limit)(struct plait_queue *q, int32_t *kept, float *gate,
+                       const int32_t *expert, const float *before, size_t run,
+                       size_t N, int E, int k, int most);
     /* Sort n choices by expert, keeping their order: place[i] = where choice
      * i comes to stand, count[e] = how many chose e. */
     int (*route_sort)(struct plait_queue *q, int32_t *place, int32_t *count,

@@ -44,6 +44,7 @@ static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "norm_eps", norm_eps, REAL, RANGE(1e-12, 1)),
     FIELD(model, "experts", experts, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "experts_top_k", experts_top_k, INT, RANGE(1, MAX_COUNT)),
+    FIELD(model, "experts_capacity", experts_capacity, REAL, RANGE(0, 1e6)),
     FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6)),
 };
 

@@ -51,6 +51,8 @@ struct plait_model_config {
     double norm_eps;     /* default 1e-5 */
     int experts;         /* 0: dense */
     int experts_top_k;
+    double experts_capacity; /* of an expert in a sequence, in shares of what
+                                falls to it on average; 0: no limit */
     double experts_balance; /* weight of the load-balancing loss, which is
                                not part of the reported one; default 0.01 */
 };

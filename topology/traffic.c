@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "traffic.h"
 
+#include <math.h>
 #include <string.h>
 
 double plait_model_embedding(const struct plait_model_config *m)
@@ -26,6 +27,14 @@ double plait_model_layer(const struct plait_model_config *m)
     if (m->experts > 0)
         ffn = ffn * m->experts + h * m->experts;
     return attention + ffn + rest;
+}
+
+int plait_model_capacity(const struct plait_model_config *m)
+{
+    if (m->experts == 0)
+        return 0;
+    return (int)ceil(m->experts_capacity * m->experts_top_k * m->seq_len /
+                     m->experts);
 }
 
 double plait_model_parameters(const struct plait_model_config *m)

@@ -37,6 +37,8 @@ double plait_traffic_microbatches(const struct plait_config *config,
  * experts counted), and in the whole. */
 double plait_model_embedding(const struct plait_model_config *model);
 double plait_model_layer(const struct plait_model_config *model);
+/* Choices of one expert that are kept in one sequence; 0: all. */
+int plait_model_capacity(const struct plait_model_config *model);
 double plait_model_parameters(const struct plait_model_config *model);
 
 #ifdef __cplusplus

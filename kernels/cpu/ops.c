@@ -32,6 +32,7 @@ static struct {
         .route_forward = ref_route_forward,
         .route_load = ref_route_load,
         .route_backward = ref_route_backward,
+        .route_limit = ref_route_limit,
         .route_sort = ref_route_sort,
     },
 };

@@ -151,6 +151,42 @@ static int route_backward(struct plait_queue *q, enum plait_dtype type,
     return cuda_leave(q, "route_backward");
 }
 
+/* One thread to an expert in a run of tokens: order matters. */
+static __global__ void limit_kernel(int32_t *kept, float *gate,
+                                    const int32_t *expert, const float *before,
+                                    size_t run, size_t runs, int E, int k,
+                                    int most)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+         i < runs * E; i += (size_t)gridDim.x * blockDim.x) {
+        size_t first = i / E * run * k;
+        int e = (int)(i % E), count = before ? (int)before[i] : 0;
+
+        for (size_t j = first; j < first + run * k; j++) {
+            if (expert[j] != e)
+                continue;
+            kept[j] = count < most ? e : E;
+            if (count++ >= most)
+                gate[j] = 0;
+        }
+    }
+}
+
+static int route_limit(struct plait_queue *q, int32_t *kept, float *gate,
+                       const int32_t *expert, const float *before, size_t run,
+                       size_t N, int E, int k, int most)
+{
+    size_t runs = N / run;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (runs == 0)
+        return 0;
+    limit_kernel<<<grid_for(q, runs * E, threads), threads, 0, q->stream>>>(
+        kept, gate, expert, before, run, runs, E, k, most);
+    return cuda_leave(q, "route_limit");
+}
+
 /* Where choice i goes is the number of choices before it: n^2 comparisons,
  * little work for a micro-batch, and always the same order. */
 static __global__ void place_kernel(int32_t *place, int32_t *count,
@@ -306,6 +342,7 @@ void cuda_route_ops(struct plait_ops *ops)
     ops->route_forward = route_forward;
     ops->route_load = route_load;
     ops->route_backward = route_backward;
+    ops->route_limit = route_limit;
     ops->route_sort = route_sort;
     ops->rows_spread = rows_spread;
     ops->rows_join = rows_join;

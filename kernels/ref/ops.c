@@ -56,6 +56,7 @@ const struct plait_ops *plait_ops_ref(void)
         .route_forward = ref_route_forward,
         .route_load = ref_route_load,
         .route_backward = ref_route_backward,
+        .route_limit = ref_route_limit,
         .route_sort = ref_route_sort,
         .rows_spread = ref_rows_spread,
         .rows_join = ref_rows_join,

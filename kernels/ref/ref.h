@@ -151,6 +151,9 @@ int ref_route_backward(struct plait_queue *q, enum plait_dtype type,
                        const int32_t *expert, const float *gate,
                        const float *load, float balance, size_t run,
                        int sequences, size_t N, int E, int k);
+int ref_route_limit(struct plait_queue *q, int32_t *kept, float *gate,
+                    const int32_t *expert, const float *before, size_t run,
+                    size_t N, int E, int k, int most);
 int ref_route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
                    const int32_t *expert, size_t n, int E);
 int ref_rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,

@@ -112,6 +112,37 @@ int ref_route_backward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
+/* One expert over one run of n tokens. */
+static void limit_run(int32_t *kept, float *gate, const int32_t *expert,
+                      float before, size_t n, int e, int none, int k, int most)
+{
+    double count = before;
+
+    for (size_t i = 0; i < n * (size_t)k; i++) {
+        if (expert[i] != e)
+            continue;
+        kept[i] = count < most ? e : none;
+        if (count++ >= most)
+            gate[i] = 0;
+    }
+}
+
+int ref_route_limit(struct plait_queue *q, int32_t *kept, float *gate,
+                    const int32_t *expert, const float *before, size_t run,
+                    size_t N, int E, int k, int most)
+{
+    (void)q;
+    for (size_t r = 0; r < N / run; r++)
+        for (int e = 0; e < E; e++) {
+            size_t i = r * run * (size_t)k;
+
+            limit_run(kept + i, gate + i, expert + i,
+                      before ? before[r * (size_t)E + (size_t)e] : 0, run, e,
+                      E, k, most);
+        }
+    return 0;
+}
+
 int ref_route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
                    const int32_t *expert, size_t n, int E)
 {

@@ -106,10 +106,23 @@ static void place_experts(struct arena *a, const struct plait_dims *d,
 {
     x->route = take_t(a, r.N * d->experts);
     x->dgate = take_f(a, r.N * d->top_k);
-    x->count = take(a, d->experts * sizeof(*x->count));
+    x->count = take(a, (d->experts + 1) * sizeof(*x->count));
+    if (d->capacity)
+        x->kept = take(a, r.N * d->top_k * sizeof(*x->kept));
     x->grouped = take_t(a, r.M * d->hidden);
     if (d->ep > 1)
         x->sorted = take_t(a, r.N * d->top_k * d->hidden);
+}
+
+/* Capacity and context parallel together. */
+static void place_runs(struct arena *a, const struct plait_model *m,
+                       struct plait_scratch *x)
+{
+    size_t n = 2 * m->state->batch * m->state->dims.experts;
+
+    x->runs = take_f(a, n);
+    x->all_runs = take_f(a, n * m->par->layout.size[PLAIT_CP]);
+    x->before = take_f(a, n);
 }
 
 static void place_scratch(struct arena *a, struct plait_model *m,
@@ -134,6 +147,8 @@ static void place_scratch(struct arena *a, struct plait_model *m,
         place_ring(a, d, r, x);
     if (d->experts)
         place_experts(a, d, r, x);
+    if (d->capacity && m->par->layout.size[PLAIT_CP] > 1)
+        place_runs(a, m, x);
     if (recompute != PLAIT_RECOMPUTE_NONE)
         place_core(a, d, r, &x->shared);
     if (recompute == PLAIT_RECOMPUTE_FULL)
@@ -242,14 +257,20 @@ static int make_slots(struct plait_model *m, int nslots)
 }
 
 /* As many as may come here: every token of every ep rank may choose as many
- * of the experts here as it chooses at all. */
-static size_t rows_of_mlp(const struct plait_dims *d, size_t N)
+ * of the experts here as it chooses at all, and each expert takes no more
+ * than its capacity. What a rank drops of its own stays with it, though. */
+static size_t rows_of_mlp(const struct plait_model_state *s, size_t N)
 {
+    const struct plait_dims *d = &s->dims;
+    size_t limit = s->batch * d->capacity, most;
     int here = d->experts / d->ep;
 
     if (!d->experts)
         return N;
-    return N * d->ep * (d->top_k < here ? d->top_k : here);
+    most = N * d->ep * (d->top_k < here ? d->top_k : here);
+    if (d->capacity && d->ep > 1 && d->ep * here * limit < most)
+        return d->ep * here * limit;
+    return most;
 }
 
 static struct rows rows_of(const struct plait_model *m, size_t N)
@@ -261,7 +282,7 @@ static struct rows rows_of(const struct plait_model *m, size_t N)
         r.n = (N + tp - 1) / tp;
         r.N = r.n * tp;
     }
-    r.M = rows_of_mlp(&m->state->dims, r.N);
+    r.M = rows_of_mlp(m->state, r.N);
     return r;
 }
 
@@ -311,9 +332,11 @@ int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
     struct plait_model_state *s = model->state;
     int cp = model->par->layout.size[PLAIT_CP];
     size_t N = (size_t)micro_batch * (model->config->model.seq_len / cp);
-    struct rows r = rows_of(model, N);
     struct arena a = {.size = plait_dtype_size(model->type)};
+    struct rows r;
 
+    s->batch = micro_batch;
+    r = rows_of(model, N);
     if (r.N != N)
         return plait_errorf(err, "sequence parallel: micro_batch %d x "
                                  "seq_len %d / cp %d = %zu tokens do not "
@@ -378,7 +401,8 @@ int plait_model_shape(const struct plait_model *model,
     size_t N = (size_t)batch->batch * len * pieces;
     struct rows r = rows_of(model, N);
 
-    if (batch->batch < 1 || batch->seq_len < 1 || N > model->state->rows ||
+    if (batch->batch < 1 || (size_t)batch->batch > model->state->batch ||
+        batch->seq_len < 1 || N > model->state->rows ||
         batch->seq_len > model->config->model.seq_len ||
         (train && (batch->seq_len % parts || r.N != N))) {
         errno = EINVAL;

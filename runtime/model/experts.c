@@ -5,8 +5,9 @@
 
 /* The mlp of a layer with experts. A router picks k of E for each token;
  * tokens are sorted by expert, sent to the ep rank that has it, worked on,
- * sent back and joined, weighted by the router's shares. No token is ever
- * dropped: what a layout can hold must not change the answer.
+ * sent back and joined, weighted by the router's shares. What a layout can
+ * hold must not change the answer, so no token is dropped, or with a capacity
+ * those that come too late in their sequence, wherever that lies.
  *
  * Each ep rank holds E/ep neighbouring experts. "Sorted" rows are this
  * rank's own choices by expert; "grouped" rows are those for its experts, by
@@ -166,8 +167,60 @@ static int count_load(const struct plait_work *w, const struct plait_routed *r)
                                  w->q, NULL);
 }
 
+/* How often each expert was chosen in a sequence before each run of it: a run
+ * is one of the 2 cp chunks, of which this rank has two. */
+static int count_before(const struct plait_work *w,
+                        const struct plait_routed *r)
+{
+    const struct plait_dims *d = w->d;
+    struct plait_scratch *s = w->scratch;
+    int cp = w->model->par->layout.size[PLAIT_CP];
+    int rank = w->model->par->coord.at[PLAIT_CP];
+    size_t n = (size_t)w->shape->batch * d->experts, bytes = 2 * n * 4;
+
+    if (w->ops->fill_zero(w->q, s->runs, bytes) < 0 ||
+        w->ops->fill_zero(w->q, s->before, bytes) < 0 ||
+        w->ops->route_load(w->q, s->runs, r->expert, run_of(w),
+                           2 * w->shape->batch, w->shape->N, d->experts,
+                           d->top_k) < 0 ||
+        plait_comm_all_gather(w->model->par->group[PLAIT_GROUP_CP], s->runs,
+                              s->all_runs, 2 * n, PLAIT_F32, w->q, NULL) < 0)
+        return -1;
+    for (int mine = 0; mine < 2; mine++)
+        for (int i = 0; i < 2 * cp; i++) {
+            float *to = s->before + mine * n;
+            int chunk = i % 2 ? 2 * cp - 1 - i / 2 : i / 2;
+
+            if (chunk < (mine ? 2 * cp - 1 - rank : rank) &&
+                w->ops->add(w->q, PLAIT_F32, to, to, s->all_runs + i * n,
+                            n) < 0)
+                return -1;
+        }
+    return 0;
+}
+
+/* Where each choice goes, and how many go where: experts in their order, then
+ * those that are dropped. */
+static int sort(const struct plait_work *w, const struct plait_routed *r)
+{
+    const struct plait_dims *d = w->d;
+    struct plait_scratch *s = w->scratch;
+    const float *before = w->shape->pieces > 1 ? s->before : NULL;
+
+    if (!d->capacity)
+        return w->ops->route_sort(w->q, r->place, s->count, r->expert,
+                                  choices(w), d->experts);
+    if ((before && count_before(w, r) < 0) ||
+        w->ops->route_limit(w->q, s->kept, r->gate, r->expert, before,
+                            run_of(w), w->shape->N, d->experts, d->top_k,
+                            d->capacity) < 0)
+        return -1;
+    return w->ops->route_sort(w->q, r->place, s->count, s->kept, choices(w),
+                              d->experts + 1);
+}
+
 /* Who goes where. The numbers of rows are needed on the host, which waits
- * for them: the price of dropping nothing. */
+ * for them: the price of sending nothing that is not worked on. */
 static int route(const struct plait_work *w, const struct plait_block *b,
                  const struct plait_routed *r, const void *full)
 {
@@ -182,8 +235,7 @@ static int route(const struct plait_work *w, const struct plait_block *b,
                               s->route, w->shape->N, d->experts,
                               d->top_k) < 0 ||
         count_load(w, r) < 0 ||
-        w->ops->route_sort(w->q, r->place, s->count, r->expert, choices(w),
-                           d->experts) < 0 ||
+        sort(w, r) < 0 ||
         w->ops->to_host(w->q, mine, s->count, bytes) < 0)
         return -1;
     if (d->ep == 1)
@@ -244,6 +296,20 @@ static int experts_work(const struct plait_work *w,
     return 0;
 }
 
+/* The dropped, which nobody worked on, come out as 0. */
+static int clear_dropped(const struct plait_work *w,
+                         const struct plait_routed *r)
+{
+    size_t kept = 0, row = w->d->hidden * plait_dtype_size(w->type);
+
+    for (int e = 0; e < w->d->experts; e++)
+        kept += rows_of(w, r, w->d->ep_rank, e);
+    if (kept == choices(w))
+        return 0;
+    return w->ops->fill_zero(w->q, at(w, r->z, kept * w->d->hidden),
+                             (choices(w) - kept) * row);
+}
+
 int plait_experts_forward(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_activations *a, const void *full)
@@ -259,9 +325,10 @@ int plait_experts_forward(const struct plait_work *w,
         return -1;
     if (!alone && travel(w, r, sorted, r->x, true) < 0)
         return -1;
-    if (experts_work(w, b, a, y) < 0)
+    if (experts_work(w, b, a, y) < 0 ||
+        (!alone && travel(w, r, r->z, y, false) < 0))
         return -1;
-    return alone ? 0 : travel(w, r, r->z, y, false);
+    return clear_dropped(w, r);
 }
 
 int plait_experts_join(const struct plait_work *w,

@@ -25,6 +25,7 @@ struct plait_dims {
     int experts; /* of the whole model; 0: dense */
     int top_k, ep, ep_rank;
     int expert_first; /* of experts / ep here */
+    int capacity; /* of an expert in a sequence; 0: no limit */
     bool gated;   /* SwiGLU, RMSNorm, rotary positions: the Llama family */
     bool bias;    /* linears and norms have biases: the GPT-2 family */
     bool tied;
@@ -135,7 +136,12 @@ struct plait_scratch {
     struct plait_activations shared;   /* what recompute does not keep */
     void *route;    /* [N,E] the router's logits or their gradient */
     float *dgate;   /* [N,k] */
-    int32_t *count; /* [E] */
+    int32_t *count; /* [E + 1], of which the last were dropped */
+    /* Only where experts have a capacity; the last three with cp > 1. */
+    int32_t *kept;          /* [N,k] */
+    float *runs;            /* [pieces,batch,E] choices of each run here, */
+    float *all_runs;        /* [cp,...] of all ranks, */
+    float *before;          /* and of all before each run in its sequence */
     void *sorted;   /* [N k,C]; only where ep > 1 */
     void *grouped;  /* [M,C] */
     void *kv[2];   /* [N, 2 kv_heads D] keys and values going around */
@@ -160,6 +166,7 @@ struct plait_model_state {
     /* After plait_model_reserve(): */
     int nslots;               /* per chunk */
     size_t rows;              /* N that there is room for */
+    size_t batch;             /* sequences that there is room for */
     size_t logit_rows;        /* rows whose logits are made at once */
     struct plait_slot *slots; /* [chunks][nslots] */
     struct plait_scratch scratch;

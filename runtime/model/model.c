@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "runtime/model/internal.h"
+#include "topology/traffic.h"
 
 static enum plait_dtype compute_type(enum plait_precision precision)
 {
@@ -96,6 +97,7 @@ static void set_dims(struct plait_dims *d, const struct plait_model_config *c,
     d->ep = par->layout.size[PLAIT_EP];
     d->ep_rank = par->coord.at[PLAIT_EP];
     d->expert_first = d->experts / d->ep * d->ep_rank;
+    d->capacity = plait_model_capacity(c);
     d->gated = c->family == PLAIT_LLAMA;
     d->bias = c->family == PLAIT_GPT2;
     d->tied = c->tie_embeddings;

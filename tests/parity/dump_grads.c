@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_run.h"
+#include "topology/traffic.h"
 
-/* usage: dump_grads gpt2|llama EXPERTS > FILE
+/* usage: dump_grads gpt2|llama EXPERTS CAPACITY > FILE
  * Writes one training step of a small model for torch_check.py: a line
  * "key value ..." each for the configuration, tokens and targets; "loss X";
  * then per tensor a line "tensor NAME ROWS COLS", its values and its
@@ -30,19 +31,21 @@ static void write_ids(const char *key, const int32_t *ids, int n)
 
 int main(int argc, char **argv)
 {
-    int llama = argc == 3 && strcmp(argv[1], "llama") == 0;
+    int llama = argc == 4 && strcmp(argv[1], "llama") == 0;
     static int32_t tokens[64], targets[64];
     struct plait_config config;
     struct plait_batch b;
     struct run r = {0};
     int n;
 
-    if (!llama && (argc != 3 || strcmp(argv[1], "gpt2") != 0)) {
-        fprintf(stderr, "usage: dump_grads gpt2|llama EXPERTS > FILE\n");
+    if (!llama && (argc != 4 || strcmp(argv[1], "gpt2") != 0)) {
+        fprintf(stderr, "usage: dump_grads gpt2|llama EXPERTS CAPACITY "
+                        "> FILE\n");
         return 2;
     }
     small_config(&config, llama ? PLAIT_LLAMA : PLAIT_GPT2);
     config.model.experts = atoi(argv[2]);
+    config.model.experts_capacity = atof(argv[3]);
     config.model.experts_balance = 0.5;
     place(&r.par, 1, 0, 1, 0);
     open_device(&r, plait_ops_cpu());
@@ -55,8 +58,9 @@ int main(int argc, char **argv)
     printf("family %s\nlayers %d\nheads %d\nkv_heads %d\nbatch %d\n", argv[1],
            config.model.layers, config.model.heads, config.model.kv_heads,
            b.batch);
-    printf("experts %d\ntop_k %d\nbalance %g\n", config.model.experts,
-           config.model.experts_top_k, config.model.experts_balance);
+    printf("experts %d\ntop_k %d\nbalance %g\ncapacity %d\n",
+           config.model.experts, config.model.experts_top_k,
+           config.model.experts_balance, plait_model_capacity(&config.model));
     write_ids("tokens", tokens, n);
     write_ids("targets", targets, n);
     printf("loss %.17g\n", take_loss(&r));

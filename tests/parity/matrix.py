@@ -32,7 +32,8 @@ MODELS = {
     "odd-llama": dict(family="llama", layers=7, hidden=60, heads=6,
                       kv_heads=1, ffn=102, vocab=131, tie_embeddings="true"),
     "odd-moe": dict(family="gpt2", layers=5, hidden=60, heads=6, kv_heads=6,
-                    ffn=66, vocab=131, experts=6, experts_top_k=3),
+                    ffn=66, vocab=131, experts=6, experts_top_k=3,
+                    experts_capacity=0.75),
 }
 
 AXES = ("tp", "pp", "dp", "cp", "ep")

@@ -9,7 +9,7 @@ fi
 dir=$(mktemp -d) || exit 99
 trap 'rm -rf "$dir"' EXIT
 for family in gpt2 llama; do
-	for experts in 0 4; do
+	for experts in "0 0" "4 0" "4 0.75"; do
 		"$top_builddir/tests/parity/dump_grads" $family $experts \
 			> "$dir/$family.$experts" || exit 99
 	done

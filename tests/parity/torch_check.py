@@ -68,6 +68,8 @@ class Model:
         self.kv_heads = int(config["kv_heads"][0])
         self.experts = int(config["experts"][0])
         self.top_k = int(config["top_k"][0])
+        self.capacity = int(config["capacity"][0])
+        self.dropped = 0
         self.imbalance = 0  # of all layers
 
     def linear(self, name, x):
@@ -109,7 +111,12 @@ class Model:
         best, index = prob.topk(self.top_k, dim=-1)
         share = torch.zeros_like(prob).scatter(
             2, index, best / best.sum(dim=-1, keepdim=True))
-        chosen = (share > 0).to(prob.dtype).mean(dim=1) / self.top_k
+        one = (share > 0).to(prob.dtype)
+        chosen = one.mean(dim=1) / self.top_k
+        if self.capacity:  # the first of each sequence, in its order
+            kept = one * (one.cumsum(dim=1) <= self.capacity)
+            self.dropped += int((one - kept).sum())
+            share = share * kept
         self.imbalance += (self.experts * chosen.detach() *
                            prob.mean(dim=1)).sum()
         return sum(share[..., e:e + 1] * self.mlp(p + "experts.%d." % e, n)
@@ -138,7 +145,8 @@ class Tap:
 
 def check(tap, path):
     config, weights, grads = read_dump(path)
-    family = config["family"][0] + " with %s experts" % config["experts"][0]
+    family = "%s with %s experts of capacity %s" % (
+        config["family"][0], config["experts"][0], config["capacity"][0])
     w = {k: torch.tensor(v, requires_grad=True) for k, v in weights.items()}
     batch = int(config["batch"][0])
     tokens = torch.tensor([int(t) for t in config["tokens"]])
@@ -153,6 +161,9 @@ def check(tap, path):
     off = abs(mine - loss.item()) / loss.item()
     tap.ok(off <= TOLERANCE, "%s: loss %.6f, torch %.6f" % (family, mine,
                                                             loss.item()))
+    if model.capacity:
+        tap.ok(model.dropped > 0, "%s: %d choices dropped" % (family,
+                                                           model.dropped))
     for name, g in grads.items():
         want = w[name].grad.numpy()
         # A key's bias has gradient 0, as it moves all scores of a query

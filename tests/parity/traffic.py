@@ -20,6 +20,8 @@ E = 4  # each token chooses all: who sends how much is no accident
 GPT2 = dict(family="gpt2", ffn=256, kv_heads=HEADS)
 LLAMA = dict(family="llama", ffn=128, kv_heads=KV)
 MOE = dict(LLAMA, experts=E, experts_top_k=E)
+# Each expert may have all tokens, so that none is dropped.
+LIMITED = dict(MOE, experts_capacity=1)
 F32 = 4
 
 CASES = [
@@ -65,6 +67,7 @@ CASES = [
     (MOE, "11412", "zero=3"),
     (MOE, "21212", "sequence=true"),
     (MOE, "11222", "recompute=full"),
+    (LIMITED, "1124", "recompute=full"),
 ]
 
 
@@ -144,6 +147,8 @@ class Run:
         if "experts" in self.model:  # how often who was chosen
             full = 1 + (self.recompute == "full") * self.again()
             sent += full * all_reduce(self.cp, MICRO * E * F32)
+            if "experts_capacity" in self.model:  # and where
+                sent += full * gather(self.cp, self.cp * 2 * MICRO * E * F32)
         return self.m * self.layers * sent if self.cp > 1 else 0
 
     # -- experts --
@@ -280,7 +285,9 @@ train: {{steps: 2, global_batch: {BATCH}, micro_batch: {MICRO}}}
 
 def name(model, layout, strand):
     axes = ",".join(parity.matrix.AXES[:len(layout)])
-    kind = "moe" if model is MOE else model["family"]
+    kind = "moe" if "experts" in model else model["family"]
+    if model is LIMITED:
+        kind += " with a capacity"
     return f"{kind} {axes}={','.join(layout)} {strand}".rstrip()
 
 

@@ -457,6 +457,12 @@ static int call_xent_backward(struct trial_side *d, const int *s)
 
 /* -- experts {tokens, experts, choices, C, run, sequences} --------------- */
 
+static void whole_numbers(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(i % 5);
+}
+
 static void setup_route(struct trial *t, const int *s)
 {
     size_t N = (size_t)s[0], E = (size_t)s[1], k = (size_t)s[2];
@@ -469,7 +475,10 @@ static void setup_route(struct trial *t, const int *s)
     real32(t, N * k);
     real(t, N * E);
     trial_int(t, N * k, 0, 1);
-    trial_int(t, E, 0, 1);
+    trial_int(t, E + 1, 0, 1);
+    trial_int(t, N * k, 0, 1);
+    trial_real(t, KIND_F32, N / (size_t)s[4] * E, 0, 0);
+    whole_numbers(t->array[10].host, N / (size_t)s[4] * E);
 }
 
 static int call_route(struct trial_side *d, const int *s)
@@ -482,7 +491,12 @@ static int call_route(struct trial_side *d, const int *s)
            d->ops->route_load(d->q, p[4], p[2], run, s[5], N, s[1], s[2]) |
            d->ops->route_backward(d->q, d->type, p[6], p[5], p[1], p[2], p[3],
                                   p[4], 0.3f, run, s[5], N, s[1], s[2]) |
-           d->ops->route_sort(d->q, p[7], p[8], p[2], N * (size_t)s[2], s[1]);
+           d->ops->route_limit(d->q, p[9], p[3], p[2], NULL, run, N, s[1],
+                               s[2], 3) |
+           d->ops->route_limit(d->q, p[9], p[3], p[2], p[10], run, N, s[1],
+                               s[2], 4) |
+           d->ops->route_sort(d->q, p[7], p[8], p[9], N * (size_t)s[2],
+                              s[1] + 1);
 }
 
 static void setup_rows(struct trial *t, const int *s)
@@ -645,7 +659,7 @@ const struct trial_case trial_cases[] = {
      setup_xent,
      call_xent_backward,
      {{1, 2, 0, 2, 2}, {9, 300, 0, 257, 257}, {33, 1024, 0, 1000, 1000}}},
-    {"route_forward, load, backward, sort",
+    {"route_forward, load, backward, limit, sort",
      setup_route,
      call_route,
      {{1, 2, 1, 0, 1, 1}, {48, 8, 2, 0, 8, 3}, {700, 5, 5, 0, 350, 2}}},
