@@ -4,7 +4,9 @@
 
 static const unsigned threads = 256;
 
-/* -- routing: one thread to a token, a few numbers each ------------------- */
+/* -- routing: one thread to a token, a few numbers each, in double: a choice
+ * between two experts must not hang on the order of a sum, and the balance
+ * term's gradient is a small difference of large numbers. ----------------- */
 
 static __device__ inline bool chosen(const int32_t *expert, int n, int e)
 {
@@ -20,7 +22,7 @@ static __device__ inline void choose(const T *logits, const float *prob,
                                      int32_t *expert, float *gate, int E,
                                      int k)
 {
-    float sum = 0;
+    double sum = 0;
 
     for (int j = 0; j < k; j++) {
         int best = -1;
@@ -33,7 +35,7 @@ static __device__ inline void choose(const T *logits, const float *prob,
         sum += prob[best];
     }
     for (int j = 0; j < k; j++)
-        gate[j] = prob[expert[j]] / sum;
+        gate[j] = (float)(prob[expert[j]] / sum);
 }
 
 template <typename T>
@@ -43,14 +45,15 @@ static __global__ void route_kernel(float *prob, int32_t *expert, float *gate,
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N;
          i += (size_t)gridDim.x * blockDim.x) {
         const T *x = logits + i * E;
-        float *p = prob + i * E, max = -CUDART_INF_F, sum = 0;
+        float *p = prob + i * E, max = -CUDART_INF_F;
+        double sum = 0;
 
         for (int e = 0; e < E; e++)
             max = fmaxf(max, to_float(x[e]));
         for (int e = 0; e < E; e++)
-            sum += p[e] = expf(to_float(x[e]) - max);
+            sum += exp((double)to_float(x[e]) - max);
         for (int e = 0; e < E; e++)
-            p[e] /= sum;
+            p[e] = (float)(exp((double)to_float(x[e]) - max) / sum);
         choose(x, p, expert + i * k, gate + i * k, E, k);
     }
 }
@@ -109,15 +112,15 @@ route_gradient_kernel(T *dlogits, const float *dgate, const float *prob,
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N;
          i += (size_t)gridDim.x * blockDim.x) {
         const float *p = prob + i * E, *l = load + i / run % sequences * E;
-        float S = 0, mean = 0, dot = 0;
+        double S = 0, mean = 0, dot = 0;
 
         for (size_t j = i * k; j < (i + 1) * k; j++) {
             S += p[expert[j]];
-            mean += dgate[j] * gate[j];
+            mean += (double)dgate[j] * gate[j];
         }
         for (int pass = 0; pass < 2; pass++)
             for (int e = 0; e < E; e++) {
-                float dp = balance != 0 ? balance * l[e] : 0;
+                double dp = balance != 0 ? (double)balance * l[e] : 0;
 
                 for (size_t j = i * k; j < (i + 1) * k; j++)
                     if (expert[j] == e)
@@ -125,7 +128,8 @@ route_gradient_kernel(T *dlogits, const float *dgate, const float *prob,
                 if (pass == 0)
                     dot += dp * p[e];
                 else
-                    dlogits[i * E + e] = from_float<T>(p[e] * (dp - dot));
+                    dlogits[i * E + e] =
+                        from_float<T>((float)(p[e] * (dp - dot)));
             }
     }
 }
