@@ -85,6 +85,9 @@ struct plait_ops {
      * threads: OpenMP threads to use, 0: what the process is bound to. */
     struct plait_device *(*device_create)(int index, int threads);
     void (*device_destroy)(struct plait_device *dev);
+    /* Whether fp32 matrix products may round their operands to TF32 (10 bits
+     * of mantissa); at first they may not. NULL: the device has no TF32. */
+    void (*allow_tf32)(struct plait_device *dev, int allow);
     /* Zeroed; aligned to 64 bytes or better. NULL with ENOMEM. */
     void *(*alloc)(struct plait_device *dev, size_t bytes);
     void (*free)(struct plait_device *dev, void *ptr);

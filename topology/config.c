@@ -15,7 +15,7 @@
 #define MAX_STEPS 1e12
 
 static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
-static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32"};
 static const char *const recomputes[] = {"none", "selective", "full"};
 static const char *const formats[] = {"auto", "plait", "llmc", "megatron"};
 static const char *const optimizers[] = {"adamw"};
@@ -227,6 +227,11 @@ static void derive(struct plait_config *config, const struct given *given)
     if (!given->tie_embeddings)
         m->tie_embeddings = m->family == PLAIT_GPT2;
     config->parallel_given = given->parallel;
+}
+
+int plait_precision_size(enum plait_precision precision)
+{
+    return precision == PLAIT_FP32 || precision == PLAIT_TF32 ? 4 : 2;
 }
 
 static int check_model(const struct plait_model_config *m, const char *name,

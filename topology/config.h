@@ -27,8 +27,12 @@ enum plait_family {
 enum plait_precision {
     PLAIT_FP32,
     PLAIT_BF16,
-    PLAIT_FP16
+    PLAIT_FP16,
+    PLAIT_TF32 /* fp32 everywhere but inside the matrix products */
 };
+
+/* Bytes of one weight or activation: 4 or 2. */
+int plait_precision_size(enum plait_precision precision);
 
 enum plait_recompute {
     PLAIT_RECOMPUTE_NONE,

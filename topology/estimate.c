@@ -79,10 +79,12 @@ void plait_shape_set(struct plait_shape *s, const struct plait_config *c,
                               .pp = size[PLAIT_PP],
                               .v = plait_model_chunks(&c->parallel)};
     s->tokens = (double)c->train.micro_batch * c->model.seq_len / s->cp;
-    s->element = c->train.precision == PLAIT_FP32 ? 4 : 2;
+    s->element = plait_precision_size(c->train.precision);
     s->microbatches = plait_traffic_microbatches(c, layout);
     s->matrix = matrix_weights(&c->model);
-    s->peak = c->train.precision == PLAIT_FP32 ? gpu->flops32 : gpu->flops16;
+    s->peak = c->train.precision == PLAIT_FP32   ? gpu->flops32
+              : c->train.precision == PLAIT_TF32 ? gpu->flops_tf32
+                                                 : gpu->flops16;
 }
 
 double plait_shape_score_flops(const struct plait_shape *s)

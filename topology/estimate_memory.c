@@ -349,7 +349,7 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
 {
     const struct plait_parallel_config *p = &s->c->parallel;
     double ranks = p->zero ? (double)s->dp * s->cp : 1;
-    int half = s->c->train.precision != PLAIT_FP32;
+    int half = s->element == 2;
     int slots = plait_schedule_slots(p->schedule, s->pp, s->v,
                                      (int)s->microbatches, rank);
     struct sizes z;

@@ -15,7 +15,8 @@ extern "C" {
 struct plait_gpu_type {
     char name[16];
     double flops16;      /* dense bf16/fp16 matrix FLOP/s */
-    double flops32;      /* what fp32 training gets (TF32 where there is) */
+    double flops32;      /* fp32 */
+    double flops_tf32;   /* TF32, or fp32 where there is none */
     double memory;       /* bytes */
     double memory_bw;    /* bytes/s */
     int per_node;        /* GPUs a node usually has */

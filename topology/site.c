@@ -22,6 +22,8 @@ static const struct {
 } figures[] = {
     {"tflops", offsetof(struct plait_gpu_type, flops16), 1e12, 1e-3, 1e6},
     {"tflops_fp32", offsetof(struct plait_gpu_type, flops32), 1e12, 1e-3, 1e6},
+    {"tflops_tf32", offsetof(struct plait_gpu_type, flops_tf32), 1e12, 1e-3,
+     1e6},
     {"memory_gb", offsetof(struct plait_gpu_type, memory), GB, 1e-3, 1e6},
     {"memory_gbps", offsetof(struct plait_gpu_type, memory_bw), GB, 1e-3, 1e6},
     {"link_gbps", offsetof(struct plait_gpu_type, link_bw), GB, 1e-6, 1e6},
@@ -75,13 +77,13 @@ static void apply(const struct entry *entry, struct plait_gpu_type *type)
 static void list_figures(struct plait_yaml_field fields[NFIGURES + 1])
 {
     for (int k = 0; k < NFIGURES; k++)
-        fields[k] = (struct plait_yaml_field){
-            .name = figures[k].name,
-            .type = PLAIT_YAML_REAL,
-            .offset = offsetof(struct entry, figure) +
-                      (size_t)k * sizeof(double),
-            .min = figures[k].least,
-            .max = figures[k].most};
+        fields[k] =
+            (struct plait_yaml_field){.name = figures[k].name,
+                                      .type = PLAIT_YAML_REAL,
+                                      .offset = offsetof(struct entry, figure) +
+                                                (size_t)k * sizeof(double),
+                                      .min = figures[k].least,
+                                      .max = figures[k].most};
     fields[NFIGURES] =
         (struct plait_yaml_field){.name = "per_node",
                                   .type = PLAIT_YAML_INT,
@@ -112,13 +114,12 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
     list_figures(entry);
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
         names[i] = plait_gpu_types[i].name;
-        types[i] =
-            (struct plait_yaml_field){.name = names[i],
-                                      .type = PLAIT_YAML_MAP,
-                                      .offset = (size_t)i *
-                                                sizeof(struct entry),
-                                      .fields = entry,
-                                      .count = NFIGURES + 1};
+        types[i] = (struct plait_yaml_field){.name = names[i],
+                                             .type = PLAIT_YAML_MAP,
+                                             .offset = (size_t)i *
+                                                       sizeof(struct entry),
+                                             .fields = entry,
+                                             .count = NFIGURES + 1};
     }
     return plait_yaml_read(yaml, plait_yaml_root(yaml), "", sections,
                            COUNT(sections), document, err);

@@ -61,7 +61,7 @@ double plait_traffic_microbatches(const struct plait_config *c,
 static double bytes_per_parameter(const struct plait_config *c, double m)
 {
     double gradient = c->train.precision == PLAIT_FP16 ? 2 : 4;
-    double weight = c->train.precision == PLAIT_FP32 ? 4 : 2;
+    double weight = plait_precision_size(c->train.precision);
 
     switch (c->parallel.zero) {
     case 0:
@@ -80,7 +80,7 @@ void plait_traffic_set(struct plait_traffic *t, const struct plait_config *c,
 {
     const int *size = layout->size;
     const struct plait_model_config *m = &c->model;
-    double element = c->train.precision == PLAIT_FP32 ? 4 : 2;
+    double element = plait_precision_size(c->train.precision);
     double tokens = (double)c->train.micro_batch * m->seq_len / size[PLAIT_CP];
     double microbatches = plait_traffic_microbatches(c, layout);
     double layers = (double)m->layers / size[PLAIT_PP] * microbatches;

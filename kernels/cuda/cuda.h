@@ -23,6 +23,7 @@ struct plait_device {
     int index;
     int sms;         /* multiprocessors */
     size_t smem_max; /* shared memory one block may ask for, bytes */
+    int tf32;        /* fp32 products on the tensor cores */
     cublasLtHandle_t blas;
     pthread_mutex_t lock; /* of everything below */
     struct cuda_block *blocks;

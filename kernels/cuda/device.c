@@ -115,6 +115,11 @@ static void device_destroy(struct plait_device *dev)
     errno = saved;
 }
 
+static void allow_tf32(struct plait_device *dev, int allow)
+{
+    dev->tf32 = allow;
+}
+
 /* -- memory ----------------------------------------------------------- */
 
 /* Zeroed before anyone can use it: the streams of the queues do not wait
@@ -462,6 +467,7 @@ void cuda_device_ops(struct plait_ops *ops)
 {
     ops->device_create = device_create;
     ops->device_destroy = device_destroy;
+    ops->allow_tf32 = allow_tf32;
     ops->alloc = device_alloc;
     ops->free = device_free;
     ops->memory = device_memory;

@@ -3,14 +3,10 @@
  * its c x r matrix with leading dimension c, so each product is stated
  * transposed. */
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/cuda.h"
-
-/* What NVIDIA recommends for Hopper; also the smallest scratch. */
-#define WORKSPACE ((size_t)32 << 20)
+#include "kernels/cuda/matmul.h"
 
 struct plait_weight {
     enum plait_dtype type;
@@ -18,33 +14,8 @@ struct plait_weight {
     const void *data;
 };
 
-/* D [n,m] = epilogue(A B) + beta D, in cuBLASLt's terms: m x k by k x n. */
-struct product {
-    cublasOperation_t op_a, op_b;
-    enum plait_dtype in, out;
-    size_t m, n, k;
-    int accumulate; /* beta 1, else 0 */
-    cublasLtEpilogue_t epilogue;
-    unsigned align; /* of all operands: up to 256, a power of two */
-};
-
-struct operands {
-    const void *a, *b;
-    void *d;
-    const void *bias; /* NULL: the epilogue has none */
-    void *aux;        /* likewise */
-    void *workspace;  /* WORKSPACE bytes */
-};
-
-/* A product planned once: found again by its shape. */
-struct cuda_matmul {
-    struct cuda_matmul *next;
-    struct product key;
-    bool supported;
-    cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algo;
-};
+/* How many algorithms a search tries. */
+#define CANDIDATES 8
 
 static unsigned alignment(const struct operands *o)
 {
@@ -105,7 +76,10 @@ static cublasStatus_t describe(struct cuda_matmul *p)
     cudaDataType_t in = data_type(k->in), out = data_type(k->out);
     cublasStatus_t s;
 
-    s = cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    s = cublasLtMatmulDescCreate(&p->desc,
+                                 k->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                         : CUBLAS_COMPUTE_32F,
+                                 CUDA_R_32F);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &k->op_a,
                 sizeof(k->op_a));
@@ -151,8 +125,11 @@ static cublasStatus_t point(struct cuda_matmul *p, const struct operands *o)
     return s;
 }
 
-/* Sets p->supported where the library has an algorithm. */
-static cublasStatus_t choose(cublasLtHandle_t blas, struct cuda_matmul *p)
+/* The algorithms the library has for p, its favourite first; *found 0: none. */
+static cublasStatus_t candidates(cublasLtHandle_t blas,
+                                 const struct cuda_matmul *p,
+                                 cublasLtMatmulHeuristicResult_t *list,
+                                 int *found)
 {
     static const cublasLtMatmulPreferenceAttributes_t align[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
@@ -160,12 +137,11 @@ static cublasStatus_t choose(cublasLtHandle_t blas, struct cuda_matmul *p)
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     cublasLtMatmulPreference_t pref;
-    cublasLtMatmulHeuristicResult_t result;
     uint64_t workspace = WORKSPACE;
     uint32_t bytes = p->key.align;
     cublasStatus_t s;
-    int found = 0;
 
+    *found = 0;
     s = cublasLtMatmulPreferenceCreate(&pref);
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
@@ -177,23 +153,44 @@ static cublasStatus_t choose(cublasLtHandle_t blas, struct cuda_matmul *p)
                                                  sizeof(bytes));
     if (s == CUBLAS_STATUS_SUCCESS) {
         s = cublasLtMatmulAlgoGetHeuristic(blas, p->desc, p->a, p->b, p->d,
-                                           p->d, pref, 1, &result, &found);
-        p->supported = s == CUBLAS_STATUS_SUCCESS && found == 1;
-        if (p->supported)
-            p->algo = result.algo;
-        if (s == CUBLAS_STATUS_NOT_SUPPORTED)
+                                           p->d, pref, CANDIDATES, list,
+                                           found);
+        if (s == CUBLAS_STATUS_NOT_SUPPORTED) {
+            *found = 0;
             s = CUBLAS_STATUS_SUCCESS;
+        }
     }
     cublasLtMatmulPreferenceDestroy(pref);
     return s;
 }
 
-/* The plan for `key`, made if need be; dev->lock is held. */
-static struct cuda_matmul *plan(struct plait_device *dev,
+/* Sets p->supported where the library has an algorithm. */
+static cublasStatus_t choose(struct plait_queue *q, struct cuda_matmul *p,
+                             const struct operands *o)
+{
+    cublasLtMatmulHeuristicResult_t list[CANDIDATES];
+    int found;
+    cublasStatus_t s;
+
+    p->supported = cuda_tune_find(q->dev, p);
+    if (p->supported)
+        return CUBLAS_STATUS_SUCCESS;
+    s = candidates(q->dev->blas, p, list, &found);
+    if (s != CUBLAS_STATUS_SUCCESS || found == 0)
+        return s;
+    p->supported = true;
+    p->algo = list[0].algo;
+    cuda_tune(q, p, o, list, found);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The plan for `key`, made if need be; the device's lock is held. */
+static struct cuda_matmul *plan(struct plait_queue *q,
                                 const struct product *key,
                                 const struct operands *o,
                                 cublasStatus_t *status)
 {
+    struct plait_device *dev = q->dev;
     struct cuda_matmul *p;
 
     *status = CUBLAS_STATUS_SUCCESS;
@@ -210,7 +207,7 @@ static struct cuda_matmul *plan(struct plait_device *dev,
     if (*status == CUBLAS_STATUS_SUCCESS)
         *status = point(p, o);
     if (*status == CUBLAS_STATUS_SUCCESS)
-        *status = choose(dev->blas, p);
+        *status = choose(q, p, o);
     if (*status != CUBLAS_STATUS_SUCCESS) {
         matmul_free(p);
         return NULL;
@@ -222,8 +219,9 @@ static struct cuda_matmul *plan(struct plait_device *dev,
 
 /* -- running -------------------------------------------------------------- */
 
-static cublasStatus_t launch(struct plait_queue *q, struct cuda_matmul *p,
-                             const struct operands *o)
+cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
+                               const struct operands *o, void *d,
+                               const cublasLtMatmulAlgo_t *algo)
 {
     const float one = 1, zero = 0;
     cublasStatus_t s = point(p, o);
@@ -231,8 +229,8 @@ static cublasStatus_t launch(struct plait_queue *q, struct cuda_matmul *p,
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
     return cublasLtMatmul(q->dev->blas, p->desc, &one, o->a, p->a, o->b, p->b,
-                          p->key.accumulate ? &one : &zero, o->d, p->d, o->d,
-                          p->d, &p->algo, o->workspace, WORKSPACE, q->stream);
+                          p->key.accumulate ? &one : &zero, d, p->d, d, p->d,
+                          algo, o->workspace, WORKSPACE, q->stream);
 }
 
 /* 1: done; 0: the library has no such product; -1: the queue has failed. */
@@ -244,11 +242,12 @@ static int multiply(struct plait_queue *q, const char *op, struct product *key,
     bool supported;
 
     key->align = alignment(o);
+    key->tf32 = key->in == PLAIT_F32 && q->dev->tf32;
     pthread_mutex_lock(&q->dev->lock);
-    p = plan(q->dev, key, o, &s);
+    p = plan(q, key, o, &s);
     supported = p != NULL && p->supported;
     if (supported)
-        s = launch(q, p, o);
+        s = cuda_matmul_run(q, p, o, o->d, &p->algo);
     pthread_mutex_unlock(&q->dev->lock);
     if (s != CUBLAS_STATUS_SUCCESS)
         return plait_queue_fail(&q->head, EIO, "%s: cuBLASLt: %s", op,

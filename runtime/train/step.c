@@ -31,6 +31,21 @@ struct plait_trainer {
 
 /* -- life ---------------------------------------------------------------- */
 
+static int set_tf32(int on, struct plait_parallel *par, struct plait_error *err)
+{
+    if (par->ops->allow_tf32) {
+        par->ops->allow_tf32(par->dev, on);
+        return 0;
+    }
+    if (!on)
+        return 0;
+    errno = ENOTSUP;
+    return plait_errorf(err,
+                        "train.precision: tf32 is for GPUs; on this device "
+                        "(%s) take fp32 or bf16",
+                        par->ops->name);
+}
+
 static int make_parts(struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_train_config *c = &t->config->train;
@@ -43,6 +58,8 @@ static int make_parts(struct plait_trainer *t, struct plait_error *err)
     t->loss = par->ops->alloc(par->dev, sizeof(*t->loss));
     if (!t->batch || !t->loss)
         return plait_errorf(err, "out of memory");
+    if (set_tf32(c->precision == PLAIT_TF32, par, err) < 0)
+        return -1;
     t->model = plait_model_create(t->config, par, err);
     if (!t->model)
         return -1;

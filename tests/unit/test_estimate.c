@@ -231,6 +231,28 @@ static void test_zero(void)
        "stage 3 divides the weights");
 }
 
+static void test_tf32(void)
+{
+    struct plait_estimate full, fast, half;
+    struct plait_gpu_type gpu;
+    struct plait_config c;
+    struct plait_layout l;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make(&rows[0], &c, &l);
+    c.train.precision = PLAIT_FP32;
+    plait_estimate(&c, &l, &gpu, &full, NULL);
+    c.train.precision = PLAIT_TF32;
+    plait_estimate(&c, &l, &gpu, &fast, NULL);
+    c.train.precision = PLAIT_BF16;
+    plait_estimate(&c, &l, &gpu, &half, NULL);
+    ok(fast.memory.total == full.memory.total,
+       "TF32 takes the memory of fp32");
+    ok(half.step_s < fast.step_s && fast.step_s < full.step_s,
+       "its step lies between bf16's and fp32's: %.3g < %.3g < %.3g",
+       half.step_s, fast.step_s, full.step_s);
+}
+
 static void refuse(struct plait_config *c, struct plait_layout *l,
                    const char *want)
 {
@@ -322,6 +344,7 @@ int main(void)
     test_left_out();
     test_formulas();
     test_zero();
+    test_tf32();
     test_refusals();
     test_auto();
     return done_testing();

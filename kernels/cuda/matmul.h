@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CUDA_MATMUL_H
+#define PLAIT_KERNELS_CUDA_MATMUL_H
+
+#include <stdbool.h>
+
+#include "kernels/cuda/cuda.h"
+
+/* What NVIDIA recommends for Hopper; also the smallest scratch. */
+#define WORKSPACE ((size_t)32 << 20)
+
+/* D [n,m] = epilogue(A B) + beta D, in cuBLASLt's terms: m x k by k x n. */
+struct product {
+    cublasOperation_t op_a, op_b;
+    enum plait_dtype in, out;
+    int tf32; /* of fp32 operands */
+    size_t m, n, k;
+    int accumulate; /* beta 1, else 0 */
+    cublasLtEpilogue_t epilogue;
+    unsigned align; /* of all operands: up to 256, a power of two */
+};
+
+struct operands {
+    const void *a, *b;
+    void *d;
+    const void *bias; /* NULL: the epilogue has none */
+    void *aux;        /* likewise */
+    void *workspace;  /* WORKSPACE bytes */
+};
+
+/* A product planned once: found again by its shape. */
+struct cuda_matmul {
+    struct cuda_matmul *next;
+    struct product key;
+    bool supported;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algo;
+};
+
+/* The product by one algorithm, to d. */
+cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
+                               const struct operands *o, void *d,
+                               const cublasLtMatmulAlgo_t *algo);
+
+/* The search for the fastest algorithm. It is on where PLAIT_MATMUL_CACHE
+ * names a file, which keeps what was found: one line a product, for this
+ * kind of GPU and this cuBLASLt. Without it the library's first choice
+ * stands, so that a run depends on no timing. */
+
+/* Whether the file has an algorithm for p->key that is valid here; then
+ * p->algo is set. */
+bool cuda_tune_find(struct plait_device *dev, struct cuda_matmul *p);
+/* Runs each candidate on the operands (the result is thrown away), sets
+ * p->algo to the fastest and keeps it in the file. Does nothing where the
+ * search is off. */
+void cuda_tune(struct plait_queue *q, struct cuda_matmul *p,
+               const struct operands *o,
+               const cublasLtMatmulHeuristicResult_t *candidates, int n);
+
+#endif
