@@ -17,6 +17,10 @@
 static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32"};
 static const char *const recomputes[] = {"none", "selective", "full"};
+static const char *const grad_syncs[] = {"bucketed", "naive"};
+static const char *const grad_reduces[] = {"fp32", "bf16"};
+static const char *const all_reduces[] = {"auto", "flat", "hierarchical"};
+static const char *const shard_groups[] = {"all", "node"};
 static const char *const formats[] = {"auto", "plait", "llmc", "megatron"};
 static const char *const optimizers[] = {"adamw"};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant"};
@@ -68,6 +72,10 @@ static const struct plait_yaml_field parallel_fields[] = {
     FIELD(parallel, "zero", zero, INT, RANGE(0, 3)),
     FIELD(parallel, "recompute", recompute, CHOICE, CHOICES(recomputes)),
     FIELD(parallel, "bucket_mib", bucket_mib, REAL, RANGE(0.001, 65536)),
+    FIELD(parallel, "grad_sync", grad_sync, CHOICE, CHOICES(grad_syncs)),
+    FIELD(parallel, "grad_reduce", grad_reduce, CHOICE, CHOICES(grad_reduces)),
+    FIELD(parallel, "all_reduce", all_reduce, CHOICE, CHOICES(all_reduces)),
+    FIELD(parallel, "shard_group", shard_group, CHOICE, CHOICES(shard_groups)),
 };
 
 static const struct plait_yaml_field train_fields[] = {
@@ -291,6 +299,36 @@ static int check_parallel(const struct plait_config *config, const char *name,
     return 0;
 }
 
+/* How gradients travel depends on who owns what of them. */
+static int check_gradients(const struct plait_parallel_config *p,
+                           const char *name, struct plait_error *err)
+{
+    if (p->grad_sync == PLAIT_GRAD_NAIVE && p->zero)
+        return plait_errorf(err,
+                            "%s: parallel.grad_sync naive wants parallel.zero "
+                            "0, not %d",
+                            name, p->zero);
+    if (p->grad_sync == PLAIT_GRAD_NAIVE && p->grad_reduce == PLAIT_GRAD_BF16)
+        return plait_errorf(err,
+                            "%s: parallel.grad_reduce bf16 wants "
+                            "parallel.grad_sync bucketed, not naive",
+                            name);
+    if (p->all_reduce == PLAIT_ALL_REDUCE_HIERARCHICAL &&
+        (p->zero || p->grad_sync == PLAIT_GRAD_NAIVE))
+        return plait_errorf(err,
+                            "%s: parallel.all_reduce hierarchical wants "
+                            "parallel.zero 0 (else parallel.shard_group node) "
+                            "and parallel.grad_sync bucketed",
+                            name);
+    if (p->shard_group == PLAIT_SHARD_NODE && !p->zero)
+        return plait_errorf(err,
+                            "%s: parallel.shard_group node wants "
+                            "parallel.zero 1, 2 or 3: without, nothing is "
+                            "sharded",
+                            name);
+    return 0;
+}
+
 static int check_train(const struct plait_config *config, const char *name,
                        struct plait_error *err)
 {
@@ -336,6 +374,7 @@ static struct plait_config *create(const char *name, struct plait_yaml *yaml,
     errno = EINVAL;
     if (check_model(&config->model, name, err) < 0 ||
         check_parallel(config, name, err) < 0 ||
+        check_gradients(&config->parallel, name, err) < 0 ||
         check_train(config, name, err) < 0)
         goto error;
     return config;

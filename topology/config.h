@@ -40,6 +40,31 @@ enum plait_recompute {
     PLAIT_RECOMPUTE_FULL       /* keep each block's input, redo the block */
 };
 
+/* How gradients of replicated weights (zero 0) are summed. */
+enum plait_grad_sync {
+    PLAIT_GRAD_BUCKETED, /* piece by piece while backward still runs */
+    PLAIT_GRAD_NAIVE     /* through the first rank, after backward */
+};
+
+/* What gradients travel as. */
+enum plait_grad_reduce {
+    PLAIT_GRAD_FP32,
+    PLAIT_GRAD_BF16
+};
+
+/* How a sum crosses nodes that have several of its ranks. */
+enum plait_all_reduce {
+    PLAIT_ALL_REDUCE_AUTO,        /* what costs less, topology/cost.h */
+    PLAIT_ALL_REDUCE_FLAT,        /* as one group */
+    PLAIT_ALL_REDUCE_HIERARCHICAL /* in each node, across, in each node */
+};
+
+/* Over whom ZeRO shards. */
+enum plait_shard_group {
+    PLAIT_SHARD_ALL, /* all ranks that share weights */
+    PLAIT_SHARD_NODE /* those on one node; nodes are replicas */
+};
+
 struct plait_model_config {
     enum plait_family family;
     int layers;
@@ -75,6 +100,10 @@ struct plait_parallel_config {
     int zero;           /* 0 .. 3 */
     enum plait_recompute recompute;
     double bucket_mib;
+    enum plait_grad_sync grad_sync;
+    enum plait_grad_reduce grad_reduce;
+    enum plait_all_reduce all_reduce;
+    enum plait_shard_group shard_group;
 };
 
 struct plait_train_config {

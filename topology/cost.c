@@ -21,6 +21,27 @@ double plait_cost_allreduce(int n, double bytes, double alpha, double bandwidth)
     return 2 * rounds(n) * alpha + 2.0 * (n - 1) / n * bytes / bandwidth;
 }
 
+static double node_bandwidth(int inside, const struct plait_gpu_type *gpu)
+{
+    return gpu->nic_bw * (inside < gpu->per_node ? inside : gpu->per_node);
+}
+
+double plait_cost_allreduce_flat(int inside, int across, double bytes,
+                                 const struct plait_gpu_type *gpu)
+{
+    return plait_cost_allreduce(inside * across, bytes, gpu->nic_alpha,
+                                fmin(gpu->link_bw,
+                                     node_bandwidth(inside, gpu)));
+}
+
+double plait_cost_allreduce_hierarchical(int inside, int across, double bytes,
+                                         const struct plait_gpu_type *gpu)
+{
+    return plait_cost_allreduce(inside, bytes, gpu->link_alpha, gpu->link_bw) +
+           plait_cost_allreduce(across, bytes / inside, gpu->nic_alpha,
+                                node_bandwidth(inside, gpu) / inside);
+}
+
 double plait_cost_alltoall(int n, double bytes, double alpha, double bandwidth)
 {
     if (n < 2)

@@ -46,6 +46,20 @@ int plait_cost_plan(const struct plait_plan_request *request,
  * plan: seconds. */
 double plait_cost_allreduce(int n, double bytes, double alpha,
                             double bandwidth);
+/* A sum of `bytes` over ranks that stand `inside` to a node on `across`
+ * nodes: as one group, whose rings have all of their NICs (NCCL's channels),
+ *     plait_cost_allreduce(inside * across, bytes, nic_alpha, B)
+ *     B = min(link_bw, nic_bw * min(inside, per_node))
+ * or hierarchically: reduce-scatter and all-gather in the node, between them
+ * an all-reduce across nodes of each rank's share over its share of the NICs
+ *     plait_cost_allreduce(inside, bytes, link_alpha, link_bw) +
+ *     plait_cost_allreduce(across, bytes / inside, nic_alpha,
+ *                          nic_bw * min(inside, per_node) / inside)
+ * which saves rounds over the network and costs a pass inside the node. */
+double plait_cost_allreduce_flat(int inside, int across, double bytes,
+                                 const struct plait_gpu_type *gpu);
+double plait_cost_allreduce_hierarchical(int inside, int across, double bytes,
+                                         const struct plait_gpu_type *gpu);
 double plait_cost_alltoall(int n, double bytes, double alpha, double bandwidth);
 double plait_cost_message(double bytes, double alpha, double bandwidth);
 

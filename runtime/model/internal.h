@@ -161,6 +161,8 @@ struct plait_model_state {
     int *chunk_first; /* [chunks + 1] first block of each chunk */
     int nblocks;
     struct plait_block *blocks; /* forward order, chunk by chunk */
+    int next_chunk; /* plait_model_expect() */
+    bool next_backward;
     bool handles_failed;        /* a weight handle could not be made */
 
     /* After plait_model_reserve(): */

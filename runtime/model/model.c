@@ -138,6 +138,7 @@ struct plait_model *plait_model_create(const struct plait_config *config,
     m->par = par;
     m->type = compute_type(config->train.precision);
     m->chunks = chunks;
+    m->state->next_chunk = -1;
     set_dims(&m->state->dims, &config->model, par);
     m->vocab_padded = m->state->dims.vocab * m->state->dims.tp;
     if (plait_model_layout(m) < 0)

@@ -80,6 +80,8 @@ typedef int (*plait_region_fn)(void *arg, struct plait_region *region,
                                int microbatch);
 
 struct plait_model_hooks {
+    /* The block after the one at work will want this region's weights. */
+    int (*prefetch)(void *arg, struct plait_region *region);
     /* Before a block computes (forward, or backward again): ZeRO-3 gathers
      * here. After: it may free. gradient: the block is about to add to
      * region->grad, which stays needed until grad_ready. */
@@ -132,6 +134,11 @@ int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
 /* Elements of T of one boundary tensor between two stages:
  * [micro_batch, seq_len / cp / (tp if sequence parallel), hidden]. */
 size_t plait_model_boundary(const struct plait_model *model, int micro_batch);
+
+/* What follows the next forward or backward: a backward (or forward) of this
+ * chunk, so that its first weights may be fetched ahead. chunk -1: nothing
+ * that is known of. Holds for one forward or backward. */
+void plait_model_expect(struct plait_model *model, int chunk, bool backward);
 
 /* Run a chunk forward for one micro-batch. `in` (device, boundary shape) is
  * NULL on the first stage; `out` is NULL on the last, which instead adds the

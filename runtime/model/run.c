@@ -102,6 +102,17 @@ static int acquire(const struct plait_work *w, const struct plait_block *b,
     return 0;
 }
 
+static int prefetch(const struct plait_work *w, const struct plait_block *b)
+{
+    const struct plait_model_hooks *h = &w->model->hooks;
+    int regions[2], n = regions_of(b, regions);
+
+    for (int i = 0; i < n && h->prefetch; i++)
+        if (h->prefetch(h->arg, &w->model->regions[regions[i]]) < 0)
+            return -1;
+    return 0;
+}
+
 static int release(const struct plait_work *w, const struct plait_block *b)
 {
     const struct plait_model_hooks *h = &w->model->hooks;
@@ -125,6 +136,43 @@ static int ready(const struct plait_work *w, const struct plait_block *b,
                       microbatch) < 0)
         return -1;
     return h->grad_ready(h->arg, &w->model->regions[b->region], microbatch);
+}
+
+/* -- what comes next ----------------------------------------------------- */
+
+void plait_model_expect(struct plait_model *model, int chunk, bool backward)
+{
+    model->state->next_chunk = chunk;
+    model->state->next_backward = backward;
+}
+
+/* Where a forward or backward of a chunk begins: backward of the head is part
+ * of its forward. */
+static const struct plait_block *entrance(const struct plait_model_state *s,
+                                          int chunk, bool backward)
+{
+    const struct plait_block *last;
+
+    if (!backward)
+        return &s->blocks[s->chunk_first[chunk]];
+    last = &s->blocks[s->chunk_first[chunk + 1] - 1];
+    return last->kind == PLAIT_BLOCK_HEAD ? last - 1 : last;
+}
+
+/* While block b works: fetch for the one after it. */
+static int look_ahead(const struct plait_work *w, int chunk,
+                      const struct plait_block *b, bool backward)
+{
+    const struct plait_model_state *s = w->model->state;
+    int at = b - s->blocks;
+
+    if (backward && at > s->chunk_first[chunk])
+        return prefetch(w, b - 1);
+    if (!backward && at < s->chunk_first[chunk + 1] - 1)
+        return prefetch(w, b + 1);
+    if (s->next_chunk < 0)
+        return 0;
+    return prefetch(w, entrance(s, s->next_chunk, s->next_backward));
 }
 
 /* -- forward ------------------------------------------------------------- */
@@ -169,8 +217,8 @@ static int body_forward(const struct plait_work *w, int chunk,
 
         if (b->kind == PLAIT_BLOCK_HEAD)
             break;
-        if (acquire(w, b, false) < 0 || block_forward(w, b, nth, s) < 0 ||
-            release(w, b) < 0)
+        if (acquire(w, b, false) < 0 || look_ahead(w, chunk, b, false) < 0 ||
+            block_forward(w, b, nth, s) < 0 || release(w, b) < 0)
             return -1;
         nth += b->kind == PLAIT_BLOCK_LAYER;
     }
@@ -217,6 +265,7 @@ int plait_model_forward(struct plait_model *model, int chunk, int slot,
                           w.shape->n * w.d->hidden);
     if (upload(&w, batch->targets, w.slot->targets, -1) < 0 ||
         acquire(&w, last, train) < 0 ||
+        look_ahead(&w, chunk, last, false) < 0 ||
         plait_head_forward(&w, last, s.x, s.delta, loss, train) < 0)
         return -1;
     return release(&w, last);
@@ -251,7 +300,7 @@ static const struct plait_stash *stash_of(const struct plait_work *w, int nth,
     return &w->slot->stash[nth];
 }
 
-static int block_backward(const struct plait_work *w,
+static int block_backward(const struct plait_work *w, int chunk,
                           const struct plait_block *b, int nth, void *dx,
                           enum plait_phase phase)
 {
@@ -260,7 +309,7 @@ static int block_backward(const struct plait_work *w,
 
     if (b->kind == PLAIT_BLOCK_HEAD)
         return 0; /* done in forward */
-    if (acquire(w, b, true) < 0)
+    if (acquire(w, b, true) < 0 || look_ahead(w, chunk, b, true) < 0)
         return -1;
     if (b->kind == PLAIT_BLOCK_LAYER && phase == PLAIT_PHASE_WEIGHT)
         rc = plait_layer_backward_weight(w, b, a, stash_of(w, nth, phase));
@@ -284,7 +333,7 @@ static int backward(const struct plait_work *w, int chunk, int microbatch,
         const struct plait_block *b = &s->blocks[i];
 
         nth -= b->kind == PLAIT_BLOCK_LAYER;
-        if (block_backward(w, b, nth, dx, phase) < 0)
+        if (block_backward(w, chunk, b, nth, dx, phase) < 0)
             return -1;
         if (phase & PLAIT_PHASE_WEIGHT && ready(w, b, microbatch) < 0)
             return -1;

@@ -13,6 +13,7 @@ struct plait_optim {
     struct plait_shards *shards;
     int nslices;
     struct plait_optim_slice *slices;
+    struct plait_request **gathering; /* [regions] */
     double *sum;    /* device */
     float *scale;   /* device */
 };
@@ -54,9 +55,11 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
     if (!optim->shards)
         goto error;
     optim->slices = calloc(model->ntensors, sizeof(*optim->slices));
+    optim->gathering =
+        calloc(optim->shards->n, sizeof(*optim->gathering));
     optim->sum = par->ops->alloc(par->dev, sizeof(*optim->sum));
     optim->scale = par->ops->alloc(par->dev, sizeof(*optim->scale));
-    if (!optim->slices || !optim->sum || !optim->scale) {
+    if (!optim->slices || !optim->gathering || !optim->sum || !optim->scale) {
         plait_errorf(err, "out of memory");
         goto error;
     }
@@ -84,6 +87,7 @@ void plait_optim_destroy(struct plait_optim *optim)
     par->ops->free(par->dev, optim->sum);
     par->ops->free(par->dev, optim->scale);
     free(optim->slices);
+    free(optim->gathering);
     plait_shards_destroy(optim->shards);
     free(optim);
     errno = saved;
@@ -103,23 +107,31 @@ struct plait_shards *plait_optim_shards(struct plait_optim *optim)
 
 /* -- weights ------------------------------------------------------------- */
 
-/* The weights everybody reads follow the shards their owners changed. */
-static int gather_weights(struct plait_optim *optim)
+/* The weights everybody reads follow the shards their owners changed: the
+ * region's begin to. ZeRO 3 gathers block by block when needed. */
+static int gather_region(struct plait_optim *optim, int i)
+{
+    struct plait_model *model = optim->model;
+    struct plait_shard *s = &optim->shards->shard[i];
+
+    if (optim->shards->zero == 3 || s->parts == 1)
+        return 0;
+    return plait_comm_all_gather(s->comm, s->weight, s->region->weight,
+                                 s->part, model->type, model->par->q,
+                                 &optim->gathering[i]);
+}
+
+static int finish_gathering(struct plait_optim *optim)
 {
     struct plait_model *model = optim->model;
     int i;
 
     if (optim->shards->zero == 3)
-        return 0; /* gathered block by block when needed */
+        return 0;
     for (i = 0; i < optim->shards->n; i++) {
-        struct plait_shard *s = &optim->shards->shard[i];
-
-        if (s->parts > 1 &&
-            plait_comm_all_gather(s->comm, s->weight, s->region->weight,
-                                  s->part, model->type, model->par->q,
-                                  NULL) < 0)
+        if (plait_comm_wait(&optim->gathering[i], model->par->q) < 0)
             return -1;
-        plait_model_weights_changed(model, s->region);
+        plait_model_weights_changed(model, optim->shards->shard[i].region);
     }
     return 0;
 }
@@ -138,8 +150,10 @@ int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
                       s->master, s->part) < 0)
             return plait_errorf(err, "cannot cast the weights: %s",
                                 plait_queue_error(model->par->q));
+        if (gather_region(optim, i) < 0)
+            return plait_errorf(err, "cannot gather the weights");
     }
-    if (gather_weights(optim) < 0)
+    if (finish_gathering(optim) < 0)
         return plait_errorf(err, "cannot gather the weights");
     return 0;
 }
@@ -191,6 +205,8 @@ static bool counts(const struct plait_optim *optim,
     const struct plait_coord *at = &optim->model->par->coord;
 
     if (s->parts == 1 && plait_comm_rank(s->comm) != 0)
+        return false;
+    if (s->replicas && plait_comm_rank(s->replicas) != 0)
         return false;
     if (t->tied && at->at[PLAIT_PP] != 0)
         return false;
@@ -248,13 +264,19 @@ int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
         .step = step,
         .grad_scale = optim->scale,
     };
-    int i;
+    int i, next = 0;
 
     if (par->ops->to_device(par->q, optim->scale, &grad_scale,
                             sizeof(grad_scale)) < 0)
         return -1;
-    for (i = 0; i < optim->nslices; i++)
-        if (step_slice(optim, &optim->slices[i], &p) < 0)
+    /* A region's weights are gathered beside the step of the next. */
+    for (i = 0; i < optim->shards->n; i++) {
+        for (; next < optim->nslices &&
+               optim->slices[next].tensor->region == i; next++)
+            if (step_slice(optim, &optim->slices[next], &p) < 0)
+                return -1;
+        if (gather_region(optim, i) < 0)
             return -1;
-    return gather_weights(optim);
+    }
+    return finish_gathering(optim);
 }

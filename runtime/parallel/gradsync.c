@@ -7,17 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/parallel/naive.h"
+#include "runtime/parallel/reduce.h"
 #include "runtime/parallel/zero.h"
+#include "topology/cost.h"
 
 /* What torch's DDP found worth its while: the first bucket is small because
  * backward has nothing else to send yet. */
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 
-/* Regions [first, last], reduced by one call. */
+/* Buckets under way at once where they travel in another type. */
+#define WIRES 2
+
+/* Regions [first, last], summed together. */
 struct bucket {
     int first, last;
     int ready; /* regions whose gradients are complete */
-    struct plait_request *req;
+    size_t n;  /* elements */
+    struct plait_route route;
+    struct plait_reduction sum;
 };
 
 struct plait_gradsync {
@@ -28,7 +36,11 @@ struct plait_gradsync {
     int *bucket_of; /* [regions] */
     int nbuckets;
     struct bucket *bucket;
-    float *scratch; /* a whole region, for a tied tensor that is sharded */
+    void *wire[WIRES];              /* NULL unless grad_reduce is bf16 */
+    struct bucket *wire_of[WIRES]; /* who has it */
+    int next_wire;
+    float *scratch; /* a whole region: for a tied tensor that is sharded, or
+                       what the naive sum receives */
     struct plait_zero *zero; /* ZeRO 2 and 3, else NULL */
 };
 
@@ -54,6 +66,45 @@ static bool joins(struct plait_gradsync *sync, int i, size_t bytes,
            s->region->chunk == next->region->chunk;
 }
 
+/* Whether a sum over ranks of several nodes is cheaper in steps. */
+static bool in_steps(const struct plait_gradsync *sync,
+                     const struct plait_nodewise *nodes, size_t bytes)
+{
+    const struct plait_parallel_config *c = &sync->model->config->parallel;
+    bool cuda = !strcmp(sync->model->par->ops->name, "cuda");
+    int inside, across;
+    struct plait_gpu_type gpu;
+
+    if (!nodes->inside || c->all_reduce == PLAIT_ALL_REDUCE_FLAT)
+        return false;
+    if (c->all_reduce == PLAIT_ALL_REDUCE_HIERARCHICAL)
+        return true;
+    inside = plait_comm_size(nodes->inside);
+    across = plait_comm_size(nodes->across);
+    /* Of GPUs the planner's usual one. */
+    plait_gpu_type_find(cuda ? "h100" : "cpu", &gpu, NULL);
+    return plait_cost_allreduce_hierarchical(inside, across, bytes, &gpu) <
+           plait_cost_allreduce_flat(inside, across, bytes, &gpu);
+}
+
+static void choose_route(struct plait_gradsync *sync, struct bucket *b)
+{
+    struct plait_parallel *par = sync->model->par;
+    struct plait_shard *s = shard_of(sync, b->first);
+    const struct plait_nodewise *nodes =
+        s->region->expert ? &par->expert : &par->dense;
+    int i;
+
+    for (i = b->first; i <= b->last; i++)
+        b->n += region_bytes(shard_of(sync, i)) / sizeof(float);
+    if (sync->shards->zero)
+        plait_route_parts(&b->route, s->comm, s->replicas);
+    else if (in_steps(sync, nodes, b->n * sizeof(float)))
+        plait_route_hierarchical(&b->route, nodes);
+    else
+        plait_route_whole(&b->route, s->comm);
+}
+
 static void make_buckets(struct plait_gradsync *sync)
 {
     double mib = sync->model->config->parallel.bucket_mib;
@@ -61,6 +112,8 @@ static void make_buckets(struct plait_gradsync *sync)
     struct bucket *b = NULL;
     int i;
 
+    if (mib * (1 << 20) < limit)
+        limit = mib * (1 << 20);
     for (i = sync->shards->n - 1; i >= 0; i--) {
         if (!b || !joins(sync, i, bytes, limit)) {
             if (b)
@@ -73,28 +126,57 @@ static void make_buckets(struct plait_gradsync *sync)
         bytes += region_bytes(shard_of(sync, i));
         sync->bucket_of[i] = sync->nbuckets - 1;
     }
+    for (i = 0; i < sync->nbuckets; i++)
+        choose_route(sync, &sync->bucket[i]);
+}
+
+/* A free wire, which may have to be waited for; NULL where none is used. */
+static int take_wire(struct plait_gradsync *sync, struct bucket *b,
+                     void **wire)
+{
+    int i = sync->next_wire;
+
+    *wire = sync->wire[i];
+    if (!*wire)
+        return 0;
+    if (sync->wire_of[i] &&
+        plait_reduction_finish(sync->model->par, &sync->wire_of[i]->sum) < 0)
+        return -1;
+    sync->wire_of[i] = b;
+    sync->next_wire = (i + 1) % WIRES;
+    return 0;
 }
 
 static int start_bucket(struct plait_gradsync *sync, struct bucket *b)
 {
-    struct plait_shard *s = shard_of(sync, b->first);
-    struct plait_queue *q = sync->model->par->q;
-    size_t n = 0;
+    void *wire;
+
+    if (!plait_route_travels(&b->route))
+        return 0;
+    if (take_wire(sync, b, &wire) < 0)
+        return -1;
+    return plait_reduction_start(sync->model->par, &b->sum, &b->route,
+                                 shard_of(sync, b->first)->region->grad, wire,
+                                 b->n);
+}
+
+static int advance_buckets(struct plait_gradsync *sync)
+{
     int i;
 
-    if (s->parts > 1)
-        return plait_comm_reduce_scatter(s->comm, s->region->grad, s->grad,
-                                         s->part, PLAIT_F32, PLAIT_SUM, q,
-                                         &b->req);
-    if (plait_comm_size(s->comm) == 1)
-        return 0;
-    for (i = b->first; i <= b->last; i++)
-        n += shard_of(sync, i)->part;
-    return plait_comm_all_reduce(s->comm, s->grad, s->grad, n, PLAIT_F32,
-                                 PLAIT_SUM, q, &b->req);
+    for (i = 0; i < sync->nbuckets; i++)
+        if (plait_reduction_advance(sync->model->par,
+                                    &sync->bucket[i].sum) < 0)
+            return -1;
+    return 0;
 }
 
 /* -- hooks --------------------------------------------------------------- */
+
+static bool naive(const struct plait_gradsync *sync)
+{
+    return sync->model->config->parallel.grad_sync == PLAIT_GRAD_NAIVE;
+}
 
 static int grad_ready(void *arg, struct plait_region *region, int microbatch)
 {
@@ -104,14 +186,27 @@ static int grad_ready(void *arg, struct plait_region *region, int microbatch)
 
     (void)microbatch; /* schedules may run backward in any order */
     if (sync->zero)
-        return plait_zero_reduce(sync->zero, i);
+        return plait_zero_reduce(sync->zero, i) < 0
+                   ? -1
+                   : plait_comm_progress(sync->model->par->world);
     if (++sync->seen[i] < sync->microbatches)
         return 0;
     if (plait_model_complete_gradient(sync->model, region) < 0)
         return -1;
+    if (naive(sync))
+        return 0;
+    if (advance_buckets(sync) < 0)
+        return -1;
     if (++b->ready == b->last - b->first + 1 && start_bucket(sync, b) < 0)
         return -1;
     return plait_comm_progress(sync->model->par->world);
+}
+
+static int prefetch(void *arg, struct plait_region *region)
+{
+    struct plait_gradsync *sync = arg;
+
+    return plait_zero_prefetch(sync->zero, region - sync->model->regions);
 }
 
 static int acquire(void *arg, struct plait_region *region, bool gradient)
@@ -188,12 +283,29 @@ static int sum_tied(struct plait_gradsync *sync)
     return 0;
 }
 
+static int sum_naively(struct plait_gradsync *sync)
+{
+    int i;
+
+    for (i = 0; i < sync->shards->n; i++) {
+        struct plait_shard *s = shard_of(sync, i);
+
+        if (plait_comm_size(s->comm) > 1 &&
+            plait_naive_sum(sync->model->par, s->comm, s->grad, sync->scratch,
+                            s->part) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int plait_gradsync_finish(struct plait_gradsync *sync)
 {
     int i;
 
+    if (naive(sync) && sum_naively(sync) < 0)
+        return -1;
     for (i = 0; i < sync->nbuckets; i++)
-        if (plait_comm_wait(&sync->bucket[i].req, sync->model->par->q) < 0)
+        if (plait_reduction_finish(sync->model->par, &sync->bucket[i].sum) < 0)
             return -1;
     if (sync->zero && plait_zero_finish(sync->zero) < 0)
         return -1;
@@ -202,23 +314,59 @@ int plait_gradsync_finish(struct plait_gradsync *sync)
 
 /* -- life ---------------------------------------------------------------- */
 
+/* Whether the whole of a region is ever put beside it. */
+static bool wants_scratch(struct plait_gradsync *sync, int region)
+{
+    struct plait_shard *s = shard_of(sync, region);
+    int i;
+
+    if (naive(sync))
+        return plait_comm_size(s->comm) > 1 && plait_comm_rank(s->comm) == 0;
+    if (!sync->model->par->embedding || s->parts == 1)
+        return false;
+    for (i = 0; i < sync->model->ntensors; i++)
+        if (sync->model->tensors[i].region == region &&
+            sync->model->tensors[i].tied)
+            return true;
+    return false;
+}
+
 static int make_scratch(struct plait_gradsync *sync)
 {
     struct plait_parallel *par = sync->model->par;
     size_t room = 0;
     int i;
 
-    for (i = 0; par->embedding && i < sync->model->ntensors; i++) {
-        struct plait_shard *s = shard_of(sync, sync->model->tensors[i].region);
-
-        if (sync->model->tensors[i].tied && s->parts > 1 &&
-            region_bytes(s) > room)
-            room = region_bytes(s);
-    }
+    for (i = 0; i < sync->shards->n; i++)
+        if (wants_scratch(sync, i) && region_bytes(shard_of(sync, i)) > room)
+            room = region_bytes(shard_of(sync, i));
     if (room == 0)
         return 0;
     sync->scratch = par->ops->alloc(par->dev, room);
     return sync->scratch ? 0 : -1;
+}
+
+/* Where the sums travel in another type; ZeRO 2 and 3 have their own. */
+static int make_wires(struct plait_gradsync *sync)
+{
+    struct plait_parallel *par = sync->model->par;
+    size_t room = 0;
+    int i;
+
+    if (sync->model->config->parallel.grad_reduce != PLAIT_GRAD_BF16 ||
+        sync->zero)
+        return 0;
+    for (i = 0; i < sync->nbuckets; i++)
+        if (plait_route_travels(&sync->bucket[i].route) &&
+            sync->bucket[i].n > room)
+            room = sync->bucket[i].n;
+    for (i = 0; i < WIRES && room > 0; i++) {
+        sync->wire[i] =
+            par->ops->alloc(par->dev, room * plait_dtype_size(PLAIT_BF16_T));
+        if (!sync->wire[i])
+            return -1;
+    }
+    return 0;
 }
 
 struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
@@ -237,14 +385,17 @@ struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
     if (!sync->seen || !sync->bucket_of || !sync->bucket ||
         make_scratch(sync) < 0)
         goto error;
-    make_buckets(sync);
     if (shards->zero >= 2) {
         sync->zero = plait_zero_create(shards, err);
         if (!sync->zero)
             goto error;
+        model->hooks.prefetch = prefetch;
         model->hooks.acquire = acquire;
         model->hooks.release = release;
     }
+    make_buckets(sync);
+    if (make_wires(sync) < 0)
+        goto error;
     model->hooks.grad_ready = grad_ready;
     model->hooks.arg = sync;
     return sync;
@@ -259,13 +410,14 @@ error:
 void plait_gradsync_destroy(struct plait_gradsync *sync)
 {
     struct plait_parallel *par;
-    int saved = errno;
+    int saved = errno, i;
 
     if (!sync)
         return;
     par = sync->model->par;
-    if (sync->scratch)
-        par->ops->free(par->dev, sync->scratch);
+    for (i = 0; i < WIRES; i++)
+        par->ops->free(par->dev, sync->wire[i]);
+    par->ops->free(par->dev, sync->scratch);
     plait_zero_destroy(sync->zero);
     free(sync->seen);
     free(sync->bucket_of);

@@ -10,9 +10,10 @@
  * hooks.
  *
  * Without ZeRO a bucket is a run of neighbouring regions of one chunk, last
- * first, all-reduced in place: 1 MiB for the first, so that it starts early,
- * then `bucket_mib`. With ZeRO 1 it is one region, reduce-scattered. ZeRO 2
- * and 3 reduce every micro-batch (zero.h). */
+ * first, summed in place: 1 MiB for the first, so that it starts early, then
+ * `bucket_mib`. With ZeRO 1 it is one region, whose parts are summed. ZeRO 2
+ * and 3 reduce every micro-batch (zero.h). How a bucket travels, reduce.h
+ * says. With grad_sync naive nothing starts before the end (naive.h). */
 struct plait_gradsync;
 
 struct plait_gradsync *plait_gradsync_create(struct plait_model *model,

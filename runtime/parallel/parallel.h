@@ -8,6 +8,13 @@
 #include "topology/launch.h"
 #include "topology/layout.h"
 
+/* A group whose members stand several to a node on several nodes, in two:
+ * those on this node, and those that have this rank's place on every node.
+ * Both NULL where it is not divided. */
+struct plait_nodewise {
+    struct plait_comm *inside, *across;
+};
+
 /* Where this process stands among the others: device, coordinate, groups.
  * Made once in train/, handed to everything below; it owns the
  * groups and nobody else creates or destroys one. */
@@ -23,6 +30,7 @@ struct plait_parallel {
     struct plait_comm *embedding; /* first and last stage, for tied
                                      embeddings; NULL where not a member and
                                      where pp is 1 */
+    struct plait_nodewise dense, expert; /* of DP_CP and of EXPERT_DP */
     struct plait_trace *trace; /* NULL: none; not owned */
 };
 
@@ -34,6 +42,21 @@ struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
                                              const struct plait_layout *layout,
                                              struct plait_error *err);
 void plait_parallel_destroy(struct plait_parallel *par);
+
+/* Divides DP_CP and EXPERT_DP by nodes where `config` makes use of it.
+ * `node` is equal for ranks on one node and for no others. Collective; what
+ * the nodes do not allow is refused on all ranks alike. */
+int plait_parallel_divide(struct plait_parallel *par,
+                          const struct plait_parallel_config *config,
+                          uint64_t node, struct plait_error *err);
+
+/* All communicators below the world, i from 0 to PLAIT_NCOMMS - 1: the
+ * groups, the embedding's, the divided ones; NULL: not there. Their names in
+ * the same order. */
+#define PLAIT_NCOMMS (PLAIT_NGROUPS + 5)
+struct plait_comm *plait_parallel_comm(const struct plait_parallel *par,
+                                       int i);
+extern const char *const plait_parallel_comm_names[PLAIT_NCOMMS];
 
 /* Note what all groups transfer in `trace`, which outlives par. */
 void plait_parallel_set_trace(struct plait_parallel *par,

@@ -202,6 +202,21 @@ static int act(struct plait_pipeline *pipe, const struct plait_action *a,
     return 0;
 }
 
+/* Tell the model what it will compute after action `i`. */
+static void announce(struct plait_pipeline *pipe, int i)
+{
+    const struct plait_schedule *s = pipe->schedule;
+
+    do
+        i++;
+    while (i < s->nactions && is_message(&s->actions[i]));
+    if (i < s->nactions)
+        plait_model_expect(pipe->model, s->actions[i].chunk,
+                           s->actions[i].kind != PLAIT_FORWARD);
+    else
+        plait_model_expect(pipe->model, -1, false);
+}
+
 /* What was sent has left its buffers. */
 static int drain(struct plait_pipeline *pipe)
 {
@@ -222,6 +237,7 @@ int plait_pipeline_train(struct plait_pipeline *pipe,
     int i, n = pipe->schedule->nactions;
 
     for (i = 0; i < n; i++) {
+        announce(pipe, i);
         if (act(pipe, &a[i], batch, loss) < 0)
             return -1;
         /* Messages side by side are one group; here it ends. */

@@ -18,16 +18,24 @@ static void cut(struct plait_shards *shards, struct plait_shard *s,
                 struct plait_region *region)
 {
     struct plait_parallel *par = shards->model->par;
-    size_t end;
+    const struct plait_nodewise *nodes =
+        region->expert ? &par->expert : &par->dense;
+    size_t end, align = PART_ALIGN;
     int index;
 
     s->region = region;
     s->comm = par->group[region->expert ? PLAIT_GROUP_EXPERT_DP
                                         : PLAIT_GROUP_DP_CP];
+    if (nodes->inside && shards->zero) {
+        s->comm = nodes->inside;
+        s->replicas = nodes->across;
+    } else if (nodes->inside) { /* the sum is made in so many parts */
+        align *= plait_comm_size(nodes->inside);
+    }
     s->parts = shards->zero ? plait_comm_size(s->comm) : 1;
     index = shards->zero ? plait_comm_rank(s->comm) : 0;
     s->part = (region->count + s->parts - 1) / s->parts;
-    s->part = (s->part + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    s->part = (s->part + align - 1) / align * align;
     s->first = index * s->part;
     end = s->first + s->part;
     if (end > region->count)

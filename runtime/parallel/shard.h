@@ -6,7 +6,8 @@
 
 /* Who owns what of a region. Without ZeRO every rank owns all of every
  * region; with it, the ranks that share the region's weights own one part
- * each, the last one padded so that parts are equal.
+ * each, the last one padded so that parts are equal. With shard_group node
+ * those on one node do, and their parts have replicas on the others.
  *
  *   zero   weights      gradients    master, m, v
  *   0      whole        whole        whole
@@ -19,7 +20,10 @@
  * block works (zero.c). */
 struct plait_shard {
     struct plait_region *region;
-    struct plait_comm *comm; /* who shares it: DP_CP or EXPERT_DP */
+    struct plait_comm *comm; /* who shares it: DP_CP or EXPERT_DP, or its
+                                ranks on this node */
+    struct plait_comm *replicas; /* who has the same part on other nodes;
+                                    NULL where comm is all of the group */
     int parts;
     size_t part;   /* elements of one part; parts * part >= region->count */
     size_t first;  /* of this rank's part, within the region */

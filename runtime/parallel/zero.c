@@ -6,27 +6,43 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "runtime/parallel/reduce.h"
+
 /* Reductions under way beside the backward of the next blocks. */
 #define IN_FLIGHT 2
 
-/* Equal buffers, used again and again. */
-struct pool {
+struct buffer {
     size_t bytes;
-    int count, nfree;
-    void **free; /* [count], the first nfree are free */
+    void *data;
+    bool taken;
+};
+
+/* Buffers of a few sizes, used again and again. */
+struct pool {
+    int n;
+    struct buffer *buffer;
+};
+
+/* A region's weights where they are gathered. */
+struct gathered {
+    int users;
+    bool wanted; /* by somebody who has not acquired it yet */
+    bool ready;  /* the model knows of them */
+    struct plait_request *req;
 };
 
 struct reduction {
     int region; /* -1: none */
-    float *sum; /* [part] of the largest region */
     float *whole;
-    struct plait_request *req;
+    void *wire; /* NULL unless grad_reduce is bf16 */
+    struct plait_reduction sum;
 };
 
 struct plait_zero {
     struct plait_shards *shards;
-    struct pool weights, grads;
-    int *users; /* [regions] of the gathered weights */
+    struct pool weights, grads, wires;
+    struct gathered *gathered; /* [regions] */
+    struct plait_route *route; /* [regions] of their gradients */
     struct reduction reduction[IN_FLIGHT];
     int next; /* reduction to use */
 };
@@ -36,36 +52,55 @@ static struct plait_parallel *parallel(struct plait_zero *zero)
     return zero->shards->model->par;
 }
 
+static size_t elements(const struct plait_shard *s)
+{
+    return s->part * s->parts;
+}
+
 /* -- buffers ------------------------------------------------------------- */
 
 /* A new buffer is zero; what comes back must be as its users want it. */
-static void *pool_get(struct plait_zero *zero, struct pool *pool)
+static void *pool_get(struct plait_zero *zero, struct pool *pool, size_t bytes)
 {
     struct plait_parallel *par = parallel(zero);
-    void **more;
+    struct buffer *b;
+    int i;
 
-    if (pool->nfree > 0)
-        return pool->free[--pool->nfree];
-    more = realloc(pool->free, (pool->count + 1) * sizeof(*more));
-    if (!more)
+    for (i = 0; i < pool->n; i++) {
+        b = &pool->buffer[i];
+        if (b->taken || b->bytes != bytes)
+            continue;
+        b->taken = true;
+        return b->data;
+    }
+    b = realloc(pool->buffer, (pool->n + 1) * sizeof(*b));
+    if (!b)
         return NULL;
-    pool->free = more;
-    pool->count++;
-    return par->ops->alloc(par->dev, pool->bytes);
+    pool->buffer = b;
+    b += pool->n;
+    *b = (struct buffer){bytes, par->ops->alloc(par->dev, bytes), true};
+    if (b->data)
+        pool->n++;
+    return b->data;
 }
 
-static void pool_put(struct pool *pool, void *buffer)
+static void pool_put(struct pool *pool, void *data)
 {
-    pool->free[pool->nfree++] = buffer;
+    int i;
+
+    for (i = 0; i < pool->n; i++)
+        if (pool->buffer[i].data == data)
+            pool->buffer[i].taken = false;
 }
 
 static void pool_destroy(struct plait_zero *zero, struct pool *pool)
 {
     struct plait_parallel *par = parallel(zero);
+    int i;
 
-    while (pool->nfree > 0)
-        par->ops->free(par->dev, pool->free[--pool->nfree]);
-    free(pool->free);
+    for (i = 0; i < pool->n; i++)
+        par->ops->free(par->dev, pool->buffer[i].data);
+    free(pool->buffer);
 }
 
 /* -- weights ------------------------------------------------------------- */
@@ -75,38 +110,65 @@ static int gather(struct plait_zero *zero, int i)
     struct plait_shard *s = &zero->shards->shard[i];
     struct plait_model *model = zero->shards->model;
 
-    s->region->weight = pool_get(zero, &zero->weights);
+    s->region->weight = pool_get(zero, &zero->weights,
+                                 elements(s) * plait_dtype_size(model->type));
     if (!s->region->weight)
         return -1;
-    if (plait_comm_all_gather(s->comm, s->weight, s->region->weight, s->part,
-                              model->type, model->par->q, NULL) < 0)
+    return plait_comm_all_gather(s->comm, s->weight, s->region->weight,
+                                 s->part, model->type, model->par->q,
+                                 &zero->gathered[i].req);
+}
+
+int plait_zero_prefetch(struct plait_zero *zero, int i)
+{
+    if (zero->shards->zero < 3)
+        return 0;
+    zero->gathered[i].wanted = true;
+    return zero->shards->shard[i].region->weight ? 0 : gather(zero, i);
+}
+
+static int acquire_weights(struct plait_zero *zero, int i)
+{
+    struct plait_region *region = zero->shards->shard[i].region;
+    struct gathered *g = &zero->gathered[i];
+
+    g->users++;
+    g->wanted = false;
+    if (g->ready)
+        return 0;
+    if (!region->weight && gather(zero, i) < 0)
         return -1;
-    plait_model_weights_changed(model, s->region);
+    if (plait_comm_wait(&g->req, parallel(zero)->q) < 0)
+        return -1;
+    plait_model_weights_changed(zero->shards->model, region);
+    g->ready = true;
     return 0;
 }
 
 int plait_zero_acquire(struct plait_zero *zero, int i, bool gradient)
 {
-    struct plait_region *region = zero->shards->shard[i].region;
+    struct plait_shard *s = &zero->shards->shard[i];
+    struct plait_region *region = s->region;
 
     if (gradient && !region->grad) {
-        region->grad = pool_get(zero, &zero->grads);
+        region->grad =
+            pool_get(zero, &zero->grads, elements(s) * sizeof(float));
         if (!region->grad)
             return -1;
     }
-    if (zero->shards->zero < 3 || zero->users[i]++ > 0)
-        return 0;
-    return gather(zero, i);
+    return zero->shards->zero < 3 ? 0 : acquire_weights(zero, i);
 }
 
 int plait_zero_release(struct plait_zero *zero, int i)
 {
     struct plait_region *region = zero->shards->shard[i].region;
+    struct gathered *g = &zero->gathered[i];
 
-    if (zero->shards->zero < 3 || --zero->users[i] > 0)
+    if (zero->shards->zero < 3 || --g->users > 0 || g->wanted)
         return 0;
     pool_put(&zero->weights, region->weight);
     region->weight = NULL;
+    g->ready = false;
     return 0;
 }
 
@@ -121,13 +183,25 @@ static int complete(struct plait_zero *zero, struct reduction *r)
         return 0;
     s = &zero->shards->shard[r->region];
     r->region = -1;
-    if (plait_comm_wait(&r->req, par->q) < 0 ||
-        par->ops->add(par->q, PLAIT_F32, s->grad, s->grad, r->sum,
+    if (plait_reduction_finish(par, &r->sum) < 0 ||
+        par->ops->add(par->q, PLAIT_F32, s->grad, s->grad, r->whole + s->first,
                       s->part) < 0 ||
         par->ops->fill_zero(par->q, r->whole,
-                            s->part * s->parts * sizeof(float)) < 0)
+                            elements(s) * sizeof(float)) < 0)
         return -1;
     pool_put(&zero->grads, r->whole);
+    pool_put(&zero->wires, r->wire);
+    return 0;
+}
+
+static int advance_all(struct plait_zero *zero)
+{
+    int i;
+
+    for (i = 0; i < IN_FLIGHT; i++)
+        if (plait_reduction_advance(parallel(zero),
+                                    &zero->reduction[i].sum) < 0)
+            return -1;
     return 0;
 }
 
@@ -136,20 +210,28 @@ int plait_zero_reduce(struct plait_zero *zero, int i)
     struct plait_model *model = zero->shards->model;
     struct plait_shard *s = &zero->shards->shard[i];
     struct reduction *r = &zero->reduction[zero->next];
+    bool bf16 = model->config->parallel.grad_reduce == PLAIT_GRAD_BF16;
 
     /* The head of a later micro-batch may have joined an earlier one. */
     if (!s->region->grad)
         return 0;
     if (plait_model_complete_gradient(model, s->region) < 0 ||
-        complete(zero, r) < 0)
+        complete(zero, r) < 0 || advance_all(zero) < 0)
         return -1;
     zero->next = (zero->next + 1) % IN_FLIGHT;
     r->region = i;
     r->whole = s->region->grad;
     s->region->grad = NULL;
-    return plait_comm_reduce_scatter(s->comm, r->whole, r->sum, s->part,
-                                     PLAIT_F32, PLAIT_SUM, model->par->q,
-                                     &r->req);
+    r->wire = NULL;
+    if (!plait_route_travels(&zero->route[i]))
+        return 0;
+    if (bf16)
+        r->wire = pool_get(zero, &zero->wires,
+                           elements(s) * plait_dtype_size(PLAIT_BF16_T));
+    if (bf16 && !r->wire)
+        return -1;
+    return plait_reduction_start(model->par, &r->sum, &zero->route[i],
+                                 r->whole, r->wire, elements(s));
 }
 
 int plait_zero_finish(struct plait_zero *zero)
@@ -168,32 +250,20 @@ struct plait_zero *plait_zero_create(struct plait_shards *shards,
                                      struct plait_error *err)
 {
     struct plait_zero *zero = calloc(1, sizeof(*zero));
-    size_t part = 0, whole = 0;
     int i;
 
     if (!zero)
         goto error;
     zero->shards = shards;
-    for (i = 0; i < shards->n; i++) {
-        struct plait_shard *s = &shards->shard[i];
-
-        part = s->part > part ? s->part : part;
-        whole = s->part * s->parts > whole ? s->part * s->parts : whole;
-    }
-    zero->weights.bytes = whole * plait_dtype_size(shards->model->type);
-    zero->grads.bytes = whole * sizeof(float);
-    zero->users = calloc(shards->n, sizeof(*zero->users));
-    if (!zero->users)
-        goto error;
-    for (i = 0; i < IN_FLIGHT; i++) {
-        struct plait_parallel *par = parallel(zero);
-
+    for (i = 0; i < IN_FLIGHT; i++)
         zero->reduction[i].region = -1;
-        zero->reduction[i].sum =
-            par->ops->alloc(par->dev, part * sizeof(float));
-        if (!zero->reduction[i].sum)
-            goto error;
-    }
+    zero->gathered = calloc(shards->n, sizeof(*zero->gathered));
+    zero->route = calloc(shards->n, sizeof(*zero->route));
+    if (!zero->gathered || !zero->route)
+        goto error;
+    for (i = 0; i < shards->n; i++)
+        plait_route_parts(&zero->route[i], shards->shard[i].comm,
+                          shards->shard[i].replicas);
     return zero;
 
 error:
@@ -205,18 +275,15 @@ error:
 
 void plait_zero_destroy(struct plait_zero *zero)
 {
-    struct plait_parallel *par;
-    int saved = errno, i;
+    int saved = errno;
 
     if (!zero)
         return;
-    par = parallel(zero);
-    for (i = 0; i < IN_FLIGHT; i++)
-        if (zero->reduction[i].sum)
-            par->ops->free(par->dev, zero->reduction[i].sum);
     pool_destroy(zero, &zero->weights);
     pool_destroy(zero, &zero->grads);
-    free(zero->users);
+    pool_destroy(zero, &zero->wires);
+    free(zero->gathered);
+    free(zero->route);
     free(zero);
     errno = saved;
 }

@@ -6,18 +6,21 @@
 
 /* ZeRO 2 and 3: whole regions exist only while somebody works on them.
  *
- * A region's whole gradient appears with the first block that adds to it and
- * is reduce-scattered into the owners' parts, and freed, when the block says
- * that its micro-batch is complete. With ZeRO 3 a region's whole weights are
- * gathered before a block works and freed after it, in forward and again in
- * backward. Freed buffers are kept for the next region: after the first step
- * nothing is allocated. */
+ * A region's whole gradient appears with the first block that adds to it;
+ * when the block says that its micro-batch is complete, the owners' parts get
+ * their sums, and it is freed. With ZeRO 3 a region's whole weights are
+ * gathered while the block before it works and freed after it, in forward
+ * and again in backward. Freed buffers are kept for the next region of that
+ * size: after the first step nothing is allocated. */
 struct plait_zero;
 
 struct plait_zero *plait_zero_create(struct plait_shards *shards,
                                      struct plait_error *err);
 void plait_zero_destroy(struct plait_zero *zero);
 
+/* Region `i` will be acquired soon: begin to gather its weights, or keep them
+ * where they still are. ZeRO 3 alone. */
+int plait_zero_prefetch(struct plait_zero *zero, int i);
 /* Before a block works on region `i`; `gradient`: it will add to ->grad. */
 int plait_zero_acquire(struct plait_zero *zero, int i, bool gradient);
 int plait_zero_release(struct plait_zero *zero, int i);

@@ -80,19 +80,17 @@ static void put(FILE *out, const char *name, double value)
 
 /* {"tp":1234,...}, of the groups that had anything to say. */
 static void put_groups(FILE *out, const char *name,
-                       const uint64_t bytes[PLAIT_METRICS_GROUPS])
+                       const uint64_t bytes[PLAIT_NCOMMS])
 {
-    static const char *const groups[PLAIT_METRICS_GROUPS] = {
-        "tp", "cp", "ep", "dp", "pp", "dp-cp", "expert-dp", "tp-pp",
-        "embedding"};
     const char *comma = "";
     int i;
 
     fprintf(out, ",\"%s\":{", name);
-    for (i = 0; i < PLAIT_METRICS_GROUPS; i++) {
+    for (i = 0; i < PLAIT_NCOMMS; i++) {
         if (bytes[i] == 0)
             continue;
-        fprintf(out, "%s\"%s\":%" PRIu64, comma, groups[i], bytes[i]);
+        fprintf(out, "%s\"%s\":%" PRIu64, comma,
+                plait_parallel_comm_names[i], bytes[i]);
         comma = ",";
     }
     fputc('}', out);

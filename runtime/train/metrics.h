@@ -5,11 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/parallel/parallel.h"
 #include "topology/error.h"
-#include "topology/layout.h"
-
-/* The groups of struct plait_parallel, and the embedding group. */
-#define PLAIT_METRICS_GROUPS (PLAIT_NGROUPS + 1)
 
 /* What one step is reported as. NaN: nothing to report. */
 struct plait_metrics {
@@ -24,7 +21,7 @@ struct plait_metrics {
     double step_s;
     size_t mem_bytes;
     double comm_s; /* of step_s: computation stood still for messages */
-    uint64_t comm_bytes[PLAIT_METRICS_GROUPS]; /* this rank, this step */
+    uint64_t comm_bytes[PLAIT_NCOMMS]; /* this rank, this step */
 };
 
 /* The metrics file: one JSON object a line, flushed line by line. */

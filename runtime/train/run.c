@@ -30,7 +30,7 @@ struct run {
     struct plait_progress progress;     /* rank 0 */
     double peak;                        /* FLOP/s of all ranks */
     struct plait_trace *trace;          /* NULL: log.profile not set */
-    struct plait_comm_stats sent[PLAIT_METRICS_GROUPS]; /* so far */
+    struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
 };
 
 /* What no part of the runtime can do yet is refused, never left out. */
@@ -221,9 +221,8 @@ static void measure_comm(struct run *r, struct plait_metrics *m)
     int i;
 
     m->comm_s = 0;
-    for (i = 0; i < PLAIT_METRICS_GROUPS; i++) {
-        struct plait_comm *comm =
-            i < PLAIT_NGROUPS ? par->group[i] : par->embedding;
+    for (i = 0; i < PLAIT_NCOMMS; i++) {
+        struct plait_comm *comm = plait_parallel_comm(par, i);
         struct plait_comm_stats now_sent = {0};
 
         if (comm)

@@ -142,6 +142,35 @@ static int resolve_layout(struct plait_session *s, struct plait_layout *layout,
     return 0;
 }
 
+/* Which node this is: equal for the ranks of one. Without a plan, hosts are
+ * told apart by their names (FNV-1a). */
+static uint64_t node_id(const struct plait_session *s)
+{
+    uint64_t id = 0xcbf29ce484222325u;
+    char name[256] = "";
+    const char *c;
+
+    if (s->planned)
+        return s->launch.node_rank;
+    gethostname(name, sizeof(name) - 1);
+    for (c = name; *c; c++)
+        id = (id ^ (unsigned char)*c) * 0x100000001b3u;
+    return id;
+}
+
+static int open_parallel(struct plait_session *s,
+                         const struct plait_layout *layout,
+                         struct plait_error *err)
+{
+    s->par = plait_parallel_create(s->ops, s->dev, s->world, layout, err);
+    if (plait_agree(s->world, s->par ? 0 : -1, err) < 0)
+        return -1;
+    return plait_agree(s->world,
+                       plait_parallel_divide(s->par, &s->config->parallel,
+                                             node_id(s), err),
+                       err);
+}
+
 /* -- life ---------------------------------------------------------------- */
 
 static int open_world(struct plait_session *s, const char *device,
@@ -169,8 +198,7 @@ int plait_session_open(struct plait_session *s,
         return -1;
     if (plait_agree(s->world, resolve_layout(s, &layout, err), err) < 0)
         return -1;
-    s->par = plait_parallel_create(s->ops, s->dev, s->world, &layout, err);
-    return plait_agree(s->world, s->par ? 0 : -1, err);
+    return open_parallel(s, &layout, err);
 }
 
 void plait_session_close(struct plait_session *s)

@@ -226,12 +226,14 @@ static int next_batch(struct plait_trainer *t, struct plait_loader *loader,
 static int describe(struct plait_trainer *t, struct plait_error *err)
 {
     const char *why = plait_queue_error(t->par->q);
+    struct plait_comm *comm;
     int i;
 
     if (why)
         return plait_errorf(err, "%s", why);
-    for (i = 0; i < PLAIT_NGROUPS; i++) {
-        why = plait_comm_error(t->par->group[i]);
+    for (i = 0; i < PLAIT_NCOMMS; i++) {
+        comm = plait_parallel_comm(t->par, i);
+        why = comm ? plait_comm_error(comm) : "no error";
         if (strcmp(why, "no error"))
             return plait_errorf(err, "%s", why);
     }

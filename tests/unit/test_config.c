@@ -42,7 +42,8 @@ static void full(void)
         "  train: 'a b/*.bin'\n"
         "  val: ~\n"
         "parallel: {tp: 2, pp: 2, dp: auto, schedule: zb-h1, zero: 3,\n"
-        "  recompute: full, bucket_mib: 0.5, sequence: true}\n"
+        "  recompute: full, bucket_mib: 0.5, sequence: true,\n"
+        "  grad_reduce: bf16, shard_group: node}\n"
         "train: {steps: 20, global_batch: 16, micro_batch: 2,\n"
         "  precision: bf16, seed: 18446744073709551615}\n"
         "optim: {lr: 1e-3, betas: [0.8, 0.9], clip: 0}\n"
@@ -60,9 +61,13 @@ static void full(void)
     ok(!strcmp(c->data.train, "a b/*.bin") && !c->data.val, "texts and null");
     ok(c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1 &&
            c->parallel.recompute == PLAIT_RECOMPUTE_FULL &&
-           c->parallel.sequence && c->parallel.zero == 3,
+           c->parallel.sequence && c->parallel.zero == 3 &&
+           c->parallel.grad_reduce == PLAIT_GRAD_BF16 &&
+           c->parallel.shard_group == PLAIT_SHARD_NODE &&
+           c->parallel.grad_sync == PLAIT_GRAD_BUCKETED &&
+           c->parallel.all_reduce == PLAIT_ALL_REDUCE_AUTO,
        "parallel");
-    ok(c->parallel_given == 0x7b9, "which keys were given: %#x",
+    ok(c->parallel_given == 0x57b9, "which keys were given: %#x",
        c->parallel_given);
     ok(c->train.seed == UINT64_MAX && c->train.precision == PLAIT_BF16,
        "the largest seed");
@@ -164,6 +169,12 @@ static void refused(void)
         {"parallel: {virtual: 2}", "wants parallel.schedule interleaved"},
         {"parallel: {ep: 2}", "there are no experts"},
         {"model: {experts: 1}", "model.experts_top_k 2 is more than"},
+        {"parallel: {grad_sync: naive, zero: 1}", "wants parallel.zero 0"},
+        {"parallel: {grad_sync: naive, grad_reduce: bf16}",
+         "wants parallel.grad_sync bucketed, not naive"},
+        {"parallel: {all_reduce: hierarchical, zero: 2}",
+         "(else parallel.shard_group node)"},
+        {"parallel: {shard_group: node}", "wants parallel.zero 1, 2 or 3"},
         {"\xff\xfe\xfa", "f.yaml:1: "},
         {"\x01", "f.yaml:1: "},
     };
