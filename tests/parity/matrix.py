@@ -71,6 +71,33 @@ STRANDS = [
     ("gpt2", "121", "schedule=interleaved virtual=2 micro_batch=4"),
     ("odd-llama", "121", "schedule=interleaved virtual=3"),
     ("odd-llama", "131", "schedule=interleaved virtual=2 micro_batch=4"),
+    # how gradients travel
+    ("gpt2", "114", "grad_sync=naive"),
+    ("llama", "222", "grad_sync=naive sequence=true"),
+    ("moe", "11414", "grad_sync=naive"),
+    ("gpt2", "112", "grad_reduce=bf16"),
+    ("llama", "222", "grad_reduce=bf16 zero=1"),
+    ("gpt2", "122", "grad_reduce=bf16 zero=3"),
+    # nodes=N: as if the ranks stood on so many of them
+    ("gpt2", "114", "nodes=2 all_reduce=hierarchical"),
+    ("llama", "118", "nodes=4 all_reduce=hierarchical bucket_mib=0.01 "
+     "micro_batch=1"),
+    ("odd-gpt2", "116", "nodes=2 all_reduce=hierarchical micro_batch=1"),
+    ("gpt2", "1122", "nodes=2 all_reduce=hierarchical"),
+    ("llama", "214", "nodes=2 all_reduce=hierarchical sequence=true"),
+    ("gpt2", "124", "nodes=4 all_reduce=hierarchical schedule=zb-h1"),
+    ("moe", "11412", "nodes=2 all_reduce=hierarchical"),
+    ("llama", "114", "nodes=2 all_reduce=hierarchical grad_reduce=bf16"),
+    ("gpt2", "114", "nodes=2 shard_group=node zero=1"),
+    ("odd-llama", "116", "nodes=2 shard_group=node zero=2"),
+    ("odd-gpt2", "116", "nodes=2 shard_group=node zero=3"),
+    ("llama", "124", "nodes=4 shard_group=node zero=3 schedule=gpipe"),
+    ("gpt2", "1142", "nodes=4 shard_group=node zero=3 recompute=full"),
+    ("llama", "214", "nodes=2 shard_group=node zero=3 sequence=true"),
+    ("gpt2", "224", "nodes=4 shard_group=node zero=2 schedule=zb-h1"),
+    ("gpt2", "114", "nodes=2 shard_group=node zero=3 grad_reduce=bf16"),
+    ("moe", "11412", "nodes=2 shard_group=node zero=2"),
+    ("moe", "11414", "nodes=2 shard_group=node zero=3"),
 ]
 
 QUICK = [

@@ -46,6 +46,17 @@ CASES = [
     (GPT2, "112", "zero=3"),
     (LLAMA, "114", "zero=3 recompute=full micro_batch=1"),
     (LLAMA, "112", "zero=3 precision=bf16"),
+    (GPT2, "114", "grad_sync=naive"),
+    (GPT2, "114", "grad_reduce=bf16"),
+    (GPT2, "112", "grad_reduce=bf16 zero=1"),
+    (GPT2, "112", "grad_reduce=bf16 zero=3"),
+    (GPT2, "114", "nodes=2 all_reduce=hierarchical"),
+    (LLAMA, "118", "nodes=4 all_reduce=hierarchical grad_reduce=bf16 "
+                   "micro_batch=1"),
+    (GPT2, "114", "nodes=2 shard_group=node zero=1"),
+    (GPT2, "114", "nodes=2 shard_group=node zero=2"),
+    (LLAMA, "118", "nodes=2 shard_group=node zero=3 micro_batch=1"),
+    (MOE, "11412", "nodes=2 shard_group=node zero=3"),
     # context parallel
     (GPT2, "1112", ""),
     (LLAMA, "1114", "zero=1"),
@@ -60,7 +71,9 @@ CASES = [
     (LLAMA, "1212", "schedule=zb-h1 recompute=selective"),
     (GPT2, "122", "zero=1"),
     (GPT2, "122", "zero=2 schedule=zb-h1"),
-    (LLAMA, "122", "zero=3 schedule=interleaved virtual=2"),
+    (GPT2, "124", "nodes=4 shard_group=node zero=3"),
+    (LLAMA, "122", "zero=3"),
+    (LLAMA, "122", "zero=3 schedule=gpipe"),
     # experts
     (MOE, "11212", ""),
     (MOE, "11414", "zero=1"),
@@ -83,7 +96,12 @@ class Run:
         self.zero = int(s.get("zero", 0))
         self.recompute = s.get("recompute", "none")
         self.split = s.get("schedule") == "zb-h1"
+        self.gpipe = s.get("schedule") == "gpipe"
         self.chunks = int(s.get("virtual", 1))
+        self.naive = s.get("grad_sync") == "naive"
+        # Of those, how many hold what rank 0 does.
+        self.nodes = int(s.get("nodes", 1)) // self.pp or 1
+        self.grad = 2 if s.get("grad_reduce") == "bf16" else F32
         self.element = 2 if s.get("precision") == "bf16" else F32
         self.gpt2 = model["family"] == "gpt2"
         micro = int(s.get("micro_batch", MICRO))
@@ -183,7 +201,7 @@ class Run:
     def sharded(self, n, first, layers, head):
         """Gradients and weights of regions, as ZeRO says."""
         whole = [shards(n, r) for r in first + layers + head]
-        grads = gather(n, sum(whole) * F32)
+        grads = gather(n, sum(whole) * self.grad)
         weights = gather(n, sum(whole) * self.element)
         if self.zero == 1:
             return grads + weights
@@ -200,27 +218,62 @@ class Run:
         if self.split:
             weights += gather(n, sum(whole[:len(first + layers)]) *
                               self.element)
-        return self.m * (grads + weights)
+        return self.m * (grads + weights) - \
+            gather(n, self.kept(n, first, layers) * self.element)
 
-    def reduced(self, n, first, layers, head):
-        if self.zero and n > 1:
-            return self.sharded(n, first, layers, head)
-        return all_reduce(n, sum(first + layers + head) * F32)
+    def kept(self, n, first, layers):
+        """Elements that stay where what ended with a block is followed by
+        what begins with it: the embedding, after a backward and before a
+        forward; the last layer in between, where no head is."""
+        turns, back = 0, self.m - 1  # one stage: f b f b ...
+        if self.pp > 1:  # rank 0 of two: f f b f b ... b, or f f f b b b
+            turns, back = (1, 0) if self.gpipe else (self.m - 1, self.m - 2)
+        embedding = shards(n, first[0]) if first else 0
+        return back * embedding + turns * shards(n, layers[-1])
+
+    def across(self, n, whole):
+        """Bytes of a sum over nodes of this rank's share of each region."""
+        times = self.m if self.zero >= 2 else 1
+        parts = sum(shards(n, r) // n for r in whole) * self.grad
+        return times * all_reduce(self.nodes, parts)
+
+    def reduced(self, axis, n, first, layers, head):
+        """Bytes over the group of an axis or, where that is divided by
+        nodes, over its two halves."""
+        whole = first + layers + head
+        elements = sum(whole)
+        if self.naive:
+            return {axis: (n - 1) * elements * F32}
+        if self.nodes == 1 or n == self.nodes and not self.zero:
+            if self.zero and n > 1:
+                return {axis: self.sharded(n, first, layers, head)}
+            return {axis: all_reduce(n, elements * self.grad)}
+        here = n // self.nodes
+        sent = {axis + "-across": self.across(here, whole)}
+        if self.zero:
+            inside = self.sharded(here, first, layers, head)
+        else:
+            inside = 2 * gather(here, sum(shards(here, r) for r in whole) *
+                                self.grad)
+        sent[axis + "-inside"] = inside
+        return sent
 
     def dense_bytes(self):
         n = self.dp * self.cp
         first, layers, head = self.regions()
-        sent = self.reduced(n, first, layers, head)
+        sent = self.reduced("dp-cp", n, first, layers, head)
         if self.zero and self.gpt2 and self.pp > 1:
             # both ends put the tied embedding together
-            sent += gather(n, shards(n, first[0]) * F32)
+            axis = "dp-cp" if self.nodes == 1 else "dp-cp-inside"
+            n //= self.nodes
+            sent[axis] += gather(n, shards(n, first[0]) * F32)
         return sent
 
     def expert_bytes(self):
         if "experts" not in self.model:
-            return 0
+            return {}
         here = E // self.ep * 3 * C * self.model["ffn"] // self.tp
-        return self.reduced(self.dp * self.cp // self.ep, [],
+        return self.reduced("expert-dp", self.dp * self.cp // self.ep, [],
                             [here] * self.layers, [])
 
     # -- pipeline --
@@ -239,10 +292,10 @@ class Run:
             "cp": self.cp_bytes(),
             "ep": self.ep_bytes(),
             "pp": self.pp_bytes(),
-            "dp-cp": self.dense_bytes(),
-            "expert-dp": self.expert_bytes(),
             "embedding": tied * all_reduce(2, V // self.tp * C * F32),
         }
+        sent.update(self.dense_bytes())
+        sent.update(self.expert_bytes())
         return {axis: n for axis, n in sent.items() if n}
 
 
@@ -273,7 +326,7 @@ train: {{steps: 2, global_batch: {BATCH}, micro_batch: {MICRO}}}
     program = [train, work + "/c.yaml", "--metrics", work + "/m",
                "--device", "cpu"] + parity.settings(strand)
     env = dict(os.environ, OMP_NUM_THREADS="1")
-    run = subprocess.run(parity.command(args, layout, program),
+    run = subprocess.run(parity.command(args, layout, program, strand),
                          stdout=subprocess.PIPE, env=env,
                          stderr=subprocess.STDOUT, timeout=120,
                          stdin=subprocess.DEVNULL, universal_newlines=True)

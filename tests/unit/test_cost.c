@@ -109,11 +109,36 @@ static void test_ring_of_leaves(void)
        "a ring leaf by leaf is no slower than its NICs");
 }
 
+/* Rounds of the network against a pass inside the node. */
+static void hierarchical(void)
+{
+    struct plait_gpu_type g = {.link_bw = 400e9, .link_alpha = 1e-6,
+                               .nic_bw = 50e9, .nic_alpha = 10e-6,
+                               .per_node = 8};
+    double flat = plait_cost_allreduce_flat(8, 4, 32e6, &g);
+    double steps = plait_cost_allreduce_hierarchical(8, 4, 32e6, &g);
+
+    /* 2 * 10 rounds of 32 ranks; 2 * 31/32 * 32 MB at 400 GB/s */
+    ok(fabs(flat - (20 * 10e-6 + 62e6 / 400e9)) < 1e-12, "32 ranks as one");
+    /* 2 * 6 rounds of 8, 2 * 3 of 4; 2 * 7/8 * 32 MB, 2 * 3/4 * 4 MB over
+     * one NIC */
+    ok(fabs(steps - (12 * 1e-6 + 56e6 / 400e9 + 6 * 10e-6 + 6e6 / 50e9)) <
+           1e-12,
+       "in the node, across, in the node");
+    ok(plait_cost_allreduce_hierarchical(8, 4, 1e6, &g) <
+           plait_cost_allreduce_flat(8, 4, 1e6, &g),
+       "small sums are faster in steps");
+    ok(plait_cost_allreduce_hierarchical(8, 4, 1e9, &g) >
+           plait_cost_allreduce_flat(8, 4, 1e9, &g),
+       "large ones as one group");
+}
+
 int main(void)
 {
     plait_gpu_type_find("a100-80g", &gpu, NULL);
     test_rings();
     test_alltoall();
     test_ring_of_leaves();
+    hierarchical();
     return done_testing();
 }

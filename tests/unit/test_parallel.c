@@ -3,11 +3,14 @@
 
 #include <string.h>
 
+#include "runtime/parallel/naive.h"
 #include "runtime/parallel/parallel.h"
+#include "runtime/parallel/reduce.h"
 #include "tap.h"
 
 /* Under mpirun -n 8 (parallel-mpi.sh): every group of several layouts has
- * the members that topology/layout.h names, in its order. */
+ * the members that topology/layout.h names, in its order; divided by nodes,
+ * too; and gradients have the same sum whichever way they take. */
 
 static struct plait_comm *world;
 
@@ -66,6 +69,174 @@ static void check(const char *order, int tp, int cp, int ep, int dp, int pp)
     ops->device_destroy(dev);
 }
 
+/* -- by nodes ------------------------------------------------------------ */
+
+static const struct plait_parallel_config hierarchical = {
+    .all_reduce = PLAIT_ALL_REDUCE_HIERARCHICAL};
+static const struct plait_parallel_config by_node = {
+    .zero = 2, .shard_group = PLAIT_SHARD_NODE};
+
+static struct plait_parallel *open_dp(int tp, int ep,
+                                      struct plait_device *dev)
+{
+    struct plait_layout layout;
+    struct plait_error err;
+
+    plait_layout_init(&layout);
+    layout.size[PLAIT_TP] = tp;
+    layout.size[PLAIT_EP] = ep;
+    layout.size[PLAIT_DP] = plait_comm_size(world) / tp;
+    return plait_parallel_create(plait_ops_ref(), dev, world, &layout, &err);
+}
+
+/* The number of ranks for which `good` is not true, told on the first. */
+static void all_ok(int good, const char *what, const char *detail)
+{
+    double bad = !good;
+
+    plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM);
+    if (plait_comm_rank(world) == 0)
+        ok(bad == 0, "%s %s", what, detail);
+}
+
+static int is_group(struct plait_comm *comm, int size, int rank)
+{
+    return comm && plait_comm_size(comm) == size &&
+           plait_comm_rank(comm) == rank;
+}
+
+static void check_divided(struct plait_device *dev)
+{
+    struct plait_parallel *par = open_dp(2, 2, dev);
+    int rank = plait_comm_rank(world);
+    struct plait_error err = {""};
+
+    all_ok(!plait_parallel_divide(par, &hierarchical, rank / 4, &err) &&
+               is_group(par->dense.inside, 2, rank / 2 % 2) &&
+               is_group(par->dense.across, 2, rank / 4) &&
+               !par->expert.inside && !par->expert.across,
+           "dp 4 on two nodes; of experts no node has two", err.text);
+    plait_parallel_destroy(par);
+    par = open_dp(1, 2, dev);
+    all_ok(!plait_parallel_divide(par, &by_node, rank / 4, &err) &&
+               is_group(par->dense.inside, 4, rank % 4) &&
+               is_group(par->expert.inside, 2, rank / 2 % 2) &&
+               is_group(par->expert.across, 2, rank / 4),
+           "dp 8 on two nodes, and their experts", err.text);
+    plait_parallel_destroy(par);
+    par = open_dp(1, 1, dev);
+    all_ok(!plait_parallel_divide(par, &by_node, 7, &err) &&
+               !par->dense.inside,
+           "one node is not divided", err.text);
+    plait_parallel_destroy(par);
+}
+
+static void check_refused(struct plait_device *dev)
+{
+    static const struct plait_parallel_config automatic = {.zero = 0};
+    struct plait_parallel *par = open_dp(1, 1, dev);
+    int rank = plait_comm_rank(world);
+    struct plait_error err = {""};
+
+    all_ok(plait_parallel_divide(par, &hierarchical, rank, &err) < 0 &&
+               strstr(err.text, "each node has 1 of the 8 ranks"),
+           "refused:", err.text);
+    all_ok(plait_parallel_divide(par, &hierarchical, 0, &err) < 0 &&
+               strstr(err.text, "each node has 8 of the 8 ranks"),
+           "refused:", err.text);
+    all_ok(plait_parallel_divide(par, &by_node, rank < 3, &err) < 0 &&
+               strstr(err.text, "not spread evenly"),
+           "refused:", err.text);
+    all_ok(plait_parallel_divide(par, &by_node, rank % 2, &err) < 0 &&
+               strstr(err.text, "one node's behind the other's"),
+           "refused:", err.text);
+    all_ok(!plait_parallel_divide(par, &automatic, rank % 2, &err) &&
+               !par->dense.inside,
+           "auto: as one group", "where nodes do not allow more");
+    plait_parallel_destroy(par);
+}
+
+/* -- sums ---------------------------------------------------------------- */
+
+#define N 256 /* sums below are whole numbers that bf16 has */
+
+static int sum_is_right(const float *grad, int first, int n)
+{
+    int i;
+
+    for (i = first; i < first + n; i++)
+        if (grad[i] != 36 + 8 * (i % 16))
+            return 0;
+    return 1;
+}
+
+static void fill(float *grad)
+{
+    for (int i = 0; i < N; i++)
+        grad[i] = 1 + plait_comm_rank(world) + i % 16;
+}
+
+static void check_route(struct plait_parallel *par,
+                        const struct plait_route *route, bool whole,
+                        const char *what)
+{
+    int n = whole ? N : N / route->parts, first = whole ? 0 : route->part * n;
+    uint16_t wire[N];
+    float grad[N];
+
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct plait_reduction r = {NULL};
+        int rc;
+
+        fill(grad);
+        rc = plait_reduction_start(par, &r, route, grad, bf16 ? wire : NULL,
+                                   N);
+        rc |= plait_reduction_advance(par, &r);
+        rc |= plait_reduction_finish(par, &r);
+        rc |= plait_reduction_advance(par, &r); /* nothing is under way */
+        rc |= plait_reduction_finish(par, &r);
+        all_ok(rc == 0 && sum_is_right(grad, first, n), what,
+               bf16 ? "in bf16" : "in fp32");
+    }
+}
+
+static void check_sums(struct plait_device *dev)
+{
+    struct plait_parallel *par = open_dp(1, 1, dev);
+    struct plait_comm *all = par->group[PLAIT_GROUP_DP_CP];
+    struct plait_route route;
+    float grad[N], scratch[N];
+    struct plait_error err;
+
+    if (plait_parallel_divide(par, &hierarchical, plait_comm_rank(world) / 4,
+                              &err) < 0)
+        return all_ok(0, "divide", err.text);
+    plait_route_whole(&route, all);
+    check_route(par, &route, true, "the sum as one group");
+    plait_route_hierarchical(&route, &par->dense);
+    check_route(par, &route, true, "the sum in steps");
+    plait_route_parts(&route, all, NULL);
+    check_route(par, &route, false, "the sum of a part");
+    plait_route_parts(&route, par->dense.inside, par->dense.across);
+    check_route(par, &route, false, "the sum of a part that has replicas");
+    fill(grad);
+    all_ok(!plait_naive_sum(par, all, grad, scratch, N) &&
+               sum_is_right(grad, 0, N),
+           "the sum", "through the first rank");
+    plait_parallel_destroy(par);
+}
+
+static void check_nodes(void)
+{
+    const struct plait_ops *ops = plait_ops_ref();
+    struct plait_device *dev = ops->device_create(0, 1);
+
+    check_divided(dev);
+    check_refused(dev);
+    check_sums(dev);
+    ops->device_destroy(dev);
+}
+
 int main(int argc, char **argv)
 {
     enum plait_comm_kind kind = PLAIT_COMM_SELF;
@@ -87,6 +258,7 @@ int main(int argc, char **argv)
         check("pp-dp-ep-cp-tp", 2, 1, 1, 2, 2);
         check("tp-pp-cp-ep-dp", 2, 1, 1, 1, 4);
         check("tp-cp-ep-dp-pp", 8, 1, 1, 1, 1);
+        check_nodes();
     } else {
         check("tp-cp-ep-dp-pp", 1, 1, 1, 1, 1);
     }
