@@ -228,6 +228,28 @@ static int check_world(const struct plait_launch *launch,
                         launch->world_size, size);
 }
 
+/* Whether all ranks are on this node, as far as the launcher tells. */
+static bool one_node(const struct plait_launch *launch)
+{
+    const char *near = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const char *all = getenv("OMPI_COMM_WORLD_SIZE");
+
+    if (launch)
+        return launch->nnodes == 1;
+    return near && all && !strcmp(near, all);
+}
+
+/* Open MPI asks every network it knows for its devices, a fifth of a second
+ * that ranks of one node have no use for. What the user chose stands. */
+static void choose_transport(const struct plait_launch *launch)
+{
+    if (!one_node(launch) || getenv("OMPI_MCA_pml") ||
+        getenv("OMPI_MCA_btl") || getenv("OMPI_MCA_mtl"))
+        return;
+    setenv("OMPI_MCA_pml", "ob1", 1);
+    setenv("OMPI_MCA_btl", "vader,self", 1);
+}
+
 struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
                                     struct plait_device *dev,
                                     const struct plait_launch *launch,
@@ -239,6 +261,8 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
     int ready, provided, rank;
 
     MPI_Initialized(&ready);
+    if (!ready)
+        choose_transport(launch);
     if (!ready &&
         MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) !=
             MPI_SUCCESS) {

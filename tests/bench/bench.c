@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <math.h>
 #include <omp.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +25,8 @@ enum { TRAIN, REPLAY, TORCH, NPEERS };
 
 struct options {
     int rounds, threads, only; /* only: index of the case, -1: all */
-    const char *json, *python, *torch_peer;
+    const char *json, *python, *torch_peer, *gloo;
+    const char *part; /* NULL: all */
 };
 
 struct result {
@@ -183,7 +185,7 @@ static void report_ops(const json_t *rows)
 static int usage(FILE *to)
 {
     fprintf(to, "usage: plait-bench [--rounds N] [--threads N] [--case 1..%d] "
-            "[--json FILE]\n", NCASES);
+            "[--part steps|ops|comm] [--json FILE]\n", NCASES);
     return to == stderr ? 2 : 0;
 }
 
@@ -193,6 +195,7 @@ static int parse(int argc, char **argv, struct options *o)
         {"rounds", required_argument, NULL, 'r'},
         {"threads", required_argument, NULL, 't'},
         {"case", required_argument, NULL, 'c'},
+        {"part", required_argument, NULL, 'p'},
         {"json", required_argument, NULL, 'j'},
         {NULL, 0, NULL, 0}};
     int c;
@@ -204,6 +207,8 @@ static int parse(int argc, char **argv, struct options *o)
             o->threads = atoi(optarg);
         else if (c == 'c')
             o->only = atoi(optarg) - 1;
+        else if (c == 'p')
+            o->part = optarg;
         else if (c == 'j')
             o->json = optarg;
         else
@@ -214,42 +219,100 @@ static int parse(int argc, char **argv, struct options *o)
     return 0;
 }
 
-static int worker(char **argv)
+static json_t *comm_part(const struct options *o)
 {
-    const struct bench_case *c = &cases[atoi(argv[2]) % NCASES];
-    int bf16 = strcmp(argv[3], "bf16") == 0, threads = atoi(argv[4]);
+    static const char *const env[] = {"OMP_NUM_THREADS=1", NULL};
+    char self[4096] = "";
+    struct bench_comm_options c = {o->rounds, self, o->python, o->gloo, env};
 
+    if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+        return json_array();
+    return bench_comm(&c);
+}
+
+/* Workers of several processes; -1: none of them. */
+static int comm_worker(int argc, char **argv)
+{
+    const char *mode = argv[1];
+
+#ifdef HAVE_MPI
+    if (argc == 4 && strcmp(mode, "--reduce-worker") == 0)
+        return bench_reduce_worker(argv[2], argv[3]);
+    if (argc == 2 && strcmp(mode, "--bare-worker") == 0)
+        return bench_bare_worker();
+    if (argc == 3 && strcmp(mode, "--pair-worker") == 0)
+        return bench_pair_worker(argv[2]);
+#endif
+    if (argc == 4 && strcmp(mode, "--tcp-worker") == 0)
+        return bench_tcp_worker(argv[2], argv[3]);
+    if (argc == 3 && strcmp(mode, "--start-worker") == 0)
+        return bench_start_worker(argv[2]);
+    return -1;
+}
+
+static int worker(int argc, char **argv)
+{
+    const struct bench_case *c;
+    int bf16, threads;
+
+    if (argc != 5)
+        return comm_worker(argc, argv);
+    c = &cases[atoi(argv[2]) % NCASES];
+    bf16 = strcmp(argv[3], "bf16") == 0;
+    threads = atoi(argv[4]);
     if (strcmp(argv[1], "--train-worker") == 0)
         return bench_train_worker(c, argv[3]);
     return bench_replay_worker(c, bf16 ? PLAIT_BF16_T : PLAIT_F32, threads);
+}
+
+static bool wants(const struct options *o, const char *part)
+{
+    return o->part == NULL || strcmp(o->part, part) == 0;
+}
+
+static void run_parts(const struct options *o, json_t *all)
+{
+    json_t *rows;
+
+    if (wants(o, "steps")) {
+        rows = json_array();
+        bench_steps(o, rows);
+        json_object_set_new(all, "steps", rows);
+    }
+    if (wants(o, "ops")) {
+        rows = bench_ops(o->threads, o->rounds);
+        report_ops(rows);
+        json_object_set_new(all, "ops", rows);
+    }
+    if (wants(o, "comm"))
+        json_object_set_new(all, "comm", comm_part(o));
 }
 
 int main(int argc, char **argv)
 {
     struct options o = {.rounds = 7, .threads = omp_get_max_threads(),
                         .only = -1, .python = getenv("PLAIT_BENCH_PYTHON"),
-                        .torch_peer = getenv("PLAIT_BENCH_TORCH_PEER")};
-    json_t *steps, *ops, *all;
+                        .torch_peer = getenv("PLAIT_BENCH_TORCH_PEER"),
+                        .gloo = getenv("PLAIT_BENCH_TORCH_GLOO")};
+    json_t *all;
     char threads[16];
 
-    if (argc == 5 && strstr(argv[1], "-worker") != NULL)
-        return worker(argv);
+    if (argc > 1 && strstr(argv[1], "-worker") != NULL)
+        return worker(argc, argv) != 0;
     if (parse(argc, argv, &o) < 0)
         return usage(stderr);
     if (o.python == NULL)
         o.python = "/usr/bin/python3";
     if (o.torch_peer == NULL)
         o.torch_peer = "torch_peer.py";
+    if (o.gloo == NULL)
+        o.gloo = "torch_gloo.py";
     snprintf(threads, sizeof(threads), "%d", o.threads);
     setenv("OMP_NUM_THREADS", threads, 1);
     printf("%d threads, medians of %d alternating rounds\n\n", o.threads,
            o.rounds);
-    steps = json_array();
-    bench_steps(&o, steps);
-    ops = bench_ops(o.threads, o.rounds);
-    report_ops(ops);
-    all = json_pack("{s:i,s:i,s:o,s:o}", "threads", o.threads, "rounds",
-                    o.rounds, "steps", steps, "ops", ops);
+    all = json_pack("{s:i,s:i}", "threads", o.threads, "rounds", o.rounds);
+    run_parts(&o, all);
     if (o.json != NULL && json_dump_file(all, o.json, JSON_INDENT(1)) < 0) {
         fprintf(stderr, "plait-bench: cannot write %s\n", o.json);
         return 1;

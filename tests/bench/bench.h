@@ -8,6 +8,8 @@
 #include <jansson.h>
 
 #include "kernels/kernels.h"
+#include "runtime/train/session.h"
+#include "runtime/train/step.h"
 
 /* One training job that everybody runs. */
 struct bench_case {
@@ -41,6 +43,19 @@ void bench_peer_start(struct bench_peer *p, const char *label,
 /* The answer to one request; NAN, and the peer is missing, if it died. */
 double bench_peer_ask(struct bench_peer *p, const char *request);
 void bench_peer_stop(struct bench_peer *p);
+/* In a child: take these as stdin and stdout and run argv. */
+_Noreturn void bench_become(int in, int out, char *const argv[],
+                            const char *const env[]);
+
+/* Random tokens and a configuration for them, at paths that mkstemps()
+ * takes; the caller unlinks both. */
+int bench_write_files(char *config, char *tokens, const struct bench_case *c,
+                      const char *precision, int micro_batch);
+/* As plait-train goes, up to the first step. What was made stays for the
+ * caller to destroy. */
+int bench_open_trainer(const char *config, struct plait_session *session,
+                       struct plait_trainer **trainer,
+                       struct plait_error *err);
 
 /* Modes of this program that are contestants themselves. The trainer takes
  * its threads from OMP_NUM_THREADS. */
@@ -50,5 +65,20 @@ int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
 
 /* The single operations against what the machine can do; rows for JSON. */
 json_t *bench_ops(int threads, int rounds);
+
+
+/* What several processes cost, against peers; rows for JSON. */
+struct bench_comm_options {
+    int rounds;
+    char *self;                /* this program */
+    const char *python, *gloo; /* torch_gloo.py */
+    const char *const *mpi_env;
+};
+json_t *bench_comm(const struct bench_comm_options *o);
+int bench_reduce_worker(const char *how, const char *mb);
+int bench_start_worker(const char *config);
+int bench_bare_worker(void);
+int bench_tcp_worker(const char *rank, const char *port);
+int bench_pair_worker(const char *config);
 
 #endif

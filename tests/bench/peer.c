@@ -66,8 +66,8 @@ static void lose(struct bench_peer *p, const char *why)
     snprintf(p->name, sizeof(p->name), "missing: %s", why);
 }
 
-static void become(int in, int out, char *const argv[],
-                   const char *const env[])
+_Noreturn void bench_become(int in, int out, char *const argv[],
+                            const char *const env[])
 {
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
@@ -93,7 +93,7 @@ void bench_peer_start(struct bench_peer *p, const char *label,
     }
     p->pid = fork();
     if (p->pid == 0)
-        become(in[0], out[1], argv, env);
+        bench_become(in[0], out[1], argv, env);
     close(in[0]);
     close(out[1]);
     p->to = fdopen(in[1], "w");

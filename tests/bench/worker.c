@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include "bench.h"
-#include "runtime/train/session.h"
-#include "runtime/train/step.h"
 
 /* Answers requests until the driver closes the pipe. */
 static int serve(const char *name, double (*run)(void *arg), void *arg)
@@ -79,7 +77,8 @@ static int write_tokens(char *path, int vocab, size_t count)
 
 /* The configuration of one case; the caller unlinks. */
 static int write_config(char *path, const struct bench_case *c,
-                        const char *precision, const char *tokens)
+                        const char *precision, int micro_batch,
+                        const char *tokens)
 {
     int fd = mkstemps(path, 5);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
@@ -90,24 +89,35 @@ static int write_config(char *path, const struct bench_case *c,
             "seq_len: %d}\n", c->layers, c->hidden, c->heads, c->vocab,
             c->seq_len);
     fprintf(f, "train: {steps: 100000, global_batch: %d, micro_batch: %d, "
-            "precision: %s}\n", c->batch, c->batch, precision);
+            "precision: %s}\n", c->batch, micro_batch, precision);
     fprintf(f, "data: {train: %s}\n", tokens);
     return fclose(f);
 }
 
-static int open_trainer(const char *config, struct plait_session *session,
-                        struct train_worker *w, struct plait_error *err)
+int bench_write_files(char *config, char *tokens, const struct bench_case *c,
+                      const char *precision, int micro_batch)
+{
+    if (write_tokens(tokens, c->vocab,
+                     (size_t)(c->batch * c->seq_len) * 64 + 1) == 0 &&
+        write_config(config, c, precision, micro_batch, tokens) == 0)
+        return 0;
+    perror("plait-bench: files in /tmp");
+    return -1;
+}
+
+int bench_open_trainer(const char *config, struct plait_session *session,
+                       struct plait_trainer **trainer, struct plait_error *err)
 {
     struct plait_train_args args = {.config = config, .resume = "none",
                                     .device = "cpu"};
 
     if (plait_session_open(session, &args, err) < 0)
         return -1;
-    w->trainer = plait_trainer_create(session->config, session->par, err);
-    if (w->trainer == NULL ||
-        plait_optim_init(plait_trainer_optim(w->trainer), 1, err) < 0)
+    *trainer = plait_trainer_create(session->config, session->par, err);
+    if (*trainer == NULL ||
+        plait_optim_init(plait_trainer_optim(*trainer), 1, err) < 0)
         return -1;
-    return plait_trainer_open_data(w->trainer, 0, err);
+    return plait_trainer_open_data(*trainer, 0, err);
 }
 
 int bench_train_worker(const struct bench_case *c, const char *precision)
@@ -119,13 +129,9 @@ int bench_train_worker(const struct bench_case *c, const char *precision)
     struct plait_error err = {{0}};
     int rc = -1;
 
-    if (write_tokens(tokens, c->vocab,
-                     (size_t)(c->batch * c->seq_len) * 64 + 1) < 0 ||
-        write_config(config, c, precision, tokens) < 0) {
-        perror("plait-bench: files in /tmp");
+    if (bench_write_files(config, tokens, c, precision, c->batch) < 0)
         return 1;
-    }
-    rc = open_trainer(config, &session, &w, &err);
+    rc = bench_open_trainer(config, &session, &w.trainer, &err);
     unlink(tokens);
     unlink(config);
     if (rc < 0)
