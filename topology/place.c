@@ -23,12 +23,13 @@
  *     uneven leaves do not shift every group behind them;
  *   - both of these folded: positions form a matrix of P rows (outer axes) of
  *     D columns (inner axes), and folding by a fills a x D tiles column by
- *     column, so that a leaf holds a block of neighbours along both axes,
+ *     column, so that a leaf holds a block of neighbours along both axes;
+ *     first those whose tiles come out even, then ragged ones,
  * and from the cheapest one, swaps of two nodes as long as they pay. Work is
  * limited to a fixed number of edge evaluations, so time grows as n log n
  * (the sorts) and the result does not depend on the machine. */
 
-enum { EXACT_WORK = 2000000, SEARCH_WORK = 6000000, FEW = 24 };
+enum { EXACT_WORK = 2000000, SEARCH_WORK = 6000000 };
 
 struct search {
     const struct plait_plan_request *request;
@@ -38,7 +39,7 @@ struct search {
     int nclasses;
     long work; /* edge evaluations left */
     double cost;
-    int *best, *trial, *tree, *base, *count;
+    int *best, *trial, *tree, *base, *count, *place;
     int failed;
 };
 
@@ -163,75 +164,34 @@ static void pack(const struct search *s, int unit, int *order)
         }
 }
 
-/* Fill the matrix of n / columns rows by tiles of `tall` rows. */
-static void fold(const struct search *s, int columns, int tall, int *order)
+static void try_folds(struct search *s, const struct plait_fold *folds, int n)
 {
-    int rows = s->n / columns, k = 0;
-
-    for (int top = 0; top < rows; top += tall)
-        for (int c = 0; c < columns; c++)
-            for (int r = top; r < top + tall && r < rows; r++)
-                order[r * columns + c] = s->base[k++];
-}
-
-static int add_once(int *list, int n, int value)
-{
-    for (int i = 0; i < n; i++)
-        if (list[i] == value)
-            return n;
-    if (n < FEW && value > 1)
-        list[n++] = value;
-    return n;
-}
-
-/* Node counts at which groups begin and end: the products of the sizes of
- * the inner axes, and the sizes themselves, in nodes. */
-static int group_sizes(const struct plait_layout *layout, int per_node, int n,
-                       int *list)
-{
-    int stride = 1, count = 0;
-
-    for (int i = 0; i < PLAIT_NAXES; i++) {
-        enum plait_axis axis = layout->order[i];
-        int size = axis == PLAIT_EP ? 1 : layout->size[axis];
-
-        stride *= size;
-        if (stride % per_node == 0 && stride / per_node < n)
-            count = add_once(list, count, stride / per_node);
-        count = add_once(list, count, size < n ? size : 1);
-    }
-    return count;
-}
-
-static void try_folds(struct search *s, const int *columns, int ncolumns)
-{
-    consider(s, s->base);
-    for (int i = 0; i < ncolumns; i++) {
-        int rows = s->n / columns[i];
-
-        if (s->n % columns[i])
-            continue;
-        for (int tall = 2; tall <= rows; tall = tall < 8 ? tall + 1 : tall * 2)
-            if (rows % tall == 0) {
-                fold(s, columns[i], tall, s->trial);
-                consider(s, s->trial);
-            }
-        fold(s, columns[i], rows, s->trial);
+    for (int i = 0; i < n && s->work > 0; i++) {
+        plait_fold_fill(folds[i], s->n, s->place);
+        for (int k = 0; k < s->n; k++)
+            s->trial[s->place[k]] = s->base[k];
         consider(s, s->trial);
     }
 }
 
 static void try_candidates(struct search *s, const struct plait_layout *layout)
 {
-    int sizes[FEW];
-    int n = group_sizes(layout, s->request->tasks[0], s->n, sizes);
+    struct plait_fold folds[PLAIT_FOLDS_MOST];
+    int units[PLAIT_UNITS_MOST], per_node = s->request->tasks[0], even;
+    int nfolds = plait_folds_list(layout, per_node, s->n, folds, &even);
+    int nunits = plait_units_list(layout, per_node, s->n, units);
 
-    memcpy(s->base, s->tree, (size_t)s->n * sizeof(*s->base));
-    try_folds(s, sizes, n);
-    for (int i = 0; i < n; i++) {
-        pack(s, sizes[i], s->base);
-        try_folds(s, sizes, n);
-    }
+    for (int ragged = 0; ragged < 2; ragged++)
+        for (int i = -1; i < nunits; i++) {
+            if (i < 0)
+                memcpy(s->base, s->tree, (size_t)s->n * sizeof(*s->base));
+            else
+                pack(s, units[i], s->base);
+            if (!ragged)
+                consider(s, s->base);
+            try_folds(s, ragged ? folds + even : folds,
+                      ragged ? nfolds - even : even);
+        }
 }
 
 /* --- swaps --- */
@@ -315,9 +275,10 @@ static int prepare(struct search *s, const struct plait_layout *layout)
     s->trial = malloc(n * sizeof(int));
     s->tree = malloc(n * sizeof(int));
     s->base = malloc(n * sizeof(int));
+    s->place = malloc(n * sizeof(int));
     s->count = calloc(n, sizeof(int));
     if (!s->orders || !s->best || !s->trial || !s->tree || !s->base ||
-        !s->count)
+        !s->place || !s->count)
         return -1;
     s->class = plait_orders_class(s->orders, &s->nclasses);
     for (int i = 0; i < s->n; i++) {
@@ -363,6 +324,7 @@ int plait_place_nodes(const struct plait_plan_request *request,
     free(s.trial);
     free(s.tree);
     free(s.base);
+    free(s.place);
     free(s.count);
     return rc;
 }

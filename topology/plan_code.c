@@ -12,10 +12,14 @@
  * format version; sizes of tp, cp, ep, dp, pp; rank order; placement; the
  * nodes in the order of their NODE_RANK as runs; their tasks in that same
  * order (nodes*tasks). A run is from-to:step, counting down if from > to,
- * here 0,2,4,6; *2+1 makes it two runs, the second one higher: 1,3,5,7. */
+ * here 0,2,4,6; *2+1 makes it two runs, the second one higher: 1,3,5,7. A
+ * list that ends in |16.1.4 is folded (place.h): the nodes of a leaf then sit
+ * together in it, though they are far apart in NODE_RANK. So the length goes
+ * with the number of runs of neighbours in Slurm's order under one leaf. */
 
 #define VERSION "1"
 #define NODES_MOST 1048576
+#define FEW_RUNS 8 /* not worth the search for a fold */
 
 static const char *const placement_names[] = {"topology", "linear"};
 
@@ -95,7 +99,46 @@ static int find_run(const int *order, int n, int at, struct run *run)
     return count * run->repeat;
 }
 
-static int print_order(struct buffer *b, const int *order, int n)
+/* How many runs print_runs() would print, or more than `most`. */
+static int count_runs(const int *order, int n, int most)
+{
+    struct run run;
+    int runs = 0;
+
+    for (int i = 0; i < n && runs <= most; runs++)
+        i += find_run(order, n, i, &run);
+    return runs;
+}
+
+/* Take back the fold that leaves the fewest runs, if any does; `list` gets
+ * the order without it. */
+static struct plait_fold unfold(const struct plait_plan *plan,
+                                const int *order, int *list, int *trial,
+                                int *position)
+{
+    struct plait_fold folds[PLAIT_FOLDS_MOST], best = {1, 1, 1};
+    int n = plan->nnodes, runs = count_runs(order, n, n), even;
+    int nfolds = plait_folds_list(&plan->layout, plan->tasks[order[0]], n,
+                                  folds, &even);
+
+    memcpy(list, order, (size_t)n * sizeof(*list));
+    for (int i = 0; i < nfolds && runs > FEW_RUNS; i++) {
+        int found;
+
+        plait_fold_fill(folds[i], n, position);
+        for (int k = 0; k < n; k++)
+            trial[k] = order[position[k]];
+        found = count_runs(trial, n, runs - 1);
+        if (found >= runs)
+            continue;
+        runs = found;
+        best = folds[i];
+        memcpy(list, trial, (size_t)n * sizeof(*list));
+    }
+    return best;
+}
+
+static int print_runs(struct buffer *b, const int *order, int n)
 {
     for (int i = 0, used; i < n; i += used) {
         struct run run;
@@ -113,6 +156,23 @@ static int print_order(struct buffer *b, const int *order, int n)
             return -1;
     }
     return 0;
+}
+
+static int print_order(struct buffer *b, const struct plait_plan *plan,
+                       const int *order)
+{
+    size_t n = (size_t)plan->nnodes;
+    int *list = malloc(3 * n * sizeof(*list)), rc;
+    struct plait_fold fold;
+
+    if (!list)
+        return -1;
+    fold = unfold(plan, order, list, list + n, list + 2 * n);
+    rc = print_runs(b, list, plan->nnodes);
+    if (rc == 0 && fold.ranks > 1)
+        rc = print(b, "|%d.%d.%d", fold.ranks, fold.per_node, fold.tall);
+    free(list);
+    return rc;
 }
 
 static int print_tasks(struct buffer *b, const struct plait_plan *plan,
@@ -145,7 +205,7 @@ char *plait_plan_encode(const struct plait_plan *plan)
     if (print(&b, "%s/%d.%d.%d.%d.%d/%s/%s/", VERSION, size[PLAIT_TP],
               size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP], size[PLAIT_PP],
               text, placement_names[plan->placement]) < 0 ||
-        print_order(&b, order, plan->nnodes) < 0 || print(&b, "/") < 0 ||
+        print_order(&b, plan, order) < 0 || print(&b, "/") < 0 ||
         print_tasks(&b, plan, order) < 0) {
         free(b.text);
         b.text = NULL;
@@ -195,12 +255,12 @@ static int read_repeat(const char **p, struct run *run)
     return 0;
 }
 
-/* The next run of the list at *p: 1, 0 at its end ('/'), -1 damaged. */
+/* The next run of the list at *p: 1, 0 at its end ('/' or '|'), -1 damaged. */
 static int next_run(const char **p, struct run *run)
 {
     int to, step = 1;
 
-    if (**p == '/')
+    if (**p == '/' || **p == '|')
         return 0;
     if (**p == ',')
         (*p)++;
@@ -214,12 +274,33 @@ static int next_run(const char **p, struct run *run)
         }
     }
     if (run->from < 0 || to < 0 || step < 1 || (to - run->from) % step ||
-        read_repeat(p, run) < 0 || (**p != ',' && **p != '/') ||
-        (**p == ',' && (*p)[1] == '/'))
+        read_repeat(p, run) < 0 || !**p || !strchr(",/|", **p) ||
+        (**p == ',' && (!(*p)[1] || strchr("/|", (*p)[1]))))
         return -1;
     run->count = abs(to - run->from) / step + 1;
     run->step = to < run->from ? -step : step;
     return 1;
+}
+
+/* The end of a list: "/", or its fold and "/". Rows that are shorter than a
+ * node's ranks would be empty. */
+static int read_fold(const char **p, struct plait_fold *fold)
+{
+    *fold = (struct plait_fold){1, 1, 1};
+    if (**p == '|') {
+        (*p)++;
+        fold->ranks = number(p);
+        if (*(*p)++ != '.')
+            return -1;
+        fold->per_node = number(p);
+        if (fold->per_node < 1 || fold->ranks < fold->per_node ||
+            *(*p)++ != '.')
+            return -1;
+        fold->tall = number(p);
+        if (fold->tall < 1)
+            return -1;
+    }
+    return *(*p)++ == '/' ? 0 : -1;
 }
 
 /* The next "nodes*tasks", likewise; ends with the text. */
@@ -300,8 +381,9 @@ static int count_nodes(const char *p, int *nnodes, struct plait_error *err)
 /* Fill the plan's tables; every node index must come exactly once. */
 static int read_order(const char **p, struct plait_plan *plan)
 {
+    struct plait_fold fold;
     struct run run;
-    int at = 0;
+    int at = 0, *place;
 
     for (int i = 0; i < plan->nnodes; i++)
         plan->node_rank[i] = -1;
@@ -314,7 +396,13 @@ static int read_order(const char **p, struct plait_plan *plan)
                 return -1;
             plan->node_rank[node] = at++;
         }
-    (*p)++;
+    if (read_fold(p, &fold) < 0 ||
+        !(place = malloc((size_t)plan->nnodes * sizeof(*place))))
+        return -1;
+    plait_fold_fill(fold, plan->nnodes, place);
+    for (int i = 0; i < plan->nnodes; i++)
+        plan->node_rank[i] = place[plan->node_rank[i]];
+    free(place);
     return 0;
 }
 
@@ -377,9 +465,11 @@ error:
     return NULL;
 }
 
-/* The position of node `index` among the runs at *p, or -1. */
-static int find_rank(const char **p, int index)
+/* The position of node `index` of n in the list at *p: -1 there is none, -2
+ * damaged. */
+static int find_rank(const char **p, int n, int index)
 {
+    struct plait_fold fold;
     struct run run;
     int at = 0, found = -1;
 
@@ -391,8 +481,9 @@ static int find_rank(const char **p, int index)
                 ahead / run.step < run.count)
                 found = at + (int)(ahead / run.step);
         }
-    (*p)++;
-    return found;
+    if (read_fold(p, &fold) < 0)
+        return -2;
+    return found < 0 ? -1 : plait_fold_position(fold, n, found);
 }
 
 int plait_plan_decode_part(const char *text, int index,
@@ -407,7 +498,9 @@ int plait_plan_decode_part(const char *text, int index,
     if (read_head(&p, &found.layout, &placement, err) < 0 ||
         count_nodes(p, &found.nnodes, err) < 0)
         return -1;
-    found.node_rank = find_rank(&p, index);
+    found.node_rank = find_rank(&p, found.nnodes, index);
+    if (found.node_rank < -1)
+        return damaged(err, "node order");
     if (found.node_rank < 0) {
         errno = EINVAL;
         return plait_errorf(err, "the plan is for %d nodes and has no node %d",
