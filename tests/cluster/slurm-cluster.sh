@@ -8,6 +8,8 @@ usage()
     cat <<'END'
 usage: slurm-cluster.sh start DIR [--nodes N] [--gpus G] [--cpus C]
                                   [--plugin FILE] [--conf LINE]...
+       slurm-cluster.sh restart DIR NODE...
+       slurm-cluster.sh steps DIR
        slurm-cluster.sh stop DIR
        slurm-cluster.sh env DIR
 
@@ -15,6 +17,8 @@ start  a cluster of N nodes (4) named node1.. with G declared GPUs (2) and
        C processors (2 * G, at least 4) each, under a tree of two leaf
        switches. FILE is a SPANK plugin with its arguments, or nothing.
        LINE goes into slurm.conf. Does nothing where the cluster in DIR runs.
+restart  the slurmd of each NODE, and wait until Slurm sees them.
+steps    prints the process ids of its step daemons.
 stop   it, with all its jobs, and keep only the logs.
 env    print the exports a shell needs:  eval "$(slurm-cluster.sh env DIR)"
 
@@ -194,6 +198,12 @@ start_munged()
         die "munged does not answer, see $dir/log/munged.out"
 }
 
+start_slurmd()
+{
+    daemon "$dir/log/slurmd.$1.out" "$dir/slurmd.$1.pid" \
+        slurmd -D -N "$1" -f "$dir/slurm.conf"
+}
+
 start_slurm()
 {
     local i
@@ -202,8 +212,7 @@ start_slurm()
     for i in $(seq "$nodes"); do
         mkdir -p "$dir/spool.node$i"
         mkdir -p -m 1777 "$dir/tmp.node$i"
-        daemon "$dir/log/slurmd.node$i.out" "$dir/slurmd.node$i.pid" \
-            slurmd -D -N "node$i" -f "$dir/slurm.conf"
+        start_slurmd "node$i"
     done
     wait_for 60 eval 'all_idle || ! all_alive'
     all_idle && return
@@ -268,14 +277,48 @@ start()
     start_slurm
 }
 
-# Pids of the step daemons and tasks of this cluster.
+restart()
+{
+    local node began
+    began=$(date +%s)
+    for node in "$@"; do
+        stop_daemons "$dir/slurmd.$node.pid"
+        start_slurmd "$node"
+    done
+    for node in "$@"; do
+        wait_for 30 registered "$node" "$began" ||
+            die "$node does not come back, see $dir/log/"
+    done
+}
+
+# registered NODE SECONDS: since then, and not down
+registered()
+{
+    local line start
+    line=$(SLURM_CONF=$dir/slurm.conf scontrol -o show node "$1")
+    start=${line#*SlurmdStartTime=}
+    [ "$(date -d "${start%% *}" +%s)" -ge "$2" ] &&
+        [[ ! $line =~ State=[A-Z+]*(DOWN|NOT_RESPONDING) ]]
+}
+
+# Pids of the step daemons of this cluster. They are nobody's children, and
+# newer ones have no environment; but they log where their slurmd does.
+stepds()
+{
+    local pid
+    for pid in $(pgrep -x slurmstepd); do
+        readlink /proc/$pid/fd/* | grep -qF "$dir/log/" && echo $pid
+    done 2>/dev/null
+}
+
+# ... and of its tasks.
 step_pids()
 {
     local f
+    stepds
     for f in $(grep -lzxF "SLURM_CONF=$dir/slurm.conf" \
         /proc/[0-9]*/environ 2>/dev/null); do
-        if grep -qx slurmstepd "${f%environ}comm" ||
-            grep -qz '^SLURMD_NODENAME=' "$f"; then
+        if grep -qz '^SLURMD_NODENAME=' "$f"; then
             f=${f#/proc/}
             echo "${f%/environ}"
         fi
@@ -334,6 +377,8 @@ mkdir -p "$(dirname "$2")" && dir=$(cd "$(dirname "$2")" && pwd)/${2##*/} ||
 shift 2
 case $verb in
 start) start "$@" ;;
+restart) restart "$@" ;;
+steps) stepds ;;
 stop) stop ;;
 env) print_env ;;
 *) usage >&2; exit 2 ;;

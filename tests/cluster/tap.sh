@@ -62,6 +62,12 @@ until_true()
     done
 }
 
+# Pids of the cluster's step daemons.
+steps()
+{
+    cluster steps "$work/slurm"
+}
+
 cluster()
 {
     "$here/slurm-cluster.sh" "$@"

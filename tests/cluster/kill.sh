@@ -1,0 +1,113 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# srun, a task, a step's daemon or a node's daemon is killed at every stage of
+# a step: the next job is planned, bound and started as ever.
+. "$top_srcdir/tests/cluster/tap.sh"
+
+planned=(srun -Q -N4 --ntasks-per-node=2 --gpus-per-node=2 --tp=2 --pp=2)
+
+quiet()
+{
+    [ -z "$(squeue -h)" ] && [ -z "$(steps)" ]
+}
+
+# All nodes take a planned step, with the contract whole and
+# RANK 0's port free, and nothing is left of the killed one
+next_job()
+{
+    local out
+    until_true 30 quiet || { echo "left: $(squeue -h) $(steps)"; return 1; }
+    out=$(timeout 60 "${planned[@]}" bash -c \
+        'echo $RANK/$WORLD_SIZE $PLAIT_PP_RANK $CUDA_VISIBLE_DEVICES' 2>&1)
+    is "$(for r in 0 1 2 3 4 5 6 7; do echo "$r/8 $((r / 4)) 0,1"; done)" \
+        "$(sort <<<"$out")" || return 1
+    # whole files only: nothing half written waits for a later step
+    is "" "$(find slurm -path '*cache*' \( -name '*.tmp*' -o -size 0 \) \
+        -type f)"
+}
+
+# kill_srun SIGNAL MILLISECONDS: after so much of its life
+kill_srun()
+{
+    "${planned[@]}" sleep 30 >/dev/null 2>&1 &
+    sleep "$(printf '0.%03d' $2)"
+    kill -"$1" $!
+    wait $!
+    return 0
+}
+
+stages="0 20 40 60 80 100 150 200 300"
+for ms in $stages; do
+    kill_srun KILL $ms
+    # Slurm gives up such a job after InactiveLimit only.
+    scancel --user="$(id -un)"
+done 2>/dev/null
+check "srun dead by SIGKILL, at $stages ms" next_job
+for ms in $stages; do kill_srun TERM $ms; done 2>/dev/null
+check "srun ended by SIGTERM, at $stages ms" next_job
+
+# The first thing that a step's daemon does for us is user_init.
+kill_stepd()
+{
+    local tries
+    "${planned[@]}" sleep 30 >/dev/null 2>&1 &
+    for ((tries = 0; tries < 2000; tries++)); do
+        [ -z "$(steps)" ] || break
+        sleep 0.002
+    done
+    sleep "$(printf '0.%03d' $1)"
+    kill -KILL $(steps)
+    scancel --user="$(id -un)"
+    wait $!
+    return 0
+}
+for ms in 0 5 10 20 40 80; do
+    rm -rf slurm/cache/*
+    kill_stepd $ms
+done 2>/dev/null
+until_true 30 eval '! sinfo -h -N -o %T | grep -qv idle' ||
+    scontrol update NodeName=node[1-4] State=RESUME
+check "slurmstepd killed while it starts" next_job
+
+start_step()
+{
+    rm -f pid.*
+    "${planned[@]}" "$@" bash -c \
+        'echo $$ >pid.$SLURM_PROCID; exec sleep 60' >/dev/null 2>&1 &
+    until_true 20 eval '[ $(cat pid.* | wc -w) = 8 ]' || echo "no start"
+}
+
+start_step -K
+kill -KILL $(cat pid.5)
+check "a task killed: the step ends" until_true 20 eval \
+    '! kill -0 $! && [ -z "$(steps)" ]'
+check "... and the next one runs" next_job
+
+start_step
+kill -KILL $(steps | head -n 1)
+scancel --user="$(id -un)"
+check "slurmstepd killed while tasks run" next_job
+
+# A node's daemon dies under a step, and comes back.
+start_step
+kill -KILL $(cat slurm/slurmd.node2.pid)
+cluster restart slurm node2
+check "a running step outlives its slurmd" kill -0 $(cat pid.0) $(cat pid.2)
+scancel --user="$(id -un)"
+check "... and the next one runs" next_job
+
+# srun waits in the queue, without a plan yet.
+timeout 30 salloc -Q -N4 --exclusive sleep 20 &
+holder=$!
+until_true 20 eval '[ "$(squeue -h -t R -o %D)" = 4 ]'
+"${planned[@]}" true 2>/dev/null &
+until_true 20 eval '[ -n "$(squeue -h -t PD -o %i)" ]'
+kill -KILL $!
+scancel --user="$(id -un)"
+wait $holder 2>/dev/null
+check "srun killed in the queue" next_job
+
+check "slurmds that all die and come back" eval \
+    'kill -KILL $(cat slurm/slurmd.*.pid); cluster restart slurm node1 node2 \
+     node3 node4; next_job'
+done_testing
