@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <getopt.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 
 /* plait plan: who would sit where, and what it would cost. */
 
-static int print_help(void)
+static void print_help(void)
 {
     printf(
         "Usage: plait plan [OPTION...]\n\n"
@@ -28,7 +27,6 @@ static int print_help(void)
         "  --gpu-type TYPE      what the GPUs and links can do (h100)\n"
         "  --site FILE          the site's own figures, as plait probe writes "
         "them\n"
-        "  --model FILE         the model and how it is trained\n"
         "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp)\n"
         "  --placement WHAT     topology, or linear for Slurm's order\n"
         "  --auto               rank the layouts that fit in memory, best "
@@ -38,32 +36,23 @@ static int print_help(void)
         "  --json               print one JSON document\n"
         "  --svg FILE           draw the placement\n"
         "  --hostfile FILE      write a SLURM_HOSTFILE with this placement\n"
-        "  --help               print this\n");
-    return PLAIT_EXIT_GOOD;
+        "  --help               print this\n\n"
+        "  --model FILE         the model and how it is trained; then also\n");
+    model_options_print_help();
 }
 
 static const struct option options[] = {
-    {"tp", required_argument, NULL, 0x100 + PLAIT_TP},
-    {"cp", required_argument, NULL, 0x100 + PLAIT_CP},
-    {"ep", required_argument, NULL, 0x100 + PLAIT_EP},
-    {"dp", required_argument, NULL, 0x100 + PLAIT_DP},
-    {"pp", required_argument, NULL, 0x100 + PLAIT_PP},
+    MODEL_OPTIONS,
     {"nodes", required_argument, NULL, 'n'},
     {"tasks-per-node", required_argument, NULL, 't'},
     {"fabric", required_argument, NULL, 'f'},
     {"node-hwloc", required_argument, NULL, 'w'},
     {"node-nccl", required_argument, NULL, 'c'},
-    {"gpu-type", required_argument, NULL, 'g'},
-    {"site", required_argument, NULL, 's'},
-    {"model", required_argument, NULL, 'm'},
     {"rank-order", required_argument, NULL, 'o'},
     {"placement", required_argument, NULL, 'p'},
     {"auto", no_argument, NULL, 'a'},
-    {"gpus", required_argument, NULL, 'u'},
-    {"json", no_argument, NULL, 'j'},
     {"svg", required_argument, NULL, 'v'},
     {"hostfile", required_argument, NULL, 'H'},
-    {"help", no_argument, NULL, 'h'},
     {0}};
 
 static int parse_placement(const char *text, enum plait_placement *placement,
@@ -89,14 +78,13 @@ static const struct {
     {'f', offsetof(struct plan_job, fabric_file)},
     {'w', offsetof(struct plan_job, hwloc_file)},
     {'c', offsetof(struct plan_job, nccl_file)},
-    {'s', offsetof(struct plan_job, site_file)},
-    {'m', offsetof(struct plan_job, model_file)},
     {'v', offsetof(struct plan_job, svg_file)},
     {'H', offsetof(struct plan_job, host_file)},
 };
 
-static int parse_option(struct plan_job *job, int opt, struct plait_error *err)
+static int parse_option(void *arg, int opt, struct plait_error *err)
 {
+    struct plan_job *job = arg;
     struct plait_plan_request *r = &job->request;
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
@@ -105,59 +93,41 @@ static int parse_option(struct plan_job *job, int opt, struct plait_error *err)
             return 0;
         }
     switch (opt) {
-    case 'g':
-        job->gpu_name = optarg;
-        return plait_gpu_type_find(optarg, &job->gpu, err);
     case 'o':
         r->order_given = 1;
         return plait_layout_parse_order(optarg, r->layout.order, err);
     case 'p':
         return parse_placement(optarg, &r->placement, err);
-    case 'u':
-        return plait_layout_parse_size("--gpus", optarg, &job->total, err);
     case 'a':
         job->find_layout = 1;
         return 0;
     default:
-        job->json = 1;
+        print_help();
         return 0;
     }
 }
 
 static int parse(struct plan_job *job, int argc, char **argv)
 {
-    struct plait_error err;
-    int opt;
+    struct model_options *o = &job->options;
+    int rc = model_options_read(o, "plan", argc, argv, options, parse_option,
+                                job);
 
-    while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (opt == 'h')
-            return print_help();
-        if (opt == '?')
-            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
-        if (opt >= 0x100) {
-            char what[8];
-
-            snprintf(what, sizeof(what), "--%s", plait_axis_names[opt - 0x100]);
-            if (plait_layout_parse_size(what, optarg,
-                                        &job->request.layout.size[opt - 0x100],
-                                        &err) < 0)
-                return plait_cmd_misused("%s", err.text);
-            job->given |= 1u << (opt - 0x100);
-        } else if (parse_option(job, opt, &err) < 0) {
-            return plait_cmd_misused("%s", err.text);
-        }
-    }
-    if (optind < argc)
-        return plait_cmd_misused("plan: unexpected argument '%s'",
-                                 argv[optind]);
+    if (rc >= 0)
+        return rc;
     if (job->hwloc_file && job->nccl_file)
         return plait_cmd_misused(
             "plan: give one of --node-hwloc and --node-nccl");
-    if (job->find_layout && !job->model_file)
+    if (job->find_layout && !o->model_file)
         return plait_cmd_misused("plan: --auto wants a --model");
-    if (job->total && (!job->find_layout || job->node_list || job->task_list))
+    if (o->key && !o->model_file)
+        return plait_cmd_misused("plan: %s wants a --model to change",
+                                 o->key);
+    if (o->gpus && (!job->find_layout || job->node_list || job->task_list))
         return plait_cmd_misused("plan: --gpus goes with --auto, without "
                                  "--nodes and --tasks-per-node");
+    memcpy(job->request.layout.size, o->layout.size, sizeof(o->layout.size));
+    job->given = o->given;
     return -1;
 }
 
@@ -214,7 +184,7 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
         return plait_errorf(err, "out of memory");
     if (job->task_list)
         return parse_tasks(job, err);
-    most = job->total                      ? job->total
+    most = job->options.gpus               ? job->options.gpus
            : job->node && job->node->ngpus ? job->node->ngpus
                                            : 1;
     for (int i = 0; i < n; i++)
@@ -242,7 +212,8 @@ static int load(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
 
-    if (plait_cmd_gpu_type(job->site_file, job->gpu_name, &job->gpu, err) < 0)
+    if (plait_cmd_gpu_type(job->options.site_file, job->options.gpu_name,
+                           &job->gpu, err) < 0)
         return -1;
     r->gpu = &job->gpu;
     if (job->fabric_file &&
@@ -255,8 +226,8 @@ static int load(struct plan_job *job, struct plait_error *err)
         !(job->node = plait_node_create_nccl(job->nccl_file, err)))
         return -1;
     r->node = job->node;
-    if (job->model_file &&
-        !(job->config = plait_config_create(job->model_file, NULL, 0, err)))
+    if (job->options.model_file &&
+        !(job->config = model_options_config(&job->options, err)))
         return -1;
     if (job->config && !job->find_layout)
         take_sizes(job);
@@ -358,7 +329,7 @@ static int output(struct plan_job *job)
         (job->host_file && write_hostfile(job, &err) < 0) ||
         (job->svg_file && plait_plan_draw(job, job->svg_file, &err) < 0))
         return plait_cmd_failed("%s", err.text);
-    if (job->json)
+    if (job->options.json)
         return plait_cmd_json(plait_plan_to_json(job));
     plait_plan_print(job, stdout);
     return PLAIT_EXIT_GOOD;
@@ -378,11 +349,12 @@ static void release(struct plan_job *job)
 
 int plait_cmd_plan(int argc, char **argv)
 {
-    struct plan_job job = {.json = 0};
+    struct plan_job job = {.find_layout = 0};
     struct plait_error err;
     int rc;
 
     plait_layout_init(&job.request.layout);
+    model_options_init(&job.options);
     rc = parse(&job, argc, argv);
     if (rc >= 0)
         return rc;

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "cmd_model.h"
 #include "cost.h"
 #include "estimate.h"
 #include "plan.h"
@@ -12,11 +13,11 @@
 /* One run of `plait plan`: what was asked, read and found. */
 struct plan_job {
     struct plait_plan_request request;
+    struct model_options options; /* gpus: one node of so many, for --auto */
     const char *node_list, *task_list, *fabric_file, *hwloc_file, *nccl_file,
-        *gpu_name, *site_file, *model_file, *svg_file, *host_file;
-    int json, find_layout;
-    unsigned given; /* bit per axis: its size was on the command line */
-    int total;      /* --gpus: one node of so many tasks, for --auto */
+        *svg_file, *host_file;
+    int find_layout;
+    unsigned given; /* bit per axis: the user or the model's file has it */
     struct plait_gpu_type gpu;
     struct plait_fabric *fabric;
     struct plait_node *node;

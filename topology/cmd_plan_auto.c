@@ -93,7 +93,7 @@ int plait_plan_auto(const struct plan_job *job)
                               "%.1f GB of the %.0f GB of a %s",
                               found->tried, found->least_memory / 1e9,
                               job->gpu.memory / 1e9, job->gpu.name);
-    else if (job->json)
+    else if (job->options.json)
         rc = plait_cmd_json(to_json(found, gpus));
     else
         print(found, gpus, &job->gpu);

@@ -19,6 +19,7 @@ enum plait_exit {
 int plait_cmd_topo(int argc, char **argv);
 int plait_cmd_plan(int argc, char **argv);
 int plait_cmd_estimate(int argc, char **argv);
+int plait_cmd_simulate(int argc, char **argv);
 
 /* Print "plait: ..." on stderr; return PLAIT_EXIT_FAILED. */
 int plait_cmd_failed(const char *fmt, ...)

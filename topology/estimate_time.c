@@ -285,9 +285,11 @@ static void set_stage(const struct plait_shape *s, const struct pieces *p,
         .forward = layers * pass + (last ? p->head : 0),
         .backward_input = layers * (pass + p->redone),
         .backward_weight = layers * pass,
-        .forward_comm = layers * sum_axes(p->forward),
-        .backward_comm = layers * sum_axes(p->backward),
         .buckets = zero || buckets > blocks ? blocks : (int)buckets};
+    for (int i = PLAIT_TP; i <= PLAIT_EP; i++) {
+        t->forward_comm[i] = layers * p->forward[i];
+        t->backward_comm[i] = layers * p->backward[i];
+    }
     t->reduce = (zero ? 1 : 2) *
                 half_seconds(s, &p->dp, gradient_element(s) * weights,
                              t->buckets);

@@ -20,6 +20,7 @@ static const struct command {
     {"topo", plait_cmd_topo, "GPUs, links, NICs and cores of a machine"},
     {"plan", plait_cmd_plan, "who sits where, and what it costs"},
     {"estimate", plait_cmd_estimate, "memory and time of training a model"},
+    {"simulate", plait_cmd_simulate, "one training step as a timeline"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -148,6 +148,15 @@ static const struct message *input_of(struct simulator *s, int rank, int index,
     return m;
 }
 
+static double sum_axes(const double *seconds)
+{
+    double sum = 0;
+
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        sum += seconds[i];
+    return sum;
+}
+
 static double duration(const struct simulator *s, int rank,
                        const struct plait_action *a, double *inner)
 {
@@ -158,11 +167,11 @@ static double duration(const struct simulator *s, int rank,
     *inner = 0;
     if (a->kind == PLAIT_FORWARD) {
         seconds = t->forward;
-        *inner = t->forward_comm;
+        *inner = sum_axes(t->forward_comm);
     }
     if (a->kind == PLAIT_BACKWARD || a->kind == PLAIT_BACKWARD_INPUT) {
         seconds = t->backward_input;
-        *inner = t->backward_comm;
+        *inner = sum_axes(t->backward_comm);
     }
     if (a->kind == PLAIT_BACKWARD || a->kind == PLAIT_BACKWARD_WEIGHT)
         seconds += t->backward_weight;

@@ -2,9 +2,6 @@
 #ifndef PLAIT_SIMULATE_H
 #define PLAIT_SIMULATE_H
 
-#include <jansson.h>
-#include <stdio.h>
-
 #include "config.h"
 #include "gpu_types.h"
 #include "layout.h"
@@ -17,8 +14,8 @@ struct plait_stage_time {
     double forward; /* computing, one micro-batch */
     double backward_input;
     double backward_weight;
-    double forward_comm; /* tp, cp and ep traffic that computing waits for */
-    double backward_comm;
+    /* tp, cp and ep traffic that computing waits for */
+    double forward_comm[PLAIT_NAXES], backward_comm[PLAIT_NAXES];
     double gather; /* ZeRO-3: weights, before each pass; 0: none */
     double reduce; /* gradients, data parallel; 0: none */
     int buckets;   /* in which they go, at least 1 */
@@ -100,16 +97,8 @@ plait_simulation_create(const struct plait_simulation_request *request,
                         struct plait_error *err);
 void plait_simulation_destroy(struct plait_simulation *simulation);
 
-/* Mean over the ranks of one field of plait_rank_time, as a share of the
- * step: "bubble_share" and the like. */
+/* The mean over the ranks; `peak` is the most. */
 void plait_simulation_mean(const struct plait_simulation *simulation,
                            struct plait_rank_time *mean);
-
-void plait_simulation_print(const struct plait_simulation *simulation,
-                            int columns, FILE *out);
-void plait_simulation_print_svg(const struct plait_simulation *simulation,
-                                const char *title, FILE *out);
-/* A new reference; NULL: out of memory. */
-json_t *plait_simulation_to_json(const struct plait_simulation *simulation);
 
 #endif

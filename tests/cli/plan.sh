@@ -161,4 +161,6 @@ refused 1 "bad.yaml:1: unknown key 'h1000' in gpu_types; did you mean 'h100'?" \
     estimate --model model.yaml --site bad.yaml
 refused 1 '6 tasks do not divide by --tp=4; --tp=3 --dp=2 or --tp=6 would fit' \
     estimate --model model.yaml --gpus 6 --tp 4
+refused 2 'plan: train.micro_batch wants a --model to change' \
+    plan --micro-batch 2
 echo "1..$n"

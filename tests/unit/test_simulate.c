@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "tap.h"
+#include "topology/estimate.h"
 #include "topology/simulate.h"
+#include "topology/stage.h"
 
 /* Stages that all take the same: forward 1, backward 1 + 1. */
 static struct plait_simulation *run(enum plait_schedule_kind kind, int p, int v,
@@ -159,8 +161,8 @@ static void weights(void)
     struct plait_stage_time time = {.forward = 1,
                                     .backward_input = 1,
                                     .backward_weight = 1,
-                                    .forward_comm = 0.25,
-                                    .backward_comm = 0.25,
+                                    .forward_comm = {0.25},
+                                    .backward_comm = {[PLAIT_EP] = 0.25},
                                     .gather = 0.5,
                                     .reduce = 0.5,
                                     .buckets = 1};
@@ -191,9 +193,146 @@ static void weights(void)
     ok(!plait_simulation_create(&request, &err), "%s", err.text);
 }
 
+/* --- a model's stages --- */
+
+static void set_model(struct plait_config *c, struct plait_layout *l,
+                      enum plait_schedule_kind kind, int pp, int v, int m)
+{
+    memset(c, 0, sizeof(*c));
+    c->model = (struct plait_model_config){.family = PLAIT_LLAMA,
+                                           .layers = 24,
+                                           .hidden = 2048,
+                                           .heads = 16,
+                                           .kv_heads = 16,
+                                           .ffn = 8192,
+                                           .vocab = 256,
+                                           .seq_len = 2048};
+    c->parallel.schedule = kind;
+    c->parallel.virtual_stages = v;
+    c->parallel.bucket_mib = 25;
+    c->train.precision = PLAIT_BF16;
+    c->train.micro_batch = 1;
+    c->train.global_batch = m;
+    plait_layout_init(l);
+    l->size[PLAIT_PP] = pp;
+}
+
+static struct plait_simulation *simulate(const struct plait_config *c,
+                                         const struct plait_layout *l,
+                                         const struct plait_gpu_type *gpu)
+{
+    struct plait_stage_time times[256];
+    struct plait_simulation_request request;
+    struct plait_error err;
+
+    if (plait_simulation_request_set(&request, times, c, l, gpu, &err) == 0)
+        return plait_simulation_create(&request, &err);
+    diag("%s", err.text);
+    return NULL;
+}
+
+/* Where nothing can overlap, the discrete events take what the closed form
+ * of the estimate says: equal stages (a small head is not quite nothing) and
+ * links that cost nothing. */
+static void closed_forms(void)
+{
+    static const struct {
+        enum plait_schedule_kind kind;
+        int p, v, m;
+    } cases[] = {
+        {PLAIT_SCHEDULE_1F1B, 1, 1, 4},
+        {PLAIT_SCHEDULE_NAIVE, 4, 1, 8},
+        {PLAIT_SCHEDULE_GPIPE, 4, 1, 8},
+        {PLAIT_SCHEDULE_1F1B, 4, 1, 8},
+        {PLAIT_SCHEDULE_1F1B, 8, 1, 64},
+        {PLAIT_SCHEDULE_INTERLEAVED, 4, 3, 8},
+        {PLAIT_SCHEDULE_INTERLEAVED, 2, 6, 32},
+        {PLAIT_SCHEDULE_ZB_H1, 4, 1, 16},
+    };
+    struct plait_gpu_type gpu;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    gpu.link_alpha = gpu.nic_alpha = 0;
+    gpu.link_bw = gpu.nic_bw = 1e30;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plait_simulation *s;
+        struct plait_estimate e;
+        struct plait_config c;
+        struct plait_layout l;
+
+        set_model(&c, &l, cases[i].kind, cases[i].p, cases[i].v, cases[i].m);
+        plait_estimate(&c, &l, &gpu, &e, NULL);
+        s = simulate(&c, &l, &gpu);
+        ok(s && adds_up(s) && fabs(s->step / e.step_s - 1) < 2e-3,
+           "%s, p %d, v %d, m %d: %.4f ms, plait estimate %.4f ms",
+           plait_schedule_names[cases[i].kind], cases[i].p, cases[i].v,
+           cases[i].m, s ? 1e3 * s->step : 0, 1e3 * e.step_s);
+        plait_simulation_destroy(s);
+    }
+}
+
+/* With links that cost something the estimate is the bound: it overlaps
+ * nothing. What is left between the two is messages and gradients. */
+static void estimate_bounds(void)
+{
+    int bound = 1, left = 1;
+
+    for (int zero = 0; zero < 4; zero++)
+        for (int pp = 1; pp <= 8; pp *= 2) {
+            struct plait_gpu_type gpu;
+            struct plait_simulation *s;
+            struct plait_estimate e;
+            struct plait_config c;
+            struct plait_layout l;
+            double traffic;
+
+            plait_gpu_type_find("h100", &gpu, NULL);
+            set_model(&c, &l, PLAIT_SCHEDULE_1F1B, pp, 1, 4 * 16);
+            c.parallel.zero = zero;
+            l.size[PLAIT_DP] = 4;
+            plait_estimate(&c, &l, &gpu, &e, NULL);
+            s = simulate(&c, &l, &gpu);
+            traffic = e.axis_s[PLAIT_DP] +
+                      e.axis_s[PLAIT_PP] * (1 + (pp - 1) / e.microbatches);
+            bound &= s && s->step <= e.step_s * (1 + 1e-3);
+            left &= s && s->step >= e.step_s * (1 - 2e-3) - traffic;
+            plait_simulation_destroy(s);
+        }
+    ok(bound, "the estimate, which overlaps nothing, is never faster");
+    ok(left, "all it has more is messages, gradients and weights");
+}
+
+/* A large head takes layers off the last stage, and the simulation takes
+ * the stages of the runtime. */
+static void uneven(void)
+{
+    struct plait_stage_time times[4];
+    struct plait_simulation_request request;
+    struct plait_gpu_type gpu;
+    struct plait_config c;
+    struct plait_layout l;
+    int first, count, same = 1;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    set_model(&c, &l, PLAIT_SCHEDULE_1F1B, 4, 1, 8);
+    c.model.vocab = 128256;
+    plait_simulation_request_set(&request, times, &c, &l, &gpu, NULL);
+    for (int i = 0; i < 4; i++) {
+        plait_model_stage(&c.model, 4, i, &first, &count);
+        same &= is_near(times[i].backward_weight,
+                        times[0].backward_weight * count / 7);
+    }
+    ok(same && count < 6 && times[3].forward > 1.5 * count *
+                                                  times[0].forward / 7,
+       "stages are the runtime's: 7 layers, or %d and the head", count);
+}
+
 int main(void)
 {
     bubbles();
+    closed_forms();
+    estimate_bounds();
+    uneven();
     messages();
     gradients();
     weights();

@@ -1,0 +1,113 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait simulate as a user meets it: the timeline, the names of its parts,
+# what is slow, and how it ends.
+plait=$top_builddir/plait
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export LC_ALL=C PLAIT_SITE=
+n=0
+
+check() { # name status
+    n=$((n + 1))
+    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
+}
+
+refused() { # code text option...
+    local code=$1 text=$2 got
+    shift 2
+    timeout 20 "$plait" simulate "$@" >"$tmp/out" 2>"$tmp/err"
+    got=$?
+    [ $got = "$code" ] && [ "$(cat "$tmp/err")" = "plait: $text" ] &&
+        [ ! -s "$tmp/out" ]
+    check "$text" $?
+    [ "$(cat "$tmp/err")" = "plait: $text" ] ||
+        sed "s/^/# exit $got: /" "$tmp/err"
+}
+
+# number KEY FILE: the first number of that name in a JSON document
+number() {
+    grep -m1 "\"$1\":" "$2" | sed 's/.*: //; s/,$//'
+}
+
+# holds EXPRESSION: of numbers
+holds() {
+    awk "BEGIN { exit !($1) }"
+}
+
+cat >"$tmp/model.yaml" <<END
+model: {family: llama, layers: 32, hidden: 4096, heads: 32, kv_heads: 8,
+        ffn: 14336, vocab: 128256, seq_len: 8192}
+parallel: {tp: 2, pp: 4, dp: 2, sequence: true}
+train: {global_batch: 32, micro_batch: 1, precision: bf16}
+END
+cd "$tmp" || exit 1
+
+for schedule in naive gpipe 1f1b interleaved zb-h1; do
+    virtual=1
+    [ $schedule = interleaved ] && virtual=2
+    "$plait" simulate --model model.yaml --schedule $schedule \
+        --virtual $virtual >text
+    check "$schedule is simulated" $?
+    [ "$(sed -n '/0 s/,/0-9 forward/p' text | grep -c '^pp [0-3]')" = 4 ]
+    check "$schedule: a line for each stage" $?
+done
+grep -q 'A-J weight gradients' text &&
+    grep -q '^pp 0.*[A-F]#$' text
+check 'zb-h1 ends with weight gradients' $?
+awk '/^pp [0-3].*%/ { sum = $3 + $5 + $7 + $9 + $11
+        if (sum < 99.7 || sum > 100.3) exit 1; seen++ }
+     END { exit seen != 4 }' text
+check 'the shares of each rank add up' $?
+for word in '  bubble' 'exposed communication' 'plait estimate, overlapping'; do
+    grep -q "$word" text
+    check "names: $word" $?
+done
+
+"$plait" simulate --model model.yaml --json >plain.json
+check 'JSON' $?
+for key in step_s estimate_step_s bubble exposed tokens_per_s mfu timeline \
+    ranks; do
+    grep -q "\"$key\":" plain.json
+    check "JSON has $key" $?
+done
+"$plait" estimate --model model.yaml --json >estimate.json
+[ "$(number step_s estimate.json)" = "$(number estimate_step_s plain.json)" ]
+check 'its estimate is that of plait estimate' $?
+holds "$(number step_s plain.json) <= $(number step_s estimate.json)"
+check 'overlap only helps' $?
+
+# Rank 5 is in the second stage (tp 2, dp 2): everybody waits for it.
+"$plait" simulate --model model.yaml --slow rank=5:1.5 --json >slow.json
+holds "$(number step_s slow.json) > 1.3 * $(number step_s plain.json)"
+check 'a straggler holds up the step' $?
+[ "$(number undisturbed_step_s slow.json)" = "$(number step_s plain.json)" ]
+check 'and the step without it stands beside' $?
+for link in 0-1 0-2 0-4; do # tp, dp, pp
+    "$plait" simulate --model model.yaml --slow link=$link:50 --json >slow.json
+    holds "$(number step_s slow.json) > 1.01 * $(number step_s plain.json)"
+    check "a slow link $link costs" $?
+done
+
+"$plait" simulate --model model.yaml --slow rank=5:1.5 --svg step.svg
+check 'SVG' $?
+grep -q '^<svg' step.svg && grep -q 'slow rank=5:1.5' step.svg &&
+    [ "$(tail -n1 step.svg)" = '</svg>' ] &&
+    [ "$(grep -o 'class="f edge"' step.svg | wc -l)" -ge 64 ]
+check 'with a box for each forward pass, and what is slow' $?
+
+refused 2 'simulate: --model is missing'
+refused 2 'simulate: give one of --json and --svg' --model model.yaml \
+    --json --svg x
+refused 1 '--slow rank=16:2: ranks are 0 to 15' --model model.yaml \
+    --slow rank=16:2
+for bad in rank=3 rank=3:0 rank=-1:2 link=3:2 3:2 rank=3:2x link=1-2:nan; do
+    refused 1 "--slow $bad: want rank=R:FACTOR or link=A-B:FACTOR, as in rank=3:1.5" \
+        --model model.yaml --slow $bad
+done
+refused 1 '--slow link=0-8:2: these two do not talk to each other; want neighbours along one of tp, cp, dp and pp' \
+    --model model.yaml --slow link=0-8:2
+refused 1 'schedule interleaved: 16 micro-batches are not a multiple of pp 3' \
+    --model model.yaml --schedule interleaved --virtual 2 --pp 3 \
+    --gpus 6 --tp 1 --dp 2
+echo "1..$n"

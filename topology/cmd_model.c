@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cmd_model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+
+void model_options_init(struct model_options *o)
+{
+    memset(o, 0, sizeof(*o));
+    plait_layout_init(&o->layout);
+}
+
+void model_options_print_help(void)
+{
+    printf("  --micro-batch N      sequences at once on a GPU\n"
+           "  --global-batch N     sequences a step\n"
+           "  --zero N             0 to 3\n"
+           "  --recompute WHAT     none, selective, full\n"
+           "  --schedule NAME      naive, gpipe, 1f1b, interleaved, zb-h1\n"
+           "  --virtual N          chunks of layers per pipeline stage\n"
+           "  --precision P        fp32, bf16, fp16\n"
+           "  --sequence           sequence parallelism\n"
+           "  --set KEY=VALUE      anything else of the model file\n");
+}
+
+/* Options that are keys of the model file by another name. */
+static const struct key {
+    int opt;
+    const char *key;
+} keys[] = {
+    {'b', "train.micro_batch"}, {'B', "train.global_batch"},
+    {'z', "parallel.zero"},     {'r', "parallel.recompute"},
+    {'S', "parallel.schedule"}, {'V', "parallel.virtual"},
+    {'P', "train.precision"},   {'q', "parallel.sequence"},
+    {'x', ""},
+};
+enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
+
+static int add_set(struct model_options *o, const char *key, const char *value,
+                   struct plait_error *err)
+{
+    int n;
+
+    if (o->nsets == MODEL_SETS)
+        return plait_errorf(err, "more than %d settings", MODEL_SETS);
+    n = snprintf(o->set[o->nsets], sizeof(o->set[0]), "%s%s%s", key,
+                 *key ? "=" : "", value);
+    if (n >= (int)sizeof(o->set[0]))
+        return plait_errorf(err, "%.40s...: too long", o->set[o->nsets]);
+    o->sets[o->nsets] = o->set[o->nsets];
+    o->nsets++;
+    return 0;
+}
+
+static int read_size(struct model_options *o, enum plait_axis axis,
+                     struct plait_error *err)
+{
+    char what[8], key[16];
+
+    snprintf(what, sizeof(what), "--%s", plait_axis_names[axis]);
+    if (plait_layout_parse_size(what, optarg, &o->layout.size[axis], err) < 0)
+        return -1;
+    o->given |= 1u << axis;
+    snprintf(key, sizeof(key), "parallel.%s", plait_axis_names[axis]);
+    return add_set(o, key, optarg, err);
+}
+
+/* 1: the option was one of these; 0: it was not; -1: wrong. */
+static int read_option(struct model_options *o, int opt,
+                       struct plait_error *err)
+{
+    struct plait_gpu_type type;
+
+    if (opt >= 0x100 && opt < 0x100 + PLAIT_NAXES)
+        return read_size(o, (enum plait_axis)(opt - 0x100), err) < 0 ? -1 : 1;
+    for (int i = 0; i < NKEYS; i++)
+        if (keys[i].opt == opt) {
+            o->key = o->key ? o->key : *keys[i].key ? keys[i].key : "--set";
+            return add_set(o, keys[i].key, optarg ? optarg : "true", err) < 0
+                       ? -1
+                       : 1;
+        }
+    switch (opt) {
+    case 'm':
+        o->model_file = optarg;
+        return 1;
+    case 'u':
+        return plait_layout_parse_size("--gpus", optarg, &o->gpus, err) < 0
+                   ? -1
+                   : 1;
+    case 'g':
+        o->gpu_name = optarg;
+        return plait_gpu_type_find(optarg, &type, err) < 0 ? -1 : 1;
+    case 's':
+        o->site_file = optarg;
+        return 1;
+    case 'j':
+        o->json = 1;
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+int model_options_read(struct model_options *o, const char *command, int argc,
+                       char **argv, const struct option *options,
+                       int (*parse)(void *job, int opt,
+                                    struct plait_error *err),
+                       void *job)
+{
+    struct plait_error err;
+    int opt, rc;
+
+    while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (opt == '?')
+            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+        rc = read_option(o, opt, &err);
+        if (rc == 0)
+            rc = parse(job, opt, &err);
+        if (rc < 0)
+            return plait_cmd_misused("%s", err.text);
+        if (opt == 'h')
+            return PLAIT_EXIT_GOOD;
+    }
+    if (optind < argc)
+        return plait_cmd_misused("%s: unexpected argument '%s'", command,
+                                 argv[optind]);
+    return -1;
+}
+
+struct plait_config *model_options_config(const struct model_options *o,
+                                          struct plait_error *err)
+{
+    return plait_config_create(o->model_file, (const char **)o->sets, o->nsets,
+                               err);
+}
+
+static int find_layout(struct model_job *job, int gpus,
+                       struct plait_error *err)
+{
+    const struct plait_parallel_config *p = &job->config->parallel;
+    const int size[PLAIT_NAXES] = {[PLAIT_TP] = p->tp,
+                                   [PLAIT_CP] = p->cp,
+                                   [PLAIT_EP] = p->ep,
+                                   [PLAIT_DP] = p->dp,
+                                   [PLAIT_PP] = p->pp};
+    int product = 1;
+
+    plait_layout_init(&job->layout);
+    for (int i = 0; i < PLAIT_NAXES; i++) {
+        job->layout.size[i] = size[i];
+        if (i != PLAIT_EP && size[i] != PLAIT_AUTO)
+            product *= size[i];
+    }
+    job->gpus = gpus ? gpus : product;
+    return plait_layout_resolve(&job->layout, job->gpus, err);
+}
+
+int model_job_load(struct model_job *job, const struct model_options *o,
+                   struct plait_error *err)
+{
+    if (plait_cmd_gpu_type(o->site_file, o->gpu_name, &job->gpu, err) < 0)
+        return -1;
+    job->config = model_options_config(o, err);
+    return job->config ? find_layout(job, o->gpus, err) : -1;
+}
+
+void model_job_release(struct model_job *job)
+{
+    plait_config_destroy(job->config);
+}

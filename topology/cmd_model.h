@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_CMD_MODEL_H
+#define PLAIT_CMD_MODEL_H
+
+#include <getopt.h>
+
+#include "config.h"
+#include "gpu_types.h"
+#include "layout.h"
+
+/* What `plait plan`, `plait estimate` and `plait simulate` ask for alike: a
+ * model file, what is to be changed in it, a layout and a kind of GPU. */
+
+enum { MODEL_SETS = 32 };
+
+struct model_options {
+    const char *model_file, *site_file, *gpu_name;
+    struct plait_layout layout; /* sizes on the command line, else 1 */
+    unsigned given;             /* bit per axis: it was there */
+    int gpus;                   /* 0: not given */
+    int json;
+    const char *key; /* the first option that changes the model; or NULL */
+    char set[MODEL_SETS][96];
+    const char *sets[MODEL_SETS];
+    int nsets;
+};
+
+/* Entries of a getopt_long() table; their letters are taken. */
+#define MODEL_OPTIONS                                                          \
+    {"tp", required_argument, NULL, 0x100 + PLAIT_TP},                         \
+        {"cp", required_argument, NULL, 0x100 + PLAIT_CP},                     \
+        {"ep", required_argument, NULL, 0x100 + PLAIT_EP},                     \
+        {"dp", required_argument, NULL, 0x100 + PLAIT_DP},                     \
+        {"pp", required_argument, NULL, 0x100 + PLAIT_PP},                     \
+        {"model", required_argument, NULL, 'm'},                               \
+        {"gpus", required_argument, NULL, 'u'},                                \
+        {"gpu-type", required_argument, NULL, 'g'},                            \
+        {"site", required_argument, NULL, 's'},                                \
+        {"micro-batch", required_argument, NULL, 'b'},                         \
+        {"global-batch", required_argument, NULL, 'B'},                        \
+        {"zero", required_argument, NULL, 'z'},                                \
+        {"recompute", required_argument, NULL, 'r'},                           \
+        {"schedule", required_argument, NULL, 'S'},                            \
+        {"virtual", required_argument, NULL, 'V'},                             \
+        {"precision", required_argument, NULL, 'P'},                           \
+        {"sequence", no_argument, NULL, 'q'},                                  \
+        {"set", required_argument, NULL, 'x'},                                 \
+        {"json", no_argument, NULL, 'j'},                                      \
+        {"help", no_argument, NULL, 'h'}
+
+void model_options_init(struct model_options *o);
+/* Help on those that change the model file. */
+void model_options_print_help(void);
+
+/* Read argv. What is not among MODEL_OPTIONS goes to `parse` with `job`.
+ * Returns -1 to go on, else the exit status. */
+int model_options_read(struct model_options *o, const char *command, int argc,
+                       char **argv, const struct option *options,
+                       int (*parse)(void *job, int opt,
+                                    struct plait_error *err),
+                       void *job);
+
+/* A model and where it would run. */
+struct model_job {
+    struct plait_config *config;
+    struct plait_layout layout; /* resolved */
+    struct plait_gpu_type gpu;
+    int gpus;
+};
+
+/* The file with its changes; NULL and why not. */
+struct plait_config *model_options_config(const struct model_options *o,
+                                          struct plait_error *err);
+/* Without --gpus, the GPUs are the product of the sizes. On an error
+ * model_job_release() is still to be called. */
+int model_job_load(struct model_job *job, const struct model_options *o,
+                   struct plait_error *err);
+void model_job_release(struct model_job *job);
+
+#endif

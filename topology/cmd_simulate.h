@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_CMD_SIMULATE_H
+#define PLAIT_CMD_SIMULATE_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "cmd_model.h"
+#include "estimate.h"
+#include "simulate.h"
+
+/* One run of `plait simulate`: what was asked and found. */
+struct simulate_job {
+    struct model_options options;
+    struct model_job model;
+    const char *svg_file;
+    const char *slow[16]; /* as given */
+    int nslow;
+    struct plait_estimate estimate;
+    struct plait_simulation_request request;
+    struct plait_stage_time *times;
+    double *slow_rank, *slow_link; /* [pp] */
+    struct plait_simulation *simulation;
+    double undisturbed; /* the step without what is slow */
+};
+
+/* The bubble that the literature gives equal stages, as a share of the
+ * step. */
+double simulate_ideal_bubble(const struct plait_simulation *simulation);
+
+/* columns: how wide the timeline may be. */
+void simulate_print_text(const struct simulate_job *job, int columns,
+                         FILE *out);
+void simulate_print_svg(const struct simulate_job *job, FILE *out);
+/* A new reference; NULL: out of memory. */
+json_t *simulate_to_json(const struct simulate_job *job);
+
+#endif
