@@ -185,7 +185,7 @@ static void report_ops(const json_t *rows)
 static int usage(FILE *to)
 {
     fprintf(to, "usage: plait-bench [--rounds N] [--threads N] [--case 1..%d] "
-            "[--part steps|ops|comm] [--json FILE]\n", NCASES);
+            "[--part steps|ops|comm|planner] [--json FILE]\n", NCASES);
     return to == stderr ? 2 : 0;
 }
 
@@ -219,14 +219,12 @@ static int parse(int argc, char **argv, struct options *o)
     return 0;
 }
 
-static json_t *comm_part(const struct options *o)
+/* The parts that start this program again get its path in `self`. */
+static json_t *comm_part(const struct options *o, char *self)
 {
     static const char *const env[] = {"OMP_NUM_THREADS=1", NULL};
-    char self[4096] = "";
     struct bench_comm_options c = {o->rounds, self, o->python, o->gloo, env};
 
-    if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-        return json_array();
     return bench_comm(&c);
 }
 
@@ -247,6 +245,8 @@ static int comm_worker(int argc, char **argv)
         return bench_tcp_worker(argv[2], argv[3]);
     if (argc == 3 && strcmp(mode, "--start-worker") == 0)
         return bench_start_worker(argv[2]);
+    if (argc == 4 && strcmp(mode, "--plan-worker") == 0)
+        return bench_plan_worker(argv[2], argv[3]);
     return -1;
 }
 
@@ -272,6 +272,7 @@ static bool wants(const struct options *o, const char *part)
 
 static void run_parts(const struct options *o, json_t *all)
 {
+    char self[4096] = "";
     json_t *rows;
 
     if (wants(o, "steps")) {
@@ -284,8 +285,12 @@ static void run_parts(const struct options *o, json_t *all)
         report_ops(rows);
         json_object_set_new(all, "ops", rows);
     }
+    if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+        return;
     if (wants(o, "comm"))
-        json_object_set_new(all, "comm", comm_part(o));
+        json_object_set_new(all, "comm", comm_part(o, self));
+    if (wants(o, "planner"))
+        json_object_set_new(all, "planner", bench_planner(self, o->rounds));
 }
 
 int main(int argc, char **argv)

@@ -81,4 +81,8 @@ int bench_bare_worker(void);
 int bench_tcp_worker(const char *rank, const char *port);
 int bench_pair_worker(const char *config);
 
+/* Time and memory of planning; rows for JSON. self: this program. */
+json_t *bench_planner(const char *self, int rounds);
+int bench_plan_worker(const char *ranks, const char *rounds);
+
 #endif

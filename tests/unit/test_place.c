@@ -3,18 +3,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include "tap.h"
 #include "topology/cost_order.h"
 #include "topology/plan.h"
-
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 /* A cluster made up from a seed: its names, its leaves, its tasks. */
 struct cluster {
@@ -302,65 +294,6 @@ static void test_blocks(void)
     clear(&c);
 }
 
-/* --- speed --- */
-
-static double seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double time_plan(int nnodes)
-{
-    struct plait_plan *plan;
-    struct cluster c;
-    double start, end;
-    char *text;
-
-    state = 7;
-    shuffled(&c, nnodes, 32);
-    c.request.layout.size[PLAIT_TP] = 8;
-    c.request.layout.size[PLAIT_PP] = 16;
-    c.request.layout.size[PLAIT_DP] = PLAIT_AUTO;
-    start = seconds();
-    plan = plait_plan_create(&c.request, NULL);
-    text = plan ? plait_plan_encode(plan) : NULL;
-    end = seconds();
-    if (!text)
-        end = INFINITY;
-    free(text);
-    plait_plan_destroy(plan);
-    clear(&c);
-    return end - start;
-}
-
-static void test_speed(void)
-{
-    struct rusage before, after;
-    double first = 0, last = 0;
-
-    if (SANITIZED) {
-        skip("speed and memory are not those of a sanitizer");
-        return;
-    }
-    getrusage(RUSAGE_SELF, &before);
-    for (int nnodes = 128; nnodes <= 16384; nnodes *= nnodes < 8192 ? 4 : 2) {
-        last = time_plan(nnodes);
-        diag("%6d ranks: %.3f s", nnodes * 8, last);
-        if (nnodes == 2048)
-            first = last;
-    }
-    getrusage(RUSAGE_SELF, &after);
-    ok(last < 0.5, "131,072 ranks in %.3f s (at most 0.5)", last);
-    /* from 16,384 to 131,072 ranks: 8 n log 8n is 10 times n log n */
-    ok(last < 13 * first + 0.02, "no faster than n log n: %.1f times",
-       last / first);
-    ok(after.ru_maxrss < 200 * 1024, "%ld MB (at most 200)",
-       after.ru_maxrss / 1024);
-}
-
 int main(void)
 {
     test_exhaustive();
@@ -370,6 +303,5 @@ int main(void)
     test_shuffled(90, 13, 3);
     test_in_order();
     test_blocks();
-    test_speed();
     return done_testing();
 }
