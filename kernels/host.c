@@ -212,6 +212,31 @@ double host_event_elapsed(struct plait_event *from, struct plait_event *to)
            1e-9 * (double)(to->at.tv_nsec - from->at.tv_nsec);
 }
 
+struct plait_weight *host_weight_create(struct plait_device *dev,
+                                        enum plait_dtype type, size_t O,
+                                        size_t C, const void *data)
+{
+    struct plait_weight *w = malloc(sizeof(*w));
+
+    (void)dev;
+    if (w != NULL)
+        *w = (struct plait_weight){type, O, C, data};
+    return w;
+}
+
+void host_weight_destroy(struct plait_weight *w)
+{
+    int saved_errno = errno;
+
+    free(w);
+    errno = saved_errno;
+}
+
+void host_weight_changed(struct plait_weight *w, const void *data)
+{
+    w->data = data;
+}
+
 int host_copy(struct plait_queue *q, void *dst, const void *src, size_t bytes)
 {
     (void)q;

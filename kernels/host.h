@@ -22,6 +22,13 @@ struct plait_queue {
     struct cpu_queue *cpu; /* of cpu/; NULL in ref */
 };
 
+/* A weight handle; nothing is packed, the products read `data` itself. */
+struct plait_weight {
+    enum plait_dtype type;
+    size_t O, C;
+    const void *data;
+};
+
 struct plait_device *host_device_create(int index, int threads);
 void host_device_destroy(struct plait_device *dev);
 /* Zeroed, aligned to 64 bytes, in huge pages where large; not counted as
@@ -40,6 +47,11 @@ void host_event_destroy(struct plait_event *ev);
 int host_event_record(struct plait_event *ev, struct plait_queue *q);
 int host_event_wait(struct plait_event *ev, struct plait_queue *q);
 double host_event_elapsed(struct plait_event *from, struct plait_event *to);
+struct plait_weight *host_weight_create(struct plait_device *dev,
+                                        enum plait_dtype type, size_t O,
+                                        size_t C, const void *data);
+void host_weight_destroy(struct plait_weight *w);
+void host_weight_changed(struct plait_weight *w, const void *data);
 int host_copy(struct plait_queue *q, void *dst, const void *src, size_t bytes);
 int host_fill_zero(struct plait_queue *q, void *dst, size_t bytes);
 int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,

@@ -89,7 +89,7 @@ AC_DEFUN([PLAIT_CPU_LIBRARIES], [
 AC_DEFUN([PLAIT_X86_VECTORS], [
     saved_CFLAGS=$CFLAGS
     CFLAGS="$CFLAGS -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq"
-    CFLAGS="$CFLAGS -mavx512vl -mprefer-vector-width=512"
+    CFLAGS="$CFLAGS -mavx512vl -mavx512bf16 -mprefer-vector-width=512"
     AC_CACHE_CHECK([for x86-64 vector extensions], [plait_cv_x86_vectors], [
         AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <immintrin.h>]],
             [[__m512 x = _mm512_setzero_ps(); (void)x;]])],

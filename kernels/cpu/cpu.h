@@ -24,7 +24,23 @@ void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops);
 void cpu_fill_base(struct plait_ops *ops);
 void cpu_fill_avx2(struct plait_ops *ops);
 void cpu_fill_avx512(struct plait_ops *ops);
+void cpu_fill_avx512bf16(struct plait_ops *ops);
+
+/* The products of a linear layer by the libraries. */
 void cpu_fill_linear(struct plait_ops *ops);
+int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
+                       const void *inp, struct plait_weight *w,
+                       const void *bias, enum plait_activation act, size_t N);
+int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
+                              const void *dout, struct plait_weight *w,
+                              enum plait_activation act, const void *pre,
+                              int accumulate, size_t N);
+int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                               float *dw, float *dbias, const void *dout,
+                               const void *inp, size_t N, size_t O, size_t C);
+/* Their own ones in bf16, in front of those, where the processor has
+ * AVX512-BF16 and no matrix unit. */
+void cpu_fill_bf16(struct plait_ops *ops);
 
 /* Working memory of a queue, kept from one op to the next, so that nothing
  * is allocated after the first step. Its contents do not survive the next

@@ -1,42 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-
 #include "kernels/cpu/products.h"
-
-struct plait_weight {
-    enum plait_dtype type;
-    size_t O, C;
-    const void *data;
-};
-
-static struct plait_weight *weight_create(struct plait_device *dev,
-                                          enum plait_dtype type, size_t O,
-                                          size_t C, const void *data)
-{
-    struct plait_weight *w = malloc(sizeof(*w));
-
-    (void)dev;
-    if (w != NULL) {
-        w->type = type;
-        w->O = O;
-        w->C = C;
-        w->data = data;
-    }
-    return w;
-}
-
-static void weight_destroy(struct plait_weight *w)
-{
-    int saved_errno = errno;
-
-    free(w);
-    errno = saved_errno;
-}
-
-static void weight_changed(struct plait_weight *w, const void *data)
-{
-    w->data = data;
-}
 
 /* -- types the library does not multiply: through fp32 ----------------- */
 
@@ -110,10 +73,10 @@ static int wide_forward(struct plait_queue *q, const struct cpu_product *p,
 
 /* -- the three products of a linear layer ------------------------------ */
 
-static int linear_forward(struct plait_queue *q, void *out, void *pre,
-                          const void *inp, struct plait_weight *w,
-                          const void *bias, enum plait_activation act,
-                          size_t N)
+int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
+                       const void *inp, struct plait_weight *w,
+                       const void *bias, enum plait_activation act,
+                       size_t N)
 {
     struct cpu_product p = {.M = N, .N = w->O, .K = w->C, .turn_b = 1,
                             .type = w->type, .dst_type = w->type,
@@ -140,10 +103,10 @@ static int wide_backward_input(struct plait_queue *q,
     return plait_ops_cpu()->cast(q, p->type, dinp, PLAIT_F32, x, p->M * p->N);
 }
 
-static int linear_backward_input(struct plait_queue *q, void *dinp,
-                                 const void *dout, struct plait_weight *w,
-                                 enum plait_activation act, const void *pre,
-                                 int accumulate, size_t N)
+int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
+                              const void *dout, struct plait_weight *w,
+                              enum plait_activation act, const void *pre,
+                              int accumulate, size_t N)
 {
     const struct plait_ops *ops = plait_ops_cpu();
     struct cpu_product p = {.M = N, .N = w->C, .K = w->O, .type = w->type,
@@ -170,10 +133,10 @@ static int linear_backward_input(struct plait_queue *q, void *dinp,
     return rc;
 }
 
-static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                                  float *dw, float *dbias, const void *dout,
-                                  const void *inp, size_t N, size_t O,
-                                  size_t C)
+int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                               float *dw, float *dbias, const void *dout,
+                               const void *inp, size_t N, size_t O,
+                               size_t C)
 {
     struct cpu_product p = {.M = O, .N = C, .K = N, .turn_a = 1, .type = type,
                             .dst_type = PLAIT_F32, .accumulate = 1};
@@ -190,10 +153,7 @@ static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
 
 void cpu_fill_linear(struct plait_ops *ops)
 {
-    ops->weight_create = weight_create;
-    ops->weight_destroy = weight_destroy;
-    ops->weight_changed = weight_changed;
-    ops->linear_forward = linear_forward;
-    ops->linear_backward_input = linear_backward_input;
-    ops->linear_backward_weight = linear_backward_weight;
+    ops->linear_forward = cpu_linear_forward;
+    ops->linear_backward_input = cpu_linear_backward_input;
+    ops->linear_backward_weight = cpu_linear_backward_weight;
 }

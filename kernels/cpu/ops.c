@@ -27,6 +27,9 @@ static struct {
         .event_record = host_event_record,
         .event_wait = host_event_wait,
         .event_elapsed = host_event_elapsed,
+        .weight_create = host_weight_create,
+        .weight_destroy = host_weight_destroy,
+        .weight_changed = host_weight_changed,
         .clip_scale = host_clip_scale,
         /* A few numbers a token: the oracle is fast enough. */
         .route_forward = ref_route_forward,
@@ -47,7 +50,13 @@ static void fill(void)
         __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl")) {
-        cpu_fill_avx512(&cpu.ops);
+        if (!__builtin_cpu_supports("avx512bf16")) {
+            cpu_fill_avx512(&cpu.ops);
+            return;
+        }
+        cpu_fill_avx512bf16(&cpu.ops);
+        if (!__builtin_cpu_supports("amx-bf16"))
+            cpu_fill_bf16(&cpu.ops);
         return;
     }
     /* No processor has AVX2 without FMA and F16C. */

@@ -1,43 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <stdlib.h>
-
 #include "kernels/ref/ref.h"
-
-struct plait_weight {
-    enum plait_dtype type;
-    size_t O, C;
-    const void *data;
-};
-
-struct plait_weight *ref_weight_create(struct plait_device *dev,
-                                       enum plait_dtype type, size_t O,
-                                       size_t C, const void *data)
-{
-    struct plait_weight *w = malloc(sizeof(*w));
-
-    (void)dev;
-    if (w != NULL) {
-        w->type = type;
-        w->O = O;
-        w->C = C;
-        w->data = data;
-    }
-    return w;
-}
-
-void ref_weight_destroy(struct plait_weight *w)
-{
-    int saved_errno = errno;
-
-    free(w);
-    errno = saved_errno;
-}
-
-void ref_weight_changed(struct plait_weight *w, const void *data)
-{
-    w->data = data;
-}
 
 int ref_linear_forward(struct plait_queue *q, void *out, void *pre,
                        const void *inp, struct plait_weight *w,

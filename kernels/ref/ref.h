@@ -59,11 +59,6 @@ int ref_bias_backward(struct plait_queue *q, enum plait_dtype type,
 int ref_sum_squares(struct plait_queue *q, double *result, const float *x,
                     size_t n);
 
-struct plait_weight *ref_weight_create(struct plait_device *dev,
-                                       enum plait_dtype type, size_t O,
-                                       size_t C, const void *data);
-void ref_weight_destroy(struct plait_weight *w);
-void ref_weight_changed(struct plait_weight *w, const void *data);
 int ref_linear_forward(struct plait_queue *q, void *out, void *pre,
                        const void *inp, struct plait_weight *w,
                        const void *bias, enum plait_activation act, size_t N);

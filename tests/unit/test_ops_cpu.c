@@ -4,7 +4,7 @@
 #include "kernels/cpu/cpu.h"
 #include "ops_trial.h"
 
-#define TABLES 4
+#define TABLES 5
 
 /* What plait_ops_cpu() chose, and what it would choose elsewhere. */
 int main(void)
@@ -23,6 +23,14 @@ int main(void)
         table[n] = *list[0];
         table[n].name = "cpu, AVX2";
         cpu_fill_avx2(&table[n]);
+        list[n] = &table[n];
+        n++;
+    }
+    if (__builtin_cpu_supports("avx512bf16")) {
+        table[n] = *list[0];
+        table[n].name = "cpu, AVX-512 without bf16, products by libraries";
+        cpu_fill_avx512(&table[n]);
+        cpu_fill_linear(&table[n]);
         list[n] = &table[n];
     }
 #endif

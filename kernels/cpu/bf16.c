@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <immintrin.h>
+#include <omp.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+/* The products of a linear layer in bf16 by vdpbf16ps, for processors that
+ * have it and no matrix unit. The instruction adds the products of two
+ * neighbours in k, so that a word is a pair of bf16 values, (k, k + 1) of
+ * one row or column. Blocks follow Goto and van de Geijn, "Anatomy of
+ * High-Performance Matrix Multiplication" (2008); what the products feed
+ * (bias, GELU, the sum with a residual) is done while a block is in L2.
+ * Each element is summed in an order that depends on k alone. */
+#define HIGH 8              /* rows, and */
+#define WIDE 3              /* vectors of columns in registers */
+#define PANEL (WIDE * VLEN) /* columns */
+#define DEEP 192            /* words of k: a packed panel stays in L1 */
+#define AHEAD 256           /* values: where the packers prefetch */
+#define ROWS 512            /* rows of a task, at most; of HIGH */
+#define GROUP 4             /* panels of a task, at most */
+#define STRIP 64            /* rows of the gradient in a task; of HIGH */
+#define LONG 1024           /* words of k packed for a strip at once */
+
+typedef uint32_t word __attribute__((may_alias, aligned(2)));
+
+static size_t min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t over(size_t n, size_t d)
+{
+    return (n + d - 1) / d;
+}
+
+/* c[HIGH, PANEL] = (+= if add) a . b over n words of k; word (i, k) of a
+ * lies at i * row + k * col, b is packed [n, PANEL]. */
+INLINE void block(int add, float *c, size_t ldc, const word *a, size_t row,
+                  size_t col, const uint32_t *b, size_t n)
+{
+    __m512 sum[HIGH][WIDE];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < HIGH; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < WIDE; j++)
+            sum[i][j] = add ? _mm512_loadu_ps(c + (size_t)i * ldc + j * VLEN)
+                            : _mm512_setzero_ps();
+    for (size_t k = 0; k < n; k++) {
+        __m512bh y[WIDE];
+
+#pragma GCC unroll 3
+        for (int j = 0; j < WIDE; j++)
+            y[j] = (__m512bh)_mm512_loadu_si512(b + k * PANEL + j * VLEN);
+#pragma GCC unroll 8
+        for (int i = 0; i < HIGH; i++) {
+            __m512bh x =
+                (__m512bh)_mm512_set1_epi32((int)a[(size_t)i * row + k * col]);
+
+#pragma GCC unroll 3
+            for (int j = 0; j < WIDE; j++)
+                sum[i][j] = _mm512_dpbf16_ps(sum[i][j], y[j], x);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < HIGH; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < WIDE; j++)
+            _mm512_storeu_ps(c + (size_t)i * ldc + j * VLEN, sum[i][j]);
+}
+
+/* -- packing ------------------------------------------------------------ */
+
+/* 16 rows of 16 words turned over: 4 x 4 in each lane, then the lanes. */
+INLINE void turn(__m512i r[16])
+{
+    __m512i t[16];
+
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
+        t[8 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
+        t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[4 + i], 0x88);
+        r[4 + i] = _mm512_shuffle_i32x4(t[8 + i], t[12 + i], 0x88);
+        r[8 + i] = _mm512_shuffle_i32x4(t[i], t[4 + i], 0xdd);
+        r[12 + i] = _mm512_shuffle_i32x4(t[8 + i], t[12 + i], 0xdd);
+    }
+}
+
+INLINE __mmask16 first(size_t n)
+{
+    return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
+}
+
+/* dst [n, PANEL] = the first n words of `cols` rows of b, turned over; the
+ * columns beyond are 0. */
+static void pack_turned(uint32_t *dst, const uint16_t *b, size_t ldb,
+                        size_t cols, size_t n)
+{
+    for (size_t j = 0; j < PANEL; j += 16)
+        for (size_t k = 0; k < n; k += 16) {
+            __m512i r[16];
+
+            for (size_t i = 0; i < 16; i++)
+                r[i] = j + i < cols
+                           ? _mm512_maskz_loadu_epi32(first(n - k),
+                                                      b + (j + i) * ldb + 2 * k)
+                           : _mm512_setzero_si512();
+            for (size_t i = 0; i < 16; i++)
+                __builtin_prefetch(b + (j + i) * ldb + 2 * k + AHEAD);
+            turn(r);
+            for (size_t i = 0; i < min(16, n - k); i++)
+                _mm512_storeu_si512(dst + (k + i) * PANEL + j, r[i]);
+        }
+}
+
+INLINE __m512i half_words(const uint16_t *x, size_t n)
+{
+    __m256i h = _mm256_maskz_loadu_epi16(first(n), x);
+
+    return _mm512_cvtepu16_epi32(h);
+}
+
+/* dst [n, width] = words of rows (2k, 2k + 1) of b, of which there are
+ * `rows`; columns beyond `cols` are 0. sums [width] (NULL: none) += the
+ * columns. */
+static void pack_rows(uint32_t *dst, size_t width, const uint16_t *b,
+                      size_t ldb, size_t rows, size_t cols, float *sums)
+{
+    for (size_t j = 0; j < width; j += 16) {
+        size_t n = j < cols ? cols - j : 0;
+        __m512 sum = _mm512_setzero_ps();
+
+        for (size_t k = 0; k < rows; k += 2) {
+            const uint16_t *x = b + k * ldb + j;
+            __m512i low = half_words(x, n), high = _mm512_setzero_si512();
+
+            if (k + 1 < rows)
+                high = _mm512_slli_epi32(half_words(x + ldb, n), 16);
+            __builtin_prefetch(x + 16 * ldb);
+            __builtin_prefetch(x + 17 * ldb);
+            _mm512_storeu_si512(dst + k / 2 * width + j,
+                                _mm512_or_si512(low, high));
+            if (sums != NULL) {
+                low = _mm512_slli_epi32(low, 16);
+                sum = _mm512_add_ps(sum, _mm512_castsi512_ps(low));
+                sum = _mm512_add_ps(sum, _mm512_castsi512_ps(high));
+            }
+        }
+        if (sums != NULL)
+            _mm512_storeu_ps(sums + j,
+                             _mm512_add_ps(_mm512_loadu_ps(sums + j), sum));
+    }
+}
+
+/* -- rows times a weight: forward, and the gradient of the input --------- */
+
+struct rows_product {
+    size_t M, N, K; /* K even */
+    const uint16_t *a, *b;
+    int turned;                   /* b is [N,K], not [K,N] */
+    const uint16_t *bias, *slope; /* multiply by gelu'(slope[i]) */
+    uint16_t *dst, *pre;
+    int gelu, accumulate;
+    size_t rows, group; /* of a task: rows, panels */
+};
+
+struct rows_place {
+    float *sum;     /* [ROWS, GROUP * PANEL] */
+    uint32_t *b;    /* [DEEP, PANEL] */
+    uint32_t *tail; /* [HIGH, DEEP] */
+};
+
+enum { ROWS_WORDS = ROWS * GROUP * PANEL + DEEP * PANEL + HIGH * DEEP };
+
+/* What is left of the rows after blocks of HIGH, with zeros below. */
+static void copy_tail(uint32_t *tail, const uint16_t *a, size_t lda,
+                      size_t rows, size_t n)
+{
+    memset(tail, 0, HIGH * DEEP * sizeof(*tail));
+    for (size_t i = 0; i < rows; i++)
+        memcpy(tail + i * DEEP, a + i * lda, n * sizeof(*tail));
+}
+
+static void panel_rows(const struct rows_place *t, float *sum, size_t ld,
+                       const uint16_t *a, size_t lda, size_t rows, size_t n,
+                       int add)
+{
+    size_t i = 0;
+
+    for (; i + HIGH <= rows; i += HIGH)
+        block(add, sum + i * ld, ld, (const word *)(a + i * lda), lda / 2, 1,
+              t->b, n);
+    if (i < rows)
+        block(add, sum + i * ld, ld, t->tail, DEEP, 1, t->b, n);
+}
+
+static void finish_row(const struct rows_product *p, const float *sum,
+                       size_t at, size_t j0, size_t cols)
+{
+    for (size_t j = 0; j < cols; j += VLEN) {
+        size_t n = min(VLEN, cols - j), to = at + j;
+        vec x = vec_load(PLAIT_F32, sum, j, VLEN);
+
+        if (p->bias != NULL)
+            x += vec_load(PLAIT_BF16_T, p->bias, j0 + j, n);
+        if (p->gelu) {
+            if (p->pre != NULL)
+                vec_store(PLAIT_BF16_T, p->pre, to, n, x);
+            x = vec_gelu(vec_rounded(PLAIT_BF16_T, x));
+        }
+        if (p->slope != NULL)
+            x *= vec_gelu_slope(vec_load(PLAIT_BF16_T, p->slope, to, n));
+        if (p->accumulate)
+            x += vec_load(PLAIT_BF16_T, p->dst, to, n);
+        vec_store(PLAIT_BF16_T, p->dst, to, n, x);
+    }
+}
+
+/* `rows` rows from i0, columns j0 .. j0 + cols - 1 */
+static void rows_task(const struct rows_product *p, const struct rows_place *t,
+                      size_t i0, size_t rows, size_t j0, size_t cols)
+{
+    size_t ld = over(cols, PANEL) * PANEL, whole = rows / HIGH * HIGH;
+
+    for (size_t k0 = 0; k0 < p->K; k0 += 2 * DEEP) {
+        size_t k = min(2 * DEEP, p->K - k0);
+        const uint16_t *a = p->a + i0 * p->K + k0;
+
+        if (whole < rows)
+            copy_tail(t->tail, a + whole * p->K, p->K, rows - whole, k / 2);
+        for (size_t j = 0; j < cols; j += PANEL) {
+            size_t n = min(PANEL, cols - j);
+
+            if (p->turned)
+                pack_turned(t->b, p->b + (j0 + j) * p->K + k0, p->K, n, k / 2);
+            else
+                pack_rows(t->b, PANEL, p->b + k0 * p->N + j0 + j, p->N, k, n,
+                          NULL);
+            panel_rows(t, t->sum + j, ld, a, p->K, rows, k / 2, k0 > 0);
+        }
+    }
+    for (size_t i = 0; i < rows; i++)
+        finish_row(p, t->sum + i * ld, (i0 + i) * p->N + j0, j0, cols);
+}
+
+static size_t tasks(const struct rows_product *p)
+{
+    return over(p->M, p->rows) * over(p->N, p->group * PANEL);
+}
+
+/* As large as leaves every thread some tasks to choose from. */
+static void rows_cut(struct rows_product *p, int threads)
+{
+    size_t enough = threads > 1 ? 4 * (size_t)threads : 1;
+
+    p->rows = ROWS;
+    p->group = GROUP;
+    while (tasks(p) < enough && p->group > 1)
+        p->group /= 2;
+    while (tasks(p) < enough && p->rows > 64)
+        p->rows /= 2;
+}
+
+static int rows_run(struct plait_queue *q, struct rows_product *p)
+{
+    size_t wide = 0, n = 0;
+    uint32_t *room =
+        cpu_scratch(q, CPU_SCRATCH_LIBRARY,
+                    (size_t)q->dev->threads * ROWS_WORDS * sizeof(*room));
+
+    if (room == NULL)
+        return -1;
+    rows_cut(p, q->dev->threads);
+    wide = p->group * PANEL;
+    n = tasks(p);
+#pragma omp parallel for num_threads(cpu_threads(q, p->M * p->N * p->K / 64))  \
+    schedule(dynamic)
+    for (size_t task = 0; task < n; task++) {
+        size_t i0 = task % over(p->M, p->rows) * p->rows;
+        size_t j0 = task / over(p->M, p->rows) * wide;
+        uint32_t *own = room + (size_t)omp_get_thread_num() * ROWS_WORDS;
+        struct rows_place t = {
+            .sum = (float *)own,
+            .b = own + ROWS * GROUP * PANEL,
+            .tail = own + ROWS * GROUP * PANEL + DEEP * PANEL,
+        };
+
+        rows_task(p, &t, i0, min(p->rows, p->M - i0), j0, min(wide, p->N - j0));
+    }
+    return 0;
+}
+
+static int linear_forward(struct plait_queue *q, void *out, void *pre,
+                          const void *inp, struct plait_weight *w,
+                          const void *bias, enum plait_activation act, size_t N)
+{
+    struct rows_product p = {.M = N,
+                             .N = w->O,
+                             .K = w->C,
+                             .a = inp,
+                             .b = w->data,
+                             .turned = 1,
+                             .bias = bias,
+                             .dst = out,
+                             .pre = pre,
+                             .gelu = act == PLAIT_ACT_GELU};
+
+    if (w->type != PLAIT_BF16_T || w->C % 2 != 0)
+        return cpu_linear_forward(q, out, pre, inp, w, bias, act, N);
+    return rows_run(q, &p);
+}
+
+static int linear_backward_input(struct plait_queue *q, void *dinp,
+                                 const void *dout, struct plait_weight *w,
+                                 enum plait_activation act, const void *pre,
+                                 int accumulate, size_t N)
+{
+    struct rows_product p = {.M = N,
+                             .N = w->C,
+                             .K = w->O,
+                             .a = dout,
+                             .b = w->data,
+                             .dst = dinp,
+                             .slope = act == PLAIT_ACT_GELU ? pre : NULL,
+                             .accumulate = accumulate};
+
+    if (w->type != PLAIT_BF16_T || w->O % 2 != 0)
+        return cpu_linear_backward_input(q, dinp, dout, w, act, pre, accumulate,
+                                         N);
+    return rows_run(q, &p);
+}
+
+/* -- the gradient of a weight -------------------------------------------- */
+
+struct weight_product {
+    size_t O, C, N; /* dw [O,C] summed over N rows */
+    const uint16_t *dout, *inp;
+    float *dw, *dbias;
+    uint32_t *b; /* inp packed: [panels][words of N, PANEL] */
+};
+
+struct strip_place {
+    uint32_t *a; /* [LONG, STRIP] */
+    float *tile; /* [HIGH, PANEL] */
+    float *sums; /* [STRIP] */
+};
+
+enum { STRIP_WORDS = LONG * STRIP + HIGH * PANEL + STRIP };
+
+/* dw comes from memory: ask for a block while the one before is summed. */
+static void prefetch_block(const struct weight_product *p, size_t o, size_t c)
+{
+    const float *dw = p->dw + o * p->C + c;
+
+    for (size_t i = 0; i < HIGH; i++)
+        for (size_t j = 0; j < PANEL; j += 16)
+            __builtin_prefetch(dw + i * p->C + j, 1);
+}
+
+/* A block of dw, whole or at an edge. */
+static void strip_block(const struct weight_product *p,
+                        const struct strip_place *t, size_t o, size_t c,
+                        const word *a, const uint32_t *b, size_t n)
+{
+    size_t rows = min(HIGH, p->O - o), cols = min(PANEL, p->C - c);
+    float *dw = p->dw + o * p->C + c;
+
+    if (rows == HIGH && cols == PANEL) {
+        block(1, dw, p->C, a, 1, STRIP, b, n);
+        return;
+    }
+    block(0, t->tile, PANEL, a, 1, STRIP, b, n);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            dw[i * p->C + j] += t->tile[i * PANEL + j];
+}
+
+/* Rows o0 .. of dw, at most STRIP */
+static void strip_task(const struct weight_product *p,
+                       const struct strip_place *t, size_t o0)
+{
+    size_t rows = min(STRIP, p->O - o0), all = over(p->N, 2);
+
+    memset(t->sums, 0, STRIP * sizeof(float));
+    for (size_t k0 = 0; k0 < all; k0 += LONG) {
+        size_t n = min(LONG, all - k0);
+
+        pack_rows(t->a, STRIP, p->dout + 2 * k0 * p->O + o0, p->O,
+                  min(2 * n, p->N - 2 * k0), rows,
+                  p->dbias != NULL ? t->sums : NULL);
+        for (size_t c = 0; c < p->C; c += PANEL)
+            for (size_t k = 0; k < n; k += DEEP) {
+                const uint32_t *b = p->b + c * all + (k0 + k) * PANEL;
+
+                for (size_t i = 0; i < rows; i += HIGH) {
+                    if (k == 0)
+                        prefetch_block(p, o0 + i, c + PANEL);
+                    strip_block(p, t, o0 + i, c,
+                                (const word *)(t->a + k * STRIP + i), b,
+                                min(DEEP, n - k));
+                }
+            }
+    }
+    for (size_t i = 0; p->dbias != NULL && i < rows; i++)
+        p->dbias[o0 + i] += t->sums[i];
+}
+
+static int strips_run(struct plait_queue *q, struct weight_product *p)
+{
+    size_t all = over(p->N, 2), panels = over(p->C, PANEL);
+    size_t shared = panels * all * PANEL, strips = over(p->O, STRIP);
+    uint32_t *room = cpu_scratch(
+        q, CPU_SCRATCH_LIBRARY,
+        (shared + (size_t)q->dev->threads * STRIP_WORDS) * sizeof(*room));
+
+    if (room == NULL)
+        return -1;
+    p->b = room;
+#pragma omp parallel num_threads(cpu_threads(q, p->O * p->C * p->N / 64))
+    {
+        uint32_t *own =
+            room + shared + (size_t)omp_get_thread_num() * STRIP_WORDS;
+        struct strip_place t = {
+            .a = own,
+            .tile = (float *)(own + LONG * STRIP),
+            .sums = (float *)(own + LONG * STRIP + HIGH * PANEL),
+        };
+
+#pragma omp for schedule(dynamic)
+        for (size_t j = 0; j < panels; j++)
+            pack_rows(p->b + j * all * PANEL, PANEL, p->inp + j * PANEL, p->C,
+                      p->N, min(PANEL, p->C - j * PANEL), NULL);
+#pragma omp for schedule(dynamic)
+        for (size_t s = 0; s < strips; s++)
+            strip_task(p, &t, s * STRIP);
+    }
+    return 0;
+}
+
+static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                                  float *dw, float *dbias, const void *dout,
+                                  const void *inp, size_t N, size_t O, size_t C)
+{
+    struct weight_product p = {.O = O,
+                               .C = C,
+                               .N = N,
+                               .dout = dout,
+                               .inp = inp,
+                               .dw = dw,
+                               .dbias = dbias};
+
+    if (type != PLAIT_BF16_T)
+        return cpu_linear_backward_weight(q, type, dw, dbias, dout, inp, N, O,
+                                          C);
+    return strips_run(q, &p);
+}
+
+void cpu_fill_bf16(struct plait_ops *ops)
+{
+    ops->linear_forward = linear_forward;
+    ops->linear_backward_input = linear_backward_input;
+    ops->linear_backward_weight = linear_backward_weight;
+}
