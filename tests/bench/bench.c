@@ -21,11 +21,12 @@ static const struct bench_case cases[] = {
 enum { NCASES = sizeof(cases) / sizeof(*cases) };
 
 /* Contestants of one case. */
-enum { TRAIN, REPLAY, TORCH, NPEERS };
+enum { TRAIN, REPLAY, TORCH, TORCH_NEW, LLMC, NPEERS };
 
 struct options {
     int rounds, threads, only; /* only: index of the case, -1: all */
     const char *json, *python, *torch_peer, *gloo;
+    const char *python_new, *llmc; /* NULL: not given */
     const char *part; /* NULL: all */
 };
 
@@ -48,39 +49,96 @@ static void start_worker(struct bench_peer *p, const char *label,
     bench_peer_start(p, label, argv, NULL);
 }
 
+/* A peer that was not asked for is named, never guessed. */
+static void miss(struct bench_peer *p, const char *label, const char *why)
+{
+    memset(p, 0, sizeof(*p));
+    p->label = label;
+    snprintf(p->name, sizeof(p->name), "missing: %s", why);
+}
+
+/* The case in words, as the peers' programs take it; the number of words. */
+enum { CASE_WORDS = 6 };
+
+static int case_words(const struct bench_case *c, char text[][16],
+                      char *argv[])
+{
+    int number[CASE_WORDS] = {c->layers, c->hidden, c->heads,
+                              c->vocab, c->seq_len, c->batch};
+
+    for (int i = 0; i < CASE_WORDS; i++) {
+        snprintf(text[i], sizeof(text[i]), "%d", number[i]);
+        argv[i] = text[i];
+    }
+    return CASE_WORDS;
+}
+
 /* Huge pages, and memory that is kept, gave PyTorch 20 to 28 %. */
-static void start_torch(struct bench_peer *p, const struct bench_case *c,
+static const char *const tuned[] = {
+    "GLIBC_TUNABLES=glibc.malloc.hugetlb=1:"
+    "glibc.malloc.mmap_threshold=1073741824:"
+    "glibc.malloc.trim_threshold=1099511627776",
+    NULL};
+
+static void start_torch(struct bench_peer *p, const char *label,
+                        const char *python, const struct bench_case *c,
                         const char *precision, const struct options *o)
 {
-    static const char *const env[] = {
-        "GLIBC_TUNABLES=glibc.malloc.hugetlb=1:"
-        "glibc.malloc.mmap_threshold=1073741824:"
-        "glibc.malloc.trim_threshold=1099511627776",
-        NULL};
-    int number[] = {c->layers, c->hidden, c->heads,
-                    c->vocab, c->seq_len, c->batch};
-    char text[7][16];
-    char *argv[11] = {(char *)o->python, (char *)o->torch_peer};
-    int n = 2;
+    char text[CASE_WORDS][16], threads[16];
+    char *argv[CASE_WORDS + 5] = {(char *)python, (char *)o->torch_peer};
+    int n = 2 + case_words(c, text, argv + 2);
 
-    for (int i = 0; i < 6; i++) {
-        snprintf(text[i], sizeof(text[i]), "%d", number[i]);
-        argv[n++] = text[i];
-    }
-    snprintf(text[6], sizeof(text[6]), "%d", o->threads);
+    snprintf(threads, sizeof(threads), "%d", o->threads);
     argv[n++] = (char *)precision;
-    argv[n++] = text[6];
-    bench_peer_start(p, "PyTorch, tuned", argv, env);
+    argv[n++] = threads;
+    bench_peer_start(p, label, argv, tuned);
+}
+
+/* It has fp32 alone, and B4 x T64 is what its main() trains. */
+static int llmc_runs(const struct bench_case *c, const char *precision)
+{
+    return c->seq_len == 64 && strcmp(precision, "fp32") == 0;
+}
+
+static void start_llmc(struct bench_peer *p, const struct bench_case *c,
+                       const struct options *o)
+{
+    char text[CASE_WORDS][16];
+    char *argv[CASE_WORDS + 2] = {(char *)o->llmc};
+
+    case_words(c, text, argv + 1);
+    bench_peer_start(p, "llm.c", argv, tuned);
+}
+
+static void start_peers(int index, const char *precision,
+                        const struct options *o, struct result *r)
+{
+    const struct bench_case *c = &cases[index];
+
+    start_worker(&r->peer[TRAIN], "plait", "--train-worker", index, precision,
+                 o);
+    start_worker(&r->peer[REPLAY], "its matrix products", "--replay-worker",
+                 index, precision, o);
+    start_torch(&r->peer[TORCH], "PyTorch of this system, tuned", o->python, c,
+                precision, o);
+    if (o->python_new != NULL)
+        start_torch(&r->peer[TORCH_NEW], "PyTorch of TORCH_PYTHON, tuned",
+                    o->python_new, c, precision, o);
+    else
+        miss(&r->peer[TORCH_NEW], "PyTorch, newest",
+             "make bench TORCH_PYTHON=PYTHON names one");
+    if (!llmc_runs(c, precision))
+        return;
+    if (o->llmc != NULL)
+        start_llmc(&r->peer[LLMC], c, o);
+    else
+        miss(&r->peer[LLMC], "llm.c", "make bench LLMC=DIR names its source");
 }
 
 static void run_case(int index, const char *precision,
                      const struct options *o, struct result *r)
 {
-    start_worker(&r->peer[TRAIN], "plait", "--train-worker", index, precision,
-                 o);
-    start_worker(&r->peer[REPLAY], "its matrix products", "--replay-worker",
-                 index, precision, o);
-    start_torch(&r->peer[TORCH], &cases[index], precision, o);
+    start_peers(index, precision, o, r);
     for (int round = -1; round < o->rounds; round++)
         for (int p = 0; p < NPEERS; p++) {
             double seconds = bench_peer_ask(&r->peer[p], "run");
@@ -155,7 +213,9 @@ static void bench_steps(const struct options *o, json_t *rows)
 
             run_case(i, precisions[k], o, &r);
             for (int p = 0; p < NPEERS; p++)
-                report_peer(&r, p, tokens, cases[i].name, precisions[k], rows);
+                if (r.peer[p].label != NULL)
+                    report_peer(&r, p, tokens, cases[i].name, precisions[k],
+                                rows);
             fflush(stdout);
         }
     }
@@ -293,12 +353,22 @@ static void run_parts(const struct options *o, json_t *all)
         json_object_set_new(all, "planner", bench_planner(self, o->rounds));
 }
 
+/* make hands on what it was not given as an empty string. */
+static const char *given(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
 int main(int argc, char **argv)
 {
     struct options o = {.rounds = 7, .threads = omp_get_max_threads(),
                         .only = -1, .python = getenv("PLAIT_BENCH_PYTHON"),
                         .torch_peer = getenv("PLAIT_BENCH_TORCH_PEER"),
-                        .gloo = getenv("PLAIT_BENCH_TORCH_GLOO")};
+                        .gloo = getenv("PLAIT_BENCH_TORCH_GLOO"),
+                        .python_new = given("TORCH_PYTHON"),
+                        .llmc = given("PLAIT_BENCH_LLMC_PEER")};
     json_t *all;
     char threads[16];
 
