@@ -15,6 +15,13 @@ struct node_env {
 
 #define PREFIX "HWLOC_"
 
+/* No plugin is looked for: they start GPU runtimes, which takes seconds, and
+ * tell nothing that is not read elsewhere. No banner is printed. */
+static const char *const own[][2] = {
+    {"HWLOC_PLUGINS_PATH", "/nonexistent"},
+    {"HWLOC_HIDE_ERRORS", "2"},
+};
+
 struct node_env *node_env_hide(void)
 {
     struct node_env *env;
@@ -39,6 +46,8 @@ struct node_env *node_env_hide(void)
         unsetenv(env->names[i]);
         *value = '=';
     }
+    for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
+        setenv(own[k][0], own[k][1], 1);
     return env;
 error:
     while (env->n > 0)
@@ -53,6 +62,8 @@ void node_env_restore(struct node_env *env)
 
     if (!env)
         return;
+    for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
+        unsetenv(own[k][0]);
     for (i = 0; i < env->n; i++) {
         char *value = strchr(env->names[i], '=');
 

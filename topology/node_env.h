@@ -7,9 +7,10 @@
  * else hides them while it asks hwloc. */
 struct node_env;
 
-/* Take every HWLOC_* variable out of the environment; NULL with errno. */
+/* Take every HWLOC_* variable out of the environment, and put in what keeps
+ * hwloc quick and quiet; NULL with errno. */
 struct node_env *node_env_hide(void);
-/* Put them back and free. NULL-safe, keeps errno. */
+/* Put it back as it was and free. NULL-safe, keeps errno. */
 void node_env_restore(struct node_env *env);
 
 #endif

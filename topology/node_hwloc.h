@@ -19,6 +19,10 @@ hwloc_topology_t node_create_topology(void);
 /* Takes the topology over, also where it fails. NULL with errno. */
 struct plait_node *node_read_topology(hwloc_topology_t topology);
 
+/* This machine with all that it has, also what this process may not use;
+ * HWLOC_* is not obeyed. */
+struct plait_node *node_create_whole(struct plait_error *err);
+
 /* Store a bandwidth matrix between PCI devices: values[n][n] in MB/s, one
  * way. Best effort. */
 void node_note_links(hwloc_topology_t topology, const char *name, unsigned n,

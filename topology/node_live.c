@@ -225,7 +225,7 @@ static void complete(hwloc_topology_t topology)
         node_note_nvml(topology);
 }
 
-static hwloc_topology_t load(void)
+static hwloc_topology_t load(unsigned long flags)
 {
     /* All but the last start whole GPU runtimes, which takes seconds; what
      * they know, sysfs and NVML tell too. The last is libpciaccess, which
@@ -238,14 +238,16 @@ static hwloc_topology_t load(void)
     for (i = 0; topology && i < sizeof(unwanted) / sizeof(unwanted[0]); i++)
         hwloc_topology_set_components(
             topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
-    if (topology && hwloc_topology_load(topology)) {
+    if (topology && (hwloc_topology_set_flags(topology, flags) ||
+                     hwloc_topology_load(topology))) {
         hwloc_topology_destroy(topology);
         return NULL;
     }
     return topology;
 }
 
-struct plait_node *plait_node_create(int trust_env, struct plait_error *err)
+static struct plait_node *create(int trust_env, unsigned long flags,
+                                 struct plait_error *err)
 {
     struct node_env *env = NULL;
     struct plait_node *node = NULL;
@@ -255,7 +257,7 @@ struct plait_node *plait_node_create(int trust_env, struct plait_error *err)
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    topology = load();
+    topology = load(flags);
     if (topology) {
         complete(topology);
         node = node_read_topology(topology);
@@ -265,6 +267,16 @@ struct plait_node *plait_node_create(int trust_env, struct plait_error *err)
                      strerror(errno));
     node_env_restore(env);
     return node;
+}
+
+struct plait_node *plait_node_create(int trust_env, struct plait_error *err)
+{
+    return create(trust_env, 0, err);
+}
+
+struct plait_node *node_create_whole(struct plait_error *err)
+{
+    return create(0, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED, err);
 }
 
 struct plait_node *plait_node_create_cached(const char *xml, size_t size,

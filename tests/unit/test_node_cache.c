@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tap.h"
+#include "topology/node_cache.h"
+
+static char dir[] = "/tmp/plait-cache.XXXXXX", file[64];
+
+static int open_files(void)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (fds && readdir(fds))
+        n++;
+    if (fds)
+        closedir(fds);
+    return n;
+}
+
+/* Overwrite `n` bytes at `at` (from the end where negative). */
+static void overwrite(long at, const char *text, size_t n)
+{
+    FILE *f = fopen(file, "r+e");
+
+    if (!f)
+        return;
+    fseek(f, at, at < 0 ? SEEK_END : SEEK_SET);
+    fwrite(text, 1, n, f);
+    fclose(f);
+}
+
+static void test_written(void)
+{
+    struct plait_error err = {0};
+    struct plait_node *live, *node;
+    int before = open_files();
+
+    ok(!plait_node_load_cache(dir, &err) && strstr(err.text, "No such file"),
+       "none yet: %s", err.text);
+    setenv("HWLOC_SYNTHETIC", "pack:7 core:1 pu:1", 1);
+    ok(plait_node_refresh_cache(dir, &err) == 1, "written %s", err.text);
+    ok(plait_node_refresh_cache(dir, &err) == 0, "and then kept");
+    node = plait_node_load_cache(dir, &err);
+    live = plait_node_create(0, &err);
+    ok(node && live && node->pus == live->pus && node->pus != 7 &&
+           node->ngpus == live->ngpus && node->nnics == live->nnics,
+       "it reads back as this machine, whatever HWLOC_* says");
+    ok(node && hwloc_topology_is_thissystem(node->topology),
+       "tasks can be bound by it");
+    ok(strcmp(getenv("HWLOC_SYNTHETIC"), "pack:7 core:1 pu:1") == 0 &&
+           !getenv("HWLOC_PLUGINS_PATH"),
+       "the environment is as before");
+    unsetenv("HWLOC_SYNTHETIC");
+    plait_node_destroy(node);
+    plait_node_destroy(live);
+    ok(open_files() == before, "no file is left open");
+    ok(waitpid(-1, NULL, WNOHANG) == -1, "no process is left behind");
+}
+
+static void refused(const char *what, const char *reason)
+{
+    struct plait_error err = {0};
+    struct plait_node *node = plait_node_load_cache(dir, &err);
+
+    ok(!node && strstr(err.text, reason), "%s: %s", what, err.text);
+    plait_node_destroy(node);
+    ok(plait_node_refresh_cache(dir, &err) == 1 &&
+           plait_node_check_cache(dir, &err) == 0,
+       "... and rebuilt");
+}
+
+static void test_damaged(void)
+{
+    overwrite(-10, "x", 1);
+    refused("a byte changed", "damaged");
+    overwrite(0, "plait-0.0", 9);
+    refused("another version", "another boot, driver or version");
+    overwrite(0, "\0\0\0", 3);
+    refused("zeros", "damaged");
+    if (truncate(file, 200) == 0)
+        refused("cut off", "damaged");
+    if (truncate(file, 0) == 0)
+        refused("empty", "damaged");
+    chmod(file, 0666);
+    refused("writable by all", "only root can write");
+    unlink(file);
+    if (symlink("/etc/passwd", file) == 0)
+        refused("a link", "symbolic");
+    unlink(file);
+    if (mkfifo(file, 0644) == 0)
+        refused("a pipe", "only root can write");
+}
+
+static void test_no_directory(void)
+{
+    struct plait_error err = {0};
+
+    ok(plait_node_refresh_cache("/nonexistent/plait", &err) == -1 &&
+           strstr(err.text, "/nonexistent/plait: No such file"),
+       "no directory: %s", err.text);
+    ok(plait_node_refresh_cache("/dev/null", &err) == -1 &&
+           strstr(err.text, "/dev/null: Not a directory"),
+       "a file: %s", err.text);
+    unlink(file);
+    chmod(dir, 0777);
+    ok(plait_node_refresh_cache(dir, &err) == -1 &&
+           strstr(err.text, "only root can write") &&
+           access(file, F_OK) != 0,
+       "anyone's: %s", err.text);
+    chmod(dir, 0755);
+}
+
+int main(void)
+{
+    if (!mkdtemp(dir))
+        return 99;
+    chmod(dir, 0755);
+    snprintf(file, sizeof(file), "%s/node.xml", dir);
+    test_written();
+    test_damaged();
+    test_no_directory();
+    unlink(file);
+    rmdir(dir);
+    return done_testing();
+}

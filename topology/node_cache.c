@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "node_cache.h"
+#include "node_hwloc.h"
+
+/* Discovery takes milliseconds on small machines and seconds on large ones,
+ * so its result is kept until the next boot: one line that says whose and
+ * how much, then hwloc's XML. */
+
+#define NAME "node.xml"
+#define NAME_NEW "node.xml.new"
+
+/* The largest recorded machine needs 1 MiB. */
+enum { XML_MOST = 16 << 20, KEY_MOST = 256, HEAD_MOST = 512 };
+/* On a machine busy with other jobs; a driver that hangs takes forever. */
+enum { DISCOVERY_SECONDS = 60 };
+
+/* The first word of a small file, "" if there is none. */
+static void read_word(const char *path, char *word, size_t size)
+{
+    FILE *file = fopen(path, "re");
+
+    if (!file || !fgets(word, (int)size, file))
+        word[0] = '\0';
+    word[strcspn(word, " \t\n")] = '\0';
+    if (file)
+        fclose(file);
+}
+
+static int count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    int n = 0;
+
+    while (dir && (entry = readdir(dir)))
+        n += entry->d_name[0] != '.';
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+/* What a cache must have been written under. slurmd may start before the
+ * drivers do, so they count as well. */
+static int make_key(char *key, struct plait_error *err)
+{
+    char boot[64], nvidia[64];
+
+    read_word("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    if (!boot[0])
+        return plait_errorf(err, "this system has no boot id");
+    read_word("/sys/module/nvidia/version", nvidia, sizeof(nvidia));
+    snprintf(key, KEY_MOST, "plait-" PACKAGE_VERSION
+             " boot-%s hwloc-%x nvidia-%s amdgpu-%d ib-%d", boot,
+             hwloc_get_api_version(), nvidia[0] ? nvidia : "none",
+             access("/sys/module/amdgpu", F_OK) == 0,
+             count_entries("/sys/class/infiniband"));
+    return 0;
+}
+
+/* FNV-1a: a file cut short or overwritten is to be noticed, no attacker. */
+static uint64_t checksum(const char *data, size_t size)
+{
+    uint64_t sum = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < size; i++)
+        sum = (sum ^ (unsigned char)data[i]) * 0x100000001b3u;
+    return sum;
+}
+
+/* Owned by root (or by whom slurmd runs as), and writable by nobody else. */
+static int is_ours(const struct stat *st)
+{
+    return (st->st_uid == 0 || st->st_uid == getuid()) &&
+           !(st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* The whole file, with a NUL after it. */
+static char *read_file(const char *dir, size_t *size, struct plait_error *err)
+{
+    char path[4096], *text = NULL;
+    size_t used = 0;
+    struct stat st;
+    ssize_t n = 1;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/" NAME, dir);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        plait_errorf(err, "%s: %s", path, strerror(errno));
+        goto error;
+    }
+    if (!S_ISREG(st.st_mode) || !is_ours(&st)) {
+        plait_errorf(err, "%s is not a file that only root can write", path);
+        goto error;
+    }
+    if (st.st_size > XML_MOST ||
+        !(text = malloc((size_t)st.st_size + 1))) {
+        plait_errorf(err, "%s is too large", path);
+        goto error;
+    }
+    while (used < (size_t)st.st_size && n > 0) {
+        n = read(fd, text + used, (size_t)st.st_size - used);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    text[used] = '\0';
+    *size = used;
+error:
+    if (fd >= 0)
+        close(fd);
+    return text;
+}
+
+/* Where the XML starts in the cache's text; NULL if the file is not whole or
+ * not of now. */
+static const char *check(const char *dir, const char *text, size_t size,
+                         struct plait_error *err)
+{
+    char key[KEY_MOST], head[HEAD_MOST];
+    const char *line = strchr(text, '\n');
+    unsigned long long bytes, sum;
+    size_t length;
+
+    if (make_key(key, err) < 0)
+        return NULL;
+    length = strlen(key);
+    if (line && line < text + HEAD_MOST - 1 && strncmp(text, "plait-", 6) == 0) {
+        memcpy(head, text, (size_t)(line - text));
+        head[line - text] = '\0';
+        if (strncmp(head, key, length) != 0 || head[length] != ' ') {
+            plait_errorf(err, "%s/" NAME " is of another boot, driver or "
+                              "version", dir);
+            return NULL;
+        }
+        if (sscanf(head + length, " %llu %llx", &bytes, &sum) == 2 &&
+            bytes == size - (size_t)(line + 1 - text) &&
+            sum == checksum(line + 1, bytes))
+            return line + 1;
+    }
+    plait_errorf(err, "%s/" NAME " is damaged", dir);
+    return NULL;
+}
+
+struct plait_node *plait_node_load_cache(const char *dir,
+                                         struct plait_error *err)
+{
+    struct plait_node *node = NULL;
+    size_t size = 0;
+    char *text = read_file(dir, &size, err);
+    const char *xml = text ? check(dir, text, size, err) : NULL;
+
+    if (xml)
+        node = plait_node_create_cached(xml, size - (size_t)(xml - text) + 1,
+                                        err);
+    free(text);
+    return node;
+}
+
+int plait_node_check_cache(const char *dir, struct plait_error *err)
+{
+    size_t size = 0;
+    char *text = read_file(dir, &size, err);
+    int rc = text && check(dir, text, size, err) ? 0 : -1;
+
+    free(text);
+    return rc;
+}
+
+/* The directory, made where only its last part is missing, and locked
+ * against others who write at the same time. */
+static int open_dir(const char *path, struct plait_error *err)
+{
+    struct stat st;
+    int fd;
+
+    if (mkdir(path, 0755) < 0 && errno != EEXIST)
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    if (fstat(fd, &st) < 0 || !is_ours(&st)) {
+        close(fd);
+        return plait_errorf(err, "%s is not a directory that only root can "
+                            "write to", path);
+    }
+    if (flock(fd, LOCK_EX) < 0) {
+        close(fd);
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    }
+    return fd;
+}
+
+static int write_file(int dir, const char *key, const char *xml, size_t size)
+{
+    FILE *file = NULL;
+    int fd, failed;
+
+    unlinkat(dir, NAME_NEW, 0);
+    fd = openat(dir, NAME_NEW, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0 || fchmod(fd, 0644) < 0 || !(file = fdopen(fd, "w"))) {
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    fprintf(file, "%s %zu %llx\n", key, size,
+            (unsigned long long)checksum(xml, size));
+    fwrite(xml, 1, size, file);
+    failed = fflush(file) || ferror(file);
+    failed |= fclose(file) != 0;
+    return failed ? -1 : renameat(dir, NAME_NEW, dir, NAME);
+}
+
+static int discover(const char *dir, struct plait_error *err)
+{
+    struct plait_node *node = NULL;
+    char key[KEY_MOST], *xml = NULL;
+    int fd = open_dir(dir, err), rc = -1;
+    size_t size = 0;
+
+    /* Another process may have done it while this one waited. */
+    if (fd < 0 || plait_node_check_cache(dir, err) == 0)
+        return fd < 0 ? -1 : 0;
+    if (make_key(key, err) < 0 || !(node = node_create_whole(err)))
+        goto error;
+    xml = plait_node_export_xml(node, &size);
+    if (xml && size <= XML_MOST - HEAD_MOST)
+        rc = write_file(fd, key, xml, size - 1);
+    if (rc < 0)
+        plait_errorf(err, "%s/" NAME ": %s", dir, strerror(errno));
+error:
+    free(xml);
+    plait_node_destroy(node);
+    close(fd);
+    return rc;
+}
+
+/* Wait for the child's word, and see it off. */
+static int await(pid_t pid, int fd, struct plait_error *err)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    struct timespec now, end;
+    struct plait_error said;
+    int rc, ms;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += DISCOVERY_SECONDS;
+    do {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        ms = (int)((end.tv_sec - now.tv_sec) * 1000);
+        rc = poll(&poll_fd, 1, ms > 0 ? ms : 0);
+    } while (rc < 0 && errno == EINTR);
+    if (rc != 1) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, WNOHANG);
+        return plait_errorf(err, "discovery did not end in %d seconds",
+                            DISCOVERY_SECONDS);
+    }
+    rc = read(fd, &said, sizeof(said)) == (ssize_t)sizeof(said) ? 0 : -1;
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (rc < 0)
+        return plait_errorf(err, "discovery crashed");
+    said.text[sizeof(said.text) - 1] = '\0';
+    return said.text[0] ? plait_errorf(err, "%s", said.text) : 1;
+}
+
+int plait_node_refresh_cache(const char *dir, struct plait_error *err)
+{
+    struct plait_error said = {0};
+    int fds[2], rc;
+    pid_t pid;
+
+    if (plait_node_check_cache(dir, err) == 0)
+        return 0;
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return plait_errorf(err, "pipe: %s", strerror(errno));
+    pid = fork();
+    if (pid == 0) {
+        if (discover(dir, &said) == 0)
+            said.text[0] = '\0';
+        _exit(write(fds[1], &said, sizeof(said)) != (ssize_t)sizeof(said));
+    }
+    close(fds[1]);
+    rc = pid > 0 ? await(pid, fds[0], err)
+                 : plait_errorf(err, "fork: %s", strerror(errno));
+    close(fds[0]);
+    return rc;
+}
