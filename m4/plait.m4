@@ -148,6 +148,12 @@ AC_DEFUN([PLAIT_SLURM], [
             [where spank_plait.so goes (LIBDIR/slurm)])],
         [slurmplugindir=$withval])
     AC_SUBST([slurmplugindir])
+    AC_ARG_WITH([cache-dir],
+        [AS_HELP_STRING([--with-cache-dir=DIR],
+            [where each node keeps what it looks like (/run/plait)])],
+        [cachedir=$withval], [cachedir=/run/plait])
+    AC_DEFINE_UNQUOTED([PLAIT_CACHEDIR], ["$cachedir"],
+        [where each node keeps what it looks like])
     AM_CONDITIONAL([WITH_SLURM], [test $have_slurm = yes])
 ])
 

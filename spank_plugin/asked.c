@@ -28,6 +28,8 @@ void plait_asked_fill(struct plait_asked *asked,
                       const char *(*get)(void *arg, const char *name),
                       void *arg)
 {
+    static const char *const gpus[] = {"gpus-per-node", "gpus", "gres",
+                                       "gpus-per-socket"};
     int nodes = number(get(arg, "nodes"));
     const char *bind;
 
@@ -45,6 +47,12 @@ void plait_asked_fill(struct plait_asked *asked,
     asked->gpu_bind = bind != NULL;
     bind = get(arg, "cpu-bind");
     asked->cpu_bind = bind && strcmp(bind, "none") != 0;
+    bind = get(arg, "mem-bind");
+    asked->mem_bind = bind && strcmp(bind, "none") != 0;
+    asked->resv_ports = get(arg, "resv-ports") != NULL;
+    asked->partition = get(arg, "partition");
+    for (size_t i = 0; !asked->gpus && i < sizeof(gpus) / sizeof(gpus[0]); i++)
+        asked->gpus = get(arg, gpus[i]);
 }
 
 /* Slurm's commands keep their options in `opt`, and libslurmfull answers for
@@ -54,7 +62,26 @@ struct slurm_options {
     void *opt;
     char *(*get)(void *opt, const char *name);
     bool (*isset)(void *opt, const char *name);
+    int (*set)(void *opt, const char *name, const char *value, bool early);
 };
+
+static void *find(const char *name)
+{
+    return dlsym(RTLD_DEFAULT, name);
+}
+
+/* -1 where this Slurm has no such functions. */
+static int find_options(struct slurm_options *o)
+{
+    void *get = find("slurm_option_get"), *isset = find("slurm_option_isset");
+    void *set = find("slurm_option_set");
+
+    o->opt = find("opt");
+    memcpy(&o->get, &get, sizeof(get));
+    memcpy(&o->isset, &isset, sizeof(isset));
+    memcpy(&o->set, &set, sizeof(set));
+    return o->opt && get && isset && set ? 0 : -1;
+}
 
 static const char *ask_slurm(void *arg, const char *name)
 {
@@ -70,14 +97,17 @@ static const char *ask_slurm(void *arg, const char *name)
 
 void plait_asked_read(struct plait_asked *asked)
 {
-    struct slurm_options o = {.opt = dlsym(RTLD_DEFAULT, "opt")};
-    void *get = dlsym(RTLD_DEFAULT, "slurm_option_get");
-    void *isset = dlsym(RTLD_DEFAULT, "slurm_option_isset");
+    struct slurm_options o;
 
     memset(asked, 0, sizeof(*asked));
-    if (!o.opt || !get || !isset)
-        return;
-    memcpy(&o.get, &get, sizeof(get));
-    memcpy(&o.isset, &isset, sizeof(isset));
-    plait_asked_fill(asked, ask_slurm, &o);
+    if (find_options(&o) == 0)
+        plait_asked_fill(asked, ask_slurm, &o);
+}
+
+void plait_asked_set(const char *name, const char *value)
+{
+    struct slurm_options o;
+
+    if (find_options(&o) == 0 && !o.isset(o.opt, name))
+        o.set(o.opt, name, value, false);
 }

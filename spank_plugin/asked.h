@@ -10,6 +10,10 @@ struct plait_asked {
     int gpus_per_task; /* the user bound or divided these himself */
     int cpu_bind;
     int gpu_bind;
+    int mem_bind;
+    int resv_ports;
+    const char *partition; /* NULL: not said */
+    const char *gpus;      /* "h100:8", "gpu:h100:8"; NULL: not said */
 };
 
 void plait_asked_read(struct plait_asked *asked);
@@ -18,5 +22,9 @@ void plait_asked_read(struct plait_asked *asked);
 void plait_asked_fill(struct plait_asked *asked,
                       const char *(*get)(void *arg, const char *name),
                       void *arg);
+
+/* Set one of Slurm's own options, unless the user or the environment did.
+ * Nothing happens where this Slurm cannot be told. */
+void plait_asked_set(const char *name, const char *value);
 
 #endif

@@ -4,12 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/random.h>
+
 #include "asked.h"
 #include "master.h"
 #include "plugin.h"
+#include "policy.h"
 #include "scontrol.h"
 #include "show_plan.h"
 #include "topology/hostlist.h"
+#include "topology/launch.h"
 
 #define HET_TEXT                                                               \
     "heterogeneous jobs cannot be planned; use one component, or leave out "   \
@@ -53,20 +57,42 @@ static int check_tp(const struct plait_layout *layout, int tasks,
 }
 
 int plait_local_check(const struct plait_options *options,
-                      struct plait_error *err)
+                      const struct plait_site *site, struct plait_error *err)
 {
+    enum plait_within within;
     struct plait_layout layout;
     struct plait_asked asked;
+    struct plait_job job;
 
     plait_asked_read(&asked);
     plait_options_layout(options, &layout);
     if (refuse_het(err) < 0 || check_gpus(options, &asked, err) < 0)
         return -1;
-    if (!asked.tasks)
-        return 0;
-    if (plait_layout_resolve(&layout, asked.tasks, err) < 0)
+    if (asked.tasks && plait_layout_resolve(&layout, asked.tasks, err) < 0)
         return -1;
-    return asked.per_node ? check_tp(&layout, asked.per_node, err) : 0;
+    job.partition = asked.partition;
+    job.gpus = asked.gpus;
+    if (site && plait_policy_check(site, &job, &layout, &within, err) < 0)
+        return -1;
+    return asked.tasks && asked.per_node
+               ? check_tp(&layout, asked.per_node, err)
+               : 0;
+}
+
+/* A rank that dies leaves the others waiting for it until the time limit.
+ * And where the site lets Slurm hand out ports, one of those is MASTER_PORT:
+ * no two steps get the same. */
+void plait_local_settle(const struct plait_options *options)
+{
+    slurm_conf_t *conf = NULL;
+
+    plait_asked_set("kill-on-bad-exit", "1");
+    if (!options->rendezvous || plait_master_is_given() ||
+        slurm_load_ctl_conf(0, &conf) != SLURM_SUCCESS)
+        return;
+    if (conf->mpi_params && strstr(conf->mpi_params, "ports="))
+        plait_asked_set("resv-ports", "1");
+    slurm_free_ctl_conf(conf);
 }
 
 /* The step's nodes in Slurm's order and their tasks, from slurmctld: srun's
@@ -115,30 +141,55 @@ static int is_het(spank_t spank)
     return het;
 }
 
+static int make_secret(char secret[PLAIT_SECRET_SIZE])
+{
+    unsigned char bytes[PLAIT_SECRET_SIZE / 2];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return -1;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        sprintf(secret + 2 * i, "%02x", bytes[i]);
+    return 0;
+}
+
+/* What the nodes need beside the plan: the words of PLAIT_ENV_KEEP and
+ * PLAIT_ENV_SITE, and the secret. */
+static int export_rest(const struct plait_site *site, enum plait_within within)
+{
+    char secret[PLAIT_SECRET_SIZE], text[32];
+    struct plait_asked asked;
+
+    plait_asked_read(&asked);
+    snprintf(text, sizeof(text), "%s%s%s%s", asked.cpu_bind ? "cpu," : "",
+             asked.gpu_bind ? "gpu," : "", asked.mem_bind ? "mem," : "",
+             asked.resv_ports && !plait_master_is_given() ? "resv," : "");
+    if (make_secret(secret) < 0 || setenv(PLAIT_ENV_SECRET, secret, 1) ||
+        setenv(PLAIT_ENV_KEEP, text, 1))
+        return -1;
+    snprintf(text, sizeof(text), "%s%s%s",
+             within == PLAIT_WITHIN_NVLINK ? "nvlink," : "",
+             site && site->export.nccl_ib_hca ? "nccl," : "",
+             site && site->export.ucx_net_devices ? "ucx," : "");
+    return setenv(PLAIT_ENV_SITE, text, 1);
+}
+
 static int export_plan(const struct plait_plan *plan,
                        const char *const *nodes, spank_t spank,
                        const struct plait_options *options,
                        struct plait_error *err)
 {
     char *code = plait_plan_encode(plan), master[300] = "";
-    struct plait_asked asked;
     uint32_t job = 0, step = 0;
     int rc;
 
     if (!code)
         return plait_errorf(err, "out of memory");
-    plait_asked_read(&asked);
     spank_get_item(spank, S_JOB_ID, &job);
     spank_get_item(spank, S_JOB_STEPID, &step);
     for (int i = 0; i < plan->nnodes && options->rendezvous; i++)
         if (plan->first_rank[i] == 0)
             plait_master_choose(nodes[i], job, step, master, sizeof(master));
-    rc = setenv(PLAIT_ENV_PLAN, code, 1) |
-         setenv(PLAIT_ENV_MASTER, master, 1) |
-         setenv(PLAIT_ENV_KEEP,
-                asked.cpu_bind ? (asked.gpu_bind ? "cpu,gpu" : "cpu")
-                               : (asked.gpu_bind ? "gpu" : ""),
-                1);
+    rc = setenv(PLAIT_ENV_PLAN, code, 1) | setenv(PLAIT_ENV_MASTER, master, 1);
     free(code);
     return rc ? plait_errorf(err, "out of memory") : 0;
 }
@@ -200,10 +251,57 @@ error:
     return plan;
 }
 
+static int unset(void *arg, const char *name, const char *value)
+{
+    (void)arg;
+    (void)value;
+    return unsetenv(name);
+}
+
+void plait_local_decline(void)
+{
+    static const struct plait_launch none;
+
+    setenv(PLAIT_ENV_PLAN, PLAIT_NO_PLAN, 1);
+    /* It may start inside a rank, whose seat is not its own. */
+    if (getenv("PLAIT_RANK"))
+        plait_launch_encode(&none, 1, unset, NULL);
+}
+
+/* Slurm's own word on the job's partition and on its nodes' GPUs; the
+ * environment's could be anyone's. */
+static int check_policies(const struct plait_site *site, spank_t spank,
+                          const char *node, const struct plait_layout *layout,
+                          enum plait_within *within, struct plait_error *err)
+{
+    job_info_msg_t *jobs = NULL;
+    node_info_msg_t *nodes = NULL;
+    struct plait_job job = {0};
+    uint32_t id = 0;
+    int rc;
+
+    *within = PLAIT_WITHIN_NODE;
+    if (!site || !site->npolicies)
+        return 0;
+    if (spank_get_item(spank, S_JOB_ID, &id) == ESPANK_SUCCESS &&
+        slurm_load_job(&jobs, id, 0) == SLURM_SUCCESS && jobs->record_count)
+        job.partition = jobs->job_array[0].partition;
+    if (slurm_load_node_single(&nodes, (char *)node, 0) == SLURM_SUCCESS &&
+        nodes->record_count)
+        job.gpus = nodes->node_array[0].gres;
+    rc = plait_policy_check(site, &job, layout, within, err);
+    if (jobs)
+        slurm_free_job_info_msg(jobs);
+    if (nodes)
+        slurm_free_node_info_msg(nodes);
+    return rc;
+}
+
 static int make_plan(const slurm_step_layout_t *step, char **nodes,
                      spank_t spank, const struct plait_options *options,
-                     struct plait_error *err)
+                     const struct plait_site *site, struct plait_error *err)
 {
+    enum plait_within within;
     struct plait_plan_request request = {
         .order_given = options->given >> PLAIT_OPTION_ORDER & 1,
         .placement = options->placement,
@@ -227,9 +325,15 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
             goto error;
     }
     plan = plan_in_task_order(step, &request, err);
-    if (!plan)
+    if (!plan || check_policies(site, spank, nodes[0], &plan->layout, &within,
+                                err) < 0)
         goto error;
-    rc = export_plan(plan, request.nodes, spank, options, err);
+    rc = export_rest(site, within);
+    if (rc < 0)
+        plait_errorf(err, "cannot set srun's environment: %s",
+                     strerror(errno));
+    else
+        rc = export_plan(plan, request.nodes, spank, options, err);
     if (rc == 0 && options->show_plan)
         plait_show_plan(stderr, plan, request.nodes, fabric);
 error:
@@ -240,7 +344,7 @@ error:
 }
 
 int plait_local_plan(spank_t spank, const struct plait_options *options,
-                     struct plait_error *err)
+                     const struct plait_site *site, struct plait_error *err)
 {
     slurm_step_layout_t *step;
     char **nodes;
@@ -253,7 +357,7 @@ int plait_local_plan(spank_t spank, const struct plait_options *options,
         return -1;
     nodes = plait_hostlist_create(step->node_list, &count, err);
     if (nodes && (uint32_t)count == step->node_cnt)
-        rc = make_plan(step, nodes, spank, options, err);
+        rc = make_plan(step, nodes, spank, options, site, err);
     else if (nodes)
         plait_errorf(err, "%d names, but %u nodes in '%.200s'", count,
                      step->node_cnt, step->node_list);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "master.h"
 
+#include <errno.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
@@ -20,8 +23,7 @@ int plait_master_port(uint32_t job, uint32_t step)
     return PLAIT_PORT_FIRST + (int)(at % PLAIT_PORT_COUNT);
 }
 
-/* The number at the start of `text` if it is a port, else 0. */
-static int read_port(const char *text)
+int plait_master_read_port(const char *text)
 {
     char *end;
     long value;
@@ -47,32 +49,48 @@ static void node_address(const char *node, char *buf, size_t size)
         slurm_free_node_info_msg(info);
 }
 
-void plait_master_choose(const char *node, uint32_t job, uint32_t step,
-                         char *buf, size_t size)
-{
-    /* In a task of a planned step, MASTER_PORT is that step's. */
-    int port = getenv("PLAIT_RANK") ? 0 : read_port(getenv("MASTER_PORT"));
-    char address[256];
-
-    if (!port)
-        port = read_port(getenv("SLURM_STEP_RESV_PORTS"));
-    if (!port)
-        port = plait_master_port(job, step);
-    node_address(node, address, sizeof(address));
-    snprintf(buf, size, "%s:%d", address, port);
-}
-
 int plait_master_parse(const char *text, char *host, size_t size, int *port)
 {
     const char *colon = strrchr(text, ':');
     size_t length = colon ? (size_t)(colon - text) : 0;
 
-    if (length < 1 || length >= size || !read_port(colon + 1))
+    if (length < 1 || length >= size || !plait_master_read_port(colon + 1))
         return -1;
     memcpy(host, text, length);
     host[length] = '\0';
-    *port = read_port(colon + 1);
+    *port = plait_master_read_port(colon + 1);
     return 0;
+}
+
+/* The user's MASTER_PORT; 0 where it is that of the step around us, whose
+ * variables a task passes on. */
+static int own_port(void)
+{
+    const char *master = getenv(PLAIT_ENV_MASTER);
+    int port = plait_master_read_port(getenv("MASTER_PORT")), outer = 0;
+    char address[256];
+
+    if (master && plait_master_parse(master, address, sizeof(address),
+                                     &outer) == 0 && outer == port)
+        return 0;
+    return port;
+}
+
+int plait_master_is_given(void)
+{
+    return own_port() != 0;
+}
+
+void plait_master_choose(const char *node, uint32_t job, uint32_t step,
+                         char *buf, size_t size)
+{
+    int port = own_port();
+    char address[256];
+
+    if (!port)
+        port = plait_master_port(job, step);
+    node_address(node, address, sizeof(address));
+    snprintf(buf, size, "%s:%d", address, port);
 }
 
 int plait_master_port_free(int port)
@@ -90,4 +108,25 @@ int plait_master_port_free(int port)
         rc = listen(fd, 1);
     close(fd);
     return rc == 0;
+}
+
+/* A name in the abstract namespace belongs to one socket at a time, leaves
+ * no file, and lives in the same network namespace as the port. */
+int plait_master_port_hold(int port)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), n;
+
+    if (fd < 0)
+        return -1;
+    n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
+                 "plait-port-%d", port);
+    if (bind(fd, (struct sockaddr *)&name,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                         (size_t)n)) == 0)
+        return fd;
+    n = errno;
+    close(fd);
+    errno = n;
+    return -1;
 }

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+#include "asked.h"
+#include "topology/node_cache.h"
 
 /* Slurm finds these by name, so they are the only symbols exported. */
 SPANK_PLUGIN(plait, 1)
@@ -11,15 +17,48 @@ SPANK_PLUGIN(plait, 1)
  * before the tasks are forked, and they inherit it. */
 static struct {
     struct plait_options options;
+    struct plait_plugstack plugstack;
     struct plait_error error; /* why no task of this step may start */
     int failed;
     struct plait_remote *remote;
+    /* srun, sbatch and salloc */
+    struct plait_site *site;
+    unsigned inherited; /* flags that the job around us was given */
+    unsigned named;     /* flags that this very command was given */
+    int job_tasks;      /* of the job around us; 0: unknown */
+    int declined;
 } state;
+
+/* Slurm hands a job's flags to the commands inside it through their
+ * environment, before it reads their own. */
+static unsigned find_inherited(void)
+{
+    unsigned found = 0;
+    char name[96];
+
+    for (int i = 0; i < PLAIT_NOPTIONS; i++) {
+        int n = snprintf(name, sizeof(name),
+                         "SLURM_SPANK__SLURM_SPANK_OPTION_plait_%s",
+                         plait_option_texts[i].name);
+
+        for (int k = 0; k < n; k++)
+            if (!isalnum((unsigned char)name[k]))
+                name[k] = '_';
+        if (getenv(name))
+            found |= 1u << i;
+    }
+    return found;
+}
 
 static int option_callback(int value, const char *argument, int remote)
 {
+    unsigned bit = 1u << (value % PLAIT_NOPTIONS);
     struct plait_error err;
 
+    if (state.inherited & bit)
+        state.inherited &= ~bit;
+    else
+        state.named |= bit;
     if (plait_options_set(&state.options, (enum plait_option)value, argument,
                           &err) == 0)
         return 0;
@@ -31,20 +70,41 @@ static int option_callback(int value, const char *argument, int remote)
     if (!state.failed)
         state.error = err;
     state.failed = 1;
-    state.options.given |= 1u << (value % PLAIT_NOPTIONS);
+    state.options.given |= bit;
     return 0;
 }
 
-int slurm_spank_init(spank_t spank, int ac, char **av)
+static void complain(const char *text)
 {
-    spank_context_t context = spank_context();
+    slurm_error("plait: plugstack.conf: %s", text);
+}
 
-    (void)ac;
-    (void)av;
-    plait_options_init(&state.options);
-    if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR &&
-        context != S_CTX_REMOTE)
-        return 0;
+static void keep_quiet(const char *text)
+{
+    (void)text;
+}
+
+/* slurmd starts: a good moment to look at the machine, and to tell what is
+ * wrong. Nothing here may keep slurmd from starting. */
+static void start_node(void)
+{
+    struct plait_error err;
+    int rc;
+
+    if (!state.plugstack.cache)
+        return;
+    rc = plait_node_refresh_cache(state.plugstack.cache, &err);
+    if (rc < 0)
+        slurm_error("plait: no cache of this node's topology: %s; every "
+                    "step with our flags looks at the machine anew",
+                    err.text);
+    else if (rc > 0)
+        slurm_info("plait: wrote this node's topology into %s",
+                   state.plugstack.cache);
+}
+
+static int register_options(spank_t spank)
+{
     for (int i = 0; i < PLAIT_NOPTIONS; i++) {
         const struct plait_option_text *text = &plait_option_texts[i];
         struct spank_option option = {
@@ -64,35 +124,26 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
     return 0;
 }
 
-int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
+int slurm_spank_init(spank_t spank, int ac, char **av)
 {
-    struct plait_error err;
+    spank_context_t context = spank_context();
 
-    (void)spank;
-    (void)ac;
-    (void)av;
-    if (!state.options.given || spank_context() == S_CTX_REMOTE)
+    memset(&state, 0, sizeof(state));
+    plait_options_init(&state.options);
+    plait_plugstack_parse(&state.plugstack, ac, av,
+                          context == S_CTX_SLURMD ? complain : keep_quiet);
+    if (context == S_CTX_SLURMD)
+        start_node();
+    if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR &&
+        context != S_CTX_REMOTE)
         return 0;
-    if (plait_local_check(&state.options, &err) == 0)
-        return 0;
-    slurm_error("plait: %s", err.text);
-    /* A return value would be dropped where plugstack.conf says "optional",
-     * and the job submitted. Nothing is held yet at this point. */
-    exit(1);
-}
+    if (context != S_CTX_REMOTE) {
+        const char *tasks = getenv("SLURM_NTASKS");
 
-int slurm_spank_local_user_init(spank_t spank, int ac, char **av)
-{
-    struct plait_error err;
-
-    (void)ac;
-    (void)av;
-    if (!state.options.given)
-        return 0;
-    if (plait_local_plan(spank, &state.options, &err) == 0)
-        return 0;
-    slurm_error("plait: %s", err.text);
-    return -1;
+        state.inherited = find_inherited();
+        state.job_tasks = tasks ? atoi(tasks) : 0;
+    }
+    return register_options(spank);
 }
 
 /* Batch scripts, salloc's shell and the extern step are no ranks. */
@@ -104,13 +155,117 @@ static int is_plain_step(spank_t spank)
            step < SLURM_MAX_NORMAL_STEP_ID;
 }
 
+/* A helper inside a job ("srun -n1 hostname") inherits the job's flags, but
+ * asked for nothing: where they do not fit it, it goes without. */
+static int may_decline(int tasks, const struct plait_error *err)
+{
+    if (state.named || tasks < 1 || tasks == state.job_tasks)
+        return 0;
+    slurm_info("plait: the job's layout does not fit this step of %d "
+               "task%s, which starts without one (%s)",
+               tasks, tasks == 1 ? "" : "s", err->text);
+    state.options.given = 0;
+    state.declined = 1;
+    return 1;
+}
+
+static void read_site(void)
+{
+    const char *path = state.plugstack.site;
+    struct plait_error err;
+
+    if (!path && access(PLAIT_SITE_FILE, F_OK) == 0)
+        path = PLAIT_SITE_FILE;
+    state.site = path ? plait_site_create(path, &err) : NULL;
+    if (path && !state.site)
+        slurm_info("plait: the site file counts for nothing: %s", err.text);
+}
+
+static int check_local(struct plait_error *err)
+{
+    struct plait_asked asked;
+
+    read_site();
+    if (plait_plugstack_apply(&state.plugstack, &state.options, err) == 0 &&
+        plait_local_check(&state.options, state.site, err) == 0)
+        return 0;
+    plait_asked_read(&asked);
+    return may_decline(asked.tasks, err) ? 0 : -1;
+}
+
+/* As root, before the tasks' cgroups exist. Whatever happens here reaches
+ * only slurmd's log, and must not fail the step. */
+static void start_step(spank_t spank)
+{
+    struct plait_error err;
+
+    if (!is_plain_step(spank))
+        return;
+    if (!state.failed &&
+        plait_plugstack_apply(&state.plugstack, &state.options,
+                              &state.error) < 0)
+        state.failed = 1;
+    if (!state.failed && state.options.pin && state.plugstack.cache &&
+        plait_node_refresh_cache(state.plugstack.cache, &err) < 0)
+        slurm_info("plait: no cache of this node's topology: %s", err.text);
+}
+
+int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
+{
+    spank_context_t context = spank_context();
+    struct plait_error err;
+
+    (void)ac;
+    (void)av;
+    if (!state.options.given)
+        return 0;
+    if (context == S_CTX_REMOTE) {
+        start_step(spank);
+        return 0;
+    }
+    if (check_local(&err) == 0) {
+        if (context == S_CTX_LOCAL && state.options.given)
+            plait_local_settle(&state.options);
+        return 0;
+    }
+    slurm_error("plait: %s", err.text);
+    /* A return value would be dropped where plugstack.conf says "optional",
+     * and the job submitted. Nothing is held yet at this point. */
+    exit(1);
+}
+
+int slurm_spank_local_user_init(spank_t spank, int ac, char **av)
+{
+    struct plait_error err;
+    uint32_t tasks = 0;
+
+    (void)ac;
+    (void)av;
+    if (state.options.given &&
+        plait_local_plan(spank, &state.options, state.site, &err) < 0) {
+        spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks);
+        if (!may_decline((int)tasks, &err)) {
+            slurm_error("plait: %s", err.text);
+            return -1;
+        }
+    }
+    if (state.declined)
+        plait_local_decline();
+    return 0;
+}
+
 int slurm_spank_user_init(spank_t spank, int ac, char **av)
 {
     (void)ac;
     (void)av;
     if (!state.options.given || !is_plain_step(spank) || state.failed)
         return 0;
-    state.remote = plait_remote_create(spank, &state.options, &state.error);
+    if (plait_remote_is_declined(spank)) {
+        state.options.given = 0;
+        return 0;
+    }
+    state.remote = plait_remote_create(spank, &state.options,
+                                       state.plugstack.cache, &state.error);
     /* srun would end with 0 if this call failed; the tasks fail instead. */
     state.failed = !state.remote;
     return 0;
@@ -145,5 +300,7 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
     (void)av;
     plait_remote_destroy(state.remote);
     state.remote = NULL;
+    plait_site_destroy(state.site);
+    state.site = NULL;
     return 0;
 }

@@ -47,6 +47,8 @@ struct entry {
 };
 
 struct document {
+    struct plait_yaml_list policies;
+    struct plait_site_export export;
     int gpu_type;
     struct entry entry[PLAIT_NGPU_TYPES];
 };
@@ -92,6 +94,47 @@ static void list_figures(struct plait_yaml_field fields[NFIGURES + 1])
                                   .max = 1024};
 }
 
+static const char *const within[] = {"node", "nvlink"};
+
+#define MOST(axis, index)                                                      \
+    {                                                                          \
+        .name = axis, .type = PLAIT_YAML_INT,                                  \
+        .offset = (size_t)(index) * sizeof(int), .min = 1, .max = 1048576      \
+    }
+
+static const struct plait_yaml_field most[] = {
+    MOST("tp", PLAIT_TP), MOST("cp", PLAIT_CP), MOST("ep", PLAIT_EP),
+    MOST("dp", PLAIT_DP), MOST("pp", PLAIT_PP),
+};
+
+static const struct plait_yaml_field policy_keys[] = {
+    {.name = "partition",
+     .type = PLAIT_YAML_TEXT,
+     .offset = offsetof(struct plait_policy, partition)},
+    {.name = "gpu",
+     .type = PLAIT_YAML_TEXT,
+     .offset = offsetof(struct plait_policy, gpu)},
+    {.name = "tp_within",
+     .type = PLAIT_YAML_CHOICE,
+     .offset = offsetof(struct plait_policy, tp_within),
+     .choices = within,
+     .count = COUNT(within)},
+    {.name = "max",
+     .type = PLAIT_YAML_MAP,
+     .offset = offsetof(struct plait_policy, most),
+     .fields = most,
+     .count = COUNT(most)},
+};
+
+static const struct plait_yaml_field exports[] = {
+    {.name = "nccl_ib_hca",
+     .type = PLAIT_YAML_BOOL,
+     .offset = offsetof(struct plait_site_export, nccl_ib_hca)},
+    {.name = "ucx_net_devices",
+     .type = PLAIT_YAML_BOOL,
+     .offset = offsetof(struct plait_site_export, ucx_net_devices)},
+};
+
 /* The document's sections. */
 static int read_document(struct plait_yaml *yaml, struct document *document,
                          struct plait_error *err)
@@ -109,6 +152,18 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
          .offset = offsetof(struct document, entry),
          .fields = types,
          .count = PLAIT_NGPU_TYPES},
+        {.name = "policies",
+         .type = PLAIT_YAML_LIST,
+         .offset = offsetof(struct document, policies),
+         .max = PLAIT_POLICIES_MOST,
+         .fields = policy_keys,
+         .count = COUNT(policy_keys),
+         .stride = sizeof(struct plait_policy)},
+        {.name = "export",
+         .type = PLAIT_YAML_MAP,
+         .offset = offsetof(struct document, export),
+         .fields = exports,
+         .count = COUNT(exports)},
     };
 
     list_figures(entry);
@@ -129,17 +184,23 @@ static struct plait_site *create(struct plait_yaml *yaml,
                                  struct plait_error *err)
 {
     struct plait_site *site = calloc(1, sizeof(*site));
-    struct document document;
+    struct document document = {0};
+    int rc = 0;
 
     if (!site) {
         plait_errorf(err, "out of memory");
         return NULL;
     }
     document_init(&document);
-    if (yaml && read_document(yaml, &document, err) < 0) {
+    document.policies.items = site->policies;
+    if (yaml)
+        rc = read_document(yaml, &document, err);
+    site->npolicies = document.policies.n;
+    if (rc < 0) {
         plait_site_destroy(site);
         return NULL;
     }
+    site->export = document.export;
     site->gpu_type = document.gpu_type;
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
         site->gpu_types[i] = plait_gpu_types[i];
@@ -174,6 +235,12 @@ void plait_site_destroy(struct plait_site *site)
 {
     int saved = errno;
 
+    if (!site)
+        return;
+    for (int i = 0; i < site->npolicies; i++) {
+        free(site->policies[i].partition);
+        free(site->policies[i].gpu);
+    }
     free(site);
     errno = saved;
 }

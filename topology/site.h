@@ -2,9 +2,11 @@
 #ifndef PLAIT_SITE_H
 #define PLAIT_SITE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "gpu_types.h"
+#include "layout.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,11 +17,34 @@ extern "C" {
  *     gpu_type: h100        # what the nodes have, where nobody says
  *     gpu_types:            # figures that replace those of gpu_types.c
  *       h100: {nic_gbps: 46, nic_us: 5.1, oversubscription: 1}
- * `plait probe` measures and writes these two. A further section is a line
- * in the table at the end of site.c and a member here. */
+ * `plait probe` measures and writes these two. The others are the plugin's:
+ *     policies:             # every one that applies to a job must be kept
+ *       - {partition: "gpu-*", gpu: h100, tp_within: nvlink, max: {tp: 8}}
+ *     export:               # what a task gets beside PLAIT_NICS
+ *       {nccl_ib_hca: true, ucx_net_devices: true}
+ * A further section is a line in the table at the end of site.c and a member
+ * here. */
+#define PLAIT_POLICIES_MOST 64
+
+enum plait_within { PLAIT_WITHIN_NODE, PLAIT_WITHIN_NVLINK };
+
+struct plait_policy {
+    char *partition; /* a shell pattern; NULL: any */
+    char *gpu;       /* Slurm's name of the GPU type; NULL: any */
+    enum plait_within tp_within;
+    int most[PLAIT_NAXES]; /* 0: no limit */
+};
+
+struct plait_site_export {
+    bool nccl_ib_hca, ucx_net_devices;
+};
+
 struct plait_site {
     int gpu_type; /* into gpu_types */
     struct plait_gpu_type gpu_types[PLAIT_NGPU_TYPES];
+    int npolicies;
+    struct plait_policy policies[PLAIT_POLICIES_MOST];
+    struct plait_site_export export;
 };
 
 /* NULL, or a file without any key: the tables as they are, h100. Errors name

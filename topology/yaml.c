@@ -474,6 +474,29 @@ static int read_text(struct plait_yaml *yaml, const yaml_node_t *node,
     return 0;
 }
 
+static int read_list(struct plait_yaml *yaml, yaml_node_t *node,
+                     const struct plait_yaml_field *field,
+                     struct plait_yaml_list *list, struct plait_error *err)
+{
+    char *items = list->items;
+
+    if (is_null(node))
+        return 0;
+    if (node->type != YAML_SEQUENCE_NODE ||
+        plait_yaml_count(node) > (int)field->max)
+        return plait_yaml_errorf(yaml, node, err,
+                                 "%s is a list of at most %d entries",
+                                 field->name, (int)field->max);
+    for (int i = 0; i < plait_yaml_count(node); i++) {
+        list->n = i + 1; /* its texts are the caller's from now on */
+        if (plait_yaml_read(yaml, plait_yaml_item(yaml, node, i), field->name,
+                            field->fields, field->count,
+                            items + (size_t)i * field->stride, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
                       const struct plait_yaml_field *field, void *out,
                       struct plait_error *err)
@@ -497,6 +520,8 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
     case PLAIT_YAML_MAP:
         return plait_yaml_read(yaml, node, field->name, field->fields,
                                field->count, out, err);
+    case PLAIT_YAML_LIST:
+        return read_list(yaml, node, field, out, err);
     }
     return -1;
 }

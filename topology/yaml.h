@@ -54,7 +54,15 @@ enum plait_yaml_type {
     PLAIT_YAML_TEXT,   /* char *, malloc'ed, the old one freed; null: NULL;
                           one of `choices` if there are any */
     PLAIT_YAML_CHOICE, /* an enum (int): the index into `choices` */
-    PLAIT_YAML_MAP     /* struct, read by `fields`; empty: untouched */
+    PLAIT_YAML_MAP,    /* struct, read by `fields`; empty: untouched */
+    PLAIT_YAML_LIST    /* struct plait_yaml_list: up to `max` structs of
+                          `stride` bytes, each read by `fields` */
+};
+
+/* How many there are, and the array that the caller made, all zero. */
+struct plait_yaml_list {
+    int n;
+    void *items;
 };
 
 struct plait_yaml_field {
@@ -65,6 +73,7 @@ struct plait_yaml_field {
     int count;                  /* of REALS, choices or fields */
     const char *const *choices;
     const struct plait_yaml_field *fields;
+    size_t stride;
 };
 
 /* Fill the struct at `out` from a mapping. Keys that are absent leave their

@@ -128,7 +128,7 @@ cat >script <<'END'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2
 srun -n2 -N1 --tp=2 bash -c 'unset ${!PLAIT_@}
-    [ $SLURM_LOCALID = 0 ] && srun --overlap -N1 -n1 --tp=1 --pp=1 \
+    [ $SLURM_LOCALID = 1 ] || srun --overlap -N1 -n1 --tp=1 --pp=1 \
     bash -c "echo inner \$PLAIT_WORLD_SIZE \$RANK"'
 exit 0
 END

@@ -351,7 +351,7 @@ stop()
     pids=$(step_pids)
     [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
     stop_daemons "$dir/slurmctld.pid" "$dir/munged.pid"
-    rm -rf "$dir"/state "$dir"/spool.* "$dir"/tmp.* "$dir"/munge.* \
+    rm -rf "$dir"/state "$dir"/cache "$dir"/spool.* "$dir"/tmp.* "$dir"/munge.* \
         "$dir"/gpu* "$dir"/*.conf
 }
 

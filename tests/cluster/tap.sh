@@ -91,7 +91,7 @@ unset "${!SLURM_@}" "${!SBATCH_@}" "${!SALLOC_@}" "${!PLAIT_@}" 2>/dev/null
 work=$(mktemp -d /tmp/plait.XXXXXX) || exit 99
 chmod 755 "$work"
 trap clean_up EXIT
-cluster start "$work/slurm" --plugin "$plugin" "$@" ||
+cluster start "$work/slurm" --plugin "$plugin cache=$work/slurm/cache" "$@" ||
     { echo "Bail out! no cluster"; exit 99; }
 eval "$(cluster env "$work/slurm")"
 cd "$work" || exit 99

@@ -75,6 +75,11 @@ spank_err_t spank_setenv(spank_t spank, const char *name, const char *value,
 }
 
 /* master.c asks for the address of a node in srun only. */
+void slurm_info(const char *format, ...)
+{
+    (void)format;
+}
+
 int slurm_load_node_single(node_info_msg_t **info, char *name, uint16_t flags)
 {
     (void)info;
@@ -126,7 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     step.nset = 0;
     fuzz_lines_create(&step.lines, data, size);
     set_flags(&options, &step.lines);
-    remote = plait_remote_create(spank, &options, &err);
+    remote = plait_remote_create(spank, &options, NULL, &err);
     if (remote && plait_remote_task(remote, spank, &err) == 0 &&
         plait_launch_decode(&launch, get, &step, &err) != 1)
         __builtin_trap();

@@ -1,208 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdarg.h>
-#include <stdbool.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fake_slurm.h"
 #include "spank_plugin/master.h"
-#include "spank_plugin/plugin.h"
+#include "spank_plugin/policy.h"
 #include "tap.h"
+#include "topology/launch.h"
+#include "topology/node_cache.h"
 
-/* The plugin in one process with the Slurm it talks to: the functions below
- * stand for slurmstepd's and srun's, and keep to what was seen of those. */
-static struct {
-    spank_context_t context;
-    struct spank_option options[32];
-    int noptions;
-    uint32_t job, step, nnodes, nodeid, local_tasks, tasks;
-    int local;
-    char *env[128];
-    char said[4096];
-} slurm;
-
-spank_context_t spank_context(void)
-{
-    return slurm.context;
-}
-
-spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
-{
-    (void)spank;
-    slurm.options[slurm.noptions++] = *option;
-    return ESPANK_SUCCESS;
-}
-
-spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
-{
-    uint32_t value = 0;
-    va_list ap;
-
-    (void)spank;
-    va_start(ap, item);
-    switch (item) {
-    case S_JOB_ID: value = slurm.job; break;
-    case S_JOB_STEPID: value = slurm.step; break;
-    case S_JOB_NNODES: value = slurm.nnodes; break;
-    case S_JOB_NODEID: value = slurm.nodeid; break;
-    case S_JOB_LOCAL_TASK_COUNT: value = slurm.local_tasks; break;
-    case S_JOB_TOTAL_TASK_COUNT: value = slurm.tasks; break;
-    case S_TASK_ID: value = (uint32_t)slurm.local; break;
-    default: va_end(ap); return ESPANK_BAD_ARG;
-    }
-    *va_arg(ap, uint32_t *) = value;
-    va_end(ap);
-    return ESPANK_SUCCESS;
-}
-
-static char **find_env(const char *name)
-{
-    size_t n = strlen(name);
-    int i;
-
-    for (i = 0; slurm.env[i]; i++)
-        if (strncmp(slurm.env[i], name, n) == 0 && slurm.env[i][n] == '=')
-            break;
-    return &slurm.env[i];
-}
-
-spank_err_t spank_getenv(spank_t spank, const char *name, char *buf, int size)
-{
-    const char *found = *find_env(name);
-
-    (void)spank;
-    if (!found)
-        return ESPANK_ENV_NOEXIST;
-    found += strlen(name) + 1;
-    snprintf(buf, (size_t)size, "%s", found);
-    return strlen(found) < (size_t)size ? ESPANK_SUCCESS : ESPANK_NOSPACE;
-}
-
-spank_err_t spank_setenv(spank_t spank, const char *name, const char *value,
-                         int overwrite)
-{
-    char **at = find_env(name), *text;
-    size_t size = strlen(name) + strlen(value) + 2;
-
-    (void)spank;
-    (void)overwrite;
-    text = malloc(size);
-    if (!text)
-        abort();
-    snprintf(text, size, "%s=%s", name, value);
-    free(*at);
-    *at = text;
-    return ESPANK_SUCCESS;
-}
-
-void slurm_error(const char *format, ...)
-{
-    size_t used = strlen(slurm.said);
-    va_list ap;
-
-    va_start(ap, format);
-    vsnprintf(slurm.said + used, sizeof(slurm.said) - used, format, ap);
-    va_end(ap);
-}
-
-char *slurm_strerror(int error)
-{
-    return strerror(error);
-}
-
-static char *four_nodes = (char *)"n[1-4]";
-static uint16_t four_tasks[] = {2, 2, 2, 2};
-
-slurm_step_layout_t *slurm_job_step_layout_get(slurm_step_id_t *id)
-{
-    static slurm_step_layout_t layout;
-
-    if (id->job_id != slurm.job || id->step_id != slurm.step)
-        return NULL;
-    layout.node_cnt = 4;
-    layout.node_list = four_nodes;
-    layout.tasks = four_tasks;
-    layout.task_cnt = 8;
-    return &layout;
-}
-
-void slurm_job_step_layout_free(slurm_step_layout_t *layout)
-{
-    (void)layout;
-}
-
-int slurm_load_node_single(node_info_msg_t **info, char *name, uint16_t flags)
-{
-    static node_info_t node;
-    static node_info_msg_t message;
-
-    (void)flags;
-    node.node_addr = strcmp(name, "n1") == 0 ? (char *)"10.0.0.1" : name;
-    message.record_count = 1;
-    message.node_array = &node;
-    *info = &message;
-    return SLURM_SUCCESS;
-}
-
-void slurm_free_node_info_msg(node_info_msg_t *info)
-{
-    (void)info;
-}
-
-/* What libslurmfull tells of srun's own options. */
-int opt;
-static const char *asked_ntasks, *asked_per_node, *asked_nodes, *asked_gpus;
-char *slurm_option_get(void *options, const char *name);
-bool slurm_option_isset(void *options, const char *name);
-
-char *slurm_option_get(void *options, const char *name)
-{
-    const char *text = strcmp(name, "ntasks") == 0          ? asked_ntasks
-                       : strcmp(name, "ntasks-per-node") == 0 ? asked_per_node
-                       : strcmp(name, "nodes") == 0           ? asked_nodes
-                       : strcmp(name, "gpus-per-task") == 0   ? asked_gpus
-                                                              : NULL;
-
-    return options == &opt ? (char *)text : NULL;
-}
-
-bool slurm_option_isset(void *options, const char *name)
-{
-    return slurm_option_get(options, name) != NULL;
-}
-
-/* ---- the tests ---- */
+static char cache_argument[80] = "cache=none";
+static char *arguments[8] = {cache_argument};
+static int narguments = 1;
 
 static void clear(spank_context_t context)
 {
-    for (int i = 0; slurm.env[i]; i++)
-        free(slurm.env[i]);
-    memset(&slurm, 0, sizeof(slurm));
-    slurm.context = context;
-    slurm.job = 77;
-    slurm.nnodes = 4;
-    slurm.nodeid = 2;
-    slurm.local_tasks = 2;
-    slurm.tasks = 8;
-    asked_ntasks = asked_per_node = asked_nodes = asked_gpus = NULL;
-    slurm_spank_init(NULL, 0, NULL);
-}
-
-static int flag(const char *name, const char *value)
-{
-    for (int i = 0; i < slurm.noptions; i++)
-        if (strcmp(slurm.options[i].name, name) == 0)
-            return slurm.options[i].cb(slurm.options[i].val, value,
-                                       slurm.context == S_CTX_REMOTE);
-    return -2;
-}
-
-static const char *value_of(const char *name)
-{
-    const char *found = *find_env(name);
-
-    return found ? found + strlen(name) + 1 : "(unset)";
+    fake_slurm_reset(context);
+    slurm_spank_init(NULL, narguments, arguments);
 }
 
 /* Exit status of a callback that may end its process, as a task does. */
@@ -227,8 +46,8 @@ static void good_step(void)
     spank_setenv(NULL, PLAIT_ENV_PLAN, PLAN, 1);
     spank_setenv(NULL, PLAIT_ENV_MASTER, "10.0.0.1:61234", 1);
     spank_setenv(NULL, PLAIT_ENV_KEEP, "", 1);
-    flag("tp", "2");
-    flag("pp", "2");
+    fake_slurm_flag("tp", "2");
+    fake_slurm_flag("pp", "2");
 }
 
 static void test_task(void)
@@ -237,11 +56,11 @@ static void test_task(void)
     slurm.local = 1;
     ok(slurm_spank_user_init(NULL, 0, NULL) == 0, "user_init");
     ok(slurm_spank_task_init(NULL, 0, NULL) == 0, "task_init");
-    ok(strcmp(value_of("RANK"), "3") == 0, "RANK %s", value_of("RANK"));
-    ok(strcmp(value_of("PLAIT_DP_RANK"), "1") == 0, "its coordinate");
-    ok(strcmp(value_of("NODE_RANK"), "1") == 0, "its node");
-    ok(strcmp(value_of("MASTER_ADDR"), "10.0.0.1") == 0, "MASTER_ADDR");
-    ok(strcmp(value_of("PLAIT_JOBID"), "77.0") == 0, "job and step");
+    ok(strcmp(fake_slurm_env("RANK"), "3") == 0, "RANK %s", fake_slurm_env("RANK"));
+    ok(strcmp(fake_slurm_env("PLAIT_DP_RANK"), "1") == 0, "its coordinate");
+    ok(strcmp(fake_slurm_env("NODE_RANK"), "1") == 0, "its node");
+    ok(strcmp(fake_slurm_env("MASTER_ADDR"), "10.0.0.1") == 0, "MASTER_ADDR");
+    ok(strcmp(fake_slurm_env("PLAIT_JOBID"), "77.0") == 0, "job and step");
     ok(slurm_spank_exit(NULL, 0, NULL) == 0, "exit");
 }
 
@@ -257,7 +76,7 @@ static void test_untouched(void)
         slurm.step = step;
         ok(slurm_spank_user_init(NULL, 0, NULL) == 0 &&
                slurm_spank_task_init(NULL, 0, NULL) == 0 &&
-               !*find_env("RANK"),
+               strcmp(fake_slurm_env("RANK"), "(unset)") == 0,
            "step %x is no rank", step);
     }
 }
@@ -274,10 +93,10 @@ static void refuses(const char *what)
 static void test_lies(void)
 {
     good_step();
-    ok(flag("tp", "bad") == 0, "a bad flag does not drain the node");
+    ok(fake_slurm_flag("tp", "bad") == 0, "a bad flag does not drain the node");
     refuses("a bad flag");
     good_step();
-    flag("tp", "4");
+    fake_slurm_flag("tp", "4");
     refuses("a flag that contradicts the plan");
     good_step();
     slurm.tasks = 16;
@@ -304,22 +123,22 @@ static void test_local(void)
 {
     clear(S_CTX_LOCAL);
     ok(slurm.noptions == PLAIT_NOPTIONS, "all flags are registered");
-    ok(flag("tp", "0") == -1 && strstr(slurm.said, "plait: --tp=0"),
+    ok(fake_slurm_flag("tp", "0") == -1 && strstr(slurm.said, "plait: --tp=0"),
        "a bad flag fails at once");
     clear(S_CTX_LOCAL);
-    flag("tp", "4");
-    asked_nodes = "4-4";
-    asked_per_node = "2";
+    fake_slurm_flag("tp", "4");
+    slurm.node_count = "4-4";
+    slurm.ntasks_per_node = "2";
     ok(in_child(slurm_spank_init_post_opt) == 1,
        "too wide a tp ends srun before it submits");
-    asked_per_node = "4";
+    slurm.ntasks_per_node = "4";
     ok(in_child(slurm_spank_init_post_opt) == 0, "one that fits does not");
-    asked_gpus = "1";
+    slurm.gpus_per_task = "1";
     ok(in_child(slurm_spank_init_post_opt) == 1, "--gpus-per-task is refused");
     clear(S_CTX_LOCAL);
-    flag("tp", "2");
-    flag("pp", "2");
-    flag("placement", "linear");
+    fake_slurm_flag("tp", "2");
+    fake_slurm_flag("pp", "2");
+    fake_slurm_flag("placement", "linear");
     ok(slurm_spank_local_user_init(NULL, 0, NULL) == 0, "srun plans");
     ok(strcmp(getenv(PLAIT_ENV_PLAN),
               "1/2.1.1.2.2/tp-cp-ep-dp-pp/linear/0-3/4*2") == 0,
@@ -327,8 +146,8 @@ static void test_local(void)
     ok(strncmp(getenv(PLAIT_ENV_MASTER), "10.0.0.1:", 9) == 0,
        "RANK 0 is at %s", getenv(PLAIT_ENV_MASTER));
     clear(S_CTX_LOCAL);
-    flag("tp", "3");
-    flag("placement", "linear");
+    fake_slurm_flag("tp", "3");
+    fake_slurm_flag("placement", "linear");
     ok(slurm_spank_local_user_init(NULL, 0, NULL) == -1 &&
            strstr(slurm.said, "8 tasks do not divide by --tp=3"),
        "what only srun's nodes tell is refused too");
@@ -363,6 +182,315 @@ static void test_ports(void)
        "what is no address");
 }
 
+/* ---- what an administrator says ---- */
+
+static char complaints[1024];
+
+static void note(const char *text)
+{
+    size_t used = strlen(complaints);
+
+    snprintf(complaints + used, sizeof(complaints) - used, "%s; ", text);
+}
+
+static void test_arguments(void)
+{
+    static char tp[] = "tp=2", pin[] = "force-pin=none", bogus[] = "bogus=1",
+                bad[] = "pp=0", site[] = "site=here", cache[] = "cache=/c";
+    char *argv[] = {tp, pin, bogus, bad, site, cache};
+    struct plait_plugstack plugstack;
+    struct plait_options options;
+    struct plait_error err;
+
+    plait_plugstack_parse(&plugstack, 6, argv, note);
+    ok(strcmp(complaints,
+              "'bogus=1' is no argument of this plugin; see "
+              "plait-plugstack(5); "
+              "--pp=0: want a whole number from 1 to 1048576, or \"auto\"; "
+              "'site=here': want an absolute path; ") == 0,
+       "what is not understood is told: %s", complaints);
+    ok(strcmp(plugstack.cache, "/c") == 0 && !plugstack.site,
+       "the rest counts");
+    plait_options_init(&options);
+    plait_options_set(&options, PLAIT_OPTION_SHOW_PLAN, NULL, &err);
+    ok(plait_plugstack_apply(&plugstack, &options, &err) == 0 &&
+           options.layout.size[PLAIT_TP] == 2 && !options.pin,
+       "defaults");
+    plait_options_init(&options);
+    plait_options_set(&options, (enum plait_option)PLAIT_TP, "4", &err);
+    ok(plait_plugstack_apply(&plugstack, &options, &err) == 0 &&
+           options.layout.size[PLAIT_TP] == 4,
+       "the user's flag wins over a default");
+    plait_options_set(&options, PLAIT_OPTION_PIN, "none", &err);
+    ok(plait_plugstack_apply(&plugstack, &options, &err) == 0,
+       "what is forced may be asked for");
+    plait_options_set(&options, PLAIT_OPTION_PIN, "closest", &err);
+    ok(plait_plugstack_apply(&plugstack, &options, &err) < 0 &&
+           strstr(err.text, "only --pin=none"),
+       "and nothing else: %s", err.text);
+}
+
+static int policy(const char *partition, const char *gpus, int tp,
+                  enum plait_within *within, struct plait_error *err)
+{
+    static const char text[] =
+        "policies:\n"
+        "  - {partition: \"gpu-*\", tp_within: nvlink, max: {tp: 8}}\n"
+        "  - {gpu: v100, max: {tp: 4}}\n";
+    struct plait_site *site =
+        plait_site_parse("site", text, strlen(text), err);
+    struct plait_job job = {partition, gpus};
+    struct plait_layout layout;
+    int rc;
+
+    if (!site)
+        return -2;
+    plait_layout_init(&layout);
+    layout.size[PLAIT_TP] = tp;
+    rc = plait_policy_check(site, &job, &layout, within, err);
+    plait_site_destroy(site);
+    return rc;
+}
+
+static void test_policies(void)
+{
+    enum plait_within within = PLAIT_WITHIN_NODE;
+    struct plait_error err = {""};
+
+    ok(policy("gpu-a", NULL, 8, &within, &err) == 0 &&
+           within == PLAIT_WITHIN_NVLINK,
+       "a partition's policy %s", err.text);
+    ok(policy("cpu", "gpu:h100:8", 99, &within, &err) == 0 &&
+           within == PLAIT_WITHIN_NODE,
+       "is not another's");
+    ok(policy("gpu-a", NULL, 9, &within, &err) == -1 &&
+           strstr(err.text, "this partition allows --tp=8 at most"),
+       "its limit: %s", err.text);
+    ok(policy(NULL, "gpu:V100:4(S:0-1)", 8, &within, &err) == -1 &&
+           strstr(err.text, "a GPU of type v100 allows --tp=4"),
+       "a GPU's limit: %s", err.text);
+    ok(policy(NULL, "gpu:v100s:4", 8, &within, &err) == 0,
+       "a longer name is another GPU");
+}
+
+/* ---- steps inside a job ---- */
+
+#define INHERITED_TP "SLURM_SPANK__SLURM_SPANK_OPTION_plait_tp"
+
+static void test_inherited(void)
+{
+    setenv(INHERITED_TP, "4", 1);
+    setenv("SLURM_NTASKS", "16", 1);
+    clear(S_CTX_LOCAL);
+    fake_slurm_flag("tp", "4"); /* as Slurm does for the variable */
+    slurm.ntasks = "1";
+    ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0 &&
+           strstr(slurm.said, "does not fit this step of 1 task"),
+       "a helper that named no flag starts: %s", slurm.said);
+    setenv("PLAIT_RANK", "3", 1);
+    setenv("RANK", "3", 1);
+    ok(slurm_spank_local_user_init(NULL, 0, NULL) == 0 &&
+           strcmp(getenv(PLAIT_ENV_PLAN), PLAIT_NO_PLAN) == 0 &&
+           !getenv("RANK") && !getenv("PLAIT_RANK"),
+       "without a seat");
+    clear(S_CTX_REMOTE);
+    spank_setenv(NULL, PLAIT_ENV_PLAN, PLAIT_NO_PLAN, 1);
+    fake_slurm_flag("tp", "4");
+    ok(slurm_spank_user_init(NULL, 0, NULL) == 0 &&
+           slurm_spank_task_init(NULL, 0, NULL) == 0 &&
+           strcmp(fake_slurm_env("PLAIT_RANK"), "(unset)") == 0,
+       "its tasks are let be");
+    clear(S_CTX_LOCAL);
+    fake_slurm_flag("tp", "4");
+    fake_slurm_flag("tp", "4");
+    slurm.ntasks = "1";
+    ok(in_child(slurm_spank_init_post_opt) == 1,
+       "one that named the flag is refused");
+    setenv("SLURM_NTASKS", "6", 1);
+    clear(S_CTX_LOCAL);
+    fake_slurm_flag("tp", "4");
+    slurm.ntasks = "6";
+    ok(in_child(slurm_spank_init_post_opt) == 1,
+       "and so is the job's own step");
+    unsetenv(INHERITED_TP);
+    unsetenv("SLURM_NTASKS");
+}
+
+static void test_settled(void)
+{
+    char secret[PLAIT_SECRET_SIZE];
+
+    clear(S_CTX_LOCAL);
+    fake_slurm_flag("tp", "2");
+    ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0 &&
+           strcmp(slurm.set, "kill-on-bad-exit=1 ") == 0,
+       "a rank that dies ends the step");
+    clear(S_CTX_LOCAL);
+    fake_slurm_flag("tp", "2");
+    slurm.mpi_params = "ports=12000-12999";
+    slurm_spank_init_post_opt(NULL, 0, NULL);
+    ok(strstr(slurm.set, "resv-ports=1") != NULL,
+       "Slurm reserves MASTER_PORT where it can");
+    fake_slurm_flag("placement", "linear");
+    slurm_spank_local_user_init(NULL, 0, NULL);
+    snprintf(secret, sizeof(secret), "%s", getenv(PLAIT_ENV_SECRET));
+    slurm_spank_local_user_init(NULL, 0, NULL);
+    ok(strlen(secret) == 64 && strcmp(secret, getenv(PLAIT_ENV_SECRET)) != 0,
+       "each step has a secret of its own");
+    good_step();
+    spank_setenv(NULL, PLAIT_ENV_SECRET, secret, 1);
+    slurm_spank_user_init(NULL, 0, NULL);
+    slurm_spank_task_init(NULL, 0, NULL);
+    ok(strcmp(fake_slurm_env("PLAIT_SECRET"), secret) == 0,
+       "which its tasks know");
+    slurm_spank_exit(NULL, 0, NULL);
+}
+
+static void test_port_held(void)
+{
+    int fd = plait_master_port_hold(61234), other;
+
+    errno = 0;
+    other = plait_master_port_hold(61234);
+    ok(fd >= 0 && other == -1 && errno == EADDRINUSE, "a port is held once");
+    good_step();
+    slurm.nodeid = 0;
+    refuses("a held port");
+    close(fd);
+    fd = plait_master_port_hold(61234);
+    ok(fd >= 0, "until it is let go");
+    close(fd);
+}
+
+/* ---- a node with GPUs, from the cache ---- */
+
+static uint64_t checksum(const char *data, size_t size)
+{
+    uint64_t sum = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < size; i++)
+        sum = (sum ^ (unsigned char)data[i]) * 0x100000001b3u;
+    return sum;
+}
+
+/* The recorded machine in place of this one; its first two GPUs become AMD's
+ * where `amd` says so. */
+static void write_cache(const char *dir, int amd)
+{
+    const char *top = getenv("top_srcdir");
+    char path[512], key[512] = "", *xml, *at;
+    struct plait_node *node;
+    FILE *file;
+    size_t size;
+
+    snprintf(path, sizeof(path), "%s/tests/fixtures/hwloc/one-of-everything.xml",
+             top ? top : ".");
+    node = plait_node_create_xml(path, NULL);
+    xml = node ? plait_node_export_xml(node, &size) : NULL;
+    while (xml && amd && (at = strstr(xml, "10de:20b2")))
+        memcpy(at, "1002:740f", 9);
+    snprintf(path, sizeof(path), "%s/node.xml", dir);
+    unlink(path);
+    plait_node_refresh_cache(dir, NULL);
+    file = fopen(path, "r+e");
+    if (xml && file && fgets(key, sizeof(key), file)) {
+        *strrchr(key, ' ') = '\0';
+        *strrchr(key, ' ') = '\0';
+        rewind(file);
+        fprintf(file, "%s %zu %llx\n%s", key, size - 1,
+                (unsigned long long)checksum(xml, size - 1), xml);
+        fflush(file);
+        if (ftruncate(fileno(file), ftell(file)) < 0)
+            perror(path);
+    }
+    if (file)
+        fclose(file);
+    free(xml);
+    plait_node_destroy(node);
+}
+
+static void gpu_step(const char *gpus, const char *site)
+{
+    good_step();
+    spank_setenv(NULL, "SLURM_STEP_GPUS", gpus, 1);
+    spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", gpus, 1);
+    spank_setenv(NULL, PLAIT_ENV_SITE, site, 1);
+}
+
+static void seat(int local)
+{
+    slurm.local = local;
+    slurm_spank_user_init(NULL, 0, NULL);
+    slurm_spank_task_init(NULL, 0, NULL);
+    slurm_spank_exit(NULL, 0, NULL);
+}
+
+static void test_gpus(void)
+{
+    char dir[] = "/tmp/plait-spank.XXXXXX", file[64];
+
+    if (!mkdtemp(dir))
+        return;
+    chmod(dir, 0755);
+    write_cache(dir, 0);
+    snprintf(cache_argument, sizeof(cache_argument), "cache=%s", dir);
+    gpu_step("0,1", "nvlink,nccl,ucx,");
+    seat(1);
+    ok(strcmp(fake_slurm_env("PLAIT_GPU_BUSID"), "0000:06:00.0") == 0 &&
+           !slurm.said[0],
+       "the cache's GPU: %s%s", fake_slurm_env("PLAIT_GPU_BUSID"), slurm.said);
+    ok(strcmp(fake_slurm_env("PLAIT_NICS"), "mlx5_0") == 0 &&
+           strcmp(fake_slurm_env("NCCL_IB_HCA"), "=mlx5_0") == 0 &&
+           strcmp(fake_slurm_env("UCX_NET_DEVICES"), "mlx5_0:1") == 0,
+       "its NIC, in NCCL's and UCX's words: %s", fake_slurm_env("PLAIT_NICS"));
+    gpu_step("0,1", "nccl,");
+    spank_setenv(NULL, "NCCL_IB_HCA", "mine", 1);
+    seat(1);
+    ok(strcmp(fake_slurm_env("NCCL_IB_HCA"), "mine") == 0 &&
+           strcmp(fake_slurm_env("UCX_NET_DEVICES"), "(unset)") == 0,
+       "the user's own stays, and nothing unasked for is set");
+    gpu_step("0,2", "nvlink,");
+    refuses("tp beyond NVLink");
+    gpu_step("0,2", "");
+    seat(0);
+    ok(strcmp(fake_slurm_env("PLAIT_GPU"), "0") == 0, "unless that is allowed");
+    write_cache(dir, 1);
+    gpu_step("1,0", "");
+    spank_setenv(NULL, "ROCR_VISIBLE_DEVICES", "1,0", 1);
+    seat(0);
+    ok(strcmp(fake_slurm_env("ROCR_VISIBLE_DEVICES"), "0,1") == 0 &&
+           strcmp(fake_slurm_env("CUDA_VISIBLE_DEVICES"), "0,1") == 0 &&
+           strcmp(fake_slurm_env("CUDA_DEVICE_ORDER"), "(unset)") == 0,
+       "AMD: ROCR_VISIBLE_DEVICES=%s", fake_slurm_env("ROCR_VISIBLE_DEVICES"));
+    snprintf(file, sizeof(file), "%s/node.xml", dir);
+    if (truncate(file, 100) == 0) {
+        gpu_step("", "");
+        seat(0);
+        ok(strstr(slurm.said, "is damaged; looking at the machine itself") &&
+               strcmp(fake_slurm_env("RANK"), "2") == 0,
+           "a damaged cache is told and done without: %s", slurm.said);
+    }
+    unlink(file);
+    rmdir(dir);
+    strcpy(cache_argument, "cache=none");
+}
+
+static void test_slurmd(void)
+{
+    static char cache[] = "cache=/nonexistent/plait", bogus[] = "tpp=4";
+    char *argv[] = {cache, bogus};
+
+    fake_slurm_reset(S_CTX_SLURMD);
+    ok(slurm_spank_init(NULL, 2, argv) == 0 &&
+           strstr(slurm.said, "plugstack.conf: 'tpp=4' is no argument") &&
+           strstr(slurm.said, "/nonexistent/plait: No such file") &&
+           slurm.noptions == 0,
+       "slurmd's log has it all, and slurmd starts");
+    fake_slurm_reset(S_CTX_LOCAL);
+    ok(slurm_spank_init(NULL, 2, argv) == 0 && !slurm.said[0],
+       "users are not bothered");
+}
+
 int main(void)
 {
     unsetenv("MASTER_PORT");
@@ -374,6 +502,13 @@ int main(void)
     test_lies();
     test_local();
     test_ports();
+    test_arguments();
+    test_policies();
+    test_inherited();
+    test_settled();
+    test_port_held();
+    test_gpus();
+    test_slurmd();
     clear(S_CTX_ERROR);
     return done_testing();
 }

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "plugstack.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What follows `name` and '=' in `text`, or NULL. */
+static const char *value_of(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+
+    return strncmp(text, name, n) == 0 && text[n] == '=' ? text + n + 1 : NULL;
+}
+
+static int is_path(const char *text)
+{
+    return *text == '/' && strlen(text) < 4096 - 64;
+}
+
+static int parse_path(struct plait_plugstack *plugstack, const char *text,
+                      struct plait_error *err)
+{
+    const char *cache = value_of(text, "cache"), *site = value_of(text, "site");
+    const char *path = cache ? cache : site;
+
+    if (!path)
+        return 0;
+    if (!is_path(path) && !(cache && strcmp(cache, "none") == 0)) {
+        plait_errorf(err, "'%.200s': want an absolute path%s", text,
+                     cache ? " or none" : "");
+        return -1;
+    }
+    if (site)
+        plugstack->site = site;
+    else
+        plugstack->cache = is_path(cache) ? cache : NULL;
+    return 1;
+}
+
+static int parse_option(struct plait_plugstack *plugstack, const char *text,
+                        struct plait_error *err)
+{
+    int forced = strncmp(text, "force-", 6) == 0;
+    struct plait_options trial;
+
+    for (int i = 0; i < PLAIT_NOPTIONS; i++) {
+        const char *value =
+            value_of(text + (forced ? 6 : 0), plait_option_texts[i].name);
+
+        if (!value || !plait_option_texts[i].argument)
+            continue;
+        plait_options_init(&trial);
+        if (plait_options_set(&trial, (enum plait_option)i, value, err) < 0)
+            return -1;
+        plugstack->value[i] = value;
+        plugstack->forced |= (unsigned)forced << i;
+        return 1;
+    }
+    return 0;
+}
+
+void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac,
+                           char **av, void (*complain)(const char *text))
+{
+    struct plait_error err;
+
+    memset(plugstack, 0, sizeof(*plugstack));
+    plugstack->cache = PLAIT_CACHEDIR;
+    for (int i = 0; i < ac; i++) {
+        int rc = parse_path(plugstack, av[i], &err);
+
+        if (rc == 0)
+            rc = parse_option(plugstack, av[i], &err);
+        if (rc == 0)
+            plait_errorf(&err, "'%.200s' is no argument of this plugin; see "
+                               "plait-plugstack(5)", av[i]);
+        if (rc != 1)
+            complain(err.text);
+    }
+}
+
+static int is_same(const struct plait_options *a, const struct plait_options *b)
+{
+    return memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0 &&
+           a->placement == b->placement && a->pin == b->pin &&
+           a->rendezvous == b->rendezvous;
+}
+
+int plait_plugstack_apply(const struct plait_plugstack *plugstack,
+                          struct plait_options *options,
+                          struct plait_error *err)
+{
+    struct plait_options filled = *options;
+
+    for (int i = 0; i < PLAIT_NOPTIONS; i++) {
+        struct plait_options trial = filled;
+        int given = options->given >> i & 1;
+
+        if (!plugstack->value[i] ||
+            (given && !(plugstack->forced >> i & 1)))
+            continue;
+        if (plait_options_set(&trial, (enum plait_option)i,
+                              plugstack->value[i], err) < 0)
+            return -1;
+        if (given && !is_same(&trial, &filled)) {
+            errno = EPERM;
+            return plait_errorf(err, "this cluster allows only --%s=%s",
+                                plait_option_texts[i].name,
+                                plugstack->value[i]);
+        }
+        filled = trial;
+    }
+    *options = filled;
+    return 0;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_FAKE_SLURM_H
+#define PLAIT_FAKE_SLURM_H
+
+#include "spank_plugin/plugin.h"
+
+/* The Slurm that the plugin talks to, in the same process: it stands for
+ * slurmstepd and srun, and keeps to what was seen of those. */
+struct fake_slurm {
+    spank_context_t context;
+    struct spank_option options[32];
+    int noptions;
+    uint32_t job, step, nnodes, nodeid, local_tasks, tasks;
+    int local;
+    char *env[128];
+    char said[4096];
+    const char *mpi_params, *partition, *gres;
+    /* srun's own options, and what the plugin set of them */
+    const char *ntasks, *ntasks_per_node, *node_count, *gpus_per_task;
+    char set[256];
+};
+
+extern struct fake_slurm slurm;
+
+/* Forget everything: job 77, step 0, 8 tasks on 4 nodes. */
+void fake_slurm_reset(spank_context_t context);
+/* Give one of the plugin's flags: what its callback returns. */
+int fake_slurm_flag(const char *name, const char *value);
+/* A variable of the job's environment, "(unset)" if there is none. */
+const char *fake_slurm_env(const char *name);
+
+#endif

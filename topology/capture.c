@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "capture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TEXT_MOST = 64 << 20 };
+
+static int spawn(char *const argv[], int out, int both, pid_t *pid)
+{
+    posix_spawn_file_actions_t actions;
+    int rc = posix_spawn_file_actions_init(&actions);
+
+    if (rc)
+        return rc;
+    rc = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null",
+                                          O_RDONLY, 0);
+    if (!rc)
+        rc = posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    if (!rc)
+        rc = both ? posix_spawn_file_actions_adddup2(&actions, out,
+                                                     STDERR_FILENO)
+                  : posix_spawn_file_actions_addopen(&actions, STDERR_FILENO,
+                                                     "/dev/null", O_WRONLY, 0);
+    if (!rc)
+        rc = posix_spawnp(pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return rc;
+}
+
+/* Wait until there is something to read; 0, or an errno. */
+static int wait_for(int fd, const struct timespec *end)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    struct timespec now;
+    long ms;
+    int rc;
+
+    do {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        ms = (end->tv_sec - now.tv_sec) * 1000;
+        rc = poll(&poll_fd, 1, ms > 0 ? (int)ms : 0);
+    } while (rc < 0 && errno == EINTR);
+    return rc > 0 ? 0 : rc < 0 ? errno : ETIMEDOUT;
+}
+
+/* Everything up to the end of the file; NULL with errno. */
+static char *read_all(int fd, int seconds, size_t *size)
+{
+    size_t room = 65536, used = 0;
+    char *text = malloc(room), *more;
+    struct timespec end;
+    ssize_t n = 1;
+    int rc = text ? 0 : ENOMEM;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += seconds;
+    while (rc == 0 && n != 0) {
+        rc = wait_for(fd, &end);
+        n = rc ? 0 : read(fd, text + used, room - used - 1);
+        if (n < 0 && errno != EINTR)
+            rc = errno;
+        used += n > 0 ? (size_t)n : 0;
+        if (used < room - 1)
+            continue;
+        more = room < TEXT_MOST ? realloc(text, room * 2) : NULL;
+        if (more)
+            text = more, room *= 2;
+        else
+            rc = EFBIG;
+    }
+    if (rc) {
+        free(text);
+        errno = rc;
+        return NULL;
+    }
+    text[used] = '\0';
+    *size = used;
+    return text;
+}
+
+char *plait_capture(char *const argv[], int both, int seconds, size_t *size,
+                    int *status)
+{
+    int fds[2], rc, saved;
+    char *text = NULL;
+    pid_t pid = 0;
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return NULL;
+    rc = spawn(argv, fds[1], both, &pid);
+    close(fds[1]);
+    if (rc == 0)
+        text = read_all(fds[0], seconds, size);
+    saved = rc ? rc : errno;
+    close(fds[0]);
+    if (rc == 0 && !text)
+        kill(pid, SIGKILL);
+    while (rc == 0 && waitpid(pid, status, 0) < 0 && errno == EINTR)
+        ;
+    errno = saved;
+    return text;
+}
