@@ -21,6 +21,7 @@ static const struct command {
     {"plan", plait_cmd_plan, "who sits where, and what it costs"},
     {"estimate", plait_cmd_estimate, "memory and time of training a model"},
     {"simulate", plait_cmd_simulate, "one training step as a timeline"},
+    {"doctor", plait_cmd_doctor, "what is wrong with this installation"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
