@@ -1,0 +1,208 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What an administrator sets and what then happens: plugstack.conf, the site
+# file, the cache, ports, and plait doctor.
+so=$top_builddir/.libs/spank_plait.so
+cachedir=$(mktemp -d /tmp/plait-cache.XXXXXX) || exit 99
+chmod 755 "$cachedir"
+. "$top_srcdir/tests/cluster/tap.sh" --conf MpiParams=ports=23000-23099 \
+    --plugin "$so cache=$cachedir/c bogus=1 tp=x"
+trap 'clean_up; rm -rf "$cachedir"' EXIT
+cache=$cachedir/c/node.xml
+conf=slurm/plugstack.conf
+
+# arguments ARGUMENT...: what new steps find in plugstack.conf
+arguments()
+{
+    echo "required $so $*" >$conf.new && mv $conf.new $conf
+}
+
+# says PATTERN COMMAND...: whatever its exit status
+says()
+{
+    local pattern=$1 out
+    shift
+    out=$(timeout 60 "$@" 2>&1)
+    like "$out" "$pattern"
+}
+
+# refused PATTERN COMMAND...
+refused()
+{
+    local pattern=$1 out
+    shift
+    out=$(timeout 60 "$@" 2>&1) && { echo "it ran: $out"; return 1; }
+    like "$out" "$pattern"
+}
+
+# good_and_says PATTERN COMMAND...
+good_and_says()
+{
+    local pattern=$1 out
+    shift
+    out=$(timeout 60 "$@" 2>&1) || { echo "$out"; return 1; }
+    like "$out" "$pattern"
+}
+
+logs()
+{
+    cat slurm/log/slurmd.node?
+}
+
+check "slurmd's log names an unknown argument" \
+    grep -q "plugstack.conf: 'bogus=1' is no argument" slurm/log/slurmd.node1
+check "... and a wrong one" \
+    grep -q 'plugstack.conf: --tp=x: want' slurm/log/slurmd.node1
+check "... and jobs run on" timeout 20 srun -N4 true
+check "slurmd wrote the cache" [ -f "$cache" ]
+check "... for all to read and for itself to write" \
+    is "644 $(id -u)" "$(stat -c '%a %u' "$cache")"
+check "a planned step" timeout 20 srun -N2 --ntasks-per-node=2 --tp=2 true
+check "... did not look at the machine again" \
+    is 0 "$(logs | grep -c 'looking at the machine')"
+
+whose()
+{
+    head -n1 "$cache" | cut -d' ' -f1-6
+    tail -n1 "$cache"
+}
+before=$(whose)
+echo x >"$cache"
+check "with a damaged cache" timeout 20 srun -N1 -n2 --tp=2 true
+check "... which was written anew" is "$before" "$(whose)"
+rm -r "$cachedir/c"
+touch "$cachedir/c"
+check "with a file where the cache's directory should be" \
+    timeout 20 srun -N1 -n2 --tp=2 bash -c '[ -n "$PLAIT_CPUS" ]'
+check "... the log says so once" \
+    is 1 "$(logs | grep -c 'looking at the machine itself')"
+rm "$cachedir/c"
+
+arguments placement=linear cache=none
+check "a default" good_and_says 'linear placement' \
+    srun -N4 --ntasks-per-node=2 --tp=2 --show-plan true
+check "... that the user may overrule" good_and_says 'topology placement' \
+    srun -N4 --ntasks-per-node=2 --tp=2 --placement=topology --show-plan true
+arguments force-pin=none
+check "what is forced" timeout 20 srun -N1 -n2 --tp=2 \
+    bash -c '[ -z "$PLAIT_CPUS" ]'
+check "... is not for the user to change" \
+    refused 'plait: this cluster allows only --pin=none' \
+    srun -N1 -n2 --tp=2 --pin=closest true
+check "... in sbatch either" refused 'only --pin=none' \
+    sbatch -N1 -n2 --tp=2 --pin=closest --wrap true
+
+arguments "site=$work/site.yaml cache=$cachedir/c"
+echo 'policies: [{partition: "a*", max: {tp: 1}}]' >site.yaml
+check "a policy of the partition" refused 'this partition allows --tp=1' \
+    srun -N1 -n2 --tp=2 true
+check "... that is kept" timeout 20 srun -N1 -n2 --tp=1 true
+check "... and known to sbatch where the partition is" \
+    refused 'this partition allows --tp=1' \
+    sbatch -p all -N1 -n2 --tp=2 --wrap true
+echo 'policies: [{partition: b*, max: {tp: 1}}]' >site.yaml
+check "... not that of another" timeout 20 srun -N1 -n2 --tp=2 true
+printf 'policies:\n  - {partition: a, mix: {tp: 2}}\n' >site.yaml
+check "a broken site file is told in one line" \
+    good_and_says "plait: the site file counts for nothing: .*site.yaml:2:.*did you mean 'max'" \
+    srun -N1 -n2 --tp=2 true
+check "... not to jobs without flags" is "" "$(timeout 20 srun true 2>&1)"
+rm site.yaml
+arguments "cache=$cachedir/c"
+
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N2 --ntasks-per-node=2 --tp=2
+srun -N1 -n1 bash -c 'echo "helper ${RANK:-none}"'
+srun bash -c 'echo "rank $RANK"'
+END
+check "a helper of one task in a planned job" \
+    timeout 60 sbatch -W -o helper.out script
+check "... has no rank and is told so" is "1 1" \
+    "$(grep -c '^helper none' helper.out) $(
+        grep -c 'does not fit this step of 1 task' helper.out)"
+check "... while the job's steps have" is 4 "$(grep -c '^rank' helper.out)"
+
+dies='if [ $RANK = 0 ]; then sleep 0.2; exit 3; fi; sleep 30; echo survived'
+check "a rank that fails ends the others" \
+    refused 'Exited with exit code 3' timeout 15 srun -N2 -n2 --tp=1 \
+    bash -c "$dies"
+check "... unless the user said otherwise" says survived \
+    srun -K0 -N2 -n2 --tp=1 bash -c "${dies/30/2}"
+
+check "Slurm reserves MASTER_PORT" says ' 230[0-9][0-9] ' \
+    srun -N1 -n2 --tp=2 bash -c 'echo " $MASTER_PORT "'
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N2 --ntasks-per-node=2 --tp=2
+for i in 1 2 3 4; do
+    srun --overlap bash -c 'echo $MASTER_PORT; sleep 1' >port.$i &
+done
+wait
+END
+check "four steps at once" timeout 60 sbatch -W -o /dev/null script
+check "... have four ports" is 4 "$(cat port.[1-4] | sort -u | wc -l)"
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N1 -n2 --tp=2
+export MASTER_PORT=61234
+srun --overlap sleep 20 &
+until grep -q plait-port-61234 /proc/net/unix; do sleep 0.05; done
+srun --overlap echo second ran
+kill %1
+END
+check "two steps that want one port" timeout 60 sbatch -W -o ports.out script
+check "... the second is refused" like "$(cat ports.out)" \
+    'port 61234 of .* is in use'
+check "... and the port is free again" until_true 10 \
+    eval '! grep -q plait-port-61234 /proc/net/unix'
+
+timeout 20 srun -N2 --ntasks-per-node=2 --tp=2 \
+    bash -c 'echo $PLAIT_SECRET; ps -eo args >args.$RANK' >secrets
+timeout 20 srun -N1 -n2 --tp=2 bash -c 'echo $PLAIT_SECRET' >>secrets
+check "a secret of each step" is "2 65" \
+    "$(sort -u secrets | wc -l) $(head -n1 secrets | wc -c)"
+check "... that no command line shows" [ -z "$(grep -F -f secrets args.*)" ]
+
+check "plait doctor finds nothing wrong" \
+    good_and_says 'Nothing is wrong' "$plait" doctor
+check "... knows the plugin" says "ok  plugin .*spank_plait.so is for Slurm" \
+    "$plait" doctor
+check "... and the ports" says 'ok  ports ' "$plait" doctor
+check "... in JSON" says '^True plugin' bash -c '"$1" doctor --json |
+    python3 -c "import json, sys
+d = json.load(sys.stdin)
+print(d[\"good\"], *[c[\"about\"] for c in d[\"checks\"]
+                     if c[\"about\"] == \"plugin\"])"' - "$plait"
+echo 'policies: 3' >site.yaml
+arguments "site=$work/site.yaml" "cache=$cachedir/c"
+check "a broken site file" refused '!!  site .*site.yaml:1' "$plait" doctor
+rm site.yaml
+arguments "cache=$cachedir/c"
+mv $conf plait.conf
+echo "include $work/pla*.conf" >$conf
+check "an include" \
+    good_and_says "  plugstack .*/plait.conf lists" "$plait" doctor
+echo '#required spank_plait.so' >$conf
+check "a plugin that is not listed" \
+    refused "!!  plugstack .*add 'optional spank_plait.so'" "$plait" doctor
+echo 'optional spank_plait_2.so' >$conf
+check "one that is not there" \
+    refused '!!  plugin .*is not there, in ' "$plait" doctor
+rm $conf
+check "no plugstack.conf" \
+    refused '!!  plugstack .*No such file' "$plait" doctor
+
+mv plait.conf $conf
+cat >script <<'END'
+#!/bin/bash
+#SBATCH -N2 --ntasks-per-node=2 --tp=2
+srun bash -c 'echo "ran ${RANK:-without}"'
+END
+scontrol update partitionname=all state=down
+job=$(sbatch --parsable -o removed.out script)
+: >$conf
+scontrol update partitionname=all state=up
+check "a queued job outlives the plugin's removal" until_true 30 \
+    eval '[ "$(grep -c "ran without" removed.out)" = 4 ]'
+done_testing
