@@ -41,7 +41,7 @@ int plait_embed_backward(const struct plait_work *w,
     if (!w->d->gated)
         dwpe = plait_grad_at(w, b->region, b->position);
     if (plait_tensor_spread(&w->tp, dx, w->scratch->full, w->stream,
-                            &full) < 0)
+                            &full, NULL) < 0)
         return -1;
     for (int p = 0; p < s->pieces; p++) {
         size_t at = p * rows * C * plait_dtype_size(w->type);

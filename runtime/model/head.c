@@ -68,7 +68,8 @@ static int norm(const struct plait_work *w, const struct plait_block *b,
     if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, s->hn,
                            s->hmean, s->hrstd, s->hx, x, delta) < 0)
         return -1;
-    return plait_tensor_spread(&w->tp, s->hn, s->full, w->stream, normed);
+    return plait_tensor_spread(&w->tp, s->hn, s->full, w->stream, normed,
+                               NULL);
 }
 
 int plait_head_forward(const struct plait_work *w, const struct plait_block *b,

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/internal.h"
 
+/* Rows from which on a product is about as fast in two halves. */
+#define SPLIT_ROWS 128
+
 /* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)).
  * The second sum is left to the next block's norm, which makes it on its
  * way. Comments in internal.h say what each buffer is. */
@@ -12,29 +15,49 @@ static int reduce(const struct plait_work *w, void **sum,
                                w->stream, sum, req);
 }
 
+/* The first half of a row-parallel linear's rows, whose sum is on its way
+ * while the second half is multiplied; 0 where that does not pay, or where
+ * sequence parallelism scatters all rows at once. */
+static size_t first_rows(const struct plait_work *w)
+{
+    size_t half = w->shape->N / 2;
+
+    return w->d->tp > 1 && !w->tp.sequence && half >= SPLIT_ROWS ? half : 0;
+}
+
 /* A row-parallel linear; the bias comes in once, through the first rank. */
 static int row_linear(const struct plait_work *w,
                       const struct plait_matrix *matrix, size_t bias,
                       const void *inp, const void **out)
 {
+    size_t n = first_rows(w), size = plait_dtype_size(w->type);
+    const char *in = (const char *)inp + n * matrix->C * size;
+    char *part = w->scratch->part, *rest = part + n * matrix->O * size;
+    struct plait_request *req = NULL;
     const void *b = NULL;
     void *sum;
 
     if (w->d->bias && w->d->tp_rank == 0)
         b = plait_weight_at(w, matrix->region, bias);
-    if (w->ops->linear_forward(w->q, w->scratch->part, NULL, inp,
-                               matrix->handle, b, PLAIT_ACT_NONE,
-                               w->shape->N) < 0 ||
-        reduce(w, &sum, NULL) < 0)
+    if (n > 0 &&
+        (w->ops->linear_forward(w->q, part, NULL, inp, matrix->handle, b,
+                                PLAIT_ACT_NONE, n) < 0 ||
+         plait_tensor_reduce(&w->tp, part, NULL, n * matrix->O, &sum,
+                             &req) < 0))
         return -1;
-    *out = sum;
-    return 0;
+    if (w->ops->linear_forward(w->q, rest, NULL, in, matrix->handle, b,
+                               PLAIT_ACT_NONE, w->shape->N - n) < 0 ||
+        plait_tensor_reduce(&w->tp, rest, w->scratch->local,
+                            w->stream - n * matrix->O, &sum, NULL) < 0)
+        return -1;
+    *out = n > 0 ? part : sum;
+    return plait_comm_wait(&req, w->q);
 }
 
 static int spread(const struct plait_work *w, const void *x, const void **full)
 {
-    return plait_tensor_spread(&w->tp, x, w->scratch->full,
-                               w->stream, full);
+    return plait_tensor_spread(&w->tp, x, w->scratch->full, w->stream, full,
+                               NULL);
 }
 
 static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
@@ -131,25 +154,29 @@ int plait_layer_recompute(const struct plait_work *w,
 }
 
 /* Through a column-parallel linear and the norm before it, onto dx. The
- * weight gradient is made while the input gradient is being summed. */
+ * linear's input is gathered while the input gradient is made, and the weight
+ * gradient is made while the input gradient is being summed. */
 static int column_backward(const struct plait_work *w,
                            const struct plait_matrix *matrix, size_t bias,
                            const void *dout, const void *normed,
                            enum plait_phase phase, void **dnormed)
 {
-    struct plait_request *req = NULL;
-    const void *full;
+    struct plait_request *sum = NULL, *gather = NULL;
+    const void *full = NULL;
 
+    if (phase & PLAIT_PHASE_WEIGHT &&
+        plait_tensor_spread(&w->tp, normed, w->scratch->full, w->stream, &full,
+                            &gather) < 0)
+        return -1;
     if (w->ops->linear_backward_input(w->q, w->scratch->part, dout,
                                       matrix->handle, PLAIT_ACT_NONE, NULL, 0,
                                       w->shape->N) < 0 ||
-        reduce(w, dnormed, &req) < 0)
+        reduce(w, dnormed, &sum) < 0 || plait_comm_wait(&gather, w->q) < 0)
         return -1;
-    if (phase & PLAIT_PHASE_WEIGHT)
-        if (spread(w, normed, &full) < 0 ||
-            plait_linear_weight(w, matrix, bias, dout, full) < 0)
-            return -1;
-    return plait_comm_wait(&req, w->q);
+    if (phase & PLAIT_PHASE_WEIGHT &&
+        plait_linear_weight(w, matrix, bias, dout, full) < 0)
+        return -1;
+    return plait_comm_wait(&sum, w->q);
 }
 
 static int keep(const struct plait_work *w, void *to, const void *dx,

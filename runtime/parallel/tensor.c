@@ -2,16 +2,19 @@
 #include "runtime/parallel/tensor.h"
 
 int plait_tensor_spread(const struct plait_tensor_parallel *tp, const void *x,
-                        void *full, size_t n, const void **out)
+                        void *full, size_t n, const void **out,
+                        struct plait_request **req)
 {
     size_t size = plait_comm_size(tp->group);
 
+    if (req)
+        *req = NULL;
     if (size == 1 || !tp->sequence) {
         *out = x;
         return 0;
     }
     if (plait_comm_all_gather(tp->group, x, full, n / size, tp->type, tp->q,
-                              NULL) < 0)
+                              req) < 0)
         return -1;
     *out = full;
     return 0;

@@ -20,9 +20,11 @@ struct plait_tensor_parallel {
 };
 
 /* *out = all rows of x: x itself, or with `sequence` gathered into
- * full[n]. n: elements of all rows. */
+ * full[n]. n: elements of all rows. With req not NULL they are ready after
+ * plait_comm_wait(). */
 int plait_tensor_spread(const struct plait_tensor_parallel *tp, const void *x,
-                        void *full, size_t n, const void **out);
+                        void *full, size_t n, const void **out,
+                        struct plait_request **req);
 
 /* *out = the sum of part[n] over the group: in place, or with `sequence`
  * this rank's rows of it in local[n / size]. With req not NULL the sum is

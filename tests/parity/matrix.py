@@ -71,6 +71,9 @@ STRANDS = [
     ("gpt2", "121", "schedule=interleaved virtual=2 micro_batch=4"),
     ("odd-llama", "121", "schedule=interleaved virtual=3"),
     ("odd-llama", "131", "schedule=interleaved virtual=2 micro_batch=4"),
+    # rows enough to multiply them in halves
+    ("gpt2", "211", "micro_batch=12"),
+    ("odd-llama", "312", "micro_batch=12 recompute=full"),
     # how gradients travel
     ("gpt2", "114", "grad_sync=naive"),
     ("llama", "222", "grad_sync=naive sequence=true"),
