@@ -25,11 +25,10 @@ struct sizes {
     double here; /* experts */
 };
 
-/* The weights of a rank, cut into ZeRO's parts. */
+/* The weights of a rank, cut into ZeRO's parts; elements. */
 struct shards {
-    double wholes, parts;          /* elements */
-    double most_whole, most_part;  /* of one region */
-    double regions;
+    double wholes, parts;
+    double embedding, layer, expert, head; /* a region of each, 0: none */
 };
 
 static double align_up(double n, double to)
@@ -60,16 +59,16 @@ static void set_sizes(const struct plait_shape *s, struct sizes *z)
 
 /* --- weights --- */
 
-static void cut(struct shards *w, double elements, double ranks, double times)
+/* The whole region, padding included. */
+static double cut(struct shards *w, double elements, double ranks,
+                  double times)
 {
     double count = align_up(elements, REGION);
     double part = align_up(ceil(count / ranks), REGION);
 
     w->wholes += part * ranks * times;
     w->parts += part * times;
-    w->most_whole = fmax(w->most_whole, part * ranks);
-    w->most_part = fmax(w->most_part, part);
-    w->regions += times;
+    return part * ranks;
 }
 
 /* A tensor of n elements, behind the others of its block. */
@@ -126,13 +125,13 @@ static void set_shards(const struct plait_shape *s, const struct sizes *z,
 {
     memset(w, 0, sizeof(*w));
     if (embedding)
-        cut(w, embedding_elements(s, z), ranks, 1);
-    cut(w, layer_elements(s, z), ranks, layers);
+        w->embedding = cut(w, embedding_elements(s, z), ranks, 1);
+    w->layer = cut(w, layer_elements(s, z), ranks, layers);
     if (s->m->experts)
-        cut(w, z->here * mlp_elements(s, z), ranks > 1 ? ranks / s->ep : 1,
-            layers);
+        w->expert = cut(w, z->here * mlp_elements(s, z),
+                        fmax(ranks / s->ep, 1), layers);
     if (head)
-        cut(w, head_elements(s, z), ranks, 1);
+        w->head = cut(w, head_elements(s, z), ranks, 1);
 }
 
 double plait_shape_weights(const struct plait_shape *s, int layers,
@@ -287,32 +286,50 @@ static double message_bytes(const struct plait_shape *s,
     return buffers * z->stream * s->m->hidden * s->element;
 }
 
-/* Blocks whose gradients exist at once under ZeRO 2 and 3: those on their
- * way, the one at work; the head's from its forward on; and with the weight
- * gradients apart all of them. */
-static double gradients_at_once(const struct plait_shape *s,
-                                const struct shards *w, int rank)
+/* Elements of `layers` layers' regions and of those at the ends. */
+static double regions(const struct shards *w, double layers)
 {
-    int head = rank == s->pp - 1;
-
-    if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
-        return w->regions + REDUCTIONS;
-    return REDUCTIONS + 1 + (s->m->experts > 0) + head +
-           (head && s->m->tie_embeddings && s->pp == 1);
+    return w->embedding + w->head + layers * (w->layer + w->expert);
 }
 
+/* Whole regions that ZeRO 2 and 3 put together, in buffers of each size.
+ * Gradients: of the layer at work and of those on their way, two regions; of
+ * all layers where weight gradients come apart. Weights: of the layer at work
+ * and the next. The ends have one of each. */
 static double zero_bytes(const struct plait_shape *s, const struct shards *w,
-                         int rank)
+                         int layers)
 {
-    int tied = s->m->tie_embeddings && s->pp == 1;
+    const struct plait_parallel_config *p = &s->c->parallel;
+    double under_way = s->m->experts ? REDUCTIONS / 2 : REDUCTIONS;
     double sum = 0;
 
-    if (s->c->parallel.zero >= 2)
-        sum += 4 * w->most_whole * gradients_at_once(s, w, rank);
-    if (s->c->parallel.zero >= 3)
-        sum += s->element * w->most_whole *
-               (1 + (s->m->experts > 0 || tied));
+    if (p->zero >= 2)
+        sum += 4 * regions(w, p->schedule == PLAIT_SCHEDULE_ZB_H1
+                                  ? layers + under_way
+                                  : fmin(layers, 1 + under_way));
+    if (p->zero >= 2 && p->grad_reduce == PLAIT_GRAD_BF16)
+        sum += 2 * regions(w, fmin(layers, under_way));
+    if (p->zero >= 3)
+        sum += s->element * regions(w, fmin(layers, 2));
     return sum;
+}
+
+/* Where buckets travel in bf16: two of the largest. Where one rank sums them
+ * all: the largest region. */
+static double sum_bytes(const struct plait_shape *s, const struct shards *w,
+                        int layers)
+{
+    const struct plait_parallel_config *p = &s->c->parallel;
+    double most = fmax(fmax(w->embedding, w->head), fmax(w->layer, w->expert));
+    double bucket = fmin(most + p->bucket_mib * 262144, regions(w, layers));
+
+    if (p->zero >= 2 || s->dp * s->cp == 1)
+        return 0;
+    if (p->grad_sync == PLAIT_GRAD_NAIVE)
+        return 4 * most;
+    if (p->grad_reduce == PLAIT_GRAD_FP32)
+        return 0;
+    return 2 * 2 * (p->zero ? most : bucket);
 }
 
 /* A sharded tied embedding is put together on both ends. */
@@ -324,31 +341,41 @@ static double tied_bytes(const struct plait_shape *s, const struct sizes *z,
     if (!s->m->tie_embeddings || s->pp == 1 || ranks == 1 ||
         (rank != 0 && rank != s->pp - 1))
         return 0;
-    cut(&w, rank ? head_elements(s, z) : embedding_elements(s, z), ranks, 1);
-    return 4 * w.wholes;
+    return 4 * cut(&w, rank ? head_elements(s, z) : embedding_elements(s, z),
+                   ranks, 1);
 }
 
 static double buffer_bytes(const struct plait_shape *s, const struct sizes *z,
                            const struct shards *w, int rank, double ranks)
 {
+    int layers = plait_shape_layers(s, rank);
     int cpu = strcmp(s->gpu->name, "cpu") == 0;
     double width = cpu ? 512 : 4096;
     double sum = message_bytes(s, z, rank) +
-                 tied_bytes(s, z, rank, ranks);
+                 tied_bytes(s, z, rank, ranks) + sum_bytes(s, w, layers);
 
-    if (s->c->parallel.zero >= 2)
-        sum += REDUCTIONS * 4 * w->most_part;
     /* The measure of MFU comes first and goes again. */
-    sum += fmax(PRODUCTS * width * width * s->element, zero_bytes(s, w, rank));
+    sum += fmax(PRODUCTS * width * width * s->element, zero_bytes(s, w, layers));
     /* a GPU's context, libraries and communicators */
     return sum + (cpu ? 0 : 1e9);
+}
+
+/* How many ranks share each weight out. */
+static double sharing(const struct plait_shape *s)
+{
+    const struct plait_parallel_config *p = &s->c->parallel;
+    double all = (double)s->dp * s->cp, here = s->gpu->per_node / s->tp;
+
+    if (!p->zero)
+        return 1;
+    return p->shard_group == PLAIT_SHARD_ALL ? all : fmax(1, fmin(all, here));
 }
 
 void plait_shape_memory(const struct plait_shape *s, int rank,
                         struct plait_memory *memory)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
-    double ranks = p->zero ? (double)s->dp * s->cp : 1;
+    double ranks = sharing(s);
     int half = s->element == 2;
     int slots = plait_schedule_slots(p->schedule, s->pp, s->v,
                                      (int)s->microbatches, rank);

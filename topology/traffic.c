@@ -60,7 +60,7 @@ double plait_traffic_microbatches(const struct plait_config *c,
  * micro-batches. */
 static double bytes_per_parameter(const struct plait_config *c, double m)
 {
-    double gradient = c->train.precision == PLAIT_FP16 ? 2 : 4;
+    double gradient = c->parallel.grad_reduce == PLAIT_GRAD_BF16 ? 2 : 4;
     double weight = plait_precision_size(c->train.precision);
 
     switch (c->parallel.zero) {
