@@ -14,6 +14,7 @@
 #include "show_plan.h"
 #include "topology/hostlist.h"
 #include "topology/launch.h"
+#include "wish.h"
 
 #define HET_TEXT                                                               \
     "heterogeneous jobs cannot be planned; use one component, or leave out "   \
@@ -62,17 +63,24 @@ int plait_local_check(const struct plait_options *options,
     enum plait_within within;
     struct plait_layout layout;
     struct plait_asked asked;
+    struct plait_wish wish;
     struct plait_job job;
+    int rc = 0;
 
     plait_asked_read(&asked);
-    plait_options_layout(options, &layout);
-    if (refuse_het(err) < 0 || check_gpus(options, &asked, err) < 0)
+    if (refuse_het(err) < 0 || check_gpus(options, &asked, err) < 0 ||
+        plait_wish_open(&wish, options, site, err) < 0)
         return -1;
-    if (asked.tasks && plait_layout_resolve(&layout, asked.tasks, err) < 0)
-        return -1;
+    if (asked.tasks)
+        rc = plait_wish_layout(&wish, asked.tasks, asked.per_node, &layout,
+                               err);
+    else
+        plait_options_layout(options, &layout);
+    plait_wish_close(&wish);
     job.partition = asked.partition;
     job.gpus = asked.gpus;
-    if (site && plait_policy_check(site, &job, &layout, &within, err) < 0)
+    if (rc < 0 || (site && plait_policy_check(site, &job, &layout, &within,
+                                              err) < 0))
         return -1;
     return asked.tasks && asked.per_node
                ? check_tp(&layout, asked.per_node, err)
@@ -303,21 +311,22 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
 {
     enum plait_within within;
     struct plait_plan_request request = {
-        .order_given = options->given >> PLAIT_OPTION_ORDER & 1,
-        .placement = options->placement,
         .nnodes = (int)step->node_cnt,
         .nodes = (const char *const *)nodes,
     };
     int rc = -1, *tasks = calloc(step->node_cnt, sizeof(*tasks));
     struct plait_fabric *fabric = NULL;
     struct plait_plan *plan = NULL;
+    struct plait_wish wish;
 
     if (!tasks)
         return plait_errorf(err, "out of memory");
     for (uint32_t i = 0; i < step->node_cnt; i++)
         tasks[i] = step->tasks[i];
     request.tasks = tasks;
-    plait_options_layout(options, &request.layout);
+    if (plait_wish_open(&wish, options, site, err) < 0 ||
+        plait_wish_request(&wish, &request, err) < 0)
+        goto error;
     /* Two nodes stay in order whatever is between them. */
     if (step->node_cnt > 2 && options->placement == PLAIT_PLACE_TOPOLOGY) {
         request.fabric = fabric = plait_scontrol_fabric(err);
@@ -339,6 +348,7 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
 error:
     plait_plan_destroy(plan);
     plait_fabric_destroy(fabric);
+    plait_wish_close(&wish);
     free(tasks);
     return rc;
 }

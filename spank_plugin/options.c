@@ -12,11 +12,12 @@ const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS] = {
     {"ep", "N", "expert parallel size: spread experts over N of the cp*dp tasks"},
     {"dp", "N", "data parallel size, or auto (the default): what tasks are left"},
     {"pp", "N", "pipeline parallel size: cut the model into N stages"},
-    {"rank-order", "ORDER", "axes, fastest first (tp-cp-ep-dp-pp)"},
+    {"rank-order", "ORDER", "axes, fastest first (tp-cp-ep-dp-pp), or auto"},
     {"placement", "HOW", "topology (neighbours under one switch) or linear"},
     {"pin", "HOW", "closest (cores and NIC next to each task's GPU) or none"},
     {"rendezvous", "HOW", "torch (set RANK, MASTER_ADDR, ...) or none"},
     {"show-plan", NULL, "print who sits where before the tasks start"},
+    {"model", "FILE", "model (plait.yaml): --tp=auto, --pp=auto, ... suit it"},
 };
 
 void plait_options_init(struct plait_options *options)
@@ -51,6 +52,18 @@ static int set_size(struct plait_options *options, enum plait_option option,
                                    err);
 }
 
+static int set_model(struct plait_options *options, const char *value,
+                     struct plait_error *err)
+{
+    if (!*value || strlen(value) >= sizeof(options->model)) {
+        errno = EINVAL;
+        return plait_errorf(err, "--model=%.40s: want the path of a file",
+                            value);
+    }
+    snprintf(options->model, sizeof(options->model), "%s", value);
+    return 0;
+}
+
 static int set_option(struct plait_options *options, enum plait_option option,
                       const char *value, struct plait_error *err)
 {
@@ -59,7 +72,8 @@ static int set_option(struct plait_options *options, enum plait_option option,
 
     switch (option) {
     case PLAIT_OPTION_ORDER:
-        return plait_layout_parse_order(value, options->layout.order, err);
+        return plait_layout_parse_rank_order(value, &options->layout,
+                                             &options->order_free, err);
     case PLAIT_OPTION_PLACEMENT:
         if (choose(name, value, "topology", "linear", &chosen, err) < 0)
             return -1;
@@ -73,6 +87,8 @@ static int set_option(struct plait_options *options, enum plait_option option,
     case PLAIT_OPTION_SHOW_PLAN:
         options->show_plan = 1;
         return 0;
+    case PLAIT_OPTION_MODEL:
+        return set_model(options, value, err);
     default:
         return set_size(options, option, value, err);
     }

@@ -14,6 +14,7 @@ enum plait_option {
     PLAIT_OPTION_PIN,
     PLAIT_OPTION_RENDEZVOUS,
     PLAIT_OPTION_SHOW_PLAN,
+    PLAIT_OPTION_MODEL,
     PLAIT_NOPTIONS
 };
 
@@ -28,10 +29,12 @@ extern const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS];
 struct plait_options {
     unsigned given; /* bit per enum plait_option */
     struct plait_layout layout; /* sizes that were not given are 1 */
+    int order_free; /* --rank-order=auto */
     enum plait_placement placement;
     int pin;        /* bind GPUs, cores and NICs */
     int rendezvous; /* export MASTER_ADDR & co. */
     int show_plan;
+    char model[1024]; /* the model's file, "" none; never opened as root */
 };
 
 /* No flag given. */

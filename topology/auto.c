@@ -14,6 +14,7 @@ struct search {
     struct plait_layout wanted;
     const struct plait_gpu_type *gpu;
     int most;
+    int fixed; /* schedule, zero, micro-batch and recompute stay */
     struct plait_choices *found;
 };
 
@@ -97,6 +98,10 @@ static void try_batches(struct search *s, const struct plait_layout *layout)
 {
     int share = s->config.train.global_batch / layout->size[PLAIT_DP];
 
+    if (s->fixed) {
+        try_one(s, layout);
+        return;
+    }
     if (s->config.train.global_batch % layout->size[PLAIT_DP])
         return;
     for (int b = 1; b <= share && b <= 64; b *= 2)
@@ -175,6 +180,22 @@ static void explain(struct plait_choice *c, const struct plait_choice *best)
                  100 * (e->step_s / b->step_s - 1), parts[most].what);
 }
 
+static struct plait_choices *run(struct search *s, int gpus)
+{
+    s->found = calloc(1, sizeof(*s->found));
+    if (!s->found)
+        return NULL;
+    s->found->choice = calloc((size_t)s->most + 1, sizeof(*s->found->choice));
+    if (!s->found->choice) {
+        plait_choices_destroy(s->found);
+        return NULL;
+    }
+    try_layouts(s, gpus);
+    for (int i = 1; i < s->found->n; i++)
+        explain(&s->found->choice[i], &s->found->choice[0]);
+    return s->found;
+}
+
 struct plait_choices *plait_auto_create(const struct plait_config *config,
                                         const struct plait_layout *layout,
                                         int gpus,
@@ -184,18 +205,39 @@ struct plait_choices *plait_auto_create(const struct plait_config *config,
     struct search s = {
         .config = *config, .wanted = *layout, .gpu = gpu, .most = most};
 
-    s.found = calloc(1, sizeof(*s.found));
-    if (!s.found)
-        return NULL;
-    s.found->choice = calloc((size_t)most + 1, sizeof(*s.found->choice));
-    if (!s.found->choice) {
-        plait_choices_destroy(s.found);
-        return NULL;
-    }
-    try_layouts(&s, gpus);
-    for (int i = 1; i < s.found->n; i++)
-        explain(&s.found->choice[i], &s.found->choice[0]);
-    return s.found;
+    return run(&s, gpus);
+}
+
+struct plait_choices *plait_auto_sizes(const struct plait_config *config,
+                                       const struct plait_layout *layout,
+                                       int gpus,
+                                       const struct plait_gpu_type *gpu,
+                                       int most)
+{
+    struct search s = {.config = *config,
+                       .wanted = *layout,
+                       .gpu = gpu,
+                       .most = most,
+                       .fixed = 1};
+
+    return run(&s, gpus);
+}
+
+int plait_auto_why(const struct plait_choices *found,
+                   const struct plait_config *config, int gpus,
+                   const struct plait_gpu_type *gpu, struct plait_error *err)
+{
+    errno = EINVAL;
+    if (found->tried == 0)
+        return plait_errorf(err,
+                            "no layout of %d GPUs divides this model's heads "
+                            "and layers and its batch of %d",
+                            gpus, config->train.global_batch);
+    return plait_errorf(err,
+                        "none of %ld layouts fits: the smallest wants %.1f GB "
+                        "of the %.0f GB of a %s",
+                        found->tried, found->least_memory / 1e9,
+                        gpu->memory / 1e9, gpu->name);
 }
 
 void plait_choices_destroy(struct plait_choices *choices)
@@ -224,5 +266,68 @@ int plait_auto_fewest(const struct plait_config *config,
         if (fits)
             return gpus;
     }
+    return 0;
+}
+
+/* Sizes that the file names and no flag does; the new `given`. */
+static unsigned take_sizes(struct plait_layout *layout, unsigned given,
+                           const struct plait_config *config)
+{
+    static const enum plait_axis bits[] = {PLAIT_TP, PLAIT_CP, PLAIT_EP,
+                                           PLAIT_PP, PLAIT_DP};
+    const struct plait_parallel_config *p = &config->parallel;
+    const int size[] = {p->tp, p->cp, p->ep, p->pp, p->dp};
+
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (config->parallel_given & 1u << i && !(given & 1u << bits[i])) {
+            layout->size[bits[i]] = size[i];
+            given |= 1u << bits[i];
+        }
+    return given;
+}
+
+static int choose_sizes(struct plait_layout *layout,
+                        const struct plait_config *config, int gpus,
+                        const struct plait_gpu_type *gpu,
+                        struct plait_error *err)
+{
+    struct plait_choices *found =
+        plait_auto_sizes(config, layout, gpus, gpu, 1);
+    int rc = 0;
+
+    if (!found)
+        return plait_errorf(err, "out of memory");
+    if (found->n)
+        *layout = found->choice[0].layout;
+    else
+        rc = plait_auto_why(found, config, gpus, gpu, err);
+    plait_choices_destroy(found);
+    return rc;
+}
+
+int plait_layout_choose(struct plait_layout *layout, unsigned given,
+                        const struct plait_config *config, int gpus,
+                        const struct plait_gpu_type *gpu,
+                        struct plait_error *err)
+{
+    struct plait_layout wanted = *layout;
+    int open = 0;
+
+    if (config)
+        given = take_sizes(&wanted, given, config);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        open |= i != PLAIT_EP && i != PLAIT_DP &&
+                wanted.size[i] == PLAIT_AUTO;
+    if (config && open) {
+        if (!(given & 1u << PLAIT_DP))
+            wanted.size[PLAIT_DP] = PLAIT_AUTO;
+        if (choose_sizes(&wanted, config, gpus, gpu, err) < 0)
+            return -1;
+    } else {
+        plait_layout_leave_out(&wanted, given);
+        if (plait_layout_resolve(&wanted, gpus, err) < 0)
+            return -1;
+    }
+    *layout = wanted;
     return 0;
 }

@@ -36,7 +36,29 @@ struct plait_choices *plait_auto_create(const struct plait_config *config,
                                         int gpus,
                                         const struct plait_gpu_type *gpu,
                                         int most);
+/* The same, but only the sizes are chosen: schedule, ZeRO stage, micro-batch
+ * and recompute are `config`'s, as a trainer has been told already. */
+struct plait_choices *plait_auto_sizes(const struct plait_config *config,
+                                       const struct plait_layout *layout,
+                                       int gpus,
+                                       const struct plait_gpu_type *gpu,
+                                       int most);
+/* Why there is no choice, where n is 0; returns -1. */
+int plait_auto_why(const struct plait_choices *choices,
+                   const struct plait_config *config, int gpus,
+                   const struct plait_gpu_type *gpu, struct plait_error *err);
 void plait_choices_destroy(struct plait_choices *choices);
+
+/* The resolved layout of `gpus` ranks that flags ask for; a bit in `given`
+ * for each axis whose size in `layout` comes from a flag. `config` (NULL:
+ * none) gives the sizes that its file names and no flag does. Where it is
+ * there and a size other than dp is "auto", the fastest sizes that fit are
+ * taken for all that are auto, and for dp where it was left out. Otherwise
+ * arithmetic answers: the one that is auto or left out. */
+int plait_layout_choose(struct plait_layout *layout, unsigned given,
+                        const struct plait_config *config, int gpus,
+                        const struct plait_gpu_type *gpu,
+                        struct plait_error *err);
 
 /* The fewest GPUs, in powers of two up to 65,536, that can hold the model's
  * training in any layout; 0: none can. */

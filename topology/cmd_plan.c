@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "auto.h"
 #include "cmd_plan.h"
 #include "commands.h"
 #include "hostlist.h"
@@ -27,7 +28,8 @@ static void print_help(void)
         "  --gpu-type TYPE      what the GPUs and links can do (h100)\n"
         "  --site FILE          the site's own figures, as plait probe writes "
         "them\n"
-        "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp)\n"
+        "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp), or "
+        "auto\n"
         "  --placement WHAT     topology, or linear for Slurm's order\n"
         "  --auto               rank the layouts that fit in memory, best "
         "first\n"
@@ -94,8 +96,11 @@ static int parse_option(void *arg, int opt, struct plait_error *err)
         }
     switch (opt) {
     case 'o':
-        r->order_given = 1;
-        return plait_layout_parse_order(optarg, r->layout.order, err);
+        if (plait_layout_parse_rank_order(optarg, &r->layout, &r->order_free,
+                                          err) < 0)
+            return -1;
+        r->order_given = !r->order_free;
+        return 0;
     case 'p':
         return parse_placement(optarg, &r->placement, err);
     case 'a':
@@ -182,30 +187,18 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
     job->request.tasks = job->tasks;
     if (!job->tasks)
         return plait_errorf(err, "out of memory");
-    if (job->task_list)
-        return parse_tasks(job, err);
+    if (job->task_list) {
+        if (parse_tasks(job, err) < 0)
+            return -1;
+        job->gpu.per_node = job->tasks[0];
+        return 0;
+    }
     most = job->options.gpus               ? job->options.gpus
            : job->node && job->node->ngpus ? job->node->ngpus
                                            : 1;
     for (int i = 0; i < n; i++)
         job->tasks[i] = most;
     return 0;
-}
-
-/* Sizes that the model's file names and the command line does not. */
-static void take_sizes(struct plan_job *job)
-{
-    static const enum plait_axis bits[] = {PLAIT_TP, PLAIT_CP, PLAIT_EP,
-                                           PLAIT_PP, PLAIT_DP};
-    const struct plait_parallel_config *p = &job->config->parallel;
-    const int size[] = {p->tp, p->cp, p->ep, p->pp, p->dp};
-
-    for (int i = 0; i < PLAIT_NAXES; i++)
-        if (job->config->parallel_given & 1u << i &&
-            !(job->given & 1u << bits[i])) {
-            job->request.layout.size[bits[i]] = size[i];
-            job->given |= 1u << bits[i];
-        }
 }
 
 static int load(struct plan_job *job, struct plait_error *err)
@@ -229,9 +222,6 @@ static int load(struct plan_job *job, struct plait_error *err)
     if (job->options.model_file &&
         !(job->config = model_options_config(&job->options, err)))
         return -1;
-    if (job->config && !job->find_layout)
-        take_sizes(job);
-    plait_layout_leave_out(&r->layout, job->given);
     return load_nodes(job, err);
 }
 
@@ -256,15 +246,15 @@ static int add_computation(struct plan_job *job, struct plait_error *err)
 static int make_plan(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
-    struct plait_layout layout = r->layout;
     int world = 0;
 
     for (int i = 0; i < r->nnodes; i++)
         world += job->tasks[i];
+    if (plait_layout_choose(&r->layout, job->given, job->config, world,
+                            &job->gpu, err) < 0)
+        return -1;
     if (job->config) {
-        if (plait_layout_resolve(&layout, world, err) < 0)
-            return -1;
-        plait_traffic_set(&job->traffic, job->config, &layout);
+        plait_traffic_set(&job->traffic, job->config, &r->layout);
         r->traffic = &job->traffic;
     }
     job->plan = plait_plan_create(r, err);

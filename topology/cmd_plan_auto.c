@@ -74,6 +74,7 @@ int plait_plan_auto(const struct plan_job *job)
     struct plait_layout wanted = job->request.layout;
     struct plait_choices *found;
     int gpus = 0, rc = PLAIT_EXIT_GOOD;
+    struct plait_error err;
 
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (!(job->given & 1u << i))
@@ -84,16 +85,10 @@ int plait_plan_auto(const struct plan_job *job)
         plait_auto_create(job->config, &wanted, gpus, &job->gpu, CHOICES_MOST);
     if (!found)
         return plait_cmd_failed("out of memory");
-    if (found->tried == 0)
-        rc = plait_cmd_failed("no layout of %d GPUs divides this model's "
-                              "heads and layers and its batch of %d",
-                              gpus, job->config->train.global_batch);
-    else if (found->n == 0)
-        rc = plait_cmd_failed("none of %ld layouts fits: the smallest wants "
-                              "%.1f GB of the %.0f GB of a %s",
-                              found->tried, found->least_memory / 1e9,
-                              job->gpu.memory / 1e9, job->gpu.name);
-    else if (job->options.json)
+    if (found->n == 0) {
+        plait_auto_why(found, job->config, gpus, &job->gpu, &err);
+        rc = plait_cmd_failed("%s", err.text);
+    } else if (job->options.json)
         rc = plait_cmd_json(to_json(found, gpus));
     else
         print(found, gpus, &job->gpu);

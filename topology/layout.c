@@ -122,6 +122,21 @@ error:
                         text);
 }
 
+int plait_layout_parse_rank_order(const char *text,
+                                  struct plait_layout *layout, int *order_free,
+                                  struct plait_error *err)
+{
+    int is_auto = strcmp(text, "auto") == 0;
+
+    if (!is_auto && plait_layout_parse_order(text, layout->order, err) < 0)
+        return -1;
+    if (is_auto)
+        for (int i = 0; i < PLAIT_NAXES; i++)
+            layout->order[i] = (enum plait_axis)i;
+    *order_free = is_auto;
+    return 0;
+}
+
 void plait_layout_format_order(const struct plait_layout *layout, char *buf)
 {
     for (int i = 0; i < PLAIT_NAXES; i++) {
@@ -250,7 +265,8 @@ static int check_sizes(const struct plait_layout *layout, int world,
     }
     if (unknown > 1)
         return plait_errorf(err, "only one of --tp, --cp, --dp and --pp can "
-                                 "be left to be inferred");
+                                 "be left to be inferred, unless --model=FILE "
+                                 "says what they are for");
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost.h"
 #include "place.h"
 
 static int gcd(int a, int b)
@@ -161,8 +162,8 @@ static void set_order(struct plait_plan *plan, const int *order)
     }
 }
 
-struct plait_plan *plait_plan_create(const struct plait_plan_request *request,
-                                     struct plait_error *err)
+static struct plait_plan *create(const struct plait_plan_request *request,
+                                 struct plait_error *err)
 {
     struct plait_layout layout = request->layout;
     struct plait_plan *plan;
@@ -198,6 +199,51 @@ error:
     free(order);
     plait_plan_destroy(plan);
     return NULL;
+}
+
+/* One of the orders that begin with tp; NULL where it does not fit, or memory
+ * ran out: the order that was given stands. */
+static struct plait_plan *create_ordered(struct plait_plan_request *request,
+                                         const char *order,
+                                         struct plait_cost *cost)
+{
+    struct plait_plan *plan;
+    struct plait_cost linear;
+
+    plait_layout_parse_order(order, request->layout.order, NULL);
+    plan = create(request, NULL);
+    if (plan && plait_cost_plan(request, plan, cost, &linear, NULL) < 0) {
+        plait_plan_destroy(plan);
+        return NULL;
+    }
+    return plan;
+}
+
+struct plait_plan *plait_plan_create(const struct plait_plan_request *request,
+                                     struct plait_error *err)
+{
+    static const char *const orders[] = {"tp-cp-ep-pp-dp", "tp-pp-cp-ep-dp"};
+    struct plait_plan_request ordered = *request;
+    struct plait_plan *best = create(request, err);
+    struct plait_cost cost, least, linear;
+
+    if (!best || !request->order_free)
+        return best;
+    if (plait_cost_plan(request, best, &least, &linear, NULL) < 0)
+        return best;
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        struct plait_plan *plan = create_ordered(&ordered, orders[i], &cost);
+
+        if (plan && cost.step < least.step * (1 - 1e-9)) {
+            struct plait_plan *worse = best;
+
+            best = plan;
+            plan = worse;
+            least = cost;
+        }
+        plait_plan_destroy(plan);
+    }
+    return best;
 }
 
 void plait_plan_destroy(struct plait_plan *plan)

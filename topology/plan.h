@@ -27,6 +27,7 @@ struct plait_gpu_type;
 struct plait_plan_request {
     struct plait_layout layout; /* may hold PLAIT_AUTO */
     int order_given;            /* the user chose layout.order */
+    int order_free;             /* ... or leaves it to the planner */
     enum plait_placement placement;
     int nnodes;
     const char *const *nodes;   /* names, in Slurm's order */
@@ -48,8 +49,11 @@ struct plait_plan {
 };
 
 /* Place the layout: choose the order of the nodes (place.c says how). The
- * rank order is kept as it is even where the user gave none, so that trainers
- * which compute their groups from RANK alone agree with the plan.
+ * rank order is kept as it is even where the user gave none: Megatron-LM and
+ * others compute their groups from RANK alone, by that very order, and would
+ * silently mix up a layout in another one. Where order_free says that the
+ * trainer follows PLAIT_ORDER, the cheapest of the orders that begin with tp
+ * is taken, layout.order unless another one costs less.
  * Deterministic: the same request gives the same plan on every host. */
 struct plait_plan *plait_plan_create(const struct plait_plan_request *request,
                                      struct plait_error *err);

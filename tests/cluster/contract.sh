@@ -144,6 +144,21 @@ check "--rank-order" run order -N4 --ntasks-per-node=2 --tp=2 --pp=2 \
     --rank-order=tp-cp-ep-pp-dp --placement=linear
 check "... changes coordinates, not ranks" is "0 0 1 1 0 0 1 1" \
     "$(column order PLAIT_PP_RANK)"
+cat >"$work/model.yaml" <<END
+model: {family: llama, layers: 8, hidden: 4096, heads: 32, kv_heads: 8,
+        ffn: 14336, vocab: 32000, seq_len: 4096}
+train: {global_batch: 64, micro_batch: 1, precision: bf16}
+END
+chosen=$("$plait" plan --tp=auto --pp=auto --model="$work/model.yaml" \
+    --nodes='node[1-4]' --tasks-per-node=2 |
+    sed -n 's/^8 tasks on 4 nodes: \([^,]*\),.*/\1/p')
+check "--tp=auto --pp=auto --model" run model -N4 --ntasks-per-node=2 \
+    --tp=auto --pp=auto --model="$work/model.yaml"
+check "... takes what plait plan takes: $chosen" \
+    is "$chosen" "$(for axis in tp dp pp; do
+        size=$(get model 0 "PLAIT_${axis^^}_SIZE")
+        [ "$size" = 1 ] && [ $axis != dp ] || echo "$axis=$size"
+    done | xargs)"
 check "--pin=none" run nopin -N4 --ntasks-per-node=2 --gpus-per-node=2 \
     --tp=2 --pin=none
 check "... leaves the cores alone" is "" "$(get nopin 0 PLAIT_CPUS)"

@@ -42,6 +42,10 @@ everywhere "--tp=4 over nodes of 2" \
 everywhere "--ep=3" 'ep' --tp=2 --ep=3
 everywhere "bad --rank-order" 'want each of tp, cp, ep, dp and pp once' \
     --rank-order=tp-dp
+everywhere "two sizes without a model" 'unless --model=FILE says' \
+    --tp=auto --pp=auto
+everywhere "a model that is not there" 'nowhere.yaml: No such file' \
+    --tp=auto --model=nowhere.yaml
 everywhere "bad --placement" 'want topology or linear' --placement=best
 everywhere "bad --pin" 'want closest or none' --pin=all
 everywhere "bad --rendezvous" 'want torch or none' --rendezvous=mpi

@@ -177,7 +177,7 @@ static void test_refusals(void)
     make(&l, 2, 1, 1, PLAIT_AUTO, PLAIT_AUTO);
     refuse(&l, 8,
            "only one of --tp, --cp, --dp and --pp can be left to be "
-           "inferred");
+           "inferred, unless --model=FILE says what they are for");
     make(&l, 1, 2, 3, 4, 1);
     refuse(&l, 8, "--ep=3 does not divide cp * dp = 2 * 4; --ep=2 would fit");
     make(&l, 2, 2, 2, 2, 1);

@@ -3,8 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "spank_plugin/options.h"
+#include "spank_plugin/wish.h"
 #include "tap.h"
 
 /* `plait plan` foretells what srun does: the same flags give the same sizes,
@@ -18,7 +19,9 @@ static struct plait_plan *srun_plan(const char *flags)
 {
     struct plait_plan_request request = {
         .nnodes = 4, .nodes = names, .tasks = tasks};
+    struct plait_plan *plan = NULL;
     struct plait_options options;
+    struct plait_wish wish;
     char copy[128], *rest = copy;
 
     snprintf(copy, sizeof(copy), "%s", flags);
@@ -33,10 +36,11 @@ static struct plait_plan *srun_plan(const char *flags)
         if (plait_options_set(&options, (enum plait_option)i, value, NULL) < 0)
             return NULL;
     }
-    plait_options_layout(&options, &request.layout);
-    request.order_given = options.given >> PLAIT_OPTION_ORDER & 1;
-    request.placement = options.placement;
-    return plait_plan_create(&request, NULL);
+    if (plait_wish_open(&wish, &options, NULL, NULL) == 0 &&
+        plait_wish_request(&wish, &request, NULL) == 0)
+        plan = plait_plan_create(&request, NULL);
+    plait_wish_close(&wish);
+    return plan;
 }
 
 /* The document that `plait plan` prints; NULL where it refuses the flags. */
@@ -108,8 +112,24 @@ static void test_flags(const char *flags, int works)
     json_decref(document);
 }
 
+/* A model of eight layers, and what else its file says. */
+static void write_file(const char *name, const char *more)
+{
+    FILE *file = fopen(name, "w");
+
+    if (!file)
+        return;
+    fprintf(file, "model: {family: llama, layers: 8, hidden: 4096, heads: 32, "
+                  "kv_heads: 8, ffn: 14336, vocab: 32000, seq_len: 4096}\n"
+                  "train: {global_batch: 64, micro_batch: 1, precision: "
+                  "bf16}\n%s",
+            more);
+    fclose(file);
+}
+
 int main(void)
 {
+    char dir[] = "/tmp/plait-flags-XXXXXX";
     static const struct {
         const char *flags;
         int works;
@@ -132,6 +152,16 @@ int main(void)
         {"--tp=2 --cp=2 --rank-order=tp-cp-ep-pp-dp --pp=2", 1},
         {"--tp=2 --rank-order=pp-tp-cp-ep-dp --pp=2", 1},
         {"--tp=4 --placement=linear", 1},
+        {"--tp=2 --pp=2 --rank-order=auto", 1},
+        {"--tp=auto --pp=auto --model=model.yaml", 1},
+        {"--tp=auto --model=model.yaml", 1},
+        {"--tp=2 --pp=auto --cp=auto --model=model.yaml", 1},
+        {"--tp=auto --pp=auto --dp=2 --model=model.yaml", 1},
+        {"--tp=2 --model=model.yaml", 1},
+        {"--model=sizes.yaml", 1},
+        {"--model=sizes.yaml --tp=4 --rank-order=auto", 1},
+        {"--tp=auto --dp=3 --model=model.yaml", 0},
+        {"--tp=2 --model=nowhere.yaml", 0},
         {"--tp=3", 0},
         {"--dp=3", 0},
         {"--tp=8", 0},
@@ -141,7 +171,15 @@ int main(void)
         {"--tp=2 --pp=2 --dp=2 --cp=1", 0},
     };
 
+    /* The command and this program have one working directory. */
+    if (!mkdtemp(dir) || chdir(dir) < 0)
+        return 1;
+    write_file("model.yaml", "");
+    write_file("sizes.yaml", "parallel: {tp: 2, pp: 2}\n");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         test_flags(rows[i].flags, rows[i].works);
+    unlink("model.yaml");
+    unlink("sizes.yaml");
+    rmdir(dir);
     return done_testing();
 }
