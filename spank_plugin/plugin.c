@@ -50,6 +50,23 @@ static unsigned find_inherited(void)
     return found;
 }
 
+static int number_of(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text ? atoi(text) : 0;
+}
+
+/* Slurm tells the number of tasks only where it was asked for. */
+static int find_job_tasks(void)
+{
+    int tasks = number_of("SLURM_NTASKS");
+
+    return tasks ? tasks
+                 : number_of("SLURM_JOB_NUM_NODES") *
+                       number_of("SLURM_NTASKS_PER_NODE");
+}
+
 static int option_callback(int value, const char *argument, int remote)
 {
     unsigned bit = 1u << (value % PLAIT_NOPTIONS);
@@ -138,10 +155,8 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
         context != S_CTX_REMOTE)
         return 0;
     if (context != S_CTX_REMOTE) {
-        const char *tasks = getenv("SLURM_NTASKS");
-
         state.inherited = find_inherited();
-        state.job_tasks = tasks ? atoi(tasks) : 0;
+        state.job_tasks = find_job_tasks();
     }
     return register_options(spank);
 }
