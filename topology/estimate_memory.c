@@ -4,6 +4,7 @@
 
 #include "estimate_shape.h"
 #include "stage.h"
+#include "traffic.h"
 
 /* Memory of one pipeline rank, allocation by allocation as the runtime makes
  * them: runtime/model (params.c, arena.c), runtime/parallel (shard.c, zero.c,
@@ -14,7 +15,6 @@
 #define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
 #define SENDS 4               /* messages of a port on their way out */
 #define REDUCTIONS 2          /* of ZeRO 2 and 3 that are under way */
-#define PRODUCTS 3            /* square matrices, by which MFU is measured */
 
 /* Sizes of this rank's shards; rows are tokens of a micro-batch. */
 struct sizes {
@@ -39,7 +39,7 @@ static double align_up(double n, double to)
 static void set_sizes(const struct plait_shape *s, struct sizes *z)
 {
     const struct plait_model_config *m = s->m;
-    int most;
+    int most, capacity = plait_model_capacity(m);
 
     z->head_dim = m->hidden / m->heads;
     z->heads = m->heads / s->tp;
@@ -55,6 +55,9 @@ static void set_sizes(const struct plait_shape *s, struct sizes *z)
     most = m->experts_top_k < z->here ? m->experts_top_k : (int)z->here;
     if (m->experts)
         z->mlp *= (double)s->ep * most;
+    if (capacity && s->ep > 1)
+        z->mlp = fmin(z->mlp, (double)m->experts * capacity *
+                                  s->c->train.micro_batch);
 }
 
 /* --- weights --- */
@@ -215,10 +218,18 @@ static double experts_bytes(const struct plait_shape *s,
                             const struct sizes *z)
 {
     double k = s->m->experts_top_k;
+    double runs = 2.0 * s->c->train.micro_batch * s->m->experts;
+    double sum = take(s, z->rows * s->m->experts) + take_words(z->rows * k) +
+                 take_words(s->m->experts + 1) +
+                 take(s, z->mlp * s->m->hidden);
 
-    return take(s, z->rows * s->m->experts) + take_words(z->rows * k) +
-           take_words(s->m->experts) + take(s, z->mlp * s->m->hidden) +
-           (s->ep > 1 ? take(s, z->rows * k * s->m->hidden) : 0);
+    if (s->ep > 1)
+        sum += take(s, z->rows * k * s->m->hidden);
+    if (plait_model_capacity(s->m))
+        sum += take_words(z->rows * k);
+    if (plait_model_capacity(s->m) && s->cp > 1)
+        sum += 2 * take_words(runs) + take_words(s->cp * runs);
+    return sum;
 }
 
 /* Work space of one layer at a time. */
@@ -350,12 +361,10 @@ static double buffer_bytes(const struct plait_shape *s, const struct sizes *z,
 {
     int layers = plait_shape_layers(s, rank);
     int cpu = strcmp(s->gpu->name, "cpu") == 0;
-    double width = cpu ? 512 : 4096;
     double sum = message_bytes(s, z, rank) +
                  tied_bytes(s, z, rank, ranks) + sum_bytes(s, w, layers);
 
-    /* The measure of MFU comes first and goes again. */
-    sum += fmax(PRODUCTS * width * width * s->element, zero_bytes(s, w, layers));
+    sum += zero_bytes(s, w, layers);
     /* a GPU's context, libraries and communicators */
     return sum + (cpu ? 0 : 1e9);
 }

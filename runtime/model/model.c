@@ -5,7 +5,7 @@
 #include "runtime/model/internal.h"
 #include "topology/traffic.h"
 
-static enum plait_dtype compute_type(enum plait_precision precision)
+enum plait_dtype plait_model_type(enum plait_precision precision)
 {
     if (precision == PLAIT_BF16)
         return PLAIT_BF16_T;
@@ -136,7 +136,7 @@ struct plait_model *plait_model_create(const struct plait_config *config,
         goto error;
     m->config = config;
     m->par = par;
-    m->type = compute_type(config->train.precision);
+    m->type = plait_model_type(config->train.precision);
     m->chunks = chunks;
     m->state->next_chunk = -1;
     set_dims(&m->state->dims, &config->model, par);

@@ -108,6 +108,9 @@ struct plait_model {
     struct plait_model_state *state;   /* private to model/ */
 };
 
+/* What a model of that precision computes in. */
+enum plait_dtype plait_model_type(enum plait_precision precision);
+
 /* Lays out tensors and regions; allocates no weights. Refuses, naming the
  * numbers: heads % tp, layers < pp * virtual, ... */
 struct plait_model *plait_model_create(const struct plait_config *config,

@@ -96,6 +96,16 @@ static void put_groups(FILE *out, const char *name,
     fputc('}', out);
 }
 
+static void put_stages(FILE *out, const struct plait_metrics *m)
+{
+    int i;
+
+    fputs(",\"mem_bytes_stages\":[", out);
+    for (i = 0; i < m->nstages; i++)
+        fprintf(out, "%s%.0f", i ? "," : "", m->stage_bytes[i]);
+    fputc(']', out);
+}
+
 int plait_metrics_write(struct plait_metrics_file *file,
                         const struct plait_metrics *m)
 {
@@ -110,6 +120,7 @@ int plait_metrics_write(struct plait_metrics_file *file,
     put(out, "mfu", m->mfu);
     put(out, "step_s", m->step_s);
     fprintf(out, ",\"mem_bytes\":%zu", m->mem_bytes);
+    put_stages(out, m);
     put(out, "comm_s", m->comm_s);
     put_groups(out, "comm_bytes", m->comm_bytes);
     if (!isnan(m->val_loss))

@@ -19,7 +19,9 @@ struct plait_metrics {
     double tokens_per_s;
     double mfu;
     double step_s;
-    size_t mem_bytes;
+    size_t mem_bytes; /* the most this rank has held */
+    const double *stage_bytes; /* [nstages] */
+    int nstages;
     double comm_s; /* of step_s: computation stood still for messages */
     uint64_t comm_bytes[PLAIT_NCOMMS]; /* this rank, this step */
 };

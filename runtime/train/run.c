@@ -31,6 +31,7 @@ struct run {
     double peak;                        /* FLOP/s of all ranks */
     struct plait_trace *trace;          /* NULL: log.profile not set */
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
+    double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
 };
 
 /* What no part of the runtime can do yet is refused, never left out. */
@@ -191,19 +192,28 @@ static int open_output(struct run *r, const char *path,
 static int run_open(struct run *r, struct plait_session *s,
                     struct plait_error *err)
 {
-    int rc;
-
     memset(r, 0, sizeof(*r));
     r->s = s;
     r->config = s->config;
     r->world = s->world;
     r->saved = -1;
-    rc = check_supported(r->config, err);
-    if (rc == 0) {
-        r->trainer = plait_trainer_create(r->config, s->par, err);
-        rc = r->trainer ? 0 : -1;
-    }
-    return plait_agree(r->world, rc, err);
+    return plait_agree(r->world, check_supported(r->config, err), err);
+}
+
+static int measure_peak(struct run *r, struct plait_error *err)
+{
+    enum plait_dtype type = plait_model_type(r->config->train.precision);
+
+    if (plait_trainer_peak(r->s->par, type, &r->peak) < 0)
+        return plait_errorf(err, "the speed of matrix products could not be "
+                            "measured");
+    return 0;
+}
+
+static int open_trainer(struct run *r, struct plait_error *err)
+{
+    r->trainer = plait_trainer_create(r->config, r->s->par, err);
+    return plait_agree(r->world, r->trainer ? 0 : -1, err);
 }
 
 static void run_close(struct run *r)
@@ -212,6 +222,7 @@ static void run_close(struct run *r)
     plait_trace_destroy(r->trace);
     plait_metrics_destroy(r->metrics);
     plait_trainer_destroy(r->trainer);
+    free(r->stage_bytes);
 }
 
 /* What went over each group since the last call. */
@@ -246,13 +257,28 @@ static int start(struct run *r, const struct plait_train_args *args,
     if (plait_agree(r->world, rc, err) < 0)
         return -1;
     measure_comm(r, &before);
-    if (plait_trainer_peak(r->trainer, &r->peak) < 0)
-        return plait_errorf(err, "the speed of matrix products could not be "
-                            "measured");
     return plait_agree(r->world, open_output(r, args->metrics, err), err);
 }
 
 /* -- the loop ------------------------------------------------------------ */
+
+/* After the first step a run holds what it will ever hold. */
+static int measure_stages(struct run *r, struct plait_error *err)
+{
+    const struct plait_parallel *par = r->s->par;
+    int pp = par->layout.size[PLAIT_PP];
+    size_t now, peak;
+
+    r->stage_bytes = calloc(pp, sizeof(*r->stage_bytes));
+    if (!r->stage_bytes)
+        return plait_errorf(err, "out of memory");
+    par->ops->memory(par->dev, &now, &peak);
+    r->stage_bytes[par->coord.at[PLAIT_PP]] = now;
+    if (plait_comm_host_all_reduce(r->world, r->stage_bytes, pp,
+                                   PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    return 0;
+}
 
 static void measure(struct run *r, const struct plait_step_result *result,
                     double seconds, struct plait_metrics *m)
@@ -272,6 +298,8 @@ static void measure(struct run *r, const struct plait_step_result *result,
     m->mfu = m->tokens_per_s * plait_model_flops_per_token(model) / r->peak;
     m->step_s = seconds;
     r->s->ops->memory(r->s->dev, &used, &m->mem_bytes);
+    m->stage_bytes = r->stage_bytes;
+    m->nstages = r->s->par->layout.size[PLAIT_PP];
     measure_comm(r, m);
 }
 
@@ -310,14 +338,17 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     const struct plait_config *c = r->config;
     struct plait_step_result result;
     struct plait_metrics m;
-    double begin = plait_trace_now();
+    double begin = plait_trace_now(), seconds;
 
     if (plait_trainer_step(r->trainer, r->done.step,
                            plait_signals_caught() != 0, &result, err) < 0)
         return PLAIT_RUN_BROKEN;
     r->done.step++;
     r->done.tokens += (int64_t)c->train.global_batch * c->model.seq_len;
-    measure(r, &result, plait_trace_now() - begin, &m);
+    seconds = plait_trace_now() - begin;
+    if (!r->stage_bytes && measure_stages(r, err) < 0)
+        return PLAIT_RUN_BROKEN;
+    measure(r, &result, seconds, &m);
     plait_trace_span(r->trace, "run", "step", begin);
     if (due(r->done.step, c->train.eval_every) &&
         evaluate(r, &m.val_loss, err) < 0)
@@ -359,6 +390,10 @@ int plait_run_train(struct plait_session *s,
     int rc = run_open(&r, s, err);
 
     if (rc == 0)
+        rc = measure_peak(&r, err);
+    if (rc == 0)
+        rc = open_trainer(&r, err);
+    if (rc == 0)
         rc = start(&r, args, err);
     if (rc == 0)
         rc = loop(&r, err);
@@ -374,6 +409,8 @@ int plait_run_sample(struct plait_session *s,
     struct run r;
     int rc = run_open(&r, s, err);
 
+    if (rc == 0)
+        rc = open_trainer(&r, err);
     if (rc == 0)
         rc = start_weights(&r, args->resume, err);
     if (rc == 0 && r.done.step == 0) {

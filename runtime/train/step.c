@@ -355,10 +355,9 @@ static double time_products(struct plait_parallel *par,
     return 2.0 * n * n * n * PEAK_PRODUCTS / (plait_trace_now() - start);
 }
 
-int plait_trainer_peak(struct plait_trainer *t, double *flops)
+int plait_trainer_peak(struct plait_parallel *par, enum plait_dtype type,
+                       double *flops)
 {
-    struct plait_parallel *par = t->par;
-    enum plait_dtype type = t->model->type;
     size_t n = strcmp(par->ops->name, "cuda") ? 512 : 4096;
     size_t matrix = n * n * plait_dtype_size(type);
     char *buffer = par->ops->alloc(par->dev, 3 * matrix);

@@ -47,8 +47,9 @@ int plait_trainer_eval(struct plait_trainer *t, double *loss,
                        struct plait_error *err);
 
 /* Floating-point operations a second that all ranks together reach in a
- * matrix product of the compute type: what MFU is measured against.
- * Collective. */
-int plait_trainer_peak(struct plait_trainer *t, double *flops);
+ * matrix product of `type`: what MFU is measured against. Collective; before
+ * there is a trainer, so that what it takes is not on top of that. */
+int plait_trainer_peak(struct plait_parallel *par, enum plait_dtype type,
+                       double *flops);
 
 #endif

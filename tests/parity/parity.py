@@ -3,8 +3,9 @@
 """The law: a layout changes speed, never the answer.
 
 Trains small models in many layouts (matrix.py) and holds every step's loss
-and the final weights against one process of the same precision. Prints TAP,
-then the worst deviation.
+and the final weights against one process of the same precision, and what
+every stage holds in memory against `plait estimate`. Prints TAP, then the
+worst deviations.
 
     parity.py --train PROGRAM [--quick] [--launcher mpirun|srun]
               [--only TEXT]
@@ -29,6 +30,7 @@ MPIRUN = os.path.join(HERE, "..", "lib", "mpirun.sh")
 NODES = os.path.join(HERE, "..", "lib", "nodes.sh")
 
 LOSS_RTOL = 2e-5
+MEMORY_RTOL = 0.1  # of every pipeline stage's fullest rank
 WEIGHT_RTOL = 1e-4
 HALF_RTOL = 2e-2  # of the loss in bf16 and fp16
 STEPS = 10
@@ -114,8 +116,25 @@ class Failed(Exception):
     pass
 
 
+def memory_deviation(args, work, model, layout, strand, got):
+    """How far the bytes that each stage holds are from what `plait estimate`
+    says of this very run: the worst |got - said| / said."""
+    sizes = dict(zip(matrix.AXES, layout))
+    plait = os.path.join(os.path.dirname(os.path.abspath(args.train)), "plait")
+    said = json.loads(subprocess.run(
+        [plait, "estimate", "--json", "--gpu-type", "cpu",
+         "--model", os.path.join(work, model + ".yaml")] +
+        [f"--{axis}={n}" for axis, n in sizes.items()] + settings(strand),
+        stdout=subprocess.PIPE, check=True,
+        universal_newlines=True).stdout)["stages_memory_bytes"]
+    if len(got) != len(said):
+        raise Failed(f"{len(got)} stages, not {len(said)}")
+    return max(abs(a - b["total"]) / b["total"] for a, b in zip(got, said))
+
+
 def train(args, work, family, layout, strand):
-    """The losses of one run, and its final weights by name."""
+    """The losses of one run, its final weights by name, the bytes that each
+    stage holds."""
     name = f"{family}-{layout}-{strand}".replace(" ", "-").replace("/", "")
     out = os.path.join(work, name)
     os.mkdir(out)
@@ -132,12 +151,13 @@ def train(args, work, family, layout, strand):
     if run.returncode:
         raise Failed(f"exit {run.returncode}\n" + run.stdout)
     with open(os.path.join(out, "metrics")) as f:
-        losses = [json.loads(line)["loss"] for line in f]
+        lines = [json.loads(line) for line in f]
+    losses = [line["loss"] for line in lines]
     if len(losses) != STEPS:
         raise Failed(f"{len(losses)} lines of metrics, not {STEPS}")
     weights = load_weights(glob.glob(out + "/ckpt/step-*")[0])
     shutil.rmtree(out)
-    return losses, weights
+    return losses, weights, lines[-1]["mem_bytes_stages"]
 
 
 def place(whole, p, data):
@@ -242,18 +262,23 @@ class Matrix:
 
     def compare(self, name, model, layout, strand):
         """Whether it is good, and the deviations in a few words."""
-        losses, weights = train(self.args, self.work, model, layout, strand)
+        losses, weights, held = train(self.args, self.work, model, layout,
+                                      strand)
+        dm = memory_deviation(self.args, self.work, model, layout, strand,
+                              held)
+        self.note("memory", dm, name)
         want = self.reference(model, "" if layout == "111" else strand)
         dl = loss_deviation(losses, want[0])
         if "bf16" in strand or "fp16" in strand:
             # weights drift by rounding of another kind
             self.note("loss in 16 bits", dl, name)
-            return dl <= HALF_RTOL, f"loss {dl:.1e}"
+            return (dl <= HALF_RTOL and dm <= MEMORY_RTOL,
+                    f"loss {dl:.1e}, memory {dm:.1%}")
         dw = weight_deviation(weights, want[1])
         self.note("loss", dl, name)
         self.note("weights", dw, name)
-        return (dl <= LOSS_RTOL and dw <= WEIGHT_RTOL,
-                f"loss {dl:.1e}, weights {dw:.1e}")
+        return (dl <= LOSS_RTOL and dw <= WEIGHT_RTOL and dm <= MEMORY_RTOL,
+                f"loss {dl:.1e}, weights {dw:.1e}, memory {dm:.1%}")
 
     def run(self, model, layout, strand):
         axes = ",".join(matrix.AXES[:len(layout)])

@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The models in examples/ have as many parameters as the released weights, and
+# the job that each file proposes fits into its GPUs.
+#
+# The counts: for Llama and Mixtral, the bytes that the released
+# model.safetensors.index.json says, over 2; for GPT-2, what transformers
+# counts in the released weights.
+plait=$top_builddir/plait
+n=0
+tmp=$(mktemp -d) || exit 99
+trap 'rm -rf "$tmp"' EXIT
+LC_ALL=C PLAIT_SITE=
+export LC_ALL PLAIT_SITE
+
+check() { # name status
+    n=$((n + 1))
+    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
+}
+
+# The sizes in the srun line of a file's comment, and its number of GPUs.
+job() {
+    sed -n 's/^#   srun -N\([0-9]*\) .*--gpus-per-node=\([0-9]*\) /\1 \2 /p' \
+        "$1" | sed 's/ plait-train.*//; s/ \\$//'
+}
+
+model() { # name parameters
+    file=$top_srcdir/examples/$1.yaml
+    # shellcheck disable=SC2046 # words are meant
+    set -- "$@" $(job "$file")
+    name=$1 parameters=$2 gpus=$(($3 * $4))
+    shift 4
+    "$plait" estimate --model "$file" --gpu-type h100 --gpus "$gpus" \
+        --json "$@" >"$tmp/out" 2>&1
+    grep -q "^ \"parameters\": $parameters," "$tmp/out"
+    check "$name has $parameters parameters" $?
+    grep -q '^ "fits": true' "$tmp/out"
+    check "$name fits $gpus H100 with $*" $?
+    grep -q '^ "fits": true' "$tmp/out" || sed 's/^/# /' "$tmp/out"
+}
+
+model gpt2-124m 124439808
+model gpt2-355m 354823168
+model gpt2-774m 774030080
+model gpt2-1.5b 1557611200
+model llama2-7b 6738415616
+model llama2-13b 13015864320
+model llama2-70b 68976648192
+model llama3-8b 8030261248
+model llama3-70b 70553706496
+model llama3-405b 405853388800
+model mixtral-8x7b 46702792704
+
+# None is left out.
+[ $n = $((2 * $(find "$top_srcdir/examples" -name '*.yaml' \
+    ! -name quickstart.yaml | wc -l))) ]
+check "every model was looked at" $?
+echo "1..$n"
