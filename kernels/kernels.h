@@ -107,6 +107,10 @@ struct plait_ops {
     int (*event_wait)(struct plait_event *ev, struct plait_queue *q);
     /* Seconds between two recorded events (host waits for `to`). */
     double (*event_elapsed)(struct plait_event *from, struct plait_event *to);
+    /* A name, for the device's profiler, of what this thread queues until
+     * range_end(); ranges nest. NULL: the device has no such profiler. */
+    void (*range_begin)(const char *name);
+    void (*range_end)(void);
 
     /* -- moving ------------------------------------------------------- */
     int (*copy)(struct plait_queue *q, void *dst, const void *src,
@@ -336,6 +340,20 @@ struct plait_ops {
 const struct plait_ops *plait_ops_ref(void);
 const struct plait_ops *plait_ops_cpu(void);
 const struct plait_ops *plait_ops_cuda(const char **why);
+
+/* Ranges where the device has them, else nothing. ops may be NULL. */
+static inline void plait_range_begin(const struct plait_ops *ops,
+                                     const char *name)
+{
+    if (ops != NULL && ops->range_begin != NULL)
+        ops->range_begin(name);
+}
+
+static inline void plait_range_end(const struct plait_ops *ops)
+{
+    if (ops != NULL && ops->range_end != NULL)
+        ops->range_end();
+}
 
 /* Why a queue failed: a sentence, or NULL if it has not. */
 const char *plait_queue_error(const struct plait_queue *q);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <nvtx3/nvToolsExt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -345,6 +346,16 @@ static double event_elapsed(struct plait_event *from, struct plait_event *to)
     return ms * 1e-3;
 }
 
+static void range_begin(const char *name)
+{
+    nvtxRangePushA(name);
+}
+
+static void range_end(void)
+{
+    nvtxRangePop();
+}
+
 /* -- moving ----------------------------------------------------------- */
 
 /* The next pinned piece, free for use; NULL: the queue has failed. */
@@ -480,6 +491,8 @@ void cuda_device_ops(struct plait_ops *ops)
     ops->event_record = event_record;
     ops->event_wait = event_wait;
     ops->event_elapsed = event_elapsed;
+    ops->range_begin = range_begin;
+    ops->range_end = range_end;
     ops->copy = copy;
     ops->to_device = to_device;
     ops->to_host = to_host;

@@ -249,7 +249,9 @@ static int run(struct plait_comm *comm, const struct plait_transfer *t,
         return -1;
     }
     start = plait_trace_now();
+    plait_range_begin(comm->ops, comm->name);
     rc = comm->vtable->run(comm, t, q, req);
+    plait_range_end(comm->ops);
     if (rc < 0)
         return -1;
     comm->stats.calls++;

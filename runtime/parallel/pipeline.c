@@ -188,11 +188,16 @@ static int act(struct plait_pipeline *pipe, const struct plait_action *a,
         [PLAIT_BACKWARD_INPUT] = "input gradient",
         [PLAIT_BACKWARD_WEIGHT] = "weight gradient",
     };
-    struct plait_trace *trace = pipe->model->par->trace;
+    const struct plait_parallel *par = pipe->model->par;
+    struct plait_trace *trace = par->trace;
     double start = plait_trace_now();
     char name[64];
+    int rc;
 
-    if (do_action(pipe, a, batch, loss) < 0)
+    plait_range_begin(par->ops, is_message(a) ? "pipeline" : names[a->kind]);
+    rc = do_action(pipe, a, batch, loss);
+    plait_range_end(par->ops);
+    if (rc < 0)
         return -1;
     if (!trace || is_message(a))
         return 0;

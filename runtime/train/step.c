@@ -272,6 +272,7 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     double tokens = (double)c->train.global_batch * c->model.seq_len;
     double sums[3] = {0, 0, stop}; /* loss, squares of gradients, stop */
     double norm, lr, start;
+    int rc;
 
     if (next_batch(t, t->loader, t->scale.scale / tokens, err) < 0)
         return -1;
@@ -283,9 +284,12 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     start = plait_trace_now();
     norm = sqrt(sums[1]) / t->scale.scale;
     lr = plait_lr(&c->lr, c->optim.lr, step, c->train.steps);
-    if (plait_optim_step(t->optim, lr,
-                         plait_clip(norm, c->optim.clip, t->scale.scale),
-                         step + 1 - t->scale.skipped) < 0)
+    plait_range_begin(t->par->ops, "optimizer");
+    rc = plait_optim_step(t->optim, lr,
+                          plait_clip(norm, c->optim.clip, t->scale.scale),
+                          step + 1 - t->scale.skipped);
+    plait_range_end(t->par->ops);
+    if (rc < 0)
         return describe(t, err);
     plait_trace_span(t->par->trace, "compute", "optimizer", start);
     result->skipped = t->scale.dynamic && !isfinite(norm);
