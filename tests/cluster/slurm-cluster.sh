@@ -8,6 +8,7 @@ usage()
     cat <<'END'
 usage: slurm-cluster.sh start DIR [--nodes N] [--gpus G] [--cpus C]
                                   [--plugin FILE] [--conf LINE]...
+                                  [--netns yes]
        slurm-cluster.sh restart DIR NODE...
        slurm-cluster.sh steps DIR
        slurm-cluster.sh stop DIR
@@ -17,6 +18,8 @@ start  a cluster of N nodes (4) named node1.. with G declared GPUs (2) and
        C processors (2 * G, at least 4) each, under a tree of two leaf
        switches. FILE is a SPANK plugin with its arguments, or nothing.
        LINE goes into slurm.conf. Does nothing where the cluster in DIR runs.
+       With --netns each node has namespaces of its own: network (on a bridge
+       plait0 in the caller's), host name, processes, mounts, /dev/shm.
 restart  the slurmd of each NODE, and wait until Slurm sees them.
 steps    prints the process ids of its step daemons.
 stop   it, with all its jobs, and keep only the logs.
@@ -123,6 +126,20 @@ write_topology()
     [ -z "$leaf1" ] || echo "SwitchName=spine Switches=leaf[0-1]"
 }
 
+node_address()
+{
+    if [ $netns = yes ]; then
+        echo "NodeHostname=node$1 NodeAddr=$(node_ip "$1")"
+    else
+        echo "NodeHostname=localhost NodeAddr=127.0.0.1"
+    fi
+}
+
+node_ip()
+{
+    echo "10.99.$((($1 + 1) / 256)).$((($1 + 1) % 256))"
+}
+
 write_conf()
 {
     local i base me
@@ -130,7 +147,8 @@ write_conf()
     base=$(free_ports "$nodes") || die "no $nodes free ports in a row"
     cat <<END
 ClusterName=plait
-SlurmctldHost=$(hostname -s)(127.0.0.1)
+SlurmctldHost=$(hostname -s)($([ $netns = yes ] && echo 10.99.0.1 ||
+    echo 127.0.0.1))
 SlurmctldPort=$base
 SlurmUser=$me
 SlurmdUser=$me
@@ -165,7 +183,7 @@ GresTypes=gpu
 END
     [ ${#conf[@]} -eq 0 ] || printf '%s\n' "${conf[@]}"
     for i in $(seq "$nodes"); do
-        echo "NodeName=node$i NodeHostname=localhost NodeAddr=127.0.0.1" \
+        echo "NodeName=node$i $(node_address "$i")" \
             "Port=$((base + i)) CPUs=$cpus State=UNKNOWN" \
             "RealMemory=4096${gpus:+ Gres=gpu:$gpus}"
     done
@@ -198,8 +216,46 @@ start_munged()
         die "munged does not answer, see $dir/log/munged.out"
 }
 
+# What runs as the first process of node $1, with the address $3.
+node_init='
+    hostname "$1"
+    mount -t tmpfs tmpfs /dev/shm
+    mount --bind "$2/hosts" /etc/hosts
+    ip link set lo up
+    until ip link set eth0 up 2>/dev/null; do sleep 0.02; done
+    ip address add "$3/16" dev eth0
+    exec slurmd -D -N "$1" -f "$2/slurm.conf"'
+
+start_node()
+{
+    local pid i=${1#node}
+    daemon "$dir/log/slurmd.$1.out" "$dir/slurmd.$1.pid" \
+        unshare -n -u -p -m --fork --kill-child --mount-proc \
+        bash -c "$node_init" "$dir/" "$1" "$dir" "$(node_ip "$i")"
+    pid=$(cat "$dir/slurmd.$1.pid")
+    until [ "$(readlink /proc/$pid/ns/net)" != \
+        "$(readlink /proc/self/ns/net)" ]; do
+        sleep 0.01
+    done
+    ip link delete "veth$i" 2>/dev/null
+    ip link add "veth$i" type veth peer name eth0 netns "$pid" &&
+        ip link set "veth$i" master plait0 up
+}
+
+make_bridge()
+{
+    local i
+    ip link add plait0 type bridge && ip link set plait0 up &&
+        ip address add 10.99.0.1/16 dev plait0 || die "no bridge plait0"
+    echo 127.0.0.1 localhost >"$dir/hosts"
+    for i in $(seq "$nodes"); do
+        echo "$(node_ip "$i") node$i"
+    done >>"$dir/hosts"
+}
+
 start_slurmd()
 {
+    [ ! -f "$dir/hosts" ] || { start_node "$1"; return; }
     daemon "$dir/log/slurmd.$1.out" "$dir/slurmd.$1.pid" \
         slurmd -D -N "$1" -f "$dir/slurm.conf"
 }
@@ -239,7 +295,7 @@ all_idle()
 
 start()
 {
-    nodes=4 gpus=2 cpus='' plugin='' conf=()
+    nodes=4 gpus=2 cpus='' plugin='' conf=() netns=no
     while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || die "$1 needs a value"
         case $1 in
@@ -248,6 +304,7 @@ start()
         --cpus) cpus=$2 ;;
         --plugin) plugin=$2 ;;
         --conf) conf+=("$2") ;;
+        --netns) netns=$2 ;;
         *) die "unknown option $1" ;;
         esac
         shift 2
@@ -273,6 +330,7 @@ start()
     write_topology >"$dir/topology.conf"
     write_conf >"$dir/slurm.conf" || exit 1
     mpi_default >>"$dir/slurm.conf"
+    [ $netns = no ] || make_bridge
     start_munged
     start_slurm
 }
@@ -347,12 +405,15 @@ stop()
         SLURM_CONF=$dir/slurm.conf timeout 10 scancel --user="$(id -un)"
         wait_for 5 eval '[ -z "$(step_pids)" ]'
     fi
+    # Its nodes end like machines without power.
+    [ ! -f "$dir/hosts" ] || kill -KILL $(cat "$dir"/slurmd.*.pid)
     stop_daemons "$dir"/slurmd.*.pid
+    [ ! -f "$dir/hosts" ] || ip link delete plait0
     pids=$(step_pids)
     [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
     stop_daemons "$dir/slurmctld.pid" "$dir/munged.pid"
-    rm -rf "$dir"/state "$dir"/cache "$dir"/spool.* "$dir"/tmp.* "$dir"/munge.* \
-        "$dir"/gpu* "$dir"/*.conf
+    rm -rf "$dir"/state "$dir"/cache "$dir"/spool.* "$dir"/tmp.* \
+        "$dir"/munge.* "$dir"/gpu* "$dir"/hosts "$dir"/*.conf
 }
 
 # Open MPI 4.1: tcp through ob1 fails in some runs of many ranks on one
