@@ -256,6 +256,8 @@ int slurm_spank_local_user_init(spank_t spank, int ac, char **av)
 
     (void)ac;
     (void)av;
+    if (!is_plain_step(spank))
+        return 0;
     if (state.options.given &&
         plait_local_plan(spank, &state.options, state.site, &err) < 0) {
         spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks);
