@@ -1,7 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Each way in which Slurm starts something, with and without the flags.
-. "$top_srcdir/tests/cluster/tap.sh"
+. "$top_srcdir/tests/cluster/tap.sh" \
+    --conf PrologFlags=Contain --conf LaunchParameters=use_interactive_step \
+    --conf 'InteractiveStepOptions="--interactive --preserve-env /usr/bin/env"'
 
 ours='^(PLAIT_|SLURM_PLAIT_|RANK=|WORLD_SIZE=|LOCAL_RANK=|MASTER_|GROUP_RANK=)'
 
@@ -49,8 +51,9 @@ check "the batch script is no rank" is "" "$(grep -E "$ours" batch.env)"
 cat >script <<'END'
 #!/bin/bash
 #SBATCH -N4 --ntasks-per-node=2 --tp=2 --pp=2
-srun --pp=4 bash -c 'echo $PLAIT_TP_SIZE $PLAIT_PP_SIZE $PLAIT_DP_SIZE' | sort -u
-srun -N2 -n4 --pp=1 bash -c 'echo $PLAIT_NNODES $RANK' | sort
+srun -Q --pp=4 bash -c 'echo $PLAIT_TP_SIZE $PLAIT_PP_SIZE $PLAIT_DP_SIZE' |
+    sort -u
+srun -Q -N2 -n4 --pp=1 bash -c 'echo $PLAIT_NNODES $RANK' | sort
 END
 check "sruns inside a job take other values" batch script
 check "... per step" is "2 4 1
@@ -65,6 +68,29 @@ check "salloc" [ "$(timeout 20 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
 salloc_shell=$(timeout 20 salloc -Q -N2 --ntasks-per-node=2 --tp=2 env)
 check "salloc's own command is no rank" \
     is "" "$(grep -E "$ours" <<<"$salloc_shell")"
+
+salloc_shell=$(timeout 20 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
+    </dev/null 2>&1)
+check "salloc's interactive step starts" like "$salloc_shell" SLURM_JOB_ID
+check "... and is no rank" is "" "$(grep -E "$ours" <<<"$salloc_shell")"
+
+# The extern step, one a node, has a process of its own.
+extern_pid()
+{
+    local pid
+    for pid in $(steps); do
+        grep -qz 'extern\]' /proc/$pid/cmdline && pgrep -P $pid
+    done | head -n 1
+}
+srun -Q -w node1 -n2 --tp=2 sleep 20 &
+if until_true 5 eval '[ -n "$(extern_pid)" ]'; then
+    check "the extern step is no rank" is "" \
+        "$(tr '\0' '\n' </proc/"$(extern_pid)"/environ | grep -E "$ours")"
+else
+    skip "the extern step is no rank" "this Slurm's has no process"
+fi
+scancel --user="$(id -un)"
+wait $! 2>/dev/null
 
 for export in NONE NIL ALL HOME,PATH; do
     check "--export=$export" is "0 1" "$(timeout 20 srun -N1 -n2 --tp=2 \
@@ -102,13 +128,17 @@ check "... have three ports" is 3 \
 cat >script <<'END'
 #!/bin/bash
 #SBATCH -N1 -n4
-srun --exact -n2 --tp=2 bash -c 'echo a $RANK $PLAIT_CPUS; sleep 1' &
-srun --exact -n2 --tp=2 bash -c 'echo b $RANK $PLAIT_CPUS; sleep 1' &
+srun --exact -n2 --tp=2 bash -c 'echo a $RANK $MASTER_PORT; sleep 1' &
+srun --exact -n2 --tp=2 bash -c 'echo b $RANK $MASTER_PORT; sleep 1' &
 wait
 END
 check "two steps at once with --exact" batch script
 check "... with two ranks each" is "a 0 a 1 b 0 b 1" \
     "$(awk '{ print $1, $2 }' out | sort | xargs)"
+
+check "... and a port for each" is 2 \
+    "$(awk '{ print $1, $3 }' out | sort -u | awk '{ print $2 }' |
+        sort -u | wc -l)"
 
 cat >script <<'END'
 #!/bin/bash
@@ -134,6 +164,29 @@ exit 0
 END
 check "an srun inside a planned step" batch script
 check "... has its own plan" is "inner 1 0" "$(grep inner out)"
+
+# A node whose daemons may use one processor only, by cgroup or, where this
+# machine's are not writable, by affinity: its tasks get no other.
+one=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
+group=/sys/fs/cgroup/cpuset/plait.$$
+slurmd=$(cat slurm/slurmd.node1.pid)
+if mkdir $group 2>/dev/null; then
+    cat ${group%/*}/cpuset.mems >$group/cpuset.mems
+    echo "$one" >$group/cpuset.cpus
+    echo "$slurmd" >$group/cgroup.procs
+else
+    group=
+    taskset -acp "$one" "$slurmd" >/dev/null
+fi
+check "a node restricted ${group:+by its cgroup}" is "0:$one 1:$one" \
+    "$(timeout 20 srun -w node1 -n2 --tp=2 --cpu-bind=none \
+        bash -c 'echo $RANK:$(taskset -cp $$ | sed "s/.*: *//")' | sort | xargs)"
+check "... tells its tasks" is "$one" "$(timeout 20 srun -w node1 -n2 --tp=2 \
+    --cpu-bind=none bash -c 'echo $PLAIT_CPUS' | sort -u)"
+if [ -n "$group" ]; then
+    echo "$slurmd" >${group%/*}/cgroup.procs
+    until_true 5 rmdir $group
+fi
 
 check "no step leaves anything behind" until_true 20 \
     eval '[ -z "$(squeue -h)" ] && ! ls slurm/spool.*/plait* 2>/dev/null'

@@ -168,6 +168,33 @@ check "... sets no RANK and no MASTER_ADDR" \
     is "" "$(get norv 0 RANK)$(get norv 0 MASTER_ADDR)"
 check "... but PLAIT_RANK" is "node1 node1 node3 node3 node2 node2 node4 node4" \
     "$(by_rank norv)"
+check "a step without GPUs" run nogpu -N4 --ntasks-per-node=2 --tp=2
+check "... has none, and its cores" is "-1  yes" "$(get nogpu 5 PLAIT_GPU) $(
+    get nogpu 5 CUDA_VISIBLE_DEVICES) $(
+    [ -n "$(get nogpu 5 PLAIT_CPUS)" ] && echo yes)"
+check "--gres=gpu:2" run gres -N4 --ntasks-per-node=2 --gres=gpu:2 --tp=2
+check "... is --gpus-per-node=2" is "0 1 0 1 0 1 0 1|0,1" \
+    "$(column gres PLAIT_GPU)|$(get gres 7 CUDA_VISIBLE_DEVICES)"
+check "--gpus=8" run gpus -N4 --ntasks-per-node=2 --gpus=8 --tp=2
+check "... too" is "0 1 0 1 0 1 0 1" "$(column gpus PLAIT_GPU)"
+check "--gpus-per-task=1 --gpu-bind=none" run pertask -N4 \
+    --ntasks-per-node=2 --gpus-per-task=1 --gpu-bind=none --tp=2
+check "... hides no GPU: all are listed, or nothing is" is "" \
+    "$(column pertask CUDA_VISIBLE_DEVICES | tr ' ' '\n' | grep -vx -e 0,1)"
+check "the user's --gpu-bind" run gpubind -N4 --ntasks-per-node=2 \
+    --gpus-per-node=2 --gpu-bind=map_gpu:1,0 --tp=2
+check "... wins" is "1 1" "$(for i in 0 1; do
+    get gpubind $i CUDA_VISIBLE_DEVICES | tr , '\n' | wc -l; done | xargs)"
+
+# Six tasks on four nodes: ranks still run through node after node.
+check "nodes with different numbers of tasks" run unequal -N4 -n6 --tp=1 --pp=2
+check "... have all ranks, each node's together" is "0 1 2 3 4 5|4" "$(
+    column unequal RANK | tr ' ' '\n' | sort -n | xargs)|$(
+    by_rank unequal | tr ' ' '\n' | uniq | wc -l)"
+check "... and their own LOCAL_WORLD_SIZE" is "$(
+    by_rank unequal | tr ' ' '\n' | sort | uniq -c |
+        awk '{ for (i = 0; i < $1; i++) print $1 }' | sort | xargs)" "$(
+    column unequal LOCAL_WORLD_SIZE | tr ' ' '\n' | sort | xargs)"
 check "cyclic distribution" run cyclic -N4 --ntasks-per-node=2 --tp=2 \
     --distribution=cyclic
 check "... keeps tp groups on a node" tp_groups_share_a_node cyclic

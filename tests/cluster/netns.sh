@@ -89,7 +89,7 @@ until_true 30 grep -q 0:3: requeued
 lost=$(sed -n 's/^0:3://p' requeued)
 kill -KILL "$(cat "slurm/slurmd.$lost.pid")"
 check "a job whose node crashed is planned again" \
-    until_true 90 grep -q 1:3: requeued
+    until_true 90 eval '[ "$(grep -c ^1: requeued)" = 4 ]'
 check "... on other nodes" is "0 1 2 3" "$(sed -n "/:$lost\$/d
     s/^1:\(.\):.*/\1/p" requeued | sort | xargs)"
 cluster restart slurm "$lost"

@@ -45,9 +45,7 @@ census()
     until_true 20 settled
     find slurm -path slurm/log -prune -o -path slurm/state -prune -o -print |
         sort
-    find /tmp /dev/shm /run -maxdepth 2 -name '*plait*' \
-        -newer slurm/slurm.conf 2>/dev/null |
-        grep -v -e '^/tmp/plait[.-]' | sort
+    find /dev/shm /run -maxdepth 2 -name '*plait*' 2>/dev/null | sort
     for pid in ${daemons//,/ }; do
         # sockets come and go with the numbers of their connections
         ls -l "/proc/$pid/fd" | sed -n 's/.* -> //p' |
