@@ -105,6 +105,7 @@ seen()
 check "a planned step runs" run plain -N4 --ntasks-per-node=2 \
     --gpus-per-node=2 --tp=2 --pp=2
 check "all variables in all tasks" whole plain
+check "no variable of torchrun's agent" is "" "$(grep TORCHELASTIC plain/*)"
 check "ranks follow the leaves, not the names" \
     is "node1 node1 node3 node3 node2 node2 node4 node4" "$(by_rank plain)"
 check "SLURM_PROCID is Slurm's own" \
@@ -140,6 +141,16 @@ check "a host file" run reverse -n4 --distribution=arbitrary --tp=1 --placement=
 unset SLURM_HOSTFILE
 check "... is Slurm's own order" is "0 1 2 3" "$(column reverse RANK)"
 check "... on its nodes" is "node4 node3 node2 node1" "$(by_rank reverse)"
+# What reads SLURM_PROCID alone gets the placement through Slurm's own layout.
+"$plait" plan --tp=1 --pp=2 --nodes 'node[1-4]' --tasks-per-node 1 \
+    --fabric slurm/topology.conf --hostfile hostfile >/dev/null
+export SLURM_HOSTFILE=$work/hostfile
+check "the host file of plait plan" run planned -n4 --distribution=arbitrary \
+    --tp=1 --pp=2
+unset SLURM_HOSTFILE
+check "... makes SLURM_PROCID the planned rank" is \
+    "0 1 2 3|node1 node3 node2 node4" \
+    "$(column planned RANK)|$(by_rank planned)"
 check "--rank-order" run order -N4 --ntasks-per-node=2 --tp=2 --pp=2 \
     --rank-order=tp-cp-ep-pp-dp --placement=linear
 check "... changes coordinates, not ranks" is "0 0 1 1 0 0 1 1" \

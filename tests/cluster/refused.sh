@@ -28,6 +28,14 @@ everywhere()
         salloc -N4 --ntasks-per-node=2 "$@" true
 }
 
+# Slurm calls any symbol of the plugin's that it knows the name of, and loads
+# it where some of Slurm's own are missing.
+check "the plugin exports Slurm's names alone" is "" "$(nm -D --defined-only \
+    "$plugin" | awk '{ print $3 }' |
+    grep -vE '^(plugin_(name|type|version)|spank_plugin_version|slurm_spank_)')"
+check "the plugin binds lazily" is "" \
+    "$(readelf -d "$plugin" | grep -E 'BIND_NOW|FLAGS_1.*NOW')"
+
 size='plait: --[tcedp]p=.*: want a whole number from 1 to'
 for bad in 0 -1 abc 4x 99999999999 '' 1.5 ' 2' 0x2; do
     everywhere "--tp='$bad'" "$size" "--tp=$bad"
@@ -85,9 +93,34 @@ for lie in '' x 1/2.1.1.2.1/tp-cp-ep-dp-pp/topology/0,1,2,3/4*2 \
     1/99999999999.1.1.1.1/tp-cp-ep-dp-pp/linear/0-1/2*2; do
     check "a plan from elsewhere: '$lie'" plan_lies "$lie"
 done
+# The form in which sbatch hands flags to the sruns of its job.
+batch_injected()
+{
+    timeout 60 sbatch -W -N2 --ntasks-per-node=2 -o "$work/injected.out" \
+        --wrap 'export SLURM_SPANK__SLURM_SPANK_OPTION_plait_tp=bad
+            srun bash -c "echo ran"' >/dev/null
+    like "$(cat "$work/injected.out")" 'want a whole number' &&
+        ! grep ran "$work/injected.out"
+}
+check "a bad flag in a job's environment" batch_injected
+check "a bad flag in sbatch's" refused 'want a whole number' \
+    env SLURM_SPANK__SLURM_SPANK_OPTION_plait_tp=bad sbatch --wrap true
 check "nodes stay up after all that" \
     is "node1 node2 node3 node4" \
     "$(sinfo -h -N -o '%N %T' | sed -n 's/ \(idle\|completing\|mixed\|allocated\)$//p' | xargs)"
+# An optional plugin's return values are dropped; what it refuses must not run
+# all the same.
+sed -i s/^required/optional/ slurm/plugstack.conf
+not_run()
+{
+    local out
+    out=$(timeout 30 srun -N4 "$@" bash -c 'echo ran' 2>&1) && return 1
+    like "$out" 'plait: ' && [[ $out != *ran* ]]
+}
+check "optional: a bad value" not_run -n8 --tp=0
+check "optional: a bad product" not_run -n8 --tp=3
+check "optional: what only the nodes tell" not_run -n6 --tp=2
+sed -i s/^optional/required/ slurm/plugstack.conf
 check "fewer GPUs than tasks" refused 'use --gpus-per-node=3' \
     srun -N1 -n3 --gpus=2 --tp=3 true
 check "... unless shared on purpose" \
