@@ -56,9 +56,8 @@ static void check_parts(const struct plait_plan *plan)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const nodes[] = {"n1", "n2", "n3", "n4",
-                                        "n5", "n6", "n7", "n8"};
-    int tasks[8], i, n, per_node;
+    static const char *const nodes[] = {"n1", "n2", "n3", "n4"};
+    int tasks[4], i, n, per_node;
     struct plait_plan_request request = {.nodes = nodes, .tasks = tasks};
     struct plait_options options;
     struct plait_plan *plan;
@@ -67,8 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     fuzz_lines_create(&lines, data, size);
     set_flags(&options, &lines);
-    n = (unsigned)fuzz_lines_number(&lines, "nodes") % 8 + 1;
-    per_node = (unsigned)fuzz_lines_number(&lines, "tasks") % 16 + 1;
+    n = (unsigned)fuzz_lines_number(&lines, "nodes") % 4 + 1;
+    per_node = (unsigned)fuzz_lines_number(&lines, "tasks") % 8 + 1;
     for (i = 0; i < n; i++)
         tasks[i] = per_node;
     request.nnodes = n;
