@@ -397,33 +397,57 @@ static struct plait_comm *host_of(struct plait_comm *comm)
     return NULL;
 }
 
+/* Time in which the rank stood still for control values. */
+static int stood(struct plait_comm *comm, const char *what, double start,
+                 int rc)
+{
+    comm->stats.wait_s += plait_trace_now() - start;
+    plait_trace_span(comm->trace, comm->name, what, start);
+    return rc;
+}
+
 int plait_comm_barrier(struct plait_comm *comm)
 {
     struct plait_comm *host = host_of(comm);
+    double start = plait_trace_now();
 
-    return host ? host->vtable->barrier(host) : -1;
+    if (!host)
+        return -1;
+    return stood(comm, "barrier", start, host->vtable->barrier(host));
 }
 
 int plait_comm_host_broadcast(struct plait_comm *comm, void *buf,
                               size_t bytes, int root)
 {
     struct plait_comm *host = host_of(comm);
+    double start = plait_trace_now();
 
-    return host ? host->vtable->host_broadcast(host, buf, bytes, root) : -1;
+    if (!host)
+        return -1;
+    return stood(comm, "control", start,
+                 host->vtable->host_broadcast(host, buf, bytes, root));
 }
 
 int plait_comm_host_all_gather(struct plait_comm *comm, const void *send,
                                void *recv, size_t bytes)
 {
     struct plait_comm *host = host_of(comm);
+    double start = plait_trace_now();
 
-    return host ? host->vtable->host_all_gather(host, send, recv, bytes) : -1;
+    if (!host)
+        return -1;
+    return stood(comm, "control", start,
+                 host->vtable->host_all_gather(host, send, recv, bytes));
 }
 
 int plait_comm_host_all_reduce(struct plait_comm *comm, double *values,
                                size_t n, enum plait_reduce op)
 {
     struct plait_comm *host = host_of(comm);
+    double start = plait_trace_now();
 
-    return host ? host->vtable->host_all_reduce(host, values, n, op) : -1;
+    if (!host)
+        return -1;
+    return stood(comm, "control", start,
+                 host->vtable->host_all_reduce(host, values, n, op));
 }

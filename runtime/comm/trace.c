@@ -14,7 +14,8 @@
 #define MAX_TRACKS 32
 
 struct plait_trace {
-    FILE *out;
+    FILE *out; /* NULL: the profile alone */
+    struct plait_profile *profile;
     int rank;
     double zero; /* the file's times count from here */
     int ntracks;
@@ -30,30 +31,40 @@ double plait_trace_now(void)
     return ts.tv_sec + ts.tv_nsec * 1e-9;
 }
 
+static int open_file(struct plait_trace *trace, const char *dir,
+                     struct plait_error *err)
+{
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/rank-%05d.json", dir, trace->rank);
+    if (mkdir(dir, 0777) == 0 || errno == EEXIST)
+        trace->out = fopen(path, "we");
+    if (!trace->out)
+        return plait_errorf(err, "log.profile: %s: %s", path, strerror(errno));
+    fprintf(trace->out,
+            "[{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
+            "\"args\":{\"name\":\"rank %d\"}}",
+            trace->rank, trace->rank);
+    return 0;
+}
+
 struct plait_trace *plait_trace_create(const char *dir, int rank,
+                                       struct plait_profile *profile,
                                        struct plait_error *err)
 {
     struct plait_trace *trace = calloc(1, sizeof(*trace));
-    char path[4096];
 
     if (!trace) {
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    snprintf(path, sizeof(path), "%s/rank-%05d.json", dir, rank);
-    if (mkdir(dir, 0777) == 0 || errno == EEXIST)
-        trace->out = fopen(path, "we");
-    if (!trace->out) {
-        plait_errorf(err, "log.profile: %s: %s", path, strerror(errno));
+    trace->rank = rank;
+    trace->profile = profile;
+    trace->zero = plait_trace_now();
+    if (dir && open_file(trace, dir, err) < 0) {
         free(trace);
         return NULL;
     }
-    trace->rank = rank;
-    trace->zero = plait_trace_now();
-    fprintf(trace->out,
-            "[{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
-            "\"args\":{\"name\":\"rank %d\"}}",
-            rank, rank);
     return trace;
 }
 
@@ -63,8 +74,10 @@ void plait_trace_destroy(struct plait_trace *trace)
 
     if (!trace)
         return;
-    fputs("]\n", trace->out);
-    fclose(trace->out);
+    if (trace->out) {
+        fputs("]\n", trace->out);
+        fclose(trace->out);
+    }
     free(trace);
     errno = saved;
 }
@@ -100,6 +113,9 @@ void plait_trace_span(struct plait_trace *trace, const char *track,
 
     if (!trace)
         return;
+    plait_profile_span(trace->profile, track, name, start, end - start);
+    if (!trace->out)
+        return;
     fprintf(trace->out,
             ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
             "\"ts\":%.1f,\"dur\":%.1f}",
@@ -111,6 +127,9 @@ void plait_trace_async(struct plait_trace *trace, const char *track,
                        const char *name, double start, double end)
 {
     if (!trace)
+        return;
+    plait_profile_beside(trace->profile, track, name, end - start);
+    if (!trace->out)
         return;
     fprintf(trace->out,
             ",\n{\"ph\":\"b\",\"cat\":\"%s\",\"id\":%" PRIu64

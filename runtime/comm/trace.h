@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "runtime/comm/profile.h"
 #include "topology/error.h"
 
 /* What this rank did when, in the Trace Event Format that Perfetto and
@@ -12,8 +13,11 @@
  * nothing. Not for several threads at once. */
 struct plait_trace;
 
-/* DIR/rank-00000.json; DIR is made if it is not there. */
+/* DIR/rank-00000.json; DIR is made if it is not there. dir NULL: no file.
+ * What is noted is added up in `profile` too, which outlives the trace;
+ * NULL: is not. */
 struct plait_trace *plait_trace_create(const char *dir, int rank,
+                                       struct plait_profile *profile,
                                        struct plait_error *err);
 void plait_trace_destroy(struct plait_trace *trace);
 

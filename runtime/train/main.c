@@ -22,11 +22,12 @@ static const char help[] =
     "  --resume auto|none|DIR go on from the newest checkpoint (auto), from\n"
     "                         DIR, or start anew\n"
     "  --device auto|cuda|cpu where to compute\n"
+    "  --profile-summary      say at the end where the time went\n"
     "  --sample N             print N tokens of text from the checkpoint\n"
     "  --sample-prompt TEXT   what the sampled text begins with\n"
     "  --help, --version\n";
 
-enum { OPT_SET, OPT_METRICS, OPT_RESUME, OPT_DEVICE, OPT_SAMPLE, OPT_PROMPT,
+enum { OPT_SET, OPT_METRICS, OPT_RESUME, OPT_DEVICE, OPT_PROFILE, OPT_SAMPLE, OPT_PROMPT,
        OPT_HELP, OPT_VERSION };
 
 static const struct option options[] = {
@@ -34,6 +35,7 @@ static const struct option options[] = {
     {"metrics", required_argument, NULL, OPT_METRICS},
     {"resume", required_argument, NULL, OPT_RESUME},
     {"device", required_argument, NULL, OPT_DEVICE},
+    {"profile-summary", no_argument, NULL, OPT_PROFILE},
     {"sample", required_argument, NULL, OPT_SAMPLE},
     {"sample-prompt", required_argument, NULL, OPT_PROMPT},
     {"help", no_argument, NULL, OPT_HELP},
@@ -81,6 +83,9 @@ static int take(int option, char *value, struct plait_train_args *args,
             return 0;
         return plait_errorf(err, "--device is auto, cuda or cpu, not '%s'",
                             value);
+    case OPT_PROFILE:
+        args->profile_summary = true;
+        return 0;
     case OPT_SAMPLE:
         return take_count(value, &args->sample, err);
     case OPT_PROMPT:

@@ -122,6 +122,7 @@ int plait_metrics_write(struct plait_metrics_file *file,
     fprintf(out, ",\"mem_bytes\":%zu", m->mem_bytes);
     put_stages(out, m);
     put(out, "comm_s", m->comm_s);
+    put(out, "comm_hidden_s", m->comm_hidden_s);
     put_groups(out, "comm_bytes", m->comm_bytes);
     if (!isnan(m->val_loss))
         put(out, "val_loss", m->val_loss);

@@ -23,6 +23,7 @@ struct plait_metrics {
     const double *stage_bytes; /* [nstages] */
     int nstages;
     double comm_s; /* of step_s: computation stood still for messages */
+    double comm_hidden_s; /* collectives ran beside it, summed over groups */
     uint64_t comm_bytes[PLAIT_NCOMMS]; /* this rank, this step */
 };
 

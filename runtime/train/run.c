@@ -30,6 +30,8 @@ struct run {
     struct plait_progress progress;     /* rank 0 */
     double peak;                        /* FLOP/s of all ranks */
     struct plait_trace *trace;          /* NULL: log.profile not set */
+    struct plait_profile *profile;      /* rank 0, NULL: nobody asked */
+    struct plait_comm_stats control;    /* over the world, so far */
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
     double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
 };
@@ -156,23 +158,30 @@ static void print_summary(struct run *r)
     fflush(stdout);
 }
 
-static int open_trace(struct run *r, struct plait_error *err)
+static int open_trace(struct run *r, bool summary, struct plait_error *err)
 {
     const char *dir = r->config->log.profile;
 
-    if (!dir)
+    if (summary && plait_comm_rank(r->world) == 0 &&
+        !(r->profile = plait_profile_create()))
+        return plait_errorf(err, "out of memory");
+    if (!dir && !r->profile)
         return 0;
-    r->trace = plait_trace_create(dir, plait_comm_rank(r->world), err);
+    r->trace = plait_trace_create(dir, plait_comm_rank(r->world), r->profile,
+                                  err);
     if (!r->trace)
         return -1;
+    plait_comm_set_trace(r->world, r->trace);
     plait_parallel_set_trace(r->s->par, r->trace);
     return 0;
 }
 
-static int open_output(struct run *r, const char *path,
+static int open_output(struct run *r, const struct plait_train_args *args,
                        struct plait_error *err)
 {
-    if (open_trace(r, err) < 0)
+    const char *path = args->metrics;
+
+    if (open_trace(r, args->profile_summary, err) < 0)
         return -1;
     if (plait_comm_rank(r->world) != 0)
         return 0;
@@ -219,7 +228,10 @@ static int open_trainer(struct run *r, struct plait_error *err)
 static void run_close(struct run *r)
 {
     plait_parallel_set_trace(r->s->par, NULL);
+    plait_comm_set_trace(r->world, NULL);
     plait_trace_destroy(r->trace);
+    plait_profile_print(r->profile, stdout);
+    plait_profile_destroy(r->profile);
     plait_metrics_destroy(r->metrics);
     plait_trainer_destroy(r->trainer);
     free(r->stage_bytes);
@@ -229,17 +241,22 @@ static void run_close(struct run *r)
 static void measure_comm(struct run *r, struct plait_metrics *m)
 {
     struct plait_parallel *par = r->s->par;
+    struct plait_comm_stats now_sent;
     int i;
 
-    m->comm_s = 0;
+    plait_comm_stats(r->world, &now_sent);
+    m->comm_s = now_sent.wait_s - r->control.wait_s;
+    m->comm_hidden_s = 0;
+    r->control = now_sent;
     for (i = 0; i < PLAIT_NCOMMS; i++) {
         struct plait_comm *comm = plait_parallel_comm(par, i);
-        struct plait_comm_stats now_sent = {0};
 
+        now_sent = (struct plait_comm_stats){0};
         if (comm)
             plait_comm_stats(comm, &now_sent);
         m->comm_bytes[i] = now_sent.bytes - r->sent[i].bytes;
         m->comm_s += now_sent.wait_s - r->sent[i].wait_s;
+        m->comm_hidden_s += now_sent.hidden_s - r->sent[i].hidden_s;
         r->sent[i] = now_sent;
     }
 }
@@ -257,7 +274,7 @@ static int start(struct run *r, const struct plait_train_args *args,
     if (plait_agree(r->world, rc, err) < 0)
         return -1;
     measure_comm(r, &before);
-    return plait_agree(r->world, open_output(r, args->metrics, err), err);
+    return plait_agree(r->world, open_output(r, args, err), err);
 }
 
 /* -- the loop ------------------------------------------------------------ */

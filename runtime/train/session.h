@@ -18,6 +18,7 @@ struct plait_train_args {
     const char *device; /* "auto", "cuda", "cpu" */
     int64_t sample;     /* tokens to generate instead of training, 0: train */
     const char *prompt;
+    bool profile_summary;
 };
 
 /* Everything that stands before there is a model: who the ranks are, what

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_PROFILE_H
+#define PLAIT_PROFILE_H
+
+#include <stdio.h>
+
+/* Adds up where the time of one thread went. Every function takes a NULL
+ * profile and does nothing. */
+struct plait_profile;
+
+struct plait_profile *plait_profile_create(void);
+void plait_profile_destroy(struct plait_profile *profile);
+
+/* One span of `seconds` that began at `start`. Spans of a thread lie in or
+ * after one another, and are told when they end; what lies in a span is not
+ * counted as its own. `name` goes up to its first digit: "forward 0.3" and
+ * "forward 1.0" are one. */
+void plait_profile_span(struct plait_profile *profile, const char *track,
+                        const char *name, double start, double seconds);
+/* What ran beside the thread. */
+void plait_profile_beside(struct plait_profile *profile, const char *track,
+                          const char *name, double seconds);
+
+/* The table: a line for each track and name, in the order of their first
+ * spans. Shares are of the time of all spans together. */
+void plait_profile_print(const struct plait_profile *profile, FILE *out);
+
+#endif

@@ -1,0 +1,76 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Gradients travel while backward computes: two ranks, their traces, the
+# metrics and the summary.
+set -u
+train=$top_builddir/plait-train
+command -v mpirun >/dev/null && command -v python3 >/dev/null &&
+    "$train" --version >/dev/null ||
+    { echo "1..0 # SKIP needs mpirun and python3"; exit 0; }
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+
+python3 -B - "$dir" <<'EOF'
+import random, struct, sys
+dir, n = sys.argv[1], 20000
+with open(dir + "/tokens.bin", "wb") as f:
+    f.write(struct.pack("<256i", 20240520, 1, n, *[0] * 253))
+    f.write(struct.pack(f"<{n}H", *(random.randrange(257) for _ in range(n))))
+with open(dir + "/c.yaml", "w") as f:
+    f.write(f"""model: {{layers: 6, hidden: 256, heads: 4, vocab: 257, seq_len: 128}}
+data: {{train: {dir}/tokens.bin}}
+train: {{steps: 8, global_batch: 8, micro_batch: 4}}
+parallel: {{bucket_mib: 1}}
+log: {{profile: {dir}/trace, metrics: {dir}/m.jsonl}}
+""")
+EOF
+timeout 120 sh "$top_srcdir/tests/lib/mpirun.sh" 2 "$train" "$dir/c.yaml" \
+    --profile-summary >"$dir/out" 2>&1 </dev/null || sed 's/^/# /' "$dir/out"
+
+exec python3 -B - "$dir" <<'EOF'
+import json, sys
+dir, n = sys.argv[1], 0
+
+def ok(good, what):
+    global n
+    n += 1
+    print("ok" if good else "not ok", n, "-", what)
+
+def inside(a, spans):
+    return any(s[0] <= a[0] and a[1] <= s[1] for s in spans)
+
+beside = total = 0
+for rank in range(2):
+    with open(f"{dir}/trace/rank-{rank:05d}.json") as f:
+        events = json.load(f)
+    backward = [(e["ts"], e["ts"] + e["dur"]) for e in events
+                if e["ph"] == "X" and e["name"].startswith("backward")]
+    begun, moved = {}, []
+    for e in events:
+        if e["ph"] == "b" and e["name"] == "all-reduce":
+            begun[e["id"]] = e["ts"]
+        elif e["ph"] == "e" and e["name"] == "all-reduce":
+            moved.append((begun[e["id"]], e["ts"]))
+    ok(len(backward) == 8 and len(moved) >= 3 * 8,
+       f"rank {rank}: 8 backwards and several buckets in each")
+    beside += sum(inside(m, backward) for m in moved)
+    total += len(moved)
+# The last bucket of a step is full when backward is over. Of two ranks on
+# one core, that which comes later sees all others inside its backward.
+print(f"# {beside} of {total} all-reduces inside backward")
+ok(beside >= total / 4, "gradients travel inside backward")
+steps = [json.loads(line) for line in open(dir + "/m.jsonl")]
+ok(all(s["comm_hidden_s"] >= 0 and s["comm_s"] > 0 for s in steps) and
+   sum(s["comm_hidden_s"] for s in steps) > 0,
+   "the metrics tell hidden from exposed communication")
+out = open(dir + "/out").read().split("\n")
+rows = {tuple(l.split()[:2]): l for l in out if l}
+ok(all(k in rows for k in [("compute", "forward"), ("compute", "backward"),
+                           ("compute", "optimizer"), ("compute", "data"),
+                           ("dp-cp", "wait"), ("run", "step")]),
+   "the summary has every phase")
+shares = [float(l.split()[-1][:-1]) for l in out
+          if l.endswith("%") and not l.startswith(" ")]
+ok(99 < sum(shares) < 101, "its shares add up to the whole")
+print(f"1..{n}")
+EOF
