@@ -2,6 +2,8 @@
 /* The rendezvous of the launch contract: seven processes on this machine. */
 #include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -33,6 +35,7 @@ static struct plait_launch launch_of(int rank, int size, int port)
 
     strcpy(l.master_addr, "localhost");
     strcpy(l.jobid, "7.0");
+    strcpy(l.secret, "00112233445566778899aabbccddeeff");
     return l;
 }
 
@@ -161,10 +164,133 @@ static void test_gone(void)
     plait_comm_destroy(c);
 }
 
+/* -- strangers ----------------------------------------------------------- */
+
+static int connect_to(int port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)port),
+                            .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    while (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+        usleep(1000);
+    return fd;
+}
+
+/* 300 connections that say nothing, nonsense, or half of something. */
+static void pester(int port)
+{
+    char noise[4000];
+
+    memset(noise, 'x', sizeof(noise));
+    memcpy(noise, "PLAITRV1", 8);
+    for (int i = 0; i < 300; i++) {
+        int fd = connect_to(port);
+
+        if (i % 3 > 0)
+            send(fd, noise + i % 2 * 8, i % 3 == 1 ? sizeof(noise) : 20,
+                 MSG_NOSIGNAL);
+    }
+    pause(); /* all stay open */
+}
+
+static void test_strangers(void)
+{
+    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_error err = {""};
+    struct plait_comm *c;
+    pid_t stranger, peer;
+    double x = 1;
+
+    fflush(stdout);
+    stranger = fork();
+    if (stranger == 0) {
+        pester(l.master_port);
+        _exit(1);
+    }
+    peer = fork();
+    if (peer == 0) {
+        usleep(100000);
+        l.rank = 1;
+        c = plait_tcp_create(&l, 60, &err);
+        _exit(c == NULL || plait_comm_host_all_reduce(c, &x, 1, PLAIT_SUM) < 0);
+    }
+    c = plait_tcp_create(&l, 60, &err);
+    ok(c != NULL && plait_comm_host_all_reduce(c, &x, 1, PLAIT_SUM) == 0 &&
+           x == 2,
+       "ranks meet among strangers that say nothing or nonsense");
+    plait_comm_destroy(c);
+    kill(stranger, SIGKILL);
+    waitpid(stranger, NULL, 0);
+    waitpid(peer, NULL, 0);
+}
+
+static void test_secret(void)
+{
+    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_error err = {""};
+    pid_t pid;
+    int status;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        l.rank = 1;
+        l.secret[0] = 'f';
+        _exit(plait_tcp_create(&l, 0.5, &err) == NULL && errno != EACCES &&
+              errno != ECONNREFUSED && errno != ECONNRESET
+                  ? 1
+                  : strstr(err.text, "rank 0 at localhost") == NULL);
+    }
+    ok(plait_tcp_create(&l, 0.5, &err) == NULL && errno == ETIMEDOUT,
+       "another secret is no peer: %s", err.text);
+    waitpid(pid, &status, 0);
+    ok(status == 0, "nor is who has it let in");
+}
+
+/* Somebody else has the port, and answers. */
+static void test_taken(void)
+{
+    struct plait_launch l = launch_of(0, 2, free_port());
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)l.master_port)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1, status;
+    struct plait_error err = {""};
+    struct plait_comm *c;
+    char noise[200] = "HTTP/1.1 400 Bad Request";
+    pid_t other, peer;
+
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 10) < 0)
+        abort();
+    fflush(stdout);
+    other = fork();
+    if (other == 0)
+        for (;;)
+            send(accept(fd, NULL, NULL), noise, sizeof(noise), MSG_NOSIGNAL);
+    close(fd);
+    peer = fork();
+    if (peer == 0) {
+        l.rank = 1;
+        _exit(plait_tcp_create(&l, 60, &err) == NULL);
+    }
+    c = plait_tcp_create(&l, 60, &err);
+    waitpid(peer, &status, 0);
+    ok(c != NULL && status == 0, "a port that is taken: the next one%s%s",
+       err.text[0] ? ": " : "", err.text);
+    plait_comm_destroy(c);
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+}
+
 int main(void)
 {
     test_ranks();
     test_alone();
     test_gone();
+    test_strangers();
+    test_secret();
+    test_taken();
     return done_testing();
 }

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/comm/rendezvous.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/comm/trace.h"
+
+/* Who has not proved itself by then is no peer. */
+#define PATIENCE_S 5
+/* Connections that may be proving themselves at once. */
+#define MAX_GUESTS 256
+
+enum { NONCE = 16, PROOF = 32 /* SHA-256 */ };
+
+/* What a rank says when it has connected. */
+struct hello {
+    char magic[8];
+    uint64_t key;
+    uint32_t rank, size;
+    unsigned char nonce[NONCE];
+};
+
+/* What rank 0 answers; the rank then sends its own proof. */
+struct answer {
+    unsigned char nonce[NONCE];
+    unsigned char proof[PROOF];
+};
+
+static const char magic[8] = "PLAITRV1";
+
+/* -- proofs -------------------------------------------------------------- */
+
+/* HMAC-SHA-256 by the secret over who speaks, what the rank said and rank
+ * 0's nonce. */
+static int prove(const struct plait_meeting *m, char who,
+                 const struct hello *hello, const unsigned char nonce[NONCE],
+                 unsigned char proof[PROOF])
+{
+    unsigned char text[1 + sizeof(*hello) + NONCE];
+
+    text[0] = (unsigned char)who;
+    memcpy(text + 1, hello, sizeof(*hello));
+    memcpy(text + 1 + sizeof(*hello), nonce, NONCE);
+    if (HMAC(EVP_sha256(), m->secret, (int)strlen(m->secret), text,
+             sizeof(text), proof, NULL))
+        return 0;
+    errno = ENOSYS;
+    return -1;
+}
+
+static bool proves(const struct plait_meeting *m, char who,
+                   const struct hello *hello,
+                   const unsigned char nonce[NONCE],
+                   const unsigned char proof[PROOF])
+{
+    unsigned char want[PROOF];
+
+    return prove(m, who, hello, nonce, want) == 0 &&
+           CRYPTO_memcmp(want, proof, PROOF) == 0;
+}
+
+/* -- sockets ------------------------------------------------------------- */
+
+int plait_write_all(int fd, const void *buf, size_t bytes)
+{
+    const char *p = buf;
+
+    while (bytes > 0) {
+        ssize_t n = send(fd, p, bytes, MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+int plait_read_all(int fd, void *buf, size_t bytes)
+{
+    char *p = buf;
+
+    while (bytes > 0) {
+        ssize_t n = recv(fd, p, bytes, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = ECONNRESET;
+        if (n <= 0)
+            return -1;
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+/* For a connection that is proved: no timeouts, no delays; a peer whose
+ * machine is gone is noticed. */
+static void set_up(int fd)
+{
+    const struct timeval for_ever = {0};
+    int one = 1;
+
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof(for_ever));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &for_ever, sizeof(for_ever));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+/* -1 with errno. */
+static int listen_at(int port)
+{
+    struct sockaddr_in6 a6 = {.sin6_family = AF_INET6};
+    struct sockaddr_in a4 = {.sin_family = AF_INET};
+    struct sockaddr *a = (struct sockaddr *)&a6;
+    int one = 1, zero = 0, saved;
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t n = sizeof(a6);
+
+    a6.sin6_port = a4.sin_port = htons((uint16_t)port);
+    if (fd < 0) {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        a = (struct sockaddr *)&a4;
+        n = sizeof(a4);
+    } else {
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+    }
+    if (fd < 0)
+        return -1;
+    /* Connections of an earlier step may linger on the port. */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(fd, a, n) == 0 && listen(fd, SOMAXCONN) == 0 &&
+        fcntl(fd, F_SETFL, O_NONBLOCK) == 0)
+        return fd;
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return -1;
+}
+
+static int port_of(int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t n = sizeof(a);
+
+    if (getsockname(fd, (struct sockaddr *)&a, &n) < 0)
+        return -1;
+    return ntohs(a.ss_family == AF_INET
+                     ? ((struct sockaddr_in *)&a)->sin_port
+                     : ((struct sockaddr_in6 *)&a)->sin6_port);
+}
+
+int plait_rendezvous_listen(int *port)
+{
+    int i, fd = -1, ports = *port == 0 ? 1 : PLAIT_RENDEZVOUS_PORTS;
+
+    for (i = 0; fd < 0 && i < ports && *port + i < 65536; i++)
+        fd = listen_at(*port + i);
+    if (fd >= 0)
+        *port = port_of(fd);
+    return fd;
+}
+
+/* -- rank 0 -------------------------------------------------------------- */
+
+/* A connection that has not proved itself. */
+struct guest {
+    int fd;
+    double until;
+    size_t got; /* bytes of hello, then of proof */
+    struct hello hello;
+    struct answer answer;
+    unsigned char proof[PROOF];
+};
+
+struct host {
+    const struct plait_meeting *m;
+    int *fds, missing;
+    int nguests;
+    struct guest guest[MAX_GUESTS];
+};
+
+static void dismiss(struct host *h, int i)
+{
+    if (h->guest[i].fd >= 0)
+        close(h->guest[i].fd);
+    memmove(&h->guest[i], &h->guest[i + 1],
+            (size_t)(--h->nguests - i) * sizeof(h->guest[i]));
+}
+
+/* Too many at once: who came first has had the most time. */
+static void welcome(struct host *h, int fd)
+{
+    if (h->nguests == MAX_GUESTS)
+        dismiss(h, 0);
+    h->guest[h->nguests] = (struct guest){
+        .fd = fd, .until = plait_trace_now() + PATIENCE_S};
+    h->nguests++;
+}
+
+static bool expected(const struct host *h, const struct hello *hello)
+{
+    return memcmp(hello->magic, magic, sizeof(magic)) == 0 &&
+           hello->key == h->m->key && hello->size == (uint32_t)h->m->size &&
+           hello->rank > 0 && hello->rank < hello->size &&
+           h->fds[hello->rank] < 0;
+}
+
+static int reply(struct host *h, struct guest *g)
+{
+    if (getrandom(g->answer.nonce, NONCE, 0) != NONCE ||
+        prove(h->m, '0', &g->hello, g->answer.nonce, g->answer.proof) < 0)
+        return -1;
+    return plait_write_all(g->fd, &g->answer, sizeof(g->answer));
+}
+
+/* Takes what has come: 0 go on, 1 it is a peer, -1 it is none. */
+static int hear(struct host *h, struct guest *g)
+{
+    bool greeted = g->got >= sizeof(g->hello);
+    char *to = greeted ? (char *)g->proof + (g->got - sizeof(g->hello))
+                       : (char *)&g->hello + g->got;
+    size_t want = sizeof(g->hello) + (greeted ? PROOF : 0) - g->got;
+    ssize_t n = recv(g->fd, to, want, 0);
+
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    g->got += (size_t)n;
+    if (n == 0)
+        return -1;
+    if ((size_t)n < want)
+        return 0;
+    if (!expected(h, &g->hello))
+        return -1;
+    if (!greeted)
+        return reply(h, g);
+    return proves(h->m, 'n', &g->hello, g->answer.nonce, g->proof) ? 1 : -1;
+}
+
+static void hear_all(struct host *h, const struct pollfd *p)
+{
+    double now = plait_trace_now();
+
+    /* Backwards: those that go move only what was looked at. */
+    for (int i = h->nguests - 1; i >= 0; i--) {
+        struct guest *g = &h->guest[i];
+        int is = 0;
+
+        if (p[i].revents != 0)
+            is = hear(h, g);
+        if (is > 0) {
+            set_up(g->fd);
+            h->fds[g->hello.rank] = g->fd;
+            h->missing--;
+            g->fd = -1;
+        }
+        if (is != 0 || now > g->until)
+            dismiss(h, i);
+    }
+}
+
+/* One round; -1 with errno. */
+static int attend(struct host *h, int listener, double deadline)
+{
+    struct pollfd p[MAX_GUESTS + 1];
+    double left = deadline - plait_trace_now();
+    int fd;
+
+    for (int i = 0; i < h->nguests; i++)
+        p[i] = (struct pollfd){h->guest[i].fd, POLLIN, 0};
+    p[h->nguests] = (struct pollfd){listener, POLLIN, 0};
+    if (left <= 0) {
+        errno = ETIMEDOUT;
+        return -1;
+    }
+    if (poll(p, (nfds_t)h->nguests + 1, left < 1 ? (int)(left * 1000) + 1
+                                                 : 1000) < 0)
+        return errno == EINTR ? 0 : -1;
+    hear_all(h, p);
+    while ((fd = accept4(listener, NULL, NULL,
+                         SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+        welcome(h, fd);
+    return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? 0 : -1;
+}
+
+int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
+                            int *fds, struct plait_error *err)
+{
+    double deadline = plait_trace_now() + m->timeout_s;
+    struct host *h = calloc(1, sizeof(*h));
+    int rc = 0, saved;
+
+    if (!h)
+        return plait_errorf(err, "%s: out of memory", m->name);
+    h->m = m;
+    h->fds = fds;
+    h->missing = m->size - 1;
+    while (rc == 0 && h->missing > 0)
+        rc = attend(h, listener, deadline);
+    saved = errno;
+    if (rc < 0 && saved == ETIMEDOUT)
+        plait_errorf(err, "%s: %d of %d ranks did not come within %g s",
+                     m->name, h->missing, m->size, m->timeout_s);
+    else if (rc < 0)
+        plait_errorf(err, "%s: accept: %s", m->name, strerror(saved));
+    while (h->nguests > 0)
+        dismiss(h, 0);
+    free(h);
+    errno = saved;
+    return rc;
+}
+
+/* -- the others ---------------------------------------------------------- */
+
+/* One try over every address of the host; -1 with errno. */
+static int connect_once(const char *host, int port)
+{
+    const struct timeval patience = {.tv_sec = PATIENCE_S};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list, *a;
+    char service[16];
+    int fd = -1;
+
+    snprintf(service, sizeof(service), "%d", port);
+    if (getaddrinfo(host, service, &hints, &list) != 0) {
+        errno = EHOSTUNREACH;
+        return -1;
+    }
+    for (a = list; a != NULL && fd < 0; a = a->ai_next) {
+        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            continue;
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+        if (connect(fd, a->ai_addr, a->ai_addrlen) < 0) {
+            int saved = errno;
+
+            close(fd);
+            errno = saved;
+            fd = -1;
+        }
+    }
+    freeaddrinfo(list);
+    return fd;
+}
+
+/* 0 when rank 0 has proved itself and has this rank's proof. */
+static int introduce(const struct plait_meeting *m, int fd)
+{
+    struct hello hello = {.key = m->key, .rank = (uint32_t)m->rank,
+                          .size = (uint32_t)m->size};
+    unsigned char proof[PROOF];
+    struct answer answer;
+
+    memcpy(hello.magic, magic, sizeof(magic));
+    if (getrandom(hello.nonce, NONCE, 0) != NONCE ||
+        plait_write_all(fd, &hello, sizeof(hello)) < 0 ||
+        plait_read_all(fd, &answer, sizeof(answer)) < 0)
+        return -1;
+    errno = EACCES;
+    if (!proves(m, '0', &hello, answer.nonce, answer.proof) ||
+        prove(m, 'n', &hello, answer.nonce, proof) < 0)
+        return -1;
+    return plait_write_all(fd, proof, sizeof(proof));
+}
+
+int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
+                          int port, int ports, struct plait_error *err)
+{
+    const struct timespec pause = {.tv_nsec = 5000000};
+    double deadline = plait_trace_now() + m->timeout_s;
+    int fd, saved = ETIMEDOUT, first = 0;
+
+    do {
+        for (int i = 0; i < ports && port + i < 65536; i++) {
+            fd = connect_once(host, port + i);
+            if (fd >= 0 && introduce(m, fd) == 0) {
+                set_up(fd);
+                return fd;
+            }
+            saved = errno;
+            if (i == 0)
+                first = errno;
+            if (fd >= 0)
+                close(fd);
+        }
+        nanosleep(&pause, NULL);
+    } while (plait_trace_now() < deadline);
+    errno = first ? first : saved;
+    plait_errorf(err, "%s: rank 0 at %s port %d: %s", m->name, host, port,
+                 errno == EACCES ? "somebody else answers" : strerror(errno));
+    return -1;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RENDEZVOUS_H
+#define PLAIT_RENDEZVOUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "topology/error.h"
+#include "topology/launch.h"
+
+/* How the ranks of a group find each other over TCP. Rank 0 listens, the
+ * others connect, and each side proves to the other that it knows the step's
+ * secret, which itself never travels: a stranger neither gets in nor holds
+ * anybody up. */
+
+struct plait_meeting {
+    const char *name; /* of the group, for errors */
+    uint64_t key;     /* of the group: not taken for another of the job's */
+    int rank, size;
+    char secret[PLAIT_SECRET_SIZE]; /* "": proves nothing */
+    double timeout_s;
+};
+
+/* A socket that listens on every address. *port 0: on any port. Otherwise
+ * on the first of PLAIT_RENDEZVOUS_PORTS ports from *port on that is free:
+ * somebody may have taken it since it was chosen. *port says which. */
+#define PLAIT_RENDEZVOUS_PORTS 8
+int plait_rendezvous_listen(int *port);
+
+/* Rank 0: wait for all the others; fds[rank] is each one's, fds[0] stays. */
+int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
+                            int *fds, struct plait_error *err);
+/* The others: a connection to rank 0, which listens on one of `ports` ports
+ * from `port` on, or will. -1 with errno and err. */
+int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
+                          int port, int ports, struct plait_error *err);
+
+/* Whole buffers, whatever signals come. -1 with errno. */
+int plait_write_all(int fd, const void *buf, size_t bytes);
+int plait_read_all(int fd, void *buf, size_t bytes);
+
+#endif
