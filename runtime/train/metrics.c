@@ -15,7 +15,7 @@ struct plait_metrics_file {
     FILE *out;
 };
 
-/* Where the first line of a step after `step` begins. */
+/* Where the first line of a step after `step` begins; -1 with errno. */
 static long find_cut(FILE *f, int64_t step)
 {
     char *line = NULL;
@@ -29,6 +29,8 @@ static long find_cut(FILE *f, int64_t step)
             break;
         end = ftell(f);
     }
+    if (ferror(f))
+        end = -1; /* what cannot be read is not cut off */
     free(line);
     return end;
 }
@@ -127,7 +129,12 @@ int plait_metrics_write(struct plait_metrics_file *file,
     if (!isnan(m->val_loss))
         put(out, "val_loss", m->val_loss);
     fputs("}\n", out);
-    return fflush(out) == 0 && !ferror(out) ? 0 : -1;
+    if (fflush(out) != 0)
+        return -1;
+    if (!ferror(out))
+        return 0;
+    errno = EIO; /* the reason came with an earlier write */
+    return -1;
 }
 
 void plait_metrics_destroy(struct plait_metrics_file *file)
