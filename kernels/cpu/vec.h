@@ -77,13 +77,19 @@ INLINE vec vec_of_bf16(hvec h)
     return (vec)(__builtin_convertvector(h, uvec) << 16);
 }
 
+/* To the nearest, ties to even. Numbers too small for a normal fp32 may
+ * become 0: the processor's own conversion does that. */
 INLINE hvec vec_to_bf16(vec x)
 {
+#if defined(__AVX512BF16__)
+    return (hvec)_mm512_cvtneps_pbh((__m512)x);
+#else
     uvec u = (uvec)x, rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
     uvec nan = (uvec)(x != x);
 
     return __builtin_convertvector((nan & (u >> 16 | 0x40)) |
                                        (~nan & rounded), hvec);
+#endif
 }
 
 INLINE vec vec_of_fp16(hvec h)
