@@ -48,7 +48,9 @@ struct reader {
     struct open_element open[MAX_DEPTH];
     int numa; /* of the open cpu */
     int nnumas, *numas;
-    char host[32];
+    int nhosts;
+    char (*hosts)[32]; /* in the order of the file; the first one counts */
+    int other;         /* depth of an open cpu of another host, 0 none */
     size_t nids; /* ids given out so far */
     int nlinks;
     struct pending_link *links;
@@ -161,18 +163,41 @@ static int read_gcn(const char *text)
     return value == 0x910 ? 0x90a : (int)(value & 0xffff);
 }
 
+/* Which host a cpu belongs to. Where NVLink spans hosts, NCCL dumps all of
+ * them side by side, with the same bus ids. */
+static int find_host(struct reader *reader, const char *hash)
+{
+    char (*bigger)[32];
+    int i;
+
+    if (!hash)
+        return 0;
+    for (i = 0; i < reader->nhosts; i++) {
+        if (strncmp(reader->hosts[i], hash, sizeof(*bigger) - 1) == 0)
+            return i;
+    }
+    bigger = realloc(reader->hosts, (size_t)(i + 1) * sizeof(*bigger));
+    if (!bigger) {
+        fail(reader, "out of memory", NULL);
+        return 0;
+    }
+    reader->hosts = bigger;
+    snprintf(reader->hosts[i], sizeof(*bigger), "%s", hash);
+    reader->builder.node->hosts = ++reader->nhosts;
+    return i;
+}
+
 static void start_cpu(struct reader *reader, const char **attrs)
 {
     const char *affinity = attribute(attrs, "affinity");
-    const char *host = attribute(attrs, "host_hash");
     struct plait_node *node = reader->builder.node;
     int *bigger, i;
 
     reader->numa = (int)number(reader, attrs, "numaid", 10, -1, 1 << 20, -1);
-    if (host && reader->host[0] && strcmp(host, reader->host) != 0)
-        fail(reader, "a second host; a node is one host, not", host);
-    if (host)
-        snprintf(reader->host, sizeof(reader->host), "%s", host);
+    if (find_host(reader, attribute(attrs, "host_hash")) > 0) {
+        reader->other = reader->depth;
+        return;
+    }
     for (i = 0; affinity && affinity[i]; i++) {
         const char digit[2] = {affinity[i], '\0'};
 
@@ -342,6 +367,8 @@ static void XMLCALL start(void *arg, const char *name, const char **attrs)
     else if ((reader->depth == 0) != (self->kind == SYSTEM))
         fail(reader, "not an NCCL topology: expected <system> outermost, not",
              name);
+    else if (reader->other)
+        ; /* not of this node */
     else if (self->kind == CPU)
         start_cpu(reader, attrs);
     else if (self->kind == PCI)
@@ -403,8 +430,12 @@ static void XMLCALL end(void *arg, const char *name)
     if (reader->failed)
         return;
     reader->depth--;
-    if (reader->open[reader->depth].kind == PCI)
+    if (reader->other) {
+        if (reader->depth == reader->other)
+            reader->other = 0;
+    } else if (reader->open[reader->depth].kind == PCI) {
         end_pci(reader, &reader->open[reader->depth]);
+    }
 }
 
 /* Direct links are what they are; through switches, a pair gets what the
@@ -484,6 +515,7 @@ out:
         node_builder_abandon(&reader->builder);
         if (reader->parser)
             XML_ParserFree(reader->parser);
+        free(reader->hosts);
         free(reader->numas);
         free(reader->links);
         free(reader);

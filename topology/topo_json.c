@@ -93,9 +93,10 @@ json_t *topo_to_json(const struct plait_node *node)
     json_t *links = matrices_to_json(node, gpu_gpu, gpu_nic);
 
     return json_pack(
-        "{so so so so so so si si si si}", "gpus", gpus_to_json(node),
+        "{so so so so so so si si si si si}", "gpus", gpus_to_json(node),
         "islands", islands_to_json(node), "links", links, "nics",
         nics_to_json(node), "gpu_distances", gpu_gpu, "nic_distances", gpu_nic,
         "numa_nodes", node->numa_nodes, "cores", node->cores, "pus", node->pus,
-        "unclassified", node->unclassified);
+        "unclassified", node->unclassified, "hosts",
+        node->hosts ? node->hosts : 1);
 }

@@ -90,6 +90,8 @@ static void print_summary(const struct plait_node *node, FILE *out)
     if (node->pus > 0)
         fprintf(out, ", %d hardware thread%s", node->pus, plural(node->pus));
     fprintf(out, "\n");
+    if (node->hosts > 1)
+        fprintf(out, "the first of %d hosts in this file\n", node->hosts);
     if (node->unclassified > 0)
         fprintf(out, "%d PCI device%s of which the file does not say what "
                 "%s\n", node->unclassified, plural(node->unclassified),

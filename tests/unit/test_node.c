@@ -295,8 +295,6 @@ static void test_bad_input(void)
         {"<system><cpu><pci busid=\"0:1:0.0\"><gpu sm=\"8\"><nvlink "
          "target=\"0:2:0.0\" count=\"-1\"/></gpu></pci></cpu></system>",
          "count"},
-        {"<system><cpu host_hash=\"0x1\"/><cpu host_hash=\"0x2\"/></system>",
-         "one host"},
     };
     struct plait_error err;
     struct plait_node *node;
@@ -445,8 +443,43 @@ static void test_cache_keeps_links(void)
     plait_node_destroy(node);
 }
 
+/* Where NVLink spans hosts, NCCL dumps them all into one file, and the same
+ * bus ids come again and again. */
+static void test_nccl_hosts(void)
+{
+    static const char text[] =
+        "<system version=\"1\">"
+        "<cpu host_hash=\"0xa\" numaid=\"0\" affinity=\"ff\">"
+        "<pci busid=\"0008:06:00.0\" class=\"0x030200\" vendor=\"0x10de\">"
+        "<gpu dev=\"0\" sm=\"100\" rank=\"0\"><nvlink target=\"fffffff:ff:ff.0\" "
+        "count=\"18\" tclass=\"0x068000\"/><c2c bw=\"44712\" count=\"5\"/>"
+        "</gpu></pci></cpu>"
+        "<cpu host_hash=\"0xb\" numaid=\"0\" affinity=\"ff\">"
+        "<pci busid=\"0008:06:00.0\" class=\"0x030200\" vendor=\"0x10de\">"
+        "<gpu dev=\"0\" sm=\"100\" rank=\"2\"><nvlink target=\"fffffff:ff:ff.0\" "
+        "count=\"18\" tclass=\"0x068000\"/></gpu></pci></cpu>"
+        "<cpu host_hash=\"0xa\" numaid=\"1\" affinity=\"ff00\">"
+        "<pci busid=\"0009:06:00.0\" class=\"0x030200\" vendor=\"0x10de\">"
+        "<gpu dev=\"1\" sm=\"100\" rank=\"1\"><nvlink target=\"fffffff:ff:ff.0\" "
+        "count=\"18\" tclass=\"0x068000\"/></gpu></pci>"
+        "<nic><net name=\"mlx5_0\" speed=\"400000\"/></nic></cpu>"
+        "<cpu host_hash=\"0xb\" numaid=\"1\"><pci busid=\"0009:06:00.0\" "
+        "class=\"0x030200\" vendor=\"0x10de\"/></cpu>"
+        "</system>";
+    struct plait_error err = {""};
+    struct plait_node *node =
+        plait_node_parse_nccl("t", text, sizeof(text) - 1, &err);
+
+    ok(node && node->hosts == 2 && node->ngpus == 2 && node->nnics == 1 &&
+           node->numa_nodes == 2 && node->pus == 16 && node->nislands == 1 &&
+           node->links[1] > 0,
+       "of several hosts in a file, the first one: %s", err.text);
+    plait_node_destroy(node);
+}
+
 int main(void)
 {
+    test_nccl_hosts();
     test_one_of_everything();
     test_no_pci();
     test_nic_balance();
