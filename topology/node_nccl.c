@@ -417,7 +417,7 @@ static void end_pci(struct reader *reader, const struct open_element *pci)
             fail(reader, strerror(errno), NULL);
     } else if (!pci->has_net && pci->class_id >> 8 == 2) {
         add_nic(reader, pci, pci->busid, 0);
-    } else if (pci->class_id == 0) {
+    } else if (!pci->has_net && pci->class_id == 0) {
         reader->builder.node->unclassified++;
     }
 }

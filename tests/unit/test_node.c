@@ -443,6 +443,25 @@ static void test_cache_keeps_links(void)
     plait_node_destroy(node);
 }
 
+/* A GB10's dump has no classes, but says what hangs below each device. */
+static void test_nccl_no_classes(void)
+{
+    static const char text[] =
+        "<system version=\"1\"><cpu arch=\"arm64\">"
+        "<pci busid=\"0000:01:00.0\"><nic>"
+        "<net name=\"rocep1s0f0\" speed=\"200000\"/></nic></pci>"
+        "<pci busid=\"000f:01:00.0\"><gpu dev=\"0\" sm=\"121\">"
+        "<c2c bw=\"43125\" count=\"8\"/></gpu></pci></cpu></system>";
+    struct plait_error err = {""};
+    struct plait_node *node =
+        plait_node_parse_nccl("t", text, sizeof(text) - 1, &err);
+
+    ok(node && node->ngpus == 1 && node->nnics == 1 &&
+           node->unclassified == 0 && node->nics[0].gbps == 25,
+       "devices without a class are what stands in them: %s", err.text);
+    plait_node_destroy(node);
+}
+
 /* Where NVLink spans hosts, NCCL dumps them all into one file, and the same
  * bus ids come again and again. */
 static void test_nccl_hosts(void)
@@ -480,6 +499,7 @@ static void test_nccl_hosts(void)
 int main(void)
 {
     test_nccl_hosts();
+    test_nccl_no_classes();
     test_one_of_everything();
     test_no_pci();
     test_nic_balance();
