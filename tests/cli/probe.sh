@@ -44,7 +44,7 @@ refused() { # code text command...
 printf '%s\n' 'SwitchName=s0 Nodes=n[1-2]' 'SwitchName=s1 Nodes=n[3-4]' \
     'SwitchName=s2 Switches=s[0-1]' >"$tmp/topology.conf"
 
-timeout 120 sh "$mpirun" 4 "$plait" probe --device cpu --max-bytes 1048576 \
+timeout 120 sh "$mpirun" 4 "$plait" probe --device cpu --max-bytes 4194304 \
     --repeat 5 --out "$tmp/one.yaml"
 check 'four ranks of a node are measured' $?
 grep -q '^  cpu:$' "$tmp/one.yaml" && grep -q '^    per_node: 4$' \
@@ -56,7 +56,7 @@ refused 1 "$tmp/one.yaml: File exists; name another file and join the two by han
 
 node() { # NODE: two ranks that stand for it
     echo "-n 2 env SLURMD_NODENAME=$1 $plait probe --device cpu
-        --max-bytes 1048576 --repeat 5 --fabric $tmp/topology.conf
+        --max-bytes 4194304 --repeat 5 --fabric $tmp/topology.conf
         --out $tmp/four.yaml"
 }
 first=$(node n1)

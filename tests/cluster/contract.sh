@@ -156,7 +156,7 @@ check "--rank-order" run order -N4 --ntasks-per-node=2 --tp=2 --pp=2 \
 check "... changes coordinates, not ranks" is "0 0 1 1 0 0 1 1" \
     "$(column order PLAIT_PP_RANK)"
 cat >"$work/model.yaml" <<END
-model: {family: llama, layers: 8, hidden: 4096, heads: 32, kv_heads: 8,
+model: {family: llama, layers: 32, hidden: 4096, heads: 32, kv_heads: 8,
         ffn: 14336, vocab: 32000, seq_len: 4096}
 train: {global_batch: 64, micro_batch: 1, precision: bf16}
 END
