@@ -180,7 +180,7 @@ struct rows_product {
 };
 
 struct rows_place {
-    float *sum;     /* [ROWS, GROUP * PANEL] */
+    float *sum;     /* [GROUP, ROWS, PANEL] */
     uint32_t *b;    /* [DEEP, PANEL] */
     uint32_t *tail; /* [HIGH, DEEP] */
 };
@@ -196,66 +196,98 @@ static void copy_tail(uint32_t *tail, const uint16_t *a, size_t lda,
         memcpy(tail + i * DEEP, a + i * lda, n * sizeof(*tail));
 }
 
-static void panel_rows(const struct rows_place *t, float *sum, size_t ld,
-                       const uint16_t *a, size_t lda, size_t rows, size_t n,
-                       int add)
+/* Rows i .. of columns j .., summed over all of k and still in L1. What is
+ * to be done with them is constant wherever this is used. */
+INLINE void finish_as(int gelu, int slope, int accumulate,
+                      const struct rows_product *p, const float *sum, size_t i,
+                      size_t rows, size_t j, size_t cols)
 {
-    size_t i = 0;
-
-    for (; i + HIGH <= rows; i += HIGH)
-        block(add, sum + i * ld, ld, (const word *)(a + i * lda), lda / 2, 1,
-              t->b, n);
-    if (i < rows)
-        block(add, sum + i * ld, ld, t->tail, DEEP, 1, t->b, n);
-}
-
-static void finish_row(const struct rows_product *p, const float *sum,
-                       size_t at, size_t j0, size_t cols)
-{
-    for (size_t j = 0; j < cols; j += VLEN) {
-        size_t n = min(VLEN, cols - j), to = at + j;
-        vec x = vec_load(PLAIT_F32, sum, j, VLEN);
+    for (size_t c = 0; c < cols; c += VLEN) {
+        size_t n = min(VLEN, cols - c), to = i * p->N + j + c;
+        vec bias = {0};
 
         if (p->bias != NULL)
-            x += vec_load(PLAIT_BF16_T, p->bias, j0 + j, n);
-        if (p->gelu) {
-            if (p->pre != NULL)
+            bias = vec_load(PLAIT_BF16_T, p->bias, j + c, n);
+        for (size_t r = 0; r < rows; r++, to += p->N) {
+            vec x = vec_load(PLAIT_F32, sum, r * PANEL + c, VLEN) + bias;
+
+            if (gelu && p->pre != NULL)
                 vec_store(PLAIT_BF16_T, p->pre, to, n, x);
-            x = vec_gelu(vec_rounded(PLAIT_BF16_T, x));
+            if (gelu)
+                x = vec_gelu(vec_rounded(PLAIT_BF16_T, x));
+            if (slope)
+                x *= vec_gelu_slope(vec_load(PLAIT_BF16_T, p->slope, to, n));
+            if (accumulate)
+                x += vec_load(PLAIT_BF16_T, p->dst, to, n);
+            vec_store(PLAIT_BF16_T, p->dst, to, n, x);
         }
-        if (p->slope != NULL)
-            x *= vec_gelu_slope(vec_load(PLAIT_BF16_T, p->slope, to, n));
-        if (p->accumulate)
-            x += vec_load(PLAIT_BF16_T, p->dst, to, n);
-        vec_store(PLAIT_BF16_T, p->dst, to, n, x);
     }
 }
 
-/* `rows` rows from i0, columns j0 .. j0 + cols - 1 */
-static void rows_task(const struct rows_product *p, const struct rows_place *t,
-                      size_t i0, size_t rows, size_t j0, size_t cols)
+static void finish(const struct rows_product *p, const float *sum, size_t i,
+                   size_t rows, size_t j, size_t cols)
 {
-    size_t ld = over(cols, PANEL) * PANEL, whole = rows / HIGH * HIGH;
+    if (p->gelu)
+        finish_as(1, 0, 0, p, sum, i, rows, j, cols);
+    else if (p->slope != NULL && p->accumulate)
+        finish_as(0, 1, 1, p, sum, i, rows, j, cols);
+    else if (p->slope != NULL)
+        finish_as(0, 1, 0, p, sum, i, rows, j, cols);
+    else if (p->accumulate)
+        finish_as(0, 0, 1, p, sum, i, rows, j, cols);
+    else
+        finish_as(0, 0, 0, p, sum, i, rows, j, cols);
+}
+
+static void pack_panel(const struct rows_product *p, uint32_t *dst, size_t k0,
+                       size_t k, size_t j, size_t cols)
+{
+    if (p->turned)
+        pack_turned(dst, p->b + j * p->K + k0, p->K, cols, k / 2);
+    else
+        pack_rows(dst, PANEL, p->b + k0 * p->N + j, p->N, k, cols, NULL);
+}
+
+/* `rows` rows from i0 of the columns from j, over k of the sum. */
+static void panel_rows(const struct rows_product *p, const struct rows_place *t,
+                       float *sum, size_t i0, size_t rows, size_t j, size_t k0,
+                       size_t k)
+{
+    const uint16_t *a = p->a + i0 * p->K + k0;
+    size_t cols = min(PANEL, p->N - j);
+    int whole = k == p->K, last = k0 + k == p->K;
+
+    for (size_t i = 0; i < rows; i += HIGH) {
+        float *c = whole ? sum : sum + i * PANEL;
+        size_t high = min(HIGH, rows - i);
+
+        if (high == HIGH)
+            block(k0 > 0, c, PANEL, (const word *)(a + i * p->K), p->K / 2, 1,
+                  t->b, k / 2);
+        else
+            block(k0 > 0, c, PANEL, t->tail, DEEP, 1, t->b, k / 2);
+        if (last)
+            finish(p, c, i0 + i, high, j, cols);
+    }
+}
+
+/* `rows` rows from i0, columns j0 .. end - 1 */
+static void rows_task(const struct rows_product *p, const struct rows_place *t,
+                      size_t i0, size_t rows, size_t j0, size_t end)
+{
+    size_t whole = rows / HIGH * HIGH;
 
     for (size_t k0 = 0; k0 < p->K; k0 += 2 * DEEP) {
         size_t k = min(2 * DEEP, p->K - k0);
-        const uint16_t *a = p->a + i0 * p->K + k0;
 
         if (whole < rows)
-            copy_tail(t->tail, a + whole * p->K, p->K, rows - whole, k / 2);
-        for (size_t j = 0; j < cols; j += PANEL) {
-            size_t n = min(PANEL, cols - j);
-
-            if (p->turned)
-                pack_turned(t->b, p->b + (j0 + j) * p->K + k0, p->K, n, k / 2);
-            else
-                pack_rows(t->b, PANEL, p->b + k0 * p->N + j0 + j, p->N, k, n,
-                          NULL);
-            panel_rows(t, t->sum + j, ld, a, p->K, rows, k / 2, k0 > 0);
+            copy_tail(t->tail, p->a + (i0 + whole) * p->K + k0, p->K,
+                      rows - whole, k / 2);
+        for (size_t j = j0; j < end; j += PANEL) {
+            pack_panel(p, t->b, k0, k, j, min(PANEL, end - j));
+            panel_rows(p, t, t->sum + (j - j0) * ROWS, i0, rows, j, k0, k);
         }
     }
-    for (size_t i = 0; i < rows; i++)
-        finish_row(p, t->sum + i * ld, (i0 + i) * p->N + j0, j0, cols);
 }
 
 static size_t tasks(const struct rows_product *p)
@@ -300,7 +332,7 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
             .tail = own + ROWS * GROUP * PANEL + DEEP * PANEL,
         };
 
-        rows_task(p, &t, i0, min(p->rows, p->M - i0), j0, min(wide, p->N - j0));
+        rows_task(p, &t, i0, min(p->rows, p->M - i0), j0, min(j0 + wide, p->N));
     }
     return 0;
 }
