@@ -598,7 +598,7 @@ const struct trial_case trial_cases[] = {
       {33, 70, 45, 1, 0, 0},
       {67, 129, 96, 0, 0, 1},
       {130, 64, 257, 0, 0, 0},
-      {133, 402, 230, 1, 0, 1}}},
+      {133, 402, 230, 1, 0, 0}}},
     {"linear_backward_weight",
      setup_linear_weight,
      call_linear_weight,
