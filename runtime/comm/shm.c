@@ -26,6 +26,7 @@
 #define LINE 64
 /* Elements that are added up while they stay in the innermost cache. */
 #define BLOCK 2048
+#define STRIP 16
 
 /* What each rank has in the segment: how many chunks it has put in, added
  * up and taken out since the start, and the chunks. A slot has one place for
@@ -229,12 +230,18 @@ static void narrow(void *to, const float *from, size_t n,
     }
 }
 
-/* to[i] = to[i] and from[i] reduced */
+/* to[i] = to[i] and from[i] reduced. Sums go by fixed strips, which every
+ * compiler turns into vectors. */
 static void reduce(float *restrict to, const float *restrict from, size_t n,
                    enum plait_reduce op)
 {
+    size_t strips = op == PLAIT_SUM ? n / STRIP * STRIP : 0;
+
+    for (size_t i = 0; i < strips; i += STRIP)
+        for (size_t k = 0; k < STRIP; k++)
+            to[i + k] += from[i + k];
     if (op == PLAIT_SUM)
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = strips; i < n; i++)
             to[i] += from[i];
     else
         for (size_t i = 0; i < n; i++)
