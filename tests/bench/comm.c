@@ -368,46 +368,71 @@ int bench_pair_worker(const char *config)
 }
 #endif
 
+/* More at the end of a configuration. */
+static int append(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "a");
+
+    if (f == NULL)
+        return -1;
+    fputs(text, f);
+    return fclose(f);
+}
+
+enum { PAIR, PAIR_NAIVE, ALONE, PAIR_PEERS };
+
+static void start_pair(const char *config, const char *label,
+                       const struct bench_comm_options *o,
+                       struct bench_peer *peer)
+{
+    char *self[] = {o->self, "--pair-worker", (char *)config, NULL};
+    char *argv[24];
+
+    under_mpirun(argv, self);
+    bench_peer_start(peer, label, argv, o->mpi_env);
+}
+
 static void bench_pair(const struct bench_case *c, const char *precision,
                        const struct bench_comm_options *o, json_t *rows)
 {
-    char one[] = "/tmp/plait-bench-XXXXXX.yaml";
-    char two[] = "/tmp/plait-bench-XXXXXX.yaml";
-    char tokens[] = "/tmp/plait-bench-XXXXXX.bin";
-    char more[] = "/tmp/plait-bench-XXXXXX.bin", *argv[24], what[100];
-    char *alone[] = {o->self, "--pair-worker", one, NULL};
-    char *self[] = {o->self, "--pair-worker", two, NULL};
+    char config[PAIR_PEERS][40], tokens[PAIR_PEERS][40], what[100];
+    char *alone[] = {o->self, "--pair-worker", config[ALONE], NULL};
     const char *const threads[] = {"OMP_NUM_THREADS=2", NULL};
-    struct bench_peer p[2];
-    struct row r[2] = {{0}};
+    struct bench_peer p[PAIR_PEERS];
+    struct row r[PAIR_PEERS] = {{0}};
 
-    if (bench_write_files(one, tokens, c, precision, c->batch) < 0 ||
-        bench_write_files(two, more, c, precision, c->batch / 2) < 0)
+    for (int k = 0; k < PAIR_PEERS; k++) {
+        strcpy(config[k], "/tmp/plait-bench-XXXXXX.yaml");
+        strcpy(tokens[k], "/tmp/plait-bench-XXXXXX.bin");
+        if (bench_write_files(config[k], tokens[k], c, precision,
+                              k == ALONE ? c->batch : c->batch / 2) < 0)
+            return;
+    }
+    if (append(config[PAIR_NAIVE], "parallel: {grad_sync: naive}\n") < 0)
         return;
     snprintf(what, sizeof(what), "%s, %s", c->name, precision);
-    under_mpirun(argv, self);
-    bench_peer_start(&p[0], "two processes", argv, o->mpi_env);
-    bench_peer_start(&p[1], "one process, 2 threads", alone, threads);
+    start_pair(config[PAIR], "two processes", o, &p[PAIR]);
+    start_pair(config[PAIR_NAIVE], "two processes, naive sum", o,
+               &p[PAIR_NAIVE]);
+    bench_peer_start(&p[ALONE], "one process, 2 threads", alone, threads);
     for (int round = -1; round < o->rounds; round++)
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < PAIR_PEERS; k++) {
             double seconds = bench_peer_ask(&p[k], "run");
 
             if (round >= 0 && isfinite(seconds))
                 bench_add(&r[k].s, seconds);
         }
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < PAIR_PEERS; k++) {
         r[k].what = what;
         r[k].who = p[k].label;
         r[k].version = p[k].name;
         r[k].rate = c->batch * c->seq_len / bench_median(&r[k].s);
         r[k].unit = "tokens/s";
-        report(&r[k], bench_median(&r[0].s), rows);
+        report(&r[k], bench_median(&r[PAIR].s), rows);
         bench_peer_stop(&p[k]);
+        unlink(config[k]);
+        unlink(tokens[k]);
     }
-    unlink(one);
-    unlink(two);
-    unlink(tokens);
-    unlink(more);
 }
 
 /* -- the loader ---------------------------------------------------------- */
