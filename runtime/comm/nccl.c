@@ -373,7 +373,7 @@ static ncclConfig_t config_for(const char *name)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
     config.commName = name;
 #endif
-    if (strncmp(name, "dp", 2) == 0 || strcmp(name, "expert-dp") == 0)
+    if (strncmp(name, "dp", 2) == 0 || strncmp(name, "expert-dp", 9) == 0)
         config.maxCTAs = 16;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
     if (strcmp(name, "pp") == 0 || strcmp(name, "ep") == 0)
