@@ -21,6 +21,7 @@ static const char *const grad_syncs[] = {"bucketed", "naive"};
 static const char *const grad_reduces[] = {"fp32", "bf16"};
 static const char *const all_reduces[] = {"auto", "flat", "hierarchical"};
 static const char *const shard_groups[] = {"all", "node"};
+static const char *const offloads[] = {"none", "optimizer"};
 static const char *const formats[] = {"auto", "plait", "llmc", "megatron"};
 static const char *const optimizers[] = {"adamw"};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant"};
@@ -76,6 +77,7 @@ static const struct plait_yaml_field parallel_fields[] = {
     FIELD(parallel, "grad_reduce", grad_reduce, CHOICE, CHOICES(grad_reduces)),
     FIELD(parallel, "all_reduce", all_reduce, CHOICE, CHOICES(all_reduces)),
     FIELD(parallel, "shard_group", shard_group, CHOICE, CHOICES(shard_groups)),
+    FIELD(parallel, "offload", offload, CHOICE, CHOICES(offloads)),
 };
 
 static const struct plait_yaml_field train_fields[] = {

@@ -65,6 +65,12 @@ enum plait_shard_group {
     PLAIT_SHARD_NODE /* those on one node; nodes are replicas */
 };
 
+/* What lives in the host's memory instead of the GPU's. */
+enum plait_offload {
+    PLAIT_OFFLOAD_NONE,
+    PLAIT_OFFLOAD_OPTIMIZER /* master weights and moments; the CPU steps */
+};
+
 struct plait_model_config {
     enum plait_family family;
     int layers;
@@ -104,6 +110,7 @@ struct plait_parallel_config {
     enum plait_grad_reduce grad_reduce;
     enum plait_all_reduce all_reduce;
     enum plait_shard_group shard_group;
+    enum plait_offload offload;
 };
 
 struct plait_train_config {

@@ -396,7 +396,7 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
                rank == s->pp - 1, ranks, &w);
     memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes);
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
-    memory->optimizer = (half ? 12 : 8) * w.parts;
+    memory->optimizer = p->offload ? 0 : (half ? 12 : 8) * w.parts;
     memory->activations = activation_bytes(s, &z, rank, slots);
     memory->buffers = buffer_bytes(s, &z, &w, rank, ranks);
     memory->total = memory->weights + memory->gradients + memory->optimizer +

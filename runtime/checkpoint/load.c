@@ -215,10 +215,9 @@ static int fill(const struct load *l, const struct plait_piece *piece,
                         l->path, piece->name, got, plait_piece_inside(piece));
 }
 
-static int fill_all(const struct load *l, const struct plait_model *model,
-                    const struct plait_optim *optim, struct plait_error *err)
+static int fill_all(const struct load *l, const struct plait_optim *optim,
+                    struct plait_error *err)
 {
-    const struct plait_parallel *par = model->par;
     struct plait_piece *pieces = NULL;
     float **data = NULL, *buffer = NULL;
     int n = plait_pieces_create(optim, &pieces, &data, err), i, ret;
@@ -232,8 +231,8 @@ static int fill_all(const struct load *l, const struct plait_model *model,
     for (i = 0, ret = n < 0 ? -1 : 0; i < n && ret == 0; i++) {
         ret = fill(l, &pieces[i], buffer, err);
         if (ret == 0 &&
-            par->ops->to_device(par->q, data[i], buffer,
-                                pieces[i].count * sizeof(*buffer)) < 0)
+            plait_optim_write(optim, data[i], buffer,
+                              pieces[i].count * sizeof(*buffer)) < 0)
             ret = plait_errorf(err, "%s: cannot copy to the device: %s",
                                l->path, strerror(errno));
     }
@@ -285,7 +284,7 @@ int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
     if (ret == 0)
         ret = plait_checkpoint_agree(world, index_shards(&l, err), err);
     if (ret == 0) {
-        ret = fill_all(&l, model, optim, err);
+        ret = fill_all(&l, optim, err);
         if (ret == 0)
             ret = check_parameters(&l, model, err);
         ret = plait_checkpoint_agree(world, ret, err);

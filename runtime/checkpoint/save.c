@@ -20,6 +20,7 @@
 
 struct save {
     const struct plait_model *model;
+    const struct plait_optim *optim;
     struct plait_comm *world;
     char *temporary, *path;
     int n; /* pieces that this rank writes */
@@ -178,13 +179,12 @@ static int write_bytes(struct save *s, int fd, const void *bytes, size_t size)
 
 static int write_piece(struct save *s, int fd, int index, char *buffer)
 {
-    const struct plait_parallel *par = s->model->par;
     size_t left = s->pieces[index].count * sizeof(float), part;
     const char *from = (const char *)s->data[index];
 
     for (; left > 0; left -= part, from += part) {
         part = left < CHUNK ? left : CHUNK;
-        if (par->ops->to_host(par->q, buffer, from, part) < 0 ||
+        if (plait_optim_read(s->optim, buffer, from, part) < 0 ||
             write_bytes(s, fd, buffer, part) < 0)
             return -1;
     }
@@ -337,7 +337,8 @@ int plait_checkpoint_save(const char *dir, int keep,
                           struct plait_model *model, struct plait_optim *optim,
                           struct plait_error *err)
 {
-    struct save s = {.model = model, .world = model->par->world};
+    struct save s = {
+        .model = model, .optim = optim, .world = model->par->world};
     struct plait_error unasked;
     int ret, saved;
 

@@ -4,9 +4,13 @@
 #include "runtime/optim/optim.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "runtime/parallel/shard.h"
+
+/* Elements that go to the host, or from there, at a time. */
+#define STAGE ((size_t)1 << 20)
 
 struct plait_optim {
     struct plait_model *model;
@@ -16,6 +20,8 @@ struct plait_optim {
     struct plait_request **gathering; /* [regions] */
     double *sum;    /* device */
     float *scale;   /* device */
+    float *grad_stage;  /* [STAGE] plain memory; with offload alone */
+    char *weight_stage; /* [STAGE] of the compute type, likewise */
 };
 
 /* What of tensor t lies in its region's shard of this rank. */
@@ -39,6 +45,19 @@ static int slice_of(const struct plait_shard *s, const struct plait_tensor *t,
     return 1;
 }
 
+static bool offloaded(const struct plait_optim *optim)
+{
+    return optim->model->config->parallel.offload != PLAIT_OFFLOAD_NONE;
+}
+
+static int make_stages(struct plait_optim *optim)
+{
+    optim->grad_stage = malloc(STAGE * sizeof(*optim->grad_stage));
+    optim->weight_stage =
+        malloc(STAGE * plait_dtype_size(optim->model->type));
+    return optim->grad_stage && optim->weight_stage ? 0 : -1;
+}
+
 struct plait_optim *plait_optim_create(struct plait_model *model,
                                        struct plait_error *err)
 {
@@ -54,6 +73,10 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
     optim->shards = plait_shards_create(model, err);
     if (!optim->shards)
         goto error;
+    if (offloaded(optim) && make_stages(optim) < 0) {
+        plait_errorf(err, "out of memory");
+        goto error;
+    }
     optim->slices = calloc(model->ntensors, sizeof(*optim->slices));
     optim->gathering =
         calloc(optim->shards->n, sizeof(*optim->gathering));
@@ -86,6 +109,8 @@ void plait_optim_destroy(struct plait_optim *optim)
     par = optim->model->par;
     par->ops->free(par->dev, optim->sum);
     par->ops->free(par->dev, optim->scale);
+    free(optim->grad_stage);
+    free(optim->weight_stage);
     free(optim->slices);
     free(optim->gathering);
     plait_shards_destroy(optim->shards);
@@ -105,7 +130,55 @@ struct plait_shards *plait_optim_shards(struct plait_optim *optim)
     return optim->shards;
 }
 
+int plait_optim_read(const struct plait_optim *optim, void *to,
+                     const void *state, size_t bytes)
+{
+    const struct plait_shards *s = optim->shards;
+
+    return s->state_ops->to_host(s->state_q, to, state, bytes);
+}
+
+int plait_optim_write(const struct plait_optim *optim, void *state,
+                      const void *from, size_t bytes)
+{
+    const struct plait_shards *s = optim->shards;
+
+    return s->state_ops->to_device(s->state_q, state, from, bytes);
+}
+
 /* -- weights ------------------------------------------------------------- */
+
+static size_t stage_size(size_t left)
+{
+    return left < STAGE ? left : STAGE;
+}
+
+/* A shard's weights from its masters. */
+static int follow_masters(struct plait_optim *optim,
+                          const struct plait_shard *s)
+{
+    struct plait_model *model = optim->model;
+    const struct plait_shards *shards = optim->shards;
+    size_t size = plait_dtype_size(model->type), at, n;
+
+    if (!offloaded(optim))
+        return (void *)s->master == s->weight
+                   ? 0
+                   : model->par->ops->cast(model->par->q, model->type,
+                                           s->weight, PLAIT_F32, s->master,
+                                           s->part);
+    for (at = 0; at < s->part; at += n) {
+        n = stage_size(s->part - at);
+        if (shards->state_ops->cast(shards->state_q, model->type,
+                                    optim->weight_stage, PLAIT_F32,
+                                    s->master + at, n) < 0 ||
+            model->par->ops->to_device(model->par->q,
+                                       (char *)s->weight + at * size,
+                                       optim->weight_stage, n * size) < 0)
+            return -1;
+    }
+    return 0;
+}
 
 /* The weights everybody reads follow the shards their owners changed: the
  * region's begin to. ZeRO 3 gathers block by block when needed. */
@@ -139,15 +212,10 @@ static int finish_gathering(struct plait_optim *optim)
 int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
 {
     struct plait_model *model = optim->model;
-    const struct plait_ops *ops = model->par->ops;
     int i;
 
     for (i = 0; i < optim->shards->n; i++) {
-        struct plait_shard *s = &optim->shards->shard[i];
-
-        if ((void *)s->master != s->weight &&
-            ops->cast(model->par->q, model->type, s->weight, PLAIT_F32,
-                      s->master, s->part) < 0)
+        if (follow_masters(optim, &optim->shards->shard[i]) < 0)
             return plait_errorf(err, "cannot cast the weights: %s",
                                 plait_queue_error(model->par->q));
         if (gather_region(optim, i) < 0)
@@ -176,8 +244,8 @@ int plait_optim_init(struct plait_optim *optim, uint64_t seed,
         const struct plait_optim_slice *s = &optim->slices[i];
 
         plait_model_init_tensor(optim->model, s->tensor, seed, host);
-        rc = par->ops->to_device(par->q, s->master, host + s->first,
-                                 s->count * sizeof(*host));
+        rc = plait_optim_write(optim, s->master, host + s->first,
+                               s->count * sizeof(*host));
     }
     free(host);
     if (rc < 0)
@@ -232,6 +300,31 @@ int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
     return ops->to_host(par->q, sum, optim->sum, sizeof(*sum));
 }
 
+/* On the host: gradients come, weights go. */
+static int step_offloaded(struct plait_optim *optim,
+                          const struct plait_optim_slice *s, char *weight,
+                          const struct plait_adamw *p)
+{
+    struct plait_parallel *par = optim->model->par;
+    const struct plait_shards *shards = optim->shards;
+    enum plait_dtype type = optim->model->type;
+    size_t size = plait_dtype_size(type), at, n;
+
+    for (at = 0; at < s->count; at += n) {
+        n = stage_size(s->count - at);
+        if (par->ops->to_host(par->q, optim->grad_stage,
+                              slice_grad(optim, s) + at,
+                              n * sizeof(float)) < 0 ||
+            shards->state_ops->adamw(shards->state_q, p, s->master + at,
+                                     s->m + at, s->v + at, optim->grad_stage,
+                                     type, optim->weight_stage, n) < 0 ||
+            par->ops->to_device(par->q, weight + at * size,
+                                optim->weight_stage, n * size) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int step_slice(struct plait_optim *optim,
                       const struct plait_optim_slice *s,
                       struct plait_adamw *p)
@@ -246,6 +339,8 @@ static int step_slice(struct plait_optim *optim,
         weight = NULL;
     else
         weight += (s->master - shard->master) * plait_dtype_size(model->type);
+    if (offloaded(optim))
+        return step_offloaded(optim, s, weight, p);
     return model->par->ops->adamw(model->par->q, p, s->master, s->m, s->v,
                                   slice_grad(optim, s), model->type, weight,
                                   s->count);
@@ -262,10 +357,12 @@ int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
         .beta2 = c->betas[1],
         .eps = c->eps,
         .step = step,
-        .grad_scale = optim->scale,
+        .grad_scale = offloaded(optim) ? &grad_scale : optim->scale,
     };
     int i, next = 0;
 
+    if (offloaded(optim) && !isfinite(grad_scale))
+        return 0; /* skipped: no weight has changed */
     if (par->ops->to_device(par->q, optim->scale, &grad_scale,
                             sizeof(grad_scale)) < 0)
         return -1;

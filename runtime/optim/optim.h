@@ -13,7 +13,7 @@ struct plait_optim_slice {
     const struct plait_tensor *tensor;
     size_t first;  /* within the tensor's local elements */
     size_t count;
-    float *master; /* device, fp32 */
+    float *master; /* fp32, see plait_optim_read() */
     float *m, *v;
 };
 
@@ -29,6 +29,13 @@ void plait_optim_destroy(struct plait_optim *optim);
 /* The slices, in tensor order: checkpoints read and write through them. */
 int plait_optim_slices(const struct plait_optim *optim,
                        const struct plait_optim_slice **slices);
+
+/* Copy fp32 of a slice's master, m or v to and from plain memory, wherever
+ * they live. */
+int plait_optim_read(const struct plait_optim *optim, void *to,
+                     const void *state, size_t bytes);
+int plait_optim_write(const struct plait_optim *optim, void *state,
+                      const void *from, size_t bytes);
 
 /* After master weights were written from outside (init, checkpoint): make
  * the model's weights follow, gathering where they are sharded. */

@@ -50,9 +50,56 @@ static void *allocate(struct plait_shards *shards, size_t bytes)
     return par->ops->alloc(par->dev, bytes ? bytes : 1);
 }
 
+static bool offloaded(const struct plait_shards *shards)
+{
+    return shards->model->config->parallel.offload != PLAIT_OFFLOAD_NONE;
+}
+
+static float *allocate_state(struct plait_shards *shards, size_t n)
+{
+    size_t bytes = n * sizeof(float);
+
+    return shards->state_ops->alloc(shards->state_dev, bytes ? bytes : 1);
+}
+
+/* Where masters and moments live. */
+static int open_state(struct plait_shards *shards)
+{
+    struct plait_parallel *par = shards->model->par;
+
+    shards->state_ops = offloaded(shards) ? plait_ops_cpu() : par->ops;
+    shards->state_dev = par->dev;
+    shards->state_q = par->q;
+    if (!offloaded(shards))
+        return 0;
+    shards->state_dev = shards->state_ops->device_create(0, 0);
+    shards->state_q =
+        shards->state_dev
+            ? shards->state_ops->queue_create(shards->state_dev, 0)
+            : NULL;
+    return shards->state_q ? 0 : -1;
+}
+
+static void close_state(struct plait_shards *shards)
+{
+    if (!shards->state_ops)
+        return;
+    if (shards->state_dev) {
+        shards->state_ops->free(shards->state_dev, shards->masters);
+        shards->state_ops->free(shards->state_dev, shards->moments);
+    }
+    if (!offloaded(shards))
+        return;
+    if (shards->state_q)
+        shards->state_ops->queue_destroy(shards->state_q);
+    if (shards->state_dev)
+        shards->state_ops->device_destroy(shards->state_dev);
+}
+
 static int allocate_all(struct plait_shards *shards)
 {
     size_t size = plait_dtype_size(shards->model->type);
+    bool masters = shards->model->type != PLAIT_F32 || offloaded(shards);
     size_t wholes = 0, parts = 0;
     int i;
 
@@ -65,12 +112,12 @@ static int allocate_all(struct plait_shards *shards)
     shards->grads_bytes =
         (shards->zero < 2 ? wholes : parts) * sizeof(float);
     shards->grads = allocate(shards, shards->grads_bytes);
-    shards->moments = allocate(shards, 2 * parts * sizeof(float));
-    if (shards->model->type != PLAIT_F32)
-        shards->masters = allocate(shards, parts * sizeof(float));
+    shards->moments = allocate_state(shards, 2 * parts);
+    if (masters)
+        shards->masters = allocate_state(shards, parts);
     if (!shards->weights || !shards->grads || !shards->moments)
         return -1;
-    return shards->model->type == PLAIT_F32 || shards->masters ? 0 : -1;
+    return !masters || shards->masters ? 0 : -1;
 }
 
 /* Give every shard its place in the buffers. */
@@ -122,7 +169,7 @@ struct plait_shards *plait_shards_create(struct plait_model *model,
         goto error;
     for (i = 0; i < shards->n; i++)
         cut(shards, &shards->shard[i], &model->regions[i]);
-    if (allocate_all(shards) < 0)
+    if (open_state(shards) < 0 || allocate_all(shards) < 0)
         goto error;
     place_all(shards);
     return shards;
@@ -145,8 +192,7 @@ void plait_shards_destroy(struct plait_shards *shards)
     par = shards->model->par;
     par->ops->free(par->dev, shards->weights);
     par->ops->free(par->dev, shards->grads);
-    par->ops->free(par->dev, shards->masters);
-    par->ops->free(par->dev, shards->moments);
+    close_state(shards);
     free(shards->shard);
     free(shards);
     errno = saved;

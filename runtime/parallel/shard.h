@@ -15,6 +15,9 @@
  *   2      whole        part         part
  *   3      part         part         part
  *
+ * Master weights and moments are where the optimizer steps: on the device, or
+ * with offload in the host's memory.
+ *
  * "Whole" buffers lie in one allocation each, in the order of the regions.
  * Where only the part is kept, region->weight or ->grad is NULL but while a
  * block works (zero.c). */
@@ -30,7 +33,8 @@ struct plait_shard {
     size_t owned;  /* elements of the part that are not padding; may be 0 */
     void *weight;  /* [part] this rank's, of the compute type */
     float *grad;   /* [part] this rank's, reduced */
-    float *master; /* [part] is weight where the compute type is fp32 */
+    float *master; /* [part] is weight where the compute type is fp32 and
+                      nothing is offloaded */
     float *m, *v;  /* [part] */
 };
 
@@ -44,6 +48,9 @@ struct plait_shards {
     float *masters;            /* NULL where weights serve */
     float *moments;            /* m of all shards, then v */
     size_t grads_bytes;        /* of grads */
+    const struct plait_ops *state_ops; /* of masters and moments: the */
+    struct plait_device *state_dev;    /* model's own, or the host's */
+    struct plait_queue *state_q;
 };
 
 /* Allocates all of it on the model's device and sets region->weight and

@@ -38,8 +38,13 @@ struct run {
 
 /* What no part of the runtime can do yet is refused, never left out. */
 static int check_supported(const struct plait_config *c,
+                           const struct plait_ops *ops,
                            struct plait_error *err)
 {
+    if (c->parallel.offload && strcmp(ops->name, "cuda") != 0)
+        return plait_errorf(err, "parallel.offload is for GPUs: on the %s the "
+                            "optimizer's state is in the host's memory "
+                            "already", ops->name);
     if (c->parallel.virtual_stages > 1 && c->parallel.pp == 1)
         return plait_errorf(err, "parallel.virtual %d wants parallel.pp > 1",
                             c->parallel.virtual_stages);
@@ -206,7 +211,8 @@ static int run_open(struct run *r, struct plait_session *s,
     r->config = s->config;
     r->world = s->world;
     r->saved = -1;
-    return plait_agree(r->world, check_supported(r->config, err), err);
+    return plait_agree(r->world, check_supported(r->config, s->ops, err),
+                       err);
 }
 
 static int measure_peak(struct run *r, struct plait_error *err)
