@@ -12,6 +12,7 @@
 #include "policy.h"
 #include "scontrol.h"
 #include "show_plan.h"
+#include "slurm_api.h"
 #include "topology/hostlist.h"
 #include "topology/launch.h"
 #include "wish.h"
@@ -100,7 +101,7 @@ void plait_local_settle(const struct plait_options *options)
         return;
     if (conf->mpi_params && strstr(conf->mpi_params, "ports="))
         plait_asked_set("resv-ports", "1");
-    slurm_free_ctl_conf(conf);
+    plait_slurm_free_conf(conf);
 }
 
 /* The step's nodes in Slurm's order and their tasks, from slurmctld: srun's
@@ -292,7 +293,7 @@ static int check_policies(const struct plait_site *site, spank_t spank,
     if (!site || !site->npolicies)
         return 0;
     if (spank_get_item(spank, S_JOB_ID, &id) == ESPANK_SUCCESS &&
-        slurm_load_job(&jobs, id, 0) == SLURM_SUCCESS && jobs->record_count)
+        plait_slurm_load_job(&jobs, id) == SLURM_SUCCESS && jobs->record_count)
         job.partition = jobs->job_array[0].partition;
     if (slurm_load_node_single(&nodes, (char *)node, 0) == SLURM_SUCCESS &&
         nodes->record_count)

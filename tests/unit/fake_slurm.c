@@ -200,13 +200,23 @@ int slurm_load_ctl_conf(time_t update, slurm_conf_t **conf)
     return SLURM_SUCCESS;
 }
 
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+void slurm_free_conf(slurm_conf_t *conf)
+#else
 void slurm_free_ctl_conf(slurm_conf_t *conf)
+#endif
 {
     (void)conf;
 }
 
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+int slurm_load_job(job_info_msg_t **jobs, slurm_step_id_t step, uint16_t flags)
+{
+    uint32_t id = step.job_id;
+#else
 int slurm_load_job(job_info_msg_t **jobs, uint32_t id, uint16_t flags)
 {
+#endif
     static job_info_t job;
     static job_info_msg_t message;
 
