@@ -2,6 +2,9 @@
 #include "config.h"
 
 #include <pthread.h>
+#ifdef HAVE_X86_VECTORS
+#include <cpuid.h>
+#endif
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
@@ -40,6 +43,16 @@ static struct {
     },
 };
 
+#ifdef HAVE_X86_VECTORS
+/* Not all compilers know "amx-bf16" by name: leaf 7, bit 22 of edx. */
+static int has_amx_bf16(void)
+{
+    unsigned eax, ebx, ecx, edx;
+
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && edx >> 22 & 1;
+}
+#endif
+
 /* The widest vectors this processor has. */
 static void fill(void)
 {
@@ -55,7 +68,7 @@ static void fill(void)
             return;
         }
         cpu_fill_avx512bf16(&cpu.ops);
-        if (!__builtin_cpu_supports("amx-bf16"))
+        if (!has_amx_bf16())
             cpu_fill_bf16(&cpu.ops);
         return;
     }
