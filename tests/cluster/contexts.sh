@@ -18,7 +18,7 @@ stable_env()
 {
     # a file each: the lines of two tasks may mix on one pipe
     rm -f "$work"/env.*
-    timeout 20 srun -w node1,node2 -n2 --gpus-per-node=2 \
+    timeout 60 srun -w node1,node2 -n2 --gpus-per-node=2 \
         --output="$work/env.%t" "$@" env
     cat "$work"/env.* |
         grep -vE '_PORT|PID|(JOB|STEP|SLU)_?ID=|PMIX|_TIME|ADDR|_transports=' |
@@ -62,14 +62,14 @@ check "... per step" is "2 4 1
 2 2
 2 3" "$(cat out)"
 
-check "salloc" [ "$(timeout 20 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
+check "salloc" [ "$(timeout 60 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
     srun bash -c 'echo $RANK $PLAIT_TP_SIZE' | sort | xargs)" = \
     "0 2 1 2 2 2 3 2" ]
-salloc_shell=$(timeout 20 salloc -Q -N2 --ntasks-per-node=2 --tp=2 env)
+salloc_shell=$(timeout 60 salloc -Q -N2 --ntasks-per-node=2 --tp=2 env)
 check "salloc's own command is no rank" \
     is "" "$(grep -E "$ours" <<<"$salloc_shell")"
 
-salloc_shell=$(timeout 20 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
+salloc_shell=$(timeout 60 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
     </dev/null 2>&1)
 check "salloc's interactive step starts" like "$salloc_shell" SLURM_JOB_ID
 check "... and is no rank" is "" "$(grep -E "$ours" <<<"$salloc_shell")"
@@ -93,7 +93,7 @@ scancel --user="$(id -un)"
 wait $! 2>/dev/null
 
 for export in NONE NIL ALL HOME,PATH; do
-    check "--export=$export" is "0 1" "$(timeout 20 srun -N1 -n2 --tp=2 \
+    check "--export=$export" is "0 1" "$(timeout 60 srun -N1 -n2 --tp=2 \
         --export=$export /bin/bash -c 'echo $RANK' | sort | xargs)"
 done
 sed "s:SRUN:$(command -v srun):" >script <<'END'
@@ -179,9 +179,9 @@ else
     taskset -acp "$one" "$slurmd" >/dev/null
 fi
 check "a node restricted ${group:+by its cgroup}" is "0:$one 1:$one" \
-    "$(timeout 20 srun -w node1 -n2 --tp=2 --cpu-bind=none \
+    "$(timeout 60 srun -w node1 -n2 --tp=2 --cpu-bind=none \
         bash -c 'echo $RANK:$(taskset -cp $$ | sed "s/.*: *//")' | sort | xargs)"
-check "... tells its tasks" is "$one" "$(timeout 20 srun -w node1 -n2 --tp=2 \
+check "... tells its tasks" is "$one" "$(timeout 60 srun -w node1 -n2 --tp=2 \
     --cpu-bind=none bash -c 'echo $PLAIT_CPUS' | sort -u)"
 if [ -n "$group" ]; then
     echo "$slurmd" >${group%/*}/cgroup.procs

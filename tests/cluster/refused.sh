@@ -9,7 +9,7 @@ refused()
 {
     local pattern=$1 out rc
     shift
-    out=$(timeout 20 "$@" 2>&1)
+    out=$(timeout 60 "$@" 2>&1)
     rc=$?
     [ $rc != 0 ] && [ $rc != 124 ] || { echo "exit status $rc"; return 1; }
     is 1 "$(grep -c 'plait:' <<<"$out")" && like "$out" "$pattern"
@@ -69,7 +69,7 @@ check "het jobs" refused 'heterogeneous' srun -n1 --tp=1 : -n1 true
 # The environment can carry what no command line would.
 inject()
 {
-    env "_SLURM_SPANK_OPTION_plait_$1" timeout 20 \
+    env "_SLURM_SPANK_OPTION_plait_$1" timeout 60 \
         srun -N2 --ntasks-per-node=2 bash -c 'echo ran'
 }
 injected()
@@ -114,7 +114,7 @@ sed -i s/^required/optional/ slurm/plugstack.conf
 not_run()
 {
     local out
-    out=$(timeout 30 srun -N4 "$@" bash -c 'echo ran' 2>&1) && return 1
+    out=$(timeout 60 srun -N4 "$@" bash -c 'echo ran' 2>&1) && return 1
     like "$out" 'plait: ' && [[ $out != *ran* ]]
 }
 check "optional: a bad value" not_run -n8 --tp=0
@@ -124,7 +124,7 @@ sed -i s/^optional/required/ slurm/plugstack.conf
 check "fewer GPUs than tasks" refused 'use --gpus-per-node=3' \
     srun -N1 -n3 --gpus=2 --tp=3 true
 check "... unless shared on purpose" \
-    timeout 20 srun -N1 -n3 --gpus=2 --tp=3 --pin=none true
+    timeout 60 srun -N1 -n3 --gpus=2 --tp=3 --pin=none true
 cat >"$work/het.sh" <<'END'
 #!/bin/bash
 #SBATCH -n1 --tp=1
