@@ -303,6 +303,16 @@ static double regions(const struct shards *w, double layers)
     return w->embedding + w->head + layers * (w->layer + w->expert);
 }
 
+/* Layers' gradients that exist at once where backward, micro-batch after
+ * micro-batch, meets `layers` of them and then `ends` other regions: of any
+ * `window` neighbours in that order the most. */
+static double neighbours(int layers, int ends, int window)
+{
+    if (layers >= window || ends == 0)
+        return window;
+    return layers == 1 && ends == 1 ? 2 : layers;
+}
+
 /* Whole regions that ZeRO 2 and 3 put together, in buffers of each size.
  * Gradients: of the layer at work and of those on their way, two regions; of
  * all layers where weight gradients come apart. Weights: of the layer at work
@@ -312,12 +322,17 @@ static double zero_bytes(const struct plait_shape *s, const struct shards *w,
 {
     const struct plait_parallel_config *p = &s->c->parallel;
     double under_way = s->m->experts ? REDUCTIONS / 2 : REDUCTIONS;
+    int ends = (w->embedding > 0) + (w->head > 0);
     double sum = 0;
 
     if (p->zero >= 2)
         sum += 4 * regions(w, p->schedule == PLAIT_SCHEDULE_ZB_H1
                                   ? layers + under_way
-                                  : fmin(layers, 1 + under_way));
+                                  : neighbours(layers, ends,
+                                               1 + (int)under_way));
+    if (p->zero >= 2 && p->schedule != PLAIT_SCHEDULE_ZB_H1 && layers == 1 &&
+        ends == 1) /* one end's is on its way when the next one comes */
+        sum += 4 * (w->embedding + w->head);
     if (p->zero >= 2 && p->grad_reduce == PLAIT_GRAD_BF16)
         sum += 2 * regions(w, fmin(layers, under_way));
     if (p->zero >= 3)
