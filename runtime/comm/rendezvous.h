@@ -21,6 +21,10 @@ struct plait_meeting {
     double timeout_s;
 };
 
+/* -1 where there is a secret that this build, without OpenSSL, could not
+ * prove to know. */
+int plait_rendezvous_check(const char *secret, struct plait_error *err);
+
 /* A socket that listens on every address. *port 0: on any port. Otherwise
  * on the first of PLAIT_RENDEZVOUS_PORTS ports from *port on that is free:
  * somebody may have taken it since it was chosen. *port says which. */

@@ -103,11 +103,13 @@ struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
                                     double timeout_s, struct plait_error *err)
 {
     uint64_t key = hash(UINT64_C(14695981039346656037), launch->jobid);
-    struct tcp_comm *c =
-        group_create(launch->rank, launch->world_size, key, launch->secret,
-                     timeout_s, "world");
     int port = launch->master_port, listener, rc;
+    struct tcp_comm *c;
 
+    if (plait_rendezvous_check(launch->secret, err) < 0)
+        return NULL;
+    c = group_create(launch->rank, launch->world_size, key, launch->secret,
+                     timeout_s, "world");
     if (c == NULL) {
         plait_errorf(err, "out of memory");
         return NULL;
