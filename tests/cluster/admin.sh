@@ -194,43 +194,6 @@ check "no plugstack.conf" \
     refused '!!  plugstack .*No such file' "$plait" doctor
 
 mv plait.conf $conf
-# The files that slurmd and a step of it open, run FLAGS... against no plugin
-# at all; pids and job numbers differ from run to run.
-files()
-{
-    local pid name=$1 tracer
-    shift
-    pid=$(cat slurm/slurmd.node1.pid)
-    timeout 60 strace -f -qq -e trace=%file -o "$work/$name.trace" -p "$pid" &
-    tracer=$!
-    until_true 10 grep -q '^TracerPid:.[1-9]' /proc/$pid/status
-    timeout 20 srun -w node1 -N1 -n2 "$@" true
-    until_true 10 eval '[ -z "$(squeue -h)" ]'
-    kill $tracer
-    wait $tracer 2>/dev/null
-    grep -oE '"[^"]*"' "$work/$name.trace" | tr -d '"' |
-        sed -E 's/[0-9]+\.[0-9]+|[0-9]{3,}/N/g' | sort -u >"$name.files"
-}
-listed='^(/run/plait/node.xml|/proc/sys/kernel/random/boot_id'
-listed="$listed|/sys/module/(nvidia/version|amdgpu)|/sys/class/infiniband"
-listed="$listed|/proc/driver/nvidia/gpus.*|/*proc/mounts|/sys/fs/cgroup/.*"
-listed="$listed|/proc/self/(cgroup|cpuset)|$cachedir/c/node.xml)\$"
-if strace -qq -e trace=none true 2>/dev/null; then
-    files flags --tp=2
-    files none
-    mv $conf plait.conf
-    : >$conf
-    files off
-    mv plait.conf $conf
-    check "without flags only the plugin itself is opened" is "" \
-        "$(comm -13 off.files none.files | grep -vE '/(lib|spank_)[^/]*\.so')"
-    check "with flags only what spank_plait(8) lists" \
-        is "" "$(comm -13 none.files flags.files | grep -vE "$listed")"
-    check "... and the cache" grep -qx "$cachedir/c/node.xml" flags.files
-else
-    skip "which files are opened" "strace cannot run here"
-fi
-
 cat >script <<'END'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2
