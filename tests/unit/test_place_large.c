@@ -17,7 +17,7 @@ struct cluster {
     int n;
     int leaf[NODES_MOST];
     int tasks[NODES_MOST];
-    char text[NODES_MOST][8];
+    char text[NODES_MOST][16];
     const char *names[NODES_MOST];
     struct plait_fabric *fabric;
     struct plait_plan_request request;
