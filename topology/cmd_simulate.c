@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd_simulate.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -231,21 +229,9 @@ double simulate_ideal_bubble(const struct plait_simulation *s)
     }
 }
 
-static int write_svg(const struct simulate_job *job)
+static void print_svg(const void *job, FILE *out)
 {
-    const char *path = job->svg_file;
-    FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
-    int failed;
-
-    if (!out)
-        return plait_cmd_failed("%s: %s", path, strerror(errno));
     simulate_print_svg(job, out);
-    failed = fflush(out) || ferror(out);
-    if (out != stdout)
-        failed |= fclose(out) != 0;
-    if (failed)
-        return plait_cmd_failed("%s: %s", path, strerror(errno));
-    return PLAIT_EXIT_GOOD;
 }
 
 static int columns(void)
@@ -261,7 +247,7 @@ static int columns(void)
 static int output(const struct simulate_job *job)
 {
     if (job->svg_file)
-        return write_svg(job);
+        return plait_cmd_write(job->svg_file, print_svg, job);
     if (job->options.json)
         return plait_cmd_json(simulate_to_json(job));
     simulate_print_text(job, columns(), stdout);

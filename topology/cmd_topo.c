@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <getopt.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -48,20 +47,9 @@ static struct plait_node *create_node(const struct request *request,
     return plait_node_create(1, err);
 }
 
-static int write_svg(const struct plait_node *node, const char *path)
+static void print_svg(const void *node, FILE *out)
 {
-    FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
-    int failed;
-
-    if (!out)
-        return plait_cmd_failed("%s: %s", path, strerror(errno));
     topo_print_svg(node, out);
-    failed = fflush(out) || ferror(out);
-    if (out != stdout)
-        failed |= fclose(out) != 0;
-    if (failed)
-        return plait_cmd_failed("%s: %s", path, strerror(errno));
-    return PLAIT_EXIT_GOOD;
 }
 
 static int run(const struct request *request)
@@ -76,7 +64,7 @@ static int run(const struct request *request)
     if (request->json)
         rc = plait_cmd_json(topo_to_json(node));
     else if (request->svg)
-        rc = write_svg(node, request->svg);
+        rc = plait_cmd_write(request->svg, print_svg, node);
     else
         topo_print_text(node, strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
                         stdout);

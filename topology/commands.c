@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "site.h"
 
@@ -59,5 +61,22 @@ int plait_cmd_json(json_t *document)
     if (rc)
         return plait_cmd_failed("cannot write to standard output");
     putchar('\n');
+    return PLAIT_EXIT_GOOD;
+}
+
+int plait_cmd_write(const char *path,
+                    void (*print)(const void *arg, FILE *out), const void *arg)
+{
+    FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+    int failed;
+
+    if (!out)
+        return plait_cmd_failed("%s: %s", path, strerror(errno));
+    print(arg, out);
+    failed = fflush(out) || ferror(out);
+    if (out != stdout)
+        failed |= fclose(out) != 0;
+    if (failed)
+        return plait_cmd_failed("%s: %s", path, strerror(errno));
     return PLAIT_EXIT_GOOD;
 }

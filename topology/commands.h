@@ -3,6 +3,7 @@
 #define PLAIT_COMMANDS_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "gpu_types.h"
 
@@ -37,5 +38,11 @@ int plait_cmd_gpu_type(const char *site_file, const char *name,
 /* Print one JSON document on stdout and drop the reference; NULL stands for
  * a document that could not be built. Returns the exit status. */
 int plait_cmd_json(json_t *document);
+
+/* Let print(arg, out) write the file `path`, "-" being stdout. Returns the
+ * exit status. */
+int plait_cmd_write(const char *path,
+                    void (*print)(const void *arg, FILE *out),
+                    const void *arg);
 
 #endif
