@@ -145,11 +145,14 @@ write_conf()
     local i base me
     me=$(id -un)
     base=$(free_ports "$nodes") || die "no $nodes free ports in a row"
+    # A job's MASTER_PORT follows from its number: clusters that run beside
+    # each other on this machine must not count alike.
     cat <<END
 ClusterName=plait
 SlurmctldHost=$(hostname -s)($([ $netns = yes ] && echo 10.99.0.1 ||
     echo 127.0.0.1))
 SlurmctldPort=$base
+FirstJobId=$base
 SlurmUser=$me
 SlurmdUser=$me
 AuthType=auth/munge
