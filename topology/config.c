@@ -85,6 +85,7 @@ static const struct plait_yaml_field train_fields[] = {
     FIELD(train, "global_batch", global_batch, INT, RANGE(1, 1 << 24)),
     FIELD(train, "micro_batch", micro_batch, INT, RANGE(1, MAX_COUNT)),
     FIELD(train, "precision", precision, CHOICE, CHOICES(precisions)),
+    FIELD(train, "loss_scale", loss_scale, REAL, RANGE(1, 0x1p40)),
     FIELD(train, "seed", seed, UINT64, ),
     FIELD(train, "eval_every", eval_every, INT64, RANGE(0, MAX_STEPS)),
     FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, MAX_STEPS)),
@@ -344,6 +345,11 @@ static int check_train(const struct plait_config *config, const char *name,
                             "train.micro_batch %d%s",
                             name, t->global_batch, t->micro_batch,
                             dp > 1 ? " * parallel.dp" : "");
+    if (t->loss_scale > 0 && t->precision != PLAIT_FP16)
+        return plait_errorf(err,
+                            "%s: train.loss_scale %g wants train.precision "
+                            "fp16, not %s: no other has so few exponents",
+                            name, t->loss_scale, precisions[t->precision]);
     if (betas[0] >= 1 || betas[1] >= 1)
         return plait_errorf(err, "%s: optim.betas [%g, %g] must be below 1",
                             name, betas[0], betas[1]);

@@ -118,6 +118,7 @@ struct plait_train_config {
     int global_batch; /* sequences */
     int micro_batch;  /* sequences */
     enum plait_precision precision;
+    double loss_scale; /* of fp16 at first; 0: not given */
     uint64_t seed;
     int64_t eval_every; /* 0: never */
     int64_t eval_steps;

@@ -69,7 +69,7 @@ struct plait_loss_scale {
 };
 
 void plait_loss_scale_init(struct plait_loss_scale *s,
-                           enum plait_precision precision);
+                           const struct plait_train_config *config);
 /* After a step, whose gradients were finite or not. Pure. */
 void plait_loss_scale_update(struct plait_loss_scale *s, bool overflow);
 

@@ -3,17 +3,20 @@
 
 #include "runtime/optim/optim.h"
 
-/* As torch.cuda.amp.GradScaler: 2^16 at first, twice that after 2000 steps
- * without overflow, half after one with. */
+/* As torch.cuda.amp.GradScaler: 2^16 at first if the configuration does not
+ * say otherwise, twice that after 2000 steps without overflow, half after one
+ * with. */
 #define FIRST_SCALE 65536.0
 #define GROW_AFTER 2000
 #define MAX_SCALE 0x1p40
 
 void plait_loss_scale_init(struct plait_loss_scale *s,
-                           enum plait_precision precision)
+                           const struct plait_train_config *config)
 {
-    s->dynamic = precision == PLAIT_FP16;
+    s->dynamic = config->precision == PLAIT_FP16;
     s->scale = s->dynamic ? FIRST_SCALE : 1;
+    if (s->dynamic && config->loss_scale > 0)
+        s->scale = config->loss_scale;
     s->clean = 0;
     s->skipped = 0;
 }

@@ -87,7 +87,7 @@ struct plait_trainer *plait_trainer_create(const struct plait_config *config,
     }
     t->config = config;
     t->par = par;
-    plait_loss_scale_init(&t->scale, config->train.precision);
+    plait_loss_scale_init(&t->scale, &config->train);
     if (make_parts(t, err) < 0) {
         plait_trainer_destroy(t);
         return NULL;

@@ -34,6 +34,7 @@ MEMORY_RTOL = 0.1  # of every pipeline stage's fullest rank
 WEIGHT_RTOL = 1e-4
 HALF_RTOL = 2e-2  # of the loss in bf16 and fp16
 STEPS = 10
+TRAIN = ("micro_batch", "precision", "loss_scale")
 
 
 def write_tokens(path, count=20000):
@@ -79,8 +80,7 @@ def settings(text):
         key = item.split("=")[0]
         if key == "nodes":  # not of plait's, see command()
             continue
-        section = "train" if key in ("micro_batch", "precision") \
-            else "parallel"
+        section = "train" if key in TRAIN else "parallel"
         out += ["--set", f"{section}.{item}"]
     return out
 
@@ -136,7 +136,7 @@ def memory_deviation(args, work, model, layout, strand, got):
 
 def train(args, work, family, layout, strand):
     """The losses of one run, its final weights by name, the bytes that each
-    stage holds."""
+    stage holds, and which steps were skipped: their gradients overflowed."""
     name = f"{family}-{layout}-{strand}".replace(" ", "-").replace("/", "")
     out = os.path.join(work, name)
     os.mkdir(out)
@@ -159,7 +159,8 @@ def train(args, work, family, layout, strand):
         raise Failed(f"{len(losses)} lines of metrics, not {STEPS}")
     weights = load_weights(glob.glob(out + "/ckpt/step-*")[0])
     shutil.rmtree(out)
-    return losses, weights, lines[-1]["mem_bytes_stages"]
+    skipped = [line["grad_norm"] is None for line in lines]
+    return losses, weights, lines[-1]["mem_bytes_stages"], skipped
 
 
 def place(whole, p, data):
@@ -230,10 +231,8 @@ def weight_deviation(got, want):
 
 
 def precision(strand):
-    for item in strand.split():
-        if item.startswith("precision="):
-            return item
-    return ""
+    return " ".join(item for item in strand.split()
+                    if item.split("=")[0] in ("precision", "loss_scale"))
 
 
 class Matrix:
@@ -241,7 +240,7 @@ class Matrix:
 
     def __init__(self, args, work):
         self.args, self.work = args, work
-        self.one = {}  # (model, precision): losses, weights
+        self.one = {}  # (model, precision): what train() returns
         self.worst = {}
         self.count = self.failed = 0
         write_tokens(os.path.join(work, "tokens.bin"))
@@ -255,7 +254,7 @@ class Matrix:
             self.one[key] = train(self.args, self.work, model, "111", key[1])
             losses = self.one[key][0]
             print(f"# {model} {key[1]}: one process, loss {losses[0]:.6f} to "
-                  f"{losses[-1]:.6f}")
+                  f"{losses[-1]:.6f}, {sum(self.one[key][3])} steps skipped")
         return self.one[key]
 
     def note(self, what, deviation, name):
@@ -264,13 +263,16 @@ class Matrix:
 
     def compare(self, name, model, layout, strand):
         """Whether it is good, and the deviations in a few words."""
-        losses, weights, held = train(self.args, self.work, model, layout,
-                                      strand)
+        losses, weights, held, skipped = train(self.args, self.work, model,
+                                               layout, strand)
         dm = memory_deviation(self.args, self.work, model, layout, strand,
                               held)
         self.note("memory", dm, name)
         want = self.reference(model, "" if layout == "111" else strand)
         dl = loss_deviation(losses, want[0])
+        if layout != "111" and skipped != want[3] or \
+                ("loss_scale=" in strand and sum(skipped) in (0, STEPS)):
+            raise Failed(f"skipped steps {skipped}, one process: {want[3]}")
         if "bf16" in strand or "fp16" in strand:
             # weights drift by rounding of another kind
             self.note("loss in 16 bits", dl, name)

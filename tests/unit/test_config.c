@@ -175,6 +175,8 @@ static void refused(void)
         {"parallel: {all_reduce: hierarchical, zero: 2}",
          "(else parallel.shard_group node)"},
         {"parallel: {shard_group: node}", "wants parallel.zero 1, 2 or 3"},
+        {"train: {loss_scale: 1024, precision: bf16}",
+         "train.loss_scale 1024 wants train.precision fp16, not bf16"},
         {"\xff\xfe\xfa", "f.yaml:1: "},
         {"\x01", "f.yaml:1: "},
     };

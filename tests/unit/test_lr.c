@@ -43,13 +43,15 @@ static void check_clip(void)
 
 static void check_loss_scale(void)
 {
+    struct plait_train_config c = {.precision = PLAIT_BF16};
     struct plait_loss_scale s;
     int i;
 
-    plait_loss_scale_init(&s, PLAIT_BF16);
+    plait_loss_scale_init(&s, &c);
     plait_loss_scale_update(&s, true);
     ok(s.scale == 1 && s.skipped == 0, "bf16 needs no loss scale");
-    plait_loss_scale_init(&s, PLAIT_FP16);
+    c.precision = PLAIT_FP16;
+    plait_loss_scale_init(&s, &c);
     ok(s.scale == 65536, "fp16 begins at 2^16");
     for (i = 0; i < 1999; i++)
         plait_loss_scale_update(&s, false);
@@ -61,6 +63,9 @@ static void check_loss_scale(void)
     plait_loss_scale_update(&s, true);
     ok(s.scale == 65536 && s.clean == 0 && s.skipped == 1,
        "an overflow halves it and starts the count anew");
+    c.loss_scale = 1024;
+    plait_loss_scale_init(&s, &c);
+    ok(s.scale == 1024, "or fp16 begins where it is told to");
 }
 
 int main(void)
