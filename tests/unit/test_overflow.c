@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model_util.h"
+#include "runtime/comm/comm.h"
+#include "runtime/train/step.h"
+#include "tap.h"
+
+/* Under mpirun (overflow-mpi.sh): a gradient that overflows on one rank, and
+ * there alone, makes all ranks skip the step and halve the loss scale. The
+ * ranks take turns to be that one; what follows is what one process does. */
+
+enum { STEPS = 4, BAD_STEP = 1, TOKENS = 4096 };
+
+struct layout {
+    int tp, cp, dp, pp, zero;
+    enum plait_schedule_kind schedule; /* 0: 1F1B */
+    bool sequence;
+};
+
+static const struct layout layouts[] = {
+    {.tp = 4, .cp = 1, .dp = 1, .pp = 1},
+    {.tp = 4, .cp = 1, .dp = 1, .pp = 1, .sequence = true},
+    {.tp = 1, .cp = 4, .dp = 1, .pp = 1},
+    {.tp = 1, .cp = 1, .dp = 1, .pp = 4},
+    {.tp = 1, .cp = 1, .dp = 1, .pp = 4, .schedule = PLAIT_SCHEDULE_ZB_H1},
+    {.tp = 1, .cp = 1, .dp = 4, .pp = 1},
+    {.tp = 1, .cp = 1, .dp = 4, .pp = 1, .zero = 1},
+    {.tp = 1, .cp = 1, .dp = 4, .pp = 1, .zero = 2},
+    {.tp = 1, .cp = 1, .dp = 4, .pp = 1, .zero = 3},
+    {.tp = 2, .cp = 1, .dp = 2, .pp = 1, .zero = 1},
+    {.tp = 1, .cp = 1, .dp = 2, .pp = 2, .zero = 2},
+    {.tp = 2, .cp = 1, .dp = 1, .pp = 2},
+    {.tp = 1, .cp = 2, .dp = 1, .pp = 2, .zero = 3},
+};
+
+static struct plait_comm *world;
+static char data[] = "/tmp/plait-overflow-XXXXXX";
+
+/* What one run came to. */
+struct outcome {
+    double loss[STEPS], scale[STEPS];
+    bool skipped[STEPS], held; /* no weight changed in the skipped step */
+};
+
+/* The real hooks behind one that spoils a gradient. */
+struct spoiler {
+    struct plait_model *model;
+    struct plait_model_hooks real;
+    bool armed;
+};
+
+static int prefetch(void *arg, struct plait_region *region)
+{
+    struct spoiler *s = arg;
+
+    return s->real.prefetch ? s->real.prefetch(s->real.arg, region) : 0;
+}
+
+static int acquire(void *arg, struct plait_region *region, bool gradient)
+{
+    struct spoiler *s = arg;
+
+    return s->real.acquire ? s->real.acquire(s->real.arg, region, gradient)
+                           : 0;
+}
+
+static int release(void *arg, struct plait_region *region)
+{
+    struct spoiler *s = arg;
+
+    return s->real.release ? s->real.release(s->real.arg, region) : 0;
+}
+
+/* One that this rank has to itself: what all of a tp group hold alike does
+ * not differ between its ranks. */
+static struct plait_tensor *own_tensor(struct plait_model *m, int region)
+{
+    for (int i = 0; i < m->ntensors; i++)
+        if (m->tensors[i].region == region && m->tensors[i].tp_replicas == 1)
+            return &m->tensors[i];
+    return NULL;
+}
+
+static int grad_ready(void *arg, struct plait_region *region, int microbatch)
+{
+    struct spoiler *s = arg;
+    struct plait_tensor *t = own_tensor(s->model, region - s->model->regions);
+
+    if (s->armed && region->grad && t) {
+        region->grad[t->offset] = INFINITY;
+        s->armed = false;
+    }
+    return s->real.grad_ready(s->real.arg, region, microbatch);
+}
+
+static void interpose(struct spoiler *s, struct plait_model *m)
+{
+    *s = (struct spoiler){.model = m, .real = m->hooks};
+    m->hooks = (struct plait_model_hooks){prefetch, acquire, release,
+                                          grad_ready, s};
+}
+
+static void give_up(const char *what, const struct plait_error *err)
+{
+    printf("Bail out! %s: %s\n", what, err->text);
+    fflush(stdout);
+    plait_comm_abort(world);
+    exit(1);
+}
+
+/* A number that changes if any master weight of this rank does. */
+static double weigh(struct plait_optim *optim)
+{
+    const struct plait_optim_slice *s;
+    int n = plait_optim_slices(optim, &s);
+    double sum = 0;
+
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < s[i].count; k++)
+            sum += s[i].master[k] * (double)(1 + k % 97);
+    return sum;
+}
+
+static void steps(struct plait_trainer *t, bool spoil, struct outcome *o)
+{
+    struct plait_optim *optim = plait_trainer_optim(t);
+    struct plait_error err = {""};
+    struct spoiler spoiler;
+    double before;
+
+    interpose(&spoiler, plait_trainer_model(t));
+    for (int i = 0; i < STEPS; i++) {
+        struct plait_step_result r;
+
+        spoiler.armed = spoil && i == BAD_STEP;
+        before = weigh(optim);
+        if (plait_trainer_step(t, i, 0, &r, &err) < 0)
+            give_up("step", &err);
+        o->loss[i] = r.loss;
+        o->skipped[i] = r.skipped;
+        o->scale[i] = plait_trainer_loss_scale(t)->scale;
+        if (i == BAD_STEP)
+            o->held = weigh(optim) == before;
+    }
+}
+
+static void configure(struct plait_config *c, const struct layout *l)
+{
+    small_config(c, PLAIT_GPT2);
+    c->parallel.zero = l->zero;
+    if (l->schedule)
+        c->parallel.schedule = l->schedule;
+    c->parallel.sequence = l->sequence;
+    c->parallel.bucket_mib = 0.01;
+    c->train.precision = PLAIT_FP16;
+    c->train.global_batch = 8;
+    c->train.micro_batch = 1;
+    c->train.steps = STEPS;
+    c->optim.lr = 1e-3;
+    c->optim.betas[0] = 0.9;
+    c->optim.betas[1] = 0.95;
+    c->optim.eps = 1e-8;
+    c->optim.clip = 1;
+    c->lr.schedule = "constant";
+    c->data.train = data;
+    c->data.format = "llmc";
+}
+
+/* `bad`: the rank whose gradient overflows, of all that `ranks` are. */
+static void run(struct plait_comm *ranks, const struct layout *l, int bad,
+                struct outcome *o)
+{
+    const struct plait_ops *ops = plait_ops_cpu();
+    struct plait_device *dev = ops->device_create(0, 1);
+    struct plait_error err = {""};
+    struct plait_layout layout;
+    struct plait_config config;
+    struct plait_parallel *par;
+    struct plait_trainer *t;
+
+    configure(&config, l);
+    plait_layout_init(&layout);
+    layout.size[PLAIT_TP] = l->tp;
+    layout.size[PLAIT_CP] = l->cp;
+    layout.size[PLAIT_DP] = l->dp;
+    layout.size[PLAIT_PP] = l->pp;
+    par = plait_parallel_create(ops, dev, ranks, &layout, &err);
+    if (!par)
+        give_up("groups", &err);
+    t = plait_trainer_create(&config, par, &err);
+    if (!t || plait_optim_init(plait_trainer_optim(t), 1, &err) < 0 ||
+        plait_trainer_open_data(t, 0, &err) < 0)
+        give_up("trainer", &err);
+    steps(t, plait_comm_rank(ranks) == bad, o);
+    plait_trainer_destroy(t);
+    plait_parallel_destroy(par);
+    ops->device_destroy(dev);
+}
+
+/* The same on this rank, to what rounding in fp16 leaves. */
+static bool agrees(const struct outcome *o, const struct outcome *one)
+{
+    for (int i = 0; i < STEPS; i++)
+        if (o->skipped[i] != (i == BAD_STEP) ||
+            o->scale[i] != (i < BAD_STEP ? 65536 : 32768) ||
+            !(fabs(o->loss[i] - one->loss[i]) <= 2e-4 * one->loss[i]))
+            return false;
+    return o->held;
+}
+
+static void check(const struct layout *l, const struct outcome *one)
+{
+    int n = plait_comm_size(world);
+
+    for (int bad = 0; bad < n; bad++) {
+        struct outcome o;
+        double wrong;
+
+        run(world, l, bad, &o);
+        wrong = !agrees(&o, one);
+        plait_comm_host_all_reduce(world, &wrong, 1, PLAIT_SUM);
+        if (plait_comm_rank(world) == 0)
+            ok(wrong == 0,
+               "tp %d cp %d dp %d pp %d zero %d: rank %d overflows, %.0f of "
+               "%d ranks went another way",
+               l->tp, l->cp, l->dp, l->pp, l->zero, bad, wrong, n);
+        if (plait_comm_rank(world) == 0 && wrong > 0)
+            for (int i = 0; i < STEPS; i++)
+                diag("step %d: loss %g, one process %g; scale %g, skipped %d",
+                     i, o.loss[i], one->loss[i], o.scale[i], o.skipped[i]);
+    }
+}
+
+/* llm.c's format: 256 int32 of header, tokens of 16 bits. */
+static void write_tokens(void)
+{
+    int32_t head[256] = {20240520, 1, TOKENS};
+    uint16_t tokens[TOKENS];
+    int fd = mkstemp(data);
+
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = (i * i * 7 + i / 3) % 259;
+    if (fd < 0 || write(fd, head, sizeof(head)) != sizeof(head) ||
+        write(fd, tokens, sizeof(tokens)) != sizeof(tokens))
+        exit(1);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct layout alone = {.tp = 1, .cp = 1, .dp = 1, .pp = 1};
+    struct plait_comm *self;
+    struct plait_error err;
+    struct outcome one;
+    int rank;
+
+    world = plait_comm_create(PLAIT_COMM_MPI, plait_ops_cpu(), NULL, NULL,
+                              &err);
+    self = plait_comm_create(PLAIT_COMM_SELF, plait_ops_cpu(), NULL, NULL,
+                             &err);
+    if (!world || !self)
+        give_up("mpi", &err);
+    rank = plait_comm_rank(world);
+    write_tokens(); /* each rank its own: all alike */
+    run(self, &alone, 0, &one);
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+        check(&layouts[i], &one);
+    unlink(data);
+    plait_comm_destroy(self);
+    plait_comm_destroy(world);
+    return rank == 0 ? done_testing() : 0;
+}
