@@ -341,7 +341,11 @@ start()
 restart()
 {
     local node began
-    began=$(date +%s)
+    # Slurm tells whole seconds, and a slurmd may have started in this one.
+    began=$(($(date +%s) + 1))
+    until [ "$(date +%s)" -ge $began ]; do
+        sleep 0.05
+    done
     for node in "$@"; do
         stop_daemons "$dir/slurmd.$node.pid"
         start_slurmd "$node"
