@@ -171,7 +171,9 @@ static int export_rest(const struct plait_site *site, enum plait_within within)
     plait_asked_read(&asked);
     snprintf(text, sizeof(text), "%s%s%s%s", asked.cpu_bind ? "cpu," : "",
              asked.gpu_bind ? "gpu," : "", asked.mem_bind ? "mem," : "",
-             asked.resv_ports && !plait_master_is_given() ? "resv," : "");
+             plait_master_is_given() ? "port,"
+             : asked.resv_ports      ? "resv,"
+                                     : "");
     if (make_secret(secret) < 0 || setenv(PLAIT_ENV_SECRET, secret, 1) ||
         setenv(PLAIT_ENV_KEEP, text, 1))
         return -1;
@@ -197,7 +199,8 @@ static int export_plan(const struct plait_plan *plan,
     spank_get_item(spank, S_JOB_STEPID, &step);
     for (int i = 0; i < plan->nnodes && options->rendezvous; i++)
         if (plan->first_rank[i] == 0)
-            plait_master_choose(nodes[i], job, step, master, sizeof(master));
+            plait_master_choose(nodes[i], plan->nnodes, job, step, master,
+                                sizeof(master));
     rc = setenv(PLAIT_ENV_PLAN, code, 1) | setenv(PLAIT_ENV_MASTER, master, 1);
     free(code);
     return rc ? plait_errorf(err, "out of memory") : 0;

@@ -11,16 +11,49 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <hwloc.h>
 #include <slurm/slurm.h>
 
+#include "scontrol.h"
+
 /* The golden section of the range keeps neighbours far apart. */
-#define STRIDE 2777
+#define STRIDE 1389
 
-int plait_master_port(uint32_t job, uint32_t step)
+static int spread(uint32_t job, uint32_t step, int count)
 {
-    uint64_t at = (uint64_t)job * STRIDE + step;
+    return (int)(((uint64_t)job * STRIDE + step) % (uint64_t)count);
+}
 
-    return PLAIT_PORT_FIRST + (int)(at % PLAIT_PORT_COUNT);
+int plait_master_port_alone(uint32_t job, uint32_t step)
+{
+    return PLAIT_PORT_FIRST + spread(job, step, PLAIT_PORT_ALONE);
+}
+
+int plait_master_port_shared(uint32_t job, uint32_t step, const char *cpus,
+                             int total)
+{
+    int first = PLAIT_PORT_FIRST + PLAIT_PORT_ALONE, port = first;
+    int each = total > 0 ? PLAIT_PORT_SHARED / total : 0, own, at;
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    unsigned cpu;
+
+    if (!set || !each || hwloc_bitmap_list_sscanf(set, cpus) < 0 ||
+        hwloc_bitmap_iszero(set) || hwloc_bitmap_weight(set) < 0 ||
+        hwloc_bitmap_last(set) >= total) {
+        port += spread(job, step, PLAIT_PORT_SHARED);
+        goto error;
+    }
+    own = hwloc_bitmap_weight(set);
+    at = spread(job, step, own * each);
+    hwloc_bitmap_foreach_begin(cpu, set)
+    {
+        if (own-- == at / each + 1)
+            port += (int)cpu * each + at % each;
+    }
+    hwloc_bitmap_foreach_end();
+error:
+    hwloc_bitmap_free(set);
+    return port;
 }
 
 int plait_master_read_port(const char *text)
@@ -35,16 +68,23 @@ int plait_master_read_port(const char *text)
 }
 
 /* How Slurm itself reaches the node: its name, unless slurm.conf says
- * otherwise because the name does not resolve. */
-static void node_address(const char *node, char *buf, size_t size)
+ * otherwise because the name does not resolve. And its processors: of both
+ * ways to count them, with and without hardware threads, the larger. */
+static void ask_node(const char *node, char *buf, size_t size, int *cpus)
 {
     node_info_msg_t *info = NULL;
-    const char *address = node;
 
+    snprintf(buf, size, "%s", node);
+    *cpus = 0;
     if (slurm_load_node_single(&info, (char *)node, 0) == SLURM_SUCCESS &&
-        info->record_count == 1 && info->node_array[0].node_addr)
-        address = info->node_array[0].node_addr;
-    snprintf(buf, size, "%s", address);
+        info->record_count == 1) {
+        const node_info_t *n = &info->node_array[0];
+        int threads = n->sockets * n->cores * n->threads;
+
+        *cpus = n->cpus > threads ? n->cpus : threads;
+        if (n->node_addr)
+            snprintf(buf, size, "%s", n->node_addr);
+    }
     if (info)
         slurm_free_node_info_msg(info);
 }
@@ -81,19 +121,24 @@ int plait_master_is_given(void)
     return own_port() != 0;
 }
 
-void plait_master_choose(const char *node, uint32_t job, uint32_t step,
-                         char *buf, size_t size)
+void plait_master_choose(const char *node, int nnodes, uint32_t job,
+                         uint32_t step, char *buf, size_t size)
 {
-    int port = own_port();
-    char address[256];
+    char address[256], list[4096];
+    int port = own_port(), cpus;
 
-    if (!port)
-        port = plait_master_port(job, step);
-    node_address(node, address, sizeof(address));
+    ask_node(node, address, sizeof(address), &cpus);
+    if (!port && nnodes == 1) {
+        port = plait_master_port_alone(job, step);
+    } else if (!port) {
+        plait_scontrol_cpus(job, node, list, sizeof(list));
+        port = plait_master_port_shared(job, step, list, cpus);
+    }
     snprintf(buf, size, "%s:%d", address, port);
 }
 
-int plait_master_port_free(int port)
+/* Is nobody listening on the port of this machine? */
+static int is_free(int port)
 {
     struct sockaddr_in any = {.sin_family = AF_INET,
                               .sin_port = htons((uint16_t)port)};
@@ -121,12 +166,29 @@ int plait_master_port_hold(int port)
         return -1;
     n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
                  "plait-port-%d", port);
-    if (bind(fd, (struct sockaddr *)&name,
+    n = bind(fd, (struct sockaddr *)&name,
              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                         (size_t)n)) == 0)
+                         (size_t)n))
+            ? errno
+        : is_free(port) ? 0
+                        : EADDRINUSE;
+    if (n == 0)
         return fd;
-    n = errno;
     close(fd);
     errno = n;
     return -1;
+}
+
+int plait_master_port_take(int *port)
+{
+    unsigned at = (unsigned)(*port - PLAIT_PORT_FIRST);
+    int fd = -1;
+
+    errno = EADDRINUSE;
+    for (unsigned i = 0;
+         i < PLAIT_PORT_ALONE && fd < 0 && errno == EADDRINUSE; i++) {
+        *port = PLAIT_PORT_FIRST + (int)((at + i) % PLAIT_PORT_ALONE);
+        fd = plait_master_port_hold(*port);
+    }
+    return fd;
 }

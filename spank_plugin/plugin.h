@@ -16,9 +16,9 @@
  * survive --export=NONE. */
 #define PLAIT_ENV_PLAN "SLURM_PLAIT_PLAN"     /* plait_plan_encode() */
 #define PLAIT_ENV_KEEP "SLURM_PLAIT_KEEP"     /* what the user bound himself:
-                                                 any of cpu, gpu, mem; and
-                                                 resv: MASTER_PORT is the one
-                                                 that Slurm reserved */
+                                                 any of cpu, gpu, mem,
+                                                 port (MASTER_PORT); and resv:
+                                                 Slurm reserved the port */
 #define PLAIT_ENV_SITE "SLURM_PLAIT_SITE"     /* what the site file wants of
                                                  the nodes: any of nvlink,
                                                  nccl, ucx */

@@ -20,7 +20,8 @@ struct plait_remote {
     struct plait_launch launch; /* what all tasks of the node share */
     int first_rank;
     int keep_cpu, keep_gpu, keep_mem;
-    int reserved; /* MASTER_PORT is the one that Slurm reserved */
+    int reserved;  /* MASTER_PORT is the one that Slurm reserved */
+    int user_port; /* ... or the user's own */
     int nvlink, nccl, ucx; /* what the site file wants */
     int port;              /* holds MASTER_PORT; -1: not ours to hold */
     const char *variable;  /* in which Slurm lists the GPUs */
@@ -121,6 +122,7 @@ static void read_rest(struct plait_remote *remote, spank_t spank)
     remote->keep_gpu = strstr(text, "gpu") != NULL;
     remote->keep_mem = strstr(text, "mem") != NULL;
     remote->reserved = strstr(text, "resv") != NULL;
+    remote->user_port = strstr(text, "port") != NULL;
     get_env(spank, PLAIT_ENV_SITE, text, sizeof(text));
     remote->nvlink = strstr(text, "nvlink") != NULL;
     remote->nccl = strstr(text, "nccl") != NULL;
@@ -128,18 +130,20 @@ static void read_rest(struct plait_remote *remote, spank_t spank)
     get_env(spank, PLAIT_ENV_SECRET, launch->secret, sizeof(launch->secret));
 }
 
-/* On RANK 0's node. Nobody else could tell the other nodes about another
- * port any more. */
+/* On RANK 0's node. Nobody could tell other nodes about another port any
+ * more, but where there are none, the next free one will do. */
 static int hold_port(struct plait_remote *remote, struct plait_error *err)
 {
-    int port = remote->launch.master_port;
+    int *port = &remote->launch.master_port;
+    int movable = remote->launch.nnodes == 1 && !remote->reserved &&
+                  !remote->user_port;
 
-    remote->port = plait_master_port_hold(port);
-    if ((remote->port < 0 && errno == EADDRINUSE) ||
-        !plait_master_port_free(port))
+    remote->port = movable ? plait_master_port_take(port)
+                           : plait_master_port_hold(*port);
+    if (remote->port < 0 && errno == EADDRINUSE)
         return plait_errorf(err, "port %d of %s is in use; set MASTER_PORT to "
                                  "a free one, or srun --resv-ports",
-                            port, remote->launch.master_addr);
+                            *port, remote->launch.master_addr);
     return 0;
 }
 
@@ -458,7 +462,8 @@ static int bind_nics(const struct plait_remote *remote, spank_t spank,
     return remote->ucx && !has_ucx ? set(spank, "UCX_NET_DEVICES", text) : 0;
 }
 
-/* For the commands that the task may start in its turn. */
+/* For the commands that the task may start in its turn: the port may not be
+ * the one that srun named. */
 static int pass_on_master(const struct plait_launch *launch, spank_t spank)
 {
     char text[sizeof(launch->master_addr) + 16];
@@ -497,7 +502,7 @@ int plait_remote_task(struct plait_remote *remote, spank_t spank,
     }
     if (plait_launch_encode(&launch, remote->options.rendezvous, set_env,
                             spank) < 0 ||
-        (remote->reserved && pass_on_master(&launch, spank) < 0))
+        (remote->options.rendezvous && pass_on_master(&launch, spank) < 0))
         return plait_errorf(err, "cannot set the task's environment");
     return 0;
 }

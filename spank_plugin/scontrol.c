@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "topology/capture.h"
+#include "topology/hostlist.h"
 
 enum { SECONDS_MOST = 60 };
 
@@ -40,22 +41,85 @@ struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
     return plait_fabric_parse("scontrol show topology", text, size, err);
 }
 
-struct plait_fabric *plait_scontrol_fabric(struct plait_error *err)
+/* What scontrol prints; argv[0] is filled here. NULL where it fails. */
+static char *run(char *argv[], size_t *size)
 {
-    struct plait_fabric *fabric = NULL;
     char path[PATH_MAX + 16];
-    char *argv[] = {path, "show", "topology", NULL};
-    size_t size = 0;
     int status = -1;
     char *text;
 
     find_scontrol(path, sizeof(path));
-    text = plait_capture(argv, 0, SECONDS_MOST, &size, &status);
-    if (!text || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    argv[0] = path;
+    text = plait_capture(argv, 0, SECONDS_MOST, size, &status);
+    if (text && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+struct plait_fabric *plait_scontrol_fabric(struct plait_error *err)
+{
+    char *argv[] = {NULL, "show", "topology", NULL};
+    struct plait_fabric *fabric = NULL;
+    size_t size = 0;
+    char *text = run(argv, &size);
+
+    if (!text)
         plait_errorf(err, "scontrol show topology failed; "
                           "--placement=linear does without");
     else
         fabric = plait_scontrol_parse(text, size, err);
     free(text);
     return fabric;
+}
+
+struct search {
+    const char *name;
+    int found;
+};
+
+static int is_it(void *arg, const char *name)
+{
+    struct search *search = arg;
+
+    search->found |= strcmp(search->name, name) == 0;
+    return search->found ? -1 : 0;
+}
+
+void plait_scontrol_parse_cpus(const char *text, const char *node, char *buf,
+                               size_t size)
+{
+    static const char nodes[] = " Nodes=", cpus[] = " CPU_IDs=";
+    struct search search = {node, 0};
+    struct plait_error err;
+
+    buf[0] = '\0';
+    while ((text = strstr(text, nodes))) {
+        const char *list = text + sizeof(nodes) - 1;
+        size_t n = strcspn(list, " \n");
+
+        text = list + n;
+        if (strncmp(text, cpus, sizeof(cpus) - 1) != 0)
+            continue;
+        plait_hostlist_each(list, n, is_it, &search, &err);
+        text += sizeof(cpus) - 1;
+        n = strcspn(text, " \n");
+        if (search.found && n < size)
+            snprintf(buf, size, "%.*s", (int)n, text);
+        if (search.found)
+            return;
+    }
+}
+
+void plait_scontrol_cpus(uint32_t job, const char *node, char *buf,
+                         size_t size)
+{
+    char id[16], *argv[] = {NULL, "show", "job", "--details", id, NULL};
+    size_t length = 0;
+    char *text;
+
+    snprintf(id, sizeof(id), "%u", job);
+    text = run(argv, &length);
+    plait_scontrol_parse_cpus(text ? text : "", node, buf, size);
+    free(text);
 }

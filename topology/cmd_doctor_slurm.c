@@ -314,9 +314,9 @@ static void check_ports(const struct slurm *slurm, struct findings *f)
                      params);
     else
         findings_add(f, FINDING_NOTE, "ports",
-                     "MASTER_PORT is derived from job and step; with "
+                     "MASTER_PORT follows from the job's processors; with "
                      "MpiParams=ports=61000-65000 in slurm.conf Slurm would "
-                     "reserve it");
+                     "reserve it, also where jobs share processors");
 }
 
 void doctor_check_slurm(struct findings *findings, struct plugin_setup *setup)

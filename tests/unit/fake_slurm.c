@@ -142,6 +142,7 @@ int slurm_load_node_single(node_info_msg_t **info, char *name, uint16_t flags)
 
     (void)flags;
     node.gres = (char *)slurm.gres;
+    node.cpus = 8;
     node.node_addr = strcmp(name, "n1") == 0 ? (char *)"10.0.0.1" : name;
     message.record_count = 1;
     message.node_array = &node;

@@ -10,6 +10,7 @@
 #include "fake_slurm.h"
 #include "spank_plugin/master.h"
 #include "spank_plugin/policy.h"
+#include "spank_plugin/scontrol.h"
 #include "tap.h"
 #include "topology/launch.h"
 #include "topology/node_cache.h"
@@ -159,19 +160,25 @@ static void test_ports(void)
     char host[32];
 
     for (step = 1; step < 1000; step++)
-        clash += plait_master_port(5, 0) == plait_master_port(5, step);
+        clash += plait_master_port_alone(5, 0) ==
+                     plait_master_port_alone(5, step) ||
+                 plait_master_port_shared(5, 0, "", 0) ==
+                     plait_master_port_shared(5, step, "", 0);
     ok(clash == 0, "a thousand steps of a job do not collide");
     for (jobs = 1; jobs < 500; jobs++)
         for (step = 0; step < 3; step++)
-            clash += plait_master_port(1000000, 0) ==
-                     plait_master_port(1000000 + (uint32_t)jobs,
-                                       (uint32_t)step);
+            clash += plait_master_port_alone(1000000, 0) ==
+                     plait_master_port_alone(1000000 + (uint32_t)jobs,
+                                             (uint32_t)step);
     ok(clash == 0, "nor do 500 jobs of three steps");
     for (step = 0; step < 100000; step++) {
-        port = plait_master_port((uint32_t)step * 40503u, (uint32_t)step);
-        bad += port < 61000 || port > 65535;
+        uint32_t job = (uint32_t)step * 40503u;
+        int other = plait_master_port_shared(job, (uint32_t)step, "0-7", 8);
+
+        port = plait_master_port_alone(job, (uint32_t)step);
+        bad += port < 61003 || port > 63249 || other < 63250 || other > 65495;
     }
-    ok(bad == 0, "all above what Linux hands out");
+    ok(bad == 0, "all above what Linux hands out, in their halves");
     ok(plait_master_parse("fe80::1:61000", host, sizeof(host), &port) == 0 &&
            strcmp(host, "fe80::1") == 0 && port == 61000,
        "an IPv6 address");
@@ -180,6 +187,65 @@ static void test_ports(void)
            plait_master_parse("h:65536", host, sizeof(host), &port) < 0 &&
            plait_master_parse("h:1x", host, sizeof(host), &port) < 0,
        "what is no address");
+}
+
+/* Give each of 256 processors to one of the jobs by chance; then no port of
+ * one is another's, and the job's own are all of its processors'. */
+static void test_shared_ports(void)
+{
+    enum { CPUS = 256, JOBS = 9, EACH = PLAIT_PORT_SHARED / CPUS };
+    int owner[65536] = {0}, count[JOBS] = {0}, clash = 0, few = 0;
+    char list[JOBS][2048] = {""};
+
+    for (int cpu = 0; cpu < CPUS; cpu++) {
+        int job = cpu * 7919 % 101 % JOBS;
+        size_t used = strlen(list[job]);
+
+        snprintf(list[job] + used, sizeof(list[job]) - used, "%s%d",
+                 used ? "," : "", cpu);
+        count[job]++;
+    }
+    for (int job = 0; job < JOBS; job++) {
+        int found = 0;
+
+        for (int step = 0; step < count[job] * EACH; step++) {
+            int port = plait_master_port_shared(100 + (uint32_t)job,
+                                                (uint32_t)step, list[job],
+                                                CPUS);
+
+            clash += owner[port] != 0;
+            found += owner[port] == 0;
+            owner[port] = job + 1;
+        }
+        few += found != count[job] * EACH;
+    }
+    ok(clash == 0, "jobs of different processors have different ports");
+    ok(few == 0, "and all of their processors'");
+    ok(plait_master_port_shared(7, 3, "0-9", 8) ==
+               plait_master_port_shared(7, 3, "", 0) &&
+           plait_master_port_shared(7, 3, "1-", 8) ==
+               plait_master_port_shared(7, 3, "x", 8),
+       "a list that cannot be is none");
+}
+
+static void test_cpus(void)
+{
+    static const char text[] =
+        "JobId=5 JobName=j\n   NumNodes=3 NodeList=n[1-3]\n"
+        "     Nodes=n1 CPU_IDs=0-1,4 Mem=0 GRES=\n"
+        "     Nodes=n[2-3] CPU_IDs=7 Mem=0 GRES=gpu:2(IDX:0-1)\n";
+    char buf[8];
+
+    plait_scontrol_parse_cpus(text, "n1", buf, sizeof(buf));
+    ok(strcmp(buf, "0-1,4") == 0, "the job's processors on n1: %s", buf);
+    plait_scontrol_parse_cpus(text, "n3", buf, sizeof(buf));
+    ok(strcmp(buf, "7") == 0, "on n3: %s", buf);
+    plait_scontrol_parse_cpus(text, "n4", buf, sizeof(buf));
+    ok(buf[0] == '\0', "on n4: none");
+    plait_scontrol_parse_cpus(text, "n1", buf, 5);
+    ok(buf[0] == '\0', "more than fit: none");
+    plait_scontrol_parse_cpus(" Nodes=n[1 CPU_IDs=0", "n1", buf, sizeof(buf));
+    ok(buf[0] == '\0', "a list that is none: none");
 }
 
 /* ---- what an administrator says ---- */
@@ -359,6 +425,28 @@ static void test_port_held(void)
     close(fd);
     fd = plait_master_port_hold(61234);
     ok(fd >= 0, "until it is let go");
+    /* A step on one node moves on. */
+    good_step();
+    spank_setenv(NULL, PLAIT_ENV_PLAN,
+                 "1/2.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*2", 1);
+    fake_slurm_flag("pp", "1");
+    slurm.nnodes = 1;
+    slurm.nodeid = 0;
+    slurm.tasks = 2;
+    slurm_spank_user_init(NULL, 0, NULL);
+    slurm_spank_task_init(NULL, 0, NULL);
+    ok(strcmp(fake_slurm_env("MASTER_PORT"), "61235") == 0 &&
+           strcmp(fake_slurm_env(PLAIT_ENV_MASTER), "10.0.0.1:61235") == 0,
+       "with no other node to tell, the next port is taken");
+    slurm_spank_exit(NULL, 0, NULL);
+    spank_setenv(NULL, PLAIT_ENV_MASTER, "10.0.0.1:61234", 1);
+    spank_setenv(NULL, PLAIT_ENV_KEEP, "port,", 1);
+    refuses("the user's own port, held");
+    close(fd);
+    other = 70000;
+    fd = plait_master_port_take(&other);
+    ok(fd >= 0 && other >= 61003 && other <= 63249,
+       "any start leads into the range: %d", other);
     close(fd);
 }
 
@@ -502,6 +590,8 @@ int main(void)
     test_lies();
     test_local();
     test_ports();
+    test_shared_ports();
+    test_cpus();
     test_arguments();
     test_policies();
     test_inherited();
