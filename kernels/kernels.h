@@ -68,13 +68,22 @@ struct plait_attention {
  * if stochastic: element i draws from seed + i, so that a shard that begins
  * at o passes seed + o). grad_scale is read from device memory so that
  * clipping needs no host round trip; NULL means 1. A grad_scale of NaN or
- * infinity skips the step. */
+ * infinity skips the step.
+ * So may be all else that changes from step to step, for a step that is
+ * recorded once: where now is not NULL it stands in place of lr and step. */
+struct plait_adamw_now {
+    uint64_t seed; /* added to that of plait_adamw */
+    float lr;
+    float correct1, correct2; /* 1 / (1 - b1^t), 1 / (1 - b2^t) */
+};
+
 struct plait_adamw {
     float lr, beta1, beta2, eps, weight_decay;
     int64_t step; /* t, from 1 */
     const float *grad_scale;
     int stochastic;
     uint64_t seed;
+    const struct plait_adamw_now *now; /* device memory */
 };
 
 struct plait_ops {

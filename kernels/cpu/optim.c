@@ -47,7 +47,8 @@ static int sum_squares(struct plait_queue *q, double *result, const float *x,
 
 struct step {
     const struct plait_adamw *p;
-    float scale, correct1, correct2; /* 1 / (1 - beta^t), and its root */
+    float scale, lr, correct1, correct2; /* 1 / (1 - beta^t), and its root */
+    uint64_t seed;
     float *master, *m, *v;
     const float *grad;
     void *weight;
@@ -77,7 +78,7 @@ INLINE void update(enum plait_dtype type, const struct step *s, size_t i,
 
     m = p->beta1 * m + (1 - p->beta1) * g;
     v = p->beta2 * v + (1 - p->beta2) * g * g;
-    w -= p->lr * (m * s->correct1 / (vec_sqrt(v) * s->correct2 + p->eps) +
+    w -= s->lr * (m * s->correct1 / (vec_sqrt(v) * s->correct2 + p->eps) +
                   p->weight_decay * w);
     vec_store(PLAIT_F32, s->m, i, n, m);
     vec_store(PLAIT_F32, s->v, i, n, v);
@@ -85,7 +86,7 @@ INLINE void update(enum plait_dtype type, const struct step *s, size_t i,
     if (s->weight == NULL)
         return;
     if (p->stochastic && type != PLAIT_F32)
-        store_random(type, s->weight, i, n, w, p->seed);
+        store_random(type, s->weight, i, n, w, s->seed);
     else
         vec_store(type, s->weight, i, n, w);
 }
@@ -107,6 +108,7 @@ static int adamw(struct plait_queue *q, const struct plait_adamw *p,
     struct step s = {
         .p = p,
         .scale = p->grad_scale != NULL ? *p->grad_scale : 1,
+        .lr = p->lr,
         .correct1 = (float)(1 / (1 - pow(p->beta1, t))),
         .correct2 = (float)sqrt(1 / (1 - pow(p->beta2, t))),
         .master = master,
@@ -114,8 +116,15 @@ static int adamw(struct plait_queue *q, const struct plait_adamw *p,
         .v = v,
         .grad = grad,
         .weight = weight == master ? NULL : weight,
+        .seed = p->seed,
     };
 
+    if (p->now != NULL) {
+        s.lr = p->now->lr;
+        s.correct1 = p->now->correct1;
+        s.correct2 = sqrtf(p->now->correct2);
+        s.seed += p->now->seed;
+    }
     if (!isfinite(s.scale))
         return 0;
 #pragma omp parallel num_threads(cpu_threads(q, n))

@@ -8,6 +8,7 @@ struct adamw_step {
     float correct1, correct2; /* 1 / (1 - beta^t) */
     const float *grad_scale;
     uint64_t seed;
+    const struct plait_adamw_now *now;
 };
 
 /* The random bits of element i: the same as in kernels/dtype.h, so that all
@@ -67,15 +68,19 @@ static __global__ void adamw_kernel(struct adamw_step p, float *master,
                                     T *weight, bool packs, size_t n)
 {
     float scale = p.grad_scale != NULL ? *p.grad_scale : 1;
+    float lr = p.now != NULL ? p.now->lr : p.lr;
+    float correct1 = p.now != NULL ? p.now->correct1 : p.correct1;
+    float correct2 = p.now != NULL ? p.now->correct2 : p.correct2;
+    uint64_t seed = p.seed + (p.now != NULL ? p.now->seed : 0);
     size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     size_t step = (size_t)gridDim.x * blockDim.x;
     auto update = [&](size_t i, float &w, float &m1, float &v1, float g) {
         g *= scale;
         m1 = p.beta1 * m1 + (1 - p.beta1) * g;
         v1 = p.beta2 * v1 + (1 - p.beta2) * g * g;
-        w -= p.lr *
-             (m1 * p.correct1 / (sqrtf(v1 * p.correct2) + p.eps) + p.decay * w);
-        return random ? round_randomly<T>(w, rounding_bits(p.seed, i))
+        w -= lr *
+             (m1 * correct1 / (sqrtf(v1 * correct2) + p.eps) + p.decay * w);
+        return random ? round_randomly<T>(w, rounding_bits(seed, i))
                       : from_float<T>(w);
     };
     size_t packed = packs ? n / 4 * 4 : 0;
@@ -126,6 +131,7 @@ static int adamw(struct plait_queue *q, const struct plait_adamw *p,
     s.correct2 = (float)(1 / (1 - pow(p->beta2, (double)p->step)));
     s.grad_scale = p->grad_scale;
     s.seed = p->seed;
+    s.now = p->now;
     if (weight == master)
         weight = NULL;
     for_type(weight == NULL ? PLAIT_F32 : type, [&](auto zero) {

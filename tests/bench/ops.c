@@ -55,7 +55,8 @@ static void run(struct ops_bench *o, enum op op)
     enum plait_dtype t = o->type;
     struct plait_attention a = {B, T, T, H, H, C / H, 3 * C, 3 * C, 0, 0,
                                 0.125f};
-    struct plait_adamw adamw = {1e-9f, 0.9f, 0.95f, 1e-8f, 0, 1, NULL, 0, 0};
+    struct plait_adamw adamw = {1e-9f, 0.9f, 0.95f, 1e-8f, 0, 1, NULL, 0, 0,
+                                NULL};
     char *k = (char *)o->b + C * o->size, *v = k + C * o->size;
     char *dk = (char *)o->d + C * o->size, *dv = dk + C * o->size;
 

@@ -533,11 +533,12 @@ static int call_rows(struct trial_side *d, const int *s)
            d->ops->rows_dot(d->q, d->type, p[9], p[0], p[5], p[2], N, s[2], C);
 }
 
-/* -- optimizer {n, stochastic, with grad_scale} ------------------------- */
+/* -- optimizer {n, stochastic, with grad_scale, with now} --------------- */
 
 static void setup_adamw(struct trial *t, const int *s)
 {
     size_t n = product(s, 1);
+    struct plait_adamw_now *now;
 
     real32(t, n);
     trial_real(t, KIND_F32, n, -0.1, 0.1);
@@ -545,6 +546,9 @@ static void setup_adamw(struct trial *t, const int *s)
     real32(t, n);
     real(t, n);
     trial_real(t, KIND_F32, 1, 0.1, 1);
+    now = trial_real(t, KIND_F32, sizeof(*now) / sizeof(float), 0, 0);
+    *now = (struct plait_adamw_now){
+        .seed = 57, .lr = 2e-2f, .correct1 = 3.7f, .correct2 = 7.0f};
 }
 
 static int call_adamw(struct trial_side *d, const int *s)
@@ -553,6 +557,7 @@ static int call_adamw(struct trial_side *d, const int *s)
         .lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
         .weight_decay = 0.1f, .step = 3, .stochastic = s[1], .seed = 42,
         .grad_scale = s[2] ? d->p[5] : NULL,
+        .now = s[3] ? d->p[6] : NULL,
     };
 
     return d->ops->adamw(d->q, &p, d->p[0], d->p[1], d->p[2], d->p[3], d->type,
@@ -672,7 +677,11 @@ const struct trial_case trial_cases[] = {
     {"adamw",
      setup_adamw,
      call_adamw,
-     {{1, 0, 0}, {1001, 0, 1}, {70003, 1, 1}, {5000, 1, 0}}},
+     {{1, 0, 0, 0},
+      {1001, 0, 1, 0},
+      {70003, 1, 1, 0},
+      {5000, 1, 0, 1},
+      {3001, 0, 1, 1}}},
     {"clip_scale", setup_clip, call_clip, {{1, 0, 1}, {1, 0, 0}, {1, 1, 1}}},
     {NULL, NULL, NULL, {{0}}},
 };
