@@ -41,6 +41,7 @@ struct plait_device; /* one GPU, or this process's cores */
 struct plait_queue;  /* a stream of work on a device */
 struct plait_event;  /* a point in a queue */
 struct plait_weight; /* a matrix the implementation may keep packed */
+struct plait_graph;  /* work that was recorded, to be run again and again */
 
 enum plait_activation { PLAIT_ACT_NONE, PLAIT_ACT_GELU /* tanh form */ };
 
@@ -116,6 +117,18 @@ struct plait_ops {
     int (*event_wait)(struct plait_event *ev, struct plait_queue *q);
     /* Seconds between two recorded events (host waits for `to`). */
     double (*event_elapsed)(struct plait_event *from, struct plait_event *to);
+    /* From begin to end, what is queued on q is recorded and does not run:
+     * ops of this queue alone, none that waits for it or takes or fills host
+     * memory (queue_sync, to_host, to_device). Whatever an op reads through a
+     * pointer is read anew each time the graph runs; numbers stay as they
+     * were. Run the same ops once before, so that plans and work space are
+     * there. graph_end NULL: this could not be recorded, *why says it; the
+     * queue is as it was before graph_begin. All four NULL: the device has
+     * no graphs. */
+    int (*graph_begin)(struct plait_queue *q);
+    struct plait_graph *(*graph_end)(struct plait_queue *q, const char **why);
+    int (*graph_run)(struct plait_queue *q, struct plait_graph *graph);
+    void (*graph_destroy)(struct plait_graph *graph); /* waits for its runs */
     /* A name, for the device's profiler, of what this thread queues until
      * range_end(); ranges nest. NULL: the device has no such profiler. */
     void (*range_begin)(const char *name);

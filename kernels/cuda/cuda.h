@@ -5,6 +5,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "kernels/kernels.h"
 #include "kernels/queue.h"
@@ -45,12 +46,17 @@ struct plait_queue {
     struct cuda_scratch *scratch;
     struct cuda_stage stage[2];
     int next_stage;
+    bool recording;       /* between graph_begin and graph_end */
+    char unrecorded[160]; /* why the last recording failed */
 };
 
 /* An op begins with cuda_enter() (-1: the queue has failed before) and
  * returns cuda_leave(), which reports what the launches in between said. */
 int cuda_enter(struct plait_queue *q);
 int cuda_leave(struct plait_queue *q, const char *op);
+/* In place of cuda_enter() where an op waits or uses host memory: -1 also
+ * while the queue is recorded. */
+int cuda_enter_host(struct plait_queue *q, const char *op);
 /* 0, or -1 and the queue has failed with the reason of `status`. */
 int cuda_check(struct plait_queue *q, const char *op, cudaError_t status);
 
@@ -108,6 +114,7 @@ void cuda_attention_ops(struct plait_ops *ops);
 void cuda_xent_ops(struct plait_ops *ops);
 void cuda_route_ops(struct plait_ops *ops);
 void cuda_adamw_ops(struct plait_ops *ops);
+void cuda_graph_ops(struct plait_ops *ops);
 
 /* The module's one exported symbol: the table, or NULL with errno ENODEV
  * and a reason. */

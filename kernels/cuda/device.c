@@ -46,6 +46,16 @@ int cuda_enter(struct plait_queue *q)
     return cuda_check(q, "cudaSetDevice", cudaSetDevice(q->dev->index));
 }
 
+int cuda_enter_host(struct plait_queue *q, const char *op)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (q->recording)
+        return plait_queue_fail(&q->head, EBUSY,
+                                "%s: cannot be part of a graph", op);
+    return 0;
+}
+
 int cuda_leave(struct plait_queue *q, const char *op)
 {
     if (q->head.failed != 0) {
@@ -282,7 +292,7 @@ static void *queue_native(struct plait_queue *q)
 
 static int queue_sync(struct plait_queue *q)
 {
-    if (cuda_enter(q) != 0)
+    if (cuda_enter_host(q, "queue_sync") != 0)
         return -1;
     return cuda_check(q, "queue_sync", cudaStreamSynchronize(q->stream));
 }
@@ -393,7 +403,7 @@ static int copy_async(struct plait_queue *q, struct cuda_stage *s, void *dst,
 static int to_device(struct plait_queue *q, void *dst, const void *host,
                      size_t bytes)
 {
-    if (cuda_enter(q) != 0)
+    if (cuda_enter_host(q, "to_device") != 0)
         return -1;
     for (size_t at = 0; at < bytes; at += STAGE_BYTES) {
         size_t n = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
@@ -416,7 +426,7 @@ static int to_host(struct plait_queue *q, void *host, const void *src,
     struct cuda_stage *last = NULL;
     size_t last_at = 0, last_n = 0;
 
-    if (cuda_enter(q) != 0)
+    if (cuda_enter_host(q, "to_host") != 0)
         return -1;
     for (size_t at = 0; at < bytes || last != NULL; at += STAGE_BYTES) {
         struct cuda_stage *s = NULL;

@@ -21,6 +21,7 @@ static void table_fill(void)
     cuda_xent_ops(&table);
     cuda_route_ops(&table);
     cuda_adamw_ops(&table);
+    cuda_graph_ops(&table);
 }
 
 const struct plait_ops *plait_cuda_ops(const char **why)

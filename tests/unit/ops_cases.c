@@ -134,7 +134,8 @@ static int call_linear_forward(struct trial_side *d, const int *s)
     rc = d->ops->linear_forward(d->q, d->p[0], pre, d->p[2], w, bias, act, N);
     d->ops->weight_changed(w, d->p[4]);
     rc |= d->ops->linear_forward(d->q, d->p[0], pre, d->p[2], w, bias, act, N);
-    rc |= d->ops->queue_sync(d->q);
+    if (!d->recording)
+        rc |= d->ops->queue_sync(d->q);
     d->ops->weight_destroy(w);
     return rc;
 }
@@ -161,7 +162,8 @@ static int call_linear_input(struct trial_side *d, const int *s)
         return -1;
     rc = d->ops->linear_backward_input(d->q, d->p[0], d->p[1], w, act,
                                        s[3] ? d->p[3] : NULL, s[5], N);
-    rc |= d->ops->queue_sync(d->q);
+    if (!d->recording)
+        rc |= d->ops->queue_sync(d->q);
     d->ops->weight_destroy(w);
     return rc;
 }

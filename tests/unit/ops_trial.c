@@ -100,9 +100,42 @@ static size_t bytes_of(const struct trial *t, int i)
     return (a->n + GUARD) * kind_size(a->kind, t->type);
 }
 
+/* The case as a graph that runs once. */
+static int call_recorded(const struct trial_case *c, const int *shape,
+                         struct trial_side *s)
+{
+    struct plait_graph *graph;
+    const char *why = NULL;
+    int rc;
+
+    if (s->ops->graph_begin(s->q) < 0)
+        return -1;
+    s->recording = 1;
+    rc = c->call(s, shape);
+    s->recording = 0;
+    graph = s->ops->graph_end(s->q, &why);
+    if (graph == NULL) {
+        diag("not recorded: %s", why);
+        return -1;
+    }
+    rc |= s->ops->graph_run(s->q, graph);
+    s->ops->graph_destroy(graph);
+    return rc;
+}
+
+typedef int (*call_fn)(const struct trial_case *c, const int *shape,
+                       struct trial_side *s);
+
+static int call_directly(const struct trial_case *c, const int *shape,
+                         struct trial_side *s)
+{
+    return c->call(s, shape);
+}
+
 /* Runs the case on copies of the arrays; out[i] is array i afterwards. */
 static int run_side(const struct trial *t, const struct trial_case *c,
-                    const int *shape, struct trial_side *s, void **out)
+                    const int *shape, struct trial_side *s, call_fn call,
+                    void **out)
 {
     int rc = 0;
 
@@ -115,7 +148,7 @@ static int run_side(const struct trial *t, const struct trial_case *c,
         rc |= s->ops->to_device(s->q, s->p[i], t->array[i].host,
                                 bytes_of(t, i));
     }
-    rc |= c->call(s, shape);
+    rc |= call(c, shape, s);
     rc |= s->ops->queue_sync(s->q);
     for (int i = 0; i < t->narrays; i++)
         rc |= s->ops->to_host(s->q, out[i], s->p[i], bytes_of(t, i));
@@ -238,7 +271,8 @@ static size_t poison(struct trial *t, const struct trial_case *c,
         if (array->kind == KIND_I32)
             continue;
         put(array->kind, t->type, array->host, at, NAN);
-        if (run_side(t, c, shape, ref, b) || run_side(t, c, shape, side, a))
+        if (run_side(t, c, shape, ref, call_directly, b) ||
+            run_side(t, c, shape, side, call_directly, a))
             bad++;
         else if (compare_all(t, lost_nans, a, b) > 0) {
             diag("a NaN at [%zu] of array %d is lost", at, k);
@@ -259,18 +293,22 @@ static void run_case(const struct trial_case *c, enum plait_dtype type,
                       .random = seed};
     void *a[TRIAL_ARRAYS] = {NULL}, *b[TRIAL_ARRAYS] = {NULL};
     void *again[TRIAL_ARRAYS] = {NULL};
+    call_fn once_more =
+        side->ops->graph_begin != NULL ? call_recorded : call_directly;
     char text[160];
     size_t bad = 0;
 
     describe(text, sizeof(text), side->ops->name, c, type, shape);
     c->setup(&t, shape);
-    if (run_side(&t, c, shape, ref, b) || run_side(&t, c, shape, side, a) ||
-        run_side(&t, c, shape, side, again)) {
+    if (run_side(&t, c, shape, ref, call_directly, b) ||
+        run_side(&t, c, shape, side, call_directly, a) ||
+        run_side(&t, c, shape, side, once_more, again)) {
         ok(0, "%s", text);
     } else {
         bad = compare_all(&t, differing, a, b);
         if (compare_all(&t, same_bits, a, again) > 0) {
-            diag("a second run gives other bits");
+            diag("a second run%s gives other bits",
+                 once_more == call_recorded ? ", as a graph," : "");
             bad++;
         }
         bad += poison(&t, c, shape, ref, side);

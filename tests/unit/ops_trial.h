@@ -38,6 +38,7 @@ struct trial_side {
     struct plait_device *dev;
     struct plait_queue *q;
     enum plait_dtype type;
+    int recording; /* the queue is: nothing may wait for it */
     void *p[TRIAL_ARRAYS];
 };
 

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recorded work: what CUDA calls stream capture and an executable graph. Its
+ * kernels are launched by the GPU one behind the other; the host launches
+ * all of them at once. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+
+struct plait_graph {
+    struct plait_queue *q;
+    cudaGraphExec_t exec;
+};
+
+/* Other threads (a checkpoint being written, a communicator's watchdog) may
+ * allocate and wait meanwhile: only this one must not. */
+static int graph_begin(struct plait_queue *q)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (cuda_check(q, "graph_begin",
+                   cudaStreamBeginCapture(
+                       q->stream, cudaStreamCaptureModeThreadLocal)) != 0)
+        return -1;
+    q->recording = true;
+    return 0;
+}
+
+/* What failed while it was recorded has not run: the queue goes on. */
+static void forgive(struct plait_queue *q, const char **why)
+{
+    memcpy(q->unrecorded, q->head.error, sizeof(q->unrecorded));
+    q->head.failed = 0;
+    *why = q->unrecorded;
+    cudaGetLastError();
+}
+
+static struct plait_graph *graph_end(struct plait_queue *q, const char **why)
+{
+    struct plait_graph *graph = calloc(1, sizeof(*graph));
+    cudaGraph_t recorded = NULL;
+    cudaError_t status;
+
+    q->recording = false;
+    status = cudaStreamEndCapture(q->stream, &recorded);
+    if (graph == NULL)
+        plait_queue_fail(&q->head, ENOMEM, "graph_end: out of host memory");
+    if (cuda_check(q, "graph_end", status) == 0 && q->head.failed == 0)
+        cuda_check(q, "graph_end",
+                   cudaGraphInstantiateWithFlags(&graph->exec, recorded, 0));
+    if (recorded != NULL)
+        cudaGraphDestroy(recorded);
+    if (q->head.failed != 0) {
+        forgive(q, why);
+        free(graph);
+        return NULL;
+    }
+    graph->q = q;
+    return graph;
+}
+
+static int graph_run(struct plait_queue *q, struct plait_graph *graph)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    return cuda_check(q, "graph_run", cudaGraphLaunch(graph->exec, q->stream));
+}
+
+static void graph_destroy(struct plait_graph *graph)
+{
+    int saved = errno;
+
+    if (graph == NULL)
+        return;
+    cudaSetDevice(graph->q->dev->index);
+    cudaStreamSynchronize(graph->q->stream);
+    cudaGraphExecDestroy(graph->exec);
+    free(graph);
+    errno = saved;
+}
+
+void cuda_graph_ops(struct plait_ops *ops)
+{
+    ops->graph_begin = graph_begin;
+    ops->graph_end = graph_end;
+    ops->graph_run = graph_run;
+    ops->graph_destroy = graph_destroy;
+}
