@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Conversions between fp32 and the 16-bit types, one value at a time. */
+/* Conversions between fp32 and the narrower types, one value at a time. */
 
 static inline uint32_t plait_bits_of_f32(float x)
 {
@@ -115,6 +115,82 @@ static inline uint32_t plait_rounding_bits(uint64_t seed, uint64_t i)
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
     return (uint32_t)((z ^ z >> 31) >> 32);
+}
+
+/* -- fp8 --------------------------------------------------------------- */
+
+/* The two 8-bit formats of Micikevicius et al., "FP8 formats for deep
+ * learning" (2022, arXiv:2209.05433), by their bits of mantissa. e4m3 has
+ * exponent bias 7, no infinity and one NaN; e5m2, bias 15, is as IEEE's. */
+enum plait_fp8 { PLAIT_E5M2 = 2, PLAIT_E4M3 = 3 };
+
+/* Code of the largest number: 448, 57344; both are 1.75 2^k. */
+static inline uint32_t plait_fp8_top(enum plait_fp8 format)
+{
+    return format == PLAIT_E4M3 ? 0x7e : 0x7b;
+}
+
+static inline int plait_fp8_bias(enum plait_fp8 format)
+{
+    return format == PLAIT_E4M3 ? 7 : 15;
+}
+
+/* Nearest, ties to even; what is too large becomes the largest number, as
+ * by the hardware's conversion; a NaN stays a NaN. */
+static inline uint8_t plait_fp8_of_f32(float x, enum plait_fp8 format)
+{
+    int m = format, bias = plait_fp8_bias(format);
+    uint32_t u = plait_bits_of_f32(x), top = plait_fp8_top(format);
+    uint32_t sign = u >> 24 & 0x80, code;
+
+    u &= 0x7fffffff;
+    if (u > 0x7f800000)
+        return (uint8_t)(sign | 0x7f);
+    if (u < (uint32_t)(128 - bias) << 23) {
+        /* subnormal: 2^23 more leaves whole units in the low bits */
+        float unit = plait_f32_of_bits((uint32_t)(126 + bias + m) << 23);
+
+        code = plait_bits_of_f32(plait_f32_of_bits(u) * unit + 0x1p23f) & 0xff;
+    } else {
+        u += ((UINT32_C(1) << (22 - m)) - 1) + (u >> (23 - m) & 1);
+        code = (u >> (23 - m)) - ((uint32_t)(127 - bias) << m);
+    }
+    return (uint8_t)(sign | (code < top ? code : top));
+}
+
+static inline float plait_f32_of_fp8(uint8_t code, enum plait_fp8 format)
+{
+    int m = format, bias = plait_fp8_bias(format);
+    uint32_t sign = (uint32_t)(code & 0x80) << 24, u = code & 0x7f;
+    float tiny;
+
+    if (u > plait_fp8_top(format)) /* e5m2's 0x7c is infinity */
+        return plait_f32_of_bits(
+            sign | (u == 0x7c && m == 2 ? 0x7f800000 : 0x7fc00000));
+    if (u >> m != 0)
+        return plait_f32_of_bits(
+            sign | ((u << (23 - m)) + ((uint32_t)(127 - bias) << 23)));
+    tiny = (float)u * plait_f32_of_bits((uint32_t)(128 - bias - m) << 23);
+    return sign ? -tiny : tiny;
+}
+
+/* What a tensor is multiplied by before it is rounded to fp8: the power of
+ * two that brings its largest magnitude, `amax` as the bits of an fp32, just
+ * below the format's largest number. A power of two changes no mantissa, so
+ * that the parts of a tensor round alike whatever else shares their scale.
+ * A tensor that holds an infinity or a NaN gets NaN: all of it becomes NaN,
+ * for none of it is to be trusted. */
+static inline float plait_fp8_scale(uint32_t amax, enum plait_fp8 format)
+{
+    int e = (int)(amax >> 23) - 127;
+    int k = (int)(plait_fp8_top(format) >> format) - plait_fp8_bias(format);
+
+    if (amax >= 0x7f800000)
+        return plait_f32_of_bits(0x7fc00000);
+    if (amax == 0)
+        return 1;
+    k -= e + ((amax & 0x7fffff) > 0x600000);
+    return plait_f32_of_bits((uint32_t)((k > 126 ? 126 : k) + 127) << 23);
 }
 
 #endif

@@ -269,6 +269,12 @@ int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
     return 0;
 }
 
+int host_has_fp8(struct plait_device *dev)
+{
+    (void)dev;
+    return 1;
+}
+
 int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
                     const double *sum_squares, float clip)
 {

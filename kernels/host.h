@@ -57,6 +57,7 @@ int host_fill_zero(struct plait_queue *q, void *dst, size_t bytes);
 int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
                  size_t dst_stride, const void *src, size_t src_stride,
                  size_t rows, size_t cols);
+int host_has_fp8(struct plait_device *dev); /* emulated: 1 */
 int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
                     const double *sum_squares, float clip);
 

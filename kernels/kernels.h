@@ -195,6 +195,27 @@ struct plait_ops {
                                   const void *inp, size_t N, size_t O,
                                   size_t C);
 
+    /* -- matrix products in fp8 ---------------------------------------- */
+    /* The same three where T is bf16, as in Micikevicius et al. (2022,
+     * arXiv:2209.05433): what is multiplied is rounded first, inp and w to
+     * e4m3, dout to e5m2, each multiplied by a power of two that its own
+     * largest magnitude decides (dtype.h); sums in fp32 and what follows
+     * them (bias, activation, +=, dbias) as above. An operand with a NaN or
+     * an infinity makes the whole product NaN. */
+    int (*fp8_forward)(struct plait_queue *q, void *out, void *pre,
+                       const void *inp, struct plait_weight *w,
+                       const void *bias, enum plait_activation act, size_t N);
+    int (*fp8_backward_input)(struct plait_queue *q, void *dinp,
+                              const void *dout, struct plait_weight *w,
+                              enum plait_activation act, const void *pre,
+                              int accumulate, size_t N);
+    int (*fp8_backward_weight)(struct plait_queue *q, enum plait_dtype type,
+                               float *dw, float *dbias, const void *dout,
+                               const void *inp, size_t N, size_t O, size_t C);
+    /* Whether the device has them (NULL: it has not). On CPUs they are
+     * emulated: the same values, no faster. */
+    int (*has_fp8)(struct plait_device *dev);
+
     /* -- activations -------------------------------------------------- */
     int (*gelu_forward)(struct plait_queue *q, enum plait_dtype type,
                         void *out, const void *inp, size_t n);

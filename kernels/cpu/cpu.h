@@ -15,6 +15,7 @@
 void CPU_NAME(cpu_fill_attention)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_embedding)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_fp8)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_optim)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_rows)(struct plait_ops *ops);
@@ -49,6 +50,7 @@ enum cpu_scratch_use {
     CPU_SCRATCH_OP,      /* partial sums, tiles */
     CPU_SCRATCH_LIBRARY, /* of the matrix library */
     CPU_SCRATCH_WIDE,    /* operands converted to fp32 */
+    CPU_SCRATCH_FP8,     /* operands rounded to fp8 */
     CPU_NSCRATCH
 };
 

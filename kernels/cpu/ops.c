@@ -33,6 +33,7 @@ static struct {
         .weight_create = host_weight_create,
         .weight_destroy = host_weight_destroy,
         .weight_changed = host_weight_changed,
+        .has_fp8 = host_has_fp8,
         .clip_scale = host_clip_scale,
         /* A few numbers a token: the oracle is fast enough. */
         .route_forward = ref_route_forward,

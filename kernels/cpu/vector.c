@@ -6,6 +6,7 @@ void CPU_NAME(cpu_fill)(struct plait_ops *ops)
     CPU_NAME(cpu_fill_attention)(ops);
     CPU_NAME(cpu_fill_elementwise)(ops);
     CPU_NAME(cpu_fill_embedding)(ops);
+    CPU_NAME(cpu_fill_fp8)(ops);
     CPU_NAME(cpu_fill_norm)(ops);
     CPU_NAME(cpu_fill_optim)(ops);
     CPU_NAME(cpu_fill_rows)(ops);

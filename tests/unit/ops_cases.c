@@ -185,6 +185,69 @@ static int call_linear_weight(struct trial_side *d, const int *s)
         (size_t)s[0], (size_t)s[1], (size_t)s[2]);
 }
 
+/* -- the same in fp8 ----------------------------------------------------- */
+
+/* Magnitudes from 1 down to 2^-24: into the subnormals of both formats. */
+static void spread(struct trial *t, uint16_t *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = plait_bf16_of_f32(plait_f32_of_bf16(x[i]) *
+                                 (float)exp2(floor(trial_uniform(t, -23, 1))));
+}
+
+static void setup_fp8_forward(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
+
+    setup_linear_forward(t, s);
+    spread(t, t->array[2].host, N * C / 2);
+    spread(t, t->array[4].host, O * C / 2);
+}
+
+static void setup_fp8_input(struct trial *t, const int *s)
+{
+    setup_linear_input(t, s);
+    spread(t, t->array[1].host, (size_t)s[0] * (size_t)s[1] / 2);
+}
+
+static void setup_fp8_weight(struct trial *t, const int *s)
+{
+    /* Hopper sums products of fp8 in some 14 bits before it adds the sums in
+     * fp32 (DeepSeek-V3, arXiv:2412.19437, 3.3.2). */
+    t->tolerance = 0x1p-10;
+    setup_linear_weight(t, s);
+    spread(t, t->array[2].host, (size_t)s[0] * (size_t)s[1] / 2);
+}
+
+/* A side whose linear ops are those in fp8. */
+static int in_fp8(int (*call)(struct trial_side *d, const int *s),
+                  struct trial_side *d, const int *s)
+{
+    struct plait_ops ops = *d->ops;
+    struct trial_side side = *d;
+
+    ops.linear_forward = d->ops->fp8_forward;
+    ops.linear_backward_input = d->ops->fp8_backward_input;
+    ops.linear_backward_weight = d->ops->fp8_backward_weight;
+    side.ops = &ops;
+    return call(&side, s);
+}
+
+static int call_fp8_forward(struct trial_side *d, const int *s)
+{
+    return in_fp8(call_linear_forward, d, s);
+}
+
+static int call_fp8_input(struct trial_side *d, const int *s)
+{
+    return in_fp8(call_linear_input, d, s);
+}
+
+static int call_fp8_weight(struct trial_side *d, const int *s)
+{
+    return in_fp8(call_linear_weight, d, s);
+}
+
 /* -- activations: {N, F} ------------------------------------------------ */
 
 static void setup_gelu(struct trial *t, const int *s)
@@ -685,5 +748,35 @@ const struct trial_case trial_cases[] = {
       {5000, 1, 0, 1},
       {3001, 0, 1, 1}}},
     {"clip_scale", setup_clip, call_clip, {{1, 0, 1}, {1, 0, 0}, {1, 1, 1}}},
+    {NULL, NULL, NULL, {{0}}},
+};
+
+const struct trial_case trial_bf16_cases[] = {
+    {"fp8_forward",
+     setup_fp8_forward,
+     call_fp8_forward,
+     {{1, 1, 1, 0, 0, 0},
+      {5, 7, 3, 1, 1, 1},
+      {33, 70, 45, 1, 1, 0},
+      {64, 128, 96, 1, 0, 1},
+      {130, 64, 257, 0, 1, 0},
+      {133, 230, 402, 1, 1, 1}}},
+    {"fp8_backward_input",
+     setup_fp8_input,
+     call_fp8_input,
+     {{1, 1, 1, 0, 0, 0},
+      {5, 7, 3, 1, 0, 1},
+      {33, 70, 45, 1, 0, 0},
+      {64, 128, 96, 0, 0, 1},
+      {64, 96, 128, 1, 0, 0},
+      {133, 402, 230, 1, 0, 1}}},
+    {"fp8_backward_weight",
+     setup_fp8_weight,
+     call_fp8_weight,
+     {{1, 1, 1, 0, 1},
+      {5, 7, 3, 0, 0},
+      {64, 128, 96, 0, 1},
+      {130, 64, 257, 0, 1},
+      {2101, 70, 100, 0, 1}}},
     {NULL, NULL, NULL, {{0}}},
 };

@@ -28,6 +28,7 @@ struct trial {
     struct plait_queue *ref_queue;
     enum plait_dtype type;
     uint64_t random; /* state of the generator */
+    double tolerance; /* of fp32 results; 0: the usual one */
     int narrays;
     struct trial_array array[TRIAL_ARRAYS];
 };
@@ -49,7 +50,8 @@ struct trial_case {
     int shapes[6][TRIAL_SHAPE]; /* ends at the first that begins with 0 */
 };
 
-extern const struct trial_case trial_cases[]; /* ends with a NULL name */
+/* Each ends with a NULL name; those of the second are of bf16 alone. */
+extern const struct trial_case trial_cases[], trial_bf16_cases[];
 
 /* Uniform in [low, high). */
 double trial_uniform(struct trial *t, double low, double high);
