@@ -20,7 +20,7 @@ void model_options_print_help(void)
            "  --recompute WHAT     none, selective, full\n"
            "  --schedule NAME      naive, gpipe, 1f1b, interleaved, zb-h1\n"
            "  --virtual N          chunks of layers per pipeline stage\n"
-           "  --precision P        fp32, bf16, fp16\n"
+           "  --precision P        fp32, bf16, fp16, tf32, fp8\n"
            "  --sequence           sequence parallelism\n"
            "  --set KEY=VALUE      anything else of the model file\n");
 }

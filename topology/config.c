@@ -15,7 +15,8 @@
 #define MAX_STEPS 1e12
 
 static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
-static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32"};
+static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32",
+                                         "fp8"};
 static const char *const recomputes[] = {"none", "selective", "full"};
 static const char *const grad_syncs[] = {"bucketed", "naive"};
 static const char *const grad_reduces[] = {"fp32", "bf16"};

@@ -28,7 +28,8 @@ enum plait_precision {
     PLAIT_FP32,
     PLAIT_BF16,
     PLAIT_FP16,
-    PLAIT_TF32 /* fp32 everywhere but inside the matrix products */
+    PLAIT_TF32, /* fp32 everywhere but inside the matrix products */
+    PLAIT_FP8   /* bf16 everywhere but inside the layers' linears */
 };
 
 /* Bytes of one weight or activation: 4 or 2. */

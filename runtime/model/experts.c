@@ -265,19 +265,19 @@ static int expert_forward(const struct plait_work *w,
     int rc;
 
     if (d->gated)
-        rc = w->ops->linear_forward(w->q, pre, NULL, x, e->up.handle, NULL,
-                                    PLAIT_ACT_NONE, n);
+        rc = plait_linear_forward(w, &e->up, NULL, PLAIT_ACT_NONE, pre, NULL,
+                                  x, n);
     else
-        rc = w->ops->linear_forward(w->q, act, pre, x, e->up.handle, bias,
-                                    PLAIT_ACT_GELU, n);
+        rc = plait_linear_forward(w, &e->up, bias, PLAIT_ACT_GELU, act, pre, x,
+                                  n);
     if (rc == 0 && d->gated)
         rc = w->ops->swiglu_forward(w->q, w->type, act, pre, n, d->ffn);
     if (rc < 0)
         return -1;
-    return w->ops->linear_forward(w->q, at(w, y, first * d->hidden), NULL, act,
-                                  e->down.handle,
-                                  d->tp_rank == 0 ? out_bias : NULL,
-                                  PLAIT_ACT_NONE, n);
+    return plait_linear_forward(w, &e->down,
+                                d->tp_rank == 0 ? out_bias : NULL,
+                                PLAIT_ACT_NONE, at(w, y, first * d->hidden),
+                                NULL, act, n);
 }
 
 static int experts_work(const struct plait_work *w,
@@ -356,17 +356,16 @@ static int expert_backward(const struct plait_work *w,
     void *dact = d->gated ? s->dact : s->now.dpre, *dpre = s->now.dpre;
 
     if (plait_linear_weight_rows(w, &e->down, e->down_bias, dy, act, n) < 0 ||
-        ops->linear_backward_input(w->q, dact, dy, e->down.handle,
-                                   d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
-                                   d->gated ? NULL : pre, 0, n) < 0)
+        plait_linear_input(w, &e->down,
+                           d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
+                           d->gated ? NULL : pre, dact, dy, n) < 0)
         return -1;
     if (d->gated && ops->swiglu_backward(w->q, w->type, dpre, dact, pre, n,
                                          d->ffn) < 0)
         return -1;
     if (plait_linear_weight_rows(w, &e->up, e->up_bias, dpre, x, n) < 0)
         return -1;
-    return ops->linear_backward_input(w->q, dy, dpre, e->up.handle,
-                                      PLAIT_ACT_NONE, NULL, 0, n);
+    return plait_linear_input(w, &e->up, PLAIT_ACT_NONE, NULL, dy, dpre, n);
 }
 
 static int experts_work_backward(const struct plait_work *w,

@@ -211,6 +211,7 @@ struct plait_work {
     const struct plait_ops *ops;
     struct plait_queue *q;
     enum plait_dtype type;
+    bool fp8; /* the layers' linears */
     const struct plait_dims *d;
     struct plait_tensor_parallel tp;
     struct plait_scratch *scratch;
@@ -243,6 +244,16 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
                         size_t beta, void *dx, const void *dout,
                         const void *x, const float *mean, const float *rstd,
                         bool accumulate);
+/* The linears of the layers, in the precision of the run; shapes as those of
+ * the ops. bias is the value, or the offset of its gradient. */
+int plait_linear_forward(const struct plait_work *w,
+                         const struct plait_matrix *matrix, const void *bias,
+                         enum plait_activation act, void *out, void *pre,
+                         const void *inp, size_t rows);
+int plait_linear_input(const struct plait_work *w,
+                       const struct plait_matrix *matrix,
+                       enum plait_activation act, const void *pre, void *dinp,
+                       const void *dout, size_t rows);
 /* dW += dout^T . inp, and dbias where the family has biases. */
 int plait_linear_weight(const struct plait_work *w,
                         const struct plait_matrix *matrix, size_t bias,

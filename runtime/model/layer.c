@@ -40,13 +40,13 @@ static int row_linear(const struct plait_work *w,
     if (w->d->bias && w->d->tp_rank == 0)
         b = plait_weight_at(w, matrix->region, bias);
     if (n > 0 &&
-        (w->ops->linear_forward(w->q, part, NULL, inp, matrix->handle, b,
-                                PLAIT_ACT_NONE, n) < 0 ||
+        (plait_linear_forward(w, matrix, b, PLAIT_ACT_NONE, part, NULL, inp,
+                              n) < 0 ||
          plait_tensor_reduce(&w->tp, part, NULL, n * matrix->O, &sum,
                              &req) < 0))
         return -1;
-    if (w->ops->linear_forward(w->q, rest, NULL, in, matrix->handle, b,
-                               PLAIT_ACT_NONE, w->shape->N - n) < 0 ||
+    if (plait_linear_forward(w, matrix, b, PLAIT_ACT_NONE, rest, NULL, in,
+                             w->shape->N - n) < 0 ||
         plait_tensor_reduce(&w->tp, rest, w->scratch->local,
                             w->stream - n * matrix->O, &sum, NULL) < 0)
         return -1;
@@ -68,8 +68,8 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
     if (w->d->bias)
         bias = plait_weight_at(w, b->region, b->qkv_bias);
     if (spread(w, a->n1, &full) < 0 ||
-        w->ops->linear_forward(w->q, a->qkv, NULL, full, b->qkv.handle, bias,
-                               PLAIT_ACT_NONE, w->shape->N) < 0)
+        plait_linear_forward(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL,
+                             full, w->shape->N) < 0)
         return -1;
     return plait_attention_rotate(w, a->qkv);
 }
@@ -84,12 +84,11 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
     if (w->d->experts)
         return plait_experts_forward(w, b, a, full);
     if (!w->d->gated)
-        return w->ops->linear_forward(
-            w->q, a->act, a->pre, full, b->up.handle,
-            plait_weight_at(w, b->region, b->up_bias), PLAIT_ACT_GELU,
-            w->shape->N);
-    if (w->ops->linear_forward(w->q, a->pre, NULL, full, b->up.handle, NULL,
-                               PLAIT_ACT_NONE, w->shape->N) < 0)
+        return plait_linear_forward(
+            w, &b->up, plait_weight_at(w, b->region, b->up_bias),
+            PLAIT_ACT_GELU, a->act, a->pre, full, w->shape->N);
+    if (plait_linear_forward(w, &b->up, NULL, PLAIT_ACT_NONE, a->pre, NULL,
+                             full, w->shape->N) < 0)
         return -1;
     return w->ops->swiglu_forward(w->q, w->type, a->act, a->pre, w->shape->N,
                                   w->d->ffn);
@@ -168,9 +167,8 @@ static int column_backward(const struct plait_work *w,
         plait_tensor_spread(&w->tp, normed, w->scratch->full, w->stream, &full,
                             &gather) < 0)
         return -1;
-    if (w->ops->linear_backward_input(w->q, w->scratch->part, dout,
-                                      matrix->handle, PLAIT_ACT_NONE, NULL, 0,
-                                      w->shape->N) < 0 ||
+    if (plait_linear_input(w, matrix, PLAIT_ACT_NONE, NULL, w->scratch->part,
+                           dout, w->shape->N) < 0 ||
         reduce(w, dnormed, &sum) < 0 || plait_comm_wait(&gather, w->q) < 0)
         return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
@@ -198,10 +196,10 @@ static int dense_backward(const struct plait_work *w,
 {
     void *dact = w->d->gated ? w->scratch->dact : s->dpre;
 
-    if (w->ops->linear_backward_input(
-            w->q, dact, dout, b->down.handle,
-            w->d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
-            w->d->gated ? NULL : a->pre, 0, w->shape->N) < 0)
+    if (plait_linear_input(w, &b->down,
+                           w->d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
+                           w->d->gated ? NULL : a->pre, dact, dout,
+                           w->shape->N) < 0)
         return -1;
     if (w->d->gated &&
         w->ops->swiglu_backward(w->q, w->type, s->dpre, dact, a->pre,
@@ -262,9 +260,8 @@ static int attention_backward(const struct plait_work *w,
     const void *dout;
 
     if (keep(w, s->dout, dx, phase) < 0 || spread(w, dx, &dout) < 0 ||
-        w->ops->linear_backward_input(w->q, datt, dout, b->out.handle,
-                                      PLAIT_ACT_NONE, NULL, 0,
-                                      w->shape->N) < 0)
+        plait_linear_input(w, &b->out, PLAIT_ACT_NONE, NULL, datt, dout,
+                           w->shape->N) < 0)
         return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
         plait_linear_weight(w, &b->out, b->out_bias, dout, a->att) < 0)

@@ -42,6 +42,30 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
                                       w->d->hidden);
 }
 
+int plait_linear_forward(const struct plait_work *w,
+                         const struct plait_matrix *matrix, const void *bias,
+                         enum plait_activation act, void *out, void *pre,
+                         const void *inp, size_t rows)
+{
+    if (w->fp8)
+        return w->ops->fp8_forward(w->q, out, pre, inp, matrix->handle, bias,
+                                   act, rows);
+    return w->ops->linear_forward(w->q, out, pre, inp, matrix->handle, bias,
+                                  act, rows);
+}
+
+int plait_linear_input(const struct plait_work *w,
+                       const struct plait_matrix *matrix,
+                       enum plait_activation act, const void *pre, void *dinp,
+                       const void *dout, size_t rows)
+{
+    if (w->fp8)
+        return w->ops->fp8_backward_input(w->q, dinp, dout, matrix->handle,
+                                          act, pre, 0, rows);
+    return w->ops->linear_backward_input(w->q, dinp, dout, matrix->handle,
+                                         act, pre, 0, rows);
+}
+
 int plait_linear_weight_rows(const struct plait_work *w,
                              const struct plait_matrix *matrix, size_t bias,
                              const void *dout, const void *inp, size_t rows)
@@ -51,6 +75,9 @@ int plait_linear_weight_rows(const struct plait_work *w,
 
     if (w->d->bias)
         dbias = plait_grad_at(w, matrix->region, bias);
+    if (w->fp8)
+        return w->ops->fp8_backward_weight(w->q, w->type, dw, dbias, dout, inp,
+                                           rows, matrix->O, matrix->C);
     return w->ops->linear_backward_weight(w->q, w->type, dw, dbias, dout, inp,
                                           rows, matrix->O, matrix->C);
 }

@@ -7,7 +7,7 @@
 
 enum plait_dtype plait_model_type(enum plait_precision precision)
 {
-    if (precision == PLAIT_BF16)
+    if (precision == PLAIT_BF16 || precision == PLAIT_FP8)
         return PLAIT_BF16_T;
     return precision == PLAIT_FP16 ? PLAIT_FP16_T : PLAIT_F32;
 }

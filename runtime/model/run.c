@@ -25,6 +25,7 @@ static int begin(struct plait_model *m, int chunk, int slot,
     w->ops = m->par->ops;
     w->q = m->par->q;
     w->type = m->type;
+    w->fp8 = m->config->train.precision == PLAIT_FP8;
     w->d = &s->dims;
     w->tp.group = m->par->group[PLAIT_GROUP_TP];
     w->tp.q = w->q;

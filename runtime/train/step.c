@@ -46,6 +46,18 @@ static int set_tf32(int on, struct plait_parallel *par, struct plait_error *err)
                         par->ops->name);
 }
 
+static int set_precision(enum plait_precision precision,
+                         struct plait_parallel *par, struct plait_error *err)
+{
+    if (precision != PLAIT_FP8 ||
+        (par->ops->has_fp8 && par->ops->has_fp8(par->dev)))
+        return set_tf32(precision == PLAIT_TF32, par, err);
+    errno = ENOTSUP;
+    return plait_errorf(err, "train.precision: fp8 wants a GPU of compute "
+                             "capability 8.9 or more (Ada, Hopper); with this "
+                             "one take bf16");
+}
+
 static int make_parts(struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_train_config *c = &t->config->train;
@@ -58,7 +70,7 @@ static int make_parts(struct plait_trainer *t, struct plait_error *err)
     t->loss = par->ops->alloc(par->dev, sizeof(*t->loss));
     if (!t->batch || !t->loss)
         return plait_errorf(err, "out of memory");
-    if (set_tf32(c->precision == PLAIT_TF32, par, err) < 0)
+    if (set_precision(c->precision, par, err) < 0)
         return -1;
     t->model = plait_model_create(t->config, par, err);
     if (!t->model)

@@ -88,6 +88,20 @@ STRANDS = [
     ("moe", "111", "micro_batch=24"),
     ("gpt2", "111", "precision=bf16"),
     ("llama", "111", "precision=fp16"),
+    # each product has scales of its own, so of a layout's shards too
+    ("gpt2", "111", "precision=fp8"),
+    ("moe", "111", "precision=fp8 micro_batch=6"),
+    ("odd-gpt2", "111", "precision=fp8"),
+    ("gpt2", "211", "precision=fp8 micro_batch=12"),
+    ("llama", "211", "precision=fp8 sequence=true"),
+    ("odd-llama", "131", "precision=fp8"),
+    ("llama", "121", "precision=fp8 schedule=zb-h1"),
+    ("gpt2", "112", "precision=fp8"),
+    ("llama", "114", "precision=fp8 zero=3"),
+    ("gpt2", "1112", "precision=fp8"),
+    ("gpt2", "221", "precision=fp8 recompute=selective"),
+    ("llama", "222", "precision=fp8 recompute=full zero=3 sequence=true"),
+    ("moe", "11212", "precision=fp8 recompute=full zero=1"),
     ("gpt2", "121", "schedule=interleaved virtual=2 micro_batch=4"),
     ("odd-llama", "121", "schedule=interleaved virtual=3"),
     ("odd-llama", "131", "schedule=interleaved virtual=2 micro_batch=4"),
@@ -129,6 +143,7 @@ QUICK = [
     ("odd-gpt2", "131", "schedule=zb-h1"),
     ("moe", "11212", "zero=1"),
     ("gpt2", "1122", "precision=bf16 zero=2"),
+    ("llama", "212", "precision=fp8 zero=3 recompute=full"),
 ]
 
 

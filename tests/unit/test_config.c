@@ -138,7 +138,7 @@ static void refused(void)
         {"train: {steps: [1]}", "not a list"},
         {"train: {seed: -1}", "seed is a whole number, not '-1'"},
         {"train: {precision: fp64}",
-         "precision is fp32, bf16, fp16 or tf32, not 'fp64'"},
+         "precision is fp32, bf16, fp16, tf32 or fp8, not 'fp64'"},
         {"parallel: {tp: 0}",
          "tp is \"auto\" or a whole number from 1 to 1048576, not '0'"},
         {"parallel: {sequence: 1}", "sequence is true or false, not '1'"},

@@ -122,7 +122,8 @@ static float *gradients(const struct plait_config *config,
     return g;
 }
 
-static void test_recompute(enum plait_family family, int experts)
+static void test_recompute(enum plait_family family, int experts,
+                           enum plait_precision precision)
 {
     static const char *const names[] = {"none", "selective", "full"};
     struct plait_config config;
@@ -132,6 +133,7 @@ static void test_recompute(enum plait_family family, int experts)
 
     small_config(&config, family);
     config.model.experts = experts;
+    config.train.precision = precision;
     want = gradients(&config, plait_ops_cpu(), &loss, &n);
     for (int i = PLAIT_RECOMPUTE_NONE; i <= PLAIT_RECOMPUTE_FULL; i++) {
         float *got;
@@ -139,8 +141,8 @@ static void test_recompute(enum plait_family family, int experts)
         config.parallel.recompute = i;
         got = gradients(&config, plait_ops_cpu(), &again, &n);
         ok(loss == again && memcmp(want, got, n * sizeof(*got)) == 0,
-           "family %d, %d experts, recompute %s: the same bits", family,
-           experts, names[i]);
+           "family %d, %d experts, precision %d, recompute %s: the same "
+           "bits", family, experts, precision, names[i]);
         free(got);
     }
     free(want);
@@ -315,8 +317,10 @@ int main(void)
         test_gradients(family, 0);
         test_gradients(family, 2);
         test_gradients(family, 3);
-        test_recompute(family, 0);
-        test_recompute(family, 4);
+        test_recompute(family, 0, PLAIT_FP32);
+        test_recompute(family, 4, PLAIT_FP32);
+        test_recompute(family, 0, PLAIT_FP8);
+        test_recompute(family, 4, PLAIT_FP8);
         test_split(family, PLAIT_RECOMPUTE_NONE);
         test_split(family, PLAIT_RECOMPUTE_FULL);
         test_stages(family, 2);
