@@ -68,18 +68,20 @@ int plait_checkpoint_agree(struct plait_comm *world, int ret,
 {
     int size = plait_comm_size(world), first;
     double failed = ret < 0 ? size - plait_comm_rank(world) : 0;
-    struct plait_error text;
+    struct {
+        int number;
+        struct plait_error text;
+    } why = {.number = errno};
 
-    snprintf(text.text, sizeof(text.text), "%s",
-             ret < 0 && err ? err->text : "");
+    snprintf(why.text.text, sizeof(why.text.text), "%s",
+             ret < 0 ? err->text : "");
     if (plait_comm_host_all_reduce(world, &failed, 1, PLAIT_MAX) < 0)
         return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
     if (failed == 0)
         return 0;
     first = size - (int)failed;
-    if (plait_comm_host_broadcast(world, &text, sizeof(text), first) < 0)
+    if (plait_comm_host_broadcast(world, &why, sizeof(why), first) < 0)
         return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    if (ret == 0)
-        errno = EIO;
-    return plait_errorf(err, "%s", text.text);
+    errno = why.number;
+    return plait_errorf(err, "%s", why.text.text);
 }

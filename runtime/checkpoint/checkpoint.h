@@ -2,6 +2,7 @@
 #ifndef PLAIT_CHECKPOINT_H
 #define PLAIT_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "runtime/model/model.h"
@@ -19,20 +20,54 @@ struct plait_checkpoint_info {
     struct plait_loss_scale loss_scale; /* used where it is dynamic */
 };
 
-/* Collective over the world. Only one copy of each slice is written. Keeps
- * the newest `keep` checkpoints (0: all). */
+/* The saves of one run, one after the other. Every function but destroy is
+ * collective over the world, and fails on all ranks together with the error
+ * of one of them. What fails, or ends with the process, leaves older
+ * checkpoints as they were. */
+struct plait_saver;
+
+/* Only one copy of each slice is written. Keeps the newest `keep`
+ * checkpoints (0: all) of no later step than the one that was saved. With
+ * `async`, memory of the host is taken for a copy of what this rank
+ * writes. */
+struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
+                                       struct plait_model *model,
+                                       struct plait_optim *optim,
+                                       struct plait_error *err);
+void plait_saver_destroy(struct plait_saver *saver);
+
+/* The checkpoint is in place on return. */
+int plait_saver_save(struct plait_saver *saver,
+                     const struct plait_checkpoint_info *info,
+                     struct plait_error *err);
+
+/* The state is copied on return, and training may go on: a thread writes the
+ * copy. The checkpoint comes into place in the poll or finish after that.
+ * Waits for one that is still written. Wants `async`. */
+int plait_saver_start(struct plait_saver *saver,
+                      const struct plait_checkpoint_info *info,
+                      struct plait_error *err);
+/* Between steps: put in place what all ranks have written. Does not wait. */
+int plait_saver_poll(struct plait_saver *saver, struct plait_error *err);
+/* Wait for what is still written, and put it in place. */
+int plait_saver_finish(struct plait_saver *saver, struct plait_error *err);
+
+/* One save, for those who need no more. Collective. */
 int plait_checkpoint_save(const char *dir, int keep,
                           const struct plait_checkpoint_info *info,
                           struct plait_model *model, struct plait_optim *optim,
                           struct plait_error *err);
 
-/* The newest complete checkpoint under `dir`, or NULL with err->text empty
- * if there is none (a missing dir is none). Caller frees. */
-char *plait_checkpoint_latest(const char *dir, struct plait_error *err);
+/* The checkpoint under `dir` of the newest step before `below`, whole or
+ * not; NULL with err->text empty if there is none (a missing dir is none).
+ * *step is its step. Caller frees. */
+char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
+                              struct plait_error *err);
 
 /* Collective. Fills optimizer slices and info; the caller then calls
- * plait_optim_refresh(). Refuses a checkpoint of another model, naming the
- * tensor and the shapes. */
+ * plait_optim_refresh(). errno is EBADMSG, and nothing was touched, if the
+ * checkpoint is not whole: lost, cut or garbled. Refuses one of another
+ * model, naming the tensor and the shapes. */
 int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
                           struct plait_model *model, struct plait_optim *optim,
                           struct plait_error *err);

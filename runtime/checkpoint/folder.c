@@ -40,16 +40,19 @@ int plait_folder_remove(const char *path)
 {
     DIR *dir = opendir(path);
     struct dirent *entry;
-    int ret = 0;
+    int number = 0;
 
     if (!dir)
         return errno == ENOENT ? 0 : -1;
     while ((entry = readdir(dir)))
         if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
             unlinkat(dirfd(dir), entry->d_name, 0) < 0)
-            ret = -1;
+            number = errno;
     closedir(dir);
-    return rmdir(path) < 0 ? -1 : ret;
+    if (number == 0)
+        return rmdir(path);
+    errno = number;
+    return -1;
 }
 
 static int make_dir(const char *dir)
@@ -70,17 +73,39 @@ static int make_dir(const char *dir)
     return ret;
 }
 
+/* Only one checkpoint is written at a time: any other hidden one is what a
+ * run that was killed has left. */
+static int remove_unfinished(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    int ret = 0;
+    char *left;
+
+    if (!dir)
+        return -1;
+    while (ret == 0 && (entry = readdir(dir))) {
+        if (strncmp(entry->d_name, ".step-", 6) != 0)
+            continue;
+        left = join(path, entry->d_name);
+        ret = left ? plait_folder_remove(left) : -1;
+        free(left);
+    }
+    closedir(dir);
+    return ret;
+}
+
 int plait_folder_prepare(const char *dir, const char *temporary,
                          struct plait_error *err)
 {
     if (make_dir(dir) < 0)
         return plait_errorf(err, "%s: cannot make the directory: %s", dir,
                             strerror(errno));
-    if (plait_folder_remove(temporary) < 0)
+    if (remove_unfinished(dir) < 0)
         return plait_errorf(err,
                             "%s: cannot remove what is left of an "
                             "unfinished checkpoint: %s",
-                            temporary, strerror(errno));
+                            dir, strerror(errno));
     if (mkdir(temporary, 0777) < 0)
         return plait_errorf(err, "%s: cannot make the directory: %s", temporary,
                             strerror(errno));
@@ -119,26 +144,21 @@ int plait_folder_commit(const char *dir, const char *temporary,
     return ret;
 }
 
-/* The step of a complete checkpoint's directory, -1 for anything else. */
-static int64_t complete_step(const char *dir, const char *name)
+/* The step in the name of a checkpoint's directory, -1 for anything else. */
+static int64_t step_of(const char *name)
 {
-    char *folder = NULL, *manifest = NULL, *end;
-    int64_t step = -1;
+    int64_t step;
+    char *end;
 
     if (strncmp(name, "step-", 5) != 0 || !name[5] ||
         strspn(name + 5, "0123456789") != strlen(name + 5))
         return -1;
-    folder = join(dir, name);
-    manifest = folder ? join(folder, "manifest.json") : NULL;
     errno = 0;
-    if (manifest && access(manifest, F_OK) == 0)
-        step = strtoll(name + 5, &end, 10);
-    free(folder);
-    free(manifest);
+    step = strtoll(name + 5, &end, 10);
     return errno == ERANGE ? -1 : step;
 }
 
-/* The names of the complete checkpoints and their steps, in any order. */
+/* Checkpoints, the newest first. */
 struct list {
     int n;
     struct found {
@@ -147,7 +167,15 @@ struct list {
     } * found;
 };
 
-static int list_complete(const char *path, struct list *list)
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = ((const struct found *)a)->step;
+    int64_t y = ((const struct found *)b)->step;
+
+    return (x < y) - (x > y);
+}
+
+static int list_checkpoints(const char *path, struct list *list)
 {
     DIR *dir = opendir(path);
     struct dirent *entry;
@@ -158,7 +186,7 @@ static int list_complete(const char *path, struct list *list)
         return -1;
     *list = (struct list){0};
     while ((entry = readdir(dir))) {
-        step = complete_step(path, entry->d_name);
+        step = step_of(entry->d_name);
         if (step < 0)
             continue;
         bigger = realloc(list->found, (list->n + 1) * sizeof(*bigger));
@@ -173,71 +201,90 @@ static int list_complete(const char *path, struct list *list)
                  entry->d_name);
     }
     closedir(dir);
+    if (list->n > 0)
+        qsort(list->found, list->n, sizeof(*list->found), newest_first);
     return 0;
 }
 
-char *plait_checkpoint_latest(const char *dir, struct plait_error *err)
+char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
+                              struct plait_error *err)
 {
     struct list list;
     char *path = NULL;
-    int i, newest = 0;
+    int i = 0;
 
     if (err)
         err->text[0] = '\0';
-    if (list_complete(dir, &list) < 0) {
+    if (list_checkpoints(dir, &list) < 0) {
         if (errno != ENOENT)
             plait_errorf(err, "%s: %s", dir, strerror(errno));
         return NULL;
     }
-    for (i = 1; i < list.n; i++)
-        if (list.found[i].step > list.found[newest].step)
-            newest = i;
-    if (list.n > 0 && !(path = join(dir, list.found[newest].name)))
+    while (i < list.n && list.found[i].step >= below)
+        i++;
+    if (i < list.n && !(path = join(dir, list.found[i].name)))
         plait_errorf(err, "%s: out of memory", dir);
+    if (path)
+        *step = list.found[i].step;
     free(list.found);
     return path;
 }
 
-static int newest_first(const void *a, const void *b)
+static char *manifest_of(const char *dir, const char *name)
 {
-    int64_t x = ((const struct found *)a)->step;
-    int64_t y = ((const struct found *)b)->step;
+    char *path;
 
-    return (x < y) - (x > y);
+    return asprintf(&path, "%s/%s/manifest.json", dir, name) < 0 ? NULL : path;
+}
+
+/* 1, 0, or -1 with errno. */
+static int is_complete(const char *dir, const char *name)
+{
+    char *manifest = manifest_of(dir, name);
+    int ret;
+
+    if (!manifest)
+        return -1;
+    ret = access(manifest, F_OK) == 0;
+    free(manifest);
+    return ret;
 }
 
 /* The manifest goes first: what is left of a removal that was cut short is
  * not taken for a checkpoint. */
 static int remove_checkpoint(const char *dir, const char *name)
 {
-    char *path = join(dir, name);
-    char *manifest = path ? join(path, "manifest.json") : NULL;
+    char *path = join(dir, name), *manifest = manifest_of(dir, name);
     int ret = -1;
 
-    if (manifest && unlink(manifest) == 0)
+    if (path && manifest && (unlink(manifest) == 0 || errno == ENOENT))
         ret = plait_folder_remove(path);
     free(manifest);
     free(path);
-    return ret;
+    /* NFS keeps files that somebody reads. They go in the next save. */
+    return ret < 0 && (errno == EBUSY || errno == ENOTEMPTY) ? 0 : ret;
 }
 
-int plait_folder_prune(const char *dir, int keep, struct plait_error *err)
+int plait_folder_prune(const char *dir, int keep, int64_t step,
+                       struct plait_error *err)
 {
+    int i, kept = 0, ret = 0;
     struct list list;
-    int i, ret = 0;
 
     if (keep <= 0)
         return 0;
-    if (list_complete(dir, &list) < 0)
+    if (list_checkpoints(dir, &list) < 0)
         return plait_errorf(err, "%s: %s", dir, strerror(errno));
-    if (list.n > 0)
-        qsort(list.found, list.n, sizeof(*list.found), newest_first);
-    for (i = keep; i < list.n && ret == 0; i++) {
-        ret = remove_checkpoint(dir, list.found[i].name);
+    for (i = 0; i < list.n && ret >= 0; i++) {
+        if (list.found[i].step > step)
+            continue;
+        ret = kept < keep ? is_complete(dir, list.found[i].name)
+                          : remove_checkpoint(dir, list.found[i].name);
         if (ret < 0)
             plait_errorf(err, "%s/%s: cannot remove the old checkpoint: %s",
                          dir, list.found[i].name, strerror(errno));
+        kept += kept < keep && ret;
     }
     free(list.found);
-    return ret;
+    return ret < 0 ? -1 : 0;
 }

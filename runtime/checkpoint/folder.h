@@ -27,14 +27,17 @@ struct plait_manifest {
 char *plait_folder_path(const char *dir, int64_t step);
 char *plait_folder_temporary(const char *dir, int64_t step);
 
-/* Make `dir` and, empty, the temporary directory in it. */
+/* Make `dir` and, empty, the temporary directory in it. What unfinished
+ * checkpoints have left there is removed. */
 int plait_folder_prepare(const char *dir, const char *temporary,
                          struct plait_error *err);
 /* Sync the temporary directory, give it its name, sync `dir`. */
 int plait_folder_commit(const char *dir, const char *temporary,
                         const char *path, struct plait_error *err);
-/* Remove the oldest complete checkpoints beyond the newest `keep`. */
-int plait_folder_prune(const char *dir, int keep, struct plait_error *err);
+/* Remove what is older than the newest `keep` complete checkpoints of steps
+ * up to `step`: later ones are of a run that went on from here before. */
+int plait_folder_prune(const char *dir, int keep, int64_t step,
+                       struct plait_error *err);
 /* Remove a directory of plain files; one that is missing is no error. */
 int plait_folder_remove(const char *path);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,6 +267,12 @@ static void load_free(struct load *l)
     free(l->manifest.files);
 }
 
+/* As against a file system or a machine that fails. */
+static bool is_not_whole(int number)
+{
+    return number == EINVAL || number == ENOENT;
+}
+
 int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
                           struct plait_model *model, struct plait_optim *optim,
                           struct plait_error *err)
@@ -283,7 +290,9 @@ int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
     ret = plait_checkpoint_agree(world, ret, err);
     if (ret == 0)
         ret = plait_checkpoint_agree(world, index_shards(&l, err), err);
-    if (ret == 0) {
+    if (ret < 0 && is_not_whole(errno)) {
+        errno = EBADMSG;
+    } else if (ret == 0) {
         ret = fill_all(&l, optim, err);
         if (ret == 0)
             ret = check_parameters(&l, model, err);

@@ -138,6 +138,8 @@ int plait_manifest_read(const char *folder, struct plait_manifest *m,
         goto done;
     }
     root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    if (root || json_error_code(&why) != json_error_cannot_open_file)
+        errno = EINVAL; /* jansson has left any number there */
     if (!root)
         plait_errorf(err, "%s: garbled: line %d: %.200s", path, why.line,
                      why.text);

@@ -266,5 +266,7 @@ done:
     free(parse.out);
     json_decref(parse.places);
     json_decref(head);
+    if (ret < 0 && errno != ENOMEM)
+        errno = EINVAL; /* jansson has left any number there */
     return ret;
 }

@@ -2,271 +2,167 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <zlib.h>
 
 #include "checkpoint.h"
 #include "common.h"
 #include "folder.h"
-#include "safetensors.h"
+#include "runtime/comm/trace.h"
 
-/* What goes through the host at a time. */
-#define CHUNK ((size_t)4 << 20)
+/* The thread that writes talks to nobody: whatever the ranks must agree on
+ * is agreed between steps, by the thread that trains. */
 
-struct save {
+struct plait_saver {
     const struct plait_model *model;
-    const struct plait_optim *optim;
     struct plait_comm *world;
+    char *dir;
+    int keep;
+    struct plait_part part;
+    char *copy; /* [part.bytes]; NULL: not made for plait_saver_start() */
+
+    /* The checkpoint that is being written. */
+    bool open; /* the same on all ranks */
+    struct plait_checkpoint_info info;
     char *temporary, *path;
-    int n; /* pieces that this rank writes */
-    struct plait_piece *pieces;
-    float **data;
-    struct plait_shard_file file; /* bytes 0: nothing to write */
+    bool threaded; /* a thread is to be joined */
+    pthread_t thread;
+    atomic_bool cancel, done;
+    /* The thread's until it is done. */
+    double begun, ended;
+    struct plait_shard_file file;
+    struct plait_error why;
+    int ret, number; /* of the outcome: 0 or -1, and errno */
 };
 
-/* FNV-1a over what makes two pieces the same. */
-static uint64_t fingerprint(const struct plait_piece *p)
+static bool is_first(const struct plait_saver *s)
 {
-    const uint64_t numbers[] = {p->begin[0], p->begin[1], p->box[0],
-                                p->box[1],   p->first,    p->count};
-    const unsigned char *bytes = (const unsigned char *)numbers;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    const char *c;
-    size_t i;
-
-    for (c = p->name; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-    for (i = 0; i < sizeof(numbers); i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash ? hash : 1;
+    return plait_comm_rank(s->world) == 0;
 }
 
-/* A piece of one rank among those of all. */
-struct owner {
-    uint64_t hash;
-    int rank;
-};
+/* -- one rank's part ----------------------------------------------------- */
 
-static int by_hash(const void *a, const void *b)
+static void write_part(struct plait_saver *s, const char *copy)
 {
-    const struct owner *x = a, *y = b;
-
-    if (x->hash != y->hash)
-        return x->hash < y->hash ? -1 : 1;
-    return x->rank - y->rank;
+    s->begun = plait_trace_now();
+    s->ret = plait_part_write(&s->part, copy, s->temporary,
+                              plait_comm_rank(s->world), &s->cancel, &s->file,
+                              &s->why);
+    s->number = errno;
+    s->ended = plait_trace_now();
+    atomic_store(&s->done, true);
 }
 
-/* Everyone's fingerprints, sorted; 0 fills up. */
-static struct owner *gather_owners(struct save *s, size_t *total)
+static void *write_aside(void *saver)
 {
-    int size = plait_comm_size(s->world);
-    double most = s->n;
-    uint64_t *mine = NULL, *all = NULL;
-    struct owner *owners = NULL;
-    size_t room, i;
+    struct plait_saver *s = saver;
 
-    if (plait_comm_host_all_reduce(s->world, &most, 1, PLAIT_MAX) < 0)
-        return NULL;
-    room = (size_t)most;
-    *total = room * size;
-    mine = calloc(room + 1, sizeof(*mine));
-    all = calloc(*total + 1, sizeof(*all));
-    owners = calloc(*total + 1, sizeof(*owners));
-    if (!mine || !all || !owners)
-        goto error;
-    for (i = 0; i < (size_t)s->n; i++)
-        mine[i] = fingerprint(&s->pieces[i]);
-    if (room > 0 && plait_comm_host_all_gather(s->world, mine, all,
-                                               room * sizeof(*mine)) < 0)
-        goto error;
-    for (i = 0; i < *total; i++)
-        owners[i] = (struct owner){all[i], (int)(i / room)};
-    qsort(owners, *total, sizeof(*owners), by_hash);
-    free(mine);
-    free(all);
-    return owners;
-error:
-    free(mine);
-    free(all);
-    free(owners);
+    write_part(s, s->copy);
     return NULL;
 }
 
-/* Of those that hold a piece, the one whose turn the fingerprint says, so
- * that replicas share the writing. */
-static int writer_of(const struct owner *owners, size_t total, uint64_t hash)
+/* Signals are for the thread that trains. */
+static int start_thread(struct plait_saver *s, struct plait_error *err)
 {
-    size_t low = 0, high = total, middle, n = 0;
+    sigset_t all, before;
+    int number;
 
-    while (low < high) {
-        middle = (low + high) / 2;
-        if (owners[middle].hash < hash)
-            low = middle + 1;
-        else
-            high = middle;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    number = pthread_create(&s->thread, NULL, write_aside, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (number == 0) {
+        s->threaded = true;
+        return 0;
     }
-    while (low + n < total && owners[low + n].hash == hash)
-        n++;
-    return owners[low + (hash >> 32) % n].rank;
+    errno = number;
+    return plait_errorf(err, "checkpoint: no thread to write it: %s",
+                        strerror(number));
 }
 
-/* The tied copy on the last stage is cut along other borders than the first
- * stage's, so it must go by itself. */
-static bool is_tied_copy(const struct save *s, const struct plait_tensor *t)
+static void join(struct plait_saver *s)
 {
-    const struct plait_parallel *par = s->model->par;
-
-    return t->tied && par->coord.at[PLAIT_PP] > 0;
+    if (s->threaded)
+        pthread_join(s->thread, NULL);
+    s->threaded = false;
 }
 
-/* Collective. Keep of this rank's pieces those that it writes. */
-static int choose(struct save *s, const struct plait_optim *optim,
-                  struct plait_error *err)
+/* Nobody writes this rank's part. */
+static void fail_part(struct plait_saver *s, const struct plait_error *err)
 {
-    const struct plait_optim_slice *slices;
-    int rank = plait_comm_rank(s->world), n = 0, i;
-    struct owner *owners;
-    size_t total;
-
-    plait_optim_slices(optim, &slices);
-    for (i = 0; i < s->n; i++) {
-        if (is_tied_copy(s, slices[i / PLAIT_PIECES_PER_SLICE].tensor))
-            continue;
-        s->pieces[n] = s->pieces[i];
-        s->data[n++] = s->data[i];
-    }
-    s->n = n;
-    owners = gather_owners(s, &total);
-    if (!owners)
-        return plait_errorf(err,
-                            "checkpoint: cannot gather the owners of the "
-                            "tensors: %s",
-                            plait_comm_error(s->world));
-    for (n = i = 0; i < s->n; i++) {
-        if (writer_of(owners, total, fingerprint(&s->pieces[i])) != rank)
-            continue;
-        s->pieces[n] = s->pieces[i];
-        s->data[n++] = s->data[i];
-    }
-    s->n = n;
-    free(owners);
-    return 0;
+    s->ret = -1;
+    s->number = errno;
+    s->why = *err;
+    s->begun = s->ended = plait_trace_now();
+    atomic_store(&s->done, true);
 }
 
-static int write_bytes(struct save *s, int fd, const void *bytes, size_t size)
+/* What came of this rank's part, once it is done. A rank was told to stop
+ * because of another one, whose error it is. */
+static int outcome(const struct plait_saver *s, struct plait_error *err)
 {
-    const char *at = bytes;
-    ssize_t n;
-
-    s->file.crc = (uint32_t)crc32_z(s->file.crc, bytes, size);
-    s->file.bytes += size;
-    while (size > 0) {
-        n = write(fd, at, size);
-        if (n < 0 && errno != EINTR)
-            return -1;
-        if (n > 0) {
-            at += n;
-            size -= (size_t)n;
-        }
-    }
-    return 0;
+    if (s->ret == 0 || s->number == ECANCELED)
+        return 0;
+    errno = s->number;
+    return plait_errorf(err, "%s", s->why.text);
 }
 
-static int write_piece(struct save *s, int fd, int index, char *buffer)
-{
-    size_t left = s->pieces[index].count * sizeof(float), part;
-    const char *from = (const char *)s->data[index];
+/* -- all of them --------------------------------------------------------- */
 
-    for (; left > 0; left -= part, from += part) {
-        part = left < CHUNK ? left : CHUNK;
-        if (plait_optim_read(s->optim, buffer, from, part) < 0 ||
-            write_bytes(s, fd, buffer, part) < 0)
-            return -1;
-    }
-    return 0;
+static void forget(struct plait_saver *s)
+{
+    free(s->temporary);
+    free(s->path);
+    s->temporary = s->path = NULL;
+    s->open = false;
 }
 
-static int write_all(struct save *s, int fd, char *buffer)
+/* Not collective: nothing is left of it but what older ones there are. */
+static void give_up(struct plait_saver *s)
 {
-    unsigned char *head;
-    size_t size;
-    int ret, i;
+    int saved = errno;
 
-    head = plait_safetensors_encode(s->pieces, s->n, &size);
-    if (!head)
+    atomic_store(&s->cancel, true);
+    join(s);
+    if (s->temporary && is_first(s))
+        plait_folder_remove(s->temporary);
+    forget(s);
+    errno = saved;
+}
+
+/* Collective, like all below. Rank 0 makes the hidden directory. */
+static int open_folder(struct plait_saver *s,
+                       const struct plait_checkpoint_info *info,
+                       struct plait_error *err)
+{
+    int ret = 0;
+
+    s->info = *info;
+    s->temporary = plait_folder_temporary(s->dir, info->step);
+    s->path = plait_folder_path(s->dir, info->step);
+    atomic_store(&s->cancel, false);
+    atomic_store(&s->done, false);
+    if (!s->temporary || !s->path)
+        ret = plait_errorf(err, "%s: out of memory", s->dir);
+    if (ret == 0 && is_first(s))
+        ret = plait_folder_prepare(s->dir, s->temporary, err);
+    if (plait_checkpoint_agree(s->world, ret, err) < 0) {
+        give_up(s);
         return -1;
-    s->file.crc = (uint32_t)crc32_z(0, NULL, 0);
-    ret = write_bytes(s, fd, head, size);
-    free(head);
-    for (i = 0; i < s->n && ret == 0; i++)
-        ret = write_piece(s, fd, i, buffer);
-    return ret == 0 ? fsync(fd) : -1;
-}
-
-static int write_shard(struct save *s, struct plait_error *err)
-{
-    char *path = NULL, *buffer = NULL;
-    int fd = -1, ret = -1;
-
-    if (s->n == 0)
-        return 0;
-    snprintf(s->file.name, sizeof(s->file.name), "rank-%05d.safetensors",
-             plait_comm_rank(s->world));
-    buffer = malloc(CHUNK);
-    if (!buffer || asprintf(&path, "%s/%s", s->temporary, s->file.name) < 0) {
-        plait_errorf(err, "%s: out of memory", s->temporary);
-        goto done;
     }
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 && errno == ENOENT) {
-        plait_errorf(err,
-                     "%s: cannot write: the directory that rank 0 made "
-                     "is not there; checkpoint.dir must be shared by "
-                     "all nodes",
-                     path);
-        goto done;
-    }
-    ret = fd < 0 ? -1 : write_all(s, fd, buffer);
-    if (ret < 0)
-        plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
-    if (fd >= 0 && close(fd) < 0 && ret == 0)
-        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
-done:
-    free(buffer);
-    free(path);
-    return ret;
+    s->open = true;
+    return 0;
 }
 
-/* No element of the model may be missing, and none be there twice. */
-static int check_complete(struct save *s, struct plait_error *err)
-{
-    double written = 0, want;
-    int i;
-
-    for (i = 0; i < s->n; i++)
-        written += (double)plait_piece_inside(&s->pieces[i]);
-    if (plait_comm_host_all_reduce(s->world, &written, 1, PLAIT_SUM) < 0)
-        return plait_errorf(err, "checkpoint: %s", plait_comm_error(s->world));
-    want = (double)PLAIT_PIECES_PER_SLICE * (double)s->model->parameters;
-    if (written == want)
-        return 0;
-    errno = EINVAL;
-    return plait_errorf(err,
-                        "checkpoint: the ranks hold %.0f elements of weights "
-                        "and moments, the model has %.0f",
-                        written, want);
-}
-
-static int write_manifest(struct save *s, const struct plait_shard_file *files,
-                          const struct plait_checkpoint_info *info,
+static int write_manifest(struct plait_saver *s,
+                          const struct plait_shard_file *files,
                           struct plait_error *err)
 {
-    struct plait_manifest m = {.info = *info,
+    struct plait_manifest m = {.info = s->info,
                                .parameters = s->model->parameters};
     int size = plait_comm_size(s->world), i, ret;
 
@@ -281,55 +177,169 @@ static int write_manifest(struct save *s, const struct plait_shard_file *files,
     return ret;
 }
 
-/* Collective. Rank 0 learns of all shards and closes the checkpoint. */
-static int finish(struct save *s, const char *dir,
-                  const struct plait_checkpoint_info *info,
-                  struct plait_error *err)
+/* Rank 0 learns of all shards. */
+static int gather_files(struct plait_saver *s, struct plait_shard_file **files,
+                        struct plait_error *err)
 {
-    struct plait_shard_file *files =
-        calloc(plait_comm_size(s->world), sizeof(*files));
-    int ret = files ? 0 : plait_errorf(err, "%s: out of memory", dir);
+    int ret = 0;
 
-    if (plait_checkpoint_agree(s->world, ret, err) < 0) {
-        ret = -1;
-    } else if (plait_comm_host_all_gather(s->world, &s->file, files,
-                                          sizeof(*files)) < 0) {
+    *files = calloc(plait_comm_size(s->world), sizeof(**files));
+    if (!*files)
+        ret = plait_errorf(err, "%s: out of memory", s->dir);
+    ret = plait_checkpoint_agree(s->world, ret, err);
+    if (ret == 0 && plait_comm_host_all_gather(s->world, &s->file, *files,
+                                               sizeof(**files)) < 0)
         ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(s->world));
-    } else {
-        if (plait_comm_rank(s->world) == 0 &&
-            (write_manifest(s, files, info, err) < 0 ||
-             plait_folder_commit(dir, s->temporary, s->path, err) < 0))
-            ret = -1;
-        ret = plait_checkpoint_agree(s->world, ret, err);
-    }
-    free(files);
     return ret;
 }
 
-static int write_checkpoint(struct save *s, const char *dir,
-                            const struct plait_checkpoint_info *info,
-                            const struct plait_optim *optim,
-                            struct plait_error *err)
+static int put_in_place(struct plait_saver *s,
+                        const struct plait_shard_file *files,
+                        struct plait_error *err)
 {
-    bool first = plait_comm_rank(s->world) == 0;
+    if (write_manifest(s, files, err) < 0 ||
+        plait_folder_commit(s->dir, s->temporary, s->path, err) < 0)
+        return -1;
+    return plait_folder_prune(s->dir, s->keep, s->info.step, err);
+}
+
+/* All ranks' parts are done. */
+static int commit(struct plait_saver *s, struct plait_error *err)
+{
+    struct plait_shard_file *files = NULL;
     int ret;
 
-    s->n = plait_pieces_create(optim, &s->pieces, &s->data, err);
-    ret = s->n;
-    s->temporary = plait_folder_temporary(dir, info->step);
-    s->path = plait_folder_path(dir, info->step);
-    if (ret >= 0 && (!s->temporary || !s->path))
-        ret = plait_errorf(err, "%s: out of memory", dir);
-    if (ret >= 0 && first)
-        ret = plait_folder_prepare(dir, s->temporary, err);
-    if (plait_checkpoint_agree(s->world, ret < 0 ? -1 : 0, err) < 0)
-        return -1;
-    if (choose(s, optim, err) < 0 || check_complete(s, err) < 0)
-        return -1;
-    ret = plait_checkpoint_agree(s->world, write_shard(s, err), err);
+    join(s);
+    ret = plait_checkpoint_agree(s->world, outcome(s, err), err);
     if (ret == 0)
-        ret = finish(s, dir, info, err);
+        ret = gather_files(s, &files, err);
+    if (ret == 0) {
+        if (is_first(s))
+            ret = put_in_place(s, files, err);
+        ret = plait_checkpoint_agree(s->world, ret, err);
+    }
+    free(files);
+    plait_trace_async(s->model->par->trace, "checkpoint", "write", s->begun,
+                      s->ended);
+    if (ret < 0)
+        give_up(s);
+    else
+        forget(s);
     return ret;
+}
+
+/* -- the interface ------------------------------------------------------- */
+
+struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
+                                       struct plait_model *model,
+                                       struct plait_optim *optim,
+                                       struct plait_error *err)
+{
+    struct plait_comm *world = model->par->world;
+    struct plait_saver *s = calloc(1, sizeof(*s));
+    struct plait_error unasked;
+    int ret;
+
+    err = err ? err : &unasked;
+    if (s)
+        s->dir = strdup(dir);
+    ret = s && s->dir ? 0 : plait_errorf(err, "checkpoint: out of memory");
+    if (plait_checkpoint_agree(world, ret, err) < 0)
+        goto error;
+    s->model = model;
+    s->world = world;
+    s->keep = keep;
+    if (plait_part_init(&s->part, model, optim, err) < 0)
+        goto error;
+    ret = 0;
+    if (async && !(s->copy = malloc(s->part.bytes + 1)))
+        ret = plait_errorf(err,
+                           "checkpoint.async: no memory for the copy of %zu "
+                           "bytes that is written beside training",
+                           s->part.bytes);
+    if (plait_checkpoint_agree(world, ret, err) < 0)
+        goto error;
+    return s;
+error:
+    plait_saver_destroy(s);
+    return NULL;
+}
+
+void plait_saver_destroy(struct plait_saver *s)
+{
+    int saved = errno;
+
+    if (!s)
+        return;
+    if (s->open)
+        give_up(s);
+    plait_part_clear(&s->part);
+    free(s->copy);
+    free(s->dir);
+    free(s);
+    errno = saved;
+}
+
+int plait_saver_start(struct plait_saver *s,
+                      const struct plait_checkpoint_info *info,
+                      struct plait_error *err)
+{
+    struct plait_error unasked;
+    int ret;
+
+    err = err ? err : &unasked;
+    if (plait_saver_finish(s, err) < 0 || open_folder(s, info, err) < 0)
+        return -1;
+    ret = plait_part_copy(&s->part, s->copy, err);
+    if (ret == 0)
+        ret = start_thread(s, err);
+    if (ret < 0)
+        fail_part(s, err);
+    if (plait_checkpoint_agree(s->world, ret, err) == 0)
+        return 0;
+    atomic_store(&s->cancel, true);
+    return commit(s, err);
+}
+
+int plait_saver_poll(struct plait_saver *s, struct plait_error *err)
+{
+    struct plait_error unasked;
+    double state[2] = {0, 0}; /* some rank writes, some rank has failed */
+
+    err = err ? err : &unasked;
+    if (!s->open)
+        return 0;
+    if (!atomic_load(&s->done))
+        state[0] = 1;
+    else if (s->ret < 0)
+        state[1] = 1;
+    if (plait_comm_host_all_reduce(s->world, state, 2, PLAIT_MAX) < 0)
+        return plait_errorf(err, "checkpoint: %s", plait_comm_error(s->world));
+    if (state[1] > 0)
+        atomic_store(&s->cancel, true);
+    else if (state[0] > 0)
+        return 0;
+    return commit(s, err);
+}
+
+int plait_saver_finish(struct plait_saver *s, struct plait_error *err)
+{
+    struct plait_error unasked;
+
+    return s->open ? commit(s, err ? err : &unasked) : 0;
+}
+
+int plait_saver_save(struct plait_saver *s,
+                     const struct plait_checkpoint_info *info,
+                     struct plait_error *err)
+{
+    struct plait_error unasked;
+
+    err = err ? err : &unasked;
+    if (plait_saver_finish(s, err) < 0 || open_folder(s, info, err) < 0)
+        return -1;
+    write_part(s, NULL);
+    return commit(s, err);
 }
 
 int plait_checkpoint_save(const char *dir, int keep,
@@ -337,24 +347,10 @@ int plait_checkpoint_save(const char *dir, int keep,
                           struct plait_model *model, struct plait_optim *optim,
                           struct plait_error *err)
 {
-    struct save s = {
-        .model = model, .optim = optim, .world = model->par->world};
-    struct plait_error unasked;
-    int ret, saved;
+    struct plait_saver *s =
+        plait_saver_create(dir, keep, false, model, optim, err);
+    int ret = s ? plait_saver_save(s, info, err) : -1;
 
-    if (!err)
-        err = &unasked;
-    ret = write_checkpoint(&s, dir, info, optim, err);
-    saved = errno;
-    if (ret < 0 && s.temporary && plait_comm_rank(s.world) == 0)
-        plait_folder_remove(s.temporary);
-    errno = saved;
-    if (ret == 0 && plait_comm_rank(s.world) == 0)
-        ret = plait_folder_prune(dir, keep, err);
-    ret = plait_checkpoint_agree(s.world, ret, err);
-    free(s.temporary);
-    free(s.path);
-    free(s.pieces);
-    free(s.data);
+    plait_saver_destroy(s);
     return ret;
 }

@@ -37,22 +37,18 @@ static bool under_mpi(void)
 
 int plait_agree(struct plait_comm *world, int rc, struct plait_error *err)
 {
-    int rank = plait_comm_rank(world), n = plait_comm_size(world), i;
-    char failed = rc < 0, *all = malloc(n);
+    int rank = plait_comm_rank(world), size = plait_comm_size(world);
+    double failed = rc < 0 ? size - rank : 0; /* the first rank's is largest */
 
-    if (!all || plait_comm_host_all_gather(world, &failed, all, 1) < 0) {
-        free(all);
-        if (!failed)
-            plait_errorf(err, "rank %d: %s", rank,
-                         all ? plait_comm_error(world) : "out of memory");
+    /* Nothing here may fail on one rank alone, such as taking memory. */
+    if (plait_comm_host_all_reduce(world, &failed, 1, PLAIT_MAX) < 0) {
+        if (rc == 0)
+            plait_errorf(err, "rank %d: %s", rank, plait_comm_error(world));
         return -1;
     }
-    for (i = 0; i < n && !all[i]; i++)
-        ;
-    free(all);
-    if (i == n)
+    if (failed == 0)
         return 0;
-    if (i != rank)
+    if (failed != size - rank)
         err->text[0] = '\0';
     return -1;
 }

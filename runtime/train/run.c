@@ -25,6 +25,7 @@ struct run {
     struct plait_comm *world;
     struct plait_trainer *trainer;
     struct plait_checkpoint_info done; /* steps and tokens so far */
+    struct plait_saver *saver;         /* NULL: no checkpoints */
     int64_t saved;                     /* step of the newest checkpoint */
     struct plait_metrics_file *metrics; /* rank 0, NULL: none */
     struct plait_progress progress;     /* rank 0 */
@@ -56,37 +57,72 @@ static int check_supported(const struct plait_config *c,
 
 /* -- checkpoints --------------------------------------------------------- */
 
-/* Rank 0 looks, so that all ranks mean the same directory. *path NULL: there
- * is none. Caller frees. */
-static int find_checkpoint(struct run *r, const char *resume, char **path,
+/* A directory that all ranks mean. */
+struct place {
+    int64_t step;
+    char path[4096]; /* "": none */
+};
+
+/* Rank 0 looks for the newest checkpoint of a step before `below`. */
+static int find_checkpoint(struct run *r, int64_t below, struct place *place,
                            struct plait_error *err)
 {
-    const char *dir = r->config->checkpoint.dir;
-    char text[4096] = "", *latest;
+    char *newest = NULL;
     int rc = 0;
 
-    *path = NULL;
-    if (!strcmp(resume, "none") || (!strcmp(resume, "auto") && !dir))
-        return 0;
-    if (strcmp(resume, "auto") != 0) {
-        *path = strdup(resume);
-        return *path ? 0 : plait_errorf(err, "out of memory");
-    }
+    memset(place, 0, sizeof(*place));
     if (plait_comm_rank(r->world) == 0) {
-        err->text[0] = '\0';
-        latest = plait_checkpoint_latest(dir, err);
-        if (!latest && err->text[0])
+        newest = plait_checkpoint_newest(r->config->checkpoint.dir, below,
+                                         &place->step, err);
+        if (newest)
+            snprintf(place->path, sizeof(place->path), "%s", newest);
+        else if (err->text[0])
             rc = -1;
-        else if (latest)
-            snprintf(text, sizeof(text), "%s", latest);
-        free(latest);
+        free(newest);
     }
     if (plait_agree(r->world, rc, err) < 0)
         return -1;
-    if (plait_comm_host_broadcast(r->world, text, sizeof(text), 0) < 0)
+    if (plait_comm_host_broadcast(r->world, place, sizeof(*place), 0) < 0)
         return plait_errorf(err, "%s", plait_comm_error(r->world));
-    *path = text[0] ? strdup(text) : NULL;
     return 0;
+}
+
+static int load(struct run *r, const char *path, struct plait_error *err)
+{
+    int rc = plait_checkpoint_load(path, &r->done,
+                                   plait_trainer_model(r->trainer),
+                                   plait_trainer_optim(r->trainer), err);
+
+    if (rc == 0)
+        r->saved = r->done.step;
+    return rc;
+}
+
+/* The newest checkpoint that is whole; 1: there is none of any kind. What is
+ * passed over is said: somebody will want to know where it went. */
+static int load_newest(struct run *r, struct plait_error *err)
+{
+    struct place place = {.step = INT64_MAX};
+    int skipped = 0;
+
+    for (;; skipped++) {
+        if (find_checkpoint(r, place.step, &place, err) < 0)
+            return -1;
+        if (!place.path[0])
+            break;
+        if (load(r, place.path, err) == 0)
+            return 0;
+        if (errno != EBADMSG)
+            return -1;
+        if (plait_comm_rank(r->world) == 0)
+            fprintf(stderr, "plait-train: checkpoint of step %" PRId64
+                    " skipped: %s\n", place.step, err->text);
+    }
+    if (skipped == 0)
+        return 1;
+    return plait_errorf(err, "%s: none of the %d checkpoints is whole; "
+                        "--resume none starts anew",
+                        r->config->checkpoint.dir, skipped);
 }
 
 static void resume_loss_scale(struct run *r)
@@ -104,38 +140,75 @@ static int start_weights(struct run *r, const char *resume,
                          struct plait_error *err)
 {
     struct plait_optim *optim = plait_trainer_optim(r->trainer);
-    char *path;
-    int rc;
+    int rc = 1;
 
-    if (find_checkpoint(r, resume, &path, err) < 0)
+    if (strcmp(resume, "auto") != 0 && strcmp(resume, "none") != 0)
+        rc = load(r, resume, err);
+    else if (!strcmp(resume, "auto") && r->config->checkpoint.dir)
+        rc = load_newest(r, err);
+    if (plait_agree(r->world, rc, err) < 0)
         return -1;
-    if (path) {
-        rc = plait_checkpoint_load(path, &r->done,
-                                   plait_trainer_model(r->trainer), optim,
-                                   err);
-        if (plait_agree(r->world, rc, err) == 0)
-            rc = plait_optim_refresh(optim, err);
-        r->saved = r->done.step;
+    if (rc == 0)
         resume_loss_scale(r);
-    } else {
-        rc = plait_optim_init(optim, r->config->train.seed, err);
-    }
-    free(path);
+    rc = rc == 0 ? plait_optim_refresh(optim, err)
+                 : plait_optim_init(optim, r->config->train.seed, err);
     return plait_agree(r->world, rc, err);
 }
 
-static int save(struct run *r, struct plait_error *err)
+static bool saves_beside(const struct plait_checkpoint_config *c)
+{
+    return c->async && c->every > 0;
+}
+
+static int open_saver(struct run *r, struct plait_error *err)
 {
     const struct plait_checkpoint_config *c = &r->config->checkpoint;
+
+    if (!c->dir)
+        return 0;
+    r->saver = plait_saver_create(c->dir, c->keep, saves_beside(c),
+                                  plait_trainer_model(r->trainer),
+                                  plait_trainer_optim(r->trainer), err);
+    return plait_agree(r->world, r->saver ? 0 : -1, err);
+}
+
+/* Between two steps: the training waits for the copy alone. */
+static int save(struct run *r, struct plait_error *err)
+{
     double begin = plait_trace_now();
     int rc;
 
-    if (!c->dir || r->saved == r->done.step)
+    if (!r->saver || r->saved == r->done.step)
         return 0;
     r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
-    rc = plait_checkpoint_save(c->dir, c->keep, &r->done,
-                               plait_trainer_model(r->trainer),
-                               plait_trainer_optim(r->trainer), err);
+    rc = saves_beside(&r->config->checkpoint)
+             ? plait_saver_start(r->saver, &r->done, err)
+             : plait_saver_save(r->saver, &r->done, err);
+    r->saved = r->done.step;
+    plait_trace_span(r->trace, "run", "checkpoint", begin);
+    return plait_agree(r->world, rc, err);
+}
+
+/* Put in place what was written beside the steps since. */
+static int poll_saver(struct run *r, struct plait_error *err)
+{
+    if (!r->saver || plait_saver_poll(r->saver, err) == 0)
+        return 0;
+    return plait_agree(r->world, -1, err);
+}
+
+/* After the last step nothing is gained by a copy. */
+static int save_last(struct run *r, struct plait_error *err)
+{
+    double begin = plait_trace_now();
+    int rc;
+
+    if (!r->saver)
+        return 0;
+    r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
+    rc = r->saved == r->done.step
+             ? plait_saver_finish(r->saver, err)
+             : plait_saver_save(r->saver, &r->done, err);
     r->saved = r->done.step;
     plait_trace_span(r->trace, "run", "checkpoint", begin);
     return plait_agree(r->world, rc, err);
@@ -239,6 +312,7 @@ static void run_close(struct run *r)
     plait_profile_print(r->profile, stdout);
     plait_profile_destroy(r->profile);
     plait_metrics_destroy(r->metrics);
+    plait_saver_destroy(r->saver);
     plait_trainer_destroy(r->trainer);
     free(r->stage_bytes);
 }
@@ -277,7 +351,7 @@ static int start(struct run *r, const struct plait_train_args *args,
         return -1;
     if (r->done.step < r->config->train.steps)
         rc = plait_trainer_open_data(r->trainer, r->done.step, err);
-    if (plait_agree(r->world, rc, err) < 0)
+    if (plait_agree(r->world, rc, err) < 0 || open_saver(r, err) < 0)
         return -1;
     measure_comm(r, &before);
     return plait_agree(r->world, open_output(r, args, err), err);
@@ -388,7 +462,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     }
     if (due(r->done.step, c->checkpoint.every))
         return save(r, err);
-    return 0;
+    return poll_saver(r, err);
 }
 
 static int loop(struct run *r, struct plait_error *err)
@@ -402,7 +476,12 @@ static int loop(struct run *r, struct plait_error *err)
         if (stop)
             printf("stopped after step %" PRId64 "\n", r->done.step);
     }
-    return rc == 0 ? save(r, err) : rc;
+    if (rc == 0)
+        return save_last(r, err);
+    /* What was right when it was copied is still put in place. */
+    if (rc == -1 && r->saver)
+        plait_saver_finish(r->saver, NULL);
+    return rc;
 }
 
 int plait_run_train(struct plait_session *s,

@@ -15,13 +15,16 @@ static void on_signal(int number)
 
 int plait_signals_install(void)
 {
+    static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1};
     struct sigaction action = {.sa_handler = on_signal};
+    size_t i;
 
     sigemptyset(&action.sa_mask);
     action.sa_flags = SA_RESTART | SA_RESETHAND;
-    if (sigaction(SIGTERM, &action, NULL) < 0)
-        return -1;
-    return sigaction(SIGINT, &action, NULL);
+    for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (sigaction(numbers[i], &action, NULL) < 0)
+            return -1;
+    return 0;
 }
 
 int plait_signals_caught(void)

@@ -4,8 +4,9 @@
 
 #include <stdbool.h>
 
-/* SIGTERM and SIGINT ask for an end after the current step; a second one
- * ends the process as usual. */
+/* SIGTERM, SIGINT and SIGUSR1 (what Slurm's --signal is asked to send before
+ * the time limit) ask for an end after the current step; a second one of a
+ * kind ends the process as usual. */
 int plait_signals_install(void);
 /* The signal that came, 0 if none. */
 int plait_signals_caught(void);

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait-train as a user runs it: resuming bit for bit, signals, ranks that
+# plait-train as a user runs it: resuming bit for bit, checkpoints beside
+# training, on full disks and when killed, garbled ones, signals, ranks that
 # die, a loss that is no number, sampling.
 set -u
 train=$top_builddir/plait-train
@@ -58,7 +59,7 @@ parity.write_config(sys.argv[2] + "/c.yaml", "gpt2", sys.argv[2] + "/tokens.bin"
 for layout in 1:111 4:221 4:212 4:114; do
     ranks=${layout%:*} l=${layout#*:} ck=$dir/ck-$l
     size="--set parallel.tp=${l:0:1} --set parallel.pp=${l:1:1}"
-    size+=" --set parallel.dp=${l:2:1}"
+    size+=" --set parallel.dp=${l:2:1} --set train.steps=20"
     [ "$l" = 114 ] && size+=" --set parallel.zero=3"
     run "$ranks" $size --metrics "$dir/whole"
     run "$ranks" $size --metrics "$dir/parts" --set checkpoint.dir="$ck" \
@@ -70,6 +71,77 @@ for layout in 1:111 4:221 4:212 4:114; do
     ok "tp,pp,dp=$l: the second run resumed" \
         grep -q "resumed after step 10" "$dir/out"
 done
+
+# Written beside the steps that follow, a checkpoint is the same.
+save=(4 --set parallel.tp=2 --set parallel.dp=2 --set checkpoint.every=5
+    --set checkpoint.keep=0 --set train.steps=20)
+run "${save[@]}" --set checkpoint.dir="$dir/blocking" \
+    --set checkpoint.async=false
+run "${save[@]}" --set checkpoint.dir="$dir/async"
+ok "checkpoint.async: the same four checkpoints, bit for bit" \
+    diff -r "$dir/blocking" "$dir/async"
+
+# A disk that needs 0.3 s to sync a file.
+slow="strace -f -qq -o /dev/null -e trace=fsync
+    -e inject=fsync:delay_enter=300000"
+if $slow true 2>/dev/null; then
+    timeout 60 $slow "$train" "$dir/c.yaml" --set train.steps=100 \
+        --set checkpoint.every=50 --set checkpoint.dir="$dir/slow" --set log.profile="$dir/beside" \
+        >"$dir/out" 2>&1
+    ok "steps go on while a checkpoint is written" python3 -c '
+import json, sys
+events = json.load(open(sys.argv[1] + "/rank-00000.json"))
+begin, end = ([e["ts"] for e in events if e["name"] == "write" and
+               e["ph"] == p] for p in "be")
+steps = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == "step"]
+beside = sum(begin[0] < a and b < end[0] for a, b in steps)
+assert end[0] - begin[0] > 3e5 and beside >= 3, (begin, end, beside)
+' "$dir/beside"
+else
+    n=$((n + 1))
+    echo "ok $n # SKIP needs strace, and leave to trace"
+fi
+
+# Room for one checkpoint and half of the next.
+full='mount -t tmpfs -o size=$0 none "$1" && shift && exec "$@"'
+size=$(du -sk "$dir/async/step-00000005" | cut -f 1)
+mkdir "$dir/small"
+unshare=$(for u in "unshare -m" "unshare -rm"; do
+    $u sh -c "$full" 1m "$dir/small" true 2>/dev/null && echo "$u" && break
+done)
+if [ -n "$unshare" ]; then
+    timeout 60 $unshare sh -c "$full" $((size * 3 / 2))k "$dir/small" \
+        sh -c '"$@"; echo "exit $?"; ls -A "$0"' "$dir/small" \
+        sh "$mpirun" 4 "$train" "$dir/c.yaml" --set parallel.tp=2 \
+        --set parallel.dp=2 --set checkpoint.dir="$dir/small" \
+        --set checkpoint.every=5 >"$dir/out" 2>&1 </dev/null
+    ok "a full disk ends the run" grep -q "^exit 1" "$dir/out"
+    ok "with one line" test "$(grep -c '^plait-train: .*No space left' \
+        "$dir/out")" = 1
+    ok "and the checkpoint before is all that is left" \
+        test "$(sed '1,/^exit/d' "$dir/out")" = step-00000005
+else
+    n=$((n + 1))
+    echo "ok $n # SKIP needs leave to mount"
+fi
+
+# Garbled ones are passed over, aloud, on all ranks.
+ck=$dir/async
+truncate -s -1 "$ck/step-00000020/rank-00000.safetensors"
+rm "$ck/step-00000015/manifest.json"
+run "${save[@]}" --set checkpoint.dir="$ck"
+ok "the newest that is whole" grep -q "resumed after step 10" "$dir/out"
+ok "says what it skipped" test "$(grep -c \
+    "^plait-train: checkpoint of step .*skipped" "$dir/out")" = 2
+ok "and why" grep -q "step 20 skipped: .*truncated or changed" "$dir/out"
+ok "and writes them again" diff -r "$dir/blocking" "$ck"
+rm -f "$ck"/step-*/manifest.json
+run "${save[@]}" --set checkpoint.dir="$ck"
+ok "none is whole: refused" test $status = 1 -a "$(grep -c \
+    "^plait-train: .*: none of the 4 checkpoints is whole" "$dir/out")" = 1
+run "${save[@]}" --set checkpoint.dir="$ck" --resume none
+ok "--resume none starts anew" diff -r "$dir/blocking" "$ck"
+ck=$dir/ck-114
 
 run 4 --set parallel.tp=2 --set parallel.pp=2 --set checkpoint.dir="$ck" \
     --set train.steps=25 --metrics "$dir/other"
@@ -130,7 +202,7 @@ start() {
         --set parallel.tp=2 --set parallel.pp=2 "$@" >"$dir/out" 2>&1 \
         </dev/null &
     pid=$!
-    wait_for "step 1/"
+    wait_for "step 1/\|resumed"
 }
 
 # ended SECONDS: the run in the background is over
@@ -145,12 +217,44 @@ ended() {
     return 1
 }
 
-start --set checkpoint.dir="$dir/term"
-kill -TERM $(ranks_of "$pid")
-ok "SIGTERM: the run ends" ended 20
-ok "in order" test "$status" = 0
-ok "after a step" grep -q "stopped after step" "$dir/out"
-ok "with a checkpoint" test -e "$(echo "$dir"/term/step-*/manifest.json)"
+for signal in TERM USR1; do
+    start --set checkpoint.dir="$dir/$signal"
+    kill -$signal $(ranks_of "$pid")
+    ok "SIG$signal: the run ends" ended 20
+    ok "in order" test "$status" = 0
+    ok "after a step" grep -q "stopped after step" "$dir/out"
+    ok "with a checkpoint" test -e \
+        "$(echo "$dir/$signal"/step-*/manifest.json)"
+done
+
+# What is requeued goes on, as often as it takes: each life's metrics follow
+# the last one's.
+rm -rf "$dir/TERM" "$dir/lives"
+for life in 1 2 3; do
+    start --set checkpoint.dir="$dir/TERM" --metrics "$dir/lives"
+    sleep 0.$life
+    kill -USR1 $(ranks_of "$pid")
+    ended 20
+done
+ok "three lives of a run log every step once" python3 -c '
+import json, sys
+steps = [json.loads(line)["step"] for line in open(sys.argv[1])]
+assert steps == list(range(1, len(steps) + 1)), steps
+' "$dir/lives"
+ok "and the last one went on" grep -q "resumed after step" "$dir/out"
+
+# Killed at any time, in the middle of a save too: what is in place is whole.
+for i in 1 2 3 4 5; do
+    start --set checkpoint.dir="$dir/kill" --set checkpoint.every=1
+    sleep 0.$((i * i * 3 % 10))
+    kill -KILL $(ranks_of "$pid")
+    ended 20
+done
+run 4 --set parallel.tp=2 --set parallel.pp=2 \
+    --set checkpoint.dir="$dir/kill" --sample 1
+ok "killed five times, there is a checkpoint to go on from" \
+    test $status = 0 -a -n "$(echo "$dir"/kill/step-*/manifest.json)"
+ok "that is the newest" test "$(grep -c skipped "$dir/out")" = 0
 
 start
 kill -KILL $(ranks_of "$pid" | tail -n 1)

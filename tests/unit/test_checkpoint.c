@@ -2,11 +2,15 @@
 #include "config.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "model_util.h"
@@ -22,6 +26,17 @@
 static struct plait_comm *world;
 static int rank, size;
 static char dir[64] = "/tmp/plait-checkpoint-XXXXXX";
+
+/* A disk that is as slow as a test wants it: it syncs nothing while the gate
+ * is shut. */
+static atomic_bool gate_shut;
+
+int fsync(int fd)
+{
+    while (atomic_load(&gate_shut))
+        usleep(1000);
+    return (int)syscall(SYS_fsync, fd);
+}
 
 /* A model in a layout; ranks outside of it have no model. */
 struct job {
@@ -150,6 +165,44 @@ static int save(struct job *job, int64_t step, int keep,
     return plait_checkpoint_save(dir, keep, &info, job->model, job->optim, err);
 }
 
+static struct plait_saver *saver(struct job *job, const char *where)
+{
+    struct plait_error err = {""};
+    struct plait_saver *s = plait_saver_create(where, 0, true, job->model,
+                                               job->optim, &err);
+
+    if (!s)
+        diag("rank %d: %s", rank, err.text);
+    return s;
+}
+
+static int start_save(struct plait_saver *s, int64_t step,
+                      struct plait_error *err)
+{
+    struct plait_checkpoint_info info = {.step = step, .tokens = step * 100};
+
+    return plait_saver_start(s, &info, err);
+}
+
+/* As a run does between its steps: until there is an outcome. */
+static int poll_until(struct plait_saver *s, const char *path,
+                      struct plait_error *err)
+{
+    double seen;
+    int i;
+
+    for (i = 0; i < 10000; i++) {
+        if (plait_saver_poll(s, err) < 0)
+            return -1;
+        seen = rank == 0 && access(path, F_OK) == 0;
+        plait_comm_host_broadcast(world, &seen, sizeof(seen), 0);
+        if (seen)
+            return 0;
+        usleep(1000);
+    }
+    return 1;
+}
+
 /* -- many ranks ---------------------------------------------------------- */
 
 static const int layouts[][4] = {
@@ -242,6 +295,150 @@ static void one_fails(void)
     stop(&job);
 }
 
+/* Training changes everything while it is written. */
+static int save_beside(int i, int64_t step, const char *path)
+{
+    const int *l = layouts[i];
+    struct plait_error err = {""};
+    struct plait_saver *s = NULL;
+    struct job job;
+    int ret = start(&job, PLAIT_LLAMA, 4, l[0], l[1], l[2], l[3]);
+
+    fill(&job, 0);
+    s = saver(&job, dir);
+    atomic_store(&gate_shut, rank == 5);
+    if (!s || start_save(s, step, &err) < 0)
+        ret = -1;
+    fill(&job, -1);
+    if (ret > 0 && (plait_saver_poll(s, &err) < 0 || access(path, F_OK) == 0))
+        ret = -1;
+    plait_comm_barrier(world);
+    atomic_store(&gate_shut, false);
+    if (ret > 0 && poll_until(s, path, &err) != 0)
+        ret = -1;
+    if (ret < 0)
+        diag("rank %d: %s", rank, err.text);
+    plait_saver_destroy(s);
+    stop(&job);
+    return ret > 0;
+}
+
+static void beside(void)
+{
+    static const int in[] = {1, 4, 5};
+    char path[128];
+    double bad;
+    int i, k;
+
+    for (i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s/step-%08d", dir, 40 + i);
+        bad = !save_beside(in[i], 40 + i, path);
+        for (k = 0; k < NLAYOUTS && bad == 0; k++)
+            bad += !load_in(PLAIT_LLAMA, k, path);
+        plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM);
+        if (rank == 0)
+            ok(bad == 0, "written beside training in layout %d", in[i]);
+    }
+}
+
+/* One rank's disk is full while all go on; all learn of it. */
+static void one_fails_beside(void)
+{
+    struct rlimit small = {4096, RLIM_INFINITY}, before;
+    struct plait_error err = {""};
+    struct plait_saver *s;
+    struct job job;
+    double bad;
+    char path[128];
+
+    start(&job, PLAIT_GPT2, 4, 2, 2, 2, 0);
+    fill(&job, 0);
+    s = saver(&job, dir);
+    getrlimit(RLIMIT_FSIZE, &before);
+    if (rank == 3)
+        setrlimit(RLIMIT_FSIZE, &small);
+    atomic_store(&gate_shut, rank == 1);
+    bad = start_save(s, 78, &err) != 0;
+    plait_comm_barrier(world);
+    atomic_store(&gate_shut, false);
+    snprintf(path, sizeof(path), "%s/step-00000078", dir);
+    bad += poll_until(s, path, &err) != -1;
+    setrlimit(RLIMIT_FSIZE, &before);
+    bad += !strstr(err.text, "rank-00003.safetensors: cannot write: File too");
+    bad += start_save(s, 79, &err) != 0 || plait_saver_finish(s, &err) != 0;
+    plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM);
+    snprintf(path, sizeof(path), "%s/.step-00000078", dir);
+    if (rank == 0)
+        ok(bad == 0 && access(path, F_OK) < 0,
+           "one rank fails beside training: %s; the next save is good",
+           err.text);
+    plait_saver_destroy(s);
+    stop(&job);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+/* All the memory there is in pieces of `bytes`, as a list. */
+static void **take_memory(size_t bytes)
+{
+    struct rlimit none = {0, RLIM_INFINITY};
+    void **taken = NULL, **more;
+
+    setrlimit(RLIMIT_AS, &none);
+    while ((more = malloc(bytes))) {
+        *more = taken;
+        taken = more;
+    }
+    return taken;
+}
+
+static void give_back(void **taken, const struct rlimit *before)
+{
+    void **next;
+
+    setrlimit(RLIMIT_AS, before);
+    for (; taken; taken = next) {
+        next = *taken;
+        free(taken);
+    }
+}
+
+/* One rank gets no more memory in large pieces, and in not so large ones:
+ * nobody waits for it for ever. */
+static void one_starves(void)
+{
+    static const int large[] = {1 << 20, 1 << 14, 1 << 11};
+    struct plait_error err;
+    struct rlimit before;
+    void **taken = NULL;
+    struct job job;
+    double bad;
+    int i, ret;
+
+    start(&job, PLAIT_GPT2, 4, 2, 2, 2, 0);
+    fill(&job, 0);
+    getrlimit(RLIMIT_AS, &before);
+    for (i = 0; i < 3; i++) {
+        err.text[0] = '\0';
+        if (rank == 6)
+            taken = take_memory(large[i]);
+        ret = save(&job, 80 + i, 0, &err);
+        if (rank == 6)
+            give_back(taken, &before);
+        bad = ret != -1 || !strstr(err.text, "memory");
+        bad += save(&job, 90 + i, 0, NULL) != 0;
+        plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM);
+        if (rank == 0)
+            ok(bad == 0, "no memory of %d bytes on a rank: %s", large[i],
+               err.text);
+    }
+    stop(&job);
+}
+
 /* -- one rank ------------------------------------------------------------ */
 
 static char *in_dir(const char *name)
@@ -263,15 +460,27 @@ static int load(struct job *job, const char *name, struct plait_error *err)
                                  err);
 }
 
+/* The newest below a step, or what was said instead. Good until the next. */
+static const char *newest(const char *in, int64_t below, int64_t *step)
+{
+    static char text[512];
+    struct plait_error err = {""};
+    char *path = plait_checkpoint_newest(in, below, step, &err);
+
+    snprintf(text, sizeof(text), "%s", path ? path : err.text);
+    free(path);
+    return text;
+}
+
 static void keeping(struct job *job)
 {
     struct plait_error err = {""};
-    char *latest;
+    int64_t step;
 
-    latest = plait_checkpoint_latest(in_dir("missing"), &err);
-    ok(!latest && !*err.text, "a missing directory has no checkpoint");
-    latest = plait_checkpoint_latest("/dev/null", &err);
-    ok(!latest && *err.text, "%s", err.text);
+    ok(!*newest(in_dir("missing"), INT64_MAX, &step),
+       "a missing directory has no checkpoint");
+    ok(!!strstr(newest("/dev/null", INT64_MAX, &step), "Not a directory"),
+       "%s", newest("/dev/null", INT64_MAX, &step));
     ok(save(job, 5, 2, &err) == 0 && save(job, 10, 2, &err) == 0 &&
            save(job, 100000000, 2, &err) == 0,
        "three saves %s", err.text);
@@ -280,16 +489,25 @@ static void keeping(struct job *job)
        "the newest two are kept");
     mkdir(in_dir("step-100000001"), 0777);
     mkdir(in_dir(".step-00000020"), 0777);
+    mkdir(in_dir(".step-00000007.old"), 0777);
     mkdir(in_dir("step-best"), 0777);
-    latest = plait_checkpoint_latest(dir, &err);
-    ok(latest && !strcmp(latest, in_dir("step-100000000")),
-       "the newest with a manifest: %s", latest ? latest : err.text);
-    free(latest);
+    ok(!strcmp(newest(dir, INT64_MAX, &step), in_dir("step-100000001")) &&
+           step == 100000001 &&
+           !strcmp(newest(dir, step, &step), in_dir("step-100000000")) &&
+           !strcmp(newest(dir, step, &step), in_dir("step-00000010")) &&
+           !*newest(dir, step, &step),
+       "from the newest to the oldest");
     ok(save(job, 20, 0, &err) == 0 &&
-           access(in_dir(".step-00000020"), F_OK) < 0,
-       "what an unfinished one left is replaced %s", err.text);
+           access(in_dir(".step-00000020"), F_OK) < 0 &&
+           access(in_dir(".step-00000007.old"), F_OK) < 0,
+       "what unfinished ones left is removed %s", err.text);
     ok(save(job, 20, 0, &err) == 0 && load(job, "step-00000020", &err) == 0,
        "the same step again %s", err.text);
+    unlink(in_dir("step-00000010/manifest.json"));
+    ok(save(job, 15, 1, &err) == 0 &&
+           access(in_dir("step-00000010"), F_OK) < 0 &&
+           access(in_dir("step-00000020"), F_OK) == 0,
+       "later ones do not count among the newest %s", err.text);
 }
 
 static void copy_checkpoint(const char *name)
@@ -322,7 +540,9 @@ static void damaged(struct job *job)
     struct stat st;
 
 #define REFUSED(name, says)                                                    \
-    ok(load(job, name, &err) == -1 && strstr(err.text, says), "%s", err.text)
+    ok(load(job, name, &err) == -1 && errno == EBADMSG &&                      \
+           strstr(err.text, says),                                             \
+       "%s", err.text)
 
     copy_checkpoint("bit");
     damage("bit/rank-00000.safetensors", -5, 1);
@@ -346,17 +566,17 @@ static void damaged(struct job *job)
 
     start(&other, PLAIT_LLAMA, 4, 1, 1, 1, 0);
     ok(load(&other, "step-00000020", &err) == -1 &&
-           strstr(err.text, "in this model"),
+           errno == EINVAL && strstr(err.text, "in this model"),
        "%s", err.text);
     stop(&other);
     start(&other, PLAIT_GPT2, 3, 1, 1, 1, 0);
     ok(load(&other, "step-00000020", &err) == -1 &&
-           strstr(err.text, "parameters, this one has"),
+           errno == EINVAL && strstr(err.text, "parameters, this one has"),
        "%s", err.text);
     stop(&other);
     start(&other, PLAIT_GPT2, 5, 1, 1, 1, 0);
     ok(load(&other, "step-00000020", &err) == -1 &&
-           strstr(err.text, "no tensor layers.4"),
+           errno == EINVAL && strstr(err.text, "no tensor layers.4"),
        "%s", err.text);
     stop(&other);
 }
@@ -383,7 +603,7 @@ static void full_disk(struct job *job)
 {
     struct rlimit small = {4096, RLIM_INFINITY}, before;
     struct plait_error err = {""};
-    char *latest;
+    int64_t step;
 
     getrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_IGN);
@@ -395,11 +615,123 @@ static void full_disk(struct job *job)
     ok(access(in_dir(".step-200000000"), F_OK) < 0 &&
            access(in_dir("step-200000000"), F_OK) < 0,
        "nothing is left of it");
-    latest = plait_checkpoint_latest(dir, &err);
-    ok(latest && !strcmp(latest, in_dir("step-100000000")) &&
+    ok(!strcmp(newest(dir, 100000001, &step), in_dir("step-100000000")) &&
            access(in_dir("step-00000020"), F_OK) == 0,
        "the older ones are kept");
-    free(latest);
+}
+
+/* -- one rank, written beside training ----------------------------------- */
+
+static int same_files(const char *a, const char *b)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command), "diff -r %s %s", a, b);
+    return system(command) == 0;
+}
+
+static void until_there(const char *path)
+{
+    int i;
+
+    for (i = 0; i < 10000 && access(path, F_OK) < 0; i++)
+        usleep(1000);
+}
+
+static void equals_blocking(struct job *job)
+{
+    struct plait_error err = {""};
+    struct plait_saver *s = saver(job, in_dir("aside"));
+    const char *path = in_dir("aside/step-00000030");
+    char there[160];
+
+    snprintf(there, sizeof(there), "%s", path);
+    fill(job, 0);
+    ok(save(job, 30, 0, &err) == 0, "a blocking save %s", err.text);
+    atomic_store(&gate_shut, true);
+    ok(start_save(s, 30, &err) == 0, "a save begins %s", err.text);
+    fill(job, -1);
+    until_there(in_dir("aside/.step-00000030/rank-00000.safetensors"));
+    ok(plait_saver_poll(s, &err) == 0 && access(there, F_OK) < 0,
+       "training goes on; what is half written is hidden %s", err.text);
+    atomic_store(&gate_shut, false);
+    ok(poll_until(s, there, &err) == 0, "it comes into place %s", err.text);
+    ok(same_files(in_dir("step-00000030"), there),
+       "and is the blocking one, bit for bit");
+    plait_saver_destroy(s);
+    fill(job, 0);
+}
+
+static void *open_gate(void *unused)
+{
+    usleep(100000);
+    atomic_store(&gate_shut, false);
+    return unused;
+}
+
+static void one_after_the_other(struct job *job)
+{
+    struct plait_error err = {""};
+    struct plait_saver *s = saver(job, in_dir("aside"));
+    pthread_t thread;
+
+    atomic_store(&gate_shut, true);
+    ok(start_save(s, 40, &err) == 0, "a first save %s", err.text);
+    pthread_create(&thread, NULL, open_gate, NULL);
+    ok(start_save(s, 50, &err) == 0 &&
+           access(in_dir("aside/step-00000040"), F_OK) == 0,
+       "a second one waits for it %s", err.text);
+    pthread_join(thread, NULL);
+    ok(plait_saver_finish(s, &err) == 0 && plait_saver_poll(s, &err) == 0 &&
+           load(job, "aside/step-00000050", &err) == 0,
+       "and comes into place at the end %s", err.text);
+    plait_saver_destroy(s);
+}
+
+static void killed(struct job *job)
+{
+    struct plait_error err = {""};
+    struct plait_saver *s = saver(job, in_dir("aside"));
+    int64_t step = 0;
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        atomic_store(&gate_shut, true);
+        start_save(s, 60, &err);
+        until_there(in_dir("aside/.step-00000060/rank-00000.safetensors"));
+        kill(getpid(), SIGKILL);
+    }
+    waitpid(pid, &status, 0);
+    newest(in_dir("aside"), INT64_MAX, &step);
+    ok(WIFSIGNALED(status) && step == 50 &&
+           load(job, "aside/step-00000050", &err) == 0,
+       "killed in the middle: the one before is there %s", err.text);
+    ok(start_save(s, 70, &err) == 0 && plait_saver_finish(s, &err) == 0 &&
+           access(in_dir("aside/.step-00000060"), F_OK) < 0,
+       "and what it left goes in the next save %s", err.text);
+    plait_saver_destroy(s);
+}
+
+static void full_disk_beside(struct job *job)
+{
+    struct rlimit small = {4096, RLIM_INFINITY}, before;
+    struct plait_error err = {""};
+    struct plait_saver *s = saver(job, in_dir("aside"));
+    int64_t step = 0;
+
+    getrlimit(RLIMIT_FSIZE, &before);
+    setrlimit(RLIMIT_FSIZE, &small);
+    ok(start_save(s, 80, &err) == 0, "the disk is full %s", err.text);
+    ok(poll_until(s, in_dir("aside/step-00000080"), &err) == -1 &&
+           strstr(err.text, "cannot write: File too large"),
+       "%s", err.text);
+    setrlimit(RLIMIT_FSIZE, &before);
+    newest(in_dir("aside"), INT64_MAX, &step);
+    ok(step == 70 && access(in_dir("aside/.step-00000080"), F_OK) < 0 &&
+           plait_saver_poll(s, &err) == 0,
+       "nothing is left of it");
+    plait_saver_destroy(s);
 }
 
 /* Any byte of a head may be wrong: parsed or refused, never out of bounds
@@ -486,6 +818,10 @@ static void alone(void)
         ok(load(&job, "step-00000020", &err) == 0 && is_filled(&job),
            "and they read back %s", err.text);
     }
+    equals_blocking(&job);
+    one_after_the_other(&job);
+    killed(&job);
+    full_disk_beside(&job);
     stop(&job);
 }
 
@@ -509,7 +845,11 @@ int main(int argc, char **argv)
     if (size == 8) {
         reshard(PLAIT_GPT2);
         reshard(PLAIT_LLAMA);
+        beside();
         one_fails();
+        one_fails_beside();
+        if (!SANITIZED)
+            one_starves();
     } else {
         alone();
     }
