@@ -52,9 +52,9 @@ scontrol show topology >fabric
 probed()
 {
     local try
-    for try in 1 2 3 4 5; do
-        timeout 60 srun --mpi=pmix -N4 --ntasks-per-node=2 --tp=2 "$plait" \
-            probe --device cpu --fabric fabric --max-bytes 4194304 --repeat 3 \
+    for try in 1 2 3; do
+        timeout 90 srun --mpi=pmix -N4 --ntasks-per-node=2 --tp=2 "$plait" \
+            probe --device cpu --fabric fabric --max-bytes 16777216 --repeat 3 \
             --out site.yaml && return
     done
     return 1
