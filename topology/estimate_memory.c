@@ -14,7 +14,6 @@
 #define BLOCK 256             /* bytes, of an activation */
 #define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
 #define SENDS 4               /* messages of a port on their way out */
-#define REDUCTIONS 2          /* of ZeRO 2 and 3 that are under way */
 
 /* Sizes of this rank's shards; rows are tokens of a micro-batch. */
 struct sizes {
@@ -27,8 +26,10 @@ struct sizes {
 
 /* The weights of a rank, cut into ZeRO's parts; elements. */
 struct shards {
+    double ranks; /* that share the dense weights; 1 without ZeRO */
+    double align; /* of a part */
     double wholes, parts;
-    double embedding, layer, expert, head; /* a region of each, 0: none */
+    double region[PLAIT_KINDS]; /* one of each kind, 0: none */
 };
 
 static double align_up(double n, double to)
@@ -62,16 +63,16 @@ static void set_sizes(const struct plait_shape *s, struct sizes *z)
 
 /* --- weights --- */
 
-/* The whole region, padding included. */
-static double cut(struct shards *w, double elements, double ranks,
-                  double times)
+/* Times so many regions, in whole with its padding. */
+static void cut(struct shards *w, enum plait_region_kind kind,
+                double elements, double ranks, double times)
 {
     double count = align_up(elements, REGION);
-    double part = align_up(ceil(count / ranks), REGION);
+    double part = align_up(ceil(count / ranks), w->align);
 
     w->wholes += part * ranks * times;
     w->parts += part * times;
-    return part * ranks;
+    w->region[kind] = part * ranks;
 }
 
 /* A tensor of n elements, behind the others of its block. */
@@ -121,30 +122,28 @@ static double head_elements(const struct plait_shape *s, const struct sizes *z)
     return norm_elements(s) + (shared ? 0 : place(z->vocab * s->m->hidden));
 }
 
-/* ranks: how many share the dense weights; 1 without ZeRO. */
+/* w->ranks and ->align are set. */
 static void set_shards(const struct plait_shape *s, const struct sizes *z,
-                       int layers, int embedding, int head, double ranks,
-                       struct shards *w)
+                       int layers, int embedding, int head, struct shards *w)
 {
-    memset(w, 0, sizeof(*w));
     if (embedding)
-        w->embedding = cut(w, embedding_elements(s, z), ranks, 1);
-    w->layer = cut(w, layer_elements(s, z), ranks, layers);
+        cut(w, PLAIT_KIND_EMBEDDING, embedding_elements(s, z), w->ranks, 1);
+    cut(w, PLAIT_KIND_LAYER, layer_elements(s, z), w->ranks, layers);
     if (s->m->experts)
-        w->expert = cut(w, z->here * mlp_elements(s, z),
-                        fmax(ranks / s->ep, 1), layers);
+        cut(w, PLAIT_KIND_EXPERT, z->here * mlp_elements(s, z),
+            fmax(w->ranks / s->ep, 1), layers);
     if (head)
-        w->head = cut(w, head_elements(s, z), ranks, 1);
+        cut(w, PLAIT_KIND_HEAD, head_elements(s, z), w->ranks, 1);
 }
 
 double plait_shape_weights(const struct plait_shape *s, int layers,
                            int embedding, int head)
 {
+    struct shards w = {.ranks = 1, .align = REGION};
     struct sizes z;
-    struct shards w;
 
     set_sizes(s, &z);
-    set_shards(s, &z, layers, embedding, head, 1, &w);
+    set_shards(s, &z, layers, embedding, head, &w);
     return w.wholes;
 }
 
@@ -297,46 +296,42 @@ static double message_bytes(const struct plait_shape *s,
     return buffers * z->stream * s->m->hidden * s->element;
 }
 
-/* Elements of `layers` layers' regions and of those at the ends. */
-static double regions(const struct shards *w, double layers)
+/* Elements of so many regions of each kind. */
+static double regions(const struct shards *w, const int count[PLAIT_KINDS])
 {
-    return w->embedding + w->head + layers * (w->layer + w->expert);
+    double sum = 0;
+
+    for (int kind = 0; kind < PLAIT_KINDS; kind++)
+        sum += count[kind] * w->region[kind];
+    return sum;
 }
 
-/* Layers' gradients that exist at once where backward, micro-batch after
- * micro-batch, meets `layers` of them and then `ends` other regions: of any
- * `window` neighbours in that order the most. */
-static double neighbours(int layers, int ends, int window)
+/* Elements of `layers` layers' regions and of those at the ends. */
+static double ends_and(const struct shards *w, int layers)
 {
-    if (layers >= window || ends == 0)
-        return window;
-    return layers == 1 && ends == 1 ? 2 : layers;
+    const int count[PLAIT_KINDS] = {1, layers, layers, 1};
+
+    return regions(w, count);
 }
 
 /* Whole regions that ZeRO 2 and 3 put together, in buffers of each size.
- * Gradients: of the layer at work and of those on their way, two regions; of
- * all layers where weight gradients come apart. Weights: of the layer at work
- * and the next. The ends have one of each. */
+ * Gradients: estimate_zero.c. Weights: of the layer at work and the next. The
+ * ends have one of each. */
 static double zero_bytes(const struct plait_shape *s, const struct shards *w,
-                         int layers)
+                         int rank, int layers)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
-    double under_way = s->m->experts ? REDUCTIONS / 2 : REDUCTIONS;
-    int ends = (w->embedding > 0) + (w->head > 0);
+    struct plait_zero_count count;
     double sum = 0;
 
-    if (p->zero >= 2)
-        sum += 4 * regions(w, p->schedule == PLAIT_SCHEDULE_ZB_H1
-                                  ? layers + under_way
-                                  : neighbours(layers, ends,
-                                               1 + (int)under_way));
-    if (p->zero >= 2 && p->schedule != PLAIT_SCHEDULE_ZB_H1 && layers == 1 &&
-        ends == 1) /* one end's is on its way when the next one comes */
-        sum += 4 * (w->embedding + w->head);
-    if (p->zero >= 2 && p->grad_reduce == PLAIT_GRAD_BF16)
-        sum += 2 * regions(w, fmin(layers, under_way));
+    if (p->zero < 2)
+        return 0;
+    plait_shape_zero(s, rank, &count);
+    sum += 4 * regions(w, count.whole);
+    if (p->grad_reduce == PLAIT_GRAD_BF16)
+        sum += 2 * regions(w, count.sums);
     if (p->zero >= 3)
-        sum += s->element * regions(w, fmin(layers, 2));
+        sum += s->element * ends_and(w, layers < 2 ? layers : 2);
     return sum;
 }
 
@@ -346,9 +341,11 @@ static double sum_bytes(const struct plait_shape *s, const struct shards *w,
                         int layers)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
-    double most = fmax(fmax(w->embedding, w->head), fmax(w->layer, w->expert));
-    double bucket = fmin(most + p->bucket_mib * 262144, regions(w, layers));
+    double most = 0, bucket;
 
+    for (int kind = 0; kind < PLAIT_KINDS; kind++)
+        most = fmax(most, w->region[kind]);
+    bucket = fmin(most + p->bucket_mib * 262144, ends_and(w, layers));
     if (p->zero >= 2 || s->dp * s->cp == 1)
         return 0;
     if (p->grad_sync == PLAIT_GRAD_NAIVE)
@@ -359,61 +356,63 @@ static double sum_bytes(const struct plait_shape *s, const struct shards *w,
 }
 
 /* A sharded tied embedding is put together on both ends. */
-static double tied_bytes(const struct plait_shape *s, const struct sizes *z,
-                         int rank, double ranks)
+static double tied_bytes(const struct plait_shape *s, const struct shards *w,
+                         int rank)
 {
-    struct shards w = {0};
-
-    if (!s->m->tie_embeddings || s->pp == 1 || ranks == 1 ||
+    if (!s->m->tie_embeddings || s->pp == 1 || w->ranks == 1 ||
         (rank != 0 && rank != s->pp - 1))
         return 0;
-    return 4 * cut(&w, rank ? head_elements(s, z) : embedding_elements(s, z),
-                   ranks, 1);
+    return 4 * w->region[rank ? PLAIT_KIND_HEAD : PLAIT_KIND_EMBEDDING];
 }
 
 static double buffer_bytes(const struct plait_shape *s, const struct sizes *z,
-                           const struct shards *w, int rank, double ranks)
+                           const struct shards *w, int rank)
 {
     int layers = plait_shape_layers(s, rank);
     int cpu = strcmp(s->gpu->name, "cpu") == 0;
-    double sum = message_bytes(s, z, rank) +
-                 tied_bytes(s, z, rank, ranks) + sum_bytes(s, w, layers);
+    double sum = message_bytes(s, z, rank) + tied_bytes(s, w, rank) +
+                 sum_bytes(s, w, layers) + zero_bytes(s, w, rank, layers);
 
-    sum += zero_bytes(s, w, layers);
     /* a GPU's context, libraries and communicators */
     return sum + (cpu ? 0 : 1e9);
 }
 
-/* How many ranks share each weight out. */
-static double sharing(const struct plait_shape *s)
+/* How many ranks share each weight out; without ZeRO, in how many parts a
+ * node's ranks may sum it. */
+static void set_sharing(const struct plait_shape *s, struct shards *w)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
-    double all = (double)s->dp * s->cp, here = s->gpu->per_node / s->tp;
+    double all = (double)s->dp * s->cp;
+    double here = fmax(1, fmin(all, s->gpu->per_node / s->tp));
 
-    if (!p->zero)
-        return 1;
-    return p->shard_group == PLAIT_SHARD_ALL ? all : fmax(1, fmin(all, here));
+    w->ranks = 1;
+    w->align = REGION;
+    if (p->zero)
+        w->ranks = p->shard_group == PLAIT_SHARD_ALL ? all : here;
+    else if (here < all && p->all_reduce != PLAIT_ALL_REDUCE_FLAT &&
+             p->grad_sync != PLAIT_GRAD_NAIVE)
+        w->align *= here;
 }
 
 void plait_shape_memory(const struct plait_shape *s, int rank,
                         struct plait_memory *memory)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
-    double ranks = sharing(s);
     int half = s->element == 2;
     int slots = plait_schedule_slots(p->schedule, s->pp, s->v,
                                      (int)s->microbatches, rank);
+    struct shards w = {0};
     struct sizes z;
-    struct shards w;
 
     set_sizes(s, &z);
+    set_sharing(s, &w);
     set_shards(s, &z, plait_shape_layers(s, rank), rank == 0,
-               rank == s->pp - 1, ranks, &w);
+               rank == s->pp - 1, &w);
     memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes);
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
     memory->optimizer = p->offload ? 0 : (half ? 12 : 8) * w.parts;
     memory->activations = activation_bytes(s, &z, rank, slots);
-    memory->buffers = buffer_bytes(s, &z, &w, rank, ranks);
+    memory->buffers = buffer_bytes(s, &z, &w, rank);
     memory->total = memory->weights + memory->gradients + memory->optimizer +
                     memory->activations + memory->buffers;
 }

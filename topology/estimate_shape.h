@@ -39,6 +39,23 @@ int plait_shape_layers(const struct plait_shape *shape, int rank);
 double plait_shape_weights(const struct plait_shape *shape, int layers,
                            int embedding, int head);
 
+/* What weights are cut into: a region for each block, its experts apart. */
+enum plait_region_kind {
+    PLAIT_KIND_EMBEDDING,
+    PLAIT_KIND_LAYER,
+    PLAIT_KIND_EXPERT,
+    PLAIT_KIND_HEAD,
+    PLAIT_KINDS
+};
+
+/* Under ZeRO 2 and 3, the most gradients of whole regions of each kind that
+ * pipeline rank `rank` holds at once, and of those in sums under way. */
+struct plait_zero_count {
+    int whole[PLAIT_KINDS], sums[PLAIT_KINDS];
+};
+void plait_shape_zero(const struct plait_shape *shape, int rank,
+                      struct plait_zero_count *count);
+
 /* estimate_memory.c, estimate_time.c: fill in their parts of an estimate. */
 void plait_shape_memory(const struct plait_shape *shape, int rank,
                         struct plait_memory *memory);

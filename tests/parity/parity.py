@@ -85,10 +85,14 @@ def settings(text):
     return out
 
 
+def nodes_of(strand):
+    return int(dict(i.split("=") for i in strand.split()).get("nodes", 1))
+
+
 def command(args, layout, program, strand=""):
     """How to start the program; nodes=N in the strand: on so many nodes, or
     under mpirun as if."""
-    nodes = dict(i.split("=") for i in strand.split()).get("nodes")
+    nodes = nodes_of(strand)
     sizes = dict(zip(matrix.AXES, [int(c) for c in layout]))
     world = math.prod(n for axis, n in sizes.items() if axis != "ep")
     if args.launcher == "srun":
@@ -97,7 +101,7 @@ def command(args, layout, program, strand=""):
         tp = sizes["tp"]
         per_node = next(n for n in range(tp, world + 1, tp)
                         if world % n == 0 and
-                        world // n <= int(nodes or args.nodes))
+                        world // n <= (args.nodes if nodes == 1 else nodes))
         return ["srun", f"-N{world // per_node}",
                 f"--ntasks-per-node={per_node}", "--mpi=pmix",
                 "--cpu-bind=none"] + \
@@ -106,8 +110,8 @@ def command(args, layout, program, strand=""):
                          for o in ("--set", f"parallel.{k}={v}")]
     if world == 1:
         return program
-    if nodes:
-        program = ["sh", NODES, nodes] + \
+    if nodes > 1:
+        program = ["sh", NODES, str(nodes)] + \
             [str(sizes.get(k, 1)) for k in matrix.AXES] + program
     return ["sh", MPIRUN, str(world)] + program
 
@@ -119,16 +123,19 @@ class Failed(Exception):
 def memory_deviation(args, work, model, layout, strand, got):
     """How far the bytes that each stage holds are from what `plait estimate`
     says of this very run: the worst |got - said| / said."""
-    sizes = dict(zip(matrix.AXES, layout))
+    sizes = dict(zip(matrix.AXES, map(int, layout)))
     plait = os.path.join(os.path.dirname(os.path.abspath(args.train)), "plait")
+    site = os.path.join(work, "site.yaml")
+    with open(site, "w") as f:
+        world = math.prod(n for axis, n in sizes.items() if axis != "ep")
+        f.write("gpu_types: {cpu: {per_node: %d}}\n" %
+                (world // nodes_of(strand)))
     said = json.loads(subprocess.run(
-        [plait, "estimate", "--json", "--gpu-type", "cpu",
+        [plait, "estimate", "--json", "--gpu-type", "cpu", "--site", site,
          "--model", os.path.join(work, model + ".yaml")] +
         [f"--{axis}={n}" for axis, n in sizes.items()] + settings(strand),
         stdout=subprocess.PIPE, check=True,
         universal_newlines=True).stdout)["stages_memory_bytes"]
-    if "nodes=" in strand:  # of which the estimate is not told
-        return 0.0
     if len(got) != len(said):
         raise Failed(f"{len(got)} stages, not {len(said)}")
     return max(abs(a - b["total"]) / b["total"] for a, b in zip(got, said))

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "estimate_shape.h"
+#include "stage.h"
+
+/* The whole gradients that ZeRO 2 and 3 hold at once, found by going through
+ * backward as runtime/model/run.c does and counting as zero.c does. A block's
+ * gradient is there from its first use until its sum is complete, and two
+ * sums are under way. So what counts is which regions meet within a few
+ * neighbours, over the ends of the passes: three layers of a chunk show all
+ * that more would, and so do three passes of one chunk in a row, and two
+ * turns of all chunks. */
+
+#define UNDER_WAY 2
+#define LAYERS 3
+#define PASSES 3
+#define TURNS 2
+
+struct walk {
+    const struct plait_shape *s;
+    struct plait_zero_count *count;
+    int whole[PLAIT_KINDS]; /* held by blocks or by sums */
+    int sums[PLAIT_KINDS];
+    bool head, embedding; /* held since a forward */
+    bool layers;          /* all of them, since half of a backward */
+    enum plait_region_kind under_way[UNDER_WAY];
+    int started; /* sums */
+};
+
+static void hold(struct walk *w, enum plait_region_kind kind)
+{
+    w->whole[kind]++;
+    if (w->whole[kind] > w->count->whole[kind])
+        w->count->whole[kind] = w->whole[kind];
+}
+
+static void sum(struct walk *w, enum plait_region_kind kind)
+{
+    enum plait_region_kind *at = &w->under_way[w->started % UNDER_WAY];
+
+    if (w->started++ >= UNDER_WAY) {
+        w->whole[*at]--;
+        w->sums[*at]--;
+    }
+    *at = kind;
+    w->sums[kind]++;
+    if (w->sums[kind] > w->count->sums[kind])
+        w->count->sums[kind] = w->sums[kind];
+}
+
+static void hold_once(struct walk *w, enum plait_region_kind kind, bool *held)
+{
+    if (!*held)
+        hold(w, kind);
+    *held = true;
+}
+
+static void sum_once(struct walk *w, enum plait_region_kind kind, bool *held)
+{
+    if (*held)
+        sum(w, kind);
+    *held = false;
+}
+
+/* The head's gradient is made in forward, and with it that of an embedding
+ * which it multiplies by. */
+static void forward(struct walk *w)
+{
+    hold_once(w, PLAIT_KIND_HEAD, &w->head);
+    if (w->s->m->tie_embeddings && w->s->pp == 1)
+        hold_once(w, PLAIT_KIND_EMBEDDING, &w->embedding);
+}
+
+static void hold_layer(struct walk *w)
+{
+    hold(w, PLAIT_KIND_LAYER);
+    if (w->s->m->experts)
+        hold(w, PLAIT_KIND_EXPERT);
+}
+
+static void sum_layer(struct walk *w)
+{
+    if (w->s->m->experts)
+        sum(w, PLAIT_KIND_EXPERT);
+    sum(w, PLAIT_KIND_LAYER);
+}
+
+static void backward(struct walk *w, int layers, bool first, bool last)
+{
+    if (last)
+        sum_once(w, PLAIT_KIND_HEAD, &w->head);
+    for (int i = 0; i < layers; i++) {
+        if (!w->layers)
+            hold_layer(w);
+        sum_layer(w);
+    }
+    w->layers = false;
+    if (!first)
+        return;
+    hold_once(w, PLAIT_KIND_EMBEDDING, &w->embedding);
+    sum_once(w, PLAIT_KIND_EMBEDDING, &w->embedding);
+}
+
+/* The half of a backward that makes input gradients holds already what the
+ * other half will add to. */
+static void backward_input(struct walk *w, int layers, bool first)
+{
+    for (int i = 0; i < layers && !w->layers; i++)
+        hold_layer(w);
+    w->layers = true;
+    if (first)
+        hold_once(w, PLAIT_KIND_EMBEDDING, &w->embedding);
+}
+
+static int least(int a, double b)
+{
+    return a < b ? a : (int)b;
+}
+
+/* Rank r makes its weight gradients r micro-batches late. */
+static void halves(struct walk *w, int rank)
+{
+    const struct plait_shape *s = w->s;
+    bool first = rank == 0, last = rank == s->pp - 1;
+    int layers = plait_shape_layers(s, rank);
+    int passes = least(rank + PASSES, s->microbatches);
+
+    for (int i = 0; i < passes + rank; i++) {
+        if (last && i < passes)
+            forward(w);
+        if (i < passes)
+            backward_input(w, layers, first);
+        if (i >= rank)
+            backward(w, layers, first, last);
+    }
+}
+
+/* The passes of one chunk in a row. */
+static void chunk(struct walk *w, int rank, int i)
+{
+    const struct plait_shape *s = w->s;
+    bool first = rank == 0 && i == 0, last = rank == s->pp - 1 && i == s->v - 1;
+    bool gpipe = s->c->parallel.schedule == PLAIT_SCHEDULE_GPIPE;
+    int begin, layers, passes = s->v > 1 ? s->pp : PASSES;
+
+    plait_model_stage(s->m, s->pp * s->v, i * s->pp + rank, &begin, &layers);
+    passes = least(least(PASSES, passes), s->microbatches);
+    for (int pass = 0; pass < passes; pass++) {
+        if (last && (pass == 0 || !gpipe))
+            forward(w);
+        backward(w, least(layers, LAYERS), first, last);
+    }
+    /* more micro-batches: the next forward comes while sums are under way */
+    if (last && !gpipe && s->microbatches > passes)
+        forward(w);
+}
+
+void plait_shape_zero(const struct plait_shape *s, int rank,
+                      struct plait_zero_count *count)
+{
+    struct walk w = {.s = s, .count = count};
+
+    memset(count, 0, sizeof(*count));
+    if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1) {
+        halves(&w, rank);
+        return;
+    }
+    for (int turn = 0; turn < (s->v > 1 ? TURNS : 1); turn++)
+        for (int i = s->v - 1; i >= 0; i--)
+            chunk(&w, rank, i);
+}
