@@ -166,6 +166,7 @@ void plait_comm_destroy(struct plait_comm *comm)
 
     if (!comm)
         return;
+    plait_watch_destroy(comm->watch, comm);
     host = comm->host;
     comm->vtable->destroy(comm);
     plait_comm_destroy(host);

@@ -2,6 +2,7 @@
 #ifndef PLAIT_COMM_H
 #define PLAIT_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,6 +61,16 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
 void plait_comm_destroy(struct plait_comm *comm);
 /* Not collective: give up at once and wake peers where the backend can. */
 void plait_comm_abort(struct plait_comm *comm);
+
+/* Notice it when a process of the world on this node ends without having
+ * destroyed its communicator: what waits for it waits for ever. gone(arg,
+ * what) is called once, from a thread of its own, `what` naming the rank;
+ * first_left: of those on this node that are left, this is the first, so that
+ * one may speak for all. Until `world` is destroyed. Collective. */
+int plait_comm_watch(struct plait_comm *world,
+                     void (*gone)(void *arg, const char *what,
+                                  bool first_left),
+                     void *arg, struct plait_error *err);
 
 int plait_comm_rank(const struct plait_comm *comm);
 int plait_comm_size(const struct plait_comm *comm);

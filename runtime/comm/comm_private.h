@@ -82,6 +82,7 @@ struct plait_comm {
     char error[256];
     struct plait_comm_stats stats;
     struct plait_trace *trace; /* NULL: none */
+    struct plait_watch *watch; /* NULL: none; watch.c */
 };
 
 /* Set the fields all backends share. */
@@ -100,6 +101,9 @@ size_t plait_transfer_recv_count(const struct plait_comm *comm,
                                  const struct plait_transfer *t);
 /* Whether buffers are plain memory of this process. */
 bool plait_comm_on_host(const struct plait_comm *comm);
+
+/* Collective where there is one; NULL-safe. */
+void plait_watch_destroy(struct plait_watch *watch, struct plait_comm *world);
 
 struct plait_comm *plait_self_create(const struct plait_ops *ops,
                                      struct plait_device *dev,

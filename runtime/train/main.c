@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/train/run.h"
 #include "runtime/train/session.h"
 #include "runtime/train/signals.h"
 
 #define SAMPLE_TOKENS 200
+#define ABORT_S 5 /* what giving up may take */
 
 static const char help[] =
     "usage: plait-train CONFIG.yaml [OPTION]...\n"
@@ -133,12 +135,29 @@ static void report(const struct plait_error *err)
         fprintf(stderr, "plait-train: %s\n", err->text);
 }
 
+/* A process of this node is gone, killed perhaps, and its launcher lets the
+ * others go on. They cannot. */
+static void gone(void *arg, const char *what, bool first_left)
+{
+    struct plait_session *session = arg;
+
+    if (first_left)
+        fprintf(stderr, "plait-train: %s: stopped\n", what);
+    alarm(ABORT_S); /* the main thread may be inside of what is aborted */
+    plait_comm_abort(session->world);
+    _exit(1);
+}
+
 static int run(const struct plait_train_args *args)
 {
     struct plait_error err = {""};
     struct plait_session session;
     int rc = plait_session_open(&session, args, &err);
 
+    if (rc == 0)
+        rc = plait_agree(session.world,
+                         plait_comm_watch(session.world, gone, &session, &err),
+                         &err);
     if (rc == 0)
         rc = args->sample ? plait_run_sample(&session, args, &err)
                           : plait_run_train(&session, args, &err);

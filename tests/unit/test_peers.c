@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/comm/peers.h"
+#include "tap.h"
+
+enum { CHILDREN = 5 };
+
+static _Atomic int who;
+
+static void gone(void *arg, int i)
+{
+    (void)arg;
+    who = i;
+}
+
+static void nap(int ms)
+{
+    poll(NULL, 0, ms);
+}
+
+static int said(int want)
+{
+    for (int ms = 0; ms < 10000 && who == -1; ms += 20)
+        nap(20);
+    return who == want;
+}
+
+static void start_children(pid_t pid[CHILDREN])
+{
+    for (int i = 0; i < CHILDREN; i++) {
+        pid[i] = fork();
+        if (pid[i] == 0) {
+            pause();
+            _exit(0);
+        }
+    }
+}
+
+static void end_children(const pid_t pid[CHILDREN])
+{
+    for (int i = 0; i < CHILDREN; i++)
+        kill(pid[i], SIGKILL);
+    while (wait(NULL) > 0 || errno == EINTR)
+        ;
+}
+
+int main(void)
+{
+    struct plait_peers *p;
+    pid_t pid[CHILDREN];
+
+    start_children(pid);
+    who = -1;
+    p = plait_peers_create(pid, CHILDREN, gone, NULL);
+    if (!p && errno == ENOSYS) {
+        end_children(pid);
+        return skip_all("pidfd_open(2) is not there");
+    }
+    ok(p != NULL, "five processes are watched");
+    nap(100);
+    ok(who == -1, "nothing is said while they live");
+    kill(pid[3], SIGKILL);
+    ok(said(3), "the one that is killed is named, even unburied: %d", who);
+    plait_peers_destroy(p);
+    who = -1;
+    p = plait_peers_create(pid, 3, gone, NULL);
+    plait_peers_destroy(p);
+    kill(pid[1], SIGKILL);
+    nap(100);
+    ok(who == -1, "nothing is said once nobody watches");
+    end_children(pid);
+    p = plait_peers_create(pid, 1, gone, NULL);
+    ok(!p && errno == ESRCH, "one that has ended already");
+    p = plait_peers_create(NULL, 0, gone, NULL);
+    ok(p != NULL, "nobody to watch");
+    plait_peers_destroy(p);
+    return done_testing();
+}
