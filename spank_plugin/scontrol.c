@@ -89,23 +89,21 @@ static int is_it(void *arg, const char *name)
 void plait_scontrol_parse_cpus(const char *text, const char *node, char *buf,
                                size_t size)
 {
-    static const char nodes[] = " Nodes=", cpus[] = " CPU_IDs=";
     struct search search = {node, 0};
+    int list = 0, list_end = 0, cpus = 0, cpus_end = 0;
     struct plait_error err;
 
     buf[0] = '\0';
-    while ((text = strstr(text, nodes))) {
-        const char *list = text + sizeof(nodes) - 1;
-        size_t n = strcspn(list, " \n");
-
-        text = list + n;
-        if (strncmp(text, cpus, sizeof(cpus) - 1) != 0)
+    for (; text; text = strchr(text, '\n'), text += text != NULL) {
+        cpus_end = 0;
+        sscanf(text, " Nodes=%n%*[^ \n]%n CPU_IDs=%n%*[^ \n]%n", &list,
+               &list_end, &cpus, &cpus_end);
+        if (!cpus_end)
             continue;
-        plait_hostlist_each(list, n, is_it, &search, &err);
-        text += sizeof(cpus) - 1;
-        n = strcspn(text, " \n");
-        if (search.found && n < size)
-            snprintf(buf, size, "%.*s", (int)n, text);
+        plait_hostlist_each(text + list, (size_t)(list_end - list), is_it,
+                            &search, &err);
+        if (search.found && (size_t)(cpus_end - cpus) < size)
+            snprintf(buf, size, "%.*s", cpus_end - cpus, text + cpus);
         if (search.found)
             return;
     }

@@ -231,7 +231,7 @@ static void test_shared_ports(void)
 static void test_cpus(void)
 {
     static const char text[] =
-        "JobId=5 JobName=j\n   NumNodes=3 NodeList=n[1-3]\n"
+        "JobId=5 JobName=j Nodes=n1 CPU_IDs=9\n   NumNodes=3 NodeList=n[1-3]\n"
         "     Nodes=n1 CPU_IDs=0-1,4 Mem=0 GRES=\n"
         "     Nodes=n[2-3] CPU_IDs=7 Mem=0 GRES=gpu:2(IDX:0-1)\n";
     char buf[8];
