@@ -17,17 +17,14 @@
 #include "topology/launch.h"
 #include "wish.h"
 
-#define HET_TEXT                                                               \
-    "heterogeneous jobs cannot be planned; use one component, or leave out "   \
-    "the layout flags"
-
-static int refuse_het(struct plait_error *err)
+static int refuse_het(int components, struct plait_error *err)
 {
     const char *size = getenv("SLURM_HET_SIZE");
 
-    if (!size || atoi(size) < 2)
+    if (components < 2 && (!size || atoi(size) < 2))
         return 0;
-    return plait_errorf(err, HET_TEXT);
+    return plait_errorf(err, "heterogeneous jobs cannot be planned; use one "
+                             "component, or leave out the layout flags");
 }
 
 /* With --gpus-per-task each task sees one GPU, and NCCL loses peer-to-peer
@@ -59,7 +56,8 @@ static int check_tp(const struct plait_layout *layout, int tasks,
 }
 
 int plait_local_check(const struct plait_options *options,
-                      const struct plait_site *site, struct plait_error *err)
+                      const struct plait_site *site, int components,
+                      struct plait_error *err)
 {
     enum plait_within within;
     struct plait_layout layout;
@@ -69,7 +67,7 @@ int plait_local_check(const struct plait_options *options,
     int rc = 0;
 
     plait_asked_read(&asked);
-    if (refuse_het(err) < 0 || check_gpus(options, &asked, err) < 0 ||
+    if (refuse_het(components, err) < 0 || check_gpus(options, &asked, err) < 0 ||
         plait_wish_open(&wish, options, site, err) < 0)
         return -1;
     if (asked.tasks)
@@ -124,30 +122,6 @@ static slurm_step_layout_t *load_step(spank_t spank, struct plait_error *err)
                           "%s",
                      id.job_id, id.step_id, slurm_strerror(errno));
     return step;
-}
-
-/* In srun, `a : b` is heterogeneous; our program's own arguments are its
- * business. */
-static int is_het(spank_t spank)
-{
-    char buf[65536], **argv = NULL, *p;
-    FILE *file = fopen("/proc/self/cmdline", "re");
-    int argc = 0, words = 0, het = 0;
-    size_t n;
-
-    if (!file)
-        return 0;
-    n = fread(buf, 1, sizeof(buf) - 1, file);
-    fclose(file);
-    buf[n] = '\0';
-    if (n == sizeof(buf) - 1 ||
-        spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
-        return 0;
-    for (p = buf; p < buf + n; p += strlen(p) + 1)
-        words++;
-    for (p = buf; p < buf + n && words > argc; p += strlen(p) + 1, words--)
-        het |= strcmp(p, ":") == 0;
-    return het;
 }
 
 static int make_secret(char secret[PLAIT_SECRET_SIZE])
@@ -364,8 +338,6 @@ int plait_local_plan(spank_t spank, const struct plait_options *options,
     char **nodes;
     int count = 0, rc = -1;
 
-    if (is_het(spank))
-        return plait_errorf(err, HET_TEXT);
     step = load_step(spank, err);
     if (!step)
         return -1;

@@ -26,6 +26,7 @@ static struct {
     unsigned inherited; /* flags that the job around us was given */
     unsigned named;     /* flags that this very command was given */
     int job_tasks;      /* of the job around us; 0: unknown */
+    int components;     /* of the job that is asked for, so far */
     int declined;
 } state;
 
@@ -191,6 +192,7 @@ static void read_site(void)
 
     if (!path && access(PLAIT_SITE_FILE, F_OK) == 0)
         path = PLAIT_SITE_FILE;
+    plait_site_destroy(state.site);
     state.site = path ? plait_site_create(path, &err) : NULL;
     if (path && !state.site)
         slurm_info("plait: the site file counts for nothing: %s", err.text);
@@ -202,7 +204,8 @@ static int check_local(struct plait_error *err)
 
     read_site();
     if (plait_plugstack_apply(&state.plugstack, &state.options, err) == 0 &&
-        plait_local_check(&state.options, state.site, err) == 0)
+        plait_local_check(&state.options, state.site, state.components,
+                          err) == 0)
         return 0;
     plait_asked_read(&asked);
     return may_decline(asked.tasks, err) ? 0 : -1;
@@ -232,6 +235,8 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 
     (void)ac;
     (void)av;
+    /* srun, sbatch and salloc come here once for each part of a : b. */
+    state.components++;
     if (!state.options.given)
         return 0;
     if (context == S_CTX_REMOTE) {

@@ -29,10 +29,12 @@
 /* srun, sbatch and salloc (local.c). Each returns 0, or -1 with the reason
  * in err. */
 
-/* All flags are read: refuse what cannot work with what Slurm itself was
- * asked for, as far as that is known before anything is submitted. */
+/* All flags of the job's nth component are read: refuse what cannot work with
+ * what Slurm itself was asked for, as far as that is known before anything is
+ * submitted. */
 int plait_local_check(const struct plait_options *options,
-                      const struct plait_site *site, struct plait_error *err);
+                      const struct plait_site *site, int components,
+                      struct plait_error *err);
 /* What a planned srun does that users would forget to ask for. */
 void plait_local_settle(const struct plait_options *options);
 /* srun knows its nodes: make the plan and put it into the environment. */

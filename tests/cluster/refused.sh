@@ -62,10 +62,16 @@ check "srun -n8 without --ntasks-per-node" refused '8 tasks do not divide' \
     srun -n8 --tp=3 true
 check "#SBATCH lines" refused '8 tasks do not divide' sbatch <(
     printf '#!/bin/sh\n#SBATCH -n8\n#SBATCH --tp=3\ntrue\n')
+for two in '-n1 --tp=1 : -n1' '-n1 : -n1 --tp=1'; do
+    check "a het srun $two" refused heterogeneous \
+        srun ${two/ :/ true :} true
+    check "a het salloc $two" refused heterogeneous salloc $two true
+    check "a het sbatch $two" refused heterogeneous sbatch $two --wrap true
+done
+check "a het batch script" refused heterogeneous sbatch <(
+    printf '#!/bin/sh\n#SBATCH -n1 --tp=1\n#SBATCH hetjob\n#SBATCH -n1\n')
 check "nothing was ever queued" \
     is "" "$(scontrol -o show jobs 2>&1 | grep JobId=)"
-
-check "het jobs" refused 'heterogeneous' srun -n1 --tp=1 : -n1 true
 # The environment can carry what no command line would.
 inject()
 {
@@ -127,10 +133,10 @@ check "... unless shared on purpose" \
     timeout 60 srun -N1 -n3 --gpus=2 --tp=3 --pin=none true
 cat >"$work/het.sh" <<'END'
 #!/bin/bash
-#SBATCH -n1 --tp=1
+#SBATCH -n1
 #SBATCH hetjob
 #SBATCH -n1
-srun true
+srun --tp=1 true
 END
 het_batch()
 {

@@ -136,6 +136,10 @@ static void test_local(void)
     ok(in_child(slurm_spank_init_post_opt) == 0, "one that fits does not");
     slurm.gpus_per_task = "1";
     ok(in_child(slurm_spank_init_post_opt) == 1, "--gpus-per-task is refused");
+    clear(S_CTX_ALLOCATOR);
+    ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0, "a component");
+    fake_slurm_flag("tp", "1");
+    ok(in_child(slurm_spank_init_post_opt) == 1, "a second one is refused");
     clear(S_CTX_LOCAL);
     fake_slurm_flag("tp", "2");
     fake_slurm_flag("pp", "2");
