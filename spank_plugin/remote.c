@@ -217,8 +217,9 @@ static int check_islands(const struct plait_remote *remote,
         if (remote->node->gpus[remote->seats.gpu[i]].island !=
             remote->node->gpus[remote->seats.gpu[first]].island)
             return plait_errorf(
-                err, "this site keeps tp within NVLink, but --tp=%d does not "
-                     "fit: at most %d of this node's GPUs are linked",
+                err, "this site keeps tp within NVLink, but the GPUs of a "
+                     "--tp=%d group are not linked; at most %d of this "
+                     "node's are",
                 layout->size[PLAIT_TP], largest_island(remote));
     }
     return 0;

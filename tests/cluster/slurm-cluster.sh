@@ -7,16 +7,16 @@ usage()
 {
     cat <<'END'
 usage: slurm-cluster.sh start DIR [--nodes N] [--gpus G] [--cpus C]
-                                  [--plugin FILE] [--conf LINE]...
-                                  [--netns yes]
+                                  [--gpu-type T] [--plugin FILE]
+                                  [--conf LINE]... [--netns yes]
        slurm-cluster.sh restart DIR NODE...
        slurm-cluster.sh steps DIR
        slurm-cluster.sh stop DIR
        slurm-cluster.sh env DIR
 
-start  a cluster of N nodes (4) named node1.. with G declared GPUs (2) and
-       C processors (2 * G, at least 4) each, under a tree of two leaf
-       switches. FILE is a SPANK plugin with its arguments, or nothing.
+start  a cluster of N nodes (4) named node1.. with G declared GPUs (2), of
+       type T, and C processors (2 * G, at least 4) each, under a tree of two
+       leaf switches. FILE is a SPANK plugin with its arguments, or nothing.
        LINE goes into slurm.conf. Does nothing where the cluster in DIR runs.
        With --netns each node has namespaces of its own: network (on a bridge
        plait0 in the caller's), host name, processes, mounts, /dev/shm.
@@ -188,7 +188,7 @@ END
     for i in $(seq "$nodes"); do
         echo "NodeName=node$i $(node_address "$i")" \
             "Port=$((base + i)) CPUs=$cpus State=UNKNOWN" \
-            "RealMemory=4096${gpus:+ Gres=gpu:$gpus}"
+            "RealMemory=4096${gpus:+ Gres=gpu:${type:+$type:}$gpus}"
     done
     echo "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
 }
@@ -202,7 +202,7 @@ make_gpus()
         ln -s /dev/null "$dir/gpu$i"
     done
     echo "AutoDetect=off"
-    echo "Name=gpu File=$dir/gpu[0-$((gpus - 1))]"
+    echo "Name=gpu ${type:+Type=$type }File=$dir/gpu[0-$((gpus - 1))]"
 }
 
 start_munged()
@@ -298,12 +298,13 @@ all_idle()
 
 start()
 {
-    nodes=4 gpus=2 cpus='' plugin='' conf=() netns=no
+    nodes=4 gpus=2 type='' cpus='' plugin='' conf=() netns=no
     while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || die "$1 needs a value"
         case $1 in
         --nodes) nodes=$2 ;;
         --gpus) gpus=$2 ;;
+        --gpu-type) type=$2 ;;
         --cpus) cpus=$2 ;;
         --plugin) plugin=$2 ;;
         --conf) conf+=("$2") ;;
