@@ -17,6 +17,7 @@
 static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32",
                                          "fp8"};
+static const char *const graphs[] = {"auto", "on", "off"};
 static const char *const recomputes[] = {"none", "selective", "full"};
 static const char *const grad_syncs[] = {"bucketed", "naive"};
 static const char *const grad_reduces[] = {"fp32", "bf16"};
@@ -88,6 +89,7 @@ static const struct plait_yaml_field train_fields[] = {
     FIELD(train, "precision", precision, CHOICE, CHOICES(precisions)),
     FIELD(train, "loss_scale", loss_scale, REAL, RANGE(1, 0x1p40)),
     FIELD(train, "seed", seed, UINT64, ),
+    FIELD(train, "graph", graph, CHOICE, CHOICES(graphs)),
     FIELD(train, "eval_every", eval_every, INT64, RANGE(0, MAX_STEPS)),
     FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, MAX_STEPS)),
 };

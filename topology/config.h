@@ -72,6 +72,13 @@ enum plait_offload {
     PLAIT_OFFLOAD_OPTIMIZER /* master weights and moments; the CPU steps */
 };
 
+/* Whether steps are recorded as graphs of the device and repeated. */
+enum plait_graph_use {
+    PLAIT_GRAPH_AUTO, /* what can be */
+    PLAIT_GRAPH_ON,   /* all of a step, or the run is refused */
+    PLAIT_GRAPH_OFF
+};
+
 struct plait_model_config {
     enum plait_family family;
     int layers;
@@ -121,6 +128,7 @@ struct plait_train_config {
     enum plait_precision precision;
     double loss_scale; /* of fp16 at first; 0: not given */
     uint64_t seed;
+    enum plait_graph_use graph;
     int64_t eval_every; /* 0: never */
     int64_t eval_steps;
 };

@@ -68,7 +68,8 @@ struct plait_region {
 struct plait_batch {
     int batch;               /* sequences */
     int seq_len;             /* of the whole sequence, before cp */
-    const int32_t *tokens;   /* [batch, seq_len] */
+    const int32_t *tokens;   /* [batch, seq_len]; NULL: they are there by
+                                plait_model_load(), and so are the targets */
     const int32_t *targets;  /* [batch, seq_len]; < 0: masked */
     float loss_scale;        /* gradient of each token's loss, normally
                                 1 / (global_batch * seq_len) */
@@ -142,6 +143,10 @@ size_t plait_model_boundary(const struct plait_model *model, int micro_batch);
  * chunk, so that its first weights may be fetched ahead. chunk -1: nothing
  * that is known of. Holds for one forward or backward. */
 void plait_model_expect(struct plait_model *model, int chunk, bool backward);
+
+/* Bring a batch's tokens and targets to the device ahead of its forward. */
+int plait_model_load(struct plait_model *model, int chunk, int slot,
+                     const struct plait_batch *batch);
 
 /* Run a chunk forward for one micro-batch. `in` (device, boundary shape) is
  * NULL on the first stage; `out` is NULL on the last, which instead adds the

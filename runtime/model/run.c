@@ -56,13 +56,15 @@ static void copy_piece(int32_t *to, const int32_t *sequence, int64_t length,
         to[i] = pos + i < length ? sequence[pos + i] : padding;
 }
 
-/* This rank's tokens, in the order of its rows. */
+/* This rank's tokens, in the order of its rows; host NULL: they are there. */
 static int upload(const struct plait_work *w, const int32_t *host, int32_t *to,
                   int32_t padding)
 {
     const struct plait_shape *s = w->shape;
     int32_t *at = w->slot->staged;
 
+    if (!host)
+        return 0;
     if (s->pieces == 1)
         return w->ops->to_device(w->q, to, host, s->N * sizeof(*to));
     for (int p = 0; p < s->pieces; p++) {
@@ -246,6 +248,17 @@ static const struct plait_block *last_block(const struct plait_model *m,
                                             int chunk)
 {
     return &m->state->blocks[m->state->chunk_first[chunk + 1] - 1];
+}
+
+int plait_model_load(struct plait_model *model, int chunk, int slot,
+                     const struct plait_batch *batch)
+{
+    struct plait_work w;
+
+    if (begin(model, chunk, slot, &w) < 0 || set_shape(&w, batch, true) < 0 ||
+        upload(&w, batch->tokens, w.slot->tokens, 0) < 0)
+        return -1;
+    return upload(&w, batch->targets, w.slot->targets, -1);
 }
 
 int plait_model_forward(struct plait_model *model, int chunk, int slot,

@@ -7,10 +7,17 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "runtime/parallel/replay.h"
 #include "runtime/parallel/shard.h"
 
 /* Elements that go to the host, or from there, at a time. */
 #define STAGE ((size_t)1 << 20)
+
+/* All of a step that is not the same every time. */
+struct now {
+    struct plait_adamw_now adamw;
+    float grad_scale;
+};
 
 struct plait_optim {
     struct plait_model *model;
@@ -18,8 +25,9 @@ struct plait_optim {
     int nslices;
     struct plait_optim_slice *slices;
     struct plait_request **gathering; /* [regions] */
-    double *sum;    /* device */
-    float *scale;   /* device */
+    double *sum;      /* device */
+    struct now *now;  /* device */
+    struct plait_replay norm, step;
     float *grad_stage;  /* [STAGE] plain memory; with offload alone */
     char *weight_stage; /* [STAGE] of the compute type, likewise */
 };
@@ -81,8 +89,8 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
     optim->gathering =
         calloc(optim->shards->n, sizeof(*optim->gathering));
     optim->sum = par->ops->alloc(par->dev, sizeof(*optim->sum));
-    optim->scale = par->ops->alloc(par->dev, sizeof(*optim->scale));
-    if (!optim->slices || !optim->gathering || !optim->sum || !optim->scale) {
+    optim->now = par->ops->alloc(par->dev, sizeof(*optim->now));
+    if (!optim->slices || !optim->gathering || !optim->sum || !optim->now) {
         plait_errorf(err, "out of memory");
         goto error;
     }
@@ -107,8 +115,10 @@ void plait_optim_destroy(struct plait_optim *optim)
     if (!optim)
         return;
     par = optim->model->par;
+    plait_replay_forget(&optim->norm, par);
+    plait_replay_forget(&optim->step, par);
     par->ops->free(par->dev, optim->sum);
-    par->ops->free(par->dev, optim->scale);
+    par->ops->free(par->dev, optim->now);
     free(optim->grad_stage);
     free(optim->weight_stage);
     free(optim->slices);
@@ -281,8 +291,19 @@ static bool counts(const struct plait_optim *optim,
     return at->at[PLAIT_TP] % t->tp_replicas == 0;
 }
 
-int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
+/* Queues the work, or repeats it as it was recorded. */
+static int run(struct plait_optim *optim, struct plait_replay *replay,
+               int (*work)(void *arg))
 {
+    struct plait_parallel *par = optim->model->par;
+
+    return par->graphs.optim ? plait_replay_run(replay, par, work, optim)
+                             : work(optim);
+}
+
+static int queue_norm(void *arg)
+{
+    struct plait_optim *optim = arg;
     struct plait_parallel *par = optim->model->par;
     const struct plait_ops *ops = par->ops;
     int i;
@@ -297,7 +318,16 @@ int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
                              s->count) < 0)
             return -1;
     }
-    return ops->to_host(par->q, sum, optim->sum, sizeof(*sum));
+    return 0;
+}
+
+int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
+{
+    struct plait_parallel *par = optim->model->par;
+
+    if (run(optim, &optim->norm, queue_norm) < 0)
+        return -1;
+    return par->ops->to_host(par->q, sum, optim->sum, sizeof(*sum));
 }
 
 /* On the host: gradients come, weights go. */
@@ -346,34 +376,73 @@ static int step_slice(struct plait_optim *optim,
                                   s->count);
 }
 
+/* A region's weights are gathered beside the step of the next. */
+static int step_regions(struct plait_optim *optim, struct plait_adamw *p)
+{
+    int i, next = 0;
+
+    for (i = 0; i < optim->shards->n; i++) {
+        for (; next < optim->nslices &&
+               optim->slices[next].tensor->region == i; next++)
+            if (step_slice(optim, &optim->slices[next], p) < 0)
+                return -1;
+        if (gather_region(optim, i) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static struct plait_adamw rule(const struct plait_optim *optim)
+{
+    const struct plait_optim_config *c = &optim->model->config->optim;
+
+    return (struct plait_adamw){.beta1 = c->betas[0],
+                                .beta2 = c->betas[1],
+                                .eps = c->eps,
+                                .step = 1};
+}
+
+static int queue_step(void *arg)
+{
+    struct plait_optim *optim = arg;
+    struct plait_adamw p = rule(optim);
+
+    p.now = &optim->now->adamw;
+    p.grad_scale = &optim->now->grad_scale;
+    return step_regions(optim, &p);
+}
+
+static int step_on_host(struct plait_optim *optim, double lr,
+                        float grad_scale, int64_t step)
+{
+    struct plait_adamw p = rule(optim);
+
+    if (!isfinite(grad_scale))
+        return 0; /* skipped: no weight has changed */
+    p.lr = lr;
+    p.step = step;
+    p.grad_scale = &grad_scale;
+    if (step_regions(optim, &p) < 0)
+        return -1;
+    return finish_gathering(optim);
+}
+
 int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
                      int64_t step)
 {
     const struct plait_optim_config *c = &optim->model->config->optim;
     struct plait_parallel *par = optim->model->par;
-    struct plait_adamw p = {
-        .lr = lr,
-        .beta1 = c->betas[0],
-        .beta2 = c->betas[1],
-        .eps = c->eps,
-        .step = step,
-        .grad_scale = offloaded(optim) ? &grad_scale : optim->scale,
+    struct now now = {
+        .adamw.lr = lr,
+        .adamw.correct1 = 1 / (1 - pow((float)c->betas[0], step)),
+        .adamw.correct2 = 1 / (1 - pow((float)c->betas[1], step)),
+        .grad_scale = grad_scale,
     };
-    int i, next = 0;
 
-    if (offloaded(optim) && !isfinite(grad_scale))
-        return 0; /* skipped: no weight has changed */
-    if (par->ops->to_device(par->q, optim->scale, &grad_scale,
-                            sizeof(grad_scale)) < 0)
+    if (offloaded(optim))
+        return step_on_host(optim, lr, grad_scale, step);
+    if (par->ops->to_device(par->q, optim->now, &now, sizeof(now)) < 0 ||
+        run(optim, &optim->step, queue_step) < 0)
         return -1;
-    /* A region's weights are gathered beside the step of the next. */
-    for (i = 0; i < optim->shards->n; i++) {
-        for (; next < optim->nslices &&
-               optim->slices[next].tensor->region == i; next++)
-            if (step_slice(optim, &optim->slices[next], &p) < 0)
-                return -1;
-        if (gather_region(optim, i) < 0)
-            return -1;
-    }
     return finish_gathering(optim);
 }

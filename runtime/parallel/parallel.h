@@ -15,6 +15,16 @@ struct plait_nodewise {
     struct plait_comm *inside, *across;
 };
 
+/* Which parts of a training step are recorded as graphs of the device and
+ * then repeated, and why the others are not. */
+struct plait_graphs {
+    bool passes;   /* forward and backward of a micro-batch */
+    bool last;     /* that of the last micro-batch of a step too */
+    bool optim;    /* the norm of the gradients, and the optimizer */
+    bool failed;   /* the device could not, though it should: now none is */
+    char why[200]; /* what keeps a part from it; "" if nothing does */
+};
+
 /* Where this process stands among the others: device, coordinate, groups.
  * Made once in train/, handed to everything below; it owns the
  * groups and nobody else creates or destroys one. */
@@ -31,7 +41,8 @@ struct plait_parallel {
                                      embeddings; NULL where not a member and
                                      where pp is 1 */
     struct plait_nodewise dense, expert; /* of DP_CP and of EXPERT_DP */
-    struct plait_trace *trace; /* NULL: none; not owned */
+    struct plait_graphs graphs; /* none unless train/ chooses some */
+    struct plait_trace *trace;  /* NULL: none; not owned */
 };
 
 /* Splits the world, which stays the caller's, into groups; coordinates

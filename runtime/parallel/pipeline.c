@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "runtime/comm/trace.h"
+#include "runtime/parallel/replay.h"
 
 /* What crosses a stage's ends. */
 enum port { PORT_IN, PORT_OUT, PORT_DOUT, PORT_DIN, NPORTS };
@@ -30,6 +31,13 @@ struct buffers {
     int *of; /* [chunks][microbatches] which one a message uses */
 };
 
+/* Forward and backward of a micro-batch, to be recorded: what they get. */
+struct recorded {
+    struct plait_replay replay;
+    struct plait_batch batch; /* already on the device */
+    double *loss;
+};
+
 struct plait_pipeline {
     struct plait_model *model;
     struct plait_schedule *schedule;
@@ -39,6 +47,7 @@ struct plait_pipeline {
     int *slot_of;    /* [chunks][microbatches] */
     struct buffers port[NPORTS];
     size_t boundary; /* elements of a buffer */
+    struct recorded pass;
 };
 
 static int stage_of(const struct plait_pipeline *pipe, int chunk)
@@ -234,6 +243,74 @@ static int drain(struct plait_pipeline *pipe)
     return 0;
 }
 
+/* -- recorded ------------------------------------------------------------ */
+
+static int queue_pass(void *arg)
+{
+    struct plait_pipeline *pipe = arg;
+    struct recorded *r = &pipe->pass;
+
+    if (plait_model_forward(pipe->model, 0, 0, &r->batch, NULL, NULL, r->loss,
+                            true) < 0)
+        return -1;
+    return plait_model_backward(pipe->model, 0, 0, 0, NULL, NULL);
+}
+
+/* The owner of the gradients is told after the pass: a recorded one does
+ * nothing on the host. */
+static int run_pass(struct plait_pipeline *pipe, int microbatch)
+{
+    struct plait_model *model = pipe->model;
+    plait_region_fn ready = model->hooks.grad_ready;
+    int rc, i;
+
+    model->hooks.grad_ready = NULL;
+    rc = plait_replay_run(&pipe->pass.replay, model->par, queue_pass, pipe);
+    model->hooks.grad_ready = ready;
+    for (i = model->nregions - 1; i >= 0 && rc == 0; i--)
+        rc = ready(model->hooks.arg, &model->regions[i], microbatch);
+    return rc;
+}
+
+/* The loss scale is a number inside the recording. */
+static int repeat(struct plait_pipeline *pipe, int microbatch,
+                  const struct plait_batch *batch, double *loss)
+{
+    struct plait_parallel *par = pipe->model->par;
+    struct recorded *r = &pipe->pass;
+    double start = plait_trace_now();
+    char name[64];
+    int rc;
+
+    if (r->batch.loss_scale != batch->loss_scale || r->loss != loss)
+        plait_replay_forget(&r->replay, par);
+    if (plait_model_load(pipe->model, 0, 0, batch) < 0)
+        return -1;
+    r->batch = *batch;
+    r->batch.tokens = r->batch.targets = NULL;
+    r->loss = loss;
+    plait_range_begin(par->ops, "forward and backward");
+    rc = run_pass(pipe, microbatch);
+    plait_range_end(par->ops);
+    if (rc < 0 || !par->trace)
+        return rc;
+    snprintf(name, sizeof(name), "forward and backward %d", microbatch);
+    plait_trace_span(par->trace, "compute", name, start);
+    return 0;
+}
+
+/* Whether this forward and the backward behind it are recorded. */
+static bool is_recorded(const struct plait_pipeline *pipe,
+                        const struct plait_action *a)
+{
+    const struct plait_graphs *g = &pipe->model->par->graphs;
+
+    return g->passes && a->kind == PLAIT_FORWARD &&
+           (g->last || a->microbatch < pipe->microbatches - 1);
+}
+
+/* -- a step -------------------------------------------------------------- */
+
 int plait_pipeline_train(struct plait_pipeline *pipe,
                          const struct plait_batch *batch, double *loss)
 {
@@ -242,6 +319,13 @@ int plait_pipeline_train(struct plait_pipeline *pipe,
     int i, n = pipe->schedule->nactions;
 
     for (i = 0; i < n; i++) {
+        if (is_recorded(pipe, &a[i])) {
+            if (repeat(pipe, a[i].microbatch, &batch[a[i].microbatch],
+                       loss) < 0)
+                return -1;
+            i++; /* its backward */
+            continue;
+        }
         announce(pipe, i);
         if (act(pipe, &a[i], batch, loss) < 0)
             return -1;
@@ -455,6 +539,7 @@ void plait_pipeline_destroy(struct plait_pipeline *pipe)
     if (!pipe)
         return;
     par = pipe->model->par;
+    plait_replay_forget(&pipe->pass.replay, par);
     for (port = 0; port < NPORTS; port++) {
         struct buffers *b = &pipe->port[port];
 

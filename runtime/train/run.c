@@ -35,6 +35,7 @@ struct run {
     struct plait_comm_stats control;    /* over the world, so far */
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
     double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
+    bool graphs_failed;  /* and it has been said */
 };
 
 /* What no part of the runtime can do yet is refused, never left out. */
@@ -216,6 +217,39 @@ static int save_last(struct run *r, struct plait_error *err)
 
 /* -- the start ----------------------------------------------------------- */
 
+static const char *recorded(const struct plait_graphs *g)
+{
+    if (g->last)
+        return g->optim ? "forward, backward and optimizer"
+                        : "forward and backward";
+    if (g->passes)
+        return g->optim ? "all micro-batches of a step but the last, and the "
+                          "optimizer"
+                        : "all micro-batches of a step but the last";
+    return g->optim ? "the optimizer" : "nothing";
+}
+
+/* Where the device has no graphs nobody misses them. */
+static void print_graphs(struct run *r)
+{
+    const struct plait_graphs *g = &r->s->par->graphs;
+
+    if (r->s->ops->graph_begin)
+        printf("recorded as graphs: %s%s%s\n", recorded(g),
+               g->why[0] ? "; " : "", g->why);
+}
+
+/* The device thought otherwise. */
+static void print_failed_graphs(struct run *r)
+{
+    const struct plait_graphs *g = &r->s->par->graphs;
+
+    if (!g->failed || r->graphs_failed)
+        return;
+    r->graphs_failed = true;
+    fprintf(stderr, "plait-train: steps run without graphs: %s\n", g->why);
+}
+
 static void print_summary(struct run *r)
 {
     static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
@@ -231,6 +265,7 @@ static void print_summary(struct run *r)
            r->s->par->world_size, size[PLAIT_TP], size[PLAIT_CP],
            size[PLAIT_EP], size[PLAIT_DP], size[PLAIT_PP], c->train.steps,
            c->train.global_batch, c->model.seq_len, r->peak / 1e9);
+    print_graphs(r);
     if (r->done.step > 0)
         printf("resumed after step %" PRId64 "\n", r->done.step);
     fflush(stdout);
@@ -440,6 +475,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     if (plait_trainer_step(r->trainer, r->done.step,
                            plait_signals_caught() != 0, &result, err) < 0)
         return PLAIT_RUN_BROKEN;
+    print_failed_graphs(r);
     r->done.step++;
     r->done.tokens += (int64_t)c->train.global_batch * c->model.seq_len;
     seconds = plait_trace_now() - begin;

@@ -10,6 +10,7 @@
 
 #include "runtime/comm/trace.h"
 #include "runtime/parallel/gradsync.h"
+#include "runtime/parallel/replay.h"
 
 #define PEAK_PRODUCTS 10
 
@@ -70,7 +71,8 @@ static int make_parts(struct plait_trainer *t, struct plait_error *err)
     t->loss = par->ops->alloc(par->dev, sizeof(*t->loss));
     if (!t->batch || !t->loss)
         return plait_errorf(err, "out of memory");
-    if (set_precision(c->precision, par, err) < 0)
+    if (set_precision(c->precision, par, err) < 0 ||
+        plait_graphs_choose(&par->graphs, t->config, par, err) < 0)
         return -1;
     t->model = plait_model_create(t->config, par, err);
     if (!t->model)
@@ -265,6 +267,18 @@ static int local_loss(struct plait_trainer *t, double *loss)
     return 0;
 }
 
+/* The device that cannot record what it should is no reason to stop, unless
+ * it was asked for. */
+static int check_graphs(struct plait_trainer *t, struct plait_error *err)
+{
+    const struct plait_graphs *graphs = &t->par->graphs;
+
+    if (!graphs->failed || t->config->train.graph != PLAIT_GRAPH_ON)
+        return 0;
+    errno = ENOTSUP;
+    return plait_errorf(err, "train.graph on: %s", graphs->why);
+}
+
 static int compute(struct plait_trainer *t)
 {
     const struct plait_ops *ops = t->par->ops;
@@ -304,6 +318,8 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     if (rc < 0)
         return describe(t, err);
     plait_trace_span(t->par->trace, "compute", "optimizer", start);
+    if (check_graphs(t, err) < 0)
+        return -1;
     result->skipped = t->scale.dynamic && !isfinite(norm);
     plait_loss_scale_update(&t->scale, result->skipped);
     result->loss = sums[0] / tokens;

@@ -58,6 +58,8 @@ refused 2 'usage' "$train"
 refused 2 'no-such-option' "$train" "$dir/good.yaml" --no-such-option
 refused 1 'tf32 is for GPUs.*fp32 or bf16' \
     "$train" "$dir/good.yaml" --device cpu --set train.precision=tf32
+refused 1 'train.graph on: the device has no graphs' \
+    "$train" "$dir/good.yaml" --device cpu --set train.graph=on
 refused 1 'missing\.yaml.*No such file' "$train" "$dir/missing.yaml"
 refused 1 '[Ii]s a directory' "$train" "$dir"
 refused 1 "key.yaml:1:.*'layerz'.*'layers'" \

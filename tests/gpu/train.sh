@@ -42,6 +42,10 @@ for family in gpt2 llama; do
 		losses "$work/again" >"$work/x" &&
 		losses "$work/cuda-$family" | cmp -s - "$work/x"
 	report $? "$family: a second run gives the same bits"
+	train plain $family --device cuda --set train.graph=off &&
+		losses "$work/plain" >"$work/x" &&
+		losses "$work/cuda-$family" | cmp -s - "$work/x"
+	report $? "$family: without graphs the same bits"
 	for precision in bf16 fp16; do
 		train $precision $family --device cuda \
 			--set train.precision=$precision &&
@@ -74,6 +78,7 @@ if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	shared 2 parallel.tp=2 parallel.sequence=true
 	shared 2 parallel.pp=2
 	shared 2 parallel.dp=2
+	shared 2 parallel.dp=2 train.micro_batch=1
 	shared 2 parallel.dp=2 parallel.zero=1
 	shared 4 parallel.tp=2 parallel.pp=2 parallel.schedule=gpipe
 else

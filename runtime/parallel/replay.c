@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/parallel/replay.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static const char no_graphs[] = "the device has no graphs";
+
+/* What stands in the way of recording a forward and a backward: NULL if
+ * nothing does. A graph has no place for what happens on the host. */
+static const char *against_passes(const struct plait_config *c,
+                                  const struct plait_parallel *par)
+{
+    const int *size = par->layout.size;
+
+    if (!par->ops->graph_begin)
+        return no_graphs;
+    if (size[PLAIT_TP] > 1 || size[PLAIT_CP] > 1)
+        return "tensor and context parallel ranks talk inside each layer";
+    if (size[PLAIT_PP] > 1)
+        return "pipeline stages talk between forward and backward";
+    if (c->model.experts)
+        return "the host counts the tokens of each expert";
+    if (c->parallel.zero > 1)
+        return "ZeRO 2 and 3 talk inside forward and backward";
+    if (c->parallel.schedule == PLAIT_SCHEDULE_GPIPE ||
+        c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
+        return "in parallel.schedule gpipe and zb-h1 a backward does not "
+               "follow its forward";
+    return NULL;
+}
+
+static const char *against_optim(const struct plait_config *c,
+                                 const struct plait_parallel *par)
+{
+    if (!par->ops->graph_begin)
+        return no_graphs;
+    if (c->parallel.offload)
+        return "the optimizer runs on the host";
+    if (c->parallel.zero)
+        return "ZeRO gathers weights while the optimizer runs";
+    return NULL;
+}
+
+/* Gradients leave during the last backward of a step. */
+static const char *against_last(const struct plait_parallel *par)
+{
+    return par->layout.size[PLAIT_DP] > 1
+               ? "gradients travel during the last backward of a step"
+               : NULL;
+}
+
+int plait_graphs_choose(struct plait_graphs *graphs,
+                        const struct plait_config *config,
+                        const struct plait_parallel *par,
+                        struct plait_error *err)
+{
+    const char *passes = against_passes(config, par);
+    const char *last = passes ? passes : against_last(par);
+    const char *optim = against_optim(config, par);
+    const char *why = last ? last : optim;
+    const char *also = last && optim && last != optim ? optim : NULL;
+
+    *graphs = (struct plait_graphs){.why = "train.graph is off"};
+    if (config->train.graph == PLAIT_GRAPH_OFF)
+        return 0;
+    if (config->train.graph == PLAIT_GRAPH_ON && why) {
+        errno = ENOTSUP;
+        return plait_errorf(err, "train.graph on: %s; auto records what can "
+                            "be", why);
+    }
+    graphs->passes = !passes;
+    graphs->last = !last;
+    graphs->optim = !optim;
+    snprintf(graphs->why, sizeof(graphs->why), "%s%s%s", why ? why : "",
+             also ? "; " : "", also ? also : "");
+    return 0;
+}
+
+static int record(struct plait_replay *replay, struct plait_parallel *par,
+                  int (*work)(void *arg), void *arg)
+{
+    const char *why = NULL;
+
+    if (par->ops->graph_begin(par->q) < 0)
+        return -1;
+    /* What an op in it says is in `why` too. */
+    if (work(arg) < 0)
+        errno = 0;
+    replay->graph = par->ops->graph_end(par->q, &why);
+    if (replay->graph)
+        return 0;
+    par->graphs = (struct plait_graphs){.failed = true};
+    snprintf(par->graphs.why, sizeof(par->graphs.why), "%s", why);
+    return 0;
+}
+
+int plait_replay_run(struct plait_replay *replay, struct plait_parallel *par,
+                     int (*work)(void *arg), void *arg)
+{
+    if (!replay->warm) {
+        replay->warm = true;
+        return work(arg);
+    }
+    if (!replay->graph && record(replay, par, work, arg) < 0)
+        return -1;
+    if (!replay->graph)
+        return work(arg);
+    return par->ops->graph_run(par->q, replay->graph);
+}
+
+void plait_replay_forget(struct plait_replay *replay,
+                         const struct plait_parallel *par)
+{
+    if (replay->graph)
+        par->ops->graph_destroy(replay->graph);
+    replay->graph = NULL;
+}
