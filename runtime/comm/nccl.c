@@ -242,21 +242,23 @@ static ncclResult_t launch_held(struct nccl_comm *c)
     return r != ncclSuccess ? r : end;
 }
 
-/* Hands over what was held back. */
+/* Hands over what was held back. It is held no longer even where that fails:
+ * whoever waits for a request frees it. */
 static int flush(struct nccl_comm *c)
 {
     struct plait_queue *last = NULL;
     struct nccl_request *h;
-    int rc;
+    int rc = 0;
 
     if (c->held == NULL)
         return 0;
-    for (h = c->held; h != NULL; h = h->next) {
-        if (h->q != last && order(c, h->done, h->q, c->q) < 0)
-            return -1;
+    for (h = c->held; h != NULL && rc == 0; h = h->next) {
+        if (h->q != last)
+            rc = order(c, h->done, h->q, c->q);
         last = h->q;
     }
-    rc = settle(c, "send, receive", launch_held(c));
+    if (rc == 0)
+        rc = settle(c, "send, receive", launch_held(c));
     for (h = c->held; h != NULL && rc == 0; h = h->next)
         if (c->base.ops->event_record(h->done, c->q) < 0)
             rc = queue_failed(c, c->q);
