@@ -13,6 +13,7 @@
 #include "runtime/parallel/replay.h"
 
 #define PEAK_PRODUCTS 10
+#define FILL ((size_t)1 << 16) /* values; matrices are multiples of it */
 
 struct plait_trainer {
     const struct plait_config *config;
@@ -362,6 +363,30 @@ int plait_trainer_eval(struct plait_trainer *t, double *loss,
 
 /* -- the measure of MFU -------------------------------------------------- */
 
+/* Two matrices of values in [-1, 1) behind the result, which serves as work
+ * space: a GPU multiplies zeros at a higher clock. */
+static int fill_operands(struct plait_parallel *par, enum plait_dtype type,
+                         size_t n, char *buffer)
+{
+    size_t size = plait_dtype_size(type), i;
+    uint32_t x = 1;
+    float *values = malloc(FILL * sizeof(*values));
+    int rc = values ? 0 : -1;
+
+    for (i = 0; i < FILL && rc == 0; i++) {
+        x = x * 1664525 + 1013904223;
+        values[i] = (float)(x >> 8) / (1 << 23) - 1;
+    }
+    if (rc == 0)
+        rc = par->ops->to_device(par->q, buffer, values,
+                                 FILL * sizeof(*values));
+    for (i = n * n; i < 3 * n * n && rc == 0; i += FILL)
+        rc = par->ops->cast(par->q, type, buffer + i * size, PLAIT_F32, buffer,
+                            FILL);
+    free(values);
+    return rc;
+}
+
 /* Operations a second over some products of square matrices, at a time when
  * all ranks do the same: ranks may share cores. */
 static double time_products(struct plait_parallel *par,
@@ -375,14 +400,17 @@ static double time_products(struct plait_parallel *par,
     for (i = 0; i < 1 + PEAK_PRODUCTS; i++) {
         if (par->ops->linear_forward(par->q, buffer, NULL,
                                      (char *)buffer + matrix, w, NULL,
-                                     PLAIT_ACT_NONE, n) < 0 ||
-            par->ops->queue_sync(par->q) < 0)
+                                     PLAIT_ACT_NONE, n) < 0)
             return -1;
         if (i > 0)
             continue;
+        if (par->ops->queue_sync(par->q) < 0)
+            return -1;
         plait_comm_barrier(par->world); /* the first one only warms up */
         start = plait_trace_now();
     }
+    if (par->ops->queue_sync(par->q) < 0)
+        return -1;
     plait_comm_barrier(par->world); /* a rank alone on a core is no measure */
     return 2.0 * n * n * n * PEAK_PRODUCTS / (plait_trace_now() - start);
 }
@@ -396,7 +424,7 @@ int plait_trainer_peak(struct plait_parallel *par, enum plait_dtype type,
     struct plait_weight *w = NULL;
     double rate = -1;
 
-    if (buffer)
+    if (buffer && fill_operands(par, type, n, buffer) == 0)
         w = par->ops->weight_create(par->dev, type, n, n,
                                     buffer + 2 * matrix);
     if (w)
