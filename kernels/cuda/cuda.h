@@ -23,6 +23,7 @@ struct cuda_matmul; /* a planned matrix product, in matmul.c */
 struct plait_device {
     int index;
     int sms;         /* multiprocessors */
+    int capability;  /* 89: 8.9 */
     size_t smem_max; /* shared memory one block may ask for, bytes */
     int tf32;        /* fp32 products on the tensor cores */
     cublasLtHandle_t blas;
@@ -108,6 +109,7 @@ void cuda_device_ops(struct plait_ops *ops);
 void cuda_elementwise_ops(struct plait_ops *ops);
 void cuda_reduce_ops(struct plait_ops *ops);
 void cuda_matmul_ops(struct plait_ops *ops);
+void cuda_fp8_ops(struct plait_ops *ops);
 void cuda_norm_ops(struct plait_ops *ops);
 void cuda_embedding_ops(struct plait_ops *ops);
 void cuda_attention_ops(struct plait_ops *ops);

@@ -69,18 +69,23 @@ int cuda_leave(struct plait_queue *q, const char *op)
 
 static int device_read(struct plait_device *dev)
 {
-    int smem = 0;
+    int smem = 0, major = 0, minor = 0;
 
     if (cudaSetDevice(dev->index) != cudaSuccess ||
         cudaDeviceGetAttribute(&dev->sms, cudaDevAttrMultiProcessorCount,
                                dev->index) != cudaSuccess ||
         cudaDeviceGetAttribute(&smem, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                dev->index) != cudaSuccess ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                               dev->index) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
+                               dev->index) != cudaSuccess ||
         !cuda_has_code()) {
         errno = ENODEV;
         return -1;
     }
     dev->smem_max = (size_t)smem;
+    dev->capability = 10 * major + minor;
     if (cublasLtCreate(&dev->blas) != CUBLAS_STATUS_SUCCESS) {
         errno = ENOMEM;
         return -1;

@@ -8,12 +8,6 @@
 
 #include "kernels/cuda/matmul.h"
 
-struct plait_weight {
-    enum plait_dtype type;
-    size_t O, C;
-    const void *data;
-};
-
 /* How many algorithms a search tries. */
 #define CANDIDATES 8
 
@@ -30,6 +24,13 @@ static cudaDataType_t data_type(enum plait_dtype type)
     return type == PLAIT_F32      ? CUDA_R_32F
            : type == PLAIT_BF16_T ? CUDA_R_16BF
                                   : CUDA_R_16F;
+}
+
+static cudaDataType_t operand_type(const struct product *k, bool b)
+{
+    if (k->fp8 == FP8_NONE)
+        return data_type(k->in);
+    return b && k->fp8 == FP8_B_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
 }
 
 static bool aligned16(const void *p)
@@ -73,7 +74,7 @@ static cublasStatus_t describe(struct cuda_matmul *p)
 {
     const struct product *k = &p->key;
     bool ta = k->op_a == CUBLAS_OP_T, tb = k->op_b == CUBLAS_OP_T;
-    cudaDataType_t in = data_type(k->in), out = data_type(k->out);
+    cudaDataType_t out = data_type(k->out);
     cublasStatus_t s;
 
     s = cublasLtMatmulDescCreate(&p->desc,
@@ -90,26 +91,33 @@ static cublasStatus_t describe(struct cuda_matmul *p)
         s = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &k->epilogue,
                 sizeof(k->epilogue));
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasLtMatrixLayoutCreate(&p->a, in, ta ? k->k : k->m,
-                                       ta ? k->m : k->k,
+        s = cublasLtMatrixLayoutCreate(&p->a, operand_type(k, false),
+                                       ta ? k->k : k->m, ta ? k->m : k->k,
                                        (int64_t)(ta ? k->k : k->m));
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasLtMatrixLayoutCreate(&p->b, in, tb ? k->n : k->k,
-                                       tb ? k->k : k->n,
+        s = cublasLtMatrixLayoutCreate(&p->b, operand_type(k, true),
+                                       tb ? k->n : k->k, tb ? k->k : k->n,
                                        (int64_t)(tb ? k->n : k->k));
     if (s == CUBLAS_STATUS_SUCCESS)
         s = cublasLtMatrixLayoutCreate(&p->d, out, k->m, k->n, (int64_t)k->m);
     return s;
 }
 
-/* The pointers of the epilogue, which each call has anew. */
+/* The pointers of scales and epilogue, which each call has anew. */
 static cublasStatus_t point(struct cuda_matmul *p, const struct operands *o)
 {
     cudaDataType_t type = data_type(p->key.out);
     int64_t ld = (int64_t)p->key.m;
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
 
-    if (o->bias != NULL) {
+    if (p->key.fp8 != FP8_NONE) {
+        s = set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &o->a_scale,
+                sizeof(o->a_scale));
+        if (s == CUBLAS_STATUS_SUCCESS)
+            s = set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &o->b_scale,
+                    sizeof(o->b_scale));
+    }
+    if (s == CUBLAS_STATUS_SUCCESS && o->bias != NULL) {
         s = set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
                 sizeof(type));
         if (s == CUBLAS_STATUS_SUCCESS)
@@ -233,9 +241,8 @@ cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
                           algo, o->workspace, WORKSPACE, q->stream);
 }
 
-/* 1: done; 0: the library has no such product; -1: the queue has failed. */
-static int multiply(struct plait_queue *q, const char *op, struct product *key,
-                    const struct operands *o)
+int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
+                  const struct operands *o)
 {
     cublasStatus_t s;
     struct cuda_matmul *p;
@@ -255,28 +262,27 @@ static int multiply(struct plait_queue *q, const char *op, struct product *key,
     return supported;
 }
 
-/* For a product that every type and shape has. */
-static int multiply_plain(struct plait_queue *q, const char *op,
-                          struct product *key, const struct operands *o)
+int cuda_multiply_plain(struct plait_queue *q, const char *op,
+                        struct product *key, const struct operands *o)
 {
-    int done = multiply(q, op, key, o);
+    int done = cuda_multiply(q, op, key, o);
 
     if (done == 0)
         return plait_queue_fail(
             &q->head, ENOTSUP,
             "%s: cuBLASLt has no product of %zu x %zu x %zu in %s", op, key->m,
             key->n, key->k,
-            key->in == PLAIT_F32      ? "fp32"
+            key->fp8 != FP8_NONE      ? "fp8"
+            : key->in == PLAIT_F32    ? "fp32"
             : key->in == PLAIT_BF16_T ? "bf16"
                                       : "fp16");
     return done > 0 ? 0 : -1;
 }
 
-/* Keys are compared as bytes, so they start out as zeros. */
-static struct product *product_init(struct product *key, cublasOperation_t op_a,
-                                    cublasOperation_t op_b,
-                                    enum plait_dtype type, size_t m, size_t n,
-                                    size_t k)
+struct product *cuda_product_init(struct product *key, cublasOperation_t op_a,
+                                  cublasOperation_t op_b,
+                                  enum plait_dtype type, size_t m, size_t n,
+                                  size_t k)
 {
     memset(key, 0, sizeof(*key));
     key->op_a = op_a;
@@ -351,7 +357,7 @@ static int forward_unfused(struct plait_queue *q, struct product *key,
     plain.bias = NULL;
     plain.aux = NULL;
     key->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    if (multiply_plain(q, "linear_forward", key, &plain) != 0)
+    if (cuda_multiply_plain(q, "linear_forward", key, &plain) != 0)
         return -1;
     if (bias != NULL)
         cuda_bias(q, type, plain.d, bias, key->n, key->m);
@@ -366,7 +372,8 @@ static int linear_forward(struct plait_queue *q, void *out, void *pre,
 {
     bool gelu = act == PLAIT_ACT_GELU;
     struct product key;
-    struct operands o = {w->data, inp, out, bias, gelu ? pre : NULL, NULL};
+    struct operands o = {.a = w->data, .b = inp, .d = out, .bias = bias,
+                         .aux = gelu ? pre : NULL};
     int done = 0;
 
     if (cuda_enter(q) != 0)
@@ -376,10 +383,10 @@ static int linear_forward(struct plait_queue *q, void *out, void *pre,
     o.workspace = cuda_scratch(q, WORKSPACE);
     if (o.workspace == NULL)
         return -1;
-    product_init(&key, CUBLAS_OP_T, CUBLAS_OP_N, w->type, w->O, N, w->C);
+    cuda_product_init(&key, CUBLAS_OP_T, CUBLAS_OP_N, w->type, w->O, N, w->C);
     key.epilogue = forward_epilogue(bias != NULL, gelu, o.aux != NULL);
     if (aligned16(bias) && (!gelu || gelu_fuses(w->type, pre, w->O)))
-        done = multiply(q, "linear_forward", &key, &o);
+        done = cuda_multiply(q, "linear_forward", &key, &o);
     if (done == 0)
         done = forward_unfused(q, &key, &o, bias, gelu, pre);
     if (done < 0)
@@ -406,7 +413,7 @@ static int backward_unfused(struct plait_queue *q, struct product *key,
         plain.d = scratch + WORKSPACE;
         key->accumulate = 0;
     }
-    if (multiply_plain(q, "linear_backward_input", key, &plain) != 0)
+    if (cuda_multiply_plain(q, "linear_backward_input", key, &plain) != 0)
         return -1;
     cuda_gelu_gradient(q, key->in, o->d, plain.d, pre, accumulate, n);
     return 0;
@@ -419,7 +426,7 @@ static int linear_backward_input(struct plait_queue *q, void *dinp,
 {
     bool gelu = act == PLAIT_ACT_GELU && pre != NULL;
     struct product key;
-    struct operands o = {w->data, dout, dinp, NULL, NULL, NULL};
+    struct operands o = {.a = w->data, .b = dout, .d = dinp};
     int done = 0;
 
     if (cuda_enter(q) != 0)
@@ -429,17 +436,17 @@ static int linear_backward_input(struct plait_queue *q, void *dinp,
     o.workspace = cuda_scratch(q, WORKSPACE);
     if (o.workspace == NULL)
         return -1;
-    product_init(&key, CUBLAS_OP_N, CUBLAS_OP_N, w->type, w->C, N, w->O);
+    cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_N, w->type, w->C, N, w->O);
     key.accumulate = accumulate != 0;
     if (!gelu) {
-        if (multiply_plain(q, "linear_backward_input", &key, &o) != 0)
+        if (cuda_multiply_plain(q, "linear_backward_input", &key, &o) != 0)
             return -1;
         return cuda_leave(q, "linear_backward_input");
     }
     if (!accumulate && gelu_fuses(w->type, pre, w->C)) {
         key.epilogue = CUBLASLT_EPILOGUE_DGELU;
         memcpy(&o.aux, &pre, sizeof(pre)); /* only read */
-        done = multiply(q, "linear_backward_input", &key, &o);
+        done = cuda_multiply(q, "linear_backward_input", &key, &o);
     }
     if (done == 0)
         done = backward_unfused(q, &key, &o, pre);
@@ -453,7 +460,7 @@ static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                   const void *inp, size_t N, size_t O, size_t C)
 {
     struct product key;
-    struct operands o = {inp, dout, dw, NULL, NULL, NULL};
+    struct operands o = {.a = inp, .b = dout, .d = dw};
 
     if (cuda_enter(q) != 0)
         return -1;
@@ -464,10 +471,10 @@ static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
     o.workspace = cuda_scratch(q, WORKSPACE);
     if (o.workspace == NULL)
         return -1;
-    product_init(&key, CUBLAS_OP_N, CUBLAS_OP_T, type, C, O, N);
+    cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_T, type, C, O, N);
     key.out = PLAIT_F32;
     key.accumulate = 1;
-    if (multiply_plain(q, "linear_backward_weight", &key, &o) != 0)
+    if (cuda_multiply_plain(q, "linear_backward_weight", &key, &o) != 0)
         return -1;
     return cuda_leave(q, "linear_backward_weight");
 }

@@ -14,6 +14,7 @@ struct product {
     cublasOperation_t op_a, op_b;
     enum plait_dtype in, out;
     int tf32; /* of fp32 operands */
+    enum { FP8_NONE, FP8_BOTH_E4M3, FP8_B_E5M2 } fp8; /* else of `in` */
     size_t m, n, k;
     int accumulate; /* beta 1, else 0 */
     cublasLtEpilogue_t epilogue;
@@ -26,6 +27,7 @@ struct operands {
     const void *bias; /* NULL: the epilogue has none */
     void *aux;        /* likewise */
     void *workspace;  /* WORKSPACE bytes */
+    const float *a_scale, *b_scale; /* device; of fp8 alone */
 };
 
 /* A product planned once: found again by its shape. */
@@ -37,6 +39,24 @@ struct cuda_matmul {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
 };
+
+struct plait_weight {
+    enum plait_dtype type;
+    size_t O, C;
+    const void *data;
+};
+
+/* Keys are compared as bytes, so they start out as zeros. */
+struct product *cuda_product_init(struct product *key, cublasOperation_t op_a,
+                                  cublasOperation_t op_b,
+                                  enum plait_dtype type, size_t m, size_t n,
+                                  size_t k);
+/* 1: done; 0: the library has no such product; -1: the queue has failed. */
+int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
+                  const struct operands *o);
+/* 0 or -1, for a product that every type and shape has. */
+int cuda_multiply_plain(struct plait_queue *q, const char *op,
+                        struct product *key, const struct operands *o);
 
 /* The product by one algorithm, to d. */
 cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,

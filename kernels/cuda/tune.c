@@ -29,11 +29,11 @@ static int write_key(char *text, size_t size, const struct plait_device *dev,
         if (*c == ' ')
             *c = '_';
     return snprintf(text, size,
-                    "%s %zu op %d,%d type %d,%d tf32 %d size %zu,%zu,%zu add %d "
+                    "%s %zu op %d,%d type %d,%d tf32 %d fp8 %d size %zu,%zu,%zu add %d "
                     "epilogue %d align %u : ",
                     prop.name, cublasLtGetVersion(), k->op_a, k->op_b, k->in,
-                    k->out, k->tf32, k->m, k->n, k->k, k->accumulate, k->epilogue,
-                    k->align);
+                    k->out, k->tf32, k->fp8, k->m, k->n, k->k, k->accumulate,
+                    k->epilogue, k->align);
 }
 
 static bool read_algo(const char *hex, cublasLtMatmulAlgo_t *algo)

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Linears in fp8 by cuBLASLt, which has the product in one form alone: both
+ * operands run along k in memory, and sides are of whole 16 bytes. So the
+ * codes of an operand are made in that form, turned over and padded. */
+#include "kernels/cuda/fp8.h"
+#include "kernels/cuda/matmul.h"
+
+/* Scales and amaxes of two operands. */
+#define SCALES 256
+
+/* d [n,m] = (+=) b [n,k] . a^T [k,m]; m, n, k as they are. */
+struct fp8_product {
+    const char *op;
+    struct fp8_tensor a, b;
+    size_t m, n, k;
+    void *d;
+    enum plait_dtype out;
+    int accumulate;
+    const void *bias; /* [m] or NULL */
+    size_t more;      /* bytes that the caller wants behind all this */
+    char *rest;       /* where they are */
+};
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static bool whole(size_t n)
+{
+    return n % 16 == 0;
+}
+
+/* Room for both operands' codes and for a padded d; WORKSPACE comes first. */
+static char *make_room(struct plait_queue *q, struct fp8_product *p,
+                       void **padded)
+{
+    size_t m = fp8_padded(p->m), n = fp8_padded(p->n), k = fp8_padded(p->k);
+    size_t size = p->out == PLAIT_F32 ? 4 : 2;
+    char *room = cuda_scratch(q, WORKSPACE + SCALES + aligned(m * k) +
+                                     aligned(n * k) + aligned(m * n * size) +
+                                     p->more);
+    float *scales;
+
+    if (room == NULL)
+        return NULL;
+    scales = (float *)(void *)(room + WORKSPACE);
+    p->a.inverse = scales;
+    p->b.inverse = scales + 1;
+    p->a.amax = (unsigned *)(void *)(scales + 2);
+    p->b.amax = p->a.amax + 1;
+    p->a.codes = (unsigned char *)room + WORKSPACE + SCALES;
+    p->b.codes = p->a.codes + aligned(m * k);
+    *padded = p->b.codes + aligned(n * k);
+    p->rest = (char *)*padded + aligned(m * n * size);
+    return room;
+}
+
+static int copy_rows(struct plait_queue *q, const struct fp8_product *p,
+                     void *to, size_t to_cols, const void *from,
+                     size_t from_cols)
+{
+    size_t size = p->out == PLAIT_F32 ? 4 : 2;
+
+    return cuda_check(q, p->op,
+                      cudaMemcpy2DAsync(to, to_cols * size, from,
+                                        from_cols * size, p->m * size, p->n,
+                                        cudaMemcpyDeviceToDevice, q->stream));
+}
+
+static struct product *describe(struct product *key,
+                                const struct fp8_product *p)
+{
+    cuda_product_init(key, CUBLAS_OP_T, CUBLAS_OP_N, PLAIT_BF16_T,
+                      fp8_padded(p->m), fp8_padded(p->n), fp8_padded(p->k));
+    key->fp8 = p->b.e4m3 ? FP8_BOTH_E4M3 : FP8_B_E5M2;
+    key->out = p->out;
+    key->accumulate = p->accumulate != 0;
+    return key;
+}
+
+/* The product with its bias where the library adds it; *biased says so. */
+static int run(struct plait_queue *q, struct fp8_product *p, bool *biased)
+{
+    bool direct = whole(p->m) && whole(p->n) && (uintptr_t)p->d % 16 == 0;
+    void *padded = NULL;
+    char *room = make_room(q, p, &padded);
+    struct operands o = {.a = p->a.codes,
+                         .b = p->b.codes,
+                         .d = direct ? p->d : padded,
+                         .workspace = room,
+                         .a_scale = p->a.inverse,
+                         .b_scale = p->b.inverse};
+    struct product key;
+    int done = 0;
+
+    *biased = false;
+    if (room == NULL)
+        return -1;
+    cuda_fp8_round(q, &p->a);
+    cuda_fp8_round(q, &p->b);
+    if (!direct && p->accumulate &&
+        copy_rows(q, p, padded, fp8_padded(p->m), p->d, p->m) != 0)
+        return -1;
+    describe(&key, p);
+    if (direct && p->bias != NULL && (uintptr_t)p->bias % 16 == 0) {
+        o.bias = p->bias;
+        key.epilogue = CUBLASLT_EPILOGUE_BIAS;
+        done = cuda_multiply(q, p->op, &key, &o);
+        *biased = done > 0;
+        o.bias = NULL;
+        key.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    }
+    if (done == 0 && cuda_multiply_plain(q, p->op, &key, &o) != 0)
+        return -1;
+    if (done < 0)
+        return -1;
+    return direct ? 0
+                  : copy_rows(q, p, p->d, p->m, padded, fp8_padded(p->m));
+}
+
+static int fp8_forward(struct plait_queue *q, void *out, void *pre,
+                       const void *inp, struct plait_weight *w,
+                       const void *bias, enum plait_activation act, size_t N)
+{
+    bool gelu = act == PLAIT_ACT_GELU, biased;
+    size_t O = w->O, C = w->C;
+    void *x = gelu && pre != NULL ? pre : out;
+    struct fp8_product p = {
+        .op = "fp8_forward",
+        .a = {.data = w->data, .rows = O, .cols = C, .e4m3 = true},
+        .b = {.data = inp, .rows = N, .cols = C, .e4m3 = true},
+        .m = O,
+        .n = N,
+        .k = C,
+        .d = x,
+        .out = PLAIT_BF16_T,
+        .bias = bias};
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    if (run(q, &p, &biased) != 0)
+        return -1;
+    if (bias != NULL && !biased)
+        cuda_bias(q, PLAIT_BF16_T, x, bias, N, O);
+    if (gelu)
+        cuda_gelu(q, PLAIT_BF16_T, out, x, N * O);
+    return cuda_leave(q, p.op);
+}
+
+/* With an activation the product is made beside dinp. */
+static int fp8_backward_input(struct plait_queue *q, void *dinp,
+                              const void *dout, struct plait_weight *w,
+                              enum plait_activation act, const void *pre,
+                              int accumulate, size_t N)
+{
+    bool gelu = act == PLAIT_ACT_GELU && pre != NULL, biased;
+    size_t O = w->O, C = w->C;
+    struct fp8_product p = {
+        .op = "fp8_backward_input",
+        .a = {.data = w->data, .rows = O, .cols = C, .e4m3 = true,
+              .turn = true},
+        .b = {.data = dout, .rows = N, .cols = O},
+        .m = C,
+        .n = N,
+        .k = O,
+        .d = dinp,
+        .out = PLAIT_BF16_T,
+        .accumulate = accumulate && !gelu,
+        .more = gelu && accumulate ? N * C * 2 : 0};
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    if (p.more > 0) {
+        void *padded;
+
+        if (make_room(q, &p, &padded) == NULL)
+            return -1;
+        p.d = p.rest; /* scratch stays where it is */
+    }
+    if (run(q, &p, &biased) != 0)
+        return -1;
+    if (gelu)
+        cuda_gelu_gradient(q, PLAIT_BF16_T, dinp, p.d, pre, accumulate, N * C);
+    return cuda_leave(q, p.op);
+}
+
+static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                               float *dw, float *dbias, const void *dout,
+                               const void *inp, size_t N, size_t O, size_t C)
+{
+    struct fp8_product p = {
+        .op = "fp8_backward_weight",
+        .a = {.data = inp, .rows = N, .cols = C, .e4m3 = true, .turn = true},
+        .b = {.data = dout, .rows = N, .cols = O, .turn = true},
+        .m = C,
+        .n = O,
+        .k = N,
+        .d = dw,
+        .out = PLAIT_F32,
+        .accumulate = 1};
+    bool biased;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    if (dbias != NULL)
+        cuda_column_sums(q, type, dbias, dout, N, O);
+    if (run(q, &p, &biased) != 0)
+        return -1;
+    return cuda_leave(q, p.op);
+}
+
+static int has_fp8(struct plait_device *dev)
+{
+    return dev->capability >= 89;
+}
+
+void cuda_fp8_ops(struct plait_ops *ops)
+{
+    ops->fp8_forward = fp8_forward;
+    ops->fp8_backward_input = fp8_backward_input;
+    ops->fp8_backward_weight = fp8_backward_weight;
+    ops->has_fp8 = has_fp8;
+}
