@@ -112,30 +112,41 @@ void host_block_free(void *ptr)
     errno = saved_errno;
 }
 
-void *host_alloc(struct plait_device *dev, size_t bytes)
+/* A block that `now` and `peak` count. */
+static void *counted_alloc(size_t bytes, size_t *now, size_t *peak)
 {
     void *ptr = host_block_alloc(bytes);
-    size_t now, peak;
+    size_t sum, most;
 
     if (ptr == NULL)
         return NULL;
-    now = __atomic_add_fetch(&dev->now, bytes, __ATOMIC_RELAXED);
-    peak = __atomic_load_n(&dev->peak, __ATOMIC_RELAXED);
-    while (peak < now &&
-           !__atomic_compare_exchange_n(&dev->peak, &peak, now, 0,
-                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    sum = __atomic_add_fetch(now, bytes, __ATOMIC_RELAXED);
+    most = __atomic_load_n(peak, __ATOMIC_RELAXED);
+    while (most < sum &&
+           !__atomic_compare_exchange_n(peak, &most, sum, 0, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
         continue;
     return ptr;
 }
 
-void host_free(struct plait_device *dev, void *ptr)
+static void counted_free(void *ptr, size_t *now)
 {
     const struct block *b = ptr;
 
     if (ptr == NULL)
         return;
-    __atomic_sub_fetch(&dev->now, b[-1].bytes, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(now, b[-1].bytes, __ATOMIC_RELAXED);
     host_block_free(ptr);
+}
+
+void *host_alloc(struct plait_device *dev, size_t bytes)
+{
+    return counted_alloc(bytes, &dev->now, &dev->peak);
+}
+
+void host_free(struct plait_device *dev, void *ptr)
+{
+    counted_free(ptr, &dev->now);
 }
 
 void host_memory(struct plait_device *dev, size_t *now, size_t *peak)
@@ -144,6 +155,24 @@ void host_memory(struct plait_device *dev, size_t *now, size_t *peak)
         *now = __atomic_load_n(&dev->now, __ATOMIC_RELAXED);
     if (peak != NULL)
         *peak = __atomic_load_n(&dev->peak, __ATOMIC_RELAXED);
+}
+
+void *host_pinned_alloc(struct plait_device *dev, size_t bytes)
+{
+    return counted_alloc(bytes, &dev->pinned_now, &dev->pinned_peak);
+}
+
+void host_pinned_free(struct plait_device *dev, void *ptr)
+{
+    counted_free(ptr, &dev->pinned_now);
+}
+
+void host_pinned_memory(struct plait_device *dev, size_t *now, size_t *peak)
+{
+    if (now != NULL)
+        *now = __atomic_load_n(&dev->pinned_now, __ATOMIC_RELAXED);
+    if (peak != NULL)
+        *peak = __atomic_load_n(&dev->pinned_peak, __ATOMIC_RELAXED);
 }
 
 struct plait_queue *host_queue_create(struct plait_device *dev, int priority)

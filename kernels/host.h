@@ -12,6 +12,7 @@
 struct plait_device {
     int threads;
     size_t now, peak; /* bytes; atomically updated */
+    size_t pinned_now, pinned_peak;
 };
 
 struct cpu_queue;
@@ -38,6 +39,10 @@ void host_block_free(void *ptr);
 void *host_alloc(struct plait_device *dev, size_t bytes);
 void host_free(struct plait_device *dev, void *ptr);
 void host_memory(struct plait_device *dev, size_t *now, size_t *peak);
+/* Memory like any other, but counted as pinned. */
+void *host_pinned_alloc(struct plait_device *dev, size_t bytes);
+void host_pinned_free(struct plait_device *dev, void *ptr);
+void host_pinned_memory(struct plait_device *dev, size_t *now, size_t *peak);
 struct plait_queue *host_queue_create(struct plait_device *dev, int priority);
 void host_queue_destroy(struct plait_queue *q);
 void *host_queue_native(struct plait_queue *q);

@@ -103,6 +103,12 @@ struct plait_ops {
     void (*free)(struct plait_device *dev, void *ptr);
     /* Bytes in use now and the most at once, of alloc() alone. */
     void (*memory)(struct plait_device *dev, size_t *now, size_t *peak);
+    /* The host's memory, pinned where the device copies from it and to it by
+     * itself; else as the three above, and counted apart from them. */
+    void *(*pinned_alloc)(struct plait_device *dev, size_t bytes);
+    void (*pinned_free)(struct plait_device *dev, void *ptr);
+    void (*pinned_memory)(struct plait_device *dev, size_t *now,
+                          size_t *peak);
     /* priority: higher runs first where streams compete. */
     struct plait_queue *(*queue_create)(struct plait_device *dev,
                                         int priority);
@@ -141,6 +147,12 @@ struct plait_ops {
                      size_t bytes); /* host buffer is free on return */
     int (*to_host)(struct plait_queue *q, void *host, const void *src,
                    size_t bytes); /* complete on return */
+    /* Between device and pinned memory, in the order of the queue like any
+     * op: the pinned side is in use until the queue has come past. */
+    int (*copy_out)(struct plait_queue *q, void *pinned, const void *src,
+                    size_t bytes);
+    int (*copy_in)(struct plait_queue *q, void *dst, const void *pinned,
+                   size_t bytes);
     int (*fill_zero)(struct plait_queue *q, void *dst, size_t bytes);
     int (*cast)(struct plait_queue *q, enum plait_dtype to, void *dst,
                 enum plait_dtype from, const void *src, size_t n);

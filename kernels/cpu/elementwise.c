@@ -324,5 +324,7 @@ void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops)
     ops->copy_2d = copy_2d;
     ops->to_device = copy;
     ops->to_host = copy;
+    ops->copy_out = copy;
+    ops->copy_in = copy;
     ops->fill_zero = fill_zero;
 }

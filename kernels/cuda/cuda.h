@@ -18,6 +18,7 @@ extern "C" {
  * and enters them into the table through one function, see below. */
 
 struct cuda_block;  /* one allocation, in device.c */
+struct cuda_pinned; /* one on the host, in pinned.c */
 struct cuda_matmul; /* a planned matrix product, in matmul.c */
 
 struct plait_device {
@@ -30,6 +31,8 @@ struct plait_device {
     pthread_mutex_t lock; /* of everything below */
     struct cuda_block *blocks;
     size_t now, peak; /* bytes */
+    struct cuda_pinned *pinned;
+    size_t pinned_now, pinned_peak;
     struct cuda_matmul *matmuls;
 };
 
@@ -86,6 +89,7 @@ void cuda_gelu_gradient(struct plait_queue *q, enum plait_dtype type, void *out,
 
 /* Called by device_destroy, with no op under way. */
 void cuda_matmul_forget(struct plait_device *dev);
+void cuda_pinned_forget(struct plait_device *dev);
 
 /* Whether the module holds code for the current GPU. */
 int cuda_has_code(void);
@@ -106,6 +110,7 @@ void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
                                  const void *Q, const void *K, const void *V);
 
 void cuda_device_ops(struct plait_ops *ops);
+void cuda_pinned_ops(struct plait_ops *ops);
 void cuda_elementwise_ops(struct plait_ops *ops);
 void cuda_reduce_ops(struct plait_ops *ops);
 void cuda_matmul_ops(struct plait_ops *ops);

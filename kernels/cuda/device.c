@@ -118,6 +118,7 @@ static void device_destroy(struct plait_device *dev)
         return;
     cudaSetDevice(dev->index);
     cuda_matmul_forget(dev);
+    cuda_pinned_forget(dev);
     cublasLtDestroy(dev->blas);
     while (dev->blocks != NULL) {
         struct cuda_block *block = dev->blocks;

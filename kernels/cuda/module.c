@@ -12,6 +12,7 @@ static void table_fill(void)
 {
     table.name = "cuda";
     cuda_device_ops(&table);
+    cuda_pinned_ops(&table);
     cuda_elementwise_ops(&table);
     cuda_reduce_ops(&table);
     cuda_matmul_ops(&table);

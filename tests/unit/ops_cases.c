@@ -105,6 +105,36 @@ static int call_copy_2d(struct trial_side *d, const int *s)
            d->ops->fill_zero(d->q, d->p[3], bytes);
 }
 
+/* Array 0 goes to pinned memory and comes back as array 1, beside the queue
+ * of the other ops. */
+static void setup_pinned(struct trial *t, const int *s)
+{
+    real(t, product(s, 1));
+    real(t, product(s, 1));
+}
+
+static int call_pinned(struct trial_side *d, const int *s)
+{
+    size_t bytes = product(s, 1) * plait_dtype_size(d->type), now = 0;
+    void *pinned = d->ops->pinned_alloc(d->dev, bytes);
+    struct plait_queue *q = d->ops->queue_create(d->dev, 0);
+    struct plait_event *ev = d->ops->event_create(d->dev);
+    int rc = -1;
+
+    d->ops->pinned_memory(d->dev, &now, NULL);
+    if (pinned != NULL && q != NULL && ev != NULL && now == bytes)
+        rc = d->ops->scale(d->q, d->type, d->p[0], 3, product(s, 1)) |
+             d->ops->event_record(ev, d->q) | d->ops->event_wait(ev, q) |
+             d->ops->copy_out(q, pinned, d->p[0], bytes) |
+             d->ops->copy_in(q, d->p[1], pinned, bytes) |
+             d->ops->queue_sync(q);
+    d->ops->event_destroy(ev);
+    d->ops->queue_destroy(q);
+    d->ops->pinned_free(d->dev, pinned);
+    d->ops->pinned_memory(d->dev, &now, NULL);
+    return now == 0 ? rc : -1;
+}
+
 /* -- matrix products: {N, O, C, act, bias, pre or accumulate} ---------- */
 
 static void setup_linear_forward(struct trial *t, const int *s)
@@ -651,6 +681,7 @@ const struct trial_case trial_cases[] = {
     {"bias_add, bias_backward", setup_bias, call_bias, {{7, 5}, {130, 257}}},
     {"sum_squares", setup_sum_squares, call_sum_squares, {{1}, {100003}}},
     {"copy_2d, copy, fill_zero", setup_copy_2d, call_copy_2d, {{33, 17}}},
+    {"copy_out, copy_in", setup_pinned, call_pinned, {{1}, {70001}}},
     {"linear_forward",
      setup_linear_forward,
      call_linear_forward,
