@@ -9,6 +9,10 @@ AC_DEFUN([PLAIT_WARNINGS], [
     AS_IF([test "x$enable_werror" = xyes],
           [WARN_CFLAGS="$WARN_CFLAGS -Werror"])
     AC_SUBST([WARN_CFLAGS])
+    WARN_CXXFLAGS="-std=gnu++17 -Wall -Wextra -Wshadow -Wformat=2"
+    AS_IF([test "x$enable_werror" = xyes],
+          [WARN_CXXFLAGS="$WARN_CXXFLAGS -Werror"])
+    AC_SUBST([WARN_CXXFLAGS])
 ])
 
 # --enable-sanitizer=address,undefined
@@ -98,6 +102,35 @@ AC_DEFUN([PLAIT_X86_VECTORS], [
     AS_IF([test $plait_cv_x86_vectors = yes],
           [AC_DEFINE([HAVE_X86_VECTORS], [1], [AVX2, AVX-512 are compiled])])
     AM_CONDITIONAL([WITH_X86_VECTORS], [test $plait_cv_x86_vectors = yes])
+])
+
+# SentencePiece tokenizers, for plait-prep. The library that trains them,
+# which its pkg-config file names too, is not needed.
+AC_DEFUN([PLAIT_SENTENCEPIECE], [
+    AC_ARG_WITH([sentencepiece],
+        [AS_HELP_STRING([--without-sentencepiece],
+            [no tokenizers but the byte one])],
+        [], [with_sentencepiece=check])
+    have_spm=no
+    AS_IF([test "x$with_sentencepiece" != xno], [
+        PKG_CHECK_MODULES([SPM], [sentencepiece >= 0.1.90], [have_spm=yes], [
+            AS_IF([test "x$with_sentencepiece" != xcheck],
+                [AC_MSG_ERROR([SentencePiece not found (libsentencepiece-dev)])])])
+    ])
+    AS_IF([test $have_spm = yes], [
+        AC_LANG_PUSH([C++])
+        AC_MSG_CHECKING([whether $CXX compiles C++17])
+        saved_CXXFLAGS=$CXXFLAGS
+        CXXFLAGS="$CXXFLAGS -std=gnu++17"
+        AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <string_view>]])],
+            [], [have_spm=no])
+        CXXFLAGS=$saved_CXXFLAGS
+        AC_MSG_RESULT([$have_spm])
+        AC_LANG_POP([C++])
+    ])
+    SPM_LIBS="$(echo "$SPM_LIBS" | $SED 's/-lsentencepiece_train//') -lstdc++"
+    AS_IF([test $have_spm = no], [SPM_CFLAGS= SPM_LIBS=])
+    AM_CONDITIONAL([WITH_SENTENCEPIECE], [test $have_spm = yes])
 ])
 
 AC_DEFUN([PLAIT_MPI], [

@@ -12,7 +12,8 @@ extern "C" {
 #endif
 
 /* A C face for libsentencepiece; see tokenizer.h. Without the library,
- * plait_spm_create() says so. */
+ * plait_spm_create() says so. Long texts are encoded in parts of about a
+ * MiB, each up to the end of a line. */
 struct plait_spm;
 
 struct plait_spm *plait_spm_create(const char *path, struct plait_error *err);

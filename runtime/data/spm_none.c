@@ -3,14 +3,14 @@
 
 #include "spm.h"
 
-/* SentencePiece is not linked yet: no model can be opened, so the functions
- * that take one are never reached. */
+/* Built without SentencePiece: no model can be opened, so the functions that
+ * take one are never reached. */
 
 struct plait_spm *plait_spm_create(const char *path, struct plait_error *err)
 {
     errno = ENOTSUP;
     plait_errorf(err,
-                 "spm:%s: this version has no SentencePiece tokenizer; use "
+                 "spm:%s: this plait was built without SentencePiece; use "
                  "--tokenizer byte",
                  path);
     return NULL;

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/data/tokenizer.h"
+#include "tap.h"
+
+/* DIR with the models and texts that test_spm.sh has made. */
+static const char *dir;
+
+static struct plait_tokenizer *open_model(const char *name,
+                                          struct plait_error *err)
+{
+    char spec[512];
+
+    snprintf(spec, sizeof(spec), "spm:%s/%s.model", dir, name);
+    return plait_tokenizer_create(spec, err);
+}
+
+static char *read_text(const char *name, size_t *size)
+{
+    char path[512], *text = malloc(8 << 20);
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    f = fopen(path, "r");
+    *size = f && text ? fread(text, 1, 8 << 20, f) : 0;
+    if (f)
+        fclose(f);
+    return text;
+}
+
+static void bytes(const char *name)
+{
+    struct plait_error err = {""};
+    struct plait_tokenizer *t = open_model("bytes", &err);
+    size_t size, n, back_size;
+    char *text = read_text(name, &size), *back = NULL;
+    int32_t *tokens = NULL;
+    int failed;
+
+    ok(t && plait_tokenizer_vocab(t) == 600 && plait_tokenizer_end(t) == 2 &&
+           !strcmp(plait_tokenizer_name(t), "spm"),
+       "600 tokens, one of them ends a text %s", err.text);
+    failed = plait_tokenizer_encode(t, text, size, &tokens, &n, &err);
+    ok(!failed && n > size / 8 && n < size * 3 / 4,
+       "%s: %zu bytes are %zu tokens %s", name, size, n, err.text);
+    failed = plait_tokenizer_decode(t, tokens, n, &back, &back_size, &err);
+    ok(!failed && back_size >= size && back_size <= size + size / (1 << 20),
+       "and back %zu bytes %s", back_size, err.text);
+    ok(!memcmp(text, back, size < 1 << 20 ? size : 1 << 19),
+       "which are the text");
+    free(text);
+    free(back);
+    free(tokens);
+    plait_tokenizer_destroy(t);
+}
+
+/* The numbers that spm_encode has for each line. */
+static void words(void)
+{
+    struct plait_error err = {""};
+    struct plait_tokenizer *t = open_model("words", &err);
+    size_t size, n, i, back_size;
+    char *lines = read_text("lines", &size), *ids = read_text("ids", &size);
+    char *line, *at = lines, *id = ids, *back;
+    int count = 0, same = 0, round = 0;
+    int32_t *tokens;
+
+    while ((line = strsep(&at, "\n")) && at && ++count) {
+        if (plait_tokenizer_encode(t, line, strlen(line), &tokens, &n, &err))
+            break;
+        for (i = 0; i < n; i++)
+            if (strtol(id, &id, 10) != tokens[i])
+                break;
+        same += i == n && *id++ == '\n';
+        if (plait_tokenizer_decode(t, tokens, n, &back, &back_size, &err))
+            break;
+        round += !strcmp(back, line);
+        free(back);
+        free(tokens);
+    }
+    ok(count > 400 && same == count, "%d of %d lines are as spm_encode's",
+       same, count);
+    ok(round > count * 9 / 10, "%d of %d lines come back", round, count);
+    free(lines);
+    free(ids);
+    plait_tokenizer_destroy(t);
+}
+
+static void refused(void)
+{
+    struct plait_tokenizer *t;
+    struct plait_error err;
+    int32_t beyond = 600;
+    size_t size;
+    char *text;
+
+    ok(!open_model("missing", &err) && strstr(err.text, "missing.model"),
+       "%s", err.text);
+    ok(!open_model("cut", &err) && strstr(err.text, "not a SentencePiece"),
+       "%s", err.text);
+    ok(!open_model("endless", &err) && strstr(err.text, "no end of sentence"),
+       "%s", err.text);
+    t = open_model("bytes", &err);
+    ok(plait_tokenizer_decode(t, &beyond, 1, &text, &size, &err) == -1,
+       "a token beyond the vocabulary: %s", err.text);
+    plait_tokenizer_destroy(t);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        return skip_all("run by test_spm.sh");
+    dir = argv[1];
+    bytes("text");
+    bytes("long");
+    words();
+    refused();
+    return done_testing();
+}

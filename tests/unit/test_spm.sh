@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Tokenizers of SentencePiece, trained here on what texts the source has; its
+# own programs say what is right.
+prep=$top_builddir/plait-prep
+test=$top_builddir/tests/unit/test_spm
+tmp=$(mktemp -d) || exit 99
+trap 'rm -rf "$tmp"' EXIT
+cat "$top_srcdir/LICENSE" "$top_srcdir"/man/*.[1-8] \
+    "$top_srcdir"/topology/*.[ch] >"$tmp/text"
+"$prep" "$tmp/text" --out "$tmp/none" -t spm:/nonexistent 2>"$tmp/err"
+if grep -q "built without SentencePiece" "$tmp/err"; then
+    echo "1..0 # SKIP built without SentencePiece"
+    exit 0
+fi
+command -v spm_train >/dev/null || { echo "1..0 # SKIP needs spm_train"; exit 0; }
+
+# model NAME ARGS...
+model() {
+    name=$1
+    shift
+    spm_train --input="$tmp/text" --model_prefix="$tmp/$name" \
+        --vocab_size=600 "$@" >"$tmp/log" 2>&1 ||
+        { cat "$tmp/log"; exit 99; }
+}
+
+# As Llama's: every byte comes back. Of the other kind, words do.
+model bytes --model_type=bpe --byte_fallback --remove_extra_whitespaces=false \
+    --normalization_rule_name=identity
+model words --model_type=unigram
+model endless --model_type=word --eos_id=-1
+# More than the part that is encoded at a time.
+for i in 1 2 3; do cat "$tmp/text"; done >"$tmp/long"
+grep '[a-z]' "$tmp/text" | head -n 500 | tr -s ' \t' ' ' |
+    sed 's/^ //; s/ $//' >"$tmp/lines"
+spm_encode --model="$tmp/words.model" --output_format=id \
+    <"$tmp/lines" >"$tmp/ids"
+head -c 1000 "$tmp/bytes.model" >"$tmp/cut.model"
+"$test" "$tmp" && "$prep" "$tmp/text" --out "$tmp/d" -t "spm:$tmp/bytes.model" \
+    >"$tmp/out" && grep -q "^  vocab: 600$" "$tmp/out"
+result=$?
+[ $result = 0 ] || echo "not ok - plait-prep"
+exit $result
