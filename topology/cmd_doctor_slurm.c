@@ -270,35 +270,36 @@ static int check_plugin(struct slurm *slurm, struct findings *f)
     return 0;
 }
 
-static void check_flags(struct findings *f)
+/* What srun prints with an option, and what it means that a word is in it
+ * or not. */
+struct look {
+    char option[12];
+    const char *word, *about, *with;
+    enum finding_kind kind;
+    const char *without;
+};
+
+static struct look flags = {
+    "--help", "--rendezvous=", "flags",
+    "srun --help shows --tp, --pp and the other flags", FINDING_BAD,
+    "srun --help does not show --tp, though the plugin is installed; "
+    "'srun -vv true' says why it is not loaded"};
+static struct look pmix = {
+    "--mpi=list", "pmix", "pmix",
+    "srun --mpi=pmix is there for programs that use MPI", FINDING_NOTE,
+    "this Slurm has no PMIx: MPI programs cannot start under srun, while "
+    "plait-train and torch meet over TCP"};
+
+static void check_srun(struct look *look, struct findings *f)
 {
-    static char srun[] = "srun", help[] = "--help";
-    char *const argv[] = {srun, help, NULL};
+    static char srun[] = "srun";
+    char *const argv[] = {srun, look->option, NULL};
     char why[256], *text = ask(argv, why, sizeof(why));
 
-    if (text && strstr(text, "--rendezvous="))
-        findings_add(f, FINDING_GOOD, "flags",
-                     "srun --help shows --tp, --pp and the other flags");
+    if (text && strstr(text, look->word))
+        findings_add(f, FINDING_GOOD, look->about, "%s", look->with);
     else
-        findings_add(f, FINDING_BAD, "flags",
-                     "srun --help does not show --tp, though the plugin is "
-                     "installed; 'srun -vv true' says why it is not loaded");
-    free(text);
-}
-
-static void check_mpi(struct findings *f)
-{
-    static char srun[] = "srun", list[] = "--mpi=list";
-    char *const argv[] = {srun, list, NULL};
-    char why[256], *text = ask(argv, why, sizeof(why));
-
-    if (text && strstr(text, "pmix"))
-        findings_add(f, FINDING_GOOD, "pmix",
-                     "srun --mpi=pmix is there for programs that use MPI");
-    else
-        findings_add(f, FINDING_NOTE, "pmix",
-                     "this Slurm has no PMIx: MPI programs cannot start "
-                     "under srun, while plait-train and torch meet over TCP");
+        findings_add(f, look->kind, look->about, "%s", look->without);
     free(text);
 }
 
@@ -326,8 +327,8 @@ void doctor_check_slurm(struct findings *findings, struct plugin_setup *setup)
     if (check_commands(&slurm, findings) == 0) {
         if (check_plugstack(&slurm, setup, findings) == 0 &&
             check_plugin(&slurm, findings) == 0)
-            check_flags(findings);
-        check_mpi(findings);
+            check_srun(&flags, findings);
+        check_srun(&pmix, findings);
         check_ports(&slurm, findings);
     }
     free(slurm.config);

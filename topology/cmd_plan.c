@@ -268,23 +268,16 @@ static int make_plan(struct plan_job *job, struct plait_error *err)
 
 /* One line per task, in the order of its RANK: what `srun
  * --distribution=arbitrary` wants. */
-static int write_hostfile(const struct plan_job *job, struct plait_error *err)
+static void print_hostfile(const void *arg, FILE *out)
 {
-    FILE *file = fopen(job->host_file, "we");
-    int failed;
+    const struct plan_job *job = arg;
 
-    if (!file)
-        return plait_errorf(err, "%s: %s", job->host_file, strerror(errno));
     for (int i = 0; i < job->plan->nnodes; i++) {
         int node = job->order[i];
 
         for (int k = 0; k < job->plan->tasks[node]; k++)
-            fprintf(file, "%s\n", job->names[node]);
+            fprintf(out, "%s\n", job->names[node]);
     }
-    failed = ferror(file);
-    if (fclose(file) || failed)
-        return plait_errorf(err, "%s: cannot write", job->host_file);
-    return 0;
 }
 
 static int order_nodes(struct plan_job *job, struct plait_error *err)
@@ -311,14 +304,28 @@ static int order_nodes(struct plan_job *job, struct plait_error *err)
     return 0;
 }
 
+static int is_stdout(const char *path)
+{
+    return path && strcmp(path, "-") == 0;
+}
+
 static int output(struct plan_job *job)
 {
+    int taken = is_stdout(job->host_file) + is_stdout(job->svg_file);
     struct plait_error err;
+    int rc = PLAIT_EXIT_GOOD;
 
-    if (order_nodes(job, &err) < 0 ||
-        (job->host_file && write_hostfile(job, &err) < 0) ||
-        (job->svg_file && plait_plan_draw(job, job->svg_file, &err) < 0))
+    if (taken + job->options.json > 1)
+        return plait_cmd_misused("plan: only one of --json, --svg - and "
+                                 "--hostfile - can have standard output");
+    if (order_nodes(job, &err) < 0)
         return plait_cmd_failed("%s", err.text);
+    if (job->host_file)
+        rc = plait_cmd_write(job->host_file, print_hostfile, job);
+    if (rc == PLAIT_EXIT_GOOD && job->svg_file)
+        rc = plait_cmd_write(job->svg_file, plait_plan_draw, job);
+    if (rc != PLAIT_EXIT_GOOD || taken)
+        return rc;
     if (job->options.json)
         return plait_cmd_json(plait_plan_to_json(job));
     plait_plan_print(job, stdout);

@@ -35,8 +35,8 @@ struct plan_job {
 
 json_t *plait_plan_to_json(const struct plan_job *job);
 void plait_plan_print(const struct plan_job *job, FILE *out);
-int plait_plan_draw(const struct plan_job *job, const char *path,
-                    struct plait_error *err);
+/* As SVG; for plait_cmd_write(). */
+void plait_plan_draw(const void *job, FILE *out);
 /* Prints the ranked layouts; returns the exit status. */
 int plait_plan_auto(const struct plan_job *job);
 

@@ -49,6 +49,13 @@ check 'the host file goes leaf by leaf' $?
 grep -q '<svg xmlns' plan.svg && grep -q '</svg>' plan.svg &&
     [ "$(grep -c 'fill="#8ecae6"' plan.svg)" = 4 ]
 check 'the picture has a box per task, coloured by stage' $?
+"$plait" $plan --hostfile - | cmp -s - hosts
+check 'on standard output too' $?
+for wrong in '--hostfile no/where' '--svg no/where' '--json --svg -'; do
+    "$plait" $plan $wrong >out 2>err
+    case $? in 1 | 2) [ ! -s out ] && [ "$(wc -l <err)" = 1 ] ;; esac
+    check "$wrong: $(head -n 1 err)" $?
+done
 "$plait" $plan --placement=linear --hostfile hosts >/dev/null &&
     [ "$(uniq hosts | tr '\n' ' ')" = "n1 n2 n3 n4 " ]
 check 'linear keeps the order of the list' $?
