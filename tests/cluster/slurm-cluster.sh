@@ -70,16 +70,7 @@ alive()
         tr '\0' ' ' 2>/dev/null </proc/$pid/cmdline | grep -qF "$dir/"
 }
 
-# wait_for SECONDS COMMAND...: until COMMAND succeeds
-wait_for()
-{
-    local tries=$(($1 * 20))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        [ $((tries--)) -gt 0 ] || return 1
-        sleep 0.05
-    done
-}
+. "$(dirname "$(readlink -f "$0")")/../lib/until.sh"
 
 # A base such that base .. base+N are free, below the ephemeral ports.
 free_ports()
@@ -215,7 +206,7 @@ start_munged()
         --socket="$dir/munge.socket" --pid-file="$dir/munged.munge.pid" \
         --log-file="$dir/log/munged" --seed-file="$dir/munge.seed" \
         --num-threads=4
-    wait_for 10 munge -n --socket="$dir/munge.socket" -o /dev/null ||
+    until_true 10 munge -n --socket="$dir/munge.socket" -o /dev/null ||
         die "munged does not answer, see $dir/log/munged.out"
 }
 
@@ -273,7 +264,7 @@ start_slurm()
         mkdir -p -m 1777 "$dir/tmp.node$i"
         start_slurmd "node$i"
     done
-    wait_for 60 eval 'all_idle || ! all_alive'
+    until_true 60 eval 'all_idle || ! all_alive'
     all_idle && return
     for i in "$dir"/slurm*.pid; do
         i=${i##*/}
@@ -352,7 +343,7 @@ restart()
         start_slurmd "$node"
     done
     for node in "$@"; do
-        wait_for 30 registered "$node" "$began" ||
+        until_true 30 registered "$node" "$began" ||
             die "$node does not come back, see $dir/log/"
     done
 }
@@ -399,7 +390,7 @@ stop_daemons()
     done
     for f in "$@"; do
         if alive "$f"; then
-            wait_for 10 eval "! alive '$f'" || kill -KILL "$(cat "$f")"
+            until_true 10 eval "! alive '$f'" || kill -KILL "$(cat "$f")"
         fi
         rm -f "$f"
     done
@@ -411,7 +402,7 @@ stop()
     [ -d "$dir" ] || return 0
     if alive "$dir/slurmctld.pid"; then
         SLURM_CONF=$dir/slurm.conf timeout 10 scancel --user="$(id -un)"
-        wait_for 5 eval '[ -z "$(step_pids)" ]'
+        until_true 5 eval '[ -z "$(step_pids)" ]'
     fi
     # Its nodes end like machines without power.
     [ ! -f "$dir/hosts" ] || kill -KILL $(cat "$dir"/slurmd.*.pid)

@@ -60,16 +60,7 @@ like()
     return 1
 }
 
-# until_true SECONDS COMMAND...
-until_true()
-{
-    local tries=$(($1 * 20))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        [ $((tries--)) -gt 0 ] || return 1
-        sleep 0.05
-    done
-}
+. "$top_srcdir/tests/lib/until.sh"
 
 # Pids of the cluster's step daemons.
 steps()

@@ -8,7 +8,7 @@
 
 #include "kernels/dtype.h"
 #include "runtime/comm/comm.h"
-#include "tap.h"
+#include "all_ok.h"
 
 /* One process: the self communicator. Under mpirun (comm-mpi.sh): MPI, with
  * every rank checking and rank 0 printing what all of them found. */
@@ -18,19 +18,6 @@
 
 static struct plait_comm *world;
 static int rank, size;
-
-static void all_ok(int pass, const char *what)
-{
-    double bad = !pass;
-
-    if (!pass)
-        fprintf(stderr, "# rank %d: %s failed: %s\n", rank, what,
-                plait_comm_error(world));
-    if (plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM) < 0)
-        bad = 1;
-    if (rank == 0)
-        ok(bad == 0, "%s", what);
-}
 
 static void check_reduce(void)
 {
@@ -44,13 +31,13 @@ static void check_reduce(void)
                                   NULL) == 0;
     for (i = 0; i < N; i++)
         pass &= b[i] == i * size + size * (size - 1) / 2;
-    all_ok(pass, "all-reduce, sum");
+    all_ok(world, pass, "all-reduce, sum");
     pass = plait_comm_all_reduce(world, a, a, N, PLAIT_F32, PLAIT_MAX, NULL,
                                  &req) == 0;
     pass &= plait_comm_wait(&req, NULL) == 0 && !req;
     for (i = 0; i < N; i++)
         pass &= a[i] == i + size - 1;
-    all_ok(pass, "all-reduce, max, in place, with a request");
+    all_ok(world, pass, "all-reduce, max, in place, with a request");
 }
 
 /* Sizes that go through shared memory, in one chunk, two and three and a
@@ -80,7 +67,7 @@ static void check_large(void)
             pass &= (k % 2 ? a : b)[i] == want;
         }
     }
-    all_ok(pass, "large all-reduces, one after another");
+    all_ok(world, pass, "large all-reduces, one after another");
 }
 
 static void check_half(enum plait_dtype type)
@@ -102,12 +89,12 @@ static void check_half(enum plait_dtype type)
 
         pass &= fabsf(to(b[i]) - want) <= tol;
     }
-    all_ok(pass, type == PLAIT_BF16_T ? "sum of bf16" : "sum of fp16");
+    all_ok(world, pass, type == PLAIT_BF16_T ? "sum of bf16" : "sum of fp16");
     pass = plait_comm_all_reduce(world, a, b, N, type, PLAIT_MAX, NULL,
                                  NULL) == 0;
     for (i = 0; i < N; i++)
         pass &= b[i] == from((i % 100) / 8.0f + size - 1);
-    all_ok(pass, type == PLAIT_BF16_T ? "max of bf16" : "max of fp16");
+    all_ok(world, pass, type == PLAIT_BF16_T ? "max of bf16" : "max of fp16");
 }
 
 static void check_scatter_gather(void)
@@ -124,13 +111,13 @@ static void check_scatter_gather(void)
     pass &= plait_comm_wait(&req, NULL) == 0;
     for (i = 0; i < N; i++)
         pass &= mine[i] == (rank * N + i) * size + size * (size - 1) / 2;
-    all_ok(pass, "reduce-scatter in place");
+    all_ok(world, pass, "reduce-scatter in place");
     pass = plait_comm_all_gather(world, mine, b, N, PLAIT_F32, NULL, NULL) == 0;
     for (i = 0; i < size * N; i++)
         pass &= b[i] == i * size + size * (size - 1) / 2;
-    all_ok(pass, "all-gather");
+    all_ok(world, pass, "all-gather");
     pass = plait_comm_all_gather(world, mine, a, N, PLAIT_F32, NULL, NULL) == 0;
-    all_ok(pass && !memcmp(a, b, size * N * sizeof(*a)),
+    all_ok(world, pass && !memcmp(a, b, size * N * sizeof(*a)),
            "all-gather in place");
 }
 
@@ -146,11 +133,11 @@ static void check_exchange(void)
     pass = plait_comm_all_to_all(world, a, b, 3, PLAIT_I32, NULL, NULL) == 0;
     for (i = 0; i < size * 3; i++)
         pass &= b[i] == i / 3 * 100 + rank * 3 + i % 3;
-    all_ok(pass, "all-to-all");
+    all_ok(world, pass, "all-to-all");
     memset(b, rank == size - 1 ? 7 : 0, sizeof(b));
     pass = plait_comm_broadcast(world, b, 3, PLAIT_I32, size - 1, NULL,
                                 NULL) == 0;
-    all_ok(pass && b[0] == 0x07070707 && b[2] == b[0], "broadcast");
+    all_ok(world, pass && b[0] == 0x07070707 && b[2] == b[0], "broadcast");
     if (size == 1)
         return;
     pass = plait_comm_recv(world, b, 3, PLAIT_I32, prev, 5, NULL, &in) == 0;
@@ -158,7 +145,7 @@ static void check_exchange(void)
     pass &= plait_comm_progress(world) == 0;
     pass &= plait_comm_wait(&in, NULL) == 0;
     pass &= plait_comm_wait(&out, NULL) == 0;
-    all_ok(pass && b[2] == prev * 100 + 2, "send and receive");
+    all_ok(world, pass && b[2] == prev * 100 + 2, "send and receive");
 }
 
 static void check_host(void)
@@ -169,15 +156,15 @@ static void check_host(void)
     int pass;
 
     pass = plait_comm_host_all_reduce(world, v, 2, PLAIT_SUM) == 0;
-    all_ok(pass && v[0] == size * (size - 1) / 2 && v[1] == size,
+    all_ok(world, pass && v[0] == size * (size - 1) / 2 && v[1] == size,
            "host all-reduce");
     if (rank == size - 1)
         strcpy(text, "hello");
     pass = plait_comm_host_broadcast(world, text, sizeof(text), size - 1) == 0;
-    all_ok(pass && !strcmp(text, "hello"), "host broadcast");
+    all_ok(world, pass && !strcmp(text, "hello"), "host broadcast");
     pass = plait_comm_host_all_gather(world, &me, all, 1) == 0;
-    all_ok(pass && !memcmp(all, "abcdefgh", size), "host all-gather");
-    all_ok(plait_comm_barrier(world) == 0, "barrier");
+    all_ok(world, pass && !memcmp(all, "abcdefgh", size), "host all-gather");
+    all_ok(world, plait_comm_barrier(world) == 0, "barrier");
 }
 
 static void check_split(void)
@@ -192,14 +179,14 @@ static void check_split(void)
     pass &= half && plait_comm_size(half) == (size + 1 - rank % 2) / 2;
     pass &= half && plait_comm_rank(half) ==
                         plait_comm_size(half) - 1 - rank / 2;
-    all_ok(pass, "split in two, by key");
+    all_ok(world, pass, "split in two, by key");
     pass = half && plait_comm_all_reduce(half, &x, &x, 1, PLAIT_F32, PLAIT_MAX,
                                          NULL, NULL) == 0;
-    all_ok(pass && x == rank % 2 + 2 * (plait_comm_size(half) - 1),
+    all_ok(world, pass && x == rank % 2 + 2 * (plait_comm_size(half) - 1),
            "the halves do not meet");
     pass = plait_comm_split(world, rank ? -1 : 3, 0, "one", &one, &err) == 0;
-    all_ok(pass && !one == !!rank, "color < 0 gets none");
-    all_ok(!one || plait_comm_size(one) == 1, "a group of one");
+    all_ok(world, pass && !one == !!rank, "color < 0 gets none");
+    all_ok(world, !one || plait_comm_size(one) == 1, "a group of one");
     plait_comm_destroy(one);
     plait_comm_destroy(half);
 }
@@ -218,12 +205,12 @@ static void check_stats(void)
     plait_comm_stats(world, &s2);
     plait_comm_broadcast(world, a, N, PLAIT_F32, 0, NULL, NULL);
     plait_comm_stats(world, &s3);
-    all_ok(s1.bytes - s0.bytes == 2 * S * (size - 1) / size &&
+    all_ok(world, s1.bytes - s0.bytes == 2 * S * (size - 1) / size &&
                s1.calls == s0.calls + 1,
            "all-reduce counts 2 (n-1)/n S");
-    all_ok(s2.bytes - s1.bytes == S * (size - 1) / size,
+    all_ok(world, s2.bytes - s1.bytes == S * (size - 1) / size,
            "reduce-scatter counts (n-1)/n S");
-    all_ok(s3.bytes - s2.bytes == (size > 1 ? N * 4 : 0),
+    all_ok(world, s3.bytes - s2.bytes == (size > 1 ? N * 4 : 0),
            "broadcast counts S");
 }
 

@@ -11,7 +11,7 @@
 
 #include "kernels/dtype.h"
 #include "runtime/comm/comm.h"
-#include "tap.h"
+#include "all_ok.h"
 
 #define MOST 70001 /* elements of a rank's part */
 #define MAX_RANKS 8
@@ -19,19 +19,6 @@
 static struct plait_comm *world;
 static int rank, size;
 static float *send, *recv; /* [MAX_RANKS * MOST] */
-
-static void all_ok(int pass, const char *what)
-{
-    double bad = !pass;
-
-    if (!pass)
-        fprintf(stderr, "# rank %d: %s failed: %s\n", rank, what,
-                plait_comm_error(world));
-    if (plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM) < 0)
-        bad = 1;
-    if (rank == 0)
-        ok(bad == 0, "%s", what);
-}
 
 /* What rank r has at place i: small whole numbers, so that every type and
  * every order of adding gives the same. */
@@ -154,7 +141,7 @@ static void check_kinds(void)
                     pass &= check(kind, sizes[s], type, way & 1, way / 2);
             snprintf(what, sizeof(what), "%s of %s", names[kind],
                      plait_dtype_name(type));
-            all_ok(pass, what);
+            all_ok(world, pass, what);
         }
 }
 
@@ -190,7 +177,7 @@ static void check_many(void)
             pass &= at[j] == total(j) + (float)(size * i);
     }
     plait_comm_destroy(group[1]);
-    all_ok(pass, "many under way on two groups");
+    all_ok(world, pass, "many under way on two groups");
 }
 
 /* Half of `busy` seconds or more of the transfer's time lay beside them, on
@@ -226,8 +213,8 @@ static void check_beside(void)
 
     for (double busy = 0.3; busy < 6 && hidden == 0; busy *= 2)
         hidden = try_beside(busy);
-    all_ok(hidden >= 0, "a transfer beside other work");
-    all_ok(hidden > 0, "it was done before it was waited for");
+    all_ok(world, hidden >= 0, "a transfer beside other work");
+    all_ok(world, hidden > 0, "it was done before it was waited for");
 }
 
 int main(void)

@@ -13,7 +13,8 @@ if grep -q "built without SentencePiece" "$tmp/err"; then
     echo "1..0 # SKIP built without SentencePiece"
     exit 0
 fi
-command -v spm_train >/dev/null || { echo "1..0 # SKIP needs spm_train"; exit 0; }
+command -v spm_train >/dev/null ||
+    { echo "1..0 # SKIP needs spm_train"; exit 0; }
 
 # model NAME ARGS...
 model() {
