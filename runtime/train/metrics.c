@@ -9,27 +9,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 struct plait_metrics_file {
     FILE *out;
 };
 
-/* Where the first line of a step after `step` begins; -1 with errno. */
+/* Where the first line of a step after `step` begins, or one that was not
+ * finished; -1 with errno. */
 static long find_cut(FILE *f, int64_t step)
 {
     char *line = NULL;
     size_t room = 0;
+    ssize_t got;
     int64_t at;
     long end = 0;
 
-    while (getline(&line, &room, f) > 0) {
+    while (end >= 0 && (got = getline(&line, &room, f)) > 0) {
         if (sscanf(line, "{\"step\":%" SCNd64, &at) != 1 || at > step ||
-            !strchr(line, '\n'))
+            line[got - 1] != '\n')
             break;
         end = ftell(f);
     }
-    if (ferror(f))
+    if (end >= 0 && got < 0 && !feof(f))
         end = -1; /* what cannot be read is not cut off */
     free(line);
     return end;
@@ -41,8 +45,23 @@ static int cut(FILE *f, int64_t step)
 
     if (end < 0 || fseek(f, end, SEEK_SET) < 0)
         return -1;
-    clearerr(f); /* the end was reached */
     return ftruncate(fileno(f), end);
+}
+
+/* A file that is there, up to `step`. A pipe or a terminal goes on. */
+static FILE *reopen(const char *path, int64_t step)
+{
+    FILE *f = fopen(path, "r+e");
+    struct stat st;
+    int saved;
+
+    if (!f || (fstat(fileno(f), &st) == 0 &&
+               (!S_ISREG(st.st_mode) || cut(f, step) == 0)))
+        return f;
+    saved = errno;
+    fclose(f);
+    errno = saved;
+    return NULL;
 }
 
 struct plait_metrics_file *plait_metrics_create(const char *path,
@@ -55,17 +74,13 @@ struct plait_metrics_file *plait_metrics_create(const char *path,
         plait_errorf(err, "out of memory");
         return NULL;
     }
+    errno = ENOENT;
     if (step > 0)
-        file->out = fopen(path, "r+");
-    if (file->out && cut(file->out, step) < 0)
-        goto error;
-    if (!file->out)
-        file->out = fopen(path, "w");
-    if (!file->out)
-        goto error;
-    return file;
-
-error:
+        file->out = reopen(path, step);
+    if (!file->out && errno == ENOENT)
+        file->out = fopen(path, "we");
+    if (file->out)
+        return file;
     plait_errorf(err, "log.metrics: %s: %s", path, strerror(errno));
     plait_metrics_destroy(file);
     return NULL;

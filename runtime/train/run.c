@@ -28,6 +28,8 @@ struct run {
     struct plait_saver *saver;         /* NULL: no checkpoints */
     int64_t saved;                     /* step of the newest checkpoint */
     struct plait_metrics_file *metrics; /* rank 0, NULL: none */
+    bool unlogged;                      /* they could not be written: why */
+    struct plait_error why;
     struct plait_progress progress;     /* rank 0 */
     double peak;                        /* FLOP/s of all ranks */
     struct plait_trace *trace;          /* NULL: log.profile not set */
@@ -435,19 +437,21 @@ static void measure(struct run *r, const struct plait_step_result *result,
     measure_comm(r, m);
 }
 
-static int log_step(struct run *r, const struct plait_metrics *m,
-                    struct plait_error *err)
+/* A run whose metrics cannot be written ends as on a signal, with a
+ * checkpoint: what was trained is not lost. */
+static void log_step(struct run *r, const struct plait_metrics *m)
 {
     const struct plait_config *c = r->config;
     bool last = m->step == c->train.steps;
 
     if (plait_comm_rank(r->world) != 0)
-        return 0;
-    if (r->metrics && (m->step % c->log.every == 0 || last) &&
-        plait_metrics_write(r->metrics, m) < 0)
-        return plait_errorf(err, "log.metrics: %s", strerror(errno));
+        return;
+    if (r->metrics && !r->unlogged && (m->step % c->log.every == 0 || last) &&
+        plait_metrics_write(r->metrics, m) < 0) {
+        plait_errorf(&r->why, "log.metrics: %s", strerror(errno));
+        r->unlogged = true;
+    }
     plait_progress_show(&r->progress, m);
-    return 0;
 }
 
 static bool due(int64_t step, int64_t every)
@@ -473,7 +477,8 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     double begin = plait_trace_now(), seconds;
 
     if (plait_trainer_step(r->trainer, r->done.step,
-                           plait_signals_caught() != 0, &result, err) < 0)
+                           plait_signals_caught() != 0 || r->unlogged,
+                           &result, err) < 0)
         return PLAIT_RUN_BROKEN;
     print_failed_graphs(r);
     r->done.step++;
@@ -486,8 +491,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     if (due(r->done.step, c->train.eval_every) &&
         evaluate(r, &m.val_loss, err) < 0)
         return PLAIT_RUN_BROKEN;
-    if (plait_comm_rank(r->world) == 0 && log_step(r, &m, err) < 0)
-        return PLAIT_RUN_BROKEN;
+    log_step(r, &m);
     *stop = result.stop;
     if (!isfinite(result.loss) ||
         (!isfinite(result.grad_norm) && !result.skipped)) {
@@ -513,7 +517,12 @@ static int loop(struct run *r, struct plait_error *err)
             printf("stopped after step %" PRId64 "\n", r->done.step);
     }
     if (rc == 0)
-        return save_last(r, err);
+        rc = save_last(r, err);
+    if (rc == 0) {
+        if (r->unlogged)
+            *err = r->why;
+        return plait_agree(r->world, r->unlogged ? -1 : 0, err);
+    }
     /* What was right when it was copied is still put in place. */
     if (rc == -1 && r->saver)
         plait_saver_finish(r->saver, NULL);
