@@ -2,13 +2,11 @@
 #include <math.h>
 #include <omp.h>
 
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/attention.h"
 
 /* Attention in tiles of queries by keys (Dao et al., "FlashAttention"): the
  * scores of a tile live in L1 and are never stored. A tile's operands are
  * converted to fp32 and padded with zeros to whole vectors. */
-#define TILE 64
 
 #if VLEN == 16
 #define WIDE 4 /* vectors of a row the inner loop keeps in registers */
@@ -76,28 +74,6 @@ static void product_add(float *c, size_t ldc, const float *a, size_t row,
 
 /* -- tiles -------------------------------------------------------------- */
 
-static size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t padded(size_t n)
-{
-    return (n + VLEN - 1) / VLEN * VLEN;
-}
-
-/* A head's rows lie a whole token apart, each on a page of its own, where
- * the processor does not look ahead: ask for the row after next few. */
-INLINE void prefetch(enum plait_dtype type, const void *x, size_t at, size_t D)
-{
-    const char *p = (const char *)x + at * plait_dtype_size(type);
-
-    for (size_t d = 0; d < D * plait_dtype_size(type); d += 64)
-        __builtin_prefetch(p + d);
-}
-
-#define AHEAD 8 /* rows */
-
 /* dst [TILE, ld] = `rows` rows of x, `stride` apart, times s; 0 elsewhere */
 INLINE void load_tile(enum plait_dtype type, float *dst, size_t ld,
                       const void *x, size_t at, size_t stride, size_t rows,
@@ -133,104 +109,6 @@ static void transpose(float *dst, const float *src, size_t ld, size_t D)
         for (size_t d = 0; d < D; d++)
             for (size_t k = 0; k < 16; k++)
                 dst[d * TILE + j + k] = src[(j + k) * ld + d];
-}
-
-/* Rows of x, `stride` apart, = (+= if add) src [rows, ld] */
-INLINE void store_tile(enum plait_dtype type, void *x, size_t at,
-                       size_t stride, const float *src, size_t ld, size_t rows,
-                       size_t D, int add)
-{
-    for (size_t i = 0; i < rows; i++) {
-        if (add && i + AHEAD < rows)
-            prefetch(type, x, at + (i + AHEAD) * stride, D);
-        for (size_t d = 0; d < D; d += VLEN) {
-            size_t n = min(VLEN, D - d), to = at + i * stride + d;
-            vec y = vec_load(PLAIT_F32, src, i * ld + d, VLEN);
-
-            if (add)
-                y += vec_load(type, x, to, n);
-            vec_store(type, x, to, n, y);
-        }
-    }
-}
-
-static void store_any(enum plait_dtype type, void *x, size_t at, size_t stride,
-                      const float *src, size_t ld, size_t rows, size_t D,
-                      int add)
-{
-    if (type == PLAIT_F32)
-        store_tile(PLAIT_F32, x, at, stride, src, ld, rows, D, add);
-    else if (type == PLAIT_BF16_T)
-        store_tile(PLAIT_BF16_T, x, at, stride, src, ld, rows, D, add);
-    else
-        store_tile(PLAIT_FP16_T, x, at, stride, src, ld, rows, D, add);
-}
-
-/* The keys that the queries of a tile see of a tile of keys: query i the
- * first `seen + i` of them, but at most `cols` and at least none. */
-struct window {
-    int64_t seen;
-    size_t cols;
-};
-
-static struct window window_at(const struct plait_attention *a, size_t i0,
-                               size_t k0)
-{
-    struct window w = {
-        .seen = a->q_pos + (int64_t)i0 - a->k_pos - (int64_t)k0 + 1,
-        .cols = min(TILE, (size_t)a->k_len - k0),
-    };
-
-    return w;
-}
-
-static size_t visible(const struct window *w, size_t i)
-{
-    int64_t n = w->seen + (int64_t)i;
-
-    if (n <= 0)
-        return 0;
-    return (uint64_t)n < w->cols ? (size_t)n : w->cols;
-}
-
-/* The first query that sees key j, or `rows` if none does. */
-static size_t first_query(const struct window *w, size_t j, size_t rows)
-{
-    int64_t i = (int64_t)j - w->seen + 1;
-
-    if (i <= 0)
-        return 0;
-    return (uint64_t)i < rows ? (size_t)i : rows;
-}
-
-/* The operands of one op. */
-struct attention {
-    enum plait_dtype type;
-    const struct plait_attention *a;
-    const void *Q, *K, *V;
-    void *out;
-    float *lse;
-    const void *dout;
-    void *dQ, *dK, *dV;
-};
-
-static size_t q_at(const struct plait_attention *a, size_t b, size_t h,
-                   size_t i)
-{
-    return (b * (size_t)a->q_len + i) * a->q_stride + h * (size_t)a->head_dim;
-}
-
-static size_t k_at(const struct plait_attention *a, size_t b, size_t h,
-                   size_t j)
-{
-    return (b * (size_t)a->k_len + j) * a->kv_stride + h * (size_t)a->head_dim;
-}
-
-static size_t out_at(const struct plait_attention *a, size_t b, size_t h,
-                     size_t i)
-{
-    return ((b * (size_t)a->q_len + i) * (size_t)a->q_heads + h) *
-           (size_t)a->head_dim;
 }
 
 /* -- forward ------------------------------------------------------------ */
@@ -377,10 +255,11 @@ static void forward_run(const struct attention *x, struct forward_tiles *t,
     forward_finish(x, t, b, h, q0, rows);
 }
 
-static int attention_forward(struct plait_queue *q, enum plait_dtype type,
-                             const struct plait_attention *a, void *out,
-                             float *lse, const void *Q, const void *K,
-                             const void *V)
+int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
+                                    enum plait_dtype type,
+                                    const struct plait_attention *a, void *out,
+                                    float *lse, const void *Q, const void *K,
+                                    const void *V)
 {
     struct attention x = {.type = type, .a = a, .Q = Q, .K = K, .V = V,
                           .out = out, .lse = lse};
@@ -578,11 +457,13 @@ static void backward_head(const struct attention *x, struct backward_tiles *t,
 }
 
 /* Threads take whole key-value heads: no two add to the same gradient. */
-static int attention_backward(struct plait_queue *q, enum plait_dtype type,
-                              const struct plait_attention *a, void *dQ,
-                              void *dK, void *dV, const void *dout,
-                              const void *out, const float *lse, const void *Q,
-                              const void *K, const void *V)
+int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
+                                     enum plait_dtype type,
+                                     const struct plait_attention *a, void *dQ,
+                                     void *dK, void *dV, const void *dout,
+                                     const void *out, const float *lse,
+                                     const void *Q, const void *K,
+                                     const void *V)
 {
     struct attention x = {.type = type, .a = a, .Q = Q, .K = K, .V = V,
                           .out = (void *)out, .lse = (float *)lse,
@@ -650,7 +531,7 @@ static int attention_merge(struct plait_queue *q, enum plait_dtype type,
 
 void CPU_NAME(cpu_fill_attention)(struct plait_ops *ops)
 {
-    ops->attention_forward = attention_forward;
-    ops->attention_backward = attention_backward;
+    ops->attention_forward = CPU_NAME(cpu_attention_forward);
+    ops->attention_backward = CPU_NAME(cpu_attention_backward);
     ops->attention_merge = attention_merge;
 }

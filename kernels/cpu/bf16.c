@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <immintrin.h>
 #include <omp.h>
 
+#include "kernels/cpu/bf16.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vec.h"
 
 /* The products of a linear layer in bf16 by vdpbf16ps, for processors that
- * have it and no matrix unit. The instruction adds the products of two
- * neighbours in k, so that a word is a pair of bf16 values, (k, k + 1) of
- * one row or column. Blocks follow Goto and van de Geijn, "Anatomy of
+ * have it and no matrix unit. Blocks follow Goto and van de Geijn, "Anatomy of
  * High-Performance Matrix Multiplication" (2008); what the products feed
  * (bias, GELU, the sum with a residual) is done while a block is in L2.
  * Each element is summed in an order that depends on k alone. */
@@ -21,8 +18,6 @@
 #define GROUP 4             /* panels of a task, at most */
 #define STRIP 64            /* rows of the gradient in a task; of HIGH */
 #define LONG 1024           /* words of k packed for a strip at once */
-
-typedef uint32_t word __attribute__((may_alias, aligned(2)));
 
 static size_t min(size_t a, size_t b)
 {
@@ -72,40 +67,6 @@ INLINE void block(int add, float *c, size_t ldc, const word *a, size_t row,
 
 /* -- packing ------------------------------------------------------------ */
 
-/* 16 rows of 16 words turned over: 4 x 4 in each lane, then the lanes. */
-INLINE void turn(__m512i r[16])
-{
-    __m512i t[16];
-
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
-        t[4 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
-        t[8 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
-        t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[4 + i], 0x88);
-        r[4 + i] = _mm512_shuffle_i32x4(t[8 + i], t[12 + i], 0x88);
-        r[8 + i] = _mm512_shuffle_i32x4(t[i], t[4 + i], 0xdd);
-        r[12 + i] = _mm512_shuffle_i32x4(t[8 + i], t[12 + i], 0xdd);
-    }
-}
-
-INLINE __mmask16 first(size_t n)
-{
-    return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-}
-
 /* dst [n, PANEL] = the first n words of `cols` rows of b, turned over; the
  * columns beyond are 0. */
 static void pack_turned(uint32_t *dst, const uint16_t *b, size_t ldb,
@@ -126,13 +87,6 @@ static void pack_turned(uint32_t *dst, const uint16_t *b, size_t ldb,
             for (size_t i = 0; i < min(16, n - k); i++)
                 _mm512_storeu_si512(dst + (k + i) * PANEL + j, r[i]);
         }
-}
-
-INLINE __m512i half_words(const uint16_t *x, size_t n)
-{
-    __m256i h = _mm256_maskz_loadu_epi16(first(n), x);
-
-    return _mm512_cvtepu16_epi32(h);
 }
 
 /* dst [n, width] = words of rows (2k, 2k + 1) of b, of which there are

@@ -20,6 +20,19 @@ void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_optim)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_rows)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops);
+
+int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
+                                    enum plait_dtype type,
+                                    const struct plait_attention *a, void *out,
+                                    float *lse, const void *Q, const void *K,
+                                    const void *V);
+int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
+                                     enum plait_dtype type,
+                                     const struct plait_attention *a, void *dQ,
+                                     void *dK, void *dV, const void *dout,
+                                     const void *out, const float *lse,
+                                     const void *Q, const void *K,
+                                     const void *V);
 #endif
 
 void cpu_fill_base(struct plait_ops *ops);
@@ -40,8 +53,9 @@ int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
                                const void *inp, size_t N, size_t O, size_t C);
 /* Their own ones in bf16, in front of those, where the processor has
- * AVX512-BF16 and no matrix unit. */
+ * AVX512-BF16 and no matrix unit; so with attention. */
 void cpu_fill_bf16(struct plait_ops *ops);
+void cpu_fill_bf16_attention(struct plait_ops *ops);
 
 /* Working memory of a queue, kept from one op to the next, so that nothing
  * is allocated after the first step. Its contents do not survive the next

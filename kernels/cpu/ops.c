@@ -72,8 +72,10 @@ static void fill(void)
             return;
         }
         cpu_fill_avx512bf16(&cpu.ops);
-        if (!has_amx_bf16())
+        if (!has_amx_bf16()) {
             cpu_fill_bf16(&cpu.ops);
+            cpu_fill_bf16_attention(&cpu.ops);
+        }
         return;
     }
     /* No processor has AVX2 without FMA and F16C. */

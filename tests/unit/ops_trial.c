@@ -354,7 +354,7 @@ static void run_all(const struct plait_ops *ops, struct trial_side *ref,
         return;
     fp8 = ops->has_fp8 != NULL && ops->has_fp8(side.dev);
     for (const struct trial_case *c = trial_cases; c->name != NULL; c++)
-        for (int i = 0; i < 6 && c->shapes[i][0] > 0; i++)
+        for (int i = 0; i < TRIAL_SHAPES && c->shapes[i][0] > 0; i++)
             for (size_t k = 0; k < 3; k++)
                 run_case(c, types[k], c->shapes[i], ref, &side, seed);
     for (const struct trial_case *c = trial_bf16_cases; c->name != NULL; c++)

@@ -13,6 +13,7 @@
  * and what lies behind each array's end untouched. */
 
 #define TRIAL_ARRAYS 16
+#define TRIAL_SHAPES 7
 #define TRIAL_SHAPE 8
 
 enum trial_kind { KIND_T, KIND_F32, KIND_F64, KIND_I32 };
@@ -47,7 +48,8 @@ struct trial_case {
     const char *name;
     void (*setup)(struct trial *t, const int *shape);
     int (*call)(struct trial_side *s, const int *shape);
-    int shapes[6][TRIAL_SHAPE]; /* ends at the first that begins with 0 */
+    /* ends at the first that begins with 0 */
+    int shapes[TRIAL_SHAPES][TRIAL_SHAPE];
 };
 
 /* Each ends with a NULL name; those of the second are of bf16 alone. */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CPU_BF16_H
+#define PLAIT_KERNELS_CPU_BF16_H
+
+#include <immintrin.h>
+
+#include "kernels/cpu/vec.h"
+
+/* vdpbf16ps adds the products of two neighbours in k, so that a word is a
+ * pair of bf16 values, (k, k + 1) of one row or column. */
+typedef uint32_t word __attribute__((may_alias, aligned(2)));
+
+/* 16 rows of 16 words turned over: 4 x 4 in each lane, then the lanes. */
+INLINE void turn(__m512i r[16])
+{
+    __m512i t[16];
+
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
+        t[8 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
+        t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[4 + i], 0x88);
+        r[4 + i] = _mm512_shuffle_i32x4(t[8 + i], t[12 + i], 0x88);
+        r[8 + i] = _mm512_shuffle_i32x4(t[i], t[4 + i], 0xdd);
+        r[12 + i] = _mm512_shuffle_i32x4(t[8 + i], t[12 + i], 0xdd);
+    }
+}
+
+INLINE __mmask16 first(size_t n)
+{
+    return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
+}
+
+INLINE __m512i half_words(const uint16_t *x, size_t n)
+{
+    __m256i h = _mm256_maskz_loadu_epi16(first(n), x);
+
+    return _mm512_cvtepu16_epi32(h);
+}
+
+#endif
