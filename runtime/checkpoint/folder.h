@@ -44,8 +44,12 @@ int plait_folder_remove(const char *path);
 int plait_manifest_write(const char *folder,
                          const struct plait_manifest *manifest,
                          struct plait_error *err);
-/* files are malloc'ed. */
-int plait_manifest_read(const char *folder, struct plait_manifest *manifest,
+/* The file as it is, malloc'ed. */
+int plait_manifest_text(const char *folder, char **text, size_t *size,
                         struct plait_error *err);
+/* files are malloc'ed. */
+int plait_manifest_parse(const char *folder, const char *text, size_t size,
+                         struct plait_manifest *manifest,
+                         struct plait_error *err);
 
 #endif

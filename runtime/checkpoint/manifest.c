@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "folder.h"
@@ -120,40 +121,61 @@ static int parse(const json_t *root, struct plait_manifest *m)
     return -1;
 }
 
-int plait_manifest_read(const char *folder, struct plait_manifest *m,
+int plait_manifest_text(const char *folder, char **text, size_t *size,
                         struct plait_error *err)
 {
-    struct plait_manifest read = {0};
-    json_t *root = NULL;
-    json_error_t why;
-    char *path = NULL;
+    char *path = NULL, *read = NULL;
+    struct stat st;
+    FILE *file = NULL;
     int ret = -1;
 
     if (asprintf(&path, "%s/manifest.json", folder) < 0)
         return plait_errorf(err, "%s: out of memory", folder);
-    errno = EINVAL;
-    if (access(path, F_OK) < 0) {
+    file = fopen(path, "re");
+    if (!file || fstat(fileno(file), &st) < 0) {
         plait_errorf(err, "%s: %s: no complete checkpoint", path,
                      strerror(errno));
         goto done;
     }
-    root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    if (root || json_error_code(&why) != json_error_cannot_open_file)
-        errno = EINVAL; /* jansson has left any number there */
+    read = malloc((size_t)st.st_size + 1);
+    if (!read || fread(read, 1, (size_t)st.st_size, file) !=
+                     (size_t)st.st_size) {
+        plait_errorf(err, "%s: cannot read it: %s", path, strerror(errno));
+        goto done;
+    }
+    *text = read;
+    *size = (size_t)st.st_size;
+    read = NULL;
+    ret = 0;
+done:
+    if (file)
+        fclose(file);
+    free(read);
+    free(path);
+    return ret;
+}
+
+int plait_manifest_parse(const char *folder, const char *text, size_t size,
+                         struct plait_manifest *m, struct plait_error *err)
+{
+    struct plait_manifest read = {0};
+    json_error_t why;
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    int ret = -1;
+
+    errno = EINVAL;
     if (!root)
-        plait_errorf(err, "%s: garbled: line %d: %.200s", path, why.line,
-                     why.text);
+        plait_errorf(err, "%s/manifest.json: garbled: line %d: %.200s", folder,
+                     why.line, why.text);
     else if (parse(root, &read) < 0)
         plait_errorf(err,
-                     "%s: not the manifest of a plait checkpoint, "
-                     "version 1",
-                     path);
+                     "%s/manifest.json: not the manifest of a plait "
+                     "checkpoint, version 1",
+                     folder);
     else
         ret = 0;
     if (ret == 0)
         *m = read;
-done:
     json_decref(root);
-    free(path);
     return ret;
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/comm/comm.h"
 #include "topology/error.h"
 
 /* Token datasets, mmapped; one file or a glob of shards seen as one run of
@@ -17,6 +18,16 @@ struct plait_dataset;
  * Megatron pair goes by its .bin, its .idx or their common stem. */
 struct plait_dataset *plait_dataset_create(const char *path, const char *format,
                                            struct plait_error *err);
+/* The same on every rank of a world, where one rank of each node opens the
+ * files and passes them on to the others, so that a shared file system sees
+ * each file and each page asked for once by a node. `node` is equal for the
+ * ranks of one node. Collective; what one rank cannot open is an error on
+ * all. A rank that cannot reach its node's first one opens the files itself,
+ * as does a world of one. */
+struct plait_dataset *plait_dataset_open(const char *path, const char *format,
+                                         struct plait_comm *world,
+                                         uint64_t node,
+                                         struct plait_error *err);
 void plait_dataset_destroy(struct plait_dataset *ds);
 
 int64_t plait_dataset_tokens(const struct plait_dataset *ds);

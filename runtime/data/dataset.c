@@ -5,15 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data.h"
-#include "segment.h"
-
-struct plait_dataset {
-    char *path; /* as the user wrote it */
-    int nsegments;
-    struct plait_segment *segments;
-    int64_t tokens;
-};
+#include "dataset.h"
 
 void plait_dataset_destroy(struct plait_dataset *ds)
 {

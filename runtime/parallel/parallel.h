@@ -35,6 +35,7 @@ struct plait_parallel {
     struct plait_layout layout;
     struct plait_coord coord;
     int rank, world_size;
+    uint64_t node; /* equal for ranks on one node and for no others */
     struct plait_comm *world;
     struct plait_comm *group[PLAIT_NGROUPS]; /* never NULL: self if alone */
     struct plait_comm *embedding; /* first and last stage, for tied

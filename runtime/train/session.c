@@ -167,9 +167,10 @@ static int open_parallel(struct plait_session *s,
     s->par = plait_parallel_create(s->ops, s->dev, s->world, layout, err);
     if (plait_agree(s->world, s->par ? 0 : -1, err) < 0)
         return -1;
+    s->par->node = node_id(s);
     return plait_agree(s->world,
                        plait_parallel_divide(s->par, &s->config->parallel,
-                                             node_id(s), err),
+                                             s->par->node, err),
                        err);
 }
 

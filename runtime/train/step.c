@@ -170,7 +170,8 @@ static struct plait_dataset *open_dataset(struct plait_trainer *t,
     int vocab, want = t->config->model.vocab;
     struct plait_dataset *ds;
 
-    ds = plait_dataset_create(path, t->config->data.format, err);
+    ds = plait_dataset_open(path, t->config->data.format, t->par->world,
+                            t->par->node, err);
     if (!ds)
         return NULL;
     vocab = plait_dataset_vocab(ds);

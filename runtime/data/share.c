@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "dataset.h"
+#include "runtime/comm/world.h"
+
+/* One rank of each node, its leader, opens a dataset and passes the open
+ * files on to the others over a socket, one message for each segment. They
+ * map the same pages, so that the node reads each of them once. */
+
+/* One segment as its message has it, before the path. */
+struct record {
+    struct plait_segment segment; /* its pointers mean nothing */
+    size_t offset;                /* of the tokens */
+    int64_t segments;             /* of the whole dataset */
+};
+
+/* -- one message --------------------------------------------------------- */
+
+union control {
+    struct cmsghdr align;
+    char room[CMSG_SPACE(sizeof(int))];
+};
+
+static int send_segment(int to, const struct record *r, const char *path,
+                        int fd)
+{
+    struct iovec part[] = {{(void *)r, sizeof(*r)},
+                           {(void *)path, strlen(path) + 1}};
+    union control control = {.room = {0}};
+    struct msghdr m = {.msg_iov = part,
+                       .msg_iovlen = 2,
+                       .msg_control = control.room,
+                       .msg_controllen = sizeof(control.room)};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(fd));
+    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+    return sendmsg(to, &m, MSG_NOSIGNAL) < 0 ? -1 : 0;
+}
+
+/* The file is the caller's to close; -1 with errno. */
+static int receive_segment(int from, struct record *r, char path[PATH_MAX])
+{
+    struct iovec part[] = {{r, sizeof(*r)}, {path, PATH_MAX}};
+    union control control = {.room = {0}};
+    struct msghdr m = {.msg_iov = part,
+                       .msg_iovlen = 2,
+                       .msg_control = control.room,
+                       .msg_controllen = sizeof(control.room)};
+    ssize_t got = recvmsg(from, &m, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *c = got < 0 ? NULL : CMSG_FIRSTHDR(&m);
+    int fd;
+
+    if (got < 0)
+        return -1;
+    if ((size_t)got <= sizeof(*r) || !c || c->cmsg_type != SCM_RIGHTS) {
+        errno = ECONNRESET; /* the leader has failed, and says why itself */
+        return -1;
+    }
+    memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+    return fd;
+}
+
+/* -- all segments -------------------------------------------------------- */
+
+/* The leader's file of a segment, once more: to keep all open from the
+ * start could be more than the process may have. */
+static int reopen(const struct plait_segment *s)
+{
+    int fd = open(s->path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) == 0 && (size_t)st.st_size == s->size)
+        return fd;
+    close(fd);
+    errno = ESTALE; /* another file by now */
+    return -1;
+}
+
+static int serve(const struct plait_dataset *ds, const int *to, int n,
+                 struct plait_error *err)
+{
+    for (int i = 0; i < ds->nsegments; i++) {
+        const struct plait_segment *s = &ds->segments[i];
+        struct record r = {.segment = *s, .segments = ds->nsegments};
+        int fd = n > 0 ? reopen(s) : 0, rc = fd < 0 ? -1 : 0;
+
+        r.offset = (size_t)(s->tokens - (const unsigned char *)s->map);
+        for (int k = 0; k < n && rc == 0; k++)
+            rc = send_segment(to[k], &r, s->path, fd);
+        if (n > 0 && fd >= 0)
+            close(fd);
+        if (rc < 0)
+            return plait_errorf(err, "%s: cannot pass it on: %s", s->path,
+                                strerror(errno));
+    }
+    return 0;
+}
+
+/* The next segment of ds; the number of all. */
+static int64_t add_received(struct plait_dataset *ds, int from)
+{
+    struct plait_segment *more, *s;
+    struct record r;
+    char path[PATH_MAX];
+    int fd = receive_segment(from, &r, path), saved;
+
+    if (fd < 0)
+        return -1;
+    more = realloc(ds->segments, (size_t)r.segments * sizeof(*more));
+    if (more)
+        ds->segments = more;
+    s = &ds->segments[ds->nsegments];
+    if (more) {
+        *s = r.segment;
+        s->path = strdup(path);
+        s->map = mmap(NULL, s->size, PROT_READ, MAP_SHARED, fd, 0);
+    }
+    saved = errno;
+    close(fd);
+    errno = saved;
+    if (!more || !s->path || s->map == MAP_FAILED) {
+        if (more)
+            free(s->path);
+        return -1;
+    }
+    s->tokens = (const unsigned char *)s->map + r.offset;
+    ds->nsegments++;
+    ds->tokens += s->count;
+    return r.segments;
+}
+
+static struct plait_dataset *receive(int from, const char *path,
+                                     struct plait_error *err)
+{
+    struct plait_dataset *ds = calloc(1, sizeof(*ds));
+    int64_t segments = 1;
+
+    if (ds && (ds->path = strdup(path)))
+        while (segments >= 0 && ds->nsegments < segments)
+            segments = add_received(ds, from);
+    if (ds && ds->path && segments >= 0)
+        return ds;
+    plait_errorf(err, "%s: not passed on by this node's first rank: %s", path,
+                 strerror(errno));
+    plait_dataset_destroy(ds);
+    return NULL;
+}
+
+/* -- who with whom ------------------------------------------------------- */
+
+struct member {
+    uint64_t node, nonce; /* the nonce names the leader's socket */
+};
+
+struct node {
+    struct member *all; /* [ranks] */
+    int leader, others;
+    int listener;       /* the leader's */
+    int *link;          /* to the others; of the others one, to the leader */
+};
+
+/* An abstract name: nothing of it is left behind. */
+static socklen_t socket_name(struct sockaddr_un *name, const struct node *node)
+{
+    int n;
+
+    memset(name, 0, sizeof(*name));
+    name->sun_family = AF_UNIX;
+    n = snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1,
+                 "plait-data-%016" PRIx64, node->all[node->leader].nonce);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static int find_node(struct node *node, struct plait_comm *world, uint64_t id,
+                     struct plait_error *err)
+{
+    int size = plait_comm_size(world), i;
+    struct member me = {.node = id};
+
+    node->all = calloc((size_t)size, sizeof(*node->all));
+    node->link = malloc((size_t)size * sizeof(*node->link));
+    if (!node->all || !node->link ||
+        getrandom(&me.nonce, sizeof(me.nonce), 0) < 0)
+        return plait_errorf(err, "dataset: %s", strerror(errno));
+    if (plait_comm_host_all_gather(world, &me, node->all, sizeof(me)) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world));
+    for (i = 0; node->all[i].node != id; i++)
+        ;
+    node->leader = i;
+    for (i++; i < size; i++)
+        node->others += node->all[i].node == id;
+    for (i = 0; i < size; i++)
+        node->link[i] = -1;
+    return 0;
+}
+
+static int start_listening(struct node *node, struct plait_error *err)
+{
+    struct sockaddr_un name;
+    socklen_t n = socket_name(&name, node);
+
+    node->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (node->listener < 0 ||
+        bind(node->listener, (struct sockaddr *)&name, n) < 0 ||
+        listen(node->listener, node->others) < 0)
+        return plait_errorf(err, "dataset: a socket for the other ranks: %s",
+                            strerror(errno));
+    return 0;
+}
+
+/* To the leader; -1 where its sockets are not in reach, as from another
+ * container's network. */
+static int reach_leader(const struct node *node)
+{
+    struct sockaddr_un name;
+    socklen_t n = socket_name(&name, node);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&name, n) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* The `n` that are waiting, this user's own processes. */
+static int accept_all(struct node *node, int n, struct plait_error *err)
+{
+    for (int i = 0; i < n;) {
+        int fd = accept4(node->listener, NULL, NULL, SOCK_CLOEXEC);
+        struct ucred who = {.uid = (uid_t)-1};
+        socklen_t len = sizeof(who);
+
+        if (fd < 0)
+            return plait_errorf(err, "dataset: accept: %s", strerror(errno));
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len);
+        if (who.uid == geteuid())
+            node->link[i++] = fd;
+        else
+            close(fd);
+    }
+    return 0;
+}
+
+static void close_node(struct node *node, int size)
+{
+    for (int i = 0; node->link && i < size; i++)
+        if (node->link[i] >= 0)
+            close(node->link[i]);
+    if (node->listener >= 0)
+        close(node->listener);
+    free(node->link);
+    free(node->all);
+}
+
+/* -- together ------------------------------------------------------------ */
+
+/* How many of this node's other ranks have reached their leader. */
+static int count_reached(const struct node *node, struct plait_comm *world,
+                         bool mine, struct plait_error *err)
+{
+    int size = plait_comm_size(world), n = 0;
+    char *all = calloc((size_t)size, 1), me = mine;
+
+    if (!all)
+        return plait_errorf(err, "dataset: out of memory");
+    if (plait_comm_host_all_gather(world, &me, all, 1) < 0)
+        n = plait_errorf(err, "%s", plait_comm_error(world));
+    for (int i = 0; n >= 0 && i < size; i++)
+        n += node->all[i].node == node->all[node->leader].node && all[i];
+    free(all);
+    return n;
+}
+
+/* The leaders open the files, and wait for the others to ask for them. */
+static int lead(struct node *node, struct plait_comm *world, const char *path,
+                const char *format, struct plait_dataset **ds,
+                struct plait_error *err)
+{
+    if (plait_comm_rank(world) != node->leader)
+        return 0;
+    *ds = plait_dataset_create(path, format, err);
+    return *ds ? start_listening(node, err) : -1;
+}
+
+static int pass_on(struct node *node, struct plait_comm *world,
+                   const char *path, const char *format,
+                   struct plait_dataset **ds, struct plait_error *err)
+{
+    bool leads = plait_comm_rank(world) == node->leader;
+    int n;
+
+    if (!leads)
+        node->link[0] = reach_leader(node);
+    n = count_reached(node, world, !leads && node->link[0] >= 0, err);
+    if (n < 0)
+        return -1;
+    if (leads && (accept_all(node, n, err) < 0 ||
+                  serve(*ds, node->link, n, err) < 0))
+        return -1;
+    if (!leads && node->link[0] >= 0)
+        *ds = receive(node->link[0], path, err);
+    else if (!leads)
+        *ds = plait_dataset_create(path, format, err);
+    return *ds ? 0 : -1;
+}
+
+struct plait_dataset *plait_dataset_open(const char *path, const char *format,
+                                         struct plait_comm *world,
+                                         uint64_t id, struct plait_error *err)
+{
+    struct node node = {.listener = -1};
+    struct plait_dataset *ds = NULL;
+    int size = plait_comm_size(world), rc;
+
+    if (size == 1)
+        return plait_dataset_create(path, format, err);
+    rc = plait_agree(world, find_node(&node, world, id, err), err);
+    if (rc == 0) {
+        rc = lead(&node, world, path, format, &ds, err);
+        rc = plait_agree(world, rc, err);
+    }
+    if (rc == 0) {
+        rc = pass_on(&node, world, path, format, &ds, err);
+        rc = plait_agree(world, rc, err);
+    }
+    close_node(&node, size);
+    if (rc == 0)
+        return ds;
+    plait_dataset_destroy(ds);
+    return NULL;
+}

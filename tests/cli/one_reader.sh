@@ -1,0 +1,94 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A shared file system is not stormed: which ranks open the configuration, the
+# tokens and a checkpoint's manifest, as strace sees it.
+set -u
+train=$top_builddir/plait-train
+mpirun=$top_srcdir/tests/lib/mpirun.sh
+nodes=$top_srcdir/tests/lib/nodes.sh
+export OMP_NUM_THREADS=1
+command -v mpirun >/dev/null && command -v python3 >/dev/null &&
+    "$train" --version >/dev/null ||
+    { echo "1..0 # SKIP needs mpirun and python3"; exit 0; }
+strace -o /dev/null true 2>/dev/null ||
+    { echo "1..0 # SKIP needs strace, and leave to use it"; exit 0; }
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+n=0
+
+# is WHAT EXPECTED GOT
+is() {
+    n=$((n + 1))
+    if [ "$2" = "$3" ]; then
+        echo "ok $n - $1"
+    else
+        echo "not ok $n - $1"
+        echo "# expected $2, got $3"
+        sed 's/^/# /' "$dir/out"
+    fi
+}
+
+# run COMMAND...: under strace, with one file for each process
+run() {
+    rm -f "$dir"/trace.*
+    timeout 120 strace -ff -qq -s 4096 -e trace=open,openat \
+        -o "$dir/trace" "$@" >"$dir/out" 2>&1 </dev/null
+    status=$?
+}
+
+# openers NAME: how many processes opened it
+openers() {
+    grep -l "\"[^\"]*$1\"" "$dir"/trace.* 2>/dev/null | wc -l
+}
+
+# the loss of the last step
+last_loss() {
+    tail -n 1 "$dir/m.jsonl" | sed 's/.*"loss":\([^,]*\).*/\1/'
+}
+
+python3 -B - "$dir" <<'EOF'
+import random, struct, sys
+dir, n = sys.argv[1], 3000
+random.seed(1)
+for i in range(3):
+    with open(f"{dir}/tokens-{i}.bin", "wb") as f:
+        f.write(struct.pack("<256i", 20240520, 1, n, *[0] * 253))
+        f.write(struct.pack(f"<{n}H",
+                            *(random.randrange(257) for _ in range(n))))
+with open(dir + "/c.yaml", "w") as f:
+    f.write(f"""model: {{layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 32}}
+data: {{train: "{dir}/tokens-*.bin"}}
+train: {{steps: 4, global_batch: 8, micro_batch: 2}}
+checkpoint: {{dir: {dir}/ck, every: 2}}
+log: {{metrics: {dir}/m.jsonl}}
+""")
+EOF
+
+timeout 60 "$train" "$dir/c.yaml" --resume none >"$dir/out" 2>&1
+alone=$(last_loss)
+rm -rf "$dir/ck" "$dir/m.jsonl"
+
+run sh "$mpirun" 4 "$train" "$dir/c.yaml" --set train.steps=2
+is "four ranks train" 0 "$status"
+is "one of them opens the configuration" 1 "$(openers c.yaml)"
+for i in 0 1 2; do
+    is "one of them opens shard $i" 1 "$(openers tokens-$i.bin)"
+done
+run sh "$mpirun" 4 "$train" "$dir/c.yaml" --resume auto
+is "four ranks go on" 0 "$status"
+is "one of them opens the manifest" 1 "$(openers manifest.json)"
+is "the loss is that of one process" \
+    "$(printf %.4f "$alone")" "$(printf %.4f "$(last_loss)")"
+
+run sh "$mpirun" 4 sh "$nodes" 2 1 1 4 1 1 "$train" "$dir/c.yaml" \
+    --resume none
+is "four ranks train on what looks like two nodes" 0 "$status"
+is "one rank of all opens the configuration" 1 "$(openers c.yaml)"
+is "one rank of each node opens a shard" 2 "$(openers tokens-1.bin)"
+
+mv "$dir/tokens-1.bin" "$dir/elsewhere"
+head -c 2000 "$dir/elsewhere" >"$dir/tokens-1.bin"
+run sh "$mpirun" 4 "$train" "$dir/c.yaml" --resume none
+is "a shard cut short is refused" 1 $((status != 0 && status != 124))
+is "it is named once" 1 "$(grep -c 'tokens-1.bin: truncated' "$dir/out")"
+echo "1..$n"
