@@ -40,6 +40,9 @@ const char *plait_dataset_tokenizer(const struct plait_dataset *ds);
 const char *plait_dataset_path(const struct plait_dataset *ds);
 /* Samples of seq_len + 1 tokens, overlapping by one: (tokens-1) / seq_len. */
 int64_t plait_dataset_samples(const struct plait_dataset *ds, int seq_len);
+/* Have the system read sample `index`, without waiting for it. */
+void plait_dataset_expect(const struct plait_dataset *ds, int64_t index,
+                          int seq_len);
 /* Sample `index`: input [seq_len] and target [seq_len], shifted by one.
  * Token ids >= vocab are an error that names sample and id (ERANGE). */
 int plait_dataset_read(const struct plait_dataset *ds, int64_t index,

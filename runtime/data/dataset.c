@@ -149,6 +149,26 @@ static const struct plait_segment *find(const struct plait_dataset *ds,
     return &ds->segments[low];
 }
 
+void plait_dataset_expect(const struct plait_dataset *ds, int64_t index,
+                          int seq_len)
+{
+    int64_t at = index * seq_len, left = seq_len + 1;
+    const struct plait_segment *s = find(ds, at);
+
+    if (index < 0 || index >= plait_dataset_samples(ds, seq_len))
+        return;
+    for (; left > 0; s++) {
+        int64_t n = s->first + s->count - at;
+
+        if (n > left)
+            n = left;
+        if (n > 0)
+            plait_segment_expect(s, at - s->first, n);
+        at += n;
+        left -= n;
+    }
+}
+
 int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
                        int seq_len, int vocab, int32_t *input, int32_t *target,
                        struct plait_error *err)

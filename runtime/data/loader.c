@@ -33,16 +33,25 @@ struct plait_loader {
     bool stop;
 };
 
+/* Which sample is entry i of a step. */
+static int64_t entry(const struct plait_loader *l, int64_t step, int64_t i)
+{
+    return plait_sample_index(l->seed, l->samples,
+                              step * l->global_batch + l->first + i);
+}
+
 static void fill(struct plait_loader *l, struct slot *slot, int64_t step)
 {
-    int64_t i, position = step * l->global_batch + l->first;
+    int64_t i;
 
     slot->failed = 0;
+    for (i = 0; i < l->count; i++)
+        plait_dataset_expect(l->ds, entry(l, step, i), l->seq_len);
     for (i = 0; i < l->count; i++) {
-        if (plait_dataset_read(
-                l->ds, plait_sample_index(l->seed, l->samples, position + i),
-                l->seq_len, l->vocab, slot->input + i * l->seq_len,
-                slot->target + i * l->seq_len, &slot->err) < 0) {
+        if (plait_dataset_read(l->ds, entry(l, step, i), l->seq_len, l->vocab,
+                               slot->input + i * l->seq_len,
+                               slot->target + i * l->seq_len,
+                               &slot->err) < 0) {
             slot->failed = errno ? errno : EIO;
             return;
         }

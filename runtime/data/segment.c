@@ -36,6 +36,11 @@ static uint64_t get64(const void *from)
     return le64toh(value);
 }
 
+void plait_segment_advise(void *map, size_t size)
+{
+    madvise(map, size, MADV_RANDOM);
+}
+
 /* Map a whole regular file that has at least `least` bytes. */
 static int map_file(const char *path, size_t least, void **map, size_t *size,
                     struct plait_error *err)
@@ -67,6 +72,7 @@ static int map_file(const char *path, size_t least, void **map, size_t *size,
         plait_errorf(err, "%s: mmap: %s", path, strerror(errno));
         goto done;
     }
+    plait_segment_advise(p, (size_t)st.st_size);
     *map = p;
     *size = (size_t)st.st_size;
     ret = 0;
@@ -324,6 +330,17 @@ void plait_segment_close(struct plait_segment *s)
     free(s->path);
     memset(s, 0, sizeof(*s));
     errno = saved;
+}
+
+void plait_segment_expect(const struct plait_segment *s, int64_t index,
+                          int64_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)(s->tokens + index * widths[s->type]);
+    uintptr_t to = from + (uintptr_t)(n * widths[s->type]);
+
+    from -= from % page;
+    madvise((void *)from, to - from, MADV_WILLNEED);
 }
 
 int32_t plait_segment_token(const struct plait_segment *s, int64_t index)

@@ -34,6 +34,11 @@ struct plait_segment {
 int plait_segment_open(struct plait_segment *segment, const char *path,
                        const char *format, struct plait_error *err);
 void plait_segment_close(struct plait_segment *segment);
+/* Samples are read here and there: what lies around one is not wanted. */
+void plait_segment_advise(void *map, size_t size);
+/* Have tokens index .. index + n - 1 read, without waiting for them. */
+void plait_segment_expect(const struct plait_segment *segment, int64_t index,
+                          int64_t n);
 /* Token `index` of the segment; -1 if it does not fit a token id. */
 int32_t plait_segment_token(const struct plait_segment *segment, int64_t index);
 

@@ -144,6 +144,7 @@ static int64_t add_received(struct plait_dataset *ds, int from)
             free(s->path);
         return -1;
     }
+    plait_segment_advise(s->map, s->size);
     s->tokens = (const unsigned char *)s->map + r.offset;
     ds->nsegments++;
     ds->tokens += s->count;
