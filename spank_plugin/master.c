@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "master.h"
 
-#include <errno.h>
-#include <netinet/in.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <hwloc.h>
 #include <slurm/slurm.h>
@@ -135,60 +129,4 @@ void plait_master_choose(const char *node, int nnodes, uint32_t job,
         port = plait_master_port_shared(job, step, list, cpus);
     }
     snprintf(buf, size, "%s:%d", address, port);
-}
-
-/* Is nobody listening on the port of this machine? */
-static int is_free(int port)
-{
-    struct sockaddr_in any = {.sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)port)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, rc;
-
-    if (fd < 0)
-        return 1; /* nothing can be said */
-    /* As servers do, so that a port in TIME_WAIT counts as free. */
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    rc = bind(fd, (struct sockaddr *)&any, sizeof(any));
-    if (rc == 0)
-        rc = listen(fd, 1);
-    close(fd);
-    return rc == 0;
-}
-
-/* A name in the abstract namespace belongs to one socket at a time, leaves
- * no file, and lives in the same network namespace as the port. */
-int plait_master_port_hold(int port)
-{
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), n;
-
-    if (fd < 0)
-        return -1;
-    n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
-                 "plait-port-%d", port);
-    n = bind(fd, (struct sockaddr *)&name,
-             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                         (size_t)n))
-            ? errno
-        : is_free(port) ? 0
-                        : EADDRINUSE;
-    if (n == 0)
-        return fd;
-    close(fd);
-    errno = n;
-    return -1;
-}
-
-int plait_master_port_take(int *port)
-{
-    unsigned at = (unsigned)(*port - PLAIT_PORT_FIRST);
-    int fd = -1;
-
-    errno = EADDRINUSE;
-    for (unsigned i = 0;
-         i < PLAIT_PORT_ALONE && fd < 0 && errno == EADDRINUSE; i++) {
-        *port = PLAIT_PORT_FIRST + (int)((at + i) % PLAIT_PORT_ALONE);
-        fd = plait_master_port_hold(*port);
-    }
-    return fd;
 }

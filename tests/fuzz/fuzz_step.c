@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdarg.h>
 
 #include "fuzz.h"
@@ -91,6 +92,20 @@ int slurm_load_node_single(node_info_msg_t **info, char *name, uint16_t flags)
 void slurm_free_node_info_msg(node_info_msg_t *info)
 {
     (void)info;
+}
+
+/* Real ports would set the pace; of these, the odd ones are taken. */
+int plait_master_port_hold(int port)
+{
+    errno = port % 2 ? EADDRINUSE : 0;
+    return -1;
+}
+
+int plait_master_port_take(int *port)
+{
+    *port = 61003;
+    errno = 0;
+    return -1;
 }
 
 static const char *get(void *arg, const char *name)

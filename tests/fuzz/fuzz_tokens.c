@@ -10,11 +10,11 @@
  * corpus file: a byte that counts pairs of bytes, so many pairs of index,
  * and the tokens. */
 
-static char dir[] = "/tmp/plait-fuzz-XXXXXX";
+static char dir[256];
 
 static void clean_up(void)
 {
-    char path[64];
+    char path[sizeof(dir) + 8];
 
     snprintf(path, sizeof(path), "%s/m.bin", dir);
     unlink(path);
@@ -27,7 +27,7 @@ static void clean_up(void)
 
 static const char *put(const char *name, const uint8_t *data, size_t size)
 {
-    static char path[64];
+    static char path[sizeof(dir) + 8];
     FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -53,19 +53,26 @@ static void try(const char *path, const char *format)
     plait_dataset_destroy(ds);
 }
 
+static void make_dir(void)
+{
+    const char *base = getenv("TMPDIR");
+
+    snprintf(dir, sizeof(dir), "%s/plait-fuzz-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(dir))
+        abort();
+    atexit(clean_up);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static int ready;
+    const char *path;
     size_t index;
 
-    if (!ready) {
-        if (!mkdtemp(dir))
-            abort();
-        atexit(clean_up);
-        ready = 1;
-    }
-    try(put("t.bin", data, size), "auto");
-    try(put("t.bin", data, size), "llmc");
+    if (!dir[0])
+        make_dir();
+    path = put("t.bin", data, size);
+    try(path, "auto");
+    try(path, "llmc");
     if (size > 1) {
         index = data[0] * 2u < size - 1 ? data[0] * 2u : size - 1;
         put("m.idx", data + 1, index);
