@@ -49,12 +49,15 @@ struct entry {
 struct document {
     struct plait_yaml_list policies;
     struct plait_site_export export;
+    struct plait_site_network network;
     int gpu_type;
     struct entry entry[PLAIT_NGPU_TYPES];
 };
 
 static void document_init(struct document *document)
 {
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        document->network.traffic_class[i] = -1;
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
         if (strcmp(plait_gpu_types[i].name, "h100") == 0)
             document->gpu_type = i;
@@ -135,6 +138,28 @@ static const struct plait_yaml_field exports[] = {
      .offset = offsetof(struct plait_site_export, ucx_net_devices)},
 };
 
+#define CLASS(axis, index)                                                     \
+    {                                                                          \
+        .name = axis, .type = PLAIT_YAML_INT,                                  \
+        .offset = (size_t)(index) * sizeof(int), .min = 0, .max = 255          \
+    }
+
+static const struct plait_yaml_field classes[] = {
+    CLASS("tp", PLAIT_TP), CLASS("cp", PLAIT_CP), CLASS("ep", PLAIT_EP),
+    CLASS("dp", PLAIT_DP), CLASS("pp", PLAIT_PP),
+};
+
+static const struct plait_yaml_field networks[] = {
+    {.name = "sharp",
+     .type = PLAIT_YAML_BOOL,
+     .offset = offsetof(struct plait_site_network, sharp)},
+    {.name = "traffic_class",
+     .type = PLAIT_YAML_MAP,
+     .offset = offsetof(struct plait_site_network, traffic_class),
+     .fields = classes,
+     .count = COUNT(classes)},
+};
+
 /* The document's sections. */
 static int read_document(struct plait_yaml *yaml, struct document *document,
                          struct plait_error *err)
@@ -164,6 +189,11 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
          .offset = offsetof(struct document, export),
          .fields = exports,
          .count = COUNT(exports)},
+        {.name = "network",
+         .type = PLAIT_YAML_MAP,
+         .offset = offsetof(struct document, network),
+         .fields = networks,
+         .count = COUNT(networks)},
     };
 
     list_figures(entry);
@@ -201,6 +231,7 @@ static struct plait_site *create(struct plait_yaml *yaml,
         return NULL;
     }
     site->export = document.export;
+    site->network = document.network;
     site->gpu_type = document.gpu_type;
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
         site->gpu_types[i] = plait_gpu_types[i];

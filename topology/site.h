@@ -17,11 +17,14 @@ extern "C" {
  *     gpu_type: h100        # what the nodes have, where nobody says
  *     gpu_types:            # figures that replace those of gpu_types.c
  *       h100: {nic_gbps: 46, nic_us: 5.1, oversubscription: 1}
- * `plait probe` measures and writes these two. The others are the plugin's:
+ * `plait probe` measures and writes these two. Others are the plugin's:
  *     policies:             # every one that applies to a job must be kept
  *       - {partition: "gpu-*", gpu: h100, tp_within: nvlink, max: {tp: 8}}
  *     export:               # what a task gets beside PLAIT_NICS
  *       {nccl_ib_hca: true, ucx_net_devices: true}
+ * and the runtime's, which also takes the figures of its devices:
+ *     network:              # what the switches can do for a group
+ *       {sharp: true, traffic_class: {dp: 106}}
  * A further section is a line in the table at the end of site.c and a member
  * here. */
 #define PLAIT_POLICIES_MOST 64
@@ -39,12 +42,18 @@ struct plait_site_export {
     bool nccl_ib_hca, ucx_net_devices;
 };
 
+struct plait_site_network {
+    bool sharp; /* switches add up: NCCL's CollNet */
+    int traffic_class[PLAIT_NAXES]; /* of InfiniBand or RoCE; -1: no own */
+};
+
 struct plait_site {
     int gpu_type; /* into gpu_types */
     struct plait_gpu_type gpu_types[PLAIT_NGPU_TYPES];
     int npolicies;
     struct plait_policy policies[PLAIT_POLICIES_MOST];
     struct plait_site_export export;
+    struct plait_site_network network;
 };
 
 /* NULL, or a file without any key: the tables as they are, h100. Errors name

@@ -109,20 +109,40 @@ struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
     return host_create(kind, launch, ops, dev, err);
 }
 
-/* How many ranks of the parent ask for my color. */
-static int group_size(struct plait_comm *parent, int color)
+void plait_comm_set_network(struct plait_comm *comm,
+                            const struct plait_site_network *network,
+                            uint64_t node)
 {
-    int *colors = malloc(parent->size * sizeof(*colors));
+    comm->sited = true;
+    comm->network = *network;
+    comm->node = node;
+}
+
+/* How many ranks of the parent ask for my color, and where they are. */
+static int group_size(struct plait_comm *parent, int color,
+                      struct plait_group_site *site)
+{
+    struct {
+        uint64_t node;
+        int color;
+    } mine, *all = calloc(parent->size, sizeof(*all));
     int i, n = 0;
 
-    if (!colors || plait_comm_host_all_gather(parent, &color, colors,
-                                              sizeof(color)) < 0) {
-        free(colors);
+    memset(&mine, 0, sizeof(mine));
+    mine.node = parent->node;
+    mine.color = color;
+    if (!all ||
+        plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0) {
+        free(all);
         return -1;
     }
+    *site = (struct plait_group_site){parent->sited, true, &parent->network};
     for (i = 0; i < parent->size; i++)
-        n += colors[i] == color;
-    free(colors);
+        if (all[i].color == color) {
+            n++;
+            site->one_node &= all[i].node == mine.node;
+        }
+    free(all);
     return n;
 }
 
@@ -131,7 +151,8 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
                      struct plait_error *err)
 {
     struct plait_comm *child = NULL, *host = NULL;
-    int n = group_size(parent, color);
+    struct plait_group_site site;
+    int n = group_size(parent, color, &site);
     int alone = color >= 0 && n == 1;
 
     if (n < 0)
@@ -143,13 +164,16 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
         if (parent->host && plait_comm_split(parent->host, color, key, name,
                                              &host, err) < 0)
             return -1;
-        if (parent->vtable->split(parent, color, key, name, &child, err) < 0) {
+        if (parent->vtable->split(parent, color, key, name, &site, &child,
+                                  err) < 0) {
             plait_comm_destroy(host);
             return -1;
         }
         if (child)
             child->host = host;
     }
+    if (child && parent->sited)
+        plait_comm_set_network(child, &parent->network, parent->node);
     if (alone) {
         child = plait_self_create(parent->ops, parent->dev, name);
         if (!child)

@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "topology/error.h"
 #include "topology/launch.h"
+#include "topology/site.h"
 
 /* Process groups behind one vtable: nccl (GPUs), mpi (CPUs, and GPUs staged
  * through the host), self (one process).
@@ -57,6 +58,12 @@ struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
 int plait_comm_split(struct plait_comm *parent, int color, int key,
                      const char *name, struct plait_comm **comm,
                      struct plait_error *err);
+/* What the groups that are split off from here on stand on: `node` is equal
+ * for ranks on one node and for no others; what the network can do. Without
+ * it nothing is known of either, and NCCL chooses all by itself. */
+void plait_comm_set_network(struct plait_comm *comm,
+                            const struct plait_site_network *network,
+                            uint64_t node);
 /* NULL-safe, keeps errno. Collective where the backend needs it. */
 void plait_comm_destroy(struct plait_comm *comm);
 /* Not collective: give up at once and wake peers where the backend can. */

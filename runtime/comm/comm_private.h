@@ -43,6 +43,13 @@ struct plait_request {
     double begun, ended;
 };
 
+/* What is known of a group before it is made. */
+struct plait_group_site {
+    bool known;                                /* the rest is */
+    bool one_node;                             /* all of its ranks */
+    const struct plait_site_network *network;
+};
+
 struct plait_comm_vtable {
     const char *name; /* "self", "mpi", "nccl" */
     void (*destroy)(struct plait_comm *comm);
@@ -50,8 +57,8 @@ struct plait_comm_vtable {
     /* Collective; color < 0: take part, *comm is set NULL. Never asked for
      * a group of one rank. */
     int (*split)(struct plait_comm *parent, int color, int key,
-                 const char *name, struct plait_comm **comm,
-                 struct plait_error *err);
+                 const char *name, const struct plait_group_site *site,
+                 struct plait_comm **comm, struct plait_error *err);
     /* Start the transfer; with req NULL, finish it as comm.h says. */
     int (*run)(struct plait_comm *comm, const struct plait_transfer *t,
                struct plait_queue *q, struct plait_request **req);
@@ -82,6 +89,10 @@ struct plait_comm {
     char error[256];
     struct plait_comm_stats stats;
     struct plait_trace *trace; /* NULL: none */
+    /* plait_comm_set_network() */
+    bool sited;
+    uint64_t node;
+    struct plait_site_network network;
     struct plait_watch *watch; /* NULL: none; watch.c */
 };
 

@@ -292,7 +292,8 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
 }
 
 static int mpi_split(struct plait_comm *parent, int color, int key,
-                     const char *name, struct plait_comm **comm,
+                     const char *name, const struct plait_group_site *site,
+                     struct plait_comm **comm,
                      struct plait_error *err)
 {
     struct mpi_comm *p = mpi_of(parent);
@@ -300,6 +301,7 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
     int rc = MPI_Comm_split(p->mpi, color < 0 ? MPI_UNDEFINED : color, key,
                             &mpi);
 
+    (void)site;
     if (rc != MPI_SUCCESS) {
         mpi_failed(parent, "split", rc);
         return plait_errorf(err, "%s", parent->error);

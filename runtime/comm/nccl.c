@@ -16,6 +16,7 @@
 
 #include "kernels/queue.h"
 #include "runtime/comm/comm_private.h"
+#include "runtime/comm/policy.h"
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 1)
 #error "NCCL 2.18 or later is needed (ncclCommSplit)"
@@ -362,25 +363,44 @@ static int nccl_wait(struct plait_request *req, struct plait_queue *q)
 /* -- life -------------------------------------------------------------------
  */
 
-/* What the traffic of an axis wants of NCCL. Tensor parallel traffic stands
- * in the way of compute: NCCL's own choice, all it can get. Gradients travel
- * beside the backward: they leave it most of the multiprocessors. Pipeline
- * and expert traffic is point to point: more channels for each peer. */
-static ncclConfig_t config_for(const char *name)
+/* policy.h in NCCL's words, as far as its version has them. */
+static void apply_policy(const struct plait_group_policy *p, ncclConfig_t *config)
+{
+    if (p->min_ctas > 0)
+        config->minCTAs = p->min_ctas;
+    if (p->max_ctas > 0)
+        config->maxCTAs = p->max_ctas;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 26, 2)
+    if (p->traffic_class >= 0)
+        config->trafficClass = p->traffic_class;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+    if (p->collnet >= 0)
+        config->collnetEnable = p->collnet;
+    if (p->nvls_ctas > 0)
+        config->nvlsCTAs = p->nvls_ctas;
+    if (p->efficient)
+        config->CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+    if (p->channels_per_peer > 0)
+        config->nChannelsPerNetPeer = p->channels_per_peer;
+#endif
+}
+
+static ncclConfig_t config_for(const char *name,
+                               const struct plait_group_site *site)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    struct plait_group_policy policy;
 
     config.blocking = 0;
     config.splitShare = 0; /* a group must be able to fail alone */
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
     config.commName = name;
 #endif
-    if (strncmp(name, "dp", 2) == 0 || strncmp(name, "expert-dp", 9) == 0)
-        config.maxCTAs = 16;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
-    if (strcmp(name, "pp") == 0 || strcmp(name, "ep") == 0)
-        config.nChannelsPerNetPeer = 4;
-#endif
+    plait_group_policy_choose(name, site, &policy);
+    apply_policy(&policy, &config);
     return config;
 }
 
@@ -514,6 +534,7 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
 {
     struct nccl_comm *c =
         comm_create(ops, dev, host->rank, host->size, "world");
+    const struct plait_group_site unknown = {.known = false};
     int n = id_count(host->size);
     ncclUniqueId *ids = NULL;
     ncclConfig_t config;
@@ -529,7 +550,7 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
     /* Any op on a queue makes its device this thread's. */
     if (ids == NULL || ops->queue_sync(c->q) < 0)
         goto error;
-    config = config_for(c->base.name);
+    config = config_for(c->base.name, &unknown);
     r = init_rank(c, n, ids, &config);
     if (comm_connect(c, r, err) < 0)
         goto error;
@@ -555,7 +576,8 @@ static int group_identity(struct nccl_comm *c)
 }
 
 static int nccl_split(struct plait_comm *parent, int color, int key,
-                      const char *name, struct plait_comm **comm,
+                      const char *name, const struct plait_group_site *site,
+                      struct plait_comm **comm,
                       struct plait_error *err)
 {
     struct nccl_comm *p = nccl_of(parent), *c;
@@ -568,7 +590,7 @@ static int nccl_split(struct plait_comm *parent, int color, int key,
         return plait_errorf(err, "%s: no stream", name);
     if (flush(p) < 0 || parent->ops->queue_sync(c->q) < 0)
         goto error;
-    config = config_for(c->base.name);
+    config = config_for(c->base.name, site);
     pthread_mutex_lock(&p->lock);
     r = ncclCommSplit(p->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
                       &c->nccl, &config);

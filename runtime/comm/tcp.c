@@ -278,13 +278,15 @@ static struct plait_comm *meet(struct tcp_comm *parent,
 }
 
 static int tcp_split(struct plait_comm *parent, int color, int key,
-                     const char *name, struct plait_comm **comm,
+                     const char *name, const struct plait_group_site *site,
+                     struct plait_comm **comm,
                      struct plait_error *err)
 {
     struct contact me = {.color = color, .key = key};
     struct contact *all = calloc((size_t)parent->size, sizeof(*all));
     int listener = -1, port = 0, rc = -1;
 
+    (void)site;
     *comm = NULL;
     if (color >= 0)
         listener = plait_rendezvous_listen(&port);

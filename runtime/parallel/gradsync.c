@@ -71,9 +71,8 @@ static bool in_steps(const struct plait_gradsync *sync,
                      const struct plait_nodewise *nodes, size_t bytes)
 {
     const struct plait_parallel_config *c = &sync->model->config->parallel;
-    bool cuda = !strcmp(sync->model->par->ops->name, "cuda");
+    const struct plait_gpu_type *gpu = &sync->model->par->gpu;
     int inside, across;
-    struct plait_gpu_type gpu;
 
     if (!nodes->inside || c->all_reduce == PLAIT_ALL_REDUCE_FLAT)
         return false;
@@ -81,10 +80,8 @@ static bool in_steps(const struct plait_gradsync *sync,
         return true;
     inside = plait_comm_size(nodes->inside);
     across = plait_comm_size(nodes->across);
-    /* Of GPUs the planner's usual one. */
-    plait_gpu_type_find(cuda ? "h100" : "cpu", &gpu, NULL);
-    return plait_cost_allreduce_hierarchical(inside, across, bytes, &gpu) <
-           plait_cost_allreduce_flat(inside, across, bytes, &gpu);
+    return plait_cost_allreduce_hierarchical(inside, across, bytes, gpu) <
+           plait_cost_allreduce_flat(inside, across, bytes, gpu);
 }
 
 static void choose_route(struct plait_gradsync *sync, struct bucket *b)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     EMBEDDING = PLAIT_NGROUPS,
@@ -13,6 +14,10 @@ enum {
     EXPERT_INSIDE,
     EXPERT_ACROSS,
 };
+
+#define USED_ALWAYS                                                            \
+    (1u << PLAIT_GROUP_TP | 1u << PLAIT_GROUP_CP | 1u << PLAIT_GROUP_PP |      \
+     1u << PLAIT_GROUP_DP_CP)
 
 const char *const plait_parallel_comm_names[PLAIT_NCOMMS] = {
     [PLAIT_GROUP_TP] = "tp",
@@ -56,6 +61,22 @@ static int split_embedding(struct plait_parallel *par, struct plait_error *err)
                             &par->embedding, err);
 }
 
+int plait_parallel_need(struct plait_parallel *par, unsigned groups,
+                        struct plait_error *err)
+{
+    int *members = calloc(par->world_size, sizeof(*members)), rc = 0, i;
+
+    if (!members)
+        return plait_errorf(err, "out of memory");
+    for (i = 0; i < PLAIT_NGROUPS && rc == 0; i++)
+        if (groups & 1u << i && !par->group[i])
+            rc = split_group(par, i, members, err);
+    free(members);
+    if (par->trace)
+        plait_parallel_set_trace(par, par->trace);
+    return rc;
+}
+
 struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
                                              struct plait_device *dev,
                                              struct plait_comm *world,
@@ -63,10 +84,8 @@ struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
                                              struct plait_error *err)
 {
     struct plait_parallel *par = calloc(1, sizeof(*par));
-    int *members = calloc(plait_comm_size(world), sizeof(*members));
-    int group;
 
-    if (!par || !members) {
+    if (!par) {
         plait_errorf(err, "out of memory");
         goto error;
     }
@@ -83,21 +102,19 @@ struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
         goto error;
     }
     plait_layout_coord(layout, par->rank, &par->coord);
+    plait_gpu_type_find(strcmp(ops->name, "cuda") ? "cpu" : "h100", &par->gpu,
+                        err);
     par->q = ops->queue_create(dev, 0);
     if (!par->q) {
         plait_errorf(err, "cannot create the compute queue");
         goto error;
     }
-    for (group = 0; group < PLAIT_NGROUPS; group++)
-        if (split_group(par, group, members, err) < 0)
-            goto error;
-    if (split_embedding(par, err) < 0)
+    if (plait_parallel_need(par, USED_ALWAYS, err) < 0 ||
+        split_embedding(par, err) < 0)
         goto error;
-    free(members);
     return par;
 
 error:
-    free(members);
     plait_parallel_destroy(par);
     return NULL;
 }
@@ -189,15 +206,17 @@ static int divide_both(struct plait_parallel *par,
                        struct plait_error *err)
 {
     int run = common_run(par, PLAIT_GROUP_DP_CP, node, members);
-    int n = plait_comm_size(par->group[PLAIT_GROUP_EXPERT_DP]);
-    int rc = wants_dense(par, c, run, err);
+    int rc = wants_dense(par, c, run, err), n;
 
     if (rc <= 0)
         return rc;
     if (divide(par, PLAIT_GROUP_DP_CP, run, members, &par->dense, err) < 0)
         return -1;
+    if (!par->group[PLAIT_GROUP_EXPERT_DP])
+        return 0;
     /* Experts that no node has twice are not sharded there, or summed in one
      * step. */
+    n = plait_comm_size(par->group[PLAIT_GROUP_EXPERT_DP]);
     run = common_run(par, PLAIT_GROUP_EXPERT_DP, node, members);
     if (run == 0 || run == n || (run == 1 && !c->zero))
         return 0;

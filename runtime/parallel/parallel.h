@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 #include "runtime/comm/comm.h"
 #include "topology/config.h"
+#include "topology/gpu_types.h"
 #include "topology/launch.h"
 #include "topology/layout.h"
 
@@ -37,23 +38,35 @@ struct plait_parallel {
     int rank, world_size;
     uint64_t node; /* equal for ranks on one node and for no others */
     struct plait_comm *world;
-    struct plait_comm *group[PLAIT_NGROUPS]; /* never NULL: self if alone */
+    struct plait_comm *group[PLAIT_NGROUPS]; /* self if alone; NULL where
+                                                nobody needed it */
     struct plait_comm *embedding; /* first and last stage, for tied
                                      embeddings; NULL where not a member and
                                      where pp is 1 */
     struct plait_nodewise dense, expert; /* of DP_CP and of EXPERT_DP */
     struct plait_graphs graphs; /* none unless train/ chooses some */
+    struct plait_gpu_type gpu;  /* what the cost model knows about devices
+                                   and links here: the tables' figures until
+                                   somebody knows better */
     struct plait_trace *trace;  /* NULL: none; not owned */
 };
 
-/* Splits the world, which stays the caller's, into groups; coordinates
- * follow from the rank. Collective. */
+/* Splits the world, which stays the caller's, into the groups that every
+ * model uses: TP, CP, PP and DP_CP; coordinates follow from the rank.
+ * Collective. */
 struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
                                              struct plait_device *dev,
                                              struct plait_comm *world,
                                              const struct plait_layout *layout,
                                              struct plait_error *err);
 void plait_parallel_destroy(struct plait_parallel *par);
+
+/* Makes those of the groups (a bit for each, 1u << PLAIT_GROUP_EP) that are
+ * not there yet: a communicator costs memory and time to connect, so none is
+ * made before its first use. Splitting is collective over the world: all
+ * ranks ask for the same groups in the same order. */
+int plait_parallel_need(struct plait_parallel *par, unsigned groups,
+                        struct plait_error *err);
 
 /* Divides DP_CP and EXPERT_DP by nodes where `config` makes use of it.
  * `node` is equal for ranks on one node and for no others. Collective; what

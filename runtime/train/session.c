@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/train/figures.h"
+
 /* -- configuration ------------------------------------------------------- */
 
 /* The whole file; caller frees. */
@@ -160,14 +162,23 @@ static uint64_t node_id(const struct plait_session *s)
     return id;
 }
 
+#define EXPERTS_USE (1u << PLAIT_GROUP_EP | 1u << PLAIT_GROUP_EXPERT_DP)
+
 static int open_parallel(struct plait_session *s,
                          const struct plait_layout *layout,
+                         const struct plait_figures *figures,
                          struct plait_error *err)
 {
+    plait_comm_set_network(s->world, &figures->network, node_id(s));
     s->par = plait_parallel_create(s->ops, s->dev, s->world, layout, err);
     if (plait_agree(s->world, s->par ? 0 : -1, err) < 0)
         return -1;
     s->par->node = node_id(s);
+    s->par->gpu = figures->gpu;
+    if (s->config->model.experts &&
+        plait_agree(s->world, plait_parallel_need(s->par, EXPERTS_USE, err),
+                    err) < 0)
+        return -1;
     return plait_agree(s->world,
                        plait_parallel_divide(s->par, &s->config->parallel,
                                              s->par->node, err),
@@ -190,10 +201,23 @@ static int open_world(struct plait_session *s, const char *device,
     return rc;
 }
 
+static int find_figures(struct plait_session *s, struct plait_figures *figures,
+                        struct plait_error *err)
+{
+    const struct plait_world world = {.launch = s->launch,
+                                      .planned = s->planned,
+                                      .ops = s->ops,
+                                      .dev = s->dev,
+                                      .comm = s->world};
+
+    return plait_figures_find(&world, figures, err);
+}
+
 int plait_session_open(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err)
 {
+    struct plait_figures figures;
     struct plait_layout layout;
 
     memset(s, 0, sizeof(*s));
@@ -201,7 +225,9 @@ int plait_session_open(struct plait_session *s,
         return -1;
     if (plait_agree(s->world, resolve_layout(s, &layout, err), err) < 0)
         return -1;
-    return open_parallel(s, &layout, err);
+    if (find_figures(s, &figures, err) < 0)
+        return -1;
+    return open_parallel(s, &layout, &figures, err);
 }
 
 void plait_session_close(struct plait_session *s)

@@ -269,4 +269,23 @@ ok "ranks that are left alone end" ended 20
 ok "and one of them says why, once" test 1 = \
     "$(grep -c "rank [0-3] (process $dead of this node) has ended" "$dir/out")"
 unset OMPI_MCA_orte_enable_recovery
+
+# all_reduce auto goes by the site's figures: where messages between nodes are
+# slow to start a sum crosses them in steps, where those inside are it does not.
+nodes=$top_srcdir/tests/lib/nodes.sh
+echo 'gpu_types: {cpu: {nic_us: 10000, link_us: 1}}' >"$dir/far.yaml"
+echo 'gpu_types: {cpu: {nic_us: 1, link_us: 10000}}' >"$dir/near.yaml"
+echo 'network: {sharp: 3}' >"$dir/wrong.yaml"
+on_nodes() {
+    PLAIT_SITE=$dir/$1.yaml timeout 60 sh "$mpirun" 4 sh "$nodes" 2 1 1 4 1 1 \
+        "$train" "$dir/c.yaml" --set train.steps=2 --metrics "$dir/m" \
+        >"$dir/out" 2>&1 </dev/null
+}
+ok "a site whose network is slow to start" on_nodes far
+ok "sums in steps" grep -q '"dp-cp-across":' "$dir/m"
+ok "a site whose nodes are" on_nodes near
+ok "sums at once" grep -q '"dp-cp":' "$dir/m"
+on_nodes wrong
+ok "a site file that is wrong is refused by one line" \
+    test 1 = "$(grep -c 'wrong.yaml:1: .*sharp' "$dir/out")"
 echo "1..$n"

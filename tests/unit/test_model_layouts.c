@@ -113,7 +113,7 @@ static struct plait_parallel *make_groups(const struct plait_ops *ops,
     layout.size[PLAIT_CP] = c->cp;
     layout.size[PLAIT_EP] = c->ep;
     par = plait_parallel_create(ops, dev, world, &layout, &err);
-    if (!par)
+    if (!par || plait_parallel_need(par, ~0u, &err) < 0)
         give_up("groups", &err);
     return par;
 }

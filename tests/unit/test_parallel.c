@@ -56,7 +56,8 @@ static void check(const char *order, int tp, int cp, int ep, int dp, int pp)
     layout.size[PLAIT_DP] = dp;
     layout.size[PLAIT_PP] = pp;
     par = plait_parallel_create(ops, dev, world, &layout, &err);
-    bad = !par;
+    bad = !par || par->group[PLAIT_GROUP_EP] ||
+          plait_parallel_need(par, ~0u, &err) < 0;
     for (group = 0; par && group < PLAIT_NGROUPS; group++)
         bad += !check_group(par, group);
     if (par)
@@ -79,6 +80,7 @@ static const struct plait_parallel_config by_node = {
 static struct plait_parallel *open_dp(int tp, int ep,
                                       struct plait_device *dev)
 {
+    struct plait_parallel *par;
     struct plait_layout layout;
     struct plait_error err;
 
@@ -86,7 +88,10 @@ static struct plait_parallel *open_dp(int tp, int ep,
     layout.size[PLAIT_TP] = tp;
     layout.size[PLAIT_EP] = ep;
     layout.size[PLAIT_DP] = plait_comm_size(world) / tp;
-    return plait_parallel_create(plait_ops_ref(), dev, world, &layout, &err);
+    par = plait_parallel_create(plait_ops_ref(), dev, world, &layout, &err);
+    if (par && plait_parallel_need(par, 1u << PLAIT_GROUP_EXPERT_DP, &err) < 0)
+        return NULL;
+    return par;
 }
 
 /* The number of ranks for which `good` is not true, told on the first. */

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/figures.h"
+
+#include <string.h>
+
+#include "topology/node.h"
+
+/* The type that this rank's device is, NULL where nobody knows: then the
+ * site's own counts. */
+static const char *device_type(const struct plait_world *w)
+{
+    int gpu = w->planned ? w->launch.gpu : 0;
+    const char *type = NULL;
+    struct plait_error err;
+    struct plait_node *node;
+
+    if (strcmp(w->ops->name, "cuda") != 0)
+        return "cpu";
+    node = plait_node_create(1, &err);
+    if (node && gpu >= 0 && gpu < node->ngpus)
+        type = plait_gpu_type_guess(node->gpus[gpu].model);
+    plait_node_destroy(node);
+    return type;
+}
+
+static int find(const struct plait_world *w, struct plait_figures *figures,
+                struct plait_error *err)
+{
+    struct plait_site *site = plait_site_create(plait_site_path(), err);
+    int rc;
+
+    if (!site)
+        return -1;
+    rc = plait_site_gpu_type(site, device_type(w), &figures->gpu, err);
+    figures->network = site->network;
+    plait_site_destroy(site);
+    return rc;
+}
+
+int plait_figures_find(const struct plait_world *world,
+                       struct plait_figures *figures, struct plait_error *err)
+{
+    struct plait_figures f;
+    int rc = 0;
+
+    memset(&f, 0, sizeof(f));
+    if (plait_comm_rank(world->comm) == 0)
+        rc = find(world, &f, err);
+    if (plait_agree(world->comm, rc, err) < 0)
+        return -1;
+    if (plait_comm_host_broadcast(world->comm, &f, sizeof(f), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world->comm));
+    *figures = f;
+    return 0;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_FIGURES_H
+#define PLAIT_FIGURES_H
+
+#include "runtime/comm/world.h"
+#include "topology/site.h"
+
+/* What is known about the machines of this run: figures of rank 0's device
+ * and its links, and what the network can do, from the site's file where
+ * there is one (plait-site(5)), else from the tables. */
+struct plait_figures {
+    struct plait_gpu_type gpu;
+    struct plait_site_network network;
+};
+
+/* Collective: the same on all ranks. */
+int plait_figures_find(const struct plait_world *world,
+                       struct plait_figures *figures, struct plait_error *err);
+
+#endif
