@@ -31,7 +31,8 @@ export work found corpora top_builddir TMPDIR=$work
 each=$((seconds * $(nproc) / $(wc -w <<<"$names")))
 export each=$((each > 0 ? each : 1))
 # What AddressSanitizer keeps for its reports costs half of the executions.
-export ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=8
+export ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=1
+ASAN_OPTIONS+=:max_malloc_fill_size=64
 xargs -n 1 -P "$(nproc)" bash -c 'fuzz "$0"' <<<"$names"
 
 n=0 total=0 failed=0
