@@ -201,8 +201,13 @@ AC_DEFUN([PLAIT_CUDA], [
         [AS_HELP_STRING([--with-nvcc-gencode=FLAGS],
             [GPU architectures to compile for])],
         [], [with_nvcc_gencode="-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=@<:@sm_90,compute_90@:>@"])
+    AC_ARG_WITH([cudnn],
+        [AS_HELP_STRING([--with-cudnn],
+            [attention by cuDNN 9 where PLAIT_ATTENTION asks for it])],
+        [], [with_cudnn=no])
     plait_cuda_summary=no
     have_cuda=no
+    have_cudnn=no
     NVCC=
     AS_IF([test "x$with_cuda" != xno], [
         AS_CASE(["$with_cuda"],
@@ -222,15 +227,24 @@ AC_DEFUN([PLAIT_CUDA], [
             CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS"; LIBS="$LIBS -L$cuda_lib"
             AC_CHECK_HEADER([cublasLt.h],
                 [AC_CHECK_HEADER([nccl.h], [have_cuda=yes])])
+            AS_IF([test "x$with_cudnn" != xno],
+                [AC_CHECK_HEADER([cudnn_graph.h], [have_cudnn=yes])])
             CPPFLAGS=$saved_CPPFLAGS; LIBS=$saved_LIBS
         ])
         AS_IF([test $have_cuda = no && test "x$with_cuda" != xcheck],
               [AC_MSG_ERROR([CUDA with cuBLAS and NCCL not found])])
     ])
+    AS_IF([test "x$with_cudnn" != xno && test $have_cuda$have_cudnn != yesyes],
+          [AC_MSG_ERROR([--with-cudnn: no cudnn_graph.h (cuDNN 9) beside CUDA])])
     NVCC_GENCODE=$with_nvcc_gencode
     AS_IF([test $have_cuda = yes], [
         AC_DEFINE([HAVE_CUDA], [1], [CUDA, cuBLASLt and NCCL are used])
         plait_cuda_summary="yes ($cuda_home)"
+        AS_IF([test $have_cudnn = yes], [
+            AC_DEFINE([HAVE_CUDNN], [1], [attention by cuDNN can be chosen])
+            CUDA_LIBS="$CUDA_LIBS -lcudnn"
+            plait_cuda_summary="yes, with cuDNN ($cuda_home)"
+        ])
     ])
     AC_SUBST([NVCC]) AC_SUBST([NVCC_GENCODE])
     AC_SUBST([CUDA_CFLAGS]) AC_SUBST([CUDA_LDFLAGS]) AC_SUBST([CUDA_LIBS]) AC_SUBST([NCCL_LIBS])

@@ -382,12 +382,17 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
                              const void *V)
 {
     const char *op = "attention_forward";
-    int D = a->head_dim;
+    int D = a->head_dim, cudnn;
 
     if (cuda_enter(q) != 0 || check(q, a) != 0)
         return -1;
     if (!has_work(a))
         return 0;
+    cudnn = cuda_cudnn_takes(q, type, a, Q, K, V, out);
+    if (cudnn < 0)
+        return -1;
+    if (cudnn > 0)
+        return cuda_cudnn_forward(q, type, a, out, lse, Q, K, V);
     if (cuda_attention_mma_fits(type, a, Q, K, V)) {
         cuda_attention_mma_forward(q, type, a, out, lse, Q, K, V);
         return cuda_leave(q, op);

@@ -20,6 +20,7 @@ extern "C" {
 struct cuda_block;  /* one allocation, in device.c */
 struct cuda_pinned; /* one on the host, in pinned.c */
 struct cuda_matmul; /* a planned matrix product, in matmul.c */
+struct cuda_cudnn;  /* cuDNN and its plans, in cudnn.c */
 
 struct plait_device {
     int index;
@@ -34,6 +35,7 @@ struct plait_device {
     struct cuda_pinned *pinned;
     size_t pinned_now, pinned_peak;
     struct cuda_matmul *matmuls;
+    struct cuda_cudnn *cudnn; /* NULL until it is used */
 };
 
 /* Pinned host memory that host copies pass through, so that the caller's
@@ -90,6 +92,7 @@ void cuda_gelu_gradient(struct plait_queue *q, enum plait_dtype type, void *out,
 /* Called by device_destroy, with no op under way. */
 void cuda_matmul_forget(struct plait_device *dev);
 void cuda_pinned_forget(struct plait_device *dev);
+void cuda_cudnn_forget(struct plait_device *dev);
 
 /* Whether the module holds code for the current GPU. */
 int cuda_has_code(void);
@@ -108,6 +111,15 @@ void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
                                  void *dK, void *dV, const void *dout,
                                  const float *delta, const float *lse,
                                  const void *Q, const void *K, const void *V);
+
+/* Whether PLAIT_ATTENTION leaves this to cuDNN, and the shape is one of its:
+ * 1, 0, or -1 and the queue has failed. */
+int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,
+                     const struct plait_attention *a, const void *Q,
+                     const void *K, const void *V, const void *out);
+int cuda_cudnn_forward(struct plait_queue *q, enum plait_dtype type,
+                       const struct plait_attention *a, void *out, float *lse,
+                       const void *Q, const void *K, const void *V);
 
 void cuda_device_ops(struct plait_ops *ops);
 void cuda_pinned_ops(struct plait_ops *ops);

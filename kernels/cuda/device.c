@@ -119,6 +119,7 @@ static void device_destroy(struct plait_device *dev)
     cudaSetDevice(dev->index);
     cuda_matmul_forget(dev);
     cuda_pinned_forget(dev);
+    cuda_cudnn_forget(dev);
     cublasLtDestroy(dev->blas);
     while (dev->blocks != NULL) {
         struct cuda_block *block = dev->blocks;

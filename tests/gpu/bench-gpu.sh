@@ -106,7 +106,13 @@ END
 row "6 layers, 384 wide, without graphs" "$small" 12 12 --set train.graph=off &&
 row "6 layers, 384 wide" "$small" 12 12 --set train.graph=on &&
 row "gpt2-124M, without graphs" "$gpt2" 64 32 --set train.graph=off &&
-row "gpt2-124M" "$gpt2" 64 32 --set train.graph=on &&
+row "gpt2-124M" "$gpt2" 64 32 --set train.graph=on || exit 1
+if grep -q 'define HAVE_CUDNN 1' "$top_builddir/config.h"; then
+	export PLAIT_ATTENTION=cudnn
+	row "gpt2-124M, attention forward by cuDNN" "$gpt2" 64 32 \
+		--set train.graph=on || exit 1
+	export PLAIT_ATTENTION=own
+fi
 row "gpt2-1.5B" "$gpt2_xl" 16 8 --set train.graph=on &&
 row "8B-blocks" "$llama" 2 1 --set train.graph=on || exit 1
 

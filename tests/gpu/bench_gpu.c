@@ -2,6 +2,8 @@
 /* Every kernel at the shapes of GPT-2 124M and of an 8B Llama block, against
  * what this GPU reaches in a plain copy and in one large matrix product,
  * measured in the same run. Prints Markdown; part of `make bench-gpu`. */
+#include "config.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,6 +202,18 @@ static int run_attention(struct bench *b, const struct shape *s)
                                      b->x[1] + q, b->x[1] + q + kv);
 }
 
+#ifdef HAVE_CUDNN
+static int run_attention_cudnn(struct bench *b, const struct shape *s)
+{
+    int rc;
+
+    setenv("PLAIT_ATTENTION", "cudnn", 1);
+    rc = run_attention(b, s);
+    setenv("PLAIT_ATTENTION", "own", 1);
+    return rc;
+}
+#endif
+
 static int run_attention_backward(struct bench *b, const struct shape *s)
 {
     struct plait_attention a = attention_of(s);
@@ -260,6 +274,9 @@ static const struct row {
     {"124M GELU backward", run_gelu_backward, {GPT2, 3072, 0, 0, 0, 0, 0}},
     {"124M bias backward", run_bias_backward, {GPT2, 3072, 0, 0, 0, 0, 0}},
     {"124M attention", run_attention, {GPT2, 0, GPT2_HEADS}},
+#ifdef HAVE_CUDNN
+    {"124M attention by cuDNN", run_attention_cudnn, {GPT2, 0, GPT2_HEADS}},
+#endif
     {"124M attention backward", run_attention_backward, {GPT2, 0, GPT2_HEADS}},
     {"124M embedding", run_embedding, {GPT2, 0, GPT2_HEADS}},
     {"124M embedding backward", run_embedding_backward, {GPT2, 0, GPT2_HEADS}},
@@ -284,6 +301,9 @@ static const struct row {
     {"8B SwiGLU backward", run_swiglu_backward, {LLAMA, 14336, 0, 0, 0, 0, 0}},
     {"8B RoPE", run_rope, {LLAMA, 0, LLAMA_HEADS}},
     {"8B attention", run_attention, {LLAMA, 0, LLAMA_HEADS}},
+#ifdef HAVE_CUDNN
+    {"8B attention by cuDNN", run_attention_cudnn, {LLAMA, 0, LLAMA_HEADS}},
+#endif
     {"8B attention backward", run_attention_backward, {LLAMA, 0, LLAMA_HEADS}},
 };
 
