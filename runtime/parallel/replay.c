@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 static const char no_graphs[] = "the device has no graphs";
+static const char host[] = "with parallel.offload the host takes part";
 
 /* What stands in the way of recording a forward and a backward: NULL if
  * nothing does. A graph has no place for what happens on the host. */
@@ -21,6 +22,8 @@ static const char *against_passes(const struct plait_config *c,
         return "tensor and context parallel ranks talk inside each layer";
     if (size[PLAIT_PP] > 1)
         return "pipeline stages talk between forward and backward";
+    if (c->parallel.offload)
+        return host;
     if (c->model.experts)
         return "the host counts the tokens of each expert";
     if (c->parallel.zero > 1)
@@ -38,7 +41,7 @@ static const char *against_optim(const struct plait_config *c,
     if (!par->ops->graph_begin)
         return no_graphs;
     if (c->parallel.offload)
-        return "the optimizer runs on the host";
+        return host;
     if (c->parallel.zero)
         return "ZeRO gathers weights while the optimizer runs";
     return NULL;
