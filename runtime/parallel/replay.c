@@ -86,15 +86,16 @@ static int record(struct plait_replay *replay, struct plait_parallel *par,
                   int (*work)(void *arg), void *arg)
 {
     const char *why = NULL;
+    int rc;
 
     if (par->ops->graph_begin(par->q) < 0)
         return -1;
-    /* What an op in it says is in `why` too. */
-    if (work(arg) < 0)
-        errno = 0;
+    rc = work(arg);
     replay->graph = par->ops->graph_end(par->q, &why);
-    if (replay->graph)
-        return 0;
+    if (replay->graph && rc < 0)
+        plait_replay_forget(replay, par); /* it is not all there */
+    if (!why)
+        return rc;
     par->graphs = (struct plait_graphs){.failed = true};
     snprintf(par->graphs.why, sizeof(par->graphs.why), "%s", why);
     return 0;
