@@ -75,9 +75,10 @@ static json_t *notes_to_json(const struct job *job)
 
 static json_t *memory_to_json(const struct plait_memory *m)
 {
-    return json_pack("{sf sf sf sf sf sf}", "weights", m->weights, "gradients",
-                     m->gradients, "optimizer", m->optimizer, "activations",
-                     m->activations, "buffers", m->buffers, "total", m->total);
+    return json_pack("{sf sf sf sf sf sf sf}", "weights", m->weights,
+                     "gradients", m->gradients, "optimizer", m->optimizer,
+                     "activations", m->activations, "buffers", m->buffers,
+                     "total", m->total, "host", m->host);
 }
 
 /* A GPU of each pipeline rank. */
@@ -153,6 +154,9 @@ static void print_memory(const struct job *job)
            m->activations / 1e9, m->buffers / 1e9, m->total / 1e9,
            job->model.gpu.memory / 1e9,
            m->total <= job->model.gpu.memory ? "" : ": does not fit");
+    if (m->host > 0)
+        printf("        beside it in the host's memory %8.2f GB\n",
+               m->host / 1e9);
     if (job->model.layout.size[PLAIT_PP] > 1)
         print_stages(job);
 }

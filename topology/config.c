@@ -23,7 +23,8 @@ static const char *const grad_syncs[] = {"bucketed", "naive"};
 static const char *const grad_reduces[] = {"fp32", "bf16"};
 static const char *const all_reduces[] = {"auto", "flat", "hierarchical"};
 static const char *const shard_groups[] = {"all", "node"};
-static const char *const offloads[] = {"none", "optimizer"};
+static const char *const offloads[] = {"none", "optimizer", "activations",
+                                       "both"};
 static const char *const formats[] = {"auto", "plait", "llmc", "megatron"};
 static const char *const optimizers[] = {"adamw"};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant"};
@@ -292,6 +293,13 @@ static int check_parallel(const struct plait_config *config, const char *name,
                             "interleaved, not %s",
                             name, p->virtual_stages,
                             plait_schedule_names[p->schedule]);
+    if (p->offload & PLAIT_OFFLOAD_ACTIVATIONS &&
+        p->schedule == PLAIT_SCHEDULE_ZB_H1)
+        return plait_errorf(err,
+                            "%s: parallel.offload of activations wants another "
+                            "parallel.schedule than zb-h1, which needs them "
+                            "twice",
+                            name);
     if (p->ep > 1 && !config->model.experts)
         return plait_errorf(err,
                             "%s: parallel.ep %d, but model.experts is 0: "

@@ -66,10 +66,13 @@ enum plait_shard_group {
     PLAIT_SHARD_NODE /* those on one node; nodes are replicas */
 };
 
-/* What lives in the host's memory instead of the GPU's. */
+/* What lives in the host's memory instead of the GPU's; bits. */
 enum plait_offload {
     PLAIT_OFFLOAD_NONE,
-    PLAIT_OFFLOAD_OPTIMIZER /* master weights and moments; the CPU steps */
+    PLAIT_OFFLOAD_OPTIMIZER,   /* master weights and moments; the CPU steps */
+    PLAIT_OFFLOAD_ACTIVATIONS, /* of a layer, from its forward to its
+                                  backward */
+    PLAIT_OFFLOAD_BOTH
 };
 
 /* Whether steps are recorded as graphs of the device and repeated. */

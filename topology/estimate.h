@@ -39,10 +39,12 @@ extern "C" {
  * each of them and each layer 4 values of the hidden state (split over tp
  * with sequence parallelism), and q, k, v, the attention's output and the
  * mlp's (split over tp), or the hidden state alone where the rest is
- * recomputed, and one layer's work space; buffers for messages, for ZeRO's
+ * recomputed, and one layer's work space (of offloaded activations two
+ * layers' worth is on the GPU); buffers for messages, for ZeRO's
  * blocks at work, and a GPU's context. */
 struct plait_memory {
     double weights, gradients, optimizer, activations, buffers, total;
+    double host; /* what is offloaded: in the host's memory, not in total */
 };
 
 struct plait_estimate {

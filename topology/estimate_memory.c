@@ -191,7 +191,8 @@ static double stash_bytes(const struct plait_shape *s, const struct sizes *z)
            (s->m->experts ? 0 : take(s, z->rows * z->up));
 }
 
-static double layer_bytes(const struct plait_shape *s, const struct sizes *z)
+/* What is kept of a layer, and may be offloaded. */
+static double kept_bytes(const struct plait_shape *s, const struct sizes *z)
 {
     enum plait_recompute recompute = s->c->parallel.recompute;
     double sum = take(s, z->stream * s->m->hidden);
@@ -200,8 +201,6 @@ static double layer_bytes(const struct plait_shape *s, const struct sizes *z)
         sum += core_bytes(s, z);
     if (recompute != PLAIT_RECOMPUTE_FULL)
         sum += inner_bytes(s, z);
-    if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
-        sum += stash_bytes(s, z);
     return sum;
 }
 
@@ -267,12 +266,28 @@ static double head_bytes(const struct plait_shape *s, const struct sizes *z)
            take_words(2 * rows);
 }
 
+/* Of all layers in flight, in the host's memory. */
+static double away_bytes(const struct plait_shape *s, const struct sizes *z,
+                         int rank, int slots)
+{
+    if (!(s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS))
+        return 0;
+    return slots * plait_shape_layers(s, rank) * kept_bytes(s, z);
+}
+
 static double activation_bytes(const struct plait_shape *s,
                                const struct sizes *z, int rank, int slots)
 {
-    double sum = scratch_bytes(s, z);
-    double slot = s->v * 2 * take_words(z->rows) +
-                  plait_shape_layers(s, rank) * layer_bytes(s, z);
+    double sum = scratch_bytes(s, z), layer = 0;
+    double slot = s->v * 2 * take_words(z->rows);
+
+    if (s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS)
+        sum += 2 * kept_bytes(s, z);
+    else
+        layer += kept_bytes(s, z);
+    if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
+        layer += stash_bytes(s, z);
+    slot += plait_shape_layers(s, rank) * layer;
 
     if (rank == s->pp - 1) {
         sum += head_bytes(s, z);
@@ -398,7 +413,8 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
                         struct plait_memory *memory)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
-    int half = s->element == 2;
+    bool away = p->offload & PLAIT_OFFLOAD_OPTIMIZER;
+    double state = s->element == 2 || away ? 12 : 8; /* bytes a weight */
     int slots = plait_schedule_slots(p->schedule, s->pp, s->v,
                                      (int)s->microbatches, rank);
     struct shards w = {0};
@@ -410,8 +426,10 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
                rank == s->pp - 1, &w);
     memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes);
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
-    memory->optimizer = p->offload ? 0 : (half ? 12 : 8) * w.parts;
+    memory->optimizer = away ? 0 : state * w.parts;
     memory->activations = activation_bytes(s, &z, rank, slots);
+    memory->host =
+        (away ? state * w.parts : 0) + away_bytes(s, &z, rank, slots);
     memory->buffers = buffer_bytes(s, &z, &w, rank);
     memory->total = memory->weights + memory->gradients + memory->optimizer +
                     memory->activations + memory->buffers;

@@ -173,24 +173,51 @@ static void place_head(struct arena *a, struct plait_model_state *s,
     x->sum = take_f(a, 2 * s->logit_rows);
 }
 
+/* What of a layer lives until its backward, in one piece. */
+static void place_layer(struct arena *a, const struct plait_model *m,
+                        struct rows r, struct plait_activations *x)
+{
+    const struct plait_dims *d = &m->state->dims;
+    enum plait_recompute recompute = m->config->parallel.recompute;
+
+    *x = m->state->scratch.shared;
+    x->x1 = take_t(a, r.n * d->hidden);
+    if (recompute == PLAIT_RECOMPUTE_NONE)
+        place_core(a, d, r, x);
+    if (recompute != PLAIT_RECOMPUTE_FULL)
+        place_inner(a, d, r, x);
+}
+
+static bool offloaded(const struct plait_model *m)
+{
+    return m->config->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS;
+}
+
+static void place_offload(struct arena *a, struct plait_model *m,
+                          struct rows r)
+{
+    struct plait_away *o = &m->state->offload;
+
+    for (int i = 0; i < 2; i++) {
+        size_t at = a->at;
+
+        o->base[i] = take(a, 0);
+        place_layer(a, m, r, &o->at[i]);
+        o->block = a->at - at;
+    }
+}
+
 static void place_slot(struct arena *a, struct plait_model *m, int nlayers,
                        bool head, struct rows r, struct plait_slot *slot)
 {
     const struct plait_dims *d = &m->state->dims;
-    enum plait_recompute recompute = m->config->parallel.recompute;
 
     slot->tokens = take(a, r.N * sizeof(*slot->tokens));
     slot->targets = take(a, r.N * sizeof(*slot->targets));
     slot->dhead = head ? take_t(a, r.n * d->hidden) : NULL;
     for (int i = 0; i < nlayers; i++) {
-        struct plait_activations *x = &slot->layer[i];
-
-        *x = m->state->scratch.shared;
-        x->x1 = take_t(a, r.n * d->hidden);
-        if (recompute == PLAIT_RECOMPUTE_NONE)
-            place_core(a, d, r, x);
-        if (recompute != PLAIT_RECOMPUTE_FULL)
-            place_inner(a, d, r, x);
+        if (!offloaded(m))
+            place_layer(a, m, r, &slot->layer[i]);
         if (slot->stash)
             place_stash(a, d, r, &slot->stash[i]);
     }
@@ -220,6 +247,8 @@ static void place_all(struct arena *a, struct plait_model *m, struct rows r)
     place_scratch(a, m, r);
     if (has_head(m, m->chunks - 1))
         place_head(a, s, r);
+    if (offloaded(m))
+        place_offload(a, m, r);
     for (int c = 0; c < m->chunks; c++)
         for (int i = 0; i < s->nslots; i++)
             place_slot(a, m, layers_of(m, c), has_head(m, c), r,
@@ -315,6 +344,23 @@ static int make_exchange(struct plait_model *m)
     return 0;
 }
 
+static int make_offload(struct plait_model *m)
+{
+    struct plait_model_state *s = m->state;
+    size_t blocks = 0;
+
+    for (int i = 0; i < m->chunks * s->nslots; i++)
+        blocks += layers_of(m, i / s->nslots);
+    if (plait_offload_open(m, blocks) < 0)
+        return -1;
+    blocks = 0;
+    for (int i = 0; i < m->chunks * s->nslots; i++) {
+        s->slots[i].away = s->offload.host + blocks * s->offload.block;
+        blocks += layers_of(m, i / s->nslots);
+    }
+    return 0;
+}
+
 static size_t choose_logit_rows(const struct plait_model *m, size_t N)
 {
     const struct plait_dims *d = &m->state->dims;
@@ -355,7 +401,7 @@ int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
     a.base = s->arena;
     a.at = 0;
     place_all(&a, model, r);
-    if (make_exchange(model) < 0)
+    if (make_exchange(model) < 0 || make_offload(model) < 0)
         goto error;
     return 0;
 error:
@@ -384,6 +430,7 @@ void plait_model_release_arena(struct plait_model *model)
     s->stay = NULL;
     s->slots = NULL;
     s->nslots = 0;
+    plait_offload_close(model);
     if (s->arena)
         model->par->ops->free(model->par->dev, s->arena);
     s->arena = NULL;

@@ -121,6 +121,7 @@ struct plait_slot {
     int32_t *staged;                 /* [N] on the host; context parallel */
     struct plait_activations *layer; /* one per layer of the chunk */
     struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
+    char *away; /* where their activations wait; with offload alone */
     void *dhead;                     /* [n,C] gradient of the head's input */
 };
 
@@ -155,6 +156,18 @@ struct plait_scratch {
     float *replicas;                   /* gradient of all kv heads */
 };
 
+/* Activations in the host's memory: see offload.c. */
+struct plait_away {
+    size_t block; /* bytes of a layer's activations; 0: they stay */
+    char *host;   /* all that may be away, pinned */
+    struct plait_queue *q;
+    struct plait_event *now, *moved[2];
+    struct plait_activations at[2]; /* the two blocks on the device, */
+    char *base[2];                  /* where they begin */
+    const char *of[2];              /* and whose they are; NULL: nobody's */
+    int current;                    /* of the layer at work */
+};
+
 struct plait_model_state {
     struct plait_dims dims;
     int stages;       /* pp * chunks */
@@ -172,6 +185,7 @@ struct plait_model_state {
     size_t logit_rows;        /* rows whose logits are made at once */
     struct plait_slot *slots; /* [chunks][nslots] */
     struct plait_scratch scratch;
+    struct plait_away offload;
     void *arena;
     int *expert_rows; /* the host's numbers: plait_routed.rows of all layers */
     int nrequests;    /* of one exchange of tokens */
@@ -311,6 +325,19 @@ int plait_layer_backward_weight(const struct plait_work *w,
                                 const struct plait_block *b,
                                 const struct plait_activations *a,
                                 const struct plait_stash *stash);
+
+/* offload.c: all do nothing where activations stay.
+ * Queue, events and the host's memory for `blocks` layers in flight of
+ * offload.block bytes; -1: no memory. */
+int plait_offload_open(struct plait_model *model, size_t blocks);
+void plait_offload_close(struct plait_model *model);
+/* Before a layer's forward: gives slot->layer[nth] a place. After it: sends
+ * what lies there away. Without `train` it is not kept. */
+int plait_offload_take(const struct plait_work *w, int nth, bool train);
+int plait_offload_put(const struct plait_work *w, int nth);
+/* Before a layer's backward: slot->layer[nth] is there again, and the one
+ * before it is on its way. */
+int plait_offload_get(const struct plait_work *w, int nth);
 
 /* embed.c: out [n,C]; dx likewise */
 int plait_embed_forward(const struct plait_work *w,

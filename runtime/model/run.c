@@ -186,27 +186,32 @@ struct stream {
 };
 
 static int start(const struct plait_work *w, const struct plait_block *first,
-                 const struct plait_batch *batch, const void *in)
+                 const struct plait_batch *batch, const void *in, bool train)
 {
+    if (plait_offload_take(w, 0, train) < 0)
+        return -1;
     if (first->kind == PLAIT_BLOCK_EMBEDDING)
         return upload(w, batch->tokens, w->slot->tokens, 0);
     return w->ops->copy(w->q, w->slot->layer[0].x1, in, stream_bytes(w));
 }
 
 static int block_forward(const struct plait_work *w,
-                         const struct plait_block *b, int nth,
+                         const struct plait_block *b, int nth, bool train,
                          struct stream *s)
 {
     if (b->kind == PLAIT_BLOCK_EMBEDDING)
         return plait_embed_forward(w, b, w->slot->layer[0].x1);
-    if (b->kind == PLAIT_BLOCK_LAYER)
-        return plait_layer_forward(w, b, &w->slot->layer[nth], s->x, s->delta,
-                                   &s->x, &s->delta);
-    return 0; /* the head: its caller knows what is wanted of it */
+    if (b->kind != PLAIT_BLOCK_LAYER)
+        return 0; /* the head: its caller knows what is wanted of it */
+    if ((nth > 0 && plait_offload_take(w, nth, train) < 0) ||
+        plait_layer_forward(w, b, &w->slot->layer[nth], s->x, s->delta, &s->x,
+                            &s->delta) < 0)
+        return -1;
+    return plait_offload_put(w, nth);
 }
 
 /* All blocks but the head. */
-static int body_forward(const struct plait_work *w, int chunk,
+static int body_forward(const struct plait_work *w, int chunk, bool train,
                         struct stream *s)
 {
     const struct plait_model_state *state = w->model->state;
@@ -221,7 +226,7 @@ static int body_forward(const struct plait_work *w, int chunk,
         if (b->kind == PLAIT_BLOCK_HEAD)
             break;
         if (acquire(w, b, false) < 0 || look_ahead(w, chunk, b, false) < 0 ||
-            block_forward(w, b, nth, s) < 0 || release(w, b) < 0)
+            block_forward(w, b, nth, train, s) < 0 || release(w, b) < 0)
             return -1;
         nth += b->kind == PLAIT_BLOCK_LAYER;
     }
@@ -270,8 +275,8 @@ int plait_model_forward(struct plait_model *model, int chunk, int slot,
     struct stream s;
 
     if (begin(model, chunk, slot, &w) < 0 || set_shape(&w, batch, train) < 0 ||
-        start(&w, first_block(model, chunk), batch, in) < 0 ||
-        body_forward(&w, chunk, &s) < 0)
+        start(&w, first_block(model, chunk), batch, in, train) < 0 ||
+        body_forward(&w, chunk, train, &s) < 0)
         return -1;
     last = last_block(model, chunk);
     if (last->kind != PLAIT_BLOCK_HEAD)
@@ -294,8 +299,8 @@ int plait_model_logits(struct plait_model *model, int chunk, int slot,
     struct stream s;
 
     if (begin(model, chunk, slot, &w) < 0 || set_shape(&w, batch, false) < 0 ||
-        start(&w, first_block(model, chunk), batch, in) < 0 ||
-        body_forward(&w, chunk, &s) < 0)
+        start(&w, first_block(model, chunk), batch, in, false) < 0 ||
+        body_forward(&w, chunk, false, &s) < 0)
         return -1;
     last = last_block(model, chunk);
     if (acquire(&w, last, false) < 0 ||
@@ -324,6 +329,8 @@ static int block_backward(const struct plait_work *w, int chunk,
     if (b->kind == PLAIT_BLOCK_HEAD)
         return 0; /* done in forward */
     if (acquire(w, b, true) < 0 || look_ahead(w, chunk, b, true) < 0)
+        return -1;
+    if (b->kind == PLAIT_BLOCK_LAYER && plait_offload_get(w, nth) < 0)
         return -1;
     if (b->kind == PLAIT_BLOCK_LAYER && phase == PLAIT_PHASE_WEIGHT)
         rc = plait_layer_backward_weight(w, b, a, stash_of(w, nth, phase));

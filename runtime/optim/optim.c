@@ -55,7 +55,8 @@ static int slice_of(const struct plait_shard *s, const struct plait_tensor *t,
 
 static bool offloaded(const struct plait_optim *optim)
 {
-    return optim->model->config->parallel.offload != PLAIT_OFFLOAD_NONE;
+    return optim->model->config->parallel.offload &
+           PLAIT_OFFLOAD_OPTIMIZER;
 }
 
 static int make_stages(struct plait_optim *optim)

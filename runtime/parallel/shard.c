@@ -52,7 +52,8 @@ static void *allocate(struct plait_shards *shards, size_t bytes)
 
 static bool offloaded(const struct plait_shards *shards)
 {
-    return shards->model->config->parallel.offload != PLAIT_OFFLOAD_NONE;
+    return shards->model->config->parallel.offload &
+           PLAIT_OFFLOAD_OPTIMIZER;
 }
 
 static float *allocate_state(struct plait_shards *shards, size_t n)

@@ -137,6 +137,8 @@ int plait_metrics_write(struct plait_metrics_file *file,
     put(out, "mfu", m->mfu);
     put(out, "step_s", m->step_s);
     fprintf(out, ",\"mem_bytes\":%zu", m->mem_bytes);
+    if (m->host_bytes > 0)
+        fprintf(out, ",\"host_bytes\":%zu", m->host_bytes);
     put_stages(out, m);
     put(out, "comm_s", m->comm_s);
     put(out, "comm_hidden_s", m->comm_hidden_s);

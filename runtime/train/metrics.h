@@ -20,6 +20,7 @@ struct plait_metrics {
     double mfu;
     double step_s;
     size_t mem_bytes; /* the most this rank has held */
+    size_t host_bytes; /* the same, offloaded to the host */
     const double *stage_bytes; /* [nstages] */
     int nstages;
     double comm_s; /* of step_s: computation stood still for messages */

@@ -12,6 +12,7 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/trace.h"
+#include "runtime/parallel/shard.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/progress.h"
 #include "runtime/train/sample.h"
@@ -45,10 +46,11 @@ static int check_supported(const struct plait_config *c,
                            const struct plait_ops *ops,
                            struct plait_error *err)
 {
-    if (c->parallel.offload && strcmp(ops->name, "cuda") != 0)
-        return plait_errorf(err, "parallel.offload is for GPUs: on the %s the "
-                            "optimizer's state is in the host's memory "
-                            "already", ops->name);
+    if (c->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER &&
+        strcmp(ops->name, "cuda") != 0)
+        return plait_errorf(err, "parallel.offload of the optimizer is for "
+                            "GPUs: on the %s its state is in the host's "
+                            "memory already", ops->name);
     if (c->parallel.virtual_stages > 1 && c->parallel.pp == 1)
         return plait_errorf(err, "parallel.virtual %d wants parallel.pp > 1",
                             c->parallel.virtual_stages);
@@ -414,6 +416,20 @@ static int measure_stages(struct run *r, struct plait_error *err)
     return 0;
 }
 
+/* What is offloaded: pinned memory, and the optimizer's state. */
+static size_t measure_host(struct run *r)
+{
+    const struct plait_parallel *par = r->s->par;
+    const struct plait_shards *shards =
+        plait_optim_shards(plait_trainer_optim(r->trainer));
+    size_t pinned, state = 0;
+
+    par->ops->pinned_memory(par->dev, NULL, &pinned);
+    if (r->config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER)
+        shards->state_ops->memory(shards->state_dev, NULL, &state);
+    return pinned + state;
+}
+
 static void measure(struct run *r, const struct plait_step_result *result,
                     double seconds, struct plait_metrics *m)
 {
@@ -432,6 +448,7 @@ static void measure(struct run *r, const struct plait_step_result *result,
     m->mfu = m->tokens_per_s * plait_model_flops_per_token(model) / r->peak;
     m->step_s = seconds;
     r->s->ops->memory(r->s->dev, &used, &m->mem_bytes);
+    m->host_bytes = measure_host(r);
     m->stage_bytes = r->stage_bytes;
     m->nstages = r->s->par->layout.size[PLAIT_PP];
     measure_comm(r, m);

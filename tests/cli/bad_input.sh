@@ -60,6 +60,11 @@ refused 1 'tf32 is for GPUs.*fp32 or bf16' \
     "$train" "$dir/good.yaml" --device cpu --set train.precision=tf32
 refused 1 'train.graph on: the device has no graphs' \
     "$train" "$dir/good.yaml" --device cpu --set train.graph=on
+refused 1 'offload of the optimizer is for GPUs' \
+    "$train" "$dir/good.yaml" --device cpu --set parallel.offload=both
+refused 1 'offload of activations wants another.*schedule than zb-h1' \
+    "$train" "$dir/good.yaml" --set parallel.schedule=zb-h1 \
+    --set parallel.offload=activations
 refused 1 'missing\.yaml.*No such file' "$train" "$dir/missing.yaml"
 refused 1 '[Ii]s a directory' "$train" "$dir"
 refused 1 "key.yaml:1:.*'layerz'.*'layers'" \

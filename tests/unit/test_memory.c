@@ -18,6 +18,7 @@ struct setting {
     bool sequence, tied;
     double capacity;
     enum plait_precision precision;
+    enum plait_offload offload;
 };
 
 static const struct setting settings[] = {
@@ -42,6 +43,12 @@ static const struct setting settings[] = {
     {.family = PLAIT_GPT2, .ep = 2, .tp = 2, .pp = 2, .experts = 4},
     {.family = PLAIT_GPT2, .ep = 2, .pp = 1, .experts = 8, .capacity = 0.5},
     {.family = PLAIT_LLAMA, .cp = 2, .pp = 1, .experts = 4, .capacity = 1},
+    {.family = PLAIT_GPT2, .pp = 2, .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .experts = 4,
+     .recompute = PLAIT_RECOMPUTE_FULL,
+     .offload = PLAIT_OFFLOAD_ACTIVATIONS},
 };
 
 static void set(const struct setting *s, struct plait_config *c,
@@ -60,6 +67,7 @@ static void set(const struct setting *s, struct plait_config *c,
     c->parallel.virtual_stages = s->v ? s->v : 1;
     c->parallel.recompute = s->recompute;
     c->parallel.sequence = s->sequence;
+    c->parallel.offload = s->offload;
     c->train.precision = s->precision;
     plait_layout_init(l);
     l->size[PLAIT_TP] = s->tp ? s->tp : 1;
@@ -74,14 +82,14 @@ static void set(const struct setting *s, struct plait_config *c,
 /* What the runtime allocates for a pipeline rank: weights (counted only),
  * activations and messages. */
 static int build(const struct plait_config *c, const struct plait_layout *l,
-                 int rank, double *weights, double *working)
+                 int rank, double *weights, double *working, double *host)
 {
     const struct plait_ops *ops = plait_ops_ref();
     struct plait_error err = {""};
     struct plait_parallel par = {.ops = ops, .layout = *l};
     struct plait_pipeline *pipe = NULL;
     struct plait_model *m;
-    size_t now = 0;
+    size_t now = 0, pinned = 0;
 
     par.coord.at[PLAIT_PP] = rank;
     par.dev = ops->device_create(0, 1);
@@ -94,6 +102,8 @@ static int build(const struct plait_config *c, const struct plait_layout *l,
             c->train.micro_batch, &err);
     if (pipe) {
         ops->memory(par.dev, &now, NULL);
+        ops->pinned_memory(par.dev, &pinned, NULL);
+        *host = pinned;
         *weights = m->count;
         *working = now;
     } else {
@@ -107,7 +117,7 @@ static int build(const struct plait_config *c, const struct plait_layout *l,
 
 static void compare(int i, const struct setting *s)
 {
-    double weights = 0, working = 0, most = 0, last;
+    double weights = 0, working = 0, host = 0, most = 0, last;
     struct plait_gpu_type cpu;
     struct plait_estimate e;
     struct plait_config c;
@@ -121,7 +131,7 @@ static void compare(int i, const struct setting *s)
         struct plait_error err;
 
         if (plait_estimate_memory(&c, &l, &cpu, rank, &memory, &err) < 0 ||
-            build(&c, &l, rank, &weights, &working) < 0) {
+            build(&c, &l, rank, &weights, &working, &host) < 0) {
             ok(0, "setting %d: %s", i, err.text);
             return;
         }
@@ -129,6 +139,7 @@ static void compare(int i, const struct setting *s)
         same &= memory.gradients == 4 * weights;
         /* interleaving has a message more or less */
         close &= fabs(last - working) <= (s->v ? 0.02 : 0) * working;
+        close &= memory.host == host && (host > 0) == (s->offload != 0);
         if (memory.gradients != 4 * weights || last != working)
             diag("rank %d: %.0f weights, %.0f said; %.0f bytes, %.0f said",
                  rank, weights, memory.gradients / 4, working, last);

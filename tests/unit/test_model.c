@@ -148,6 +148,136 @@ static void test_recompute(enum plait_family family, int experts,
     free(want);
 }
 
+/* A device whose copies to the host and back are as late as events allow:
+ * only when the compute queue waits for what was recorded after them. */
+static struct {
+    struct {
+        void *to;
+        const void *from;
+        size_t bytes;
+    } copy[1024];
+    int ncopies, done;
+    struct {
+        const struct plait_event *event;
+        int after; /* copies before its record */
+    } mark[8];
+    const struct plait_queue *compute;
+} late;
+
+static int late_copy(struct plait_queue *q, void *to, const void *from,
+                     size_t bytes)
+{
+    (void)q;
+    late.copy[late.ncopies].to = to;
+    late.copy[late.ncopies].from = from;
+    late.copy[late.ncopies++].bytes = bytes;
+    return 0;
+}
+
+static int late_record(struct plait_event *event, struct plait_queue *q)
+{
+    int i = 0;
+
+    (void)q;
+    while (late.mark[i].event && late.mark[i].event != event)
+        i++;
+    late.mark[i].event = event;
+    late.mark[i].after = late.ncopies;
+    return 0;
+}
+
+/* The side queue's waits come right after a record and copy nothing yet. */
+static int late_wait(struct plait_event *event, struct plait_queue *q)
+{
+    int after = 0;
+
+    for (int i = 0; i < 8; i++)
+        if (late.mark[i].event == event)
+            after = late.mark[i].after;
+    for (; q == late.compute && late.done < after; late.done++)
+        memcpy(late.copy[late.done].to, late.copy[late.done].from,
+               late.copy[late.done].bytes);
+    return 0;
+}
+
+static const struct plait_ops *late_ops(void)
+{
+    static struct plait_ops ops;
+
+    ops = *plait_ops_cpu();
+    ops.copy_out = ops.copy_in = late_copy;
+    ops.event_record = late_record;
+    ops.event_wait = late_wait;
+    memset(&late, 0, sizeof(late));
+    return &ops;
+}
+
+/* Gradients of two micro-batches in flight, backward of `first` first; the
+ * caller frees. */
+static float *two_in_flight(const struct plait_config *config,
+                            const struct plait_ops *ops, int first,
+                            size_t *bytes, size_t *pinned)
+{
+    static int32_t other[ROWS];
+    struct run r = {0};
+    struct plait_batch b[2];
+    float *grads;
+
+    place(&r.par, 1, 0, 1, 0);
+    open_device(&r, ops);
+    late.compute = r.par.q;
+    open_model(&r, config, 2);
+    b[0] = b[1] = make_batch(config, tokens, targets);
+    for (int i = 0; i < ROWS; i++)
+        other[i] = tokens[ROWS - 1 - i];
+    b[1].tokens = other;
+    clear_grads(&r);
+    for (int i = 0; i < 2; i++)
+        if (plait_model_forward(r.model, 0, i, &b[i], NULL, NULL, r.loss,
+                                true) < 0)
+            give_up("forward", NULL);
+    for (int i = 0; i < 2; i++)
+        if (plait_model_backward(r.model, 0, first ^ i, first ^ i, NULL,
+                                 NULL) < 0)
+            give_up("backward", NULL);
+    r.par.ops->pinned_memory(r.par.dev, pinned, NULL);
+    *bytes = r.model->count * sizeof(*grads);
+    grads = malloc(*bytes);
+    memcpy(grads, r.grads, *bytes);
+    close_run(&r);
+    return grads;
+}
+
+/* The same bits whether activations stay or wait on the host. */
+static void test_offload(enum plait_family family, int experts,
+                         enum plait_recompute recompute)
+{
+    struct plait_config config;
+
+    small_config(&config, family);
+    config.model.experts = experts;
+    config.parallel.recompute = recompute;
+    for (int first = 0; first < 2; first++) {
+        size_t bytes, none, pinned;
+        float *want, *got, *later;
+
+        config.parallel.offload = PLAIT_OFFLOAD_NONE;
+        want = two_in_flight(&config, plait_ops_cpu(), first, &bytes, &none);
+        config.parallel.offload = PLAIT_OFFLOAD_ACTIVATIONS;
+        got = two_in_flight(&config, plait_ops_cpu(), first, &bytes, &pinned);
+        later = two_in_flight(&config, late_ops(), first, &bytes, &pinned);
+        ok(none == 0 && pinned > 0 && memcmp(want, got, bytes) == 0,
+           "family %d, %d experts, recompute %d: activations away and back, "
+           "%d first: the same bits", family, experts, recompute, first);
+        ok(late.done > 0 && memcmp(want, later, bytes) == 0,
+           "family %d, %d experts, recompute %d: the same with late copies",
+           family, experts, recompute);
+        free(later);
+        free(want);
+        free(got);
+    }
+}
+
 /* Two micro-batches, the weight gradients of both after both inputs'. */
 static void test_split(enum plait_family family, enum plait_recompute recompute)
 {
@@ -321,6 +451,10 @@ int main(void)
         test_recompute(family, 4, PLAIT_FP32);
         test_recompute(family, 0, PLAIT_FP8);
         test_recompute(family, 4, PLAIT_FP8);
+        for (int r = PLAIT_RECOMPUTE_NONE; r <= PLAIT_RECOMPUTE_FULL; r++) {
+            test_offload(family, 0, r);
+            test_offload(family, 4, r);
+        }
         test_split(family, PLAIT_RECOMPUTE_NONE);
         test_split(family, PLAIT_RECOMPUTE_FULL);
         test_stages(family, 2);

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "runtime/model/internal.h"
+
+/* Activations that wait for backward in the host's memory. The device has two
+ * blocks, one of the layer at work and one on its way: a layer's forward
+ * fills one while the layer before is copied out of the other, and its
+ * backward reads one while the layer before it is copied into the other. The
+ * copies have a queue of their own, so that they run beside the products. */
+
+int plait_offload_open(struct plait_model *model, size_t blocks)
+{
+    struct plait_away *o = &model->state->offload;
+    const struct plait_ops *ops = model->par->ops;
+    struct plait_device *dev = model->par->dev;
+
+    if (!o->block)
+        return 0;
+    o->host = ops->pinned_alloc(dev, blocks * o->block);
+    o->q = ops->queue_create(dev, 0);
+    o->now = ops->event_create(dev);
+    for (int i = 0; i < 2; i++)
+        o->moved[i] = ops->event_create(dev);
+    return o->host && o->q && o->now && o->moved[0] && o->moved[1] ? 0 : -1;
+}
+
+void plait_offload_close(struct plait_model *model)
+{
+    struct plait_away *o = &model->state->offload;
+    const struct plait_ops *ops = model->par->ops;
+    int saved_errno = errno;
+
+    if (o->q)
+        ops->queue_destroy(o->q);
+    for (int i = 0; i < 2; i++)
+        if (o->moved[i])
+            ops->event_destroy(o->moved[i]);
+    if (o->now)
+        ops->event_destroy(o->now);
+    if (o->host)
+        ops->pinned_free(model->par->dev, o->host);
+    memset(o, 0, sizeof(*o));
+    errno = saved_errno;
+}
+
+/* Where a layer's activations are when they are away; it also names them. */
+static char *home(const struct plait_work *w, int nth)
+{
+    return w->slot->away + nth * w->model->state->offload.block;
+}
+
+/* The layer's activations are in block b. */
+static void point(const struct plait_work *w, int nth, int b)
+{
+    struct plait_away *o = &w->model->state->offload;
+    struct plait_activations *a = &w->slot->layer[nth];
+    int *rows = a->routed.rows;
+
+    *a = o->at[b];
+    a->routed.rows = rows;
+    o->current = b;
+}
+
+/* The copies come after all that is queued to compute. */
+static int follow(const struct plait_work *w)
+{
+    const struct plait_away *o = &w->model->state->offload;
+
+    if (w->ops->event_record(o->now, w->q) < 0)
+        return -1;
+    return w->ops->event_wait(o->now, o->q);
+}
+
+int plait_offload_take(const struct plait_work *w, int nth, bool train)
+{
+    struct plait_away *o = &w->model->state->offload;
+    int b = !o->current;
+
+    if (!o->block)
+        return 0;
+    /* The other block holds the layer before, which is still read. */
+    o->of[b] = train ? home(w, nth) : NULL;
+    if (o->of[!b] == home(w, nth))
+        o->of[!b] = NULL;
+    point(w, nth, b);
+    return w->ops->event_wait(o->moved[b], w->q);
+}
+
+int plait_offload_put(const struct plait_work *w, int nth)
+{
+    struct plait_away *o = &w->model->state->offload;
+    int b = o->current;
+
+    if (!o->block || !o->of[b])
+        return 0;
+    if (follow(w) < 0 ||
+        w->ops->copy_out(o->q, home(w, nth), o->base[b], o->block) < 0)
+        return -1;
+    return w->ops->event_record(o->moved[b], o->q);
+}
+
+/* Into the block that no layer works on, unless it is there. */
+static int fetch(const struct plait_work *w, int nth)
+{
+    struct plait_away *o = &w->model->state->offload;
+    int b = !o->current;
+
+    if (o->of[b] == home(w, nth))
+        return 0;
+    o->of[b] = home(w, nth);
+    if (follow(w) < 0 ||
+        w->ops->copy_in(o->q, o->base[b], o->of[b], o->block) < 0)
+        return -1;
+    return w->ops->event_record(o->moved[b], o->q);
+}
+
+int plait_offload_get(const struct plait_work *w, int nth)
+{
+    struct plait_away *o = &w->model->state->offload;
+    int b = o->current;
+
+    if (!o->block)
+        return 0;
+    if (o->of[b] != home(w, nth)) {
+        if (fetch(w, nth) < 0)
+            return -1;
+        b = !b;
+    }
+    point(w, nth, b);
+    if (w->ops->event_wait(o->moved[b], w->q) < 0)
+        return -1;
+    return nth > 0 ? fetch(w, nth - 1) : 0;
+}
