@@ -93,6 +93,7 @@ static const struct plait_yaml_field train_fields[] = {
     FIELD(train, "graph", graph, CHOICE, CHOICES(graphs)),
     FIELD(train, "eval_every", eval_every, INT64, RANGE(0, MAX_STEPS)),
     FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, MAX_STEPS)),
+    FIELD(train, "timeout", timeout, INT, RANGE(0, 1000000)),
 };
 
 static const struct plait_yaml_field optim_fields[] = {

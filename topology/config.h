@@ -134,6 +134,7 @@ struct plait_train_config {
     enum plait_graph_use graph;
     int64_t eval_every; /* 0: never */
     int64_t eval_steps;
+    int timeout; /* seconds; 0: none */
 };
 
 struct plait_optim_config {

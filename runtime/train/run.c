@@ -18,6 +18,7 @@
 #include "runtime/train/sample.h"
 #include "runtime/train/signals.h"
 #include "runtime/train/step.h"
+#include "runtime/train/watchdog.h"
 
 /* One run from its first step to its last. */
 struct run {
@@ -29,6 +30,7 @@ struct run {
     struct plait_saver *saver;         /* NULL: no checkpoints */
     int64_t saved;                     /* step of the newest checkpoint */
     struct plait_metrics_file *metrics; /* rank 0, NULL: none */
+    struct plait_watchdog *dog;         /* NULL: train.timeout not set */
     bool unlogged;                      /* they could not be written: why */
     struct plait_error why;
     struct plait_progress progress;     /* rank 0 */
@@ -345,6 +347,7 @@ static int open_trainer(struct run *r, struct plait_error *err)
 
 static void run_close(struct run *r)
 {
+    plait_watchdog_destroy(r->dog);
     plait_parallel_set_trace(r->s->par, NULL);
     plait_comm_set_trace(r->world, NULL);
     plait_trace_destroy(r->trace);
@@ -393,7 +396,14 @@ static int start(struct run *r, const struct plait_train_args *args,
     if (plait_agree(r->world, rc, err) < 0 || open_saver(r, err) < 0)
         return -1;
     measure_comm(r, &before);
-    return plait_agree(r->world, open_output(r, args, err), err);
+    if (plait_agree(r->world, open_output(r, args, err), err) < 0)
+        return -1;
+    if (r->config->train.timeout > 0) {
+        r->dog = plait_watchdog_create(r->world, r->config->train.timeout,
+                                       err);
+        rc = r->dog ? 0 : -1;
+    }
+    return plait_agree(r->world, rc, err);
 }
 
 /* -- the loop ------------------------------------------------------------ */
@@ -526,8 +536,10 @@ static int loop(struct run *r, struct plait_error *err)
 {
     int rc = 0, stop = 0;
 
-    while (rc == 0 && !stop && r->done.step < r->config->train.steps)
+    while (rc == 0 && !stop && r->done.step < r->config->train.steps) {
         rc = one_step(r, &stop, err);
+        plait_watchdog_pat(r->dog);
+    }
     if (plait_comm_rank(r->world) == 0) {
         plait_progress_end(&r->progress);
         if (stop)
