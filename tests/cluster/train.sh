@@ -47,6 +47,30 @@ check "a task that dies ends the others" \
     until_true 20 sh -c "! kill -0 $(cat pid.0) && ! kill -0 $srun"
 wait
 
+# As plait-train(1) has it: Slurm's signal ends a job in order, which puts
+# itself back into the queue and goes on from its checkpoint.
+cat >job.sh <<END
+#!/bin/bash
+#SBATCH -N2 --ntasks-per-node=2 --tp=2 --requeue --open-mode=append
+srun --mpi=pmix "$train" c.yaml --set checkpoint.dir=ck --metrics steps \\
+    --set train.steps=\$((SLURM_RESTART_COUNT ? 100 : 1000000)) | tee train.log
+grep -q "^stopped after" train.log && scontrol requeue "\$SLURM_JOB_ID"
+exit 0
+END
+job=$(sbatch --parsable -o job.out job.sh)
+until_true 30 grep -q "step 1/" job.out
+scancel --signal=USR1 "$job"
+until_true 90 grep -q "^resumed after" job.out
+check "a job that Slurm's signal ends goes on when it is requeued" \
+    until_true 60 eval '[ -z "$(squeue -h -j $job)" ]'
+check "every step was made once" python3 -c '
+import json
+steps = [json.loads(line)["step"] for line in open("steps")]
+assert steps == list(range(1, len(steps) + 1)), steps
+'
+check "and a second life made the last ones" eval \
+    'grep -q "^stopped after" job.out && grep -q "^resumed after" job.out'
+
 # What else the machine does may hide what the messages cost: it says so then.
 scontrol show topology >fabric
 probed()
