@@ -23,9 +23,10 @@ INLINE size_t padded(size_t n)
  * the processor does not look ahead: ask for the row after next few. */
 INLINE void prefetch(enum plait_dtype type, const void *x, size_t at, size_t D)
 {
-    const char *p = (const char *)x + at * plait_dtype_size(type);
+    size_t size = type == PLAIT_F32 ? sizeof(float) : sizeof(uint16_t);
+    const char *p = (const char *)x + at * size;
 
-    for (size_t d = 0; d < D * plait_dtype_size(type); d += 64)
+    for (size_t d = 0; d < D * size; d += 64)
         __builtin_prefetch(p + d);
 }
 

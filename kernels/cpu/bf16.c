@@ -89,35 +89,81 @@ static void pack_turned(uint32_t *dst, const uint16_t *b, size_t ldb,
         }
 }
 
+/* Both values of each word added to sum */
+INLINE __m512 add_words(__m512 sum, __m512i words)
+{
+    __m512i high = _mm512_and_si512(words, _mm512_set1_epi32(-65536));
+
+    sum += _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    return sum + _mm512_castsi512_ps(high);
+}
+
+/* 32 columns of what pack_rows() does, a line of each row at once. */
+INLINE void pack_wide(uint32_t *dst, size_t width, const uint16_t *b,
+                      size_t ldb, size_t rows, float *sums)
+{
+    /* Word i: column i of the low row, and (32 on) of the high one */
+    __m512i left = _mm512_set_epi32(
+        0x002f000f, 0x002e000e, 0x002d000d, 0x002c000c, 0x002b000b, 0x002a000a,
+        0x00290009, 0x00280008, 0x00270007, 0x00260006, 0x00250005, 0x00240004,
+        0x00230003, 0x00220002, 0x00210001, 0x00200000);
+    __m512i right = _mm512_add_epi16(left, _mm512_set1_epi16(16));
+    __m512 sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+
+    for (size_t k = 0; k < rows; k += 2) {
+        const uint16_t *x = b + k * ldb;
+        __m512i low = _mm512_loadu_si512(x), high = _mm512_setzero_si512();
+        __m512i words[2];
+
+        if (k + 1 < rows)
+            high = _mm512_loadu_si512(x + ldb);
+        __builtin_prefetch(x + 16 * ldb);
+        __builtin_prefetch(x + 17 * ldb);
+        words[0] = _mm512_permutex2var_epi16(low, left, high);
+        words[1] = _mm512_permutex2var_epi16(low, right, high);
+        _mm512_storeu_si512(dst + k / 2 * width, words[0]);
+        _mm512_storeu_si512(dst + k / 2 * width + 16, words[1]);
+        if (sums != NULL) {
+            sum[0] = add_words(sum[0], words[0]);
+            sum[1] = add_words(sum[1], words[1]);
+        }
+    }
+    for (size_t k = 0; sums != NULL && k < 2; k++)
+        _mm512_storeu_ps(sums + 16 * k,
+                         _mm512_loadu_ps(sums + 16 * k) + sum[k]);
+}
+
 /* dst [n, width] = words of rows (2k, 2k + 1) of b, of which there are
  * `rows`; columns beyond `cols` are 0. sums [width] (NULL: none) += the
  * columns. */
 static void pack_rows(uint32_t *dst, size_t width, const uint16_t *b,
                       size_t ldb, size_t rows, size_t cols, float *sums)
 {
-    for (size_t j = 0; j < width; j += 16) {
+    size_t j = 0;
+
+    for (; j + 32 <= min(width, cols); j += 32)
+        if (sums != NULL)
+            pack_wide(dst + j, width, b + j, ldb, rows, sums + j);
+        else
+            pack_wide(dst + j, width, b + j, ldb, rows, NULL);
+    for (; j < width; j += 16) {
         size_t n = j < cols ? cols - j : 0;
         __m512 sum = _mm512_setzero_ps();
 
         for (size_t k = 0; k < rows; k += 2) {
             const uint16_t *x = b + k * ldb + j;
-            __m512i low = half_words(x, n), high = _mm512_setzero_si512();
+            __m512i words = half_words(x, n);
 
             if (k + 1 < rows)
-                high = _mm512_slli_epi32(half_words(x + ldb, n), 16);
+                words = _mm512_or_si512(
+                    words, _mm512_slli_epi32(half_words(x + ldb, n), 16));
             __builtin_prefetch(x + 16 * ldb);
             __builtin_prefetch(x + 17 * ldb);
-            _mm512_storeu_si512(dst + k / 2 * width + j,
-                                _mm512_or_si512(low, high));
-            if (sums != NULL) {
-                low = _mm512_slli_epi32(low, 16);
-                sum = _mm512_add_ps(sum, _mm512_castsi512_ps(low));
-                sum = _mm512_add_ps(sum, _mm512_castsi512_ps(high));
-            }
+            _mm512_storeu_si512(dst + k / 2 * width + j, words);
+            sum = add_words(sum, words);
         }
         if (sums != NULL)
-            _mm512_storeu_ps(sums + j,
-                             _mm512_add_ps(_mm512_loadu_ps(sums + j), sum));
+            _mm512_storeu_ps(sums + j, _mm512_loadu_ps(sums + j) + sum);
     }
 }
 
@@ -168,9 +214,9 @@ INLINE void finish_as(int gelu, int slope, int accumulate,
             if (gelu && p->pre != NULL)
                 vec_store(PLAIT_BF16_T, p->pre, to, n, x);
             if (gelu)
-                x = vec_gelu(vec_rounded(PLAIT_BF16_T, x));
+                x = gelu_near(vec_rounded(PLAIT_BF16_T, x));
             if (slope)
-                x *= vec_gelu_slope(vec_load(PLAIT_BF16_T, p->slope, to, n));
+                x *= gelu_slope_near(vec_load(PLAIT_BF16_T, p->slope, to, n));
             if (accumulate)
                 x += vec_load(PLAIT_BF16_T, p->dst, to, n);
             vec_store(PLAIT_BF16_T, p->dst, to, n, x);

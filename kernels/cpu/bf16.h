@@ -51,4 +51,45 @@ INLINE __m512i half_words(const uint16_t *x, size_t n)
     return _mm512_cvtepu16_epi32(h);
 }
 
+/* 2^x to 3e-6, far below what bf16 keeps: 2^k 2^r with |r| <= 1/2 and the
+ * Taylor series to (r ln 2)^5 / 5!. 0 far below 0, where -inf is too. */
+INLINE __m512 exp2_near(__m512 x)
+{
+    __m512 k, r, y;
+
+    x = _mm512_max_ps(_mm512_set1_ps(-200), x); /* NaN stays */
+    k = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT);
+    r = x - k;
+    y = r * 1.33335581e-3f + 9.61812911e-3f;
+    y = y * r + 5.55041087e-2f;
+    y = y * r + 2.40226507e-1f;
+    y = y * r + 6.93147181e-1f;
+    y = y * r + 1.0f;
+    return _mm512_scalef_ps(y, k);
+}
+
+/* The tanh form of GELU as in vec.h, and its slope, to 1e-4: its sigmoid by
+ * the processor's estimate of a reciprocal. */
+INLINE __m512 sigmoid_near(__m512 x)
+{
+    const float k = 2 * 0.7978845608028654f * 1.44269504f;
+    __m512 u = x * (x * x * (-0.044715f * k) - k);
+
+    u = _mm512_min_ps(_mm512_set1_ps(100), u);
+    return _mm512_rcp14_ps(1.0f + exp2_near(u));
+}
+
+INLINE __m512 gelu_near(__m512 x)
+{
+    return x * sigmoid_near(x);
+}
+
+INLINE __m512 gelu_slope_near(__m512 x)
+{
+    const float k = 2 * 0.7978845608028654f;
+    __m512 s = sigmoid_near(x);
+
+    return s + x * s * (1.0f - s) * (x * x * (3 * 0.044715f * k) + k);
+}
+
 #endif

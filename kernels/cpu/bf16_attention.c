@@ -151,23 +151,6 @@ static void pair_rows(uint32_t *dst, size_t ld, const uint32_t *src, size_t D)
 
 /* -- probabilities ------------------------------------------------------ */
 
-/* 2^x to 3e-6, far below what bf16 keeps: 2^k 2^r with |r| <= 1/2 and the
- * Taylor series to (r ln 2)^5 / 5!. 0 far below 0, where -inf is too. */
-INLINE __m512 exp2_near(__m512 x)
-{
-    __m512 k, r, y;
-
-    x = _mm512_max_ps(_mm512_set1_ps(-200), x); /* NaN stays */
-    k = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT);
-    r = x - k;
-    y = r * 1.33335581e-3f + 9.61812911e-3f;
-    y = y * r + 5.55041087e-2f;
-    y = y * r + 2.40226507e-1f;
-    y = y * r + 6.93147181e-1f;
-    y = y * r + 1.0f;
-    return _mm512_scalef_ps(y, k);
-}
-
 /* What rounding to bf16 takes away */
 INLINE __m512 left(__m512 x)
 {
