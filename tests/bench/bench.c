@@ -351,6 +351,8 @@ static void run_parts(const struct options *o, json_t *all)
         json_object_set_new(all, "comm", comm_part(o, self));
     if (wants(o, "planner"))
         json_object_set_new(all, "planner", bench_planner(self, o->rounds));
+    if (o->part == NULL)
+        bench_targets(all);
 }
 
 /* make hands on what it was not given as an empty string. */

@@ -66,7 +66,6 @@ int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
 /* The single operations against what the machine can do; rows for JSON. */
 json_t *bench_ops(int threads, int rounds);
 
-
 /* What several processes cost, against peers; rows for JSON. */
 struct bench_comm_options {
     int rounds;
@@ -80,6 +79,10 @@ int bench_start_worker(const char *config);
 int bench_bare_worker(void);
 int bench_tcp_worker(const char *rank, const char *port);
 int bench_pair_worker(const char *config);
+
+/* The targets against what the parts have measured, which `all` has as they
+ * are written; adds its own rows there. */
+void bench_targets(json_t *all);
 
 /* Time and memory of planning; rows for JSON. self: this program. */
 json_t *bench_planner(const char *self, int rounds);

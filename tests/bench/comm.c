@@ -499,8 +499,9 @@ json_t *bench_comm(const struct bench_comm_options *o)
                                             12, 65, 256, 12};
     json_t *rows = json_array();
 
-    printf("\n| what | who | ms | least | most | rate | | time over the first "
-           "row's |\n|---|---|---|---|---|---|---|---|\n");
+    printf("\nGB/s of an all-reduce: the bytes of one process's buffer over "
+           "the time.\n\n| what | who | ms | least | most | rate | | time "
+           "over the first row's |\n|---|---|---|---|---|---|---|---|\n");
     bench_reduce(o, rows);
     bench_start(o, rows);
     bench_pair(&small, "fp32", o, rows);

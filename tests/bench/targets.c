@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the project has set itself, held against the rows of one run. */
+#include <math.h>
+#include <string.h>
+
+#include "bench.h"
+
+/* The row whose `key` members begin with these texts; NULL: none. */
+static json_t *row_of(const json_t *rows, const char *const key[],
+                      const char *const text[], int n)
+{
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(rows, i, row) {
+        int same = 0;
+
+        for (int k = 0; k < n; k++) {
+            const char *is = json_string_value(json_object_get(row, key[k]));
+
+            same += is != NULL && strncmp(is, text[k], strlen(text[k])) == 0;
+        }
+        if (same == n)
+            return row;
+    }
+    return NULL;
+}
+
+static double number_in(const json_t *row, const char *name)
+{
+    const json_t *x = json_object_get(row, name);
+
+    return json_is_number(x) ? json_number_value(x) : NAN;
+}
+
+static double step_number(const json_t *all, const char *name,
+                          const char *precision, const char *who,
+                          const char *what)
+{
+    const char *const key[] = {"case", "precision", "who"};
+    const char *const text[] = {name, precision, who};
+
+    return number_in(row_of(json_object_get(all, "steps"), key, text, 3), what);
+}
+
+static double comm_number(const json_t *all, const char *name, const char *who,
+                          const char *what)
+{
+    const char *const key[] = {"what", "who"};
+    const char *const text[] = {name, who};
+
+    return number_in(row_of(json_object_get(all, "comm"), key, text, 2), what);
+}
+
+/* sign '>': at least, '<': at most. What was not measured is not met. */
+static void hold(json_t *rows, const char *what, double measured, char sign,
+                 double target)
+{
+    int met = sign == '>' ? measured >= target : measured <= target;
+
+    printf("| %s | %s %g | ", what, sign == '>' ? "at least" : "at most",
+           target);
+    if (isfinite(measured))
+        printf("%.3g | %s |\n", measured, met ? "met" : "**not met**");
+    else
+        printf("- | not measured |\n");
+    json_array_append_new(
+        rows, json_pack("{s:s,s:s,s:f,s:o,s:b}", "what", what, "limit",
+                        sign == '>' ? "least" : "most", "target", target,
+                        "measured",
+                        isfinite(measured) ? json_real(measured) : json_null(),
+                        "met", isfinite(measured) && met));
+}
+
+static void hold_peer(const json_t *all, json_t *rows, const char *name,
+                      const char *precision, const char *who, double speed)
+{
+    double mine = step_number(all, name, precision, "plait", "seconds");
+    double mib = step_number(all, name, precision, "plait", "peak_mib");
+    char what[160];
+
+    snprintf(what, sizeof(what), "%s, %s: speed over %s", name, precision, who);
+    hold(rows, what, step_number(all, name, precision, who, "seconds") / mine,
+         '>', speed);
+    if (strcmp(who, "llm.c") == 0)
+        return;
+    snprintf(what, sizeof(what), "%s, %s: memory over %s", name, precision,
+             who);
+    hold(rows, what,
+         mib / step_number(all, name, precision, who, "peak_mib"), '<', 0.8);
+}
+
+static void hold_steps(const json_t *all, json_t *rows, const char *name,
+                       int small)
+{
+    static const char *const precision[] = {"fp32", "bf16"};
+    static const char *const torch[] = {"PyTorch of this system",
+                                        "PyTorch of TORCH_PYTHON"};
+    const double replay[] = {small ? 1.3 : 1.2, 1.8};
+    char what[160];
+
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 2; i++)
+            hold_peer(all, rows, name, precision[k], torch[i],
+                      k == 0 ? 1.25 : 1.9);
+        snprintf(what, sizeof(what), "%s, %s: time over its matrix products",
+                 name, precision[k]);
+        hold(rows, what,
+             step_number(all, name, precision[k], "plait", "seconds") /
+                 step_number(all, name, precision[k], "its matrix products",
+                             "seconds"),
+             '<', replay[k]);
+    }
+}
+
+/* The trainer that takes most tokens a second, over what sampling gives. */
+static double sampling_share(const json_t *all)
+{
+    double rate = comm_number(all, "sampling", "plait", "tokens/s"), most = NAN;
+    const json_t *row;
+    size_t i;
+
+    json_array_foreach(json_object_get(all, "steps"), i, row) {
+        const char *who = json_string_value(json_object_get(row, "who"));
+
+        if (who != NULL && strcmp(who, "plait") == 0)
+            most = fmax(most, number_in(row, "tokens_per_s"));
+    }
+    return 100 * most / rate;
+}
+
+static void hold_comm(const json_t *all, json_t *rows)
+{
+    static const char *const pair[] = {"GPT 6 x 384, 6 + 6",
+                                       "GPT-2 124M, 2 + 2"};
+    static const double keep[] = {0.97, 0.85};
+    char what[160];
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(what, sizeof(what), "%s: two processes over one", pair[i]);
+        hold(rows, what,
+             comm_number(all, pair[i], "one process", "seconds") /
+                 comm_number(all, pair[i], "two processes", "seconds"),
+             '>', keep[i]);
+    }
+    hold(rows, "all-reduce 25 MB, GB/s",
+         comm_number(all, "all-reduce 25 MB", "plait", "GB/s"), '>', 7);
+    hold(rows, "all-reduce 100 MB, GB/s",
+         comm_number(all, "all-reduce 100 MB", "plait", "GB/s"), '>', 5);
+    hold(rows, "start to the first collective, s",
+         comm_number(all, "start to the first", "plait under", "seconds"), '<',
+         0.3);
+    hold(rows, "start to the end of the first step, s",
+         comm_number(all, "start to the end", "plait under", "seconds"), '<',
+         0.5);
+    hold(rows, "opening 100 GB of tokens, ms",
+         1e3 * comm_number(all, "opening", "plait", "seconds"), '<', 10);
+    hold(rows, "sampling, % of the fastest step", sampling_share(all), '<', 1);
+}
+
+void bench_targets(json_t *all)
+{
+    static const char *const names[] = {"GPT-2 124M, 4 x 64",
+                                        "GPT-2 124M, 4 x 256",
+                                        "GPT 6 x 384, 12 x 256"};
+    json_t *rows = json_array();
+
+    printf("\n| target | | measured | |\n|---|---|---|---|\n");
+    for (int i = 0; i < 3; i++)
+        hold_steps(all, rows, names[i], i == 2);
+    hold_peer(all, rows, names[0], "fp32", "llm.c", 6);
+    hold_comm(all, rows);
+    json_object_set_new(all, "targets", rows);
+}
