@@ -43,8 +43,9 @@ static void choose_network(const struct plait_group_site *site, int axis,
         p->collnet = sums;
 }
 
-void plait_group_policy_choose(const char *name, const struct plait_group_site *site,
-                         struct plait_group_policy *policy)
+void plait_group_policy_choose(const char *name,
+                               const struct plait_group_site *site,
+                               struct plait_group_policy *policy)
 {
     struct plait_group_policy p = {.collnet = -1, .traffic_class = -1};
     int axis = axis_of(name);

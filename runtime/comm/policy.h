@@ -19,7 +19,8 @@ struct plait_group_policy {
 };
 
 /* `name` is a group's (runtime/parallel/parallel.h): "tp", "dp-cp", ... */
-void plait_group_policy_choose(const char *name, const struct plait_group_site *site,
-                         struct plait_group_policy *policy);
+void plait_group_policy_choose(const char *name,
+                               const struct plait_group_site *site,
+                               struct plait_group_policy *policy);
 
 #endif
