@@ -329,11 +329,12 @@ static int check_gradients(const struct plait_parallel_config *p,
                             "parallel.grad_sync bucketed, not naive",
                             name);
     if (p->all_reduce == PLAIT_ALL_REDUCE_HIERARCHICAL &&
-        (p->zero || p->grad_sync == PLAIT_GRAD_NAIVE))
+        (p->shard_group == PLAIT_SHARD_NODE ||
+         p->grad_sync == PLAIT_GRAD_NAIVE))
         return plait_errorf(err,
                             "%s: parallel.all_reduce hierarchical wants "
-                            "parallel.zero 0 (else parallel.shard_group node) "
-                            "and parallel.grad_sync bucketed",
+                            "parallel.shard_group all and "
+                            "parallel.grad_sync bucketed",
                             name);
     if (p->shard_group == PLAIT_SHARD_NODE && !p->zero)
         return plait_errorf(err,

@@ -24,7 +24,7 @@ struct plait_optim {
     struct plait_shards *shards;
     int nslices;
     struct plait_optim_slice *slices;
-    struct plait_request **gathering; /* [regions] */
+    struct plait_gathering *gathering; /* [regions] */
     double *sum;      /* device */
     struct now *now;  /* device */
     struct plait_replay norm, step;
@@ -200,9 +200,8 @@ static int gather_region(struct plait_optim *optim, int i)
 
     if (optim->shards->zero == 3 || s->parts == 1)
         return 0;
-    return plait_comm_all_gather(s->comm, s->weight, s->region->weight,
-                                 s->part, model->type, model->par->q,
-                                 &optim->gathering[i]);
+    return plait_shard_gather(model->par, s, s->weight, s->region->weight,
+                              model->type, &optim->gathering[i]);
 }
 
 static int finish_gathering(struct plait_optim *optim)
@@ -213,7 +212,7 @@ static int finish_gathering(struct plait_optim *optim)
     if (optim->shards->zero == 3)
         return 0;
     for (i = 0; i < optim->shards->n; i++) {
-        if (plait_comm_wait(&optim->gathering[i], model->par->q) < 0)
+        if (plait_shard_gathered(model->par, &optim->gathering[i]) < 0)
             return -1;
         plait_model_weights_changed(model, optim->shards->shard[i].region);
     }

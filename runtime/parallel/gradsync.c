@@ -10,7 +10,6 @@
 #include "runtime/parallel/naive.h"
 #include "runtime/parallel/reduce.h"
 #include "runtime/parallel/zero.h"
-#include "topology/cost.h"
 
 /* What torch's DDP found worth its while: the first bucket is small because
  * backward has nothing else to send yet. */
@@ -66,24 +65,6 @@ static bool joins(struct plait_gradsync *sync, int i, size_t bytes,
            s->region->chunk == next->region->chunk;
 }
 
-/* Whether a sum over ranks of several nodes is cheaper in steps. */
-static bool in_steps(const struct plait_gradsync *sync,
-                     const struct plait_nodewise *nodes, size_t bytes)
-{
-    const struct plait_parallel_config *c = &sync->model->config->parallel;
-    const struct plait_gpu_type *gpu = &sync->model->par->gpu;
-    int inside, across;
-
-    if (!nodes->inside || c->all_reduce == PLAIT_ALL_REDUCE_FLAT)
-        return false;
-    if (c->all_reduce == PLAIT_ALL_REDUCE_HIERARCHICAL)
-        return true;
-    inside = plait_comm_size(nodes->inside);
-    across = plait_comm_size(nodes->across);
-    return plait_cost_allreduce_hierarchical(inside, across, bytes, gpu) <
-           plait_cost_allreduce_flat(inside, across, bytes, gpu);
-}
-
 static void choose_route(struct plait_gradsync *sync, struct bucket *b)
 {
     struct plait_parallel *par = sync->model->par;
@@ -95,8 +76,10 @@ static void choose_route(struct plait_gradsync *sync, struct bucket *b)
     for (i = b->first; i <= b->last; i++)
         b->n += region_bytes(shard_of(sync, i)) / sizeof(float);
     if (sync->shards->zero)
-        plait_route_parts(&b->route, s->comm, s->replicas);
-    else if (in_steps(sync, nodes, b->n * sizeof(float)))
+        plait_shard_route(s, &b->route);
+    else if (plait_nodewise_pays(par, nodes,
+                                 sync->model->config->parallel.all_reduce,
+                                 b->n * sizeof(float)))
         plait_route_hierarchical(&b->route, nodes);
     else
         plait_route_whole(&b->route, s->comm);
@@ -245,8 +228,10 @@ static int sum_sharded(struct plait_gradsync *sync,
     struct plait_shard *s = shard_of(sync, t->region);
     float *whole = sync->scratch;
 
-    if (plait_comm_all_gather(s->comm, s->grad, whole, s->part, PLAIT_F32,
-                              par->q, NULL) < 0)
+    struct plait_gathering g;
+
+    if (plait_shard_gather(par, s, s->grad, whole, PLAIT_F32, &g) < 0 ||
+        plait_shard_gathered(par, &g) < 0)
         return -1;
     if (plait_comm_all_reduce(par->embedding, whole + t->offset,
                               whole + t->offset, t->count, PLAIT_F32,

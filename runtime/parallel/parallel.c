@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/cost.h"
+
 enum {
     EMBEDDING = PLAIT_NGROUPS,
     DENSE_INSIDE,
@@ -181,14 +183,15 @@ static int wants_dense(const struct plait_parallel *par,
                        struct plait_error *err)
 {
     int n = plait_comm_size(par->group[PLAIT_GROUP_DP_CP]);
-    const char *what = c->zero ? "parallel.shard_group node"
-                               : "parallel.all_reduce hierarchical";
+    bool node = c->shard_group == PLAIT_SHARD_NODE;
+    const char *what = node ? "parallel.shard_group node"
+                            : "parallel.all_reduce hierarchical";
 
     if (run > 1 && run < n)
         return 1;
-    if (!c->zero && c->all_reduce == PLAIT_ALL_REDUCE_AUTO)
+    if (!node && c->all_reduce == PLAIT_ALL_REDUCE_AUTO)
         return 0;
-    if (c->zero && run == n)
+    if (node && run == n)
         return 0; /* all are on one node */
     errno = EINVAL;
     if (run == 0)
@@ -218,7 +221,8 @@ static int divide_both(struct plait_parallel *par,
      * step. */
     n = plait_comm_size(par->group[PLAIT_GROUP_EXPERT_DP]);
     run = common_run(par, PLAIT_GROUP_EXPERT_DP, node, members);
-    if (run == 0 || run == n || (run == 1 && !c->zero))
+    if (run == 0 || run == n ||
+        (run == 1 && c->shard_group != PLAIT_SHARD_NODE))
         return 0;
     return divide(par, PLAIT_GROUP_EXPERT_DP, run, members, &par->expert, err);
 }
@@ -230,9 +234,9 @@ int plait_parallel_divide(struct plait_parallel *par,
     uint64_t *nodes;
     int *members, rc = -1;
 
-    if (config->zero ? config->shard_group == PLAIT_SHARD_ALL
-                     : config->all_reduce == PLAIT_ALL_REDUCE_FLAT ||
-                           config->grad_sync == PLAIT_GRAD_NAIVE)
+    if (config->shard_group == PLAIT_SHARD_ALL &&
+        (config->all_reduce == PLAIT_ALL_REDUCE_FLAT ||
+         config->grad_sync == PLAIT_GRAD_NAIVE))
         return 0;
     nodes = calloc(par->world_size, sizeof(*nodes));
     members = calloc(par->world_size, sizeof(*members));
@@ -246,6 +250,24 @@ int plait_parallel_divide(struct plait_parallel *par,
     free(nodes);
     free(members);
     return rc;
+}
+
+bool plait_nodewise_pays(const struct plait_parallel *par,
+                         const struct plait_nodewise *nodes,
+                         enum plait_all_reduce how, size_t bytes)
+{
+    int inside, across;
+
+    if (!nodes->inside || how == PLAIT_ALL_REDUCE_FLAT)
+        return false;
+    inside = plait_comm_size(nodes->inside);
+    across = plait_comm_size(nodes->across);
+    if (inside == 1 || across == 1)
+        return false;
+    return how == PLAIT_ALL_REDUCE_HIERARCHICAL ||
+           plait_cost_allreduce_hierarchical(inside, across, bytes,
+                                             &par->gpu) <
+               plait_cost_allreduce_flat(inside, across, bytes, &par->gpu);
 }
 
 /* -- all of them --------------------------------------------------------- */

@@ -75,6 +75,12 @@ int plait_parallel_divide(struct plait_parallel *par,
                           const struct plait_parallel_config *config,
                           uint64_t node, struct plait_error *err);
 
+/* Whether a sum of so many bytes over ranks of several nodes is to be made in
+ * steps: what `how` says, or with auto what costs less (topology/cost.h). */
+bool plait_nodewise_pays(const struct plait_parallel *par,
+                         const struct plait_nodewise *nodes,
+                         enum plait_all_reduce how, size_t bytes);
+
 /* All communicators below the world, i from 0 to PLAIT_NCOMMS - 1: the
  * groups, the embedding's, the divided ones; NULL: not there. Their names in
  * the same order. */

@@ -37,11 +37,39 @@ void plait_route_hierarchical(struct plait_route *route,
     add_leg(route, PLAIT_LEG_GATHER, nodes->inside);
 }
 
+void plait_route_parts_by_node(struct plait_route *route,
+                               const struct plait_nodewise *nodes)
+{
+    int across = plait_comm_size(nodes->across);
+
+    *route = (struct plait_route){
+        .parts = plait_comm_size(nodes->inside) * across,
+        .part = plait_comm_rank(nodes->inside) * across +
+                plait_comm_rank(nodes->across)};
+    add_leg(route, PLAIT_LEG_SCATTER, nodes->inside);
+    add_leg(route, PLAIT_LEG_SCATTER, nodes->across);
+}
+
 /* -- reductions ---------------------------------------------------------- */
 
-static size_t part_of(const struct plait_reduction *r)
+/* What the first `legs` legs leave: n elements from `begin` on. */
+static size_t left_by(const struct plait_reduction *r, int legs, size_t *begin)
 {
-    return r->n / r->route->parts;
+    size_t n = r->n;
+
+    *begin = 0;
+    for (int i = 0; i < legs; i++) {
+        const struct plait_comm *comm = r->route->comm[i];
+
+        if (r->route->leg[i] == PLAIT_LEG_SCATTER) {
+            n /= plait_comm_size(comm);
+            *begin += plait_comm_rank(comm) * n;
+        } else if (r->route->leg[i] == PLAIT_LEG_GATHER) {
+            *begin -= plait_comm_rank(comm) * n;
+            n *= plait_comm_size(comm);
+        }
+    }
+    return n;
 }
 
 static int start_leg(struct plait_parallel *par, struct plait_reduction *r)
@@ -49,19 +77,20 @@ static int start_leg(struct plait_parallel *par, struct plait_reduction *r)
     struct plait_comm *comm = r->route->comm[r->leg];
     enum plait_dtype type = r->wire ? PLAIT_BF16_T : PLAIT_F32;
     char *all = r->wire ? r->wire : (void *)r->grad;
-    size_t n = part_of(r);
-    char *mine = all + r->route->part * n * plait_dtype_size(type);
+    size_t size = plait_dtype_size(type), from, to;
+    size_t had = left_by(r, r->leg, &from), n = left_by(r, r->leg + 1, &to);
 
     switch (r->route->leg[r->leg]) {
     case PLAIT_LEG_SUM:
-        return plait_comm_all_reduce(comm, mine, mine, n, type, PLAIT_SUM,
-                                     par->q, &r->req);
+        return plait_comm_all_reduce(comm, all + from * size, all + to * size,
+                                     n, type, PLAIT_SUM, par->q, &r->req);
     case PLAIT_LEG_SCATTER:
-        return plait_comm_reduce_scatter(comm, all, mine, n, type, PLAIT_SUM,
+        return plait_comm_reduce_scatter(comm, all + from * size,
+                                         all + to * size, n, type, PLAIT_SUM,
                                          par->q, &r->req);
     case PLAIT_LEG_GATHER:
-        return plait_comm_all_gather(comm, mine, all, n, type, par->q,
-                                     &r->req);
+        return plait_comm_all_gather(comm, all + from * size, all + to * size,
+                                     had, type, par->q, &r->req);
     }
     return -1;
 }
@@ -93,9 +122,7 @@ int plait_reduction_advance(struct plait_parallel *par,
 /* What the last leg left on the wire, back to where it is wanted. */
 static int unload(struct plait_parallel *par, const struct plait_reduction *r)
 {
-    bool whole = r->route->leg[r->leg] == PLAIT_LEG_GATHER;
-    size_t n = whole ? r->n : part_of(r);
-    size_t at = whole ? 0 : r->route->part * n;
+    size_t at, n = left_by(r, r->route->n, &at);
 
     return par->ops->cast(par->q, PLAIT_F32, r->grad + at, PLAIT_BF16_T,
                           (uint16_t *)r->wire + at, n);

@@ -14,9 +14,12 @@
  *                 each rank's part, all-gather in the node
  *   parts         reduce-scatter; where the parts have replicas, all-reduce
  *                 of the part over them
+ *   parts by node reduce-scatter in the node, then across nodes of each
+ *                 rank's share
  *
- * Groups of one rank are no leg. All legs work in place; the part of a rank
- * lies where its rank in the first leg's group says. */
+ * Groups of one rank are no leg. All legs work in place: a reduce-scatter
+ * leaves each rank its part of what the leg before has left, in the group's
+ * order. */
 enum plait_leg { PLAIT_LEG_SUM, PLAIT_LEG_SCATTER, PLAIT_LEG_GATHER };
 
 struct plait_route {
@@ -33,6 +36,8 @@ void plait_route_hierarchical(struct plait_route *route,
 /* replicas: NULL where there are none */
 void plait_route_parts(struct plait_route *route, struct plait_comm *comm,
                        struct plait_comm *replicas);
+void plait_route_parts_by_node(struct plait_route *route,
+                               const struct plait_nodewise *nodes);
 
 struct plait_reduction {
     const struct plait_route *route;

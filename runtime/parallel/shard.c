@@ -14,6 +14,17 @@ static size_t whole(const struct plait_shard *s)
     return s->part * s->parts;
 }
 
+/* Whether to go over nodes in steps, after what that costs. */
+static bool in_steps(const struct plait_shards *shards,
+                     const struct plait_nodewise *nodes, size_t bytes)
+{
+    const struct plait_parallel *par = shards->model->par;
+    const struct plait_parallel_config *c = &shards->model->config->parallel;
+
+    return c->shard_group == PLAIT_SHARD_ALL &&
+           plait_nodewise_pays(par, nodes, c->all_reduce, bytes);
+}
+
 static void cut(struct plait_shards *shards, struct plait_shard *s,
                 struct plait_region *region)
 {
@@ -26,14 +37,23 @@ static void cut(struct plait_shards *shards, struct plait_shard *s,
     s->region = region;
     s->comm = par->group[region->expert ? PLAIT_GROUP_EXPERT_DP
                                         : PLAIT_GROUP_DP_CP];
-    if (nodes->inside && shards->zero) {
+    if (shards->zero && in_steps(shards, nodes,
+                                 region->count * sizeof(float))) {
+        s->steps = nodes;
+    } else if (nodes->inside && shards->zero &&
+               shards->model->config->parallel.shard_group ==
+                   PLAIT_SHARD_NODE) {
         s->comm = nodes->inside;
         s->replicas = nodes->across;
-    } else if (nodes->inside) { /* the sum is made in so many parts */
+    } else if (nodes->inside && !shards->zero) { /* the sum is made in so many parts */
         align *= plait_comm_size(nodes->inside);
     }
     s->parts = shards->zero ? plait_comm_size(s->comm) : 1;
     index = shards->zero ? plait_comm_rank(s->comm) : 0;
+    if (s->steps)
+        index = plait_comm_rank(nodes->inside) *
+                    plait_comm_size(nodes->across) +
+                plait_comm_rank(nodes->across);
     s->part = (region->count + s->parts - 1) / s->parts;
     s->part = (s->part + align - 1) / align * align;
     s->first = index * s->part;
@@ -197,4 +217,54 @@ void plait_shards_destroy(struct plait_shards *shards)
     free(shards->shard);
     free(shards);
     errno = saved;
+}
+
+void plait_shard_route(const struct plait_shard *s, struct plait_route *route)
+{
+    if (s->steps)
+        plait_route_parts_by_node(route, s->steps);
+    else
+        plait_route_parts(route, s->comm, s->replicas);
+}
+
+/* -- whole regions ------------------------------------------------------- */
+
+/* This node's share of the region: its ranks' parts are spread over it. */
+static size_t share(const struct plait_shard *s)
+{
+    return s->part * plait_comm_size(s->steps->across);
+}
+
+int plait_shard_gather(struct plait_parallel *par,
+                       const struct plait_shard *s, const void *part,
+                       void *whole, enum plait_dtype type,
+                       struct plait_gathering *g)
+{
+    char *to = whole;
+
+    *g = (struct plait_gathering){.whole = whole, .type = type};
+    if (!s->steps)
+        return plait_comm_all_gather(s->comm, part, whole, s->part, type,
+                                     par->q, &g->req);
+    g->shard = s;
+    to += plait_comm_rank(s->steps->inside) * share(s) *
+          plait_dtype_size(type);
+    return plait_comm_all_gather(s->steps->across, part, to, s->part, type,
+                                 par->q, &g->req);
+}
+
+int plait_shard_gathered(struct plait_parallel *par, struct plait_gathering *g)
+{
+    const struct plait_shard *s = g->shard;
+    const char *mine = g->whole;
+
+    if (plait_comm_wait(&g->req, par->q) < 0)
+        return -1;
+    if (!s)
+        return 0;
+    g->shard = NULL;
+    mine += plait_comm_rank(s->steps->inside) * share(s) *
+            plait_dtype_size(g->type);
+    return plait_comm_all_gather(s->steps->inside, mine, g->whole, share(s),
+                                 g->type, par->q, NULL);
 }

@@ -3,11 +3,15 @@
 #define PLAIT_PARALLEL_SHARD_H
 
 #include "runtime/model/model.h"
+#include "runtime/parallel/reduce.h"
 
 /* Who owns what of a region. Without ZeRO every rank owns all of every
  * region; with it, the ranks that share the region's weights own one part
  * each, the last one padded so that parts are equal. With shard_group node
- * those on one node do, and their parts have replicas on the others.
+ * those on one node do, and their parts have replicas on the others. Where
+ * that costs less, sums and gathers over ranks of several nodes are made in
+ * steps, in each node and across; a node's parts are then apart, each rank's
+ * on all nodes together.
  *
  *   zero   weights      gradients    master, m, v
  *   0      whole        whole        whole
@@ -27,6 +31,7 @@ struct plait_shard {
                                 ranks on this node */
     struct plait_comm *replicas; /* who has the same part on other nodes;
                                     NULL where comm is all of the group */
+    const struct plait_nodewise *steps; /* NULL: sums and gathers at once */
     int parts;
     size_t part;   /* elements of one part; parts * part >= region->count */
     size_t first;  /* of this rank's part, within the region */
@@ -58,5 +63,28 @@ struct plait_shards {
 struct plait_shards *plait_shards_create(struct plait_model *model,
                                          struct plait_error *err);
 void plait_shards_destroy(struct plait_shards *shards);
+
+/* The way of the region's gradients to their owners. */
+void plait_shard_route(const struct plait_shard *shard,
+                       struct plait_route *route);
+
+/* A region being put together from everybody's parts; zeroed: none. */
+struct plait_gathering {
+    const struct plait_shard *shard; /* with a step to come; else NULL */
+    void *whole;
+    enum plait_dtype type;
+    struct plait_request *req;
+};
+
+/* whole[parts * part] of `type` from part[part] of each rank, which may stand
+ * in its place there; ready after wait(), on par->q. Where it is made in
+ * steps the one across nodes is under way meanwhile, the other one follows in
+ * wait(). */
+int plait_shard_gather(struct plait_parallel *par,
+                       const struct plait_shard *shard, const void *part,
+                       void *whole, enum plait_dtype type,
+                       struct plait_gathering *gathering);
+int plait_shard_gathered(struct plait_parallel *par,
+                         struct plait_gathering *gathering);
 
 #endif

@@ -28,7 +28,7 @@ struct gathered {
     int users;
     bool wanted; /* by somebody who has not acquired it yet */
     bool ready;  /* the model knows of them */
-    struct plait_request *req;
+    struct plait_gathering gathering;
 };
 
 struct reduction {
@@ -114,9 +114,8 @@ static int gather(struct plait_zero *zero, int i)
                                  elements(s) * plait_dtype_size(model->type));
     if (!s->region->weight)
         return -1;
-    return plait_comm_all_gather(s->comm, s->weight, s->region->weight,
-                                 s->part, model->type, model->par->q,
-                                 &zero->gathered[i].req);
+    return plait_shard_gather(model->par, s, s->weight, s->region->weight,
+                              model->type, &zero->gathered[i].gathering);
 }
 
 int plait_zero_prefetch(struct plait_zero *zero, int i)
@@ -138,7 +137,7 @@ static int acquire_weights(struct plait_zero *zero, int i)
         return 0;
     if (!region->weight && gather(zero, i) < 0)
         return -1;
-    if (plait_comm_wait(&g->req, parallel(zero)->q) < 0)
+    if (plait_shard_gathered(parallel(zero), &g->gathering) < 0)
         return -1;
     plait_model_weights_changed(zero->shards->model, region);
     g->ready = true;
@@ -262,8 +261,7 @@ struct plait_zero *plait_zero_create(struct plait_shards *shards,
     if (!zero->gathered || !zero->route)
         goto error;
     for (i = 0; i < shards->n; i++)
-        plait_route_parts(&zero->route[i], shards->shard[i].comm,
-                          shards->shard[i].replicas);
+        plait_shard_route(&shards->shard[i], &zero->route[i]);
     return zero;
 
 error:

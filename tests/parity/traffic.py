@@ -53,6 +53,11 @@ CASES = [
     (GPT2, "114", "nodes=2 all_reduce=hierarchical"),
     (LLAMA, "118", "nodes=4 all_reduce=hierarchical grad_reduce=bf16 "
                    "micro_batch=1"),
+    (GPT2, "114", "nodes=2 all_reduce=hierarchical zero=1"),
+    (LLAMA, "118", "nodes=4 all_reduce=hierarchical zero=2 micro_batch=1"),
+    (GPT2, "114", "nodes=2 all_reduce=hierarchical zero=3 precision=bf16"),
+    (MOE, "11414", "nodes=2 all_reduce=hierarchical zero=1"),
+    (GPT2, "124", "nodes=4 all_reduce=hierarchical zero=2"),
     (GPT2, "114", "nodes=2 shard_group=node zero=1"),
     (GPT2, "114", "nodes=2 shard_group=node zero=2"),
     (LLAMA, "118", "nodes=2 shard_group=node zero=3 micro_batch=1"),
@@ -101,6 +106,7 @@ class Run:
         self.naive = s.get("grad_sync") == "naive"
         # Of those, how many hold what rank 0 does.
         self.nodes = int(s.get("nodes", 1)) // self.pp or 1
+        self.steps = s.get("all_reduce") == "hierarchical"
         self.grad = 2 if s.get("grad_reduce") == "bf16" else F32
         self.element = 2 if s.get("precision") == "bf16" else F32
         self.gpt2 = model["family"] == "gpt2"
@@ -237,6 +243,16 @@ class Run:
         parts = sum(shards(n, r) // n for r in whole) * self.grad
         return times * all_reduce(self.nodes, parts)
 
+    def by_steps(self, axis, n, sent):
+        """Gathers and scatters that send so much over all n, in the node and
+        then, of each rank's share, across."""
+        here = n // self.nodes
+        if n == 1 or here == 1:
+            return {axis: sent}
+        whole = sent * n // (n - 1)
+        return {axis + "-inside": gather(here, whole),
+                axis + "-across": gather(self.nodes, whole // here)}
+
     def reduced(self, axis, n, first, layers, head):
         """Bytes over the group of an axis or, where that is divided by
         nodes, over its two halves."""
@@ -249,6 +265,9 @@ class Run:
                 return {axis: self.sharded(n, first, layers, head)}
             return {axis: all_reduce(n, elements * self.grad)}
         here = n // self.nodes
+        if self.zero and self.steps:
+            return self.by_steps(axis, n,
+                                 self.sharded(n, first, layers, head))
         sent = {axis + "-across": self.across(here, whole)}
         if self.zero:
             inside = self.sharded(here, first, layers, head)
@@ -264,6 +283,10 @@ class Run:
         sent = self.reduced("dp-cp", n, first, layers, head)
         if self.zero and self.gpt2 and self.pp > 1:
             # both ends put the tied embedding together
+            if self.steps:
+                put = gather(n, shards(n, first[0]) * F32)
+                more = self.by_steps("dp-cp", n, put)
+                return {axis: sent[axis] + more[axis] for axis in sent}
             axis = "dp-cp" if self.nodes == 1 else "dp-cp-inside"
             n //= self.nodes
             sent[axis] += gather(n, shards(n, first[0]) * F32)

@@ -224,6 +224,8 @@ static void check_sums(struct plait_device *dev)
     check_route(par, &route, false, "the sum of a part");
     plait_route_parts(&route, par->dense.inside, par->dense.across);
     check_route(par, &route, false, "the sum of a part that has replicas");
+    plait_route_parts_by_node(&route, &par->dense);
+    check_route(par, &route, false, "parts, by node");
     fill(grad);
     all_ok(!plait_naive_sum(par, all, grad, scratch, N) &&
                sum_is_right(grad, 0, N),
