@@ -217,6 +217,20 @@ static const char *get_environment(void *arg, const char *name)
     return getenv(name);
 }
 
+/* Without a seat: 0, unless srun planned the step all the same. Slurm starts
+ * the tasks on nodes that lack the plugin as if nothing had been asked for. */
+static int check_unplanned(get_fn *get, void *arg, struct plait_error *err)
+{
+    const char *plan = get(arg, "SLURM_PLAIT_PLAN");
+
+    if (!plan || !*plan || strcmp(plan, "none") == 0)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err, "srun planned this step, but PLAIT_RANK is not "
+                             "set: this node lacks Slurm's plait plugin (see "
+                             "plait doctor)");
+}
+
 int plait_launch_decode(struct plait_launch *launch,
                         const char *(*get)(void *arg, const char *name),
                         void *arg, struct plait_error *err)
@@ -227,7 +241,7 @@ int plait_launch_decode(struct plait_launch *launch,
     if (!get)
         get = get_environment;
     if (!get(arg, "PLAIT_RANK"))
-        return 0;
+        return check_unplanned(get, arg, err);
     memset(&found, 0, sizeof(found));
     for (size_t i = 0; i < COUNT(numbers); i++)
         if (get_number(&found, &numbers[i], get, arg, err) < 0)

@@ -43,7 +43,8 @@ int plait_launch_encode(const struct plait_launch *launch, int rendezvous,
 
 /* Read the contract through get(arg, name) (NULL: getenv).
  * 1: filled in; 0: this process was not started under a plan; -1: the
- * variables contradict each other, described in err. */
+ * variables contradict each other, or srun planned for a node without the
+ * plugin, described in err. */
 int plait_launch_decode(struct plait_launch *launch,
                         const char *(*get)(void *arg, const char *name),
                         void *arg, struct plait_error *err);

@@ -35,6 +35,18 @@ check "what srun's plan says goes without a word about it in the file" \
     like "$(timeout 60 srun --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
         "$train" c.yaml --set train.steps=2)" "tp 2, cp 1, ep 1, dp 1, pp 2"
 
+# Slurm itself says nothing where the nodes have not srun's plugin.
+scontrol update partitionname=all state=down
+timeout 60 srun -Q --mpi=pmix -N2 -n2 --tp=1 "$train" c.yaml >out 2>&1 &
+until_true 20 eval '[ -n "$(squeue -h)" ]'
+mv slurm/plugstack.conf plugstack
+: >slurm/plugstack.conf
+scontrol update partitionname=all state=up
+wait $!
+check "a step on nodes that lack the plugin does not start" \
+    like "$?$(cat out)" "^[1-9].*this node lacks Slurm's plait plugin"
+mv plugstack slurm/plugstack.conf
+
 # A task that dies takes the step with it, where srun is told so (-K), and so
 # does one that finds an error, in any case.
 timeout 60 srun -K --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 bash -c \

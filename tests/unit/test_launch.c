@@ -135,6 +135,15 @@ static void test_decode(void)
     struct plait_error err;
 
     ok(plait_launch_decode(&out, env_get, &env, &err) == 0, "no plan");
+    env_set(&env, "SLURM_PLAIT_PLAN", "none");
+    ok(plait_launch_decode(&out, env_get, &env, &err) == 0,
+       "a step that goes without");
+    env.n = 0;
+    env_set(&env, "SLURM_PLAIT_PLAN", "1/2.1.1.2.1/tp-cp-ep-dp-pp/linear/0/1*4");
+    ok(plait_launch_decode(&out, env_get, &env, &err) == -1 &&
+           strstr(err.text, "lacks Slurm's plait plugin"),
+       "a plan and no seat: %s", err.text);
+    env.n = 0;
     plait_launch_encode(&in, 1, env_set, &env);
     memset(&out, 0xff, sizeof(out));
     ok(plait_launch_decode(&out, env_get, &env, &err) == 1 &&
