@@ -24,6 +24,10 @@ struct plait_optim {
     struct plait_shards *shards;
     int nslices;
     struct plait_optim_slice *slices;
+    /* The same, neighbours that are treated alike joined to one, which has
+     * the first one's tensor: fewer and larger ops. */
+    int nruns;
+    struct plait_optim_slice *runs;
     struct plait_gathering *gathering; /* [regions] */
     double *sum;      /* device */
     struct now *now;  /* device */
@@ -51,6 +55,49 @@ static int slice_of(const struct plait_shard *s, const struct plait_tensor *t,
     slice->m = s->m + (begin - s->first);
     slice->v = s->v + (begin - s->first);
     return 1;
+}
+
+/* Of equal copies, one rank's counts. */
+static bool counts(const struct plait_optim *optim,
+                   const struct plait_optim_slice *slice)
+{
+    const struct plait_tensor *t = slice->tensor;
+    const struct plait_shard *s = &optim->shards->shard[t->region];
+    const struct plait_coord *at = &optim->model->par->coord;
+
+    if (s->parts == 1 && plait_comm_rank(s->comm) != 0)
+        return false;
+    if (s->replicas && plait_comm_rank(s->replicas) != 0)
+        return false;
+    if (t->tied && at->at[PLAIT_PP] != 0)
+        return false;
+    return at->at[PLAIT_TP] % t->tp_replicas == 0;
+}
+
+/* Whether b lies behind a in memory and a step treats it the same. */
+static bool joins(const struct plait_optim *optim,
+                  const struct plait_optim_slice *a,
+                  const struct plait_optim_slice *b)
+{
+    return b->master == a->master + a->count &&
+           a->tensor->region == b->tensor->region &&
+           a->tensor->decay == b->tensor->decay &&
+           counts(optim, a) == counts(optim, b);
+}
+
+static void join_slices(struct plait_optim *optim)
+{
+    int i;
+
+    for (i = 0; i < optim->nslices; i++) {
+        const struct plait_optim_slice *s = &optim->slices[i];
+        int n = optim->nruns;
+
+        if (n > 0 && joins(optim, &optim->runs[n - 1], s))
+            optim->runs[n - 1].count += s->count;
+        else
+            optim->runs[optim->nruns++] = *s;
+    }
 }
 
 static bool offloaded(const struct plait_optim *optim)
@@ -87,11 +134,13 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
         goto error;
     }
     optim->slices = calloc(model->ntensors, sizeof(*optim->slices));
+    optim->runs = calloc(model->ntensors, sizeof(*optim->runs));
     optim->gathering =
         calloc(optim->shards->n, sizeof(*optim->gathering));
     optim->sum = par->ops->alloc(par->dev, sizeof(*optim->sum));
     optim->now = par->ops->alloc(par->dev, sizeof(*optim->now));
-    if (!optim->slices || !optim->gathering || !optim->sum || !optim->now) {
+    if (!optim->slices || !optim->runs || !optim->gathering || !optim->sum ||
+        !optim->now) {
         plait_errorf(err, "out of memory");
         goto error;
     }
@@ -101,6 +150,7 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
         optim->nslices += slice_of(&optim->shards->shard[t->region], t,
                                    &optim->slices[optim->nslices]);
     }
+    join_slices(optim);
     return optim;
 
 error:
@@ -123,6 +173,7 @@ void plait_optim_destroy(struct plait_optim *optim)
     free(optim->grad_stage);
     free(optim->weight_stage);
     free(optim->slices);
+    free(optim->runs);
     free(optim->gathering);
     plait_shards_destroy(optim->shards);
     free(optim);
@@ -274,23 +325,6 @@ static float *slice_grad(const struct plait_optim *optim,
     return s->grad + (slice->master - s->master);
 }
 
-/* Of equal copies, one rank's counts. */
-static bool counts(const struct plait_optim *optim,
-                   const struct plait_optim_slice *slice)
-{
-    const struct plait_tensor *t = slice->tensor;
-    const struct plait_shard *s = &optim->shards->shard[t->region];
-    const struct plait_coord *at = &optim->model->par->coord;
-
-    if (s->parts == 1 && plait_comm_rank(s->comm) != 0)
-        return false;
-    if (s->replicas && plait_comm_rank(s->replicas) != 0)
-        return false;
-    if (t->tied && at->at[PLAIT_PP] != 0)
-        return false;
-    return at->at[PLAIT_TP] % t->tp_replicas == 0;
-}
-
 /* Queues the work, or repeats it as it was recorded. */
 static int run(struct plait_optim *optim, struct plait_replay *replay,
                int (*work)(void *arg))
@@ -310,8 +344,8 @@ static int queue_norm(void *arg)
 
     if (ops->fill_zero(par->q, optim->sum, sizeof(*optim->sum)) < 0)
         return -1;
-    for (i = 0; i < optim->nslices; i++) {
-        const struct plait_optim_slice *s = &optim->slices[i];
+    for (i = 0; i < optim->nruns; i++) {
+        const struct plait_optim_slice *s = &optim->runs[i];
 
         if (counts(optim, s) &&
             ops->sum_squares(par->q, optim->sum, slice_grad(optim, s),
@@ -382,9 +416,9 @@ static int step_regions(struct plait_optim *optim, struct plait_adamw *p)
     int i, next = 0;
 
     for (i = 0; i < optim->shards->n; i++) {
-        for (; next < optim->nslices &&
-               optim->slices[next].tensor->region == i; next++)
-            if (step_slice(optim, &optim->slices[next], p) < 0)
+        for (; next < optim->nruns && optim->runs[next].tensor->region == i;
+             next++)
+            if (step_slice(optim, &optim->runs[next], p) < 0)
                 return -1;
         if (gather_region(optim, i) < 0)
             return -1;
