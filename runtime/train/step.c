@@ -304,8 +304,9 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
 
     if (next_batch(t, t->loader, t->scale.scale / tokens, err) < 0)
         return -1;
-    if (compute(t) < 0 || local_loss(t, &sums[0]) < 0 ||
-        plait_optim_sum_squares(t->optim, &sums[1]) < 0)
+    /* The loss last: it is there once the norm is, and costs no wait. */
+    if (compute(t) < 0 || plait_optim_sum_squares(t->optim, &sums[1]) < 0 ||
+        local_loss(t, &sums[0]) < 0)
         return describe(t, err);
     if (plait_comm_host_all_reduce(t->par->world, sums, 3, PLAIT_SUM) < 0)
         return plait_errorf(err, "%s", plait_comm_error(t->par->world));
