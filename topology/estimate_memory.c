@@ -14,6 +14,7 @@
 #define BLOCK 256             /* bytes, of an activation */
 #define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
 #define SENDS 4               /* messages of a port on their way out */
+#define PIECE 1048576         /* elements of the optimizer on their way */
 
 /* Sizes of this rank's shards; rows are tokens of a micro-batch. */
 struct sizes {
@@ -428,8 +429,9 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
     memory->optimizer = away ? 0 : state * w.parts;
     memory->activations = activation_bytes(s, &z, rank, slots);
-    memory->host =
-        (away ? state * w.parts : 0) + away_bytes(s, &z, rank, slots);
+    memory->host = away_bytes(s, &z, rank, slots);
+    if (away)
+        memory->host += state * w.parts + 2 * PIECE * (4 + s->element);
     memory->buffers = buffer_bytes(s, &z, &w, rank);
     memory->total = memory->weights + memory->gradients + memory->optimizer +
                     memory->activations + memory->buffers;

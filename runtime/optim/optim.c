@@ -7,11 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "runtime/optim/host.h"
 #include "runtime/parallel/replay.h"
 #include "runtime/parallel/shard.h"
-
-/* Elements that go to the host, or from there, at a time. */
-#define STAGE ((size_t)1 << 20)
 
 /* All of a step that is not the same every time. */
 struct now {
@@ -32,8 +30,7 @@ struct plait_optim {
     double *sum;      /* device */
     struct now *now;  /* device */
     struct plait_replay norm, step;
-    float *grad_stage;  /* [STAGE] plain memory; with offload alone */
-    char *weight_stage; /* [STAGE] of the compute type, likewise */
+    struct plait_optim_host *host; /* with offload alone */
 };
 
 /* What of tensor t lies in its region's shard of this rank. */
@@ -106,14 +103,6 @@ static bool offloaded(const struct plait_optim *optim)
            PLAIT_OFFLOAD_OPTIMIZER;
 }
 
-static int make_stages(struct plait_optim *optim)
-{
-    optim->grad_stage = malloc(STAGE * sizeof(*optim->grad_stage));
-    optim->weight_stage =
-        malloc(STAGE * plait_dtype_size(optim->model->type));
-    return optim->grad_stage && optim->weight_stage ? 0 : -1;
-}
-
 struct plait_optim *plait_optim_create(struct plait_model *model,
                                        struct plait_error *err)
 {
@@ -129,7 +118,9 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
     optim->shards = plait_shards_create(model, err);
     if (!optim->shards)
         goto error;
-    if (offloaded(optim) && make_stages(optim) < 0) {
+    if (offloaded(optim))
+        optim->host = plait_optim_host_create(optim->shards);
+    if (offloaded(optim) && !optim->host) {
         plait_errorf(err, "out of memory");
         goto error;
     }
@@ -170,8 +161,7 @@ void plait_optim_destroy(struct plait_optim *optim)
     plait_replay_forget(&optim->step, par);
     par->ops->free(par->dev, optim->sum);
     par->ops->free(par->dev, optim->now);
-    free(optim->grad_stage);
-    free(optim->weight_stage);
+    plait_optim_host_destroy(optim->host);
     free(optim->slices);
     free(optim->runs);
     free(optim->gathering);
@@ -210,36 +200,18 @@ int plait_optim_write(const struct plait_optim *optim, void *state,
 
 /* -- weights ------------------------------------------------------------- */
 
-static size_t stage_size(size_t left)
-{
-    return left < STAGE ? left : STAGE;
-}
-
 /* A shard's weights from its masters. */
 static int follow_masters(struct plait_optim *optim,
                           const struct plait_shard *s)
 {
     struct plait_model *model = optim->model;
-    const struct plait_shards *shards = optim->shards;
-    size_t size = plait_dtype_size(model->type), at, n;
 
-    if (!offloaded(optim))
-        return (void *)s->master == s->weight
-                   ? 0
-                   : model->par->ops->cast(model->par->q, model->type,
-                                           s->weight, PLAIT_F32, s->master,
-                                           s->part);
-    for (at = 0; at < s->part; at += n) {
-        n = stage_size(s->part - at);
-        if (shards->state_ops->cast(shards->state_q, model->type,
-                                    optim->weight_stage, PLAIT_F32,
-                                    s->master + at, n) < 0 ||
-            model->par->ops->to_device(model->par->q,
-                                       (char *)s->weight + at * size,
-                                       optim->weight_stage, n * size) < 0)
-            return -1;
-    }
-    return 0;
+    if (optim->host)
+        return plait_optim_host_follow(optim->host, s);
+    if ((void *)s->master == s->weight)
+        return 0;
+    return model->par->ops->cast(model->par->q, model->type, s->weight,
+                                 PLAIT_F32, s->master, s->part);
 }
 
 /* The weights everybody reads follow the shards their owners changed: the
@@ -251,6 +223,8 @@ static int gather_region(struct plait_optim *optim, int i)
 
     if (optim->shards->zero == 3 || s->parts == 1)
         return 0;
+    if (optim->host && plait_optim_host_finish(optim->host) < 0)
+        return -1;
     return plait_shard_gather(model->par, s, s->weight, s->region->weight,
                               model->type, &optim->gathering[i]);
 }
@@ -364,31 +338,6 @@ int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
     return par->ops->to_host(par->q, sum, optim->sum, sizeof(*sum));
 }
 
-/* On the host: gradients come, weights go. */
-static int step_offloaded(struct plait_optim *optim,
-                          const struct plait_optim_slice *s, char *weight,
-                          const struct plait_adamw *p)
-{
-    struct plait_parallel *par = optim->model->par;
-    const struct plait_shards *shards = optim->shards;
-    enum plait_dtype type = optim->model->type;
-    size_t size = plait_dtype_size(type), at, n;
-
-    for (at = 0; at < s->count; at += n) {
-        n = stage_size(s->count - at);
-        if (par->ops->to_host(par->q, optim->grad_stage,
-                              slice_grad(optim, s) + at,
-                              n * sizeof(float)) < 0 ||
-            shards->state_ops->adamw(shards->state_q, p, s->master + at,
-                                     s->m + at, s->v + at, optim->grad_stage,
-                                     type, optim->weight_stage, n) < 0 ||
-            par->ops->to_device(par->q, weight + at * size,
-                                optim->weight_stage, n * size) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int step_slice(struct plait_optim *optim,
                       const struct plait_optim_slice *s,
                       struct plait_adamw *p)
@@ -399,12 +348,13 @@ static int step_slice(struct plait_optim *optim,
     char *weight = shard->weight;
 
     p->weight_decay = s->tensor->decay ? model->config->optim.weight_decay : 0;
+    if (optim->host)
+        return plait_optim_host_step(optim->host, shard,
+                                     s->master - shard->master, s->count, p);
     if ((void *)weight == shard->master)
         weight = NULL;
     else
         weight += (s->master - shard->master) * plait_dtype_size(model->type);
-    if (offloaded(optim))
-        return step_offloaded(optim, s, weight, p);
     return model->par->ops->adamw(model->par->q, p, s->master, s->m, s->v,
                                   slice_grad(optim, s), model->type, weight,
                                   s->count);
@@ -456,7 +406,8 @@ static int step_on_host(struct plait_optim *optim, double lr,
     p.lr = lr;
     p.step = step;
     p.grad_scale = &grad_scale;
-    if (step_regions(optim, &p) < 0)
+    if (step_regions(optim, &p) < 0 ||
+        plait_optim_host_finish(optim->host) < 0)
         return -1;
     return finish_gathering(optim);
 }
