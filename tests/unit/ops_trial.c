@@ -296,8 +296,9 @@ static void run_case(const struct trial_case *c, enum plait_dtype type,
                       .random = seed};
     void *a[TRIAL_ARRAYS] = {NULL}, *b[TRIAL_ARRAYS] = {NULL};
     void *again[TRIAL_ARRAYS] = {NULL};
-    call_fn once_more =
-        side->ops->graph_begin != NULL ? call_recorded : call_directly;
+    call_fn once_more = side->ops->graph_begin != NULL && !trial_waits(c)
+                            ? call_recorded
+                            : call_directly;
     char text[160];
     size_t bad = 0;
 

@@ -54,6 +54,8 @@ struct trial_case {
 
 /* Each ends with a NULL name; those of the second are of bf16 alone. */
 extern const struct trial_case trial_cases[], trial_bf16_cases[];
+/* Whether the case waits for a queue, which no graph can hold. */
+int trial_waits(const struct trial_case *c);
 
 /* Uniform in [low, high). */
 double trial_uniform(struct trial *t, double low, double high);
