@@ -39,16 +39,17 @@ static float *grad_of(const struct plait_optim_slice *s)
     return r->grad + s->tensor->offset + s->first;
 }
 
-static int setup(const char *precision, const char *offload)
+static int setup(const char *precision, const char *offload,
+                 const char *vocab)
 {
     const struct plait_ops *ops = plait_ops_ref();
     struct plait_device *dev = ops->device_create(0, 1);
-    const char *set[] = {precision, offload};
+    const char *set[] = {precision, offload, vocab};
     struct plait_layout layout;
     struct plait_error err = {""};
 
     plait_layout_init(&layout);
-    config = plait_config_parse("test", yaml, strlen(yaml), set, 2, &err);
+    config = plait_config_parse("test", yaml, strlen(yaml), set, 3, &err);
     par = plait_parallel_create(
         ops, dev,
         plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, &err), &layout,
@@ -204,10 +205,10 @@ static void check_follow(const char *when)
     ok(bad == 0, "weights are their masters %s", when);
 }
 
-static void check_all(const char *offload)
+static void check_all(const char *offload, const char *vocab)
 {
     want = NULL;
-    if (setup("train.precision=fp32", offload) == 0) {
+    if (setup("train.precision=fp32", offload, vocab) == 0) {
         check_slices();
         check_follow("at first");
         check_steps();
@@ -215,14 +216,16 @@ static void check_all(const char *offload)
     }
     teardown();
     want = NULL;
-    if (setup("train.precision=bf16", offload) == 0)
+    if (setup("train.precision=bf16", offload, vocab) == 0)
         check_half();
     teardown();
 }
 
 int main(void)
 {
-    check_all("parallel.offload=none");
-    check_all("parallel.offload=optimizer");
+    check_all("parallel.offload=none", "model.vocab=97");
+    check_all("parallel.offload=optimizer", "model.vocab=97");
+    /* a tensor of several of the pieces in which it travels */
+    check_all("parallel.offload=optimizer", "model.vocab=70000");
     return done_testing();
 }
