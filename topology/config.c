@@ -27,6 +27,7 @@ static const char *const offloads[] = {"none", "optimizer", "activations",
                                        "both"};
 static const char *const formats[] = {"auto", "plait", "llmc", "megatron"};
 static const char *const optimizers[] = {"adamw"};
+static const char *const lr_scalings[] = {"linear", "sqrt"};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant"};
 
 #define FIELD(section, key, member, kind, ...)                                 \
@@ -109,6 +110,8 @@ static const struct plait_yaml_field lr_fields[] = {
     FIELD(lr, "schedule", schedule, TEXT, CHOICES(lr_schedules)),
     FIELD(lr, "warmup", warmup, INT64, RANGE(0, MAX_STEPS)),
     FIELD(lr, "min", min, REAL, RANGE(0, 1)),
+    FIELD(lr, "base_batch", base_batch, INT, RANGE(0, 1 << 24)),
+    FIELD(lr, "scaling", scaling, CHOICE, CHOICES(lr_scalings)),
 };
 
 static const struct plait_yaml_field checkpoint_fields[] = {

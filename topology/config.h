@@ -146,10 +146,15 @@ struct plait_optim_config {
     double clip; /* 0: no clipping */
 };
 
+/* How the peak grows with the batch. */
+enum plait_lr_scaling { PLAIT_LR_LINEAR, PLAIT_LR_SQRT };
+
 struct plait_lr_config {
     char *schedule; /* "cosine", "linear", "constant" */
     int64_t warmup; /* steps */
     double min;     /* as a share of the peak, 0 .. 1 */
+    int base_batch; /* sequences that optim.lr is meant for; 0: any */
+    enum plait_lr_scaling scaling;
 };
 
 struct plait_checkpoint_config {

@@ -6,6 +6,13 @@
 #include <math.h>
 #include <string.h>
 
+double plait_lr_peak(const struct plait_lr_config *lr, double rate, int batch)
+{
+    double ratio = lr->base_batch > 0 ? (double)batch / lr->base_batch : 1;
+
+    return rate * (lr->scaling == PLAIT_LR_SQRT ? sqrt(ratio) : ratio);
+}
+
 double plait_lr(const struct plait_lr_config *lr, double peak, int64_t step,
                 int64_t steps)
 {

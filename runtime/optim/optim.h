@@ -77,6 +77,11 @@ void plait_loss_scale_update(struct plait_loss_scale *s, bool overflow);
  * 0: no clipping; NaN where the norm is not finite. Pure. */
 float plait_clip(double norm, double clip, double loss_scale);
 
+/* The peak for a global batch of `batch` sequences, where `rate` is right for
+ * lr->base_batch: times their ratio (Goyal et al., arXiv 1706.02677) or its
+ * root (You et al., arXiv 1904.00962). Pure. */
+double plait_lr_peak(const struct plait_lr_config *lr, double rate, int batch);
+
 /* Learning rate of step `step` (from 0): peak * (step + 1) / warmup while
  * warming up, then from the peak down to min * peak at `steps`. Pure. */
 double plait_lr(const struct plait_lr_config *lr, double peak, int64_t step,

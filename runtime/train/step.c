@@ -312,7 +312,9 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
         return plait_errorf(err, "%s", plait_comm_error(t->par->world));
     start = plait_trace_now();
     norm = sqrt(sums[1]) / t->scale.scale;
-    lr = plait_lr(&c->lr, c->optim.lr, step, c->train.steps);
+    lr = plait_lr(&c->lr,
+                  plait_lr_peak(&c->lr, c->optim.lr, c->train.global_batch),
+                  step, c->train.steps);
     plait_range_begin(t->par->ops, "optimizer");
     rc = plait_optim_step(t->optim, lr,
                           plait_clip(norm, c->optim.clip, t->scale.scale),

@@ -47,7 +47,8 @@ static void full(void)
         "train: {steps: 20, global_batch: 16, micro_batch: 2,\n"
         "  precision: bf16, seed: 18446744073709551615}\n"
         "optim: {lr: 1e-3, betas: [0.8, 0.9], clip: 0}\n"
-        "lr: {schedule: linear, warmup: 5, min: 0.1}\n"
+        "lr: {schedule: linear, warmup: 5, min: 0.1, base_batch: 256,\n"
+        "     scaling: sqrt}\n"
         "checkpoint:\n"
         "log: {metrics: m.jsonl, profile: traces}\n";
     struct plait_error err;
@@ -71,6 +72,8 @@ static void full(void)
        c->parallel_given);
     ok(c->train.seed == UINT64_MAX && c->train.precision == PLAIT_BF16,
        "the largest seed");
+    ok(c->lr.base_batch == 256 && c->lr.scaling == PLAIT_LR_SQRT,
+       "what the peak of the learning rate is meant for");
     ok(c->optim.betas[0] == 0.8 && c->optim.betas[1] == 0.9 && !c->optim.clip,
        "a list of numbers");
     ok(!strcmp(c->log.profile, "traces") && !c->log.tensorboard, "log");
@@ -126,7 +129,8 @@ static void refused(void)
          "f.yaml:2: unknown key 'layerz' in model; did you mean 'layers'?"},
         {"modle: {}\n", "f.yaml:1: unknown key 'modle'; did you mean 'model'"},
         {"lr: {zzzzzzzz: 1}",
-         "unknown key 'zzzzzzzz' in lr; the keys are schedule, warmup and min"},
+         "unknown key 'zzzzzzzz' in lr; the keys are schedule, warmup, min, "
+         "base_batch and scaling"},
         {"\n\ntrain: {steps: many}",
          "f.yaml:3: steps is a whole number from 1"},
         {"train: {steps: \"5\\n6\"}", "not the quoted text '5?6'"},

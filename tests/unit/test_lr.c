@@ -11,7 +11,8 @@ static int close_to(double a, double b)
 
 static void check_lr(void)
 {
-    struct plait_lr_config lr = {"cosine", 10, 0.1};
+    struct plait_lr_config lr = {
+        .schedule = "cosine", .warmup = 10, .min = 0.1};
 
     ok(close_to(plait_lr(&lr, 2, 0, 110), 0.2), "first warm-up step");
     ok(close_to(plait_lr(&lr, 2, 9, 110), 2), "last warm-up step is the peak");
@@ -28,6 +29,18 @@ static void check_lr(void)
     ok(close_to(plait_lr(&lr, 2, 0, 100), 2), "no warm-up");
     lr.warmup = 100;
     ok(close_to(plait_lr(&lr, 2, 49, 20), 1), "warm-up longer than the run");
+}
+
+static void check_peak(void)
+{
+    struct plait_lr_config lr = {.scaling = PLAIT_LR_LINEAR};
+
+    ok(plait_lr_peak(&lr, 0.1, 8192) == 0.1, "a rate for any batch");
+    lr.base_batch = 256;
+    ok(close_to(plait_lr_peak(&lr, 0.1, 8192), 3.2), "32 times the batch");
+    ok(close_to(plait_lr_peak(&lr, 0.1, 64), 0.025), "a quarter of it");
+    lr.scaling = PLAIT_LR_SQRT;
+    ok(close_to(plait_lr_peak(&lr, 0.1, 4096), 0.4), "by the root");
 }
 
 static void check_clip(void)
@@ -71,6 +84,7 @@ static void check_loss_scale(void)
 int main(void)
 {
     check_lr();
+    check_peak();
     check_clip();
     check_loss_scale();
     return done_testing();
