@@ -30,7 +30,7 @@ INLINE void prefetch(enum plait_dtype type, const void *x, size_t at, size_t D)
         __builtin_prefetch(p + d);
 }
 
-#define AHEAD 8 /* rows */
+#define AHEAD 16 /* rows */
 
 /* Rows of x, `stride` apart, = (+= if add) src [rows, ld] */
 INLINE void store_tile(enum plait_dtype type, void *x, size_t at,

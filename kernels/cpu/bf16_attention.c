@@ -446,6 +446,8 @@ static void load_queries(const struct attention *x, struct backward_tiles *t,
         for (size_t i = 0; i < rows; i++) {
             vec sum = {0};
 
+            if (i + AHEAD < rows)
+                prefetch(PLAIT_BF16_T, x->out, from + (i + AHEAD) * dense, D);
             for (size_t d = 0; d < D; d += VLEN)
                 sum += vec_load(PLAIT_BF16_T, t->dout + (at + i) * W, d,
                                 min(VLEN, D - d)) *
