@@ -172,29 +172,49 @@ INLINE vec vec_rounded(enum plait_dtype type, vec x)
     return x;
 }
 
-/* e^x to about 1 ulp: 2^k e^r with |r| <= ln 2 / 2 and the Taylor series to
- * r^7 / 7!. 0 below -87.3 (where fp32 has no normal result), e^88.3 above. */
-INLINE vec vec_exp(vec x)
+/* e^r for |r| <= ln 2 / 2: the Taylor series to r^7 / 7!. */
+INLINE vec vec_exp_near_0(vec r)
 {
-    const vec shift = vec_set(0x1.8p23f);
-    ivec zero = x < vec_set(-87.3f);
-    vec k, r, y;
+    vec y = r * (1 / 5040.0f) + 1 / 720.0f;
 
-    x = vec_select(x > vec_set(88.3f), vec_set(88.3f), x);
-    x = vec_select(zero, vec_set(-87.3f), x);
-    k = x * 0x1.715476p0f + shift; /* whole part in the low bits */
-    y = k - shift;
-    r = x - y * 0x1.62e4p-1f;
-    r = r - y * 0x1.7f7d1cp-20f;
-    y = r * (1 / 5040.0f) + 1 / 720.0f;
     y = y * r + 1 / 120.0f;
     y = y * r + 1 / 24.0f;
     y = y * r + 1 / 6.0f;
     y = y * r + 0.5f;
     y = y * r + 1.0f;
-    y = y * r + 1.0f;
-    y = y * (vec)(((ivec)k + 127) << 23);
+    return y * r + 1.0f;
+}
+
+/* e^x to about 1 ulp: 2^k e^r. 0 below -87.3 (where fp32 has no normal
+ * result), e^88.3 above. */
+INLINE vec vec_exp(vec x)
+{
+    const float log2_e = 0x1.715476p0f;
+    const float ln2 = 0x1.62e4p-1f, ln2_rest = 0x1.7f7d1cp-20f;
+#if defined(__AVX512F__)
+    __mmask16 some = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.3f),
+                                        _CMP_NLT_UQ);
+    vec k;
+
+    x = (vec)_mm512_min_ps(_mm512_set1_ps(88.3f), (__m512)x); /* NaN stays */
+    k = (vec)_mm512_roundscale_ps((__m512)(x * log2_e),
+                                  _MM_FROUND_TO_NEAREST_INT);
+    x = x - k * ln2 - k * ln2_rest;
+    return (vec)_mm512_maskz_scalef_ps(some, (__m512)vec_exp_near_0(x),
+                                       (__m512)k);
+#else
+    const vec shift = vec_set(0x1.8p23f);
+    ivec zero = x < vec_set(-87.3f);
+    vec k, y;
+
+    x = vec_select(x > vec_set(88.3f), vec_set(88.3f), x);
+    x = vec_select(zero, vec_set(-87.3f), x);
+    k = x * log2_e + shift; /* whole part in the low bits */
+    y = k - shift;
+    x = x - y * ln2 - y * ln2_rest;
+    y = vec_exp_near_0(x) * (vec)(((ivec)k + 127) << 23);
     return vec_select(zero, (vec){0}, y);
+#endif
 }
 
 INLINE vec vec_sigmoid(vec x)

@@ -15,23 +15,40 @@ INLINE float one(enum plait_dtype type, const void *p, size_t i)
     return vec_load(type, p, i, 1)[0];
 }
 
+/* The largest of n logits; several at once, so that no comparison waits for
+ * the one before. */
+INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
+                        size_t n)
+{
+    vec m[4];
+    float largest = -INFINITY;
+    size_t c = 0;
+
+    for (size_t j = 0; j < 4; j++)
+        m[j] = vec_set(-INFINITY);
+    for (; c + 4 * VLEN <= n; c += 4 * VLEN)
+        for (size_t j = 0; j < 4; j++)
+            m[j] = vec_max(m[j], vec_load(type, logits, at + c + j * VLEN,
+                                          VLEN));
+    m[0] = vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3]));
+    for (size_t k = 0; k < VLEN; k++)
+        largest = largest < m[0][k] ? m[0][k] : largest;
+    for (; c < n; c++) {
+        float x = one(type, logits, at + c);
+
+        largest = largest < x ? x : largest;
+    }
+    return largest;
+}
+
 /* A row lies in L2 for the second pass. A NaN shows in the sum. */
 INLINE void stats_row(enum plait_dtype type, float *max, float *sum,
                       const void *logits, size_t at, size_t n)
 {
-    vec m = vec_set(-INFINITY), s = {0};
-    size_t c = 0;
-    float largest = -INFINITY, tail = 0;
+    float largest = largest_of(type, logits, at, n), tail = 0;
+    vec s = {0};
+    size_t c;
 
-    for (; c + VLEN <= n; c += VLEN)
-        m = vec_max(m, vec_load(type, logits, at + c, VLEN));
-    for (size_t k = 0; k < VLEN; k++)
-        largest = largest < m[k] ? m[k] : largest;
-    for (size_t k = c; k < n; k++) {
-        float x = one(type, logits, at + k);
-
-        largest = largest < x ? x : largest;
-    }
     for (c = 0; c + VLEN <= n; c += VLEN)
         s += vec_exp(vec_load(type, logits, at + c, VLEN) - largest);
     if (c < n) {
