@@ -7,6 +7,13 @@
 
 #include "topology/node.h"
 
+/* Looking for GPUs takes time, and only sums over nodes ask for figures. */
+static bool one_node(const struct plait_world *w)
+{
+    return plait_comm_size(w->comm) == 1 ||
+           (w->planned && w->launch.nnodes == 1);
+}
+
 /* The type that this rank's device is, NULL where nobody knows: then the
  * site's own counts. */
 static const char *device_type(const struct plait_world *w)
@@ -18,6 +25,8 @@ static const char *device_type(const struct plait_world *w)
 
     if (strcmp(w->ops->name, "cuda") != 0)
         return "cpu";
+    if (one_node(w))
+        return NULL;
     node = plait_node_create(1, &err);
     if (node && gpu >= 0 && gpu < node->ngpus)
         type = plait_gpu_type_guess(node->gpus[gpu].model);
