@@ -15,13 +15,15 @@ check() { # name status
     if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
 }
 
-"$top_builddir/plait-prep" "$top_srcdir/LICENSE" "$top_srcdir"/man/*.[158] \
-    --out "$dir/text" >"$dir/out" 2>&1 || { sed 's/^/# /' "$dir/out"; exit 1; }
+"$top_builddir/plait-prep" "$top_srcdir/LICENSE" --out "$dir/text" \
+    >"$dir/out" 2>&1 || { sed 's/^/# /' "$dir/out"; exit 1; }
+# At three times this rate bf16 itself parts from fp32 by 2 % of the loss; at
+# this one by less than 0.1 %, so that what is seen is what fp8 does.
 cat >"$dir/gpt2.yaml" <<EOF
 model: {family: gpt2, layers: 2, hidden: 64, heads: 4, vocab: 257, seq_len: 64}
 data: {train: $dir/text/train.bin}
-train: {steps: 250, global_batch: 8, micro_batch: 4, seed: 2}
-optim: {lr: 2e-3}
+train: {steps: 250, global_batch: 8, micro_batch: 4}
+optim: {lr: 7e-4}
 lr: {warmup: 10}
 EOF
 sed 's/gpt2/llama/; s/heads: 4/heads: 4, kv_heads: 2/' "$dir/gpt2.yaml" \
