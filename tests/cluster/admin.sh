@@ -26,8 +26,8 @@ says()
     like "$out" "$pattern"
 }
 
-# refused PATTERN COMMAND...
-refused()
+# bad_and_says PATTERN COMMAND...
+bad_and_says()
 {
     local pattern=$1 out
     shift
@@ -87,18 +87,18 @@ arguments force-pin=none
 check "what is forced" timeout 20 srun -N1 -n2 --tp=2 \
     bash -c '[ -z "$PLAIT_CPUS" ]'
 check "... is not for the user to change" \
-    refused 'plait: this cluster allows only --pin=none' \
+    bad_and_says 'plait: this cluster allows only --pin=none' \
     srun -N1 -n2 --tp=2 --pin=closest true
-check "... in sbatch either" refused 'only --pin=none' \
+check "... in sbatch either" bad_and_says 'only --pin=none' \
     sbatch -N1 -n2 --tp=2 --pin=closest --wrap true
 
 arguments "site=$work/site.yaml cache=$cachedir/c"
 echo 'policies: [{partition: "a*", max: {tp: 1}}]' >site.yaml
-check "a policy of the partition" refused 'this partition allows --tp=1' \
+check "a policy of the partition" bad_and_says 'this partition allows --tp=1' \
     srun -N1 -n2 --tp=2 true
 check "... that is kept" timeout 20 srun -N1 -n2 --tp=1 true
 check "... and known to sbatch where the partition is" \
-    refused 'this partition allows --tp=1' \
+    bad_and_says 'this partition allows --tp=1' \
     sbatch -p all -N1 -n2 --tp=2 --wrap true
 echo 'policies: [{partition: b*, max: {tp: 1}}]' >site.yaml
 check "... not that of another" timeout 20 srun -N1 -n2 --tp=2 true
@@ -125,7 +125,7 @@ check "... while the job's steps have" is 4 "$(grep -c '^rank' helper.out)"
 
 dies='if [ $RANK = 0 ]; then sleep 0.2; exit 3; fi; sleep 30; echo survived'
 check "a rank that fails ends the others" \
-    refused 'Exited with exit code 3' timeout 15 srun -N2 -n2 --tp=1 \
+    bad_and_says 'Exited with exit code 3' timeout 15 srun -N2 -n2 --tp=1 \
     bash -c "$dies"
 check "... unless the user said otherwise" says survived \
     srun -K0 -N2 -n2 --tp=1 bash -c "${dies/30/2}"
@@ -176,7 +176,7 @@ print(d[\"good\"], *[c[\"about\"] for c in d[\"checks\"]
                      if c[\"about\"] == \"plugin\"])"' - "$plait"
 echo 'policies: 3' >site.yaml
 arguments "site=$work/site.yaml" "cache=$cachedir/c"
-check "a broken site file" refused '!!  site .*site.yaml:1' "$plait" doctor
+check "a broken site file" bad_and_says '!!  site .*site.yaml:1' "$plait" doctor
 rm site.yaml
 arguments "cache=$cachedir/c"
 mv $conf plait.conf
@@ -185,13 +185,13 @@ check "an include" \
     good_and_says "  plugstack .*/plait.conf lists" "$plait" doctor
 echo '#required spank_plait.so' >$conf
 check "a plugin that is not listed" \
-    refused "!!  plugstack .*add 'optional spank_plait.so'" "$plait" doctor
+    bad_and_says "!!  plugstack .*add 'optional spank_plait.so'" "$plait" doctor
 echo 'optional spank_plait_2.so' >$conf
 check "one that is not there" \
-    refused '!!  plugin .*is not there, in ' "$plait" doctor
+    bad_and_says '!!  plugin .*is not there, in ' "$plait" doctor
 rm $conf
 check "no plugstack.conf" \
-    refused '!!  plugstack .*No such file' "$plait" doctor
+    bad_and_says '!!  plugstack .*No such file' "$plait" doctor
 
 mv plait.conf $conf
 cat >script <<'END'

@@ -33,15 +33,6 @@ os.rename(sys.argv[2] + ".test", sys.argv[2])
 END2
 }
 
-# refused PATTERN COMMAND...
-refused()
-{
-    local pattern=$1 out
-    shift
-    out=$(timeout 60 "$@" 2>&1) && { echo "it ran: $out"; return 1; }
-    like "$out" "$pattern"
-}
-
 # policy YAML: what new jobs find in the site file
 policy()
 {

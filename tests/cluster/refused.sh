@@ -4,17 +4,6 @@
 # anything is queued; what gets past srun stops on the node.
 . "$top_srcdir/tests/cluster/tap.sh"
 
-# refused PATTERN COMMAND...: fails, says PATTERN in one line of plait's
-refused()
-{
-    local pattern=$1 out rc
-    shift
-    out=$(timeout 60 "$@" 2>&1)
-    rc=$?
-    [ $rc != 0 ] && [ $rc != 124 ] || { echo "exit status $rc"; return 1; }
-    is 1 "$(grep -c 'plait:' <<<"$out")" && like "$out" "$pattern"
-}
-
 # everywhere DESCRIPTION PATTERN FLAGS...
 everywhere()
 {

@@ -141,26 +141,54 @@ def memory_deviation(args, work, model, layout, strand, got):
     return max(abs(a - b["total"]) / b["total"] for a, b in zip(got, said))
 
 
+def metrics(args, config, work, layout, strand, *more):
+    """The lines of metrics of one run."""
+    path = os.path.join(work, "metrics")
+    program = [args.train, config, "--metrics", path, "--device",
+               args.device, *more] + settings(strand)
+    env = dict(os.environ)
+    env.setdefault("OMP_NUM_THREADS", "1")
+    run = subprocess.run(command(args, layout, program, strand),
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         stdin=subprocess.DEVNULL, env=env,
+                         timeout=args.timeout, universal_newlines=True)
+    if run.returncode:
+        raise Failed(f"exit {run.returncode}\n" + run.stdout)
+    with open(path) as f:
+        return [json.loads(line) for line in f]
+
+
+def last_metrics(program, work, model, shape, train, layout, strand):
+    """The last line of metrics of a small model on the CPU. `model`, `shape`
+    and `train` are keys and values of the configuration."""
+    def section(*parts):
+        return ", ".join(f"{k}: {v}" for part in parts
+                         for k, v in part.items())
+
+    config = os.path.join(work, "c.yaml")
+    with open(config, "w") as f:
+        f.write(f"model: {{{section(model, shape)}}}\n"
+                f"data: {{train: {work}/tokens.bin}}\n"
+                f"train: {{{section(train)}}}\n")
+    args = argparse.Namespace(launcher="mpirun", device="cpu", train=program,
+                              timeout=120)
+    return metrics(args, config, work, layout, strand)[-1]
+
+
+def case_name(model, layout, strand):
+    kind = "moe" if "experts" in model else model["family"]
+    axes = ",".join(matrix.AXES[:len(layout)])
+    return f"{kind} {axes}={','.join(layout)} {strand}".rstrip()
+
+
 def train(args, work, family, layout, strand):
     """The losses of one run, its final weights by name, the bytes that each
     stage holds, and which steps were skipped: their gradients overflowed."""
     name = f"{family}-{layout}-{strand}".replace(" ", "-").replace("/", "")
     out = os.path.join(work, name)
     os.mkdir(out)
-    program = [args.train, os.path.join(work, family + ".yaml"),
-               "--metrics", os.path.join(out, "metrics"),
-               "--device", args.device, "--set", f"checkpoint.dir={out}/ckpt"]
-    env = dict(os.environ)
-    env.setdefault("OMP_NUM_THREADS", "1")
-    run = subprocess.run(command(args, layout, program + settings(strand),
-                                 strand),
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                         stdin=subprocess.DEVNULL, env=env,
-                         timeout=args.timeout, universal_newlines=True)
-    if run.returncode:
-        raise Failed(f"exit {run.returncode}\n" + run.stdout)
-    with open(os.path.join(out, "metrics")) as f:
-        lines = [json.loads(line) for line in f]
+    lines = metrics(args, os.path.join(work, family + ".yaml"), out, layout,
+                    strand, "--set", f"checkpoint.dir={out}/ckpt")
     losses = [line["loss"] for line in lines]
     if len(losses) != STEPS:
         raise Failed(f"{len(losses)} lines of metrics, not {STEPS}")

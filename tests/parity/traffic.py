@@ -5,9 +5,6 @@ equal the formulas, strand by strand.
 
     traffic.py PLAIT_TRAIN [TEXT]    (cases with TEXT in them)
 """
-import json
-import os
-import subprocess
 import sys
 import tempfile
 
@@ -337,34 +334,18 @@ def shards(d, elements):
 
 def measure(train, work, model, layout, strand):
     """comm_bytes of the second step, or what went wrong."""
-    shape = ", ".join(f"{k}: {v}" for k, v in model.items())
-    with open(work + "/c.yaml", "w") as f:
-        f.write(f"""
-model: {{{shape}, layers: {L}, hidden: {C}, heads: {HEADS}, vocab: {V},
-        seq_len: {T}}}
-data: {{train: {work}/tokens.bin}}
-train: {{steps: 2, global_batch: {BATCH}, micro_batch: {MICRO}}}
-""")
-    args = parity.argparse.Namespace(launcher="mpirun")
-    program = [train, work + "/c.yaml", "--metrics", work + "/m",
-               "--device", "cpu"] + parity.settings(strand)
-    env = dict(os.environ, OMP_NUM_THREADS="1")
-    run = subprocess.run(parity.command(args, layout, program, strand),
-                         stdout=subprocess.PIPE, env=env,
-                         stderr=subprocess.STDOUT, timeout=120,
-                         stdin=subprocess.DEVNULL, universal_newlines=True)
-    if run.returncode:
-        return run.stdout
-    with open(work + "/m") as f:
-        return json.loads(f.readlines()[-1])["comm_bytes"]
+    shape = dict(layers=L, hidden=C, heads=HEADS, vocab=V, seq_len=T)
+    steps = dict(steps=2, global_batch=BATCH, micro_batch=MICRO)
+    try:
+        return parity.last_metrics(train, work, model, shape, steps, layout,
+                                   strand)["comm_bytes"]
+    except parity.Failed as e:
+        return str(e)
 
 
 def name(model, layout, strand):
-    axes = ",".join(parity.matrix.AXES[:len(layout)])
-    kind = "moe" if "experts" in model else model["family"]
-    if model is LIMITED:
-        kind += " with a capacity"
-    return f"{kind} {axes}={','.join(layout)} {strand}".rstrip()
+    words = parity.case_name(model, layout, strand)
+    return words + " with a capacity" if model is LIMITED else words
 
 
 def main():

@@ -19,8 +19,6 @@ in 16 bits.
 
     zero.py PLAIT_TRAIN [TEXT]    (cases with TEXT in them)
 """
-import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -66,27 +64,11 @@ def saved(zero, shared, half):
 
 
 def held(train, work, model, layout, strand, layers):
-    """Bytes on the fullest rank of each stage, or what went wrong."""
-    shape = ", ".join(f"{k}: {v}" for k, v in model.items())
-    with open(work + "/c.yaml", "w") as f:
-        f.write(f"""
-model: {{{shape}, layers: {layers}, hidden: {C}, heads: {HEADS}, vocab: {V},
-        seq_len: {T}}}
-data: {{train: {work}/tokens.bin}}
-train: {{steps: 1, global_batch: 4, micro_batch: 1}}
-""")
-    args = parity.argparse.Namespace(launcher="mpirun")
-    program = [train, work + "/c.yaml", "--metrics", work + "/m",
-               "--device", "cpu"] + parity.settings(strand)
-    run = subprocess.run(parity.command(args, layout, program, strand),
-                         stdout=subprocess.PIPE,
-                         env=dict(os.environ, OMP_NUM_THREADS="1"),
-                         stderr=subprocess.STDOUT, timeout=120,
-                         stdin=subprocess.DEVNULL, universal_newlines=True)
-    if run.returncode:
-        raise parity.Failed(run.stdout)
-    with open(work + "/m") as f:
-        return json.loads(f.readlines()[-1])["mem_bytes_stages"]
+    """Bytes on the fullest rank of each stage."""
+    shape = dict(layers=layers, hidden=C, heads=HEADS, vocab=V, seq_len=T)
+    steps = dict(steps=1, global_batch=4, micro_batch=1)
+    return parity.last_metrics(train, work, model, shape, steps, layout,
+                               strand)["mem_bytes_stages"]
 
 
 def growth(train, work, model, layout, strand):
@@ -116,13 +98,9 @@ def check(train, work, model, layout, strand):
 
 def main():
     only = sys.argv[2] if len(sys.argv) > 2 else ""
-    todo, n, failed = [], 0, 0
-    for model, layout, strand in CASES:
-        kind = "moe" if "experts" in model else model["family"]
-        axes = ",".join(parity.matrix.AXES[:len(layout)])
-        name = f"{kind} {axes}={','.join(layout)} {strand}".rstrip()
-        if only in name:
-            todo.append((name, (model, layout, strand)))
+    todo = [(parity.case_name(*c), c) for c in CASES
+            if only in parity.case_name(*c)]
+    n = failed = 0
     print(f"1..{3 * len(todo)}")
     with tempfile.TemporaryDirectory(prefix="plait-zero-") as work:
         parity.write_tokens(work + "/tokens.bin")
