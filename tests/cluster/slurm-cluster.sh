@@ -148,7 +148,7 @@ SlurmUser=$me
 SlurmdUser=$me
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket=$dir/munge.socket,cred_expire=5
+AuthInfo=socket=$dir/munge.socket,cred_expire=20
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool.%n
 TmpFS=$dir/tmp.%n
@@ -169,6 +169,8 @@ TopologyPlugin=topology/tree
 PlugStackConfig=$dir/plugstack.conf
 SlurmctldTimeout=30
 SlurmdTimeout=30
+MessageTimeout=60
+TCPTimeout=20
 KillWait=2
 InactiveLimit=0
 ReturnToService=2
