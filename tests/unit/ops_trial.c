@@ -343,25 +343,36 @@ static void side_close(struct trial_side *s)
     s->ops->device_destroy(s->dev);
 }
 
+/* Every shape of every case, in each of the types. */
+static void run_cases(const struct trial_case *c,
+                      const enum plait_dtype *types, int ntypes,
+                      struct trial_side *ref, struct trial_side *side,
+                      uint64_t seed)
+{
+    for (; c->name != NULL; c++)
+        for (int i = 0; i < TRIAL_SHAPES && c->shapes[i][0] > 0; i++)
+            for (int k = 0; k < ntypes; k++)
+                run_case(c, types[k], c->shapes[i], ref, side, seed);
+}
+
 static void run_all(const struct plait_ops *ops, struct trial_side *ref,
                     uint64_t seed)
 {
     static const enum plait_dtype types[] = {PLAIT_F32, PLAIT_BF16_T,
                                              PLAIT_FP16_T};
+    static const struct trial_case *const subjects[] = {
+        trial_moving,    trial_linear,  trial_layers,
+        trial_attention, trial_experts, trial_optim,
+    };
     struct trial_side side = {0};
-    int fp8;
 
     if (!side_open(&side, ops))
         return;
-    fp8 = ops->has_fp8 != NULL && ops->has_fp8(side.dev);
-    for (const struct trial_case *c = trial_cases; c->name != NULL; c++)
-        for (int i = 0; i < TRIAL_SHAPES && c->shapes[i][0] > 0; i++)
-            for (size_t k = 0; k < 3; k++)
-                run_case(c, types[k], c->shapes[i], ref, &side, seed);
-    for (const struct trial_case *c = trial_bf16_cases; c->name != NULL; c++)
-        for (int i = 0; i < 6 && c->shapes[i][0] > 0 && fp8; i++)
-            run_case(c, PLAIT_BF16_T, c->shapes[i], ref, &side, seed);
-    if (!fp8)
+    for (size_t i = 0; i < sizeof(subjects) / sizeof(subjects[0]); i++)
+        run_cases(subjects[i], types, 3, ref, &side, seed);
+    if (ops->has_fp8 != NULL && ops->has_fp8(side.dev))
+        run_cases(trial_fp8, &types[1], 1, ref, &side, seed);
+    else
         skip("this GPU has no fp8");
     side_close(&side);
 }

@@ -52,8 +52,9 @@ struct trial_case {
     int shapes[TRIAL_SHAPES][TRIAL_SHAPE];
 };
 
-/* Each ends with a NULL name; those of the second are of bf16 alone. */
-extern const struct trial_case trial_cases[], trial_bf16_cases[];
+/* By subject; each ends with a NULL name. Those in fp8 are of bf16 alone. */
+extern const struct trial_case trial_moving[], trial_linear[], trial_fp8[],
+    trial_layers[], trial_attention[], trial_experts[], trial_optim[];
 /* Whether the case waits for a queue, which no graph can hold. */
 int trial_waits(const struct trial_case *c);
 

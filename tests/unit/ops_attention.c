@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "kernels/dtype.h"
+#include "ops_cases.h"
+
+/* -- rope {B, T, heads, head_dim, gap, pos0} ---------------------------- */
+
+static void setup_rope(struct trial *t, const int *s)
+{
+    real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
+    real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
+}
+
+static int call_rope(struct trial_side *d, const int *s)
+{
+    size_t stride = (size_t)(s[2] * s[3] + s[4]);
+    size_t N = product(s, 2), T = (size_t)s[1];
+
+    return d->ops->rope(d->q, d->type, d->p[0], stride, s[2], s[3], 1e4f, s[5],
+                        1, N, T) |
+           d->ops->rope(d->q, d->type, d->p[1], stride, s[2], s[3], 5e5f, s[5],
+                        -1, N, T);
+}
+
+/* -- attention {B, q_len, k_len, q_heads, kv_heads, D, q_pos, k_pos} ---- */
+
+static struct plait_attention attention_of(const int *s)
+{
+    int fused = (s[3] + 2 * s[4]) * s[5];
+    struct plait_attention a = {
+        .batch = s[0], .q_len = s[1], .k_len = s[2], .q_heads = s[3],
+        .kv_heads = s[4], .head_dim = s[5], .q_stride = (size_t)fused,
+        .kv_stride = (size_t)fused, .q_pos = s[6], .k_pos = s[7],
+        .scale = 1 / sqrtf((float)s[5]),
+    };
+
+    return a;
+}
+
+/* q, k and v lie side by side in one row of a fused buffer; where the two
+ * lengths differ it has the rows of the longer one. */
+static size_t fused_size(const int *s)
+{
+    int rows = s[0] * (s[1] > s[2] ? s[1] : s[2]);
+
+    return (size_t)rows * (size_t)((s[3] + 2 * s[4]) * s[5]);
+}
+
+static void *column(const struct trial_side *d, void *fused, int elements)
+{
+    return (char *)fused + (size_t)elements * plait_dtype_size(d->type);
+}
+
+static void setup_attention(struct trial *t, const int *s)
+{
+    size_t dense = (size_t)(s[0] * s[1] * s[3] * s[5]);
+    struct plait_attention a = attention_of(s);
+    size_t size = plait_dtype_size(t->type);
+    char *qkv;
+    void *out;
+    float *lse;
+
+    out = real(t, dense);
+    lse = real32(t, (size_t)(s[0] * s[1] * s[3]));
+    qkv = trial_real(t, KIND_T, fused_size(s), -2, 2);
+    real(t, dense);
+    real(t, fused_size(s));
+    t->ref->attention_forward(t->ref_queue, t->type, &a, out, lse, qkv,
+                              qkv + (size_t)(s[3] * s[5]) * size,
+                              qkv + (size_t)((s[3] + s[4]) * s[5]) * size);
+}
+
+static int call_attention_forward(struct trial_side *d, const int *s)
+{
+    struct plait_attention a = attention_of(s);
+
+    return d->ops->attention_forward(
+        d->q, d->type, &a, d->p[0], d->p[1], d->p[2],
+        column(d, d->p[2], s[3] * s[5]),
+        column(d, d->p[2], (s[3] + s[4]) * s[5]));
+}
+
+static int call_attention_backward(struct trial_side *d, const int *s)
+{
+    struct plait_attention a = attention_of(s);
+    int k = s[3] * s[5], v = (s[3] + s[4]) * s[5];
+
+    return d->ops->attention_backward(
+        d->q, d->type, &a, d->p[4], column(d, d->p[4], k),
+        column(d, d->p[4], v), d->p[3], d->p[0], d->p[1], d->p[2],
+        column(d, d->p[2], k), column(d, d->p[2], v));
+}
+
+static void setup_merge(struct trial *t, const int *s)
+{
+    size_t rows = (size_t)(s[0] * s[1] * s[3]);
+    float *lse[2];
+
+    real(t, rows * (size_t)s[5]);
+    lse[0] = trial_real(t, KIND_F32, rows, -4, 4);
+    real(t, rows * (size_t)s[5]);
+    lse[1] = trial_real(t, KIND_F32, rows, -4, 4);
+    lse[0][0] = lse[1][rows - 1] = -INFINITY; /* saw no key in one chunk */
+}
+
+static int call_merge(struct trial_side *d, const int *s)
+{
+    struct plait_attention a = attention_of(s);
+
+    return d->ops->attention_merge(d->q, d->type, &a, d->p[0], d->p[1],
+                                   d->p[2], d->p[3]);
+}
+
+const struct trial_case trial_attention[] = {
+    {"rope",
+     setup_rope,
+     call_rope,
+     {{1, 1, 1, 2, 0, 0}, {2, 17, 3, 16, 0, 0}, {3, 9, 2, 64, 40, 9}}},
+    {"attention_forward",
+     setup_attention,
+     call_attention_forward,
+     {{1, 1, 1, 1, 1, 8, 0, 0},
+      {2, 37, 37, 3, 3, 16, 0, 0},
+      {1, 150, 150, 2, 2, 64, 0, 0},
+      {2, 20, 33, 4, 2, 24, 40, 20},
+      {1, 65, 65, 6, 1, 40, 0, 30},
+      {1, 67, 66, 2, 1, 7, 3, 0},
+      {1, 70, 200, 2, 1, 128, 130, 0}}},
+    {"attention_backward",
+     setup_attention,
+     call_attention_backward,
+     {{1, 1, 1, 1, 1, 8, 0, 0},
+      {2, 37, 37, 3, 3, 16, 0, 0},
+      {1, 150, 150, 2, 2, 64, 0, 0},
+      {2, 20, 33, 4, 2, 24, 40, 20},
+      {1, 65, 65, 6, 1, 40, 0, 30},
+      {1, 67, 66, 2, 1, 7, 3, 0},
+      {1, 70, 200, 2, 1, 128, 130, 0}}},
+    {"attention_merge", setup_merge, call_merge, {{2, 19, 19, 3, 3, 24, 0, 0}}},
+    {NULL, NULL, NULL, {{0}}},
+};

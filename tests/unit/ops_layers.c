@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ops_cases.h"
+
+/* -- activations: {N, F} ------------------------------------------------ */
+
+static void setup_gelu(struct trial *t, const int *s)
+{
+    real(t, product(s, 2));
+    real(t, product(s, 2));
+    trial_real(t, KIND_T, product(s, 2), -12, 12);
+}
+
+static int call_gelu(struct trial_side *d, const int *s)
+{
+    size_t n = product(s, 2);
+
+    return d->ops->gelu_forward(d->q, d->type, d->p[0], d->p[2], n) |
+           d->ops->gelu_backward(d->q, d->type, d->p[1], d->p[1], d->p[2], n);
+}
+
+static void setup_swiglu(struct trial *t, const int *s)
+{
+    real(t, product(s, 2));
+    real(t, 2 * product(s, 2));
+    trial_real(t, KIND_T, 2 * product(s, 2), -8, 8);
+    real(t, product(s, 2));
+}
+
+static int call_swiglu(struct trial_side *d, const int *s)
+{
+    size_t N = (size_t)s[0], F = (size_t)s[1];
+
+    return d->ops->swiglu_forward(d->q, d->type, d->p[0], d->p[2], N, F) |
+           d->ops->swiglu_backward(d->q, d->type, d->p[1], d->p[3], d->p[2], N,
+                                   F);
+}
+
+/* -- normalisation: {N, C, residual or accumulate} ---------------------- */
+
+static void setup_norm_forward(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], C = (size_t)s[1];
+
+    real(t, N * C);
+    real32(t, N);
+    real32(t, N);
+    real(t, N * C);
+    trial_real(t, KIND_T, N * C, -1, 3);
+    real(t, N * C);
+    real(t, C);
+    real(t, C);
+}
+
+static int call_layernorm_forward(struct trial_side *d, const int *s)
+{
+    return d->ops->layernorm_forward(
+        d->q, d->type, d->p[0], d->p[1], d->p[2], s[2] ? d->p[3] : NULL,
+        d->p[4], s[2] ? d->p[5] : NULL, d->p[6], d->p[7], 1e-5f, (size_t)s[0],
+        (size_t)s[1]);
+}
+
+/* The sum takes the residual's place, as in a residual stream. */
+static int call_rmsnorm_forward(struct trial_side *d, const int *s)
+{
+    void *stream = s[2] ? d->p[5] : NULL;
+
+    return d->ops->rmsnorm_forward(d->q, d->type, d->p[0], d->p[2], stream,
+                                   d->p[4], stream, d->p[6], 1e-6f,
+                                   (size_t)s[0], (size_t)s[1]);
+}
+
+static void setup_norm_backward(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], C = (size_t)s[1];
+    void *x, *gamma;
+    float *mean, *rstd;
+
+    real(t, N * C);
+    real32(t, C);
+    real32(t, C);
+    real(t, N * C);
+    x = trial_real(t, KIND_T, N * C, -1, 3);
+    gamma = real(t, C);
+    mean = real32(t, N);
+    rstd = trial_real(t, KIND_F32, N, 0.5, 2);
+    if (s[3])
+        t->ref->layernorm_forward(t->ref_queue, t->type, t->array[0].host,
+                                  mean, rstd, NULL, x, NULL, gamma, gamma,
+                                  1e-5f, N, C);
+}
+
+static int call_layernorm_backward(struct trial_side *d, const int *s)
+{
+    return d->ops->layernorm_backward(d->q, d->type, d->p[0], d->p[1], d->p[2],
+                                      d->p[3], d->p[4], d->p[5], d->p[6],
+                                      d->p[7], s[2], (size_t)s[0],
+                                      (size_t)s[1]);
+}
+
+static int call_rmsnorm_backward(struct trial_side *d, const int *s)
+{
+    return d->ops->rmsnorm_backward(d->q, d->type, d->p[0], d->p[1], d->p[3],
+                                    d->p[4], d->p[5], d->p[7], s[2],
+                                    (size_t)s[0], (size_t)s[1]);
+}
+
+/* -- embedding {B, T, C, vocabulary, first, count, pos0} ---------------- */
+
+static void setup_embedding(struct trial *t, const int *s)
+{
+    size_t N = product(s, 2), C = (size_t)s[2];
+
+    real(t, N * C);
+    trial_int(t, N, 0, s[3]);
+    real(t, (size_t)s[5] * C);
+    real(t, (size_t)(s[6] + s[1]) * C);
+    real32(t, (size_t)s[5] * C);
+    real32(t, (size_t)(s[6] + s[1]) * C);
+}
+
+static int call_embedding(struct trial_side *d, const int *s)
+{
+    size_t N = product(s, 2), T = (size_t)s[1], C = (size_t)s[2];
+
+    return d->ops->embedding_backward(d->q, d->type, d->p[4], d->p[5], d->p[1],
+                                      d->p[0], s[4], s[5], s[6], N, T, C) |
+           d->ops->embedding_forward(d->q, d->type, d->p[0], d->p[1], d->p[2],
+                                     d->p[3], s[4], s[5], s[6], N, T, C);
+}
+
+/* -- loss {N, stride, first, count, vocabulary} ------------------------- */
+
+static void setup_xent(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], stride = (size_t)s[1];
+    float *max, *sum, *target;
+    int32_t *targets;
+    void *logits;
+
+    logits = trial_real(t, KIND_T, N * stride, -6, 6);
+    targets = trial_int(t, N, 0, s[4]);
+    max = real32(t, N);
+    sum = real32(t, N);
+    target = real32(t, N);
+    trial_real(t, KIND_F32, N, 4, 7);
+    trial_real(t, KIND_F64, 1, 0, 1);
+    targets[N / 2] = -1;
+    t->ref->xent_stats(t->ref_queue, t->type, max, sum, target, logits,
+                       targets, s[2], s[3], stride, N);
+}
+
+static int call_xent_stats(struct trial_side *d, const int *s)
+{
+    size_t N = (size_t)s[0];
+
+    return d->ops->xent_stats(d->q, d->type, d->p[2], d->p[3], d->p[4],
+                              d->p[0], d->p[1], s[2], s[3], (size_t)s[1], N) |
+           d->ops->xent_rescale(d->q, d->p[3], d->p[2], d->p[5], N);
+}
+
+static int call_xent_backward(struct trial_side *d, const int *s)
+{
+    return d->ops->xent_backward(d->q, d->type, d->p[6], d->p[0], d->p[2],
+                                 d->p[3], d->p[4], d->p[1], 0.125f, s[2], s[3],
+                                 (size_t)s[1], (size_t)s[0]);
+}
+
+const struct trial_case trial_layers[] = {
+    {"gelu", setup_gelu, call_gelu, {{40, 1}, {37, 53}}},
+    {"swiglu", setup_swiglu, call_swiglu, {{1, 1}, {37, 53}}},
+    {"layernorm_forward",
+     setup_norm_forward,
+     call_layernorm_forward,
+     {{1, 2, 0}, {13, 47, 1}, {33, 768, 0}, {9, 257, 1}}},
+    {"layernorm_backward",
+     setup_norm_backward,
+     call_layernorm_backward,
+     {{1, 5, 0, 1}, {13, 47, 1, 1}, {65, 768, 0, 1}, {70, 257, 1, 1}}},
+    {"rmsnorm_forward",
+     setup_norm_forward,
+     call_rmsnorm_forward,
+     {{1, 2, 0}, {13, 47, 1}, {33, 768, 0}, {9, 257, 1}}},
+    {"rmsnorm_backward",
+     setup_norm_backward,
+     call_rmsnorm_backward,
+     {{1, 2, 0, 0}, {13, 47, 1, 0}, {65, 768, 0, 0}, {70, 257, 1, 0}}},
+    {"embedding",
+     setup_embedding,
+     call_embedding,
+     {{1, 1, 1, 3, 0, 3, 0}, {3, 17, 45, 40, 0, 40, 0},
+      {2, 33, 64, 100, 50, 25, 33}}},
+    {"xent_stats",
+     setup_xent,
+     call_xent_stats,
+     {{1, 2, 0, 2, 2}, {9, 300, 0, 257, 257}, {33, 1024, 500, 999, 1499}}},
+    {"xent_backward",
+     setup_xent,
+     call_xent_backward,
+     {{1, 2, 0, 2, 2}, {9, 300, 0, 257, 257}, {33, 1024, 0, 1000, 1000}}},
+    {NULL, NULL, NULL, {{0}}},
+};

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "kernels/dtype.h"
+#include "ops_cases.h"
+
+/* -- matrix products: {N, O, C, act, bias, pre or accumulate} ---------- */
+
+static void setup_linear_forward(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
+
+    real(t, N * O);
+    real(t, N * O);
+    real(t, N * C);
+    real(t, O * C);
+    real(t, O * C);
+    real(t, O);
+}
+
+/* Twice, with the weight changed between: a packed copy must follow. */
+static int call_linear_forward(struct trial_side *d, const int *s)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
+    enum plait_activation act = s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
+    void *bias = s[4] ? d->p[5] : NULL, *pre = s[5] ? d->p[1] : NULL;
+    struct plait_weight *w;
+    int rc;
+
+    w = d->ops->weight_create(d->dev, d->type, O, C, d->p[3]);
+    if (w == NULL)
+        return -1;
+    rc = d->ops->linear_forward(d->q, d->p[0], pre, d->p[2], w, bias, act, N);
+    d->ops->weight_changed(w, d->p[4]);
+    rc |= d->ops->linear_forward(d->q, d->p[0], pre, d->p[2], w, bias, act, N);
+    if (!d->recording)
+        rc |= d->ops->queue_sync(d->q);
+    d->ops->weight_destroy(w);
+    return rc;
+}
+
+static void setup_linear_input(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
+
+    real(t, N * C);
+    real(t, N * O);
+    real(t, O * C);
+    trial_real(t, KIND_T, N * C, -3, 3);
+}
+
+static int call_linear_input(struct trial_side *d, const int *s)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
+    enum plait_activation act = s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
+    struct plait_weight *w;
+    int rc;
+
+    w = d->ops->weight_create(d->dev, d->type, O, C, d->p[2]);
+    if (w == NULL)
+        return -1;
+    rc = d->ops->linear_backward_input(d->q, d->p[0], d->p[1], w, act,
+                                       s[3] ? d->p[3] : NULL, s[5], N);
+    if (!d->recording)
+        rc |= d->ops->queue_sync(d->q);
+    d->ops->weight_destroy(w);
+    return rc;
+}
+
+static void setup_linear_weight(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
+
+    real32(t, O * C);
+    real32(t, O);
+    real(t, N * O);
+    real(t, N * C);
+}
+
+static int call_linear_weight(struct trial_side *d, const int *s)
+{
+    return d->ops->linear_backward_weight(
+        d->q, d->type, d->p[0], s[4] ? d->p[1] : NULL, d->p[2], d->p[3],
+        (size_t)s[0], (size_t)s[1], (size_t)s[2]);
+}
+
+/* -- the same in fp8 ----------------------------------------------------- */
+
+/* Magnitudes from 1 down to 2^-24: into the subnormals of both formats. */
+static void spread(struct trial *t, uint16_t *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = plait_bf16_of_f32(plait_f32_of_bf16(x[i]) *
+                                 (float)exp2(floor(trial_uniform(t, -23, 1))));
+}
+
+static void setup_fp8_forward(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
+
+    setup_linear_forward(t, s);
+    spread(t, t->array[2].host, N * C / 2);
+    spread(t, t->array[4].host, O * C / 2);
+}
+
+static void setup_fp8_input(struct trial *t, const int *s)
+{
+    setup_linear_input(t, s);
+    spread(t, t->array[1].host, (size_t)s[0] * (size_t)s[1] / 2);
+}
+
+static void setup_fp8_weight(struct trial *t, const int *s)
+{
+    /* Hopper sums products of fp8 in some 14 bits before it adds the sums in
+     * fp32 (DeepSeek-V3, arXiv:2412.19437, 3.3.2). */
+    t->tolerance = 0x1p-10;
+    setup_linear_weight(t, s);
+    spread(t, t->array[2].host, (size_t)s[0] * (size_t)s[1] / 2);
+}
+
+/* A side whose linear ops are those in fp8. */
+static int in_fp8(int (*call)(struct trial_side *d, const int *s),
+                  struct trial_side *d, const int *s)
+{
+    struct plait_ops ops = *d->ops;
+    struct trial_side side = *d;
+
+    ops.linear_forward = d->ops->fp8_forward;
+    ops.linear_backward_input = d->ops->fp8_backward_input;
+    ops.linear_backward_weight = d->ops->fp8_backward_weight;
+    side.ops = &ops;
+    return call(&side, s);
+}
+
+static int call_fp8_forward(struct trial_side *d, const int *s)
+{
+    return in_fp8(call_linear_forward, d, s);
+}
+
+static int call_fp8_input(struct trial_side *d, const int *s)
+{
+    return in_fp8(call_linear_input, d, s);
+}
+
+static int call_fp8_weight(struct trial_side *d, const int *s)
+{
+    return in_fp8(call_linear_weight, d, s);
+}
+
+const struct trial_case trial_linear[] = {
+    {"linear_forward",
+     setup_linear_forward,
+     call_linear_forward,
+     {{1, 1, 1, 0, 0, 0},
+      {5, 7, 3, 1, 1, 1},
+      {33, 70, 45, 1, 1, 0},
+      {67, 129, 96, 1, 0, 1},
+      {130, 64, 257, 0, 1, 0},
+      {133, 230, 402, 1, 1, 1}}},
+    {"linear_backward_input",
+     setup_linear_input,
+     call_linear_input,
+     {{1, 1, 1, 0, 0, 0},
+      {5, 7, 3, 1, 0, 1},
+      {33, 70, 45, 1, 0, 0},
+      {67, 129, 96, 0, 0, 1},
+      {130, 64, 257, 0, 0, 0},
+      {133, 402, 230, 1, 0, 0}}},
+    {"linear_backward_weight",
+     setup_linear_weight,
+     call_linear_weight,
+     {{1, 1, 1, 0, 1},
+      {5, 7, 3, 0, 0},
+      {67, 129, 96, 0, 1},
+      {130, 64, 257, 0, 1},
+      {2101, 70, 100, 0, 1}}},
+    {NULL, NULL, NULL, {{0}}},
+};
+
+const struct trial_case trial_fp8[] = {
+    {"fp8_forward",
+     setup_fp8_forward,
+     call_fp8_forward,
+     {{1, 1, 1, 0, 0, 0},
+      {5, 7, 3, 1, 1, 1},
+      {33, 70, 45, 1, 1, 0},
+      {64, 128, 96, 1, 0, 1},
+      {130, 64, 257, 0, 1, 0},
+      {133, 230, 402, 1, 1, 1}}},
+    {"fp8_backward_input",
+     setup_fp8_input,
+     call_fp8_input,
+     {{1, 1, 1, 0, 0, 0},
+      {5, 7, 3, 1, 0, 1},
+      {33, 70, 45, 1, 0, 0},
+      {64, 128, 96, 0, 0, 1},
+      {64, 96, 128, 1, 0, 0},
+      {133, 402, 230, 1, 0, 1}}},
+    {"fp8_backward_weight",
+     setup_fp8_weight,
+     call_fp8_weight,
+     {{1, 1, 1, 0, 1},
+      {5, 7, 3, 0, 0},
+      {64, 128, 96, 0, 1},
+      {130, 64, 257, 0, 1},
+      {2101, 70, 100, 0, 1}}},
+    {NULL, NULL, NULL, {{0}}},
+};
