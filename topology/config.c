@@ -434,3 +434,9 @@ struct plait_config *plait_config_parse(const char *name, const char *text,
     plait_yaml_destroy(yaml);
     return config;
 }
+
+int plait_config_read(const char *path, char **text, size_t *size,
+                      struct plait_error *err)
+{
+    return plait_yaml_file(path, text, size, err);
+}

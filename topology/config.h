@@ -196,6 +196,9 @@ struct plait_config *plait_config_create(const char *path,
 struct plait_config *plait_config_parse(const char *name, const char *text,
                                         size_t size, const char *const *set,
                                         int nset, struct plait_error *err);
+/* The file as it is, malloc'ed, for plait_config_parse(). */
+int plait_config_read(const char *path, char **text, size_t *size,
+                      struct plait_error *err);
 void plait_config_destroy(struct plait_config *config);
 
 #ifdef __cplusplus

@@ -160,23 +160,29 @@ error:
     return -1;
 }
 
+int plait_yaml_file(const char *path, char **text, size_t *size,
+                    struct plait_error *err)
+{
+    FILE *file = fopen(path, "re");
+    int ret;
+
+    if (!file)
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    ret = read_file(file, text, size);
+    if (ret < 0)
+        plait_errorf(err, "%s: %s", path, strerror(errno));
+    fclose(file);
+    return ret;
+}
+
 struct plait_yaml *plait_yaml_create(const char *path, struct plait_error *err)
 {
     struct plait_yaml *yaml;
-    FILE *file = fopen(path, "re");
     char *text;
     size_t size;
 
-    if (!file) {
-        plait_errorf(err, "%s: %s", path, strerror(errno));
+    if (plait_yaml_file(path, &text, &size, err) < 0)
         return NULL;
-    }
-    if (read_file(file, &text, &size) < 0) {
-        plait_errorf(err, "%s: %s", path, strerror(errno));
-        fclose(file);
-        return NULL;
-    }
-    fclose(file);
     yaml = parse(path, true, text, size, err);
     free(text);
     return yaml;

@@ -17,6 +17,9 @@ struct plait_yaml;
 struct plait_yaml *plait_yaml_create(const char *path, struct plait_error *err);
 struct plait_yaml *plait_yaml_parse(const char *name, const char *text,
                                     size_t size, struct plait_error *err);
+/* The file as it is, malloc'ed, for plait_yaml_parse(). */
+int plait_yaml_file(const char *path, char **text, size_t *size,
+                    struct plait_error *err);
 /* A command-line override "a.b=VALUE" as the document {a: {b: VALUE}}; errors
  * start with `option` and the text instead of a file and a line. */
 struct plait_yaml *plait_yaml_parse_set(const char *option, const char *text,

@@ -8,7 +8,7 @@
 
 #include "common.h"
 
-/* What save and load share: the pieces of this rank, and agreement. */
+/* What save and load share: the pieces of this rank. */
 
 /* Every slice is three tensors: the weight under its own name, and the
  * moments. */
@@ -61,27 +61,4 @@ int plait_pieces_create(const struct plait_optim *optim,
     *pieces = p;
     *data = d;
     return (int)total;
-}
-
-int plait_checkpoint_agree(struct plait_comm *world, int ret,
-                           struct plait_error *err)
-{
-    int size = plait_comm_size(world), first;
-    double failed = ret < 0 ? size - plait_comm_rank(world) : 0;
-    struct {
-        int number;
-        struct plait_error text;
-    } why = {.number = errno};
-
-    snprintf(why.text.text, sizeof(why.text.text), "%s",
-             ret < 0 ? err->text : "");
-    if (plait_comm_host_all_reduce(world, &failed, 1, PLAIT_MAX) < 0)
-        return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    if (failed == 0)
-        return 0;
-    first = size - (int)failed;
-    if (plait_comm_host_broadcast(world, &why, sizeof(why), first) < 0)
-        return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    errno = why.number;
-    return plait_errorf(err, "%s", why.text.text);
 }

@@ -21,8 +21,8 @@ struct plait_checkpoint_info {
 };
 
 /* The saves of one run, one after the other. Every function but destroy is
- * collective over the world, and fails on all ranks together with the error
- * of one of them. What fails, or ends with the process, leaves older
+ * collective over the world, and fails on all ranks together, as
+ * plait_agree() does. What fails, or ends with the process, leaves older
  * checkpoints as they were. */
 struct plait_saver;
 
@@ -64,10 +64,10 @@ int plait_checkpoint_save(const char *dir, int keep,
 char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
                               struct plait_error *err);
 
-/* Collective. Fills optimizer slices and info; the caller then calls
- * plait_optim_refresh(). errno is EBADMSG, and nothing was touched, if the
- * checkpoint is not whole: lost, cut or garbled. Refuses one of another
- * model, naming the tensor and the shapes. */
+/* Collective; fails as plait_agree() does. Fills optimizer slices and info;
+ * the caller then calls plait_optim_refresh(). errno is EBADMSG, and nothing
+ * was touched, if the checkpoint is not whole: lost, cut or garbled. Refuses
+ * one of another model, naming the tensor and the shapes. */
 int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
                           struct plait_model *model, struct plait_optim *optim,
                           struct plait_error *err);

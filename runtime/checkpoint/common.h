@@ -6,7 +6,7 @@
 
 #include "folder.h"
 #include "piece.h"
-#include "runtime/comm/comm.h"
+#include "runtime/comm/world.h"
 #include "runtime/optim/optim.h"
 
 enum { PLAIT_PIECES_PER_SLICE = 3 };
@@ -16,11 +16,6 @@ enum { PLAIT_PIECES_PER_SLICE = 3 };
 int plait_pieces_create(const struct plait_optim *optim,
                         struct plait_piece **pieces, float ***data,
                         struct plait_error *err);
-
-/* Collective: -1 on every rank if `ret` is on any, with the error and the
- * errno of the lowest of them. Takes no memory. */
-int plait_checkpoint_agree(struct plait_comm *world, int ret,
-                           struct plait_error *err);
 
 /* What one rank writes of every checkpoint, in this order. */
 struct plait_part {

@@ -129,29 +129,20 @@ static int by_name(const void *a, const void *b)
                   ((const struct source *)b)->piece.name);
 }
 
-/* Rank 0 alone reads the file. */
 static int read_manifest(struct load *l, struct plait_comm *world,
                          struct plait_error *err)
 {
-    int rank = plait_comm_rank(world), ret = 0;
     char *text = NULL;
     size_t size = 0;
+    int ret = 0;
 
-    if (rank == 0)
+    if (plait_comm_rank(world) == 0)
         ret = plait_manifest_text(l->path, &text, &size, err);
-    ret = plait_checkpoint_agree(world, ret, err);
-    if (ret == 0 &&
-        plait_comm_host_broadcast(world, &size, sizeof(size), 0) < 0)
-        ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    if (ret == 0 && rank > 0 && !(text = malloc(size + 1)))
-        ret = plait_errorf(err, "%s: out of memory", l->path);
-    ret = plait_checkpoint_agree(world, ret, err);
-    if (ret == 0 && plait_comm_host_broadcast(world, text, size, 0) < 0)
-        ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    if (ret == 0)
-        ret = plait_manifest_parse(l->path, text, size, &l->manifest, err);
+    if (plait_hand_out(world, ret, &text, &size, err) < 0)
+        return -1;
+    ret = plait_manifest_parse(l->path, text, size, &l->manifest, err);
     free(text);
-    return plait_checkpoint_agree(world, ret, err);
+    return plait_agree(world, ret, err);
 }
 
 /* Map every shard; each rank holds its share of them against the manifest. */
@@ -313,17 +304,17 @@ int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
     if (ret == 0) {
         ret = open_shards(&l, plait_comm_rank(world), plait_comm_size(world),
                           err);
-        ret = plait_checkpoint_agree(world, ret, err);
+        ret = plait_agree(world, ret, err);
     }
     if (ret == 0)
-        ret = plait_checkpoint_agree(world, index_shards(&l, err), err);
+        ret = plait_agree(world, index_shards(&l, err), err);
     if (ret < 0 && is_not_whole(errno)) {
         errno = EBADMSG;
     } else if (ret == 0) {
         ret = fill_all(&l, optim, err);
         if (ret == 0)
             ret = check_parameters(&l, model, err);
-        ret = plait_checkpoint_agree(world, ret, err);
+        ret = plait_agree(world, ret, err);
     }
     if (ret == 0)
         *info = l.manifest.info;

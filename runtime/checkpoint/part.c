@@ -63,7 +63,7 @@ static int gather_owners(const struct plait_part *part,
     ret = mine && all && *owners
               ? 0
               : plait_errorf(err, "checkpoint: out of memory");
-    ret = plait_checkpoint_agree(world, ret, err);
+    ret = plait_agree(world, ret, err);
     for (i = 0; ret == 0 && i < (size_t)part->n; i++)
         mine[i] = fingerprint(&part->pieces[i]);
     if (ret == 0 && room > 0 &&
@@ -173,7 +173,7 @@ int plait_part_init(struct plait_part *part, const struct plait_model *model,
     ret = plait_pieces_create(optim, &part->pieces, &part->data, err);
     if (ret > 0)
         part->n = ret;
-    if (plait_checkpoint_agree(world, ret < 0 ? -1 : 0, err) < 0)
+    if (plait_agree(world, ret < 0 ? -1 : 0, err) < 0)
         goto error;
     drop_tied(part, model);
     if (choose(part, world, err) < 0 || check_complete(part, model, err) < 0)

@@ -150,7 +150,7 @@ static int open_folder(struct plait_saver *s,
         ret = plait_errorf(err, "%s: out of memory", s->dir);
     if (ret == 0 && is_first(s))
         ret = plait_folder_prepare(s->dir, s->temporary, err);
-    if (plait_checkpoint_agree(s->world, ret, err) < 0) {
+    if (plait_agree(s->world, ret, err) < 0) {
         give_up(s);
         return -1;
     }
@@ -186,7 +186,7 @@ static int gather_files(struct plait_saver *s, struct plait_shard_file **files,
     *files = calloc(plait_comm_size(s->world), sizeof(**files));
     if (!*files)
         ret = plait_errorf(err, "%s: out of memory", s->dir);
-    ret = plait_checkpoint_agree(s->world, ret, err);
+    ret = plait_agree(s->world, ret, err);
     if (ret == 0 && plait_comm_host_all_gather(s->world, &s->file, *files,
                                                sizeof(**files)) < 0)
         ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(s->world));
@@ -210,13 +210,13 @@ static int commit(struct plait_saver *s, struct plait_error *err)
     int ret;
 
     join(s);
-    ret = plait_checkpoint_agree(s->world, outcome(s, err), err);
+    ret = plait_agree(s->world, outcome(s, err), err);
     if (ret == 0)
         ret = gather_files(s, &files, err);
     if (ret == 0) {
         if (is_first(s))
             ret = put_in_place(s, files, err);
-        ret = plait_checkpoint_agree(s->world, ret, err);
+        ret = plait_agree(s->world, ret, err);
     }
     free(files);
     plait_trace_async(s->model->par->trace, "checkpoint", "write", s->begun,
@@ -244,7 +244,7 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     if (s)
         s->dir = strdup(dir);
     ret = s && s->dir ? 0 : plait_errorf(err, "checkpoint: out of memory");
-    if (plait_checkpoint_agree(world, ret, err) < 0)
+    if (plait_agree(world, ret, err) < 0)
         goto error;
     s->model = model;
     s->world = world;
@@ -257,7 +257,7 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
                            "checkpoint.async: no memory for the copy of %zu "
                            "bytes that is written beside training",
                            s->part.bytes);
-    if (plait_checkpoint_agree(world, ret, err) < 0)
+    if (plait_agree(world, ret, err) < 0)
         goto error;
     return s;
 error:
@@ -295,7 +295,7 @@ int plait_saver_start(struct plait_saver *s,
         ret = start_thread(s, err);
     if (ret < 0)
         fail_part(s, err);
-    if (plait_checkpoint_agree(s->world, ret, err) == 0)
+    if (plait_agree(s->world, ret, err) == 0)
         return 0;
     atomic_store(&s->cancel, true);
     return commit(s, err);

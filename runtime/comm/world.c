@@ -35,21 +35,72 @@ static bool under_mpi(void)
            getenv("PMI_SIZE") || getenv("PMI_RANK");
 }
 
+/* More than any errno; they travel with a rank's standing in one number. */
+#define ERRNO_ROOM 4096
+
+/* The first of those that know why stands highest, and after them the first
+ * of the others; 0: it has not failed. */
+static int standing(const struct plait_comm *world, int rc,
+                    const struct plait_error *err)
+{
+    int size = plait_comm_size(world);
+
+    if (rc >= 0)
+        return 0;
+    return (err->text[0] ? size : 0) + size - plait_comm_rank(world);
+}
+
 int plait_agree(struct plait_comm *world, int rc, struct plait_error *err)
 {
-    int rank = plait_comm_rank(world), size = plait_comm_size(world);
-    double failed = rc < 0 ? size - rank : 0; /* the first rank's is largest */
+    int mine = standing(world, rc, err), saved = errno;
+    double highest = (double)mine * ERRNO_ROOM + saved % ERRNO_ROOM;
 
+    if (mine == 0)
+        highest = 0;
     /* Nothing here may fail on one rank alone, such as taking memory. */
-    if (plait_comm_host_all_reduce(world, &failed, 1, PLAIT_MAX) < 0) {
+    if (plait_comm_host_all_reduce(world, &highest, 1, PLAIT_MAX) < 0) {
         if (rc == 0)
-            plait_errorf(err, "rank %d: %s", rank, plait_comm_error(world));
+            plait_errorf(err, "rank %d: %s", plait_comm_rank(world),
+                         plait_comm_error(world));
         return -1;
     }
-    if (failed == 0)
+    if (highest == 0) {
+        errno = saved;
         return 0;
-    if (failed != size - rank)
+    }
+    if ((int64_t)highest / ERRNO_ROOM != mine)
         err->text[0] = '\0';
+    errno = (int)((int64_t)highest % ERRNO_ROOM);
+    return -1;
+}
+
+static int hand_out(struct plait_comm *world, char **text, size_t *size,
+                    struct plait_error *err)
+{
+    int rc = 0;
+
+    if (plait_comm_host_broadcast(world, size, sizeof(*size), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world));
+    if (plait_comm_rank(world) > 0 && !(*text = malloc(*size + 1)))
+        rc = plait_errorf(err, "out of memory");
+    if (plait_agree(world, rc, err) < 0)
+        return -1;
+    if (plait_comm_host_broadcast(world, *text, *size, 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world));
+    return 0;
+}
+
+int plait_hand_out(struct plait_comm *world, int rc, char **text,
+                   size_t *size, struct plait_error *err)
+{
+    char *mine = rc == 0 && plait_comm_rank(world) == 0 ? *text : NULL;
+
+    if (plait_agree(world, rc, err) == 0 &&
+        hand_out(world, &mine, size, err) == 0) {
+        *text = mine;
+        return 0;
+    }
+    free(mine);
     return -1;
 }
 

@@ -121,15 +121,17 @@ static int load_newest(struct run *r, struct plait_error *err)
             return 0;
         if (errno != EBADMSG)
             return -1;
-        if (plait_comm_rank(r->world) == 0)
+        if (err->text[0])
             fprintf(stderr, "plait-train: checkpoint of step %" PRId64
                     " skipped: %s\n", place.step, err->text);
+        err->text[0] = '\0';
     }
     if (skipped == 0)
         return 1;
-    return plait_errorf(err, "%s: none of the %d checkpoints is whole; "
-                        "--resume none starts anew",
-                        r->config->checkpoint.dir, skipped);
+    plait_errorf(err, "%s: none of the %d checkpoints is whole; "
+                 "--resume none starts anew",
+                 r->config->checkpoint.dir, skipped);
+    return plait_agree(r->world, -1, err);
 }
 
 static void resume_loss_scale(struct run *r)
@@ -153,7 +155,7 @@ static int start_weights(struct run *r, const char *resume,
         rc = load(r, resume, err);
     else if (!strcmp(resume, "auto") && r->config->checkpoint.dir)
         rc = load_newest(r, err);
-    if (plait_agree(r->world, rc, err) < 0)
+    if (rc < 0)
         return -1;
     if (rc == 0)
         resume_loss_scale(r);
@@ -176,7 +178,7 @@ static int open_saver(struct run *r, struct plait_error *err)
     r->saver = plait_saver_create(c->dir, c->keep, saves_beside(c),
                                   plait_trainer_model(r->trainer),
                                   plait_trainer_optim(r->trainer), err);
-    return plait_agree(r->world, r->saver ? 0 : -1, err);
+    return r->saver ? 0 : -1;
 }
 
 /* Between two steps: the training waits for the copy alone. */
@@ -193,15 +195,13 @@ static int save(struct run *r, struct plait_error *err)
              : plait_saver_save(r->saver, &r->done, err);
     r->saved = r->done.step;
     plait_trace_span(r->trace, "run", "checkpoint", begin);
-    return plait_agree(r->world, rc, err);
+    return rc;
 }
 
 /* Put in place what was written beside the steps since. */
 static int poll_saver(struct run *r, struct plait_error *err)
 {
-    if (!r->saver || plait_saver_poll(r->saver, err) == 0)
-        return 0;
-    return plait_agree(r->world, -1, err);
+    return r->saver ? plait_saver_poll(r->saver, err) : 0;
 }
 
 /* After the last step nothing is gained by a copy. */
@@ -218,7 +218,7 @@ static int save_last(struct run *r, struct plait_error *err)
              : plait_saver_save(r->saver, &r->done, err);
     r->saved = r->done.step;
     plait_trace_span(r->trace, "run", "checkpoint", begin);
-    return plait_agree(r->world, rc, err);
+    return rc;
 }
 
 /* -- the start ----------------------------------------------------------- */

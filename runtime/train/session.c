@@ -14,64 +14,22 @@
 
 /* -- configuration ------------------------------------------------------- */
 
-/* The whole file; caller frees. */
-static char *read_file(const char *path, size_t *size)
-{
-    FILE *f = fopen(path, "rb");
-    char *text = NULL, *more;
-    size_t n = 0, got;
-
-    if (!f)
-        return NULL;
-    do {
-        more = realloc(text, n + 65536);
-        if (!more)
-            break;
-        text = more;
-        got = fread(text + n, 1, 65536, f);
-        n += got;
-    } while (got > 0);
-    fclose(f);
-    *size = n;
-    return text;
-}
-
-/* Rank 0 alone opens the file: a thousand ranks would be a storm on a
- * shared file system. */
 static int read_config(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err)
 {
-    int rank = plait_comm_rank(s->world), rc = 0;
     size_t size = 0;
     char *text = NULL;
+    int rc = 0;
 
-    if (rank == 0) {
-        s->config = plait_config_create(args->config, args->set, args->nset,
-                                        err);
-        text = s->config ? read_file(args->config, &size) : NULL;
-        if (s->config && !text)
-            plait_errorf(err, "%s: %s", args->config, strerror(errno));
-        rc = text ? 0 : -1;
-    }
-    if (plait_agree(s->world, rc, err) < 0)
-        goto error;
-    if (plait_comm_host_broadcast(s->world, &size, sizeof(size), 0) < 0)
-        goto error;
-    if (rank > 0)
-        text = malloc(size + 1);
-    if (plait_agree(s->world, text ? 0 : -1, err) < 0 ||
-        plait_comm_host_broadcast(s->world, text, size, 0) < 0)
-        goto error;
-    if (rank > 0)
-        s->config = plait_config_parse(args->config, text, size, args->set,
-                                       args->nset, err);
+    if (plait_comm_rank(s->world) == 0)
+        rc = plait_config_read(args->config, &text, &size, err);
+    if (plait_hand_out(s->world, rc, &text, &size, err) < 0)
+        return -1;
+    s->config = plait_config_parse(args->config, text, size, args->set,
+                                   args->nset, err);
     free(text);
     return plait_agree(s->world, s->config ? 0 : -1, err);
-
-error:
-    free(text);
-    return -1;
 }
 
 /* -- layout -------------------------------------------------------------- */

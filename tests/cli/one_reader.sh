@@ -84,6 +84,8 @@ run sh "$mpirun" 4 sh "$nodes" 2 1 1 4 1 1 "$train" "$dir/c.yaml" \
     --resume none
 is "four ranks train on what looks like two nodes" 0 "$status"
 is "one rank of all opens the configuration" 1 "$(openers c.yaml)"
+is "once" 1 \
+    "$(cat "$dir"/trace.* | grep -c "\"[^\"]*c.yaml\"")"
 is "one rank of each node opens a shard" 2 "$(openers tokens-1.bin)"
 
 mv "$dir/tokens-1.bin" "$dir/elsewhere"

@@ -134,6 +134,7 @@ run "${save[@]}" --set checkpoint.dir="$ck"
 ok "the newest that is whole" grep -q "resumed after step 10" "$dir/out"
 ok "says what it skipped" test "$(grep -c \
     "^plait-train: checkpoint of step .*skipped" "$dir/out")" = 2
+ok "once" test "$(grep -c "^plait-train:" "$dir/out")" = 2
 ok "and why" grep -q "step 20 skipped: .*truncated or changed" "$dir/out"
 ok "and writes them again" diff -r "$dir/blocking" "$ck"
 rm -f "$ck"/step-*/manifest.json
