@@ -200,12 +200,14 @@ struct plait_ops {
                                  const void *dout, struct plait_weight *w,
                                  enum plait_activation act, const void *pre,
                                  int accumulate, size_t N);
-    /* dw[O,C] += dout^T . inp; dbias[O] += column sums of dout (NULL: none);
-     * both fp32. Needs no weight values: ZB-H1 may call it later. */
+    /* dw[O,C] = dout^T . inp and dbias[O] = column sums of dout (NULL: none),
+     * both fp32; or both += if accumulate. Without it nothing of what is
+     * there is read, and N 0 leaves zeros. Needs no weight values: ZB-H1 may
+     * call it later. */
     int (*linear_backward_weight)(struct plait_queue *q, enum plait_dtype type,
                                   float *dw, float *dbias, const void *dout,
-                                  const void *inp, size_t N, size_t O,
-                                  size_t C);
+                                  const void *inp, int accumulate, size_t N,
+                                  size_t O, size_t C);
 
     /* -- matrix products in fp8 ---------------------------------------- */
     /* The same three where T is bf16, as in Micikevicius et al. (2022,
@@ -223,7 +225,8 @@ struct plait_ops {
                               int accumulate, size_t N);
     int (*fp8_backward_weight)(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
-                               const void *inp, size_t N, size_t O, size_t C);
+                               const void *inp, int accumulate, size_t N,
+                               size_t O, size_t C);
     /* Whether the device has them (NULL: it has not). On CPUs they are
      * emulated: the same values, no faster. */
     int (*has_fp8)(struct plait_device *dev);

@@ -383,6 +383,7 @@ struct weight_product {
     size_t O, C, N; /* dw [O,C] summed over N rows */
     const uint16_t *dout, *inp;
     float *dw, *dbias;
+    int accumulate;
     uint32_t *b; /* inp packed: [panels][words of N, PANEL] */
 };
 
@@ -404,22 +405,23 @@ static void prefetch_block(const struct weight_product *p, size_t o, size_t c)
             __builtin_prefetch(dw + i * p->C + j, 1);
 }
 
-/* A block of dw, whole or at an edge. */
+/* A block of dw, whole or at an edge; without `add` the sum begins here. */
 static void strip_block(const struct weight_product *p,
-                        const struct strip_place *t, size_t o, size_t c,
-                        const word *a, const uint32_t *b, size_t n)
+                        const struct strip_place *t, int add, size_t o,
+                        size_t c, const word *a, const uint32_t *b, size_t n)
 {
     size_t rows = min(HIGH, p->O - o), cols = min(PANEL, p->C - c);
     float *dw = p->dw + o * p->C + c;
 
     if (rows == HIGH && cols == PANEL) {
-        block(1, dw, p->C, a, 1, STRIP, b, n);
+        block(add, dw, p->C, a, 1, STRIP, b, n);
         return;
     }
     block(0, t->tile, PANEL, a, 1, STRIP, b, n);
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++)
-            dw[i * p->C + j] += t->tile[i * PANEL + j];
+            dw[i * p->C + j] =
+                t->tile[i * PANEL + j] + (add ? dw[i * p->C + j] : 0);
 }
 
 /* Rows o0 .. of dw, at most STRIP */
@@ -438,18 +440,20 @@ static void strip_task(const struct weight_product *p,
         for (size_t c = 0; c < p->C; c += PANEL)
             for (size_t k = 0; k < n; k += DEEP) {
                 const uint32_t *b = p->b + c * all + (k0 + k) * PANEL;
+                int add = p->accumulate || k0 + k > 0;
 
                 for (size_t i = 0; i < rows; i += HIGH) {
                     if (k == 0)
                         prefetch_block(p, o0 + i, c + PANEL);
-                    strip_block(p, t, o0 + i, c,
+                    strip_block(p, t, add, o0 + i, c,
                                 (const word *)(t->a + k * STRIP + i), b,
                                 min(DEEP, n - k));
                 }
             }
     }
     for (size_t i = 0; p->dbias != NULL && i < rows; i++)
-        p->dbias[o0 + i] += t->sums[i];
+        p->dbias[o0 + i] =
+            t->sums[i] + (p->accumulate ? p->dbias[o0 + i] : 0);
 }
 
 static int strips_run(struct plait_queue *q, struct weight_product *p)
@@ -486,7 +490,8 @@ static int strips_run(struct plait_queue *q, struct weight_product *p)
 
 static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                   float *dw, float *dbias, const void *dout,
-                                  const void *inp, size_t N, size_t O, size_t C)
+                                  const void *inp, int accumulate, size_t N,
+                                  size_t O, size_t C)
 {
     struct weight_product p = {.O = O,
                                .C = C,
@@ -494,11 +499,12 @@ static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                .dout = dout,
                                .inp = inp,
                                .dw = dw,
-                               .dbias = dbias};
+                               .dbias = dbias,
+                               .accumulate = accumulate};
 
-    if (type != PLAIT_BF16_T)
-        return cpu_linear_backward_weight(q, type, dw, dbias, dout, inp, N, O,
-                                          C);
+    if (type != PLAIT_BF16_T || N == 0)
+        return cpu_linear_backward_weight(q, type, dw, dbias, dout, inp,
+                                          accumulate, N, O, C);
     return strips_run(q, &p);
 }
 

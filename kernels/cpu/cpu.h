@@ -51,7 +51,8 @@ int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
                               int accumulate, size_t N);
 int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
-                               const void *inp, size_t N, size_t O, size_t C);
+                               const void *inp, int accumulate, size_t N,
+                               size_t O, size_t C);
 /* Their own ones in bf16, in front of those, where the processor has
  * AVX512-BF16 and no matrix unit; so with attention. */
 void cpu_fill_bf16(struct plait_ops *ops);

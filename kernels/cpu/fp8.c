@@ -126,16 +126,19 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
 
 static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
-                               const void *inp, size_t N, size_t O, size_t C)
+                               const void *inp, int accumulate, size_t N,
+                               size_t O, size_t C)
 {
     const struct plait_ops *ops = plait_ops_cpu();
     uint16_t *to[2];
 
     assert(type == PLAIT_BF16_T);
     if (round_both(q, PLAIT_E5M2, to, dout, N * O, inp, N * C) < 0 ||
-        ops->linear_backward_weight(q, type, dw, NULL, to[0], to[1], N, O,
-                                    C) < 0)
+        ops->linear_backward_weight(q, type, dw, NULL, to[0], to[1],
+                                    accumulate, N, O, C) < 0)
         return -1;
+    if (dbias != NULL && !accumulate)
+        memset(dbias, 0, O * sizeof(*dbias));
     return dbias == NULL ? 0 : ops->bias_backward(q, type, dbias, dout, N, O);
 }
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "kernels/cpu/products.h"
 
 /* -- types the library does not multiply: through fp32 ----------------- */
@@ -135,19 +137,25 @@ int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
 
 int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
-                               const void *inp, size_t N, size_t O,
-                               size_t C)
+                               const void *inp, int accumulate, size_t N,
+                               size_t O, size_t C)
 {
     struct cpu_product p = {.M = O, .N = C, .K = N, .turn_a = 1, .type = type,
-                            .dst_type = PLAIT_F32, .accumulate = 1};
-    int rc;
+                            .dst_type = PLAIT_F32, .accumulate = accumulate};
+    int rc = 0;
 
-    if (cpu_product_native(type))
+    if (N == 0 && accumulate)
+        return 0;
+    if (N == 0)
+        memset(dw, 0, O * C * sizeof(*dw));
+    else if (cpu_product_native(type))
         rc = cpu_product_run(q, &p, dout, inp, NULL, dw);
     else
         rc = wide_product(q, &p, dout, inp, NULL, &dw);
     if (rc < 0 || dbias == NULL)
         return rc;
+    if (!accumulate)
+        memset(dbias, 0, O * sizeof(*dbias));
     return plait_ops_cpu()->bias_backward(q, type, dbias, dout, N, O);
 }
 

@@ -191,7 +191,8 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
 
 static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
-                               const void *inp, size_t N, size_t O, size_t C)
+                               const void *inp, int accumulate, size_t N,
+                               size_t O, size_t C)
 {
     struct fp8_product p = {
         .op = "fp8_backward_weight",
@@ -202,10 +203,13 @@ static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
         .k = N,
         .d = dw,
         .out = PLAIT_F32,
-        .accumulate = 1};
+        .accumulate = accumulate};
     bool biased;
 
     if (cuda_enter(q) != 0)
+        return -1;
+    if (!accumulate &&
+        cuda_clear_gradient(q, p.op, N ? NULL : dw, dbias, O, C) != 0)
         return -1;
     if (N == 0)
         return 0;

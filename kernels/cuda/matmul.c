@@ -455,14 +455,31 @@ static int linear_backward_input(struct plait_queue *q, void *dinp,
     return cuda_leave(q, "linear_backward_input");
 }
 
+int cuda_clear_gradient(struct plait_queue *q, const char *op, float *dw,
+                        float *dbias, size_t O, size_t C)
+{
+    cudaError_t rc = cudaSuccess;
+
+    if (dw != NULL)
+        rc = cudaMemsetAsync(dw, 0, O * C * sizeof(*dw), q->stream);
+    if (rc == cudaSuccess && dbias != NULL)
+        rc = cudaMemsetAsync(dbias, 0, O * sizeof(*dbias), q->stream);
+    return cuda_check(q, op, rc);
+}
+
 static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                   float *dw, float *dbias, const void *dout,
-                                  const void *inp, size_t N, size_t O, size_t C)
+                                  const void *inp, int accumulate, size_t N,
+                                  size_t O, size_t C)
 {
     struct product key;
     struct operands o = {.a = inp, .b = dout, .d = dw};
 
     if (cuda_enter(q) != 0)
+        return -1;
+    if (!accumulate &&
+        cuda_clear_gradient(q, "linear_backward_weight", N ? NULL : dw, dbias,
+                            O, C) != 0)
         return -1;
     if (N == 0)
         return 0;
@@ -473,7 +490,7 @@ static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
         return -1;
     cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_T, type, C, O, N);
     key.out = PLAIT_F32;
-    key.accumulate = 1;
+    key.accumulate = accumulate != 0;
     if (cuda_multiply_plain(q, "linear_backward_weight", &key, &o) != 0)
         return -1;
     return cuda_leave(q, "linear_backward_weight");

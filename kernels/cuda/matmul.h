@@ -58,6 +58,11 @@ int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
 int cuda_multiply_plain(struct plait_queue *q, const char *op,
                         struct product *key, const struct operands *o);
 
+/* Zeros where a gradient is added up: dbias [O], and dw [O,C] of no rows;
+ * either may be NULL. */
+int cuda_clear_gradient(struct plait_queue *q, const char *op, float *dw,
+                        float *dbias, size_t O, size_t C);
+
 /* The product by one algorithm, to d. */
 cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
                                const struct operands *o, void *d,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/ref/ref.h"
 
@@ -71,7 +72,8 @@ int ref_fp8_backward_input(struct plait_queue *q, void *dinp, const void *dout,
 
 int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
                             float *dw, float *dbias, const void *dout,
-                            const void *inp, size_t N, size_t O, size_t C)
+                            const void *inp, int accumulate, size_t N,
+                            size_t O, size_t C)
 {
     void *dy = rounded(q, PLAIT_E5M2, dout, N * O);
     void *x = rounded(q, PLAIT_E4M3, inp, N * C);
@@ -79,10 +81,13 @@ int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
 
     assert(type == PLAIT_BF16_T);
     if (dy != NULL && x != NULL)
-        rc = ref_linear_backward_weight(q, type, dw, NULL, dy, x, N, O, C);
+        rc = ref_linear_backward_weight(q, type, dw, NULL, dy, x, accumulate,
+                                        N, O, C);
     free(dy);
     free(x);
     if (rc < 0 || dbias == NULL)
         return rc;
+    if (!accumulate)
+        memset(dbias, 0, O * sizeof(*dbias));
     return ref_bias_backward(q, type, dbias, dout, N, O);
 }

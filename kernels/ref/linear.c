@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "kernels/ref/ref.h"
 
 int ref_linear_forward(struct plait_queue *q, void *out, void *pre,
@@ -55,11 +57,12 @@ int ref_linear_backward_input(struct plait_queue *q, void *dinp,
 
 int ref_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
-                               const void *inp, size_t N, size_t O, size_t C)
+                               const void *inp, int accumulate, size_t N,
+                               size_t O, size_t C)
 {
     for (size_t o = 0; o < O; o++) {
         for (size_t c = 0; c < C; c++) {
-            double sum = dw[o * C + c];
+            double sum = accumulate ? dw[o * C + c] : 0;
 
             for (size_t i = 0; i < N; i++)
                 sum += ref_get(type, dout, i * O + o) *
@@ -69,5 +72,7 @@ int ref_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
     }
     if (dbias == NULL)
         return 0;
+    if (!accumulate)
+        memset(dbias, 0, O * sizeof(*dbias));
     return ref_bias_backward(q, type, dbias, dout, N, O);
 }

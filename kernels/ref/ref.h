@@ -68,7 +68,8 @@ int ref_linear_backward_input(struct plait_queue *q, void *dinp,
                               int accumulate, size_t N);
 int ref_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
-                               const void *inp, size_t N, size_t O, size_t C);
+                               const void *inp, int accumulate, size_t N,
+                               size_t O, size_t C);
 
 int ref_fp8_forward(struct plait_queue *q, void *out, void *pre,
                     const void *inp, struct plait_weight *w, const void *bias,
@@ -78,7 +79,8 @@ int ref_fp8_backward_input(struct plait_queue *q, void *dinp, const void *dout,
                            const void *pre, int accumulate, size_t N);
 int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
                             float *dw, float *dbias, const void *dout,
-                            const void *inp, size_t N, size_t O, size_t C);
+                            const void *inp, int accumulate, size_t N,
+                            size_t O, size_t C);
 
 int ref_gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
                      const void *inp, size_t n);

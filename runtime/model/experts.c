@@ -440,10 +440,6 @@ int plait_experts_backward(const struct plait_work *w,
 int plait_experts_router_weight(const struct plait_work *w,
                                 const struct plait_block *b, const void *full)
 {
-    float *dw = plait_grad_at(w, b->router.region, b->router.offset);
-
-    return w->ops->linear_backward_weight(w->q, w->type, dw, NULL,
-                                          w->scratch->route, full,
-                                          w->shape->N, b->router.O,
-                                          b->router.C);
+    return plait_product_weight(w, &b->router, w->scratch->route, full,
+                                w->shape->N);
 }

@@ -49,15 +49,12 @@ static int rows_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *normed,
                          void *dnormed, size_t rows)
 {
-    float *dw = plait_grad_at(w, b->vocab.region, b->vocab.offset);
-
     if (w->ops->linear_backward_input(w->q, dnormed, w->scratch->logits,
                                       b->vocab.handle, PLAIT_ACT_NONE, NULL, 0,
                                       rows) < 0)
         return -1;
-    return w->ops->linear_backward_weight(w->q, w->type, dw, NULL,
-                                          w->scratch->logits, normed, rows,
-                                          b->vocab.O, b->vocab.C);
+    return plait_product_weight(w, &b->vocab, w->scratch->logits, normed,
+                                rows);
 }
 
 static int norm(const struct plait_work *w, const struct plait_block *b,

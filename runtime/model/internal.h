@@ -42,6 +42,7 @@ struct plait_matrix {
     int region;
     size_t offset;
     size_t O, C;
+    int product; /* number of its gradient, as in plait_tensor */
     struct plait_weight *handle; /* made when the region gets its weights */
 };
 
@@ -176,6 +177,8 @@ struct plait_model_state {
     struct plait_block *blocks; /* forward order, chunk by chunk */
     int next_chunk; /* plait_model_expect() */
     bool next_backward;
+    int nproducts;
+    bool *unmade; /* [nproducts] gradients to be overwritten */
     bool handles_failed;        /* a weight handle could not be made */
 
     /* After plait_model_reserve(): */
@@ -268,13 +271,19 @@ int plait_linear_input(const struct plait_work *w,
                        const struct plait_matrix *matrix,
                        enum plait_activation act, const void *pre, void *dinp,
                        const void *dout, size_t rows);
-/* dW += dout^T . inp, and dbias where the family has biases. */
+/* dW += dout^T . inp, and dbias where the family has biases; = where no
+ * product has made them since plait_model_begin_gradient(). */
 int plait_linear_weight(const struct plait_work *w,
                         const struct plait_matrix *matrix, size_t bias,
                         const void *dout, const void *inp);
 int plait_linear_weight_rows(const struct plait_work *w,
                              const struct plait_matrix *matrix, size_t bias,
                              const void *dout, const void *inp, size_t rows);
+
+/* The same without bias, never in fp8: the head's and the router's. */
+int plait_product_weight(const struct plait_work *w,
+                         const struct plait_matrix *matrix, const void *dout,
+                         const void *inp, size_t rows);
 
 /* attention.c: turn q and k to their positions, where those are rotary. */
 int plait_attention_rotate(const struct plait_work *w, void *qkv);

@@ -66,6 +66,28 @@ int plait_linear_input(const struct plait_work *w,
                                          act, pre, 0, rows);
 }
 
+/* Whether there is something to add to; the first product asks once. */
+static bool is_made(const struct plait_work *w,
+                    const struct plait_matrix *matrix)
+{
+    bool *unmade = &w->model->state->unmade[matrix->product];
+    bool made = !*unmade;
+
+    *unmade = false;
+    return made;
+}
+
+int plait_product_weight(const struct plait_work *w,
+                         const struct plait_matrix *matrix, const void *dout,
+                         const void *inp, size_t rows)
+{
+    float *dw = plait_grad_at(w, matrix->region, matrix->offset);
+
+    return w->ops->linear_backward_weight(w->q, w->type, dw, NULL, dout, inp,
+                                          is_made(w, matrix), rows, matrix->O,
+                                          matrix->C);
+}
+
 int plait_linear_weight_rows(const struct plait_work *w,
                              const struct plait_matrix *matrix, size_t bias,
                              const void *dout, const void *inp, size_t rows)
@@ -77,9 +99,11 @@ int plait_linear_weight_rows(const struct plait_work *w,
         dbias = plait_grad_at(w, matrix->region, bias);
     if (w->fp8)
         return w->ops->fp8_backward_weight(w->q, w->type, dw, dbias, dout, inp,
-                                           rows, matrix->O, matrix->C);
+                                           is_made(w, matrix), rows,
+                                           matrix->O, matrix->C);
     return w->ops->linear_backward_weight(w->q, w->type, dw, dbias, dout, inp,
-                                          rows, matrix->O, matrix->C);
+                                          is_made(w, matrix), rows, matrix->O,
+                                          matrix->C);
 }
 
 int plait_linear_weight(const struct plait_work *w,

@@ -185,6 +185,7 @@ void plait_model_destroy(struct plait_model *model)
         plait_model_release_arena(model);
         free(model->state->chunk_first);
         free(model->state->blocks);
+        free(model->state->unmade);
     }
     free(model->state);
     free(model->regions);

@@ -45,6 +45,8 @@ struct plait_tensor {
     double init_std;      /* normal(0, std); 0: zeros */
     double init_const;    /* where init_std is 0 */
     int layer;            /* -1 for embedding and head */
+    int product;          /* which matrix product makes its gradient, with q,
+                             k, v and the bias one; -1: backward adds to it */
     int chunk, region;    /* where it lives */
     size_t offset;        /* elements from the start of its region */
     size_t count;         /* local elements */
@@ -61,7 +63,8 @@ struct plait_region {
     void *weight;     /* [count] of the compute type, device; the model reads
                          it, the owner (optimizer, ZeRO) writes it and calls
                          plait_model_weights_changed() */
-    float *grad;      /* [count] fp32, device; backward adds to it */
+    float *grad;      /* [count] fp32, device; backward adds to it, or makes
+                         it: plait_model_begin_gradient() */
 };
 
 /* One micro-batch of tokens on the host. */
@@ -172,11 +175,18 @@ int plait_model_backward_input(struct plait_model *model, int chunk, int slot,
 int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
                                 int microbatch);
 
-/* Sum over the tp group those gradients of `region` that each of its ranks
- * has a part of: norms under sequence parallel, key/value heads that several
- * ranks share. The owner of the gradients calls it once per step and region,
- * after the region's last micro-batch and before the reduction over data
- * parallel ranks. Collective over the tp group, ordered on par->q. */
+/* From here on region->grad is a new sum, whatever stands there: what backward
+ * only adds to becomes 0, the rest is overwritten by the first product that
+ * makes it. Without this call backward adds to all of it. */
+int plait_model_begin_gradient(struct plait_model *model,
+                               struct plait_region *region);
+/* The sum is to be complete: what no product has overwritten since
+ * begin_gradient() (an expert that no token chose) becomes 0; and what each
+ * rank of the tp group has a part of is summed there: norms under sequence
+ * parallel, key/value heads that several ranks share. The owner of the
+ * gradients calls it once per step and region, after the region's last
+ * micro-batch and before the reduction over data parallel ranks. Collective
+ * over the tp group, ordered on par->q. */
 int plait_model_complete_gradient(struct plait_model *model,
                                   struct plait_region *region);
 

@@ -18,6 +18,7 @@ struct builder {
     int in_chunk; /* blocks of this chunk so far */
     int layer;
     int tensors_cap;
+    int product; /* that makes the gradient of the last matrix, or -1 */
     size_t at; /* elements of the open region so far */
     bool expert; /* the open region holds experts */
     bool failed;
@@ -38,6 +39,7 @@ static struct plait_tensor whole(const struct builder *b, size_t rows,
         .local_shape = {rows, cols ? cols : 1},
         .tp_axis = -1,
         .tp_replicas = b->d->tp,
+        .product = -1,
     };
 
     return t;
@@ -138,8 +140,28 @@ static size_t add(struct builder *b, struct plait_tensor t, bool joined,
 static size_t add_weight(struct builder *b, struct plait_tensor t, double std,
                          bool joined, const char *name)
 {
+    if (!joined)
+        b->product = b->model->state->nproducts++;
+    t.product = b->product;
     t.init_std = std;
     return add(b, t, joined, name);
+}
+
+/* Of the matrix added last. */
+static size_t add_bias(struct builder *b, struct plait_tensor t, bool joined,
+                       const char *name)
+{
+    t.product = b->product;
+    return add(b, t, joined, name);
+}
+
+/* A table to look rows up in. */
+static size_t add_table(struct builder *b, struct plait_tensor t,
+                        const char *name)
+{
+    b->product = -1;
+    t.init_std = INIT_STD;
+    return add(b, t, false, name);
 }
 
 static size_t add_norm(struct builder *b, const char *name)
@@ -190,7 +212,8 @@ static void close_block(struct builder *b)
 static struct plait_matrix matrix(const struct builder *b, size_t offset,
                                   size_t O, size_t C)
 {
-    struct plait_matrix w = {b->model->nregions, offset, O, C, NULL};
+    struct plait_matrix w = {b->model->nregions, offset, O, C, b->product,
+                             NULL};
 
     return w;
 }
@@ -208,15 +231,17 @@ static void add_attention(struct builder *b, struct plait_block *blk)
     add_weight(b, split_kv(b, C), INIT_STD, true, "attention.v.weight");
     blk->qkv = matrix(b, at, d->qkv, C);
     if (d->bias) {
-        blk->qkv_bias = add(b, split(b, 0, C, 0), false, "attention.q.bias");
-        add(b, split_kv(b, 0), true, "attention.k.bias");
-        add(b, split_kv(b, 0), true, "attention.v.bias");
+        blk->qkv_bias =
+            add_bias(b, split(b, 0, C, 0), false, "attention.q.bias");
+        add_bias(b, split_kv(b, 0), true, "attention.k.bias");
+        add_bias(b, split_kv(b, 0), true, "attention.v.bias");
     }
     at = add_weight(b, split(b, 1, C, C), residual_std, false,
                     "attention.out.weight");
     blk->out = matrix(b, at, C, (size_t)d->heads * d->head_dim);
     if (d->bias)
-        blk->out_bias = add(b, whole(b, C, 0), false, "attention.out.bias");
+        blk->out_bias =
+            add_bias(b, whole(b, C, 0), false, "attention.out.bias");
 }
 
 static void add_mlp(struct builder *b, struct plait_block *blk)
@@ -236,12 +261,13 @@ static void add_mlp(struct builder *b, struct plait_block *blk)
     }
     blk->up = matrix(b, at, d->up, C);
     if (d->bias)
-        blk->up_bias = add(b, split(b, 0, F, 0), false, "mlp.up.bias");
+        blk->up_bias = add_bias(b, split(b, 0, F, 0), false, "mlp.up.bias");
     at = add_weight(b, split(b, 1, C, F), residual_std, false,
                     "mlp.down.weight");
     blk->down = matrix(b, at, C, d->ffn);
     if (d->bias)
-        blk->down_bias = add(b, whole(b, C, 0), false, "mlp.down.bias");
+        blk->down_bias =
+            add_bias(b, whole(b, C, 0), false, "mlp.down.bias");
 }
 
 static void add_router(struct builder *b, struct plait_block *blk)
@@ -279,14 +305,14 @@ static void add_expert(struct builder *b, struct plait_expert *x, int expert)
     x->up = matrix(b, at, d->up, C);
     if (d->bias) {
         name_expert(name, sizeof(name), expert, "up.bias");
-        x->up_bias = add(b, split(b, 0, F, 0), false, name);
+        x->up_bias = add_bias(b, split(b, 0, F, 0), false, name);
     }
     name_expert(name, sizeof(name), expert, "down.weight");
     at = add_weight(b, split(b, 1, C, F), residual_std, false, name);
     x->down = matrix(b, at, C, d->ffn);
     if (d->bias) {
         name_expert(name, sizeof(name), expert, "down.bias");
-        x->down_bias = add(b, whole(b, C, 0), false, name);
+        x->down_bias = add_bias(b, whole(b, C, 0), false, name);
     }
 }
 
@@ -333,14 +359,18 @@ static void add_embedding(struct builder *b)
     const struct plait_model_config *c = &b->model->config->model;
     struct plait_block *blk = open_block(b, PLAIT_BLOCK_EMBEDDING, -1);
     struct plait_tensor t = split_vocab(b);
+    bool one_rank = b->model->par->layout.size[PLAIT_PP] == 1;
     size_t at;
 
-    t.tied = b->d->tied && b->model->par->layout.size[PLAIT_PP] > 1;
-    at = add_weight(b, t, INIT_STD, false, "embedding.weight");
+    t.tied = b->d->tied && !one_rank;
+    if (b->d->tied && one_rank) /* the head multiplies by it first */
+        at = add_weight(b, t, INIT_STD, false, "embedding.weight");
+    else
+        at = add_table(b, t, "embedding.weight");
     blk->vocab = matrix(b, at, b->d->vocab, c->hidden);
     if (!b->d->gated)
-        blk->position = add_weight(b, whole(b, c->seq_len, c->hidden),
-                                   INIT_STD, false, "position.weight");
+        blk->position = add_table(b, whole(b, c->seq_len, c->hidden),
+                                  "position.weight");
     close_block(b);
 }
 
@@ -432,7 +462,8 @@ int plait_model_layout(struct plait_model *model)
     b.failed = !s->chunk_first || !s->blocks || !model->regions;
     for (int i = 0; i < model->chunks && !b.failed; i++)
         add_chunk(&b, i);
-    if (b.failed)
+    s->unmade = calloc(s->nproducts + 1, sizeof(*s->unmade));
+    if (b.failed || !s->unmade)
         return -1;
     count_parameters(model);
     return 0;

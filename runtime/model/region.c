@@ -64,9 +64,58 @@ static int sum_copies(struct plait_model *m, const struct plait_tensor *t,
     return par->ops->copy(par->q, grad, mine, t->count * sizeof(*all));
 }
 
+static int clear(struct plait_model *m, struct plait_region *region,
+                 size_t from, size_t to)
+{
+    if (from == to)
+        return 0;
+    return m->par->ops->fill_zero(m->par->q, region->grad + from,
+                                  (to - from) * sizeof(float));
+}
+
+int plait_model_begin_gradient(struct plait_model *model,
+                               struct plait_region *region)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < model->ntensors; i++) {
+        const struct plait_tensor *t = &model->tensors[i];
+
+        if (&model->regions[t->region] != region || t->product < 0)
+            continue;
+        model->state->unmade[t->product] = true;
+        if (clear(model, region, at, t->offset) < 0)
+            return -1;
+        at = t->offset + t->count;
+    }
+    return clear(model, region, at, region->count);
+}
+
+/* What was to be overwritten and was not. */
+static int clear_unmade(struct plait_model *m, struct plait_region *region)
+{
+    bool *unmade = m->state->unmade;
+
+    for (int i = 0; i < m->ntensors; i++) {
+        const struct plait_tensor *t = &m->tensors[i];
+
+        if (&m->regions[t->region] == region && t->product >= 0 &&
+            unmade[t->product] &&
+            clear(m, region, t->offset, t->offset + t->count) < 0)
+            return -1;
+    }
+    for (int i = 0; i < m->ntensors; i++)
+        if (&m->regions[m->tensors[i].region] == region &&
+            m->tensors[i].product >= 0)
+            unmade[m->tensors[i].product] = false;
+    return 0;
+}
+
 int plait_model_complete_gradient(struct plait_model *model,
                                   struct plait_region *region)
 {
+    if (clear_unmade(model, region) < 0)
+        return -1;
     for (int i = 0; i < model->ntensors; i++) {
         const struct plait_tensor *t = &model->tensors[i];
         float *grad = region->grad + t->offset;

@@ -207,14 +207,23 @@ static int release(void *arg, struct plait_region *region)
 int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
 {
     struct plait_parallel *par = sync->model->par;
+    struct plait_shards *shards = sync->shards;
     int i;
 
     sync->microbatches = microbatches;
     memset(sync->seen, 0, sync->shards->n * sizeof(*sync->seen));
     for (i = 0; i < sync->nbuckets; i++)
         sync->bucket[i].ready = 0;
-    return par->ops->fill_zero(par->q, sync->shards->grads,
-                               sync->shards->grads_bytes);
+    /* The parts that ZeRO 2 and 3 add to; and a recording is the same for
+     * every micro-batch, so it can only add. */
+    if (sync->zero || par->graphs.passes)
+        return par->ops->fill_zero(par->q, shards->grads,
+                                   shards->grads_bytes);
+    for (i = 0; i < shards->n; i++)
+        if (plait_model_begin_gradient(sync->model,
+                                       shards->shard[i].region) < 0)
+            return -1;
+    return 0;
 }
 
 /* -- tied embeddings ----------------------------------------------------- */

@@ -21,7 +21,7 @@ struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
                                              struct plait_error *err);
 void plait_gradsync_destroy(struct plait_gradsync *sync);
 
-/* Before the first micro-batch of a step: gradients become 0. */
+/* Before the first micro-batch of a step: gradients begin anew. */
 int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches);
 /* After the last backward: every shard's grad is the sum over all ranks,
  * tied tensors included. */

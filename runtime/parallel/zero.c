@@ -59,7 +59,7 @@ static size_t elements(const struct plait_shard *s)
 
 /* -- buffers ------------------------------------------------------------- */
 
-/* A new buffer is zero; what comes back must be as its users want it. */
+/* What is in it is left from its last user. */
 static void *pool_get(struct plait_zero *zero, struct pool *pool, size_t bytes)
 {
     struct plait_parallel *par = parallel(zero);
@@ -152,7 +152,8 @@ int plait_zero_acquire(struct plait_zero *zero, int i, bool gradient)
     if (gradient && !region->grad) {
         region->grad =
             pool_get(zero, &zero->grads, elements(s) * sizeof(float));
-        if (!region->grad)
+        if (!region->grad ||
+            plait_model_begin_gradient(zero->shards->model, region) < 0)
             return -1;
     }
     return zero->shards->zero < 3 ? 0 : acquire_weights(zero, i);
@@ -184,9 +185,7 @@ static int complete(struct plait_zero *zero, struct reduction *r)
     r->region = -1;
     if (plait_reduction_finish(par, &r->sum) < 0 ||
         par->ops->add(par->q, PLAIT_F32, s->grad, s->grad, r->whole + s->first,
-                      s->part) < 0 ||
-        par->ops->fill_zero(par->q, r->whole,
-                            elements(s) * sizeof(float)) < 0)
+                      s->part) < 0)
         return -1;
     pool_put(&zero->grads, r->whole);
     pool_put(&zero->wires, r->wire);

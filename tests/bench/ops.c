@@ -77,8 +77,8 @@ static void run(struct ops_bench *o, enum op op)
                                    NULL, 0, N);
         break;
     case OP_QKV_DW:
-        ops->linear_backward_weight(o->q, t, o->f[0], o->f[1], o->a, o->b, N,
-                                    3 * C, C);
+        ops->linear_backward_weight(o->q, t, o->f[0], o->f[1], o->a, o->b, 0,
+                                    N, 3 * C, C);
         break;
     case OP_UP_GELU:
         ops->linear_forward(o->q, o->a, o->c, o->b, o->up, o->d,

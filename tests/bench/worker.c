@@ -176,7 +176,7 @@ static double replay_step(void *arg)
         r->ops->linear_backward_input(r->q, r->inp, r->out, l->w,
                                       PLAIT_ACT_NONE, NULL, 0, r->N);
         r->ops->linear_backward_weight(r->q, r->type, l->dw, NULL, r->out,
-                                       r->inp, r->N, l->O, l->C);
+                                       r->inp, 0, r->N, l->O, l->C);
     }
     return r->ops->queue_sync(r->q) < 0 ? NAN : bench_now() - start;
 }

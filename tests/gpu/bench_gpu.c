@@ -71,7 +71,7 @@ static int run_linear_weight(struct bench *b, const struct shape *s)
 {
     b->flops = 2.0 * s->N * s->O * s->C;
     return b->ops->linear_backward_weight(b->q, BF16, b->f[0], b->f[1], b->x[0],
-                                          b->x[1], s->N, s->O, s->C);
+                                          b->x[1], 0, s->N, s->O, s->C);
 }
 
 static int run_layernorm(struct bench *b, const struct shape *s)

@@ -77,11 +77,12 @@ static void setup_linear_weight(struct trial *t, const int *s)
     real(t, N * C);
 }
 
+/* s[3] of the rows are left out; += if s[5]. */
 static int call_linear_weight(struct trial_side *d, const int *s)
 {
     return d->ops->linear_backward_weight(
-        d->q, d->type, d->p[0], s[4] ? d->p[1] : NULL, d->p[2], d->p[3],
-        (size_t)s[0], (size_t)s[1], (size_t)s[2]);
+        d->q, d->type, d->p[0], s[4] ? d->p[1] : NULL, d->p[2], d->p[3], s[5],
+        (size_t)(s[0] - s[3]), (size_t)s[1], (size_t)s[2]);
 }
 
 /* -- the same in fp8 ----------------------------------------------------- */
@@ -169,11 +170,12 @@ const struct trial_case trial_linear[] = {
     {"linear_backward_weight",
      setup_linear_weight,
      call_linear_weight,
-     {{1, 1, 1, 0, 1},
-      {5, 7, 3, 0, 0},
-      {67, 129, 96, 0, 1},
-      {130, 64, 257, 0, 1},
-      {2101, 70, 100, 0, 1}}},
+     {{1, 1, 1, 0, 1, 1},
+      {5, 7, 3, 0, 0, 1},
+      {67, 129, 96, 0, 1, 0},
+      {4, 70, 96, 4, 1, 0},
+      {1030, 64, 257, 0, 1, 1},
+      {2101, 130, 100, 0, 1, 0}}},
     {NULL, NULL, NULL, {{0}}},
 };
 
@@ -199,10 +201,11 @@ const struct trial_case trial_fp8[] = {
     {"fp8_backward_weight",
      setup_fp8_weight,
      call_fp8_weight,
-     {{1, 1, 1, 0, 1},
-      {5, 7, 3, 0, 0},
-      {64, 128, 96, 0, 1},
-      {130, 64, 257, 0, 1},
-      {2101, 70, 100, 0, 1}}},
+     {{1, 1, 1, 0, 1, 1},
+      {5, 7, 3, 0, 0, 0},
+      {64, 128, 96, 0, 1, 0},
+      {130, 64, 257, 0, 1, 1},
+      {4, 70, 96, 4, 1, 0},
+      {2101, 70, 100, 0, 1, 0}}},
     {NULL, NULL, NULL, {{0}}},
 };

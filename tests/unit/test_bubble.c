@@ -57,12 +57,13 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
 /* Of a layer's four matrices, the one that turns ffn into hidden. */
 static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                   float *dw, float *dbias, const void *dout,
-                                  const void *inp, size_t N, size_t O,
-                                  size_t C)
+                                  const void *inp, int accumulate, size_t N,
+                                  size_t O, size_t C)
 {
     if (C > O && O == 48)
         work(1);
-    return cpu->linear_backward_weight(q, type, dw, dbias, dout, inp, N, O, C);
+    return cpu->linear_backward_weight(q, type, dw, dbias, dout, inp,
+                                       accumulate, N, O, C);
 }
 
 /* Of the whole step, with p stages of v chunks and m micro-batches; all

@@ -120,8 +120,8 @@ static void linear_backward(void)
         dout = stat[1];
     }
     ops->linear_backward_input(q, dx[0], dout, w, PLAIT_ACT_NONE, NULL, 0, N);
-    ops->linear_backward_weight(q, PLAIT_F32, dx[1], dx[2], dout, x[0], N, O,
-                                C);
+    ops->linear_backward_weight(q, PLAIT_F32, dx[1], dx[2], dout, x[0], 1, N,
+                                O, C);
     ops->weight_destroy(w);
 }
 

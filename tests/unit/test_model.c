@@ -319,6 +319,68 @@ static void test_split(enum plait_family family, enum plait_recompute recompute)
     close_run(&r);
 }
 
+/* Two micro-batches; with `begin` on top of whatever stands there. */
+static float *sum_gradients(struct run *r, const struct plait_batch *b,
+                            bool begin)
+{
+    size_t n = r->model->count;
+    float *g = malloc(n * sizeof(*g));
+    int rc = 0;
+
+    memset(r->grads, begin ? 0xff : 0, n * sizeof(*g));
+    for (int i = 0; begin && i < r->model->nregions; i++)
+        rc |= plait_model_begin_gradient(r->model, &r->model->regions[i]);
+    for (int i = 0; i < 2; i++)
+        rc |= plait_model_forward(r->model, 0, 0, b, NULL, NULL, r->loss,
+                                  true) |
+              plait_model_backward(r->model, 0, 0, i, NULL, NULL);
+    for (int i = 0; i < r->model->nregions; i++)
+        rc |= plait_model_complete_gradient(r->model, &r->model->regions[i]);
+    if (rc < 0)
+        give_up("gradients", NULL);
+    memcpy(g, r->grads, n * sizeof(*g));
+    return g;
+}
+
+/* Nothing of the last step is left, whatever has had no tokens. */
+static void test_begin(enum plait_family family, int experts, bool tied)
+{
+    struct plait_config config;
+    struct run r = {0};
+    struct plait_batch b;
+    float *want, *got;
+    int idle = 0;
+    size_t same = 0;
+
+    small_config(&config, family);
+    config.model.experts = experts;
+    config.model.tie_embeddings = tied;
+    place(&r.par, 1, 0, 1, 0);
+    open_device(&r, plait_ops_ref());
+    open_model(&r, &config, 1);
+    b = make_batch(&config, tokens, targets);
+    want = sum_gradients(&r, &b, false);
+    got = sum_gradients(&r, &b, true);
+    for (size_t i = 0; i < r.model->count; i++)
+        same += got[i] == want[i];
+    ok(same == r.model->count,
+       "family %d, %d experts, tied %d: gradients begin anew", family, experts,
+       tied);
+    for (int i = 0; i < r.model->ntensors; i++) {
+        const struct plait_tensor *t = &r.model->tensors[i];
+        const float *g = got + r.model->regions[t->region].begin + t->offset;
+        size_t zeros = 0;
+
+        while (zeros < t->count && g[zeros] == 0)
+            zeros++;
+        idle += t->expert && zeros == t->count;
+    }
+    ok(!experts == !idle, "%d tensors of experts that had no token", idle);
+    free(want);
+    free(got);
+    close_run(&r);
+}
+
 /* The stages of a pipeline, one after the other in this process. */
 static void test_stages(enum plait_family family, int pp)
 {
@@ -457,6 +519,9 @@ int main(void)
         }
         test_split(family, PLAIT_RECOMPUTE_NONE);
         test_split(family, PLAIT_RECOMPUTE_FULL);
+        test_begin(family, 0, false);
+        test_begin(family, 0, true);
+        test_begin(family, 32, true);
         test_stages(family, 2);
         test_stages(family, 4);
         test_logits(family);
