@@ -61,15 +61,30 @@ struct plait_attention {
     float scale; /* 1/sqrt(head_dim) */
 };
 
-/* One fused AdamW step over n elements.
+/* n fp32 numbers of device memory. */
+struct plait_floats {
+    const float *x;
+    size_t n;
+};
+
+/* A run of n elements that an AdamW step treats alike. */
+struct plait_adamw_run {
+    float *master, *m, *v;
+    const float *grad;
+    void *weight; /* of `type`; NULL or master: there is none beside master */
+    size_t n;
+    uint64_t first; /* of stochastic rounding, below */
+    float weight_decay;
+};
+
+/* One fused AdamW step over runs of elements, which do not overlap.
  *   g = grad_scale * grad;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w -= lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + weight_decay * w)
- * master, m, v are fp32; where weight is not NULL (and not master) the new
- * value is also stored there as `type` (round to nearest, or stochastically
- * if stochastic: element i draws from seed + i, so that a shard that begins
- * at o passes seed + o). grad_scale is read from device memory so that
- * clipping needs no host round trip; NULL means 1. A grad_scale of NaN or
- * infinity skips the step.
+ * The new value is also stored to weight as `type` (round to nearest, or
+ * stochastically if stochastic: element i of a run draws from seed + first +
+ * i, so that it is the same wherever a shard begins). grad_scale is read from
+ * device memory so that clipping needs no host round trip; NULL means 1. A
+ * grad_scale of NaN or infinity skips the step.
  * So may be all else that changes from step to step, for a step that is
  * recorded once: where now is not NULL it stands in place of lr and step. */
 struct plait_adamw_now {
@@ -79,7 +94,7 @@ struct plait_adamw_now {
 };
 
 struct plait_adamw {
-    float lr, beta1, beta2, eps, weight_decay;
+    float lr, beta1, beta2, eps;
     int64_t step; /* t, from 1 */
     const float *grad_scale;
     int stochastic;
@@ -175,9 +190,10 @@ struct plait_ops {
     /* dbias[o] += sum_i dout[i,o]; dbias fp32 */
     int (*bias_backward)(struct plait_queue *q, enum plait_dtype type,
                          float *dbias, const void *dout, size_t N, size_t O);
-    /* *result += sum x[i]^2, fp32 x, result one double in device memory. */
-    int (*sum_squares)(struct plait_queue *q, double *result, const float *x,
-                       size_t n);
+    /* *result += the sum of the squares of all numbers of all n lists, result
+     * one double in device memory. The lists' table is the host's. */
+    int (*sum_squares)(struct plait_queue *q, double *result,
+                       const struct plait_floats *lists, int n);
 
     /* -- matrix products ---------------------------------------------- */
     /* A handle on w [O,C] of T at `data`, which stays the caller's and must
@@ -382,9 +398,10 @@ struct plait_ops {
                     size_t N, int k, size_t C);
 
     /* -- optimizer ---------------------------------------------------- */
+    /* The runs' table is the host's, and free on return. */
     int (*adamw)(struct plait_queue *q, const struct plait_adamw *p,
-                 float *master, float *m, float *v, const float *grad,
-                 enum plait_dtype type, void *weight, size_t n);
+                 enum plait_dtype type, const struct plait_adamw_run *runs,
+                 int nruns);
     /* scale[0] = min(1, clip / (sqrt(sum_squares[0]) + 1e-6)), 1 for clip 0;
      * NaN, whatever clip is, where the norm is not finite, so that adamw()
      * skips the step. norm[0] = the norm. */

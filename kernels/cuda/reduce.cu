@@ -8,22 +8,53 @@
 
 static const int sum_threads = 512;
 
-static __global__ void sum_squares_kernel(double *part, const float *x,
-                                          size_t packed, size_t n)
+/* What a block sums at a time, and how many lists one launch takes: a
+ * kernel's parameters have 4 KiB. */
+static const unsigned sum_chunk = 32768;
+static const int sum_lists = 160;
+
+struct squares {
+    struct {
+        const float *x;
+        size_t n;
+        unsigned first; /* of its chunks, among those of the launch */
+    } list[sum_lists];
+    int nlists;
+    unsigned chunks;
+};
+
+static __device__ inline double chunk_squares(const float *x, unsigned n)
 {
-    __shared__ double shared[32];
-    size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    size_t step = (size_t)gridDim.x * blockDim.x;
+    unsigned packed = (uintptr_t)x % 16 == 0 ? n / 4 : 0;
     double sum = 0;
 
-    for (size_t i = first; i < packed / 4; i += step) {
+    for (unsigned i = threadIdx.x; i < packed; i += blockDim.x) {
         pack<float> v = load_pack(x + i * 4);
 
         for (int j = 0; j < 4; j++)
             sum += (double)v.v[j] * v.v[j];
     }
-    for (size_t i = packed + first; i < n; i += step)
+    for (unsigned i = packed * 4 + threadIdx.x; i < n; i += blockDim.x)
         sum += (double)x[i] * x[i];
+    return sum;
+}
+
+static __global__ void sum_squares_kernel(double *part, struct squares s)
+{
+    __shared__ double shared[32];
+    double sum = 0;
+    int l = 0;
+
+    for (unsigned c = blockIdx.x; c < s.chunks; c += gridDim.x) {
+        size_t at;
+
+        while (l + 1 < s.nlists && s.list[l + 1].first <= c)
+            l++;
+        at = (size_t)(c - s.list[l].first) * sum_chunk;
+        sum +=
+            chunk_squares(s.list[l].x + at,
+                          (unsigned)min(s.list[l].n - at, (size_t)sum_chunk));
+    }
     sum = block_sum(sum, shared);
     if (threadIdx.x == 0)
         part[blockIdx.x] = sum;
@@ -48,24 +79,50 @@ void cuda_sum_doubles(struct plait_queue *q, double *dst, const double *src,
     sum_doubles_kernel<<<1, sum_threads, 0, q->stream>>>(dst, src, n);
 }
 
-static int sum_squares(struct plait_queue *q, double *result, const float *x,
-                       size_t n)
+/* The lists of one launch, from lists[0] on; how many it took. */
+static int take_lists(struct squares *s, const struct plait_floats *lists,
+                      int n)
 {
-    size_t packed = aligned16(x) ? n / 4 * 4 : 0;
+    int i;
+
+    s->nlists = 0;
+    s->chunks = 0;
+    for (i = 0; i < n && s->nlists < sum_lists; i++) {
+        if (lists[i].n == 0)
+            continue;
+        s->list[s->nlists].x = lists[i].x;
+        s->list[s->nlists].n = lists[i].n;
+        s->list[s->nlists++].first = s->chunks;
+        s->chunks += (unsigned)ceil_div(lists[i].n, sum_chunk);
+    }
+    return i;
+}
+
+static int sum_squares(struct plait_queue *q, double *result,
+                       const struct plait_floats *lists, int n)
+{
+    unsigned most = (unsigned)q->dev->sms * (2048 / sum_threads) * 4;
+    size_t launches = ceil_div((size_t)n, sum_lists), parts = 0;
     double *part;
-    unsigned blocks;
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (n == 0)
-        return 0;
-    blocks = grid_for(q, ceil_div(n, 4), sum_threads);
-    part = (double *)cuda_scratch(q, blocks * sizeof(*part));
+    part = (double *)cuda_scratch(q, launches * most * sizeof(*part));
     if (part == NULL)
         return -1;
-    sum_squares_kernel<<<blocks, sum_threads, 0, q->stream>>>(part, x, packed,
-                                                              n);
-    cuda_sum_doubles(q, result, part, blocks);
+    for (int taken = 0; taken < n;) {
+        struct squares s;
+        unsigned blocks;
+
+        taken += take_lists(&s, lists + taken, n - taken);
+        blocks = s.chunks < most ? s.chunks : most;
+        if (blocks > 0)
+            sum_squares_kernel<<<blocks, sum_threads, 0, q->stream>>>(
+                part + parts, s);
+        parts += blocks;
+    }
+    if (parts > 0)
+        cuda_sum_doubles(q, result, part, parts);
     return cuda_leave(q, "sum_squares");
 }
 

@@ -55,14 +55,15 @@ int ref_bias_backward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-int ref_sum_squares(struct plait_queue *q, double *result, const float *x,
-                    size_t n)
+int ref_sum_squares(struct plait_queue *q, double *result,
+                    const struct plait_floats *lists, int n)
 {
     double sum = 0;
 
     (void)q;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)x[i] * x[i];
+    for (const struct plait_floats *l = lists; l < lists + n; l++)
+        for (size_t i = 0; i < l->n; i++)
+            sum += (double)l->x[i] * l->x[i];
     *result += sum;
     return 0;
 }

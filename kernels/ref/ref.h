@@ -56,8 +56,8 @@ int ref_bias_add(struct plait_queue *q, enum plait_dtype type, void *x,
                  const void *bias, size_t N, size_t O);
 int ref_bias_backward(struct plait_queue *q, enum plait_dtype type,
                       float *dbias, const void *dout, size_t N, size_t O);
-int ref_sum_squares(struct plait_queue *q, double *result, const float *x,
-                    size_t n);
+int ref_sum_squares(struct plait_queue *q, double *result,
+                    const struct plait_floats *lists, int n);
 
 int ref_linear_forward(struct plait_queue *q, void *out, void *pre,
                        const void *inp, struct plait_weight *w,
@@ -174,7 +174,7 @@ int ref_rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
                  size_t N, int k, size_t C);
 
 int ref_adamw(struct plait_queue *q, const struct plait_adamw *p,
-              float *master, float *m, float *v, const float *grad,
-              enum plait_dtype type, void *weight, size_t n);
+              enum plait_dtype type, const struct plait_adamw_run *runs,
+              int nruns);
 
 #endif

@@ -17,9 +17,9 @@ struct piece {
     struct plait_event *done;
     float *grad;  /* [PIECE] pinned */
     char *weight; /* [PIECE] of the compute type, pinned */
-    /* What its gradients are of; count 0: nothing is under way. */
-    const struct plait_shard *shard;
-    size_t first, count;
+    /* Gradients and weights are those here; n 0: nothing is under way. */
+    struct plait_adamw_run run;
+    void *to; /* where the weights go */
     struct plait_adamw rule;
 };
 
@@ -98,62 +98,60 @@ void plait_optim_host_destroy(struct plait_optim_host *host)
 
 /* -- pieces -------------------------------------------------------------- */
 
-static char *weights_at(const struct plait_optim_host *host,
-                        const struct plait_shard *s, size_t first)
-{
-    return (char *)s->weight + first * plait_dtype_size(type_of(host));
-}
-
 /* Its gradients are here once its queue is done; its weights leave. */
 static int finish(struct plait_optim_host *host, struct piece *p)
 {
     const struct plait_shards *shards = host->shards;
     const struct plait_ops *ops = parallel(host)->ops;
-    const struct plait_shard *s = p->shard;
+    enum plait_dtype type = type_of(host);
 
-    if (!p->count)
+    if (!p->run.n)
         return 0;
     if (ops->queue_sync(p->q) < 0 ||
-        shards->state_ops->adamw(shards->state_q, &p->rule,
-                                 s->master + p->first, s->m + p->first,
-                                 s->v + p->first, p->grad, type_of(host),
-                                 p->weight, p->count) < 0 ||
-        ops->copy_in(p->q, weights_at(host, s, p->first), p->weight,
-                     p->count * plait_dtype_size(type_of(host))) < 0)
+        shards->state_ops->adamw(shards->state_q, &p->rule, type, &p->run,
+                                 1) < 0 ||
+        ops->copy_in(p->q, p->to, p->weight,
+                     p->run.n * plait_dtype_size(type)) < 0)
         return -1;
-    p->count = 0;
+    p->run.n = 0;
     return ops->event_record(p->done, p->q);
 }
 
 /* The gradients of this piece come while the one before is stepped. */
-static int begin(struct plait_optim_host *host, const struct plait_shard *s,
-                 size_t first, size_t count, const struct plait_adamw *rule)
+static int begin(struct plait_optim_host *host, const struct plait_adamw *rule,
+                 const struct plait_adamw_run *run, size_t at, size_t n)
 {
     struct plait_parallel *par = parallel(host);
     struct piece *p = &host->piece[host->next];
 
     host->next = !host->next;
-    p->shard = s;
-    p->first = first;
-    p->count = count;
     p->rule = *rule;
+    p->run = (struct plait_adamw_run){.master = run->master + at,
+                                      .m = run->m + at,
+                                      .v = run->v + at,
+                                      .grad = p->grad,
+                                      .weight = p->weight,
+                                      .n = n,
+                                      .first = run->first + at,
+                                      .weight_decay = run->weight_decay};
+    p->to = (char *)run->weight + at * plait_dtype_size(type_of(host));
     if (par->ops->event_record(host->now, par->q) < 0 ||
         par->ops->event_wait(host->now, p->q) < 0 ||
-        par->ops->copy_out(p->q, p->grad, s->grad + first,
-                           count * sizeof(*p->grad)) < 0)
+        par->ops->copy_out(p->q, p->grad, run->grad + at,
+                           n * sizeof(*p->grad)) < 0)
         return -1;
     return finish(host, &host->piece[host->next]);
 }
 
 int plait_optim_host_step(struct plait_optim_host *host,
-                          const struct plait_shard *s, size_t first,
-                          size_t count, const struct plait_adamw *p)
+                          const struct plait_adamw *p,
+                          const struct plait_adamw_run *run)
 {
     size_t at, n;
 
-    for (at = 0; at < count; at += n) {
-        n = count - at < PIECE ? count - at : PIECE;
-        if (begin(host, s, first + at, n, p) < 0)
+    for (at = 0; at < run->n; at += n) {
+        n = run->n - at < PIECE ? run->n - at : PIECE;
+        if (begin(host, p, run, at, n) < 0)
             return -1;
     }
     return 0;
@@ -183,7 +181,7 @@ int plait_optim_host_follow(struct plait_optim_host *host,
         n = s->part - at < PIECE ? s->part - at : PIECE;
         if (shards->state_ops->cast(shards->state_q, type_of(host), stage,
                                     PLAIT_F32, s->master + at, n) < 0 ||
-            par->ops->to_device(par->q, weights_at(host, s, at), stage,
+            par->ops->to_device(par->q, (char *)s->weight + at * size, stage,
                                 n * size) < 0)
             return -1;
     }

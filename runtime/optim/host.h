@@ -13,12 +13,12 @@ struct plait_optim_host;
 struct plait_optim_host *plait_optim_host_create(struct plait_shards *shards);
 void plait_optim_host_destroy(struct plait_optim_host *host);
 
-/* A run of elements of shard s, from element `first` of it on, by the rule p;
- * its weights are on their way when the next run is given, or after
- * plait_optim_host_finish(). */
+/* A run of elements by the rule p, its gradients and weights the device's,
+ * the rest the host's; its weights are on their way when the next run is
+ * given, or after plait_optim_host_finish(). */
 int plait_optim_host_step(struct plait_optim_host *host,
-                          const struct plait_shard *s, size_t first,
-                          size_t count, const struct plait_adamw *p);
+                          const struct plait_adamw *p,
+                          const struct plait_adamw_run *run);
 /* What the compute queue does next sees all weights. */
 int plait_optim_host_finish(struct plait_optim_host *host);
 

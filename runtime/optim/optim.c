@@ -22,10 +22,12 @@ struct plait_optim {
     struct plait_shards *shards;
     int nslices;
     struct plait_optim_slice *slices;
-    /* The same, neighbours that are treated alike joined to one, which has
-     * the first one's tensor: fewer and larger ops. */
-    int nruns;
-    struct plait_optim_slice *runs;
+    /* The same, as the step's ops take them, neighbours that are treated
+     * alike joined to one; region i has the runs before ends[i]. */
+    int nruns, nsquares;
+    struct plait_adamw_run *runs;
+    struct plait_floats *squares; /* what this rank adds to the norm */
+    int *ends; /* [regions] */
     struct plait_gathering *gathering; /* [regions] */
     double *sum;      /* device */
     struct now *now;  /* device */
@@ -71,29 +73,68 @@ static bool counts(const struct plait_optim *optim,
     return at->at[PLAIT_TP] % t->tp_replicas == 0;
 }
 
-/* Whether b lies behind a in memory and a step treats it the same. */
-static bool joins(const struct plait_optim *optim,
-                  const struct plait_optim_slice *a,
-                  const struct plait_optim_slice *b)
+static struct plait_adamw_run run_of(const struct plait_optim *optim,
+                                     const struct plait_optim_slice *slice)
 {
-    return b->master == a->master + a->count &&
-           a->tensor->region == b->tensor->region &&
-           a->tensor->decay == b->tensor->decay &&
-           counts(optim, a) == counts(optim, b);
+    const struct plait_model *model = optim->model;
+    const struct plait_tensor *t = slice->tensor;
+    const struct plait_shard *s = &optim->shards->shard[t->region];
+    size_t at = slice->master - s->master;
+
+    return (struct plait_adamw_run){
+        .master = slice->master,
+        .m = slice->m,
+        .v = slice->v,
+        .grad = s->grad + at,
+        .weight = (char *)s->weight + at * plait_dtype_size(model->type),
+        .n = slice->count,
+        .first = s->first + at,
+        .weight_decay = t->decay ? model->config->optim.weight_decay : 0,
+    };
 }
 
-static void join_slices(struct plait_optim *optim)
+/* first: no run of the same region was before. */
+static void add_run(struct plait_optim *optim,
+                    const struct plait_adamw_run *run, bool first)
 {
-    int i;
+    struct plait_adamw_run *last = optim->runs + optim->nruns - 1;
 
-    for (i = 0; i < optim->nslices; i++) {
-        const struct plait_optim_slice *s = &optim->slices[i];
-        int n = optim->nruns;
+    if (!first && last->master + last->n == run->master &&
+        last->weight_decay == run->weight_decay)
+        last->n += run->n;
+    else
+        optim->runs[optim->nruns++] = *run;
+}
 
-        if (n > 0 && joins(optim, &optim->runs[n - 1], s))
-            optim->runs[n - 1].count += s->count;
-        else
-            optim->runs[optim->nruns++] = *s;
+static void add_squares(struct plait_optim *optim,
+                        const struct plait_adamw_run *run)
+{
+    struct plait_floats *last = optim->squares + optim->nsquares - 1;
+
+    if (optim->nsquares > 0 && last->x + last->n == run->grad)
+        last->n += run->n;
+    else
+        optim->squares[optim->nsquares++] =
+            (struct plait_floats){run->grad, run->n};
+}
+
+/* Slices are in the order of the regions. */
+static void list_runs(struct plait_optim *optim)
+{
+    int i, s = 0;
+
+    for (i = 0; i < optim->shards->n; i++) {
+        int begin = s;
+
+        for (; s < optim->nslices && optim->slices[s].tensor->region == i;
+             s++) {
+            struct plait_adamw_run run = run_of(optim, &optim->slices[s]);
+
+            add_run(optim, &run, s == begin);
+            if (counts(optim, &optim->slices[s]))
+                add_squares(optim, &run);
+        }
+        optim->ends[i] = optim->nruns;
     }
 }
 
@@ -126,12 +167,14 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
     }
     optim->slices = calloc(model->ntensors, sizeof(*optim->slices));
     optim->runs = calloc(model->ntensors, sizeof(*optim->runs));
+    optim->squares = calloc(model->ntensors, sizeof(*optim->squares));
+    optim->ends = calloc(optim->shards->n, sizeof(*optim->ends));
     optim->gathering =
         calloc(optim->shards->n, sizeof(*optim->gathering));
     optim->sum = par->ops->alloc(par->dev, sizeof(*optim->sum));
     optim->now = par->ops->alloc(par->dev, sizeof(*optim->now));
-    if (!optim->slices || !optim->runs || !optim->gathering || !optim->sum ||
-        !optim->now) {
+    if (!optim->slices || !optim->runs || !optim->squares || !optim->ends ||
+        !optim->gathering || !optim->sum || !optim->now) {
         plait_errorf(err, "out of memory");
         goto error;
     }
@@ -141,7 +184,7 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
         optim->nslices += slice_of(&optim->shards->shard[t->region], t,
                                    &optim->slices[optim->nslices]);
     }
-    join_slices(optim);
+    list_runs(optim);
     return optim;
 
 error:
@@ -164,6 +207,8 @@ void plait_optim_destroy(struct plait_optim *optim)
     plait_optim_host_destroy(optim->host);
     free(optim->slices);
     free(optim->runs);
+    free(optim->squares);
+    free(optim->ends);
     free(optim->gathering);
     plait_shards_destroy(optim->shards);
     free(optim);
@@ -214,14 +259,21 @@ static int follow_masters(struct plait_optim *optim,
                                  PLAIT_F32, s->master, s->part);
 }
 
+/* Whether the step puts a region's weights together from several owners'
+ * parts. ZeRO 3 gathers block by block when needed. */
+static bool gathers(const struct plait_optim *optim, int i)
+{
+    return optim->shards->zero != 3 && optim->shards->shard[i].parts > 1;
+}
+
 /* The weights everybody reads follow the shards their owners changed: the
- * region's begin to. ZeRO 3 gathers block by block when needed. */
+ * region's begin to. */
 static int gather_region(struct plait_optim *optim, int i)
 {
     struct plait_model *model = optim->model;
     struct plait_shard *s = &optim->shards->shard[i];
 
-    if (optim->shards->zero == 3 || s->parts == 1)
+    if (!gathers(optim, i))
         return 0;
     if (optim->host && plait_optim_host_finish(optim->host) < 0)
         return -1;
@@ -291,14 +343,6 @@ int plait_optim_init(struct plait_optim *optim, uint64_t seed,
 
 /* -- the step ------------------------------------------------------------ */
 
-static float *slice_grad(const struct plait_optim *optim,
-                         const struct plait_optim_slice *slice)
-{
-    const struct plait_shard *s = &optim->shards->shard[slice->tensor->region];
-
-    return s->grad + (slice->master - s->master);
-}
-
 /* Queues the work, or repeats it as it was recorded. */
 static int run(struct plait_optim *optim, struct plait_replay *replay,
                int (*work)(void *arg))
@@ -313,20 +357,11 @@ static int queue_norm(void *arg)
 {
     struct plait_optim *optim = arg;
     struct plait_parallel *par = optim->model->par;
-    const struct plait_ops *ops = par->ops;
-    int i;
 
-    if (ops->fill_zero(par->q, optim->sum, sizeof(*optim->sum)) < 0)
+    if (par->ops->fill_zero(par->q, optim->sum, sizeof(*optim->sum)) < 0)
         return -1;
-    for (i = 0; i < optim->nruns; i++) {
-        const struct plait_optim_slice *s = &optim->runs[i];
-
-        if (counts(optim, s) &&
-            ops->sum_squares(par->q, optim->sum, slice_grad(optim, s),
-                             s->count) < 0)
-            return -1;
-    }
-    return 0;
+    return par->ops->sum_squares(par->q, optim->sum, optim->squares,
+                                 optim->nsquares);
 }
 
 int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
@@ -338,42 +373,36 @@ int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
     return par->ops->to_host(par->q, sum, optim->sum, sizeof(*sum));
 }
 
-static int step_slice(struct plait_optim *optim,
-                      const struct plait_optim_slice *s,
-                      struct plait_adamw *p)
+static int step_runs(struct plait_optim *optim, const struct plait_adamw *p,
+                     int begin, int end)
 {
     struct plait_model *model = optim->model;
-    const struct plait_shard *shard =
-        &optim->shards->shard[s->tensor->region];
-    char *weight = shard->weight;
+    int i;
 
-    p->weight_decay = s->tensor->decay ? model->config->optim.weight_decay : 0;
-    if (optim->host)
-        return plait_optim_host_step(optim->host, shard,
-                                     s->master - shard->master, s->count, p);
-    if ((void *)weight == shard->master)
-        weight = NULL;
-    else
-        weight += (s->master - shard->master) * plait_dtype_size(model->type);
-    return model->par->ops->adamw(model->par->q, p, s->master, s->m, s->v,
-                                  slice_grad(optim, s), model->type, weight,
-                                  s->count);
+    if (!optim->host)
+        return model->par->ops->adamw(model->par->q, p, model->type,
+                                      optim->runs + begin, end - begin);
+    for (i = begin; i < end; i++)
+        if (plait_optim_host_step(optim->host, p, &optim->runs[i]) < 0)
+            return -1;
+    return 0;
 }
 
-/* A region's weights are gathered beside the step of the next. */
-static int step_regions(struct plait_optim *optim, struct plait_adamw *p)
+/* A region's weights are gathered beside the step of the next; those that
+ * nobody gathers are stepped all at once. */
+static int step_regions(struct plait_optim *optim, const struct plait_adamw *p)
 {
-    int i, next = 0;
+    int i, done = 0;
 
     for (i = 0; i < optim->shards->n; i++) {
-        for (; next < optim->nruns && optim->runs[next].tensor->region == i;
-             next++)
-            if (step_slice(optim, &optim->runs[next], p) < 0)
-                return -1;
-        if (gather_region(optim, i) < 0)
+        if (!gathers(optim, i))
+            continue;
+        if (step_runs(optim, p, done, optim->ends[i]) < 0 ||
+            gather_region(optim, i) < 0)
             return -1;
+        done = optim->ends[i];
     }
-    return 0;
+    return step_runs(optim, p, done, optim->nruns);
 }
 
 static struct plait_adamw rule(const struct plait_optim *optim)

@@ -55,8 +55,10 @@ static void run(struct ops_bench *o, enum op op)
     enum plait_dtype t = o->type;
     struct plait_attention a = {B, T, T, H, H, C / H, 3 * C, 3 * C, 0, 0,
                                 0.125f};
-    struct plait_adamw adamw = {1e-9f, 0.9f, 0.95f, 1e-8f, 0, 1, NULL, 0, 0,
-                                NULL};
+    struct plait_adamw adamw = {1e-9f, 0.9f, 0.95f, 1e-8f, 1, NULL, 0, 0, NULL};
+    struct plait_adamw_run all = {
+        o->f[0], o->f[1], o->f[2], o->f[3], t == PLAIT_F32 ? NULL : o->a,
+        (size_t)V * C, 0, 0};
     char *k = (char *)o->b + C * o->size, *v = k + C * o->size;
     char *dk = (char *)o->d + C * o->size, *dv = dk + C * o->size;
 
@@ -115,8 +117,7 @@ static void run(struct ops_bench *o, enum op op)
         break;
     }
     case OP_ADAMW:
-        ops->adamw(o->q, &adamw, o->f[0], o->f[1], o->f[2], o->f[3], t,
-                   t == PLAIT_F32 ? NULL : o->a, (size_t)V * C);
+        ops->adamw(o->q, &adamw, t, &all, 1);
         break;
     case NOPS:
         break;

@@ -234,15 +234,23 @@ static int run_adamw(struct bench *b, const struct shape *s)
                             .step = 10,
                             .stochastic = 1};
 
+    struct plait_adamw_run run = {.master = b->f[0],
+                                  .m = b->f[1],
+                                  .v = b->f[2],
+                                  .grad = b->f[3],
+                                  .weight = b->x[0],
+                                  .n = s->N};
+
     b->bytes = (7.0 * 4 + 2) * s->N;
-    return b->ops->adamw(b->q, &p, b->f[0], b->f[1], b->f[2], b->f[3], BF16,
-                         b->x[0], s->N);
+    return b->ops->adamw(b->q, &p, BF16, &run, 1);
 }
 
 static int run_sum_squares(struct bench *b, const struct shape *s)
 {
+    struct plait_floats list = {b->f[0], s->N};
+
     b->bytes = 4.0 * s->N;
-    return b->ops->sum_squares(b->q, b->sum, b->f[0], s->N);
+    return b->ops->sum_squares(b->q, b->sum, &list, 1);
 }
 
 /* -- the table ----------------------------------------------------------------
