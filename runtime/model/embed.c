@@ -26,7 +26,7 @@ int plait_embed_forward(const struct plait_work *w,
                 C) < 0)
             return -1;
     }
-    return plait_tensor_reduce(&w->tp, part, out, w->stream, &sum, NULL);
+    return plait_tensor_reduce(&w->tp, part, out, w->stream, &sum);
 }
 
 int plait_embed_backward(const struct plait_work *w,

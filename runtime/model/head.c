@@ -94,8 +94,8 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
     }
     if (!train)
         return 0;
-    if (plait_tensor_reduce(&w->tp, s->part, s->local, w->stream, &dn,
-                            NULL) < 0)
+    if (plait_tensor_reduce(&w->tp, s->part, s->local, w->stream,
+                            &dn) < 0)
         return -1;
     return plait_norm_backward(w, b->region, b->norm, b->norm_bias,
                                w->slot->dhead, dn, s->hx, s->hmean, s->hrstd,

@@ -1,28 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/internal.h"
 
-/* Rows from which on a product is about as fast in two halves. */
-#define SPLIT_ROWS 128
-
 /* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)).
  * The second sum is left to the next block's norm, which makes it on its
- * way. Comments in internal.h say what each buffer is. */
+ * way. Comments in internal.h say what each buffer is.
+ *
+ * Each linear works chunk by chunk (tensor.h): on one while the next is being
+ * gathered, or while the sum of the one before is on its way. */
 
-static int reduce(const struct plait_work *w, void **sum,
-                  struct plait_request **req)
+/* Rows of a chunk. */
+static size_t chunk_rows(const struct plait_work *w)
 {
-    return plait_tensor_reduce(&w->tp, w->scratch->part, w->scratch->local,
-                               w->stream, sum, req);
+    return w->shape->N / w->tp.chunks;
 }
 
-/* The first half of a row-parallel linear's rows, whose sum is on its way
- * while the second half is multiplied; 0 where that does not pay, or where
- * sequence parallelism scatters all rows at once. */
-static size_t first_rows(const struct plait_work *w)
+/* Chunk i of a matrix of all rows with so many columns; NULL stays NULL. */
+static void *chunk_at(const struct plait_work *w, const void *p, int i,
+                      size_t columns)
 {
-    size_t half = w->shape->N / 2;
+    if (!p)
+        return NULL;
+    return (char *)p +
+           i * chunk_rows(w) * columns * plait_dtype_size(w->type);
+}
 
-    return w->d->tp > 1 && !w->tp.sequence && half >= SPLIT_ROWS ? half : 0;
+/* Gathers all rows of x, if they are not here, to `to`. */
+static int spread(const struct plait_work *w, const void *x, void *to,
+                  const void **full,
+                  struct plait_request *req[PLAIT_TENSOR_CHUNKS])
+{
+    return plait_tensor_spread(&w->tp, x, to, w->stream, full, req);
+}
+
+/* Chunk i of scratch->part is made: to sum it up. */
+static int reduce_chunk(const struct plait_work *w, int i,
+                        struct plait_request **req)
+{
+    return plait_tensor_reduce_chunk(&w->tp, i, w->scratch->part,
+                                     w->scratch->local, w->stream, req);
+}
+
+static void *summed(const struct plait_work *w)
+{
+    return plait_tensor_sum(&w->tp, w->scratch->part, w->scratch->local);
+}
+
+/* A column-parallel linear. */
+static int column_linear(const struct plait_work *w,
+                         const struct plait_matrix *matrix, const void *bias,
+                         enum plait_activation act, void *out, void *pre,
+                         const void *normed)
+{
+    struct plait_request *req[PLAIT_TENSOR_CHUNKS];
+    const void *full;
+
+    if (spread(w, normed, w->scratch->full, &full, req) < 0)
+        return -1;
+    if (full == normed) /* nothing to wait for */
+        return plait_linear_forward(w, matrix, bias, act, out, pre, full,
+                                    w->shape->N);
+    for (int i = 0; i < w->tp.chunks; i++)
+        if (plait_comm_wait(&req[i], w->q) < 0 ||
+            plait_linear_forward(w, matrix, bias, act,
+                                 chunk_at(w, out, i, matrix->O),
+                                 chunk_at(w, pre, i, matrix->O),
+                                 chunk_at(w, full, i, matrix->C),
+                                 chunk_rows(w)) < 0)
+            return -1;
+    return 0;
 }
 
 /* A row-parallel linear; the bias comes in once, through the first rank. */
@@ -30,46 +75,31 @@ static int row_linear(const struct plait_work *w,
                       const struct plait_matrix *matrix, size_t bias,
                       const void *inp, const void **out)
 {
-    size_t n = first_rows(w), size = plait_dtype_size(w->type);
-    const char *in = (const char *)inp + n * matrix->C * size;
-    char *part = w->scratch->part, *rest = part + n * matrix->O * size;
-    struct plait_request *req = NULL;
+    struct plait_request *req[PLAIT_TENSOR_CHUNKS];
     const void *b = NULL;
-    void *sum;
 
     if (w->d->bias && w->d->tp_rank == 0)
         b = plait_weight_at(w, matrix->region, bias);
-    if (n > 0 &&
-        (plait_linear_forward(w, matrix, b, PLAIT_ACT_NONE, part, NULL, inp,
-                              n) < 0 ||
-         plait_tensor_reduce(&w->tp, part, NULL, n * matrix->O, &sum,
-                             &req) < 0))
-        return -1;
-    if (plait_linear_forward(w, matrix, b, PLAIT_ACT_NONE, rest, NULL, in,
-                             w->shape->N - n) < 0 ||
-        plait_tensor_reduce(&w->tp, rest, w->scratch->local,
-                            w->stream - n * matrix->O, &sum, NULL) < 0)
-        return -1;
-    *out = n > 0 ? part : sum;
-    return plait_comm_wait(&req, w->q);
-}
-
-static int spread(const struct plait_work *w, const void *x, const void **full)
-{
-    return plait_tensor_spread(&w->tp, x, w->scratch->full, w->stream, full,
-                               NULL);
+    for (int i = 0; i < w->tp.chunks; i++)
+        if (plait_linear_forward(
+                w, matrix, b, PLAIT_ACT_NONE,
+                chunk_at(w, w->scratch->part, i, matrix->O), NULL,
+                chunk_at(w, inp, i, matrix->C), chunk_rows(w)) < 0 ||
+            reduce_chunk(w, i, &req[i]) < 0)
+            return -1;
+    *out = summed(w);
+    return plait_tensor_wait(&w->tp, req);
 }
 
 static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
                        const struct plait_activations *a)
 {
-    const void *full, *bias = NULL;
+    const void *bias = NULL;
 
     if (w->d->bias)
         bias = plait_weight_at(w, b->region, b->qkv_bias);
-    if (spread(w, a->n1, &full) < 0 ||
-        plait_linear_forward(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL,
-                             full, w->shape->N) < 0)
+    if (column_linear(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL,
+                      a->n1) < 0)
         return -1;
     return plait_attention_rotate(w, a->qkv);
 }
@@ -79,16 +109,17 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
 {
     const void *full;
 
-    if (spread(w, a->n2, &full) < 0)
-        return -1;
-    if (w->d->experts)
+    if (w->d->experts) {
+        if (spread(w, a->n2, w->scratch->full, &full, NULL) < 0)
+            return -1;
         return plait_experts_forward(w, b, a, full);
+    }
     if (!w->d->gated)
-        return plait_linear_forward(
-            w, &b->up, plait_weight_at(w, b->region, b->up_bias),
-            PLAIT_ACT_GELU, a->act, a->pre, full, w->shape->N);
-    if (plait_linear_forward(w, &b->up, NULL, PLAIT_ACT_NONE, a->pre, NULL,
-                             full, w->shape->N) < 0)
+        return column_linear(w, &b->up,
+                             plait_weight_at(w, b->region, b->up_bias),
+                             PLAIT_ACT_GELU, a->act, a->pre, a->n2);
+    if (column_linear(w, &b->up, NULL, PLAIT_ACT_NONE, a->pre, NULL,
+                      a->n2) < 0)
         return -1;
     return w->ops->swiglu_forward(w->q, w->type, a->act, a->pre, w->shape->N,
                                   w->d->ffn);
@@ -120,7 +151,8 @@ static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
     if (!w->d->experts)
         return row_linear(w, &b->down, b->down_bias, a->act, out);
     if (plait_experts_join(w, a, w->scratch->part) < 0 ||
-        reduce(w, &sum, NULL) < 0)
+        plait_tensor_reduce(&w->tp, w->scratch->part, w->scratch->local,
+                            w->stream, &sum) < 0)
         return -1;
     *out = sum;
     return 0;
@@ -152,29 +184,58 @@ int plait_layer_recompute(const struct plait_work *w,
     return 0;
 }
 
-/* Through a column-parallel linear and the norm before it, onto dx. The
- * linear's input is gathered while the input gradient is made, and the weight
- * gradient is made while the input gradient is being summed. */
+/* Back through a row-parallel linear: *dout are all rows of dx, and dinp is
+ * made of each chunk while the next is being gathered. */
+static int row_backward(const struct plait_work *w,
+                        const struct plait_matrix *matrix,
+                        enum plait_activation act, const void *pre, void *dinp,
+                        const void *dx, const void **dout)
+{
+    struct plait_request *req[PLAIT_TENSOR_CHUNKS];
+
+    if (spread(w, dx, w->scratch->full, dout, req) < 0)
+        return -1;
+    if (*dout == dx)
+        return plait_linear_input(w, matrix, act, pre, dinp, dx, w->shape->N);
+    for (int i = 0; i < w->tp.chunks; i++)
+        if (plait_comm_wait(&req[i], w->q) < 0 ||
+            plait_linear_input(w, matrix, act,
+                               chunk_at(w, pre, i, matrix->C),
+                               chunk_at(w, dinp, i, matrix->C),
+                               chunk_at(w, *dout, i, matrix->O),
+                               chunk_rows(w)) < 0)
+            return -1;
+    return 0;
+}
+
+/* Back through a column-parallel linear. Its input is gathered while the
+ * input gradient is made, and the weight gradient is made while the input
+ * gradient is being summed. */
 static int column_backward(const struct plait_work *w,
                            const struct plait_matrix *matrix, size_t bias,
                            const void *dout, const void *normed,
                            enum plait_phase phase, void **dnormed)
 {
-    struct plait_request *sum = NULL, *gather = NULL;
-    const void *full = NULL;
+    struct plait_request *gather[PLAIT_TENSOR_CHUNKS];
+    struct plait_request *sum[PLAIT_TENSOR_CHUNKS];
+    const void *full;
 
     if (phase & PLAIT_PHASE_WEIGHT &&
-        plait_tensor_spread(&w->tp, normed, w->scratch->full, w->stream, &full,
-                            &gather) < 0)
+        spread(w, normed, w->scratch->full, &full, gather) < 0)
         return -1;
-    if (plait_linear_input(w, matrix, PLAIT_ACT_NONE, NULL, w->scratch->part,
-                           dout, w->shape->N) < 0 ||
-        reduce(w, dnormed, &sum) < 0 || plait_comm_wait(&gather, w->q) < 0)
-        return -1;
+    for (int i = 0; i < w->tp.chunks; i++)
+        if (plait_linear_input(w, matrix, PLAIT_ACT_NONE, NULL,
+                               chunk_at(w, w->scratch->part, i, matrix->C),
+                               chunk_at(w, dout, i, matrix->O),
+                               chunk_rows(w)) < 0 ||
+            reduce_chunk(w, i, &sum[i]) < 0)
+            return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
-        plait_linear_weight(w, matrix, bias, dout, full) < 0)
+        (plait_tensor_wait(&w->tp, gather) < 0 ||
+         plait_linear_weight(w, matrix, bias, dout, full) < 0))
         return -1;
-    return plait_comm_wait(&sum, w->q);
+    *dnormed = summed(w);
+    return plait_tensor_wait(&w->tp, sum);
 }
 
 static int keep(const struct plait_work *w, void *to, const void *dx,
@@ -186,24 +247,24 @@ static int keep(const struct plait_work *w, void *to, const void *dx,
                                           plait_dtype_size(w->type));
 }
 
-/* The gradient of the mlp's input, summed over tp, from that of its output,
- * all rows. */
+/* The gradient of the mlp's input, summed over tp, from that of its
+ * output. */
 static int dense_backward(const struct plait_work *w,
                           const struct plait_block *b,
                           const struct plait_activations *a,
-                          const struct plait_stash *s, const void *dout,
+                          const struct plait_stash *s, const void *dx,
                           enum plait_phase phase, void **dn2)
 {
-    void *dact = w->d->gated ? w->scratch->dact : s->dpre;
+    bool gated = w->d->gated;
+    const void *dout;
 
-    if (plait_linear_input(w, &b->down,
-                           w->d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
-                           w->d->gated ? NULL : a->pre, dact, dout,
-                           w->shape->N) < 0)
+    if (row_backward(w, &b->down, gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
+                     gated ? NULL : a->pre, gated ? w->scratch->dact : s->dpre,
+                     dx, &dout) < 0)
         return -1;
-    if (w->d->gated &&
-        w->ops->swiglu_backward(w->q, w->type, s->dpre, dact, a->pre,
-                                w->shape->N, w->d->ffn) < 0)
+    if (gated && w->ops->swiglu_backward(w->q, w->type, s->dpre,
+                                         w->scratch->dact, a->pre,
+                                         w->shape->N, w->d->ffn) < 0)
         return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
         plait_linear_weight(w, &b->down, b->down_bias, dout, a->act) < 0)
@@ -215,17 +276,23 @@ static int dense_backward(const struct plait_work *w,
  * their rows would cost more than it wins. */
 static int sparse_backward(const struct plait_work *w,
                            const struct plait_block *b,
-                           const struct plait_activations *a, const void *dout,
+                           const struct plait_activations *a, const void *dx,
                            void **dn2)
 {
-    struct plait_request *req;
+    struct plait_request *req[PLAIT_TENSOR_CHUNKS];
     const void *full;
 
-    if (plait_experts_backward(w, b, a, dout) < 0 ||
-        reduce(w, dn2, &req) < 0 || spread(w, a->n2, &full) < 0 ||
+    if (spread(w, dx, w->scratch->full, &full, NULL) < 0 ||
+        plait_experts_backward(w, b, a, full) < 0)
+        return -1;
+    for (int i = 0; i < w->tp.chunks; i++)
+        if (reduce_chunk(w, i, &req[i]) < 0)
+            return -1;
+    if (spread(w, a->n2, w->scratch->full, &full, NULL) < 0 ||
         plait_experts_router_weight(w, b, full) < 0)
         return -1;
-    return plait_comm_wait(&req, w->q);
+    *dn2 = summed(w);
+    return plait_tensor_wait(&w->tp, req);
 }
 
 static int mlp_backward(const struct plait_work *w,
@@ -234,16 +301,15 @@ static int mlp_backward(const struct plait_work *w,
                         const struct plait_stash *s, void *dx,
                         enum plait_phase phase)
 {
-    const void *dout;
     void *dn2;
     int rc;
 
-    if (keep(w, s->ddown, dx, phase) < 0 || spread(w, dx, &dout) < 0)
+    if (keep(w, s->ddown, dx, phase) < 0)
         return -1;
     if (w->d->experts)
-        rc = sparse_backward(w, b, a, dout, &dn2);
+        rc = sparse_backward(w, b, a, dx, &dn2);
     else
-        rc = dense_backward(w, b, a, s, dout, phase, &dn2);
+        rc = dense_backward(w, b, a, s, dx, phase, &dn2);
     if (rc < 0)
         return -1;
     return plait_norm_backward(w, b->region, b->norm2, b->norm2_bias, dx, dn2,
@@ -259,9 +325,8 @@ static int attention_backward(const struct plait_work *w,
     void *datt = w->scratch->datt, *dn1;
     const void *dout;
 
-    if (keep(w, s->dout, dx, phase) < 0 || spread(w, dx, &dout) < 0 ||
-        plait_linear_input(w, &b->out, PLAIT_ACT_NONE, NULL, datt, dout,
-                           w->shape->N) < 0)
+    if (keep(w, s->dout, dx, phase) < 0 ||
+        row_backward(w, &b->out, PLAIT_ACT_NONE, NULL, datt, dx, &dout) < 0)
         return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
         plait_linear_weight(w, &b->out, b->out_bias, dout, a->att) < 0)
@@ -286,20 +351,39 @@ int plait_layer_backward(const struct plait_work *w,
     return attention_backward(w, b, a, stash, dx, phase);
 }
 
-static int mlp_backward_weight(const struct plait_work *w,
-                               const struct plait_block *b,
-                               const struct plait_activations *a,
-                               const struct plait_stash *s)
-{
-    const void *full;
+/* A weight gradient that was put off: dout^T . inp, of which one is here
+ * (`rows`) and the other, of the stream, is gathered to `to`. */
+struct put_off {
+    const struct plait_matrix *matrix;
+    size_t bias;
+    const void *stream, *rows;
+    bool column; /* the stream is its input, else its output's gradient */
+};
 
-    if (w->d->experts)
-        return 0; /* not put off */
-    if (spread(w, s->ddown, &full) < 0 ||
-        plait_linear_weight(w, &b->down, b->down_bias, full, a->act) < 0 ||
-        spread(w, a->n2, &full) < 0)
+/* Each is gathered while the one before is multiplied: by turns into two
+ * buffers. */
+static int weights_put_off(const struct plait_work *w,
+                           const struct put_off *p, int n)
+{
+    struct plait_request *req[2][PLAIT_TENSOR_CHUNKS];
+    void *to[2] = {w->scratch->full, w->scratch->part};
+    const void *full[2];
+
+    if (spread(w, p[0].stream, to[0], &full[0], req[0]) < 0)
         return -1;
-    return plait_linear_weight(w, &b->up, b->up_bias, s->dpre, full);
+    for (int i = 0; i < n; i++) {
+        const void *x, *dout;
+
+        if (plait_tensor_wait(&w->tp, req[i % 2]) < 0 ||
+            (i + 1 < n && spread(w, p[i + 1].stream, to[(i + 1) % 2],
+                                 &full[(i + 1) % 2], req[(i + 1) % 2]) < 0))
+            return -1;
+        x = p[i].column ? full[i % 2] : p[i].rows;
+        dout = p[i].column ? p[i].rows : full[i % 2];
+        if (plait_linear_weight(w, p[i].matrix, p[i].bias, dout, x) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int plait_layer_backward_weight(const struct plait_work *w,
@@ -307,13 +391,15 @@ int plait_layer_backward_weight(const struct plait_work *w,
                                 const struct plait_activations *a,
                                 const struct plait_stash *s)
 {
-    const void *full;
+    const struct put_off all[] = {
+        {&b->down, b->down_bias, s->ddown, a->act, false},
+        {&b->up, b->up_bias, a->n2, s->dpre, true},
+        {&b->out, b->out_bias, s->dout, a->att, false},
+        {&b->qkv, b->qkv_bias, a->n1, s->dqkv, true},
+    };
+    int first = w->d->experts ? 2 : 0; /* an mlp of experts puts nothing off */
 
-    if (plait_layer_recompute(w, b, a) < 0 ||
-        mlp_backward_weight(w, b, a, s) < 0 ||
-        spread(w, s->dout, &full) < 0 ||
-        plait_linear_weight(w, &b->out, b->out_bias, full, a->att) < 0 ||
-        spread(w, a->n1, &full) < 0)
+    if (plait_layer_recompute(w, b, a) < 0)
         return -1;
-    return plait_linear_weight(w, &b->qkv, b->qkv_bias, s->dqkv, full);
+    return weights_put_off(w, all + first, 4 - first);
 }

@@ -37,9 +37,30 @@ static int begin(struct plait_model *m, int chunk, int slot,
     return 0;
 }
 
-/* Elements of the stream over the tp group, once its shape is known. */
+/* In how many chunks rows travel over the tp group (tensor.h): as many as
+ * leave each large enough that its products take no longer in parts. That is
+ * 128 rows on a CPU; on a GPU, where the product of a chunk, as wide as the
+ * stream, has about a tile of 128 x 256 for each of 132 multiprocessors. In
+ * fp8 no more than two, because each product rounds all of its weight. */
+static int choose_chunks(const struct plait_work *w)
+{
+    bool gpu = strcmp(w->ops->name, "cuda") == 0;
+    size_t least = gpu ? ((size_t)4 << 20) / w->d->hidden : 128;
+    size_t N = w->shape->N;
+    int n = w->fp8 ? 2 : PLAIT_TENSOR_CHUNKS;
+
+    if (w->d->tp == 1)
+        return 1;
+    while (n > 1 && (N / n < least || N % ((size_t)n * w->d->tp) != 0))
+        n--;
+    return n;
+}
+
+/* The stream over the tp group, once its shape is known: its elements, and
+ * how they travel. */
 static void set_stream(struct plait_work *w)
 {
+    w->tp.chunks = choose_chunks(w);
     w->stream = w->shape->n * w->d->hidden * (w->tp.sequence ? w->d->tp : 1);
 }
 

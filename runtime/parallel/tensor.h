@@ -6,32 +6,54 @@
 
 #include "runtime/comm/comm.h"
 
+/* The most chunks that rows travel in. */
+enum { PLAIT_TENSOR_CHUNKS = 4 };
+
 /* The two seams of a tensor-parallel block. Between them (column-parallel
  * linear, heads or activation, row-parallel linear) every rank of the group
  * works on all rows; outside of them all ranks hold equal rows, or, with
- * `sequence`, each its own 1/size of them, in rank order.
+ * `sequence`, each its own 1/size of them.
  * Entering forward and leaving backward is spread(); leaving forward and
- * entering backward is reduce(). */
+ * entering backward is reduce().
+ *
+ * The rows are cut into `chunks` equal runs that travel one by one, so that
+ * one is on its way while the matrix product works on another. With
+ * `sequence` a rank's rows are its 1/size of each chunk, in rank order: a
+ * chunk is gathered from and scattered to neighbouring memory. All ranks and
+ * pipeline stages must cut alike. */
 struct plait_tensor_parallel {
     struct plait_comm *group;
     struct plait_queue *q;
     enum plait_dtype type;
     bool sequence;
+    int chunks; /* at most PLAIT_TENSOR_CHUNKS; divides the rows, and with
+                   `sequence` into equal parts for the ranks */
 };
 
 /* *out = all rows of x: x itself, or with `sequence` gathered into
- * full[n]. n: elements of all rows. With req not NULL they are ready after
- * plait_comm_wait(). */
+ * full[n]. n: elements of all rows. With req not NULL chunk i of them is
+ * ready after plait_comm_wait(&req[i]); all of req is set. */
 int plait_tensor_spread(const struct plait_tensor_parallel *tp, const void *x,
                         void *full, size_t n, const void **out,
-                        struct plait_request **req);
+                        struct plait_request *req[PLAIT_TENSOR_CHUNKS]);
 
 /* *out = the sum of part[n] over the group: in place, or with `sequence`
- * this rank's rows of it in local[n / size]. With req not NULL the sum is
- * ready after plait_comm_wait(). part == local is fine without `sequence`,
- * and in a group of one. */
+ * this rank's rows of it in local[n / size]. part == local is fine without
+ * `sequence`, and in a group of one. */
 int plait_tensor_reduce(const struct plait_tensor_parallel *tp, void *part,
-                        void *local, size_t n, void **out,
-                        struct plait_request **req);
+                        void *local, size_t n, void **out);
+
+/* The same of chunk i alone, as soon as its rows are in `part`; ready after
+ * plait_comm_wait(req). */
+int plait_tensor_reduce_chunk(const struct plait_tensor_parallel *tp, int i,
+                              void *part, void *local, size_t n,
+                              struct plait_request **req);
+/* Where plait_tensor_reduce_chunk() leaves the sum. */
+void *plait_tensor_sum(const struct plait_tensor_parallel *tp, void *part,
+                       void *local);
+
+/* For all chunks. */
+int plait_tensor_wait(const struct plait_tensor_parallel *tp,
+                      struct plait_request *req[PLAIT_TENSOR_CHUNKS]);
 
 #endif

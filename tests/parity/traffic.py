@@ -32,6 +32,10 @@ CASES = [
     (GPT2, "211", "sequence=true"),
     (GPT2, "411", "sequence=true recompute=full"),
     (LLAMA, "411", "sequence=true zero=0"),
+    # ... of so many rows that they travel in chunks
+    (GPT2, "411", "micro_batch=16"),
+    (LLAMA, "211", "micro_batch=16 sequence=true"),
+    (GPT2, "221", "micro_batch=16 sequence=true schedule=zb-h1"),
     # data parallel
     (GPT2, "112", ""),
     (GPT2, "114", "bucket_mib=0.1"),

@@ -8,7 +8,7 @@
 /* Under mpirun (model-mpi-N.sh): the model split over the ranks gives the loss
  * and the gradients that each rank computes on its own with the whole. */
 
-#define ROWS 32
+#define ROWS 1024 /* at most */
 
 static struct plait_comm *world;
 static int32_t tokens[ROWS], targets[ROWS];
@@ -20,6 +20,7 @@ struct layout_case {
     enum plait_recompute recompute;
     bool split; /* backward in two halves */
     int experts, ep;
+    bool rows; /* so many that they travel in chunks */
 };
 
 static int all_true(int pass)
@@ -156,6 +157,8 @@ static void check(const struct layout_case *c)
     one.model.experts_balance = 0.1;
     if (c->cp == 3)
         one.model.seq_len = 12; /* two pieces of 2 to a rank */
+    if (c->rows)
+        one.model.seq_len = ROWS / one.train.micro_batch;
     place(&whole.par, 1, 0, 1, 0);
     open_device(&whole, ops);
     open_model(&whole, &one, 1);
@@ -184,11 +187,11 @@ static void check(const struct layout_case *c)
                plait_comm_rank(world), got, want, where, worst);
     if (plait_comm_rank(world) == 0)
         ok(good,
-           "family %d, tp %d%s, cp %d, %d experts over %d, recompute %s%s: "
+           "family %d, tp %d%s, cp %d, %d experts over %d, recompute %s%s%s: "
            "loss off by %.1e, gradients by %.1e",
            c->family, c->tp, c->sequence ? " sequence" : "", c->cp,
            c->experts, c->ep, recompute[c->recompute],
-           c->split ? ", split" : "",
+           c->split ? ", split" : "", c->rows ? ", many rows" : "",
            fabs(got - want) / want, worst);
     worst = logits_difference(&r, &whole, b);
     good = all_true(worst < 1e-4);
@@ -229,6 +232,19 @@ static void check_layouts(enum plait_family family, int size)
     }
 }
 
+/* Rows enough to travel in four chunks. */
+static void check_chunks(enum plait_family family)
+{
+    struct layout_case c = {.family = family, .tp = 4, .cp = 1, .ep = 1,
+                            .rows = true};
+
+    check_mixes(c);
+    c.tp = c.cp = 2;
+    check_mixes(c);
+    c.experts = 4;
+    check_mixes(c);
+}
+
 int main(void)
 {
     struct plait_error err;
@@ -240,6 +256,10 @@ int main(void)
         give_up("mpi", &err);
     check_layouts(PLAIT_GPT2, plait_comm_size(world));
     check_layouts(PLAIT_LLAMA, plait_comm_size(world));
+    if (plait_comm_size(world) == 4) {
+        check_chunks(PLAIT_GPT2);
+        check_chunks(PLAIT_LLAMA);
+    }
     rank = plait_comm_rank(world);
     plait_comm_destroy(world);
     return rank == 0 ? done_testing() : 0;
