@@ -116,7 +116,13 @@ struct plait_ops {
     /* Zeroed; aligned to 64 bytes or better. NULL with ENOMEM. */
     void *(*alloc)(struct plait_device *dev, size_t bytes);
     void (*free)(struct plait_device *dev, void *ptr);
-    /* Bytes in use now and the most at once, of alloc() alone. */
+    /* Memory of this device that somebody else has made becomes as alloc()'s:
+     * zeroed, counted, given back by free(), through release(ptr), once no
+     * work uses it. -1: it stays the caller's. NULL: there is no other
+     * memory than alloc()'s. */
+    int (*adopt)(struct plait_device *dev, void *ptr, size_t bytes,
+                 void (*release)(void *ptr));
+    /* Bytes in use now and the most at once, of alloc() and adopt() alone. */
     void (*memory)(struct plait_device *dev, size_t *now, size_t *peak);
     /* The host's memory, pinned where the device copies from it and to it by
      * itself; else as the three above, and counted apart from them. */

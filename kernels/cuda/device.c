@@ -13,6 +13,7 @@ struct cuda_block {
     struct cuda_block *next;
     void *ptr;
     size_t bytes;
+    void (*release)(void *ptr);
 };
 
 /* Scratch grows by doubling. The older pieces stay: a captured graph may
@@ -125,7 +126,7 @@ static void device_destroy(struct plait_device *dev)
         struct cuda_block *block = dev->blocks;
 
         dev->blocks = block->next;
-        cudaFree(block->ptr);
+        block->release(block->ptr);
         free(block);
     }
     pthread_mutex_destroy(&dev->lock);
@@ -142,32 +143,30 @@ static void allow_tf32(struct plait_device *dev, int allow)
 
 /* Zeroed before anyone can use it: the streams of the queues do not wait
  * for the default stream. */
-static int alloc_zeroed(void **ptr, size_t bytes)
+static int zero(void *ptr, size_t bytes)
 {
-    if (cudaMalloc(ptr, bytes > 0 ? bytes : 1) != cudaSuccess)
-        return -1;
-    if (cudaMemset(*ptr, 0, bytes) != cudaSuccess ||
-        cudaStreamSynchronize(NULL) != cudaSuccess) {
-        cudaFree(*ptr);
-        return -1;
-    }
-    return 0;
+    if (cudaMemset(ptr, 0, bytes) == cudaSuccess &&
+        cudaStreamSynchronize(NULL) == cudaSuccess)
+        return 0;
+    cudaGetLastError();
+    errno = EIO;
+    return -1;
 }
 
-static void *device_alloc(struct plait_device *dev, size_t bytes)
+static int device_adopt(struct plait_device *dev, void *ptr, size_t bytes,
+                        void (*release)(void *ptr))
 {
     struct cuda_block *block = malloc(sizeof(*block));
 
     if (block == NULL)
-        return NULL;
-    if (cudaSetDevice(dev->index) != cudaSuccess ||
-        alloc_zeroed(&block->ptr, bytes) != 0) {
-        cudaGetLastError();
+        return -1;
+    if (cudaSetDevice(dev->index) != cudaSuccess || zero(ptr, bytes) != 0) {
         free(block);
-        errno = ENOMEM;
-        return NULL;
+        return -1;
     }
+    block->ptr = ptr;
     block->bytes = bytes;
+    block->release = release;
     pthread_mutex_lock(&dev->lock);
     block->next = dev->blocks;
     dev->blocks = block;
@@ -175,7 +174,27 @@ static void *device_alloc(struct plait_device *dev, size_t bytes)
     if (dev->now > dev->peak)
         dev->peak = dev->now;
     pthread_mutex_unlock(&dev->lock);
-    return block->ptr;
+    return 0;
+}
+
+static void release_own(void *ptr)
+{
+    cudaFree(ptr);
+}
+
+static void *device_alloc(struct plait_device *dev, size_t bytes)
+{
+    void *ptr = NULL;
+
+    if (cudaSetDevice(dev->index) == cudaSuccess &&
+        cudaMalloc(&ptr, bytes > 0 ? bytes : 1) == cudaSuccess) {
+        if (device_adopt(dev, ptr, bytes, release_own) == 0)
+            return ptr;
+        cudaFree(ptr);
+    }
+    cudaGetLastError();
+    errno = ENOMEM;
+    return NULL;
 }
 
 static void device_free(struct plait_device *dev, void *ptr)
@@ -197,7 +216,8 @@ static void device_free(struct plait_device *dev, void *ptr)
     pthread_mutex_unlock(&dev->lock);
     if (block != NULL) {
         cudaSetDevice(dev->index);
-        cudaFree(ptr); /* waits for the work that uses it */
+        cudaDeviceSynchronize(); /* for the work that uses it */
+        block->release(ptr);
         free(block);
     }
     errno = saved;
@@ -498,6 +518,7 @@ void cuda_device_ops(struct plait_ops *ops)
     ops->allow_tf32 = allow_tf32;
     ops->alloc = device_alloc;
     ops->free = device_free;
+    ops->adopt = device_adopt;
     ops->memory = device_memory;
     ops->queue_create = queue_create;
     ops->queue_destroy = queue_destroy;
