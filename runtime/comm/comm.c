@@ -239,6 +239,25 @@ void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace)
     comm->trace = trace;
 }
 
+bool plait_comm_has_memory(const struct plait_comm *world)
+{
+    return world->vtable->alloc != NULL;
+}
+
+void *plait_comm_alloc(struct plait_comm *world, size_t bytes)
+{
+    return world->vtable->alloc(world, bytes);
+}
+
+void plait_comm_free(struct plait_comm *world, void *ptr)
+{
+    int saved = errno;
+
+    if (ptr)
+        world->vtable->free(world, ptr);
+    errno = saved;
+}
+
 /* -- transfers ----------------------------------------------------------- */
 
 static uint64_t transfer_bytes(const struct plait_comm *comm,

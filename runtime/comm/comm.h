@@ -89,6 +89,18 @@ void plait_comm_stats(const struct plait_comm *comm,
  * none. */
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace);
 
+/* Zeroed device memory like that of ops->alloc(), for what is transferred step
+ * after step: NCCL shows it to a group's GPUs, NVSwitches and NICs, which then
+ * reach it without copies in between. It does so at the group's first
+ * collective from or to it (not for messages), so that with such memory the
+ * ranks of a group act alike: all of them take it, of one size, and at the
+ * same distance from its beginning, or none does. Give it back while `world`
+ * is there, which made the groups. NULL with ENOMEM; NULL is given back.
+ * Only where has_memory(): other backends take the device's own as it is. */
+bool plait_comm_has_memory(const struct plait_comm *world);
+void *plait_comm_alloc(struct plait_comm *world, size_t bytes);
+void plait_comm_free(struct plait_comm *world, void *ptr);
+
 /* Buffers are device memory; counts are elements. In place: recv == send
  * (all_gather: send == recv + rank * n; reduce_scatter: recv == send +
  * rank * n). Types: fp32, bf16, fp16, int32; sums of bf16 and fp16 are made

@@ -65,6 +65,9 @@ struct plait_comm_vtable {
     /* Make q wait for req. comm.c frees it, also on failure. */
     int (*wait)(struct plait_request *req, struct plait_queue *q);
     int (*progress)(struct plait_comm *comm); /* NULL: moves by itself */
+    /* plait_comm_alloc(); NULL: the device's own will do. */
+    void *(*alloc)(struct plait_comm *comm, size_t bytes);
+    void (*free)(struct plait_comm *comm, void *ptr);
     /* Host values; NULL where comm->host does them. */
     int (*barrier)(struct plait_comm *comm);
     int (*host_broadcast)(struct plait_comm *comm, void *buf, size_t bytes,

@@ -8,22 +8,24 @@
 #include "config.h"
 
 #include <errno.h>
-#include <nccl.h>
-#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "kernels/queue.h"
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/nccl_private.h"
 #include "runtime/comm/policy.h"
 
-#if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 1)
-#error "NCCL 2.18 or later is needed (ncclCommSplit)"
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 19, 1)
+#error "NCCL 2.19 or later is needed (ncclCommSplit, ncclMemAlloc)"
 #endif
 
 /* One unique id serves this many ranks: more than that connect slowly. */
 #define RANKS_PER_ID 1024
+/* How often to ask whether NCCL is through before sleeping: for a millisecond
+ * at most. */
+#define AWAKE_POLLS 1000
 
 struct nccl_request {
     struct plait_request base;
@@ -36,17 +38,6 @@ struct nccl_request {
 struct nccl_event {
     struct nccl_event *next;
     struct plait_event *event;
-};
-
-struct nccl_comm {
-    struct plait_comm base;
-    pthread_mutex_t lock; /* of nccl: abort() comes from another thread */
-    ncclComm_t nccl;      /* NULL once aborted */
-    struct plait_queue *q;
-    struct nccl_event *idle; /* events for reuse */
-    /* Sends and receives that are handed to NCCL together, as one group:
-     * one by one, two neighbours could wait for each other. */
-    struct nccl_request *held, **held_end;
 };
 
 static const struct plait_comm_vtable nccl_vtable;
@@ -85,14 +76,18 @@ static int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r)
                            detail);
 }
 
-/* Waits until a call that returned `r` is through. */
-static int settle(struct nccl_comm *c, const char *what, ncclResult_t r)
+/* A call is handed over by a thread of NCCL's own: mostly within the time that
+ * falling asleep would take, but what connects takes long. */
+int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r)
 {
     const struct timespec pause = {.tv_nsec = 10000};
+    int polls = 0;
 
     while (r == ncclInProgress && !c->base.failed) {
         r = state_of(c);
-        if (r == ncclInProgress)
+        if (r == ncclInProgress && polls++ < AWAKE_POLLS)
+            sched_yield();
+        else if (r == ncclInProgress)
             nanosleep(&pause, NULL);
     }
     if (c->base.failed) {
@@ -259,7 +254,7 @@ static int flush(struct nccl_comm *c)
         last = h->q;
     }
     if (rc == 0)
-        rc = settle(c, "send, receive", launch_held(c));
+        rc = nccl_settle(c, "send, receive", launch_held(c));
     for (h = c->held; h != NULL && rc == 0; h = h->next)
         if (c->base.ops->event_record(h->done, c->q) < 0)
             rc = queue_failed(c, c->q);
@@ -274,12 +269,13 @@ static int start(struct nccl_comm *c, const struct plait_transfer *t,
 {
     ncclResult_t r;
 
-    if (flush(c) < 0 || order(c, done, q, c->q) < 0)
+    if (flush(c) < 0 || nccl_memory_use(c, t) < 0 ||
+        order(c, done, q, c->q) < 0)
         return -1;
     pthread_mutex_lock(&c->lock);
     r = launch(c, t);
     pthread_mutex_unlock(&c->lock);
-    if (settle(c, transfer_names[t->kind], r) < 0)
+    if (nccl_settle(c, transfer_names[t->kind], r) < 0)
         return -1;
     if (c->base.ops->event_record(done, c->q) < 0)
         return queue_failed(c, c->q);
@@ -388,8 +384,8 @@ static void apply_policy(const struct plait_group_policy *p, ncclConfig_t *confi
 #endif
 }
 
-static ncclConfig_t config_for(const char *name,
-                               const struct plait_group_site *site)
+static ncclConfig_t choose_config(struct nccl_comm *c,
+                                  const struct plait_group_site *site)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     struct plait_group_policy policy;
@@ -397,10 +393,11 @@ static ncclConfig_t config_for(const char *name,
     config.blocking = 0;
     config.splitShare = 0; /* a group must be able to fail alone */
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
-    config.commName = name;
+    config.commName = c->base.name;
 #endif
-    plait_group_policy_choose(name, site, &policy);
+    plait_group_policy_choose(c->base.name, site, &policy);
     apply_policy(&policy, &config);
+    c->windows = policy.windows;
     return config;
 }
 
@@ -416,6 +413,9 @@ static struct nccl_comm *comm_create(const struct plait_ops *ops,
         return NULL;
     plait_comm_init(&c->base, &nccl_vtable, ops, dev, rank, size, name);
     c->nccl = NULL;
+    c->memory = NULL;
+    c->owns_memory = false;
+    c->windows = false;
     c->idle = NULL;
     c->held = NULL;
     c->held_end = &c->held;
@@ -437,6 +437,8 @@ static void comm_free(struct nccl_comm *c)
         c->base.ops->event_destroy(e->event);
         free(e);
     }
+    if (c->owns_memory)
+        nccl_memory_destroy(c->memory);
     c->base.ops->queue_destroy(c->q);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -459,8 +461,9 @@ static void nccl_destroy(struct plait_comm *comm)
 {
     struct nccl_comm *c = nccl_of(comm);
 
+    nccl_memory_leave(c);
     if (!comm->failed && c->nccl != NULL && comm->ops->queue_sync(c->q) == 0 &&
-        settle(c, "finalize", ncclCommFinalize(c->nccl)) == 0) {
+        nccl_settle(c, "finalize", ncclCommFinalize(c->nccl)) == 0) {
         ncclCommDestroy(c->nccl);
         c->nccl = NULL;
     }
@@ -472,7 +475,7 @@ static void nccl_destroy(struct plait_comm *comm)
 static int comm_connect(struct nccl_comm *c, ncclResult_t first,
                         struct plait_error *err)
 {
-    if (settle(c, "connect", first) == 0)
+    if (nccl_settle(c, "connect", first) == 0)
         return 0;
     plait_errorf(err, "%s", c->base.error);
     errno = EIO;
@@ -546,11 +549,17 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
         errno = ENOMEM;
         return NULL;
     }
+    c->memory = nccl_memory_create();
+    c->owns_memory = true;
+    if (c->memory == NULL) {
+        plait_errorf(err, "NCCL: out of memory");
+        goto error;
+    }
     ids = share_ids(host, n, err);
     /* Any op on a queue makes its device this thread's. */
     if (ids == NULL || ops->queue_sync(c->q) < 0)
         goto error;
-    config = config_for(c->base.name, &unknown);
+    config = choose_config(c, &unknown);
     r = init_rank(c, n, ids, &config);
     if (comm_connect(c, r, err) < 0)
         goto error;
@@ -590,19 +599,20 @@ static int nccl_split(struct plait_comm *parent, int color, int key,
         return plait_errorf(err, "%s: no stream", name);
     if (flush(p) < 0 || parent->ops->queue_sync(c->q) < 0)
         goto error;
-    config = config_for(c->base.name, site);
+    config = choose_config(c, site);
+    c->memory = p->memory;
     pthread_mutex_lock(&p->lock);
     r = ncclCommSplit(p->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
                       &c->nccl, &config);
     pthread_mutex_unlock(&p->lock);
     /* The new communicator is there once the parent is through. */
-    if (settle(p, "split", r) < 0)
+    if (nccl_settle(p, "split", r) < 0)
         goto error;
     if (c->nccl == NULL) {
         comm_free(c);
         return 0;
     }
-    if (settle(c, "connect", ncclInProgress) < 0 || group_identity(c) < 0)
+    if (nccl_settle(c, "connect", ncclInProgress) < 0 || group_identity(c) < 0)
         goto error;
     *comm = &c->base;
     return 0;
@@ -618,6 +628,16 @@ error:
     return -1;
 }
 
+static void *alloc_memory(struct plait_comm *comm, size_t bytes)
+{
+    return nccl_memory_alloc(nccl_of(comm), bytes);
+}
+
+static void free_memory(struct plait_comm *comm, void *ptr)
+{
+    nccl_memory_free(nccl_of(comm), ptr);
+}
+
 static const struct plait_comm_vtable nccl_vtable = {
     .name = "nccl",
     .destroy = nccl_destroy,
@@ -626,4 +646,6 @@ static const struct plait_comm_vtable nccl_vtable = {
     .run = nccl_run,
     .wait = nccl_wait,
     .progress = nccl_progress,
+    .alloc = alloc_memory,
+    .free = free_memory,
 };

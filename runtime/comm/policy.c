@@ -43,12 +43,22 @@ static void choose_network(const struct plait_group_site *site, int axis,
         p->collnet = sums;
 }
 
+/* Sums and gathers, which windows are for. The two ends of a pipeline are
+ * not alike: what they sum lies elsewhere in memory on each. */
+static bool has_windows(const char *name, int axis)
+{
+    return (axis == PLAIT_TP || axis == PLAIT_DP) &&
+           strcmp(name, "embedding") != 0;
+}
+
 void plait_group_policy_choose(const char *name,
                                const struct plait_group_site *site,
                                struct plait_group_policy *policy)
 {
-    struct plait_group_policy p = {.collnet = -1, .traffic_class = -1};
     int axis = axis_of(name);
+    struct plait_group_policy p = {.collnet = -1,
+                                   .traffic_class = -1,
+                                   .windows = has_windows(name, axis)};
 
     switch (axis) {
     case PLAIT_TP:

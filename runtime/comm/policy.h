@@ -16,6 +16,8 @@ struct plait_group_policy {
                               not; -1: NCCL's choice */
     int traffic_class;     /* -1: NCCL's */
     bool efficient;        /* rather fewer CTAs than the last of the speed */
+    bool windows;          /* collectives work on the ranks' memory as it is:
+                              plait_comm_alloc()'s is registered */
 };
 
 /* `name` is a group's (runtime/parallel/parallel.h): "tp", "dp-cp", ... */

@@ -6,7 +6,8 @@
 #include "runtime/model/internal.h"
 
 /* All activations and work space lie in one allocation that is made before
- * the first step. The layout is walked twice: to measure, and to point. */
+ * the first step. The layout is walked twice: to measure, and to point. It is
+ * the same on all ranks of a stage, as plait_comm_alloc() wants it. */
 
 #define ARENA_ALIGN 256
 /* Logits are made for so many bytes of rows at a time: large enough for
@@ -395,7 +396,7 @@ int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
     if (make_slots(model, slots) < 0)
         goto error;
     place_all(&a, model, r);
-    s->arena = model->par->ops->alloc(model->par->dev, a.at);
+    s->arena = plait_parallel_alloc(model->par, a.at);
     if (!s->arena)
         goto error;
     a.base = s->arena;
@@ -431,8 +432,7 @@ void plait_model_release_arena(struct plait_model *model)
     s->slots = NULL;
     s->nslots = 0;
     plait_offload_close(model);
-    if (s->arena)
-        model->par->ops->free(model->par->dev, s->arena);
+    plait_parallel_free(model->par, s->arena);
     s->arena = NULL;
     memset(&s->scratch, 0, sizeof(s->scratch));
 }

@@ -352,8 +352,8 @@ static int make_wires(struct plait_gradsync *sync)
             sync->bucket[i].n > room)
             room = sync->bucket[i].n;
     for (i = 0; i < WIRES && room > 0; i++) {
-        sync->wire[i] =
-            par->ops->alloc(par->dev, room * plait_dtype_size(PLAIT_BF16_T));
+        sync->wire[i] = plait_parallel_alloc(
+            par, room * plait_dtype_size(PLAIT_BF16_T));
         if (!sync->wire[i])
             return -1;
     }
@@ -407,7 +407,7 @@ void plait_gradsync_destroy(struct plait_gradsync *sync)
         return;
     par = sync->model->par;
     for (i = 0; i < WIRES; i++)
-        par->ops->free(par->dev, sync->wire[i]);
+        plait_parallel_free(par, sync->wire[i]);
     par->ops->free(par->dev, sync->scratch);
     plait_zero_destroy(sync->zero);
     free(sync->seen);

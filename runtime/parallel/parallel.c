@@ -121,6 +121,25 @@ error:
     return NULL;
 }
 
+static bool has_memory(const struct plait_parallel *par)
+{
+    return par->world && plait_comm_has_memory(par->world);
+}
+
+void *plait_parallel_alloc(struct plait_parallel *par, size_t bytes)
+{
+    return has_memory(par) ? plait_comm_alloc(par->world, bytes)
+                           : par->ops->alloc(par->dev, bytes);
+}
+
+void plait_parallel_free(struct plait_parallel *par, void *ptr)
+{
+    if (has_memory(par))
+        plait_comm_free(par->world, ptr);
+    else
+        par->ops->free(par->dev, ptr);
+}
+
 /* -- nodes --------------------------------------------------------------- */
 
 /* How many members of a group stand on each of its nodes, one node's behind

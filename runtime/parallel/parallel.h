@@ -61,6 +61,11 @@ struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
                                              struct plait_error *err);
 void plait_parallel_destroy(struct plait_parallel *par);
 
+/* Zeroed memory of par->dev for what the groups transfer: plait_comm_alloc()
+ * where the world has such memory (the rules are its), or the device's. */
+void *plait_parallel_alloc(struct plait_parallel *par, size_t bytes);
+void plait_parallel_free(struct plait_parallel *par, void *ptr);
+
 /* Makes those of the groups (a bit for each, 1u << PLAIT_GROUP_EP) that are
  * not there yet: a communicator costs memory and time to connect, so none is
  * made before its first use. Splitting is collective over the world: all

@@ -67,7 +67,7 @@ static void *allocate(struct plait_shards *shards, size_t bytes)
 {
     struct plait_parallel *par = shards->model->par;
 
-    return par->ops->alloc(par->dev, bytes ? bytes : 1);
+    return plait_parallel_alloc(par, bytes ? bytes : 1);
 }
 
 static bool offloaded(const struct plait_shards *shards)
@@ -211,8 +211,8 @@ void plait_shards_destroy(struct plait_shards *shards)
     if (!shards)
         return;
     par = shards->model->par;
-    par->ops->free(par->dev, shards->weights);
-    par->ops->free(par->dev, shards->grads);
+    plait_parallel_free(par, shards->weights);
+    plait_parallel_free(par, shards->grads);
     close_state(shards);
     free(shards->shard);
     free(shards);

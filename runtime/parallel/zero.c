@@ -17,7 +17,8 @@ struct buffer {
     bool taken;
 };
 
-/* Buffers of a few sizes, used again and again. */
+/* Buffers of a few sizes, used again and again; all ranks that share them take
+ * the same ones. */
 struct pool {
     int n;
     struct buffer *buffer;
@@ -78,7 +79,7 @@ static void *pool_get(struct plait_zero *zero, struct pool *pool, size_t bytes)
         return NULL;
     pool->buffer = b;
     b += pool->n;
-    *b = (struct buffer){bytes, par->ops->alloc(par->dev, bytes), true};
+    *b = (struct buffer){bytes, plait_parallel_alloc(par, bytes), true};
     if (b->data)
         pool->n++;
     return b->data;
@@ -99,7 +100,7 @@ static void pool_destroy(struct plait_zero *zero, struct pool *pool)
     int i;
 
     for (i = 0; i < pool->n; i++)
-        par->ops->free(par->dev, pool->buffer[i].data);
+        plait_parallel_free(par, pool->buffer[i].data);
     free(pool->buffer);
 }
 

@@ -65,6 +65,32 @@ static void test_messages(struct plait_comm *c)
     holds(b, "the message arrives");
 }
 
+/* Memory of NCCL's own is like the device's. */
+static void test_memory(struct plait_comm *c)
+{
+    size_t before, now, after;
+    float *own;
+
+    ops->memory(dev, &before, NULL);
+    own = plait_comm_alloc(c, sizeof(host));
+    ops->memory(dev, &now, NULL);
+    if (!ok(own != NULL && now - before == sizeof(host),
+            "memory to transfer from is counted"))
+        return;
+    memset(back, 1, sizeof(back));
+    plait_comm_all_reduce(c, own, own, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    ops->to_host(q, back, own, sizeof(back));
+    ok(back[0] == 0 && memcmp(back, back + 1, sizeof(back) - 4) == 0,
+       "and zeroed");
+    reset();
+    plait_comm_all_reduce(c, a, own, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    holds(own, "it is transferred to");
+    plait_comm_free(c, own);
+    plait_comm_free(c, NULL);
+    ops->memory(dev, &after, NULL);
+    ok(after == before, "and given back");
+}
+
 int main(void)
 {
     struct plait_launch launch = {.world_size = 1, .nnodes = 1};
@@ -87,6 +113,7 @@ int main(void)
     if (ok(c != NULL, "a world of one rank: %s", err.text)) {
         test_collectives(c);
         test_messages(c);
+        test_memory(c);
         ok(plait_comm_barrier(c) == 0, "barrier");
     }
     plait_comm_destroy(c);

@@ -44,6 +44,22 @@ static void check_axes(void)
        "the world: nothing");
 }
 
+/* What lies alike on all ranks of a group, and is summed or gathered. */
+static void check_windows(void)
+{
+    static const char *const with[] = {"tp", "dp", "dp-cp", "expert-dp",
+                                       "dp-cp-inside", "expert-dp-across"};
+    static const char *const without[] = {"cp", "ep", "pp", "embedding",
+                                          "tp-pp", "world"};
+
+    for (size_t i = 0; i < sizeof(with) / sizeof(with[0]); i++)
+        ok(choose(with[i], true, &plain).windows &&
+               choose(with[i], false, NULL).windows,
+           "%s: windows", with[i]);
+    for (size_t i = 0; i < sizeof(without) / sizeof(without[0]); i++)
+        ok(!choose(without[i], true, &plain).windows, "%s: none", without[i]);
+}
+
 static void check_site(void)
 {
     static const struct {
@@ -75,6 +91,7 @@ static void check_site(void)
 int main(void)
 {
     check_axes();
+    check_windows();
     check_site();
     return done_testing();
 }

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that NCCL's groups work on as it is. ncclMemAlloc() makes it, and a
+ * window registers it with a group: where the group's GPUs reach each other,
+ * at equal offsets on all of them, for the kernels that read and write the
+ * peers' memory and have the NVSwitches add it up; elsewhere NCCL itself takes
+ * less, the registration with NVLS and NICs. What the two are and whether
+ * this machine has them is NCCL's to decide (NCCL_WIN_ENABLE,
+ * NCCL_LOCAL_REGISTER). */
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "runtime/comm/nccl_private.h"
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+typedef ncclWindow_t registration;
+#else
+typedef void *registration;
+#endif
+
+/* A group that has a region registered, or has found that it cannot. */
+struct window {
+    struct window *next;
+    struct nccl_comm *comm;
+    registration handle; /* NULL: nothing to undo */
+};
+
+struct region {
+    struct region *next;
+    char *base;
+    size_t bytes;
+    struct window *windows;
+};
+
+struct nccl_memory {
+    struct region *regions;
+};
+
+struct nccl_memory *nccl_memory_create(void)
+{
+    return calloc(1, sizeof(struct nccl_memory));
+}
+
+void nccl_memory_destroy(struct nccl_memory *memory)
+{
+    while (memory != NULL && memory->regions != NULL) {
+        struct region *r = memory->regions;
+
+        memory->regions = r->next;
+        free(r);
+    }
+    free(memory);
+}
+
+/* -- windows ----------------------------------------------------------------
+ */
+
+static ncclResult_t enroll(struct nccl_comm *c, const struct region *r,
+                           registration *handle)
+{
+    ncclResult_t result = ncclInvalidUsage;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->nccl != NULL)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+        result = ncclCommWindowRegister(c->nccl, r->base, r->bytes, handle,
+                                        NCCL_WIN_COLL_SYMMETRIC);
+#else
+        result = ncclCommRegister(c->nccl, r->base, r->bytes, handle);
+#endif
+    pthread_mutex_unlock(&c->lock);
+    return result;
+}
+
+static void withdraw(struct nccl_comm *c, registration handle)
+{
+    pthread_mutex_lock(&c->lock);
+    if (c->nccl != NULL)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+        ncclCommWindowDeregister(c->nccl, handle);
+#else
+        ncclCommDeregister(c->nccl, handle);
+#endif
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Whether all ranks of c have as much: 1, 0, or -1 and c has failed. */
+static int is_common(struct nccl_comm *c, const struct region *r)
+{
+    struct plait_comm *host = c->base.host;
+    uint64_t mine = r->bytes;
+    uint64_t *all = calloc(c->base.size, sizeof(*all));
+    int common = 1;
+
+    if (all == NULL ||
+        host->vtable->host_all_gather(host, &mine, all, sizeof(mine)) < 0) {
+        free(all);
+        return plait_comm_fail(&c->base, "%s: the sizes of what is to be "
+                               "registered cannot be compared: %s",
+                               c->base.name,
+                               host->failed ? host->error : "out of memory");
+    }
+    for (int i = 0; i < c->base.size; i++)
+        if (all[i] != mine)
+            common = 0;
+    free(all);
+    return common;
+}
+
+static int open_window(struct nccl_comm *c, struct region *r)
+{
+    int common = is_common(c, r);
+    struct window *w;
+
+    if (common < 0)
+        return -1;
+    w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return plait_comm_fail(&c->base, "%s: out of memory", c->base.name);
+    w->comm = c;
+    w->next = r->windows;
+    r->windows = w;
+    if (!common)
+        return 0;
+    /* NCCL stores the handle once the call is through. */
+    return nccl_settle(c,
+                       "register memory (NCCL_WIN_ENABLE=0 does without)",
+                       enroll(c, r, &w->handle));
+}
+
+/* What has failed is past that: its memory goes with it. */
+static void close_window(struct window *w)
+{
+    struct nccl_comm *c = w->comm;
+
+    if (w->handle != NULL && !c->base.failed &&
+        c->base.ops->queue_sync(c->q) == 0)
+        withdraw(c, w->handle);
+    free(w);
+}
+
+/* -- regions ----------------------------------------------------------------
+ */
+
+static struct region *find(const struct nccl_memory *memory, const void *ptr)
+{
+    struct region *r = memory->regions;
+
+    while (r != NULL &&
+           !((const char *)ptr >= r->base &&
+             (const char *)ptr < r->base + r->bytes))
+        r = r->next;
+    return r;
+}
+
+static int use(struct nccl_comm *c, const void *ptr)
+{
+    struct region *r = find(c->memory, ptr);
+    struct window *w = r != NULL ? r->windows : NULL;
+
+    while (w != NULL && w->comm != c)
+        w = w->next;
+    return r == NULL || w != NULL ? 0 : open_window(c, r);
+}
+
+int nccl_memory_use(struct nccl_comm *c, const struct plait_transfer *t)
+{
+    if (!c->windows ||
+        (t->kind != PLAIT_ALL_REDUCE && t->kind != PLAIT_REDUCE_SCATTER &&
+         t->kind != PLAIT_ALL_GATHER))
+        return 0;
+    return use(c, t->send) < 0 || use(c, t->recv) < 0 ? -1 : 0;
+}
+
+void nccl_memory_leave(struct nccl_comm *c)
+{
+    if (c->memory == NULL)
+        return;
+    for (struct region *r = c->memory->regions; r != NULL; r = r->next) {
+        struct window **link = &r->windows, *w;
+
+        while (*link != NULL && (*link)->comm != c)
+            link = &(*link)->next;
+        w = *link;
+        if (w == NULL)
+            continue;
+        *link = w->next;
+        close_window(w);
+    }
+}
+
+static void release(void *ptr)
+{
+    ncclMemFree(ptr);
+}
+
+void *nccl_memory_alloc(struct nccl_comm *world, size_t bytes)
+{
+    const struct plait_ops *ops = world->base.ops;
+    struct region *r = calloc(1, sizeof(*r));
+    void *base = NULL;
+
+    if (r == NULL)
+        return NULL;
+    r->bytes = bytes > 0 ? bytes : 1;
+    /* Any op on a queue makes its device this thread's. */
+    if (ops->queue_sync(world->q) < 0 ||
+        ncclMemAlloc(&base, r->bytes) != ncclSuccess)
+        goto error;
+    if (ops->adopt(world->base.dev, base, r->bytes, release) < 0)
+        goto error;
+    r->base = base;
+    r->next = world->memory->regions;
+    world->memory->regions = r;
+    return base;
+
+error:
+    if (base != NULL)
+        ncclMemFree(base);
+    free(r);
+    errno = ENOMEM;
+    return NULL;
+}
+
+void nccl_memory_free(struct nccl_comm *world, void *ptr)
+{
+    struct region **link = &world->memory->regions, *r;
+
+    while (*link != NULL && (*link)->base != ptr)
+        link = &(*link)->next;
+    r = *link;
+    if (r == NULL)
+        return;
+    *link = r->next;
+    while (r->windows != NULL) {
+        struct window *w = r->windows;
+
+        r->windows = w->next;
+        close_window(w);
+    }
+    world->base.ops->free(world->base.dev, ptr);
+    free(r);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_NCCL_PRIVATE_H
+#define PLAIT_NCCL_PRIVATE_H
+
+#include <nccl.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "runtime/comm/comm_private.h"
+
+/* What the files of the module share. */
+
+struct nccl_event;
+struct nccl_request;
+struct nccl_memory;
+
+struct nccl_comm {
+    struct plait_comm base;
+    pthread_mutex_t lock; /* of nccl: abort() comes from another thread */
+    ncclComm_t nccl;      /* NULL once aborted */
+    struct plait_queue *q;
+    struct nccl_event *idle; /* events for reuse */
+    /* Sends and receives that are handed to NCCL together, as one group:
+     * one by one, two neighbours could wait for each other. */
+    struct nccl_request *held, **held_end;
+    struct nccl_memory *memory; /* the world's */
+    bool owns_memory;           /* it is the world */
+    bool windows;               /* policy.h */
+};
+
+/* Waits until a call that returned `r` is through: 0, or -1 and the
+ * communicator has failed. The lock is not held. */
+int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r);
+
+/* -- memory of plait_comm_alloc() ------------------------------------------
+ */
+
+struct nccl_memory *nccl_memory_create(void);
+/* What has not been given back stays the device's. NULL-safe. */
+void nccl_memory_destroy(struct nccl_memory *memory);
+void *nccl_memory_alloc(struct nccl_comm *world, size_t bytes);
+void nccl_memory_free(struct nccl_comm *world, void *ptr);
+/* Before a transfer: registers what it is the first to use with `c`. The
+ * ranks of c come here with the same transfers, and so with the same memory,
+ * in the same order; what they have of different size stays without. */
+int nccl_memory_use(struct nccl_comm *c, const struct plait_transfer *t);
+/* c is about to end. */
+void nccl_memory_leave(struct nccl_comm *c);
+
+#endif
