@@ -85,6 +85,8 @@ void plait_shape_set(struct plait_shape *s, const struct plait_config *c,
     s->peak = c->train.precision == PLAIT_FP32   ? gpu->flops32
               : c->train.precision == PLAIT_TF32 ? gpu->flops_tf32
                                                  : gpu->flops16;
+    s->linear_peak =
+        c->train.precision == PLAIT_FP8 ? gpu->flops8 : s->peak;
 }
 
 double plait_shape_score_flops(const struct plait_shape *s)

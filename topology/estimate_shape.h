@@ -18,7 +18,8 @@ struct plait_shape {
     double element;      /* bytes of an activation */
     double microbatches; /* a pipeline works through in a step */
     double matrix;       /* weights of one layer that a token meets */
-    double peak;         /* FLOP/s */
+    double peak;         /* FLOP/s, which MFU is of */
+    double linear_peak;  /* of the layers' linears */
 };
 
 void plait_shape_set(struct plait_shape *shape,

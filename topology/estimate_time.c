@@ -65,9 +65,47 @@ static double elementwise_bytes(const struct plait_shape *s)
     return scale * s->tokens * (whole + split / s->tp);
 }
 
+/* Bytes of rounding the operands of a layer's linears to fp8, two for each of
+ * the products of three passes: x and w forward, dy and w, x and dy backward.
+ * Inputs of column-parallel linears and outputs of row-parallel ones are whole
+ * on each tp rank. */
+static double rounding_bytes(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double h = m->hidden, kv = h * m->kv_heads / m->heads;
+    double mlps = m->experts ? m->experts_top_k : 1, ups = 2, values, weights;
+
+    if (s->c->train.precision != PLAIT_FP8)
+        return 0;
+    if (m->family == PLAIT_GPT2)
+        ups = 1;
+    values = 2 * h + (2 * h + 2 * kv) / s->tp +
+             mlps * (2 * h + (ups + 1) * m->ffn / s->tp);
+    weights = 2 * h * h + 2 * h * kv +
+              (m->experts ? m->experts / s->ep : 1) * (ups + 1) * h * m->ffn;
+    return 5 * 2.0 / 3 * (s->tokens * values + weights / s->tp);
+}
+
+/* At so many FLOP/s. */
+static double seconds_at(const struct plait_shape *s, double flops,
+                         double peak)
+{
+    return s->tokens * flops / s->tp / (peak * s->gpu->matmul);
+}
+
 static double product_seconds(const struct plait_shape *s, double flops)
 {
-    return s->tokens * flops / s->tp / (s->peak * s->gpu->matmul);
+    return seconds_at(s, flops, s->peak);
+}
+
+/* A layer's: its linears, and its scores. */
+static double layer_product_seconds(const struct plait_shape *s)
+{
+    double scores = plait_shape_score_flops(s);
+
+    return seconds_at(s, plait_shape_layer_flops(s) - scores,
+                      s->linear_peak) +
+           product_seconds(s, scores);
 }
 
 static double head_seconds(const struct plait_shape *s)
@@ -126,8 +164,9 @@ static void set_pieces(const struct plait_shape *s, struct pieces *p)
 {
     memset(p, 0, sizeof(*p));
     plait_traffic_set(&p->traffic, s->c, s->layout);
-    p->products = product_seconds(s, plait_shape_layer_flops(s));
-    p->elementwise = elementwise_bytes(s) / s->gpu->memory_bw;
+    p->products = layer_product_seconds(s);
+    p->elementwise =
+        (elementwise_bytes(s) + rounding_bytes(s)) / s->gpu->memory_bw;
     p->launch = s->gpu->layer_s;
     if (s->c->parallel.recompute == PLAIT_RECOMPUTE_FULL)
         p->redone = p->products + p->elementwise + p->launch;

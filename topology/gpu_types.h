@@ -17,6 +17,7 @@ struct plait_gpu_type {
     double flops16;      /* dense bf16/fp16 matrix FLOP/s */
     double flops32;      /* fp32 */
     double flops_tf32;   /* TF32, or fp32 where there is none */
+    double flops8;       /* fp8, or flops16 where there is none */
     double memory;       /* bytes */
     double memory_bw;    /* bytes/s */
     int per_node;        /* GPUs a node usually has */

@@ -24,6 +24,7 @@ static const struct {
     {"tflops_fp32", offsetof(struct plait_gpu_type, flops32), 1e12, 1e-3, 1e6},
     {"tflops_tf32", offsetof(struct plait_gpu_type, flops_tf32), 1e12, 1e-3,
      1e6},
+    {"tflops_fp8", offsetof(struct plait_gpu_type, flops8), 1e12, 1e-3, 1e6},
     {"memory_gb", offsetof(struct plait_gpu_type, memory), GB, 1e-3, 1e6},
     {"memory_gbps", offsetof(struct plait_gpu_type, memory_bw), GB, 1e-3, 1e6},
     {"link_gbps", offsetof(struct plait_gpu_type, link_bw), GB, 1e-6, 1e6},

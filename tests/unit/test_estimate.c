@@ -254,6 +254,47 @@ static void test_tf32(void)
        half.step_s, fast.step_s, full.step_s);
 }
 
+static void precise(const char *type, enum plait_precision precision,
+                    struct plait_estimate *e)
+{
+    struct plait_gpu_type gpu;
+    struct plait_config c;
+    struct plait_layout l;
+
+    plait_gpu_type_find(type, &gpu, NULL);
+    make(&rows[2], &c, &l);
+    c.train.precision = precision;
+    plait_estimate(&c, &l, &gpu, e, NULL);
+}
+
+/* 12 h^2 weights and scores of 4 s h a token of a GPT's layer. */
+static void test_fp8(void)
+{
+    double h = rows[2].hidden, linear = 24 * h * h, scores = 4 * 2048 * h;
+    double tp = rows[2].tp, tokens = 16 * 2048., passes, bytes;
+    struct plait_estimate half, fast;
+
+    precise("h100", PLAIT_BF16, &half);
+    precise("h100", PLAIT_FP8, &fast);
+    ok(near(fast.matmul_s / half.matmul_s,
+            (linear * 989 / 1979 + scores) / (linear + scores), 1e-9),
+       "fp8 has its rate in the linears alone: %.3g s of products, not %.3g",
+       fast.matmul_s, half.matmul_s);
+    ok(fast.head_s == half.head_s && fast.step_s < half.step_s &&
+           near(fast.mfu * fast.step_s, half.mfu * half.step_s, 1e-9),
+       "the head has not; MFU is of the same peak");
+    /* Whole are the linears' 4 h, split 3 h + h + 4 h + 4 h. */
+    passes = 4. * rows[2].layers * rows[2].global / 32 / 16;
+    bytes = 10. / 3 * (tokens * (4 * h + 12 * h / tp) + 12 * h * h / tp);
+    ok(near((fast.elementwise_s - half.elementwise_s) * 3350e9,
+            passes * bytes, 1e-9),
+       "each operand is read twice and written");
+    precise("a100-80g", PLAIT_BF16, &half);
+    precise("a100-80g", PLAIT_FP8, &fast);
+    ok(fast.matmul_s == half.matmul_s && fast.step_s > half.step_s,
+       "a GPU without fp8 wins nothing");
+}
+
 static void refuse(struct plait_config *c, struct plait_layout *l,
                    const char *want)
 {
@@ -346,6 +387,7 @@ int main(void)
     test_formulas();
     test_zero();
     test_tf32();
+    test_fp8();
     test_refusals();
     test_auto();
     return done_testing();
