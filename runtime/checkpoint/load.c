@@ -18,14 +18,20 @@
 #include "folder.h"
 #include "safetensors.h"
 
+/* Each shard is held against its checksum and has its head read by one rank,
+ * which tells the others what is where. After that a rank opens those that
+ * it needs pieces of: in the layout that has written them, under ZeRO its own
+ * alone. */
+
 /* A stored piece, wherever it is. */
 struct source {
     struct plait_piece piece;
-    const float *data;
+    uint64_t offset; /* of its data in the file */
+    int file;        /* of the manifest; -1: nothing */
 };
 
 struct shard {
-    void *map;
+    void *map; /* NULL: not open */
     size_t size;
 };
 
@@ -33,8 +39,11 @@ struct load {
     const char *path;
     struct plait_manifest manifest;
     struct shard *shards; /* [manifest.nfiles] */
-    struct source *sources;
+    struct source *sources; /* by name, once all ranks' are there */
     int nsources;
+    struct plait_piece *pieces; /* that this rank wants, and where to */
+    float **data;
+    int npieces;
 };
 
 static int map_shard(const struct load *l, int index, struct plait_error *err)
@@ -114,11 +123,9 @@ static int add_sources(struct load *l, int index, struct plait_error *err)
         return plait_errorf(err, "%s: out of memory", l->path);
     }
     l->sources = bigger;
-    for (i = 0; i < n; i++) {
-        bigger[l->nsources].piece = stored[i].piece;
-        bigger[l->nsources++].data =
-            (const float *)((const char *)shard->map + stored[i].offset);
-    }
+    for (i = 0; i < n; i++)
+        bigger[l->nsources++] =
+            (struct source){stored[i].piece, stored[i].offset, index};
     free(stored);
     return 0;
 }
@@ -145,33 +152,63 @@ static int read_manifest(struct load *l, struct plait_comm *world,
     return plait_agree(world, ret, err);
 }
 
-/* Map every shard; each rank holds its share of them against the manifest. */
-static int open_shards(struct load *l, int rank, int size,
+/* This rank's share of the shards. Nothing is parsed before all of them were
+ * held against their checksums. */
+static int read_shards(struct load *l, struct plait_comm *world,
                        struct plait_error *err)
 {
-    int i;
+    int rank = plait_comm_rank(world), size = plait_comm_size(world), i;
+    int ret = 0;
 
     l->shards = calloc(l->manifest.nfiles + 1, sizeof(*l->shards));
     if (!l->shards)
-        return plait_errorf(err, "%s: out of memory", l->path);
-    for (i = 0; i < l->manifest.nfiles; i++)
-        if (map_shard(l, i, err) < 0)
-            return -1;
-    for (i = rank; i < l->manifest.nfiles; i += size)
-        if (check_shard(l, i, err) < 0)
-            return -1;
-    return 0;
+        ret = plait_errorf(err, "%s: out of memory", l->path);
+    for (i = rank; i < l->manifest.nfiles && ret == 0; i += size)
+        if (map_shard(l, i, err) < 0 || check_shard(l, i, err) < 0)
+            ret = -1;
+    ret = plait_agree(world, ret, err);
+    for (i = rank; i < l->manifest.nfiles && ret == 0; i += size)
+        ret = add_sources(l, i, err);
+    return plait_agree(world, ret, err);
 }
 
-static int index_shards(struct load *l, struct plait_error *err)
+/* Everyone's sources to everyone. */
+static int share_sources(struct load *l, struct plait_comm *world,
+                         struct plait_error *err)
 {
-    int i;
+    double most = l->nsources;
+    struct source *mine, *all;
+    size_t room, total, i;
+    int ret = 0;
 
-    for (i = 0; i < l->manifest.nfiles; i++)
-        if (add_sources(l, i, err) < 0)
-            return -1;
+    if (plait_comm_host_all_reduce(world, &most, 1, PLAIT_MAX) < 0)
+        return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
+    room = (size_t)most;
+    total = room * plait_comm_size(world);
+    mine = realloc(l->sources, (room + 1) * sizeof(*mine));
+    if (mine)
+        l->sources = mine;
+    all = malloc((total + 1) * sizeof(*all));
+    if (!mine || !all)
+        ret = plait_errorf(err, "%s: out of memory", l->path);
+    ret = plait_agree(world, ret, err);
+    for (i = l->nsources; i < room && ret == 0; i++)
+        mine[i] = (struct source){.file = -1};
+    if (ret == 0 && room > 0 &&
+        plait_comm_host_all_gather(world, mine, all, room * sizeof(*all)) < 0)
+        ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
+    if (ret < 0) {
+        free(all);
+        return -1;
+    }
+    free(l->sources);
+    l->sources = all;
+    l->nsources = 0;
+    for (i = 0; i < total; i++)
+        if (all[i].file >= 0)
+            all[l->nsources++] = all[i];
     if (l->nsources > 0)
-        qsort(l->sources, l->nsources, sizeof(*l->sources), by_name);
+        qsort(all, l->nsources, sizeof(*all), by_name);
     return 0;
 }
 
@@ -190,6 +227,27 @@ static const struct source *find(const struct load *l, const char *name)
     return l->sources + low;
 }
 
+/* Open the shards that have something of what this rank wants. */
+static int open_needed(struct load *l, const struct plait_optim *optim,
+                       struct plait_error *err)
+{
+    const struct source *s, *end = l->sources + l->nsources;
+    int i;
+
+    l->npieces = plait_pieces_create(optim, &l->pieces, &l->data, err);
+    for (i = 0; i < l->npieces; i++) {
+        const struct plait_piece *want = &l->pieces[i];
+
+        for (s = find(l, want->name);
+             s < end && !strcmp(s->piece.name, want->name); s++)
+            if (!l->shards[s->file].map &&
+                plait_piece_meets(want, &s->piece) &&
+                map_shard(l, s->file, err) < 0)
+                return -1;
+    }
+    return l->npieces < 0 ? -1 : 0;
+}
+
 static int check_shape(const struct load *l, const struct plait_piece *want,
                        const struct plait_piece *have, struct plait_error *err)
 {
@@ -201,6 +259,18 @@ static int check_shape(const struct load *l, const struct plait_piece *want,
                         "] there, [%" PRIu64 ", %" PRIu64 "] in this model",
                         l->path, want->name, have->shape[0], have->shape[1],
                         want->shape[0], want->shape[1]);
+}
+
+static uint64_t copy_source(const struct load *l,
+                            const struct plait_piece *piece, float *buffer,
+                            const struct source *s)
+{
+    const char *file = l->shards[s->file].map;
+
+    if (!file) /* not needed */
+        return 0;
+    return plait_piece_copy(piece, buffer, &s->piece,
+                            (const float *)(file + s->offset));
 }
 
 /* Gather one piece into `buffer`; padding is 0. */
@@ -219,7 +289,7 @@ static int fill(const struct load *l, const struct plait_piece *piece,
     for (; s < end && !strcmp(s->piece.name, piece->name); s++) {
         if (check_shape(l, piece, &s->piece, err) < 0)
             return -1;
-        got += plait_piece_copy(piece, buffer, &s->piece, s->data);
+        got += copy_source(l, piece, buffer, s);
     }
     if (got == plait_piece_inside(piece))
         return 0;
@@ -233,27 +303,25 @@ static int fill(const struct load *l, const struct plait_piece *piece,
 static int fill_all(const struct load *l, const struct plait_optim *optim,
                     struct plait_error *err)
 {
-    struct plait_piece *pieces = NULL;
-    float **data = NULL, *buffer = NULL;
-    int n = plait_pieces_create(optim, &pieces, &data, err), i, ret;
+    float *buffer;
     size_t most = 1;
+    int i, ret = 0;
 
-    for (i = 0; i < n; i++)
-        if (pieces[i].count > most)
-            most = pieces[i].count;
-    if (n >= 0 && !(buffer = malloc(most * sizeof(*buffer))))
-        n = plait_errorf(err, "%s: out of memory", l->path);
-    for (i = 0, ret = n < 0 ? -1 : 0; i < n && ret == 0; i++) {
-        ret = fill(l, &pieces[i], buffer, err);
+    for (i = 0; i < l->npieces; i++)
+        if (l->pieces[i].count > most)
+            most = l->pieces[i].count;
+    buffer = malloc(most * sizeof(*buffer));
+    if (!buffer)
+        return plait_errorf(err, "%s: out of memory", l->path);
+    for (i = 0; i < l->npieces && ret == 0; i++) {
+        ret = fill(l, &l->pieces[i], buffer, err);
         if (ret == 0 &&
-            plait_optim_write(optim, data[i], buffer,
-                              pieces[i].count * sizeof(*buffer)) < 0)
+            plait_optim_write(optim, l->data[i], buffer,
+                              l->pieces[i].count * sizeof(*buffer)) < 0)
             ret = plait_errorf(err, "%s: cannot copy to the device: %s",
                                l->path, strerror(errno));
     }
     free(buffer);
-    free(pieces);
-    free(data);
     return ret;
 }
 
@@ -278,6 +346,8 @@ static void load_free(struct load *l)
             munmap(l->shards[i].map, l->shards[i].size);
     free(l->shards);
     free(l->sources);
+    free(l->pieces);
+    free(l->data);
     free(l->manifest.files);
 }
 
@@ -298,16 +368,15 @@ int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
 
     if (!err)
         err = &unasked;
-    /* Nothing is parsed before all of it was held against its checksum, and
-     * nothing of the model is touched before all of it was parsed. */
+    /* Nothing of the model is touched before all ranks have what they
+     * need. */
     ret = read_manifest(&l, world, err);
-    if (ret == 0) {
-        ret = open_shards(&l, plait_comm_rank(world), plait_comm_size(world),
-                          err);
-        ret = plait_agree(world, ret, err);
-    }
     if (ret == 0)
-        ret = plait_agree(world, index_shards(&l, err), err);
+        ret = read_shards(&l, world, err);
+    if (ret == 0)
+        ret = share_sources(&l, world, err);
+    if (ret == 0)
+        ret = plait_agree(world, open_needed(&l, optim, err), err);
     if (ret < 0 && is_not_whole(errno)) {
         errno = EBADMSG;
     } else if (ret == 0) {

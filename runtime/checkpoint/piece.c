@@ -64,6 +64,20 @@ static uint64_t position(const struct plait_piece *p, uint64_t row,
     return (row - p->begin[0]) * p->box[1] + (column - p->begin[1]) - p->first;
 }
 
+bool plait_piece_meets(const struct plait_piece *a,
+                       const struct plait_piece *b)
+{
+    struct range r = overlap(rows(a), rows(b)), c;
+    uint64_t row;
+
+    for (row = r.begin; row < r.end; row++) {
+        c = overlap(columns(a, row), columns(b, row));
+        if (c.begin < c.end)
+            return true;
+    }
+    return false;
+}
+
 uint64_t plait_piece_copy(const struct plait_piece *to, float *to_data,
                           const struct plait_piece *from,
                           const float *from_data)

@@ -2,6 +2,7 @@
 #ifndef PLAIT_PIECE_H
 #define PLAIT_PIECE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,10 @@ struct plait_piece {
 
 /* Elements of the piece that are no padding. */
 uint64_t plait_piece_inside(const struct plait_piece *piece);
+
+/* Whether they have an element of the tensor in common. */
+bool plait_piece_meets(const struct plait_piece *a,
+                       const struct plait_piece *b);
 
 /* Copy what both pieces hold of the tensor; the data are the `count` elements
  * of each run. Returns the number of elements copied. */

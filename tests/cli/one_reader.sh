@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A shared file system is not stormed: which ranks open the configuration, the
-# tokens and a checkpoint's manifest, as strace sees it.
+# tokens and a checkpoint's files, as strace sees it.
 set -u
 train=$top_builddir/plait-train
 mpirun=$top_srcdir/tests/lib/mpirun.sh
@@ -79,6 +79,26 @@ is "four ranks go on" 0 "$status"
 is "one of them opens the manifest" 1 "$(openers manifest.json)"
 is "the loss is that of one process" \
     "$(printf %.4f "$alone")" "$(printf %.4f "$(last_loss)")"
+
+# Each rank's part of ZeRO lies in its own shard of the checkpoint.
+rm -rf "$dir/ck"
+run sh "$mpirun" 4 "$train" "$dir/c.yaml" --set train.steps=2 \
+    --set parallel.zero=1
+is "four ranks train with ZeRO" 0 "$status"
+run sh "$mpirun" 4 "$train" "$dir/c.yaml" --set parallel.zero=1
+is "and go on" 0 "$status"
+for i in 0 1 2 3; do
+    is "one of them opens part $i of the checkpoint" 1 \
+        "$(openers "step-00000002/rank-0000$i.safetensors")"
+done
+is "the loss is that of one process" \
+    "$(printf %.4f "$alone")" "$(printf %.4f "$(last_loss)")"
+rm "$dir/ck"/step-*4/rank-00002.safetensors
+run sh "$mpirun" 4 "$train" "$dir/c.yaml" --set parallel.zero=1 \
+    --set train.steps=5 --resume "$dir/ck/step-00000004"
+is "a part that is lost is refused" 1 $((status != 0 && status != 124))
+is "it is named once" 1 \
+    "$(grep -c 'rank-00002.safetensors: No such' "$dir/out")"
 
 run sh "$mpirun" 4 sh "$nodes" 2 1 1 4 1 1 "$train" "$dir/c.yaml" \
     --resume none
