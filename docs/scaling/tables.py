@@ -88,9 +88,8 @@ def table(name, fabric, batch_of, strong):
 
 
 # Who, where, model, what is different, tokens/s/GPU (or TFLOP/s/GPU).
-FP8_H = ["--gpu-type", "h100", "--site", HERE + "/fp8.yaml"]
-FP8_G = ["--gpu-type", "b200", "--site", HERE + "/fp8.yaml"]
-H100 = ["--gpu-type", "h100"]
+H100 = FABRICS[0][1]
+GB200 = FABRICS[1][1]
 RECORDS = [
     ("Llama 3, table 4", "bf16", "405b", H100,
      "--gpus 8192 --tp 8 --pp 16 --dp 64 --global-batch 2048 --sequence "
@@ -105,19 +104,19 @@ RECORDS = [
     ("torchtitan 8B", "bf16", "8b", H100,
      "--gpus 8 --dp 8 --zero 3 --global-batch 8 --recompute selective",
      "tokens", 6667),
-    ("Megatron-Bridge 26.02", "fp8", "70b", FP8_H,
+    ("Megatron-Bridge 26.02", "fp8", "70b", H100,
      "--gpus 64 --tp 4 --pp 8 --dp 2 --global-batch 256 --sequence --zero 1 "
      "--schedule interleaved --virtual 5", "tokens", 1621),
-    ("Megatron-Bridge 26.02", "fp8", "405b", FP8_H,
+    ("Megatron-Bridge 26.02", "fp8", "405b", H100,
      "--gpus 1024 --tp 8 --pp 8 --cp 2 --dp 8 --global-batch 1536 --sequence "
      "--zero 1 --schedule interleaved --virtual 8", "tokens", 311),
-    ("Megatron-Bridge 25.11", "fp8", "8b", FP8_G,
+    ("Megatron-Bridge 25.11", "fp8", "8b", GB200,
      "--gpus 8 --dp 8 --global-batch 128 --micro-batch 2 --zero 1", "tokens",
      31508),
-    ("Megatron-Bridge 26.02", "fp8", "70b", FP8_G,
+    ("Megatron-Bridge 26.02", "fp8", "70b", GB200,
      "--gpus 64 --dp 64 --zero 3 --global-batch 256 --micro-batch 2 ",
      "tokens", 4040),
-    ("Megatron-Bridge 26.02", "fp8", "405b", FP8_G,
+    ("Megatron-Bridge 26.02", "fp8", "405b", GB200,
      "--gpus 256 --tp 4 --pp 16 --dp 4 --global-batch 1536 --sequence "
      "--zero 1 --schedule interleaved --virtual 4", "tokens", 793),
 ]
@@ -127,7 +126,8 @@ def records():
     print("| record | products | GPUs and layout | measured | simulated | "
           "simulated / measured |\n|---|---|---|---|---|---|")
     for who, precision, name, fabric, words, unit, measured in RECORDS:
-        s = run("simulate", *model(name), *fabric, *words.split())
+        s = run("simulate", *model(name), *fabric, *words.split(),
+                "--precision", precision)
         kind = "GB200" if "b200" in fabric else "H100"
         short = words.replace("--global-batch", "B").replace("--", "")
         if not s:
