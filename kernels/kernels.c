@@ -28,3 +28,10 @@ const char *plait_queue_error(const struct plait_queue *q)
 
     return head->failed != 0 ? head->error : NULL;
 }
+
+const char *plait_queue_remark(const struct plait_queue *q)
+{
+    const struct plait_queue_head *head = (const void *)q;
+
+    return head->note[0] != '\0' ? head->note : NULL;
+}

@@ -438,6 +438,9 @@ static inline void plait_range_end(const struct plait_ops *ops)
 
 /* Why a queue failed: a sentence, or NULL if it has not. */
 const char *plait_queue_error(const struct plait_queue *q);
+/* What an op did otherwise than it was asked to, the first that did: a
+ * sentence for the log, or NULL. The result is right all the same. */
+const char *plait_queue_remark(const struct plait_queue *q);
 
 #ifdef __cplusplus
 }

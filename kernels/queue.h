@@ -12,6 +12,7 @@
 struct plait_queue_head {
     int failed; /* errno of the first failure, 0 if none */
     char error[160];
+    char note[200]; /* empty: none */
 };
 
 /* Keeps the first failure; -1 with errno. */
@@ -29,6 +30,19 @@ plait_queue_fail(struct plait_queue_head *head, int errnum, const char *fmt,
     }
     errno = head->failed;
     return -1;
+}
+
+/* Keeps the first one. */
+static inline void __attribute__((format(printf, 2, 3)))
+plait_queue_note(struct plait_queue_head *head, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (head->note[0] != '\0')
+        return;
+    va_start(ap, fmt);
+    vsnprintf(head->note, sizeof(head->note), fmt, ap);
+    va_end(ap);
 }
 
 #endif

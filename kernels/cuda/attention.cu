@@ -5,6 +5,7 @@
  * the same every time). Here in fp32 arithmetic for any type, any head
  * dimension up to 256; attention_mma.cu has the tensor-core kernels. */
 #include <errno.h>
+#include <initializer_list>
 #include <type_traits>
 
 #include "kernels/cuda/common.cuh"
@@ -376,6 +377,15 @@ static int check(struct plait_queue *q, const struct plait_attention *a)
     return 0;
 }
 
+static uintptr_t addresses(std::initializer_list<const void *> list)
+{
+    uintptr_t all = 0;
+
+    for (const void *p : list)
+        all |= (uintptr_t)p;
+    return all;
+}
+
 static int attention_forward(struct plait_queue *q, enum plait_dtype type,
                              const struct plait_attention *a, void *out,
                              float *lse, const void *Q, const void *K,
@@ -388,11 +398,11 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
         return -1;
     if (!has_work(a))
         return 0;
-    cudnn = cuda_cudnn_takes(q, type, a, Q, K, V, out);
-    if (cudnn < 0)
-        return -1;
+    cudnn = cuda_cudnn_takes(q, type, a, addresses({Q, K, V, out}));
     if (cudnn > 0)
-        return cuda_cudnn_forward(q, type, a, out, lse, Q, K, V);
+        cudnn = cuda_cudnn_forward(q, type, a, out, lse, Q, K, V);
+    if (cudnn != 0)
+        return cudnn < 0 ? -1 : cuda_leave(q, op);
     if (cuda_attention_mma_fits(type, a, Q, K, V)) {
         cuda_attention_mma_forward(q, type, a, out, lse, Q, K, V);
         return cuda_leave(q, op);
@@ -408,6 +418,57 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
                 *a, (T *)out, lse, (const T *)Q, (const T *)K, (const T *)V);
     });
     return cuda_leave(q, op);
+}
+
+/* dst[rows, stride] += src[rows, cols]: three of them, a warp a row. */
+template <typename T> struct gradients {
+    T *dst[3];
+    const T *src[3];
+    size_t stride[3];
+    int cols[3];
+    size_t rows;
+};
+
+template <typename T>
+static __global__ void add_gradients_kernel(struct gradients<T> g)
+{
+    constexpr int V = pack<T>::n;
+    int which = blockIdx.y, lane = threadIdx.x % 32;
+    size_t row = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    T *dst = g.dst[which] + row * g.stride[which];
+    const T *src = g.src[which] + row * (size_t)g.cols[which];
+
+    if (row >= g.rows)
+        return;
+    for (int c = lane * V; c < g.cols[which]; c += 32 * V) {
+        pack<T> x = load_pack(dst + c), y = load_pack(src + c);
+
+        for (int j = 0; j < V; j++)
+            x.v[j] = from_float<T>(to_float(x.v[j]) + to_float(y.v[j]));
+        store_pack(dst + c, x);
+    }
+}
+
+void cuda_add_gradients(struct plait_queue *q, enum plait_dtype type,
+                        const struct plait_attention *a, void *dQ, void *dK,
+                        void *dV, const void *dense_dQ, const void *dense_dK,
+                        const void *dense_dV)
+{
+    size_t rows = (size_t)a->batch * a->q_len;
+    int cols = a->q_heads * a->head_dim, kv_cols = a->kv_heads * a->head_dim;
+
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        struct gradients<T> g = {
+            {(T *)dQ, (T *)dK, (T *)dV},
+            {(const T *)dense_dQ, (const T *)dense_dK, (const T *)dense_dV},
+            {a->q_stride, a->kv_stride, a->kv_stride},
+            {cols, kv_cols, kv_cols},
+            rows};
+
+        add_gradients_kernel<<<dim3((unsigned)ceil_div(rows, 8), 3), 256, 0,
+                               q->stream>>>(g);
+    });
 }
 
 static void backward_plain(struct plait_queue *q, enum plait_dtype type,
@@ -448,12 +509,21 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
                               const void *K, const void *V)
 {
     size_t rows = (size_t)a->batch * a->q_len * a->q_heads;
+    const char *op = "attention_backward";
     float *delta;
+    int cudnn;
 
     if (cuda_enter(q) != 0 || check(q, a) != 0)
         return -1;
     if (!has_work(a))
         return 0;
+    cudnn = cuda_cudnn_takes(q, type, a,
+                             addresses({Q, K, V, out, dout, dQ, dK, dV}));
+    if (cudnn > 0)
+        cudnn = cuda_cudnn_backward(q, type, a, dQ, dK, dV, dout, out, lse, Q,
+                                    K, V);
+    if (cudnn != 0)
+        return cudnn < 0 ? -1 : cuda_leave(q, op);
     delta = (float *)cuda_scratch(q, rows * sizeof(*delta));
     if (delta == NULL)
         return -1;
@@ -469,7 +539,7 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
                                     K, V);
     else
         backward_plain(q, type, a, dQ, dK, dV, dout, delta, lse, Q, K, V);
-    return cuda_leave(q, "attention_backward");
+    return cuda_leave(q, op);
 }
 
 static int attention_merge(struct plait_queue *q, enum plait_dtype type,

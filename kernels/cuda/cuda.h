@@ -113,13 +113,24 @@ void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
                                  const void *Q, const void *K, const void *V);
 
 /* Whether PLAIT_ATTENTION leaves this to cuDNN, and the shape is one of its:
- * 1, 0, or -1 and the queue has failed. */
+ * 1, 0, or -1 and the queue has failed. addresses: all pointers or'ed. */
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,
-                     const struct plait_attention *a, const void *Q,
-                     const void *K, const void *V, const void *out);
+                     const struct plait_attention *a, uintptr_t addresses);
+/* 1: done; 0: this cuDNN has none for the shape, which the queue's note says;
+ * -1: the queue has failed. */
 int cuda_cudnn_forward(struct plait_queue *q, enum plait_dtype type,
                        const struct plait_attention *a, void *out, float *lse,
                        const void *Q, const void *K, const void *V);
+int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
+                        const struct plait_attention *a, void *dQ, void *dK,
+                        void *dV, const void *dout, const void *out,
+                        const float *lse, const void *Q, const void *K,
+                        const void *V);
+/* dQ, dK, dV, strided as in a, += dense ones of 16 bits; all at 16 bytes. */
+void cuda_add_gradients(struct plait_queue *q, enum plait_dtype type,
+                        const struct plait_attention *a, void *dQ, void *dK,
+                        void *dV, const void *dense_dQ, const void *dense_dK,
+                        const void *dense_dV);
 
 void cuda_device_ops(struct plait_ops *ops);
 void cuda_pinned_ops(struct plait_ops *ops);

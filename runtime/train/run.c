@@ -41,6 +41,7 @@ struct run {
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
     double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
     bool graphs_failed;  /* and it has been said */
+    bool remarked;       /* what the queue has to say has been said */
 };
 
 /* What no part of the runtime can do yet is refused, never left out. */
@@ -254,6 +255,16 @@ static void print_failed_graphs(struct run *r)
         return;
     r->graphs_failed = true;
     fprintf(stderr, "plait-train: steps run without graphs: %s\n", g->why);
+}
+
+static void print_remark(struct run *r)
+{
+    const char *remark = plait_queue_remark(r->s->par->q);
+
+    if (!remark || r->remarked)
+        return;
+    r->remarked = true;
+    fprintf(stderr, "plait-train: %s\n", remark);
 }
 
 static void print_summary(struct run *r)
@@ -508,6 +519,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
                            &result, err) < 0)
         return PLAIT_RUN_BROKEN;
     print_failed_graphs(r);
+    print_remark(r);
     r->done.step++;
     r->done.tokens += (int64_t)c->train.global_batch * c->model.seq_len;
     seconds = plait_trace_now() - begin;

@@ -109,7 +109,7 @@ row "gpt2-124M, without graphs" "$gpt2" 64 32 --set train.graph=off &&
 row "gpt2-124M" "$gpt2" 64 32 --set train.graph=on || exit 1
 if grep -q 'define HAVE_CUDNN 1' "$top_builddir/config.h"; then
 	export PLAIT_ATTENTION=cudnn
-	row "gpt2-124M, attention forward by cuDNN" "$gpt2" 64 32 \
+	row "gpt2-124M, attention by cuDNN" "$gpt2" 64 32 \
 		--set train.graph=on || exit 1
 	export PLAIT_ATTENTION=own
 fi

@@ -225,6 +225,18 @@ static int run_attention_backward(struct bench *b, const struct shape *s)
         b->x[0], b->f[0], b->x[1], b->x[1] + q, b->x[1] + q + kv);
 }
 
+#ifdef HAVE_CUDNN
+static int run_attention_backward_cudnn(struct bench *b, const struct shape *s)
+{
+    int rc;
+
+    setenv("PLAIT_ATTENTION", "cudnn", 1);
+    rc = run_attention_backward(b, s);
+    setenv("PLAIT_ATTENTION", "own", 1);
+    return rc;
+}
+#endif
+
 static int run_adamw(struct bench *b, const struct shape *s)
 {
     struct plait_adamw p = {.lr = 1e-4f,
@@ -286,6 +298,11 @@ static const struct row {
     {"124M attention by cuDNN", run_attention_cudnn, {GPT2, 0, GPT2_HEADS}},
 #endif
     {"124M attention backward", run_attention_backward, {GPT2, 0, GPT2_HEADS}},
+#ifdef HAVE_CUDNN
+    {"124M attention backward by cuDNN",
+     run_attention_backward_cudnn,
+     {GPT2, 0, GPT2_HEADS}},
+#endif
     {"124M embedding", run_embedding, {GPT2, 0, GPT2_HEADS}},
     {"124M embedding backward", run_embedding_backward, {GPT2, 0, GPT2_HEADS}},
     {"124M cross-entropy statistics",
