@@ -234,6 +234,17 @@ void plait_comm_stats(const struct plait_comm *comm,
     *stats = comm->stats;
 }
 
+void plait_comm_set_stats(struct plait_comm *comm,
+                          const struct plait_comm_stats *stats)
+{
+    comm->stats = *stats;
+}
+
+bool plait_comm_records(const struct plait_comm *comm)
+{
+    return comm->vtable->records;
+}
+
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace)
 {
     comm->trace = trace;

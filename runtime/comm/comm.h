@@ -85,6 +85,14 @@ const char *plait_comm_name(const struct plait_comm *comm);
 const char *plait_comm_error(const struct plait_comm *comm);
 void plait_comm_stats(const struct plait_comm *comm,
                       struct plait_comm_stats *stats);
+/* Count on from there: transfers that are recorded count once, while they are
+ * not made, and not at all when they are. */
+void plait_comm_set_stats(struct plait_comm *comm,
+                          const struct plait_comm_stats *stats);
+/* Whether transfers, with requests and waits, can be recorded as part of a
+ * graph (kernels.h): all of them is then the device's work. What is started
+ * in a recording is waited for in it, and nothing else. */
+bool plait_comm_records(const struct plait_comm *comm);
 /* Note every transfer from here on in `trace`, which outlives comm; NULL:
  * none. */
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace);

@@ -52,6 +52,7 @@ struct plait_group_site {
 
 struct plait_comm_vtable {
     const char *name; /* "self", "mpi", "nccl" */
+    bool records;     /* plait_comm_records() */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
     /* Collective; color < 0: take part, *comm is set NULL. Never asked for

@@ -640,6 +640,7 @@ static void free_memory(struct plait_comm *comm, void *ptr)
 
 static const struct plait_comm_vtable nccl_vtable = {
     .name = "nccl",
+    .records = true,
     .destroy = nccl_destroy,
     .abort = nccl_abort,
     .split = nccl_split,

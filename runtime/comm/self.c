@@ -75,6 +75,7 @@ static int self_host_all_reduce(struct plait_comm *comm, double *values,
 
 static const struct plait_comm_vtable self_vtable = {
     .name = "self",
+    .records = true,
     .destroy = self_destroy,
     .run = self_run,
     .wait = self_wait,

@@ -92,6 +92,8 @@ struct plait_model_hooks {
     int (*acquire)(void *arg, struct plait_region *region, bool gradient);
     int (*release)(void *arg, struct plait_region *region);
     plait_region_fn grad_ready;
+    /* Transfers that the hooks have started are waited for. */
+    int (*settle)(void *arg);
     void *arg;
 };
 

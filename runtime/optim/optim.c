@@ -283,17 +283,22 @@ static int gather_region(struct plait_optim *optim, int i)
 
 static int finish_gathering(struct plait_optim *optim)
 {
-    struct plait_model *model = optim->model;
     int i;
 
-    if (optim->shards->zero == 3)
-        return 0;
-    for (i = 0; i < optim->shards->n; i++) {
-        if (plait_shard_gathered(model->par, &optim->gathering[i]) < 0)
+    for (i = 0; i < optim->shards->n; i++)
+        if (plait_shard_gathered(optim->model->par, &optim->gathering[i]) < 0)
             return -1;
-        plait_model_weights_changed(model, optim->shards->shard[i].region);
-    }
     return 0;
+}
+
+/* The model learns it; of what ZeRO 3 gathers, zero.c tells it. */
+static void announce(struct plait_optim *optim)
+{
+    int i;
+
+    for (i = 0; i < optim->shards->n && optim->shards->zero < 3; i++)
+        plait_model_weights_changed(optim->model,
+                                    optim->shards->shard[i].region);
 }
 
 int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
@@ -310,6 +315,7 @@ int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err)
     }
     if (finish_gathering(optim) < 0)
         return plait_errorf(err, "cannot gather the weights");
+    announce(optim);
     return 0;
 }
 
@@ -422,7 +428,9 @@ static int queue_step(void *arg)
 
     p.now = &optim->now->adamw;
     p.grad_scale = &optim->now->grad_scale;
-    return step_regions(optim, &p);
+    if (step_regions(optim, &p) < 0)
+        return -1;
+    return finish_gathering(optim);
 }
 
 static int step_on_host(struct plait_optim *optim, double lr,
@@ -436,9 +444,11 @@ static int step_on_host(struct plait_optim *optim, double lr,
     p.step = step;
     p.grad_scale = &grad_scale;
     if (step_regions(optim, &p) < 0 ||
-        plait_optim_host_finish(optim->host) < 0)
+        plait_optim_host_finish(optim->host) < 0 ||
+        finish_gathering(optim) < 0)
         return -1;
-    return finish_gathering(optim);
+    announce(optim);
+    return 0;
 }
 
 int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
@@ -458,5 +468,6 @@ int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
     if (par->ops->to_device(par->q, optim->now, &now, sizeof(now)) < 0 ||
         run(optim, &optim->step, queue_step) < 0)
         return -1;
-    return finish_gathering(optim);
+    announce(optim);
+    return 0;
 }

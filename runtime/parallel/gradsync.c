@@ -289,16 +289,22 @@ static int sum_naively(struct plait_gradsync *sync)
     return 0;
 }
 
-int plait_gradsync_finish(struct plait_gradsync *sync)
+static int settle(void *arg)
 {
+    struct plait_gradsync *sync = arg;
     int i;
 
-    if (naive(sync) && sum_naively(sync) < 0)
-        return -1;
     for (i = 0; i < sync->nbuckets; i++)
         if (plait_reduction_finish(sync->model->par, &sync->bucket[i].sum) < 0)
             return -1;
-    if (sync->zero && plait_zero_finish(sync->zero) < 0)
+    return sync->zero ? plait_zero_finish(sync->zero) : 0;
+}
+
+int plait_gradsync_finish(struct plait_gradsync *sync)
+{
+    if (naive(sync) && sum_naively(sync) < 0)
+        return -1;
+    if (settle(sync) < 0)
         return -1;
     return sum_tied(sync);
 }
@@ -388,6 +394,7 @@ struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
     if (make_wires(sync) < 0)
         goto error;
     model->hooks.grad_ready = grad_ready;
+    model->hooks.settle = settle;
     model->hooks.arg = sync;
     return sync;
 

@@ -22,6 +22,7 @@ struct plait_graphs {
     bool passes;   /* forward and backward of a micro-batch */
     bool last;     /* that of the last micro-batch of a step too */
     bool optim;    /* the norm of the gradients, and the optimizer */
+    bool all;      /* nothing less will do */
     bool failed;   /* the device could not, though it should: now none is */
     char why[200]; /* what keeps a part from it; "" if nothing does */
 };

@@ -34,8 +34,11 @@ struct buffers {
 /* Forward and backward of a micro-batch, to be recorded: what they get. */
 struct recorded {
     struct plait_replay replay;
+    struct plait_model *model;
     struct plait_batch batch; /* already on the device */
     double *loss;
+    int microbatch;
+    bool travel; /* gradients travel meanwhile */
 };
 
 struct plait_pipeline {
@@ -47,7 +50,8 @@ struct plait_pipeline {
     int *slot_of;    /* [chunks][microbatches] */
     struct buffers port[NPORTS];
     size_t boundary; /* elements of a buffer */
-    struct recorded pass;
+    struct recorded pass, last; /* last: where gradients travel in the last
+                                   micro-batch of a step alone */
 };
 
 static int stage_of(const struct plait_pipeline *pipe, int chunk)
@@ -245,39 +249,64 @@ static int drain(struct plait_pipeline *pipe)
 
 /* -- recorded ------------------------------------------------------------ */
 
+/* It ends with nothing under way and nothing fetched for later. */
 static int queue_pass(void *arg)
 {
-    struct plait_pipeline *pipe = arg;
-    struct recorded *r = &pipe->pass;
+    struct recorded *r = arg;
+    struct plait_model *model = r->model;
 
-    if (plait_model_forward(pipe->model, 0, 0, &r->batch, NULL, NULL, r->loss,
+    plait_model_expect(model, 0, true);
+    if (plait_model_forward(model, 0, 0, &r->batch, NULL, NULL, r->loss,
                             true) < 0)
         return -1;
-    return plait_model_backward(pipe->model, 0, 0, 0, NULL, NULL);
+    plait_model_expect(model, -1, false);
+    if (plait_model_backward(model, 0, 0, r->microbatch, NULL, NULL) < 0)
+        return -1;
+    return r->travel ? model->hooks.settle(model->hooks.arg) : 0;
 }
 
-/* The owner of the gradients is told after the pass: a recorded one does
- * nothing on the host. */
-static int run_pass(struct plait_pipeline *pipe, int microbatch)
+/* Where gradients do not travel, their owner is told after the pass: a
+ * recorded one does nothing on the host. */
+static int run_pass(struct recorded *r)
 {
-    struct plait_model *model = pipe->model;
+    struct plait_model *model = r->model;
     plait_region_fn ready = model->hooks.grad_ready;
     int rc, i;
 
+    if (r->travel)
+        return plait_replay_run(&r->replay, model->par, queue_pass, r);
     model->hooks.grad_ready = NULL;
-    rc = plait_replay_run(&pipe->pass.replay, model->par, queue_pass, pipe);
+    rc = plait_replay_run(&r->replay, model->par, queue_pass, r);
     model->hooks.grad_ready = ready;
     for (i = model->nregions - 1; i >= 0 && rc == 0; i--)
-        rc = ready(model->hooks.arg, &model->regions[i], microbatch);
+        rc = ready(model->hooks.arg, &model->regions[i], r->microbatch);
     return rc;
+}
+
+/* Gradients travel in each pass with ZeRO 2 and 3, else in the last one, if
+ * other ranks share the weights. */
+static struct recorded *recording_of(struct plait_pipeline *pipe,
+                                     int microbatch)
+{
+    const struct plait_model *model = pipe->model;
+    const int *size = model->par->layout.size;
+    bool shared = size[PLAIT_DP] * size[PLAIT_CP] > 1;
+    bool each = model->config->parallel.zero > 1;
+    bool last = shared && !each && microbatch == pipe->microbatches - 1;
+    struct recorded *r = last ? &pipe->last : &pipe->pass;
+
+    r->model = pipe->model;
+    r->travel = last || each;
+    r->microbatch = microbatch;
+    return r;
 }
 
 /* The loss scale is a number inside the recording. */
 static int repeat(struct plait_pipeline *pipe, int microbatch,
                   const struct plait_batch *batch, double *loss)
 {
+    struct recorded *r = recording_of(pipe, microbatch);
     struct plait_parallel *par = pipe->model->par;
-    struct recorded *r = &pipe->pass;
     double start = plait_trace_now();
     char name[64];
     int rc;
@@ -290,7 +319,7 @@ static int repeat(struct plait_pipeline *pipe, int microbatch,
     r->batch.tokens = r->batch.targets = NULL;
     r->loss = loss;
     plait_range_begin(par->ops, "forward and backward");
-    rc = run_pass(pipe, microbatch);
+    rc = run_pass(r);
     plait_range_end(par->ops);
     if (rc < 0 || !par->trace)
         return rc;
@@ -540,6 +569,7 @@ void plait_pipeline_destroy(struct plait_pipeline *pipe)
         return;
     par = pipe->model->par;
     plait_replay_forget(&pipe->pass.replay, par);
+    plait_replay_forget(&pipe->last.replay, par);
     for (port = 0; port < NPORTS; port++) {
         struct buffers *b = &pipe->port[port];
 

@@ -6,8 +6,9 @@
 
 #include "runtime/parallel/parallel.h"
 
-/* What train.graph asks for and this run can have. Refuses `on` where a part
- * would not be recorded. A function of the configuration and the layout
+/* What train.graph asks for and this run can have: with auto what has no
+ * transfers in it, with on all of a step, transfers included, or the run is
+ * refused. A function of the configuration, the layout and the kind of world
  * alone: all ranks decide alike. */
 int plait_graphs_choose(struct plait_graphs *graphs,
                         const struct plait_config *config,
@@ -20,11 +21,14 @@ int plait_graphs_choose(struct plait_graphs *graphs,
 struct plait_replay {
     bool warm;
     struct plait_graph *graph;
+    struct plait_comm_stats sent[PLAIT_NCOMMS]; /* each time */
 };
 
-/* `work` queues the work on par->q. It may be called twice in one run, of
- * which one has no effect on the device: its effect on the host must be none.
- * Where it cannot be recorded it runs as it is, and par->graphs says so. */
+/* `work` queues the work on par->q, and transfers of par's groups, which it
+ * waits for. Recorded, it has no effect on the device and is then made by the
+ * graph; so its effect on the host is to be none, or to be undone before the
+ * next run. Where it cannot be recorded it runs as it is, and par->graphs says
+ * so; with par->graphs.all that is an error. */
 int plait_replay_run(struct plait_replay *replay, struct plait_parallel *par,
                      int (*work)(void *arg), void *arg);
 /* The work will be another one from now on: forget the recording. */

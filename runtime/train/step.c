@@ -242,9 +242,14 @@ static int next_batch(struct plait_trainer *t, struct plait_loader *loader,
 static int describe(struct plait_trainer *t, struct plait_error *err)
 {
     const char *why = plait_queue_error(t->par->q);
+    const struct plait_graphs *graphs = &t->par->graphs;
     struct plait_comm *comm;
     int i;
 
+    if (graphs->failed && graphs->all) {
+        errno = ENOTSUP;
+        return plait_errorf(err, "train.graph on: %s", graphs->why);
+    }
     if (why)
         return plait_errorf(err, "%s", why);
     for (i = 0; i < PLAIT_NCOMMS; i++) {
@@ -267,18 +272,6 @@ static int local_loss(struct plait_trainer *t, double *loss)
     if (par->coord.at[PLAIT_TP] != 0)
         *loss = 0;
     return 0;
-}
-
-/* The device that cannot record what it should is no reason to stop, unless
- * it was asked for. */
-static int check_graphs(struct plait_trainer *t, struct plait_error *err)
-{
-    const struct plait_graphs *graphs = &t->par->graphs;
-
-    if (!graphs->failed || t->config->train.graph != PLAIT_GRAPH_ON)
-        return 0;
-    errno = ENOTSUP;
-    return plait_errorf(err, "train.graph on: %s", graphs->why);
 }
 
 static int compute(struct plait_trainer *t)
@@ -323,8 +316,6 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     if (rc < 0)
         return describe(t, err);
     plait_trace_span(t->par->trace, "compute", "optimizer", start);
-    if (check_graphs(t, err) < 0)
-        return -1;
     result->skipped = t->scale.dynamic && !isfinite(norm);
     plait_loss_scale_update(&t->scale, result->skipped);
     result->loss = sums[0] / tokens;

@@ -79,6 +79,28 @@ shared()
 	launch=
 }
 
+# apart RANKS SETTINGS..: ranks with a GPU each, by NCCL, as one rank; and all
+# of a step recorded
+apart()
+{
+	n=$1
+	shift
+	if [ "$gpus" -lt "$n" ]; then
+		skip "$n GPUs are not there: $*"
+		return
+	fi
+	launch="sh $top_srcdir/tests/lib/mpirun.sh $n"
+	set -- $(printf -- '--set %s ' "$@")
+	for graph in off on; do
+		train apart gpt2 --device cuda "$@" \
+			--set train.graph=$graph &&
+			agree "$work/apart" "$work/cuda-gpt2" 2e-5
+		report $? "$n GPUs, train.graph $graph: $*"
+	done
+	launch=
+}
+
+gpus=$(ls /dev/nvidia[0-9]* 2>/dev/null | wc -l)
 if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then
 	shared 2 parallel.tp=2
@@ -88,6 +110,14 @@ if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	shared 2 parallel.dp=2 train.micro_batch=1
 	shared 2 parallel.dp=2 parallel.zero=1
 	shared 4 parallel.tp=2 parallel.pp=2 parallel.schedule=gpipe
+	apart 2 parallel.tp=2
+	apart 2 parallel.tp=2 parallel.sequence=true
+	apart 2 parallel.cp=2
+	apart 2 parallel.dp=2 train.micro_batch=1
+	apart 2 parallel.dp=2 parallel.zero=1
+	apart 2 parallel.dp=2 parallel.zero=2
+	apart 2 parallel.dp=2 parallel.zero=3 train.micro_batch=1
+	apart 4 parallel.tp=2 parallel.dp=2 parallel.zero=3
 else
 	skip "ranks that share a GPU need MPI"
 fi

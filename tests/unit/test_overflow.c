@@ -97,11 +97,18 @@ static int grad_ready(void *arg, struct plait_region *region, int microbatch)
     return s->real.grad_ready(s->real.arg, region, microbatch);
 }
 
+static int settle(void *arg)
+{
+    struct spoiler *s = arg;
+
+    return s->real.settle(s->real.arg);
+}
+
 static void interpose(struct spoiler *s, struct plait_model *m)
 {
     *s = (struct spoiler){.model = m, .real = m->hooks};
     m->hooks = (struct plait_model_hooks){prefetch, acquire, release,
-                                          grad_ready, s};
+                                          grad_ready, settle, s};
 }
 
 static void give_up(const char *what, const struct plait_error *err)

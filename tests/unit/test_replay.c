@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What of a step is recorded as graphs, and that what a recording transfers
+ * counts each time it runs. */
+#include <errno.h>
+#include <string.h>
+
+#include "runtime/comm/comm_private.h"
+#include "runtime/parallel/replay.h"
+#include "tap.h"
+
+/* Worlds by the one thing that counts here. */
+static const struct plait_comm_vtable on_device = {.records = true};
+static const struct plait_comm_vtable by_host = {.records = false};
+
+/* -- a device that records: what is queued meanwhile is as if not made ----- */
+
+static int recorded, run, refuse;
+
+static int begin(struct plait_queue *q)
+{
+    (void)q;
+    recorded++;
+    return 0;
+}
+
+static struct plait_graph *end(struct plait_queue *q, const char **why)
+{
+    if (!refuse)
+        return (struct plait_graph *)q;
+    *why = "no";
+    return NULL;
+}
+
+static int run_graph(struct plait_queue *q, struct plait_graph *graph)
+{
+    (void)q;
+    (void)graph;
+    run++;
+    return 0;
+}
+
+static void forget(struct plait_graph *graph)
+{
+    (void)graph;
+}
+
+static const struct plait_ops device = {.graph_begin = begin,
+                                        .graph_end = end,
+                                        .graph_run = run_graph,
+                                        .graph_destroy = forget};
+
+/* -- decisions --------------------------------------------------------------
+ */
+
+struct wish {
+    int tp, cp, dp, pp, zero, experts;
+    enum plait_schedule_kind schedule;
+};
+
+static int choose(enum plait_graph_use use, struct wish w, bool nccl,
+                  struct plait_graphs *g, struct plait_error *err)
+{
+    struct plait_comm world = {.vtable = nccl ? &on_device : &by_host};
+    struct plait_parallel par = {.ops = &device, .world = &world};
+    struct plait_config c;
+
+    memset(&c, 0, sizeof(c));
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        par.layout.size[i] = 1;
+    par.layout.size[PLAIT_TP] = w.tp ? w.tp : 1;
+    par.layout.size[PLAIT_CP] = w.cp ? w.cp : 1;
+    par.layout.size[PLAIT_DP] = w.dp ? w.dp : 1;
+    par.layout.size[PLAIT_PP] = w.pp ? w.pp : 1;
+    c.parallel.schedule = w.schedule;
+    c.parallel.zero = w.zero;
+    c.model.experts = w.experts;
+    c.train.graph = use;
+    return plait_graphs_choose(g, &c, &par, err);
+}
+
+/* With auto: what has no transfers in it. */
+static void check_auto(void)
+{
+    static const struct {
+        struct wish wish;
+        bool passes, last, optim;
+        const char *why;
+    } cases[] = {
+        {{.dp = 1}, true, true, true, ""},
+        {{.dp = 2}, true, false, true, "gradients travel"},
+        {{.dp = 2, .zero = 1}, true, false, false, "ZeRO gathers weights"},
+        {{.zero = 2}, false, false, false, "ZeRO 2 and 3 talk"},
+        {{.tp = 2}, false, false, true, "tensor and context"},
+        {{.cp = 2}, false, false, true, "tensor and context"},
+        {{.pp = 2}, false, false, true, "pipeline stages talk"},
+        {{.experts = 4}, false, false, true, "tokens of each expert"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plait_error err = {""};
+        struct plait_graphs g;
+        int rc = choose(PLAIT_GRAPH_AUTO, cases[i].wish, true, &g, &err);
+
+        ok(rc == 0 && g.passes == cases[i].passes &&
+               g.last == cases[i].last && g.optim == cases[i].optim &&
+               !g.all && strstr(g.why, cases[i].why),
+           "auto, case %zu: %s", i, g.why);
+    }
+}
+
+/* With on: all of it, if NCCL makes the transfers. */
+static void check_on(void)
+{
+    static const struct {
+        struct wish wish;
+        bool nccl;
+        const char *refused; /* NULL: it is not */
+    } cases[] = {
+        {{.dp = 1}, false, NULL},
+        {{.tp = 2}, true, NULL},
+        {{.cp = 2}, true, NULL},
+        {{.dp = 2}, true, NULL},
+        {{.tp = 2, .cp = 2, .dp = 4, .zero = 3}, true, NULL},
+        {{.dp = 2, .zero = 1}, true, NULL},
+        {{.tp = 2}, false, "by MPI"},
+        {{.dp = 2}, false, "by MPI"},
+        {{.zero = 1}, false, "by MPI"},
+        {{.tp = 2, .pp = 2}, true, "pipeline stages talk"},
+        {{.tp = 2, .experts = 4}, true, "tokens of each expert"},
+        {{.tp = 2, .schedule = PLAIT_SCHEDULE_GPIPE}, true, "gpipe and zb-h1"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plait_error err = {""};
+        struct plait_graphs g;
+        int rc = choose(PLAIT_GRAPH_ON, cases[i].wish, cases[i].nccl, &g,
+                        &err);
+
+        if (cases[i].refused)
+            ok(rc < 0 && strstr(err.text, cases[i].refused),
+               "on, case %zu: %s", i, err.text);
+        else
+            ok(rc == 0 && g.passes && g.last && g.optim && g.all &&
+                   g.why[0] == '\0',
+               "on, case %zu: all of it", i);
+    }
+}
+
+static void check_off(void)
+{
+    struct plait_error err = {""};
+    struct plait_graphs g;
+
+    ok(choose(PLAIT_GRAPH_OFF, (struct wish){.dp = 1}, true, &g, &err) == 0 &&
+           !g.passes && !g.last && !g.optim,
+       "off: nothing");
+}
+
+/* -- counts -----------------------------------------------------------------
+ */
+
+struct job {
+    struct plait_comm *comm;
+    int calls;
+};
+
+static int transfer(void *arg)
+{
+    struct job *job = arg;
+    float x[2] = {1, 2};
+
+    job->calls++;
+    return plait_comm_all_reduce(job->comm, x, x, 2, PLAIT_F32, PLAIT_SUM,
+                                 NULL, NULL);
+}
+
+static uint64_t calls_of(const struct plait_comm *comm)
+{
+    struct plait_comm_stats stats;
+
+    plait_comm_stats(comm, &stats);
+    return stats.calls;
+}
+
+static void check_counts(void)
+{
+    struct plait_comm *comm = plait_self_create(NULL, NULL, "tp");
+    struct plait_parallel par = {.ops = &device};
+    struct plait_replay replay = {.warm = false};
+    struct job job = {.comm = comm};
+    int i, good = 1;
+
+    par.q = (struct plait_queue *)&job; /* the device above looks at none */
+    par.group[PLAIT_GROUP_TP] = comm;
+    for (i = 1; i <= 5; i++)
+        good &= plait_replay_run(&replay, &par, transfer, &job) == 0 &&
+                calls_of(comm) == (uint64_t)i;
+    ok(good, "each run counts once");
+    ok(job.calls == 2 && recorded == 1 && run == 4,
+       "of which one was made, one recorded, and four ran as a graph");
+    plait_replay_forget(&replay, &par);
+
+    refuse = 1;
+    good = plait_replay_run(&replay, &par, transfer, &job);
+    ok(good == 0 && calls_of(comm) == 6 && job.calls == 4 &&
+           par.graphs.failed,
+       "what cannot be recorded runs, and counts once");
+    par.graphs = (struct plait_graphs){.all = true};
+    good = plait_replay_run(&replay, &par, transfer, &job);
+    ok(good < 0 && errno == ENOTSUP && par.graphs.failed && par.graphs.all &&
+           calls_of(comm) == 6,
+       "but not where all of it was to be recorded");
+    plait_comm_destroy(comm);
+}
+
+int main(void)
+{
+    check_auto();
+    check_on();
+    check_off();
+    check_counts();
+    return done_testing();
+}
