@@ -45,28 +45,67 @@ static int logits_of_rows(const struct plait_work *w,
                                   b->vocab.handle, NULL, PLAIT_ACT_NONE, rows);
 }
 
+/* What of the stream is on its way over tp: chunks gathered, for the logits,
+ * and sums of the gradient, of which the first `sums` have begun. */
+struct head_traffic {
+    struct plait_request *gather[PLAIT_TENSOR_CHUNKS];
+    struct plait_request *sum[PLAIT_TENSOR_CHUNKS];
+    int sums;
+};
+
+/* The rows before `end` are there. */
+static int wait_for_rows(const struct plait_work *w, struct head_traffic *t,
+                         size_t end)
+{
+    size_t chunk = w->shape->N / w->tp.chunks;
+
+    for (int i = 0; i < w->tp.chunks && i * chunk < end; i++)
+        if (plait_comm_wait(&t->gather[i], w->q) < 0)
+            return -1;
+    return 0;
+}
+
+/* The gradients of the rows before `end` are made: sum up their chunks. */
+static int sum_rows(const struct plait_work *w, struct head_traffic *t,
+                    size_t end)
+{
+    size_t chunk = w->shape->N / w->tp.chunks;
+
+    for (; t->sums < w->tp.chunks && (t->sums + 1) * chunk <= end; t->sums++)
+        if (plait_tensor_reduce_chunk(&w->tp, t->sums, w->scratch->part,
+                                      w->scratch->local, w->stream,
+                                      &t->sum[t->sums]) < 0)
+            return -1;
+    return 0;
+}
+
+/* Of the rows from `first` on, whose logits are their gradient by now. Sums
+ * begin while the weight gradient is made. */
 static int rows_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *normed,
-                         void *dnormed, size_t rows)
+                         struct head_traffic *t, size_t first, size_t rows)
 {
-    if (w->ops->linear_backward_input(w->q, dnormed, w->scratch->logits,
-                                      b->vocab.handle, PLAIT_ACT_NONE, NULL, 0,
-                                      rows) < 0)
+    if (w->ops->linear_backward_input(
+            w->q, row(w, w->scratch->part, first), w->scratch->logits,
+            b->vocab.handle, PLAIT_ACT_NONE, NULL, 0, rows) < 0 ||
+        sum_rows(w, t, first + rows) < 0)
         return -1;
     return plait_product_weight(w, &b->vocab, w->scratch->logits, normed,
                                 rows);
 }
 
 static int norm(const struct plait_work *w, const struct plait_block *b,
-                const void *x, const void *delta, const void **normed)
+                const void *x, const void *delta, const void **normed,
+                struct head_traffic *t)
 {
     struct plait_scratch *s = w->scratch;
 
     if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, s->hn,
                            s->hmean, s->hrstd, s->hx, x, delta) < 0)
         return -1;
+    t->sums = 0;
     return plait_tensor_spread(&w->tp, s->hn, s->full, w->stream, normed,
-                               NULL);
+                               t->gather);
 }
 
 int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
@@ -74,10 +113,10 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
                        bool train)
 {
     struct plait_scratch *s = w->scratch;
+    struct head_traffic t;
     const void *normed;
-    void *dn;
 
-    if (norm(w, b, x, delta, &normed) < 0)
+    if (norm(w, b, x, delta, &normed, &t) < 0)
         return -1;
     for (size_t i = 0, rows; i < w->shape->N; i += rows) {
         const void *part = row(w, normed, i);
@@ -85,21 +124,21 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
         rows = w->shape->N - i;
         if (rows > w->model->state->logit_rows)
             rows = w->model->state->logit_rows;
-        if (logits_of_rows(w, b, part, rows) < 0 ||
+        if (wait_for_rows(w, &t, i + rows) < 0 ||
+            logits_of_rows(w, b, part, rows) < 0 ||
             loss_of_rows(w, w->slot->targets + i, rows, loss) < 0)
             return -1;
-        if (train &&
-            rows_backward(w, b, part, row(w, s->part, i), rows) < 0)
+        if (train && rows_backward(w, b, part, &t, i, rows) < 0)
             return -1;
     }
     if (!train)
         return 0;
-    if (plait_tensor_reduce(&w->tp, s->part, s->local, w->stream,
-                            &dn) < 0)
+    if (plait_tensor_wait(&w->tp, t.sum) < 0)
         return -1;
     return plait_norm_backward(w, b->region, b->norm, b->norm_bias,
-                               w->slot->dhead, dn, s->hx, s->hmean, s->hrstd,
-                               false);
+                               w->slot->dhead,
+                               plait_tensor_sum(&w->tp, s->part, s->local),
+                               s->hx, s->hmean, s->hrstd, false);
 }
 
 /* One row of logits, fp32, on the host. Behind the row itself the logits
@@ -136,12 +175,14 @@ int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
     char *local = w->scratch->logits, *all, *wide;
     size_t vocab = w->model->config->model.vocab, bytes, first;
     int owner = owner_of_last(w, &first);
+    struct head_traffic t;
     const void *normed;
 
     bytes = w->d->vocab * plait_dtype_size(w->type);
     all = local + bytes;
     wide = all + w->d->tp * bytes;
-    if (norm(w, b, x, delta, &normed) < 0)
+    if (norm(w, b, x, delta, &normed, &t) < 0 ||
+        wait_for_rows(w, &t, w->shape->N) < 0)
         return -1;
     for (int i = 0; i < w->shape->batch; i++) {
         size_t at = first + (size_t)i * w->shape->piece_len;

@@ -69,7 +69,7 @@ for rank in range(2):
             it.all += 1
             it.beside += len(t) == 3
             it.hidden += hidden(t, stood)
-# All but the rows and sums of embedding and head, four times in each step.
+# All but the embedding's sum and gradient, four chunks of each in a step.
 for (phase, kind), it in seen.items():
     ok(it.all and it.beside >= 0.75 * it.all,
        f"{phase}, {kind}: {it.beside} of {it.all} run beside the products")
