@@ -29,10 +29,19 @@ static size_t over(size_t n, size_t d)
     return (n + d - 1) / d;
 }
 
-/* c[HIGH, PANEL] = (+= if add) a . b over n words of k; word (i, k) of a
- * lies at i * row + k * col, b is packed [n, PANEL]. */
-INLINE void block(int add, float *c, size_t ldc, const word *a, size_t row,
-                  size_t col, const uint32_t *b, size_t n)
+/* Where a block's sum begins (from NULL: at 0) and where it goes; `past` the
+ * caches if it is not wanted again soon, in whole lines. */
+struct block_sum {
+    const float *from;
+    float *to;
+    size_t from_row, to_row;
+    int past;
+};
+
+/* [HIGH, PANEL] of s = a . b over n words of k; word (i, k) of a lies at
+ * i * row + k * col, b is packed [n, PANEL]. */
+INLINE void block(struct block_sum s, const word *a, size_t row, size_t col,
+                  const uint32_t *b, size_t n)
 {
     __m512 sum[HIGH][WIDE];
 
@@ -40,7 +49,9 @@ INLINE void block(int add, float *c, size_t ldc, const word *a, size_t row,
     for (int i = 0; i < HIGH; i++)
 #pragma GCC unroll 3
         for (int j = 0; j < WIDE; j++)
-            sum[i][j] = add ? _mm512_loadu_ps(c + (size_t)i * ldc + j * VLEN)
+            sum[i][j] = s.from != NULL
+                            ? _mm512_loadu_ps(s.from + (size_t)i * s.from_row +
+                                              j * VLEN)
                             : _mm512_setzero_ps();
     for (size_t k = 0; k < n; k++) {
         __m512bh y[WIDE];
@@ -61,8 +72,14 @@ INLINE void block(int add, float *c, size_t ldc, const word *a, size_t row,
 #pragma GCC unroll 8
     for (int i = 0; i < HIGH; i++)
 #pragma GCC unroll 3
-        for (int j = 0; j < WIDE; j++)
-            _mm512_storeu_ps(c + (size_t)i * ldc + j * VLEN, sum[i][j]);
+        for (int j = 0; j < WIDE; j++) {
+            float *to = s.to + (size_t)i * s.to_row + j * VLEN;
+
+            if (s.past)
+                _mm512_stream_ps(to, sum[i][j]);
+            else
+                _mm512_storeu_ps(to, sum[i][j]);
+        }
 }
 
 /* -- packing ------------------------------------------------------------ */
@@ -248,10 +265,33 @@ static void pack_panel(const struct rows_product *p, uint32_t *dst, size_t k0,
         pack_rows(dst, PANEL, p->b + k0 * p->N + j, p->N, k, cols, NULL);
 }
 
+/* The panel that is packed after the one at work; k 0: none. */
+struct next_panel {
+    size_t k0, k, j;
+};
+
+/* Its share part / parts on the way from memory to L2, which the sums leave
+ * idle. */
+static void prefetch_panel(const struct rows_product *p,
+                           const struct next_panel *next, size_t part,
+                           size_t parts)
+{
+    size_t high = p->turned ? min(PANEL, p->N - next->j) : next->k;
+    size_t wide = p->turned ? next->k : PANEL, ld = p->turned ? p->K : p->N;
+    const uint16_t *b = p->b + (p->turned ? next->j * p->K + next->k0
+                                          : next->k0 * p->N + next->j);
+
+    if (next->k == 0)
+        return;
+    for (size_t i = high * part / parts; i < high * (part + 1) / parts; i++)
+        for (size_t j = 0; j < wide; j += 32)
+            __builtin_prefetch(b + i * ld + j, 0, 2);
+}
+
 /* `rows` rows from i0 of the columns from j, over k of the sum. */
 static void panel_rows(const struct rows_product *p, const struct rows_place *t,
                        float *sum, size_t i0, size_t rows, size_t j, size_t k0,
-                       size_t k)
+                       size_t k, const struct next_panel *next)
 {
     const uint16_t *a = p->a + i0 * p->K + k0;
     size_t cols = min(PANEL, p->N - j);
@@ -260,12 +300,13 @@ static void panel_rows(const struct rows_product *p, const struct rows_place *t,
     for (size_t i = 0; i < rows; i += HIGH) {
         float *c = whole ? sum : sum + i * PANEL;
         size_t high = min(HIGH, rows - i);
+        struct block_sum s = {k0 > 0 ? c : NULL, c, PANEL, PANEL, 0};
 
+        prefetch_panel(p, next, i / HIGH, over(rows, HIGH));
         if (high == HIGH)
-            block(k0 > 0, c, PANEL, (const word *)(a + i * p->K), p->K / 2, 1,
-                  t->b, k / 2);
+            block(s, (const word *)(a + i * p->K), p->K / 2, 1, t->b, k / 2);
         else
-            block(k0 > 0, c, PANEL, t->tail, DEEP, 1, t->b, k / 2);
+            block(s, t->tail, DEEP, 1, t->b, k / 2);
         if (last)
             finish(p, c, i0 + i, high, j, cols);
     }
@@ -284,8 +325,14 @@ static void rows_task(const struct rows_product *p, const struct rows_place *t,
             copy_tail(t->tail, p->a + (i0 + whole) * p->K + k0, p->K,
                       rows - whole, k / 2);
         for (size_t j = j0; j < end; j += PANEL) {
+            struct next_panel next = {k0, k, j + PANEL};
+
+            if (next.j >= end)
+                next = (struct next_panel){
+                    k0 + k, min(2 * DEEP, p->K - k0 - k), j0};
             pack_panel(p, t->b, k0, k, j, min(PANEL, end - j));
-            panel_rows(p, t, t->sum + (j - j0) * ROWS, i0, rows, j, k0, k);
+            panel_rows(p, t, t->sum + (j - j0) * ROWS, i0, rows, j, k0, k,
+                       &next);
         }
     }
 }
@@ -389,71 +436,101 @@ struct weight_product {
 
 struct strip_place {
     uint32_t *a; /* [LONG, STRIP] */
-    float *tile; /* [HIGH, PANEL] */
+    float *tile; /* [STRIP, PANEL] */
     float *sums; /* [STRIP] */
 };
 
-enum { STRIP_WORDS = LONG * STRIP + HIGH * PANEL + STRIP };
+enum { STRIP_WORDS = LONG * STRIP + STRIP * PANEL + STRIP };
+
+/* One strip's part in one panel of columns, over some of its words of k. */
+struct strip_part {
+    size_t o, rows, c, cols; /* of dw */
+    int begins, ends;        /* the words packed at once */
+    int add, past;           /* to dw; past the caches */
+};
 
 /* dw comes from memory: ask for a block while the one before is summed. */
-static void prefetch_block(const struct weight_product *p, size_t o, size_t c)
+static void prefetch_block(const float *dw, size_t C)
 {
-    const float *dw = p->dw + o * p->C + c;
-
     for (size_t i = 0; i < HIGH; i++)
         for (size_t j = 0; j < PANEL; j += 16)
-            __builtin_prefetch(dw + i * p->C + j, 1);
+            __builtin_prefetch(dw + i * C + j, 1);
 }
 
-/* A block of dw, whole or at an edge; without `add` the sum begins here. */
+/* Rows i .. of the part: between dw and the tile, whole or at an edge. */
 static void strip_block(const struct weight_product *p,
-                        const struct strip_place *t, int add, size_t o,
-                        size_t c, const word *a, const uint32_t *b, size_t n)
+                        const struct strip_place *t,
+                        const struct strip_part *s, size_t i, const word *a,
+                        const uint32_t *b, size_t n)
 {
-    size_t rows = min(HIGH, p->O - o), cols = min(PANEL, p->C - c);
-    float *dw = p->dw + o * p->C + c;
+    size_t rows = min(HIGH, s->rows - i);
+    float *dw = p->dw + (s->o + i) * p->C + s->c, *tile = t->tile + i * PANEL;
+    int whole = rows == HIGH && s->cols == PANEL, add = s->begins && s->add;
+    struct block_sum sum = {s->begins ? NULL : tile, tile, PANEL, PANEL, 0};
 
-    if (rows == HIGH && cols == PANEL) {
-        block(add, dw, p->C, a, 1, STRIP, b, n);
-        return;
+    if (add && whole) {
+        sum.from = dw;
+        sum.from_row = p->C;
     }
-    block(0, t->tile, PANEL, a, 1, STRIP, b, n);
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < cols; j++)
-            dw[i * p->C + j] =
-                t->tile[i * PANEL + j] + (add ? dw[i * p->C + j] : 0);
+    if (s->ends && whole) {
+        sum.to = dw;
+        sum.to_row = p->C;
+        sum.past = s->past;
+    }
+    block(sum, a, 1, STRIP, b, n);
+    for (size_t r = 0; !whole && s->ends && r < rows; r++)
+        for (size_t j = 0; j < s->cols; j++)
+            dw[r * p->C + j] =
+                tile[r * PANEL + j] + (s->add ? dw[r * p->C + j] : 0);
 }
 
-/* Rows o0 .. of dw, at most STRIP */
-static void strip_task(const struct weight_product *p,
-                       const struct strip_place *t, size_t o0)
+/* A part over the n words of k packed in t->a and, for its columns, in b. */
+static void strip_panel(const struct weight_product *p,
+                        const struct strip_place *t, struct strip_part *s,
+                        const uint32_t *b, size_t n)
 {
-    size_t rows = min(STRIP, p->O - o0), all = over(p->N, 2);
+    for (size_t k = 0; k < n; k += DEEP) {
+        s->begins = k == 0;
+        s->ends = k + DEEP >= n;
+        for (size_t i = 0; i < s->rows; i += HIGH) {
+            if (s->begins && s->add)
+                prefetch_block(p->dw + (s->o + i) * p->C + s->c + PANEL, p->C);
+            strip_block(p, t, s, i, (const word *)(t->a + k * STRIP + i),
+                        b + k * PANEL, min(DEEP, n - k));
+        }
+    }
+}
+
+/* Rows o .. of dw, at most STRIP */
+static void strip_task(const struct weight_product *p,
+                       const struct strip_place *t, size_t o)
+{
+    size_t rows = min(STRIP, p->O - o), all = over(p->N, 2);
+    int lines = p->C % 16 == 0 && (uintptr_t)p->dw % 64 == 0;
 
     memset(t->sums, 0, STRIP * sizeof(float));
     for (size_t k0 = 0; k0 < all; k0 += LONG) {
         size_t n = min(LONG, all - k0);
+        int add = p->accumulate || k0 > 0;
 
-        pack_rows(t->a, STRIP, p->dout + 2 * k0 * p->O + o0, p->O,
+        pack_rows(t->a, STRIP, p->dout + 2 * k0 * p->O + o, p->O,
                   min(2 * n, p->N - 2 * k0), rows,
                   p->dbias != NULL ? t->sums : NULL);
-        for (size_t c = 0; c < p->C; c += PANEL)
-            for (size_t k = 0; k < n; k += DEEP) {
-                const uint32_t *b = p->b + c * all + (k0 + k) * PANEL;
-                int add = p->accumulate || k0 + k > 0;
+        for (size_t c = 0; c < p->C; c += PANEL) {
+            struct strip_part s = {.o = o,
+                                   .rows = rows,
+                                   .c = c,
+                                   .cols = min(PANEL, p->C - c),
+                                   .add = add,
+                                   .past = lines && !add && n == all};
 
-                for (size_t i = 0; i < rows; i += HIGH) {
-                    if (k == 0)
-                        prefetch_block(p, o0 + i, c + PANEL);
-                    strip_block(p, t, add, o0 + i, c,
-                                (const word *)(t->a + k * STRIP + i), b,
-                                min(DEEP, n - k));
-                }
-            }
+            strip_panel(p, t, &s, p->b + c * all + k0 * PANEL, n);
+        }
     }
+    _mm_sfence(); /* what went past the caches is in memory */
     for (size_t i = 0; p->dbias != NULL && i < rows; i++)
-        p->dbias[o0 + i] =
-            t->sums[i] + (p->accumulate ? p->dbias[o0 + i] : 0);
+        p->dbias[o + i] =
+            t->sums[i] + (p->accumulate ? p->dbias[o + i] : 0);
 }
 
 static int strips_run(struct plait_queue *q, struct weight_product *p)
@@ -474,7 +551,7 @@ static int strips_run(struct plait_queue *q, struct weight_product *p)
         struct strip_place t = {
             .a = own,
             .tile = (float *)(own + LONG * STRIP),
-            .sums = (float *)(own + LONG * STRIP + HIGH * PANEL),
+            .sums = (float *)(own + LONG * STRIP + STRIP * PANEL),
         };
 
 #pragma omp for schedule(dynamic)
