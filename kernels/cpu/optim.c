@@ -107,6 +107,21 @@ static void store_random(enum plait_dtype type, void *weight, size_t i,
     }
 }
 
+/* To be read by the next forward alone: past the caches where it can be. */
+INLINE void store_weight(enum plait_dtype type, void *weight, size_t i,
+                         size_t n, vec x)
+{
+#if defined(__AVX512BF16__)
+    uint16_t *to = (uint16_t *)weight + i;
+
+    if (type == PLAIT_BF16_T && n == VLEN && (uintptr_t)to % 32 == 0) {
+        _mm256_stream_si256((__m256i *)(void *)to, (__m256i)vec_to_bf16(x));
+        return;
+    }
+#endif
+    vec_store(type, weight, i, n, x);
+}
+
 INLINE void update(enum plait_dtype type, const struct step *s,
                    const struct plait_adamw_run *r, size_t i, size_t n)
 {
@@ -128,7 +143,7 @@ INLINE void update(enum plait_dtype type, const struct step *s,
     if (p->stochastic && type != PLAIT_F32)
         store_random(type, r->weight, i, n, w, s->seed + r->first);
     else
-        vec_store(type, r->weight, i, n, w);
+        store_weight(type, r->weight, i, n, w);
 }
 
 INLINE void update_span(enum plait_dtype type, const struct step *s,
@@ -157,6 +172,9 @@ static void update_runs(enum plait_dtype type, const struct step *s,
         else
             update_span(PLAIT_FP16_T, s, r, from, to);
     }
+#if defined(__AVX512BF16__)
+    _mm_sfence();
+#endif
 }
 
 static int adamw(struct plait_queue *q, const struct plait_adamw *p,
