@@ -77,12 +77,16 @@ static int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r)
 }
 
 /* A call is handed over by a thread of NCCL's own: mostly within the time that
- * falling asleep would take, but what connects takes long. */
+ * falling asleep would take, but what connects takes long. The communicator is
+ * asked even after success: ncclCommWindowRegister() of NCCL 2.28 says so while
+ * it is still at it. */
 int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r)
 {
     const struct timespec pause = {.tv_nsec = 10000};
     int polls = 0;
 
+    if (r == ncclSuccess)
+        r = ncclInProgress;
     while (r == ncclInProgress && !c->base.failed) {
         r = state_of(c);
         if (r == ncclInProgress && polls++ < AWAKE_POLLS)
@@ -612,7 +616,7 @@ static int nccl_split(struct plait_comm *parent, int color, int key,
         comm_free(c);
         return 0;
     }
-    if (nccl_settle(c, "connect", ncclInProgress) < 0 || group_identity(c) < 0)
+    if (nccl_settle(c, "connect", ncclSuccess) < 0 || group_identity(c) < 0)
         goto error;
     *comm = &c->base;
     return 0;

@@ -28,8 +28,8 @@ struct nccl_comm {
     bool windows;               /* policy.h */
 };
 
-/* Waits until a call that returned `r` is through: 0, or -1 and the
- * communicator has failed. The lock is not held. */
+/* Waits until a call that returned `r` is through, whatever it said: 0, or -1
+ * and the communicator has failed. The lock is not held. */
 int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r);
 
 /* -- memory of plait_comm_alloc() ------------------------------------------
