@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 
 #include "cmd_plan.h"
 
@@ -8,24 +9,42 @@
  * the nodes for each leaf switch. */
 
 enum {
-    BOX_W = 64,
+    BOX_LEAST = 64, /* wide */
+    BOX_MOST = 160,
     BOX_H = 34,
     GAP = 10,
-    TOP = 64,
-    PER_ROW = 16, /* nodes */
-    NODES_MOST = 512
+    TOP = 40,
+    SWITCH_H = 24, /* the bar of a switch and what keeps it off the names */
+    WIDTH = 1200,
+    TITLE_LEAST = 420, /* what a title takes */
+    PER_ROW = 16,      /* nodes at the most */
+    NODES_MOST = 512,
+    TITLE_SIZE = 14,
+    RANK_SIZE = 12,
+    NAME_SIZE = 11,
+    SWITCH_SIZE = 9,
+    COORD_SIZE = 8
+};
+
+struct picture {
+    const struct plan_job *job;
+    FILE *out;
+    int shown; /* nodes */
+    int box_w, per_row;
 };
 
 static const char *const colours[] = {"#8ecae6", "#ffb703", "#90be6d",
                                       "#f28482", "#cdb4db", "#f6bd60",
                                       "#84a59d", "#a2d2ff"};
 
-static void text(FILE *out, int x, int y, int size, const char *what)
+/* What a text takes; sans-serif letters differ, this is for wide ones. */
+static int width_of(size_t letters, int size)
 {
-    fprintf(out,
-            "<text x=\"%d\" y=\"%d\" font-size=\"%d\" "
-            "text-anchor=\"middle\">",
-            x, y, size);
+    return (int)letters * size * 5 / 8;
+}
+
+static void letters(FILE *out, const char *what)
+{
     for (; *what; what++)
         switch (*what) {
         case '<':
@@ -37,90 +56,163 @@ static void text(FILE *out, int x, int y, int size, const char *what)
         default:
             fputc(*what, out);
         }
-    fputs("</text>\n", out);
 }
 
-static void draw_task(const struct plan_job *job, FILE *out, int rank, int x,
-                      int y)
+/* Centred in `width`; of a name that is too long the end is left, in which
+ * names of nodes differ. */
+static void text(const struct picture *p, int x, int width, int y, int size,
+                 const char *what)
 {
-    const struct plait_layout *l = &job->plan->layout;
+    size_t n = strlen(what), most = (size_t)(width * 8 / 5 / size);
+
+    fprintf(p->out,
+            "<text x=\"%d\" y=\"%d\" font-size=\"%d\" "
+            "text-anchor=\"middle\">%s",
+            x + width / 2, y, size, n > most ? "\u2026" : "");
+    letters(p->out, n > most ? what + n - most + 1 : what);
+    fputs("</text>\n", p->out);
+}
+
+/* "tp0 dp1"; the sizes are in the title. Returns its length. */
+static size_t coordinates(const struct plait_layout *l, int rank, char *line,
+                          size_t size)
+{
     struct plait_coord c;
-    char line[96];
     size_t used = 0;
 
-    plait_layout_coord(l, rank, &c);
-    fprintf(out,
-            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\" "
-            "fill=\"%s\" stroke=\"#333\"/>\n",
-            x, y, BOX_W, BOX_H, colours[c.at[PLAIT_PP] % 8]);
-    snprintf(line, sizeof(line), "%d", rank);
-    text(out, x + BOX_W / 2, y + 14, 12, line);
     line[0] = '\0';
+    plait_layout_coord(l, rank, &c);
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (l->size[i] > 1)
             used +=
-                (size_t)snprintf(line + used, sizeof(line) - used, "%s%s%d",
+                (size_t)snprintf(line + used, size - used, "%s%s%d",
                                  used ? " " : "", plait_axis_names[i], c.at[i]);
-    text(out, x + BOX_W / 2, y + 27, 8, line);
+    return used;
+}
+
+static void draw_task(const struct picture *p, int rank, int x, int y)
+{
+    const struct plait_layout *l = &p->job->plan->layout;
+    struct plait_coord c;
+    char line[96];
+
+    plait_layout_coord(l, rank, &c);
+    fprintf(p->out,
+            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\" "
+            "fill=\"%s\" stroke=\"#333\"/>\n",
+            x, y, p->box_w, BOX_H, colours[c.at[PLAIT_PP] % 8]);
+    snprintf(line, sizeof(line), "%d", rank);
+    text(p, x, p->box_w, y + 14, RANK_SIZE, line);
+    coordinates(l, rank, line, sizeof(line));
+    text(p, x, p->box_w, y + 27, COORD_SIZE, line);
 }
 
 static int leaf_of(const struct plan_job *job, int position)
 {
-    return job->fabric ? plait_fabric_leaf(job->fabric,
-                                           job->names[job->order[position]])
-                       : -1;
+    return plait_fabric_leaf(job->fabric, job->names[job->order[position]]);
 }
 
-static void draw_node(const struct plan_job *job, FILE *out, int position,
-                      int x, int y)
+/* One bar over the neighbours from here on that share a switch, drawn with
+ * the first of them. */
+static void draw_switch(const struct picture *p, int position, int x, int y)
 {
-    int node = job->order[position], leaf = leaf_of(job, position);
+    int leaf = leaf_of(p->job, position), end = position + 1, width;
 
-    if (leaf >= 0) {
-        int joined = position % PER_ROW && leaf_of(job, position - 1) == leaf;
+    if (leaf < 0 ||
+        (position % p->per_row && leaf_of(p->job, position - 1) == leaf))
+        return;
+    while (end < p->shown && end % p->per_row && leaf_of(p->job, end) == leaf)
+        end++;
+    width = (end - position) * (p->box_w + GAP) - GAP;
+    fprintf(p->out,
+            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"14\" "
+            "fill=\"#dddddd\"/>\n",
+            x, y, width);
+    text(p, x, width, y + 10, SWITCH_SIZE,
+         plait_fabric_switch_name(p->job->fabric, leaf));
+}
 
-        fprintf(out,
-                "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"14\" "
-                "fill=\"#dddddd\"/>\n",
-                joined ? x - GAP : x, y - 34, joined ? BOX_W + GAP : BOX_W);
-        if (!joined)
-            text(out, x + BOX_W / 2, y - 24, 9,
-                 plait_fabric_switch_name(job->fabric, leaf));
+static void draw_node(const struct picture *p, int position, int x, int y)
+{
+    const struct plait_plan *plan = p->job->plan;
+    int node = p->job->order[position];
+
+    if (p->job->fabric) {
+        draw_switch(p, position, x, y);
+        y += SWITCH_H;
     }
-    text(out, x + BOX_W / 2, y - 6, 11, job->names[node]);
-    for (int k = 0; k < job->plan->tasks[node]; k++)
-        draw_task(job, out, job->plan->first_rank[node] + k, x,
-                  y + k * (BOX_H + 2));
+    text(p, x, p->box_w, y + 10, NAME_SIZE, p->job->names[node]);
+    for (int k = 0; k < plan->tasks[node]; k++)
+        draw_task(p, plan->first_rank[node] + k, x, y + 16 + k * (BOX_H + 2));
+}
+
+/* As wide as the longest name or coordinate wants it. */
+static void measure(struct picture *p)
+{
+    const struct plait_plan *plan = p->job->plan;
+    int want = BOX_LEAST, w;
+    char line[96];
+
+    for (int i = 0; i < p->shown; i++) {
+        w = width_of(strlen(p->job->names[p->job->order[i]]), NAME_SIZE) + 4;
+        want = w > want ? w : want;
+    }
+    w = width_of(coordinates(&plan->layout,
+                             plait_layout_world(&plan->layout) - 1, line,
+                             sizeof(line)),
+                 COORD_SIZE) +
+        6;
+    want = w > want ? w : want;
+    p->box_w = want < BOX_MOST ? want : BOX_MOST;
+    p->per_row = (WIDTH - GAP) / (p->box_w + GAP);
+    if (p->per_row > PER_ROW)
+        p->per_row = PER_ROW;
+}
+
+static void draw_title(const struct picture *p)
+{
+    const struct plait_layout *l = &p->job->plan->layout;
+    int world = plait_layout_world(l), nodes = p->job->plan->nnodes;
+    const char *before = ": ";
+
+    fprintf(p->out,
+            "<text x=\"%d\" y=\"20\" font-size=\"%d\">%d rank%s on %d "
+            "node%s",
+            GAP, TITLE_SIZE, world, world > 1 ? "s" : "", nodes,
+            nodes > 1 ? "s" : "");
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (l->size[i] > 1) {
+            fprintf(p->out, "%s%s %d", before, plait_axis_names[i], l->size[i]);
+            before = ", ";
+        }
+    if (p->shown < nodes)
+        fprintf(p->out, " (the first %d nodes)", p->shown);
+    fputs("</text>\n", p->out);
 }
 
 void plait_plan_draw(const void *arg, FILE *out)
 {
     const struct plan_job *job = arg;
     const struct plait_plan *plan = job->plan;
-    int shown = plan->nnodes < NODES_MOST ? plan->nnodes : NODES_MOST;
-    int most = 0, rows = (shown + PER_ROW - 1) / PER_ROW, height;
-    int columns = shown < PER_ROW ? shown : PER_ROW;
-    char title[160];
+    struct picture p = {.job = job, .out = out};
+    int most = 0, rows, columns, height, width;
 
+    p.shown = plan->nnodes < NODES_MOST ? plan->nnodes : NODES_MOST;
+    measure(&p);
+    rows = (p.shown + p.per_row - 1) / p.per_row;
+    columns = p.shown < p.per_row ? p.shown : p.per_row;
     for (int i = 0; i < plan->nnodes; i++)
         most = plan->tasks[i] > most ? plan->tasks[i] : most;
-    height = TOP + most * (BOX_H + 2);
+    height = (job->fabric ? SWITCH_H : 0) + 16 + most * (BOX_H + 2) + 2 * GAP;
+    width = GAP + columns * (p.box_w + GAP);
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
             "height=\"%d\" font-family=\"sans-serif\">\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-            GAP + columns * (BOX_W + GAP) + (columns < 6 ? 300 : 0),
-            30 + rows * height);
-    snprintf(title, sizeof(title),
-             "%d ranks on %d nodes: tp %d, cp %d, dp %d, pp %d%s",
-             plait_layout_world(&plan->layout), plan->nnodes,
-             plan->layout.size[PLAIT_TP], plan->layout.size[PLAIT_CP],
-             plan->layout.size[PLAIT_DP], plan->layout.size[PLAIT_PP],
-             shown < plan->nnodes ? " (the first 512 nodes)" : "");
-    fprintf(out, "<text x=\"%d\" y=\"20\" font-size=\"14\">%s</text>\n", GAP,
-            title);
-    for (int i = 0; i < shown; i++)
-        draw_node(job, out, i, GAP + i % PER_ROW * (BOX_W + GAP),
-                  TOP + 10 + i / PER_ROW * height);
+            width < TITLE_LEAST ? TITLE_LEAST : width, TOP + rows * height);
+    draw_title(&p);
+    for (int i = 0; i < p.shown; i++)
+        draw_node(&p, i, GAP + i % p.per_row * (p.box_w + GAP),
+                  TOP + i / p.per_row * height);
     fputs("</svg>\n", out);
 }

@@ -49,6 +49,10 @@ check 'the host file goes leaf by leaf' $?
 grep -q '<svg xmlns' plan.svg && grep -q '</svg>' plan.svg &&
     [ "$(grep -c 'fill="#8ecae6"' plan.svg)" = 4 ]
 check 'the picture has a box per task, coloured by stage' $?
+grep -q '>8 ranks on 4 nodes: tp 2, dp 2, pp 2</text>' plan.svg &&
+    [ "$(grep -c 'fill="#dddddd"' plan.svg)" = \
+        "$(grep -c '>s[01]</text>' plan.svg)" ]
+check 'a title of the axes that there are, a bar for each switch' $?
 "$plait" $plan --hostfile - | cmp -s - hosts
 check 'on standard output too' $?
 for wrong in '--hostfile no/where' '--svg no/where' '--json --svg -'; do
