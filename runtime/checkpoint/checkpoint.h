@@ -11,7 +11,7 @@
 /* A checkpoint is a directory DIR/step-00000020 with one safetensors shard
  * per writing rank and manifest.json, written last. It is made in a hidden
  * temporary directory, every file fsynced, then renamed: a directory with a
- * manifest is complete. Tensors carry their whole-model name and shape and
+ * manifest is complete. DIR/latest is a link to the one saved last. Tensors carry their whole-model name and shape and
  * the slice they hold, so that another layout can read them. */
 
 struct plait_checkpoint_info {
@@ -60,9 +60,11 @@ int plait_checkpoint_save(const char *dir, int keep,
 
 /* The checkpoint under `dir` of the newest step before `below`, whole or
  * not; NULL with err->text empty if there is none (a missing dir is none).
- * *step is its step. Caller frees. */
+ * *step is its step. DIR/latest leads to the one that was saved last: those of
+ * later steps are of a run that was left for an older checkpoint. They stay,
+ * do not count, and *passed is how many there are. Caller frees. */
 char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
-                              struct plait_error *err);
+                              int *passed, struct plait_error *err);
 
 /* Collective; fails as plait_agree() does. Fills optimizer slices and info;
  * the caller then calls plait_optim_refresh(). errno is EBADMSG, and nothing

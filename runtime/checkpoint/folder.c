@@ -123,6 +123,20 @@ static int sync_dir(const char *path)
     return ret;
 }
 
+/* "latest" -> "step-00000020" */
+static int link_latest(const char *dir, const char *path)
+{
+    char *latest = join(dir, "latest"), *temporary = join(dir, ".latest");
+    int ret = -1;
+
+    if (latest && temporary && (unlink(temporary) == 0 || errno == ENOENT) &&
+        symlink(strrchr(path, '/') + 1, temporary) == 0)
+        ret = rename(temporary, latest);
+    free(latest);
+    free(temporary);
+    return ret;
+}
+
 int plait_folder_commit(const char *dir, const char *temporary,
                         const char *path, struct plait_error *err)
 {
@@ -131,10 +145,12 @@ int plait_folder_commit(const char *dir, const char *temporary,
 
     if (asprintf(&old, "%s.old", temporary) < 0)
         return plait_errorf(err, "%s: out of memory", path);
-    /* A run that went on from an earlier step comes by here again. */
+    /* A run that went on from an earlier step comes by here again. A link to
+     * what is not there yet leads to the older ones; a new one that it does
+     * not lead to would be passed over. */
     if (plait_folder_remove(old) < 0 ||
         (rename(path, old) < 0 && errno != ENOENT) || sync_dir(temporary) < 0 ||
-        rename(temporary, path) < 0 || sync_dir(dir) < 0 ||
+        link_latest(dir, path) < 0 || rename(temporary, path) < 0 || sync_dir(dir) < 0 ||
         plait_folder_remove(old) < 0)
         plait_errorf(err, "%s: cannot put the checkpoint in place: %s", path,
                      strerror(errno));
@@ -206,26 +222,53 @@ static int list_checkpoints(const char *path, struct list *list)
     return 0;
 }
 
-char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
-                              struct plait_error *err)
+/* The step of the checkpoint that was saved last, INT64_MAX where no link says
+ * so, -1 if it leads elsewhere. */
+static int64_t latest_step(const char *dir, struct plait_error *err)
 {
+    char *path = join(dir, "latest"), name[256];
+    ssize_t n = path ? readlink(path, name, sizeof(name) - 1) : -1;
+    int64_t step = INT64_MAX;
+
+    if (n >= 0) {
+        name[n] = '\0';
+        step = step_of(name);
+    } else if (errno != ENOENT) {
+        step = -1;
+    }
+    if (step < 0)
+        plait_errorf(err, "%s/latest: not a link to a checkpoint there", dir);
+    free(path);
+    return step;
+}
+
+char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
+                              int *passed, struct plait_error *err)
+{
+    int64_t latest;
     struct list list;
     char *path = NULL;
-    int i = 0;
+    int i = 0, later = 0;
 
     if (err)
         err->text[0] = '\0';
+    *passed = 0;
     if (list_checkpoints(dir, &list) < 0) {
         if (errno != ENOENT)
             plait_errorf(err, "%s: %s", dir, strerror(errno));
         return NULL;
     }
+    latest = latest_step(dir, err);
+    for (; i < list.n && list.found[i].step > latest; i++)
+        later++;
     while (i < list.n && list.found[i].step >= below)
         i++;
-    if (i < list.n && !(path = join(dir, list.found[i].name)))
+    if (latest >= 0 && i < list.n &&
+        !(path = join(dir, list.found[i].name)))
         plait_errorf(err, "%s: out of memory", dir);
     if (path)
         *step = list.found[i].step;
+    *passed = later;
     free(list.found);
     return path;
 }

@@ -31,7 +31,8 @@ char *plait_folder_temporary(const char *dir, int64_t step);
  * checkpoints have left there is removed. */
 int plait_folder_prepare(const char *dir, const char *temporary,
                          struct plait_error *err);
-/* Sync the temporary directory, give it its name, sync `dir`. */
+/* Sync the temporary directory, let "latest" in `dir` lead to it, give it its
+ * name, sync `dir`. */
 int plait_folder_commit(const char *dir, const char *temporary,
                         const char *path, struct plait_error *err);
 /* Remove what is older than the newest `keep` complete checkpoints of steps

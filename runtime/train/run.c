@@ -68,6 +68,7 @@ static int check_supported(const struct plait_config *c,
 /* A directory that all ranks mean. */
 struct place {
     int64_t step;
+    int passed; /* others, of a run that was left */
     char path[4096]; /* "": none */
 };
 
@@ -81,7 +82,7 @@ static int find_checkpoint(struct run *r, int64_t below, struct place *place,
     memset(place, 0, sizeof(*place));
     if (plait_comm_rank(r->world) == 0) {
         newest = plait_checkpoint_newest(r->config->checkpoint.dir, below,
-                                         &place->step, err);
+                                         &place->step, &place->passed, err);
         if (newest)
             snprintf(place->path, sizeof(place->path), "%s", newest);
         else if (err->text[0])
@@ -106,6 +107,15 @@ static int load(struct run *r, const char *path, struct plait_error *err)
     return rc;
 }
 
+static void say_passed(struct run *r, const struct place *place)
+{
+    if (place->passed && plait_comm_rank(r->world) == 0)
+        fprintf(stderr, "plait-train: %s: later checkpoints than the one saved "
+                "last (latest) are passed over: %d, of a run that was left; "
+                "--resume DIR takes one\n",
+                r->config->checkpoint.dir, place->passed);
+}
+
 /* The newest checkpoint that is whole; 1: there is none of any kind. What is
  * passed over is said: somebody will want to know where it went. */
 static int load_newest(struct run *r, struct plait_error *err)
@@ -116,6 +126,8 @@ static int load_newest(struct run *r, struct plait_error *err)
     for (;; skipped++) {
         if (find_checkpoint(r, place.step, &place, err) < 0)
             return -1;
+        if (skipped == 0)
+            say_passed(r, &place);
         if (!place.path[0])
             break;
         if (load(r, place.path, err) == 0)
@@ -127,11 +139,15 @@ static int load_newest(struct run *r, struct plait_error *err)
                     " skipped: %s\n", place.step, err->text);
         err->text[0] = '\0';
     }
-    if (skipped == 0)
+    if (skipped + place.passed == 0)
         return 1;
     plait_errorf(err, "%s: none of the %d checkpoints is whole; "
                  "--resume none starts anew",
                  r->config->checkpoint.dir, skipped);
+    if (skipped == 0)
+        plait_errorf(err, "%s: nothing is left of the checkpoint that latest "
+                     "leads to, nor before it; --resume DIR takes another, "
+                     "--resume none starts anew", r->config->checkpoint.dir);
     return plait_agree(r->world, -1, err);
 }
 

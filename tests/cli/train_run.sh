@@ -120,7 +120,8 @@ if [ -n "$unshare" ]; then
     ok "with one line" test "$(grep -c '^plait-train: .*No space left' \
         "$dir/out")" = 1
     ok "and the checkpoint before is all that is left" \
-        test "$(sed '1,/^exit/d' "$dir/out")" = step-00000005
+        test "$(sed '1,/^exit/d' "$dir/out" | tr '\n' ' ')" = \
+        "latest step-00000005 "
 else
     n=$((n + 1))
     echo "ok $n # SKIP needs leave to mount"
@@ -143,6 +144,22 @@ ok "none is whole: refused" test $status = 1 -a "$(grep -c \
     "^plait-train: .*: none of the 4 checkpoints is whole" "$dir/out")" = 1
 run "${save[@]}" --set checkpoint.dir="$ck" --resume none
 ok "--resume none starts anew" diff -r "$dir/blocking" "$ck"
+
+# A run that is left for an older checkpoint: what it saved later stays, and
+# is not gone on from.
+run "${save[@]}" --set checkpoint.dir="$ck" --resume "$ck/step-00000005" \
+    --set train.steps=8
+ok "from an older one to step 8" test "$(readlink "$ck/latest")" = \
+    step-00000008 -a -d "$ck/step-00000020"
+run "${save[@]}" --set checkpoint.dir="$ck"
+ok "auto goes on from there" grep -q "resumed after step 8" "$dir/out"
+ok "and says what it passes over" test "$(grep -c \
+    "^plait-train: .*passed over: 3, of a run that was left" "$dir/out")" = 1
+rm -r "$ck"/step-00000005 "$ck"/step-00000008 "$ck"/step-0000001?
+ln -sfn step-00000008 "$ck/latest"
+run "${save[@]}" --set checkpoint.dir="$ck"
+ok "where nothing is left of it none is taken" test $status = 1 -a \
+    "$(grep -c "^plait-train: .*nothing is left of the" "$dir/out")" = 1
 ck=$dir/ck-114
 
 run 4 --set parallel.tp=2 --set parallel.pp=2 --set checkpoint.dir="$ck" \

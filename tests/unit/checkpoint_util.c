@@ -236,7 +236,8 @@ const char *newest(const char *in, int64_t below, int64_t *step)
 {
     static char text[512];
     struct plait_error err = {""};
-    char *path = plait_checkpoint_newest(in, below, step, &err);
+    int passed;
+    char *path = plait_checkpoint_newest(in, below, step, &passed, &err);
 
     snprintf(text, sizeof(text), "%s", path ? path : err.text);
     free(path);

@@ -33,6 +33,7 @@ static void keeping(struct job *job)
     mkdir(in_dir(".step-00000020"), 0777);
     mkdir(in_dir(".step-00000007.old"), 0777);
     mkdir(in_dir("step-best"), 0777);
+    unlink(in_dir("latest"));
     ok(!strcmp(newest(dir, INT64_MAX, &step), in_dir("step-100000001")) &&
            step == 100000001 &&
            !strcmp(newest(dir, step, &step), in_dir("step-100000000")) &&
@@ -50,6 +51,32 @@ static void keeping(struct job *job)
            access(in_dir("step-00000010"), F_OK) < 0 &&
            access(in_dir("step-00000020"), F_OK) == 0,
        "later ones do not count among the newest %s", err.text);
+}
+
+/* Those after the one that was saved last are of a run that was left. */
+static void latest(struct job *job)
+{
+    struct plait_error err = {""};
+    int64_t step;
+    int passed;
+    char *path;
+
+    ok(save(job, 17, 0, &err) == 0 &&
+           access(in_dir("latest/manifest.json"), F_OK) == 0,
+       "latest leads to the last save %s", err.text);
+    path = plait_checkpoint_newest(dir, INT64_MAX, &step, &passed, &err);
+    ok(path && step == 17 && passed == 3, "%d later ones are passed over",
+       passed);
+    free(path);
+    ok(!strcmp(newest(dir, step, &step), in_dir("step-00000015")),
+       "from there on to the oldest");
+    unlink(in_dir("latest"));
+    ok(symlink("elsewhere", in_dir("latest")) == 0 &&
+           strstr(newest(dir, INT64_MAX, &step), "latest: not a link to a"),
+       "%s", newest(dir, INT64_MAX, &step));
+    ok(save(job, 15, 0, &err) == 0 && newest(dir, INT64_MAX, &step) &&
+           step == 15,
+       "the next save mends it %s", err.text);
 }
 
 static void copy_checkpoint(const char *name)
@@ -156,7 +183,8 @@ static void full_disk(struct job *job)
     ok(access(in_dir(".step-200000000"), F_OK) < 0 &&
            access(in_dir("step-200000000"), F_OK) < 0,
        "nothing is left of it");
-    ok(!strcmp(newest(dir, 100000001, &step), in_dir("step-100000000")) &&
+    ok(!strcmp(newest(dir, INT64_MAX, &step), in_dir("step-00000015")) &&
+           access(in_dir("step-100000000"), F_OK) == 0 &&
            access(in_dir("step-00000020"), F_OK) == 0,
        "the older ones are kept");
 }
@@ -172,6 +200,7 @@ int main(void)
     start(&job, PLAIT_GPT2, 4, 1, 1, 1, 0);
     fill(&job, 0);
     keeping(&job);
+    latest(&job);
     damaged(&job);
     wider_model();
     full_disk(&job);
