@@ -27,10 +27,11 @@ static const char help[] =
     "  --profile-summary      say at the end where the time went\n"
     "  --sample N             print N tokens of text from the checkpoint\n"
     "  --sample-prompt TEXT   what the sampled text begins with\n"
+    "  --tokenizer NAME       of the sampled text: byte, or spm:FILE\n"
     "  --help, --version\n";
 
 enum { OPT_SET, OPT_METRICS, OPT_RESUME, OPT_DEVICE, OPT_PROFILE, OPT_SAMPLE, OPT_PROMPT,
-       OPT_HELP, OPT_VERSION };
+       OPT_TOKENIZER, OPT_HELP, OPT_VERSION };
 
 static const struct option options[] = {
     {"set", required_argument, NULL, OPT_SET},
@@ -40,6 +41,7 @@ static const struct option options[] = {
     {"profile-summary", no_argument, NULL, OPT_PROFILE},
     {"sample", required_argument, NULL, OPT_SAMPLE},
     {"sample-prompt", required_argument, NULL, OPT_PROMPT},
+    {"tokenizer", required_argument, NULL, OPT_TOKENIZER},
     {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
@@ -92,6 +94,9 @@ static int take(int option, char *value, struct plait_train_args *args,
         return take_count(value, &args->sample, err);
     case OPT_PROMPT:
         args->prompt = value;
+        return 0;
+    case OPT_TOKENIZER:
+        args->tokenizer = value;
         return 0;
     default:
         return plait_errorf(err, "internal: option %d", option);

@@ -610,6 +610,7 @@ int plait_run_sample(struct plait_session *s,
                      const struct plait_train_args *args,
                      struct plait_error *err)
 {
+    struct plait_words words = {0};
     struct run r;
     int rc = run_open(&r, s, err);
 
@@ -625,10 +626,13 @@ int plait_run_sample(struct plait_session *s,
                          r.config->checkpoint.dir ? r.config->checkpoint.dir
                                                   : "not set");
     }
-    if (rc == 0 && plait_sample(r.trainer, s->par, r.config,
-                                args->prompt ? args->prompt : "\n",
+    if (rc == 0)
+        rc = plait_words_open(&words, s->world, args->tokenizer, args->prompt,
+                              s->config->model.vocab, err);
+    if (rc == 0 && plait_sample(r.trainer, s->par, r.config, &words,
                                 args->sample, stdout, err) < 0)
         return PLAIT_RUN_BROKEN;
+    plait_words_close(&words);
     run_close(&r);
     return rc;
 }

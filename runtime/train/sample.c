@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTE_VOCAB 257 /* 256 bytes and the end of a text */
-#define END_OF_TEXT 256
 #define TEMPERATURE 0.8 /* below 1: likely tokens more often */
 
 int plait_sample_token(const float *logits, int n, double temperature,
@@ -59,15 +57,6 @@ static void push(struct text *text, int32_t token)
     text->window[text->length++] = token;
 }
 
-static void print_token(FILE *out, int vocab, int32_t token)
-{
-    if (vocab != BYTE_VOCAB)
-        fprintf(out, " %d", token);
-    else
-        fputc(token == END_OF_TEXT ? '\n' : token, out);
-    fflush(out);
-}
-
 /* The rank that draws: it has the logits. */
 static int drawing_rank(const struct plait_parallel *par)
 {
@@ -79,7 +68,7 @@ static int drawing_rank(const struct plait_parallel *par)
 
 static int next_token(struct plait_trainer *t, struct plait_parallel *par,
                       const struct plait_config *config, struct text *text,
-                      int64_t index, int32_t *token)
+                      int vocab, int64_t index, int32_t *token)
 {
     int root = drawing_rank(par);
     struct plait_batch batch = {
@@ -93,37 +82,36 @@ static int next_token(struct plait_trainer *t, struct plait_parallel *par,
                               text->logits) < 0)
         return -1;
     if (par->rank == root)
-        *token = plait_sample_token(text->logits, config->model.vocab,
-                                    TEMPERATURE,
+        *token = plait_sample_token(text->logits, vocab, TEMPERATURE,
                                     uniform(config->train.seed, index));
     return plait_comm_host_broadcast(par->world, token, sizeof(*token), root);
 }
 
 static int generate(struct plait_trainer *t, struct plait_parallel *par,
                     const struct plait_config *config, struct text *text,
-                    int64_t count, FILE *out, struct plait_error *err)
+                    struct plait_words *words, int64_t count, FILE *out,
+                    struct plait_error *err)
 {
     int32_t token = 0;
     int64_t i;
 
     for (i = 0; i < count; i++) {
-        if (next_token(t, par, config, text, i, &token) < 0)
+        if (next_token(t, par, config, text, words->vocab, i, &token) < 0)
             return plait_errorf(err, "sampling failed: %s",
                                 plait_comm_error(par->world));
         push(text, token);
-        if (par->rank == 0)
-            print_token(out, config->model.vocab, token);
+        if (par->rank == 0 && plait_words_put(words, token, out, err) < 0)
+            return -1;
     }
-    if (par->rank == 0)
-        fputc('\n', out);
-    return 0;
+    return par->rank == 0 ? plait_words_end(words, out, err) : 0;
 }
 
 int plait_sample(struct plait_trainer *t, struct plait_parallel *par,
-                 const struct plait_config *config, const char *prompt,
+                 const struct plait_config *config, struct plait_words *words,
                  int64_t count, FILE *out, struct plait_error *err)
 {
     int vocab = config->model.vocab, n = config->model.seq_len, i, rc = -1;
+    size_t k;
     struct text text = {
         .window = malloc(n * sizeof(*text.window)),
         .targets = malloc(n * sizeof(*text.targets)),
@@ -137,12 +125,13 @@ int plait_sample(struct plait_trainer *t, struct plait_parallel *par,
     }
     for (i = 0; i < n; i++)
         text.targets[i] = -1;
-    for (; *prompt; prompt++) {
-        push(&text, (unsigned char)*prompt);
-        if (par->rank == 0)
-            print_token(out, vocab, (unsigned char)*prompt);
+    for (k = 0; k < words->nprompt; k++) {
+        push(&text, words->prompt[k]);
+        if (par->rank == 0 &&
+            plait_words_put(words, words->prompt[k], out, err) < 0)
+            goto out;
     }
-    rc = generate(t, par, config, &text, count, out, err);
+    rc = generate(t, par, config, &text, words, count, out, err);
 out:
     free(text.window);
     free(text.targets);

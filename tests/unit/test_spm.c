@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/data/tokenizer.h"
+#include "runtime/train/words.h"
 #include "tap.h"
 
 /* DIR with the models and texts that test_spm.sh has made. */
@@ -110,6 +111,38 @@ static void refused(void)
     plait_tokenizer_destroy(t);
 }
 
+/* What a sample prints token by token is what all of them together are. */
+static void streams(const char *model, const char *name, size_t most)
+{
+    struct plait_error err = {""};
+    struct plait_tokenizer *t = open_model(model, &err);
+    struct plait_words words = {.tokenizer = t};
+    char *text, *want = NULL, *got = NULL;
+    size_t size, n, want_size, got_size;
+    FILE *out = open_memstream(&got, &got_size);
+    int32_t *tokens = NULL;
+    int failed = 0;
+
+    text = read_text(name, &size);
+    size = size < most ? size : most;
+    if (!t || plait_tokenizer_encode(t, text, size, &tokens, &n, &err) < 0 ||
+        plait_tokenizer_decode(t, tokens, n, &want, &want_size, &err) < 0)
+        abort();
+    for (size_t i = 0; i < n; i++)
+        failed |= plait_words_put(&words, tokens[i], out, &err);
+    failed |= plait_words_end(&words, out, &err);
+    fclose(out);
+    ok(!failed && got_size == want_size + 1 && got[want_size] == '\n' &&
+           !memcmp(got, want, want_size),
+       "%s, %s: %zu tokens are the same text one by one %s", model, name, n,
+       err.text);
+    plait_words_close(&words);
+    free(text);
+    free(want);
+    free(got);
+    free(tokens);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
@@ -119,5 +152,8 @@ int main(int argc, char **argv)
     bytes("long");
     words();
     refused();
+    streams("bytes", "letters", 1 << 20);
+    streams("bytes", "text", 20000);
+    streams("words", "lines", 20000);
     return done_testing();
 }

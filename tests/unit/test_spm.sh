@@ -3,6 +3,7 @@
 # Tokenizers of SentencePiece, trained here on what texts the source has; its
 # own programs say what is right.
 prep=$top_builddir/plait-prep
+train=$top_builddir/plait-train
 test=$top_builddir/tests/unit/test_spm
 tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
@@ -37,8 +38,43 @@ grep '[a-z]' "$tmp/text" | head -n 500 | tr -s ' \t' ' ' |
 spm_encode --model="$tmp/words.model" --output_format=id \
     <"$tmp/lines" >"$tmp/ids"
 head -c 1000 "$tmp/bytes.model" >"$tmp/cut.model"
+# Letters of one to four bytes, most of which the model has never seen.
+printf 'na\303\257ve \342\202\254 \360\237\231\202\360\237\231\203 x \316\261' \
+    >"$tmp/letters"
 "$test" "$tmp" && "$prep" "$tmp/text" --out "$tmp/d" -t "spm:$tmp/bytes.model" \
     >"$tmp/out" && grep -q "^  vocab: 600$" "$tmp/out"
 result=$?
 [ $result = 0 ] || echo "not ok - plait-prep"
+
+# sample ARGS...: of a model that has seen a little of this text
+sample() {
+    timeout 60 "$train" "$tmp/c.yaml" --device cpu "$@" >"$tmp/out" 2>&1
+}
+
+# wrong WHAT
+wrong() {
+    echo "not ok - $1"
+    sed 's/^/# /' "$tmp/out"
+    result=1
+}
+
+cat >"$tmp/c.yaml" <<EOF
+model: {layers: 1, hidden: 32, heads: 2, vocab: 600, seq_len: 32}
+data: {train: "$tmp/d/train.*"}
+train: {steps: 30, global_batch: 8, micro_batch: 8}
+optim: {lr: 1e-2}
+checkpoint: {dir: "$tmp/ck"}
+EOF
+sample || wrong "training"
+sample --sample 60 --sample-prompt "static int" \
+    --tokenizer "spm:$tmp/bytes.model" || wrong "sampling"
+head -n 1 "$tmp/out" | grep -q '^static int' &&
+    [ "$(tr -d '0-9 \n' <"$tmp/out" | wc -c)" -gt 30 ] || wrong "its text"
+sample --sample 5 && grep -Eqx '( [0-9]+){6}' "$tmp/out" || wrong "numbers"
+sample --sample 5 --sample-prompt x
+[ $? = 1 ] && grep -q "^plait-train: --sample-prompt wants --tokenizer" \
+    "$tmp/out" || wrong "a prompt without a tokenizer"
+sample --sample 5 --tokenizer "spm:$tmp/none.model"
+[ $? = 1 ] && [ "$(grep -c '^plait-train: .*none.model' "$tmp/out")" = 1 ] ||
+    wrong "no such model"
 exit $result
