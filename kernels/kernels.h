@@ -249,6 +249,12 @@ struct plait_ops {
                                float *dw, float *dbias, const void *dout,
                                const void *inp, int accumulate, size_t N,
                                size_t O, size_t C);
+    /* Rounds w now, once for all fp8_forward and fp8_backward_input to come
+     * until weight_changed(): its codes are kept beside it, in both orders of
+     * its sides (padded to whole 16), which is 2 bytes a weight of device
+     * memory. Optional: what was not rounded so each product rounds by itself,
+     * to the same values. NULL: the device always does. */
+    int (*fp8_weight)(struct plait_queue *q, struct plait_weight *w);
     /* Whether the device has them (NULL: it has not). On CPUs they are
      * emulated: the same values, no faster. */
     int (*has_fp8)(struct plait_device *dev);

@@ -393,6 +393,27 @@ static double buffer_bytes(const struct plait_shape *s, const struct sizes *z,
     return sum + (cpu ? 0 : 1e9);
 }
 
+/* One byte a code, both sides of whole 16, in both orders. */
+static double codes(double rows, double columns)
+{
+    return 2 * align_up(rows, 16) * align_up(columns, 16);
+}
+
+/* What a GPU keeps of the layers' linears in fp8, beside them (fp8_weight()
+ * of kernels.h); ZeRO 3 keeps nothing. */
+static double code_bytes(const struct plait_shape *s, const struct sizes *z,
+                         int layers)
+{
+    double h = s->m->hidden, mlp = codes(z->up, h) + codes(h, z->ffn);
+
+    if (s->c->train.precision != PLAIT_FP8 || s->c->parallel.zero >= 3 ||
+        strcmp(s->gpu->name, "cpu") == 0)
+        return 0;
+    if (s->m->experts)
+        mlp *= z->here;
+    return layers * (codes(z->qkv, h) + codes(h, z->heads * z->head_dim) + mlp);
+}
+
 /* How many ranks share each weight out; without ZeRO, in how many parts a
  * node's ranks may sum it. */
 static void set_sharing(const struct plait_shape *s, struct shards *w)
@@ -425,7 +446,8 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     set_sharing(s, &w);
     set_shards(s, &z, plait_shape_layers(s, rank), rank == 0,
                rank == s->pp - 1, &w);
-    memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes);
+    memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes) +
+                      code_bytes(s, &z, plait_shape_layers(s, rank));
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
     memory->optimizer = away ? 0 : state * w.parts;
     memory->activations = activation_bytes(s, &z, rank, slots);

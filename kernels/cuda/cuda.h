@@ -71,6 +71,10 @@ int cuda_check(struct plait_queue *q, const char *op, cudaError_t status);
  * nothing from one op to the next. NULL: the queue has failed. */
 void *cuda_scratch(struct plait_queue *q, size_t bytes);
 
+/* The table's alloc and free. */
+void *cuda_alloc(struct plait_device *dev, size_t bytes);
+void cuda_free(struct plait_device *dev, void *ptr);
+
 /* *dst += the sum over i of src[i], in fixed order. */
 void cuda_sum_doubles(struct plait_queue *q, double *dst, const double *src,
                       size_t n);

@@ -182,7 +182,7 @@ static void release_own(void *ptr)
     cudaFree(ptr);
 }
 
-static void *device_alloc(struct plait_device *dev, size_t bytes)
+void *cuda_alloc(struct plait_device *dev, size_t bytes)
 {
     void *ptr = NULL;
 
@@ -197,7 +197,7 @@ static void *device_alloc(struct plait_device *dev, size_t bytes)
     return NULL;
 }
 
-static void device_free(struct plait_device *dev, void *ptr)
+void cuda_free(struct plait_device *dev, void *ptr)
 {
     struct cuda_block **link, *block;
     int saved = errno;
@@ -516,8 +516,8 @@ void cuda_device_ops(struct plait_ops *ops)
     ops->device_create = device_create;
     ops->device_destroy = device_destroy;
     ops->allow_tf32 = allow_tf32;
-    ops->alloc = device_alloc;
-    ops->free = device_free;
+    ops->alloc = cuda_alloc;
+    ops->free = cuda_free;
     ops->adopt = device_adopt;
     ops->memory = device_memory;
     ops->queue_create = queue_create;

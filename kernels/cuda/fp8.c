@@ -2,6 +2,8 @@
 /* Linears in fp8 by cuBLASLt, which has the product in one form alone: both
  * operands run along k in memory, and sides are of whole 16 bytes. So the
  * codes of an operand are made in that form, turned over and padded. */
+#include <errno.h>
+
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/matmul.h"
 
@@ -45,12 +47,14 @@ static char *make_room(struct plait_queue *q, struct fp8_product *p,
     if (room == NULL)
         return NULL;
     scales = (float *)(void *)(room + WORKSPACE);
-    p->a.inverse = scales;
+    if (!p->a.kept) {
+        p->a.inverse = scales;
+        p->a.amax = (unsigned *)(void *)(scales + 2);
+        p->a.codes = (unsigned char *)room + WORKSPACE + SCALES;
+    }
     p->b.inverse = scales + 1;
-    p->a.amax = (unsigned *)(void *)(scales + 2);
-    p->b.amax = p->a.amax + 1;
-    p->a.codes = (unsigned char *)room + WORKSPACE + SCALES;
-    p->b.codes = p->a.codes + aligned(m * k);
+    p->b.amax = (unsigned *)(void *)(scales + 3);
+    p->b.codes = (unsigned char *)room + WORKSPACE + SCALES + aligned(m * k);
     *padded = p->b.codes + aligned(n * k);
     p->rest = (char *)*padded + aligned(m * n * size);
     return room;
@@ -97,7 +101,8 @@ static int run(struct plait_queue *q, struct fp8_product *p, bool *biased)
     *biased = false;
     if (room == NULL)
         return -1;
-    cuda_fp8_round(q, &p->a);
+    if (!p->a.kept)
+        cuda_fp8_round(q, &p->a);
     cuda_fp8_round(q, &p->b);
     if (!direct && p->accumulate &&
         copy_rows(q, p, padded, fp8_padded(p->m), p->d, p->m) != 0)
@@ -119,6 +124,49 @@ static int run(struct plait_queue *q, struct fp8_product *p, bool *biased)
                   : copy_rows(q, p, p->d, p->m, padded, fp8_padded(p->m));
 }
 
+/* w as it is, or turned over; with the codes that are kept, if any. */
+static struct fp8_tensor weight_of(const struct plait_weight *w, bool turn)
+{
+    struct fp8_tensor t = {.data = w->data,
+                           .rows = w->O,
+                           .cols = w->C,
+                           .e4m3 = true,
+                           .turn = turn,
+                           .kept = w->rounded};
+
+    if (w->codes == NULL)
+        return t;
+    t.inverse = (float *)(void *)w->codes;
+    t.amax = (unsigned *)(void *)(t.inverse + 1);
+    t.codes = w->codes + SCALES;
+    if (turn)
+        t.codes += aligned(fp8_padded(w->O) * fp8_padded(w->C));
+    return t;
+}
+
+static int fp8_weight(struct plait_queue *q, struct plait_weight *w)
+{
+    size_t bytes = aligned(fp8_padded(w->O) * fp8_padded(w->C));
+    struct fp8_tensor t;
+
+    if (cuda_enter_host(q, "fp8_weight") != 0)
+        return -1;
+    if (w->codes == NULL)
+        w->codes = cuda_alloc(w->dev, SCALES + 2 * bytes);
+    if (w->codes == NULL)
+        return plait_queue_fail(&q->head, ENOMEM,
+                                "fp8_weight: out of device memory");
+    w->rounded = false;
+    t = weight_of(w, false);
+    cuda_fp8_round(q, &t);
+    t = weight_of(w, true);
+    cuda_fp8_round(q, &t);
+    if (cuda_leave(q, "fp8_weight") != 0)
+        return -1;
+    w->rounded = true;
+    return 0;
+}
+
 static int fp8_forward(struct plait_queue *q, void *out, void *pre,
                        const void *inp, struct plait_weight *w,
                        const void *bias, enum plait_activation act, size_t N)
@@ -128,7 +176,7 @@ static int fp8_forward(struct plait_queue *q, void *out, void *pre,
     void *x = gelu && pre != NULL ? pre : out;
     struct fp8_product p = {
         .op = "fp8_forward",
-        .a = {.data = w->data, .rows = O, .cols = C, .e4m3 = true},
+        .a = weight_of(w, false),
         .b = {.data = inp, .rows = N, .cols = C, .e4m3 = true},
         .m = O,
         .n = N,
@@ -160,8 +208,7 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
     size_t O = w->O, C = w->C;
     struct fp8_product p = {
         .op = "fp8_backward_input",
-        .a = {.data = w->data, .rows = O, .cols = C, .e4m3 = true,
-              .turn = true},
+        .a = weight_of(w, true),
         .b = {.data = dout, .rows = N, .cols = O},
         .m = C,
         .n = N,
@@ -230,5 +277,6 @@ void cuda_fp8_ops(struct plait_ops *ops)
     ops->fp8_forward = fp8_forward;
     ops->fp8_backward_input = fp8_backward_input;
     ops->fp8_backward_weight = fp8_backward_weight;
+    ops->fp8_weight = fp8_weight;
     ops->has_fp8 = has_fp8;
 }

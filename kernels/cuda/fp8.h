@@ -17,6 +17,7 @@ struct fp8_tensor {
     size_t rows, cols;
     bool e4m3; /* else e5m2 */
     bool turn;
+    bool kept; /* codes and inverse are there, made before */
     unsigned char *codes;
     float *inverse; /* device: what codes must be multiplied by */
     unsigned *amax; /* device: the largest magnitude, as bits of an fp32 */

@@ -308,11 +308,11 @@ static struct plait_weight *weight_create(struct plait_device *dev,
                                           enum plait_dtype type, size_t O,
                                           size_t C, const void *data)
 {
-    struct plait_weight *w = malloc(sizeof(*w));
+    struct plait_weight *w = calloc(1, sizeof(*w));
 
-    (void)dev;
     if (w == NULL)
         return NULL;
+    w->dev = dev;
     w->type = type;
     w->O = O;
     w->C = C;
@@ -324,6 +324,8 @@ static void weight_destroy(struct plait_weight *w)
 {
     int saved = errno;
 
+    if (w != NULL)
+        cuda_free(w->dev, w->codes);
     free(w);
     errno = saved;
 }
@@ -331,6 +333,7 @@ static void weight_destroy(struct plait_weight *w)
 static void weight_changed(struct plait_weight *w, const void *data)
 {
     w->data = data;
+    w->rounded = false;
 }
 
 static cublasLtEpilogue_t forward_epilogue(bool bias, bool gelu, bool aux)

@@ -44,6 +44,11 @@ struct plait_weight {
     enum plait_dtype type;
     size_t O, C;
     const void *data;
+    struct plait_device *dev;
+    /* fp8_weight(): 256 bytes of scale and amax, the codes of [O,C], those of
+     * [C,O]; NULL: it was never asked for. */
+    unsigned char *codes;
+    bool rounded; /* the codes are those of the data */
 };
 
 /* Keys are compared as bytes, so they start out as zeros. */

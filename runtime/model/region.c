@@ -3,6 +3,14 @@
 
 /* Regions from their owner's side: new weights in, whole gradients out. */
 
+/* Whether a step's products find the weights rounded once, after they
+ * changed. Those that ZeRO 3 gathers do not stay for long enough. */
+static bool rounds_once(const struct plait_model *m)
+{
+    return m->config->train.precision == PLAIT_FP8 &&
+           m->config->parallel.zero < 3 && m->par->ops->fp8_weight;
+}
+
 static void refresh(struct plait_model *m, struct plait_matrix *w,
                     const struct plait_region *region)
 {
@@ -22,6 +30,17 @@ static void refresh(struct plait_model *m, struct plait_matrix *w,
         m->state->handles_failed = true;
 }
 
+/* The same for a matrix whose products are in fp8; the queue says what went
+ * wrong. */
+static void refresh_linear(struct plait_model *m, struct plait_matrix *w,
+                           const struct plait_region *region)
+{
+    refresh(m, w, region);
+    if (w->O && &m->regions[w->region] == region && w->handle &&
+        rounds_once(m))
+        m->par->ops->fp8_weight(m->par->q, w->handle);
+}
+
 void plait_model_weights_changed(struct plait_model *model,
                                  struct plait_region *region)
 {
@@ -31,14 +50,14 @@ void plait_model_weights_changed(struct plait_model *model,
     for (int i = 0; i < s->nblocks; i++) {
         struct plait_block *b = &s->blocks[i];
 
-        refresh(model, &b->qkv, region);
-        refresh(model, &b->out, region);
-        refresh(model, &b->up, region);
-        refresh(model, &b->down, region);
+        refresh_linear(model, &b->qkv, region);
+        refresh_linear(model, &b->out, region);
+        refresh_linear(model, &b->up, region);
+        refresh_linear(model, &b->down, region);
         refresh(model, &b->router, region);
         for (int e = 0; b->experts && e < experts; e++) {
-            refresh(model, &b->experts[e].up, region);
-            refresh(model, &b->experts[e].down, region);
+            refresh_linear(model, &b->experts[e].up, region);
+            refresh_linear(model, &b->experts[e].down, region);
         }
         if (b->kind == PLAIT_BLOCK_HEAD) /* the embedding only looks up */
             refresh(model, &b->vocab, region);

@@ -295,6 +295,34 @@ static void test_fp8(void)
        "a GPU without fp8 wins nothing");
 }
 
+/* GPT-2's layers have 12 h^2 weights in their linears. */
+static void test_fp8_weights(void)
+{
+    struct plait_estimate whole, half, parts[2];
+    struct plait_gpu_type gpu;
+    struct plait_config c;
+    struct plait_layout l;
+    double codes;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make(&rows[0], &c, &l);
+    c.model.family = PLAIT_GPT2;
+    c.model.kv_heads = c.model.heads;
+    c.model.ffn = 4 * c.model.hidden;
+    codes = 2.0 * 12 * c.model.hidden * c.model.hidden * c.model.layers;
+    for (int zero = 0; zero < 4; zero += 3) {
+        c.parallel.zero = zero;
+        c.train.precision = PLAIT_BF16;
+        plait_estimate(&c, &l, &gpu, zero ? &parts[0] : &half, NULL);
+        c.train.precision = PLAIT_FP8;
+        plait_estimate(&c, &l, &gpu, zero ? &parts[1] : &whole, NULL);
+    }
+    ok(near(whole.memory.weights - half.memory.weights, codes, 1e-9),
+       "fp8 keeps two bytes a weight of the layers' linears");
+    ok(parts[0].memory.weights == parts[1].memory.weights,
+       "but not with ZeRO 3");
+}
+
 static void refuse(struct plait_config *c, struct plait_layout *l,
                    const char *want)
 {
@@ -388,6 +416,7 @@ int main(void)
     test_zero();
     test_tf32();
     test_fp8();
+    test_fp8_weights();
     test_refusals();
     test_auto();
     return done_testing();
