@@ -145,13 +145,14 @@ struct plait_ops {
     /* Seconds between two recorded events (host waits for `to`). */
     double (*event_elapsed)(struct plait_event *from, struct plait_event *to);
     /* From begin to end, what is queued on q is recorded and does not run:
-     * ops of this queue alone, none that waits for it or takes or fills host
-     * memory (queue_sync, to_host, to_device). Whatever an op reads through a
-     * pointer is read anew each time the graph runs; numbers stay as they
-     * were. Run the same ops once before, so that plans and work space are
-     * there. graph_end NULL: this could not be recorded, *why says it; the
-     * queue is as it was before graph_begin. All four NULL: the device has
-     * no graphs. */
+     * ops of this queue, and those of others behind an event that q has
+     * recorded meanwhile and before one that q waits for; none that waits for
+     * a queue or takes or fills host memory (queue_sync, to_host, to_device).
+     * Whatever an op reads through a pointer is read anew each time the graph
+     * runs; numbers stay as they were. Run the same ops once before, so that
+     * plans and work space are there. graph_end NULL: this could not be
+     * recorded, *why says it; the queue is as it was before graph_begin. All
+     * four NULL: the device has no graphs. */
     int (*graph_begin)(struct plait_queue *q);
     struct plait_graph *(*graph_end)(struct plait_queue *q, const char **why);
     int (*graph_run)(struct plait_queue *q, struct plait_graph *graph);

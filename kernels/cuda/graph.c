@@ -36,6 +36,8 @@ static void forgive(struct plait_queue *q, const char **why)
     cudaGetLastError();
 }
 
+/* Work of other queues that has joined the recording (transfers) keeps their
+ * priority. */
 static struct plait_graph *graph_end(struct plait_queue *q, const char **why)
 {
     struct plait_graph *graph = calloc(1, sizeof(*graph));
@@ -48,7 +50,9 @@ static struct plait_graph *graph_end(struct plait_queue *q, const char **why)
         plait_queue_fail(&q->head, ENOMEM, "graph_end: out of host memory");
     if (cuda_check(q, "graph_end", status) == 0 && q->head.failed == 0)
         cuda_check(q, "graph_end",
-                   cudaGraphInstantiateWithFlags(&graph->exec, recorded, 0));
+                   cudaGraphInstantiateWithFlags(
+                       &graph->exec, recorded,
+                       cudaGraphInstantiateFlagUseNodePriority));
     if (recorded != NULL)
         cudaGraphDestroy(recorded);
     if (q->head.failed != 0) {
