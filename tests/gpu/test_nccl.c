@@ -91,6 +91,35 @@ static void test_memory(struct plait_comm *c)
     ok(after == before, "and given back");
 }
 
+/* Transfers beside the queue, and on it, as part of a graph. */
+static void test_recorded(struct plait_comm *c)
+{
+    struct plait_request *req = NULL;
+    struct plait_graph *graph;
+    const char *why = "";
+
+    reset();
+    if (!ok(ops->graph_begin(q) == 0, "a recording begins"))
+        return;
+    plait_comm_all_reduce(c, a, b, N, PLAIT_F32, PLAIT_SUM, q, &req);
+    plait_comm_wait(&req, q);
+    ops->fill_zero(q, a, sizeof(host));
+    plait_comm_all_gather(c, b, a, N, PLAIT_F32, q, NULL);
+    graph = ops->graph_end(q, &why);
+    if (!ok(graph != NULL, "transfers are recorded: %s", why))
+        return;
+    for (int i = 0; i < 2; i++) {
+        reset();
+        ops->graph_run(q, graph);
+        holds(b, "the graph makes the first");
+        holds(a, "and the second");
+    }
+    ops->graph_destroy(graph);
+    reset();
+    plait_comm_all_reduce(c, a, b, N, PLAIT_F32, PLAIT_SUM, q, NULL);
+    holds(b, "and one behind it is made as ever");
+}
+
 int main(void)
 {
     struct plait_launch launch = {.world_size = 1, .nnodes = 1};
@@ -114,6 +143,7 @@ int main(void)
         test_collectives(c);
         test_messages(c);
         test_memory(c);
+        test_recorded(c);
         ok(plait_comm_barrier(c) == 0, "barrier");
     }
     plait_comm_destroy(c);
