@@ -22,7 +22,7 @@ static struct plait_tokenizer *open_model(const char *name,
 
 static char *read_text(const char *name, size_t *size)
 {
-    char path[512], *text = malloc(8 << 20);
+    char path[512], *text = calloc(1, (8 << 20) + 1);
     FILE *f;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
