@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Causal attention by cuDNN. The computation is stated operation by
- * operation to cuDNN's backend, which recognises attention in it and answers
- * with one of its flash kernels; plans are kept by shape, and so are its
- * refusals. The backward overwrites its results, so they are made beside and
- * added; it collects dQ in fp32, in an order that changes from run to run.
- * (cuDNN's way in a fixed order stores all of dP, len^2 a head: who wants the
- * same bits each time has the kernels here.) */
+/* Causal attention by cuDNN: plans are kept by shape, and so are its refusals.
+ * The backward overwrites its results, so they are made beside and added; it
+ * collects dQ in fp32, in an order that changes from run to run. (cuDNN's way
+ * in a fixed order stores all of dP, len^2 a head: who wants the same bits
+ * each time has the kernels here.) */
 #include "config.h"
 
 #include <errno.h>
@@ -16,452 +14,17 @@
 
 #ifdef HAVE_CUDNN
 
-#include <cudnn.h>
 #include <float.h>
-#include <math.h>
 
-typedef cudnnBackendDescriptor_t desc;
+#include "kernels/cuda/cudnn.h"
 
-/* More than the descriptors of one plan, and than its operations. */
-#define DESCRIPTORS 192
-#define OPERATIONS 32
 /* How many of cuDNN's engines are tried for a shape. */
 #define ENGINES 8
-
-struct shape {
-    bool backward;
-    enum plait_dtype type;
-    int batch, len, q_heads, kv_heads, head_dim;
-    size_t q_stride, kv_stride;
-};
-
-/* The tensors that are memory, by their cuDNN ids, those of the forward
- * first; SCALE, MASKED and ONE are single numbers on the host. DELTA are the
- * row sums of dout * out, DQ_SUM is dQ in fp32. */
-enum {
-    ID_Q,
-    ID_K,
-    ID_V,
-    ID_OUT,
-    ID_LSE,
-    ID_SCALE,
-    ID_MASKED,
-    FORWARD_IDS,
-    ID_ONE = FORWARD_IDS,
-    ID_DOUT,
-    ID_DELTA,
-    ID_DQ_SUM,
-    ID_DQ,
-    ID_DK,
-    ID_DV,
-    NIDS
-};
-
-/* plan NULL: cuDNN has none for this shape. */
-struct plan {
-    struct plan *next;
-    struct shape shape;
-    desc made[DESCRIPTORS]; /* all of the plan, in the order they were made */
-    int nmade;
-    desc plan;
-    int64_t workspace; /* bytes */
-};
 
 struct cuda_cudnn {
     cudnnHandle_t handle;
     struct plan *plans;
 };
-
-/* A plan in the making. After the first failure nothing more is done. */
-struct build {
-    struct plan *p;
-    cudnnStatus_t status;
-    const char *what; /* failed */
-    desc ops[OPERATIONS];
-    int nops;
-    int64_t next_id; /* of tensors that are no memory */
-    const struct shape *s;
-};
-
-/* -- descriptors ----------------------------------------------------------- */
-
-static void check(struct build *b, const char *what, cudnnStatus_t status)
-{
-    if (b->status != CUDNN_STATUS_SUCCESS || status == CUDNN_STATUS_SUCCESS)
-        return;
-    b->status = status;
-    b->what = what;
-}
-
-static desc make(struct build *b, const char *what,
-                 cudnnBackendDescriptorType_t type)
-{
-    desc d = NULL;
-
-    if (b->status != CUDNN_STATUS_SUCCESS)
-        return NULL;
-    if (b->p->nmade == DESCRIPTORS) {
-        check(b, what, CUDNN_STATUS_INTERNAL_ERROR);
-        return NULL;
-    }
-    check(b, what, cudnnBackendCreateDescriptor(type, &d));
-    if (d != NULL)
-        b->p->made[b->p->nmade++] = d;
-    return d;
-}
-
-static void set(struct build *b, const char *what, desc d,
-                cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t n, const void *value)
-{
-    if (b->status == CUDNN_STATUS_SUCCESS)
-        check(b, what, cudnnBackendSetAttribute(d, name, type, n, value));
-}
-
-static void set_desc(struct build *b, const char *what, desc d,
-                     cudnnBackendAttributeName_t name, desc value)
-{
-    set(b, what, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
-}
-
-static desc finish(struct build *b, const char *what, desc d)
-{
-    if (b->status == CUDNN_STATUS_SUCCESS)
-        check(b, what, cudnnBackendFinalize(d));
-    return d;
-}
-
-/* -- tensors --------------------------------------------------------------- */
-
-static desc tensor(struct build *b, int64_t id, cudnnDataType_t type,
-                   const int64_t size[4], const int64_t stride[4],
-                   bool is_virtual, bool by_value)
-{
-    const char *what = "tensor";
-    int64_t alignment = by_value ? 4 : 16;
-    desc d = make(b, what, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-
-    set(b, what, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
-        &type);
-    set(b, what, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, size);
-    set(b, what, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride);
-    set(b, what, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-    set(b, what, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
-        &alignment);
-    set(b, what, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1,
-        &is_virtual);
-    set(b, what, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1,
-        &by_value);
-    return finish(b, what, d);
-}
-
-static cudnnDataType_t data_type(enum plait_dtype type)
-{
-    return type == PLAIT_BF16_T ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
-}
-
-/* [batch, heads, rows, columns] of memory, whose tokens lie `token` elements
- * apart; where `across`, the tokens are the columns. */
-static desc memory(struct build *b, int64_t id, int heads, size_t token,
-                   bool across)
-{
-    int64_t T = b->s->len, D = b->s->head_dim;
-    int64_t size[4] = {b->s->batch, heads, across ? D : T, across ? T : D};
-    int64_t stride[4] = {T * (int64_t)token, D, across ? 1 : (int64_t)token,
-                         across ? (int64_t)token : 1};
-
-    return tensor(b, id, data_type(b->s->type), size, stride, false, false);
-}
-
-static desc number(struct build *b, int64_t id)
-{
-    const int64_t one[4] = {1, 1, 1, 1};
-
-    return tensor(b, id, CUDNN_DATA_FLOAT, one, one, false, true);
-}
-
-/* A result [batch, q_heads, len, columns] that stays inside the kernel. */
-static desc inside(struct build *b, cudnnDataType_t type, int64_t columns)
-{
-    int64_t H = b->s->q_heads, T = b->s->len;
-    int64_t size[4] = {b->s->batch, H, T, columns};
-    int64_t stride[4] = {H * T * columns, T * columns, columns, 1};
-
-    return tensor(b, b->next_id++, type, size, stride, true, false);
-}
-
-/* fp32 memory [batch, q_heads, len, columns], dense. */
-static desc of_rows(struct build *b, int64_t id, int64_t columns)
-{
-    int64_t H = b->s->q_heads, T = b->s->len;
-    int64_t size[4] = {b->s->batch, H, T, columns};
-    int64_t stride[4] = {H * T * columns, T * columns, columns, 1};
-
-    return tensor(b, id, CUDNN_DATA_FLOAT, size, stride, false, false);
-}
-
-/* Rows of heads as the runtime has them, one token behind the other. */
-static desc of_tokens(struct build *b, int64_t id, int heads)
-{
-    return memory(b, id, heads, (size_t)heads * (size_t)b->s->head_dim, false);
-}
-
-/* -- operations ------------------------------------------------------------ */
-
-static void add_op(struct build *b, const char *what, desc d)
-{
-    finish(b, what, d);
-    if (b->status != CUDNN_STATUS_SUCCESS)
-        return;
-    if (b->nops == OPERATIONS)
-        check(b, what, CUDNN_STATUS_INTERNAL_ERROR);
-    else
-        b->ops[b->nops++] = d;
-}
-
-static void multiply(struct build *b, desc x, desc y, desc out)
-{
-    const char *what = "product";
-    cudnnDataType_t type = CUDNN_DATA_FLOAT;
-    desc how = make(b, what, CUDNN_BACKEND_MATMUL_DESCRIPTOR), d;
-
-    set(b, what, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
-        &type);
-    finish(b, what, how);
-    d = make(b, what, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_ADESC, x);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, y);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, out);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
-    add_op(b, what, d);
-}
-
-/* out = x mode y; y may be NULL. where: the mask of a selection. axis of an
- * index. */
-static void pointwise(struct build *b, cudnnPointwiseMode_t mode,
-                      cudnnDataType_t type, int64_t axis, desc x, desc y,
-                      desc where, desc out)
-{
-    const char *what = "pointwise operation";
-    desc how = make(b, what, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), d;
-
-    set(b, what, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1,
-        &mode);
-    set(b, what, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
-        &type);
-    if (mode == CUDNN_POINTWISE_GEN_INDEX)
-        set(b, what, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1,
-            &axis);
-    finish(b, what, how);
-    d = make(b, what, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    if (y != NULL)
-        set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y);
-    if (where != NULL)
-        set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, where);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out);
-    add_op(b, what, d);
-}
-
-/* A pointwise operation in fp32 whose result stays inside. */
-static desc compute(struct build *b, cudnnPointwiseMode_t mode, desc x, desc y,
-                    int64_t columns)
-{
-    desc out = inside(b, CUDNN_DATA_FLOAT, columns);
-
-    pointwise(b, mode, CUDNN_DATA_FLOAT, 0, x, y, NULL, out);
-    return out;
-}
-
-/* Over what x has more of than out. */
-static void reduce_to(struct build *b, cudnnReduceTensorOp_t op, desc x,
-                      desc out)
-{
-    const char *what = "reduction";
-    cudnnDataType_t type = CUDNN_DATA_FLOAT;
-    desc how = make(b, what, CUDNN_BACKEND_REDUCTION_DESCRIPTOR), d;
-
-    set(b, what, how, CUDNN_ATTR_REDUCTION_OPERATOR,
-        CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
-    set(b, what, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
-        &type);
-    finish(b, what, how);
-    d = make(b, what, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
-    add_op(b, what, d);
-}
-
-/* Over the columns. */
-static desc reduce(struct build *b, cudnnReduceTensorOp_t op, desc x)
-{
-    desc out = inside(b, CUDNN_DATA_FLOAT, 1);
-
-    reduce_to(b, op, x, out);
-    return out;
-}
-
-/* x turned over: of len x len [batch, q_heads], in the type of the values;
- * or of the keys. */
-static desc turned(struct build *b, desc x, bool keys)
-{
-    const char *what = "transposition";
-    const struct shape *s = b->s;
-    int64_t T = s->len, D = s->head_dim, token = (int64_t)s->kv_stride;
-    int64_t H = keys ? s->kv_heads : s->q_heads;
-    int64_t size[4] = {s->batch, H, T, keys ? D : T};
-    int64_t square[4] = {H * T * T, T * T, 1, T};
-    int64_t of_keys[4] = {T * token, D, token, 1};
-    desc out = tensor(b, b->next_id++,
-                      keys ? CUDNN_DATA_FLOAT : data_type(s->type), size,
-                      keys ? of_keys : square, true, false);
-    desc d = make(b, what, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
-    set_desc(b, what, d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out);
-    add_op(b, what, d);
-    return out;
-}
-
-static desc index_of(struct build *b, desc x, int64_t axis)
-{
-    desc out = inside(b, CUDNN_DATA_INT32, b->s->len);
-
-    pointwise(b, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, axis, x, NULL,
-              NULL, out);
-    return out;
-}
-
-/* Scores of keys behind the query become the number ID_MASKED. */
-static desc mask(struct build *b, desc scores)
-{
-    desc row = index_of(b, scores, 2), column = index_of(b, scores, 3);
-    desc visible = inside(b, CUDNN_DATA_BOOLEAN, b->s->len);
-    desc out = inside(b, CUDNN_DATA_FLOAT, b->s->len);
-
-    pointwise(b, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, 0, row, column,
-              NULL, visible);
-    pointwise(b, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, 0, scores,
-              number(b, ID_MASKED), visible, out);
-    return out;
-}
-
-/* The weights, in the type of the values; their log sum exp is stored. */
-static desc softmax(struct build *b, desc scores)
-{
-    int64_t T = b->s->len;
-    desc max = reduce(b, CUDNN_REDUCE_TENSOR_MAX, scores);
-    desc less = compute(b, CUDNN_POINTWISE_SUB, scores, max, T);
-    desc power = compute(b, CUDNN_POINTWISE_EXP, less, NULL, T);
-    desc sum = reduce(b, CUDNN_REDUCE_TENSOR_ADD, power);
-    desc log = compute(b, CUDNN_POINTWISE_LOG, sum, NULL, 1);
-    desc out = inside(b, data_type(b->s->type), T);
-
-    pointwise(b, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, 0, max, log, NULL,
-              of_rows(b, ID_LSE, 1));
-    pointwise(b, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, 0, power, sum, NULL,
-              out);
-    return out;
-}
-
-static void forward_ops(struct build *b)
-{
-    const struct shape *s = b->s;
-    desc q = memory(b, ID_Q, s->q_heads, s->q_stride, false);
-    desc k = memory(b, ID_K, s->kv_heads, s->kv_stride, true);
-    desc v = memory(b, ID_V, s->kv_heads, s->kv_stride, false);
-    desc scores = inside(b, CUDNN_DATA_FLOAT, s->len);
-
-    multiply(b, q, k, scores);
-    scores = compute(b, CUDNN_POINTWISE_MUL, scores, number(b, ID_SCALE),
-                     s->len);
-    multiply(b, softmax(b, mask(b, scores)), v,
-             of_tokens(b, ID_OUT, s->q_heads));
-}
-
-/* The row sums of dout * out; the factor is that of dropout. */
-static desc delta(struct build *b, desc dout)
-{
-    desc out = of_rows(b, ID_DELTA, 1);
-    desc x = compute(b, CUDNN_POINTWISE_MUL, dout,
-                     of_tokens(b, ID_OUT, b->s->q_heads), b->s->head_dim);
-
-    pointwise(b, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, 0,
-              reduce(b, CUDNN_REDUCE_TENSOR_ADD, x), number(b, ID_ONE), NULL,
-              out);
-    return out;
-}
-
-/* x^T . y for each head of q, to memory `id` of kv_heads: those that share a
- * head are added. */
-static void multiply_turned(struct build *b, desc x, desc y, int64_t id)
-{
-    const struct shape *s = b->s;
-    desc out = of_tokens(b, id, s->kv_heads), all = out;
-
-    if (s->q_heads != s->kv_heads)
-        all = inside(b, data_type(s->type), s->head_dim);
-    multiply(b, turned(b, x, false), y, all);
-    if (all != out)
-        reduce_to(b, CUDNN_REDUCE_TENSOR_ADD, all, out);
-}
-
-/* The weights once more, from the log sum exp. */
-static desc weights(struct build *b, desc q, desc k, desc scale)
-{
-    int64_t T = b->s->len;
-    desc x = inside(b, CUDNN_DATA_FLOAT, T);
-
-    multiply(b, q, k, x);
-    x = compute(b, CUDNN_POINTWISE_MUL, x, scale, T);
-    x = compute(b, CUDNN_POINTWISE_SUB, x, of_rows(b, ID_LSE, 1), T);
-    return compute(b, CUDNN_POINTWISE_EXP, mask(b, x), NULL, T);
-}
-
-/* In the order of Dao et al., "FlashAttention" (2022, arXiv:2205.14135),
- * appendix B.2: dV = P^T dout; dS = P * (dout V^T - delta) scale; dK = dS^T Q;
- * dQ = dS K. */
-static void backward_ops(struct build *b)
-{
-    const struct shape *s = b->s;
-    int64_t T = s->len;
-    desc q = memory(b, ID_Q, s->q_heads, s->q_stride, false);
-    desc k = memory(b, ID_K, s->kv_heads, s->kv_stride, true);
-    desc v = memory(b, ID_V, s->kv_heads, s->kv_stride, true);
-    desc dout = of_tokens(b, ID_DOUT, s->q_heads);
-    desc scale = number(b, ID_SCALE), rows = delta(b, dout);
-    desc p = weights(b, q, k, scale), x = inside(b, CUDNN_DATA_FLOAT, T);
-    desc dq = of_rows(b, ID_DQ_SUM, s->head_dim);
-
-    multiply_turned(b, p, dout, ID_DV);
-    multiply(b, dout, v, x);
-    x = compute(b, CUDNN_POINTWISE_SUB, x, rows, T);
-    x = compute(b, CUDNN_POINTWISE_MUL, x, p, T);
-    x = compute(b, CUDNN_POINTWISE_MUL, x, scale, T);
-    multiply_turned(b, x, q, ID_DK);
-    multiply(b, x, turned(b, k, true), dq);
-    pointwise(b, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, 0, dq, NULL, NULL,
-              of_tokens(b, ID_DQ, s->q_heads));
-}
-
-static desc attention(struct build *b, cudnnHandle_t handle)
-{
-    const char *what = "operation graph";
-    desc d;
-
-    if (b->s->backward)
-        backward_ops(b);
-    else
-        forward_ops(b);
-    d = make(b, what, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(b, what, d, CUDNN_ATTR_OPERATIONGRAPH_OPS,
-        CUDNN_TYPE_BACKEND_DESCRIPTOR, b->nops, b->ops);
-    set(b, what, d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
-        &handle);
-    return finish(b, what, d);
-}
 
 /* -- plans ----------------------------------------------------------------- */
 
@@ -470,19 +33,20 @@ static int64_t engines(struct build *b, desc graph, desc list[ENGINES])
 {
     const char *what = "heuristics";
     cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-    desc d = make(b, what, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    desc d = cudnn_make(b, what, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     int64_t found = 0;
 
-    set_desc(b, what, d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    set(b, what, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    finish(b, what, d);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    cudnn_set(b, what, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1,
+              &mode);
+    cudnn_finish(b, what, d);
     for (int i = 0; i < ENGINES; i++)
-        list[i] = make(b, what, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        list[i] = cudnn_make(b, what, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (b->status == CUDNN_STATUS_SUCCESS)
-        check(b, what,
-              cudnnBackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, ENGINES,
-                                       &found, list));
+        cudnn_check(b, what,
+                    cudnnBackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                             CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                             ENGINES, &found, list));
     return b->status == CUDNN_STATUS_SUCCESS ? found : 0;
 }
 
@@ -490,18 +54,17 @@ static int64_t engines(struct build *b, desc graph, desc list[ENGINES])
 static void try_engine(struct build *b, cudnnHandle_t handle, desc engine)
 {
     const char *what = "plan";
-    desc d = make(b, what, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    desc d = cudnn_make(b, what, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
 
-    set(b, what, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-        &handle);
-    set_desc(b, what, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
-    finish(b, what, d);
+    cudnn_set(b, what, d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE,
+              1, &handle);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
+    cudnn_finish(b, what, d);
     if (b->status == CUDNN_STATUS_SUCCESS)
-        check(b, what,
-              cudnnBackendGetAttribute(d,
-                                       CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                       CUDNN_TYPE_INT64, 1, NULL,
-                                       &b->p->workspace));
+        cudnn_check(b, what,
+                    cudnnBackendGetAttribute(
+                        d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                        CUDNN_TYPE_INT64, 1, NULL, &b->p->workspace));
     if (b->status == CUDNN_STATUS_SUCCESS)
         b->p->plan = d;
 }
@@ -512,7 +75,7 @@ static void choose(struct build *b, cudnnHandle_t handle, desc graph)
     int64_t found = engines(b, graph, list);
 
     if (b->status == CUDNN_STATUS_SUCCESS && found == 0)
-        check(b, "heuristics", CUDNN_STATUS_NOT_SUPPORTED);
+        cudnn_check(b, "heuristics", CUDNN_STATUS_NOT_SUPPORTED);
     for (int64_t i = 0; i < found && b->p->plan == NULL; i++) {
         b->status = CUDNN_STATUS_SUCCESS;
         try_engine(b, handle, list[i]);
@@ -548,9 +111,10 @@ static void refuse(struct plait_queue *q, const struct build *b,
 
     plait_queue_note(&q->head,
                      "attention's %s is not cuDNN's for %d x %d tokens, %d "
-                     "heads of %d: %s%s%s", s->backward ? "backward" : "forward",
-                     s->batch, s->len, s->q_heads, s->head_dim,
-                     old != NULL ? old : b->what, old != NULL ? "" : ": ",
+                     "heads of %d: %s%s%s",
+                     s->backward ? "backward" : "forward", s->batch, s->len,
+                     s->q_heads, s->head_dim, old != NULL ? old : b->what,
+                     old != NULL ? "" : ": ",
                      old != NULL ? "" : cudnnGetErrorString(b->status));
 }
 
@@ -574,7 +138,7 @@ static struct plan *plan_for(struct plait_queue *q, const struct shape *s)
     memcpy(&p->shape, s, sizeof(*s));
     b.p = p;
     if (old == NULL)
-        choose(&b, c->handle, attention(&b, c->handle));
+        choose(&b, c->handle, cudnn_attention(&b, c->handle));
     if (p->plan == NULL)
         refuse(q, &b, old);
     p->next = c->plans;
@@ -748,12 +312,10 @@ int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
                         const float *lse, const void *Q, const void *K,
                         const void *V)
 {
-    void *memory[NIDS] = {[ID_Q] = (void *)(uintptr_t)Q,
-                          [ID_K] = (void *)(uintptr_t)K,
-                          [ID_V] = (void *)(uintptr_t)V,
-                          [ID_OUT] = (void *)(uintptr_t)out,
-                          [ID_LSE] = (void *)(uintptr_t)lse,
-                          [ID_DOUT] = (void *)(uintptr_t)dout};
+    void *memory[NIDS] = {
+        [ID_Q] = (void *)(uintptr_t)Q,     [ID_K] = (void *)(uintptr_t)K,
+        [ID_V] = (void *)(uintptr_t)V,     [ID_OUT] = (void *)(uintptr_t)out,
+        [ID_LSE] = (void *)(uintptr_t)lse, [ID_DOUT] = (void *)(uintptr_t)dout};
     struct shape s = shape_of(type, a, true);
     int rc;
 
@@ -761,8 +323,8 @@ int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
     rc = run(q, &s, a->scale, memory);
     pthread_mutex_unlock(&q->dev->lock);
     if (rc > 0)
-        cuda_add_gradients(q, type, a, dQ, dK, dV, memory[ID_DQ],
-                           memory[ID_DK], memory[ID_DV]);
+        cuda_add_gradients(q, type, a, dQ, dK, dV, memory[ID_DQ], memory[ID_DK],
+                           memory[ID_DV]);
     return rc;
 }
 
@@ -840,8 +402,8 @@ static bool fits(enum plait_dtype type, const struct plait_attention *a,
 {
     return (type == PLAIT_BF16_T || type == PLAIT_FP16_T) &&
            a->q_len == a->k_len && a->q_len > 1 && a->q_pos == a->k_pos &&
-           a->head_dim <= 128 && a->head_dim % 8 == 0 &&
-           a->q_stride % 8 == 0 && a->kv_stride % 8 == 0 && addresses % 16 == 0;
+           a->head_dim <= 128 && a->head_dim % 8 == 0 && a->q_stride % 8 == 0 &&
+           a->kv_stride % 8 == 0 && addresses % 16 == 0;
 }
 
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,

@@ -11,8 +11,9 @@
 /* A checkpoint is a directory DIR/step-00000020 with one safetensors shard
  * per writing rank and manifest.json, written last. It is made in a hidden
  * temporary directory, every file fsynced, then renamed: a directory with a
- * manifest is complete. DIR/latest is a link to the one saved last. Tensors carry their whole-model name and shape and
- * the slice they hold, so that another layout can read them. */
+ * manifest is complete. DIR/latest is a link to the one saved last. Tensors
+ * carry their whole-model name and shape and the slice they hold, so that
+ * another layout can read them. */
 
 struct plait_checkpoint_info {
     int64_t step;   /* steps done */

@@ -150,7 +150,8 @@ int plait_folder_commit(const char *dir, const char *temporary,
      * not lead to would be passed over. */
     if (plait_folder_remove(old) < 0 ||
         (rename(path, old) < 0 && errno != ENOENT) || sync_dir(temporary) < 0 ||
-        link_latest(dir, path) < 0 || rename(temporary, path) < 0 || sync_dir(dir) < 0 ||
+        link_latest(dir, path) < 0 || rename(temporary, path) < 0 ||
+        sync_dir(dir) < 0 ||
         plait_folder_remove(old) < 0)
         plait_errorf(err, "%s: cannot put the checkpoint in place: %s", path,
                      strerror(errno));

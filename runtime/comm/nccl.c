@@ -364,7 +364,8 @@ static int nccl_wait(struct plait_request *req, struct plait_queue *q)
  */
 
 /* policy.h in NCCL's words, as far as its version has them. */
-static void apply_policy(const struct plait_group_policy *p, ncclConfig_t *config)
+static void apply_policy(const struct plait_group_policy *p,
+                         ncclConfig_t *config)
 {
     if (p->min_ctas > 0)
         config->minCTAs = p->min_ctas;

@@ -43,7 +43,7 @@ static size_t rows_here(const struct plait_work *w,
     return n;
 }
 
-/* -- tokens on their way ---------------------------------------------------- */
+/* -- tokens on their way -------------------------------------------------- */
 
 /* One run of rows with the same expert, between this rank and another. */
 struct parcel {

@@ -45,7 +45,8 @@ static void cut(struct plait_shards *shards, struct plait_shard *s,
                    PLAIT_SHARD_NODE) {
         s->comm = nodes->inside;
         s->replicas = nodes->across;
-    } else if (nodes->inside && !shards->zero) { /* the sum is made in so many parts */
+    } else if (nodes->inside && !shards->zero) {
+        /* the sum is made in so many parts */
         align *= plait_comm_size(nodes->inside);
     }
     s->parts = shards->zero ? plait_comm_size(s->comm) : 1;

@@ -30,8 +30,18 @@ static const char help[] =
     "  --tokenizer NAME       of the sampled text: byte, or spm:FILE\n"
     "  --help, --version\n";
 
-enum { OPT_SET, OPT_METRICS, OPT_RESUME, OPT_DEVICE, OPT_PROFILE, OPT_SAMPLE, OPT_PROMPT,
-       OPT_TOKENIZER, OPT_HELP, OPT_VERSION };
+enum {
+    OPT_SET,
+    OPT_METRICS,
+    OPT_RESUME,
+    OPT_DEVICE,
+    OPT_PROFILE,
+    OPT_SAMPLE,
+    OPT_PROMPT,
+    OPT_TOKENIZER,
+    OPT_HELP,
+    OPT_VERSION
+};
 
 static const struct option options[] = {
     {"set", required_argument, NULL, OPT_SET},

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Causal attention stated operation by operation to cuDNN's backend, which
+ * recognises it and answers with one of its flash kernels. */
+#include "config.h"
+
+#ifdef HAVE_CUDNN
+
+#include "kernels/cuda/cudnn.h"
+
+/* -- descriptors ----------------------------------------------------------- */
+
+void cudnn_check(struct build *b, const char *what, cudnnStatus_t status)
+{
+    if (b->status != CUDNN_STATUS_SUCCESS || status == CUDNN_STATUS_SUCCESS)
+        return;
+    b->status = status;
+    b->what = what;
+}
+
+desc cudnn_make(struct build *b, const char *what,
+                cudnnBackendDescriptorType_t type)
+{
+    desc d = NULL;
+
+    if (b->status != CUDNN_STATUS_SUCCESS)
+        return NULL;
+    if (b->p->nmade == DESCRIPTORS) {
+        cudnn_check(b, what, CUDNN_STATUS_INTERNAL_ERROR);
+        return NULL;
+    }
+    cudnn_check(b, what, cudnnBackendCreateDescriptor(type, &d));
+    if (d != NULL)
+        b->p->made[b->p->nmade++] = d;
+    return d;
+}
+
+void cudnn_set(struct build *b, const char *what, desc d,
+               cudnnBackendAttributeName_t name,
+               cudnnBackendAttributeType_t type, int64_t n, const void *value)
+{
+    if (b->status == CUDNN_STATUS_SUCCESS)
+        cudnn_check(b, what, cudnnBackendSetAttribute(d, name, type, n, value));
+}
+
+void cudnn_set_desc(struct build *b, const char *what, desc d,
+                    cudnnBackendAttributeName_t name, desc value)
+{
+    cudnn_set(b, what, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+
+desc cudnn_finish(struct build *b, const char *what, desc d)
+{
+    if (b->status == CUDNN_STATUS_SUCCESS)
+        cudnn_check(b, what, cudnnBackendFinalize(d));
+    return d;
+}
+
+/* -- tensors --------------------------------------------------------------- */
+
+static desc tensor(struct build *b, int64_t id, cudnnDataType_t type,
+                   const int64_t size[4], const int64_t stride[4],
+                   bool is_virtual, bool by_value)
+{
+    const char *what = "tensor";
+    int64_t alignment = by_value ? 4 : 16;
+    desc d = cudnn_make(b, what, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+
+    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
+              &type);
+    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4,
+              size);
+    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4,
+              stride);
+    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1,
+              &id);
+    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
+              &alignment);
+    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1,
+              &is_virtual);
+    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1,
+              &by_value);
+    return cudnn_finish(b, what, d);
+}
+
+static cudnnDataType_t data_type(enum plait_dtype type)
+{
+    return type == PLAIT_BF16_T ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
+}
+
+/* [batch, heads, rows, columns] of memory, whose tokens lie `token` elements
+ * apart; where `across`, the tokens are the columns. */
+static desc memory(struct build *b, int64_t id, int heads, size_t token,
+                   bool across)
+{
+    int64_t T = b->s->len, D = b->s->head_dim;
+    int64_t size[4] = {b->s->batch, heads, across ? D : T, across ? T : D};
+    int64_t stride[4] = {T * (int64_t)token, D, across ? 1 : (int64_t)token,
+                         across ? (int64_t)token : 1};
+
+    return tensor(b, id, data_type(b->s->type), size, stride, false, false);
+}
+
+static desc number(struct build *b, int64_t id)
+{
+    const int64_t one[4] = {1, 1, 1, 1};
+
+    return tensor(b, id, CUDNN_DATA_FLOAT, one, one, false, true);
+}
+
+/* A result [batch, q_heads, len, columns] that stays inside the kernel. */
+static desc inside(struct build *b, cudnnDataType_t type, int64_t columns)
+{
+    int64_t H = b->s->q_heads, T = b->s->len;
+    int64_t size[4] = {b->s->batch, H, T, columns};
+    int64_t stride[4] = {H * T * columns, T * columns, columns, 1};
+
+    return tensor(b, b->next_id++, type, size, stride, true, false);
+}
+
+/* fp32 memory [batch, q_heads, len, columns], dense. */
+static desc of_rows(struct build *b, int64_t id, int64_t columns)
+{
+    int64_t H = b->s->q_heads, T = b->s->len;
+    int64_t size[4] = {b->s->batch, H, T, columns};
+    int64_t stride[4] = {H * T * columns, T * columns, columns, 1};
+
+    return tensor(b, id, CUDNN_DATA_FLOAT, size, stride, false, false);
+}
+
+/* Rows of heads as the runtime has them, one token behind the other. */
+static desc of_tokens(struct build *b, int64_t id, int heads)
+{
+    return memory(b, id, heads, (size_t)heads * (size_t)b->s->head_dim, false);
+}
+
+/* -- operations ------------------------------------------------------------ */
+
+static void add_op(struct build *b, const char *what, desc d)
+{
+    cudnn_finish(b, what, d);
+    if (b->status != CUDNN_STATUS_SUCCESS)
+        return;
+    if (b->nops == OPERATIONS)
+        cudnn_check(b, what, CUDNN_STATUS_INTERNAL_ERROR);
+    else
+        b->ops[b->nops++] = d;
+}
+
+static void multiply(struct build *b, desc x, desc y, desc out)
+{
+    const char *what = "product";
+    cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    desc how = cudnn_make(b, what, CUDNN_BACKEND_MATMUL_DESCRIPTOR), d;
+
+    cudnn_set(b, what, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE,
+              1, &type);
+    cudnn_finish(b, what, how);
+    d = cudnn_make(b, what, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_ADESC, x);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, y);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, out);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
+    add_op(b, what, d);
+}
+
+/* out = x mode y; y may be NULL. where: the mask of a selection. axis of an
+ * index. */
+static void pointwise(struct build *b, cudnnPointwiseMode_t mode,
+                      cudnnDataType_t type, int64_t axis, desc x, desc y,
+                      desc where, desc out)
+{
+    const char *what = "pointwise operation";
+    desc how = cudnn_make(b, what, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), d;
+
+    cudnn_set(b, what, how, CUDNN_ATTR_POINTWISE_MODE,
+              CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    cudnn_set(b, what, how, CUDNN_ATTR_POINTWISE_MATH_PREC,
+              CUDNN_TYPE_DATA_TYPE, 1, &type);
+    if (mode == CUDNN_POINTWISE_GEN_INDEX)
+        cudnn_set(b, what, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1,
+                  &axis);
+    cudnn_finish(b, what, how);
+    d = cudnn_make(b, what, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+                   how);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (y != NULL)
+        cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y);
+    if (where != NULL)
+        cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, where);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out);
+    add_op(b, what, d);
+}
+
+/* A pointwise operation in fp32 whose result stays inside. */
+static desc compute(struct build *b, cudnnPointwiseMode_t mode, desc x, desc y,
+                    int64_t columns)
+{
+    desc out = inside(b, CUDNN_DATA_FLOAT, columns);
+
+    pointwise(b, mode, CUDNN_DATA_FLOAT, 0, x, y, NULL, out);
+    return out;
+}
+
+/* Over what x has more of than out. */
+static void reduce_to(struct build *b, cudnnReduceTensorOp_t op, desc x,
+                      desc out)
+{
+    const char *what = "reduction";
+    cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    desc how = cudnn_make(b, what, CUDNN_BACKEND_REDUCTION_DESCRIPTOR), d;
+
+    cudnn_set(b, what, how, CUDNN_ATTR_REDUCTION_OPERATOR,
+              CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
+    cudnn_set(b, what, how, CUDNN_ATTR_REDUCTION_COMP_TYPE,
+              CUDNN_TYPE_DATA_TYPE, 1, &type);
+    cudnn_finish(b, what, how);
+    d = cudnn_make(b, what, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
+    add_op(b, what, d);
+}
+
+/* Over the columns. */
+static desc reduce(struct build *b, cudnnReduceTensorOp_t op, desc x)
+{
+    desc out = inside(b, CUDNN_DATA_FLOAT, 1);
+
+    reduce_to(b, op, x, out);
+    return out;
+}
+
+/* x turned over: of len x len [batch, q_heads], in the type of the values;
+ * or of the keys. */
+static desc turned(struct build *b, desc x, bool keys)
+{
+    const char *what = "transposition";
+    const struct shape *s = b->s;
+    int64_t T = s->len, D = s->head_dim, token = (int64_t)s->kv_stride;
+    int64_t H = keys ? s->kv_heads : s->q_heads;
+    int64_t size[4] = {s->batch, H, T, keys ? D : T};
+    int64_t square[4] = {H * T * T, T * T, 1, T};
+    int64_t of_keys[4] = {T * token, D, token, 1};
+    desc out =
+        tensor(b, b->next_id++, keys ? CUDNN_DATA_FLOAT : data_type(s->type),
+               size, keys ? of_keys : square, true, false);
+    desc d = cudnn_make(b, what, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
+    cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out);
+    add_op(b, what, d);
+    return out;
+}
+
+static desc index_of(struct build *b, desc x, int64_t axis)
+{
+    desc out = inside(b, CUDNN_DATA_INT32, b->s->len);
+
+    pointwise(b, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, axis, x, NULL,
+              NULL, out);
+    return out;
+}
+
+/* Scores of keys behind the query become the number ID_MASKED. */
+static desc mask(struct build *b, desc scores)
+{
+    desc row = index_of(b, scores, 2), column = index_of(b, scores, 3);
+    desc visible = inside(b, CUDNN_DATA_BOOLEAN, b->s->len);
+    desc out = inside(b, CUDNN_DATA_FLOAT, b->s->len);
+
+    pointwise(b, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, 0, row, column,
+              NULL, visible);
+    pointwise(b, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, 0, scores,
+              number(b, ID_MASKED), visible, out);
+    return out;
+}
+
+/* The weights, in the type of the values; their log sum exp is stored. */
+static desc softmax(struct build *b, desc scores)
+{
+    int64_t T = b->s->len;
+    desc max = reduce(b, CUDNN_REDUCE_TENSOR_MAX, scores);
+    desc less = compute(b, CUDNN_POINTWISE_SUB, scores, max, T);
+    desc power = compute(b, CUDNN_POINTWISE_EXP, less, NULL, T);
+    desc sum = reduce(b, CUDNN_REDUCE_TENSOR_ADD, power);
+    desc log = compute(b, CUDNN_POINTWISE_LOG, sum, NULL, 1);
+    desc out = inside(b, data_type(b->s->type), T);
+
+    pointwise(b, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, 0, max, log, NULL,
+              of_rows(b, ID_LSE, 1));
+    pointwise(b, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, 0, power, sum, NULL,
+              out);
+    return out;
+}
+
+static void forward_ops(struct build *b)
+{
+    const struct shape *s = b->s;
+    desc q = memory(b, ID_Q, s->q_heads, s->q_stride, false);
+    desc k = memory(b, ID_K, s->kv_heads, s->kv_stride, true);
+    desc v = memory(b, ID_V, s->kv_heads, s->kv_stride, false);
+    desc scores = inside(b, CUDNN_DATA_FLOAT, s->len);
+
+    multiply(b, q, k, scores);
+    scores =
+        compute(b, CUDNN_POINTWISE_MUL, scores, number(b, ID_SCALE), s->len);
+    multiply(b, softmax(b, mask(b, scores)), v,
+             of_tokens(b, ID_OUT, s->q_heads));
+}
+
+/* The row sums of dout * out; the factor is that of dropout. */
+static desc delta(struct build *b, desc dout)
+{
+    desc out = of_rows(b, ID_DELTA, 1);
+    desc x = compute(b, CUDNN_POINTWISE_MUL, dout,
+                     of_tokens(b, ID_OUT, b->s->q_heads), b->s->head_dim);
+
+    pointwise(b, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, 0,
+              reduce(b, CUDNN_REDUCE_TENSOR_ADD, x), number(b, ID_ONE), NULL,
+              out);
+    return out;
+}
+
+/* x^T . y for each head of q, to memory `id` of kv_heads: those that share a
+ * head are added. */
+static void multiply_turned(struct build *b, desc x, desc y, int64_t id)
+{
+    const struct shape *s = b->s;
+    desc out = of_tokens(b, id, s->kv_heads), all = out;
+
+    if (s->q_heads != s->kv_heads)
+        all = inside(b, data_type(s->type), s->head_dim);
+    multiply(b, turned(b, x, false), y, all);
+    if (all != out)
+        reduce_to(b, CUDNN_REDUCE_TENSOR_ADD, all, out);
+}
+
+/* The weights once more, from the log sum exp. */
+static desc weights(struct build *b, desc q, desc k, desc scale)
+{
+    int64_t T = b->s->len;
+    desc x = inside(b, CUDNN_DATA_FLOAT, T);
+
+    multiply(b, q, k, x);
+    x = compute(b, CUDNN_POINTWISE_MUL, x, scale, T);
+    x = compute(b, CUDNN_POINTWISE_SUB, x, of_rows(b, ID_LSE, 1), T);
+    return compute(b, CUDNN_POINTWISE_EXP, mask(b, x), NULL, T);
+}
+
+/* In the order of Dao et al., "FlashAttention" (2022, arXiv:2205.14135),
+ * appendix B.2: dV = P^T dout; dS = P * (dout V^T - delta) scale; dK = dS^T Q;
+ * dQ = dS K. */
+static void backward_ops(struct build *b)
+{
+    const struct shape *s = b->s;
+    int64_t T = s->len;
+    desc q = memory(b, ID_Q, s->q_heads, s->q_stride, false);
+    desc k = memory(b, ID_K, s->kv_heads, s->kv_stride, true);
+    desc v = memory(b, ID_V, s->kv_heads, s->kv_stride, true);
+    desc dout = of_tokens(b, ID_DOUT, s->q_heads);
+    desc scale = number(b, ID_SCALE), rows = delta(b, dout);
+    desc p = weights(b, q, k, scale), x = inside(b, CUDNN_DATA_FLOAT, T);
+    desc dq = of_rows(b, ID_DQ_SUM, s->head_dim);
+
+    multiply_turned(b, p, dout, ID_DV);
+    multiply(b, dout, v, x);
+    x = compute(b, CUDNN_POINTWISE_SUB, x, rows, T);
+    x = compute(b, CUDNN_POINTWISE_MUL, x, p, T);
+    x = compute(b, CUDNN_POINTWISE_MUL, x, scale, T);
+    multiply_turned(b, x, q, ID_DK);
+    multiply(b, x, turned(b, k, true), dq);
+    pointwise(b, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, 0, dq, NULL, NULL,
+              of_tokens(b, ID_DQ, s->q_heads));
+}
+
+desc cudnn_attention(struct build *b, cudnnHandle_t handle)
+{
+    const char *what = "operation graph";
+    desc d;
+
+    if (b->s->backward)
+        backward_ops(b);
+    else
+        forward_ops(b);
+    d = cudnn_make(b, what, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    cudnn_set(b, what, d, CUDNN_ATTR_OPERATIONGRAPH_OPS,
+              CUDNN_TYPE_BACKEND_DESCRIPTOR, b->nops, b->ops);
+    cudnn_set(b, what, d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE,
+              1, &handle);
+    return cudnn_finish(b, what, d);
+}
+
+#endif
