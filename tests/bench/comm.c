@@ -379,7 +379,8 @@ static int append(const char *path, const char *text)
     return fclose(f);
 }
 
-enum { PAIR, PAIR_NAIVE, ALONE, PAIR_PEERS };
+/* With ZeRO 1 each process steps half of the weights; without, all of them. */
+enum { PAIR, PAIR_ZERO, PAIR_NAIVE, ALONE, PAIR_PEERS };
 
 static void start_pair(const char *config, const char *label,
                        const struct bench_comm_options *o,
@@ -408,10 +409,12 @@ static void bench_pair(const struct bench_case *c, const char *precision,
                               k == ALONE ? c->batch : c->batch / 2) < 0)
             return;
     }
-    if (append(config[PAIR_NAIVE], "parallel: {grad_sync: naive}\n") < 0)
+    if (append(config[PAIR_ZERO], "parallel: {zero: 1}\n") < 0 ||
+        append(config[PAIR_NAIVE], "parallel: {grad_sync: naive}\n") < 0)
         return;
     snprintf(what, sizeof(what), "%s, %s", c->name, precision);
     start_pair(config[PAIR], "two processes", o, &p[PAIR]);
+    start_pair(config[PAIR_ZERO], "two processes, ZeRO 1", o, &p[PAIR_ZERO]);
     start_pair(config[PAIR_NAIVE], "two processes, naive sum", o,
                &p[PAIR_NAIVE]);
     bench_peer_start(&p[ALONE], "one process, 2 threads", alone, threads);
