@@ -134,6 +134,8 @@ void *plait_parallel_alloc(struct plait_parallel *par, size_t bytes)
 
 void plait_parallel_free(struct plait_parallel *par, void *ptr)
 {
+    if (!ptr)
+        return;
     if (has_memory(par))
         plait_comm_free(par->world, ptr);
     else
