@@ -169,30 +169,26 @@ check "... has its own plan" is "inner 1 0" "$(grep inner out)"
 # machine's are not writable, by affinity: its tasks get no other.
 one=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
 group=/sys/fs/cgroup/cpuset/plait.$$
-mkdir $group 2>/dev/null || group=
-restrict()
-(
-    if [ -n "$group" ]; then
-        cat ${group%/*}/cpuset.mems >$group/cpuset.mems &&
-            echo "$one" >$group/cpuset.cpus &&
-            echo $BASHPID >$group/cgroup.procs || return
-    else
-        taskset -cp "$one" $BASHPID >/dev/null || return
-    fi
-    cluster restart slurm node1
-)
+slurmd=$(cat slurm/slurmd.node1.pid)
+until_true 120 eval '[ -z "$(squeue -h)" ]'
+if mkdir $group 2>/dev/null; then
+    cat ${group%/*}/cpuset.mems >$group/cpuset.mems
+    echo "$one" >$group/cpuset.cpus
+    echo "$slurmd" >$group/cgroup.procs
+else
+    group=
+    taskset -acp "$one" "$slurmd" >/dev/null
+fi
 restricted()
 {
-    timeout 120 srun -w node1 -n2 --tp=2 --cpu-bind=none bash -c \
+    timeout 120 srun -Q -w node1 -n2 --tp=2 --cpu-bind=none bash -c \
         'echo $RANK:$(taskset -cp $$ | sed "s/.*: *//"):$PLAIT_CPUS' 2>&1 |
         sort | xargs
 }
-check "a node starts restricted${group:+ by its cgroup}" restrict
-check "... and tells its tasks" is "0:$one:$one 1:$one:$one" "$(restricted)"
+check "a node restricted ${group:+by its cgroup }tells its tasks" \
+    is "0:$one:$one 1:$one:$one" "$(restricted)"
 if [ -n "$group" ]; then
-    for pid in $(cat $group/cgroup.procs); do
-        echo $pid >${group%/*}/cgroup.procs
-    done
+    echo "$slurmd" >${group%/*}/cgroup.procs
     until_true 5 rmdir $group
 fi
 
