@@ -9,7 +9,7 @@
 
 #include "spm.h"
 
-enum { BYTE_VOCAB = 257, BYTE_END = 256 };
+enum { BYTE_END = 256 };
 
 struct plait_tokenizer {
     struct plait_spm *spm; /* NULL: bytes */
@@ -56,7 +56,7 @@ const char *plait_tokenizer_name(const struct plait_tokenizer *t)
 
 int plait_tokenizer_vocab(const struct plait_tokenizer *t)
 {
-    return t->spm ? plait_spm_vocab(t->spm) : BYTE_VOCAB;
+    return t->spm ? plait_spm_vocab(t->spm) : PLAIT_BYTE_VOCAB;
 }
 
 int32_t plait_tokenizer_end(const struct plait_tokenizer *t)

@@ -7,9 +7,11 @@
 
 #include "topology/error.h"
 
-/* Text to tokens and back. "byte": 256 bytes and an end of text, 257 tokens.
+/* Text to tokens and back. "byte": 256 bytes and an end of text.
  * "spm:FILE": a SentencePiece model, where Plait was built with it. */
 struct plait_tokenizer;
+
+enum { PLAIT_BYTE_VOCAB = 257 }; /* of "byte" */
 
 struct plait_tokenizer *plait_tokenizer_create(const char *spec,
                                                struct plait_error *err);

@@ -141,10 +141,11 @@ static int load_newest(struct run *r, struct plait_error *err)
     }
     if (skipped + place.passed == 0)
         return 1;
-    plait_errorf(err, "%s: none of the %d checkpoints is whole; "
-                 "--resume none starts anew",
-                 r->config->checkpoint.dir, skipped);
-    if (skipped == 0)
+    if (skipped > 0)
+        plait_errorf(err, "%s: none of the %d checkpoints is whole; "
+                     "--resume none starts anew",
+                     r->config->checkpoint.dir, skipped);
+    else
         plait_errorf(err, "%s: nothing is left of the checkpoint that latest "
                      "leads to, nor before it; --resume DIR takes another, "
                      "--resume none starts anew", r->config->checkpoint.dir);

@@ -10,15 +10,13 @@
 
 #include "runtime/comm/world.h"
 
-#define BYTE_VOCAB 257 /* 256 bytes and the end of a text */
-
 /* -- the prompt ---------------------------------------------------------- */
 
 static int open_tokenizer(struct plait_words *w, const char *spec, int vocab,
                           struct plait_error *err)
 {
     w->vocab = vocab;
-    if (!spec && vocab == BYTE_VOCAB)
+    if (!spec && vocab == PLAIT_BYTE_VOCAB)
         spec = "byte";
     if (!spec)
         return 0;
@@ -40,7 +38,7 @@ static int encode(const struct plait_words *w, const char *prompt,
     if (prompt && !w->tokenizer)
         return plait_errorf(err, "--sample-prompt wants --tokenizer spm:FILE: "
                             "model.vocab %d is not that of bytes (%d)",
-                            w->vocab, BYTE_VOCAB);
+                            w->vocab, PLAIT_BYTE_VOCAB);
     if (prompt && plait_tokenizer_encode(w->tokenizer, prompt, strlen(prompt),
                                          tokens, n, err) < 0)
         return -1;
