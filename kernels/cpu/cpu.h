@@ -53,9 +53,10 @@ int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
                                const void *inp, int accumulate, size_t N,
                                size_t O, size_t C);
-/* Their own ones in bf16, in front of those, where the processor has
- * AVX512-BF16 and no matrix unit; so with attention. */
-void cpu_fill_bf16(struct plait_ops *ops);
+/* Our own in fp32 and bf16, in front of those, where the processor has
+ * AVX512-BF16 and no matrix unit; so with attention in bf16. */
+void cpu_fill_block_rows(struct plait_ops *ops);
+void cpu_fill_block_weight(struct plait_ops *ops);
 void cpu_fill_bf16_attention(struct plait_ops *ops);
 
 /* Working memory of a queue, kept from one op to the next, so that nothing

@@ -73,7 +73,8 @@ static void fill(void)
         }
         cpu_fill_avx512bf16(&cpu.ops);
         if (!has_amx_bf16()) {
-            cpu_fill_bf16(&cpu.ops);
+            cpu_fill_block_rows(&cpu.ops);
+            cpu_fill_block_weight(&cpu.ops);
             cpu_fill_bf16_attention(&cpu.ops);
         }
         return;

@@ -13,7 +13,7 @@
  * and what lies behind each array's end untouched. */
 
 #define TRIAL_ARRAYS 16
-#define TRIAL_SHAPES 7
+#define TRIAL_SHAPES 8
 #define TRIAL_SHAPE 8
 
 enum trial_kind { KIND_T, KIND_F32, KIND_F64, KIND_I32 };

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CPU_BLOCK_H
+#define PLAIT_KERNELS_CPU_BLOCK_H
+
+#include "kernels/cpu/bf16.h"
+
+/* What the products of a linear layer are made of where the processor has
+ * AVX-512 and AVX512-BF16, in fp32 and bf16: a block of the result in
+ * registers, and what packs the operand whose columns it takes in vectors.
+ * A word (bf16.h) is one value in fp32 and two neighbours in k in bf16, so
+ * that both types do the same but for one instruction. Blocks follow Goto
+ * and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
+ * (2008). `type` is a constant wherever these are used. */
+#define HIGH 8              /* rows, and */
+#define WIDE 3              /* vectors of columns in registers */
+#define PANEL (WIDE * VLEN) /* columns */
+#define LINE 16             /* words of a cache line */
+#define AHEAD 128           /* words: where the packers prefetch */
+
+static inline size_t min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t over(size_t n, size_t d)
+{
+    return (n + d - 1) / d;
+}
+
+/* Values of k in a word */
+INLINE size_t values(enum plait_dtype type)
+{
+    return type == PLAIT_F32 ? 1 : 2;
+}
+
+/* Whether N rows, summed over K, are best taken in blocks: few are not worth
+ * the packing of a weight, in fp32, where the library has a way for them. */
+static inline int has_blocks(enum plait_dtype type, size_t N, size_t K)
+{
+    if (type == PLAIT_F32)
+        return N >= 32 && K > 0;
+    return type == PLAIT_BF16_T && K > 0 && K % 2 == 0;
+}
+
+/* p + i values */
+INLINE const void *at(enum plait_dtype type, const void *p, size_t i)
+{
+    return (const char *)p + i * (type == PLAIT_F32 ? 4 : 2);
+}
+
+/* Where a block's sum begins (from NULL: at 0) and where it goes; `past` the
+ * caches if it is not wanted again soon, in whole lines. */
+struct block_sum {
+    const float *from;
+    float *to;
+    size_t from_row, to_row;
+    int past;
+};
+
+INLINE __m512 block_dot(enum plait_dtype type, __m512 sum, __m512i x, __m512i y)
+{
+    if (type == PLAIT_F32)
+        return _mm512_fmadd_ps((__m512)x, (__m512)y, sum);
+    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
+}
+
+/* [HIGH, PANEL] of s = a . b over n words of k; word (i, k) of a lies at
+ * i * row + k * col, b is packed [n, PANEL]. Meanwhile the lines of rows from
+ * `next` on, laid out as a, are fetched (NULL: none). */
+INLINE void block(enum plait_dtype type, struct block_sum s, const word *a,
+                  size_t row, size_t col, const uint32_t *b, size_t n,
+                  const word *next)
+{
+    __m512 sum[HIGH][WIDE];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < HIGH; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < WIDE; j++)
+            sum[i][j] = s.from != NULL
+                            ? _mm512_loadu_ps(s.from + (size_t)i * s.from_row +
+                                              j * VLEN)
+                            : _mm512_setzero_ps();
+    for (size_t line = 0; line < n; line += LINE) {
+        size_t end = min(line + LINE, n);
+
+#pragma GCC unroll 8
+        for (int i = 0; next != NULL && i < HIGH; i++)
+            __builtin_prefetch(next + (size_t)i * row + line);
+#pragma GCC unroll 4
+        for (size_t k = line; k < end; k++) {
+            __m512i y[WIDE];
+
+#pragma GCC unroll 3
+            for (int j = 0; j < WIDE; j++)
+                y[j] = _mm512_loadu_si512(b + k * PANEL + j * VLEN);
+#pragma GCC unroll 8
+            for (int i = 0; i < HIGH; i++) {
+                __m512i x =
+                    _mm512_set1_epi32((int)a[(size_t)i * row + k * col]);
+
+#pragma GCC unroll 3
+                for (int j = 0; j < WIDE; j++)
+                    sum[i][j] = block_dot(type, sum[i][j], y[j], x);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < HIGH; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < WIDE; j++) {
+            float *to = s.to + (size_t)i * s.to_row + j * VLEN;
+
+            if (s.past)
+                _mm512_stream_ps(to, sum[i][j]);
+            else
+                _mm512_storeu_ps(to, sum[i][j]);
+        }
+}
+
+/* -- packing ------------------------------------------------------------ */
+
+/* dst [n, PANEL] = the first n words of `cols` rows of b, ldb words apart,
+ * turned over; the columns beyond are 0. */
+static inline void pack_turned(uint32_t *dst, const word *b, size_t ldb,
+                               size_t cols, size_t n)
+{
+    for (size_t j = 0; j < PANEL; j += 16)
+        for (size_t k = 0; k < n; k += 16) {
+            __m512i r[16];
+
+            for (size_t i = 0; i < 16; i++)
+                r[i] = j + i < cols ? _mm512_maskz_loadu_epi32(
+                                          first(n - k), b + (j + i) * ldb + k)
+                                    : _mm512_setzero_si512();
+            for (size_t i = 0; i < 16; i++)
+                __builtin_prefetch(b + (j + i) * ldb + k + AHEAD);
+            turn(r);
+            for (size_t i = 0; i < min(16, n - k); i++)
+                _mm512_storeu_si512(dst + (k + i) * PANEL + j, r[i]);
+        }
+}
+
+/* Both values of each word added to sum */
+INLINE __m512 add_words(__m512 sum, __m512i words)
+{
+    __m512i high = _mm512_and_si512(words, _mm512_set1_epi32(-65536));
+
+    sum += _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    return sum + _mm512_castsi512_ps(high);
+}
+
+/* 32 columns of what pack_pairs() does, a line of each row at once. */
+INLINE void pack_wide(uint32_t *dst, size_t width, const uint16_t *b,
+                      size_t ldb, size_t rows, float *sums)
+{
+    /* Word i: column i of the low row, and (32 on) of the high one */
+    __m512i left = _mm512_set_epi32(
+        0x002f000f, 0x002e000e, 0x002d000d, 0x002c000c, 0x002b000b, 0x002a000a,
+        0x00290009, 0x00280008, 0x00270007, 0x00260006, 0x00250005, 0x00240004,
+        0x00230003, 0x00220002, 0x00210001, 0x00200000);
+    __m512i right = _mm512_add_epi16(left, _mm512_set1_epi16(16));
+    __m512 sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+
+    for (size_t k = 0; k < rows; k += 2) {
+        const uint16_t *x = b + k * ldb;
+        __m512i low = _mm512_loadu_si512(x), high = _mm512_setzero_si512();
+        __m512i words[2];
+
+        if (k + 1 < rows)
+            high = _mm512_loadu_si512(x + ldb);
+        __builtin_prefetch(x + 2 * LINE * ldb);
+        __builtin_prefetch(x + (2 * LINE + 1) * ldb);
+        words[0] = _mm512_permutex2var_epi16(low, left, high);
+        words[1] = _mm512_permutex2var_epi16(low, right, high);
+        _mm512_storeu_si512(dst + k / 2 * width, words[0]);
+        _mm512_storeu_si512(dst + k / 2 * width + 16, words[1]);
+        if (sums != NULL) {
+            sum[0] = add_words(sum[0], words[0]);
+            sum[1] = add_words(sum[1], words[1]);
+        }
+    }
+    for (size_t k = 0; sums != NULL && k < 2; k++)
+        _mm512_storeu_ps(sums + 16 * k,
+                         _mm512_loadu_ps(sums + 16 * k) + sum[k]);
+}
+
+INLINE void pack_pairs(uint32_t *dst, size_t width, const uint16_t *b,
+                       size_t ldb, size_t rows, size_t cols, float *sums)
+{
+    size_t j = 0;
+
+    for (; j + 32 <= min(width, cols); j += 32)
+        if (sums != NULL)
+            pack_wide(dst + j, width, b + j, ldb, rows, sums + j);
+        else
+            pack_wide(dst + j, width, b + j, ldb, rows, NULL);
+    for (; j < width; j += 16) {
+        size_t n = j < cols ? cols - j : 0;
+        __m512 sum = _mm512_setzero_ps();
+
+        for (size_t k = 0; k < rows; k += 2) {
+            const uint16_t *x = b + k * ldb + j;
+            __m512i words = half_words(x, n);
+
+            if (k + 1 < rows)
+                words = _mm512_or_si512(
+                    words, _mm512_slli_epi32(half_words(x + ldb, n), 16));
+            __builtin_prefetch(x + 2 * LINE * ldb);
+            __builtin_prefetch(x + (2 * LINE + 1) * ldb);
+            _mm512_storeu_si512(dst + k / 2 * width + j, words);
+            sum = add_words(sum, words);
+        }
+        if (sums != NULL)
+            _mm512_storeu_ps(sums + j, _mm512_loadu_ps(sums + j) + sum);
+    }
+}
+
+INLINE void pack_floats(uint32_t *dst, size_t width, const float *b, size_t ldb,
+                        size_t rows, size_t cols, float *sums)
+{
+    for (size_t j = 0; j < width; j += 16) {
+        __mmask16 some = first(j < cols ? cols - j : 0);
+        __m512 sum = _mm512_setzero_ps();
+
+        for (size_t k = 0; k < rows; k++) {
+            __m512 x = _mm512_maskz_loadu_ps(some, b + k * ldb + j);
+
+            __builtin_prefetch(b + (k + LINE) * ldb + j);
+            _mm512_storeu_ps(dst + k * width + j, x);
+            sum += x;
+        }
+        if (sums != NULL)
+            _mm512_storeu_ps(sums + j, _mm512_loadu_ps(sums + j) + sum);
+    }
+}
+
+/* dst [n, width] = words of the `rows` rows of b, ldb values apart; columns
+ * beyond `cols` are 0. sums [width] (NULL: none) += the columns. */
+INLINE void pack_rows(enum plait_dtype type, uint32_t *dst, size_t width,
+                      const void *b, size_t ldb, size_t rows, size_t cols,
+                      float *sums)
+{
+    if (type == PLAIT_F32)
+        pack_floats(dst, width, b, ldb, rows, cols, sums);
+    else
+        pack_pairs(dst, width, b, ldb, rows, cols, sums);
+}
+
+#endif

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <omp.h>
+
+#include "kernels/cpu/block.h"
+#include "kernels/cpu/cpu.h"
+
+/* Rows times a weight: a linear layer's forward, and the gradient of its
+ * input. What the product feeds (bias, GELU, the sum with a residual) is done
+ * while a block is in L1. Each element is summed in an order that depends on
+ * k alone. */
+#define DEEP 768  /* words of k packed at once */
+#define ROWS 1024 /* rows of a task, at most; of HIGH */
+
+struct rows_product {
+    enum plait_dtype type;
+    size_t M, N, K; /* K of whole words */
+    const void *a, *b;
+    int turned;               /* b is [N,K], not [K,N] */
+    const void *bias, *slope; /* multiply by gelu'(slope[i]) */
+    void *dst, *pre;
+    int gelu, accumulate;
+    size_t rows; /* of a task, which has one panel of columns */
+};
+
+struct rows_place {
+    float *sum;     /* [ROWS, PANEL] */
+    uint32_t *b;    /* [DEEP, PANEL] */
+    uint32_t *tail; /* [HIGH, DEEP] */
+};
+
+enum { ROWS_WORDS = ROWS * PANEL + DEEP * PANEL + HIGH * DEEP };
+
+/* What is left of the rows after blocks of HIGH, with zeros below. */
+static void copy_tail(uint32_t *tail, const word *a, size_t lda, size_t rows,
+                      size_t n)
+{
+    memset(tail, 0, HIGH * DEEP * sizeof(*tail));
+    for (size_t i = 0; i < rows; i++)
+        memcpy(tail + i * DEEP, a + i * lda, n * sizeof(*tail));
+}
+
+INLINE vec gelu_of(enum plait_dtype type, vec x)
+{
+    return type == PLAIT_F32 ? vec_gelu(x)
+                             : (vec)gelu_near((__m512)vec_rounded(type, x));
+}
+
+INLINE vec gelu_slope_of(enum plait_dtype type, vec x)
+{
+    return type == PLAIT_F32 ? vec_gelu_slope(x)
+                             : (vec)gelu_slope_near((__m512)x);
+}
+
+/* Rows i .. of columns j .., summed over all of k and still in L1. What is
+ * to be done with them is constant wherever this is used. */
+INLINE void finish_as(enum plait_dtype type, int gelu, int slope,
+                      int accumulate, const struct rows_product *p,
+                      const float *sum, size_t i, size_t rows, size_t j,
+                      size_t cols)
+{
+    for (size_t c = 0; c < cols; c += VLEN) {
+        size_t n = min(VLEN, cols - c), to = i * p->N + j + c;
+        vec bias = {0};
+
+        if (p->bias != NULL)
+            bias = vec_load(type, p->bias, j + c, n);
+        for (size_t r = 0; r < rows; r++, to += p->N) {
+            vec x = vec_load(PLAIT_F32, sum, r * PANEL + c, VLEN) + bias;
+
+            if (gelu && p->pre != NULL)
+                vec_store(type, p->pre, to, n, x);
+            if (gelu)
+                x = gelu_of(type, x);
+            if (slope)
+                x *= gelu_slope_of(type, vec_load(type, p->slope, to, n));
+            if (accumulate)
+                x += vec_load(type, p->dst, to, n);
+            vec_store(type, p->dst, to, n, x);
+        }
+    }
+}
+
+INLINE void finish(enum plait_dtype type, const struct rows_product *p,
+                   const float *sum, size_t i, size_t rows, size_t j,
+                   size_t cols)
+{
+    if (p->gelu)
+        finish_as(type, 1, 0, 0, p, sum, i, rows, j, cols);
+    else if (p->slope != NULL && p->accumulate)
+        finish_as(type, 0, 1, 1, p, sum, i, rows, j, cols);
+    else if (p->slope != NULL)
+        finish_as(type, 0, 1, 0, p, sum, i, rows, j, cols);
+    else if (p->accumulate)
+        finish_as(type, 0, 0, 1, p, sum, i, rows, j, cols);
+    else
+        finish_as(type, 0, 0, 0, p, sum, i, rows, j, cols);
+}
+
+/* What finish() will read and write, on its way while the block is summed. */
+INLINE void prefetch_result(enum plait_dtype type, const struct rows_product *p,
+                            size_t i, size_t rows, size_t j)
+{
+    const void *all[] = {p->dst, p->pre, p->slope};
+
+    for (size_t m = 0; m < 3; m++)
+        for (size_t r = 0; all[m] != NULL && r < rows; r++) {
+            const char *to = at(type, all[m], (i + r) * p->N + j);
+
+            for (size_t c = 0; c < PANEL; c += LINE * values(type))
+                __builtin_prefetch(at(type, to, c), 1);
+            __builtin_prefetch(at(type, to, PANEL - 1), 1);
+        }
+}
+
+/* A panel of b: `words` words of k from k0 (a value), columns from j */
+struct panel {
+    size_t k0, words, j, cols;
+};
+
+INLINE void pack_panel(enum plait_dtype type, const struct rows_product *p,
+                       uint32_t *dst, const struct panel *x)
+{
+    if (p->turned)
+        pack_turned(dst, at(type, p->b, x->j * p->K + x->k0),
+                    p->K / values(type), x->cols, x->words);
+    else
+        pack_rows(type, dst, PANEL, at(type, p->b, x->k0 * p->N + x->j), p->N,
+                  x->words * values(type), x->cols, NULL);
+}
+
+/* The share part / parts of the panel packed next, on its way from memory to
+ * L2, which the sums leave idle. */
+INLINE void prefetch_panel(enum plait_dtype type, const struct rows_product *p,
+                           const struct panel *x, size_t part, size_t parts)
+{
+    size_t deep = x->words * values(type);
+    size_t high = p->turned ? x->cols : deep, wide = p->turned ? deep : PANEL;
+    size_t ld = p->turned ? p->K : p->N, line = LINE * values(type);
+    const void *b =
+        at(type, p->b, p->turned ? x->j * ld + x->k0 : x->k0 * ld + x->j);
+
+    for (size_t i = high * part / parts; i < high * (part + 1) / parts; i++)
+        for (size_t j = 0; j < wide; j += line)
+            __builtin_prefetch(at(type, b, i * ld + j), 0, 2);
+}
+
+/* `rows` rows from i0 of the columns of a panel that is packed in t->b. */
+INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
+                       const struct rows_place *t, size_t i0, size_t rows,
+                       const struct panel *x, const struct panel *next)
+{
+    size_t lda = p->K / values(type);
+    const word *a = at(type, p->a, i0 * p->K + x->k0);
+    int last = x->k0 + x->words * values(type) == p->K;
+
+    for (size_t i = 0; i < rows; i += HIGH, a += HIGH * lda) {
+        /* A sum that is made at once stays in the same lines. */
+        float *c = x->k0 == 0 && last ? t->sum : t->sum + i * PANEL;
+        size_t high = min(HIGH, rows - i);
+        struct block_sum s = {x->k0 > 0 ? c : NULL, c, PANEL, PANEL, 0};
+
+        prefetch_panel(type, p, next, i / HIGH, over(rows, HIGH));
+        if (last)
+            prefetch_result(type, p, i0 + i, high, x->j);
+        if (high == HIGH)
+            block(type, s, a, lda, 1, t->b, x->words, a + HIGH * lda);
+        else
+            block(type, s, t->tail, DEEP, 1, t->b, x->words, NULL);
+        if (last)
+            finish(type, p, c, i0 + i, high, x->j, x->cols);
+    }
+}
+
+/* The panel of b that a task begins with; of no words where there is no such
+ * task. */
+static struct panel first_panel(const struct rows_product *p, size_t task)
+{
+    size_t across = over(p->N, PANEL), j = task % across * PANEL;
+    struct panel x = {0, min(DEEP, p->K / values(p->type)), j,
+                      min(PANEL, p->N - j)};
+
+    if (task / across * p->rows >= p->M)
+        x.words = 0;
+    return x;
+}
+
+/* A task's rows times its panel of columns, whose words come in turn; the
+ * thread's next task is `after`. */
+INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
+                      const struct rows_place *t, size_t task, size_t after)
+{
+    size_t i0 = task / over(p->N, PANEL) * p->rows;
+    size_t rows = min(p->rows, p->M - i0), whole = rows / HIGH * HIGH;
+    size_t lda = p->K / values(type);
+    struct panel x = first_panel(p, task);
+
+    while (x.words > 0) {
+        struct panel next = x;
+
+        next.k0 += x.words * values(type);
+        next.words = min(DEEP, (p->K - next.k0) / values(type));
+        if (next.words == 0)
+            next = first_panel(p, after);
+        if (whole < rows)
+            copy_tail(t->tail, at(type, p->a, (i0 + whole) * p->K + x.k0), lda,
+                      rows - whole, x.words);
+        pack_panel(type, p, t->b, &x);
+        panel_rows(type, p, t, i0, rows, &x, &next);
+        if (next.k0 == 0)
+            return;
+        x = next;
+    }
+}
+
+static size_t tasks(const struct rows_product *p)
+{
+    return over(p->M, p->rows) * over(p->N, PANEL);
+}
+
+/* By every thread of a team, task by task. A thread takes its next one before
+ * it begins with one, to know what to fetch. */
+INLINE void rows_team(enum plait_dtype type, const struct rows_product *p,
+                      size_t *taken, uint32_t *own)
+{
+    size_t n = tasks(p), task = __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED);
+    struct rows_place t = {
+        .sum = (float *)own,
+        .b = own + ROWS * PANEL,
+        .tail = own + ROWS * PANEL + DEEP * PANEL,
+    };
+
+    while (task < n) {
+        size_t after = __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED);
+
+        rows_task(type, p, &t, task, after);
+        task = after;
+    }
+}
+
+static int rows_run(struct plait_queue *q, struct rows_product *p)
+{
+    size_t threads = (size_t)q->dev->threads, taken = 0;
+    uint32_t *room = cpu_scratch(q, CPU_SCRATCH_LIBRARY,
+                                 threads * ROWS_WORDS * sizeof(*room));
+
+    if (room == NULL)
+        return -1;
+    /* As large as leaves every thread some tasks to choose from */
+    p->rows = ROWS;
+    while (threads > 1 && tasks(p) < 8 * threads && p->rows > 64)
+        p->rows /= 2;
+#pragma omp parallel num_threads(cpu_threads(q, p->M * p->N * p->K / 64))
+    {
+        uint32_t *own = room + (size_t)omp_get_thread_num() * ROWS_WORDS;
+
+        if (p->type == PLAIT_F32)
+            rows_team(PLAIT_F32, p, &taken, own);
+        else
+            rows_team(PLAIT_BF16_T, p, &taken, own);
+    }
+    return 0;
+}
+
+static int linear_forward(struct plait_queue *q, void *out, void *pre,
+                          const void *inp, struct plait_weight *w,
+                          const void *bias, enum plait_activation act, size_t N)
+{
+    struct rows_product p = {.type = w->type,
+                             .M = N,
+                             .N = w->O,
+                             .K = w->C,
+                             .a = inp,
+                             .b = w->data,
+                             .turned = 1,
+                             .bias = bias,
+                             .dst = out,
+                             .pre = pre,
+                             .gelu = act == PLAIT_ACT_GELU};
+
+    if (!has_blocks(w->type, N, w->C))
+        return cpu_linear_forward(q, out, pre, inp, w, bias, act, N);
+    return rows_run(q, &p);
+}
+
+static int linear_backward_input(struct plait_queue *q, void *dinp,
+                                 const void *dout, struct plait_weight *w,
+                                 enum plait_activation act, const void *pre,
+                                 int accumulate, size_t N)
+{
+    struct rows_product p = {.type = w->type,
+                             .M = N,
+                             .N = w->C,
+                             .K = w->O,
+                             .a = dout,
+                             .b = w->data,
+                             .dst = dinp,
+                             .slope = act == PLAIT_ACT_GELU ? pre : NULL,
+                             .accumulate = accumulate};
+
+    if (!has_blocks(w->type, N, w->O))
+        return cpu_linear_backward_input(q, dinp, dout, w, act, pre, accumulate,
+                                         N);
+    return rows_run(q, &p);
+}
+
+void cpu_fill_block_rows(struct plait_ops *ops)
+{
+    ops->linear_forward = linear_forward;
+    ops->linear_backward_input = linear_backward_input;
+}

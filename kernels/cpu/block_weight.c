@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <omp.h>
+
+#include "kernels/cpu/block.h"
+#include "kernels/cpu/cpu.h"
+
+/* The gradient of a linear layer's weight, summed in an order that depends
+ * on the rows alone. */
+#define DEEP 512  /* words of k summed at once */
+#define STRIP 96  /* rows of the gradient in a task, at most */
+#define LONG 1024 /* words of k packed for a strip at once */
+
+struct weight_product {
+    enum plait_dtype type;
+    size_t O, C, N; /* dw [O,C] summed over N rows */
+    const void *dout, *inp;
+    float *dw, *dbias;
+    int accumulate;
+    size_t strip; /* rows of a task; of 16 */
+    uint32_t *b;  /* inp packed: [panels][words of N, PANEL] */
+};
+
+struct strip_place {
+    uint32_t *a; /* [LONG, strip] */
+    float *tile; /* [STRIP, PANEL] */
+    float *sums; /* [STRIP] */
+};
+
+enum { STRIP_WORDS = LONG * STRIP + STRIP * PANEL + STRIP };
+
+/* One strip's part in one panel of columns, over some of its words of k. */
+struct strip_part {
+    size_t o, rows, c, cols; /* of dw */
+    int begins, ends;        /* the words packed at once */
+    int add, past;           /* to dw; past the caches */
+};
+
+/* dw comes from memory: ask for a block while the one before is summed. */
+static void prefetch_block(const float *dw, size_t C)
+{
+    for (size_t i = 0; i < HIGH; i++)
+        for (size_t j = 0; j < PANEL; j += LINE)
+            __builtin_prefetch(dw + i * C + j, 1);
+}
+
+/* Rows i .. of the part: between dw and the tile, whole or at an edge. */
+INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
+                        const struct strip_place *t, const struct strip_part *s,
+                        size_t i, const word *a, const uint32_t *b, size_t n)
+{
+    size_t rows = min(HIGH, s->rows - i);
+    float *dw = p->dw + (s->o + i) * p->C + s->c, *tile = t->tile + i * PANEL;
+    int whole = rows == HIGH && s->cols == PANEL, add = s->begins && s->add;
+    struct block_sum sum = {s->begins ? NULL : tile, tile, PANEL, PANEL, 0};
+
+    if (add && whole) {
+        sum.from = dw;
+        sum.from_row = p->C;
+    }
+    if (s->ends && whole) {
+        sum.to = dw;
+        sum.to_row = p->C;
+        sum.past = s->past;
+    }
+    block(type, sum, a, 1, p->strip, b, n, NULL);
+    for (size_t r = 0; !whole && s->ends && r < rows; r++)
+        for (size_t j = 0; j < s->cols; j++)
+            dw[r * p->C + j] =
+                tile[r * PANEL + j] + (s->add ? dw[r * p->C + j] : 0);
+}
+
+/* A part over the n words of k packed in t->a and, for its columns, in b. */
+INLINE void strip_panel(enum plait_dtype type, const struct weight_product *p,
+                        const struct strip_place *t, struct strip_part *s,
+                        const uint32_t *b, size_t n)
+{
+    for (size_t k = 0; k < n; k += DEEP) {
+        s->begins = k == 0;
+        s->ends = k + DEEP >= n;
+        for (size_t i = 0; i < s->rows; i += HIGH) {
+            if (s->begins && s->add)
+                prefetch_block(p->dw + (s->o + i) * p->C + s->c + PANEL, p->C);
+            strip_block(type, p, t, s, i,
+                        (const word *)(t->a + k * p->strip + i), b + k * PANEL,
+                        min(DEEP, n - k));
+        }
+    }
+}
+
+/* The strip of rows o .. of dw */
+INLINE void strip_task(enum plait_dtype type, const struct weight_product *p,
+                       const struct strip_place *t, size_t o)
+{
+    size_t rows = min(p->strip, p->O - o), all = over(p->N, values(type));
+    int lines = p->C % LINE == 0 && (uintptr_t)p->dw % 64 == 0;
+
+    memset(t->sums, 0, STRIP * sizeof(float));
+    for (size_t k0 = 0; k0 < all; k0 += LONG) {
+        size_t n = min(LONG, all - k0), row = k0 * values(type);
+        int add = p->accumulate || k0 > 0;
+
+        pack_rows(type, t->a, p->strip, at(type, p->dout, row * p->O + o), p->O,
+                  min(n * values(type), p->N - row), rows,
+                  p->dbias != NULL ? t->sums : NULL);
+        for (size_t c = 0; c < p->C; c += PANEL) {
+            struct strip_part s = {.o = o,
+                                   .rows = rows,
+                                   .c = c,
+                                   .cols = min(PANEL, p->C - c),
+                                   .add = add,
+                                   .past = lines && !add && n == all};
+
+            strip_panel(type, p, t, &s, p->b + c * all + k0 * PANEL, n);
+        }
+    }
+    _mm_sfence(); /* what went past the caches is in memory */
+    for (size_t i = 0; p->dbias != NULL && i < rows; i++)
+        p->dbias[o + i] = t->sums[i] + (p->accumulate ? p->dbias[o + i] : 0);
+}
+
+/* All of it, by every thread of a team; own [STRIP_WORDS] */
+INLINE void strips_team(enum plait_dtype type, const struct weight_product *p,
+                        uint32_t *own)
+{
+    size_t all = over(p->N, values(type));
+    struct strip_place t = {
+        .a = own,
+        .tile = (float *)(own + LONG * STRIP),
+        .sums = (float *)(own + LONG * STRIP + STRIP * PANEL),
+    };
+
+#pragma omp for schedule(dynamic)
+    for (size_t c = 0; c < p->C; c += PANEL)
+        pack_rows(type, p->b + c * all, PANEL, at(type, p->inp, c), p->C, p->N,
+                  min(PANEL, p->C - c), NULL);
+#pragma omp for schedule(dynamic)
+    for (size_t o = 0; o < p->O; o += p->strip)
+        strip_task(type, p, &t, o);
+}
+
+static int strips_run(struct plait_queue *q, struct weight_product *p)
+{
+    size_t shared = over(p->C, PANEL) * PANEL * over(p->N, values(p->type));
+    uint32_t *room = cpu_scratch(
+        q, CPU_SCRATCH_LIBRARY,
+        (shared + (size_t)q->dev->threads * STRIP_WORDS) * sizeof(*room));
+
+    if (room == NULL)
+        return -1;
+    p->b = room;
+    /* Smaller ones where threads would not have four to choose from */
+    p->strip =
+        over(p->O, STRIP) < 4 * (size_t)q->dev->threads ? STRIP / 2 : STRIP;
+#pragma omp parallel num_threads(cpu_threads(q, p->O * p->C * p->N / 64))
+    {
+        uint32_t *own =
+            room + shared + (size_t)omp_get_thread_num() * STRIP_WORDS;
+
+        if (p->type == PLAIT_F32)
+            strips_team(PLAIT_F32, p, own);
+        else
+            strips_team(PLAIT_BF16_T, p, own);
+    }
+    return 0;
+}
+
+static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                                  float *dw, float *dbias, const void *dout,
+                                  const void *inp, int accumulate, size_t N,
+                                  size_t O, size_t C)
+{
+    struct weight_product p = {.type = type,
+                               .O = O,
+                               .C = C,
+                               .N = N,
+                               .dout = dout,
+                               .inp = inp,
+                               .dw = dw,
+                               .dbias = dbias,
+                               .accumulate = accumulate};
+
+    if (N == 0 || !has_blocks(type, N, values(type)))
+        return cpu_linear_backward_weight(q, type, dw, dbias, dout, inp,
+                                          accumulate, N, O, C);
+    return strips_run(q, &p);
+}
+
+void cpu_fill_block_weight(struct plait_ops *ops)
+{
+    ops->linear_backward_weight = linear_backward_weight;
+}
