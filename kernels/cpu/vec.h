@@ -46,11 +46,18 @@ INLINE vec vec_select(ivec mask, vec yes, vec no)
 /* A NaN in x stays; one in y gives x. */
 INLINE vec vec_max(vec x, vec y)
 {
+#if defined(__AVX512F__)
+    return (vec)_mm512_max_ps((__m512)y, (__m512)x);
+#else
     return vec_select(x < y, y, x);
+#endif
 }
 
 INLINE float vec_sum(vec x)
 {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)x);
+#else
     float lanes[VLEN];
 
     memcpy(lanes, &x, sizeof(x));
@@ -58,6 +65,7 @@ INLINE float vec_sum(vec x)
         for (int i = 0; i < w; i++)
             lanes[i] += lanes[i + w];
     return lanes[0];
+#endif
 }
 
 INLINE float vec_sqrt1(float x)
@@ -74,7 +82,11 @@ INLINE vec vec_sqrt(vec x)
 
 INLINE vec vec_of_bf16(hvec h)
 {
+#if defined(__AVX512F__) /* compilers make it of halves */
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#else
     return (vec)(__builtin_convertvector(h, uvec) << 16);
+#endif
 }
 
 /* To the nearest, ties to even. Numbers too small for a normal fp32 may
