@@ -80,8 +80,7 @@ INLINE void load_tile(enum plait_dtype type, float *dst, size_t ld,
                       size_t D, float s)
 {
     for (size_t i = 0; i < rows; i++) {
-        if (i + AHEAD < rows)
-            prefetch(type, x, at + (i + AHEAD) * stride, D);
+        prefetch(type, x, at, stride, i, rows, D);
         for (size_t d = 0; d < D; d += VLEN)
             vec_store(PLAIT_F32, dst, i * ld + d, VLEN,
                       vec_load(type, x, at + i * stride + d,
@@ -272,7 +271,7 @@ int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
     if (place == NULL)
         return -1;
 #pragma omp parallel for num_threads(cpu_threads(q, items * TILE * TILE)) \
-    schedule(dynamic)
+    schedule(dynamic, run_of_items(q, items))
     for (size_t n = 0; n < items; n++) {
         struct forward_tiles t = forward_place(
             place + (size_t)omp_get_thread_num() * each, D);
@@ -476,7 +475,7 @@ int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
     if (place == NULL)
         return -1;
 #pragma omp parallel for num_threads(cpu_threads(q, items * TILE * TILE)) \
-    schedule(dynamic)
+    schedule(dynamic, run_of_items(q, items))
     for (size_t n = 0; n < items; n++) {
         struct backward_tiles t = backward_place(
             a, place + (size_t)omp_get_thread_num() * each);

@@ -19,18 +19,32 @@ INLINE size_t padded(size_t n)
     return (n + VLEN - 1) / VLEN * VLEN;
 }
 
+#define AHEAD 16 /* rows */
+
 /* A head's rows lie a whole token apart, each on a page of its own, where
- * the processor does not look ahead: ask for the row after next few. */
-INLINE void prefetch(enum plait_dtype type, const void *x, size_t at, size_t D)
+ * the processor does not look ahead. At row i of `rows`, ask for a row soon
+ * after it, and for that of the next head: it lies right behind. */
+INLINE void prefetch(enum plait_dtype type, const void *x, size_t at,
+                     size_t stride, size_t i, size_t rows, size_t D)
 {
     size_t size = type == PLAIT_F32 ? sizeof(float) : sizeof(uint16_t);
-    const char *p = (const char *)x + at * size;
+    const char *p = (const char *)x + (at + i * stride) * size;
 
-    for (size_t d = 0; d < D * size; d += 64)
-        __builtin_prefetch(p + d);
+    for (size_t d = 0; d < D * size; d += 64) {
+        __builtin_prefetch(p + D * size + d);
+        if (i + AHEAD < rows)
+            __builtin_prefetch(p + AHEAD * stride * size + d);
+    }
 }
 
-#define AHEAD 16 /* rows */
+/* Heads that are neighbours go to one thread, for the sake of the above;
+ * each thread still has some such runs to choose from. */
+INLINE size_t run_of_items(const struct plait_queue *q, size_t items)
+{
+    size_t n = items / (8 * (size_t)q->dev->threads);
+
+    return n > 1 ? n : 1;
+}
 
 /* Rows of x, `stride` apart, = (+= if add) src [rows, ld] */
 INLINE void store_tile(enum plait_dtype type, void *x, size_t at,
@@ -38,8 +52,7 @@ INLINE void store_tile(enum plait_dtype type, void *x, size_t at,
                        size_t D, int add)
 {
     for (size_t i = 0; i < rows; i++) {
-        if (add && i + AHEAD < rows)
-            prefetch(type, x, at + (i + AHEAD) * stride, D);
+        prefetch(type, x, at, stride, i, rows, D);
         for (size_t d = 0; d < D; d += VLEN) {
             size_t n = min(VLEN, D - d), to = at + i * stride + d;
             vec y = vec_load(PLAIT_F32, src, i * ld + d, VLEN);

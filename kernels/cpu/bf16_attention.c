@@ -107,8 +107,7 @@ static void load_rows(uint32_t *dst, const uint16_t *x, size_t stride,
     size_t W = words(D);
 
     for (size_t i = 0; i < rows; i++) {
-        if (i + AHEAD < rows)
-            prefetch(PLAIT_BF16_T, x, (i + AHEAD) * stride, D);
+        prefetch(PLAIT_BF16_T, x, 0, stride, i, rows, D);
         for (size_t k = 0; k < W; k += 16)
             _mm512_mask_storeu_epi32(dst + i * W + k, first(W - k),
                                      values(x + i * stride + 2 * k, D - 2 * k));
@@ -352,7 +351,7 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
     if (place == NULL)
         return -1;
 #pragma omp parallel for num_threads(cpu_threads(q, items * TILE * TILE)) \
-    schedule(dynamic)
+    schedule(dynamic, run_of_items(q, items))
     for (size_t n = 0; n < items; n++) {
         struct forward_tiles t = forward_place(
             place + (size_t)omp_get_thread_num() * each, D);
@@ -446,8 +445,7 @@ static void load_queries(const struct attention *x, struct backward_tiles *t,
         for (size_t i = 0; i < rows; i++) {
             vec sum = {0};
 
-            if (i + AHEAD < rows)
-                prefetch(PLAIT_BF16_T, x->out, from + (i + AHEAD) * dense, D);
+            prefetch(PLAIT_BF16_T, x->out, from, dense, i, rows, D);
             for (size_t d = 0; d < D; d += VLEN)
                 sum += vec_load(PLAIT_BF16_T, t->dout + (at + i) * W, d,
                                 min(VLEN, D - d)) *
@@ -672,7 +670,7 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
     if (place == NULL)
         return -1;
 #pragma omp parallel for num_threads(cpu_threads(q, items * TILE * TILE)) \
-    schedule(dynamic)
+    schedule(dynamic, run_of_items(q, items))
     for (size_t n = 0; n < items; n++) {
         struct backward_tiles t = backward_place(
             a, place + (size_t)omp_get_thread_num() * each);
