@@ -104,6 +104,9 @@ struct plait_adamw {
 
 struct plait_ops {
     const char *name; /* "ref", "cpu", "cuda" */
+    /* 1: a GPU, which works beside the host, in memory of its own; 0: the
+     * cores and the memory of the host. */
+    int gpu;
 
     /* -- device, memory, queues, events ------------------------------- */
     /* index: which GPU (as CUDA numbers them); ignored on CPUs.

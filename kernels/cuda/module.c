@@ -11,6 +11,7 @@ static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 static void table_fill(void)
 {
     table.name = "cuda";
+    table.gpu = 1;
     cuda_device_ops(&table);
     cuda_pinned_ops(&table);
     cuda_elementwise_ops(&table);

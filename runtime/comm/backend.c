@@ -37,7 +37,7 @@ int plait_comm_fail(struct plait_comm *comm, const char *fmt, ...)
 
 bool plait_comm_on_host(const struct plait_comm *comm)
 {
-    return !comm->ops || strcmp(comm->ops->name, "cuda") != 0;
+    return !comm->ops || !comm->ops->gpu;
 }
 
 size_t plait_transfer_send_count(const struct plait_comm *comm,

@@ -169,9 +169,8 @@ static int choose_kind(const struct plait_world *w,
 
     *kind = PLAIT_COMM_SELF;
     if (w->planned ? w->launch.world_size > 1 : under_mpi())
-        *kind = strcmp(w->ops->name, "cuda") != 0 || shared_gpus() > 0
-                    ? PLAIT_COMM_MPI
-                    : PLAIT_COMM_NCCL;
+        *kind = w->ops->gpu && shared_gpus() <= 0 ? PLAIT_COMM_NCCL
+                                                  : PLAIT_COMM_MPI;
     else if (!w->planned && tasks > 1)
         return plait_errorf(err,
                             "srun started %d tasks that know nothing of each "

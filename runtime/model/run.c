@@ -44,8 +44,7 @@ static int begin(struct plait_model *m, int chunk, int slot,
  * fp8 no more than two, because each product rounds all of its weight. */
 static int choose_chunks(const struct plait_work *w)
 {
-    bool gpu = strcmp(w->ops->name, "cuda") == 0;
-    size_t least = gpu ? ((size_t)4 << 20) / w->d->hidden : 128;
+    size_t least = w->ops->gpu ? ((size_t)4 << 20) / w->d->hidden : 128;
     size_t N = w->shape->N;
     int n = w->fp8 ? 2 : PLAIT_TENSOR_CHUNKS;
 

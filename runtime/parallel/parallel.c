@@ -104,8 +104,7 @@ struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
         goto error;
     }
     plait_layout_coord(layout, par->rank, &par->coord);
-    plait_gpu_type_find(strcmp(ops->name, "cuda") ? "cpu" : "h100", &par->gpu,
-                        err);
+    plait_gpu_type_find(ops->gpu ? "h100" : "cpu", &par->gpu, err);
     par->q = ops->queue_create(dev, 0);
     if (!par->q) {
         plait_errorf(err, "cannot create the compute queue");

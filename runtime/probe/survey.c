@@ -212,7 +212,7 @@ static int look_at_node(struct survey *s, struct plait_error *err)
     struct plait_node *node;
 
     s->islands = 1;
-    if (strcmp(s->world->ops->name, "cuda") == 0) {
+    if (s->world->ops->gpu) {
         node = plait_node_create(1, err);
         if (!node)
             return -1;
@@ -344,7 +344,7 @@ static void print_site(const struct survey *s, FILE *out)
             "# written by plait probe: %d ranks on %d node%s, %s\n"
             "gpu_type: %s\ngpu_types:\n  %s:\n    per_node: %d\n",
             g->world, g->nnodes, g->nnodes == 1 ? "" : "s",
-            strcmp(s->world->ops->name, "cuda") == 0 ? "NCCL" : "MPI",
+            s->world->ops->gpu ? "NCCL" : "MPI",
             s->gpu_type, s->gpu_type, g->width);
     print_links(s, out);
     print_network(s, out);

@@ -23,7 +23,7 @@ static const char *device_type(const struct plait_world *w)
     struct plait_error err;
     struct plait_node *node;
 
-    if (strcmp(w->ops->name, "cuda") != 0)
+    if (!w->ops->gpu)
         return "cpu";
     if (one_node(w))
         return NULL;

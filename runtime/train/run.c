@@ -49,8 +49,7 @@ static int check_supported(const struct plait_config *c,
                            const struct plait_ops *ops,
                            struct plait_error *err)
 {
-    if (c->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER &&
-        strcmp(ops->name, "cuda") != 0)
+    if (c->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER && !ops->gpu)
         return plait_errorf(err, "parallel.offload of the optimizer is for "
                             "GPUs: on the %s its state is in the host's "
                             "memory already", ops->name);

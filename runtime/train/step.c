@@ -413,7 +413,7 @@ static double time_products(struct plait_parallel *par,
 int plait_trainer_peak(struct plait_parallel *par, enum plait_dtype type,
                        double *flops)
 {
-    size_t n = strcmp(par->ops->name, "cuda") ? 512 : 4096;
+    size_t n = par->ops->gpu ? 4096 : 512;
     size_t matrix = n * n * plait_dtype_size(type);
     char *buffer = par->ops->alloc(par->dev, 3 * matrix);
     struct plait_weight *w = NULL;
