@@ -369,6 +369,11 @@ struct plait_ops {
                          const float *sum, const float *target,
                          const int32_t *targets, float scale, int32_t first,
                          int32_t count, size_t stride, size_t N);
+    /* xent_stats and xent_backward in one, where one rank has the whole
+     * vocabulary. NULL: the device is no faster so. */
+    int (*xent)(struct plait_queue *q, enum plait_dtype type, double *loss,
+                void *logits, const int32_t *targets, float scale,
+                int32_t count, size_t stride, size_t N);
 
     /* -- experts: which of E experts works on which token --------------- */
     /* prob [N,E] = softmax of logits [N,E]; expert [N,k] = those of the k

@@ -53,14 +53,10 @@ static __device__ inline softmax block_softmax(softmax s, softmax *shared)
     return s;
 }
 
+/* This thread's share of a row. */
 template <typename T, int V>
-static __global__ void stats_kernel(float *max, float *sum, float *target,
-                                    const T *logits, const int32_t *targets,
-                                    int32_t first, int32_t count, size_t stride)
+static __device__ inline softmax thread_softmax(const T *row, int count)
 {
-    __shared__ softmax shared[32];
-    size_t i = blockIdx.x;
-    const T *row = logits + i * stride;
     softmax s = {-CUDART_INF_F, 0};
     int whole = count / V * V;
 
@@ -77,12 +73,24 @@ static __global__ void stats_kernel(float *max, float *sum, float *target,
             t.max = larger(t.max, to_float(v[j]));
         base = t.max == -CUDART_INF_F ? 0 : t.max;
         for (int j = 0; j < V; j++)
-            t.sum += expf(to_float(v[j]) - base);
+            t.sum += __expf(to_float(v[j]) - base);
         s = softmax_add(s, t);
     }
     for (int c = whole + threadIdx.x; c < count; c += blockDim.x)
         s = softmax_add(s, softmax{to_float(row[c]), 1});
-    s = block_softmax(s, shared);
+    return s;
+}
+
+template <typename T, int V>
+static __global__ void stats_kernel(float *max, float *sum, float *target,
+                                    const T *logits, const int32_t *targets,
+                                    int32_t first, int32_t count, size_t stride)
+{
+    __shared__ softmax shared[32];
+    size_t i = blockIdx.x;
+    const T *row = logits + i * stride;
+    softmax s = block_softmax(thread_softmax<T, V>(row, count), shared);
+
     if (threadIdx.x == 0) {
         int64_t at = (int64_t)targets[i] - first;
 
@@ -140,6 +148,48 @@ static int xent_rescale(struct plait_queue *q, float *sum, const float *max,
     return cuda_leave(q, "xent_rescale");
 }
 
+/* A row of logits becomes its gradient. V divides the stride. From the end:
+ * what was read last is the likeliest to be in the cache yet. */
+template <typename T, int V>
+static __device__ inline void write_gradient(T *row, softmax s, float scale,
+                                             bool masked, int hit, int count,
+                                             int stride)
+{
+    float inverse = masked ? 0 : 1 / s.sum, factor = inverse * scale;
+    auto gradient = [&](float x, int c) {
+        if (masked || c >= count)
+            return 0.0f;
+        return c == hit ? (__expf(x - s.max) * inverse - 1) * scale
+                        : __expf(x - s.max) * factor;
+    };
+
+    for (int c = stride - V - (int)threadIdx.x * V; c >= 0;
+         c -= (int)blockDim.x * V) {
+        bool plain = !masked && c + V <= count && (unsigned)(hit - c) >= V;
+        alignas(16) T v[V];
+
+        if (V > 1)
+            *(uint4 *)v = *(const uint4 *)(row + c);
+        else
+            v[0] = row[c];
+        for (int j = 0; j < V; j++) {
+            float x = to_float(v[j]);
+
+            v[j] = from_float<T>(plain ? __expf(x - s.max) * factor
+                                       : gradient(x, c + j));
+        }
+        if (V > 1)
+            *(uint4 *)(row + c) = *(uint4 *)v;
+        else
+            row[c] = v[0];
+    }
+}
+
+static __device__ inline double loss_of(softmax s, float target)
+{
+    return (double)s.max + log((double)s.sum) - target;
+}
+
 template <typename T, int V>
 static __global__ void
 gradient_kernel(double *losses, T *logits, const float *max, const float *sum,
@@ -147,37 +197,13 @@ gradient_kernel(double *losses, T *logits, const float *max, const float *sum,
                 int32_t first, int32_t count, size_t stride)
 {
     size_t i = blockIdx.x;
-    T *row = logits + i * stride;
     bool masked = targets[i] < 0;
-    int64_t hit = masked ? -1 : (int64_t)targets[i] - first;
-    float m = max[i], inverse = masked ? 0 : 1 / sum[i];
-    size_t whole = stride / V * V;
-    auto gradient = [&](float x, size_t c) {
-        float p;
+    softmax s = {max[i], sum[i]};
 
-        if (masked || c >= (size_t)count)
-            return 0.0f;
-        p = expf(x - m) * inverse;
-        return (p - ((int64_t)c == hit ? 1.0f : 0.0f)) * scale;
-    };
-
-    for (size_t c = (size_t)threadIdx.x * V; c < whole;
-         c += (size_t)blockDim.x * V) {
-        alignas(16) T v[V];
-
-        if (V > 1)
-            *(uint4 *)v = *(const uint4 *)(row + c);
-        else
-            v[0] = row[c];
-        for (int j = 0; j < V; j++)
-            v[j] = from_float<T>(gradient(to_float(v[j]), c + j));
-        if (V > 1)
-            *(uint4 *)(row + c) = *(uint4 *)v;
-        else
-            row[c] = v[0];
-    }
+    write_gradient<T, V>(logits + i * stride, s, scale, masked,
+                         masked ? -1 : targets[i] - first, count, (int)stride);
     if (threadIdx.x == 0)
-        losses[i] = masked ? 0 : (double)m + log((double)sum[i]) - target[i];
+        losses[i] = masked ? 0 : loss_of(s, target[i]);
 }
 
 static int xent_backward(struct plait_queue *q, enum plait_dtype type,
@@ -213,9 +239,59 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
     return cuda_leave(q, "xent_backward");
 }
 
+/* The rows that are being worked on at a time are to fit into the L2 cache,
+ * where they are read once more: two blocks to a multiprocessor. */
+static const unsigned whole_threads = 1024;
+
+template <typename T, int V>
+static __global__ void __launch_bounds__(whole_threads)
+    whole_kernel(double *losses, T *logits, const int32_t *targets,
+                 float scale, int32_t count, size_t stride)
+{
+    __shared__ softmax shared[32];
+    size_t i = blockIdx.x;
+    int hit = targets[i];
+    T *row = logits + i * stride;
+    float target = hit >= 0 && hit < count ? to_float(row[hit]) : 0.0f;
+    softmax s = block_softmax(thread_softmax<T, V>(row, count), shared);
+
+    write_gradient<T, V>(row, s, scale, hit < 0, hit, count, (int)stride);
+    if (threadIdx.x == 0)
+        losses[i] = hit < 0 ? 0 : loss_of(s, target);
+}
+
+static int xent(struct plait_queue *q, enum plait_dtype type, double *loss,
+                void *logits, const int32_t *targets, float scale,
+                int32_t count, size_t stride, size_t N)
+{
+    double *losses;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    losses = (double *)cuda_scratch(q, N * sizeof(*losses));
+    if (losses == NULL)
+        return -1;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+        constexpr int V = pack<T>::n;
+
+        if (rows_aligned16<T>(logits, stride))
+            whole_kernel<T, V><<<(unsigned)N, whole_threads, 0, q->stream>>>(
+                losses, (T *)logits, targets, scale, count, stride);
+        else
+            whole_kernel<T, 1><<<(unsigned)N, whole_threads, 0, q->stream>>>(
+                losses, (T *)logits, targets, scale, count, stride);
+    });
+    cuda_sum_doubles(q, loss, losses, N);
+    return cuda_leave(q, "xent");
+}
+
 void cuda_xent_ops(struct plait_ops *ops)
 {
     ops->xent_stats = xent_stats;
     ops->xent_rescale = xent_rescale;
     ops->xent_backward = xent_backward;
+    ops->xent = xent;
 }

@@ -62,6 +62,7 @@ const struct plait_ops *plait_ops_ref(void)
         .xent_stats = ref_xent_stats,
         .xent_rescale = ref_xent_rescale,
         .xent_backward = ref_xent_backward,
+        .xent = ref_xent,
         .route_forward = ref_route_forward,
         .route_load = ref_route_load,
         .route_backward = ref_route_backward,

@@ -142,6 +142,9 @@ int ref_xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
                    size_t stride, size_t N);
 int ref_xent_rescale(struct plait_queue *q, float *sum, const float *max,
                      const float *allmax, size_t N);
+int ref_xent(struct plait_queue *q, enum plait_dtype type, double *loss,
+             void *logits, const int32_t *targets, float scale, int32_t count,
+             size_t stride, size_t N);
 int ref_xent_backward(struct plait_queue *q, enum plait_dtype type,
                       double *loss, void *logits, const float *max,
                       const float *sum, const float *target,

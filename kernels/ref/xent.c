@@ -68,3 +68,21 @@ int ref_xent_backward(struct plait_queue *q, enum plait_dtype type,
     *loss += total;
     return 0;
 }
+
+int ref_xent(struct plait_queue *q, enum plait_dtype type, double *loss,
+             void *logits, const int32_t *targets, float scale, int32_t count,
+             size_t stride, size_t N)
+{
+    size_t bytes = stride * plait_dtype_size(type);
+
+    for (size_t i = 0; i < N; i++) {
+        char *row = (char *)logits + i * bytes;
+        float max, sum, target;
+
+        ref_xent_stats(q, type, &max, &sum, &target, row, targets + i, 0,
+                       count, stride, 1);
+        ref_xent_backward(q, type, loss, row, &max, &sum, &target, targets + i,
+                          scale, 0, count, stride, 1);
+    }
+    return 0;
+}

@@ -19,6 +19,10 @@ static int loss_of_rows(const struct plait_work *w, const int32_t *targets,
     struct plait_scratch *s = w->scratch;
     float *max = s->max, *sum = s->sum, *target = s->sum + rows;
 
+    if (d->tp == 1 && w->ops->xent)
+        return w->ops->xent(w->q, w->type, loss, s->logits, targets,
+                            w->slot->loss_scale, d->vocab_count, d->vocab,
+                            rows);
     if (w->ops->xent_stats(w->q, w->type, max, sum, target, s->logits, targets,
                            d->vocab_first, d->vocab_count, d->vocab, rows) < 0)
         return -1;

@@ -165,6 +165,38 @@ static int call_xent_backward(struct trial_side *d, const int *s)
                                  (size_t)s[1], (size_t)s[0]);
 }
 
+/* A whole vocabulary; where a device has no op for it, by the two. */
+static void setup_whole(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0];
+    int32_t *targets;
+
+    trial_real(t, KIND_T, N * (size_t)s[1], -6, 6);
+    targets = trial_int(t, N, 0, s[4]);
+    trial_real(t, KIND_F64, 1, 0, 1);
+    targets[N / 2] = -1;
+}
+
+static int call_whole(struct trial_side *d, const int *s)
+{
+    size_t N = (size_t)s[0], stride = (size_t)s[1];
+    float *max;
+    int rc;
+
+    if (d->ops->xent != NULL)
+        return d->ops->xent(d->q, d->type, d->p[2], d->p[0], d->p[1], 0.125f,
+                            s[3], stride, N);
+    max = d->ops->alloc(d->dev, 3 * N * sizeof(*max));
+    rc = max == NULL ||
+         d->ops->xent_stats(d->q, d->type, max, max + N, max + 2 * N, d->p[0],
+                            d->p[1], 0, s[3], stride, N) ||
+         d->ops->xent_backward(d->q, d->type, d->p[2], d->p[0], max, max + N,
+                               max + 2 * N, d->p[1], 0.125f, 0, s[3], stride,
+                               N);
+    d->ops->free(d->dev, max);
+    return rc;
+}
+
 const struct trial_case trial_layers[] = {
     {"gelu", setup_gelu, call_gelu, {{40, 1}, {37, 53}}},
     {"swiglu", setup_swiglu, call_swiglu, {{1, 1}, {37, 53}}},
@@ -197,5 +229,9 @@ const struct trial_case trial_layers[] = {
      setup_xent,
      call_xent_backward,
      {{1, 2, 0, 2, 2}, {9, 300, 0, 257, 257}, {33, 1024, 0, 1000, 1000}}},
+    {"xent",
+     setup_whole,
+     call_whole,
+     {{1, 2, 0, 2, 2}, {9, 300, 0, 257, 257}, {5, 9216, 0, 9000, 9000}}},
     {NULL, NULL, NULL, {{0}}},
 };
