@@ -13,6 +13,8 @@
 #define REGION 64             /* elements, of a block's tensors and shards */
 #define BLOCK 256             /* bytes, of an activation */
 #define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
+#define GPU_LOGITS (1024 * 1048576.0)
+#define GPU_ROWS 128          /* they are whole multiples of */
 #define SENDS 4               /* messages of a port on their way out */
 #define PIECE 1048576         /* elements of the optimizer on their way */
 
@@ -36,6 +38,11 @@ struct shards {
 static double align_up(double n, double to)
 {
     return ceil(n / to) * to;
+}
+
+static bool on_cpu(const struct plait_shape *s)
+{
+    return strcmp(s->gpu->name, "cpu") == 0;
 }
 
 static void set_sizes(const struct plait_shape *s, struct sizes *z)
@@ -257,11 +264,23 @@ static double scratch_bytes(const struct plait_shape *s,
     return sum;
 }
 
+/* Rows whose logits are made at a time. */
+static double logit_rows(const struct plait_shape *s, const struct sizes *z)
+{
+    double bytes = on_cpu(s) ? LOGITS : GPU_LOGITS;
+    double rows = floor(bytes / (z->vocab * s->element));
+
+    if (!on_cpu(s) && rows > GPU_ROWS) {
+        rows = floor(rows / GPU_ROWS) * GPU_ROWS;
+        rows = align_up(z->rows / ceil(z->rows / rows), GPU_ROWS);
+    }
+    return fmax(fmin(rows, z->rows), 4 + 4.0 * s->tp);
+}
+
 static double head_bytes(const struct plait_shape *s, const struct sizes *z)
 {
-    double rows = fmin(floor(LOGITS / (z->vocab * s->element)), z->rows);
+    double rows = logit_rows(s, z);
 
-    rows = fmax(rows, 4 + 4.0 * s->tp);
     return 2 * take(s, z->stream * s->m->hidden) + 2 * take_words(z->stream) +
            take(s, rows * z->vocab) + 2 * take_words(rows) +
            take_words(2 * rows);
@@ -385,12 +404,11 @@ static double buffer_bytes(const struct plait_shape *s, const struct sizes *z,
                            const struct shards *w, int rank)
 {
     int layers = plait_shape_layers(s, rank);
-    int cpu = strcmp(s->gpu->name, "cpu") == 0;
     double sum = message_bytes(s, z, rank) + tied_bytes(s, w, rank) +
                  sum_bytes(s, w, layers) + zero_bytes(s, w, rank, layers);
 
     /* a GPU's context, libraries and communicators */
-    return sum + (cpu ? 0 : 1e9);
+    return sum + (on_cpu(s) ? 0 : 1e9);
 }
 
 /* One byte a code, both sides of whole 16, in both orders. */
@@ -407,7 +425,7 @@ static double code_bytes(const struct plait_shape *s, const struct sizes *z,
     double h = s->m->hidden, mlp = codes(z->up, h) + codes(h, z->ffn);
 
     if (s->c->train.precision != PLAIT_FP8 || s->c->parallel.zero >= 3 ||
-        strcmp(s->gpu->name, "cpu") == 0)
+        on_cpu(s))
         return 0;
     if (s->m->experts)
         mlp *= z->here;

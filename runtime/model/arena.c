@@ -11,8 +11,12 @@
 
 #define ARENA_ALIGN 256
 /* Logits are made for so many bytes of rows at a time: large enough for
- * full-speed products, small beside the activations. */
+ * full-speed products, small beside the activations. On a GPU that takes more:
+ * a product as narrow as the stream is to fill it, and each run of rows reads
+ * and writes all of the head's gradient. */
 #define LOGITS_BYTES ((size_t)128 << 20)
+#define GPU_LOGITS_BYTES ((size_t)1 << 30)
+#define GPU_ROWS 128 /* what a product's tiles are a multiple of */
 
 struct arena {
     char *base; /* NULL: only measure */
@@ -365,9 +369,16 @@ static int make_offload(struct plait_model *m)
 static size_t choose_logit_rows(const struct plait_model *m, size_t N)
 {
     const struct plait_dims *d = &m->state->dims;
-    size_t rows = LOGITS_BYTES / (d->vocab * plait_dtype_size(m->type));
+    bool gpu = m->par->ops->gpu;
+    size_t row = d->vocab * plait_dtype_size(m->type);
+    size_t rows = (gpu ? GPU_LOGITS_BYTES : LOGITS_BYTES) / row, runs;
     size_t least = 4 + 4 * (size_t)d->tp; /* plait_head_logits() */
 
+    if (gpu && rows > GPU_ROWS) {
+        rows = rows / GPU_ROWS * GPU_ROWS;
+        runs = (N + rows - 1) / rows;
+        rows = ((N - 1) / runs / GPU_ROWS + 1) * GPU_ROWS;
+    }
     if (rows > N)
         rows = N;
     return rows < least ? least : rows;
