@@ -116,8 +116,9 @@ void plait_profile_print(const struct plait_profile *p, FILE *out)
 
             if (r->beside != beside)
                 continue;
-            fprintf(out, "%-12s %-24s %9" PRIu64 " %11.4f", r->track, r->name,
-                    r->count, r->seconds);
+            fprintf(out, "%-12s %-24s %9" PRIu64 " %11.4f", r->track,
+                    strcmp(r->name, r->track) ? r->name : "", r->count,
+                    r->seconds);
             if (beside)
                 fprintf(out, " beside\n");
             else

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include "runtime/comm/trace.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MAX_TRACKS 32
 
 struct plait_trace {
     FILE *out; /* NULL: the profile alone */
+    char *path;
+    int failure; /* errno of the first write that failed */
     struct plait_profile *profile;
     int rank;
     double zero; /* the file's times count from here */
@@ -31,24 +36,55 @@ double plait_trace_now(void)
     return ts.tv_sec + ts.tv_nsec * 1e-9;
 }
 
-static int open_file(struct plait_trace *trace, const char *dir,
-                     struct plait_error *err)
+static void __attribute__((format(printf, 2, 3)))
+put(struct plait_trace *trace, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (vfprintf(trace->out, fmt, ap) < 0 && !trace->failure)
+        trace->failure = errno;
+    va_end(ap);
+}
+
+/* Viewers take process and thread 0 for the idle task: ours count from 1. */
+static int process_of(const struct plait_trace *trace)
+{
+    return trace->rank + 1;
+}
+
+/* What a run of more ranks has left there is none of this run's. */
+static void remove_older(const char *dir, int rank, int ranks)
 {
     char path[4096];
 
-    snprintf(path, sizeof(path), "%s/rank-%05d.json", dir, trace->rank);
+    do {
+        rank += ranks;
+        snprintf(path, sizeof(path), "%s/rank-%05d.json", dir, rank);
+    } while (unlink(path) == 0);
+}
+
+static int open_file(struct plait_trace *trace, const char *dir, int ranks,
+                     struct plait_error *err)
+{
+    if (asprintf(&trace->path, "%s/rank-%05d.json", dir, trace->rank) < 0) {
+        trace->path = NULL;
+        return plait_errorf(err, "out of memory");
+    }
     if (mkdir(dir, 0777) == 0 || errno == EEXIST)
-        trace->out = fopen(path, "we");
+        trace->out = fopen(trace->path, "we");
     if (!trace->out)
-        return plait_errorf(err, "log.profile: %s: %s", path, strerror(errno));
-    fprintf(trace->out,
-            "[{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
-            "\"args\":{\"name\":\"rank %d\"}}",
-            trace->rank, trace->rank);
+        return plait_errorf(err, "log.profile: %s: %s", trace->path,
+                            strerror(errno));
+    remove_older(dir, trace->rank, ranks);
+    put(trace,
+        "[{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
+        "\"args\":{\"name\":\"rank %d\"}}",
+        process_of(trace), trace->rank);
     return 0;
 }
 
-struct plait_trace *plait_trace_create(const char *dir, int rank,
+struct plait_trace *plait_trace_create(const char *dir, int rank, int ranks,
                                        struct plait_profile *profile,
                                        struct plait_error *err)
 {
@@ -61,44 +97,51 @@ struct plait_trace *plait_trace_create(const char *dir, int rank,
     trace->rank = rank;
     trace->profile = profile;
     trace->zero = plait_trace_now();
-    if (dir && open_file(trace, dir, err) < 0) {
+    if (dir && open_file(trace, dir, ranks, err) < 0) {
+        free(trace->path);
         free(trace);
         return NULL;
     }
     return trace;
 }
 
-void plait_trace_destroy(struct plait_trace *trace)
+int plait_trace_close(struct plait_trace *trace, struct plait_error *err)
 {
-    int saved = errno;
+    int saved = errno, rc = 0;
 
     if (!trace)
-        return;
+        return 0;
     if (trace->out) {
-        fputs("]\n", trace->out);
-        fclose(trace->out);
+        put(trace, "]\n");
+        if (fclose(trace->out) != 0 && !trace->failure)
+            trace->failure = errno;
     }
+    if (trace->failure)
+        rc = plait_errorf(err, "log.profile: %s: %s", trace->path,
+                          strerror(trace->failure));
+    free(trace->path);
     free(trace);
     errno = saved;
+    return rc;
 }
 
-/* Its number. */
+/* Its number, from 1. */
 static int track_of(struct plait_trace *trace, const char *track)
 {
     int i;
 
     for (i = 0; i < trace->ntracks; i++)
         if (!strcmp(trace->track[i], track))
-            return i;
+            return i + 1;
     if (i == MAX_TRACKS)
-        return MAX_TRACKS - 1;
+        return MAX_TRACKS;
     snprintf(trace->track[i], sizeof(trace->track[i]), "%s", track);
     trace->ntracks++;
-    fprintf(trace->out,
-            ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
-            "\"args\":{\"name\":\"%s\"}}",
-            trace->rank, i, track);
-    return i;
+    put(trace,
+        ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
+        "\"args\":{\"name\":\"%s\"}}",
+        process_of(trace), i + 1, track);
+    return i + 1;
 }
 
 static double micros(const struct plait_trace *trace, double t)
@@ -116,27 +159,35 @@ void plait_trace_span(struct plait_trace *trace, const char *track,
     plait_profile_span(trace->profile, track, name, start, end - start);
     if (!trace->out)
         return;
-    fprintf(trace->out,
-            ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
-            "\"ts\":%.1f,\"dur\":%.1f}",
-            trace->rank, track_of(trace, track), name, micros(trace, start),
-            (end - start) * 1e6);
+    put(trace,
+        ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
+        "\"ts\":%.1f,\"dur\":%.1f}",
+        process_of(trace), track_of(trace, track), name,
+        micros(trace, start), (end - start) * 1e6);
+}
+
+static void put_async(struct plait_trace *trace, char phase, int tid,
+                      const char *track, const char *name, double t)
+{
+    put(trace,
+        ",\n{\"ph\":\"%c\",\"cat\":\"%s\",\"id\":%" PRIu64
+        ",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.1f}",
+        phase, track, trace->asyncs, process_of(trace), tid, name,
+        micros(trace, t));
 }
 
 void plait_trace_async(struct plait_trace *trace, const char *track,
                        const char *name, double start, double end)
 {
+    int tid;
+
     if (!trace)
         return;
     plait_profile_beside(trace->profile, track, name, end - start);
     if (!trace->out)
         return;
-    fprintf(trace->out,
-            ",\n{\"ph\":\"b\",\"cat\":\"%s\",\"id\":%" PRIu64
-            ",\"pid\":%d,\"name\":\"%s\",\"ts\":%.1f}",
-            track, ++trace->asyncs, trace->rank, name, micros(trace, start));
-    fprintf(trace->out,
-            ",\n{\"ph\":\"e\",\"cat\":\"%s\",\"id\":%" PRIu64
-            ",\"pid\":%d,\"name\":\"%s\",\"ts\":%.1f}",
-            track, trace->asyncs, trace->rank, name, micros(trace, end));
+    tid = track_of(trace, track);
+    trace->asyncs++;
+    put_async(trace, 'b', tid, track, name, start);
+    put_async(trace, 'e', tid, track, name, end);
 }

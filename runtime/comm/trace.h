@@ -13,13 +13,15 @@
  * nothing. Not for several threads at once. */
 struct plait_trace;
 
-/* DIR/rank-00000.json; DIR is made if it is not there. dir NULL: no file.
- * What is noted is added up in `profile` too, which outlives the trace;
- * NULL: is not. */
-struct plait_trace *plait_trace_create(const char *dir, int rank,
+/* DIR/rank-00000.json; DIR is made if it is not there, and rid of what a run
+ * of more than `ranks` has left. dir NULL: no file. What is noted is added up
+ * in `profile` too, which outlives the trace; NULL: is not. */
+struct plait_trace *plait_trace_create(const char *dir, int rank, int ranks,
                                        struct plait_profile *profile,
                                        struct plait_error *err);
-void plait_trace_destroy(struct plait_trace *trace);
+/* Ends the file and frees the trace, in any case; -1: the file is not
+ * complete, and why. NULL-safe, keeps errno. */
+int plait_trace_close(struct plait_trace *trace, struct plait_error *err);
 
 /* Seconds of the clock that spans are given in. */
 double plait_trace_now(void);

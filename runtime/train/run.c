@@ -211,7 +211,7 @@ static int save(struct run *r, struct plait_error *err)
              ? plait_saver_start(r->saver, &r->done, err)
              : plait_saver_save(r->saver, &r->done, err);
     r->saved = r->done.step;
-    plait_trace_span(r->trace, "run", "checkpoint", begin);
+    plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
     return rc;
 }
 
@@ -234,7 +234,7 @@ static int save_last(struct run *r, struct plait_error *err)
              ? plait_saver_finish(r->saver, err)
              : plait_saver_save(r->saver, &r->done, err);
     r->saved = r->done.step;
-    plait_trace_span(r->trace, "run", "checkpoint", begin);
+    plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
     return rc;
 }
 
@@ -313,13 +313,23 @@ static int open_trace(struct run *r, bool summary, struct plait_error *err)
         return plait_errorf(err, "out of memory");
     if (!dir && !r->profile)
         return 0;
-    r->trace = plait_trace_create(dir, plait_comm_rank(r->world), r->profile,
-                                  err);
+    r->trace = plait_trace_create(dir, plait_comm_rank(r->world),
+                                  plait_comm_size(r->world), r->profile, err);
     if (!r->trace)
         return -1;
     plait_comm_set_trace(r->world, r->trace);
     plait_parallel_set_trace(r->s->par, r->trace);
     return 0;
+}
+
+static int close_trace(struct run *r, struct plait_error *err)
+{
+    struct plait_trace *trace = r->trace;
+
+    plait_parallel_set_trace(r->s->par, NULL);
+    plait_comm_set_trace(r->world, NULL);
+    r->trace = NULL;
+    return plait_trace_close(trace, err);
 }
 
 static int open_output(struct run *r, const struct plait_train_args *args,
@@ -375,9 +385,7 @@ static int open_trainer(struct run *r, struct plait_error *err)
 static void run_close(struct run *r)
 {
     plait_watchdog_destroy(r->dog);
-    plait_parallel_set_trace(r->s->par, NULL);
-    plait_comm_set_trace(r->world, NULL);
-    plait_trace_destroy(r->trace);
+    close_trace(r, NULL);
     plait_profile_print(r->profile, stdout);
     plait_profile_destroy(r->profile);
     plait_metrics_destroy(r->metrics);
@@ -601,6 +609,8 @@ int plait_run_train(struct plait_session *s,
         rc = start(&r, args, err);
     if (rc == 0)
         rc = loop(&r, err);
+    if (rc == 0)
+        rc = plait_agree(r.world, close_trace(&r, err), err);
     if (rc != PLAIT_RUN_BROKEN)
         run_close(&r);
     return rc;

@@ -221,7 +221,7 @@ static int next_batch(struct plait_trainer *t, struct plait_loader *loader,
     start = plait_trace_now();
     if (plait_loader_next(loader, &input, &target, err) < 0)
         return -1;
-    plait_trace_span(t->par->trace, "compute", "data", start);
+    plait_trace_span(t->par->trace, "data", "data", start);
     for (i = 0; i < t->microbatches; i++) {
         size_t at = (size_t)i * micro * seq_len;
 
@@ -315,7 +315,7 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     plait_range_end(t->par->ops);
     if (rc < 0)
         return describe(t, err);
-    plait_trace_span(t->par->trace, "compute", "optimizer", start);
+    plait_trace_span(t->par->trace, "optimizer", "optimizer", start);
     result->skipped = t->scale.dynamic && !isfinite(norm);
     plait_loss_scale_update(&t->scale, result->skipped);
     result->loss = sums[0] / tokens;

@@ -177,12 +177,17 @@ ok "and the same text in another layout" \
 run 1 --sample 5
 ok "--sample without a checkpoint says so" grep -q "no checkpoint" "$dir/out"
 
-run 4 --set parallel.pp=2 --set train.steps=2 --set log.profile="$dir/profile"
+run 4 --set parallel.pp=2 --set train.steps=2 --set log.profile="$dir/profile" \
+    --set checkpoint.dir="$dir/profiled"
 ok "log.profile writes a trace per rank" python3 -c '
 import json, sys
 for rank in range(4):
     events = json.load(open(f"{sys.argv[1]}/rank-{rank:05d}.json"))
     names = [e["name"] for e in events]
+    lanes = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert lanes >= {"compute", "world", "dp-cp", "pp", "data", "optimizer",
+                     "checkpoint", "run"}, lanes
+    assert all(e["pid"] == rank + 1 and e.get("tid", 1) > 0 for e in events)
     for name in ("forward 0.0", "backward 0.3", "all-reduce", "send",
                  "optimizer", "data"):
         assert name in names, (rank, name)
@@ -190,6 +195,13 @@ for rank in range(4):
                    if e["ph"] == "X" and e["name"].startswith("forward"))
     assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:]))
 ' "$dir/profile"
+ln -sf /dev/full "$dir/profile/rank-00001.json"
+run 2 --set parallel.dp=2 --set train.steps=1 --set log.profile="$dir/profile"
+ok "a trace that cannot be written fails the run" test $status = 1
+ok "and is named once" test "$(grep -c \
+    "log.profile: $dir/profile/rank-00001.json: No space left" "$dir/out")" = 1
+ok "older ranks' traces do not stay beside it" test \
+    "$(cd "$dir/profile" && echo *)" = "rank-00000.json rank-00001.json"
 
 run 2 --set optim.lr=1e6 --set optim.clip=0 --set lr.warmup=0 \
     --set parallel.dp=2
