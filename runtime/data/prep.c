@@ -186,6 +186,16 @@ static int wrong_usage(const char *what)
     return 2;
 }
 
+/* A full disk must not pass for success. */
+static int flush_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "plait-prep: cannot write to standard output: %s\n",
+            strerror(errno));
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
@@ -208,10 +218,10 @@ int main(int argc, char **argv)
             break;
         case 'h':
             fputs(usage, stdout);
-            return 0;
+            return flush_output();
         case 'V':
             puts("plait-prep " PACKAGE_VERSION);
-            return 0;
+            return flush_output();
         default:
             return 2; /* getopt has said why */
         }
@@ -229,9 +239,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "plait-prep: %s\n", err.text);
         return 1;
     }
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "plait-prep: standard output: %s\n", strerror(errno));
-        return 1;
-    }
-    return 0;
+    return flush_output();
 }

@@ -167,8 +167,12 @@ int main(int argc, char **argv)
     struct plait_world world;
     int rc = parse(argc, argv, &args, &err);
 
-    if (rc > 0)
-        return 0;
+    if (rc > 0) {
+        if (close_out(stdout, NULL, &err) == 0)
+            return 0;
+        fprintf(stderr, "plait-probe: %s\n", err.text);
+        return 1;
+    }
     if (rc < 0) {
         if (plait_rank_hint() == 0)
             fprintf(stderr, "plait-probe: %s\n", err.text);

@@ -208,5 +208,11 @@ int main(int argc, char **argv)
         rc = run(&args);
     }
     free(args.set);
+    /* A full disk must not pass for success. */
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "plait-train: cannot write to standard output: %s\n",
+                strerror(errno));
+        rc = 1;
+    }
     return rc;
 }

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Every option that a command's --help shows is in its man page and in the
-# bash completion.
+# bash completion. What a full disk swallows is no success.
 source "$top_srcdir/man/completion/plait" || exit 1
 tmp=$(mktemp) || exit 1
-trap 'rm -f "$tmp"' EXIT
+trap 'rm -f "$tmp" "$tmp.full"' EXIT
 n=0
 
 check() { # name status
@@ -34,6 +34,9 @@ covered() {
             grep -qxe "$option" || missing="$missing $option(completion)"
     done
     check "options of $name:${missing:- all there}" ${#missing}
+    "$@" --help >/dev/full 2>"$tmp.full"
+    [ $? = 1 ] && [ "$(grep -c 'standard output' "$tmp.full")" = 1 ]
+    check "$name on a full disk" $?
 }
 
 "$top_builddir/plait" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' \
