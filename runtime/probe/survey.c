@@ -77,16 +77,17 @@ static struct series *add(struct survey *s, int ranks)
 
 /* -- all-reduces --------------------------------------------------------- */
 
-/* Every group of ranks with one `color` reduces, all groups at once. */
-static int reduce(struct survey *s, struct series *series, int color,
-                  struct plait_error *err)
+/* Every group of ranks with one `color` reduces, all groups at once. `name`
+ * is that of the trainer's group whose sums go this way: what it asks of NCCL
+ * is asked here. */
+static int reduce(struct survey *s, struct series *series, const char *name,
+                  int color, struct plait_error *err)
 {
     struct plait_comm *comm;
     double size = 0;
     int rc;
 
-    if (plait_comm_split(s->world->comm, color, s->rank, series->title, &comm,
-                         err) < 0)
+    if (plait_comm_split(s->world->comm, color, s->rank, name, &comm, err) < 0)
         return -1;
     if (comm)
         size = plait_comm_size(comm);
@@ -112,13 +113,13 @@ static int survey_node(struct survey *s, struct plait_error *err)
         return 0;
     s->in_node = series = add(s, g->width);
     snprintf(series->title, sizeof(series->title), "node all-reduce");
-    if (reduce(s, series, takes_part ? s->node : -1, err) < 0)
+    if (reduce(s, series, "tp", takes_part ? s->node : -1, err) < 0)
         return -1;
     if (s->islands < 2 || s->islands >= g->width)
         return 0;
     s->in_island = series = add(s, g->width);
     snprintf(series->title, sizeof(series->title), "island all-reduce");
-    return reduce(s, series,
+    return reduce(s, series, "tp",
                   takes_part ? s->node * s->islands + s->island : -1, err);
 }
 
@@ -131,7 +132,7 @@ static int survey_rails(struct survey *s, struct plait_error *err)
         return 0;
     s->rails = series = add(s, g->nnodes);
     snprintf(series->title, sizeof(series->title), "rails all-reduce");
-    return reduce(s, series, s->local < g->width ? s->local : -1, err);
+    return reduce(s, series, "dp", s->local < g->width ? s->local : -1, err);
 }
 
 /* -- pairs --------------------------------------------------------------- */
