@@ -417,15 +417,18 @@ static double codes(double rows, double columns)
     return 2 * align_up(rows, 16) * align_up(columns, 16);
 }
 
-/* What a GPU keeps of the layers' linears in fp8, beside them (fp8_weight()
- * of kernels.h); ZeRO 3 keeps nothing. */
+int plait_shape_keeps_codes(const struct plait_shape *s)
+{
+    return s->c->train.precision == PLAIT_FP8 && s->c->parallel.zero < 3 &&
+           !on_cpu(s);
+}
+
 static double code_bytes(const struct plait_shape *s, const struct sizes *z,
                          int layers)
 {
     double h = s->m->hidden, mlp = codes(z->up, h) + codes(h, z->ffn);
 
-    if (s->c->train.precision != PLAIT_FP8 || s->c->parallel.zero >= 3 ||
-        on_cpu(s))
+    if (!plait_shape_keeps_codes(s))
         return 0;
     if (s->m->experts)
         mlp *= z->here;

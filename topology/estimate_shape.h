@@ -40,6 +40,10 @@ int plait_shape_layers(const struct plait_shape *shape, int rank);
 double plait_shape_weights(const struct plait_shape *shape, int layers,
                            int embedding, int head);
 
+/* Whether a GPU keeps the layers' linears in fp8 too, rounded once a step
+ * (fp8_weight() of kernels.h); with ZeRO 3 each product rounds its own. */
+int plait_shape_keeps_codes(const struct plait_shape *shape);
+
 /* What weights are cut into: a region for each block, its experts apart. */
 enum plait_region_kind {
     PLAIT_KIND_EMBEDDING,

@@ -65,25 +65,34 @@ static double elementwise_bytes(const struct plait_shape *s)
     return scale * s->tokens * (whole + split / s->tp);
 }
 
+/* Weights of a layer's linears on this GPU, all of its experts' included. */
+static double linear_weights(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double h = m->hidden, kv = h * m->kv_heads / m->heads;
+    double mlps = m->experts ? m->experts / s->ep : 1;
+    double ups = m->family == PLAIT_GPT2 ? 1 : 2;
+
+    return (2 * h * h + 2 * h * kv + mlps * (ups + 1) * h * m->ffn) / s->tp;
+}
+
 /* Bytes of rounding the operands of a layer's linears to fp8, two for each of
  * the products of three passes: x and w forward, dy and w, x and dy backward.
  * Inputs of column-parallel linears and outputs of row-parallel ones are whole
- * on each tp rank. */
+ * on each tp rank. Weights that stay are rounded by the update instead. */
 static double rounding_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
     double h = m->hidden, kv = h * m->kv_heads / m->heads;
-    double mlps = m->experts ? m->experts_top_k : 1, ups = 2, values, weights;
+    double mlps = m->experts ? m->experts_top_k : 1;
+    double ups = m->family == PLAIT_GPT2 ? 1 : 2, values, weights;
 
     if (s->c->train.precision != PLAIT_FP8)
         return 0;
-    if (m->family == PLAIT_GPT2)
-        ups = 1;
     values = 2 * h + (2 * h + 2 * kv) / s->tp +
              mlps * (2 * h + (ups + 1) * m->ffn / s->tp);
-    weights = 2 * h * h + 2 * h * kv +
-              (m->experts ? m->experts / s->ep : 1) * (ups + 1) * h * m->ffn;
-    return 5 * 2.0 / 3 * (s->tokens * values + weights / s->tp);
+    weights = plait_shape_keeps_codes(s) ? 0 : linear_weights(s);
+    return 5 * 2.0 / 3 * (s->tokens * values + weights);
 }
 
 /* At so many FLOP/s. */
@@ -247,12 +256,18 @@ static double fullest_weights(const struct plait_shape *s)
 }
 
 /* Bytes a weight: gradient to fp32 (6), unscale (8), norm (4), clip (8),
- * Adam on four values (28), the weight from its master (6). */
+ * Adam on four values (28), the weight from its master (6); where its fp8
+ * codes are kept, each of two orders of them read twice and written (10). */
 static double update_seconds(const struct plait_shape *s)
 {
     double ranks = s->c->parallel.zero ? (double)s->dp * s->cp : 1;
+    double bytes = fullest_weights(s) / ranks * 60;
 
-    return fullest_weights(s) / ranks * 60 / s->gpu->memory_bw;
+    if (plait_shape_keeps_codes(s))
+        bytes += 10 * linear_weights(s) *
+                 fmax(plait_shape_layers(s, 0),
+                      plait_shape_layers(s, s->pp - 1));
+    return bytes / s->gpu->memory_bw;
 }
 
 void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)

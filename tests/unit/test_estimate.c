@@ -285,10 +285,13 @@ static void test_fp8(void)
        "the head has not; MFU is of the same peak");
     /* Whole are the linears' 4 h, split 3 h + h + 4 h + 4 h. */
     passes = 4. * rows[2].layers * rows[2].global / 32 / 16;
-    bytes = 10. / 3 * (tokens * (4 * h + 12 * h / tp) + 12 * h * h / tp);
+    bytes = 10. / 3 * tokens * (4 * h + 12 * h / tp);
     ok(near((fast.elementwise_s - half.elementwise_s) * 3350e9,
             passes * bytes, 1e-9),
        "each operand is read twice and written");
+    bytes = 10 * 12 * h * h / tp * rows[2].layers / rows[2].pp;
+    ok(near((fast.optimizer_s - half.optimizer_s) * 3350e9, bytes, 1e-9),
+       "weights once a step, in two orders");
     precise("a100-80g", PLAIT_BF16, &half);
     precise("a100-80g", PLAIT_FP8, &fast);
     ok(fast.matmul_s == half.matmul_s && fast.step_s > half.step_s,
@@ -321,6 +324,11 @@ static void test_fp8_weights(void)
        "fp8 keeps two bytes a weight of the layers' linears");
     ok(parts[0].memory.weights == parts[1].memory.weights,
        "but not with ZeRO 3");
+    ok(near((parts[1].elementwise_s - parts[0].elementwise_s -
+             (whole.elementwise_s - half.elementwise_s)) * 3350e9,
+            5 * codes * 4 / 3 * rows[0].global / 32 / 16, 1e-6) &&
+           parts[1].optimizer_s == parts[0].optimizer_s,
+       "which rounds weights for each product");
 }
 
 static void refuse(struct plait_config *c, struct plait_layout *l,
