@@ -46,22 +46,15 @@ last_loss() {
     tail -n 1 "$dir/m.jsonl" | sed 's/.*"loss":\([^,]*\).*/\1/'
 }
 
-python3 -B - "$dir" <<'EOF'
-import random, struct, sys
-dir, n = sys.argv[1], 3000
-random.seed(1)
-for i in range(3):
-    with open(f"{dir}/tokens-{i}.bin", "wb") as f:
-        f.write(struct.pack("<256i", 20240520, 1, n, *[0] * 253))
-        f.write(struct.pack(f"<{n}H",
-                            *(random.randrange(257) for _ in range(n))))
-with open(dir + "/c.yaml", "w") as f:
-    f.write(f"""model: {{layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 32}}
-data: {{train: "{dir}/tokens-*.bin"}}
-train: {{steps: 4, global_batch: 8, micro_batch: 2}}
-checkpoint: {{dir: {dir}/ck, every: 2}}
-log: {{metrics: {dir}/m.jsonl}}
-""")
+for i in 0 1 2; do
+    python3 -B "$top_srcdir/tests/lib/tokens.py" "$dir/tokens-$i.bin" 3000 $i
+done
+cat >"$dir/c.yaml" <<EOF
+model: {layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 32}
+data: {train: "$dir/tokens-*.bin"}
+train: {steps: 4, global_batch: 8, micro_batch: 2}
+checkpoint: {dir: $dir/ck, every: 2}
+log: {metrics: $dir/m.jsonl}
 EOF
 
 timeout 60 "$train" "$dir/c.yaml" --resume none >"$dir/out" 2>&1

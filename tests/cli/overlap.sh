@@ -10,19 +10,13 @@ command -v mpirun >/dev/null && command -v python3 >/dev/null &&
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 
-python3 -B - "$dir" <<'EOF'
-import random, struct, sys
-dir, n = sys.argv[1], 20000
-with open(dir + "/tokens.bin", "wb") as f:
-    f.write(struct.pack("<256i", 20240520, 1, n, *[0] * 253))
-    f.write(struct.pack(f"<{n}H", *(random.randrange(257) for _ in range(n))))
-with open(dir + "/c.yaml", "w") as f:
-    f.write(f"""model: {{layers: 6, hidden: 256, heads: 4, vocab: 257, seq_len: 128}}
-data: {{train: {dir}/tokens.bin}}
-train: {{steps: 8, global_batch: 8, micro_batch: 4}}
-parallel: {{bucket_mib: 1}}
-log: {{profile: {dir}/trace, metrics: {dir}/m.jsonl}}
-""")
+python3 -B "$top_srcdir/tests/lib/tokens.py" "$dir/tokens.bin"
+cat >"$dir/c.yaml" <<EOF
+model: {layers: 6, hidden: 256, heads: 4, vocab: 257, seq_len: 128}
+data: {train: $dir/tokens.bin}
+train: {steps: 8, global_batch: 8, micro_batch: 4}
+parallel: {bucket_mib: 1}
+log: {profile: $dir/trace, metrics: $dir/m.jsonl}
 EOF
 cat >"$dir/check.py" <<'EOF'
 import json, sys

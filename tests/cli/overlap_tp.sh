@@ -11,19 +11,13 @@ command -v mpirun >/dev/null && command -v python3 >/dev/null &&
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 
-python3 -B - "$dir" <<'EOF'
-import random, struct, sys
-dir, n = sys.argv[1], 20000
-with open(dir + "/tokens.bin", "wb") as f:
-    f.write(struct.pack("<256i", 20240520, 1, n, *[0] * 253))
-    f.write(struct.pack(f"<{n}H", *(random.randrange(257) for _ in range(n))))
+python3 -B "$top_srcdir/tests/lib/tokens.py" "$dir/tokens.bin"
 # 1024 rows: four chunks, each two ranks' 128.
-with open(dir + "/c.yaml", "w") as f:
-    f.write(f"""model: {{layers: 4, hidden: 256, heads: 4, vocab: 257, seq_len: 256}}
-data: {{train: {dir}/tokens.bin}}
-train: {{steps: 6, global_batch: 4, micro_batch: 4}}
-log: {{metrics: {dir}/one.jsonl}}
-""")
+cat >"$dir/c.yaml" <<EOF
+model: {layers: 4, hidden: 256, heads: 4, vocab: 257, seq_len: 256}
+data: {train: $dir/tokens.bin}
+train: {steps: 6, global_batch: 4, micro_batch: 4}
+log: {metrics: $dir/one.jsonl}
 EOF
 cat >"$dir/check.py" <<'EOF'
 import json, sys

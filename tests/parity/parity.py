@@ -26,8 +26,12 @@ from array import array
 import matrix
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MPIRUN = os.path.join(HERE, "..", "lib", "mpirun.sh")
-NODES = os.path.join(HERE, "..", "lib", "nodes.sh")
+LIB = os.path.join(HERE, "..", "lib")
+MPIRUN = os.path.join(LIB, "mpirun.sh")
+NODES = os.path.join(LIB, "nodes.sh")
+
+sys.path.insert(0, LIB)
+from tokens import write_tokens
 
 LOSS_RTOL = 2e-5
 MEMORY_RTOL = 0.1  # of every pipeline stage's fullest rank
@@ -35,23 +39,6 @@ WEIGHT_RTOL = 1e-4
 HALF_RTOL = 2e-2  # of the loss in bf16, fp16 and fp8
 STEPS = 10
 TRAIN = ("micro_batch", "precision", "loss_scale")
-
-
-def write_tokens(path, count=20000):
-    """llm.c's format, version 1: 256 int32 of header, then uint16 tokens."""
-    tokens = array("H")
-    x, words = 12345, []
-    for _ in range(60):  # a text with something to learn: a few words
-        x = (x * 1103515245 + 12345) % 2**31
-        words.append([97 + (x >> 7 * i) % 26 for i in range(1 + x % 6)])
-    while len(tokens) < count:
-        x = (x * 1103515245 + 12345) % 2**31
-        tokens.extend(words[(x >> 8) % len(words)] + [32])
-    del tokens[count:]
-    header = [20240520, 1, count] + [0] * 253
-    with open(path, "wb") as f:
-        f.write(struct.pack("<256i", *header))
-        f.write(tokens.tobytes())
 
 
 def write_config(path, model, tokens):
