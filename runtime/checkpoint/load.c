@@ -16,12 +16,14 @@
 #include "checkpoint.h"
 #include "common.h"
 #include "folder.h"
+#include "runtime/parallel/shard.h"
 #include "safetensors.h"
 
 /* Each shard is held against its checksum and has its head read by one rank,
  * which tells the others what is where. After that a rank opens those that
  * it needs pieces of: in the layout that has written them, under ZeRO its own
- * alone. */
+ * alone. Of ranks that hold the same, one reads each piece and sends it to the
+ * others. */
 
 /* A stored piece, wherever it is. */
 struct source {
@@ -44,6 +46,8 @@ struct load {
     struct plait_piece *pieces; /* that this rank wants, and where to */
     float **data;
     int npieces;
+    struct plait_comm *replicas; /* who wants the same; NULL: nobody */
+    int *reader;                 /* [npieces] of them, where there are any */
 };
 
 static int map_shard(const struct load *l, int index, struct plait_error *err)
@@ -227,17 +231,85 @@ static const struct source *find(const struct load *l, const char *name)
     return l->sources + low;
 }
 
-/* Open the shards that have something of what this rank wants. */
-static int open_needed(struct load *l, const struct plait_optim *optim,
-                       struct plait_error *err)
+/* Without ZeRO the ranks of a data-parallel group hold the same, but for the
+ * experts; what the optimizer keeps elsewhere is out of the group's reach. */
+static struct plait_comm *replicas_of(const struct plait_model *model,
+                                      struct plait_optim *optim)
+{
+    struct plait_comm *comm = model->par->group[PLAIT_GROUP_DP_CP];
+    const struct plait_shards *shards = plait_optim_shards(optim);
+
+    return shards->zero == 0 && shards->state_dev == model->par->dev &&
+                   model->config->model.experts == 0 &&
+                   plait_comm_size(comm) > 1
+               ? comm
+               : NULL;
+}
+
+/* Of the `n` members of a group, by their ranks in a world of `size`, one
+ * that has a file of the piece open already; or any, each in its turn. */
+static int reader_of(const struct load *l, const struct plait_piece *want,
+                     const int *members, int n, int size)
+{
+    const struct source *s, *end = l->sources + l->nsources;
+    int any = 0, i;
+
+    for (s = find(l, want->name);
+         s < end && !strcmp(s->piece.name, want->name); s++) {
+        if (!plait_piece_meets(want, &s->piece))
+            continue;
+        any = s->file % n;
+        for (i = 0; i < n; i++)
+            if (members[i] == s->file % size)
+                return i;
+    }
+    return any;
+}
+
+/* Collective. */
+static int choose_readers(struct load *l, struct plait_comm *world,
+                          struct plait_error *err)
+{
+    int rank = plait_comm_rank(world), n = 0, ret = 0, i;
+    int *members = NULL;
+
+    if (l->replicas) {
+        n = plait_comm_size(l->replicas);
+        members = malloc(n * sizeof(*members));
+        l->reader = malloc((l->npieces + 1) * sizeof(*l->reader));
+        if (!members || !l->reader)
+            ret = plait_errorf(err, "%s: out of memory", l->path);
+    }
+    ret = plait_agree(world, ret, err);
+    if (ret == 0 && n > 0 &&
+        plait_comm_host_all_gather(l->replicas, &rank, members,
+                                   sizeof(rank)) < 0)
+        ret = plait_errorf(err, "checkpoint: %s",
+                           plait_comm_error(l->replicas));
+    for (i = 0; ret == 0 && n > 0 && i < l->npieces; i++)
+        l->reader[i] = reader_of(l, &l->pieces[i], members, n,
+                                 plait_comm_size(world));
+    free(members);
+    return ret;
+}
+
+static bool reads(const struct load *l, int piece)
+{
+    return !l->replicas ||
+           l->reader[piece] == plait_comm_rank(l->replicas);
+}
+
+/* Open the shards that have something of what this rank reads. */
+static int open_needed(struct load *l, struct plait_error *err)
 {
     const struct source *s, *end = l->sources + l->nsources;
     int i;
 
-    l->npieces = plait_pieces_create(optim, &l->pieces, &l->data, err);
     for (i = 0; i < l->npieces; i++) {
         const struct plait_piece *want = &l->pieces[i];
 
+        if (!reads(l, i))
+            continue;
         for (s = find(l, want->name);
              s < end && !strcmp(s->piece.name, want->name); s++)
             if (!l->shards[s->file].map &&
@@ -245,7 +317,21 @@ static int open_needed(struct load *l, const struct plait_optim *optim,
                 map_shard(l, s->file, err) < 0)
                 return -1;
     }
-    return l->npieces < 0 ? -1 : 0;
+    return 0;
+}
+
+/* Collective. */
+static int prepare(struct load *l, const struct plait_model *model,
+                   struct plait_optim *optim, struct plait_error *err)
+{
+    struct plait_comm *world = model->par->world;
+
+    l->npieces = plait_pieces_create(optim, &l->pieces, &l->data, err);
+    l->replicas = replicas_of(model, optim);
+    if (plait_agree(world, l->npieces < 0 ? -1 : 0, err) < 0 ||
+        choose_readers(l, world, err) < 0)
+        return -1;
+    return plait_agree(world, open_needed(l, err), err);
 }
 
 static int check_shape(const struct load *l, const struct plait_piece *want,
@@ -308,12 +394,14 @@ static int fill_all(const struct load *l, const struct plait_optim *optim,
     int i, ret = 0;
 
     for (i = 0; i < l->npieces; i++)
-        if (l->pieces[i].count > most)
+        if (reads(l, i) && l->pieces[i].count > most)
             most = l->pieces[i].count;
     buffer = malloc(most * sizeof(*buffer));
     if (!buffer)
         return plait_errorf(err, "%s: out of memory", l->path);
     for (i = 0; i < l->npieces && ret == 0; i++) {
+        if (!reads(l, i))
+            continue;
         ret = fill(l, &l->pieces[i], buffer, err);
         if (ret == 0 &&
             plait_optim_write(optim, l->data[i], buffer,
@@ -323,6 +411,23 @@ static int fill_all(const struct load *l, const struct plait_optim *optim,
     }
     free(buffer);
     return ret;
+}
+
+/* What each has read, to those who want the same. */
+static int send_all(const struct load *l, const struct plait_model *model,
+                    struct plait_error *err)
+{
+    struct plait_parallel *par = model->par;
+    int i;
+
+    for (i = 0; l->replicas && i < l->npieces; i++)
+        if (plait_comm_broadcast(l->replicas, l->data[i], l->pieces[i].count,
+                                 PLAIT_F32, l->reader[i], par->q, NULL) < 0)
+            return plait_errorf(err, "checkpoint: %s",
+                                plait_comm_error(l->replicas));
+    if (par->ops->queue_sync(par->q) < 0)
+        return plait_errorf(err, "checkpoint: %s", plait_queue_error(par->q));
+    return 0;
 }
 
 static int check_parameters(const struct load *l,
@@ -348,6 +453,7 @@ static void load_free(struct load *l)
     free(l->sources);
     free(l->pieces);
     free(l->data);
+    free(l->reader);
     free(l->manifest.files);
 }
 
@@ -376,7 +482,7 @@ int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
     if (ret == 0)
         ret = share_sources(&l, world, err);
     if (ret == 0)
-        ret = plait_agree(world, open_needed(&l, optim, err), err);
+        ret = prepare(&l, model, optim, err);
     if (ret < 0 && is_not_whole(errno)) {
         errno = EBADMSG;
     } else if (ret == 0) {
@@ -384,6 +490,8 @@ int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
         if (ret == 0)
             ret = check_parameters(&l, model, err);
         ret = plait_agree(world, ret, err);
+        if (ret == 0)
+            ret = plait_agree(world, send_all(&l, model, err), err);
     }
     if (ret == 0)
         *info = l.manifest.info;

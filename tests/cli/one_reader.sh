@@ -70,6 +70,10 @@ done
 run sh "$mpirun" 4 "$train" "$dir/c.yaml" --resume auto
 is "four ranks go on" 0 "$status"
 is "one of them opens the manifest" 1 "$(openers manifest.json)"
+for i in 0 1 2 3; do
+    is "one of them opens part $i of the checkpoint, which all want" 1 \
+        "$(openers "step-00000002/rank-0000$i.safetensors")"
+done
 is "the loss is that of one process" \
     "$(printf %.4f "$alone")" "$(printf %.4f "$(last_loss)")"
 
