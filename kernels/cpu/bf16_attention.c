@@ -200,46 +200,115 @@ static struct forward_tiles forward_place(uint32_t *p, size_t D)
     return t;
 }
 
-/* Row i of the scores, of which n are seen, becomes 2^(s scale - max) in
- * bf16, and what that leaves; what was summed is rescaled. */
-static void softmax_row(struct forward_tiles *t, size_t r, size_t i, size_t n,
-                        int split, float scale, size_t ld)
+/* Lane 4g + k of y[e] = lane 4g + e of x[k]: of HIGH rows, the columns */
+INLINE void columns(__m512 y[HIGH], const __m512 x[HIGH])
 {
-    const float *s = t->s + i % HIGH * TILE;
-    float *out = t->out + (r * TILE + i) * ld;
-    uint16_t *p = (uint16_t *)(t->p + i % HIGH * HALF);
-    uint16_t *low = p + 2 * HIGH * HALF;
-    __m512 x[TILE / VLEN], none = _mm512_set1_ps(-INFINITY);
-    __m512 largest = none, sum = _mm512_setzero_ps();
-    float old = t->max[r][i], max, keep;
-    size_t j;
+    __m512 a = _mm512_unpacklo_ps(x[0], x[1]);
+    __m512 b = _mm512_unpackhi_ps(x[0], x[1]);
+    __m512 c = _mm512_unpacklo_ps(x[2], x[3]);
+    __m512 d = _mm512_unpackhi_ps(x[2], x[3]);
 
-    for (j = 0; j < n; j += VLEN) {
-        x[j / VLEN] = _mm512_mask_mul_ps(none, first(n - j),
-                                         _mm512_loadu_ps(s + j),
-                                         _mm512_set1_ps(scale));
-        largest = _mm512_max_ps(x[j / VLEN], largest);
-    }
-    max = _mm512_reduce_max_ps(largest);
-    max = max < old ? old : max;
-    for (j = 0; j < n; j += VLEN) {
-        __m512 e = exp2_near(x[j / VLEN] - max);
+    y[0] = _mm512_shuffle_ps(a, c, 0x44);
+    y[1] = _mm512_shuffle_ps(a, c, 0xee);
+    y[2] = _mm512_shuffle_ps(b, d, 0x44);
+    y[3] = _mm512_shuffle_ps(b, d, 0xee);
+}
 
-        vec_store(PLAIT_BF16_T, p, j, VLEN, e);
-        if (split)
-            vec_store(PLAIT_BF16_T, low, j, VLEN, left(e));
-        sum += e;
-    }
-    memset(p + j, 0, (TILE - j) * sizeof(*p));
-    memset(low + j, 0, (TILE - j) * sizeof(*low));
-    if (n == 0)
-        return;
-    keep = old == max ? 1 : exp2_near(_mm512_set1_ps(old - max))[0];
-    t->sum[r][i] = t->sum[r][i] * keep + _mm512_reduce_add_ps(sum);
-    t->max[r][i] = max;
-    if (keep != 1)
+/* In lanes k, 4 + k, .. the largest of x[k] */
+INLINE __m512 rows_max(const __m512 x[HIGH])
+{
+    __m512 y[HIGH], m;
+
+    columns(y, x);
+    m = _mm512_max_ps(_mm512_max_ps(y[0], y[1]), _mm512_max_ps(y[2], y[3]));
+    m = _mm512_max_ps(m, _mm512_shuffle_f32x4(m, m, 0x4e));
+    return _mm512_max_ps(m, _mm512_shuffle_f32x4(m, m, 0xb1));
+}
+
+/* In lanes k, 4 + k, .. the sum of x[k] */
+INLINE __m512 rows_sum(const __m512 x[HIGH])
+{
+    __m512 y[HIGH], sum;
+
+    columns(y, x);
+    sum = (y[0] + y[1]) + (y[2] + y[3]);
+    sum += _mm512_shuffle_f32x4(sum, sum, 0x4e);
+    return sum + _mm512_shuffle_f32x4(sum, sum, 0xb1);
+}
+
+/* Lane k everywhere */
+INLINE __m512 row_of(__m512 x, int k)
+{
+    return _mm512_permutexvar_ps(_mm512_set1_epi32(k), x);
+}
+
+INLINE __m512 load_per_row(const float x[HIGH])
+{
+    return _mm512_broadcast_f32x4(_mm_loadu_ps(x));
+}
+
+INLINE void store_per_row(float x[HIGH], __m512 y)
+{
+    _mm_storeu_ps(x, _mm512_castps512_ps128(y));
+}
+
+/* HIGH rows of sums, each times a factor of its own */
+static void scale_rows(float *out, size_t ld, __m512 by)
+{
+    for (int k = 0; k < HIGH; k++, out += ld)
         for (size_t d = 0; d < ld; d += VLEN)
-            _mm512_storeu_ps(out + d, _mm512_loadu_ps(out + d) * keep);
+            _mm512_storeu_ps(out + d, _mm512_loadu_ps(out + d) *
+                                          row_of(by, k));
+}
+
+/* The scores of rows i .., of which row i + k sees seen[k] and none more than
+ * n, become 2^(s scale - max) in bf16, and what that leaves; what was summed
+ * is rescaled. The rows go together because each waits for itself. */
+static void softmax_rows(struct forward_tiles *t, size_t r, size_t i,
+                         const size_t seen[HIGH], size_t n, int split,
+                         float scale, size_t ld)
+{
+    __m512 x[TILE / VLEN][HIGH], max[HIGH], sum[HIGH], from, keep;
+    const __m512 none = _mm512_set1_ps(-INFINITY);
+    __m512 old = load_per_row(&t->max[r][i]), all;
+
+    for (int k = 0; k < HIGH; k++) {
+        max[k] = none;
+        sum[k] = _mm512_setzero_ps();
+    }
+    for (size_t j = 0; j < n; j += VLEN)
+#pragma GCC unroll 4
+        for (size_t k = 0; k < HIGH; k++) {
+            __m512 *y = &x[j / VLEN][k];
+
+            *y = _mm512_mask_mul_ps(none, first(seen[k] > j ? seen[k] - j : 0),
+                                    _mm512_loadu_ps(t->s + k * TILE + j),
+                                    _mm512_set1_ps(scale));
+            max[k] = _mm512_max_ps(*y, max[k]);
+        }
+    all = _mm512_max_ps(rows_max(max), old);
+    /* Rows that have seen no key yet: nothing minus anything */
+    from = _mm512_maskz_mov_ps(
+        _mm512_cmp_ps_mask(all, none, _CMP_NEQ_OQ), all);
+    keep = exp2_near(old - from);
+    for (int k = 0; k < HIGH; k++)
+        max[k] = row_of(from, k);
+    for (size_t j = 0; j < n; j += VLEN)
+#pragma GCC unroll 4
+        for (size_t k = 0; k < HIGH; k++) {
+            __m512 e = exp2_near(x[j / VLEN][k] - max[k]);
+
+            vec_store(PLAIT_BF16_T, t->p + k * HALF, j, VLEN, e);
+            if (split)
+                vec_store(PLAIT_BF16_T, t->p + (HIGH + k) * HALF, j, VLEN,
+                          left(e));
+            sum[k] += e;
+        }
+    store_per_row(&t->max[r][i], all);
+    store_per_row(&t->sum[r][i],
+                  load_per_row(&t->sum[r][i]) * keep + rows_sum(sum));
+    if (_mm512_cmp_ps_mask(keep, _mm512_set1_ps(1), _CMP_NEQ_UQ) != 0)
+        scale_rows(t->out + (r * TILE + i) * ld, ld, keep);
 }
 
 /* Tile r of the run, whose rows see the keys of `w`. */
@@ -251,15 +320,16 @@ static void forward_tile(struct forward_tiles *t, size_t r, size_t rows,
 
     for (size_t i = 0; i < rows; i += HIGH) {
         size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
+        size_t seen[HIGH];
         float *out = t->out + (r * TILE + i) * ld;
 
         if (n == 0)
             continue;
         product(t->s, TILE, t->q + (r * TILE + i) * W, W, t->kt, TILE,
                 padded(n), W);
-        for (size_t k = i; k < i + HIGH; k++)
-            softmax_row(t, r, k, k <= last ? visible(w, k) : 0, split, scale,
-                        ld);
+        for (size_t k = 0; k < HIGH; k++)
+            seen[k] = i + k <= last ? visible(w, i + k) : 0;
+        softmax_rows(t, r, i, seen, n, split, scale, ld);
         product_add(out, ld, t->p, HALF, 1, t->v, ld, ld, words(n));
         if (split)
             product_add(out, ld, t->p + HIGH * HALF, HALF, 1, t->v, ld, ld,
