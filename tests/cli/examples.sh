@@ -7,16 +7,11 @@
 # model.safetensors.index.json says, over 2; for GPT-2, what transformers
 # counts in the released weights.
 plait=$top_builddir/plait
-n=0
+. "$top_srcdir/tests/lib/check.sh"
 tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
 LC_ALL=C PLAIT_SITE=
 export LC_ALL PLAIT_SITE
-
-check() { # name status
-    n=$((n + 1))
-    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
-}
 
 # The sizes in the srun line of a file's comment, and its number of GPUs.
 job() {

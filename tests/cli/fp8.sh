@@ -8,12 +8,7 @@ train=$top_builddir/plait-train
 "$train" --version >/dev/null || { echo "1..0 # SKIP no plait-train"; exit 0; }
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-n=0
-
-check() { # name status
-    n=$((n + 1))
-    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
-}
+. "$top_srcdir/tests/lib/check.sh"
 
 "$top_builddir/plait-prep" "$top_srcdir/LICENSE" --out "$dir/text" \
     >"$dir/out" 2>&1 || { sed 's/^/# /' "$dir/out"; exit 1; }

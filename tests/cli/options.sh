@@ -5,12 +5,7 @@
 source "$top_srcdir/man/completion/plait" || exit 1
 tmp=$(mktemp) || exit 1
 trap 'rm -f "$tmp" "$tmp.full"' EXIT
-n=0
-
-check() { # name status
-    n=$((n + 1))
-    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
-}
+. "$top_srcdir/tests/lib/check.sh"
 
 # complete_line WORD...: what completing the last word offers
 complete_line() {

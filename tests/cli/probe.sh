@@ -9,12 +9,7 @@ trap 'rm -rf "$tmp"' EXIT
 LC_ALL=C PLAIT_SITE=
 export LC_ALL PLAIT_SITE
 unset SLURMD_NODENAME
-n=0
-
-check() { # name status
-    n=$((n + 1))
-    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
-}
+. "$top_srcdir/tests/lib/check.sh"
 
 # figure FILE KEY: the number, which must be one
 figure() {

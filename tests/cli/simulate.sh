@@ -6,12 +6,7 @@ plait=$top_builddir/plait
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 export LC_ALL=C PLAIT_SITE=
-n=0
-
-check() { # name status
-    n=$((n + 1))
-    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
-}
+. "$top_srcdir/tests/lib/check.sh"
 
 refused() { # code text option...
     local code=$1 text=$2 got

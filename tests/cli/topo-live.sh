@@ -9,12 +9,7 @@ fixture=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 LC_ALL=C export LC_ALL
-n=0
-
-check() { # name status
-    n=$((n + 1))
-    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
-}
+. "$top_srcdir/tests/lib/check.sh"
 
 mkdir "$tmp/lib" && ln -s "$fake" "$tmp/lib/libnvidia-ml.so.1"
 # Without the matrix of the fixture, links can only come from NVML.

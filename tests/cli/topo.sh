@@ -6,12 +6,7 @@ plait=$top_builddir/plait
 fixtures=$top_srcdir/tests/fixtures
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-n=0
-
-check() { # name status
-    n=$((n + 1))
-    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
-}
+. "$top_srcdir/tests/lib/check.sh"
 
 # ends EXPECTED-STATUS TEXT-ON-STDERR ARGUMENT...
 ends() {

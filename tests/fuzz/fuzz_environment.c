@@ -4,6 +4,7 @@
 #include "fuzz.h"
 #include "fuzz_lines.h"
 #include "spank_plugin/seat.h"
+#include "tests/unit/four_gpus.h"
 #include "topology/hostlist.h"
 #include "topology/launch.h"
 
@@ -59,23 +60,6 @@ static void read_seats(struct fuzz_lines *lines, const struct plait_node *node)
     }
     if (visible.n > 0 && seen != UINT64_MAX >> (64 - visible.n))
         __builtin_trap();
-}
-
-/* Four GPUs; NVLink joins the first to the third, the second to the fourth. */
-static struct plait_node *four_gpus(void)
-{
-    static const char xml[] =
-        "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" "
-        "arch=\"x86_64\" vendor=\"GenuineIntel\">"
-#define GPU(bus, dev, peer)                                                    \
-    "<pci busid=\"0000:" bus ":00.0\" class=\"0x030200\" vendor=\"0x10de\" "   \
-    "link_speed=\"16 GT/s\" link_width=\"16\"><gpu dev=\"" dev                 \
-    "\" sm=\"80\" rank=\"" dev "\" gdr=\"1\"><nvlink target=\"0000:" peer      \
-    ":00.0\" count=\"4\" tclass=\"0x030200\"/></gpu></pci>"
-        GPU("10", "0", "30") GPU("20", "1", "40") GPU("30", "2", "10")
-            GPU("40", "3", "20") "</cpu></system>";
-
-    return plait_node_parse_nccl("four", xml, sizeof(xml) - 1, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

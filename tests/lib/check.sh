@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+# For scripts to source; they end with echo "1..$n".
+n=0
+
+check() { # name status
+    n=$((n + 1))
+    if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
+}
