@@ -21,7 +21,7 @@ static const struct bench_case cases[] = {
 enum { NCASES = sizeof(cases) / sizeof(*cases) };
 
 /* Contestants of one case. */
-enum { TRAIN, REPLAY, TORCH, TORCH_NEW, LLMC, NPEERS };
+enum { TRAIN, REPLAY, LIBRARY, TORCH, TORCH_NEW, LLMC, NPEERS };
 
 struct options {
     int rounds, threads, only; /* only: index of the case, -1: all */
@@ -119,6 +119,8 @@ static void start_peers(int index, const char *precision,
                  o);
     start_worker(&r->peer[REPLAY], "its matrix products", "--replay-worker",
                  index, precision, o);
+    start_worker(&r->peer[LIBRARY], "the library's matrix products",
+                 "--library-worker", index, precision, o);
     start_torch(&r->peer[TORCH], "PyTorch of this system, tuned", o->python, c,
                 precision, o);
     if (o->python_new != NULL)
@@ -172,16 +174,18 @@ static void report_peer(const struct result *r, int p, double tokens,
                         const char *name, const char *precision, json_t *rows)
 {
     double mine = bench_median(&r->seconds[TRAIN]);
-    double s = bench_median(&r->seconds[p]);
+    double s = bench_median(&r->seconds[p]), mib = r->mib[p];
 
+    if (p == REPLAY || p == LIBRARY)
+        tokens = mib = NAN;
     printf("| %s | %s | %s |", name, precision, r->peer[p].label);
     if (r->seconds[p].count == 0)
         printf(" %s ", r->peer[p].name);
     cell(1e3 * s, 0);
     cell(1e3 * bench_least(&r->seconds[p]), 0);
     cell(1e3 * bench_most(&r->seconds[p]), 0);
-    cell(p == REPLAY ? NAN : tokens / s, 0);
-    cell(p == REPLAY ? NAN : r->mib[p], 0);
+    cell(tokens / s, 0);
+    cell(mib, 0);
     cell(s / mine, 2);
     printf("\n");
     json_array_append_new(
@@ -191,8 +195,7 @@ static void report_peer(const struct result *r, int p, double tokens,
                   r->peer[p].name, "seconds", number(s), "least",
                   number(bench_least(&r->seconds[p])), "most",
                   number(bench_most(&r->seconds[p])), "tokens_per_s",
-                  number(p == REPLAY ? NAN : tokens / s), "peak_mib",
-                  number(p == REPLAY ? NAN : r->mib[p]), "rounds",
+                  number(tokens / s), "peak_mib", number(mib), "rounds",
                   r->seconds[p].count));
 }
 
@@ -322,7 +325,8 @@ static int worker(int argc, char **argv)
     threads = atoi(argv[4]);
     if (strcmp(argv[1], "--train-worker") == 0)
         return bench_train_worker(c, argv[3]);
-    return bench_replay_worker(c, bf16 ? PLAIT_BF16_T : PLAIT_F32, threads);
+    return bench_replay_worker(c, bf16 ? PLAIT_BF16_T : PLAIT_F32, threads,
+                               strcmp(argv[1], "--library-worker") == 0);
 }
 
 static bool wants(const struct options *o, const char *part)

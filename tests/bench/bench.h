@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "kernels/kernels.h"
 #include "runtime/train/session.h"
@@ -58,10 +59,11 @@ int bench_open_trainer(const char *config, struct plait_session *session,
                        struct plait_error *err);
 
 /* Modes of this program that are contestants themselves. The trainer takes
- * its threads from OMP_NUM_THREADS. */
+ * its threads from OMP_NUM_THREADS. Its matrix products are replayed as the
+ * trainer makes them, or by the library that is best on this processor. */
 int bench_train_worker(const struct bench_case *c, const char *precision);
 int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
-                        int threads);
+                        int threads, bool library);
 
 /* The single operations against what the machine can do; rows for JSON. */
 json_t *bench_ops(int threads, int rounds);

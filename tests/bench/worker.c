@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "kernels/cpu/cpu.h"
 
 /* Answers requests until the driver closes the pipe. */
 static int serve(const char *name, double (*run)(void *arg), void *arg)
@@ -85,11 +86,14 @@ static int write_config(char *path, const struct bench_case *c,
 
     if (f == NULL)
         return -1;
-    fprintf(f, "model: {layers: %d, hidden: %d, heads: %d, vocab: %d, "
-            "seq_len: %d}\n", c->layers, c->hidden, c->heads, c->vocab,
-            c->seq_len);
-    fprintf(f, "train: {steps: 100000, global_batch: %d, micro_batch: %d, "
-            "precision: %s}\n", c->batch, micro_batch, precision);
+    fprintf(f,
+            "model: {layers: %d, hidden: %d, heads: %d, vocab: %d, "
+            "seq_len: %d}\n",
+            c->layers, c->hidden, c->heads, c->vocab, c->seq_len);
+    fprintf(f,
+            "train: {steps: 100000, global_batch: %d, micro_batch: %d, "
+            "precision: %s}\n",
+            c->batch, micro_batch, precision);
     fprintf(f, "data: {train: %s}\n", tokens);
     return fclose(f);
 }
@@ -108,8 +112,8 @@ int bench_write_files(char *config, char *tokens, const struct bench_case *c,
 int bench_open_trainer(const char *config, struct plait_session *session,
                        struct plait_trainer **trainer, struct plait_error *err)
 {
-    struct plait_train_args args = {.config = config, .resume = "none",
-                                    .device = "cpu"};
+    struct plait_train_args args = {
+        .config = config, .resume = "none", .device = "cpu"};
 
     if (plait_session_open(session, &args, err) < 0)
         return -1;
@@ -205,12 +209,15 @@ static void add_layer(struct replay *r, int O, int C)
 }
 
 int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
-                        int threads)
+                        int threads, bool library)
 {
-    struct replay r = {.ops = plait_ops_cpu(), .type = type,
-                       .N = (size_t)(c->batch * c->seq_len)};
+    struct plait_ops ops = *plait_ops_cpu();
+    struct replay r = {
+        .ops = &ops, .type = type, .N = (size_t)(c->batch * c->seq_len)};
     int H = c->hidden, widest = c->vocab > 4 * H ? c->vocab : 4 * H;
 
+    if (library)
+        cpu_fill_linear(&ops);
     r.dev = r.ops->device_create(0, threads);
     r.q = r.dev != NULL ? r.ops->queue_create(r.dev, 0) : NULL;
     r.layer = calloc((size_t)c->layers * 4 + 1, sizeof(*r.layer));
