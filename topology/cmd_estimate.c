@@ -181,6 +181,22 @@ static void print_time(const struct job *job)
     printf("  optimizer                 %8.3f s\n", e->optimizer_s);
 }
 
+/* In lines that a narrow terminal has room for. */
+static void print_note(const char *text)
+{
+    int column = printf("note:");
+
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+
+        if (column + 1 + n > 79)
+            column = printf("\n     ") - 1;
+        column += printf(" %.*s", n, text);
+        text += n + (text[n] == ' ');
+    }
+    printf("\n");
+}
+
 static void print_questions(const struct job *job)
 {
     struct plait_advice advice[ADVICE_MOST];
@@ -206,7 +222,7 @@ static void print_questions(const struct job *job)
     else
         printf("No number of %s GPUs up to 65536 holds it.\n", job->model.gpu.name);
     for (int i = 0; i < n; i++)
-        printf("note: %s\n", advice[i].text);
+        print_note(advice[i].text);
 }
 
 static void print_text(const struct job *job, double days)
@@ -218,8 +234,8 @@ static void print_text(const struct job *job, double days)
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (job->model.layout.size[i] > 1 || i == PLAIT_DP)
             printf(" %s=%d", plait_axis_names[i], job->model.layout.size[i]);
-    printf("\n%.4g FLOPs a token = 3 (l (2 W + 4 s h) + 2 h V); %.4g a step "
-           "with what is\nrecomputed\n",
+    printf("\n%.4g FLOPs a token = 3 (l (2 W + 4 s h) + 2 h V);\n"
+           "%.4g a step with what is recomputed\n",
            e->flops_per_token, e->flops_per_step);
     print_memory(job);
     print_time(job);

@@ -34,8 +34,8 @@ static int round_up(int value, int to)
     return (value + to - 1) / to * to;
 }
 
-/* A dimension below a multiple of TILE is computed as if it were padded, and
- * one that is no multiple of 8 falls back to slower loads. */
+/* A dimension that is no multiple of its tile is computed as if it were
+ * padded, and one that is no multiple of 8 falls back to slower loads. */
 static void advise_multiple(struct advisor *a, const char *what, int value,
                             int want)
 {
@@ -44,10 +44,9 @@ static void advise_multiple(struct advisor *a, const char *what, int value,
     if (value % want == 0)
         return;
     say(a,
-        "%s is %d: pad to %d; the last tile is %d %% empty, so up to "
+        "%s is %d: pad to %d; the last %d are %d %% empty, so up to "
         "%.1f %% of those products' time is padding%s",
-        what, value, padded,
-        (int)(100.0 * (padded - value) / (padded < TILE ? padded : TILE)),
+        what, value, padded, want, 100 * (padded - value) / want,
         100.0 * (padded - value) / padded,
         value % 8 ? ", and loads are not 16-byte aligned" : "");
 }

@@ -331,6 +331,26 @@ static void test_fp8_weights(void)
        "which rounds weights for each product");
 }
 
+static void test_advice(void)
+{
+    struct plait_advice lines[8];
+    struct plait_gpu_type gpu;
+    struct plait_config c;
+    struct plait_layout l;
+    int n;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make(&rows[4], &c, &l);
+    n = plait_estimate_advise(&c, &l, &gpu, lines, 8);
+    ok(n == 0, "round numbers want no advice");
+    c.model.vocab = 128256; /* Llama 3's, by 8 */
+    n = plait_estimate_advise(&c, &l, &gpu, lines, 8);
+    ok(n == 1 && strstr(lines[0].text, "vocab is 128256: pad to 129024; the "
+                                       "last 1024 are 75 % empty, so up to "
+                                       "0.6 %"),
+       "%s", n ? lines[0].text : "no advice");
+}
+
 static void refuse(struct plait_config *c, struct plait_layout *l,
                    const char *want)
 {
@@ -425,6 +445,7 @@ int main(void)
     test_tf32();
     test_fp8();
     test_fp8_weights();
+    test_advice();
     test_refusals();
     test_auto();
     return done_testing();
