@@ -27,7 +27,7 @@ static void print_help(void)
            "  --model FILE         the model and how it is trained, "
            "plait.yaml(5)\n"
            "  --gpus N             how many GPUs (the product of the sizes)\n"
-           "  --gpu-type TYPE      %s\n"
+           "  --gpu-type TYPE      one of these:\n      %s\n"
            "  --site FILE          the site's own figures, as plait probe "
            "writes them\n"
            "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n",
@@ -124,7 +124,7 @@ static json_t *to_json(const struct job *job, double days)
         notes_to_json(job));
 }
 
-/* The totals along the pipeline, eight a line. */
+/* The totals along the pipeline, five a line. */
 static void print_stages(const struct job *job)
 {
     printf("%38s", "stage by stage");
@@ -133,7 +133,7 @@ static void print_stages(const struct job *job)
 
         plait_estimate_memory(job->model.config, &job->model.layout, &job->model.gpu, i, &m,
                               NULL);
-        printf("%s%7.2f", i && i % 6 == 0 ? "\n                                "
+        printf("%s%7.2f", i && i % 5 == 0 ? "\n                                "
                                             "      " : " ",
                m.total / 1e9);
     }

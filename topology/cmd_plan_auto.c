@@ -59,8 +59,8 @@ static void print(const struct plait_choices *found, int gpus,
     }
     printf("\nsrun --tp=%d --cp=%d --pp=%d --dp=%d plait-train FILE --set "
            "parallel.zero=%d \\\n  --set parallel.recompute=%s --set "
-           "parallel.sequence=%s --set train.micro_batch=%d \\\n"
-           "  --set parallel.schedule=%s --set parallel.virtual=%d\n",
+           "parallel.sequence=%s \\\n  --set train.micro_batch=%d "
+           "--set parallel.schedule=%s \\\n  --set parallel.virtual=%d\n",
            best->layout.size[PLAIT_TP], best->layout.size[PLAIT_CP],
            best->layout.size[PLAIT_PP], best->layout.size[PLAIT_DP],
            best->parallel.zero, recompute_names[best->parallel.recompute],

@@ -105,7 +105,7 @@ static void print_nodes(const struct plan_job *job, FILE *out)
 {
     const struct plait_plan *plan = job->plan;
 
-    fprintf(out, "%4s  %-20s %13s", "node", "name", "ranks");
+    fprintf(out, "%4s  %-12s %13s", "node", "name", "ranks");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (plan->layout.size[i] > 1)
             fprintf(out, " %9s", plait_axis_names[i]);
@@ -118,7 +118,7 @@ static void print_nodes(const struct plan_job *job, FILE *out)
 
         snprintf(ranks, sizeof(ranks), "%d-%d", first,
                  first + plan->tasks[node] - 1);
-        fprintf(out, "%4d  %-20s %13s", i, job->names[node], ranks);
+        fprintf(out, "%4d  %-12s %13s", i, job->names[node], ranks);
         for (int k = 0; k < PLAIT_NAXES; k++)
             if (plan->layout.size[k] > 1)
                 print_span(job, node, (enum plait_axis)k, out);

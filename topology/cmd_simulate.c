@@ -22,7 +22,7 @@ static void print_help(void)
            "  --model FILE         the model and how it is trained, "
            "plait.yaml(5)\n"
            "  --gpus N             how many GPUs (the product of the sizes)\n"
-           "  --gpu-type TYPE      %s\n"
+           "  --gpu-type TYPE      one of these:\n      %s\n"
            "  --site FILE          the site's own figures, as plait probe "
            "writes them\n"
            "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n",

@@ -85,7 +85,7 @@ static void draw(const struct plait_simulation *s, int columns, FILE *out)
             "%*s0-9 forward, a-j backward%s of micro-batch 0, 1, ...%s\n"
             "%*s. bubble  # update  waits ~ for a message  = for gradients or "
             "weights\n",
-            MARGIN, "", split ? ", A-J weight gradients" : "",
+            MARGIN, "", split ? ", A-J weight gradients,\n       " : "",
             s->microbatches > 10 ? " 9, 10 is 0 again" : "", MARGIN, "");
 }
 

@@ -325,7 +325,7 @@ static void print_legend(const struct plait_node *node, FILE *out)
         used[node->gpu_nic[i]] = 1;
     if (links) {
         fprintf(out, "%snumbers: GB/s each way over direct links", separator);
-        separator = "; ";
+        separator = "\n";
     }
     for (i = PLAIT_DIST_PIX; i <= PLAIT_DIST_SYS; i++) {
         if (used[i]) {

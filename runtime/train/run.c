@@ -290,14 +290,16 @@ static void print_summary(struct run *r)
     const struct plait_config *c = r->config;
     const int *size = r->s->par->layout.size;
 
-    printf("%s, %" PRId64 " parameters, %s on %s; %d ranks: tp %d, cp %d, "
-           "ep %d, dp %d, pp %d; %" PRId64 " steps of %d x %d tokens; MFU "
-           "against %.4g GFLOP/s measured\n",
+    printf("%s, %" PRId64 " parameters, %s on %s; %" PRId64 " steps of %d x "
+           "%d tokens\n"
+           "%d rank%s: tp %d, cp %d, ep %d, dp %d, pp %d; MFU against %.4g "
+           "GFLOP/s measured\n",
            families[c->model.family], model->parameters,
-           plait_dtype_name(model->type), r->s->ops->name,
-           r->s->par->world_size, size[PLAIT_TP], size[PLAIT_CP],
-           size[PLAIT_EP], size[PLAIT_DP], size[PLAIT_PP], c->train.steps,
-           c->train.global_batch, c->model.seq_len, r->peak / 1e9);
+           plait_dtype_name(model->type), r->s->ops->name, c->train.steps,
+           c->train.global_batch, c->model.seq_len, r->s->par->world_size,
+           r->s->par->world_size == 1 ? "" : "s", size[PLAIT_TP],
+           size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP], size[PLAIT_PP],
+           r->peak / 1e9);
     print_graphs(r);
     if (r->done.step > 0)
         printf("resumed after step %" PRId64 "\n", r->done.step);
