@@ -150,101 +150,60 @@ INLINE __m512 add_words(__m512 sum, __m512i words)
     return sum + _mm512_castsi512_ps(high);
 }
 
-/* 32 columns of what pack_pairs() does, a line of each row at once. */
-INLINE void pack_wide(uint32_t *dst, size_t width, const uint16_t *b,
-                      size_t ldb, size_t rows, float *sums)
+/* n <= 16 values as words' low halves, or in fp32 as words */
+INLINE __m512i low_words(enum plait_dtype type, const void *x, size_t n)
 {
-    /* Word i: column i of the low row, and (32 on) of the high one */
-    __m512i left = _mm512_set_epi32(
-        0x002f000f, 0x002e000e, 0x002d000d, 0x002c000c, 0x002b000b, 0x002a000a,
-        0x00290009, 0x00280008, 0x00270007, 0x00260006, 0x00250005, 0x00240004,
-        0x00230003, 0x00220002, 0x00210001, 0x00200000);
-    __m512i right = _mm512_add_epi16(left, _mm512_set1_epi16(16));
-    __m512 sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-
-    for (size_t k = 0; k < rows; k += 2) {
-        const uint16_t *x = b + k * ldb;
-        __m512i low = _mm512_loadu_si512(x), high = _mm512_setzero_si512();
-        __m512i words[2];
-
-        if (k + 1 < rows)
-            high = _mm512_loadu_si512(x + ldb);
-        __builtin_prefetch(x + 2 * LINE * ldb);
-        __builtin_prefetch(x + (2 * LINE + 1) * ldb);
-        words[0] = _mm512_permutex2var_epi16(low, left, high);
-        words[1] = _mm512_permutex2var_epi16(low, right, high);
-        _mm512_storeu_si512(dst + k / 2 * width, words[0]);
-        _mm512_storeu_si512(dst + k / 2 * width + 16, words[1]);
-        if (sums != NULL) {
-            sum[0] = add_words(sum[0], words[0]);
-            sum[1] = add_words(sum[1], words[1]);
-        }
-    }
-    for (size_t k = 0; sums != NULL && k < 2; k++)
-        _mm512_storeu_ps(sums + 16 * k,
-                         _mm512_loadu_ps(sums + 16 * k) + sum[k]);
+    return type == PLAIT_F32 ? _mm512_maskz_loadu_epi32(first(n), x)
+                             : half_words(x, n);
 }
 
-INLINE void pack_pairs(uint32_t *dst, size_t width, const uint16_t *b,
-                       size_t ldb, size_t rows, size_t cols, float *sums)
+/* PANEL columns of what pack_rows() does. */
+INLINE void pack_columns(enum plait_dtype type, uint32_t *dst, size_t width,
+                         const void *b, size_t ldb, size_t rows, size_t cols,
+                         float *sums)
 {
-    size_t j = 0;
+    __m512 sum[WIDE] = {_mm512_setzero_ps()};
 
-    for (; j + 32 <= min(width, cols); j += 32)
-        if (sums != NULL)
-            pack_wide(dst + j, width, b + j, ldb, rows, sums + j);
-        else
-            pack_wide(dst + j, width, b + j, ldb, rows, NULL);
-    for (; j < width; j += 16) {
-        size_t n = j < cols ? cols - j : 0;
-        __m512 sum = _mm512_setzero_ps();
+    for (size_t k = 0; k < rows; k += values(type), dst += width)
+#pragma GCC unroll 3
+        for (size_t j = 0; j < WIDE; j++) {
+            const void *x = at(type, b, k * ldb + 16 * j);
+            size_t n = 16 * j < cols ? cols - 16 * j : 0;
+            __m512i words = low_words(type, x, n);
 
-        for (size_t k = 0; k < rows; k += 2) {
-            const uint16_t *x = b + k * ldb + j;
-            __m512i words = half_words(x, n);
-
-            if (k + 1 < rows)
-                words = _mm512_or_si512(
-                    words, _mm512_slli_epi32(half_words(x + ldb, n), 16));
-            __builtin_prefetch(x + 2 * LINE * ldb);
-            __builtin_prefetch(x + (2 * LINE + 1) * ldb);
-            _mm512_storeu_si512(dst + k / 2 * width + j, words);
-            sum = add_words(sum, words);
+            __builtin_prefetch(at(type, x, LINE * ldb));
+            if (type == PLAIT_F32) {
+                sum[j] += (__m512)words;
+            } else {
+                __builtin_prefetch(at(type, x, (LINE + 1) * ldb));
+                if (k + 1 < rows)
+                    words = _mm512_or_si512(
+                        words,
+                        _mm512_slli_epi32(
+                            low_words(type, at(type, x, ldb), n), 16));
+                sum[j] = add_words(sum[j], words);
+            }
+            _mm512_storeu_si512(dst + 16 * j, words);
         }
-        if (sums != NULL)
-            _mm512_storeu_ps(sums + j, _mm512_loadu_ps(sums + j) + sum);
-    }
-}
-
-INLINE void pack_floats(uint32_t *dst, size_t width, const float *b, size_t ldb,
-                        size_t rows, size_t cols, float *sums)
-{
-    for (size_t j = 0; j < width; j += 16) {
-        __mmask16 some = first(j < cols ? cols - j : 0);
-        __m512 sum = _mm512_setzero_ps();
-
-        for (size_t k = 0; k < rows; k++) {
-            __m512 x = _mm512_maskz_loadu_ps(some, b + k * ldb + j);
-
-            __builtin_prefetch(b + (k + LINE) * ldb + j);
-            _mm512_storeu_ps(dst + k * width + j, x);
-            sum += x;
-        }
-        if (sums != NULL)
-            _mm512_storeu_ps(sums + j, _mm512_loadu_ps(sums + j) + sum);
-    }
+    for (size_t j = 0; sums != NULL && j < WIDE; j++)
+        _mm512_storeu_ps(sums + 16 * j,
+                         _mm512_loadu_ps(sums + 16 * j) + sum[j]);
 }
 
 /* dst [n, width] = words of the `rows` rows of b, ldb values apart; columns
- * beyond `cols` are 0. sums [width] (NULL: none) += the columns. */
+ * beyond `cols` are 0, width is some PANELs. sums [width] (NULL: none) += the
+ * columns. */
 INLINE void pack_rows(enum plait_dtype type, uint32_t *dst, size_t width,
                       const void *b, size_t ldb, size_t rows, size_t cols,
                       float *sums)
 {
-    if (type == PLAIT_F32)
-        pack_floats(dst, width, b, ldb, rows, cols, sums);
-    else
-        pack_pairs(dst, width, b, ldb, rows, cols, sums);
+    for (size_t j = 0; j < width; j += PANEL)
+        if (sums != NULL)
+            pack_columns(type, dst + j, width, at(type, b, j), ldb, rows,
+                         j < cols ? cols - j : 0, sums + j);
+        else
+            pack_columns(type, dst + j, width, at(type, b, j), ldb, rows,
+                         j < cols ? cols - j : 0, NULL);
 }
 
 #endif
