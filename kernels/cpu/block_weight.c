@@ -8,7 +8,7 @@
  * on the rows alone. */
 #define DEEP 512  /* words of k summed at once */
 #define STRIP 96  /* rows of the gradient in a task, at most */
-#define LONG 1024 /* words of k packed for a strip at once */
+#define LONG 1024 /* words of k packed at once: the inputs stay in L3 */
 
 struct weight_product {
     enum plait_dtype type;
@@ -17,7 +17,7 @@ struct weight_product {
     float *dw, *dbias;
     int accumulate;
     size_t strip; /* rows of a task; of 16 */
-    uint32_t *b;  /* inp packed: [panels][words of N, PANEL] */
+    uint32_t *b;  /* of inp, packed: [panels][LONG, PANEL] at most */
 };
 
 struct strip_place {
@@ -87,35 +87,37 @@ INLINE void strip_panel(enum plait_dtype type, const struct weight_product *p,
     }
 }
 
-/* The strip of rows o .. of dw */
+/* Some of the words of k, at a time: n from k0 */
+struct chunk {
+    size_t k0, n;
+    int add, last; /* to dw; no more follow */
+};
+
+/* A chunk's part in the strip of rows o .. of dw */
 INLINE void strip_task(enum plait_dtype type, const struct weight_product *p,
-                       const struct strip_place *t, size_t o)
+                       const struct strip_place *t, const struct chunk *k,
+                       size_t o)
 {
-    size_t rows = min(p->strip, p->O - o), all = over(p->N, values(type));
+    size_t rows = min(p->strip, p->O - o), row = k->k0 * values(type);
     int lines = p->C % LINE == 0 && (uintptr_t)p->dw % 64 == 0;
 
     memset(t->sums, 0, STRIP * sizeof(float));
-    for (size_t k0 = 0; k0 < all; k0 += LONG) {
-        size_t n = min(LONG, all - k0), row = k0 * values(type);
-        int add = p->accumulate || k0 > 0;
+    pack_rows(type, t->a, p->strip, at(type, p->dout, row * p->O + o), p->O,
+              min(k->n * values(type), p->N - row), rows,
+              p->dbias != NULL ? t->sums : NULL);
+    for (size_t c = 0; c < p->C; c += PANEL) {
+        struct strip_part s = {.o = o,
+                               .rows = rows,
+                               .c = c,
+                               .cols = min(PANEL, p->C - c),
+                               .add = k->add,
+                               .past = lines && !k->add && k->last};
 
-        pack_rows(type, t->a, p->strip, at(type, p->dout, row * p->O + o), p->O,
-                  min(n * values(type), p->N - row), rows,
-                  p->dbias != NULL ? t->sums : NULL);
-        for (size_t c = 0; c < p->C; c += PANEL) {
-            struct strip_part s = {.o = o,
-                                   .rows = rows,
-                                   .c = c,
-                                   .cols = min(PANEL, p->C - c),
-                                   .add = add,
-                                   .past = lines && !add && n == all};
-
-            strip_panel(type, p, t, &s, p->b + c * all + k0 * PANEL, n);
-        }
+        strip_panel(type, p, t, &s, p->b + c * k->n, k->n);
     }
     _mm_sfence(); /* what went past the caches is in memory */
     for (size_t i = 0; p->dbias != NULL && i < rows; i++)
-        p->dbias[o + i] = t->sums[i] + (p->accumulate ? p->dbias[o + i] : 0);
+        p->dbias[o + i] = t->sums[i] + (k->add ? p->dbias[o + i] : 0);
 }
 
 /* All of it, by every thread of a team; own [STRIP_WORDS] */
@@ -129,13 +131,21 @@ INLINE void strips_team(enum plait_dtype type, const struct weight_product *p,
         .sums = (float *)(own + LONG * STRIP + STRIP * PANEL),
     };
 
+    for (size_t k0 = 0; k0 < all; k0 += LONG) {
+        struct chunk k = {k0, min(LONG, all - k0), p->accumulate || k0 > 0,
+                          all - k0 <= LONG};
+        size_t row = k0 * values(type);
+        size_t rows = min(k.n * values(type), p->N - row);
+
 #pragma omp for schedule(dynamic)
-    for (size_t c = 0; c < p->C; c += PANEL)
-        pack_rows(type, p->b + c * all, PANEL, at(type, p->inp, c), p->C, p->N,
-                  min(PANEL, p->C - c), NULL);
+        for (size_t c = 0; c < p->C; c += PANEL)
+            pack_rows(type, p->b + c * k.n, PANEL,
+                      at(type, p->inp, row * p->C + c), p->C, rows,
+                      min(PANEL, p->C - c), NULL);
 #pragma omp for schedule(dynamic)
-    for (size_t o = 0; o < p->O; o += p->strip)
-        strip_task(type, p, &t, o);
+        for (size_t o = 0; o < p->O; o += p->strip)
+            strip_task(type, p, &t, &k, o);
+    }
 }
 
 static int strips_run(struct plait_queue *q, struct weight_product *p)
