@@ -100,6 +100,42 @@ template <typename F> static __device__ inline F block_sum(F x, F *shared)
     return x;
 }
 
+/* How many of x[0..n) come before x[i]: what is smaller, and what is equal and
+ * stands before it. n^2 comparisons by all blocks together, which for the
+ * tokens of a micro-batch is little work, needs no atomics and has always the
+ * same order. Blocks of THREADS have THREADS neighbours each; all threads
+ * come, those with i >= n for their part in the loads. `shared` has THREADS
+ * places. */
+template <int THREADS>
+static __device__ inline int rank_of(const int32_t *x, int i, int n,
+                                     int32_t *shared)
+{
+    int own = (int)blockIdx.x * THREADS, place = 0;
+    int32_t mine = i < n ? x[i] : 0;
+
+    for (int base = 0; base < n; base += THREADS) {
+        int m = min(THREADS, n - base);
+
+        __syncthreads();
+        if ((int)threadIdx.x < m)
+            shared[threadIdx.x] = x[base + threadIdx.x];
+        __syncthreads();
+        if (base < own) { /* whole, and before all of this block */
+#pragma unroll 16
+            for (int j = 0; j < THREADS; j++)
+                place += shared[j] <= mine;
+        } else if (base > own) {
+#pragma unroll 16
+            for (int j = 0; j < m; j++)
+                place += shared[j] < mine;
+        } else {
+            for (int j = 0; j < m; j++)
+                place += shared[j] < mine || (shared[j] == mine && base + j < i);
+        }
+    }
+    return place;
+}
+
 static inline size_t ceil_div(size_t a, size_t b)
 {
     return (a + b - 1) / b;

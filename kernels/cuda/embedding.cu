@@ -48,27 +48,14 @@ static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
 
 /* -- backward ------------------------------------------------------------ */
 
-/* order[] = the rows sorted by token, equal tokens by row: where row i goes
- * is the number of rows before it. N^2 comparisons, which for the tokens of
- * a micro-batch is little work and needs no atomics. */
+/* order[] = the rows sorted by token, equal tokens by row. */
 static __global__ void rank_sort_kernel(int32_t *order, const int32_t *tokens,
                                         int N)
 {
-    __shared__ int32_t other[threads];
+    alignas(16) __shared__ int32_t other[threads];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    int32_t mine = i < N ? tokens[i] : 0;
-    int place = 0;
+    int place = rank_of<threads>(tokens, i, N, other);
 
-    for (int base = 0; base < N; base += threads) {
-        int n = min((int)threads, N - base);
-
-        __syncthreads();
-        if ((int)threadIdx.x < n)
-            other[threadIdx.x] = tokens[base + threadIdx.x];
-        __syncthreads();
-        for (int j = 0; j < n; j++)
-            place += other[j] < mine || (other[j] == mine && base + j < i);
-    }
     if (i < N)
         order[place] = i;
 }

@@ -151,26 +151,27 @@ static int clip_scale(struct plait_queue *q, float *scale, float *norm,
 
 /* -- sums over rows ------------------------------------------------------- */
 
-static const int tile = 32, lanes = 8;
+static const int tile = 32, lanes = 8, sum_lanes = 32;
 
-/* Thread (x, y) takes rows y, y + lanes, .. of column x; then the lanes of a
- * column are added in order. */
+/* Thread (x, y) takes rows y, y + sum_lanes, .. of column x; then the lanes
+ * of a column are added in order. There are few blocks, one to 32 columns, so
+ * that only many lanes keep the wait for memory short. */
 static __global__ void sum_rows_kernel(float *dst, const float *part,
                                        size_t rows, size_t cols)
 {
-    __shared__ float shared[lanes][tile];
+    __shared__ float shared[sum_lanes][tile];
     size_t col = (size_t)blockIdx.x * tile + threadIdx.x;
     float sum = 0;
 
     if (col < cols) {
-        for (size_t r = threadIdx.y; r < rows; r += lanes)
+        for (size_t r = threadIdx.y; r < rows; r += sum_lanes)
             sum += part[r * cols + col];
     }
     shared[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y == 0 && col < cols) {
         sum = 0;
-        for (int i = 0; i < lanes; i++)
+        for (int i = 0; i < sum_lanes; i++)
             sum += shared[i][threadIdx.x];
         dst[col] += sum;
     }
@@ -179,7 +180,7 @@ static __global__ void sum_rows_kernel(float *dst, const float *part,
 void cuda_sum_rows(struct plait_queue *q, float *dst, const float *part,
                    size_t rows, size_t cols)
 {
-    sum_rows_kernel<<<(unsigned)ceil_div(cols, tile), dim3(tile, lanes), 0,
+    sum_rows_kernel<<<(unsigned)ceil_div(cols, tile), dim3(tile, sum_lanes), 0,
                       q->stream>>>(dst, part, rows, cols);
 }
 

@@ -191,29 +191,16 @@ static int route_limit(struct plait_queue *q, int32_t *kept, float *gate,
     return cuda_leave(q, "route_limit");
 }
 
-/* Where choice i goes is the number of choices before it: n^2 comparisons,
- * little work for a micro-batch, and always the same order. */
 static __global__ void place_kernel(int32_t *place, int32_t *count,
                                     const int32_t *expert, int n)
 {
-    __shared__ int32_t other[threads];
+    alignas(16) __shared__ int32_t other[threads];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    int32_t mine = i < n ? expert[i] : 0;
-    int at = 0;
+    int at = rank_of<threads>(expert, i, n, other);
 
-    for (int base = 0; base < n; base += threads) {
-        int m = min((int)threads, n - base);
-
-        __syncthreads();
-        if ((int)threadIdx.x < m)
-            other[threadIdx.x] = expert[base + threadIdx.x];
-        __syncthreads();
-        for (int j = 0; j < m; j++)
-            at += other[j] < mine || (other[j] == mine && base + j < i);
-    }
     if (i < n) {
         place[i] = at;
-        atomicAdd(&count[mine], 1);
+        atomicAdd(&count[expert[i]], 1);
     }
 }
 
