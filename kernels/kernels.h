@@ -59,6 +59,7 @@ struct plait_attention {
     size_t q_stride, kv_stride;
     int64_t q_pos, k_pos;
     float scale; /* 1/sqrt(head_dim) */
+    int zeroed;  /* dq, dk, dv are zeros, which need not be read */
 };
 
 /* n fp32 numbers of device memory. */
@@ -335,7 +336,8 @@ struct plait_ops {
                              float *lse, const void *Q, const void *K,
                              const void *V);
     /* dQ, dK, dV += (of T, strides as Q, K, V; one rounding a call): the
-     * caller zeroes them, so that ring attention can add chunk by chunk. out
+     * caller zeroes them, so that ring attention can add chunk by chunk; where
+     * they still are zeros it says so, which saves reading them. out
      * and lse are those of the whole softmax, over all chunks. */
     int (*attention_backward)(struct plait_queue *q, enum plait_dtype type,
                               const struct plait_attention *a, void *dQ,

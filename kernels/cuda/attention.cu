@@ -392,18 +392,19 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
                              const void *V)
 {
     const char *op = "attention_forward";
+    uintptr_t all = addresses({Q, K, V, out});
     int D = a->head_dim, cudnn;
 
     if (cuda_enter(q) != 0 || check(q, a) != 0)
         return -1;
     if (!has_work(a))
         return 0;
-    cudnn = cuda_cudnn_takes(q, type, a, addresses({Q, K, V, out}));
+    cudnn = cuda_cudnn_takes(q, type, a, all);
     if (cudnn > 0)
         cudnn = cuda_cudnn_forward(q, type, a, out, lse, Q, K, V);
     if (cudnn != 0)
         return cudnn < 0 ? -1 : cuda_leave(q, op);
-    if (cuda_attention_mma_fits(type, a, Q, K, V)) {
+    if (cuda_attention_mma_fits(type, a, all)) {
         cuda_attention_mma_forward(q, type, a, out, lse, Q, K, V);
         return cuda_leave(q, op);
     }
@@ -430,7 +431,8 @@ template <typename T> struct gradients {
 };
 
 template <typename T>
-static __global__ void add_gradients_kernel(struct gradients<T> g)
+static __global__ void
+add_gradients_kernel(const __grid_constant__ struct gradients<T> g)
 {
     constexpr int V = pack<T>::n;
     int which = blockIdx.y, lane = threadIdx.x % 32;
@@ -509,6 +511,7 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
                               const void *K, const void *V)
 {
     size_t rows = (size_t)a->batch * a->q_len * a->q_heads;
+    uintptr_t all = addresses({Q, K, V, out, dout, dQ, dK, dV});
     const char *op = "attention_backward";
     float *delta;
     int cudnn;
@@ -517,8 +520,7 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
         return -1;
     if (!has_work(a))
         return 0;
-    cudnn = cuda_cudnn_takes(q, type, a,
-                             addresses({Q, K, V, out, dout, dQ, dK, dV}));
+    cudnn = cuda_cudnn_takes(q, type, a, all);
     if (cudnn > 0)
         cudnn = cuda_cudnn_backward(q, type, a, dQ, dK, dV, dout, out, lse, Q,
                                     K, V);
@@ -534,7 +536,7 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
             delta, (const T *)dout, (const T *)out, a->q_len, a->q_heads,
             a->head_dim, rows);
     });
-    if (aligned16(dout) && cuda_attention_mma_fits(type, a, Q, K, V))
+    if (cuda_attention_mma_fits(type, a, all))
         cuda_attention_mma_backward(q, type, a, dQ, dK, dV, dout, delta, lse, Q,
                                     K, V);
     else

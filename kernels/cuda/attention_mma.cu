@@ -126,24 +126,28 @@ add_product(float acc[D / 8][4], const float p[n / 8][4], unsigned tile)
     }
 }
 
-/* dst [16, D] += acc, the lane's two rows, where they exist. */
+/* dst [16, D] += acc (= where it is zeroed), the lane's two rows, where they
+ * exist. */
 template <typename T, int D>
 static __device__ inline void add_to_rows(T *dst, size_t stride, int first,
-                                          int end, const float acc[D / 8][4])
+                                          int end, const float acc[D / 8][4],
+                                          bool zeroed)
 {
     int lane = threadIdx.x % 32;
 
     for (int half = 0; half < 2; half++) {
         int row = first + lane / 4 + half * 8;
-        T *p = dst + (size_t)row * stride + lane % 4 * 2;
+        uint32_t *p = (uint32_t *)(dst + (size_t)row * stride) + lane % 4;
 
         if (row >= end)
             continue;
 #pragma unroll
         for (int j = 0; j < D / 8; j++) {
-            p[j * 8] = from_float<T>(to_float(p[j * 8]) + acc[j][half * 2]);
-            p[j * 8 + 1] =
-                from_float<T>(to_float(p[j * 8 + 1]) + acc[j][half * 2 + 1]);
+            uint32_t old = zeroed ? 0 : p[j * 4];
+            const T *x = (const T *)&old;
+
+            p[j * 4] = pair(T(), to_float(x[0]) + acc[j][half * 2],
+                            to_float(x[1]) + acc[j][half * 2 + 1]);
         }
     }
 }
@@ -186,11 +190,11 @@ softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
         }
         top = quad_max(top);
         base = top == -CUDART_INF_F ? 0 : top; /* no key seen yet */
-        shrink = exp2f(m[half] - base);
+        shrink = power_of_two(m[half] - base);
 #pragma unroll
         for (int j = 0; j < n / 8; j++) {
             for (int i = half * 2; i < half * 2 + 2; i++) {
-                s[j][i] = exp2f(s[j][i] - base);
+                s[j][i] = power_of_two(s[j][i] - base);
                 sum += s[j][i];
             }
         }
@@ -244,6 +248,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     int warp_row = threadIdx.x / 32 * 16, lane = threadIdx.x % 32;
     int mine = first + warp_row + lane / 4;
     int limit[2] = {(int)seen(a, mine), (int)seen(a, mine + 8)};
+    int all = (int)seen(a, first + warp_row); /* rows of the warp see */
     int most = (int)seen(a, min(first + rows, a.q_len) - 1);
     unsigned q_tile = shared_address(shared);
     unsigned k_tile = q_tile + rows * D * 2, bytes = step * D * 2;
@@ -258,10 +263,10 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     fetch<D, step>(k_tile, K + at, a.kv_stride, 0, a.k_len);
     fetch<D, step>(k_tile + bytes, V + at, a.kv_stride, 0, a.k_len);
     copy_commit();
-    for (int k0 = 0, turn = 0; k0 < most; k0 += step, turn ^= 1) {
-        unsigned now = k_tile + turn * 2 * bytes;
-        unsigned next = k_tile + (turn ^ 1) * 2 * bytes;
-        bool whole = k0 + step <= seen(a, first + warp_row);
+    for (int k0 = 0; k0 < most; k0 += step) {
+        unsigned now = k_tile + k0 / step % 2 * 2 * bytes;
+        unsigned next = k_tile + (k0 / step + 1) % 2 * 2 * bytes;
+        bool whole = k0 + step <= all;
         float s[step / 8][4];
 
         /* Past the end these only fill in zeros. */
@@ -298,7 +303,7 @@ static __device__ inline void key_weights(const struct plait_attention &a,
         for (int i = 0; i < 4; i++) {
             int c = j * 8 + col + i % 2, query = q0 + c;
             bool visible = whole || (query < a.q_len && query >= from[i / 2]);
-            float w = exp2f(p[j][i] * (a.scale * log2e) - lse[c] * log2e);
+            float w = power_of_two(p[j][i] * (a.scale * log2e) - lse[c] * log2e);
 
             p[j][i] = visible ? w : 0;
             ds[j][i] = visible ? w * (ds[j][i] - delta[c]) * a.scale : 0;
@@ -335,40 +340,45 @@ static __global__ void __launch_bounds__(threads, 1)
     int start = first_query(a, first) / step * step;
     int from[2] = {first_query(a, key), first_query(a, key + 8)};
     int last_from = first_query(a, first + warp_row + 15);
-    int per_head = (a.q_len - start + step - 1) / step;
+    int tiles = group * ((a.q_len - start + step - 1) / step);
+    int h = kv * group, q_next = start, q0 = start; /* next, at hand */
     float dk[D / 8][4] = {}, dv[D / 8][4] = {};
-    auto bring = [&](int n, int turn) {
-        int h = kv * group + n / per_head, q0 = start + n % per_head * step;
+    auto bring = [&](int turn) {
         unsigned tile = q_tile + turn * 2 * bytes;
         size_t stat = (b * a.q_heads + h) * a.q_len;
 
         fetch<D, step>(tile, Q + b * a.q_len * a.q_stride + (size_t)h * D,
-                       a.q_stride, q0, a.q_len);
+                       a.q_stride, q_next, a.q_len);
         fetch<D, step>(tile + bytes, dout + (b * a.q_len * a.q_heads + h) * D,
-                       (size_t)a.q_heads * D, q0, a.q_len);
+                       (size_t)a.q_heads * D, q_next, a.q_len);
         if (threadIdx.x < step) {
-            bool valid = q0 + (int)threadIdx.x < a.q_len;
+            bool valid = q_next + (int)threadIdx.x < a.q_len;
 
             stats[turn][0][threadIdx.x] =
-                valid ? lse[stat + q0 + threadIdx.x] : 0;
+                valid ? lse[stat + q_next + threadIdx.x] : 0;
             stats[turn][1][threadIdx.x] =
-                valid ? delta[stat + q0 + threadIdx.x] : 0;
+                valid ? delta[stat + q_next + threadIdx.x] : 0;
+        }
+        q_next += step;
+        if (q_next >= a.q_len) {
+            q_next = start;
+            h++;
         }
     };
 
     fetch<D, rows>(k_tile, K + at, a.kv_stride, first, a.k_len);
     fetch<D, rows>(v_tile, V + at, a.kv_stride, first, a.k_len);
-    if (per_head > 0)
-        bring(0, 0);
+    if (tiles > 0)
+        bring(0);
     copy_commit();
-    for (int n = 0, turn = 0; n < group * per_head; n++, turn ^= 1) {
+    for (int n = 0; n < tiles; n++) {
+        int turn = n % 2;
         unsigned q_now = q_tile + turn * 2 * bytes, o_now = q_now + bytes;
-        int q0 = start + n % per_head * step;
         bool whole = q0 >= last_from && q0 + step <= a.q_len;
         float p[step / 8][4], ds[step / 8][4];
 
-        if (n + 1 < group * per_head)
-            bring(n + 1, turn ^ 1);
+        if (n + 1 < tiles)
+            bring(turn ^ 1);
         copy_commit();
         copy_wait<1>();
         __syncthreads();
@@ -378,11 +388,14 @@ static __global__ void __launch_bounds__(threads, 1)
                           whole);
         add_product<T, D, step>(dv, p, o_now);
         add_product<T, D, step>(dk, ds, q_now);
+        q0 = q0 + step < a.q_len ? q0 + step : start;
         __syncthreads();
     }
     copy_wait<0>();
-    add_to_rows<T, D>(dK + at, a.kv_stride, first + warp_row, a.k_len, dk);
-    add_to_rows<T, D>(dV + at, a.kv_stride, first + warp_row, a.k_len, dv);
+    add_to_rows<T, D>(dK + at, a.kv_stride, first + warp_row, a.k_len, dk,
+                      a.zeroed);
+    add_to_rows<T, D>(dV + at, a.kv_stride, first + warp_row, a.k_len, dv,
+                      a.zeroed);
 }
 
 /* The queries of one tile against every key they see; a warp has 16. */
@@ -439,7 +452,8 @@ static __global__ void __launch_bounds__(threads, 1)
         for (int j = 0; j < step / 8; j++) {
             for (int i = 0; i < 4; i++) {
                 bool visible = k0 + j * 8 + lane % 4 * 2 + i % 2 < limit[i / 2];
-                float w = exp2f(s[j][i] * a.scale * log2e - row_lse[i / 2]);
+                float w =
+                    power_of_two(s[j][i] * a.scale * log2e - row_lse[i / 2]);
 
                 ds[j][i] =
                     visible ? w * (ds[j][i] - row_delta[i / 2]) * a.scale : 0;
@@ -449,20 +463,20 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
     }
     copy_wait<0>();
-    add_to_rows<T, D>(dQ + at, a.q_stride, first + warp_row, a.q_len, dq);
+    add_to_rows<T, D>(dQ + at, a.q_stride, first + warp_row, a.q_len, dq,
+                      a.zeroed);
 }
 
 /* -- launches ----------------------------------------------------------------
  */
 
 int cuda_attention_mma_fits(enum plait_dtype type,
-                            const struct plait_attention *a, const void *Q,
-                            const void *K, const void *V)
+                            const struct plait_attention *a,
+                            uintptr_t addresses)
 {
     return (type == PLAIT_BF16_T || type == PLAIT_FP16_T) &&
            (a->head_dim == 64 || a->head_dim == 128) && a->k_len > 0 &&
-           a->q_stride % 8 == 0 && a->kv_stride % 8 == 0 && aligned16(Q) &&
-           aligned16(K) && aligned16(V);
+           a->q_stride % 8 == 0 && a->kv_stride % 8 == 0 && addresses % 16 == 0;
 }
 
 /* f(T(), the head dimension as a constant) */

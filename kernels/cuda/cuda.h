@@ -101,10 +101,11 @@ void cuda_cudnn_forget(struct plait_device *dev);
 /* Whether the module holds code for the current GPU. */
 int cuda_has_code(void);
 
-/* The tensor-core attention takes these shapes; the plain one takes all. */
+/* The tensor-core attention takes these shapes; the plain one takes all.
+ * addresses: all pointers or'ed. */
 int cuda_attention_mma_fits(enum plait_dtype type,
-                            const struct plait_attention *a, const void *Q,
-                            const void *K, const void *V);
+                            const struct plait_attention *a,
+                            uintptr_t addresses);
 void cuda_attention_mma_forward(struct plait_queue *q, enum plait_dtype type,
                                 const struct plait_attention *a, void *out,
                                 float *lse, const void *Q, const void *K,

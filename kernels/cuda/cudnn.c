@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Causal attention by cuDNN: plans are kept by shape, and so are its refusals.
- * The backward overwrites its results, so they are made beside and added; it
- * collects dQ in fp32, in an order that changes from run to run. (cuDNN's way
- * in a fixed order stores all of dP, len^2 a head: who wants the same bits
- * each time has the kernels here.) */
+ * The backward overwrites its results, so they are made beside and added,
+ * unless there is nothing to add to. It collects dQ in fp32, in an order that
+ * changes from run to run. (cuDNN's way in a fixed order stores all of dP,
+ * len^2 a head: who wants the same bits each time has the kernels here.) */
 #include "config.h"
 
 #include <errno.h>
@@ -208,6 +208,7 @@ static struct shape shape_of(enum plait_dtype type,
 
     memset(&s, 0, sizeof(s)); /* compared as bytes */
     s.backward = backward;
+    s.zeroed = backward && a->zeroed;
     s.type = type;
     s.batch = a->batch;
     s.len = a->q_len;
@@ -219,9 +220,14 @@ static struct shape shape_of(enum plait_dtype type,
     return s;
 }
 
-/* What the backward makes beside, in this order behind the workspace. */
+/* What the backward makes beside, in this order behind the workspace; how
+ * many of them. */
 static const int scratch_ids[] = {ID_DELTA, ID_DQ_SUM, ID_DQ, ID_DK, ID_DV};
-#define SCRATCH_IDS (sizeof(scratch_ids) / sizeof(scratch_ids[0]))
+
+static int scratch_count(const struct shape *s)
+{
+    return !s->backward ? 0 : s->zeroed ? 2 : 5;
+}
 
 static size_t scratch_bytes(const struct shape *s, int id)
 {
@@ -247,13 +253,13 @@ static void *make_room(struct plait_queue *q, const struct plan *p,
     size_t bytes = aligned((size_t)p->workspace);
     char *room;
 
-    for (size_t i = 0; p->shape.backward && i < SCRATCH_IDS; i++)
+    for (int i = 0; i < scratch_count(&p->shape); i++)
         bytes += aligned(scratch_bytes(&p->shape, scratch_ids[i]));
     room = cuda_scratch(q, bytes);
     if (room == NULL)
         return NULL;
     bytes = aligned((size_t)p->workspace);
-    for (size_t i = 0; p->shape.backward && i < SCRATCH_IDS; i++) {
+    for (int i = 0; i < scratch_count(&p->shape); i++) {
         memory[scratch_ids[i]] = room + bytes;
         bytes += aligned(scratch_bytes(&p->shape, scratch_ids[i]));
     }
@@ -315,14 +321,15 @@ int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
     void *memory[NIDS] = {
         [ID_Q] = (void *)(uintptr_t)Q,     [ID_K] = (void *)(uintptr_t)K,
         [ID_V] = (void *)(uintptr_t)V,     [ID_OUT] = (void *)(uintptr_t)out,
-        [ID_LSE] = (void *)(uintptr_t)lse, [ID_DOUT] = (void *)(uintptr_t)dout};
+        [ID_LSE] = (void *)(uintptr_t)lse, [ID_DOUT] = (void *)(uintptr_t)dout,
+        [ID_DQ] = dQ, [ID_DK] = dK, [ID_DV] = dV};
     struct shape s = shape_of(type, a, true);
     int rc;
 
     pthread_mutex_lock(&q->dev->lock);
     rc = run(q, &s, a->scale, memory);
     pthread_mutex_unlock(&q->dev->lock);
-    if (rc > 0)
+    if (rc > 0 && !s.zeroed)
         cuda_add_gradients(q, type, a, dQ, dK, dV, memory[ID_DQ], memory[ID_DK],
                            memory[ID_DV]);
     return rc;

@@ -17,6 +17,7 @@ typedef cudnnBackendDescriptor_t desc;
 /* What a plan is made for. */
 struct shape {
     bool backward;
+    bool zeroed; /* the gradients go where they belong, else dense, beside */
     enum plait_dtype type;
     int batch, len, q_heads, kv_heads, head_dim;
     size_t q_stride, kv_stride;

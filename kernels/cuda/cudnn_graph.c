@@ -133,6 +133,13 @@ static desc of_tokens(struct build *b, int64_t id, int heads)
     return memory(b, id, heads, (size_t)heads * (size_t)b->s->head_dim, false);
 }
 
+/* A gradient of the backward: heads of q, or of k and v. */
+static desc gradient(struct build *b, int64_t id, int heads, size_t stride)
+{
+    return b->s->zeroed ? memory(b, id, heads, stride, false)
+                        : of_tokens(b, id, heads);
+}
+
 /* -- operations ------------------------------------------------------------ */
 
 static void add_op(struct build *b, const char *what, desc d)
@@ -327,7 +334,7 @@ static desc delta(struct build *b, desc dout)
 static void multiply_turned(struct build *b, desc x, desc y, int64_t id)
 {
     const struct shape *s = b->s;
-    desc out = of_tokens(b, id, s->kv_heads), all = out;
+    desc out = gradient(b, id, s->kv_heads, s->kv_stride), all = out;
 
     if (s->q_heads != s->kv_heads)
         all = inside(b, data_type(s->type), s->head_dim);
@@ -371,7 +378,7 @@ static void backward_ops(struct build *b)
     multiply_turned(b, x, q, ID_DK);
     multiply(b, x, turned(b, k, true), dq);
     pointwise(b, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, 0, dq, NULL, NULL,
-              of_tokens(b, ID_DQ, s->q_heads));
+              gradient(b, ID_DQ, s->q_heads, s->q_stride));
 }
 
 desc cudnn_attention(struct build *b, cudnnHandle_t handle)

@@ -69,6 +69,15 @@ static __device__ inline uint32_t pair(fp16, float low, float high)
     return *reinterpret_cast<uint32_t *>(&x);
 }
 
+/* 2^x by one instruction, 0 where that is below 2^-126. */
+static __device__ inline float power_of_two(float x)
+{
+    float y;
+
+    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* Sixteen bytes to shared memory beside the computation; zeros where not
  * `valid`, then src is not read. */
 static __device__ inline void copy_async(unsigned address, const void *src,

@@ -290,6 +290,7 @@ int plait_attention_backward(const struct plait_work *w,
     size_t bytes = w->shape->N * w->d->qkv * plait_dtype_size(w->type);
     int rc;
 
+    d.zeroed = true;
     if (w->ops->fill_zero(w->q, dqkv, bytes) < 0)
         return -1;
     if (w->shape->pieces > 1)

@@ -92,6 +92,38 @@ static int call_attention_backward(struct trial_side *d, const int *s)
         column(d, d->p[2], k), column(d, d->p[2], v));
 }
 
+/* Into zeros, once known to be zeros and once not: what differs is 0. */
+static void setup_zeroed(struct trial *t, const int *s)
+{
+    setup_attention(t, s);
+    real(t, fused_size(s));
+}
+
+static int backward_into(struct trial_side *d, const int *s, void *dqkv,
+                         int zeroed)
+{
+    struct plait_attention a = attention_of(s);
+    int k = s[3] * s[5], v = (s[3] + s[4]) * s[5];
+
+    a.zeroed = zeroed;
+    return d->ops->fill_zero(d->q, dqkv,
+                             fused_size(s) * plait_dtype_size(d->type)) |
+           d->ops->attention_backward(
+               d->q, d->type, &a, dqkv, column(d, dqkv, k),
+               column(d, dqkv, v), d->p[3], d->p[0], d->p[1], d->p[2],
+               column(d, d->p[2], k), column(d, d->p[2], v));
+}
+
+static int call_attention_zeroed(struct trial_side *d, const int *s)
+{
+    size_t n = fused_size(s);
+
+    return backward_into(d, s, d->p[4], 1) | backward_into(d, s, d->p[5], 0) |
+           d->ops->scale(d->q, d->type, d->p[4], -1, n) |
+           d->ops->add(d->q, d->type, d->p[4], d->p[4], d->p[5], n) |
+           d->ops->fill_zero(d->q, d->p[5], n * plait_dtype_size(d->type));
+}
+
 static void setup_merge(struct trial *t, const int *s)
 {
     size_t rows = (size_t)(s[0] * s[1] * s[3]);
@@ -137,6 +169,12 @@ const struct trial_case trial_attention[] = {
       {1, 65, 65, 6, 1, 40, 0, 30},
       {1, 67, 66, 2, 1, 7, 3, 0},
       {1, 70, 200, 2, 1, 128, 130, 0}}},
+    {"attention_backward, zeroed",
+     setup_zeroed,
+     call_attention_zeroed,
+     {{2, 37, 37, 3, 3, 16, 0, 0},
+      {1, 150, 150, 2, 2, 64, 0, 0},
+      {1, 128, 128, 4, 2, 128, 0, 0}}},
     {"attention_merge", setup_merge, call_merge, {{2, 19, 19, 3, 3, 24, 0, 0}}},
     {NULL, NULL, NULL, {{0}}},
 };
