@@ -2,23 +2,28 @@
 # SPDX-License-Identifier: Apache-2.0
 # make bench-gpu: every kernel against the GPU's measured ceilings, then
 # whole training steps, beside PyTorch where there is one for this GPU
-# (TORCH_PYTHON names its python). Tokens are bytes of a generated text; the
-# shapes of the models are the real ones.
+# (TORCH_PYTHON names its python), and at the end the targets. Tokens are
+# bytes of a generated text; the shapes of the models are the real ones.
 PATH=$top_builddir:$PATH
 work=$(mktemp -d "${TMPDIR:-/tmp}/plait-bench.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 PLAIT_MODULE_PATH=$top_builddir/.libs
-export PLAIT_MODULE_PATH
+PLAIT_MATMUL_CACHE=$work/matmuls
+PLAIT_ATTENTION=own
+export PLAIT_MODULE_PATH PLAIT_MATMUL_CACHE PLAIT_ATTENTION
 python=${TORCH_PYTHON:-python3}
+failed=0
 
 "$top_builddir/tests/gpu/bench_gpu" || exit 1
-seq 1 400000 >"$work/text"
+head -c 3000000 /dev/urandom | base64 >"$work/text"
 plait-prep "$work/text" --out "$work/data" >/dev/null || exit 1
 
 # Dense bf16 TFLOP/s that the data sheet of this GPU gives, 0: not known here.
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader -i 0 2>/dev/null)
 case $gpu in
 *H200* | *H100*HBM3*) sheet=989 ;;
+*H100*NVL*) sheet=835 ;;
+*H100*PCIe*) sheet=756 ;;
 *A100*) sheet=312 ;;
 *) sheet=0 ;;
 esac
@@ -38,8 +43,11 @@ plait()
 	plait-train "$work/$name.yaml" --device cuda --resume none \
 		--metrics "$work/$name.jsonl" "$@" >"$work/out" 2>&1 || {
 		cat "$work/out" >&2
+		failed=1
 		return 1
 	}
+	# what did not go as it was asked for
+	grep '^plait-train:' "$work/out" >&2
 	peak=$(sed -n 's/.*MFU against \([^ ]*\) GFLOP.*/\1/p' "$work/out")
 	tail -n 15 "$work/$name.jsonl" | sed \
 		's/.*"tokens_per_s":\([^,}]*\).*"mfu":\([^,}]*\).*"mem_bytes":\([^,}]*\).*/\1 \2 \3/' |
@@ -48,17 +56,51 @@ plait()
 			$3 / 2^30 }' >"$work/result"
 }
 
-# row NAME MODEL GLOBAL MICRO [OPTIONS..]
+# number KEY MODEL: the value of a key of the model
+number()
+{
+	echo "$2" | sed "s/.*[{ ]$1: \([0-9]*\).*/\1/"
+}
+
+# The data sheet's MFU of $work/result in percent, 0: not known.
+sheet_mfu()
+{
+	awk -v sheet=$sheet '{ print (sheet > 0 ? $3 / sheet * 100 : 0) }' \
+		"$work/result"
+}
+
+# row NAME MODEL GLOBAL MICRO [OPTIONS..]: a line of the table; its numbers
+# stay in $work/result, and where it failed there are none
 row()
 {
-	plait "$@" || return 1
-	awk -v name="$1" -v sheet=$sheet '{
+	rm -f "$work/result"
+	plait "$@" || {
+		echo "| $1 | failed: $(tail -n 1 "$work/out") | | | | |"
+		return 1
+	}
+	# the half of attention that a causal mask leaves, FLOPs a token
+	half=$(awk -v l="$(number layers "$2")" -v h="$(number hidden "$2")" \
+		-v t="$(number seq_len "$2")" 'BEGIN { print 6 * l * h * t }')
+	awk -v name="$1" -v sheet=$sheet -v half="$half" '{
 		printf "| %s | %d | %.1f %% | ", name, $1, $2 * 100
 		if (sheet > 0)
-			printf "%.1f %% | %.1f |\n", $3 / sheet * 100, $4
+			printf "%.1f %% | %.1f %% | %.1f |\n", $3 / sheet * 100,
+				($3 - $1 * half / 1e12) / sheet * 100, $4
 		else
-			printf "- | %.1f |\n", $4
+			printf "- | - | %.1f |\n", $4
 	}' "$work/result"
+}
+
+# keep NAME: the last row's tokens/s and MFU, where they are the best so far,
+# become those of NAME
+keep()
+{
+	[ -f "$work/result" ] || return 0
+	set -- "$1" "$(cut -d' ' -f1 "$work/result")" "$(sheet_mfu)"
+	if [ ! -f "$work/$1.best" ] || awk -v a="$2" \
+		'{ exit a <= $1 }' "$work/$1.best"; then
+		echo "$2 $3 $PLAIT_ATTENTION" >"$work/$1.best"
+	fi
 }
 
 # middle FILE: the median of the numbers in it
@@ -67,8 +109,7 @@ middle()
 	sort -n "$1" | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'
 }
 
-# peer NAME MODEL GLOBAL MICRO LAYERS HIDDEN HEADS VOCAB SEQ_LEN: three turns
-# each, one after the other
+# peer NAME MODEL GLOBAL MICRO: three turns each, one after the other
 peer()
 {
 	: >"$work/ours"
@@ -77,7 +118,9 @@ peer()
 		plait "$1" "$2" "$3" "$4" || return 1
 		cut -d' ' -f1 "$work/result" >>"$work/ours"
 		"$python" "$top_srcdir/tests/gpu/nanogpt_peer.py" \
-			"$5" "$6" "$7" "$8" "$9" "$3" "$4" \
+			"$(number layers "$2")" "$(number hidden "$2")" \
+			"$(number heads "$2")" "$(number vocab "$2")" \
+			"$(number seq_len "$2")" "$3" "$4" \
 			>"$work/torch" 2>"$work/out" || {
 			tail -n 3 "$work/out" >&2
 			echo "| $1 | $(middle "$work/ours") | failed | |"
@@ -88,6 +131,26 @@ peer()
 	ours=$(middle "$work/ours") theirs=$(middle "$work/theirs")
 	awk -v name="$1" -v a="$ours" -v b="$theirs" 'BEGIN {
 		printf "| %s | %d | %d | %.2f |\n", name, a, b, a / b }'
+	awk -v a="$ours" -v b="$theirs" 'BEGIN { print a / b }' \
+		>"$work/$1.ratio"
+}
+
+# target TEXT WANTED VALUE: a line of the targets; no value or 0: not measured
+target()
+{
+	awk -v text="$1" -v want="$2" -v is="${3:-0}" 'BEGIN {
+		printf "| %s | %s | ", text, want
+		if (is > 0)
+			printf "%g | %s |\n", is,
+				(is + 0 >= want + 0 ? "met" : "not met")
+		else
+			printf "- | not measured |\n" }'
+}
+
+# best NAME FIELD: of what keep() kept
+best()
+{
+	[ ! -f "$work/$1.best" ] || cut -d' ' -f"$2" "$work/$1.best"
 }
 
 small="{family: gpt2, layers: 6, hidden: 384, heads: 6, vocab: 50304, seq_len: 256}"
@@ -97,42 +160,83 @@ llama="{family: llama, layers: 6, hidden: 4096, heads: 32, kv_heads: 8, ffn: 143
 
 cat <<END
 
-MFU counts attention in full. It is given against the measured product above
-and against the data sheet of ${gpu:-this GPU} ($sheet TFLOP/s, 0: not known).
+MFU is given against the measured product above, with attention in full, and
+against the data sheet of ${gpu:-this GPU} ($sheet TFLOP/s, 0: not known), with
+attention in full and with the half of it that the causal mask leaves. Products
+are searched for (PLAIT_MATMUL_CACHE) and steps are graphs where nothing else
+is said.
 
-| model, bf16, one GPU | tokens/s | MFU, measured | MFU, data sheet | memory, GiB |
-|---|---|---|---|---|
+| model, bf16, one GPU | tokens/s | MFU, measured | MFU, data sheet | causal | memory, GiB |
+|---|---|---|---|---|---|
 END
-row "6 layers, 384 wide, without graphs" "$small" 12 12 --set train.graph=off &&
-row "6 layers, 384 wide" "$small" 12 12 --set train.graph=on &&
-row "gpt2-124M, without graphs" "$gpt2" 64 32 --set train.graph=off &&
-row "gpt2-124M" "$gpt2" 64 32 --set train.graph=on || exit 1
+row "6 layers, 384 wide, without graphs" "$small" 12 12 --set train.graph=off
+row "6 layers, 384 wide" "$small" 12 12 --set train.graph=on
+row "gpt2-124M, without graphs" "$gpt2" 64 32 --set train.graph=off
+searched=$PLAIT_MATMUL_CACHE
+PLAIT_MATMUL_CACHE=
+row "gpt2-124M, products not searched for" "$gpt2" 64 32 --set train.graph=on
+PLAIT_MATMUL_CACHE=$searched
+row "gpt2-124M" "$gpt2" 64 32 --set train.graph=on
+keep gpt2-124M
+row "gpt2-1.5B" "$gpt2_xl" 64 8 --set train.graph=on
+keep gpt2-1.5B
+row "8B-blocks" "$llama" 8 1 --set train.graph=on
+keep 8B-blocks
 if grep -q 'define HAVE_CUDNN 1' "$top_builddir/config.h"; then
-	export PLAIT_ATTENTION=cudnn
+	PLAIT_ATTENTION=cudnn
 	row "gpt2-124M, attention by cuDNN" "$gpt2" 64 32 \
-		--set train.graph=on || exit 1
-	export PLAIT_ATTENTION=own
+		--set train.graph=on
+	keep gpt2-124M
+	row "gpt2-1.5B, attention by cuDNN" "$gpt2_xl" 64 8 \
+		--set train.graph=on
+	keep gpt2-1.5B
+	row "8B-blocks, attention by cuDNN" "$llama" 8 1 --set train.graph=on
+	keep 8B-blocks
+else
+	echo
+	echo "cuDNN's attention: missing (configure --with-cudnn)"
 fi
-row "gpt2-1.5B" "$gpt2_xl" 16 8 --set train.graph=on &&
-row "8B-blocks" "$llama" 2 1 --set train.graph=on || exit 1
 
-cat <<END
-
-llm.c, from its published runs: 124M at 8 x 64 x 1024 tokens 218k tokens/s per
-A100 and 468k per H100; 1558M 47k to 49k per H100.
-
-END
-if ! "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' \
+echo
+if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' \
 	2>/dev/null; then
+	cat <<-END
+	PyTorch is nanoGPT's recipe: torch.compile, flash attention, fused AdamW.
+	Each of Plait's takes the attention that was faster above.
+
+	| model, bf16, one GPU | tokens/s | $("$python" -c \
+		'import torch; print("PyTorch", torch.__version__)') | ratio |
+	|---|---|---|---|
+	END
+	PLAIT_ATTENTION=$(best gpt2-124M 3)
+	peer small "$small" 12 12
+	peer gpt2-124M "$gpt2" 64 32
+	PLAIT_ATTENTION=$(best gpt2-1.5B 3)
+	peer gpt2-1.5B "$gpt2_xl" 64 8
+else
 	echo "PyTorch: missing ($python has none for this GPU; TORCH_PYTHON" \
 		"names another)"
-	exit 0
 fi
-echo "PyTorch is nanoGPT's recipe: torch.compile, flash attention, fused AdamW."
-echo
-echo "| model, bf16, one GPU | tokens/s | $("$python" -c \
-	'import torch; print("PyTorch", torch.__version__)') | ratio |"
-echo "|---|---|---|---|"
-peer "6 layers, 384 wide" "$small" 12 12 6 384 6 50304 256 &&
-peer gpt2-124M "$gpt2" 64 32 12 768 12 50304 1024 &&
-peer gpt2-1.5B "$gpt2_xl" 16 8 48 1600 25 50304 1024
+
+# llm.c's published runs: tokens/s of one of eight GPUs.
+case $gpu in
+*A100*) llmc=218000 llmc_xl=0 ;;
+*H100* | *H200*) llmc=468000 llmc_xl=47000 ;;
+*) llmc=0 llmc_xl=0 ;;
+esac
+cat <<END
+
+| target | wanted | measured | |
+|---|---|---|---|
+END
+target "gpt2-124M, T = 1024, MFU against the data sheet, %" 50 \
+	"$(best gpt2-124M 2)"
+target "gpt2-124M, tokens/s against PyTorch" 1.15 \
+	"$(cat "$work/gpt2-124M.ratio" 2>/dev/null)"
+target "gpt2-1.5B, MFU against the data sheet, %" 60 "$(best gpt2-1.5B 2)"
+target "8B-blocks, MFU against the data sheet, %" 60 "$(best 8B-blocks 2)"
+[ $llmc -eq 0 ] ||
+	target "gpt2-124M, tokens/s of llm.c" $llmc "$(best gpt2-124M 1)"
+[ $llmc_xl -eq 0 ] ||
+	target "gpt2-1.5B, tokens/s of llm.c" $llmc_xl "$(best gpt2-1.5B 1)"
+exit $failed

@@ -169,6 +169,26 @@ static int run_xent_backward(struct bench *b, const struct shape *s)
                                  s->O, s->N);
 }
 
+/* Both in one. */
+static int run_xent(struct bench *b, const struct shape *s)
+{
+    b->bytes = 2.0 * 2 * s->N * s->O;
+    return b->ops->xent(b->q, BF16, b->sum, b->x[0], b->tokens, 1e-3f,
+                        (int32_t)s->O, s->O, s->N);
+}
+
+static int run_add(struct bench *b, const struct shape *s)
+{
+    b->bytes = 3.0 * 2 * s->N * s->C;
+    return b->ops->add(b->q, BF16, b->x[0], b->x[1], b->x[2], s->N * s->C);
+}
+
+static int run_cast(struct bench *b, const struct shape *s)
+{
+    b->bytes = 6.0 * s->N;
+    return b->ops->cast(b->q, BF16, b->x[0], PLAIT_F32, b->f[0], s->N);
+}
+
 static struct plait_attention attention_of(const struct shape *s)
 {
     struct plait_attention a = {
@@ -181,6 +201,7 @@ static struct plait_attention attention_of(const struct shape *s)
         .q_stride = (size_t)(s->heads + 2 * s->kv_heads) * s->D,
         .kv_stride = (size_t)(s->heads + 2 * s->kv_heads) * s->D,
         .scale = 0.1f,
+        .zeroed = 1, /* as in a layer */
     };
 
     return a;
@@ -311,8 +332,24 @@ static const struct row {
     {"124M cross-entropy backward",
      run_xent_backward,
      {GPT2, 50304, 0, 0, 0, 0, 0}},
+    {"124M cross-entropy, one pass", run_xent, {GPT2, 50304, 0, 0, 0, 0, 0}},
+    {"124M residual sum", run_add, {GPT2, 0, 0, 0, 0, 0, 0}},
+    {"124M weights to bf16", run_cast, {124439808, 0, 0, 0, 0, 0, 0, 0}},
     {"124M AdamW", run_adamw, {124439808, 0, 0, 0, 0, 0, 0, 0}},
     {"124M sum of squares", run_sum_squares, {124439808, 0, 0, 0, 0, 0, 0, 0}},
+    {"124M linear, logits, dX",
+     run_linear_input,
+     {GPT2, 50304, 0, 0, 0, 0, 0}},
+    {"124M linear, logits, dW",
+     run_linear_weight,
+     {GPT2, 50304, 0, 0, 0, 0, 0}},
+    {"1.5B linear, fc", run_linear, {8192, 1600, 6400, 0, 0, 0, 0, 0}},
+    {"1.5B linear, fc, dX",
+     run_linear_input,
+     {8192, 1600, 6400, 0, 0, 0, 0, 0}},
+    {"1.5B linear, fc, dW + dbias",
+     run_linear_weight,
+     {8192, 1600, 6400, 0, 0, 0, 0, 0}},
     {"8B linear, gate and up", run_linear, {LLAMA, 28672, 0, 0, 0, 0, 0}},
     {"8B linear, gate and up, dX",
      run_linear_input,
@@ -330,6 +367,11 @@ static const struct row {
     {"8B attention by cuDNN", run_attention_cudnn, {LLAMA, 0, LLAMA_HEADS}},
 #endif
     {"8B attention backward", run_attention_backward, {LLAMA, 0, LLAMA_HEADS}},
+#ifdef HAVE_CUDNN
+    {"8B attention backward by cuDNN",
+     run_attention_backward_cudnn,
+     {LLAMA, 0, LLAMA_HEADS}},
+#endif
 };
 
 /* -- measuring ----------------------------------------------------------------
