@@ -13,7 +13,6 @@
 #include "runtime/parallel/replay.h"
 
 #define PEAK_ROUNDS 5
-#define PEAK_LARGE 4096 /* a matrix side on GPUs */
 #define FILL ((size_t)1 << 16) /* values; matrices are multiples of it */
 
 struct plait_trainer {
@@ -384,64 +383,56 @@ static int fill_operands(struct plait_parallel *par, enum plait_dtype type,
 }
 
 /* Seconds of one of `count` products of square matrices, at a time when all
- * ranks do the same: ranks may share cores. */
+ * ranks do the same: ranks may share cores. INFINITY: they could not be made
+ * (w NULL: from the start), and the others do not wait for it. */
 static double time_products(struct plait_parallel *par, size_t matrix,
                             size_t n, void *buffer, struct plait_weight *w,
                             int count)
 {
     double start;
-    int i;
+    int rc = w ? 0 : -1, i;
 
     plait_comm_barrier(par->world);
     start = plait_trace_now();
-    for (i = 0; i < count; i++)
-        if (par->ops->linear_forward(par->q, buffer, NULL,
-                                     (char *)buffer + matrix, w, NULL,
-                                     PLAIT_ACT_NONE, n) < 0)
-            return -1;
-    if (par->ops->queue_sync(par->q) < 0)
-        return -1;
+    for (i = 0; i < count && rc == 0; i++)
+        rc = par->ops->linear_forward(par->q, buffer, NULL,
+                                      (char *)buffer + matrix, w, NULL,
+                                      PLAIT_ACT_NONE, n);
+    if (rc == 0)
+        rc = par->ops->queue_sync(par->q);
     plait_comm_barrier(par->world); /* a rank alone on a core is no measure */
-    return (plait_trace_now() - start) / count;
+    return rc < 0 ? INFINITY : (plait_trace_now() - start) / count;
 }
 
-/* Operations a second of the best of some rounds, after one that warms up:
- * others may want the cores for a moment. Rounds are long beside the barriers
- * around them, and short beside a time slice. */
-static double best_rate(struct plait_parallel *par, size_t matrix, size_t n,
-                        void *buffer, struct plait_weight *w)
-{
-    int count = n < PEAK_LARGE ? 2 : 10, i;
-    double best = 0, seconds;
-
-    for (i = 0; i < 1 + PEAK_ROUNDS; i++) {
-        seconds = time_products(par, matrix, n, buffer, w, i ? count : 1);
-        if (seconds <= 0)
-            return -1;
-        if (i > 0)
-            best = fmax(best, 2.0 * n * n * n / seconds);
-    }
-    return best;
-}
-
+/* Of some rounds the best counts, after one that warms up: others may want
+ * the cores for a moment. A round is long beside the barriers around it, and
+ * short beside a time slice. What it takes is what it takes the last rank: one
+ * that was late to begin saw less of it. */
 int plait_trainer_peak(struct plait_parallel *par, enum plait_dtype type,
                        double *flops)
 {
-    size_t n = par->ops->gpu ? PEAK_LARGE : 512;
+    size_t n = par->ops->gpu ? 4096 : 512;
     size_t matrix = n * n * plait_dtype_size(type);
     char *buffer = par->ops->alloc(par->dev, 3 * matrix);
+    double seconds[PEAK_ROUNDS + 1], best = INFINITY;
     struct plait_weight *w = NULL;
-    double rate = -1;
+    int i;
 
     if (buffer && fill_operands(par, type, n, buffer) == 0)
         w = par->ops->weight_create(par->dev, type, n, n,
                                     buffer + 2 * matrix);
-    if (w)
-        rate = best_rate(par, matrix, n, buffer, w);
+    for (i = 0; i <= PEAK_ROUNDS; i++)
+        seconds[i] = time_products(par, matrix, n, buffer, w,
+                                   i == 0 ? 1 : par->ops->gpu ? 10 : 2);
     par->ops->weight_destroy(w);
     par->ops->free(par->dev, buffer);
-    if (plait_comm_host_all_reduce(par->world, &rate, 1, PLAIT_SUM) < 0)
+    if (plait_comm_host_all_reduce(par->world, seconds, PEAK_ROUNDS + 1,
+                                   PLAIT_MAX) < 0)
         return -1;
-    *flops = rate;
-    return rate > 0 ? 0 : -1;
+    for (i = 1; i <= PEAK_ROUNDS; i++)
+        best = fmin(best, seconds[i]);
+    if (!isfinite(best) || best <= 0)
+        return -1;
+    *flops = 2.0 * n * n * n / best * plait_comm_size(par->world);
+    return 0;
 }
