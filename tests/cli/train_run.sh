@@ -275,6 +275,7 @@ ok "and the last one went on" grep -q "resumed after step" "$dir/out"
 for i in 1 2 3 4 5; do
     start --set checkpoint.dir="$dir/kill" --set checkpoint.every=1
     sleep 0.$((i * i * 3 % 10))
+    [ $i -lt 5 ] || until_true 20 test -e "$dir/kill/latest"
     kill -KILL $(ranks_of "$pid")
     ended 20
 done
