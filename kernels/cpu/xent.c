@@ -27,6 +27,7 @@ INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
     for (size_t j = 0; j < 4; j++)
         m[j] = vec_set(-INFINITY);
     for (; c + 4 * VLEN <= n; c += 4 * VLEN)
+#pragma GCC unroll 4
         for (size_t j = 0; j < 4; j++)
             m[j] = vec_max(m[j], vec_load(type, logits, at + c + j * VLEN,
                                           VLEN));
