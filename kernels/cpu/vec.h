@@ -134,6 +134,51 @@ INLINE hvec vec_to_fp16(vec x)
 #endif
 }
 
+/* The first n < VLEN elements of a vector in memory. By masks where there are
+ * some, or whole vectors would go through the stack as well. */
+#if defined(__AVX512F__)
+INLINE __mmask16 vec_first(size_t n)
+{
+    return (__mmask16)((1u << n) - 1);
+}
+#endif
+
+INLINE void vec_load_part(vec *x, const float *p, size_t n)
+{
+#if defined(__AVX512F__)
+    *x = (vec)_mm512_maskz_loadu_ps(vec_first(n), p);
+#else
+    memcpy(x, p, n * sizeof(*p));
+#endif
+}
+
+INLINE void hvec_load_part(hvec *h, const uint16_t *p, size_t n)
+{
+#if defined(__AVX512F__)
+    *h = (hvec)_mm256_maskz_loadu_epi16(vec_first(n), p);
+#else
+    memcpy(h, p, n * sizeof(*p));
+#endif
+}
+
+INLINE void vec_store_part(float *p, const vec *x, size_t n)
+{
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(p, vec_first(n), (__m512)*x);
+#else
+    memcpy(p, x, n * sizeof(*p));
+#endif
+}
+
+INLINE void hvec_store_part(uint16_t *p, const hvec *h, size_t n)
+{
+#if defined(__AVX512F__)
+    _mm256_mask_storeu_epi16(p, vec_first(n), (__m256i)*h);
+#else
+    memcpy(p, h, n * sizeof(*p));
+#endif
+}
+
 /* n = VLEN elements from p[i], or fewer, the others being 0. Whole vectors
  * are copied with a constant size: one instruction. */
 INLINE vec vec_load(enum plait_dtype type, const void *p, size_t i, size_t n)
@@ -145,13 +190,13 @@ INLINE vec vec_load(enum plait_dtype type, const void *p, size_t i, size_t n)
         if (n == VLEN)
             memcpy(&x, (const float *)p + i, sizeof(x));
         else
-            memcpy(&x, (const float *)p + i, n * sizeof(float));
+            vec_load_part(&x, (const float *)p + i, n);
         return x;
     }
     if (n == VLEN)
         memcpy(&h, (const uint16_t *)p + i, sizeof(h));
     else
-        memcpy(&h, (const uint16_t *)p + i, n * sizeof(uint16_t));
+        hvec_load_part(&h, (const uint16_t *)p + i, n);
     return type == PLAIT_BF16_T ? vec_of_bf16(h) : vec_of_fp16(h);
 }
 
@@ -164,14 +209,14 @@ INLINE void vec_store(enum plait_dtype type, void *p, size_t i, size_t n,
         if (n == VLEN)
             memcpy((float *)p + i, &x, sizeof(x));
         else
-            memcpy((float *)p + i, &x, n * sizeof(float));
+            vec_store_part((float *)p + i, &x, n);
         return;
     }
     h = type == PLAIT_BF16_T ? vec_to_bf16(x) : vec_to_fp16(x);
     if (n == VLEN)
         memcpy((uint16_t *)p + i, &h, sizeof(h));
     else
-        memcpy((uint16_t *)p + i, &h, n * sizeof(uint16_t));
+        hvec_store_part((uint16_t *)p + i, &h, n);
 }
 
 /* The value as it reads back after a store. */
