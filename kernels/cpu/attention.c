@@ -143,15 +143,15 @@ static void softmax_row(struct forward_tiles *t, size_t r, size_t i, size_t n,
                         size_t ld)
 {
     float *s = t->s + i * TILE, *out = t->out + (r * TILE + i) * ld;
-    float old = t->max[r][i], max = old, keep;
+    float old = t->max[r][i], max, keep;
     vec largest = vec_set(-INFINITY), sum = {0};
 
     for (size_t k = n; k < padded(n); k++)
         s[k] = -INFINITY;
     for (size_t j = 0; j < n; j += VLEN)
         largest = vec_max(largest, vec_load(PLAIT_F32, s, j, VLEN));
-    for (size_t k = 0; k < VLEN; k++)
-        max = max < largest[k] ? largest[k] : max;
+    max = vec_largest(largest);
+    max = max < old ? old : max;
     for (size_t j = 0; j < n; j += VLEN) {
         vec p = vec_exp(vec_load(PLAIT_F32, s, j, VLEN) - max);
 

@@ -53,6 +53,20 @@ INLINE vec vec_max(vec x, vec y)
 #endif
 }
 
+/* No lane may be NaN. */
+INLINE float vec_largest(vec x)
+{
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)x);
+#else
+    float largest = x[0];
+
+    for (int i = 1; i < VLEN; i++)
+        largest = largest < x[i] ? x[i] : largest;
+    return largest;
+#endif
+}
+
 INLINE float vec_sum(vec x)
 {
 #if defined(__AVX512F__)

@@ -21,7 +21,7 @@ INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
                         size_t n)
 {
     vec m[4];
-    float largest = -INFINITY;
+    float largest;
     size_t c = 0;
 
     for (size_t j = 0; j < 4; j++)
@@ -32,8 +32,7 @@ INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
             m[j] = vec_max(m[j], vec_load(type, logits, at + c + j * VLEN,
                                           VLEN));
     m[0] = vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3]));
-    for (size_t k = 0; k < VLEN; k++)
-        largest = largest < m[0][k] ? m[0][k] : largest;
+    largest = vec_largest(m[0]);
     for (; c < n; c++) {
         float x = one(type, logits, at + c);
 
