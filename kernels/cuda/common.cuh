@@ -63,6 +63,35 @@ static __device__ inline void store_pack(T *p, const pack<T> &x)
     *reinterpret_cast<uint4 *>(p) = *reinterpret_cast<const uint4 *>(&x);
 }
 
+/* V values of T from p on: 16 bytes at once, or (V = 1) one. */
+template <typename T, int V>
+static __device__ inline void load_values(float *x, const T *p)
+{
+    if (V > 1) {
+        alignas(16) T v[V];
+
+        *(uint4 *)v = *(const uint4 *)p;
+        for (int j = 0; j < V; j++)
+            x[j] = to_float(v[j]);
+    } else {
+        x[0] = to_float(*p);
+    }
+}
+
+template <typename T, int V>
+static __device__ inline void store_values(T *p, const float *x)
+{
+    if (V > 1) {
+        alignas(16) T v[V];
+
+        for (int j = 0; j < V; j++)
+            v[j] = from_float<T>(x[j]);
+        *(uint4 *)p = *(uint4 *)v;
+    } else {
+        *p = from_float<T>(x[0]);
+    }
+}
+
 static __device__ inline float warp_sum(float x)
 {
     for (int i = 16; i > 0; i /= 2)

@@ -6,23 +6,27 @@ static const unsigned threads = 256;
 
 /* -- forward ------------------------------------------------------------- */
 
-template <typename T>
+/* A thread has V columns of a row. */
+template <typename T, int V>
 static __global__ void
 embedding_kernel(T *out, const int32_t *tokens, const T *wte, const T *wpe,
                  int32_t first, int32_t count, int64_t pos0, size_t N,
                  size_t length, size_t C)
 {
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N * C;
-         i += (size_t)gridDim.x * blockDim.x) {
-        size_t row = i / C, c = i % C;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+         i < N * (C / V); i += (size_t)gridDim.x * blockDim.x) {
+        size_t row = i / (C / V), c = i % (C / V) * V;
         int64_t token = (int64_t)tokens[row] - first;
-        float x = 0;
+        float x[V] = {}, position[V] = {};
 
         if (token >= 0 && token < count)
-            x = to_float(wte[(size_t)token * C + c]);
+            load_values<T, V>(x, wte + (size_t)token * C + c);
         if (wpe != NULL)
-            x += to_float(wpe[((size_t)pos0 + row % length) * C + c]);
-        out[i] = from_float<T>(x);
+            load_values<T, V>(position,
+                              wpe + ((size_t)pos0 + row % length) * C + c);
+        for (int j = 0; j < V; j++)
+            x[j] += position[j];
+        store_values<T, V>(out + row * C + c, x);
     }
 }
 
@@ -38,10 +42,19 @@ static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
     for_type(type, [&](auto zero) {
         typedef decltype(zero) E;
 
-        embedding_kernel<<<grid_for(q, N * C, threads), threads, 0,
-                           q->stream>>>((E *)out, tokens, (const E *)wte,
-                                        (const E *)wpe, first, count, pos0, N,
-                                        T, C);
+        constexpr int V = pack<E>::n;
+        bool packs = rows_aligned16<E>(out, C) && aligned16(wte) &&
+                     aligned16(wpe);
+        unsigned blocks = grid_for(q, packs ? N * C / V : N * C, threads);
+
+        if (packs)
+            embedding_kernel<E, V><<<blocks, threads, 0, q->stream>>>(
+                (E *)out, tokens, (const E *)wte, (const E *)wpe, first, count,
+                pos0, N, T, C);
+        else
+            embedding_kernel<E, 1><<<blocks, threads, 0, q->stream>>>(
+                (E *)out, tokens, (const E *)wte, (const E *)wpe, first, count,
+                pos0, N, T, C);
     });
     return cuda_leave(q, "embedding_forward");
 }

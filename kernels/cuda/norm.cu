@@ -12,35 +12,6 @@ static unsigned threads_for(size_t C)
     return C <= 1024 ? 128 : C <= 4096 ? 256 : 512;
 }
 
-/* V values of T from p on: 16 bytes at once, or (V = 1) one. */
-template <typename T, int V>
-static __device__ inline void load_values(float *x, const T *p)
-{
-    if (V > 1) {
-        alignas(16) T v[V];
-
-        *(uint4 *)v = *(const uint4 *)p;
-        for (int j = 0; j < V; j++)
-            x[j] = to_float(v[j]);
-    } else {
-        x[0] = to_float(*p);
-    }
-}
-
-template <typename T, int V>
-static __device__ inline void store_values(T *p, const float *x)
-{
-    if (V > 1) {
-        alignas(16) T v[V];
-
-        for (int j = 0; j < V; j++)
-            v[j] = from_float<T>(x[j]);
-        *(uint4 *)p = *(uint4 *)v;
-    } else {
-        *p = from_float<T>(x[0]);
-    }
-}
-
 /* -- forward ------------------------------------------------------------- */
 
 /* beta and mean are NULL for RMSNorm. The row stays in shared memory. */

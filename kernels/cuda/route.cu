@@ -221,18 +221,21 @@ static int route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
 
 /* -- rows ------------------------------------------------------------------ */
 
-template <typename T>
+/* A thread has V columns of a row. */
+template <typename T, int V>
 static __global__ void spread_kernel(T *out, const T *x, const int32_t *place,
                                      const float *gate, size_t n, int k,
                                      size_t C)
 {
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n * C;
-         i += (size_t)gridDim.x * blockDim.x) {
-        size_t row = i / C, c = i % C;
-        float by = gate != NULL ? gate[row] : 1;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+         i < n * (C / V); i += (size_t)gridDim.x * blockDim.x) {
+        size_t row = i / (C / V), c = i % (C / V) * V;
+        float by = gate != NULL ? gate[row] : 1, v[V];
 
-        out[(size_t)place[row] * C + c] =
-            from_float<T>(to_float(x[row / k * C + c]) * by);
+        load_values<T, V>(v, x + row / k * C + c);
+        for (int j = 0; j < V; j++)
+            v[j] *= by;
+        store_values<T, V>(out + (size_t)place[row] * C + c, v);
     }
 }
 
@@ -248,27 +251,36 @@ static int rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
         return 0;
     for_type(type, [&](auto zero) {
         typedef decltype(zero) T;
+        constexpr int V = pack<T>::n;
+        bool packs = rows_aligned16<T>(out, C) && aligned16(x);
+        unsigned blocks = grid_for(q, packs ? n * C / V : n * C, threads);
 
-        spread_kernel<<<grid_for(q, n * C, threads), threads, 0, q->stream>>>(
-            (T *)out, (const T *)x, place, gate, n, k, C);
+        if (packs)
+            spread_kernel<T, V><<<blocks, threads, 0, q->stream>>>(
+                (T *)out, (const T *)x, place, gate, n, k, C);
+        else
+            spread_kernel<T, 1><<<blocks, threads, 0, q->stream>>>(
+                (T *)out, (const T *)x, place, gate, n, k, C);
     });
     return cuda_leave(q, "rows_spread");
 }
 
-template <typename T>
+template <typename T, int V>
 static __global__ void join_kernel(T *out, const T *rows, const int32_t *place,
                                    const float *gate, size_t N, int k,
                                    size_t C)
 {
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N * C;
-         i += (size_t)gridDim.x * blockDim.x) {
-        size_t row = i / C, c = i % C;
-        float sum = 0;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+         i < N * (C / V); i += (size_t)gridDim.x * blockDim.x) {
+        size_t row = i / (C / V), c = i % (C / V) * V;
+        float sum[V] = {}, v[V];
 
-        for (size_t j = row * k; j < (row + 1) * k; j++)
-            sum += to_float(rows[(size_t)place[j] * C + c]) *
-                   (gate != NULL ? gate[j] : 1);
-        out[i] = from_float<T>(sum);
+        for (size_t at = row * k; at < (row + 1) * k; at++) {
+            load_values<T, V>(v, rows + (size_t)place[at] * C + c);
+            for (int j = 0; j < V; j++)
+                sum[j] += v[j] * (gate != NULL ? gate[at] : 1);
+        }
+        store_values<T, V>(out + row * C + c, sum);
     }
 }
 
@@ -282,27 +294,37 @@ static int rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
         return 0;
     for_type(type, [&](auto zero) {
         typedef decltype(zero) T;
+        constexpr int V = pack<T>::n;
+        bool packs = rows_aligned16<T>(out, C) && aligned16(rows);
+        unsigned blocks = grid_for(q, packs ? N * C / V : N * C, threads);
 
-        join_kernel<<<grid_for(q, N * C, threads), threads, 0, q->stream>>>(
-            (T *)out, (const T *)rows, place, gate, N, k, C);
+        if (packs)
+            join_kernel<T, V><<<blocks, threads, 0, q->stream>>>(
+                (T *)out, (const T *)rows, place, gate, N, k, C);
+        else
+            join_kernel<T, 1><<<blocks, threads, 0, q->stream>>>(
+                (T *)out, (const T *)rows, place, gate, N, k, C);
     });
     return cuda_leave(q, "rows_join");
 }
 
 /* One warp to a choice. */
-template <typename T>
+template <typename T, int V>
 static __global__ void dot_kernel(float *dgate, const T *dout, const T *rows,
                                   const int32_t *place, size_t n, int k,
                                   size_t C)
 {
     size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    float sum = 0;
+    float sum = 0, x[V], y[V];
 
     if (i >= n)
         return;
-    for (size_t c = threadIdx.x % 32; c < C; c += 32)
-        sum += to_float(dout[i / k * C + c]) *
-               to_float(rows[(size_t)place[i] * C + c]);
+    for (size_t c = threadIdx.x % 32 * V; c < C; c += 32 * V) {
+        load_values<T, V>(x, dout + i / k * C + c);
+        load_values<T, V>(y, rows + (size_t)place[i] * C + c);
+        for (int j = 0; j < V; j++)
+            sum += x[j] * y[j];
+    }
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         dgate[i] = sum;
@@ -320,10 +342,14 @@ static int rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
         return 0;
     for_type(type, [&](auto zero) {
         typedef decltype(zero) T;
+        unsigned blocks = (unsigned)ceil_div(n * 32, threads);
 
-        dot_kernel<<<(unsigned)ceil_div(n * 32, threads), threads, 0,
-                     q->stream>>>(dgate, (const T *)dout, (const T *)rows,
-                                  place, n, k, C);
+        if (rows_aligned16<T>(dout, C) && aligned16(rows))
+            dot_kernel<T, pack<T>::n><<<blocks, threads, 0, q->stream>>>(
+                dgate, (const T *)dout, (const T *)rows, place, n, k, C);
+        else
+            dot_kernel<T, 1><<<blocks, threads, 0, q->stream>>>(
+                dgate, (const T *)dout, (const T *)rows, place, n, k, C);
     });
     return cuda_leave(q, "rows_dot");
 }
