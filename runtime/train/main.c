@@ -14,6 +14,7 @@
 
 #define SAMPLE_TOKENS 200
 #define ABORT_S 5 /* what giving up may take */
+#define NOTICE_US 300000
 
 static const char help[] =
     "usage: plait-train CONFIG.yaml [OPTION]...\n"
@@ -156,8 +157,10 @@ static void gone(void *arg, const char *what, bool first_left)
 {
     struct plait_session *session = arg;
 
-    if (first_left)
+    if (first_left) {
         fprintf(stderr, "plait-train: %s: stopped\n", what);
+        usleep(NOTICE_US); /* the others see that somebody is left to speak */
+    }
     alarm(ABORT_S); /* the main thread may be inside of what is aborted */
     plait_comm_abort(session->world);
     _exit(1);
