@@ -27,7 +27,7 @@ struct plait_checkpoint_info {
  * checkpoints as they were. */
 struct plait_saver;
 
-/* Only one copy of each slice is written. Keeps the newest `keep`
+/* Makes `dir`. Only one copy of each slice is written. Keeps the newest `keep`
  * checkpoints (0: all) of no later step than the one that was saved. With
  * `async`, memory of the host is taken for a copy of what this rank
  * writes. */

@@ -95,12 +95,26 @@ static int remove_unfinished(const char *path)
     return ret;
 }
 
+int plait_folder_make(const char *dir, struct plait_error *err)
+{
+    char *inside = join(dir, ".");
+    int ret = 0;
+
+    if (make_dir(dir) < 0)
+        ret = plait_errorf(err, "%s: cannot make the directory: %s", dir,
+                           strerror(errno));
+    else if (!inside || access(inside, W_OK | X_OK) < 0)
+        ret = plait_errorf(err, "%s: checkpoints cannot be written there: %s",
+                           dir, strerror(errno));
+    free(inside);
+    return ret;
+}
+
 int plait_folder_prepare(const char *dir, const char *temporary,
                          struct plait_error *err)
 {
-    if (make_dir(dir) < 0)
-        return plait_errorf(err, "%s: cannot make the directory: %s", dir,
-                            strerror(errno));
+    if (plait_folder_make(dir, err) < 0)
+        return -1;
     if (remove_unfinished(dir) < 0)
         return plait_errorf(err,
                             "%s: cannot remove what is left of an "

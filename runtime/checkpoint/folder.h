@@ -27,6 +27,8 @@ struct plait_manifest {
 char *plait_folder_path(const char *dir, int64_t step);
 char *plait_folder_temporary(const char *dir, int64_t step);
 
+/* Make `dir`, if it is not there; -1 if nothing can be written to it. */
+int plait_folder_make(const char *dir, struct plait_error *err);
 /* Make `dir` and, empty, the temporary directory in it. What unfinished
  * checkpoints have left there is removed. */
 int plait_folder_prepare(const char *dir, const char *temporary,

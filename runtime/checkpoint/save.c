@@ -244,6 +244,9 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     if (s)
         s->dir = strdup(dir);
     ret = s && s->dir ? 0 : plait_errorf(err, "checkpoint: out of memory");
+    /* Who finds out after a day's work has lost it. */
+    if (ret == 0 && plait_comm_rank(world) == 0)
+        ret = plait_folder_make(dir, err);
     if (plait_agree(world, ret, err) < 0)
         goto error;
     s->model = model;

@@ -65,6 +65,10 @@ refused 1 'offload of the optimizer is for GPUs' \
 refused 1 'offload of activations wants another.*schedule than zb-h1' \
     "$train" "$dir/good.yaml" --set parallel.schedule=zb-h1 \
     --set parallel.offload=activations
+refused 1 'proc/none: cannot make the directory' \
+    "$train" "$dir/good.yaml" --set checkpoint.dir=/proc/none
+refused 1 'text: .*Not a directory' \
+    "$train" "$dir/good.yaml" --set checkpoint.dir="$dir/text"
 refused 1 'missing\.yaml.*No such file' "$train" "$dir/missing.yaml"
 refused 1 '[Ii]s a directory' "$train" "$dir"
 refused 1 "key.yaml:1:.*'layerz'.*'layers'" \
