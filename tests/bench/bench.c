@@ -180,8 +180,9 @@ static void report_peer(const struct result *r, int p, double tokens,
         tokens = mib = NAN;
     printf("| %s | %s | %s |", name, precision, r->peer[p].label);
     if (r->seconds[p].count == 0)
-        printf(" %s ", r->peer[p].name);
-    cell(1e3 * s, 0);
+        printf(" %s |", r->peer[p].name);
+    else
+        cell(1e3 * s, 0);
     cell(1e3 * bench_least(&r->seconds[p]), 0);
     cell(1e3 * bench_most(&r->seconds[p]), 0);
     cell(tokens / s, 0);
