@@ -54,6 +54,8 @@ steps = [json.loads(line) for line in open(dir + "/m.jsonl")]
 ok(all(s["comm_hidden_s"] >= 0 and s["comm_s"] > 0 for s in steps) and
    sum(s["comm_hidden_s"] for s in steps) > 0,
    "the metrics tell hidden from exposed communication")
+ok(len({s["mem_bytes"] for s in steps}) == 1,
+   "no step takes more memory than the first")
 out = open(dir + "/out").read().split("\n")
 rows = {(l[:13].strip(), l[13:37].strip()) for l in out}
 ok(all(k in rows for k in [("compute", "forward"), ("compute", "backward"),
