@@ -203,7 +203,7 @@ AC_DEFUN([PLAIT_CUDA], [
         [], [with_nvcc_gencode="-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=@<:@sm_90,compute_90@:>@"])
     AC_ARG_WITH([cudnn],
         [AS_HELP_STRING([--with-cudnn],
-            [attention by cuDNN 9 where PLAIT_ATTENTION asks for it])],
+            [attention by cuDNN 9 unless PLAIT_ATTENTION=own])],
         [], [with_cudnn=no])
     plait_cuda_summary=no
     have_cuda=no

@@ -352,7 +352,11 @@ void cuda_cudnn_forget(struct plait_device *dev)
     dev->cudnn = NULL;
 }
 
+static const char usual[] = "cudnn";
+
 #else
+
+static const char usual[] = "own";
 
 static int none(struct plait_queue *q)
 {
@@ -418,7 +422,9 @@ int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,
 {
     const char *choice = getenv("PLAIT_ATTENTION");
 
-    if (choice == NULL || *choice == '\0' || strcmp(choice, "own") == 0)
+    if (choice == NULL || *choice == '\0')
+        choice = usual;
+    if (strcmp(choice, "own") == 0)
         return 0;
     if (strcmp(choice, "cudnn") == 0)
         return fits(type, a, addresses);
