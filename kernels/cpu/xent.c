@@ -41,24 +41,58 @@ INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
     return largest;
 }
 
-/* A row lies in L2 for the second pass. A NaN shows in the sum. */
-INLINE void stats_row(enum plait_dtype type, float *max, float *sum,
+/* A row lies in L2 for the second pass. A NaN shows in the sum. e [n] (NULL:
+ * not wanted) = exp(x - max) */
+INLINE void stats_row(enum plait_dtype type, float *max, float *sum, float *e,
                       const void *logits, size_t at, size_t n)
 {
     float largest = largest_of(type, logits, at, n), tail = 0;
     vec s = {0};
     size_t c;
 
-    for (c = 0; c + VLEN <= n; c += VLEN)
-        s += vec_exp(vec_load(type, logits, at + c, VLEN) - largest);
-    if (c < n) {
-        vec e = vec_exp(vec_load(type, logits, at + c, n - c) - largest);
+    for (c = 0; c + VLEN <= n; c += VLEN) {
+        vec y = vec_exp(vec_load(type, logits, at + c, VLEN) - largest);
 
+        if (e != NULL)
+            vec_store(PLAIT_F32, e, c, VLEN, y);
+        s += y;
+    }
+    if (c < n) {
+        vec y = vec_exp(vec_load(type, logits, at + c, n - c) - largest);
+
+        if (e != NULL)
+            vec_store(PLAIT_F32, e, c, n - c, y);
         for (size_t k = 0; k < n - c; k++)
-            tail += e[k];
+            tail += y[k];
     }
     *max = largest;
     *sum = vec_sum(s) + tail;
+}
+
+/* Of the row at `at`, whose target is `token` of the whole vocabulary. */
+static void stats(enum plait_dtype type, float *max, float *sum, float *target,
+                  float *e, const void *logits, size_t at, int32_t token,
+                  const struct shard *s)
+{
+    size_t n = (size_t)s->count;
+    int64_t t = (int64_t)token - s->first;
+
+    if (type == PLAIT_F32)
+        stats_row(PLAIT_F32, max, sum, e, logits, at, n);
+    else if (type == PLAIT_BF16_T)
+        stats_row(PLAIT_BF16_T, max, sum, e, logits, at, n);
+    else
+        stats_row(PLAIT_FP16_T, max, sum, e, logits, at, n);
+    *target = 0;
+    if (token < 0 || t < 0 || t >= s->count)
+        return;
+    at += (size_t)t;
+    if (type == PLAIT_F32)
+        *target = one(PLAIT_F32, logits, at);
+    else if (type == PLAIT_BF16_T)
+        *target = one(PLAIT_BF16_T, logits, at);
+    else
+        *target = one(PLAIT_FP16_T, logits, at);
 }
 
 static int xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
@@ -66,30 +100,13 @@ static int xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
                       const int32_t *targets, int32_t first, int32_t count,
                       size_t stride, size_t N)
 {
-    size_t n = (size_t)count;
+    struct shard s = {first, count, stride};
+    int threads = cpu_threads(q, N * (size_t)count);
 
-#pragma omp parallel for num_threads(cpu_threads(q, N * n)) schedule(static)
-    for (size_t i = 0; i < N; i++) {
-        int64_t t = (int64_t)targets[i] - first;
-        size_t at = i * stride;
-
-        if (type == PLAIT_F32)
-            stats_row(PLAIT_F32, &max[i], &sum[i], logits, at, n);
-        else if (type == PLAIT_BF16_T)
-            stats_row(PLAIT_BF16_T, &max[i], &sum[i], logits, at, n);
-        else
-            stats_row(PLAIT_FP16_T, &max[i], &sum[i], logits, at, n);
-        target[i] = 0;
-        if (targets[i] < 0 || t < 0 || t >= count)
-            continue;
-        at += (size_t)t;
-        if (type == PLAIT_F32)
-            target[i] = one(PLAIT_F32, logits, at);
-        else if (type == PLAIT_BF16_T)
-            target[i] = one(PLAIT_BF16_T, logits, at);
-        else
-            target[i] = one(PLAIT_FP16_T, logits, at);
-    }
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t i = 0; i < N; i++)
+        stats(type, &max[i], &sum[i], &target[i], NULL, logits, i * stride,
+              targets[i], &s);
     return 0;
 }
 
@@ -107,10 +124,11 @@ INLINE void store_one(enum plait_dtype type, void *p, size_t i, float x)
     vec_store(type, p, i, 1, vec_set(x));
 }
 
-/* The target's own entry is computed apart: p - 1 rounds once. */
+/* The target's own entry is computed apart: p - 1 rounds once. e: as the sums
+ * were made of them, or NULL. */
 INLINE void backward_row(enum plait_dtype type, void *logits, size_t at,
-                         float max, float sum, float scale, int64_t target,
-                         const struct shard *s)
+                         float max, float sum, const float *e, float scale,
+                         int64_t target, const struct shard *s)
 {
     size_t n = (size_t)s->count, size = plait_dtype_size(type);
     int own = target >= 0 && target < s->count;
@@ -120,14 +138,46 @@ INLINE void backward_row(enum plait_dtype type, void *logits, size_t at,
         kept = one(type, logits, at + (size_t)target);
     for (size_t c = 0; c < n; c += VLEN) {
         size_t k = n - c < VLEN ? n - c : VLEN;
-        vec x = vec_load(type, logits, at + c, k);
+        vec y;
 
-        vec_store(type, logits, at + c, k, vec_exp(x - max) * factor);
+        if (e != NULL)
+            y = vec_load(PLAIT_F32, e, c, k);
+        else
+            y = vec_exp(vec_load(type, logits, at + c, k) - max);
+        vec_store(type, logits, at + c, k, y * factor);
     }
     if (own)
         store_one(type, logits, at + (size_t)target,
                   (vec_exp(vec_set(kept - max))[0] / sum - 1) * scale);
     memset((char *)logits + (at + n) * size, 0, (s->stride - n) * size);
+}
+
+static void backward(enum plait_dtype type, void *logits, size_t at,
+                     float max, float sum, const float *e, float scale,
+                     int32_t token, const struct shard *s)
+{
+    size_t size = plait_dtype_size(type);
+    int64_t t = (int64_t)token - s->first;
+
+    if (token < 0)
+        memset((char *)logits + at * size, 0, s->stride * size);
+    else if (type == PLAIT_F32)
+        backward_row(PLAIT_F32, logits, at, max, sum, e, scale, t, s);
+    else if (type == PLAIT_BF16_T)
+        backward_row(PLAIT_BF16_T, logits, at, max, sum, e, scale, t, s);
+    else
+        backward_row(PLAIT_FP16_T, logits, at, max, sum, e, scale, t, s);
+}
+
+static double loss_of(const float *max, const float *sum, const float *target,
+                      const int32_t *targets, size_t N)
+{
+    double total = 0;
+
+    for (size_t i = 0; i < N; i++)
+        if (targets[i] >= 0)
+            total += (double)max[i] + log(sum[i]) - target[i];
+    return total;
 }
 
 static int xent_backward(struct plait_queue *q, enum plait_dtype type,
@@ -137,30 +187,43 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
                          int32_t count, size_t stride, size_t N)
 {
     struct shard s = {first, count, stride};
-    size_t size = plait_dtype_size(type);
-    double total = 0;
 
 #pragma omp parallel for num_threads(cpu_threads(q, N * stride)) \
     schedule(static)
-    for (size_t i = 0; i < N; i++) {
-        int64_t t = (int64_t)targets[i] - first;
-        size_t at = i * stride;
-
-        if (targets[i] < 0)
-            memset((char *)logits + at * size, 0, stride * size);
-        else if (type == PLAIT_F32)
-            backward_row(PLAIT_F32, logits, at, max[i], sum[i], scale, t, &s);
-        else if (type == PLAIT_BF16_T)
-            backward_row(PLAIT_BF16_T, logits, at, max[i], sum[i], scale, t,
-                         &s);
-        else
-            backward_row(PLAIT_FP16_T, logits, at, max[i], sum[i], scale, t,
-                         &s);
-    }
     for (size_t i = 0; i < N; i++)
-        if (targets[i] >= 0)
-            total += (double)max[i] + log(sum[i]) - target[i];
-    *loss += total;
+        backward(type, logits, i * stride, max[i], sum[i], NULL, scale,
+                 targets[i], &s);
+    *loss += loss_of(max, sum, target, targets, N);
+    return 0;
+}
+
+/* Row by row, whose powers of e are kept for the gradient. */
+static int xent(struct plait_queue *q, enum plait_dtype type, double *loss,
+                void *logits, const int32_t *targets, float scale,
+                int32_t count, size_t stride, size_t N)
+{
+    struct shard s = {0, count, stride};
+    size_t width = ((size_t)count + 63) / 64 * 64;
+    size_t threads = (size_t)cpu_threads(q, N * stride);
+    float *rows = cpu_scratch(q, CPU_SCRATCH_OP,
+                              (threads * width + 3 * N) * sizeof(*rows));
+    float *max, *sum, *target;
+
+    if (rows == NULL)
+        return -1;
+    max = rows + threads * width;
+    sum = max + N;
+    target = sum + N;
+#pragma omp parallel for num_threads((int)threads) schedule(static)
+    for (size_t i = 0; i < N; i++) {
+        float *e = rows + (size_t)omp_get_thread_num() * width;
+
+        stats(type, &max[i], &sum[i], &target[i], e, logits, i * stride,
+              targets[i], &s);
+        backward(type, logits, i * stride, max[i], sum[i], e, scale,
+                 targets[i], &s);
+    }
+    *loss += loss_of(max, sum, target, targets, N);
     return 0;
 }
 
@@ -169,4 +232,5 @@ void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops)
     ops->xent_stats = xent_stats;
     ops->xent_rescale = xent_rescale;
     ops->xent_backward = xent_backward;
+    ops->xent = xent;
 }
