@@ -434,9 +434,9 @@ static void backward_keys(const struct attention *x, struct backward_tiles *t,
         }
     }
     store_any(x->type, x->dK, k_at(a, b, kv, k0), a->kv_stride, t->dk, ld,
-              cols, D, 1);
+              cols, D, !a->zeroed);
     store_any(x->type, x->dV, k_at(a, b, kv, k0), a->kv_stride, t->dv, ld,
-              cols, D, 1);
+              cols, D, !a->zeroed);
 }
 
 static void backward_head(const struct attention *x, struct backward_tiles *t,
@@ -452,7 +452,8 @@ static void backward_head(const struct attention *x, struct backward_tiles *t,
         backward_keys(x, t, b, kv, k0);
     for (size_t g = 0; g < group; g++)
         store_any(x->type, x->dQ, q_at(a, b, kv * group + g, 0), a->q_stride,
-                  t->dq + g * queries(a) * ld, ld, (size_t)a->q_len, D, 1);
+                  t->dq + g * queries(a) * ld, ld, (size_t)a->q_len, D,
+                  !a->zeroed);
 }
 
 /* Threads take whole key-value heads: no two add to the same gradient. */

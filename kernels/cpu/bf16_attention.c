@@ -697,8 +697,10 @@ static void backward_keys(const struct attention *x, struct backward_tiles *t,
                               is_split(a, i0), a->scale, D);
         }
     }
-    store_any(PLAIT_BF16_T, x->dK, at, a->kv_stride, t->dk, ld, cols, D, 1);
-    store_any(PLAIT_BF16_T, x->dV, at, a->kv_stride, t->dv, ld, cols, D, 1);
+    store_any(PLAIT_BF16_T, x->dK, at, a->kv_stride, t->dk, ld, cols, D,
+              !a->zeroed);
+    store_any(PLAIT_BF16_T, x->dV, at, a->kv_stride, t->dv, ld, cols, D,
+              !a->zeroed);
 }
 
 static void backward_head(const struct attention *x, struct backward_tiles *t,
@@ -715,7 +717,7 @@ static void backward_head(const struct attention *x, struct backward_tiles *t,
     for (size_t g = 0; g < group; g++)
         store_any(PLAIT_BF16_T, x->dQ, q_at(a, b, kv * group + g, 0),
                   a->q_stride, t->dq + g * queries(a) * ld, ld,
-                  (size_t)a->q_len, D, 1);
+                  (size_t)a->q_len, D, !a->zeroed);
 }
 
 /* Threads take whole key-value heads: no two add to the same gradient. */
