@@ -379,8 +379,8 @@ struct plait_ops {
 
     /* -- experts: which of E experts works on which token --------------- */
     /* prob [N,E] = softmax of logits [N,E]; expert [N,k] = those of the k
-     * largest logits, largest first, the lower number where equal; gate [N,k] = their
-     * probabilities over the sum of them. */
+     * largest logits, largest first, the lower number where equal; gate [N,k]
+     * = their probabilities over the sum of them. */
     int (*route_forward)(struct plait_queue *q, enum plait_dtype type,
                          float *prob, int32_t *expert, float *gate,
                          const void *logits, size_t N, int E, int k);

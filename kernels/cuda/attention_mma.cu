@@ -303,7 +303,8 @@ static __device__ inline void key_weights(const struct plait_attention &a,
         for (int i = 0; i < 4; i++) {
             int c = j * 8 + col + i % 2, query = q0 + c;
             bool visible = whole || (query < a.q_len && query >= from[i / 2]);
-            float w = power_of_two(p[j][i] * (a.scale * log2e) - lse[c] * log2e);
+            float w =
+                power_of_two(p[j][i] * (a.scale * log2e) - lse[c] * log2e);
 
             p[j][i] = visible ? w : 0;
             ds[j][i] = visible ? w * (ds[j][i] - delta[c]) * a.scale : 0;
