@@ -36,7 +36,7 @@ struct strip_part {
 };
 
 /* dw comes from memory: ask for a block while the one before is summed. */
-static void prefetch_block(const float *dw, size_t C)
+INLINE void prefetch_block(const float *dw, size_t C)
 {
     for (size_t i = 0; i < HIGH; i++)
         for (size_t j = 0; j < PANEL; j += LINE)

@@ -54,7 +54,7 @@ static void run(struct ops_bench *o, enum op op)
     const struct plait_ops *ops = o->ops;
     enum plait_dtype t = o->type;
     struct plait_attention a = {B, T, T, H, H, C / H, 3 * C, 3 * C, 0, 0,
-                                0.125f};
+                                0.125f, 1};
     struct plait_adamw adamw = {1e-9f, 0.9f, 0.95f, 1e-8f, 1, NULL, 0, 0, NULL};
     struct plait_adamw_run all = {
         o->f[0], o->f[1], o->f[2], o->f[3], t == PLAIT_F32 ? NULL : o->a,
