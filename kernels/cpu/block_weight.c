@@ -16,7 +16,7 @@ struct weight_product {
     const void *dout, *inp;
     float *dw, *dbias;
     int accumulate;
-    size_t strip; /* rows of a task; of 16 */
+    size_t strip; /* rows of a task: one or two PANELs wide when packed */
     uint32_t *b;  /* of inp, packed: [panels][LONG, PANEL] at most */
 };
 
