@@ -33,8 +33,8 @@ extern "C" {
  * gpu.layer_s, and tp, cp and ep traffic by cost.h; the last rank also does
  * the head. In fp8 the 2 W are made at the rate of fp8, with 5 bytes of memory
  * traffic for each value of their operands: read to find the largest, read to
- * round, written; weights count once a step, but with ZeRO 3. Nothing is overlapped: what can be, `plait simulate`
- * overlaps.
+ * round, written; weights count once a step, but with ZeRO 3. Nothing is
+ * overlapped: what can be, `plait simulate` overlaps.
  *
  * Memory, of the fullest rank, is what the runtime allocates: 2 + 4 + 12
  * bytes a weight in 16 bits (4 + 4 + 8 in fp32), cut by the data-parallel
