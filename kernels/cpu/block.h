@@ -57,6 +57,27 @@ struct block_sum {
     int past;
 };
 
+/* What is wanted after a block, on its way from memory to L2, which the sums
+ * leave idle: rows of some lines, `stride` bytes apart. Lines are asked for a
+ * few at a time all along: the processor drops requests that come in a row. */
+struct fetch {
+    const char *row;
+    size_t line, lines, stride; /* the next line of the row */
+    size_t left, each;          /* rows; lines at a time */
+};
+
+INLINE void fetch_some(struct fetch *f)
+{
+    for (size_t i = 0; i < f->each && f->left > 0; i++) {
+        __builtin_prefetch(f->row + 64 * f->line, 0, 2);
+        if (++f->line < f->lines)
+            continue;
+        f->line = 0;
+        f->row += f->stride;
+        f->left--;
+    }
+}
+
 INLINE __m512 block_dot(enum plait_dtype type, __m512 sum, __m512i x, __m512i y)
 {
     if (type == PLAIT_F32)
@@ -66,10 +87,10 @@ INLINE __m512 block_dot(enum plait_dtype type, __m512 sum, __m512i x, __m512i y)
 
 /* [HIGH, PANEL] of s = a . b over n words of k; word (i, k) of a lies at
  * i * row + k * col, b is packed [n, PANEL]. Meanwhile the lines of rows from
- * `next` on, laid out as a, are fetched (NULL: none). */
+ * `next` on, laid out as a, are fetched, and some of `f` (NULL: none). */
 INLINE void block(enum plait_dtype type, struct block_sum s, const word *a,
                   size_t row, size_t col, const uint32_t *b, size_t n,
-                  const word *next)
+                  const word *next, struct fetch *f)
 {
     __m512 sum[HIGH][WIDE];
 
@@ -87,6 +108,8 @@ INLINE void block(enum plait_dtype type, struct block_sum s, const word *a,
 #pragma GCC unroll 8
         for (int i = 0; next != NULL && i < HIGH; i++)
             __builtin_prefetch(next + (size_t)i * row + line);
+        if (f != NULL)
+            fetch_some(f);
 #pragma GCC unroll 4
         for (size_t k = line; k < end; k++) {
             __m512i y[WIDE];

@@ -128,20 +128,20 @@ INLINE void pack_panel(enum plait_dtype type, const struct rows_product *p,
                   x->words * values(type), x->cols, NULL);
 }
 
-/* The share part / parts of the panel packed next, on its way from memory to
- * L2, which the sums leave idle. */
-INLINE void prefetch_panel(enum plait_dtype type, const struct rows_product *p,
-                           const struct panel *x, size_t part, size_t parts)
+/* A panel's lines of b, to be asked for during `blocks` blocks of n words */
+INLINE struct fetch fetch_panel(enum plait_dtype type,
+                                const struct rows_product *p,
+                                const struct panel *x, size_t blocks, size_t n)
 {
-    size_t deep = x->words * values(type);
-    size_t high = p->turned ? x->cols : deep, wide = p->turned ? deep : PANEL;
-    size_t ld = p->turned ? p->K : p->N, line = LINE * values(type);
-    const void *b =
-        at(type, p->b, p->turned ? x->j * ld + x->k0 : x->k0 * ld + x->j);
+    size_t deep = x->words * values(type), line = LINE * values(type);
+    size_t ld = p->turned ? p->K : p->N;
+    size_t from = p->turned ? x->j * ld + x->k0 : x->k0 * ld + x->j;
+    struct fetch f = {.row = at(type, p->b, from), .stride = ld * 64 / line};
 
-    for (size_t i = high * part / parts; i < high * (part + 1) / parts; i++)
-        for (size_t j = 0; j < wide; j += line)
-            __builtin_prefetch(at(type, b, i * ld + j), 0, 2);
+    f.left = p->turned ? x->cols : deep;
+    f.lines = p->turned ? over(deep, line) : over(PANEL, line) + 1;
+    f.each = over(f.left * f.lines, blocks * over(n, LINE));
+    return f;
 }
 
 /* `rows` rows from i0 of the columns of a panel that is packed in t->b. */
@@ -152,6 +152,7 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
     size_t lda = p->K / values(type);
     const word *a = at(type, p->a, i0 * p->K + x->k0);
     int last = x->k0 + x->words * values(type) == p->K;
+    struct fetch f = fetch_panel(type, p, next, over(rows, HIGH), x->words);
 
     for (size_t i = 0; i < rows; i += HIGH, a += HIGH * lda) {
         /* A sum that is made at once stays in the same lines. */
@@ -159,13 +160,12 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
         size_t high = min(HIGH, rows - i);
         struct block_sum s = {x->k0 > 0 ? c : NULL, c, PANEL, PANEL, 0};
 
-        prefetch_panel(type, p, next, i / HIGH, over(rows, HIGH));
         if (last)
             prefetch_result(type, p, i0 + i, high, x->j);
         if (high == HIGH)
-            block(type, s, a, lda, 1, t->b, x->words, a + HIGH * lda);
+            block(type, s, a, lda, 1, t->b, x->words, a + HIGH * lda, &f);
         else
-            block(type, s, t->tail, DEEP, 1, t->b, x->words, NULL);
+            block(type, s, t->tail, DEEP, 1, t->b, x->words, NULL, &f);
         if (last)
             finish(type, p, c, i0 + i, high, x->j, x->cols);
     }
