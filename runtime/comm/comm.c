@@ -250,22 +250,22 @@ void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace)
     comm->trace = trace;
 }
 
-bool plait_comm_has_memory(const struct plait_comm *world)
+void *plait_comm_alloc(struct plait_comm *world, const struct plait_ops *ops,
+                       struct plait_device *dev, size_t bytes)
 {
-    return world->vtable->alloc != NULL;
+    return world && world->vtable->alloc ? world->vtable->alloc(world, bytes)
+                                         : ops->alloc(dev, bytes);
 }
 
-void *plait_comm_alloc(struct plait_comm *world, size_t bytes)
-{
-    return world->vtable->alloc(world, bytes);
-}
-
-void plait_comm_free(struct plait_comm *world, void *ptr)
+void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
+                     struct plait_device *dev, void *ptr)
 {
     int saved = errno;
 
-    if (ptr)
+    if (ptr && world && world->vtable->free)
         world->vtable->free(world, ptr);
+    else if (ptr)
+        ops->free(dev, ptr);
     errno = saved;
 }
 

@@ -97,17 +97,18 @@ bool plait_comm_records(const struct plait_comm *comm);
  * none. */
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace);
 
-/* Zeroed device memory like that of ops->alloc(), for what is transferred step
+/* Zeroed memory of dev like that of ops->alloc(), for what is transferred step
  * after step: NCCL shows it to a group's GPUs, NVSwitches and NICs, which then
  * reach it without copies in between. It does so at the group's first
  * collective from or to it (not for messages), so that with such memory the
  * ranks of a group act alike: all of them take it, of one size, and at the
  * same distance from its beginning, or none does. Give it back while `world`
- * is there, which made the groups. NULL with ENOMEM; NULL is given back.
- * Only where has_memory(): other backends take the device's own as it is. */
-bool plait_comm_has_memory(const struct plait_comm *world);
-void *plait_comm_alloc(struct plait_comm *world, size_t bytes);
-void plait_comm_free(struct plait_comm *world, void *ptr);
+ * is there, which made the groups. NULL with ENOMEM; NULL may be given back.
+ * Other backends take the device's own as it is, and so does no world: NULL. */
+void *plait_comm_alloc(struct plait_comm *world, const struct plait_ops *ops,
+                       struct plait_device *dev, size_t bytes);
+void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
+                     struct plait_device *dev, void *ptr);
 
 /* Buffers are device memory; counts are elements. In place: recv == send
  * (all_gather: send == recv + rank * n; reduce_scatter: recv == send +

@@ -120,25 +120,14 @@ error:
     return NULL;
 }
 
-static bool has_memory(const struct plait_parallel *par)
-{
-    return par->world && plait_comm_has_memory(par->world);
-}
-
 void *plait_parallel_alloc(struct plait_parallel *par, size_t bytes)
 {
-    return has_memory(par) ? plait_comm_alloc(par->world, bytes)
-                           : par->ops->alloc(par->dev, bytes);
+    return plait_comm_alloc(par->world, par->ops, par->dev, bytes);
 }
 
 void plait_parallel_free(struct plait_parallel *par, void *ptr)
 {
-    if (!ptr)
-        return;
-    if (has_memory(par))
-        plait_comm_free(par->world, ptr);
-    else
-        par->ops->free(par->dev, ptr);
+    plait_comm_free(par->world, par->ops, par->dev, ptr);
 }
 
 /* -- nodes --------------------------------------------------------------- */

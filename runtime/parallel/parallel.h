@@ -62,9 +62,8 @@ struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
                                              struct plait_error *err);
 void plait_parallel_destroy(struct plait_parallel *par);
 
-/* Zeroed memory of par->dev for what the groups transfer: plait_comm_alloc()
- * where the world has such memory (the rules are its), or the device's. NULL
- * may be given back. */
+/* plait_comm_alloc() and its free, whose rules hold, for what the groups
+ * transfer. */
 void *plait_parallel_alloc(struct plait_parallel *par, size_t bytes);
 void plait_parallel_free(struct plait_parallel *par, void *ptr);
 

@@ -10,24 +10,6 @@
 
 enum { SMALL = 65536, IN_A_ROW = 10 };
 
-/* As the trainer takes what its groups transfer. */
-static void *take_memory(struct plait_world *world, size_t bytes)
-{
-    return plait_comm_has_memory(world->comm)
-               ? plait_comm_alloc(world->comm, bytes)
-               : world->ops->alloc(world->dev, bytes);
-}
-
-static void give_memory(struct plait_world *world, void *ptr)
-{
-    if (!ptr)
-        return;
-    if (plait_comm_has_memory(world->comm))
-        plait_comm_free(world->comm, ptr);
-    else
-        world->ops->free(world->dev, ptr);
-}
-
 int plait_meter_open(struct plait_meter *m, struct plait_world *world,
                      size_t most, int repeat, struct plait_error *err)
 {
@@ -38,8 +20,8 @@ int plait_meter_open(struct plait_meter *m, struct plait_world *world,
          bytes *= 4)
         m->size[m->nsizes++] = bytes;
     m->queue = world->ops->queue_create(world->dev, 0);
-    m->send = take_memory(world, most);
-    m->recv = take_memory(world, most);
+    m->send = plait_comm_alloc(world->comm, world->ops, world->dev, most);
+    m->recv = plait_comm_alloc(world->comm, world->ops, world->dev, most);
     m->times = malloc((size_t)repeat * sizeof(*m->times));
     if (!m->queue || !m->send || !m->recv || !m->times)
         return plait_errorf(err, "no memory for messages of %zu bytes", most);
@@ -50,8 +32,8 @@ void plait_meter_close(struct plait_meter *m)
 {
     const struct plait_ops *ops = m->world->ops;
 
-    give_memory(m->world, m->send);
-    give_memory(m->world, m->recv);
+    plait_comm_free(m->world->comm, ops, m->world->dev, m->send);
+    plait_comm_free(m->world->comm, ops, m->world->dev, m->recv);
     if (m->queue)
         ops->queue_destroy(m->queue);
     free(m->times);

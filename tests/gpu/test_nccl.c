@@ -72,7 +72,7 @@ static void test_memory(struct plait_comm *c)
     float *own;
 
     ops->memory(dev, &before, NULL);
-    own = plait_comm_alloc(c, sizeof(host));
+    own = plait_comm_alloc(c, ops, dev, sizeof(host));
     ops->memory(dev, &now, NULL);
     if (!ok(own != NULL && now - before == sizeof(host),
             "memory to transfer from is counted"))
@@ -85,8 +85,8 @@ static void test_memory(struct plait_comm *c)
     reset();
     plait_comm_all_reduce(c, a, own, N, PLAIT_F32, PLAIT_SUM, q, NULL);
     holds(own, "it is transferred to");
-    plait_comm_free(c, own);
-    plait_comm_free(c, NULL);
+    plait_comm_free(c, ops, dev, own);
+    plait_comm_free(c, ops, dev, NULL);
     ops->memory(dev, &after, NULL);
     ok(after == before, "and given back");
 }
