@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax cross-entropy over a vocabulary shard. One block has one row. */
+#include <type_traits>
+
 #include "kernels/cuda/common.cuh"
 
 static const unsigned threads = 512;
@@ -206,11 +208,12 @@ gradient_kernel(double *losses, T *logits, const float *max, const float *sum,
         losses[i] = masked ? 0 : loss_of(s, target[i]);
 }
 
-static int xent_backward(struct plait_queue *q, enum plait_dtype type,
-                         double *loss, void *logits, const float *max,
-                         const float *sum, const float *target,
-                         const int32_t *targets, float scale, int32_t first,
-                         int32_t count, size_t stride, size_t N)
+/* *loss += the sum of the losses [N] that launch(logits, V, losses) makes. It
+ * takes V values at a time: 16 bytes where rows begin and end so, or one. */
+template <typename F>
+static int sum_losses(struct plait_queue *q, const char *op,
+                      enum plait_dtype type, double *loss, void *logits,
+                      size_t stride, size_t N, F launch)
 {
     double *losses;
 
@@ -227,16 +230,28 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
 
         /* Then the stride is whole packs, too: V leaves no rest. */
         if (rows_aligned16<T>(logits, stride))
-            gradient_kernel<T, V><<<(unsigned)N, threads, 0, q->stream>>>(
-                losses, (T *)logits, max, sum, target, targets, scale, first,
-                count, stride);
+            launch((T *)logits, std::integral_constant<int, V>(), losses);
         else
-            gradient_kernel<T, 1><<<(unsigned)N, threads, 0, q->stream>>>(
-                losses, (T *)logits, max, sum, target, targets, scale, first,
-                count, stride);
+            launch((T *)logits, std::integral_constant<int, 1>(), losses);
     });
     cuda_sum_doubles(q, loss, losses, N);
-    return cuda_leave(q, "xent_backward");
+    return cuda_leave(q, op);
+}
+
+static int xent_backward(struct plait_queue *q, enum plait_dtype type,
+                         double *loss, void *logits, const float *max,
+                         const float *sum, const float *target,
+                         const int32_t *targets, float scale, int32_t first,
+                         int32_t count, size_t stride, size_t N)
+{
+    return sum_losses(
+        q, "xent_backward", type, loss, logits, stride, N,
+        [&](auto *x, auto width, double *losses) {
+            gradient_kernel<std::remove_pointer_t<decltype(x)>, width()>
+                <<<(unsigned)N, threads, 0, q->stream>>>(
+                    losses, x, max, sum, target, targets, scale, first, count,
+                    stride);
+        });
 }
 
 /* The rows that are being worked on at a time are to fit into the L2 cache,
@@ -264,28 +279,13 @@ static int xent(struct plait_queue *q, enum plait_dtype type, double *loss,
                 void *logits, const int32_t *targets, float scale,
                 int32_t count, size_t stride, size_t N)
 {
-    double *losses;
-
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N == 0)
-        return 0;
-    losses = (double *)cuda_scratch(q, N * sizeof(*losses));
-    if (losses == NULL)
-        return -1;
-    for_type(type, [&](auto zero) {
-        typedef decltype(zero) T;
-        constexpr int V = pack<T>::n;
-
-        if (rows_aligned16<T>(logits, stride))
-            whole_kernel<T, V><<<(unsigned)N, whole_threads, 0, q->stream>>>(
-                losses, (T *)logits, targets, scale, count, stride);
-        else
-            whole_kernel<T, 1><<<(unsigned)N, whole_threads, 0, q->stream>>>(
-                losses, (T *)logits, targets, scale, count, stride);
-    });
-    cuda_sum_doubles(q, loss, losses, N);
-    return cuda_leave(q, "xent");
+    return sum_losses(
+        q, "xent", type, loss, logits, stride, N,
+        [&](auto *x, auto width, double *losses) {
+            whole_kernel<std::remove_pointer_t<decltype(x)>, width()>
+                <<<(unsigned)N, whole_threads, 0, q->stream>>>(
+                    losses, x, targets, scale, count, stride);
+        });
 }
 
 void cuda_xent_ops(struct plait_ops *ops)
