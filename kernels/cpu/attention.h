@@ -9,11 +9,6 @@
  * type it multiplies in. */
 #define TILE 64
 
-INLINE size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 INLINE size_t padded(size_t n)
 {
     return (n + VLEN - 1) / VLEN * VLEN;

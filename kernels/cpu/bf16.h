@@ -39,14 +39,9 @@ INLINE void turn(__m512i r[16])
     }
 }
 
-INLINE __mmask16 first(size_t n)
-{
-    return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-}
-
 INLINE __m512i half_words(const uint16_t *x, size_t n)
 {
-    __m256i h = _mm256_maskz_loadu_epi16(first(n), x);
+    __m256i h = _mm256_maskz_loadu_epi16(vec_first(n), x);
 
     return _mm512_cvtepu16_epi32(h);
 }

@@ -109,7 +109,7 @@ static void load_rows(uint32_t *dst, const uint16_t *x, size_t stride,
     for (size_t i = 0; i < rows; i++) {
         prefetch(PLAIT_BF16_T, x, 0, stride, i, rows, D);
         for (size_t k = 0; k < W; k += 16)
-            _mm512_mask_storeu_epi32(dst + i * W + k, first(W - k),
+            _mm512_mask_storeu_epi32(dst + i * W + k, vec_first(W - k),
                                      values(x + i * stride + 2 * k, D - 2 * k));
     }
     memset(dst + rows * W, 0, (TILE - rows) * W * sizeof(*dst));
@@ -123,7 +123,7 @@ static void turn_rows(uint32_t *dst, const uint32_t *src, size_t W)
             __m512i r[16];
 
             for (size_t i = 0; i < 16; i++)
-                r[i] = _mm512_maskz_loadu_epi32(first(W - k),
+                r[i] = _mm512_maskz_loadu_epi32(vec_first(W - k),
                                                 src + (j + i) * W + k);
             turn(r);
             for (size_t i = 0; i < min(16, W - k); i++)
@@ -279,9 +279,10 @@ static void softmax_rows(struct forward_tiles *t, size_t r, size_t i,
     for (size_t j = 0; j < n; j += VLEN)
 #pragma GCC unroll 4
         for (size_t k = 0; k < HIGH; k++) {
+            size_t keys = seen[k] > j ? seen[k] - j : 0;
             __m512 *y = &x[j / VLEN][k];
 
-            *y = _mm512_mask_mul_ps(none, first(seen[k] > j ? seen[k] - j : 0),
+            *y = _mm512_mask_mul_ps(none, vec_first(keys),
                                     _mm512_loadu_ps(t->s + k * TILE + j),
                                     _mm512_set1_ps(scale));
             max[k] = _mm512_max_ps(*y, max[k]);
@@ -546,7 +547,7 @@ struct row {
 /* p = probabilities of keys j .., d = gradients of their scores */
 INLINE void probabilities(const struct row *r, size_t j, __m512 *p, __m512 *d)
 {
-    __mmask16 seen = first(r->n > j ? r->n - j : 0);
+    __mmask16 seen = vec_first(r->n > j ? r->n - j : 0);
     __m512 x = _mm512_loadu_ps(r->s + j) * (r->scale * LOG2E) - r->lse;
 
     *p = _mm512_maskz_mov_ps(seen, exp2_near(x));

@@ -17,11 +17,6 @@
 #define LINE 16             /* words of a cache line */
 #define AHEAD 128           /* words: where the packers prefetch */
 
-static inline size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static inline size_t over(size_t n, size_t d)
 {
     return (n + d - 1) / d;
@@ -153,9 +148,10 @@ static inline void pack_turned(uint32_t *dst, const word *b, size_t ldb,
             __m512i r[16];
 
             for (size_t i = 0; i < 16; i++)
-                r[i] = j + i < cols ? _mm512_maskz_loadu_epi32(
-                                          first(n - k), b + (j + i) * ldb + k)
-                                    : _mm512_setzero_si512();
+                r[i] = j + i < cols
+                           ? _mm512_maskz_loadu_epi32(vec_first(n - k),
+                                                      b + (j + i) * ldb + k)
+                           : _mm512_setzero_si512();
             for (size_t i = 0; i < 16; i++)
                 __builtin_prefetch(b + (j + i) * ldb + k + AHEAD);
             turn(r);
@@ -176,7 +172,7 @@ INLINE __m512 add_words(__m512 sum, __m512i words)
 /* n <= 16 values as words' low halves, or in fp32 as words */
 INLINE __m512i low_words(enum plait_dtype type, const void *x, size_t n)
 {
-    return type == PLAIT_F32 ? _mm512_maskz_loadu_epi32(first(n), x)
+    return type == PLAIT_F32 ? _mm512_maskz_loadu_epi32(vec_first(n), x)
                              : half_words(x, n);
 }
 

@@ -28,6 +28,11 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+INLINE size_t min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 typedef float vec __attribute__((vector_size(4 * VLEN)));
 typedef uint32_t uvec __attribute__((vector_size(4 * VLEN)));
 typedef int32_t ivec __attribute__((vector_size(4 * VLEN)));
@@ -148,14 +153,16 @@ INLINE hvec vec_to_fp16(vec x)
 #endif
 }
 
-/* The first n < VLEN elements of a vector in memory. By masks where there are
- * some, or whole vectors would go through the stack as well. */
 #if defined(__AVX512F__)
+/* Lanes 0 .. n - 1; all where n is larger */
 INLINE __mmask16 vec_first(size_t n)
 {
-    return (__mmask16)((1u << n) - 1);
+    return n >= VLEN ? 0xffff : (__mmask16)((1u << n) - 1);
 }
 #endif
+
+/* The first n < VLEN elements of a vector in memory. By masks where there are
+ * some, or whole vectors would go through the stack as well. */
 
 INLINE void vec_load_part(vec *x, const float *p, size_t n)
 {
