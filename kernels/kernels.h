@@ -132,11 +132,9 @@ struct plait_ops {
      * itself; else as the three above, and counted apart from them. */
     void *(*pinned_alloc)(struct plait_device *dev, size_t bytes);
     void (*pinned_free)(struct plait_device *dev, void *ptr);
-    void (*pinned_memory)(struct plait_device *dev, size_t *now,
-                          size_t *peak);
+    void (*pinned_memory)(struct plait_device *dev, size_t *now, size_t *peak);
     /* priority: higher runs first where streams compete. */
-    struct plait_queue *(*queue_create)(struct plait_device *dev,
-                                        int priority);
+    struct plait_queue *(*queue_create)(struct plait_device *dev, int priority);
     void (*queue_destroy)(struct plait_queue *q);
     /* The device's own stream type (cudaStream_t) for a communicator that
      * works on the same device; NULL on CPUs. */
@@ -193,8 +191,8 @@ struct plait_ops {
     int (*add)(struct plait_queue *q, enum plait_dtype type, void *out,
                const void *a, const void *b, size_t n);
     /* x[i] *= s */
-    int (*scale)(struct plait_queue *q, enum plait_dtype type, void *x,
-                 float s, size_t n);
+    int (*scale)(struct plait_queue *q, enum plait_dtype type, void *x, float s,
+                 size_t n);
     /* x[i, :] += bias[:]; x [N,O], bias [O] of T */
     int (*bias_add)(struct plait_queue *q, enum plait_dtype type, void *x,
                     const void *bias, size_t N, size_t O);
@@ -265,8 +263,8 @@ struct plait_ops {
     int (*has_fp8)(struct plait_device *dev);
 
     /* -- activations -------------------------------------------------- */
-    int (*gelu_forward)(struct plait_queue *q, enum plait_dtype type,
-                        void *out, const void *inp, size_t n);
+    int (*gelu_forward)(struct plait_queue *q, enum plait_dtype type, void *out,
+                        const void *inp, size_t n);
     /* dinp = dout * gelu'(inp); dinp may be dout. */
     int (*gelu_backward)(struct plait_queue *q, enum plait_dtype type,
                          void *dinp, const void *dout, const void *inp,
@@ -304,9 +302,8 @@ struct plait_ops {
                            size_t N, size_t C);
     int (*rmsnorm_backward)(struct plait_queue *q, enum plait_dtype type,
                             void *dx, float *dgamma, const void *dout,
-                            const void *x, const void *gamma,
-                            const float *rstd, int accumulate, size_t N,
-                            size_t C);
+                            const void *x, const void *gamma, const float *rstd,
+                            int accumulate, size_t N, size_t C);
 
     /* -- embedding and positions -------------------------------------- */
     /* out[N,C] = wte[token - first] (0 where the token lies outside
@@ -314,10 +311,9 @@ struct plait_ops {
      * wpe[pos0 + i % T] (wpe NULL: none). tokens [N] int32; row i is token
      * i % T of its sequence. */
     int (*embedding_forward)(struct plait_queue *q, enum plait_dtype type,
-                             void *out, const int32_t *tokens,
-                             const void *wte, const void *wpe, int32_t first,
-                             int32_t count, int64_t pos0, size_t N, size_t T,
-                             size_t C);
+                             void *out, const int32_t *tokens, const void *wte,
+                             const void *wpe, int32_t first, int32_t count,
+                             int64_t pos0, size_t N, size_t T, size_t C);
     /* dwte [count,C], dwpe fp32 +=; either may be NULL. Deterministic. */
     int (*embedding_backward)(struct plait_queue *q, enum plait_dtype type,
                               float *dwte, float *dwpe, const int32_t *tokens,
@@ -342,8 +338,8 @@ struct plait_ops {
     int (*attention_backward)(struct plait_queue *q, enum plait_dtype type,
                               const struct plait_attention *a, void *dQ,
                               void *dK, void *dV, const void *dout,
-                              const void *out, const float *lse,
-                              const void *Q, const void *K, const void *V);
+                              const void *out, const float *lse, const void *Q,
+                              const void *K, const void *V);
     /* Join two partial results of one softmax (ring attention):
      * lse' = log(e^lse + e^lse2), out' = the weighted sum; in place. */
     int (*attention_merge)(struct plait_queue *q, enum plait_dtype type,
@@ -356,10 +352,10 @@ struct plait_ops {
      * max[i] = largest logit, sum[i] = sum exp(x - max), target[i] = the
      * target's logit, or 0 where another rank has it. fp32 [N] each. A NaN
      * among the logits shows in sum, not in max. */
-    int (*xent_stats)(struct plait_queue *q, enum plait_dtype type,
-                      float *max, float *sum, float *target,
-                      const void *logits, const int32_t *targets,
-                      int32_t first, int32_t count, size_t stride, size_t N);
+    int (*xent_stats)(struct plait_queue *q, enum plait_dtype type, float *max,
+                      float *sum, float *target, const void *logits,
+                      const int32_t *targets, int32_t first, int32_t count,
+                      size_t stride, size_t N);
     /* After max was reduced over the ranks: sum *= exp(max - allmax). */
     int (*xent_rescale)(struct plait_queue *q, float *sum, const float *max,
                         const float *allmax, size_t N);
@@ -386,9 +382,8 @@ struct plait_ops {
                          const void *logits, size_t N, int E, int k);
     /* load[s,e] += choices of expert e by the tokens of sequence s. Row i is
      * of sequence i / run % sequences. */
-    int (*route_load)(struct plait_queue *q, float *load,
-                      const int32_t *expert, size_t run, int sequences,
-                      size_t N, int E, int k);
+    int (*route_load)(struct plait_queue *q, float *load, const int32_t *expert,
+                      size_t run, int sequences, size_t N, int E, int k);
     /* dlogits [N,E] = from dgate [N,k], and from the gradient balance *
      * load[s,e] of each prob (balance 0: none). */
     int (*route_backward)(struct plait_queue *q, enum plait_dtype type,

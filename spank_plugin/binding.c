@@ -8,8 +8,7 @@
 void plait_seats_fill(struct plait_seats *seats,
                       const struct plait_visible *visible,
                       const struct plait_visible *step,
-                      const struct plait_node *node, int tp,
-                      const char *nvidia)
+                      const struct plait_node *node, int tp, const char *nvidia)
 {
     int index[PLAIT_VISIBLE_MOST], order[PLAIT_VISIBLE_MOST];
 
@@ -80,8 +79,8 @@ void plait_seats_describe(const struct plait_seats *seats,
     for (int i = 0; i < gpu->nnics; i++) {
         const char *name = node->nics[gpu->nics[i]].name;
         size_t room = sizeof(launch->nics) - used;
-        int n = snprintf(launch->nics + used, room, "%s%s", used ? "," : "",
-                         name);
+        int n =
+            snprintf(launch->nics + used, room, "%s%s", used ? "," : "", name);
 
         if (n < 0 || (size_t)n >= room) {
             launch->nics[used] = '\0'; /* whole names only */

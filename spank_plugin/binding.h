@@ -8,11 +8,11 @@
 
 /* Which GPU, NICs and cores each task of a node gets. Pure: no Slurm. */
 struct plait_seats {
-    struct plait_visible visible; /* Slurm's list, empty without GPUs */
+    struct plait_visible visible;     /* Slurm's list, empty without GPUs */
     int permuted[PLAIT_VISIBLE_MOST]; /* new order of that list */
-    int known;                    /* gpu[] are indices into node->gpus */
-    int gpu[PLAIT_VISIBLE_MOST];  /* in the new order: the node's index, or
-                                     what Slurm calls the GPU, or -1 */
+    int known;                        /* gpu[] are indices into node->gpus */
+    int gpu[PLAIT_VISIBLE_MOST];      /* in the new order: the node's index, or
+                                         what Slurm calls the GPU, or -1 */
 };
 
 /* Order the visible GPUs so that tp groups of consecutive tasks are best

@@ -50,8 +50,9 @@ static int check_tp(const struct plait_layout *layout, int tasks,
         return 0;
     while (tasks % fit)
         fit--;
-    return plait_errorf(err, "--tp=%d does not divide the %d task%s of a "
-                             "node; --tp=%d would fit",
+    return plait_errorf(err,
+                        "--tp=%d does not divide the %d task%s of a "
+                        "node; --tp=%d would fit",
                         tp, tasks, tasks == 1 ? "" : "s", fit);
 }
 
@@ -67,19 +68,20 @@ int plait_local_check(const struct plait_options *options,
     int rc = 0;
 
     plait_asked_read(&asked);
-    if (refuse_het(components, err) < 0 || check_gpus(options, &asked, err) < 0 ||
+    if (refuse_het(components, err) < 0 ||
+        check_gpus(options, &asked, err) < 0 ||
         plait_wish_open(&wish, options, site, err) < 0)
         return -1;
     if (asked.tasks)
-        rc = plait_wish_layout(&wish, asked.tasks, asked.per_node, &layout,
-                               err);
+        rc =
+            plait_wish_layout(&wish, asked.tasks, asked.per_node, &layout, err);
     else
         plait_options_layout(options, &layout);
     plait_wish_close(&wish);
     job.partition = asked.partition;
     job.gpus = asked.gpus;
-    if (rc < 0 || (site && plait_policy_check(site, &job, &layout, &within,
-                                              err) < 0))
+    if (rc < 0 ||
+        (site && plait_policy_check(site, &job, &layout, &within, err) < 0))
         return -1;
     return asked.tasks && asked.per_node
                ? check_tp(&layout, asked.per_node, err)
@@ -118,8 +120,9 @@ static slurm_step_layout_t *load_step(spank_t spank, struct plait_error *err)
     }
     step = slurm_job_step_layout_get(&id);
     if (!step)
-        plait_errorf(err, "cannot ask slurmctld for the nodes of step %u.%u: "
-                          "%s",
+        plait_errorf(err,
+                     "cannot ask slurmctld for the nodes of step %u.%u: "
+                     "%s",
                      id.job_id, id.step_id, slurm_strerror(errno));
     return step;
 }
@@ -158,9 +161,8 @@ static int export_rest(const struct plait_site *site, enum plait_within within)
     return setenv(PLAIT_ENV_SITE, text, 1);
 }
 
-static int export_plan(const struct plait_plan *plan,
-                       const char *const *nodes, spank_t spank,
-                       const struct plait_options *options,
+static int export_plan(const struct plait_plan *plan, const char *const *nodes,
+                       spank_t spank, const struct plait_options *options,
                        struct plait_error *err)
 {
     char *code = plait_plan_encode(plan), master[300] = "";
@@ -312,13 +314,12 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
             goto error;
     }
     plan = plan_in_task_order(step, &request, err);
-    if (!plan || check_policies(site, spank, nodes[0], &plan->layout, &within,
-                                err) < 0)
+    if (!plan ||
+        check_policies(site, spank, nodes[0], &plan->layout, &within, err) < 0)
         goto error;
     rc = export_rest(site, within);
     if (rc < 0)
-        plait_errorf(err, "cannot set srun's environment: %s",
-                     strerror(errno));
+        plait_errorf(err, "cannot set srun's environment: %s", strerror(errno));
     else
         rc = export_plan(plan, request.nodes, spank, options, err);
     if (rc == 0 && options->show_plan)

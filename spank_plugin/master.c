@@ -104,8 +104,9 @@ static int own_port(void)
     int port = plait_master_read_port(getenv("MASTER_PORT")), outer = 0;
     char address[256];
 
-    if (master && plait_master_parse(master, address, sizeof(address),
-                                     &outer) == 0 && outer == port)
+    if (master &&
+        plait_master_parse(master, address, sizeof(address), &outer) == 0 &&
+        outer == port)
         return 0;
     return port;
 }

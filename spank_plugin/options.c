@@ -7,10 +7,13 @@
 
 /* Slurm cuts the help at 75 characters. */
 const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS] = {
-    {"tp", "N", "tensor parallel size: split each layer over N tasks of a node"},
+    {"tp", "N",
+     "tensor parallel size: split each layer over N tasks of a node"},
     {"cp", "N", "context parallel size: split each sequence over N tasks"},
-    {"ep", "N", "expert parallel size: spread experts over N of the cp*dp tasks"},
-    {"dp", "N", "data parallel size, or auto (the default): what tasks are left"},
+    {"ep", "N",
+     "expert parallel size: spread experts over N of the cp*dp tasks"},
+    {"dp", "N",
+     "data parallel size, or auto (the default): what tasks are left"},
     {"pp", "N", "pipeline parallel size: cut the model into N stages"},
     {"rank-order", "ORDER", "axes, fastest first (tp-cp-ep-dp-pp), or auto"},
     {"placement", "HOW", "topology (neighbours under one switch) or linear"},
@@ -77,8 +80,7 @@ static int set_option(struct plait_options *options, enum plait_option option,
     case PLAIT_OPTION_PLACEMENT:
         if (choose(name, value, "topology", "linear", &chosen, err) < 0)
             return -1;
-        options->placement =
-            chosen ? PLAIT_PLACE_TOPOLOGY : PLAIT_PLACE_LINEAR;
+        options->placement = chosen ? PLAIT_PLACE_TOPOLOGY : PLAIT_PLACE_LINEAR;
         return 0;
     case PLAIT_OPTION_PIN:
         return choose(name, value, "closest", "none", &options->pin, err);

@@ -19,7 +19,7 @@ enum plait_option {
 };
 
 struct plait_option_text {
-    const char *name; /* without the dashes */
+    const char *name;     /* without the dashes */
     const char *argument; /* NULL: takes none */
     const char *help;
 };
@@ -27,9 +27,9 @@ struct plait_option_text {
 extern const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS];
 
 struct plait_options {
-    unsigned given; /* bit per enum plait_option */
+    unsigned given;             /* bit per enum plait_option */
     struct plait_layout layout; /* sizes that were not given are 1 */
-    int order_free; /* --rank-order=auto */
+    int order_free;             /* --rank-order=auto */
     enum plait_placement placement;
     int pin;        /* bind GPUs, cores and NICs */
     int rendezvous; /* export MASTER_ADDR & co. */

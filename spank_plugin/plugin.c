@@ -204,8 +204,8 @@ static int check_local(struct plait_error *err)
 
     read_site();
     if (plait_plugstack_apply(&state.plugstack, &state.options, err) == 0 &&
-        plait_local_check(&state.options, state.site, state.components,
-                          err) == 0)
+        plait_local_check(&state.options, state.site, state.components, err) ==
+            0)
         return 0;
     plait_asked_read(&asked);
     return may_decline(asked.tasks, err) ? 0 : -1;
@@ -219,9 +219,8 @@ static void start_step(spank_t spank)
 
     if (!is_plain_step(spank))
         return;
-    if (!state.failed &&
-        plait_plugstack_apply(&state.plugstack, &state.options,
-                              &state.error) < 0)
+    if (!state.failed && plait_plugstack_apply(&state.plugstack, &state.options,
+                                               &state.error) < 0)
         state.failed = 1;
     if (!state.failed && state.options.pin && state.plugstack.cache &&
         plait_node_refresh_cache(state.plugstack.cache, &err) < 0)

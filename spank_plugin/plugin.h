@@ -14,13 +14,15 @@
 
 /* What srun hands to the nodes beside the flags. Names that start with SLURM
  * survive --export=NONE. */
-#define PLAIT_ENV_PLAN "SLURM_PLAIT_PLAN"     /* plait_plan_encode() */
-#define PLAIT_ENV_KEEP "SLURM_PLAIT_KEEP"     /* what the user bound himself:
-                                                 any of cpu, gpu, mem,
-                                                 port (MASTER_PORT); and resv:
-                                                 Slurm reserved the port */
-#define PLAIT_ENV_SITE "SLURM_PLAIT_SITE"     /* what the site file wants of
-                                                 the nodes: any of nvlink,
+#define PLAIT_ENV_PLAN "SLURM_PLAIT_PLAN" /* plait_plan_encode() */
+#define PLAIT_ENV_KEEP                                  \
+    "SLURM_PLAIT_KEEP" /* what the user bound himself:  \
+                          any of cpu, gpu, mem,         \
+                          port (MASTER_PORT); and resv: \
+                          Slurm reserved the port */
+#define PLAIT_ENV_SITE                                                       \
+    "SLURM_PLAIT_SITE"                        /* what the site file wants of \
+                                                 the nodes: any of nvlink,   \
                                                  nccl, ucx */
 #define PLAIT_ENV_SECRET "SLURM_PLAIT_SECRET" /* becomes PLAIT_SECRET */
 /* The plan of a step that goes without. */

@@ -62,8 +62,8 @@ static int parse_option(struct plait_plugstack *plugstack, const char *text,
     return 0;
 }
 
-void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac,
-                           char **av, void (*complain)(const char *text))
+void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
+                           void (*complain)(const char *text))
 {
     struct plait_error err;
 
@@ -75,8 +75,10 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac,
         if (rc == 0)
             rc = parse_option(plugstack, av[i], &err);
         if (rc == 0)
-            plait_errorf(&err, "'%.200s' is no argument of this plugin; see "
-                               "plait-plugstack(5)", av[i]);
+            plait_errorf(&err,
+                         "'%.200s' is no argument of this plugin; see "
+                         "plait-plugstack(5)",
+                         av[i]);
         if (rc != 1)
             complain(err.text);
     }
@@ -99,11 +101,10 @@ int plait_plugstack_apply(const struct plait_plugstack *plugstack,
         struct plait_options trial = filled;
         int given = options->given >> i & 1;
 
-        if (!plugstack->value[i] ||
-            (given && !(plugstack->forced >> i & 1)))
+        if (!plugstack->value[i] || (given && !(plugstack->forced >> i & 1)))
             continue;
-        if (plait_options_set(&trial, (enum plait_option)i,
-                              plugstack->value[i], err) < 0)
+        if (plait_options_set(&trial, (enum plait_option)i, plugstack->value[i],
+                              err) < 0)
             return -1;
         if (given && !is_same(&trial, &filled)) {
             errno = EPERM;

@@ -19,8 +19,8 @@ struct plait_plugstack {
 
 /* The texts stay the caller's. Each argument that is not understood is told
  * to `complain` and left out; the rest still counts. */
-void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac,
-                           char **av, void (*complain)(const char *text));
+void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
+                           void (*complain)(const char *text));
 
 /* Fill in the defaults of a job that gave some flag. -1, with the reason: it
  * asked for something that is not to be had here. */

@@ -36,11 +36,11 @@ int plait_master_port_hold(int port)
 
     if (fd < 0)
         return -1;
-    n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
-                 "plait-port-%d", port);
-    n = bind(fd, (struct sockaddr *)&name,
-             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                         (size_t)n))
+    n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "plait-port-%d",
+                 port);
+    n = bind(
+            fd, (struct sockaddr *)&name,
+            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n))
             ? errno
         : is_free(port) ? 0
                         : EADDRINUSE;
@@ -57,8 +57,8 @@ int plait_master_port_take(int *port)
     int fd = -1;
 
     errno = EADDRINUSE;
-    for (unsigned i = 0;
-         i < PLAIT_PORT_ALONE && fd < 0 && errno == EADDRINUSE; i++) {
+    for (unsigned i = 0; i < PLAIT_PORT_ALONE && fd < 0 && errno == EADDRINUSE;
+         i++) {
         *port = PLAIT_PORT_FIRST + (int)((at + i) % PLAIT_PORT_ALONE);
         fd = plait_master_port_hold(*port);
     }

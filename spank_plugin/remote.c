@@ -20,11 +20,11 @@ struct plait_remote {
     struct plait_launch launch; /* what all tasks of the node share */
     int first_rank;
     int keep_cpu, keep_gpu, keep_mem;
-    int reserved;  /* MASTER_PORT is the one that Slurm reserved */
-    int user_port; /* ... or the user's own */
-    int nvlink, nccl, ucx; /* what the site file wants */
-    int port;              /* holds MASTER_PORT; -1: not ours to hold */
-    const char *variable;  /* in which Slurm lists the GPUs */
+    int reserved;            /* MASTER_PORT is the one that Slurm reserved */
+    int user_port;           /* ... or the user's own */
+    int nvlink, nccl, ucx;   /* what the site file wants */
+    int port;                /* holds MASTER_PORT; -1: not ours to hold */
+    const char *variable;    /* in which Slurm lists the GPUs */
     struct plait_node *node; /* NULL: nothing is pinned */
     struct plait_seats seats;
     char visible[TEXT_MOST]; /* its value for the whole node */
@@ -33,8 +33,7 @@ struct plait_remote {
 static int get_env(spank_t spank, const char *name, char *buf, size_t size)
 {
     buf[0] = '\0';
-    return spank_getenv(spank, name, buf, (int)size) == ESPANK_SUCCESS ? 0
-                                                                       : -1;
+    return spank_getenv(spank, name, buf, (int)size) == ESPANK_SUCCESS ? 0 : -1;
 }
 
 static uint32_t get_number(spank_t spank, spank_item_t item)
@@ -53,11 +52,11 @@ static int check_flags(const struct plait_options *options,
                        struct plait_error *err)
 {
     for (int i = 0; i < PLAIT_NAXES; i++)
-        if (options->given >> i & 1 &&
-            options->layout.size[i] != PLAIT_AUTO &&
+        if (options->given >> i & 1 && options->layout.size[i] != PLAIT_AUTO &&
             options->layout.size[i] != layout->size[i])
-            return plait_errorf(err, "--%s=%d, but srun planned for %d; was "
-                                     "the flag set behind srun's back?",
+            return plait_errorf(err,
+                                "--%s=%d, but srun planned for %d; was "
+                                "the flag set behind srun's back?",
                                 plait_axis_names[i], options->layout.size[i],
                                 layout->size[i]);
     return 0;
@@ -72,9 +71,10 @@ static int check_part(spank_t spank, const struct plait_plan_part *part,
 
     if ((uint32_t)part->nnodes != nodes || (uint32_t)part->tasks != tasks ||
         (uint32_t)plait_layout_world(&part->layout) != world)
-        return plait_errorf(err, "the plan is for %d tasks on %d nodes, %d of "
-                                 "them here, but the step has %u on %u, %u "
-                                 "here; plan and step do not belong together",
+        return plait_errorf(err,
+                            "the plan is for %d tasks on %d nodes, %d of "
+                            "them here, but the step has %u on %u, %u "
+                            "here; plan and step do not belong together",
                             plait_layout_world(&part->layout), part->nnodes,
                             part->tasks, world, nodes, tasks);
     return 0;
@@ -135,14 +135,15 @@ static void read_rest(struct plait_remote *remote, spank_t spank)
 static int hold_port(struct plait_remote *remote, struct plait_error *err)
 {
     int *port = &remote->launch.master_port;
-    int movable = remote->launch.nnodes == 1 && !remote->reserved &&
-                  !remote->user_port;
+    int movable =
+        remote->launch.nnodes == 1 && !remote->reserved && !remote->user_port;
 
-    remote->port = movable ? plait_master_port_take(port)
-                           : plait_master_port_hold(*port);
+    remote->port =
+        movable ? plait_master_port_take(port) : plait_master_port_hold(*port);
     if (remote->port < 0 && errno == EADDRINUSE)
-        return plait_errorf(err, "port %d of %s is in use; set MASTER_PORT to "
-                                 "a free one, or srun --resv-ports",
+        return plait_errorf(err,
+                            "port %d of %s is in use; set MASTER_PORT to "
+                            "a free one, or srun --resv-ports",
                             *port, remote->launch.master_addr);
     return 0;
 }
@@ -179,8 +180,9 @@ static int check_gpus(const struct plait_remote *remote,
 
     if (n == 0 || n >= tasks || remote->keep_gpu)
         return 0;
-    return plait_errorf(err, "this node has %d tasks but %d GPU%s; use "
-                             "--gpus-per-node=%d, or --pin=none to share",
+    return plait_errorf(err,
+                        "this node has %d tasks but %d GPU%s; use "
+                        "--gpus-per-node=%d, or --pin=none to share",
                         tasks, n, n == 1 ? "" : "s", tasks);
 }
 
@@ -217,9 +219,10 @@ static int check_islands(const struct plait_remote *remote,
         if (remote->node->gpus[remote->seats.gpu[i]].island !=
             remote->node->gpus[remote->seats.gpu[first]].island)
             return plait_errorf(
-                err, "this site keeps tp within NVLink, but the GPUs of a "
-                     "--tp=%d group are not linked; at most %d of this "
-                     "node's are",
+                err,
+                "this site keeps tp within NVLink, but the GPUs of a "
+                "--tp=%d group are not linked; at most %d of this "
+                "node's are",
                 layout->size[PLAIT_TP], largest_island(remote));
     }
     return 0;
@@ -293,7 +296,8 @@ struct plait_remote *plait_remote_create(spank_t spank,
                           "the layout flags");
         goto error;
     }
-    if (read_plan(remote, spank, err) < 0 || read_master(remote, spank, err) < 0)
+    if (read_plan(remote, spank, err) < 0 ||
+        read_master(remote, spank, err) < 0)
         goto error;
     if (options->pin && find_seats(remote, spank, cache, err) < 0)
         goto error;
@@ -359,8 +363,8 @@ static int bind_cpus(struct plait_remote *remote, spank_t spank,
         hwloc_bitmap_list_snprintf(launch->cpus, sizeof(launch->cpus), cpus);
 error:
     if (rc < 0)
-        plait_errorf(err, "cannot bind task %d to its cores: %s",
-                     launch->rank, strerror(errno));
+        plait_errorf(err, "cannot bind task %d to its cores: %s", launch->rank,
+                     strerror(errno));
     hwloc_bitmap_free(allowed);
     hwloc_bitmap_free(cpus);
     return rc;
@@ -382,8 +386,7 @@ static void bind_memory(const struct plait_remote *remote, int local)
     if (!near)
         return;
     hwloc_bitmap_only(near, (unsigned)remote->node->gpus[gpu].numa);
-    hwloc_bitmap_and(near, near,
-                     hwloc_topology_get_allowed_nodeset(topology));
+    hwloc_bitmap_and(near, near, hwloc_topology_get_allowed_nodeset(topology));
     if (!hwloc_bitmap_iszero(near))
         hwloc_set_membind(topology, near, HWLOC_MEMBIND_BIND,
                           HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET);

@@ -109,8 +109,7 @@ void plait_scontrol_parse_cpus(const char *text, const char *node, char *buf,
     }
 }
 
-void plait_scontrol_cpus(uint32_t job, const char *node, char *buf,
-                         size_t size)
+void plait_scontrol_cpus(uint32_t job, const char *node, char *buf, size_t size)
 {
     char id[16], *argv[] = {NULL, "show", "job", "--details", id, NULL};
     size_t length = 0;

@@ -29,9 +29,8 @@ static void print_sizes(const struct table *t)
     char order[16];
 
     plait_layout_format_order(layout, order);
-    fprintf(t->out, "plait: %d tasks on %d node%s:",
-            plait_layout_world(layout), t->plan->nnodes,
-            t->plan->nnodes == 1 ? "" : "s");
+    fprintf(t->out, "plait: %d tasks on %d node%s:", plait_layout_world(layout),
+            t->plan->nnodes, t->plan->nnodes == 1 ? "" : "s");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (layout->size[i] > 1 || i == PLAIT_DP)
             fprintf(t->out, " %s=%d", plait_axis_names[i], layout->size[i]);
@@ -58,8 +57,7 @@ static void print_axis(const struct table *t, int node, int axis)
     for (int i = 0; i < t->plan->tasks[node]; i++) {
         struct plait_coord c;
 
-        plait_layout_coord(&t->plan->layout, t->plan->first_rank[node] + i,
-                           &c);
+        plait_layout_coord(&t->plan->layout, t->plan->first_rank[node] + i, &c);
         if (i == 0 || c.at[axis] < least)
             least = c.at[axis];
         if (c.at[axis] > most)
@@ -111,9 +109,9 @@ static int axis_distance(const struct table *t, const int *node_of, int axis)
         b = node_of[plait_layout_rank(layout, &c)];
         if (a == b)
             continue;
-        d = t->fabric ? plait_fabric_distance(t->fabric, t->nodes[a],
-                                              t->nodes[b])
-                      : 1;
+        d = t->fabric
+                ? plait_fabric_distance(t->fabric, t->nodes[a], t->nodes[b])
+                : 1;
         if (d > far)
             far = d;
     }
@@ -138,9 +136,9 @@ static void print_distances(const struct table *t)
             continue;
         far = axis_distance(t, node_of, a);
         fprintf(t->out, "%s%s %s", n++ ? ", " : "  ", plait_axis_names[a],
-                far == 0      ? "inside a node"
-                : levels == 0 ? "between nodes"
-                : far == 1    ? "under one leaf switch"
+                far == 0        ? "inside a node"
+                : levels == 0   ? "between nodes"
+                : far == 1      ? "under one leaf switch"
                 : far <= levels ? "across leaf switches"
                                 : "between separate networks");
     }

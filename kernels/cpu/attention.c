@@ -24,8 +24,8 @@ INLINE void block(int width, int add, float *c, size_t ldc, const float *a,
 
     for (int i = 0; i < HIGH; i++)
         for (int j = 0; j < width; j++)
-            sum[i][j] = add ? vec_load(PLAIT_F32, c, (size_t)i * ldc +
-                                       (size_t)j * VLEN, VLEN)
+            sum[i][j] = add ? vec_load(PLAIT_F32, c,
+                                       (size_t)i * ldc + (size_t)j * VLEN, VLEN)
                             : (vec){0};
     for (size_t k = 0; k < K; k++)
 #pragma GCC unroll 4
@@ -83,8 +83,8 @@ INLINE void load_tile(enum plait_dtype type, float *dst, size_t ld,
         prefetch(type, x, at, stride, i, rows, D);
         for (size_t d = 0; d < D; d += VLEN)
             vec_store(PLAIT_F32, dst, i * ld + d, VLEN,
-                      vec_load(type, x, at + i * stride + d,
-                               min(VLEN, D - d)) * s);
+                      vec_load(type, x, at + i * stride + d, min(VLEN, D - d)) *
+                          s);
     }
     memset(dst + rows * ld, 0, (TILE - rows) * ld * sizeof(float));
 }
@@ -117,8 +117,8 @@ static void transpose(float *dst, const float *src, size_t ld, size_t D)
 #define RUN 4
 
 struct forward_tiles {
-    float *q, *out;         /* [RUN] */
-    float *k, *kt, *v, *s;  /* k and v share their place */
+    float *q, *out;        /* [RUN] */
+    float *k, *kt, *v, *s; /* k and v share their place */
     float max[RUN][TILE], sum[RUN][TILE];
 };
 
@@ -260,8 +260,8 @@ int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
                                     float *lse, const void *Q, const void *K,
                                     const void *V)
 {
-    struct attention x = {.type = type, .a = a, .Q = Q, .K = K, .V = V,
-                          .out = out, .lse = lse};
+    struct attention x = {
+        .type = type, .a = a, .Q = Q, .K = K, .V = V, .out = out, .lse = lse};
     size_t D = (size_t)a->head_dim, H = (size_t)a->q_heads;
     size_t runs = ((size_t)a->q_len + RUN * TILE - 1) / (RUN * TILE);
     size_t items = (size_t)a->batch * H * runs, each = forward_floats(D);
@@ -270,11 +270,11 @@ int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
 
     if (place == NULL)
         return -1;
-#pragma omp parallel for num_threads(cpu_threads(q, items * TILE * TILE)) \
+#pragma omp parallel for num_threads(cpu_threads(q, items *TILE *TILE)) \
     schedule(dynamic, run_of_items(q, items))
     for (size_t n = 0; n < items; n++) {
-        struct forward_tiles t = forward_place(
-            place + (size_t)omp_get_thread_num() * each, D);
+        struct forward_tiles t =
+            forward_place(place + (size_t)omp_get_thread_num() * each, D);
 
         forward_run(&x, &t, n / (H * runs), n / runs % H,
                     n % runs * RUN * TILE);
@@ -310,10 +310,16 @@ static struct backward_tiles backward_place(const struct plait_attention *a,
     size_t n = (size_t)(a->q_heads / a->kv_heads) * queries(a);
     float *tiles = p + n * (3 * ld + 1);
     struct backward_tiles t = {
-        .q = p, .dout = p + n * ld, .dq = p + 2 * n * ld,
-        .delta = p + 3 * n * ld, .k = tiles, .kt = tiles + tile,
-        .vt = tiles + 2 * tile, .dk = tiles + 3 * tile,
-        .dv = tiles + 4 * tile, .s = tiles + 5 * tile,
+        .q = p,
+        .dout = p + n * ld,
+        .dq = p + 2 * n * ld,
+        .delta = p + 3 * n * ld,
+        .k = tiles,
+        .kt = tiles + tile,
+        .vt = tiles + 2 * tile,
+        .dk = tiles + 3 * tile,
+        .dv = tiles + 4 * tile,
+        .s = tiles + 5 * tile,
         .dp = tiles + 5 * tile + TILE * TILE,
     };
 
@@ -333,8 +339,8 @@ static void load_queries(const struct attention *x, struct backward_tiles *t,
 
         load_any(x->type, t->q + to, ld, x->Q, q_at(a, b, h, q0), a->q_stride,
                  rows, D, 1);
-        load_any(x->type, t->dout + to, ld, x->dout, out_at(a, b, h, q0),
-                 dense, rows, D, 1);
+        load_any(x->type, t->dout + to, ld, x->dout, out_at(a, b, h, q0), dense,
+                 rows, D, 1);
         /* dq is still free: out rests there while delta is formed. */
         load_any(x->type, t->dq + to, ld, x->out, out_at(a, b, h, q0), dense,
                  rows, D, 1);
@@ -372,9 +378,9 @@ static void probabilities(struct backward_tiles *t, size_t i, size_t n,
 }
 
 /* The tile of queries at `at`, whose rows see the keys of `w`. */
-static void backward_tile(struct backward_tiles *t, const float *lse,
-                          size_t at, size_t rows, const struct window *w,
-                          float scale, size_t D)
+static void backward_tile(struct backward_tiles *t, const float *lse, size_t at,
+                          size_t rows, const struct window *w, float scale,
+                          size_t D)
 {
     size_t ld = padded(D);
     float *q = t->q + at * ld, *dout = t->dout + at * ld;
@@ -413,11 +419,11 @@ static void backward_keys(const struct attention *x, struct backward_tiles *t,
     size_t group = (size_t)(a->q_heads / a->kv_heads);
     size_t cols = min(TILE, (size_t)a->k_len - k0), Tq = (size_t)a->q_len;
 
-    load_any(x->type, t->k, ld, x->V, k_at(a, b, kv, k0), a->kv_stride, cols,
-             D, 1);
+    load_any(x->type, t->k, ld, x->V, k_at(a, b, kv, k0), a->kv_stride, cols, D,
+             1);
     transpose(t->vt, t->k, ld, D);
-    load_any(x->type, t->k, ld, x->K, k_at(a, b, kv, k0), a->kv_stride, cols,
-             D, 1);
+    load_any(x->type, t->k, ld, x->K, k_at(a, b, kv, k0), a->kv_stride, cols, D,
+             1);
     transpose(t->kt, t->k, ld, D);
     memset(t->dk, 0, 2 * tile * sizeof(float)); /* and dv */
     for (size_t g = 0; g < group; g++) {
@@ -433,10 +439,10 @@ static void backward_keys(const struct attention *x, struct backward_tiles *t,
                               a->scale, D);
         }
     }
-    store_any(x->type, x->dK, k_at(a, b, kv, k0), a->kv_stride, t->dk, ld,
-              cols, D, !a->zeroed);
-    store_any(x->type, x->dV, k_at(a, b, kv, k0), a->kv_stride, t->dv, ld,
-              cols, D, !a->zeroed);
+    store_any(x->type, x->dK, k_at(a, b, kv, k0), a->kv_stride, t->dk, ld, cols,
+              D, !a->zeroed);
+    store_any(x->type, x->dV, k_at(a, b, kv, k0), a->kv_stride, t->dv, ld, cols,
+              D, !a->zeroed);
 }
 
 static void backward_head(const struct attention *x, struct backward_tiles *t,
@@ -465,9 +471,17 @@ int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
                                      const void *Q, const void *K,
                                      const void *V)
 {
-    struct attention x = {.type = type, .a = a, .Q = Q, .K = K, .V = V,
-                          .out = (void *)out, .lse = (float *)lse,
-                          .dout = dout, .dQ = dQ, .dK = dK, .dV = dV};
+    struct attention x = {.type = type,
+                          .a = a,
+                          .Q = Q,
+                          .K = K,
+                          .V = V,
+                          .out = (void *)out,
+                          .lse = (float *)lse,
+                          .dout = dout,
+                          .dQ = dQ,
+                          .dK = dK,
+                          .dV = dV};
     size_t heads = (size_t)a->kv_heads, items = (size_t)a->batch * heads;
     size_t each = (backward_floats(a) + 15) / 16 * 16;
     float *place = cpu_scratch(q, CPU_SCRATCH_OP,
@@ -475,11 +489,11 @@ int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
 
     if (place == NULL)
         return -1;
-#pragma omp parallel for num_threads(cpu_threads(q, items * TILE * TILE)) \
+#pragma omp parallel for num_threads(cpu_threads(q, items *TILE *TILE)) \
     schedule(dynamic, run_of_items(q, items))
     for (size_t n = 0; n < items; n++) {
-        struct backward_tiles t = backward_place(
-            a, place + (size_t)omp_get_thread_num() * each);
+        struct backward_tiles t =
+            backward_place(a, place + (size_t)omp_get_thread_num() * each);
 
         backward_head(&x, &t, n / heads, n % heads);
     }

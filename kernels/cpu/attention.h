@@ -42,9 +42,9 @@ INLINE size_t run_of_items(const struct plait_queue *q, size_t items)
 }
 
 /* Rows of x, `stride` apart, = (+= if add) src [rows, ld] */
-INLINE void store_tile(enum plait_dtype type, void *x, size_t at,
-                       size_t stride, const float *src, size_t ld, size_t rows,
-                       size_t D, int add)
+INLINE void store_tile(enum plait_dtype type, void *x, size_t at, size_t stride,
+                       const float *src, size_t ld, size_t rows, size_t D,
+                       int add)
 {
     for (size_t i = 0; i < rows; i++) {
         prefetch(type, x, at, stride, i, rows, D);

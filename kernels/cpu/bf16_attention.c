@@ -172,8 +172,8 @@ static int is_split(const struct plait_attention *a, size_t i0)
 #define RUN 4
 
 struct forward_tiles {
-    float *out, *s;               /* [RUN, TILE, ld], [HIGH, TILE] */
-    uint32_t *q, *k, *kt, *v, *p; /* q [RUN], p [2, HIGH, HALF] */
+    float *out, *s;                       /* [RUN, TILE, ld], [HIGH, TILE] */
+    uint32_t *q, *k, *kt, *v, *p;         /* q [RUN], p [2, HIGH, HALF] */
     float max[RUN][TILE], sum[RUN][TILE]; /* of 2^score */
 };
 
@@ -257,8 +257,7 @@ static void scale_rows(float *out, size_t ld, __m512 by)
 {
     for (int k = 0; k < HIGH; k++, out += ld)
         for (size_t d = 0; d < ld; d += VLEN)
-            _mm512_storeu_ps(out + d, _mm512_loadu_ps(out + d) *
-                                          row_of(by, k));
+            _mm512_storeu_ps(out + d, _mm512_loadu_ps(out + d) * row_of(by, k));
 }
 
 /* The scores of rows i .., of which row i + k sees seen[k] and none more than
@@ -289,8 +288,7 @@ static void softmax_rows(struct forward_tiles *t, size_t r, size_t i,
         }
     all = _mm512_max_ps(rows_max(max), old);
     /* Rows that have seen no key yet: nothing minus anything */
-    from = _mm512_maskz_mov_ps(
-        _mm512_cmp_ps_mask(all, none, _CMP_NEQ_OQ), all);
+    from = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(all, none, _CMP_NEQ_OQ), all);
     keep = exp2_near(old - from);
     for (int k = 0; k < HIGH; k++)
         max[k] = row_of(from, k);
@@ -407,8 +405,8 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
                              float *lse, const void *Q, const void *K,
                              const void *V)
 {
-    struct attention x = {.a = a, .Q = Q, .K = K, .V = V, .out = out,
-                          .lse = lse};
+    struct attention x = {
+        .a = a, .Q = Q, .K = K, .V = V, .out = out, .lse = lse};
     size_t D = (size_t)a->head_dim, H = (size_t)a->q_heads;
     size_t runs = ((size_t)a->q_len + RUN * TILE - 1) / (RUN * TILE);
     size_t items = (size_t)a->batch * H * runs;
@@ -421,11 +419,11 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
                         (size_t)q->dev->threads * each * sizeof(*place));
     if (place == NULL)
         return -1;
-#pragma omp parallel for num_threads(cpu_threads(q, items * TILE * TILE)) \
+#pragma omp parallel for num_threads(cpu_threads(q, items *TILE *TILE)) \
     schedule(dynamic, run_of_items(q, items))
     for (size_t n = 0; n < items; n++) {
-        struct forward_tiles t = forward_place(
-            place + (size_t)omp_get_thread_num() * each, D);
+        struct forward_tiles t =
+            forward_place(place + (size_t)omp_get_thread_num() * each, D);
 
         forward_run(&x, &t, n / (H * runs), n / runs % H,
                     n % runs * RUN * TILE);
@@ -437,14 +435,14 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
 
 /* Of one key-value head: all its queries, and one tile of keys. */
 struct backward_tiles {
-    float *dq, *delta;                     /* [group, queries, ..] */
-    uint32_t *q, *dout;                    /* the same, by rows, */
-    uint32_t *q_pairs, *dout_pairs;        /* and paired */
-    float *dk, *dv;                        /* tiles */
-    uint32_t *k, *kt, *vt, *k_pairs;       /* tiles */
-    float *s, *dp;                         /* [HIGH, TILE] */
-    uint32_t *ds, *p_pairs, *ds_pairs;     /* [2, HIGH, HALF], and twice
-                                              [2, HALF, TILE] */
+    float *dq, *delta;                 /* [group, queries, ..] */
+    uint32_t *q, *dout;                /* the same, by rows, */
+    uint32_t *q_pairs, *dout_pairs;    /* and paired */
+    float *dk, *dv;                    /* tiles */
+    uint32_t *k, *kt, *vt, *k_pairs;   /* tiles */
+    float *s, *dp;                     /* [HIGH, TILE] */
+    uint32_t *ds, *p_pairs, *ds_pairs; /* [2, HIGH, HALF], and twice
+                                          [2, HALF, TILE] */
 };
 
 static size_t queries(const struct plait_attention *a)
@@ -597,10 +595,9 @@ static void probability_rows(struct backward_tiles *t, size_t i, size_t n,
 
 /* Rows i .. of the tile of queries at `at`: probabilities, their gradients,
  * and dq. */
-static void backward_rows(struct backward_tiles *t, const float *lse,
-                          size_t at, size_t i, size_t rows,
-                          const struct window *w, int split, float scale,
-                          size_t D)
+static void backward_rows(struct backward_tiles *t, const float *lse, size_t at,
+                          size_t i, size_t rows, const struct window *w,
+                          int split, float scale, size_t D)
 {
     size_t ld = padded(D), W = words(D);
     size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
@@ -627,8 +624,8 @@ static void backward_rows(struct backward_tiles *t, const float *lse,
         probability_rows(t, k, n, split, r);
     }
     for (int k = 0; k <= split; k++)
-        product_add(t->dq + (at + i) * ld, ld, t->ds + k * HIGH * HALF, HALF,
-                    1, t->k_pairs, ld, ld, words(n));
+        product_add(t->dq + (at + i) * ld, ld, t->ds + k * HIGH * HALF, HALF, 1,
+                    t->k_pairs, ld, ld, words(n));
 }
 
 /* dk and dv of HIGH keys from j on, from `n` pairs of queries at `at` on */
@@ -648,17 +645,16 @@ static void backward_columns(struct backward_tiles *t, size_t at, size_t pair,
 }
 
 /* The tile of queries at `at`, whose rows see the keys of `w`. */
-static void backward_tile(struct backward_tiles *t, const float *lse,
-                          size_t at, size_t rows, const struct window *w,
-                          int split, float scale, size_t D)
+static void backward_tile(struct backward_tiles *t, const float *lse, size_t at,
+                          size_t rows, const struct window *w, int split,
+                          float scale, size_t D)
 {
     for (size_t i = 0; i < rows; i += HIGH)
         backward_rows(t, lse, at, i, rows, w, split, scale, D);
     for (size_t j = 0; j < w->cols; j += HIGH) {
         size_t pair = first_query(w, j, rows) / 2;
 
-        backward_columns(t, at, pair, words(rows) - pair, j, split,
-                         padded(D));
+        backward_columns(t, at, pair, words(rows) - pair, j, split, padded(D));
     }
 }
 
@@ -728,9 +724,16 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
                               const void *out, const float *lse, const void *Q,
                               const void *K, const void *V)
 {
-    struct attention x = {.a = a, .Q = Q, .K = K, .V = V, .out = (void *)out,
-                          .lse = (float *)lse, .dout = dout, .dQ = dQ,
-                          .dK = dK, .dV = dV};
+    struct attention x = {.a = a,
+                          .Q = Q,
+                          .K = K,
+                          .V = V,
+                          .out = (void *)out,
+                          .lse = (float *)lse,
+                          .dout = dout,
+                          .dQ = dQ,
+                          .dK = dK,
+                          .dV = dV};
     size_t heads = (size_t)a->kv_heads, items = (size_t)a->batch * heads;
     size_t each = (backward_words(a) + 15) / 16 * 16;
     uint32_t *place;
@@ -742,11 +745,11 @@ static int attention_backward(struct plait_queue *q, enum plait_dtype type,
                         (size_t)q->dev->threads * each * sizeof(*place));
     if (place == NULL)
         return -1;
-#pragma omp parallel for num_threads(cpu_threads(q, items * TILE * TILE)) \
+#pragma omp parallel for num_threads(cpu_threads(q, items *TILE *TILE)) \
     schedule(dynamic, run_of_items(q, items))
     for (size_t n = 0; n < items; n++) {
-        struct backward_tiles t = backward_place(
-            a, place + (size_t)omp_get_thread_num() * each);
+        struct backward_tiles t =
+            backward_place(a, place + (size_t)omp_get_thread_num() * each);
 
         backward_head(&x, &t, n / heads, n % heads);
     }

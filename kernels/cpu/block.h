@@ -197,9 +197,8 @@ INLINE void pack_columns(enum plait_dtype type, uint32_t *dst, size_t width,
                 __builtin_prefetch(at(type, x, (LINE + 1) * ldb));
                 if (k + 1 < rows)
                     words = _mm512_or_si512(
-                        words,
-                        _mm512_slli_epi32(
-                            low_words(type, at(type, x, ldb), n), 16));
+                        words, _mm512_slli_epi32(
+                                   low_words(type, at(type, x, ldb), n), 16));
                 sum[j] = add_words(sum[j], words);
             }
             _mm512_storeu_si512(dst + 16 * j, words);

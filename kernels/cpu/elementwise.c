@@ -66,14 +66,14 @@ static int add(struct plait_queue *q, enum plait_dtype type, void *out,
     return elementwise(q, OP_ADD, type, out, a, b, 0, n);
 }
 
-static int scale(struct plait_queue *q, enum plait_dtype type, void *x,
-                 float s, size_t n)
+static int scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
+                 size_t n)
 {
     return elementwise(q, OP_SCALE, type, x, x, NULL, s, n);
 }
 
-static int gelu_forward(struct plait_queue *q, enum plait_dtype type,
-                        void *out, const void *inp, size_t n)
+static int gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
+                        const void *inp, size_t n)
 {
     return elementwise(q, OP_GELU, type, out, inp, NULL, 0, n);
 }
@@ -140,7 +140,7 @@ INLINE void bias_add_row(enum plait_dtype type, void *x, const void *bias,
 static int bias_add(struct plait_queue *q, enum plait_dtype type, void *x,
                     const void *bias, size_t N, size_t O)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N * O)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(q, N *O)) schedule(static)
     for (size_t i = 0; i < N; i++) {
         if (type == PLAIT_F32)
             bias_add_row(PLAIT_F32, x, bias, i * O, O);
@@ -182,7 +182,7 @@ static int bias_backward(struct plait_queue *q, enum plait_dtype type,
         width = COLUMNS;
     if (width < 64)
         width = 64;
-#pragma omp parallel for num_threads(cpu_threads(q, N * O)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(q, N *O)) schedule(static)
     for (size_t from = 0; from < O; from += width) {
         size_t n = O - from < width ? O - from : width;
 
@@ -219,8 +219,7 @@ INLINE void swiglu_backward_row(enum plait_dtype type, void *dinp,
         vec d = vec_load(type, dout, i * F + f, n);
         vec s = vec_sigmoid(gate);
 
-        vec_store(type, dinp, at, n,
-                  d * up * s * (1.0f + gate * (1.0f - s)));
+        vec_store(type, dinp, at, n, d * up * s * (1.0f + gate * (1.0f - s)));
         vec_store(type, dinp, at + F, n, d * gate * s);
     }
 }
@@ -228,7 +227,7 @@ INLINE void swiglu_backward_row(enum plait_dtype type, void *dinp,
 static int swiglu_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, const void *inp, size_t N, size_t F)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N * F)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(q, N *F)) schedule(static)
     for (size_t i = 0; i < N; i++) {
         if (type == PLAIT_F32)
             swiglu_forward_row(PLAIT_F32, out, inp, i, F);
@@ -244,7 +243,7 @@ static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
                            void *dinp, const void *dout, const void *inp,
                            size_t N, size_t F)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N * F)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(q, N *F)) schedule(static)
     for (size_t i = 0; i < N; i++) {
         if (type == PLAIT_F32)
             swiglu_backward_row(PLAIT_F32, dinp, dout, inp, i, F);
@@ -258,8 +257,7 @@ static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
 
 /* -- moving ------------------------------------------------------------ */
 
-static int copy(struct plait_queue *q, void *dst, const void *src,
-                size_t bytes)
+static int copy(struct plait_queue *q, void *dst, const void *src, size_t bytes)
 {
     char *to = dst;
     const char *from = src;

@@ -35,7 +35,7 @@ static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
                              const void *wpe, int32_t first, int32_t count,
                              int64_t pos0, size_t N, size_t T, size_t C)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N * C)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(q, N *C)) schedule(static)
     for (size_t i = 0; i < N; i++) {
         int64_t row = shard_row(tokens[i], first, count);
         size_t pos = (size_t)pos0 + i % T;
@@ -79,7 +79,7 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
                               const void *dout, int32_t first, int32_t count,
                               int64_t pos0, size_t N, size_t T, size_t C)
 {
-#pragma omp parallel num_threads(cpu_threads(q, N * C))
+#pragma omp parallel num_threads(cpu_threads(q, N *C))
     {
         size_t from, to;
 
@@ -89,8 +89,8 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
             size_t pos = (size_t)pos0 + i % T;
 
             if (dwte != NULL && row >= 0)
-                add_any(type, dwte + (size_t)row * C + from, dout,
-                        i * C + from, to - from);
+                add_any(type, dwte + (size_t)row * C + from, dout, i * C + from,
+                        to - from);
             if (dwpe != NULL)
                 add_any(type, dwpe + pos * C + from, dout, i * C + from,
                         to - from);
@@ -126,8 +126,7 @@ static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
 {
     size_t half = (size_t)head_dim / 2;
     int threads = cpu_threads(q, N * (size_t)heads * half);
-    float *table = cpu_scratch(q, CPU_SCRATCH_OP,
-                               T * 2 * half * sizeof(float));
+    float *table = cpu_scratch(q, CPU_SCRATCH_OP, T * 2 * half * sizeof(float));
 
     assert(head_dim % 2 == 0);
     if (table == NULL)
@@ -142,8 +141,7 @@ static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
                 double angle = (double)(pos0 + (int64_t)t) * step;
 
                 table[t * 2 * half + d] = (float)cos(angle);
-                table[(t * 2 + 1) * half + d] =
-                    (float)(direction * sin(angle));
+                table[(t * 2 + 1) * half + d] = (float)(direction * sin(angle));
             }
         }
 #pragma omp for schedule(static)

@@ -99,8 +99,7 @@ static int fp8_forward(struct plait_queue *q, void *out, void *pre,
     uint16_t *to[2];
 
     assert(w->type == PLAIT_BF16_T);
-    if (round_both(q, PLAIT_E4M3, to, inp, N * w->C, w->data,
-                   w->O * w->C) < 0)
+    if (round_both(q, PLAIT_E4M3, to, inp, N * w->C, w->data, w->O * w->C) < 0)
         return -1;
     r.data = to[1];
     return plait_ops_cpu()->linear_forward(q, out, pre, to[0], &r, bias, act,
@@ -116,8 +115,7 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
     uint16_t *to[2];
 
     assert(w->type == PLAIT_BF16_T);
-    if (round_both(q, PLAIT_E5M2, to, dout, N * w->O, w->data,
-                   w->O * w->C) < 0)
+    if (round_both(q, PLAIT_E5M2, to, dout, N * w->O, w->data, w->O * w->C) < 0)
         return -1;
     r.data = to[1];
     return plait_ops_cpu()->linear_backward_input(q, dinp, to[0], &r, act, pre,
@@ -134,8 +132,8 @@ static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
 
     assert(type == PLAIT_BF16_T);
     if (round_both(q, PLAIT_E5M2, to, dout, N * O, inp, N * C) < 0 ||
-        ops->linear_backward_weight(q, type, dw, NULL, to[0], to[1],
-                                    accumulate, N, O, C) < 0)
+        ops->linear_backward_weight(q, type, dw, NULL, to[0], to[1], accumulate,
+                                    N, O, C) < 0)
         return -1;
     if (dbias != NULL && !accumulate)
         memset(dbias, 0, O * sizeof(*dbias));

@@ -22,9 +22,10 @@ static int widen(struct plait_queue *q, const struct cpu_product *p,
 {
     const struct plait_ops *ops = plait_ops_cpu();
     size_t na = p->M * p->K, nb = p->K * p->N, nd = p->M * p->N;
-    float *room = cpu_scratch(q, CPU_SCRATCH_WIDE,
-                              (rounded(na) + rounded(nb) + rounded(nd) +
-                               rounded(p->N)) * sizeof(float));
+    float *room =
+        cpu_scratch(q, CPU_SCRATCH_WIDE,
+                    (rounded(na) + rounded(nb) + rounded(nd) + rounded(p->N)) *
+                        sizeof(float));
 
     if (room == NULL)
         return -1;
@@ -77,11 +78,14 @@ static int wide_forward(struct plait_queue *q, const struct cpu_product *p,
 
 int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
                        const void *inp, struct plait_weight *w,
-                       const void *bias, enum plait_activation act,
-                       size_t N)
+                       const void *bias, enum plait_activation act, size_t N)
 {
-    struct cpu_product p = {.M = N, .N = w->O, .K = w->C, .turn_b = 1,
-                            .type = w->type, .dst_type = w->type,
+    struct cpu_product p = {.M = N,
+                            .N = w->O,
+                            .K = w->C,
+                            .turn_b = 1,
+                            .type = w->type,
+                            .dst_type = w->type,
                             .has_bias = bias != NULL};
     void *dst = act == PLAIT_ACT_GELU && pre != NULL ? pre : out;
 
@@ -111,8 +115,8 @@ int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
                               int accumulate, size_t N)
 {
     const struct plait_ops *ops = plait_ops_cpu();
-    struct cpu_product p = {.M = N, .N = w->C, .K = w->O, .type = w->type,
-                            .dst_type = w->type};
+    struct cpu_product p = {
+        .M = N, .N = w->C, .K = w->O, .type = w->type, .dst_type = w->type};
     int sloped = pre != NULL && act == PLAIT_ACT_GELU, rc;
     int native = cpu_product_native(w->type);
     size_t n = N * w->C;
@@ -140,8 +144,13 @@ int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                const void *inp, int accumulate, size_t N,
                                size_t O, size_t C)
 {
-    struct cpu_product p = {.M = O, .N = C, .K = N, .turn_a = 1, .type = type,
-                            .dst_type = PLAIT_F32, .accumulate = accumulate};
+    struct cpu_product p = {.M = O,
+                            .N = C,
+                            .K = N,
+                            .turn_a = 1,
+                            .type = type,
+                            .dst_type = PLAIT_F32,
+                            .accumulate = accumulate};
     int rc = 0;
 
     if (N == 0 && accumulate)

@@ -31,8 +31,8 @@ INLINE float load_row(enum plait_dtype type, const struct norm *p, size_t i,
         vec v = vec_load(type, p->inp, at + c, lanes(c, C));
 
         if (p->residual != NULL) {
-            v = vec_rounded(type, v + vec_load(type, p->residual, at + c,
-                                               lanes(c, C)));
+            v = vec_rounded(
+                type, v + vec_load(type, p->residual, at + c, lanes(c, C)));
             vec_store(type, p->sum, at + c, lanes(c, C), v);
         }
         vec_store(PLAIT_F32, x, c, lanes(c, C), v);
@@ -129,8 +129,8 @@ struct norm_backward {
 
 /* dgamma, dbeta: this thread's sums. */
 INLINE void backward_row(enum plait_dtype type, int centred,
-                         const struct norm_backward *p, size_t i,
-                         float *dgamma, float *dbeta)
+                         const struct norm_backward *p, size_t i, float *dgamma,
+                         float *dbeta)
 {
     size_t C = p->C, at = i * C;
     float mean = centred ? p->mean[i] : 0, rstd = p->rstd[i], avg_g, avg_gx;
@@ -155,8 +155,8 @@ INLINE void backward_row(enum plait_dtype type, int centred,
     for (size_t c = 0; c < C; c += VLEN) {
         size_t n = lanes(c, C);
         vec xhat = (vec_load(type, p->x, at + c, n) - mean) * rstd;
-        vec g = vec_load(type, p->dout, at + c, n) *
-                vec_load(type, p->gamma, c, n);
+        vec g =
+            vec_load(type, p->dout, at + c, n) * vec_load(type, p->gamma, c, n);
         vec d = rstd * (g - avg_g - xhat * avg_gx);
 
         if (p->accumulate)
@@ -166,8 +166,8 @@ INLINE void backward_row(enum plait_dtype type, int centred,
 }
 
 INLINE void backward_rows(enum plait_dtype type, int centred,
-                          const struct norm_backward *p, size_t from,
-                          size_t to, float *dgamma, float *dbeta)
+                          const struct norm_backward *p, size_t from, size_t to,
+                          float *dgamma, float *dbeta)
 {
     for (size_t i = from; i < to; i++)
         backward_row(type, centred, p, i, dgamma, dbeta);
@@ -224,9 +224,8 @@ static int layernorm_backward(struct plait_queue *q, enum plait_dtype type,
 
 static int rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
                             void *dx, float *dgamma, const void *dout,
-                            const void *x, const void *gamma,
-                            const float *rstd, int accumulate, size_t N,
-                            size_t C)
+                            const void *x, const void *gamma, const float *rstd,
+                            int accumulate, size_t N, size_t C)
 {
     struct norm_backward p = {dx,    dgamma, NULL, dout,       x,
                               gamma, NULL,   rstd, accumulate, C};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cblas.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,8 +59,8 @@ struct cpu_products *cpu_products_create(void)
     if (s == NULL)
         return NULL;
     if (dnnl_engine_create(&s->engine, dnnl_cpu, 0) != dnnl_success ||
-        dnnl_stream_create(&s->stream, s->engine,
-                           dnnl_stream_default_flags) != dnnl_success) {
+        dnnl_stream_create(&s->stream, s->engine, dnnl_stream_default_flags) !=
+            dnnl_success) {
         cpu_products_destroy(s);
         errno = ENOMEM;
         return NULL;
@@ -110,8 +110,8 @@ static dnnl_status_t attributes(dnnl_primitive_attr_t *attr, int accumulate)
     dnnl_status_t rc = dnnl_primitive_attr_create(attr);
 
     if (rc == dnnl_success)
-        rc = dnnl_primitive_attr_set_scratchpad_mode(
-            *attr, dnnl_scratchpad_mode_user);
+        rc = dnnl_primitive_attr_set_scratchpad_mode(*attr,
+                                                     dnnl_scratchpad_mode_user);
     if (rc != dnnl_success || !accumulate)
         return rc;
     rc = dnnl_post_ops_create(&ops);
@@ -140,8 +140,7 @@ static dnnl_status_t memories(struct primitive *p, dnnl_engine_t engine,
     if (rc == dnnl_success && p->shape.has_bias)
         rc = dnnl_memory_create(&p->bias, &md[3], engine, DNNL_MEMORY_NONE);
     if (rc == dnnl_success)
-        rc = dnnl_memory_create(&p->scratch, scratch, engine,
-                                DNNL_MEMORY_NONE);
+        rc = dnnl_memory_create(&p->scratch, scratch, engine, DNNL_MEMORY_NONE);
     return rc;
 }
 

@@ -37,8 +37,7 @@ void cpu_queue_destroy(struct plait_queue *q)
     errno = saved_errno;
 }
 
-void *cpu_scratch(struct plait_queue *q, enum cpu_scratch_use use,
-                  size_t bytes)
+void *cpu_scratch(struct plait_queue *q, enum cpu_scratch_use use, size_t bytes)
 {
     void *ptr = q->cpu->scratch[use].ptr;
 

@@ -118,8 +118,8 @@ INLINE hvec vec_to_bf16(vec x)
     uvec u = (uvec)x, rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
     uvec nan = (uvec)(x != x);
 
-    return __builtin_convertvector((nan & (u >> 16 | 0x40)) |
-                                       (~nan & rounded), hvec);
+    return __builtin_convertvector((nan & (u >> 16 | 0x40)) | (~nan & rounded),
+                                   hvec);
 #endif
 }
 
@@ -221,8 +221,7 @@ INLINE vec vec_load(enum plait_dtype type, const void *p, size_t i, size_t n)
     return type == PLAIT_BF16_T ? vec_of_bf16(h) : vec_of_fp16(h);
 }
 
-INLINE void vec_store(enum plait_dtype type, void *p, size_t i, size_t n,
-                      vec x)
+INLINE void vec_store(enum plait_dtype type, void *p, size_t i, size_t n, vec x)
 {
     hvec h;
 
@@ -270,8 +269,8 @@ INLINE vec vec_exp(vec x)
     const float log2_e = 0x1.715476p0f;
     const float ln2 = 0x1.62e4p-1f, ln2_rest = 0x1.7f7d1cp-20f;
 #if defined(__AVX512F__)
-    __mmask16 some = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.3f),
-                                        _CMP_NLT_UQ);
+    __mmask16 some =
+        _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.3f), _CMP_NLT_UQ);
     vec k;
 
     x = (vec)_mm512_min_ps(_mm512_set1_ps(88.3f), (__m512)x); /* NaN stays */

@@ -29,8 +29,8 @@ INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
     for (; c + 4 * VLEN <= n; c += 4 * VLEN)
 #pragma GCC unroll 4
         for (size_t j = 0; j < 4; j++)
-            m[j] = vec_max(m[j], vec_load(type, logits, at + c + j * VLEN,
-                                          VLEN));
+            m[j] =
+                vec_max(m[j], vec_load(type, logits, at + c + j * VLEN, VLEN));
     m[0] = vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3]));
     largest = vec_largest(m[0]);
     for (; c < n; c++) {
@@ -152,9 +152,9 @@ INLINE void backward_row(enum plait_dtype type, void *logits, size_t at,
     memset((char *)logits + (at + n) * size, 0, (s->stride - n) * size);
 }
 
-static void backward(enum plait_dtype type, void *logits, size_t at,
-                     float max, float sum, const float *e, float scale,
-                     int32_t token, const struct shard *s)
+static void backward(enum plait_dtype type, void *logits, size_t at, float max,
+                     float sum, const float *e, float scale, int32_t token,
+                     const struct shard *s)
 {
     size_t size = plait_dtype_size(type);
     int64_t t = (int64_t)token - s->first;
@@ -188,8 +188,7 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
 {
     struct shard s = {first, count, stride};
 
-#pragma omp parallel for num_threads(cpu_threads(q, N * stride)) \
-    schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(q, N *stride)) schedule(static)
     for (size_t i = 0; i < N; i++)
         backward(type, logits, i * stride, max[i], sum[i], NULL, scale,
                  targets[i], &s);
@@ -220,8 +219,8 @@ static int xent(struct plait_queue *q, enum plait_dtype type, double *loss,
 
         stats(type, &max[i], &sum[i], &target[i], e, logits, i * stride,
               targets[i], &s);
-        backward(type, logits, i * stride, max[i], sum[i], e, scale,
-                 targets[i], &s);
+        backward(type, logits, i * stride, max[i], sum[i], e, scale, targets[i],
+                 &s);
     }
     *loss += loss_of(max, sum, target, targets, N);
     return 0;

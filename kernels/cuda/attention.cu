@@ -463,10 +463,10 @@ void cuda_add_gradients(struct plait_queue *q, enum plait_dtype type,
         typedef decltype(zero) T;
         struct gradients<T> g = {
             {(T *)dQ, (T *)dK, (T *)dV},
-            {(const T *)dense_dQ, (const T *)dense_dK, (const T *)dense_dV},
-            {a->q_stride, a->kv_stride, a->kv_stride},
-            {cols, kv_cols, kv_cols},
-            rows};
+                {(const T *)dense_dQ, (const T *)dense_dK, (const T *)dense_dV},
+                {a->q_stride, a->kv_stride, a->kv_stride},
+                {cols, kv_cols, kv_cols}, rows
+        };
 
         add_gradients_kernel<<<dim3((unsigned)ceil_div(rows, 8), 3), 256, 0,
                                q->stream>>>(g);

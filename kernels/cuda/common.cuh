@@ -159,8 +159,8 @@ static __device__ inline int rank_of(const int32_t *x, int i, int n,
                 place += shared[j] < mine;
         } else {
             for (int j = 0; j < m; j++)
-                place += shared[j] < mine ||
-                         (shared[j] == mine && base + j < i);
+                place +=
+                    shared[j] < mine || (shared[j] == mine && base + j < i);
         }
     }
     return place;

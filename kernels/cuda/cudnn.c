@@ -318,11 +318,15 @@ int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
                         const float *lse, const void *Q, const void *K,
                         const void *V)
 {
-    void *memory[NIDS] = {
-        [ID_Q] = (void *)(uintptr_t)Q,     [ID_K] = (void *)(uintptr_t)K,
-        [ID_V] = (void *)(uintptr_t)V,     [ID_OUT] = (void *)(uintptr_t)out,
-        [ID_LSE] = (void *)(uintptr_t)lse, [ID_DOUT] = (void *)(uintptr_t)dout,
-        [ID_DQ] = dQ, [ID_DK] = dK, [ID_DV] = dV};
+    void *memory[NIDS] = {[ID_Q] = (void *)(uintptr_t)Q,
+                          [ID_K] = (void *)(uintptr_t)K,
+                          [ID_V] = (void *)(uintptr_t)V,
+                          [ID_OUT] = (void *)(uintptr_t)out,
+                          [ID_LSE] = (void *)(uintptr_t)lse,
+                          [ID_DOUT] = (void *)(uintptr_t)dout,
+                          [ID_DQ] = dQ,
+                          [ID_DK] = dK,
+                          [ID_DV] = dV};
     struct shape s = shape_of(type, a, true);
     int rc;
 

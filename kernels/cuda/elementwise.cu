@@ -11,8 +11,8 @@ template <typename T> static inline size_t packed_part(size_t n, bool aligned)
     return aligned ? n / pack<T>::n * pack<T>::n : 0;
 }
 
-#define GRID_LOOP(i, n)                                                        \
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);    \
+#define GRID_LOOP(i, n)                                                     \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
          i += (size_t)gridDim.x * blockDim.x)
 
 /* -- maps of one or two arrays ------------------------------------------ */

@@ -43,8 +43,8 @@ static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
         typedef decltype(zero) E;
 
         constexpr int V = pack<E>::n;
-        bool packs = rows_aligned16<E>(out, C) && aligned16(wte) &&
-                     aligned16(wpe);
+        bool packs =
+            rows_aligned16<E>(out, C) && aligned16(wte) && aligned16(wpe);
         unsigned blocks = grid_for(q, packs ? N * C / V : N * C, threads);
 
         if (packs)

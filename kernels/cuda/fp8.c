@@ -39,9 +39,9 @@ static char *make_room(struct plait_queue *q, struct fp8_product *p,
 {
     size_t m = fp8_padded(p->m), n = fp8_padded(p->n), k = fp8_padded(p->k);
     size_t size = p->out == PLAIT_F32 ? 4 : 2;
-    char *room = cuda_scratch(q, WORKSPACE + SCALES + aligned(m * k) +
-                                     aligned(n * k) + aligned(m * n * size) +
-                                     p->more);
+    char *room =
+        cuda_scratch(q, WORKSPACE + SCALES + aligned(m * k) + aligned(n * k) +
+                            aligned(m * n * size) + p->more);
     float *scales;
 
     if (room == NULL)
@@ -120,8 +120,7 @@ static int run(struct plait_queue *q, struct fp8_product *p, bool *biased)
         return -1;
     if (done < 0)
         return -1;
-    return direct ? 0
-                  : copy_rows(q, p, p->d, p->m, padded, fp8_padded(p->m));
+    return direct ? 0 : copy_rows(q, p, p->d, p->m, padded, fp8_padded(p->m));
 }
 
 /* w as it is, or turned over; with the codes that are kept, if any. */
@@ -206,17 +205,16 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
 {
     bool gelu = act == PLAIT_ACT_GELU && pre != NULL, biased;
     size_t O = w->O, C = w->C;
-    struct fp8_product p = {
-        .op = "fp8_backward_input",
-        .a = weight_of(w, true),
-        .b = {.data = dout, .rows = N, .cols = O},
-        .m = C,
-        .n = N,
-        .k = O,
-        .d = dinp,
-        .out = PLAIT_BF16_T,
-        .accumulate = accumulate && !gelu,
-        .more = gelu && accumulate ? N * C * 2 : 0};
+    struct fp8_product p = {.op = "fp8_backward_input",
+                            .a = weight_of(w, true),
+                            .b = {.data = dout, .rows = N, .cols = O},
+                            .m = C,
+                            .n = N,
+                            .k = O,
+                            .d = dinp,
+                            .out = PLAIT_BF16_T,
+                            .accumulate = accumulate && !gelu,
+                            .more = gelu && accumulate ? N * C * 2 : 0};
 
     if (cuda_enter(q) != 0)
         return -1;

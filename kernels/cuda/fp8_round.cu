@@ -15,8 +15,8 @@ static __device__ inline unsigned magnitude(bf16 x)
     return __float_as_uint(to_float(x)) & 0x7fffffff;
 }
 
-static __global__ void amax_kernel(unsigned *amax, const bf16 *x,
-                                   size_t packed, size_t n)
+static __global__ void amax_kernel(unsigned *amax, const bf16 *x, size_t packed,
+                                   size_t n)
 {
     constexpr int V = pack<bf16>::n;
     size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -100,8 +100,8 @@ void cuda_fp8_round(struct plait_queue *q, const struct fp8_tensor *t)
     size_t out_cols = fp8_padded(t->turn ? t->rows : t->cols);
     unsigned blocks = grid_for(q, packed > 0 ? packed / 8 : n, THREADS);
 
-    cuda_check(q, "fp8", cudaMemsetAsync(t->amax, 0, sizeof(*t->amax),
-                                         q->stream));
+    cuda_check(q, "fp8",
+               cudaMemsetAsync(t->amax, 0, sizeof(*t->amax), q->stream));
     amax_kernel<<<blocks, THREADS, 0, q->stream>>>(t->amax, x, packed, n);
     tiles = ceil_div(out_rows, TILE) * ceil_div(out_cols, TILE);
     blocks = grid_for(q, tiles * THREADS, THREADS);

@@ -77,10 +77,9 @@ static cublasStatus_t describe(struct cuda_matmul *p)
     cudaDataType_t out = data_type(k->out);
     cublasStatus_t s;
 
-    s = cublasLtMatmulDescCreate(&p->desc,
-                                 k->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                         : CUBLAS_COMPUTE_32F,
-                                 CUDA_R_32F);
+    s = cublasLtMatmulDescCreate(
+        &p->desc, k->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+        CUDA_R_32F);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &k->op_a,
                 sizeof(k->op_a));
@@ -161,8 +160,7 @@ static cublasStatus_t candidates(cublasLtHandle_t blas,
                                                  sizeof(bytes));
     if (s == CUBLAS_STATUS_SUCCESS) {
         s = cublasLtMatmulAlgoGetHeuristic(blas, p->desc, p->a, p->b, p->d,
-                                           p->d, pref, CANDIDATES, list,
-                                           found);
+                                           p->d, pref, CANDIDATES, list, found);
         if (s == CUBLAS_STATUS_NOT_SUPPORTED) {
             *found = 0;
             s = CUBLAS_STATUS_SUCCESS;
@@ -280,9 +278,8 @@ int cuda_multiply_plain(struct plait_queue *q, const char *op,
 }
 
 struct product *cuda_product_init(struct product *key, cublasOperation_t op_a,
-                                  cublasOperation_t op_b,
-                                  enum plait_dtype type, size_t m, size_t n,
-                                  size_t k)
+                                  cublasOperation_t op_b, enum plait_dtype type,
+                                  size_t m, size_t n, size_t k)
 {
     memset(key, 0, sizeof(*key));
     key->op_a = op_a;
@@ -375,7 +372,10 @@ static int linear_forward(struct plait_queue *q, void *out, void *pre,
 {
     bool gelu = act == PLAIT_ACT_GELU;
     struct product key;
-    struct operands o = {.a = w->data, .b = inp, .d = out, .bias = bias,
+    struct operands o = {.a = w->data,
+                         .b = inp,
+                         .d = out,
+                         .bias = bias,
                          .aux = gelu ? pre : NULL};
     int done = 0;
 
@@ -480,9 +480,8 @@ static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
 
     if (cuda_enter(q) != 0)
         return -1;
-    if (!accumulate &&
-        cuda_clear_gradient(q, "linear_backward_weight", N ? NULL : dw, dbias,
-                            O, C) != 0)
+    if (!accumulate && cuda_clear_gradient(q, "linear_backward_weight",
+                                           N ? NULL : dw, dbias, O, C) != 0)
         return -1;
     if (N == 0)
         return 0;

@@ -13,7 +13,7 @@
 struct product {
     cublasOperation_t op_a, op_b;
     enum plait_dtype in, out;
-    int tf32; /* of fp32 operands */
+    int tf32;                                         /* of fp32 operands */
     enum { FP8_NONE, FP8_BOTH_E4M3, FP8_B_E5M2 } fp8; /* else of `in` */
     size_t m, n, k;
     int accumulate; /* beta 1, else 0 */
@@ -24,9 +24,9 @@ struct product {
 struct operands {
     const void *a, *b;
     void *d;
-    const void *bias; /* NULL: the epilogue has none */
-    void *aux;        /* likewise */
-    void *workspace;  /* WORKSPACE bytes */
+    const void *bias;               /* NULL: the epilogue has none */
+    void *aux;                      /* likewise */
+    void *workspace;                /* WORKSPACE bytes */
     const float *a_scale, *b_scale; /* device; of fp8 alone */
 };
 
@@ -53,9 +53,8 @@ struct plait_weight {
 
 /* Keys are compared as bytes, so they start out as zeros. */
 struct product *cuda_product_init(struct product *key, cublasOperation_t op_a,
-                                  cublasOperation_t op_b,
-                                  enum plait_dtype type, size_t m, size_t n,
-                                  size_t k);
+                                  cublasOperation_t op_b, enum plait_dtype type,
+                                  size_t m, size_t n, size_t k);
 /* 1: done; 0: the library has no such product; -1: the queue has failed. */
 int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
                   const struct operands *o);

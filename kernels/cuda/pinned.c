@@ -85,9 +85,9 @@ static int copy_out(struct plait_queue *q, void *pinned, const void *src,
 {
     if (cuda_enter(q) != 0)
         return -1;
-    return cuda_check(q, "copy_out",
-                      cudaMemcpyAsync(pinned, src, bytes,
-                                      cudaMemcpyDeviceToHost, q->stream));
+    return cuda_check(
+        q, "copy_out",
+        cudaMemcpyAsync(pinned, src, bytes, cudaMemcpyDeviceToHost, q->stream));
 }
 
 static int copy_in(struct plait_queue *q, void *dst, const void *pinned,
@@ -95,9 +95,9 @@ static int copy_in(struct plait_queue *q, void *dst, const void *pinned,
 {
     if (cuda_enter(q) != 0)
         return -1;
-    return cuda_check(q, "copy_in",
-                      cudaMemcpyAsync(dst, pinned, bytes,
-                                      cudaMemcpyHostToDevice, q->stream));
+    return cuda_check(
+        q, "copy_in",
+        cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, q->stream));
 }
 
 void cuda_pinned_ops(struct plait_ops *ops)

@@ -19,8 +19,7 @@ static __device__ inline bool chosen(const int32_t *expert, int n, int e)
 /* By logits: probabilities near 1/2 cannot tell apart logits near 0. */
 template <typename T>
 static __device__ inline void choose(const T *logits, const float *prob,
-                                     int32_t *expert, float *gate, int E,
-                                     int k)
+                                     int32_t *expert, float *gate, int E, int k)
 {
     double sum = 0;
 
@@ -85,9 +84,8 @@ static __global__ void load_kernel(float *load, const int32_t *expert,
         atomicAdd(&load[i / k / run % sequences * E + expert[i]], 1.0f);
 }
 
-static int route_load(struct plait_queue *q, float *load,
-                      const int32_t *expert, size_t run, int sequences,
-                      size_t N, int E, int k)
+static int route_load(struct plait_queue *q, float *load, const int32_t *expert,
+                      size_t run, int sequences, size_t N, int E, int k)
 {
     size_t n = N * k;
 
@@ -161,8 +159,8 @@ static __global__ void limit_kernel(int32_t *kept, float *gate,
                                     size_t run, size_t runs, int E, int k,
                                     int most)
 {
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-         i < runs * E; i += (size_t)gridDim.x * blockDim.x) {
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < runs * E;
+         i += (size_t)gridDim.x * blockDim.x) {
         size_t first = i / E * run * k;
         int e = (int)(i % E), count = before ? (int)before[i] : 0;
 
@@ -208,9 +206,9 @@ static int route_sort(struct plait_queue *q, int32_t *place, int32_t *count,
                       const int32_t *expert, size_t n, int E)
 {
     if (cuda_enter(q) != 0 ||
-        cuda_check(q, "route_sort", cudaMemsetAsync(count, 0,
-                                                    E * sizeof(*count),
-                                                    q->stream)) != 0)
+        cuda_check(q, "route_sort",
+                   cudaMemsetAsync(count, 0, E * sizeof(*count), q->stream)) !=
+            0)
         return -1;
     if (n == 0)
         return 0;
@@ -267,8 +265,7 @@ static int rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
 
 template <typename T, int V>
 static __global__ void join_kernel(T *out, const T *rows, const int32_t *place,
-                                   const float *gate, size_t N, int k,
-                                   size_t C)
+                                   const float *gate, size_t N, int k, size_t C)
 {
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
          i < N * (C / V); i += (size_t)gridDim.x * blockDim.x) {

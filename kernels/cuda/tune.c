@@ -28,12 +28,13 @@ static int write_key(char *text, size_t size, const struct plait_device *dev,
     for (char *c = prop.name; *c != '\0'; c++)
         if (*c == ' ')
             *c = '_';
-    return snprintf(text, size,
-                    "%s %zu op %d,%d type %d,%d tf32 %d fp8 %d size %zu,%zu,%zu add %d "
-                    "epilogue %d align %u : ",
-                    prop.name, cublasLtGetVersion(), k->op_a, k->op_b, k->in,
-                    k->out, k->tf32, k->fp8, k->m, k->n, k->k, k->accumulate,
-                    k->epilogue, k->align);
+    return snprintf(
+        text, size,
+        "%s %zu op %d,%d type %d,%d tf32 %d fp8 %d size %zu,%zu,%zu add %d "
+        "epilogue %d align %u : ",
+        prop.name, cublasLtGetVersion(), k->op_a, k->op_b, k->in, k->out,
+        k->tf32, k->fp8, k->m, k->n, k->k, k->accumulate, k->epilogue,
+        k->align);
 }
 
 static bool read_algo(const char *hex, cublasLtMatmulAlgo_t *algo)
@@ -69,9 +70,8 @@ bool cuda_tune_find(struct plait_device *dev, struct cuda_matmul *p)
                 read_algo(line + n, &algo);
     fclose(f);
     found = found &&
-            cublasLtMatmulAlgoCheck(dev->blas, p->desc, p->a, p->b, p->d,
-                                    p->d, &algo,
-                                    &result) == CUBLAS_STATUS_SUCCESS &&
+            cublasLtMatmulAlgoCheck(dev->blas, p->desc, p->a, p->b, p->d, p->d,
+                                    &algo, &result) == CUBLAS_STATUS_SUCCESS &&
             result.workspaceSize <= WORKSPACE;
     if (found)
         p->algo = algo;
@@ -140,8 +140,8 @@ void cuda_tune(struct plait_queue *q, struct cuda_matmul *p,
     if (cudaEventCreate(&from) == cudaSuccess &&
         cudaEventCreate(&to) == cudaSuccess) {
         for (int i = 0; i < n; i++) {
-            float ms = time_runs(q, p, o, result, &candidates[i].algo, from,
-                                 to);
+            float ms =
+                time_runs(q, p, o, result, &candidates[i].algo, from, to);
 
             if (ms >= 0 && (best < 0 || ms < best)) {
                 best = ms;

@@ -248,9 +248,9 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
         q, "xent_backward", type, loss, logits, stride, N,
         [&](auto *x, auto width, double *losses) {
             gradient_kernel<std::remove_pointer_t<decltype(x)>, width()>
-                <<<(unsigned)N, threads, 0, q->stream>>>(
-                    losses, x, max, sum, target, targets, scale, first, count,
-                    stride);
+                <<<(unsigned)N, threads, 0, q->stream>>>(losses, x, max, sum,
+                                                         target, targets, scale,
+                                                         first, count, stride);
         });
 }
 
@@ -260,8 +260,8 @@ static const unsigned whole_threads = 1024;
 
 template <typename T, int V>
 static __global__ void __launch_bounds__(whole_threads)
-    whole_kernel(double *losses, T *logits, const int32_t *targets,
-                 float scale, int32_t count, size_t stride)
+    whole_kernel(double *losses, T *logits, const int32_t *targets, float scale,
+                 int32_t count, size_t stride)
 {
     __shared__ softmax shared[32];
     size_t i = blockIdx.x;

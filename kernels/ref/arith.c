@@ -100,8 +100,7 @@ int ref_gelu_backward(struct plait_queue *q, enum plait_dtype type, void *dinp,
     (void)q;
     for (size_t i = 0; i < n; i++)
         ref_put(type, dinp, i,
-                ref_get(type, dout, i) *
-                    ref_gelu_slope(ref_get(type, inp, i)));
+                ref_get(type, dout, i) * ref_gelu_slope(ref_get(type, inp, i)));
     return 0;
 }
 
@@ -121,8 +120,8 @@ int ref_swiglu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
 }
 
 int ref_swiglu_backward(struct plait_queue *q, enum plait_dtype type,
-                        void *dinp, const void *dout, const void *inp,
-                        size_t N, size_t F)
+                        void *dinp, const void *dout, const void *inp, size_t N,
+                        size_t F)
 {
     (void)q;
     for (size_t i = 0; i < N; i++) {

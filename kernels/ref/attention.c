@@ -36,8 +36,8 @@ static size_t visible(const struct plait_attention *a, size_t i)
     return n < a->k_len ? (size_t)n : (size_t)a->k_len;
 }
 
-static double dot(enum plait_dtype type, const void *x, size_t i,
-                  const void *y, size_t j, int n)
+static double dot(enum plait_dtype type, const void *x, size_t i, const void *y,
+                  size_t j, int n)
 {
     double sum = 0;
 
@@ -98,9 +98,9 @@ struct sums {
 
 static void attend_backward(enum plait_dtype type,
                             const struct plait_attention *a, struct sums *s,
-                            const void *dout, const void *out,
-                            const float *lse, const void *Q, const void *K,
-                            const void *V, size_t b, size_t h, size_t i)
+                            const void *dout, const void *out, const float *lse,
+                            const void *Q, const void *K, const void *V,
+                            size_t b, size_t h, size_t i)
 {
     size_t D = (size_t)a->head_dim, n = visible(a, i);
     size_t group = (size_t)(a->q_heads / a->kv_heads);
@@ -109,8 +109,8 @@ static void attend_backward(enum plait_dtype type,
 
     for (size_t j = 0; j < n; j++) {
         size_t key = at.k + j * a->kv_stride;
-        size_t to = ((b * (size_t)a->k_len + j) * (size_t)a->kv_heads +
-                     h / group) * D;
+        size_t to =
+            ((b * (size_t)a->k_len + j) * (size_t)a->kv_heads + h / group) * D;
         double p = exp(a->scale * dot(type, Q, at.q, K, key, a->head_dim) -
                        lse[at.lse]);
         double dp = dot(type, dout, at.out, V, key, a->head_dim);
@@ -135,10 +135,10 @@ static void add_rows(enum plait_dtype type, void *dst, size_t stride,
 }
 
 int ref_attention_backward(struct plait_queue *q, enum plait_dtype type,
-                           const struct plait_attention *a, void *dQ,
-                           void *dK, void *dV, const void *dout,
-                           const void *out, const float *lse, const void *Q,
-                           const void *K, const void *V)
+                           const struct plait_attention *a, void *dQ, void *dK,
+                           void *dV, const void *dout, const void *out,
+                           const float *lse, const void *Q, const void *K,
+                           const void *V)
 {
     size_t rows_q = (size_t)a->batch * (size_t)a->q_len;
     size_t rows_k = (size_t)a->batch * (size_t)a->k_len;

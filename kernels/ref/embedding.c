@@ -63,8 +63,8 @@ int ref_rope(struct plait_queue *q, enum plait_dtype type, void *x,
         for (size_t j = 0; j < (size_t)heads * D / 2; j++) {
             size_t d = j % (D / 2);
             size_t at = i * stride + j / (D / 2) * D + d;
-            double angle = direction * pos *
-                           pow(theta, -2 * (double)d / (double)D);
+            double angle =
+                direction * pos * pow(theta, -2 * (double)d / (double)D);
             double a = ref_get(type, x, at);
             double b = ref_get(type, x, at + D / 2);
 

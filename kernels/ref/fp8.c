@@ -63,8 +63,8 @@ int ref_fp8_backward_input(struct plait_queue *q, void *dinp, const void *dout,
     assert(w->type == PLAIT_BF16_T);
     r.data = y;
     if (dy != NULL && y != NULL)
-        rc = ref_linear_backward_input(q, dinp, dy, &r, act, pre, accumulate,
-                                       N);
+        rc =
+            ref_linear_backward_input(q, dinp, dy, &r, act, pre, accumulate, N);
     free(dy);
     free(y);
     return rc;
@@ -72,8 +72,8 @@ int ref_fp8_backward_input(struct plait_queue *q, void *dinp, const void *dout,
 
 int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
                             float *dw, float *dbias, const void *dout,
-                            const void *inp, int accumulate, size_t N,
-                            size_t O, size_t C)
+                            const void *inp, int accumulate, size_t N, size_t O,
+                            size_t C)
 {
     void *dy = rounded(q, PLAIT_E5M2, dout, N * O);
     void *x = rounded(q, PLAIT_E4M3, inp, N * C);
@@ -81,8 +81,8 @@ int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
 
     assert(type == PLAIT_BF16_T);
     if (dy != NULL && x != NULL)
-        rc = ref_linear_backward_weight(q, type, dw, NULL, dy, x, accumulate,
-                                        N, O, C);
+        rc = ref_linear_backward_weight(q, type, dw, NULL, dy, x, accumulate, N,
+                                        O, C);
     free(dy);
     free(x);
     if (rc < 0 || dbias == NULL)

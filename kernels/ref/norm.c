@@ -4,8 +4,8 @@
 #include "kernels/ref/ref.h"
 
 /* What is normalised: inp, or the stored (rounded) sum inp + residual. */
-static const void *norm_input(enum plait_dtype type, void *sum,
-                              const void *inp, const void *residual, size_t n)
+static const void *norm_input(enum plait_dtype type, void *sum, const void *inp,
+                              const void *residual, size_t n)
 {
     if (residual == NULL)
         return inp;
@@ -48,10 +48,10 @@ int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
 /* dx of one row of out = (x - mean) * rstd * gamma, given xhat = (x - mean)
  * * rstd: with g = dout * gamma, rstd * (g - m - xhat * avg(g xhat)), where m
  * is avg(g), or 0 where no mean was taken off. */
-static void norm_backward_row(enum plait_dtype type, void *dx,
-                              const void *dout, const void *x,
-                              const void *gamma, double mean, double rstd,
-                              int centred, int accumulate, size_t at, size_t C)
+static void norm_backward_row(enum plait_dtype type, void *dx, const void *dout,
+                              const void *x, const void *gamma, double mean,
+                              double rstd, int centred, int accumulate,
+                              size_t at, size_t C)
 {
     double sum_g = 0, sum_gx = 0;
 
@@ -77,8 +77,8 @@ static void norm_backward_row(enum plait_dtype type, void *dx,
 int ref_layernorm_backward(struct plait_queue *q, enum plait_dtype type,
                            void *dx, float *dgamma, float *dbeta,
                            const void *dout, const void *x, const void *gamma,
-                           const float *mean, const float *rstd,
-                           int accumulate, size_t N, size_t C)
+                           const float *mean, const float *rstd, int accumulate,
+                           size_t N, size_t C)
 {
     (void)q;
     for (size_t c = 0; c < C; c++) {
@@ -99,8 +99,8 @@ int ref_layernorm_backward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
-                        void *out, float *rstd, void *sum, const void *inp,
+int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type, void *out,
+                        float *rstd, void *sum, const void *inp,
                         const void *residual, const void *gamma, float eps,
                         size_t N, size_t C)
 {
@@ -124,18 +124,18 @@ int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
-                         void *dx, float *dgamma, const void *dout,
-                         const void *x, const void *gamma, const float *rstd,
-                         int accumulate, size_t N, size_t C)
+int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type, void *dx,
+                         float *dgamma, const void *dout, const void *x,
+                         const void *gamma, const float *rstd, int accumulate,
+                         size_t N, size_t C)
 {
     (void)q;
     for (size_t c = 0; c < C; c++) {
         double dg = dgamma[c];
 
         for (size_t i = 0; i < N; i++)
-            dg += ref_get(type, dout, i * C + c) *
-                  ref_get(type, x, i * C + c) * rstd[i];
+            dg += ref_get(type, dout, i * C + c) * ref_get(type, x, i * C + c) *
+                  rstd[i];
         dgamma[c] = (float)dg;
     }
     for (size_t i = 0; i < N; i++)

@@ -79,8 +79,8 @@ int ref_fp8_backward_input(struct plait_queue *q, void *dinp, const void *dout,
                            const void *pre, int accumulate, size_t N);
 int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
                             float *dw, float *dbias, const void *dout,
-                            const void *inp, int accumulate, size_t N,
-                            size_t O, size_t C);
+                            const void *inp, int accumulate, size_t N, size_t O,
+                            size_t C);
 
 int ref_gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
                      const void *inp, size_t n);
@@ -89,8 +89,8 @@ int ref_gelu_backward(struct plait_queue *q, enum plait_dtype type, void *dinp,
 int ref_swiglu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
                        const void *inp, size_t N, size_t F);
 int ref_swiglu_backward(struct plait_queue *q, enum plait_dtype type,
-                        void *dinp, const void *dout, const void *inp,
-                        size_t N, size_t F);
+                        void *dinp, const void *dout, const void *inp, size_t N,
+                        size_t F);
 
 int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, float *mean, float *rstd, void *sum,
@@ -100,16 +100,16 @@ int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
 int ref_layernorm_backward(struct plait_queue *q, enum plait_dtype type,
                            void *dx, float *dgamma, float *dbeta,
                            const void *dout, const void *x, const void *gamma,
-                           const float *mean, const float *rstd,
-                           int accumulate, size_t N, size_t C);
-int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
-                        void *out, float *rstd, void *sum, const void *inp,
+                           const float *mean, const float *rstd, int accumulate,
+                           size_t N, size_t C);
+int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type, void *out,
+                        float *rstd, void *sum, const void *inp,
                         const void *residual, const void *gamma, float eps,
                         size_t N, size_t C);
-int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
-                         void *dx, float *dgamma, const void *dout,
-                         const void *x, const void *gamma, const float *rstd,
-                         int accumulate, size_t N, size_t C);
+int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type, void *dx,
+                         float *dgamma, const void *dout, const void *x,
+                         const void *gamma, const float *rstd, int accumulate,
+                         size_t N, size_t C);
 
 int ref_embedding_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, const int32_t *tokens, const void *wte,
@@ -128,10 +128,10 @@ int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
                           float *lse, const void *Q, const void *K,
                           const void *V);
 int ref_attention_backward(struct plait_queue *q, enum plait_dtype type,
-                           const struct plait_attention *a, void *dQ,
-                           void *dK, void *dV, const void *dout,
-                           const void *out, const float *lse, const void *Q,
-                           const void *K, const void *V);
+                           const struct plait_attention *a, void *dQ, void *dK,
+                           void *dV, const void *dout, const void *out,
+                           const float *lse, const void *Q, const void *K,
+                           const void *V);
 int ref_attention_merge(struct plait_queue *q, enum plait_dtype type,
                         const struct plait_attention *a, void *out, float *lse,
                         const void *out2, const float *lse2);
@@ -151,9 +151,9 @@ int ref_xent_backward(struct plait_queue *q, enum plait_dtype type,
                       const int32_t *targets, float scale, int32_t first,
                       int32_t count, size_t stride, size_t N);
 
-int ref_route_forward(struct plait_queue *q, enum plait_dtype type,
-                      float *prob, int32_t *expert, float *gate,
-                      const void *logits, size_t N, int E, int k);
+int ref_route_forward(struct plait_queue *q, enum plait_dtype type, float *prob,
+                      int32_t *expert, float *gate, const void *logits,
+                      size_t N, int E, int k);
 int ref_route_load(struct plait_queue *q, float *load, const int32_t *expert,
                    size_t run, int sequences, size_t N, int E, int k);
 int ref_route_backward(struct plait_queue *q, enum plait_dtype type,

@@ -34,9 +34,9 @@ static void choose(enum plait_dtype type, const void *logits, size_t at,
         gate[j] = (float)(prob[expert[j]] / sum);
 }
 
-int ref_route_forward(struct plait_queue *q, enum plait_dtype type,
-                      float *prob, int32_t *expert, float *gate,
-                      const void *logits, size_t N, int E, int k)
+int ref_route_forward(struct plait_queue *q, enum plait_dtype type, float *prob,
+                      int32_t *expert, float *gate, const void *logits,
+                      size_t N, int E, int k)
 {
     (void)q;
     for (size_t i = 0; i < N; i++) {
@@ -48,8 +48,8 @@ int ref_route_forward(struct plait_queue *q, enum plait_dtype type,
         for (int e = 0; e < E; e++)
             sum += exp(ref_get(type, logits, at + (size_t)e) - max);
         for (int e = 0; e < E; e++)
-            prob[at + (size_t)e] = (float)(
-                exp(ref_get(type, logits, at + (size_t)e) - max) / sum);
+            prob[at + (size_t)e] =
+                (float)(exp(ref_get(type, logits, at + (size_t)e) - max) / sum);
         choose(type, logits, at, prob + at, expert + i * (size_t)k,
                gate + i * (size_t)k, E, k);
     }
@@ -137,8 +137,8 @@ int ref_route_limit(struct plait_queue *q, int32_t *kept, float *gate,
             size_t i = r * run * (size_t)k;
 
             limit_run(kept + i, gate + i, expert + i,
-                      before ? before[r * (size_t)E + (size_t)e] : 0, run, e,
-                      E, k, most);
+                      before ? before[r * (size_t)E + (size_t)e] : 0, run, e, E,
+                      k, most);
         }
     return 0;
 }

@@ -25,8 +25,7 @@ int ref_xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
         sum[i] = (float)s;
         target[i] = 0;
         if (targets[i] >= 0 && t >= 0 && t < count)
-            target[i] = (float)ref_get(type, logits,
-                                       i * stride + (size_t)t);
+            target[i] = (float)ref_get(type, logits, i * stride + (size_t)t);
     }
     return 0;
 }
@@ -79,8 +78,8 @@ int ref_xent(struct plait_queue *q, enum plait_dtype type, double *loss,
         char *row = (char *)logits + i * bytes;
         float max, sum, target;
 
-        ref_xent_stats(q, type, &max, &sum, &target, row, targets + i, 0,
-                       count, stride, 1);
+        ref_xent_stats(q, type, &max, &sum, &target, row, targets + i, 0, count,
+                       stride, 1);
         ref_xent_backward(q, type, loss, row, &max, &sum, &target, targets + i,
                           scale, 0, count, stride, 1);
     }

@@ -16,8 +16,8 @@
  * another layout can read them. */
 
 struct plait_checkpoint_info {
-    int64_t step;   /* steps done */
-    int64_t tokens; /* tokens seen */
+    int64_t step;                       /* steps done */
+    int64_t tokens;                     /* tokens seen */
     struct plait_loss_scale loss_scale; /* used where it is dynamic */
 };
 

@@ -165,8 +165,7 @@ int plait_folder_commit(const char *dir, const char *temporary,
     if (plait_folder_remove(old) < 0 ||
         (rename(path, old) < 0 && errno != ENOENT) || sync_dir(temporary) < 0 ||
         link_latest(dir, path) < 0 || rename(temporary, path) < 0 ||
-        sync_dir(dir) < 0 ||
-        plait_folder_remove(old) < 0)
+        sync_dir(dir) < 0 || plait_folder_remove(old) < 0)
         plait_errorf(err, "%s: cannot put the checkpoint in place: %s", path,
                      strerror(errno));
     else
@@ -278,8 +277,7 @@ char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
         later++;
     while (i < list.n && list.found[i].step >= below)
         i++;
-    if (latest >= 0 && i < list.n &&
-        !(path = join(dir, list.found[i].name)))
+    if (latest >= 0 && i < list.n && !(path = join(dir, list.found[i].name)))
         plait_errorf(err, "%s: out of memory", dir);
     if (path)
         *step = list.found[i].step;

@@ -40,7 +40,7 @@ struct shard {
 struct load {
     const char *path;
     struct plait_manifest manifest;
-    struct shard *shards; /* [manifest.nfiles] */
+    struct shard *shards;   /* [manifest.nfiles] */
     struct source *sources; /* by name, once all ranks' are there */
     int nsources;
     struct plait_piece *pieces; /* that this rank wants, and where to */
@@ -254,8 +254,8 @@ static int reader_of(const struct load *l, const struct plait_piece *want,
     const struct source *s, *end = l->sources + l->nsources;
     int any = 0, i;
 
-    for (s = find(l, want->name);
-         s < end && !strcmp(s->piece.name, want->name); s++) {
+    for (s = find(l, want->name); s < end && !strcmp(s->piece.name, want->name);
+         s++) {
         if (!plait_piece_meets(want, &s->piece))
             continue;
         any = s->file % n;
@@ -282,21 +282,20 @@ static int choose_readers(struct load *l, struct plait_comm *world,
     }
     ret = plait_agree(world, ret, err);
     if (ret == 0 && n > 0 &&
-        plait_comm_host_all_gather(l->replicas, &rank, members,
-                                   sizeof(rank)) < 0)
-        ret = plait_errorf(err, "checkpoint: %s",
-                           plait_comm_error(l->replicas));
+        plait_comm_host_all_gather(l->replicas, &rank, members, sizeof(rank)) <
+            0)
+        ret =
+            plait_errorf(err, "checkpoint: %s", plait_comm_error(l->replicas));
     for (i = 0; ret == 0 && n > 0 && i < l->npieces; i++)
-        l->reader[i] = reader_of(l, &l->pieces[i], members, n,
-                                 plait_comm_size(world));
+        l->reader[i] =
+            reader_of(l, &l->pieces[i], members, n, plait_comm_size(world));
     free(members);
     return ret;
 }
 
 static bool reads(const struct load *l, int piece)
 {
-    return !l->replicas ||
-           l->reader[piece] == plait_comm_rank(l->replicas);
+    return !l->replicas || l->reader[piece] == plait_comm_rank(l->replicas);
 }
 
 /* Open the shards that have something of what this rank reads. */
@@ -312,8 +311,7 @@ static int open_needed(struct load *l, struct plait_error *err)
             continue;
         for (s = find(l, want->name);
              s < end && !strcmp(s->piece.name, want->name); s++)
-            if (!l->shards[s->file].map &&
-                plait_piece_meets(want, &s->piece) &&
+            if (!l->shards[s->file].map && plait_piece_meets(want, &s->piece) &&
                 map_shard(l, s->file, err) < 0)
                 return -1;
     }

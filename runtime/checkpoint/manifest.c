@@ -34,9 +34,9 @@ static json_t *build(const struct plait_manifest *m)
         json_decref(files);
         return NULL;
     }
-    return json_pack("{s:s,s:i,s:I,s:I,s:f,s:I,s:I,s:I,s:o}", "format",
-                     "plait", "version", 1, "step", (json_int_t)m->info.step,
-                     "tokens", (json_int_t)m->info.tokens, "loss_scale",
+    return json_pack("{s:s,s:i,s:I,s:I,s:f,s:I,s:I,s:I,s:o}", "format", "plait",
+                     "version", 1, "step", (json_int_t)m->info.step, "tokens",
+                     (json_int_t)m->info.tokens, "loss_scale",
                      m->info.loss_scale.scale, "clean_steps",
                      (json_int_t)m->info.loss_scale.clean, "skipped_steps",
                      (json_int_t)m->info.loss_scale.skipped, "parameters",
@@ -95,12 +95,11 @@ static int parse(const json_t *root, struct plait_manifest *m)
     json_t *files;
     int version, i;
 
-    if (json_unpack((json_t *)root,
-                    "{s:s,s:i,s:I,s:I,s?F,s?I,s?I,s:I,s:o}", "format", &format,
-                    "version", &version, "step", &step, "tokens", &tokens,
-                    "loss_scale", &scale, "clean_steps", &clean,
-                    "skipped_steps", &skipped, "parameters", &parameters,
-                    "files", &files) < 0 ||
+    if (json_unpack((json_t *)root, "{s:s,s:i,s:I,s:I,s?F,s?I,s?I,s:I,s:o}",
+                    "format", &format, "version", &version, "step", &step,
+                    "tokens", &tokens, "loss_scale", &scale, "clean_steps",
+                    &clean, "skipped_steps", &skipped, "parameters",
+                    &parameters, "files", &files) < 0 ||
         strcmp(format, "plait") != 0 || version != 1 || step < 0 ||
         tokens < 0 || !json_is_array(files))
         return -1;
@@ -138,8 +137,8 @@ int plait_manifest_text(const char *folder, char **text, size_t *size,
         goto done;
     }
     read = malloc((size_t)st.st_size + 1);
-    if (!read || fread(read, 1, (size_t)st.st_size, file) !=
-                     (size_t)st.st_size) {
+    if (!read ||
+        fread(read, 1, (size_t)st.st_size, file) != (size_t)st.st_size) {
         plait_errorf(err, "%s: cannot read it: %s", path, strerror(errno));
         goto done;
     }

@@ -64,8 +64,7 @@ static uint64_t position(const struct plait_piece *p, uint64_t row,
     return (row - p->begin[0]) * p->box[1] + (column - p->begin[1]) - p->first;
 }
 
-bool plait_piece_meets(const struct plait_piece *a,
-                       const struct plait_piece *b)
+bool plait_piece_meets(const struct plait_piece *a, const struct plait_piece *b)
 {
     struct range r = overlap(rows(a), rows(b)), c;
     uint64_t row;

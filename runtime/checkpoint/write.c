@@ -131,13 +131,12 @@ int plait_part_write(const struct plait_part *part, const char *copy,
     *file = written;
     if (part->n == 0)
         return 0;
-    snprintf(written.name, sizeof(written.name), "rank-%05d.safetensors",
-             rank);
+    snprintf(written.name, sizeof(written.name), "rank-%05d.safetensors", rank);
     if (asprintf(&path, "%s/%s", folder, written.name) < 0)
         return plait_errorf(err, "%s: out of memory", folder);
     out.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    ret = out.fd < 0 || write_all(&out, part, copy) < 0 ? describe(path, err)
-                                                        : 0;
+    ret =
+        out.fd < 0 || write_all(&out, part, copy) < 0 ? describe(path, err) : 0;
     if (out.fd >= 0 && close(out.fd) < 0 && ret == 0)
         ret = describe(path, err);
     if (ret == 0)

@@ -88,8 +88,8 @@ static struct plait_comm *nccl_create(const struct plait_ops *ops,
     host = nccl_host(launch, err);
     if (!host)
         return NULL;
-    comm = ((__typeof__(&plait_nccl_create))symbol)(host, ops, dev, launch,
-                                                    err);
+    comm =
+        ((__typeof__(&plait_nccl_create))symbol)(host, ops, dev, launch, err);
     if (!comm) {
         plait_comm_destroy(host);
         return NULL;
@@ -161,8 +161,8 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
     if (parent->size > 1) {
         if (alone)
             color = -1;
-        if (parent->host && plait_comm_split(parent->host, color, key, name,
-                                             &host, err) < 0)
+        if (parent->host &&
+            plait_comm_split(parent->host, color, key, name, &host, err) < 0)
             return -1;
         if (parent->vtable->split(parent, color, key, name, &site, &child,
                                   err) < 0) {
@@ -326,10 +326,9 @@ static int run(struct plait_comm *comm, const struct plait_transfer *t,
     return 0;
 }
 
-int plait_comm_all_reduce(struct plait_comm *comm, const void *send,
-                          void *recv, size_t n, enum plait_dtype type,
-                          enum plait_reduce op, struct plait_queue *q,
-                          struct plait_request **req)
+int plait_comm_all_reduce(struct plait_comm *comm, const void *send, void *recv,
+                          size_t n, enum plait_dtype type, enum plait_reduce op,
+                          struct plait_queue *q, struct plait_request **req)
 {
     struct plait_transfer t = {PLAIT_ALL_REDUCE, send, recv, n, type, op, 0, 0};
 
@@ -347,32 +346,32 @@ int plait_comm_reduce_scatter(struct plait_comm *comm, const void *send,
     return run(comm, &t, q, req);
 }
 
-int plait_comm_all_gather(struct plait_comm *comm, const void *send,
-                          void *recv, size_t n, enum plait_dtype type,
+int plait_comm_all_gather(struct plait_comm *comm, const void *send, void *recv,
+                          size_t n, enum plait_dtype type,
                           struct plait_queue *q, struct plait_request **req)
 {
-    struct plait_transfer t = {
-        PLAIT_ALL_GATHER, send, recv, n, type, PLAIT_SUM, 0, 0};
+    struct plait_transfer t = {PLAIT_ALL_GATHER, send, recv, n, type,
+                               PLAIT_SUM,        0,    0};
 
     return run(comm, &t, q, req);
 }
 
-int plait_comm_all_to_all(struct plait_comm *comm, const void *send,
-                          void *recv, size_t n, enum plait_dtype type,
+int plait_comm_all_to_all(struct plait_comm *comm, const void *send, void *recv,
+                          size_t n, enum plait_dtype type,
                           struct plait_queue *q, struct plait_request **req)
 {
-    struct plait_transfer t = {
-        PLAIT_ALL_TO_ALL, send, recv, n, type, PLAIT_SUM, 0, 0};
+    struct plait_transfer t = {PLAIT_ALL_TO_ALL, send, recv, n, type,
+                               PLAIT_SUM,        0,    0};
 
     return run(comm, &t, q, req);
 }
 
 int plait_comm_broadcast(struct plait_comm *comm, void *buf, size_t n,
-                         enum plait_dtype type, int root,
-                         struct plait_queue *q, struct plait_request **req)
+                         enum plait_dtype type, int root, struct plait_queue *q,
+                         struct plait_request **req)
 {
-    struct plait_transfer t = {
-        PLAIT_BROADCAST, buf, buf, n, type, PLAIT_SUM, root, 0};
+    struct plait_transfer t = {PLAIT_BROADCAST, buf,  buf, n, type,
+                               PLAIT_SUM,       root, 0};
 
     return run(comm, &t, q, req);
 }
@@ -381,8 +380,8 @@ int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
                     enum plait_dtype type, int peer, int tag,
                     struct plait_queue *q, struct plait_request **req)
 {
-    struct plait_transfer t = {
-        PLAIT_SEND, buf, NULL, n, type, PLAIT_SUM, peer, tag};
+    struct plait_transfer t = {PLAIT_SEND, buf,       NULL, n,
+                               type,       PLAIT_SUM, peer, tag};
 
     return run(comm, &t, q, req);
 }
@@ -391,8 +390,8 @@ int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
                     enum plait_dtype type, int peer, int tag,
                     struct plait_queue *q, struct plait_request **req)
 {
-    struct plait_transfer t = {
-        PLAIT_RECV, NULL, buf, n, type, PLAIT_SUM, peer, tag};
+    struct plait_transfer t = {PLAIT_RECV, NULL,      buf,  n,
+                               type,       PLAIT_SUM, peer, tag};
 
     return run(comm, &t, q, req);
 }
@@ -471,8 +470,8 @@ int plait_comm_barrier(struct plait_comm *comm)
     return stood(comm, "barrier", start, host->vtable->barrier(host));
 }
 
-int plait_comm_host_broadcast(struct plait_comm *comm, void *buf,
-                              size_t bytes, int root)
+int plait_comm_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
+                              int root)
 {
     struct plait_comm *host = host_of(comm);
     double start = plait_trace_now();

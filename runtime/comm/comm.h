@@ -75,8 +75,7 @@ void plait_comm_abort(struct plait_comm *comm);
  * first_left: of those on this node that are left, this is the first, so that
  * one may speak for all. Until `world` is destroyed. Collective. */
 int plait_comm_watch(struct plait_comm *world,
-                     void (*gone)(void *arg, const char *what,
-                                  bool first_left),
+                     void (*gone)(void *arg, const char *what, bool first_left),
                      void *arg, struct plait_error *err);
 
 int plait_comm_rank(const struct plait_comm *comm);
@@ -114,26 +113,25 @@ void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
  * (all_gather: send == recv + rank * n; reduce_scatter: recv == send +
  * rank * n). Types: fp32, bf16, fp16, int32; sums of bf16 and fp16 are made
  * in fp32. */
-int plait_comm_all_reduce(struct plait_comm *comm, const void *send,
-                          void *recv, size_t n, enum plait_dtype type,
-                          enum plait_reduce op, struct plait_queue *q,
-                          struct plait_request **req);
+int plait_comm_all_reduce(struct plait_comm *comm, const void *send, void *recv,
+                          size_t n, enum plait_dtype type, enum plait_reduce op,
+                          struct plait_queue *q, struct plait_request **req);
 /* recv[n] of rank r = reduction over the ranks of send[r*n .. r*n+n) */
 int plait_comm_reduce_scatter(struct plait_comm *comm, const void *send,
                               void *recv, size_t n, enum plait_dtype type,
                               enum plait_reduce op, struct plait_queue *q,
                               struct plait_request **req);
 /* recv[size * n] = the send[n] of every rank, in rank order */
-int plait_comm_all_gather(struct plait_comm *comm, const void *send,
-                          void *recv, size_t n, enum plait_dtype type,
+int plait_comm_all_gather(struct plait_comm *comm, const void *send, void *recv,
+                          size_t n, enum plait_dtype type,
                           struct plait_queue *q, struct plait_request **req);
 /* part r of send[size * n] goes to rank r; part s of recv comes from s */
-int plait_comm_all_to_all(struct plait_comm *comm, const void *send,
-                          void *recv, size_t n, enum plait_dtype type,
+int plait_comm_all_to_all(struct plait_comm *comm, const void *send, void *recv,
+                          size_t n, enum plait_dtype type,
                           struct plait_queue *q, struct plait_request **req);
 int plait_comm_broadcast(struct plait_comm *comm, void *buf, size_t n,
-                         enum plait_dtype type, int root,
-                         struct plait_queue *q, struct plait_request **req);
+                         enum plait_dtype type, int root, struct plait_queue *q,
+                         struct plait_request **req);
 /* req must not be NULL for send and recv unless they are meant to finish
  * before q's later work. NCCL has no tags: there, messages between two
  * ranks of one communicator are matched in the order they were posted. */
@@ -152,8 +150,8 @@ int plait_comm_progress(struct plait_comm *comm);
 
 /* Small host values, blocking; for control, not for the step's data. */
 int plait_comm_barrier(struct plait_comm *comm);
-int plait_comm_host_broadcast(struct plait_comm *comm, void *buf,
-                              size_t bytes, int root);
+int plait_comm_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
+                              int root);
 int plait_comm_host_all_gather(struct plait_comm *comm, const void *send,
                                void *recv, size_t bytes);
 int plait_comm_host_all_reduce(struct plait_comm *comm, double *values,

@@ -45,8 +45,8 @@ struct plait_request {
 
 /* What is known of a group before it is made. */
 struct plait_group_site {
-    bool known;                                /* the rest is */
-    bool one_node;                             /* all of its ranks */
+    bool known;    /* the rest is */
+    bool one_node; /* all of its ranks */
     const struct plait_site_network *network;
 };
 

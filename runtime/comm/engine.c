@@ -122,8 +122,8 @@ static int make_thread(struct plait_engine *e)
 
 /* -- life ---------------------------------------------------------------- */
 
-struct plait_engine *plait_engine_create(bool threaded,
-                                         void (*idle)(void *arg), void *arg)
+struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
+                                         void *arg)
 {
     struct plait_engine *e = calloc(1, sizeof(*e));
     int rc;

@@ -26,8 +26,8 @@ struct plait_job {
 /* idle(arg) is called now and then by whoever finds nothing to move; it must
  * be safe in any thread. `threaded` false: no thread is made, jobs move in
  * waits alone. NULL with errno. */
-struct plait_engine *plait_engine_create(bool threaded,
-                                         void (*idle)(void *arg), void *arg);
+struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
+                                         void *arg);
 /* No job may be under way. NULL-safe. */
 void plait_engine_destroy(struct plait_engine *engine);
 

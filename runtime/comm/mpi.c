@@ -31,7 +31,7 @@ struct mpi_comm {
     struct plait_comm base;
     MPI_Comm mpi;
     struct mpi_world *world;
-    int owner; /* of world */
+    int owner;             /* of world */
     struct plait_shm *shm; /* NULL: ranks are on several nodes */
 };
 
@@ -73,8 +73,8 @@ static void bf16_max(void *in, void *inout, int *len, MPI_Datatype *type)
 
     (void)type;
     for (int i = 0; i < *len; i++)
-        y[i] = plait_bf16_of_f32(larger(plait_f32_of_bf16(x[i]),
-                                        plait_f32_of_bf16(y[i])));
+        y[i] = plait_bf16_of_f32(
+            larger(plait_f32_of_bf16(x[i]), plait_f32_of_bf16(y[i])));
 }
 
 static void fp16_sum(void *in, void *inout, int *len, MPI_Datatype *type)
@@ -95,8 +95,8 @@ static void fp16_max(void *in, void *inout, int *len, MPI_Datatype *type)
 
     (void)type;
     for (int i = 0; i < *len; i++)
-        y[i] = plait_fp16_of_f32(larger(plait_f32_of_fp16(x[i]),
-                                        plait_f32_of_fp16(y[i])));
+        y[i] = plait_fp16_of_f32(
+            larger(plait_f32_of_fp16(x[i]), plait_f32_of_fp16(y[i])));
 }
 
 static struct mpi_comm *mpi_of(struct plait_comm *comm)
@@ -148,8 +148,8 @@ static struct mpi_world *world_create(MPI_Comm mpi, int finalize)
         return NULL;
     world->finalize = finalize;
     MPI_Query_thread(&level);
-    world->engine = plait_engine_create(level == MPI_THREAD_MULTIPLE, idle,
-                                        NULL);
+    world->engine =
+        plait_engine_create(level == MPI_THREAD_MULTIPLE, idle, NULL);
     if (!world->engine ||
         plait_shm_world_init(mpi, &world->shm) != MPI_SUCCESS) {
         plait_engine_destroy(world->engine);
@@ -243,8 +243,8 @@ static bool one_node(const struct plait_launch *launch)
  * that ranks of one node have no use for. What the user chose stands. */
 static void choose_transport(const struct plait_launch *launch)
 {
-    if (!one_node(launch) || getenv("OMPI_MCA_pml") ||
-        getenv("OMPI_MCA_btl") || getenv("OMPI_MCA_mtl"))
+    if (!one_node(launch) || getenv("OMPI_MCA_pml") || getenv("OMPI_MCA_btl") ||
+        getenv("OMPI_MCA_mtl"))
         return;
     setenv("OMPI_MCA_pml", "ob1", 1);
     setenv("OMPI_MCA_btl", "vader,self", 1);
@@ -263,9 +263,8 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
     MPI_Initialized(&ready);
     if (!ready)
         choose_transport(launch);
-    if (!ready &&
-        MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) !=
-            MPI_SUCCESS) {
+    if (!ready && MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) !=
+                      MPI_SUCCESS) {
         plait_errorf(err, "MPI could not be initialised");
         errno = EIO;
         return NULL;
@@ -293,13 +292,12 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
 
 static int mpi_split(struct plait_comm *parent, int color, int key,
                      const char *name, const struct plait_group_site *site,
-                     struct plait_comm **comm,
-                     struct plait_error *err)
+                     struct plait_comm **comm, struct plait_error *err)
 {
     struct mpi_comm *p = mpi_of(parent);
     MPI_Comm mpi;
-    int rc = MPI_Comm_split(p->mpi, color < 0 ? MPI_UNDEFINED : color, key,
-                            &mpi);
+    int rc =
+        MPI_Comm_split(p->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi);
 
     (void)site;
     if (rc != MPI_SUCCESS) {
@@ -381,8 +379,8 @@ static int run_nonblocking(struct mpi_comm *c, const struct plait_transfer *t,
 
     switch (t->kind) {
     case PLAIT_ALL_REDUCE:
-        return MPI_Iallreduce(send == t->recv ? MPI_IN_PLACE : send, t->recv,
-                              n, type, mpi_op(c, t), c->mpi, r);
+        return MPI_Iallreduce(send == t->recv ? MPI_IN_PLACE : send, t->recv, n,
+                              type, mpi_op(c, t), c->mpi, r);
     case PLAIT_REDUCE_SCATTER:
         return MPI_Ireduce_scatter_block(send, t->recv, n, type, mpi_op(c, t),
                                          c->mpi, r);
@@ -521,8 +519,7 @@ static int start_mpi(struct mpi_comm *c, struct plait_transfer *t,
         return plait_comm_fail(comm, "%s: %s of %zu elements: MPI takes %d",
                                comm->name, what, t->n, INT_MAX);
     if (!r->stage && say_in_place(comm, t, r) < 0)
-        return plait_comm_fail(comm, "%s: %s: out of memory", comm->name,
-                               what);
+        return plait_comm_fail(comm, "%s: %s: out of memory", comm->name, what);
     rc = block ? run_blocking(c, t) : run_nonblocking(c, t, &r->mpi);
     if (rc != MPI_SUCCESS)
         return mpi_failed(comm, what, rc);
@@ -613,8 +610,8 @@ static int too_large(struct plait_comm *comm, size_t n)
                            comm->name, n, INT_MAX);
 }
 
-static int mpi_host_broadcast(struct plait_comm *comm, void *buf,
-                              size_t bytes, int root)
+static int mpi_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
+                              int root)
 {
     int rc;
 

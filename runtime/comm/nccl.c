@@ -591,8 +591,7 @@ static int group_identity(struct nccl_comm *c)
 
 static int nccl_split(struct plait_comm *parent, int color, int key,
                       const char *name, const struct plait_group_site *site,
-                      struct plait_comm **comm,
-                      struct plait_error *err)
+                      struct plait_comm **comm, struct plait_error *err)
 {
     struct nccl_comm *p = nccl_of(parent), *c;
     ncclConfig_t config;

@@ -96,7 +96,8 @@ static int is_common(struct nccl_comm *c, const struct region *r)
     if (all == NULL ||
         host->vtable->host_all_gather(host, &mine, all, sizeof(mine)) < 0) {
         free(all);
-        return plait_comm_fail(&c->base, "%s: the sizes of what is to be "
+        return plait_comm_fail(&c->base,
+                               "%s: the sizes of what is to be "
                                "registered cannot be compared: %s",
                                c->base.name,
                                host->failed ? host->error : "out of memory");
@@ -124,8 +125,7 @@ static int open_window(struct nccl_comm *c, struct region *r)
     if (!common)
         return 0;
     /* NCCL stores the handle once the call is through. */
-    return nccl_settle(c,
-                       "register memory (NCCL_WIN_ENABLE=0 does without)",
+    return nccl_settle(c, "register memory (NCCL_WIN_ENABLE=0 does without)",
                        enroll(c, r, &w->handle));
 }
 
@@ -147,9 +147,8 @@ static struct region *find(const struct nccl_memory *memory, const void *ptr)
 {
     struct region *r = memory->regions;
 
-    while (r != NULL &&
-           !((const char *)ptr >= r->base &&
-             (const char *)ptr < r->base + r->bytes))
+    while (r != NULL && !((const char *)ptr >= r->base &&
+                          (const char *)ptr < r->base + r->bytes))
         r = r->next;
     return r;
 }

@@ -52,8 +52,7 @@ static int open_all(struct plait_peers *p, const pid_t *pid, int n)
     p->fd = calloc(n + 1, sizeof(*p->fd));
     if (!p->fd)
         return -1;
-    p->fd[0] = (struct pollfd){.fd = eventfd(0, EFD_CLOEXEC),
-                               .events = POLLIN};
+    p->fd[0] = (struct pollfd){.fd = eventfd(0, EFD_CLOEXEC), .events = POLLIN};
     if (p->fd[0].fd < 0)
         return -1;
     for (; p->n < n; p->n++) {

@@ -21,8 +21,8 @@ static int axis_of(const char *name)
         const char *prefix;
         int axis;
     } known[] = {
-        {"tp-pp", -1},       {"tp", PLAIT_TP}, {"cp", PLAIT_CP},
-        {"ep", PLAIT_EP},    {"dp", PLAIT_DP}, {"expert-dp", PLAIT_DP},
+        {"tp-pp", -1},           {"tp", PLAIT_TP}, {"cp", PLAIT_CP},
+        {"ep", PLAIT_EP},        {"dp", PLAIT_DP}, {"expert-dp", PLAIT_DP},
         {"embedding", PLAIT_DP}, {"pp", PLAIT_PP},
     };
 
@@ -56,9 +56,8 @@ void plait_group_policy_choose(const char *name,
                                struct plait_group_policy *policy)
 {
     int axis = axis_of(name);
-    struct plait_group_policy p = {.collnet = -1,
-                                   .traffic_class = -1,
-                                   .windows = has_windows(name, axis)};
+    struct plait_group_policy p = {
+        .collnet = -1, .traffic_class = -1, .windows = has_windows(name, axis)};
 
     switch (axis) {
     case PLAIT_TP:

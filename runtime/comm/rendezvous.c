@@ -115,14 +115,12 @@ static int prove(const struct plait_meeting *m, char who,
 }
 
 static bool proves(const struct plait_meeting *m, char who,
-                   const struct hello *hello,
-                   const unsigned char nonce[NONCE],
+                   const struct hello *hello, const unsigned char nonce[NONCE],
                    const unsigned char proof[PROOF])
 {
     unsigned char want[PROOF];
 
-    return prove(m, who, hello, nonce, want) == 0 &&
-           same(want, proof);
+    return prove(m, who, hello, nonce, want) == 0 && same(want, proof);
 }
 
 /* -- sockets ------------------------------------------------------------- */
@@ -263,8 +261,8 @@ static void welcome(struct host *h, int fd)
 {
     if (h->nguests == MAX_GUESTS)
         dismiss(h, 0);
-    h->guest[h->nguests] = (struct guest){
-        .fd = fd, .until = plait_trace_now() + PATIENCE_S};
+    h->guest[h->nguests] =
+        (struct guest){.fd = fd, .until = plait_trace_now() + PATIENCE_S};
     h->nguests++;
 }
 
@@ -343,12 +341,12 @@ static int attend(struct host *h, int listener, double deadline)
         errno = ETIMEDOUT;
         return -1;
     }
-    if (poll(p, (nfds_t)h->nguests + 1, left < 1 ? (int)(left * 1000) + 1
-                                                 : 1000) < 0)
+    if (poll(p, (nfds_t)h->nguests + 1,
+             left < 1 ? (int)(left * 1000) + 1 : 1000) < 0)
         return errno == EINTR ? 0 : -1;
     hear_all(h, p);
-    while ((fd = accept4(listener, NULL, NULL,
-                         SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+    while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >=
+           0)
         welcome(h, fd);
     return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? 0 : -1;
 }
@@ -416,8 +414,8 @@ static int connect_once(const char *host, int port)
 /* 0 when rank 0 has proved itself and has this rank's proof. */
 static int introduce(const struct plait_meeting *m, int fd)
 {
-    struct hello hello = {.key = m->key, .rank = (uint32_t)m->rank,
-                          .size = (uint32_t)m->size};
+    struct hello hello = {
+        .key = m->key, .rank = (uint32_t)m->rank, .size = (uint32_t)m->size};
     unsigned char proof[PROOF];
     struct answer answer;
 

@@ -45,8 +45,8 @@ static int self_barrier(struct plait_comm *comm)
     return 0;
 }
 
-static int self_host_broadcast(struct plait_comm *comm, void *buf,
-                               size_t bytes, int root)
+static int self_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
+                               int root)
 {
     (void)comm;
     (void)buf;
@@ -86,8 +86,7 @@ static const struct plait_comm_vtable self_vtable = {
 };
 
 struct plait_comm *plait_self_create(const struct plait_ops *ops,
-                                     struct plait_device *dev,
-                                     const char *name)
+                                     struct plait_device *dev, const char *name)
 {
     struct plait_comm *comm = malloc(sizeof(*comm));
 

@@ -84,10 +84,9 @@ static struct seat *seat_open(const char *name, bool create)
 
     if (fd < 0)
         return NULL;
-    if (!create ||
-        (errno = posix_fallocate(fd, 0, sizeof(struct seat))) == 0)
-        at = mmap(NULL, sizeof(struct seat), PROT_READ | PROT_WRITE,
-                  MAP_SHARED, fd, 0);
+    if (!create || (errno = posix_fallocate(fd, 0, sizeof(struct seat))) == 0)
+        at = mmap(NULL, sizeof(struct seat), PROT_READ | PROT_WRITE, MAP_SHARED,
+                  fd, 0);
     close(fd);
     if (at != MAP_FAILED)
         return at;
@@ -211,8 +210,7 @@ static void widen(float *to, const void *from, size_t n, enum plait_dtype type)
     }
 }
 
-static void narrow(void *to, const float *from, size_t n,
-                   enum plait_dtype type)
+static void narrow(void *to, const float *from, size_t n, enum plait_dtype type)
 {
     uint16_t *h = to;
 
@@ -267,8 +265,7 @@ bool plait_shm_takes(const struct plait_shm *shm,
     case PLAIT_ALL_REDUCE:
         return t->type != PLAIT_I32 && bytes >= LEAST_BYTES;
     case PLAIT_REDUCE_SCATTER:
-        return t->type != PLAIT_I32 &&
-               bytes * (size_t)shm->size >= LEAST_BYTES;
+        return t->type != PLAIT_I32 && bytes * (size_t)shm->size >= LEAST_BYTES;
     case PLAIT_ALL_GATHER:
     case PLAIT_ALL_TO_ALL:
         return bytes * (size_t)shm->size >= LEAST_BYTES;
@@ -330,8 +327,8 @@ static void fill(const struct plait_shm_transfer *x, size_t c)
 
     if (x->t.kind == PLAIT_ALL_GATHER) {
         n = extent(x, me, c, &begin);
-        memcpy(place(x, me, me, c),
-               (const char *)x->t.send + c * x->len * size, n * size);
+        memcpy(place(x, me, me, c), (const char *)x->t.send + c * x->len * size,
+               n * size);
         return;
     }
     for (r = 0; r < x->shm->size; r++) {

@@ -47,8 +47,10 @@ static struct tcp_comm *group_create(int rank, int size, uint64_t key,
     if (c == NULL)
         return NULL;
     plait_comm_init(&c->base, &tcp_vtable, NULL, NULL, rank, size, name);
-    c->meeting = (struct plait_meeting){.name = c->base.name, .key = key,
-                                        .rank = rank, .size = size,
+    c->meeting = (struct plait_meeting){.name = c->base.name,
+                                        .key = key,
+                                        .rank = rank,
+                                        .size = size,
                                         .timeout_s = timeout_s};
     memcpy(c->meeting.secret, secret, sizeof(c->meeting.secret));
     c->fds = malloc((size_t)n * sizeof(*c->fds));
@@ -149,7 +151,8 @@ static int gather(struct tcp_comm *c, const void *send, void *recv,
         return plait_write_all(c->fds[0], send, bytes) < 0 ? lost(c, 0) : 0;
     memmove(recv, send, bytes);
     for (int i = 1; i < c->base.size; i++)
-        if (plait_read_all(c->fds[i], (char *)recv + (size_t)i * bytes, bytes) < 0)
+        if (plait_read_all(c->fds[i], (char *)recv + (size_t)i * bytes, bytes) <
+            0)
             return lost(c, i);
     return 0;
 }
@@ -173,9 +176,11 @@ static int tcp_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
 {
     struct tcp_comm *c = tcp_of(comm);
 
-    if (root > 0 && comm->rank == root && plait_write_all(c->fds[0], buf, bytes) < 0)
+    if (root > 0 && comm->rank == root &&
+        plait_write_all(c->fds[0], buf, bytes) < 0)
         return lost(c, 0);
-    if (root > 0 && comm->rank == 0 && plait_read_all(c->fds[root], buf, bytes) < 0)
+    if (root > 0 && comm->rank == 0 &&
+        plait_read_all(c->fds[root], buf, bytes) < 0)
         return lost(c, root);
     return spread(c, buf, bytes, root);
 }
@@ -279,8 +284,7 @@ static struct plait_comm *meet(struct tcp_comm *parent,
 
 static int tcp_split(struct plait_comm *parent, int color, int key,
                      const char *name, const struct plait_group_site *site,
-                     struct plait_comm **comm,
-                     struct plait_error *err)
+                     struct plait_comm **comm, struct plait_error *err)
 {
     struct contact me = {.color = color, .key = key};
     struct contact *all = calloc((size_t)parent->size, sizeof(*all));

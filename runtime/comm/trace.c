@@ -162,8 +162,8 @@ void plait_trace_span(struct plait_trace *trace, const char *track,
     put(trace,
         ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
         "\"ts\":%.1f,\"dur\":%.1f}",
-        process_of(trace), track_of(trace, track), name,
-        micros(trace, start), (end - start) * 1e6);
+        process_of(trace), track_of(trace, track), name, micros(trace, start),
+        (end - start) * 1e6);
 }
 
 static void put_async(struct plait_trace *trace, char phase, int tid,

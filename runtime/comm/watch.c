@@ -101,8 +101,7 @@ static int start(struct plait_watch *w, const struct process *all, int size)
 }
 
 int plait_comm_watch(struct plait_comm *world,
-                     void (*gone)(void *arg, const char *what,
-                                  bool first_left),
+                     void (*gone)(void *arg, const char *what, bool first_left),
                      void *arg, struct plait_error *err)
 {
     struct plait_watch *w = calloc(1, sizeof(*w));
@@ -111,8 +110,8 @@ int plait_comm_watch(struct plait_comm *world,
     identify(&me);
     if (!w || !all ||
         plait_comm_host_all_gather(world, &me, all, sizeof(me)) < 0) {
-        plait_errorf(err, "%s", w && all ? plait_comm_error(world)
-                                         : "out of memory");
+        plait_errorf(err, "%s",
+                     w && all ? plait_comm_error(world) : "out of memory");
         goto error;
     }
     w->rank = world->rank;

@@ -90,8 +90,8 @@ static int hand_out(struct plait_comm *world, char **text, size_t *size,
     return 0;
 }
 
-int plait_hand_out(struct plait_comm *world, int rc, char **text,
-                   size_t *size, struct plait_error *err)
+int plait_hand_out(struct plait_comm *world, int rc, char **text, size_t *size,
+                   struct plait_error *err)
 {
     char *mine = rc == 0 && plait_comm_rank(world) == 0 ? *text : NULL;
 
@@ -162,8 +162,8 @@ static int choose_threads(const struct plait_world *w)
     return cpus > ranks ? cpus / ranks : 1;
 }
 
-static int choose_kind(const struct plait_world *w,
-                       enum plait_comm_kind *kind, struct plait_error *err)
+static int choose_kind(const struct plait_world *w, enum plait_comm_kind *kind,
+                       struct plait_error *err)
 {
     int tasks = env_int("SLURM_STEP_NUM_TASKS", 1);
 

@@ -30,8 +30,8 @@ int plait_agree(struct plait_comm *world, int rc, struct plait_error *err);
  * one file are a storm on a shared file system. There, *text is malloc'ed and
  * has *size bytes if rc is 0, and is freed on failure; elsewhere rc is 0, and
  * both are results. The caller frees *text. */
-int plait_hand_out(struct plait_comm *world, int rc, char **text,
-                   size_t *size, struct plait_error *err);
+int plait_hand_out(struct plait_comm *world, int rc, char **text, size_t *size,
+                   struct plait_error *err);
 
 /* The rank as the launcher's environment has it, before there is a world;
  * 0 where nothing says. */

@@ -50,8 +50,7 @@ static void fill(struct plait_loader *l, struct slot *slot, int64_t step)
     for (i = 0; i < l->count; i++) {
         if (plait_dataset_read(l->ds, entry(l, step, i), l->seq_len, l->vocab,
                                slot->input + i * l->seq_len,
-                               slot->target + i * l->seq_len,
-                               &slot->err) < 0) {
+                               slot->target + i * l->seq_len, &slot->err) < 0) {
             slot->failed = errno ? errno : EIO;
             return;
         }

@@ -177,8 +177,8 @@ struct member {
 struct node {
     struct member *all; /* [ranks] */
     int leader, others;
-    int listener;       /* the leader's */
-    int *link;          /* to the others; of the others one, to the leader */
+    int listener; /* the leader's */
+    int *link;    /* to the others; of the others one, to the leader */
 };
 
 /* An abstract name: nothing of it is left behind. */
@@ -317,8 +317,8 @@ static int pass_on(struct node *node, struct plait_comm *world,
     n = count_reached(node, world, !leads && node->link[0] >= 0, err);
     if (n < 0)
         return -1;
-    if (leads && (accept_all(node, n, err) < 0 ||
-                  serve(*ds, node->link, n, err) < 0))
+    if (leads &&
+        (accept_all(node, n, err) < 0 || serve(*ds, node->link, n, err) < 0))
         return -1;
     if (!leads && node->link[0] >= 0)
         *ds = receive(node->link[0], path, err);
@@ -328,8 +328,8 @@ static int pass_on(struct node *node, struct plait_comm *world,
 }
 
 struct plait_dataset *plait_dataset_open(const char *path, const char *format,
-                                         struct plait_comm *world,
-                                         uint64_t id, struct plait_error *err)
+                                         struct plait_comm *world, uint64_t id,
+                                         struct plait_error *err)
 {
     struct node node = {.listener = -1};
     struct plait_dataset *ds = NULL;

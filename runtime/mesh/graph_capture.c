@@ -42,7 +42,8 @@ static const char *against_passes(const struct plait_config *c,
         return "in parallel.schedule gpipe and zb-h1 a backward does not "
                "follow its forward";
     if (size[PLAIT_TP] > 1 || size[PLAIT_CP] > 1)
-        return against_transfers(c, par, "tensor and context parallel ranks "
+        return against_transfers(c, par,
+                                 "tensor and context parallel ranks "
                                  "talk inside each layer");
     if (c->parallel.zero > 1)
         return against_transfers(c, par,
@@ -59,7 +60,8 @@ static const char *against_optim(const struct plait_config *c,
     if (c->parallel.offload)
         return host;
     if (c->parallel.zero)
-        return against_transfers(c, par, "ZeRO gathers weights while the "
+        return against_transfers(c, par,
+                                 "ZeRO gathers weights while the "
                                  "optimizer runs");
     return NULL;
 }
@@ -70,7 +72,8 @@ static const char *against_last(const struct plait_config *c,
 {
     if (par->layout.size[PLAIT_DP] == 1)
         return NULL;
-    return against_transfers(c, par, "gradients travel during the last "
+    return against_transfers(c, par,
+                             "gradients travel during the last "
                              "backward of a step");
 }
 
@@ -90,8 +93,10 @@ int plait_graphs_choose(struct plait_graphs *graphs,
         return 0;
     if (config->train.graph == PLAIT_GRAPH_ON && why) {
         errno = ENOTSUP;
-        return plait_errorf(err, "train.graph on: %s; auto records what can "
-                            "be", why);
+        return plait_errorf(err,
+                            "train.graph on: %s; auto records what can "
+                            "be",
+                            why);
     }
     graphs->passes = !passes;
     graphs->last = !last;

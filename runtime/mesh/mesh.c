@@ -17,8 +17,8 @@ enum {
     EXPERT_ACROSS,
 };
 
-#define USED_ALWAYS                                                            \
-    (1u << PLAIT_GROUP_TP | 1u << PLAIT_GROUP_CP | 1u << PLAIT_GROUP_PP |      \
+#define USED_ALWAYS                                                       \
+    (1u << PLAIT_GROUP_TP | 1u << PLAIT_GROUP_CP | 1u << PLAIT_GROUP_PP | \
      1u << PLAIT_GROUP_DP_CP)
 
 const char *const plait_parallel_comm_names[PLAIT_NCOMMS] = {
@@ -193,8 +193,8 @@ static int wants_dense(const struct plait_parallel *par,
 {
     int n = plait_comm_size(par->group[PLAIT_GROUP_DP_CP]);
     bool node = c->shard_group == PLAIT_SHARD_NODE;
-    const char *what = node ? "parallel.shard_group node"
-                            : "parallel.all_reduce hierarchical";
+    const char *what =
+        node ? "parallel.shard_group node" : "parallel.all_reduce hierarchical";
 
     if (run > 1 && run < n)
         return 1;
@@ -204,12 +204,16 @@ static int wants_dense(const struct plait_parallel *par,
         return 0; /* all are on one node */
     errno = EINVAL;
     if (run == 0)
-        return plait_errorf(err, "%s: the %d ranks that share weights are not "
+        return plait_errorf(err,
+                            "%s: the %d ranks that share weights are not "
                             "spread evenly over the nodes, one node's behind "
-                            "the other's", what, n);
-    return plait_errorf(err, "%s: each node has %d of the %d ranks that share "
+                            "the other's",
+                            what, n);
+    return plait_errorf(err,
+                        "%s: each node has %d of the %d ranks that share "
                         "weights; it wants more than one, on more than one "
-                        "node", what, run, n);
+                        "node",
+                        what, run, n);
 }
 
 static int divide_both(struct plait_parallel *par,
@@ -274,8 +278,7 @@ bool plait_nodewise_pays(const struct plait_parallel *par,
     if (inside == 1 || across == 1)
         return false;
     return how == PLAIT_ALL_REDUCE_HIERARCHICAL ||
-           plait_cost_allreduce_hierarchical(inside, across, bytes,
-                                             &par->gpu) <
+           plait_cost_allreduce_hierarchical(inside, across, bytes, &par->gpu) <
                plait_cost_allreduce_flat(inside, across, bytes, &par->gpu);
 }
 

@@ -41,10 +41,10 @@ struct plait_parallel {
     struct plait_comm *world;
     struct plait_comm *group[PLAIT_NGROUPS]; /* self if alone; NULL where
                                                 nobody needed it */
-    struct plait_comm *embedding; /* first and last stage, for tied
-                                     embeddings; NULL where not a member and
-                                     where pp is 1 */
-    struct plait_nodewise dense, expert; /* of DP_CP and of EXPERT_DP */
+    struct plait_comm *embedding;            /* first and last stage, for tied
+                                                embeddings; NULL where not a member and
+                                                where pp is 1 */
+    struct plait_nodewise dense, expert;     /* of DP_CP and of EXPERT_DP */
     struct plait_graphs graphs; /* none unless train/ chooses some */
     struct plait_gpu_type gpu;  /* what the cost model knows about devices
                                    and links here: the tables' figures until
@@ -91,8 +91,7 @@ bool plait_nodewise_pays(const struct plait_parallel *par,
  * groups, the embedding's, the divided ones; NULL: not there. Their names in
  * the same order. */
 #define PLAIT_NCOMMS (PLAIT_NGROUPS + 5)
-struct plait_comm *plait_parallel_comm(const struct plait_parallel *par,
-                                       int i);
+struct plait_comm *plait_parallel_comm(const struct plait_parallel *par, int i);
 extern const char *const plait_parallel_comm_names[PLAIT_NCOMMS];
 
 /* Note what all groups transfer in `trace`, which outlives par. */

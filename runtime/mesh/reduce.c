@@ -42,10 +42,10 @@ void plait_route_parts_by_node(struct plait_route *route,
 {
     int across = plait_comm_size(nodes->across);
 
-    *route = (struct plait_route){
-        .parts = plait_comm_size(nodes->inside) * across,
-        .part = plait_comm_rank(nodes->inside) * across +
-                plait_comm_rank(nodes->across)};
+    *route =
+        (struct plait_route){.parts = plait_comm_size(nodes->inside) * across,
+                             .part = plait_comm_rank(nodes->inside) * across +
+                                     plait_comm_rank(nodes->across)};
     add_leg(route, PLAIT_LEG_SCATTER, nodes->inside);
     add_leg(route, PLAIT_LEG_SCATTER, nodes->across);
 }
@@ -95,15 +95,14 @@ static int start_leg(struct plait_parallel *par, struct plait_reduction *r)
     return -1;
 }
 
-int plait_reduction_start(struct plait_parallel *par,
-                          struct plait_reduction *r,
+int plait_reduction_start(struct plait_parallel *par, struct plait_reduction *r,
                           const struct plait_route *route, float *grad,
                           void *wire, size_t n)
 {
     *r = (struct plait_reduction){
         .route = route, .grad = grad, .wire = wire, .n = n};
-    if (wire && par->ops->cast(par->q, PLAIT_BF16_T, wire, PLAIT_F32, grad,
-                               n) < 0)
+    if (wire &&
+        par->ops->cast(par->q, PLAIT_BF16_T, wire, PLAIT_F32, grad, n) < 0)
         return -1;
     return start_leg(par, r);
 }
@@ -136,8 +135,7 @@ int plait_reduction_finish(struct plait_parallel *par,
     while (r->leg + 1 < r->route->n)
         if (plait_reduction_advance(par, r) < 0)
             return -1;
-    if (plait_comm_wait(&r->req, par->q) < 0 ||
-        (r->wire && unload(par, r) < 0))
+    if (plait_comm_wait(&r->req, par->q) < 0 || (r->wire && unload(par, r) < 0))
         return -1;
     r->route = NULL;
     return 0;

@@ -55,8 +55,7 @@ static inline bool plait_route_travels(const struct plait_route *route)
 }
 
 /* Start the first leg; *r is zeroed or finished. */
-int plait_reduction_start(struct plait_parallel *par,
-                          struct plait_reduction *r,
+int plait_reduction_start(struct plait_parallel *par, struct plait_reduction *r,
                           const struct plait_route *route, float *grad,
                           void *wire, size_t n);
 /* To be called now and then, at the same places on all ranks: on to the next

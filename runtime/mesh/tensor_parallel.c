@@ -2,8 +2,7 @@
 #include "runtime/parallel/tensor.h"
 
 /* Element `i` of an array of the stream's type. */
-static void *at(const struct plait_tensor_parallel *tp, const void *p,
-                size_t i)
+static void *at(const struct plait_tensor_parallel *tp, const void *p, size_t i)
 {
     return (char *)p + i * plait_dtype_size(tp->type);
 }

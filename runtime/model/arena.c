@@ -130,8 +130,7 @@ static void place_runs(struct arena *a, const struct plait_model *m,
     x->before = take_f(a, n);
 }
 
-static void place_scratch(struct arena *a, struct plait_model *m,
-                          struct rows r)
+static void place_scratch(struct arena *a, struct plait_model *m, struct rows r)
 {
     struct plait_model_state *s = m->state;
     const struct plait_dims *d = &s->dims;
@@ -198,8 +197,7 @@ static bool offloaded(const struct plait_model *m)
     return m->config->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS;
 }
 
-static void place_offload(struct arena *a, struct plait_model *m,
-                          struct rows r)
+static void place_offload(struct arena *a, struct plait_model *m, struct rows r)
 {
     struct plait_away *o = &m->state->offload;
 
@@ -396,10 +394,11 @@ int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
     s->batch = micro_batch;
     r = rows_of(model, N);
     if (r.N != N)
-        return plait_errorf(err, "sequence parallel: micro_batch %d x "
-                                 "seq_len %d / cp %d = %zu tokens do not "
-                                 "divide by tp %d", micro_batch,
-                            model->config->model.seq_len, cp, N,
+        return plait_errorf(err,
+                            "sequence parallel: micro_batch %d x "
+                            "seq_len %d / cp %d = %zu tokens do not "
+                            "divide by tp %d",
+                            micro_batch, model->config->model.seq_len, cp, N,
                             s->dims.tp);
     plait_model_release_arena(model);
     s->rows = N;
@@ -419,8 +418,9 @@ int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
 error:
     plait_model_release_arena(model);
     errno = ENOMEM;
-    return plait_errorf(err, "out of memory: the activations of %d "
-                             "micro-batches of %zu tokens need %zu MiB",
+    return plait_errorf(err,
+                        "out of memory: the activations of %d "
+                        "micro-batches of %zu tokens need %zu MiB",
                         slots, N, a.at >> 20);
 }
 

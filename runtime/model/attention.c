@@ -175,8 +175,8 @@ static int pack(const struct plait_work *w, void *kv, const void *qkv)
 
 static int unpack(const struct plait_work *w, void *qkv, const void *kv)
 {
-    return w->ops->copy_2d(w->q, w->type, at(w, qkv, q_width(w)), w->d->qkv,
-                           kv, 2 * kv_width(w), w->shape->N, 2 * kv_width(w));
+    return w->ops->copy_2d(w->q, w->type, at(w, qkv, q_width(w)), w->d->qkv, kv,
+                           2 * kv_width(w), w->shape->N, 2 * kv_width(w));
 }
 
 static struct plait_ring make_ring(const struct plait_work *w, int tag)
@@ -221,8 +221,7 @@ static int step_backward(const struct plait_work *w, int step,
                          const struct plait_activations *a, const void *kv,
                          void *dqkv, void *dkv, const void *datt)
 {
-    size_t bytes =
-        w->shape->N * 2 * kv_width(w) * plait_dtype_size(w->type);
+    size_t bytes = w->shape->N * 2 * kv_width(w) * plait_dtype_size(w->type);
     struct pair pairs[4];
     int npairs = pairs_of(w, step, pairs);
 
@@ -255,8 +254,7 @@ static int ring_backward(const struct plait_work *w,
         if (step_backward(w, step, a, now, dqkv, dkv, datt) < 0 ||
             plait_ring_wait(&there) < 0 || plait_ring_wait(&back) < 0)
             return -1;
-        if (step > 0 &&
-            w->ops->add(w->q, w->type, dkv, dkv, s->dkv[2], n) < 0)
+        if (step > 0 && w->ops->add(w->q, w->type, dkv, dkv, s->dkv[2], n) < 0)
             return -1;
         if (plait_ring_pass(&back, dkv, s->dkv[2], n) < 0)
             return -1;
@@ -276,9 +274,8 @@ int plait_attention_forward(const struct plait_work *w,
 
     if (w->shape->pieces > 1)
         return ring_forward(w, a);
-    return w->ops->attention_forward(w->q, w->type, &d, a->att, a->lse,
-                                     a->qkv, at(w, a->qkv, k),
-                                     at(w, a->qkv, v));
+    return w->ops->attention_forward(w->q, w->type, &d, a->att, a->lse, a->qkv,
+                                     at(w, a->qkv, k), at(w, a->qkv, v));
 }
 
 int plait_attention_backward(const struct plait_work *w,

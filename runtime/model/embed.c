@@ -5,8 +5,8 @@
  * it has, and the sum over the group has them all. Positions, which every
  * rank has, come in through the first. */
 
-int plait_embed_forward(const struct plait_work *w,
-                        const struct plait_block *b, void *out)
+int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
+                        void *out)
 {
     const struct plait_shape *s = w->shape;
     size_t rows = (size_t)s->batch * s->piece_len, C = w->d->hidden;
@@ -40,17 +40,17 @@ int plait_embed_backward(const struct plait_work *w,
 
     if (!w->d->gated)
         dwpe = plait_grad_at(w, b->region, b->position);
-    if (plait_tensor_spread(&w->tp, dx, w->scratch->full, w->stream,
-                            &full, NULL) < 0)
+    if (plait_tensor_spread(&w->tp, dx, w->scratch->full, w->stream, &full,
+                            NULL) < 0)
         return -1;
     for (int p = 0; p < s->pieces; p++) {
         size_t at = p * rows * C * plait_dtype_size(w->type);
 
         if (w->ops->embedding_backward(
                 w->q, w->type, dwte, dwpe, w->slot->tokens + p * rows,
-                (const char *)full + at, w->d->vocab_first,
-                w->d->vocab_count, plait_model_piece_pos(w->model, s, p),
-                rows, s->piece_len, C) < 0)
+                (const char *)full + at, w->d->vocab_first, w->d->vocab_count,
+                plait_model_piece_pos(w->model, s, p), rows, s->piece_len,
+                C) < 0)
             return -1;
     }
     return 0;

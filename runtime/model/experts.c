@@ -26,8 +26,8 @@ static size_t choices(const struct plait_work *w)
 }
 
 /* Tokens of ep rank `s` that chose expert e. */
-static size_t rows_of(const struct plait_work *w,
-                      const struct plait_routed *r, int s, int e)
+static size_t rows_of(const struct plait_work *w, const struct plait_routed *r,
+                      int s, int e)
 {
     return r->rows[s * w->d->experts + e];
 }
@@ -60,15 +60,15 @@ static int exchange(const struct plait_work *w, const struct parcel *p,
     if (sends)
         return plait_comm_send(ep, p->rows, p->n, w->type, p->peer, p->expert,
                                w->q, req);
-    return plait_comm_recv(ep, p->rows, p->n, w->type, p->peer, p->expert,
-                           w->q, req);
+    return plait_comm_recv(ep, p->rows, p->n, w->type, p->peer, p->expert, w->q,
+                           req);
 }
 
 /* All runs of the sorted or the grouped side, but for those that stay on
  * this rank; `mine` gets those, by expert here. */
 static int exchange_sorted(const struct plait_work *w,
-                           const struct plait_routed *r, void *rows,
-                           bool sends, void **mine, int *nreqs)
+                           const struct plait_routed *r, void *rows, bool sends,
+                           void **mine, int *nreqs)
 {
     const struct plait_dims *d = w->d;
     int here = d->experts / d->ep;
@@ -81,9 +81,8 @@ static int exchange_sorted(const struct plait_work *w,
         first += rows_of(w, r, d->ep_rank, e);
         if (p.peer == d->ep_rank)
             mine[e % here] = p.rows;
-        else if (p.n &&
-                 exchange(w, &p, sends,
-                          &w->model->state->requests[(*nreqs)++]) < 0)
+        else if (p.n && exchange(w, &p, sends,
+                                 &w->model->state->requests[(*nreqs)++]) < 0)
             return -1;
     }
     return 0;
@@ -157,9 +156,8 @@ static int count_load(const struct plait_work *w, const struct plait_routed *r)
     struct plait_comm *cp = w->model->par->group[PLAIT_GROUP_CP];
 
     if (w->ops->fill_zero(w->q, r->load, n * sizeof(*r->load)) < 0 ||
-        w->ops->route_load(w->q, r->load, r->expert, run_of(w),
-                           w->shape->batch, w->shape->N, d->experts,
-                           d->top_k) < 0)
+        w->ops->route_load(w->q, r->load, r->expert, run_of(w), w->shape->batch,
+                           w->shape->N, d->experts, d->top_k) < 0)
         return -1;
     if (w->shape->pieces == 1)
         return 0;
@@ -192,8 +190,8 @@ static int count_before(const struct plait_work *w,
             int chunk = i % 2 ? 2 * cp - 1 - i / 2 : i / 2;
 
             if (chunk < (mine ? 2 * cp - 1 - rank : rank) &&
-                w->ops->add(w->q, PLAIT_F32, to, to, s->all_runs + i * n,
-                            n) < 0)
+                w->ops->add(w->q, PLAIT_F32, to, to, s->all_runs + i * n, n) <
+                    0)
                 return -1;
         }
     return 0;
@@ -234,8 +232,7 @@ static int route(const struct plait_work *w, const struct plait_block *b,
         w->ops->route_forward(w->q, w->type, r->prob, r->expert, r->gate,
                               s->route, w->shape->N, d->experts,
                               d->top_k) < 0 ||
-        count_load(w, r) < 0 ||
-        sort(w, r) < 0 ||
+        count_load(w, r) < 0 || sort(w, r) < 0 ||
         w->ops->to_host(w->q, mine, s->count, bytes) < 0)
         return -1;
     if (d->ep == 1)
@@ -265,8 +262,8 @@ static int expert_forward(const struct plait_work *w,
     int rc;
 
     if (d->gated)
-        rc = plait_linear_forward(w, &e->up, NULL, PLAIT_ACT_NONE, pre, NULL,
-                                  x, n);
+        rc = plait_linear_forward(w, &e->up, NULL, PLAIT_ACT_NONE, pre, NULL, x,
+                                  n);
     else
         rc = plait_linear_forward(w, &e->up, bias, PLAIT_ACT_GELU, act, pre, x,
                                   n);
@@ -274,14 +271,12 @@ static int expert_forward(const struct plait_work *w,
         rc = w->ops->swiglu_forward(w->q, w->type, act, pre, n, d->ffn);
     if (rc < 0)
         return -1;
-    return plait_linear_forward(w, &e->down,
-                                d->tp_rank == 0 ? out_bias : NULL,
+    return plait_linear_forward(w, &e->down, d->tp_rank == 0 ? out_bias : NULL,
                                 PLAIT_ACT_NONE, at(w, y, first * d->hidden),
                                 NULL, act, n);
 }
 
-static int experts_work(const struct plait_work *w,
-                        const struct plait_block *b,
+static int experts_work(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, void *y)
 {
     size_t first = 0;
@@ -360,8 +355,8 @@ static int expert_backward(const struct plait_work *w,
                            d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
                            d->gated ? NULL : pre, dact, dy, n) < 0)
         return -1;
-    if (d->gated && ops->swiglu_backward(w->q, w->type, dpre, dact, pre, n,
-                                         d->ffn) < 0)
+    if (d->gated &&
+        ops->swiglu_backward(w->q, w->type, dpre, dact, pre, n, d->ffn) < 0)
         return -1;
     if (plait_linear_weight_rows(w, &e->up, e->up_bias, dpre, x, n) < 0)
         return -1;
@@ -378,8 +373,7 @@ static int experts_work_backward(const struct plait_work *w,
         size_t n = rows_here(w, &a->routed, i);
 
         if (n && expert_backward(w, &b->experts[i], a,
-                                 at(w, dy, first * w->d->hidden), first,
-                                 n) < 0)
+                                 at(w, dy, first * w->d->hidden), first, n) < 0)
             return -1;
         first += n;
     }
@@ -395,8 +389,8 @@ static float balance(const struct plait_work *w)
 {
     const struct plait_dims *d = w->d;
     const struct plait_shape *s = w->shape;
-    double T = (double)s->piece_len * s->pieces *
-               w->model->par->layout.size[PLAIT_CP];
+    double T =
+        (double)s->piece_len * s->pieces * w->model->par->layout.size[PLAIT_CP];
 
     if (d->tp_rank > 0)
         return 0; /* the tp group's sum has it once */
@@ -433,8 +427,8 @@ int plait_experts_backward(const struct plait_work *w,
                           w->shape->N, d->top_k, d->hidden) < 0)
         return -1;
     return w->ops->linear_backward_input(w->q, s->part, s->route,
-                                         b->router.handle, PLAIT_ACT_NONE,
-                                         NULL, 1, w->shape->N);
+                                         b->router.handle, PLAIT_ACT_NONE, NULL,
+                                         1, w->shape->N);
 }
 
 int plait_experts_router_weight(const struct plait_work *w,

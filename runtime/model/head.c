@@ -35,10 +35,9 @@ static int loss_of_rows(const struct plait_work *w, const int32_t *targets,
             return -1;
         max = s->allmax;
     }
-    return w->ops->xent_backward(w->q, w->type, loss, s->logits, max, sum,
-                                 target, targets, w->slot->loss_scale,
-                                 d->vocab_first, d->vocab_count, d->vocab,
-                                 rows);
+    return w->ops->xent_backward(
+        w->q, w->type, loss, s->logits, max, sum, target, targets,
+        w->slot->loss_scale, d->vocab_first, d->vocab_count, d->vocab, rows);
 }
 
 static int logits_of_rows(const struct plait_work *w,
@@ -89,13 +88,12 @@ static int rows_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *normed,
                          struct head_traffic *t, size_t first, size_t rows)
 {
-    if (w->ops->linear_backward_input(
-            w->q, row(w, w->scratch->part, first), w->scratch->logits,
-            b->vocab.handle, PLAIT_ACT_NONE, NULL, 0, rows) < 0 ||
+    if (w->ops->linear_backward_input(w->q, row(w, w->scratch->part, first),
+                                      w->scratch->logits, b->vocab.handle,
+                                      PLAIT_ACT_NONE, NULL, 0, rows) < 0 ||
         sum_rows(w, t, first + rows) < 0)
         return -1;
-    return plait_product_weight(w, &b->vocab, w->scratch->logits, normed,
-                                rows);
+    return plait_product_weight(w, &b->vocab, w->scratch->logits, normed, rows);
 }
 
 static int norm(const struct plait_work *w, const struct plait_block *b,
@@ -104,8 +102,8 @@ static int norm(const struct plait_work *w, const struct plait_block *b,
 {
     struct plait_scratch *s = w->scratch;
 
-    if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, s->hn,
-                           s->hmean, s->hrstd, s->hx, x, delta) < 0)
+    if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, s->hn, s->hmean,
+                           s->hrstd, s->hx, x, delta) < 0)
         return -1;
     t->sums = 0;
     return plait_tensor_spread(&w->tp, s->hn, s->full, w->stream, normed,
@@ -152,8 +150,8 @@ static int logits_to_host(const struct plait_work *w, void *local, void *all,
 {
     size_t n = w->d->vocab;
 
-    if (plait_comm_all_gather(w->tp.group, local, all, n, w->type, w->q,
-                              NULL) < 0 ||
+    if (plait_comm_all_gather(w->tp.group, local, all, n, w->type, w->q, NULL) <
+            0 ||
         w->ops->cast(w->q, PLAIT_F32, wide, w->type, all, n * w->d->tp) < 0)
         return -1;
     return w->ops->to_host(w->q, logits, wide,
@@ -192,8 +190,8 @@ int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
         size_t at = first + (size_t)i * w->shape->piece_len;
 
         if (logits_of_rows(w, b, row(w, normed, at), 1) < 0 ||
-            logits_to_host(w, local, all, (float *)wide,
-                           logits + i * vocab) < 0)
+            logits_to_host(w, local, all, (float *)wide, logits + i * vocab) <
+                0)
             return -1;
     }
     return plait_comm_host_broadcast(

@@ -88,8 +88,8 @@ void plait_model_init_tensor(const struct plait_model *model,
         if (row >= t->shape[0])
             memset(out, 0, cols * sizeof(*out));
         else if (t->init_std > 0)
-            normal_run(seed, name, row * t->shape[1] + col0, cols,
-                       t->init_std, out);
+            normal_run(seed, name, row * t->shape[1] + col0, cols, t->init_std,
+                       out);
         else
             for (size_t j = 0; j < cols; j++)
                 out[j] = t->init_const;

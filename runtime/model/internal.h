@@ -25,9 +25,9 @@ struct plait_dims {
     int experts; /* of the whole model; 0: dense */
     int top_k, ep, ep_rank;
     int expert_first; /* of experts / ep here */
-    int capacity; /* of an expert in a sequence; 0: no limit */
-    bool gated;   /* SwiGLU, RMSNorm, rotary positions: the Llama family */
-    bool bias;    /* linears and norms have biases: the GPT-2 family */
+    int capacity;     /* of an expert in a sequence; 0: no limit */
+    bool gated;       /* SwiGLU, RMSNorm, rotary positions: the Llama family */
+    bool bias;        /* linears and norms have biases: the GPT-2 family */
     bool tied;
 };
 
@@ -62,10 +62,10 @@ struct plait_block {
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
-    struct plait_matrix router;    /* in place of up and down */
-    struct plait_expert *experts;  /* those here */
-    struct plait_matrix vocab; /* of embedding and head; where they are tied
-                                  on one rank, both name the same region */
+    struct plait_matrix router;   /* in place of up and down */
+    struct plait_expert *experts; /* those here */
+    struct plait_matrix vocab;    /* of embedding and head; where they are tied
+                                     on one rank, both name the same region */
 };
 
 /* One micro-batch as this rank sees it. Its tokens are `pieces` runs of
@@ -74,8 +74,8 @@ struct plait_block {
 struct plait_shape {
     int batch, piece_len, pieces;
     int seq_len; /* of the whole sequence; the last piece may end in padding */
-    size_t N; /* rows: batch * piece_len * pieces */
-    size_t n; /* rows of the residual stream here: N, or N / tp */
+    size_t N;    /* rows: batch * piece_len * pieces */
+    size_t n;    /* rows of the residual stream here: N, or N / tp */
 };
 
 /* What an mlp of experts keeps; k choices a token, see experts.c. */
@@ -93,12 +93,12 @@ struct plait_routed {
 /* What a layer's backward needs of its forward. M: the rows of its mlp, N or
  * where there are experts as many as may come here. Rows [n] or [N] as said. */
 struct plait_activations {
-    void *x1; /* [n,C] the layer's input */
-    void *n1; /* [n,C] normalised */
+    void *x1;  /* [n,C] the layer's input */
+    void *n1;  /* [n,C] normalised */
     void *qkv; /* [N,qkv] rotated where positions are rotary */
     void *att; /* [N,heads*D] */
-    void *x2; /* [n,C] after attention */
-    void *n2; /* [n,C] */
+    void *x2;  /* [n,C] after attention */
+    void *n2;  /* [n,C] */
     void *pre; /* [M,up] argument of the activation */
     void *act; /* [M,F] */
     struct plait_routed routed;
@@ -122,39 +122,39 @@ struct plait_slot {
     int32_t *staged;                 /* [N] on the host; context parallel */
     struct plait_activations *layer; /* one per layer of the chunk */
     struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
-    char *away; /* where their activations wait; with offload alone */
-    void *dhead;                     /* [n,C] gradient of the head's input */
+    char *away;  /* where their activations wait; with offload alone */
+    void *dhead; /* [n,C] gradient of the head's input */
 };
 
 /* Work space of one block at a time. */
 struct plait_scratch {
-    void *full;  /* [N,C] rows gathered over tp */
-    void *part;  /* [N,C] a sum over tp in the making */
-    void *local; /* [n,C] such a sum; part itself unless sequence */
-    void *dx;    /* [n,C] gradient of the residual stream */
-    void *dact;  /* [M,F] */
-    void *datt;  /* [N,heads*D] */
-    struct plait_stash now;            /* dpre [M,up] and dqkv alone */
-    struct plait_activations shared;   /* what recompute does not keep */
+    void *full;             /* [N,C] rows gathered over tp */
+    void *part;             /* [N,C] a sum over tp in the making */
+    void *local;            /* [n,C] such a sum; part itself unless sequence */
+    void *dx;               /* [n,C] gradient of the residual stream */
+    void *dact;             /* [M,F] */
+    void *datt;             /* [N,heads*D] */
+    struct plait_stash now; /* dpre [M,up] and dqkv alone */
+    struct plait_activations shared; /* what recompute does not keep */
     void *route;    /* [N,E] the router's logits or their gradient */
     float *dgate;   /* [N,k] */
     int32_t *count; /* [E + 1], of which the last were dropped */
     /* Only where experts have a capacity; the last three with cp > 1. */
-    int32_t *kept;          /* [N,k] */
-    float *runs;            /* [pieces,batch,E] choices of each run here, */
-    float *all_runs;        /* [cp,...] of all ranks, */
-    float *before;          /* and of all before each run in its sequence */
-    void *sorted;   /* [N k,C]; only where ep > 1 */
-    void *grouped;  /* [M,C] */
-    void *kv[2];   /* [N, 2 kv_heads D] keys and values going around */
-    void *dkv[3];  /* the same of their gradients: two made, one received */
-    void *att2;    /* one piece's attention over one piece of keys */
+    int32_t *kept;   /* [N,k] */
+    float *runs;     /* [pieces,batch,E] choices of each run here, */
+    float *all_runs; /* [cp,...] of all ranks, */
+    float *before;   /* and of all before each run in its sequence */
+    void *sorted;    /* [N k,C]; only where ep > 1 */
+    void *grouped;   /* [M,C] */
+    void *kv[2];     /* [N, 2 kv_heads D] keys and values going around */
+    void *dkv[3];    /* the same of their gradients: two made, one received */
+    void *att2;      /* one piece's attention over one piece of keys */
     float *lse2;
-    void *hx, *hn;                     /* [n,C] of the head */
-    float *hmean, *hrstd;              /* [n] */
-    void *logits;                      /* [rows, vocab] */
-    float *max, *allmax, *sum;         /* [rows]; sum [2 rows] */
-    float *replicas;                   /* gradient of all kv heads */
+    void *hx, *hn;             /* [n,C] of the head */
+    float *hmean, *hrstd;      /* [n] */
+    void *logits;              /* [rows, vocab] */
+    float *max, *allmax, *sum; /* [rows]; sum [2 rows] */
+    float *replicas;           /* gradient of all kv heads */
 };
 
 /* Activations in the host's memory: see offload.c. */
@@ -175,11 +175,11 @@ struct plait_model_state {
     int *chunk_first; /* [chunks + 1] first block of each chunk */
     int nblocks;
     struct plait_block *blocks; /* forward order, chunk by chunk */
-    int next_chunk; /* plait_model_expect() */
+    int next_chunk;             /* plait_model_expect() */
     bool next_backward;
     int nproducts;
-    bool *unmade; /* [nproducts] gradients to be overwritten */
-    bool handles_failed;        /* a weight handle could not be made */
+    bool *unmade;        /* [nproducts] gradients to be overwritten */
+    bool handles_failed; /* a weight handle could not be made */
 
     /* After plait_model_reserve(): */
     int nslots;               /* per chunk */
@@ -258,9 +258,8 @@ int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
                        size_t beta, void *out, float *mean, float *rstd,
                        void *x, const void *inp, const void *delta);
 int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
-                        size_t beta, void *dx, const void *dout,
-                        const void *x, const float *mean, const float *rstd,
-                        bool accumulate);
+                        size_t beta, void *dx, const void *dout, const void *x,
+                        const float *mean, const float *rstd, bool accumulate);
 /* The linears of the layers, in the precision of the run; shapes as those of
  * the ops. bias is the value, or the offset of its gradient. */
 int plait_linear_forward(const struct plait_work *w,
@@ -299,24 +298,20 @@ int plait_attention_backward(const struct plait_work *w,
  * to out [N,C], this tp rank's part. */
 int plait_experts_forward(const struct plait_work *w,
                           const struct plait_block *b,
-                          const struct plait_activations *a,
-                          const void *full);
+                          const struct plait_activations *a, const void *full);
 int plait_experts_join(const struct plait_work *w,
                        const struct plait_activations *a, void *out);
 /* From all rows of the gradient to this tp rank's part of the input's, in
  * scratch->part; leaves the logits' gradient for the router's weight. */
 int plait_experts_backward(const struct plait_work *w,
                            const struct plait_block *b,
-                           const struct plait_activations *a,
-                           const void *dout);
+                           const struct plait_activations *a, const void *dout);
 int plait_experts_router_weight(const struct plait_work *w,
-                                const struct plait_block *b,
-                                const void *full);
+                                const struct plait_block *b, const void *full);
 
 /* layer.c: x and delta are what the block before left (their sum is the
  * layer's input); delta NULL: x is a->x1. *out and *out_delta go on. */
-int plait_layer_forward(const struct plait_work *w,
-                        const struct plait_block *b,
+int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, const void *x,
                         const void *delta, const void **out,
                         const void **out_delta);
@@ -349,8 +344,8 @@ int plait_offload_put(const struct plait_work *w, int nth);
 int plait_offload_get(const struct plait_work *w, int nth);
 
 /* embed.c: out [n,C]; dx likewise */
-int plait_embed_forward(const struct plait_work *w,
-                        const struct plait_block *b, void *out);
+int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
+                        void *out);
 int plait_embed_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *dx);
 

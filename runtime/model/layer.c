@@ -20,8 +20,7 @@ static void *chunk_at(const struct plait_work *w, const void *p, int i,
 {
     if (!p)
         return NULL;
-    return (char *)p +
-           i * chunk_rows(w) * columns * plait_dtype_size(w->type);
+    return (char *)p + i * chunk_rows(w) * columns * plait_dtype_size(w->type);
 }
 
 /* Gathers all rows of x, if they are not here, to `to`. */
@@ -61,11 +60,10 @@ static int column_linear(const struct plait_work *w,
                                     w->shape->N);
     for (int i = 0; i < w->tp.chunks; i++)
         if (plait_comm_wait(&req[i], w->q) < 0 ||
-            plait_linear_forward(w, matrix, bias, act,
-                                 chunk_at(w, out, i, matrix->O),
-                                 chunk_at(w, pre, i, matrix->O),
-                                 chunk_at(w, full, i, matrix->C),
-                                 chunk_rows(w)) < 0)
+            plait_linear_forward(
+                w, matrix, bias, act, chunk_at(w, out, i, matrix->O),
+                chunk_at(w, pre, i, matrix->O), chunk_at(w, full, i, matrix->C),
+                chunk_rows(w)) < 0)
             return -1;
     return 0;
 }
@@ -81,10 +79,10 @@ static int row_linear(const struct plait_work *w,
     if (w->d->bias && w->d->tp_rank == 0)
         b = plait_weight_at(w, matrix->region, bias);
     for (int i = 0; i < w->tp.chunks; i++)
-        if (plait_linear_forward(
-                w, matrix, b, PLAIT_ACT_NONE,
-                chunk_at(w, w->scratch->part, i, matrix->O), NULL,
-                chunk_at(w, inp, i, matrix->C), chunk_rows(w)) < 0 ||
+        if (plait_linear_forward(w, matrix, b, PLAIT_ACT_NONE,
+                                 chunk_at(w, w->scratch->part, i, matrix->O),
+                                 NULL, chunk_at(w, inp, i, matrix->C),
+                                 chunk_rows(w)) < 0 ||
             reduce_chunk(w, i, &req[i]) < 0)
             return -1;
     *out = summed(w);
@@ -98,8 +96,8 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
 
     if (w->d->bias)
         bias = plait_weight_at(w, b->region, b->qkv_bias);
-    if (column_linear(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL,
-                      a->n1) < 0)
+    if (column_linear(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL, a->n1) <
+        0)
         return -1;
     return plait_attention_rotate(w, a->qkv);
 }
@@ -118,8 +116,7 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
         return column_linear(w, &b->up,
                              plait_weight_at(w, b->region, b->up_bias),
                              PLAIT_ACT_GELU, a->act, a->pre, a->n2);
-    if (column_linear(w, &b->up, NULL, PLAIT_ACT_NONE, a->pre, NULL,
-                      a->n2) < 0)
+    if (column_linear(w, &b->up, NULL, PLAIT_ACT_NONE, a->pre, NULL, a->n2) < 0)
         return -1;
     return w->ops->swiglu_forward(w->q, w->type, a->act, a->pre, w->shape->N,
                                   w->d->ffn);
@@ -158,8 +155,7 @@ static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
     return 0;
 }
 
-int plait_layer_forward(const struct plait_work *w,
-                        const struct plait_block *b,
+int plait_layer_forward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, const void *x,
                         const void *delta, const void **out,
                         const void **out_delta)
@@ -199,8 +195,7 @@ static int row_backward(const struct plait_work *w,
         return plait_linear_input(w, matrix, act, pre, dinp, dx, w->shape->N);
     for (int i = 0; i < w->tp.chunks; i++)
         if (plait_comm_wait(&req[i], w->q) < 0 ||
-            plait_linear_input(w, matrix, act,
-                               chunk_at(w, pre, i, matrix->C),
+            plait_linear_input(w, matrix, act, chunk_at(w, pre, i, matrix->C),
                                chunk_at(w, dinp, i, matrix->C),
                                chunk_at(w, *dout, i, matrix->O),
                                chunk_rows(w)) < 0)
@@ -243,8 +238,8 @@ static int keep(const struct plait_work *w, void *to, const void *dx,
 {
     if (phase & PLAIT_PHASE_WEIGHT)
         return 0;
-    return w->ops->copy(w->q, to, dx, w->shape->n * w->d->hidden *
-                                          plait_dtype_size(w->type));
+    return w->ops->copy(w->q, to, dx,
+                        w->shape->n * w->d->hidden * plait_dtype_size(w->type));
 }
 
 /* The gradient of the mlp's input, summed over tp, from that of its
@@ -262,9 +257,9 @@ static int dense_backward(const struct plait_work *w,
                      gated ? NULL : a->pre, gated ? w->scratch->dact : s->dpre,
                      dx, &dout) < 0)
         return -1;
-    if (gated && w->ops->swiglu_backward(w->q, w->type, s->dpre,
-                                         w->scratch->dact, a->pre,
-                                         w->shape->N, w->d->ffn) < 0)
+    if (gated &&
+        w->ops->swiglu_backward(w->q, w->type, s->dpre, w->scratch->dact,
+                                a->pre, w->shape->N, w->d->ffn) < 0)
         return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
         plait_linear_weight(w, &b->down, b->down_bias, dout, a->act) < 0)
@@ -295,8 +290,7 @@ static int sparse_backward(const struct plait_work *w,
     return plait_tensor_wait(&w->tp, req);
 }
 
-static int mlp_backward(const struct plait_work *w,
-                        const struct plait_block *b,
+static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a,
                         const struct plait_stash *s, void *dx,
                         enum plait_phase phase)
@@ -332,8 +326,8 @@ static int attention_backward(const struct plait_work *w,
         plait_linear_weight(w, &b->out, b->out_bias, dout, a->att) < 0)
         return -1;
     if (plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
-        column_backward(w, &b->qkv, b->qkv_bias, s->dqkv, a->n1, phase,
-                        &dn1) < 0)
+        column_backward(w, &b->qkv, b->qkv_bias, s->dqkv, a->n1, phase, &dn1) <
+            0)
         return -1;
     return plait_norm_backward(w, b->region, b->norm1, b->norm1_bias, dx, dn1,
                                a->x1, a->mean1, a->rstd1, true);
@@ -362,8 +356,8 @@ struct put_off {
 
 /* Each is gathered while the one before is multiplied: by turns into two
  * buffers. */
-static int weights_put_off(const struct plait_work *w,
-                           const struct put_off *p, int n)
+static int weights_put_off(const struct plait_work *w, const struct put_off *p,
+                           int n)
 {
     struct plait_request *req[2][PLAIT_TENSOR_CHUNKS];
     void *to[2] = {w->scratch->full, w->scratch->part};

@@ -16,18 +16,16 @@ int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
         inp = NULL;
     }
     if (w->d->gated)
-        return w->ops->rmsnorm_forward(w->q, w->type, out, rstd, x, delta,
-                                       inp, g, eps, w->shape->n,
-                                       w->d->hidden);
+        return w->ops->rmsnorm_forward(w->q, w->type, out, rstd, x, delta, inp,
+                                       g, eps, w->shape->n, w->d->hidden);
     return w->ops->layernorm_forward(w->q, w->type, out, mean, rstd, x, delta,
                                      inp, g, plait_weight_at(w, region, beta),
                                      eps, w->shape->n, w->d->hidden);
 }
 
 int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
-                        size_t beta, void *dx, const void *dout,
-                        const void *x, const float *mean, const float *rstd,
-                        bool accumulate)
+                        size_t beta, void *dx, const void *dout, const void *x,
+                        const float *mean, const float *rstd, bool accumulate)
 {
     const void *g = plait_weight_at(w, region, gamma);
     float *dgamma = plait_grad_at(w, region, gamma);
@@ -36,10 +34,9 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
         return w->ops->rmsnorm_backward(w->q, w->type, dx, dgamma, dout, x, g,
                                         rstd, accumulate, w->shape->n,
                                         w->d->hidden);
-    return w->ops->layernorm_backward(w->q, w->type, dx, dgamma,
-                                      plait_grad_at(w, region, beta), dout, x,
-                                      g, mean, rstd, accumulate, w->shape->n,
-                                      w->d->hidden);
+    return w->ops->layernorm_backward(
+        w->q, w->type, dx, dgamma, plait_grad_at(w, region, beta), dout, x, g,
+        mean, rstd, accumulate, w->shape->n, w->d->hidden);
 }
 
 int plait_linear_forward(const struct plait_work *w,
@@ -60,10 +57,10 @@ int plait_linear_input(const struct plait_work *w,
                        const void *dout, size_t rows)
 {
     if (w->fp8)
-        return w->ops->fp8_backward_input(w->q, dinp, dout, matrix->handle,
-                                          act, pre, 0, rows);
-    return w->ops->linear_backward_input(w->q, dinp, dout, matrix->handle,
-                                         act, pre, 0, rows);
+        return w->ops->fp8_backward_input(w->q, dinp, dout, matrix->handle, act,
+                                          pre, 0, rows);
+    return w->ops->linear_backward_input(w->q, dinp, dout, matrix->handle, act,
+                                         pre, 0, rows);
 }
 
 /* Whether there is something to add to; the first product asks once. */
@@ -99,8 +96,8 @@ int plait_linear_weight_rows(const struct plait_work *w,
         dbias = plait_grad_at(w, matrix->region, bias);
     if (w->fp8)
         return w->ops->fp8_backward_weight(w->q, w->type, dw, dbias, dout, inp,
-                                           is_made(w, matrix), rows,
-                                           matrix->O, matrix->C);
+                                           is_made(w, matrix), rows, matrix->O,
+                                           matrix->C);
     return w->ops->linear_backward_weight(w->q, w->type, dw, dbias, dout, inp,
                                           is_made(w, matrix), rows, matrix->O,
                                           matrix->C);

@@ -16,23 +16,30 @@ static int check_heads(const struct plait_model_config *c, int tp,
                        struct plait_error *err)
 {
     if (c->hidden % c->heads)
-        return plait_errorf(err, "model.hidden %d does not divide by "
-                                 "model.heads %d", c->hidden, c->heads);
+        return plait_errorf(err,
+                            "model.hidden %d does not divide by "
+                            "model.heads %d",
+                            c->hidden, c->heads);
     if (c->heads % c->kv_heads)
-        return plait_errorf(err, "model.heads %d does not divide by "
-                                 "model.kv_heads %d", c->heads, c->kv_heads);
+        return plait_errorf(err,
+                            "model.heads %d does not divide by "
+                            "model.kv_heads %d",
+                            c->heads, c->kv_heads);
     if (c->heads % tp)
         return plait_errorf(err, "model.heads %d does not divide by tp %d",
                             c->heads, tp);
     if (c->kv_heads % tp && tp % c->kv_heads)
-        return plait_errorf(err, "model.kv_heads %d and tp %d: one must "
-                                 "divide the other", c->kv_heads, tp);
+        return plait_errorf(err,
+                            "model.kv_heads %d and tp %d: one must "
+                            "divide the other",
+                            c->kv_heads, tp);
     if (c->ffn % tp)
         return plait_errorf(err, "model.ffn %d does not divide by tp %d",
                             c->ffn, tp);
     if (c->family == PLAIT_LLAMA && c->hidden / c->heads % 2)
-        return plait_errorf(err, "rotary positions need an even head size, "
-                                 "not model.hidden %d / model.heads %d = %d",
+        return plait_errorf(err,
+                            "rotary positions need an even head size, "
+                            "not model.hidden %d / model.heads %d = %d",
                             c->hidden, c->heads, c->hidden / c->heads);
     return 0;
 }
@@ -41,16 +48,19 @@ static int check_experts(const struct plait_model_config *c, int ep,
                          struct plait_error *err)
 {
     if (!c->experts && ep > 1)
-        return plait_errorf(err, "ep %d, but model.experts is 0: there are no "
-                                 "experts to spread", ep);
+        return plait_errorf(err,
+                            "ep %d, but model.experts is 0: there are no "
+                            "experts to spread",
+                            ep);
     if (!c->experts)
         return 0;
     if (c->experts % ep)
         return plait_errorf(err, "model.experts %d does not divide by ep %d",
                             c->experts, ep);
     if (c->experts_top_k < 1 || c->experts_top_k > c->experts)
-        return plait_errorf(err, "model.experts_top_k %d is not within 1 .. "
-                                 "model.experts %d",
+        return plait_errorf(err,
+                            "model.experts_top_k %d is not within 1 .. "
+                            "model.experts %d",
                             c->experts_top_k, c->experts);
     return 0;
 }
@@ -69,14 +79,17 @@ static int check(const struct plait_config *config,
     if (check_heads(c, layout->size[PLAIT_TP], err) < 0)
         return -1;
     if (c->layers < stages)
-        return plait_errorf(err, "model.layers %d is less than the %d "
-                                 "pipeline stages (pp %d, virtual %d)",
+        return plait_errorf(err,
+                            "model.layers %d is less than the %d "
+                            "pipeline stages (pp %d, virtual %d)",
                             c->layers, stages, layout->size[PLAIT_PP], chunks);
     if (check_experts(c, layout->size[PLAIT_EP], err) < 0)
         return -1;
     if (cp > 1 && c->seq_len % (2 * cp))
-        return plait_errorf(err, "model.seq_len %d does not divide by "
-                                 "2 * cp = %d", c->seq_len, 2 * cp);
+        return plait_errorf(err,
+                            "model.seq_len %d does not divide by "
+                            "2 * cp = %d",
+                            c->seq_len, 2 * cp);
     return 0;
 }
 

@@ -24,58 +24,58 @@
  * one fused matrix because their local shards are neighbours. */
 
 struct plait_tensor {
-    char name[96];        /* "layers.3.attention.q.weight" */
+    char name[96]; /* "layers.3.attention.q.weight" */
     int ndim;
-    size_t shape[2];      /* whole tensor; vocabulary without padding */
+    size_t shape[2];       /* whole tensor; vocabulary without padding */
     size_t local_shape[2]; /* this tp rank's shard, padding included */
-    size_t local_first;   /* first row (or column) of the shard along
-                             tp_axis, in the whole tensor; of vocabulary
-                             shards, rows past shape[0] are padding */
-    int tp_axis;          /* 0, 1: split along that axis; -1: replicated */
-    int tp_replicas;      /* ranks of the tp group that hold equal shards:
-                             tp where tp_axis < 0, more than 1 for kv heads
-                             when kv_heads < tp, else 1 */
+    size_t local_first;    /* first row (or column) of the shard along
+                              tp_axis, in the whole tensor; of vocabulary
+                              shards, rows past shape[0] are padding */
+    int tp_axis;           /* 0, 1: split along that axis; -1: replicated */
+    int tp_replicas;       /* ranks of the tp group that hold equal shards:
+                              tp where tp_axis < 0, more than 1 for kv heads
+                              when kv_heads < tp, else 1 */
     bool sequence_partial; /* gradient differs over tp (sequence parallel)
                               and must be summed there */
-    bool decay;           /* weight decay applies (2-D weights only) */
-    bool expert;          /* belongs to one of the ep ranks' experts */
-    bool tied;            /* on a pipeline end that shares it with the other
-                             end: gradients are summed over the embedding
-                             group, the copy on the last stage is not saved */
-    double init_std;      /* normal(0, std); 0: zeros */
-    double init_const;    /* where init_std is 0 */
-    int layer;            /* -1 for embedding and head */
-    int product;          /* which matrix product makes its gradient, with q,
-                             k, v and the bias one; -1: backward adds to it */
-    int chunk, region;    /* where it lives */
-    size_t offset;        /* elements from the start of its region */
-    size_t count;         /* local elements */
+    bool decay;            /* weight decay applies (2-D weights only) */
+    bool expert;           /* belongs to one of the ep ranks' experts */
+    bool tied;             /* on a pipeline end that shares it with the other
+                              end: gradients are summed over the embedding
+                              group, the copy on the last stage is not saved */
+    double init_std;       /* normal(0, std); 0: zeros */
+    double init_const;     /* where init_std is 0 */
+    int layer;             /* -1 for embedding and head */
+    int product;           /* which matrix product makes its gradient, with q,
+                              k, v and the bias one; -1: backward adds to it */
+    int chunk, region;     /* where it lives */
+    size_t offset;         /* elements from the start of its region */
+    size_t count;          /* local elements */
 };
 
 /* The tensors of one block that share one data-parallel group. */
 struct plait_region {
     int chunk;
-    int block;        /* index within the chunk, in forward order */
-    bool expert;      /* synchronised over EXPERT_DP instead of DP_CP */
-    size_t begin;     /* elements from the start of the flat buffers; each
-                         region starts on a multiple of 64 elements */
-    size_t count;     /* elements, padding included (a multiple of 64) */
-    void *weight;     /* [count] of the compute type, device; the model reads
-                         it, the owner (optimizer, ZeRO) writes it and calls
-                         plait_model_weights_changed() */
-    float *grad;      /* [count] fp32, device; backward adds to it, or makes
-                         it: plait_model_begin_gradient() */
+    int block;    /* index within the chunk, in forward order */
+    bool expert;  /* synchronised over EXPERT_DP instead of DP_CP */
+    size_t begin; /* elements from the start of the flat buffers; each
+                     region starts on a multiple of 64 elements */
+    size_t count; /* elements, padding included (a multiple of 64) */
+    void *weight; /* [count] of the compute type, device; the model reads
+                     it, the owner (optimizer, ZeRO) writes it and calls
+                     plait_model_weights_changed() */
+    float *grad;  /* [count] fp32, device; backward adds to it, or makes
+                     it: plait_model_begin_gradient() */
 };
 
 /* One micro-batch of tokens on the host. */
 struct plait_batch {
-    int batch;               /* sequences */
-    int seq_len;             /* of the whole sequence, before cp */
-    const int32_t *tokens;   /* [batch, seq_len]; NULL: they are there by
-                                plait_model_load(), and so are the targets */
-    const int32_t *targets;  /* [batch, seq_len]; < 0: masked */
-    float loss_scale;        /* gradient of each token's loss, normally
-                                1 / (global_batch * seq_len) */
+    int batch;              /* sequences */
+    int seq_len;            /* of the whole sequence, before cp */
+    const int32_t *tokens;  /* [batch, seq_len]; NULL: they are there by
+                               plait_model_load(), and so are the targets */
+    const int32_t *targets; /* [batch, seq_len]; < 0: masked */
+    float loss_scale;       /* gradient of each token's loss, normally
+                               1 / (global_batch * seq_len) */
 };
 
 /* Called during backward as soon as a region's gradient for this
@@ -104,14 +104,14 @@ struct plait_model {
     int chunks;                        /* on this rank */
     int vocab_padded;
     int ntensors;
-    struct plait_tensor *tensors;      /* of this rank, in region order */
+    struct plait_tensor *tensors; /* of this rank, in region order */
     int nregions;
-    struct plait_region *regions;      /* in forward order per chunk */
-    size_t count;                      /* elements of all regions */
-    int64_t parameters;                /* of the whole model, no padding,
-                                          tied tensors once */
+    struct plait_region *regions; /* in forward order per chunk */
+    size_t count;                 /* elements of all regions */
+    int64_t parameters;           /* of the whole model, no padding,
+                                     tied tensors once */
     struct plait_model_hooks hooks;
-    struct plait_model_state *state;   /* private to model/ */
+    struct plait_model_state *state; /* private to model/ */
 };
 
 /* What a model of that precision computes in. */

@@ -19,7 +19,7 @@ struct builder {
     int layer;
     int tensors_cap;
     int product; /* that makes the gradient of the last matrix, or -1 */
-    size_t at; /* elements of the open region so far */
+    size_t at;   /* elements of the open region so far */
     bool expert; /* the open region holds experts */
     bool failed;
 };
@@ -46,8 +46,8 @@ static struct plait_tensor whole(const struct builder *b, size_t rows,
 }
 
 /* Cut into tp equal parts along `axis`. */
-static struct plait_tensor split(const struct builder *b, int axis,
-                                 size_t rows, size_t cols)
+static struct plait_tensor split(const struct builder *b, int axis, size_t rows,
+                                 size_t cols)
 {
     struct plait_tensor t = whole(b, rows, cols);
 
@@ -212,8 +212,8 @@ static void close_block(struct builder *b)
 static struct plait_matrix matrix(const struct builder *b, size_t offset,
                                   size_t O, size_t C)
 {
-    struct plait_matrix w = {b->model->nregions, offset, O, C, b->product,
-                             NULL};
+    struct plait_matrix w = {b->model->nregions, offset, O, C,
+                             b->product,         NULL};
 
     return w;
 }
@@ -222,11 +222,10 @@ static void add_attention(struct builder *b, struct plait_block *blk)
 {
     const struct plait_dims *d = b->d;
     size_t C = d->hidden, at;
-    double residual_std =
-        INIT_STD / sqrt(2.0 * b->model->config->model.layers);
+    double residual_std = INIT_STD / sqrt(2.0 * b->model->config->model.layers);
 
-    at = add_weight(b, split(b, 0, C, C), INIT_STD, false,
-                    "attention.q.weight");
+    at =
+        add_weight(b, split(b, 0, C, C), INIT_STD, false, "attention.q.weight");
     add_weight(b, split_kv(b, C), INIT_STD, true, "attention.k.weight");
     add_weight(b, split_kv(b, C), INIT_STD, true, "attention.v.weight");
     blk->qkv = matrix(b, at, d->qkv, C);
@@ -248,16 +247,14 @@ static void add_mlp(struct builder *b, struct plait_block *blk)
 {
     const struct plait_dims *d = b->d;
     size_t C = d->hidden, F = b->model->config->model.ffn, at;
-    double residual_std =
-        INIT_STD / sqrt(2.0 * b->model->config->model.layers);
+    double residual_std = INIT_STD / sqrt(2.0 * b->model->config->model.layers);
 
     if (d->gated) {
         at = add_weight(b, split(b, 0, F, C), INIT_STD, false,
                         "mlp.gate.weight");
         add_weight(b, split(b, 0, F, C), INIT_STD, true, "mlp.up.weight");
     } else {
-        at = add_weight(b, split(b, 0, F, C), INIT_STD, false,
-                        "mlp.up.weight");
+        at = add_weight(b, split(b, 0, F, C), INIT_STD, false, "mlp.up.weight");
     }
     blk->up = matrix(b, at, d->up, C);
     if (d->bias)
@@ -266,8 +263,7 @@ static void add_mlp(struct builder *b, struct plait_block *blk)
                     "mlp.down.weight");
     blk->down = matrix(b, at, C, d->ffn);
     if (d->bias)
-        blk->down_bias =
-            add_bias(b, whole(b, C, 0), false, "mlp.down.bias");
+        blk->down_bias = add_bias(b, whole(b, C, 0), false, "mlp.down.bias");
 }
 
 static void add_router(struct builder *b, struct plait_block *blk)
@@ -291,12 +287,11 @@ static void add_expert(struct builder *b, struct plait_expert *x, int expert)
 {
     const struct plait_dims *d = b->d;
     size_t C = d->hidden, F = b->model->config->model.ffn, at;
-    double residual_std =
-        INIT_STD / sqrt(2.0 * b->model->config->model.layers);
+    double residual_std = INIT_STD / sqrt(2.0 * b->model->config->model.layers);
     char name[64];
 
-    name_expert(name, sizeof(name), expert, d->gated ? "gate.weight"
-                                                     : "up.weight");
+    name_expert(name, sizeof(name), expert,
+                d->gated ? "gate.weight" : "up.weight");
     at = add_weight(b, split(b, 0, F, C), INIT_STD, false, name);
     if (d->gated) {
         name_expert(name, sizeof(name), expert, "up.weight");
@@ -369,8 +364,8 @@ static void add_embedding(struct builder *b)
         at = add_table(b, t, "embedding.weight");
     blk->vocab = matrix(b, at, b->d->vocab, c->hidden);
     if (!b->d->gated)
-        blk->position = add_table(b, whole(b, c->seq_len, c->hidden),
-                                  "position.weight");
+        blk->position =
+            add_table(b, whole(b, c->seq_len, c->hidden), "position.weight");
     close_block(b);
 }
 
@@ -401,8 +396,8 @@ static void add_chunk(struct builder *b, int chunk)
 {
     struct plait_model *m = b->model;
     struct plait_model_state *s = m->state;
-    int stage = chunk * m->par->layout.size[PLAIT_PP] +
-                m->par->coord.at[PLAIT_PP];
+    int stage =
+        chunk * m->par->layout.size[PLAIT_PP] + m->par->coord.at[PLAIT_PP];
     int first, count;
 
     b->chunk = chunk;

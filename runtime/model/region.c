@@ -18,8 +18,7 @@ static void refresh(struct plait_model *m, struct plait_matrix *w,
 
     if (!w->O || &m->regions[w->region] != region)
         return;
-    data = (const char *)region->weight +
-           w->offset * plait_dtype_size(m->type);
+    data = (const char *)region->weight + w->offset * plait_dtype_size(m->type);
     if (w->handle) {
         m->par->ops->weight_changed(w->handle, data);
         return;
@@ -36,8 +35,7 @@ static void refresh_linear(struct plait_model *m, struct plait_matrix *w,
                            const struct plait_region *region)
 {
     refresh(m, w, region);
-    if (w->O && &m->regions[w->region] == region && w->handle &&
-        rounds_once(m))
+    if (w->O && &m->regions[w->region] == region && w->handle && rounds_once(m))
         m->par->ops->fp8_weight(m->par->q, w->handle);
 }
 

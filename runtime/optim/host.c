@@ -50,8 +50,8 @@ static int open_piece(struct plait_optim_host *host, struct piece *p)
     p->q = ops->queue_create(par->dev, 0);
     p->done = ops->event_create(par->dev);
     p->grad = ops->pinned_alloc(par->dev, PIECE * sizeof(*p->grad));
-    p->weight = ops->pinned_alloc(par->dev,
-                                  PIECE * plait_dtype_size(type_of(host)));
+    p->weight =
+        ops->pinned_alloc(par->dev, PIECE * plait_dtype_size(type_of(host)));
     return p->q && p->done && p->grad && p->weight ? 0 : -1;
 }
 
@@ -108,8 +108,8 @@ static int finish(struct plait_optim_host *host, struct piece *p)
     if (!p->run.n)
         return 0;
     if (ops->queue_sync(p->q) < 0 ||
-        shards->state_ops->adamw(shards->state_q, &p->rule, type, &p->run,
-                                 1) < 0 ||
+        shards->state_ops->adamw(shards->state_q, &p->rule, type, &p->run, 1) <
+            0 ||
         ops->copy_in(p->q, p->to, p->weight,
                      p->run.n * plait_dtype_size(type)) < 0)
         return -1;

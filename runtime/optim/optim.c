@@ -26,11 +26,11 @@ struct plait_optim {
      * alike joined to one; region i has the runs before ends[i]. */
     int nruns, nsquares;
     struct plait_adamw_run *runs;
-    struct plait_floats *squares; /* what this rank adds to the norm */
-    int *ends; /* [regions] */
+    struct plait_floats *squares;      /* what this rank adds to the norm */
+    int *ends;                         /* [regions] */
     struct plait_gathering *gathering; /* [regions] */
-    double *sum;      /* device */
-    struct now *now;  /* device */
+    double *sum;                       /* device */
+    struct now *now;                   /* device */
     struct plait_replay norm, step;
     struct plait_optim_host *host; /* with offload alone */
 };
@@ -140,8 +140,7 @@ static void list_runs(struct plait_optim *optim)
 
 static bool offloaded(const struct plait_optim *optim)
 {
-    return optim->model->config->parallel.offload &
-           PLAIT_OFFLOAD_OPTIMIZER;
+    return optim->model->config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER;
 }
 
 struct plait_optim *plait_optim_create(struct plait_model *model,
@@ -169,8 +168,7 @@ struct plait_optim *plait_optim_create(struct plait_model *model,
     optim->runs = calloc(model->ntensors, sizeof(*optim->runs));
     optim->squares = calloc(model->ntensors, sizeof(*optim->squares));
     optim->ends = calloc(optim->shards->n, sizeof(*optim->ends));
-    optim->gathering =
-        calloc(optim->shards->n, sizeof(*optim->gathering));
+    optim->gathering = calloc(optim->shards->n, sizeof(*optim->gathering));
     optim->sum = par->ops->alloc(par->dev, sizeof(*optim->sum));
     optim->now = par->ops->alloc(par->dev, sizeof(*optim->now));
     if (!optim->slices || !optim->runs || !optim->squares || !optim->ends ||
@@ -415,10 +413,8 @@ static struct plait_adamw rule(const struct plait_optim *optim)
 {
     const struct plait_optim_config *c = &optim->model->config->optim;
 
-    return (struct plait_adamw){.beta1 = c->betas[0],
-                                .beta2 = c->betas[1],
-                                .eps = c->eps,
-                                .step = 1};
+    return (struct plait_adamw){
+        .beta1 = c->betas[0], .beta2 = c->betas[1], .eps = c->eps, .step = 1};
 }
 
 static int queue_step(void *arg)
@@ -433,8 +429,8 @@ static int queue_step(void *arg)
     return finish_gathering(optim);
 }
 
-static int step_on_host(struct plait_optim *optim, double lr,
-                        float grad_scale, int64_t step)
+static int step_on_host(struct plait_optim *optim, double lr, float grad_scale,
+                        int64_t step)
 {
     struct plait_adamw p = rule(optim);
 
@@ -444,8 +440,7 @@ static int step_on_host(struct plait_optim *optim, double lr,
     p.step = step;
     p.grad_scale = &grad_scale;
     if (step_regions(optim, &p) < 0 ||
-        plait_optim_host_finish(optim->host) < 0 ||
-        finish_gathering(optim) < 0)
+        plait_optim_host_finish(optim->host) < 0 || finish_gathering(optim) < 0)
         return -1;
     announce(optim);
     return 0;

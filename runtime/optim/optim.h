@@ -11,7 +11,7 @@
  * of: all of the local shard without ZeRO, a part of it with. */
 struct plait_optim_slice {
     const struct plait_tensor *tensor;
-    size_t first;  /* within the tensor's local elements */
+    size_t first; /* within the tensor's local elements */
     size_t count;
     float *master; /* fp32, see plait_optim_read() */
     float *m, *v;
@@ -62,7 +62,7 @@ int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
  * gradients do not vanish, and a step whose gradients overflow is skipped on
  * all ranks together. */
 struct plait_loss_scale {
-    bool dynamic;    /* fp16; otherwise scale stays 1 */
+    bool dynamic; /* fp16; otherwise scale stays 1 */
     double scale;
     int64_t clean;   /* steps since the last change */
     int64_t skipped; /* steps in all */

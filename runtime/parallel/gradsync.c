@@ -35,7 +35,7 @@ struct plait_gradsync {
     int *bucket_of; /* [regions] */
     int nbuckets;
     struct bucket *bucket;
-    void *wire[WIRES];              /* NULL unless grad_reduce is bf16 */
+    void *wire[WIRES];             /* NULL unless grad_reduce is bf16 */
     struct bucket *wire_of[WIRES]; /* who has it */
     int next_wire;
     float *scratch; /* a whole region: for a tied tensor that is sharded, or
@@ -111,8 +111,7 @@ static void make_buckets(struct plait_gradsync *sync)
 }
 
 /* A free wire, which may have to be waited for; NULL where none is used. */
-static int take_wire(struct plait_gradsync *sync, struct bucket *b,
-                     void **wire)
+static int take_wire(struct plait_gradsync *sync, struct bucket *b, void **wire)
 {
     int i = sync->next_wire;
 
@@ -145,8 +144,7 @@ static int advance_buckets(struct plait_gradsync *sync)
     int i;
 
     for (i = 0; i < sync->nbuckets; i++)
-        if (plait_reduction_advance(sync->model->par,
-                                    &sync->bucket[i].sum) < 0)
+        if (plait_reduction_advance(sync->model->par, &sync->bucket[i].sum) < 0)
             return -1;
     return 0;
 }
@@ -217,11 +215,10 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
     /* The parts that ZeRO 2 and 3 add to; and a recording is the same for
      * every micro-batch, so it can only add. */
     if (sync->zero || par->graphs.passes)
-        return par->ops->fill_zero(par->q, shards->grads,
-                                   shards->grads_bytes);
+        return par->ops->fill_zero(par->q, shards->grads, shards->grads_bytes);
     for (i = 0; i < shards->n; i++)
-        if (plait_model_begin_gradient(sync->model,
-                                       shards->shard[i].region) < 0)
+        if (plait_model_begin_gradient(sync->model, shards->shard[i].region) <
+            0)
             return -1;
     return 0;
 }
@@ -243,8 +240,8 @@ static int sum_sharded(struct plait_gradsync *sync,
         plait_shard_gathered(par, &g) < 0)
         return -1;
     if (plait_comm_all_reduce(par->embedding, whole + t->offset,
-                              whole + t->offset, t->count, PLAIT_F32,
-                              PLAIT_SUM, par->q, NULL) < 0)
+                              whole + t->offset, t->count, PLAIT_F32, PLAIT_SUM,
+                              par->q, NULL) < 0)
         return -1;
     return par->ops->copy(par->q, s->grad, whole + s->first,
                           s->part * sizeof(float));
@@ -266,8 +263,8 @@ static int sum_tied(struct plait_gradsync *sync)
             rc = sum_sharded(sync, t);
         else
             rc = plait_comm_all_reduce(par->embedding, s->grad + t->offset,
-                                       s->grad + t->offset, t->count,
-                                       PLAIT_F32, PLAIT_SUM, par->q, NULL);
+                                       s->grad + t->offset, t->count, PLAIT_F32,
+                                       PLAIT_SUM, par->q, NULL);
         if (rc < 0)
             return -1;
     }
@@ -358,8 +355,8 @@ static int make_wires(struct plait_gradsync *sync)
             sync->bucket[i].n > room)
             room = sync->bucket[i].n;
     for (i = 0; i < WIRES && room > 0; i++) {
-        sync->wire[i] = plait_parallel_alloc(
-            par, room * plait_dtype_size(PLAIT_BF16_T));
+        sync->wire[i] =
+            plait_parallel_alloc(par, room * plait_dtype_size(PLAIT_BF16_T));
         if (!sync->wire[i])
             return -1;
     }

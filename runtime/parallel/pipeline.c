@@ -46,10 +46,10 @@ struct plait_pipeline {
     struct plait_schedule *schedule;
     int stages; /* of the whole pipeline, chunks included */
     int microbatches;
-    int nslots;      /* per chunk */
-    int *slot_of;    /* [chunks][microbatches] */
+    int nslots;   /* per chunk */
+    int *slot_of; /* [chunks][microbatches] */
     struct buffers port[NPORTS];
-    size_t boundary; /* elements of a buffer */
+    size_t boundary;            /* elements of a buffer */
     struct recorded pass, last; /* last: where gradients travel in the last
                                    micro-batch of a step alone */
 };
@@ -169,8 +169,7 @@ static enum port port_of(enum plait_action_kind kind)
     }
 }
 
-static int do_action(struct plait_pipeline *pipe,
-                     const struct plait_action *a,
+static int do_action(struct plait_pipeline *pipe, const struct plait_action *a,
                      const struct plait_batch *batch, double *loss)
 {
     int slot = pipe->slot_of[a->chunk * pipe->microbatches + a->microbatch];
@@ -180,8 +179,7 @@ static int do_action(struct plait_pipeline *pipe,
         return post(pipe, buffer_of(pipe, a->chunk, port, a->microbatch),
                     a->chunk, port, a->microbatch);
     if (a->kind == PLAIT_FORWARD)
-        return forward(pipe,
-                       buffer_of(pipe, a->chunk, PORT_IN, a->microbatch),
+        return forward(pipe, buffer_of(pipe, a->chunk, PORT_IN, a->microbatch),
                        buffer_of(pipe, a->chunk, PORT_OUT, a->microbatch),
                        a->chunk, slot, &batch[a->microbatch], loss, true);
     return backward(pipe, slot, a);
@@ -256,8 +254,8 @@ static int queue_pass(void *arg)
     struct plait_model *model = r->model;
 
     plait_model_expect(model, 0, true);
-    if (plait_model_forward(model, 0, 0, &r->batch, NULL, NULL, r->loss,
-                            true) < 0)
+    if (plait_model_forward(model, 0, 0, &r->batch, NULL, NULL, r->loss, true) <
+        0)
         return -1;
     plait_model_expect(model, -1, false);
     if (plait_model_backward(model, 0, 0, r->microbatch, NULL, NULL) < 0)
@@ -349,8 +347,8 @@ int plait_pipeline_train(struct plait_pipeline *pipe,
 
     for (i = 0; i < n; i++) {
         if (is_recorded(pipe, &a[i])) {
-            if (repeat(pipe, a[i].microbatch, &batch[a[i].microbatch],
-                       loss) < 0)
+            if (repeat(pipe, a[i].microbatch, &batch[a[i].microbatch], loss) <
+                0)
                 return -1;
             i++; /* its backward */
             continue;
@@ -495,8 +493,8 @@ static int number_all(struct plait_pipeline *pipe)
     number_sends(pipe, PLAIT_SEND_BACKWARD, &pipe->port[PORT_DIN]);
     if (number(pipe, PLAIT_RECV_FORWARD, PLAIT_FORWARD, PLAIT_FORWARD, true,
                in->of, &in->n) < 0 ||
-        number(pipe, PLAIT_RECV_BACKWARD, PLAIT_BACKWARD,
-               PLAIT_BACKWARD_INPUT, true, dout->of, &dout->n) < 0)
+        number(pipe, PLAIT_RECV_BACKWARD, PLAIT_BACKWARD, PLAIT_BACKWARD_INPUT,
+               true, dout->of, &dout->n) < 0)
         return -1;
     return number(pipe, PLAIT_FORWARD, PLAIT_BACKWARD, PLAIT_BACKWARD_WEIGHT,
                   false, pipe->slot_of, &pipe->nslots);
@@ -537,10 +535,9 @@ struct plait_pipeline *plait_pipeline_create(struct plait_model *model,
     pipe->microbatches = microbatches;
     pipe->stages = p * model->chunks;
     pipe->boundary = plait_model_boundary(model, micro_batch);
-    pipe->schedule = plait_schedule_create(c->schedule, p, model->chunks,
-                                           microbatches,
-                                           model->par->coord.at[PLAIT_PP],
-                                           err);
+    pipe->schedule =
+        plait_schedule_create(c->schedule, p, model->chunks, microbatches,
+                              model->par->coord.at[PLAIT_PP], err);
     if (!pipe->schedule)
         goto error;
     if (number_all(pipe) < 0)

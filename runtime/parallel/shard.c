@@ -35,10 +35,10 @@ static void cut(struct plait_shards *shards, struct plait_shard *s,
     int index;
 
     s->region = region;
-    s->comm = par->group[region->expert ? PLAIT_GROUP_EXPERT_DP
-                                        : PLAIT_GROUP_DP_CP];
-    if (shards->zero && in_steps(shards, nodes,
-                                 region->count * sizeof(float))) {
+    s->comm =
+        par->group[region->expert ? PLAIT_GROUP_EXPERT_DP : PLAIT_GROUP_DP_CP];
+    if (shards->zero &&
+        in_steps(shards, nodes, region->count * sizeof(float))) {
         s->steps = nodes;
     } else if (nodes->inside && shards->zero &&
                shards->model->config->parallel.shard_group ==
@@ -52,9 +52,9 @@ static void cut(struct plait_shards *shards, struct plait_shard *s,
     s->parts = shards->zero ? plait_comm_size(s->comm) : 1;
     index = shards->zero ? plait_comm_rank(s->comm) : 0;
     if (s->steps)
-        index = plait_comm_rank(nodes->inside) *
-                    plait_comm_size(nodes->across) +
-                plait_comm_rank(nodes->across);
+        index =
+            plait_comm_rank(nodes->inside) * plait_comm_size(nodes->across) +
+            plait_comm_rank(nodes->across);
     s->part = (region->count + s->parts - 1) / s->parts;
     s->part = (s->part + align - 1) / align * align;
     s->first = index * s->part;
@@ -73,8 +73,7 @@ static void *allocate(struct plait_shards *shards, size_t bytes)
 
 static bool offloaded(const struct plait_shards *shards)
 {
-    return shards->model->config->parallel.offload &
-           PLAIT_OFFLOAD_OPTIMIZER;
+    return shards->model->config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER;
 }
 
 static float *allocate_state(struct plait_shards *shards, size_t n)
@@ -131,8 +130,7 @@ static int allocate_all(struct plait_shards *shards)
     }
     shards->weights =
         allocate(shards, (shards->zero < 3 ? wholes : parts) * size);
-    shards->grads_bytes =
-        (shards->zero < 2 ? wholes : parts) * sizeof(float);
+    shards->grads_bytes = (shards->zero < 2 ? wholes : parts) * sizeof(float);
     shards->grads = allocate(shards, shards->grads_bytes);
     shards->moments = allocate_state(shards, 2 * parts);
     if (masters)
@@ -197,8 +195,10 @@ struct plait_shards *plait_shards_create(struct plait_model *model,
     return shards;
 
 error:
-    plait_errorf(err, "out of memory for %zu weights, their gradients and "
-                 "optimizer state", model->count);
+    plait_errorf(err,
+                 "out of memory for %zu weights, their gradients and "
+                 "optimizer state",
+                 model->count);
     plait_shards_destroy(shards);
     errno = ENOMEM;
     return NULL;
@@ -236,9 +236,8 @@ static size_t share(const struct plait_shard *s)
     return s->part * plait_comm_size(s->steps->across);
 }
 
-int plait_shard_gather(struct plait_parallel *par,
-                       const struct plait_shard *s, const void *part,
-                       void *whole, enum plait_dtype type,
+int plait_shard_gather(struct plait_parallel *par, const struct plait_shard *s,
+                       const void *part, void *whole, enum plait_dtype type,
                        struct plait_gathering *g)
 {
     char *to = whole;
@@ -248,8 +247,7 @@ int plait_shard_gather(struct plait_parallel *par,
         return plait_comm_all_gather(s->comm, part, whole, s->part, type,
                                      par->q, &g->req);
     g->shard = s;
-    to += plait_comm_rank(s->steps->inside) * share(s) *
-          plait_dtype_size(type);
+    to += plait_comm_rank(s->steps->inside) * share(s) * plait_dtype_size(type);
     return plait_comm_all_gather(s->steps->across, part, to, s->part, type,
                                  par->q, &g->req);
 }

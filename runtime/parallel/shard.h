@@ -27,8 +27,8 @@
  * block works (zero.c). */
 struct plait_shard {
     struct plait_region *region;
-    struct plait_comm *comm; /* who shares it: DP_CP or EXPERT_DP, or its
-                                ranks on this node */
+    struct plait_comm *comm;     /* who shares it: DP_CP or EXPERT_DP, or its
+                                    ranks on this node */
     struct plait_comm *replicas; /* who has the same part on other nodes;
                                     NULL where comm is all of the group */
     const struct plait_nodewise *steps; /* NULL: sums and gathers at once */
@@ -46,13 +46,13 @@ struct plait_shard {
 struct plait_shards {
     struct plait_model *model;
     int zero;
-    int n;                     /* one per region, in the model's order */
+    int n; /* one per region, in the model's order */
     struct plait_shard *shard;
-    void *weights;             /* whole (zero < 3) or parts */
-    float *grads;              /* whole (zero < 2) or parts */
-    float *masters;            /* NULL where weights serve */
-    float *moments;            /* m of all shards, then v */
-    size_t grads_bytes;        /* of grads */
+    void *weights;                     /* whole (zero < 3) or parts */
+    float *grads;                      /* whole (zero < 2) or parts */
+    float *masters;                    /* NULL where weights serve */
+    float *moments;                    /* m of all shards, then v */
+    size_t grads_bytes;                /* of grads */
     const struct plait_ops *state_ops; /* of masters and moments: the */
     struct plait_device *state_dev;    /* model's own, or the host's */
     struct plait_queue *state_q;

@@ -198,8 +198,8 @@ static int advance_all(struct plait_zero *zero)
     int i;
 
     for (i = 0; i < IN_FLIGHT; i++)
-        if (plait_reduction_advance(parallel(zero),
-                                    &zero->reduction[i].sum) < 0)
+        if (plait_reduction_advance(parallel(zero), &zero->reduction[i].sum) <
+            0)
             return -1;
     return 0;
 }
@@ -229,8 +229,8 @@ int plait_zero_reduce(struct plait_zero *zero, int i)
                            elements(s) * plait_dtype_size(PLAIT_BF16_T));
     if (bf16 && !r->wire)
         return -1;
-    return plait_reduction_start(model->par, &r->sum, &zero->route[i],
-                                 r->whole, r->wire, elements(s));
+    return plait_reduction_start(model->par, &r->sum, &zero->route[i], r->whole,
+                                 r->wire, elements(s));
 }
 
 int plait_zero_finish(struct plait_zero *zero)

@@ -51,8 +51,7 @@ static int list_samples(const struct survey *s, const struct series *series,
     return s->meter.nsizes;
 }
 
-static int fit(struct survey *s, struct series *series,
-               struct plait_error *err)
+static int fit(struct survey *s, struct series *series, struct plait_error *err)
 {
     struct plait_sample samples[PLAIT_METER_SIZES];
     int n = list_samples(s, series, samples);
@@ -224,8 +223,9 @@ static int look_at_node(struct survey *s, struct plait_error *err)
             s->islands = node->nislands;
         }
         if (!type && !s->args->gpu_type)
-            plait_errorf(err, "this GPU (%s) has no table yet; name the "
-                              "nearest with --gpu-type: %s",
+            plait_errorf(err,
+                         "this GPU (%s) has no table yet; name the "
+                         "nearest with --gpu-type: %s",
                          gpu < node->ngpus ? node->gpus[gpu].model : "unknown",
                          plait_gpu_type_names());
         plait_node_destroy(node);
@@ -345,8 +345,8 @@ static void print_site(const struct survey *s, FILE *out)
             "# written by plait probe: %d ranks on %d node%s, %s\n"
             "gpu_type: %s\ngpu_types:\n  %s:\n    per_node: %d\n",
             g->world, g->nnodes, g->nnodes == 1 ? "" : "s",
-            s->world->ops->gpu ? "NCCL" : "MPI",
-            s->gpu_type, s->gpu_type, g->width);
+            s->world->ops->gpu ? "NCCL" : "MPI", s->gpu_type, s->gpu_type,
+            g->width);
     print_links(s, out);
     print_network(s, out);
     print_table(s, out);
@@ -381,9 +381,8 @@ int plait_survey_run(struct plait_world *world,
     struct survey s = {.world = world, .args = args};
     int rc = prepare(&s, err);
 
-    if (rc == 0 &&
-        (survey_pair(&s, err) < 0 || survey_node(&s, err) < 0 ||
-         survey_levels(&s, err) < 0 || survey_rails(&s, err) < 0))
+    if (rc == 0 && (survey_pair(&s, err) < 0 || survey_node(&s, err) < 0 ||
+                    survey_levels(&s, err) < 0 || survey_rails(&s, err) < 0))
         rc = -1;
     if (rc == 0 && out)
         print_site(&s, out);

@@ -57,8 +57,8 @@ static int pair_up(const struct plait_grid *g, const struct plait_fabric *f,
         partner[a] = -1;
     for (int a = 0; a < g->nnodes; a++)
         for (int b = a + 1; b < g->nnodes && partner[a] < 0; b++) {
-            int apart = f ? plait_fabric_distance(f, g->name[a], g->name[b])
-                          : 1;
+            int apart =
+                f ? plait_fabric_distance(f, g->name[a], g->name[b]) : 1;
 
             if (partner[b] >= 0 || apart != level)
                 continue;
@@ -90,12 +90,12 @@ static int share_levels(struct plait_grid *g, struct plait_comm *world)
 {
     return plait_comm_host_broadcast(world, &g->nlevels, sizeof(g->nlevels),
                                      0) < 0 ||
-                   plait_comm_host_broadcast(world, g->level,
-                                             sizeof(g->level), 0) < 0 ||
-                   plait_comm_host_broadcast(
-                       world, g->partner,
-                       (size_t)PLAIT_GRID_LEVELS * g->nnodes * sizeof(int),
-                       0) < 0
+                   plait_comm_host_broadcast(world, g->level, sizeof(g->level),
+                                             0) < 0 ||
+                   plait_comm_host_broadcast(world, g->partner,
+                                             (size_t)PLAIT_GRID_LEVELS *
+                                                 g->nnodes * sizeof(int),
+                                             0) < 0
                ? -1
                : 0;
 }
@@ -115,8 +115,7 @@ int plait_grid_create(struct plait_grid *g, struct plait_comm *world,
     g->name = malloc(n * sizeof(*g->name));
     g->partner = malloc(PLAIT_GRID_LEVELS * n * sizeof(int));
     own_name(own);
-    if (!names || !g->node || !g->local || !g->rank || !g->name ||
-        !g->partner)
+    if (!names || !g->node || !g->local || !g->rank || !g->name || !g->partner)
         rc = plait_errorf(err, "out of memory");
     if (plait_agree(world, rc, err) < 0)
         goto error;

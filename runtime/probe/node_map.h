@@ -10,16 +10,16 @@ enum { PLAIT_GRID_LEVELS = 8 };
  * every rank. */
 struct plait_grid {
     int world, nnodes;
-    int width;      /* ranks of the node with the fewest */
-    int even;       /* all nodes have as many */
-    int *node;      /* [world] in the order of their first rank */
-    int *local;     /* [world] counting the ranks of a node */
-    int *rank;      /* [nnodes][width] */
+    int width;        /* ranks of the node with the fewest */
+    int even;         /* all nodes have as many */
+    int *node;        /* [world] in the order of their first rank */
+    int *local;       /* [world] counting the ranks of a node */
+    int *rank;        /* [nnodes][width] */
     char (*name)[64]; /* [nnodes] */
-    int nlevels;    /* switch levels with a pair of nodes that they join */
+    int nlevels;      /* switch levels with a pair of nodes that they join */
     int level[PLAIT_GRID_LEVELS]; /* 1: under one leaf switch, 2: ... */
-    int *partner;   /* [nlevels][nnodes] disjoint pairs that far apart; -1:
-                       left over */
+    int *partner; /* [nlevels][nnodes] disjoint pairs that far apart; -1:
+                     left over */
 };
 
 /* Collective. fabric_file: the switches, read by rank 0; NULL: all nodes are

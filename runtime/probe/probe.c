@@ -16,7 +16,8 @@
 static const char usage[] =
     "usage: plait-probe [OPTION]...\n"
     "\n"
-    "Measure how long messages take inside a node, under one switch and across\n"
+    "Measure how long messages take inside a node, under one switch and "
+    "across\n"
     "switches, and write a site file for plait plan and estimate. Run one\n"
     "process per GPU, as a job of its own: see plait-probe(1).\n"
     "\n"
@@ -50,8 +51,9 @@ static int take_number(const char *flag, const char *text, long least,
     errno = 0;
     n = strtol(text, &end, 10);
     if (errno || *end || end == text || n < least || n > most)
-        return plait_errorf(err, "%s=%.40s: want a whole number from %ld to "
-                                 "%ld",
+        return plait_errorf(err,
+                            "%s=%.40s: want a whole number from %ld to "
+                            "%ld",
                             flag, text, least, most);
     *value = n;
     return 0;

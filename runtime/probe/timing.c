@@ -100,8 +100,8 @@ static int time_once(struct plait_meter *m, const struct transfer *t,
     return 0;
 }
 
-static int run(struct plait_meter *m, const struct transfer *t,
-               double *seconds, struct plait_error *err)
+static int run(struct plait_meter *m, const struct transfer *t, double *seconds,
+               struct plait_error *err)
 {
     struct plait_comm *world = m->world->comm;
 

@@ -36,7 +36,8 @@ static int encode(const struct plait_words *w, const char *prompt,
     *tokens = NULL;
     *n = 0;
     if (prompt && !w->tokenizer)
-        return plait_errorf(err, "--sample-prompt wants --tokenizer spm:FILE: "
+        return plait_errorf(err,
+                            "--sample-prompt wants --tokenizer spm:FILE: "
                             "model.vocab %d is not that of bytes (%d)",
                             w->vocab, PLAIT_BYTE_VOCAB);
     if (prompt && plait_tokenizer_encode(w->tokenizer, prompt, strlen(prompt),

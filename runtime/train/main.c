@@ -58,14 +58,12 @@ static const struct option options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static int one_of(const char *text, const char *a, const char *b,
-                  const char *c)
+static int one_of(const char *text, const char *a, const char *b, const char *c)
 {
     return !strcmp(text, a) || !strcmp(text, b) || !strcmp(text, c);
 }
 
-static int take_count(const char *text, int64_t *count,
-                      struct plait_error *err)
+static int take_count(const char *text, int64_t *count, struct plait_error *err)
 {
     char *end;
     long long n;
@@ -73,8 +71,10 @@ static int take_count(const char *text, int64_t *count,
     errno = 0;
     n = strtoll(text, &end, 10);
     if (errno || *end || end == text || n < 1 || n > 100000000)
-        return plait_errorf(err, "--sample wants a number of tokens from 1 "
-                            "to 100000000, not '%s'", text);
+        return plait_errorf(err,
+                            "--sample wants a number of tokens from 1 "
+                            "to 100000000, not '%s'",
+                            text);
     *count = n;
     return 0;
 }
@@ -123,8 +123,9 @@ static int parse(int argc, char **argv, struct plait_train_args *args,
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
         if (option == OPT_HELP || option == OPT_VERSION) {
-            fputs(option == OPT_HELP ? help : "plait-train " PACKAGE_VERSION
-                                              "\n", stdout);
+            fputs(option == OPT_HELP ? help
+                                     : "plait-train " PACKAGE_VERSION "\n",
+                  stdout);
             return 1;
         }
         if (option == ':')
@@ -138,7 +139,7 @@ static int parse(int argc, char **argv, struct plait_train_args *args,
     }
     if (optind != argc - 1)
         return plait_errorf(err, "usage: plait-train CONFIG.yaml [OPTION]... "
-                            "(see --help)");
+                                 "(see --help)");
     args->config = argv[optind];
     if (args->prompt && !args->sample)
         args->sample = SAMPLE_TOKENS;

@@ -64,8 +64,7 @@ static FILE *reopen(const char *path, int64_t step)
     return NULL;
 }
 
-struct plait_metrics_file *plait_metrics_create(const char *path,
-                                                int64_t step,
+struct plait_metrics_file *plait_metrics_create(const char *path, int64_t step,
                                                 struct plait_error *err)
 {
     struct plait_metrics_file *file = calloc(1, sizeof(*file));
@@ -106,8 +105,8 @@ static void put_groups(FILE *out, const char *name,
     for (i = 0; i < PLAIT_NCOMMS; i++) {
         if (bytes[i] == 0)
             continue;
-        fprintf(out, "%s\"%s\":%" PRIu64, comma,
-                plait_parallel_comm_names[i], bytes[i]);
+        fprintf(out, "%s\"%s\":%" PRIu64, comma, plait_parallel_comm_names[i],
+                bytes[i]);
         comma = ",";
     }
     fputc('}', out);

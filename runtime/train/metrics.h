@@ -19,11 +19,11 @@ struct plait_metrics {
     double tokens_per_s;
     double mfu;
     double step_s;
-    size_t mem_bytes; /* the most this rank has held */
-    size_t host_bytes; /* the same, offloaded to the host */
+    size_t mem_bytes;          /* the most this rank has held */
+    size_t host_bytes;         /* the same, offloaded to the host */
     const double *stage_bytes; /* [nstages] */
     int nstages;
-    double comm_s; /* of step_s: computation stood still for messages */
+    double comm_s;        /* of step_s: computation stood still for messages */
     double comm_hidden_s; /* collectives ran beside it, summed over groups */
     uint64_t comm_bytes[PLAIT_NCOMMS]; /* this rank, this step */
 };
@@ -33,8 +33,7 @@ struct plait_metrics_file;
 
 /* With `step` 0 a new file; otherwise the run goes on after `step`, and
  * lines of later steps, from before it was interrupted, are cut off. */
-struct plait_metrics_file *plait_metrics_create(const char *path,
-                                                int64_t step,
+struct plait_metrics_file *plait_metrics_create(const char *path, int64_t step,
                                                 struct plait_error *err);
 int plait_metrics_write(struct plait_metrics_file *file,
                         const struct plait_metrics *m);

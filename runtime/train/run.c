@@ -26,18 +26,18 @@ struct run {
     const struct plait_config *config;
     struct plait_comm *world;
     struct plait_trainer *trainer;
-    struct plait_checkpoint_info done; /* steps and tokens so far */
-    struct plait_saver *saver;         /* NULL: no checkpoints */
-    int64_t saved;                     /* step of the newest checkpoint */
+    struct plait_checkpoint_info done;  /* steps and tokens so far */
+    struct plait_saver *saver;          /* NULL: no checkpoints */
+    int64_t saved;                      /* step of the newest checkpoint */
     struct plait_metrics_file *metrics; /* rank 0, NULL: none */
     struct plait_watchdog *dog;         /* NULL: train.timeout not set */
     bool unlogged;                      /* they could not be written: why */
     struct plait_error why;
-    struct plait_progress progress;     /* rank 0 */
-    double peak;                        /* FLOP/s of all ranks */
-    struct plait_trace *trace;          /* NULL: log.profile not set */
-    struct plait_profile *profile;      /* rank 0, NULL: nobody asked */
-    struct plait_comm_stats control;    /* over the world, so far */
+    struct plait_progress progress;             /* rank 0 */
+    double peak;                                /* FLOP/s of all ranks */
+    struct plait_trace *trace;                  /* NULL: log.profile not set */
+    struct plait_profile *profile;              /* rank 0, NULL: nobody asked */
+    struct plait_comm_stats control;            /* over the world, so far */
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
     double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
     bool graphs_failed;  /* and it has been said */
@@ -46,19 +46,20 @@ struct run {
 
 /* What no part of the runtime can do yet is refused, never left out. */
 static int check_supported(const struct plait_config *c,
-                           const struct plait_ops *ops,
-                           struct plait_error *err)
+                           const struct plait_ops *ops, struct plait_error *err)
 {
     if (c->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER && !ops->gpu)
-        return plait_errorf(err, "parallel.offload of the optimizer is for "
+        return plait_errorf(err,
+                            "parallel.offload of the optimizer is for "
                             "GPUs: on the %s its state is in the host's "
-                            "memory already", ops->name);
+                            "memory already",
+                            ops->name);
     if (c->parallel.virtual_stages > 1 && c->parallel.pp == 1)
         return plait_errorf(err, "parallel.virtual %d wants parallel.pp > 1",
                             c->parallel.virtual_stages);
     if (c->log.tensorboard)
         return plait_errorf(err, "log.tensorboard is not there yet: use "
-                            "log.metrics");
+                                 "log.metrics");
     return 0;
 }
 
@@ -67,7 +68,7 @@ static int check_supported(const struct plait_config *c,
 /* A directory that all ranks mean. */
 struct place {
     int64_t step;
-    int passed; /* others, of a run that was left */
+    int passed;      /* others, of a run that was left */
     char path[4096]; /* "": none */
 };
 
@@ -97,9 +98,9 @@ static int find_checkpoint(struct run *r, int64_t below, struct place *place,
 
 static int load(struct run *r, const char *path, struct plait_error *err)
 {
-    int rc = plait_checkpoint_load(path, &r->done,
-                                   plait_trainer_model(r->trainer),
-                                   plait_trainer_optim(r->trainer), err);
+    int rc =
+        plait_checkpoint_load(path, &r->done, plait_trainer_model(r->trainer),
+                              plait_trainer_optim(r->trainer), err);
 
     if (rc == 0)
         r->saved = r->done.step;
@@ -109,7 +110,8 @@ static int load(struct run *r, const char *path, struct plait_error *err)
 static void say_passed(struct run *r, const struct place *place)
 {
     if (place->passed && plait_comm_rank(r->world) == 0)
-        fprintf(stderr, "plait-train: %s: later checkpoints than the one saved "
+        fprintf(stderr,
+                "plait-train: %s: later checkpoints than the one saved "
                 "last (latest) are passed over: %d, of a run that was left; "
                 "--resume DIR takes one\n",
                 r->config->checkpoint.dir, place->passed);
@@ -134,20 +136,24 @@ static int load_newest(struct run *r, struct plait_error *err)
         if (errno != EBADMSG)
             return -1;
         if (err->text[0])
-            fprintf(stderr, "plait-train: checkpoint of step %" PRId64
-                    " skipped: %s\n", place.step, err->text);
+            fprintf(stderr,
+                    "plait-train: checkpoint of step %" PRId64 " skipped: %s\n",
+                    place.step, err->text);
         err->text[0] = '\0';
     }
     if (skipped + place.passed == 0)
         return 1;
     if (skipped > 0)
-        plait_errorf(err, "%s: none of the %d checkpoints is whole; "
+        plait_errorf(err,
+                     "%s: none of the %d checkpoints is whole; "
                      "--resume none starts anew",
                      r->config->checkpoint.dir, skipped);
     else
-        plait_errorf(err, "%s: nothing is left of the checkpoint that latest "
+        plait_errorf(err,
+                     "%s: nothing is left of the checkpoint that latest "
                      "leads to, nor before it; --resume DIR takes another, "
-                     "--resume none starts anew", r->config->checkpoint.dir);
+                     "--resume none starts anew",
+                     r->config->checkpoint.dir);
     return plait_agree(r->world, -1, err);
 }
 
@@ -230,9 +236,8 @@ static int save_last(struct run *r, struct plait_error *err)
     if (!r->saver)
         return 0;
     r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
-    rc = r->saved == r->done.step
-             ? plait_saver_finish(r->saver, err)
-             : plait_saver_save(r->saver, &r->done, err);
+    rc = r->saved == r->done.step ? plait_saver_finish(r->saver, err)
+                                  : plait_saver_save(r->saver, &r->done, err);
     r->saved = r->done.step;
     plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
     return rc;
@@ -364,8 +369,7 @@ static int run_open(struct run *r, struct plait_session *s,
     r->config = s->config;
     r->world = s->world;
     r->saved = -1;
-    return plait_agree(r->world, check_supported(r->config, s->ops, err),
-                       err);
+    return plait_agree(r->world, check_supported(r->config, s->ops, err), err);
 }
 
 static int measure_peak(struct run *r, struct plait_error *err)
@@ -374,7 +378,7 @@ static int measure_peak(struct run *r, struct plait_error *err)
 
     if (plait_trainer_peak(r->s->par, type, &r->peak) < 0)
         return plait_errorf(err, "the speed of matrix products could not be "
-                            "measured");
+                                 "measured");
     return 0;
 }
 
@@ -436,8 +440,7 @@ static int start(struct run *r, const struct plait_train_args *args,
     if (plait_agree(r->world, open_output(r, args, err), err) < 0)
         return -1;
     if (r->config->train.timeout > 0) {
-        r->dog = plait_watchdog_create(r->world, r->config->train.timeout,
-                                       err);
+        r->dog = plait_watchdog_create(r->world, r->config->train.timeout, err);
         rc = r->dog ? 0 : -1;
     }
     return plait_agree(r->world, rc, err);
@@ -457,8 +460,7 @@ static int measure_stages(struct run *r, struct plait_error *err)
         return plait_errorf(err, "out of memory");
     par->ops->memory(par->dev, &now, &peak);
     r->stage_bytes[par->coord.at[PLAIT_PP]] = now;
-    if (plait_comm_host_all_reduce(r->world, r->stage_bytes, pp,
-                                   PLAIT_MAX) < 0)
+    if (plait_comm_host_all_reduce(r->world, r->stage_bytes, pp, PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(r->world));
     return 0;
 }
@@ -481,8 +483,8 @@ static void measure(struct run *r, const struct plait_step_result *result,
                     double seconds, struct plait_metrics *m)
 {
     struct plait_model *model = plait_trainer_model(r->trainer);
-    double tokens = (double)r->config->train.global_batch *
-                    r->config->model.seq_len;
+    double tokens =
+        (double)r->config->train.global_batch * r->config->model.seq_len;
     size_t used;
 
     m->step = r->done.step;
@@ -541,8 +543,8 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     double begin = plait_trace_now(), seconds;
 
     if (plait_trainer_step(r->trainer, r->done.step,
-                           plait_signals_caught() != 0 || r->unlogged,
-                           &result, err) < 0)
+                           plait_signals_caught() != 0 || r->unlogged, &result,
+                           err) < 0)
         return PLAIT_RUN_BROKEN;
     print_failed_graphs(r);
     print_remark(r);
@@ -560,7 +562,8 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     *stop = result.stop;
     if (!isfinite(result.loss) ||
         (!isfinite(result.grad_norm) && !result.skipped)) {
-        plait_errorf(err, "step %" PRId64 ": loss %g, gradient norm %g: "
+        plait_errorf(err,
+                     "step %" PRId64 ": loss %g, gradient norm %g: "
                      "stopped; try a smaller optim.lr or more lr.warmup",
                      r->done.step, result.loss, result.grad_norm);
         return plait_agree(r->world, -1, err);
@@ -633,7 +636,8 @@ int plait_run_sample(struct plait_session *s,
     if (rc == 0 && r.done.step == 0) {
         rc = -1;
         if (plait_comm_rank(r.world) == 0)
-            plait_errorf(err, "--sample: there is no checkpoint to sample "
+            plait_errorf(err,
+                         "--sample: there is no checkpoint to sample "
                          "from in checkpoint.dir (%s)",
                          r.config->checkpoint.dir ? r.config->checkpoint.dir
                                                   : "not set");

@@ -9,8 +9,7 @@
 
 #define TEMPERATURE 0.8 /* below 1: likely tokens more often */
 
-int plait_sample_token(const float *logits, int n, double temperature,
-                       double u)
+int plait_sample_token(const float *logits, int n, double temperature, double u)
 {
     double max = -INFINITY, sum = 0, at = 0;
     int i;
@@ -78,8 +77,8 @@ static int next_token(struct plait_trainer *t, struct plait_parallel *par,
         .targets = text->targets,
     };
 
-    if (plait_pipeline_logits(plait_trainer_pipeline(t), &batch,
-                              text->logits) < 0)
+    if (plait_pipeline_logits(plait_trainer_pipeline(t), &batch, text->logits) <
+        0)
         return -1;
     if (par->rank == root)
         *token = plait_sample_token(text->logits, vocab, TEMPERATURE,

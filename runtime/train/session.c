@@ -137,10 +137,10 @@ static int open_parallel(struct plait_session *s,
         plait_agree(s->world, plait_parallel_need(s->par, EXPERTS_USE, err),
                     err) < 0)
         return -1;
-    return plait_agree(s->world,
-                       plait_parallel_divide(s->par, &s->config->parallel,
-                                             s->par->node, err),
-                       err);
+    return plait_agree(
+        s->world,
+        plait_parallel_divide(s->par, &s->config->parallel, s->par->node, err),
+        err);
 }
 
 /* -- life ---------------------------------------------------------------- */

@@ -14,10 +14,10 @@ struct plait_train_args {
     const char **set; /* [nset] "section.key=value" */
     int nset;
     const char *metrics; /* over log.metrics, NULL: as configured */
-    const char *resume; /* "auto", "none" or a directory */
-    const char *device; /* "auto", "cuda", "cpu" */
-    int64_t sample;     /* tokens to generate instead of training, 0: train */
-    const char *prompt;    /* NULL: none */
+    const char *resume;  /* "auto", "none" or a directory */
+    const char *device;  /* "auto", "cuda", "cpu" */
+    int64_t sample;      /* tokens to generate instead of training, 0: train */
+    const char *prompt;  /* NULL: none */
     const char *tokenizer; /* of the sample, NULL: as the vocabulary says */
     bool profile_summary;
 };

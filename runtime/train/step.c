@@ -81,12 +81,12 @@ static int make_parts(struct plait_trainer *t, struct plait_error *err)
     t->optim = plait_optim_create(t->model, err);
     if (!t->optim)
         return -1;
-    t->sync = plait_gradsync_create(t->model, plait_optim_shards(t->optim),
-                                    err);
+    t->sync =
+        plait_gradsync_create(t->model, plait_optim_shards(t->optim), err);
     if (!t->sync)
         return -1;
-    t->pipe = plait_pipeline_create(t->model, t->microbatches, c->micro_batch,
-                                    err);
+    t->pipe =
+        plait_pipeline_create(t->model, t->microbatches, c->micro_batch, err);
     return t->pipe ? 0 : -1;
 }
 
@@ -163,9 +163,8 @@ static struct plait_loader *open_loader(struct plait_trainer *t,
                                t->count, step, err);
 }
 
-static struct plait_dataset *open_dataset(struct plait_trainer *t,
-                                          const char *path,
-                                          struct plait_error *err)
+static struct plait_dataset *
+open_dataset(struct plait_trainer *t, const char *path, struct plait_error *err)
 {
     int vocab, want = t->config->model.vocab;
     struct plait_dataset *ds;
@@ -176,12 +175,15 @@ static struct plait_dataset *open_dataset(struct plait_trainer *t,
         return NULL;
     vocab = plait_dataset_vocab(ds);
     if (vocab > want) {
-        plait_errorf(err, "%s has a vocabulary of %d tokens, but model.vocab "
-                     "is %d", path, vocab, want);
+        plait_errorf(err,
+                     "%s has a vocabulary of %d tokens, but model.vocab "
+                     "is %d",
+                     path, vocab, want);
     } else if (plait_dataset_samples(ds, t->config->model.seq_len) < 1) {
-        plait_errorf(err, "%s has %lld tokens, too few for one sample of "
-                     "model.seq_len %d", path,
-                     (long long)plait_dataset_tokens(ds),
+        plait_errorf(err,
+                     "%s has %lld tokens, too few for one sample of "
+                     "model.seq_len %d",
+                     path, (long long)plait_dataset_tokens(ds),
                      t->config->model.seq_len);
     } else {
         return ds;
@@ -199,8 +201,10 @@ int plait_trainer_open_data(struct plait_trainer *t, int64_t step,
     if (!c->data.train)
         return plait_errorf(err, "data.train is missing: which tokens?");
     if (c->train.eval_every && !c->data.val)
-        return plait_errorf(err, "train.eval_every is %lld, but data.val is "
-                            "missing", (long long)c->train.eval_every);
+        return plait_errorf(err,
+                            "train.eval_every is %lld, but data.val is "
+                            "missing",
+                            (long long)c->train.eval_every);
     t->train = open_dataset(t, c->data.train, err);
     if (!t->train)
         return -1;
@@ -373,8 +377,8 @@ static int fill_operands(struct plait_parallel *par, enum plait_dtype type,
         values[i] = (float)(x >> 8) / (1 << 23) - 1;
     }
     if (rc == 0)
-        rc = par->ops->to_device(par->q, buffer, values,
-                                 FILL * sizeof(*values));
+        rc =
+            par->ops->to_device(par->q, buffer, values, FILL * sizeof(*values));
     for (i = n * n; i < 3 * n * n && rc == 0; i += FILL)
         rc = par->ops->cast(par->q, type, buffer + i * size, PLAIT_F32, buffer,
                             FILL);
@@ -385,9 +389,8 @@ static int fill_operands(struct plait_parallel *par, enum plait_dtype type,
 /* Seconds of one of `count` products of square matrices, at a time when all
  * ranks do the same: ranks may share cores. INFINITY: they could not be made
  * (w NULL: from the start), and the others do not wait for it. */
-static double time_products(struct plait_parallel *par, size_t matrix,
-                            size_t n, void *buffer, struct plait_weight *w,
-                            int count)
+static double time_products(struct plait_parallel *par, size_t matrix, size_t n,
+                            void *buffer, struct plait_weight *w, int count)
 {
     double start;
     int rc = w ? 0 : -1, i;
@@ -419,11 +422,12 @@ int plait_trainer_peak(struct plait_parallel *par, enum plait_dtype type,
     int i;
 
     if (buffer && fill_operands(par, type, n, buffer) == 0)
-        w = par->ops->weight_create(par->dev, type, n, n,
-                                    buffer + 2 * matrix);
+        w = par->ops->weight_create(par->dev, type, n, n, buffer + 2 * matrix);
     for (i = 0; i <= PEAK_ROUNDS; i++)
         seconds[i] = time_products(par, matrix, n, buffer, w,
-                                   i == 0 ? 1 : par->ops->gpu ? 10 : 2);
+                                   i == 0          ? 1
+                                   : par->ops->gpu ? 10
+                                                   : 2);
     par->ops->weight_destroy(w);
     par->ops->free(par->dev, buffer);
     if (plait_comm_host_all_reduce(par->world, seconds, PEAK_ROUNDS + 1,

@@ -27,7 +27,7 @@ struct options {
     int rounds, threads, only; /* only: index of the case, -1: all */
     const char *json, *python, *torch_peer, *gloo;
     const char *python_new, *llmc; /* NULL: not given */
-    const char *part; /* NULL: all */
+    const char *part;              /* NULL: all */
 };
 
 struct result {
@@ -41,8 +41,8 @@ static void start_worker(struct bench_peer *p, const char *label,
                          const struct options *o)
 {
     char number[16], threads[16];
-    char *argv[] = {"/proc/self/exe", (char *)mode, number, (char *)precision,
-                    threads, NULL};
+    char *argv[] = {"/proc/self/exe",  (char *)mode, number,
+                    (char *)precision, threads,      NULL};
 
     snprintf(number, sizeof(number), "%d", index);
     snprintf(threads, sizeof(threads), "%d", o->threads);
@@ -60,11 +60,10 @@ static void miss(struct bench_peer *p, const char *label, const char *why)
 /* The case in words, as the peers' programs take it; the number of words. */
 enum { CASE_WORDS = 6 };
 
-static int case_words(const struct bench_case *c, char text[][16],
-                      char *argv[])
+static int case_words(const struct bench_case *c, char text[][16], char *argv[])
 {
-    int number[CASE_WORDS] = {c->layers, c->hidden, c->heads,
-                              c->vocab, c->seq_len, c->batch};
+    int number[CASE_WORDS] = {c->layers, c->hidden,  c->heads,
+                              c->vocab,  c->seq_len, c->batch};
 
     for (int i = 0; i < CASE_WORDS; i++) {
         snprintf(text[i], sizeof(text[i]), "%d", number[i]);
@@ -74,11 +73,10 @@ static int case_words(const struct bench_case *c, char text[][16],
 }
 
 /* Huge pages, and memory that is kept, gave PyTorch 20 to 28 %. */
-static const char *const tuned[] = {
-    "GLIBC_TUNABLES=glibc.malloc.hugetlb=1:"
-    "glibc.malloc.mmap_threshold=1073741824:"
-    "glibc.malloc.trim_threshold=1099511627776",
-    NULL};
+static const char *const tuned[] = {"GLIBC_TUNABLES=glibc.malloc.hugetlb=1:"
+                                    "glibc.malloc.mmap_threshold=1073741824:"
+                                    "glibc.malloc.trim_threshold=1099511627776",
+                                    NULL};
 
 static void start_torch(struct bench_peer *p, const char *label,
                         const char *python, const struct bench_case *c,
@@ -137,8 +135,8 @@ static void start_peers(int index, const char *precision,
         miss(&r->peer[LLMC], "llm.c", "make bench LLMC=DIR names its source");
 }
 
-static void run_case(int index, const char *precision,
-                     const struct options *o, struct result *r)
+static void run_case(int index, const char *precision, const struct options *o,
+                     struct result *r)
 {
     start_peers(index, precision, o, r);
     for (int round = -1; round < o->rounds; round++)
@@ -190,14 +188,13 @@ static void report_peer(const struct result *r, int p, double tokens,
     cell(s / mine, 2);
     printf("\n");
     json_array_append_new(
-        rows,
-        json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:i}", "case", name,
-                  "precision", precision, "who", r->peer[p].label, "version",
-                  r->peer[p].name, "seconds", number(s), "least",
-                  number(bench_least(&r->seconds[p])), "most",
-                  number(bench_most(&r->seconds[p])), "tokens_per_s",
-                  number(tokens / s), "peak_mib", number(mib), "rounds",
-                  r->seconds[p].count));
+        rows, json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:i}", "case",
+                        name, "precision", precision, "who", r->peer[p].label,
+                        "version", r->peer[p].name, "seconds", number(s),
+                        "least", number(bench_least(&r->seconds[p])), "most",
+                        number(bench_most(&r->seconds[p])), "tokens_per_s",
+                        number(tokens / s), "peak_mib", number(mib), "rounds",
+                        r->seconds[p].count));
 }
 
 static void bench_steps(const struct options *o, json_t *rows)
@@ -232,7 +229,8 @@ static void report_ops(const json_t *rows)
 
     printf("\n| operation | type | ms | least | most | rate | | of the "
            "ceiling |\n|---|---|---|---|---|---|---|---|\n");
-    json_array_foreach(rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         const char *op, *type, *unit;
         double seconds, least, most, rate, share;
 
@@ -241,15 +239,17 @@ static void report_ops(const json_t *rows)
                         "least", &least, "most", &most, "rate", &rate,
                         "of_ceiling", &share) == 0)
             printf("| %s | %s | %.2f | %.2f | %.2f | %.1f | %s | %.0f %% |\n",
-                   op, type, 1e3 * seconds, 1e3 * least, 1e3 * most, rate,
-                   unit, 100 * share);
+                   op, type, 1e3 * seconds, 1e3 * least, 1e3 * most, rate, unit,
+                   100 * share);
     }
 }
 
 static int usage(FILE *to)
 {
-    fprintf(to, "usage: plait-bench [--rounds N] [--threads N] [--case 1..%d] "
-            "[--part steps|ops|comm|planner] [--json FILE]\n", NCASES);
+    fprintf(to,
+            "usage: plait-bench [--rounds N] [--threads N] [--case 1..%d] "
+            "[--part steps|ops|comm|planner] [--json FILE]\n",
+            NCASES);
     return to == stderr ? 2 : 0;
 }
 
@@ -370,8 +370,10 @@ static const char *given(const char *name)
 
 int main(int argc, char **argv)
 {
-    struct options o = {.rounds = 7, .threads = omp_get_max_threads(),
-                        .only = -1, .python = getenv("PLAIT_BENCH_PYTHON"),
+    struct options o = {.rounds = 7,
+                        .threads = omp_get_max_threads(),
+                        .only = -1,
+                        .python = getenv("PLAIT_BENCH_PYTHON"),
                         .torch_peer = getenv("PLAIT_BENCH_TORCH_PEER"),
                         .gloo = getenv("PLAIT_BENCH_TORCH_GLOO"),
                         .python_new = given("TORCH_PYTHON"),

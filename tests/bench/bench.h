@@ -55,8 +55,7 @@ int bench_write_files(char *config, char *tokens, const struct bench_case *c,
 /* As plait-train goes, up to the first step. What was made stays for the
  * caller to destroy. */
 int bench_open_trainer(const char *config, struct plait_session *session,
-                       struct plait_trainer **trainer,
-                       struct plait_error *err);
+                       struct plait_trainer **trainer, struct plait_error *err);
 
 /* Modes of this program that are contestants themselves. The trainer takes
  * its threads from OMP_NUM_THREADS. Its matrix products are replayed as the

@@ -25,10 +25,9 @@
 
 enum { MOST_PEERS = 3 };
 
-static char *const pair[] = {"mpirun",     "--allow-run-as-root",
-                             "-np",        "2",
-                             "--bind-to",  "core",
-                             "--oversubscribe", NULL};
+static char *const pair[] = {
+    "mpirun", "--allow-run-as-root", "-np", "2", "--bind-to",
+    "core",   "--oversubscribe",     NULL};
 
 /* argv of `command` under mpirun, in room of 24. */
 static void under_mpirun(char **argv, char *const command[])
@@ -69,9 +68,9 @@ static void report(struct row *r, double mine, json_t *rows)
         printf(" - |  |");
     printf(" %.2f |\n", median / mine);
     fflush(stdout);
-    row = json_pack("{s:s,s:s,s:f,s:f,s:f,s:i}", "what", r->what, "who",
-                    r->who, "seconds", median, "least", bench_least(&r->s),
-                    "most", bench_most(&r->s), "rounds", r->s.count);
+    row = json_pack("{s:s,s:s,s:f,s:f,s:f,s:i}", "what", r->what, "who", r->who,
+                    "seconds", median, "least", bench_least(&r->s), "most",
+                    bench_most(&r->s), "rounds", r->s.count);
     if (isfinite(r->rate))
         json_object_set_new(row, r->unit, json_real(r->rate));
     json_array_append_new(rows, row);
@@ -153,18 +152,17 @@ static void bench_reduce(const struct bench_comm_options *o, json_t *rows)
 
     for (int i = 0; i < 3; i++) {
         static char what[40];
-        char *self[] = {o->self, "--reduce-worker", "plait",
-                        (char *)sizes[i], NULL};
-        char *mpi[] = {o->self, "--reduce-worker", "mpi",
-                       (char *)sizes[i], NULL};
+        char *self[] = {o->self, "--reduce-worker", "plait", (char *)sizes[i],
+                        NULL};
+        char *mpi[] = {o->self, "--reduce-worker", "mpi", (char *)sizes[i],
+                       NULL};
         char *torch[] = {(char *)o->python, (char *)o->gloo, "reduce",
                          (char *)sizes[i], NULL};
         char *argv[24];
         struct bench_peer p[MOST_PEERS];
         struct row r[MOST_PEERS] = {{0}};
 
-        snprintf(what, sizeof(what), "all-reduce %s MB, 2 processes",
-                 sizes[i]);
+        snprintf(what, sizeof(what), "all-reduce %s MB, 2 processes", sizes[i]);
         under_mpirun(argv, self);
         bench_peer_start(&p[0], "plait", argv, o->mpi_env);
         under_mpirun(argv, mpi);
@@ -238,8 +236,8 @@ int bench_bare_worker(void)
 /* The contract's own rendezvous, which needs no MPI: rank `text` of two. */
 int bench_tcp_worker(const char *text, const char *port)
 {
-    struct plait_launch l = {.rank = atoi(text), .world_size = 2,
-                             .master_port = atoi(port)};
+    struct plait_launch l = {
+        .rank = atoi(text), .world_size = 2, .master_port = atoi(port)};
     struct plait_error err = {{0}};
     struct plait_comm *world;
     double x = 1;
@@ -285,17 +283,16 @@ static void time_start(char *const argv[], const char *const env[],
 
 static void bench_start(const struct bench_comm_options *o, json_t *rows)
 {
-    static const struct bench_case small = {"GPT 2 x 128, 4 x 64", 2, 128, 4,
-                                            257, 64, 4};
+    static const struct bench_case small = {
+        "GPT 2 x 128, 4 x 64", 2, 128, 4, 257, 64, 4};
     static const char *const what[2] = {"collective", "step"};
     static const char *const said[2] = {"start to the first collective, 2 "
                                         "processes",
                                         "start to the end of the first step, "
                                         "2 processes"};
-    static const char *const who[4] = {"plait under mpirun",
-                                       "plait's own rendezvous",
-                                       "MPI_Init and MPI_Allreduce",
-                                       "PyTorch, gloo (DDP)"};
+    static const char *const who[4] = {
+        "plait under mpirun", "plait's own rendezvous",
+        "MPI_Init and MPI_Allreduce", "PyTorch, gloo (DDP)"};
     char config[] = "/tmp/plait-bench-XXXXXX.yaml";
     char tokens[] = "/tmp/plait-bench-XXXXXX.bin", tcp[200], *argv[24];
     char *self[] = {o->self, "--start-worker", config, NULL};
@@ -457,10 +454,10 @@ static int write_sparse(char *path, int64_t tokens)
 static void bench_loader(const struct bench_comm_options *o, json_t *rows)
 {
     char path[] = "/tmp/plait-bench-XXXXXX.bin";
-    struct row opening = {"opening 100 GB of tokens", "plait", "", {0}, NAN,
-                          NULL};
-    struct row sample = {"sampling 8 x 1024 tokens of them", "plait", "", {0},
-                         NAN, "tokens/s"};
+    struct row opening = {
+        "opening 100 GB of tokens", "plait", "", {0}, NAN, NULL};
+    struct row sample = {
+        "sampling 8 x 1024 tokens of them", "plait", "", {0}, NAN, "tokens/s"};
     int32_t input[1024], target[1024];
     struct plait_error err = {{0}};
 
@@ -496,10 +493,10 @@ static void bench_loader(const struct bench_comm_options *o, json_t *rows)
 
 json_t *bench_comm(const struct bench_comm_options *o)
 {
-    static const struct bench_case gpt2 = {"GPT-2 124M, 2 + 2 x 256", 12, 768,
-                                           12, 50304, 256, 4};
-    static const struct bench_case small = {"GPT 6 x 384, 6 + 6 x 256", 6, 384,
-                                            12, 65, 256, 12};
+    static const struct bench_case gpt2 = {
+        "GPT-2 124M, 2 + 2 x 256", 12, 768, 12, 50304, 256, 4};
+    static const struct bench_case small = {
+        "GPT 6 x 384, 6 + 6 x 256", 6, 384, 12, 65, 256, 12};
     json_t *rows = json_array();
 
     printf("\nGB/s of an all-reduce: the bytes of one process's buffer over "

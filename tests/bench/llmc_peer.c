@@ -22,12 +22,15 @@ static uint32_t draw(void)
  * 0, in the order of its ParameterTensors. */
 static int write_model(char *path, const int *n)
 {
-    int fd = mkstemp(path), header[256] = {20240326, 3, n[4], n[3], n[0],
-                                           n[2], n[1], n[3]};
+    int fd = mkstemp(path),
+        header[256] = {20240326, 3, n[4], n[3], n[0], n[2], n[1], n[3]};
     FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
-    GPT2Config config = {.max_seq_len = n[4], .vocab_size = n[3],
-                         .padded_vocab_size = n[3], .num_layers = n[0],
-                         .num_heads = n[2], .channels = n[1]};
+    GPT2Config config = {.max_seq_len = n[4],
+                         .vocab_size = n[3],
+                         .padded_vocab_size = n[3],
+                         .num_layers = n[0],
+                         .num_heads = n[2],
+                         .channels = n[1]};
     size_t sizes[NUM_PARAMETER_TENSORS];
 
     if (f == NULL)
@@ -56,13 +59,11 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static double train_step(GPT2 *model, const int *tokens, int B, int T,
-                         int step)
+static double train_step(GPT2 *model, const int *tokens, int B, int T, int step)
 {
     double start = now();
 
-    gpt2_forward(model, (int *)tokens, (int *)tokens + 1, (size_t)B,
-                 (size_t)T);
+    gpt2_forward(model, (int *)tokens, (int *)tokens + 1, (size_t)B, (size_t)T);
     gpt2_zero_grad(model);
     gpt2_backward(model);
     gpt2_update(model, 1e-4f, 0.9f, 0.999f, 1e-8f, 0.0f, step);

@@ -53,12 +53,12 @@ static void run(struct ops_bench *o, enum op op)
 {
     const struct plait_ops *ops = o->ops;
     enum plait_dtype t = o->type;
-    struct plait_attention a = {B, T, T, H, H, C / H, 3 * C, 3 * C, 0, 0,
-                                0.125f, 1};
+    struct plait_attention a = {B,     T,     T, H, H,      C / H,
+                                3 * C, 3 * C, 0, 0, 0.125f, 1};
     struct plait_adamw adamw = {1e-9f, 0.9f, 0.95f, 1e-8f, 1, NULL, 0, 0, NULL};
     struct plait_adamw_run all = {
-        o->f[0], o->f[1], o->f[2], o->f[3], t == PLAIT_F32 ? NULL : o->a,
-        (size_t)V * C, 0, 0};
+        o->f[0],       o->f[1], o->f[2], o->f[3], t == PLAIT_F32 ? NULL : o->a,
+        (size_t)V * C, 0,       0};
     char *k = (char *)o->b + C * o->size, *v = k + C * o->size;
     char *dk = (char *)o->d + C * o->size, *dv = dk + C * o->size;
 
@@ -79,12 +79,12 @@ static void run(struct ops_bench *o, enum op op)
                                    NULL, 0, N);
         break;
     case OP_QKV_DW:
-        ops->linear_backward_weight(o->q, t, o->f[0], o->f[1], o->a, o->b, 0,
-                                    N, 3 * C, C);
+        ops->linear_backward_weight(o->q, t, o->f[0], o->f[1], o->a, o->b, 0, N,
+                                    3 * C, C);
         break;
     case OP_UP_GELU:
-        ops->linear_forward(o->q, o->a, o->c, o->b, o->up, o->d,
-                            PLAIT_ACT_GELU, N);
+        ops->linear_forward(o->q, o->a, o->c, o->b, o->up, o->d, PLAIT_ACT_GELU,
+                            N);
         break;
     case OP_DOWN_DX_GELU:
         ops->linear_backward_input(o->q, o->a, o->b, o->down, PLAIT_ACT_GELU,
@@ -245,12 +245,12 @@ static void one_type(json_t *rows, int threads, int rounds,
         double rate = n.flops > 0 ? n.flops / t : n.bytes / t;
 
         json_array_append_new(
-            rows, json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:s,s:f}", "op", n.name,
-                            "type", plait_dtype_name(type), "seconds", t,
-                            "least", bench_least(&s[op]), "most",
-                            bench_most(&s[op]), "rate", rate * 1e-9, "unit",
-                            n.flops > 0 ? "GFLOP/s" : "GB/s", "of_ceiling",
-                            rate / (n.flops > 0 ? product : copy)));
+            rows,
+            json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:s,s:f}", "op", n.name, "type",
+                      plait_dtype_name(type), "seconds", t, "least",
+                      bench_least(&s[op]), "most", bench_most(&s[op]), "rate",
+                      rate * 1e-9, "unit", n.flops > 0 ? "GFLOP/s" : "GB/s",
+                      "of_ceiling", rate / (n.flops > 0 ? product : copy)));
     }
     teardown(&o);
 }

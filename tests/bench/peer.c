@@ -41,8 +41,7 @@ static double quantile(const struct bench_samples *s, double q)
     qsort(sorted.value, (size_t)s->count, sizeof(double), ascending);
     if (i + 1 >= s->count)
         return sorted.value[s->count - 1];
-    return sorted.value[i] + (at - i) * (sorted.value[i + 1] -
-                                         sorted.value[i]);
+    return sorted.value[i] + (at - i) * (sorted.value[i + 1] - sorted.value[i]);
 }
 
 double bench_median(const struct bench_samples *s)

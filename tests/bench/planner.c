@@ -72,8 +72,8 @@ static void make(struct cluster *c, int nnodes)
         p += sprintf(p, "%sn%d", i % PER_LEAF ? "," : "", order[i]);
     }
     p += sprintf(p, "\nSwitchName=core Switches=l[0-%d]\n", leaves - 1);
-    c->fabric = plait_fabric_parse("topology.conf", conf, (size_t)(p - conf),
-                                   NULL);
+    c->fabric =
+        plait_fabric_parse("topology.conf", conf, (size_t)(p - conf), NULL);
     free(conf);
     free(order);
 }
@@ -114,14 +114,20 @@ static double plan(const struct cluster *c)
 /* A 70-billion-parameter Llama on AUTO_GPUS H100s. */
 static double find_layout(void)
 {
-    struct plait_config c = {
-        .model = {.family = PLAIT_LLAMA, .layers = 80, .hidden = 8192,
-                  .heads = 64, .kv_heads = 8, .ffn = 28672, .vocab = 128256,
-                  .seq_len = 8192},
-        .parallel = {.schedule = PLAIT_SCHEDULE_1F1B, .virtual_stages = 1,
-                     .bucket_mib = 25},
-        .train = {.precision = PLAIT_BF16, .micro_batch = 1,
-                  .global_batch = 1024}};
+    struct plait_config c = {.model = {.family = PLAIT_LLAMA,
+                                       .layers = 80,
+                                       .hidden = 8192,
+                                       .heads = 64,
+                                       .kv_heads = 8,
+                                       .ffn = 28672,
+                                       .vocab = 128256,
+                                       .seq_len = 8192},
+                             .parallel = {.schedule = PLAIT_SCHEDULE_1F1B,
+                                          .virtual_stages = 1,
+                                          .bucket_mib = 25},
+                             .train = {.precision = PLAIT_BF16,
+                                       .micro_batch = 1,
+                                       .global_batch = 1024}};
     double start = bench_now();
     struct plait_gpu_type gpu;
     struct plait_choices *found;
@@ -194,8 +200,7 @@ json_t *bench_planner(const char *self, int rounds)
 
     printf("\n| planner | ms | least | most | peak MiB of the process | ns "
            "per n log2 n |\n|---|---|---|---|---|---|\n");
-    for (int ranks = 1024; ranks <= 131072;
-         ranks *= ranks == 65536 ? 2 : 4) {
+    for (int ranks = 1024; ranks <= 131072; ranks *= ranks == 65536 ? 2 : 4) {
         snprintf(name, sizeof(name), "plan %d ranks", ranks);
         if ((row = ask(self, name, ranks, rounds)) != NULL)
             json_array_append_new(rows, row);

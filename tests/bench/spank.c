@@ -18,8 +18,7 @@ enum { RUNS = 301 };
 typedef int callback(spank_t, int, char **);
 
 static struct {
-    callback *init, *post_opt, *local_user_init, *user_init, *task_init,
-        *exit;
+    callback *init, *post_opt, *local_user_init, *user_init, *task_init, *exit;
 } plugin;
 
 static char argument[80];
@@ -57,10 +56,12 @@ static void row(const char *what, double *ms, int n, double target)
 
 static int load(const char *path)
 {
-    static const char *const names[] = {
-        "slurm_spank_init",      "slurm_spank_init_post_opt",
-        "slurm_spank_local_user_init", "slurm_spank_user_init",
-        "slurm_spank_task_init", "slurm_spank_exit"};
+    static const char *const names[] = {"slurm_spank_init",
+                                        "slurm_spank_init_post_opt",
+                                        "slurm_spank_local_user_init",
+                                        "slurm_spank_user_init",
+                                        "slurm_spank_task_init",
+                                        "slurm_spank_exit"};
     void *file = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 
     if (!file) {
@@ -165,8 +166,8 @@ static void recorded(const char *path)
     }
     if (xml) {
         snprintf(what, sizeof(what), "%.30s, %d PUs, %d GPUs, from XML",
-                 strrchr(path, '/') ? strrchr(path, '/') + 1 : path,
-                 node->pus, node->ngpus);
+                 strrchr(path, '/') ? strrchr(path, '/') + 1 : path, node->pus,
+                 node->ngpus);
         row(what, ms, RUNS, 2);
     }
     free(xml);

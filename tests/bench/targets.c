@@ -12,7 +12,8 @@ static json_t *row_of(const json_t *rows, const char *const key[],
     json_t *row;
     size_t i;
 
-    json_array_foreach(rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         int same = 0;
 
         for (int k = 0; k < n; k++) {
@@ -65,11 +66,11 @@ static void hold(json_t *rows, const char *what, double measured, char sign,
     else
         printf("- | not measured |\n");
     json_array_append_new(
-        rows, json_pack("{s:s,s:s,s:f,s:o,s:b}", "what", what, "limit",
-                        sign == '>' ? "least" : "most", "target", target,
-                        "measured",
-                        isfinite(measured) ? json_real(measured) : json_null(),
-                        "met", isfinite(measured) && met));
+        rows,
+        json_pack("{s:s,s:s,s:f,s:o,s:b}", "what", what, "limit",
+                  sign == '>' ? "least" : "most", "target", target, "measured",
+                  isfinite(measured) ? json_real(measured) : json_null(), "met",
+                  isfinite(measured) && met));
 }
 
 static void hold_peer(const json_t *all, json_t *rows, const char *name,
@@ -86,8 +87,8 @@ static void hold_peer(const json_t *all, json_t *rows, const char *name,
         return;
     snprintf(what, sizeof(what), "%s, %s: memory over %s", name, precision,
              who);
-    hold(rows, what,
-         mib / step_number(all, name, precision, who, "peak_mib"), '<', 0.8);
+    hold(rows, what, mib / step_number(all, name, precision, who, "peak_mib"),
+         '<', 0.8);
 }
 
 /* The machine's limit: the best library's products. */
@@ -129,7 +130,8 @@ static double sampling_share(const json_t *all)
     const json_t *row;
     size_t i;
 
-    json_array_foreach(json_object_get(all, "steps"), i, row) {
+    json_array_foreach(json_object_get(all, "steps"), i, row)
+    {
         const char *who = json_string_value(json_object_get(row, "who"));
 
         if (who != NULL && strcmp(who, "plait") == 0)
@@ -146,9 +148,9 @@ static void hold_comm(const json_t *all, json_t *rows)
     char what[160];
 
     for (int i = 0; i < 2; i++) {
-        double two = fmin(
-            comm_number(all, pair[i], "two processes", "seconds"),
-            comm_number(all, pair[i], "two processes, ZeRO 1", "seconds"));
+        double two =
+            fmin(comm_number(all, pair[i], "two processes", "seconds"),
+                 comm_number(all, pair[i], "two processes, ZeRO 1", "seconds"));
 
         snprintf(what, sizeof(what),
                  "%s: two processes, with or without ZeRO 1, over one",
@@ -174,9 +176,8 @@ static void hold_comm(const json_t *all, json_t *rows)
 
 void bench_targets(json_t *all)
 {
-    static const char *const names[] = {"GPT-2 124M, 4 x 64",
-                                        "GPT-2 124M, 4 x 256",
-                                        "GPT 6 x 384, 12 x 256"};
+    static const char *const names[] = {
+        "GPT-2 124M, 4 x 64", "GPT-2 124M, 4 x 256", "GPT 6 x 384, 12 x 256"};
     json_t *rows = json_array();
 
     printf("\n| target | | measured | |\n|---|---|---|---|\n");

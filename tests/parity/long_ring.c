@@ -27,7 +27,10 @@ struct weights {
 };
 
 /* Where the runtime's tensors stand in there. */
-#define PLACE(name, member) {name, offsetof(struct weights, member)}
+#define PLACE(name, member)                    \
+    {                                          \
+        name, offsetof(struct weights, member) \
+    }
 static const struct {
     const char *name;
     size_t at;
@@ -149,8 +152,9 @@ static double token_loss(const struct weights *w, double (*k)[C],
     normalise(n, x, w->norm2, w->bias2);
     multiply(f, w->up, w->upb, n, F);
     for (int i = 0; i < F; i++)
-        f[i] *= 0.5 * (1 + tanh(sqrt(2 / M_PI) *
-                                (f[i] + 0.044715 * f[i] * f[i] * f[i])));
+        f[i] *=
+            0.5 *
+            (1 + tanh(sqrt(2 / M_PI) * (f[i] + 0.044715 * f[i] * f[i] * f[i])));
     multiply(y, w->down, w->downb, f, C);
     for (int i = 0; i < C; i++)
         x[i] += y[i];

@@ -16,9 +16,9 @@
 #define STEPS 10
 #define TOLERANCE 1e-2 /* llm.c's: it decays all weights, we only matrices */
 
-static const double published[STEPS] = {
-    5.270007, 4.059707, 3.375123, 2.800783, 2.315382,
-    1.849029, 1.394656, 0.999147, 0.624080, 0.376511};
+static const double published[STEPS] = {5.270007, 4.059707, 3.375123, 2.800783,
+                                        2.315382, 1.849029, 1.394656, 0.999147,
+                                        0.624080, 0.376511};
 
 enum { MAGIC, VERSION, SEQ_LEN, VOCAB, LAYERS, HEADS, HIDDEN, VOCAB_PADDED };
 
@@ -136,15 +136,12 @@ static int load_weights(struct plait_trainer *t, struct plait_parallel *par,
     int rc = row ? 0 : -1;
 
     for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays) && !rc; i++)
-        for (int l = 0; l < (arrays[i].per_layer ? h[LAYERS] : 1) && !rc;
-             l++) {
+        for (int l = 0; l < (arrays[i].per_layer ? h[LAYERS] : 1) && !rc; l++) {
             if (arrays[i].per_layer)
-                snprintf(name, sizeof(name), "layers.%d.%s", l,
-                         arrays[i].name);
+                snprintf(name, sizeof(name), "layers.%d.%s", l, arrays[i].name);
             else
                 snprintf(name, sizeof(name), "%s", arrays[i].name);
-            rc = fread(row, sizeof(*row), arrays[i].each, f) ==
-                         arrays[i].each
+            rc = fread(row, sizeof(*row), arrays[i].each, f) == arrays[i].each
                      ? put_row(t, par, name, row, arrays[i].each)
                      : -1;
         }

@@ -6,8 +6,7 @@
 #include "tap.h"
 
 /* Collective: one line of the test, which passed if it did on all ranks. */
-static inline void all_ok(struct plait_comm *world, int pass,
-                          const char *what)
+static inline void all_ok(struct plait_comm *world, int pass, const char *what)
 {
     double bad = !pass;
 

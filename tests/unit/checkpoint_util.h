@@ -39,8 +39,8 @@ struct job {
 };
 
 /* 1: this rank is inside, 0: outside, -1: failed. */
-int start(struct job *job, enum plait_family family, int layers, int tp,
-          int pp, int dp, int zero);
+int start(struct job *job, enum plait_family family, int layers, int tp, int pp,
+          int dp, int zero);
 void stop(struct job *job);
 
 /* Every element with a value of its own by its place in the whole model, or

@@ -9,7 +9,6 @@
 
 struct fake_slurm slurm;
 
-
 spank_context_t spank_context(void)
 {
     return slurm.context;
@@ -30,14 +29,30 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
     (void)spank;
     va_start(ap, item);
     switch (item) {
-    case S_JOB_ID: value = slurm.job; break;
-    case S_JOB_STEPID: value = slurm.step; break;
-    case S_JOB_NNODES: value = slurm.nnodes; break;
-    case S_JOB_NODEID: value = slurm.nodeid; break;
-    case S_JOB_LOCAL_TASK_COUNT: value = slurm.local_tasks; break;
-    case S_JOB_TOTAL_TASK_COUNT: value = slurm.tasks; break;
-    case S_TASK_ID: value = (uint32_t)slurm.local; break;
-    default: va_end(ap); return ESPANK_BAD_ARG;
+    case S_JOB_ID:
+        value = slurm.job;
+        break;
+    case S_JOB_STEPID:
+        value = slurm.step;
+        break;
+    case S_JOB_NNODES:
+        value = slurm.nnodes;
+        break;
+    case S_JOB_NODEID:
+        value = slurm.nodeid;
+        break;
+    case S_JOB_LOCAL_TASK_COUNT:
+        value = slurm.local_tasks;
+        break;
+    case S_JOB_TOTAL_TASK_COUNT:
+        value = slurm.tasks;
+        break;
+    case S_TASK_ID:
+        value = (uint32_t)slurm.local;
+        break;
+    default:
+        va_end(ap);
+        return ESPANK_BAD_ARG;
     }
     *va_arg(ap, uint32_t *) = value;
     va_end(ap);
@@ -164,12 +179,12 @@ int slurm_option_set(void *options, const char *name, const char *value,
 
 char *slurm_option_get(void *options, const char *name)
 {
-    const char *text = strcmp(name, "ntasks") == 0 ? slurm.ntasks
-                       : strcmp(name, "ntasks-per-node") == 0
-                           ? slurm.ntasks_per_node
-                       : strcmp(name, "nodes") == 0         ? slurm.node_count
-                       : strcmp(name, "gpus-per-task") == 0 ? slurm.gpus_per_task
-                                                            : NULL;
+    const char *text =
+        strcmp(name, "ntasks") == 0            ? slurm.ntasks
+        : strcmp(name, "ntasks-per-node") == 0 ? slurm.ntasks_per_node
+        : strcmp(name, "nodes") == 0           ? slurm.node_count
+        : strcmp(name, "gpus-per-task") == 0   ? slurm.gpus_per_task
+                                               : NULL;
 
     return options == &opt ? (char *)text : NULL;
 }
@@ -186,8 +201,7 @@ int slurm_option_set(void *options, const char *name, const char *value,
 
     (void)options;
     (void)early;
-    snprintf(slurm.set + used, sizeof(slurm.set) - used, "%s=%s ", name,
-             value);
+    snprintf(slurm.set + used, sizeof(slurm.set) - used, "%s=%s ", name, value);
     return 0;
 }
 

@@ -33,8 +33,7 @@ static inline void open_device(struct run *r, const struct plait_ops *ops)
     r->par.ops = ops;
     r->par.dev = ops->device_create(0, 1);
     r->par.q = ops->queue_create(r->par.dev, 0);
-    r->self =
-        plait_comm_create(PLAIT_COMM_SELF, ops, r->par.dev, NULL, &err);
+    r->self = plait_comm_create(PLAIT_COMM_SELF, ops, r->par.dev, NULL, &err);
     if (!r->self)
         give_up("self", &err);
     for (int i = 0; i < PLAIT_NGROUPS; i++)
@@ -62,8 +61,8 @@ static inline void set_tensor(struct run *r, const struct plait_tensor *t,
     const struct plait_ops *ops = r->par.ops;
     struct plait_region *region = &r->model->regions[t->region];
     float *wide = ops->alloc(r->par.dev, t->count * sizeof(*wide));
-    char *to = (char *)region->weight +
-               t->offset * plait_dtype_size(r->model->type);
+    char *to =
+        (char *)region->weight + t->offset * plait_dtype_size(r->model->type);
 
     ops->to_device(r->par.q, wide, values, t->count * sizeof(*wide));
     ops->cast(r->par.q, r->model->type, to, PLAIT_F32, wide, t->count);
@@ -87,9 +86,8 @@ static inline void open_model(struct run *r, const struct plait_config *config,
     size_t size;
 
     r->model = plait_model_create(config, &r->par, &err);
-    if (!r->model ||
-        plait_model_reserve(r->model, slots, config->train.micro_batch,
-                            &err) < 0)
+    if (!r->model || plait_model_reserve(r->model, slots,
+                                         config->train.micro_batch, &err) < 0)
         give_up("model", &err);
     size = plait_dtype_size(r->model->type);
     r->weights = ops->alloc(r->par.dev, r->model->count * size);

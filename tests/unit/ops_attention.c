@@ -29,9 +29,16 @@ static struct plait_attention attention_of(const int *s)
 {
     int fused = (s[3] + 2 * s[4]) * s[5];
     struct plait_attention a = {
-        .batch = s[0], .q_len = s[1], .k_len = s[2], .q_heads = s[3],
-        .kv_heads = s[4], .head_dim = s[5], .q_stride = (size_t)fused,
-        .kv_stride = (size_t)fused, .q_pos = s[6], .k_pos = s[7],
+        .batch = s[0],
+        .q_len = s[1],
+        .k_len = s[2],
+        .q_heads = s[3],
+        .kv_heads = s[4],
+        .head_dim = s[5],
+        .q_stride = (size_t)fused,
+        .kv_stride = (size_t)fused,
+        .q_pos = s[6],
+        .k_pos = s[7],
         .scale = 1 / sqrtf((float)s[5]),
     };
 
@@ -75,10 +82,9 @@ static int call_attention_forward(struct trial_side *d, const int *s)
 {
     struct plait_attention a = attention_of(s);
 
-    return d->ops->attention_forward(
-        d->q, d->type, &a, d->p[0], d->p[1], d->p[2],
-        column(d, d->p[2], s[3] * s[5]),
-        column(d, d->p[2], (s[3] + s[4]) * s[5]));
+    return d->ops->attention_forward(d->q, d->type, &a, d->p[0], d->p[1],
+                                     d->p[2], column(d, d->p[2], s[3] * s[5]),
+                                     column(d, d->p[2], (s[3] + s[4]) * s[5]));
 }
 
 static int call_attention_backward(struct trial_side *d, const int *s)
@@ -109,9 +115,9 @@ static int backward_into(struct trial_side *d, const int *s, void *dqkv,
     return d->ops->fill_zero(d->q, dqkv,
                              fused_size(s) * plait_dtype_size(d->type)) |
            d->ops->attention_backward(
-               d->q, d->type, &a, dqkv, column(d, dqkv, k),
-               column(d, dqkv, v), d->p[3], d->p[0], d->p[1], d->p[2],
-               column(d, d->p[2], k), column(d, d->p[2], v));
+               d->q, d->type, &a, dqkv, column(d, dqkv, k), column(d, dqkv, v),
+               d->p[3], d->p[0], d->p[1], d->p[2], column(d, d->p[2], k),
+               column(d, d->p[2], v));
 }
 
 static int call_attention_zeroed(struct trial_side *d, const int *s)
@@ -140,8 +146,8 @@ static int call_merge(struct trial_side *d, const int *s)
 {
     struct plait_attention a = attention_of(s);
 
-    return d->ops->attention_merge(d->q, d->type, &a, d->p[0], d->p[1],
-                                   d->p[2], d->p[3]);
+    return d->ops->attention_merge(d->q, d->type, &a, d->p[0], d->p[1], d->p[2],
+                                   d->p[3]);
 }
 
 const struct trial_case trial_attention[] = {

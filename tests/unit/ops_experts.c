@@ -32,13 +32,13 @@ static int call_route(struct trial_side *d, const int *s)
     size_t N = (size_t)s[0], run = (size_t)s[4];
     void *const *p = d->p;
 
-    return d->ops->route_forward(d->q, d->type, p[1], p[2], p[3], p[0], N,
-                                 s[1], s[2]) |
+    return d->ops->route_forward(d->q, d->type, p[1], p[2], p[3], p[0], N, s[1],
+                                 s[2]) |
            d->ops->route_load(d->q, p[4], p[2], run, s[5], N, s[1], s[2]) |
            d->ops->route_backward(d->q, d->type, p[6], p[5], p[1], p[2], p[3],
                                   p[4], 0.3f, run, s[5], N, s[1], s[2]) |
-           d->ops->route_limit(d->q, p[9], p[3], p[2], NULL, run, N, s[1],
-                               s[2], 3) |
+           d->ops->route_limit(d->q, p[9], p[3], p[2], NULL, run, N, s[1], s[2],
+                               3) |
            d->ops->route_limit(d->q, p[9], p[3], p[2], p[10], run, N, s[1],
                                s[2], 4) |
            d->ops->route_sort(d->q, p[7], p[8], p[9], N * (size_t)s[2],

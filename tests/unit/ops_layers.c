@@ -53,10 +53,10 @@ static void setup_norm_forward(struct trial *t, const int *s)
 
 static int call_layernorm_forward(struct trial_side *d, const int *s)
 {
-    return d->ops->layernorm_forward(
-        d->q, d->type, d->p[0], d->p[1], d->p[2], s[2] ? d->p[3] : NULL,
-        d->p[4], s[2] ? d->p[5] : NULL, d->p[6], d->p[7], 1e-5f, (size_t)s[0],
-        (size_t)s[1]);
+    return d->ops->layernorm_forward(d->q, d->type, d->p[0], d->p[1], d->p[2],
+                                     s[2] ? d->p[3] : NULL, d->p[4],
+                                     s[2] ? d->p[5] : NULL, d->p[6], d->p[7],
+                                     1e-5f, (size_t)s[0], (size_t)s[1]);
 }
 
 /* The sum takes the residual's place, as in a residual stream. */
@@ -84,17 +84,16 @@ static void setup_norm_backward(struct trial *t, const int *s)
     mean = real32(t, N);
     rstd = trial_real(t, KIND_F32, N, 0.5, 2);
     if (s[3])
-        t->ref->layernorm_forward(t->ref_queue, t->type, t->array[0].host,
-                                  mean, rstd, NULL, x, NULL, gamma, gamma,
-                                  1e-5f, N, C);
+        t->ref->layernorm_forward(t->ref_queue, t->type, t->array[0].host, mean,
+                                  rstd, NULL, x, NULL, gamma, gamma, 1e-5f, N,
+                                  C);
 }
 
 static int call_layernorm_backward(struct trial_side *d, const int *s)
 {
-    return d->ops->layernorm_backward(d->q, d->type, d->p[0], d->p[1], d->p[2],
-                                      d->p[3], d->p[4], d->p[5], d->p[6],
-                                      d->p[7], s[2], (size_t)s[0],
-                                      (size_t)s[1]);
+    return d->ops->layernorm_backward(
+        d->q, d->type, d->p[0], d->p[1], d->p[2], d->p[3], d->p[4], d->p[5],
+        d->p[6], d->p[7], s[2], (size_t)s[0], (size_t)s[1]);
 }
 
 static int call_rmsnorm_backward(struct trial_side *d, const int *s)
@@ -145,16 +144,16 @@ static void setup_xent(struct trial *t, const int *s)
     trial_real(t, KIND_F32, N, 4, 7);
     trial_real(t, KIND_F64, 1, 0, 1);
     targets[N / 2] = -1;
-    t->ref->xent_stats(t->ref_queue, t->type, max, sum, target, logits,
-                       targets, s[2], s[3], stride, N);
+    t->ref->xent_stats(t->ref_queue, t->type, max, sum, target, logits, targets,
+                       s[2], s[3], stride, N);
 }
 
 static int call_xent_stats(struct trial_side *d, const int *s)
 {
     size_t N = (size_t)s[0];
 
-    return d->ops->xent_stats(d->q, d->type, d->p[2], d->p[3], d->p[4],
-                              d->p[0], d->p[1], s[2], s[3], (size_t)s[1], N) |
+    return d->ops->xent_stats(d->q, d->type, d->p[2], d->p[3], d->p[4], d->p[0],
+                              d->p[1], s[2], s[3], (size_t)s[1], N) |
            d->ops->xent_rescale(d->q, d->p[3], d->p[2], d->p[5], N);
 }
 
@@ -187,12 +186,12 @@ static int call_whole(struct trial_side *d, const int *s)
         return d->ops->xent(d->q, d->type, d->p[2], d->p[0], d->p[1], 0.125f,
                             s[3], stride, N);
     max = d->ops->alloc(d->dev, 3 * N * sizeof(*max));
-    rc = max == NULL ||
-         d->ops->xent_stats(d->q, d->type, max, max + N, max + 2 * N, d->p[0],
-                            d->p[1], 0, s[3], stride, N) ||
-         d->ops->xent_backward(d->q, d->type, d->p[2], d->p[0], max, max + N,
-                               max + 2 * N, d->p[1], 0.125f, 0, s[3], stride,
-                               N);
+    rc =
+        max == NULL ||
+        d->ops->xent_stats(d->q, d->type, max, max + N, max + 2 * N, d->p[0],
+                           d->p[1], 0, s[3], stride, N) ||
+        d->ops->xent_backward(d->q, d->type, d->p[2], d->p[0], max, max + N,
+                              max + 2 * N, d->p[1], 0.125f, 0, s[3], stride, N);
     d->ops->free(d->dev, max);
     return rc;
 }
@@ -219,7 +218,8 @@ const struct trial_case trial_layers[] = {
     {"embedding",
      setup_embedding,
      call_embedding,
-     {{1, 1, 1, 3, 0, 3, 0}, {3, 17, 45, 40, 0, 40, 0},
+     {{1, 1, 1, 3, 0, 3, 0},
+      {3, 17, 45, 40, 0, 40, 0},
       {2, 33, 64, 100, 50, 25, 33},
       {20, 37, 9, 300, 0, 250, 0}}},
     {"xent_stats",

@@ -146,9 +146,8 @@ static int rounded_input(struct plait_queue *q, void *dinp, const void *dout,
                          struct plait_weight *w, enum plait_activation act,
                          const void *pre, int accumulate, size_t N)
 {
-    return round_once(q, w) |
-           under_test->fp8_backward_input(q, dinp, dout, w, act, pre,
-                                          accumulate, N);
+    return round_once(q, w) | under_test->fp8_backward_input(
+                                  q, dinp, dout, w, act, pre, accumulate, N);
 }
 
 /* A side whose linear ops are those in fp8. */

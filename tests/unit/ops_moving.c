@@ -91,8 +91,7 @@ static int call_pinned(struct trial_side *d, const int *s)
         rc = d->ops->scale(d->q, d->type, d->p[0], 3, product(s, 1)) |
              d->ops->event_record(ev, d->q) | d->ops->event_wait(ev, q) |
              d->ops->copy_out(q, pinned, d->p[0], bytes) |
-             d->ops->copy_in(q, d->p[1], pinned, bytes) |
-             d->ops->queue_sync(q);
+             d->ops->copy_in(q, d->p[1], pinned, bytes) | d->ops->queue_sync(q);
     d->ops->event_destroy(ev);
     d->ops->queue_destroy(q);
     d->ops->pinned_free(d->dev, pinned);

@@ -62,8 +62,13 @@ static void setup_adamw(struct trial *t, const int *s)
 static int call_adamw(struct trial_side *d, const int *s)
 {
     struct plait_adamw p = {
-        .lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-        .step = 3, .stochastic = s[1], .seed = 42,
+        .lr = 1e-2f,
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .eps = 1e-8f,
+        .step = 3,
+        .stochastic = s[1],
+        .seed = 42,
         .grad_scale = s[2] ? d->p[5] : NULL,
         .now = s[3] ? d->p[6] : NULL,
     };

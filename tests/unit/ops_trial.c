@@ -145,8 +145,8 @@ static int run_side(const struct trial *t, const struct trial_case *c,
         s->p[i] = s->ops->alloc(s->dev, bytes_of(t, i));
         if (out[i] == NULL || s->p[i] == NULL)
             return -1;
-        rc |= s->ops->to_device(s->q, s->p[i], t->array[i].host,
-                                bytes_of(t, i));
+        rc |=
+            s->ops->to_device(s->q, s->p[i], t->array[i].host, bytes_of(t, i));
     }
     rc |= call(c, shape, s);
     rc |= s->ops->queue_sync(s->q);
@@ -242,8 +242,8 @@ static void describe(char *text, size_t size, const char *ops,
                      const struct trial_case *c, enum plait_dtype type,
                      const int *shape)
 {
-    int n = snprintf(text, size, "%s: %s %s", ops, c->name,
-                     plait_dtype_name(type));
+    int n =
+        snprintf(text, size, "%s: %s %s", ops, c->name, plait_dtype_name(type));
 
     for (int i = 0; i < TRIAL_SHAPE; i++)
         n += snprintf(text + n, size - (size_t)n, "%s%d", i ? "," : " ",
@@ -292,8 +292,8 @@ static void run_case(const struct trial_case *c, enum plait_dtype type,
                      const int *shape, struct trial_side *ref,
                      struct trial_side *side, uint64_t seed)
 {
-    struct trial t = {.ref = ref->ops, .ref_queue = ref->q, .type = type,
-                      .random = seed};
+    struct trial t = {
+        .ref = ref->ops, .ref_queue = ref->q, .type = type, .random = seed};
     void *a[TRIAL_ARRAYS] = {NULL}, *b[TRIAL_ARRAYS] = {NULL};
     void *again[TRIAL_ARRAYS] = {NULL};
     call_fn once_more = side->ops->graph_begin != NULL && !trial_waits(c)
@@ -344,10 +344,9 @@ static void side_close(struct trial_side *s)
 }
 
 /* Every shape of every case, in each of the types. */
-static void run_cases(const struct trial_case *c,
-                      const enum plait_dtype *types, int ntypes,
-                      struct trial_side *ref, struct trial_side *side,
-                      uint64_t seed)
+static void run_cases(const struct trial_case *c, const enum plait_dtype *types,
+                      int ntypes, struct trial_side *ref,
+                      struct trial_side *side, uint64_t seed)
 {
     for (; c->name != NULL; c++)
         for (int i = 0; i < TRIAL_SHAPES && c->shapes[i][0] > 0; i++)
@@ -380,8 +379,8 @@ static void run_all(const struct plait_ops *ops, struct trial_side *ref,
 int trial_run_all(const struct plait_ops *const *ops)
 {
     const char *given = getenv("PLAIT_TEST_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 0)
-                                  : (uint64_t)time(NULL) << 20;
+    uint64_t seed =
+        given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL) << 20;
     struct trial_side ref = {0};
 
     diag("PLAIT_TEST_SEED=%" PRIu64 " repeats this run", seed);

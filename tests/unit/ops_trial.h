@@ -28,7 +28,7 @@ struct trial {
     const struct plait_ops *ref;
     struct plait_queue *ref_queue;
     enum plait_dtype type;
-    uint64_t random; /* state of the generator */
+    uint64_t random;  /* state of the generator */
     double tolerance; /* of fp32 results; 0: the usual one */
     int narrays;
     struct trial_array array[TRIAL_ARRAYS];

@@ -51,12 +51,12 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
 static int attention_backward(struct plait_queue *q, enum plait_dtype type,
                               const struct plait_attention *a, void *dQ,
                               void *dK, void *dV, const void *dout,
-                              const void *out, const float *lse,
-                              const void *Q, const void *K, const void *V)
+                              const void *out, const float *lse, const void *Q,
+                              const void *K, const void *V)
 {
     work();
-    return cpu->attention_backward(q, type, a, dQ, dK, dV, dout, out, lse, Q,
-                                   K, V);
+    return cpu->attention_backward(q, type, a, dQ, dK, dV, dout, out, lse, Q, K,
+                                   V);
 }
 
 /* Of a layer's four matrices, the one that turns ffn into hidden. */
@@ -117,8 +117,10 @@ static void check_idle(const char *schedule, int v, struct run *r,
             diag("%g s a unit: idle %.3f of a step", unit, idle);
     }
     if (first)
-        ok(right, "%s, %d stages of %d: idle %.3f of a step, %.3f by its "
-           "formula", schedule, plait_comm_size(world), v, idle, want);
+        ok(right,
+           "%s, %d stages of %d: idle %.3f of a step, %.3f by its "
+           "formula",
+           schedule, plait_comm_size(world), v, idle, want);
 }
 
 static void check(enum plait_schedule_kind kind, int v)
@@ -158,9 +160,8 @@ static void check(enum plait_schedule_kind kind, int v)
     if (!pipe)
         give_up("pipeline", &err);
     for (int i = 0; i < MICROBATCHES; i++)
-        batch[i] = (struct plait_batch){config.train.micro_batch,
-                                        config.model.seq_len, tokens, targets,
-                                        1};
+        batch[i] = (struct plait_batch){
+            config.train.micro_batch, config.model.seq_len, tokens, targets, 1};
     check_idle(plait_schedule_names[kind], v, &r, pipe, batch,
                formula(kind, p, v));
     plait_pipeline_destroy(pipe);

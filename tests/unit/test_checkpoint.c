@@ -21,8 +21,8 @@ static void keeping(struct job *job)
 
     ok(!*newest(in_dir("missing"), INT64_MAX, &step),
        "a missing directory has no checkpoint");
-    ok(!!strstr(newest("/dev/null", INT64_MAX, &step), "Not a directory"),
-       "%s", newest("/dev/null", INT64_MAX, &step));
+    ok(!!strstr(newest("/dev/null", INT64_MAX, &step), "Not a directory"), "%s",
+       newest("/dev/null", INT64_MAX, &step));
     ok(save(job, 5, 2, &err) == 0 && save(job, 10, 2, &err) == 0 &&
            save(job, 100000000, 2, &err) == 0,
        "three saves %s", err.text);
@@ -108,9 +108,9 @@ static void damaged(struct job *job)
     struct job other;
     struct stat st;
 
-#define REFUSED(name, says)                                                    \
-    ok(load(job, name, &err) == -1 && errno == EBADMSG &&                      \
-           strstr(err.text, says),                                             \
+#define REFUSED(name, says)                               \
+    ok(load(job, name, &err) == -1 && errno == EBADMSG && \
+           strstr(err.text, says),                        \
        "%s", err.text)
 
     copy_checkpoint("bit");
@@ -134,18 +134,18 @@ static void damaged(struct job *job)
     REFUSED("nowhere", "No such file or directory: no complete checkpoint");
 
     start(&other, PLAIT_LLAMA, 4, 1, 1, 1, 0);
-    ok(load(&other, "step-00000020", &err) == -1 &&
-           errno == EINVAL && strstr(err.text, "in this model"),
+    ok(load(&other, "step-00000020", &err) == -1 && errno == EINVAL &&
+           strstr(err.text, "in this model"),
        "%s", err.text);
     stop(&other);
     start(&other, PLAIT_GPT2, 3, 1, 1, 1, 0);
-    ok(load(&other, "step-00000020", &err) == -1 &&
-           errno == EINVAL && strstr(err.text, "parameters, this one has"),
+    ok(load(&other, "step-00000020", &err) == -1 && errno == EINVAL &&
+           strstr(err.text, "parameters, this one has"),
        "%s", err.text);
     stop(&other);
     start(&other, PLAIT_GPT2, 5, 1, 1, 1, 0);
-    ok(load(&other, "step-00000020", &err) == -1 &&
-           errno == EINVAL && strstr(err.text, "no tensor layers.4"),
+    ok(load(&other, "step-00000020", &err) == -1 && errno == EINVAL &&
+           strstr(err.text, "no tensor layers.4"),
        "%s", err.text);
     stop(&other);
 }

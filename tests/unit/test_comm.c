@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "all_ok.h"
 #include "kernels/dtype.h"
 #include "runtime/comm/comm.h"
-#include "all_ok.h"
 
 /* One process: the self communicator. Under mpirun (comm-mpi.sh): MPI, with
  * every rank checking and rank 0 printing what all of them found. */
@@ -61,8 +61,8 @@ static void check_large(void)
         pass &= plait_comm_wait(&req, NULL) == 0;
         for (i = 0; i < n; i++) {
             float x = (i + k) % 1000;
-            float want = k % 3 ? x * size + size * (size - 1) / 2
-                               : x + size - 1;
+            float want =
+                k % 3 ? x * size + size * (size - 1) / 2 : x + size - 1;
 
             pass &= (k % 2 ? a : b)[i] == want;
         }
@@ -72,17 +72,17 @@ static void check_large(void)
 
 static void check_half(enum plait_dtype type)
 {
-    float (*to)(uint16_t) = type == PLAIT_BF16_T ? plait_f32_of_bf16
-                                                 : plait_f32_of_fp16;
-    uint16_t (*from)(float) = type == PLAIT_BF16_T ? plait_bf16_of_f32
-                                                   : plait_fp16_of_f32;
+    float (*to)(uint16_t) =
+        type == PLAIT_BF16_T ? plait_f32_of_bf16 : plait_f32_of_fp16;
+    uint16_t (*from)(float) =
+        type == PLAIT_BF16_T ? plait_bf16_of_f32 : plait_fp16_of_f32;
     uint16_t a[N], b[N];
     int i, pass = 1;
 
     for (i = 0; i < N; i++)
         a[i] = from((i % 100) / 8.0f + rank);
-    pass &= plait_comm_all_reduce(world, a, b, N, type, PLAIT_SUM, NULL,
-                                  NULL) == 0;
+    pass &=
+        plait_comm_all_reduce(world, a, b, N, type, PLAIT_SUM, NULL, NULL) == 0;
     for (i = 0; i < N; i++) {
         float want = (i % 100) / 8.0f * size + size * (size - 1) / 2;
         float tol = want * size * (type == PLAIT_BF16_T ? 0x1p-8 : 0x1p-11);
@@ -90,8 +90,8 @@ static void check_half(enum plait_dtype type)
         pass &= fabsf(to(b[i]) - want) <= tol;
     }
     all_ok(world, pass, type == PLAIT_BF16_T ? "sum of bf16" : "sum of fp16");
-    pass = plait_comm_all_reduce(world, a, b, N, type, PLAIT_MAX, NULL,
-                                 NULL) == 0;
+    pass =
+        plait_comm_all_reduce(world, a, b, N, type, PLAIT_MAX, NULL, NULL) == 0;
     for (i = 0; i < N; i++)
         pass &= b[i] == from((i % 100) / 8.0f + size - 1);
     all_ok(world, pass, type == PLAIT_BF16_T ? "max of bf16" : "max of fp16");
@@ -135,8 +135,8 @@ static void check_exchange(void)
         pass &= b[i] == i / 3 * 100 + rank * 3 + i % 3;
     all_ok(world, pass, "all-to-all");
     memset(b, rank == size - 1 ? 7 : 0, sizeof(b));
-    pass = plait_comm_broadcast(world, b, 3, PLAIT_I32, size - 1, NULL,
-                                NULL) == 0;
+    pass =
+        plait_comm_broadcast(world, b, 3, PLAIT_I32, size - 1, NULL, NULL) == 0;
     all_ok(world, pass && b[0] == 0x07070707 && b[2] == b[0], "broadcast");
     if (size == 1)
         return;
@@ -177,8 +177,8 @@ static void check_split(void)
     /* even and odd ranks, the order turned round */
     pass = plait_comm_split(world, rank % 2, -rank, "half", &half, &err) == 0;
     pass &= half && plait_comm_size(half) == (size + 1 - rank % 2) / 2;
-    pass &= half && plait_comm_rank(half) ==
-                        plait_comm_size(half) - 1 - rank / 2;
+    pass &=
+        half && plait_comm_rank(half) == plait_comm_size(half) - 1 - rank / 2;
     all_ok(world, pass, "split in two, by key");
     pass = half && plait_comm_all_reduce(half, &x, &x, 1, PLAIT_F32, PLAIT_MAX,
                                          NULL, NULL) == 0;
@@ -205,7 +205,8 @@ static void check_stats(void)
     plait_comm_stats(world, &s2);
     plait_comm_broadcast(world, a, N, PLAIT_F32, 0, NULL, NULL);
     plait_comm_stats(world, &s3);
-    all_ok(world, s1.bytes - s0.bytes == 2 * S * (size - 1) / size &&
+    all_ok(world,
+           s1.bytes - s0.bytes == 2 * S * (size - 1) / size &&
                s1.calls == s0.calls + 1,
            "all-reduce counts 2 (n-1)/n S");
     all_ok(world, s2.bytes - s1.bytes == S * (size - 1) / size,
@@ -225,8 +226,9 @@ static void check_halves_alone(void)
         pass &= y != y || plait_bf16_of_f32(y) == i;
     }
     ok(pass, "every bf16 and fp16 number survives float and back");
-    ok(plait_fp16_of_f32(65519.0f) == 0x7bff && plait_fp16_of_f32(65520.0f) ==
-           0x7c00 && plait_fp16_of_f32(NAN) == 0x7e00,
+    ok(plait_fp16_of_f32(65519.0f) == 0x7bff &&
+           plait_fp16_of_f32(65520.0f) == 0x7c00 &&
+           plait_fp16_of_f32(NAN) == 0x7e00,
        "fp16: largest number, infinity, NaN");
     ok(plait_fp16_of_f32(1.0f + 0x1p-11f) == 0x3c00 &&
            plait_fp16_of_f32(1.0f + 0x1.8p-10f) == 0x3c02,

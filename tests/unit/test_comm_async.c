@@ -9,9 +9,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "all_ok.h"
 #include "kernels/dtype.h"
 #include "runtime/comm/comm.h"
-#include "all_ok.h"
 
 #define MOST 70001 /* elements of a rank's part */
 #define MAX_RANKS 8

@@ -67,8 +67,8 @@ static void compare(const char *file, const struct plait_node *node, int gpus,
     }
     ok(node->ngpus == gpus, "%s: %d GPUs, %d expected", file, node->ngpus,
        gpus);
-    ok(islands_of_several(node) == islands, "%s: %d islands, %d expected",
-       file, islands_of_several(node), islands);
+    ok(islands_of_several(node) == islands, "%s: %d islands, %d expected", file,
+       islands_of_several(node), islands);
     ok(node->numa_nodes == numa, "%s: %d NUMA nodes, %d expected", file,
        node->numa_nodes, numa);
     ok(node->nnics == nics, "%s: %d NICs, %d expected", file, node->nnics,
@@ -156,7 +156,8 @@ static void test_details(const char *corpus)
     snprintf(path, sizeof(path), "%s/hwloc/power8gpudistances.xml", corpus);
     node = plait_node_create_xml(path, &err);
     ok(node && node->links[1] == 40 && node->links[2] == 0 &&
-           node->links[11] == 40, "power8: pairs with 40 GB/s");
+           node->links[11] == 40,
+       "power8: pairs with 40 GB/s");
     plait_node_destroy(node);
 
     snprintf(path, sizeof(path), "%s/nccl/azure-ndv4-topo.xml", corpus);

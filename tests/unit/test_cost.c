@@ -112,8 +112,10 @@ static void test_ring_of_leaves(void)
 /* Rounds of the network against a pass inside the node. */
 static void hierarchical(void)
 {
-    struct plait_gpu_type g = {.link_bw = 400e9, .link_alpha = 1e-6,
-                               .nic_bw = 50e9, .nic_alpha = 10e-6,
+    struct plait_gpu_type g = {.link_bw = 400e9,
+                               .link_alpha = 1e-6,
+                               .nic_bw = 50e9,
+                               .nic_alpha = 10e-6,
                                .per_node = 8};
     double flat = plait_cost_allreduce_flat(8, 4, 32e6, &g);
     double steps = plait_cost_allreduce_hierarchical(8, 4, 32e6, &g);

@@ -247,8 +247,7 @@ static void test_tf32(void)
     plait_estimate(&c, &l, &gpu, &fast, NULL);
     c.train.precision = PLAIT_BF16;
     plait_estimate(&c, &l, &gpu, &half, NULL);
-    ok(fast.memory.total == full.memory.total,
-       "TF32 takes the memory of fp32");
+    ok(fast.memory.total == full.memory.total, "TF32 takes the memory of fp32");
     ok(half.step_s < fast.step_s && fast.step_s < full.step_s,
        "its step lies between bf16's and fp32's: %.3g < %.3g < %.3g",
        half.step_s, fast.step_s, full.step_s);
@@ -286,8 +285,8 @@ static void test_fp8(void)
     /* Whole are the linears' 4 h, split 3 h + h + 4 h + 4 h. */
     passes = 4. * rows[2].layers * rows[2].global / 32 / 16;
     bytes = 10. / 3 * tokens * (4 * h + 12 * h / tp);
-    ok(near((fast.elementwise_s - half.elementwise_s) * 3350e9,
-            passes * bytes, 1e-9),
+    ok(near((fast.elementwise_s - half.elementwise_s) * 3350e9, passes * bytes,
+            1e-9),
        "each operand is read twice and written");
     bytes = 10 * 12 * h * h / tp * rows[2].layers / rows[2].pp;
     ok(near((fast.optimizer_s - half.optimizer_s) * 3350e9, bytes, 1e-9),
@@ -325,7 +324,8 @@ static void test_fp8_weights(void)
     ok(parts[0].memory.weights == parts[1].memory.weights,
        "but not with ZeRO 3");
     ok(near((parts[1].elementwise_s - parts[0].elementwise_s -
-             (whole.elementwise_s - half.elementwise_s)) * 3350e9,
+             (whole.elementwise_s - half.elementwise_s)) *
+                3350e9,
             5 * codes * 4 / 3 * rows[0].global / 32 / 16, 1e-6) &&
            parts[1].optimizer_s == parts[0].optimizer_s,
        "which rounds weights for each product");

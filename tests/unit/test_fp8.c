@@ -82,8 +82,8 @@ static void check_ties(const struct format *f)
         wrong += plait_fp8_of_f32(half, f->format) != even;
         wrong += plait_fp8_of_f32(-half, f->format) != (even | 0x80);
         wrong += plait_fp8_of_f32(nextafterf(half, 0), f->format) != code;
-        wrong += plait_fp8_of_f32(nextafterf(half, high), f->format) !=
-                 code + 1;
+        wrong +=
+            plait_fp8_of_f32(nextafterf(half, high), f->format) != code + 1;
     }
     ok(wrong == 0, "%s: to the nearest, ties to even", f->name);
 }
@@ -154,8 +154,7 @@ static void check_product(const struct plait_ops *ops, const struct format *f)
             plait_f32_of_fp8(plait_fp8_of_f32(number, f->format), f->format);
 
         if (!(plait_f32_of_bf16(y[i]) == want) && wrong++ < 3)
-            diag("%g became %g, not %g", number, plait_f32_of_bf16(y[i]),
-                 want);
+            diag("%g became %g, not %g", number, plait_f32_of_bf16(y[i]), want);
     }
     ok(rc == 0 && wrong == 0, "%s: %s: every number of bf16 is rounded so",
        ops->name, f->name);

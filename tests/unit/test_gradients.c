@@ -101,8 +101,8 @@ static void run(const struct check *c)
 /* {N, O, C}; inputs inp, w, bias */
 static void linear_forward(float *out)
 {
-    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, (size_t)s[1],
-                                                (size_t)s[2], x[1]);
+    struct plait_weight *w =
+        ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
 
     ops->linear_forward(q, out, s[3] ? stat[0] : NULL, x[0], w, x[2],
                         s[3] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE, (size_t)s[0]);
@@ -120,16 +120,16 @@ static void linear_backward(void)
         dout = stat[1];
     }
     ops->linear_backward_input(q, dx[0], dout, w, PLAIT_ACT_NONE, NULL, 0, N);
-    ops->linear_backward_weight(q, PLAIT_F32, dx[1], dx[2], dout, x[0], 1, N,
-                                O, C);
+    ops->linear_backward_weight(q, PLAIT_F32, dx[1], dx[2], dout, x[0], 1, N, O,
+                                C);
     ops->weight_destroy(w);
 }
 
 /* linear(gelu(inp)): the backward takes the activation's slope along. */
 static void after_gelu_forward(float *out)
 {
-    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, (size_t)s[1],
-                                                (size_t)s[2], x[1]);
+    struct plait_weight *w =
+        ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
 
     ops->gelu_forward(q, PLAIT_F32, stat[0], x[0], (size_t)(s[0] * s[2]));
     ops->linear_forward(q, out, NULL, stat[0], w, NULL, PLAIT_ACT_NONE,
@@ -139,8 +139,8 @@ static void after_gelu_forward(float *out)
 
 static void after_gelu_backward(void)
 {
-    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, (size_t)s[1],
-                                                (size_t)s[2], x[1]);
+    struct plait_weight *w =
+        ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
 
     ops->linear_backward_input(q, dx[0], r, w, PLAIT_ACT_GELU, x[0], 1,
                                (size_t)s[0]);
@@ -165,8 +165,7 @@ static void layernorm_forward(float *out)
     size_t n = (size_t)(s[0] * s[1]);
 
     ops->layernorm_forward(q, PLAIT_F32, out, stat[0], stat[1], out + n, x[0],
-                           x[1], x[2], x[3], 1e-5f, (size_t)s[0],
-                           (size_t)s[1]);
+                           x[1], x[2], x[3], 1e-5f, (size_t)s[0], (size_t)s[1]);
 }
 
 static void layernorm_backward(void)
@@ -233,10 +232,16 @@ static void rope_backward(void)
 static struct plait_attention attention_of(int q_len, int k_len, int64_t q_pos)
 {
     struct plait_attention a = {
-        .batch = s[0], .q_len = q_len, .k_len = k_len, .q_heads = s[2],
-        .kv_heads = s[3], .head_dim = s[4],
-        .q_stride = (size_t)(s[2] * s[4]), .kv_stride = (size_t)(s[3] * s[4]),
-        .q_pos = q_pos, .scale = 0.7f,
+        .batch = s[0],
+        .q_len = q_len,
+        .k_len = k_len,
+        .q_heads = s[2],
+        .kv_heads = s[3],
+        .head_dim = s[4],
+        .q_stride = (size_t)(s[2] * s[4]),
+        .kv_stride = (size_t)(s[3] * s[4]),
+        .q_pos = q_pos,
+        .scale = 0.7f,
     };
 
     return a;
@@ -279,9 +284,8 @@ static void ring_backward(void)
     ops->attention_backward(q, PLAIT_F32, &a, dx[0], dx[1], dx[2], r, y,
                             stat[0], x[0], x[1], x[2]);
     a.k_pos = s[1] / 2;
-    ops->attention_backward(q, PLAIT_F32, &a, dx[0], dx[1] + half,
-                            dx[2] + half, r, y, stat[0], x[0], x[1] + half,
-                            x[2] + half);
+    ops->attention_backward(q, PLAIT_F32, &a, dx[0], dx[1] + half, dx[2] + half,
+                            r, y, stat[0], x[0], x[1] + half, x[2] + half);
 }
 
 /* {N, V, stride}: one output a row, its loss; r is 1 for it */
@@ -343,44 +347,73 @@ static void xent_check(void)
 
 static const struct check checks[] = {
     {"linear", {12, 20, 5}, 15, linear_forward, linear_backward, {3, 5, 4, 0}},
-    {"linear and gelu", {12, 20, 5}, 15, linear_forward, linear_backward,
+    {"linear and gelu",
+     {12, 20, 5},
+     15,
+     linear_forward,
+     linear_backward,
      {3, 5, 4, 1}},
-    {"linear after gelu", {12}, 15, after_gelu_forward, after_gelu_backward,
+    {"linear after gelu",
+     {12},
+     15,
+     after_gelu_forward,
+     after_gelu_backward,
      {3, 5, 4}},
     {"swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5}},
-    {"layernorm with residual", {32, 32, 8, 8}, 64, layernorm_forward,
-     layernorm_backward, {4, 8}},
-    {"rmsnorm with residual", {32, 32, 8}, 64, rmsnorm_forward,
-     rmsnorm_backward, {4, 8}},
-    {"embedding", {24, 48}, 96, embedding_forward, embedding_backward,
+    {"layernorm with residual",
+     {32, 32, 8, 8},
+     64,
+     layernorm_forward,
+     layernorm_backward,
+     {4, 8}},
+    {"rmsnorm with residual",
+     {32, 32, 8},
+     64,
+     rmsnorm_forward,
+     rmsnorm_backward,
+     {4, 8}},
+    {"embedding",
+     {24, 48},
+     96,
+     embedding_forward,
+     embedding_backward,
      {12, 6, 8, 2, 3, 0}},
     {"rope", {96}, 96, rope_forward, rope_backward, {6, 3, 2, 8, 5}},
-    {"attention", {2 * 5 * 4 * 4, 2 * 5 * 2 * 4, 2 * 5 * 2 * 4},
-     2 * 5 * 4 * 4, attention_forward, attention_backward, {2, 5, 4, 2, 4}},
-    {"attention in two chunks", {6 * 2 * 4, 6 * 1 * 4, 6 * 1 * 4}, 6 * 2 * 4,
-     ring_forward, ring_backward, {1, 6, 2, 1, 4}},
+    {"attention",
+     {2 * 5 * 4 * 4, 2 * 5 * 2 * 4, 2 * 5 * 2 * 4},
+     2 * 5 * 4 * 4,
+     attention_forward,
+     attention_backward,
+     {2, 5, 4, 2, 4}},
+    {"attention in two chunks",
+     {6 * 2 * 4, 6 * 1 * 4, 6 * 1 * 4},
+     6 * 2 * 4,
+     ring_forward,
+     ring_backward,
+     {1, 6, 2, 1, 4}},
 };
 
 /* Two logits so close that their probabilities are one number in fp32: the
  * larger is chosen, wherever it stands. */
 static void route_check(void)
 {
-    const float logits[6] = {-0.5f, 0.01f, 0.01000001f,
+    const float logits[6] = {-0.5f, 0.01f,       0.01000001f,
                              -0.5f, 0.01000001f, 0.01f};
     float prob[6], gate[2];
     int32_t expert[2];
 
     ops->route_forward(q, PLAIT_F32, prob, expert, gate, logits, 2, 3, 1);
     ok(prob[1] == prob[2] && prob[4] == prob[5] && expert[0] == 2 &&
-       expert[1] == 1, "route_forward: chooses by logits");
+           expert[1] == 1,
+       "route_forward: chooses by logits");
 }
 
 int main(void)
 {
     const char *given = getenv("PLAIT_TEST_SEED");
 
-    seed = given != NULL ? strtoull(given, NULL, 0)
-                         : (uint64_t)time(NULL) << 20;
+    seed =
+        given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL) << 20;
     diag("PLAIT_TEST_SEED=%" PRIu64 " repeats this run", seed);
     ops = plait_ops_ref();
     dev = ops->device_create(0, 1);

@@ -101,9 +101,9 @@ static void check_auto(void)
         struct plait_graphs g;
         int rc = choose(PLAIT_GRAPH_AUTO, cases[i].wish, true, &g, &err);
 
-        ok(rc == 0 && g.passes == cases[i].passes &&
-               g.last == cases[i].last && g.optim == cases[i].optim &&
-               !g.all && strstr(g.why, cases[i].why),
+        ok(rc == 0 && g.passes == cases[i].passes && g.last == cases[i].last &&
+               g.optim == cases[i].optim && !g.all &&
+               strstr(g.why, cases[i].why),
            "auto, case %zu: %s", i, g.why);
     }
 }
@@ -133,12 +133,11 @@ static void check_on(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct plait_error err = {""};
         struct plait_graphs g;
-        int rc = choose(PLAIT_GRAPH_ON, cases[i].wish, cases[i].nccl, &g,
-                        &err);
+        int rc = choose(PLAIT_GRAPH_ON, cases[i].wish, cases[i].nccl, &g, &err);
 
         if (cases[i].refused)
-            ok(rc < 0 && strstr(err.text, cases[i].refused),
-               "on, case %zu: %s", i, err.text);
+            ok(rc < 0 && strstr(err.text, cases[i].refused), "on, case %zu: %s",
+               i, err.text);
         else
             ok(rc == 0 && g.passes && g.last && g.optim && g.all &&
                    g.why[0] == '\0',
@@ -170,8 +169,8 @@ static int transfer(void *arg)
     float x[2] = {1, 2};
 
     job->calls++;
-    return plait_comm_all_reduce(job->comm, x, x, 2, PLAIT_F32, PLAIT_SUM,
-                                 NULL, NULL);
+    return plait_comm_all_reduce(job->comm, x, x, 2, PLAIT_F32, PLAIT_SUM, NULL,
+                                 NULL);
 }
 
 static uint64_t calls_of(const struct plait_comm *comm)
@@ -202,8 +201,7 @@ static void check_counts(void)
 
     refuse = 1;
     good = plait_replay_run(&replay, &par, transfer, &job);
-    ok(good == 0 && calls_of(comm) == 6 && job.calls == 4 &&
-           par.graphs.failed,
+    ok(good == 0 && calls_of(comm) == 6 && job.calls == 4 && par.graphs.failed,
        "what cannot be recorded runs, and counts once");
     par.graphs = (struct plait_graphs){.all = true};
     good = plait_replay_run(&replay, &par, transfer, &job);

@@ -82,37 +82,38 @@ static void is(struct env *env, const char *name, const char *want)
 
 static void test_encode(void)
 {
-    static const char *const want[][2] = {{"PLAIT_RANK", "13"},
-                                          {"PLAIT_WORLD_SIZE", "16"},
-                                          {"PLAIT_LOCAL_RANK", "5"},
-                                          {"PLAIT_LOCAL_WORLD_SIZE", "8"},
-                                          {"PLAIT_NODE_RANK", "1"},
-                                          {"PLAIT_NNODES", "2"},
-                                          {"PLAIT_TP_SIZE", "2"},
-                                          {"PLAIT_TP_RANK", "1"},
-                                          {"PLAIT_CP_SIZE", "1"},
-                                          {"PLAIT_CP_RANK", "0"},
-                                          {"PLAIT_EP_SIZE", "2"},
-                                          {"PLAIT_EP_RANK", "0"},
-                                          {"PLAIT_DP_SIZE", "4"},
-                                          {"PLAIT_DP_RANK", "2"},
-                                          {"PLAIT_PP_SIZE", "2"},
-                                          {"PLAIT_PP_RANK", "1"},
-                                          {"PLAIT_ORDER", "tp-cp-ep-dp-pp"},
-                                          {"PLAIT_GPU", "5"},
-                                          {"PLAIT_GPU_BUSID", "0000:47:00.0"},
-                                          {"PLAIT_NICS", "mlx5_4,mlx5_5"},
-                                          {"PLAIT_CPUS", "40-47,168-175"},
-                                          {"PLAIT_JOBID", "1234.0"},
-                                          {"PLAIT_SECRET", "00112233445566778899aabbccddeeff"},
-                                          {"RANK", "13"},
-                                          {"WORLD_SIZE", "16"},
-                                          {"LOCAL_RANK", "5"},
-                                          {"LOCAL_WORLD_SIZE", "8"},
-                                          {"NODE_RANK", "1"},
-                                          {"GROUP_RANK", "1"},
-                                          {"MASTER_ADDR", "node7"},
-                                          {"MASTER_PORT", "29512"}};
+    static const char *const want[][2] = {
+        {"PLAIT_RANK", "13"},
+        {"PLAIT_WORLD_SIZE", "16"},
+        {"PLAIT_LOCAL_RANK", "5"},
+        {"PLAIT_LOCAL_WORLD_SIZE", "8"},
+        {"PLAIT_NODE_RANK", "1"},
+        {"PLAIT_NNODES", "2"},
+        {"PLAIT_TP_SIZE", "2"},
+        {"PLAIT_TP_RANK", "1"},
+        {"PLAIT_CP_SIZE", "1"},
+        {"PLAIT_CP_RANK", "0"},
+        {"PLAIT_EP_SIZE", "2"},
+        {"PLAIT_EP_RANK", "0"},
+        {"PLAIT_DP_SIZE", "4"},
+        {"PLAIT_DP_RANK", "2"},
+        {"PLAIT_PP_SIZE", "2"},
+        {"PLAIT_PP_RANK", "1"},
+        {"PLAIT_ORDER", "tp-cp-ep-dp-pp"},
+        {"PLAIT_GPU", "5"},
+        {"PLAIT_GPU_BUSID", "0000:47:00.0"},
+        {"PLAIT_NICS", "mlx5_4,mlx5_5"},
+        {"PLAIT_CPUS", "40-47,168-175"},
+        {"PLAIT_JOBID", "1234.0"},
+        {"PLAIT_SECRET", "00112233445566778899aabbccddeeff"},
+        {"RANK", "13"},
+        {"WORLD_SIZE", "16"},
+        {"LOCAL_RANK", "5"},
+        {"LOCAL_WORLD_SIZE", "8"},
+        {"NODE_RANK", "1"},
+        {"GROUP_RANK", "1"},
+        {"MASTER_ADDR", "node7"},
+        {"MASTER_PORT", "29512"}};
     enum { N = sizeof(want) / sizeof(want[0]) };
     struct plait_launch in = example();
     struct env env = {.n = 0};
@@ -139,7 +140,8 @@ static void test_decode(void)
     ok(plait_launch_decode(&out, env_get, &env, &err) == 0,
        "a step that goes without");
     env.n = 0;
-    env_set(&env, "SLURM_PLAIT_PLAN", "1/2.1.1.2.1/tp-cp-ep-dp-pp/linear/0/1*4");
+    env_set(&env, "SLURM_PLAIT_PLAN",
+            "1/2.1.1.2.1/tp-cp-ep-dp-pp/linear/0/1*4");
     ok(plait_launch_decode(&out, env_get, &env, &err) == -1 &&
            strstr(err.text, "lacks Slurm's plait plugin"),
        "a plan and no seat: %s", err.text);

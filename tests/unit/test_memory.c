@@ -61,7 +61,7 @@ static void set(const struct setting *s, struct plait_config *c,
     c->model.experts_capacity = s->capacity;
     c->model.tie_embeddings = s->tied;
     c->model.seq_len = 64;
-    c->parallel.schedule = s->v ? PLAIT_SCHEDULE_INTERLEAVED
+    c->parallel.schedule = s->v          ? PLAIT_SCHEDULE_INTERLEAVED
                            : s->schedule ? s->schedule
                                          : PLAIT_SCHEDULE_1F1B;
     c->parallel.virtual_stages = s->v ? s->v : 1;
@@ -97,8 +97,7 @@ static int build(const struct plait_config *c, const struct plait_layout *l,
     if (m)
         pipe = plait_pipeline_create(
             m,
-            c->train.global_batch /
-                (c->train.micro_batch * l->size[PLAIT_DP]),
+            c->train.global_batch / (c->train.micro_batch * l->size[PLAIT_DP]),
             c->train.micro_batch, &err);
     if (pipe) {
         ops->memory(par.dev, &now, NULL);

@@ -77,8 +77,7 @@ static const struct plait_parallel_config hierarchical = {
 static const struct plait_parallel_config by_node = {
     .zero = 2, .shard_group = PLAIT_SHARD_NODE};
 
-static struct plait_parallel *open_dp(int tp, int ep,
-                                      struct plait_device *dev)
+static struct plait_parallel *open_dp(int tp, int ep, struct plait_device *dev)
 {
     struct plait_parallel *par;
     struct plait_layout layout;
@@ -130,8 +129,7 @@ static void check_divided(struct plait_device *dev)
            "dp 8 on two nodes, and their experts", err.text);
     plait_parallel_destroy(par);
     par = open_dp(1, 1, dev);
-    all_ok(!plait_parallel_divide(par, &by_node, 7, &err) &&
-               !par->dense.inside,
+    all_ok(!plait_parallel_divide(par, &by_node, 7, &err) && !par->dense.inside,
            "one node is not divided", err.text);
     plait_parallel_destroy(par);
 }
@@ -194,8 +192,7 @@ static void check_route(struct plait_parallel *par,
         int rc;
 
         fill(grad);
-        rc = plait_reduction_start(par, &r, route, grad, bf16 ? wire : NULL,
-                                   N);
+        rc = plait_reduction_start(par, &r, route, grad, bf16 ? wire : NULL, N);
         rc |= plait_reduction_advance(par, &r);
         rc |= plait_reduction_finish(par, &r);
         rc |= plait_reduction_advance(par, &r); /* nothing is under way */

@@ -65,8 +65,8 @@ static void check_tensor(struct run *r, const struct plait_batch *b,
     found = (4 * slope(r, b, t, w, g, h) - slope(r, b, t, w, g, 2 * h)) / 3;
     /* A key's bias moves all scores of a query alike: its gradient is 0, and
      * only rounding is left, 1e-7 of the loss over the step. */
-    ok(fabs(found - norm) <= 1e-3 * norm + 170 * 1e-7 / 0.02, "%s: slope %g, gradient %g", t->name,
-       found, norm);
+    ok(fabs(found - norm) <= 1e-3 * norm + 170 * 1e-7 / 0.02,
+       "%s: slope %g, gradient %g", t->name, found, norm);
     free(g);
     free(w);
 }
@@ -142,7 +142,8 @@ static void test_recompute(enum plait_family family, int experts,
         got = gradients(&config, plait_ops_cpu(), &again, &n);
         ok(loss == again && memcmp(want, got, n * sizeof(*got)) == 0,
            "family %d, %d experts, precision %d, recompute %s: the same "
-           "bits", family, experts, precision, names[i]);
+           "bits",
+           family, experts, precision, names[i]);
         free(got);
     }
     free(want);
@@ -237,8 +238,8 @@ static float *two_in_flight(const struct plait_config *config,
                                 true) < 0)
             give_up("forward", NULL);
     for (int i = 0; i < 2; i++)
-        if (plait_model_backward(r.model, 0, first ^ i, first ^ i, NULL,
-                                 NULL) < 0)
+        if (plait_model_backward(r.model, 0, first ^ i, first ^ i, NULL, NULL) <
+            0)
             give_up("backward", NULL);
     r.par.ops->pinned_memory(r.par.dev, pinned, NULL);
     *bytes = r.model->count * sizeof(*grads);
@@ -268,7 +269,8 @@ static void test_offload(enum plait_family family, int experts,
         later = two_in_flight(&config, late_ops(), first, &bytes, &pinned);
         ok(none == 0 && pinned > 0 && memcmp(want, got, bytes) == 0,
            "family %d, %d experts, recompute %d: activations away and back, "
-           "%d first: the same bits", family, experts, recompute, first);
+           "%d first: the same bits",
+           family, experts, recompute, first);
         ok(late.done > 0 && memcmp(want, later, bytes) == 0,
            "family %d, %d experts, recompute %d: the same with late copies",
            family, experts, recompute);
@@ -308,13 +310,12 @@ static void test_split(enum plait_family family, enum plait_recompute recompute)
         same &= plait_model_forward(r.model, 0, i, &b, NULL, NULL, r.loss,
                                     true) == 0;
     for (int i = 0; i < 2; i++)
-        same &=
-            plait_model_backward_input(r.model, 0, i, i, NULL, NULL) == 0;
+        same &= plait_model_backward_input(r.model, 0, i, i, NULL, NULL) == 0;
     for (int i = 0; i < 2; i++)
         same &= plait_model_backward_weight(r.model, 0, i, i) == 0;
     ok(same && memcmp(whole, r.grads, r.model->count * sizeof(*whole)) == 0,
-       "family %d, recompute %d: backward in two halves, the same bits",
-       family, recompute);
+       "family %d, recompute %d: backward in two halves, the same bits", family,
+       recompute);
     free(whole);
     close_run(&r);
 }
@@ -331,9 +332,9 @@ static float *sum_gradients(struct run *r, const struct plait_batch *b,
     for (int i = 0; begin && i < r->model->nregions; i++)
         rc |= plait_model_begin_gradient(r->model, &r->model->regions[i]);
     for (int i = 0; i < 2; i++)
-        rc |= plait_model_forward(r->model, 0, 0, b, NULL, NULL, r->loss,
-                                  true) |
-              plait_model_backward(r->model, 0, 0, i, NULL, NULL);
+        rc |=
+            plait_model_forward(r->model, 0, 0, b, NULL, NULL, r->loss, true) |
+            plait_model_backward(r->model, 0, 0, i, NULL, NULL);
     for (int i = 0; i < r->model->nregions; i++)
         rc |= plait_model_complete_gradient(r->model, &r->model->regions[i]);
     if (rc < 0)
@@ -400,10 +401,10 @@ static void test_stages(enum plait_family family, int pp)
         place(&r[s].par, 1, 0, pp, s);
         open_device(&r[s], plait_ops_ref());
         open_model(&r[s], &config, 1);
-        x[s + 1] = calloc(plait_model_boundary(r[s].model, b.batch),
-                          sizeof(float));
-        if (plait_model_forward(r[s].model, 0, 0, &b, x[s], x[s + 1],
-                                r[s].loss, true) < 0)
+        x[s + 1] =
+            calloc(plait_model_boundary(r[s].model, b.batch), sizeof(float));
+        if (plait_model_forward(r[s].model, 0, 0, &b, x[s], x[s + 1], r[s].loss,
+                                true) < 0)
             give_up("stage", NULL);
     }
     ok(take_loss(&r[pp - 1]) == loss, "family %d: %d stages, the same loss",
@@ -422,8 +423,8 @@ static void test_stages(enum plait_family family, int pp)
                 other = grad_of(&r[s ? 0 : pp - 1],
                                 find_tensor(r[s ? 0 : pp - 1].model, t->name));
             for (size_t k = 0; k < t->count; k++)
-                worst = fmax(worst,
-                             fabs(g[k] + (other ? other[k] : 0) - want[k]));
+                worst =
+                    fmax(worst, fabs(g[k] + (other ? other[k] : 0) - want[k]));
             free(other);
             free(g);
             free(want);
@@ -490,8 +491,7 @@ static void test_cpu(enum plait_family family, int experts)
     for (size_t i = 0; i < n; i++)
         worst = fmax(worst, fabs(want[i] - got[i]) / (1 + fabs(want[i])));
     ok(fabs(loss - fast) < 1e-5 * loss && worst < 1e-4,
-       "family %d, %d experts: cpu as ref, worst %g", family, experts,
-       worst);
+       "family %d, %d experts: cpu as ref, worst %g", family, experts, worst);
     config.train.precision = PLAIT_BF16;
     free(got);
     got = gradients(&config, plait_ops_cpu(), &fast, &n);

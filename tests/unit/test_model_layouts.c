@@ -50,8 +50,7 @@ static double step(struct run *r, const struct plait_batch *b, bool split)
         struct plait_region *g = &m->regions[i];
 
         rc = plait_comm_all_reduce(
-            r->par.group[g->expert ? PLAIT_GROUP_EXPERT_DP
-                                   : PLAIT_GROUP_DP_CP],
+            r->par.group[g->expert ? PLAIT_GROUP_EXPERT_DP : PLAIT_GROUP_DP_CP],
             g->grad, g->grad, g->count, PLAIT_F32, PLAIT_SUM, r->par.q, NULL);
     }
     if (rc < 0)
@@ -189,10 +188,9 @@ static void check(const struct layout_case *c)
         ok(good,
            "family %d, tp %d%s, cp %d, %d experts over %d, recompute %s%s%s: "
            "loss off by %.1e, gradients by %.1e",
-           c->family, c->tp, c->sequence ? " sequence" : "", c->cp,
-           c->experts, c->ep, recompute[c->recompute],
-           c->split ? ", split" : "", c->rows ? ", many rows" : "",
-           fabs(got - want) / want, worst);
+           c->family, c->tp, c->sequence ? " sequence" : "", c->cp, c->experts,
+           c->ep, recompute[c->recompute], c->split ? ", split" : "",
+           c->rows ? ", many rows" : "", fabs(got - want) / want, worst);
     worst = logits_difference(&r, &whole, b);
     good = all_true(worst < 1e-4);
     if (plait_comm_rank(world) == 0)
@@ -235,8 +233,8 @@ static void check_layouts(enum plait_family family, int size)
 /* Rows enough to travel in four chunks. */
 static void check_chunks(enum plait_family family)
 {
-    struct layout_case c = {.family = family, .tp = 4, .cp = 1, .ep = 1,
-                            .rows = true};
+    struct layout_case c = {
+        .family = family, .tp = 4, .cp = 1, .ep = 1, .rows = true};
 
     check_mixes(c);
     c.tp = c.cp = 2;
@@ -250,8 +248,8 @@ int main(void)
     struct plait_error err;
     int rank;
 
-    world = plait_comm_create(PLAIT_COMM_MPI, plait_ops_cpu(), NULL, NULL,
-                              &err);
+    world =
+        plait_comm_create(PLAIT_COMM_MPI, plait_ops_cpu(), NULL, NULL, &err);
     if (!world)
         give_up("mpi", &err);
     check_layouts(PLAIT_GPT2, plait_comm_size(world));

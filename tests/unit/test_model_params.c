@@ -15,9 +15,13 @@ static void test_philox(void)
         uint32_t out[4];
     } known[] = {
         {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-        {UINT64_MAX, UINT64_MAX, UINT64_MAX,
+        {UINT64_MAX,
+         UINT64_MAX,
+         UINT64_MAX,
          {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e,
+        {0x299f31d0a4093822,
+         0x85a308d3243f6a88,
+         0x0370734413198a2e,
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
 
@@ -25,8 +29,8 @@ static void test_philox(void)
         uint32_t x[4];
 
         plait_philox(known[i].key, known[i].low, known[i].high, x);
-        ok(memcmp(x, known[i].out, sizeof(x)) == 0,
-           "philox known answer %zu", i);
+        ok(memcmp(x, known[i].out, sizeof(x)) == 0, "philox known answer %zu",
+           i);
     }
 }
 
@@ -113,8 +117,7 @@ static void test_shards(enum plait_family family, int tp, int pp)
     ok(equal, "shards hold the whole model's values");
     ok(elements == total * 840, "every element is held once per replica");
     ok(parameters && whole->parameters == (int64_t)total,
-       "%lld parameters, whatever the layout",
-       (long long)whole->parameters);
+       "%lld parameters, whatever the layout", (long long)whole->parameters);
     plait_model_destroy(whole);
 }
 
@@ -194,9 +197,14 @@ static void test_distribution(void)
 
 static void test_stages(void)
 {
-    struct plait_model_config c = {.family = PLAIT_GPT2, .layers = 12,
-        .hidden = 768, .heads = 12, .kv_heads = 12, .ffn = 3072,
-        .vocab = 50304, .seq_len = 1024};
+    struct plait_model_config c = {.family = PLAIT_GPT2,
+                                   .layers = 12,
+                                   .hidden = 768,
+                                   .heads = 12,
+                                   .kv_heads = 12,
+                                   .ffn = 3072,
+                                   .vocab = 50304,
+                                   .seq_len = 1024};
     int good = 1;
 
     for (c.layers = 1; c.layers <= 13; c.layers++)

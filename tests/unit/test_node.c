@@ -13,8 +13,7 @@ static char *fixture(const char *name)
     static char path[4096];
     const char *top = getenv("top_srcdir");
 
-    snprintf(path, sizeof(path), "%s/tests/fixtures/%s", top ? top : ".",
-             name);
+    snprintf(path, sizeof(path), "%s/tests/fixtures/%s", top ? top : ".", name);
     return path;
 }
 
@@ -77,7 +76,8 @@ static struct plait_node *one_switch(int nnics)
     char text[4096];
     int n, i;
 
-    n = snprintf(text, sizeof(text), "<system version=\"1\"><cpu numaid=\"0\">"
+    n = snprintf(text, sizeof(text),
+                 "<system version=\"1\"><cpu numaid=\"0\">"
                  "<pci busid=\"0000:01:00.0\" class=\"0x060400\">");
     for (i = 0; i < 4; i++)
         n += snprintf(text + n, sizeof(text) - (size_t)n,
@@ -88,8 +88,7 @@ static struct plait_node *one_switch(int nnics)
                       "<pci busid=\"0000:%02x:00.0\" class=\"0x020700\"><nic>"
                       "<net name=\"ib%d\" speed=\"400000\"/></nic></pci>",
                       0x20 + i, i);
-    n += snprintf(text + n, sizeof(text) - (size_t)n,
-                  "</pci></cpu></system>");
+    n += snprintf(text + n, sizeof(text) - (size_t)n, "</pci></cpu></system>");
     return plait_node_parse_nccl("text", text, (size_t)n, NULL);
 }
 
@@ -99,10 +98,8 @@ static void test_nic_balance(void)
         int nnics;
         int count[4], first[4];
     } cases[] = {
-        {1, {1, 1, 1, 1}, {0, 0, 0, 0}},
-        {2, {1, 1, 1, 1}, {0, 0, 1, 1}},
-        {4, {1, 1, 1, 1}, {0, 1, 2, 3}},
-        {8, {2, 2, 2, 2}, {0, 2, 4, 6}},
+        {1, {1, 1, 1, 1}, {0, 0, 0, 0}}, {2, {1, 1, 1, 1}, {0, 0, 1, 1}},
+        {4, {1, 1, 1, 1}, {0, 1, 2, 3}}, {8, {2, 2, 2, 2}, {0, 2, 4, 6}},
         {6, {1, 2, 1, 2}, {0, 1, 3, 4}},
     };
     size_t i;
@@ -133,8 +130,8 @@ static void test_nic_speed(void)
         "<pci busid=\"0000:04:00.0\" class=\"0x020700\"><nic>"
         "<net name=\"mlx5_1\" speed=\"200000\"/></nic></pci>"
         "</cpu></system>";
-    struct plait_node *node = plait_node_parse_nccl("text", text,
-                                                    sizeof(text) - 1, NULL);
+    struct plait_node *node =
+        plait_node_parse_nccl("text", text, sizeof(text) - 1, NULL);
 
     ok(node && node->gpus[0].nnics == 1 && node->gpus[0].nics[0] == 1 &&
            node->gpus[1].nnics == 1 && node->gpus[1].nics[0] == 1,
@@ -153,16 +150,18 @@ static struct plait_node *linked(int n, const char *links)
     at += sprintf(text, "<system version=\"1\">");
     for (i = 0; i < n; i++) {
         if (i % (n / 2) == 0)
-            at += sprintf(text + at, "%s<cpu numaid=\"%d\">",
-                          i ? "</cpu>" : "", i / (n / 2));
-        at += sprintf(text + at, "<pci busid=\"0000:%02x:00.0\" "
+            at += sprintf(text + at, "%s<cpu numaid=\"%d\">", i ? "</cpu>" : "",
+                          i / (n / 2));
+        at += sprintf(text + at,
+                      "<pci busid=\"0000:%02x:00.0\" "
                       "class=\"0x030200\"><gpu dev=\"%d\" sm=\"70\">",
                       i + 1, i);
         for (k = 0; k < n; k++) {
             if (links[i * n + k] != '0')
-                at += sprintf(text + at, "<nvlink target=\"0000:%02x:00.0\" "
-                              "count=\"%c\" tclass=\"0x030200\"/>", k + 1,
-                              links[i * n + k]);
+                at += sprintf(text + at,
+                              "<nvlink target=\"0000:%02x:00.0\" "
+                              "count=\"%c\" tclass=\"0x030200\"/>",
+                              k + 1, links[i * n + k]);
         }
         at += sprintf(text + at, "</gpu></pci>");
     }
@@ -215,7 +214,8 @@ static void test_order(void)
     ok(good, "pairs take the double links: %d%d %d%d %d%d %d%d", order[0],
        order[1], order[2], order[3], order[4], order[5], order[6], order[7]);
     plait_node_order_gpus(node, NULL, 8, 4, order);
-    ok(weakest_pair(node, order, 0, 4) > 0 && weakest_pair(node, order, 4, 4) > 0,
+    ok(weakest_pair(node, order, 0, 4) > 0 &&
+           weakest_pair(node, order, 4, 4) > 0,
        "fours are fully linked: %d%d%d%d %d%d%d%d", order[0], order[1],
        order[2], order[3], order[4], order[5], order[6], order[7]);
     plait_node_order_gpus(node, NULL, 8, 8, order);
@@ -229,7 +229,10 @@ static void test_order(void)
     plait_node_destroy(node);
 
     /* Two islands whose members alternate on the bus. */
-    node = linked(4, "0020" "0002" "2000" "0200");
+    node = linked(4, "0020"
+                     "0002"
+                     "2000"
+                     "0200");
     plait_node_order_gpus(node, NULL, 4, 2, order);
     ok(order[0] == 0 && order[1] == 2 && order[2] == 1 && order[3] == 3,
        "groups stay inside an island");
@@ -237,8 +240,8 @@ static void test_order(void)
     ok(order[0] == 0 && order[1] == 2 && order[2] == 1 && order[3] == 3,
        "islands stay whole where groups are single GPUs");
     plait_node_order_gpus(node, NULL, 4, 3, order);
-    good = (1 << order[0]) + (1 << order[1]) + (1 << order[2]) +
-           (1 << order[3]);
+    good =
+        (1 << order[0]) + (1 << order[1]) + (1 << order[2]) + (1 << order[3]);
     ok(good == 15, "a group that does not divide still gives a permutation");
     plait_node_destroy(node);
 }
@@ -264,9 +267,8 @@ static void test_islands(void)
         "<pci busid=\"0000:02:00.0\" class=\"0x120000\"><gpu gcn=\"gfx942\">"
         "<xgmi target=\"0000:01:00.0\" count=\"1\" tclass=\"0x120000\"/>"
         "</gpu></pci></cpu></system>";
-    struct plait_node *node = plait_node_parse_nccl("switched", switched,
-                                                    sizeof(switched) - 1,
-                                                    NULL);
+    struct plait_node *node =
+        plait_node_parse_nccl("switched", switched, sizeof(switched) - 1, NULL);
 
     ok(node && node->nislands == 2 && node->links[1] == 300,
        "through a switch without an address, the narrower side counts");
@@ -302,20 +304,23 @@ static void test_bad_input(void)
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         err.text[0] = '\0';
-        node = plait_node_parse_nccl("t", cases[i].text,
-                                     strlen(cases[i].text), &err);
-        ok(!node && strstr(err.text, cases[i].reason), "refused: %s",
-           err.text);
+        node = plait_node_parse_nccl("t", cases[i].text, strlen(cases[i].text),
+                                     &err);
+        ok(!node && strstr(err.text, cases[i].reason), "refused: %s", err.text);
         plait_node_destroy(node);
     }
     ok(!plait_node_create_synthetic("pack:x", &err) &&
-           strstr(err.text, "pack:x"), "refused: %s", err.text);
+           strstr(err.text, "pack:x"),
+       "refused: %s", err.text);
     ok(!plait_node_create_xml("/nonexistent", &err) &&
-           strstr(err.text, "No such file"), "refused: %s", err.text);
+           strstr(err.text, "No such file"),
+       "refused: %s", err.text);
     ok(!plait_node_create_xml(fixture("hwloc/format-3.xml"), &err) &&
-           strstr(err.text, "format 3.0"), "refused: %s", err.text);
+           strstr(err.text, "format 3.0"),
+       "refused: %s", err.text);
     ok(!plait_node_create_nccl(fixture("hwloc/format-3.xml"), &err) &&
-           strstr(err.text, "--hwloc-xml"), "refused: %s", err.text);
+           strstr(err.text, "--hwloc-xml"),
+       "refused: %s", err.text);
     ok(!plait_node_create_cached("<nothing/>", 11, &err), "refused: %s",
        err.text);
 }
@@ -470,16 +475,19 @@ static void test_nccl_hosts(void)
         "<system version=\"1\">"
         "<cpu host_hash=\"0xa\" numaid=\"0\" affinity=\"ff\">"
         "<pci busid=\"0008:06:00.0\" class=\"0x030200\" vendor=\"0x10de\">"
-        "<gpu dev=\"0\" sm=\"100\" rank=\"0\"><nvlink target=\"fffffff:ff:ff.0\" "
+        "<gpu dev=\"0\" sm=\"100\" rank=\"0\"><nvlink "
+        "target=\"fffffff:ff:ff.0\" "
         "count=\"18\" tclass=\"0x068000\"/><c2c bw=\"44712\" count=\"5\"/>"
         "</gpu></pci></cpu>"
         "<cpu host_hash=\"0xb\" numaid=\"0\" affinity=\"ff\">"
         "<pci busid=\"0008:06:00.0\" class=\"0x030200\" vendor=\"0x10de\">"
-        "<gpu dev=\"0\" sm=\"100\" rank=\"2\"><nvlink target=\"fffffff:ff:ff.0\" "
+        "<gpu dev=\"0\" sm=\"100\" rank=\"2\"><nvlink "
+        "target=\"fffffff:ff:ff.0\" "
         "count=\"18\" tclass=\"0x068000\"/></gpu></pci></cpu>"
         "<cpu host_hash=\"0xa\" numaid=\"1\" affinity=\"ff00\">"
         "<pci busid=\"0009:06:00.0\" class=\"0x030200\" vendor=\"0x10de\">"
-        "<gpu dev=\"1\" sm=\"100\" rank=\"1\"><nvlink target=\"fffffff:ff:ff.0\" "
+        "<gpu dev=\"1\" sm=\"100\" rank=\"1\"><nvlink "
+        "target=\"fffffff:ff:ff.0\" "
         "count=\"18\" tclass=\"0x068000\"/></gpu></pci>"
         "<nic><net name=\"mlx5_0\" speed=\"400000\"/></nic></cpu>"
         "<cpu host_hash=\"0xb\" numaid=\"1\"><pci busid=\"0009:06:00.0\" "

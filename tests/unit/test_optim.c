@@ -39,8 +39,7 @@ static float *grad_of(const struct plait_optim_slice *s)
     return r->grad + s->tensor->offset + s->first;
 }
 
-static int setup(const char *precision, const char *offload,
-                 const char *vocab)
+static int setup(const char *precision, const char *offload, const char *vocab)
 {
     const struct plait_ops *ops = plait_ops_ref();
     struct plait_device *dev = ops->device_create(0, 1);
@@ -51,9 +50,8 @@ static int setup(const char *precision, const char *offload,
     plait_layout_init(&layout);
     config = plait_config_parse("test", yaml, strlen(yaml), set, 3, &err);
     par = plait_parallel_create(
-        ops, dev,
-        plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, &err), &layout,
-        &err);
+        ops, dev, plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, &err),
+        &layout, &err);
     model = config && par ? plait_model_create(config, par, &err) : NULL;
     optim = model ? plait_optim_create(model, &err) : NULL;
     if (!optim || plait_optim_init(optim, 3, &err) < 0)
@@ -124,10 +122,10 @@ static void reference_step(double lr, double scale, int t)
 
             r->m = c->betas[0] * r->m + (1 - c->betas[0]) * g;
             r->v = c->betas[1] * r->v + (1 - c->betas[1]) * g * g;
-            r->w -= lr * (r->m / (1 - pow(c->betas[0], t)) /
-                              (sqrt(r->v / (1 - pow(c->betas[1], t))) +
-                               c->eps) +
-                          decay * r->w);
+            r->w -=
+                lr * (r->m / (1 - pow(c->betas[0], t)) /
+                          (sqrt(r->v / (1 - pow(c->betas[1], t))) + c->eps) +
+                      decay * r->w);
         }
 }
 

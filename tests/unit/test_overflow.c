@@ -64,8 +64,7 @@ static int acquire(void *arg, struct plait_region *region, bool gradient)
 {
     struct spoiler *s = arg;
 
-    return s->real.acquire ? s->real.acquire(s->real.arg, region, gradient)
-                           : 0;
+    return s->real.acquire ? s->real.acquire(s->real.arg, region, gradient) : 0;
 }
 
 static int release(void *arg, struct plait_region *region)
@@ -107,8 +106,8 @@ static int settle(void *arg)
 static void interpose(struct spoiler *s, struct plait_model *m)
 {
     *s = (struct spoiler){.model = m, .real = m->hooks};
-    m->hooks = (struct plait_model_hooks){prefetch, acquire, release,
-                                          grad_ready, settle, s};
+    m->hooks = (struct plait_model_hooks){prefetch,   acquire, release,
+                                          grad_ready, settle,  s};
 }
 
 static void give_up(const char *what, const struct plait_error *err)
@@ -265,10 +264,10 @@ int main(void)
     struct outcome one;
     int rank;
 
-    world = plait_comm_create(PLAIT_COMM_MPI, plait_ops_cpu(), NULL, NULL,
-                              &err);
-    self = plait_comm_create(PLAIT_COMM_SELF, plait_ops_cpu(), NULL, NULL,
-                             &err);
+    world =
+        plait_comm_create(PLAIT_COMM_MPI, plait_ops_cpu(), NULL, NULL, &err);
+    self =
+        plait_comm_create(PLAIT_COMM_SELF, plait_ops_cpu(), NULL, NULL, &err);
     if (!world || !self)
         give_up("mpi", &err);
     rank = plait_comm_rank(world);

@@ -316,16 +316,19 @@ static void test_length(int kind, const char *what)
         free(text);
         plait_plan_destroy(plan);
     }
-    ok(whole && longest < 4096, "4,096 nodes, %s: at most %zu characters",
-       what, longest);
+    ok(whole && longest < 4096, "4,096 nodes, %s: at most %zu characters", what,
+       longest);
 }
 
 int main(void)
 {
-    static const char *const kinds[] = {
-        "in order", "shuffled leaves", "dealt round the leaves",
-        "uneven shuffled leaves", "some moved", "pairs of leaves interleaved",
-        "two halves"};
+    static const char *const kinds[] = {"in order",
+                                        "shuffled leaves",
+                                        "dealt round the leaves",
+                                        "uneven shuffled leaves",
+                                        "some moved",
+                                        "pairs of leaves interleaved",
+                                        "two halves"};
 
     test_random();
     test_order();

@@ -96,8 +96,8 @@ static int same(const struct plait_plan *plan, const json_t *document)
     for (int a = 0; a < PLAIT_NAXES; a++)
         if (number(document, plait_axis_names[a]) != plan->layout.size[a])
             return 0;
-    return strcmp(order, json_string_value(
-                             json_object_get(document, "order"))) == 0 &&
+    return strcmp(order,
+                  json_string_value(json_object_get(document, "order"))) == 0 &&
            same_seats(plan, json_object_get(document, "ranks"));
 }
 
@@ -119,10 +119,11 @@ static void write_file(const char *name, const char *more)
 
     if (!file)
         return;
-    fprintf(file, "model: {family: llama, layers: 8, hidden: 4096, heads: 32, "
-                  "kv_heads: 8, ffn: 14336, vocab: 32000, seq_len: 4096}\n"
-                  "train: {global_batch: 64, micro_batch: 1, precision: "
-                  "bf16}\n%s",
+    fprintf(file,
+            "model: {family: llama, layers: 8, hidden: 4096, heads: 32, "
+            "kv_heads: 8, ffn: 14336, vocab: 32000, seq_len: 4096}\n"
+            "train: {global_batch: 64, micro_batch: 1, precision: "
+            "bf16}\n%s",
             more);
     fclose(file);
 }

@@ -8,8 +8,11 @@ static const struct plait_site_network plain = {
     .traffic_class = {-1, -1, -1, -1, -1}};
 static const struct plait_site_network able = {
     .sharp = true,
-    .traffic_class = {[PLAIT_TP] = 1, [PLAIT_CP] = 2, [PLAIT_EP] = 3,
-                      [PLAIT_DP] = 4, [PLAIT_PP] = 5}};
+    .traffic_class = {[PLAIT_TP] = 1,
+                      [PLAIT_CP] = 2,
+                      [PLAIT_EP] = 3,
+                      [PLAIT_DP] = 4,
+                      [PLAIT_PP] = 5}};
 
 static struct plait_group_policy choose(const char *name, bool one_node,
                                         const struct plait_site_network *n)
@@ -47,10 +50,10 @@ static void check_axes(void)
 /* What lies alike on all ranks of a group, and is summed or gathered. */
 static void check_windows(void)
 {
-    static const char *const with[] = {"tp", "dp", "dp-cp", "expert-dp",
-                                       "dp-cp-inside", "expert-dp-across"};
-    static const char *const without[] = {"cp", "ep", "pp", "embedding",
-                                          "tp-pp", "world"};
+    static const char *const with[] = {
+        "tp", "dp", "dp-cp", "expert-dp", "dp-cp-inside", "expert-dp-across"};
+    static const char *const without[] = {"cp",        "ep",    "pp",
+                                          "embedding", "tp-pp", "world"};
 
     for (size_t i = 0; i < sizeof(with) / sizeof(with[0]); i++)
         ok(choose(with[i], true, &plain).windows &&
@@ -67,10 +70,10 @@ static void check_site(void)
         bool one_node;
         int collnet, traffic_class;
     } groups[] = {
-        {"tp", true, 0, 1},        {"tp", false, 0, 1},
-        {"cp", false, 0, 2},       {"ep", false, 0, 3},
-        {"dp", false, 1, 4},       {"dp-cp", false, 1, 4},
-        {"dp-cp", true, 0, 4},     {"dp-cp-across", false, 1, 4},
+        {"tp", true, 0, 1},         {"tp", false, 0, 1},
+        {"cp", false, 0, 2},        {"ep", false, 0, 3},
+        {"dp", false, 1, 4},        {"dp-cp", false, 1, 4},
+        {"dp-cp", true, 0, 4},      {"dp-cp-across", false, 1, 4},
         {"expert-dp", false, 1, 4}, {"dp-cp-inside", true, 0, 4},
         {"embedding", false, 1, 4}, {"pp", false, 0, 5},
         {"tp-pp", false, -1, -1},

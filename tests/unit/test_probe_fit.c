@@ -40,8 +40,8 @@ int main(void)
        "exact times give the link back: %.3g s, %.4g B/s", alpha, bandwidth);
     ok(plait_fit_error(s, SIZES, alpha, bandwidth) < 1e-9, "without an error");
     make(s, 14, 3e-6, 300e9, 0.1);
-    ok(plait_fit(s, SIZES, &alpha, &bandwidth) == 0 &&
-           near(alpha, 3e-6, 0.1) && near(bandwidth, 300e9, 0.1),
+    ok(plait_fit(s, SIZES, &alpha, &bandwidth) == 0 && near(alpha, 3e-6, 0.1) &&
+           near(bandwidth, 300e9, 0.1),
        "times off by 10 %% give it to 10 %%: %.3g s, %.4g B/s", alpha,
        bandwidth);
     make(s, 1, 0, 10e9, 0.05);

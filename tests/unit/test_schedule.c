@@ -266,13 +266,13 @@ static void broken(void)
     struct plait_error err;
     int i, j, caught = 0, tried = 0;
 
-#define BREAK(what, says)                                                      \
-    do {                                                                       \
-        create(s, PLAIT_SCHEDULE_1F1B, 4, 1, 8, &err);                         \
-        what;                                                                  \
-        ok(plait_schedule_check(s, 4, &err) == -1 && strstr(err.text, says),   \
-           "%s", err.text);                                                    \
-        destroy(s, 4);                                                         \
+#define BREAK(what, says)                                                    \
+    do {                                                                     \
+        create(s, PLAIT_SCHEDULE_1F1B, 4, 1, 8, &err);                       \
+        what;                                                                \
+        ok(plait_schedule_check(s, 4, &err) == -1 && strstr(err.text, says), \
+           "%s", err.text);                                                  \
+        destroy(s, 4);                                                       \
     } while (0)
 
     BREAK(s[1]->nactions--, "is not finished at the end");

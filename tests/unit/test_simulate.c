@@ -322,8 +322,8 @@ static void uneven(void)
         same &= is_near(times[i].backward_weight,
                         times[0].backward_weight * count / 7);
     }
-    ok(same && count < 6 && times[3].forward > 1.5 * count *
-                                                  times[0].forward / 7,
+    ok(same && count < 6 &&
+           times[3].forward > 1.5 * count * times[0].forward / 7,
        "stages are the runtime's: 7 layers, or %d and the head", count);
 }
 

@@ -130,8 +130,8 @@ static void test_seats(const struct plait_node *node)
 
 static void test_masks(void)
 {
-    static const char *const bad[] = {"", "3", "0x", "0x3,", ",0x3", "0xg",
-                                      "0x3 0x4", "-0x1"};
+    static const char *const bad[] = {"",     "3",   "0x",      "0x3,",
+                                      ",0x3", "0xg", "0x3 0x4", "-0x1"};
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
 
     ok(plait_seats_parse_masks("0x3,0xc", set) == 0 &&

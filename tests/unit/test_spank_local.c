@@ -57,7 +57,8 @@ static void test_task(void)
     slurm.local = 1;
     ok(slurm_spank_user_init(NULL, 0, NULL) == 0, "user_init");
     ok(slurm_spank_task_init(NULL, 0, NULL) == 0, "task_init");
-    ok(strcmp(fake_slurm_env("RANK"), "3") == 0, "RANK %s", fake_slurm_env("RANK"));
+    ok(strcmp(fake_slurm_env("RANK"), "3") == 0, "RANK %s",
+       fake_slurm_env("RANK"));
     ok(strcmp(fake_slurm_env("PLAIT_DP_RANK"), "1") == 0, "its coordinate");
     ok(strcmp(fake_slurm_env("NODE_RANK"), "1") == 0, "its node");
     ok(strcmp(fake_slurm_env("MASTER_ADDR"), "10.0.0.1") == 0, "MASTER_ADDR");
@@ -164,10 +165,10 @@ static void test_ports(void)
     char host[32];
 
     for (step = 1; step < 1000; step++)
-        clash += plait_master_port_alone(5, 0) ==
-                     plait_master_port_alone(5, step) ||
-                 plait_master_port_shared(5, 0, "", 0) ==
-                     plait_master_port_shared(5, step, "", 0);
+        clash +=
+            plait_master_port_alone(5, 0) == plait_master_port_alone(5, step) ||
+            plait_master_port_shared(5, 0, "", 0) ==
+                plait_master_port_shared(5, step, "", 0);
     ok(clash == 0, "a thousand steps of a job do not collide");
     for (jobs = 1; jobs < 500; jobs++)
         for (step = 0; step < 3; step++)
@@ -213,9 +214,8 @@ static void test_shared_ports(void)
         int found = 0;
 
         for (int step = 0; step < count[job] * EACH; step++) {
-            int port = plait_master_port_shared(100 + (uint32_t)job,
-                                                (uint32_t)step, list[job],
-                                                CPUS);
+            int port = plait_master_port_shared(
+                100 + (uint32_t)job, (uint32_t)step, list[job], CPUS);
 
             clash += owner[port] != 0;
             found += owner[port] == 0;
@@ -307,8 +307,7 @@ static int policy(const char *partition, const char *gpus, int tp,
         "policies:\n"
         "  - {partition: \"gpu-*\", tp_within: nvlink, max: {tp: 8}}\n"
         "  - {gpu: v100, max: {tp: 4}}\n";
-    struct plait_site *site =
-        plait_site_parse("site", text, strlen(text), err);
+    struct plait_site *site = plait_site_parse("site", text, strlen(text), err);
     struct plait_job job = {partition, gpus};
     struct plait_layout layout;
     int rc;
@@ -475,8 +474,8 @@ static void write_cache(const char *dir, int amd)
     FILE *file;
     size_t size;
 
-    snprintf(path, sizeof(path), "%s/tests/fixtures/hwloc/one-of-everything.xml",
-             top ? top : ".");
+    snprintf(path, sizeof(path),
+             "%s/tests/fixtures/hwloc/one-of-everything.xml", top ? top : ".");
     node = plait_node_create_xml(path, NULL);
     xml = node ? plait_node_export_xml(node, &size) : NULL;
     while (xml && amd && (at = strstr(xml, "10de:20b2")))

@@ -15,9 +15,9 @@ static int take(struct plait_options *options, enum plait_option option,
 
 static void test_bad_values(void)
 {
-    static const char *const bad[] = {"0",   "-1", "abc", "4x", "99999999999",
-                                      "",    " 2", "2 ",  "+2", "0x2",
-                                      "1e3", "1.5"};
+    static const char *const bad[] = {"0",           "-1",  "abc", "4x",
+                                      "99999999999", "",    " 2",  "2 ",
+                                      "+2",          "0x2", "1e3", "1.5"};
     struct plait_options options, before;
 
     plait_options_init(&options);
@@ -29,8 +29,8 @@ static void test_bad_values(void)
            "--tp='%s' is refused: %s", bad[i], err.text);
     }
     ok(take(&options, PLAIT_OPTION_ORDER, "tp-cp-ep-dp") < 0, "short order");
-    ok(take(&options, PLAIT_OPTION_PLACEMENT, "Linear") < 0,
-       "placement: %s", err.text);
+    ok(take(&options, PLAIT_OPTION_PLACEMENT, "Linear") < 0, "placement: %s",
+       err.text);
     ok(take(&options, PLAIT_OPTION_PIN, "") < 0, "pin: %s", err.text);
     ok(take(&options, PLAIT_OPTION_RENDEZVOUS, "mpi") < 0, "rendezvous: %s",
        err.text);

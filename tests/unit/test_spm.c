@@ -83,8 +83,8 @@ static void words(void)
         free(back);
         free(tokens);
     }
-    ok(count > 400 && same == count, "%d of %d lines are as spm_encode's",
-       same, count);
+    ok(count > 400 && same == count, "%d of %d lines are as spm_encode's", same,
+       count);
     ok(round > count * 9 / 10, "%d of %d lines come back", round, count);
     free(lines);
     free(ids);
@@ -99,8 +99,8 @@ static void refused(void)
     size_t size;
     char *text;
 
-    ok(!open_model("missing", &err) && strstr(err.text, "missing.model"),
-       "%s", err.text);
+    ok(!open_model("missing", &err) && strstr(err.text, "missing.model"), "%s",
+       err.text);
     ok(!open_model("cut", &err) && strstr(err.text, "not a SentencePiece"),
        "%s", err.text);
     ok(!open_model("endless", &err) && strstr(err.text, "no end of sentence"),

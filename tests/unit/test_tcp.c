@@ -244,7 +244,7 @@ static void test_secret(void)
         l.rank = 1;
         l.secret[0] = 'f';
         _exit(plait_tcp_create(&l, 0.5, &err) == NULL && errno != EACCES &&
-              errno != ECONNREFUSED && errno != ECONNRESET
+                      errno != ECONNREFUSED && errno != ECONNRESET
                   ? 1
                   : strstr(err.text, "rank 0 at localhost") == NULL);
     }

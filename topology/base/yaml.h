@@ -37,8 +37,8 @@ yaml_node_t *plait_yaml_pair(struct plait_yaml *yaml,
                              const yaml_node_t *mapping, int index,
                              yaml_node_t **key);
 /* The value under `key`, or NULL (also where `mapping` is not one). */
-yaml_node_t *plait_yaml_get(struct plait_yaml *yaml,
-                            const yaml_node_t *mapping, const char *key);
+yaml_node_t *plait_yaml_get(struct plait_yaml *yaml, const yaml_node_t *mapping,
+                            const char *key);
 /* The text of a scalar, NULL for anything else. */
 const char *plait_yaml_text(const yaml_node_t *node);
 /* "NAME:LINE: ..." into err; returns -1. */
@@ -73,7 +73,7 @@ struct plait_yaml_field {
     enum plait_yaml_type type;
     size_t offset; /* into the struct that is filled */
     double min, max;
-    int count;                  /* of REALS, choices or fields */
+    int count; /* of REALS, choices or fields */
     const char *const *choices;
     const struct plait_yaml_field *fields;
     size_t stride;

@@ -87,8 +87,7 @@ static void check_nics(const struct plait_node *node, struct findings *f)
         return;
     }
     findings_add(f, FINDING_GOOD, "nics", "%d NIC%s, the first is %s",
-                 node->nnics, node->nnics == 1 ? "" : "s",
-                 node->nics[0].name);
+                 node->nnics, node->nnics == 1 ? "" : "s", node->nics[0].name);
     getrlimit(RLIMIT_MEMLOCK, &limit);
     if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (1u << 30))
         findings_add(f, FINDING_BAD, "memlock",
@@ -112,8 +111,7 @@ static void check_machine(struct findings *f)
     }
     findings_add(f, FINDING_GOOD, "hwloc",
                  "hwloc %s sees %d core%s and %d NUMA node%s", HWLOC_VERSION,
-                 node->cores,
-                 node->cores == 1 ? "" : "s", node->numa_nodes,
+                 node->cores, node->cores == 1 ? "" : "s", node->numa_nodes,
                  node->numa_nodes == 1 ? "" : "s");
     check_gpus(node, f);
     check_nics(node, f);
@@ -130,8 +128,7 @@ static void check_cache(const struct plugin_setup *setup, struct findings *f)
                      "looks at its nodes anew");
     else if (plait_node_check_cache(setup->cache, &err) == 0)
         findings_add(f, FINDING_GOOD, "cache",
-                     "%s/node.xml holds this machine's topology",
-                     setup->cache);
+                     "%s/node.xml holds this machine's topology", setup->cache);
     else
         findings_add(f, FINDING_NOTE, "cache",
                      "%s; slurmd writes it when it starts, and the next "
@@ -169,8 +166,8 @@ static void check_port_range(struct findings *f)
         findings_add(f, FINDING_NOTE, "ephemeral",
                      "this machine hands out ports up to %d to anyone; "
                      "MASTER_PORT is safer with "
-                     "net.ipv4.ip_local_port_range = %d 60999", high,
-                     low < 60000 ? low : 32768);
+                     "net.ipv4.ip_local_port_range = %d 60999",
+                     high, low < 60000 ? low : 32768);
     fclose(file);
 }
 
@@ -196,10 +193,10 @@ static json_t *to_json(const struct findings *f, int good)
     json_t *checks = json_array();
 
     for (int i = 0; i < f->n; i++)
-        json_array_append_new(
-            checks, json_pack("{s:s,s:s,s:s}", "about", f->list[i].about,
-                              "kind", kinds[f->list[i].kind], "text",
-                              f->list[i].text));
+        json_array_append_new(checks, json_pack("{s:s,s:s,s:s}", "about",
+                                                f->list[i].about, "kind",
+                                                kinds[f->list[i].kind], "text",
+                                                f->list[i].text));
     return json_pack("{s:b,s:o}", "good", good, "checks", checks);
 }
 
@@ -243,10 +240,9 @@ static int run(int json)
 int plait_cmd_doctor(int argc, char **argv)
 {
     enum { JSON = 256 };
-    static const struct option options[] = {
-        {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, 'h'},
-        {0}};
+    static const struct option options[] = {{"json", no_argument, NULL, JSON},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     int json = 0, opt;
 
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {

@@ -21,7 +21,7 @@
 enum { SECONDS_MOST = 20, PATH_MOST = 1024 };
 
 struct slurm {
-    char *config;  /* scontrol show config */
+    char *config; /* scontrol show config */
     int major, minor;
     char plugin[PATH_MOST]; /* spank_plait.so, as plugstack.conf names it */
     char listed_in[PATH_MOST];
@@ -114,8 +114,8 @@ static int check_commands(struct slurm *slurm, struct findings *f)
     slurm->config = ask(ask_config, why, sizeof(why));
     if (!slurm->config) {
         findings_add(f, FINDING_BAD, "slurm",
-                     "%s, but its controller does not answer: %s",
-                     version_line, why);
+                     "%s, but its controller does not answer: %s", version_line,
+                     why);
         free(text);
         return -1;
     }
@@ -191,18 +191,20 @@ static int check_plugstack(struct slurm *slurm, struct plugin_setup *setup,
     if (access(path, R_OK) < 0) {
         findings_add(f, FINDING_BAD, "plugstack",
                      "%s: %s; write 'optional spank_plait.so' into it, on "
-                     "every node", path, strerror(errno));
+                     "every node",
+                     path, strerror(errno));
         return -1;
     }
     read_plugstack(slurm, setup, path, 0);
     if (!slurm->plugin[0]) {
         findings_add(f, FINDING_BAD, "plugstack",
                      "no line of %s, nor of what it includes, names "
-                     "spank_plait.so; add 'optional spank_plait.so'", path);
+                     "spank_plait.so; add 'optional spank_plait.so'",
+                     path);
         return -1;
     }
-    findings_add(f, strcmp(slurm->mode, "required") ? FINDING_GOOD
-                                                    : FINDING_NOTE,
+    findings_add(f,
+                 strcmp(slurm->mode, "required") ? FINDING_GOOD : FINDING_NOTE,
                  "plugstack", "%s lists %s as %s%s", slurm->listed_in,
                  slurm->plugin, slurm->mode,
                  strcmp(slurm->mode, "required")
@@ -259,8 +261,8 @@ static int check_plugin(struct slurm *slurm, struct findings *f)
         findings_add(f, FINDING_BAD, "plugin",
                      "%s was built for Slurm %u.%02u, this is %d.%02d, which "
                      "refuses it; rebuild it against these headers",
-                     slurm->plugin, *version >> 16 & 0xff,
-                     *version >> 8 & 0xff, slurm->major, slurm->minor);
+                     slurm->plugin, *version >> 16 & 0xff, *version >> 8 & 0xff,
+                     slurm->major, slurm->minor);
         dlclose(plugin);
         return -1;
     }
@@ -280,13 +282,19 @@ struct look {
 };
 
 static struct look flags = {
-    "--help", "--rendezvous=", "flags",
-    "srun --help shows --tp, --pp and the other flags", FINDING_BAD,
+    "--help",
+    "--rendezvous=",
+    "flags",
+    "srun --help shows --tp, --pp and the other flags",
+    FINDING_BAD,
     "srun --help does not show --tp, though the plugin is installed; "
     "'srun -vv true' says why it is not loaded"};
 static struct look pmix = {
-    "--mpi=list", "pmix", "pmix",
-    "srun --mpi=pmix is there for programs that use MPI", FINDING_NOTE,
+    "--mpi=list",
+    "pmix",
+    "pmix",
+    "srun --mpi=pmix is there for programs that use MPI",
+    FINDING_NOTE,
     "this Slurm has no PMIx: MPI programs cannot start under srun, while "
     "plait-train and torch meet over TCP"};
 

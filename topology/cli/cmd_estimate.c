@@ -64,8 +64,8 @@ static int parse_option(void *job, int opt, struct plait_error *err)
 static json_t *notes_to_json(const struct job *job)
 {
     struct plait_advice advice[ADVICE_MOST];
-    int n = plait_estimate_advise(job->model.config, &job->model.layout, &job->model.gpu, advice,
-                                  ADVICE_MOST);
+    int n = plait_estimate_advise(job->model.config, &job->model.layout,
+                                  &job->model.gpu, advice, ADVICE_MOST);
     json_t *list = json_array();
 
     for (int i = 0; i < n; i++)
@@ -89,8 +89,8 @@ static json_t *stages_to_json(const struct job *job)
     for (int i = 0; i < job->model.layout.size[PLAIT_PP]; i++) {
         struct plait_memory m;
 
-        plait_estimate_memory(job->model.config, &job->model.layout, &job->model.gpu, i, &m,
-                              NULL);
+        plait_estimate_memory(job->model.config, &job->model.layout,
+                              &job->model.gpu, i, &m, NULL);
         json_array_append_new(list, memory_to_json(&m));
     }
     return list;
@@ -110,18 +110,19 @@ static json_t *to_json(const struct job *job, double days)
 
     return json_pack(
         "{sI sf sf so so si so si sf sf sf sf sf sf sf sb si si si so}",
-        "parameters",
-        (json_int_t)e->parameters, "flops_per_token", e->flops_per_token,
-        "flops_per_step", e->flops_per_step, "memory_bytes",
+        "parameters", (json_int_t)e->parameters, "flops_per_token",
+        e->flops_per_token, "flops_per_step", e->flops_per_step, "memory_bytes",
         memory_to_json(m), "stages_memory_bytes", stages_to_json(job),
-        "fullest_stage", e->fullest, "time", time, "slowest_stage",
-        e->slowest, "step_s", e->step_s, "tokens_per_s", e->tokens_per_s,
-        "tflops_per_gpu", e->tflops_per_gpu, "mfu", e->mfu, "mfu_causal",
-        e->mfu_causal, "days", days, "gpu_hours", days * 24 * job->model.gpus, "fits",
-        m->total <= job->model.gpu.memory, "gpus", job->model.gpus, "largest_layers",
-        plait_estimate_largest(job->model.config, &job->model.layout, &job->model.gpu),
-        "fewest_gpus", plait_auto_fewest(job->model.config, &job->model.gpu), "notes",
-        notes_to_json(job));
+        "fullest_stage", e->fullest, "time", time, "slowest_stage", e->slowest,
+        "step_s", e->step_s, "tokens_per_s", e->tokens_per_s, "tflops_per_gpu",
+        e->tflops_per_gpu, "mfu", e->mfu, "mfu_causal", e->mfu_causal, "days",
+        days, "gpu_hours", days * 24 * job->model.gpus, "fits",
+        m->total <= job->model.gpu.memory, "gpus", job->model.gpus,
+        "largest_layers",
+        plait_estimate_largest(job->model.config, &job->model.layout,
+                               &job->model.gpu),
+        "fewest_gpus", plait_auto_fewest(job->model.config, &job->model.gpu),
+        "notes", notes_to_json(job));
 }
 
 /* The totals along the pipeline, five a line. */
@@ -131,10 +132,12 @@ static void print_stages(const struct job *job)
     for (int i = 0; i < job->model.layout.size[PLAIT_PP]; i++) {
         struct plait_memory m;
 
-        plait_estimate_memory(job->model.config, &job->model.layout, &job->model.gpu, i, &m,
-                              NULL);
-        printf("%s%7.2f", i && i % 5 == 0 ? "\n                                "
-                                            "      " : " ",
+        plait_estimate_memory(job->model.config, &job->model.layout,
+                              &job->model.gpu, i, &m, NULL);
+        printf("%s%7.2f",
+               i && i % 5 == 0 ? "\n                                "
+                                 "      "
+                               : " ",
                m.total / 1e9);
     }
     printf(" GB\n");
@@ -200,9 +203,10 @@ static void print_note(const char *text)
 static void print_questions(const struct job *job)
 {
     struct plait_advice advice[ADVICE_MOST];
-    int n = plait_estimate_advise(job->model.config, &job->model.layout, &job->model.gpu, advice,
-                                  ADVICE_MOST);
-    int layers = plait_estimate_largest(job->model.config, &job->model.layout, &job->model.gpu);
+    int n = plait_estimate_advise(job->model.config, &job->model.layout,
+                                  &job->model.gpu, advice, ADVICE_MOST);
+    int layers = plait_estimate_largest(job->model.config, &job->model.layout,
+                                        &job->model.gpu);
     int fewest = plait_auto_fewest(job->model.config, &job->model.gpu);
     struct plait_model_config deeper = job->model.config->model;
 
@@ -220,7 +224,8 @@ static void print_questions(const struct job *job)
                "finds the layout).\n",
                fewest, job->model.gpu.name, fewest == 1 ? "" : "s");
     else
-        printf("No number of %s GPUs up to 65536 holds it.\n", job->model.gpu.name);
+        printf("No number of %s GPUs up to 65536 holds it.\n",
+               job->model.gpu.name);
     for (int i = 0; i < n; i++)
         print_note(advice[i].text);
 }

@@ -30,10 +30,14 @@ static const struct key {
     int opt;
     const char *key;
 } keys[] = {
-    {'b', "train.micro_batch"}, {'B', "train.global_batch"},
-    {'z', "parallel.zero"},     {'r', "parallel.recompute"},
-    {'S', "parallel.schedule"}, {'V', "parallel.virtual"},
-    {'P', "train.precision"},   {'q', "parallel.sequence"},
+    {'b', "train.micro_batch"},
+    {'B', "train.global_batch"},
+    {'z', "parallel.zero"},
+    {'r', "parallel.recompute"},
+    {'S', "parallel.schedule"},
+    {'V', "parallel.virtual"},
+    {'P', "train.precision"},
+    {'q', "parallel.sequence"},
     {'x', ""},
 };
 enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
@@ -87,9 +91,8 @@ static int read_option(struct model_options *o, int opt,
         o->model_file = optarg;
         return 1;
     case 'u':
-        return plait_layout_parse_size("--gpus", optarg, &o->gpus, err) < 0
-                   ? -1
-                   : 1;
+        return plait_layout_parse_size("--gpus", optarg, &o->gpus, err) < 0 ? -1
+                                                                            : 1;
     case 'g':
         o->gpu_name = optarg;
         return plait_gpu_type_find(optarg, &type, err) < 0 ? -1 : 1;
@@ -137,8 +140,7 @@ struct plait_config *model_options_config(const struct model_options *o,
                                err);
 }
 
-static int find_layout(struct model_job *job, int gpus,
-                       struct plait_error *err)
+static int find_layout(struct model_job *job, int gpus, struct plait_error *err)
 {
     const struct plait_parallel_config *p = &job->config->parallel;
     const int size[PLAIT_NAXES] = {[PLAIT_TP] = p->tp,

@@ -26,27 +26,29 @@ struct model_options {
 };
 
 /* Entries of a getopt_long() table; their letters are taken. */
-#define MODEL_OPTIONS                                                          \
-    {"tp", required_argument, NULL, 0x100 + PLAIT_TP},                         \
-        {"cp", required_argument, NULL, 0x100 + PLAIT_CP},                     \
-        {"ep", required_argument, NULL, 0x100 + PLAIT_EP},                     \
-        {"dp", required_argument, NULL, 0x100 + PLAIT_DP},                     \
-        {"pp", required_argument, NULL, 0x100 + PLAIT_PP},                     \
-        {"model", required_argument, NULL, 'm'},                               \
-        {"gpus", required_argument, NULL, 'u'},                                \
-        {"gpu-type", required_argument, NULL, 'g'},                            \
-        {"site", required_argument, NULL, 's'},                                \
-        {"micro-batch", required_argument, NULL, 'b'},                         \
-        {"global-batch", required_argument, NULL, 'B'},                        \
-        {"zero", required_argument, NULL, 'z'},                                \
-        {"recompute", required_argument, NULL, 'r'},                           \
-        {"schedule", required_argument, NULL, 'S'},                            \
-        {"virtual", required_argument, NULL, 'V'},                             \
-        {"precision", required_argument, NULL, 'P'},                           \
-        {"sequence", no_argument, NULL, 'q'},                                  \
-        {"set", required_argument, NULL, 'x'},                                 \
-        {"json", no_argument, NULL, 'j'},                                      \
-        {"help", no_argument, NULL, 'h'}
+#define MODEL_OPTIONS                                      \
+    {"tp", required_argument, NULL, 0x100 + PLAIT_TP},     \
+        {"cp", required_argument, NULL, 0x100 + PLAIT_CP}, \
+        {"ep", required_argument, NULL, 0x100 + PLAIT_EP}, \
+        {"dp", required_argument, NULL, 0x100 + PLAIT_DP}, \
+        {"pp", required_argument, NULL, 0x100 + PLAIT_PP}, \
+        {"model", required_argument, NULL, 'm'},           \
+        {"gpus", required_argument, NULL, 'u'},            \
+        {"gpu-type", required_argument, NULL, 'g'},        \
+        {"site", required_argument, NULL, 's'},            \
+        {"micro-batch", required_argument, NULL, 'b'},     \
+        {"global-batch", required_argument, NULL, 'B'},    \
+        {"zero", required_argument, NULL, 'z'},            \
+        {"recompute", required_argument, NULL, 'r'},       \
+        {"schedule", required_argument, NULL, 'S'},        \
+        {"virtual", required_argument, NULL, 'V'},         \
+        {"precision", required_argument, NULL, 'P'},       \
+        {"sequence", no_argument, NULL, 'q'},              \
+        {"set", required_argument, NULL, 'x'},             \
+        {"json", no_argument, NULL, 'j'},                  \
+    {                                                      \
+        "help", no_argument, NULL, 'h'                     \
+    }
 
 void model_options_init(struct model_options *o);
 /* Help on those that change the model file. */

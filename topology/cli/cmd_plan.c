@@ -115,8 +115,8 @@ static int parse_option(void *arg, int opt, struct plait_error *err)
 static int parse(struct plan_job *job, int argc, char **argv)
 {
     struct model_options *o = &job->options;
-    int rc = model_options_read(o, "plan", argc, argv, options, parse_option,
-                                job);
+    int rc =
+        model_options_read(o, "plan", argc, argv, options, parse_option, job);
 
     if (rc >= 0)
         return rc;
@@ -126,8 +126,7 @@ static int parse(struct plan_job *job, int argc, char **argv)
     if (job->find_layout && !o->model_file)
         return plait_cmd_misused("plan: --auto wants a --model");
     if (o->key && !o->model_file)
-        return plait_cmd_misused("plan: %s wants a --model to change",
-                                 o->key);
+        return plait_cmd_misused("plan: %s wants a --model to change", o->key);
     if (o->gpus && (!job->find_layout || job->node_list || job->task_list))
         return plait_cmd_misused("plan: --gpus goes with --auto, without "
                                  "--nodes and --tasks-per-node");

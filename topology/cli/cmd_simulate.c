@@ -36,11 +36,10 @@ static void print_help(void)
            "  --help               print this\n");
 }
 
-static const struct option options[] = {
-    MODEL_OPTIONS,
-    {"slow", required_argument, NULL, 'l'},
-    {"svg", required_argument, NULL, 'v'},
-    {0}};
+static const struct option options[] = {MODEL_OPTIONS,
+                                        {"slow", required_argument, NULL, 'l'},
+                                        {"svg", required_argument, NULL, 'v'},
+                                        {0}};
 
 static int parse_option(void *arg, int opt, struct plait_error *err)
 {
@@ -72,8 +71,8 @@ static int parse_slow(const char *text, int world, struct slow *slow,
     int used = 0;
 
     slow->ranks[1] = -1;
-    if (sscanf(text, "rank=%9d:%lf%n", &slow->ranks[0], &slow->factor,
-               &used) != 2 &&
+    if (sscanf(text, "rank=%9d:%lf%n", &slow->ranks[0], &slow->factor, &used) !=
+            2 &&
         sscanf(text, "link=%9d-%9d:%lf%n", &slow->ranks[0], &slow->ranks[1],
                &slow->factor, &used) != 3)
         used = 0;
@@ -116,8 +115,8 @@ static enum plait_axis axis_between(const struct plait_layout *layout,
 }
 
 /* A group is as slow as its slowest link, and so is the stage it is in. */
-static void slow_stage(struct simulate_job *job, int rank,
-                       enum plait_axis axis, double factor)
+static void slow_stage(struct simulate_job *job, int rank, enum plait_axis axis,
+                       double factor)
 {
     struct plait_simulation_request *r = &job->request;
 
@@ -238,8 +237,8 @@ static int columns(void)
 {
     struct winsize size;
 
-    if (isatty(STDOUT_FILENO) &&
-        ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 40)
+    if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
+        size.ws_col > 40)
         return size.ws_col;
     return COLUMNS;
 }

@@ -8,8 +8,8 @@
 
 #include "site.h"
 
-__attribute__((format(printf, 1, 0))) static void
-complain(const char *fmt, va_list ap)
+__attribute__((format(printf, 1, 0))) static void complain(const char *fmt,
+                                                           va_list ap)
 {
     fputs("plait: ", stderr);
     vfprintf(stderr, fmt, ap);
@@ -64,8 +64,8 @@ int plait_cmd_json(json_t *document)
     return PLAIT_EXIT_GOOD;
 }
 
-int plait_cmd_write(const char *path,
-                    void (*print)(const void *arg, FILE *out), const void *arg)
+int plait_cmd_write(const char *path, void (*print)(const void *arg, FILE *out),
+                    const void *arg)
 {
     FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
     int failed;

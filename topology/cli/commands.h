@@ -41,8 +41,7 @@ int plait_cmd_json(json_t *document);
 
 /* Let print(arg, out) write the file `path`, "-" being stdout. Returns the
  * exit status. */
-int plait_cmd_write(const char *path,
-                    void (*print)(const void *arg, FILE *out),
+int plait_cmd_write(const char *path, void (*print)(const void *arg, FILE *out),
                     const void *arg);
 
 #endif

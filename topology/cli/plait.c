@@ -52,8 +52,7 @@ static void exec_sibling(const char *program, char **argv)
         return;
     path[n] = '\0';
     slash = strrchr(path, '/');
-    if (!slash ||
-        (size_t)(slash + 1 - path) + strlen(program) >= sizeof(path))
+    if (!slash || (size_t)(slash + 1 - path) + strlen(program) >= sizeof(path))
         return;
     strcpy(slash + 1, program);
     execv(path, argv);
@@ -67,14 +66,15 @@ static int run_program(char **argv)
 
     if (strchr(name, '/') || asprintf(&program, "plait-%s", name) < 0)
         return plait_cmd_misused("'%s' is not a plait command; see "
-                                 "'plait --help'", name);
+                                 "'plait --help'",
+                                 name);
     argv[0] = program;
     exec_sibling(program, argv);
     execvp(program, argv);
     if (errno == ENOENT)
         rc = plait_cmd_misused("'%s' is not a plait command and there is no "
-                               "program %s; see 'plait --help'", name,
-                               program);
+                               "program %s; see 'plait --help'",
+                               name, program);
     else
         rc = plait_cmd_failed("cannot run %s: %s", program, strerror(errno));
     free(program);

@@ -8,7 +8,7 @@
  * one for the traffic beside the computing. All lengths are in pixels. */
 
 #define LEFT 64
-#define RIGHT 150 /* the rank's own figures */
+#define RIGHT 150  /* the rank's own figures */
 #define CHART 1240 /* width of the time axis */
 #define TOP 132
 #define AXIS 34
@@ -100,8 +100,8 @@ static void print_span(const struct page *page, const struct plait_span *span)
     if (passes && page->lane >= 14 &&
         width >= 7 + 7 * (span->microbatch > 9) + 7 * (span->microbatch > 99))
         print_text(page, x + width / 2, y + page->lane / 2 + 4,
-                   span->kind == PLAIT_SPAN_BACKWARD_WEIGHT ? "n d" : "n",
-                   "%d", span->microbatch);
+                   span->kind == PLAIT_SPAN_BACKWARD_WEIGHT ? "n d" : "n", "%d",
+                   span->microbatch);
 }
 
 /* Ticks at a round step that gives five to twelve of them, in the unit that
@@ -143,10 +143,11 @@ static void print_ranks(const struct page *page)
         double y = TOP + i * page->pitch + page->lane / 2 + 5;
         const struct plait_rank_time *t = &s->ranks[i];
 
-        print_text(page, LEFT - 10, y,
-                   is_slow(page->job, i) ? "e slow" : "e", "pp %d", i);
-        print_text(page, LEFT + CHART + 10, y, "c", "%.0f %% busy, %.0f %% idle",
-                   100 * t->compute / s->step, 100 * t->bubble / s->step);
+        print_text(page, LEFT - 10, y, is_slow(page->job, i) ? "e slow" : "e",
+                   "pp %d", i);
+        print_text(page, LEFT + CHART + 10, y, "c",
+                   "%.0f %% busy, %.0f %% idle", 100 * t->compute / s->step,
+                   100 * t->bubble / s->step);
     }
 }
 
@@ -182,8 +183,7 @@ static void print_title(const struct page *page)
                           plait_axis_names[i], job->model.layout.size[i]);
     print_text(page, LEFT, 34, "t", "%.3g billion parameters on %d %s GPUs",
                e->parameters / 1e9, job->model.gpus, job->model.gpu.name);
-    print_text(page, LEFT, 56, "s",
-               "%s,  %d micro-batches,%s,  zero %d%s",
+    print_text(page, LEFT, 56, "s", "%s,  %d micro-batches,%s,  zero %d%s",
                plait_schedule_names[s->schedule], s->microbatches, sizes,
                job->model.config->parallel.zero,
                s->chunks > 1 ? ",  every second chunk lighter" : "");
@@ -230,8 +230,10 @@ static void print_legend(const struct page *page)
                    {"u", "update", 95},
                    {"i", "bubble", 95},
                    {"m", "waits for a message", 180},
-                   {"g", "waits for gradients or weights; thin: gradients on "
-                         "their way", 440},
+                   {"g",
+                    "waits for gradients or weights; thin: gradients on "
+                    "their way",
+                    440},
                    {"a", "weights on their way", 0}};
     double x = LEFT, y = page->bottom + AXIS + 8;
     size_t i;

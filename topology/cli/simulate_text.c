@@ -52,8 +52,7 @@ static void draw_rank(const struct plait_simulation *s, int rank, int columns,
 }
 
 /* The times stand above the columns in which they begin. */
-static void draw_axis(const struct plait_simulation *s, int columns,
-                      FILE *out)
+static void draw_axis(const struct plait_simulation *s, int columns, FILE *out)
 {
     int at = 0;
 
@@ -96,8 +95,7 @@ static void print_row(const struct plait_simulation *s, const char *name,
 
     fprintf(out, "%-8s%8.1f %%%8.1f %%%7.1f %%%8.1f %%%8.1f %%%8.1f %%%6d\n",
             name, share * t->compute, share * t->inner, share * t->bubble,
-            share * t->wait_pp, share * t->wait_dp, share * t->hidden,
-            t->peak);
+            share * t->wait_pp, share * t->wait_dp, share * t->hidden, t->peak);
 }
 
 static void print_table(const struct plait_simulation *s, FILE *out)
@@ -140,8 +138,7 @@ static void print_sums(const struct simulate_job *job, FILE *out)
     print_part(s, "    tp, cp, ep", mean.inner, out);
     print_part(s, "    messages between stages", mean.wait_pp, out);
     print_part(s, "    gradients and weights", mean.wait_dp, out);
-    fprintf(out, "%-36s%9.4g s\n", "gradients and weights hidden",
-            mean.hidden);
+    fprintf(out, "%-36s%9.4g s\n", "gradients and weights hidden", mean.hidden);
     if (s->stages > 1)
         fprintf(out, "bubble of equal stages by the formula  %12.1f %%\n",
                 100 * simulate_ideal_bubble(s));
@@ -197,16 +194,15 @@ static void print_title(const struct simulate_job *job, FILE *out)
             fprintf(out, " %s=%d", plait_axis_names[i],
                     job->model.layout.size[i]);
     fprintf(out, ", zero %d\n%s, %d micro-batches",
-            job->model.config->parallel.zero,
-            plait_schedule_names[s->schedule], s->microbatches);
+            job->model.config->parallel.zero, plait_schedule_names[s->schedule],
+            s->microbatches);
     if (s->chunks > 1)
         fprintf(out, ", %d chunks a rank", s->chunks);
     fprintf(out, "; ");
     print_layers(job, out);
 }
 
-void simulate_print_text(const struct simulate_job *job, int columns,
-                         FILE *out)
+void simulate_print_text(const struct simulate_job *job, int columns, FILE *out)
 {
     print_title(job, out);
     draw(job->simulation, columns - MARGIN, out);
@@ -240,8 +236,8 @@ static json_t *timeline_to_json(const struct plait_simulation *s)
     for (int i = 0; i < s->nspans; i++) {
         const struct plait_span *x = &s->spans[i];
         json_t *span = json_pack("{s:i,s:s,s:f,s:f}", "pp", x->rank, "kind",
-                                 plait_span_names[x->kind], "begin_s",
-                                 x->begin, "end_s", x->end);
+                                 plait_span_names[x->kind], "begin_s", x->begin,
+                                 "end_s", x->end);
 
         if (x->chunk >= 0) {
             json_object_set_new(span, "chunk", json_integer(x->chunk));
@@ -278,11 +274,10 @@ json_t *simulate_to_json(const struct simulate_job *job)
         e->tokens_per_s * rate, "tflops_per_gpu", e->tflops_per_gpu * rate,
         "mfu", e->mfu * rate, "bubble", mean.bubble / s->step, "exposed",
         (mean.inner + mean.wait_pp + mean.wait_dp) / s->step, "ideal_bubble",
-        simulate_ideal_bubble(s), "schedule",
-        plait_schedule_names[s->schedule], "gpus", job->model.gpus,
-        "microbatches", s->microbatches, "virtual", s->chunks, "layout",
-        layout_to_json(job), "mean", rank_to_json(&mean), "ranks",
-        ranks_to_json(s), "timeline", timeline_to_json(s));
+        simulate_ideal_bubble(s), "schedule", plait_schedule_names[s->schedule],
+        "gpus", job->model.gpus, "microbatches", s->microbatches, "virtual",
+        s->chunks, "layout", layout_to_json(job), "mean", rank_to_json(&mean),
+        "ranks", ranks_to_json(s), "timeline", timeline_to_json(s));
     if (out && job->nslow)
         json_object_set_new(out, "undisturbed_step_s",
                             json_real(job->undisturbed));

@@ -47,10 +47,10 @@ int topo_devices_of(const struct plait_node *node, int numa,
 /* How all pairs of an island are linked. */
 struct topo_island {
     int ngpus;
-    int first;       /* its first GPU */
-    int all_to_all;  /* every pair is linked, and with the same bandwidth */
-    double gbps;     /* ... which is this; else the best link */
-    double least;    /* the weakest link, not counting pairs without one */
+    int first;      /* its first GPU */
+    int all_to_all; /* every pair is linked, and with the same bandwidth */
+    double gbps;    /* ... which is this; else the best link */
+    double least;   /* the weakest link, not counting pairs without one */
 };
 void topo_describe_island(const struct plait_node *node, int island,
                           struct topo_island *about);

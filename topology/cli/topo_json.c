@@ -11,13 +11,13 @@ static json_t *gpus_to_json(const struct plait_node *node)
         json_t *nics = json_array();
 
         for (k = 0; k < gpu->nnics; k++)
-            json_array_append_new(
-                nics, json_string(node->nics[gpu->nics[k]].name));
+            json_array_append_new(nics,
+                                  json_string(node->nics[gpu->nics[k]].name));
         json_array_append_new(
-            list, json_pack("{si ss ss ss si si so}", "index", gpu->index,
-                            "busid", gpu->busid, "vendor", gpu->vendor,
-                            "model", gpu->model, "numa", gpu->numa, "island",
-                            gpu->island, "nics", nics));
+            list,
+            json_pack("{si ss ss ss si si so}", "index", gpu->index, "busid",
+                      gpu->busid, "vendor", gpu->vendor, "model", gpu->model,
+                      "numa", gpu->numa, "island", gpu->island, "nics", nics));
     }
     return list;
 }
@@ -46,8 +46,8 @@ static json_t *number(double value)
                                         : json_real(value);
 }
 
-static json_t *matrices_to_json(const struct plait_node *node,
-                                json_t *gpu_gpu, json_t *gpu_nic)
+static json_t *matrices_to_json(const struct plait_node *node, json_t *gpu_gpu,
+                                json_t *gpu_nic)
 {
     json_t *links = json_array();
     int i, k;
@@ -64,8 +64,9 @@ static json_t *matrices_to_json(const struct plait_node *node,
         }
         for (k = 0; k < node->nnics; k++)
             json_array_append_new(
-                nics, json_string(
-                          topo_distance_names[node->gpu_nic[i * node->nnics + k]]));
+                nics,
+                json_string(
+                    topo_distance_names[node->gpu_nic[i * node->nnics + k]]));
         json_array_append_new(links, row);
         json_array_append_new(gpu_gpu, near);
         json_array_append_new(gpu_nic, nics);
@@ -79,11 +80,11 @@ static json_t *nics_to_json(const struct plait_node *node)
     int i;
 
     for (i = 0; i < node->nnics; i++)
-        json_array_append_new(
-            list, json_pack("{ss ss si so}", "name", node->nics[i].name,
-                            "busid", node->nics[i].busid, "numa",
-                            node->nics[i].numa, "gbps",
-                            number(node->nics[i].gbps)));
+        json_array_append_new(list, json_pack("{ss ss si so}", "name",
+                                              node->nics[i].name, "busid",
+                                              node->nics[i].busid, "numa",
+                                              node->nics[i].numa, "gbps",
+                                              number(node->nics[i].gbps)));
     return list;
 }
 
@@ -92,11 +93,11 @@ json_t *topo_to_json(const struct plait_node *node)
     json_t *gpu_gpu = json_array(), *gpu_nic = json_array();
     json_t *links = matrices_to_json(node, gpu_gpu, gpu_nic);
 
-    return json_pack(
-        "{so so so so so so si si si si si}", "gpus", gpus_to_json(node),
-        "islands", islands_to_json(node), "links", links, "nics",
-        nics_to_json(node), "gpu_distances", gpu_gpu, "nic_distances", gpu_nic,
-        "numa_nodes", node->numa_nodes, "cores", node->cores, "pus", node->pus,
-        "unclassified", node->unclassified, "hosts",
-        node->hosts ? node->hosts : 1);
+    return json_pack("{so so so so so so si si si si si}", "gpus",
+                     gpus_to_json(node), "islands", islands_to_json(node),
+                     "links", links, "nics", nics_to_json(node),
+                     "gpu_distances", gpu_gpu, "nic_distances", gpu_nic,
+                     "numa_nodes", node->numa_nodes, "cores", node->cores,
+                     "pus", node->pus, "unclassified", node->unclassified,
+                     "hosts", node->hosts ? node->hosts : 1);
 }

@@ -12,11 +12,11 @@
  * GPUs the links that join them. All lengths are in pixels. */
 
 #define MARGIN 32
-#define CARD 108   /* width of a GPU or NIC */
-#define GAP 12     /* between cards, and around those of a switch */
+#define CARD 108 /* width of a GPU or NIC */
+#define GAP 12   /* between cards, and around those of a switch */
 #define NIC_HEIGHT 34
 #define GPU_HEIGHT 64
-#define CORE 9     /* pitch of the little squares that are cores */
+#define CORE 9 /* pitch of the little squares that are cores */
 #define CORES_PER_ROW 32
 
 /* What stands under one switch, or on its own ports, of one NUMA node. */
@@ -79,9 +79,10 @@ static void print_label(const struct picture *picture, double x, double y,
 static void print_box(const struct picture *picture, double x, double y,
                       double width, double height, const char *class)
 {
-    fprintf(picture->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
-            "height=\"%.1f\" rx=\"6\" class=\"%s\"/>\n", x, y, width, height,
-            class);
+    fprintf(picture->out,
+            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+            "height=\"%.1f\" rx=\"6\" class=\"%s\"/>\n",
+            x, y, width, height, class);
 }
 
 static void print_line(const struct picture *picture, double x1, double y1,
@@ -196,14 +197,14 @@ static int place(struct picture *picture)
     double x = MARGIN;
     int rows = 0;
 
-    picture->columns = calloc((size_t)picture->ncolumns + 1,
-                              sizeof(*picture->columns));
+    picture->columns =
+        calloc((size_t)picture->ncolumns + 1, sizeof(*picture->columns));
     picture->groups = calloc(n, sizeof(*picture->groups));
     picture->devices = calloc(n, sizeof(*picture->devices));
     picture->gpu_x = calloc(n, sizeof(*picture->gpu_x));
     picture->nic_x = calloc(n, sizeof(*picture->nic_x));
-    if (!numas || !picture->columns || !picture->groups ||
-        !picture->devices || !picture->gpu_x || !picture->nic_x) {
+    if (!numas || !picture->columns || !picture->groups || !picture->devices ||
+        !picture->gpu_x || !picture->nic_x) {
         free(numas);
         return -1;
     }
@@ -259,10 +260,11 @@ static void draw_cpus(const struct picture *picture)
         if (row > CORES_PER_ROW)
             row = CORES_PER_ROW;
         for (k = 0; k < column->ncores; k++)
-            fprintf(picture->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" "
+            fprintf(picture->out,
+                    "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" "
                     "height=\"%d\" class=\"core\"/>\n",
-                    column->x + GAP + k % row * CORE,
-                    y + 52 + k / row * CORE, CORE - 2, CORE - 2);
+                    column->x + GAP + k % row * CORE, y + 52 + k / row * CORE,
+                    CORE - 2, CORE - 2);
     }
 }
 
@@ -333,8 +335,7 @@ static void draw_devices(const struct picture *picture)
         short_model(&node->gpus[i], model, sizeof(model));
         fprintf(picture->out, "<g>");
         print_box(picture, x - CARD / 2.0, y, CARD, GPU_HEIGHT,
-                  strcmp(node->gpus[i].vendor, "amd") == 0 ? "gpu amd"
-                                                            : "gpu");
+                  strcmp(node->gpus[i].vendor, "amd") == 0 ? "gpu amd" : "gpu");
         print_label(picture, x, y + 23, "mid h2", "GPU %d", i);
         print_label(picture, x, y + 40, "mid small", "%s", model);
         print_label(picture, x, y + 55, "mid tiny", "%s",
@@ -358,9 +359,8 @@ static double draw_bar(const struct picture *picture, int island,
             left = picture->gpu_x[i];
         if (picture->gpu_x[i] > right)
             right = picture->gpu_x[i];
-        print_line(picture, picture->gpu_x[i],
-                   picture->gpu_y + GPU_HEIGHT, picture->gpu_x[i], y + 26,
-                   "link");
+        print_line(picture, picture->gpu_x[i], picture->gpu_y + GPU_HEIGHT,
+                   picture->gpu_x[i], y + 26, "link");
     }
     print_box(picture, left - CARD / 2.0, y + 24, right - left + CARD, 32,
               "bar");
@@ -393,10 +393,11 @@ static double draw_arcs(const struct picture *picture, int island,
                 continue;
             if (depth > deepest)
                 deepest = depth;
-            fprintf(picture->out, "<path d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f "
-                    "%.1f %.1f\" class=\"arc\" stroke-width=\"%.1f\"/>\n", x1,
-                    from, x1, from + depth * 1.33, x2, from + depth * 1.33, x2,
-                    from, 2 + 4 * link / about->gbps);
+            fprintf(picture->out,
+                    "<path d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f "
+                    "%.1f %.1f\" class=\"arc\" stroke-width=\"%.1f\"/>\n",
+                    x1, from, x1, from + depth * 1.33, x2, from + depth * 1.33,
+                    x2, from, 2 + 4 * link / about->gbps);
         }
     }
     y = from + deepest + 22;
@@ -461,10 +462,11 @@ static void print_title(const struct picture *picture)
         same &= strcmp(node->gpus[i].model, node->gpus[0].model) == 0;
     if (node->ngpus > 0 && same && node->gpus[0].model[0])
         short_model(&node->gpus[0], model, sizeof(model));
-    print_label(picture, MARGIN, 44, "h1",
-                "%d %s%s, %d NIC%s, %d NUMA node%s", node->ngpus,
-                model[0] ? "\u00d7 " : "",
-                model[0] ? model : node->ngpus == 1 ? "GPU" : "GPUs",
+    print_label(picture, MARGIN, 44, "h1", "%d %s%s, %d NIC%s, %d NUMA node%s",
+                node->ngpus, model[0] ? "\u00d7 " : "",
+                model[0]           ? model
+                : node->ngpus == 1 ? "GPU"
+                                   : "GPUs",
                 node->nnics, node->nnics == 1 ? "" : "s", node->numa_nodes,
                 node->numa_nodes == 1 ? "" : "s");
 }
@@ -509,7 +511,8 @@ void topo_print_svg(const struct plait_node *node, FILE *out)
     draw_devices(&picture);
     print_title(&picture);
     fclose(picture.out);
-    fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
             "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n<style>%s</style>\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
             picture.width, bottom, picture.width, bottom, style);

@@ -93,8 +93,10 @@ static void print_summary(const struct plait_node *node, FILE *out)
     if (node->hosts > 1)
         fprintf(out, "the first of %d hosts in this file\n", node->hosts);
     if (node->unclassified > 0)
-        fprintf(out, "%d PCI device%s of which the file does not say what "
-                "%s\n", node->unclassified, plural(node->unclassified),
+        fprintf(out,
+                "%d PCI device%s of which the file does not say what "
+                "%s\n",
+                node->unclassified, plural(node->unclassified),
                 node->unclassified == 1 ? "it is" : "they are");
 }
 
@@ -104,8 +106,7 @@ static void print_gpu(const struct plait_node *node, int gpu, FILE *out)
     const char *name = self->model[0] ? self->model : self->vendor;
     int i;
 
-    fprintf(out, "GPU %d  %s%s%s", gpu, self->busid, name[0] ? "  " : "",
-            name);
+    fprintf(out, "GPU %d  %s%s%s", gpu, self->busid, name[0] ? "  " : "", name);
     for (i = 0; i < self->nnics; i++)
         fprintf(out, "%s%s", i ? "," : "  uses ",
                 node->nics[self->nics[i]].name);
@@ -203,8 +204,8 @@ int *topo_numas_of(const struct plait_node *node, int *n)
     for (i = 0; i < node->nnics; i++)
         numas[count++] = node->nics[i].numa;
     while (node->topology && (size_t)count < most &&
-           (obj = hwloc_get_next_obj_by_type(node->topology,
-                                             HWLOC_OBJ_NUMANODE, obj))) {
+           (obj = hwloc_get_next_obj_by_type(node->topology, HWLOC_OBJ_NUMANODE,
+                                             obj))) {
         if (!obj->subtype)
             numas[count++] = (int)obj->os_index;
     }
@@ -311,9 +312,12 @@ static void print_matrix(const struct plait_node *node, FILE *out)
 
 static void print_legend(const struct plait_node *node, FILE *out)
 {
-    static const char *const meanings[] = {
-        NULL, "one PCIe switch", "several PCIe switches", "one host bridge",
-        "one NUMA node", "across NUMA nodes"};
+    static const char *const meanings[] = {NULL,
+                                           "one PCIe switch",
+                                           "several PCIe switches",
+                                           "one host bridge",
+                                           "one NUMA node",
+                                           "across NUMA nodes"};
     int n = node->ngpus, used[PLAIT_DIST_SYS + 1] = {0}, links = 0, i;
     const char *separator = "\n";
 

@@ -48,8 +48,8 @@ const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
      2 * US, 48 * GB, 50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
     {"h200", 989e12, 67e12, 495e12, 1979e12, 141 * GB, 4800 * GB, 8, 370 * GB,
      2 * US, 48 * GB, 50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
-    {"b200", 2250e12, 75e12, 1125e12, 4500e12, 180 * GB, 8000 * GB, 8,
-     720 * GB, 2 * US, 48 * GB, 50 * GB, 7 * US, 1 * US, 2, 148, FITTED, 0},
+    {"b200", 2250e12, 75e12, 1125e12, 4500e12, 180 * GB, 8000 * GB, 8, 720 * GB,
+     2 * US, 48 * GB, 50 * GB, 7 * US, 1 * US, 2, 148, FITTED, 0},
     {"mi250x", 191.5e12, 47.9e12, 47.9e12, 191.5e12, 64 * GB, 1638 * GB, 8,
      80 * GB, 3 * US, 24 * GB, 12.5 * GB, 7 * US, 1 * US, 2, 110, FITTED, 0},
     {"mi300a", 980.6e12, 122.6e12, 490.3e12, 1961.2e12, 128 * GB, 5300 * GB, 4,
@@ -82,10 +82,10 @@ const char *plait_gpu_type_guess(const char *model)
     static const struct {
         const char *word, *size, *type;
     } known[] = {
-        {"B200", "", "b200"},        {"H200", "", "h200"},
-        {"H100", "", "h100"},        {"A100", "80", "a100-80g"},
-        {"A100", "40", "a100-40g"},  {"V100", "32", "v100-32g"},
-        {"MI250X", "", "mi250x"},    {"MI300A", "", "mi300a"},
+        {"B200", "", "b200"},       {"H200", "", "h200"},
+        {"H100", "", "h100"},       {"A100", "80", "a100-80g"},
+        {"A100", "40", "a100-40g"}, {"V100", "32", "v100-32g"},
+        {"MI250X", "", "mi250x"},   {"MI300A", "", "mi300a"},
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

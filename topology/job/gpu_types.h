@@ -14,26 +14,26 @@ extern "C" {
  * (site.h; `plait probe` writes one) replaces any of them. */
 struct plait_gpu_type {
     char name[16];
-    double flops16;      /* dense bf16/fp16 matrix FLOP/s */
-    double flops32;      /* fp32 */
-    double flops_tf32;   /* TF32, or fp32 where there is none */
-    double flops8;       /* fp8, or flops16 where there is none */
-    double memory;       /* bytes */
-    double memory_bw;    /* bytes/s */
-    int per_node;        /* GPUs a node usually has */
-    double link_bw;      /* NVLink, xGMI: to the other GPUs of the node */
-    double link_alpha;   /* seconds per message over it */
-    double host_bw;      /* without such a link: PCIe through the host */
-    double nic_bw;       /* network bandwidth per GPU */
-    double nic_alpha;    /* seconds per message within a leaf switch */
-    double hop_alpha;    /* more per switch level above the leaf */
+    double flops16;          /* dense bf16/fp16 matrix FLOP/s */
+    double flops32;          /* fp32 */
+    double flops_tf32;       /* TF32, or fp32 where there is none */
+    double flops8;           /* fp8, or flops16 where there is none */
+    double memory;           /* bytes */
+    double memory_bw;        /* bytes/s */
+    int per_node;            /* GPUs a node usually has */
+    double link_bw;          /* NVLink, xGMI: to the other GPUs of the node */
+    double link_alpha;       /* seconds per message over it */
+    double host_bw;          /* without such a link: PCIe through the host */
+    double nic_bw;           /* network bandwidth per GPU */
+    double nic_alpha;        /* seconds per message within a leaf switch */
+    double hop_alpha;        /* more per switch level above the leaf */
     double oversubscription; /* of each level above the leaf */
-    int units;           /* multiprocessors or compute units, 0 none */
-    double matmul;       /* share of the peak that large products reach */
-    double layer_s;      /* fixed time per layer and pass: launches, gaps */
-    double score_bytes;  /* moved per attention score and pass: 13 where
-                            softmax and dropout are kernels of their own
-                            (and scores are kept), 0 where they are fused */
+    int units;               /* multiprocessors or compute units, 0 none */
+    double matmul;           /* share of the peak that large products reach */
+    double layer_s;          /* fixed time per layer and pass: launches, gaps */
+    double score_bytes;      /* moved per attention score and pass: 13 where
+                                softmax and dropout are kernels of their own
+                                (and scores are kept), 0 where they are fused */
 };
 
 enum { PLAIT_NGPU_TYPES = 9 };

@@ -15,8 +15,7 @@
 #define MAX_STEPS 1e12
 
 static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
-static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32",
-                                         "fp8"};
+static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32", "fp8"};
 static const char *const graphs[] = {"auto", "on", "off"};
 static const char *const recomputes[] = {"none", "selective", "full"};
 static const char *const grad_syncs[] = {"bucketed", "naive"};
@@ -30,11 +29,11 @@ static const char *const optimizers[] = {"adamw"};
 static const char *const lr_scalings[] = {"linear", "sqrt"};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant"};
 
-#define FIELD(section, key, member, kind, ...)                                 \
-    {                                                                          \
-        .name = key, .type = PLAIT_YAML_##kind,                                \
-        .offset = offsetof(struct plait_##section##_config, member),           \
-        __VA_ARGS__                                                            \
+#define FIELD(section, key, member, kind, ...)                       \
+    {                                                                \
+        .name = key, .type = PLAIT_YAML_##kind,                      \
+        .offset = offsetof(struct plait_##section##_config, member), \
+        __VA_ARGS__                                                  \
     }
 #define RANGE(a, b) .min = (a), .max = (b)
 #define CHOICES(list) .count = COUNT(list), .choices = (list)
@@ -128,11 +127,11 @@ static const struct plait_yaml_field log_fields[] = {
     FIELD(log, "every", every, INT64, RANGE(1, MAX_STEPS)),
 };
 
-#define SECTION(section)                                                       \
-    {                                                                          \
-        .name = #section, .type = PLAIT_YAML_MAP,                              \
-        .offset = offsetof(struct plait_config, section),                      \
-        .count = COUNT(section##_fields), .fields = section##_fields           \
+#define SECTION(section)                                             \
+    {                                                                \
+        .name = #section, .type = PLAIT_YAML_MAP,                    \
+        .offset = offsetof(struct plait_config, section),            \
+        .count = COUNT(section##_fields), .fields = section##_fields \
     }
 
 static const struct plait_yaml_field sections[] = {

@@ -17,12 +17,7 @@ extern "C" {
 /* The configuration of plait-train, plait.yaml(5), as one plain struct. The
  * planner reads it too (plait estimate --model F), so it lives here. */
 
-enum plait_family {
-    PLAIT_GPT2,
-    PLAIT_LLAMA,
-    PLAIT_MLP,
-    PLAIT_RESNET
-};
+enum plait_family { PLAIT_GPT2, PLAIT_LLAMA, PLAIT_MLP, PLAIT_RESNET };
 
 enum plait_precision {
     PLAIT_FP32,
@@ -48,10 +43,7 @@ enum plait_grad_sync {
 };
 
 /* What gradients travel as. */
-enum plait_grad_reduce {
-    PLAIT_GRAD_FP32,
-    PLAIT_GRAD_BF16
-};
+enum plait_grad_reduce { PLAIT_GRAD_FP32, PLAIT_GRAD_BF16 };
 
 /* How a sum crosses nodes that have several of its ranks. */
 enum plait_all_reduce {
@@ -99,13 +91,13 @@ struct plait_model_config {
     int experts_top_k;
     double experts_capacity; /* of an expert in a sequence, in shares of what
                                 falls to it on average; 0: no limit */
-    double experts_balance; /* weight of the load-balancing loss, which is
-                               not part of the reported one; default 0.01 */
+    double experts_balance;  /* weight of the load-balancing loss, which is
+                                not part of the reported one; default 0.01 */
 };
 
 struct plait_data_config {
-    char *train; /* path or glob; NULL if not given */
-    char *val;   /* NULL: no evaluation */
+    char *train;  /* path or glob; NULL if not given */
+    char *val;    /* NULL: no evaluation */
     char *format; /* "auto", "plait", "llmc", "megatron" */
 };
 

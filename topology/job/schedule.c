@@ -417,8 +417,8 @@ int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
     return 0;
 }
 
-int plait_schedule_slots(enum plait_schedule_kind kind, int stages,
-                         int chunks, int microbatches, int rank)
+int plait_schedule_slots(enum plait_schedule_kind kind, int stages, int chunks,
+                         int microbatches, int rank)
 {
     int most, after = stages - 1 - rank;
 

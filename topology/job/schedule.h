@@ -56,7 +56,7 @@ struct plait_schedule {
     int rank;         /* whose list this is, 0 .. p-1 */
     int nactions;
     struct plait_action *actions;
-    int peak;         /* most (chunk, micro-batch) activations held at once */
+    int peak; /* most (chunk, micro-batch) activations held at once */
 };
 
 /* "naive", "gpipe", "1f1b", "interleaved", "zb-h1" */
@@ -81,8 +81,8 @@ int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
 
 /* The most micro-batches whose activations one chunk of `rank` holds at once,
  * without making the list. */
-int plait_schedule_slots(enum plait_schedule_kind kind, int stages,
-                         int chunks, int microbatches, int rank);
+int plait_schedule_slots(enum plait_schedule_kind kind, int stages, int chunks,
+                         int microbatches, int rank);
 
 /* Prove that the lists of all ranks 0 .. p-1 run to the end together: every
  * receive has its send, in the same order on both sides; nobody waits in a

@@ -100,10 +100,10 @@ static void list_figures(struct plait_yaml_field fields[NFIGURES + 1])
 
 static const char *const within[] = {"node", "nvlink"};
 
-#define MOST(axis, index)                                                      \
-    {                                                                          \
-        .name = axis, .type = PLAIT_YAML_INT,                                  \
-        .offset = (size_t)(index) * sizeof(int), .min = 1, .max = 1048576      \
+#define MOST(axis, index)                                                 \
+    {                                                                     \
+        .name = axis, .type = PLAIT_YAML_INT,                             \
+        .offset = (size_t)(index) * sizeof(int), .min = 1, .max = 1048576 \
     }
 
 static const struct plait_yaml_field most[] = {
@@ -139,10 +139,10 @@ static const struct plait_yaml_field exports[] = {
      .offset = offsetof(struct plait_site_export, ucx_net_devices)},
 };
 
-#define CLASS(axis, index)                                                     \
-    {                                                                          \
-        .name = axis, .type = PLAIT_YAML_INT,                                  \
-        .offset = (size_t)(index) * sizeof(int), .min = 0, .max = 255          \
+#define CLASS(axis, index)                                            \
+    {                                                                 \
+        .name = axis, .type = PLAIT_YAML_INT,                         \
+        .offset = (size_t)(index) * sizeof(int), .min = 0, .max = 255 \
     }
 
 static const struct plait_yaml_field classes[] = {

@@ -43,7 +43,7 @@ struct plait_site_export {
 };
 
 struct plait_site_network {
-    bool sharp; /* switches add up: NCCL's CollNet */
+    bool sharp;                     /* switches add up: NCCL's CollNet */
     int traffic_class[PLAIT_NAXES]; /* of InfiniBand or RoCE; -1: no own */
 };
 
@@ -58,8 +58,7 @@ struct plait_site {
 
 /* NULL, or a file without any key: the tables as they are, h100. Errors name
  * the line. */
-struct plait_site *plait_site_create(const char *path,
-                                     struct plait_error *err);
+struct plait_site *plait_site_create(const char *path, struct plait_error *err);
 /* The same from memory; `name` stands for the file in errors. */
 struct plait_site *plait_site_parse(const char *name, const char *text,
                                     size_t size, struct plait_error *err);

@@ -52,8 +52,8 @@ void plait_model_stage(const struct plait_model_config *config, int stages,
         return;
     }
     *count = rest / others + (stage < rest % others);
-    *first = rest / others * stage +
-             (stage < rest % others ? stage : rest % others);
+    *first =
+        rest / others * stage + (stage < rest % others ? stage : rest % others);
 }
 
 int plait_model_chunks(const struct plait_parallel_config *parallel)

@@ -16,9 +16,9 @@ struct number {
     int least;
 };
 
-#define NUMBER(name, member, least)                                            \
-    {                                                                          \
-        name, offsetof(struct plait_launch, member), least                     \
+#define NUMBER(name, member, least)                        \
+    {                                                      \
+        name, offsetof(struct plait_launch, member), least \
     }
 
 static const struct number numbers[] = {
@@ -52,20 +52,18 @@ static const struct number torch_numbers[] = {
     NUMBER("MASTER_PORT", master_port, 1),
 };
 
-#define TEXT(name, member)                                                     \
-    {                                                                          \
-        name, offsetof(struct plait_launch, member),                           \
-            sizeof(((struct plait_launch *)0)->member)                         \
+#define TEXT(name, member)                             \
+    {                                                  \
+        name, offsetof(struct plait_launch, member),   \
+            sizeof(((struct plait_launch *)0)->member) \
     }
 
 static const struct text {
     const char *name;
     size_t offset, size;
 } texts[] = {
-    TEXT("PLAIT_GPU_BUSID", gpu_busid),
-    TEXT("PLAIT_NICS", nics),
-    TEXT("PLAIT_CPUS", cpus),
-    TEXT("PLAIT_JOBID", jobid),
+    TEXT("PLAIT_GPU_BUSID", gpu_busid), TEXT("PLAIT_NICS", nics),
+    TEXT("PLAIT_CPUS", cpus),           TEXT("PLAIT_JOBID", jobid),
     TEXT("PLAIT_SECRET", secret),
 };
 

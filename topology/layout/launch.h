@@ -21,13 +21,13 @@ struct plait_launch {
     int rank, world_size;
     int local_rank, local_world_size;
     int node_rank, nnodes;
-    int gpu;              /* index, -1: this task has no GPU */
-    char gpu_busid[16];   /* "0000:07:00.0", "" if unknown */
-    char nics[256];       /* "mlx5_0,mlx5_1", "" if none */
-    char cpus[1024];      /* list of PUs, "0-7,16-23", "" if not bound */
-    char jobid[64];       /* "job.step" */
+    int gpu;            /* index, -1: this task has no GPU */
+    char gpu_busid[16]; /* "0000:07:00.0", "" if unknown */
+    char nics[256];     /* "mlx5_0,mlx5_1", "" if none */
+    char cpus[1024];    /* list of PUs, "0-7,16-23", "" if not bound */
+    char jobid[64];     /* "job.step" */
     char master_addr[256];
-    int master_port;      /* 0: no rendezvous */
+    int master_port; /* 0: no rendezvous */
     /* Fresh random text of the step, from 32 hex digits up, by which its
      * tasks know each other; "": none. It travels in the environment alone,
      * which other users cannot read, and is never printed. */

@@ -122,9 +122,8 @@ error:
                         text);
 }
 
-int plait_layout_parse_rank_order(const char *text,
-                                  struct plait_layout *layout, int *order_free,
-                                  struct plait_error *err)
+int plait_layout_parse_rank_order(const char *text, struct plait_layout *layout,
+                                  int *order_free, struct plait_error *err)
 {
     int is_auto = strcmp(text, "auto") == 0;
 

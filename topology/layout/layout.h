@@ -71,9 +71,8 @@ int plait_layout_parse_order(const char *text,
 
 /* The value of --rank-order: "auto" sets *order_free, anything else is an
  * order. */
-int plait_layout_parse_rank_order(const char *text,
-                                  struct plait_layout *layout, int *order_free,
-                                  struct plait_error *err);
+int plait_layout_parse_rank_order(const char *text, struct plait_layout *layout,
+                                  int *order_free, struct plait_error *err);
 
 /* Write the order as text; `buf` holds at least 16 bytes. */
 void plait_layout_format_order(const struct plait_layout *layout, char *buf);

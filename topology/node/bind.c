@@ -57,8 +57,8 @@ static void share(hwloc_topology_t topology, hwloc_const_cpuset_t from,
     int ncores = 0, i = 0, first, last;
 
     hwloc_bitmap_zero(cpus);
-    while (topology && (core = hwloc_get_next_obj_by_type(
-                            topology, HWLOC_OBJ_CORE, core)))
+    while (topology &&
+           (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)))
         ncores += is_core_of(core, from);
     if (ncores < nparts) {
         share_pus(from, part, nparts, cpus);
@@ -66,8 +66,8 @@ static void share(hwloc_topology_t topology, hwloc_const_cpuset_t from,
     }
     first = (int)((long)part * ncores / nparts);
     last = (int)((long)(part + 1) * ncores / nparts);
-    while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE,
-                                              core))) {
+    while (
+        (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core))) {
         if (!is_core_of(core, from))
             continue;
         if (i >= first && i < last)
@@ -80,9 +80,9 @@ static void share(hwloc_topology_t topology, hwloc_const_cpuset_t from,
 /* Divide what is near to this task's GPU among the tasks whose GPUs are near
  * to the same. Returns 0 if the task has no such place. */
 static int bind_near(const struct plait_node *node,
-                     hwloc_const_cpuset_t allowed, const int *seats,
-                     int ntasks, int local, hwloc_cpuset_t near,
-                     hwloc_cpuset_t taken, hwloc_cpuset_t cpus)
+                     hwloc_const_cpuset_t allowed, const int *seats, int ntasks,
+                     int local, hwloc_cpuset_t near, hwloc_cpuset_t taken,
+                     hwloc_cpuset_t cpus)
 {
     hwloc_bitmap_t mine = hwloc_bitmap_alloc();
     int part = 0, nparts = 0, i;
@@ -144,8 +144,8 @@ int plait_node_bind(const struct plait_node *node, hwloc_const_cpuset_t allowed,
     if (!near || !taken)
         goto error;
     if (seats)
-        placed = bind_near(node, allowed, seats, ntasks, local, near, taken,
-                           cpus);
+        placed =
+            bind_near(node, allowed, seats, ntasks, local, near, taken, cpus);
     if (placed < 0)
         goto error;
     if (!placed)

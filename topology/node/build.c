@@ -146,8 +146,9 @@ static void sort_gpus(struct node_builder *builder)
         struct plait_gpu gpu = node->gpus[i];
         struct node_locus locus = builder->gpus[i];
 
-        for (k = i; k > 0 && compare_busids(node->gpus[k - 1].busid,
-                                            gpu.busid) > 0; k--) {
+        for (k = i;
+             k > 0 && compare_busids(node->gpus[k - 1].busid, gpu.busid) > 0;
+             k--) {
             node->gpus[k] = node->gpus[k - 1];
             builder->gpus[k] = builder->gpus[k - 1];
         }
@@ -167,8 +168,9 @@ static void sort_nics(struct node_builder *builder)
         struct plait_nic nic = node->nics[i];
         struct node_locus locus = builder->nics[i];
 
-        for (k = i; k > 0 && compare_busids(node->nics[k - 1].busid,
-                                            nic.busid) > 0; k--) {
+        for (k = i;
+             k > 0 && compare_busids(node->nics[k - 1].busid, nic.busid) > 0;
+             k--) {
             node->nics[k] = node->nics[k - 1];
             builder->nics[k] = builder->nics[k - 1];
         }
@@ -188,8 +190,7 @@ int node_builder_sort(struct node_builder *builder)
     return node->links ? 0 : -1;
 }
 
-int node_builder_find_gpu(const struct node_builder *builder,
-                          const char *busid)
+int node_builder_find_gpu(const struct node_builder *builder, const char *busid)
 {
     int i;
 
@@ -237,9 +238,9 @@ static int measure_distances(struct node_builder *builder)
     for (g = 0; g < node->ngpus; g++) {
         for (i = 0; i < node->ngpus; i++)
             node->gpu_gpu[g * node->ngpus + i] =
-                i == g ? PLAIT_DIST_SELF
-                       : distance(builder, &builder->gpus[g],
-                                  &builder->gpus[i]);
+                i == g
+                    ? PLAIT_DIST_SELF
+                    : distance(builder, &builder->gpus[g], &builder->gpus[i]);
         for (i = 0; i < node->nnics; i++)
             node->gpu_nic[g * node->nnics + i] =
                 distance(builder, &builder->gpus[g], &builder->nics[i]);
@@ -301,8 +302,8 @@ static int mark_nics(const struct plait_node *node, int gpu, char *mark)
             fastest = node->nics[i].gbps;
     }
     for (i = 0; i < node->nnics; i++) {
-        mark[i] = far[i] == best && (node->nics[i].gbps == 0 ||
-                                     node->nics[i].gbps == fastest);
+        mark[i] = far[i] == best &&
+                  (node->nics[i].gbps == 0 || node->nics[i].gbps == fastest);
         n += mark[i];
     }
     return n;

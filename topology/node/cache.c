@@ -66,9 +66,10 @@ static int make_key(char *key, struct plait_error *err)
     if (!boot[0])
         return plait_errorf(err, "this system has no boot id");
     read_word("/sys/module/nvidia/version", nvidia, sizeof(nvidia));
-    snprintf(key, KEY_MOST, "plait-" PACKAGE_VERSION
-             " boot-%s hwloc-%x nvidia-%s amdgpu-%d ib-%d", boot,
-             hwloc_get_api_version(), nvidia[0] ? nvidia : "none",
+    snprintf(key, KEY_MOST,
+             "plait-" PACKAGE_VERSION
+             " boot-%s hwloc-%x nvidia-%s amdgpu-%d ib-%d",
+             boot, hwloc_get_api_version(), nvidia[0] ? nvidia : "none",
              access("/sys/module/amdgpu", F_OK) == 0,
              count_entries("/sys/class/infiniband"));
     return 0;
@@ -110,8 +111,7 @@ static char *read_file(const char *dir, size_t *size, struct plait_error *err)
         plait_errorf(err, "%s is not a file that only root can write", path);
         goto error;
     }
-    if (st.st_size > XML_MOST ||
-        !(text = malloc((size_t)st.st_size + 1))) {
+    if (st.st_size > XML_MOST || !(text = malloc((size_t)st.st_size + 1))) {
         plait_errorf(err, "%s is too large", path);
         goto error;
     }
@@ -140,12 +140,15 @@ static const char *check(const char *dir, const char *text, size_t size,
     if (make_key(key, err) < 0)
         return NULL;
     length = strlen(key);
-    if (line && line < text + HEAD_MOST - 1 && strncmp(text, "plait-", 6) == 0) {
+    if (line && line < text + HEAD_MOST - 1 &&
+        strncmp(text, "plait-", 6) == 0) {
         memcpy(head, text, (size_t)(line - text));
         head[line - text] = '\0';
         if (strncmp(head, key, length) != 0 || head[length] != ' ') {
-            plait_errorf(err, "%s/" NAME " is of another boot, driver or "
-                              "version", dir);
+            plait_errorf(err,
+                         "%s/" NAME " is of another boot, driver or "
+                         "version",
+                         dir);
             return NULL;
         }
         if (sscanf(head + length, " %llu %llx", &bytes, &sum) == 2 &&
@@ -166,8 +169,8 @@ struct plait_node *plait_node_load_cache(const char *dir,
     const char *xml = text ? check(dir, text, size, err) : NULL;
 
     if (xml)
-        node = plait_node_create_cached(xml, size - (size_t)(xml - text) + 1,
-                                        err);
+        node =
+            plait_node_create_cached(xml, size - (size_t)(xml - text) + 1, err);
     free(text);
     return node;
 }
@@ -196,8 +199,10 @@ static int open_dir(const char *path, struct plait_error *err)
         return plait_errorf(err, "%s: %s", path, strerror(errno));
     if (fstat(fd, &st) < 0 || !is_ours(&st)) {
         close(fd);
-        return plait_errorf(err, "%s is not a directory that only root can "
-                            "write to", path);
+        return plait_errorf(err,
+                            "%s is not a directory that only root can "
+                            "write to",
+                            path);
     }
     if (flock(fd, LOCK_EX) < 0) {
         close(fd);

@@ -184,8 +184,8 @@ static int add_nics(struct node_builder *builder, hwloc_topology_t topology,
             return -1;
         found = 1;
     }
-    if (found || !node_is_fabric_nic(attr->class_id, attr->vendor_id,
-                                     attr->device_id))
+    if (found ||
+        !node_is_fabric_nic(attr->class_id, attr->vendor_id, attr->device_id))
         return 0;
     child = child_of_type(pci, HWLOC_OBJ_OSDEV_NETWORK);
     copy(nic.name, sizeof(nic.name), child ? child->name : nic.busid);
@@ -246,8 +246,7 @@ static int add_devices(struct node_builder *builder, hwloc_topology_t topology)
     hwloc_obj_t pci = NULL;
 
     while ((pci = hwloc_get_next_pcidev(topology, pci))) {
-        if (add_gpu(builder, topology, pci) ||
-            add_nics(builder, topology, pci))
+        if (add_gpu(builder, topology, pci) || add_nics(builder, topology, pci))
             return -1;
     }
     return add_bare_gpus(builder, topology);
@@ -273,8 +272,7 @@ static int is_switch(hwloc_obj_t obj)
 }
 
 /* What object `from` has to all switch ports together, in GB/s. */
-static double to_switches(const struct hwloc_distances_s *matrix,
-                          unsigned from)
+static double to_switches(const struct hwloc_distances_s *matrix, unsigned from)
 {
     double sum = 0;
     unsigned k;
@@ -377,8 +375,8 @@ hwloc_topology_t node_create_topology(void)
                                        HWLOC_TYPE_FILTER_KEEP_ALL) ||
         hwloc_topology_set_type_filter(topology, HWLOC_OBJ_MISC,
                                        HWLOC_TYPE_FILTER_KEEP_NONE) ||
-        hwloc_topology_set_io_types_filter(
-            topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT)) {
+        hwloc_topology_set_io_types_filter(topology,
+                                           HWLOC_TYPE_FILTER_KEEP_IMPORTANT)) {
         hwloc_topology_destroy(topology);
         return NULL;
     }
@@ -400,16 +398,19 @@ static int explain_bad_xml(const char *path, struct plait_error *err)
     fclose(file);
     at = strstr(head, "<topology");
     if (!at && strstr(head, "<system"))
-        return plait_errorf(err, "%s: this is an NCCL topology, not hwloc's: "
-                            "give it with --nccl-xml", path);
+        return plait_errorf(err,
+                            "%s: this is an NCCL topology, not hwloc's: "
+                            "give it with --nccl-xml",
+                            path);
     if (!at)
         return plait_errorf(err, "%s: not an hwloc XML (no <topology>)", path);
     if (sscanf(at, "<topology version=\"%15[0-9.]\"", version) == 1 &&
         atoi(version) > 2)
         return plait_errorf(
-            err, "%s: hwloc XML format %s; this hwloc (%s) reads 1 and 2: "
-            "write it with 'lstopo --export-xml-flags v2'", path, version,
-            HWLOC_VERSION);
+            err,
+            "%s: hwloc XML format %s; this hwloc (%s) reads 1 and 2: "
+            "write it with 'lstopo --export-xml-flags v2'",
+            path, version, HWLOC_VERSION);
     return plait_errorf(err, "%s: damaged hwloc XML", path);
 }
 
@@ -446,8 +447,10 @@ struct plait_node *plait_node_create_synthetic(const char *description,
     if (hwloc_topology_set_synthetic(topology, description) ||
         hwloc_topology_load(topology)) {
         hwloc_topology_destroy(topology);
-        plait_errorf(err, "'%s' is not an hwloc synthetic description; "
-                     "try 'pack:2 numa:1 core:8 pu:2'", description);
+        plait_errorf(err,
+                     "'%s' is not an hwloc synthetic description; "
+                     "try 'pack:2 numa:1 core:8 pu:2'",
+                     description);
         return NULL;
     }
     node = node_read_topology(topology);

@@ -28,8 +28,7 @@ static int is_amd_board(unsigned device)
            (device >= 0x7300 && device <= 0x7fff);
 }
 
-const char *node_gpu_vendor(unsigned class_id, unsigned vendor,
-                            unsigned device)
+const char *node_gpu_vendor(unsigned class_id, unsigned vendor, unsigned device)
 {
     int graphics = class_id == CLASS_VGA || class_id == CLASS_3D ||
                    class_id == CLASS_DISPLAY;

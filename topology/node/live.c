@@ -59,7 +59,8 @@ static void note_port_speed(hwloc_obj_t osdev, const char *root)
         return;
     snprintf(path, sizeof(path),
              rdma ? "/sys/class/infiniband/%.64s/ports/1/rate"
-                  : "/sys/class/net/%.64s/speed", osdev->name);
+                  : "/sys/class/net/%.64s/speed",
+             osdev->name);
     file = open_under(root, path);
     if (!file)
         return;
@@ -155,9 +156,9 @@ static void read_kfd_links(struct kfd *kfd, hwloc_topology_t topology,
         if (type != KFD_XGMI || bandwidth <= 0)
             continue;
         a = index_of(kfd->objs, &kfd->n, from);
-        b = index_of(kfd->objs, &kfd->n,
-                     kfd_device(topology, root,
-                                property(root, path, "node_to")));
+        b = index_of(
+            kfd->objs, &kfd->n,
+            kfd_device(topology, root, property(root, path, "node_to")));
         if (a >= 0 && b >= 0 && a != b)
             kfd->mbytes[a][b] = (hwloc_uint64_t)bandwidth;
     }
@@ -230,7 +231,7 @@ static hwloc_topology_t load(unsigned long flags)
     /* All but the last start whole GPU runtimes, which takes seconds; what
      * they know, sysfs and NVML tell too. The last is libpciaccess, which
      * tells nothing that sysfs does not, and leaks. */
-    static const char *const unwanted[] = {"gl", "opencl", "cuda", "nvml",
+    static const char *const unwanted[] = {"gl",   "opencl",    "cuda", "nvml",
                                            "rsmi", "levelzero", "pci"};
     hwloc_topology_t topology = node_create_topology();
     size_t i;
@@ -288,9 +289,8 @@ struct plait_node *plait_node_create_cached(const char *xml, size_t size,
 
     if (topology &&
         (hwloc_topology_set_flags(
-             topology,
-             HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM |
-                 HWLOC_TOPOLOGY_FLAG_THISSYSTEM_ALLOWED_RESOURCES) ||
+             topology, HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM |
+                           HWLOC_TOPOLOGY_FLAG_THISSYSTEM_ALLOWED_RESOURCES) ||
          hwloc_topology_set_xmlbuffer(topology, xml, (int)size) ||
          hwloc_topology_load(topology))) {
         hwloc_topology_destroy(topology);

@@ -51,7 +51,7 @@ struct reader {
     int nhosts;
     char (*hosts)[32]; /* in the order of the file; the first one counts */
     int other;         /* depth of an open cpu of another host, 0 none */
-    size_t nids; /* ids given out so far */
+    size_t nids;       /* ids given out so far */
     int nlinks;
     struct pending_link *links;
 };
@@ -105,8 +105,8 @@ static void busid_of(struct reader *reader, const char *text, char *busid)
     unsigned domain, bus, dev, func;
 
     if (!text || node_parse_busid(text, &domain, &bus, &dev, &func))
-        fail(reader, "not a PCI bus id like 0000:07:00.0:",
-             text ? text : "(none)");
+        fail(reader,
+             "not a PCI bus id like 0000:07:00.0:", text ? text : "(none)");
     else
         node_format_busid(domain, bus, dev, func, busid);
 }
@@ -167,7 +167,7 @@ static int read_gcn(const char *text)
  * them side by side, with the same bus ids. */
 static int find_host(struct reader *reader, const char *hash)
 {
-    char (*bigger)[32];
+    char(*bigger)[32];
     int i;
 
     if (!hash)
@@ -202,15 +202,14 @@ static void start_cpu(struct reader *reader, const char **attrs)
         const char digit[2] = {affinity[i], '\0'};
 
         if (affinity[i] != ',')
-            node->pus += __builtin_popcount(
-                (unsigned)strtoul(digit, NULL, 16));
+            node->pus += __builtin_popcount((unsigned)strtoul(digit, NULL, 16));
     }
     for (i = 0; i < reader->nnumas; i++) {
         if (reader->numas[i] == reader->numa)
             return;
     }
-    bigger = realloc(reader->numas,
-                     (size_t)(reader->nnumas + 1) * sizeof(*bigger));
+    bigger =
+        realloc(reader->numas, (size_t)(reader->nnumas + 1) * sizeof(*bigger));
     if (!bigger) {
         fail(reader, "out of memory", NULL);
         return;
@@ -233,8 +232,8 @@ static void start_pci(struct reader *reader, const char **attrs)
         parent->has_pci = 1;
     busid_of(reader, attribute(attrs, "busid"), self->busid);
     /* "0x030200": class, subclass, programming interface */
-    self->class_id = (unsigned)number(reader, attrs, "class", 16, 0, 0xffffff,
-                                      0) >> 8;
+    self->class_id =
+        (unsigned)number(reader, attrs, "class", 16, 0, 0xffffff, 0) >> 8;
     self->vendor = (unsigned)number(reader, attrs, "vendor", 16, 0, 0xffff, 0);
     self->device = (unsigned)number(reader, attrs, "device", 16, 0, 0xffff, 0);
 }
@@ -268,15 +267,15 @@ static void start_link(struct reader *reader, const char **attrs, int is_xgmi)
     }
     snprintf(link.from, sizeof(link.from), "%s", pci->busid);
     link.count = (int)number(reader, attrs, "count", 10, 0, 4096, 1);
-    class_id = (unsigned)number(reader, attrs, "tclass", 16, 0, 0xffffff, 0) >>
-               8;
+    class_id =
+        (unsigned)number(reader, attrs, "tclass", 16, 0, 0xffffff, 0) >> 8;
     link.to_switch = class_id == CLASS_NVSWITCH;
     /* Inside a virtual machine a switch has no address of its own. */
     if (!link.to_switch)
         busid_of(reader, attribute(attrs, "target"), link.to);
     link.gbps = is_xgmi ? xgmi_gbps(gpu->gcn) : node_nvlink_gbps(gpu->sm);
-    bigger = realloc(reader->links,
-                     (size_t)(reader->nlinks + 1) * sizeof(*bigger));
+    bigger =
+        realloc(reader->links, (size_t)(reader->nlinks + 1) * sizeof(*bigger));
     if (!bigger) {
         fail(reader, "out of memory", NULL);
         return;
@@ -386,8 +385,8 @@ static void XMLCALL start(void *arg, const char *name, const char **attrs)
  * are missing, a gcn attribute or AMD's classes tell. */
 static const char *gpu_vendor(const struct open_element *pci)
 {
-    const char *vendor = node_gpu_vendor(pci->class_id, pci->vendor,
-                                         pci->device);
+    const char *vendor =
+        node_gpu_vendor(pci->class_id, pci->vendor, pci->device);
 
     if (vendor && vendor[0])
         return vendor;
@@ -456,17 +455,16 @@ static int join_gpus(struct reader *reader)
             continue;
         if (link->to_switch)
             up[a] += link->count * link->gbps;
-        b = link->to_switch
-                ? -1
-                : node_builder_find_gpu(&reader->builder, link->to);
+        b = link->to_switch ? -1
+                            : node_builder_find_gpu(&reader->builder, link->to);
         if (b >= 0 && a != b)
             node->links[a * node->ngpus + b] += link->count * link->gbps;
     }
     for (a = 0; a < node->ngpus; a++) {
         for (b = 0; b < node->ngpus; b++) {
             if (a != b)
-                node->links[a * node->ngpus + b] += up[a] < up[b] ? up[a]
-                                                                  : up[b];
+                node->links[a * node->ngpus + b] +=
+                    up[a] < up[b] ? up[a] : up[b];
         }
     }
     free(up);
@@ -478,10 +476,9 @@ static int read_xml(struct reader *reader, const char *text, size_t size)
     if (XML_Parse(reader->parser, text, (int)size, 1) == XML_STATUS_OK)
         return 0;
     if (!reader->failed)
-        plait_errorf(
-            reader->err, "%s:%lu: %s", reader->name,
-            (unsigned long)XML_GetCurrentLineNumber(reader->parser),
-            XML_ErrorString(XML_GetErrorCode(reader->parser)));
+        plait_errorf(reader->err, "%s:%lu: %s", reader->name,
+                     (unsigned long)XML_GetCurrentLineNumber(reader->parser),
+                     XML_ErrorString(XML_GetErrorCode(reader->parser)));
     return -1;
 }
 

@@ -27,22 +27,22 @@ enum plait_distance {
 };
 
 struct plait_gpu {
-    int index;      /* in PCI bus order */
-    char busid[16]; /* "0000:07:00.0", "" if unknown */
+    int index;       /* in PCI bus order */
+    char busid[16];  /* "0000:07:00.0", "" if unknown */
     char vendor[16]; /* "nvidia", "amd", "intel", "" if unknown */
-    char model[64]; /* "" if unknown */
-    int numa;       /* NUMA node as the operating system counts, -1 unknown */
-    int island;     /* into islands: GPUs joined by NVLink, NVSwitch, xGMI;
-                       a GPU without such links is an island of its own */
+    char model[64];  /* "" if unknown */
+    int numa;        /* NUMA node as the operating system counts, -1 unknown */
+    int island;      /* into islands: GPUs joined by NVLink, NVSwitch, xGMI;
+                        a GPU without such links is an island of its own */
     int nnics;
-    int *nics;      /* indices of the NICs nearest to this GPU */
+    int *nics; /* indices of the NICs nearest to this GPU */
 };
 
 struct plait_nic {
-    char name[32];  /* "mlx5_0" */
+    char name[32]; /* "mlx5_0" */
     char busid[16];
     int numa;
-    double gbps;    /* GB/s of the port, 0 unknown */
+    double gbps; /* GB/s of the port, 0 unknown */
 };
 
 struct plait_node {
@@ -54,7 +54,7 @@ struct plait_node {
     double *links; /* [ngpus][ngpus] GB/s of direct links one way, 0: none */
     enum plait_distance *gpu_gpu; /* [ngpus][ngpus] */
     enum plait_distance *gpu_nic; /* [ngpus][nnics] */
-    int numa_nodes, cores, pus; /* 0: the source does not say */
+    int numa_nodes, cores, pus;   /* 0: the source does not say */
     int unclassified; /* PCI devices the source names without saying what
                          they are */
     int hosts; /* that the source describes; this node is the first of them.

@@ -46,7 +46,7 @@ struct nvml {
 struct gpus {
     int n;
     hwloc_obj_t objs[MAX_GPUS];
-    double to_switch[MAX_GPUS];       /* MB/s */
+    double to_switch[MAX_GPUS]; /* MB/s */
     double direct[MAX_GPUS][MAX_GPUS];
 };
 

@@ -9,8 +9,8 @@
  * distance. */
 static double affinity(const struct plait_node *node, int a, int b)
 {
-    double link = node->links[a * node->ngpus + b] +
-                  node->links[b * node->ngpus + a];
+    double link =
+        node->links[a * node->ngpus + b] + node->links[b * node->ngpus + a];
 
     return 16 * link +
            (PLAIT_DIST_SYS - (int)node->gpu_gpu[a * node->ngpus + b]);
@@ -61,9 +61,8 @@ static void group_greedily(const struct plait_node *node, int *order, int n,
         double most = -1;
 
         for (i = at; i < n; i++) {
-            double sum = at == start ? 0
-                                     : pull(node, order, start, at, order[i],
-                                            -1);
+            double sum =
+                at == start ? 0 : pull(node, order, start, at, order[i], -1);
 
             if (sum > most) {
                 most = sum;
@@ -101,8 +100,8 @@ static int swap_once(const struct plait_node *node, int *order, int n,
 /* Ascending inside each group; then whole groups by how well connected they
  * are inside, islands together, and by their first GPU. The last, shorter
  * group stays last. */
-static double inside(const struct plait_node *node, const int *order,
-                     int first, int group)
+static double inside(const struct plait_node *node, const int *order, int first,
+                     int group)
 {
     double sum = 0;
     int i;
@@ -112,8 +111,8 @@ static double inside(const struct plait_node *node, const int *order,
     return sum;
 }
 
-static int comes_before(const struct plait_node *node, const int *order,
-                        int a, int b, int group)
+static int comes_before(const struct plait_node *node, const int *order, int a,
+                        int b, int group)
 {
     double x = inside(node, order, a, group);
     double y = inside(node, order, b, group);

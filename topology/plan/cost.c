@@ -29,9 +29,9 @@ static double node_bandwidth(int inside, const struct plait_gpu_type *gpu)
 double plait_cost_allreduce_flat(int inside, int across, double bytes,
                                  const struct plait_gpu_type *gpu)
 {
-    return plait_cost_allreduce(inside * across, bytes, gpu->nic_alpha,
-                                fmin(gpu->link_bw,
-                                     node_bandwidth(inside, gpu)));
+    return plait_cost_allreduce(
+        inside * across, bytes, gpu->nic_alpha,
+        fmin(gpu->link_bw, node_bandwidth(inside, gpu)));
 }
 
 double plait_cost_allreduce_hierarchical(int inside, int across, double bytes,

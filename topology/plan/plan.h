@@ -30,8 +30,8 @@ struct plait_plan_request {
     int order_free;             /* ... or leaves it to the planner */
     enum plait_placement placement;
     int nnodes;
-    const char *const *nodes;   /* names, in Slurm's order */
-    const int *tasks;           /* per node, in the same order */
+    const char *const *nodes;            /* names, in Slurm's order */
+    const int *tasks;                    /* per node, in the same order */
     const struct plait_fabric *fabric;   /* NULL: flat */
     const struct plait_node *node;       /* what a node looks like; NULL:
                                             only its number of tasks is known */
@@ -62,8 +62,7 @@ void plait_plan_destroy(struct plait_plan *plan);
 /* One printable line without blanks, made of runs, not lists: < 4 KiB for
  * 4,096 nodes. Caller frees. NULL with errno. */
 char *plait_plan_encode(const struct plait_plan *plan);
-struct plait_plan *plait_plan_decode(const char *text,
-                                     struct plait_error *err);
+struct plait_plan *plait_plan_decode(const char *text, struct plait_error *err);
 
 /* What node `index` (in Slurm's order) needs to know of an encoded plan,
  * without decoding the rest. */

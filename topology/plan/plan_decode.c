@@ -112,14 +112,13 @@ static int count_runs(const int *order, int n, int most)
 
 /* Take back the fold that leaves the fewest runs, if any does; `list` gets
  * the order without it. */
-static struct plait_fold unfold(const struct plait_plan *plan,
-                                const int *order, int *list, int *trial,
-                                int *position)
+static struct plait_fold unfold(const struct plait_plan *plan, const int *order,
+                                int *list, int *trial, int *position)
 {
     struct plait_fold folds[PLAIT_FOLDS_MOST], best = {1, 1, 1};
     int n = plan->nnodes, runs = count_runs(order, n, n), even;
-    int nfolds = plait_folds_list(&plan->layout, plan->tasks[order[0]], n,
-                                  folds, &even);
+    int nfolds =
+        plait_folds_list(&plan->layout, plan->tasks[order[0]], n, folds, &even);
 
     memcpy(list, order, (size_t)n * sizeof(*list));
     for (int i = 0; i < nfolds && runs > FEW_RUNS; i++) {

@@ -316,8 +316,7 @@ int plait_layout_choose(struct plait_layout *layout, unsigned given,
     if (config)
         given = take_sizes(&wanted, given, config);
     for (int i = 0; i < PLAIT_NAXES; i++)
-        open |= i != PLAIT_EP && i != PLAIT_DP &&
-                wanted.size[i] == PLAIT_AUTO;
+        open |= i != PLAIT_EP && i != PLAIT_DP && wanted.size[i] == PLAIT_AUTO;
     if (config && open) {
         if (!(given & 1u << PLAIT_DP))
             wanted.size[PLAIT_DP] = PLAIT_AUTO;

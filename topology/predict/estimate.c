@@ -85,8 +85,7 @@ void plait_shape_set(struct plait_shape *s, const struct plait_config *c,
     s->peak = c->train.precision == PLAIT_FP32   ? gpu->flops32
               : c->train.precision == PLAIT_TF32 ? gpu->flops_tf32
                                                  : gpu->flops16;
-    s->linear_peak =
-        c->train.precision == PLAIT_FP8 ? gpu->flops8 : s->peak;
+    s->linear_peak = c->train.precision == PLAIT_FP8 ? gpu->flops8 : s->peak;
 }
 
 double plait_shape_score_flops(const struct plait_shape *s)
@@ -109,8 +108,7 @@ int plait_shape_layers(const struct plait_shape *s, int rank)
     int sum = 0, first, count;
 
     for (int i = 0; i < s->v; i++) {
-        plait_model_stage(s->m, s->pp * s->v, i * s->pp + rank, &first,
-                          &count);
+        plait_model_stage(s->m, s->pp * s->v, i * s->pp + rank, &first, &count);
         sum += count;
     }
     return sum;
@@ -126,8 +124,7 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
     e->flops_per_token = 3 * (token + head);
     e->flops_per_step = tokens * ((full ? 4 : 3) * token + 3 * head);
     if (s->c->parallel.recompute == PLAIT_RECOMPUTE_SELECTIVE)
-        e->flops_per_step +=
-            tokens * s->m->layers * plait_shape_score_flops(s);
+        e->flops_per_step += tokens * s->m->layers * plait_shape_score_flops(s);
 }
 
 /* The first has the embedding and the most micro-batches, the second a

@@ -79,8 +79,7 @@ int plait_estimate(const struct plait_config *config,
 int plait_estimate_memory(const struct plait_config *config,
                           const struct plait_layout *layout,
                           const struct plait_gpu_type *gpu, int stage,
-                          struct plait_memory *memory,
-                          struct plait_error *err);
+                          struct plait_memory *memory, struct plait_error *err);
 
 /* Shapes that waste the hardware: up to `most` lines into `lines`, each with
  * what to pad to and what that gains. Returns how many. */

@@ -10,13 +10,13 @@
  * them: runtime/model (params.c, arena.c), runtime/parallel (shard.c, zero.c,
  * pipeline.c, gradsync.c). tests/unit/test_memory.c holds the two together. */
 
-#define REGION 64             /* elements, of a block's tensors and shards */
-#define BLOCK 256             /* bytes, of an activation */
+#define REGION 64                /* elements, of a block's tensors and shards */
+#define BLOCK 256                /* bytes, of an activation */
 #define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
 #define GPU_LOGITS (1024 * 1048576.0)
-#define GPU_ROWS 128          /* they are whole multiples of */
-#define SENDS 4               /* messages of a port on their way out */
-#define PIECE 1048576         /* elements of the optimizer on their way */
+#define GPU_ROWS 128  /* they are whole multiples of */
+#define SENDS 4       /* messages of a port on their way out */
+#define PIECE 1048576 /* elements of the optimizer on their way */
 
 /* Sizes of this rank's shards; rows are tokens of a micro-batch. */
 struct sizes {
@@ -65,15 +65,15 @@ static void set_sizes(const struct plait_shape *s, struct sizes *z)
     if (m->experts)
         z->mlp *= (double)s->ep * most;
     if (capacity && s->ep > 1)
-        z->mlp = fmin(z->mlp, (double)m->experts * capacity *
-                                  s->c->train.micro_batch);
+        z->mlp = fmin(z->mlp,
+                      (double)m->experts * capacity * s->c->train.micro_batch);
 }
 
 /* --- weights --- */
 
 /* Times so many regions, in whole with its padding. */
-static void cut(struct shards *w, enum plait_region_kind kind,
-                double elements, double ranks, double times)
+static void cut(struct shards *w, enum plait_region_kind kind, double elements,
+                double ranks, double times)
 {
     double count = align_up(elements, REGION);
     double part = align_up(ceil(count / ranks), w->align);
@@ -102,8 +102,7 @@ static double mlp_elements(const struct plait_shape *s, const struct sizes *z)
 }
 
 /* Norms, attention and the mlp or its router. */
-static double layer_elements(const struct plait_shape *s,
-                             const struct sizes *z)
+static double layer_elements(const struct plait_shape *s, const struct sizes *z)
 {
     double h = s->m->hidden;
     double sum = 2 * norm_elements(s) + place(z->qkv * h) +
@@ -111,8 +110,8 @@ static double layer_elements(const struct plait_shape *s,
 
     if (s->m->family == PLAIT_GPT2)
         sum += place(z->qkv) + place(h);
-    return sum + (s->m->experts ? place(s->m->experts * h)
-                                : mlp_elements(s, z));
+    return sum +
+           (s->m->experts ? place(s->m->experts * h) : mlp_elements(s, z));
 }
 
 static double embedding_elements(const struct plait_shape *s,
@@ -188,8 +187,7 @@ static double inner_bytes(const struct plait_shape *s, const struct sizes *z)
 {
     return 3 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
            take(s, z->mlp * z->up) + take(s, z->mlp * z->ffn) +
-           (s->m->experts ? routed_bytes(s, z) : 0) +
-           4 * take_words(z->stream);
+           (s->m->experts ? routed_bytes(s, z) : 0) + 4 * take_words(z->stream);
 }
 
 /* Gradients that wait for their weight gradient. */
@@ -220,14 +218,12 @@ static double ring_bytes(const struct plait_shape *s, const struct sizes *z)
            take_words(z->rows / 2 * z->heads);
 }
 
-static double experts_bytes(const struct plait_shape *s,
-                            const struct sizes *z)
+static double experts_bytes(const struct plait_shape *s, const struct sizes *z)
 {
     double k = s->m->experts_top_k;
     double runs = 2.0 * s->c->train.micro_batch * s->m->experts;
     double sum = take(s, z->rows * s->m->experts) + take_words(z->rows * k) +
-                 take_words(s->m->experts + 1) +
-                 take(s, z->mlp * s->m->hidden);
+                 take_words(s->m->experts + 1) + take(s, z->mlp * s->m->hidden);
 
     if (s->ep > 1)
         sum += take(s, z->rows * k * s->m->hidden);
@@ -239,8 +235,7 @@ static double experts_bytes(const struct plait_shape *s,
 }
 
 /* Work space of one layer at a time. */
-static double scratch_bytes(const struct plait_shape *s,
-                            const struct sizes *z)
+static double scratch_bytes(const struct plait_shape *s, const struct sizes *z)
 {
     enum plait_recompute recompute = s->c->parallel.recompute;
     int sequence = z->stream != z->rows;
@@ -320,8 +315,8 @@ static double activation_bytes(const struct plait_shape *s,
 
 /* Boundary tensors of what comes in, which stands one pass ahead at most, and
  * of what is on its way out; the ends of the pipeline lack some. */
-static double message_bytes(const struct plait_shape *s,
-                            const struct sizes *z, int rank)
+static double message_bytes(const struct plait_shape *s, const struct sizes *z,
+                            int rank)
 {
     int before = s->v - (rank == 0), after = s->v - (rank == s->pp - 1);
     double m = s->microbatches;
@@ -465,8 +460,8 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
 
     set_sizes(s, &z);
     set_sharing(s, &w);
-    set_shards(s, &z, plait_shape_layers(s, rank), rank == 0,
-               rank == s->pp - 1, &w);
+    set_shards(s, &z, plait_shape_layers(s, rank), rank == 0, rank == s->pp - 1,
+               &w);
     memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes) +
                       code_bytes(s, &z, plait_shape_layers(s, rank));
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);

@@ -96,8 +96,7 @@ static double rounding_bytes(const struct plait_shape *s)
 }
 
 /* At so many FLOP/s. */
-static double seconds_at(const struct plait_shape *s, double flops,
-                         double peak)
+static double seconds_at(const struct plait_shape *s, double flops, double peak)
 {
     return s->tokens * flops / s->tp / (peak * s->gpu->matmul);
 }
@@ -112,8 +111,7 @@ static double layer_product_seconds(const struct plait_shape *s)
 {
     double scores = plait_shape_score_flops(s);
 
-    return seconds_at(s, plait_shape_layer_flops(s) - scores,
-                      s->linear_peak) +
+    return seconds_at(s, plait_shape_layer_flops(s) - scores, s->linear_peak) +
            product_seconds(s, scores);
 }
 
@@ -155,18 +153,18 @@ static void set_communication(const struct plait_shape *s, struct pieces *p)
              plait_cost_allreduce(s->tp, t->bytes[PLAIT_TP], p->tp.alpha,
                                   p->tp.bandwidth));
     set_axis(s, p, PLAIT_CP, 1,
-             s->cp < 2 ? 0
-                       : (s->cp - 1) * plait_cost_message(t->bytes[PLAIT_CP],
-                                                          cp.alpha,
-                                                          cp.bandwidth));
-    set_axis(s, p, PLAIT_EP, 2,
-             plait_cost_alltoall(s->ep, t->bytes[PLAIT_EP], ep.alpha,
-                                 ep.bandwidth));
+             s->cp < 2
+                 ? 0
+                 : (s->cp - 1) * plait_cost_message(t->bytes[PLAIT_CP],
+                                                    cp.alpha, cp.bandwidth));
+    set_axis(
+        s, p, PLAIT_EP, 2,
+        plait_cost_alltoall(s->ep, t->bytes[PLAIT_EP], ep.alpha, ep.bandwidth));
     /* every tp rank sends its piece, and they gather it on the other side */
     if (s->pp > 1)
         p->message = plait_cost_message(piece, pp.alpha, pp.bandwidth) +
-                     plait_cost_allreduce(s->tp, piece * s->tp / 2,
-                                          p->tp.alpha, p->tp.bandwidth);
+                     plait_cost_allreduce(s->tp, piece * s->tp / 2, p->tp.alpha,
+                                          p->tp.bandwidth);
 }
 
 static void set_pieces(const struct plait_shape *s, struct pieces *p)
@@ -214,8 +212,8 @@ static double bubble_seconds(const struct plait_shape *s,
     double layers = s->m->layers - plait_shape_layers(s, slowest);
     double head = slowest == s->pp - 1 ? 0 : p->head;
     double weight = p->products + p->elementwise + p->launch;
-    double others = layers * layer_seconds(p) + head +
-                    (s->pp - 1) * 2 * s->v * p->message;
+    double others =
+        layers * layer_seconds(p) + head + (s->pp - 1) * 2 * s->v * p->message;
 
     switch (s->c->parallel.schedule) {
     case PLAIT_SCHEDULE_NAIVE:
@@ -241,16 +239,14 @@ static double tied_seconds(const struct plait_shape *s)
 
     if (s->pp == 1 || !s->m->tie_embeddings)
         return 0;
-    return plait_cost_allreduce(2,
-                                gradient_element(s) * s->m->vocab *
-                                    s->m->hidden / s->tp,
-                                pp.alpha, pp.bandwidth);
+    return plait_cost_allreduce(
+        2, gradient_element(s) * s->m->vocab * s->m->hidden / s->tp, pp.alpha,
+        pp.bandwidth);
 }
 
 static double fullest_weights(const struct plait_shape *s)
 {
-    return fmax(plait_shape_weights(s, plait_shape_layers(s, 0), 1,
-                                    s->pp == 1),
+    return fmax(plait_shape_weights(s, plait_shape_layers(s, 0), 1, s->pp == 1),
                 plait_shape_weights(s, plait_shape_layers(s, s->pp - 1),
                                     s->pp == 1, 1));
 }
@@ -264,9 +260,9 @@ static double update_seconds(const struct plait_shape *s)
     double bytes = fullest_weights(s) / ranks * 60;
 
     if (plait_shape_keeps_codes(s))
-        bytes += 10 * linear_weights(s) *
-                 fmax(plait_shape_layers(s, 0),
-                      plait_shape_layers(s, s->pp - 1));
+        bytes +=
+            10 * linear_weights(s) *
+            fmax(plait_shape_layers(s, 0), plait_shape_layers(s, s->pp - 1));
     return bytes / s->gpu->memory_bw;
 }
 
@@ -297,20 +293,17 @@ void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
     e->bubble_s = bubble_seconds(s, &p, e->slowest);
     e->optimizer_s = update_seconds(s);
     average = plait_model_parameters(s->m) / s->tp / s->pp;
-    e->axis_s[PLAIT_DP] =
-        plait_cost_allreduce(s->dp * s->cp,
-                             p.traffic.bytes[PLAIT_DP] / average *
-                                 fullest_weights(s),
-                             p.dp.alpha, p.dp.bandwidth) +
-        tied_seconds(s);
+    e->axis_s[PLAIT_DP] = plait_cost_allreduce(s->dp * s->cp,
+                                               p.traffic.bytes[PLAIT_DP] /
+                                                   average * fullest_weights(s),
+                                               p.dp.alpha, p.dp.bandwidth) +
+                          tied_seconds(s);
     stage = m * rank_seconds(s, &p, e->slowest);
-    e->step_s =
-        stage + e->bubble_s + e->optimizer_s + e->axis_s[PLAIT_DP];
+    e->step_s = stage + e->bubble_s + e->optimizer_s + e->axis_s[PLAIT_DP];
     /* buckets leave during the backward pass of the last micro-batch */
-    e->dp_hidden_s =
-        fmin(e->axis_s[PLAIT_DP] - tied_seconds(s),
-             layers * (layer_seconds(&p) - sum_axes(p.forward) - p.products -
-                       p.elementwise - p.launch));
+    e->dp_hidden_s = fmin(e->axis_s[PLAIT_DP] - tied_seconds(s),
+                          layers * (layer_seconds(&p) - sum_axes(p.forward) -
+                                    p.products - p.elementwise - p.launch));
 }
 
 /* --- the simulation --- */
@@ -319,8 +312,10 @@ void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
 static double half_seconds(const struct plait_shape *s, const struct path *dp,
                            double bytes, int pieces)
 {
-    return pieces * plait_cost_allreduce(s->dp * s->cp, bytes / pieces,
-                                         dp->alpha, dp->bandwidth) / 2;
+    return pieces *
+           plait_cost_allreduce(s->dp * s->cp, bytes / pieces, dp->alpha,
+                                dp->bandwidth) /
+           2;
 }
 
 static void set_stage(const struct plait_shape *s, const struct pieces *p,
@@ -344,9 +339,9 @@ static void set_stage(const struct plait_shape *s, const struct pieces *p,
         t->forward_comm[i] = layers * p->forward[i];
         t->backward_comm[i] = layers * p->backward[i];
     }
-    t->reduce = (zero ? 1 : 2) *
-                half_seconds(s, &p->dp, gradient_element(s) * weights,
-                             t->buckets);
+    t->reduce =
+        (zero ? 1 : 2) *
+        half_seconds(s, &p->dp, gradient_element(s) * weights, t->buckets);
     if (zero == 3)
         t->gather = half_seconds(s, &p->dp, s->element * weights, blocks);
 }

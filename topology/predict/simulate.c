@@ -352,12 +352,11 @@ static int close_step(struct simulator *s)
             follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
                    complete_at(s, rank)) < 0 ||
             follow(s, rank, PLAIT_SPAN_BUBBLE, &t->bubble, &at, norm) < 0 ||
-            follow(s, rank, PLAIT_SPAN_UPDATE, &t->compute, &at, updated) <
-                0 ||
+            follow(s, rank, PLAIT_SPAN_UPDATE, &t->compute, &at, updated) < 0 ||
             follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
                    s->out->step) < 0 ||
-            add_span(s, rank, PLAIT_SPAN_GATHER, NULL, updated,
-                     s->out->step) < 0)
+            add_span(s, rank, PLAIT_SPAN_GATHER, NULL, updated, s->out->step) <
+                0)
             return -1;
     }
     return 0;
