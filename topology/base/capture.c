@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "capture.h"
+#include "topology/base/capture.h"
 
 #include <errno.h>
 #include <fcntl.h>

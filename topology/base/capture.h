@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_CAPTURE_H
-#define PLAIT_CAPTURE_H
+#ifndef PLAIT_TOPOLOGY_BASE_CAPTURE_H
+#define PLAIT_TOPOLOGY_BASE_CAPTURE_H
 
 #include <stddef.h>
 

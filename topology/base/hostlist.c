@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "hostlist.h"
+#include "topology/base/hostlist.h"
 
 #include <errno.h>
 #include <stdio.h>

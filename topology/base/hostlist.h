@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_HOSTLIST_H
-#define PLAIT_HOSTLIST_H
+#ifndef PLAIT_TOPOLOGY_BASE_HOSTLIST_H
+#define PLAIT_TOPOLOGY_BASE_HOSTLIST_H
 
 #include <stddef.h>
 
-#include "error.h"
+#include "topology/base/error.h"
 
 /* Call add(arg, name) for every name of a Slurm host list such as
  * "n[1-4,07],gpu[0-1]-ib[0-3]": ranges keep their leading zeros, several

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "names.h"
+#include "topology/base/names.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* FNV-1a; the number of slots is a power of two. */
+#include "topology/base/hash.h"
+
+/* The number of slots is a power of two. */
 static int slot_of(const struct plait_names *names, const char *name)
 {
-    uint32_t hash = 2166136261u;
-    int at;
+    uint64_t hash = plait_hash_text(PLAIT_HASH_START, name);
+    int at = (int)(hash & (uint64_t)(names->nslots - 1));
 
-    for (const char *p = name; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 16777619u;
-    at = (int)(hash & (uint32_t)(names->nslots - 1));
     while (names->slot[at] && strcmp(names->name[names->slot[at] - 1], name))
         at = (at + 1) & (names->nslots - 1);
     return at;

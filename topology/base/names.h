@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_NAMES_H
-#define PLAIT_NAMES_H
+#ifndef PLAIT_TOPOLOGY_BASE_NAMES_H
+#define PLAIT_TOPOLOGY_BASE_NAMES_H
 
 /* A set of names, each with the number of names added before it: 0, 1, ...
  * Zero-initialise; names are copied. */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_YAML_H
-#define PLAIT_YAML_H
+#ifndef PLAIT_TOPOLOGY_BASE_YAML_H
+#define PLAIT_TOPOLOGY_BASE_YAML_H
 
 #include <stddef.h>
+#include <stdio.h>
 #include <yaml.h>
 
-#include "error.h"
+#include "topology/base/error.h"
+#include "topology/base/numbers.h"
 
 /* Reading YAML by a table of fields, so that every error names the file, the
  * line, and what would be right. Not installed: topology/ reads its own
@@ -47,19 +49,21 @@ int plait_yaml_errorf(const struct plait_yaml *yaml, const yaml_node_t *node,
     __attribute__((format(printf, 4, 5)));
 
 enum plait_yaml_type {
-    PLAIT_YAML_INT,    /* int, min .. max */
-    PLAIT_YAML_SIZE,   /* int, min .. max, or "auto": 0 */
-    PLAIT_YAML_INT64,  /* int64_t, min .. max */
-    PLAIT_YAML_UINT64, /* uint64_t, any */
-    PLAIT_YAML_REAL,   /* double, min .. max */
-    PLAIT_YAML_REALS,  /* double[count], each min .. max */
-    PLAIT_YAML_BOOL,   /* bool: true or false */
-    PLAIT_YAML_TEXT,   /* char *, malloc'ed, the old one freed; null: NULL;
-                          one of `choices` if there are any */
-    PLAIT_YAML_CHOICE, /* an enum (int): the index into `choices` */
-    PLAIT_YAML_MAP,    /* struct, read by `fields`; empty: untouched */
-    PLAIT_YAML_LIST    /* struct plait_yaml_list: up to `max` structs of
-                          `stride` bytes, each read by `fields` */
+    PLAIT_YAML_INT,     /* int, min .. max */
+    PLAIT_YAML_SIZE,    /* int, min .. max, or "auto": 0 */
+    PLAIT_YAML_INT64,   /* int64_t, min .. max */
+    PLAIT_YAML_UINT64,  /* uint64_t, any */
+    PLAIT_YAML_REAL,    /* double, min .. max */
+    PLAIT_YAML_REALS,   /* double[count], each min .. max */
+    PLAIT_YAML_BOOL,    /* bool: true or false */
+    PLAIT_YAML_TEXT,    /* char *, malloc'ed, the old one freed; null: NULL */
+    PLAIT_YAML_CHOICE,  /* an enum (int): the index into `choices` */
+    PLAIT_YAML_MAP,     /* struct, read by `fields`; empty: untouched */
+    PLAIT_YAML_NUMBERS, /* struct plait_numbers, the old ones freed: a list of
+                           whole numbers, each min .. max */
+    PLAIT_YAML_PAIRS,   /* the same of lists of two such numbers, or "auto" */
+    PLAIT_YAML_LIST     /* struct plait_yaml_list: up to `max` structs of
+                           `stride` bytes, each read by `fields` */
 };
 
 /* How many there are, and the array that the caller made, all zero. */
@@ -86,5 +90,12 @@ struct plait_yaml_field {
 int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
                     const char *what, const struct plait_yaml_field *fields,
                     int nfields, void *out, struct plait_error *err);
+
+/* The way back: "section:" and a line for each number, truth value and choice
+ * of the struct at `in`, so that plait_yaml_read() finds the same values.
+ * Other kinds are left out. */
+void plait_yaml_print(FILE *out, const char *section,
+                      const struct plait_yaml_field *fields, int nfields,
+                      const void *in);
 
 #endif

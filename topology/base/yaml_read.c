@@ -1,300 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "yaml.h"
-
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* No file that is read here comes near it; a device or a pipe might. */
-#define MAX_FILE ((size_t)64 << 20)
-
-struct plait_yaml {
-    char *name;
-    bool lines; /* errors name the line */
-    bool loaded;
-    yaml_document_t document;
-};
-
-void plait_yaml_destroy(struct plait_yaml *yaml)
-{
-    int saved = errno;
-
-    if (!yaml)
-        return;
-    if (yaml->loaded)
-        yaml_document_delete(&yaml->document);
-    free(yaml->name);
-    free(yaml);
-    errno = saved;
-}
-
-/* One line stays one line, whatever the file holds. */
-static void make_printable(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            *text = '?';
-}
-
-int plait_yaml_errorf(const struct plait_yaml *yaml, const yaml_node_t *node,
-                      struct plait_error *err, const char *fmt, ...)
-{
-    char text[sizeof(err->text)];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    make_printable(text);
-    errno = EINVAL;
-    if (!yaml->lines || !node)
-        return plait_errorf(err, "%s: %s", yaml->name, text);
-    return plait_errorf(err, "%s:%zu: %s", yaml->name,
-                        node->start_mark.line + 1, text);
-}
-
-static int parser_errorf(const struct plait_yaml *yaml, yaml_parser_t *parser,
-                         struct plait_error *err)
-{
-    const char *problem = parser->problem ? parser->problem : "not YAML";
-
-    errno = parser->error == YAML_MEMORY_ERROR ? ENOMEM : EINVAL;
-    if (!yaml->lines)
-        return plait_errorf(err, "%s: %s", yaml->name, problem);
-    return plait_errorf(err, "%s:%zu: %s%s%s", yaml->name,
-                        parser->problem_mark.line + 1, problem,
-                        parser->context ? " " : "",
-                        parser->context ? parser->context : "");
-}
-
-static int load(struct plait_yaml *yaml, const char *text, size_t size,
-                struct plait_error *err)
-{
-    yaml_document_t second;
-    yaml_parser_t parser;
-    int ret = -1;
-
-    if (!yaml_parser_initialize(&parser)) {
-        errno = ENOMEM;
-        return plait_errorf(err, "%s: out of memory", yaml->name);
-    }
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
-    if (!yaml_parser_load(&parser, &yaml->document)) {
-        parser_errorf(yaml, &parser, err);
-        goto done;
-    }
-    yaml->loaded = true;
-    if (!plait_yaml_root(yaml)) {
-        ret = 0; /* the end of an empty stream */
-        goto done;
-    }
-    if (!yaml_parser_load(&parser, &second)) {
-        parser_errorf(yaml, &parser, err);
-        goto done;
-    }
-    if (yaml_document_get_root_node(&second))
-        plait_yaml_errorf(yaml, yaml_document_get_root_node(&second), err,
-                          "a second document starts here; one is expected");
-    else
-        ret = 0;
-    yaml_document_delete(&second);
-done:
-    yaml_parser_delete(&parser);
-    return ret;
-}
-
-static struct plait_yaml *parse(const char *name, bool lines, const char *text,
-                                size_t size, struct plait_error *err)
-{
-    struct plait_yaml *yaml = calloc(1, sizeof(*yaml));
-
-    if (!yaml || !(yaml->name = strdup(name))) {
-        plait_errorf(err, "%s: out of memory", name);
-        goto error;
-    }
-    yaml->lines = lines;
-    if (load(yaml, text, size, err) < 0)
-        goto error;
-    return yaml;
-error:
-    plait_yaml_destroy(yaml);
-    return NULL;
-}
-
-struct plait_yaml *plait_yaml_parse(const char *name, const char *text,
-                                    size_t size, struct plait_error *err)
-{
-    return parse(name, true, text, size, err);
-}
-
-static int read_file(FILE *file, char **text, size_t *size)
-{
-    size_t room = 1 << 16, used = 0;
-    char *buf = malloc(room), *bigger;
-
-    if (!buf)
-        return -1;
-    while ((used += fread(buf + used, 1, room - used, file)) == room) {
-        if (room >= MAX_FILE) {
-            errno = EFBIG;
-            goto error;
-        }
-        bigger = realloc(buf, room * 2);
-        if (!bigger)
-            goto error;
-        buf = bigger;
-        room *= 2;
-    }
-    if (ferror(file))
-        goto error;
-    *text = buf;
-    *size = used;
-    return 0;
-error:
-    free(buf);
-    return -1;
-}
-
-int plait_yaml_file(const char *path, char **text, size_t *size,
-                    struct plait_error *err)
-{
-    FILE *file = fopen(path, "re");
-    int ret;
-
-    if (!file)
-        return plait_errorf(err, "%s: %s", path, strerror(errno));
-    ret = read_file(file, text, size);
-    if (ret < 0)
-        plait_errorf(err, "%s: %s", path, strerror(errno));
-    fclose(file);
-    return ret;
-}
-
-struct plait_yaml *plait_yaml_create(const char *path, struct plait_error *err)
-{
-    struct plait_yaml *yaml;
-    char *text;
-    size_t size;
-
-    if (plait_yaml_file(path, &text, &size, err) < 0)
-        return NULL;
-    yaml = parse(path, true, text, size, err);
-    free(text);
-    return yaml;
-}
-
-/* "a.b=VALUE" -> "a:\n b:\n  VALUE", so that one reader serves both. */
-static char *set_document(const char *text)
-{
-    const char *equals = strchr(text, '='), *p;
-    char *out, *to;
-    int depth = 0;
-
-    if (!equals || equals == text || strpbrk(text, "\r\n"))
-        return errno = EINVAL, NULL;
-    for (p = text; p < equals; p++) {
-        if (*p == '.')
-            depth++;
-        else if (!(*p >= 'a' && *p <= 'z') && *p != '_')
-            return errno = EINVAL, NULL;
-    }
-    to = out = malloc(strlen(text) + (size_t)(depth + 3) * (depth + 3));
-    if (!out)
-        return NULL;
-    depth = 0;
-    for (p = text; p <= equals; p++) {
-        if (*p == '.' || *p == '=')
-            to += sprintf(to, ":\n%*s", ++depth, "");
-        else
-            *to++ = *p;
-    }
-    strcpy(to, equals + 1);
-    return out;
-}
-
-struct plait_yaml *plait_yaml_parse_set(const char *option, const char *text,
-                                        struct plait_error *err)
-{
-    struct plait_yaml *yaml = NULL;
-    char name[160], *document = set_document(text);
-
-    snprintf(name, sizeof(name), "%s %s", option, text);
-    make_printable(name);
-    if (!document) {
-        plait_errorf(err, "%s: %s", name,
-                     errno == ENOMEM ? "out of memory"
-                                     : "write SECTION.KEY=VALUE");
-        return NULL;
-    }
-    yaml = parse(name, false, document, strlen(document), err);
-    free(document);
-    return yaml;
-}
-
-yaml_node_t *plait_yaml_root(struct plait_yaml *yaml)
-{
-    return yaml_document_get_root_node(&yaml->document);
-}
-
-int plait_yaml_count(const yaml_node_t *node)
-{
-    if (node && node->type == YAML_MAPPING_NODE)
-        return (int)(node->data.mapping.pairs.top -
-                     node->data.mapping.pairs.start);
-    if (node && node->type == YAML_SEQUENCE_NODE)
-        return (int)(node->data.sequence.items.top -
-                     node->data.sequence.items.start);
-    return 0;
-}
-
-yaml_node_t *plait_yaml_item(struct plait_yaml *yaml,
-                             const yaml_node_t *sequence, int index)
-{
-    return yaml_document_get_node(&yaml->document,
-                                  sequence->data.sequence.items.start[index]);
-}
-
-yaml_node_t *plait_yaml_pair(struct plait_yaml *yaml,
-                             const yaml_node_t *mapping, int index,
-                             yaml_node_t **key)
-{
-    const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start + index;
-
-    *key = yaml_document_get_node(&yaml->document, pair->key);
-    return yaml_document_get_node(&yaml->document, pair->value);
-}
-
-yaml_node_t *plait_yaml_get(struct plait_yaml *yaml, const yaml_node_t *mapping,
-                            const char *key)
-{
-    yaml_node_t *k, *value;
-    int i, n;
-
-    if (!mapping || mapping->type != YAML_MAPPING_NODE)
-        return NULL;
-    n = plait_yaml_count(mapping);
-    for (i = 0; i < n; i++) {
-        value = plait_yaml_pair(yaml, mapping, i, &k);
-        if (plait_yaml_text(k) && !strcmp(plait_yaml_text(k), key))
-            return value;
-    }
-    return NULL;
-}
-
-const char *plait_yaml_text(const yaml_node_t *node)
-{
-    if (!node || node->type != YAML_SCALAR_NODE)
-        return NULL;
-    return (const char *)node->data.scalar.value;
-}
+#include "topology/base/yaml.h"
 
 /* Plain, unquoted text: what YAML would take for a number or a boolean. */
-static const char *plain(const yaml_node_t *node)
+static const char *plain_text(const yaml_node_t *node)
 {
     if (node->type != YAML_SCALAR_NODE ||
         node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
@@ -304,7 +20,7 @@ static const char *plain(const yaml_node_t *node)
 
 static bool is_null(const yaml_node_t *node)
 {
-    const char *text = plain(node);
+    const char *text = plain_text(node);
 
     return text && (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
 }
@@ -320,14 +36,15 @@ static const char *describe(const yaml_node_t *node, char *buf, size_t size)
     }
     if (is_null(node))
         return "nothing";
-    snprintf(buf, size, plain(node) ? "'%.60s'" : "the quoted text '%.60s'",
+    snprintf(buf, size,
+             plain_text(node) ? "'%.60s'" : "the quoted text '%.60s'",
              plait_yaml_text(node));
     return buf;
 }
 
-static int wrong(const struct plait_yaml *yaml, const yaml_node_t *node,
-                 const struct plait_yaml_field *field, struct plait_error *err,
-                 const char *kind)
+static int refuse_value(const struct plait_yaml *yaml, const yaml_node_t *node,
+                        const struct plait_yaml_field *field,
+                        struct plait_error *err, const char *kind)
 {
     char buf[96], range[64] = "";
 
@@ -342,7 +59,7 @@ static int read_integer(struct plait_yaml *yaml, const yaml_node_t *node,
                         const struct plait_yaml_field *field, void *out,
                         struct plait_error *err)
 {
-    const char *text = plain(node);
+    const char *text = plain_text(node);
     bool is_unsigned = field->type == PLAIT_YAML_UINT64;
     bool is_auto = field->type == PLAIT_YAML_SIZE;
     const char *kind =
@@ -357,7 +74,7 @@ static int read_integer(struct plait_yaml *yaml, const yaml_node_t *node,
     }
     if (!text || !*text || strspn(text, "+-0123456789") != strlen(text) ||
         (is_unsigned && *text == '-'))
-        return wrong(yaml, node, field, err, kind);
+        return refuse_value(yaml, node, field, err, kind);
     errno = 0;
     if (is_unsigned)
         u = strtoull(text, &end, 10);
@@ -365,7 +82,7 @@ static int read_integer(struct plait_yaml *yaml, const yaml_node_t *node,
         i = strtoll(text, &end, 10);
     if (errno || *end || end == text ||
         (!is_unsigned && !((double)i >= field->min && (double)i <= field->max)))
-        return wrong(yaml, node, field, err, kind);
+        return refuse_value(yaml, node, field, err, kind);
     if (is_unsigned)
         *(uint64_t *)out = u;
     else if (field->type == PLAIT_YAML_INT64)
@@ -379,16 +96,16 @@ static int read_real(struct plait_yaml *yaml, const yaml_node_t *node,
                      const struct plait_yaml_field *field, double *out,
                      struct plait_error *err)
 {
-    const char *text = plain(node);
+    const char *text = plain_text(node);
     double value;
     char *end;
 
     if (!text || !*text || strspn(text, "+-.0123456789eE") != strlen(text))
-        return wrong(yaml, node, field, err, "a number");
+        return refuse_value(yaml, node, field, err, "a number");
     value = strtod(text, &end);
     if (*end || end == text || !isfinite(value) ||
         !(value >= field->min && value <= field->max))
-        return wrong(yaml, node, field, err, "a number");
+        return refuse_value(yaml, node, field, err, "a number");
     *out = value;
     return 0;
 }
@@ -403,7 +120,7 @@ static int read_reals(struct plait_yaml *yaml, const yaml_node_t *node,
     if (node->type != YAML_SEQUENCE_NODE ||
         plait_yaml_count(node) != field->count) {
         snprintf(kind, sizeof(kind), "a list of %d numbers", field->count);
-        return wrong(yaml, node, field, err, kind);
+        return refuse_value(yaml, node, field, err, kind);
     }
     for (i = 0; i < field->count; i++)
         if (read_real(yaml, plait_yaml_item(yaml, node, i), field, out + i,
@@ -412,18 +129,70 @@ static int read_reals(struct plait_yaml *yaml, const yaml_node_t *node,
     return 0;
 }
 
+/* One whole number of a list, or one pair. */
+static int read_entry(struct plait_yaml *yaml, yaml_node_t *node,
+                      const struct plait_yaml_field *field, int64_t *out,
+                      struct plait_error *err)
+{
+    struct plait_yaml_field each = *field;
+    int i;
+
+    each.type = PLAIT_YAML_INT64;
+    if (field->type == PLAIT_YAML_NUMBERS)
+        return read_integer(yaml, node, &each, out, err);
+    if (node->type != YAML_SEQUENCE_NODE || plait_yaml_count(node) != 2)
+        return refuse_value(yaml, node, field, err,
+                            "a list of pairs of whole numbers");
+    for (i = 0; i < 2; i++)
+        if (read_integer(yaml, plait_yaml_item(yaml, node, i), &each, out + i,
+                         err) < 0)
+            return -1;
+    return 0;
+}
+
+static int read_numbers(struct plait_yaml *yaml, yaml_node_t *node,
+                        const struct plait_yaml_field *field,
+                        struct plait_numbers *numbers, struct plait_error *err)
+{
+    bool pairs = field->type == PLAIT_YAML_PAIRS;
+    struct plait_numbers read = {0};
+    const char *text = plain_text(node);
+    int i, width = pairs ? 2 : 1;
+
+    read.is_auto = pairs && text && !strcmp(text, "auto");
+    if (!read.is_auto && node->type != YAML_SEQUENCE_NODE)
+        return refuse_value(yaml, node, field, err,
+                            pairs ? "\"auto\" or a list of pairs of whole "
+                                    "numbers"
+                                  : "a list of whole numbers");
+    read.n = read.is_auto ? 0 : plait_yaml_count(node);
+    read.at = calloc((size_t)read.n * width + 1, sizeof(*read.at));
+    if (!read.at)
+        return plait_yaml_errorf(yaml, node, err, "out of memory");
+    for (i = 0; i < read.n; i++) {
+        if (read_entry(yaml, plait_yaml_item(yaml, node, i), field,
+                       read.at + i * width, err) < 0) {
+            free(read.at);
+            return -1;
+        }
+    }
+    free(numbers->at);
+    *numbers = read;
+    return 0;
+}
+
 static int read_bool(struct plait_yaml *yaml, const yaml_node_t *node,
                      const struct plait_yaml_field *field, bool *out,
                      struct plait_error *err)
 {
-    const char *text = plain(node);
+    const char *text = plain_text(node);
 
     if (text && !strcmp(text, "true"))
         *out = true;
     else if (text && !strcmp(text, "false"))
         *out = false;
     else
-        return wrong(yaml, node, field, err, "true or false");
+        return refuse_value(yaml, node, field, err, "true or false");
     return 0;
 }
 
@@ -458,7 +227,7 @@ static int read_choice(struct plait_yaml *yaml, const yaml_node_t *node,
         }
     }
     list_names(field->choices, field->count, " or ", names, sizeof(names));
-    return wrong(yaml, node, field, err, names);
+    return refuse_value(yaml, node, field, err, names);
 }
 
 static int read_text(struct plait_yaml *yaml, const yaml_node_t *node,
@@ -467,12 +236,9 @@ static int read_text(struct plait_yaml *yaml, const yaml_node_t *node,
 {
     const char *text = plait_yaml_text(node);
     char *copy = NULL;
-    int ignored;
 
-    if (field->choices && read_choice(yaml, node, field, &ignored, err) < 0)
-        return -1;
     if (!text || strlen(text) != node->data.scalar.length)
-        return wrong(yaml, node, field, err, "a text");
+        return refuse_value(yaml, node, field, err, "a text");
     if (!is_null(node) && !(copy = strdup(text)))
         return plait_yaml_errorf(yaml, node, err, "out of memory");
     free(*out);
@@ -517,6 +283,9 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
         return read_real(yaml, node, field, out, err);
     case PLAIT_YAML_REALS:
         return read_reals(yaml, node, field, out, err);
+    case PLAIT_YAML_NUMBERS:
+    case PLAIT_YAML_PAIRS:
+        return read_numbers(yaml, node, field, out, err);
     case PLAIT_YAML_BOOL:
         return read_bool(yaml, node, field, out, err);
     case PLAIT_YAML_TEXT:

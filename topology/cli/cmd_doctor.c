@@ -10,13 +10,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "cmd_doctor.h"
-#include "commands.h"
-#include "node.h"
-#include "node_cache.h"
-#include "site.h"
+#include "topology/cli/cmd_doctor.h"
+#include "topology/cli/commands.h"
+#include "topology/job/site.h"
+#include "topology/node/cache.h"
+#include "topology/node/node.h"
 
-/* plait doctor: what is wrong, in a sentence each. */
+/* plait doctor: what is wrong, one sentence for each finding. */
 
 static const char *const kinds[] = {"good", "note", "bad"};
 
@@ -125,7 +125,7 @@ static void check_cache(const struct plugin_setup *setup, struct findings *f)
     if (!setup->cache[0])
         findings_add(f, FINDING_NOTE, "cache",
                      "plugstack.conf says cache=none: each step with flags "
-                     "looks at its nodes anew");
+                     "discovers its nodes' topology anew");
     else if (plait_node_check_cache(setup->cache, &err) == 0)
         findings_add(f, FINDING_GOOD, "cache",
                      "%s/node.xml holds this machine's topology", setup->cache);
@@ -153,8 +153,8 @@ static void check_site(const struct plugin_setup *setup, struct findings *f)
     plait_site_destroy(site);
 }
 
-/* The ports of MASTER_PORT lie above those that Linux hands out itself,
- * unless someone has widened that range. */
+/* The ports of MASTER_PORT lie above Linux's ephemeral ports, unless the
+ * administrator has widened their range. */
 static void check_port_range(struct findings *f)
 {
     FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
@@ -164,7 +164,7 @@ static void check_port_range(struct findings *f)
         return;
     if (fscanf(file, "%d %d", &low, &high) == 2 && high > 61002)
         findings_add(f, FINDING_NOTE, "ephemeral",
-                     "this machine hands out ports up to %d to anyone; "
+                     "this machine's ephemeral ports go up to %d; "
                      "MASTER_PORT is safer with "
                      "net.ipv4.ip_local_port_range = %d 60999",
                      high, low < 60000 ? low : 32768);
@@ -203,7 +203,7 @@ static json_t *to_json(const struct findings *f, int good)
 static int print_help(void)
 {
     printf("Usage: plait doctor [OPTION...]\n\n"
-           "Look at this machine, at Slurm and at the plugin in it, and say "
+           "Check this machine, Slurm and the plugin in it, and say "
            "what is wrong\nand what to do about it. Exits with 1 if "
            "something is wrong. Run it on a\ncompute node too: srun plait "
            "doctor\n\n"
@@ -212,7 +212,7 @@ static int print_help(void)
     return PLAIT_EXIT_GOOD;
 }
 
-static int run(int json)
+static int run_doctor(int json)
 {
     struct plugin_setup setup = {.cache = PLAIT_CACHEDIR};
     struct findings *f = calloc(1, sizeof(*f));
@@ -259,5 +259,5 @@ int plait_cmd_doctor(int argc, char **argv)
     if (optind < argc)
         return plait_cmd_misused("doctor: unexpected argument '%s'",
                                  argv[optind]);
-    return run(json);
+    return run_doctor(json);
 }

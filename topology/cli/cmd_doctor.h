@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_CMD_DOCTOR_H
-#define PLAIT_CMD_DOCTOR_H
+#ifndef PLAIT_TOPOLOGY_CLI_CMD_DOCTOR_H
+#define PLAIT_TOPOLOGY_CLI_CMD_DOCTOR_H
 
 /* plait doctor: one sentence for each thing that was looked at. */
 

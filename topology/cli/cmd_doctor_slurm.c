@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "capture.h"
-#include "cmd_doctor.h"
+#include "topology/base/capture.h"
+#include "topology/cli/cmd_doctor.h"
 
 /* plait doctor: Slurm's commands are asked what an administrator would ask
  * them, so that this works with every release. */
@@ -41,7 +41,7 @@ static char *last_line(char *text)
 }
 
 /* What a command says; NULL with its last line in `why` if it fails. */
-static char *ask(char *const argv[], char *why, size_t room)
+static char *run_slurm(char *const argv[], char *why, size_t room)
 {
     size_t size = 0;
     int status = 0;
@@ -86,17 +86,17 @@ static int check_commands(struct slurm *slurm, struct findings *f)
 {
     static char srun[] = "srun", version[] = "--version";
     static char scontrol[] = "scontrol", show[] = "show", config[] = "config";
-    char *const ask_version[] = {srun, version, NULL};
-    char *const ask_config[] = {scontrol, show, config, NULL};
+    char *const version_argv[] = {srun, version, NULL};
+    char *const config_argv[] = {scontrol, show, config, NULL};
     char why[256], cluster[128], *text, *version_line = NULL;
     const char *digits = NULL;
 
     errno = 0;
-    text = ask(ask_version, why, sizeof(why));
+    text = run_slurm(version_argv, why, sizeof(why));
     if (!text && errno == ENOENT) {
         findings_add(f, FINDING_NOTE, "slurm",
                      "no srun on PATH: this machine has no Slurm, and "
-                     "trainings start by mpirun");
+                     "start plait-train with mpirun");
         return -1;
     }
     if (text) {
@@ -111,7 +111,7 @@ static int check_commands(struct slurm *slurm, struct findings *f)
         free(text);
         return -1;
     }
-    slurm->config = ask(ask_config, why, sizeof(why));
+    slurm->config = run_slurm(config_argv, why, sizeof(why));
     if (!slurm->config) {
         findings_add(f, FINDING_BAD, "slurm",
                      "%s, but its controller does not answer: %s", version_line,
@@ -126,7 +126,8 @@ static int check_commands(struct slurm *slurm, struct findings *f)
     return 0;
 }
 
-/* One line: "optional spank_plait.so cache=none". Takes the plugin's. */
+/* One line, such as "optional spank_plait.so cache=none"; lines of other
+ * plugins are skipped. */
 static void read_line(struct slurm *slurm, struct plugin_setup *setup,
                       const char *file, char *line)
 {
@@ -243,7 +244,7 @@ static int check_plugin(struct slurm *slurm, struct findings *f)
 
     if (find_plugin(slurm, dirs, sizeof(dirs)) < 0) {
         findings_add(f, FINDING_BAD, "plugin",
-                     "%s is not there%s%.300s; install the package that was "
+                     "%s does not exist%s%.300s; install the package that was "
                      "built for this Slurm",
                      slurm->plugin, slurm->plugin[0] == '/' ? "" : ", in ",
                      slurm->plugin[0] == '/' ? "" : dirs);
@@ -272,16 +273,16 @@ static int check_plugin(struct slurm *slurm, struct findings *f)
     return 0;
 }
 
-/* What srun prints with an option, and what it means that a word is in it
- * or not. */
-struct look {
+/* A word in what srun prints with an option, and the finding with and
+ * without it. */
+struct srun_check {
     char option[12];
     const char *word, *about, *with;
     enum finding_kind kind;
     const char *without;
 };
 
-static struct look flags = {
+static struct srun_check flags_check = {
     "--help",
     "--rendezvous=",
     "flags",
@@ -289,29 +290,29 @@ static struct look flags = {
     FINDING_BAD,
     "srun --help does not show --tp, though the plugin is installed; "
     "'srun -vv true' says why it is not loaded"};
-static struct look pmix = {
+static struct srun_check pmix_check = {
     "--mpi=list",
     "pmix",
     "pmix",
     "srun --mpi=pmix is there for programs that use MPI",
     FINDING_NOTE,
     "this Slurm has no PMIx: MPI programs cannot start under srun, while "
-    "plait-train and torch meet over TCP"};
+    "plait-train and torch connect over TCP"};
 
-static void check_srun(struct look *look, struct findings *f)
+static void check_srun(struct srun_check *check, struct findings *f)
 {
     static char srun[] = "srun";
-    char *const argv[] = {srun, look->option, NULL};
-    char why[256], *text = ask(argv, why, sizeof(why));
+    char *const argv[] = {srun, check->option, NULL};
+    char why[256], *text = run_slurm(argv, why, sizeof(why));
 
-    if (text && strstr(text, look->word))
-        findings_add(f, FINDING_GOOD, look->about, "%s", look->with);
+    if (text && strstr(text, check->word))
+        findings_add(f, FINDING_GOOD, check->about, "%s", check->with);
     else
-        findings_add(f, look->kind, look->about, "%s", look->without);
+        findings_add(f, check->kind, check->about, "%s", check->without);
     free(text);
 }
 
-/* Slurm can keep MASTER_PORTs apart only if it was given some. */
+/* Slurm reserves ports for steps only where MpiParams gives it a range. */
 static void check_ports(const struct slurm *slurm, struct findings *f)
 {
     char params[256];
@@ -335,8 +336,8 @@ void doctor_check_slurm(struct findings *findings, struct plugin_setup *setup)
     if (check_commands(&slurm, findings) == 0) {
         if (check_plugstack(&slurm, setup, findings) == 0 &&
             check_plugin(&slurm, findings) == 0)
-            check_srun(&flags, findings);
-        check_srun(&pmix, findings);
+            check_srun(&flags_check, findings);
+        check_srun(&pmix_check, findings);
         check_ports(&slurm, findings);
     }
     free(slurm.config);

@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "auto.h"
-#include "cmd_model.h"
-#include "commands.h"
-#include "estimate.h"
-#include "traffic.h"
+#include "topology/cli/cmd_model.h"
+#include "topology/cli/commands.h"
+#include "topology/plan/traffic.h"
+#include "topology/predict/auto.h"
+#include "topology/predict/estimate.h"
 
-/* plait estimate: what training a model takes. */
+/* plait estimate: memory and time of training a model. */
 
 enum { ADVICE_MOST = 8 };
 
@@ -48,8 +48,8 @@ static int parse_tokens(struct job *job, const char *text,
 
     job->tokens = strtod(text, &end);
     if (end == text || *end || !(job->tokens >= 1 && job->tokens <= 1e18))
-        return plait_errorf(err, "--tokens=%.40s: want a number such as 1e12",
-                            text);
+        return plait_errorf(
+            err, "--tokens=%.40s: must be a number such as 1e12", text);
     return 0;
 }
 
@@ -125,7 +125,7 @@ static json_t *to_json(const struct job *job, double days)
         "notes", notes_to_json(job));
 }
 
-/* The totals along the pipeline, five a line. */
+/* The total memory of each pipeline stage, five to a line. */
 static void print_stages(const struct job *job)
 {
     printf("%38s", "stage by stage");
@@ -184,7 +184,7 @@ static void print_time(const struct job *job)
     printf("  optimizer                 %8.3f s\n", e->optimizer_s);
 }
 
-/* In lines that a narrow terminal has room for. */
+/* Broken into lines of 79 columns. */
 static void print_note(const char *text)
 {
     int column = printf("note:");
@@ -234,8 +234,9 @@ static void print_text(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
 
-    printf("%.3f billion parameters on %d %s GPUs:", e->parameters / 1e9,
-           job->model.gpus, job->model.gpu.name);
+    printf("%.3f billion parameters on %d %s GPU%s:", e->parameters / 1e9,
+           job->model.gpus, job->model.gpu.name,
+           job->model.gpus == 1 ? "" : "s");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (job->model.layout.size[i] > 1 || i == PLAIT_DP)
             printf(" %s=%d", plait_axis_names[i], job->model.layout.size[i]);
@@ -252,7 +253,7 @@ static void print_text(const struct job *job, double days)
     print_questions(job);
 }
 
-static int run(struct job *job, struct plait_error *err)
+static int run_estimate(struct job *job, struct plait_error *err)
 {
     double days;
 
@@ -282,7 +283,7 @@ int plait_cmd_estimate(int argc, char **argv)
         return rc;
     if (!job.options.model_file)
         return plait_cmd_misused("estimate: --model is missing");
-    rc = run(&job, &err);
+    rc = run_estimate(&job, &err);
     model_job_release(&job.model);
     return rc < 0 ? plait_cmd_failed("%s", err.text) : rc;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cmd_model.h"
+#include "topology/cli/cmd_model.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "commands.h"
+#include "topology/cli/commands.h"
 
 void model_options_init(struct model_options *o)
 {
@@ -71,7 +71,8 @@ static int read_size(struct model_options *o, enum plait_axis axis,
     return add_set(o, key, optarg, err);
 }
 
-/* 1: the option was one of these; 0: it was not; -1: wrong. */
+/* 1: the option was one of MODEL_OPTIONS; 0: it was not; -1: its argument is
+ * wrong. */
 static int read_option(struct model_options *o, int opt,
                        struct plait_error *err)
 {
@@ -133,29 +134,22 @@ int model_options_read(struct model_options *o, const char *command, int argc,
     return -1;
 }
 
-struct plait_config *model_options_config(const struct model_options *o,
-                                          struct plait_error *err)
+struct plait_job_config *model_options_config(const struct model_options *o,
+                                              struct plait_error *err)
 {
-    return plait_config_create(o->model_file, (const char **)o->sets, o->nsets,
-                               err);
+    return plait_job_config_create(o->model_file, (const char **)o->sets,
+                                   o->nsets, err);
 }
 
 static int find_layout(struct model_job *job, int gpus, struct plait_error *err)
 {
-    const struct plait_parallel_config *p = &job->config->parallel;
-    const int size[PLAIT_NAXES] = {[PLAIT_TP] = p->tp,
-                                   [PLAIT_CP] = p->cp,
-                                   [PLAIT_EP] = p->ep,
-                                   [PLAIT_DP] = p->dp,
-                                   [PLAIT_PP] = p->pp};
+    const int *size = job->config->parallel.layout.size;
     int product = 1;
 
-    plait_layout_init(&job->layout);
-    for (int i = 0; i < PLAIT_NAXES; i++) {
-        job->layout.size[i] = size[i];
+    job->layout = job->config->parallel.layout;
+    for (int i = 0; i < PLAIT_NAXES; i++)
         if (i != PLAIT_EP && size[i] != PLAIT_AUTO)
             product *= size[i];
-    }
     job->gpus = gpus ? gpus : product;
     return plait_layout_resolve(&job->layout, job->gpus, err);
 }
@@ -171,5 +165,5 @@ int model_job_load(struct model_job *job, const struct model_options *o,
 
 void model_job_release(struct model_job *job)
 {
-    plait_config_destroy(job->config);
+    plait_job_config_destroy(job->config);
 }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_CMD_MODEL_H
-#define PLAIT_CMD_MODEL_H
+#ifndef PLAIT_TOPOLOGY_CLI_CMD_MODEL_H
+#define PLAIT_TOPOLOGY_CLI_CMD_MODEL_H
 
 #include <getopt.h>
 
-#include "config.h"
-#include "gpu_types.h"
-#include "layout.h"
+#include "topology/job/gpu_types.h"
+#include "topology/job/job_config.h"
+#include "topology/layout/layout.h"
 
-/* What `plait plan`, `plait estimate` and `plait simulate` ask for alike: a
- * model file, what is to be changed in it, a layout and a kind of GPU. */
+/* The options that `plait plan`, `plait estimate` and `plait simulate` have in
+ * common: a model file, changes to it, a layout and a GPU type. */
 
 enum { MODEL_SETS = 32 };
 
 struct model_options {
     const char *model_file, *site_file, *gpu_name;
     struct plait_layout layout; /* sizes on the command line, else 1 */
-    unsigned given;             /* bit per axis: it was there */
+    unsigned given;             /* bit per axis: its size was given */
     int gpus;                   /* 0: not given */
     int json;
     const char *key; /* the first option that changes the model; or NULL */
@@ -25,7 +25,8 @@ struct model_options {
     int nsets;
 };
 
-/* Entries of a getopt_long() table; their letters are taken. */
+/* Entries of a getopt_long() table; a command's own options must have other
+ * letters. */
 #define MODEL_OPTIONS                                      \
     {"tp", required_argument, NULL, 0x100 + PLAIT_TP},     \
         {"cp", required_argument, NULL, 0x100 + PLAIT_CP}, \
@@ -62,17 +63,17 @@ int model_options_read(struct model_options *o, const char *command, int argc,
                                     struct plait_error *err),
                        void *job);
 
-/* A model and where it would run. */
+/* A model, its layout and its GPUs. */
 struct model_job {
-    struct plait_config *config;
+    struct plait_job_config *config;
     struct plait_layout layout; /* resolved */
     struct plait_gpu_type gpu;
     int gpus;
 };
 
-/* The file with its changes; NULL and why not. */
-struct plait_config *model_options_config(const struct model_options *o,
-                                          struct plait_error *err);
+/* Read the model file and apply the changes; NULL, with the reason in err. */
+struct plait_job_config *model_options_config(const struct model_options *o,
+                                              struct plait_error *err);
 /* Without --gpus, the GPUs are the product of the sizes. On an error
  * model_job_release() is still to be called. */
 int model_job_load(struct model_job *job, const struct model_options *o,

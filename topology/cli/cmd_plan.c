@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "auto.h"
-#include "cmd_plan.h"
-#include "commands.h"
-#include "hostlist.h"
+#include "topology/base/hostlist.h"
+#include "topology/cli/cmd_plan.h"
+#include "topology/cli/commands.h"
+#include "topology/predict/auto.h"
 
-/* plait plan: who would sit where, and what it would cost. */
+/* plait plan: which rank runs where, and what it costs. */
 
 static void print_help(void)
 {
@@ -23,9 +23,9 @@ static void print_help(void)
         "  --tasks-per-node N   tasks on each node; 8(x3),4 where they differ\n"
         "  --fabric FILE        the switches: topology.conf, topology.yaml,\n"
         "                       scontrol show topology, ibnetdiscover\n"
-        "  --node-hwloc FILE    what a node looks like: an hwloc XML\n"
+        "  --node-hwloc FILE    a node's topology: an hwloc XML\n"
         "  --node-nccl FILE     ... an NCCL topology XML\n"
-        "  --gpu-type TYPE      what the GPUs and links can do (h100)\n"
+        "  --gpu-type TYPE      figures of the GPUs and links (h100)\n"
         "  --site FILE          the site's own figures, as plait probe writes "
         "them\n"
         "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp), or "
@@ -65,16 +65,16 @@ static int parse_placement(const char *text, enum plait_placement *placement,
     else if (strcmp(text, "linear") == 0)
         *placement = PLAIT_PLACE_LINEAR;
     else
-        return plait_errorf(err, "--placement=%.40s: want topology or linear",
-                            text);
+        return plait_errorf(
+            err, "--placement=%.40s: must be topology or linear", text);
     return 0;
 }
 
-/* Options whose argument is only kept for later. */
+/* Options whose argument is only stored. */
 static const struct {
     int opt;
     size_t offset;
-} texts[] = {
+} text_options[] = {
     {'n', offsetof(struct plan_job, node_list)},
     {'t', offsetof(struct plan_job, task_list)},
     {'f', offsetof(struct plan_job, fabric_file)},
@@ -89,9 +89,10 @@ static int parse_option(void *arg, int opt, struct plait_error *err)
     struct plan_job *job = arg;
     struct plait_plan_request *r = &job->request;
 
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        if (texts[i].opt == opt) {
-            memcpy((char *)job + texts[i].offset, &optarg, sizeof(optarg));
+    for (size_t i = 0; i < sizeof(text_options) / sizeof(text_options[0]); i++)
+        if (text_options[i].opt == opt) {
+            memcpy((char *)job + text_options[i].offset, &optarg,
+                   sizeof(optarg));
             return 0;
         }
     switch (opt) {
@@ -112,7 +113,7 @@ static int parse_option(void *arg, int opt, struct plait_error *err)
     }
 }
 
-static int parse(struct plan_job *job, int argc, char **argv)
+static int parse_arguments(struct plan_job *job, int argc, char **argv)
 {
     struct model_options *o = &job->options;
     int rc =
@@ -124,9 +125,9 @@ static int parse(struct plan_job *job, int argc, char **argv)
         return plait_cmd_misused(
             "plan: give one of --node-hwloc and --node-nccl");
     if (job->find_layout && !o->model_file)
-        return plait_cmd_misused("plan: --auto wants a --model");
+        return plait_cmd_misused("plan: --auto needs --model");
     if (o->key && !o->model_file)
-        return plait_cmd_misused("plan: %s wants a --model to change", o->key);
+        return plait_cmd_misused("plan: %s needs --model", o->key);
     if (o->gpus && (!job->find_layout || job->node_list || job->task_list))
         return plait_cmd_misused("plan: --gpus goes with --auto, without "
                                  "--nodes and --tasks-per-node");
@@ -165,7 +166,7 @@ static int parse_tasks(struct plan_job *job, struct plait_error *err)
         return 0;
     errno = EINVAL;
     return plait_errorf(err,
-                        "--tasks-per-node=%.60s: want one number, or one "
+                        "--tasks-per-node=%.60s: must be one number, or one "
                         "for each of the %d nodes as in 8(x3),4",
                         job->task_list, job->request.nnodes);
 }
@@ -200,7 +201,7 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
     return 0;
 }
 
-static int load(struct plan_job *job, struct plait_error *err)
+static int load_inputs(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
 
@@ -224,7 +225,7 @@ static int load(struct plan_job *job, struct plait_error *err)
     return load_nodes(job, err);
 }
 
-/* With a model the step is more than communication. */
+/* With a model, the step's time includes its computation. */
 static int add_computation(struct plan_job *job, struct plait_error *err)
 {
     struct plait_estimate e;
@@ -265,8 +266,8 @@ static int make_plan(struct plan_job *job, struct plait_error *err)
     return job->config ? add_computation(job, err) : 0;
 }
 
-/* One line per task, in the order of its RANK: what `srun
- * --distribution=arbitrary` wants. */
+/* One line per task in the order of RANK, for srun
+ * --distribution=arbitrary. */
 static void print_hostfile(const void *arg, FILE *out)
 {
     const struct plan_job *job = arg;
@@ -308,7 +309,7 @@ static int is_stdout(const char *path)
     return path && strcmp(path, "-") == 0;
 }
 
-static int output(struct plan_job *job)
+static int write_outputs(struct plan_job *job)
 {
     int taken = is_stdout(job->host_file) + is_stdout(job->svg_file);
     struct plait_error err;
@@ -331,12 +332,12 @@ static int output(struct plan_job *job)
     return PLAIT_EXIT_GOOD;
 }
 
-static void release(struct plan_job *job)
+static void release_job(struct plan_job *job)
 {
     plait_plan_destroy(job->plan);
     plait_fabric_destroy(job->fabric);
     plait_node_destroy(job->node);
-    plait_config_destroy(job->config);
+    plait_job_config_destroy(job->config);
     plait_hostlist_destroy(job->names, job->names ? job->request.nnodes : 0);
     free(job->tasks);
     free(job->order);
@@ -351,17 +352,17 @@ int plait_cmd_plan(int argc, char **argv)
 
     plait_layout_init(&job.request.layout);
     model_options_init(&job.options);
-    rc = parse(&job, argc, argv);
+    rc = parse_arguments(&job, argc, argv);
     if (rc >= 0)
         return rc;
-    if (load(&job, &err) < 0)
+    if (load_inputs(&job, &err) < 0)
         rc = plait_cmd_failed("%s", err.text);
     else if (job.find_layout)
         rc = plait_plan_auto(&job);
     else if (make_plan(&job, &err) < 0)
         rc = plait_cmd_failed("%s", err.text);
     else
-        rc = output(&job);
-    release(&job);
+        rc = write_outputs(&job);
+    release_job(&job);
     return rc;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_CMD_PLAN_H
-#define PLAIT_CMD_PLAN_H
+#ifndef PLAIT_TOPOLOGY_CLI_CMD_PLAN_H
+#define PLAIT_TOPOLOGY_CLI_CMD_PLAN_H
 
 #include <jansson.h>
 #include <stdio.h>
 
-#include "cmd_model.h"
-#include "cost.h"
-#include "estimate.h"
-#include "plan.h"
+#include "topology/cli/cmd_model.h"
+#include "topology/plan/cost.h"
+#include "topology/plan/plan.h"
+#include "topology/predict/estimate.h"
 
-/* One run of `plait plan`: what was asked, read and found. */
+/* One run of `plait plan`: its options, inputs and results. */
 struct plan_job {
     struct plait_plan_request request;
     struct model_options options; /* gpus: one node of so many, for --auto */
@@ -21,7 +21,7 @@ struct plan_job {
     struct plait_gpu_type gpu;
     struct plait_fabric *fabric;
     struct plait_node *node;
-    struct plait_config *config;
+    struct plait_job_config *config;
     struct plait_traffic traffic;
     char **names;
     int *tasks;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "auto.h"
-#include "cmd_plan.h"
-#include "commands.h"
+#include "topology/cli/cmd_plan.h"
+#include "topology/cli/commands.h"
+#include "topology/predict/auto.h"
 
 /* plait plan --auto: the layouts that fit, fastest first. */
 
@@ -36,13 +36,14 @@ static json_t *to_json(const struct plait_choices *found, int gpus)
                      (json_int_t)found->too_large);
 }
 
-static void print(const struct plait_choices *found, int gpus,
-                  const struct plait_gpu_type *gpu)
+static void print_choices(const struct plait_choices *found, int gpus,
+                          const struct plait_gpu_type *gpu)
 {
     const struct plait_choice *best = &found->choice[0];
 
-    printf("%d %s GPUs: %ld layouts divide, %ld of them fit in memory\n\n",
-           gpus, gpu->name, found->tried, found->tried - found->too_large);
+    printf("%d %s GPU%s: %ld layouts divide, %ld of them fit in memory\n\n",
+           gpus, gpu->name, gpus == 1 ? "" : "s", found->tried,
+           found->tried - found->too_large);
     printf("  tp  cp   dp  pp  v zero micro recompute   memory     step   "
            "MFU\n");
     for (int i = 0; i < found->n; i++) {
@@ -91,7 +92,7 @@ int plait_plan_auto(const struct plan_job *job)
     } else if (job->options.json)
         rc = plait_cmd_json(to_json(found, gpus));
     else
-        print(found, gpus, &job->gpu);
+        print_choices(found, gpus, &job->gpu);
     plait_choices_destroy(found);
     return rc;
 }

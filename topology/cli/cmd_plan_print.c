@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "cmd_plan.h"
+#include "topology/cli/cmd_plan.h"
 
 static json_t *cost_to_json(const struct plait_cost *cost)
 {
@@ -82,7 +82,7 @@ json_t *plait_plan_to_json(const struct plan_job *job)
 
 enum { LINES_MOST = 64 };
 
-/* "0" or "0-3": the coordinates along an axis that a node's tasks have. */
+/* The coordinates of a node's tasks along an axis: "0" or "0-3". */
 static void print_span(const struct plan_job *job, int node,
                        enum plait_axis axis, FILE *out)
 {
@@ -152,8 +152,9 @@ void plait_plan_print(const struct plan_job *job, FILE *out)
     char order[16];
 
     plait_layout_format_order(l, order);
-    fprintf(out, "%d tasks on %d nodes:", plait_layout_world(l),
-            job->plan->nnodes);
+    fprintf(out, "%d task%s on %d node%s:", plait_layout_world(l),
+            plait_layout_world(l) == 1 ? "" : "s", job->plan->nnodes,
+            job->plan->nnodes == 1 ? "" : "s");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (l->size[i] > 1 || i == PLAIT_DP)
             fprintf(out, " %s=%d", plait_axis_names[i], l->size[i]);

@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd_plan.h"
+#include "topology/cli/cmd_plan.h"
+#include "topology/cli/svg.h"
 
 /* The placement as a picture: nodes in the order of their NODE_RANK, a box
  * per task, coloured by pipeline stage, with its coordinates; a bar above
@@ -14,9 +15,9 @@ enum {
     BOX_H = 34,
     GAP = 10,
     TOP = 40,
-    SWITCH_H = 24, /* the bar of a switch and what keeps it off the names */
+    SWITCH_H = 24, /* the bar of a switch and the space below it */
     WIDTH = 1200,
-    TITLE_LEAST = 420, /* what a title takes */
+    TITLE_LEAST = 420, /* the least width that fits a title */
     PER_ROW = 16,      /* nodes at the most */
     NODES_MOST = 512,
     TITLE_SIZE = 14,
@@ -37,31 +38,16 @@ static const char *const colours[] = {"#8ecae6", "#ffb703", "#90be6d",
                                       "#f28482", "#cdb4db", "#f6bd60",
                                       "#84a59d", "#a2d2ff"};
 
-/* What a text takes; sans-serif letters differ, this is for wide ones. */
-static int width_of(size_t letters, int size)
+/* The width of a text, estimated for wide sans-serif letters. */
+static int text_width(size_t letters, int size)
 {
     return (int)letters * size * 5 / 8;
 }
 
-static void letters(FILE *out, const char *what)
-{
-    for (; *what; what++)
-        switch (*what) {
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '&':
-            fputs("&amp;", out);
-            break;
-        default:
-            fputc(*what, out);
-        }
-}
-
-/* Centred in `width`; of a name that is too long the end is left, in which
- * names of nodes differ. */
-static void text(const struct picture *p, int x, int width, int y, int size,
-                 const char *what)
+/* Centred in `width`. A name that is too long is cut at its start: names of
+ * nodes differ at the end. */
+static void print_centred(const struct picture *p, int x, int width, int y,
+                          int size, const char *what)
 {
     size_t n = strlen(what), most = (size_t)(width * 8 / 5 / size);
 
@@ -69,7 +55,7 @@ static void text(const struct picture *p, int x, int width, int y, int size,
             "<text x=\"%d\" y=\"%d\" font-size=\"%d\" "
             "text-anchor=\"middle\">%s",
             x + width / 2, y, size, n > most ? "\u2026" : "");
-    letters(p->out, n > most ? what + n - most + 1 : what);
+    svg_print_escaped(p->out, n > most ? what + n - most + 1 : what);
     fputs("</text>\n", p->out);
 }
 
@@ -102,12 +88,12 @@ static void draw_task(const struct picture *p, int rank, int x, int y)
             "fill=\"%s\" stroke=\"#333\"/>\n",
             x, y, p->box_w, BOX_H, colours[c.at[PLAIT_PP] % 8]);
     snprintf(line, sizeof(line), "%d", rank);
-    text(p, x, p->box_w, y + 14, RANK_SIZE, line);
+    print_centred(p, x, p->box_w, y + 14, RANK_SIZE, line);
     coordinates(l, rank, line, sizeof(line));
-    text(p, x, p->box_w, y + 27, COORD_SIZE, line);
+    print_centred(p, x, p->box_w, y + 27, COORD_SIZE, line);
 }
 
-static int leaf_of(const struct plan_job *job, int position)
+static int find_leaf(const struct plan_job *job, int position)
 {
     return plait_fabric_leaf(job->fabric, job->names[job->order[position]]);
 }
@@ -116,20 +102,20 @@ static int leaf_of(const struct plan_job *job, int position)
  * the first of them. */
 static void draw_switch(const struct picture *p, int position, int x, int y)
 {
-    int leaf = leaf_of(p->job, position), end = position + 1, width;
+    int leaf = find_leaf(p->job, position), end = position + 1, width;
 
     if (leaf < 0 ||
-        (position % p->per_row && leaf_of(p->job, position - 1) == leaf))
+        (position % p->per_row && find_leaf(p->job, position - 1) == leaf))
         return;
-    while (end < p->shown && end % p->per_row && leaf_of(p->job, end) == leaf)
+    while (end < p->shown && end % p->per_row && find_leaf(p->job, end) == leaf)
         end++;
     width = (end - position) * (p->box_w + GAP) - GAP;
     fprintf(p->out,
             "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"14\" "
             "fill=\"#dddddd\"/>\n",
             x, y, width);
-    text(p, x, width, y + 10, SWITCH_SIZE,
-         plait_fabric_switch_name(p->job->fabric, leaf));
+    print_centred(p, x, width, y + 10, SWITCH_SIZE,
+                  plait_fabric_switch_name(p->job->fabric, leaf));
 }
 
 static void draw_node(const struct picture *p, int position, int x, int y)
@@ -141,26 +127,26 @@ static void draw_node(const struct picture *p, int position, int x, int y)
         draw_switch(p, position, x, y);
         y += SWITCH_H;
     }
-    text(p, x, p->box_w, y + 10, NAME_SIZE, p->job->names[node]);
+    print_centred(p, x, p->box_w, y + 10, NAME_SIZE, p->job->names[node]);
     for (int k = 0; k < plan->tasks[node]; k++)
         draw_task(p, plan->first_rank[node] + k, x, y + 16 + k * (BOX_H + 2));
 }
 
-/* As wide as the longest name or coordinate wants it. */
-static void measure(struct picture *p)
+/* As wide as the longest name or coordinate. */
+static void choose_box_width(struct picture *p)
 {
     const struct plait_plan *plan = p->job->plan;
     int want = BOX_LEAST, w;
     char line[96];
 
     for (int i = 0; i < p->shown; i++) {
-        w = width_of(strlen(p->job->names[p->job->order[i]]), NAME_SIZE) + 4;
+        w = text_width(strlen(p->job->names[p->job->order[i]]), NAME_SIZE) + 4;
         want = w > want ? w : want;
     }
-    w = width_of(coordinates(&plan->layout,
-                             plait_layout_world(&plan->layout) - 1, line,
-                             sizeof(line)),
-                 COORD_SIZE) +
+    w = text_width(coordinates(&plan->layout,
+                               plait_layout_world(&plan->layout) - 1, line,
+                               sizeof(line)),
+                   COORD_SIZE) +
         6;
     want = w > want ? w : want;
     p->box_w = want < BOX_MOST ? want : BOX_MOST;
@@ -198,7 +184,7 @@ void plait_plan_draw(const void *arg, FILE *out)
     int most = 0, rows, columns, height, width;
 
     p.shown = plan->nnodes < NODES_MOST ? plan->nnodes : NODES_MOST;
-    measure(&p);
+    choose_box_width(&p);
     rows = (p.shown + p.per_row - 1) / p.per_row;
     columns = p.shown < p.per_row ? p.shown : p.per_row;
     for (int i = 0; i < plan->nnodes; i++)

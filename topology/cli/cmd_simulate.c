@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cmd_simulate.h"
+#include "topology/cli/cmd_simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "commands.h"
-#include "estimate.h"
-#include "stage.h"
+#include "topology/cli/commands.h"
+#include "topology/job/stage.h"
+#include "topology/predict/estimate.h"
 
 /* plait simulate: one training step, as a timeline. */
 
@@ -17,8 +17,8 @@ enum { SLOW_MOST = 16, COLUMNS = 100 };
 static void print_help(void)
 {
     printf("Usage: plait simulate --model FILE [OPTION...]\n\n"
-           "One training step of a layout as a timeline: who computes, who "
-           "waits for what.\n\n"
+           "One training step of a layout as a timeline: what each rank "
+           "computes and waits for.\n\n"
            "  --model FILE         the model and how it is trained, "
            "plait.yaml(5)\n"
            "  --gpus N             how many GPUs (the product of the sizes)\n"
@@ -59,7 +59,7 @@ static int parse_option(void *arg, int opt, struct plait_error *err)
 
 /* --- what is slow --- */
 
-/* What one --slow says: ranks[1] is -1 for a rank alone. */
+/* One --slow: ranks[1] is -1 for a rank, else the other end of a link. */
 struct slow {
     int ranks[2];
     double factor;
@@ -79,7 +79,7 @@ static int parse_slow(const char *text, int world, struct slow *slow,
     if (!used || text[used] || slow->ranks[0] < 0 || slow->ranks[1] < -1 ||
         !(slow->factor >= 1e-3 && slow->factor <= 1e6))
         return plait_errorf(err,
-                            "--slow %.60s: want rank=R:FACTOR or "
+                            "--slow %.60s: must be rank=R:FACTOR or "
                             "link=A-B:FACTOR, as in rank=3:1.5",
                             text);
     for (int i = 0; i < 2; i++)
@@ -89,7 +89,7 @@ static int parse_slow(const char *text, int world, struct slow *slow,
     return 0;
 }
 
-/* The axis along which two ranks talk, PLAIT_NAXES if they do not. */
+/* The axis along which two ranks communicate, PLAIT_NAXES if they do not. */
 static enum plait_axis axis_between(const struct plait_layout *layout,
                                     const struct plait_coord *a,
                                     const struct plait_coord *b, int around)
@@ -154,9 +154,9 @@ static int slow_down(struct simulate_job *job, const char *text,
     axis = axis_between(layout, &a, &b, job->request.chunks > 1);
     if (axis == PLAIT_NAXES)
         return plait_errorf(err,
-                            "--slow %.60s: these two do not talk to each "
-                            "other; want neighbours along one of tp, cp, dp "
-                            "and pp",
+                            "--slow %.60s: these two do not communicate; they "
+                            "must be neighbours along one of tp, cp, dp and "
+                            "pp",
                             text);
     if (axis == PLAIT_PP)
         job->slow_link[(a.at[PLAIT_PP] + 1) % pp == b.at[PLAIT_PP]
@@ -169,7 +169,7 @@ static int slow_down(struct simulate_job *job, const char *text,
 
 /* --- the simulation --- */
 
-static int prepare(struct simulate_job *job, struct plait_error *err)
+static int prepare_request(struct simulate_job *job, struct plait_error *err)
 {
     int pp, chunks;
 
@@ -192,7 +192,7 @@ static int prepare(struct simulate_job *job, struct plait_error *err)
                                         &job->model.gpu, err);
 }
 
-static int simulate(struct simulate_job *job, struct plait_error *err)
+static int run_simulation(struct simulate_job *job, struct plait_error *err)
 {
     struct plait_simulation *plain = NULL;
 
@@ -233,7 +233,7 @@ static void print_svg(const void *job, FILE *out)
     simulate_print_svg(job, out);
 }
 
-static int columns(void)
+static int terminal_columns(void)
 {
     struct winsize size;
 
@@ -243,13 +243,13 @@ static int columns(void)
     return COLUMNS;
 }
 
-static int output(const struct simulate_job *job)
+static int write_output(const struct simulate_job *job)
 {
     if (job->svg_file)
         return plait_cmd_write(job->svg_file, print_svg, job);
     if (job->options.json)
         return plait_cmd_json(simulate_to_json(job));
-    simulate_print_text(job, columns(), stdout);
+    simulate_print_text(job, terminal_columns(), stdout);
     return PLAIT_EXIT_GOOD;
 }
 
@@ -268,10 +268,10 @@ int plait_cmd_simulate(int argc, char **argv)
         return plait_cmd_misused("simulate: --model is missing");
     if (job.options.json && job.svg_file)
         return plait_cmd_misused("simulate: give one of --json and --svg");
-    if (prepare(&job, &err) < 0 || simulate(&job, &err) < 0)
+    if (prepare_request(&job, &err) < 0 || run_simulation(&job, &err) < 0)
         rc = plait_cmd_failed("%s", err.text);
     else
-        rc = output(&job);
+        rc = write_output(&job);
     plait_simulation_destroy(job.simulation);
     model_job_release(&job.model);
     free(job.times);

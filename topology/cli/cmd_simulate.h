@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_CMD_SIMULATE_H
-#define PLAIT_CMD_SIMULATE_H
+#ifndef PLAIT_TOPOLOGY_CLI_CMD_SIMULATE_H
+#define PLAIT_TOPOLOGY_CLI_CMD_SIMULATE_H
 
 #include <jansson.h>
 #include <stdio.h>
 
-#include "cmd_model.h"
-#include "estimate.h"
-#include "simulate.h"
+#include "topology/cli/cmd_model.h"
+#include "topology/predict/estimate.h"
+#include "topology/predict/simulate.h"
 
-/* One run of `plait simulate`: what was asked and found. */
+/* One run of `plait simulate`: its options and results. */
 struct simulate_job {
     struct model_options options;
     struct model_job model;
@@ -21,7 +21,7 @@ struct simulate_job {
     struct plait_stage_time *times;
     double *slow_rank, *slow_link; /* [pp] */
     struct plait_simulation *simulation;
-    double undisturbed; /* the step without what is slow */
+    double undisturbed; /* the step without --slow, in seconds */
 };
 
 /* The bubble that the literature gives equal stages, as a share of the

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
-#include "node.h"
-#include "topo_draw.h"
+#include "topology/cli/commands.h"
+#include "topology/cli/topo_draw.h"
+#include "topology/node/node.h"
 
-/* plait topo: what a machine looks like. */
+/* plait topo: the GPUs, links, NICs and cores of a machine. */
 
-struct request {
+struct topo_request {
     const char *hwloc_xml;
     const char *nccl_xml;
     const char *synthetic;
@@ -35,7 +35,7 @@ static int print_help(void)
     return PLAIT_EXIT_GOOD;
 }
 
-static struct plait_node *create_node(const struct request *request,
+static struct plait_node *create_node(const struct topo_request *request,
                                       struct plait_error *err)
 {
     if (request->hwloc_xml)
@@ -52,13 +52,13 @@ static void print_svg(const void *node, FILE *out)
     topo_print_svg(node, out);
 }
 
-static int run(const struct request *request)
+static int run_topo(const struct topo_request *request)
 {
     struct plait_error err;
     struct plait_node *node = create_node(request, &err);
     int rc = PLAIT_EXIT_GOOD;
 
-    setlocale(LC_CTYPE, ""); /* may lines be drawn? */
+    setlocale(LC_CTYPE, ""); /* tells whether the terminal has UTF-8 */
     if (!node)
         return plait_cmd_failed("%s", err.text);
     if (request->json)
@@ -83,7 +83,7 @@ int plait_cmd_topo(int argc, char **argv)
         {"svg", required_argument, NULL, SVG},
         {"help", no_argument, NULL, 'h'},
         {0}};
-    struct request request = {0};
+    struct topo_request request = {0};
     int sources = 0, opt;
 
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -120,5 +120,5 @@ int plait_cmd_topo(int argc, char **argv)
                                  "and --synthetic");
     if (request.json && request.svg)
         return plait_cmd_misused("topo: give one of --json and --svg");
-    return run(&request);
+    return run_topo(&request);
 }

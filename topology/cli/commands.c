@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "commands.h"
+#include "topology/cli/commands.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "site.h"
+#include "topology/job/site.h"
 
-__attribute__((format(printf, 1, 0))) static void complain(const char *fmt,
-                                                           va_list ap)
+__attribute__((format(printf, 1, 0))) static void print_error(const char *fmt,
+                                                              va_list ap)
 {
     fputs("plait: ", stderr);
     vfprintf(stderr, fmt, ap);
@@ -21,7 +21,7 @@ int plait_cmd_failed(const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    complain(fmt, ap);
+    print_error(fmt, ap);
     va_end(ap);
     return PLAIT_EXIT_FAILED;
 }
@@ -31,7 +31,7 @@ int plait_cmd_misused(const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    complain(fmt, ap);
+    print_error(fmt, ap);
     va_end(ap);
     return PLAIT_EXIT_USAGE;
 }

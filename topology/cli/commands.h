@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_COMMANDS_H
-#define PLAIT_COMMANDS_H
+#ifndef PLAIT_TOPOLOGY_CLI_COMMANDS_H
+#define PLAIT_TOPOLOGY_CLI_COMMANDS_H
 
 #include <jansson.h>
 #include <stdio.h>
 
-#include "gpu_types.h"
+#include "topology/job/gpu_types.h"
 
 /* The commands built into `plait`. Each gets its own argv, with argv[0] set
- * to "plait" so that getopt_long's messages start as ours do, and returns
+ * to "plait" so that getopt_long's messages start with that name, and returns
  * the exit status. */
 
 enum plait_exit {

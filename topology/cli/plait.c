@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "topology/cli/commands.h"
 
 /* The command `plait`: built-in subcommands, and git-style ones. */
 
@@ -18,7 +18,7 @@ static const struct command {
     const char *summary;
 } commands[] = {
     {"topo", plait_cmd_topo, "GPUs, links, NICs and cores of a machine"},
-    {"plan", plait_cmd_plan, "who sits where, and what it costs"},
+    {"plan", plait_cmd_plan, "which rank runs where, and what it costs"},
     {"estimate", plait_cmd_estimate, "memory and time of training a model"},
     {"simulate", plait_cmd_simulate, "one training step as a timeline"},
     {"doctor", plait_cmd_doctor, "what is wrong with this installation"},
@@ -32,11 +32,13 @@ static void print_help(void)
 
     printf("Usage: plait COMMAND [OPTION...]\n"
            "       plait --help | --version\n\n"
-           "Tensor, pipeline and data parallelism for Slurm: look at the "
-           "machine, plan a\nlayout, know what it costs.\n\nCommands:\n");
+           "Tensor, pipeline and data parallelism for Slurm: show the "
+           "machine, plan a\nlayout, estimate what it costs.\n\nCommands:\n");
     for (i = 0; i < NCOMMANDS; i++)
         printf("  %-10s%s\n", commands[i].name, commands[i].summary);
-    printf("\nAny other COMMAND runs the program plait-COMMAND.\n"
+    printf("\nAny other COMMAND runs the program plait-COMMAND: train, prep, "
+           "convert, probe,\nreport (a page of curves), watch (a run in the "
+           "terminal).\n"
            "'plait COMMAND --help' explains one command.\n");
 }
 
@@ -99,8 +101,8 @@ int main(int argc, char **argv)
 {
     int rc = PLAIT_EXIT_GOOD;
 
-    /* hwloc prints banners about firmware tables; one line is enough, and
-     * it is ours. Whoever sets the variable can have them. */
+    /* hwloc prints long warnings about firmware tables; plait reports errors
+     * in one line. A user who sets the variable gets hwloc's too. */
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
     if (argc < 2)
         return plait_cmd_misused("a command is missing; see 'plait --help'");
@@ -113,7 +115,7 @@ int main(int argc, char **argv)
                                  argv[1]);
     else
         rc = run_command(argc - 1, argv + 1);
-    /* A full disk must not pass for success. */
+    /* A full disk must not end with exit status 0. */
     if (fflush(stdout) || ferror(stdout))
         rc = plait_cmd_failed("cannot write to standard output: %s",
                               strerror(errno));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <stdarg.h>
 
-#include "cmd_simulate.h"
+#include "topology/cli/cmd_simulate.h"
+#include "topology/cli/svg.h"
 
 /* A simulated step as a picture: a lane per pipeline rank, under it a thin
  * one for the traffic beside the computing. All lengths are in pixels. */
@@ -44,32 +44,6 @@ static const char style[] =
     ".a{fill:#c98bdb}.edge{stroke:#fff;stroke-width:.7}"
     "line{stroke:#dde3e8}.slow{fill:#c0392b}</style>\n";
 
-static void print_text(const struct page *page, double x, double y,
-                       const char *class, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-
-static void print_text(const struct page *page, double x, double y,
-                       const char *class, const char *fmt, ...)
-{
-    char text[256], *c;
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    fprintf(page->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y,
-            class);
-    for (c = text; *c; c++) {
-        if (*c == '<')
-            fputs("&lt;", page->out);
-        else if (*c == '&')
-            fputs("&amp;", page->out);
-        else if ((unsigned char)*c >= ' ')
-            fputc(*c, page->out);
-    }
-    fputs("</text>\n", page->out);
-}
-
 /* --- the chart --- */
 
 static void print_span(const struct page *page, const struct plait_span *span)
@@ -82,12 +56,12 @@ static void print_span(const struct page *page, const struct plait_span *span)
     const char *class = classes[span->kind];
 
     if (width < 0.05)
-        return; /* thinner than can be seen */
+        return; /* too thin to be seen */
     if (span->kind >= PLAIT_SPAN_REDUCE) {
         y += page->lane + 1;
         height = page->traffic;
     }
-    /* Every second chunk is lighter. White edges part what is wide. */
+    /* Every second chunk is lighter. White edges separate wide boxes. */
     fprintf(page->out,
             "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" "
             "class=\"%s%s%s\"/>\n",
@@ -99,9 +73,9 @@ static void print_span(const struct page *page, const struct plait_span *span)
             passes && width > 3 ? " edge" : "");
     if (passes && page->lane >= 14 &&
         width >= 7 + 7 * (span->microbatch > 9) + 7 * (span->microbatch > 99))
-        print_text(page, x + width / 2, y + page->lane / 2 + 4,
-                   span->kind == PLAIT_SPAN_BACKWARD_WEIGHT ? "n d" : "n", "%d",
-                   span->microbatch);
+        svg_print_label(page->out, x + width / 2, y + page->lane / 2 + 4,
+                        span->kind == PLAIT_SPAN_BACKWARD_WEIGHT ? "n d" : "n",
+                        "%d", span->microbatch);
 }
 
 /* Ticks at a round step that gives five to twelve of them, in the unit that
@@ -121,8 +95,8 @@ static void print_axis(const struct page *page)
         fprintf(page->out,
                 "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\"/>\n", x,
                 TOP - 6, x, page->bottom + 5);
-        print_text(page, x, page->bottom + 19, "x", "%.4g %s", t * unit,
-                   unit == 1 ? "s" : "ms");
+        svg_print_label(page->out, x, page->bottom + 19, "x", "%.4g %s",
+                        t * unit, unit == 1 ? "s" : "ms");
     }
 }
 
@@ -143,15 +117,15 @@ static void print_ranks(const struct page *page)
         double y = TOP + i * page->pitch + page->lane / 2 + 5;
         const struct plait_rank_time *t = &s->ranks[i];
 
-        print_text(page, LEFT - 10, y, is_slow(page->job, i) ? "e slow" : "e",
-                   "pp %d", i);
-        print_text(page, LEFT + CHART + 10, y, "c",
-                   "%.0f %% busy, %.0f %% idle", 100 * t->compute / s->step,
-                   100 * t->bubble / s->step);
+        svg_print_label(page->out, LEFT - 10, y,
+                        is_slow(page->job, i) ? "e slow" : "e", "pp %d", i);
+        svg_print_label(page->out, LEFT + CHART + 10, y, "c",
+                        "%.0f %% busy, %.0f %% idle",
+                        100 * t->compute / s->step, 100 * t->bubble / s->step);
     }
 }
 
-/* --- the words --- */
+/* --- titles and legend --- */
 
 /* One of the figures above the chart. */
 static void print_figure(const struct page *page, double x, const char *class,
@@ -162,8 +136,9 @@ static void print_figure(const struct page *page, double x, const char *class,
                 "<rect x=\"%.1f\" y=\"70\" width=\"4\" height=\"34\" "
                 "class=\"%s\"/>\n",
                 x - 10, class);
-    print_text(page, x, 85, "k", "%.1f %%", 100 * value / page->s->step);
-    print_text(page, x, 102, "c", "%s", name);
+    svg_print_label(page->out, x, 85, "k", "%.1f %%",
+                    100 * value / page->s->step);
+    svg_print_label(page->out, x, 102, "c", "%s", name);
 }
 
 static void print_title(const struct page *page)
@@ -181,20 +156,23 @@ static void print_title(const struct page *page)
         if (job->model.layout.size[i] > 1 || i == PLAIT_PP)
             n += snprintf(sizes + n, sizeof(sizes) - n, "  %s %d",
                           plait_axis_names[i], job->model.layout.size[i]);
-    print_text(page, LEFT, 34, "t", "%.3g billion parameters on %d %s GPUs",
-               e->parameters / 1e9, job->model.gpus, job->model.gpu.name);
-    print_text(page, LEFT, 56, "s", "%s,  %d micro-batches,%s,  zero %d%s",
-               plait_schedule_names[s->schedule], s->microbatches, sizes,
-               job->model.config->parallel.zero,
-               s->chunks > 1 ? ",  every second chunk lighter" : "");
+    svg_print_label(page->out, LEFT, 34, "t",
+                    "%.3g billion parameters on %d %s GPUs",
+                    e->parameters / 1e9, job->model.gpus, job->model.gpu.name);
+    svg_print_label(page->out, LEFT, 56, "s",
+                    "%s,  %d micro-batches,%s,  zero %d%s",
+                    plait_schedule_names[s->schedule], s->microbatches, sizes,
+                    job->model.config->parallel.zero,
+                    s->chunks > 1 ? ",  every second chunk lighter" : "");
     plait_simulation_mean(s, &mean);
-    print_text(page, LEFT, 85, "k", "%.4g s", s->step);
-    print_text(page, LEFT, 102, "c", "a step");
-    print_text(page, LEFT + 120, 85, "k", "%.4g k",
-               e->tokens_per_s * rate / 1e3);
-    print_text(page, LEFT + 120, 102, "c", "tokens a second");
-    print_text(page, LEFT + 250, 85, "k", "%.1f %%", 100 * e->mfu * rate);
-    print_text(page, LEFT + 250, 102, "c", "MFU");
+    svg_print_label(page->out, LEFT, 85, "k", "%.4g s", s->step);
+    svg_print_label(page->out, LEFT, 102, "c", "a step");
+    svg_print_label(page->out, LEFT + 120, 85, "k", "%.4g k",
+                    e->tokens_per_s * rate / 1e3);
+    svg_print_label(page->out, LEFT + 120, 102, "c", "tokens a second");
+    svg_print_label(page->out, LEFT + 250, 85, "k", "%.1f %%",
+                    100 * e->mfu * rate);
+    svg_print_label(page->out, LEFT + 250, 102, "c", "MFU");
     print_figure(page, LEFT + 370, "f", "computing", mean.compute);
     print_figure(page, LEFT + 490, "i", "bubble", mean.bubble);
     print_figure(page, LEFT + 610, "m", "exposed messages", mean.wait_pp);
@@ -211,12 +189,12 @@ static void print_slow(const struct page *page)
     const struct simulate_job *job = page->job;
 
     for (int i = 0; i < job->nslow; i++)
-        print_text(page, LEFT + 640 + 120 * i, 34, "slow", "slow %s",
-                   job->slow[i]);
+        svg_print_label(page->out, LEFT + 640 + 120 * i, 34, "slow", "slow %s",
+                        job->slow[i]);
     if (job->nslow)
-        print_text(page, LEFT + 640, 56, "slow",
-                   "%.4g s without, %+.1f %% with", job->undisturbed,
-                   100 * (page->s->step / job->undisturbed - 1));
+        svg_print_label(page->out, LEFT + 640, 56, "slow",
+                        "%.4g s without, %+.1f %% with", job->undisturbed,
+                        100 * (page->s->step / job->undisturbed - 1));
 }
 
 static void print_legend(const struct page *page)
@@ -243,7 +221,7 @@ static void print_legend(const struct page *page)
                 "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"14\" "
                 "class=\"%s\"/>\n",
                 x, y, entries[i].class);
-        print_text(page, x + 20, y + 12, "s", "%s", entries[i].text);
+        svg_print_label(page->out, x + 20, y + 12, "s", "%s", entries[i].text);
         x += entries[i].width;
     }
 }

@@ -2,14 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd_simulate.h"
-#include "stage.h"
+#include "topology/cli/cmd_simulate.h"
+#include "topology/job/stage.h"
 
 /* A simulated step as text and as JSON. */
 
 enum { MARGIN = 8, TICKS = 6 };
 
-/* One character for a moment: which micro-batch, doing what. */
+/* One character for a moment: the micro-batch, or what is done instead. */
 static char mark(const struct plait_span *span)
 {
     switch (span->kind) {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_TOPO_DRAW_H
-#define PLAIT_TOPO_DRAW_H
+#ifndef PLAIT_TOPOLOGY_CLI_TOPO_DRAW_H
+#define PLAIT_TOPOLOGY_CLI_TOPO_DRAW_H
 
 #include <jansson.h>
 #include <stdio.h>
 
-#include "node.h"
+#include "topology/node/node.h"
 
-/* The three faces of `plait topo`. */
+/* The three outputs of `plait topo`. */
 
 /* "X", "PIX", "PXB", "PHB", "NODE", "SYS" */
 extern const char *const topo_distance_names[];
 
-/* A tree of the machine and a matrix of who is how far from whom. `utf8`
- * allows line-drawing characters. */
+/* A tree of the machine and a matrix of the distances between its devices.
+ * `utf8` allows line-drawing characters. */
 void topo_print_text(const struct plait_node *node, int utf8, FILE *out);
 
 /* The document of --json; NULL without memory. */
@@ -30,7 +30,7 @@ int topo_switch_of_gpu(const struct plait_node *node, int gpu);
 int topo_switch_of_nic(const struct plait_node *node, int nic);
 
 /* The NUMA nodes that a device or the host knows, ascending; -1 stands for
- * devices that are near to none. Caller frees; NULL without memory. */
+ * devices without a NUMA node. Caller frees; NULL without memory. */
 int *topo_numas_of(const struct plait_node *node, int *n);
 
 struct topo_device {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "topo_draw.h"
+#include "topology/cli/topo_draw.h"
 
 static json_t *gpus_to_json(const struct plait_node *node)
 {

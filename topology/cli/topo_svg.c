@@ -1,82 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "topo_draw.h"
+#include "topology/cli/svg.h"
+#include "topology/cli/topo_picture.h"
 
-/* The machine as one would sketch it on a board: processors side by side on
- * top, under each the PCIe switches with their NICs and GPUs, and under the
- * GPUs the links that join them. All lengths are in pixels. */
+/* The machine as a picture: processors side by side on top, under each the PCIe
+ * switches with their NICs and GPUs, and under the GPUs the links that join
+ * them. */
 
-#define MARGIN 32
-#define CARD 108 /* width of a GPU or NIC */
-#define GAP 12   /* between cards, and around those of a switch */
-#define NIC_HEIGHT 34
-#define GPU_HEIGHT 64
-#define CORE 9 /* pitch of the little squares that are cores */
-#define CORES_PER_ROW 32
-
-/* What stands under one switch, or on its own ports, of one NUMA node. */
-struct group {
-    int is_switch;
-    int ngpus, nnics;
-    double x, width;
-};
-
-struct column {
-    int numa, ncores, nthreads; /* 0 cores: not known */
-    double x, width;
-};
-
-struct picture {
-    const struct plait_node *node;
-    FILE *out;
-    int ncolumns, ngroups;
-    struct column *columns;
-    struct group *groups;
-    struct topo_device *devices; /* [ngpus + nnics] group after group */
-    double *gpu_x, *nic_x;       /* middle of each card */
-    double width;
-    double cpu_y, cpu_height, group_y, nic_y, gpu_y, link_y;
-};
-
-static void print_escaped(FILE *out, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '<')
-            fputs("&lt;", out);
-        else if (*text == '>')
-            fputs("&gt;", out);
-        else if (*text == '&')
-            fputs("&amp;", out);
-        else if ((unsigned char)*text >= ' ')
-            fputc(*text, out);
-    }
-}
-
-static void print_label(const struct picture *picture, double x, double y,
-                        const char *class, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-
-static void print_label(const struct picture *picture, double x, double y,
-                        const char *class, const char *fmt, ...)
-{
-    char text[256];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    fprintf(picture->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y,
-            class);
-    print_escaped(picture->out, text);
-    fprintf(picture->out, "</text>\n");
-}
-
-static void print_box(const struct picture *picture, double x, double y,
+static void print_box(const struct topo_picture *picture, double x, double y,
                       double width, double height, const char *class)
 {
     fprintf(picture->out,
@@ -85,7 +20,7 @@ static void print_box(const struct picture *picture, double x, double y,
             x, y, width, height, class);
 }
 
-static void print_line(const struct picture *picture, double x1, double y1,
+static void print_line(const struct topo_picture *picture, double x1, double y1,
                        double x2, double y2, const char *class)
 {
     fprintf(picture->out, "<path d=\"M%.1f %.1fL%.1f %.1f\" class=\"%s\"/>\n",
@@ -112,135 +47,12 @@ static const char *short_busid(const char *busid)
     return strncmp(busid, "0000:", 5) == 0 ? busid + 5 : busid;
 }
 
-static double width_of(int ncards)
-{
-    return ncards * CARD + (ncards - 1) * GAP;
-}
-
-/* Centre of card `at` of `ncards` in the middle of a group. */
-static double card_x(const struct group *group, int at, int ncards)
-{
-    return group->x + group->width / 2 - width_of(ncards) / 2 +
-           at * (CARD + GAP) + CARD / 2.0;
-}
-
-/* Behind a switch NICs stand above GPUs; devices on ports of their own stand
- * side by side, so that no port's line runs through another's card. */
-static void place_group(struct picture *picture, struct group *group,
-                        const struct topo_device *devices, int ndevices)
-{
-    int most = group->nnics > group->ngpus ? group->nnics : group->ngpus;
-    int ncards = group->is_switch ? most : ndevices, g = 0, n = 0, k;
-
-    group->width = width_of(ncards) + 2 * GAP;
-    for (k = 0; k < ndevices; k++) {
-        int index = devices[k].index;
-
-        if (!group->is_switch && devices[k].is_nic)
-            picture->nic_x[index] = card_x(group, k, ndevices);
-        else if (!group->is_switch)
-            picture->gpu_x[index] = card_x(group, k, ndevices);
-        else if (devices[k].is_nic)
-            picture->nic_x[index] = card_x(group, n++, group->nnics);
-        else
-            picture->gpu_x[index] = card_x(group, g++, group->ngpus);
-    }
-}
-
-/* Divide the devices of one NUMA node into groups, left to right. */
-static void place_column(struct picture *picture, struct column *column,
-                         struct topo_device *devices, int ndevices)
-{
-    double x = column->x + (ndevices > 1 ? GAP : 0);
-    int i, k, end;
-
-    for (i = 0; i < ndevices; i = end) {
-        struct group *group = &picture->groups[picture->ngroups++];
-
-        for (end = i + 1;
-             end < ndevices && devices[end].behind == devices[i].behind;)
-            end++;
-        group->is_switch = devices[i].behind >= 0;
-        for (k = i; k < end; k++) {
-            group->nnics += devices[k].is_nic;
-            group->ngpus += !devices[k].is_nic;
-        }
-        group->x = x;
-        place_group(picture, group, devices + i, end - i);
-        x += group->width + (ndevices > 1 ? GAP : 0);
-    }
-    column->width = x - column->x;
-    if (column->width < CARD + 2 * GAP)
-        column->width = CARD + 2 * GAP;
-}
-
-static void count_cores(const struct plait_node *node, struct column *column)
-{
-    hwloc_obj_t obj = NULL;
-
-    while (node->topology && (obj = hwloc_get_next_obj_by_type(
-                                  node->topology, HWLOC_OBJ_NUMANODE, obj))) {
-        if ((int)obj->os_index != column->numa)
-            continue;
-        column->nthreads = hwloc_bitmap_weight(obj->cpuset);
-        column->ncores = hwloc_get_nbobjs_inside_cpuset_by_type(
-            node->topology, obj->cpuset, HWLOC_OBJ_CORE);
-    }
-}
-
-static int place(struct picture *picture)
-{
-    const struct plait_node *node = picture->node;
-    size_t n = (size_t)(node->ngpus + node->nnics) + 1;
-    int *numas = topo_numas_of(node, &picture->ncolumns), i;
-    struct topo_device *at;
-    double x = MARGIN;
-    int rows = 0;
-
-    picture->columns =
-        calloc((size_t)picture->ncolumns + 1, sizeof(*picture->columns));
-    picture->groups = calloc(n, sizeof(*picture->groups));
-    picture->devices = calloc(n, sizeof(*picture->devices));
-    picture->gpu_x = calloc(n, sizeof(*picture->gpu_x));
-    picture->nic_x = calloc(n, sizeof(*picture->nic_x));
-    if (!numas || !picture->columns || !picture->groups || !picture->devices ||
-        !picture->gpu_x || !picture->nic_x) {
-        free(numas);
-        return -1;
-    }
-    at = picture->devices;
-    for (i = 0; i < picture->ncolumns; i++) {
-        struct column *column = &picture->columns[i];
-        int count = topo_devices_of(node, numas[i], at);
-
-        column->numa = numas[i];
-        column->x = x;
-        count_cores(node, column);
-        place_column(picture, column, at, count);
-        at += count;
-        x += column->width + 2 * GAP;
-        if ((column->ncores + CORES_PER_ROW - 1) / CORES_PER_ROW > rows)
-            rows = (column->ncores + CORES_PER_ROW - 1) / CORES_PER_ROW;
-    }
-    free(numas);
-    picture->width = x - 2 * GAP + MARGIN;
-    if (picture->width < 480)
-        picture->width = 480;
-    picture->cpu_y = 72;
-    picture->cpu_height = 52 + (rows > 0 ? rows * CORE + 10 : 0);
-    picture->group_y = picture->cpu_y + picture->cpu_height + 36;
-    picture->nic_y = picture->group_y + 30;
-    picture->gpu_y = picture->nic_y + (node->nnics > 0 ? NIC_HEIGHT + 34 : 0);
-    picture->link_y = picture->gpu_y + GPU_HEIGHT + GAP;
-    return 0;
-}
-
-static void draw_cpus(const struct picture *picture)
+static void draw_cpus(const struct topo_picture *picture)
 {
     int i, k;
 
     for (i = 0; i < picture->ncolumns; i++) {
-        const struct column *column = &picture->columns[i];
+        const struct topo_column *column = &picture->columns[i];
         double y = picture->cpu_y;
         int row = (int)(column->width - 2 * GAP) / CORE;
 
@@ -250,13 +62,13 @@ static void draw_cpus(const struct picture *picture)
                        y + picture->cpu_height / 2, "bus");
         print_box(picture, column->x, y, column->width, picture->cpu_height,
                   "cpu");
-        print_label(picture, column->x + GAP, y + 23, "h2",
-                    column->numa >= 0 ? "NUMA node %d" : "any NUMA node",
-                    column->numa);
+        svg_print_label(picture->out, column->x + GAP, y + 23, "h2",
+                        column->numa >= 0 ? "NUMA node %d" : "any NUMA node",
+                        column->numa);
         if (column->nthreads > 0)
-            print_label(picture, column->x + GAP, y + 41, "small",
-                        "%d cores, %d threads", column->ncores,
-                        column->nthreads);
+            svg_print_label(picture->out, column->x + GAP, y + 41, "small",
+                            "%d cores, %d threads", column->ncores,
+                            column->nthreads);
         if (row > CORES_PER_ROW)
             row = CORES_PER_ROW;
         for (k = 0; k < column->ncores; k++)
@@ -268,13 +80,13 @@ static void draw_cpus(const struct picture *picture)
     }
 }
 
-static void draw_groups(const struct picture *picture)
+static void draw_groups(const struct topo_picture *picture)
 {
     double bottom = picture->cpu_y + picture->cpu_height;
     int i;
 
     for (i = 0; i < picture->ngroups; i++) {
-        const struct group *group = &picture->groups[i];
+        const struct topo_group *group = &picture->groups[i];
         double middle = group->x + group->width / 2;
 
         if (!group->is_switch)
@@ -282,20 +94,20 @@ static void draw_groups(const struct picture *picture)
         print_line(picture, middle, bottom, middle, picture->group_y, "bus");
         print_box(picture, group->x, picture->group_y, group->width,
                   picture->link_y - picture->group_y, "switch");
-        print_label(picture, group->x + GAP, picture->group_y + 19, "small",
-                    "PCIe switch");
+        svg_print_label(picture->out, group->x + GAP, picture->group_y + 19,
+                        "small", "PCIe switch");
     }
 }
 
-/* Devices on ports of their own hang from the processor one by one. */
-static void draw_ports(const struct picture *picture)
+/* A device on its own port has a line of its own to the processor. */
+static void draw_ports(const struct topo_picture *picture)
 {
     double bottom = picture->cpu_y + picture->cpu_height;
     const struct topo_device *at = picture->devices;
     int i, k;
 
     for (i = 0; i < picture->ngroups; i++) {
-        const struct group *group = &picture->groups[i];
+        const struct topo_group *group = &picture->groups[i];
 
         for (k = 0; k < group->ngpus + group->nnics; k++, at++) {
             if (!group->is_switch && at->is_nic)
@@ -309,7 +121,7 @@ static void draw_ports(const struct picture *picture)
     }
 }
 
-static void draw_devices(const struct picture *picture)
+static void draw_devices(const struct topo_picture *picture)
 {
     const struct plait_node *node = picture->node;
     int i, k;
@@ -325,8 +137,8 @@ static void draw_devices(const struct picture *picture)
 
         print_box(picture, x - CARD / 2.0, picture->nic_y, CARD, NIC_HEIGHT,
                   "nic");
-        print_label(picture, x, picture->nic_y + 21, "mid h3", "%.14s",
-                    short_busid(node->nics[i].name));
+        svg_print_label(picture->out, x, picture->nic_y + 21, "mid h3", "%.14s",
+                        short_busid(node->nics[i].name));
     }
     for (i = 0; i < node->ngpus; i++) {
         double x = picture->gpu_x[i], y = picture->gpu_y;
@@ -336,16 +148,16 @@ static void draw_devices(const struct picture *picture)
         fprintf(picture->out, "<g>");
         print_box(picture, x - CARD / 2.0, y, CARD, GPU_HEIGHT,
                   strcmp(node->gpus[i].vendor, "amd") == 0 ? "gpu amd" : "gpu");
-        print_label(picture, x, y + 23, "mid h2", "GPU %d", i);
-        print_label(picture, x, y + 40, "mid small", "%s", model);
-        print_label(picture, x, y + 55, "mid tiny", "%s",
-                    short_busid(node->gpus[i].busid));
+        svg_print_label(picture->out, x, y + 23, "mid h2", "GPU %d", i);
+        svg_print_label(picture->out, x, y + 40, "mid small", "%s", model);
+        svg_print_label(picture->out, x, y + 55, "mid tiny", "%s",
+                        short_busid(node->gpus[i].busid));
         fprintf(picture->out, "</g>\n");
     }
 }
 
-/* Everybody with everybody: one bar, as a switch would be drawn. */
-static double draw_bar(const struct picture *picture, int island,
+/* All GPUs of an island are linked with each other: one bar below them. */
+static double draw_bar(const struct topo_picture *picture, int island,
                        const struct topo_island *about, double y)
 {
     const struct plait_node *node = picture->node;
@@ -364,15 +176,16 @@ static double draw_bar(const struct picture *picture, int island,
     }
     print_box(picture, left - CARD / 2.0, y + 24, right - left + CARD, 32,
               "bar");
-    print_label(picture, (left + right) / 2, y + 45, "mid h3 onbar",
-                about->ngpus > 2 ? "%s, %.4g GB/s each way between any two"
-                                 : "%s %.4g GB/s",
-                topo_link_name(node, about->first), about->gbps);
+    svg_print_label(picture->out, (left + right) / 2, y + 45, "mid h3 onbar",
+                    about->ngpus > 2 ? "%s, %.4g GB/s each way between any two"
+                                     : "%s %.4g GB/s",
+                    topo_link_name(node, about->first), about->gbps);
     return y + 56;
 }
 
-/* Some with some: an arc for every link, as thick as it is wide. */
-static double draw_arcs(const struct picture *picture, int island,
+/* Not all pairs are linked: an arc for every link, as thick as its bandwidth.
+ */
+static double draw_arcs(const struct topo_picture *picture, int island,
                         const struct topo_island *about, double y)
 {
     const struct plait_node *node = picture->node;
@@ -402,18 +215,18 @@ static double draw_arcs(const struct picture *picture, int island,
     }
     y = from + deepest + 22;
     if (about->least < about->gbps)
-        print_label(picture, middle / n, y, "mid small",
-                    "%s, %.4g to %.4g GB/s each way",
-                    topo_link_name(node, about->first), about->least,
-                    about->gbps);
+        svg_print_label(picture->out, middle / n, y, "mid small",
+                        "%s, %.4g to %.4g GB/s each way",
+                        topo_link_name(node, about->first), about->least,
+                        about->gbps);
     else
-        print_label(picture, middle / n, y, "mid small",
-                    "%s, %.4g GB/s each way",
-                    topo_link_name(node, about->first), about->gbps);
+        svg_print_label(picture->out, middle / n, y, "mid small",
+                        "%s, %.4g GB/s each way",
+                        topo_link_name(node, about->first), about->gbps);
     return y;
 }
 
-static double draw_links(const struct picture *picture)
+static double draw_links(const struct topo_picture *picture)
 {
     double bottom = picture->link_y, y;
     struct topo_island about;
@@ -452,7 +265,7 @@ static const char style[] =
     ".onbar{fill:#3b1d00;font-weight:bold}"
     ".arc{stroke:#d97706;fill:none;stroke-linecap:round}";
 
-static void print_title(const struct picture *picture)
+static void print_title(const struct topo_picture *picture)
 {
     const struct plait_node *node = picture->node;
     char model[64] = "";
@@ -462,16 +275,17 @@ static void print_title(const struct picture *picture)
         same &= strcmp(node->gpus[i].model, node->gpus[0].model) == 0;
     if (node->ngpus > 0 && same && node->gpus[0].model[0])
         short_model(&node->gpus[0], model, sizeof(model));
-    print_label(picture, MARGIN, 44, "h1", "%d %s%s, %d NIC%s, %d NUMA node%s",
-                node->ngpus, model[0] ? "\u00d7 " : "",
-                model[0]           ? model
-                : node->ngpus == 1 ? "GPU"
-                                   : "GPUs",
-                node->nnics, node->nnics == 1 ? "" : "s", node->numa_nodes,
-                node->numa_nodes == 1 ? "" : "s");
+    svg_print_label(picture->out, MARGIN, 44, "h1",
+                    "%d %s%s, %d NIC%s, %d NUMA node%s", node->ngpus,
+                    model[0] ? "\u00d7 " : "",
+                    model[0]           ? model
+                    : node->ngpus == 1 ? "GPU"
+                                       : "GPUs",
+                    node->nnics, node->nnics == 1 ? "" : "s", node->numa_nodes,
+                    node->numa_nodes == 1 ? "" : "s");
 }
 
-static double draw_legend(const struct picture *picture, double y)
+static double draw_legend(const struct topo_picture *picture, double y)
 {
     const struct plait_node *node = picture->node;
     double x = MARGIN;
@@ -484,26 +298,27 @@ static double draw_legend(const struct picture *picture, double y)
     y += 30;
     if (node->nnics > 0) {
         print_line(picture, x, y - 4, x + 28, y - 4, "uses");
-        print_label(picture, x + 36, y, "small", "the NIC to use");
+        svg_print_label(picture->out, x + 36, y, "small", "the NIC to use");
         x += 150;
     }
     if (links) {
         print_line(picture, x, y - 4, x + 28, y - 4, "link");
-        print_label(picture, x + 36, y, "small", "direct links");
+        svg_print_label(picture->out, x + 36, y, "small", "direct links");
     }
     return y;
 }
 
 void topo_print_svg(const struct plait_node *node, FILE *out)
 {
-    struct picture picture = {.node = node, .out = out};
+    struct topo_picture picture = {.node = node, .out = out};
     double bottom;
     char *body = NULL;
     size_t size;
 
-    if (place(&picture) || !(picture.out = open_memstream(&body, &size)))
+    if (topo_picture_place(&picture) < 0 ||
+        !(picture.out = open_memstream(&body, &size)))
         goto out;
-    /* The links come first, under the cards, and say how tall it gets. */
+    /* The links are drawn first, under the cards, and give the height. */
     draw_groups(&picture);
     draw_ports(&picture);
     bottom = draw_legend(&picture, draw_links(&picture)) + MARGIN / 2;
@@ -520,9 +335,5 @@ void topo_print_svg(const struct plait_node *node, FILE *out)
     fprintf(out, "</svg>\n");
 out:
     free(body);
-    free(picture.columns);
-    free(picture.groups);
-    free(picture.devices);
-    free(picture.gpu_x);
-    free(picture.nic_x);
+    topo_picture_release(&picture);
 }

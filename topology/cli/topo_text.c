@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topo_draw.h"
+#include "topology/cli/topo_draw.h"
 
 const char *const topo_distance_names[] = {"X",   "PIX",  "PXB",
                                            "PHB", "NODE", "SYS"};
@@ -69,7 +69,7 @@ const char *topo_link_name(const struct plait_node *node, int gpu)
     return strcmp(node->gpus[gpu].vendor, "intel") == 0 ? "Xe Link" : "NVLink";
 }
 
-/* A tree, drawn with lines or with what a typewriter has. */
+/* A tree, drawn with line-drawing characters or in ASCII. */
 struct tree {
     FILE *out;
     const char *branch, *corner, *bar, *blank;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "fabric_build.h"
+#include "topology/fabric/build.h"
 
 /* Lines of "$SLURM_TOPOLOGY_ADDR $SLURM_TOPOLOGY_ADDR_PATTERN", one per node,
  * such as "s0.s4.n1 switch.switch.node" or "b2.n1 block.node", the outermost
@@ -32,7 +32,7 @@ static int split(char *text, char *part[PARTS_MOST])
     return n;
 }
 
-static int fail(const struct line *line, const char *what)
+static int refuse_line(const struct line *line, const char *what)
 {
     errno = EINVAL;
     return plait_errorf(line->err, "%s:%d: %s", line->file, line->number, what);
@@ -46,8 +46,9 @@ static int check_pattern(const struct line *line, char *const *kind, int n,
         if (i == n - 1 ? strcmp(kind[i], "node") != 0
                        : strcmp(kind[i], "switch") != 0 &&
                              strcmp(kind[i], "block") != 0)
-            return fail(line, "want a pattern such as switch.switch.node or "
-                              "block.node");
+            return refuse_line(
+                line, "expected a pattern such as switch.switch.node or "
+                      "block.node");
         *blocks |= strcmp(kind[i], "block") == 0;
     }
     return 0;
@@ -63,11 +64,12 @@ static int read_line(struct plait_fabric *fabric, struct line *line)
     if (!address || address[0] == '#')
         return 0;
     if (!pattern || strtok_r(NULL, " \t\r", &save))
-        return fail(line, "want an address and its pattern");
+        return refuse_line(line, "expected an address and its pattern");
     n = split(address, part);
     m = split(pattern, kind);
     if (n < 1 || n != m)
-        return fail(line, "the address and its pattern differ in length");
+        return refuse_line(line,
+                           "the address and its pattern differ in length");
     if (check_pattern(line, kind, n, &fabric->blocks) < 0)
         return -1;
     for (int i = 0; i < n - 1; i++) {
@@ -78,7 +80,7 @@ static int read_line(struct plait_fabric *fabric, struct line *line)
             return -1;
         if (above >= 0 &&
             plait_fabric_hang_switch(fabric, index, above, &why) < 0)
-            return fail(line, why.text);
+            return refuse_line(line, why.text);
         above = index;
     }
     return above < 0
@@ -99,7 +101,7 @@ int plait_fabric_read_addresses(struct plait_fabric *fabric, const char *name,
 
         line.number++;
         if (n > LINE_LONGEST)
-            return fail(&line, "the line is too long for an address");
+            return refuse_line(&line, "the line is too long for an address");
         memcpy(line.text, text, n);
         line.text[n] = '\0';
         if (read_line(fabric, &line) < 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_FABRIC_BUILD_H
-#define PLAIT_FABRIC_BUILD_H
+#ifndef PLAIT_TOPOLOGY_FABRIC_BUILD_H
+#define PLAIT_TOPOLOGY_FABRIC_BUILD_H
 
-#include "fabric.h"
-#include "names.h"
+#include "topology/base/names.h"
+#include "topology/fabric/fabric.h"
 
 /* How the readers of the single formats put a fabric together. Not
  * installed. */

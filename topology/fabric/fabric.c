@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fabric_build.h"
+#include "topology/fabric/build.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #define FILE_MOST (256u << 20)
 
-static int find(const struct plait_fabric *fabric, int index)
+static int find_root(const struct plait_fabric *fabric, int index)
 {
     while (fabric->same[index] != index)
         index = fabric->same[index];
@@ -20,7 +20,7 @@ static int find(const struct plait_fabric *fabric, int index)
  * for both, so that the order of the lines that join them does not matter. */
 static void unite(struct plait_fabric *fabric, int a, int b)
 {
-    while ((a = find(fabric, a)) != (b = find(fabric, b))) {
+    while ((a = find_root(fabric, a)) != (b = find_root(fabric, b))) {
         int older = a < b ? a : b, newer = a < b ? b : a;
 
         fabric->same[newer] = older;
@@ -86,8 +86,8 @@ int plait_fabric_hang_node(struct plait_fabric *fabric, const char *node,
 int plait_fabric_hang_switch(struct plait_fabric *fabric, int child, int below,
                              struct plait_error *err)
 {
-    child = find(fabric, child);
-    if (child == find(fabric, below)) {
+    child = find_root(fabric, child);
+    if (child == find_root(fabric, below)) {
         errno = EINVAL;
         return plait_errorf(err, "switch %s is below itself",
                             fabric->switches.name[child]);
@@ -101,11 +101,11 @@ int plait_fabric_hang_switch(struct plait_fabric *fabric, int child, int below,
 
 int plait_fabric_parent(const struct plait_fabric *fabric, int index)
 {
-    int self = find(fabric, index), above = fabric->above[self];
+    int self = find_root(fabric, index), above = fabric->above[self];
 
     if (above < 0)
         return -1;
-    above = find(fabric, above);
+    above = find_root(fabric, above);
     return above == self ? -1 : above;
 }
 
@@ -133,16 +133,16 @@ int plait_fabric_finish(struct plait_fabric *fabric, struct plait_error *err)
     for (int i = 0; i < fabric->switches.count; i++)
         fabric->height[i] = 1;
     for (int i = 0; i < fabric->switches.count; i++)
-        if (find(fabric, i) == i && raise_above(fabric, i, err) < 0)
+        if (find_root(fabric, i) == i && raise_above(fabric, i, err) < 0)
             return -1;
     fabric->levels = 0;
     for (int i = 0; i < fabric->switches.count; i++) {
-        fabric->height[i] = fabric->height[find(fabric, i)];
+        fabric->height[i] = fabric->height[find_root(fabric, i)];
         if (fabric->height[i] > fabric->levels)
             fabric->levels = fabric->height[i];
     }
     for (int i = 0; i < fabric->nodes.count; i++)
-        fabric->leaf[i] = find(fabric, fabric->leaf[i]);
+        fabric->leaf[i] = find_root(fabric, fabric->leaf[i]);
     return 0;
 }
 

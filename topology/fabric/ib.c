@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fabric_build.h"
+#include "topology/fabric/build.h"
 
 /* What ibnetdiscover prints: a paragraph per device, headed by a line
  *     Switch  36 "S-<guid>"   # "description" ...
@@ -36,7 +36,7 @@ struct reader {
     int current;       /* the switch whose ports are listed, -1 none */
 };
 
-static int fail(const struct reader *r, const char *what)
+static int refuse_line(const struct reader *r, const char *what)
 {
     errno = EINVAL;
     return plait_errorf(r->err, "%s:%d: %s", r->file, r->line, what);
@@ -86,7 +86,8 @@ static int read_port(struct reader *r, const char *p, const char *end)
     if (r->current < 0)
         return 0;
     if (!rest)
-        return fail(r, "want a port such as [1] \"H-0002c903000e0a72\"[1]");
+        return refuse_line(
+            r, "expected a port such as [1] \"H-0002c903000e0a72\"[1]");
     if (peer[0] == 'S') {
         int to = plait_fabric_add_switch(r->fabric, peer, r->err);
 
@@ -95,7 +96,8 @@ static int read_port(struct reader *r, const char *p, const char *end)
     if (peer[0] != 'H')
         return 0; /* a router */
     if (!quoted(rest, end, name, sizeof(name)) || !name[0])
-        return fail(r, "the adapter has no description to name its host");
+        return refuse_line(r,
+                           "the adapter has no description to name its host");
     if (strstr(name, "Aggregation Node"))
         return 0; /* part of a switch */
     name[strcspn(name, " ")] = '\0';
@@ -114,7 +116,8 @@ static int read_line(struct reader *r, const char *p, const char *end)
         return read_port(r, p, end);
     if (end - p > 6 && strncmp(p, "Switch", 6) == 0) {
         if (!quoted(p, end, name, sizeof(name)))
-            return fail(r, "want a switch such as Switch 36 \"S-0002c902\"");
+            return refuse_line(
+                r, "expected a switch such as Switch 36 \"S-0002c902\"");
         r->current = plait_fabric_add_switch(r->fabric, name, r->err);
         return r->current < 0 ? -1 : 0;
     }
@@ -123,7 +126,7 @@ static int read_line(struct reader *r, const char *p, const char *end)
         return 0;
     }
     if (!memchr(p, '=', (size_t)(end - p)))
-        return fail(r, "this is no line of ibnetdiscover");
+        return refuse_line(r, "this is no line of ibnetdiscover");
     return 0;
 }
 
@@ -163,7 +166,7 @@ static void find_levels(const struct reader *r, int *level)
     }
 }
 
-static int hang(struct reader *r, const int *level)
+static int link_switches(struct reader *r, const int *level)
 {
     for (int i = 0; i < r->down.count; i++) {
         const struct link *link = &r->down.link[i];
@@ -213,7 +216,7 @@ static int build(struct reader *r)
         hosts[r->down.link[i].from]++;
     find_leaves(r, hosts, level);
     find_levels(r, level);
-    rc = hang(r, level);
+    rc = link_switches(r, level);
     free(hosts);
     return rc;
 }

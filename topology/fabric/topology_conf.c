@@ -7,8 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "fabric_build.h"
-#include "hostlist.h"
+#include "topology/base/hostlist.h"
+#include "topology/fabric/build.h"
 
 /* topology.conf(5), tree and block, and what `scontrol show topology` prints
  * of either (22.05 to 25.11): lines of Key=Value. scontrol repeats all nodes
@@ -53,10 +53,10 @@ struct reader {
     int target; /* switch that names are hung below */
 };
 
-static int fail(const struct reader *r, int line, const char *fmt, ...)
+static int refuse_line(const struct reader *r, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-static int fail(const struct reader *r, int line, const char *fmt, ...)
+static int refuse_line(const struct reader *r, int line, const char *fmt, ...)
 {
     char what[400];
     va_list ap;
@@ -88,18 +88,20 @@ static int read_pair(struct reader *r, struct record *record, const char **p,
         stop++;
     equals = memchr(start, '=', (size_t)(stop - start));
     if (!equals)
-        return fail(r, record->line, "\"%.*s\" is not a Key=Value pair",
-                    (int)(stop - start > 60 ? 60 : stop - start), start);
+        return refuse_line(r, record->line, "\"%.*s\" is not a Key=Value pair",
+                           (int)(stop - start > 60 ? 60 : stop - start), start);
     key = find_key(start, (size_t)(equals - start));
     if (key < 0)
-        return fail(r, record->line,
-                    "unknown key \"%.*s\"; want SwitchName, Switches, Nodes, "
-                    "LinkSpeed, BlockName or BlockSizes",
-                    (int)(equals - start > 60 ? 60 : equals - start), start);
+        return refuse_line(
+            r, record->line,
+            "unknown key \"%.*s\"; expected SwitchName, Switches, Nodes, "
+            "LinkSpeed, BlockName or BlockSizes",
+            (int)(equals - start > 60 ? 60 : equals - start), start);
     if (record->value[key].text)
-        return fail(r, record->line, "%s is given twice", key_names[key]);
+        return refuse_line(r, record->line, "%s is given twice",
+                           key_names[key]);
     if (equals + 1 == stop)
-        return fail(r, record->line, "%s is empty", key_names[key]);
+        return refuse_line(r, record->line, "%s is empty", key_names[key]);
     record->value[key].text = equals + 1;
     record->value[key].length = (size_t)(stop - equals - 1);
     *p = stop;
@@ -169,8 +171,8 @@ static int copy_value(const struct reader *r, const struct record *record,
     const struct value *value = &record->value[key];
 
     if (value->length >= n)
-        return fail(r, record->line, "%s is longer than %zu characters",
-                    key_names[key], n - 1);
+        return refuse_line(r, record->line, "%s is longer than %zu characters",
+                           key_names[key], n - 1);
     memcpy(buf, value->text, value->length);
     buf[value->length] = '\0';
     return 0;
@@ -178,7 +180,7 @@ static int copy_value(const struct reader *r, const struct record *record,
 
 /* Every line that defines something, in order, before what hangs below it,
  * so that a child may be defined after its parent. */
-static int define(struct reader *r)
+static int define_switches(struct reader *r)
 {
     char name[256];
 
@@ -192,8 +194,9 @@ static int define(struct reader *r)
         if (tree + block + (value[AGGREGATED].text != NULL) +
                 (value[BLOCK_SIZES].text != NULL) !=
             1)
-            return fail(r, record->line,
-                        "want one of SwitchName, BlockName and BlockSizes");
+            return refuse_line(
+                r, record->line,
+                "expected one of SwitchName, BlockName and BlockSizes");
         if (!tree && !block)
             continue;
         if (copy_value(r, record, tree ? SWITCH_NAME : BLOCK_NAME, name,
@@ -204,12 +207,13 @@ static int define(struct reader *r)
         if (plait_fabric_add_switch(r->fabric, name, r->err) < 0)
             return -1;
         if (r->fabric->switches.count == before)
-            return fail(r, record->line, "%s %s is defined twice",
-                        tree ? "switch" : "block", name);
+            return refuse_line(r, record->line, "%s %s is defined twice",
+                               tree ? "switch" : "block", name);
         if (r->fabric->blocks && tree)
-            return fail(r, record->line,
-                        "SwitchName and BlockName in one file; Slurm uses "
-                        "either topology/tree or topology/block");
+            return refuse_line(
+                r, record->line,
+                "SwitchName and BlockName in one file; Slurm uses "
+                "either topology/tree or topology/block");
     }
     return 0;
 }
@@ -221,9 +225,10 @@ static int hang_child(void *arg, const char *name)
     struct plait_error why;
 
     if (child < 0)
-        return fail(r, r->current->line, "switch %s is not defined", name);
+        return refuse_line(r, r->current->line, "switch %s is not defined",
+                           name);
     if (plait_fabric_hang_switch(r->fabric, child, r->target, &why) < 0)
-        return fail(r, r->current->line, "%s", why.text);
+        return refuse_line(r, r->current->line, "%s", why.text);
     return 0;
 }
 
@@ -232,7 +237,8 @@ static int hang_node(void *arg, const char *name)
     struct reader *r = arg;
 
     if (r->fabric->blocks && plait_names_find(&r->fabric->nodes, name) >= 0)
-        return fail(r, r->current->line, "node %s is in two blocks", name);
+        return refuse_line(r, r->current->line, "node %s is in two blocks",
+                           name);
     return plait_fabric_hang_node(r->fabric, name, r->target, r->err);
 }
 
@@ -259,11 +265,11 @@ static int expand(struct reader *r, const struct record *record, enum key key,
     if (plait_hostlist_each(value->text, value->length, add, r, &why) == 0)
         return 0;
     if (why.text[0])
-        return fail(r, record->line, "%s: %s", key_names[key], why.text);
+        return refuse_line(r, record->line, "%s: %s", key_names[key], why.text);
     return -1;
 }
 
-static int hang(struct reader *r, int with_switches)
+static int link_switches(struct reader *r, int with_switches)
 {
     char name[256];
 
@@ -278,7 +284,7 @@ static int hang(struct reader *r, int with_switches)
             /* scontrol prints empty switches and blocks so */
             if (value[LEVEL].text || value[BLOCK_INDEX].text)
                 continue;
-            return fail(r, record->line, "neither Nodes nor Switches");
+            return refuse_line(r, record->line, "neither Nodes nor Switches");
         }
         if (copy_value(r, record,
                        value[SWITCH_NAME].text ? SWITCH_NAME : BLOCK_NAME, name,
@@ -306,7 +312,8 @@ static int join_block(void *arg, const char *name)
     int block = plait_names_find(&r->fabric->switches, name);
 
     if (block < 0)
-        return fail(r, r->current->line, "block %s is not defined", name);
+        return refuse_line(r, r->current->line, "block %s is not defined",
+                           name);
     block = top_of(r->fabric, block);
     if (block == r->target)
         return 0;
@@ -368,16 +375,18 @@ static int read_sizes(struct reader *r, const struct record *record,
         long size;
 
         if (!isdigit((unsigned char)*p))
-            return fail(r, record->line, "BlockSizes=%s: want numbers", text);
+            return refuse_line(r, record->line,
+                               "BlockSizes=%s: expected numbers", text);
         size = strtol(p, &end, 10);
         if (!base)
             base = size;
         if (size < 1 || size > 1048576 || size <= before || size % base ||
             (size / base & (size / base - 1)))
-            return fail(r, record->line,
-                        "BlockSizes=%s: want a base size and then growing "
-                        "powers of two of it, as in 4,8,16",
-                        text);
+            return refuse_line(
+                r, record->line,
+                "BlockSizes=%s: expected a base size and then growing "
+                "powers of two of it, as in 4,8,16",
+                text);
         if (size > base && plait_fabric_join_blocks(r->fabric, nblocks,
                                                     (int)(size / base), r->err))
             return -1;
@@ -385,7 +394,8 @@ static int read_sizes(struct reader *r, const struct record *record,
         if (!*end)
             return 0;
         if (*end != ',')
-            return fail(r, record->line, "BlockSizes=%s: want numbers", text);
+            return refuse_line(r, record->line,
+                               "BlockSizes=%s: expected numbers", text);
         p = end + 1;
     }
 }
@@ -400,9 +410,10 @@ static int join_sizes(struct reader *r)
         if (!record->value[BLOCK_SIZES].text)
             continue;
         if (seen++)
-            return fail(r, record->line, "BlockSizes is given twice");
+            return refuse_line(r, record->line, "BlockSizes is given twice");
         if (!r->fabric->blocks)
-            return fail(r, record->line, "BlockSizes without any BlockName");
+            return refuse_line(r, record->line,
+                               "BlockSizes without any BlockName");
         if (read_sizes(r, record, nblocks) < 0)
             return -1;
     }
@@ -418,9 +429,9 @@ int plait_fabric_read_conf(struct plait_fabric *fabric, const char *name,
         .fabric = fabric, .name = name, .err = err ? err : &ignored};
     int rc = -1;
 
-    if (read_records(&r, text, size) == 0 && define(&r) == 0 &&
-        hang(&r, 0) == 0 && hang(&r, 1) == 0 && join_sizes(&r) == 0 &&
-        join_aggregated(&r) == 0)
+    if (read_records(&r, text, size) == 0 && define_switches(&r) == 0 &&
+        link_switches(&r, 0) == 0 && link_switches(&r, 1) == 0 &&
+        join_sizes(&r) == 0 && join_aggregated(&r) == 0)
         rc = 0;
     free(r.records);
     return rc;

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fabric_build.h"
-#include "hostlist.h"
-#include "yaml.h"
+#include "topology/base/hostlist.h"
+#include "topology/base/yaml.h"
+#include "topology/fabric/build.h"
 
 /* Two YAML descriptions of a fabric:
  * - topology.yaml(5) of Slurm 25.05 on, a list of topologies, of which the
@@ -64,13 +64,13 @@ static int each_name(struct reader *r, yaml_node_t *value,
     }
     if (value->type != YAML_SEQUENCE_NODE)
         return plait_yaml_errorf(r->yaml, value, r->err,
-                                 "want names such as n[1-4]");
+                                 "expected names such as n[1-4]");
     for (int i = 0; i < plait_yaml_count(value); i++) {
         yaml_node_t *item = plait_yaml_item(r->yaml, value, i);
 
         if (!plait_yaml_text(item))
             return plait_yaml_errorf(r->yaml, item, r->err,
-                                     "want names such as n[1-4]");
+                                     "expected names such as n[1-4]");
         if (each_name(r, item, add) < 0)
             return -1;
     }
@@ -86,7 +86,7 @@ static const char *entry_name(struct reader *r, yaml_node_t *list, int i,
     const char *text = value ? plait_yaml_text(value) : NULL;
 
     if (!text || !*text) {
-        plait_yaml_errorf(r->yaml, item, r->err, "want \"%s: NAME\"", key);
+        plait_yaml_errorf(r->yaml, item, r->err, "expected \"%s: NAME\"", key);
         return NULL;
     }
     *entry = item;
@@ -94,10 +94,10 @@ static const char *entry_name(struct reader *r, yaml_node_t *list, int i,
 }
 
 /* Name all switches or blocks first: children may come before parents. */
-static int define(struct reader *r, yaml_node_t *list, const char *key)
+static int define_switches(struct reader *r, yaml_node_t *list, const char *key)
 {
     if (!list || list->type != YAML_SEQUENCE_NODE)
-        return plait_yaml_errorf(r->yaml, list, r->err, "want a list of %s",
+        return plait_yaml_errorf(r->yaml, list, r->err, "expected a list of %s",
                                  key);
     for (int i = 0; i < plait_yaml_count(list); i++) {
         int before = r->fabric->switches.count;
@@ -113,7 +113,7 @@ static int define(struct reader *r, yaml_node_t *list, const char *key)
     return 0;
 }
 
-static int hang(struct reader *r, yaml_node_t *list)
+static int link_switches(struct reader *r, yaml_node_t *list)
 {
     for (int i = 0; i < plait_yaml_count(list); i++) {
         yaml_node_t *entry = plait_yaml_item(r->yaml, list, i);
@@ -137,8 +137,8 @@ static int read_tree(struct reader *r, yaml_node_t *tree)
 
     if (!list)
         return plait_yaml_errorf(r->yaml, tree, r->err,
-                                 "a tree wants \"switches\"");
-    return define(r, list, "switch") < 0 ? -1 : hang(r, list);
+                                 "a tree needs \"switches\"");
+    return define_switches(r, list, "switch") < 0 ? -1 : link_switches(r, list);
 }
 
 static int read_sizes(struct reader *r, yaml_node_t *sizes, int nblocks)
@@ -156,7 +156,7 @@ static int read_sizes(struct reader *r, yaml_node_t *sizes, int nblocks)
         if (!text || *end || size < 1 || size > 1048576 || size <= before ||
             size % base || (size / base & (size / base - 1)))
             return plait_yaml_errorf(r->yaml, item, r->err,
-                                     "want a base size and then growing "
+                                     "expected a base size and then growing "
                                      "powers of two of it, as in 4, 8, 16");
         if (size > base &&
             plait_fabric_join_blocks(r->fabric, nblocks, (int)(size / base),
@@ -174,9 +174,9 @@ static int read_blocks(struct reader *r, yaml_node_t *block)
 
     if (!list)
         return plait_yaml_errorf(r->yaml, block, r->err,
-                                 "a block topology wants \"blocks\"");
+                                 "a block topology needs \"blocks\"");
     r->fabric->blocks = 1;
-    if (define(r, list, "block") < 0 || hang(r, list) < 0)
+    if (define_switches(r, list, "block") < 0 || link_switches(r, list) < 0)
         return -1;
     return sizes ? read_sizes(r, sizes, r->fabric->switches.count) : 0;
 }
@@ -193,7 +193,7 @@ static int read_topology(struct reader *r, yaml_node_t *topology)
     if (plait_yaml_get(r->yaml, topology, "flat"))
         return 0;
     return plait_yaml_errorf(r->yaml, topology, r->err,
-                             "want a topology of type tree, block or flat");
+                             "expected a topology of type tree, block or flat");
 }
 
 static int read_slurm(struct reader *r, yaml_node_t *root)
@@ -207,7 +207,7 @@ static int read_slurm(struct reader *r, yaml_node_t *root)
 
         if (!plait_yaml_get(r->yaml, item, "topology"))
             return plait_yaml_errorf(r->yaml, item, r->err,
-                                     "want \"topology: NAME\"");
+                                     "expected \"topology: NAME\"");
         if (text && (strcmp(text, "true") == 0 || strcmp(text, "yes") == 0))
             chosen = i;
     }
@@ -225,9 +225,9 @@ static int read_model_block(struct reader *r, yaml_node_t *entry)
 
     if (!name)
         return plait_yaml_errorf(r->yaml, entry, r->err,
-                                 "want \"switch: NAME\"");
+                                 "expected \"switch: NAME\"");
     if (!nodes)
-        return plait_yaml_errorf(r->yaml, entry, r->err, "want \"nodes\"");
+        return plait_yaml_errorf(r->yaml, entry, r->err, "expected \"nodes\"");
     r->target = plait_names_find(&r->fabric->switches, name);
     if (r->target < 0)
         return plait_yaml_errorf(r->yaml, on, r->err,
@@ -242,7 +242,7 @@ static int read_model(struct reader *r, yaml_node_t *root)
 
     if (!blocks || blocks->type != YAML_SEQUENCE_NODE)
         return plait_yaml_errorf(r->yaml, root, r->err,
-                                 "want a list of \"blocks\"");
+                                 "expected a list of \"blocks\"");
     for (int i = 0; i < plait_yaml_count(blocks); i++) {
         yaml_node_t *on = plait_yaml_get(
             r->yaml, plait_yaml_item(r->yaml, blocks, i), "switch");
@@ -258,7 +258,7 @@ static int read_model(struct reader *r, yaml_node_t *root)
             value = plait_yaml_pair(r->yaml, switches, i, &key);
             if (!plait_yaml_text(key))
                 return plait_yaml_errorf(r->yaml, key, r->err,
-                                         "want a switch's name");
+                                         "expected a switch's name");
             r->target = plait_fabric_add_switch(r->fabric, plait_yaml_text(key),
                                                 r->err);
             below = plait_yaml_get(r->yaml, value, "switches");
@@ -291,7 +291,8 @@ int plait_fabric_read_yaml(struct plait_fabric *fabric, const char *name,
     else if (root->type == YAML_MAPPING_NODE)
         rc = read_model(&r, root);
     else
-        rc = plait_yaml_errorf(r.yaml, root, err, "want a list of topologies");
+        rc = plait_yaml_errorf(r.yaml, root, err,
+                               "expected a list of topologies");
     plait_yaml_destroy(r.yaml);
     return rc;
 }

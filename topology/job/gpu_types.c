@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu_types.h"
+#include "topology/job/gpu_types.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_GPU_TYPES_H
-#define PLAIT_GPU_TYPES_H
+#ifndef PLAIT_TOPOLOGY_JOB_GPU_TYPES_H
+#define PLAIT_TOPOLOGY_JOB_GPU_TYPES_H
 
-#include "error.h"
+#include "topology/base/error.h"
 
 #ifdef __cplusplus
 extern "C" {

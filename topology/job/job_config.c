@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "topology/job/job_config.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "yaml.h"
+#include "topology/base/yaml.h"
+#include "topology/job/fits.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
@@ -13,21 +14,27 @@
  * them fit 64 bits. */
 #define MAX_COUNT (1 << 20)
 #define MAX_STEPS 1e12
+#define MAX_LEARNERS 1024
 
 static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32", "fp8"};
 static const char *const graphs[] = {"auto", "on", "off"};
 static const char *const recomputes[] = {"none", "selective", "full"};
-static const char *const grad_syncs[] = {"bucketed", "naive"};
+static const char *const grad_syncs[] = {"bucketed", "naive", "flat"};
 static const char *const grad_reduces[] = {"fp32", "bf16"};
 static const char *const all_reduces[] = {"auto", "flat", "hierarchical"};
 static const char *const shard_groups[] = {"all", "node"};
 static const char *const offloads[] = {"none", "optimizer", "activations",
                                        "both"};
-static const char *const formats[] = {"auto", "plait", "llmc", "megatron"};
-static const char *const optimizers[] = {"adamw"};
+static const char *const attention_biases[] = {"none", "qkv", "all"};
+static const char *const formats[] = {"auto", "plait",   "llmc",    "megatron",
+                                      "idx",  "cifar10", "cifar100"};
+static const char *const norms[] = {"batch", "ghost", "sync"};
+static const char *const losses[] = {"cross-entropy", "squared"};
 static const char *const lr_scalings[] = {"linear", "sqrt"};
-static const char *const lr_schedules[] = {"cosine", "linear", "constant"};
+static const char *const lr_schedules[] = {"cosine", "linear", "constant",
+                                           "step", "wsd"};
+static const char *const lr_warmups[] = {"gradual", "constant"};
 
 #define FIELD(section, key, member, kind, ...)                       \
     {                                                                \
@@ -40,35 +47,61 @@ static const char *const lr_schedules[] = {"cosine", "linear", "constant"};
 
 static const struct plait_yaml_field model_fields[] = {
     FIELD(model, "family", family, CHOICE, CHOICES(families)),
-    FIELD(model, "layers", layers, INT, RANGE(1, MAX_COUNT)),
+    FIELD(model, "layers", layers, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "hidden", hidden, INT, RANGE(1, MAX_COUNT)),
     FIELD(model, "heads", heads, INT, RANGE(1, MAX_COUNT)),
     FIELD(model, "kv_heads", kv_heads, INT, RANGE(1, MAX_COUNT)),
+    FIELD(model, "head_dim", head_dim, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "ffn", ffn, INT, RANGE(1, MAX_COUNT)),
     FIELD(model, "vocab", vocab, INT, RANGE(2, 1 << 24)),
     FIELD(model, "seq_len", seq_len, INT, RANGE(1, 1 << 24)),
     FIELD(model, "tie_embeddings", tie_embeddings, BOOL, ),
     FIELD(model, "rope_theta", rope_theta, REAL, RANGE(1, 1e12)),
+    FIELD(model, "rope_factor", rope_factor, REAL, RANGE(1, 1e6)),
+    FIELD(model, "rope_low_freq_factor", rope_low_freq_factor, REAL,
+          RANGE(1e-3, 1e6)),
+    FIELD(model, "rope_high_freq_factor", rope_high_freq_factor, REAL,
+          RANGE(1e-3, 1e6)),
+    FIELD(model, "rope_original_len", rope_original_len, INT,
+          RANGE(1, 1 << 24)),
+    FIELD(model, "attention_bias", attention_bias, CHOICE,
+          CHOICES(attention_biases)),
+    FIELD(model, "qk_norm", qk_norm, BOOL, ),
+    FIELD(model, "sliding_window", sliding_window, INT, RANGE(0, 1 << 24)),
     FIELD(model, "norm_eps", norm_eps, REAL, RANGE(1e-12, 1)),
     FIELD(model, "experts", experts, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "experts_top_k", experts_top_k, INT, RANGE(1, MAX_COUNT)),
     FIELD(model, "experts_capacity", experts_capacity, REAL, RANGE(0, 1e6)),
     FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6)),
+    FIELD(model, "depth", depth, INT, RANGE(1, 6002)),
+    FIELD(model, "width", width, INT, RANGE(0, MAX_COUNT)),
+    FIELD(model, "classes", classes, INT, RANGE(1, MAX_COUNT)),
+    FIELD(model, "input", input, NUMBERS, RANGE(1, 65536)),
+    FIELD(model, "norm", norm, CHOICE, CHOICES(norms)),
+    FIELD(model, "ghost_batch", ghost_batch, INT, RANGE(1, MAX_COUNT)),
+    FIELD(model, "loss", loss, CHOICE, CHOICES(losses)),
+    FIELD(model, "label_smoothing", label_smoothing, REAL, RANGE(0, 1)),
 };
 
 static const struct plait_yaml_field data_fields[] = {
     FIELD(data, "train", train, TEXT, ),
     FIELD(data, "val", val, TEXT, ),
-    FIELD(data, "format", format, TEXT, CHOICES(formats)),
+    FIELD(data, "format", format, CHOICE, CHOICES(formats)),
+    FIELD(data, "mean", mean, REAL, RANGE(-1e6, 1e6)),
+    FIELD(data, "std", std, REAL, RANGE(1e-9, 1e6)),
+    FIELD(data, "shift", shift, INT, RANGE(0, 1024)),
+    FIELD(data, "flip", flip, BOOL, ),
 };
 
-/* In the order of the bits of parallel_given. */
+#define SIZE_FIELD(key, axis) \
+    FIELD(parallel, key, layout.size[axis], SIZE, RANGE(1, MAX_COUNT))
+
 static const struct plait_yaml_field parallel_fields[] = {
-    FIELD(parallel, "tp", tp, SIZE, RANGE(1, MAX_COUNT)),
-    FIELD(parallel, "cp", cp, SIZE, RANGE(1, MAX_COUNT)),
-    FIELD(parallel, "ep", ep, SIZE, RANGE(1, MAX_COUNT)),
-    FIELD(parallel, "pp", pp, SIZE, RANGE(1, MAX_COUNT)),
-    FIELD(parallel, "dp", dp, SIZE, RANGE(1, MAX_COUNT)),
+    SIZE_FIELD("tp", PLAIT_TP),
+    SIZE_FIELD("cp", PLAIT_CP),
+    SIZE_FIELD("ep", PLAIT_EP),
+    SIZE_FIELD("dp", PLAIT_DP),
+    SIZE_FIELD("pp", PLAIT_PP),
     FIELD(parallel, "schedule", schedule, CHOICE, .count = PLAIT_NSCHEDULES,
           .choices = plait_schedule_names),
     FIELD(parallel, "virtual", virtual_stages, INT, RANGE(1, 4096)),
@@ -94,23 +127,50 @@ static const struct plait_yaml_field train_fields[] = {
     FIELD(train, "eval_every", eval_every, INT64, RANGE(0, MAX_STEPS)),
     FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, MAX_STEPS)),
     FIELD(train, "timeout", timeout, INT, RANGE(0, 1000000)),
+    FIELD(train, "noise", noise, REAL, RANGE(0, 1000)),
+    FIELD(train, "skip_outliers", skip_outliers, BOOL, ),
 };
 
 static const struct plait_yaml_field optim_fields[] = {
-    FIELD(optim, "name", name, TEXT, CHOICES(optimizers)),
+    FIELD(optim, "name", kind, CHOICE, CHOICES(plait_optimizer_names)),
     FIELD(optim, "lr", lr, REAL, RANGE(0, 1e6)),
     FIELD(optim, "betas", betas, REALS, RANGE(0, 1), .count = 2),
     FIELD(optim, "eps", eps, REAL, RANGE(0, 1)),
+    FIELD(optim, "momentum", momentum, REAL, RANGE(0, 1)),
+    FIELD(optim, "nesterov", nesterov, BOOL, ),
+    FIELD(optim, "trust", trust, REAL, RANGE(0, 1e6)),
     FIELD(optim, "weight_decay", weight_decay, REAL, RANGE(0, 1e6)),
     FIELD(optim, "clip", clip, REAL, RANGE(0, 1e12)),
 };
 
 static const struct plait_yaml_field lr_fields[] = {
-    FIELD(lr, "schedule", schedule, TEXT, CHOICES(lr_schedules)),
+    FIELD(lr, "schedule", schedule, CHOICE, CHOICES(lr_schedules)),
     FIELD(lr, "warmup", warmup, INT64, RANGE(0, MAX_STEPS)),
+    FIELD(lr, "warmup_shape", warmup_shape, CHOICE, CHOICES(lr_warmups)),
+    FIELD(lr, "warmup_from", warmup_from, REAL, RANGE(0, 1)),
     FIELD(lr, "min", min, REAL, RANGE(0, 1)),
+    FIELD(lr, "decay_at", decay_at, NUMBERS, RANGE(1, MAX_STEPS)),
+    FIELD(lr, "decay_by", decay_by, REAL, RANGE(0, 1)),
+    FIELD(lr, "stable", stable, REAL, RANGE(0, 1)),
     FIELD(lr, "base_batch", base_batch, INT, RANGE(0, 1 << 24)),
     FIELD(lr, "scaling", scaling, CHOICE, CHOICES(lr_scalings)),
+};
+
+static const struct plait_yaml_field batch_fields[] = {
+    FIELD(batch, "growth", growth, PAIRS, RANGE(1, MAX_STEPS)),
+    FIELD(batch, "min", min, INT, RANGE(1, 1 << 24)),
+    FIELD(batch, "max", max, INT, RANGE(1, 1 << 24)),
+};
+
+static const struct plait_yaml_field sync_fields[] = {
+    FIELD(sync, "mode", mode, CHOICE, .count = PLAIT_NSYNC_MODES,
+          .choices = plait_sync_mode_names),
+    FIELD(sync, "steps", steps, INT64, RANGE(1, MAX_STEPS)),
+    FIELD(sync, "from", from, INT64, RANGE(0, MAX_STEPS)),
+    FIELD(sync, "lr", lr, REAL, RANGE(0, 1e6)),
+    FIELD(sync, "momentum", momentum, REAL, RANGE(0, 1)),
+    FIELD(sync, "alpha", alpha, REAL, RANGE(0, 1)),
+    FIELD(sync, "learners", learners, INT, RANGE(1, MAX_LEARNERS)),
 };
 
 static const struct plait_yaml_field checkpoint_fields[] = {
@@ -123,6 +183,7 @@ static const struct plait_yaml_field checkpoint_fields[] = {
 static const struct plait_yaml_field log_fields[] = {
     FIELD(log, "metrics", metrics, TEXT, ),
     FIELD(log, "tensorboard", tensorboard, TEXT, ),
+    FIELD(log, "prometheus", prometheus, TEXT, ),
     FIELD(log, "profile", profile, TEXT, ),
     FIELD(log, "every", every, INT64, RANGE(1, MAX_STEPS)),
 };
@@ -130,65 +191,72 @@ static const struct plait_yaml_field log_fields[] = {
 #define SECTION(section)                                             \
     {                                                                \
         .name = #section, .type = PLAIT_YAML_MAP,                    \
-        .offset = offsetof(struct plait_config, section),            \
+        .offset = offsetof(struct plait_job_config, section),        \
         .count = COUNT(section##_fields), .fields = section##_fields \
     }
 
 static const struct plait_yaml_field sections[] = {
-    SECTION(model), SECTION(data), SECTION(parallel),   SECTION(train),
-    SECTION(optim), SECTION(lr),   SECTION(checkpoint), SECTION(log),
+    SECTION(model),      SECTION(data), SECTION(parallel), SECTION(train),
+    SECTION(optim),      SECTION(lr),   SECTION(batch),    SECTION(sync),
+    SECTION(checkpoint), SECTION(log),
 };
 
 /* Which keys were named by the file or by --set. */
 struct given {
-    unsigned parallel;
-    bool tie_embeddings;
+    unsigned sizes;      /* 1u << axis */
+    unsigned optim_keys; /* enum plait_optim_key */
+    bool tie_embeddings, layers;
 };
 
-void plait_config_destroy(struct plait_config *config)
+void plait_job_config_destroy(struct plait_job_config *config)
 {
     int saved = errno;
 
     if (!config)
         return;
+    free(config->model.input.at);
     free(config->data.train);
     free(config->data.val);
-    free(config->data.format);
-    free(config->optim.name);
-    free(config->lr.schedule);
+    free(config->lr.decay_at.at);
+    free(config->batch.growth.at);
     free(config->checkpoint.dir);
     free(config->log.metrics);
     free(config->log.tensorboard);
+    free(config->log.prometheus);
     free(config->log.profile);
     free(config);
     errno = saved;
 }
 
-static struct plait_config *create_default(void)
+static struct plait_job_config *create_default(void)
 {
-    struct plait_config *c = calloc(1, sizeof(*c));
+    struct plait_job_config *c = calloc(1, sizeof(*c));
 
     if (!c)
         return NULL;
-    c->model = (struct plait_model_config){.family = PLAIT_GPT2,
-                                           .layers = 12,
-                                           .hidden = 768,
-                                           .heads = 12,
-                                           .vocab = 50304,
-                                           .seq_len = 1024,
-                                           .rope_theta = 1e4,
-                                           .norm_eps = 1e-5,
-                                           .experts_top_k = 2,
-                                           .experts_balance = 0.01};
-    c->parallel =
-        (struct plait_parallel_config){.tp = 1,
-                                       .cp = 1,
-                                       .ep = 1,
-                                       .pp = 1,
-                                       .dp = PLAIT_AUTO,
-                                       .schedule = PLAIT_SCHEDULE_1F1B,
-                                       .virtual_stages = 1,
-                                       .bucket_mib = 25};
+    /* One by one: what lies between the fields stays 0, and compares. */
+    c->model.family = PLAIT_GPT2;
+    c->model.layers = 12;
+    c->model.hidden = 768;
+    c->model.heads = 12;
+    c->model.vocab = 50304;
+    c->model.seq_len = 1024;
+    c->model.rope_theta = 1e4;
+    c->model.rope_factor = 1;
+    c->model.rope_low_freq_factor = 1;
+    c->model.rope_high_freq_factor = 4;
+    c->model.rope_original_len = 8192;
+    c->model.norm_eps = 1e-5;
+    c->model.experts_top_k = 2;
+    c->model.experts_balance = 0.01;
+    c->model.depth = 20;
+    c->model.classes = 10;
+    c->model.ghost_batch = 32;
+    c->data.std = 1;
+    c->parallel = (struct plait_parallel_config){
+        .schedule = PLAIT_SCHEDULE_1F1B, .virtual_stages = 1, .bucket_mib = 25};
+    plait_layout_init(&c->parallel.layout);
+    c->parallel.layout.size[PLAIT_DP] = PLAIT_AUTO;
     c->train = (struct plait_train_config){.steps = 100,
                                            .global_batch = 32,
                                            .micro_batch = 4,
@@ -197,23 +265,21 @@ static struct plait_config *create_default(void)
     c->optim = (struct plait_optim_config){.lr = 6e-4,
                                            .betas = {0.9, 0.95},
                                            .eps = 1e-8,
+                                           .momentum = 0.9,
+                                           .trust = 0.001,
                                            .weight_decay = 0.1,
                                            .clip = 1.0};
-    c->lr.warmup = 100;
+    c->lr =
+        (struct plait_lr_config){.warmup = 100, .decay_by = 0.1, .stable = 0.8};
+    plait_sync_init(&c->sync);
     c->checkpoint.keep = 2;
     c->checkpoint.async = true;
     c->log.every = 1;
-    c->data.format = strdup("auto");
-    c->optim.name = strdup("adamw");
-    c->lr.schedule = strdup("cosine");
-    if (c->data.format && c->optim.name && c->lr.schedule)
-        return c;
-    plait_config_destroy(c);
-    return NULL;
+    return c;
 }
 
-static int apply(struct plait_config *config, struct given *given,
-                 struct plait_yaml *yaml, struct plait_error *err)
+static int apply_document(struct plait_job_config *config, struct given *given,
+                          struct plait_yaml *yaml, struct plait_error *err)
 {
     yaml_node_t *root = plait_yaml_root(yaml), *section;
     int i;
@@ -222,17 +288,48 @@ static int apply(struct plait_config *config, struct given *given,
                         err) < 0)
         return -1;
     section = plait_yaml_get(yaml, root, "parallel");
-    for (i = 0; i < COUNT(parallel_fields); i++)
-        if (plait_yaml_get(yaml, section, parallel_fields[i].name))
-            given->parallel |= 1u << i;
+    for (i = 0; i < PLAIT_NAXES; i++)
+        if (plait_yaml_get(yaml, section, plait_axis_names[i]))
+            given->sizes |= 1u << i;
+    section = plait_yaml_get(yaml, root, "optim");
+    for (i = 0; i < PLAIT_NOPTIM_KEYS; i++)
+        if (plait_yaml_get(yaml, section, plait_optim_key_names[i]))
+            given->optim_keys |= 1u << i;
     section = plait_yaml_get(yaml, root, "model");
     if (plait_yaml_get(yaml, section, "tie_embeddings"))
         given->tie_embeddings = true;
+    if (plait_yaml_get(yaml, section, "layers"))
+        given->layers = true;
     return 0;
 }
 
+bool plait_is_image_model(const struct plait_model_config *m)
+{
+    return m->family == PLAIT_MLP || m->family == PLAIT_RESNET;
+}
+
+/* Of image models: an image is a sequence of one token. */
+static void derive_image(struct plait_model_config *m,
+                         const struct given *given)
+{
+    static const int mnist[3] = {1, 28, 28};
+
+    m->seq_len = 1;
+    m->vocab = m->classes;
+    for (int i = 0; i < 3; i++) /* plait_fits_config() refuses other counts */
+        m->image[i] = m->input.n == 3 ? (int)m->input.at[i] : mnist[i];
+    if (m->family == PLAIT_MLP && !given->layers)
+        m->layers = 2;
+    if (m->family == PLAIT_RESNET)
+        m->layers = m->depth == 50 ? 16 : m->depth / 6 * 3;
+    if (!m->width && m->family == PLAIT_MLP)
+        m->width = 128;
+    else if (!m->width)
+        m->width = m->depth == 50 ? 64 : 16;
+}
+
 /* The defaults that follow from other keys. */
-static void derive(struct plait_config *config, const struct given *given)
+static void derive(struct plait_job_config *config, const struct given *given)
 {
     struct plait_model_config *m = &config->model;
 
@@ -244,7 +341,10 @@ static void derive(struct plait_config *config, const struct given *given)
         m->ffn = 4 * m->hidden;
     if (!given->tie_embeddings)
         m->tie_embeddings = m->family == PLAIT_GPT2;
-    config->parallel_given = given->parallel;
+    if (plait_is_image_model(m))
+        derive_image(m, given);
+    config->sizes_given = given->sizes;
+    config->optim.keys_given = given->optim_keys;
 }
 
 int plait_precision_size(enum plait_precision precision)
@@ -252,130 +352,31 @@ int plait_precision_size(enum plait_precision precision)
     return precision == PLAIT_FP32 || precision == PLAIT_TF32 ? 4 : 2;
 }
 
-static int check_model(const struct plait_model_config *m, const char *name,
-                       struct plait_error *err)
+/* The rules across the keys; `name` is the file's. */
+static int check_config(const struct plait_job_config *config, const char *name,
+                        struct plait_error *err)
 {
-    if (m->family != PLAIT_GPT2 && m->family != PLAIT_LLAMA)
-        return 0;
-    if (m->hidden % m->heads)
-        return plait_errorf(err,
-                            "%s: model.hidden %d is not a multiple of "
-                            "model.heads %d",
-                            name, m->hidden, m->heads);
-    if (m->heads % m->kv_heads)
-        return plait_errorf(err,
-                            "%s: model.heads %d is not a multiple of "
-                            "model.kv_heads %d",
-                            name, m->heads, m->kv_heads);
-    if (m->family == PLAIT_GPT2 && m->kv_heads != m->heads)
-        return plait_errorf(err,
-                            "%s: model.kv_heads %d: a gpt2 model has as many "
-                            "as heads, %d",
-                            name, m->kv_heads, m->heads);
-    if (m->family == PLAIT_LLAMA && m->hidden / m->heads % 2)
-        return plait_errorf(err,
-                            "%s: model.hidden / model.heads is %d; rotary "
-                            "embeddings want an even number",
-                            name, m->hidden / m->heads);
-    if (m->experts && m->experts_top_k > m->experts)
-        return plait_errorf(err,
-                            "%s: model.experts_top_k %d is more than "
-                            "model.experts %d",
-                            name, m->experts_top_k, m->experts);
-    return 0;
-}
-
-static int check_parallel(const struct plait_config *config, const char *name,
-                          struct plait_error *err)
-{
-    const struct plait_parallel_config *p = &config->parallel;
-
-    if (p->virtual_stages > 1 && p->schedule != PLAIT_SCHEDULE_INTERLEAVED)
-        return plait_errorf(err,
-                            "%s: parallel.virtual %d wants parallel.schedule "
-                            "interleaved, not %s",
-                            name, p->virtual_stages,
-                            plait_schedule_names[p->schedule]);
-    if (p->offload & PLAIT_OFFLOAD_ACTIVATIONS &&
-        p->schedule == PLAIT_SCHEDULE_ZB_H1)
-        return plait_errorf(err,
-                            "%s: parallel.offload of activations wants another "
-                            "parallel.schedule than zb-h1, which needs them "
-                            "twice",
-                            name);
-    if (p->ep > 1 && !config->model.experts)
-        return plait_errorf(err,
-                            "%s: parallel.ep %d, but model.experts is 0: "
-                            "there are no experts to spread",
-                            name, p->ep);
-    if (p->ep > 1 && config->model.experts % p->ep)
-        return plait_errorf(err,
-                            "%s: model.experts %d is not a multiple of "
-                            "parallel.ep %d",
-                            name, config->model.experts, p->ep);
-    return 0;
-}
-
-/* How gradients travel depends on who owns what of them. */
-static int check_gradients(const struct plait_parallel_config *p,
-                           const char *name, struct plait_error *err)
-{
-    if (p->grad_sync == PLAIT_GRAD_NAIVE && p->zero)
-        return plait_errorf(err,
-                            "%s: parallel.grad_sync naive wants parallel.zero "
-                            "0, not %d",
-                            name, p->zero);
-    if (p->grad_sync == PLAIT_GRAD_NAIVE && p->grad_reduce == PLAIT_GRAD_BF16)
-        return plait_errorf(err,
-                            "%s: parallel.grad_reduce bf16 wants "
-                            "parallel.grad_sync bucketed, not naive",
-                            name);
-    if (p->all_reduce == PLAIT_ALL_REDUCE_HIERARCHICAL &&
-        (p->shard_group == PLAIT_SHARD_NODE ||
-         p->grad_sync == PLAIT_GRAD_NAIVE))
-        return plait_errorf(err,
-                            "%s: parallel.all_reduce hierarchical wants "
-                            "parallel.shard_group all and "
-                            "parallel.grad_sync bucketed",
-                            name);
-    if (p->shard_group == PLAIT_SHARD_NODE && !p->zero)
-        return plait_errorf(err,
-                            "%s: parallel.shard_group node wants "
-                            "parallel.zero 1, 2 or 3: without, nothing is "
-                            "sharded",
-                            name);
-    return 0;
-}
-
-static int check_train(const struct plait_config *config, const char *name,
-                       struct plait_error *err)
-{
-    const struct plait_train_config *t = &config->train;
     const double *betas = config->optim.betas;
-    int64_t dp = config->parallel.dp ? config->parallel.dp : 1;
+    struct plait_error why;
 
-    if (t->global_batch % (t->micro_batch * dp))
-        return plait_errorf(err,
-                            "%s: train.global_batch %d is not a multiple of "
-                            "train.micro_batch %d%s",
-                            name, t->global_batch, t->micro_batch,
-                            dp > 1 ? " * parallel.dp" : "");
-    if (t->loss_scale > 0 && t->precision != PLAIT_FP16)
-        return plait_errorf(err,
-                            "%s: train.loss_scale %g wants train.precision "
-                            "fp16, not %s: no other has so few exponents",
-                            name, t->loss_scale, precisions[t->precision]);
+    if (plait_fits_config(config, &why) < 0)
+        return plait_errorf(err, "%s: %s", name, why.text);
+    errno = EINVAL;
     if (betas[0] >= 1 || betas[1] >= 1)
         return plait_errorf(err, "%s: optim.betas [%g, %g] must be below 1",
                             name, betas[0], betas[1]);
+    if (config->optim.momentum >= 1)
+        return plait_errorf(err, "%s: optim.momentum %g must be below 1", name,
+                            config->optim.momentum);
     return 0;
 }
 
-static struct plait_config *create(const char *name, struct plait_yaml *yaml,
-                                   const char *const *set, int nset,
-                                   struct plait_error *err)
+static struct plait_job_config *create_config(const char *name,
+                                              struct plait_yaml *yaml,
+                                              const char *const *set, int nset,
+                                              struct plait_error *err)
 {
-    struct plait_config *config = create_default();
+    struct plait_job_config *config = create_default();
     struct given given = {0};
     struct plait_yaml *one;
     int i, ret;
@@ -384,58 +385,63 @@ static struct plait_config *create(const char *name, struct plait_yaml *yaml,
         plait_errorf(err, "%s: out of memory", name);
         return NULL;
     }
-    if (yaml && apply(config, &given, yaml, err) < 0)
+    if (yaml && apply_document(config, &given, yaml, err) < 0)
         goto error;
     for (i = 0; i < nset; i++) {
         one = plait_yaml_parse_set("--set", set[i], err);
-        ret = one ? apply(config, &given, one, err) : -1;
+        ret = one ? apply_document(config, &given, one, err) : -1;
         plait_yaml_destroy(one);
         if (ret < 0)
             goto error;
     }
     derive(config, &given);
-    errno = EINVAL;
-    if (check_model(&config->model, name, err) < 0 ||
-        check_parallel(config, name, err) < 0 ||
-        check_gradients(&config->parallel, name, err) < 0 ||
-        check_train(config, name, err) < 0)
+    if (check_config(config, name, err) < 0)
         goto error;
     return config;
 error:
-    plait_config_destroy(config);
+    plait_job_config_destroy(config);
     return NULL;
 }
 
-struct plait_config *plait_config_create(const char *path,
-                                         const char *const *set, int nset,
-                                         struct plait_error *err)
+struct plait_job_config *plait_job_config_create(const char *path,
+                                                 const char *const *set,
+                                                 int nset,
+                                                 struct plait_error *err)
 {
     struct plait_yaml *yaml = NULL;
-    struct plait_config *config;
+    struct plait_job_config *config;
 
     if (path && !(yaml = plait_yaml_create(path, err)))
         return NULL;
-    config = create(path ? path : "configuration", yaml, set, nset, err);
+    config = create_config(path ? path : "configuration", yaml, set, nset, err);
     plait_yaml_destroy(yaml);
     return config;
 }
 
-struct plait_config *plait_config_parse(const char *name, const char *text,
-                                        size_t size, const char *const *set,
-                                        int nset, struct plait_error *err)
+struct plait_job_config *plait_job_config_parse(const char *name,
+                                                const char *text, size_t size,
+                                                const char *const *set,
+                                                int nset,
+                                                struct plait_error *err)
 {
     struct plait_yaml *yaml = plait_yaml_parse(name, text, size, err);
-    struct plait_config *config;
+    struct plait_job_config *config;
 
     if (!yaml)
         return NULL;
-    config = create(name, yaml, set, nset, err);
+    config = create_config(name, yaml, set, nset, err);
     plait_yaml_destroy(yaml);
     return config;
 }
 
-int plait_config_read(const char *path, char **text, size_t *size,
-                      struct plait_error *err)
+int plait_job_config_read(const char *path, char **text, size_t *size,
+                          struct plait_error *err)
 {
     return plait_yaml_file(path, text, size, err);
+}
+
+void plait_job_config_print_model(const struct plait_model_config *model,
+                                  FILE *out)
+{
+    plait_yaml_print(out, "model", model_fields, COUNT(model_fields), model);
 }

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_CONFIG_H
-#define PLAIT_CONFIG_H
+#ifndef PLAIT_TOPOLOGY_JOB_JOB_CONFIG_H
+#define PLAIT_TOPOLOGY_JOB_JOB_CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
-#include "error.h"
-#include "layout.h"
-#include "schedule.h"
+#include "topology/api/plait/config.h"
+#include "topology/base/error.h"
+#include "topology/base/numbers.h"
+#include "topology/job/optimizers.h"
+#include "topology/job/schedule.h"
+#include "topology/job/sync.h"
+#include "topology/layout/layout.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,7 +44,8 @@ enum plait_recompute {
 /* How gradients of replicated weights (zero 0) are summed. */
 enum plait_grad_sync {
     PLAIT_GRAD_BUCKETED, /* piece by piece while backward still runs */
-    PLAIT_GRAD_NAIVE     /* through the first rank, after backward */
+    PLAIT_GRAD_NAIVE,    /* through the first rank, after backward */
+    PLAIT_GRAD_FLAT      /* one all-reduce of all of them, after backward */
 };
 
 /* What gradients travel as. */
@@ -47,7 +53,7 @@ enum plait_grad_reduce { PLAIT_GRAD_FP32, PLAIT_GRAD_BF16 };
 
 /* How a sum crosses nodes that have several of its ranks. */
 enum plait_all_reduce {
-    PLAIT_ALL_REDUCE_AUTO,        /* what costs less, topology/cost.h */
+    PLAIT_ALL_REDUCE_AUTO,        /* what costs less, topology/plan/cost.h */
     PLAIT_ALL_REDUCE_FLAT,        /* as one group */
     PLAIT_ALL_REDUCE_HIERARCHICAL /* in each node, across, in each node */
 };
@@ -74,35 +80,97 @@ enum plait_graph_use {
     PLAIT_GRAPH_OFF
 };
 
+/* Which linears of a llama model's attention have biases. */
+enum plait_attention_bias {
+    PLAIT_BIAS_NONE,
+    PLAIT_BIAS_QKV,
+    PLAIT_BIAS_ALL /* the output's too */
+};
+
+/* Over what a batch norm takes its statistics. */
+enum plait_norm {
+    PLAIT_NORM_BATCH, /* each micro-batch */
+    PLAIT_NORM_GHOST, /* each ghost_batch images of it */
+    PLAIT_NORM_SYNC   /* the micro-batches of all data-parallel ranks */
+};
+
+enum plait_loss { PLAIT_LOSS_CROSS_ENTROPY, PLAIT_LOSS_SQUARED };
+
 struct plait_model_config {
     enum plait_family family;
-    int layers;
+    int layers; /* hidden ones of an mlp; of a resnet, its residual
+                   blocks, which follow from the depth */
     int hidden;
     int heads;
     int kv_heads; /* default: heads */
+    int head_dim; /* 0: hidden / heads; see plait_model_head_dim() */
     int ffn;      /* default: 4 * hidden (gpt2); 8/3 * hidden up to a
                      multiple of 64 (llama) */
     int vocab;    /* as the data has it; padding happens inside */
     int seq_len;
     bool tie_embeddings; /* default: gpt2 true, llama false */
     double rope_theta;   /* default 10000 */
-    double norm_eps;     /* default 1e-5 */
-    int experts;         /* 0: dense */
+    double rope_factor;  /* Llama 3's scaling, see struct plait_rope; 0 and 1:
+                            none */
+    double rope_low_freq_factor;
+    double rope_high_freq_factor;
+    int rope_original_len;
+    enum plait_attention_bias attention_bias;
+    bool qk_norm;       /* an RMS norm of each head of q and k */
+    int sliding_window; /* what attention reaches; 0: all. Sequences are no
+                           longer, so that it makes no difference */
+    double norm_eps;    /* default 1e-5 */
+    int experts;        /* 0: dense */
     int experts_top_k;
     double experts_capacity; /* of an expert in a sequence, in shares of what
                                 falls to it on average; 0: no limit */
     double experts_balance;  /* weight of the load-balancing loss, which is
                                 not part of the reported one; default 0.01 */
+    /* Of image models alone, whose seq_len is 1, so that tokens are images. */
+    int depth;                  /* of a resnet; default 20 */
+    int width;                  /* of an mlp's hidden layers, default 128; of a
+                                   resnet's first ones, default 16, at depth 50
+                                   it is 64 */
+    int classes;                /* default 10 */
+    struct plait_numbers input; /* channels, height, width; empty: 1, 28, 28 */
+    int image[3];               /* the same, as plain numbers */
+    enum plait_norm norm;
+    int ghost_batch; /* images; default 32 */
+    enum plait_loss loss;
+    double label_smoothing;
+};
+
+/* Columns of one head. */
+static inline int plait_model_head_dim(const struct plait_model_config *model)
+{
+    return model->head_dim ? model->head_dim : model->hidden / model->heads;
+}
+
+/* mlp or resnet. */
+bool plait_is_image_model(const struct plait_model_config *model);
+
+/* The format of the data files, YAML key `format`. */
+enum plait_data_format {
+    PLAIT_DATA_AUTO, /* by the first bytes of each file */
+    PLAIT_DATA_PLAIT,
+    PLAIT_DATA_LLMC,
+    PLAIT_DATA_MEGATRON,
+    PLAIT_DATA_IDX,     /* images and, in a file beside them, labels */
+    PLAIT_DATA_CIFAR10, /* label and image in turn */
+    PLAIT_DATA_CIFAR100
 };
 
 struct plait_data_config {
-    char *train;  /* path or glob; NULL if not given */
-    char *val;    /* NULL: no evaluation */
-    char *format; /* "auto", "plait", "llmc", "megatron" */
+    char *train; /* path or glob; NULL if not given */
+    char *val;   /* NULL: no evaluation */
+    enum plait_data_format format;
+    double mean, std; /* of images: (pixel / 255 - mean) / std */
+    int shift;        /* pixels that a training image is moved by at most */
+    bool flip;        /* and whether it may be turned left to right */
 };
 
 struct plait_parallel_config {
-    int tp, cp, ep, pp, dp; /* PLAIT_AUTO where inferred */
+    struct plait_layout layout; /* sizes are PLAIT_AUTO where inferred */
     enum plait_schedule_kind schedule;
     int virtual_stages; /* YAML key `virtual` */
     bool sequence;      /* sequence parallel inside the tp group */
@@ -126,27 +194,47 @@ struct plait_train_config {
     enum plait_graph_use graph;
     int64_t eval_every; /* 0: never */
     int64_t eval_steps;
-    int timeout; /* seconds; 0: none */
+    int timeout;  /* seconds; 0: none */
+    double noise; /* standard deviation of the samples' factors; 0: none */
+    bool skip_outliers;
 };
 
-struct plait_optim_config {
-    char *name; /* "adamw" */
-    double lr;
-    double betas[2];
-    double eps;
-    double weight_decay;
-    double clip; /* 0: no clipping */
+/* How the rate falls from its peak to its minimum after the warm-up. */
+enum plait_lr_schedule {
+    PLAIT_LR_COSINE,
+    PLAIT_LR_LINEAR,
+    PLAIT_LR_CONSTANT,
+    PLAIT_LR_STEP, /* falls at chosen steps */
+    PLAIT_LR_WSD   /* warm-up, stable, decay */
+};
+
+/* How the rate reaches its peak. */
+enum plait_lr_warmup {
+    PLAIT_LR_WARMUP_GRADUAL, /* along a line */
+    PLAIT_LR_WARMUP_CONSTANT /* at once, after the warm-up */
 };
 
 /* How the peak grows with the batch. */
-enum plait_lr_scaling { PLAIT_LR_LINEAR, PLAIT_LR_SQRT };
+enum plait_lr_scaling { PLAIT_LR_SCALING_LINEAR, PLAIT_LR_SCALING_SQRT };
 
 struct plait_lr_config {
-    char *schedule; /* "cosine", "linear", "constant" */
+    enum plait_lr_schedule schedule;
     int64_t warmup; /* steps */
-    double min;     /* as a share of the peak, 0 .. 1 */
+    enum plait_lr_warmup warmup_shape;
+    double warmup_from;            /* as a share of the peak, 0 .. 1 */
+    double min;                    /* the same */
+    struct plait_numbers decay_at; /* steps done, increasing */
+    double decay_by;               /* factor at each of them */
+    double stable;  /* of the steps after the warm-up, the share at the peak */
     int base_batch; /* sequences that optim.lr is meant for; 0: any */
     enum plait_lr_scaling scaling;
+};
+
+/* How the batch changes during the run. */
+struct plait_batch_config {
+    struct plait_numbers growth; /* pairs: steps done, sequences from then on;
+                                    auto: by the gradient noise scale */
+    int min, max;                /* of auto, sequences; 0: not given */
 };
 
 struct plait_checkpoint_config {
@@ -159,39 +247,44 @@ struct plait_checkpoint_config {
 struct plait_log_config {
     char *metrics;     /* JSON lines; NULL: none */
     char *tensorboard; /* directory; NULL: none */
+    char *prometheus;  /* file; NULL: none */
     char *profile;     /* directory for traces; NULL: none */
     int64_t every;
 };
 
-struct plait_config {
+struct plait_job_config {
     struct plait_model_config model;
     struct plait_data_config data;
     struct plait_parallel_config parallel;
     struct plait_train_config train;
     struct plait_optim_config optim;
     struct plait_lr_config lr;
+    struct plait_batch_config batch;
+    struct plait_sync_config sync;
     struct plait_checkpoint_config checkpoint;
     struct plait_log_config log;
-    /* Bit per field of `parallel` in its order above: the file (or --set)
-     * named it, so a launch contract that says otherwise is refused. */
-    unsigned parallel_given;
+    /* 1u << axis: the file (or --set) named this size, so a launch contract
+     * that says otherwise is refused. */
+    unsigned sizes_given;
 };
 
-/* Read a YAML file; NULL path: the defaults alone. Then apply `nset`
- * "section.key=value" strings in order. Unknown keys, wrong types and values
- * out of range are errors that name file, line and the nearest key; checks
- * across fields (heads % kv_heads, global_batch % micro_batch, ...) too. */
-struct plait_config *plait_config_create(const char *path,
-                                         const char *const *set, int nset,
-                                         struct plait_error *err);
-/* The same from memory; `name` stands for the file in errors. */
-struct plait_config *plait_config_parse(const char *name, const char *text,
-                                        size_t size, const char *const *set,
-                                        int nset, struct plait_error *err);
-/* The file as it is, malloc'ed, for plait_config_parse(). */
-int plait_config_read(const char *path, char **text, size_t *size,
-                      struct plait_error *err);
-void plait_config_destroy(struct plait_config *config);
+/* plait_job_config_create() from memory; `name` stands for the file in
+ * errors. Unknown keys, wrong types and values out of range are errors that
+ * name file, line and the nearest key; what plait_fits_config() refuses
+ * too. */
+struct plait_job_config *plait_job_config_parse(const char *name,
+                                                const char *text, size_t size,
+                                                const char *const *set,
+                                                int nset,
+                                                struct plait_error *err);
+/* The file as it is, malloc'ed, for plait_job_config_parse(). */
+int plait_job_config_read(const char *path, char **text, size_t *size,
+                          struct plait_error *err);
+
+/* The section "model" as YAML, every key of it. Whether it could be written
+ * `out` knows. */
+void plait_job_config_print_model(const struct plait_model_config *model,
+                                  FILE *out);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "schedule.h"
+#include "topology/job/schedule.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -29,24 +29,6 @@ struct writer {
     int cursor[2]; /* into the lists of the ranks before and after */
     bool *posted;  /* [2][v][m] receives: forward, backward */
 };
-
-int plait_schedule_parse(const char *text, enum plait_schedule_kind *kind,
-                         struct plait_error *err)
-{
-    int i;
-
-    for (i = 0; i < PLAIT_NSCHEDULES; i++) {
-        if (!strcmp(text, plait_schedule_names[i])) {
-            *kind = (enum plait_schedule_kind)i;
-            return 0;
-        }
-    }
-    errno = EINVAL;
-    return plait_errorf(err,
-                        "schedule is naive, gpipe, 1f1b, interleaved or "
-                        "zb-h1, not '%.60s'",
-                        text);
-}
 
 void plait_schedule_destroy(struct plait_schedule *schedule)
 {
@@ -201,7 +183,8 @@ static bool needs(int p, int v, int rank, const struct plait_action *a,
 /* Run rank's computations from its next one as far as their inputs are
  * there; returns how many. `done` [2][p * v][m] holds when each stage's
  * forward and backward ended, -1 before. */
-static int advance(struct pipeline *pipe, int rank, int *next, int64_t *done)
+static int advance_rank(struct pipeline *pipe, int rank, int *next,
+                        int64_t *done)
 {
     int p = pipe->p, v = pipe->v, m = pipe->m, first = *next;
     const struct plait_action *a = pipe->compute + (size_t)rank * pipe->n;
@@ -238,7 +221,7 @@ static void time_compute(struct pipeline *pipe, int *next, int64_t *done)
     while (left > 0) {
         moved = 0;
         for (rank = 0; rank < pipe->p; rank++)
-            moved += advance(pipe, rank, &next[rank], done);
+            moved += advance_rank(pipe, rank, &next[rank], done);
         assert(moved > 0); /* the orders above do not wait in a circle */
         left -= moved;
     }
@@ -290,14 +273,14 @@ static bool *posted(const struct writer *w, const struct plait_action *recv)
            recv->microbatch;
 }
 
-static void emit(struct writer *w, const struct plait_action *action)
+static void append_action(struct writer *w, const struct plait_action *action)
 {
     w->out->actions[w->out->nactions++] = *action;
 }
 
 /* Post the receive `wanted` and, before it, whatever its sender sends
  * earlier: messages between two ranks arrive in the order they were sent. */
-static void post(struct writer *w, const struct plait_action *wanted)
+static void post_receive(struct writer *w, const struct plait_action *wanted)
 {
     const struct pipeline *pipe = w->pipe;
     int p = pipe->p, rank = w->out->rank, peer;
@@ -310,7 +293,7 @@ static void post(struct writer *w, const struct plait_action *wanted)
     while (!*posted(w, wanted)) {
         if (message(p, pipe->v, from, &a[(*cursor)++], &peer, &recv) &&
             peer == rank) {
-            emit(w, &recv);
+            append_action(w, &recv);
             *posted(w, &recv) = true;
         }
     }
@@ -348,17 +331,17 @@ static void write_compute(struct writer *w, int index)
     int peer;
 
     if (needs(pipe->p, pipe->v, w->out->rank, a, &recv))
-        post(w, &recv);
+        post_receive(w, &recv);
     if (index + 1 < pipe->n &&
         needs(pipe->p, pipe->v, w->out->rank, a + 1, &recv) &&
         !*posted(w, &recv) && due(w, &recv) <= pipe->start[at])
-        post(w, &recv);
-    emit(w, a);
+        post_receive(w, &recv);
+    append_action(w, a);
     if (!message(pipe->p, pipe->v, w->out->rank, a, &peer, &recv))
         return;
     send.kind =
         a->kind == PLAIT_FORWARD ? PLAIT_SEND_FORWARD : PLAIT_SEND_BACKWARD;
-    emit(w, &send);
+    append_action(w, &send);
 }
 
 /* The most activations held: from a forward to the end of its backward, or
@@ -393,8 +376,8 @@ int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
     errno = EINVAL;
     if (stages < 1 || chunks < 1 || microbatches < 1)
         return plait_errorf(err,
-                            "schedule %s: a step of %d stages, %d chunks and "
-                            "%d micro-batches makes no sense",
+                            "schedule %s: stages, chunks and micro-batches "
+                            "must be at least 1, not %d, %d and %d",
                             name, stages, chunks, microbatches);
     if (chunks > 1 && kind != PLAIT_SCHEDULE_INTERLEAVED)
         return plait_errorf(err,
@@ -402,12 +385,13 @@ int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
                             "interleaved has more",
                             name, chunks);
     if (chunks > 1 && stages == 1)
-        return plait_errorf(err, "schedule %s with %d chunks wants pp above 1",
+        return plait_errorf(err,
+                            "schedule %s with %d chunks: pp must be above 1",
                             name, chunks);
     if (chunks > 1 && microbatches % stages)
         return plait_errorf(err,
-                            "schedule %s: %d micro-batches are not a multiple "
-                            "of pp %d",
+                            "schedule %s: %d micro-batches are not divisible "
+                            "by pp %d",
                             name, microbatches, stages);
     if ((int64_t)microbatches * chunks > 1 << 24)
         return plait_errorf(err,
@@ -449,8 +433,8 @@ struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
 
     if (rank < 0 || rank >= stages) {
         errno = EINVAL;
-        plait_errorf(err, "schedule %s: rank %d of %d stages makes no sense",
-                     plait_schedule_names[kind], rank, stages);
+        plait_errorf(err, "schedule %s: the rank must be from 0 to %d, not %d",
+                     plait_schedule_names[kind], stages - 1, rank);
         return NULL;
     }
     if (plait_schedule_possible(kind, stages, chunks, microbatches, err) < 0)

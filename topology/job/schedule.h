@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SCHEDULE_H
-#define PLAIT_SCHEDULE_H
+#ifndef PLAIT_TOPOLOGY_JOB_SCHEDULE_H
+#define PLAIT_TOPOLOGY_JOB_SCHEDULE_H
 
-#include "error.h"
+#include "topology/base/error.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -62,9 +62,6 @@ struct plait_schedule {
 /* "naive", "gpipe", "1f1b", "interleaved", "zb-h1" */
 extern const char *const plait_schedule_names[PLAIT_NSCHEDULES];
 
-int plait_schedule_parse(const char *text, enum plait_schedule_kind *kind,
-                         struct plait_error *err);
-
 /* The list of one rank. Refuses what the kind cannot do (chunks > 1 unless
  * interleaved over more than one rank, where m is a multiple of p).
  * Interleaved with one chunk is 1F1B. */
@@ -84,11 +81,11 @@ int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
 int plait_schedule_slots(enum plait_schedule_kind kind, int stages, int chunks,
                          int microbatches, int rank);
 
-/* Prove that the lists of all ranks 0 .. p-1 run to the end together: every
- * receive has its send, in the same order on both sides; nobody waits in a
- * circle, even if every group of messages blocks until each of them has met
- * its other half; each (chunk, micro-batch) goes forward and backward once
- * and in order, and no more than `peak` activations are held. 0, or -1 and
+/* For the tests: prove that the lists of all ranks 0 .. p-1 run to the end
+ * together: every receive has its send, in the same order on both sides; nobody
+ * waits in a circle, even if every group of messages blocks until each of them
+ * has met its other half; each (chunk, micro-batch) goes forward and backward
+ * once and in order, and no more than `peak` activations are held. 0, or -1 and
  * what is wrong where. */
 int plait_schedule_check(struct plait_schedule *const *ranks, int n,
                          struct plait_error *err);

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "schedule.h"
+#include "topology/job/schedule.h"
 
 /* The proof that a set of action lists is right. It knows nothing of how the
  * lists were made: it follows from the meaning of the actions alone. */
@@ -286,8 +286,8 @@ static int waits_for(const struct plait_schedule *s,
 }
 
 /* Go on as far as possible; returns the number of actions begun. */
-static int advance(const struct plait_schedule *s, struct progress *progress,
-                   struct channel *channels)
+static int advance_rank(const struct plait_schedule *s,
+                        struct progress *progress, struct channel *channels)
 {
     int first = progress->next;
     struct channel *c;
@@ -324,7 +324,7 @@ static int check_progress(struct plait_schedule *const *ranks, int p,
     do {
         moved = 0;
         for (rank = 0; rank < p; rank++)
-            moved += advance(ranks[rank], &progress[rank], channels);
+            moved += advance_rank(ranks[rank], &progress[rank], channels);
     } while (moved > 0);
     for (rank = 0; rank < p; rank++) {
         i = waits_for(ranks[rank], &progress[rank], channels);

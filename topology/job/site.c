@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "site.h"
+#include "topology/job/site.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "yaml.h"
+#include "topology/base/yaml.h"
 
 #define GB 1e9
 #define US 1e-6
@@ -69,7 +69,8 @@ static void document_init(struct document *document)
 }
 
 /* What is not said keeps the table's figure to the last bit. */
-static void apply(const struct entry *entry, struct plait_gpu_type *type)
+static void apply_figures(const struct entry *entry,
+                          struct plait_gpu_type *type)
 {
     type->per_node = entry->per_node;
     for (int k = 0; k < NFIGURES; k++) {
@@ -211,8 +212,8 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
                            COUNT(sections), document, err);
 }
 
-static struct plait_site *create(struct plait_yaml *yaml,
-                                 struct plait_error *err)
+static struct plait_site *create_site(struct plait_yaml *yaml,
+                                      struct plait_error *err)
 {
     struct plait_site *site = calloc(1, sizeof(*site));
     struct document document = {0};
@@ -236,7 +237,7 @@ static struct plait_site *create(struct plait_yaml *yaml,
     site->gpu_type = document.gpu_type;
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
         site->gpu_types[i] = plait_gpu_types[i];
-        apply(&document.entry[i], &site->gpu_types[i]);
+        apply_figures(&document.entry[i], &site->gpu_types[i]);
     }
     return site;
 }
@@ -248,7 +249,7 @@ struct plait_site *plait_site_create(const char *path, struct plait_error *err)
 
     if (path && !(yaml = plait_yaml_create(path, err)))
         return NULL;
-    site = create(yaml, err);
+    site = create_site(yaml, err);
     plait_yaml_destroy(yaml);
     return site;
 }
@@ -257,7 +258,7 @@ struct plait_site *plait_site_parse(const char *name, const char *text,
                                     size_t size, struct plait_error *err)
 {
     struct plait_yaml *yaml = plait_yaml_parse(name, text, size, err);
-    struct plait_site *site = yaml ? create(yaml, err) : NULL;
+    struct plait_site *site = yaml ? create_site(yaml, err) : NULL;
 
     plait_yaml_destroy(yaml);
     return site;

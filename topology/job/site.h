@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SITE_H
-#define PLAIT_SITE_H
+#ifndef PLAIT_TOPOLOGY_JOB_SITE_H
+#define PLAIT_TOPOLOGY_JOB_SITE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gpu_types.h"
-#include "layout.h"
+#include "topology/job/gpu_types.h"
+#include "topology/layout/layout.h"
 
 #ifdef __cplusplus
 extern "C" {

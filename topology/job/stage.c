@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "stage.h"
+#include "topology/job/stage.h"
 
 /* What the head costs, in layers: multiplications per token of each. */
 static double head_cost(const struct plait_model_config *c)
 {
-    double kv = (double)c->kv_heads / c->heads;
+    double head = plait_model_head_dim(c);
+    double q = head * c->heads, kv = head * c->kv_heads;
     double mlp = c->family == PLAIT_LLAMA ? 3.0 * c->ffn : 2.0 * c->ffn;
+
+    if (plait_is_image_model(c))
+        return 0;
 
     if (c->experts)
         mlp = mlp * c->experts_top_k + c->experts;
-    return c->vocab / ((2 + 2 * kv) * c->hidden + mlp + c->seq_len);
+    return c->vocab / (2 * q + 2 * kv + mlp + c->seq_len * q / c->hidden);
 }
 
 /* Layers on the fullest of the other stages if the last one has n. */

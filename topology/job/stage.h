@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_STAGE_H
-#define PLAIT_STAGE_H
+#ifndef PLAIT_TOPOLOGY_JOB_STAGE_H
+#define PLAIT_TOPOLOGY_JOB_STAGE_H
 
-#include "config.h"
+#include "topology/job/job_config.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch.h"
+#include "topology/layout/launch.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The names of the contract. Numbers and texts live in tables, so that what
- * is written and what is read cannot drift apart. */
+/* Encoding and decoding walk the same tables of numbers and texts, so that
+ * what is written and what is read cannot differ. */
 struct number {
     const char *name;
     size_t offset;
@@ -22,7 +22,7 @@ struct number {
     }
 
 static const struct number numbers[] = {
-    NUMBER("PLAIT_RANK", rank, 0),
+    NUMBER(PLAIT_ENV_RANK, rank, 0),
     NUMBER("PLAIT_WORLD_SIZE", world_size, 1),
     NUMBER("PLAIT_LOCAL_RANK", local_rank, 0),
     NUMBER("PLAIT_LOCAL_WORLD_SIZE", local_world_size, 1),
@@ -49,7 +49,7 @@ static const struct number torch_numbers[] = {
     NUMBER("LOCAL_WORLD_SIZE", local_world_size, 1),
     NUMBER("NODE_RANK", node_rank, 0),
     NUMBER("GROUP_RANK", node_rank, 0),
-    NUMBER("MASTER_PORT", master_port, 1),
+    NUMBER(PLAIT_ENV_MASTER_PORT, master_port, 1),
 };
 
 #define TEXT(name, member)                             \
@@ -64,11 +64,12 @@ static const struct text {
 } texts[] = {
     TEXT("PLAIT_GPU_BUSID", gpu_busid), TEXT("PLAIT_NICS", nics),
     TEXT("PLAIT_CPUS", cpus),           TEXT("PLAIT_JOBID", jobid),
-    TEXT("PLAIT_SECRET", secret),
+    TEXT(PLAIT_ENV_SECRET, secret),
 };
 
-static const struct text master_addr = TEXT("MASTER_ADDR", master_addr);
-static const struct number master_port = NUMBER("MASTER_PORT", master_port, 1);
+static const struct text master_addr = TEXT(PLAIT_ENV_MASTER_ADDR, master_addr);
+static const struct number master_port =
+    NUMBER(PLAIT_ENV_MASTER_PORT, master_port, 1);
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -100,7 +101,7 @@ int plait_launch_encode(const struct plait_launch *launch, int rendezvous,
     char order[16];
 
     plait_layout_format_order(&launch->layout, order);
-    if (set(arg, "PLAIT_ORDER", order) < 0 ||
+    if (set(arg, PLAIT_ENV_ORDER, order) < 0 ||
         set_numbers(launch, numbers, COUNT(numbers), set, arg) < 0)
         return -1;
     /* Empty values are set too: a task must not see those of an outer step. */
@@ -129,8 +130,8 @@ static int get_number(struct plait_launch *launch, const struct number *n,
     value = strtol(text, &end, 10);
     if (errno || end == text || *end || value < n->least || value > INT_MAX ||
         !strchr("-0123456789", text[0]))
-        return plait_errorf(err, "%s=%.40s: want a whole number >= %d", n->name,
-                            text, n->least);
+        return plait_errorf(err, "%s=%.40s must be a whole number >= %d",
+                            n->name, text, n->least);
     number = (int)value;
     memcpy((char *)launch + n->offset, &number, sizeof(number));
     return 0;
@@ -156,7 +157,7 @@ static int check_secret(const char *secret, struct plait_error *err)
 
     if (secret[n] == '\0' && (n == 0 || n >= 32))
         return 0;
-    return plait_errorf(err, "PLAIT_SECRET: want 32 to %d hex digits",
+    return plait_errorf(err, "PLAIT_SECRET must be 32 to %d hex digits",
                         PLAIT_SECRET_SIZE - 1);
 }
 
@@ -170,12 +171,12 @@ static int get_master(struct plait_launch *launch, get_fn *get, void *arg,
     if (get_number(launch, &master_port, get, arg, err) < 0)
         return -1;
     if (launch->master_port > 65535)
-        return plait_errorf(err, "MASTER_PORT=%d: want 1 to 65535",
+        return plait_errorf(err, "MASTER_PORT=%d must be from 1 to 65535",
                             launch->master_port);
     return 0;
 }
 
-static int check(const struct plait_launch *l, struct plait_error *err)
+static int check_ranks(const struct plait_launch *l, struct plait_error *err)
 {
     struct plait_layout layout = l->layout;
     struct plait_coord coord;
@@ -215,13 +216,13 @@ static const char *get_environment(void *arg, const char *name)
     return getenv(name);
 }
 
-/* Without a seat: 0, unless srun planned the step all the same. Slurm starts
- * the tasks on nodes that lack the plugin as if nothing had been asked for. */
+/* For a process without a rank: 0, unless srun planned the step. On a node
+ * that lacks the plugin Slurm starts the tasks without the contract. */
 static int check_unplanned(get_fn *get, void *arg, struct plait_error *err)
 {
-    const char *plan = get(arg, "SLURM_PLAIT_PLAN");
+    const char *plan = get(arg, PLAIT_ENV_PLAN);
 
-    if (!plan || !*plan || strcmp(plan, "none") == 0)
+    if (!plan || !*plan || strcmp(plan, PLAIT_NO_PLAN) == 0)
         return 0;
     errno = EINVAL;
     return plait_errorf(err, "srun planned this step, but PLAIT_RANK is not "
@@ -238,20 +239,20 @@ int plait_launch_decode(struct plait_launch *launch,
 
     if (!get)
         get = get_environment;
-    if (!get(arg, "PLAIT_RANK"))
+    if (!get(arg, PLAIT_ENV_RANK))
         return check_unplanned(get, arg, err);
     memset(&found, 0, sizeof(found));
     for (size_t i = 0; i < COUNT(numbers); i++)
         if (get_number(&found, &numbers[i], get, arg, err) < 0)
             goto error;
-    order = get(arg, "PLAIT_ORDER");
+    order = get(arg, PLAIT_ENV_ORDER);
     if (plait_layout_parse_order(order ? order : "", found.layout.order, err))
         goto error;
     for (size_t i = 0; i < COUNT(texts); i++)
         if (get_text(&found, &texts[i], get, arg, err) < 0)
             goto error;
     if (check_secret(found.secret, err) < 0 ||
-        get_master(&found, get, arg, err) < 0 || check(&found, err) < 0)
+        get_master(&found, get, arg, err) < 0 || check_ranks(&found, err) < 0)
         goto error;
     *launch = found;
     return 1;

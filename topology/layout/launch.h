@@ -1,20 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_LAUNCH_H
-#define PLAIT_LAUNCH_H
+#ifndef PLAIT_TOPOLOGY_LAYOUT_LAUNCH_H
+#define PLAIT_TOPOLOGY_LAYOUT_LAUNCH_H
 
-#include "error.h"
-#include "layout.h"
+#include "topology/base/error.h"
+#include "topology/layout/layout.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The names of the contract's variables that are used one by one; those that
+ * are only encoded and decoded stand in the tables of launch.c. */
+#define PLAIT_ENV_RANK "PLAIT_RANK" /* set: the process is part of a plan */
+#define PLAIT_ENV_ORDER "PLAIT_ORDER"
+#define PLAIT_ENV_SECRET "PLAIT_SECRET"
+#define PLAIT_ENV_MASTER_ADDR "MASTER_ADDR"
+#define PLAIT_ENV_MASTER_PORT "MASTER_PORT"
+#define PLAIT_ENV_VISIBLE "CUDA_VISIBLE_DEVICES"
+#define PLAIT_ENV_VISIBLE_ORDER "CUDA_DEVICE_ORDER"
+
+/* What srun hands to the nodes beside the flags. Names that start with SLURM
+ * survive --export=NONE. */
+#define PLAIT_ENV_PLAN "SLURM_PLAIT_PLAN"     /* plait_plan_encode() */
+#define PLAIT_ENV_MASTER "SLURM_PLAIT_MASTER" /* "host:port" of RANK 0 */
+/* What the user bound himself: any of cpu, gpu, mem, port (MASTER_PORT); and
+ * resv: Slurm reserved the port. */
+#define PLAIT_ENV_KEEP "SLURM_PLAIT_KEEP"
+/* What the site file asks of the nodes: any of nvlink, nccl, ucx. */
+#define PLAIT_ENV_SITE "SLURM_PLAIT_SITE"
+/* Becomes PLAIT_SECRET. */
+#define PLAIT_ENV_STEP_SECRET "SLURM_PLAIT_SECRET"
+/* The value of PLAIT_ENV_PLAN for a step that goes without a plan. */
+#define PLAIT_NO_PLAN "none"
 
 /* 256 bits in hexadecimal. */
 #define PLAIT_SECRET_SIZE 65
 
 /* The launch contract: what every task of a planned step finds in its
  * environment. The plugin encodes it, the runtime decodes it; the names of
- * the variables stand in launch.c and nowhere else. */
+ * the variables stand here and in launch.c, and nowhere else. */
 struct plait_launch {
     struct plait_layout layout;
     struct plait_coord coord;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "layout.h"
+#include "topology/layout/layout.h"
 
 #include <errno.h>
 #include <math.h>
@@ -73,7 +73,7 @@ int plait_layout_parse_size(const char *what, const char *text, int *size,
     if (p == text || *p || value < 1 || value > SIZE_MOST) {
         errno = EINVAL;
         return plait_errorf(err,
-                            "%s=%.40s: want a whole number from 1 to %d, or "
+                            "%s=%.40s must be a whole number from 1 to %d, or "
                             "\"auto\"",
                             what, text, SIZE_MOST);
     }
@@ -117,7 +117,7 @@ int plait_layout_parse_order(const char *text,
 error:
     errno = EINVAL;
     return plait_errorf(err,
-                        "rank order \"%.40s\": want each of tp, cp, ep, dp "
+                        "rank order \"%.40s\" must have each of tp, cp, ep, dp "
                         "and pp once, as in tp-cp-ep-dp-pp",
                         text);
 }
@@ -208,8 +208,8 @@ static void fits_add(struct fits *fits, const int wanted[PLAIT_NAXES],
 }
 
 /* "; A or B would fit": the two layouts of `world` nearest to `wanted`. */
-static void suggest(const int wanted[PLAIT_NAXES], int world, char *buf,
-                    size_t n)
+static void suggest_sizes(const int wanted[PLAIT_NAXES], int world, char *buf,
+                          size_t n)
 {
     struct fits fits = {.n = 0};
     char one[2][96];
@@ -254,10 +254,11 @@ static int check_sizes(const struct plait_layout *layout, int world,
 
     errno = EINVAL;
     if (world < 1 || world > SIZE_MOST)
-        return plait_errorf(err, "%d tasks: want 1 to %d", world, SIZE_MOST);
+        return plait_errorf(err, "%d tasks: must be from 1 to %d", world,
+                            SIZE_MOST);
     for (int i = 0; i < PLAIT_NAXES; i++) {
         if (layout->size[i] < 0 || layout->size[i] > SIZE_MOST)
-            return plait_errorf(err, "--%s=%d: want 1 to %d",
+            return plait_errorf(err, "--%s=%d must be from 1 to %d",
                                 plait_axis_names[i], layout->size[i],
                                 SIZE_MOST);
         unknown += i != PLAIT_EP && layout->size[i] == PLAIT_AUTO;
@@ -283,9 +284,9 @@ static int check_experts(const struct plait_layout *layout,
         while (over % lower)
             lower--;
         return plait_errorf(err,
-                            "--ep=%d does not divide cp * dp = %d * %d; "
+                            "cp * dp = %d * %d is not divisible by --ep=%d; "
                             "--ep=%d would fit",
-                            ep, layout->size[PLAIT_CP], layout->size[PLAIT_DP],
+                            layout->size[PLAIT_CP], layout->size[PLAIT_DP], ep,
                             lower);
     }
     digits_init(&dense, layout, 0);
@@ -302,8 +303,8 @@ static int check_experts(const struct plait_layout *layout,
 }
 
 /* The sizes of one axis that is to be inferred: world / (all others). */
-static int infer(struct plait_layout *layout, int world,
-                 struct plait_error *err)
+static int infer_size(struct plait_layout *layout, int world,
+                      struct plait_error *err)
 {
     const int *wanted = layout->size;
     char asked[96], fit[256];
@@ -323,10 +324,10 @@ static int infer(struct plait_layout *layout, int world,
     }
     errno = EINVAL;
     format_sizes(wanted, asked, sizeof(asked));
-    suggest(wanted, world, fit, sizeof(fit));
+    suggest_sizes(wanted, world, fit, sizeof(fit));
     if (unknown >= 0)
-        return plait_errorf(err, "%d tasks do not divide by %s%s", world, asked,
-                            fit);
+        return plait_errorf(err, "%d tasks are not divisible by %s%s", world,
+                            asked, fit);
     return plait_errorf(err, "%s do%s not make %d tasks%s", asked,
                         strchr(asked, ' ') ? "" : "es", world, fit);
 }
@@ -340,7 +341,8 @@ int plait_layout_resolve(struct plait_layout *layout, int world,
         return -1;
     if (resolved.size[PLAIT_EP] == PLAIT_AUTO)
         resolved.size[PLAIT_EP] = 1;
-    if (infer(&resolved, world, err) < 0 || check_experts(&resolved, err) < 0)
+    if (infer_size(&resolved, world, err) < 0 ||
+        check_experts(&resolved, err) < 0)
         return -1;
     *layout = resolved;
     return 0;

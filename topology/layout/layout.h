@@ -1,27 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_LAYOUT_H
-#define PLAIT_LAYOUT_H
+#ifndef PLAIT_TOPOLOGY_LAYOUT_LAYOUT_H
+#define PLAIT_TOPOLOGY_LAYOUT_LAYOUT_H
 
 #include <stddef.h>
 
-#include "error.h"
+#include "topology/api/plait/layout.h"
+#include "topology/base/error.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* The parallel axes, in the default rank order (Megatron's tp-cp-ep-dp-pp). */
-enum plait_axis {
-    PLAIT_TP,
-    PLAIT_CP,
-    PLAIT_EP,
-    PLAIT_DP,
-    PLAIT_PP,
-    PLAIT_NAXES
-};
-
-/* A size that is to be inferred from the number of tasks. */
-#define PLAIT_AUTO 0
 
 /* How many ranks along each axis, and which axis varies fastest.
  *
@@ -38,19 +26,6 @@ struct plait_layout {
 
 struct plait_coord {
     int at[PLAIT_NAXES];
-};
-
-/* The process groups a trainer needs. The first PLAIT_NAXES are the axes. */
-enum plait_group {
-    PLAIT_GROUP_TP = PLAIT_TP,
-    PLAIT_GROUP_CP = PLAIT_CP,
-    PLAIT_GROUP_EP = PLAIT_EP,
-    PLAIT_GROUP_DP = PLAIT_DP,
-    PLAIT_GROUP_PP = PLAIT_PP,
-    PLAIT_GROUP_DP_CP,     /* who shares dense weights: gradients meet here */
-    PLAIT_GROUP_EXPERT_DP, /* who shares expert weights: cp * dp / ep ranks */
-    PLAIT_GROUP_TP_PP,     /* one whole copy of the dense model */
-    PLAIT_NGROUPS
 };
 
 /* "tp", "cp", "ep", "dp", "pp" */
@@ -74,9 +49,6 @@ int plait_layout_parse_order(const char *text,
 int plait_layout_parse_rank_order(const char *text, struct plait_layout *layout,
                                   int *order_free, struct plait_error *err);
 
-/* Write the order as text; `buf` holds at least 16 bytes. */
-void plait_layout_format_order(const struct plait_layout *layout, char *buf);
-
 /* Infer the sizes that are PLAIT_AUTO (dp first; at most one besides ep,
  * where auto means 1) so that the product is `world`, and check all of it.
  * The error names the numbers and the nearest layouts that would fit. */
@@ -86,9 +58,6 @@ int plait_layout_resolve(struct plait_layout *layout, int world,
 /* One size may be left out: unless one is PLAIT_AUTO already, the first of
  * dp, pp, cp and tp whose bit in `given` is not set becomes PLAIT_AUTO. */
 void plait_layout_leave_out(struct plait_layout *layout, unsigned given);
-
-/* tp * cp * dp * pp of a resolved layout. */
-int plait_layout_world(const struct plait_layout *layout);
 
 /* rank -> coordinate; 0 <= rank < world. */
 void plait_layout_coord(const struct plait_layout *layout, int rank,

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "node.h"
+#include "topology/node/node.h"
 
 /* Which cores a task gets. Every task of a node computes the whole division
  * for itself, so nothing here may depend on who asks. */

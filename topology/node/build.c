@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node_build.h"
+#include "topology/node/build.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -222,6 +222,40 @@ static enum plait_distance distance(const struct node_builder *builder,
         b->nbridges - common <= builder->switch_depth)
         return PLAIT_DIST_PIX;
     return PLAIT_DIST_PXB;
+}
+
+/* Direct links are what they are; through switches, a pair gets what the
+ * narrower of the two has to all switches together. */
+int node_builder_join(struct node_builder *builder,
+                      const struct node_link *links, int nlinks)
+{
+    struct plait_node *node = builder->node;
+    double *up = calloc((size_t)node->ngpus + 1, sizeof(*up));
+    int i, a, b;
+
+    if (!up)
+        return -1;
+    for (i = 0; i < nlinks; i++) {
+        const struct node_link *link = &links[i];
+
+        a = node_builder_find_gpu(builder, link->from);
+        if (a < 0)
+            continue;
+        if (link->to_switch)
+            up[a] += link->count * link->gbps;
+        b = link->to_switch ? -1 : node_builder_find_gpu(builder, link->to);
+        if (b >= 0 && a != b)
+            node->links[a * node->ngpus + b] += link->count * link->gbps;
+    }
+    for (a = 0; a < node->ngpus; a++) {
+        for (b = 0; b < node->ngpus; b++) {
+            if (a != b)
+                node->links[a * node->ngpus + b] +=
+                    up[a] < up[b] ? up[a] : up[b];
+        }
+    }
+    free(up);
+    return 0;
 }
 
 static int measure_distances(struct node_builder *builder)

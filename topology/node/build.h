@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_NODE_BUILD_H
-#define PLAIT_NODE_BUILD_H
+#ifndef PLAIT_TOPOLOGY_NODE_BUILD_H
+#define PLAIT_TOPOLOGY_NODE_BUILD_H
 
-#include "node.h"
+#include "topology/node/node.h"
 
 /* What the readers of node descriptions share: they add the GPUs and NICs
  * they find, sort them, join GPUs by links, and get the rest worked out. */
@@ -41,6 +41,16 @@ int node_builder_add_nic(struct node_builder *builder,
 
 /* All devices are in: put them in bus order and make room for the links. */
 int node_builder_sort(struct node_builder *builder);
+/* Links between GPUs, each stated by one of its ends; to be joined after the
+ * sort. 0, or -1 with errno. */
+struct node_link {
+    char from[16], to[16]; /* bus ids; `to` is unset if to_switch */
+    int count;
+    int to_switch;
+    double gbps; /* of one link, one way */
+};
+int node_builder_join(struct node_builder *builder,
+                      const struct node_link *links, int nlinks);
 /* Index of a GPU after sorting, -1 if there is none there. */
 int node_builder_find_gpu(const struct node_builder *builder,
                           const char *busid);
@@ -64,6 +74,11 @@ const char *node_gpu_vendor(unsigned class_id, unsigned vendor,
 /* What the vendor states for one NVLink in one direction, in GB/s. `sm` is
  * 10 * compute capability, 0 unknown. */
 double node_nvlink_gbps(int sm);
+/* What AMD states for one xGMI link in one direction, in GB/s, and the number
+ * of a GPU generation as that takes it (0x90a for gfx90a); text: RCCL's gcn
+ * attribute, NULL: 0. */
+double node_xgmi_gbps(int gcn);
+int node_parse_gcn(const char *text);
 /* What a GPU is called, "" if these ids are not known here. */
 const char *node_gpu_model(unsigned vendor, unsigned device);
 /* Is this PCI function a NIC made for message passing (InfiniBand, EFA,

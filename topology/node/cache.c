@@ -16,8 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "node_cache.h"
-#include "node_hwloc.h"
+#include "topology/node/cache.h"
+
+#include "topology/base/hash.h"
+#include "topology/node/hwloc.h"
 
 /* Discovery takes milliseconds on small machines and seconds on large ones,
  * so its result is kept until the next boot: one line that says whose and
@@ -75,14 +77,10 @@ static int make_key(char *key, struct plait_error *err)
     return 0;
 }
 
-/* FNV-1a: a file cut short or overwritten is to be noticed, no attacker. */
+/* Finds a file that was cut short or overwritten. */
 static uint64_t checksum(const char *data, size_t size)
 {
-    uint64_t sum = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < size; i++)
-        sum = (sum ^ (unsigned char)data[i]) * 0x100000001b3u;
-    return sum;
+    return plait_hash_bytes(PLAIT_HASH_START, data, size);
 }
 
 /* Owned by root (or by whom slurmd runs as), and writable by nobody else. */
@@ -129,8 +127,8 @@ error:
 
 /* Where the XML starts in the cache's text; NULL if the file is not whole or
  * not of now. */
-static const char *check(const char *dir, const char *text, size_t size,
-                         struct plait_error *err)
+static const char *check_entry(const char *dir, const char *text, size_t size,
+                               struct plait_error *err)
 {
     char key[KEY_MOST], head[HEAD_MOST];
     const char *line = strchr(text, '\n');
@@ -166,7 +164,7 @@ struct plait_node *plait_node_load_cache(const char *dir,
     struct plait_node *node = NULL;
     size_t size = 0;
     char *text = read_file(dir, &size, err);
-    const char *xml = text ? check(dir, text, size, err) : NULL;
+    const char *xml = text ? check_entry(dir, text, size, err) : NULL;
 
     if (xml)
         node =
@@ -179,7 +177,7 @@ int plait_node_check_cache(const char *dir, struct plait_error *err)
 {
     size_t size = 0;
     char *text = read_file(dir, &size, err);
-    int rc = text && check(dir, text, size, err) ? 0 : -1;
+    int rc = text && check_entry(dir, text, size, err) ? 0 : -1;
 
     free(text);
     return rc;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_NODE_CACHE_H
-#define PLAIT_NODE_CACHE_H
+#ifndef PLAIT_TOPOLOGY_NODE_CACHE_H
+#define PLAIT_TOPOLOGY_NODE_CACHE_H
 
-#include "node.h"
+#include "topology/node/node.h"
 
 /* What discovery found, kept for other processes until the next boot: the
  * file node.xml in a directory that only root can write to. It holds the

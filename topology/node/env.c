@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "node_env.h"
+#include "topology/node/env.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_NODE_ENV_H
-#define PLAIT_NODE_ENV_H
+#ifndef PLAIT_TOPOLOGY_NODE_ENV_H
+#define PLAIT_TOPOLOGY_NODE_ENV_H
 
 /* hwloc obeys HWLOC_* variables (read this file instead, load that plugin)
  * and has no call to make it stop. A process that runs as root for someone

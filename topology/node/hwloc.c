@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node_build.h"
-#include "node_hwloc.h"
+#include "topology/node/build.h"
+#include "topology/node/hwloc.h"
 
 /* From an hwloc topology to a node; XML and synthetic ones. */
 

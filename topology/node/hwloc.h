@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_NODE_HWLOC_H
-#define PLAIT_NODE_HWLOC_H
+#ifndef PLAIT_TOPOLOGY_NODE_HWLOC_H
+#define PLAIT_TOPOLOGY_NODE_HWLOC_H
 
-#include "node.h"
+#include "topology/node/node.h"
 
 /* What discovery knows beyond hwloc is written into the hwloc topology, as
  * infos and distances, and read from there: so it survives the cache. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node_build.h"
+#include "topology/node/build.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* What PCI class, vendor and device ids say about a device. Numbers from the
  * PCI code and id assignment specification and pci.ids. */
@@ -117,4 +120,27 @@ const char *node_gpu_model(unsigned vendor, unsigned device)
             return models[i].name;
     }
     return "";
+}
+
+/* 46 for MI50 and MI100, 50 for MI200, 64 for MI300, 76.8 for MI350. */
+double node_xgmi_gbps(int gcn)
+{
+    if (gcn >= 0x950)
+        return 76.8;
+    if (gcn >= 0x940)
+        return 64;
+    return gcn >= 0x90a ? 50 : 46;
+}
+
+/* RCCL writes gcn="908", gcn="910" (for gfx90a) or gcn="gfx942". */
+int node_parse_gcn(const char *text)
+{
+    long value;
+
+    if (!text)
+        return 0;
+    if (strncmp(text, "gfx", 3) == 0)
+        text += 3;
+    value = strtol(text, NULL, 16);
+    return value == 0x910 ? 0x90a : (int)(value & 0xffff);
 }

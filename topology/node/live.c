@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "node_build.h"
-#include "node_env.h"
-#include "node_hwloc.h"
+#include "topology/node/build.h"
+#include "topology/node/env.h"
+#include "topology/node/hwloc.h"
 
 /* The machine itself: what hwloc finds, and what it does not say without
  * the vendors' plugins: link bandwidths and port speeds. */
@@ -226,7 +226,7 @@ static void complete(hwloc_topology_t topology)
         node_note_nvml(topology);
 }
 
-static hwloc_topology_t load(unsigned long flags)
+static hwloc_topology_t load_topology(unsigned long flags)
 {
     /* All but the last start whole GPU runtimes, which takes seconds; what
      * they know, sysfs and NVML tell too. The last is libpciaccess, which
@@ -247,8 +247,8 @@ static hwloc_topology_t load(unsigned long flags)
     return topology;
 }
 
-static struct plait_node *create(int trust_env, unsigned long flags,
-                                 struct plait_error *err)
+static struct plait_node *create_node(int trust_env, unsigned long flags,
+                                      struct plait_error *err)
 {
     struct node_env *env = NULL;
     struct plait_node *node = NULL;
@@ -258,7 +258,7 @@ static struct plait_node *create(int trust_env, unsigned long flags,
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    topology = load(flags);
+    topology = load_topology(flags);
     if (topology) {
         complete(topology);
         node = node_read_topology(topology);
@@ -272,12 +272,12 @@ static struct plait_node *create(int trust_env, unsigned long flags,
 
 struct plait_node *plait_node_create(int trust_env, struct plait_error *err)
 {
-    return create(trust_env, 0, err);
+    return create_node(trust_env, 0, err);
 }
 
 struct plait_node *node_create_whole(struct plait_error *err)
 {
-    return create(0, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED, err);
+    return create_node(0, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED, err);
 }
 
 struct plait_node *plait_node_create_cached(const char *xml, size_t size,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node_build.h"
+#include "topology/node/build.h"
 
 /* NCCL's topology XML, and RCCL's, which differs only in its link element:
  * system > cpu > pci > ... > pci > gpu > nvlink|xgmi, and nic > net under a
@@ -30,14 +30,6 @@ struct open_element {
     char busid[16];
 };
 
-/* A link waits here until all GPUs are known and sorted. */
-struct pending_link {
-    char from[16], to[16];
-    int count;
-    int to_switch;
-    double gbps; /* of one link, one way */
-};
-
 struct reader {
     const char *name;
     struct plait_error *err;
@@ -53,10 +45,11 @@ struct reader {
     int other;         /* depth of an open cpu of another host, 0 none */
     size_t nids;       /* ids given out so far */
     int nlinks;
-    struct pending_link *links;
+    struct node_link *links;
 };
 
-static void fail(struct reader *reader, const char *what, const char *value)
+static void refuse_input(struct reader *reader, const char *what,
+                         const char *value)
 {
     if (reader->failed)
         return;
@@ -79,8 +72,9 @@ static const char *attribute(const char **attrs, const char *name)
 }
 
 /* A number between `least` and `most`, `missing` where there is none. */
-static long number(struct reader *reader, const char **attrs, const char *name,
-                   int base, long least, long most, long missing)
+static long read_number(struct reader *reader, const char **attrs,
+                        const char *name, int base, long least, long most,
+                        long missing)
 {
     const char *text = attribute(attrs, name);
     char *end;
@@ -94,7 +88,7 @@ static long number(struct reader *reader, const char **attrs, const char *name,
         char what[64];
 
         snprintf(what, sizeof(what), "%s is not a number in its range:", name);
-        fail(reader, what, text);
+        refuse_input(reader, what, text);
         return missing;
     }
     return value;
@@ -105,8 +99,8 @@ static void busid_of(struct reader *reader, const char *text, char *busid)
     unsigned domain, bus, dev, func;
 
     if (!text || node_parse_busid(text, &domain, &bus, &dev, &func))
-        fail(reader,
-             "not a PCI bus id like 0000:07:00.0:", text ? text : "(none)");
+        refuse_input(reader, "not a PCI bus id like 0000:07:00.0:",
+                     text ? text : "(none)");
     else
         node_format_busid(domain, bus, dev, func, busid);
 }
@@ -139,30 +133,6 @@ static void locate(struct reader *reader, const struct open_element *upto,
     }
 }
 
-/* What AMD states for one link in one direction, in GB/s: 46 for MI50 and
- * MI100, 50 for MI200, 64 for MI300, 76.8 for MI350. */
-static double xgmi_gbps(int gcn)
-{
-    if (gcn >= 0x950)
-        return 76.8;
-    if (gcn >= 0x940)
-        return 64;
-    return gcn >= 0x90a ? 50 : 46;
-}
-
-/* RCCL writes gcn="908", gcn="910" (for gfx90a) or gcn="gfx942". */
-static int read_gcn(const char *text)
-{
-    long value;
-
-    if (!text)
-        return 0;
-    if (strncmp(text, "gfx", 3) == 0)
-        text += 3;
-    value = strtol(text, NULL, 16);
-    return value == 0x910 ? 0x90a : (int)(value & 0xffff);
-}
-
 /* Which host a cpu belongs to. Where NVLink spans hosts, NCCL dumps all of
  * them side by side, with the same bus ids. */
 static int find_host(struct reader *reader, const char *hash)
@@ -178,7 +148,7 @@ static int find_host(struct reader *reader, const char *hash)
     }
     bigger = realloc(reader->hosts, (size_t)(i + 1) * sizeof(*bigger));
     if (!bigger) {
-        fail(reader, "out of memory", NULL);
+        refuse_input(reader, "out of memory", NULL);
         return 0;
     }
     reader->hosts = bigger;
@@ -193,7 +163,8 @@ static void start_cpu(struct reader *reader, const char **attrs)
     struct plait_node *node = reader->builder.node;
     int *bigger, i;
 
-    reader->numa = (int)number(reader, attrs, "numaid", 10, -1, 1 << 20, -1);
+    reader->numa =
+        (int)read_number(reader, attrs, "numaid", 10, -1, 1 << 20, -1);
     if (find_host(reader, attribute(attrs, "host_hash")) > 0) {
         reader->other = reader->depth;
         return;
@@ -211,7 +182,7 @@ static void start_cpu(struct reader *reader, const char **attrs)
     bigger =
         realloc(reader->numas, (size_t)(reader->nnumas + 1) * sizeof(*bigger));
     if (!bigger) {
-        fail(reader, "out of memory", NULL);
+        refuse_input(reader, "out of memory", NULL);
         return;
     }
     reader->numas = bigger;
@@ -225,7 +196,7 @@ static void start_pci(struct reader *reader, const char **attrs)
     struct open_element *parent = enclosing(reader, PCI);
 
     if (!enclosing(reader, CPU)) {
-        fail(reader, "a <pci> outside of any <cpu>", NULL);
+        refuse_input(reader, "a <pci> outside of any <cpu>", NULL);
         return;
     }
     if (parent)
@@ -233,9 +204,11 @@ static void start_pci(struct reader *reader, const char **attrs)
     busid_of(reader, attribute(attrs, "busid"), self->busid);
     /* "0x030200": class, subclass, programming interface */
     self->class_id =
-        (unsigned)number(reader, attrs, "class", 16, 0, 0xffffff, 0) >> 8;
-    self->vendor = (unsigned)number(reader, attrs, "vendor", 16, 0, 0xffff, 0);
-    self->device = (unsigned)number(reader, attrs, "device", 16, 0, 0xffff, 0);
+        (unsigned)read_number(reader, attrs, "class", 16, 0, 0xffffff, 0) >> 8;
+    self->vendor =
+        (unsigned)read_number(reader, attrs, "vendor", 16, 0, 0xffff, 0);
+    self->device =
+        (unsigned)read_number(reader, attrs, "device", 16, 0, 0xffff, 0);
 }
 
 static void start_gpu(struct reader *reader, const char **attrs)
@@ -244,11 +217,11 @@ static void start_gpu(struct reader *reader, const char **attrs)
     struct open_element *pci = enclosing(reader, PCI);
 
     if (!pci) {
-        fail(reader, "a <gpu> outside of any <pci>", NULL);
+        refuse_input(reader, "a <gpu> outside of any <pci>", NULL);
         return;
     }
-    self->sm = (int)number(reader, attrs, "sm", 10, 0, 1 << 20, 0);
-    self->gcn = read_gcn(attribute(attrs, "gcn"));
+    self->sm = (int)read_number(reader, attrs, "sm", 10, 0, 1 << 20, 0);
+    self->gcn = node_parse_gcn(attribute(attrs, "gcn"));
     pci->has_gpu = 1;
     pci->sm = self->sm;
     pci->gcn = self->gcn;
@@ -258,26 +231,26 @@ static void start_link(struct reader *reader, const char **attrs, int is_xgmi)
 {
     struct open_element *gpu = enclosing(reader, GPU);
     struct open_element *pci = enclosing(reader, PCI);
-    struct pending_link *bigger, link = {0};
+    struct node_link *bigger, link = {0};
     unsigned class_id;
 
     if (!gpu || !pci) {
-        fail(reader, "a link outside of any <gpu>", NULL);
+        refuse_input(reader, "a link outside of any <gpu>", NULL);
         return;
     }
     snprintf(link.from, sizeof(link.from), "%s", pci->busid);
-    link.count = (int)number(reader, attrs, "count", 10, 0, 4096, 1);
+    link.count = (int)read_number(reader, attrs, "count", 10, 0, 4096, 1);
     class_id =
-        (unsigned)number(reader, attrs, "tclass", 16, 0, 0xffffff, 0) >> 8;
+        (unsigned)read_number(reader, attrs, "tclass", 16, 0, 0xffffff, 0) >> 8;
     link.to_switch = class_id == CLASS_NVSWITCH;
     /* Inside a virtual machine a switch has no address of its own. */
     if (!link.to_switch)
         busid_of(reader, attribute(attrs, "target"), link.to);
-    link.gbps = is_xgmi ? xgmi_gbps(gpu->gcn) : node_nvlink_gbps(gpu->sm);
+    link.gbps = is_xgmi ? node_xgmi_gbps(gpu->gcn) : node_nvlink_gbps(gpu->sm);
     bigger =
         realloc(reader->links, (size_t)(reader->nlinks + 1) * sizeof(*bigger));
     if (!bigger) {
-        fail(reader, "out of memory", NULL);
+        refuse_input(reader, "out of memory", NULL);
         return;
     }
     reader->links = bigger;
@@ -309,17 +282,17 @@ static void add_nic(struct reader *reader, const struct open_element *pci,
     nic.numa = locus.numa;
     nic.gbps = gbps;
     if (node_builder_add_nic(&reader->builder, &nic, &locus))
-        fail(reader, strerror(errno), NULL);
+        refuse_input(reader, strerror(errno), NULL);
 }
 
 static void start_net(struct reader *reader, const char **attrs)
 {
     struct open_element *pci = enclosing(reader, PCI);
     const char *name = attribute(attrs, "name");
-    long mbps = number(reader, attrs, "speed", 10, -1, 1L << 40, 0);
+    long mbps = read_number(reader, attrs, "speed", 10, -1, 1L << 40, 0);
 
     if (!enclosing(reader, CPU)) {
-        fail(reader, "a <net> outside of any <cpu>", NULL);
+        refuse_input(reader, "a <net> outside of any <cpu>", NULL);
         return;
     }
     if (pci)
@@ -345,7 +318,8 @@ static enum element kind_of(const char *name)
     return OTHER;
 }
 
-static void XMLCALL start(void *arg, const char *name, const char **attrs)
+static void XMLCALL start_element(void *arg, const char *name,
+                                  const char **attrs)
 {
     struct reader *reader = arg;
     struct open_element *self;
@@ -353,7 +327,7 @@ static void XMLCALL start(void *arg, const char *name, const char **attrs)
     if (reader->failed)
         return;
     if (reader->depth == MAX_DEPTH) {
-        fail(reader, "elements nested too deeply", NULL);
+        refuse_input(reader, "elements nested too deeply", NULL);
         return;
     }
     self = &reader->open[reader->depth];
@@ -361,11 +335,13 @@ static void XMLCALL start(void *arg, const char *name, const char **attrs)
     self->kind = kind_of(name);
     self->id = (void *)(uintptr_t)++reader->nids;
     if (reader->depth == 0 && strcmp(name, "topology") == 0)
-        fail(reader, "this is an hwloc topology, not NCCL's: give it with",
-             "--hwloc-xml");
+        refuse_input(reader,
+                     "this is an hwloc topology, not NCCL's: give it with",
+                     "--hwloc-xml");
     else if ((reader->depth == 0) != (self->kind == SYSTEM))
-        fail(reader, "not an NCCL topology: expected <system> outermost, not",
-             name);
+        refuse_input(reader,
+                     "not an NCCL topology: expected <system> outermost, not",
+                     name);
     else if (reader->other)
         ; /* not of this node */
     else if (self->kind == CPU)
@@ -413,7 +389,7 @@ static void end_pci(struct reader *reader, const struct open_element *pci)
                  node_gpu_model(pci->vendor, pci->device));
         gpu.numa = locus.numa;
         if (node_builder_add_gpu(&reader->builder, &gpu, &locus))
-            fail(reader, strerror(errno), NULL);
+            refuse_input(reader, strerror(errno), NULL);
     } else if (!pci->has_net && pci->class_id >> 8 == 2) {
         add_nic(reader, pci, pci->busid, 0);
     } else if (!pci->has_net && pci->class_id == 0) {
@@ -421,7 +397,7 @@ static void end_pci(struct reader *reader, const struct open_element *pci)
     }
 }
 
-static void XMLCALL end(void *arg, const char *name)
+static void XMLCALL end_element(void *arg, const char *name)
 {
     struct reader *reader = arg;
 
@@ -435,40 +411,6 @@ static void XMLCALL end(void *arg, const char *name)
     } else if (reader->open[reader->depth].kind == PCI) {
         end_pci(reader, &reader->open[reader->depth]);
     }
-}
-
-/* Direct links are what they are; through switches, a pair gets what the
- * narrower of the two has to all switches together. */
-static int join_gpus(struct reader *reader)
-{
-    struct plait_node *node = reader->builder.node;
-    double *up = calloc((size_t)node->ngpus + 1, sizeof(*up));
-    int i, a, b;
-
-    if (!up)
-        return -1;
-    for (i = 0; i < reader->nlinks; i++) {
-        const struct pending_link *link = &reader->links[i];
-
-        a = node_builder_find_gpu(&reader->builder, link->from);
-        if (a < 0)
-            continue;
-        if (link->to_switch)
-            up[a] += link->count * link->gbps;
-        b = link->to_switch ? -1
-                            : node_builder_find_gpu(&reader->builder, link->to);
-        if (b >= 0 && a != b)
-            node->links[a * node->ngpus + b] += link->count * link->gbps;
-    }
-    for (a = 0; a < node->ngpus; a++) {
-        for (b = 0; b < node->ngpus; b++) {
-            if (a != b)
-                node->links[a * node->ngpus + b] +=
-                    up[a] < up[b] ? up[a] : up[b];
-        }
-    }
-    free(up);
-    return 0;
 }
 
 static int read_xml(struct reader *reader, const char *text, size_t size)
@@ -501,10 +443,11 @@ struct plait_node *plait_node_parse_nccl(const char *name, const char *text,
     reader->err = err;
     reader->numa = -1;
     XML_SetUserData(reader->parser, reader);
-    XML_SetElementHandler(reader->parser, start, end);
+    XML_SetElementHandler(reader->parser, start_element, end_element);
     if (read_xml(reader, text, size))
         goto out;
-    if (node_builder_sort(&reader->builder) || join_gpus(reader) ||
+    if (node_builder_sort(&reader->builder) ||
+        node_builder_join(&reader->builder, reader->links, reader->nlinks) ||
         !(node = node_builder_finish(&reader->builder)))
         plait_errorf(err, "%s: out of memory", name);
 out:

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_NODE_H
-#define PLAIT_NODE_H
+#ifndef PLAIT_TOPOLOGY_NODE_NODE_H
+#define PLAIT_TOPOLOGY_NODE_NODE_H
 
 #include <hwloc.h>
 #include <stddef.h>
 
-#include "error.h"
+#include "topology/api/plait/node.h"
+#include "topology/base/error.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -62,14 +63,6 @@ struct plait_node {
     hwloc_topology_t topology; /* owned; NULL when read from an NCCL XML */
 };
 
-/* The machine this process runs on. HWLOC_* in the environment is obeyed
- * only where trust_env is non-zero (never as root). */
-struct plait_node *plait_node_create(int trust_env, struct plait_error *err);
-/* hwloc XML, formats 1 and 2; format 3 is refused with the reason. */
-struct plait_node *plait_node_create_xml(const char *path,
-                                         struct plait_error *err);
-struct plait_node *plait_node_create_synthetic(const char *description,
-                                               struct plait_error *err);
 /* From plait_node_export_xml() on this very machine: the topology counts as
  * this system (so that binding works) and holds only what this process may
  * use. Nothing is discovered, so this takes little time. */
@@ -78,15 +71,10 @@ struct plait_node *plait_node_create_cached(const char *xml, size_t size,
 /* The node's topology as hwloc XML, for a cache. Caller frees; `size` counts
  * the terminating NUL too. NULL with errno (ENOTSUP: read from an NCCL XML). */
 char *plait_node_export_xml(const struct plait_node *node, size_t *size);
-/* NCCL_TOPO_DUMP_FILE output or a cloud provider's PCI skeleton. */
-struct plait_node *plait_node_create_nccl(const char *path,
-                                          struct plait_error *err);
-/* The same from memory; `name` stands for the file in errors. */
+/* plait_node_create_nccl() from memory; `name` stands for the file in
+ * errors. */
 struct plait_node *plait_node_parse_nccl(const char *name, const char *text,
                                          size_t size, struct plait_error *err);
-/* NULL-safe, keeps errno. */
-void plait_node_destroy(struct plait_node *node);
-
 /* Order `n` of the node's GPUs (indices in `gpus`, or all if NULL) so that
  * consecutive runs of `group` (the tp size) stay inside an island, islands
  * whole, best-connected first; writes n indices. Deterministic. */

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node_build.h"
-#include "node_hwloc.h"
+#include "topology/node/build.h"
+#include "topology/node/hwloc.h"
 
 /* NVIDIA's management library, loaded where it is installed: the names of
  * the GPUs and their NVLinks. Its ABI is declared here, so that building
@@ -50,7 +50,7 @@ struct gpus {
     double direct[MAX_GPUS][MAX_GPUS];
 };
 
-static int load(struct nvml *nvml)
+static int load_library(struct nvml *nvml)
 {
     const struct {
         const char *name;
@@ -93,7 +93,7 @@ static hwloc_obj_t device_object(hwloc_topology_t topology,
                                      pci->device, 0);
 }
 
-static int find(const struct gpus *gpus, hwloc_obj_t obj)
+static int find_gpu(const struct gpus *gpus, hwloc_obj_t obj)
 {
     int i;
 
@@ -121,7 +121,7 @@ static void read_links(const struct nvml *nvml, hwloc_topology_t topology,
         if (nvml->link_state(device, link, &active) || !active)
             continue;
         if (nvml->link_remote(device, link, &pci) == 0)
-            other = find(gpus, device_object(topology, &pci));
+            other = find_gpu(gpus, device_object(topology, &pci));
         if (other >= 0)
             type = REMOTE_GPU;
         else if (nvml->link_remote_type)
@@ -204,7 +204,7 @@ void node_note_nvml(hwloc_topology_t topology)
 
     if (!has_nvidia(topology))
         return;
-    if (load(&nvml) == 0 && nvml.init() == 0) {
+    if (load_library(&nvml) == 0 && nvml.init() == 0) {
         ask(&nvml, topology);
         nvml.shutdown();
     }

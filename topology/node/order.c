@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node.h"
+#include "topology/node/node.h"
 
 /* Grouping GPUs: greedy first, then swaps between groups for as long as one
  * helps. A node has at most tens of GPUs, so this is exact enough and quick;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cost_order.h"
+#include "topology/plan/cost_order.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_COST_H
-#define PLAIT_COST_H
+#ifndef PLAIT_TOPOLOGY_PLAN_COST_H
+#define PLAIT_TOPOLOGY_PLAN_COST_H
 
-#include "gpu_types.h"
-#include "layout.h"
-#include "plan.h"
-#include "traffic.h"
+#include "topology/job/gpu_types.h"
+#include "topology/layout/layout.h"
+#include "topology/plan/plan.h"
+#include "topology/plan/traffic.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_COST_ORDER_H
-#define PLAIT_COST_ORDER_H
+#ifndef PLAIT_TOPOLOGY_PLAN_COST_ORDER_H
+#define PLAIT_TOPOLOGY_PLAN_COST_ORDER_H
 
-#include "cost.h"
+#include "topology/plan/cost.h"
 
 /* The cost of one order of the nodes, prepared so that trying another one is
  * cheap. Not installed. */

@@ -1,47 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cost_order.h"
+#include "topology/plan/cost_pattern.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Ring edges between nodes, and members of all-to-all groups, in terms of
- * positions (NODE_RANKs): where nodes have equally many tasks they do not
- * depend on which node sits where. */
-struct edge {
-    int from, to, count;
-};
-
-struct pattern {
-    int n;     /* ranks of a group; 1: nothing to pay */
-    int local; /* most members of a group on one node */
-    int span;  /* most nodes of a group */
-    struct edge *edge;
-    int nedges;
-    int *member; /* all-to-all: positions, n after n */
-    int nmembers;
-};
-
-struct plait_orders {
-    struct plait_layout layout;
-    struct plait_traffic traffic;
-    struct plait_gpu_type gpu;
-    int nnodes, world, even, island;
-    double nics; /* bytes/s of a node's NICs, 0 unknown */
-    const int *tasks;
-    struct pattern pattern[PLAIT_NAXES];
-    /* the fabric: switches and, per node, the leaf */
-    int nswitches;
-    int *parent, *height, *leaf, *class;
-    int nclasses, levels, blocks;
-    double *capacity; /* [switches] bytes/s to the outside */
-    /* scratch of one evaluation */
-    int *position;    /* [world] position of a rank */
-    double *out, *in; /* [switches] */
-    double *node_out; /* [positions] */
-    int *members;     /* [world] */
-    char *seen;       /* [world] */
-};
 
 static enum plait_group ring_of(enum plait_axis axis)
 {
@@ -50,14 +13,14 @@ static enum plait_group ring_of(enum plait_axis axis)
 
 static int compare_edges(const void *a, const void *b)
 {
-    const struct edge *x = a, *y = b;
+    const struct order_edge *x = a, *y = b;
 
     return x->from != y->from ? (x->from < y->from ? -1 : 1)
                               : (x->to > y->to) - (x->to < y->to);
 }
 
 /* Equal edges become one with their count. */
-static void merge_edges(struct pattern *p)
+static void merge_edges(struct order_pattern *p)
 {
     int n = 0;
 
@@ -73,7 +36,7 @@ static void merge_edges(struct pattern *p)
 
 /* One group's ring, or its members for an all-to-all. Members ascend, so
  * those on one node follow each other. */
-static void add_group(struct pattern *p, enum plait_axis axis,
+static void add_group(struct order_pattern *p, enum plait_axis axis,
                       const int *position, const int *members, int n)
 {
     int run = 0, span = 0;
@@ -89,7 +52,7 @@ static void add_group(struct pattern *p, enum plait_axis axis,
         if (axis == PLAIT_EP)
             p->member[p->nmembers++] = at;
         else if (at != to && !(axis == PLAIT_PP && k == n - 1))
-            p->edge[p->nedges++] = (struct edge){at, to, 1};
+            p->edge[p->nedges++] = (struct order_edge){at, to, 1};
     }
     if (span > p->span)
         p->span = span;
@@ -97,7 +60,7 @@ static void add_group(struct pattern *p, enum plait_axis axis,
 
 static int build_pattern(struct plait_orders *o, enum plait_axis axis)
 {
-    struct pattern *p = &o->pattern[axis];
+    struct order_pattern *p = &o->pattern[axis];
     enum plait_group group = ring_of(axis);
     size_t world = (size_t)o->world;
 
@@ -125,7 +88,7 @@ static int build_pattern(struct plait_orders *o, enum plait_axis axis)
     return 0;
 }
 
-static int build_patterns(struct plait_orders *o, const int *order)
+int orders_build_patterns(struct plait_orders *o, const int *order)
 {
     int rank = 0;
 
@@ -138,9 +101,7 @@ static int build_patterns(struct plait_orders *o, const int *order)
     return 0;
 }
 
-/* Network bytes/s of a node: its NICs where they are known, a share for
- * every task otherwise. */
-static double node_bandwidth(const struct plait_orders *o, int node)
+double orders_node_bandwidth(const struct plait_orders *o, int node)
 {
     return o->nics > 0 ? o->nics : o->tasks[node] * o->gpu.nic_bw;
 }
@@ -190,7 +151,7 @@ static int load_fabric(struct plait_orders *o,
     for (int i = 0; i < o->nnodes; i++) {
         o->leaf[i] = f ? plait_fabric_leaf(f, request->nodes[i]) : -1;
         for (int s = o->leaf[i]; s >= 0; s = o->parent[s])
-            o->capacity[s] += node_bandwidth(o, i) /
+            o->capacity[s] += orders_node_bandwidth(o, i) /
                               pow(o->gpu.oversubscription, o->height[s]);
     }
     return 0;
@@ -277,7 +238,7 @@ plait_orders_create(const struct plait_plan_request *request,
     o->node_out = malloc((size_t)o->nnodes * sizeof(double));
     if (!o->position || !o->members || !o->seen || !o->node_out ||
         load_fabric(o, request) < 0 || classify(o) < 0 ||
-        build_patterns(o, NULL) < 0) {
+        orders_build_patterns(o, NULL) < 0) {
         plait_orders_destroy(o);
         return NULL;
     }
@@ -286,6 +247,8 @@ plait_orders_create(const struct plait_plan_request *request,
 
 void plait_orders_destroy(struct plait_orders *o)
 {
+    int saved = errno;
+
     if (!o)
         return;
     for (int i = 0; i < PLAIT_NAXES; i++) {
@@ -304,6 +267,7 @@ void plait_orders_destroy(struct plait_orders *o)
     free(o->members);
     free(o->seen);
     free(o);
+    errno = saved;
 }
 
 const int *plait_orders_class(const struct plait_orders *o, int *nclasses)
@@ -319,218 +283,4 @@ int plait_orders_edges(const struct plait_orders *o)
     for (int i = 0; i < PLAIT_NAXES; i++)
         n += o->pattern[i].nedges + o->pattern[i].nmembers;
     return n;
-}
-
-/* How busy the network gets along one axis: seconds per byte of an edge on
- * the busiest node or switch, and the highest level crossed. */
-struct load {
-    double per_byte;
-    int level;
-};
-
-static void clear(struct plait_orders *o)
-{
-    memset(o->out, 0, (size_t)o->nswitches * sizeof(double));
-    memset(o->in, 0, (size_t)o->nswitches * sizeof(double));
-    memset(o->node_out, 0, (size_t)o->nnodes * sizeof(double));
-}
-
-/* Charge an edge to every switch it leaves or enters; the level joining. */
-static int charge_edge(struct plait_orders *o, int a, int b, double count)
-{
-    int x = o->leaf[a], y = o->leaf[b];
-
-    while (x != y && x >= 0 && y >= 0) {
-        if (o->height[x] <= o->height[y]) {
-            o->out[x] += count;
-            x = o->parent[x];
-        } else {
-            o->in[y] += count;
-            y = o->parent[y];
-        }
-    }
-    for (; x != y && x >= 0; x = o->parent[x])
-        o->out[x] += count;
-    for (; x != y && y >= 0; y = o->parent[y])
-        o->in[y] += count;
-    return x >= 0 ? o->height[x] : o->levels + 1;
-}
-
-static void charge_ring(struct plait_orders *o, const struct pattern *p,
-                        const int *order, struct load *load)
-{
-    for (int i = 0; i < p->nedges; i++) {
-        const struct edge *e = &p->edge[i];
-        int level = charge_edge(o, order[e->from], order[e->to], e->count);
-
-        o->node_out[e->from] += e->count;
-        if (level > load->level)
-            load->level = level;
-    }
-}
-
-/* A switch or node with k of a group's n members sends k (n-k)/n shares: the
- * members are counted on the way up, then charged and uncounted. */
-static void charge_group(struct plait_orders *o, const struct pattern *p,
-                         const int *member, const int *order, struct load *load)
-{
-    double n = p->n;
-
-    for (int k = 0; k < p->n; k++)
-        for (int s = o->leaf[order[member[k]]]; s >= 0; s = o->parent[s])
-            o->in[s] += 1;
-    for (int k = 0; k < p->n; k++) {
-        int s = o->leaf[order[member[k]]], same = 0;
-
-        for (int j = k; j >= 0 && member[j] == member[k]; j--)
-            same++;
-        for (int j = k + 1; j < p->n && member[j] == member[k]; j++)
-            same++;
-        o->node_out[member[k]] += (n - same) / n;
-        while (s >= 0 && o->in[s] < n) {
-            o->out[s] += (n - o->in[s]) / n;
-            s = o->parent[s];
-        }
-        if (same < p->n) {
-            int level = s >= 0 ? o->height[s] : o->levels + 1;
-
-            if (level > load->level)
-                load->level = level;
-        }
-    }
-    for (int k = 0; k < p->n; k++)
-        for (int s = o->leaf[order[member[k]]]; s >= 0; s = o->parent[s])
-            o->in[s] = 0;
-}
-
-/* An NVLink domain that spans nodes carries what stays inside a block. */
-static double link_bandwidth(const struct plait_orders *o, int level)
-{
-    return o->blocks && level == 1
-               ? o->gpu.link_bw * o->tasks[0] / node_bandwidth(o, 0)
-               : 1;
-}
-
-static struct load charge(struct plait_orders *o, const struct pattern *p,
-                          const int *order)
-{
-    struct load load = {0, 0};
-
-    clear(o);
-    if (p->member)
-        for (int i = 0; i < p->nmembers; i += p->n)
-            charge_group(o, p, p->member + i, order, &load);
-    else
-        charge_ring(o, p, order, &load);
-    for (int i = 0; i < o->nnodes; i++) {
-        double t = o->node_out[i] / (node_bandwidth(o, order[i]) *
-                                     link_bandwidth(o, load.level));
-
-        if (t > load.per_byte)
-            load.per_byte = t;
-    }
-    for (int s = 0; s < o->nswitches; s++) {
-        double busy = o->out[s] > o->in[s] ? o->out[s] : o->in[s];
-
-        if (busy > 0 && busy / o->capacity[s] > load.per_byte)
-            load.per_byte = busy / o->capacity[s];
-    }
-    return load;
-}
-
-/* Seconds of all calls along an axis, given the load on the network. */
-static double axis_seconds(const struct plait_orders *o, enum plait_axis axis,
-                           struct load load)
-{
-    const struct pattern *p = &o->pattern[axis];
-    double bytes = o->traffic.bytes[axis], calls = o->traffic.calls[axis];
-    double inside = p->local < 2           ? 0
-                    : p->local > o->island ? 1 / o->gpu.host_bw
-                                           : 1 / o->gpu.link_bw;
-    double per_byte = load.per_byte > inside ? load.per_byte : inside;
-    double alpha = o->gpu.link_alpha;
-
-    if (p->n < 2 || calls <= 0)
-        return 0;
-    if (load.level > 0 && !(o->blocks && load.level == 1))
-        alpha = o->gpu.nic_alpha + (load.level - 1) * o->gpu.hop_alpha;
-    switch (axis) {
-    case PLAIT_CP:
-        return calls * (p->n - 1) * (alpha + bytes * per_byte);
-    case PLAIT_PP:
-        return 2 * calls * (alpha + bytes * per_byte);
-    case PLAIT_EP:
-        /* per_byte counts shares of the all-to-all on the network already */
-        return calls * ((p->n - 1) * alpha + bytes * per_byte);
-    default:
-        return calls * plait_cost_allreduce(p->n, bytes, alpha, 1 / per_byte);
-    }
-}
-
-double plait_orders_cost(struct plait_orders *o, const int *order,
-                         struct plait_cost *cost)
-{
-    double sum = 0;
-
-    if (!o->even && build_patterns(o, order) < 0)
-        return -1;
-    for (int i = 0; i < PLAIT_NAXES; i++) {
-        struct load load = {0, 0};
-
-        if (o->pattern[i].n > 1)
-            load = charge(o, &o->pattern[i], order);
-        cost->axis[i] = axis_seconds(o, (enum plait_axis)i, load);
-        sum += cost->axis[i];
-    }
-    cost->step = sum;
-    return sum;
-}
-
-/* The lowest level with a switch of at least `span` of the job's nodes. */
-static int lowest_level(const struct plait_orders *o, int span)
-{
-    int *below = calloc((size_t)o->nswitches + 1, sizeof(*below));
-    int level = o->levels + 1;
-
-    if (!below)
-        return 0; /* still a bound */
-    for (int i = 0; i < o->nnodes; i++)
-        for (int s = o->leaf[i]; s >= 0; s = o->parent[s])
-            below[s]++;
-    for (int s = 0; s < o->nswitches; s++)
-        if (below[s] >= span && o->height[s] < level)
-            level = o->height[s];
-    free(below);
-    return span < 2 ? 0 : level;
-}
-
-/* Whatever the order, the edges that leave a node share its network, and a
- * group of k nodes needs a switch with k nodes below it. */
-double plait_orders_bound(struct plait_orders *o)
-{
-    double sum = 0;
-
-    for (int i = 0; i < PLAIT_NAXES; i++) {
-        const struct pattern *p = &o->pattern[i];
-        struct load load = {0, 0};
-        double most = 0;
-
-        if (p->n < 2)
-            continue;
-        load.level = lowest_level(o, p->span);
-        for (int k = 0; k < o->nnodes; k++)
-            if (node_bandwidth(o, k) > most)
-                most = node_bandwidth(o, k);
-        memset(o->node_out, 0, (size_t)o->nnodes * sizeof(double));
-        for (int k = 0; k < p->nedges; k++)
-            o->node_out[p->edge[k].from] += p->edge[k].count;
-        for (int k = 0; o->even && k < o->nnodes; k++) {
-            double t = o->node_out[k] / (most * link_bandwidth(o, load.level));
-
-            if (t > load.per_byte)
-                load.per_byte = t;
-        }
-        sum += axis_seconds(o, (enum plait_axis)i, load);
-    }
-    return sum;
 }

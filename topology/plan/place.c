@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place.h"
+#include "topology/plan/place.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost_order.h"
+#include "topology/plan/cost_order.h"
 
 /* Which node gets which NODE_RANK.
  *
@@ -288,7 +288,7 @@ static int prepare(struct search *s, const struct plait_layout *layout)
     return tree_order(s->request, s->tree);
 }
 
-static void run(struct search *s, const struct plait_layout *layout)
+static void search_orders(struct search *s, const struct plait_layout *layout)
 {
     double one = plait_orders_edges(s->orders) + s->n;
     struct plait_cost cost;
@@ -314,7 +314,7 @@ int plait_place_nodes(const struct plait_plan_request *request,
     int rc = prepare(&s, layout);
 
     if (rc == 0) {
-        run(&s, layout);
+        search_orders(&s, layout);
         rc = s.failed ? -1 : 0;
     }
     if (rc == 0)

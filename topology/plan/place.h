@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_PLACE_H
-#define PLAIT_PLACE_H
+#ifndef PLAIT_TOPOLOGY_PLAN_PLACE_H
+#define PLAIT_TOPOLOGY_PLAN_PLACE_H
 
-#include "plan.h"
+#include "topology/plan/plan.h"
 
 /* Between plan.c, plan_code.c and place.c. Not installed. */
 

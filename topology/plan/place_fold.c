@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdint.h>
 
-#include "place.h"
+#include "topology/plan/place.h"
 
 /* The first position of a row. */
 static int row_start(struct plait_fold fold, int n, int64_t row)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan.h"
+#include "topology/plan/plan.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cost.h"
-#include "place.h"
+#include "topology/plan/cost.h"
+#include "topology/plan/place.h"
 
 static int gcd(int a, int b)
 {
@@ -78,9 +78,9 @@ static int check_tp(const struct plait_plan_request *request,
                                 tp, request->nodes[i], tasks,
                                 tasks == 1 ? "" : "s", fit);
         return plait_errorf(err,
-                            "--tp=%d does not divide the %d tasks of node %s"
-                            "%s",
-                            tp, tasks, request->nodes[i], fit);
+                            "the %d tasks of node %s are not divisible by "
+                            "--tp=%d%s",
+                            tasks, request->nodes[i], tp, fit);
     }
     return 0;
 }
@@ -122,7 +122,8 @@ static int count_tasks(const struct plait_plan_request *request, int *world,
         return plait_errorf(err, "no nodes to place tasks on");
     for (int i = 0; i < request->nnodes; i++) {
         if (request->tasks[i] < 1)
-            return plait_errorf(err, "node %s has %d tasks; want at least 1",
+            return plait_errorf(err,
+                                "node %s has %d tasks; must have at least 1",
                                 request->nodes[i], request->tasks[i]);
         sum += request->tasks[i];
         if (sum > INT_MAX)
@@ -162,8 +163,8 @@ static void set_order(struct plait_plan *plan, const int *order)
     }
 }
 
-static struct plait_plan *create(const struct plait_plan_request *request,
-                                 struct plait_error *err)
+static struct plait_plan *create_plan(const struct plait_plan_request *request,
+                                      struct plait_error *err)
 {
     struct plait_layout layout = request->layout;
     struct plait_plan *plan;
@@ -211,7 +212,7 @@ static struct plait_plan *create_ordered(struct plait_plan_request *request,
     struct plait_cost linear;
 
     plait_layout_parse_order(order, request->layout.order, NULL);
-    plan = create(request, NULL);
+    plan = create_plan(request, NULL);
     if (plan && plait_cost_plan(request, plan, cost, &linear, NULL) < 0) {
         plait_plan_destroy(plan);
         return NULL;
@@ -224,7 +225,7 @@ struct plait_plan *plait_plan_create(const struct plait_plan_request *request,
 {
     static const char *const orders[] = {"tp-cp-ep-pp-dp", "tp-pp-cp-ep-dp"};
     struct plait_plan_request ordered = *request;
-    struct plait_plan *best = create(request, err);
+    struct plait_plan *best = create_plan(request, err);
     struct plait_cost cost, least, linear;
 
     if (!best || !request->order_free)

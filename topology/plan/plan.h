@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_PLAN_H
-#define PLAIT_PLAN_H
+#ifndef PLAIT_TOPOLOGY_PLAN_PLAN_H
+#define PLAIT_TOPOLOGY_PLAN_PLAN_H
 
-#include "error.h"
-#include "fabric.h"
-#include "layout.h"
-#include "node.h"
+#include "topology/api/plait/plan.h" /* enum plait_placement */
+#include "topology/base/error.h"
+#include "topology/fabric/fabric.h"
+#include "topology/layout/layout.h"
+#include "topology/node/node.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,11 +16,6 @@ extern "C" {
  * the GPUs inside each node, and the rank order where the user gave none;
  * RANK / LOCAL_WORLD_SIZE = NODE_RANK and RANK % LOCAL_WORLD_SIZE =
  * LOCAL_RANK hold wherever nodes have equally many tasks. */
-
-enum plait_placement {
-    PLAIT_PLACE_TOPOLOGY,
-    PLAIT_PLACE_LINEAR /* Slurm's own order */
-};
 
 struct plait_traffic; /* traffic.h: bytes per axis per step */
 struct plait_gpu_type;
@@ -62,6 +58,8 @@ void plait_plan_destroy(struct plait_plan *plan);
 /* One printable line without blanks, made of runs, not lists: < 4 KiB for
  * 4,096 nodes. Caller frees. NULL with errno. */
 char *plait_plan_encode(const struct plait_plan *plan);
+/* The whole plan; for the tests, as nodes need a part of it alone. NULL, with
+ * the reason in err. */
 struct plait_plan *plait_plan_decode(const char *text, struct plait_error *err);
 
 /* What node `index` (in Slurm's order) needs to know of an encoded plan,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "traffic.h"
+#include "topology/plan/traffic.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
-double plait_model_embedding(const struct plait_model_config *m)
+static double embedding_parameters(const struct plait_model_config *m)
 {
     double vocab = (double)m->vocab * m->hidden;
     double places =
@@ -15,15 +16,22 @@ double plait_model_embedding(const struct plait_model_config *m)
 
 /* gpt2: 12 h^2 + 13 h with ffn = 4 h (weights, biases, two layer norms);
  * llama: attention with grouped keys, three ffn matrices, two RMS norms. */
-double plait_model_layer(const struct plait_model_config *m)
+static double layer_parameters(const struct plait_model_config *m)
 {
     double h = m->hidden, f = m->ffn;
-    double kv = h * m->kv_heads / m->heads;
+    double head = plait_model_head_dim(m);
+    double q = head * m->heads, kv = head * m->kv_heads;
     int gpt2 = m->family == PLAIT_GPT2;
-    double attention = h * h + 2 * h * kv + h * h;
+    double attention = 2 * h * q + 2 * h * kv;
     double ffn = gpt2 ? 2 * h * f + f + h : 3 * h * f;
     double rest = gpt2 ? 2 * h + 2 * kv + 4 * h : 2 * h;
 
+    if (m->attention_bias != PLAIT_BIAS_NONE)
+        rest += q + 2 * kv;
+    if (m->attention_bias == PLAIT_BIAS_ALL)
+        rest += h;
+    if (m->qk_norm)
+        rest += 2 * head;
     if (m->experts > 0)
         ffn = ffn * m->experts + h * m->experts;
     return attention + ffn + rest;
@@ -41,11 +49,11 @@ double plait_model_parameters(const struct plait_model_config *m)
 {
     double last_norm = m->family == PLAIT_GPT2 ? 2.0 * m->hidden : m->hidden;
 
-    return plait_model_embedding(m) + m->layers * plait_model_layer(m) +
+    return embedding_parameters(m) + m->layers * layer_parameters(m) +
            last_norm;
 }
 
-double plait_traffic_microbatches(const struct plait_config *c,
+double plait_traffic_microbatches(const struct plait_job_config *c,
                                   const struct plait_layout *layout)
 {
     double n = (double)c->train.global_batch /
@@ -54,13 +62,16 @@ double plait_traffic_microbatches(const struct plait_config *c,
     return n < 1 ? 1 : n;
 }
 
-/* Bytes of gradient and, where shards are gathered, of weight that every
+/* Replicas that train apart send differences of weights, which are fp32.
+ * Bytes of gradient and, where shards are gathered, of weight that every
  * parameter sends around in a step, as if in all-reduces of them. Sharded
  * gradients are reduced, sharded weights gathered, for each of the `m`
  * micro-batches. */
-static double bytes_per_parameter(const struct plait_config *c, double m)
+static double bytes_per_parameter(const struct plait_job_config *c, double m)
 {
-    double gradient = c->parallel.grad_reduce == PLAIT_GRAD_BF16 ? 2 : 4;
+    bool narrow = c->parallel.grad_reduce == PLAIT_GRAD_BF16 &&
+                  !plait_sync_parts(&c->sync);
+    double gradient = narrow ? 2 : 4;
     double weight = plait_precision_size(c->train.precision);
 
     switch (c->parallel.zero) {
@@ -75,7 +86,8 @@ static double bytes_per_parameter(const struct plait_config *c, double m)
     }
 }
 
-void plait_traffic_set(struct plait_traffic *t, const struct plait_config *c,
+void plait_traffic_set(struct plait_traffic *t,
+                       const struct plait_job_config *c,
                        const struct plait_layout *layout)
 {
     const int *size = layout->size;
@@ -85,7 +97,7 @@ void plait_traffic_set(struct plait_traffic *t, const struct plait_config *c,
     double microbatches = plait_traffic_microbatches(c, layout);
     double layers = (double)m->layers / size[PLAIT_PP] * microbatches;
     int again = c->parallel.recompute == PLAIT_RECOMPUTE_FULL;
-    double kv = (double)m->hidden * m->kv_heads / m->heads;
+    double kv = (double)plait_model_head_dim(m) * m->kv_heads;
 
     memset(t, 0, sizeof(*t));
     t->bytes[PLAIT_TP] = element * tokens * m->hidden;
@@ -100,7 +112,7 @@ void plait_traffic_set(struct plait_traffic *t, const struct plait_config *c,
     t->bytes[PLAIT_DP] = bytes_per_parameter(c, microbatches) *
                          plait_model_parameters(m) /
                          ((double)size[PLAIT_TP] * size[PLAIT_PP]);
-    t->calls[PLAIT_DP] = 1;
+    t->calls[PLAIT_DP] = plait_sync_share(&c->sync, c->train.steps);
     t->bytes[PLAIT_PP] = element * tokens * m->hidden /
                          (c->parallel.sequence ? size[PLAIT_TP] : 1);
     t->calls[PLAIT_PP] = microbatches * c->parallel.virtual_stages;
@@ -109,7 +121,7 @@ void plait_traffic_set(struct plait_traffic *t, const struct plait_config *c,
 void plait_traffic_default(struct plait_traffic *t,
                            const struct plait_layout *layout)
 {
-    struct plait_config c;
+    struct plait_job_config c;
 
     memset(&c, 0, sizeof(c));
     c.model = (struct plait_model_config){.family = PLAIT_LLAMA,

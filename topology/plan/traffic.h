@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_TRAFFIC_H
-#define PLAIT_TRAFFIC_H
+#ifndef PLAIT_TOPOLOGY_PLAN_TRAFFIC_H
+#define PLAIT_TOPOLOGY_PLAN_TRAFFIC_H
 
-#include "config.h"
-#include "layout.h"
+#include "topology/job/job_config.h"
+#include "topology/layout/layout.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,7 +13,9 @@ extern "C" {
  *   tp  all-reduces of `bytes` (or as much in reduce-scatter + all-gather)
  *   cp  ring exchanges of `bytes`, size - 1 of them a call
  *   ep  all-to-alls of `bytes`
- *   dp  all-reduces of `bytes` (gradients; or reduce-scatter + all-gather)
+ *   dp  all-reduces of `bytes` (gradients; or reduce-scatter + all-gather;
+ *       or what replicas that train apart exchange when they meet, on average
+ *       over the steps)
  *   pp  messages of `bytes` to the next stage, and as many back */
 struct plait_traffic {
     double bytes[PLAIT_NAXES]; /* per rank and call */
@@ -22,7 +24,7 @@ struct plait_traffic {
 
 /* From a model and how it is trained. `layout` is resolved. */
 void plait_traffic_set(struct plait_traffic *traffic,
-                       const struct plait_config *config,
+                       const struct plait_job_config *config,
                        const struct plait_layout *layout);
 /* Where no model is named: a 7-billion-parameter GPT, one sequence a
  * micro-batch, eight micro-batches per pipeline stage. */
@@ -30,15 +32,12 @@ void plait_traffic_default(struct plait_traffic *traffic,
                            const struct plait_layout *layout);
 
 /* Micro-batches one pipeline works through in a step (at least 1). */
-double plait_traffic_microbatches(const struct plait_config *config,
+double plait_traffic_microbatches(const struct plait_job_config *config,
                                   const struct plait_layout *layout);
 
-/* Weights in the embeddings and in one layer of a gpt2 or llama model (all
- * experts counted), and in the whole. */
-double plait_model_embedding(const struct plait_model_config *model);
-double plait_model_layer(const struct plait_model_config *model);
 /* Choices of one expert that are kept in one sequence; 0: all. */
 int plait_model_capacity(const struct plait_model_config *model);
+/* Parameters of a whole gpt2 or llama model, all experts counted. */
 double plait_model_parameters(const struct plait_model_config *model);
 
 #ifdef __cplusplus

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "auto.h"
+#include "topology/predict/auto.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/job/fits.h"
+
 /* Plain enumeration: the space is small (some ten thousand layouts for a
  * thousand GPUs) and an estimate takes about a microsecond. */
 
 struct search {
-    struct plait_config config; /* the caller's, with the choice filled in */
+    struct plait_job_config
+        config; /* the caller's, with the choice filled in */
     struct plait_layout wanted;
     const struct plait_gpu_type *gpu;
     int most;
@@ -35,7 +38,7 @@ static int faster(const struct plait_choice *a, const struct plait_choice *b)
     return complexity(a) < complexity(b);
 }
 
-static void keep(struct search *s, const struct plait_choice *choice)
+static void keep_choice(struct search *s, const struct plait_choice *choice)
 {
     struct plait_choices *f = s->found;
     int at = f->n;
@@ -53,7 +56,7 @@ static void keep(struct search *s, const struct plait_choice *choice)
 
 static void try_one(struct search *s, const struct plait_layout *layout)
 {
-    struct plait_config *c = &s->config;
+    struct plait_job_config *c = &s->config;
     struct plait_choice choice = {.layout = *layout,
                                   .parallel = c->parallel,
                                   .micro_batch = c->train.micro_batch};
@@ -68,7 +71,7 @@ static void try_one(struct search *s, const struct plait_layout *layout)
     if (total > s->gpu->memory)
         s->found->too_large++;
     else
-        keep(s, &choice);
+        keep_choice(s, &choice);
 }
 
 /* Schedules, ZeRO stages and recompute for one layout and micro-batch. */
@@ -77,15 +80,15 @@ static void try_settings(struct search *s, const struct plait_layout *layout)
     struct plait_parallel_config *p = &s->config.parallel;
     int pp = layout->size[PLAIT_PP];
     int shards = layout->size[PLAIT_DP] * layout->size[PLAIT_CP];
-    int microbatches = s->config.train.global_batch /
-                       (layout->size[PLAIT_DP] * s->config.train.micro_batch);
 
     p->sequence = layout->size[PLAIT_TP] > 1;
     for (int v = 1; v <= (pp > 1 ? 8 : 1); v++) {
-        if (s->config.model.layers % (pp * v) || (v > 1 && microbatches % pp))
-            continue;
         p->virtual_stages = v;
         p->schedule = v > 1 ? PLAIT_SCHEDULE_INTERLEAVED : PLAIT_SCHEDULE_1F1B;
+        /* Stages of unequal length are possible, and rarely the fastest. */
+        if (s->config.model.layers % (pp * v) ||
+            plait_fits(&s->config, layout, NULL) < 0)
+            continue;
         for (p->zero = 0; p->zero <= (shards > 1 ? 3 : 0); p->zero++)
             for (int r = 0; r <= PLAIT_RECOMPUTE_FULL; r++) {
                 p->recompute = (enum plait_recompute)r;
@@ -102,13 +105,10 @@ static void try_batches(struct search *s, const struct plait_layout *layout)
         try_one(s, layout);
         return;
     }
-    if (s->config.train.global_batch % layout->size[PLAIT_DP])
-        return;
-    for (int b = 1; b <= share && b <= 64; b *= 2)
-        if (share % b == 0) {
-            s->config.train.micro_batch = b;
-            try_settings(s, layout);
-        }
+    for (int b = 1; b <= share && b <= 64; b *= 2) {
+        s->config.train.micro_batch = b;
+        try_settings(s, layout);
+    }
 }
 
 static int allowed(const struct search *s, enum plait_axis axis, int size)
@@ -148,7 +148,8 @@ static void try_layouts(struct search *s, int gpus)
 }
 
 /* The part of the step that the best choice saves most on. */
-static void explain(struct plait_choice *c, const struct plait_choice *best)
+static void explain_choice(struct plait_choice *c,
+                           const struct plait_choice *best)
 {
     const struct plait_estimate *e = &c->estimate, *b = &best->estimate;
     const struct {
@@ -180,7 +181,7 @@ static void explain(struct plait_choice *c, const struct plait_choice *best)
                  100 * (e->step_s / b->step_s - 1), parts[most].what);
 }
 
-static struct plait_choices *run(struct search *s, int gpus)
+static struct plait_choices *search_layouts(struct search *s, int gpus)
 {
     s->found = calloc(1, sizeof(*s->found));
     if (!s->found)
@@ -192,11 +193,11 @@ static struct plait_choices *run(struct search *s, int gpus)
     }
     try_layouts(s, gpus);
     for (int i = 1; i < s->found->n; i++)
-        explain(&s->found->choice[i], &s->found->choice[0]);
+        explain_choice(&s->found->choice[i], &s->found->choice[0]);
     return s->found;
 }
 
-struct plait_choices *plait_auto_create(const struct plait_config *config,
+struct plait_choices *plait_auto_create(const struct plait_job_config *config,
                                         const struct plait_layout *layout,
                                         int gpus,
                                         const struct plait_gpu_type *gpu,
@@ -205,14 +206,17 @@ struct plait_choices *plait_auto_create(const struct plait_config *config,
     struct search s = {
         .config = *config, .wanted = *layout, .gpu = gpu, .most = most};
 
-    return run(&s, gpus);
+    return search_layouts(&s, gpus);
 }
 
-struct plait_choices *plait_auto_sizes(const struct plait_config *config,
-                                       const struct plait_layout *layout,
-                                       int gpus,
-                                       const struct plait_gpu_type *gpu,
-                                       int most)
+/* As plait_auto_create(), but only the sizes are chosen: schedule, ZeRO stage,
+ * micro-batch and recompute are `config`'s, as a trainer has been told
+ * already. */
+static struct plait_choices *search_sizes(const struct plait_job_config *config,
+                                          const struct plait_layout *layout,
+                                          int gpus,
+                                          const struct plait_gpu_type *gpu,
+                                          int most)
 {
     struct search s = {.config = *config,
                        .wanted = *layout,
@@ -220,21 +224,21 @@ struct plait_choices *plait_auto_sizes(const struct plait_config *config,
                        .most = most,
                        .fixed = 1};
 
-    return run(&s, gpus);
+    return search_layouts(&s, gpus);
 }
 
 int plait_auto_why(const struct plait_choices *found,
-                   const struct plait_config *config, int gpus,
+                   const struct plait_job_config *config, int gpus,
                    const struct plait_gpu_type *gpu, struct plait_error *err)
 {
     errno = EINVAL;
     if (found->tried == 0)
         return plait_errorf(err,
-                            "no layout of %d GPUs divides this model's heads "
-                            "and layers and its batch of %d",
-                            gpus, config->train.global_batch);
+                            "this model's heads and layers and its batch of "
+                            "%d are not divisible by any layout of %d GPUs",
+                            config->train.global_batch, gpus);
     return plait_errorf(err,
-                        "none of %ld layouts fits: the smallest wants %.1f GB "
+                        "none of %ld layouts fits: the smallest needs %.1f GB "
                         "of the %.0f GB of a %s",
                         found->tried, found->least_memory / 1e9,
                         gpu->memory / 1e9, gpu->name);
@@ -250,7 +254,7 @@ void plait_choices_destroy(struct plait_choices *choices)
     errno = saved;
 }
 
-int plait_auto_fewest(const struct plait_config *config,
+int plait_auto_fewest(const struct plait_job_config *config,
                       const struct plait_gpu_type *gpu)
 {
     struct plait_layout any;
@@ -271,28 +275,22 @@ int plait_auto_fewest(const struct plait_config *config,
 
 /* Sizes that the file names and no flag does; the new `given`. */
 static unsigned take_sizes(struct plait_layout *layout, unsigned given,
-                           const struct plait_config *config)
+                           const struct plait_job_config *config)
 {
-    static const enum plait_axis bits[] = {PLAIT_TP, PLAIT_CP, PLAIT_EP,
-                                           PLAIT_PP, PLAIT_DP};
-    const struct plait_parallel_config *p = &config->parallel;
-    const int size[] = {p->tp, p->cp, p->ep, p->pp, p->dp};
+    unsigned more = config->sizes_given & ~given;
 
     for (int i = 0; i < PLAIT_NAXES; i++)
-        if (config->parallel_given & 1u << i && !(given & 1u << bits[i])) {
-            layout->size[bits[i]] = size[i];
-            given |= 1u << bits[i];
-        }
-    return given;
+        if (more & 1u << i)
+            layout->size[i] = config->parallel.layout.size[i];
+    return given | more;
 }
 
 static int choose_sizes(struct plait_layout *layout,
-                        const struct plait_config *config, int gpus,
+                        const struct plait_job_config *config, int gpus,
                         const struct plait_gpu_type *gpu,
                         struct plait_error *err)
 {
-    struct plait_choices *found =
-        plait_auto_sizes(config, layout, gpus, gpu, 1);
+    struct plait_choices *found = search_sizes(config, layout, gpus, gpu, 1);
     int rc = 0;
 
     if (!found)
@@ -306,7 +304,7 @@ static int choose_sizes(struct plait_layout *layout,
 }
 
 int plait_layout_choose(struct plait_layout *layout, unsigned given,
-                        const struct plait_config *config, int gpus,
+                        const struct plait_job_config *config, int gpus,
                         const struct plait_gpu_type *gpu,
                         struct plait_error *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_AUTO_H
-#define PLAIT_AUTO_H
+#ifndef PLAIT_TOPOLOGY_PREDICT_AUTO_H
+#define PLAIT_TOPOLOGY_PREDICT_AUTO_H
 
-#include "estimate.h"
+#include "topology/predict/estimate.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,7 +22,7 @@ struct plait_choices {
     struct plait_choice *choice; /* fastest first */
     long tried;     /* layouts that divide the model, the batch, the GPUs */
     long too_large; /* of those, how many do not fit in memory */
-    double least_memory; /* bytes that the smallest of them wants */
+    double least_memory; /* bytes that the smallest of them needs */
 };
 
 /* Every tp (up to a node), cp, pp, dp = the rest, virtual stages, ZeRO stage,
@@ -31,21 +31,14 @@ struct plait_choices {
  * kept; model, batch and precision are `config`'s. Sequence parallelism is on
  * wherever tp is. Of equally fast ones, the plainest comes first. NULL only
  * where memory runs out; n is 0 where nothing fits. */
-struct plait_choices *plait_auto_create(const struct plait_config *config,
+struct plait_choices *plait_auto_create(const struct plait_job_config *config,
                                         const struct plait_layout *layout,
                                         int gpus,
                                         const struct plait_gpu_type *gpu,
                                         int most);
-/* The same, but only the sizes are chosen: schedule, ZeRO stage, micro-batch
- * and recompute are `config`'s, as a trainer has been told already. */
-struct plait_choices *plait_auto_sizes(const struct plait_config *config,
-                                       const struct plait_layout *layout,
-                                       int gpus,
-                                       const struct plait_gpu_type *gpu,
-                                       int most);
 /* Why there is no choice, where n is 0; returns -1. */
 int plait_auto_why(const struct plait_choices *choices,
-                   const struct plait_config *config, int gpus,
+                   const struct plait_job_config *config, int gpus,
                    const struct plait_gpu_type *gpu, struct plait_error *err);
 void plait_choices_destroy(struct plait_choices *choices);
 
@@ -56,13 +49,13 @@ void plait_choices_destroy(struct plait_choices *choices);
  * taken for all that are auto, and for dp where it was left out. Otherwise
  * arithmetic answers: the one that is auto or left out. */
 int plait_layout_choose(struct plait_layout *layout, unsigned given,
-                        const struct plait_config *config, int gpus,
+                        const struct plait_job_config *config, int gpus,
                         const struct plait_gpu_type *gpu,
                         struct plait_error *err);
 
 /* The fewest GPUs, in powers of two up to 65,536, that can hold the model's
  * training in any layout; 0: none can. */
-int plait_auto_fewest(const struct plait_config *config,
+int plait_auto_fewest(const struct plait_job_config *config,
                       const struct plait_gpu_type *gpu);
 
 #ifdef __cplusplus

@@ -1,68 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "estimate.h"
+#include "topology/predict/estimate.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "estimate_shape.h"
-#include "stage.h"
-#include "traffic.h"
+#include "topology/job/fits.h"
+#include "topology/job/stage.h"
+#include "topology/plan/traffic.h"
+#include "topology/predict/estimate_shape.h"
 
-static int check(const struct plait_config *c,
-                 const struct plait_layout *layout, struct plait_error *err)
+static int check_config(const struct plait_job_config *c,
+                        const struct plait_layout *layout,
+                        struct plait_error *err)
 {
-    const struct plait_model_config *m = &c->model;
-    const int *size = layout->size;
-    int groups = size[PLAIT_DP] * c->train.micro_batch;
-    int stages = size[PLAIT_PP] * plait_model_chunks(&c->parallel);
-
     errno = EINVAL;
-    if (m->family != PLAIT_GPT2 && m->family != PLAIT_LLAMA)
+    if (c->model.family != PLAIT_GPT2 && c->model.family != PLAIT_LLAMA)
         return plait_errorf(err, "only gpt2 and llama models can be "
                                  "estimated");
-    if (m->heads % size[PLAIT_TP] ||
-        (m->kv_heads % size[PLAIT_TP] && size[PLAIT_TP] % m->kv_heads))
-        return plait_errorf(err,
-                            "tp=%d does not divide the %d heads (%d for "
-                            "keys and values)",
-                            size[PLAIT_TP], m->heads, m->kv_heads);
-    if (m->ffn % size[PLAIT_TP])
-        return plait_errorf(err, "tp=%d does not divide ffn=%d", size[PLAIT_TP],
-                            m->ffn);
-    if (m->layers < stages)
-        return plait_errorf(err,
-                            "%d layers are less than the %d pipeline stages "
-                            "(pp=%d, virtual=%d)",
-                            m->layers, stages, size[PLAIT_PP],
-                            stages / size[PLAIT_PP]);
-    if (size[PLAIT_CP] > 1 && m->seq_len % (2 * size[PLAIT_CP]))
-        return plait_errorf(err, "2 * cp = %d does not divide seq_len=%d",
-                            2 * size[PLAIT_CP], m->seq_len);
-    if (size[PLAIT_EP] > 1 && (m->experts < 1 || m->experts % size[PLAIT_EP]))
-        return plait_errorf(err, "ep=%d does not divide %d experts",
-                            size[PLAIT_EP], m->experts);
-    if (c->train.global_batch % groups)
-        return plait_errorf(err,
-                            "global_batch=%d is not a multiple of dp * "
-                            "micro_batch = %d * %d",
-                            c->train.global_batch, size[PLAIT_DP],
-                            c->train.micro_batch);
-    return plait_schedule_possible(c->parallel.schedule, size[PLAIT_PP],
-                                   stages / size[PLAIT_PP],
-                                   c->train.global_batch / groups, err);
+    return plait_fits(c, layout, err);
 }
 
 static double matrix_weights(const struct plait_model_config *m)
 {
-    double h = m->hidden, kv = h * m->kv_heads / m->heads;
+    double h = m->hidden, head = plait_model_head_dim(m);
     double ffn = (m->family == PLAIT_GPT2 ? 2 : 3) * h * m->ffn;
 
-    return 2 * h * h + 2 * h * kv + ffn * (m->experts ? m->experts_top_k : 1);
+    return 2 * h * head * (m->heads + m->kv_heads) +
+           ffn * (m->experts ? m->experts_top_k : 1);
 }
 
-void plait_shape_set(struct plait_shape *s, const struct plait_config *c,
+void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
                      const struct plait_layout *layout,
                      const struct plait_gpu_type *gpu)
 {
@@ -90,7 +59,7 @@ void plait_shape_set(struct plait_shape *s, const struct plait_config *c,
 
 double plait_shape_score_flops(const struct plait_shape *s)
 {
-    return 4.0 * s->m->seq_len * s->m->hidden;
+    return 4.0 * s->m->seq_len * s->m->heads * plait_model_head_dim(s->m);
 }
 
 double plait_shape_layer_flops(const struct plait_shape *s)
@@ -147,7 +116,7 @@ static void set_memory(const struct plait_shape *s, struct plait_estimate *e)
     }
 }
 
-int plait_estimate(const struct plait_config *config,
+int plait_estimate(const struct plait_job_config *config,
                    const struct plait_layout *layout,
                    const struct plait_gpu_type *gpu,
                    struct plait_estimate *estimate, struct plait_error *err)
@@ -156,7 +125,7 @@ int plait_estimate(const struct plait_config *config,
     struct plait_shape s;
     double tokens, gpus = plait_layout_world(layout), causal;
 
-    if (check(config, layout, err) < 0)
+    if (check_config(config, layout, err) < 0)
         return -1;
     memset(&e, 0, sizeof(e));
     plait_shape_set(&s, config, layout, gpu);
@@ -176,21 +145,21 @@ int plait_estimate(const struct plait_config *config,
     return 0;
 }
 
-int plait_estimate_memory(const struct plait_config *config,
+int plait_estimate_memory(const struct plait_job_config *config,
                           const struct plait_layout *layout,
                           const struct plait_gpu_type *gpu, int stage,
                           struct plait_memory *memory, struct plait_error *err)
 {
     struct plait_shape s;
 
-    if (check(config, layout, err) < 0)
+    if (check_config(config, layout, err) < 0)
         return -1;
     plait_shape_set(&s, config, layout, gpu);
     plait_shape_memory(&s, stage, memory);
     return 0;
 }
 
-int plait_estimate_largest(const struct plait_config *config,
+int plait_estimate_largest(const struct plait_job_config *config,
                            const struct plait_layout *layout,
                            const struct plait_gpu_type *gpu)
 {
@@ -198,7 +167,7 @@ int plait_estimate_largest(const struct plait_config *config,
     int low = 0, high = 1 << 20;
 
     while (low < high - 1) {
-        struct plait_config deeper = *config;
+        struct plait_job_config deeper = *config;
         struct plait_estimate e;
         int middle = low + (high - low) / 2;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_ESTIMATE_H
-#define PLAIT_ESTIMATE_H
+#ifndef PLAIT_TOPOLOGY_PREDICT_ESTIMATE_H
+#define PLAIT_TOPOLOGY_PREDICT_ESTIMATE_H
 
-#include "config.h"
-#include "gpu_types.h"
-#include "layout.h"
+#include "topology/job/gpu_types.h"
+#include "topology/job/job_config.h"
+#include "topology/layout/layout.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -70,13 +70,13 @@ struct plait_estimate {
 
 /* `layout` is resolved. Only gpt2 and llama models; anything that does not
  * divide (heads by tp, layers by pp, the batch) is an error. */
-int plait_estimate(const struct plait_config *config,
+int plait_estimate(const struct plait_job_config *config,
                    const struct plait_layout *layout,
                    const struct plait_gpu_type *gpu,
                    struct plait_estimate *estimate, struct plait_error *err);
 
 /* Memory of a GPU of pipeline rank `stage`, 0 <= stage < pp. */
-int plait_estimate_memory(const struct plait_config *config,
+int plait_estimate_memory(const struct plait_job_config *config,
                           const struct plait_layout *layout,
                           const struct plait_gpu_type *gpu, int stage,
                           struct plait_memory *memory, struct plait_error *err);
@@ -86,7 +86,7 @@ int plait_estimate_memory(const struct plait_config *config,
 struct plait_advice {
     char text[200];
 };
-int plait_estimate_advise(const struct plait_config *config,
+int plait_estimate_advise(const struct plait_job_config *config,
                           const struct plait_layout *layout,
                           const struct plait_gpu_type *gpu,
                           struct plait_advice *lines, int most);
@@ -94,7 +94,7 @@ int plait_estimate_advise(const struct plait_config *config,
 /* How many times `depth` the model of `config` may be deepened (same width)
  * until it no longer fits: the largest number of layers, a multiple of pp,
  * or 0 if not even pp layers fit. */
-int plait_estimate_largest(const struct plait_config *config,
+int plait_estimate_largest(const struct plait_job_config *config,
                            const struct plait_layout *layout,
                            const struct plait_gpu_type *gpu);
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "estimate.h"
+#include "topology/predict/estimate.h"
 
 /* What tensor cores and their tiles want: dimensions in multiples of 8 (16
  * bytes of bf16), better 64 (a warp group's tile), best 128; and as many
@@ -15,10 +15,10 @@ struct advisor {
     int n, most;
 };
 
-static void say(struct advisor *a, const char *fmt, ...)
+static void add_advice(struct advisor *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void say(struct advisor *a, const char *fmt, ...)
+static void add_advice(struct advisor *a, const char *fmt, ...)
 {
     va_list ap;
 
@@ -43,16 +43,16 @@ static void advise_multiple(struct advisor *a, const char *what, int value,
 
     if (value % want == 0)
         return;
-    say(a,
-        "%s is %d: pad to %d; the last %d are %d %% empty, so up to "
-        "%.1f %% of those products' time is padding%s",
-        what, value, padded, want, 100 * (padded - value) / want,
-        100.0 * (padded - value) / padded,
-        value % 8 ? ", and loads are not 16-byte aligned" : "");
+    add_advice(a,
+               "%s is %d: pad to %d; the last %d are %d %% empty, so up to "
+               "%.1f %% of those products' time is padding%s",
+               what, value, padded, want, 100 * (padded - value) / want,
+               100.0 * (padded - value) / padded,
+               value % 8 ? ", and loads are not 16-byte aligned" : "");
 }
 
 /* Tiles of the widest product, in waves over the GPU's multiprocessors. */
-static void advise_waves(struct advisor *a, const struct plait_config *c,
+static void advise_waves(struct advisor *a, const struct plait_job_config *c,
                          const struct plait_layout *l, int units)
 {
     double rows =
@@ -63,14 +63,14 @@ static void advise_waves(struct advisor *a, const struct plait_config *c,
     int whole = (int)waves + (waves > (int)waves);
 
     if (waves > 0 && waves / whole < 0.8)
-        say(a,
-            "the ffn product is %d x %d tiles, %.2f waves over %d "
-            "multiprocessors: the last wave is %.0f %% idle; a larger "
-            "micro-batch evens it out",
-            tall, wide, waves, units, 100 * (whole - waves));
+        add_advice(a,
+                   "the ffn product is %d x %d tiles, %.2f waves over %d "
+                   "multiprocessors: the last wave is %.0f %% idle; a larger "
+                   "micro-batch evens it out",
+                   tall, wide, waves, units, 100 * (whole - waves));
 }
 
-int plait_estimate_advise(const struct plait_config *c,
+int plait_estimate_advise(const struct plait_job_config *c,
                           const struct plait_layout *l,
                           const struct plait_gpu_type *gpu,
                           struct plait_advice *lines, int most)
@@ -82,18 +82,19 @@ int plait_estimate_advise(const struct plait_config *c,
     advise_multiple(&a, "vocab", m->vocab, TILE * tp);
     advise_multiple(&a, "hidden", m->hidden, TILE);
     advise_multiple(&a, "ffn / tp", m->ffn / tp, TILE);
-    advise_multiple(&a, "hidden / heads", m->hidden / m->heads, LANE);
+    advise_multiple(&a, "hidden / heads", plait_model_head_dim(m), LANE);
     advise_multiple(&a, "micro_batch * seq_len / cp",
                     c->train.micro_batch * m->seq_len / l->size[PLAIT_CP],
                     TILE);
     if (l->size[PLAIT_PP] > 1 &&
         c->train.global_batch / (l->size[PLAIT_DP] * c->train.micro_batch) <
             4 * l->size[PLAIT_PP])
-        say(&a,
-            "%d micro-batches through %d stages leave a large bubble: "
-            "want at least %d",
-            c->train.global_batch / (l->size[PLAIT_DP] * c->train.micro_batch),
-            l->size[PLAIT_PP], 4 * l->size[PLAIT_PP]);
+        add_advice(&a,
+                   "%d micro-batches through %d stages leave a large bubble: "
+                   "at least %d are better",
+                   c->train.global_batch /
+                       (l->size[PLAIT_DP] * c->train.micro_batch),
+                   l->size[PLAIT_PP], 4 * l->size[PLAIT_PP]);
     if (gpu->units > 0)
         advise_waves(&a, c, l, gpu->units);
     return a.n;

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "estimate_shape.h"
-#include "stage.h"
-#include "traffic.h"
+#include "topology/job/stage.h"
+#include "topology/plan/traffic.h"
+#include "topology/predict/estimate_shape.h"
 
 /* Memory of one pipeline rank, allocation by allocation as the runtime makes
  * them: runtime/model (params.c, arena.c), runtime/parallel (shard.c, zero.c,
@@ -50,7 +50,7 @@ static void set_sizes(const struct plait_shape *s, struct sizes *z)
     const struct plait_model_config *m = s->m;
     int most, capacity = plait_model_capacity(m);
 
-    z->head_dim = m->hidden / m->heads;
+    z->head_dim = plait_model_head_dim(m);
     z->heads = m->heads / s->tp;
     z->kv_heads = m->kv_heads < s->tp ? 1 : m->kv_heads / s->tp;
     z->qkv = (z->heads + 2 * z->kv_heads) * z->head_dim;
@@ -108,8 +108,12 @@ static double layer_elements(const struct plait_shape *s, const struct sizes *z)
     double sum = 2 * norm_elements(s) + place(z->qkv * h) +
                  place(z->heads * z->head_dim * h);
 
-    if (s->m->family == PLAIT_GPT2)
-        sum += place(z->qkv) + place(h);
+    if (s->m->family == PLAIT_GPT2 || s->m->attention_bias != PLAIT_BIAS_NONE)
+        sum += place(z->qkv);
+    if (s->m->family == PLAIT_GPT2 || s->m->attention_bias == PLAIT_BIAS_ALL)
+        sum += place(h);
+    if (s->m->qk_norm)
+        sum += 2 * place(z->head_dim);
     return sum +
            (s->m->experts ? place(s->m->experts * h) : mlp_elements(s, z));
 }
@@ -183,11 +187,21 @@ static double routed_bytes(const struct plait_shape *s, const struct sizes *z)
            take(s, z->rows * k * s->m->hidden);
 }
 
+/* q and k before their norm. */
+static double heads_bytes(const struct plait_shape *s, const struct sizes *z)
+{
+    double q = z->rows * z->heads, k = z->rows * z->kv_heads;
+
+    return take(s, q * z->head_dim) + take(s, k * z->head_dim) + take_words(q) +
+           take_words(k);
+}
+
 static double inner_bytes(const struct plait_shape *s, const struct sizes *z)
 {
     return 3 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
            take(s, z->mlp * z->up) + take(s, z->mlp * z->ffn) +
-           (s->m->experts ? routed_bytes(s, z) : 0) + 4 * take_words(z->stream);
+           (s->m->experts ? routed_bytes(s, z) : 0) +
+           (s->m->qk_norm ? heads_bytes(s, z) : 0) + 4 * take_words(z->stream);
 }
 
 /* Gradients that wait for their weight gradient. */
@@ -246,6 +260,8 @@ static double scratch_bytes(const struct plait_shape *s, const struct sizes *z)
                  take(s, z->rows * z->heads * z->head_dim) +
                  take(s, z->mlp * z->up) + take(s, z->rows * z->qkv);
 
+    if (s->m->qk_norm)
+        sum += take(s, z->rows * z->heads * z->head_dim);
     if (s->cp > 1)
         sum += ring_bytes(s, z);
     if (s->m->experts)
@@ -375,7 +391,9 @@ static double sum_bytes(const struct plait_shape *s, const struct shards *w,
 
     for (int kind = 0; kind < PLAIT_KINDS; kind++)
         most = fmax(most, w->region[kind]);
-    bucket = fmin(most + p->bucket_mib * 262144, ends_and(w, layers));
+    bucket = ends_and(w, layers);
+    if (p->grad_sync == PLAIT_GRAD_BUCKETED)
+        bucket = fmin(most + p->bucket_mib * 262144, bucket);
     if (p->zero >= 2 || s->dp * s->cp == 1)
         return 0;
     if (p->grad_sync == PLAIT_GRAD_NAIVE)
@@ -447,12 +465,24 @@ static void set_sharing(const struct plait_shape *s, struct shards *w)
         w->align *= here;
 }
 
+/* Per weight: the vectors of replicas that train apart, and where a rank
+ * trains several, what each of them puts by: weights in fp32 and state. */
+static double meeting_bytes(const struct plait_shape *s, double state)
+{
+    int learners = plait_sync_learners(&s->c->sync);
+    double set = s->element == 2 ? state : state + 4;
+
+    return 4 * plait_sync_vectors(&s->c->sync) +
+           (learners > 1 ? learners * set : 0);
+}
+
 void plait_shape_memory(const struct plait_shape *s, int rank,
                         struct plait_memory *memory)
 {
     const struct plait_parallel_config *p = &s->c->parallel;
     bool away = p->offload & PLAIT_OFFLOAD_OPTIMIZER;
-    double state = s->element == 2 || away ? 12 : 8; /* bytes a weight */
+    double state = plait_optim_state_bytes(&s->c->optim) +
+                   (s->element == 2 || away ? 4 : 0); /* bytes a weight */
     int slots = plait_schedule_slots(p->schedule, s->pp, s->v,
                                      (int)s->microbatches, rank);
     struct shards w = {0};
@@ -466,6 +496,9 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
                       code_bytes(s, &z, plait_shape_layers(s, rank));
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
     memory->optimizer = away ? 0 : state * w.parts;
+    memory->optimizer += meeting_bytes(s, state) * w.parts;
+    memory->optimizer += plait_shape_uneven_bytes(
+        s, plait_shape_layers(s, rank), rank == 0, rank == s->pp - 1);
     memory->activations = activation_bytes(s, &z, rank, slots);
     memory->host = away_bytes(s, &z, rank, slots);
     if (away)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_ESTIMATE_SHAPE_H
-#define PLAIT_ESTIMATE_SHAPE_H
+#ifndef PLAIT_TOPOLOGY_PREDICT_ESTIMATE_SHAPE_H
+#define PLAIT_TOPOLOGY_PREDICT_ESTIMATE_SHAPE_H
 
-#include "estimate.h"
-#include "simulate.h"
+#include "topology/predict/estimate.h"
+#include "topology/predict/simulate.h"
 
 /* Shared by the files of the estimate. Everything is per GPU; the formulas
  * stand in estimate.h. */
 struct plait_shape {
-    const struct plait_config *c;
+    const struct plait_job_config *c;
     const struct plait_model_config *m;
     const struct plait_layout *layout;
     const struct plait_gpu_type *gpu;
@@ -23,7 +23,7 @@ struct plait_shape {
 };
 
 void plait_shape_set(struct plait_shape *shape,
-                     const struct plait_config *config,
+                     const struct plait_job_config *config,
                      const struct plait_layout *layout,
                      const struct plait_gpu_type *gpu);
 
@@ -60,6 +60,11 @@ struct plait_zero_count {
 };
 void plait_shape_zero(const struct plait_shape *shape, int rank,
                       struct plait_zero_count *count);
+
+/* What the optimizer holds beside plait_optim_state_bytes() of each weight,
+ * where it does not keep the same of all; may be below 0. */
+double plait_shape_uneven_bytes(const struct plait_shape *shape, int layers,
+                                int embedding, int head);
 
 /* estimate_memory.c, estimate_time.c: fill in their parts of an estimate. */
 void plait_shape_memory(const struct plait_shape *shape, int rank,

@@ -2,10 +2,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "cost.h"
-#include "estimate_shape.h"
-#include "stage.h"
-#include "traffic.h"
+#include "topology/job/stage.h"
+#include "topology/plan/cost.h"
+#include "topology/plan/traffic.h"
+#include "topology/predict/estimate_shape.h"
 
 /* Seconds of the parts of a step: of one micro-batch on one layer, then of a
  * stage, then of the pipeline. */
@@ -69,11 +69,13 @@ static double elementwise_bytes(const struct plait_shape *s)
 static double linear_weights(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
-    double h = m->hidden, kv = h * m->kv_heads / m->heads;
+    double h = m->hidden, head = plait_model_head_dim(m);
     double mlps = m->experts ? m->experts / s->ep : 1;
     double ups = m->family == PLAIT_GPT2 ? 1 : 2;
 
-    return (2 * h * h + 2 * h * kv + mlps * (ups + 1) * h * m->ffn) / s->tp;
+    return (2 * h * head * (m->heads + m->kv_heads) +
+            mlps * (ups + 1) * h * m->ffn) /
+           s->tp;
 }
 
 /* Bytes of rounding the operands of a layer's linears to fp8, two for each of
@@ -83,13 +85,13 @@ static double linear_weights(const struct plait_shape *s)
 static double rounding_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
-    double h = m->hidden, kv = h * m->kv_heads / m->heads;
+    double h = m->hidden, head = plait_model_head_dim(m);
     double mlps = m->experts ? m->experts_top_k : 1;
     double ups = m->family == PLAIT_GPT2 ? 1 : 2, values, weights;
 
     if (s->c->train.precision != PLAIT_FP8)
         return 0;
-    values = 2 * h + (2 * h + 2 * kv) / s->tp +
+    values = 2 * h + 2 * head * (m->heads + m->kv_heads) / s->tp +
              mlps * (2 * h + (ups + 1) * m->ffn / s->tp);
     weights = plait_shape_keeps_codes(s) ? 0 : linear_weights(s);
     return 5 * 2.0 / 3 * (s->tokens * values + weights);
@@ -266,10 +268,28 @@ static double update_seconds(const struct plait_shape *s)
     return bytes / s->gpu->memory_bw;
 }
 
+/* The gradients' sums in a step; or, where replicas train apart, those inside
+ * of one (over cp) and a step's share of a meeting. */
+static double reduce_seconds(const struct plait_shape *s,
+                             const struct pieces *p)
+{
+    double average = plait_model_parameters(s->m) / s->tp / s->pp;
+    double bytes = p->traffic.bytes[PLAIT_DP] / average * fullest_weights(s);
+    double inside;
+
+    if (!plait_sync_parts(&s->c->sync))
+        return plait_cost_allreduce(s->dp * s->cp, bytes, p->dp.alpha,
+                                    p->dp.bandwidth);
+    inside = plait_cost_allreduce(s->cp, bytes, p->dp.alpha, p->dp.bandwidth);
+    return inside +
+           p->traffic.calls[PLAIT_DP] *
+               plait_cost_allreduce(s->dp, bytes, p->dp.alpha, p->dp.bandwidth);
+}
+
 void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
 {
     int last = s->pp - 1, layers;
-    double m = s->microbatches, work, stage, average;
+    double m = s->microbatches, work, stage;
     struct pieces p;
 
     set_pieces(s, &p);
@@ -292,18 +312,17 @@ void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
     e->head_s = e->slowest == last ? m * p.head : 0;
     e->bubble_s = bubble_seconds(s, &p, e->slowest);
     e->optimizer_s = update_seconds(s);
-    average = plait_model_parameters(s->m) / s->tp / s->pp;
-    e->axis_s[PLAIT_DP] = plait_cost_allreduce(s->dp * s->cp,
-                                               p.traffic.bytes[PLAIT_DP] /
-                                                   average * fullest_weights(s),
-                                               p.dp.alpha, p.dp.bandwidth) +
-                          tied_seconds(s);
+    e->axis_s[PLAIT_DP] = reduce_seconds(s, &p) + tied_seconds(s);
     stage = m * rank_seconds(s, &p, e->slowest);
     e->step_s = stage + e->bubble_s + e->optimizer_s + e->axis_s[PLAIT_DP];
     /* buckets leave during the backward pass of the last micro-batch */
-    e->dp_hidden_s = fmin(e->axis_s[PLAIT_DP] - tied_seconds(s),
-                          layers * (layer_seconds(&p) - sum_axes(p.forward) -
-                                    p.products - p.elementwise - p.launch));
+    e->dp_hidden_s = 0;
+    if (s->c->parallel.grad_sync == PLAIT_GRAD_BUCKETED &&
+        !plait_sync_parts(&s->c->sync))
+        e->dp_hidden_s =
+            fmin(e->axis_s[PLAIT_DP] - tied_seconds(s),
+                 layers * (layer_seconds(&p) - sum_axes(p.forward) -
+                           p.products - p.elementwise - p.launch));
 }
 
 /* --- the simulation --- */
@@ -348,7 +367,7 @@ static void set_stage(const struct plait_shape *s, const struct pieces *p,
 
 int plait_simulation_request_set(struct plait_simulation_request *r,
                                  struct plait_stage_time *times,
-                                 const struct plait_config *config,
+                                 const struct plait_job_config *config,
                                  const struct plait_layout *layout,
                                  const struct plait_gpu_type *gpu,
                                  struct plait_error *err)

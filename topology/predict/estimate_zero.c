@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "estimate_shape.h"
-#include "stage.h"
+#include "topology/job/stage.h"
+#include "topology/predict/estimate_shape.h"
 
 /* The whole gradients that ZeRO 2 and 3 hold at once, found by going through
  * backward as runtime/model/run.c does and counting as zero.c does. A block's

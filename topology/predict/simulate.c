@@ -1,47 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "simulate.h"
+#include "topology/predict/simulate.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "topology/predict/simulate_state.h"
 
 const char *const plait_span_names[PLAIT_NSPANS] = {
     "forward", "backward", "backward-input", "backward-weight", "update",
     "bubble",  "wait-pp",  "wait-dp",        "reduce",          "gather"};
-
-/* A message between two neighbours: posted by both ends, then on its way. */
-struct message {
-    double sent;    /* < 0: not posted yet */
-    double arrived; /* < 0: not known yet */
-};
-
-/* The messages from a rank to one neighbour, in the order of both ends. */
-struct channel {
-    int sends, recvs, done;
-    double free, *posted; /* [room] of the receiver */
-    struct message *messages;
-    double seconds; /* of one message */
-};
-
-struct actor {
-    struct plait_schedule *list;
-    int next;
-    double clock;   /* its computing so far */
-    double traffic; /* its data-parallel traffic so far */
-    double weights; /* when those of the next computation are there */
-    bool gathered;  /* the first computation's were asked for */
-    int *number;    /* [nactions] of a receive: its place in its channel */
-};
-
-struct simulator {
-    const struct plait_simulation_request *r;
-    struct plait_simulation *out;
-    struct actor *actors;     /* [stages] */
-    struct channel *channels; /* [2 * stages]: to the next, to the previous */
-    int room;                 /* of spans */
-};
 
 void plait_simulation_destroy(struct plait_simulation *s)
 {
@@ -55,8 +24,8 @@ void plait_simulation_destroy(struct plait_simulation *s)
     errno = saved;
 }
 
-static int add_span(struct simulator *s, int rank, enum plait_span_kind kind,
-                    const struct plait_action *a, double begin, double end)
+int simulator_add_span(struct simulator *s, int rank, enum plait_span_kind kind,
+                       const struct plait_action *a, double begin, double end)
 {
     struct plait_simulation *out = s->out;
     struct plait_span *bigger;
@@ -94,7 +63,7 @@ static struct channel *channel_of(struct simulator *s, int rank,
 
 /* A message starts when both ends have posted it and the one before is
  * through. */
-static void deliver(struct channel *c)
+static void deliver_messages(struct channel *c)
 {
     struct message *m;
     double start;
@@ -106,7 +75,8 @@ static void deliver(struct channel *c)
     }
 }
 
-static void post(struct simulator *s, int rank, const struct plait_action *a)
+static void post_message(struct simulator *s, int rank,
+                         const struct plait_action *a)
 {
     struct actor *actor = &s->actors[rank];
     struct channel *c = channel_of(s, rank, a);
@@ -117,7 +87,7 @@ static void post(struct simulator *s, int rank, const struct plait_action *a)
         actor->number[a - actor->list->actions] = c->recvs;
         c->posted[c->recvs++] = actor->clock;
     }
-    deliver(c);
+    deliver_messages(c);
 }
 
 /* The message a computation needs: NULL if none; *known is false if it is
@@ -157,8 +127,8 @@ static double sum_axes(const double *seconds)
     return sum;
 }
 
-static double duration(const struct simulator *s, int rank,
-                       const struct plait_action *a, double *inner)
+static double action_seconds(const struct simulator *s, int rank,
+                             const struct plait_action *a, double *inner)
 {
     const struct plait_stage_time *t =
         &s->r->times[a->chunk * s->r->stages + rank];
@@ -214,12 +184,14 @@ static int gather_next(struct simulator *s, int rank, double now)
     if (seconds <= 0)
         return 0;
     actor->weights = actor->traffic = begin + seconds;
-    return add_span(s, rank, PLAIT_SPAN_GATHER, a, begin, actor->weights);
+    return simulator_add_span(s, rank, PLAIT_SPAN_GATHER, a, begin,
+                              actor->weights);
 }
 
 /* Gradients leave bucket by bucket while the backward pass still runs. */
-static int reduce(struct simulator *s, int rank, const struct plait_action *a,
-                  double begin, double end)
+static int reduce_gradients(struct simulator *s, int rank,
+                            const struct plait_action *a, double begin,
+                            double end)
 {
     const struct plait_stage_time *t =
         &s->r->times[a->chunk * s->r->stages + rank];
@@ -235,7 +207,8 @@ static int reduce(struct simulator *s, int rank, const struct plait_action *a,
             fmax(actor->traffic, begin + (end - begin) * i / t->buckets);
 
         actor->traffic = from + t->reduce / t->buckets;
-        if (add_span(s, rank, PLAIT_SPAN_REDUCE, a, from, actor->traffic) < 0)
+        if (simulator_add_span(s, rank, PLAIT_SPAN_REDUCE, a, from,
+                               actor->traffic) < 0)
             return -1;
     }
     return 0;
@@ -243,12 +216,13 @@ static int reduce(struct simulator *s, int rank, const struct plait_action *a,
 
 /* One computation and the wait before it, told apart by what was missing:
  * the other rank's result, its transfer, or the weights. */
-static int compute(struct simulator *s, int rank, const struct plait_action *a,
-                   const struct message *input)
+static int compute_action(struct simulator *s, int rank,
+                          const struct plait_action *a,
+                          const struct message *input)
 {
     struct plait_rank_time *sum = &s->out->ranks[rank];
     struct actor *actor = &s->actors[rank];
-    double inner, seconds = duration(s, rank, a, &inner);
+    double inner, seconds = action_seconds(s, rank, a, &inner);
     double at = actor->clock, made, there, begin;
 
     if (!actor->gathered && gather_next(s, rank, 0) < 0)
@@ -262,17 +236,19 @@ static int compute(struct simulator *s, int rank, const struct plait_action *a,
     sum->compute += seconds;
     sum->inner += inner;
     actor->clock = begin + seconds + inner;
-    if (add_span(s, rank, PLAIT_SPAN_BUBBLE, NULL, at, made) < 0 ||
-        add_span(s, rank, PLAIT_SPAN_WAIT_PP, NULL, made, there) < 0 ||
-        add_span(s, rank, PLAIT_SPAN_WAIT_DP, NULL, there, begin) < 0 ||
-        add_span(s, rank, span_of(a), a, begin, actor->clock) < 0 ||
+    if (simulator_add_span(s, rank, PLAIT_SPAN_BUBBLE, NULL, at, made) < 0 ||
+        simulator_add_span(s, rank, PLAIT_SPAN_WAIT_PP, NULL, made, there) <
+            0 ||
+        simulator_add_span(s, rank, PLAIT_SPAN_WAIT_DP, NULL, there, begin) <
+            0 ||
+        simulator_add_span(s, rank, span_of(a), a, begin, actor->clock) < 0 ||
         gather_next(s, rank, begin) < 0)
         return -1;
-    return reduce(s, rank, a, begin, actor->clock);
+    return reduce_gradients(s, rank, a, begin, actor->clock);
 }
 
 /* As far as the messages reach; the number of actions, -1: out of memory. */
-static int advance(struct simulator *s, int rank)
+static int advance_rank(struct simulator *s, int rank)
 {
     struct actor *actor = &s->actors[rank];
     const struct plait_action *a;
@@ -283,99 +259,16 @@ static int advance(struct simulator *s, int rank)
     for (; actor->next < actor->list->nactions; actor->next++) {
         a = &actor->list->actions[actor->next];
         if (a->kind >= PLAIT_SEND_FORWARD) {
-            post(s, rank, a);
+            post_message(s, rank, a);
             continue;
         }
         input = input_of(s, rank, actor->next, &known);
         if (!known)
             break;
-        if (compute(s, rank, a, input) < 0)
+        if (compute_action(s, rank, a, input) < 0)
             return -1;
     }
     return actor->next - first;
-}
-
-/* When a rank's own gradients are reduced. */
-static double reduced_at(const struct actor *a)
-{
-    return fmax(a->clock, a->traffic);
-}
-
-/* When the two ends of the pipeline start to sum those of a tied embedding;
- * for other ranks nothing begins. */
-static double tied_at(const struct simulator *s, int rank)
-{
-    int last = s->r->stages - 1;
-
-    if (s->r->tied <= 0 || (rank != 0 && rank != last))
-        return reduced_at(&s->actors[rank]);
-    return fmax(reduced_at(&s->actors[0]), reduced_at(&s->actors[last]));
-}
-
-static double complete_at(const struct simulator *s, int rank)
-{
-    int end = rank == 0 || rank == s->r->stages - 1;
-
-    return tied_at(s, rank) + (end ? s->r->tied : 0);
-}
-
-/* One thing after the other on a rank, from `at` on. */
-static int follow(struct simulator *s, int rank, enum plait_span_kind kind,
-                  double *sum, double *at, double until)
-{
-    *sum += until - *at;
-    if (add_span(s, rank, kind, NULL, *at, until) < 0)
-        return -1;
-    *at = until;
-    return 0;
-}
-
-/* After the last pass: the rest of the gradients, the norm over all ranks,
- * the update, the new weights. */
-static int close_step(struct simulator *s)
-{
-    double norm = 0, updated, at;
-    int rank, p = s->r->stages;
-
-    for (rank = 0; rank < p; rank++)
-        norm = fmax(norm, complete_at(s, rank));
-    updated = norm + s->r->update;
-    s->out->step = updated + s->r->gather_updated;
-    for (rank = 0; rank < p; rank++) {
-        struct plait_rank_time *t = &s->out->ranks[rank];
-
-        at = s->actors[rank].clock;
-        if (follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
-                   reduced_at(&s->actors[rank])) < 0 ||
-            follow(s, rank, PLAIT_SPAN_BUBBLE, &t->bubble, &at,
-                   tied_at(s, rank)) < 0 ||
-            follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
-                   complete_at(s, rank)) < 0 ||
-            follow(s, rank, PLAIT_SPAN_BUBBLE, &t->bubble, &at, norm) < 0 ||
-            follow(s, rank, PLAIT_SPAN_UPDATE, &t->compute, &at, updated) < 0 ||
-            follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
-                   s->out->step) < 0 ||
-            add_span(s, rank, PLAIT_SPAN_GATHER, NULL, updated, s->out->step) <
-                0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Traffic beside computing that nobody waited for. */
-static void sum_hidden(struct plait_simulation *out)
-{
-    int i;
-
-    for (i = 0; i < out->nspans; i++) {
-        const struct plait_span *span = &out->spans[i];
-
-        if (span->kind == PLAIT_SPAN_REDUCE || span->kind == PLAIT_SPAN_GATHER)
-            out->ranks[span->rank].hidden += span->end - span->begin;
-    }
-    for (i = 0; i < out->stages; i++)
-        out->ranks[i].hidden =
-            fmax(0, out->ranks[i].hidden - out->ranks[i].wait_dp);
 }
 
 static int by_rank(const void *a, const void *b)
@@ -391,21 +284,20 @@ static int by_rank(const void *a, const void *b)
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-static int run(struct simulator *s)
+static int run_step(struct simulator *s)
 {
     int rank, moved, n;
 
     do {
         for (rank = moved = 0; rank < s->r->stages; rank++) {
-            n = advance(s, rank);
+            n = advance_rank(s, rank);
             if (n < 0)
                 return -1;
             moved += n;
         }
     } while (moved > 0);
-    if (close_step(s) < 0)
+    if (simulator_close_step(s) < 0)
         return -1;
-    sum_hidden(s->out);
     qsort(s->out->spans, s->out->nspans, sizeof(*s->out->spans), by_rank);
     return 0;
 }
@@ -431,7 +323,7 @@ static int init_channels(struct simulator *s)
     return 0;
 }
 
-static int init(struct simulator *s, struct plait_error *err)
+static int init_simulator(struct simulator *s, struct plait_error *err)
 {
     const struct plait_simulation_request *r = s->r;
     int p = r->stages, rank;
@@ -463,7 +355,7 @@ static int init(struct simulator *s, struct plait_error *err)
     return 0;
 }
 
-static void release(struct simulator *s)
+static void release_simulator(struct simulator *s)
 {
     int i;
 
@@ -490,12 +382,12 @@ plait_simulation_create(const struct plait_simulation_request *request,
                                 request->chunks, request->microbatches,
                                 err) < 0)
         return NULL;
-    if (init(&s, err) == 0) {
-        ret = run(&s);
+    if (init_simulator(&s, err) == 0) {
+        ret = run_step(&s);
         if (ret < 0)
             plait_errorf(err, "out of memory");
     }
-    release(&s);
+    release_simulator(&s);
     if (ret == 0)
         return s.out;
     plait_simulation_destroy(s.out);

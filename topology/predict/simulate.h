@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SIMULATE_H
-#define PLAIT_SIMULATE_H
+#ifndef PLAIT_TOPOLOGY_PREDICT_SIMULATE_H
+#define PLAIT_TOPOLOGY_PREDICT_SIMULATE_H
 
-#include "config.h"
-#include "gpu_types.h"
-#include "layout.h"
+#include "topology/job/gpu_types.h"
+#include "topology/job/job_config.h"
+#include "topology/layout/layout.h"
 
 /* One training step of one pipeline as a timeline: the action lists of the
  * runtime, run by time. All times are seconds. */
@@ -87,7 +87,7 @@ struct plait_simulation {
  * a stage, pp * plait_model_chunks(). Refuses what the estimate refuses. */
 int plait_simulation_request_set(struct plait_simulation_request *request,
                                  struct plait_stage_time *times,
-                                 const struct plait_config *config,
+                                 const struct plait_job_config *config,
                                  const struct plait_layout *layout,
                                  const struct plait_gpu_type *gpu,
                                  struct plait_error *err);

@@ -6,16 +6,13 @@
 extern "C" {
 #endif
 
-/* One line for a person: what was wrong, where, what would be right.
- * No newline, no "plait:" prefix; whoever prints it adds both. */
+/* One line for a person: what was wrong, where, what would be right. No
+ * newline. The caller owns it; a function that fails fills it in, one that
+ * succeeds leaves it alone. Wherever one is taken, NULL says that nobody
+ * wants to know. */
 struct plait_error {
     char text[512];
 };
-
-/* Describe an error in `err` (which may be NULL) and return -1, so that a
- * parser can `return plait_errorf(err, ...)`. Keeps errno. */
-int plait_errorf(struct plait_error *err, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 
 #ifdef __cplusplus
 }

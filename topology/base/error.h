@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_BASE_ERROR_H
+#define PLAIT_TOPOLOGY_BASE_ERROR_H
+
+#include "topology/api/plait/error.h" /* struct plait_error */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Describe an error, without "plait:" in front, in `err` (which may be NULL)
+ * and return -1, so that a parser can `return plait_errorf(err, ...)`. Keeps
+ * errno. */
+int plait_errorf(struct plait_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/job/fits.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "topology/job/fits_image.h"
+#include "topology/job/stage.h"
+
+static int refuse_indivisible(const char *what, int n, const char *by,
+                              int divisor, struct plait_error *err)
+{
+    return plait_errorf(err, "%s %d is not divisible by %s %d", what, n, by,
+                        divisor);
+}
+
+static int check_gpt2(const struct plait_model_config *m,
+                      struct plait_error *err)
+{
+    if (m->kv_heads != m->heads)
+        return plait_errorf(err,
+                            "model.kv_heads %d must be model.heads %d in a "
+                            "gpt2 model",
+                            m->kv_heads, m->heads);
+    if (m->head_dim && m->head_dim != m->hidden / m->heads)
+        return plait_errorf(err,
+                            "model.head_dim %d must be model.hidden %d / "
+                            "model.heads %d in a gpt2 model",
+                            m->head_dim, m->hidden, m->heads);
+    if (m->attention_bias != PLAIT_BIAS_NONE || m->qk_norm ||
+        m->rope_factor > 1 || m->sliding_window)
+        return plait_errorf(err, "model.%s is for llama models",
+                            m->attention_bias   ? "attention_bias"
+                            : m->qk_norm        ? "qk_norm"
+                            : m->sliding_window ? "sliding_window"
+                                                : "rope_factor");
+    return 0;
+}
+
+static int check_llama(const struct plait_model_config *m,
+                       struct plait_error *err)
+{
+    if (plait_model_head_dim(m) % 2 && m->head_dim)
+        return plait_errorf(err,
+                            "model.head_dim %d must be even for rotary "
+                            "embeddings",
+                            m->head_dim);
+    if (plait_model_head_dim(m) % 2)
+        return plait_errorf(err,
+                            "model.hidden %d / model.heads %d = %d must be "
+                            "even for rotary embeddings",
+                            m->hidden, m->heads, m->hidden / m->heads);
+    if (m->rope_factor > 1 &&
+        !(m->rope_high_freq_factor > m->rope_low_freq_factor))
+        return plait_errorf(err,
+                            "model.rope_high_freq_factor %g must be above "
+                            "model.rope_low_freq_factor %g",
+                            m->rope_high_freq_factor, m->rope_low_freq_factor);
+    if (m->sliding_window && m->seq_len > m->sliding_window)
+        return plait_errorf(err,
+                            "model.seq_len %d is above model.sliding_window "
+                            "%d: attention to a part of the sequence is not "
+                            "there",
+                            m->seq_len, m->sliding_window);
+    return 0;
+}
+
+/* The model's sizes among each other. */
+static int check_model(const struct plait_model_config *m,
+                       struct plait_error *err)
+{
+    if (m->layers < 1)
+        return plait_errorf(err, "model.layers 0: only an mlp can do without "
+                                 "layers");
+    if (m->hidden % m->heads && !m->head_dim)
+        return refuse_indivisible("model.hidden", m->hidden, "model.heads",
+                                  m->heads, err);
+    if (m->heads % m->kv_heads)
+        return refuse_indivisible("model.heads", m->heads, "model.kv_heads",
+                                  m->kv_heads, err);
+    if (m->family == PLAIT_GPT2 ? check_gpt2(m, err) < 0
+                                : check_llama(m, err) < 0)
+        return -1;
+    if (m->experts && (m->experts_top_k < 1 || m->experts_top_k > m->experts))
+        return plait_errorf(err,
+                            "model.experts_top_k %d must be from 1 to "
+                            "model.experts %d",
+                            m->experts_top_k, m->experts);
+    return 0;
+}
+
+static int check_experts(const struct plait_model_config *m, int ep,
+                         struct plait_error *err)
+{
+    if (ep > 1 && !m->experts)
+        return plait_errorf(err,
+                            "ep %d, but model.experts is 0: there are no "
+                            "experts to spread",
+                            ep);
+    if (ep > 1 && m->experts % ep)
+        return refuse_indivisible("model.experts", m->experts, "ep", ep, err);
+    return 0;
+}
+
+static int check_schedule(const struct plait_parallel_config *p,
+                          struct plait_error *err)
+{
+    if (p->virtual_stages > 1 && p->schedule != PLAIT_SCHEDULE_INTERLEAVED)
+        return plait_errorf(err,
+                            "parallel.virtual %d: parallel.schedule must be "
+                            "interleaved, not %s",
+                            p->virtual_stages,
+                            plait_schedule_names[p->schedule]);
+    if (p->offload & PLAIT_OFFLOAD_ACTIVATIONS &&
+        p->schedule == PLAIT_SCHEDULE_ZB_H1)
+        return plait_errorf(err, "parallel.offload of activations: "
+                                 "parallel.schedule must not be zb-h1, which "
+                                 "needs them twice");
+    return 0;
+}
+
+/* How gradients are reduced depends on which rank owns them. */
+static int check_gradients(const struct plait_parallel_config *p,
+                           struct plait_error *err)
+{
+    if (p->grad_sync != PLAIT_GRAD_BUCKETED && p->zero)
+        return plait_errorf(err,
+                            "parallel.grad_sync %s: parallel.zero must be "
+                            "0, not %d",
+                            p->grad_sync == PLAIT_GRAD_NAIVE ? "naive" : "flat",
+                            p->zero);
+    if (p->grad_sync == PLAIT_GRAD_NAIVE && p->grad_reduce == PLAIT_GRAD_BF16)
+        return plait_errorf(err, "parallel.grad_reduce bf16: "
+                                 "parallel.grad_sync must be bucketed, not "
+                                 "naive");
+    if (p->all_reduce == PLAIT_ALL_REDUCE_HIERARCHICAL &&
+        (p->shard_group == PLAIT_SHARD_NODE ||
+         p->grad_sync == PLAIT_GRAD_NAIVE))
+        return plait_errorf(err, "parallel.all_reduce hierarchical: "
+                                 "parallel.shard_group must be all and "
+                                 "parallel.grad_sync bucketed");
+    if (p->shard_group == PLAIT_SHARD_NODE && !p->zero)
+        return plait_errorf(err, "parallel.shard_group node: parallel.zero "
+                                 "must be 1, 2 or 3; with 0 nothing is "
+                                 "sharded");
+    return 0;
+}
+
+static int check_global_batch(const struct plait_train_config *t, int dp,
+                              struct plait_error *err)
+{
+    if (t->global_batch % ((int64_t)dp * t->micro_batch) == 0)
+        return 0;
+    if (dp == 1)
+        return refuse_indivisible("train.global_batch", t->global_batch,
+                                  "train.micro_batch", t->micro_batch, err);
+    return plait_errorf(err,
+                        "train.global_batch %d is not divisible by dp %d * "
+                        "train.micro_batch %d",
+                        t->global_batch, dp, t->micro_batch);
+}
+
+/* The batch of entry i of the growth. */
+static int check_entry(const struct plait_job_config *c, int i, int dp,
+                       struct plait_error *err)
+{
+    const int64_t *at = c->batch.growth.at + 2 * i;
+    int64_t unit = (int64_t)dp * c->train.micro_batch;
+    long long step = at[0], batch = at[1];
+
+    if (i > 0 && at[0] <= at[-2])
+        return plait_errorf(err,
+                            "batch.growth: step %lld follows step %lld; steps "
+                            "must increase",
+                            step, (long long)at[-2]);
+    if (batch > 1 << 24)
+        return plait_errorf(err,
+                            "batch.growth: the batch of %lld after step %lld "
+                            "is more than %d",
+                            batch, step, 1 << 24);
+    if (batch < unit)
+        return plait_errorf(err,
+                            "batch.growth: the batch of %lld after step %lld "
+                            "is below dp %d * train.micro_batch %d: no "
+                            "micro-batch for every rank",
+                            batch, step, dp, c->train.micro_batch);
+    if (batch % unit)
+        return plait_errorf(err,
+                            "batch.growth: the batch of %lld after step %lld "
+                            "is not divisible by dp %d * train.micro_batch %d",
+                            batch, step, dp, c->train.micro_batch);
+    return 0;
+}
+
+/* batch.min and max. */
+static int check_bounds(const struct plait_job_config *c,
+                        struct plait_error *err)
+{
+    const struct plait_batch_config *b = &c->batch;
+    int first = c->train.global_batch;
+
+    if (!b->growth.is_auto && (b->min || b->max))
+        return plait_errorf(err, "batch.min and batch.max: batch.growth must "
+                                 "be auto");
+    if (b->growth.is_auto && !b->max)
+        return plait_errorf(err, "batch.growth auto: batch.max must be given");
+    if (b->growth.is_auto && b->max < first)
+        return plait_errorf(err,
+                            "batch.growth auto: batch.max %d must be at "
+                            "least train.global_batch %d",
+                            b->max, first);
+    if (b->min > first)
+        return plait_errorf(err,
+                            "batch.growth auto: batch.min %d must be at most "
+                            "train.global_batch %d",
+                            b->min, first);
+    return 0;
+}
+
+static int check_batch(const struct plait_job_config *c, int dp,
+                       struct plait_error *err)
+{
+    int i;
+
+    if (check_global_batch(&c->train, dp, err) < 0)
+        return -1;
+    if (check_bounds(c, err) < 0)
+        return -1;
+    for (i = 0; i < c->batch.growth.n; i++)
+        if (check_entry(c, i, dp, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int check_lr(const struct plait_lr_config *lr, struct plait_error *err)
+{
+    const struct plait_numbers *at = &lr->decay_at;
+    int i;
+
+    if (lr->warmup_shape == PLAIT_LR_WARMUP_CONSTANT && lr->warmup_from == 0)
+        return plait_errorf(err, "lr.warmup_shape constant: lr.warmup_from "
+                                 "must be above 0, or nothing is learned "
+                                 "while it lasts");
+    if (at->n > 0 && lr->schedule != PLAIT_LR_STEP)
+        return plait_errorf(err, "lr.decay_at: lr.schedule must be step; no "
+                                 "other schedule falls at chosen steps");
+    if (at->n == 0 && lr->schedule == PLAIT_LR_STEP)
+        return plait_errorf(err, "lr.schedule step: lr.decay_at must list the "
+                                 "steps at which the rate falls");
+    for (i = 1; i < at->n; i++)
+        if (at->at[i] <= at->at[i - 1])
+            return plait_errorf(err,
+                                "lr.decay_at: step %lld follows step %lld; "
+                                "steps must increase",
+                                (long long)at->at[i], (long long)at->at[i - 1]);
+    return 0;
+}
+
+/* "betas, eps, " */
+static void list_keys(unsigned keys, char *text, size_t size)
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < PLAIT_NOPTIM_KEYS && at < size; i++)
+        if (keys >> i & 1)
+            at += (size_t)snprintf(text + at, size - at, "%s, ",
+                                   plait_optim_key_names[i]);
+}
+
+static int check_optim_keys(const struct plait_optim_config *c,
+                            struct plait_error *err)
+{
+    const struct plait_optimizer *o = &plait_optimizers[c->kind];
+    unsigned wrong = c->keys_given & ~o->keys;
+    char takes[64];
+    int i = 0;
+
+    if (!wrong)
+        return 0;
+    while (!(wrong >> i & 1))
+        i++;
+    list_keys(o->keys, takes, sizeof(takes));
+    return plait_errorf(err,
+                        "optim.%s is not a key of optim.name %s, which takes "
+                        "%slr, weight_decay and clip",
+                        plait_optim_key_names[i], o->name, takes);
+}
+
+static int check_optim(const struct plait_job_config *config,
+                       struct plait_error *err)
+{
+    const struct plait_optim_config *c = &config->optim;
+    const struct plait_optimizer *o = &plait_optimizers[c->kind];
+
+    if (!o->ready)
+        return plait_errorf(err, "optim.name %s is not there yet: use adamw",
+                            o->name);
+    if (check_optim_keys(c, err) < 0)
+        return -1;
+    if (c->nesterov && c->momentum == 0 && o->keys & PLAIT_KEY_NESTEROV)
+        return plait_errorf(err, "optim.nesterov needs an optim.momentum "
+                                 "above 0");
+    if (config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER && !o->separate)
+        return plait_errorf(err,
+                            "parallel.offload of the optimizer: optim.name "
+                            "must be adamw, sgd or lion, not %s",
+                            o->name);
+    return 0;
+}
+
+int plait_fits_config(const struct plait_job_config *config,
+                      struct plait_error *err)
+{
+    const struct plait_train_config *t = &config->train;
+    const int *size = config->parallel.layout.size;
+    int dp = size[PLAIT_DP] == PLAIT_AUTO ? 1 : size[PLAIT_DP];
+
+    errno = EINVAL;
+    if (plait_is_image_model(&config->model)
+            ? plait_fits_image(config, err) < 0
+            : check_model(&config->model, err) < 0)
+        return -1;
+    if (check_schedule(&config->parallel, err) < 0 ||
+        check_experts(&config->model, size[PLAIT_EP], err) < 0 ||
+        check_gradients(&config->parallel, err) < 0 ||
+        check_optim(config, err) < 0 || check_batch(config, dp, err) < 0 ||
+        check_lr(&config->lr, err) < 0 || plait_fits_sync(config, dp, err) < 0)
+        return -1;
+    if (plait_sync_learners(&config->sync) > 1 &&
+        (t->skip_outliers || config->batch.growth.n > 0))
+        return plait_errorf(err, "train.skip_outliers and batch.growth: "
+                                 "sync.learners must be 1");
+    if (t->noise > 0 && plait_is_image_model(&config->model))
+        return plait_errorf(err, "train.noise: model.family must be gpt2 or "
+                                 "llama");
+    if (t->loss_scale > 0 && t->precision != PLAIT_FP16)
+        return plait_errorf(err,
+                            "train.loss_scale %g: train.precision must be "
+                            "fp16; no other precision needs one",
+                            t->loss_scale);
+    return 0;
+}
+
+static int check_tp(const struct plait_model_config *m, int tp,
+                    struct plait_error *err)
+{
+    if (m->heads % tp)
+        return refuse_indivisible("model.heads", m->heads, "tp", tp, err);
+    if (m->kv_heads % tp && tp % m->kv_heads)
+        return plait_errorf(err,
+                            "model.kv_heads %d and tp %d: one must be "
+                            "divisible by the other",
+                            m->kv_heads, tp);
+    if (m->ffn % tp)
+        return refuse_indivisible("model.ffn", m->ffn, "tp", tp, err);
+    return 0;
+}
+
+int plait_fits_model(const struct plait_job_config *config,
+                     const struct plait_layout *layout, struct plait_error *err)
+{
+    const struct plait_model_config *m = &config->model;
+    int pp = layout->size[PLAIT_PP], cp = layout->size[PLAIT_CP];
+    int chunks = plait_model_chunks(&config->parallel);
+
+    errno = EINVAL;
+    if (plait_is_image_model(m))
+        return plait_fits_image_layout(config, layout, err);
+    if (check_model(m, err) < 0 || check_tp(m, layout->size[PLAIT_TP], err) < 0)
+        return -1;
+    if (m->layers < (int64_t)pp * chunks)
+        return plait_errorf(err,
+                            "model.layers %d must be at least pp %d * "
+                            "parallel.virtual %d",
+                            m->layers, pp, chunks);
+    if (cp > 1 && m->seq_len % (2 * cp))
+        return refuse_indivisible("model.seq_len", m->seq_len,
+                                  "2 * cp =", 2 * cp, err);
+    return check_experts(m, layout->size[PLAIT_EP], err);
+}
+
+int plait_fits_micro_batch(const struct plait_job_config *config,
+                           const struct plait_layout *layout, int micro_batch,
+                           struct plait_error *err)
+{
+    int seq_len = config->model.seq_len;
+    int tp = layout->size[PLAIT_TP], cp = layout->size[PLAIT_CP];
+    int64_t tokens = (int64_t)micro_batch * (seq_len / cp);
+
+    if (!config->parallel.sequence || tokens % tp == 0)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "parallel.sequence: micro-batch %d * model.seq_len %d "
+                        "/ cp %d is not divisible by tp %d",
+                        micro_batch, seq_len, cp, tp);
+}
+
+/* The pipeline schedule can run the micro-batches of such a batch. */
+static int check_schedules_batch(const struct plait_job_config *config,
+                                 const struct plait_layout *layout,
+                                 int64_t batch, struct plait_error *err)
+{
+    int unit = layout->size[PLAIT_DP] * config->train.micro_batch;
+
+    return plait_schedule_possible(
+        config->parallel.schedule, layout->size[PLAIT_PP],
+        plait_model_chunks(&config->parallel), batch / unit, err);
+}
+
+int plait_fits(const struct plait_job_config *config,
+               const struct plait_layout *layout, struct plait_error *err)
+{
+    const struct plait_train_config *t = &config->train;
+    const struct plait_numbers *growth = &config->batch.growth;
+    int dp = layout->size[PLAIT_DP], i;
+
+    if (plait_fits_model(config, layout, err) < 0 ||
+        check_batch(config, dp, err) < 0 ||
+        plait_fits_sync(config, dp, err) < 0 ||
+        plait_fits_micro_batch(config, layout, t->micro_batch, err) < 0 ||
+        check_schedules_batch(config, layout, t->global_batch, err) < 0)
+        return -1;
+    for (i = 0; i < growth->n; i++)
+        if (check_schedules_batch(config, layout, growth->at[2 * i + 1], err) <
+            0)
+            return -1;
+    return 0;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_JOB_FITS_H
+#define PLAIT_TOPOLOGY_JOB_FITS_H
+
+#include "topology/job/job_config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which sizes and settings go together: the rules across the fields of a
+ * configuration and the sizes of a layout, for the parser, the planner and
+ * the runtime alike. Layouts are resolved. Each returns 0, or -1 with errno
+ * EINVAL and the two values that do not go together in err. */
+
+/* What holds on any layout: the model's own sizes, the settings, and the
+ * sizes of ep and dp where the configuration gives them. */
+int plait_fits_config(const struct plait_job_config *config,
+                      struct plait_error *err);
+
+/* How replicas are kept one model goes with the rest, on `dp` replicas. A part
+ * of the one above, with 1 where dp is not known, and of plait_fits(). */
+int plait_fits_sync(const struct plait_job_config *config, int dp,
+                    struct plait_error *err);
+
+/* The model can be divided along the axes of the layout. */
+int plait_fits_model(const struct plait_job_config *config,
+                     const struct plait_layout *layout,
+                     struct plait_error *err);
+
+/* The tokens of `micro_batch` sequences can be divided among the ranks of a
+ * tp group, as sequence parallelism does. */
+int plait_fits_micro_batch(const struct plait_job_config *config,
+                           const struct plait_layout *layout, int micro_batch,
+                           struct plait_error *err);
+
+/* All that a training step needs of a layout: the two above, and a batch of
+ * whole micro-batches that the pipeline schedule can run. */
+int plait_fits(const struct plait_job_config *config,
+               const struct plait_layout *layout, struct plait_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

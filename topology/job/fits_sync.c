@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+
+#include "topology/job/fits.h"
+#include "topology/job/stage.h"
+
+/* What belongs to one mode alone. */
+static int check_keys(const struct plait_sync_config *s, int64_t steps,
+                      struct plait_error *err)
+{
+    const char *mode = plait_sync_mode_names[s->mode];
+
+    if (s->mode == PLAIT_SYNC_POST_LOCAL && (s->from < 1 || s->from >= steps))
+        return plait_errorf(err,
+                            "sync.mode post-local: sync.from %" PRId64
+                            " must be from 1 to below train.steps %" PRId64,
+                            s->from, steps);
+    if (s->mode != PLAIT_SYNC_POST_LOCAL && s->from)
+        return plait_errorf(
+            err, "sync.from %" PRId64 ": sync.mode must be post-local, not %s",
+            s->from, mode);
+    if (s->mode != PLAIT_SYNC_SMA && s->learners > 1)
+        return plait_errorf(err,
+                            "sync.learners %d: sync.mode must be sma, not %s",
+                            s->learners, mode);
+    if (s->mode == PLAIT_SYNC_EACH && s->steps > 1)
+        return plait_errorf(
+            err, "sync.steps %" PRId64 ": sync.mode must not be each",
+            s->steps);
+    return 0;
+}
+
+/* Why replicas that differ cannot be trained so; NULL: they can. */
+static const char *reason_against(const struct plait_job_config *c)
+{
+    const struct plait_parallel_config *p = &c->parallel;
+
+    if (p->zero)
+        return "parallel.zero must be 0: it would share out one optimizer "
+               "state among replicas that differ";
+    if (p->layout.size[PLAIT_EP] > 1)
+        return "ep must be 1: it would share out one set of experts among "
+               "replicas that differ";
+    if (p->offload & PLAIT_OFFLOAD_OPTIMIZER)
+        return "parallel.offload must not be of the optimizer";
+    if (!plait_optimizers[c->optim.kind].separate)
+        return "optim.name must be adamw, sgd or lion: the others need norms "
+               "of whole tensors, which are not made inside of one replica";
+    if (p->grad_sync == PLAIT_GRAD_NAIVE)
+        return "parallel.grad_sync must be bucketed or flat, not naive";
+    if (p->all_reduce == PLAIT_ALL_REDUCE_HIERARCHICAL)
+        return "parallel.all_reduce must be auto or flat, not hierarchical";
+    if (c->train.graph == PLAIT_GRAPH_ON)
+        return "train.graph must be auto or off: the replicas' meetings are "
+               "not recorded";
+    if (c->sync.learners > 1 && c->train.precision == PLAIT_FP16)
+        return "with sync.learners above 1 train.precision must not be fp16: "
+               "learners overflow one by one, but share a loss scale";
+    return NULL;
+}
+
+static int check_batch(const struct plait_job_config *c, int64_t batch,
+                       const char *what, int dp, struct plait_error *err)
+{
+    int learners = plait_sync_learners(&c->sync);
+    int64_t unit = (int64_t)dp * learners * c->train.micro_batch;
+    const struct plait_parallel_config *p = &c->parallel;
+    int pp = p->layout.size[PLAIT_PP];
+
+    if (batch % unit)
+        return plait_errorf(err,
+                            "%s %" PRId64 " is not divisible by dp %d * "
+                            "sync.learners %d * train.micro_batch %d",
+                            what, batch, dp, learners, c->train.micro_batch);
+    return plait_schedule_possible(p->schedule, pp == PLAIT_AUTO ? 1 : pp,
+                                   plait_model_chunks(p), (int)(batch / unit),
+                                   err);
+}
+
+/* Each learner takes a whole number of micro-batches of every step. */
+static int check_learners(const struct plait_job_config *c, int dp,
+                          struct plait_error *err)
+{
+    const struct plait_numbers *growth = &c->batch.growth;
+    int i;
+
+    if (plait_sync_learners(&c->sync) == 1)
+        return 0;
+    if (check_batch(c, c->train.global_batch, "train.global_batch", dp, err) <
+        0)
+        return -1;
+    for (i = 0; i < growth->n; i++)
+        if (check_batch(c, growth->at[2 * i + 1], "batch.growth:", dp, err) < 0)
+            return -1;
+    return 0;
+}
+
+int plait_fits_sync(const struct plait_job_config *c, int dp,
+                    struct plait_error *err)
+{
+    const char *why;
+
+    if (check_keys(&c->sync, c->train.steps, err) < 0 ||
+        check_learners(c, dp, err) < 0)
+        return -1;
+    why = plait_sync_parts(&c->sync) ? reason_against(c) : NULL;
+    if (!why)
+        return 0;
+    return plait_errorf(err, "sync.mode %s: %s",
+                        plait_sync_mode_names[c->sync.mode], why);
+}

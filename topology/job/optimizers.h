@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_JOB_OPTIMIZERS_H
+#define PLAIT_TOPOLOGY_JOB_OPTIMIZERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The optimizers: their names, the keys each one takes, and what it keeps of
+ * every weight. The runtime allocates and saves by this table, the estimate
+ * counts by it. */
+
+enum plait_optim_kind {
+    PLAIT_OPTIM_ADAMW,
+    PLAIT_OPTIM_SGD,
+    PLAIT_OPTIM_LARS,
+    PLAIT_OPTIM_LARC,
+    PLAIT_OPTIM_LAMB,
+    PLAIT_OPTIM_NOVOGRAD,
+    PLAIT_OPTIM_ADAFACTOR,
+    PLAIT_OPTIM_ADAMW8BIT,
+    PLAIT_OPTIM_LION,
+    PLAIT_OPTIM_MUON,
+    PLAIT_OPTIM_SOAP,
+    PLAIT_NOPTIMIZERS
+};
+
+/* Keys of `optim:` that not all optimizers take; bits. The others (lr,
+ * weight_decay, clip) are for all. */
+enum plait_optim_key {
+    PLAIT_KEY_BETAS = 1,
+    PLAIT_KEY_EPS = 2,
+    PLAIT_KEY_MOMENTUM = 4,
+    PLAIT_KEY_NESTEROV = 8,
+    PLAIT_KEY_TRUST = 16
+};
+enum { PLAIT_NOPTIM_KEYS = 5 };
+extern const char *const plait_optim_key_names[PLAIT_NOPTIM_KEYS];
+
+/* Numbers kept per weight, beside the master weight. */
+enum { PLAIT_OPTIM_STATES = 2 };
+
+struct plait_optimizer {
+    const char *name;
+    bool ready;    /* false: the name is reserved, a run is refused */
+    unsigned keys; /* enum plait_optim_key */
+    /* Names of the states, "m" for optim.m.TENSOR in a checkpoint; NULL ends
+     * the list. With momentum 0, an optimizer of that key keeps none. */
+    const char *state[PLAIT_OPTIM_STATES];
+    double bytes;  /* of all states of one weight; with `uneven` of one that
+                      is in no matrix of a layer */
+    bool separate; /* states are fp32, and each weight is updated from its own
+                      gradient and state alone: what offload can do */
+    bool uneven;   /* not every tensor has the same states */
+    double matrix; /* then: bytes of a weight of a layer's matrices */
+    bool codes;    /* states are codes of a byte, not fp32 */
+};
+
+extern const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS];
+extern const char *const plait_optimizer_names[PLAIT_NOPTIMIZERS];
+
+struct plait_optim_config {
+    enum plait_optim_kind kind; /* YAML key `name` */
+    double lr;
+    double betas[2];
+    double eps;
+    double momentum; /* 0: none */
+    bool nesterov;
+    double trust; /* eta of LARS and LARC */
+    double weight_decay;
+    double clip;         /* 0: no clipping */
+    unsigned keys_given; /* enum plait_optim_key: by the file or --set */
+};
+
+/* How many states in fp32 a weight has: the first of plait_optimizer.state. */
+int plait_optim_nstates(const struct plait_optim_config *config);
+/* Bytes of all of them. */
+double plait_optim_state_bytes(const struct plait_optim_config *config);
+/* Its name, and what of its keys decides what it keeps: state fits only an
+ * optimizer of the same description. */
+void plait_optim_describe(const struct plait_optim_config *config, char *text,
+                          size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

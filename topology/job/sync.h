@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_JOB_SYNC_H
+#define PLAIT_TOPOLOGY_JOB_SYNC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How data-parallel replicas of a model stay one model: by summing gradients
+ * in each step, or by training apart and meeting now and then. The runtime
+ * trains by these rules, the planner counts bytes by them. */
+
+enum plait_sync_mode {
+    PLAIT_SYNC_EACH,       /* gradients are summed in each step */
+    PLAIT_SYNC_LOCAL,      /* local SGD: Stich, arXiv 1805.09767 */
+    PLAIT_SYNC_POST_LOCAL, /* each until step `from`, then local: Lin et al.,
+                              arXiv 1808.07217 */
+    PLAIT_SYNC_SMA,        /* CROSSBOW: Koliousis et al., arXiv 1901.02244 */
+    PLAIT_SYNC_DILOCO,     /* Douillard et al., arXiv 2311.08105 */
+    PLAIT_NSYNC_MODES
+};
+extern const char *const plait_sync_mode_names[PLAIT_NSYNC_MODES];
+
+struct plait_sync_config {
+    enum plait_sync_mode mode;
+    int64_t steps;   /* H, from one meeting of the replicas to the next; 0: not
+                        given, what plait_sync_steps() says */
+    int64_t from;    /* of post-local */
+    double lr;       /* of diloco's outer optimizer */
+    double momentum; /* of diloco's outer optimizer, and of sma's average */
+    double alpha;    /* of sma; below 0: not given, 1 / learners in all */
+    int learners;    /* of sma, trained one after the other by the ranks of
+                        each dp coordinate; 0: not given, 1 */
+};
+
+/* The defaults. */
+void plait_sync_init(struct plait_sync_config *sync);
+
+/* H: sync->steps, or where that is not given the published one: 16 of local
+ * and post-local, 500 of diloco, 1 of sma. */
+int64_t plait_sync_steps(const struct plait_sync_config *sync);
+
+int plait_sync_learners(const struct plait_sync_config *sync);
+
+/* Whether replicas ever differ. Local SGD that meets after every step is by
+ * definition synchronous SGD (Lin et al.), and is run as that. */
+bool plait_sync_parts(const struct plait_sync_config *sync);
+
+/* Whether they train apart in step `step`, counted from 0. */
+bool plait_sync_apart(const struct plait_sync_config *sync, int64_t step);
+
+/* Whether they meet after so many steps, of `steps` in all: every H, and after
+ * the last one, so that what is left is one model. */
+bool plait_sync_due(const struct plait_sync_config *sync, int64_t done,
+                    int64_t steps);
+
+/* How many all-reduces of the whole model a step makes, on average over a run
+ * of `steps`: 1 in mode each. */
+double plait_sync_share(const struct plait_sync_config *sync, int64_t steps);
+
+/* Vectors of as many fp32 numbers as there are weights that a rank keeps for
+ * its meetings: the common model, the outer momentum, a correction, ... */
+int plait_sync_vectors(const struct plait_sync_config *sync);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "topology/predict/simulate_state.h"
+
+/* When a rank's own gradients are reduced. */
+static double reduced_at(const struct actor *a)
+{
+    return fmax(a->clock, a->traffic);
+}
+
+/* When the two ends of the pipeline start to sum those of a tied embedding;
+ * for other ranks nothing begins. */
+static double tied_at(const struct simulator *s, int rank)
+{
+    int last = s->r->stages - 1;
+
+    if (s->r->tied <= 0 || (rank != 0 && rank != last))
+        return reduced_at(&s->actors[rank]);
+    return fmax(reduced_at(&s->actors[0]), reduced_at(&s->actors[last]));
+}
+
+static double complete_at(const struct simulator *s, int rank)
+{
+    int end = rank == 0 || rank == s->r->stages - 1;
+
+    return tied_at(s, rank) + (end ? s->r->tied : 0);
+}
+
+/* One thing after the other on a rank, from `at` on. */
+static int follow(struct simulator *s, int rank, enum plait_span_kind kind,
+                  double *sum, double *at, double until)
+{
+    *sum += until - *at;
+    if (simulator_add_span(s, rank, kind, NULL, *at, until) < 0)
+        return -1;
+    *at = until;
+    return 0;
+}
+
+/* Traffic beside computing that nobody waited for. */
+static void sum_hidden(struct plait_simulation *out)
+{
+    int i;
+
+    for (i = 0; i < out->nspans; i++) {
+        const struct plait_span *span = &out->spans[i];
+
+        if (span->kind == PLAIT_SPAN_REDUCE || span->kind == PLAIT_SPAN_GATHER)
+            out->ranks[span->rank].hidden += span->end - span->begin;
+    }
+    for (i = 0; i < out->stages; i++)
+        out->ranks[i].hidden =
+            fmax(0, out->ranks[i].hidden - out->ranks[i].wait_dp);
+}
+
+int simulator_close_step(struct simulator *s)
+{
+    double norm = 0, updated, at;
+    int rank, p = s->r->stages;
+
+    for (rank = 0; rank < p; rank++)
+        norm = fmax(norm, complete_at(s, rank));
+    updated = norm + s->r->update;
+    s->out->step = updated + s->r->gather_updated;
+    for (rank = 0; rank < p; rank++) {
+        struct plait_rank_time *t = &s->out->ranks[rank];
+
+        at = s->actors[rank].clock;
+        if (follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
+                   reduced_at(&s->actors[rank])) < 0 ||
+            follow(s, rank, PLAIT_SPAN_BUBBLE, &t->bubble, &at,
+                   tied_at(s, rank)) < 0 ||
+            follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
+                   complete_at(s, rank)) < 0 ||
+            follow(s, rank, PLAIT_SPAN_BUBBLE, &t->bubble, &at, norm) < 0 ||
+            follow(s, rank, PLAIT_SPAN_UPDATE, &t->compute, &at, updated) < 0 ||
+            follow(s, rank, PLAIT_SPAN_WAIT_DP, &t->wait_dp, &at,
+                   s->out->step) < 0 ||
+            simulator_add_span(s, rank, PLAIT_SPAN_GATHER, NULL, updated,
+                               s->out->step) < 0)
+            return -1;
+    }
+    sum_hidden(s->out);
+    return 0;
+}
