@@ -5,14 +5,6 @@
 
 #include "kernels/queue.h"
 
-size_t plait_dtype_size(enum plait_dtype type)
-{
-    static const size_t size[PLAIT_NDTYPES] = {4, 2, 2, 4};
-
-    assert(type < PLAIT_NDTYPES);
-    return size[type];
-}
-
 const char *plait_dtype_name(enum plait_dtype type)
 {
     static const char *const name[PLAIT_NDTYPES] = {"fp32", "bf16", "fp16",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_KERNELS_H
-#define PLAIT_KERNELS_H
+#ifndef PLAIT_KERNELS_KERNELS_H
+#define PLAIT_KERNELS_KERNELS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +24,15 @@ extern "C" {
  * Ops on one queue run in order; they return before they are done (on the
  * CPU they are done). 0 or -1 with errno; once an op has failed the queue
  * stays failed (plait_queue_error() says why), so a caller may check at the
- * end of a step. Shapes are the caller's duty: they are asserted. */
+ * end of a step. Shapes are the caller's duty; ref and cpu assert some of
+ * them. Where it is not said that a result may be an operand, the two do not
+ * overlap. What an op may fail with:
+ *   EINVAL   the device does not take the value or the size
+ *   ENOTSUP  this GPU or its libraries cannot do it (too little shared memory
+ *            for a row, no matrix product of this kind)
+ *   ENOMEM   no memory for intermediate results
+ *   EIO      the device or one of its libraries reported an error
+ *   EBUSY    the queue is recorded, and the op cannot be part of a graph */
 
 enum plait_dtype {
     PLAIT_F32,
@@ -34,14 +42,21 @@ enum plait_dtype {
     PLAIT_NDTYPES
 };
 
-size_t plait_dtype_size(enum plait_dtype type);
+/* Bytes of one element. Inline, for the CUDA module links nothing of the
+ * program. */
+static inline size_t plait_dtype_size(enum plait_dtype type)
+{
+    return type == PLAIT_F32 || type == PLAIT_I32 ? 4 : 2;
+}
+
 const char *plait_dtype_name(enum plait_dtype type); /* "fp32", "bf16", .. */
 
-struct plait_device; /* one GPU, or this process's cores */
-struct plait_queue;  /* a stream of work on a device */
-struct plait_event;  /* a point in a queue */
-struct plait_weight; /* a matrix the implementation may keep packed */
-struct plait_graph;  /* work that was recorded, to be run again and again */
+struct plait_device;    /* one GPU, or this process's cores */
+struct plait_queue;     /* a stream of work on a device */
+struct plait_event;     /* a point in a queue */
+struct plait_weight;    /* a matrix the implementation may keep packed */
+struct plait_image_ops; /* kernels/image.h */
+struct plait_graph;     /* work that was recorded, to be run again and again */
 
 enum plait_activation { PLAIT_ACT_NONE, PLAIT_ACT_GELU /* tanh form */ };
 
@@ -62,45 +77,103 @@ struct plait_attention {
     int zeroed;  /* dq, dk, dv are zeros, which need not be read */
 };
 
+/* How fast rotary positions turn: pair d of a head of D columns by f = theta ^
+ * (-2d/D) a position. Where factor is above 1, as Llama 3 is made for longer
+ * texts (transformers, rope type "llama3"): with s = (original f / 2 pi - low)
+ * / (high - low), kept to 0 .. 1, by f ((1 - s) / factor + s). */
+struct plait_rope {
+    double theta;
+    double factor, low, high;
+    int original; /* longest text before */
+};
+
 /* n fp32 numbers of device memory. */
 struct plait_floats {
     const float *x;
     size_t n;
 };
 
-/* A run of n elements that an AdamW step treats alike. */
-struct plait_adamw_run {
-    float *master, *m, *v;
+/* What an update does with a weight w of gradient g = grad_scale * grad,
+ * weight decay wd of its run, states s0 and s1 of its run, and the run's
+ * factor f:
+ *   SGD       d = f (g + wd w);  s0 = momentum s0 + d
+ *             w -= lr (nesterov ? d + momentum s0 : s0);  no s0: w -= lr d
+ *             (as torch.optim.SGD: weight decay is a part of the gradient)
+ *   LARS      the same, but d = lr f (g + wd w), and lr is not applied again:
+ *             You, Gitman, Ginsburg (2017, arXiv:1708.03888), algorithm 1
+ *   NOVOGRAD  s0 = beta1 s0 + (f g + wd w);  w -= lr s0
+ *             Ginsburg et al. (2019, arXiv:1905.11286), algorithm 1
+ *   ADAMW     s0 = beta1 s0 + (1-beta1) g;  s1 = beta2 s1 + (1-beta2) g^2
+ *             u = s0/(1-beta1^t) / (sqrt(s1/(1-beta2^t)) + eps) + wd w
+ *             w -= lr u;  Loshchilov, Hutter (2017, arXiv:1711.05101)
+ *   LAMB      w -= lr f u of the s0 and s1 that update_sums() has left there:
+ *             You et al. (2019, arXiv:1904.00962), algorithm 2
+ *   LION      w -= lr (sign(beta1 s0 + (1-beta1) g) + wd w), then
+ *             s0 = beta2 s0 + (1-beta2) g
+ *             Chen et al. (2023, arXiv:2302.06675), algorithm 2
+ *   DIRECTION w -= lr (f g + wd w): g is what an optimizer has made of the
+ *             gradient, such as Muon */
+enum plait_update_rule {
+    PLAIT_UPDATE_SGD,
+    PLAIT_UPDATE_LARS,
+    PLAIT_UPDATE_NOVOGRAD,
+    PLAIT_UPDATE_ADAMW,
+    PLAIT_UPDATE_LAMB,
+    PLAIT_UPDATE_LION,
+    PLAIT_UPDATE_DIRECTION
+};
+
+/* A run of n elements of one tensor (or of neighbours that are treated
+ * alike). */
+struct plait_update_run {
+    float *master;
+    float *state[2]; /* s0, s1; NULL where the rule has none */
     const float *grad;
     void *weight; /* of `type`; NULL or master: there is none beside master */
     size_t n;
     uint64_t first; /* of stochastic rounding, below */
     float weight_decay;
+    const float *factor; /* f, one number of device memory; NULL: 1 */
+    double *sums;        /* [2] of update_sums(), device memory */
 };
 
-/* One fused AdamW step over runs of elements, which do not overlap.
- *   g = grad_scale * grad;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
- *   w -= lr * (m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + weight_decay * w)
- * The new value is also stored to weight as `type` (round to nearest, or
- * stochastically if stochastic: element i of a run draws from seed + first +
- * i, so that it is the same wherever a shard begins). grad_scale is read from
- * device memory so that clipping needs no host round trip; NULL means 1. A
- * grad_scale of NaN or infinity skips the step.
+/* One update of runs of elements, which do not overlap. The new value is also
+ * stored to weight as `type` (round to nearest, or stochastically if
+ * stochastic: element i of a run draws from seed + first + i, so that it is
+ * the same wherever a shard begins). grad_scale is read from device memory so
+ * that clipping needs no host round trip; NULL means 1. A grad_scale of NaN
+ * or infinity skips the update, and update_sums() too.
  * So may be all else that changes from step to step, for a step that is
  * recorded once: where now is not NULL it stands in place of lr and step. */
-struct plait_adamw_now {
-    uint64_t seed; /* added to that of plait_adamw */
+struct plait_update_now {
+    uint64_t seed; /* added to that of plait_update */
     float lr;
-    float correct1, correct2; /* 1 / (1 - b1^t), 1 / (1 - b2^t) */
+    float correct1, correct2; /* 1 / (1 - beta1^t), 1 / (1 - beta2^t) */
 };
 
-struct plait_adamw {
-    float lr, beta1, beta2, eps;
+struct plait_update {
+    enum plait_update_rule rule;
+    float lr, beta1, beta2, eps, momentum;
+    int nesterov;
     int64_t step; /* t, from 1 */
     const float *grad_scale;
     int stochastic;
     uint64_t seed;
-    const struct plait_adamw_now *now; /* device memory */
+    const struct plait_update_now *now; /* device memory */
+};
+
+/* A run of which each state is kept as codes of a byte, with a scale for each
+ * block of PLAIT_MAP_BLOCK elements, counted from the run's first
+ * (dynamic_map.h); all 0: the states are 0. */
+struct plait_update8_run {
+    float *master;
+    uint8_t *code[2]; /* of s0, with a sign, and of s1, which has none */
+    float *scale[2];
+    const float *grad;
+    void *weight; /* as in plait_update_run, and so the rest */
+    size_t n;
+    uint64_t first;
+    float weight_decay;
 };
 
 struct plait_ops {
@@ -149,7 +222,8 @@ struct plait_ops {
     /* From begin to end, what is queued on q is recorded and does not run:
      * ops of this queue, and those of others behind an event that q has
      * recorded meanwhile and before one that q waits for; none that waits for
-     * a queue or takes or fills host memory (queue_sync, to_host, to_device).
+     * a queue or takes or fills host memory (queue_sync, to_host, to_device),
+     * nor fp8_weight.
      * Whatever an op reads through a pointer is read anew each time the graph
      * runs; numbers stay as they were. Run the same ops once before, so that
      * plans and work space are there. graph_end NULL: this could not be
@@ -178,10 +252,12 @@ struct plait_ops {
     int (*copy_in)(struct plait_queue *q, void *dst, const void *pinned,
                    size_t bytes);
     int (*fill_zero)(struct plait_queue *q, void *dst, size_t bytes);
+    /* Rounds to nearest. fp32, bf16 and fp16 into each other; int32 only to
+     * int32. */
     int (*cast)(struct plait_queue *q, enum plait_dtype to, void *dst,
                 enum plait_dtype from, const void *src, size_t n);
-    /* dst[i, 0..cols) = src[i, 0..cols), rows of the given strides
-     * (elements): to cut and to join column shards. */
+    /* dst[i, 0..cols) = src[i, 0..cols), rows of the given strides (elements,
+     * at least cols), of any type: to cut and to join column shards. */
     int (*copy_2d)(struct plait_queue *q, enum plait_dtype type, void *dst,
                    size_t dst_stride, const void *src, size_t src_stride,
                    size_t rows, size_t cols);
@@ -190,45 +266,49 @@ struct plait_ops {
     /* out[i] = a[i] + b[i]; out may be a. */
     int (*add)(struct plait_queue *q, enum plait_dtype type, void *out,
                const void *a, const void *b, size_t n);
+    /* out[i] = a[i] + s * b[i]; out may be a. */
+    int (*add_scaled)(struct plait_queue *q, enum plait_dtype type, void *out,
+                      const void *a, const void *b, float s, size_t n);
     /* x[i] *= s */
     int (*scale)(struct plait_queue *q, enum plait_dtype type, void *x, float s,
                  size_t n);
-    /* x[i, :] += bias[:]; x [N,O], bias [O] of T */
-    int (*bias_add)(struct plait_queue *q, enum plait_dtype type, void *x,
-                    const void *bias, size_t N, size_t O);
     /* dbias[o] += sum_i dout[i,o]; dbias fp32 */
     int (*bias_backward)(struct plait_queue *q, enum plait_dtype type,
                          float *dbias, const void *dout, size_t N, size_t O);
     /* *result += the sum of the squares of all numbers of all n lists, result
-     * one double in device memory. The lists' table is the host's. */
+     * one double in device memory. The lists' table is the host's, and free
+     * on return. */
     int (*sum_squares)(struct plait_queue *q, double *result,
                        const struct plait_floats *lists, int n);
 
     /* -- matrix products ---------------------------------------------- */
     /* A handle on w [O,C] of T at `data`, which stays the caller's and must
-     * outlive the handle. weight_changed() after the data was written. */
+     * outlive the handle; NULL with ENOMEM. weight_changed() after the data
+     * was written, or where it lies elsewhere now. */
     struct plait_weight *(*weight_create)(struct plait_device *dev,
                                           enum plait_dtype type, size_t O,
                                           size_t C, const void *data);
     void (*weight_destroy)(struct plait_weight *w);
     void (*weight_changed)(struct plait_weight *w, const void *data);
-    /* out[N,O] = act(inp[N,C] . w^T + bias[O]); bias may be NULL. With an
-     * activation, pre [N,O] (may be NULL) keeps its argument. */
+    /* out[N,O] = act(inp[N,C] . w^T + bias[O]), all of T; bias may be NULL.
+     * With an activation, pre [N,O] (may be NULL) keeps its argument; without
+     * one pre is not used. */
     int (*linear_forward)(struct plait_queue *q, void *out, void *pre,
                           const void *inp, struct plait_weight *w,
                           const void *bias, enum plait_activation act,
                           size_t N);
-    /* dinp[N,C] = dout[N,O] . w, or += if accumulate. Where pre is not NULL
-     * the result is multiplied by act'(pre) [N,C]: the backward of a linear
-     * whose input came through that activation. */
+    /* dinp[N,C] = dout[N,O] . w, or += if accumulate. With an activation and
+     * pre [N,C] (not NULL) the product is multiplied by act'(pre) before it is
+     * stored or added: the backward of a linear whose input came through that
+     * activation. */
     int (*linear_backward_input)(struct plait_queue *q, void *dinp,
                                  const void *dout, struct plait_weight *w,
                                  enum plait_activation act, const void *pre,
                                  int accumulate, size_t N);
     /* dw[O,C] = dout^T . inp and dbias[O] = column sums of dout (NULL: none),
      * both fp32; or both += if accumulate. Without it nothing of what is
-     * there is read, and N 0 leaves zeros. Needs no weight values: ZB-H1 may
-     * call it later. */
+     * there is read, and N 0 leaves zeros. Needs no weight values, so that a
+     * schedule may defer it. */
     int (*linear_backward_weight)(struct plait_queue *q, enum plait_dtype type,
                                   float *dw, float *dbias, const void *dout,
                                   const void *inp, int accumulate, size_t N,
@@ -263,6 +343,7 @@ struct plait_ops {
     int (*has_fp8)(struct plait_device *dev);
 
     /* -- activations -------------------------------------------------- */
+    /* out = gelu(inp), the tanh form; out may be inp. */
     int (*gelu_forward)(struct plait_queue *q, enum plait_dtype type, void *out,
                         const void *inp, size_t n);
     /* dinp = dout * gelu'(inp); dinp may be dout. */
@@ -272,6 +353,7 @@ struct plait_ops {
     /* inp [N,2F]: gate then up in each row; out[N,F] = silu(gate) * up */
     int (*swiglu_forward)(struct plait_queue *q, enum plait_dtype type,
                           void *out, const void *inp, size_t N, size_t F);
+    /* dinp [N,2F] = the gradient of inp, from dout [N,F] */
     int (*swiglu_backward)(struct plait_queue *q, enum plait_dtype type,
                            void *dinp, const void *dout, const void *inp,
                            size_t N, size_t F);
@@ -280,7 +362,9 @@ struct plait_ops {
     /* Where residual is not NULL: sum = inp + residual is stored to `sum`
      * [N,C] first and normalised instead of inp (one pass over memory);
      * sum may be inp or residual.
-     * mean, rstd [N] fp32; out = (x - mean) * rstd * gamma + beta. */
+     * mean, rstd = 1 / sqrt(variance + eps): [N] fp32; gamma, beta [C] of T;
+     * out[N,C] = (x - mean) * rstd * gamma + beta. ENOTSUP where a row of fp32
+     * (backward: two) does not fit into a GPU's shared memory. */
     int (*layernorm_forward)(struct plait_queue *q, enum plait_dtype type,
                              void *out, float *mean, float *rstd, void *sum,
                              const void *inp, const void *residual,
@@ -295,7 +379,8 @@ struct plait_ops {
                               const void *gamma, const float *mean,
                               const float *rstd, int accumulate, size_t N,
                               size_t C);
-    /* The same without mean and beta: out = x * rstd * gamma. */
+    /* The same without mean and beta: out = x * rstd * gamma, with rstd =
+     * 1 / sqrt(the mean of x^2 + eps). */
     int (*rmsnorm_forward)(struct plait_queue *q, enum plait_dtype type,
                            void *out, float *rstd, void *sum, const void *inp,
                            const void *residual, const void *gamma, float eps,
@@ -314,19 +399,24 @@ struct plait_ops {
                              void *out, const int32_t *tokens, const void *wte,
                              const void *wpe, int32_t first, int32_t count,
                              int64_t pos0, size_t N, size_t T, size_t C);
-    /* dwte [count,C], dwpe fp32 +=; either may be NULL. Deterministic. */
+    /* dwte [count,C], dwpe fp32 +=; either may be NULL. The order of the sums
+     * is fixed. EINVAL on a GPU for more than 2^31 - 1 rows. */
     int (*embedding_backward)(struct plait_queue *q, enum plait_dtype type,
                               float *dwte, float *dwpe, const int32_t *tokens,
                               const void *dout, int32_t first, int32_t count,
                               int64_t pos0, size_t N, size_t T, size_t C);
     /* Rotate pairs (d, d + D/2) of each head in place by the angle
-     * pos * theta^(-2d/D), pos = pos0 + i % T; direction -1 rotates back,
-     * which is the backward. x [N, heads, D], rows `stride` apart. */
+     * pos * f, f as in struct plait_rope, pos = pos0 + i % T; -1 rotates back,
+     * which is the backward. x [N, heads, D], rows `stride` apart; D =
+     * head_dim is even. */
     int (*rope)(struct plait_queue *q, enum plait_dtype type, void *x,
-                size_t stride, int heads, int head_dim, float theta,
-                int64_t pos0, int direction, size_t N, size_t T);
+                size_t stride, int heads, int head_dim,
+                const struct plait_rope *rope, int64_t pos0, int direction,
+                size_t N, size_t T);
 
     /* -- attention ---------------------------------------------------- */
+    /* out = softmax(scale Q K^T) V and lse, as struct plait_attention says.
+     * EINVAL on a GPU for heads of more than 256. */
     int (*attention_forward)(struct plait_queue *q, enum plait_dtype type,
                              const struct plait_attention *a, void *out,
                              float *lse, const void *Q, const void *K,
@@ -350,8 +440,9 @@ struct plait_ops {
     /* logits [N, stride] of T, columns 0 .. count-1 are vocabulary first ..
      * first+count-1 (columns beyond are padding and take no part).
      * max[i] = largest logit, sum[i] = sum exp(x - max), target[i] = the
-     * target's logit, or 0 where another rank has it. fp32 [N] each. A NaN
-     * among the logits shows in sum, not in max. */
+     * target's logit, or 0 where another rank has it or the row is masked
+     * (targets[i] < 0). fp32 [N] each. A NaN among the logits shows in sum,
+     * not in max. */
     int (*xent_stats)(struct plait_queue *q, enum plait_dtype type, float *max,
                       float *sum, float *target, const void *logits,
                       const int32_t *targets, int32_t first, int32_t count,
@@ -360,7 +451,8 @@ struct plait_ops {
     int (*xent_rescale)(struct plait_queue *q, float *sum, const float *max,
                         const float *allmax, size_t N);
     /* *loss += sum_i (max + log sum - target), one double on the device,
-     * and logits = (softmax - onehot) * scale in place, padding columns 0.
+     * and logits = (softmax - onehot) * scale in place, padding columns 0;
+     * max, sum and target are those of the whole vocabulary.
      * targets[i] < 0: the row is masked (no loss, gradient 0). */
     int (*xent_backward)(struct plait_queue *q, enum plait_dtype type,
                          double *loss, void *logits, const float *max,
@@ -394,15 +486,17 @@ struct plait_ops {
     /* No more than `most` choices of an expert in a sequence, the first ones:
      * kept [N,k] = expert, but E where the choice is beyond that, and its
      * gate is then 0. Rows are runs of `run` tokens; before[N/run,E]: choices
-     * by the tokens of the same sequence before each run, NULL: none. */
+     * by the tokens of the same sequence before each run, NULL: none. N is
+     * divisible by run. */
     int (*route_limit)(struct plait_queue *q, int32_t *kept, float *gate,
                        const int32_t *expert, const float *before, size_t run,
                        size_t N, int E, int k, int most);
-    /* Sort n choices by expert, keeping their order: place[i] = where choice
-     * i comes to stand, count[e] = how many chose e. */
+    /* Sort n < 2^31 choices (0 .. E-1) by expert, keeping their order:
+     * place[i] = the position of choice i, count[e] = how many chose e. */
     int (*route_sort)(struct plait_queue *q, int32_t *place, int32_t *count,
                       const int32_t *expert, size_t n, int E);
-    /* out[place[i k + j], :] = x[i, :] * gate[i,j] (NULL: 1); x [N,C] */
+    /* out[place[i k + j], :] = x[i, :] * gate[i,j] (NULL: 1); x [N,C]; other
+     * rows of out stay as they were. */
     int (*rows_spread)(struct plait_queue *q, enum plait_dtype type, void *out,
                        const void *x, const int32_t *place, const float *gate,
                        size_t N, int k, size_t C);
@@ -415,16 +509,51 @@ struct plait_ops {
                     const void *dout, const void *rows, const int32_t *place,
                     size_t N, int k, size_t C);
 
+    /* -- moments of gradients, fp32 ------------------------------------ */
+    /* y[i] += weight (scale x[i] - y[i]) */
+    int (*average)(struct plait_queue *q, float *y, const float *x, float scale,
+                   float weight, size_t n);
+    /* y[i] += weight ((scale x[i])^2 - y[i]) */
+    int (*average_squares)(struct plait_queue *q, float *y, const float *x,
+                           float scale, float weight, size_t n);
+    /* x[i] = scale x[i] / (sqrt(max(v[i], least)) + eps) */
+    int (*divide_root)(struct plait_queue *q, float *x, const float *v,
+                       float scale, float least, float eps, size_t n);
+    /* x[n] are the elements from `first` on of a matrix of C columns.
+     * rows[i], cols[j] += the sums of their squares in row i and column j of
+     * that matrix. */
+    int (*factor_sums)(struct plait_queue *q, float *rows, float *cols,
+                       const float *x, size_t first, size_t n, size_t C);
+    /* The same elements, each multiplied by scale and divided by the root of
+     * max(rows[i] cols[j] / max(mean[0], eps), eps^2). */
+    int (*factor_divide)(struct plait_queue *q, float *x, const float *rows,
+                         const float *cols, const float *mean, float scale,
+                         float eps, size_t first, size_t n, size_t C);
+
     /* -- optimizer ---------------------------------------------------- */
     /* The runs' table is the host's, and free on return. */
-    int (*adamw)(struct plait_queue *q, const struct plait_adamw *p,
-                 enum plait_dtype type, const struct plait_adamw_run *runs,
-                 int nruns);
+    int (*update)(struct plait_queue *q, const struct plait_update *p,
+                  enum plait_dtype type, const struct plait_update_run *runs,
+                  int nruns);
+    /* What a factor is made of: sums[0] += |w|^2 over each run's masters, and
+     * sums[1] += |grad|^2, not multiplied by grad_scale. With LAMB s0 and s1
+     * become those of this step, as in ADAMW, and sums[1] += |u|^2. Each run
+     * has sums of its own. */
+    int (*update_sums)(struct plait_queue *q, const struct plait_update *p,
+                       const struct plait_update_run *runs, int nruns);
+    /* ADAMW, whatever p->rule: the states are decoded, stepped, used and
+     * encoded again; Dettmers et al. (2021, arXiv:2110.02861). */
+    int (*update8)(struct plait_queue *q, const struct plait_update *p,
+                   enum plait_dtype type, const struct plait_update8_run *runs,
+                   int nruns);
     /* scale[0] = min(1, clip / (sqrt(sum_squares[0]) + 1e-6)), 1 for clip 0;
-     * NaN, whatever clip is, where the norm is not finite, so that adamw()
+     * NaN, whatever clip is, where the norm is not finite, so that update()
      * skips the step. norm[0] = the norm. */
     int (*clip_scale)(struct plait_queue *q, float *scale, float *norm,
                       const double *sum_squares, float clip);
+
+    /* Convolutions and what else images take. */
+    const struct plait_image_ops *image;
 };
 
 /* The implementations. ref and cpu are always there; cuda is a module that
@@ -450,8 +579,9 @@ static inline void plait_range_end(const struct plait_ops *ops)
 
 /* Why a queue failed: a sentence, or NULL if it has not. */
 const char *plait_queue_error(const struct plait_queue *q);
-/* What an op did otherwise than it was asked to, the first that did: a
- * sentence for the log, or NULL. The result is right all the same. */
+/* A sentence for the log about the first op that could not use the
+ * implementation it was configured for and used another, or NULL. The results
+ * are right all the same. */
 const char *plait_queue_remark(const struct plait_queue *q);
 
 #ifdef __cplusplus

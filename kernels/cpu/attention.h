@@ -2,11 +2,18 @@
 #ifndef PLAIT_KERNELS_CPU_ATTENTION_H
 #define PLAIT_KERNELS_CPU_ATTENTION_H
 
+#include <math.h>
+#include <omp.h>
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* What attention in tiles of queries by keys has in common, whatever the
- * type it multiplies in. */
+/* Attention in tiles of queries by keys (Dao et al., "FlashAttention"): the
+ * scores of a tile live in L1 and are never stored. This file has the order
+ * of the tiles, the softmax's bookkeeping and the way to memory and back,
+ * which are the same whatever type the tiles are multiplied in; the
+ * arithmetic of a tile is in attention.c and attention_backward.c (fp32), and
+ * in bf16_attention.c and bf16_attention_backward.c. */
 #define TILE 64
 
 INLINE size_t padded(size_t n)
@@ -14,11 +21,14 @@ INLINE size_t padded(size_t n)
     return (n + VLEN - 1) / VLEN * VLEN;
 }
 
+/* -- memory ------------------------------------------------------------- */
+
 #define AHEAD 16 /* rows */
 
-/* A head's rows lie a whole token apart, each on a page of its own, where
- * the processor does not look ahead. At row i of `rows`, ask for a row soon
- * after it, and for that of the next head: it lies right behind. */
+/* Rows of a head lie a whole token apart, each on a page of its own, and the
+ * processor's prefetcher does not cross pages. So at row i of `rows` prefetch
+ * a row some iterations ahead, and the same row of the next head, which lies
+ * right behind it. */
 INLINE void prefetch(enum plait_dtype type, const void *x, size_t at,
                      size_t stride, size_t i, size_t rows, size_t D)
 {
@@ -30,15 +40,6 @@ INLINE void prefetch(enum plait_dtype type, const void *x, size_t at,
         if (i + AHEAD < rows)
             __builtin_prefetch(p + AHEAD * stride * size + d);
     }
-}
-
-/* Heads that are neighbours go to one thread, for the sake of the above;
- * each thread still has some such runs to choose from. */
-INLINE size_t run_of_items(const struct plait_queue *q, size_t items)
-{
-    size_t n = items / (8 * (size_t)q->dev->threads);
-
-    return n > 1 ? n : 1;
 }
 
 /* Rows of x, `stride` apart, = (+= if add) src [rows, ld] */
@@ -70,6 +71,38 @@ INLINE void store_any(enum plait_dtype type, void *x, size_t at, size_t stride,
     else
         store_tile(PLAIT_FP16_T, x, at, stride, src, ld, rows, D, add);
 }
+
+/* The operands of one op. */
+struct attention {
+    enum plait_dtype type;
+    const struct plait_attention *a;
+    const void *Q, *K, *V;
+    void *out;
+    float *lse;
+    const void *dout;
+    void *dQ, *dK, *dV;
+};
+
+INLINE size_t q_at(const struct plait_attention *a, size_t b, size_t h,
+                   size_t i)
+{
+    return (b * (size_t)a->q_len + i) * a->q_stride + h * (size_t)a->head_dim;
+}
+
+INLINE size_t k_at(const struct plait_attention *a, size_t b, size_t h,
+                   size_t j)
+{
+    return (b * (size_t)a->k_len + j) * a->kv_stride + h * (size_t)a->head_dim;
+}
+
+INLINE size_t out_at(const struct plait_attention *a, size_t b, size_t h,
+                     size_t i)
+{
+    return ((b * (size_t)a->q_len + i) * (size_t)a->q_heads + h) *
+           (size_t)a->head_dim;
+}
+
+/* -- the causal mask ---------------------------------------------------- */
 
 /* The keys that the queries of a tile see of a tile of keys: query i the
  * first `seen + i` of them, but at most `cols` and at least none. */
@@ -108,34 +141,209 @@ INLINE size_t first_query(const struct window *w, size_t j, size_t rows)
     return (uint64_t)i < rows ? (size_t)i : rows;
 }
 
-/* The operands of one op. */
-struct attention {
-    enum plait_dtype type;
-    const struct plait_attention *a;
-    const void *Q, *K, *V;
-    void *out;
-    float *lse;
-    const void *dout;
-    void *dQ, *dK, *dV;
+/* -- threads ------------------------------------------------------------ */
+
+/* Computes item n; `place` is this thread's scratch memory. */
+typedef void item_fn(const struct attention *x, void *place, size_t n);
+
+/* Items 0 .. items - 1 by all threads, with `bytes` of scratch memory for
+ * each thread. Neighbouring items are neighbouring heads, whose rows
+ * prefetch() brings along: they go to one thread in runs, short enough that
+ * each thread has about eight of them to choose from. -1: the queue has
+ * failed. */
+static inline int for_each_item(struct plait_queue *q,
+                                const struct attention *x, size_t items,
+                                size_t bytes, item_fn *fn)
+{
+    size_t each = (bytes + 63) / 64 * 64, all = (size_t)q->dev->threads;
+    size_t run = items / (8 * all) > 1 ? items / (8 * all) : 1;
+    int threads = cpu_threads(q, items * TILE * TILE);
+    char *place = cpu_scratch(q, CPU_SCRATCH_OP, all * each);
+
+    if (place == NULL)
+        return -1;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, run)
+    for (size_t n = 0; n < items; n++)
+        fn(x, place + (size_t)omp_get_thread_num() * each, n);
+    return 0;
+}
+
+/* -- forward ------------------------------------------------------------ */
+
+/* A run of query tiles goes over the keys together, so that a tile of keys
+ * is converted once for all of them. */
+#define RUN 4
+
+/* Of the rows of a run: the unfinished output [RUN * TILE, ld], the largest
+ * score so far, and the sum of the scores' powers relative to it. Each
+ * struct of tiles begins with this. */
+struct forward_rows {
+    float *out;
+    float max[RUN * TILE], sum[RUN * TILE];
 };
 
-INLINE size_t q_at(const struct plait_attention *a, size_t b, size_t h,
-                   size_t i)
+/* The arithmetic of the forward. `tiles` begins with struct forward_rows. */
+struct forward_steps {
+    /* Q's rows from element `at` on, to the tiles of a run */
+    void (*load_queries)(const struct attention *x, void *tiles, size_t at,
+                         size_t rows);
+    /* K's and V's rows from element `at` on */
+    void (*load_keys)(const struct attention *x, void *tiles, size_t at,
+                      size_t cols);
+    /* Tile r of the run, whose first query is i0, sees the keys of w. */
+    void (*add_tile)(const struct attention *x, void *tiles, size_t r,
+                     size_t i0, size_t rows, const struct window *w);
+    /* The logarithm of the base the scores are powers of: 1 for e */
+    float log_base;
+};
+
+INLINE size_t forward_items(const struct plait_attention *a)
 {
-    return (b * (size_t)a->q_len + i) * a->q_stride + h * (size_t)a->head_dim;
+    size_t runs = ((size_t)a->q_len + RUN * TILE - 1) / (RUN * TILE);
+
+    return (size_t)a->batch * (size_t)a->q_heads * runs;
 }
 
-INLINE size_t k_at(const struct plait_attention *a, size_t b, size_t h,
-                   size_t j)
+static inline void finish_rows(const struct attention *x,
+                               struct forward_rows *t, float log_base,
+                               size_t at, size_t stat, size_t rows)
 {
-    return (b * (size_t)a->k_len + j) * a->kv_stride + h * (size_t)a->head_dim;
+    size_t D = (size_t)x->a->head_dim, ld = padded(D);
+
+    for (size_t i = 0; i < rows; i++) {
+        int none = t->max[i] == -INFINITY && t->sum[i] == 0;
+        float s = none ? 0 : 1 / t->sum[i];
+
+        for (size_t d = 0; d < ld; d += VLEN)
+            vec_store(PLAIT_F32, t->out, i * ld + d, VLEN,
+                      vec_load(PLAIT_F32, t->out, i * ld + d, VLEN) * s);
+        x->lse[stat + i] =
+            none ? -INFINITY : t->max[i] * log_base + logf(t->sum[i]);
+    }
+    store_any(x->type, x->out, at, (size_t)x->a->q_heads * D, t->out, ld, rows,
+              D, 0);
 }
 
-INLINE size_t out_at(const struct plait_attention *a, size_t b, size_t h,
-                     size_t i)
+/* Item n of forward_items(): one run of query tiles against its keys. */
+INLINE void forward_run(const struct attention *x,
+                        const struct forward_steps *steps, void *tiles,
+                        size_t n)
 {
-    return ((b * (size_t)a->q_len + i) * (size_t)a->q_heads + h) *
-           (size_t)a->head_dim;
+    const struct plait_attention *a = x->a;
+    size_t H = (size_t)a->q_heads, Tq = (size_t)a->q_len;
+    size_t runs = (Tq + RUN * TILE - 1) / (RUN * TILE);
+    size_t b = n / (H * runs), h = n / runs % H, q0 = n % runs * RUN * TILE;
+    size_t kv = h / (H / (size_t)a->kv_heads);
+    size_t rows = min(RUN * TILE, Tq - q0);
+    struct forward_rows *t = tiles;
+
+    steps->load_queries(x, tiles, q_at(a, b, h, q0), rows);
+    memset(t->out, 0,
+           RUN * TILE * padded((size_t)a->head_dim) * sizeof(*t->out));
+    memset(t->sum, 0, sizeof(t->sum));
+    for (size_t i = 0; i < RUN * TILE; i++)
+        t->max[i] = -INFINITY;
+    for (size_t k0 = 0; k0 < (size_t)a->k_len; k0 += TILE) {
+        struct window w = window_at(a, q0, k0);
+
+        if (visible(&w, rows - 1) == 0)
+            break;
+        steps->load_keys(x, tiles, k_at(a, b, kv, k0), w.cols);
+        for (size_t r = 0; r * TILE < rows; r++, w.seen += TILE)
+            steps->add_tile(x, tiles, r, q0 + r * TILE,
+                            min(TILE, rows - r * TILE), &w);
+    }
+    finish_rows(x, t, steps->log_base, out_at(a, b, h, q0),
+                (b * H + h) * Tq + q0, rows);
+}
+
+/* -- backward ----------------------------------------------------------- */
+
+/* The gradients of one key-value head as they grow: dq [group, queries, ld]
+ * of all its queries; dk and dv [TILE, ld] of one tile of keys. Each struct
+ * of tiles begins with this. */
+struct backward_sums {
+    float *dq, *dk, *dv;
+};
+
+/* The arithmetic of the backward. `tiles` begins with struct backward_sums;
+ * its queries are counted over the heads of the group, queries() each. */
+struct backward_steps {
+    /* Query head h, to queries `to` and on; their dq = 0 */
+    void (*load_queries)(const struct attention *x, void *tiles, size_t b,
+                         size_t h, size_t to);
+    /* K's and V's rows from element `at` on; their dk = dv = 0 */
+    void (*load_keys)(const struct attention *x, void *tiles, size_t at,
+                      size_t cols);
+    /* The tile of queries from `at` on, the first of which is query i0 of its
+     * head, sees the keys of w; lse is that of its rows. */
+    void (*add_tile)(const struct attention *x, void *tiles, const float *lse,
+                     size_t at, size_t i0, size_t rows, const struct window *w);
+};
+
+/* Queries of a head, in whole tiles */
+INLINE size_t queries(const struct plait_attention *a)
+{
+    return ((size_t)a->q_len + TILE - 1) / TILE * TILE;
+}
+
+INLINE size_t group_size(const struct plait_attention *a)
+{
+    return (size_t)(a->q_heads / a->kv_heads);
+}
+
+INLINE size_t backward_items(const struct plait_attention *a)
+{
+    return (size_t)a->batch * (size_t)a->kv_heads;
+}
+
+/* One tile of keys against all queries of the group. */
+INLINE void backward_keys(const struct attention *x,
+                          const struct backward_steps *steps, void *tiles,
+                          size_t b, size_t kv, size_t k0)
+{
+    const struct plait_attention *a = x->a;
+    size_t D = (size_t)a->head_dim, ld = padded(D), at = k_at(a, b, kv, k0);
+    size_t cols = min(TILE, (size_t)a->k_len - k0), Tq = (size_t)a->q_len;
+    const struct backward_sums *t = tiles;
+
+    steps->load_keys(x, tiles, at, cols);
+    for (size_t g = 0; g < group_size(a); g++) {
+        size_t h = kv * group_size(a) + g;
+        const float *lse = x->lse + (b * (size_t)a->q_heads + h) * Tq;
+
+        for (size_t i0 = 0; i0 < Tq; i0 += TILE) {
+            struct window w = window_at(a, i0, k0);
+            size_t rows = min(TILE, Tq - i0);
+
+            if (visible(&w, rows - 1) > 0)
+                steps->add_tile(x, tiles, lse + i0, g * queries(a) + i0, i0,
+                                rows, &w);
+        }
+    }
+    store_any(x->type, x->dK, at, a->kv_stride, t->dk, ld, cols, D, !a->zeroed);
+    store_any(x->type, x->dV, at, a->kv_stride, t->dv, ld, cols, D, !a->zeroed);
+}
+
+/* Item n of backward_items(): threads take whole key-value heads, so that no
+ * two add to the same gradient. */
+INLINE void backward_head(const struct attention *x,
+                          const struct backward_steps *steps, void *tiles,
+                          size_t n)
+{
+    const struct plait_attention *a = x->a;
+    size_t b = n / (size_t)a->kv_heads, kv = n % (size_t)a->kv_heads;
+    size_t D = (size_t)a->head_dim, ld = padded(D), group = group_size(a);
+    const struct backward_sums *t = tiles;
+
+    for (size_t g = 0; g < group; g++)
+        steps->load_queries(x, tiles, b, kv * group + g, g * queries(a));
+    for (size_t k0 = 0; k0 < (size_t)a->k_len; k0 += TILE)
+        backward_keys(x, steps, tiles, b, kv, k0);
+    for (size_t g = 0; g < group; g++)
+        store_any(x->type, x->dQ, q_at(a, b, kv * group + g, 0), a->q_stride,
+                  t->dq + g * queries(a) * ld, ld, (size_t)a->q_len, D,
+                  !a->zeroed);
 }
 
 #endif

@@ -10,8 +10,8 @@
  * pair of bf16 values, (k, k + 1) of one row or column. */
 typedef uint32_t word __attribute__((may_alias, aligned(2)));
 
-/* 16 rows of 16 words turned over: 4 x 4 in each lane, then the lanes. */
-INLINE void turn(__m512i r[16])
+/* Transposes 16 rows of 16 words: 4 x 4 in each lane, then the lanes. */
+INLINE void transpose_words(__m512i r[16])
 {
     __m512i t[16];
 

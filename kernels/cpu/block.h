@@ -40,7 +40,7 @@ static inline int has_blocks(enum plait_dtype type, size_t N, size_t K)
 /* p + i values */
 INLINE const void *at(enum plait_dtype type, const void *p, size_t i)
 {
-    return (const char *)p + i * (type == PLAIT_F32 ? 4 : 2);
+    return (const char *)p + i * plait_dtype_size(type);
 }
 
 /* Where a block's sum begins (from NULL: at 0) and where it goes; `past` the
@@ -52,9 +52,10 @@ struct block_sum {
     int past;
 };
 
-/* What is wanted after a block, on its way from memory to L2, which the sums
- * leave idle: rows of some lines, `stride` bytes apart. Lines are asked for a
- * few at a time all along: the processor drops requests that come in a row. */
+/* Prefetches to L2 of what is read after a block, while the sums do not use
+ * the memory: rows of some lines, `stride` bytes apart. A few lines at a time,
+ * spread over the block: the processor drops prefetches that come all at
+ * once. */
 struct fetch {
     const char *row;
     size_t line, lines, stride; /* the next line of the row */
@@ -83,9 +84,10 @@ INLINE __m512 block_dot(enum plait_dtype type, __m512 sum, __m512i x, __m512i y)
 /* [HIGH, PANEL] of s = a . b over n words of k; word (i, k) of a lies at
  * i * row + k * col, b is packed [n, PANEL]. Meanwhile the lines of rows from
  * `next` on, laid out as a, are fetched, and some of `f` (NULL: none). */
-INLINE void block(enum plait_dtype type, struct block_sum s, const word *a,
-                  size_t row, size_t col, const uint32_t *b, size_t n,
-                  const word *next, struct fetch *f)
+INLINE void multiply_block(enum plait_dtype type, struct block_sum s,
+                           const word *a, size_t row, size_t col,
+                           const uint32_t *b, size_t n, const word *next,
+                           struct fetch *f)
 {
     __m512 sum[HIGH][WIDE];
 
@@ -139,9 +141,9 @@ INLINE void block(enum plait_dtype type, struct block_sum s, const word *a,
 /* -- packing ------------------------------------------------------------ */
 
 /* dst [n, PANEL] = the first n words of `cols` rows of b, ldb words apart,
- * turned over; the columns beyond are 0. */
-static inline void pack_turned(uint32_t *dst, const word *b, size_t ldb,
-                               size_t cols, size_t n)
+ * transposed; the columns beyond are 0. */
+static inline void pack_transposed(uint32_t *dst, const word *b, size_t ldb,
+                                   size_t cols, size_t n)
 {
     for (size_t j = 0; j < PANEL; j += 16)
         for (size_t k = 0; k < n; k += 16) {
@@ -154,7 +156,7 @@ static inline void pack_turned(uint32_t *dst, const word *b, size_t ldb,
                            : _mm512_setzero_si512();
             for (size_t i = 0; i < 16; i++)
                 __builtin_prefetch(b + (j + i) * ldb + k + AHEAD);
-            turn(r);
+            transpose_words(r);
             for (size_t i = 0; i < min(16, n - k); i++)
                 _mm512_storeu_si512(dst + (k + i) * PANEL + j, r[i]);
         }

@@ -15,7 +15,7 @@ struct rows_product {
     enum plait_dtype type;
     size_t M, N, K; /* K of whole words */
     const void *a, *b;
-    int turned;               /* b is [N,K], not [K,N] */
+    int transposed;           /* b is [N,K], not [K,N] */
     const void *bias, *slope; /* multiply by gelu'(slope[i]) */
     void *dst, *pre;
     int gelu, accumulate;
@@ -120,26 +120,26 @@ struct panel {
 INLINE void pack_panel(enum plait_dtype type, const struct rows_product *p,
                        uint32_t *dst, const struct panel *x)
 {
-    if (p->turned)
-        pack_turned(dst, at(type, p->b, x->j * p->K + x->k0),
-                    p->K / values(type), x->cols, x->words);
+    if (p->transposed)
+        pack_transposed(dst, at(type, p->b, x->j * p->K + x->k0),
+                        p->K / values(type), x->cols, x->words);
     else
         pack_rows(type, dst, PANEL, at(type, p->b, x->k0 * p->N + x->j), p->N,
                   x->words * values(type), x->cols, NULL);
 }
 
-/* A panel's lines of b, to be asked for during `blocks` blocks of n words */
+/* A panel's lines of b, to be prefetched during `blocks` blocks of n words */
 INLINE struct fetch fetch_panel(enum plait_dtype type,
                                 const struct rows_product *p,
                                 const struct panel *x, size_t blocks, size_t n)
 {
     size_t deep = x->words * values(type), line = LINE * values(type);
-    size_t ld = p->turned ? p->K : p->N;
-    size_t from = p->turned ? x->j * ld + x->k0 : x->k0 * ld + x->j;
+    size_t ld = p->transposed ? p->K : p->N;
+    size_t from = p->transposed ? x->j * ld + x->k0 : x->k0 * ld + x->j;
     struct fetch f = {.row = at(type, p->b, from), .stride = ld * 64 / line};
 
-    f.left = p->turned ? x->cols : deep;
-    f.lines = p->turned ? over(deep, line) : over(PANEL, line) + 1;
+    f.left = p->transposed ? x->cols : deep;
+    f.lines = p->transposed ? over(deep, line) : over(PANEL, line) + 1;
     f.each = over(f.left * f.lines, blocks * over(n, LINE));
     return f;
 }
@@ -163,9 +163,10 @@ INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
         if (last)
             prefetch_result(type, p, i0 + i, high, x->j);
         if (high == HIGH)
-            block(type, s, a, lda, 1, t->b, x->words, a + HIGH * lda, &f);
+            multiply_block(type, s, a, lda, 1, t->b, x->words, a + HIGH * lda,
+                           &f);
         else
-            block(type, s, t->tail, DEEP, 1, t->b, x->words, NULL, &f);
+            multiply_block(type, s, t->tail, DEEP, 1, t->b, x->words, NULL, &f);
         if (last)
             finish(type, p, c, i0 + i, high, x->j, x->cols);
     }
@@ -184,7 +185,7 @@ static struct panel first_panel(const struct rows_product *p, size_t task)
     return x;
 }
 
-/* A task's rows times its panel of columns, whose words come in turn; the
+/* A task's rows times its panel of columns, a part of k after the other; the
  * thread's next task is `after`. */
 INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
                       const struct rows_place *t, size_t task, size_t after)
@@ -271,7 +272,7 @@ static int linear_forward(struct plait_queue *q, void *out, void *pre,
                              .K = w->C,
                              .a = inp,
                              .b = w->data,
-                             .turned = 1,
+                             .transposed = 1,
                              .bias = bias,
                              .dst = out,
                              .pre = pre,

@@ -62,7 +62,7 @@ INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
         sum.to_row = p->C;
         sum.past = s->past;
     }
-    block(type, sum, a, 1, p->strip, b, n, NULL, NULL);
+    multiply_block(type, sum, a, 1, p->strip, b, n, NULL, NULL);
     for (size_t r = 0; !whole && s->ends && r < rows; r++)
         for (size_t j = 0; j < s->cols; j++)
             dw[r * p->C + j] =

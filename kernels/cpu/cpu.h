@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_KERNELS_CPU_H
-#define PLAIT_KERNELS_CPU_H
+#ifndef PLAIT_KERNELS_CPU_CPU_H
+#define PLAIT_KERNELS_CPU_CPU_H
 
 #include "kernels/host.h"
 
@@ -16,9 +16,13 @@ void CPU_NAME(cpu_fill_attention)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_embedding)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_fp8)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_image)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_moments)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_optim)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_rows)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_update)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_update8)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops);
 
 int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
@@ -34,6 +38,11 @@ int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
                                      const void *Q, const void *K,
                                      const void *V);
 #endif
+int cpu_bf16_attention_backward(struct plait_queue *q, enum plait_dtype type,
+                                const struct plait_attention *a, void *dQ,
+                                void *dK, void *dV, const void *dout,
+                                const void *out, const float *lse,
+                                const void *Q, const void *K, const void *V);
 
 void cpu_fill_base(struct plait_ops *ops);
 void cpu_fill_avx2(struct plait_ops *ops);
@@ -71,6 +80,7 @@ enum cpu_scratch_use {
 };
 
 struct cpu_products;
+struct cpu_convs; /* cpu/conv.h */
 
 struct cpu_queue {
     struct {
@@ -78,6 +88,7 @@ struct cpu_queue {
         size_t bytes;
     } scratch[CPU_NSCRATCH];
     struct cpu_products *products;
+    struct cpu_convs *convs; /* NULL until there is a convolution */
 };
 
 struct plait_queue *cpu_queue_create(struct plait_device *dev, int priority);

@@ -6,16 +6,20 @@
 #include "kernels/cpu/vec.h"
 
 /* One vector of an elementwise op; `n` lanes of it count. */
-enum elementwise { OP_ADD, OP_SCALE, OP_GELU, OP_GELU_BACKWARD };
+enum elementwise { OP_ADD, OP_ADD_SCALED, OP_SCALE, OP_GELU, OP_GELU_BACKWARD };
 
-INLINE void one(enum elementwise op, enum plait_dtype type, void *out,
-                const void *a, const void *b, float s, size_t i, size_t n)
+INLINE void one_vector(enum elementwise op, enum plait_dtype type, void *out,
+                       const void *a, const void *b, float s, size_t i,
+                       size_t n)
 {
     vec x = vec_load(type, a, i, n);
 
     switch (op) {
     case OP_ADD:
         x = x + vec_load(type, b, i, n);
+        break;
+    case OP_ADD_SCALED:
+        x = x + vec_load(type, b, i, n) * s;
         break;
     case OP_SCALE:
         x = x * s;
@@ -30,15 +34,16 @@ INLINE void one(enum elementwise op, enum plait_dtype type, void *out,
     vec_store(type, out, i, n, x);
 }
 
-INLINE void span(enum elementwise op, enum plait_dtype type, void *out,
-                 const void *a, const void *b, float s, size_t from, size_t to)
+INLINE void vector_span(enum elementwise op, enum plait_dtype type, void *out,
+                        const void *a, const void *b, float s, size_t from,
+                        size_t to)
 {
     size_t i = from;
 
     for (; i + VLEN <= to; i += VLEN)
-        one(op, type, out, a, b, s, i, VLEN);
+        one_vector(op, type, out, a, b, s, i, VLEN);
     if (i < to)
-        one(op, type, out, a, b, s, i, to - i);
+        one_vector(op, type, out, a, b, s, i, to - i);
 }
 
 INLINE int elementwise(struct plait_queue *q, enum elementwise op,
@@ -51,11 +56,11 @@ INLINE int elementwise(struct plait_queue *q, enum elementwise op,
 
         cpu_span(n, omp_get_num_threads(), omp_get_thread_num(), &from, &to);
         if (type == PLAIT_F32)
-            span(op, PLAIT_F32, out, a, b, s, from, to);
+            vector_span(op, PLAIT_F32, out, a, b, s, from, to);
         else if (type == PLAIT_BF16_T)
-            span(op, PLAIT_BF16_T, out, a, b, s, from, to);
+            vector_span(op, PLAIT_BF16_T, out, a, b, s, from, to);
         else
-            span(op, PLAIT_FP16_T, out, a, b, s, from, to);
+            vector_span(op, PLAIT_FP16_T, out, a, b, s, from, to);
     }
     return 0;
 }
@@ -64,6 +69,12 @@ static int add(struct plait_queue *q, enum plait_dtype type, void *out,
                const void *a, const void *b, size_t n)
 {
     return elementwise(q, OP_ADD, type, out, a, b, 0, n);
+}
+
+static int add_scaled(struct plait_queue *q, enum plait_dtype type, void *out,
+                      const void *a, const void *b, float s, size_t n)
+{
+    return elementwise(q, OP_ADD_SCALED, type, out, a, b, s, n);
 }
 
 static int scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
@@ -126,32 +137,6 @@ static int cast(struct plait_queue *q, enum plait_dtype to, void *dst,
 
 /* -- rows -------------------------------------------------------------- */
 
-INLINE void bias_add_row(enum plait_dtype type, void *x, const void *bias,
-                         size_t at, size_t O)
-{
-    for (size_t o = 0; o < O; o += VLEN) {
-        size_t n = O - o < VLEN ? O - o : VLEN;
-
-        vec_store(type, x, at + o, n,
-                  vec_load(type, x, at + o, n) + vec_load(type, bias, o, n));
-    }
-}
-
-static int bias_add(struct plait_queue *q, enum plait_dtype type, void *x,
-                    const void *bias, size_t N, size_t O)
-{
-#pragma omp parallel for num_threads(cpu_threads(q, N *O)) schedule(static)
-    for (size_t i = 0; i < N; i++) {
-        if (type == PLAIT_F32)
-            bias_add_row(PLAIT_F32, x, bias, i * O, O);
-        else if (type == PLAIT_BF16_T)
-            bias_add_row(PLAIT_BF16_T, x, bias, i * O, O);
-        else
-            bias_add_row(PLAIT_FP16_T, x, bias, i * O, O);
-    }
-    return 0;
-}
-
 #define COLUMNS 512 /* fp32 sums of that many columns stay in L1 */
 
 /* Adds columns from .. from + n - 1 of all rows, in row order: the result
@@ -177,12 +162,13 @@ static int bias_backward(struct plait_queue *q, enum plait_dtype type,
                          float *dbias, const void *dout, size_t N, size_t O)
 {
     size_t width = O / (size_t)q->dev->threads / 64 * 64;
+    int threads = cpu_threads(q, N * O);
 
     if (width > COLUMNS)
         width = COLUMNS;
     if (width < 64)
         width = 64;
-#pragma omp parallel for num_threads(cpu_threads(q, N *O)) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t from = 0; from < O; from += width) {
         size_t n = O - from < width ? O - from : width;
 
@@ -227,7 +213,9 @@ INLINE void swiglu_backward_row(enum plait_dtype type, void *dinp,
 static int swiglu_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, const void *inp, size_t N, size_t F)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N *F)) schedule(static)
+    int threads = cpu_threads(q, N * F);
+
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < N; i++) {
         if (type == PLAIT_F32)
             swiglu_forward_row(PLAIT_F32, out, inp, i, F);
@@ -243,7 +231,9 @@ static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
                            void *dinp, const void *dout, const void *inp,
                            size_t N, size_t F)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N *F)) schedule(static)
+    int threads = cpu_threads(q, N * F);
+
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < N; i++) {
         if (type == PLAIT_F32)
             swiglu_backward_row(PLAIT_F32, dinp, dout, inp, i, F);
@@ -297,10 +287,10 @@ static int copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
     size_t size = plait_dtype_size(type);
     const char *from = src;
     char *to = dst;
+    int threads = cpu_threads(q, rows * cols);
 
     assert(dst_stride >= cols && src_stride >= cols);
-#pragma omp parallel for num_threads(cpu_threads(q, rows *cols)) \
-    schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < rows; i++)
         memcpy(to + i * dst_stride * size, from + i * src_stride * size,
                cols * size);
@@ -310,13 +300,13 @@ static int copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
 void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops)
 {
     ops->add = add;
+    ops->add_scaled = add_scaled;
     ops->scale = scale;
     ops->cast = cast;
     ops->gelu_forward = gelu_forward;
     ops->gelu_backward = gelu_backward;
     ops->swiglu_forward = swiglu_forward;
     ops->swiglu_backward = swiglu_backward;
-    ops->bias_add = bias_add;
     ops->bias_backward = bias_backward;
     ops->copy = copy;
     ops->copy_2d = copy_2d;

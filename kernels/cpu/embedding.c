@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/rope.h"
 
 /* A row of the shard, or -1 where another rank has the token. */
 static int64_t shard_row(int32_t token, int32_t first, int32_t count)
@@ -35,7 +36,9 @@ static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
                              const void *wpe, int32_t first, int32_t count,
                              int64_t pos0, size_t N, size_t T, size_t C)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N *C)) schedule(static)
+    int threads = cpu_threads(q, N * C);
+
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < N; i++) {
         int64_t row = shard_row(tokens[i], first, count);
         size_t pos = (size_t)pos0 + i % T;
@@ -79,7 +82,9 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
                               const void *dout, int32_t first, int32_t count,
                               int64_t pos0, size_t N, size_t T, size_t C)
 {
-#pragma omp parallel num_threads(cpu_threads(q, N *C))
+    int threads = cpu_threads(q, N * C);
+
+#pragma omp parallel num_threads(threads)
     {
         size_t from, to;
 
@@ -101,7 +106,7 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
 
 /* -- rotary positions -------------------------------------------------- */
 
-/* Two runs of `half` values a head, turned by the angles of one token. */
+/* Two runs of `half` values a head, rotated by the angles of one token. */
 INLINE void rotate(enum plait_dtype type, void *x, size_t at, int heads,
                    size_t half, const float *cosine, const float *sine)
 {
@@ -121,8 +126,9 @@ INLINE void rotate(enum plait_dtype type, void *x, size_t at, int heads,
 }
 
 static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
-                size_t stride, int heads, int head_dim, float theta,
-                int64_t pos0, int direction, size_t N, size_t T)
+                size_t stride, int heads, int head_dim,
+                const struct plait_rope *how, int64_t pos0, int direction,
+                size_t N, size_t T)
 {
     size_t half = (size_t)head_dim / 2;
     int threads = cpu_threads(q, N * (size_t)heads * half);
@@ -135,7 +141,7 @@ static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
     {
 #pragma omp for schedule(static)
         for (size_t d = 0; d < half; d++) {
-            double step = pow(theta, -2 * (double)d / head_dim);
+            double step = plait_rope_step(how, d, head_dim);
 
             for (size_t t = 0; t < T; t++) {
                 double angle = (double)(pos0 + (int64_t)t) * step;

@@ -83,7 +83,7 @@ int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
     struct cpu_product p = {.M = N,
                             .N = w->O,
                             .K = w->C,
-                            .turn_b = 1,
+                            .transpose_b = 1,
                             .type = w->type,
                             .dst_type = w->type,
                             .has_bias = bias != NULL};
@@ -98,15 +98,33 @@ int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
     return plait_ops_cpu()->gelu_forward(q, w->type, out, dst, N * w->O);
 }
 
+/* pre: NULL where GELU's slope is not wanted. Slope and sum are made in fp32,
+ * so that only the result is rounded. */
 static int wide_backward_input(struct plait_queue *q,
                                const struct cpu_product *p, void *dinp,
-                               const void *dout, const void *w)
+                               const void *dout, const void *w, const void *pre,
+                               int accumulate)
 {
-    float *x = NULL;
+    const struct plait_ops *ops = plait_ops_cpu();
+    size_t n = p->M * p->N;
+    float *x = NULL, *other = NULL;
 
+    if (pre != NULL || accumulate) {
+        other = cpu_scratch(q, CPU_SCRATCH_OP, n * sizeof(*other));
+        if (other == NULL)
+            return -1;
+    }
     if (wide_product(q, p, dout, w, NULL, &x) < 0)
         return -1;
-    return plait_ops_cpu()->cast(q, p->type, dinp, PLAIT_F32, x, p->M * p->N);
+    if (pre != NULL) {
+        ops->cast(q, PLAIT_F32, other, p->type, pre, n);
+        ops->gelu_backward(q, PLAIT_F32, x, x, other, n);
+    }
+    if (accumulate) {
+        ops->cast(q, PLAIT_F32, other, p->type, dinp, n);
+        ops->add(q, PLAIT_F32, x, x, other, n);
+    }
+    return ops->cast(q, p->type, dinp, PLAIT_F32, x, n);
 }
 
 int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
@@ -114,29 +132,26 @@ int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
                               enum plait_activation act, const void *pre,
                               int accumulate, size_t N)
 {
-    const struct plait_ops *ops = plait_ops_cpu();
-    struct cpu_product p = {
-        .M = N, .N = w->C, .K = w->O, .type = w->type, .dst_type = w->type};
-    int sloped = pre != NULL && act == PLAIT_ACT_GELU, rc;
-    int native = cpu_product_native(w->type);
-    size_t n = N * w->C;
-    void *dst = dinp;
+    struct cpu_product p = {.M = N,
+                            .N = w->C,
+                            .K = w->O,
+                            .type = w->type,
+                            .dst_type = w->type,
+                            .accumulate = accumulate};
+    int sloped = pre != NULL && act == PLAIT_ACT_GELU;
 
-    /* What is added must be complete before it is rounded into dinp. */
-    if (accumulate && (sloped || !native))
-        dst = cpu_scratch(q, CPU_SCRATCH_OP, n * plait_dtype_size(w->type));
-    if (dst == NULL)
+    /* A slope and then a sum would be roundings of their own. */
+    if (!cpu_product_native(w->type) || (sloped && accumulate)) {
+        p.accumulate = 0;
+        return wide_backward_input(q, &p, dinp, dout, w->data,
+                                   sloped ? pre : NULL, accumulate);
+    }
+    if (cpu_product_run(q, &p, dout, w->data, NULL, dinp) < 0)
         return -1;
-    p.accumulate = accumulate && dst == dinp;
-    if (native)
-        rc = cpu_product_run(q, &p, dout, w->data, NULL, dst);
-    else
-        rc = wide_backward_input(q, &p, dst, dout, w->data);
-    if (rc == 0 && sloped)
-        rc = ops->gelu_backward(q, w->type, dst, dst, pre, n);
-    if (rc == 0 && dst != dinp)
-        rc = ops->add(q, w->type, dinp, dinp, dst, n);
-    return rc;
+    if (!sloped)
+        return 0;
+    return plait_ops_cpu()->gelu_backward(q, w->type, dinp, dinp, pre,
+                                          N * w->C);
 }
 
 int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
@@ -147,7 +162,7 @@ int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
     struct cpu_product p = {.M = O,
                             .N = C,
                             .K = N,
-                            .turn_a = 1,
+                            .transpose_a = 1,
                             .type = type,
                             .dst_type = PLAIT_F32,
                             .accumulate = accumulate};

@@ -4,7 +4,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* LayerNorm and RMSNorm in one: the latter takes no mean off and has no
+/* LayerNorm and RMSNorm in one: the latter subtracts no mean and has no
  * beta. `centred` is a constant wherever these are used. */
 
 struct norm {
@@ -78,10 +78,11 @@ INLINE int norm_forward(struct plait_queue *q, enum plait_dtype type,
     size_t width = (p->C + 63) / 64 * 64;
     float *rows = cpu_scratch(q, CPU_SCRATCH_OP,
                               (size_t)q->dev->threads * width * sizeof(float));
+    int threads = cpu_threads(q, N * p->C);
 
     if (rows == NULL)
         return -1;
-#pragma omp parallel for num_threads(cpu_threads(q, N * p->C)) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < N; i++) {
         float *x = rows + (size_t)omp_get_thread_num() * width;
 

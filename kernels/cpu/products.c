@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/dnnl_attr.h"
 #include "kernels/cpu/products.h"
 
 /* Primitives of the matrix library are compiled when a shape is first met
@@ -92,35 +93,17 @@ int cpu_product_native(enum plait_dtype type)
     return type == PLAIT_F32;
 }
 
-/* A dense row-major matrix, or one that is stored turned over. */
-static dnnl_status_t describe(dnnl_memory_desc_t *md, size_t rows, size_t cols,
-                              int turned, enum plait_dtype type)
+/* A dense row-major matrix, or one that is stored transposed. */
+static dnnl_status_t describe_matrix(dnnl_memory_desc_t *md, size_t rows,
+                                     size_t cols, int transposed,
+                                     enum plait_dtype type)
 {
     dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
-    dnnl_dims_t strides = {turned ? 1 : (dnnl_dim_t)cols,
-                           turned ? (dnnl_dim_t)rows : 1};
+    dnnl_dims_t strides = {transposed ? 1 : (dnnl_dim_t)cols,
+                           transposed ? (dnnl_dim_t)rows : 1};
 
     return dnnl_memory_desc_init_by_strides(
         md, 2, dims, type == PLAIT_F32 ? dnnl_f32 : dnnl_bf16, strides);
-}
-
-static dnnl_status_t attributes(dnnl_primitive_attr_t *attr, int accumulate)
-{
-    dnnl_post_ops_t ops = NULL;
-    dnnl_status_t rc = dnnl_primitive_attr_create(attr);
-
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_attr_set_scratchpad_mode(*attr,
-                                                     dnnl_scratchpad_mode_user);
-    if (rc != dnnl_success || !accumulate)
-        return rc;
-    rc = dnnl_post_ops_create(&ops);
-    if (rc == dnnl_success)
-        rc = dnnl_post_ops_append_sum(ops, 1);
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_attr_set_post_ops(*attr, ops);
-    dnnl_post_ops_destroy(ops);
-    return rc;
 }
 
 static dnnl_status_t memories(struct primitive *p, dnnl_engine_t engine,
@@ -153,18 +136,18 @@ static dnnl_status_t compile(struct primitive *p, dnnl_engine_t engine)
     dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t rc;
 
-    rc = describe(&md[0], s->M, s->K, s->turn_a, s->type);
+    rc = describe_matrix(&md[0], s->M, s->K, s->transpose_a, s->type);
     if (rc == dnnl_success)
-        rc = describe(&md[1], s->K, s->N, s->turn_b, s->type);
+        rc = describe_matrix(&md[1], s->K, s->N, s->transpose_b, s->type);
     if (rc == dnnl_success)
-        rc = describe(&md[2], s->M, s->N, 0, s->dst_type);
+        rc = describe_matrix(&md[2], s->M, s->N, 0, s->dst_type);
     if (rc == dnnl_success)
-        rc = describe(&md[3], 1, s->N, 0, s->type);
+        rc = describe_matrix(&md[3], 1, s->N, 0, s->type);
     if (rc == dnnl_success)
         rc = dnnl_matmul_desc_init(&op, &md[0], &md[1],
                                    s->has_bias ? &md[3] : NULL, &md[2]);
     if (rc == dnnl_success)
-        rc = attributes(&attr, s->accumulate);
+        rc = cpu_dnnl_attr_create(&attr, s->accumulate);
     if (rc == dnnl_success)
         rc = dnnl_primitive_desc_create(&desc, &op, attr, engine, NULL);
     if (rc == dnnl_success)
@@ -179,9 +162,10 @@ static dnnl_status_t compile(struct primitive *p, dnnl_engine_t engine)
 static int same(const struct cpu_product *a, const struct cpu_product *b)
 {
     return a->M == b->M && a->N == b->N && a->K == b->K &&
-           a->turn_a == b->turn_a && a->turn_b == b->turn_b &&
-           a->type == b->type && a->dst_type == b->dst_type &&
-           a->has_bias == b->has_bias && a->accumulate == b->accumulate;
+           a->transpose_a == b->transpose_a &&
+           a->transpose_b == b->transpose_b && a->type == b->type &&
+           a->dst_type == b->dst_type && a->has_bias == b->has_bias &&
+           a->accumulate == b->accumulate;
 }
 
 static struct primitive *find(struct cpu_products *s,
@@ -255,7 +239,7 @@ static int execute(struct plait_queue *q, struct primitive *p, const void *a,
 
 static int by_blas(const struct cpu_products *s, const struct cpu_product *p)
 {
-    int forward = p->turn_b && !p->turn_a;
+    int forward = p->transpose_b && !p->transpose_a;
 
     return s->blas_avx512 && p->type == PLAIT_F32 && !forward && !p->has_bias;
 }
@@ -272,12 +256,12 @@ int cpu_product_run(struct plait_queue *q, const struct cpu_product *p,
     if (omp_get_max_threads() != q->dev->threads)
         omp_set_num_threads(q->dev->threads);
     if (by_blas(s, p)) {
-        cblas_sgemm(CblasRowMajor, p->turn_a ? CblasTrans : CblasNoTrans,
-                    p->turn_b ? CblasTrans : CblasNoTrans, (blasint)p->M,
+        cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
+                    p->transpose_b ? CblasTrans : CblasNoTrans, (blasint)p->M,
                     (blasint)p->N, (blasint)p->K, 1, a,
-                    (blasint)(p->turn_a ? p->M : p->K), b,
-                    (blasint)(p->turn_b ? p->K : p->N), p->accumulate ? 1 : 0,
-                    dst, (blasint)p->N);
+                    (blasint)(p->transpose_a ? p->M : p->K), b,
+                    (blasint)(p->transpose_b ? p->K : p->N),
+                    p->accumulate ? 1 : 0, dst, (blasint)p->N);
         return 0;
     }
     kept = find(s, p);

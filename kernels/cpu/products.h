@@ -5,10 +5,10 @@
 #include "kernels/cpu/cpu.h"
 
 /* dst[M,N] = (+=) op(a)[M,K] . op(b)[K,N] + bias[N], row-major and dense,
- * where op turns over a matrix that is stored as [K,M] or [N,K]. */
+ * where op transposes a matrix that is stored as [K,M] or [N,K]. */
 struct cpu_product {
     size_t M, N, K;
-    int turn_a, turn_b;
+    int transpose_a, transpose_b;
     enum plait_dtype type, dst_type; /* of a, b and bias; of dst */
     int has_bias, accumulate;
 };

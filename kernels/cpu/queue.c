@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/conv.h"
 
 struct plait_queue *cpu_queue_create(struct plait_device *dev, int priority)
 {
@@ -31,6 +31,7 @@ void cpu_queue_destroy(struct plait_queue *q)
         for (int i = 0; i < CPU_NSCRATCH; i++)
             host_block_free(q->cpu->scratch[i].ptr);
         cpu_products_destroy(q->cpu->products);
+        cpu_convs_destroy(q->cpu->convs);
         free(q->cpu);
     }
     host_queue_destroy(q);
@@ -41,6 +42,8 @@ void *cpu_scratch(struct plait_queue *q, enum cpu_scratch_use use, size_t bytes)
 {
     void *ptr = q->cpu->scratch[use].ptr;
 
+    if (bytes == 0)
+        bytes = 1; /* NULL would say that there is no memory */
     if (bytes <= q->cpu->scratch[use].bytes)
         return ptr;
     host_block_free(ptr);

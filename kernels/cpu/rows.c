@@ -4,7 +4,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* Rows on their way to experts and back. */
+/* Rows of tokens to the experts' order and back. */
 
 INLINE void scaled_row(enum plait_dtype type, void *out, size_t to,
                        const void *x, size_t from, float by, size_t C)
@@ -22,8 +22,9 @@ static int rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
                        size_t N, int k, size_t C)
 {
     size_t n = N * (size_t)k;
+    int threads = cpu_threads(q, n * C);
 
-#pragma omp parallel for num_threads(cpu_threads(q, n *C)) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n; i++) {
         size_t to = (size_t)place[i] * C, from = i / (size_t)k * C;
         float by = gate ? gate[i] : 1;
@@ -57,7 +58,9 @@ static int rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
                      const void *rows, const int32_t *place, const float *gate,
                      size_t N, int k, size_t C)
 {
-#pragma omp parallel for num_threads(cpu_threads(q, N *C)) schedule(static)
+    int threads = cpu_threads(q, N * C);
+
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < N; i++) {
         const int32_t *p = place + i * (size_t)k;
         const float *g = gate ? gate + i * (size_t)k : NULL;
@@ -90,8 +93,9 @@ static int rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
                     size_t N, int k, size_t C)
 {
     size_t n = N * (size_t)k;
+    int threads = cpu_threads(q, n * C);
 
-#pragma omp parallel for num_threads(cpu_threads(q, n *C)) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n; i++) {
         size_t x = i / (size_t)k * C, y = (size_t)place[i] * C;
 

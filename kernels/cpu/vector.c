@@ -7,8 +7,12 @@ void CPU_NAME(cpu_fill)(struct plait_ops *ops)
     CPU_NAME(cpu_fill_elementwise)(ops);
     CPU_NAME(cpu_fill_embedding)(ops);
     CPU_NAME(cpu_fill_fp8)(ops);
+    CPU_NAME(cpu_fill_image)(ops);
+    CPU_NAME(cpu_fill_moments)(ops);
     CPU_NAME(cpu_fill_norm)(ops);
     CPU_NAME(cpu_fill_optim)(ops);
     CPU_NAME(cpu_fill_rows)(ops);
+    CPU_NAME(cpu_fill_update)(ops);
+    CPU_NAME(cpu_fill_update8)(ops);
     CPU_NAME(cpu_fill_xent)(ops);
 }

@@ -10,7 +10,7 @@ struct shard {
     size_t stride;
 };
 
-INLINE float one(enum plait_dtype type, const void *p, size_t i)
+INLINE float load_one(enum plait_dtype type, const void *p, size_t i)
 {
     return vec_load(type, p, i, 1)[0];
 }
@@ -34,7 +34,7 @@ INLINE float largest_of(enum plait_dtype type, const void *logits, size_t at,
     m[0] = vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3]));
     largest = vec_largest(m[0]);
     for (; c < n; c++) {
-        float x = one(type, logits, at + c);
+        float x = load_one(type, logits, at + c);
 
         largest = largest < x ? x : largest;
     }
@@ -70,9 +70,9 @@ INLINE void stats_row(enum plait_dtype type, float *max, float *sum, float *e,
 }
 
 /* Of the row at `at`, whose target is `token` of the whole vocabulary. */
-static void stats(enum plait_dtype type, float *max, float *sum, float *target,
-                  float *e, const void *logits, size_t at, int32_t token,
-                  const struct shard *s)
+static void token_stats(enum plait_dtype type, float *max, float *sum,
+                        float *target, float *e, const void *logits, size_t at,
+                        int32_t token, const struct shard *s)
 {
     size_t n = (size_t)s->count;
     int64_t t = (int64_t)token - s->first;
@@ -88,11 +88,11 @@ static void stats(enum plait_dtype type, float *max, float *sum, float *target,
         return;
     at += (size_t)t;
     if (type == PLAIT_F32)
-        *target = one(PLAIT_F32, logits, at);
+        *target = load_one(PLAIT_F32, logits, at);
     else if (type == PLAIT_BF16_T)
-        *target = one(PLAIT_BF16_T, logits, at);
+        *target = load_one(PLAIT_BF16_T, logits, at);
     else
-        *target = one(PLAIT_FP16_T, logits, at);
+        *target = load_one(PLAIT_FP16_T, logits, at);
 }
 
 static int xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
@@ -105,8 +105,8 @@ static int xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < N; i++)
-        stats(type, &max[i], &sum[i], &target[i], NULL, logits, i * stride,
-              targets[i], &s);
+        token_stats(type, &max[i], &sum[i], &target[i], NULL, logits,
+                    i * stride, targets[i], &s);
     return 0;
 }
 
@@ -135,7 +135,7 @@ INLINE void backward_row(enum plait_dtype type, void *logits, size_t at,
     float factor = scale / sum, kept = 0;
 
     if (own)
-        kept = one(type, logits, at + (size_t)target);
+        kept = load_one(type, logits, at + (size_t)target);
     for (size_t c = 0; c < n; c += VLEN) {
         size_t k = n - c < VLEN ? n - c : VLEN;
         vec y;
@@ -187,8 +187,9 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
                          int32_t count, size_t stride, size_t N)
 {
     struct shard s = {first, count, stride};
+    int threads = cpu_threads(q, N * stride);
 
-#pragma omp parallel for num_threads(cpu_threads(q, N *stride)) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < N; i++)
         backward(type, logits, i * stride, max[i], sum[i], NULL, scale,
                  targets[i], &s);
@@ -196,7 +197,8 @@ static int xent_backward(struct plait_queue *q, enum plait_dtype type,
     return 0;
 }
 
-/* Row by row, whose powers of e are kept for the gradient. */
+/* Row by row, so that a row's exponentials are computed once and kept in the
+ * cache for its gradient. */
 static int xent(struct plait_queue *q, enum plait_dtype type, double *loss,
                 void *logits, const int32_t *targets, float scale,
                 int32_t count, size_t stride, size_t N)
@@ -217,8 +219,8 @@ static int xent(struct plait_queue *q, enum plait_dtype type, double *loss,
     for (size_t i = 0; i < N; i++) {
         float *e = rows + (size_t)omp_get_thread_num() * width;
 
-        stats(type, &max[i], &sum[i], &target[i], e, logits, i * stride,
-              targets[i], &s);
+        token_stats(type, &max[i], &sum[i], &target[i], e, logits, i * stride,
+                    targets[i], &s);
         backward(type, logits, i * stride, max[i], sum[i], e, scale, targets[i],
                  &s);
     }

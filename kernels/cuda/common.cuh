@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <math_constants.h>
+#include <type_traits>
 
 #include "kernels/cuda/cuda.h"
 
@@ -202,6 +203,34 @@ template <typename F> static inline void for_type(enum plait_dtype type, F f)
         f(bf16());
     else
         f(fp16());
+}
+
+/* Call f(V) with how many values of T a thread moves at once, as a constant:
+ * those of 16 bytes, or 1. */
+template <typename T, typename F> static inline void for_width(bool packs, F f)
+{
+    if (packs)
+        f(std::integral_constant<int, pack<T>::n>());
+    else
+        f(std::integral_constant<int, 1>());
+}
+
+/* i from 0 to n - 1, shared out among all threads of the grid. */
+#define GRID_LOOP(i, n)                                                     \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
+         i += (size_t)gridDim.x * blockDim.x)
+
+/* An op of n items (0: nothing is launched) whose launches f(T()) makes. */
+template <typename F>
+static inline int cuda_launch(struct plait_queue *q, const char *op,
+                              enum plait_dtype type, size_t n, F f)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (n == 0)
+        return 0;
+    for_type(type, f);
+    return cuda_leave(q, op);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_KERNELS_CUDA_H
-#define PLAIT_KERNELS_CUDA_H
+#ifndef PLAIT_KERNELS_CUDA_CUDA_H
+#define PLAIT_KERNELS_CUDA_CUDA_H
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -71,6 +71,11 @@ int cuda_check(struct plait_queue *q, const char *op, cudaError_t status);
  * nothing from one op to the next. NULL: the queue has failed. */
 void *cuda_scratch(struct plait_queue *q, size_t bytes);
 
+/* Lets a block of `kernel` have `bytes` of shared memory: 0, or -1 and the
+ * queue has failed, with ENOTSUP where this GPU has less. */
+int cuda_allow_shared(struct plait_queue *q, const char *op, const void *kernel,
+                      size_t bytes);
+
 /* The table's alloc and free. */
 void *cuda_alloc(struct plait_device *dev, size_t bytes);
 void cuda_free(struct plait_device *dev, void *ptr);
@@ -81,17 +86,20 @@ void cuda_sum_doubles(struct plait_queue *q, double *dst, const double *src,
 /* dst[c] += the sum over r of part[r * cols + c], in fixed order. */
 void cuda_sum_rows(struct plait_queue *q, float *dst, const float *part,
                    size_t rows, size_t cols);
-/* The bodies of bias_backward, bias_add, gelu_forward and of the backward of
- * GELU, which can also add: out[i] = gelu'(pre[i]) * dout[i] (+ out[i]). */
+/* The launches of bias_backward, gelu_forward and of GELU's backward, which
+ * can also add: out[i] = gelu'(pre[i]) * dout[i] (+ out[i]). */
 void cuda_column_sums(struct plait_queue *q, enum plait_dtype type,
                       float *dbias, const void *dout, size_t N, size_t O);
-void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
-               const void *bias, size_t N, size_t O);
 void cuda_gelu(struct plait_queue *q, enum plait_dtype type, void *out,
                const void *inp, size_t n);
 void cuda_gelu_gradient(struct plait_queue *q, enum plait_dtype type, void *out,
                         const void *dout, const void *pre, int accumulate,
                         size_t n);
+
+/* x[i, :] += bias[:]; x [N,O], bias [O] of T: where a product's epilogue
+ * cannot add it. */
+void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
+               const void *bias, size_t N, size_t O);
 
 /* Called by device_destroy, with no op under way. */
 void cuda_matmul_forget(struct plait_device *dev);
@@ -100,6 +108,13 @@ void cuda_cudnn_forget(struct plait_device *dev);
 
 /* Whether the module holds code for the current GPU. */
 int cuda_has_code(void);
+
+/* attention_backward of the table, which attention_backward.cu has. */
+int cuda_attention_backward(struct plait_queue *q, enum plait_dtype type,
+                            const struct plait_attention *a, void *dQ, void *dK,
+                            void *dV, const void *dout, const void *out,
+                            const float *lse, const void *Q, const void *K,
+                            const void *V);
 
 /* The tensor-core attention takes these shapes; the plain one takes all.
  * addresses: all pointers or'ed. */
@@ -138,6 +153,7 @@ void cuda_add_gradients(struct plait_queue *q, enum plait_dtype type,
                         const void *dense_dV);
 
 void cuda_device_ops(struct plait_ops *ops);
+void cuda_transfer_ops(struct plait_ops *ops);
 void cuda_pinned_ops(struct plait_ops *ops);
 void cuda_elementwise_ops(struct plait_ops *ops);
 void cuda_reduce_ops(struct plait_ops *ops);
@@ -148,8 +164,11 @@ void cuda_embedding_ops(struct plait_ops *ops);
 void cuda_attention_ops(struct plait_ops *ops);
 void cuda_xent_ops(struct plait_ops *ops);
 void cuda_route_ops(struct plait_ops *ops);
-void cuda_adamw_ops(struct plait_ops *ops);
+void cuda_update_ops(struct plait_ops *ops);
+void cuda_moment_ops(struct plait_ops *ops);
+void cuda_update8_ops(struct plait_ops *ops);
 void cuda_graph_ops(struct plait_ops *ops);
+void cuda_image_ops(struct plait_ops *ops);
 
 /* The module's one exported symbol: the table, or NULL with errno ENODEV
  * and a reason. */

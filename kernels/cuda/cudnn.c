@@ -268,8 +268,8 @@ static void *make_room(struct plait_queue *q, const struct plan *p,
 
 /* 1: done; 0: cuDNN does not take the shape; -1: the queue has failed. The
  * device's lock is held. */
-static int run(struct plait_queue *q, const struct shape *s, float scale,
-               void *memory[NIDS])
+static int run_plan(struct plait_queue *q, const struct shape *s, float scale,
+                    void *memory[NIDS])
 {
     /* Before 9.10 its kernels want a number. */
     float masked = cudnnGetVersion() < 91000 ? -FLT_MAX : -INFINITY, one = 1;
@@ -307,7 +307,7 @@ int cuda_cudnn_forward(struct plait_queue *q, enum plait_dtype type,
     int rc;
 
     pthread_mutex_lock(&q->dev->lock);
-    rc = run(q, &s, a->scale, memory);
+    rc = run_plan(q, &s, a->scale, memory);
     pthread_mutex_unlock(&q->dev->lock);
     return rc;
 }
@@ -331,7 +331,7 @@ int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
     int rc;
 
     pthread_mutex_lock(&q->dev->lock);
-    rc = run(q, &s, a->scale, memory);
+    rc = run_plan(q, &s, a->scale, memory);
     pthread_mutex_unlock(&q->dev->lock);
     if (rc > 0 && !s.zeroed)
         cuda_add_gradients(q, type, a, dQ, dK, dV, memory[ID_DQ], memory[ID_DK],

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_CUDA_CUDNN_H
-#define PLAIT_CUDA_CUDNN_H
+#ifndef PLAIT_KERNELS_CUDA_CUDNN_H
+#define PLAIT_KERNELS_CUDA_CUDNN_H
 
 #include <cudnn.h>
 

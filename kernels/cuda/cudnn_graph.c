@@ -238,9 +238,9 @@ static desc reduce(struct build *b, cudnnReduceTensorOp_t op, desc x)
     return out;
 }
 
-/* x turned over: of len x len [batch, q_heads], in the type of the values;
+/* x transposed: of len x len [batch, q_heads], in the type of the values;
  * or of the keys. */
-static desc turned(struct build *b, desc x, bool keys)
+static desc transposed(struct build *b, desc x, bool keys)
 {
     const char *what = "transposition";
     const struct shape *s = b->s;
@@ -331,14 +331,14 @@ static desc delta(struct build *b, desc dout)
 
 /* x^T . y for each head of q, to memory `id` of kv_heads: those that share a
  * head are added. */
-static void multiply_turned(struct build *b, desc x, desc y, int64_t id)
+static void multiply_transposed(struct build *b, desc x, desc y, int64_t id)
 {
     const struct shape *s = b->s;
     desc out = gradient(b, id, s->kv_heads, s->kv_stride), all = out;
 
     if (s->q_heads != s->kv_heads)
         all = inside(b, data_type(s->type), s->head_dim);
-    multiply(b, turned(b, x, false), y, all);
+    multiply(b, transposed(b, x, false), y, all);
     if (all != out)
         reduce_to(b, CUDNN_REDUCE_TENSOR_ADD, all, out);
 }
@@ -370,13 +370,13 @@ static void backward_ops(struct build *b)
     desc p = weights(b, q, k, scale), x = inside(b, CUDNN_DATA_FLOAT, T);
     desc dq = of_rows(b, ID_DQ_SUM, s->head_dim);
 
-    multiply_turned(b, p, dout, ID_DV);
+    multiply_transposed(b, p, dout, ID_DV);
     multiply(b, dout, v, x);
     x = compute(b, CUDNN_POINTWISE_SUB, x, rows, T);
     x = compute(b, CUDNN_POINTWISE_MUL, x, p, T);
     x = compute(b, CUDNN_POINTWISE_MUL, x, scale, T);
-    multiply_turned(b, x, q, ID_DK);
-    multiply(b, x, turned(b, k, true), dq);
+    multiply_transposed(b, x, q, ID_DK);
+    multiply(b, x, transposed(b, k, true), dq);
     pointwise(b, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, 0, dq, NULL, NULL,
               gradient(b, ID_DQ, s->q_heads, s->q_stride));
 }

@@ -2,12 +2,8 @@
 #include <errno.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/cuda/cuda.h"
-
-/* Host copies go through pinned pieces of this size. */
-#define STAGE_BYTES ((size_t)4 << 20)
 
 struct cuda_block {
     struct cuda_block *next;
@@ -233,6 +229,22 @@ static void device_memory(struct plait_device *dev, size_t *now, size_t *peak)
     pthread_mutex_unlock(&dev->lock);
 }
 
+int cuda_allow_shared(struct plait_queue *q, const char *op, const void *kernel,
+                      size_t bytes)
+{
+    if (bytes > q->dev->smem_max)
+        return plait_queue_fail(
+            &q->head, ENOTSUP,
+            "%s needs %zu bytes of shared memory, the GPU has %zu", op, bytes,
+            q->dev->smem_max);
+    if (bytes <= 48 << 10) /* every kernel may have this much */
+        return 0;
+    return cuda_check(
+        q, op,
+        cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+}
+
 void *cuda_scratch(struct plait_queue *q, size_t bytes)
 {
     struct cuda_scratch *s = q->scratch;
@@ -393,124 +405,6 @@ static void range_end(void)
     nvtxRangePop();
 }
 
-/* -- moving ----------------------------------------------------------- */
-
-/* The next pinned piece, free for use; NULL: the queue has failed. */
-static struct cuda_stage *stage_next(struct plait_queue *q)
-{
-    struct cuda_stage *s = &q->stage[q->next_stage];
-
-    if (s->host == NULL) {
-        if (cuda_check(q, "pinned memory",
-                       cudaHostAlloc(&s->host, STAGE_BYTES,
-                                     cudaHostAllocDefault)) != 0)
-            return NULL;
-    }
-    if (s->done == NULL) {
-        if (cuda_check(q, "pinned memory",
-                       cudaEventCreateWithFlags(&s->done,
-                                                cudaEventDisableTiming)) != 0)
-            return NULL;
-    }
-    if (cuda_check(q, "host copy", cudaEventSynchronize(s->done)) != 0)
-        return NULL;
-    q->next_stage ^= 1;
-    return s;
-}
-
-static int copy_async(struct plait_queue *q, struct cuda_stage *s, void *dst,
-                      const void *src, size_t bytes, enum cudaMemcpyKind kind)
-{
-    if (cuda_check(q, "host copy",
-                   cudaMemcpyAsync(dst, src, bytes, kind, q->stream)) != 0)
-        return -1;
-    return cuda_check(q, "host copy", cudaEventRecord(s->done, q->stream));
-}
-
-static int to_device(struct plait_queue *q, void *dst, const void *host,
-                     size_t bytes)
-{
-    if (cuda_enter_host(q, "to_device") != 0)
-        return -1;
-    for (size_t at = 0; at < bytes; at += STAGE_BYTES) {
-        size_t n = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
-        struct cuda_stage *s = stage_next(q);
-
-        if (s == NULL)
-            return -1;
-        memcpy(s->host, (const char *)host + at, n);
-        if (copy_async(q, s, (char *)dst + at, s->host, n,
-                       cudaMemcpyHostToDevice) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* While one piece is copied to the caller the next is on its way. */
-static int to_host(struct plait_queue *q, void *host, const void *src,
-                   size_t bytes)
-{
-    struct cuda_stage *last = NULL;
-    size_t last_at = 0, last_n = 0;
-
-    if (cuda_enter_host(q, "to_host") != 0)
-        return -1;
-    for (size_t at = 0; at < bytes || last != NULL; at += STAGE_BYTES) {
-        struct cuda_stage *s = NULL;
-        size_t n = 0;
-
-        if (at < bytes) {
-            n = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
-            s = stage_next(q);
-            if (s == NULL || copy_async(q, s, s->host, (const char *)src + at,
-                                        n, cudaMemcpyDeviceToHost) != 0)
-                return -1;
-        }
-        if (last != NULL) {
-            if (cuda_check(q, "to_host", cudaEventSynchronize(last->done)) != 0)
-                return -1;
-            memcpy((char *)host + last_at, last->host, last_n);
-        }
-        last = s;
-        last_at = at;
-        last_n = n;
-    }
-    return 0;
-}
-
-static int copy(struct plait_queue *q, void *dst, const void *src, size_t bytes)
-{
-    if (cuda_enter(q) != 0)
-        return -1;
-    return cuda_check(
-        q, "copy",
-        cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, q->stream));
-}
-
-static int fill_zero(struct plait_queue *q, void *dst, size_t bytes)
-{
-    if (cuda_enter(q) != 0)
-        return -1;
-    return cuda_check(q, "fill_zero",
-                      cudaMemsetAsync(dst, 0, bytes, q->stream));
-}
-
-static int copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
-                   size_t dst_stride, const void *src, size_t src_stride,
-                   size_t rows, size_t cols)
-{
-    size_t size = type == PLAIT_F32 || type == PLAIT_I32 ? 4 : 2;
-
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (rows == 0 || cols == 0)
-        return 0;
-    return cuda_check(q, "copy_2d",
-                      cudaMemcpy2DAsync(dst, dst_stride * size, src,
-                                        src_stride * size, cols * size, rows,
-                                        cudaMemcpyDeviceToDevice, q->stream));
-}
-
 void cuda_device_ops(struct plait_ops *ops)
 {
     ops->device_create = device_create;
@@ -531,9 +425,4 @@ void cuda_device_ops(struct plait_ops *ops)
     ops->event_elapsed = event_elapsed;
     ops->range_begin = range_begin;
     ops->range_end = range_end;
-    ops->copy = copy;
-    ops->to_device = to_device;
-    ops->to_host = to_host;
-    ops->fill_zero = fill_zero;
-    ops->copy_2d = copy_2d;
 }

@@ -11,10 +11,6 @@ template <typename T> static inline size_t packed_part(size_t n, bool aligned)
     return aligned ? n / pack<T>::n * pack<T>::n : 0;
 }
 
-#define GRID_LOOP(i, n)                                                     \
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
-         i += (size_t)gridDim.x * blockDim.x)
-
 /* -- maps of one or two arrays ------------------------------------------ */
 
 /* out[i] = f(a[i], b[i], out[i]); b may be NULL, then f gets 0. */
@@ -79,6 +75,24 @@ static int add(struct plait_queue *q, enum plait_dtype type, void *out,
         return -1;
     map(q, type, out, a, b, n, add_map());
     return cuda_leave(q, "add");
+}
+
+struct add_scaled_map {
+    static constexpr bool reads_out = false;
+    float s;
+    __device__ float operator()(float a, float b, float) const
+    {
+        return a + s * b;
+    }
+};
+
+static int add_scaled(struct plait_queue *q, enum plait_dtype type, void *out,
+                      const void *a, const void *b, float s, size_t n)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    map(q, type, out, a, b, n, add_scaled_map{s});
+    return cuda_leave(q, "add_scaled");
 }
 
 struct scale_map {
@@ -221,15 +235,6 @@ void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
     });
 }
 
-static int bias_add(struct plait_queue *q, enum plait_dtype type, void *x,
-                    const void *bias, size_t N, size_t O)
-{
-    if (cuda_enter(q) != 0)
-        return -1;
-    cuda_bias(q, type, x, bias, N, O);
-    return cuda_leave(q, "bias_add");
-}
-
 /* A thread takes the same V columns of gate and up. V = 1 where the rows do
  * not begin at 16 bytes. */
 template <typename T, int V>
@@ -299,48 +304,37 @@ static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
 static int swiglu_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, const void *inp, size_t N, size_t F)
 {
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N * F == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "swiglu_forward", type, N * F, [&](auto zero) {
         typedef decltype(zero) T;
-        constexpr int V = pack<T>::n;
+        bool packs = rows_aligned16<T>(inp, F) && aligned16(out);
 
-        if (rows_aligned16<T>(inp, F) && aligned16(out))
+        for_width<T>(packs, [&](auto width) {
+            constexpr int V = width.value;
+
             swiglu_kernel<T, V>
                 <<<grid_for(q, N * F / V, threads), threads, 0, q->stream>>>(
                     (T *)out, (const T *)inp, N, F);
-        else
-            swiglu_kernel<T, 1>
-                <<<grid_for(q, N * F, threads), threads, 0, q->stream>>>(
-                    (T *)out, (const T *)inp, N, F);
+        });
     });
-    return cuda_leave(q, "swiglu_forward");
 }
 
 static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
                            void *dinp, const void *dout, const void *inp,
                            size_t N, size_t F)
 {
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N * F == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "swiglu_backward", type, N * F, [&](auto zero) {
         typedef decltype(zero) T;
-        constexpr int V = pack<T>::n;
+        bool packs =
+            rows_aligned16<T>(inp, F) && aligned16(dinp) && aligned16(dout);
 
-        if (rows_aligned16<T>(inp, F) && aligned16(dinp) && aligned16(dout))
+        for_width<T>(packs, [&](auto width) {
+            constexpr int V = width.value;
+
             swiglu_gradient_kernel<T, V>
                 <<<grid_for(q, N * F / V, threads), threads, 0, q->stream>>>(
                     (T *)dinp, (const T *)dout, (const T *)inp, N, F);
-        else
-            swiglu_gradient_kernel<T, 1>
-                <<<grid_for(q, N * F, threads), threads, 0, q->stream>>>(
-                    (T *)dinp, (const T *)dout, (const T *)inp, N, F);
+        });
     });
-    return cuda_leave(q, "swiglu_backward");
 }
 
 /* -- cast ------------------------------------------------------------- */
@@ -376,11 +370,9 @@ static int cast(struct plait_queue *q, enum plait_dtype to, void *dst,
     if (n == 0)
         return 0;
     if (to == from)
-        return cuda_check(
-            q, "cast",
-            cudaMemcpyAsync(dst, src,
-                            n * (to == PLAIT_F32 || to == PLAIT_I32 ? 4 : 2),
-                            cudaMemcpyDeviceToDevice, q->stream));
+        return cuda_check(q, "cast",
+                          cudaMemcpyAsync(dst, src, n * plait_dtype_size(to),
+                                          cudaMemcpyDeviceToDevice, q->stream));
     if (to == PLAIT_I32 || from == PLAIT_I32)
         return plait_queue_fail(&q->head, EINVAL,
                                 "cast: int32 is no floating-point type");
@@ -401,8 +393,8 @@ void cuda_elementwise_ops(struct plait_ops *ops)
 {
     ops->cast = cast;
     ops->add = add;
+    ops->add_scaled = add_scaled;
     ops->scale = scale;
-    ops->bias_add = bias_add;
     ops->gelu_forward = gelu_forward;
     ops->gelu_backward = gelu_backward;
     ops->swiglu_forward = swiglu_forward;

@@ -35,28 +35,20 @@ static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
                              const void *wpe, int32_t first, int32_t count,
                              int64_t pos0, size_t N, size_t T, size_t C)
 {
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N * C == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "embedding_forward", type, N * C, [&](auto zero) {
         typedef decltype(zero) E;
-
-        constexpr int V = pack<E>::n;
         bool packs =
             rows_aligned16<E>(out, C) && aligned16(wte) && aligned16(wpe);
-        unsigned blocks = grid_for(q, packs ? N * C / V : N * C, threads);
 
-        if (packs)
-            embedding_kernel<E, V><<<blocks, threads, 0, q->stream>>>(
-                (E *)out, tokens, (const E *)wte, (const E *)wpe, first, count,
-                pos0, N, T, C);
-        else
-            embedding_kernel<E, 1><<<blocks, threads, 0, q->stream>>>(
-                (E *)out, tokens, (const E *)wte, (const E *)wpe, first, count,
-                pos0, N, T, C);
+        for_width<E>(packs, [&](auto width) {
+            constexpr int V = width.value;
+
+            embedding_kernel<E, V>
+                <<<grid_for(q, N * C / V, threads), threads, 0, q->stream>>>(
+                    (E *)out, tokens, (const E *)wte, (const E *)wpe, first,
+                    count, pos0, N, T, C);
+        });
     });
-    return cuda_leave(q, "embedding_forward");
 }
 
 /* -- backward ------------------------------------------------------------ */
@@ -203,18 +195,18 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
     return cuda_leave(q, "embedding_backward");
 }
 
-/* -- rotary positions (Su et al. 2021) ---------------------------------------
- */
+/* -- rotary positions (Su et al. 2021) ------------------------------------ */
 
 /* One thread has one pair of every head of a row. The angle is made in
- * double and brought into one turn first: positions reach far beyond what
+ * double and reduced to one turn first: positions reach far beyond what
  * fp32 resolves. */
 template <typename T>
 static __global__ void rope_kernel(T *x, size_t stride, int heads, int head_dim,
-                                   double log2_theta, int64_t pos0,
-                                   int direction, size_t N, size_t length)
+                                   double log2_theta, struct plait_rope rope,
+                                   int64_t pos0, int direction, size_t N,
+                                   size_t length)
 {
-    const double turn = 6.283185307179586477;
+    const double two_pi = 6.283185307179586477;
     int half = head_dim / 2;
 
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < N * half;
@@ -222,11 +214,19 @@ static __global__ void rope_kernel(T *x, size_t stride, int heads, int head_dim,
         size_t row = i / half;
         int d = (int)(i % half);
         double pos = (double)(pos0 + (int64_t)(row % length));
-        double angle = pos * exp2(-2.0 * d / head_dim * log2_theta);
+        double f = exp2(-2.0 * d / head_dim * log2_theta), angle;
         T *p = x + row * stride + d;
         float s, c;
 
-        sincosf((float)(angle - turn * rint(angle / turn)), &s, &c);
+        if (rope.factor > 1) {
+            double s01 = (rope.original * f / two_pi - rope.low) /
+                         (rope.high - rope.low);
+
+            s01 = fmin(fmax(s01, 0.0), 1.0);
+            f *= (1 - s01) / rope.factor + s01;
+        }
+        angle = pos * f;
+        sincosf((float)(angle - two_pi * rint(angle / two_pi)), &s, &c);
         s *= direction;
         for (int h = 0; h < heads; h++, p += head_dim) {
             float a = to_float(p[0]), b = to_float(p[half]);
@@ -238,23 +238,19 @@ static __global__ void rope_kernel(T *x, size_t stride, int heads, int head_dim,
 }
 
 static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
-                size_t stride, int heads, int head_dim, float theta,
-                int64_t pos0, int direction, size_t N, size_t T)
+                size_t stride, int heads, int head_dim,
+                const struct plait_rope *how, int64_t pos0, int direction,
+                size_t N, size_t T)
 {
     size_t pairs = N * (size_t)(head_dim / 2);
 
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (pairs == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "rope", type, pairs, [&](auto zero) {
         typedef decltype(zero) E;
 
         rope_kernel<<<grid_for(q, pairs, threads), threads, 0, q->stream>>>(
-            (E *)x, stride, heads, head_dim, log2((double)theta), pos0,
+            (E *)x, stride, heads, head_dim, log2(how->theta), *how, pos0,
             direction < 0 ? -1 : 1, N, T);
     });
-    return cuda_leave(q, "rope");
 }
 
 void cuda_embedding_ops(struct plait_ops *ops)

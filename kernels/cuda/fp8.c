@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linears in fp8 by cuBLASLt, which has the product in one form alone: both
+/* Linears in fp8 by cuBLASLt, which has the product in one form only: both
  * operands run along k in memory, and sides are of whole 16 bytes. So the
- * codes of an operand are made in that form, turned over and padded. */
+ * codes of an operand are made in that form, transposed and padded. */
 #include <errno.h>
 
 #include "kernels/cuda/fp8.h"
@@ -19,16 +19,16 @@ struct fp8_product {
     enum plait_dtype out;
     int accumulate;
     const void *bias; /* [m] or NULL */
-    size_t more;      /* bytes that the caller wants behind all this */
+    size_t more;      /* bytes of scratch that the caller needs itself */
     char *rest;       /* where they are */
 };
 
-static size_t aligned(size_t bytes)
+static size_t round_up(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
 
-static bool whole(size_t n)
+static bool is_whole(size_t n)
 {
     return n % 16 == 0;
 }
@@ -38,10 +38,10 @@ static char *make_room(struct plait_queue *q, struct fp8_product *p,
                        void **padded)
 {
     size_t m = fp8_padded(p->m), n = fp8_padded(p->n), k = fp8_padded(p->k);
-    size_t size = p->out == PLAIT_F32 ? 4 : 2;
+    size_t size = plait_dtype_size(p->out);
     char *room =
-        cuda_scratch(q, WORKSPACE + SCALES + aligned(m * k) + aligned(n * k) +
-                            aligned(m * n * size) + p->more);
+        cuda_scratch(q, WORKSPACE + SCALES + round_up(m * k) + round_up(n * k) +
+                            round_up(m * n * size) + p->more);
     float *scales;
 
     if (room == NULL)
@@ -54,9 +54,9 @@ static char *make_room(struct plait_queue *q, struct fp8_product *p,
     }
     p->b.inverse = scales + 1;
     p->b.amax = (unsigned *)(void *)(scales + 3);
-    p->b.codes = (unsigned char *)room + WORKSPACE + SCALES + aligned(m * k);
-    *padded = p->b.codes + aligned(n * k);
-    p->rest = (char *)*padded + aligned(m * n * size);
+    p->b.codes = (unsigned char *)room + WORKSPACE + SCALES + round_up(m * k);
+    *padded = p->b.codes + round_up(n * k);
+    p->rest = (char *)*padded + round_up(m * n * size);
     return room;
 }
 
@@ -64,7 +64,7 @@ static int copy_rows(struct plait_queue *q, const struct fp8_product *p,
                      void *to, size_t to_cols, const void *from,
                      size_t from_cols)
 {
-    size_t size = p->out == PLAIT_F32 ? 4 : 2;
+    size_t size = plait_dtype_size(p->out);
 
     return cuda_check(q, p->op,
                       cudaMemcpy2DAsync(to, to_cols * size, from,
@@ -72,8 +72,7 @@ static int copy_rows(struct plait_queue *q, const struct fp8_product *p,
                                         cudaMemcpyDeviceToDevice, q->stream));
 }
 
-static struct product *describe(struct product *key,
-                                const struct fp8_product *p)
+static struct product *set_key(struct product *key, const struct fp8_product *p)
 {
     cuda_product_init(key, CUBLAS_OP_T, CUBLAS_OP_N, PLAIT_BF16_T,
                       fp8_padded(p->m), fp8_padded(p->n), fp8_padded(p->k));
@@ -84,9 +83,10 @@ static struct product *describe(struct product *key,
 }
 
 /* The product with its bias where the library adds it; *biased says so. */
-static int run(struct plait_queue *q, struct fp8_product *p, bool *biased)
+static int multiply_codes(struct plait_queue *q, struct fp8_product *p,
+                          bool *biased)
 {
-    bool direct = whole(p->m) && whole(p->n) && (uintptr_t)p->d % 16 == 0;
+    bool direct = is_whole(p->m) && is_whole(p->n) && (uintptr_t)p->d % 16 == 0;
     void *padded = NULL;
     char *room = make_room(q, p, &padded);
     struct operands o = {.a = p->a.codes,
@@ -107,7 +107,7 @@ static int run(struct plait_queue *q, struct fp8_product *p, bool *biased)
     if (!direct && p->accumulate &&
         copy_rows(q, p, padded, fp8_padded(p->m), p->d, p->m) != 0)
         return -1;
-    describe(&key, p);
+    set_key(&key, p);
     if (direct && p->bias != NULL && (uintptr_t)p->bias % 16 == 0) {
         o.bias = p->bias;
         key.epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -123,14 +123,14 @@ static int run(struct plait_queue *q, struct fp8_product *p, bool *biased)
     return direct ? 0 : copy_rows(q, p, p->d, p->m, padded, fp8_padded(p->m));
 }
 
-/* w as it is, or turned over; with the codes that are kept, if any. */
-static struct fp8_tensor weight_of(const struct plait_weight *w, bool turn)
+/* w as it is, or transposed; with the codes that are kept, if any. */
+static struct fp8_tensor weight_of(const struct plait_weight *w, bool transpose)
 {
     struct fp8_tensor t = {.data = w->data,
                            .rows = w->O,
                            .cols = w->C,
                            .e4m3 = true,
-                           .turn = turn,
+                           .transpose = transpose,
                            .kept = w->rounded};
 
     if (w->codes == NULL)
@@ -138,14 +138,14 @@ static struct fp8_tensor weight_of(const struct plait_weight *w, bool turn)
     t.inverse = (float *)(void *)w->codes;
     t.amax = (unsigned *)(void *)(t.inverse + 1);
     t.codes = w->codes + SCALES;
-    if (turn)
-        t.codes += aligned(fp8_padded(w->O) * fp8_padded(w->C));
+    if (transpose)
+        t.codes += round_up(fp8_padded(w->O) * fp8_padded(w->C));
     return t;
 }
 
 static int fp8_weight(struct plait_queue *q, struct plait_weight *w)
 {
-    size_t bytes = aligned(fp8_padded(w->O) * fp8_padded(w->C));
+    size_t bytes = round_up(fp8_padded(w->O) * fp8_padded(w->C));
     struct fp8_tensor t;
 
     if (cuda_enter_host(q, "fp8_weight") != 0)
@@ -188,7 +188,7 @@ static int fp8_forward(struct plait_queue *q, void *out, void *pre,
         return -1;
     if (N == 0)
         return 0;
-    if (run(q, &p, &biased) != 0)
+    if (multiply_codes(q, &p, &biased) != 0)
         return -1;
     if (bias != NULL && !biased)
         cuda_bias(q, PLAIT_BF16_T, x, bias, N, O);
@@ -227,7 +227,7 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
             return -1;
         p.d = p.rest; /* scratch stays where it is */
     }
-    if (run(q, &p, &biased) != 0)
+    if (multiply_codes(q, &p, &biased) != 0)
         return -1;
     if (gelu)
         cuda_gelu_gradient(q, PLAIT_BF16_T, dinp, p.d, pre, accumulate, N * C);
@@ -241,8 +241,12 @@ static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
 {
     struct fp8_product p = {
         .op = "fp8_backward_weight",
-        .a = {.data = inp, .rows = N, .cols = C, .e4m3 = true, .turn = true},
-        .b = {.data = dout, .rows = N, .cols = O, .turn = true},
+        .a = {.data = inp,
+              .rows = N,
+              .cols = C,
+              .e4m3 = true,
+              .transpose = true},
+        .b = {.data = dout, .rows = N, .cols = O, .transpose = true},
         .m = C,
         .n = O,
         .k = N,
@@ -260,7 +264,7 @@ static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
         return 0;
     if (dbias != NULL)
         cuda_column_sums(q, type, dbias, dout, N, O);
-    if (run(q, &p, &biased) != 0)
+    if (multiply_codes(q, &p, &biased) != 0)
         return -1;
     return cuda_leave(q, p.op);
 }

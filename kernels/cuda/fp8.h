@@ -11,12 +11,12 @@ extern "C" {
 #endif
 
 /* An operand: data [rows, cols] of bf16, and where its codes go, [rows, cols]
- * or with `turn` [cols, rows], each side padded with zeros. */
+ * or with `transpose` [cols, rows], each side padded with zeros. */
 struct fp8_tensor {
     const void *data;
     size_t rows, cols;
     bool e4m3; /* else e5m2 */
-    bool turn;
+    bool transpose;
     bool kept; /* codes and inverse are there, made before */
     unsigned char *codes;
     float *inverse; /* device: what codes must be multiplied by */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operands of products in fp8: the largest magnitude of a tensor, then its
- * codes, turned over where the product wants it. */
+ * codes, transposed where the product needs them so. */
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/common.cuh"
@@ -50,13 +50,14 @@ static __device__ inline float scale_of(unsigned amax, int top)
     return __uint_as_float((unsigned)(min(k, 126) + 127) << 23);
 }
 
-/* x [rows, cols] to codes [out_rows, out_cols], or with `turn` turned over;
+/* x [rows, cols] to codes [out_rows, out_cols], or with `transpose`
+ * transposed;
  * what is beyond x is 0. One block makes a tile of codes at a time. */
 template <bool E4M3>
 static __global__ void round_kernel(unsigned char *out, float *inverse,
                                     const unsigned *amax, const bf16 *x,
                                     size_t rows, size_t cols, size_t out_rows,
-                                    size_t out_cols, bool turn)
+                                    size_t out_cols, bool transpose)
 {
     __shared__ unsigned char tile[TILE][TILE + PAD];
     float scale = scale_of(*amax, E4M3 ? 8 : 15);
@@ -69,14 +70,15 @@ static __global__ void round_kernel(unsigned char *out, float *inverse,
         size_t r0 = t / wide * TILE, c0 = t % wide * TILE;
 
         for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
-            size_t r = (turn ? c0 : r0) + i / TILE;
-            size_t c = (turn ? r0 : c0) + i % TILE;
+            size_t r = (transpose ? c0 : r0) + i / TILE;
+            size_t c = (transpose ? r0 : c0) + i % TILE;
             float v = r < rows && c < cols ? to_float(x[r * cols + c]) : 0;
             unsigned char code = __nv_cvt_float_to_fp8(
                 v * scale, __NV_SATFINITE, E4M3 ? __NV_E4M3 : __NV_E5M2);
 
-            tile[turn ? i % TILE : i / TILE][turn ? i / TILE : i % TILE] =
-                r < rows && c < cols ? code : 0;
+            tile[transpose ? i % TILE : i / TILE]
+                [transpose ? i / TILE : i % TILE] =
+                    r < rows && c < cols ? code : 0;
         }
         __syncthreads();
         for (int i = threadIdx.x; i < TILE * TILE / 4; i += THREADS) {
@@ -96,8 +98,8 @@ void cuda_fp8_round(struct plait_queue *q, const struct fp8_tensor *t)
     const bf16 *x = (const bf16 *)t->data;
     size_t n = t->rows * t->cols, tiles;
     size_t packed = aligned16(x) ? n / 8 * 8 : 0;
-    size_t out_rows = fp8_padded(t->turn ? t->cols : t->rows);
-    size_t out_cols = fp8_padded(t->turn ? t->rows : t->cols);
+    size_t out_rows = fp8_padded(t->transpose ? t->cols : t->rows);
+    size_t out_cols = fp8_padded(t->transpose ? t->rows : t->cols);
     unsigned blocks = grid_for(q, packed > 0 ? packed / 8 : n, THREADS);
 
     cuda_check(q, "fp8",
@@ -108,9 +110,9 @@ void cuda_fp8_round(struct plait_queue *q, const struct fp8_tensor *t)
     if (t->e4m3)
         round_kernel<true><<<blocks, THREADS, 0, q->stream>>>(
             t->codes, t->inverse, t->amax, x, t->rows, t->cols, out_rows,
-            out_cols, t->turn);
+            out_cols, t->transpose);
     else
         round_kernel<false><<<blocks, THREADS, 0, q->stream>>>(
             t->codes, t->inverse, t->amax, x, t->rows, t->cols, out_rows,
-            out_cols, t->turn);
+            out_cols, t->transpose);
 }

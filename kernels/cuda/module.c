@@ -13,6 +13,7 @@ static void table_fill(void)
     table.name = "cuda";
     table.gpu = 1;
     cuda_device_ops(&table);
+    cuda_transfer_ops(&table);
     cuda_pinned_ops(&table);
     cuda_elementwise_ops(&table);
     cuda_reduce_ops(&table);
@@ -23,8 +24,11 @@ static void table_fill(void)
     cuda_attention_ops(&table);
     cuda_xent_ops(&table);
     cuda_route_ops(&table);
-    cuda_adamw_ops(&table);
+    cuda_update_ops(&table);
+    cuda_moment_ops(&table);
+    cuda_update8_ops(&table);
     cuda_graph_ops(&table);
+    cuda_image_ops(&table);
 }
 
 const struct plait_ops *plait_cuda_ops(const char **why)

@@ -3,8 +3,6 @@
  * One block has one row at a time; thread t has the columns of packs t,
  * t + blockDim.x, .. of every row, so that what is kept per column in shared
  * memory needs no barrier. */
-#include <errno.h>
-
 #include "kernels/cuda/common.cuh"
 
 static unsigned threads_for(size_t C)
@@ -66,24 +64,6 @@ static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
     }
 }
 
-/* A block may have `bytes` of shared memory; -1: the GPU has less. */
-static int allow_shared(struct plait_queue *q, const void *kernel, size_t bytes,
-                        const char *op)
-{
-    if (bytes > q->dev->smem_max)
-        return plait_queue_fail(
-            &q->head, EINVAL,
-            "%s: rows are too long: %zu bytes of shared memory, the GPU has "
-            "%zu",
-            op, bytes, q->dev->smem_max);
-    if (bytes <= 48 << 10)
-        return 0;
-    return cuda_check(
-        q, op,
-        cudaFuncSetAttribute(
-            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-}
-
 template <typename T, int V, bool rms>
 static void norm_launch(struct plait_queue *q, const char *op, void *out,
                         float *mean, float *rstd, void *sum, const void *inp,
@@ -93,8 +73,8 @@ static void norm_launch(struct plait_queue *q, const char *op, void *out,
     size_t smem = C * sizeof(float);
 
     /* Statistics and the block sums need a little of their own. */
-    if (allow_shared(q, (const void *)norm_kernel<T, V, rms>, smem + 256, op) !=
-        0)
+    if (cuda_allow_shared(q, op, (const void *)norm_kernel<T, V, rms>,
+                          smem + 256) != 0)
         return;
     norm_kernel<T, V, rms><<<(unsigned)(N < 1 << 20 ? N : 1 << 20),
                              threads_for(C), smem, q->stream>>>(
@@ -109,23 +89,17 @@ static int norm_forward(struct plait_queue *q, const char *op,
                         const void *residual, const void *gamma,
                         const void *beta, float eps, size_t N, size_t C)
 {
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N * C == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, op, type, N * C, [&](auto zero) {
         typedef decltype(zero) T;
-        constexpr int V = pack<T>::n;
+        bool packs = rows_aligned16<T>(out, C) && aligned16(inp) &&
+                     aligned16(sum) && aligned16(residual) &&
+                     aligned16(gamma) && aligned16(beta);
 
-        if (rows_aligned16<T>(out, C) && aligned16(inp) && aligned16(sum) &&
-            aligned16(residual) && aligned16(gamma) && aligned16(beta))
-            norm_launch<T, V, rms>(q, op, out, mean, rstd, sum, inp, residual,
-                                   gamma, beta, eps, N, C);
-        else
-            norm_launch<T, 1, rms>(q, op, out, mean, rstd, sum, inp, residual,
-                                   gamma, beta, eps, N, C);
+        for_width<T>(packs, [&](auto width) {
+            norm_launch<T, width.value, rms>(q, op, out, mean, rstd, sum, inp,
+                                             residual, gamma, beta, eps, N, C);
+        });
     });
-    return cuda_leave(q, op);
 }
 
 static int layernorm_forward(struct plait_queue *q, enum plait_dtype type,
@@ -227,8 +201,8 @@ norm_gradient_launch(struct plait_queue *q, const char *op, void *dx,
     unsigned blocks = (unsigned)(N < most ? N : most);
     float *part;
 
-    if (allow_shared(q, (const void *)norm_gradient_kernel<T, V, rms>,
-                     smem + 256, op) != 0)
+    if (cuda_allow_shared(q, op, (const void *)norm_gradient_kernel<T, V, rms>,
+                          smem + 256) != 0)
         return;
     part = (float *)cuda_scratch(q, 2 * blocks * C * sizeof(*part));
     if (part == NULL)
@@ -249,25 +223,17 @@ static int norm_backward(struct plait_queue *q, const char *op,
                          const void *gamma, const float *mean,
                          const float *rstd, int accumulate, size_t N, size_t C)
 {
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N * C == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, op, type, N * C, [&](auto zero) {
         typedef decltype(zero) T;
-        constexpr int V = pack<T>::n;
+        bool packs = rows_aligned16<T>(dx, C) && aligned16(dout) &&
+                     aligned16(x) && aligned16(gamma);
 
-        if (rows_aligned16<T>(dx, C) && aligned16(dout) && aligned16(x) &&
-            aligned16(gamma))
-            norm_gradient_launch<T, V, rms>(q, op, dx, dgamma, dbeta, dout, x,
-                                            gamma, mean, rstd, accumulate, N,
-                                            C);
-        else
-            norm_gradient_launch<T, 1, rms>(q, op, dx, dgamma, dbeta, dout, x,
-                                            gamma, mean, rstd, accumulate, N,
-                                            C);
+        for_width<T>(packs, [&](auto width) {
+            norm_gradient_launch<T, width.value, rms>(q, op, dx, dgamma, dbeta,
+                                                      dout, x, gamma, mean,
+                                                      rstd, accumulate, N, C);
+        });
     });
-    return cuda_leave(q, op);
 }
 
 static int layernorm_backward(struct plait_queue *q, enum plait_dtype type,

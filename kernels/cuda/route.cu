@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts: who works on which token, and the rows' way there and back. */
+/* Experts: which of them works on which token, and the rows of tokens in the
+ * experts' order and back. */
 #include "kernels/cuda/common.cuh"
 
 static const unsigned threads = 256;
 
 /* -- routing: one thread to a token, a few numbers each, in double: a choice
- * between two experts must not hang on the order of a sum, and the balance
+ * between two experts must not depend on the order of a sum, and the balance
  * term's gradient is a small difference of large numbers. ----------------- */
 
 static __device__ inline bool chosen(const int32_t *expert, int n, int e)
@@ -61,17 +62,12 @@ static int route_forward(struct plait_queue *q, enum plait_dtype type,
                          float *prob, int32_t *expert, float *gate,
                          const void *logits, size_t N, int E, int k)
 {
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "route_forward", type, N, [&](auto zero) {
         typedef decltype(zero) T;
 
         route_kernel<<<grid_for(q, N, threads), threads, 0, q->stream>>>(
             prob, expert, gate, (const T *)logits, N, E, k);
     });
-    return cuda_leave(q, "route_forward");
 }
 
 /* Sums of ones in fp32 are exact, so their order does not matter. */
@@ -138,11 +134,7 @@ static int route_backward(struct plait_queue *q, enum plait_dtype type,
                           const float *load, float balance, size_t run,
                           int sequences, size_t N, int E, int k)
 {
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "route_backward", type, N, [&](auto zero) {
         typedef decltype(zero) T;
 
         route_gradient_kernel<<<grid_for(q, N, threads), threads, 0,
@@ -150,7 +142,6 @@ static int route_backward(struct plait_queue *q, enum plait_dtype type,
                                              gate, load, balance, run,
                                              sequences, N, E, k);
     });
-    return cuda_leave(q, "route_backward");
 }
 
 /* One thread to an expert in a run of tokens: order matters. */
@@ -243,24 +234,18 @@ static int rows_spread(struct plait_queue *q, enum plait_dtype type, void *out,
 {
     size_t n = N * k;
 
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (n * C == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "rows_spread", type, n * C, [&](auto zero) {
         typedef decltype(zero) T;
-        constexpr int V = pack<T>::n;
         bool packs = rows_aligned16<T>(out, C) && aligned16(x);
-        unsigned blocks = grid_for(q, packs ? n * C / V : n * C, threads);
 
-        if (packs)
-            spread_kernel<T, V><<<blocks, threads, 0, q->stream>>>(
-                (T *)out, (const T *)x, place, gate, n, k, C);
-        else
-            spread_kernel<T, 1><<<blocks, threads, 0, q->stream>>>(
-                (T *)out, (const T *)x, place, gate, n, k, C);
+        for_width<T>(packs, [&](auto width) {
+            constexpr int V = width.value;
+
+            spread_kernel<T, V>
+                <<<grid_for(q, n * C / V, threads), threads, 0, q->stream>>>(
+                    (T *)out, (const T *)x, place, gate, n, k, C);
+        });
     });
-    return cuda_leave(q, "rows_spread");
 }
 
 template <typename T, int V>
@@ -285,24 +270,18 @@ static int rows_join(struct plait_queue *q, enum plait_dtype type, void *out,
                      const void *rows, const int32_t *place, const float *gate,
                      size_t N, int k, size_t C)
 {
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N * C == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "rows_join", type, N * C, [&](auto zero) {
         typedef decltype(zero) T;
-        constexpr int V = pack<T>::n;
         bool packs = rows_aligned16<T>(out, C) && aligned16(rows);
-        unsigned blocks = grid_for(q, packs ? N * C / V : N * C, threads);
 
-        if (packs)
-            join_kernel<T, V><<<blocks, threads, 0, q->stream>>>(
-                (T *)out, (const T *)rows, place, gate, N, k, C);
-        else
-            join_kernel<T, 1><<<blocks, threads, 0, q->stream>>>(
-                (T *)out, (const T *)rows, place, gate, N, k, C);
+        for_width<T>(packs, [&](auto width) {
+            constexpr int V = width.value;
+
+            join_kernel<T, V>
+                <<<grid_for(q, N * C / V, threads), threads, 0, q->stream>>>(
+                    (T *)out, (const T *)rows, place, gate, N, k, C);
+        });
     });
-    return cuda_leave(q, "rows_join");
 }
 
 /* One warp to a choice. */
@@ -333,22 +312,16 @@ static int rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
 {
     size_t n = N * k;
 
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (n == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "rows_dot", type, n, [&](auto zero) {
         typedef decltype(zero) T;
-        unsigned blocks = (unsigned)ceil_div(n * 32, threads);
+        bool packs = rows_aligned16<T>(dout, C) && aligned16(rows);
 
-        if (rows_aligned16<T>(dout, C) && aligned16(rows))
-            dot_kernel<T, pack<T>::n><<<blocks, threads, 0, q->stream>>>(
+        for_width<T>(packs, [&](auto width) {
+            dot_kernel<T, width.value><<<(unsigned)ceil_div(n * 32, threads),
+                                         threads, 0, q->stream>>>(
                 dgate, (const T *)dout, (const T *)rows, place, n, k, C);
-        else
-            dot_kernel<T, 1><<<blocks, threads, 0, q->stream>>>(
-                dgate, (const T *)dout, (const T *)rows, place, n, k, C);
+        });
     });
-    return cuda_leave(q, "rows_dot");
 }
 
 void cuda_route_ops(struct plait_ops *ops)

@@ -1,234 +1,308 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/update.cuh"
 
 /* What a block steps, and how many runs one launch takes: a kernel's
  * parameters have 4 KiB. */
-static const int adamw_threads = 256;
-static const unsigned adamw_chunk = 8192;
-static const int adamw_runs = 60;
+static const int update_threads = 256;
+static const unsigned update_chunk = 8192;
+static const int update_runs = 48;
 
-struct adamw_step {
+struct update_step {
     struct {
-        float *master, *m, *v;
+        float *master;
+        float *state[2];
         const float *grad;
         void *weight;
         size_t n;
         uint64_t first;
+        const float *factor;
+        double *sums;
         float decay;
         unsigned block; /* the first of its blocks */
-    } run[adamw_runs];
+    } run[update_runs];
     int nruns;
-    float lr, beta1, beta2, eps;
-    float correct1, correct2; /* 1 / (1 - beta^t) */
-    const float *grad_scale;
-    uint64_t seed;
-    const struct plait_adamw_now *now;
+    struct update_numbers numbers;
 };
-
-/* The random bits of element i: the same as in kernels/dtype.h, so that all
- * implementations round alike (splitmix64; Steele, Lea, Flood 2014). */
-static __device__ inline uint32_t rounding_bits(uint64_t seed, uint64_t i)
-{
-    uint64_t z = (seed + i) * 0x9e3779b97f4a7c15ull;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return (uint32_t)((z ^ z >> 31) >> 32);
-}
-
-/* Rounds up with the probability of the bits that are lost. */
-template <typename T>
-static __device__ inline T round_randomly(float x, uint32_t random);
-
-template <> __device__ inline float round_randomly<float>(float x, uint32_t)
-{
-    return x;
-}
-
-template <>
-__device__ inline bf16 round_randomly<bf16>(float x, uint32_t random)
-{
-    uint32_t u = __float_as_uint(x);
-
-    if (!isfinite(x))
-        return from_float<bf16>(x);
-    return __ushort_as_bfloat16(
-        (unsigned short)((u + (random & 0xffff)) >> 16));
-}
-
-template <>
-__device__ inline fp16 round_randomly<fp16>(float x, uint32_t random)
-{
-    uint32_t u = __float_as_uint(x) & 0x7fffffff;
-    float magnitude = __uint_as_float(u);
-    fp16 h;
-
-    if (!isfinite(x))
-        return from_float<fp16>(x);
-    /* Subnormal numbers are multiples of 2^-24. */
-    if (magnitude < 6.103515625e-05f)
-        h = __ushort_as_half(
-            (unsigned short)(magnitude * 16777216.0f +
-                             (float)(random & 0xffff) * 1.52587890625e-05f));
-    else
-        h = __float2half_rn(
-            __uint_as_float((u + (random & 0x1fff)) & ~0x1fffu));
-    return x < 0 ? __hneg(h) : h;
-}
-
-/* The run whose blocks have number `block` among them. */
-static __device__ inline int run_of(const struct adamw_step &p, unsigned block)
-{
-    int low = 0, high = p.nruns - 1;
-
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-
-        if (p.run[middle].block <= block)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
 
 static __device__ inline bool multiple(const void *p, size_t unit)
 {
     return (uintptr_t)p % unit == 0;
 }
 
-/* Each block one chunk of one run. */
-template <typename T, bool random>
-static __global__ void adamw_kernel(struct adamw_step p)
+/* How a rule treats its arrays. */
+template <int rule> struct uses {
+    static const bool grad = rule != PLAIT_UPDATE_LAMB;
+    static const bool second =
+        rule == PLAIT_UPDATE_ADAMW || rule == PLAIT_UPDATE_LAMB;
+    static const bool stores = rule != PLAIT_UPDATE_LAMB;
+};
+
+/* Four elements of a state, if there is one. */
+static __device__ inline pack<float> load_state(const float *p, unsigned i)
 {
-    float scale = p.grad_scale != NULL ? *p.grad_scale : 1;
-    float lr = p.now != NULL ? p.now->lr : p.lr;
-    float correct1 = p.now != NULL ? p.now->correct1 : p.correct1;
-    float correct2 = p.now != NULL ? p.now->correct2 : p.correct2;
-    uint64_t seed = p.seed + (p.now != NULL ? p.now->seed : 0);
+    pack<float> zero = {};
+
+    return p != NULL ? load_pack(p + i) : zero;
+}
+
+/* Each block one chunk of one run. */
+template <int rule, typename T, bool random>
+static __global__ void update_kernel(struct update_step p)
+{
     int k = run_of(p, blockIdx.x);
-    size_t at = (size_t)(blockIdx.x - p.run[k].block) * adamw_chunk;
-    unsigned n = (unsigned)min(p.run[k].n - at, (size_t)adamw_chunk);
+    struct rates s = rates_of(p.numbers, p.run[k].decay, p.run[k].factor,
+                              p.run[k].state[0] != NULL);
+    uint64_t seed = seed_of(p.numbers);
+    size_t at = (size_t)(blockIdx.x - p.run[k].block) * update_chunk;
+    unsigned n = (unsigned)min(p.run[k].n - at, (size_t)update_chunk);
     float *master = p.run[k].master + at;
-    float *m = p.run[k].m + at, *v = p.run[k].v + at;
+    float *m = p.run[k].state[0], *v = p.run[k].state[1];
     const float *grad = p.run[k].grad + at;
-    T *weight = (T *)p.run[k].weight;
-    float decay = p.run[k].decay;
-    bool packs = multiple(master, 16) && multiple(m, 16) && multiple(v, 16) &&
-                 multiple(grad, 16) && multiple(weight, 4 * sizeof(T));
-    unsigned packed = packs ? n / 4 : 0;
-    auto update = [&](unsigned i, float &w, float &m1, float &v1, float g) {
-        g *= scale;
-        m1 = p.beta1 * m1 + (1 - p.beta1) * g;
-        v1 = p.beta2 * v1 + (1 - p.beta2) * g * g;
-        w -= lr * (m1 * correct1 / (sqrtf(v1 * correct2) + p.eps) + decay * w);
+    T *weight = p.run[k].weight != NULL ? (T *)p.run[k].weight + at : NULL;
+    auto low = [&](unsigned i, float w) {
         return random ? round_randomly<T>(w, rounding_bits(seed, i))
                       : from_float<T>(w);
     };
 
-    if (!isfinite(scale))
+    if (!isfinite(s.scale))
         return;
     seed += p.run[k].first + at;
-    if (weight != NULL)
-        weight += at;
+    m = m != NULL ? m + at : NULL;
+    v = uses<rule>::second ? v + at : NULL;
+
+    bool packs = multiple(master, 16) && multiple(m, 16) && multiple(v, 16) &&
+                 multiple(grad, 16) && multiple(weight, 4 * sizeof(T));
+    unsigned packed = packs ? n / 4 : 0;
+
     for (unsigned i = threadIdx.x; i < packed; i += blockDim.x) {
-        pack<float> w = load_pack(master + i * 4);
-        pack<float> m4 = load_pack(m + i * 4), v4 = load_pack(v + i * 4);
-        pack<float> g = load_pack(grad + i * 4);
+        pack<float> w = load_pack(master + i * 4), g = {};
+        pack<float> m4 = load_state(m, i * 4), v4 = load_state(v, i * 4);
         struct alignas(4 * sizeof(T)) {
             T v[4];
-        } low;
+        } narrow;
 
-        for (int j = 0; j < 4; j++)
-            low.v[j] = update(i * 4 + j, w.v[j], m4.v[j], v4.v[j], g.v[j]);
+        if (uses<rule>::grad)
+            g = load_pack(grad + i * 4);
+        for (int j = 0; j < 4; j++) {
+            step_element<rule>(s, w.v[j], m4.v[j], v4.v[j], g.v[j]);
+            narrow.v[j] = low(i * 4 + j, w.v[j]);
+        }
         store_pack(master + i * 4, w);
-        store_pack(m + i * 4, m4);
-        store_pack(v + i * 4, v4);
+        if (uses<rule>::stores && m != NULL)
+            store_pack(m + i * 4, m4);
+        if (uses<rule>::stores && v != NULL)
+            store_pack(v + i * 4, v4);
         if (weight != NULL)
-            *(decltype(low) *)(weight + i * 4) = low;
+            *(decltype(narrow) *)(weight + i * 4) = narrow;
     }
     for (unsigned i = packed * 4 + threadIdx.x; i < n; i += blockDim.x) {
-        T low = update(i, master[i], m[i], v[i], grad[i]);
+        float none = 0;
 
+        step_element<rule>(s, master[i], m != NULL ? m[i] : none,
+                           v != NULL ? v[i] : none,
+                           uses<rule>::grad ? grad[i] : 0);
         if (weight != NULL)
-            weight[i] = low;
+            weight[i] = low(i, master[i]);
     }
-}
-
-static void describe(struct adamw_step *s, const struct plait_adamw *p)
-{
-    s->lr = p->lr;
-    s->beta1 = p->beta1;
-    s->beta2 = p->beta2;
-    s->eps = p->eps;
-    s->correct1 = (float)(1 / (1 - pow(p->beta1, (double)p->step)));
-    s->correct2 = (float)(1 / (1 - pow(p->beta2, (double)p->step)));
-    s->grad_scale = p->grad_scale;
-    s->seed = p->seed;
-    s->now = p->now;
 }
 
 /* The runs of one launch, from runs[0] on; how many it took. */
-static int take_runs(struct adamw_step *s, const struct plait_adamw_run *runs,
+static int take_runs(struct update_step *s, const struct plait_update_run *runs,
                      int nruns, unsigned *blocks)
 {
     int i;
 
     s->nruns = 0;
     *blocks = 0;
-    for (i = 0; i < nruns && s->nruns < adamw_runs; i++) {
-        const struct plait_adamw_run *r = &runs[i];
+    for (i = 0; i < nruns && s->nruns < update_runs; i++) {
+        const struct plait_update_run *r = &runs[i];
         auto &to = s->run[s->nruns];
 
         if (r->n == 0)
             continue;
         to.master = r->master;
-        to.m = r->m;
-        to.v = r->v;
+        to.state[0] = r->state[0];
+        to.state[1] = r->state[1];
         to.grad = r->grad;
         to.weight = r->weight == r->master ? NULL : r->weight;
         to.n = r->n;
         to.first = r->first;
+        to.factor = r->factor;
+        to.sums = r->sums;
         to.decay = r->weight_decay;
         to.block = *blocks;
-        *blocks += (unsigned)ceil_div(r->n, adamw_chunk);
+        *blocks += (unsigned)ceil_div(r->n, update_chunk);
         s->nruns++;
     }
     return i;
 }
 
-static int adamw(struct plait_queue *q, const struct plait_adamw *p,
-                 enum plait_dtype type, const struct plait_adamw_run *runs,
-                 int nruns)
+template <int rule>
+static void launch(struct plait_queue *q, enum plait_dtype type, bool random,
+                   const struct update_step &s, unsigned blocks)
 {
-    struct adamw_step s;
+    for_type(type, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        if (random)
+            update_kernel<rule, T, true>
+                <<<blocks, update_threads, 0, q->stream>>>(s);
+        else
+            update_kernel<rule, T, false>
+                <<<blocks, update_threads, 0, q->stream>>>(s);
+    });
+}
+
+static void launch_rule(struct plait_queue *q, enum plait_update_rule rule,
+                        enum plait_dtype type, bool random,
+                        const struct update_step &s, unsigned blocks)
+{
+    switch (rule) {
+    case PLAIT_UPDATE_SGD:
+        launch<PLAIT_UPDATE_SGD>(q, type, random, s, blocks);
+        break;
+    case PLAIT_UPDATE_LARS:
+        launch<PLAIT_UPDATE_LARS>(q, type, random, s, blocks);
+        break;
+    case PLAIT_UPDATE_NOVOGRAD:
+        launch<PLAIT_UPDATE_NOVOGRAD>(q, type, random, s, blocks);
+        break;
+    case PLAIT_UPDATE_ADAMW:
+        launch<PLAIT_UPDATE_ADAMW>(q, type, random, s, blocks);
+        break;
+    case PLAIT_UPDATE_LAMB:
+        launch<PLAIT_UPDATE_LAMB>(q, type, random, s, blocks);
+        break;
+    case PLAIT_UPDATE_LION:
+        launch<PLAIT_UPDATE_LION>(q, type, random, s, blocks);
+        break;
+    case PLAIT_UPDATE_DIRECTION:
+        launch<PLAIT_UPDATE_DIRECTION>(q, type, random, s, blocks);
+        break;
+    }
+}
+
+static int update(struct plait_queue *q, const struct plait_update *p,
+                  enum plait_dtype type, const struct plait_update_run *runs,
+                  int nruns)
+{
+    struct update_step s;
 
     if (cuda_enter(q) != 0)
         return -1;
-    describe(&s, p);
+    set_numbers(&s.numbers, p);
+    for (int taken = 0; taken < nruns;) {
+        unsigned blocks;
+
+        taken += take_runs(&s, runs + taken, nruns - taken, &blocks);
+        if (blocks > 0)
+            launch_rule(q, p->rule, type, p->stochastic, s, blocks);
+    }
+    return cuda_leave(q, "update");
+}
+
+/* -- sums ---------------------------------------------------------------- */
+
+/* part[blocks][2]: of |w|^2 and |x|^2, each block one chunk of one run. */
+template <bool lamb>
+static __global__ void sums_kernel(double *part, struct update_step p)
+{
+    __shared__ double shared[32];
+    int k = run_of(p, blockIdx.x);
+    struct rates s = rates_of(p.numbers, p.run[k].decay, p.run[k].factor,
+                              p.run[k].state[0] != NULL);
+    size_t at = (size_t)(blockIdx.x - p.run[k].block) * update_chunk;
+    unsigned n = (unsigned)min(p.run[k].n - at, (size_t)update_chunk);
+    const float *master = p.run[k].master + at, *grad = p.run[k].grad + at;
+    float *m = lamb ? p.run[k].state[0] + at : NULL;
+    float *v = lamb ? p.run[k].state[1] + at : NULL;
+    double ww = 0, xx = 0;
+
+    if (!isfinite(s.scale))
+        n = 0;
+    for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
+        float w = master[i], x = grad[i];
+
+        if (lamb) {
+            step_moments(s, m[i], v[i], x);
+            x = adam_direction(s, w, m[i], v[i]);
+        }
+        ww += (double)w * w;
+        xx += (double)x * x;
+    }
+    ww = block_sum(ww, shared);
+    xx = block_sum(xx, shared);
+    if (threadIdx.x == 0) {
+        part[2 * blockIdx.x] = ww;
+        part[2 * blockIdx.x + 1] = xx;
+    }
+}
+
+/* Each block adds up the parts of one run. */
+static __global__ void add_parts_kernel(const double *part,
+                                        struct update_step p)
+{
+    __shared__ double shared[32];
+    size_t blocks = (p.run[blockIdx.x].n + update_chunk - 1) / update_chunk;
+    double ww = 0, xx = 0;
+
+    part += 2 * (size_t)p.run[blockIdx.x].block;
+    for (size_t i = threadIdx.x; i < blocks; i += blockDim.x) {
+        ww += part[2 * i];
+        xx += part[2 * i + 1];
+    }
+    ww = block_sum(ww, shared);
+    xx = block_sum(xx, shared);
+    if (threadIdx.x == 0) {
+        p.run[blockIdx.x].sums[0] += ww;
+        p.run[blockIdx.x].sums[1] += xx;
+    }
+}
+
+/* Blocks of the largest launch. */
+static size_t most_blocks(const struct plait_update_run *runs, int nruns)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < nruns; i++)
+        most += ceil_div(runs[i].n, update_chunk);
+    return most;
+}
+
+static int update_sums(struct plait_queue *q, const struct plait_update *p,
+                       const struct plait_update_run *runs, int nruns)
+{
+    size_t bytes = 2 * most_blocks(runs, nruns) * sizeof(double);
+    struct update_step s;
+    double *part;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    part = (double *)cuda_scratch(q, bytes);
+    if (part == NULL)
+        return -1;
+    set_numbers(&s.numbers, p);
     for (int taken = 0; taken < nruns;) {
         unsigned blocks;
 
         taken += take_runs(&s, runs + taken, nruns - taken, &blocks);
         if (blocks == 0)
             continue;
-        for_type(type, [&](auto zero) {
-            typedef decltype(zero) T;
-
-            if (p->stochastic)
-                adamw_kernel<T, true>
-                    <<<blocks, adamw_threads, 0, q->stream>>>(s);
-            else
-                adamw_kernel<T, false>
-                    <<<blocks, adamw_threads, 0, q->stream>>>(s);
-        });
+        if (p->rule == PLAIT_UPDATE_LAMB)
+            sums_kernel<true>
+                <<<blocks, update_threads, 0, q->stream>>>(part, s);
+        else
+            sums_kernel<false>
+                <<<blocks, update_threads, 0, q->stream>>>(part, s);
+        add_parts_kernel<<<s.nruns, update_threads, 0, q->stream>>>(part, s);
     }
-    return cuda_leave(q, "adamw");
+    return cuda_leave(q, "update_sums");
 }
 
-void cuda_adamw_ops(struct plait_ops *ops)
+void cuda_update_ops(struct plait_ops *ops)
 {
-    ops->adamw = adamw;
+    ops->update = update;
+    ops->update_sums = update_sums;
 }

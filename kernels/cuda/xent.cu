@@ -108,24 +108,16 @@ static int xent_stats(struct plait_queue *q, enum plait_dtype type, float *max,
                       const int32_t *targets, int32_t first, int32_t count,
                       size_t stride, size_t N)
 {
-    if (cuda_enter(q) != 0)
-        return -1;
-    if (N == 0)
-        return 0;
-    for_type(type, [&](auto zero) {
+    return cuda_launch(q, "xent_stats", type, N, [&](auto zero) {
         typedef decltype(zero) T;
-        constexpr int V = pack<T>::n;
 
-        if (rows_aligned16<T>(logits, stride))
-            stats_kernel<T, V><<<(unsigned)N, threads, 0, q->stream>>>(
-                max, sum, target, (const T *)logits, targets, first, count,
-                stride);
-        else
-            stats_kernel<T, 1><<<(unsigned)N, threads, 0, q->stream>>>(
-                max, sum, target, (const T *)logits, targets, first, count,
-                stride);
+        for_width<T>(rows_aligned16<T>(logits, stride), [&](auto width) {
+            stats_kernel<T, width.value>
+                <<<(unsigned)N, threads, 0, q->stream>>>(
+                    max, sum, target, (const T *)logits, targets, first, count,
+                    stride);
+        });
     });
-    return cuda_leave(q, "xent_stats");
 }
 
 static __global__ void rescale_kernel(float *sum, const float *max,
@@ -151,7 +143,7 @@ static int xent_rescale(struct plait_queue *q, float *sum, const float *max,
 }
 
 /* A row of logits becomes its gradient. V divides the stride. From the end:
- * what was read last is the likeliest to be in the cache yet. */
+ * what was read last is most likely still in the cache. */
 template <typename T, int V>
 static __device__ inline void write_gradient(T *row, softmax s, float scale,
                                              bool masked, int hit, int count,

@@ -21,23 +21,21 @@ int ref_add(struct plait_queue *q, enum plait_dtype type, void *out,
     return 0;
 }
 
+int ref_add_scaled(struct plait_queue *q, enum plait_dtype type, void *out,
+                   const void *a, const void *b, float s, size_t n)
+{
+    (void)q;
+    for (size_t i = 0; i < n; i++)
+        ref_put(type, out, i, ref_get(type, a, i) + s * ref_get(type, b, i));
+    return 0;
+}
+
 int ref_scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
               size_t n)
 {
     (void)q;
     for (size_t i = 0; i < n; i++)
         ref_put(type, x, i, ref_get(type, x, i) * s);
-    return 0;
-}
-
-int ref_bias_add(struct plait_queue *q, enum plait_dtype type, void *x,
-                 const void *bias, size_t N, size_t O)
-{
-    (void)q;
-    for (size_t i = 0; i < N; i++)
-        for (size_t o = 0; o < O; o++)
-            ref_put(type, x, i * O + o,
-                    ref_get(type, x, i * O + o) + ref_get(type, bias, o));
     return 0;
 }
 

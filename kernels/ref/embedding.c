@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "kernels/ref/ref.h"
+#include "kernels/rope.h"
 
 int ref_embedding_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, const int32_t *tokens, const void *wte,
@@ -50,8 +51,9 @@ int ref_embedding_backward(struct plait_queue *q, enum plait_dtype type,
 
 /* Su et al., "RoFormer", in the half-split layout of Llama. */
 int ref_rope(struct plait_queue *q, enum plait_dtype type, void *x,
-             size_t stride, int heads, int head_dim, float theta, int64_t pos0,
-             int direction, size_t N, size_t T)
+             size_t stride, int heads, int head_dim,
+             const struct plait_rope *rope, int64_t pos0, int direction,
+             size_t N, size_t T)
 {
     size_t D = (size_t)head_dim;
 
@@ -63,8 +65,7 @@ int ref_rope(struct plait_queue *q, enum plait_dtype type, void *x,
         for (size_t j = 0; j < (size_t)heads * D / 2; j++) {
             size_t d = j % (D / 2);
             size_t at = i * stride + j / (D / 2) * D + d;
-            double angle =
-                direction * pos * pow(theta, -2 * (double)d / (double)D);
+            double angle = direction * pos * plait_rope_step(rope, d, head_dim);
             double a = ref_get(type, x, at);
             double b = ref_get(type, x, at + D / 2);
 

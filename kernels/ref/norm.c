@@ -47,7 +47,7 @@ int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
 
 /* dx of one row of out = (x - mean) * rstd * gamma, given xhat = (x - mean)
  * * rstd: with g = dout * gamma, rstd * (g - m - xhat * avg(g xhat)), where m
- * is avg(g), or 0 where no mean was taken off. */
+ * is avg(g), or 0 where no mean was subtracted. */
 static void norm_backward_row(enum plait_dtype type, void *dx, const void *dout,
                               const void *x, const void *gamma, double mean,
                               double rstd, int centred, int accumulate,

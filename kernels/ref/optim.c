@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
+#include "kernels/dynamic_map.h"
 #include "kernels/ref/ref.h"
 
-static void store(const struct plait_adamw *p, enum plait_dtype type,
-                  const struct plait_adamw_run *r, size_t i, float x)
+static void store_weight(const struct plait_update *p, enum plait_dtype type,
+                         const struct plait_update_run *r, size_t i, float x)
 {
     uint64_t seed = p->seed + (p->now != NULL ? p->now->seed : 0);
     uint32_t random = plait_rounding_bits(seed + r->first, i);
@@ -22,7 +23,7 @@ struct rates {
     double lr, correct1, correct2, scale;
 };
 
-static struct rates rates_of(const struct plait_adamw *p)
+static struct rates rates_of(const struct plait_update *p)
 {
     struct rates s = {p->lr, 1 - pow(p->beta1, (double)p->step),
                       1 - pow(p->beta2, (double)p->step),
@@ -36,28 +37,112 @@ static struct rates rates_of(const struct plait_adamw *p)
     return s;
 }
 
-static void step_run(const struct plait_adamw *p, const struct rates *s,
-                     enum plait_dtype type, const struct plait_adamw_run *r)
-{
-    for (size_t i = 0; i < r->n; i++) {
-        double g = s->scale * r->grad[i], w = r->master[i];
-        double m = p->beta1 * (double)r->m[i] + (1 - (double)p->beta1) * g;
-        double v = p->beta2 * (double)r->v[i] + (1 - (double)p->beta2) * g * g;
+/* An element: w and its states as they are before, and become. */
+struct element {
+    double w, g, s[2];
+};
 
-        w -= s->lr * (m / s->correct1 / (sqrt(v / s->correct2) + p->eps) +
-                      r->weight_decay * w);
-        r->m[i] = (float)m;
-        r->v[i] = (float)v;
-        r->master[i] = (float)w;
-        if (r->weight != NULL)
-            store(p, type, r, i, (float)w);
+static void step_moments(const struct plait_update *p, struct element *e)
+{
+    e->s[0] = p->beta1 * e->s[0] + (1 - (double)p->beta1) * e->g;
+    e->s[1] = p->beta2 * e->s[1] + (1 - (double)p->beta2) * e->g * e->g;
+}
+
+/* u of ADAMW and LAMB. */
+static double adam_direction(const struct plait_update *p,
+                             const struct rates *s, double decay,
+                             const struct element *e)
+{
+    return e->s[0] / s->correct1 / (sqrt(e->s[1] / s->correct2) + p->eps) +
+           decay * e->w;
+}
+
+/* lr_in: the rate of what the momentum sums up; lr_out: of the sum. */
+static void step_momentum(const struct plait_update *p, double lr_in,
+                          double lr_out, double d, struct element *e)
+{
+    d *= lr_in;
+    e->s[0] = p->momentum * e->s[0] + d;
+    e->w -= lr_out * (p->nesterov ? d + p->momentum * e->s[0] : e->s[0]);
+}
+
+static double sign(double x)
+{
+    return x > 0 ? 1 : x < 0 ? -1 : x;
+}
+
+static void step_element(const struct plait_update *p, const struct rates *s,
+                         double decay, double f, struct element *e)
+{
+    double d = f * (e->g + decay * e->w), mixed;
+
+    switch (p->rule) {
+    case PLAIT_UPDATE_SGD:
+        step_momentum(p, 1, s->lr, d, e);
+        break;
+    case PLAIT_UPDATE_LARS:
+        step_momentum(p, s->lr, 1, d, e);
+        break;
+    case PLAIT_UPDATE_NOVOGRAD:
+        e->s[0] = p->beta1 * e->s[0] + f * e->g + decay * e->w;
+        e->w -= s->lr * e->s[0];
+        break;
+    case PLAIT_UPDATE_ADAMW:
+        step_moments(p, e);
+        e->w -= s->lr * adam_direction(p, s, decay, e);
+        break;
+    case PLAIT_UPDATE_LAMB:
+        e->w -= s->lr * f * adam_direction(p, s, decay, e);
+        break;
+    case PLAIT_UPDATE_LION:
+        mixed = p->beta1 * e->s[0] + (1 - (double)p->beta1) * e->g;
+        e->s[0] = p->beta2 * e->s[0] + (1 - (double)p->beta2) * e->g;
+        e->w -= s->lr * (sign(mixed) + decay * e->w);
+        break;
+    case PLAIT_UPDATE_DIRECTION:
+        e->w -= s->lr * (f * e->g + decay * e->w);
+        break;
     }
 }
 
-/* Loshchilov and Hutter, "Decoupled weight decay regularization". */
-int ref_adamw(struct plait_queue *q, const struct plait_adamw *p,
-              enum plait_dtype type, const struct plait_adamw_run *runs,
-              int nruns)
+static struct element load_element(const struct plait_update_run *r, double g,
+                                   size_t i)
+{
+    struct element e = {.w = r->master[i], .g = g};
+
+    for (int k = 0; k < 2; k++)
+        if (r->state[k] != NULL)
+            e.s[k] = r->state[k][i];
+    return e;
+}
+
+static void store_states(const struct plait_update_run *r,
+                         const struct element *e, size_t i)
+{
+    for (int k = 0; k < 2; k++)
+        if (r->state[k] != NULL)
+            r->state[k][i] = (float)e->s[k];
+}
+
+static void step_run(const struct plait_update *p, const struct rates *s,
+                     enum plait_dtype type, const struct plait_update_run *r)
+{
+    double f = r->factor != NULL ? *r->factor : 1;
+
+    for (size_t i = 0; i < r->n; i++) {
+        struct element e = load_element(r, s->scale * r->grad[i], i);
+
+        step_element(p, s, r->weight_decay, f, &e);
+        store_states(r, &e, i);
+        r->master[i] = (float)e.w;
+        if (r->weight != NULL)
+            store_weight(p, type, r, i, r->master[i]);
+    }
+}
+
+int ref_update(struct plait_queue *q, const struct plait_update *p,
+               enum plait_dtype type, const struct plait_update_run *runs,
+               int nruns)
 {
     struct rates s = rates_of(p);
 
@@ -66,5 +151,99 @@ int ref_adamw(struct plait_queue *q, const struct plait_adamw *p,
         return 0;
     for (int i = 0; i < nruns; i++)
         step_run(p, &s, type, &runs[i]);
+    return 0;
+}
+
+static void sum_run(const struct plait_update *p, const struct rates *s,
+                    const struct plait_update_run *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        struct element e = load_element(r, s->scale * r->grad[i], i);
+        double x = r->grad[i];
+
+        if (p->rule == PLAIT_UPDATE_LAMB) {
+            step_moments(p, &e);
+            store_states(r, &e, i);
+            x = adam_direction(p, s, r->weight_decay, &e);
+        }
+        r->sums[0] += e.w * e.w;
+        r->sums[1] += x * x;
+    }
+}
+
+int ref_update_sums(struct plait_queue *q, const struct plait_update *p,
+                    const struct plait_update_run *runs, int nruns)
+{
+    struct rates s = rates_of(p);
+
+    (void)q;
+    if (!isfinite(s.scale))
+        return 0;
+    for (int i = 0; i < nruns; i++)
+        sum_run(p, &s, &runs[i]);
+    return 0;
+}
+
+/* -- with states of 8 bits ------------------------------------------------ */
+
+static size_t block_end(const struct plait_update8_run *r, size_t i)
+{
+    return r->n - i < PLAIT_MAP_BLOCK ? r->n : i + PLAIT_MAP_BLOCK;
+}
+
+static void encode_block(const struct plait_update8_run *r, int which,
+                         size_t first, const double *x)
+{
+    size_t end = block_end(r, first);
+    float low = 0, high = 0, scale;
+
+    for (size_t i = first; i < end; i++) {
+        low = fminf(low, (float)x[i - first]);
+        high = fmaxf(high, (float)x[i - first]);
+    }
+    scale = plait_map_scale(low, high);
+    r->scale[which][first / PLAIT_MAP_BLOCK] = scale;
+    for (size_t i = first; i < end; i++)
+        r->code[which][i] = plait_map_encode(
+            (float)x[i - first], plait_map_inverse(scale), which == 0);
+}
+
+static void step_block(const struct plait_update *p, const struct rates *s,
+                       enum plait_dtype type, const struct plait_update8_run *r,
+                       size_t first)
+{
+    const struct plait_update_run run = {.weight = r->weight,
+                                         .first = r->first};
+    double state[2][PLAIT_MAP_BLOCK];
+
+    for (size_t i = first; i < block_end(r, first); i++) {
+        struct element e = {.w = r->master[i], .g = s->scale * r->grad[i]};
+
+        for (int k = 0; k < 2; k++)
+            e.s[k] = (double)plait_map_decode(r->code[k][i], k == 0) *
+                     r->scale[k][first / PLAIT_MAP_BLOCK];
+        step_element(p, s, r->weight_decay, 1, &e);
+        for (int k = 0; k < 2; k++)
+            state[k][i - first] = e.s[k];
+        r->master[i] = (float)e.w;
+        if (r->weight != NULL)
+            store_weight(p, type, &run, i, r->master[i]);
+    }
+    for (int k = 0; k < 2; k++)
+        encode_block(r, k, first, state[k]);
+}
+
+int ref_update8(struct plait_queue *q, const struct plait_update *p,
+                enum plait_dtype type, const struct plait_update8_run *runs,
+                int nruns)
+{
+    struct rates s = rates_of(p);
+
+    (void)q;
+    if (!isfinite(s.scale))
+        return 0;
+    for (int i = 0; i < nruns; i++)
+        for (size_t at = 0; at < runs[i].n; at += PLAIT_MAP_BLOCK)
+            step_block(p, &s, type, &runs[i], at);
     return 0;
 }

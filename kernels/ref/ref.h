@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_KERNELS_REF_H
-#define PLAIT_KERNELS_REF_H
+#ifndef PLAIT_KERNELS_REF_REF_H
+#define PLAIT_KERNELS_REF_REF_H
 
 #include <assert.h>
 
@@ -50,14 +50,26 @@ int ref_cast(struct plait_queue *q, enum plait_dtype to, void *dst,
              enum plait_dtype from, const void *src, size_t n);
 int ref_add(struct plait_queue *q, enum plait_dtype type, void *out,
             const void *a, const void *b, size_t n);
+int ref_add_scaled(struct plait_queue *q, enum plait_dtype type, void *out,
+                   const void *a, const void *b, float s, size_t n);
 int ref_scale(struct plait_queue *q, enum plait_dtype type, void *x, float s,
               size_t n);
-int ref_bias_add(struct plait_queue *q, enum plait_dtype type, void *x,
-                 const void *bias, size_t N, size_t O);
 int ref_bias_backward(struct plait_queue *q, enum plait_dtype type,
                       float *dbias, const void *dout, size_t N, size_t O);
 int ref_sum_squares(struct plait_queue *q, double *result,
                     const struct plait_floats *lists, int n);
+
+int ref_average(struct plait_queue *q, float *y, const float *x, float scale,
+                float weight, size_t n);
+int ref_average_squares(struct plait_queue *q, float *y, const float *x,
+                        float scale, float weight, size_t n);
+int ref_divide_root(struct plait_queue *q, float *x, const float *v,
+                    float scale, float least, float eps, size_t n);
+int ref_factor_sums(struct plait_queue *q, float *rows, float *cols,
+                    const float *x, size_t first, size_t n, size_t C);
+int ref_factor_divide(struct plait_queue *q, float *x, const float *rows,
+                      const float *cols, const float *mean, float scale,
+                      float eps, size_t first, size_t n, size_t C);
 
 int ref_linear_forward(struct plait_queue *q, void *out, void *pre,
                        const void *inp, struct plait_weight *w,
@@ -120,8 +132,9 @@ int ref_embedding_backward(struct plait_queue *q, enum plait_dtype type,
                            const void *dout, int32_t first, int32_t count,
                            int64_t pos0, size_t N, size_t T, size_t C);
 int ref_rope(struct plait_queue *q, enum plait_dtype type, void *x,
-             size_t stride, int heads, int head_dim, float theta, int64_t pos0,
-             int direction, size_t N, size_t T);
+             size_t stride, int heads, int head_dim,
+             const struct plait_rope *rope, int64_t pos0, int direction,
+             size_t N, size_t T);
 
 int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
                           const struct plait_attention *a, void *out,
@@ -176,8 +189,13 @@ int ref_rows_dot(struct plait_queue *q, enum plait_dtype type, float *dgate,
                  const void *dout, const void *rows, const int32_t *place,
                  size_t N, int k, size_t C);
 
-int ref_adamw(struct plait_queue *q, const struct plait_adamw *p,
-              enum plait_dtype type, const struct plait_adamw_run *runs,
-              int nruns);
+int ref_update(struct plait_queue *q, const struct plait_update *p,
+               enum plait_dtype type, const struct plait_update_run *runs,
+               int nruns);
+int ref_update_sums(struct plait_queue *q, const struct plait_update *p,
+                    const struct plait_update_run *runs, int nruns);
+int ref_update8(struct plait_queue *q, const struct plait_update *p,
+                enum plait_dtype type, const struct plait_update8_run *runs,
+                int nruns);
 
 #endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/attention_tiles.h"
+
+struct backward_tiles {
+    struct backward_sums sums;
+    float *q, *dout, *delta;     /* as sums.dq: [group, queries, ..] */
+    float *k, *kt, *vt, *s, *dp; /* tiles */
+};
+
+static size_t backward_floats(const struct plait_attention *a)
+{
+    size_t ld = padded((size_t)a->head_dim);
+
+    return group_size(a) * queries(a) * (3 * ld + 1) + 5 * TILE * ld +
+           2 * TILE * TILE;
+}
+
+static struct backward_tiles backward_place(const struct plait_attention *a,
+                                            float *p)
+{
+    size_t ld = padded((size_t)a->head_dim), tile = TILE * ld;
+    size_t n = group_size(a) * queries(a);
+    float *tiles = p + n * (3 * ld + 1);
+    struct backward_tiles t = {
+        .q = p,
+        .dout = p + n * ld,
+        .sums.dq = p + 2 * n * ld,
+        .delta = p + 3 * n * ld,
+        .k = tiles,
+        .kt = tiles + tile,
+        .vt = tiles + 2 * tile,
+        .sums.dk = tiles + 3 * tile,
+        .sums.dv = tiles + 4 * tile,
+        .s = tiles + 5 * tile,
+        .dp = tiles + 5 * tile + TILE * TILE,
+    };
+
+    return t;
+}
+
+/* Queries of head h of the group, in fp32: q, dout, and delta = dout.out */
+static void backward_queries(const struct attention *x, void *tiles, size_t b,
+                             size_t h, size_t at)
+{
+    const struct plait_attention *a = x->a;
+    struct backward_tiles *t = tiles;
+    size_t D = (size_t)a->head_dim, ld = padded(D), Tq = (size_t)a->q_len;
+    size_t dense = (size_t)a->q_heads * D;
+
+    for (size_t q0 = 0; q0 < Tq; q0 += TILE) {
+        size_t rows = min(TILE, Tq - q0), to = (at + q0) * ld;
+
+        load_any(x->type, t->q + to, ld, x->Q, q_at(a, b, h, q0), a->q_stride,
+                 rows, D, 1);
+        load_any(x->type, t->dout + to, ld, x->dout, out_at(a, b, h, q0), dense,
+                 rows, D, 1);
+        /* delta needs `out` in fp32 once: dq, not in use yet, holds it. */
+        load_any(x->type, t->sums.dq + to, ld, x->out, out_at(a, b, h, q0),
+                 dense, rows, D, 1);
+        for (size_t i = 0; i < TILE; i++) {
+            vec sum = {0};
+
+            for (size_t d = 0; d < ld; d += VLEN)
+                sum += vec_load(PLAIT_F32, t->dout + to, i * ld + d, VLEN) *
+                       vec_load(PLAIT_F32, t->sums.dq + to, i * ld + d, VLEN);
+            t->delta[at + q0 + i] = vec_sum(sum);
+        }
+        memset(t->sums.dq + to, 0, TILE * ld * sizeof(float));
+    }
+}
+
+/* s = probabilities, dp = gradient of the scores; row i sees n keys. */
+static void probabilities(struct backward_tiles *t, size_t i, size_t n,
+                          float scale, float lse, float delta)
+{
+    float *s = t->s + i * TILE, *dp = t->dp + i * TILE;
+    size_t j = 0;
+
+    for (; j < n; j += VLEN) {
+        size_t lanes = min(VLEN, n - j);
+        vec p = vec_exp(vec_load(PLAIT_F32, s, j, VLEN) * scale - lse);
+        vec d = p * (vec_load(PLAIT_F32, dp, j, VLEN) - delta) * scale;
+
+        for (size_t k = lanes; k < VLEN; k++)
+            p[k] = d[k] = 0;
+        vec_store(PLAIT_F32, s, j, VLEN, p);
+        vec_store(PLAIT_F32, dp, j, VLEN, d);
+    }
+    for (; j < TILE; j++)
+        s[j] = dp[j] = 0;
+}
+
+static void backward_tile(const struct attention *x, void *tiles,
+                          const float *lse, size_t at, size_t i0, size_t rows,
+                          const struct window *w)
+{
+    struct backward_tiles *t = tiles;
+    size_t D = (size_t)x->a->head_dim, ld = padded(D);
+    float *q = t->q + at * ld, *dout = t->dout + at * ld;
+
+    (void)i0;
+    for (size_t i = 0; i < rows; i += HIGH) {
+        size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
+
+        product(t->s + i * TILE, TILE, q + i * ld, ld, 1, t->kt, TILE,
+                padded(n), D);
+        product(t->dp + i * TILE, TILE, dout + i * ld, ld, 1, t->vt, TILE,
+                padded(n), D);
+        for (size_t k = i; k < i + HIGH; k++) {
+            size_t seen = k <= last ? visible(w, k) : 0;
+
+            probabilities(t, k, seen, x->a->scale, seen > 0 ? lse[k] : 0,
+                          t->delta[at + k]);
+        }
+        product_add(t->sums.dq + (at + i) * ld, ld, t->dp + i * TILE, TILE, 1,
+                    t->k, ld, ld, n);
+    }
+    for (size_t j = 0; j < w->cols; j += HIGH) {
+        size_t i = first_query(w, j, rows);
+
+        product_add(t->sums.dv + j * ld, ld, t->s + i * TILE + j, 1, TILE,
+                    dout + i * ld, ld, ld, rows - i);
+        product_add(t->sums.dk + j * ld, ld, t->dp + i * TILE + j, 1, TILE,
+                    q + i * ld, ld, ld, rows - i);
+    }
+}
+
+static void backward_load_keys(const struct attention *x, void *tiles,
+                               size_t at, size_t cols)
+{
+    struct backward_tiles *t = tiles;
+    size_t D = (size_t)x->a->head_dim, ld = padded(D);
+
+    load_any(x->type, t->k, ld, x->V, at, x->a->kv_stride, cols, D, 1);
+    transpose(t->vt, t->k, ld, D);
+    load_any(x->type, t->k, ld, x->K, at, x->a->kv_stride, cols, D, 1);
+    transpose(t->kt, t->k, ld, D);
+    memset(t->sums.dk, 0, TILE * ld * sizeof(float));
+    memset(t->sums.dv, 0, TILE * ld * sizeof(float));
+}
+
+static void backward_item(const struct attention *x, void *place, size_t n)
+{
+    static const struct backward_steps steps = {
+        .load_queries = backward_queries,
+        .load_keys = backward_load_keys,
+        .add_tile = backward_tile,
+    };
+    struct backward_tiles t = backward_place(x->a, place);
+
+    backward_head(x, &steps, &t, n);
+}
+
+int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
+                                     enum plait_dtype type,
+                                     const struct plait_attention *a, void *dQ,
+                                     void *dK, void *dV, const void *dout,
+                                     const void *out, const float *lse,
+                                     const void *Q, const void *K,
+                                     const void *V)
+{
+    struct attention x = {.type = type,
+                          .a = a,
+                          .Q = Q,
+                          .K = K,
+                          .V = V,
+                          .out = (void *)out,
+                          .lse = (float *)lse,
+                          .dout = dout,
+                          .dQ = dQ,
+                          .dK = dK,
+                          .dV = dV};
+
+    return for_each_item(q, &x, backward_items(a),
+                         backward_floats(a) * sizeof(float), backward_item);
+}

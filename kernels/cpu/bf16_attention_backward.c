@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/bf16_attention_tiles.h"
+
+struct backward_tiles {
+    struct backward_sums sums;
+    float *delta;                      /* as sums.dq: [group, queries, ..] */
+    uint32_t *q, *dout;                /* the same, by rows, */
+    uint32_t *q_pairs, *dout_pairs;    /* and paired */
+    uint32_t *k, *kt, *vt, *k_pairs;   /* tiles */
+    float *s, *dp;                     /* [HIGH, TILE] */
+    uint32_t *ds, *p_pairs, *ds_pairs; /* [2, HIGH, HALF], and twice
+                                          [2, HALF, TILE] */
+};
+
+static size_t backward_words(const struct plait_attention *a)
+{
+    size_t W = words_of((size_t)a->head_dim), ld = padded((size_t)a->head_dim);
+    size_t n = group_size(a) * queries(a);
+
+    return n * (2 * ld + 2 * W + 1) + TILE * (2 * ld + 3 * W) + HALF * ld +
+           HIGH * (2 * TILE + 2 * HALF) + 4 * HALF * TILE;
+}
+
+static uint32_t *take(uint32_t **from, size_t n)
+{
+    uint32_t *p = *from;
+
+    *from += n;
+    return p;
+}
+
+static struct backward_tiles backward_place(const struct plait_attention *a,
+                                            uint32_t *p)
+{
+    size_t W = words_of((size_t)a->head_dim), ld = padded((size_t)a->head_dim);
+    size_t n = group_size(a) * queries(a);
+    struct backward_tiles t;
+
+    t.sums.dq = (float *)take(&p, n * ld);
+    t.q_pairs = take(&p, n / 2 * ld);
+    t.dout_pairs = take(&p, n / 2 * ld);
+    t.sums.dk = (float *)take(&p, TILE * ld);
+    t.sums.dv = (float *)take(&p, TILE * ld);
+    t.k_pairs = take(&p, HALF * ld);
+    t.s = (float *)take(&p, HIGH * TILE);
+    t.dp = (float *)take(&p, HIGH * TILE);
+    t.ds = take(&p, 2 * HIGH * HALF);
+    t.p_pairs = take(&p, 2 * HALF * TILE);
+    t.ds_pairs = take(&p, 2 * HALF * TILE);
+    t.kt = take(&p, TILE * W);
+    t.vt = take(&p, TILE * W);
+    t.k = take(&p, TILE * W);
+    t.q = take(&p, n * W);
+    t.dout = take(&p, n * W);
+    t.delta = (float *)take(&p, n);
+    return t;
+}
+
+/* Queries of head h of the group: q and dout packed, delta = dout . out */
+static void backward_queries(const struct attention *x, void *tiles, size_t b,
+                             size_t h, size_t at)
+{
+    const struct plait_attention *a = x->a;
+    struct backward_tiles *t = tiles;
+    size_t D = (size_t)a->head_dim, ld = padded(D), W = words_of(D);
+    size_t Tq = (size_t)a->q_len, dense = (size_t)a->q_heads * D;
+
+    for (size_t q0 = 0; q0 < Tq; q0 += TILE, at += TILE) {
+        size_t rows = min(TILE, Tq - q0), from = out_at(a, b, h, q0);
+
+        load_rows(t->q + at * W, (const uint16_t *)x->Q + q_at(a, b, h, q0),
+                  a->q_stride, rows, D);
+        load_rows(t->dout + at * W, (const uint16_t *)x->dout + from, dense,
+                  rows, D);
+        pair_rows(t->q_pairs + at / 2 * ld, ld, t->q + at * W, D);
+        pair_rows(t->dout_pairs + at / 2 * ld, ld, t->dout + at * W, D);
+        for (size_t i = 0; i < rows; i++) {
+            vec sum = {0};
+
+            prefetch(PLAIT_BF16_T, x->out, from, dense, i, rows, D);
+            for (size_t d = 0; d < D; d += VLEN)
+                sum += vec_load(PLAIT_BF16_T, t->dout + (at + i) * W, d,
+                                min(VLEN, D - d)) *
+                       vec_load(PLAIT_BF16_T, x->out, from + i * dense + d,
+                                min(VLEN, D - d));
+            t->delta[at + i] = _mm512_reduce_add_ps(sum);
+        }
+        memset(t->sums.dq + at * ld, 0, TILE * ld * sizeof(float));
+    }
+}
+
+/* Two rows of 16 numbers as words of one pair of rows, in bf16 */
+INLINE void store_pair(uint32_t *dst, __m512 low, __m512 high)
+{
+    __m512i l = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));
+    __m512i h = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high));
+
+    _mm512_storeu_si512(dst, _mm512_or_si512(l, _mm512_slli_epi32(h, 16)));
+}
+
+/* What the probabilities of one row are made from; n keys are seen. */
+struct score_row {
+    const float *s, *dp;
+    size_t n;
+    float lse, delta, scale; /* lse in base 2 */
+};
+
+/* p = probabilities of keys j .., d = gradients of their scores */
+INLINE void probabilities(const struct score_row *r, size_t j, __m512 *p,
+                          __m512 *d)
+{
+    __mmask16 seen = vec_first(r->n > j ? r->n - j : 0);
+    __m512 x = _mm512_loadu_ps(r->s + j) * (r->scale * LOG2E) - r->lse;
+
+    *p = _mm512_maskz_mov_ps(seen, exp2_near(x));
+    *d = _mm512_maskz_mul_ps(seen, *p * r->scale,
+                             _mm512_loadu_ps(r->dp + j) - r->delta);
+}
+
+/* Rows i and i + 1 of a tile, of a block that sees at most n keys; p and d
+ * are those rows' pairs, and ds is row i. */
+INLINE void store_rows(const struct score_row r[2], size_t n, int split,
+                       uint32_t *p_pairs, uint32_t *ds_pairs, uint32_t *ds)
+{
+    for (size_t j = 0; j < n; j += VLEN) {
+        __m512 p[2], d[2];
+
+        probabilities(&r[0], j, &p[0], &d[0]);
+        probabilities(&r[1], j, &p[1], &d[1]);
+        store_pair(p_pairs + j, p[0], p[1]);
+        store_pair(ds_pairs + j, d[0], d[1]);
+        vec_store(PLAIT_BF16_T, ds, j, VLEN, d[0]);
+        vec_store(PLAIT_BF16_T, ds + HALF, j, VLEN, d[1]);
+        if (!split)
+            continue;
+        store_pair(p_pairs + HALF * TILE + j, rounding_error(p[0]),
+                   rounding_error(p[1]));
+        store_pair(ds_pairs + HALF * TILE + j, rounding_error(d[0]),
+                   rounding_error(d[1]));
+        vec_store(PLAIT_BF16_T, ds + HIGH * HALF, j, VLEN,
+                  rounding_error(d[0]));
+        vec_store(PLAIT_BF16_T, ds + (HIGH + 1) * HALF, j, VLEN,
+                  rounding_error(d[1]));
+    }
+}
+
+static void probability_rows(struct backward_tiles *t, size_t i, size_t n,
+                             int split, const struct score_row r[2])
+{
+    uint32_t *p = t->p_pairs + i / 2 * TILE, *d = t->ds_pairs + i / 2 * TILE;
+    uint32_t *ds = t->ds + i % HIGH * HALF;
+    size_t rest = (TILE - padded(n)) * sizeof(*p);
+
+    if (split)
+        store_rows(r, n, 1, p, d, ds);
+    else
+        store_rows(r, n, 0, p, d, ds);
+    for (int k = 0; k <= split; k++) {
+        memset(p + (size_t)k * HALF * TILE + padded(n), 0, rest);
+        memset(d + (size_t)k * HALF * TILE + padded(n), 0, rest);
+    }
+}
+
+/* Rows i .. of the tile of queries at `at`: probabilities, their gradients,
+ * and dq. */
+static void backward_rows(struct backward_tiles *t, const float *lse, size_t at,
+                          size_t i, size_t rows, const struct window *w,
+                          int split, float scale, size_t D)
+{
+    size_t ld = padded(D), W = words_of(D);
+    size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
+
+    if (n == 0)
+        return;
+    product(t->s, TILE, t->q + (at + i) * W, W, t->kt, TILE, padded(n), W);
+    product(t->dp, TILE, t->dout + (at + i) * W, W, t->vt, TILE, padded(n), W);
+    for (size_t k = i; k < i + HIGH; k += 2) {
+        struct score_row r[2];
+
+        for (size_t e = 0; e < 2; e++) {
+            size_t seen = k + e <= last ? visible(w, k + e) : 0;
+
+            r[e] = (struct score_row){
+                .s = t->s + (k + e) % HIGH * TILE,
+                .dp = t->dp + (k + e) % HIGH * TILE,
+                .n = seen,
+                .lse = seen > 0 ? lse[k + e] * LOG2E : 0,
+                .delta = seen > 0 ? t->delta[at + k + e] : 0,
+                .scale = scale,
+            };
+        }
+        probability_rows(t, k, n, split, r);
+    }
+    for (int k = 0; k <= split; k++)
+        product_add(t->sums.dq + (at + i) * ld, ld, t->ds + k * HIGH * HALF,
+                    HALF, 1, t->k_pairs, ld, ld, words_of(n));
+}
+
+/* dk and dv of HIGH keys from j on, from `n` pairs of queries at `at` on */
+static void backward_columns(struct backward_tiles *t, size_t at, size_t pair,
+                             size_t n, size_t j, int split, size_t ld)
+{
+    size_t from = (at / 2 + pair) * ld;
+
+    for (int k = 0; k <= split; k++) {
+        size_t a = ((size_t)k * HALF + pair) * TILE + j;
+
+        product_add(t->sums.dv + j * ld, ld, t->p_pairs + a, 1, TILE,
+                    t->dout_pairs + from, ld, ld, n);
+        product_add(t->sums.dk + j * ld, ld, t->ds_pairs + a, 1, TILE,
+                    t->q_pairs + from, ld, ld, n);
+    }
+}
+
+static void backward_tile(const struct attention *x, void *tiles,
+                          const float *lse, size_t at, size_t i0, size_t rows,
+                          const struct window *w)
+{
+    size_t D = (size_t)x->a->head_dim;
+    int split = is_split(x->a, i0);
+
+    for (size_t i = 0; i < rows; i += HIGH)
+        backward_rows(tiles, lse, at, i, rows, w, split, x->a->scale, D);
+    for (size_t j = 0; j < w->cols; j += HIGH) {
+        size_t pair = first_query(w, j, rows) / 2;
+
+        backward_columns(tiles, at, pair, words_of(rows) - pair, j, split,
+                         padded(D));
+    }
+}
+
+static void backward_load_keys(const struct attention *x, void *tiles,
+                               size_t at, size_t cols)
+{
+    struct backward_tiles *t = tiles;
+    size_t D = (size_t)x->a->head_dim, W = words_of(D), ld = padded(D);
+
+    load_rows(t->k, (const uint16_t *)x->V + at, x->a->kv_stride, cols, D);
+    transpose_rows(t->vt, t->k, W);
+    load_rows(t->k, (const uint16_t *)x->K + at, x->a->kv_stride, cols, D);
+    transpose_rows(t->kt, t->k, W);
+    pair_rows(t->k_pairs, ld, t->k, D);
+    memset(t->sums.dk, 0, TILE * ld * sizeof(float));
+    memset(t->sums.dv, 0, TILE * ld * sizeof(float));
+}
+
+static void backward_item(const struct attention *x, void *place, size_t n)
+{
+    static const struct backward_steps steps = {
+        .load_queries = backward_queries,
+        .load_keys = backward_load_keys,
+        .add_tile = backward_tile,
+    };
+    struct backward_tiles t = backward_place(x->a, place);
+
+    backward_head(x, &steps, &t, n);
+}
+
+int cpu_bf16_attention_backward(struct plait_queue *q, enum plait_dtype type,
+                                const struct plait_attention *a, void *dQ,
+                                void *dK, void *dV, const void *dout,
+                                const void *out, const float *lse,
+                                const void *Q, const void *K, const void *V)
+{
+    struct attention x = {.type = type,
+                          .a = a,
+                          .Q = Q,
+                          .K = K,
+                          .V = V,
+                          .out = (void *)out,
+                          .lse = (float *)lse,
+                          .dout = dout,
+                          .dQ = dQ,
+                          .dK = dK,
+                          .dV = dV};
+
+    if (type != PLAIT_BF16_T)
+        return CPU_NAME(cpu_attention_backward)(q, type, a, dQ, dK, dV, dout,
+                                                out, lse, Q, K, V);
+    return for_each_item(q, &x, backward_items(a),
+                         backward_words(a) * sizeof(uint32_t), backward_item);
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/conv.h"
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <string.h>
+
+#include "kernels/cpu/dnnl_attr.h"
+
+/* Images lie channels last, which the library takes as they are. The weights
+ * it wants in a blocked order of its own, so each call reorders them: they are
+ * few beside the images. */
+
+#define CAPACITY 128 /* a ResNet-50 has about 80 */
+
+enum kind { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT };
+
+struct conv {
+    struct plait_conv shape;
+    enum kind kind;
+    dnnl_primitive_t primitive;
+    dnnl_primitive_t reorder[2]; /* of the weights; [1]: added to the result */
+    dnnl_memory_t image, result, plain, packed, scratch, reorder_scratch;
+    size_t packed_bytes, scratch_bytes;
+    uint64_t used; /* when */
+};
+
+struct cpu_convs {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    int count;
+    uint64_t clock;
+    struct conv kept[CAPACITY];
+};
+
+static void conv_clear(struct conv *v)
+{
+    dnnl_primitive_destroy(v->primitive);
+    dnnl_primitive_destroy(v->reorder[0]);
+    dnnl_primitive_destroy(v->reorder[1]);
+    dnnl_memory_destroy(v->image);
+    dnnl_memory_destroy(v->result);
+    dnnl_memory_destroy(v->plain);
+    dnnl_memory_destroy(v->packed);
+    dnnl_memory_destroy(v->scratch);
+    dnnl_memory_destroy(v->reorder_scratch);
+    memset(v, 0, sizeof(*v));
+}
+
+struct cpu_convs *cpu_convs_create(void)
+{
+    struct cpu_convs *s = calloc(1, sizeof(*s));
+
+    if (s == NULL)
+        return NULL;
+    if (dnnl_engine_create(&s->engine, dnnl_cpu, 0) == dnnl_success &&
+        dnnl_stream_create(&s->stream, s->engine, dnnl_stream_default_flags) ==
+            dnnl_success)
+        return s;
+    cpu_convs_destroy(s);
+    errno = ENOMEM;
+    return NULL;
+}
+
+void cpu_convs_destroy(struct cpu_convs *s)
+{
+    int saved = errno;
+
+    if (s == NULL)
+        return;
+    for (int i = 0; i < s->count; i++)
+        conv_clear(&s->kept[i]);
+    dnnl_stream_destroy(s->stream);
+    dnnl_engine_destroy(s->engine);
+    free(s);
+    errno = saved;
+}
+
+/* -- compiling --------------------------------------------------------------
+ */
+
+/* Image, weight and result of a convolution; the weight packed as it likes. */
+struct shapes {
+    dnnl_memory_desc_t image, result, plain, packed;
+    dnnl_dims_t stride, pad;
+};
+
+static dnnl_status_t describe(struct shapes *m, const struct plait_conv *c)
+{
+    dnnl_dim_t OH = (dnnl_dim_t)plait_conv_side(c, c->H);
+    dnnl_dim_t OW = (dnnl_dim_t)plait_conv_side(c, c->W);
+    dnnl_dims_t image = {(dnnl_dim_t)c->N, (dnnl_dim_t)c->C, (dnnl_dim_t)c->H,
+                         (dnnl_dim_t)c->W};
+    dnnl_dims_t result = {(dnnl_dim_t)c->N, (dnnl_dim_t)c->O, OH, OW};
+    dnnl_dims_t weight = {(dnnl_dim_t)c->O, (dnnl_dim_t)c->C, c->kernel,
+                          c->kernel};
+    dnnl_status_t rc;
+
+    for (int i = 0; i < 2; i++) {
+        m->stride[i] = c->stride;
+        m->pad[i] = c->pad;
+    }
+    rc = dnnl_memory_desc_init_by_tag(&m->image, 4, image, dnnl_f32, dnnl_nhwc);
+    if (rc == dnnl_success)
+        rc = dnnl_memory_desc_init_by_tag(&m->result, 4, result, dnnl_f32,
+                                          dnnl_nhwc);
+    if (rc == dnnl_success)
+        rc = dnnl_memory_desc_init_by_tag(&m->plain, 4, weight, dnnl_f32,
+                                          dnnl_ohwi);
+    if (rc == dnnl_success)
+        rc = dnnl_memory_desc_init_by_tag(&m->packed, 4, weight, dnnl_f32,
+                                          dnnl_format_tag_any);
+    return rc;
+}
+
+static dnnl_status_t create_desc(dnnl_primitive_desc_t *desc,
+                                 const struct shapes *m, enum kind kind,
+                                 dnnl_primitive_desc_t hint,
+                                 dnnl_primitive_attr_t attr,
+                                 dnnl_engine_t engine)
+{
+    dnnl_alg_kind_t how = dnnl_convolution_direct;
+    dnnl_convolution_desc_t op;
+    dnnl_status_t rc;
+
+    if (kind == FORWARD)
+        rc = dnnl_convolution_forward_desc_init(
+            &op, dnnl_forward_training, how, &m->image, &m->packed, NULL,
+            &m->result, m->stride, m->pad, m->pad);
+    else if (kind == BACKWARD_INPUT)
+        rc = dnnl_convolution_backward_data_desc_init(
+            &op, how, &m->image, &m->packed, &m->result, m->stride, m->pad,
+            m->pad);
+    else
+        rc = dnnl_convolution_backward_weights_desc_init(
+            &op, how, &m->image, &m->packed, NULL, &m->result, m->stride,
+            m->pad, m->pad);
+    if (rc != dnnl_success)
+        return rc;
+    return dnnl_primitive_desc_create(desc, &op, attr, engine, hint);
+}
+
+/* Between the plain and the packed weight: to the packed one, or in a weight's
+ * gradient back from it. */
+static dnnl_status_t compile_reorder(struct conv *v, const struct shapes *m,
+                                     int accumulate, dnnl_engine_t engine)
+{
+    int back = v->kind == BACKWARD_WEIGHT;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t desc = NULL;
+    dnnl_status_t rc = cpu_dnnl_attr_create(&attr, accumulate);
+    size_t bytes;
+
+    if (rc == dnnl_success)
+        rc = dnnl_reorder_primitive_desc_create(
+            &desc, back ? &m->packed : &m->plain, engine,
+            back ? &m->plain : &m->packed, engine, attr);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_create(&v->reorder[accumulate], desc);
+    if (rc == dnnl_success) {
+        const dnnl_memory_desc_t *md =
+            dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+
+        bytes = dnnl_memory_desc_get_size(md);
+        if (bytes > v->scratch_bytes)
+            v->scratch_bytes = bytes;
+        dnnl_memory_destroy(v->reorder_scratch);
+        rc = dnnl_memory_create(&v->reorder_scratch, md, engine,
+                                DNNL_MEMORY_NONE);
+    }
+    dnnl_primitive_desc_destroy(desc);
+    dnnl_primitive_attr_destroy(attr);
+    return rc;
+}
+
+static dnnl_status_t create_memories(struct conv *v, const struct shapes *m,
+                                     dnnl_primitive_desc_t desc,
+                                     dnnl_engine_t engine)
+{
+    const dnnl_memory_desc_t *scratch =
+        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    dnnl_status_t rc;
+
+    v->scratch_bytes = dnnl_memory_desc_get_size(scratch);
+    v->packed_bytes = dnnl_memory_desc_get_size(&m->packed);
+    rc = dnnl_memory_create(&v->image, &m->image, engine, DNNL_MEMORY_NONE);
+    if (rc == dnnl_success)
+        rc = dnnl_memory_create(&v->result, &m->result, engine,
+                                DNNL_MEMORY_NONE);
+    if (rc == dnnl_success)
+        rc = dnnl_memory_create(&v->plain, &m->plain, engine, DNNL_MEMORY_NONE);
+    if (rc == dnnl_success)
+        rc = dnnl_memory_create(&v->packed, &m->packed, engine,
+                                DNNL_MEMORY_NONE);
+    if (rc == dnnl_success)
+        rc = dnnl_memory_create(&v->scratch, scratch, engine, DNNL_MEMORY_NONE);
+    return rc;
+}
+
+static dnnl_status_t compile(struct conv *v, dnnl_engine_t engine)
+{
+    dnnl_query_t weight = v->kind == BACKWARD_WEIGHT
+                              ? dnnl_query_diff_weights_md
+                              : dnnl_query_weights_md;
+    dnnl_primitive_desc_t forward = NULL, desc = NULL;
+    dnnl_primitive_attr_t attr = NULL;
+    struct shapes m;
+    dnnl_status_t rc = describe(&m, &v->shape);
+
+    if (rc == dnnl_success)
+        rc = cpu_dnnl_attr_create(&attr, 0);
+    if (rc == dnnl_success && v->kind != FORWARD)
+        rc = create_desc(&forward, &m, FORWARD, NULL, attr, engine);
+    if (rc == dnnl_success)
+        rc = create_desc(&desc, &m, v->kind, forward, attr, engine);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_create(&v->primitive, desc);
+    if (rc == dnnl_success) {
+        m.packed = *dnnl_primitive_desc_query_md(desc, weight, 0);
+        rc = create_memories(v, &m, desc, engine);
+    }
+    for (int i = 0; i <= (v->kind == BACKWARD_WEIGHT) && rc == dnnl_success;
+         i++)
+        rc = compile_reorder(v, &m, i, engine);
+    dnnl_primitive_desc_destroy(forward);
+    dnnl_primitive_desc_destroy(desc);
+    dnnl_primitive_attr_destroy(attr);
+    return rc;
+}
+
+static int same(const struct plait_conv *a, const struct plait_conv *b)
+{
+    return a->N == b->N && a->H == b->H && a->W == b->W && a->C == b->C &&
+           a->O == b->O && a->kernel == b->kernel && a->stride == b->stride &&
+           a->pad == b->pad;
+}
+
+/* A place for a new one: the next, or that of the one not used for longest. */
+static struct conv *take_place(struct cpu_convs *s)
+{
+    struct conv *v = &s->kept[0];
+
+    if (s->count < CAPACITY)
+        return &s->kept[s->count++];
+    for (int i = 1; i < CAPACITY; i++)
+        if (s->kept[i].used < v->used)
+            v = &s->kept[i];
+    conv_clear(v);
+    return v;
+}
+
+static struct conv *find(struct plait_queue *q, const struct plait_conv *c,
+                         enum kind kind)
+{
+    struct cpu_convs *s = q->cpu->convs;
+    struct conv *v;
+    dnnl_status_t rc;
+
+    if (s == NULL)
+        s = q->cpu->convs = cpu_convs_create();
+    if (s == NULL) {
+        plait_queue_fail(&q->head, ENOMEM, "oneDNN: out of memory");
+        return NULL;
+    }
+    /* The library takes what OpenMP would use: one pool for all. */
+    if (omp_get_max_threads() != q->dev->threads)
+        omp_set_num_threads(q->dev->threads);
+    s->clock++;
+    for (int i = 0; i < s->count; i++)
+        if (s->kept[i].kind == kind && same(&s->kept[i].shape, c)) {
+            s->kept[i].used = s->clock;
+            return &s->kept[i];
+        }
+    v = take_place(s);
+    v->shape = *c;
+    v->kind = kind;
+    v->used = s->clock;
+    rc = compile(v, s->engine);
+    if (rc == dnnl_success)
+        return v;
+    conv_clear(v);
+    plait_queue_fail(&q->head, ENOMEM,
+                     "oneDNN: no convolution of %zu x %zu x %zu x %zu to %zu "
+                     "channels (status %d)",
+                     c->N, c->H, c->W, c->C, c->O, (int)rc);
+    return NULL;
+}
+
+/* -- running -----------------------------------------------------------------
+ */
+
+/* The packed weight, then what the library works with. */
+static int take_scratch(struct plait_queue *q, struct conv *v)
+{
+    size_t packed = (v->packed_bytes + 63) / 64 * 64;
+    char *room =
+        cpu_scratch(q, CPU_SCRATCH_LIBRARY, packed + v->scratch_bytes + 64);
+
+    if (room == NULL)
+        return -1;
+    dnnl_memory_set_data_handle(v->packed, room);
+    dnnl_memory_set_data_handle(v->scratch, room + packed);
+    dnnl_memory_set_data_handle(v->reorder_scratch, room + packed);
+    return 0;
+}
+
+static int execute(struct plait_queue *q, dnnl_primitive_t p, int n,
+                   const dnnl_exec_arg_t *args)
+{
+    dnnl_stream_t stream = q->cpu->convs->stream;
+    dnnl_status_t rc = dnnl_primitive_execute(p, stream, n, args);
+
+    if (rc == dnnl_success)
+        rc = dnnl_stream_wait(stream);
+    if (rc == dnnl_success)
+        return 0;
+    return plait_queue_fail(&q->head, EIO, "oneDNN: status %d", (int)rc);
+}
+
+static int reorder(struct plait_queue *q, struct conv *v, int accumulate)
+{
+    int back = v->kind == BACKWARD_WEIGHT;
+    dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_FROM, back ? v->packed : v->plain},
+        {DNNL_ARG_TO, back ? v->plain : v->packed},
+        {DNNL_ARG_SCRATCHPAD, v->reorder_scratch},
+    };
+
+    return execute(q, v->reorder[accumulate], 3, args);
+}
+
+int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,
+                     float *out, const float *inp, const float *w)
+{
+    struct conv *v = find(q, c, FORWARD);
+
+    if (v == NULL || take_scratch(q, v) < 0)
+        return -1;
+    dnnl_memory_set_data_handle(v->plain, (void *)w);
+    dnnl_memory_set_data_handle(v->image, (void *)inp);
+    dnnl_memory_set_data_handle(v->result, out);
+    if (reorder(q, v, 0) < 0)
+        return -1;
+    return execute(q, v->primitive, 4,
+                   (dnnl_exec_arg_t[]){{DNNL_ARG_SRC, v->image},
+                                       {DNNL_ARG_WEIGHTS, v->packed},
+                                       {DNNL_ARG_DST, v->result},
+                                       {DNNL_ARG_SCRATCHPAD, v->scratch}});
+}
+
+int cpu_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
+                            float *dinp, const float *dout, const float *w)
+{
+    struct conv *v = find(q, c, BACKWARD_INPUT);
+
+    if (v == NULL || take_scratch(q, v) < 0)
+        return -1;
+    dnnl_memory_set_data_handle(v->plain, (void *)w);
+    dnnl_memory_set_data_handle(v->image, dinp);
+    dnnl_memory_set_data_handle(v->result, (void *)dout);
+    if (reorder(q, v, 0) < 0)
+        return -1;
+    return execute(q, v->primitive, 4,
+                   (dnnl_exec_arg_t[]){{DNNL_ARG_DIFF_SRC, v->image},
+                                       {DNNL_ARG_WEIGHTS, v->packed},
+                                       {DNNL_ARG_DIFF_DST, v->result},
+                                       {DNNL_ARG_SCRATCHPAD, v->scratch}});
+}
+
+int cpu_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
+                             float *dw, const float *dout, const float *inp,
+                             int accumulate)
+{
+    struct conv *v = find(q, c, BACKWARD_WEIGHT);
+
+    if (v == NULL || take_scratch(q, v) < 0)
+        return -1;
+    dnnl_memory_set_data_handle(v->plain, dw);
+    dnnl_memory_set_data_handle(v->image, (void *)inp);
+    dnnl_memory_set_data_handle(v->result, (void *)dout);
+    if (execute(q, v->primitive, 4,
+                (dnnl_exec_arg_t[]){{DNNL_ARG_SRC, v->image},
+                                    {DNNL_ARG_DIFF_DST, v->result},
+                                    {DNNL_ARG_DIFF_WEIGHTS, v->packed},
+                                    {DNNL_ARG_SCRATCHPAD, v->scratch}}) < 0)
+        return -1;
+    return reorder(q, v, accumulate != 0);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CPU_CONV_H
+#define PLAIT_KERNELS_CPU_CONV_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/ref/image.h"
+
+/* Convolutions by oneDNN; the contracts are those of struct
+ * plait_image_ops. */
+
+/* Compiled convolutions of a queue, each made when its shape is first met. */
+struct cpu_convs;
+struct cpu_convs *cpu_convs_create(void);
+void cpu_convs_destroy(struct cpu_convs *convs);
+
+int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,
+                     float *out, const float *inp, const float *w);
+int cpu_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
+                            float *dinp, const float *dout, const float *w);
+int cpu_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
+                             float *dw, const float *dout, const float *inp,
+                             int accumulate);
+
+#endif

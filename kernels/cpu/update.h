@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CPU_UPDATE_H
+#define PLAIT_KERNELS_CPU_UPDATE_H
+
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+/* What all updates share: the numbers of a step, and how a weight is
+ * stored. */
+
+struct cpu_step {
+    const struct plait_update *p;
+    float scale, lr, correct1, correct2; /* 1 / (1 - beta^t), and its root */
+    uint64_t seed;
+};
+
+static inline struct cpu_step step_of(const struct plait_update *p)
+{
+    double t = (double)p->step;
+    struct cpu_step s = {
+        .p = p,
+        .scale = p->grad_scale != NULL ? *p->grad_scale : 1,
+        .lr = p->lr,
+        .correct1 = (float)(1 / (1 - pow(p->beta1, t))),
+        .correct2 = (float)sqrt(1 / (1 - pow(p->beta2, t))),
+        .seed = p->seed,
+    };
+
+    if (p->now != NULL) {
+        s.lr = p->now->lr;
+        s.correct1 = p->now->correct1;
+        s.correct2 = sqrtf(p->now->correct2);
+        s.seed += p->now->seed;
+    }
+    return s;
+}
+
+static inline void store_random(enum plait_dtype type, void *weight, size_t i,
+                                size_t n, vec x, uint64_t seed)
+{
+    uint16_t *h = (uint16_t *)weight + i;
+
+    for (size_t k = 0; k < n; k++) {
+        uint32_t random = plait_rounding_bits(seed, i + k);
+
+        h[k] = type == PLAIT_BF16_T ? plait_bf16_of_f32_random(x[k], random)
+                                    : plait_fp16_of_f32_random(x[k], random);
+    }
+}
+
+/* Elements i .. i+n-1 of a run's weights, `first` as in the run. They are next
+ * read in the following forward: streaming stores keep them from evicting what
+ * the step still needs from the caches. */
+INLINE void store_weight(enum plait_dtype type, const struct cpu_step *s,
+                         void *weight, uint64_t first, size_t i, size_t n,
+                         vec x)
+{
+#if defined(__AVX512BF16__)
+    uint16_t *to = (uint16_t *)weight + i;
+#endif
+
+    if (s->p->stochastic && type != PLAIT_F32) {
+        store_random(type, weight, i, n, x, s->seed + first);
+        return;
+    }
+#if defined(__AVX512BF16__)
+    if (type == PLAIT_BF16_T && n == VLEN && (uintptr_t)to % 32 == 0) {
+        _mm256_stream_si256((__m256i *)(void *)to, (__m256i)vec_to_bf16(x));
+        return;
+    }
+#endif
+    vec_store(type, weight, i, n, x);
+}
+
+#endif

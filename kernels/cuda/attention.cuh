@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CUDA_ATTENTION_CUH
+#define PLAIT_KERNELS_CUDA_ATTENTION_CUH
+
+#include <errno.h>
+#include <initializer_list>
+#include <type_traits>
+
+#include "kernels/cuda/common.cuh"
+
+/* What the forward and the backward of the plain attention share: tiles in
+ * fp32 arithmetic for any type, any head dimension up to 256. */
+
+/* A block has 32 rows (queries or keys), 8 threads a row, and goes over the
+ * other side 32 at a time. Thread x of a row has columns x, x + 8, .. */
+static const int tile = 32, lanes = 8, threads = tile * lanes;
+static const int head_dim_max = 256;
+
+/* How many keys, from the first, the query sees. */
+static __device__ inline int64_t seen(const struct plait_attention &a,
+                                      int64_t query)
+{
+    int64_t n = a.q_pos + query - a.k_pos + 1;
+
+    return n < 0 ? 0 : n > a.k_len ? a.k_len : n;
+}
+
+/* rows first .. first + tile of src, `stride` elements apart, to dst
+ * [tile, D + 1]; rows from `end` on are 0. */
+template <typename T>
+static __device__ inline void load_tile(float *dst, const T *src, size_t stride,
+                                        int first, int end, int D)
+{
+    for (int i = threadIdx.x; i < tile * D; i += threads) {
+        int row = i / D, d = i % D;
+
+        dst[row * (D + 1) + d] =
+            first + row < end
+                ? to_float(src[(size_t)(first + row) * stride + d])
+                : 0.0f;
+    }
+}
+
+static __device__ inline float dot(const float *a, const float *b, int D)
+{
+    float sum = 0;
+
+    for (int d = 0; d < D; d++)
+        sum += a[d] * b[d];
+    return sum;
+}
+
+/* acc[j] += sum over c of p[c] * x[c][lane + 8 j] */
+template <int J>
+static __device__ inline void add_rows(float *acc, const float *p,
+                                       const float *x, int D)
+{
+    int lane = threadIdx.x % lanes;
+
+    for (int c = 0; c < tile; c++) {
+#pragma unroll
+        for (int j = 0; j < J; j++)
+            if (lane + lanes * j < D)
+                acc[j] += p[c] * x[c * (D + 1) + lane + lanes * j];
+    }
+}
+
+static __device__ inline float lanes_sum(float x)
+{
+    for (int i = lanes / 2; i > 0; i /= 2)
+        x += __shfl_xor_sync(0xffffffff, x, i);
+    return x;
+}
+
+static __device__ inline float lanes_max(float x)
+{
+    for (int i = lanes / 2; i > 0; i /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, i));
+    return x;
+}
+
+/* -- launches -------------------------------------------------------------- */
+
+static inline bool has_work(const struct plait_attention *a)
+{
+    return a->batch > 0 && a->q_len > 0 && a->q_heads > 0;
+}
+
+/* fp32 has kernels for heads up to 64, 128 and 256; the other types, whose
+ * usual shapes have kernels of their own, the last only. */
+template <typename F>
+static inline void for_head_dim(enum plait_dtype type, int D, F f)
+{
+    if (type == PLAIT_BF16_T)
+        f(bf16(), std::integral_constant<int, 32>());
+    else if (type == PLAIT_FP16_T)
+        f(fp16(), std::integral_constant<int, 32>());
+    else if (D <= 64)
+        f(float(), std::integral_constant<int, 8>());
+    else if (D <= 128)
+        f(float(), std::integral_constant<int, 16>());
+    else
+        f(float(), std::integral_constant<int, 32>());
+}
+
+/* Shared memory of `tiles` tiles and `squares` score tiles, allowed to
+ * `kernel`; 0: the queue has failed. */
+static inline size_t shared_bytes(struct plait_queue *q, const void *kernel,
+                                  const char *op, int D, int tiles, int squares)
+{
+    size_t bytes = sizeof(float) * tile *
+                   ((size_t)tiles * (D + 1) + (size_t)squares * (tile + 1));
+
+    if (cuda_allow_shared(q, op, kernel, bytes) != 0)
+        return 0;
+    return bytes;
+}
+
+static inline int check_head_dim(struct plait_queue *q,
+                                 const struct plait_attention *a)
+{
+    if (a->head_dim > head_dim_max)
+        return plait_queue_fail(&q->head, EINVAL,
+                                "attention: heads of %d, the most is %d",
+                                a->head_dim, head_dim_max);
+    return 0;
+}
+
+static inline uintptr_t addresses(std::initializer_list<const void *> list)
+{
+    uintptr_t all = 0;
+
+    for (const void *p : list)
+        all |= (uintptr_t)p;
+    return all;
+}
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_CUDA_ATTENTION_MMA_CUH
+#define PLAIT_KERNELS_CUDA_ATTENTION_MMA_CUH
+
+#include "kernels/cuda/mma.cuh"
+
+/* What the forward and the backward of the tensor-core attention share. A
+ * block has 128 rows (queries or keys), each of its 8 warps 16 of them, and
+ * goes over the other side `step` rows at a time while the next ones are
+ * copied to shared memory. A warp's scores become the operand of the next
+ * product in registers, without a way through memory. */
+
+static const int rows = 128, warps = 8, threads = 32 * warps;
+
+static __device__ inline int64_t seen(const struct plait_attention &a,
+                                      int64_t query)
+{
+    int64_t n = a.q_pos + query - a.k_pos + 1;
+
+    return n < 0 ? 0 : n > a.k_len ? a.k_len : n;
+}
+
+/* -- tiles in shared memory ------------------------------------------------ */
+
+/* A tile [n, D] of 16-bit values. The 16-byte pieces of a row are permuted
+ * by the row, so that the eight rows of an 8x8 matrix lie in different banks
+ * (NVIDIA, CUTLASS documentation, "swizzle"). */
+template <int D>
+static __device__ inline unsigned place(unsigned tile, int row, int piece)
+{
+    return tile + row * (D * 2) + ((piece ^ (row & 7)) << 4);
+}
+
+/* Rows first .. first + n of src to a tile; rows from `end` on are 0. */
+template <int D, int n, typename T>
+static __device__ inline void fetch(unsigned tile, const T *src, size_t stride,
+                                    int first, int end)
+{
+    constexpr int pieces = D / 8;
+
+#pragma unroll
+    for (int i = threadIdx.x; i < n * pieces; i += threads) {
+        int row = i / pieces, piece = i % pieces;
+        bool valid = first + row < end;
+
+        copy_async(place<D>(tile, row, piece),
+                   src + (size_t)(valid ? first + row : 0) * stride + piece * 8,
+                   valid);
+    }
+}
+
+/* A operand: rows row .. row + 16, columns 16 k .. of a tile. */
+template <int D>
+static __device__ inline void load_a(uint32_t a[4], unsigned tile, int row,
+                                     int k)
+{
+    int l = threadIdx.x % 32;
+
+    ldmatrix(a, place<D>(tile, row + l % 16, k * 2 + l / 16));
+}
+
+/* Two B operands of x . tile^T: tile rows row .. row + 8 (b[0], b[1]) and
+ * row + 8 .. row + 16 (b[2], b[3]), columns 16 k .. */
+template <int D>
+static __device__ inline void load_b(uint32_t b[4], unsigned tile, int row,
+                                     int k)
+{
+    int l = threadIdx.x % 32;
+
+    ldmatrix(b, place<D>(tile, row + l % 8 + l / 16 * 8, k * 2 + l / 8 % 2));
+}
+
+/* Two B operands of x . tile: tile rows row .. row + 16, columns 16 k ..
+ * 16 k + 8 (b[0], b[1]) and 16 k + 8 .. 16 k + 16 (b[2], b[3]). */
+template <int D>
+static __device__ inline void load_b_trans(uint32_t b[4], unsigned tile,
+                                           int row, int k)
+{
+    int l = threadIdx.x % 32;
+
+    ldmatrix_trans(b, place<D>(tile, row + l % 16, k * 2 + l / 16));
+}
+
+/* s [16, n] = a-tile rows row .. row + 16 times b-tile [n, D]^T */
+template <typename T, int D, int n>
+static __device__ inline void scores(float s[n / 8][4], unsigned a_tile,
+                                     int row, unsigned b_tile)
+{
+#pragma unroll
+    for (int j = 0; j < n / 8; j++)
+        for (int i = 0; i < 4; i++)
+            s[j][i] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t a[4], b[4];
+
+        load_a<D>(a, a_tile, row, k);
+#pragma unroll
+        for (int j = 0; j < n / 16; j++) {
+            load_b<D>(b, b_tile, j * 16, k);
+            mma(T(), s[2 * j], a, b);
+            mma(T(), s[2 * j + 1], a, b + 2);
+        }
+    }
+}
+
+/* acc [16, D] += p [16, n] times tile [n, D] */
+template <typename T, int D, int n>
+static __device__ inline void
+add_product(float acc[D / 8][4], const float p[n / 8][4], unsigned tile)
+{
+#pragma unroll
+    for (int k = 0; k < n / 16; k++) {
+        uint32_t a[4], b[4];
+
+        for (int i = 0; i < 2; i++) {
+            a[2 * i] = pair(T(), p[2 * k + i][0], p[2 * k + i][1]);
+            a[2 * i + 1] = pair(T(), p[2 * k + i][2], p[2 * k + i][3]);
+        }
+#pragma unroll
+        for (int j = 0; j < D / 16; j++) {
+            load_b_trans<D>(b, tile, k * 16, j);
+            mma(T(), acc[2 * j], a, b);
+            mma(T(), acc[2 * j + 1], a, b + 2);
+        }
+    }
+}
+
+/* dst [16, D] += acc (= where it is zeroed), the lane's two rows, where they
+ * exist. */
+template <typename T, int D>
+static __device__ inline void add_to_rows(T *dst, size_t stride, int first,
+                                          int end, const float acc[D / 8][4],
+                                          bool zeroed)
+{
+    int lane = threadIdx.x % 32;
+
+    for (int half = 0; half < 2; half++) {
+        int row = first + lane / 4 + half * 8;
+        uint32_t *p = (uint32_t *)(dst + (size_t)row * stride) + lane % 4;
+
+        if (row >= end)
+            continue;
+#pragma unroll
+        for (int j = 0; j < D / 8; j++) {
+            uint32_t old = zeroed ? 0 : p[j * 4];
+            const T *x = (const T *)&old;
+
+            p[j * 4] = pair(T(), to_float(x[0]) + acc[j][half * 2],
+                            to_float(x[1]) + acc[j][half * 2 + 1]);
+        }
+    }
+}
+
+/* -- launches -------------------------------------------------------------- */
+
+/* f(T(), the head dimension as a constant) */
+template <typename F>
+static inline void for_shape(enum plait_dtype type, int D, F f)
+{
+    typedef std::integral_constant<int, 64> d64;
+    typedef std::integral_constant<int, 128> d128;
+
+    if (type == PLAIT_BF16_T && D == 64)
+        f(bf16(), d64());
+    else if (type == PLAIT_BF16_T)
+        f(bf16(), d128());
+    else if (D == 64)
+        f(fp16(), d64());
+    else
+        f(fp16(), d128());
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backward of attention_mma.cu, in two kernels as in
+ * attention_backward.cu. */
+#include "kernels/cuda/attention_mma.cuh"
+
+/* p[c] = exp(score - lse) and ds = p (dp - delta) scale, of a warp's 16 keys
+ * and the queries from q0 on. Row `half` of the lane is seen by queries from
+ * from[half] on; lse and delta of the queries lie in shared memory. */
+template <int n>
+static __device__ inline void key_weights(const struct plait_attention &a,
+                                          float p[n / 8][4], float ds[n / 8][4],
+                                          const float *lse, const float *delta,
+                                          int q0, const int from[2], bool whole)
+{
+    const float log2e = 1.4426950408889634f;
+    int col = threadIdx.x % 4 * 2;
+
+#pragma unroll
+    for (int j = 0; j < n / 8; j++) {
+        for (int i = 0; i < 4; i++) {
+            int c = j * 8 + col + i % 2, query = q0 + c;
+            bool visible = whole || (query < a.q_len && query >= from[i / 2]);
+            float w =
+                power_of_two(p[j][i] * (a.scale * log2e) - lse[c] * log2e);
+
+            p[j][i] = visible ? w : 0;
+            ds[j][i] = visible ? w * (ds[j][i] - delta[c]) * a.scale : 0;
+        }
+    }
+}
+
+/* lse and delta of `step` queries from `first` on to shared memory; 0 from
+ * `end` on. */
+template <int step>
+static __device__ __forceinline__ void
+load_stats(float stats[2][step], const float *lse, const float *delta,
+           int first, int end)
+{
+    int i = threadIdx.x;
+
+    if (i >= step)
+        return;
+    stats[0][i] = first + i < end ? lse[first + i] : 0;
+    stats[1][i] = first + i < end ? delta[first + i] : 0;
+}
+
+/* The first query that sees the key; q_len: none does. */
+static __device__ inline int first_query(const struct plait_attention &a,
+                                         int key)
+{
+    int64_t i = a.k_pos + key - a.q_pos;
+
+    return key >= a.k_len || i > a.q_len ? a.q_len : i < 0 ? 0 : (int)i;
+}
+
+/* `step` queries of head h from `first` on, and their gradients, to two tiles
+ * from `tile` on; lse and delta of them to stats. */
+template <typename T, int D, int step>
+static __device__ inline void
+fetch_queries(const struct plait_attention &a, unsigned tile,
+              float (*stats)[step], const T *Q, const T *dout, const float *lse,
+              const float *delta, size_t b, int h, int first)
+{
+    size_t stat = (b * a.q_heads + h) * a.q_len;
+
+    fetch<D, step>(tile, Q + b * a.q_len * a.q_stride + (size_t)h * D,
+                   a.q_stride, first, a.q_len);
+    fetch<D, step>(tile + step * D * 2,
+                   dout + (b * a.q_len * a.q_heads + h) * D,
+                   (size_t)a.q_heads * D, first, a.q_len);
+    load_stats<step>(stats, lse + stat, delta + stat, first, a.q_len);
+}
+
+/* The keys of one tile against the queries of every head that shares them,
+ * transposed: a warp has 16 keys. */
+template <typename T, int D>
+static __global__ void __launch_bounds__(threads, 1)
+    key_gradient_kernel(struct plait_attention a, T *dK, T *dV, const T *dout,
+                        const float *delta, const float *lse, const T *Q,
+                        const T *K, const T *V)
+{
+    constexpr int step = D == 64 ? 64 : 32;
+    extern __shared__ __align__(128) char shared[];
+    __shared__ float stats[2][2][step]; /* lse, delta; of two buffers */
+    int kv = blockIdx.y, group = a.q_heads / a.kv_heads;
+    int first = blockIdx.x * rows, warp_row = threadIdx.x / 32 * 16;
+    int row = first + warp_row, key = row + threadIdx.x % 32 / 4;
+    unsigned k_tile = shared_address(shared), v_tile = k_tile + rows * D * 2;
+    unsigned q_tile = v_tile + rows * D * 2, bytes = step * D * 2;
+    size_t b = blockIdx.z, at = b * a.k_len * a.kv_stride + (size_t)kv * D;
+    int start = first_query(a, first) / step * step;
+    int from[2] = {first_query(a, key), first_query(a, key + 8)};
+    int last_from = first_query(a, row + 15);
+    int tiles = group * ((a.q_len - start + step - 1) / step);
+    int h = kv * group, q_next = start, q0 = start; /* next, at hand */
+    float dk[D / 8][4] = {}, dv[D / 8][4] = {};
+    auto fetch_next = [&](int half) {
+        fetch_queries<T, D, step>(a, q_tile + half * 2 * bytes, stats[half], Q,
+                                  dout, lse, delta, b, h, q_next);
+        q_next += step;
+        if (q_next >= a.q_len) {
+            q_next = start;
+            h++;
+        }
+    };
+
+    fetch<D, rows>(k_tile, K + at, a.kv_stride, first, a.k_len);
+    fetch<D, rows>(v_tile, V + at, a.kv_stride, first, a.k_len);
+    if (tiles > 0)
+        fetch_next(0);
+    copy_commit();
+    for (int n = 0; n < tiles; n++) {
+        int half = n % 2;
+        unsigned q_now = q_tile + half * 2 * bytes, o_now = q_now + bytes;
+        bool whole = q0 >= last_from && q0 + step <= a.q_len;
+        float p[step / 8][4], ds[step / 8][4];
+
+        if (n + 1 < tiles)
+            fetch_next(half ^ 1);
+        copy_commit();
+        copy_wait<1>();
+        __syncthreads();
+        scores<T, D, step>(p, k_tile, warp_row, q_now);
+        scores<T, D, step>(ds, v_tile, warp_row, o_now);
+        key_weights<step>(a, p, ds, stats[half][0], stats[half][1], q0, from,
+                          whole);
+        add_product<T, D, step>(dv, p, o_now);
+        add_product<T, D, step>(dk, ds, q_now);
+        q0 = q0 + step < a.q_len ? q0 + step : start;
+        __syncthreads();
+    }
+    copy_wait<0>();
+    add_to_rows<T, D>(dK + at, a.kv_stride, row, a.k_len, dk, a.zeroed);
+    add_to_rows<T, D>(dV + at, a.kv_stride, row, a.k_len, dv, a.zeroed);
+}
+
+/* ds = p (dp - delta) scale with p = exp(score - lse), of a warp's 16 queries
+ * and the n keys from k0 on; ds holds dp before. Row `half` of the lane sees
+ * keys below limit[half]; row_lse is in powers of two. */
+template <int n>
+static __device__ __forceinline__ void
+query_weights(const struct plait_attention &a, const float s[n / 8][4],
+              float ds[n / 8][4], const float row_lse[2],
+              const float row_delta[2], int k0, const int limit[2])
+{
+    const float log2e = 1.4426950408889634f;
+    int lane = threadIdx.x % 32;
+
+#pragma unroll
+    for (int j = 0; j < n / 8; j++) {
+        for (int i = 0; i < 4; i++) {
+            bool visible = k0 + j * 8 + lane % 4 * 2 + i % 2 < limit[i / 2];
+            float w = power_of_two(s[j][i] * a.scale * log2e - row_lse[i / 2]);
+
+            ds[j][i] =
+                visible ? w * (ds[j][i] - row_delta[i / 2]) * a.scale : 0;
+        }
+    }
+}
+
+/* The queries of one tile against every key they see; a warp has 16. */
+template <typename T, int D>
+static __global__ void __launch_bounds__(threads, 1)
+    query_gradient_kernel(struct plait_attention a, T *dQ, const T *dout,
+                          const float *delta, const float *lse, const T *Q,
+                          const T *K, const T *V)
+{
+    constexpr int step = 32;
+    extern __shared__ __align__(128) char shared[];
+    int h = blockIdx.y, kv = h / (a.q_heads / a.kv_heads);
+    int first = (gridDim.x - 1 - blockIdx.x) * rows;
+    int warp_row = threadIdx.x / 32 * 16, lane = threadIdx.x % 32;
+    int mine = first + warp_row + lane / 4;
+    int most = (int)seen(a, min(first + rows, a.q_len) - 1);
+    unsigned q_tile = shared_address(shared), o_tile = q_tile + rows * D * 2;
+    unsigned k_tile = o_tile + rows * D * 2, bytes = step * D * 2;
+    size_t b = blockIdx.z, stat = (b * a.q_heads + h) * a.q_len;
+    size_t at = b * a.q_len * a.q_stride + (size_t)h * D;
+    size_t kv_at = b * a.k_len * a.kv_stride + (size_t)kv * D;
+    const float log2e = 1.4426950408889634f;
+    float row_lse[2], row_delta[2], dq[D / 8][4] = {};
+    int limit[2];
+
+    for (int half = 0; half < 2; half++) {
+        int i = mine + half * 8;
+
+        limit[half] = i < a.q_len ? (int)seen(a, i) : 0;
+        row_lse[half] = i < a.q_len ? lse[stat + i] * log2e : 0;
+        row_delta[half] = i < a.q_len ? delta[stat + i] : 0;
+    }
+    fetch<D, rows>(q_tile, Q + at, a.q_stride, first, a.q_len);
+    fetch<D, rows>(o_tile, dout + (b * a.q_len * a.q_heads + h) * D,
+                   (size_t)a.q_heads * D, first, a.q_len);
+    fetch<D, step>(k_tile, K + kv_at, a.kv_stride, 0, a.k_len);
+    fetch<D, step>(k_tile + bytes, V + kv_at, a.kv_stride, 0, a.k_len);
+    copy_commit();
+    for (int k0 = 0, half = 0; k0 < most; k0 += step, half ^= 1) {
+        unsigned now = k_tile + half * 2 * bytes;
+        unsigned next = k_tile + (half ^ 1) * 2 * bytes;
+        bool whole = k0 + step <= seen(a, first + warp_row);
+        float s[step / 8][4], ds[step / 8][4];
+
+        fetch<D, step>(next, K + kv_at, a.kv_stride, k0 + step, a.k_len);
+        fetch<D, step>(next + bytes, V + kv_at, a.kv_stride, k0 + step,
+                       a.k_len);
+        copy_commit();
+        copy_wait<1>();
+        __syncthreads();
+        scores<T, D, step>(s, q_tile, warp_row, now);
+        scores<T, D, step>(ds, o_tile, warp_row, now + bytes);
+        query_weights<step>(a, s, ds, row_lse, row_delta, k0, limit);
+        add_product<T, D, step>(dq, ds, now);
+        __syncthreads();
+    }
+    copy_wait<0>();
+    add_to_rows<T, D>(dQ + at, a.q_stride, first + warp_row, a.q_len, dq,
+                      a.zeroed);
+}
+
+void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
+                                 const struct plait_attention *a, void *dQ,
+                                 void *dK, void *dV, const void *dout,
+                                 const float *delta, const float *lse,
+                                 const void *Q, const void *K, const void *V)
+{
+    const char *op = "attention_backward";
+
+    for_shape(type, a->head_dim, [&](auto zero, auto d) {
+        typedef decltype(zero) T;
+        constexpr int D = decltype(d)::value;
+        auto keys = key_gradient_kernel<T, D>;
+        auto queries = query_gradient_kernel<T, D>;
+        size_t bytes = (2 * rows + 4 * (D == 64 ? 64 : 32)) * D * 2;
+        dim3 grid((unsigned)ceil_div(a->k_len, rows), a->kv_heads, a->batch);
+
+        if (cuda_allow_shared(q, op, (const void *)keys, bytes) != 0)
+            return;
+        keys<<<grid, threads, bytes, q->stream>>>(
+            *a, (T *)dK, (T *)dV, (const T *)dout, delta, lse, (const T *)Q,
+            (const T *)K, (const T *)V);
+        bytes = (2 * rows + 4 * 32) * D * 2;
+        grid = dim3((unsigned)ceil_div(a->q_len, rows), a->q_heads, a->batch);
+        if (cuda_allow_shared(q, op, (const void *)queries, bytes) == 0)
+            queries<<<grid, threads, bytes, q->stream>>>(
+                *a, (T *)dQ, (const T *)dout, delta, lse, (const T *)Q,
+                (const T *)K, (const T *)V);
+    });
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cuda/image.h"
+#include "kernels/cuda/matmul.h"
+
+/* Convolutions as matrix products of patches: what a kernel sees of the image
+ * at one place becomes a row (Chellapilla et al., 2006). Patches are made for
+ * as many images at a time as fit PATCH_BYTES. */
+
+#define PATCH_BYTES ((size_t)256 << 20)
+
+/* One run of images, of as many as there are patches for. */
+struct run {
+    struct plait_conv c; /* of those images alone */
+    size_t rows;         /* of the output */
+    float *patches;      /* NULL: the image is its own patches */
+    void *workspace;
+};
+
+static bool is_product(const struct plait_conv *c)
+{
+    return c->kernel == 1 && c->stride == 1 && c->pad == 0;
+}
+
+static size_t images_at_once(const struct plait_conv *c)
+{
+    size_t bytes =
+        plait_conv_rows(c) / c->N * plait_conv_patch(c) * sizeof(float);
+    size_t n = is_product(c) ? c->N : PATCH_BYTES / bytes;
+
+    if (n < 1)
+        return 1;
+    return n < c->N ? n : c->N;
+}
+
+static int start_run(struct plait_queue *q, const struct plait_conv *c,
+                     size_t n, struct run *r)
+{
+    size_t patch = plait_conv_patch(c);
+    char *scratch;
+
+    r->c = *c;
+    r->c.N = n;
+    r->rows = plait_conv_rows(&r->c);
+    scratch = cuda_scratch(
+        q, WORKSPACE + (is_product(c) ? 0 : r->rows * patch * sizeof(float)));
+    if (scratch == NULL)
+        return -1;
+    r->workspace = scratch;
+    r->patches = is_product(c) ? NULL : (float *)(scratch + WORKSPACE);
+    return 0;
+}
+
+static const float *patches_of(struct plait_queue *q, const struct run *r,
+                               const float *inp)
+{
+    if (r->patches == NULL)
+        return inp;
+    cuda_im2col(q, &r->c, r->patches, inp);
+    return r->patches;
+}
+
+static int forward_run(struct plait_queue *q, const struct run *r, float *out,
+                       const float *inp, const float *w)
+{
+    struct operands o = {.a = w,
+                         .b = patches_of(q, r, inp),
+                         .d = out,
+                         .workspace = r->workspace};
+    struct product key;
+
+    cuda_product_init(&key, CUBLAS_OP_T, CUBLAS_OP_N, PLAIT_F32, r->c.O,
+                      r->rows, plait_conv_patch(&r->c));
+    return cuda_multiply_plain(q, "conv_forward", &key, &o);
+}
+
+static int input_run(struct plait_queue *q, const struct run *r, float *dinp,
+                     const float *dout, const float *w)
+{
+    struct operands o = {.a = w,
+                         .b = dout,
+                         .d = r->patches != NULL ? r->patches : dinp,
+                         .workspace = r->workspace};
+    struct product key;
+
+    cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_N, PLAIT_F32,
+                      plait_conv_patch(&r->c), r->rows, r->c.O);
+    if (cuda_multiply_plain(q, "conv_backward_input", &key, &o) != 0)
+        return -1;
+    if (r->patches != NULL)
+        cuda_col2im(q, &r->c, dinp, r->patches);
+    return 0;
+}
+
+static int weight_run(struct plait_queue *q, const struct run *r, float *dw,
+                      const float *dout, const float *inp, int accumulate)
+{
+    struct operands o = {.a = patches_of(q, r, inp),
+                         .b = dout,
+                         .d = dw,
+                         .workspace = r->workspace};
+    struct product key;
+
+    cuda_product_init(&key, CUBLAS_OP_N, CUBLAS_OP_T, PLAIT_F32,
+                      plait_conv_patch(&r->c), r->c.O, r->rows);
+    key.accumulate = accumulate;
+    return cuda_multiply_plain(q, "conv_backward_weight", &key, &o);
+}
+
+static int conv_forward(struct plait_queue *q, const struct plait_conv *c,
+                        float *out, const float *inp, const float *w)
+{
+    size_t image = c->H * c->W * c->C, n;
+    struct run r;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    for (size_t i = 0; i < c->N; i += n) {
+        n = images_at_once(c) < c->N - i ? images_at_once(c) : c->N - i;
+        if (start_run(q, c, n, &r) < 0 ||
+            forward_run(q, &r, out, inp + i * image, w) < 0)
+            return -1;
+        out += r.rows * c->O;
+    }
+    return cuda_leave(q, "conv_forward");
+}
+
+static int conv_backward_input(struct plait_queue *q,
+                               const struct plait_conv *c, float *dinp,
+                               const float *dout, const float *w)
+{
+    size_t image = c->H * c->W * c->C, n;
+    struct run r;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    for (size_t i = 0; i < c->N; i += n) {
+        n = images_at_once(c) < c->N - i ? images_at_once(c) : c->N - i;
+        if (start_run(q, c, n, &r) < 0 ||
+            input_run(q, &r, dinp + i * image, dout, w) < 0)
+            return -1;
+        dout += r.rows * c->O;
+    }
+    return cuda_leave(q, "conv_backward_input");
+}
+
+static int conv_backward_weight(struct plait_queue *q,
+                                const struct plait_conv *c, float *dw,
+                                const float *dout, const float *inp,
+                                int accumulate)
+{
+    size_t image = c->H * c->W * c->C, n;
+    struct run r;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    for (size_t i = 0; i < c->N; i += n) {
+        n = images_at_once(c) < c->N - i ? images_at_once(c) : c->N - i;
+        if (start_run(q, c, n, &r) < 0 ||
+            weight_run(q, &r, dw, dout, inp + i * image, accumulate || i > 0) <
+                0)
+            return -1;
+        dout += r.rows * c->O;
+    }
+    return cuda_leave(q, "conv_backward_weight");
+}
+
+/* Filled once, with the table that refers to it. */
+static struct plait_image_ops image_table;
+
+void cuda_image_ops(struct plait_ops *ops)
+{
+    image_table.conv_forward = conv_forward;
+    image_table.conv_backward_input = conv_backward_input;
+    image_table.conv_backward_weight = conv_backward_weight;
+    cuda_batchnorm_ops(&image_table);
+    cuda_pool_ops(&image_table);
+    ops->image = &image_table;
+}

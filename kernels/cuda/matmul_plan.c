@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products by cuBLASLt, each planned once and kept by its shape. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/matmul.h"
+
+/* How many algorithms a search tries. */
+#define CANDIDATES 8
+
+static unsigned alignment(const struct operands *o)
+{
+    uintptr_t bits = (uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->d |
+                     (uintptr_t)o->bias | (uintptr_t)o->aux | 256;
+
+    return (unsigned)(bits & -bits);
+}
+
+static cudaDataType_t data_type(enum plait_dtype type)
+{
+    return type == PLAIT_F32      ? CUDA_R_32F
+           : type == PLAIT_BF16_T ? CUDA_R_16BF
+                                  : CUDA_R_16F;
+}
+
+static cudaDataType_t operand_type(const struct product *k, bool b)
+{
+    if (k->fp8 == FP8_NONE)
+        return data_type(k->in);
+    return b && k->fp8 == FP8_B_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+}
+
+/* -- planning ------------------------------------------------------------- */
+
+static void matmul_free(struct cuda_matmul *p)
+{
+    if (p->a != NULL)
+        cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b != NULL)
+        cublasLtMatrixLayoutDestroy(p->b);
+    if (p->d != NULL)
+        cublasLtMatrixLayoutDestroy(p->d);
+    if (p->desc != NULL)
+        cublasLtMatmulDescDestroy(p->desc);
+    free(p);
+}
+
+void cuda_matmul_forget(struct plait_device *dev)
+{
+    while (dev->matmuls != NULL) {
+        struct cuda_matmul *p = dev->matmuls;
+
+        dev->matmuls = p->next;
+        matmul_free(p);
+    }
+}
+
+static cublasStatus_t set_attribute(cublasLtMatmulDesc_t desc,
+                                    cublasLtMatmulDescAttributes_t attribute,
+                                    const void *value, size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(desc, attribute, value, bytes);
+}
+
+static cublasStatus_t describe_product(struct cuda_matmul *p)
+{
+    const struct product *k = &p->key;
+    bool ta = k->op_a == CUBLAS_OP_T, tb = k->op_b == CUBLAS_OP_T;
+    cudaDataType_t out = data_type(k->out);
+    cublasStatus_t s;
+
+    s = cublasLtMatmulDescCreate(
+        &p->desc, k->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+        CUDA_R_32F);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &k->op_a,
+                          sizeof(k->op_a));
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &k->op_b,
+                          sizeof(k->op_b));
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &k->epilogue,
+                          sizeof(k->epilogue));
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatrixLayoutCreate(&p->a, operand_type(k, false),
+                                       ta ? k->k : k->m, ta ? k->m : k->k,
+                                       (int64_t)(ta ? k->k : k->m));
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatrixLayoutCreate(&p->b, operand_type(k, true),
+                                       tb ? k->n : k->k, tb ? k->k : k->n,
+                                       (int64_t)(tb ? k->n : k->k));
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasLtMatrixLayoutCreate(&p->d, out, k->m, k->n, (int64_t)k->m);
+    return s;
+}
+
+/* The pointers of scales and epilogue, which each call has anew. */
+static cublasStatus_t set_pointers(struct cuda_matmul *p,
+                                   const struct operands *o)
+{
+    cudaDataType_t type = data_type(p->key.out);
+    int64_t ld = (int64_t)p->key.m;
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+
+    if (p->key.fp8 != FP8_NONE) {
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                          &o->a_scale, sizeof(o->a_scale));
+        if (s == CUBLAS_STATUS_SUCCESS)
+            s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                              &o->b_scale, sizeof(o->b_scale));
+    }
+    if (s == CUBLAS_STATUS_SUCCESS && o->bias != NULL) {
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
+                          sizeof(type));
+        if (s == CUBLAS_STATUS_SUCCESS)
+            s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                              &o->bias, sizeof(o->bias));
+    }
+    if (s == CUBLAS_STATUS_SUCCESS && o->aux != NULL) {
+        s = set_attribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld,
+                          sizeof(ld));
+        if (s == CUBLAS_STATUS_SUCCESS)
+            s = set_attribute(p->desc,
+                              CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                              &o->aux, sizeof(o->aux));
+    }
+    return s;
+}
+
+/* The algorithms the library has for p, its favourite first; *found 0: none. */
+static cublasStatus_t list_algorithms(cublasLtHandle_t blas,
+                                      const struct cuda_matmul *p,
+                                      cublasLtMatmulHeuristicResult_t *list,
+                                      int *found)
+{
+    static const cublasLtMatmulPreferenceAttributes_t align[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasLtMatmulPreference_t pref;
+    uint64_t workspace = WORKSPACE;
+    uint32_t bytes = p->key.align;
+    cublasStatus_t s;
+
+    *found = 0;
+    s = cublasLtMatmulPreferenceCreate(&pref);
+    if (s != CUBLAS_STATUS_SUCCESS)
+        return s;
+    s = cublasLtMatmulPreferenceSetAttribute(
+        pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+        sizeof(workspace));
+    for (int i = 0; i < 4 && s == CUBLAS_STATUS_SUCCESS; i++)
+        s = cublasLtMatmulPreferenceSetAttribute(pref, align[i], &bytes,
+                                                 sizeof(bytes));
+    if (s == CUBLAS_STATUS_SUCCESS) {
+        s = cublasLtMatmulAlgoGetHeuristic(blas, p->desc, p->a, p->b, p->d,
+                                           p->d, pref, CANDIDATES, list, found);
+        if (s == CUBLAS_STATUS_NOT_SUPPORTED) {
+            *found = 0;
+            s = CUBLAS_STATUS_SUCCESS;
+        }
+    }
+    cublasLtMatmulPreferenceDestroy(pref);
+    return s;
+}
+
+/* Sets p->supported where the library has an algorithm. */
+static cublasStatus_t choose_algorithm(struct plait_queue *q,
+                                       struct cuda_matmul *p,
+                                       const struct operands *o)
+{
+    cublasLtMatmulHeuristicResult_t list[CANDIDATES];
+    int found;
+    cublasStatus_t s;
+
+    p->supported = cuda_tune_find(q->dev, p);
+    if (p->supported)
+        return CUBLAS_STATUS_SUCCESS;
+    s = list_algorithms(q->dev->blas, p, list, &found);
+    if (s != CUBLAS_STATUS_SUCCESS || found == 0)
+        return s;
+    p->supported = true;
+    p->algo = list[0].algo;
+    cuda_tune(q, p, o, list, found);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The plan for `key`, made if need be; the device's lock is held. */
+static struct cuda_matmul *find_plan(struct plait_queue *q,
+                                     const struct product *key,
+                                     const struct operands *o,
+                                     cublasStatus_t *status)
+{
+    struct plait_device *dev = q->dev;
+    struct cuda_matmul *p;
+
+    *status = CUBLAS_STATUS_SUCCESS;
+    for (p = dev->matmuls; p != NULL; p = p->next)
+        if (memcmp(&p->key, key, sizeof(*key)) == 0)
+            return p;
+    p = calloc(1, sizeof(*p));
+    if (p == NULL) {
+        *status = CUBLAS_STATUS_ALLOC_FAILED;
+        return NULL;
+    }
+    memcpy(&p->key, key, sizeof(*key));
+    *status = describe_product(p);
+    if (*status == CUBLAS_STATUS_SUCCESS)
+        *status = set_pointers(p, o);
+    if (*status == CUBLAS_STATUS_SUCCESS)
+        *status = choose_algorithm(q, p, o);
+    if (*status != CUBLAS_STATUS_SUCCESS) {
+        matmul_free(p);
+        return NULL;
+    }
+    p->next = dev->matmuls;
+    dev->matmuls = p;
+    return p;
+}
+
+/* -- running -------------------------------------------------------------- */
+
+cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
+                               const struct operands *o, void *d,
+                               const cublasLtMatmulAlgo_t *algo)
+{
+    const float one = 1, zero = 0;
+    cublasStatus_t s = set_pointers(p, o);
+
+    if (s != CUBLAS_STATUS_SUCCESS)
+        return s;
+    return cublasLtMatmul(q->dev->blas, p->desc, &one, o->a, p->a, o->b, p->b,
+                          p->key.accumulate ? &one : &zero, d, p->d, d, p->d,
+                          algo, o->workspace, WORKSPACE, q->stream);
+}
+
+int cuda_multiply(struct plait_queue *q, const char *op, struct product *key,
+                  const struct operands *o)
+{
+    cublasStatus_t s;
+    struct cuda_matmul *p;
+    bool supported;
+
+    key->align = alignment(o);
+    key->tf32 = key->in == PLAIT_F32 && q->dev->tf32;
+    pthread_mutex_lock(&q->dev->lock);
+    p = find_plan(q, key, o, &s);
+    supported = p != NULL && p->supported;
+    if (supported)
+        s = cuda_matmul_run(q, p, o, o->d, &p->algo);
+    pthread_mutex_unlock(&q->dev->lock);
+    if (s != CUBLAS_STATUS_SUCCESS)
+        return plait_queue_fail(&q->head, EIO, "%s: cuBLASLt: %s", op,
+                                cublasLtGetStatusString(s));
+    return supported;
+}
+
+int cuda_multiply_plain(struct plait_queue *q, const char *op,
+                        struct product *key, const struct operands *o)
+{
+    int done = cuda_multiply(q, op, key, o);
+
+    if (done == 0)
+        return plait_queue_fail(
+            &q->head, ENOTSUP,
+            "%s: cuBLASLt has no product of %zu x %zu x %zu in %s", op, key->m,
+            key->n, key->k,
+            key->fp8 != FP8_NONE      ? "fp8"
+            : key->in == PLAIT_F32    ? "fp32"
+            : key->in == PLAIT_BF16_T ? "bf16"
+                                      : "fp16");
+    return done > 0 ? 0 : -1;
+}
+
+struct product *cuda_product_init(struct product *key, cublasOperation_t op_a,
+                                  cublasOperation_t op_b, enum plait_dtype type,
+                                  size_t m, size_t n, size_t k)
+{
+    memset(key, 0, sizeof(*key));
+    key->op_a = op_a;
+    key->op_b = op_b;
+    key->in = key->out = type;
+    key->m = m;
+    key->n = n;
+    key->k = k;
+    key->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    return key;
+}

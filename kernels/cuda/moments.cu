@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Moments of gradients in fp32: averages over steps, and Adafactor's sums over
+ * rows and columns. */
+#include "kernels/cuda/common.cuh"
+
+static const int threads = 256, tile = 32, lanes = 8;
+
+#define GRID_LOOP(i, n)                                                     \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
+         i += (size_t)gridDim.x * blockDim.x)
+
+/* -- element by element --------------------------------------------------- */
+
+/* f(i) for all i below n */
+template <typename F> static __global__ void each_kernel(size_t n, F f)
+{
+    GRID_LOOP(i, n)
+    f(i);
+}
+
+template <typename F>
+static int each(struct plait_queue *q, const char *op, size_t n, F f)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (n > 0)
+        each_kernel<<<grid_for(q, n, threads), threads, 0, q->stream>>>(n, f);
+    return cuda_leave(q, op);
+}
+
+struct average_each {
+    float *y;
+    const float *x;
+    float scale, weight;
+
+    __device__ void operator()(size_t i) const
+    {
+        y[i] += weight * (scale * x[i] - y[i]);
+    }
+};
+
+static int average(struct plait_queue *q, float *y, const float *x, float scale,
+                   float weight, size_t n)
+{
+    return each(q, "average", n, average_each{y, x, scale, weight});
+}
+
+struct squares_each {
+    float *y;
+    const float *x;
+    float scale, weight;
+
+    __device__ void operator()(size_t i) const
+    {
+        float s = scale * x[i];
+
+        y[i] += weight * (s * s - y[i]);
+    }
+};
+
+static int average_squares(struct plait_queue *q, float *y, const float *x,
+                           float scale, float weight, size_t n)
+{
+    return each(q, "average_squares", n, squares_each{y, x, scale, weight});
+}
+
+struct divide_each {
+    float *x;
+    const float *v;
+    float scale, least, eps;
+
+    __device__ void operator()(size_t i) const
+    {
+        x[i] = scale * x[i] / (sqrtf(v[i] < least ? least : v[i]) + eps);
+    }
+};
+
+static int divide_root(struct plait_queue *q, float *x, const float *v,
+                       float scale, float least, float eps, size_t n)
+{
+    return each(q, "divide_root", n, divide_each{x, v, scale, least, eps});
+}
+
+struct factor_each {
+    float *x;
+    const float *rows, *cols, *mean;
+    float scale, eps;
+    size_t first, C;
+
+    __device__ void operator()(size_t k) const
+    {
+        size_t at = first + k;
+        float whole = *mean < eps ? eps : *mean;
+        float v = rows[at / C] / whole * cols[at % C];
+
+        x[k] = scale * x[k] / sqrtf(v < eps * eps ? eps * eps : v);
+    }
+};
+
+static int factor_divide(struct plait_queue *q, float *x, const float *rows,
+                         const float *cols, const float *mean, float scale,
+                         float eps, size_t first, size_t n, size_t C)
+{
+    return each(q, "factor_divide", n,
+                factor_each{x, rows, cols, mean, scale, eps, first, C});
+}
+
+/* -- sums over rows and columns ------------------------------------------- */
+
+/* A run of the elements of a matrix of C columns. */
+struct run {
+    const float *x;
+    size_t first, end, C;
+};
+
+/* Each block one row after another. */
+static __global__ void row_squares_kernel(float *rows, struct run r)
+{
+    __shared__ float shared[32];
+
+    for (size_t i = r.first / r.C + blockIdx.x; i * r.C < r.end;
+         i += gridDim.x) {
+        size_t begin = max(i * r.C, r.first), end = min((i + 1) * r.C, r.end);
+        float sum = 0;
+
+        for (size_t k = begin + threadIdx.x; k < end; k += blockDim.x)
+            sum += r.x[k - r.first] * r.x[k - r.first];
+        sum = block_sum(sum, shared);
+        if (threadIdx.x == 0)
+            rows[i] += sum;
+    }
+}
+
+/* Block (x, y): `tile` columns, a share of the rows; part [gridDim.y, C]. */
+static __global__ void column_squares_kernel(float *part, struct run r)
+{
+    __shared__ float shared[lanes][tile];
+    size_t col = (size_t)blockIdx.x * tile + threadIdx.x;
+    size_t row = r.first / r.C + (size_t)blockIdx.y * lanes + threadIdx.y;
+    size_t step = (size_t)gridDim.y * lanes;
+    float sum = 0;
+
+    for (; col < r.C && row * r.C < r.end; row += step) {
+        size_t at = row * r.C + col;
+
+        if (at >= r.first && at < r.end)
+            sum += r.x[at - r.first] * r.x[at - r.first];
+    }
+    shared[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && col < r.C) {
+        sum = 0;
+        for (int i = 0; i < lanes; i++)
+            sum += shared[i][threadIdx.x];
+        part[blockIdx.y * r.C + col] = sum;
+    }
+}
+
+static int factor_sums(struct plait_queue *q, float *rows, float *cols,
+                       const float *x, size_t first, size_t n, size_t C)
+{
+    struct run r = {x, first, first + n, C};
+    size_t nrows = n ? (first + n - 1) / C + 1 - first / C : 0;
+    size_t across = ceil_div(C, tile), down, most;
+    float *part;
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (n == 0)
+        return 0;
+    most = (size_t)q->dev->sms * 8;
+    down = ceil_div(most, across);
+    down = down < ceil_div(nrows, lanes) ? down : ceil_div(nrows, lanes);
+    part = (float *)cuda_scratch(q, down * C * sizeof(*part));
+    if (part == NULL)
+        return -1;
+    row_squares_kernel<<<(unsigned)(nrows < most ? nrows : most), threads, 0,
+                         q->stream>>>(rows, r);
+    column_squares_kernel<<<dim3((unsigned)across, (unsigned)down),
+                            dim3(tile, lanes), 0, q->stream>>>(part, r);
+    cuda_sum_rows(q, cols, part, down, C);
+    return cuda_leave(q, "factor_sums");
+}
+
+void cuda_moment_ops(struct plait_ops *ops)
+{
+    ops->average = average;
+    ops->average_squares = average_squares;
+    ops->divide_root = divide_root;
+    ops->factor_sums = factor_sums;
+    ops->factor_divide = factor_divide;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_KERNELS_ROPE_H
+#define PLAIT_KERNELS_ROPE_H
+
+#include <math.h>
+
+#include "kernels/kernels.h"
+
+/* What pair d of a head of D columns turns a position, radians. */
+static inline double plait_rope_step(const struct plait_rope *rope, size_t d,
+                                     int D)
+{
+    double f = pow(rope->theta, -2 * (double)d / D), s;
+
+    if (!(rope->factor > 1))
+        return f;
+    s = (rope->original * f / (2 * 3.14159265358979323846) - rope->low) /
+        (rope->high - rope->low);
+    s = fmin(fmax(s, 0), 1);
+    return f * ((1 - s) / rope->factor + s);
+}
+
+#endif
