@@ -7,6 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *const plait_transfer_names[PLAIT_RECV + 1] = {
+    [PLAIT_ALL_REDUCE] = "all-reduce",
+    [PLAIT_REDUCE_SCATTER] = "reduce-scatter",
+    [PLAIT_ALL_GATHER] = "all-gather",
+    [PLAIT_ALL_TO_ALL] = "all-to-all",
+    [PLAIT_BROADCAST] = "broadcast",
+    [PLAIT_SEND] = "send",
+    [PLAIT_RECV] = "receive",
+};
+
 void plait_comm_init(struct plait_comm *comm,
                      const struct plait_comm_vtable *vtable,
                      const struct plait_ops *ops, struct plait_device *dev,

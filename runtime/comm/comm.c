@@ -3,111 +3,12 @@
 
 #include "runtime/comm/comm_private.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How long the ranks of a job may be apart when they start, seconds. */
-#define RENDEZVOUS_S 300
-
-static const char *const transfer_names[] = {
-    "all-reduce", "reduce-scatter", "all-gather", "all-to-all",
-    "broadcast",  "send",           "receive",
-};
-
 /* -- life ---------------------------------------------------------------- */
-
-static struct plait_comm *host_create(enum plait_comm_kind kind,
-                                      const struct plait_launch *launch,
-                                      const struct plait_ops *ops,
-                                      struct plait_device *dev,
-                                      struct plait_error *err)
-{
-    struct plait_comm *comm;
-
-    if (kind == PLAIT_COMM_MPI) {
-#ifdef HAVE_MPI
-        return plait_mpi_create(ops, dev, launch, err);
-#else
-        plait_errorf(err, "this plait was built without MPI (--without-mpi)");
-        errno = ENOSYS;
-        return NULL;
-#endif
-    }
-    if (launch && launch->world_size > 1) {
-        plait_errorf(err, "the launch has %d ranks, which need MPI or NCCL",
-                     launch->world_size);
-        errno = EINVAL;
-        return NULL;
-    }
-    comm = plait_self_create(ops, dev, "world");
-    if (!comm)
-        plait_errorf(err, "out of memory");
-    return comm;
-}
-
-/* What carries host values beside NCCL: the contract's rendezvous where there
- * is one, so that no MPI is needed, or MPI. */
-static struct plait_comm *nccl_host(const struct plait_launch *launch,
-                                    struct plait_error *err)
-{
-    enum plait_comm_kind kind = PLAIT_COMM_MPI;
-
-    if (launch && launch->world_size > 1 && launch->master_port > 0)
-        return plait_tcp_create(launch, RENDEZVOUS_S, err);
-    if (launch && launch->world_size == 1)
-        kind = PLAIT_COMM_SELF;
-#ifndef HAVE_MPI
-    if (!launch)
-        kind = PLAIT_COMM_SELF;
-#endif
-    return host_create(kind, launch, NULL, NULL, err);
-}
-
-static struct plait_comm *nccl_create(const struct plait_ops *ops,
-                                      struct plait_device *dev,
-                                      const struct plait_launch *launch,
-                                      struct plait_error *err)
-{
-    const char *dir = getenv("PLAIT_MODULE_PATH");
-    struct plait_comm *host, *comm;
-    char path[4096];
-    void *module, *symbol;
-
-    snprintf(path, sizeof(path), "%s/plait_nccl.so",
-             dir ? dir : PLAIT_MODULEDIR);
-    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    symbol = module ? dlsym(module, "plait_nccl_create") : NULL;
-    if (!symbol) {
-        plait_errorf(err, "NCCL: %s", dlerror());
-        errno = ENOSYS;
-        return NULL;
-    }
-    host = nccl_host(launch, err);
-    if (!host)
-        return NULL;
-    comm =
-        ((__typeof__(&plait_nccl_create))symbol)(host, ops, dev, launch, err);
-    if (!comm) {
-        plait_comm_destroy(host);
-        return NULL;
-    }
-    comm->host = host;
-    return comm;
-}
-
-struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
-                                     const struct plait_ops *ops,
-                                     struct plait_device *dev,
-                                     const struct plait_launch *launch,
-                                     struct plait_error *err)
-{
-    if (kind == PLAIT_COMM_NCCL)
-        return nccl_create(ops, dev, launch, err);
-    return host_create(kind, launch, ops, dev, err);
-}
 
 void plait_comm_set_network(struct plait_comm *comm,
                             const struct plait_site_network *network,
@@ -118,7 +19,8 @@ void plait_comm_set_network(struct plait_comm *comm,
     comm->node = node;
 }
 
-/* How many ranks of the parent ask for my color, and where they are. */
+/* How many ranks of the parent ask for my color; whether all of them are on
+ * one node. */
 static int group_size(struct plait_comm *parent, int color,
                       struct plait_group_site *site)
 {
@@ -136,7 +38,9 @@ static int group_size(struct plait_comm *parent, int color,
         free(all);
         return -1;
     }
-    *site = (struct plait_group_site){parent->sited, true, &parent->network};
+    site->known = parent->sited;
+    site->one_node = true;
+    site->network = &parent->network;
     for (i = 0; i < parent->size; i++)
         if (all[i].color == color) {
             n++;
@@ -147,11 +51,11 @@ static int group_size(struct plait_comm *parent, int color,
 }
 
 int plait_comm_split(struct plait_comm *parent, int color, int key,
-                     const char *name, struct plait_comm **comm,
-                     struct plait_error *err)
+                     enum plait_comm_axis axis, const char *name,
+                     struct plait_comm **comm, struct plait_error *err)
 {
     struct plait_comm *child = NULL, *host = NULL;
-    struct plait_group_site site;
+    struct plait_group_site site = {.axis = axis};
     int n = group_size(parent, color, &site);
     int alone = color >= 0 && n == 1;
 
@@ -161,8 +65,8 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
     if (parent->size > 1) {
         if (alone)
             color = -1;
-        if (parent->host &&
-            plait_comm_split(parent->host, color, key, name, &host, err) < 0)
+        if (parent->host && plait_comm_split(parent->host, color, key, axis,
+                                             name, &host, err) < 0)
             return -1;
         if (parent->vtable->split(parent, color, key, name, &site, &child,
                                   err) < 0) {
@@ -216,16 +120,18 @@ int plait_comm_size(const struct plait_comm *comm)
     return comm->size;
 }
 
-const char *plait_comm_name(const struct plait_comm *comm)
+bool plait_comm_failed(const struct plait_comm *comm)
 {
-    return comm->name;
+    return comm->failed || (comm->host && comm->host->failed);
 }
 
 const char *plait_comm_error(const struct plait_comm *comm)
 {
     if (comm->failed)
         return comm->error;
-    return comm->host && comm->host->failed ? comm->host->error : "no error";
+    if (comm->host && comm->host->failed)
+        return comm->host->error;
+    return strerror(errno);
 }
 
 void plait_comm_stats(const struct plait_comm *comm,
@@ -291,8 +197,8 @@ static uint64_t transfer_bytes(const struct plait_comm *comm,
     }
 }
 
-static int run(struct plait_comm *comm, const struct plait_transfer *t,
-               struct plait_queue *q, struct plait_request **req)
+static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
+                        struct plait_queue *q, struct plait_request **req)
 {
     double start;
     int rc;
@@ -310,8 +216,8 @@ static int run(struct plait_comm *comm, const struct plait_transfer *t,
     if (rc < 0)
         return -1;
     comm->stats.calls++;
-    /* A message counts where it was sent, or the sum over ranks would hold
-     * each of them twice. */
+    /* A message is counted by its sender only, so that the sum over all ranks
+     * has it once. */
     if (t->kind != PLAIT_RECV)
         comm->stats.bytes += transfer_bytes(comm, t);
     if (req && *req) {
@@ -320,7 +226,7 @@ static int run(struct plait_comm *comm, const struct plait_transfer *t,
         (*req)->ended = 0;
     } else if (!req) {
         comm->stats.wait_s += plait_trace_now() - start;
-        plait_trace_span(comm->trace, comm->name, transfer_names[t->kind],
+        plait_trace_span(comm->trace, comm->name, plait_transfer_names[t->kind],
                          start);
     }
     return 0;
@@ -332,7 +238,7 @@ int plait_comm_all_reduce(struct plait_comm *comm, const void *send, void *recv,
 {
     struct plait_transfer t = {PLAIT_ALL_REDUCE, send, recv, n, type, op, 0, 0};
 
-    return run(comm, &t, q, req);
+    return run_transfer(comm, &t, q, req);
 }
 
 int plait_comm_reduce_scatter(struct plait_comm *comm, const void *send,
@@ -343,7 +249,7 @@ int plait_comm_reduce_scatter(struct plait_comm *comm, const void *send,
     struct plait_transfer t = {
         PLAIT_REDUCE_SCATTER, send, recv, n, type, op, 0, 0};
 
-    return run(comm, &t, q, req);
+    return run_transfer(comm, &t, q, req);
 }
 
 int plait_comm_all_gather(struct plait_comm *comm, const void *send, void *recv,
@@ -353,7 +259,7 @@ int plait_comm_all_gather(struct plait_comm *comm, const void *send, void *recv,
     struct plait_transfer t = {PLAIT_ALL_GATHER, send, recv, n, type,
                                PLAIT_SUM,        0,    0};
 
-    return run(comm, &t, q, req);
+    return run_transfer(comm, &t, q, req);
 }
 
 int plait_comm_all_to_all(struct plait_comm *comm, const void *send, void *recv,
@@ -363,7 +269,7 @@ int plait_comm_all_to_all(struct plait_comm *comm, const void *send, void *recv,
     struct plait_transfer t = {PLAIT_ALL_TO_ALL, send, recv, n, type,
                                PLAIT_SUM,        0,    0};
 
-    return run(comm, &t, q, req);
+    return run_transfer(comm, &t, q, req);
 }
 
 int plait_comm_broadcast(struct plait_comm *comm, void *buf, size_t n,
@@ -373,7 +279,7 @@ int plait_comm_broadcast(struct plait_comm *comm, void *buf, size_t n,
     struct plait_transfer t = {PLAIT_BROADCAST, buf,  buf, n, type,
                                PLAIT_SUM,       root, 0};
 
-    return run(comm, &t, q, req);
+    return run_transfer(comm, &t, q, req);
 }
 
 int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
@@ -383,7 +289,7 @@ int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
     struct plait_transfer t = {PLAIT_SEND, buf,       NULL, n,
                                type,       PLAIT_SUM, peer, tag};
 
-    return run(comm, &t, q, req);
+    return run_transfer(comm, &t, q, req);
 }
 
 int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
@@ -393,12 +299,12 @@ int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
     struct plait_transfer t = {PLAIT_RECV, NULL,      buf,  n,
                                type,       PLAIT_SUM, peer, tag};
 
-    return run(comm, &t, q, req);
+    return run_transfer(comm, &t, q, req);
 }
 
-/* What of a collective ran beside the computation. A message's time is its
- * sender's, who may not have had it yet. */
-static double hidden(const struct plait_request *r, double waited)
+/* How long a collective ran while this rank computed. 0 for messages: the
+ * time until a peer sends is not transfer time. */
+static double hidden_time(const struct plait_request *r, double waited)
 {
     double took = r->ended - r->begun;
 
@@ -422,9 +328,9 @@ int plait_comm_wait(struct plait_request **req, struct plait_queue *q)
     rc = comm->vtable->wait(r, q);
     waited = plait_trace_now() - start;
     comm->stats.wait_s += waited;
-    comm->stats.hidden_s += hidden(r, waited);
+    comm->stats.hidden_s += hidden_time(r, waited);
     plait_trace_span(comm->trace, comm->name, "wait", start);
-    plait_trace_async(comm->trace, comm->name, transfer_names[r->kind],
+    plait_trace_async(comm->trace, comm->name, plait_transfer_names[r->kind],
                       r->begun, r->ended ? r->ended : plait_trace_now());
     free(r);
     return rc;
@@ -451,9 +357,9 @@ static struct plait_comm *host_of(struct plait_comm *comm)
     return NULL;
 }
 
-/* Time in which the rank stood still for control values. */
-static int stood(struct plait_comm *comm, const char *what, double start,
-                 int rc)
+/* Count the time of a blocking control call as waiting. */
+static int count_wait(struct plait_comm *comm, const char *what, double start,
+                      int rc)
 {
     comm->stats.wait_s += plait_trace_now() - start;
     plait_trace_span(comm->trace, comm->name, what, start);
@@ -467,7 +373,7 @@ int plait_comm_barrier(struct plait_comm *comm)
 
     if (!host)
         return -1;
-    return stood(comm, "barrier", start, host->vtable->barrier(host));
+    return count_wait(comm, "barrier", start, host->vtable->barrier(host));
 }
 
 int plait_comm_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
@@ -478,8 +384,8 @@ int plait_comm_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
 
     if (!host)
         return -1;
-    return stood(comm, "control", start,
-                 host->vtable->host_broadcast(host, buf, bytes, root));
+    return count_wait(comm, "control", start,
+                      host->vtable->host_broadcast(host, buf, bytes, root));
 }
 
 int plait_comm_host_all_gather(struct plait_comm *comm, const void *send,
@@ -490,8 +396,8 @@ int plait_comm_host_all_gather(struct plait_comm *comm, const void *send,
 
     if (!host)
         return -1;
-    return stood(comm, "control", start,
-                 host->vtable->host_all_gather(host, send, recv, bytes));
+    return count_wait(comm, "control", start,
+                      host->vtable->host_all_gather(host, send, recv, bytes));
 }
 
 int plait_comm_host_all_reduce(struct plait_comm *comm, double *values,
@@ -502,6 +408,6 @@ int plait_comm_host_all_reduce(struct plait_comm *comm, double *values,
 
     if (!host)
         return -1;
-    return stood(comm, "control", start,
-                 host->vtable->host_all_reduce(host, values, n, op));
+    return count_wait(comm, "control", start,
+                      host->vtable->host_all_reduce(host, values, n, op));
 }

@@ -1,30 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_COMM_H
-#define PLAIT_COMM_H
+#ifndef PLAIT_RUNTIME_COMM_COMM_H
+#define PLAIT_RUNTIME_COMM_COMM_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/kernels.h"
-#include "topology/error.h"
-#include "topology/launch.h"
-#include "topology/site.h"
+#include "topology/base/error.h"
+#include "topology/job/site.h"
+#include "topology/layout/launch.h"
 
-/* Process groups behind one vtable: nccl (GPUs), mpi (CPUs, and GPUs staged
- * through the host), self (one process).
+/* Process groups behind one vtable: nccl (GPUs), mpi (CPUs, with shared memory
+ * in a node, and GPUs staged through the host), self (one process), and tcp,
+ * which carries NCCL's host values where there is no MPI and no transfers.
  *
- * Every operation is ordered: it starts after the work that was on queue `q`
+ * Every transfer is ordered: it starts after the work that was on queue `q`
  * when it was called. With req NULL, work put on q later runs after it. With
- * req, it runs beside q's later work until plait_comm_wait(), which makes
- * the given queue (not the host) wait for it. Between CPUs a thread of the
- * process moves it meanwhile: the caller goes on computing, and must leave
- * both buffers alone until the wait (send may be read). Any number may be
- * under way, and waited for in any order. Ranks of a group start the same
- * operations in the same order; those of different groups need no order
- * among them. Point-to-point is matched by (peer, tag).
+ * req, it runs concurrently with q's later work until plait_comm_wait(), which
+ * makes the given queue wait for it; with mpi, whose transfers are the host's
+ * work, the host waits. There a thread of the process moves the data meanwhile
+ * if MPI allows threads; otherwise it moves in waits and in
+ * plait_comm_progress(). Both buffers must be left alone until the wait (send
+ * may be read). Any number may be under way, and waited for in any order.
+ * Ranks of a group start the same transfers in the same order. Between groups
+ * mpi needs no order; NCCL may deadlock where two ranks start transfers of two
+ * groups in opposite orders and the GPU has no room for both kernels.
+ * Point-to-point is matched by (peer, tag), with NCCL by peer and order.
  * 0, or -1 with errno and plait_comm_error(). A communicator that failed or
- * was aborted fails every later call: it can only be destroyed. */
+ * was aborted starts no more transfers: it can only be destroyed. */
 
 struct plait_comm;
 struct plait_request;
@@ -33,14 +37,28 @@ struct plait_trace;
 enum plait_comm_kind { PLAIT_COMM_SELF, PLAIT_COMM_MPI, PLAIT_COMM_NCCL };
 enum plait_reduce { PLAIT_SUM, PLAIT_MAX };
 
+/* The parallel axis whose traffic a communicator carries. NCCL's channels,
+ * traffic class and memory windows are chosen by it (policy.h). */
+enum plait_comm_axis {
+    PLAIT_COMM_AXIS_NONE, /* control values, or traffic of any kind */
+    PLAIT_COMM_AXIS_TP,
+    PLAIT_COMM_AXIS_CP,
+    PLAIT_COMM_AXIS_EP,
+    PLAIT_COMM_AXIS_DP, /* gradients and weights, of the experts too */
+    PLAIT_COMM_AXIS_PP,
+    PLAIT_COMM_AXIS_EMBEDDING /* gradients of tied embeddings, between the
+                                 first and the last pipeline stage */
+};
+
 /* What went over this communicator from this rank, by the textbook count:
  * all-reduce 2 (n-1)/n S, all-gather and reduce-scatter (n-1)/n S with S
- * the whole buffer, all-to-all (n-1)/n S, broadcast and point-to-point S. */
+ * the whole buffer, all-to-all (n-1)/n S, broadcast S on every rank, and
+ * point-to-point S on the sender. */
 struct plait_comm_stats {
     uint64_t calls;
     uint64_t bytes;
-    double wait_s;   /* time in which compute stood still for it */
-    double hidden_s; /* time of collectives beside compute, where known */
+    double wait_s;   /* in which the host was blocked in transfers */
+    double hidden_s; /* of collectives while the host computed; 0 with NCCL */
 };
 
 /* The world of this launch. `launch` is NULL for one process or plain
@@ -53,66 +71,74 @@ struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
                                      struct plait_error *err);
 /* Collective over `parent`: ranks of one color form a group, ordered by
  * key. color < 0: takes part in the call, gets *comm NULL. `name` appears
- * in errors, traces and ncclConfig_t.commName. A group of one rank becomes
- * a self communicator. */
+ * in errors, traces and ncclConfig_t.commName, and decides nothing. A group
+ * of one rank becomes a self communicator. */
 int plait_comm_split(struct plait_comm *parent, int color, int key,
-                     const char *name, struct plait_comm **comm,
-                     struct plait_error *err);
-/* What the groups that are split off from here on stand on: `node` is equal
- * for ranks on one node and for no others; what the network can do. Without
- * it nothing is known of either, and NCCL chooses all by itself. */
+                     enum plait_comm_axis axis, const char *name,
+                     struct plait_comm **comm, struct plait_error *err);
+/* For the groups that are split off from here on: what the network can do,
+ * and `node`, equal for ranks on one node and for no others. Without it NCCL's
+ * defaults stand for what depends on either. */
 void plait_comm_set_network(struct plait_comm *comm,
                             const struct plait_site_network *network,
                             uint64_t node);
 /* NULL-safe, keeps errno. Collective where the backend needs it. */
 void plait_comm_destroy(struct plait_comm *comm);
-/* Not collective: give up at once and wake peers where the backend can. */
+/* Not collective: give up at once. nccl and tcp close this communicator, and
+ * tcp's peers see that; mpi ends all processes of MPI's world (MPI_Abort). */
 void plait_comm_abort(struct plait_comm *comm);
 
-/* Notice it when a process of the world on this node ends without having
- * destroyed its communicator: what waits for it waits for ever. gone(arg,
- * what) is called once, from a thread of its own, `what` naming the rank;
- * first_left: of those on this node that are left, this is the first, so that
- * one may speak for all. Until `world` is destroyed. Collective. */
+/* Notice when another process of the world on this node ends without having
+ * destroyed its communicator, as transfers with it would never complete.
+ * gone(arg, what) is called on the lowest of the ranks that are left on this
+ * node, from a thread of its own; `what` names the rank that has ended. The
+ * other ranks wait until that one calls plait_comm_kill_node(). Lasts until
+ * `world` is destroyed. Collective. Before Linux 5.3 nothing is noticed. */
 int plait_comm_watch(struct plait_comm *world,
-                     void (*gone)(void *arg, const char *what, bool first_left),
-                     void *arg, struct plait_error *err);
+                     void (*gone)(void *arg, const char *what), void *arg,
+                     struct plait_error *err);
+/* For gone(): ends the other processes of the world on this node at once. */
+void plait_comm_kill_node(const struct plait_comm *world);
 
 int plait_comm_rank(const struct plait_comm *comm);
 int plait_comm_size(const struct plait_comm *comm);
-const char *plait_comm_name(const struct plait_comm *comm);
+/* Whether the communicator or the host one beside it has failed. */
+bool plait_comm_failed(const struct plait_comm *comm);
+/* Why the last call failed, never NULL: the communicator's own error, or
+ * errno's where the call failed without failing the communicator. */
 const char *plait_comm_error(const struct plait_comm *comm);
 void plait_comm_stats(const struct plait_comm *comm,
                       struct plait_comm_stats *stats);
-/* Count on from there: transfers that are recorded count once, while they are
- * not made, and not at all when they are. */
+/* Replace the counts: a transfer in a graph is counted once, when it is
+ * captured and not made, and not when the graph is replayed. */
 void plait_comm_set_stats(struct plait_comm *comm,
                           const struct plait_comm_stats *stats);
-/* Whether transfers, with requests and waits, can be recorded as part of a
- * graph (kernels.h): all of them is then the device's work. What is started
- * in a recording is waited for in it, and nothing else. */
+/* Whether transfers, with requests and waits, can be captured in a graph
+ * (kernels.h), being the device's work alone. What is started in a capture
+ * must be waited for in it, and nothing else. */
 bool plait_comm_records(const struct plait_comm *comm);
 /* Note every transfer from here on in `trace`, which outlives comm; NULL:
  * none. */
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace);
 
-/* Zeroed memory of dev like that of ops->alloc(), for what is transferred step
- * after step: NCCL shows it to a group's GPUs, NVSwitches and NICs, which then
- * reach it without copies in between. It does so at the group's first
- * collective from or to it (not for messages), so that with such memory the
- * ranks of a group act alike: all of them take it, of one size, and at the
- * same distance from its beginning, or none does. Give it back while `world`
- * is there, which made the groups. NULL with ENOMEM; NULL may be given back.
- * Other backends take the device's own as it is, and so does no world: NULL. */
+/* Zeroed memory of dev like that of ops->alloc(), for buffers that are
+ * transferred in every step. NCCL registers it with a group at the group's
+ * first collective on it (not for messages), so that the GPUs, NVSwitches and
+ * NICs use it without copies. So the ranks of a group must agree: all pass such
+ * memory, of the same size and at the same offset, or none does. Free it
+ * before `world` is destroyed. NULL with ENOMEM; freeing NULL does nothing.
+ * With other backends, and with world NULL, it is ops->alloc()'s. */
 void *plait_comm_alloc(struct plait_comm *world, const struct plait_ops *ops,
                        struct plait_device *dev, size_t bytes);
 void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
                      struct plait_device *dev, void *ptr);
 
-/* Buffers are device memory; counts are elements. In place: recv == send
- * (all_gather: send == recv + rank * n; reduce_scatter: recv == send +
- * rank * n). Types: fp32, bf16, fp16, int32; sums of bf16 and fp16 are made
- * in fp32. */
+/* Buffers are device memory; counts are elements, with mpi at most INT_MAX of
+ * them. In place: recv == send (all_gather: send == recv + rank * n;
+ * reduce_scatter: recv == send + rank * n). Types: fp32, bf16, fp16, int32.
+ * A sum of bf16 or fp16 makes each addition in fp32. In shared memory it is
+ * rounded once, at the end; mpi's messages and nccl round it to the type after
+ * each addition, so that it loses precision with the number of ranks. */
 int plait_comm_all_reduce(struct plait_comm *comm, const void *send, void *recv,
                           size_t n, enum plait_dtype type, enum plait_reduce op,
                           struct plait_queue *q, struct plait_request **req);
@@ -125,16 +151,17 @@ int plait_comm_reduce_scatter(struct plait_comm *comm, const void *send,
 int plait_comm_all_gather(struct plait_comm *comm, const void *send, void *recv,
                           size_t n, enum plait_dtype type,
                           struct plait_queue *q, struct plait_request **req);
-/* part r of send[size * n] goes to rank r; part s of recv comes from s */
+/* part r of send[size * n] goes to rank r; part s of recv comes from s.
+ * Not in place with NCCL. Only tests call it. */
 int plait_comm_all_to_all(struct plait_comm *comm, const void *send, void *recv,
                           size_t n, enum plait_dtype type,
                           struct plait_queue *q, struct plait_request **req);
 int plait_comm_broadcast(struct plait_comm *comm, void *buf, size_t n,
                          enum plait_dtype type, int root, struct plait_queue *q,
                          struct plait_request **req);
-/* req must not be NULL for send and recv unless they are meant to finish
- * before q's later work. NCCL has no tags: there, messages between two
- * ranks of one communicator are matched in the order they were posted. */
+/* With req NULL, q's later work waits for the message (mpi: the host does).
+ * tag: tags.h. NCCL has no tags: there, messages between two ranks of one
+ * communicator are matched in the order they were posted. */
 int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
                     enum plait_dtype type, int peer, int tag,
                     struct plait_queue *q, struct plait_request **req);
@@ -143,9 +170,10 @@ int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
                     struct plait_queue *q, struct plait_request **req);
 /* Work on `q` from here on waits for *req, which is freed and set NULL. */
 int plait_comm_wait(struct plait_request **req, struct plait_queue *q);
-/* Let requests that are under way advance; cheap. A backend may hold back
- * sends and receives until here, or until any wait, so that those posted
- * side by side go as one group and two neighbours cannot block each other. */
+/* Let requests that are under way advance; cheap. NCCL's sends and receives
+ * with requests are held back until here, or until another transfer or a wait
+ * of the same communicator, so that neighbouring ones start as one group:
+ * one by one, two peers could block each other. */
 int plait_comm_progress(struct plait_comm *comm);
 
 /* Small host values, blocking; for control, not for the step's data. */

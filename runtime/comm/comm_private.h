@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_COMM_PRIVATE_H
-#define PLAIT_COMM_PRIVATE_H
+#ifndef PLAIT_RUNTIME_COMM_COMM_PRIVATE_H
+#define PLAIT_RUNTIME_COMM_COMM_PRIVATE_H
 
 #include <stdbool.h>
 
@@ -37,15 +37,16 @@ struct plait_transfer {
 struct plait_request {
     struct plait_comm *comm;
     enum plait_transfer_kind kind; /* comm.c's */
-    /* When it was under way, by plait_trace_now(). comm.c sets begun to the
-     * time of the call and ended to 0; wait() of a backend that knows better
-     * corrects both. */
+    /* When it began and ended, by plait_trace_now(). comm.c sets begun to the
+     * time of the call and ended to 0; a backend that measures them sets both
+     * in wait(). */
     double begun, ended;
 };
 
 /* What is known of a group before it is made. */
 struct plait_group_site {
-    bool known;    /* the rest is */
+    enum plait_comm_axis axis;
+    bool known;    /* whether the fields below are */
     bool one_node; /* all of its ranks */
     const struct plait_site_network *network;
 };
@@ -55,8 +56,8 @@ struct plait_comm_vtable {
     bool records;     /* plait_comm_records() */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
-    /* Collective; color < 0: take part, *comm is set NULL. Never asked for
-     * a group of one rank. */
+    /* Collective; color < 0: take part, *comm is set NULL. Not called for a
+     * group of one rank. */
     int (*split)(struct plait_comm *parent, int color, int key,
                  const char *name, const struct plait_group_site *site,
                  struct plait_comm **comm, struct plait_error *err);
@@ -99,6 +100,9 @@ struct plait_comm {
     struct plait_site_network network;
     struct plait_watch *watch; /* NULL: none; watch.c */
 };
+
+/* "all-reduce" ...: for errors and traces */
+extern const char *const plait_transfer_names[PLAIT_RECV + 1];
 
 /* Set the fields all backends share. */
 void plait_comm_init(struct plait_comm *comm,

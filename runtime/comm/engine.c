@@ -13,11 +13,10 @@
 
 #include "runtime/comm/trace.h"
 
-/* Rounds in which nothing moved before the core is offered to somebody
- * else. */
+/* Rounds in which nothing moved before sched_yield(). */
 #define SPINS 500
-/* The thread's naps: it must neither keep the peers waiting nor take the
- * core from the computation. */
+/* How long the thread sleeps when nothing moved: short enough for the peers
+ * that wait, long enough to leave the core to the computation. */
 #define SHORTEST_NAP 20000 /* ns */
 #define LONGEST_NAP 500000
 
@@ -61,7 +60,7 @@ static bool advance_all(struct plait_engine *e)
     return moved;
 }
 
-static void append(struct plait_engine *e, struct plait_job *job)
+static void append_job(struct plait_engine *e, struct plait_job *job)
 {
     job->next = NULL;
     job->done = false;
@@ -72,14 +71,14 @@ static void append(struct plait_engine *e, struct plait_job *job)
 
 /* -- the thread ---------------------------------------------------------- */
 
-static void nap(long ns)
+static void nap_for(long ns)
 {
     const struct timespec t = {.tv_nsec = ns};
 
     nanosleep(&t, NULL);
 }
 
-static void *work(void *arg)
+static void *engine_thread(void *arg)
 {
     struct plait_engine *e = arg;
     long ns = SHORTEST_NAP;
@@ -97,7 +96,7 @@ static void *work(void *arg)
         } else {
             pthread_mutex_unlock(&e->lock);
             e->idle(e->arg);
-            nap(ns);
+            nap_for(ns);
             ns = 2 * ns < LONGEST_NAP ? 2 * ns : LONGEST_NAP;
         }
         pthread_mutex_lock(&e->lock);
@@ -106,7 +105,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Signals are the main thread's. */
+/* The thread blocks all signals: the main thread handles them. */
 static int make_thread(struct plait_engine *e)
 {
     sigset_t all, old;
@@ -114,7 +113,7 @@ static int make_thread(struct plait_engine *e)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&e->thread, NULL, work, e);
+    rc = pthread_create(&e->thread, NULL, engine_thread, e);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     e->running = rc == 0;
     return rc;
@@ -167,13 +166,13 @@ void plait_engine_destroy(struct plait_engine *e)
 void plait_engine_start(struct plait_engine *e, struct plait_job *job)
 {
     pthread_mutex_lock(&e->lock);
-    append(e, job);
+    append_job(e, job);
     pthread_cond_signal(&e->work);
     pthread_mutex_unlock(&e->lock);
 }
 
 /* With the lock held and counted in `waiting`. */
-static void drive(struct plait_engine *e, struct plait_job *job)
+static void drive_job(struct plait_engine *e, struct plait_job *job)
 {
     int spins = 0;
 
@@ -191,7 +190,7 @@ static void drive(struct plait_engine *e, struct plait_job *job)
     }
 }
 
-static void leave(struct plait_engine *e)
+static void leave_wait(struct plait_engine *e)
 {
     if (--e->waiting == 0 && e->first)
         pthread_cond_signal(&e->work);
@@ -202,17 +201,17 @@ void plait_engine_wait(struct plait_engine *e, struct plait_job *job)
 {
     e->waiting++; /* before the lock, so that the thread lets go of it */
     pthread_mutex_lock(&e->lock);
-    drive(e, job);
-    leave(e);
+    drive_job(e, job);
+    leave_wait(e);
 }
 
 void plait_engine_run(struct plait_engine *e, struct plait_job *job)
 {
     e->waiting++;
     pthread_mutex_lock(&e->lock);
-    append(e, job);
-    drive(e, job);
-    leave(e);
+    append_job(e, job);
+    drive_job(e, job);
+    leave_wait(e);
 }
 
 void plait_engine_poke(struct plait_engine *e)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_ENGINE_H
-#define PLAIT_ENGINE_H
+#ifndef PLAIT_RUNTIME_COMM_ENGINE_H
+#define PLAIT_RUNTIME_COMM_ENGINE_H
 
 #include <stdbool.h>
 
 /* Moves transfers while the process computes: one thread, which sleeps when
- * there is nothing to move and stays out of the way while somebody waits,
- * because a waiting thread moves things itself. */
+ * there is nothing to move, and while another thread waits for a transfer:
+ * that thread then moves all transfers itself. */
 struct plait_engine;
 
 enum plait_moved { PLAIT_STUCK, PLAIT_MOVED, PLAIT_DONE };
@@ -23,8 +23,8 @@ struct plait_job {
     double begun, ended; /* first and last moved, by plait_trace_now() */
 };
 
-/* idle(arg) is called now and then by whoever finds nothing to move; it must
- * be safe in any thread. `threaded` false: no thread is made, jobs move in
+/* idle(arg) is called from time to time by a thread that found nothing to move;
+ * it must be thread-safe. `threaded` false: no thread is made, jobs move in
  * waits alone. NULL with errno. */
 struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
                                          void *arg);
@@ -34,9 +34,9 @@ void plait_engine_destroy(struct plait_engine *engine);
 void plait_engine_start(struct plait_engine *engine, struct plait_job *job);
 /* Until the job is done. */
 void plait_engine_wait(struct plait_engine *engine, struct plait_job *job);
-/* Both at once, without a word to the thread. */
+/* Start and wait, without waking the engine's thread. */
 void plait_engine_run(struct plait_engine *engine, struct plait_job *job);
-/* One round over all jobs, if nobody else is at it. */
+/* One round over all jobs, unless another thread is in one. */
 void plait_engine_poke(struct plait_engine *engine);
 
 #endif

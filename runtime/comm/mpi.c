@@ -9,19 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/dtype.h"
 #include "runtime/comm/engine.h"
+#include "runtime/comm/mpi_transfer.h"
 #include "runtime/comm/shm.h"
 
 /* MPI, for ranks whose buffers are plain memory, and for GPUs whose buffers
  * are carried through the host. */
 
-enum { OP_BF16_SUM, OP_BF16_MAX, OP_FP16_SUM, OP_FP16_MAX, OP_COUNT };
-
-/* What the groups of a world share. MPI has no 16-bit floats: ops make
- * them. */
+/* What the groups of a world share. */
 struct mpi_world {
-    MPI_Op ops[OP_COUNT];
+    struct plait_mpi_ops ops;
     int finalize; /* we initialised MPI */
     struct plait_engine *engine;
     struct plait_shm_world shm;
@@ -50,55 +47,6 @@ struct mpi_request {
 
 static const struct plait_comm_vtable mpi_vtable;
 
-static float larger(float a, float b)
-{
-    return a > b ? a : b;
-}
-
-static void bf16_sum(void *in, void *inout, int *len, MPI_Datatype *type)
-{
-    const uint16_t *x = in;
-    uint16_t *y = inout;
-
-    (void)type;
-    for (int i = 0; i < *len; i++)
-        y[i] = plait_bf16_of_f32(plait_f32_of_bf16(x[i]) +
-                                 plait_f32_of_bf16(y[i]));
-}
-
-static void bf16_max(void *in, void *inout, int *len, MPI_Datatype *type)
-{
-    const uint16_t *x = in;
-    uint16_t *y = inout;
-
-    (void)type;
-    for (int i = 0; i < *len; i++)
-        y[i] = plait_bf16_of_f32(
-            larger(plait_f32_of_bf16(x[i]), plait_f32_of_bf16(y[i])));
-}
-
-static void fp16_sum(void *in, void *inout, int *len, MPI_Datatype *type)
-{
-    const uint16_t *x = in;
-    uint16_t *y = inout;
-
-    (void)type;
-    for (int i = 0; i < *len; i++)
-        y[i] = plait_fp16_of_f32(plait_f32_of_fp16(x[i]) +
-                                 plait_f32_of_fp16(y[i]));
-}
-
-static void fp16_max(void *in, void *inout, int *len, MPI_Datatype *type)
-{
-    const uint16_t *x = in;
-    uint16_t *y = inout;
-
-    (void)type;
-    for (int i = 0; i < *len; i++)
-        y[i] = plait_fp16_of_f32(
-            larger(plait_f32_of_fp16(x[i]), plait_f32_of_fp16(y[i])));
-}
-
 static struct mpi_comm *mpi_of(struct plait_comm *comm)
 {
     return (struct mpi_comm *)comm;
@@ -116,9 +64,9 @@ static int mpi_failed(struct plait_comm *comm, const char *what, int rc)
 
 /* -- life ---------------------------------------------------------------- */
 
-/* Messages of ours may be on their way to a rank that waits for them: MPI
- * gets its turns. */
-static void idle(void *arg)
+/* MPI sends large messages only while it is called: called by whoever waits for
+ * something else, so that peers get this rank's messages meanwhile. */
+static void let_mpi_progress(void *arg)
 {
     int flag;
 
@@ -129,11 +77,8 @@ static void idle(void *arg)
 
 static void world_destroy(struct mpi_world *world)
 {
-    int i;
-
     plait_engine_destroy(world->engine);
-    for (i = 0; i < OP_COUNT; i++)
-        MPI_Op_free(&world->ops[i]);
+    plait_mpi_ops_free(&world->ops);
     if (world->finalize)
         MPI_Finalize();
     free(world);
@@ -148,18 +93,15 @@ static struct mpi_world *world_create(MPI_Comm mpi, int finalize)
         return NULL;
     world->finalize = finalize;
     MPI_Query_thread(&level);
-    world->engine =
-        plait_engine_create(level == MPI_THREAD_MULTIPLE, idle, NULL);
+    world->engine = plait_engine_create(level == MPI_THREAD_MULTIPLE,
+                                        let_mpi_progress, NULL);
     if (!world->engine ||
         plait_shm_world_init(mpi, &world->shm) != MPI_SUCCESS) {
         plait_engine_destroy(world->engine);
         free(world);
         return NULL;
     }
-    MPI_Op_create(bf16_sum, 1, &world->ops[OP_BF16_SUM]);
-    MPI_Op_create(bf16_max, 1, &world->ops[OP_BF16_MAX]);
-    MPI_Op_create(fp16_sum, 1, &world->ops[OP_FP16_SUM]);
-    MPI_Op_create(fp16_max, 1, &world->ops[OP_FP16_MAX]);
+    plait_mpi_ops_create(&world->ops);
     return world;
 }
 
@@ -185,9 +127,9 @@ static void mpi_abort(struct plait_comm *comm)
 }
 
 /* Collective. */
-static struct plait_comm *wrap(MPI_Comm mpi, struct mpi_world *world,
-                               const struct plait_ops *ops,
-                               struct plait_device *dev, const char *name)
+static struct plait_comm *make_comm(MPI_Comm mpi, struct mpi_world *world,
+                                    const struct plait_ops *ops,
+                                    struct plait_device *dev, const char *name)
 {
     struct mpi_comm *c = calloc(1, sizeof(*c));
     int rank, size;
@@ -280,7 +222,7 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
         errno = EIO;
         return NULL;
     }
-    comm = wrap(mpi, world, ops, dev, "world");
+    comm = make_comm(mpi, world, ops, dev, "world");
     if (!comm) {
         plait_errorf(err, "out of memory");
         world_destroy(world);
@@ -307,113 +249,11 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
     *comm = NULL;
     if (mpi == MPI_COMM_NULL)
         return 0;
-    *comm = wrap(mpi, p->world, parent->ops, parent->dev, name);
+    *comm = make_comm(mpi, p->world, parent->ops, parent->dev, name);
     return *comm ? 0 : plait_errorf(err, "out of memory");
 }
 
 /* -- transfers ----------------------------------------------------------- */
-
-static MPI_Datatype mpi_type(enum plait_dtype type)
-{
-    switch (type) {
-    case PLAIT_F32:
-        return MPI_FLOAT;
-    case PLAIT_I32:
-        return MPI_INT32_T;
-    default:
-        return MPI_UINT16_T;
-    }
-}
-
-static MPI_Op mpi_op(const struct mpi_comm *c, const struct plait_transfer *t)
-{
-    int max = t->op == PLAIT_MAX;
-
-    switch (t->type) {
-    case PLAIT_BF16_T:
-        return c->world->ops[max ? OP_BF16_MAX : OP_BF16_SUM];
-    case PLAIT_FP16_T:
-        return c->world->ops[max ? OP_FP16_MAX : OP_FP16_SUM];
-    default:
-        return max ? MPI_MAX : MPI_SUM;
-    }
-}
-
-/* Blocking calls are kept apart from "start, then wait": MPI has its tuned
- * algorithms only there. */
-static int run_blocking(struct mpi_comm *c, const struct plait_transfer *t)
-{
-    MPI_Datatype type = mpi_type(t->type);
-    const void *send = t->send;
-    int n = t->n;
-
-    switch (t->kind) {
-    case PLAIT_ALL_REDUCE:
-        return MPI_Allreduce(send == t->recv ? MPI_IN_PLACE : send, t->recv, n,
-                             type, mpi_op(c, t), c->mpi);
-    case PLAIT_REDUCE_SCATTER:
-        return MPI_Reduce_scatter_block(send, t->recv, n, type, mpi_op(c, t),
-                                        c->mpi);
-    case PLAIT_ALL_GATHER:
-        return MPI_Allgather(send ? send : MPI_IN_PLACE, n, type, t->recv, n,
-                             type, c->mpi);
-    case PLAIT_ALL_TO_ALL:
-        return MPI_Alltoall(send, n, type, t->recv, n, type, c->mpi);
-    case PLAIT_BROADCAST:
-        return MPI_Bcast(t->recv, n, type, t->peer, c->mpi);
-    case PLAIT_SEND:
-        return MPI_Send(send, n, type, t->peer, t->tag, c->mpi);
-    case PLAIT_RECV:
-        return MPI_Recv(t->recv, n, type, t->peer, t->tag, c->mpi,
-                        MPI_STATUS_IGNORE);
-    }
-    return MPI_ERR_OTHER;
-}
-
-static int run_nonblocking(struct mpi_comm *c, const struct plait_transfer *t,
-                           MPI_Request *r)
-{
-    MPI_Datatype type = mpi_type(t->type);
-    const void *send = t->send;
-    int n = t->n;
-
-    switch (t->kind) {
-    case PLAIT_ALL_REDUCE:
-        return MPI_Iallreduce(send == t->recv ? MPI_IN_PLACE : send, t->recv, n,
-                              type, mpi_op(c, t), c->mpi, r);
-    case PLAIT_REDUCE_SCATTER:
-        return MPI_Ireduce_scatter_block(send, t->recv, n, type, mpi_op(c, t),
-                                         c->mpi, r);
-    case PLAIT_ALL_GATHER:
-        return MPI_Iallgather(send ? send : MPI_IN_PLACE, n, type, t->recv, n,
-                              type, c->mpi, r);
-    case PLAIT_ALL_TO_ALL:
-        return MPI_Ialltoall(send, n, type, t->recv, n, type, c->mpi, r);
-    case PLAIT_BROADCAST:
-        return MPI_Ibcast(t->recv, n, type, t->peer, c->mpi, r);
-    case PLAIT_SEND:
-        return MPI_Isend(send, n, type, t->peer, t->tag, c->mpi, r);
-    case PLAIT_RECV:
-        return MPI_Irecv(t->recv, n, type, t->peer, t->tag, c->mpi, r);
-    }
-    return MPI_ERR_OTHER;
-}
-
-/* MPI lets buffers overlap only where it says MPI_IN_PLACE. */
-static bool in_place(const struct plait_comm *comm,
-                     const struct plait_transfer *t)
-{
-    size_t shift = comm->rank * t->n * plait_dtype_size(t->type);
-
-    switch (t->kind) {
-    case PLAIT_REDUCE_SCATTER:
-        return t->recv == (const char *)t->send + shift;
-    case PLAIT_ALL_GATHER:
-        return t->send == (const char *)t->recv + shift;
-    default:
-        return t->send == t->recv;
-    }
-}
 
 /* Replace the buffers of *t by host memory where they are on a device. */
 static int stage_device(struct plait_comm *comm, struct plait_transfer *t,
@@ -437,11 +277,12 @@ static int stage_device(struct plait_comm *comm, struct plait_transfer *t,
     return 0;
 }
 
-/* Bring *t, on the host, into a form MPI takes. */
-static int say_in_place(struct plait_comm *comm, struct plait_transfer *t,
-                        struct mpi_request *r)
+/* MPI forbids overlapping buffers: say MPI_IN_PLACE, or reduce-scatter into a
+ * copy. *t is on the host. */
+static int make_in_place(struct plait_comm *comm, struct plait_transfer *t,
+                         struct mpi_request *r)
 {
-    if (!in_place(comm, t))
+    if (!plait_mpi_in_place(comm, t))
         return 0;
     if (t->kind == PLAIT_ALL_GATHER) {
         t->send = NULL;
@@ -457,9 +298,9 @@ static int say_in_place(struct plait_comm *comm, struct plait_transfer *t,
     return 0;
 }
 
-/* Bring the result home and free what was staged. */
-static int finish(struct plait_comm *comm, struct mpi_request *r,
-                  struct plait_queue *q)
+/* Copy a staged result to the receive buffer; free the stage. */
+static int finish_transfer(struct plait_comm *comm, struct mpi_request *r,
+                           struct plait_queue *q)
 {
     int rc = 0;
 
@@ -471,11 +312,6 @@ static int finish(struct plait_comm *comm, struct mpi_request *r,
     r->stage = NULL;
     return rc;
 }
-
-static const char *const transfer_names[] = {
-    "all-reduce", "reduce-scatter", "all-gather", "all-to-all",
-    "broadcast",  "send",           "receive",
-};
 
 static struct mpi_request *request_of(struct plait_job *job)
 {
@@ -511,16 +347,16 @@ static void start_shm(struct mpi_comm *c, const struct plait_transfer *t,
 static int start_mpi(struct mpi_comm *c, struct plait_transfer *t,
                      struct mpi_request *r, bool block)
 {
-    const char *what = transfer_names[t->kind];
+    const char *what = plait_transfer_names[t->kind];
     struct plait_comm *comm = &c->base;
     int rc;
 
     if (t->n > INT_MAX)
         return plait_comm_fail(comm, "%s: %s of %zu elements: MPI takes %d",
                                comm->name, what, t->n, INT_MAX);
-    if (!r->stage && say_in_place(comm, t, r) < 0)
+    if (!r->stage && make_in_place(comm, t, r) < 0)
         return plait_comm_fail(comm, "%s: %s: out of memory", comm->name, what);
-    rc = block ? run_blocking(c, t) : run_nonblocking(c, t, &r->mpi);
+    rc = plait_mpi_transfer(c->mpi, &c->world->ops, t, block ? NULL : &r->mpi);
     if (rc != MPI_SUCCESS)
         return mpi_failed(comm, what, rc);
     r->job.advance = advance_mpi;
@@ -529,15 +365,17 @@ static int start_mpi(struct mpi_comm *c, struct plait_transfer *t,
     return 0;
 }
 
-static int start(struct plait_comm *comm, const struct plait_transfer *given,
-                 struct plait_queue *q, struct mpi_request *r, bool block)
+static int start_transfer(struct plait_comm *comm,
+                          const struct plait_transfer *given,
+                          struct plait_queue *q, struct mpi_request *r,
+                          bool block)
 {
     struct mpi_comm *c = mpi_of(comm);
     struct plait_transfer t = *given;
 
     if (!plait_comm_on_host(comm) && stage_device(comm, &t, q, r) < 0)
         return plait_comm_fail(comm, "%s: %s: out of memory", comm->name,
-                               transfer_names[t.kind]);
+                               plait_transfer_names[t.kind]);
     if (!plait_shm_takes(c->shm, &t))
         return start_mpi(c, &t, r, block);
     start_shm(c, &t, r, block);
@@ -555,12 +393,12 @@ static int mpi_run(struct plait_comm *comm, const struct plait_transfer *t,
             return plait_comm_fail(comm, "%s: out of memory", comm->name);
         *r = local;
     }
-    if (start(comm, t, q, r, !req) < 0)
+    if (start_transfer(comm, t, q, r, !req) < 0)
         goto error;
     if (req)
         *req = &r->base;
     else
-        return finish(comm, r, q);
+        return finish_transfer(comm, r, q);
     return 0;
 
 error:
@@ -581,10 +419,10 @@ static int mpi_wait(struct plait_request *req, struct plait_queue *q)
         req->begun = r->job.begun;
     if (r->rc != MPI_SUCCESS) {
         r->bytes = 0;
-        finish(comm, r, q);
+        finish_transfer(comm, r, q);
         return mpi_failed(comm, "wait", r->rc);
     }
-    return finish(comm, r, q);
+    return finish_transfer(comm, r, q);
 }
 
 static int mpi_progress(struct plait_comm *comm)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that NCCL's groups work on as it is. ncclMemAlloc() makes it, and a
- * window registers it with a group: where the group's GPUs reach each other,
- * at equal offsets on all of them, for the kernels that read and write the
- * peers' memory and have the NVSwitches add it up; elsewhere NCCL itself takes
- * less, the registration with NVLS and NICs. What the two are and whether
- * this machine has them is NCCL's to decide (NCCL_WIN_ENABLE,
+/* Memory that NCCL uses without copies. ncclMemAlloc() makes it, and a window
+ * registers it with a group, at equal offsets on all ranks: NCCL's kernels
+ * then read and write the peers' memory directly and reduce in the NVSwitches.
+ * Where the group's GPUs do not reach each other, NCCL registers it with NVLS
+ * and NICs only. NCCL decides what is available (NCCL_WIN_ENABLE,
  * NCCL_LOCAL_REGISTER). */
 #include "config.h"
 
@@ -53,11 +52,10 @@ void nccl_memory_destroy(struct nccl_memory *memory)
     free(memory);
 }
 
-/* -- windows ----------------------------------------------------------------
- */
+/* -- windows -------------------------------------------------------------- */
 
-static ncclResult_t enroll(struct nccl_comm *c, const struct region *r,
-                           registration *handle)
+static ncclResult_t register_window(struct nccl_comm *c, const struct region *r,
+                                    registration *handle)
 {
     ncclResult_t result = ncclInvalidUsage;
 
@@ -73,7 +71,7 @@ static ncclResult_t enroll(struct nccl_comm *c, const struct region *r,
     return result;
 }
 
-static void withdraw(struct nccl_comm *c, registration handle)
+static void deregister_window(struct nccl_comm *c, registration handle)
 {
     pthread_mutex_lock(&c->lock);
     if (c->nccl != NULL)
@@ -85,7 +83,8 @@ static void withdraw(struct nccl_comm *c, registration handle)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Whether all ranks of c have as much: 1, 0, or -1 and c has failed. */
+/* Whether the region has the same size on all ranks of c: 1, 0, or -1 and c
+ * has failed. */
 static int is_common(struct nccl_comm *c, const struct region *r)
 {
     struct plait_comm *host = c->base.host;
@@ -97,8 +96,8 @@ static int is_common(struct nccl_comm *c, const struct region *r)
         host->vtable->host_all_gather(host, &mine, all, sizeof(mine)) < 0) {
         free(all);
         return plait_comm_fail(&c->base,
-                               "%s: the sizes of what is to be "
-                               "registered cannot be compared: %s",
+                               "%s: cannot compare the sizes of the memory "
+                               "to register: %s",
                                c->base.name,
                                host->failed ? host->error : "out of memory");
     }
@@ -126,24 +125,24 @@ static int open_window(struct nccl_comm *c, struct region *r)
         return 0;
     /* NCCL stores the handle once the call is through. */
     return nccl_settle(c, "register memory (NCCL_WIN_ENABLE=0 does without)",
-                       enroll(c, r, &w->handle));
+                       register_window(c, r, &w->handle));
 }
 
-/* What has failed is past that: its memory goes with it. */
+/* NCCL frees the windows of a communicator that failed when it is aborted. */
 static void close_window(struct window *w)
 {
     struct nccl_comm *c = w->comm;
 
     if (w->handle != NULL && !c->base.failed &&
         c->base.ops->queue_sync(c->q) == 0)
-        withdraw(c, w->handle);
+        deregister_window(c, w->handle);
     free(w);
 }
 
-/* -- regions ----------------------------------------------------------------
- */
+/* -- regions -------------------------------------------------------------- */
 
-static struct region *find(const struct nccl_memory *memory, const void *ptr)
+static struct region *find_region(const struct nccl_memory *memory,
+                                  const void *ptr)
 {
     struct region *r = memory->regions;
 
@@ -153,9 +152,9 @@ static struct region *find(const struct nccl_memory *memory, const void *ptr)
     return r;
 }
 
-static int use(struct nccl_comm *c, const void *ptr)
+static int use_pointer(struct nccl_comm *c, const void *ptr)
 {
-    struct region *r = find(c->memory, ptr);
+    struct region *r = find_region(c->memory, ptr);
     struct window *w = r != NULL ? r->windows : NULL;
 
     while (w != NULL && w->comm != c)
@@ -169,7 +168,7 @@ int nccl_memory_use(struct nccl_comm *c, const struct plait_transfer *t)
         (t->kind != PLAIT_ALL_REDUCE && t->kind != PLAIT_REDUCE_SCATTER &&
          t->kind != PLAIT_ALL_GATHER))
         return 0;
-    return use(c, t->send) < 0 || use(c, t->recv) < 0 ? -1 : 0;
+    return use_pointer(c, t->send) < 0 || use_pointer(c, t->recv) < 0 ? -1 : 0;
 }
 
 void nccl_memory_leave(struct nccl_comm *c)
@@ -189,7 +188,7 @@ void nccl_memory_leave(struct nccl_comm *c)
     }
 }
 
-static void release(void *ptr)
+static void release_memory(void *ptr)
 {
     ncclMemFree(ptr);
 }
@@ -207,7 +206,7 @@ void *nccl_memory_alloc(struct nccl_comm *world, size_t bytes)
     if (ops->queue_sync(world->q) < 0 ||
         ncclMemAlloc(&base, r->bytes) != ncclSuccess)
         goto error;
-    if (ops->adopt(world->base.dev, base, r->bytes, release) < 0)
+    if (ops->adopt(world->base.dev, base, r->bytes, release_memory) < 0)
         goto error;
     r->base = base;
     r->next = world->memory->regions;

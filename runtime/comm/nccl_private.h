@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_NCCL_PRIVATE_H
-#define PLAIT_NCCL_PRIVATE_H
+#ifndef PLAIT_RUNTIME_COMM_NCCL_PRIVATE_H
+#define PLAIT_RUNTIME_COMM_NCCL_PRIVATE_H
 
 #include <nccl.h>
 #include <pthread.h>
@@ -28,12 +28,32 @@ struct nccl_comm {
     bool windows;               /* policy.h */
 };
 
+static inline struct nccl_comm *nccl_of(struct plait_comm *comm)
+{
+    return (struct nccl_comm *)comm;
+}
+
+/* What NCCL says of the communicator now. The lock is not held. */
+ncclResult_t nccl_state(struct nccl_comm *c);
+/* Mark c failed by `what`, with NCCL's text for r. -1 with errno. */
+int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r);
 /* Waits until a call that returned `r` is through, whatever it said: 0, or -1
  * and the communicator has failed. The lock is not held. */
 int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r);
 
-/* -- memory of plait_comm_alloc() ------------------------------------------
- */
+/* -- transfers: nccl_transfer.c -------------------------------------------- */
+
+/* The vtable's. */
+int nccl_run(struct plait_comm *comm, const struct plait_transfer *t,
+             struct plait_queue *q, struct plait_request **req);
+int nccl_wait(struct plait_request *req, struct plait_queue *q);
+int nccl_progress(struct plait_comm *comm);
+/* Hands NCCL the sends and receives that were held back. */
+int nccl_flush(struct nccl_comm *c);
+/* The events kept for reuse. */
+void nccl_events_destroy(struct nccl_comm *c);
+
+/* -- memory of plait_comm_alloc() ----------------------------------------- */
 
 struct nccl_memory *nccl_memory_create(void);
 /* What has not been given back stays the device's. NULL-safe. */

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What a launcher takes to end a job that has lost a process, ms. */
+/* How long a launcher takes to end a job that has lost a process, ms. */
 #define LAUNCHER_MS 1500
 
 struct plait_peers {
@@ -31,7 +31,7 @@ static int stop_fd(const struct plait_peers *p)
     return p->fd[p->n].fd;
 }
 
-static void *watch(void *arg)
+static void *watch_thread(void *arg)
 {
     struct plait_peers *p = arg;
     struct pollfd stop = p->fd[p->n];
@@ -67,33 +67,50 @@ static int open_all(struct plait_peers *p, const pid_t *pid, int n)
     return 0;
 }
 
-/* Signals are the main thread's. */
-static int start(struct plait_peers *p)
+/* The thread blocks all signals: the main thread handles them. */
+static int start_thread(struct plait_peers *p)
 {
     sigset_t all, old;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    errno = pthread_create(&p->thread, NULL, watch, p);
+    errno = pthread_create(&p->thread, NULL, watch_thread, p);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     p->running = errno == 0;
     return p->running ? 0 : -1;
 }
 
-struct plait_peers *plait_peers_create(const pid_t *pid, int n,
-                                       void (*gone)(void *arg, int i),
-                                       void *arg)
+struct plait_peers *plait_peers_create(const pid_t *pid, int n)
 {
     struct plait_peers *p = calloc(1, sizeof(*p));
 
     if (!p)
         return NULL;
-    p->gone = gone;
-    p->arg = arg;
-    if (open_all(p, pid, n) == 0 && start(p) == 0)
+    if (open_all(p, pid, n) == 0)
         return p;
     plait_peers_destroy(p);
     return NULL;
+}
+
+int plait_peers_watch(struct plait_peers *p, void (*gone)(void *arg, int i),
+                      void *arg)
+{
+    p->gone = gone;
+    p->arg = arg;
+    return start_thread(p);
+}
+
+bool plait_peers_ended(const struct plait_peers *p, int i, int ms)
+{
+    struct pollfd fd = p->fd[i];
+
+    return poll(&fd, 1, ms) > 0;
+}
+
+void plait_peers_kill(const struct plait_peers *p)
+{
+    for (int i = 0; i < p->n; i++)
+        syscall(SYS_pidfd_send_signal, p->fd[i].fd, SIGKILL, NULL, 0);
 }
 
 void plait_peers_destroy(struct plait_peers *p)

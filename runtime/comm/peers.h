@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_PEERS_H
-#define PLAIT_PEERS_H
+#ifndef PLAIT_RUNTIME_COMM_PEERS_H
+#define PLAIT_RUNTIME_COMM_PEERS_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
-/* Notices when another process of this machine has ended, however: who waits
- * for it in shared memory would do so for ever. A thread sleeps until then
- * (pidfd_open(2), Linux 5.3). */
+/* Notices when another process of this machine has ended, for whatever reason:
+ * a wait for it in shared memory would never return. A thread sleeps until
+ * then (pidfd_open(2), Linux 5.3). */
 struct plait_peers;
 
-/* gone(arg, i) is called once, from that thread, i being the first of pid[n]
- * that has ended, some time after that: launchers that end the whole job on
- * their own come first. NULL with errno; n 0 is fine, ENOSYS on older
- * systems. Ended already: ESRCH. */
-struct plait_peers *plait_peers_create(const pid_t *pid, int n,
-                                       void (*gone)(void *arg, int i),
-                                       void *arg);
+/* The processes pid[n]. NULL with errno; n 0 is fine, ENOSYS on older systems.
+ * Ended already: ESRCH. */
+struct plait_peers *plait_peers_create(const pid_t *pid, int n);
+/* gone(arg, i) is called once, from that thread, i being the first of the
+ * processes that has ended, some time after that: launchers that end the whole
+ * job on their own come first. 0, or -1 with errno. */
+int plait_peers_watch(struct plait_peers *peers, void (*gone)(void *arg, int i),
+                      void *arg);
+/* True once process i has ended; waits for that up to `ms`. */
+bool plait_peers_ended(const struct plait_peers *peers, int i, int ms);
+/* SIGKILL to each that still runs. */
+void plait_peers_kill(const struct plait_peers *peers);
 /* NULL-safe. gone() is not called any more once this has returned; not to be
  * called from it. */
 void plait_peers_destroy(struct plait_peers *peers);

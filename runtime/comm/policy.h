@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_POLICY_H
-#define PLAIT_POLICY_H
+#ifndef PLAIT_RUNTIME_COMM_POLICY_H
+#define PLAIT_RUNTIME_COMM_POLICY_H
 
 #include <stdbool.h>
 
 #include "runtime/comm/comm_private.h"
 
-/* What a group asks of NCCL (ncclConfig_t), by what its axis does and where
- * its ranks are. 0: NCCL's own choice, if nothing else is said. */
+/* The settings of a group's NCCL communicator (ncclConfig_t), from its axis
+ * and from where its ranks are. 0 is NCCL's default where no other value is
+ * named. */
 struct plait_group_policy {
     int min_ctas, max_ctas;
-    int nvls_ctas;         /* where NVSwitches add up */
+    int nvls_ctas;         /* for reductions in NVSwitches (NVLS) */
     int channels_per_peer; /* over the network */
-    int collnet;           /* 1: switches of the network add up; 0: they must
-                              not; -1: NCCL's choice */
-    int traffic_class;     /* -1: NCCL's */
-    bool efficient;        /* rather fewer CTAs than the last of the speed */
-    bool windows;          /* collectives work on the ranks' memory as it is:
-                              plait_comm_alloc()'s is registered */
+    int collnet;           /* 1: reductions in network switches (SHARP); 0:
+                              none there; -1: NCCL's default */
+    int traffic_class;     /* -1: NCCL's default */
+    bool efficient;        /* NCCL_CTA_POLICY_EFFICIENCY: fewer CTAs */
+    bool windows;          /* register plait_comm_alloc()'s memory, so that
+                              collectives use it without copies */
 };
 
-/* `name` is a group's (runtime/parallel/parallel.h): "tp", "dp-cp", ... */
-void plait_group_policy_choose(const char *name,
-                               const struct plait_group_site *site,
+void plait_group_policy_choose(const struct plait_group_site *site,
                                struct plait_group_policy *policy);
 
 #endif

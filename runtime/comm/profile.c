@@ -9,8 +9,8 @@
 #include <string.h>
 
 #define MAX_ROWS 96
-/* Ended spans that the span around them has not claimed yet. */
-#define MAX_LOOSE 4096
+/* Ended spans whose enclosing span has not ended yet. */
+#define MAX_UNCLAIMED 4096
 
 struct row {
     char track[32], name[32];
@@ -19,14 +19,14 @@ struct row {
     double seconds;
 };
 
-struct loose {
+struct unclaimed {
     double start, seconds;
 };
 
 struct plait_profile {
-    int nrows, nloose;
+    int nrows, nunclaimed;
     struct row row[MAX_ROWS];
-    struct loose loose[MAX_LOOSE];
+    struct unclaimed unclaimed[MAX_UNCLAIMED];
 };
 
 struct plait_profile *plait_profile_create(void)
@@ -72,16 +72,16 @@ void plait_profile_span(struct plait_profile *p, const char *track,
 
     if (!p)
         return;
-    while (p->nloose > 0 && p->loose[p->nloose - 1].start >= start)
-        inside += p->loose[--p->nloose].seconds;
+    while (p->nunclaimed > 0 && p->unclaimed[p->nunclaimed - 1].start >= start)
+        inside += p->unclaimed[--p->nunclaimed].seconds;
     r = row_of(p, track, name, 0);
     r->count++;
     r->seconds += seconds > inside ? seconds - inside : 0;
-    /* Nobody claims spans of the outermost level: the oldest make room. */
-    if (p->nloose == MAX_LOOSE)
-        memmove(p->loose, p->loose + 1,
-                (size_t)--p->nloose * sizeof(*p->loose));
-    p->loose[p->nloose++] = (struct loose){start, seconds};
+    /* Spans of the outermost level are never claimed: drop the oldest. */
+    if (p->nunclaimed == MAX_UNCLAIMED)
+        memmove(p->unclaimed, p->unclaimed + 1,
+                (size_t)--p->nunclaimed * sizeof(*p->unclaimed));
+    p->unclaimed[p->nunclaimed++] = (struct unclaimed){start, seconds};
 }
 
 void plait_profile_beside(struct plait_profile *p, const char *track,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_PROFILE_H
-#define PLAIT_PROFILE_H
+#ifndef PLAIT_RUNTIME_COMM_PROFILE_H
+#define PLAIT_RUNTIME_COMM_PROFILE_H
 
 #include <stdio.h>
 
@@ -11,13 +11,13 @@ struct plait_profile;
 struct plait_profile *plait_profile_create(void);
 void plait_profile_destroy(struct plait_profile *profile);
 
-/* One span of `seconds` that began at `start`. Spans of a thread lie in or
- * after one another, and are told when they end; what lies in a span is not
- * counted as its own. `name` goes up to its first digit: "forward 0.3" and
+/* One span of `seconds` that began at `start`, reported when it ends. Spans of
+ * a thread are nested or disjoint; time of nested spans is not counted for the
+ * outer one. `name` goes up to its first digit: "forward 0.3" and
  * "forward 1.0" are one. */
 void plait_profile_span(struct plait_profile *profile, const char *track,
                         const char *name, double start, double seconds);
-/* What ran beside the thread. */
+/* A span that ran concurrently with the thread. */
 void plait_profile_beside(struct plait_profile *profile, const char *track,
                           const char *name, double seconds);
 

@@ -25,14 +25,14 @@
 
 #include "runtime/comm/trace.h"
 
-/* Who has not proved itself by then is no peer. */
+/* A connection that has not proved the secret by then is dropped. */
 #define PATIENCE_S 5
-/* Connections that may be proving themselves at once. */
+/* Unproved connections at once. */
 #define MAX_GUESTS 256
 
 enum { NONCE = 16, PROOF = 32 /* SHA-256 */ };
 
-/* What a rank says when it has connected. */
+/* The first message of a rank that has connected. */
 struct hello {
     char magic[8];
     uint64_t key;
@@ -40,7 +40,7 @@ struct hello {
     unsigned char nonce[NONCE];
 };
 
-/* What rank 0 answers; the rank then sends its own proof. */
+/* Rank 0's answer; the rank then sends its own proof. */
 struct answer {
     unsigned char nonce[NONCE];
     unsigned char proof[PROOF];
@@ -51,8 +51,8 @@ static const char magic[8] = "PLAITRV1";
 /* -- proofs -------------------------------------------------------------- */
 
 #ifdef HAVE_LIBCRYPTO
-static int sign(const char *secret, const unsigned char *text, size_t size,
-                unsigned char proof[PROOF])
+static int compute_hmac(const char *secret, const unsigned char *text,
+                        size_t size, unsigned char proof[PROOF])
 {
     if (HMAC(EVP_sha256(), secret, (int)strlen(secret), text, size, proof,
              NULL))
@@ -61,7 +61,8 @@ static int sign(const char *secret, const unsigned char *text, size_t size,
     return -1;
 }
 
-static bool same(const unsigned char a[PROOF], const unsigned char b[PROOF])
+static bool same_proof(const unsigned char a[PROOF],
+                       const unsigned char b[PROOF])
 {
     return CRYPTO_memcmp(a, b, PROOF) == 0;
 }
@@ -73,9 +74,10 @@ int plait_rendezvous_check(const char *secret, struct plait_error *err)
     return 0;
 }
 #else
-/* Without a secret a proof says nothing; with one, nobody gets this far. */
-static int sign(const char *secret, const unsigned char *text, size_t size,
-                unsigned char proof[PROOF])
+/* Without a secret a proof is empty; with one plait_rendezvous_check() fails.
+ */
+static int compute_hmac(const char *secret, const unsigned char *text,
+                        size_t size, unsigned char proof[PROOF])
 {
     (void)secret;
     (void)text;
@@ -84,7 +86,8 @@ static int sign(const char *secret, const unsigned char *text, size_t size,
     return 0;
 }
 
-static bool same(const unsigned char a[PROOF], const unsigned char b[PROOF])
+static bool same_proof(const unsigned char a[PROOF],
+                       const unsigned char b[PROOF])
 {
     return memcmp(a, b, PROOF) == 0;
 }
@@ -100,27 +103,30 @@ int plait_rendezvous_check(const char *secret, struct plait_error *err)
 }
 #endif
 
-/* HMAC-SHA-256 by the secret over who speaks, what the rank said and rank
+/* HMAC-SHA-256 by the secret over the sender's role, the rank's hello and rank
  * 0's nonce. */
-static int prove(const struct plait_meeting *m, char who,
-                 const struct hello *hello, const unsigned char nonce[NONCE],
-                 unsigned char proof[PROOF])
+static int make_proof(const struct plait_meeting *m, char who,
+                      const struct hello *hello,
+                      const unsigned char nonce[NONCE],
+                      unsigned char proof[PROOF])
 {
     unsigned char text[1 + sizeof(*hello) + NONCE];
 
     text[0] = (unsigned char)who;
     memcpy(text + 1, hello, sizeof(*hello));
     memcpy(text + 1 + sizeof(*hello), nonce, NONCE);
-    return sign(m->secret, text, sizeof(text), proof);
+    return compute_hmac(m->secret, text, sizeof(text), proof);
 }
 
-static bool proves(const struct plait_meeting *m, char who,
-                   const struct hello *hello, const unsigned char nonce[NONCE],
-                   const unsigned char proof[PROOF])
+static bool check_proof(const struct plait_meeting *m, char who,
+                        const struct hello *hello,
+                        const unsigned char nonce[NONCE],
+                        const unsigned char proof[PROOF])
 {
     unsigned char want[PROOF];
 
-    return prove(m, who, hello, nonce, want) == 0 && same(want, proof);
+    return make_proof(m, who, hello, nonce, want) == 0 &&
+           same_proof(want, proof);
 }
 
 /* -- sockets ------------------------------------------------------------- */
@@ -161,16 +167,16 @@ int plait_read_all(int fd, void *buf, size_t bytes)
     return 0;
 }
 
-/* For a connection that is proved: no timeouts, no delays; a peer whose
- * machine is gone is noticed. */
-static void set_up(int fd)
+/* For a connection that is proved: no timeouts, no Nagle delay, keepalive to
+ * notice a peer whose machine has failed. */
+static void set_up_socket(int fd)
 {
-    const struct timeval for_ever = {0};
+    const struct timeval no_limit = {0};
     int one = 1;
 
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof(for_ever));
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &for_ever, sizeof(for_ever));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &no_limit, sizeof(no_limit));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &no_limit, sizeof(no_limit));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
@@ -231,7 +237,7 @@ int plait_rendezvous_listen(int *port)
 
 /* -- rank 0 -------------------------------------------------------------- */
 
-/* A connection that has not proved itself. */
+/* A connection that has not proved the secret yet. */
 struct guest {
     int fd;
     double until;
@@ -248,7 +254,7 @@ struct host {
     struct guest guest[MAX_GUESTS];
 };
 
-static void dismiss(struct host *h, int i)
+static void drop_guest(struct host *h, int i)
 {
     if (h->guest[i].fd >= 0)
         close(h->guest[i].fd);
@@ -256,17 +262,17 @@ static void dismiss(struct host *h, int i)
             (size_t)(--h->nguests - i) * sizeof(h->guest[i]));
 }
 
-/* Too many at once: who came first has had the most time. */
-static void welcome(struct host *h, int fd)
+/* If there are too many at once, the oldest is dropped. */
+static void add_guest(struct host *h, int fd)
 {
     if (h->nguests == MAX_GUESTS)
-        dismiss(h, 0);
+        drop_guest(h, 0);
     h->guest[h->nguests] =
         (struct guest){.fd = fd, .until = plait_trace_now() + PATIENCE_S};
     h->nguests++;
 }
 
-static bool expected(const struct host *h, const struct hello *hello)
+static bool is_expected(const struct host *h, const struct hello *hello)
 {
     return memcmp(hello->magic, magic, sizeof(magic)) == 0 &&
            hello->key == h->m->key && hello->size == (uint32_t)h->m->size &&
@@ -274,16 +280,16 @@ static bool expected(const struct host *h, const struct hello *hello)
            h->fds[hello->rank] < 0;
 }
 
-static int reply(struct host *h, struct guest *g)
+static int send_answer(struct host *h, struct guest *g)
 {
     if (getrandom(g->answer.nonce, NONCE, 0) != NONCE ||
-        prove(h->m, '0', &g->hello, g->answer.nonce, g->answer.proof) < 0)
+        make_proof(h->m, '0', &g->hello, g->answer.nonce, g->answer.proof) < 0)
         return -1;
     return plait_write_all(g->fd, &g->answer, sizeof(g->answer));
 }
 
-/* Takes what has come: 0 go on, 1 it is a peer, -1 it is none. */
-static int hear(struct host *h, struct guest *g)
+/* Read what has arrived. 0: not complete, 1: a peer, -1: not one. */
+static int read_guest(struct host *h, struct guest *g)
 {
     bool greeted = g->got >= sizeof(g->hello);
     char *to = greeted ? (char *)g->proof + (g->got - sizeof(g->hello))
@@ -298,37 +304,38 @@ static int hear(struct host *h, struct guest *g)
         return -1;
     if ((size_t)n < want)
         return 0;
-    if (!expected(h, &g->hello))
+    if (!is_expected(h, &g->hello))
         return -1;
     if (!greeted)
-        return reply(h, g);
-    return proves(h->m, 'n', &g->hello, g->answer.nonce, g->proof) ? 1 : -1;
+        return send_answer(h, g);
+    return check_proof(h->m, 'n', &g->hello, g->answer.nonce, g->proof) ? 1
+                                                                        : -1;
 }
 
-static void hear_all(struct host *h, const struct pollfd *p)
+static void read_guests(struct host *h, const struct pollfd *p)
 {
     double now = plait_trace_now();
 
-    /* Backwards: those that go move only what was looked at. */
+    /* Backwards: dropping one moves only those that were read already. */
     for (int i = h->nguests - 1; i >= 0; i--) {
         struct guest *g = &h->guest[i];
         int is = 0;
 
         if (p[i].revents != 0)
-            is = hear(h, g);
+            is = read_guest(h, g);
         if (is > 0) {
-            set_up(g->fd);
+            set_up_socket(g->fd);
             h->fds[g->hello.rank] = g->fd;
             h->missing--;
             g->fd = -1;
         }
         if (is != 0 || now > g->until)
-            dismiss(h, i);
+            drop_guest(h, i);
     }
 }
 
-/* One round; -1 with errno. */
-static int attend(struct host *h, int listener, double deadline)
+/* One round of poll() and accept(); -1 with errno. */
+static int serve_guests(struct host *h, int listener, double deadline)
 {
     struct pollfd p[MAX_GUESTS + 1];
     double left = deadline - plait_trace_now();
@@ -344,10 +351,10 @@ static int attend(struct host *h, int listener, double deadline)
     if (poll(p, (nfds_t)h->nguests + 1,
              left < 1 ? (int)(left * 1000) + 1 : 1000) < 0)
         return errno == EINTR ? 0 : -1;
-    hear_all(h, p);
+    read_guests(h, p);
     while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >=
            0)
-        welcome(h, fd);
+        add_guest(h, fd);
     return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? 0 : -1;
 }
 
@@ -364,7 +371,7 @@ int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
     h->fds = fds;
     h->missing = m->size - 1;
     while (rc == 0 && h->missing > 0)
-        rc = attend(h, listener, deadline);
+        rc = serve_guests(h, listener, deadline);
     saved = errno;
     if (rc < 0 && saved == ETIMEDOUT)
         plait_errorf(err, "%s: %d of %d ranks did not come within %g s",
@@ -372,7 +379,7 @@ int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
     else if (rc < 0)
         plait_errorf(err, "%s: accept: %s", m->name, strerror(saved));
     while (h->nguests > 0)
-        dismiss(h, 0);
+        drop_guest(h, 0);
     free(h);
     errno = saved;
     return rc;
@@ -411,8 +418,8 @@ static int connect_once(const char *host, int port)
     return fd;
 }
 
-/* 0 when rank 0 has proved itself and has this rank's proof. */
-static int introduce(const struct plait_meeting *m, int fd)
+/* 0: rank 0 has proved the secret, and has this rank's proof. */
+static int authenticate_peer(const struct plait_meeting *m, int fd)
 {
     struct hello hello = {
         .key = m->key, .rank = (uint32_t)m->rank, .size = (uint32_t)m->size};
@@ -425,8 +432,8 @@ static int introduce(const struct plait_meeting *m, int fd)
         plait_read_all(fd, &answer, sizeof(answer)) < 0)
         return -1;
     errno = EACCES;
-    if (!proves(m, '0', &hello, answer.nonce, answer.proof) ||
-        prove(m, 'n', &hello, answer.nonce, proof) < 0)
+    if (!check_proof(m, '0', &hello, answer.nonce, answer.proof) ||
+        make_proof(m, 'n', &hello, answer.nonce, proof) < 0)
         return -1;
     return plait_write_all(fd, proof, sizeof(proof));
 }
@@ -441,8 +448,8 @@ int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
     do {
         for (int i = 0; i < ports && port + i < 65536; i++) {
             fd = connect_once(host, port + i);
-            if (fd >= 0 && introduce(m, fd) == 0) {
-                set_up(fd);
+            if (fd >= 0 && authenticate_peer(m, fd) == 0) {
+                set_up_socket(fd);
                 return fd;
             }
             saved = errno;

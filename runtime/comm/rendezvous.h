@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RENDEZVOUS_H
-#define PLAIT_RENDEZVOUS_H
+#ifndef PLAIT_RUNTIME_COMM_RENDEZVOUS_H
+#define PLAIT_RUNTIME_COMM_RENDEZVOUS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "topology/error.h"
-#include "topology/launch.h"
+#include "topology/base/error.h"
+#include "topology/layout/launch.h"
 
 /* How the ranks of a group find each other over TCP. Rank 0 listens, the
  * others connect, and each side proves to the other that it knows the step's
- * secret, which itself never travels: a stranger neither gets in nor holds
- * anybody up. */
+ * secret, which itself is never sent: a foreign process can neither join nor
+ * block the group. */
 
 struct plait_meeting {
     const char *name; /* of the group, for errors */
-    uint64_t key;     /* of the group: not taken for another of the job's */
+    uint64_t key;     /* tells the groups of a job apart */
     int rank, size;
     char secret[PLAIT_SECRET_SIZE]; /* "": proves nothing */
     double timeout_s;

@@ -17,21 +17,21 @@
 
 #include "kernels/dtype.h"
 
-/* Bytes that go round at once, and rounds that may be under way: together
- * they stay in a core's cache. */
+/* Bytes of a chunk, and chunks that may be under way: together they fit in a
+ * core's cache. */
 #define SLOT_BYTES ((size_t)128 << 10)
 #define SLOTS 4
-/* Below this, MPI's messages are as good. */
+/* Below this, MPI's messages are as fast. */
 #define LEAST_BYTES ((size_t)32 << 10)
 #define LINE 64
-/* Elements that are added up while they stay in the innermost cache. */
+/* Elements that are reduced at once: their fp32 copies fit in the L1 cache. */
 #define BLOCK 2048
 #define STRIP 16
 
-/* What each rank has in the segment: how many chunks it has put in, added
- * up and taken out since the start, and the chunks. A slot has one place for
- * each rank's part; a rank's place in its own slot holds what it added up. */
-struct seat {
+/* A rank's area of the segment: how many chunks it has filled, reduced and
+ * taken since the start, and its slots. A slot has one place for each rank's
+ * part; a rank's place in its own slot holds what it has reduced. */
+struct area {
     _Alignas(LINE) _Atomic uint64_t filled;
     _Alignas(LINE) _Atomic uint64_t reduced;
     _Alignas(LINE) _Atomic uint64_t taken;
@@ -40,7 +40,7 @@ struct seat {
 
 struct plait_shm {
     int rank, size;
-    struct seat **seat;        /* [size] */
+    struct area **area;        /* [size] */
     uint64_t issued, finished; /* transfers */
     uint64_t base;             /* chunks of the finished ones */
 };
@@ -68,24 +68,24 @@ int plait_shm_world_init(MPI_Comm comm, struct plait_shm_world *world)
     return rc;
 }
 
-static void seat_name(char name[64], const struct plait_shm_world *world,
+static void area_name(char name[64], const struct plait_shm_world *world,
                       int rank)
 {
     snprintf(name, 64, "/plait-%016" PRIx64 "-%d-%" PRIu64, world->id, rank,
              world->next);
 }
 
-/* A seat of this name; NULL with errno. Room is taken at once: a full
- * file system would kill the process later. */
-static struct seat *seat_open(const char *name, bool create)
+/* Map the area of this name; NULL with errno. Its memory is allocated at once:
+ * on a full file system a later page fault would kill the process. */
+static struct area *area_open(const char *name, bool create)
 {
     int fd = shm_open(name, create ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, 0600);
     void *at = MAP_FAILED;
 
     if (fd < 0)
         return NULL;
-    if (!create || (errno = posix_fallocate(fd, 0, sizeof(struct seat))) == 0)
-        at = mmap(NULL, sizeof(struct seat), PROT_READ | PROT_WRITE, MAP_SHARED,
+    if (!create || (errno = posix_fallocate(fd, 0, sizeof(struct area))) == 0)
+        at = mmap(NULL, sizeof(struct area), PROT_READ | PROT_WRITE, MAP_SHARED,
                   fd, 0);
     close(fd);
     if (at != MAP_FAILED)
@@ -95,17 +95,17 @@ static struct seat *seat_open(const char *name, bool create)
     return NULL;
 }
 
-static void seats_close(struct seat **seat, int n)
+static void areas_close(struct area **area, int n)
 {
     for (int i = 0; i < n; i++)
-        if (seat[i])
-            munmap(seat[i], sizeof(**seat));
-    free(seat);
+        if (area[i])
+            munmap(area[i], sizeof(**area));
+    free(area);
 }
 
 /* Whether all ranks are on one node, and the number of their segment. */
-static int agree_number(MPI_Comm comm, struct plait_shm_world *world,
-                        bool *near)
+static int common_number(MPI_Comm comm, struct plait_shm_world *world,
+                         bool *near)
 {
     int64_t v[3] = {(int64_t)world->next, world->node, -world->node};
     int rc = MPI_Allreduce(MPI_IN_PLACE, v, 3, MPI_INT64_T, MPI_MAX, comm);
@@ -115,17 +115,17 @@ static int agree_number(MPI_Comm comm, struct plait_shm_world *world,
     return rc;
 }
 
-/* Every rank's seat; where one rank fails, no rank has any: *seat NULL. */
-static int open_seats(MPI_Comm comm, const struct plait_shm_world *world,
-                      int rank, int size, struct seat ***seat)
+/* Every rank's area; where one rank fails, no rank has any: *area NULL. */
+static int open_areas(MPI_Comm comm, const struct plait_shm_world *world,
+                      int rank, int size, struct area ***area)
 {
-    struct seat **all = calloc((size_t)size, sizeof(*all));
+    struct area **all = calloc((size_t)size, sizeof(*all));
     int *ranks = calloc((size_t)size, sizeof(*ranks));
     int mine = -1, ok, rc;
     char name[64];
 
-    seat_name(name, world, world->rank);
-    if (all && ranks && (all[rank] = seat_open(name, true)))
+    area_name(name, world, world->rank);
+    if (all && ranks && (all[rank] = area_open(name, true)))
         mine = world->rank;
     if (ranks)
         rc = MPI_Allgather(&mine, 1, MPI_INT, ranks, 1, MPI_INT, comm);
@@ -133,49 +133,49 @@ static int open_seats(MPI_Comm comm, const struct plait_shm_world *world,
         rc = MPI_ERR_NO_MEM;
     ok = rc == MPI_SUCCESS && mine >= 0;
     for (int i = 0; ok && i < size; i++) {
-        seat_name(name, world, ranks[i]);
+        area_name(name, world, ranks[i]);
         if (i != rank)
-            ok = ranks[i] >= 0 && (all[i] = seat_open(name, false));
+            ok = ranks[i] >= 0 && (all[i] = area_open(name, false));
     }
     if (rc == MPI_SUCCESS)
         rc = MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, comm);
-    /* All have it, or nobody wants it. */
-    seat_name(name, world, world->rank);
+    /* The name is needed no longer, whether all ranks mapped it or not. */
+    area_name(name, world, world->rank);
     if (mine >= 0)
         shm_unlink(name);
     free(ranks);
     if (rc == MPI_SUCCESS && ok)
-        *seat = all;
+        *area = all;
     else if (all)
-        seats_close(all, size);
+        areas_close(all, size);
     return rc;
 }
 
 int plait_shm_create(MPI_Comm comm, struct plait_shm_world *world,
                      struct plait_shm **shm)
 {
-    struct seat **seat = NULL;
+    struct area **area = NULL;
     int rank, size, rc;
     bool near;
 
     *shm = NULL;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
-    rc = agree_number(comm, world, &near);
+    rc = common_number(comm, world, &near);
     if (rc != MPI_SUCCESS || !near)
         return rc;
-    rc = open_seats(comm, world, rank, size, &seat);
+    rc = open_areas(comm, world, rank, size, &area);
     world->next++;
-    if (rc != MPI_SUCCESS || !seat)
+    if (rc != MPI_SUCCESS || !area)
         return rc;
     *shm = calloc(1, sizeof(**shm));
     if (!*shm) {
-        seats_close(seat, size);
+        areas_close(area, size);
         return MPI_ERR_NO_MEM;
     }
     (*shm)->rank = rank;
     (*shm)->size = size;
-    (*shm)->seat = seat;
+    (*shm)->area = area;
     return MPI_SUCCESS;
 }
 
@@ -185,14 +185,15 @@ void plait_shm_destroy(struct plait_shm *shm)
 
     if (!shm)
         return;
-    seats_close(shm->seat, shm->size);
+    areas_close(shm->area, shm->size);
     free(shm);
     errno = saved;
 }
 
 /* -- arithmetic ---------------------------------------------------------- */
 
-static void widen(float *to, const void *from, size_t n, enum plait_dtype type)
+static void widen_floats(float *to, const void *from, size_t n,
+                         enum plait_dtype type)
 {
     const uint16_t *h = from;
 
@@ -210,7 +211,8 @@ static void widen(float *to, const void *from, size_t n, enum plait_dtype type)
     }
 }
 
-static void narrow(void *to, const float *from, size_t n, enum plait_dtype type)
+static void narrow_floats(void *to, const float *from, size_t n,
+                          enum plait_dtype type)
 {
     uint16_t *h = to;
 
@@ -230,8 +232,8 @@ static void narrow(void *to, const float *from, size_t n, enum plait_dtype type)
 
 /* to[i] = to[i] and from[i] reduced. Sums go by fixed strips, which every
  * compiler turns into vectors. */
-static void reduce(float *restrict to, const float *restrict from, size_t n,
-                   enum plait_reduce op)
+static void reduce_floats(float *restrict to, const float *restrict from,
+                          size_t n, enum plait_reduce op)
 {
     size_t strips = op == PLAIT_SUM ? n / STRIP * STRIP : 0;
 
@@ -248,7 +250,7 @@ static void reduce(float *restrict to, const float *restrict from, size_t n,
 
 /* -- a transfer ---------------------------------------------------------- */
 
-static bool adds(const struct plait_transfer *t)
+static bool is_reduction(const struct plait_transfer *t)
 {
     return t->kind == PLAIT_ALL_REDUCE || t->kind == PLAIT_REDUCE_SCATTER;
 }
@@ -258,7 +260,7 @@ bool plait_shm_takes(const struct plait_shm *shm,
 {
     size_t bytes = t->n * plait_dtype_size(t->type);
 
-    /* One line for each rank's part of a slot is the least. */
+    /* Each rank's part of a slot is at least one cache line. */
     if (!shm || (size_t)shm->size > SLOT_BYTES / LINE)
         return false;
     switch (t->kind) {
@@ -293,8 +295,8 @@ void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
 
 /* Chunk c of rank r's part: elements, and where they begin in a buffer that
  * holds all parts. */
-static size_t extent(const struct plait_shm_transfer *x, int r, size_t c,
-                     size_t *begin)
+static size_t chunk_extent(const struct plait_shm_transfer *x, int r, size_t c,
+                           size_t *begin)
 {
     size_t all = x->t.n, end;
 
@@ -309,39 +311,40 @@ static size_t extent(const struct plait_shm_transfer *x, int r, size_t c,
     return end > *begin ? end - *begin : 0;
 }
 
-/* Rank r's place in the slot that chunk c uses in `owner`'s seat. */
-static char *place(const struct plait_shm_transfer *x, int owner, int r,
-                   size_t c)
+/* Rank r's place in the slot that chunk c uses in `owner`'s area. */
+static char *slot_place(const struct plait_shm_transfer *x, int owner, int r,
+                        size_t c)
 {
     struct plait_shm *s = x->shm;
 
-    return s->seat[owner]->slot[(s->base + c) % SLOTS] +
+    return s->area[owner]->slot[(s->base + c) % SLOTS] +
            (size_t)r * x->len * plait_dtype_size(x->t.type);
 }
 
-/* Put in what others want of me. */
-static void fill(const struct plait_shm_transfer *x, size_t c)
+/* Write what the other ranks need into this rank's slot. */
+static void fill_slot(const struct plait_shm_transfer *x, size_t c)
 {
     size_t size = plait_dtype_size(x->t.type), begin, n;
     int me = x->shm->rank, r;
 
     if (x->t.kind == PLAIT_ALL_GATHER) {
-        n = extent(x, me, c, &begin);
-        memcpy(place(x, me, me, c), (const char *)x->t.send + c * x->len * size,
-               n * size);
+        n = chunk_extent(x, me, c, &begin);
+        memcpy(slot_place(x, me, me, c),
+               (const char *)x->t.send + c * x->len * size, n * size);
         return;
     }
     for (r = 0; r < x->shm->size; r++) {
-        n = extent(x, r, c, &begin);
+        n = chunk_extent(x, r, c, &begin);
         if (r != me)
-            memcpy(place(x, me, r, c), (const char *)x->t.send + begin * size,
-                   n * size);
+            memcpy(slot_place(x, me, r, c),
+                   (const char *)x->t.send + begin * size, n * size);
     }
 }
 
-/* My part of everybody's input, n elements from `at` of the chunk on. */
-static void add_block(const struct plait_shm_transfer *x, size_t c, size_t at,
-                      size_t n, const char *mine, char *to, char *out)
+/* Reduce this rank's part over all ranks: n elements from `at` of the chunk. */
+static void reduce_block(const struct plait_shm_transfer *x, size_t c,
+                         size_t at, size_t n, const char *mine, char *to,
+                         char *out)
 {
     size_t size = plait_dtype_size(x->t.type);
     float sum[BLOCK], next[BLOCK];
@@ -349,45 +352,45 @@ static void add_block(const struct plait_shm_transfer *x, size_t c, size_t at,
     for (int r = 0; r < x->shm->size; r++) {
         const void *from = r == x->shm->rank
                                ? mine + at * size
-                               : place(x, r, x->shm->rank, c) + at * size;
+                               : slot_place(x, r, x->shm->rank, c) + at * size;
 
         if (r == 0)
-            widen(sum, from, n, x->t.type);
+            widen_floats(sum, from, n, x->t.type);
         else if (x->t.type == PLAIT_F32)
-            reduce(sum, from, n, x->t.op);
+            reduce_floats(sum, from, n, x->t.op);
         else {
-            widen(next, from, n, x->t.type);
-            reduce(sum, next, n, x->t.op);
+            widen_floats(next, from, n, x->t.type);
+            reduce_floats(sum, next, n, x->t.op);
         }
     }
-    narrow(to + at * size, sum, n, x->t.type);
+    narrow_floats(to + at * size, sum, n, x->t.type);
     if (out)
         memcpy(out + at * size, to + at * size, n * size);
 }
 
-static void add(const struct plait_shm_transfer *x, size_t c)
+static void reduce_chunk(const struct plait_shm_transfer *x, size_t c)
 {
     size_t size = plait_dtype_size(x->t.type), begin, n, at;
     int me = x->shm->rank;
     const char *mine;
     char *to, *out = NULL;
 
-    n = extent(x, me, c, &begin);
+    n = chunk_extent(x, me, c, &begin);
     mine = (const char *)x->t.send + begin * size;
     to = (char *)x->t.recv + c * x->len * size;
     if (x->t.kind == PLAIT_ALL_REDUCE) {
         to = (char *)x->t.recv + begin * size;
-        out = place(x, me, me, c);
+        out = slot_place(x, me, me, c);
     }
     for (at = 0; at < n; at += BLOCK)
-        add_block(x, c, at, n - at < BLOCK ? n - at : BLOCK, mine, to, out);
+        reduce_block(x, c, at, n - at < BLOCK ? n - at : BLOCK, mine, to, out);
 }
 
-/* What is mine from the start, where it is not there already. */
-static void keep(const struct plait_shm_transfer *x, size_t c)
+/* Copy this rank's own part, unless the transfer is in place. */
+static void copy_own(const struct plait_shm_transfer *x, size_t c)
 {
     size_t size = plait_dtype_size(x->t.type), begin;
-    size_t n = extent(x, x->shm->rank, c, &begin);
+    size_t n = chunk_extent(x, x->shm->rank, c, &begin);
     const char *from = (const char *)x->t.send + begin * size;
     char *to = (char *)x->t.recv + begin * size;
 
@@ -397,8 +400,8 @@ static void keep(const struct plait_shm_transfer *x, size_t c)
         memcpy(to, from, n * size);
 }
 
-/* Fetch what others have for me. */
-static void take(const struct plait_shm_transfer *x, size_t c)
+/* Read what the other ranks have written for this one. */
+static void take_chunk(const struct plait_shm_transfer *x, size_t c)
 {
     size_t size = plait_dtype_size(x->t.type), begin, n;
     int me = x->shm->rank, r;
@@ -406,28 +409,28 @@ static void take(const struct plait_shm_transfer *x, size_t c)
     if (x->t.kind == PLAIT_REDUCE_SCATTER)
         return;
     if (x->t.kind != PLAIT_ALL_REDUCE)
-        keep(x, c);
+        copy_own(x, c);
     for (r = 0; r < x->shm->size; r++) {
         int which = x->t.kind == PLAIT_ALL_TO_ALL ? me : r;
 
-        n = extent(x, r, c, &begin);
+        n = chunk_extent(x, r, c, &begin);
         if (r != me)
-            memcpy((char *)x->t.recv + begin * size, place(x, r, which, c),
+            memcpy((char *)x->t.recv + begin * size, slot_place(x, r, which, c),
                    n * size);
     }
 }
 
-/* -- the order of things ------------------------------------------------- */
+/* -- progress ------------------------------------------------------------ */
 
 enum count { FILLED, REDUCED, TAKEN };
 
-static bool all_have(const struct plait_shm *s, enum count count, uint64_t n)
+static bool all_reached(const struct plait_shm *s, enum count count, uint64_t n)
 {
     for (int i = 0; i < s->size; i++) {
-        struct seat *seat = s->seat[i];
-        _Atomic uint64_t *at = count == FILLED    ? &seat->filled
-                               : count == REDUCED ? &seat->reduced
-                                                  : &seat->taken;
+        struct area *area = s->area[i];
+        _Atomic uint64_t *at = count == FILLED    ? &area->filled
+                               : count == REDUCED ? &area->reduced
+                                                  : &area->taken;
 
         if (atomic_load_explicit(at, memory_order_acquire) < n)
             return false;
@@ -435,34 +438,36 @@ static bool all_have(const struct plait_shm *s, enum count count, uint64_t n)
     return true;
 }
 
-static void tell(_Atomic uint64_t *at, uint64_t n)
+static void publish_count(_Atomic uint64_t *at, uint64_t n)
 {
     atomic_store_explicit(at, n, memory_order_release);
 }
 
-/* Chunk c may be put in when all are done with the one that was in its slot,
- * added up when all have put it in, and taken when all have added it up. */
+/* Chunk c may be filled when all ranks have taken the chunk that used its slot
+ * before, reduced when all have filled it, and taken when all have reduced
+ * it. */
 enum plait_moved plait_shm_advance(struct plait_shm_transfer *x)
 {
     struct plait_shm *s = x->shm;
-    struct seat *mine = s->seat[s->rank];
+    struct area *mine = s->area[s->rank];
 
     if (x->ticket != s->finished)
         return PLAIT_STUCK;
-    if (x->taken < x->reduced && all_have(s, REDUCED, s->base + x->taken + 1)) {
-        take(x, x->taken++);
-        tell(&mine->taken, s->base + x->taken);
+    if (x->taken < x->reduced &&
+        all_reached(s, REDUCED, s->base + x->taken + 1)) {
+        take_chunk(x, x->taken++);
+        publish_count(&mine->taken, s->base + x->taken);
     } else if (x->reduced < x->filled &&
-               all_have(s, FILLED, s->base + x->reduced + 1)) {
-        if (adds(&x->t))
-            add(x, x->reduced);
+               all_reached(s, FILLED, s->base + x->reduced + 1)) {
+        if (is_reduction(&x->t))
+            reduce_chunk(x, x->reduced);
         x->reduced++;
-        tell(&mine->reduced, s->base + x->reduced);
+        publish_count(&mine->reduced, s->base + x->reduced);
     } else if (x->filled < x->chunks &&
                (s->base + x->filled < SLOTS ||
-                all_have(s, TAKEN, s->base + x->filled + 1 - SLOTS))) {
-        fill(x, x->filled++);
-        tell(&mine->filled, s->base + x->filled);
+                all_reached(s, TAKEN, s->base + x->filled + 1 - SLOTS))) {
+        fill_slot(x, x->filled++);
+        publish_count(&mine->filled, s->base + x->filled);
     } else if (x->taken < x->chunks) {
         return PLAIT_STUCK;
     }

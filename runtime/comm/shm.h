@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SHM_H
-#define PLAIT_SHM_H
+#ifndef PLAIT_RUNTIME_COMM_SHM_H
+#define PLAIT_RUNTIME_COMM_SHM_H
 
 #include <mpi.h>
 #include <stddef.h>

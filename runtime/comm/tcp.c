@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/rendezvous.h"
+#include "topology/base/hash.h"
 
 struct tcp_comm {
     struct plait_comm base;
@@ -35,7 +36,7 @@ static struct tcp_comm *tcp_of(struct plait_comm *comm)
     return (struct tcp_comm *)comm;
 }
 
-/* -- a group comes together ---------------------------------------------- */
+/* -- life ---------------------------------------------------------------- */
 
 static struct tcp_comm *group_create(int rank, int size, uint64_t key,
                                      const char *secret, double timeout_s,
@@ -63,8 +64,8 @@ static struct tcp_comm *group_create(int rank, int size, uint64_t key,
     return c;
 }
 
-static int join(struct tcp_comm *c, const char *host, int port, int ports,
-                struct plait_error *err)
+static int join_group(struct tcp_comm *c, const char *host, int port, int ports,
+                      struct plait_error *err)
 {
     c->fds[0] = plait_rendezvous_join(&c->meeting, host, port, ports, err);
     return c->fds[0] < 0 ? -1 : 0;
@@ -82,7 +83,7 @@ static void tcp_destroy(struct plait_comm *comm)
     free(c);
 }
 
-/* Peers that wait for this rank see the end of the connection. */
+/* Peers that wait for this rank see the connection close. */
 static void tcp_abort(struct plait_comm *comm)
 {
     struct tcp_comm *c = tcp_of(comm);
@@ -93,18 +94,10 @@ static void tcp_abort(struct plait_comm *comm)
             shutdown(c->fds[i], SHUT_RDWR);
 }
 
-/* FNV-1a (Fowler, Noll, Vo) */
-static uint64_t hash(uint64_t h, const char *text)
-{
-    for (; *text != '\0'; text++)
-        h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    return h;
-}
-
 struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
                                     double timeout_s, struct plait_error *err)
 {
-    uint64_t key = hash(UINT64_C(14695981039346656037), launch->jobid);
+    uint64_t key = plait_hash_text(PLAIT_HASH_START, launch->jobid);
     int port = launch->master_port, listener, rc;
     struct tcp_comm *c;
 
@@ -117,7 +110,8 @@ struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
         return NULL;
     }
     if (launch->rank > 0) {
-        rc = join(c, launch->master_addr, port, PLAIT_RENDEZVOUS_PORTS, err);
+        rc = join_group(c, launch->master_addr, port, PLAIT_RENDEZVOUS_PORTS,
+                        err);
     } else if ((listener = plait_rendezvous_listen(&port)) < 0) {
         rc = plait_errorf(err, "world: MASTER_PORT %d and the %d after it: %s",
                           launch->master_port, PLAIT_RENDEZVOUS_PORTS - 1,
@@ -134,40 +128,41 @@ struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
     return NULL;
 }
 
-/* -- host values --------------------------------------------------------------
- */
+/* -- host values --------------------------------------------------------- */
 
-static int lost(struct tcp_comm *c, int rank)
+static int peer_lost(struct tcp_comm *c, int rank)
 {
     return plait_comm_fail(&c->base, "%s: rank %d is gone: %s", c->base.name,
                            rank, strerror(errno));
 }
 
-/* recv of rank 0 = the send of every rank; recv is used there alone. */
-static int gather(struct tcp_comm *c, const void *send, void *recv,
-                  size_t bytes)
+/* recv of rank 0 = the send of every rank; the others do not use recv. */
+static int gather_to_root(struct tcp_comm *c, const void *send, void *recv,
+                          size_t bytes)
 {
     if (c->base.rank > 0)
-        return plait_write_all(c->fds[0], send, bytes) < 0 ? lost(c, 0) : 0;
+        return plait_write_all(c->fds[0], send, bytes) < 0 ? peer_lost(c, 0)
+                                                           : 0;
     memmove(recv, send, bytes);
     for (int i = 1; i < c->base.size; i++)
         if (plait_read_all(c->fds[i], (char *)recv + (size_t)i * bytes, bytes) <
             0)
-            return lost(c, i);
+            return peer_lost(c, i);
     return 0;
 }
 
 /* Rank 0's buffer to every rank but `except`. */
-static int spread(struct tcp_comm *c, void *buf, size_t bytes, int except)
+static int send_from_root(struct tcp_comm *c, void *buf, size_t bytes,
+                          int except)
 {
     if (c->base.rank > 0) {
         if (c->base.rank != except && plait_read_all(c->fds[0], buf, bytes) < 0)
-            return lost(c, 0);
+            return peer_lost(c, 0);
         return 0;
     }
     for (int i = 1; i < c->base.size; i++)
         if (i != except && plait_write_all(c->fds[i], buf, bytes) < 0)
-            return lost(c, i);
+            return peer_lost(c, i);
     return 0;
 }
 
@@ -178,11 +173,11 @@ static int tcp_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
 
     if (root > 0 && comm->rank == root &&
         plait_write_all(c->fds[0], buf, bytes) < 0)
-        return lost(c, 0);
+        return peer_lost(c, 0);
     if (root > 0 && comm->rank == 0 &&
         plait_read_all(c->fds[root], buf, bytes) < 0)
-        return lost(c, root);
-    return spread(c, buf, bytes, root);
+        return peer_lost(c, root);
+    return send_from_root(c, buf, bytes, root);
 }
 
 static int tcp_host_all_gather(struct plait_comm *comm, const void *send,
@@ -190,9 +185,9 @@ static int tcp_host_all_gather(struct plait_comm *comm, const void *send,
 {
     struct tcp_comm *c = tcp_of(comm);
 
-    if (gather(c, send, recv, bytes) < 0)
+    if (gather_to_root(c, send, recv, bytes) < 0)
         return -1;
-    return spread(c, recv, bytes * (size_t)comm->size, -1);
+    return send_from_root(c, recv, bytes * (size_t)comm->size, -1);
 }
 
 static int tcp_barrier(struct plait_comm *comm)
@@ -217,27 +212,26 @@ static int tcp_host_all_reduce(struct plait_comm *comm, double *values,
 
     if (all == NULL)
         return plait_comm_fail(comm, "%s: out of memory", comm->name);
-    rc = gather(c, values, all, n * sizeof(*values));
+    rc = gather_to_root(c, values, all, n * sizeof(*values));
     for (size_t i = n; rc == 0 && comm->rank == 0 && i < rows * n; i++) {
         double x = all[i], *y = &values[i % n];
 
         *y = op == PLAIT_SUM ? *y + x : x > *y || x != x ? x : *y;
     }
     if (rc == 0)
-        rc = spread(c, values, n * sizeof(*values), -1);
+        rc = send_from_root(c, values, n * sizeof(*values), -1);
     free(all);
     return rc;
 }
 
-/* -- split -------------------------------------------------------------------
- */
+/* -- split --------------------------------------------------------------- */
 
-static bool before(const struct contact *all, int a, int b)
+static bool comes_before(const struct contact *all, int a, int b)
 {
     return all[a].key != all[b].key ? all[a].key < all[b].key : a < b;
 }
 
-/* My place among those of my color, their number, and the first of them. */
+/* This rank's rank in its group, the group's size, and the group's rank 0. */
 static void group_of(const struct contact *all, int n, int me, int *rank,
                      int *size, int *root)
 {
@@ -247,15 +241,16 @@ static void group_of(const struct contact *all, int n, int me, int *rank,
         if (all[i].color != all[me].color)
             continue;
         (*size)++;
-        *rank += before(all, i, me);
-        if (before(all, i, *root))
+        *rank += comes_before(all, i, me);
+        if (comes_before(all, i, *root))
             *root = i;
     }
 }
 
-static struct plait_comm *meet(struct tcp_comm *parent,
-                               const struct contact *all, int listener,
-                               const char *name, struct plait_error *err)
+static struct plait_comm *connect_group(struct tcp_comm *parent,
+                                        const struct contact *all, int listener,
+                                        const char *name,
+                                        struct plait_error *err)
 {
     const struct contact *me = &all[parent->base.rank];
     struct tcp_comm *c;
@@ -263,7 +258,7 @@ static struct plait_comm *meet(struct tcp_comm *parent,
 
     group_of(all, parent->base.size, parent->base.rank, &rank, &size, &root);
     c = group_create(rank, size,
-                     hash(parent->meeting.key + me->color + 1, name),
+                     plait_hash_text(parent->meeting.key + me->color + 1, name),
                      parent->meeting.secret, parent->meeting.timeout_s, name);
     if (c == NULL) {
         plait_errorf(err, "out of memory");
@@ -272,10 +267,10 @@ static struct plait_comm *meet(struct tcp_comm *parent,
     if (rank == 0)
         rc = plait_rendezvous_gather(&c->meeting, listener, c->fds, err);
     else
-        rc = join(c,
-                  strcmp(all[root].host, me->host) == 0 ? "localhost"
-                                                        : all[root].host,
-                  all[root].port, 1, err);
+        rc = join_group(c,
+                        strcmp(all[root].host, me->host) == 0 ? "localhost"
+                                                              : all[root].host,
+                        all[root].port, 1, err);
     if (rc == 0)
         return &c->base;
     tcp_destroy(&c->base);
@@ -303,7 +298,8 @@ static int tcp_split(struct plait_comm *parent, int color, int key,
     else if (color < 0)
         rc = 0;
     else
-        rc = (*comm = meet(tcp_of(parent), all, listener, name, err)) != NULL
+        rc = (*comm = connect_group(tcp_of(parent), all, listener, name,
+                                    err)) != NULL
                  ? 0
                  : -1;
     if (listener >= 0)
@@ -312,8 +308,7 @@ static int tcp_split(struct plait_comm *parent, int color, int key,
     return rc;
 }
 
-/* -- transfers
- * ----------------------------------------------------------------- */
+/* -- transfers ----------------------------------------------------------- */
 
 static int tcp_run(struct plait_comm *comm, const struct plait_transfer *t,
                    struct plait_queue *q, struct plait_request **req)

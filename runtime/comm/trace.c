@@ -37,7 +37,7 @@ double plait_trace_now(void)
 }
 
 static void __attribute__((format(printf, 2, 3)))
-put(struct plait_trace *trace, const char *fmt, ...)
+write_event(struct plait_trace *trace, const char *fmt, ...)
 {
     va_list ap;
 
@@ -53,7 +53,7 @@ static int process_of(const struct plait_trace *trace)
     return trace->rank + 1;
 }
 
-/* What a run of more ranks has left there is none of this run's. */
+/* Remove the files of an earlier run of more ranks. */
 static void remove_older(const char *dir, int rank, int ranks)
 {
     char path[4096];
@@ -77,10 +77,10 @@ static int open_file(struct plait_trace *trace, const char *dir, int ranks,
         return plait_errorf(err, "log.profile: %s: %s", trace->path,
                             strerror(errno));
     remove_older(dir, trace->rank, ranks);
-    put(trace,
-        "[{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
-        "\"args\":{\"name\":\"rank %d\"}}",
-        process_of(trace), trace->rank);
+    write_event(trace,
+                "[{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
+                "\"args\":{\"name\":\"rank %d\"}}",
+                process_of(trace), trace->rank);
     return 0;
 }
 
@@ -112,7 +112,7 @@ int plait_trace_close(struct plait_trace *trace, struct plait_error *err)
     if (!trace)
         return 0;
     if (trace->out) {
-        put(trace, "]\n");
+        write_event(trace, "]\n");
         if (fclose(trace->out) != 0 && !trace->failure)
             trace->failure = errno;
     }
@@ -125,7 +125,7 @@ int plait_trace_close(struct plait_trace *trace, struct plait_error *err)
     return rc;
 }
 
-/* Its number, from 1. */
+/* The track's thread number, from 1. */
 static int track_of(struct plait_trace *trace, const char *track)
 {
     int i;
@@ -137,14 +137,15 @@ static int track_of(struct plait_trace *trace, const char *track)
         return MAX_TRACKS;
     snprintf(trace->track[i], sizeof(trace->track[i]), "%s", track);
     trace->ntracks++;
-    put(trace,
+    write_event(
+        trace,
         ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
         "\"args\":{\"name\":\"%s\"}}",
         process_of(trace), i + 1, track);
     return i + 1;
 }
 
-static double micros(const struct plait_trace *trace, double t)
+static double to_microseconds(const struct plait_trace *trace, double t)
 {
     return (t - trace->zero) * 1e6;
 }
@@ -159,21 +160,21 @@ void plait_trace_span(struct plait_trace *trace, const char *track,
     plait_profile_span(trace->profile, track, name, start, end - start);
     if (!trace->out)
         return;
-    put(trace,
-        ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
-        "\"ts\":%.1f,\"dur\":%.1f}",
-        process_of(trace), track_of(trace, track), name, micros(trace, start),
-        (end - start) * 1e6);
+    write_event(trace,
+                ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
+                "\"ts\":%.1f,\"dur\":%.1f}",
+                process_of(trace), track_of(trace, track), name,
+                to_microseconds(trace, start), (end - start) * 1e6);
 }
 
 static void put_async(struct plait_trace *trace, char phase, int tid,
                       const char *track, const char *name, double t)
 {
-    put(trace,
-        ",\n{\"ph\":\"%c\",\"cat\":\"%s\",\"id\":%" PRIu64
-        ",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.1f}",
-        phase, track, trace->asyncs, process_of(trace), tid, name,
-        micros(trace, t));
+    write_event(trace,
+                ",\n{\"ph\":\"%c\",\"cat\":\"%s\",\"id\":%" PRIu64
+                ",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"ts\":%.1f}",
+                phase, track, trace->asyncs, process_of(trace), tid, name,
+                to_microseconds(trace, t));
 }
 
 void plait_trace_async(struct plait_trace *trace, const char *track,

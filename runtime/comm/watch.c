@@ -12,7 +12,10 @@
 #include "runtime/comm/comm_private.h"
 #include "runtime/comm/peers.h"
 
-/* plait_comm_watch(): who else of the world is on this node. */
+/* plait_comm_watch(): the other ranks of the world on this node. */
+
+/* How long the reporting rank may take. */
+#define SPEAKER_MS 20000
 
 /* Processes that see each other's ids: those of one boot and one namespace. */
 struct process {
@@ -30,11 +33,11 @@ struct plait_watch {
     struct plait_peers *peers;
     int rank, n;
     struct watch_peer *peer; /* [n] the others */
-    void (*gone)(void *arg, const char *what, bool first_left);
+    void (*gone)(void *arg, const char *what);
     void *arg;
 };
 
-static void identify(struct process *p)
+static void identify_self(struct process *p)
 {
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
     struct stat s;
@@ -49,39 +52,31 @@ static void identify(struct process *p)
         p->space = s.st_ino;
 }
 
-static bool alive(const struct watch_peer *peer)
-{
-    char path[64], text[256] = "", *end;
-    FILE *f;
-
-    /* one that its parent has not waited for yet is as dead */
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)peer->pid);
-    f = fopen(path, "r");
-    if (!f)
-        return false;
-    if (!fgets(text, sizeof(text), f))
-        text[0] = '\0';
-    fclose(f);
-    end = strrchr(text, ')');
-    return end && end[1] == ' ' && !strchr("ZX", end[2]);
-}
-
-static void one_gone(void *arg, int i)
+/* The lowest rank that is left reports, and kills the others before it ends
+ * itself. A rank that finds a lower one alive waits for that one to end, or to
+ * be killed by it, so that only one reports, however late it is scheduled. */
+static void report_gone(void *arg, int i)
 {
     struct plait_watch *w = arg;
-    bool first = true;
     char what[128];
 
-    for (int k = 0; k < w->n && first; k++)
-        first = w->peer[k].rank > w->rank || !alive(&w->peer[k]);
+    for (int k = 0; k < w->n && w->peer[k].rank < w->rank; k++)
+        plait_peers_ended(w->peers, k, SPEAKER_MS); /* false: it hangs */
     snprintf(what, sizeof(what),
-             "rank %d (process %d of this node) has ended without a word",
+             "rank %d (process %d of this node) has ended unexpectedly",
              w->peer[i].rank, (int)w->peer[i].pid);
-    w->gone(w->arg, what, first);
+    w->gone(w->arg, what);
 }
 
-/* The others of my node among all[size]. */
-static int start(struct plait_watch *w, const struct process *all, int size)
+void plait_comm_kill_node(const struct plait_comm *world)
+{
+    if (world->watch)
+        plait_peers_kill(world->watch->peers);
+}
+
+/* Watch the other ranks of this node, which are some of all[size]. */
+static int start_watch(struct plait_watch *w, const struct process *all,
+                       int size)
 {
     const struct process *me = &all[w->rank];
     pid_t *pid = calloc(size, sizeof(*pid));
@@ -95,19 +90,19 @@ static int start(struct plait_watch *w, const struct process *all, int size)
             w->n++;
         }
     if (pid && w->peer)
-        w->peers = plait_peers_create(pid, w->n, one_gone, w);
+        w->peers = plait_peers_create(pid, w->n);
     free(pid);
-    return w->peers ? 0 : -1;
+    return w->peers ? plait_peers_watch(w->peers, report_gone, w) : -1;
 }
 
 int plait_comm_watch(struct plait_comm *world,
-                     void (*gone)(void *arg, const char *what, bool first_left),
-                     void *arg, struct plait_error *err)
+                     void (*gone)(void *arg, const char *what), void *arg,
+                     struct plait_error *err)
 {
     struct plait_watch *w = calloc(1, sizeof(*w));
     struct process me, *all = calloc(world->size, sizeof(*all));
 
-    identify(&me);
+    identify_self(&me);
     if (!w || !all ||
         plait_comm_host_all_gather(world, &me, all, sizeof(me)) < 0) {
         plait_errorf(err, "%s",
@@ -117,19 +112,22 @@ int plait_comm_watch(struct plait_comm *world,
     w->rank = world->rank;
     w->gone = gone;
     w->arg = arg;
-    if (start(w, all, world->size) < 0 && errno != ENOSYS) {
+    world->watch = w; /* from now on gone() may be called */
+    if (start_watch(w, all, world->size) < 0 && errno != ENOSYS) {
         plait_errorf(err, "cannot watch the other processes of this node: %s",
                      strerror(errno));
         goto error;
     }
     free(all);
-    world->watch = w;
     return 0;
 
 error:
+    world->watch = NULL;
     free(all);
-    if (w)
+    if (w) {
+        plait_peers_destroy(w->peers);
         free(w->peer);
+    }
     free(w);
     return -1;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* -- who is there -------------------------------------------------------- */
+/* -- launcher ------------------------------------------------------------ */
 
 static int env_int(const char *name, int fallback)
 {
@@ -25,7 +25,7 @@ int plait_rank_hint(void)
 
     rank = env_int("PMIX_RANK", rank);
     rank = env_int("OMPI_COMM_WORLD_RANK", rank);
-    return env_int("PLAIT_RANK", rank);
+    return env_int(PLAIT_ENV_RANK, rank);
 }
 
 /* Some MPI launcher started this process. */
@@ -35,13 +35,13 @@ static bool under_mpi(void)
            getenv("PMI_SIZE") || getenv("PMI_RANK");
 }
 
-/* More than any errno; they travel with a rank's standing in one number. */
+/* More than any errno: sent together with a rank's priority in one number. */
 #define ERRNO_ROOM 4096
 
-/* The first of those that know why stands highest, and after them the first
- * of the others; 0: it has not failed. */
-static int standing(const struct plait_comm *world, int rc,
-                    const struct plait_error *err)
+/* 0: it has not failed. Else ranks with text in err come before those without,
+ * and among equals the lower rank. */
+static int failure_priority(const struct plait_comm *world, int rc,
+                            const struct plait_error *err)
 {
     int size = plait_comm_size(world);
 
@@ -50,9 +50,10 @@ static int standing(const struct plait_comm *world, int rc,
     return (err->text[0] ? size : 0) + size - plait_comm_rank(world);
 }
 
-int plait_agree(struct plait_comm *world, int rc, struct plait_error *err)
+int plait_error_consensus(struct plait_comm *world, int rc,
+                          struct plait_error *err)
 {
-    int mine = standing(world, rc, err), saved = errno;
+    int mine = failure_priority(world, rc, err), saved = errno;
     double highest = (double)mine * ERRNO_ROOM + saved % ERRNO_ROOM;
 
     if (mine == 0)
@@ -74,8 +75,8 @@ int plait_agree(struct plait_comm *world, int rc, struct plait_error *err)
     return -1;
 }
 
-static int hand_out(struct plait_comm *world, char **text, size_t *size,
-                    struct plait_error *err)
+static int broadcast_from_root(struct plait_comm *world, char **text,
+                               size_t *size, struct plait_error *err)
 {
     int rc = 0;
 
@@ -83,20 +84,20 @@ static int hand_out(struct plait_comm *world, char **text, size_t *size,
         return plait_errorf(err, "%s", plait_comm_error(world));
     if (plait_comm_rank(world) > 0 && !(*text = malloc(*size + 1)))
         rc = plait_errorf(err, "out of memory");
-    if (plait_agree(world, rc, err) < 0)
+    if (plait_error_consensus(world, rc, err) < 0)
         return -1;
     if (plait_comm_host_broadcast(world, *text, *size, 0) < 0)
         return plait_errorf(err, "%s", plait_comm_error(world));
     return 0;
 }
 
-int plait_hand_out(struct plait_comm *world, int rc, char **text, size_t *size,
-                   struct plait_error *err)
+int plait_broadcast_text(struct plait_comm *world, int rc, char **text,
+                         size_t *size, struct plait_error *err)
 {
     char *mine = rc == 0 && plait_comm_rank(world) == 0 ? *text : NULL;
 
-    if (plait_agree(world, rc, err) == 0 &&
-        hand_out(world, &mine, size, err) == 0) {
+    if (plait_error_consensus(world, rc, err) == 0 &&
+        broadcast_from_root(world, &mine, size, err) == 0) {
         *text = mine;
         return 0;
     }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_WORLD_H
-#define PLAIT_WORLD_H
+#ifndef PLAIT_RUNTIME_COMM_WORLD_H
+#define PLAIT_RUNTIME_COMM_WORLD_H
 
 #include <stdbool.h>
 
 #include "runtime/comm/comm.h"
 
-/* Where a program of the runtime finds itself: what started it, what it
- * computes on, and all of its processes. */
+/* What a program of the runtime starts from: its launch, its device, and the
+ * communicator of all its processes. */
 struct plait_world {
     struct plait_launch launch;
     bool planned; /* started under a plan: launch holds */
@@ -22,16 +22,17 @@ int plait_world_open(struct plait_world *world, const char *device,
                      struct plait_error *err);
 void plait_world_close(struct plait_world *world);
 
-/* Collective: -1 on every rank if rc < 0 on any, with the errno of the first
- * that has text in err. That one keeps it, the others' is emptied, so that a
- * user reads one line. Takes no memory. */
-int plait_agree(struct plait_comm *world, int rc, struct plait_error *err);
-/* Collective: what rank 0 alone has read, for all: a thousand ranks that open
- * one file are a storm on a shared file system. There, *text is malloc'ed and
- * has *size bytes if rc is 0, and is freed on failure; elsewhere rc is 0, and
- * both are results. The caller frees *text. */
-int plait_hand_out(struct plait_comm *world, int rc, char **text, size_t *size,
-                   struct plait_error *err);
+/* Collective: -1 on every rank if rc < 0 on any, with the errno of the lowest
+ * such rank that has text in err. That rank keeps its text and the others' is
+ * emptied, so that the user reads one line. Allocates no memory. */
+int plait_error_consensus(struct plait_comm *world, int rc,
+                          struct plait_error *err);
+/* Collective: give all ranks what rank 0 has read, so that a shared file system
+ * serves one reader and not thousands. On rank 0, *text is malloc'ed and has
+ * *size bytes if rc is 0, and is freed on failure; elsewhere rc is 0, and both
+ * are results. The caller frees *text. */
+int plait_broadcast_text(struct plait_comm *world, int rc, char **text,
+                         size_t *size, struct plait_error *err);
 
 /* The rank as the launcher's environment has it, before there is a world;
  * 0 where nothing says. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/parallel/replay.h"
+#include "runtime/mesh/graph_capture.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,32 +9,37 @@
 static const char no_graphs[] = "the device has no graphs";
 static const char host[] = "with parallel.offload the host takes part";
 
-/* Why transfers are not recorded, NULL if they are: `what` they are for,
- * unless all is asked for and the device makes them by itself. */
-static const char *against_transfers(const struct plait_config *c,
-                                     const struct plait_parallel *par,
+/* Why transfers are not captured, NULL if they are: with train.graph auto,
+ * `what` they are for; with on, that the backend needs the host. */
+static const char *against_transfers(const struct plait_job_config *c,
+                                     const struct plait_mesh *mesh,
                                      const char *what)
 {
     if (c->train.graph != PLAIT_GRAPH_ON)
         return what;
-    return plait_comm_records(par->world)
+    return plait_comm_records(mesh->world)
                ? NULL
-               : "ranks that talk by MPI do so through the host";
+               : "MPI transfers are made by the host";
 }
 
-/* What stands in the way of recording a forward and a backward: NULL if
- * nothing does. A graph has no place for what happens on the host. */
-static const char *against_passes(const struct plait_config *c,
-                                  const struct plait_parallel *par)
+/* Why forward and backward cannot be captured, NULL if they can: a graph has
+ * no work of the host. */
+static const char *against_passes(const struct plait_job_config *c,
+                                  const struct plait_mesh *mesh)
 {
-    const int *size = par->layout.size;
+    const int *size = mesh->layout.size;
 
-    if (!par->ops->graph_begin)
+    if (!mesh->ops->graph_begin)
         return no_graphs;
     if (size[PLAIT_PP] > 1)
-        return "pipeline stages talk between forward and backward";
+        return "pipeline stages exchange messages between forward and backward";
     if (c->parallel.offload)
         return host;
+    if (c->train.noise > 0)
+        return "with train.noise every sample's loss has a factor of its own";
+    if (plait_is_image_model(&c->model))
+        return "an image model's running statistics weigh each micro-batch by "
+               "its place in the batch";
     if (c->model.experts)
         return "the host counts the tokens of each expert";
     if (c->parallel.schedule == PLAIT_SCHEDULE_GPIPE ||
@@ -42,49 +47,50 @@ static const char *against_passes(const struct plait_config *c,
         return "in parallel.schedule gpipe and zb-h1 a backward does not "
                "follow its forward";
     if (size[PLAIT_TP] > 1 || size[PLAIT_CP] > 1)
-        return against_transfers(c, par,
+        return against_transfers(c, mesh,
                                  "tensor and context parallel ranks "
-                                 "talk inside each layer");
+                                 "communicate inside each layer");
     if (c->parallel.zero > 1)
-        return against_transfers(c, par,
-                                 "ZeRO 2 and 3 talk inside forward and "
-                                 "backward");
+        return against_transfers(c, mesh,
+                                 "ZeRO 2 and 3 communicate inside "
+                                 "forward and backward");
     return NULL;
 }
 
-static const char *against_optim(const struct plait_config *c,
-                                 const struct plait_parallel *par)
+static const char *against_optim(const struct plait_job_config *c,
+                                 const struct plait_mesh *mesh)
 {
-    if (!par->ops->graph_begin)
+    if (!mesh->ops->graph_begin)
         return no_graphs;
     if (c->parallel.offload)
         return host;
+    if (plait_optimizers[c->optim.kind].uneven)
+        return "the host takes part in the optimizer's step";
     if (c->parallel.zero)
-        return against_transfers(c, par,
+        return against_transfers(c, mesh,
                                  "ZeRO gathers weights while the "
                                  "optimizer runs");
     return NULL;
 }
 
-/* Gradients leave during the last backward of a step. */
-static const char *against_last(const struct plait_config *c,
-                                const struct plait_parallel *par)
+/* Gradients are reduced during the last backward of a step. */
+static const char *against_last(const struct plait_job_config *c,
+                                const struct plait_mesh *mesh)
 {
-    if (par->layout.size[PLAIT_DP] == 1)
+    if (mesh->layout.size[PLAIT_DP] == 1)
         return NULL;
-    return against_transfers(c, par,
-                             "gradients travel during the last "
+    return against_transfers(c, mesh,
+                             "gradients are reduced during the last "
                              "backward of a step");
 }
 
 int plait_graphs_choose(struct plait_graphs *graphs,
-                        const struct plait_config *config,
-                        const struct plait_parallel *par,
-                        struct plait_error *err)
+                        const struct plait_job_config *config,
+                        const struct plait_mesh *mesh, struct plait_error *err)
 {
-    const char *passes = against_passes(config, par);
-    const char *last = passes ? passes : against_last(config, par);
-    const char *optim = against_optim(config, par);
+    const char *passes = against_passes(config, mesh);
+    const char *last = passes ? passes : against_last(config, mesh);
+    const char *optim = against_optim(config, mesh);
     const char *why = last ? last : optim;
     const char *also = last && optim && last != optim ? optim : NULL;
 
@@ -107,36 +113,36 @@ int plait_graphs_choose(struct plait_graphs *graphs,
     return 0;
 }
 
-/* -- what is counted ----------------------------------------------------- */
+/* -- statistics ---------------------------------------------------------- */
 
-static void read_counts(const struct plait_parallel *par,
+static void read_counts(const struct plait_mesh *mesh,
                         struct plait_comm_stats counts[PLAIT_NCOMMS])
 {
     for (int i = 0; i < PLAIT_NCOMMS; i++)
-        if (plait_parallel_comm(par, i))
-            plait_comm_stats(plait_parallel_comm(par, i), &counts[i]);
+        if (plait_mesh_comm(mesh, i))
+            plait_comm_stats(plait_mesh_comm(mesh, i), &counts[i]);
 }
 
-/* `sent` becomes what was counted since `before`, and counts no longer. */
-static void take_counts(const struct plait_parallel *par,
+/* `sent` becomes what was counted since `before`; the counters go back. */
+static void take_counts(const struct plait_mesh *mesh,
                         const struct plait_comm_stats before[PLAIT_NCOMMS],
                         struct plait_comm_stats sent[PLAIT_NCOMMS])
 {
-    read_counts(par, sent);
+    read_counts(mesh, sent);
     for (int i = 0; i < PLAIT_NCOMMS; i++) {
-        if (!plait_parallel_comm(par, i))
+        if (!plait_mesh_comm(mesh, i))
             continue;
         sent[i].calls -= before[i].calls;
         sent[i].bytes -= before[i].bytes;
-        plait_comm_set_stats(plait_parallel_comm(par, i), &before[i]);
+        plait_comm_set_stats(plait_mesh_comm(mesh, i), &before[i]);
     }
 }
 
-static void count(const struct plait_parallel *par,
-                  const struct plait_comm_stats sent[PLAIT_NCOMMS])
+static void count_replay(const struct plait_mesh *mesh,
+                         const struct plait_comm_stats sent[PLAIT_NCOMMS])
 {
     for (int i = 0; i < PLAIT_NCOMMS; i++) {
-        struct plait_comm *comm = plait_parallel_comm(par, i);
+        struct plait_comm *comm = plait_mesh_comm(mesh, i);
         struct plait_comm_stats now;
 
         if (!comm || sent[i].calls == 0)
@@ -148,51 +154,53 @@ static void count(const struct plait_parallel *par,
     }
 }
 
-/* -- recordings ---------------------------------------------------------- */
+/* -- capture and replay -------------------------------------------------- */
 
-static int record(struct plait_replay *replay, struct plait_parallel *par,
-                  int (*work)(void *arg), void *arg)
+static int capture_work(struct plait_graph_capture *capture,
+                        struct plait_mesh *mesh, int (*work)(void *arg),
+                        void *arg)
 {
     struct plait_comm_stats before[PLAIT_NCOMMS];
     const char *why = NULL;
-    bool all = par->graphs.all;
+    bool all = mesh->graphs.all;
     int rc;
 
-    if (par->ops->graph_begin(par->q) < 0)
+    if (mesh->ops->graph_begin(mesh->q) < 0)
         return -1;
-    read_counts(par, before);
+    read_counts(mesh, before);
     rc = work(arg);
-    take_counts(par, before, replay->sent);
-    replay->graph = par->ops->graph_end(par->q, &why);
-    if (replay->graph && rc < 0)
-        plait_replay_forget(replay, par); /* it is not all there */
+    take_counts(mesh, before, capture->sent);
+    capture->graph = mesh->ops->graph_end(mesh->q, &why);
+    if (capture->graph && rc < 0)
+        plait_graph_capture_reset(capture, mesh); /* incomplete */
     if (!why)
         return rc;
-    par->graphs = (struct plait_graphs){.failed = true, .all = all};
-    snprintf(par->graphs.why, sizeof(par->graphs.why), "%s", why);
+    mesh->graphs = (struct plait_graphs){.failed = true, .all = all};
+    snprintf(mesh->graphs.why, sizeof(mesh->graphs.why), "%s", why);
     errno = ENOTSUP;
     return all ? -1 : 0;
 }
 
-int plait_replay_run(struct plait_replay *replay, struct plait_parallel *par,
-                     int (*work)(void *arg), void *arg)
+int plait_graph_capture_run(struct plait_graph_capture *capture,
+                            struct plait_mesh *mesh, int (*work)(void *arg),
+                            void *arg)
 {
-    if (!replay->warm) {
-        replay->warm = true;
+    if (!capture->warm) {
+        capture->warm = true;
         return work(arg);
     }
-    if (!replay->graph && record(replay, par, work, arg) < 0)
+    if (!capture->graph && capture_work(capture, mesh, work, arg) < 0)
         return -1;
-    if (!replay->graph)
+    if (!capture->graph)
         return work(arg);
-    count(par, replay->sent);
-    return par->ops->graph_run(par->q, replay->graph);
+    count_replay(mesh, capture->sent);
+    return mesh->ops->graph_run(mesh->q, capture->graph);
 }
 
-void plait_replay_forget(struct plait_replay *replay,
-                         const struct plait_parallel *par)
+void plait_graph_capture_reset(struct plait_graph_capture *capture,
+                               const struct plait_mesh *mesh)
 {
-    if (replay->graph)
-        par->ops->graph_destroy(replay->graph);
-    replay->graph = NULL;
+    if (capture->graph)
+        mesh->ops->graph_destroy(capture->graph);
+    capture->graph = NULL;
 }

@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_REPLAY_H
-#define PLAIT_REPLAY_H
+#ifndef PLAIT_RUNTIME_MESH_GRAPH_CAPTURE_H
+#define PLAIT_RUNTIME_MESH_GRAPH_CAPTURE_H
 
 #include <stdbool.h>
 
-#include "runtime/parallel/parallel.h"
+#include "runtime/mesh/mesh.h"
 
-/* What train.graph asks for and this run can have: with auto what has no
- * transfers in it, with on all of a step, transfers included, or the run is
- * refused. A function of the configuration, the layout and the kind of world
- * alone: all ranks decide alike. */
+/* Choose what is captured: with train.graph auto the parts that have no
+ * transfers, with on all of a step, transfers included, or an error. It depends
+ * only on the configuration, the layout and the backend, so that all ranks
+ * choose the same. */
 int plait_graphs_choose(struct plait_graphs *graphs,
-                        const struct plait_config *config,
-                        const struct plait_parallel *par,
-                        struct plait_error *err);
+                        const struct plait_job_config *config,
+                        const struct plait_mesh *mesh, struct plait_error *err);
 
-/* Work on the compute queue that is the same each time: it runs as it is the
- * first time, so that all it needs is there, is recorded the second time,
- * and repeated from then on. Begins as zeros. */
-struct plait_replay {
+/* Work on the compute queue that is the same in every step. The first call
+ * runs it directly, so that all memory that it needs gets allocated; the
+ * second captures it as a graph; that call and all later ones replay the
+ * graph. Starts zeroed. */
+struct plait_graph_capture {
     bool warm;
     struct plait_graph *graph;
-    struct plait_comm_stats sent[PLAIT_NCOMMS]; /* each time */
+    struct plait_comm_stats sent[PLAIT_NCOMMS]; /* by one replay */
 };
 
-/* `work` queues the work on par->q, and transfers of par's groups, which it
- * waits for. Recorded, it has no effect on the device and is then made by the
- * graph; so its effect on the host is to be none, or to be undone before the
- * next run. Where it cannot be recorded it runs as it is, and par->graphs says
- * so; with par->graphs.all that is an error. */
-int plait_replay_run(struct plait_replay *replay, struct plait_parallel *par,
-                     int (*work)(void *arg), void *arg);
-/* The work will be another one from now on: forget the recording. */
-void plait_replay_forget(struct plait_replay *replay,
-                         const struct plait_parallel *par);
+/* `work` queues its operations on mesh->q, with transfers of mesh's groups,
+ * for which it waits. While it is captured nothing runs on the device: the
+ * replay does that. So `work` must have no effect on the host, or one that is
+ * undone before the next call. Where the device cannot capture it, it runs
+ * directly and mesh->graphs says why; with mesh->graphs.all that is an error.
+ */
+int plait_graph_capture_run(struct plait_graph_capture *capture,
+                            struct plait_mesh *mesh, int (*work)(void *arg),
+                            void *arg);
+/* Drop the graph: the next call captures again. */
+void plait_graph_capture_reset(struct plait_graph_capture *capture,
+                               const struct plait_mesh *mesh);
 
 #endif

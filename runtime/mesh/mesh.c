@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/parallel/parallel.h"
+#include "runtime/mesh/mesh.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "topology/cost.h"
+#include "topology/plan/cost.h"
 
 enum {
     EMBEDDING = PLAIT_NGROUPS,
-    DENSE_INSIDE,
-    DENSE_ACROSS,
-    EXPERT_INSIDE,
-    EXPERT_ACROSS,
+    STAGE,
+    DENSE_INTRA_NODE,
+    DENSE_INTER_NODE,
+    EXPERT_INTRA_NODE,
+    EXPERT_INTER_NODE,
 };
 
 #define USED_ALWAYS                                                       \
     (1u << PLAIT_GROUP_TP | 1u << PLAIT_GROUP_CP | 1u << PLAIT_GROUP_PP | \
      1u << PLAIT_GROUP_DP_CP)
 
-const char *const plait_parallel_comm_names[PLAIT_NCOMMS] = {
+const char *const plait_mesh_comm_names[PLAIT_NCOMMS] = {
     [PLAIT_GROUP_TP] = "tp",
     [PLAIT_GROUP_CP] = "cp",
     [PLAIT_GROUP_EP] = "ep",
@@ -31,110 +32,135 @@ const char *const plait_parallel_comm_names[PLAIT_NCOMMS] = {
     [PLAIT_GROUP_EXPERT_DP] = "expert-dp",
     [PLAIT_GROUP_TP_PP] = "tp-pp",
     [EMBEDDING] = "embedding",
-    [DENSE_INSIDE] = "dp-cp-inside",
-    [DENSE_ACROSS] = "dp-cp-across",
-    [EXPERT_INSIDE] = "expert-dp-inside",
-    [EXPERT_ACROSS] = "expert-dp-across",
+    [STAGE] = "stage",
+    [DENSE_INTRA_NODE] = "dp-cp-inside",
+    [DENSE_INTER_NODE] = "dp-cp-across",
+    [EXPERT_INTRA_NODE] = "expert-dp-inside",
+    [EXPERT_INTER_NODE] = "expert-dp-across",
 };
 
-/* Groups of one kind are disjoint: the lowest member names the group. */
-static int split_group(struct plait_parallel *par, enum plait_group group,
+static const enum plait_comm_axis group_axis[PLAIT_NGROUPS] = {
+    [PLAIT_GROUP_TP] = PLAIT_COMM_AXIS_TP,
+    [PLAIT_GROUP_CP] = PLAIT_COMM_AXIS_CP,
+    [PLAIT_GROUP_EP] = PLAIT_COMM_AXIS_EP,
+    [PLAIT_GROUP_DP] = PLAIT_COMM_AXIS_DP,
+    [PLAIT_GROUP_PP] = PLAIT_COMM_AXIS_PP,
+    [PLAIT_GROUP_DP_CP] = PLAIT_COMM_AXIS_DP,
+    [PLAIT_GROUP_EXPERT_DP] = PLAIT_COMM_AXIS_DP,
+    [PLAIT_GROUP_TP_PP] = PLAIT_COMM_AXIS_NONE,
+};
+
+/* Groups of one kind are disjoint: the lowest member is the color. */
+static int split_group(struct plait_mesh *mesh, enum plait_group group,
                        int *members, struct plait_error *err)
 {
-    plait_layout_group(&par->layout, group, par->rank, members);
-    return plait_comm_split(par->world, members[0], par->rank,
-                            plait_parallel_comm_names[group],
-                            &par->group[group], err);
+    plait_layout_group(&mesh->layout, group, mesh->rank, members);
+    return plait_comm_split(mesh->world, members[0], mesh->rank,
+                            group_axis[group], plait_mesh_comm_names[group],
+                            &mesh->group[group], err);
 }
 
-static int split_embedding(struct plait_parallel *par, struct plait_error *err)
+static int split_embedding(struct plait_mesh *mesh, struct plait_error *err)
 {
-    int pp = par->layout.size[PLAIT_PP], at = par->coord.at[PLAIT_PP];
-    struct plait_coord first = par->coord;
+    int pp = mesh->layout.size[PLAIT_PP], at = mesh->coord.at[PLAIT_PP];
+    struct plait_coord first = mesh->coord;
     int color = -1;
 
     if (pp == 1)
         return 0;
     first.at[PLAIT_PP] = 0;
     if (at == 0 || at == pp - 1)
-        color = plait_layout_rank(&par->layout, &first);
-    return plait_comm_split(par->world, color, at,
-                            plait_parallel_comm_names[EMBEDDING],
-                            &par->embedding, err);
+        color = plait_layout_rank(&mesh->layout, &first);
+    return plait_comm_split(mesh->world, color, at, PLAIT_COMM_AXIS_EMBEDDING,
+                            plait_mesh_comm_names[EMBEDDING], &mesh->embedding,
+                            err);
 }
 
-int plait_parallel_need(struct plait_parallel *par, unsigned groups,
-                        struct plait_error *err)
+int plait_mesh_need(struct plait_mesh *mesh, unsigned groups,
+                    struct plait_error *err)
 {
-    int *members = calloc(par->world_size, sizeof(*members)), rc = 0, i;
+    int *members = calloc(mesh->world_size, sizeof(*members)), rc = 0, i;
 
     if (!members)
         return plait_errorf(err, "out of memory");
     for (i = 0; i < PLAIT_NGROUPS && rc == 0; i++)
-        if (groups & 1u << i && !par->group[i])
-            rc = split_group(par, i, members, err);
+        if (groups & 1u << i && !mesh->group[i])
+            rc = split_group(mesh, i, members, err);
     free(members);
-    if (par->trace)
-        plait_parallel_set_trace(par, par->trace);
+    if (mesh->trace)
+        plait_mesh_set_trace(mesh, mesh->trace);
     return rc;
 }
 
-struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
-                                             struct plait_device *dev,
-                                             struct plait_comm *world,
-                                             const struct plait_layout *layout,
-                                             struct plait_error *err)
+int plait_mesh_need_stage(struct plait_mesh *mesh, struct plait_error *err)
 {
-    struct plait_parallel *par = calloc(1, sizeof(*par));
+    if (mesh->stage)
+        return 0;
+    if (plait_comm_split(mesh->world, mesh->coord.at[PLAIT_PP], mesh->rank,
+                         PLAIT_COMM_AXIS_NONE, plait_mesh_comm_names[STAGE],
+                         &mesh->stage, err) < 0)
+        return -1;
+    if (mesh->trace)
+        plait_comm_set_trace(mesh->stage, mesh->trace);
+    return 0;
+}
 
-    if (!par) {
+struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
+                                     struct plait_device *dev,
+                                     struct plait_comm *world,
+                                     const struct plait_layout *layout,
+                                     struct plait_error *err)
+{
+    struct plait_mesh *mesh = calloc(1, sizeof(*mesh));
+
+    if (!mesh) {
         plait_errorf(err, "out of memory");
         goto error;
     }
-    par->ops = ops;
-    par->dev = dev;
-    par->world = world;
-    par->layout = *layout;
-    par->rank = plait_comm_rank(world);
-    par->world_size = plait_comm_size(world);
-    if (plait_layout_world(layout) != par->world_size) {
+    mesh->ops = ops;
+    mesh->dev = dev;
+    mesh->world = world;
+    mesh->layout = *layout;
+    mesh->rank = plait_comm_rank(world);
+    mesh->world_size = plait_comm_size(world);
+    if (plait_layout_world(layout) != mesh->world_size) {
         plait_errorf(err, "the layout is for %d ranks, the world has %d",
-                     plait_layout_world(layout), par->world_size);
+                     plait_layout_world(layout), mesh->world_size);
         errno = EINVAL;
         goto error;
     }
-    plait_layout_coord(layout, par->rank, &par->coord);
-    plait_gpu_type_find(ops->gpu ? "h100" : "cpu", &par->gpu, err);
-    par->q = ops->queue_create(dev, 0);
-    if (!par->q) {
+    plait_layout_coord(layout, mesh->rank, &mesh->coord);
+    plait_gpu_type_find(ops->gpu ? "h100" : "cpu", &mesh->gpu, err);
+    mesh->q = ops->queue_create(dev, 0);
+    if (!mesh->q) {
         plait_errorf(err, "cannot create the compute queue");
         goto error;
     }
-    if (plait_parallel_need(par, USED_ALWAYS, err) < 0 ||
-        split_embedding(par, err) < 0)
+    if (plait_mesh_need(mesh, USED_ALWAYS, err) < 0 ||
+        split_embedding(mesh, err) < 0)
         goto error;
-    return par;
+    return mesh;
 
 error:
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
     return NULL;
 }
 
-void *plait_parallel_alloc(struct plait_parallel *par, size_t bytes)
+void *plait_mesh_alloc(struct plait_mesh *mesh, size_t bytes)
 {
-    return plait_comm_alloc(par->world, par->ops, par->dev, bytes);
+    return plait_comm_alloc(mesh->world, mesh->ops, mesh->dev, bytes);
 }
 
-void plait_parallel_free(struct plait_parallel *par, void *ptr)
+void plait_mesh_free(struct plait_mesh *mesh, void *ptr)
 {
-    plait_comm_free(par->world, par->ops, par->dev, ptr);
+    plait_comm_free(mesh->world, mesh->ops, mesh->dev, ptr);
 }
 
 /* -- nodes --------------------------------------------------------------- */
 
-/* How many members of a group stand on each of its nodes, one node's behind
- * the other's; 0 if they do not. */
-static int run_of(const int *members, int n, const uint64_t *node)
+/* How many consecutive members of a group are on each of its nodes; 0 if the
+ * nodes have unequal numbers or their members are interleaved. */
+static int members_per_node(const int *members, int n, const uint64_t *node)
 {
     int run = 1, i, j;
 
@@ -149,18 +175,19 @@ static int run_of(const int *members, int n, const uint64_t *node)
     return run;
 }
 
-/* The same for all groups of one kind; 0 if they differ. */
-static int common_run(const struct plait_parallel *par, enum plait_group group,
-                      const uint64_t *node, int *members)
+/* The same for all groups of one kind; 0 if groups differ. */
+static int common_per_node(const struct plait_mesh *mesh,
+                           enum plait_group group, const uint64_t *node,
+                           int *members)
 {
     int common = 0, rank;
 
-    for (rank = 0; rank < par->world_size; rank++) {
-        int n = plait_layout_group(&par->layout, group, rank, members), run;
+    for (rank = 0; rank < mesh->world_size; rank++) {
+        int n = plait_layout_group(&mesh->layout, group, rank, members), run;
 
         if (members[0] != rank)
             continue;
-        run = run_of(members, n, node);
+        run = members_per_node(members, n, node);
         if (run == 0 || (common && run != common))
             return 0;
         common = run;
@@ -168,30 +195,31 @@ static int common_run(const struct plait_parallel *par, enum plait_group group,
     return common;
 }
 
-static int divide(struct plait_parallel *par, enum plait_group group, int run,
-                  int *members, struct plait_nodewise *to,
-                  struct plait_error *err)
+static int divide_group(struct plait_mesh *mesh, enum plait_group group,
+                        int run, int *members, struct plait_hierarchy *to,
+                        struct plait_error *err)
 {
-    int first = group == PLAIT_GROUP_DP_CP ? DENSE_INSIDE : EXPERT_INSIDE;
-    int i = plait_comm_rank(par->group[group]);
+    int first =
+        group == PLAIT_GROUP_DP_CP ? DENSE_INTRA_NODE : EXPERT_INTRA_NODE;
+    int i = plait_comm_rank(mesh->group[group]);
 
-    plait_layout_group(&par->layout, group, par->rank, members);
-    if (plait_comm_split(par->world, members[i / run * run], par->rank,
-                         plait_parallel_comm_names[first], &to->inside,
-                         err) < 0)
+    plait_layout_group(&mesh->layout, group, mesh->rank, members);
+    if (plait_comm_split(mesh->world, members[i / run * run], mesh->rank,
+                         PLAIT_COMM_AXIS_DP, plait_mesh_comm_names[first],
+                         &to->intra_node, err) < 0)
         return -1;
-    return plait_comm_split(par->world, members[i % run], par->rank,
-                            plait_parallel_comm_names[first + 1], &to->across,
-                            err);
+    return plait_comm_split(
+        mesh->world, members[i % run], mesh->rank, PLAIT_COMM_AXIS_DP,
+        plait_mesh_comm_names[first + 1], &to->inter_node, err);
 }
 
-/* Whether to divide the dense group, whose nodes have `run` of its members
- * each; -1 if that is asked for and impossible. */
-static int wants_dense(const struct plait_parallel *par,
+/* Whether to divide the dense group, which has `run` members on each node; -1
+ * if the configuration requires it and the nodes do not allow it. */
+static int wants_dense(const struct plait_mesh *mesh,
                        const struct plait_parallel_config *c, int run,
                        struct plait_error *err)
 {
-    int n = plait_comm_size(par->group[PLAIT_GROUP_DP_CP]);
+    int n = plait_comm_size(mesh->group[PLAIT_GROUP_DP_CP]);
     bool node = c->shard_group == PLAIT_SHARD_NODE;
     const char *what =
         node ? "parallel.shard_group node" : "parallel.all_reduce hierarchical";
@@ -206,43 +234,45 @@ static int wants_dense(const struct plait_parallel *par,
     if (run == 0)
         return plait_errorf(err,
                             "%s: the %d ranks that share weights are not "
-                            "spread evenly over the nodes, one node's behind "
-                            "the other's",
+                            "spread evenly over the nodes, in consecutive "
+                            "runs",
                             what, n);
     return plait_errorf(err,
                         "%s: each node has %d of the %d ranks that share "
-                        "weights; it wants more than one, on more than one "
+                        "weights; it must be more than one, on more than one "
                         "node",
                         what, run, n);
 }
 
-static int divide_both(struct plait_parallel *par,
+static int divide_both(struct plait_mesh *mesh,
                        const struct plait_parallel_config *c,
                        const uint64_t *node, int *members,
                        struct plait_error *err)
 {
-    int run = common_run(par, PLAIT_GROUP_DP_CP, node, members);
-    int rc = wants_dense(par, c, run, err), n;
+    int run = common_per_node(mesh, PLAIT_GROUP_DP_CP, node, members);
+    int rc = wants_dense(mesh, c, run, err), n;
 
     if (rc <= 0)
         return rc;
-    if (divide(par, PLAIT_GROUP_DP_CP, run, members, &par->dense, err) < 0)
+    if (divide_group(mesh, PLAIT_GROUP_DP_CP, run, members, &mesh->dense, err) <
+        0)
         return -1;
-    if (!par->group[PLAIT_GROUP_EXPERT_DP])
+    if (!mesh->group[PLAIT_GROUP_EXPERT_DP])
         return 0;
-    /* Experts that no node has twice are not sharded there, or summed in one
-     * step. */
-    n = plait_comm_size(par->group[PLAIT_GROUP_EXPERT_DP]);
-    run = common_run(par, PLAIT_GROUP_EXPERT_DP, node, members);
+    /* With one copy of an expert per node there is no intra-node step: its
+     * gradients are summed in one step, and it is not sharded in the node. */
+    n = plait_comm_size(mesh->group[PLAIT_GROUP_EXPERT_DP]);
+    run = common_per_node(mesh, PLAIT_GROUP_EXPERT_DP, node, members);
     if (run == 0 || run == n ||
         (run == 1 && c->shard_group != PLAIT_SHARD_NODE))
         return 0;
-    return divide(par, PLAIT_GROUP_EXPERT_DP, run, members, &par->expert, err);
+    return divide_group(mesh, PLAIT_GROUP_EXPERT_DP, run, members,
+                        &mesh->expert, err);
 }
 
-int plait_parallel_divide(struct plait_parallel *par,
-                          const struct plait_parallel_config *config,
-                          uint64_t node, struct plait_error *err)
+int plait_mesh_divide(struct plait_mesh *mesh,
+                      const struct plait_parallel_config *config, uint64_t node,
+                      struct plait_error *err)
 {
     uint64_t *nodes;
     int *members, rc = -1;
@@ -251,79 +281,80 @@ int plait_parallel_divide(struct plait_parallel *par,
         (config->all_reduce == PLAIT_ALL_REDUCE_FLAT ||
          config->grad_sync == PLAIT_GRAD_NAIVE))
         return 0;
-    nodes = calloc(par->world_size, sizeof(*nodes));
-    members = calloc(par->world_size, sizeof(*members));
+    nodes = calloc(mesh->world_size, sizeof(*nodes));
+    members = calloc(mesh->world_size, sizeof(*members));
     if (!nodes || !members)
         plait_errorf(err, "out of memory");
-    else if (plait_comm_host_all_gather(par->world, &node, nodes,
+    else if (plait_comm_host_all_gather(mesh->world, &node, nodes,
                                         sizeof(node)) < 0)
-        plait_errorf(err, "%s", plait_comm_error(par->world));
+        plait_errorf(err, "%s", plait_comm_error(mesh->world));
     else
-        rc = divide_both(par, config, nodes, members, err);
+        rc = divide_both(mesh, config, nodes, members, err);
     free(nodes);
     free(members);
     return rc;
 }
 
-bool plait_nodewise_pays(const struct plait_parallel *par,
-                         const struct plait_nodewise *nodes,
-                         enum plait_all_reduce how, size_t bytes)
+bool plait_hierarchy_is_faster(const struct plait_mesh *mesh,
+                               const struct plait_hierarchy *nodes,
+                               enum plait_all_reduce how, size_t bytes)
 {
-    int inside, across;
+    int local, nnodes;
 
-    if (!nodes->inside || how == PLAIT_ALL_REDUCE_FLAT)
+    if (!nodes->intra_node || how == PLAIT_ALL_REDUCE_FLAT)
         return false;
-    inside = plait_comm_size(nodes->inside);
-    across = plait_comm_size(nodes->across);
-    if (inside == 1 || across == 1)
+    local = plait_comm_size(nodes->intra_node);
+    nnodes = plait_comm_size(nodes->inter_node);
+    if (local == 1 || nnodes == 1)
         return false;
     return how == PLAIT_ALL_REDUCE_HIERARCHICAL ||
-           plait_cost_allreduce_hierarchical(inside, across, bytes, &par->gpu) <
-               plait_cost_allreduce_flat(inside, across, bytes, &par->gpu);
+           plait_cost_allreduce_hierarchical(local, nnodes, bytes, &mesh->gpu) <
+               plait_cost_allreduce_flat(local, nnodes, bytes, &mesh->gpu);
 }
 
-/* -- all of them --------------------------------------------------------- */
+/* -- all communicators --------------------------------------------------- */
 
-struct plait_comm *plait_parallel_comm(const struct plait_parallel *par, int i)
+struct plait_comm *plait_mesh_comm(const struct plait_mesh *mesh, int i)
 {
     switch (i) {
     case EMBEDDING:
-        return par->embedding;
-    case DENSE_INSIDE:
-        return par->dense.inside;
-    case DENSE_ACROSS:
-        return par->dense.across;
-    case EXPERT_INSIDE:
-        return par->expert.inside;
-    case EXPERT_ACROSS:
-        return par->expert.across;
+        return mesh->embedding;
+    case STAGE:
+        return mesh->stage;
+    case DENSE_INTRA_NODE:
+        return mesh->dense.intra_node;
+    case DENSE_INTER_NODE:
+        return mesh->dense.inter_node;
+    case EXPERT_INTRA_NODE:
+        return mesh->expert.intra_node;
+    case EXPERT_INTER_NODE:
+        return mesh->expert.inter_node;
     default:
-        return par->group[i];
+        return mesh->group[i];
     }
 }
 
-void plait_parallel_set_trace(struct plait_parallel *par,
-                              struct plait_trace *trace)
+void plait_mesh_set_trace(struct plait_mesh *mesh, struct plait_trace *trace)
 {
     int i;
 
-    par->trace = trace;
+    mesh->trace = trace;
     for (i = 0; i < PLAIT_NCOMMS; i++)
-        if (plait_parallel_comm(par, i))
-            plait_comm_set_trace(plait_parallel_comm(par, i), trace);
+        if (plait_mesh_comm(mesh, i))
+            plait_comm_set_trace(plait_mesh_comm(mesh, i), trace);
 }
 
-void plait_parallel_destroy(struct plait_parallel *par)
+void plait_mesh_destroy(struct plait_mesh *mesh)
 {
     int saved = errno;
     int i;
 
-    if (!par)
+    if (!mesh)
         return;
     for (i = PLAIT_NCOMMS - 1; i >= 0; i--)
-        plait_comm_destroy(plait_parallel_comm(par, i));
-    if (par->q)
-        par->ops->queue_destroy(par->q);
-    free(par);
+        plait_comm_destroy(plait_mesh_comm(mesh, i));
+    if (mesh->q)
+        mesh->ops->queue_destroy(mesh->q);
+    free(mesh);
     errno = saved;
 }

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_PARALLEL_H
-#define PLAIT_PARALLEL_H
+#ifndef PLAIT_RUNTIME_MESH_MESH_H
+#define PLAIT_RUNTIME_MESH_MESH_H
 
 #include "kernels/kernels.h"
 #include "runtime/comm/comm.h"
-#include "topology/config.h"
-#include "topology/gpu_types.h"
-#include "topology/launch.h"
-#include "topology/layout.h"
+#include "topology/job/gpu_types.h"
+#include "topology/job/job_config.h"
+#include "topology/layout/launch.h"
+#include "topology/layout/layout.h"
 
-/* A group whose members stand several to a node on several nodes, in two:
- * those on this node, and those that have this rank's place on every node.
- * Both NULL where it is not divided. */
-struct plait_nodewise {
-    struct plait_comm *inside, *across;
+/* A group with several members on each of several nodes, split in two: its
+ * members on this node, and those at this rank's position in every node.
+ * Both NULL where it is not split. */
+struct plait_hierarchy {
+    struct plait_comm *intra_node, *inter_node;
 };
 
-/* Which parts of a training step are recorded as graphs of the device and
- * then repeated, and why the others are not. */
+/* Which parts of a training step are captured as graphs of the device and
+ * replayed, and why the others are not. */
 struct plait_graphs {
     bool passes;   /* forward and backward of a micro-batch */
     bool last;     /* that of the last micro-batch of a step too */
     bool optim;    /* the norm of the gradients, and the optimizer */
-    bool all;      /* nothing less will do */
-    bool failed;   /* the device could not, though it should: now none is */
-    char why[200]; /* what keeps a part from it; "" if nothing does */
+    bool all;      /* train.graph on: all of a step or an error */
+    bool failed;   /* a capture failed: nothing is captured from then on */
+    char why[200]; /* why a part is not captured; "" if all are */
 };
 
-/* Where this process stands among the others: device, coordinate, groups.
- * Made once in train/, handed to everything below; it owns the
- * groups and nobody else creates or destroys one. */
-struct plait_parallel {
+/* This process's device, coordinate and groups. Made once in train/ and passed
+ * to everything below; it owns the groups, and nothing else creates or destroys
+ * one. */
+struct plait_mesh {
     const struct plait_ops *ops;
     struct plait_device *dev;
     struct plait_queue *q; /* the compute queue */
@@ -41,61 +41,66 @@ struct plait_parallel {
     struct plait_comm *world;
     struct plait_comm *group[PLAIT_NGROUPS]; /* self if alone; NULL where
                                                 nobody needed it */
-    struct plait_comm *embedding;            /* first and last stage, for tied
-                                                embeddings; NULL where not a member and
-                                                where pp is 1 */
-    struct plait_nodewise dense, expert;     /* of DP_CP and of EXPERT_DP */
-    struct plait_graphs graphs; /* none unless train/ chooses some */
-    struct plait_gpu_type gpu;  /* what the cost model knows about devices
-                                   and links here: the tables' figures until
-                                   somebody knows better */
-    struct plait_trace *trace;  /* NULL: none; not owned */
+    /* First and last stage, for tied embeddings; NULL where not a member and
+     * where pp is 1. */
+    struct plait_comm *embedding;
+    /* All ranks of this pipeline stage: tp * cp * dp. NULL until
+     * plait_mesh_need_stage(). */
+    struct plait_comm *stage;
+    struct plait_hierarchy dense, expert; /* of DP_CP and of EXPERT_DP */
+    struct plait_graphs graphs;           /* none until plait_graphs_choose() */
+    struct plait_gpu_type gpu; /* the cost model's figures of the devices
+                                  and links: the tables' unless train/ sets
+                                  measured ones */
+    struct plait_trace *trace; /* NULL: none; not owned */
 };
 
 /* Splits the world, which stays the caller's, into the groups that every
  * model uses: TP, CP, PP and DP_CP; coordinates follow from the rank.
  * Collective. */
-struct plait_parallel *plait_parallel_create(const struct plait_ops *ops,
-                                             struct plait_device *dev,
-                                             struct plait_comm *world,
-                                             const struct plait_layout *layout,
-                                             struct plait_error *err);
-void plait_parallel_destroy(struct plait_parallel *par);
+struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
+                                     struct plait_device *dev,
+                                     struct plait_comm *world,
+                                     const struct plait_layout *layout,
+                                     struct plait_error *err);
+void plait_mesh_destroy(struct plait_mesh *mesh);
 
 /* plait_comm_alloc() and its free, whose rules hold, for what the groups
  * transfer. */
-void *plait_parallel_alloc(struct plait_parallel *par, size_t bytes);
-void plait_parallel_free(struct plait_parallel *par, void *ptr);
+void *plait_mesh_alloc(struct plait_mesh *mesh, size_t bytes);
+void plait_mesh_free(struct plait_mesh *mesh, void *ptr);
 
 /* Makes those of the groups (a bit for each, 1u << PLAIT_GROUP_EP) that are
  * not there yet: a communicator costs memory and time to connect, so none is
  * made before its first use. Splitting is collective over the world: all
  * ranks ask for the same groups in the same order. */
-int plait_parallel_need(struct plait_parallel *par, unsigned groups,
-                        struct plait_error *err);
+int plait_mesh_need(struct plait_mesh *mesh, unsigned groups,
+                    struct plait_error *err);
+/* The same for mesh->stage. */
+int plait_mesh_need_stage(struct plait_mesh *mesh, struct plait_error *err);
 
 /* Divides DP_CP and EXPERT_DP by nodes where `config` makes use of it.
  * `node` is equal for ranks on one node and for no others. Collective; what
  * the nodes do not allow is refused on all ranks alike. */
-int plait_parallel_divide(struct plait_parallel *par,
-                          const struct plait_parallel_config *config,
-                          uint64_t node, struct plait_error *err);
+int plait_mesh_divide(struct plait_mesh *mesh,
+                      const struct plait_parallel_config *config, uint64_t node,
+                      struct plait_error *err);
 
 /* Whether a sum of so many bytes over ranks of several nodes is to be made in
- * steps: what `how` says, or with auto what costs less (topology/cost.h). */
-bool plait_nodewise_pays(const struct plait_parallel *par,
-                         const struct plait_nodewise *nodes,
-                         enum plait_all_reduce how, size_t bytes);
+ * steps: what `how` says, or with auto what costs less (topology/plan/cost.h).
+ */
+bool plait_hierarchy_is_faster(const struct plait_mesh *mesh,
+                               const struct plait_hierarchy *nodes,
+                               enum plait_all_reduce how, size_t bytes);
 
 /* All communicators below the world, i from 0 to PLAIT_NCOMMS - 1: the
- * groups, the embedding's, the divided ones; NULL: not there. Their names in
- * the same order. */
-#define PLAIT_NCOMMS (PLAIT_NGROUPS + 5)
-struct plait_comm *plait_parallel_comm(const struct plait_parallel *par, int i);
-extern const char *const plait_parallel_comm_names[PLAIT_NCOMMS];
+ * groups, the embedding's, the stage's, the divided ones; NULL: not there.
+ * Their names in the same order. */
+#define PLAIT_NCOMMS (PLAIT_NGROUPS + 6)
+struct plait_comm *plait_mesh_comm(const struct plait_mesh *mesh, int i);
+extern const char *const plait_mesh_comm_names[PLAIT_NCOMMS];
 
-/* Note what all groups transfer in `trace`, which outlives par. */
-void plait_parallel_set_trace(struct plait_parallel *par,
-                              struct plait_trace *trace);
+/* Record the transfers of all groups in `trace`, which must outlive mesh. */
+void plait_mesh_set_trace(struct plait_mesh *mesh, struct plait_trace *trace);
 
 #endif

@@ -1,70 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/parallel/reduce.h"
+#include "runtime/mesh/reduce.h"
 
-/* -- routes -------------------------------------------------------------- */
+/* -- paths --------------------------------------------------------------- */
 
-static void add_leg(struct plait_route *route, enum plait_leg leg,
-                    struct plait_comm *comm)
+static void add_step(struct plait_reduction_path *path,
+                     enum plait_reduction_op op, struct plait_comm *comm)
 {
     if (plait_comm_size(comm) == 1)
         return;
-    route->leg[route->n] = leg;
-    route->comm[route->n++] = comm;
+    path->op[path->nsteps] = op;
+    path->comm[path->nsteps++] = comm;
 }
 
-void plait_route_whole(struct plait_route *route, struct plait_comm *comm)
+void plait_reduction_path_whole(struct plait_reduction_path *path,
+                                struct plait_comm *comm)
 {
-    *route = (struct plait_route){.parts = 1};
-    add_leg(route, PLAIT_LEG_SUM, comm);
+    *path = (struct plait_reduction_path){.parts = 1};
+    add_step(path, PLAIT_REDUCTION_ALL_REDUCE, comm);
 }
 
-void plait_route_parts(struct plait_route *route, struct plait_comm *comm,
-                       struct plait_comm *replicas)
+void plait_reduction_path_parts(struct plait_reduction_path *path,
+                                struct plait_comm *comm,
+                                struct plait_comm *replicas)
 {
-    *route = (struct plait_route){.parts = plait_comm_size(comm),
-                                  .part = plait_comm_rank(comm)};
-    add_leg(route, PLAIT_LEG_SCATTER, comm);
+    *path = (struct plait_reduction_path){.parts = plait_comm_size(comm),
+                                          .part = plait_comm_rank(comm)};
+    add_step(path, PLAIT_REDUCTION_REDUCE_SCATTER, comm);
     if (replicas)
-        add_leg(route, PLAIT_LEG_SUM, replicas);
+        add_step(path, PLAIT_REDUCTION_ALL_REDUCE, replicas);
 }
 
-void plait_route_hierarchical(struct plait_route *route,
-                              const struct plait_nodewise *nodes)
+void plait_reduction_path_hierarchical(struct plait_reduction_path *path,
+                                       const struct plait_hierarchy *nodes)
 {
-    plait_route_parts(route, nodes->inside, nodes->across);
-    add_leg(route, PLAIT_LEG_GATHER, nodes->inside);
+    plait_reduction_path_parts(path, nodes->intra_node, nodes->inter_node);
+    add_step(path, PLAIT_REDUCTION_ALL_GATHER, nodes->intra_node);
 }
 
-void plait_route_parts_by_node(struct plait_route *route,
-                               const struct plait_nodewise *nodes)
+void plait_reduction_path_parts_by_node(struct plait_reduction_path *path,
+                                        const struct plait_hierarchy *nodes)
 {
-    int across = plait_comm_size(nodes->across);
+    int nnodes = plait_comm_size(nodes->inter_node);
 
-    *route =
-        (struct plait_route){.parts = plait_comm_size(nodes->inside) * across,
-                             .part = plait_comm_rank(nodes->inside) * across +
-                                     plait_comm_rank(nodes->across)};
-    add_leg(route, PLAIT_LEG_SCATTER, nodes->inside);
-    add_leg(route, PLAIT_LEG_SCATTER, nodes->across);
+    *path = (struct plait_reduction_path){
+        .parts = plait_comm_size(nodes->intra_node) * nnodes,
+        .part = plait_comm_rank(nodes->intra_node) * nnodes +
+                plait_comm_rank(nodes->inter_node)};
+    add_step(path, PLAIT_REDUCTION_REDUCE_SCATTER, nodes->intra_node);
+    add_step(path, PLAIT_REDUCTION_REDUCE_SCATTER, nodes->inter_node);
 }
 
 /* -- reductions ---------------------------------------------------------- */
 
-/* What the first `legs` legs leave: n elements from `begin` on. */
-static size_t left_by(const struct plait_reduction *r, int legs, size_t *begin)
+/* The elements that are valid after `steps` steps: n from `begin` on. */
+static size_t range_after(const struct plait_reduction *r, int steps,
+                          size_t *begin)
 {
     size_t n = r->n;
 
     *begin = 0;
-    for (int i = 0; i < legs; i++) {
-        const struct plait_comm *comm = r->route->comm[i];
+    for (int i = 0; i < steps; i++) {
+        const struct plait_comm *comm = r->path->comm[i];
 
-        if (r->route->leg[i] == PLAIT_LEG_SCATTER) {
+        if (r->path->op[i] == PLAIT_REDUCTION_REDUCE_SCATTER) {
             n /= plait_comm_size(comm);
             *begin += plait_comm_rank(comm) * n;
-        } else if (r->route->leg[i] == PLAIT_LEG_GATHER) {
+        } else if (r->path->op[i] == PLAIT_REDUCTION_ALL_GATHER) {
             *begin -= plait_comm_rank(comm) * n;
             n *= plait_comm_size(comm);
         }
@@ -72,71 +75,71 @@ static size_t left_by(const struct plait_reduction *r, int legs, size_t *begin)
     return n;
 }
 
-static int start_leg(struct plait_parallel *par, struct plait_reduction *r)
+static int start_step(struct plait_mesh *mesh, struct plait_reduction *r)
 {
-    struct plait_comm *comm = r->route->comm[r->leg];
+    struct plait_comm *comm = r->path->comm[r->step];
     enum plait_dtype type = r->wire ? PLAIT_BF16_T : PLAIT_F32;
     char *all = r->wire ? r->wire : (void *)r->grad;
     size_t size = plait_dtype_size(type), from, to;
-    size_t had = left_by(r, r->leg, &from), n = left_by(r, r->leg + 1, &to);
+    size_t had = range_after(r, r->step, &from),
+           n = range_after(r, r->step + 1, &to);
 
-    switch (r->route->leg[r->leg]) {
-    case PLAIT_LEG_SUM:
+    switch (r->path->op[r->step]) {
+    case PLAIT_REDUCTION_ALL_REDUCE:
         return plait_comm_all_reduce(comm, all + from * size, all + to * size,
-                                     n, type, PLAIT_SUM, par->q, &r->req);
-    case PLAIT_LEG_SCATTER:
+                                     n, type, PLAIT_SUM, mesh->q, &r->req);
+    case PLAIT_REDUCTION_REDUCE_SCATTER:
         return plait_comm_reduce_scatter(comm, all + from * size,
                                          all + to * size, n, type, PLAIT_SUM,
-                                         par->q, &r->req);
-    case PLAIT_LEG_GATHER:
+                                         mesh->q, &r->req);
+    case PLAIT_REDUCTION_ALL_GATHER:
         return plait_comm_all_gather(comm, all + from * size, all + to * size,
-                                     had, type, par->q, &r->req);
+                                     had, type, mesh->q, &r->req);
     }
     return -1;
 }
 
-int plait_reduction_start(struct plait_parallel *par, struct plait_reduction *r,
-                          const struct plait_route *route, float *grad,
+int plait_reduction_start(struct plait_mesh *mesh, struct plait_reduction *r,
+                          const struct plait_reduction_path *path, float *grad,
                           void *wire, size_t n)
 {
     *r = (struct plait_reduction){
-        .route = route, .grad = grad, .wire = wire, .n = n};
+        .path = path, .grad = grad, .wire = wire, .n = n};
     if (wire &&
-        par->ops->cast(par->q, PLAIT_BF16_T, wire, PLAIT_F32, grad, n) < 0)
+        mesh->ops->cast(mesh->q, PLAIT_BF16_T, wire, PLAIT_F32, grad, n) < 0)
         return -1;
-    return start_leg(par, r);
+    return start_step(mesh, r);
 }
 
-int plait_reduction_advance(struct plait_parallel *par,
-                            struct plait_reduction *r)
+int plait_reduction_advance(struct plait_mesh *mesh, struct plait_reduction *r)
 {
-    if (!r->route || r->leg + 1 == r->route->n)
+    if (!r->path || r->step + 1 == r->path->nsteps)
         return 0;
-    if (plait_comm_wait(&r->req, par->q) < 0)
+    if (plait_comm_wait(&r->req, mesh->q) < 0)
         return -1;
-    r->leg++;
-    return start_leg(par, r);
+    r->step++;
+    return start_step(mesh, r);
 }
 
-/* What the last leg left on the wire, back to where it is wanted. */
-static int unload(struct plait_parallel *par, const struct plait_reduction *r)
+/* Convert what the last step left in the bf16 buffer back to fp32. */
+static int unpack_wire(struct plait_mesh *mesh, const struct plait_reduction *r)
 {
-    size_t at, n = left_by(r, r->route->n, &at);
+    size_t at, n = range_after(r, r->path->nsteps, &at);
 
-    return par->ops->cast(par->q, PLAIT_F32, r->grad + at, PLAIT_BF16_T,
-                          (uint16_t *)r->wire + at, n);
+    return mesh->ops->cast(mesh->q, PLAIT_F32, r->grad + at, PLAIT_BF16_T,
+                           (uint16_t *)r->wire + at, n);
 }
 
-int plait_reduction_finish(struct plait_parallel *par,
-                           struct plait_reduction *r)
+int plait_reduction_finish(struct plait_mesh *mesh, struct plait_reduction *r)
 {
-    if (!r->route)
+    if (!r->path)
         return 0;
-    while (r->leg + 1 < r->route->n)
-        if (plait_reduction_advance(par, r) < 0)
+    while (r->step + 1 < r->path->nsteps)
+        if (plait_reduction_advance(mesh, r) < 0)
             return -1;
-    if (plait_comm_wait(&r->req, par->q) < 0 || (r->wire && unload(par, r) < 0))
+    if (plait_comm_wait(&r->req, mesh->q) < 0 ||
+        (r->wire && unpack_wire(mesh, r) < 0))
         return -1;
-    r->route = NULL;
+    r->path = NULL;
     return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/parallel/ring.h"
+#include "runtime/mesh/ring.h"
 
-static int post(struct plait_ring *ring, int sends, const void *from, void *to,
-                size_t n)
+static int post_half(struct plait_ring *ring, int sends, const void *from,
+                     void *to, size_t n)
 {
     int size = plait_comm_size(ring->group);
     int rank = plait_comm_rank(ring->group);
@@ -16,18 +16,19 @@ static int post(struct plait_ring *ring, int sends, const void *from, void *to,
                            &ring->recv);
 }
 
-/* Every second rank sends first: a backend whose messages occupy the device
- * until they are met must not have all of the ring receive at once. */
+/* Even ranks send first, odd ranks receive first: with a backend whose kernels
+ * occupy the GPU until the peer answers, a ring in which all receive first
+ * would deadlock. */
 int plait_ring_pass(struct plait_ring *ring, const void *from, void *to,
                     size_t n)
 {
     int even = plait_comm_rank(ring->group) % 2 == 0;
 
-    if (post(ring, even, from, to, n) < 0)
+    if (post_half(ring, even, from, to, n) < 0)
         return -1;
-    if (post(ring, !even, from, to, n) < 0)
+    if (post_half(ring, !even, from, to, n) < 0)
         return -1;
-    return plait_comm_progress(ring->group); /* off, before any work */
+    return plait_comm_progress(ring->group); /* start both before any compute */
 }
 
 int plait_ring_wait(struct plait_ring *ring)

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RING_H
-#define PLAIT_RING_H
+#ifndef PLAIT_RUNTIME_MESH_RING_H
+#define PLAIT_RUNTIME_MESH_RING_H
 
 #include "runtime/comm/comm.h"
 
-/* One buffer on its way around a ring of ranks: to the next, from the one
- * before. */
+/* Passes a buffer around a ring of ranks: to the next, from the previous. */
 struct plait_ring {
     struct plait_comm *group;
     struct plait_queue *q;
     enum plait_dtype type;
-    int tag; /* rings that are under way together differ */
+    int tag; /* tags.h; differs between rings that are under way together */
     struct plait_request *send, *recv;
 };
 
@@ -18,7 +17,7 @@ struct plait_ring {
  * until plait_ring_wait(). */
 int plait_ring_pass(struct plait_ring *ring, const void *from, void *to,
                     size_t n);
-/* Work on the queue from here on waits for the last pass; none is fine. */
+/* Work on the queue from here on waits for the last pass, if there was one. */
 int plait_ring_wait(struct plait_ring *ring);
 
 #endif

@@ -7,15 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/mesh/reduce.h"
 #include "runtime/parallel/naive.h"
-#include "runtime/parallel/reduce.h"
 #include "runtime/parallel/zero.h"
 
-/* What torch's DDP found worth its while: the first bucket is small because
- * backward has nothing else to send yet. */
+/* As in torch's DDP: a small first bucket starts the transfers early. */
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 
-/* Buckets under way at once where they travel in another type. */
+/* Of a flat sum: MPI counts at most 2^31 - 1 elements. */
+#define FLAT_BUCKET_BYTES ((size_t)1 << 32)
+
+/* Buckets under way at once where they are sent as bf16. */
 #define WIRES 2
 
 /* Regions [first, last], summed together. */
@@ -23,29 +25,36 @@ struct bucket {
     int first, last;
     int ready; /* regions whose gradients are complete */
     size_t n;  /* elements */
-    struct plait_route route;
+    struct plait_reduction_path path;
     struct plait_reduction sum;
 };
 
 struct plait_gradsync {
     struct plait_model *model;
     struct plait_shards *shards;
+    bool across; /* replicas that train apart at other times */
     int microbatches;
     int *seen;      /* [regions] micro-batches this step */
     int *bucket_of; /* [regions] */
     int nbuckets;
     struct bucket *bucket;
     void *wire[WIRES];             /* NULL unless grad_reduce is bf16 */
-    struct bucket *wire_of[WIRES]; /* who has it */
+    struct bucket *wire_of[WIRES]; /* the bucket that uses it */
     int next_wire;
     float *scratch; /* a whole region: for a tied tensor that is sharded, or
                        what the naive sum receives */
     struct plait_zero *zero; /* ZeRO 2 and 3, else NULL */
+    struct plait_small_norms *norms;
 };
 
 static struct plait_shard *shard_of(struct plait_gradsync *sync, int region)
 {
     return &sync->shards->shard[region];
+}
+
+static enum plait_grad_sync kind_of(const struct plait_gradsync *sync)
+{
+    return sync->model->config->parallel.grad_sync;
 }
 
 /* -- buckets ------------------------------------------------------------- */
@@ -56,48 +65,77 @@ static size_t region_bytes(const struct plait_shard *s)
 }
 
 /* Whether region i may join the bucket of its neighbour i + 1. */
-static bool joins(struct plait_gradsync *sync, int i, size_t bytes,
-                  size_t limit)
+static bool joins_next(struct plait_gradsync *sync, int i, size_t bytes,
+                       size_t limit)
 {
     struct plait_shard *s = shard_of(sync, i), *next = shard_of(sync, i + 1);
 
     return s->parts == 1 && bytes < limit && s->comm == next->comm &&
-           s->region->chunk == next->region->chunk;
+           (s->region->chunk == next->region->chunk ||
+            kind_of(sync) == PLAIT_GRAD_FLAT);
 }
 
-static void choose_route(struct plait_gradsync *sync, struct bucket *b)
+/* Whether gradients stay inside of a replica. */
+static bool stays_inside(const struct plait_gradsync *sync)
 {
-    struct plait_parallel *par = sync->model->par;
+    return plait_sync_parts(&sync->model->config->sync) && !sync->across;
+}
+
+static void choose_path(struct plait_gradsync *sync, struct bucket *b)
+{
+    struct plait_mesh *mesh = sync->model->mesh;
     struct plait_shard *s = shard_of(sync, b->first);
-    const struct plait_nodewise *nodes =
-        s->region->expert ? &par->expert : &par->dense;
+    bool expert = s->region->expert;
+    const struct plait_hierarchy *nodes = expert ? &mesh->expert : &mesh->dense;
     int i;
 
+    b->n = 0;
     for (i = b->first; i <= b->last; i++)
         b->n += region_bytes(shard_of(sync, i)) / sizeof(float);
     if (sync->shards->zero)
-        plait_shard_route(s, &b->route);
-    else if (plait_nodewise_pays(par, nodes,
-                                 sync->model->config->parallel.all_reduce,
-                                 b->n * sizeof(float)))
-        plait_route_hierarchical(&b->route, nodes);
+        plait_shard_reduction_path(s, &b->path);
+    else if (stays_inside(sync))
+        plait_reduction_path_whole(&b->path, s->comm);
+    else if (plait_hierarchy_is_faster(mesh, nodes,
+                                       sync->model->config->parallel.all_reduce,
+                                       b->n * sizeof(float)))
+        plait_reduction_path_hierarchical(&b->path, nodes);
     else
-        plait_route_whole(&b->route, s->comm);
+        plait_reduction_path_whole(
+            &b->path,
+            mesh->group[expert ? PLAIT_GROUP_EXPERT_DP : PLAIT_GROUP_DP_CP]);
+}
+
+static void choose_paths(struct plait_gradsync *sync)
+{
+    int i;
+
+    for (i = 0; i < sync->nbuckets; i++)
+        choose_path(sync, &sync->bucket[i]);
+}
+
+void plait_gradsync_across(struct plait_gradsync *sync, bool replicas)
+{
+    if (sync->across == replicas)
+        return;
+    sync->across = replicas;
+    choose_paths(sync);
 }
 
 static void make_buckets(struct plait_gradsync *sync)
 {
-    double mib = sync->model->config->parallel.bucket_mib;
-    size_t limit = FIRST_BUCKET_BYTES, bytes = 0;
+    size_t most = sync->model->config->parallel.bucket_mib * (1 << 20);
+    size_t limit = most < FIRST_BUCKET_BYTES ? most : FIRST_BUCKET_BYTES;
+    size_t bytes = 0;
     struct bucket *b = NULL;
     int i;
 
-    if (mib * (1 << 20) < limit)
-        limit = mib * (1 << 20);
+    if (kind_of(sync) == PLAIT_GRAD_FLAT)
+        limit = most = FLAT_BUCKET_BYTES;
     for (i = sync->shards->n - 1; i >= 0; i--) {
-        if (!b || !joins(sync, i, bytes, limit)) {
+        if (!b || !joins_next(sync, i, bytes, limit)) {
             if (b)
-                limit = mib * (1 << 20);
+                limit = most;
             b = &sync->bucket[sync->nbuckets++];
             b->last = i;
             bytes = 0;
@@ -106,11 +144,10 @@ static void make_buckets(struct plait_gradsync *sync)
         bytes += region_bytes(shard_of(sync, i));
         sync->bucket_of[i] = sync->nbuckets - 1;
     }
-    for (i = 0; i < sync->nbuckets; i++)
-        choose_route(sync, &sync->bucket[i]);
+    choose_paths(sync);
 }
 
-/* A free wire, which may have to be waited for; NULL where none is used. */
+/* A free bf16 buffer, waiting for its last use; NULL where none is used. */
 static int take_wire(struct plait_gradsync *sync, struct bucket *b, void **wire)
 {
     int i = sync->next_wire;
@@ -119,7 +156,7 @@ static int take_wire(struct plait_gradsync *sync, struct bucket *b, void **wire)
     if (!*wire)
         return 0;
     if (sync->wire_of[i] &&
-        plait_reduction_finish(sync->model->par, &sync->wire_of[i]->sum) < 0)
+        plait_reduction_finish(sync->model->mesh, &sync->wire_of[i]->sum) < 0)
         return -1;
     sync->wire_of[i] = b;
     sync->next_wire = (i + 1) % WIRES;
@@ -130,11 +167,11 @@ static int start_bucket(struct plait_gradsync *sync, struct bucket *b)
 {
     void *wire;
 
-    if (!plait_route_travels(&b->route))
+    if (!plait_reduction_path_has_steps(&b->path))
         return 0;
     if (take_wire(sync, b, &wire) < 0)
         return -1;
-    return plait_reduction_start(sync->model->par, &b->sum, &b->route,
+    return plait_reduction_start(sync->model->mesh, &b->sum, &b->path,
                                  shard_of(sync, b->first)->region->grad, wire,
                                  b->n);
 }
@@ -144,17 +181,13 @@ static int advance_buckets(struct plait_gradsync *sync)
     int i;
 
     for (i = 0; i < sync->nbuckets; i++)
-        if (plait_reduction_advance(sync->model->par, &sync->bucket[i].sum) < 0)
+        if (plait_reduction_advance(sync->model->mesh, &sync->bucket[i].sum) <
+            0)
             return -1;
     return 0;
 }
 
 /* -- hooks --------------------------------------------------------------- */
-
-static bool naive(const struct plait_gradsync *sync)
-{
-    return sync->model->config->parallel.grad_sync == PLAIT_GRAD_NAIVE;
-}
 
 static int grad_ready(void *arg, struct plait_region *region, int microbatch)
 {
@@ -166,28 +199,29 @@ static int grad_ready(void *arg, struct plait_region *region, int microbatch)
     if (sync->zero)
         return plait_zero_reduce(sync->zero, i) < 0
                    ? -1
-                   : plait_comm_progress(sync->model->par->world);
+                   : plait_comm_progress(sync->model->mesh->world);
     if (++sync->seen[i] < sync->microbatches)
-        return 0;
-    if (plait_model_complete_gradient(sync->model, region) < 0)
+        return plait_small_norms_reach(sync->norms, i, sync->seen[i]);
+    if (plait_model_complete_gradient(sync->model, region) < 0 ||
+        plait_small_norms_reach(sync->norms, i, sync->seen[i]) < 0)
         return -1;
-    if (naive(sync))
+    if (kind_of(sync) != PLAIT_GRAD_BUCKETED)
         return 0;
     if (advance_buckets(sync) < 0)
         return -1;
     if (++b->ready == b->last - b->first + 1 && start_bucket(sync, b) < 0)
         return -1;
-    return plait_comm_progress(sync->model->par->world);
+    return plait_comm_progress(sync->model->mesh->world);
 }
 
-static int prefetch(void *arg, struct plait_region *region)
+static int prefetch_region(void *arg, struct plait_region *region)
 {
     struct plait_gradsync *sync = arg;
 
     return plait_zero_prefetch(sync->zero, region - sync->model->regions);
 }
 
-static int acquire(void *arg, struct plait_region *region, bool gradient)
+static int acquire_region(void *arg, struct plait_region *region, bool gradient)
 {
     struct plait_gradsync *sync = arg;
 
@@ -195,16 +229,22 @@ static int acquire(void *arg, struct plait_region *region, bool gradient)
                               gradient);
 }
 
-static int release(void *arg, struct plait_region *region)
+static int release_region(void *arg, struct plait_region *region)
 {
     struct plait_gradsync *sync = arg;
 
     return plait_zero_release(sync->zero, region - sync->model->regions);
 }
 
+int plait_gradsync_small(struct plait_gradsync *sync,
+                         struct plait_small_batch *small, double *sum)
+{
+    return plait_small_norms_read(sync->norms, small, sum);
+}
+
 int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
 {
-    struct plait_parallel *par = sync->model->par;
+    struct plait_mesh *mesh = sync->model->mesh;
     struct plait_shards *shards = sync->shards;
     int i;
 
@@ -212,10 +252,13 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
     memset(sync->seen, 0, sync->shards->n * sizeof(*sync->seen));
     for (i = 0; i < sync->nbuckets; i++)
         sync->bucket[i].ready = 0;
-    /* The parts that ZeRO 2 and 3 add to; and a recording is the same for
-     * every micro-batch, so it can only add. */
-    if (sync->zero || par->graphs.passes)
-        return par->ops->fill_zero(par->q, shards->grads, shards->grads_bytes);
+    if (plait_small_norms_begin(sync->norms, microbatches) < 0)
+        return -1;
+    /* Gradients are added to and must start at 0: ZeRO 2 and 3 always add to
+     * the parts, and a captured graph is the same for every micro-batch. */
+    if (sync->zero || mesh->graphs.passes)
+        return mesh->ops->fill_zero(mesh->q, shards->grads,
+                                    shards->grads_bytes);
     for (i = 0; i < shards->n; i++)
         if (plait_model_begin_gradient(sync->model, shards->shard[i].region) <
             0)
@@ -226,33 +269,32 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
 /* -- tied embeddings ----------------------------------------------------- */
 
 /* The first and the last stage cut their regions differently, so a sharded
- * tied tensor is put together before the two meet. */
+ * tied tensor is gathered whole before it is summed between the two. */
 static int sum_sharded(struct plait_gradsync *sync,
                        const struct plait_tensor *t)
 {
-    struct plait_parallel *par = sync->model->par;
+    struct plait_mesh *mesh = sync->model->mesh;
     struct plait_shard *s = shard_of(sync, t->region);
     float *whole = sync->scratch;
-
     struct plait_gathering g;
 
-    if (plait_shard_gather(par, s, s->grad, whole, PLAIT_F32, &g) < 0 ||
-        plait_shard_gathered(par, &g) < 0)
+    if (plait_shard_gather(mesh, s, s->grad, whole, PLAIT_F32, &g) < 0 ||
+        plait_shard_gathered(mesh, &g) < 0)
         return -1;
-    if (plait_comm_all_reduce(par->embedding, whole + t->offset,
+    if (plait_comm_all_reduce(mesh->embedding, whole + t->offset,
                               whole + t->offset, t->count, PLAIT_F32, PLAIT_SUM,
-                              par->q, NULL) < 0)
+                              mesh->q, NULL) < 0)
         return -1;
-    return par->ops->copy(par->q, s->grad, whole + s->first,
-                          s->part * sizeof(float));
+    return mesh->ops->copy(mesh->q, s->grad, whole + s->first,
+                           s->part * sizeof(float));
 }
 
 static int sum_tied(struct plait_gradsync *sync)
 {
-    struct plait_parallel *par = sync->model->par;
+    struct plait_mesh *mesh = sync->model->mesh;
     int i;
 
-    for (i = 0; par->embedding && i < sync->model->ntensors; i++) {
+    for (i = 0; mesh->embedding && i < sync->model->ntensors; i++) {
         const struct plait_tensor *t = &sync->model->tensors[i];
         struct plait_shard *s = shard_of(sync, t->region);
         int rc;
@@ -262,9 +304,9 @@ static int sum_tied(struct plait_gradsync *sync)
         if (s->parts > 1)
             rc = sum_sharded(sync, t);
         else
-            rc = plait_comm_all_reduce(par->embedding, s->grad + t->offset,
+            rc = plait_comm_all_reduce(mesh->embedding, s->grad + t->offset,
                                        s->grad + t->offset, t->count, PLAIT_F32,
-                                       PLAIT_SUM, par->q, NULL);
+                                       PLAIT_SUM, mesh->q, NULL);
         if (rc < 0)
             return -1;
     }
@@ -279,44 +321,56 @@ static int sum_naively(struct plait_gradsync *sync)
         struct plait_shard *s = shard_of(sync, i);
 
         if (plait_comm_size(s->comm) > 1 &&
-            plait_naive_sum(sync->model->par, s->comm, s->grad, sync->scratch,
+            plait_naive_sum(sync->model->mesh, s->comm, s->grad, sync->scratch,
                             s->part) < 0)
             return -1;
     }
     return 0;
 }
 
-static int settle(void *arg)
+static int start_all(struct plait_gradsync *sync)
+{
+    int i;
+
+    for (i = 0; i < sync->nbuckets; i++)
+        if (start_bucket(sync, &sync->bucket[i]) < 0)
+            return -1;
+    return 0;
+}
+
+static int finish_sums(void *arg)
 {
     struct plait_gradsync *sync = arg;
     int i;
 
     for (i = 0; i < sync->nbuckets; i++)
-        if (plait_reduction_finish(sync->model->par, &sync->bucket[i].sum) < 0)
+        if (plait_reduction_finish(sync->model->mesh, &sync->bucket[i].sum) < 0)
             return -1;
     return sync->zero ? plait_zero_finish(sync->zero) : 0;
 }
 
 int plait_gradsync_finish(struct plait_gradsync *sync)
 {
-    if (naive(sync) && sum_naively(sync) < 0)
+    if (kind_of(sync) == PLAIT_GRAD_NAIVE && sum_naively(sync) < 0)
         return -1;
-    if (settle(sync) < 0)
+    if (kind_of(sync) == PLAIT_GRAD_FLAT && start_all(sync) < 0)
+        return -1;
+    if (finish_sums(sync) < 0)
         return -1;
     return sum_tied(sync);
 }
 
 /* -- life ---------------------------------------------------------------- */
 
-/* Whether the whole of a region is ever put beside it. */
+/* Whether the region needs scratch for a second copy of its gradient. */
 static bool wants_scratch(struct plait_gradsync *sync, int region)
 {
     struct plait_shard *s = shard_of(sync, region);
     int i;
 
-    if (naive(sync))
+    if (kind_of(sync) == PLAIT_GRAD_NAIVE)
         return plait_comm_size(s->comm) > 1 && plait_comm_rank(s->comm) == 0;
-    if (!sync->model->par->embedding || s->parts == 1)
+    if (!sync->model->mesh->embedding || s->parts == 1)
         return false;
     for (i = 0; i < sync->model->ntensors; i++)
         if (sync->model->tensors[i].region == region &&
@@ -327,7 +381,7 @@ static bool wants_scratch(struct plait_gradsync *sync, int region)
 
 static int make_scratch(struct plait_gradsync *sync)
 {
-    struct plait_parallel *par = sync->model->par;
+    struct plait_mesh *mesh = sync->model->mesh;
     size_t room = 0;
     int i;
 
@@ -336,14 +390,14 @@ static int make_scratch(struct plait_gradsync *sync)
             room = region_bytes(shard_of(sync, i));
     if (room == 0)
         return 0;
-    sync->scratch = par->ops->alloc(par->dev, room);
+    sync->scratch = mesh->ops->alloc(mesh->dev, room);
     return sync->scratch ? 0 : -1;
 }
 
-/* Where the sums travel in another type; ZeRO 2 and 3 have their own. */
+/* Buffers for sums that are sent as bf16; ZeRO 2 and 3 have their own. */
 static int make_wires(struct plait_gradsync *sync)
 {
-    struct plait_parallel *par = sync->model->par;
+    struct plait_mesh *mesh = sync->model->mesh;
     size_t room = 0;
     int i;
 
@@ -351,12 +405,12 @@ static int make_wires(struct plait_gradsync *sync)
         sync->zero)
         return 0;
     for (i = 0; i < sync->nbuckets; i++)
-        if (plait_route_travels(&sync->bucket[i].route) &&
+        if (plait_reduction_path_has_steps(&sync->bucket[i].path) &&
             sync->bucket[i].n > room)
             room = sync->bucket[i].n;
     for (i = 0; i < WIRES && room > 0; i++) {
         sync->wire[i] =
-            plait_parallel_alloc(par, room * plait_dtype_size(PLAIT_BF16_T));
+            plait_mesh_alloc(mesh, room * plait_dtype_size(PLAIT_BF16_T));
         if (!sync->wire[i])
             return -1;
     }
@@ -376,22 +430,26 @@ struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
     sync->seen = calloc(shards->n, sizeof(*sync->seen));
     sync->bucket_of = calloc(shards->n, sizeof(*sync->bucket_of));
     sync->bucket = calloc(shards->n, sizeof(*sync->bucket));
-    if (!sync->seen || !sync->bucket_of || !sync->bucket ||
+    sync->norms = plait_small_norms_create(model);
+    if (!sync->seen || !sync->bucket_of || !sync->bucket || !sync->norms ||
         make_scratch(sync) < 0)
         goto error;
     if (shards->zero >= 2) {
-        sync->zero = plait_zero_create(shards, err);
+        sync->zero = plait_zero_create(shards, sync->norms, err);
         if (!sync->zero)
             goto error;
-        model->hooks.prefetch = prefetch;
-        model->hooks.acquire = acquire;
-        model->hooks.release = release;
+        model->hooks.prefetch = prefetch_region;
+        model->hooks.acquire = acquire_region;
+        model->hooks.release = release_region;
     }
+    /* First as it is in step 0: then wires are as large as they will be. */
+    sync->across = plait_sync_parts(&model->config->sync) &&
+                   !plait_sync_apart(&model->config->sync, 0);
     make_buckets(sync);
     if (make_wires(sync) < 0)
         goto error;
     model->hooks.grad_ready = grad_ready;
-    model->hooks.settle = settle;
+    model->hooks.settle = finish_sums;
     model->hooks.arg = sync;
     return sync;
 
@@ -404,16 +462,17 @@ error:
 
 void plait_gradsync_destroy(struct plait_gradsync *sync)
 {
-    struct plait_parallel *par;
+    struct plait_mesh *mesh;
     int saved = errno, i;
 
     if (!sync)
         return;
-    par = sync->model->par;
+    mesh = sync->model->mesh;
     for (i = 0; i < WIRES; i++)
-        plait_parallel_free(par, sync->wire[i]);
-    par->ops->free(par->dev, sync->scratch);
+        plait_mesh_free(mesh, sync->wire[i]);
+    mesh->ops->free(mesh->dev, sync->scratch);
     plait_zero_destroy(sync->zero);
+    plait_small_norms_destroy(sync->norms);
     free(sync->seen);
     free(sync->bucket_of);
     free(sync->bucket);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_NAIVE_H
-#define PLAIT_NAIVE_H
+#ifndef PLAIT_RUNTIME_PARALLEL_NAIVE_H
+#define PLAIT_RUNTIME_PARALLEL_NAIVE_H
 
-#include "runtime/parallel/parallel.h"
+#include "runtime/mesh/mesh.h"
 
-/* The sum of grad[n] over the group in all of its ranks, as data parallelism
- * was first done: the first rank receives everybody's, adds one after the
- * other and sends the sum back to each. It carries 2 (size - 1) n elements,
- * whatever the others do. scratch [n] of the first rank. */
-int plait_naive_sum(struct plait_parallel *par, struct plait_comm *comm,
+/* The sum of grad[n] over the group, on all of its ranks, through the first
+ * rank: it receives each rank's gradient, adds them one by one and sends the
+ * sum to each. The first rank transfers 2 (size - 1) n elements. scratch: [n],
+ * on the first rank. The baseline for parallel.grad_sync. */
+int plait_naive_sum(struct plait_mesh *mesh, struct plait_comm *comm,
                     float *grad, float *scratch, size_t n);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_PIPELINE_H
-#define PLAIT_PIPELINE_H
+#ifndef PLAIT_RUNTIME_PARALLEL_PIPELINE_H
+#define PLAIT_RUNTIME_PARALLEL_PIPELINE_H
 
 #include "runtime/model/model.h"
 
-/* Runs the action lists of topology/schedule.h: one interpreter for every
+/* Runs the action lists of topology/job/schedule.h: one interpreter for every
  * schedule. With one stage it is plain gradient accumulation. */
 struct plait_pipeline;
 
@@ -20,9 +20,9 @@ void plait_pipeline_destroy(struct plait_pipeline *pipe);
  * over the tp-pp group. */
 int plait_pipeline_train(struct plait_pipeline *pipe,
                          const struct plait_batch *batch, double *loss);
-/* Forward alone. */
+/* Forward alone, of any number of micro-batches, batch[n]. */
 int plait_pipeline_eval(struct plait_pipeline *pipe,
-                        const struct plait_batch *batch, double *loss);
+                        const struct plait_batch *batch, int n, double *loss);
 /* Forward of one batch up to the logits of its last position: host memory
  * [batch, vocab], filled in on the last stage only. */
 int plait_pipeline_logits(struct plait_pipeline *pipe,

@@ -6,55 +6,58 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Parts start where vector instructions and cache lines like it. */
+/* Parts start at multiples of so many elements: vectors and cache lines. */
 #define PART_ALIGN 64
+#define CAST_CHUNK ((size_t)1 << 20) /* elements cast at a time */
 
-static size_t whole(const struct plait_shard *s)
+static size_t padded_size(const struct plait_shard *s)
 {
     return s->part * s->parts;
 }
 
-/* Whether to go over nodes in steps, after what that costs. */
+/* Whether sums and gathers are hierarchical, by what they cost. */
 static bool in_steps(const struct plait_shards *shards,
-                     const struct plait_nodewise *nodes, size_t bytes)
+                     const struct plait_hierarchy *nodes, size_t bytes)
 {
-    const struct plait_parallel *par = shards->model->par;
+    const struct plait_mesh *mesh = shards->model->mesh;
     const struct plait_parallel_config *c = &shards->model->config->parallel;
 
     return c->shard_group == PLAIT_SHARD_ALL &&
-           plait_nodewise_pays(par, nodes, c->all_reduce, bytes);
+           plait_hierarchy_is_faster(mesh, nodes, c->all_reduce, bytes);
 }
 
-static void cut(struct plait_shards *shards, struct plait_shard *s,
-                struct plait_region *region)
+static void cut_region(struct plait_shards *shards, struct plait_shard *s,
+                       struct plait_region *region)
 {
-    struct plait_parallel *par = shards->model->par;
-    const struct plait_nodewise *nodes =
-        region->expert ? &par->expert : &par->dense;
+    struct plait_mesh *mesh = shards->model->mesh;
+    const struct plait_hierarchy *nodes =
+        region->expert ? &mesh->expert : &mesh->dense;
     size_t end, align = PART_ALIGN;
     int index;
 
     s->region = region;
     s->comm =
-        par->group[region->expert ? PLAIT_GROUP_EXPERT_DP : PLAIT_GROUP_DP_CP];
+        mesh->group[region->expert ? PLAIT_GROUP_EXPERT_DP : PLAIT_GROUP_DP_CP];
+    if (plait_sync_parts(&shards->model->config->sync))
+        s->comm = mesh->group[PLAIT_GROUP_CP];
     if (shards->zero &&
         in_steps(shards, nodes, region->count * sizeof(float))) {
         s->steps = nodes;
-    } else if (nodes->inside && shards->zero &&
+    } else if (nodes->intra_node && shards->zero &&
                shards->model->config->parallel.shard_group ==
                    PLAIT_SHARD_NODE) {
-        s->comm = nodes->inside;
-        s->replicas = nodes->across;
-    } else if (nodes->inside && !shards->zero) {
-        /* the sum is made in so many parts */
-        align *= plait_comm_size(nodes->inside);
+        s->comm = nodes->intra_node;
+        s->replicas = nodes->inter_node;
+    } else if (nodes->intra_node && !shards->zero) {
+        /* a hierarchical sum is cut into so many parts */
+        align *= plait_comm_size(nodes->intra_node);
     }
     s->parts = shards->zero ? plait_comm_size(s->comm) : 1;
     index = shards->zero ? plait_comm_rank(s->comm) : 0;
     if (s->steps)
-        index =
-            plait_comm_rank(nodes->inside) * plait_comm_size(nodes->across) +
-            plait_comm_rank(nodes->across);
+        index = plait_comm_rank(nodes->intra_node) *
+                    plait_comm_size(nodes->inter_node) +
+                plait_comm_rank(nodes->inter_node);
     s->part = (region->count + s->parts - 1) / s->parts;
     s->part = (s->part + align - 1) / align * align;
     s->first = index * s->part;
@@ -64,14 +67,7 @@ static void cut(struct plait_shards *shards, struct plait_shard *s,
     s->owned = end > s->first ? end - s->first : 0;
 }
 
-static void *allocate(struct plait_shards *shards, size_t bytes)
-{
-    struct plait_parallel *par = shards->model->par;
-
-    return plait_parallel_alloc(par, bytes ? bytes : 1);
-}
-
-static bool offloaded(const struct plait_shards *shards)
+static bool is_offloaded(const struct plait_shards *shards)
 {
     return shards->model->config->parallel.offload & PLAIT_OFFLOAD_OPTIMIZER;
 }
@@ -83,15 +79,15 @@ static float *allocate_state(struct plait_shards *shards, size_t n)
     return shards->state_ops->alloc(shards->state_dev, bytes ? bytes : 1);
 }
 
-/* Where masters and moments live. */
+/* Where masters and states live. */
 static int open_state(struct plait_shards *shards)
 {
-    struct plait_parallel *par = shards->model->par;
+    struct plait_mesh *mesh = shards->model->mesh;
 
-    shards->state_ops = offloaded(shards) ? plait_ops_cpu() : par->ops;
-    shards->state_dev = par->dev;
-    shards->state_q = par->q;
-    if (!offloaded(shards))
+    shards->state_ops = is_offloaded(shards) ? plait_ops_cpu() : mesh->ops;
+    shards->state_dev = mesh->dev;
+    shards->state_q = mesh->q;
+    if (!is_offloaded(shards))
         return 0;
     shards->state_dev = shards->state_ops->device_create(0, 0);
     shards->state_q =
@@ -107,9 +103,9 @@ static void close_state(struct plait_shards *shards)
         return;
     if (shards->state_dev) {
         shards->state_ops->free(shards->state_dev, shards->masters);
-        shards->state_ops->free(shards->state_dev, shards->moments);
+        shards->state_ops->free(shards->state_dev, shards->states);
     }
-    if (!offloaded(shards))
+    if (!is_offloaded(shards))
         return;
     if (shards->state_q)
         shards->state_ops->queue_destroy(shards->state_q);
@@ -117,59 +113,33 @@ static void close_state(struct plait_shards *shards)
         shards->state_ops->device_destroy(shards->state_dev);
 }
 
-static int allocate_all(struct plait_shards *shards)
+/* Elements of all regions as they are kept: whole, or this rank's parts. */
+static size_t sum_elements(const struct plait_shards *shards, bool parts)
 {
-    size_t size = plait_dtype_size(shards->model->type);
-    bool masters = shards->model->type != PLAIT_F32 || offloaded(shards);
-    size_t wholes = 0, parts = 0;
-    int i;
-
-    for (i = 0; i < shards->n; i++) {
-        wholes += whole(&shards->shard[i]);
-        parts += shards->shard[i].part;
-    }
-    shards->weights =
-        allocate(shards, (shards->zero < 3 ? wholes : parts) * size);
-    shards->grads_bytes = (shards->zero < 2 ? wholes : parts) * sizeof(float);
-    shards->grads = allocate(shards, shards->grads_bytes);
-    shards->moments = allocate_state(shards, 2 * parts);
-    if (masters)
-        shards->masters = allocate_state(shards, parts);
-    if (!shards->weights || !shards->grads || !shards->moments)
-        return -1;
-    return !masters || shards->masters ? 0 : -1;
-}
-
-/* Give every shard its place in the buffers. */
-static void place_all(struct plait_shards *shards)
-{
-    size_t size = plait_dtype_size(shards->model->type);
-    size_t wholes = 0, parts = 0, all_parts = 0;
+    size_t sum = 0;
     int i;
 
     for (i = 0; i < shards->n; i++)
-        all_parts += shards->shard[i].part;
+        sum += parts ? shards->shard[i].part : padded_size(&shards->shard[i]);
+    return sum;
+}
+
+/* Point each shard and region to its place in the model's weights. */
+static void place_weights(struct plait_shards *shards)
+{
+    size_t size = plait_dtype_size(shards->model->type);
+    char *at = shards->model->weights;
+    int i;
+
     for (i = 0; i < shards->n; i++) {
         struct plait_shard *s = &shards->shard[i];
-        char *weights = shards->weights;
 
+        s->weight = at;
         if (shards->zero < 3) {
-            s->region->weight = weights + wholes * size;
-            s->weight = weights + (wholes + s->first) * size;
-        } else {
-            s->weight = weights + parts * size;
+            s->region->weight = at;
+            s->weight = at + s->first * size;
         }
-        if (shards->zero < 2) {
-            s->region->grad = shards->grads + wholes;
-            s->grad = shards->grads + wholes + s->first;
-        } else {
-            s->grad = shards->grads + parts;
-        }
-        s->master = shards->masters ? shards->masters + parts : s->weight;
-        s->m = shards->moments + parts;
-        s->v = shards->moments + all_parts + parts;
-        wholes += whole(s);
-        parts += s->part;
+        at += (shards->zero < 3 ? padded_size(s) : s->part) * size;
     }
 }
 
@@ -188,55 +158,111 @@ struct plait_shards *plait_shards_create(struct plait_model *model,
     if (!shards->shard)
         goto error;
     for (i = 0; i < shards->n; i++)
-        cut(shards, &shards->shard[i], &model->regions[i]);
-    if (open_state(shards) < 0 || allocate_all(shards) < 0)
+        cut_region(shards, &shards->shard[i], &model->regions[i]);
+    if (plait_model_make_weights(model,
+                                 sum_elements(shards, shards->zero == 3)) < 0)
         goto error;
-    place_all(shards);
+    place_weights(shards);
     return shards;
 
 error:
-    plait_errorf(err,
-                 "out of memory for %zu weights, their gradients and "
-                 "optimizer state",
-                 model->count);
+    plait_errorf(err, "out of memory for %zu weights", model->count);
     plait_shards_destroy(shards);
     errno = ENOMEM;
     return NULL;
 }
 
+/* -- training ------------------------------------------------------------ */
+
+static int allocate_training(struct plait_shards *shards)
+{
+    struct plait_mesh *mesh = shards->model->mesh;
+    bool masters = shards->model->type != PLAIT_F32 || is_offloaded(shards);
+    size_t parts = sum_elements(shards, true);
+
+    shards->grads_bytes =
+        sum_elements(shards, shards->zero >= 2) * sizeof(float);
+    shards->grads =
+        plait_mesh_alloc(mesh, shards->grads_bytes ? shards->grads_bytes : 1);
+    if (shards->nstates)
+        shards->states = allocate_state(shards, shards->nstates * parts);
+    if (masters)
+        shards->masters = allocate_state(shards, parts);
+    if (!shards->grads || (shards->nstates && !shards->states))
+        return -1;
+    return !masters || shards->masters ? 0 : -1;
+}
+
+static void place_training(struct plait_shards *shards)
+{
+    size_t wholes = 0, parts = 0, all_parts = sum_elements(shards, true);
+    int i, k;
+
+    for (i = 0; i < shards->n; i++) {
+        struct plait_shard *s = &shards->shard[i];
+
+        if (shards->zero < 2) {
+            s->region->grad = shards->grads + wholes;
+            s->grad = shards->grads + wholes + s->first;
+        } else {
+            s->grad = shards->grads + parts;
+        }
+        s->master = shards->masters ? shards->masters + parts : s->weight;
+        for (k = 0; k < shards->nstates; k++)
+            s->state[k] = shards->states + k * all_parts + parts;
+        wholes += padded_size(s);
+        parts += s->part;
+    }
+}
+
+int plait_shards_add_training(struct plait_shards *shards,
+                              struct plait_error *err)
+{
+    shards->nstates = plait_optim_nstates(&shards->model->config->optim);
+    if (open_state(shards) == 0 && allocate_training(shards) == 0) {
+        place_training(shards);
+        return 0;
+    }
+    errno = ENOMEM;
+    return plait_errorf(err,
+                        "out of memory for the gradients and the optimizer "
+                        "state of %zu weights",
+                        shards->model->count);
+}
+
 void plait_shards_destroy(struct plait_shards *shards)
 {
-    struct plait_parallel *par;
+    struct plait_mesh *mesh;
     int saved = errno;
 
     if (!shards)
         return;
-    par = shards->model->par;
-    plait_parallel_free(par, shards->weights);
-    plait_parallel_free(par, shards->grads);
+    mesh = shards->model->mesh;
+    plait_mesh_free(mesh, shards->grads);
     close_state(shards);
     free(shards->shard);
     free(shards);
     errno = saved;
 }
 
-void plait_shard_route(const struct plait_shard *s, struct plait_route *route)
+void plait_shard_reduction_path(const struct plait_shard *s,
+                                struct plait_reduction_path *path)
 {
     if (s->steps)
-        plait_route_parts_by_node(route, s->steps);
+        plait_reduction_path_parts_by_node(path, s->steps);
     else
-        plait_route_parts(route, s->comm, s->replicas);
+        plait_reduction_path_parts(path, s->comm, s->replicas);
 }
 
 /* -- whole regions ------------------------------------------------------- */
 
-/* This node's share of the region: its ranks' parts are spread over it. */
-static size_t share(const struct plait_shard *s)
+/* Elements of the region that the ranks at one position in all nodes own. */
+static size_t position_share(const struct plait_shard *s)
 {
-    return s->part * plait_comm_size(s->steps->across);
+    return s->part * plait_comm_size(s->steps->inter_node);
 }
 
-int plait_shard_gather(struct plait_parallel *par, const struct plait_shard *s,
+int plait_shard_gather(struct plait_mesh *mesh, const struct plait_shard *s,
                        const void *part, void *whole, enum plait_dtype type,
                        struct plait_gathering *g)
 {
@@ -245,25 +271,111 @@ int plait_shard_gather(struct plait_parallel *par, const struct plait_shard *s,
     *g = (struct plait_gathering){.whole = whole, .type = type};
     if (!s->steps)
         return plait_comm_all_gather(s->comm, part, whole, s->part, type,
-                                     par->q, &g->req);
+                                     mesh->q, &g->req);
     g->shard = s;
-    to += plait_comm_rank(s->steps->inside) * share(s) * plait_dtype_size(type);
-    return plait_comm_all_gather(s->steps->across, part, to, s->part, type,
-                                 par->q, &g->req);
+    to += plait_comm_rank(s->steps->intra_node) * position_share(s) *
+          plait_dtype_size(type);
+    return plait_comm_all_gather(s->steps->inter_node, part, to, s->part, type,
+                                 mesh->q, &g->req);
 }
 
-int plait_shard_gathered(struct plait_parallel *par, struct plait_gathering *g)
+int plait_shard_gathered(struct plait_mesh *mesh, struct plait_gathering *g)
 {
     const struct plait_shard *s = g->shard;
     const char *mine = g->whole;
 
-    if (plait_comm_wait(&g->req, par->q) < 0)
+    if (plait_comm_wait(&g->req, mesh->q) < 0)
         return -1;
     if (!s)
         return 0;
     g->shard = NULL;
-    mine += plait_comm_rank(s->steps->inside) * share(s) *
+    mine += plait_comm_rank(s->steps->intra_node) * position_share(s) *
             plait_dtype_size(g->type);
-    return plait_comm_all_gather(s->steps->inside, mine, g->whole, share(s),
-                                 g->type, par->q, NULL);
+    return plait_comm_all_gather(s->steps->intra_node, mine, g->whole,
+                                 position_share(s), g->type, mesh->q, NULL);
+}
+
+/* -- weights ------------------------------------------------------------- */
+
+bool plait_shard_slice(const struct plait_shard *s,
+                       const struct plait_tensor *t, size_t *first,
+                       size_t *count)
+{
+    size_t begin = t->offset, end = t->offset + t->count;
+
+    if (begin < s->first)
+        begin = s->first;
+    if (end > s->first + s->owned)
+        end = s->first + s->owned;
+    if (begin >= end)
+        return false;
+    *first = begin - t->offset;
+    *count = end - begin;
+    return true;
+}
+
+int plait_shards_write_weights(struct plait_shards *shards, void *weights,
+                               const float *from, size_t n)
+{
+    enum plait_dtype type = shards->model->type;
+    struct plait_mesh *mesh = shards->model->mesh;
+    const struct plait_ops *ops = mesh->ops;
+    size_t size = plait_dtype_size(type), at, now;
+    float *staged;
+    int rc;
+
+    if (type == PLAIT_F32)
+        return ops->to_device(mesh->q, weights, from, n * sizeof(*from));
+    staged = ops->alloc(mesh->dev, CAST_CHUNK * sizeof(*staged));
+    rc = staged ? 0 : -1;
+    for (at = 0; at < n && rc == 0; at += now) {
+        now = n - at < CAST_CHUNK ? n - at : CAST_CHUNK;
+        rc = ops->to_device(mesh->q, staged, from + at, now * sizeof(*from));
+        if (rc == 0)
+            rc = ops->cast(mesh->q, type, (char *)weights + at * size,
+                           PLAIT_F32, staged, now);
+    }
+    if (rc == 0)
+        rc = ops->queue_sync(mesh->q);
+    ops->free(mesh->dev, staged);
+    return rc;
+}
+
+/* ZeRO 3 gathers block by block when needed. */
+static int gather_all(struct plait_shards *shards,
+                      struct plait_gathering *gathering)
+{
+    struct plait_model *model = shards->model;
+    int i;
+
+    for (i = 0; i < shards->n; i++) {
+        struct plait_shard *s = &shards->shard[i];
+
+        if (s->parts > 1 &&
+            plait_shard_gather(model->mesh, s, s->weight, s->region->weight,
+                               model->type, &gathering[i]) < 0)
+            return -1;
+    }
+    for (i = 0; i < shards->n; i++)
+        if (plait_shard_gathered(model->mesh, &gathering[i]) < 0)
+            return -1;
+    return 0;
+}
+
+int plait_shards_gather_weights(struct plait_shards *shards,
+                                struct plait_error *err)
+{
+    struct plait_gathering *gathering;
+    int i, rc;
+
+    if (shards->zero == 3)
+        return 0;
+    gathering = calloc(shards->n, sizeof(*gathering));
+    rc = gathering ? gather_all(shards, gathering) : -1;
+    free(gathering);
+    if (rc < 0)
+        return plait_errorf(err, "cannot gather the weights");
+    for (i = 0; i < shards->n; i++)
+        plait_model_weights_changed(shards->model, shards->shard[i].region);
+    return 0;
 }

@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "runtime/parallel/reduce.h"
+#include "runtime/mesh/reduce.h"
 
-/* Reductions under way beside the backward of the next blocks. */
+/* Reductions under way during the backward of the next blocks. */
 #define IN_FLIGHT 2
 
 struct buffer {
@@ -27,8 +27,8 @@ struct pool {
 /* A region's weights where they are gathered. */
 struct gathered {
     int users;
-    bool wanted; /* by somebody who has not acquired it yet */
-    bool ready;  /* the model knows of them */
+    bool wanted; /* prefetched and not acquired yet */
+    bool ready;  /* the model was told of them */
     struct plait_gathering gathering;
 };
 
@@ -42,28 +42,29 @@ struct reduction {
 struct plait_zero {
     struct plait_shards *shards;
     struct pool weights, grads, wires;
-    struct gathered *gathered; /* [regions] */
-    struct plait_route *route; /* [regions] of their gradients */
+    struct gathered *gathered;         /* [regions] */
+    struct plait_reduction_path *path; /* [regions] of their gradients */
     struct reduction reduction[IN_FLIGHT];
-    int next; /* reduction to use */
+    int next;                        /* reduction to use */
+    struct plait_small_norms *norms; /* not owned; NULL: nothing is trained */
 };
 
-static struct plait_parallel *parallel(struct plait_zero *zero)
+static struct plait_mesh *mesh_of(struct plait_zero *zero)
 {
-    return zero->shards->model->par;
+    return zero->shards->model->mesh;
 }
 
-static size_t elements(const struct plait_shard *s)
+static size_t padded_size(const struct plait_shard *s)
 {
     return s->part * s->parts;
 }
 
 /* -- buffers ------------------------------------------------------------- */
 
-/* What is in it is left from its last user. */
+/* A free buffer; its contents are undefined. */
 static void *pool_get(struct plait_zero *zero, struct pool *pool, size_t bytes)
 {
-    struct plait_parallel *par = parallel(zero);
+    struct plait_mesh *mesh = mesh_of(zero);
     struct buffer *b;
     int i;
 
@@ -79,7 +80,7 @@ static void *pool_get(struct plait_zero *zero, struct pool *pool, size_t bytes)
         return NULL;
     pool->buffer = b;
     b += pool->n;
-    *b = (struct buffer){bytes, plait_parallel_alloc(par, bytes), true};
+    *b = (struct buffer){bytes, plait_mesh_alloc(mesh, bytes), true};
     if (b->data)
         pool->n++;
     return b->data;
@@ -96,26 +97,26 @@ static void pool_put(struct pool *pool, void *data)
 
 static void pool_destroy(struct plait_zero *zero, struct pool *pool)
 {
-    struct plait_parallel *par = parallel(zero);
+    struct plait_mesh *mesh = mesh_of(zero);
     int i;
 
     for (i = 0; i < pool->n; i++)
-        plait_parallel_free(par, pool->buffer[i].data);
+        plait_mesh_free(mesh, pool->buffer[i].data);
     free(pool->buffer);
 }
 
 /* -- weights ------------------------------------------------------------- */
 
-static int gather(struct plait_zero *zero, int i)
+static int gather_region(struct plait_zero *zero, int i)
 {
     struct plait_shard *s = &zero->shards->shard[i];
     struct plait_model *model = zero->shards->model;
 
-    s->region->weight = pool_get(zero, &zero->weights,
-                                 elements(s) * plait_dtype_size(model->type));
+    s->region->weight = pool_get(
+        zero, &zero->weights, padded_size(s) * plait_dtype_size(model->type));
     if (!s->region->weight)
         return -1;
-    return plait_shard_gather(model->par, s, s->weight, s->region->weight,
+    return plait_shard_gather(model->mesh, s, s->weight, s->region->weight,
                               model->type, &zero->gathered[i].gathering);
 }
 
@@ -124,7 +125,7 @@ int plait_zero_prefetch(struct plait_zero *zero, int i)
     if (zero->shards->zero < 3)
         return 0;
     zero->gathered[i].wanted = true;
-    return zero->shards->shard[i].region->weight ? 0 : gather(zero, i);
+    return zero->shards->shard[i].region->weight ? 0 : gather_region(zero, i);
 }
 
 static int acquire_weights(struct plait_zero *zero, int i)
@@ -136,9 +137,9 @@ static int acquire_weights(struct plait_zero *zero, int i)
     g->wanted = false;
     if (g->ready)
         return 0;
-    if (!region->weight && gather(zero, i) < 0)
+    if (!region->weight && gather_region(zero, i) < 0)
         return -1;
-    if (plait_shard_gathered(parallel(zero), &g->gathering) < 0)
+    if (plait_shard_gathered(mesh_of(zero), &g->gathering) < 0)
         return -1;
     plait_model_weights_changed(zero->shards->model, region);
     g->ready = true;
@@ -152,7 +153,7 @@ int plait_zero_acquire(struct plait_zero *zero, int i, bool gradient)
 
     if (gradient && !region->grad) {
         region->grad =
-            pool_get(zero, &zero->grads, elements(s) * sizeof(float));
+            pool_get(zero, &zero->grads, padded_size(s) * sizeof(float));
         if (!region->grad ||
             plait_model_begin_gradient(zero->shards->model, region) < 0)
             return -1;
@@ -173,33 +174,66 @@ int plait_zero_release(struct plait_zero *zero, int i)
     return 0;
 }
 
+/* -- a model that is not trained ----------------------------------------- */
+
+static int prefetch_region(void *arg, struct plait_region *region)
+{
+    struct plait_zero *zero = arg;
+
+    return plait_zero_prefetch(zero, region - zero->shards->model->regions);
+}
+
+static int acquire_region(void *arg, struct plait_region *region, bool gradient)
+{
+    struct plait_zero *zero = arg;
+
+    (void)gradient; /* only forward runs */
+    return plait_zero_acquire(zero, region - zero->shards->model->regions,
+                              false);
+}
+
+static int release_region(void *arg, struct plait_region *region)
+{
+    struct plait_zero *zero = arg;
+
+    return plait_zero_release(zero, region - zero->shards->model->regions);
+}
+
+void plait_zero_serve(struct plait_zero *zero)
+{
+    zero->shards->model->hooks =
+        (struct plait_model_hooks){.prefetch = prefetch_region,
+                                   .acquire = acquire_region,
+                                   .release = release_region,
+                                   .arg = zero};
+}
+
 /* -- gradients ----------------------------------------------------------- */
 
-static int complete(struct plait_zero *zero, struct reduction *r)
+static int complete_reduction(struct plait_zero *zero, struct reduction *r)
 {
-    struct plait_parallel *par = parallel(zero);
+    struct plait_mesh *mesh = mesh_of(zero);
     struct plait_shard *s;
 
     if (r->region < 0)
         return 0;
     s = &zero->shards->shard[r->region];
     r->region = -1;
-    if (plait_reduction_finish(par, &r->sum) < 0 ||
-        par->ops->add(par->q, PLAIT_F32, s->grad, s->grad, r->whole + s->first,
-                      s->part) < 0)
+    if (plait_reduction_finish(mesh, &r->sum) < 0 ||
+        mesh->ops->add(mesh->q, PLAIT_F32, s->grad, s->grad,
+                       r->whole + s->first, s->part) < 0)
         return -1;
     pool_put(&zero->grads, r->whole);
     pool_put(&zero->wires, r->wire);
     return 0;
 }
 
-static int advance_all(struct plait_zero *zero)
+static int advance_reductions(struct plait_zero *zero)
 {
     int i;
 
     for (i = 0; i < IN_FLIGHT; i++)
-        if (plait_reduction_advance(parallel(zero), &zero->reduction[i].sum) <
-            0)
+        if (plait_reduction_advance(mesh_of(zero), &zero->reduction[i].sum) < 0)
             return -1;
     return 0;
 }
@@ -215,22 +249,23 @@ int plait_zero_reduce(struct plait_zero *zero, int i)
     if (!s->region->grad)
         return 0;
     if (plait_model_complete_gradient(model, s->region) < 0 ||
-        complete(zero, r) < 0 || advance_all(zero) < 0)
+        plait_small_norms_add(zero->norms, i, s->region->grad) < 0 ||
+        complete_reduction(zero, r) < 0 || advance_reductions(zero) < 0)
         return -1;
     zero->next = (zero->next + 1) % IN_FLIGHT;
     r->region = i;
     r->whole = s->region->grad;
     s->region->grad = NULL;
     r->wire = NULL;
-    if (!plait_route_travels(&zero->route[i]))
+    if (!plait_reduction_path_has_steps(&zero->path[i]))
         return 0;
     if (bf16)
         r->wire = pool_get(zero, &zero->wires,
-                           elements(s) * plait_dtype_size(PLAIT_BF16_T));
+                           padded_size(s) * plait_dtype_size(PLAIT_BF16_T));
     if (bf16 && !r->wire)
         return -1;
-    return plait_reduction_start(model->par, &r->sum, &zero->route[i], r->whole,
-                                 r->wire, elements(s));
+    return plait_reduction_start(model->mesh, &r->sum, &zero->path[i], r->whole,
+                                 r->wire, padded_size(s));
 }
 
 int plait_zero_finish(struct plait_zero *zero)
@@ -238,7 +273,8 @@ int plait_zero_finish(struct plait_zero *zero)
     int i;
 
     for (i = 0; i < IN_FLIGHT; i++)
-        if (complete(zero, &zero->reduction[(zero->next + i) % IN_FLIGHT]) < 0)
+        if (complete_reduction(
+                zero, &zero->reduction[(zero->next + i) % IN_FLIGHT]) < 0)
             return -1;
     return 0;
 }
@@ -246,6 +282,7 @@ int plait_zero_finish(struct plait_zero *zero)
 /* -- life ---------------------------------------------------------------- */
 
 struct plait_zero *plait_zero_create(struct plait_shards *shards,
+                                     struct plait_small_norms *norms,
                                      struct plait_error *err)
 {
     struct plait_zero *zero = calloc(1, sizeof(*zero));
@@ -254,14 +291,15 @@ struct plait_zero *plait_zero_create(struct plait_shards *shards,
     if (!zero)
         goto error;
     zero->shards = shards;
+    zero->norms = norms;
     for (i = 0; i < IN_FLIGHT; i++)
         zero->reduction[i].region = -1;
     zero->gathered = calloc(shards->n, sizeof(*zero->gathered));
-    zero->route = calloc(shards->n, sizeof(*zero->route));
-    if (!zero->gathered || !zero->route)
+    zero->path = calloc(shards->n, sizeof(*zero->path));
+    if (!zero->gathered || !zero->path)
         goto error;
     for (i = 0; i < shards->n; i++)
-        plait_shard_route(&shards->shard[i], &zero->route[i]);
+        plait_shard_reduction_path(&shards->shard[i], &zero->path[i]);
     return zero;
 
 error:
@@ -281,7 +319,7 @@ void plait_zero_destroy(struct plait_zero *zero)
     pool_destroy(zero, &zero->grads);
     pool_destroy(zero, &zero->wires);
     free(zero->gathered);
-    free(zero->route);
+    free(zero->path);
     free(zero);
     errno = saved;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_ZERO_H
-#define PLAIT_ZERO_H
+#ifndef PLAIT_RUNTIME_PARALLEL_ZERO_H
+#define PLAIT_RUNTIME_PARALLEL_ZERO_H
 
 #include "runtime/parallel/shard.h"
+#include "runtime/parallel/small_batch.h"
 
-/* ZeRO 2 and 3: whole regions exist only while somebody works on them.
+/* ZeRO 2 and 3: whole regions exist only while a block uses them.
  *
  * A region's whole gradient appears with the first block that adds to it;
  * when the block says that its micro-batch is complete, the owners' parts get
@@ -14,9 +15,15 @@
  * size: after the first step nothing is allocated. */
 struct plait_zero;
 
+/* norms: get each gradient before it is reduced; NULL where none is. */
 struct plait_zero *plait_zero_create(struct plait_shards *shards,
+                                     struct plait_small_norms *norms,
                                      struct plait_error *err);
 void plait_zero_destroy(struct plait_zero *zero);
+
+/* Becomes the hooks of a model that only computes forward; one that is trained
+ * reaches it through gradsync.h. */
+void plait_zero_serve(struct plait_zero *zero);
 
 /* Region `i` will be acquired soon: begin to gather its weights, or keep them
  * where they still are. ZeRO 3 alone. */

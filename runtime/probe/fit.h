@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_FIT_H
-#define PLAIT_FIT_H
+#ifndef PLAIT_RUNTIME_PROBE_FIT_H
+#define PLAIT_RUNTIME_PROBE_FIT_H
 
-/* Something that took `seconds`, and by the cost model (topology/cost.h)
+/* A transfer that took `seconds`. By the cost model (topology/plan/cost.h) it
  * takes alpha * rounds + bytes / bandwidth. */
 struct plait_sample {
     double rounds, bytes, seconds;
 };
 
-/* The alpha (seconds, at least 0) and bandwidth (bytes/s) that leave the
- * least squares of relative errors: a message of 1 KiB says as much as one
- * of 64 MiB. -1 with EDOM where the samples do not tell a bandwidth. */
+/* Least squares of the relative errors, so that a message of 1 KiB has the
+ * same weight as one of 64 MiB: alpha in seconds, at least 0, bandwidth in
+ * bytes/s. -1 with EDOM where the samples determine no bandwidth. */
 int plait_fit(const struct plait_sample *samples, int n, double *alpha,
               double *bandwidth);
 

@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/probe/survey.h"
+#include "runtime/probe/measure.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/probe/fit.h"
-#include "runtime/probe/grid.h"
-#include "runtime/probe/meter.h"
-#include "topology/cost.h"
-#include "topology/node.h"
+#include "runtime/probe/node_map.h"
+#include "runtime/probe/timing.h"
+#include "topology/node/node.h"
+#include "topology/plan/cost.h"
 
 /* One kind of transfer: its times, and the cost model's numbers for them. */
 struct series {
     char title[24];
     int ranks; /* of an all-reduce; 1: an exchange of two */
-    double seconds[PLAIT_METER_SIZES];
+    double seconds[PLAIT_TIMING_SIZES];
     double alpha, bandwidth, error; /* bandwidth 0: not fitted */
 };
 
-enum { SERIES_MOST = 4 + 2 * PLAIT_GRID_LEVELS + 16 };
+enum { SERIES_MOST = 4 + 2 * PLAIT_NODE_MAP_LEVELS + 16 };
 
-struct survey {
+struct measurement {
     struct plait_world *world;
-    const struct plait_survey_args *args;
-    struct plait_grid grid;
-    struct plait_meter meter;
+    const struct plait_measure_args *args;
+    struct plait_node_map map;
+    struct plait_timing timing;
     int rank, node, local;
     int island, islands; /* of this rank; most islands of a node */
     char gpu_type[16];
     struct series series[SERIES_MOST];
     int nseries;
     const struct series *in_island, *in_node, *rails;
-    const struct series *level[PLAIT_GRID_LEVELS];
+    const struct series *level[PLAIT_NODE_MAP_LEVELS];
 };
 
 /* The samples of a series as the cost model counts them (cost.h). */
-static int list_samples(const struct survey *s, const struct series *series,
+static int list_samples(const struct measurement *s,
+                        const struct series *series,
                         struct plait_sample *samples)
 {
-    for (int i = 0; i < s->meter.nsizes; i++) {
-        double bytes = (double)s->meter.size[i];
+    for (int i = 0; i < s->timing.nsizes; i++) {
+        double bytes = (double)s->timing.size[i];
 
         samples[i] = (struct plait_sample){1, bytes, series->seconds[i]};
         if (series->ranks > 1) {
@@ -48,12 +49,13 @@ static int list_samples(const struct survey *s, const struct series *series,
             samples[i].bytes = plait_cost_allreduce(series->ranks, bytes, 0, 1);
         }
     }
-    return s->meter.nsizes;
+    return s->timing.nsizes;
 }
 
-static int fit(struct survey *s, struct series *series, struct plait_error *err)
+static int fit_series(struct measurement *s, struct series *series,
+                      struct plait_error *err)
 {
-    struct plait_sample samples[PLAIT_METER_SIZES];
+    struct plait_sample samples[PLAIT_TIMING_SIZES];
     int n = list_samples(s, series, samples);
 
     if (plait_fit(samples, n, &series->alpha, &series->bandwidth) < 0)
@@ -66,7 +68,7 @@ static int fit(struct survey *s, struct series *series, struct plait_error *err)
     return 0;
 }
 
-static struct series *add(struct survey *s, int ranks)
+static struct series *add_series(struct measurement *s, int ranks)
 {
     struct series *series = &s->series[s->nseries++];
 
@@ -76,17 +78,19 @@ static struct series *add(struct survey *s, int ranks)
 
 /* -- all-reduces --------------------------------------------------------- */
 
-/* Every group of ranks with one `color` reduces, all groups at once. `name`
- * is that of the trainer's group whose sums go this way: what it asks of NCCL
- * is asked here. */
-static int reduce(struct survey *s, struct series *series, const char *name,
-                  int color, struct plait_error *err)
+/* Every group of ranks with one `color` reduces, all groups at once. `axis`
+ * is that of the trainer's group whose sums are made this way, so that NCCL
+ * gets the same settings here. */
+static int measure_all_reduce(struct measurement *s, struct series *series,
+                              enum plait_comm_axis axis, int color,
+                              struct plait_error *err)
 {
     struct plait_comm *comm;
     double size = 0;
     int rc;
 
-    if (plait_comm_split(s->world->comm, color, s->rank, name, &comm, err) < 0)
+    if (plait_comm_split(s->world->comm, color, s->rank, axis, "probe", &comm,
+                         err) < 0)
         return -1;
     if (comm)
         size = plait_comm_size(comm);
@@ -95,115 +99,120 @@ static int reduce(struct survey *s, struct series *series, const char *name,
         plait_errorf(err, "%s", plait_comm_error(s->world->comm));
     series->ranks = (int)size;
     if (rc == 0)
-        rc = plait_meter_reduce(&s->meter,
-                                comm && plait_comm_size(comm) > 1 ? comm : NULL,
-                                series->seconds, err);
+        rc = plait_timing_reduce(
+            &s->timing, comm && plait_comm_size(comm) > 1 ? comm : NULL,
+            series->seconds, err);
     plait_comm_destroy(comm);
-    return rc < 0 ? -1 : fit(s, series, err);
+    return rc < 0 ? -1 : fit_series(s, series, err);
 }
 
-static int survey_node(struct survey *s, struct plait_error *err)
+static int measure_node(struct measurement *s, struct plait_error *err)
 {
-    const struct plait_grid *g = &s->grid;
-    int takes_part = s->local < g->width;
+    const struct plait_node_map *map = &s->map;
+    int takes_part = s->local < map->width;
     struct series *series;
 
-    if (g->width < 2)
+    if (map->width < 2)
         return 0;
-    s->in_node = series = add(s, g->width);
+    s->in_node = series = add_series(s, map->width);
     snprintf(series->title, sizeof(series->title), "node all-reduce");
-    if (reduce(s, series, "tp", takes_part ? s->node : -1, err) < 0)
+    if (measure_all_reduce(s, series, PLAIT_COMM_AXIS_TP,
+                           takes_part ? s->node : -1, err) < 0)
         return -1;
-    if (s->islands < 2 || s->islands >= g->width)
+    if (s->islands < 2 || s->islands >= map->width)
         return 0;
-    s->in_island = series = add(s, g->width);
+    s->in_island = series = add_series(s, map->width);
     snprintf(series->title, sizeof(series->title), "island all-reduce");
-    return reduce(s, series, "tp",
-                  takes_part ? s->node * s->islands + s->island : -1, err);
+    return measure_all_reduce(
+        s, series, PLAIT_COMM_AXIS_TP,
+        takes_part ? s->node * s->islands + s->island : -1, err);
 }
 
-static int survey_rails(struct survey *s, struct plait_error *err)
+static int measure_rails(struct measurement *s, struct plait_error *err)
 {
-    const struct plait_grid *g = &s->grid;
+    const struct plait_node_map *map = &s->map;
     struct series *series;
 
-    if (g->nnodes < 2)
+    if (map->nnodes < 2)
         return 0;
-    s->rails = series = add(s, g->nnodes);
+    s->rails = series = add_series(s, map->nnodes);
     snprintf(series->title, sizeof(series->title), "rails all-reduce");
-    return reduce(s, series, "dp", s->local < g->width ? s->local : -1, err);
+    return measure_all_reduce(s, series, PLAIT_COMM_AXIS_DP,
+                              s->local < map->width ? s->local : -1, err);
 }
 
 /* -- pairs --------------------------------------------------------------- */
 
-static int exchange(struct survey *s, struct series *series, int peer,
-                    struct plait_error *err)
+static int measure_exchange(struct measurement *s, struct series *series,
+                            int peer, struct plait_error *err)
 {
-    if (plait_meter_exchange(&s->meter, peer, series->seconds, err) < 0)
+    if (plait_timing_exchange(&s->timing, peer, series->seconds, err) < 0)
         return -1;
-    return fit(s, series, err);
+    return fit_series(s, series, err);
 }
 
-static int survey_pair(struct survey *s, struct plait_error *err)
+static int measure_pair(struct measurement *s, struct plait_error *err)
 {
     struct series *series;
     int peer = -1;
 
-    if (s->grid.width < 2)
+    if (s->map.width < 2)
         return 0;
-    series = add(s, 1);
+    series = add_series(s, 1);
     snprintf(series->title, sizeof(series->title), "node pair");
     if (s->node == 0 && s->local < 2)
-        peer = s->grid.rank[1 - s->local];
-    return exchange(s, series, peer, err);
+        peer = s->map.rank[1 - s->local];
+    return measure_exchange(s, series, peer, err);
 }
 
-/* `groups` ranks of each node talk to those of the node's partner: of all
- * nodes, or of the first pair alone. */
-static int survey_partners(struct survey *s, int level, int groups, int all,
-                           struct series **out, struct plait_error *err)
+/* `groups` ranks of each node exchange messages with those of the node's
+ * partner: of all nodes, or of the first pair alone. */
+static int measure_partners(struct measurement *s, int level, int groups,
+                            int all, struct series **out,
+                            struct plait_error *err)
 {
-    const struct plait_grid *g = &s->grid;
-    const int *partner = g->partner + level * g->nnodes;
-    struct series *series = add(s, 1);
+    const struct plait_node_map *map = &s->map;
+    const int *partner = map->partner + level * map->nnodes;
+    struct series *series = add_series(s, 1);
     int first = 0, peer = -1, other = partner[s->node];
 
     while (partner[first] < 0)
         first++;
     if (other >= 0 && s->local < groups &&
         (all || s->node == first || other == first))
-        peer = g->rank[other * g->width + s->local];
+        peer = map->rank[other * map->width + s->local];
     snprintf(series->title, sizeof(series->title),
              all           ? "level %d, all"
              : groups == 1 ? "level %d, 1 pair"
                            : "level %d, %d pairs",
-             g->level[level], groups);
+             map->level[level], groups);
     *out = series;
-    return exchange(s, series, peer, err);
+    return measure_exchange(s, series, peer, err);
 }
 
-static int survey_levels(struct survey *s, struct plait_error *err)
+static int measure_levels(struct measurement *s, struct plait_error *err)
 {
     struct series *series;
 
-    for (int i = 0; i < s->grid.nlevels; i++) {
-        for (int g = 1; g < s->grid.width || g == 1; g *= 2) {
-            if (survey_partners(s, i, g, 0, &series, err) < 0)
+    for (int i = 0; i < s->map.nlevels; i++) {
+        for (int groups = 1; groups < s->map.width || groups == 1;
+             groups *= 2) {
+            if (measure_partners(s, i, groups, 0, &series, err) < 0)
                 return -1;
             if (i > 0) /* the NIC is the same at every level */
                 break;
         }
-        if (survey_partners(s, i, s->grid.width, 1, &series, err) < 0)
+        if (measure_partners(s, i, s->map.width, 1, &series, err) < 0)
             return -1;
         s->level[i] = series;
     }
     return 0;
 }
 
-/* -- what the GPUs are --------------------------------------------------- */
+/* -- the type of the GPUs ------------------------------------------------ */
 
 /* The type, and the island this rank's GPU is in. CPUs have neither. */
-static int look_at_node(struct survey *s, struct plait_error *err)
+static int find_gpu_type(struct measurement *s, struct plait_error *err)
 {
     int gpu = s->world->planned && s->world->launch.gpu >= 0
                   ? s->world->launch.gpu
@@ -238,8 +247,8 @@ static int look_at_node(struct survey *s, struct plait_error *err)
     return 0;
 }
 
-/* Ranks must agree on whether there are islands to be measured. */
-static int share_islands(struct survey *s, struct plait_error *err)
+/* All ranks need the same number: measuring the islands is collective. */
+static int share_islands(struct measurement *s, struct plait_error *err)
 {
     double most = s->islands;
 
@@ -260,7 +269,7 @@ static void print_figure(FILE *out, const char *key, double value,
     fputc('\n', out);
 }
 
-static void print_links(const struct survey *s, FILE *out)
+static void print_links(const struct measurement *s, FILE *out)
 {
     const struct series *link = s->in_island ? s->in_island : s->in_node;
 
@@ -276,9 +285,9 @@ static void print_links(const struct survey *s, FILE *out)
 
 /* What the levels above the first one add, by the cost model's rule: alpha
  * grows by hop_us a level, the bandwidth falls by oversubscription. */
-static void print_network(const struct survey *s, FILE *out)
+static void print_network(const struct measurement *s, FILE *out)
 {
-    const struct plait_grid *g = &s->grid;
+    const struct plait_node_map *map = &s->map;
     const struct series *first = s->level[0];
     double hop = 0, over = 0, steps = 0;
 
@@ -287,15 +296,15 @@ static void print_network(const struct survey *s, FILE *out)
     print_figure(out, "nic_gbps", first->bandwidth / 1e9, first->title,
                  first->error);
     print_figure(out, "nic_us", first->alpha * 1e6, first->title, 0);
-    for (int i = 1; i < g->nlevels; i++) {
-        double up = g->level[i] - g->level[0];
+    for (int i = 1; i < map->nlevels; i++) {
+        double up = map->level[i] - map->level[0];
 
         /* least squares through (0, 0) */
         hop += up * (s->level[i]->alpha - first->alpha);
         over += up * log(first->bandwidth / s->level[i]->bandwidth);
         steps += up * up;
     }
-    if (g->nlevels < 2)
+    if (map->nlevels < 2)
         return;
     print_figure(out, "hop_us", hop > 0 ? 1e6 * hop / steps : 0,
                  "what a level more takes", 0);
@@ -303,32 +312,32 @@ static void print_network(const struct survey *s, FILE *out)
                  "what a level less carries", 0);
 }
 
-static void print_table(const struct survey *s, FILE *out)
+static void print_table(const struct measurement *s, FILE *out)
 {
     fprintf(out, "#\n# microseconds, the median of %d:\n# %-20s",
-            s->meter.repeat, "bytes");
-    for (int k = 0; k < s->meter.nsizes; k++)
-        fprintf(out, " %9zu", s->meter.size[k]);
+            s->timing.repeat, "bytes");
+    for (int k = 0; k < s->timing.nsizes; k++)
+        fprintf(out, " %9zu", s->timing.size[k]);
     fprintf(out, "       us      GB/s  off by\n");
     for (int i = 0; i < s->nseries; i++) {
         const struct series *series = &s->series[i];
 
         fprintf(out, "# %-20s", series->title);
-        for (int k = 0; k < s->meter.nsizes; k++)
+        for (int k = 0; k < s->timing.nsizes; k++)
             fprintf(out, " %9.1f", 1e6 * series->seconds[k]);
         fprintf(out, " %8.2f %9.3f %5.0f %%\n", 1e6 * series->alpha,
                 series->bandwidth / 1e9, 100 * series->error);
     }
 }
 
-/* Does what was measured between pairs foretell an all-reduce? */
-static void print_check(const struct survey *s, FILE *out)
+/* How far the figures fitted to pairs are from the times of an all-reduce. */
+static void print_check(const struct measurement *s, FILE *out)
 {
     const struct series *pairs = s->level[0];
-    struct plait_sample samples[PLAIT_METER_SIZES];
+    struct plait_sample samples[PLAIT_TIMING_SIZES];
     int n;
 
-    if (!s->rails || !pairs || s->grid.nlevels > 1)
+    if (!s->rails || !pairs || s->map.nlevels > 1)
         return;
     n = list_samples(s, s->rails, samples);
     fprintf(out,
@@ -337,57 +346,58 @@ static void print_check(const struct survey *s, FILE *out)
             100 * plait_fit_error(samples, n, pairs->alpha, pairs->bandwidth));
 }
 
-static void print_site(const struct survey *s, FILE *out)
+static void print_site(const struct measurement *s, FILE *out)
 {
-    const struct plait_grid *g = &s->grid;
+    const struct plait_node_map *map = &s->map;
 
     fprintf(out,
             "# written by plait probe: %d ranks on %d node%s, %s\n"
             "gpu_type: %s\ngpu_types:\n  %s:\n    per_node: %d\n",
-            g->world, g->nnodes, g->nnodes == 1 ? "" : "s",
+            map->world, map->nnodes, map->nnodes == 1 ? "" : "s",
             s->world->ops->gpu ? "NCCL" : "MPI", s->gpu_type, s->gpu_type,
-            g->width);
+            map->width);
     print_links(s, out);
     print_network(s, out);
     print_table(s, out);
     print_check(s, out);
 }
 
-static int prepare(struct survey *s, struct plait_error *err)
+static int prepare_measurement(struct measurement *s, struct plait_error *err)
 {
     if (plait_comm_size(s->world->comm) < 2)
         return plait_errorf(err, "one process has no links to measure; start "
                                  "one per GPU, as in srun --tp=8 plait-probe "
                                  "or mpirun -np 8 plait-probe");
-    if (plait_grid_create(&s->grid, s->world->comm, s->args->fabric, err) < 0)
+    if (plait_node_map_create(&s->map, s->world->comm, s->args->fabric, err) <
+        0)
         return -1;
     s->rank = plait_comm_rank(s->world->comm);
-    s->node = s->grid.node[s->rank];
-    s->local = s->grid.local[s->rank];
-    if (plait_agree(s->world->comm, look_at_node(s, err), err) < 0 ||
+    s->node = s->map.node[s->rank];
+    s->local = s->map.local[s->rank];
+    if (plait_error_consensus(s->world->comm, find_gpu_type(s, err), err) < 0 ||
         share_islands(s, err) < 0)
         return -1;
-    return plait_agree(s->world->comm,
-                       plait_meter_open(&s->meter, s->world,
-                                        (size_t)s->args->max_bytes,
-                                        (int)s->args->repeat, err),
-                       err);
+    return plait_error_consensus(s->world->comm,
+                                 plait_timing_open(&s->timing, s->world,
+                                                   (size_t)s->args->max_bytes,
+                                                   (int)s->args->repeat, err),
+                                 err);
 }
 
-int plait_survey_run(struct plait_world *world,
-                     const struct plait_survey_args *args, FILE *out,
-                     struct plait_error *err)
+int plait_measure_run(struct plait_world *world,
+                      const struct plait_measure_args *args, FILE *out,
+                      struct plait_error *err)
 {
-    struct survey s = {.world = world, .args = args};
-    int rc = prepare(&s, err);
+    struct measurement s = {.world = world, .args = args};
+    int rc = prepare_measurement(&s, err);
 
-    if (rc == 0 && (survey_pair(&s, err) < 0 || survey_node(&s, err) < 0 ||
-                    survey_levels(&s, err) < 0 || survey_rails(&s, err) < 0))
+    if (rc == 0 && (measure_pair(&s, err) < 0 || measure_node(&s, err) < 0 ||
+                    measure_levels(&s, err) < 0 || measure_rails(&s, err) < 0))
         rc = -1;
     if (rc == 0 && out)
         print_site(&s, out);
-    if (s.meter.world)
-        plait_meter_close(&s.meter);
-    plait_grid_destroy(&s.grid);
+    if (s.timing.world)
+        plait_timing_close(&s.timing);
+    plait_node_map_destroy(&s.map);
     return rc;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/probe/grid.h"
+#include "runtime/probe/node_map.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "topology/fabric.h"
+#include "topology/fabric/fabric.h"
 
 /* The name that Slurm has for this node. */
 static void own_name(char name[64])
@@ -21,44 +21,43 @@ static void own_name(char name[64])
 }
 
 /* Number the nodes as they appear among the ranks' names. */
-static void number_nodes(struct plait_grid *g, char (*names)[64])
+static void number_nodes(struct plait_node_map *map, char (*names)[64])
 {
-    int *count = g->partner; /* not in use yet */
+    int *count = map->partner; /* not in use yet */
 
-    for (int r = 0; r < g->world; r++) {
-        int n = r && strcmp(names[r], names[r - 1]) == 0 ? g->node[r - 1] : 0;
+    for (int r = 0; r < map->world; r++) {
+        int n = r && strcmp(names[r], names[r - 1]) == 0 ? map->node[r - 1] : 0;
 
-        while (n < g->nnodes && strcmp(g->name[n], names[r]) != 0)
+        while (n < map->nnodes && strcmp(map->name[n], names[r]) != 0)
             n++;
-        if (n == g->nnodes) {
-            memcpy(g->name[g->nnodes++], names[r], 64);
+        if (n == map->nnodes) {
+            memcpy(map->name[map->nnodes++], names[r], 64);
             count[n] = 0;
         }
-        g->node[r] = n;
-        g->local[r] = count[n]++;
+        map->node[r] = n;
+        map->local[r] = count[n]++;
     }
-    g->width = g->world;
-    for (int n = 0; n < g->nnodes; n++)
-        g->width = count[n] < g->width ? count[n] : g->width;
-    g->even = g->width * g->nnodes == g->world;
-    for (int r = 0; r < g->world; r++)
-        if (g->local[r] < g->width)
-            g->rank[g->node[r] * g->width + g->local[r]] = r;
+    map->width = map->world;
+    for (int n = 0; n < map->nnodes; n++)
+        map->width = count[n] < map->width ? count[n] : map->width;
+    for (int r = 0; r < map->world; r++)
+        if (map->local[r] < map->width)
+            map->rank[map->node[r] * map->width + map->local[r]] = r;
 }
 
 /* Disjoint pairs of nodes `level` apart, or as many as are found by taking
  * the first that fits; returns how many. */
-static int pair_up(const struct plait_grid *g, const struct plait_fabric *f,
-                   int level, int *partner)
+static int pair_up(const struct plait_node_map *map,
+                   const struct plait_fabric *f, int level, int *partner)
 {
     int pairs = 0;
 
-    for (int a = 0; a < g->nnodes; a++)
+    for (int a = 0; a < map->nnodes; a++)
         partner[a] = -1;
-    for (int a = 0; a < g->nnodes; a++)
-        for (int b = a + 1; b < g->nnodes && partner[a] < 0; b++) {
+    for (int a = 0; a < map->nnodes; a++)
+        for (int b = a + 1; b < map->nnodes && partner[a] < 0; b++) {
             int apart =
-                f ? plait_fabric_distance(f, g->name[a], g->name[b]) : 1;
+                f ? plait_fabric_distance(f, map->name[a], map->name[b]) : 1;
 
             if (partner[b] >= 0 || apart != level)
                 continue;
@@ -69,7 +68,7 @@ static int pair_up(const struct plait_grid *g, const struct plait_fabric *f,
     return pairs;
 }
 
-static int find_levels(struct plait_grid *g, const char *fabric_file,
+static int find_levels(struct plait_node_map *map, const char *fabric_file,
                        struct plait_error *err)
 {
     struct plait_fabric *f = NULL;
@@ -78,57 +77,58 @@ static int find_levels(struct plait_grid *g, const char *fabric_file,
     if (fabric_file && !(f = plait_fabric_create(fabric_file, err)))
         return -1;
     levels = f ? plait_fabric_levels(f) + 1 : 1;
-    for (int l = 1; l <= levels && g->nlevels < PLAIT_GRID_LEVELS; l++) {
-        if (pair_up(g, f, l, g->partner + g->nlevels * g->nnodes) > 0)
-            g->level[g->nlevels++] = l;
+    for (int l = 1; l <= levels && map->nlevels < PLAIT_NODE_MAP_LEVELS; l++) {
+        if (pair_up(map, f, l, map->partner + map->nlevels * map->nnodes) > 0)
+            map->level[map->nlevels++] = l;
     }
     plait_fabric_destroy(f);
     return 0;
 }
 
-static int share_levels(struct plait_grid *g, struct plait_comm *world)
+static int share_levels(struct plait_node_map *map, struct plait_comm *world)
 {
-    return plait_comm_host_broadcast(world, &g->nlevels, sizeof(g->nlevels),
+    return plait_comm_host_broadcast(world, &map->nlevels, sizeof(map->nlevels),
                                      0) < 0 ||
-                   plait_comm_host_broadcast(world, g->level, sizeof(g->level),
-                                             0) < 0 ||
-                   plait_comm_host_broadcast(world, g->partner,
-                                             (size_t)PLAIT_GRID_LEVELS *
-                                                 g->nnodes * sizeof(int),
+                   plait_comm_host_broadcast(world, map->level,
+                                             sizeof(map->level), 0) < 0 ||
+                   plait_comm_host_broadcast(world, map->partner,
+                                             (size_t)PLAIT_NODE_MAP_LEVELS *
+                                                 map->nnodes * sizeof(int),
                                              0) < 0
                ? -1
                : 0;
 }
 
-int plait_grid_create(struct plait_grid *g, struct plait_comm *world,
-                      const char *fabric_file, struct plait_error *err)
+int plait_node_map_create(struct plait_node_map *map, struct plait_comm *world,
+                          const char *fabric_file, struct plait_error *err)
 {
     size_t n = (size_t)plait_comm_size(world);
     char own[64], (*names)[64] = malloc(n * sizeof(*names));
     int rc = 0;
 
-    memset(g, 0, sizeof(*g));
-    g->world = (int)n;
-    g->node = malloc(n * sizeof(int));
-    g->local = malloc(n * sizeof(int));
-    g->rank = malloc(n * sizeof(int));
-    g->name = malloc(n * sizeof(*g->name));
-    g->partner = malloc(PLAIT_GRID_LEVELS * n * sizeof(int));
+    memset(map, 0, sizeof(*map));
+    map->world = (int)n;
+    map->node = malloc(n * sizeof(int));
+    map->local = malloc(n * sizeof(int));
+    map->rank = malloc(n * sizeof(int));
+    map->name = malloc(n * sizeof(*map->name));
+    map->partner = malloc(PLAIT_NODE_MAP_LEVELS * n * sizeof(int));
     own_name(own);
-    if (!names || !g->node || !g->local || !g->rank || !g->name || !g->partner)
+    if (!names || !map->node || !map->local || !map->rank || !map->name ||
+        !map->partner)
         rc = plait_errorf(err, "out of memory");
-    if (plait_agree(world, rc, err) < 0)
+    if (plait_error_consensus(world, rc, err) < 0)
         goto error;
     if (plait_comm_host_all_gather(world, own, names, sizeof(own)) < 0) {
         plait_errorf(err, "%s", plait_comm_error(world));
         goto error;
     }
-    number_nodes(g, names);
+    number_nodes(map, names);
     if (plait_comm_rank(world) == 0)
-        rc = find_levels(g, fabric_file, err);
-    if (plait_agree(world, rc, err) < 0)
+        rc = find_levels(map, fabric_file, err);
+    if (plait_error_consensus(world, rc, err) < 0)
         goto error;
-    if (share_levels(g, world) < 0) {
+    if (share_levels(map, world) < 0) {
         plait_errorf(err, "%s", plait_comm_error(world));
         goto error;
     }
@@ -139,11 +139,11 @@ error:
     return -1;
 }
 
-void plait_grid_destroy(struct plait_grid *g)
+void plait_node_map_destroy(struct plait_node_map *map)
 {
-    free(g->node);
-    free(g->local);
-    free(g->rank);
-    free(g->name);
-    free(g->partner);
+    free(map->node);
+    free(map->local);
+    free(map->rank);
+    free(map->name);
+    free(map->partner);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/probe/survey.h"
+#include "runtime/probe/measure.h"
 
 /* plait-probe: measure the fabric, write a site file. See plait-probe(1). */
 
@@ -42,8 +42,8 @@ static const struct option options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static int take_number(const char *flag, const char *text, long least,
-                       long most, long *value, struct plait_error *err)
+static int parse_number(const char *flag, const char *text, long least,
+                        long most, long *value, struct plait_error *err)
 {
     char *end;
     long n;
@@ -52,15 +52,15 @@ static int take_number(const char *flag, const char *text, long least,
     n = strtol(text, &end, 10);
     if (errno || *end || end == text || n < least || n > most)
         return plait_errorf(err,
-                            "%s=%.40s: want a whole number from %ld to "
+                            "%s=%.40s: must be a whole number from %ld to "
                             "%ld",
                             flag, text, least, most);
     *value = n;
     return 0;
 }
 
-static int take(int option, char *value, struct plait_survey_args *args,
-                struct plait_error *err)
+static int read_option(int option, char *value, struct plait_measure_args *args,
+                       struct plait_error *err)
 {
     struct plait_gpu_type type;
 
@@ -82,16 +82,17 @@ static int take(int option, char *value, struct plait_survey_args *args,
         return plait_errorf(err, "--device is auto, cuda or cpu, not '%.40s'",
                             value);
     case 'm':
-        return take_number("--max-bytes", value, 4096, 1L << 32,
-                           &args->max_bytes, err);
+        return parse_number("--max-bytes", value, 4096, 1L << 32,
+                            &args->max_bytes, err);
     default:
-        return take_number("--repeat", value, 1, 10000, &args->repeat, err);
+        return parse_number("--repeat", value, 1, 10000, &args->repeat, err);
     }
 }
 
 /* 0 go on, 1 done (--help), -1 wrong usage. */
-static int parse(int argc, char **argv, struct plait_survey_args *args,
-                 struct plait_error *err)
+static int read_arguments(int argc, char **argv,
+                          struct plait_measure_args *args,
+                          struct plait_error *err)
 {
     int option;
 
@@ -103,12 +104,12 @@ static int parse(int argc, char **argv, struct plait_survey_args *args,
             return 1;
         }
         if (option == ':')
-            return plait_errorf(err, "%s wants a value; see --help",
+            return plait_errorf(err, "%s needs a value; see --help",
                                 argv[optind - 1]);
         if (option == '?')
             return plait_errorf(err, "unknown option '%s'; see --help",
                                 argv[optind - 1]);
-        if (take(option, optarg, args, err) < 0)
+        if (read_option(option, optarg, args, err) < 0)
             return -1;
     }
     if (optind < argc)
@@ -117,7 +118,8 @@ static int parse(int argc, char **argv, struct plait_survey_args *args,
     return 0;
 }
 
-/* Before minutes are spent: a site file may hold more than we would write. */
+/* Opened before the measurement, which takes minutes. An existing file is
+ * kept: it may hold more than is written here. */
 static FILE *open_out(const char *path, struct plait_error *err)
 {
     FILE *out;
@@ -145,15 +147,16 @@ static int close_out(FILE *out, const char *path, struct plait_error *err)
     return 0;
 }
 
-static int survey(struct plait_world *world,
-                  const struct plait_survey_args *args, struct plait_error *err)
+static int run_measurement(struct plait_world *world,
+                           const struct plait_measure_args *args,
+                           struct plait_error *err)
 {
     int first = plait_comm_rank(world->comm) == 0, rc;
     FILE *out = first ? open_out(args->out, err) : NULL;
 
-    if (plait_agree(world->comm, first && !out ? -1 : 0, err) < 0)
+    if (plait_error_consensus(world->comm, first && !out ? -1 : 0, err) < 0)
         return -1;
-    rc = plait_survey_run(world, args, out, err);
+    rc = plait_measure_run(world, args, out, err);
     if (out && close_out(out, args->out, err) < 0 && rc == 0)
         rc = -1;
     if (first && rc < 0 && args->out)
@@ -163,11 +166,11 @@ static int survey(struct plait_world *world,
 
 int main(int argc, char **argv)
 {
-    struct plait_survey_args args = {
+    struct plait_measure_args args = {
         .device = "auto", .max_bytes = 64L << 20, .repeat = 20};
     struct plait_error err = {""};
     struct plait_world world;
-    int rc = parse(argc, argv, &args, &err);
+    int rc = read_arguments(argc, argv, &args, &err);
 
     if (rc > 0) {
         if (close_out(stdout, NULL, &err) == 0)
@@ -182,10 +185,10 @@ int main(int argc, char **argv)
     }
     rc = plait_world_open(&world, args.device, &err);
     if (rc == 0)
-        rc = survey(&world, &args, &err);
+        rc = run_measurement(&world, &args, &err);
     if (rc < 0 && err.text[0])
         fprintf(stderr, "plait-probe: %s\n", err.text);
-    if (rc < 0 && world.comm && *plait_comm_error(world.comm)) {
+    if (rc < 0 && world.comm && plait_comm_failed(world.comm)) {
         plait_comm_abort(world.comm);
         exit(1);
     }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/probe/meter.h"
+#include "runtime/probe/timing.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "runtime/comm/tags.h"
 #include "runtime/probe/fit.h"
 
 enum { SMALL = 65536, IN_A_ROW = 10 };
 
-int plait_meter_open(struct plait_meter *m, struct plait_world *world,
-                     size_t most, int repeat, struct plait_error *err)
+int plait_timing_open(struct plait_timing *m, struct plait_world *world,
+                      size_t most, int repeat, struct plait_error *err)
 {
     memset(m, 0, sizeof(*m));
     m->world = world;
     m->repeat = repeat;
-    for (size_t bytes = 256; bytes <= most && m->nsizes < PLAIT_METER_SIZES;
+    for (size_t bytes = 256; bytes <= most && m->nsizes < PLAIT_TIMING_SIZES;
          bytes *= 4)
         m->size[m->nsizes++] = bytes;
     m->queue = world->ops->queue_create(world->dev, 0);
@@ -28,7 +28,7 @@ int plait_meter_open(struct plait_meter *m, struct plait_world *world,
     return 0;
 }
 
-void plait_meter_close(struct plait_meter *m)
+void plait_timing_close(struct plait_timing *m)
 {
     const struct plait_ops *ops = m->world->ops;
 
@@ -49,21 +49,21 @@ static double now(void)
 
 /* One kind of transfer: this rank's part in it. */
 struct transfer {
-    struct plait_comm *comm; /* NULL: looks on */
+    struct plait_comm *comm; /* NULL: takes no part */
     int peer;                /* < 0: an all-reduce */
 };
 
-static int transfer(struct plait_meter *m, const struct transfer *t, size_t n)
+static int transfer(struct plait_timing *m, const struct transfer *t, size_t n)
 {
     struct plait_request *in, *out;
 
     if (t->peer < 0)
         return plait_comm_all_reduce(t->comm, m->send, m->recv, n, PLAIT_F32,
                                      PLAIT_SUM, m->queue, NULL);
-    if (plait_comm_recv(t->comm, m->recv, n, PLAIT_F32, t->peer, 0, m->queue,
-                        &in) < 0 ||
-        plait_comm_send(t->comm, m->send, n, PLAIT_F32, t->peer, 0, m->queue,
-                        &out) < 0)
+    if (plait_comm_recv(t->comm, m->recv, n, PLAIT_F32, t->peer,
+                        PLAIT_TAG_PROBE, m->queue, &in) < 0 ||
+        plait_comm_send(t->comm, m->send, n, PLAIT_F32, t->peer,
+                        PLAIT_TAG_PROBE, m->queue, &out) < 0)
         return -1;
     return plait_comm_wait(&in, m->queue) < 0 ||
                    plait_comm_wait(&out, m->queue) < 0
@@ -71,10 +71,9 @@ static int transfer(struct plait_meter *m, const struct transfer *t, size_t n)
                : 0;
 }
 
-/* The time of one transfer among several in a row, after one that is not
- * timed: it waits for the others, whom the barrier lets go at times of their
- * own. */
-static int time_once(struct plait_meter *m, const struct transfer *t,
+/* The mean time of several transfers in a row. One before them is not timed:
+ * ranks leave the barrier at different times, and it waits for the last. */
+static int time_once(struct plait_timing *m, const struct transfer *t,
                      size_t bytes, double *seconds)
 {
     int row = bytes > SMALL ? 1 : IN_A_ROW;
@@ -100,8 +99,8 @@ static int time_once(struct plait_meter *m, const struct transfer *t,
     return 0;
 }
 
-static int run(struct plait_meter *m, const struct transfer *t, double *seconds,
-               struct plait_error *err)
+static int time_sizes(struct plait_timing *m, const struct transfer *t,
+                      double *seconds, struct plait_error *err)
 {
     struct plait_comm *world = m->world->comm;
 
@@ -116,24 +115,21 @@ static int run(struct plait_meter *m, const struct transfer *t, double *seconds,
     }
     return 0;
 error:
-    return plait_errorf(err, "%s",
-                        *plait_comm_error(t->comm ? t->comm : world)
-                            ? plait_comm_error(t->comm ? t->comm : world)
-                            : strerror(errno));
+    return plait_errorf(err, "%s", plait_comm_error(t->comm ? t->comm : world));
 }
 
-int plait_meter_exchange(struct plait_meter *m, int peer, double *seconds,
-                         struct plait_error *err)
+int plait_timing_exchange(struct plait_timing *m, int peer, double *seconds,
+                          struct plait_error *err)
 {
     struct transfer t = {peer < 0 ? NULL : m->world->comm, peer};
 
-    return run(m, &t, seconds, err);
+    return time_sizes(m, &t, seconds, err);
 }
 
-int plait_meter_reduce(struct plait_meter *m, struct plait_comm *comm,
-                       double *seconds, struct plait_error *err)
+int plait_timing_reduce(struct plait_timing *m, struct plait_comm *comm,
+                        double *seconds, struct plait_error *err)
 {
     struct transfer t = {comm, -1};
 
-    return run(m, &t, seconds, err);
+    return time_sizes(m, &t, seconds, err);
 }

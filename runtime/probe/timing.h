@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_METER_H
-#define PLAIT_METER_H
+#ifndef PLAIT_RUNTIME_PROBE_TIMING_H
+#define PLAIT_RUNTIME_PROBE_TIMING_H
 
 #include "runtime/comm/world.h"
 
-enum { PLAIT_METER_SIZES = 16 };
+enum { PLAIT_TIMING_SIZES = 16 };
 
-/* Takes the time of transfers of growing size. All calls are collective over
- * the world: ranks without a part in a transfer look on. */
-struct plait_meter {
+/* Measures the time of transfers of growing size. All calls are collective
+ * over the world, also for ranks that take no part in a transfer. */
+struct plait_timing {
     struct plait_world *world;
     struct plait_queue *queue;
     void *send, *recv; /* device memory of the largest size */
     double *times;     /* [repeat] */
     int repeat;
     int nsizes;
-    size_t size[PLAIT_METER_SIZES]; /* bytes: 256, 1024, ... */
+    size_t size[PLAIT_TIMING_SIZES]; /* bytes: 256, 1024, ... */
 };
 
 /* Sizes up to `most` bytes, each timed `repeat` times. */
-int plait_meter_open(struct plait_meter *meter, struct plait_world *world,
-                     size_t most, int repeat, struct plait_error *err);
-void plait_meter_close(struct plait_meter *meter);
+int plait_timing_open(struct plait_timing *timing, struct plait_world *world,
+                      size_t most, int repeat, struct plait_error *err);
+void plait_timing_close(struct plait_timing *timing);
 
 /* For every size, the median over the repetitions of the slowest rank's
  * time, in seconds [nsizes]. -1: the communicator has failed.
- * exchange: a message to and one from `peer` at once; peer < 0: look on.
- * reduce: an all-reduce of fp32 over `comm`; NULL: look on. */
-int plait_meter_exchange(struct plait_meter *meter, int peer, double *seconds,
-                         struct plait_error *err);
-int plait_meter_reduce(struct plait_meter *meter, struct plait_comm *comm,
-                       double *seconds, struct plait_error *err);
+ * exchange: send to and receive from `peer` at once; < 0: take no part.
+ * reduce: an all-reduce of fp32 over `comm`; NULL: take no part. */
+int plait_timing_exchange(struct plait_timing *timing, int peer,
+                          double *seconds, struct plait_error *err);
+int plait_timing_reduce(struct plait_timing *timing, struct plait_comm *comm,
+                        double *seconds, struct plait_error *err);
 
 #endif

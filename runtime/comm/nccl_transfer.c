@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transfers of the NCCL backend: each is put on the communicator's stream
+ * behind the caller's work, by events. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "kernels/queue.h"
+#include "runtime/comm/nccl_private.h"
+
+struct nccl_request {
+    struct plait_request base;
+    struct plait_event *done; /* recorded behind the transfer */
+    struct nccl_request *next;
+    struct plait_transfer transfer; /* while it is held back */
+    struct plait_queue *q;          /* likewise */
+};
+
+struct nccl_event {
+    struct nccl_event *next;
+    struct plait_event *event;
+};
+
+/* The queue's own failure becomes the communicator's. */
+static int fail_by_queue(struct nccl_comm *c, struct plait_queue *q)
+{
+    const struct plait_queue_head *head = (const void *)q;
+
+    return plait_comm_fail(&c->base, "%s: %s", c->base.name,
+                           head->failed != 0 ? head->error : "no memory");
+}
+
+/* -- events --------------------------------------------------------------- */
+
+static struct plait_event *event_take(struct nccl_comm *c)
+{
+    struct nccl_event *e = c->idle;
+    struct plait_event *event;
+
+    if (e == NULL)
+        return c->base.ops->event_create(c->base.dev);
+    c->idle = e->next;
+    event = e->event;
+    free(e);
+    return event;
+}
+
+static void event_give(struct nccl_comm *c, struct plait_event *event)
+{
+    struct nccl_event *e = malloc(sizeof(*e));
+
+    if (e == NULL) {
+        c->base.ops->event_destroy(event);
+        return;
+    }
+    e->event = event;
+    e->next = c->idle;
+    c->idle = e;
+}
+
+void nccl_events_destroy(struct nccl_comm *c)
+{
+    while (c->idle != NULL) {
+        struct nccl_event *e = c->idle;
+
+        c->idle = e->next;
+        c->base.ops->event_destroy(e->event);
+        free(e);
+    }
+}
+
+/* Work on `later` from here on waits for the work on `first`. The event may
+ * be recorded again at once: waits keep the record they saw. */
+static int order_queues(struct nccl_comm *c, struct plait_event *event,
+                        struct plait_queue *first, struct plait_queue *later)
+{
+    if (c->base.ops->event_record(event, first) < 0)
+        return fail_by_queue(c, first);
+    if (c->base.ops->event_wait(event, later) < 0)
+        return fail_by_queue(c, later);
+    return 0;
+}
+
+/* -- transfers ------------------------------------------------------------ */
+
+static ncclDataType_t nccl_type(enum plait_dtype type)
+{
+    switch (type) {
+    case PLAIT_BF16_T:
+        return ncclBfloat16;
+    case PLAIT_FP16_T:
+        return ncclFloat16;
+    case PLAIT_I32:
+        return ncclInt32;
+    default:
+        return ncclFloat32;
+    }
+}
+
+static ncclResult_t launch_all_to_all(const struct nccl_comm *c,
+                                      const struct plait_transfer *t,
+                                      cudaStream_t stream)
+{
+    size_t bytes = t->n * plait_dtype_size(t->type);
+    ncclDataType_t type = nccl_type(t->type);
+    ncclResult_t r = ncclGroupStart(), end;
+
+    for (int i = 0; i < c->base.size && r == ncclSuccess; i++) {
+        r = ncclSend((const char *)t->send + i * bytes, t->n, type, i, c->nccl,
+                     stream);
+        if (r == ncclSuccess || r == ncclInProgress)
+            r = ncclRecv((char *)t->recv + i * bytes, t->n, type, i, c->nccl,
+                         stream);
+        if (r == ncclInProgress)
+            r = ncclSuccess;
+    }
+    end = ncclGroupEnd();
+    return r != ncclSuccess ? r : end;
+}
+
+/* Hands one transfer to NCCL; the lock is held. */
+static ncclResult_t launch_transfer(struct nccl_comm *c,
+                                    const struct plait_transfer *t)
+{
+    cudaStream_t stream = c->base.ops->queue_native(c->q);
+    ncclDataType_t type = nccl_type(t->type);
+    ncclRedOp_t op = t->op == PLAIT_MAX ? ncclMax : ncclSum;
+
+    if (c->nccl == NULL)
+        return ncclInvalidUsage;
+    switch (t->kind) {
+    case PLAIT_ALL_REDUCE:
+        return ncclAllReduce(t->send, t->recv, t->n, type, op, c->nccl, stream);
+    case PLAIT_REDUCE_SCATTER:
+        return ncclReduceScatter(t->send, t->recv, t->n, type, op, c->nccl,
+                                 stream);
+    case PLAIT_ALL_GATHER:
+        return ncclAllGather(t->send, t->recv, t->n, type, c->nccl, stream);
+    case PLAIT_ALL_TO_ALL:
+        return launch_all_to_all(c, t, stream);
+    case PLAIT_BROADCAST:
+        return ncclBroadcast(t->send, t->recv, t->n, type, t->peer, c->nccl,
+                             stream);
+    case PLAIT_SEND:
+        return ncclSend(t->send, t->n, type, t->peer, c->nccl, stream);
+    case PLAIT_RECV:
+        return ncclRecv(t->recv, t->n, type, t->peer, c->nccl, stream);
+    }
+    return ncclInvalidArgument;
+}
+
+/* Every held transfer in one group; the lock is taken here. */
+static ncclResult_t launch_held(struct nccl_comm *c)
+{
+    ncclResult_t r, end;
+
+    pthread_mutex_lock(&c->lock);
+    r = ncclGroupStart();
+    for (struct nccl_request *h = c->held; h != NULL && r == ncclSuccess;
+         h = h->next) {
+        r = launch_transfer(c, &h->transfer);
+        if (r == ncclInProgress)
+            r = ncclSuccess;
+    }
+    end = ncclGroupEnd();
+    pthread_mutex_unlock(&c->lock);
+    return r != ncclSuccess ? r : end;
+}
+
+/* Hands over what was held back. It is held no longer even where that fails:
+ * whoever waits for a request frees it. */
+int nccl_flush(struct nccl_comm *c)
+{
+    struct plait_queue *last = NULL;
+    struct nccl_request *h;
+    int rc = 0;
+
+    if (c->held == NULL)
+        return 0;
+    for (h = c->held; h != NULL && rc == 0; h = h->next) {
+        if (h->q != last)
+            rc = order_queues(c, h->done, h->q, c->q);
+        last = h->q;
+    }
+    if (rc == 0)
+        rc = nccl_settle(c, "send, receive", launch_held(c));
+    for (h = c->held; h != NULL && rc == 0; h = h->next)
+        if (c->base.ops->event_record(h->done, c->q) < 0)
+            rc = fail_by_queue(c, c->q);
+    c->held = NULL;
+    c->held_end = &c->held;
+    return rc;
+}
+
+/* Starts the transfer behind q's work; `done` is recorded behind it. */
+static int start_transfer(struct nccl_comm *c, const struct plait_transfer *t,
+                          struct plait_queue *q, struct plait_event *done)
+{
+    ncclResult_t r;
+
+    if (nccl_flush(c) < 0 || nccl_memory_use(c, t) < 0 ||
+        order_queues(c, done, q, c->q) < 0)
+        return -1;
+    pthread_mutex_lock(&c->lock);
+    r = launch_transfer(c, t);
+    pthread_mutex_unlock(&c->lock);
+    if (nccl_settle(c, plait_transfer_names[t->kind], r) < 0)
+        return -1;
+    if (c->base.ops->event_record(done, c->q) < 0)
+        return fail_by_queue(c, c->q);
+    return 0;
+}
+
+static int run_now(struct nccl_comm *c, const struct plait_transfer *t,
+                   struct plait_queue *q)
+{
+    struct plait_event *event = event_take(c);
+    int rc;
+
+    if (event == NULL)
+        return plait_comm_fail(&c->base, "%s: no event", c->base.name);
+    rc = start_transfer(c, t, q, event);
+    if (rc == 0 && c->base.ops->event_wait(event, q) < 0)
+        rc = fail_by_queue(c, q);
+    event_give(c, event);
+    return rc;
+}
+
+int nccl_run(struct plait_comm *comm, const struct plait_transfer *t,
+             struct plait_queue *q, struct plait_request **req)
+{
+    struct nccl_comm *c = nccl_of(comm);
+    struct nccl_request *r;
+
+    if (t->kind == PLAIT_ALL_TO_ALL && t->send == t->recv)
+        return plait_comm_fail(comm, "%s: NCCL has no all-to-all in place",
+                               comm->name);
+    if (req == NULL)
+        return run_now(c, t, q);
+    r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return plait_comm_fail(comm, "%s: out of memory", comm->name);
+    r->base.comm = comm;
+    r->done = event_take(c);
+    if (r->done == NULL) {
+        free(r);
+        return plait_comm_fail(comm, "%s: no event", comm->name);
+    }
+    if (t->kind == PLAIT_SEND || t->kind == PLAIT_RECV) {
+        r->transfer = *t;
+        r->q = q;
+        *c->held_end = r;
+        c->held_end = &r->next;
+    } else if (start_transfer(c, t, q, r->done) < 0) {
+        event_give(c, r->done);
+        free(r);
+        return -1;
+    }
+    *req = &r->base;
+    return 0;
+}
+
+int nccl_progress(struct plait_comm *comm)
+{
+    struct nccl_comm *c = nccl_of(comm);
+    ncclResult_t state;
+
+    if (nccl_flush(c) < 0)
+        return -1;
+    state = nccl_state(c);
+    if (state == ncclSuccess || state == ncclInProgress)
+        return 0;
+    return nccl_failed(c, "a transfer", state);
+}
+
+int nccl_wait(struct plait_request *req, struct plait_queue *q)
+{
+    struct nccl_request *r = (struct nccl_request *)req;
+    struct nccl_comm *c = nccl_of(req->comm);
+    int rc = nccl_progress(req->comm);
+
+    if (rc == 0 && c->base.ops->event_wait(r->done, q) < 0)
+        rc = fail_by_queue(c, q);
+    event_give(c, r->done);
+    return rc;
+}
