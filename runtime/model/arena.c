@@ -4,16 +4,19 @@
 #include <string.h>
 
 #include "runtime/model/internal.h"
+#include "topology/job/fits.h"
 
 /* All activations and work space lie in one allocation that is made before
- * the first step. The layout is walked twice: to measure, and to point. It is
- * the same on all ranks of a stage, as plait_comm_alloc() wants it. */
+ * the first step. Everything is placed twice: to measure the size, then to set
+ * the pointers. It is the same on all ranks of a stage, as plait_comm_alloc()
+ * wants it. */
 
 #define ARENA_ALIGN 256
 /* Logits are made for so many bytes of rows at a time: large enough for
  * full-speed products, small beside the activations. On a GPU that takes more:
- * a product as narrow as the stream is to fill it, and each run of rows reads
- * and writes all of the head's gradient. */
+ * a product whose inner size is only that of the residual stream must occupy
+ * all of it, and each run of rows reads and writes all of the head's gradient.
+ */
 #define LOGITS_BYTES ((size_t)128 << 20)
 #define GPU_LOGITS_BYTES ((size_t)1 << 30)
 #define GPU_ROWS 128 /* what a product's tiles are a multiple of */
@@ -24,7 +27,7 @@ struct arena {
     size_t size; /* of T */
 };
 
-static void *take(struct arena *a, size_t bytes)
+static void *take_bytes(struct arena *a, size_t bytes)
 {
     size_t at = a->at;
 
@@ -34,12 +37,12 @@ static void *take(struct arena *a, size_t bytes)
 
 static void *take_t(struct arena *a, size_t n)
 {
-    return take(a, n * a->size);
+    return take_bytes(a, n * a->size);
 }
 
 static float *take_f(struct arena *a, size_t n)
 {
-    return take(a, n * sizeof(float));
+    return take_bytes(a, n * sizeof(float));
 }
 
 /* Rows of the largest shape: N, n of the residual stream, M of the mlp. */
@@ -58,12 +61,22 @@ static void place_routed(struct arena *a, const struct plait_dims *d,
                          struct rows r, struct plait_routed *x)
 {
     x->prob = take_f(a, r.N * d->experts);
-    x->expert = take(a, r.N * d->top_k * sizeof(*x->expert));
+    x->expert = take_bytes(a, r.N * d->top_k * sizeof(*x->expert));
     x->gate = take_f(a, r.N * d->top_k);
-    x->place = take(a, r.N * d->top_k * sizeof(*x->place));
+    x->place = take_bytes(a, r.N * d->top_k * sizeof(*x->place));
     x->load = take_f(a, r.N * d->experts); /* no more sequences than rows */
     x->x = take_t(a, r.M * d->hidden);
     x->z = take_t(a, r.N * d->top_k * d->hidden);
+}
+
+/* q and k before their norm. */
+static void place_heads(struct arena *a, const struct plait_dims *d,
+                        struct rows r, struct plait_activations *x)
+{
+    x->q = take_t(a, r.N * d->heads * d->head_dim);
+    x->k = take_t(a, r.N * d->kv_heads * d->head_dim);
+    x->q_rstd = take_f(a, r.N * d->heads);
+    x->k_rstd = take_f(a, r.N * d->kv_heads);
 }
 
 static void place_inner(struct arena *a, const struct plait_dims *d,
@@ -77,6 +90,8 @@ static void place_inner(struct arena *a, const struct plait_dims *d,
     x->act = take_t(a, r.M * d->ffn);
     if (d->experts)
         place_routed(a, d, r, &x->routed);
+    if (d->qk_norm)
+        place_heads(a, d, r, x);
     x->mean1 = take_f(a, r.n);
     x->rstd1 = take_f(a, r.n);
     x->mean2 = take_f(a, r.n);
@@ -111,9 +126,9 @@ static void place_experts(struct arena *a, const struct plait_dims *d,
 {
     x->route = take_t(a, r.N * d->experts);
     x->dgate = take_f(a, r.N * d->top_k);
-    x->count = take(a, (d->experts + 1) * sizeof(*x->count));
+    x->count = take_bytes(a, (d->experts + 1) * sizeof(*x->count));
     if (d->capacity)
-        x->kept = take(a, r.N * d->top_k * sizeof(*x->kept));
+        x->kept = take_bytes(a, r.N * d->top_k * sizeof(*x->kept));
     x->grouped = take_t(a, r.M * d->hidden);
     if (d->ep > 1)
         x->sorted = take_t(a, r.N * d->top_k * d->hidden);
@@ -126,7 +141,7 @@ static void place_runs(struct arena *a, const struct plait_model *m,
     size_t n = 2 * m->state->batch * m->state->dims.experts;
 
     x->runs = take_f(a, n);
-    x->all_runs = take_f(a, n * m->par->layout.size[PLAIT_CP]);
+    x->all_runs = take_f(a, n * m->mesh->layout.size[PLAIT_CP]);
     x->before = take_f(a, n);
 }
 
@@ -147,11 +162,13 @@ static void place_scratch(struct arena *a, struct plait_model *m, struct rows r)
     x->datt = take_t(a, r.N * d->heads * d->head_dim);
     x->now.dpre = take_t(a, r.M * d->up);
     x->now.dqkv = take_t(a, r.N * d->qkv);
-    if (m->par->layout.size[PLAIT_CP] > 1)
+    if (d->qk_norm)
+        x->normed = take_t(a, r.N * d->heads * d->head_dim);
+    if (m->mesh->layout.size[PLAIT_CP] > 1)
         place_ring(a, d, r, x);
     if (d->experts)
         place_experts(a, d, r, x);
-    if (d->capacity && m->par->layout.size[PLAIT_CP] > 1)
+    if (d->capacity && m->mesh->layout.size[PLAIT_CP] > 1)
         place_runs(a, m, x);
     if (recompute != PLAIT_RECOMPUTE_NONE)
         place_core(a, d, r, &x->shared);
@@ -177,7 +194,7 @@ static void place_head(struct arena *a, struct plait_model_state *s,
     x->sum = take_f(a, 2 * s->logit_rows);
 }
 
-/* What of a layer lives until its backward, in one piece. */
+/* The activations of a layer that are kept until its backward, contiguous. */
 static void place_layer(struct arena *a, const struct plait_model *m,
                         struct rows r, struct plait_activations *x)
 {
@@ -192,19 +209,19 @@ static void place_layer(struct arena *a, const struct plait_model *m,
         place_inner(a, d, r, x);
 }
 
-static bool offloaded(const struct plait_model *m)
+static bool is_offloaded(const struct plait_model *m)
 {
     return m->config->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS;
 }
 
 static void place_offload(struct arena *a, struct plait_model *m, struct rows r)
 {
-    struct plait_away *o = &m->state->offload;
+    struct plait_offload_state *o = &m->state->offload;
 
     for (int i = 0; i < 2; i++) {
         size_t at = a->at;
 
-        o->base[i] = take(a, 0);
+        o->base[i] = take_bytes(a, 0);
         place_layer(a, m, r, &o->at[i]);
         o->block = a->at - at;
     }
@@ -215,11 +232,11 @@ static void place_slot(struct arena *a, struct plait_model *m, int nlayers,
 {
     const struct plait_dims *d = &m->state->dims;
 
-    slot->tokens = take(a, r.N * sizeof(*slot->tokens));
-    slot->targets = take(a, r.N * sizeof(*slot->targets));
+    slot->tokens = take_bytes(a, r.N * sizeof(*slot->tokens));
+    slot->targets = take_bytes(a, r.N * sizeof(*slot->targets));
     slot->dhead = head ? take_t(a, r.n * d->hidden) : NULL;
     for (int i = 0; i < nlayers; i++) {
-        if (!offloaded(m))
+        if (!is_offloaded(m))
             place_layer(a, m, r, &slot->layer[i]);
         if (slot->stash)
             place_stash(a, d, r, &slot->stash[i]);
@@ -250,7 +267,7 @@ static void place_all(struct arena *a, struct plait_model *m, struct rows r)
     place_scratch(a, m, r);
     if (has_head(m, m->chunks - 1))
         place_head(a, s, r);
-    if (offloaded(m))
+    if (is_offloaded(m))
         place_offload(a, m, r);
     for (int c = 0; c < m->chunks; c++)
         for (int i = 0; i < s->nslots; i++)
@@ -260,7 +277,7 @@ static void place_all(struct arena *a, struct plait_model *m, struct rows r)
 
 static int pieces_of(const struct plait_model *m)
 {
-    return m->par->layout.size[PLAIT_CP] > 1 ? 2 : 1;
+    return m->mesh->layout.size[PLAIT_CP] > 1 ? 2 : 1;
 }
 
 static int make_slots(struct plait_model *m, int nslots)
@@ -288,9 +305,10 @@ static int make_slots(struct plait_model *m, int nslots)
     return 0;
 }
 
-/* As many as may come here: every token of every ep rank may choose as many
- * of the experts here as it chooses at all, and each expert takes no more
- * than its capacity. What a rank drops of its own stays with it, though. */
+/* The most rows that can arrive here: every token of every ep rank may choose
+ * as many of the experts here as it chooses at all, and each expert takes no
+ * more than its capacity. Without exchange (ep 1) the choices that are dropped
+ * take rows too. */
 static size_t rows_of_mlp(const struct plait_model_state *s, size_t N)
 {
     const struct plait_dims *d = &s->dims;
@@ -358,7 +376,7 @@ static int make_offload(struct plait_model *m)
         return -1;
     blocks = 0;
     for (int i = 0; i < m->chunks * s->nslots; i++) {
-        s->slots[i].away = s->offload.host + blocks * s->offload.block;
+        s->slots[i].offloaded = s->offload.host + blocks * s->offload.block;
         blocks += layers_of(m, i / s->nslots);
     }
     return 0;
@@ -367,7 +385,7 @@ static int make_offload(struct plait_model *m)
 static size_t choose_logit_rows(const struct plait_model *m, size_t N)
 {
     const struct plait_dims *d = &m->state->dims;
-    bool gpu = m->par->ops->gpu;
+    bool gpu = m->mesh->ops->gpu;
     size_t row = d->vocab * plait_dtype_size(m->type);
     size_t rows = (gpu ? GPU_LOGITS_BYTES : LOGITS_BYTES) / row, runs;
     size_t least = 4 + 4 * (size_t)d->tp; /* plait_head_logits() */
@@ -382,31 +400,27 @@ static size_t choose_logit_rows(const struct plait_model *m, size_t N)
     return rows < least ? least : rows;
 }
 
-int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
-                        struct plait_error *err)
+int plait_transformer_reserve(struct plait_model *model, int slots,
+                              int micro_batch, struct plait_error *err)
 {
     struct plait_model_state *s = model->state;
-    int cp = model->par->layout.size[PLAIT_CP];
+    int cp = model->mesh->layout.size[PLAIT_CP];
     size_t N = (size_t)micro_batch * (model->config->model.seq_len / cp);
     struct arena a = {.size = plait_dtype_size(model->type)};
     struct rows r;
 
+    if (plait_fits_micro_batch(model->config, &model->mesh->layout, micro_batch,
+                               err) < 0)
+        return -1;
     s->batch = micro_batch;
     r = rows_of(model, N);
-    if (r.N != N)
-        return plait_errorf(err,
-                            "sequence parallel: micro_batch %d x "
-                            "seq_len %d / cp %d = %zu tokens do not "
-                            "divide by tp %d",
-                            micro_batch, model->config->model.seq_len, cp, N,
-                            s->dims.tp);
     plait_model_release_arena(model);
     s->rows = N;
     s->logit_rows = choose_logit_rows(model, N);
     if (make_slots(model, slots) < 0)
         goto error;
     place_all(&a, model, r);
-    s->arena = plait_parallel_alloc(model->par, a.at);
+    s->arena = plait_mesh_alloc(model->mesh, a.at);
     if (!s->arena)
         goto error;
     a.base = s->arena;
@@ -443,7 +457,7 @@ void plait_model_release_arena(struct plait_model *model)
     s->slots = NULL;
     s->nslots = 0;
     plait_offload_close(model);
-    plait_parallel_free(model->par, s->arena);
+    plait_mesh_free(model->mesh, s->arena);
     s->arena = NULL;
     memset(&s->scratch, 0, sizeof(s->scratch));
 }
@@ -453,7 +467,7 @@ int plait_model_shape(const struct plait_model *model,
                       struct plait_shape *shape)
 {
     int pieces = pieces_of(model);
-    int parts = model->par->layout.size[PLAIT_CP] * pieces;
+    int parts = model->mesh->layout.size[PLAIT_CP] * pieces;
     /* Text that is not trained on may end anywhere: the rest is padding. */
     int len = (batch->seq_len + parts - 1) / parts;
     size_t N = (size_t)batch->batch * len * pieces;
@@ -478,17 +492,19 @@ int plait_model_shape(const struct plait_model *model,
 int64_t plait_model_piece_pos(const struct plait_model *model,
                               const struct plait_shape *shape, int piece)
 {
-    int cp = model->par->layout.size[PLAIT_CP];
-    int r = model->par->coord.at[PLAIT_CP];
+    int cp = model->mesh->layout.size[PLAIT_CP];
+    int r = model->mesh->coord.at[PLAIT_CP];
 
     if (cp == 1)
         return 0;
     return (int64_t)shape->piece_len * (piece ? 2 * cp - 1 - r : r);
 }
 
-size_t plait_model_boundary(const struct plait_model *model, int micro_batch)
+size_t plait_transformer_boundary(const struct plait_model *model,
+                                  int micro_batch)
 {
-    size_t T = model->config->model.seq_len / model->par->layout.size[PLAIT_CP];
+    size_t T =
+        model->config->model.seq_len / model->mesh->layout.size[PLAIT_CP];
 
     return rows_of(model, micro_batch * T).n * model->config->model.hidden;
 }

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
+#include "runtime/comm/tags.h"
+#include "runtime/mesh/ring.h"
 #include "runtime/model/internal.h"
-#include "runtime/parallel/ring.h"
 
-/* Attention over the fused q, k, v of a layer; with context parallelism as
- * a ring (Liu et al., "Ring attention", 2023): keys and values of all ranks
- * come by, one rank's at a time, while those at hand are worked on. Each rank
- * has an early and a late piece of the sequence (chunks r and 2 cp - 1 - r of
- * 2 cp), so that under the causal mask all have equally much to do. */
+/* Attention over the fused q, k, v of a layer; with context parallelism
+ * ring attention (Liu et al., "Ring attention", 2023): in each of cp steps a
+ * rank computes with one rank's keys and values while it receives the next
+ * rank's. Each rank has an early and a late piece of the sequence (chunks r
+ * and 2 cp - 1 - r of 2 cp), so that the causal mask leaves the same amount of
+ * work to all ranks. */
 
 /* Element `i` of an array of the compute type. */
-static void *at(const struct plait_work *w, const void *p, size_t i)
+static void *element_at(const struct plait_work *w, const void *p, size_t i)
 {
     return (char *)p + i * plait_dtype_size(w->type);
 }
 
-static struct plait_attention describe(const struct plait_work *w)
+static struct plait_attention describe_attention(const struct plait_work *w)
 {
     const struct plait_dims *d = w->d;
     struct plait_attention a = {
@@ -45,20 +47,26 @@ static size_t kv_width(const struct plait_work *w)
     return (size_t)w->d->kv_heads * w->d->head_dim;
 }
 
-/* Turn q and k, which are neighbours, to their positions or back. */
-static int rotate(const struct plait_work *w, void *qkv, int direction)
+/* Rotary positions of q and k, which are adjacent; direction -1 undoes them.
+ */
+static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
 {
     const struct plait_shape *s = w->shape;
     size_t rows = (size_t)s->batch * s->piece_len;
-    float theta = w->model->config->model.rope_theta;
+    const struct plait_model_config *c = &w->model->config->model;
+    struct plait_rope rope = {.theta = c->rope_theta,
+                              .factor = c->rope_factor,
+                              .low = c->rope_low_freq_factor,
+                              .high = c->rope_high_freq_factor,
+                              .original = c->rope_original_len};
 
     for (int p = 0; w->d->gated && p < s->pieces; p++) {
         int64_t pos = plait_model_piece_pos(w->model, s, p);
 
-        if (w->ops->rope(w->q, w->type, at(w, qkv, p * rows * w->d->qkv),
-                         w->d->qkv, w->d->heads + w->d->kv_heads,
-                         w->d->head_dim, theta, pos, direction, rows,
-                         s->piece_len) < 0)
+        if (w->ops->rope(w->q, w->type,
+                         element_at(w, qkv, p * rows * w->d->qkv), w->d->qkv,
+                         w->d->heads + w->d->kv_heads, w->d->head_dim, &rope,
+                         pos, direction, rows, s->piece_len) < 0)
             return -1;
     }
     return 0;
@@ -66,12 +74,12 @@ static int rotate(const struct plait_work *w, void *qkv, int direction)
 
 int plait_attention_rotate(const struct plait_work *w, void *qkv)
 {
-    return rotate(w, qkv, 1);
+    return rotate_qk(w, qkv, 1);
 }
 
 /* -- the ring ------------------------------------------------------------ */
 
-/* One pair of a query piece, ours, and a key piece of rank `from`. */
+/* A query piece of this rank and a key piece of rank `from`. */
 struct pair {
     int q, k;
     int from;
@@ -80,12 +88,12 @@ struct pair {
 
 static int cp_size(const struct plait_work *w)
 {
-    return w->model->par->layout.size[PLAIT_CP];
+    return w->model->mesh->layout.size[PLAIT_CP];
 }
 
 static int cp_rank(const struct plait_work *w)
 {
-    return w->model->par->coord.at[PLAIT_CP];
+    return w->model->mesh->coord.at[PLAIT_CP];
 }
 
 /* Which of the 2 cp chunks of the sequence a rank's piece is. */
@@ -94,8 +102,8 @@ static int chunk_of(const struct plait_work *w, int rank, int piece)
     return piece ? 2 * cp_size(w) - 1 - rank : rank;
 }
 
-/* The pairs of step `step` that the mask leaves, each query's own piece
- * first; returns how many. */
+/* The pairs of step `step` that the causal mask does not exclude, each query's
+ * own piece first; returns how many. */
 static int pairs_of(const struct plait_work *w, int step, struct pair *pairs)
 {
     int r = cp_rank(w), from = (r - step + cp_size(w)) % cp_size(w), n = 0;
@@ -115,7 +123,7 @@ static void describe_pair(const struct plait_work *w, const struct pair *p,
 {
     int64_t len = w->shape->piece_len;
 
-    *a = describe(w);
+    *a = describe_attention(w);
     a->kv_stride = 2 * kv_width(w);
     a->q_pos = len * chunk_of(w, cp_rank(w), p->q);
     a->k_pos = len * chunk_of(w, p->from, p->k);
@@ -131,16 +139,17 @@ static int pair_forward(const struct plait_work *w, const struct pair *p,
 {
     struct plait_scratch *s = w->scratch;
     size_t rows = piece_rows(w);
-    void *att = at(w, a->att, p->q * rows * q_width(w));
+    void *att = element_at(w, a->att, p->q * rows * q_width(w));
     float *lse = a->lse + p->q * rows * w->d->heads;
-    const void *k = at(w, kv, p->k * rows * 2 * kv_width(w));
+    const void *k = element_at(w, kv, p->k * rows * 2 * kv_width(w));
     struct plait_attention d;
 
     describe_pair(w, p, &d);
-    if (w->ops->attention_forward(w->q, w->type, &d, p->first ? att : s->att2,
-                                  p->first ? lse : s->lse2,
-                                  at(w, a->qkv, p->q * rows * w->d->qkv), k,
-                                  at(w, k, kv_width(w))) < 0)
+    if (w->ops->attention_forward(
+            w->q, w->type, &d, p->first ? att : s->att2,
+            p->first ? lse : s->lse2,
+            element_at(w, a->qkv, p->q * rows * w->d->qkv), k,
+            element_at(w, k, kv_width(w))) < 0)
         return -1;
     if (p->first)
         return 0;
@@ -159,30 +168,31 @@ static int pair_backward(const struct plait_work *w, const struct pair *p,
 
     describe_pair(w, p, &d);
     return w->ops->attention_backward(
-        w->q, w->type, &d, at(w, dqkv, q), at(w, dkv, k), at(w, dkv, v),
-        at(w, datt, out), at(w, a->att, out),
-        a->lse + p->q * rows * w->d->heads, at(w, a->qkv, q), at(w, kv, k),
-        at(w, kv, v));
+        w->q, w->type, &d, element_at(w, dqkv, q), element_at(w, dkv, k),
+        element_at(w, dkv, v), element_at(w, datt, out),
+        element_at(w, a->att, out), a->lse + p->q * rows * w->d->heads,
+        element_at(w, a->qkv, q), element_at(w, kv, k), element_at(w, kv, v));
 }
 
 /* k and v of all rows, side by side, to or from the fused buffer. */
-static int pack(const struct plait_work *w, void *kv, const void *qkv)
+static int pack_kv(const struct plait_work *w, void *kv, const void *qkv)
 {
     return w->ops->copy_2d(w->q, w->type, kv, 2 * kv_width(w),
-                           at(w, qkv, q_width(w)), w->d->qkv, w->shape->N,
-                           2 * kv_width(w));
+                           element_at(w, qkv, q_width(w)), w->d->qkv,
+                           w->shape->N, 2 * kv_width(w));
 }
 
-static int unpack(const struct plait_work *w, void *qkv, const void *kv)
+static int unpack_kv(const struct plait_work *w, void *qkv, const void *kv)
 {
-    return w->ops->copy_2d(w->q, w->type, at(w, qkv, q_width(w)), w->d->qkv, kv,
-                           2 * kv_width(w), w->shape->N, 2 * kv_width(w));
+    return w->ops->copy_2d(w->q, w->type, element_at(w, qkv, q_width(w)),
+                           w->d->qkv, kv, 2 * kv_width(w), w->shape->N,
+                           2 * kv_width(w));
 }
 
 static struct plait_ring make_ring(const struct plait_work *w, int tag)
 {
     struct plait_ring ring = {
-        .group = w->model->par->group[PLAIT_GROUP_CP],
+        .group = w->model->mesh->group[PLAIT_GROUP_CP],
         .q = w->q,
         .type = w->type,
         .tag = tag,
@@ -194,12 +204,12 @@ static struct plait_ring make_ring(const struct plait_work *w, int tag)
 static int ring_forward(const struct plait_work *w,
                         const struct plait_activations *a)
 {
-    struct plait_ring ring = make_ring(w, 0);
+    struct plait_ring ring = make_ring(w, PLAIT_TAG_KEYS_VALUES);
     void **kv = w->scratch->kv;
     size_t n = w->shape->N * 2 * kv_width(w);
     struct pair pairs[4];
 
-    if (pack(w, kv[0], a->qkv) < 0)
+    if (pack_kv(w, kv[0], a->qkv) < 0)
         return -1;
     for (int step = 0; step < cp_size(w); step++) {
         void *now = kv[step % 2], *next = kv[(step + 1) % 2];
@@ -216,7 +226,7 @@ static int ring_forward(const struct plait_work *w,
     return 0;
 }
 
-/* What this step adds to the gradients of the keys and values at hand. */
+/* This step's terms of the gradients of the keys and values in `kv`. */
 static int step_backward(const struct plait_work *w, int step,
                          const struct plait_activations *a, const void *kv,
                          void *dqkv, void *dkv, const void *datt)
@@ -233,17 +243,19 @@ static int step_backward(const struct plait_work *w, int step,
     return 0;
 }
 
-/* The gradients of keys and values travel one step behind them, summed on
- * the way, and are home after cp steps. */
+/* The gradients of keys and values are passed on one step after them, and each
+ * rank adds its terms; after cp steps they are complete on the rank that the
+ * keys and values came from. */
 static int ring_backward(const struct plait_work *w,
                          const struct plait_activations *a, void *dqkv,
                          const void *datt)
 {
-    struct plait_ring there = make_ring(w, 0), back = make_ring(w, 1);
+    struct plait_ring there = make_ring(w, PLAIT_TAG_KEYS_VALUES),
+                      back = make_ring(w, PLAIT_TAG_KEYS_VALUES_GRAD);
     struct plait_scratch *s = w->scratch;
     size_t n = w->shape->N * 2 * kv_width(w);
 
-    if (pack(w, s->kv[0], a->qkv) < 0)
+    if (pack_kv(w, s->kv[0], a->qkv) < 0)
         return -1;
     for (int step = 0; step < cp_size(w); step++) {
         void *now = s->kv[step % 2], *next = s->kv[(step + 1) % 2];
@@ -261,7 +273,7 @@ static int ring_backward(const struct plait_work *w,
     }
     if (plait_ring_wait(&back) < 0)
         return -1;
-    return unpack(w, dqkv, s->dkv[2]);
+    return unpack_kv(w, dqkv, s->dkv[2]);
 }
 
 /* -- both ----------------------------------------------------------------- */
@@ -269,20 +281,21 @@ static int ring_backward(const struct plait_work *w,
 int plait_attention_forward(const struct plait_work *w,
                             const struct plait_activations *a)
 {
-    struct plait_attention d = describe(w);
+    struct plait_attention d = describe_attention(w);
     size_t k = q_width(w), v = k + kv_width(w);
 
     if (w->shape->pieces > 1)
         return ring_forward(w, a);
     return w->ops->attention_forward(w->q, w->type, &d, a->att, a->lse, a->qkv,
-                                     at(w, a->qkv, k), at(w, a->qkv, v));
+                                     element_at(w, a->qkv, k),
+                                     element_at(w, a->qkv, v));
 }
 
 int plait_attention_backward(const struct plait_work *w,
                              const struct plait_activations *a, void *dqkv,
                              const void *datt)
 {
-    struct plait_attention d = describe(w);
+    struct plait_attention d = describe_attention(w);
     size_t k = q_width(w), v = k + kv_width(w);
     size_t bytes = w->shape->N * w->d->qkv * plait_dtype_size(w->type);
     int rc;
@@ -294,7 +307,8 @@ int plait_attention_backward(const struct plait_work *w,
         rc = ring_backward(w, a, dqkv, datt);
     else
         rc = w->ops->attention_backward(
-            w->q, w->type, &d, dqkv, at(w, dqkv, k), at(w, dqkv, v), datt,
-            a->att, a->lse, a->qkv, at(w, a->qkv, k), at(w, a->qkv, v));
-    return rc < 0 ? -1 : rotate(w, dqkv, -1);
+            w->q, w->type, &d, dqkv, element_at(w, dqkv, k),
+            element_at(w, dqkv, v), datt, a->att, a->lse, a->qkv,
+            element_at(w, a->qkv, k), element_at(w, a->qkv, v));
+    return rc < 0 ? -1 : rotate_qk(w, dqkv, -1);
 }

@@ -26,7 +26,7 @@ int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
                 C) < 0)
             return -1;
     }
-    return plait_tensor_reduce(&w->tp, part, out, w->stream, &sum);
+    return plait_tp_reduce(&w->tp, part, out, w->stream, &sum);
 }
 
 int plait_embed_backward(const struct plait_work *w,
@@ -40,7 +40,7 @@ int plait_embed_backward(const struct plait_work *w,
 
     if (!w->d->gated)
         dwpe = plait_grad_at(w, b->region, b->position);
-    if (plait_tensor_spread(&w->tp, dx, w->scratch->full, w->stream, &full,
+    if (plait_tp_all_gather(&w->tp, dx, w->scratch->full, w->stream, &full,
                             NULL) < 0)
         return -1;
     for (int p = 0; p < s->pieces; p++) {

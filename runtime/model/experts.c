@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "runtime/comm/tags.h"
 #include "runtime/model/internal.h"
 
 /* The mlp of a layer with experts. A router picks k of E for each token;
- * tokens are sorted by expert, sent to the ep rank that has it, worked on,
- * sent back and joined, weighted by the router's shares. What a layout can
- * hold must not change the answer, so no token is dropped, or with a capacity
- * those that come too late in their sequence, wherever that lies.
+ * tokens are sorted by expert, sent to the ep rank that has the expert,
+ * computed there, sent back and summed with the router's weights. The result
+ * must not depend on the layout: no token is dropped or, with a capacity, those
+ * that exceed it in the order of their sequence, whichever ranks hold it.
  *
  * Each ep rank holds E/ep neighbouring experts. "Sorted" rows are this
  * rank's own choices by expert; "grouped" rows are those for its experts, by
  * expert and then by the rank they came from. Within a tp group all ranks
- * route alike and each expert is split like any mlp: what leaves here is a
- * sum over tp in the making, in both directions. */
+ * route alike and each expert is split like any mlp: the result is this tp
+ * rank's term of a sum over tp, in forward and in backward. */
 
-static void *at(const struct plait_work *w, const void *p, size_t i)
+static void *element_at(const struct plait_work *w, const void *p, size_t i)
 {
     return (char *)p + i * plait_dtype_size(w->type);
 }
 
-static size_t choices(const struct plait_work *w)
+static size_t count_choices(const struct plait_work *w)
 {
     return w->shape->N * w->d->top_k;
 }
@@ -43,7 +44,7 @@ static size_t rows_here(const struct plait_work *w,
     return n;
 }
 
-/* -- tokens on their way -------------------------------------------------- */
+/* -- exchange of tokens --------------------------------------------------- */
 
 /* One run of rows with the same expert, between this rank and another. */
 struct parcel {
@@ -52,16 +53,16 @@ struct parcel {
     size_t n; /* elements */
 };
 
-static int exchange(const struct plait_work *w, const struct parcel *p,
-                    bool sends, struct plait_request **req)
+static int exchange_parcel(const struct plait_work *w, const struct parcel *p,
+                           bool sends, struct plait_request **req)
 {
-    struct plait_comm *ep = w->model->par->group[PLAIT_GROUP_EP];
+    struct plait_comm *ep = w->model->mesh->group[PLAIT_GROUP_EP];
 
     if (sends)
-        return plait_comm_send(ep, p->rows, p->n, w->type, p->peer, p->expert,
-                               w->q, req);
-    return plait_comm_recv(ep, p->rows, p->n, w->type, p->peer, p->expert, w->q,
-                           req);
+        return plait_comm_send(ep, p->rows, p->n, w->type, p->peer,
+                               plait_tag_expert(p->expert), w->q, req);
+    return plait_comm_recv(ep, p->rows, p->n, w->type, p->peer,
+                           plait_tag_expert(p->expert), w->q, req);
 }
 
 /* All runs of the sorted or the grouped side, but for those that stay on
@@ -75,13 +76,14 @@ static int exchange_sorted(const struct plait_work *w,
     size_t first = 0;
 
     for (int e = 0; e < d->experts; e++) {
-        struct parcel p = {e / here, e, at(w, rows, first * d->hidden),
+        struct parcel p = {e / here, e, element_at(w, rows, first * d->hidden),
                            rows_of(w, r, d->ep_rank, e) * d->hidden};
 
         first += rows_of(w, r, d->ep_rank, e);
         if (p.peer == d->ep_rank)
             mine[e % here] = p.rows;
-        else if (p.n && exchange(w, &p, sends,
+        else if (p.n &&
+                 exchange_parcel(w, &p, sends,
                                  &w->model->state->requests[(*nreqs)++]) < 0)
             return -1;
     }
@@ -98,23 +100,24 @@ static int exchange_grouped(const struct plait_work *w,
     for (int i = 0; i < d->experts / d->ep; i++)
         for (int s = 0; s < d->ep; s++) {
             int e = d->expert_first + i;
-            struct parcel p = {s, e, at(w, rows, first * d->hidden),
+            struct parcel p = {s, e, element_at(w, rows, first * d->hidden),
                                rows_of(w, r, s, e) * d->hidden};
 
             first += rows_of(w, r, s, e);
             if (s == d->ep_rank)
                 mine[i] = p.rows;
-            else if (p.n &&
-                     exchange(w, &p, sends,
-                              &w->model->state->requests[(*nreqs)++]) < 0)
+            else if (p.n && exchange_parcel(
+                                w, &p, sends,
+                                &w->model->state->requests[(*nreqs)++]) < 0)
                 return -1;
         }
     return 0;
 }
 
 /* Between sorted and grouped rows; `out`: from sorted to grouped. */
-static int travel(const struct plait_work *w, const struct plait_routed *r,
-                  void *sorted, void *grouped, bool out)
+static int exchange_rows(const struct plait_work *w,
+                         const struct plait_routed *r, void *sorted,
+                         void *grouped, bool out)
 {
     const struct plait_dims *d = w->d;
     struct plait_model_state *s = w->model->state;
@@ -153,7 +156,7 @@ static int count_load(const struct plait_work *w, const struct plait_routed *r)
 {
     const struct plait_dims *d = w->d;
     size_t n = (size_t)w->shape->batch * d->experts;
-    struct plait_comm *cp = w->model->par->group[PLAIT_GROUP_CP];
+    struct plait_comm *cp = w->model->mesh->group[PLAIT_GROUP_CP];
 
     if (w->ops->fill_zero(w->q, r->load, n * sizeof(*r->load)) < 0 ||
         w->ops->route_load(w->q, r->load, r->expert, run_of(w), w->shape->batch,
@@ -172,8 +175,8 @@ static int count_before(const struct plait_work *w,
 {
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
-    int cp = w->model->par->layout.size[PLAIT_CP];
-    int rank = w->model->par->coord.at[PLAIT_CP];
+    int cp = w->model->mesh->layout.size[PLAIT_CP];
+    int rank = w->model->mesh->coord.at[PLAIT_CP];
     size_t n = (size_t)w->shape->batch * d->experts, bytes = 2 * n * 4;
 
     if (w->ops->fill_zero(w->q, s->runs, bytes) < 0 ||
@@ -181,7 +184,7 @@ static int count_before(const struct plait_work *w,
         w->ops->route_load(w->q, s->runs, r->expert, run_of(w),
                            2 * w->shape->batch, w->shape->N, d->experts,
                            d->top_k) < 0 ||
-        plait_comm_all_gather(w->model->par->group[PLAIT_GROUP_CP], s->runs,
+        plait_comm_all_gather(w->model->mesh->group[PLAIT_GROUP_CP], s->runs,
                               s->all_runs, 2 * n, PLAIT_F32, w->q, NULL) < 0)
         return -1;
     for (int mine = 0; mine < 2; mine++)
@@ -197,9 +200,10 @@ static int count_before(const struct plait_work *w,
     return 0;
 }
 
-/* Where each choice goes, and how many go where: experts in their order, then
- * those that are dropped. */
-static int sort(const struct plait_work *w, const struct plait_routed *r)
+/* The sorted place of each choice and the count of each expert: experts in
+ * their order, then the choices that are dropped. */
+static int sort_choices(const struct plait_work *w,
+                        const struct plait_routed *r)
 {
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
@@ -207,20 +211,21 @@ static int sort(const struct plait_work *w, const struct plait_routed *r)
 
     if (!d->capacity)
         return w->ops->route_sort(w->q, r->place, s->count, r->expert,
-                                  choices(w), d->experts);
+                                  count_choices(w), d->experts);
     if ((before && count_before(w, r) < 0) ||
         w->ops->route_limit(w->q, s->kept, r->gate, r->expert, before,
                             run_of(w), w->shape->N, d->experts, d->top_k,
                             d->capacity) < 0)
         return -1;
-    return w->ops->route_sort(w->q, r->place, s->count, s->kept, choices(w),
-                              d->experts + 1);
+    return w->ops->route_sort(w->q, r->place, s->count, s->kept,
+                              count_choices(w), d->experts + 1);
 }
 
-/* Who goes where. The numbers of rows are needed on the host, which waits
- * for them: the price of sending nothing that is not worked on. */
-static int route(const struct plait_work *w, const struct plait_block *b,
-                 const struct plait_routed *r, const void *full)
+/* Chooses the experts of each token and counts the rows of each expert. The
+ * host waits for the counts because messages are sized by them: no padding is
+ * sent. */
+static int route_tokens(const struct plait_work *w, const struct plait_block *b,
+                        const struct plait_routed *r, const void *full)
 {
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
@@ -232,12 +237,12 @@ static int route(const struct plait_work *w, const struct plait_block *b,
         w->ops->route_forward(w->q, w->type, r->prob, r->expert, r->gate,
                               s->route, w->shape->N, d->experts,
                               d->top_k) < 0 ||
-        count_load(w, r) < 0 || sort(w, r) < 0 ||
+        count_load(w, r) < 0 || sort_choices(w, r) < 0 ||
         w->ops->to_host(w->q, mine, s->count, bytes) < 0)
         return -1;
     if (d->ep == 1)
         return 0;
-    return plait_comm_host_all_gather(w->model->par->group[PLAIT_GROUP_EP],
+    return plait_comm_host_all_gather(w->model->mesh->group[PLAIT_GROUP_EP],
                                       mine, r->rows, bytes);
 }
 
@@ -254,9 +259,9 @@ static int expert_forward(const struct plait_work *w,
                           size_t first, size_t n)
 {
     const struct plait_dims *d = w->d;
-    void *x = at(w, a->routed.x, first * d->hidden);
-    void *pre = at(w, a->pre, first * d->up);
-    void *act = at(w, a->act, first * d->ffn);
+    void *x = element_at(w, a->routed.x, first * d->hidden);
+    void *pre = element_at(w, a->pre, first * d->up);
+    void *act = element_at(w, a->act, first * d->ffn);
     const void *bias = bias_at(w, &e->up, e->up_bias);
     const void *out_bias = bias_at(w, &e->down, e->down_bias);
     int rc;
@@ -271,9 +276,9 @@ static int expert_forward(const struct plait_work *w,
         rc = w->ops->swiglu_forward(w->q, w->type, act, pre, n, d->ffn);
     if (rc < 0)
         return -1;
-    return plait_linear_forward(w, &e->down, d->tp_rank == 0 ? out_bias : NULL,
-                                PLAIT_ACT_NONE, at(w, y, first * d->hidden),
-                                NULL, act, n);
+    return plait_linear_forward(
+        w, &e->down, d->tp_rank == 0 ? out_bias : NULL, PLAIT_ACT_NONE,
+        element_at(w, y, first * d->hidden), NULL, act, n);
 }
 
 static int experts_work(const struct plait_work *w, const struct plait_block *b,
@@ -291,7 +296,7 @@ static int experts_work(const struct plait_work *w, const struct plait_block *b,
     return 0;
 }
 
-/* The dropped, which nobody worked on, come out as 0. */
+/* The output of choices that were dropped is 0. */
 static int clear_dropped(const struct plait_work *w,
                          const struct plait_routed *r)
 {
@@ -299,10 +304,10 @@ static int clear_dropped(const struct plait_work *w,
 
     for (int e = 0; e < w->d->experts; e++)
         kept += rows_of(w, r, w->d->ep_rank, e);
-    if (kept == choices(w))
+    if (kept == count_choices(w))
         return 0;
-    return w->ops->fill_zero(w->q, at(w, r->z, kept * w->d->hidden),
-                             (choices(w) - kept) * row);
+    return w->ops->fill_zero(w->q, element_at(w, r->z, kept * w->d->hidden),
+                             (count_choices(w) - kept) * row);
 }
 
 int plait_experts_forward(const struct plait_work *w,
@@ -314,14 +319,14 @@ int plait_experts_forward(const struct plait_work *w,
     bool alone = w->d->ep == 1;
     void *sorted = alone ? r->x : s->sorted, *y = alone ? r->z : s->grouped;
 
-    if (route(w, b, r, full) < 0 ||
+    if (route_tokens(w, b, r, full) < 0 ||
         w->ops->rows_spread(w->q, w->type, sorted, full, r->place, NULL,
                             w->shape->N, w->d->top_k, w->d->hidden) < 0)
         return -1;
-    if (!alone && travel(w, r, sorted, r->x, true) < 0)
+    if (!alone && exchange_rows(w, r, sorted, r->x, true) < 0)
         return -1;
     if (experts_work(w, b, a, y) < 0 ||
-        (!alone && travel(w, r, r->z, y, false) < 0))
+        (!alone && exchange_rows(w, r, r->z, y, false) < 0))
         return -1;
     return clear_dropped(w, r);
 }
@@ -345,9 +350,9 @@ static int expert_backward(const struct plait_work *w,
     const struct plait_dims *d = w->d;
     const struct plait_ops *ops = w->ops;
     struct plait_scratch *s = w->scratch;
-    const void *pre = at(w, a->pre, first * d->up);
-    const void *act = at(w, a->act, first * d->ffn);
-    const void *x = at(w, a->routed.x, first * d->hidden);
+    const void *pre = element_at(w, a->pre, first * d->up);
+    const void *act = element_at(w, a->act, first * d->ffn);
+    const void *x = element_at(w, a->routed.x, first * d->hidden);
     void *dact = d->gated ? s->dact : s->now.dpre, *dpre = s->now.dpre;
 
     if (plait_linear_weight_rows(w, &e->down, e->down_bias, dy, act, n) < 0 ||
@@ -373,7 +378,8 @@ static int experts_work_backward(const struct plait_work *w,
         size_t n = rows_here(w, &a->routed, i);
 
         if (n && expert_backward(w, &b->experts[i], a,
-                                 at(w, dy, first * w->d->hidden), first, n) < 0)
+                                 element_at(w, dy, first * w->d->hidden), first,
+                                 n) < 0)
             return -1;
         first += n;
     }
@@ -385,12 +391,12 @@ static int experts_work_backward(const struct plait_work *w,
  *     coefficient * sum_e (E / (k T) load_e) (1/T sum_t prob_te)
  * and counts as T of its tokens' losses do (Fedus et al., "Switch
  * transformers", 2021, over one sequence at a time: DeepSeek-V2, 2024). */
-static float balance(const struct plait_work *w)
+static float balance_scale(const struct plait_work *w)
 {
     const struct plait_dims *d = w->d;
     const struct plait_shape *s = w->shape;
-    double T =
-        (double)s->piece_len * s->pieces * w->model->par->layout.size[PLAIT_CP];
+    double T = (double)s->piece_len * s->pieces *
+               w->model->mesh->layout.size[PLAIT_CP];
 
     if (d->tp_rank > 0)
         return 0; /* the tp group's sum has it once */
@@ -411,17 +417,17 @@ int plait_experts_backward(const struct plait_work *w,
     if (w->ops->rows_dot(w->q, w->type, s->dgate, dout, r->z, r->place,
                          w->shape->N, d->top_k, d->hidden) < 0 ||
         w->ops->route_backward(w->q, w->type, s->route, s->dgate, r->prob,
-                               r->expert, r->gate, r->load, balance(w),
+                               r->expert, r->gate, r->load, balance_scale(w),
                                run_of(w), w->shape->batch, w->shape->N,
                                d->experts, d->top_k) < 0 ||
         w->ops->rows_spread(w->q, w->type, sorted, dout, r->place, r->gate,
                             w->shape->N, d->top_k, d->hidden) < 0)
         return -1;
-    if (!alone && travel(w, r, sorted, s->grouped, true) < 0)
+    if (!alone && exchange_rows(w, r, sorted, s->grouped, true) < 0)
         return -1;
     if (experts_work_backward(w, b, a, s->grouped) < 0)
         return -1;
-    if (!alone && travel(w, r, sorted, s->grouped, false) < 0)
+    if (!alone && exchange_rows(w, r, sorted, s->grouped, false) < 0)
         return -1;
     if (w->ops->rows_join(w->q, w->type, s->part, sorted, r->place, NULL,
                           w->shape->N, d->top_k, d->hidden) < 0)

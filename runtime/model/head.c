@@ -6,23 +6,61 @@
  * their gradient in place and multiplied into the two gradients that need
  * it; nothing of them is kept. */
 
-static void *row(const struct plait_work *w, const void *x, size_t i)
+static void *row_at(const struct plait_work *w, const void *x, size_t i)
 {
     return (char *)x + i * w->d->hidden * plait_dtype_size(w->type);
 }
 
-/* The loss of `rows` rows; logits become their gradient. */
-static int loss_of_rows(const struct plait_work *w, const int32_t *targets,
-                        size_t rows, double *loss)
+static void *logits_at(const struct plait_work *w, size_t row)
+{
+    return (char *)w->scratch->logits +
+           row * w->d->vocab * plait_dtype_size(w->type);
+}
+
+/* How many of `rows` rows from `row` on have one loss scale, *scale: those of
+ * one sequence where sequences have weights. */
+static size_t rows_alike(const struct plait_work *w, size_t row, size_t rows,
+                         float *scale)
+{
+    const struct plait_shape *s = w->shape;
+    size_t left = s->piece_len - row % s->piece_len;
+
+    *scale = w->slot->loss_scale;
+    if (!w->slot->weights)
+        return rows;
+    *scale *= w->slot->weights[row / s->piece_len % s->batch];
+    return left < rows ? left : rows;
+}
+
+static int whole_loss(const struct plait_work *w, size_t first, size_t rows,
+                      double *loss)
+{
+    const struct plait_dims *d = w->d;
+    size_t i, n;
+    float scale;
+
+    for (i = 0; i < rows; i += n) {
+        n = rows_alike(w, first + i, rows - i, &scale);
+        if (w->ops->xent(w->q, w->type, loss, logits_at(w, i),
+                         w->slot->targets + first + i, scale, d->vocab_count,
+                         d->vocab, n) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The loss of `rows` rows from `first` on; logits become their gradient. */
+static int loss_of_rows(const struct plait_work *w, size_t first, size_t rows,
+                        double *loss)
 {
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
-    float *max = s->max, *sum = s->sum, *target = s->sum + rows;
+    float *max = s->max, *sum = s->sum, *target = s->sum + rows, scale;
+    const int32_t *targets = w->slot->targets + first;
+    size_t i, n;
 
     if (d->tp == 1 && w->ops->xent)
-        return w->ops->xent(w->q, w->type, loss, s->logits, targets,
-                            w->slot->loss_scale, d->vocab_count, d->vocab,
-                            rows);
+        return whole_loss(w, first, rows, loss);
     if (w->ops->xent_stats(w->q, w->type, max, sum, target, s->logits, targets,
                            d->vocab_first, d->vocab_count, d->vocab, rows) < 0)
         return -1;
@@ -35,9 +73,15 @@ static int loss_of_rows(const struct plait_work *w, const int32_t *targets,
             return -1;
         max = s->allmax;
     }
-    return w->ops->xent_backward(
-        w->q, w->type, loss, s->logits, max, sum, target, targets,
-        w->slot->loss_scale, d->vocab_first, d->vocab_count, d->vocab, rows);
+    for (i = 0; i < rows; i += n) {
+        n = rows_alike(w, first + i, rows - i, &scale);
+        if (w->ops->xent_backward(w->q, w->type, loss, logits_at(w, i), max + i,
+                                  sum + i, target + i, targets + i, scale,
+                                  d->vocab_first, d->vocab_count, d->vocab,
+                                  n) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int logits_of_rows(const struct plait_work *w,
@@ -51,8 +95,8 @@ static int logits_of_rows(const struct plait_work *w,
 /* What of the stream is on its way over tp: chunks gathered, for the logits,
  * and sums of the gradient, of which the first `sums` have begun. */
 struct head_traffic {
-    struct plait_request *gather[PLAIT_TENSOR_CHUNKS];
-    struct plait_request *sum[PLAIT_TENSOR_CHUNKS];
+    struct plait_request *gather[PLAIT_TP_MAX_CHUNKS];
+    struct plait_request *sum[PLAIT_TP_MAX_CHUNKS];
     int sums;
 };
 
@@ -75,9 +119,9 @@ static int sum_rows(const struct plait_work *w, struct head_traffic *t,
     size_t chunk = w->shape->N / w->tp.chunks;
 
     for (; t->sums < w->tp.chunks && (t->sums + 1) * chunk <= end; t->sums++)
-        if (plait_tensor_reduce_chunk(&w->tp, t->sums, w->scratch->part,
-                                      w->scratch->local, w->stream,
-                                      &t->sum[t->sums]) < 0)
+        if (plait_tp_reduce_chunk(&w->tp, t->sums, w->scratch->part,
+                                  w->scratch->local, w->stream,
+                                  &t->sum[t->sums]) < 0)
             return -1;
     return 0;
 }
@@ -88,7 +132,7 @@ static int rows_backward(const struct plait_work *w,
                          const struct plait_block *b, const void *normed,
                          struct head_traffic *t, size_t first, size_t rows)
 {
-    if (w->ops->linear_backward_input(w->q, row(w, w->scratch->part, first),
+    if (w->ops->linear_backward_input(w->q, row_at(w, w->scratch->part, first),
                                       w->scratch->logits, b->vocab.handle,
                                       PLAIT_ACT_NONE, NULL, 0, rows) < 0 ||
         sum_rows(w, t, first + rows) < 0)
@@ -96,9 +140,9 @@ static int rows_backward(const struct plait_work *w,
     return plait_product_weight(w, &b->vocab, w->scratch->logits, normed, rows);
 }
 
-static int norm(const struct plait_work *w, const struct plait_block *b,
-                const void *x, const void *delta, const void **normed,
-                struct head_traffic *t)
+static int final_norm(const struct plait_work *w, const struct plait_block *b,
+                      const void *x, const void *delta, const void **normed,
+                      struct head_traffic *t)
 {
     struct plait_scratch *s = w->scratch;
 
@@ -106,7 +150,7 @@ static int norm(const struct plait_work *w, const struct plait_block *b,
                            s->hrstd, s->hx, x, delta) < 0)
         return -1;
     t->sums = 0;
-    return plait_tensor_spread(&w->tp, s->hn, s->full, w->stream, normed,
+    return plait_tp_all_gather(&w->tp, s->hn, s->full, w->stream, normed,
                                t->gather);
 }
 
@@ -118,29 +162,29 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
     struct head_traffic t;
     const void *normed;
 
-    if (norm(w, b, x, delta, &normed, &t) < 0)
+    if (final_norm(w, b, x, delta, &normed, &t) < 0)
         return -1;
     for (size_t i = 0, rows; i < w->shape->N; i += rows) {
-        const void *part = row(w, normed, i);
+        const void *part = row_at(w, normed, i);
 
         rows = w->shape->N - i;
         if (rows > w->model->state->logit_rows)
             rows = w->model->state->logit_rows;
         if (wait_for_rows(w, &t, i + rows) < 0 ||
             logits_of_rows(w, b, part, rows) < 0 ||
-            loss_of_rows(w, w->slot->targets + i, rows, loss) < 0)
+            loss_of_rows(w, i, rows, loss) < 0)
             return -1;
         if (train && rows_backward(w, b, part, &t, i, rows) < 0)
             return -1;
     }
     if (!train)
         return 0;
-    if (plait_tensor_wait(&w->tp, t.sum) < 0)
+    if (plait_tp_wait(&w->tp, t.sum) < 0)
         return -1;
-    return plait_norm_backward(w, b->region, b->norm, b->norm_bias,
-                               w->slot->dhead,
-                               plait_tensor_sum(&w->tp, s->part, s->local),
-                               s->hx, s->hmean, s->hrstd, false);
+    return plait_norm_backward(
+        w, b->region, b->norm, b->norm_bias, w->slot->dhead,
+        plait_tp_reduce_output(&w->tp, s->part, s->local), s->hx, s->hmean,
+        s->hrstd, false);
 }
 
 /* One row of logits, fp32, on the host. Behind the row itself the logits
@@ -164,7 +208,7 @@ static int owner_of_last(const struct plait_work *w, size_t *first_row)
 {
     const struct plait_shape *s = w->shape;
     int last = s->seq_len - 1, chunk = last / s->piece_len;
-    int cp = w->model->par->layout.size[PLAIT_CP], piece = chunk >= cp;
+    int cp = w->model->mesh->layout.size[PLAIT_CP], piece = chunk >= cp;
 
     *first_row = (size_t)piece * s->batch * s->piece_len + last % s->piece_len;
     return piece ? 2 * cp - 1 - chunk : chunk;
@@ -173,7 +217,7 @@ static int owner_of_last(const struct plait_work *w, size_t *first_row)
 int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
                       const void *x, const void *delta, float *logits)
 {
-    struct plait_comm *cp = w->model->par->group[PLAIT_GROUP_CP];
+    struct plait_comm *cp = w->model->mesh->group[PLAIT_GROUP_CP];
     char *local = w->scratch->logits, *all, *wide;
     size_t vocab = w->model->config->model.vocab, bytes, first;
     int owner = owner_of_last(w, &first);
@@ -183,13 +227,13 @@ int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
     bytes = w->d->vocab * plait_dtype_size(w->type);
     all = local + bytes;
     wide = all + w->d->tp * bytes;
-    if (norm(w, b, x, delta, &normed, &t) < 0 ||
+    if (final_norm(w, b, x, delta, &normed, &t) < 0 ||
         wait_for_rows(w, &t, w->shape->N) < 0)
         return -1;
     for (int i = 0; i < w->shape->batch; i++) {
         size_t at = first + (size_t)i * w->shape->piece_len;
 
-        if (logits_of_rows(w, b, row(w, normed, at), 1) < 0 ||
+        if (logits_of_rows(w, b, row_at(w, normed, at), 1) < 0 ||
             logits_to_host(w, local, all, (float *)wide, logits + i * vocab) <
                 0)
             return -1;

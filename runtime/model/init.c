@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/model/internal.h"
+#include "topology/base/hash.h"
 
 /* Initial weights: Philox4x32-10 (Salmon et al., "Parallel random numbers:
  * as easy as 1, 2, 3", SC 2011) as a function of seed, tensor name and
@@ -29,16 +30,6 @@ void plait_philox(uint64_t key, uint64_t low, uint64_t high, uint32_t out[4])
     out[1] = c1;
     out[2] = c2;
     out[3] = c3;
-}
-
-/* FNV-1a, 64 bits. */
-static uint64_t hash_name(const char *name)
-{
-    uint64_t h = 0xcbf29ce484222325;
-
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 0x100000001b3;
-    return h;
 }
 
 /* Box-Muller: two uniform numbers in (0, 1) to two normal ones. */
@@ -72,26 +63,41 @@ static void normal_run(uint64_t seed, uint64_t name, uint64_t first, size_t n,
     }
 }
 
-void plait_model_init_tensor(const struct plait_model *model,
-                             const struct plait_tensor *t, uint64_t seed,
-                             float *out)
+/* Elements [col, col + n) of a row of the whole tensor. */
+static void init_row(const struct plait_tensor *t, uint64_t seed, uint64_t name,
+                     size_t row, size_t col, size_t n, float *out)
 {
-    uint64_t name = hash_name(t->name);
-    size_t cols = t->local_shape[1];
+    if (row >= t->shape[0])
+        memset(out, 0, n * sizeof(*out));
+    else if (t->init_std > 0)
+        normal_run(seed, name, row * t->shape[1] + col, n, t->init_std, out);
+    else
+        for (size_t i = 0; i < n; i++)
+            out[i] = t->init_const;
+}
+
+void plait_model_init_tensor(const struct plait_tensor *t, uint64_t seed,
+                             size_t first, size_t count, float *out)
+{
+    uint64_t name = plait_hash_text(PLAIT_HASH_START, t->name);
+    size_t cols = t->local_shape[1], end = first + count, n;
     size_t row0 = t->tp_axis == 0 ? t->local_first : 0;
     size_t col0 = t->tp_axis == 1 ? t->local_first : 0;
 
-    (void)model;
-    for (size_t i = 0; i < t->local_shape[0]; i++, out += cols) {
-        size_t row = row0 + i;
+    for (size_t at = first; at < end; at += n, out += n) {
+        size_t col = at % cols;
 
-        if (row >= t->shape[0])
-            memset(out, 0, cols * sizeof(*out));
-        else if (t->init_std > 0)
-            normal_run(seed, name, row * t->shape[1] + col0, cols, t->init_std,
-                       out);
-        else
-            for (size_t j = 0; j < cols; j++)
-                out[j] = t->init_const;
+        n = cols - col < end - at ? cols - col : end - at;
+        init_row(t, seed, name, row0 + at / cols, col0 + col, n, out);
     }
+}
+
+int plait_model_make_weights(struct plait_model *model, size_t elements)
+{
+    size_t bytes = elements * plait_dtype_size(model->type);
+
+    if (model->weights)
+        plait_mesh_free(model->mesh, model->weights);
+    model->weights = plait_mesh_alloc(model->mesh, bytes ? bytes : 1);
+    return model->weights ? 0 : -1;
 }

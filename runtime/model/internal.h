@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_MODEL_INTERNAL_H
-#define PLAIT_MODEL_INTERNAL_H
+#ifndef PLAIT_RUNTIME_MODEL_INTERNAL_H
+#define PLAIT_RUNTIME_MODEL_INTERNAL_H
 
+#include "runtime/mesh/tensor_parallel.h"
 #include "runtime/model/model.h"
-#include "runtime/parallel/tensor.h"
 
-/* Shared by the files of runtime/model/ and nobody else. */
+/* Shared by the files of runtime/model/ and nobody else: the blocks of a model
+ * and the matrices they multiply by, activations and work space, and what the
+ * files call of each other.
+ *
+ * Shapes are [rows, columns] of the compute type T unless they say fp32. N:
+ * this rank's tokens of a micro-batch; n: rows of the residual stream here,
+ * N / tp under sequence parallel; M: rows of the mlp; C: hidden; D: head size;
+ * F: mlp width here; E: experts; k: experts that a token chooses. */
 
 /* What this rank computes with: sizes of its shards. */
 struct plait_dims {
@@ -28,6 +35,7 @@ struct plait_dims {
     int capacity;     /* of an expert in a sequence; 0: no limit */
     bool gated;       /* SwiGLU, RMSNorm, rotary positions: the Llama family */
     bool bias;        /* linears and norms have biases: the GPT-2 family */
+    bool qk_norm;
     bool tied;
 };
 
@@ -43,6 +51,7 @@ struct plait_matrix {
     size_t offset;
     size_t O, C;
     int product; /* number of its gradient, as in plait_tensor */
+    bool bias;   /* has one */
     struct plait_weight *handle; /* made when the region gets its weights */
 };
 
@@ -59,6 +68,7 @@ struct plait_block {
     /* Offsets within `region`; only those of its kind are used. */
     size_t norm1, norm1_bias, qkv_bias, out_bias;
     size_t norm2, norm2_bias, up_bias, down_bias;
+    size_t q_norm, k_norm;
     size_t norm, norm_bias; /* the head's */
     size_t position;        /* the embedding's */
     struct plait_matrix qkv, out, up, down;
@@ -93,14 +103,17 @@ struct plait_routed {
 /* What a layer's backward needs of its forward. M: the rows of its mlp, N or
  * where there are experts as many as may come here. Rows [n] or [N] as said. */
 struct plait_activations {
-    void *x1;  /* [n,C] the layer's input */
-    void *n1;  /* [n,C] normalised */
-    void *qkv; /* [N,qkv] rotated where positions are rotary */
-    void *att; /* [N,heads*D] */
-    void *x2;  /* [n,C] after attention */
-    void *n2;  /* [n,C] */
-    void *pre; /* [M,up] argument of the activation */
-    void *act; /* [M,F] */
+    void *x1;    /* [n,C] the layer's input */
+    void *n1;    /* [n,C] normalised */
+    void *qkv;   /* [N,qkv] rotated where positions are rotary */
+    void *q, *k; /* [N,heads*D], [N,kv_heads*D] before their norm, if there is
+                    one */
+    float *q_rstd, *k_rstd; /* [N,heads], [N,kv_heads] */
+    void *att;              /* [N,heads*D] */
+    void *x2;               /* [n,C] after attention */
+    void *n2;               /* [n,C] */
+    void *pre;              /* [M,up] argument of the activation */
+    void *act;              /* [M,F] */
     struct plait_routed routed;
     float *mean1, *rstd1, *mean2, *rstd2; /* [n] */
     float *lse; /* [pieces, batch, heads, piece_len] */
@@ -118,12 +131,14 @@ struct plait_stash {
 struct plait_slot {
     struct plait_shape shape;
     float loss_scale;
+    const float *weights;            /* [batch] of sequences; NULL: 1 */
     int32_t *tokens, *targets;       /* [N] */
     int32_t *staged;                 /* [N] on the host; context parallel */
     struct plait_activations *layer; /* one per layer of the chunk */
     struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
-    char *away;  /* where their activations wait; with offload alone */
-    void *dhead; /* [n,C] gradient of the head's input */
+    char *offloaded; /* their activations in the host's memory, pinned; NULL: on
+                        the device */
+    void *dhead;     /* [n,C] gradient of the head's input */
 };
 
 /* Work space of one block at a time. */
@@ -134,6 +149,7 @@ struct plait_scratch {
     void *dx;               /* [n,C] gradient of the residual stream */
     void *dact;             /* [M,F] */
     void *datt;             /* [N,heads*D] */
+    void *normed;           /* [N,heads*D] of q or k; only with their norm */
     struct plait_stash now; /* dpre [M,up] and dqkv alone */
     struct plait_activations shared; /* what recompute does not keep */
     void *route;    /* [N,E] the router's logits or their gradient */
@@ -158,9 +174,9 @@ struct plait_scratch {
 };
 
 /* Activations in the host's memory: see offload.c. */
-struct plait_away {
+struct plait_offload_state {
     size_t block; /* bytes of a layer's activations; 0: they stay */
-    char *host;   /* all that may be away, pinned */
+    char *host;   /* all that may be offloaded, pinned */
     struct plait_queue *q;
     struct plait_event *now, *moved[2];
     struct plait_activations at[2]; /* the two blocks on the device, */
@@ -188,7 +204,7 @@ struct plait_model_state {
     size_t logit_rows;        /* rows whose logits are made at once */
     struct plait_slot *slots; /* [chunks][nslots] */
     struct plait_scratch scratch;
-    struct plait_away offload;
+    struct plait_offload_state offload;
     void *arena;
     int *expert_rows; /* the host's numbers: plait_routed.rows of all layers */
     int nrequests;    /* of one exchange of tokens */
@@ -199,6 +215,25 @@ struct plait_model_state {
 /* params.c: fill in model->tensors, regions, counts and state->blocks.
  * -1 with ENOMEM. */
 int plait_model_layout(struct plait_model *model);
+
+/* Of transformers: run.c, arena.c, region.c. */
+int plait_transformer_load(struct plait_model *model, int chunk, int slot,
+                           const struct plait_batch *batch);
+int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
+                              const struct plait_batch *batch, const void *in,
+                              void *out, double *loss, bool train);
+int plait_transformer_logits(struct plait_model *model, int chunk, int slot,
+                             const struct plait_batch *batch, const void *in,
+                             float *logits);
+int plait_transformer_reserve(struct plait_model *model, int slots,
+                              int micro_batch, struct plait_error *err);
+size_t plait_transformer_boundary(const struct plait_model *model,
+                                  int micro_batch);
+void plait_transformer_weights_changed(struct plait_model *model,
+                                       struct plait_region *region);
+/* region.c: the handle of a matrix of this region follows its weights. */
+void plait_matrix_refresh(struct plait_model *model, struct plait_matrix *w,
+                          const struct plait_region *region);
 
 /* init.c: ten rounds of Philox4x32; key is the seed, low and high the two
  * halves of the counter. */
@@ -221,6 +256,38 @@ enum plait_phase {
     PLAIT_PHASE_WEIGHT = 2, /* gradients of matrices and their biases */
     PLAIT_PHASE_BOTH = 3
 };
+
+/* What plait_model_* is for one family of models; the contracts are those of
+ * model.h. */
+struct plait_family_ops {
+    int (*layout)(struct plait_model *model); /* plait_model_layout() */
+    int (*reserve)(struct plait_model *model, int slots, int micro_batch,
+                   struct plait_error *err);
+    size_t (*boundary)(const struct plait_model *model, int micro_batch);
+    int (*load)(struct plait_model *model, int chunk, int slot,
+                const struct plait_batch *batch);
+    int (*forward)(struct plait_model *model, int chunk, int slot,
+                   const struct plait_batch *batch, const void *in, void *out,
+                   double *loss, bool train);
+    int (*backward)(struct plait_model *model, int chunk, int slot,
+                    int microbatch, const void *dout, void *din,
+                    enum plait_phase phase);
+    int (*logits)(struct plait_model *model, int chunk, int slot,
+                  const struct plait_batch *batch, const void *in,
+                  float *logits);
+    void (*weights_changed)(struct plait_model *model,
+                            struct plait_region *region);
+    double (*flops_per_token)(const struct plait_model *model);
+    void (*destroy)(struct plait_model *model); /* all but the tables */
+};
+
+/* run.c */
+int plait_transformer_backward(struct plait_model *model, int chunk, int slot,
+                               int microbatch, const void *dout, void *din,
+                               enum plait_phase phase);
+
+extern const struct plait_family_ops plait_transformer_family;
+extern const struct plait_family_ops plait_image_family; /* image_run.c */
 
 /* A block at work: everything its functions need. */
 struct plait_work {
@@ -270,7 +337,7 @@ int plait_linear_input(const struct plait_work *w,
                        const struct plait_matrix *matrix,
                        enum plait_activation act, const void *pre, void *dinp,
                        const void *dout, size_t rows);
-/* dW += dout^T . inp, and dbias where the family has biases; = where no
+/* dW += dout^T . inp, and dbias where the matrix has one; = where no
  * product has made them since plait_model_begin_gradient(). */
 int plait_linear_weight(const struct plait_work *w,
                         const struct plait_matrix *matrix, size_t bias,
@@ -283,6 +350,15 @@ int plait_linear_weight_rows(const struct plait_work *w,
 int plait_product_weight(const struct plait_work *w,
                          const struct plait_matrix *matrix, const void *dout,
                          const void *inp, size_t rows);
+
+/* qk_norm.c: the norms of q's and k's heads, in place in a->qkv, and back
+ * through them in dqkv; nothing where the model has none. */
+int plait_qk_norm_forward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_activations *a);
+int plait_qk_norm_backward(const struct plait_work *w,
+                           const struct plait_block *b,
+                           const struct plait_activations *a, void *dqkv);
 
 /* attention.c: turn q and k to their positions, where those are rotary. */
 int plait_attention_rotate(const struct plait_work *w, void *qkv);
@@ -336,7 +412,7 @@ int plait_layer_backward_weight(const struct plait_work *w,
 int plait_offload_open(struct plait_model *model, size_t blocks);
 void plait_offload_close(struct plait_model *model);
 /* Before a layer's forward: gives slot->layer[nth] a place. After it: sends
- * what lies there away. Without `train` it is not kept. */
+ * what lies there to the host. Without `train` it is not kept. */
 int plait_offload_take(const struct plait_work *w, int nth, bool train);
 int plait_offload_put(const struct plait_work *w, int nth);
 /* Before a layer's backward: slot->layer[nth] is there again, and the one
@@ -356,5 +432,10 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
                        bool train);
 int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
                       const void *x, const void *delta, float *logits);
+
+/* The chunk and the activations' slot exist and the weights have their
+ * handles; -1 with EINVAL or ENOMEM. */
+int plait_model_check_work(const struct plait_model *model, int chunk,
+                           int slot);
 
 #endif

@@ -2,11 +2,11 @@
 #include "runtime/model/internal.h"
 
 /* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)).
- * The second sum is left to the next block's norm, which makes it on its
- * way. Comments in internal.h say what each buffer is.
+ * The second sum is computed by the next block's norm, in the same pass over
+ * memory. Comments in internal.h say what each buffer is.
  *
- * Each linear works chunk by chunk (tensor.h): on one while the next is being
- * gathered, or while the sum of the one before is on its way. */
+ * Each linear works chunk by chunk (tensor_parallel.h): while one is computed,
+ * the next is being gathered or the one before is being reduced. */
 
 /* Rows of a chunk. */
 static size_t chunk_rows(const struct plait_work *w)
@@ -24,24 +24,24 @@ static void *chunk_at(const struct plait_work *w, const void *p, int i,
 }
 
 /* Gathers all rows of x, if they are not here, to `to`. */
-static int spread(const struct plait_work *w, const void *x, void *to,
-                  const void **full,
-                  struct plait_request *req[PLAIT_TENSOR_CHUNKS])
+static int gather_rows(const struct plait_work *w, const void *x, void *to,
+                       const void **full,
+                       struct plait_request *req[PLAIT_TP_MAX_CHUNKS])
 {
-    return plait_tensor_spread(&w->tp, x, to, w->stream, full, req);
+    return plait_tp_all_gather(&w->tp, x, to, w->stream, full, req);
 }
 
-/* Chunk i of scratch->part is made: to sum it up. */
+/* Starts the reduction of chunk i of scratch->part, which is complete. */
 static int reduce_chunk(const struct plait_work *w, int i,
                         struct plait_request **req)
 {
-    return plait_tensor_reduce_chunk(&w->tp, i, w->scratch->part,
-                                     w->scratch->local, w->stream, req);
+    return plait_tp_reduce_chunk(&w->tp, i, w->scratch->part, w->scratch->local,
+                                 w->stream, req);
 }
 
-static void *summed(const struct plait_work *w)
+static void *reduced_output(const struct plait_work *w)
 {
-    return plait_tensor_sum(&w->tp, w->scratch->part, w->scratch->local);
+    return plait_tp_reduce_output(&w->tp, w->scratch->part, w->scratch->local);
 }
 
 /* A column-parallel linear. */
@@ -50,10 +50,10 @@ static int column_linear(const struct plait_work *w,
                          enum plait_activation act, void *out, void *pre,
                          const void *normed)
 {
-    struct plait_request *req[PLAIT_TENSOR_CHUNKS];
+    struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
     const void *full;
 
-    if (spread(w, normed, w->scratch->full, &full, req) < 0)
+    if (gather_rows(w, normed, w->scratch->full, &full, req) < 0)
         return -1;
     if (full == normed) /* nothing to wait for */
         return plait_linear_forward(w, matrix, bias, act, out, pre, full,
@@ -68,15 +68,16 @@ static int column_linear(const struct plait_work *w,
     return 0;
 }
 
-/* A row-parallel linear; the bias comes in once, through the first rank. */
+/* A row-parallel linear; only the first rank adds the bias, because the
+ * results of all ranks are summed. */
 static int row_linear(const struct plait_work *w,
                       const struct plait_matrix *matrix, size_t bias,
                       const void *inp, const void **out)
 {
-    struct plait_request *req[PLAIT_TENSOR_CHUNKS];
+    struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
     const void *b = NULL;
 
-    if (w->d->bias && w->d->tp_rank == 0)
+    if (matrix->bias && w->d->tp_rank == 0)
         b = plait_weight_at(w, matrix->region, bias);
     for (int i = 0; i < w->tp.chunks; i++)
         if (plait_linear_forward(w, matrix, b, PLAIT_ACT_NONE,
@@ -85,8 +86,8 @@ static int row_linear(const struct plait_work *w,
                                  chunk_rows(w)) < 0 ||
             reduce_chunk(w, i, &req[i]) < 0)
             return -1;
-    *out = summed(w);
-    return plait_tensor_wait(&w->tp, req);
+    *out = reduced_output(w);
+    return plait_tp_wait(&w->tp, req);
 }
 
 static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
@@ -94,10 +95,11 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
 {
     const void *bias = NULL;
 
-    if (w->d->bias)
+    if (b->qkv.bias)
         bias = plait_weight_at(w, b->region, b->qkv_bias);
     if (column_linear(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL, a->n1) <
-        0)
+            0 ||
+        plait_qk_norm_forward(w, b, a) < 0)
         return -1;
     return plait_attention_rotate(w, a->qkv);
 }
@@ -108,7 +110,7 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
     const void *full;
 
     if (w->d->experts) {
-        if (spread(w, a->n2, w->scratch->full, &full, NULL) < 0)
+        if (gather_rows(w, a->n2, w->scratch->full, &full, NULL) < 0)
             return -1;
         return plait_experts_forward(w, b, a, full);
     }
@@ -148,8 +150,8 @@ static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
     if (!w->d->experts)
         return row_linear(w, &b->down, b->down_bias, a->act, out);
     if (plait_experts_join(w, a, w->scratch->part) < 0 ||
-        plait_tensor_reduce(&w->tp, w->scratch->part, w->scratch->local,
-                            w->stream, &sum) < 0)
+        plait_tp_reduce(&w->tp, w->scratch->part, w->scratch->local, w->stream,
+                        &sum) < 0)
         return -1;
     *out = sum;
     return 0;
@@ -187,9 +189,9 @@ static int row_backward(const struct plait_work *w,
                         enum plait_activation act, const void *pre, void *dinp,
                         const void *dx, const void **dout)
 {
-    struct plait_request *req[PLAIT_TENSOR_CHUNKS];
+    struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
 
-    if (spread(w, dx, w->scratch->full, dout, req) < 0)
+    if (gather_rows(w, dx, w->scratch->full, dout, req) < 0)
         return -1;
     if (*dout == dx)
         return plait_linear_input(w, matrix, act, pre, dinp, dx, w->shape->N);
@@ -211,12 +213,12 @@ static int column_backward(const struct plait_work *w,
                            const void *dout, const void *normed,
                            enum plait_phase phase, void **dnormed)
 {
-    struct plait_request *gather[PLAIT_TENSOR_CHUNKS];
-    struct plait_request *sum[PLAIT_TENSOR_CHUNKS];
+    struct plait_request *gather[PLAIT_TP_MAX_CHUNKS];
+    struct plait_request *sum[PLAIT_TP_MAX_CHUNKS];
     const void *full;
 
     if (phase & PLAIT_PHASE_WEIGHT &&
-        spread(w, normed, w->scratch->full, &full, gather) < 0)
+        gather_rows(w, normed, w->scratch->full, &full, gather) < 0)
         return -1;
     for (int i = 0; i < w->tp.chunks; i++)
         if (plait_linear_input(w, matrix, PLAIT_ACT_NONE, NULL,
@@ -226,15 +228,15 @@ static int column_backward(const struct plait_work *w,
             reduce_chunk(w, i, &sum[i]) < 0)
             return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
-        (plait_tensor_wait(&w->tp, gather) < 0 ||
+        (plait_tp_wait(&w->tp, gather) < 0 ||
          plait_linear_weight(w, matrix, bias, dout, full) < 0))
         return -1;
-    *dnormed = summed(w);
-    return plait_tensor_wait(&w->tp, sum);
+    *dnormed = reduced_output(w);
+    return plait_tp_wait(&w->tp, sum);
 }
 
-static int keep(const struct plait_work *w, void *to, const void *dx,
-                enum plait_phase phase)
+static int keep_gradient(const struct plait_work *w, void *to, const void *dx,
+                         enum plait_phase phase)
 {
     if (phase & PLAIT_PHASE_WEIGHT)
         return 0;
@@ -267,27 +269,27 @@ static int dense_backward(const struct plait_work *w,
     return column_backward(w, &b->up, b->up_bias, s->dpre, a->n2, phase, dn2);
 }
 
-/* The same of experts, whose weight gradients are never put off: keeping
- * their rows would cost more than it wins. */
+/* The same of experts, whose weight gradients are never deferred: the memory
+ * for their rows would outweigh the gain. */
 static int sparse_backward(const struct plait_work *w,
                            const struct plait_block *b,
                            const struct plait_activations *a, const void *dx,
                            void **dn2)
 {
-    struct plait_request *req[PLAIT_TENSOR_CHUNKS];
+    struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
     const void *full;
 
-    if (spread(w, dx, w->scratch->full, &full, NULL) < 0 ||
+    if (gather_rows(w, dx, w->scratch->full, &full, NULL) < 0 ||
         plait_experts_backward(w, b, a, full) < 0)
         return -1;
     for (int i = 0; i < w->tp.chunks; i++)
         if (reduce_chunk(w, i, &req[i]) < 0)
             return -1;
-    if (spread(w, a->n2, w->scratch->full, &full, NULL) < 0 ||
+    if (gather_rows(w, a->n2, w->scratch->full, &full, NULL) < 0 ||
         plait_experts_router_weight(w, b, full) < 0)
         return -1;
-    *dn2 = summed(w);
-    return plait_tensor_wait(&w->tp, req);
+    *dn2 = reduced_output(w);
+    return plait_tp_wait(&w->tp, req);
 }
 
 static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
@@ -298,7 +300,7 @@ static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
     void *dn2;
     int rc;
 
-    if (keep(w, s->ddown, dx, phase) < 0)
+    if (keep_gradient(w, s->ddown, dx, phase) < 0)
         return -1;
     if (w->d->experts)
         rc = sparse_backward(w, b, a, dx, &dn2);
@@ -319,13 +321,14 @@ static int attention_backward(const struct plait_work *w,
     void *datt = w->scratch->datt, *dn1;
     const void *dout;
 
-    if (keep(w, s->dout, dx, phase) < 0 ||
+    if (keep_gradient(w, s->dout, dx, phase) < 0 ||
         row_backward(w, &b->out, PLAIT_ACT_NONE, NULL, datt, dx, &dout) < 0)
         return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
         plait_linear_weight(w, &b->out, b->out_bias, dout, a->att) < 0)
         return -1;
     if (plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
+        plait_qk_norm_backward(w, b, a, s->dqkv) < 0 ||
         column_backward(w, &b->qkv, b->qkv_bias, s->dqkv, a->n1, phase, &dn1) <
             0)
         return -1;
@@ -345,32 +348,33 @@ int plait_layer_backward(const struct plait_work *w,
     return attention_backward(w, b, a, stash, dx, phase);
 }
 
-/* A weight gradient that was put off: dout^T . inp, of which one is here
+/* A deferred weight gradient: dout^T . inp, of which one is here
  * (`rows`) and the other, of the stream, is gathered to `to`. */
-struct put_off {
+struct deferred_gradient {
     const struct plait_matrix *matrix;
     size_t bias;
     const void *stream, *rows;
     bool column; /* the stream is its input, else its output's gradient */
 };
 
-/* Each is gathered while the one before is multiplied: by turns into two
- * buffers. */
-static int weights_put_off(const struct plait_work *w, const struct put_off *p,
-                           int n)
+/* Each is gathered while the one before is multiplied, alternating between
+ * two buffers. */
+static int run_deferred(const struct plait_work *w,
+                        const struct deferred_gradient *p, int n)
 {
-    struct plait_request *req[2][PLAIT_TENSOR_CHUNKS];
+    struct plait_request *req[2][PLAIT_TP_MAX_CHUNKS];
     void *to[2] = {w->scratch->full, w->scratch->part};
     const void *full[2];
 
-    if (spread(w, p[0].stream, to[0], &full[0], req[0]) < 0)
+    if (gather_rows(w, p[0].stream, to[0], &full[0], req[0]) < 0)
         return -1;
     for (int i = 0; i < n; i++) {
         const void *x, *dout;
 
-        if (plait_tensor_wait(&w->tp, req[i % 2]) < 0 ||
-            (i + 1 < n && spread(w, p[i + 1].stream, to[(i + 1) % 2],
-                                 &full[(i + 1) % 2], req[(i + 1) % 2]) < 0))
+        if (plait_tp_wait(&w->tp, req[i % 2]) < 0 ||
+            (i + 1 < n &&
+             gather_rows(w, p[i + 1].stream, to[(i + 1) % 2],
+                         &full[(i + 1) % 2], req[(i + 1) % 2]) < 0))
             return -1;
         x = p[i].column ? full[i % 2] : p[i].rows;
         dout = p[i].column ? p[i].rows : full[i % 2];
@@ -385,15 +389,15 @@ int plait_layer_backward_weight(const struct plait_work *w,
                                 const struct plait_activations *a,
                                 const struct plait_stash *s)
 {
-    const struct put_off all[] = {
+    const struct deferred_gradient all[] = {
         {&b->down, b->down_bias, s->ddown, a->act, false},
         {&b->up, b->up_bias, a->n2, s->dpre, true},
         {&b->out, b->out_bias, s->dout, a->att, false},
         {&b->qkv, b->qkv_bias, a->n1, s->dqkv, true},
     };
-    int first = w->d->experts ? 2 : 0; /* an mlp of experts puts nothing off */
+    int first = w->d->experts ? 2 : 0; /* experts defer nothing */
 
     if (plait_layer_recompute(w, b, a) < 0)
         return -1;
-    return weights_put_off(w, all + first, 4 - first);
+    return run_deferred(w, all + first, 4 - first);
 }

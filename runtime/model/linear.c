@@ -92,7 +92,7 @@ int plait_linear_weight_rows(const struct plait_work *w,
     float *dw = plait_grad_at(w, matrix->region, matrix->offset);
     float *dbias = NULL;
 
-    if (w->d->bias)
+    if (matrix->bias)
         dbias = plait_grad_at(w, matrix->region, bias);
     if (w->fp8)
         return w->ops->fp8_backward_weight(w->q, w->type, dw, dbias, dout, inp,

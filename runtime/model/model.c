@@ -3,7 +3,8 @@
 #include <stdlib.h>
 
 #include "runtime/model/internal.h"
-#include "topology/traffic.h"
+#include "topology/job/fits.h"
+#include "topology/plan/traffic.h"
 
 enum plait_dtype plait_model_type(enum plait_precision precision)
 {
@@ -12,110 +13,30 @@ enum plait_dtype plait_model_type(enum plait_precision precision)
     return precision == PLAIT_FP16 ? PLAIT_FP16_T : PLAIT_F32;
 }
 
-static int check_heads(const struct plait_model_config *c, int tp,
-                       struct plait_error *err)
-{
-    if (c->hidden % c->heads)
-        return plait_errorf(err,
-                            "model.hidden %d does not divide by "
-                            "model.heads %d",
-                            c->hidden, c->heads);
-    if (c->heads % c->kv_heads)
-        return plait_errorf(err,
-                            "model.heads %d does not divide by "
-                            "model.kv_heads %d",
-                            c->heads, c->kv_heads);
-    if (c->heads % tp)
-        return plait_errorf(err, "model.heads %d does not divide by tp %d",
-                            c->heads, tp);
-    if (c->kv_heads % tp && tp % c->kv_heads)
-        return plait_errorf(err,
-                            "model.kv_heads %d and tp %d: one must "
-                            "divide the other",
-                            c->kv_heads, tp);
-    if (c->ffn % tp)
-        return plait_errorf(err, "model.ffn %d does not divide by tp %d",
-                            c->ffn, tp);
-    if (c->family == PLAIT_LLAMA && c->hidden / c->heads % 2)
-        return plait_errorf(err,
-                            "rotary positions need an even head size, "
-                            "not model.hidden %d / model.heads %d = %d",
-                            c->hidden, c->heads, c->hidden / c->heads);
-    return 0;
-}
-
-static int check_experts(const struct plait_model_config *c, int ep,
-                         struct plait_error *err)
-{
-    if (!c->experts && ep > 1)
-        return plait_errorf(err,
-                            "ep %d, but model.experts is 0: there are no "
-                            "experts to spread",
-                            ep);
-    if (!c->experts)
-        return 0;
-    if (c->experts % ep)
-        return plait_errorf(err, "model.experts %d does not divide by ep %d",
-                            c->experts, ep);
-    if (c->experts_top_k < 1 || c->experts_top_k > c->experts)
-        return plait_errorf(err,
-                            "model.experts_top_k %d is not within 1 .. "
-                            "model.experts %d",
-                            c->experts_top_k, c->experts);
-    return 0;
-}
-
-static int check(const struct plait_config *config,
-                 const struct plait_layout *layout, int chunks,
-                 struct plait_error *err)
-{
-    const struct plait_model_config *c = &config->model;
-    int stages = layout->size[PLAIT_PP] * chunks;
-    int cp = layout->size[PLAIT_CP];
-
-    if (c->family != PLAIT_GPT2 && c->family != PLAIT_LLAMA)
-        return plait_errorf(err, "model.family: only gpt2 and llama are "
-                                 "language models");
-    if (check_heads(c, layout->size[PLAIT_TP], err) < 0)
-        return -1;
-    if (c->layers < stages)
-        return plait_errorf(err,
-                            "model.layers %d is less than the %d "
-                            "pipeline stages (pp %d, virtual %d)",
-                            c->layers, stages, layout->size[PLAIT_PP], chunks);
-    if (check_experts(c, layout->size[PLAIT_EP], err) < 0)
-        return -1;
-    if (cp > 1 && c->seq_len % (2 * cp))
-        return plait_errorf(err,
-                            "model.seq_len %d does not divide by "
-                            "2 * cp = %d",
-                            c->seq_len, 2 * cp);
-    return 0;
-}
-
 static int divide_up(int n, int by)
 {
     return (n + by - 1) / by;
 }
 
 static void set_dims(struct plait_dims *d, const struct plait_model_config *c,
-                     const struct plait_parallel *par)
+                     const struct plait_mesh *mesh)
 {
-    int tp = par->layout.size[PLAIT_TP], r = par->coord.at[PLAIT_TP];
+    int tp = mesh->layout.size[PLAIT_TP], r = mesh->coord.at[PLAIT_TP];
 
     d->tp = tp;
     d->tp_rank = r;
     d->experts = c->experts;
     d->top_k = c->experts_top_k;
-    d->ep = par->layout.size[PLAIT_EP];
-    d->ep_rank = par->coord.at[PLAIT_EP];
+    d->ep = mesh->layout.size[PLAIT_EP];
+    d->ep_rank = mesh->coord.at[PLAIT_EP];
     d->expert_first = d->experts / d->ep * d->ep_rank;
     d->capacity = plait_model_capacity(c);
     d->gated = c->family == PLAIT_LLAMA;
     d->bias = c->family == PLAIT_GPT2;
     d->tied = c->tie_embeddings;
     d->hidden = c->hidden;
-    d->head_dim = c->hidden / c->heads;
+    d->qk_norm = c->qk_norm;
+    d->head_dim = plait_model_head_dim(c);
     d->heads = c->heads / tp;
     d->kv_copies = c->kv_heads < tp ? tp / c->kv_heads : 1;
     d->kv_heads = c->kv_heads < tp ? 1 : c->kv_heads / tp;
@@ -132,14 +53,14 @@ static void set_dims(struct plait_dims *d, const struct plait_model_config *c,
         d->vocab_count = d->vocab;
 }
 
-struct plait_model *plait_model_create(const struct plait_config *config,
-                                       struct plait_parallel *par,
+struct plait_model *plait_model_create(const struct plait_job_config *config,
+                                       struct plait_mesh *mesh,
                                        struct plait_error *err)
 {
     int chunks = plait_model_chunks(&config->parallel);
     struct plait_model *m;
 
-    if (check(config, &par->layout, chunks, err) < 0)
+    if (plait_fits_model(config, &mesh->layout, err) < 0)
         return NULL;
     m = calloc(1, sizeof(*m));
     if (!m)
@@ -148,13 +69,14 @@ struct plait_model *plait_model_create(const struct plait_config *config,
     if (!m->state)
         goto error;
     m->config = config;
-    m->par = par;
+    m->mesh = mesh;
     m->type = plait_model_type(config->train.precision);
     m->chunks = chunks;
     m->state->next_chunk = -1;
-    set_dims(&m->state->dims, &config->model, par);
-    m->vocab_padded = m->state->dims.vocab * m->state->dims.tp;
-    if (plait_model_layout(m) < 0)
+    m->family = plait_is_image_model(&config->model)
+                    ? &plait_image_family
+                    : &plait_transformer_family;
+    if (m->family->layout(m) < 0)
         goto error;
     return m;
 error:
@@ -163,10 +85,17 @@ error:
     return NULL;
 }
 
+static int layout_transformer(struct plait_model *m)
+{
+    set_dims(&m->state->dims, &m->config->model, m->mesh);
+    m->vocab_padded = m->state->dims.vocab * m->state->dims.tp;
+    return plait_model_layout(m);
+}
+
 static void destroy_handle(struct plait_model *m, struct plait_matrix *w)
 {
     if (w->handle)
-        m->par->ops->weight_destroy(w->handle);
+        m->mesh->ops->weight_destroy(w->handle);
 }
 
 static void destroy_block(struct plait_model *m, struct plait_block *b)
@@ -186,6 +115,13 @@ static void destroy_block(struct plait_model *m, struct plait_block *b)
     free(b->experts);
 }
 
+static void destroy_transformer(struct plait_model *m)
+{
+    for (int i = 0; i < m->state->nblocks; i++)
+        destroy_block(m, &m->state->blocks[i]);
+    plait_model_release_arena(m);
+}
+
 void plait_model_destroy(struct plait_model *model)
 {
     int saved_errno = errno;
@@ -193,13 +129,14 @@ void plait_model_destroy(struct plait_model *model)
     if (!model)
         return;
     if (model->state) {
-        for (int i = 0; i < model->state->nblocks; i++)
-            destroy_block(model, &model->state->blocks[i]);
-        plait_model_release_arena(model);
+        if (model->family)
+            model->family->destroy(model);
         free(model->state->chunk_first);
         free(model->state->blocks);
         free(model->state->unmade);
     }
+    if (model->weights)
+        plait_mesh_free(model->mesh, model->weights);
     free(model->state);
     free(model->regions);
     free(model->tensors);
@@ -207,7 +144,7 @@ void plait_model_destroy(struct plait_model *model)
     errno = saved_errno;
 }
 
-double plait_model_flops_per_token(const struct plait_model *model)
+static double flops_per_token(const struct plait_model *model)
 {
     const struct plait_model_config *c = &model->config->model;
     double multiplied = (double)c->vocab * c->hidden, share = 1;
@@ -224,5 +161,19 @@ double plait_model_flops_per_token(const struct plait_model *model)
             multiplied += (double)c->layers * t->shape[0] * t->shape[1] *
                           (t->expert ? share : 1);
     }
-    return 6 * multiplied + 12.0 * c->layers * c->hidden * c->seq_len;
+    return 6 * multiplied +
+           12.0 * c->layers * c->heads * plait_model_head_dim(c) * c->seq_len;
 }
+
+const struct plait_family_ops plait_transformer_family = {
+    .layout = layout_transformer,
+    .reserve = plait_transformer_reserve,
+    .boundary = plait_transformer_boundary,
+    .load = plait_transformer_load,
+    .forward = plait_transformer_forward,
+    .backward = plait_transformer_backward,
+    .logits = plait_transformer_logits,
+    .weights_changed = plait_transformer_weights_changed,
+    .flops_per_token = flops_per_token,
+    .destroy = destroy_transformer,
+};

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_MODEL_H
-#define PLAIT_MODEL_H
+#ifndef PLAIT_RUNTIME_MODEL_MODEL_H
+#define PLAIT_RUNTIME_MODEL_MODEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/parallel/parallel.h"
-#include "topology/config.h"
-#include "topology/stage.h"
+#include "runtime/mesh/mesh.h"
+#include "topology/job/job_config.h"
+#include "topology/job/stage.h"
 
 /* The part of a model that lives in this process.
  *
@@ -38,6 +38,8 @@ struct plait_tensor {
     bool sequence_partial; /* gradient differs over tp (sequence parallel)
                               and must be summed there */
     bool decay;            /* weight decay applies (2-D weights only) */
+    bool statistic;        /* running statistics: no optimizer steps them, their
+                              gradient is what a step adds to them */
     bool expert;           /* belongs to one of the ep ranks' experts */
     bool tied;             /* on a pipeline end that shares it with the other
                               end: gradients are summed over the embedding
@@ -60,22 +62,29 @@ struct plait_region {
     size_t begin; /* elements from the start of the flat buffers; each
                      region starts on a multiple of 64 elements */
     size_t count; /* elements, padding included (a multiple of 64) */
-    void *weight; /* [count] of the compute type, device; the model reads
-                     it, the owner (optimizer, ZeRO) writes it and calls
-                     plait_model_weights_changed() */
+    void *weight; /* [count] of the compute type, device: a place in the
+                     model's weights, or under ZeRO 3 a buffer while a block
+                     computes. Whoever writes it (optimizer, checkpoint, ZeRO)
+                     calls plait_model_weights_changed() */
     float *grad;  /* [count] fp32, device; backward adds to it, or makes
                      it: plait_model_begin_gradient() */
 };
 
-/* One micro-batch of tokens on the host. */
+/* One micro-batch of tokens or images on the host. */
 struct plait_batch {
     int batch;              /* sequences */
     int seq_len;            /* of the whole sequence, before cp */
     const int32_t *tokens;  /* [batch, seq_len]; NULL: they are there by
                                plait_model_load(), and so are the targets */
     const int32_t *targets; /* [batch, seq_len]; < 0: masked */
+    const float *weights;   /* [batch] factor of each sequence's gradient, not
+                               of its loss; NULL: 1 */
+    const float *images;    /* [batch, H, W, C] instead of tokens, with a
+                               target each; seq_len is 1 */
+    int index, total;       /* of images: which micro-batch of the step this
+                               is, in the order of the samples, of how many */
     float loss_scale;       /* gradient of each token's loss, normally
-                               1 / (global_batch * seq_len) */
+                               1 / (the step's batch * seq_len) */
 };
 
 /* Called during backward as soon as a region's gradient for this
@@ -98,10 +107,10 @@ struct plait_model_hooks {
 };
 
 struct plait_model {
-    const struct plait_config *config; /* not owned */
-    struct plait_parallel *par;        /* not owned */
-    enum plait_dtype type;             /* compute type */
-    int chunks;                        /* on this rank */
+    const struct plait_job_config *config; /* not owned */
+    struct plait_mesh *mesh;               /* not owned */
+    enum plait_dtype type;                 /* compute type */
+    int chunks;                            /* on this rank */
     int vocab_padded;
     int ntensors;
     struct plait_tensor *tensors; /* of this rank, in region order */
@@ -110,26 +119,37 @@ struct plait_model {
     size_t count;                 /* elements of all regions */
     int64_t parameters;           /* of the whole model, no padding,
                                      tied tensors once */
+    int64_t statistics;           /* elements that no optimizer steps */
+    void *weights; /* device; of all regions, or of this rank's ZeRO parts:
+                      plait_model_make_weights() */
     struct plait_model_hooks hooks;
-    struct plait_model_state *state; /* private to model/ */
+    struct plait_model_state *state; /* private to model/, as the rest */
+    const struct plait_family_ops *family;
+    struct plait_image_state *image; /* of image models */
 };
 
 /* What a model of that precision computes in. */
 enum plait_dtype plait_model_type(enum plait_precision precision);
 
-/* Lays out tensors and regions; allocates no weights. Refuses, naming the
- * numbers: heads % tp, layers < pp * virtual, ... */
-struct plait_model *plait_model_create(const struct plait_config *config,
-                                       struct plait_parallel *par,
+/* Lays out tensors and regions; weights are allocated later. Refuses, naming
+ * the numbers: heads % tp, layers < pp * virtual, ... */
+struct plait_model *plait_model_create(const struct plait_job_config *config,
+                                       struct plait_mesh *mesh,
                                        struct plait_error *err);
 void plait_model_destroy(struct plait_model *model);
 
-/* The initial value of local tensor `t`, fp32, in host memory [count]: a
- * function of (seed, tensor name, index in the whole tensor) alone, so that
- * every layout starts from the same model. Padding rows are 0. */
-void plait_model_init_tensor(const struct plait_model *model,
-                             const struct plait_tensor *t, uint64_t seed,
-                             float *out);
+/* Allocates model->weights: `elements` of the compute type on the device,
+ * uninitialised, freed with the model. How many of each region this rank
+ * keeps, and where region->weight points, the sharding decides
+ * (runtime/parallel/shard.h). -1: out of memory. */
+int plait_model_make_weights(struct plait_model *model, size_t elements);
+
+/* Initial values of the local elements [first, first + count) of tensor `t`,
+ * fp32, in host memory [count]: a function of (seed, tensor name, index in the
+ * whole tensor) alone, so that every layout starts from the same model and a
+ * shard is made without its neighbours. Padding rows are 0. */
+void plait_model_init_tensor(const struct plait_tensor *t, uint64_t seed,
+                             size_t first, size_t count, float *out);
 
 /* Tell the model that region->weight (the pointer or its content) changed. */
 void plait_model_weights_changed(struct plait_model *model,
@@ -156,8 +176,9 @@ int plait_model_load(struct plait_model *model, int chunk, int slot,
 /* Run a chunk forward for one micro-batch. `in` (device, boundary shape) is
  * NULL on the first stage; `out` is NULL on the last, which instead adds the
  * micro-batch's summed token loss to *loss (device, double; every tp rank
- * adds the same) and leaves the gradient of the logits for backward. With
- * `train` false nothing is kept for backward. */
+ * adds the same; image models also add to loss[1] how many images have their
+ * largest output at the label) and leaves the gradient of the logits for
+ * backward. With `train` false nothing is kept for backward. */
 int plait_model_forward(struct plait_model *model, int chunk, int slot,
                         const struct plait_batch *batch, const void *in,
                         void *out, double *loss, bool train);
@@ -188,7 +209,7 @@ int plait_model_begin_gradient(struct plait_model *model,
  * parallel, key/value heads that several ranks share. The owner of the
  * gradients calls it once per step and region, after the region's last
  * micro-batch and before the reduction over data parallel ranks. Collective
- * over the tp group, ordered on par->q. */
+ * over the tp group, ordered on mesh->q. */
 int plait_model_complete_gradient(struct plait_model *model,
                                   struct plait_region *region);
 
@@ -200,8 +221,8 @@ int plait_model_logits(struct plait_model *model, int chunk, int slot,
                        float *logits);
 
 /* Floating-point operations of forward and backward per token, for MFU:
- * 6 * parameters that multiply + 12 * layers * hidden * seq_len (the full
- * attention convention, PaLM appendix B). */
+ * 6 * parameters that multiply + 12 * layers * heads * head_dim * seq_len (the
+ * full attention convention, PaLM appendix B). */
 double plait_model_flops_per_token(const struct plait_model *model);
 
 #endif

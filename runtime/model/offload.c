@@ -12,9 +12,9 @@
 
 int plait_offload_open(struct plait_model *model, size_t blocks)
 {
-    struct plait_away *o = &model->state->offload;
-    const struct plait_ops *ops = model->par->ops;
-    struct plait_device *dev = model->par->dev;
+    struct plait_offload_state *o = &model->state->offload;
+    const struct plait_ops *ops = model->mesh->ops;
+    struct plait_device *dev = model->mesh->dev;
 
     if (!o->block)
         return 0;
@@ -28,8 +28,8 @@ int plait_offload_open(struct plait_model *model, size_t blocks)
 
 void plait_offload_close(struct plait_model *model)
 {
-    struct plait_away *o = &model->state->offload;
-    const struct plait_ops *ops = model->par->ops;
+    struct plait_offload_state *o = &model->state->offload;
+    const struct plait_ops *ops = model->mesh->ops;
     int saved_errno = errno;
 
     if (o->q)
@@ -40,21 +40,22 @@ void plait_offload_close(struct plait_model *model)
     if (o->now)
         ops->event_destroy(o->now);
     if (o->host)
-        ops->pinned_free(model->par->dev, o->host);
+        ops->pinned_free(model->mesh->dev, o->host);
     memset(o, 0, sizeof(*o));
     errno = saved_errno;
 }
 
-/* Where a layer's activations are when they are away; it also names them. */
-static char *home(const struct plait_work *w, int nth)
+/* Where a layer's activations are while they are offloaded; it also names them.
+ */
+static char *host_copy(const struct plait_work *w, int nth)
 {
-    return w->slot->away + nth * w->model->state->offload.block;
+    return w->slot->offloaded + nth * w->model->state->offload.block;
 }
 
 /* The layer's activations are in block b. */
-static void point(const struct plait_work *w, int nth, int b)
+static void point_to_buffer(const struct plait_work *w, int nth, int b)
 {
-    struct plait_away *o = &w->model->state->offload;
+    struct plait_offload_state *o = &w->model->state->offload;
     struct plait_activations *a = &w->slot->layer[nth];
     int *rows = a->routed.rows;
 
@@ -64,9 +65,9 @@ static void point(const struct plait_work *w, int nth, int b)
 }
 
 /* The copies come after all that is queued to compute. */
-static int follow(const struct plait_work *w)
+static int wait_for_compute(const struct plait_work *w)
 {
-    const struct plait_away *o = &w->model->state->offload;
+    const struct plait_offload_state *o = &w->model->state->offload;
 
     if (w->ops->event_record(o->now, w->q) < 0)
         return -1;
@@ -75,42 +76,42 @@ static int follow(const struct plait_work *w)
 
 int plait_offload_take(const struct plait_work *w, int nth, bool train)
 {
-    struct plait_away *o = &w->model->state->offload;
+    struct plait_offload_state *o = &w->model->state->offload;
     int b = !o->current;
 
     if (!o->block)
         return 0;
     /* The other block holds the layer before, which is still read. */
-    o->of[b] = train ? home(w, nth) : NULL;
-    if (o->of[!b] == home(w, nth))
+    o->of[b] = train ? host_copy(w, nth) : NULL;
+    if (o->of[!b] == host_copy(w, nth))
         o->of[!b] = NULL;
-    point(w, nth, b);
+    point_to_buffer(w, nth, b);
     return w->ops->event_wait(o->moved[b], w->q);
 }
 
 int plait_offload_put(const struct plait_work *w, int nth)
 {
-    struct plait_away *o = &w->model->state->offload;
+    struct plait_offload_state *o = &w->model->state->offload;
     int b = o->current;
 
     if (!o->block || !o->of[b])
         return 0;
-    if (follow(w) < 0 ||
-        w->ops->copy_out(o->q, home(w, nth), o->base[b], o->block) < 0)
+    if (wait_for_compute(w) < 0 ||
+        w->ops->copy_out(o->q, host_copy(w, nth), o->base[b], o->block) < 0)
         return -1;
     return w->ops->event_record(o->moved[b], o->q);
 }
 
 /* Into the block that no layer works on, unless it is there. */
-static int fetch(const struct plait_work *w, int nth)
+static int fetch_block(const struct plait_work *w, int nth)
 {
-    struct plait_away *o = &w->model->state->offload;
+    struct plait_offload_state *o = &w->model->state->offload;
     int b = !o->current;
 
-    if (o->of[b] == home(w, nth))
+    if (o->of[b] == host_copy(w, nth))
         return 0;
-    o->of[b] = home(w, nth);
-    if (follow(w) < 0 ||
+    o->of[b] = host_copy(w, nth);
+    if (wait_for_compute(w) < 0 ||
         w->ops->copy_in(o->q, o->base[b], o->of[b], o->block) < 0)
         return -1;
     return w->ops->event_record(o->moved[b], o->q);
@@ -118,18 +119,18 @@ static int fetch(const struct plait_work *w, int nth)
 
 int plait_offload_get(const struct plait_work *w, int nth)
 {
-    struct plait_away *o = &w->model->state->offload;
+    struct plait_offload_state *o = &w->model->state->offload;
     int b = o->current;
 
     if (!o->block)
         return 0;
-    if (o->of[b] != home(w, nth)) {
-        if (fetch(w, nth) < 0)
+    if (o->of[b] != host_copy(w, nth)) {
+        if (fetch_block(w, nth) < 0)
             return -1;
         b = !b;
     }
-    point(w, nth, b);
+    point_to_buffer(w, nth, b);
     if (w->ops->event_wait(o->moved[b], w->q) < 0)
         return -1;
-    return nth > 0 ? fetch(w, nth - 1) : 0;
+    return nth > 0 ? fetch_block(w, nth - 1) : 0;
 }

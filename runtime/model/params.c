@@ -30,8 +30,8 @@ static size_t align_up(size_t n, size_t to)
 }
 
 /* A tensor that every tp rank has; cols 0: a vector. */
-static struct plait_tensor whole(const struct builder *b, size_t rows,
-                                 size_t cols)
+static struct plait_tensor whole_tensor(const struct builder *b, size_t rows,
+                                        size_t cols)
 {
     struct plait_tensor t = {
         .ndim = cols ? 2 : 1,
@@ -46,10 +46,10 @@ static struct plait_tensor whole(const struct builder *b, size_t rows,
 }
 
 /* Cut into tp equal parts along `axis`. */
-static struct plait_tensor split(const struct builder *b, int axis, size_t rows,
-                                 size_t cols)
+static struct plait_tensor split_tensor(const struct builder *b, int axis,
+                                        size_t rows, size_t cols)
 {
-    struct plait_tensor t = whole(b, rows, cols);
+    struct plait_tensor t = whole_tensor(b, rows, cols);
 
     t.tp_axis = axis;
     t.tp_replicas = 1;
@@ -65,7 +65,7 @@ static struct plait_tensor split_kv(const struct builder *b, size_t cols)
     const struct plait_dims *d = b->d;
     const struct plait_model_config *c = &b->model->config->model;
     struct plait_tensor t =
-        split(b, 0, (size_t)c->kv_heads * d->head_dim, cols);
+        split_tensor(b, 0, (size_t)c->kv_heads * d->head_dim, cols);
 
     t.local_shape[0] = (size_t)d->kv_heads * d->head_dim;
     t.local_first = (size_t)d->kv_first * d->head_dim;
@@ -77,14 +77,14 @@ static struct plait_tensor split_vocab(const struct builder *b)
 {
     const struct plait_dims *d = b->d;
     const struct plait_model_config *c = &b->model->config->model;
-    struct plait_tensor t = split(b, 0, c->vocab, c->hidden);
+    struct plait_tensor t = split_tensor(b, 0, c->vocab, c->hidden);
 
     t.local_shape[0] = d->vocab;
     t.local_first = d->vocab_first;
     return t;
 }
 
-static int grow(struct builder *b)
+static int grow_table(struct builder *b)
 {
     struct plait_model *m = b->model;
     struct plait_tensor *more;
@@ -115,12 +115,12 @@ static void set_name(struct builder *b, struct plait_tensor *t,
 /* Place `t` behind what the open region holds; `joined`: without a gap, so
  * that it forms one matrix or vector with the tensor before. Returns its
  * offset. */
-static size_t add(struct builder *b, struct plait_tensor t, bool joined,
-                  const char *name)
+static size_t add_tensor(struct builder *b, struct plait_tensor t, bool joined,
+                         const char *name)
 {
     struct plait_model *m = b->model;
 
-    if (grow(b) < 0)
+    if (grow_table(b) < 0)
         return 0;
     if (!joined)
         b->at = align_up(b->at, REGION_ALIGN);
@@ -144,7 +144,7 @@ static size_t add_weight(struct builder *b, struct plait_tensor t, double std,
         b->product = b->model->state->nproducts++;
     t.product = b->product;
     t.init_std = std;
-    return add(b, t, joined, name);
+    return add_tensor(b, t, joined, name);
 }
 
 /* Of the matrix added last. */
@@ -152,7 +152,7 @@ static size_t add_bias(struct builder *b, struct plait_tensor t, bool joined,
                        const char *name)
 {
     t.product = b->product;
-    return add(b, t, joined, name);
+    return add_tensor(b, t, joined, name);
 }
 
 /* A table to look rows up in. */
@@ -161,24 +161,24 @@ static size_t add_table(struct builder *b, struct plait_tensor t,
 {
     b->product = -1;
     t.init_std = INIT_STD;
-    return add(b, t, false, name);
+    return add_tensor(b, t, false, name);
 }
 
 static size_t add_norm(struct builder *b, const char *name)
 {
-    struct plait_tensor t = whole(b, b->d->hidden, 0);
+    struct plait_tensor t = whole_tensor(b, b->d->hidden, 0);
 
     t.init_const = 1;
     t.sequence_partial = b->model->config->parallel.sequence && b->d->tp > 1;
-    return add(b, t, false, name);
+    return add_tensor(b, t, false, name);
 }
 
 static size_t add_norm_bias(struct builder *b, const char *name)
 {
-    struct plait_tensor t = whole(b, b->d->hidden, 0);
+    struct plait_tensor t = whole_tensor(b, b->d->hidden, 0);
 
     t.sequence_partial = b->model->config->parallel.sequence && b->d->tp > 1;
-    return add(b, t, false, name);
+    return add_tensor(b, t, false, name);
 }
 
 static struct plait_block *open_block(struct builder *b,
@@ -209,38 +209,68 @@ static void close_block(struct builder *b)
     m->count += r->count;
 }
 
-static struct plait_matrix matrix(const struct builder *b, size_t offset,
-                                  size_t O, size_t C)
+static struct plait_matrix make_matrix(const struct builder *b, size_t offset,
+                                       size_t O, size_t C)
 {
-    struct plait_matrix w = {b->model->nregions, offset, O, C,
-                             b->product,         NULL};
+    struct plait_matrix w = {.region = b->model->nregions,
+                             .offset = offset,
+                             .O = O,
+                             .C = C,
+                             .product = b->product};
 
     return w;
 }
 
-static void add_attention(struct builder *b, struct plait_block *blk)
+/* Of the heads of q or k. Each tp rank sees its own heads, so its gradient
+ * is a part. */
+static size_t add_head_norm(struct builder *b, const char *name)
+{
+    struct plait_tensor t = whole_tensor(b, b->d->head_dim, 0);
+
+    t.init_const = 1;
+    t.sequence_partial = b->d->tp > 1;
+    return add_tensor(b, t, false, name);
+}
+
+static void add_qkv(struct builder *b, struct plait_block *blk, bool bias)
 {
     const struct plait_dims *d = b->d;
-    size_t C = d->hidden, at;
-    double residual_std = INIT_STD / sqrt(2.0 * b->model->config->model.layers);
+    size_t C = d->hidden, q, at;
 
-    at =
-        add_weight(b, split(b, 0, C, C), INIT_STD, false, "attention.q.weight");
+    q = (size_t)b->model->config->model.heads * d->head_dim;
+    at = add_weight(b, split_tensor(b, 0, q, C), INIT_STD, false,
+                    "attention.q.weight");
     add_weight(b, split_kv(b, C), INIT_STD, true, "attention.k.weight");
     add_weight(b, split_kv(b, C), INIT_STD, true, "attention.v.weight");
-    blk->qkv = matrix(b, at, d->qkv, C);
-    if (d->bias) {
+    blk->qkv = make_matrix(b, at, d->qkv, C);
+    blk->qkv.bias = bias;
+    if (bias) {
         blk->qkv_bias =
-            add_bias(b, split(b, 0, C, 0), false, "attention.q.bias");
+            add_bias(b, split_tensor(b, 0, q, 0), false, "attention.q.bias");
         add_bias(b, split_kv(b, 0), true, "attention.k.bias");
         add_bias(b, split_kv(b, 0), true, "attention.v.bias");
     }
-    at = add_weight(b, split(b, 1, C, C), residual_std, false,
+    if (d->qk_norm) {
+        blk->q_norm = add_head_norm(b, "attention.q_norm.weight");
+        blk->k_norm = add_head_norm(b, "attention.k_norm.weight");
+    }
+}
+
+static void add_attention(struct builder *b, struct plait_block *blk)
+{
+    const struct plait_model_config *c = &b->model->config->model;
+    const struct plait_dims *d = b->d;
+    size_t C = d->hidden, q = (size_t)c->heads * d->head_dim, at;
+    double residual_std = INIT_STD / sqrt(2.0 * c->layers);
+
+    add_qkv(b, blk, d->bias || c->attention_bias != PLAIT_BIAS_NONE);
+    at = add_weight(b, split_tensor(b, 1, C, q), residual_std, false,
                     "attention.out.weight");
-    blk->out = matrix(b, at, C, (size_t)d->heads * d->head_dim);
-    if (d->bias)
+    blk->out = make_matrix(b, at, C, (size_t)d->heads * d->head_dim);
+    blk->out.bias = d->bias || c->attention_bias == PLAIT_BIAS_ALL;
+    if (blk->out.bias)
         blk->out_bias =
-            add_bias(b, whole(b, C, 0), false, "attention.out.bias");
+            add_bias(b, whole_tensor(b, C, 0), false, "attention.out.bias");
 }
 
 static void add_mlp(struct builder *b, struct plait_block *blk)
@@ -250,31 +280,38 @@ static void add_mlp(struct builder *b, struct plait_block *blk)
     double residual_std = INIT_STD / sqrt(2.0 * b->model->config->model.layers);
 
     if (d->gated) {
-        at = add_weight(b, split(b, 0, F, C), INIT_STD, false,
+        at = add_weight(b, split_tensor(b, 0, F, C), INIT_STD, false,
                         "mlp.gate.weight");
-        add_weight(b, split(b, 0, F, C), INIT_STD, true, "mlp.up.weight");
+        add_weight(b, split_tensor(b, 0, F, C), INIT_STD, true,
+                   "mlp.up.weight");
     } else {
-        at = add_weight(b, split(b, 0, F, C), INIT_STD, false, "mlp.up.weight");
+        at = add_weight(b, split_tensor(b, 0, F, C), INIT_STD, false,
+                        "mlp.up.weight");
     }
-    blk->up = matrix(b, at, d->up, C);
+    blk->up = make_matrix(b, at, d->up, C);
+    blk->up.bias = d->bias;
     if (d->bias)
-        blk->up_bias = add_bias(b, split(b, 0, F, 0), false, "mlp.up.bias");
-    at = add_weight(b, split(b, 1, C, F), residual_std, false,
+        blk->up_bias =
+            add_bias(b, split_tensor(b, 0, F, 0), false, "mlp.up.bias");
+    at = add_weight(b, split_tensor(b, 1, C, F), residual_std, false,
                     "mlp.down.weight");
-    blk->down = matrix(b, at, C, d->ffn);
+    blk->down = make_matrix(b, at, C, d->ffn);
+    blk->down.bias = d->bias;
     if (d->bias)
-        blk->down_bias = add_bias(b, whole(b, C, 0), false, "mlp.down.bias");
+        blk->down_bias =
+            add_bias(b, whole_tensor(b, C, 0), false, "mlp.down.bias");
 }
 
 static void add_router(struct builder *b, struct plait_block *blk)
 {
-    struct plait_tensor t = whole(b, b->d->experts, b->d->hidden);
+    struct plait_tensor t = whole_tensor(b, b->d->experts, b->d->hidden);
 
     /* Each tp rank sees its part of the experts' outputs, so its gradient is
      * a part of the router's. */
     t.sequence_partial = b->d->tp > 1;
-    blk->router = matrix(b, add_weight(b, t, INIT_STD, false, "router.weight"),
-                         b->d->experts, b->d->hidden);
+    blk->router =
+        make_matrix(b, add_weight(b, t, INIT_STD, false, "router.weight"),
+                    b->d->experts, b->d->hidden);
 }
 
 static void name_expert(char *buf, size_t size, int expert, const char *name)
@@ -292,22 +329,24 @@ static void add_expert(struct builder *b, struct plait_expert *x, int expert)
 
     name_expert(name, sizeof(name), expert,
                 d->gated ? "gate.weight" : "up.weight");
-    at = add_weight(b, split(b, 0, F, C), INIT_STD, false, name);
+    at = add_weight(b, split_tensor(b, 0, F, C), INIT_STD, false, name);
     if (d->gated) {
         name_expert(name, sizeof(name), expert, "up.weight");
-        add_weight(b, split(b, 0, F, C), INIT_STD, true, name);
+        add_weight(b, split_tensor(b, 0, F, C), INIT_STD, true, name);
     }
-    x->up = matrix(b, at, d->up, C);
+    x->up = make_matrix(b, at, d->up, C);
+    x->up.bias = d->bias;
     if (d->bias) {
         name_expert(name, sizeof(name), expert, "up.bias");
-        x->up_bias = add_bias(b, split(b, 0, F, 0), false, name);
+        x->up_bias = add_bias(b, split_tensor(b, 0, F, 0), false, name);
     }
     name_expert(name, sizeof(name), expert, "down.weight");
-    at = add_weight(b, split(b, 1, C, F), residual_std, false, name);
-    x->down = matrix(b, at, C, d->ffn);
+    at = add_weight(b, split_tensor(b, 1, C, F), residual_std, false, name);
+    x->down = make_matrix(b, at, C, d->ffn);
+    x->down.bias = d->bias;
     if (d->bias) {
         name_expert(name, sizeof(name), expert, "down.bias");
-        x->down_bias = add_bias(b, whole(b, C, 0), false, name);
+        x->down_bias = add_bias(b, whole_tensor(b, C, 0), false, name);
     }
 }
 
@@ -354,7 +393,7 @@ static void add_embedding(struct builder *b)
     const struct plait_model_config *c = &b->model->config->model;
     struct plait_block *blk = open_block(b, PLAIT_BLOCK_EMBEDDING, -1);
     struct plait_tensor t = split_vocab(b);
-    bool one_rank = b->model->par->layout.size[PLAIT_PP] == 1;
+    bool one_rank = b->model->mesh->layout.size[PLAIT_PP] == 1;
     size_t at;
 
     t.tied = b->d->tied && !one_rank;
@@ -362,10 +401,10 @@ static void add_embedding(struct builder *b)
         at = add_weight(b, t, INIT_STD, false, "embedding.weight");
     else
         at = add_table(b, t, "embedding.weight");
-    blk->vocab = matrix(b, at, b->d->vocab, c->hidden);
+    blk->vocab = make_matrix(b, at, b->d->vocab, c->hidden);
     if (!b->d->gated)
-        blk->position =
-            add_table(b, whole(b, c->seq_len, c->hidden), "position.weight");
+        blk->position = add_table(b, whole_tensor(b, c->seq_len, c->hidden),
+                                  "position.weight");
     close_block(b);
 }
 
@@ -374,7 +413,7 @@ static void add_head(struct builder *b)
     const struct plait_model_config *c = &b->model->config->model;
     struct plait_block *blk = open_block(b, PLAIT_BLOCK_HEAD, -1);
     struct plait_tensor t = split_vocab(b);
-    bool one_rank = b->model->par->layout.size[PLAIT_PP] == 1;
+    bool one_rank = b->model->mesh->layout.size[PLAIT_PP] == 1;
     size_t at;
 
     blk->norm = add_norm(b, "norm.weight");
@@ -387,7 +426,7 @@ static void add_head(struct builder *b)
         t.tied = b->d->tied;
         at = add_weight(b, t, INIT_STD, false,
                         t.tied ? "embedding.weight" : "head.weight");
-        blk->vocab = matrix(b, at, b->d->vocab, c->hidden);
+        blk->vocab = make_matrix(b, at, b->d->vocab, c->hidden);
     }
     close_block(b);
 }
@@ -397,7 +436,7 @@ static void add_chunk(struct builder *b, int chunk)
     struct plait_model *m = b->model;
     struct plait_model_state *s = m->state;
     int stage =
-        chunk * m->par->layout.size[PLAIT_PP] + m->par->coord.at[PLAIT_PP];
+        chunk * m->mesh->layout.size[PLAIT_PP] + m->mesh->coord.at[PLAIT_PP];
     int first, count;
 
     b->chunk = chunk;
@@ -450,7 +489,7 @@ int plait_model_layout(struct plait_model *model)
     struct builder b = {.model = model, .d = &s->dims};
     int most = 2 * model->config->model.layers + 2;
 
-    s->stages = model->chunks * model->par->layout.size[PLAIT_PP];
+    s->stages = model->chunks * model->mesh->layout.size[PLAIT_PP];
     s->chunk_first = calloc(model->chunks + 1, sizeof(*s->chunk_first));
     s->blocks = calloc(most, sizeof(*s->blocks));
     model->regions = calloc(most, sizeof(*model->regions));

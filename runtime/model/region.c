@@ -8,11 +8,11 @@
 static bool rounds_once(const struct plait_model *m)
 {
     return m->config->train.precision == PLAIT_FP8 &&
-           m->config->parallel.zero < 3 && m->par->ops->fp8_weight;
+           m->config->parallel.zero < 3 && m->mesh->ops->fp8_weight;
 }
 
-static void refresh(struct plait_model *m, struct plait_matrix *w,
-                    const struct plait_region *region)
+void plait_matrix_refresh(struct plait_model *m, struct plait_matrix *w,
+                          const struct plait_region *region)
 {
     const void *data;
 
@@ -20,11 +20,11 @@ static void refresh(struct plait_model *m, struct plait_matrix *w,
         return;
     data = (const char *)region->weight + w->offset * plait_dtype_size(m->type);
     if (w->handle) {
-        m->par->ops->weight_changed(w->handle, data);
+        m->mesh->ops->weight_changed(w->handle, data);
         return;
     }
     w->handle =
-        m->par->ops->weight_create(m->par->dev, m->type, w->O, w->C, data);
+        m->mesh->ops->weight_create(m->mesh->dev, m->type, w->O, w->C, data);
     if (!w->handle)
         m->state->handles_failed = true;
 }
@@ -34,13 +34,13 @@ static void refresh(struct plait_model *m, struct plait_matrix *w,
 static void refresh_linear(struct plait_model *m, struct plait_matrix *w,
                            const struct plait_region *region)
 {
-    refresh(m, w, region);
+    plait_matrix_refresh(m, w, region);
     if (w->O && &m->regions[w->region] == region && w->handle && rounds_once(m))
-        m->par->ops->fp8_weight(m->par->q, w->handle);
+        m->mesh->ops->fp8_weight(m->mesh->q, w->handle);
 }
 
-void plait_model_weights_changed(struct plait_model *model,
-                                 struct plait_region *region)
+void plait_transformer_weights_changed(struct plait_model *model,
+                                       struct plait_region *region)
 {
     struct plait_model_state *s = model->state;
     int experts = s->dims.experts / s->dims.ep;
@@ -52,13 +52,13 @@ void plait_model_weights_changed(struct plait_model *model,
         refresh_linear(model, &b->out, region);
         refresh_linear(model, &b->up, region);
         refresh_linear(model, &b->down, region);
-        refresh(model, &b->router, region);
+        plait_matrix_refresh(model, &b->router, region);
         for (int e = 0; b->experts && e < experts; e++) {
             refresh_linear(model, &b->experts[e].up, region);
             refresh_linear(model, &b->experts[e].down, region);
         }
         if (b->kind == PLAIT_BLOCK_HEAD) /* the embedding only looks up */
-            refresh(model, &b->vocab, region);
+            plait_matrix_refresh(model, &b->vocab, region);
     }
 }
 
@@ -68,26 +68,26 @@ void plait_model_weights_changed(struct plait_model *model,
 static int sum_copies(struct plait_model *m, const struct plait_tensor *t,
                       float *grad)
 {
-    const struct plait_parallel *par = m->par;
+    const struct plait_mesh *mesh = m->mesh;
     float *all = m->state->scratch.replicas;
     size_t n = t->shape[0] * t->shape[1];
     float *mine = all + t->local_first * t->shape[1];
 
-    if (par->ops->fill_zero(par->q, all, n * sizeof(*all)) < 0 ||
-        par->ops->copy(par->q, mine, grad, t->count * sizeof(*all)) < 0 ||
-        plait_comm_all_reduce(par->group[PLAIT_GROUP_TP], all, all, n,
-                              PLAIT_F32, PLAIT_SUM, par->q, NULL) < 0)
+    if (mesh->ops->fill_zero(mesh->q, all, n * sizeof(*all)) < 0 ||
+        mesh->ops->copy(mesh->q, mine, grad, t->count * sizeof(*all)) < 0 ||
+        plait_comm_all_reduce(mesh->group[PLAIT_GROUP_TP], all, all, n,
+                              PLAIT_F32, PLAIT_SUM, mesh->q, NULL) < 0)
         return -1;
-    return par->ops->copy(par->q, grad, mine, t->count * sizeof(*all));
+    return mesh->ops->copy(mesh->q, grad, mine, t->count * sizeof(*all));
 }
 
-static int clear(struct plait_model *m, struct plait_region *region,
-                 size_t from, size_t to)
+static int clear_region(struct plait_model *m, struct plait_region *region,
+                        size_t from, size_t to)
 {
     if (from == to)
         return 0;
-    return m->par->ops->fill_zero(m->par->q, region->grad + from,
-                                  (to - from) * sizeof(float));
+    return m->mesh->ops->fill_zero(m->mesh->q, region->grad + from,
+                                   (to - from) * sizeof(float));
 }
 
 int plait_model_begin_gradient(struct plait_model *model,
@@ -101,11 +101,11 @@ int plait_model_begin_gradient(struct plait_model *model,
         if (&model->regions[t->region] != region || t->product < 0)
             continue;
         model->state->unmade[t->product] = true;
-        if (clear(model, region, at, t->offset) < 0)
+        if (clear_region(model, region, at, t->offset) < 0)
             return -1;
         at = t->offset + t->count;
     }
-    return clear(model, region, at, region->count);
+    return clear_region(model, region, at, region->count);
 }
 
 /* What was to be overwritten and was not. */
@@ -118,7 +118,7 @@ static int clear_unmade(struct plait_model *m, struct plait_region *region)
 
         if (&m->regions[t->region] == region && t->product >= 0 &&
             unmade[t->product] &&
-            clear(m, region, t->offset, t->offset + t->count) < 0)
+            clear_region(m, region, t->offset, t->offset + t->count) < 0)
             return -1;
     }
     for (int i = 0; i < m->ntensors; i++)
@@ -141,9 +141,9 @@ int plait_model_complete_gradient(struct plait_model *model,
         if (&model->regions[t->region] != region)
             continue;
         if (t->sequence_partial)
-            rc = plait_comm_all_reduce(model->par->group[PLAIT_GROUP_TP], grad,
+            rc = plait_comm_all_reduce(model->mesh->group[PLAIT_GROUP_TP], grad,
                                        grad, t->count, PLAIT_F32, PLAIT_SUM,
-                                       model->par->q, NULL);
+                                       model->mesh->q, NULL);
         else if (t->tp_axis == 0 && t->tp_replicas > 1)
             rc = sum_copies(model, t, grad);
         if (rc < 0)

@@ -2,15 +2,15 @@
 #include <errno.h>
 #include <string.h>
 
+#include "runtime/model/hooks.h"
 #include "runtime/model/internal.h"
 
 /* A chunk forward and backward: its blocks one after the other, each
  * between the hooks of its regions. */
 
-static int begin(struct plait_model *m, int chunk, int slot,
-                 struct plait_work *w)
+int plait_model_check_work(const struct plait_model *m, int chunk, int slot)
 {
-    struct plait_model_state *s = m->state;
+    const struct plait_model_state *s = m->state;
 
     if (chunk < 0 || chunk >= m->chunks || slot < 0 || slot >= s->nslots) {
         errno = EINVAL;
@@ -20,14 +20,24 @@ static int begin(struct plait_model *m, int chunk, int slot,
         errno = ENOMEM;
         return -1;
     }
+    return 0;
+}
+
+static int begin_work(struct plait_model *m, int chunk, int slot,
+                      struct plait_work *w)
+{
+    struct plait_model_state *s = m->state;
+
+    if (plait_model_check_work(m, chunk, slot) < 0)
+        return -1;
     memset(w, 0, sizeof(*w));
     w->model = m;
-    w->ops = m->par->ops;
-    w->q = m->par->q;
+    w->ops = m->mesh->ops;
+    w->q = m->mesh->q;
     w->type = m->type;
     w->fp8 = m->config->train.precision == PLAIT_FP8;
     w->d = &s->dims;
-    w->tp.group = m->par->group[PLAIT_GROUP_TP];
+    w->tp.group = m->mesh->group[PLAIT_GROUP_TP];
     w->tp.q = w->q;
     w->tp.type = m->type;
     w->tp.sequence = m->config->parallel.sequence && s->dims.tp > 1;
@@ -37,8 +47,9 @@ static int begin(struct plait_model *m, int chunk, int slot,
     return 0;
 }
 
-/* In how many chunks rows travel over the tp group (tensor.h): as many as
- * leave each large enough that its products take no longer in parts. That is
+/* In how many chunks rows are gathered and reduced over the tp group
+ * (tensor_parallel.h): as many as leave each chunk large enough that the
+ * products are not slower for being split. That is
  * 128 rows on a CPU; on a GPU, where the product of a chunk, as wide as the
  * stream, has about a tile of 128 x 256 for each of 132 multiprocessors. In
  * fp8 no more than two, because each product rounds all of its weight. */
@@ -46,7 +57,7 @@ static int choose_chunks(const struct plait_work *w)
 {
     size_t least = w->ops->gpu ? ((size_t)4 << 20) / w->d->hidden : 128;
     size_t N = w->shape->N;
-    int n = w->fp8 ? 2 : PLAIT_TENSOR_CHUNKS;
+    int n = w->fp8 ? 2 : PLAIT_TP_MAX_CHUNKS;
 
     if (w->d->tp == 1)
         return 1;
@@ -55,8 +66,8 @@ static int choose_chunks(const struct plait_work *w)
     return n;
 }
 
-/* The stream over the tp group, once its shape is known: its elements, and
- * how they travel. */
+/* The residual stream over the tp group, once its shape is known: its elements
+ * and its chunks. */
 static void set_stream(struct plait_work *w)
 {
     w->tp.chunks = choose_chunks(w);
@@ -76,9 +87,10 @@ static void copy_piece(int32_t *to, const int32_t *sequence, int64_t length,
         to[i] = pos + i < length ? sequence[pos + i] : padding;
 }
 
-/* This rank's tokens, in the order of its rows; host NULL: they are there. */
-static int upload(const struct plait_work *w, const int32_t *host, int32_t *to,
-                  int32_t padding)
+/* This rank's tokens, in the order of its rows; host NULL: the device has
+ * them already. */
+static int upload_tokens(const struct plait_work *w, const int32_t *host,
+                         int32_t *to, int32_t padding)
 {
     const struct plait_shape *s = w->shape;
     int32_t *at = w->slot->staged;
@@ -113,66 +125,46 @@ static int regions_of(const struct plait_block *b, int regions[2])
     return n;
 }
 
-static int acquire(const struct plait_work *w, const struct plait_block *b,
-                   bool gradient)
+static int acquire_regions(const struct plait_work *w,
+                           const struct plait_block *b, bool gradient)
 {
-    const struct plait_model_hooks *h = &w->model->hooks;
     int regions[2], n = regions_of(b, regions);
 
-    for (int i = 0; i < n && h->acquire; i++)
-        if (h->acquire(h->arg, &w->model->regions[regions[i]], gradient) < 0)
-            return -1;
-    return 0;
+    return plait_hooks_acquire(w->model, regions, n, gradient);
 }
 
-static int prefetch(const struct plait_work *w, const struct plait_block *b)
+static int prefetch_regions(const struct plait_work *w,
+                            const struct plait_block *b)
 {
-    const struct plait_model_hooks *h = &w->model->hooks;
     int regions[2], n = regions_of(b, regions);
 
-    for (int i = 0; i < n && h->prefetch; i++)
-        if (h->prefetch(h->arg, &w->model->regions[regions[i]]) < 0)
-            return -1;
-    return 0;
+    return plait_hooks_prefetch(w->model, regions, n);
 }
 
-static int release(const struct plait_work *w, const struct plait_block *b)
+static int release_regions(const struct plait_work *w,
+                           const struct plait_block *b)
 {
-    const struct plait_model_hooks *h = &w->model->hooks;
     int regions[2], n = regions_of(b, regions);
 
-    for (int i = 0; i < n && h->release; i++)
-        if (h->release(h->arg, &w->model->regions[regions[i]]) < 0)
-            return -1;
-    return 0;
+    return plait_hooks_release(w->model, regions, n);
 }
 
-static int ready(const struct plait_work *w, const struct plait_block *b,
-                 int microbatch)
+static int gradients_ready(const struct plait_work *w,
+                           const struct plait_block *b, int microbatch)
 {
-    const struct plait_model_hooks *h = &w->model->hooks;
+    int regions[2] = {b->expert_region, b->region};
 
-    if (!h->grad_ready)
-        return 0;
-    if (b->expert_region >= 0 &&
-        h->grad_ready(h->arg, &w->model->regions[b->expert_region],
-                      microbatch) < 0)
-        return -1;
-    return h->grad_ready(h->arg, &w->model->regions[b->region], microbatch);
+    if (b->expert_region < 0)
+        return plait_hooks_ready(w->model, &b->region, 1, microbatch);
+    return plait_hooks_ready(w->model, regions, 2, microbatch);
 }
 
 /* -- what comes next ----------------------------------------------------- */
 
-void plait_model_expect(struct plait_model *model, int chunk, bool backward)
-{
-    model->state->next_chunk = chunk;
-    model->state->next_backward = backward;
-}
-
 /* Where a forward or backward of a chunk begins: backward of the head is part
  * of its forward. */
-static const struct plait_block *entrance(const struct plait_model_state *s,
-                                          int chunk, bool backward)
+static const struct plait_block *entry_block(const struct plait_model_state *s,
+                                             int chunk, bool backward)
 {
     const struct plait_block *last;
 
@@ -182,7 +174,7 @@ static const struct plait_block *entrance(const struct plait_model_state *s,
     return last->kind == PLAIT_BLOCK_HEAD ? last - 1 : last;
 }
 
-/* While block b works: fetch for the one after it. */
+/* While block b computes: prefetch the regions of the next one. */
 static int look_ahead(const struct plait_work *w, int chunk,
                       const struct plait_block *b, bool backward)
 {
@@ -190,12 +182,12 @@ static int look_ahead(const struct plait_work *w, int chunk,
     int at = b - s->blocks;
 
     if (backward && at > s->chunk_first[chunk])
-        return prefetch(w, b - 1);
+        return prefetch_regions(w, b - 1);
     if (!backward && at < s->chunk_first[chunk + 1] - 1)
-        return prefetch(w, b + 1);
+        return prefetch_regions(w, b + 1);
     if (s->next_chunk < 0)
         return 0;
-    return prefetch(w, entrance(s, s->next_chunk, s->next_backward));
+    return prefetch_regions(w, entry_block(s, s->next_chunk, s->next_backward));
 }
 
 /* -- forward ------------------------------------------------------------- */
@@ -205,13 +197,15 @@ struct stream {
     const void *x, *delta;
 };
 
-static int start(const struct plait_work *w, const struct plait_block *first,
-                 const struct plait_batch *batch, const void *in, bool train)
+static int start_stream(const struct plait_work *w,
+                        const struct plait_block *first,
+                        const struct plait_batch *batch, const void *in,
+                        bool train)
 {
     if (plait_offload_take(w, 0, train) < 0)
         return -1;
     if (first->kind == PLAIT_BLOCK_EMBEDDING)
-        return upload(w, batch->tokens, w->slot->tokens, 0);
+        return upload_tokens(w, batch->tokens, w->slot->tokens, 0);
     return w->ops->copy(w->q, w->slot->layer[0].x1, in, stream_bytes(w));
 }
 
@@ -245,8 +239,9 @@ static int body_forward(const struct plait_work *w, int chunk, bool train,
 
         if (b->kind == PLAIT_BLOCK_HEAD)
             break;
-        if (acquire(w, b, false) < 0 || look_ahead(w, chunk, b, false) < 0 ||
-            block_forward(w, b, nth, train, s) < 0 || release(w, b) < 0)
+        if (acquire_regions(w, b, false) < 0 ||
+            look_ahead(w, chunk, b, false) < 0 ||
+            block_forward(w, b, nth, train, s) < 0 || release_regions(w, b) < 0)
             return -1;
         nth += b->kind == PLAIT_BLOCK_LAYER;
     }
@@ -259,6 +254,7 @@ static int set_shape(struct plait_work *w, const struct plait_batch *batch,
     if (plait_model_shape(w->model, batch, train, &w->slot->shape) < 0)
         return -1;
     w->slot->loss_scale = batch->loss_scale;
+    w->slot->weights = batch->weights;
     set_stream(w);
     return 0;
 }
@@ -275,58 +271,61 @@ static const struct plait_block *last_block(const struct plait_model *m,
     return &m->state->blocks[m->state->chunk_first[chunk + 1] - 1];
 }
 
-int plait_model_load(struct plait_model *model, int chunk, int slot,
-                     const struct plait_batch *batch)
+int plait_transformer_load(struct plait_model *model, int chunk, int slot,
+                           const struct plait_batch *batch)
 {
     struct plait_work w;
 
-    if (begin(model, chunk, slot, &w) < 0 || set_shape(&w, batch, true) < 0 ||
-        upload(&w, batch->tokens, w.slot->tokens, 0) < 0)
+    if (begin_work(model, chunk, slot, &w) < 0 ||
+        set_shape(&w, batch, true) < 0 ||
+        upload_tokens(&w, batch->tokens, w.slot->tokens, 0) < 0)
         return -1;
-    return upload(&w, batch->targets, w.slot->targets, -1);
+    return upload_tokens(&w, batch->targets, w.slot->targets, -1);
 }
 
-int plait_model_forward(struct plait_model *model, int chunk, int slot,
-                        const struct plait_batch *batch, const void *in,
-                        void *out, double *loss, bool train)
+int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
+                              const struct plait_batch *batch, const void *in,
+                              void *out, double *loss, bool train)
 {
     const struct plait_block *last;
     struct plait_work w;
     struct stream s;
 
-    if (begin(model, chunk, slot, &w) < 0 || set_shape(&w, batch, train) < 0 ||
-        start(&w, first_block(model, chunk), batch, in, train) < 0 ||
+    if (begin_work(model, chunk, slot, &w) < 0 ||
+        set_shape(&w, batch, train) < 0 ||
+        start_stream(&w, first_block(model, chunk), batch, in, train) < 0 ||
         body_forward(&w, chunk, train, &s) < 0)
         return -1;
     last = last_block(model, chunk);
     if (last->kind != PLAIT_BLOCK_HEAD)
         return w.ops->add(w.q, w.type, out, s.x, s.delta,
                           w.shape->n * w.d->hidden);
-    if (upload(&w, batch->targets, w.slot->targets, -1) < 0 ||
-        acquire(&w, last, train) < 0 ||
+    if (upload_tokens(&w, batch->targets, w.slot->targets, -1) < 0 ||
+        acquire_regions(&w, last, train) < 0 ||
         look_ahead(&w, chunk, last, false) < 0 ||
         plait_head_forward(&w, last, s.x, s.delta, loss, train) < 0)
         return -1;
-    return release(&w, last);
+    return release_regions(&w, last);
 }
 
-int plait_model_logits(struct plait_model *model, int chunk, int slot,
-                       const struct plait_batch *batch, const void *in,
-                       float *logits)
+int plait_transformer_logits(struct plait_model *model, int chunk, int slot,
+                             const struct plait_batch *batch, const void *in,
+                             float *logits)
 {
     const struct plait_block *last;
     struct plait_work w;
     struct stream s;
 
-    if (begin(model, chunk, slot, &w) < 0 || set_shape(&w, batch, false) < 0 ||
-        start(&w, first_block(model, chunk), batch, in, false) < 0 ||
+    if (begin_work(model, chunk, slot, &w) < 0 ||
+        set_shape(&w, batch, false) < 0 ||
+        start_stream(&w, first_block(model, chunk), batch, in, false) < 0 ||
         body_forward(&w, chunk, false, &s) < 0)
         return -1;
     last = last_block(model, chunk);
-    if (acquire(&w, last, false) < 0 ||
+    if (acquire_regions(&w, last, false) < 0 ||
         plait_head_logits(&w, last, s.x, s.delta, logits) < 0)
         return -1;
-    return release(&w, last);
+    return release_regions(&w, last);
 }
 
 /* -- backward ------------------------------------------------------------ */
@@ -348,7 +347,7 @@ static int block_backward(const struct plait_work *w, int chunk,
 
     if (b->kind == PLAIT_BLOCK_HEAD)
         return 0; /* done in forward */
-    if (acquire(w, b, true) < 0 || look_ahead(w, chunk, b, true) < 0)
+    if (acquire_regions(w, b, true) < 0 || look_ahead(w, chunk, b, true) < 0)
         return -1;
     if (b->kind == PLAIT_BLOCK_LAYER && plait_offload_get(w, nth) < 0)
         return -1;
@@ -358,11 +357,11 @@ static int block_backward(const struct plait_work *w, int chunk,
         rc = plait_layer_backward(w, b, a, stash_of(w, nth, phase), dx, phase);
     else if (phase & PLAIT_PHASE_INPUT)
         rc = plait_embed_backward(w, b, dx);
-    return rc < 0 ? -1 : release(w, b);
+    return rc < 0 ? -1 : release_regions(w, b);
 }
 
-static int backward(const struct plait_work *w, int chunk, int microbatch,
-                    void *dx, enum plait_phase phase)
+static int run_backward(const struct plait_work *w, int chunk, int microbatch,
+                        void *dx, enum plait_phase phase)
 {
     const struct plait_model_state *s = w->model->state;
     int nth = 0;
@@ -376,7 +375,7 @@ static int backward(const struct plait_work *w, int chunk, int microbatch,
         nth -= b->kind == PLAIT_BLOCK_LAYER;
         if (block_backward(w, chunk, b, nth, dx, phase) < 0)
             return -1;
-        if (phase & PLAIT_PHASE_WEIGHT && ready(w, b, microbatch) < 0)
+        if (phase & PLAIT_PHASE_WEIGHT && gradients_ready(w, b, microbatch) < 0)
             return -1;
     }
     return 0;
@@ -389,7 +388,7 @@ static int backward_stream(struct plait_model *model, int chunk, int slot,
     struct plait_work w;
     void *dx;
 
-    if (begin(model, chunk, slot, &w) < 0)
+    if (begin_work(model, chunk, slot, &w) < 0)
         return -1;
     set_stream(&w);
     if (last_block(model, chunk)->kind == PLAIT_BLOCK_HEAD)
@@ -399,30 +398,20 @@ static int backward_stream(struct plait_model *model, int chunk, int slot,
         dx = w.scratch->dx;
     if (w.ops->copy(w.q, dx, dout, stream_bytes(&w)) < 0)
         return -1;
-    return backward(&w, chunk, microbatch, dx, phase);
+    return run_backward(&w, chunk, microbatch, dx, phase);
 }
 
-int plait_model_backward(struct plait_model *model, int chunk, int slot,
-                         int microbatch, const void *dout, void *din)
-{
-    return backward_stream(model, chunk, slot, microbatch, dout, din,
-                           PLAIT_PHASE_BOTH);
-}
-
-int plait_model_backward_input(struct plait_model *model, int chunk, int slot,
-                               int microbatch, const void *dout, void *din)
-{
-    return backward_stream(model, chunk, slot, microbatch, dout, din,
-                           PLAIT_PHASE_INPUT);
-}
-
-int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
-                                int microbatch)
+int plait_transformer_backward(struct plait_model *model, int chunk, int slot,
+                               int microbatch, const void *dout, void *din,
+                               enum plait_phase phase)
 {
     struct plait_work w;
 
-    if (begin(model, chunk, slot, &w) < 0)
+    if (phase != PLAIT_PHASE_WEIGHT)
+        return backward_stream(model, chunk, slot, microbatch, dout, din,
+                               phase);
+    if (begin_work(model, chunk, slot, &w) < 0)
         return -1;
     set_stream(&w);
-    return backward(&w, chunk, microbatch, NULL, PLAIT_PHASE_WEIGHT);
+    return run_backward(&w, chunk, microbatch, NULL, phase);
 }

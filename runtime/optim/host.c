@@ -18,9 +18,9 @@ struct piece {
     float *grad;  /* [PIECE] pinned */
     char *weight; /* [PIECE] of the compute type, pinned */
     /* Gradients and weights are those here; n 0: nothing is under way. */
-    struct plait_adamw_run run;
+    struct plait_update_run run;
     void *to; /* where the weights go */
-    struct plait_adamw rule;
+    struct plait_update rule;
 };
 
 struct plait_optim_host {
@@ -30,9 +30,9 @@ struct plait_optim_host {
     int next;
 };
 
-static struct plait_parallel *parallel(const struct plait_optim_host *host)
+static struct plait_mesh *mesh_of(const struct plait_optim_host *host)
 {
-    return host->shards->model->par;
+    return host->shards->model->mesh;
 }
 
 static enum plait_dtype type_of(const struct plait_optim_host *host)
@@ -44,26 +44,26 @@ static enum plait_dtype type_of(const struct plait_optim_host *host)
 
 static int open_piece(struct plait_optim_host *host, struct piece *p)
 {
-    const struct plait_parallel *par = parallel(host);
-    const struct plait_ops *ops = par->ops;
+    const struct plait_mesh *mesh = mesh_of(host);
+    const struct plait_ops *ops = mesh->ops;
 
-    p->q = ops->queue_create(par->dev, 0);
-    p->done = ops->event_create(par->dev);
-    p->grad = ops->pinned_alloc(par->dev, PIECE * sizeof(*p->grad));
+    p->q = ops->queue_create(mesh->dev, 0);
+    p->done = ops->event_create(mesh->dev);
+    p->grad = ops->pinned_alloc(mesh->dev, PIECE * sizeof(*p->grad));
     p->weight =
-        ops->pinned_alloc(par->dev, PIECE * plait_dtype_size(type_of(host)));
+        ops->pinned_alloc(mesh->dev, PIECE * plait_dtype_size(type_of(host)));
     return p->q && p->done && p->grad && p->weight ? 0 : -1;
 }
 
 struct plait_optim_host *plait_optim_host_create(struct plait_shards *shards)
 {
     struct plait_optim_host *host = calloc(1, sizeof(*host));
-    struct plait_parallel *par = shards->model->par;
+    struct plait_mesh *mesh = shards->model->mesh;
 
     if (!host)
         return NULL;
     host->shards = shards;
-    host->now = par->ops->event_create(par->dev);
+    host->now = mesh->ops->event_create(mesh->dev);
     if (host->now && open_piece(host, &host->piece[0]) == 0 &&
         open_piece(host, &host->piece[1]) == 0)
         return host;
@@ -73,25 +73,25 @@ struct plait_optim_host *plait_optim_host_create(struct plait_shards *shards)
 
 void plait_optim_host_destroy(struct plait_optim_host *host)
 {
-    struct plait_parallel *par;
+    struct plait_mesh *mesh;
     int saved = errno;
     int i;
 
     if (!host)
         return;
-    par = parallel(host);
+    mesh = mesh_of(host);
     for (i = 0; i < 2; i++) {
         struct piece *p = &host->piece[i];
 
         if (p->q)
-            par->ops->queue_destroy(p->q);
+            mesh->ops->queue_destroy(p->q);
         if (p->done)
-            par->ops->event_destroy(p->done);
-        par->ops->pinned_free(par->dev, p->grad);
-        par->ops->pinned_free(par->dev, p->weight);
+            mesh->ops->event_destroy(p->done);
+        mesh->ops->pinned_free(mesh->dev, p->grad);
+        mesh->ops->pinned_free(mesh->dev, p->weight);
     }
     if (host->now)
-        par->ops->event_destroy(host->now);
+        mesh->ops->event_destroy(host->now);
     free(host);
     errno = saved;
 }
@@ -99,16 +99,16 @@ void plait_optim_host_destroy(struct plait_optim_host *host)
 /* -- pieces -------------------------------------------------------------- */
 
 /* Its gradients are here once its queue is done; its weights leave. */
-static int finish(struct plait_optim_host *host, struct piece *p)
+static int finish_piece(struct plait_optim_host *host, struct piece *p)
 {
     const struct plait_shards *shards = host->shards;
-    const struct plait_ops *ops = parallel(host)->ops;
+    const struct plait_ops *ops = mesh_of(host)->ops;
     enum plait_dtype type = type_of(host);
 
     if (!p->run.n)
         return 0;
     if (ops->queue_sync(p->q) < 0 ||
-        shards->state_ops->adamw(shards->state_q, &p->rule, type, &p->run, 1) <
+        shards->state_ops->update(shards->state_q, &p->rule, type, &p->run, 1) <
             0 ||
         ops->copy_in(p->q, p->to, p->weight,
                      p->run.n * plait_dtype_size(type)) < 0)
@@ -118,40 +118,42 @@ static int finish(struct plait_optim_host *host, struct piece *p)
 }
 
 /* The gradients of this piece come while the one before is stepped. */
-static int begin(struct plait_optim_host *host, const struct plait_adamw *rule,
-                 const struct plait_adamw_run *run, size_t at, size_t n)
+static int begin_piece(struct plait_optim_host *host,
+                       const struct plait_update *rule,
+                       const struct plait_update_run *run, size_t at, size_t n)
 {
-    struct plait_parallel *par = parallel(host);
+    struct plait_mesh *mesh = mesh_of(host);
     struct piece *p = &host->piece[host->next];
+    int k;
 
     host->next = !host->next;
     p->rule = *rule;
-    p->run = (struct plait_adamw_run){.master = run->master + at,
-                                      .m = run->m + at,
-                                      .v = run->v + at,
-                                      .grad = p->grad,
-                                      .weight = p->weight,
-                                      .n = n,
-                                      .first = run->first + at,
-                                      .weight_decay = run->weight_decay};
+    p->run = (struct plait_update_run){.master = run->master + at,
+                                       .grad = p->grad,
+                                       .weight = p->weight,
+                                       .n = n,
+                                       .first = run->first + at,
+                                       .weight_decay = run->weight_decay};
+    for (k = 0; k < PLAIT_OPTIM_STATES; k++)
+        p->run.state[k] = run->state[k] ? run->state[k] + at : NULL;
     p->to = (char *)run->weight + at * plait_dtype_size(type_of(host));
-    if (par->ops->event_record(host->now, par->q) < 0 ||
-        par->ops->event_wait(host->now, p->q) < 0 ||
-        par->ops->copy_out(p->q, p->grad, run->grad + at,
-                           n * sizeof(*p->grad)) < 0)
+    if (mesh->ops->event_record(host->now, mesh->q) < 0 ||
+        mesh->ops->event_wait(host->now, p->q) < 0 ||
+        mesh->ops->copy_out(p->q, p->grad, run->grad + at,
+                            n * sizeof(*p->grad)) < 0)
         return -1;
-    return finish(host, &host->piece[host->next]);
+    return finish_piece(host, &host->piece[host->next]);
 }
 
 int plait_optim_host_step(struct plait_optim_host *host,
-                          const struct plait_adamw *p,
-                          const struct plait_adamw_run *run)
+                          const struct plait_update *p,
+                          const struct plait_update_run *run)
 {
     size_t at, n;
 
     for (at = 0; at < run->n; at += n) {
         n = run->n - at < PIECE ? run->n - at : PIECE;
-        if (begin(host, p, run, at, n) < 0)
+        if (begin_piece(host, p, run, at, n) < 0)
             return -1;
     }
     return 0;
@@ -159,12 +161,12 @@ int plait_optim_host_step(struct plait_optim_host *host,
 
 int plait_optim_host_finish(struct plait_optim_host *host)
 {
-    struct plait_parallel *par = parallel(host);
+    struct plait_mesh *mesh = mesh_of(host);
     int i;
 
     for (i = 0; i < 2; i++)
-        if (finish(host, &host->piece[i]) < 0 ||
-            par->ops->event_wait(host->piece[i].done, par->q) < 0)
+        if (finish_piece(host, &host->piece[i]) < 0 ||
+            mesh->ops->event_wait(host->piece[i].done, mesh->q) < 0)
             return -1;
     return 0;
 }
@@ -173,7 +175,7 @@ int plait_optim_host_follow(struct plait_optim_host *host,
                             const struct plait_shard *s)
 {
     const struct plait_shards *shards = host->shards;
-    struct plait_parallel *par = parallel(host);
+    struct plait_mesh *mesh = mesh_of(host);
     char *stage = host->piece[0].weight;
     size_t size = plait_dtype_size(type_of(host)), at, n;
 
@@ -181,8 +183,8 @@ int plait_optim_host_follow(struct plait_optim_host *host,
         n = s->part - at < PIECE ? s->part - at : PIECE;
         if (shards->state_ops->cast(shards->state_q, type_of(host), stage,
                                     PLAIT_F32, s->master + at, n) < 0 ||
-            par->ops->to_device(par->q, (char *)s->weight + at * size, stage,
-                                n * size) < 0)
+            mesh->ops->to_device(mesh->q, (char *)s->weight + at * size, stage,
+                                 n * size) < 0)
             return -1;
     }
     return 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_OPTIM_HOST_H
-#define PLAIT_OPTIM_HOST_H
+#ifndef PLAIT_RUNTIME_OPTIM_HOST_H
+#define PLAIT_RUNTIME_OPTIM_HOST_H
 
 #include "runtime/parallel/shard.h"
 
-/* The step where masters and moments live in the host's memory: gradients
+/* The step where masters and states live in the host's memory: gradients
  * come and weights go through pinned memory, a piece at a time, while the
  * host's cores step the piece before. */
 struct plait_optim_host;
@@ -17,8 +17,8 @@ void plait_optim_host_destroy(struct plait_optim_host *host);
  * the rest the host's; its weights are on their way when the next run is
  * given, or after plait_optim_host_finish(). */
 int plait_optim_host_step(struct plait_optim_host *host,
-                          const struct plait_adamw *p,
-                          const struct plait_adamw_run *run);
+                          const struct plait_update *p,
+                          const struct plait_update_run *run);
 /* What the compute queue does next sees all weights. */
 int plait_optim_host_finish(struct plait_optim_host *host);
 

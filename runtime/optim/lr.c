@@ -4,31 +4,65 @@
 #include "runtime/optim/optim.h"
 
 #include <math.h>
-#include <string.h>
 
 double plait_lr_peak(const struct plait_lr_config *lr, double rate, int batch)
 {
     double ratio = lr->base_batch > 0 ? (double)batch / lr->base_batch : 1;
 
-    return rate * (lr->scaling == PLAIT_LR_SQRT ? sqrt(ratio) : ratio);
+    return rate * (lr->scaling == PLAIT_LR_SCALING_SQRT ? sqrt(ratio) : ratio);
+}
+
+/* The share of the peak during the warm-up. */
+static double warm_share(const struct plait_lr_config *lr, int64_t step)
+{
+    double from = lr->warmup_from;
+
+    if (lr->warmup_shape == PLAIT_LR_WARMUP_CONSTANT)
+        return from;
+    return from + (1 - from) * (step + 1) / lr->warmup;
+}
+
+static double step_share(const struct plait_lr_config *lr, int64_t step)
+{
+    double share = 1;
+    int i;
+
+    for (i = 0; i < lr->decay_at.n && step >= lr->decay_at.at[i]; i++)
+        share *= lr->decay_by;
+    return share > lr->min ? share : lr->min;
+}
+
+/* How much of the way from the peak to the minimum is left when `done` of the
+ * steps after the warm-up are, 0 .. 1. */
+static double way_left(const struct plait_lr_config *lr, double done)
+{
+    switch (lr->schedule) {
+    case PLAIT_LR_COSINE:
+        return 0.5 * (1 + cos(acos(-1.0) * done));
+    case PLAIT_LR_LINEAR:
+        return 1 - done;
+    case PLAIT_LR_WSD:
+        return done <= lr->stable ? 1 : (1 - done) / (1 - lr->stable);
+    default:
+        return 1;
+    }
 }
 
 double plait_lr(const struct plait_lr_config *lr, double peak, int64_t step,
                 int64_t steps)
 {
-    double done, left;
+    double done;
 
     if (step < lr->warmup)
-        return peak * (step + 1) / lr->warmup;
-    if (!strcmp(lr->schedule, "constant") || steps <= lr->warmup)
+        return peak * warm_share(lr, step);
+    if (lr->schedule == PLAIT_LR_STEP)
+        return peak * step_share(lr, step);
+    if (steps <= lr->warmup)
         return peak;
     done = (double)(step - lr->warmup) / (steps - lr->warmup);
     if (done > 1)
         done = 1;
-    left = 1 - done;
-    if (!strcmp(lr->schedule, "cosine"))
-        left = 0.5 * (1 + cos(acos(-1.0) * done));
-    return peak * (lr->min + (1 - lr->min) * left);
+    return peak * (lr->min + (1 - lr->min) * way_left(lr, done));
 }
 
 float plait_clip(double norm, double clip, double loss_scale)

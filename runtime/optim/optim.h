@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_OPTIM_H
-#define PLAIT_OPTIM_H
+#ifndef PLAIT_RUNTIME_OPTIM_OPTIM_H
+#define PLAIT_RUNTIME_OPTIM_OPTIM_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,39 +13,85 @@ struct plait_optim_slice {
     const struct plait_tensor *tensor;
     size_t first; /* within the tensor's local elements */
     size_t count;
-    float *master; /* fp32, see plait_optim_read() */
-    float *m, *v;
+    float *master;                    /* fp32, see plait_optim_read() */
+    float *state[PLAIT_OPTIM_STATES]; /* likewise; see plait_optim_nstates() */
 };
 
-/* Owns weights, gradients, master weights and optimizer state, one shard
- * per region (runtime/parallel/shard.h). */
+/* Owns gradients, master weights and the optimizer's states, one shard per
+ * region (runtime/parallel/shard.h); the weights are the model's. */
 struct plait_optim;
 struct plait_shards;
+struct plait_replicas;
 
+/* Shards the model, which outlives it, and has it allocate its weights.
+ * Nothing is initialised but the states, which are 0. Collective over the
+ * world. NULL with errno. */
 struct plait_optim *plait_optim_create(struct plait_model *model,
                                        struct plait_error *err);
 void plait_optim_destroy(struct plait_optim *optim);
 
-/* The slices, in tensor order: checkpoints read and write through them. */
+/* The slices, in tensor order. */
 int plait_optim_slices(const struct plait_optim *optim,
                        const struct plait_optim_slice **slices);
 
-/* Copy fp32 of a slice's master, m or v to and from plain memory, wherever
+/* Copy fp32 of a slice's master or state to and from plain memory, wherever
  * they live. */
 int plait_optim_read(const struct plait_optim *optim, void *to,
                      const void *state, size_t bytes);
 int plait_optim_write(const struct plait_optim *optim, void *state,
                       const void *from, size_t bytes);
 
+/* Where a piece's numbers are. */
+enum plait_optim_home {
+    PLAIT_PIECE_WEIGHTS, /* fp32 where masters and states are */
+    PLAIT_PIECE_HOST,    /* fp32 in plain memory */
+    PLAIT_PIECE_CODES    /* codes of a byte, see codes.h */
+};
+
+/* Something that a checkpoint holds of a tensor, as fp32: its master weights,
+ * or a state of the optimizer. One number for each weight of a slice, or, of
+ * a tensor as a whole, a matrix of another shape. A rank that lists a piece
+ * of that kind has all of it, or some whole rows. Equal pieces of several
+ * ranks are equal to the last bit, and one of them is saved. */
+struct plait_optim_piece {
+    const struct plait_tensor *tensor;
+    const char *state; /* optim.STATE.TENSOR in a checkpoint; NULL: the weights,
+                          which have the tensor's name */
+    char owner[24];    /* before that name: "replica.3." (replicas.h) */
+    enum plait_optim_home home;
+    size_t shape[2]; /* of the whole matrix; 0, 0: one number per weight */
+    size_t first;    /* among the tensor's local elements, or of the matrix */
+    size_t count;
+    float *data;      /* NULL: codes */
+    int slice, which; /* of codes: the slice, and which of its states */
+};
+
+/* All of this rank's. Pieces are read and written in fp32, wherever and
+ * however they are kept; codes in multiples of 256 numbers, or to the end. */
+int plait_optim_pieces(const struct plait_optim *optim,
+                       const struct plait_optim_piece **pieces);
+int plait_optim_read_piece(const struct plait_optim *optim,
+                           const struct plait_optim_piece *piece, size_t first,
+                           size_t n, float *to);
+int plait_optim_write_piece(const struct plait_optim *optim,
+                            const struct plait_optim_piece *piece, size_t first,
+                            size_t n, const float *from);
+
 /* After master weights were written from outside (init, checkpoint): make
  * the model's weights follow, gathering where they are sharded. */
 int plait_optim_refresh(struct plait_optim *optim, struct plait_error *err);
 
-/* The model's initial weights, a function of seed alone; moments 0. */
+/* The model's initial weights, a function of seed alone; states 0. */
 int plait_optim_init(struct plait_optim *optim, uint64_t seed,
                      struct plait_error *err);
 
-struct plait_shards *plait_optim_shards(struct plait_optim *optim);
+struct plait_shards *plait_optim_shards(const struct plait_optim *optim);
+
+/* The replicas that the model is one of (replicas.h); NULL: there is one
+ * model. Set by plait_replicas_create() alone. */
+struct plait_replicas *plait_optim_replicas(const struct plait_optim *optim);
+void plait_optim_set_replicas(struct plait_optim *optim,
+                              struct plait_replicas *replicas);
 
 /* This rank's share of the sum of squares of all reduced gradients: summed
  * over the world, each element of the model is in it once, whatever its
@@ -54,13 +100,14 @@ int plait_optim_sum_squares(struct plait_optim *optim, double *sum);
 
 /* One step over all slices, gradients multiplied by grad_scale (NaN: the
  * step is skipped), and weights gathered where ZeRO has sharded them. `step`
- * counts from 1. */
+ * counts from 1. Collective over the world: grad_scale and lr are the same on
+ * all ranks. */
 int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
                      int64_t step);
 
-/* fp16 has few exponents: the loss is multiplied by `scale`, so that small
- * gradients do not vanish, and a step whose gradients overflow is skipped on
- * all ranks together. */
+/* Dynamic loss scaling: gradients below 2^-24 are 0 in fp16, so the loss is
+ * multiplied by `scale` to keep small ones, and a step whose gradients overflow
+ * is skipped on all ranks together. */
 struct plait_loss_scale {
     bool dynamic; /* fp16; otherwise scale stays 1 */
     double scale;
@@ -73,8 +120,9 @@ void plait_loss_scale_init(struct plait_loss_scale *s,
 /* After a step, whose gradients were finite or not. Pure. */
 void plait_loss_scale_update(struct plait_loss_scale *s, bool overflow);
 
-/* What gradients are multiplied by: min(1, clip / norm) / loss_scale; clip
- * 0: no clipping; NaN where the norm is not finite. Pure. */
+/* What gradients are multiplied by: min(1, clip / (norm + 1e-6)) / loss_scale,
+ * as torch's clip_grad_norm_(); clip 0: 1 / loss_scale; NaN where the norm is
+ * not finite. Pure. */
 float plait_clip(double norm, double clip, double loss_scale);
 
 /* The peak for a global batch of `batch` sequences, where `rate` is right for
@@ -82,8 +130,17 @@ float plait_clip(double norm, double clip, double loss_scale);
  * root (You et al., arXiv 1904.00962). Pure. */
 double plait_lr_peak(const struct plait_lr_config *lr, double rate, int batch);
 
-/* Learning rate of step `step` (from 0): peak * (step + 1) / warmup while
- * warming up, then from the peak down to min * peak at `steps`. Pure. */
+/* Learning rate of step `step` (from 0). While warming up, warmup_from of the
+ * peak plus (step + 1) / warmup of the rest (Goyal et al., section 2.2), or
+ * warmup_from throughout. Then from the peak down to min * peak at `steps`:
+ * along a cosine (arXiv 1608.03983) or a line, or wsd: along a line once
+ * `stable` of the steps after the warm-up are done (arXiv 2404.06395); or
+ * step: times decay_by at each step of decay_at. Pure.
+ *
+ * SGD's momentum needs no correction where the rate changes (Goyal et al.,
+ * section 3): the rate multiplies the whole update and is not part of what
+ * the momentum sums up. LARS sums up updates with their rates, as published;
+ * what it summed at an earlier rate stays as it was. */
 double plait_lr(const struct plait_lr_config *lr, double peak, int64_t step,
                 int64_t steps);
 

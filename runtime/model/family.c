@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/model/internal.h"
+
+/* What a model does, by its family. */
+
+int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
+                        struct plait_error *err)
+{
+    return model->family->reserve(model, slots, micro_batch, err);
+}
+
+size_t plait_model_boundary(const struct plait_model *model, int micro_batch)
+{
+    return model->family->boundary(model, micro_batch);
+}
+
+void plait_model_expect(struct plait_model *model, int chunk, bool backward)
+{
+    model->state->next_chunk = chunk;
+    model->state->next_backward = backward;
+}
+
+int plait_model_load(struct plait_model *model, int chunk, int slot,
+                     const struct plait_batch *batch)
+{
+    return model->family->load(model, chunk, slot, batch);
+}
+
+int plait_model_forward(struct plait_model *model, int chunk, int slot,
+                        const struct plait_batch *batch, const void *in,
+                        void *out, double *loss, bool train)
+{
+    return model->family->forward(model, chunk, slot, batch, in, out, loss,
+                                  train);
+}
+
+int plait_model_backward(struct plait_model *model, int chunk, int slot,
+                         int microbatch, const void *dout, void *din)
+{
+    return model->family->backward(model, chunk, slot, microbatch, dout, din,
+                                   PLAIT_PHASE_BOTH);
+}
+
+int plait_model_backward_input(struct plait_model *model, int chunk, int slot,
+                               int microbatch, const void *dout, void *din)
+{
+    return model->family->backward(model, chunk, slot, microbatch, dout, din,
+                                   PLAIT_PHASE_INPUT);
+}
+
+int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
+                                int microbatch)
+{
+    return model->family->backward(model, chunk, slot, microbatch, NULL, NULL,
+                                   PLAIT_PHASE_WEIGHT);
+}
+
+int plait_model_logits(struct plait_model *model, int chunk, int slot,
+                       const struct plait_batch *batch, const void *in,
+                       float *logits)
+{
+    return model->family->logits(model, chunk, slot, batch, in, logits);
+}
+
+void plait_model_weights_changed(struct plait_model *model,
+                                 struct plait_region *region)
+{
+    model->family->weights_changed(model, region);
+}
+
+double plait_model_flops_per_token(const struct plait_model *model)
+{
+    return model->family->flops_per_token(model);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/model/image.h"
+
+/* The blocks of image models, forward and backward. */
+
+/* -- stem and residual blocks
+ * -------------------------------------------------- */
+
+static struct plait_conv pool_of(const struct plait_image_work *w,
+                                 const struct plait_image_block *b)
+{
+    struct plait_conv c = b->pool;
+
+    c.N = w->slot->N;
+    return c;
+}
+
+/* The chain of units: the last one adds the shortcut. */
+static int chain_forward(const struct plait_image_work *w,
+                         const struct plait_image_block *b,
+                         const struct plait_image_kept *kept)
+{
+    const float *x = kept->x, *shortcut = NULL;
+
+    if (b->kind == PLAIT_IMAGE_RESIDUAL)
+        shortcut = x;
+    if (b->projected) {
+        if (plait_unit_forward(w, &b->unit[PLAIT_SHORTCUT],
+                               &kept->unit[PLAIT_SHORTCUT], x, NULL, false) < 0)
+            return -1;
+        shortcut = kept->unit[PLAIT_SHORTCUT].post;
+    }
+    for (int i = 0; i < b->nunits; i++) {
+        if (plait_unit_forward(w, &b->unit[i], &kept->unit[i], x,
+                               i == b->nunits - 1 ? shortcut : NULL, true) < 0)
+            return -1;
+        x = kept->unit[i].post;
+    }
+    return 0;
+}
+
+static int stem_forward(const struct plait_image_work *w,
+                        const struct plait_image_block *b,
+                        const struct plait_image_kept *kept)
+{
+    struct plait_conv pool = pool_of(w, b);
+
+    if (chain_forward(w, b, kept) < 0)
+        return -1;
+    return b->pooled ? w->ops->image->maxpool_forward(w->q, &pool, kept->out,
+                                                      kept->unit[0].post)
+                     : 0;
+}
+
+static int stem_backward(const struct plait_image_work *w,
+                         const struct plait_image_block *b,
+                         const struct plait_image_kept *kept)
+{
+    struct plait_conv pool = pool_of(w, b);
+    const float *dout = w->s->grad;
+
+    if (b->pooled) {
+        if (w->ops->image->maxpool_backward(w->q, &pool, w->s->spare, dout,
+                                            kept->unit[0].post) < 0)
+            return -1;
+        dout = w->s->spare;
+    }
+    return plait_unit_backward(w, &b->unit[0], &kept->unit[0], kept->x, NULL,
+                               NULL, dout, true);
+}
+
+static int residual_backward(const struct plait_image_work *w,
+                             const struct plait_image_block *b,
+                             const struct plait_image_kept *kept)
+{
+    float *dx = w->s->grad, *shortcut = w->s->spare;
+
+    for (int i = b->nunits - 1; i >= 0; i--)
+        if (plait_unit_backward(w, &b->unit[i], &kept->unit[i],
+                                i > 0 ? kept->unit[i - 1].post : kept->x, dx,
+                                i == b->nunits - 1 ? shortcut : NULL, dx,
+                                true) < 0)
+            return -1;
+    if (b->projected &&
+        plait_unit_backward(w, &b->unit[PLAIT_SHORTCUT],
+                            &kept->unit[PLAIT_SHORTCUT], kept->x, shortcut,
+                            NULL, shortcut, false) < 0)
+        return -1;
+    return w->ops->add(w->q, PLAIT_F32, dx, dx, shortcut, w->slot->N * b->in);
+}
+
+/* -- linear layers
+ * --------------------------------------------------------------- */
+
+static int matrix_weight(const struct plait_image_work *w,
+                         const struct plait_image_block *b, const float *dout,
+                         const float *x)
+{
+    const struct plait_matrix *m = &b->matrix;
+    bool *unmade = &w->model->state->unmade[m->product];
+    int accumulate = !*unmade;
+
+    *unmade = false;
+    return w->ops->linear_backward_weight(w->q, PLAIT_F32,
+                                          plait_image_grad(w, m->offset),
+                                          plait_image_grad(w, b->bias), dout, x,
+                                          accumulate, w->slot->N, m->O, m->C);
+}
+
+static int matrix_forward(const struct plait_image_work *w,
+                          const struct plait_image_block *b, float *out,
+                          const float *x)
+{
+    return w->ops->linear_forward(w->q, out, NULL, x, b->matrix.handle,
+                                  plait_image_weight(w, b->bias),
+                                  PLAIT_ACT_NONE, w->slot->N);
+}
+
+static int dense_forward(const struct plait_image_work *w,
+                         const struct plait_image_block *b,
+                         const struct plait_image_kept *kept)
+{
+    if (matrix_forward(w, b, kept->out, kept->x) < 0)
+        return -1;
+    return w->ops->image->relu(w->q, kept->out, w->slot->N * b->out);
+}
+
+static int dense_backward(const struct plait_image_work *w,
+                          const struct plait_image_block *b,
+                          const struct plait_image_kept *kept)
+{
+    float *dx = w->s->grad;
+
+    if (w->ops->image->relu_backward(w->q, dx, kept->out, w->slot->N * b->out) <
+            0 ||
+        matrix_weight(w, b, dx, kept->x) < 0)
+        return -1;
+    if (b->first)
+        return 0;
+    if (w->ops->linear_backward_input(w->q, w->s->spare, dx, b->matrix.handle,
+                                      PLAIT_ACT_NONE, NULL, 0, w->slot->N) < 0)
+        return -1;
+    w->s->grad = w->s->spare;
+    w->s->spare = dx;
+    return 0;
+}
+
+int plait_image_block_forward(const struct plait_image_work *w,
+                              const struct plait_image_block *b,
+                              const struct plait_image_kept *kept)
+{
+    if (b->kind == PLAIT_IMAGE_STEM)
+        return stem_forward(w, b, kept);
+    if (b->kind == PLAIT_IMAGE_RESIDUAL)
+        return chain_forward(w, b, kept);
+    return dense_forward(w, b, kept);
+}
+
+int plait_image_block_backward(const struct plait_image_work *w,
+                               const struct plait_image_block *b,
+                               const struct plait_image_kept *kept)
+{
+    if (b->kind == PLAIT_IMAGE_STEM)
+        return stem_backward(w, b, kept);
+    if (b->kind == PLAIT_IMAGE_RESIDUAL)
+        return residual_backward(w, b, kept);
+    return dense_backward(w, b, kept);
+}
+
+/* -- head
+ * ------------------------------------------------------------------------- */
+
+static int head_backward(const struct plait_image_work *w,
+                         const struct plait_image_block *b, const float *x)
+{
+    bool pooled = b->rows > 1;
+
+    if (matrix_weight(w, b, w->s->logits, x) < 0)
+        return -1;
+    if (b->first)
+        return 0;
+    if (w->ops->linear_backward_input(
+            w->q, pooled ? w->s->dpooled : w->slot->dhead, w->s->logits,
+            b->matrix.handle, PLAIT_ACT_NONE, NULL, 0, w->slot->N) < 0)
+        return -1;
+    return pooled ? w->ops->image->avgpool_backward(w->q, w->slot->dhead,
+                                                    w->s->dpooled, w->slot->N,
+                                                    b->rows, b->matrix.C)
+                  : 0;
+}
+
+int plait_image_head(const struct plait_image_work *w,
+                     const struct plait_image_block *b, const float *x,
+                     double *loss)
+{
+    const struct plait_model_config *c = &w->model->config->model;
+    struct plait_class_loss l = {.scale = w->slot->loss_scale,
+                                 .smoothing = (float)c->label_smoothing,
+                                 .squared = c->loss == PLAIT_LOSS_SQUARED};
+
+    if (b->rows > 1) {
+        if (w->ops->image->avgpool_forward(w->q, w->s->pooled, x, w->slot->N,
+                                           b->rows, b->matrix.C) < 0)
+            return -1;
+        x = w->s->pooled;
+    }
+    if (matrix_forward(w, b, w->s->logits, x) < 0 ||
+        w->ops->image->class_loss(w->q, &l, loss, w->s->logits, w->slot->labels,
+                                  w->slot->N, (size_t)c->classes) < 0)
+        return -1;
+    return w->train ? head_backward(w, b, x) : 0;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/optim/averaging.h"
+
+/* to += s * from */
+static int add_scaled(const struct plait_vectors *v, float *to,
+                      const float *from, double s)
+{
+    return v->ops->add_scaled(v->q, PLAIT_F32, to, to, from, (float)s, v->n);
+}
+
+static int copy_vector(const struct plait_vectors *v, float *to,
+                       const float *from)
+{
+    return v->ops->copy(v->q, to, from, v->n * sizeof(*to));
+}
+
+int plait_average_difference(const struct plait_vectors *v, float *w,
+                             const float *common)
+{
+    return add_scaled(v, w, common, -1);
+}
+
+int plait_average_local(const struct plait_vectors *v, float *w, float *common,
+                        int replicas)
+{
+    if (add_scaled(v, common, w, 1.0 / replicas) < 0)
+        return -1;
+    return copy_vector(v, w, common);
+}
+
+int plait_average_diloco(const struct plait_vectors *v, float *w, float *common,
+                         float *momentum, int replicas, double lr, double mu)
+{
+    if (v->ops->scale(v->q, PLAIT_F32, momentum, (float)mu, v->n) < 0 ||
+        add_scaled(v, momentum, w, 1.0 / replicas) < 0 ||
+        add_scaled(v, common, w, lr / replicas) < 0 ||
+        add_scaled(v, common, momentum, lr * mu) < 0)
+        return -1;
+    return copy_vector(v, w, common);
+}
+
+int plait_average_correction(const struct plait_vectors *v, float *c,
+                             const float *w, const float *z, double alpha)
+{
+    if (v->ops->add_scaled(v->q, PLAIT_F32, c, w, z, -1, v->n) < 0)
+        return -1;
+    return v->ops->scale(v->q, PLAIT_F32, c, (float)alpha, v->n);
+}
+
+int plait_average_sma(const struct plait_vectors *v, float *z, float *change,
+                      const float *sum, double mu)
+{
+    if (v->ops->scale(v->q, PLAIT_F32, change, (float)mu, v->n) < 0 ||
+        add_scaled(v, change, sum, 1) < 0)
+        return -1;
+    return add_scaled(v, z, change, 1);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/optim/optim_private.h"
+#include "runtime/optim/orthogonal.h"
+#include "runtime/optim/whole.h"
+
+/* Muon (orthogonal.h names the source): of every matrix of a layer,
+ *     m += (1 - momentum) (g - m)
+ *     O = orthogonalized(nesterov ? g + momentum (m - g) : m)
+ *     w -= lr (0.2 sqrt(max(rows, cols)) O + wd w)
+ * with the factor of Liu et al., "Muon is scalable for LLM training"
+ * (arXiv:2502.16982), equation 4, which gives the change the root mean square
+ * of AdamW's, so that one rate serves both. Embeddings, the head and vectors
+ * are AdamW's. */
+
+struct muon {
+    struct plait_whole *whole;
+    int npieces;
+    struct plait_whole_piece *pieces; /* of the whole matrices */
+    int *slices;                      /* [npieces] and their slices */
+    struct plait_orthogonal *orthogonal;
+};
+
+static bool takes(const struct plait_tensor *t)
+{
+    return t->ndim == 2 && t->layer >= 0;
+}
+
+static int nstates(const struct plait_tensor *t)
+{
+    return takes(t) ? 1 : 2;
+}
+
+static void list_pieces(struct plait_optim *optim, struct muon *muon)
+{
+    int i;
+
+    for (i = 0; i < optim->nslices; i++) {
+        const struct plait_optim_slice *s = &optim->slices[i];
+
+        if (!takes(s->tensor))
+            continue;
+        muon->slices[muon->npieces] = i;
+        muon->pieces[muon->npieces++] = (struct plait_whole_piece){
+            s->tensor, s->first, s->count, plait_optim_slice_grad(optim, s)};
+    }
+}
+
+/* Work space for the matrices that this rank owns. */
+static struct plait_orthogonal *open_orthogonal(struct plait_optim *optim,
+                                                const struct muon *muon)
+{
+    size_t largest = 0, side = 0;
+    const int *owned;
+    int n = plait_whole_owned(muon->whole, &owned), i;
+
+    for (i = 0; i < n; i++) {
+        const size_t *shape = muon->pieces[owned[i]].tensor->shape;
+        size_t least = shape[0] < shape[1] ? shape[0] : shape[1];
+
+        largest = shape[0] * shape[1] > largest ? shape[0] * shape[1] : largest;
+        side = least > side ? least : side;
+    }
+    return plait_orthogonal_create(optim->model->mesh, optim->model->type,
+                                   largest, side);
+}
+
+static void destroy(struct plait_optim *optim, void *own)
+{
+    struct muon *muon = own;
+
+    (void)optim;
+    plait_orthogonal_destroy(muon->orthogonal);
+    plait_whole_destroy(muon->whole);
+    free(muon->pieces);
+    free(muon->slices);
+    free(muon);
+}
+
+static int create(struct plait_optim *optim, void **own,
+                  struct plait_error *err)
+{
+    struct muon *muon = calloc(1, sizeof(*muon));
+
+    if (!muon)
+        return plait_errorf(err, "out of memory");
+    *own = muon;
+    muon->pieces = calloc((size_t)optim->nslices + 1, sizeof(*muon->pieces));
+    muon->slices = calloc((size_t)optim->nslices + 1, sizeof(*muon->slices));
+    if (!muon->pieces || !muon->slices)
+        return plait_errorf(err, "out of memory");
+    list_pieces(optim, muon);
+    muon->whole = plait_whole_create(optim->model->mesh, optim->model->type,
+                                     muon->pieces, muon->npieces, err);
+    if (!muon->whole)
+        return -1;
+    muon->orthogonal = open_orthogonal(optim, muon);
+    if (!muon->orthogonal)
+        return plait_errorf(err, "out of memory for Muon's products");
+    return 0;
+}
+
+/* The gradient becomes what is to be orthogonalized. */
+static int step_momentum(struct plait_optim *optim,
+                         const struct plait_whole_piece *p, float *m,
+                         float scale)
+{
+    const struct plait_optim_config *c = &optim->model->config->optim;
+    const struct plait_ops *ops = optim->model->mesh->ops;
+    struct plait_queue *q = optim->model->mesh->q;
+    float momentum = (float)c->momentum;
+
+    if (ops->average(q, m, p->data, scale, 1 - momentum, p->count) < 0)
+        return -1;
+    if (!c->nesterov)
+        return ops->copy(q, p->data, m, p->count * sizeof(*m));
+    if (ops->scale(q, PLAIT_F32, p->data, scale, p->count) < 0)
+        return -1;
+    return ops->average(q, p->data, m, 1, momentum, p->count);
+}
+
+static int orthogonalize(void *arg, int piece, void *matrix)
+{
+    struct muon *muon = arg;
+    const size_t *shape = muon->pieces[piece].tensor->shape;
+
+    return plait_orthogonalize(muon->orthogonal, matrix, shape[0], shape[1]);
+}
+
+static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
+{
+    const struct plait_ops *ops = optim->model->mesh->ops;
+    struct muon *muon = own;
+    int i;
+
+    (void)step;
+    for (i = 0; i < muon->npieces; i++)
+        if (step_momentum(optim, &muon->pieces[i],
+                          optim->slices[muon->slices[i]].state[0], scale) < 0)
+            return -1;
+    if (plait_whole_run(muon->whole, orthogonalize, muon) < 0)
+        return -1;
+    for (i = 0; i < muon->npieces; i++) {
+        const struct plait_whole_piece *p = &muon->pieces[i];
+        const size_t *shape = p->tensor->shape;
+        size_t longest = shape[0] > shape[1] ? shape[0] : shape[1];
+
+        if (ops->scale(optim->model->mesh->q, PLAIT_F32, p->data,
+                       (float)(0.2 * sqrt((double)longest)), p->count) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int pieces(const struct plait_optim *optim, const void *own,
+                  struct plait_optim_piece *to)
+{
+    (void)optim;
+    (void)own;
+    (void)to;
+    return 0; /* the slices' states are all */
+}
+
+const struct plait_direction plait_muon = {takes,   nstates, create,
+                                           destroy, make,    pieces};

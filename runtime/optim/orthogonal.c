@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/optim/orthogonal.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define ITERATIONS 5
+#define LEAST_NORM 1e-7
+#define CHUNK ((size_t)1 << 20) /* elements made fp32 at a time */
+
+static const float coefficient[3] = {3.4445f, -4.7750f, 2.0315f};
+
+struct plait_orthogonal {
+    struct plait_mesh *mesh;
+    enum plait_dtype type;
+    /* Device memory: the next X; A = X X^T; b A + c A^2. */
+    void *next, *gram, *poly;
+    float *wide;     /* where the type is not fp32 */
+    double *squares; /* one */
+};
+
+static void *allocate(struct plait_orthogonal *o, size_t elements, size_t size)
+{
+    return o->mesh->ops->alloc(o->mesh->dev, (elements + 1) * size);
+}
+
+struct plait_orthogonal *plait_orthogonal_create(struct plait_mesh *mesh,
+                                                 enum plait_dtype type,
+                                                 size_t largest, size_t side)
+{
+    struct plait_orthogonal *o = calloc(1, sizeof(*o));
+    size_t size = plait_dtype_size(type);
+    size_t wide = side * side > CHUNK ? side * side : CHUNK;
+
+    if (!o)
+        return NULL;
+    o->mesh = mesh;
+    o->type = type;
+    o->next = allocate(o, largest, size);
+    o->gram = allocate(o, side * side, size);
+    o->poly = allocate(o, side * side, size);
+    o->squares = allocate(o, 1, sizeof(*o->squares));
+    if (type != PLAIT_F32)
+        o->wide = allocate(o, wide, sizeof(*o->wide));
+    if (!o->next || !o->gram || !o->poly || !o->squares ||
+        (type != PLAIT_F32 && !o->wide)) {
+        plait_orthogonal_destroy(o);
+        errno = ENOMEM;
+        return NULL;
+    }
+    return o;
+}
+
+void plait_orthogonal_destroy(struct plait_orthogonal *o)
+{
+    const struct plait_ops *ops;
+    struct plait_device *dev;
+    int saved = errno;
+
+    if (!o)
+        return;
+    ops = o->mesh->ops;
+    dev = o->mesh->dev;
+    ops->free(dev, o->next);
+    ops->free(dev, o->gram);
+    ops->free(dev, o->poly);
+    ops->free(dev, o->wide);
+    ops->free(dev, o->squares);
+    free(o);
+    errno = saved;
+}
+
+/* -- the norm ------------------------------------------------------------ */
+
+/* *squares += x[n]^2, through fp32, which is what can be summed. */
+static int sum_squares(struct plait_orthogonal *o, const void *x, size_t n)
+{
+    const struct plait_ops *ops = o->mesh->ops;
+    struct plait_queue *q = o->mesh->q;
+    struct plait_floats list = {x, n};
+    size_t at;
+
+    if (o->type == PLAIT_F32)
+        return ops->sum_squares(q, o->squares, &list, 1);
+    for (at = 0; at < n; at += list.n) {
+        const char *from = (const char *)x + at * plait_dtype_size(o->type);
+
+        list = (struct plait_floats){o->wide, n - at < CHUNK ? n - at : CHUNK};
+        if (ops->cast(q, PLAIT_F32, o->wide, o->type, from, list.n) < 0 ||
+            ops->sum_squares(q, o->squares, &list, 1) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int normalize(struct plait_orthogonal *o, void *x, size_t n)
+{
+    const struct plait_ops *ops = o->mesh->ops;
+    struct plait_queue *q = o->mesh->q;
+    double sum;
+
+    if (ops->fill_zero(q, o->squares, sizeof(*o->squares)) < 0 ||
+        sum_squares(o, x, n) < 0 ||
+        ops->to_host(q, &sum, o->squares, sizeof(sum)) < 0)
+        return -1;
+    return ops->scale(q, o->type, x, (float)(1 / fmax(sqrt(sum), LEAST_NORM)),
+                      n);
+}
+
+/* -- products ------------------------------------------------------------ */
+
+/* out[n,o] = a[n,c] . b[o,c]^T */
+static int multiply_transposed(struct plait_orthogonal *o, void *out,
+                               const void *a, const void *b, size_t n,
+                               size_t rows, size_t cols)
+{
+    const struct plait_ops *ops = o->mesh->ops;
+    struct plait_weight *w =
+        ops->weight_create(o->mesh->dev, o->type, rows, cols, b);
+    int rc;
+
+    if (!w)
+        return -1;
+    rc = ops->linear_forward(o->mesh->q, out, NULL, a, w, NULL, PLAIT_ACT_NONE,
+                             n);
+    ops->weight_destroy(w);
+    return rc;
+}
+
+/* out[n,cols] += a[n,rows] . b[rows,cols] */
+static int multiply_add(struct plait_orthogonal *o, void *out, const void *a,
+                        const void *b, size_t n, size_t rows, size_t cols)
+{
+    const struct plait_ops *ops = o->mesh->ops;
+    struct plait_weight *w =
+        ops->weight_create(o->mesh->dev, o->type, rows, cols, b);
+    int rc;
+
+    if (!w)
+        return -1;
+    rc = ops->linear_backward_input(o->mesh->q, out, a, w, PLAIT_ACT_NONE, NULL,
+                                    1, n);
+    ops->weight_destroy(w);
+    return rc;
+}
+
+/* The product of x and its transpose on the shorter side, [side, side]. */
+static int make_gram(struct plait_orthogonal *o, const void *x, size_t rows,
+                     size_t cols)
+{
+    const struct plait_ops *ops = o->mesh->ops;
+    float *gram = o->type == PLAIT_F32 ? o->gram : o->wide;
+
+    if (rows <= cols)
+        return multiply_transposed(o, o->gram, x, x, rows, rows, cols);
+    if (ops->linear_backward_weight(o->mesh->q, o->type, gram, NULL, x, x, 0,
+                                    rows, cols, cols) < 0)
+        return -1;
+    if (o->type == PLAIT_F32)
+        return 0;
+    return ops->cast(o->mesh->q, o->type, o->gram, PLAIT_F32, gram,
+                     cols * cols);
+}
+
+/* poly = b A + c A^2; A is symmetric. */
+static int make_polynomial(struct plait_orthogonal *o, size_t side)
+{
+    const struct plait_ops *ops = o->mesh->ops;
+    struct plait_queue *q = o->mesh->q;
+    size_t n = side * side;
+
+    if (multiply_transposed(o, o->poly, o->gram, o->gram, side, side, side) <
+            0 ||
+        ops->scale(q, o->type, o->poly, coefficient[2], n) < 0 ||
+        ops->scale(q, o->type, o->gram, coefficient[1], n) < 0)
+        return -1;
+    return ops->add(q, o->type, o->poly, o->poly, o->gram, n);
+}
+
+/* next = a x + poly x, or a x + x poly; x may change. */
+static int make_next(struct plait_orthogonal *o, void *x, void *next,
+                     size_t rows, size_t cols)
+{
+    const struct plait_ops *ops = o->mesh->ops;
+    struct plait_queue *q = o->mesh->q;
+    size_t n = rows * cols, bytes = n * plait_dtype_size(o->type);
+
+    if (rows <= cols)
+        return ops->copy(q, next, x, bytes) < 0 ||
+                       ops->scale(q, o->type, next, coefficient[0], n) < 0 ||
+                       multiply_add(o, next, o->poly, x, rows, rows, cols) < 0
+                   ? -1
+                   : 0;
+    if (multiply_transposed(o, next, x, o->poly, rows, cols, cols) < 0 ||
+        ops->scale(q, o->type, x, coefficient[0], n) < 0)
+        return -1;
+    return ops->add(q, o->type, next, next, x, n);
+}
+
+int plait_orthogonalize(struct plait_orthogonal *o, void *x, size_t rows,
+                        size_t cols)
+{
+    size_t side = rows < cols ? rows : cols;
+    void *now = x, *next = o->next, *swap;
+    int i;
+
+    if (normalize(o, x, rows * cols) < 0)
+        return -1;
+    for (i = 0; i < ITERATIONS; i++) {
+        if (make_gram(o, now, rows, cols) < 0 || make_polynomial(o, side) < 0 ||
+            make_next(o, now, next, rows, cols) < 0)
+            return -1;
+        swap = now;
+        now = next;
+        next = swap;
+    }
+    if (now == x)
+        return 0;
+    return o->mesh->ops->copy(o->mesh->q, x, now,
+                              rows * cols * plait_dtype_size(o->type));
+}

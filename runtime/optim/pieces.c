@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/optim/optim_private.h"
+
+/* What a checkpoint holds of this rank: masters, states per weight, and what
+ * is kept per tensor. */
+
+static void add_piece(struct plait_optim *optim,
+                      const struct plait_optim_slice *s, const char *state,
+                      float *data)
+{
+    optim->pieces[optim->npieces++] =
+        (struct plait_optim_piece){.tensor = s->tensor,
+                                   .state = state,
+                                   .home = PLAIT_PIECE_WEIGHTS,
+                                   .first = s->first,
+                                   .count = s->count,
+                                   .data = data};
+}
+
+static void add_tensor_state(struct plait_optim *optim, int slice)
+{
+    optim->pieces[optim->npieces++] = (struct plait_optim_piece){
+        .tensor = optim->slices[slice].tensor,
+        .state = optim->rule->tensor_state,
+        .home = PLAIT_PIECE_HOST,
+        .shape = {1, 1},
+        .count = 1,
+        .data = &optim->tensor_state[slice],
+    };
+}
+
+static void add_state(struct plait_optim *optim, int slice, int which,
+                      const char *name)
+{
+    const struct plait_optim_slice *s = &optim->slices[slice];
+
+    if (s->state[which]) {
+        add_piece(optim, s, name, s->state[which]);
+    } else if (optim->codes) {
+        add_piece(optim, s, name, NULL);
+        optim->pieces[optim->npieces - 1].home = PLAIT_PIECE_CODES;
+        optim->pieces[optim->npieces - 1].slice = slice;
+        optim->pieces[optim->npieces - 1].which = which;
+    }
+}
+
+int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err)
+{
+    const struct plait_optimizer *o =
+        &plait_optimizers[optim->model->config->optim.kind];
+    int more = plait_directions_pieces(optim, NULL), i, k;
+
+    optim->pieces =
+        calloc((size_t)optim->nslices * (PLAIT_OPTIM_STATES + 2) + more + 1,
+               sizeof(*optim->pieces));
+    if (!optim->pieces)
+        return plait_errorf(err, "out of memory");
+    for (i = 0; i < optim->nslices; i++) {
+        const struct plait_optim_slice *s = &optim->slices[i];
+
+        add_piece(optim, s, NULL, s->master);
+        for (k = 0; k < PLAIT_OPTIM_STATES; k++)
+            add_state(optim, i, k, o->state[k]);
+        if (optim->rule->tensor_state)
+            add_tensor_state(optim, i);
+    }
+    optim->npieces +=
+        plait_directions_pieces(optim, optim->pieces + optim->npieces);
+    return 0;
+}
+
+int plait_optim_pieces(const struct plait_optim *optim,
+                       const struct plait_optim_piece **pieces)
+{
+    *pieces = optim->pieces;
+    return optim->npieces;
+}
+
+int plait_optim_read_piece(const struct plait_optim *optim,
+                           const struct plait_optim_piece *p, size_t first,
+                           size_t n, float *to)
+{
+    if (p->home == PLAIT_PIECE_WEIGHTS)
+        return plait_optim_read(optim, to, p->data + first, n * sizeof(*to));
+    if (p->home == PLAIT_PIECE_CODES)
+        return plait_optim_codes_read(optim->codes, p->slice, p->which, first,
+                                      n, to);
+    memcpy(to, p->data + first, n * sizeof(*to));
+    return 0;
+}
+
+int plait_optim_write_piece(const struct plait_optim *optim,
+                            const struct plait_optim_piece *p, size_t first,
+                            size_t n, const float *from)
+{
+    if (p->home == PLAIT_PIECE_WEIGHTS)
+        return plait_optim_write(optim, p->data + first, from,
+                                 n * sizeof(*from));
+    if (p->home == PLAIT_PIECE_CODES)
+        return plait_optim_codes_write(optim->codes, p->slice, p->which, first,
+                                       n, from);
+    memcpy(p->data + first, from, n * sizeof(*from));
+    return 0;
+}

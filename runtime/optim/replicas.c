@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/optim/replicas.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/optim/averaging.h"
+#include "runtime/parallel/shard.h"
+
+/* Elements that are summed at a time: MPI counts at most 2^31 - 1. */
+#define SUM_CHUNK ((size_t)1 << 30)
+
+/* The memory of what each learner has. */
+enum { MASTERS, STATES, NRANGES };
+
+struct range {
+    char *at;
+    size_t bytes;
+};
+
+struct plait_replicas {
+    struct plait_optim *optim;
+    struct plait_model *model;
+    const struct plait_sync_config *config;
+    struct plait_comm *dp;
+    struct plait_vectors v; /* how vectors of the weights are worked on */
+    struct range live[NRANGES];
+    float *common;
+    float *momentum;   /* of the common model; NULL with local */
+    float *correction; /* sma's */
+    float *sum;        /* of the learners' corrections; the only one's itself */
+    int learners, selected;
+    char **parked; /* [learners], each all ranges side by side; NULL: one */
+    int npieces;
+    struct plait_optim_piece *pieces; /* of all learners and of the common
+                                         model */
+    int64_t step;
+    bool apart; /* they have parted */
+};
+
+static float *masters(const struct plait_replicas *r)
+{
+    return (float *)r->live[MASTERS].at;
+}
+
+/* -- what a checkpoint holds ---------------------------------------------- */
+
+/* Where learner i keeps what lies at `piece` while it is live. */
+static float *place_of(const struct plait_replicas *r, int i, float *piece)
+{
+    char *at = i ? r->parked[i] : NULL, *p = (char *)piece;
+    int k;
+
+    for (k = 0; at && k < NRANGES; k++) {
+        const struct range *live = &r->live[k];
+
+        if (p >= live->at && p < live->at + live->bytes)
+            return (float *)(at + (p - live->at));
+        at += live->bytes;
+    }
+    return piece;
+}
+
+static void add_piece(struct plait_replicas *r,
+                      const struct plait_optim_piece *of, const char *owner,
+                      float *data)
+{
+    struct plait_optim_piece *p = &r->pieces[r->npieces++];
+
+    *p = *of;
+    p->data = data;
+    snprintf(p->owner, sizeof(p->owner), "%s", owner);
+}
+
+static int list_pieces(struct plait_replicas *r)
+{
+    const struct plait_optim_piece *live;
+    int n = plait_optim_pieces(r->optim, &live), i, k;
+    int first = plait_comm_rank(r->dp) * r->learners;
+    char owner[sizeof(live->owner)];
+
+    r->pieces = calloc((size_t)n * (r->learners + 2) + 1, sizeof(*r->pieces));
+    if (!r->pieces)
+        return -1;
+    for (i = 0; i < n; i++) {
+        size_t at = live[i].data - masters(r);
+
+        for (k = 0; k < r->learners; k++) {
+            snprintf(owner, sizeof(owner), "replica.%d.", first + k);
+            add_piece(r, &live[i], owner, place_of(r, k, live[i].data));
+        }
+        if (live[i].state)
+            continue;
+        add_piece(r, &live[i], "", r->common + at);
+        if (r->momentum)
+            add_piece(r, &live[i], "sync.momentum.", r->momentum + at);
+    }
+    return 0;
+}
+
+int plait_replicas_pieces(const struct plait_replicas *r,
+                          const struct plait_optim_piece **pieces)
+{
+    *pieces = r->pieces;
+    return r->npieces;
+}
+
+/* -- life ---------------------------------------------------------------- */
+
+static size_t count_elements(const struct plait_shards *shards)
+{
+    size_t n = 0;
+    int i;
+
+    for (i = 0; i < shards->n; i++)
+        n += shards->shard[i].part;
+    return n;
+}
+
+static float *allocate_vector(struct plait_replicas *r)
+{
+    const struct plait_mesh *mesh = r->model->mesh;
+    size_t bytes = r->v.n * sizeof(float);
+
+    return r->v.ops->alloc(mesh->dev, bytes ? bytes : 1);
+}
+
+static int allocate_parked(struct plait_replicas *r)
+{
+    size_t bytes = 0;
+    int i;
+
+    if (r->learners == 1)
+        return 0;
+    for (i = 0; i < NRANGES; i++)
+        bytes += r->live[i].bytes;
+    r->parked = calloc(r->learners, sizeof(*r->parked));
+    for (i = 0; r->parked && i < r->learners; i++) {
+        r->parked[i] = r->v.ops->alloc(r->model->mesh->dev, bytes);
+        if (!r->parked[i])
+            return -1;
+    }
+    return r->parked ? 0 : -1;
+}
+
+static int allocate_vectors(struct plait_replicas *r)
+{
+    bool sma = r->config->mode == PLAIT_SYNC_SMA;
+    bool moves = sma || r->config->mode == PLAIT_SYNC_DILOCO;
+
+    /* sent at every meeting */
+    r->common = allocate_vector(r);
+    if (moves)
+        r->momentum = allocate_vector(r);
+    if (sma)
+        r->correction = allocate_vector(r);
+    r->sum = r->learners > 1 ? allocate_vector(r) : r->correction;
+    if (!r->common || (moves && !r->momentum) ||
+        (sma && (!r->correction || !r->sum)))
+        return -1;
+    return allocate_parked(r);
+}
+
+struct plait_replicas *plait_replicas_create(struct plait_optim *optim,
+                                             struct plait_error *err)
+{
+    struct plait_replicas *r = calloc(1, sizeof(*r));
+    struct plait_shards *shards = plait_optim_shards(optim);
+    const struct plait_mesh *mesh = shards->model->mesh;
+
+    if (!r)
+        goto error;
+    r->optim = optim;
+    r->model = shards->model;
+    r->config = &r->model->config->sync;
+    r->dp = mesh->group[PLAIT_GROUP_DP];
+    r->learners = plait_sync_learners(r->config);
+    r->v = (struct plait_vectors){mesh->ops, mesh->q, count_elements(shards)};
+    /* Regions lie one behind the other in each. */
+    r->live[MASTERS].at = (char *)shards->shard[0].master;
+    r->live[MASTERS].bytes = r->v.n * sizeof(float);
+    r->live[STATES].at = (char *)shards->states;
+    r->live[STATES].bytes = shards->nstates * r->v.n * sizeof(float);
+    if (allocate_vectors(r) < 0 || list_pieces(r) < 0)
+        goto error;
+    plait_optim_set_replicas(optim, r);
+    return r;
+
+error:
+    plait_errorf(err, "out of memory for the common model of replicas that "
+                      "train apart");
+    plait_replicas_destroy(r);
+    errno = ENOMEM;
+    return NULL;
+}
+
+void plait_replicas_destroy(struct plait_replicas *r)
+{
+    int saved = errno, i;
+
+    if (!r)
+        return;
+    if (plait_optim_replicas(r->optim) == r)
+        plait_optim_set_replicas(r->optim, NULL);
+    if (r->sum != r->correction)
+        r->v.ops->free(r->model->mesh->dev, r->sum);
+    r->v.ops->free(r->model->mesh->dev, r->correction);
+    r->v.ops->free(r->model->mesh->dev, r->momentum);
+    r->v.ops->free(r->model->mesh->dev, r->common);
+    for (i = 0; r->parked && i < r->learners; i++)
+        r->v.ops->free(r->model->mesh->dev, r->parked[i]);
+    free(r->parked);
+    free(r->pieces);
+    free(r);
+    errno = saved;
+}
+
+int plait_replicas_count(const struct plait_replicas *r)
+{
+    return plait_comm_size(r->dp) * r->learners;
+}
+
+int plait_replicas_learners(const struct plait_replicas *r)
+{
+    return r->learners;
+}
+
+/* -- whose weights are where ---------------------------------------------- */
+
+static int copy_weights(struct plait_replicas *r, float *to, const float *from)
+{
+    return r->v.ops->copy(r->v.q, to, from, r->v.n * sizeof(*to));
+}
+
+/* The weights that the model computes with follow the masters. */
+static int follow(struct plait_replicas *r)
+{
+    struct plait_error unasked;
+
+    return plait_optim_refresh(r->optim, &unasked);
+}
+
+/* Learner i puts by what is live, or takes it back. */
+static int park(struct plait_replicas *r, int i, bool back)
+{
+    char *at = r->parked[i];
+    int k;
+
+    for (k = 0; k < NRANGES; k++) {
+        struct range *live = &r->live[k];
+
+        if (live->bytes > 0 &&
+            r->v.ops->copy(r->v.q, back ? live->at : at, back ? at : live->at,
+                           live->bytes) < 0)
+            return -1;
+        at += live->bytes;
+    }
+    return 0;
+}
+
+int plait_replicas_select(struct plait_replicas *r, int i)
+{
+    if (i == r->selected)
+        return 0;
+    if (park(r, r->selected, false) < 0 || park(r, i, true) < 0)
+        return -1;
+    r->selected = i;
+    return follow(r);
+}
+
+/* -- a step --------------------------------------------------------------- */
+
+void plait_replicas_resume(struct plait_replicas *r, int64_t step)
+{
+    r->apart = step > 0 && plait_sync_apart(r->config, step - 1);
+}
+
+/* Whether the learning rate falls at this step: sma starts anew there. */
+static bool is_restart(const struct plait_replicas *r, int64_t step)
+{
+    const struct plait_numbers *at = &r->model->config->lr.decay_at;
+    int i;
+
+    for (i = 0; r->config->mode == PLAIT_SYNC_SMA && i < at->n; i++)
+        if (at->at[i] == step)
+            return true;
+    return false;
+}
+
+/* All learners go on from the common model, with state of their own. */
+static int restart_learners(struct plait_replicas *r)
+{
+    float *w = masters(r);
+    int i;
+
+    for (i = 0; i < r->learners; i++)
+        if (copy_weights(r, place_of(r, i, w), r->common) < 0)
+            return -1;
+    if (r->v.ops->fill_zero(r->v.q, r->momentum, r->v.n * sizeof(*w)) < 0)
+        return -1;
+    return follow(r);
+}
+
+int plait_replicas_begin(struct plait_replicas *r, int64_t step)
+{
+    int i;
+
+    r->step = step;
+    if (r->apart)
+        return is_restart(r, step) ? restart_learners(r) : 0;
+    if (!plait_sync_apart(r->config, step))
+        return 0;
+    r->apart = true;
+    for (i = 1; i < r->learners; i++)
+        if (park(r, i, false) < 0)
+            return -1;
+    return copy_weights(r, r->common, masters(r));
+}
+
+/* Whether they meet after this step. */
+static bool is_due(const struct plait_replicas *r)
+{
+    return plait_sync_due(r->config, r->step + 1,
+                          r->model->config->train.steps);
+}
+
+static bool corrects(const struct plait_replicas *r)
+{
+    return r->config->mode == PLAIT_SYNC_SMA && is_due(r);
+}
+
+int plait_replicas_before_update(struct plait_replicas *r)
+{
+    double alpha = r->config->alpha;
+
+    if (!corrects(r))
+        return 0;
+    if (alpha < 0)
+        alpha = 1.0 / plait_replicas_count(r);
+    return plait_average_correction(&r->v, r->correction, masters(r), r->common,
+                                    alpha);
+}
+
+int plait_replicas_after_update(struct plait_replicas *r)
+{
+    const struct plait_vectors *v = &r->v;
+
+    if (!corrects(r))
+        return 0;
+    if (v->ops->add_scaled(v->q, PLAIT_F32, masters(r), masters(r),
+                           r->correction, -1, v->n) < 0 ||
+        follow(r) < 0)
+        return -1;
+    if (r->sum == r->correction)
+        return 0;
+    if (r->selected == 0)
+        return copy_weights(r, r->sum, r->correction);
+    return v->ops->add(v->q, PLAIT_F32, r->sum, r->sum, r->correction, v->n);
+}
+
+static int sum_over_replicas(struct plait_replicas *r, float *vector)
+{
+    size_t at, n;
+
+    if (plait_comm_size(r->dp) == 1)
+        return 0;
+    for (at = 0; at < r->v.n; at += n) {
+        n = r->v.n - at < SUM_CHUNK ? r->v.n - at : SUM_CHUNK;
+        if (plait_comm_all_reduce(r->dp, vector + at, vector + at, n, PLAIT_F32,
+                                  PLAIT_SUM, r->v.q, NULL) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int meet(struct plait_replicas *r)
+{
+    const struct plait_sync_config *c = r->config;
+    int n = plait_comm_size(r->dp);
+    float *w = masters(r);
+
+    if (c->mode == PLAIT_SYNC_SMA)
+        return sum_over_replicas(r, r->sum) < 0
+                   ? -1
+                   : plait_average_sma(&r->v, r->common, r->momentum, r->sum,
+                                       c->momentum);
+    if (plait_average_difference(&r->v, w, r->common) < 0 ||
+        sum_over_replicas(r, w) < 0)
+        return -1;
+    if (c->mode == PLAIT_SYNC_DILOCO
+            ? plait_average_diloco(&r->v, w, r->common, r->momentum, n, c->lr,
+                                   c->momentum) < 0
+            : plait_average_local(&r->v, w, r->common, n) < 0)
+        return -1;
+    return follow(r);
+}
+
+int plait_replicas_end(struct plait_replicas *r)
+{
+    if (plait_replicas_select(r, 0) < 0)
+        return -1;
+    return is_due(r) ? meet(r) : 0;
+}
+
+/* -- the common model ----------------------------------------------------- */
+
+int plait_replicas_lend(struct plait_replicas *r)
+{
+    float *aside = plait_optim_shards(r->optim)->grads;
+
+    if (!r->apart)
+        return 0;
+    if (copy_weights(r, aside, masters(r)) < 0 ||
+        copy_weights(r, masters(r), r->common) < 0)
+        return -1;
+    return follow(r);
+}
+
+int plait_replicas_return(struct plait_replicas *r)
+{
+    if (!r->apart)
+        return 0;
+    if (copy_weights(r, masters(r), plait_optim_shards(r->optim)->grads) < 0)
+        return -1;
+    return follow(r);
+}
+
+int plait_replicas_settle(struct plait_replicas *r)
+{
+    return r->apart ? 0 : copy_weights(r, r->common, masters(r));
+}

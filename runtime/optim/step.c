@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/comm/world.h"
+#include "runtime/optim/optim_private.h"
+
+/* -- what the step's ops take --------------------------------------------- */
+
+/* Of equal copies, one rank's counts. */
+static bool counts_in_norm(const struct plait_optim *optim,
+                           const struct plait_optim_slice *slice)
+{
+    const struct plait_tensor *t = slice->tensor;
+    const struct plait_shard *s = &optim->shards->shard[t->region];
+    const struct plait_coord *at = &optim->model->mesh->coord;
+
+    if (s->parts == 1 && plait_comm_rank(s->comm) != 0)
+        return false;
+    if (s->replicas && plait_comm_rank(s->replicas) != 0)
+        return false;
+    if (t->tied && at->at[PLAIT_PP] != 0)
+        return false;
+    return at->at[PLAIT_TP] % t->tp_replicas == 0;
+}
+
+static struct plait_update_run run_of(const struct plait_optim *optim,
+                                      int slice)
+{
+    const struct plait_optim_slice *of = &optim->slices[slice];
+    const struct plait_model *model = optim->model;
+    const struct plait_tensor *t = of->tensor;
+    const struct plait_shard *s = &optim->shards->shard[t->region];
+    size_t at = of->master - s->master;
+    struct plait_update_run run = {
+        .master = of->master,
+        .grad = s->grad + at,
+        .weight = (char *)s->weight + at * plait_dtype_size(model->type),
+        .n = of->count,
+        .first = s->first + at,
+        .weight_decay = t->decay ? model->config->optim.weight_decay : 0,
+    };
+    int k;
+
+    for (k = 0; k < PLAIT_OPTIM_STATES; k++)
+        run.state[k] = of->state[k];
+    if (optim->rule->factor) {
+        run.factor = optim->device_factors + slice;
+        run.sums = optim->device_sums + slice * PLAIT_SUMS_PER_TENSOR;
+    }
+    return run;
+}
+
+/* Whether all arrays of a run go on in the next, which is treated alike. */
+static bool continues(const struct plait_update_run *run,
+                      const struct plait_update_run *next)
+{
+    for (int k = 0; k < PLAIT_OPTIM_STATES; k++)
+        if (run->state[k] ? run->state[k] + run->n != next->state[k]
+                          : next->state[k] != NULL)
+            return false;
+    return run->master + run->n == next->master &&
+           run->weight_decay == next->weight_decay &&
+           run->factor == next->factor;
+}
+
+/* first: no run of the same region is before. */
+static void add_run(struct plait_optim *optim,
+                    const struct plait_update_run *run, bool directed,
+                    bool first)
+{
+    struct plait_update_run *last = optim->runs + optim->nruns - 1;
+
+    if (!first && continues(last, run) &&
+        optim->directed[optim->nruns - 1] == directed) {
+        last->n += run->n;
+        return;
+    }
+    optim->directed[optim->nruns] = directed;
+    optim->runs[optim->nruns++] = *run;
+}
+
+/* Whether the slice's states are codes. */
+static bool is_coded(const struct plait_optim *optim, int slice)
+{
+    return optim->codes && plait_optim_codes_of(optim->codes, slice)->code[0];
+}
+
+static void add_run8(struct plait_optim *optim,
+                     const struct plait_update_run *run, int slice)
+{
+    const struct plait_slice_codes *codes =
+        plait_optim_codes_of(optim->codes, slice);
+    struct plait_update8_run *to = &optim->runs8[optim->nruns8++];
+
+    *to = (struct plait_update8_run){.master = run->master,
+                                     .grad = run->grad,
+                                     .weight = run->weight,
+                                     .n = run->n,
+                                     .first = run->first,
+                                     .weight_decay = run->weight_decay};
+    for (int k = 0; k < PLAIT_OPTIM_STATES; k++) {
+        to->code[k] = codes->code[k];
+        to->scale[k] = codes->scale[k];
+    }
+}
+
+static void add_squares(struct plait_optim *optim,
+                        const struct plait_update_run *run)
+{
+    struct plait_floats *last = optim->squares + optim->nsquares - 1;
+
+    if (optim->nsquares > 0 && last->x + last->n == run->grad)
+        last->n += run->n;
+    else
+        optim->squares[optim->nsquares++] =
+            (struct plait_floats){run->grad, run->n};
+}
+
+/* Slices are in the order of the regions. */
+static void list_runs(struct plait_optim *optim)
+{
+    int i, s = 0;
+
+    for (i = 0; i < optim->shards->n; i++) {
+        int first = optim->nruns;
+
+        for (; s < optim->nslices && optim->slices[s].tensor->region == i;
+             s++) {
+            struct plait_update_run run = run_of(optim, s);
+
+            if (optim->slices[s].tensor->statistic)
+                continue;
+            if (is_coded(optim, s))
+                add_run8(optim, &run, s);
+            else
+                add_run(optim, &run, plait_directions_take(optim, s),
+                        optim->nruns == first);
+            if (counts_in_norm(optim, &optim->slices[s]))
+                add_squares(optim, &run);
+        }
+        optim->ends[i] = optim->nruns;
+        optim->ends8[i] = optim->nruns8;
+    }
+}
+
+/* Collective: what factors are made of and where they stand. */
+static int open_factors(struct plait_optim *optim, struct plait_error *err)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+    size_t n = (size_t)optim->nslices + 1; /* 0 slices: memory all the same */
+    size_t sums = n * PLAIT_SUMS_PER_TENSOR * sizeof(*optim->host_sums);
+    bool *counts = calloc(n, sizeof(*counts));
+    int ret = 0, i;
+
+    optim->host_sums = malloc(sums);
+    optim->host_factors = calloc(n, sizeof(*optim->host_factors));
+    optim->tensor_state = calloc(n, sizeof(*optim->tensor_state));
+    optim->device_sums = mesh->ops->alloc(mesh->dev, sums);
+    optim->device_factors =
+        mesh->ops->alloc(mesh->dev, n * sizeof(*optim->device_factors));
+    if (!counts || !optim->host_sums || !optim->host_factors ||
+        !optim->tensor_state || !optim->device_sums || !optim->device_factors)
+        ret = plait_errorf(err, "out of memory");
+    ret = plait_error_consensus(mesh->world, ret, err);
+    for (i = 0; ret == 0 && i < optim->nslices; i++)
+        counts[i] = counts_in_norm(optim, &optim->slices[i]);
+    if (ret == 0)
+        optim->tensors = plait_tensor_sums_create(mesh->world, optim->slices,
+                                                  counts, optim->nslices, err);
+    free(counts);
+    return optim->tensors ? 0 : -1;
+}
+
+int plait_optim_prepare_step(struct plait_optim *optim, struct plait_error *err)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+    int ntensors = optim->model->ntensors;
+
+    if (optim->rule->factor && open_factors(optim, err) < 0)
+        return -1;
+    optim->runs = calloc(ntensors, sizeof(*optim->runs));
+    optim->directed = calloc(ntensors, sizeof(*optim->directed));
+    optim->squares = calloc(ntensors, sizeof(*optim->squares));
+    optim->ends = calloc(optim->shards->n, sizeof(*optim->ends));
+    optim->runs8 = calloc(ntensors, sizeof(*optim->runs8));
+    optim->ends8 = calloc(optim->shards->n, sizeof(*optim->ends8));
+    optim->sum = mesh->ops->alloc(mesh->dev, sizeof(*optim->sum));
+    optim->now = mesh->ops->alloc(mesh->dev, sizeof(*optim->now));
+    if (!optim->runs || !optim->directed || !optim->squares || !optim->ends ||
+        !optim->runs8 || !optim->ends8 || !optim->sum || !optim->now)
+        return plait_errorf(err, "out of memory");
+    list_runs(optim);
+    return 0;
+}
+
+void plait_optim_forget_step(struct plait_optim *optim)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+
+    plait_graph_capture_reset(&optim->norm, mesh);
+    plait_graph_capture_reset(&optim->sums, mesh);
+    plait_graph_capture_reset(&optim->step, mesh);
+    mesh->ops->free(mesh->dev, optim->sum);
+    mesh->ops->free(mesh->dev, optim->now);
+    mesh->ops->free(mesh->dev, optim->device_sums);
+    mesh->ops->free(mesh->dev, optim->device_factors);
+    plait_tensor_sums_destroy(optim->tensors);
+    free(optim->host_sums);
+    free(optim->host_factors);
+    free(optim->tensor_state);
+    free(optim->runs);
+    free(optim->directed);
+    free(optim->squares);
+    free(optim->ends);
+    free(optim->runs8);
+    free(optim->ends8);
+}
+
+/* -- the step ------------------------------------------------------------ */
+
+/* Queues the work, or repeats it as it was recorded. */
+static int run_captured(struct plait_optim *optim,
+                        struct plait_graph_capture *capture,
+                        int (*work)(void *arg))
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+
+    return mesh->graphs.optim
+               ? plait_graph_capture_run(capture, mesh, work, optim)
+               : work(optim);
+}
+
+static int queue_norm(void *arg)
+{
+    struct plait_optim *optim = arg;
+    struct plait_mesh *mesh = optim->model->mesh;
+
+    if (mesh->ops->fill_zero(mesh->q, optim->sum, sizeof(*optim->sum)) < 0)
+        return -1;
+    return mesh->ops->sum_squares(mesh->q, optim->sum, optim->squares,
+                                  optim->nsquares);
+}
+
+int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+
+    if (run_captured(optim, &optim->norm, queue_norm) < 0)
+        return -1;
+    return mesh->ops->to_host(mesh->q, sum, optim->sum, sizeof(*sum));
+}
+
+/* -- factors of whole tensors --------------------------------------------- */
+
+static struct plait_update update_of(const struct plait_optim *optim)
+{
+    const struct plait_optim_config *c = &optim->model->config->optim;
+
+    return (struct plait_update){.rule = optim->rule->update,
+                                 .beta1 = c->betas[0],
+                                 .beta2 = c->betas[1],
+                                 .eps = c->eps,
+                                 .momentum = c->momentum,
+                                 .nesterov = c->nesterov,
+                                 .step = 1};
+}
+
+/* The same with what changes from step to step read from the device. */
+static struct plait_update update_now(const struct plait_optim *optim)
+{
+    struct plait_update p = update_of(optim);
+
+    p.now = &optim->now->update;
+    p.grad_scale = &optim->now->grad_scale;
+    return p;
+}
+
+static int queue_sums(void *arg)
+{
+    struct plait_optim *optim = arg;
+    struct plait_mesh *mesh = optim->model->mesh;
+    struct plait_update p = update_now(optim);
+    size_t bytes =
+        optim->nslices * PLAIT_SUMS_PER_TENSOR * sizeof(*optim->device_sums);
+
+    if (mesh->ops->fill_zero(mesh->q, optim->device_sums, bytes) < 0)
+        return -1;
+    return mesh->ops->update_sums(mesh->q, &p, optim->runs, optim->nruns);
+}
+
+/* host_sums -> host_factors */
+static void make_factors(struct plait_optim *optim, double lr, double scale,
+                         int64_t step)
+{
+    const struct plait_optim_config *c = &optim->model->config->optim;
+    bool of_gradient = optim->rule->update != PLAIT_UPDATE_LAMB &&
+                       optim->rule->update != PLAIT_UPDATE_DIRECTION;
+    int i;
+
+    for (i = 0; i < optim->nslices; i++) {
+        const double *sums = optim->host_sums + i * PLAIT_SUMS_PER_TENSOR;
+        const struct plait_tensor *t = optim->slices[i].tensor;
+        struct plait_tensor_norms norms = {
+            .weight = sqrt(sums[0]),
+            .other = sqrt(sums[1]) * (of_gradient ? scale : 1),
+            .elements = (double)t->shape[0] * t->shape[1],
+            .step = step};
+
+        optim->host_factors[i] = (float)optim->rule->factor(
+            c, lr, t->decay, &norms, &optim->tensor_state[i]);
+    }
+}
+
+/* Collective: each slice's factor to the device. */
+static int set_factors(struct plait_optim *optim, double lr, float grad_scale,
+                       int64_t step)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+    size_t n = optim->nslices;
+
+    if (run_captured(optim, &optim->sums, queue_sums) < 0 ||
+        mesh->ops->to_host(mesh->q, optim->host_sums, optim->device_sums,
+                           n * PLAIT_SUMS_PER_TENSOR *
+                               sizeof(*optim->host_sums)) < 0 ||
+        plait_tensor_sums_reduce(optim->tensors, optim->host_sums) < 0)
+        return -1;
+    make_factors(optim, lr, grad_scale, step);
+    return mesh->ops->to_device(mesh->q, optim->device_factors,
+                                optim->host_factors,
+                                n * sizeof(*optim->host_factors));
+}
+
+/* -- updates ------------------------------------------------------------- */
+
+/* The runs begin .. end - 1, of one kind: directions are scaled already. */
+static int update_runs(struct plait_optim *optim, const struct plait_update *p,
+                       int begin, int end)
+{
+    struct plait_model *model = optim->model;
+    struct plait_update along = *p;
+
+    if (optim->directed[begin]) {
+        along.rule = PLAIT_UPDATE_DIRECTION;
+        along.grad_scale = NULL;
+    }
+    return model->mesh->ops->update(model->mesh->q, &along, model->type,
+                                    optim->runs + begin, end - begin);
+}
+
+/* What is before region i in a list of runs. */
+static int runs_before(const int *ends, int i)
+{
+    return i ? ends[i - 1] : 0;
+}
+
+/* Regions first .. last-1. */
+static int step_runs(struct plait_optim *optim, const struct plait_update *p,
+                     int first, int last)
+{
+    const struct plait_model *model = optim->model;
+    int begin = runs_before(optim->ends, first);
+    int end = runs_before(optim->ends, last);
+    int begin8 = runs_before(optim->ends8, first);
+    int n8 = runs_before(optim->ends8, last) - begin8;
+    int i, next;
+
+    if (n8 > 0 && model->mesh->ops->update8(model->mesh->q, p, model->type,
+                                            optim->runs8 + begin8, n8) < 0)
+        return -1;
+    for (i = begin; i < end && optim->host; i++)
+        if (plait_optim_host_step(optim->host, p, &optim->runs[i]) < 0)
+            return -1;
+    for (; i < end; i = next) {
+        for (next = i + 1;
+             next < end && optim->directed[next] == optim->directed[i];)
+            next++;
+        if (update_runs(optim, p, i, next) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Statistics get what was summed up for them, as it is: before an optimizer
+ * makes anything else of the gradients. */
+static int add_statistics(struct plait_optim *optim)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+    int i;
+
+    for (i = 0; i < optim->nslices; i++) {
+        const struct plait_optim_slice *s = &optim->slices[i];
+        const struct plait_shard *shard =
+            &optim->shards->shard[s->tensor->region];
+
+        if (s->tensor->statistic &&
+            mesh->ops->add(mesh->q, PLAIT_F32, s->master, s->master,
+                           shard->grad + (s->master - shard->master),
+                           s->count) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A region's weights are gathered beside the step of the next; those that
+ * nobody gathers are stepped all at once. */
+static int step_regions(struct plait_optim *optim, const struct plait_update *p)
+{
+    int i, done = 0;
+
+    for (i = 0; i < optim->shards->n; i++) {
+        if (!plait_optim_gathers(optim, i))
+            continue;
+        if (step_runs(optim, p, done, i + 1) < 0 ||
+            plait_optim_gather_region(optim, i) < 0)
+            return -1;
+        done = i + 1;
+    }
+    return step_runs(optim, p, done, optim->shards->n);
+}
+
+static int queue_step(void *arg)
+{
+    struct plait_optim *optim = arg;
+    struct plait_update p = update_now(optim);
+
+    if (step_regions(optim, &p) < 0)
+        return -1;
+    return plait_optim_finish_gathering(optim);
+}
+
+static int step_on_host(struct plait_optim *optim, double lr, float grad_scale,
+                        int64_t step)
+{
+    struct plait_update p = update_of(optim);
+
+    p.lr = lr;
+    p.step = step;
+    p.grad_scale = &grad_scale;
+    if (step_regions(optim, &p) < 0 ||
+        plait_optim_host_finish(optim->host) < 0 ||
+        plait_optim_finish_gathering(optim) < 0)
+        return -1;
+    plait_optim_announce(optim);
+    return 0;
+}
+
+int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
+                     int64_t step)
+{
+    const struct plait_optim_config *c = &optim->model->config->optim;
+    struct plait_mesh *mesh = optim->model->mesh;
+    struct plait_step_values now = {
+        .update.lr = lr,
+        .update.correct1 = 1 / (1 - pow((float)c->betas[0], step)),
+        .update.correct2 = 1 / (1 - pow((float)c->betas[1], step)),
+        .grad_scale = grad_scale,
+    };
+
+    if (!isfinite(grad_scale))
+        return 0; /* skipped: no weight has changed */
+    if (optim->model->statistics && add_statistics(optim) < 0)
+        return -1;
+    if (optim->host)
+        return step_on_host(optim, lr, grad_scale, step);
+    if (mesh->ops->to_device(mesh->q, optim->now, &now, sizeof(now)) < 0 ||
+        plait_directions_make(optim, grad_scale, step) < 0 ||
+        (optim->rule->factor && set_factors(optim, lr, grad_scale, step) < 0) ||
+        run_captured(optim, &optim->step, queue_step) < 0)
+        return -1;
+    plait_optim_announce(optim);
+    return 0;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/optim/whole_plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One rank's piece of one matrix, as all ranks know it. */
+struct record {
+    char name[96]; /* "": no piece, the rank has fewer than others */
+    uint64_t rows, cols, shard_first, first, count;
+    int32_t rank, piece;
+};
+
+struct planner {
+    struct plait_whole_plan *plan;
+    const struct record *record;
+    int rank;
+    double *load; /* [size] cost of what each rank owns so far */
+    int *rounds;  /* [size] how many matrices that is */
+    int nparts, nholders;
+};
+
+/* One matrix: its pieces are the records begin .. end - 1. */
+struct group {
+    int begin, end;
+    double cost;
+};
+
+static int compare_numbers(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* By name, piece and rank; records of no piece last. */
+static int compare_records(const void *left, const void *right)
+{
+    const struct record *a = left, *b = right;
+    int by;
+
+    if (!a->name[0] || !b->name[0])
+        return !a->name[0] - !b->name[0];
+    by = strcmp(a->name, b->name);
+    if (by == 0)
+        by = compare_numbers(a->shard_first, b->shard_first);
+    if (by == 0)
+        by = compare_numbers(a->first, b->first);
+    return by ? by : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+/* The order in which owners are chosen: where there is least to choose from
+ * first, then the expensive ones. */
+static int compare_groups(const void *left, const void *right)
+{
+    const struct group *a = left, *b = right;
+    int a_holders = a->end - a->begin, b_holders = b->end - b->begin;
+
+    if (a_holders != b_holders)
+        return a_holders - b_holders;
+    if (a->cost != b->cost)
+        return a->cost < b->cost ? 1 : -1;
+    return a->begin - b->begin;
+}
+
+static bool same_piece(const struct record *a, const struct record *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->shard_first == b->shard_first &&
+           a->first == b->first;
+}
+
+static struct record make_record(const struct plait_whole_piece *p, int rank,
+                                 int piece)
+{
+    const struct plait_tensor *t = p->tensor;
+    struct record r = {.rows = t->shape[0],
+                       .cols = t->shape[1],
+                       .shard_first = t->tp_axis < 0 ? 0 : t->local_first,
+                       .first = p->first,
+                       .count = p->count,
+                       .rank = rank,
+                       .piece = piece};
+
+    snprintf(r.name, sizeof(r.name), "%s", t->name);
+    return r;
+}
+
+/* The pieces of all ranks, sorted. *n: how many. */
+static struct record *collect_records(struct plait_comm *comm,
+                                      const struct plait_whole_piece *pieces,
+                                      int mine, int *n)
+{
+    int size = plait_comm_size(comm), i;
+    double most = mine;
+    struct record *own, *all = NULL;
+
+    if (plait_comm_host_all_reduce(comm, &most, 1, PLAIT_MAX) < 0)
+        return NULL;
+    own = calloc((size_t)most + 1, sizeof(*own));
+    all = calloc((size_t)most * size + 1, sizeof(*all));
+    for (i = 0; own && i < mine; i++)
+        own[i] = make_record(&pieces[i], plait_comm_rank(comm), i);
+    if (!own || !all ||
+        plait_comm_host_all_gather(comm, own, all,
+                                   (size_t)most * sizeof(*own)) < 0) {
+        free(own);
+        free(all);
+        return NULL;
+    }
+    free(own);
+    qsort(all, (size_t)most * size, sizeof(*all), compare_records);
+    for (*n = 0; *n < (int)most * size && all[*n].name[0];)
+        (*n)++;
+    return all;
+}
+
+/* Of the holders begin .. end - 1, the one with the least work so far. */
+static int choose_owner(const struct planner *p, int begin, int end)
+{
+    int owner = p->record[begin].rank, i;
+
+    for (i = begin + 1; i < end; i++) {
+        int rank = p->record[i].rank;
+
+        if (p->load[rank] < p->load[owner] ||
+            (p->load[rank] == p->load[owner] && rank < owner))
+            owner = rank;
+    }
+    return owner;
+}
+
+/* Near ranks are more likely on one node. */
+static int choose_source(const struct planner *p, int begin, int end, int owner)
+{
+    int source = p->record[begin].rank, i;
+
+    for (i = begin + 1; i < end; i++)
+        if (abs(p->record[i].rank - owner) < abs(source - owner))
+            source = p->record[i].rank;
+    return source;
+}
+
+static void add_part(struct planner *p, int begin, int end, int source)
+{
+    const struct record *r = &p->record[begin];
+    struct plait_whole_part *part = &p->plan->parts[p->nparts++];
+    int *holder = p->plan->holders + p->nholders, i;
+
+    *part = (struct plait_whole_part){.shard_first = r->shard_first,
+                                      .first = r->first,
+                                      .count = r->count,
+                                      .source = source,
+                                      .holders = end - begin,
+                                      .holder = holder};
+    for (i = begin; i < end; i++)
+        holder[i - begin] = p->record[i].rank;
+    p->nholders += end - begin;
+}
+
+/* The equal pieces begin .. end - 1 of a matrix of `owner`. */
+static void add_piece(struct planner *p, int begin, int end, int owner)
+{
+    struct plait_whole_plan *plan = p->plan;
+    int source = choose_source(p, begin, end, owner), i;
+
+    if (owner == p->rank)
+        add_part(p, begin, end, source);
+    for (i = begin; i < end; i++) {
+        if (p->record[i].rank != p->rank)
+            continue;
+        if (owner == p->rank)
+            plan->piece[plan->nowned] = p->record[i].piece;
+        else
+            plan->share[plan->nshares++] =
+                (struct plait_whole_share){.piece = p->record[i].piece,
+                                           .owner = owner,
+                                           .round = p->rounds[owner],
+                                           .source = source == p->rank};
+    }
+}
+
+static int missing_elements(const struct record *r, uint64_t there,
+                            struct plait_error *err)
+{
+    errno = EINVAL;
+    return plait_errorf(err, "%s: the ranks hold %ju of its %ju x %ju elements",
+                        r->name, (uintmax_t)there, (uintmax_t)r->rows,
+                        (uintmax_t)r->cols);
+}
+
+static int add_matrix(struct planner *p, const struct group *g,
+                      struct plait_error *err)
+{
+    const struct record *r = p->record;
+    struct plait_whole_plan *plan = p->plan;
+    int owner = choose_owner(p, g->begin, g->end), first_part = p->nparts;
+    int i, next;
+    uint64_t there = 0;
+
+    for (i = g->begin; i < g->end; i = next) {
+        for (next = i + 1; next < g->end && same_piece(&r[i], &r[next]);)
+            next++;
+        add_piece(p, i, next, owner);
+        there += r[i].count;
+    }
+    if (there != r[g->begin].rows * r[g->begin].cols)
+        return missing_elements(&r[g->begin], there, err);
+    if (owner == p->rank)
+        plan->owned[plan->nowned++] = (struct plait_whole_owned){
+            .part = plan->parts + first_part, .nparts = p->nparts - first_part};
+    p->load[owner] += g->cost;
+    p->rounds[owner]++;
+    return 0;
+}
+
+static int compare_shares(const void *left, const void *right)
+{
+    const struct plait_whole_share *a = left, *b = right;
+
+    if (a->round != b->round)
+        return a->round - b->round;
+    return a->owner - b->owner;
+}
+
+static int allocate_plan(struct planner *p, int size, int records, int pieces)
+{
+    struct plait_whole_plan *plan = p->plan;
+
+    p->load = calloc(size, sizeof(*p->load));
+    p->rounds = calloc(size, sizeof(*p->rounds));
+    plan->piece = calloc(pieces + 1, sizeof(*plan->piece));
+    plan->owned = calloc(pieces + 1, sizeof(*plan->owned));
+    plan->share = calloc(pieces + 1, sizeof(*plan->share));
+    plan->holders = calloc(records + 1, sizeof(*plan->holders));
+    plan->parts = calloc(records + 1, sizeof(*plan->parts));
+    return p->load && p->rounds && plan->piece && plan->owned && plan->share &&
+                   plan->holders && plan->parts
+               ? 0
+               : -1;
+}
+
+/* Of work that grows with the product of two matrices of the shape. */
+static double cost_of(const struct record *r)
+{
+    double rows = (double)r->rows, cols = (double)r->cols;
+
+    return rows * cols * (rows < cols ? rows : cols);
+}
+
+/* The records of each matrix; returns how many matrices there are. */
+static int find_groups(const struct record *r, int n, struct group *groups)
+{
+    int begin, end, count = 0;
+
+    for (begin = 0; begin < n; begin = end) {
+        for (end = begin + 1; end < n && !strcmp(r[begin].name, r[end].name);)
+            end++;
+        groups[count++] = (struct group){begin, end, cost_of(&r[begin])};
+    }
+    qsort(groups, count, sizeof(*groups), compare_groups);
+    return count;
+}
+
+static int fill_plan(struct planner *p, int n, struct plait_error *err)
+{
+    struct group *groups = calloc(n + 1, sizeof(*groups));
+    int count, i, rc = 0;
+
+    if (!groups)
+        return plait_errorf(err, "out of memory");
+    count = find_groups(p->record, n, groups);
+    for (i = 0; i < count && rc == 0; i++)
+        rc = add_matrix(p, &groups[i], err);
+    free(groups);
+    if (rc < 0)
+        return -1;
+    qsort(p->plan->share, p->plan->nshares, sizeof(*p->plan->share),
+          compare_shares);
+    return 0;
+}
+
+int plait_whole_plan_make(struct plait_whole_plan *plan,
+                          struct plait_comm *comm,
+                          const struct plait_whole_piece *pieces, int n,
+                          struct plait_error *err)
+{
+    struct planner p = {.plan = plan, .rank = plait_comm_rank(comm)};
+    struct record *records;
+    int nrecords = 0, rc = -1;
+
+    *plan = (struct plait_whole_plan){0};
+    records = collect_records(comm, pieces, n, &nrecords);
+    p.record = records;
+    if (!records || allocate_plan(&p, plait_comm_size(comm), nrecords, n) < 0)
+        plait_errorf(err, "cannot plan who owns which matrix: %s",
+                     plait_comm_error(comm));
+    else
+        rc = fill_plan(&p, nrecords, err);
+    free(records);
+    free(p.load);
+    free(p.rounds);
+    if (rc < 0)
+        plait_whole_plan_clear(plan);
+    return rc;
+}
+
+void plait_whole_plan_clear(struct plait_whole_plan *plan)
+{
+    int saved = errno;
+
+    free(plan->piece);
+    free(plan->owned);
+    free(plan->share);
+    free(plan->holders);
+    free(plan->parts);
+    *plan = (struct plait_whole_plan){0};
+    errno = saved;
+}
