@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_DATA_H
-#define PLAIT_DATA_H
+#ifndef PLAIT_RUNTIME_DATA_DATA_H
+#define PLAIT_RUNTIME_DATA_DATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/comm/comm.h"
-#include "topology/error.h"
+#include "topology/base/error.h"
+#include "topology/job/job_config.h"
 
-/* Token datasets, mmapped; one file or a glob of shards seen as one run of
- * tokens. Formats: plait shards (shard.h), llm.c .bin (uint16 v1, uint32 v7),
- * Megatron .bin/.idx. Offsets are 64-bit. */
+/* Datasets of tokens or images, mmapped; one file or a glob of files seen as
+ * one run. Formats: plait shards (shard.h), llm.c .bin (uint16 v1, uint32 v7),
+ * Megatron .bin/.idx; IDX and CIFAR's binary (images.h). Offsets are
+ * 64-bit. */
 struct plait_dataset;
 
-/* format: "auto", "plait", "llmc" or "megatron". Refuses, naming the file: a
- * bad magic or version, a file shorter or longer than its header says. A
- * Megatron pair goes by its .bin, its .idx or their common stem. */
-struct plait_dataset *plait_dataset_create(const char *path, const char *format,
+/* Refuses, naming the file: a bad magic or version, a file shorter or longer
+ * than its header says. A Megatron pair goes by its .bin, its .idx or their
+ * common stem. */
+struct plait_dataset *plait_dataset_create(const char *path,
+                                           enum plait_data_format format,
                                            struct plait_error *err);
 /* The same on every rank of a world, where one rank of each node opens the
  * files and passes them on to the others, so that a shared file system sees
@@ -24,11 +28,16 @@ struct plait_dataset *plait_dataset_create(const char *path, const char *format,
  * ranks of one node. Collective; what one rank cannot open is an error on
  * all. A rank that cannot reach its node's first one opens the files itself,
  * as does a world of one. */
-struct plait_dataset *plait_dataset_open(const char *path, const char *format,
+struct plait_dataset *plait_dataset_open(const char *path,
+                                         enum plait_data_format format,
                                          struct plait_comm *world,
                                          uint64_t node,
                                          struct plait_error *err);
 void plait_dataset_destroy(struct plait_dataset *ds);
+
+/* The file of a set ("train", "val") in a folder of plait-prep; a path that is
+ * no folder stays itself. The caller frees; NULL with ENOMEM. */
+char *plait_dataset_find(const char *path, const char *set);
 
 int64_t plait_dataset_tokens(const struct plait_dataset *ds);
 /* The vocabulary the file was written with, 0 if the format does not say. */
@@ -49,23 +58,74 @@ int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
                        int seq_len, int vocab, int32_t *input, int32_t *target,
                        struct plait_error *err);
 
-/* Which sample is number `position` of the run (position = step *
- * global_batch + index in the batch): a keyed permutation of each epoch,
- * computed, not stored. Pure. */
+/* Images: their number, 0 of a dataset of tokens, and [C, H, W]. */
+int64_t plait_dataset_images(const struct plait_dataset *ds);
+const int *plait_dataset_image_shape(const struct plait_dataset *ds);
+
+/* How images are read: a pixel is (byte / 255 - mean) / std. Then each is moved
+ * by up to `shift` pixels each way, zeros coming in, and turned left to right
+ * or not, as a function of seed, image and epoch. */
+struct plait_image_form {
+    int classes; /* labels are below it; 1: labels are numbers, and any will
+                    do */
+    float mean, std;
+    int shift;
+    bool flip;
+    uint64_t seed;
+};
+
+/* Image `index` of a run's pass `epoch` over the dataset: pixels [H, W, C]. A
+ * label that is no class is an error that names image and label (ERANGE). */
+int plait_dataset_read_image(const struct plait_dataset *ds,
+                             const struct plait_image_form *form, int64_t index,
+                             int64_t epoch, float *pixels, int32_t *label,
+                             struct plait_error *err);
+/* Have the system read it, without waiting for it. */
+void plait_dataset_expect_image(const struct plait_dataset *ds, int64_t index);
+
+/* Which sample is number `position` of the run (those of earlier steps, plus
+ * the index in the batch): a keyed permutation of each epoch, computed, not
+ * stored. Pure. */
 int64_t plait_sample_index(uint64_t seed, int64_t nsamples, int64_t position);
 
-/* Reads ahead on a thread: the global-batch entries [first, first + count)
- * of each step, in order. */
+/* The factor of the gradient of sample number `position` of the run:
+ * independent normal numbers of mean 1 and this standard deviation (Hoffer et
+ * al., arXiv 1705.08741, section 4.2). Pure. */
+float plait_sample_weight(uint64_t seed, int64_t position, double deviation);
+
+/* Which samples of the run a rank reads: the run's samples from number
+ * `start` on are cut into runs of `stride`, one micro-batch for each data
+ * parallel rank; of each the rank takes `count` from the `first` on. Batches
+ * are multiples of the stride, so that the same samples come in the same order
+ * however the batch changes. */
+struct plait_share {
+    int64_t start;
+    int stride, first, count;
+};
+
+/* Reads ahead on a thread: micro-batches of `share`, in order, about three
+ * steps of `most` of them. */
 struct plait_loader;
 struct plait_loader *plait_loader_create(const struct plait_dataset *ds,
                                          uint64_t seed, int seq_len, int vocab,
-                                         int64_t global_batch, int64_t first,
-                                         int64_t count, int64_t step,
-                                         struct plait_error *err);
+                                         const struct plait_share *share,
+                                         int most, struct plait_error *err);
+/* The same of images; the form is copied. */
+struct plait_loader *
+plait_loader_create_images(const struct plait_dataset *ds, uint64_t seed,
+                           const struct plait_image_form *form,
+                           const struct plait_share *share, int most,
+                           struct plait_error *err);
 void plait_loader_destroy(struct plait_loader *loader);
-/* Input and target [count, seq_len] of the next step; valid until the next
- * call. */
-int plait_loader_next(struct plait_loader *loader, const int32_t **input,
-                      const int32_t **target, struct plait_error *err);
+/* Wait for the next n micro-batches, n <= most; the ones before them are
+ * gone. */
+int plait_loader_next(struct plait_loader *loader, int n,
+                      struct plait_error *err);
+/* Input and target [count, seq_len] of the i-th of them. */
+void plait_loader_get(const struct plait_loader *loader, int i,
+                      const int32_t **input, const int32_t **target);
+/* The same of images: [count, H, W, C] and [count]. */
+void plait_loader_get_images(const struct plait_loader *loader, int i,
+                             const float **pixels, const int32_t **labels);
 
 #endif

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
 #include <errno.h>
 #include <glob.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "dataset.h"
+#include "runtime/data/dataset.h"
+#include "runtime/data/images.h"
 
 void plait_dataset_destroy(struct plait_dataset *ds)
 {
@@ -37,8 +42,35 @@ static bool is_matched_index(const glob_t *found, size_t index)
     return false;
 }
 
+/* A segment that is images, behind others: its labels where they are in a
+ * file of their own. */
+static int add_images(struct plait_dataset *ds, struct plait_segment *s,
+                      struct plait_error *err)
+{
+    const struct plait_segment *first = &ds->segments[0];
+
+    if (memcmp(s->images.shape, first->images.shape, sizeof(s->images.shape)))
+        return plait_errorf(err,
+                            "%s: images of %d x %d x %d, those of %s in the "
+                            "same dataset have %d x %d x %d",
+                            s->path, s->images.shape[0], s->images.shape[1],
+                            s->images.shape[2], first->path,
+                            first->images.shape[0], first->images.shape[1],
+                            first->images.shape[2]);
+    s->first = ds->images;
+    ds->images += s->count;
+    if (!s->images.beside)
+        return 0;
+    if (plait_images_open_labels(s + 1, s, err) < 0) {
+        plait_segment_close(s + 1);
+        return -1;
+    }
+    ds->nsegments++;
+    return 0;
+}
+
 static int add_segment(struct plait_dataset *ds, const char *path,
-                       const char *format, struct plait_error *err)
+                       enum plait_data_format format, struct plait_error *err)
 {
     struct plait_segment *s = &ds->segments[ds->nsegments], *first;
 
@@ -55,15 +87,16 @@ static int add_segment(struct plait_dataset *ds, const char *path,
                             "in the same dataset",
                             s->path, s->vocab, s->tokenizer, first->vocab,
                             first->tokenizer, first->path);
-    return 0;
+    return s->images.shape[0] || first->images.shape[0] ? add_images(ds, s, err)
+                                                        : 0;
 }
 
 static int open_all(struct plait_dataset *ds, const glob_t *found,
-                    const char *format, struct plait_error *err)
+                    enum plait_data_format format, struct plait_error *err)
 {
     size_t i;
 
-    ds->segments = calloc(found->gl_pathc, sizeof(*ds->segments));
+    ds->segments = calloc(2 * found->gl_pathc, sizeof(*ds->segments));
     if (!ds->segments)
         return plait_errorf(err, "%s: out of memory", ds->path);
     for (i = 0; i < found->gl_pathc; i++)
@@ -71,13 +104,16 @@ static int open_all(struct plait_dataset *ds, const glob_t *found,
             add_segment(ds, found->gl_pathv[i], format, err) < 0)
             return -1;
     errno = EINVAL;
-    if (ds->tokens < 2)
+    if (ds->segments[0].images.shape[0] && ds->images < 1)
+        return plait_errorf(err, "%s: there are no images in it", ds->path);
+    if (!ds->segments[0].images.shape[0] && ds->tokens < 2)
         return plait_errorf(err, "%s: %lld tokens are no dataset", ds->path,
                             (long long)ds->tokens);
     return 0;
 }
 
-struct plait_dataset *plait_dataset_create(const char *path, const char *format,
+struct plait_dataset *plait_dataset_create(const char *path,
+                                           enum plait_data_format format,
                                            struct plait_error *err)
 {
     struct plait_dataset *ds = calloc(1, sizeof(*ds));
@@ -108,6 +144,16 @@ error:
     return NULL;
 }
 
+char *plait_dataset_find(const char *path, const char *set)
+{
+    struct stat st;
+    char *file;
+
+    if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+        return strdup(path);
+    return asprintf(&file, "%s/%s.bin", path, set) < 0 ? NULL : file;
+}
+
 int64_t plait_dataset_tokens(const struct plait_dataset *ds)
 {
     return ds->tokens;
@@ -134,8 +180,8 @@ int64_t plait_dataset_samples(const struct plait_dataset *ds, int seq_len)
 }
 
 /* The segment that holds token `at` of the run. */
-static const struct plait_segment *find(const struct plait_dataset *ds,
-                                        int64_t at)
+static const struct plait_segment *find_segment(const struct plait_dataset *ds,
+                                                int64_t at)
 {
     int low = 0, high = ds->nsegments - 1, middle;
 
@@ -153,7 +199,7 @@ void plait_dataset_expect(const struct plait_dataset *ds, int64_t index,
                           int seq_len)
 {
     int64_t at = index * seq_len, left = seq_len + 1;
-    const struct plait_segment *s = find(ds, at);
+    const struct plait_segment *s = find_segment(ds, at);
 
     if (index < 0 || index >= plait_dataset_samples(ds, seq_len))
         return;
@@ -184,7 +230,7 @@ int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
                             (long long)index,
                             (long long)plait_dataset_samples(ds, seq_len));
     }
-    s = find(ds, at);
+    s = find_segment(ds, at);
     for (i = 0; i <= seq_len; i++, at++) {
         while (at - s->first >= s->count)
             s++;

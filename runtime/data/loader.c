@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data.h"
+#include "runtime/data/data.h"
 
-/* One step is in use, the others are read ahead. */
-enum { SLOTS = 4 };
+/* The micro-batches of one step are in use, those of the others are read
+ * ahead. */
+enum { STEPS = 4 };
 
+/* A micro-batch. */
 struct slot {
-    int32_t *input, *target;
     int failed; /* errno */
     struct plait_error err;
 };
@@ -20,64 +21,98 @@ struct slot {
 struct plait_loader {
     const struct plait_dataset *ds;
     uint64_t seed;
-    int seq_len, vocab;
-    int64_t global_batch, first, count;
+    int seq_len, vocab;                  /* of tokens */
+    const struct plait_image_form *form; /* of images; NULL: tokens */
+    struct plait_image_form own_form;
+    size_t input_size, target_size; /* numbers of a sample */
+    struct plait_share share;
     int64_t samples;
-    struct slot slots[SLOTS];
+    int nslots;
+    struct slot *slots;
+    float *pixels;           /* [nslots, count, input_size], of images, */
+    int32_t *input, *target; /* of tokens, and [.., target_size] */
     pthread_t thread;
     bool started;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
-    int64_t filled, taken; /* steps, from the first one; taken includes the
-                              one in use */
+    int64_t filled; /* micro-batches, from the first one */
+    int64_t freed;  /* those no longer in use */
+    int64_t taken;  /* those in use included */
     bool stop;
 };
 
-/* Which sample is entry i of a step. */
-static int64_t entry(const struct plait_loader *l, int64_t step, int64_t i)
+/* Entry i of micro-batch n, counted from the run's first sample. */
+static int64_t position(const struct plait_loader *l, int64_t n, int i)
 {
-    return plait_sample_index(l->seed, l->samples,
-                              step * l->global_batch + l->first + i);
+    const struct plait_share *s = &l->share;
+
+    return s->start + n * s->stride + s->first + i;
 }
 
-static void fill(struct plait_loader *l, struct slot *slot, int64_t step)
+/* Which sample that is. */
+static int64_t entry(const struct plait_loader *l, int64_t n, int i)
 {
-    int64_t i;
+    return plait_sample_index(l->seed, l->samples, position(l, n, i));
+}
+
+/* Its place among all that there is room for. */
+static size_t place_of(const struct plait_loader *l, int64_t n, int i)
+{
+    return (size_t)(n % l->nslots) * l->share.count + i;
+}
+
+static void expect_entry(const struct plait_loader *l, int64_t n, int i)
+{
+    if (l->form)
+        plait_dataset_expect_image(l->ds, entry(l, n, i));
+    else
+        plait_dataset_expect(l->ds, entry(l, n, i), l->seq_len);
+}
+
+static int read_entry(struct plait_loader *l, int64_t n, int i,
+                      struct plait_error *err)
+{
+    size_t at = place_of(l, n, i);
+    int32_t *target = l->target + at * l->target_size;
+
+    if (l->form)
+        return plait_dataset_read_image(
+            l->ds, l->form, entry(l, n, i), position(l, n, i) / l->samples,
+            l->pixels + at * l->input_size, target, err);
+    return plait_dataset_read(l->ds, entry(l, n, i), l->seq_len, l->vocab,
+                              l->input + at * l->input_size, target, err);
+}
+
+static void fill_slot(struct plait_loader *l, int64_t n)
+{
+    struct slot *slot = &l->slots[n % l->nslots];
+    int i;
 
     slot->failed = 0;
-    for (i = 0; i < l->count; i++)
-        plait_dataset_expect(l->ds, entry(l, step, i), l->seq_len);
-    for (i = 0; i < l->count; i++) {
-        if (plait_dataset_read(l->ds, entry(l, step, i), l->seq_len, l->vocab,
-                               slot->input + i * l->seq_len,
-                               slot->target + i * l->seq_len, &slot->err) < 0) {
+    for (i = 0; i < l->share.count; i++)
+        expect_entry(l, n, i);
+    for (i = 0; i < l->share.count; i++) {
+        if (read_entry(l, n, i, &slot->err) < 0) {
             slot->failed = errno ? errno : EIO;
             return;
         }
     }
 }
 
-struct start {
-    struct plait_loader *loader;
-    int64_t step;
-};
-
-static void *run(void *arg)
+static void *run_loader(void *arg)
 {
-    struct start start = *(struct start *)arg;
-    struct plait_loader *l = start.loader;
+    struct plait_loader *l = arg;
     int64_t n;
 
-    free(arg);
     pthread_mutex_lock(&l->lock);
     for (n = 0; !l->stop; n++) {
-        /* The slot of the step in use comes round last. */
-        while (!l->stop && n - l->taken >= SLOTS - 1)
+        /* The slots that the caller reads from are not filled. */
+        while (!l->stop && n - l->freed >= l->nslots)
             pthread_cond_wait(&l->changed, &l->lock);
         if (l->stop)
             break;
         pthread_mutex_unlock(&l->lock);
-        fill(l, &l->slots[n % SLOTS], start.step + n);
+        fill_slot(l, n);
         pthread_mutex_lock(&l->lock);
         l->filled = n + 1;
         pthread_cond_broadcast(&l->changed);
@@ -87,21 +122,16 @@ static void *run(void *arg)
 }
 
 /* The thread takes no signals: they are the training loop's. */
-static int start_thread(struct plait_loader *l, int64_t step)
+static int start_thread(struct plait_loader *l)
 {
-    struct start *start = malloc(sizeof(*start));
     sigset_t all, before;
     int ret;
 
-    if (!start)
-        return -1;
-    *start = (struct start){l, step};
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    ret = pthread_create(&l->thread, NULL, run, start);
+    ret = pthread_create(&l->thread, NULL, run_loader, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (ret != 0) {
-        free(start);
         errno = ret;
         return -1;
     }
@@ -111,23 +141,39 @@ static int start_thread(struct plait_loader *l, int64_t step)
 
 static int alloc_slots(struct plait_loader *l)
 {
-    size_t n = (size_t)l->count * l->seq_len;
-    int i;
+    size_t n = (size_t)l->nslots * l->share.count;
 
-    for (i = 0; i < SLOTS; i++) {
-        l->slots[i].input = calloc(n, sizeof(int32_t));
-        l->slots[i].target = calloc(n, sizeof(int32_t));
-        if (!l->slots[i].input || !l->slots[i].target)
-            return -1;
-    }
-    return 0;
+    l->slots = calloc(l->nslots, sizeof(*l->slots));
+    l->target = calloc(n * l->target_size, sizeof(*l->target));
+    if (l->form)
+        l->pixels = calloc(n * l->input_size, sizeof(*l->pixels));
+    else
+        l->input = calloc(n * l->input_size, sizeof(*l->input));
+    return l->slots && l->target && (l->form ? !!l->pixels : !!l->input) ? 0
+                                                                         : -1;
+}
+
+/* Takes over the loader. */
+static struct plait_loader *start_loader(struct plait_loader *l, uint64_t seed,
+                                         const struct plait_share *share,
+                                         int most, struct plait_error *err)
+{
+    l->seed = seed;
+    l->share = *share;
+    l->nslots = STEPS * most;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    if (alloc_slots(l) == 0 && start_thread(l) == 0)
+        return l;
+    plait_errorf(err, "data loader: %s", strerror(errno));
+    plait_loader_destroy(l);
+    return NULL;
 }
 
 struct plait_loader *plait_loader_create(const struct plait_dataset *ds,
                                          uint64_t seed, int seq_len, int vocab,
-                                         int64_t global_batch, int64_t first,
-                                         int64_t count, int64_t step,
-                                         struct plait_error *err)
+                                         const struct plait_share *share,
+                                         int most, struct plait_error *err)
 {
     struct plait_loader *l;
 
@@ -146,26 +192,38 @@ struct plait_loader *plait_loader_create(const struct plait_dataset *ds,
         return NULL;
     }
     l->ds = ds;
-    l->seed = seed;
     l->seq_len = seq_len;
     l->vocab = vocab;
-    l->global_batch = global_batch;
-    l->first = first;
-    l->count = count;
+    l->input_size = l->target_size = seq_len;
     l->samples = plait_dataset_samples(ds, seq_len);
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->changed, NULL);
-    if (alloc_slots(l) < 0 || start_thread(l, step) < 0) {
-        plait_errorf(err, "data loader: %s", strerror(errno));
-        plait_loader_destroy(l);
+    return start_loader(l, seed, share, most, err);
+}
+
+struct plait_loader *
+plait_loader_create_images(const struct plait_dataset *ds, uint64_t seed,
+                           const struct plait_image_form *form,
+                           const struct plait_share *share, int most,
+                           struct plait_error *err)
+{
+    const int *shape = plait_dataset_image_shape(ds);
+    struct plait_loader *l = calloc(1, sizeof(*l));
+
+    if (!l) {
+        plait_errorf(err, "data loader: out of memory");
         return NULL;
     }
-    return l;
+    l->ds = ds;
+    l->own_form = *form;
+    l->form = &l->own_form;
+    l->input_size = (size_t)shape[0] * shape[1] * shape[2];
+    l->target_size = 1;
+    l->samples = plait_dataset_images(ds);
+    return start_loader(l, seed, share, most, err);
 }
 
 void plait_loader_destroy(struct plait_loader *l)
 {
-    int saved = errno, i;
+    int saved = errno;
 
     if (!l)
         return;
@@ -178,33 +236,58 @@ void plait_loader_destroy(struct plait_loader *l)
     }
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
-    for (i = 0; i < SLOTS; i++) {
-        free(l->slots[i].input);
-        free(l->slots[i].target);
-    }
+    free(l->slots);
+    free(l->pixels);
+    free(l->input);
+    free(l->target);
     free(l);
     errno = saved;
 }
 
-int plait_loader_next(struct plait_loader *l, const int32_t **input,
-                      const int32_t **target, struct plait_error *err)
+/* The first of the next n that could not be read. */
+static const struct slot *find_failed(const struct plait_loader *l, int n)
 {
-    const struct slot *slot;
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (l->slots[(l->taken + i) % l->nslots].failed)
+            return &l->slots[(l->taken + i) % l->nslots];
+    return NULL;
+}
+
+int plait_loader_next(struct plait_loader *l, int n, struct plait_error *err)
+{
+    const struct slot *failed;
 
     pthread_mutex_lock(&l->lock);
-    slot = &l->slots[l->taken % SLOTS];
-    while (l->filled <= l->taken)
+    l->freed = l->taken;
+    pthread_cond_broadcast(&l->changed);
+    while (l->filled < l->taken + n)
         pthread_cond_wait(&l->changed, &l->lock);
-    if (!slot->failed) {
-        l->taken++;
-        pthread_cond_broadcast(&l->changed);
-    }
+    failed = find_failed(l, n);
+    if (!failed)
+        l->taken += n;
     pthread_mutex_unlock(&l->lock);
-    if (slot->failed) {
-        errno = slot->failed;
-        return plait_errorf(err, "%s", slot->err.text);
-    }
-    *input = slot->input;
-    *target = slot->target;
-    return 0;
+    if (!failed)
+        return 0;
+    errno = failed->failed;
+    return plait_errorf(err, "%s", failed->err.text);
+}
+
+void plait_loader_get(const struct plait_loader *l, int i,
+                      const int32_t **input, const int32_t **target)
+{
+    size_t at = place_of(l, l->freed + i, 0);
+
+    *input = l->input + at * l->input_size;
+    *target = l->target + at * l->target_size;
+}
+
+void plait_loader_get_images(const struct plait_loader *l, int i,
+                             const float **pixels, const int32_t **labels)
+{
+    size_t at = place_of(l, l->freed + i, 0);
+
+    *pixels = l->pixels + at * l->input_size;
+    *labels = l->target + at;
 }

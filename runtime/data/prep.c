@@ -2,182 +2,66 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "shard.h"
-#include "tokenizer.h"
+#include "runtime/data/prep_run.h"
 
-/* plait-prep: text -> token shards. See plait-prep(1). */
+/* plait-prep: text -> tokens. See plait-prep(1). */
 
 static const char usage[] =
-    "usage: plait-prep TEXT... --out DIR [--tokenizer byte|spm:FILE]\n"
+    "usage: plait-prep TEXT... --out DIR [--tokenizer byte|spm:FILE|bpe:FILE]\n"
+    "                  [--field NAME] [--format plait|llmc|megatron]\n"
     "\n"
-    "Write DIR/train.bin and DIR/val.bin, token shards for plait-train. The\n"
-    "last twentieth of each text goes to val.bin.\n"
+    "Write DIR/train.bin and DIR/val.bin, tokens for plait-train. A TEXT is a\n"
+    "file, packed or not, or a folder of them. The last twentieth of each "
+    "text\n"
+    "goes to val.bin, of JSON lines each twentieth document. A run that was\n"
+    "killed goes on when it is started again.\n"
     "\n"
-    "  -o, --out DIR          where the shards go; made if it is missing\n"
+    "  -o, --out DIR          where the tokens go; made if it is missing\n"
     "  -t, --tokenizer NAME   byte (default): 256 bytes and an end of text\n"
     "                         spm:FILE: a SentencePiece model\n"
+    "                         bpe:FILE: a tokenizer.json of Hugging Face\n"
+    "  -F, --field NAME       all texts are JSON lines with the text in this\n"
+    "                         field; text for files that end in .jsonl\n"
+    "  -f, --format NAME      plait (default), llmc or megatron (.bin, .idx)\n"
     "  -h, --help             this text\n"
     "  -V, --version          the version\n";
 
-/* One part of a text, then the end-of-text token. */
-static int add_part(const struct plait_tokenizer *t,
-                    struct plait_shard_writer *writer, const char *text,
-                    size_t size, struct plait_error *err)
+static void report_tokens(const char *dir,
+                          const struct plait_prep_result *result)
 {
-    int32_t *tokens, end = plait_tokenizer_end(t);
-    size_t n;
-    int ret;
+    int64_t train = result->mark[PLAIT_TEXT_TRAIN].tokens;
+    int64_t val = result->mark[PLAIT_TEXT_VAL].tokens;
 
-    if (size == 0)
-        return 0;
-    if (plait_tokenizer_encode(t, text, size, &tokens, &n, err) < 0)
-        return -1;
-    ret = plait_shard_writer_add(writer, tokens, n, err);
-    free(tokens);
-    if (ret == 0)
-        ret = plait_shard_writer_add(writer, &end, 1, err);
-    return ret;
-}
-
-/* Where val begins: after the last line break in the first 19 twentieths. */
-static size_t split(const char *text, size_t size)
-{
-    size_t at = size - size / 20;
-    const char *line = memrchr(text, '\n', at);
-
-    return line && (size_t)(line - text) > at / 2 ? (size_t)(line - text) + 1
-                                                  : at;
-}
-
-static int add_text(const struct plait_tokenizer *t, const char *path,
-                    struct plait_shard_writer *train,
-                    struct plait_shard_writer *val, struct plait_error *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC), ret = -1;
-    char *map = MAP_FAILED;
-    struct stat st;
-    size_t size = 0, at;
-
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        plait_errorf(err, "%s: %s", path, strerror(errno));
-        goto done;
-    }
-    if (!S_ISREG(st.st_mode) || st.st_size == 0) {
-        plait_errorf(err, "%s: %s", path,
-                     S_ISDIR(st.st_mode)   ? "a directory, not a text"
-                     : S_ISREG(st.st_mode) ? "an empty file"
-                                           : "not a regular file");
-        goto done;
-    }
-    size = (size_t)st.st_size;
-    map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) {
-        plait_errorf(err, "%s: mmap: %s", path, strerror(errno));
-        goto done;
-    }
-    at = split(map, size);
-    ret = add_part(t, train, map, at, err);
-    if (ret == 0)
-        ret = add_part(t, val, map + at, size - at, err);
-done:
-    if (map != MAP_FAILED)
-        munmap(map, size);
-    if (fd >= 0)
-        close(fd);
-    return ret;
-}
-
-static int make_dir(const char *dir, struct plait_error *err)
-{
-    char *path = strdup(dir), *slash = path;
-    int ret = 0;
-
-    if (!path)
-        return plait_errorf(err, "%s: out of memory", dir);
-    while (ret == 0 && (slash = strchr(slash + 1, '/'))) {
-        *slash = '\0';
-        ret = mkdir(path, 0777) < 0 && errno != EEXIST ? -1 : 0;
-        *slash = '/';
-    }
-    if (ret == 0 && mkdir(path, 0777) < 0 && errno != EEXIST)
-        ret = -1;
-    if (ret < 0)
-        plait_errorf(err, "%s: cannot make the directory: %s", dir,
-                     strerror(errno));
-    free(path);
-    return ret;
-}
-
-static struct plait_shard_writer *open_shard(const char *dir, const char *name,
-                                             const struct plait_tokenizer *t,
-                                             struct plait_error *err)
-{
-    struct plait_shard_writer *writer;
-    char *path;
-
-    if (asprintf(&path, "%s/%s", dir, name) < 0) {
-        plait_errorf(err, "%s: out of memory", dir);
-        return NULL;
-    }
-    writer = plait_shard_writer_create(path, plait_tokenizer_name(t),
-                                       plait_tokenizer_vocab(t), err);
-    free(path);
-    return writer;
-}
-
-static void report(const char *dir, int64_t train, int64_t val, int vocab)
-{
     printf("# %lld tokens to train on, %lld to validate; in the YAML:\n"
-           "model:\n  vocab: %d\ndata:\n  train: %s/train.bin\n"
-           "  val: %s/val.bin\n",
-           (long long)train, (long long)val, vocab, dir, dir);
+           "model:\n  vocab: %d\ndata:\n  train: %s/train.bin\n",
+           (long long)train, (long long)val, result->vocab, dir);
+    if (val > 0)
+        printf("  val: %s/val.bin\n", dir);
 }
 
-/* Before anything is made: a misspelt name must leave nothing behind. */
-static int check_texts(char **texts, int ntexts, struct plait_error *err)
+static int find_format(const char *name, enum plait_data_format *format)
 {
-    int i;
+    static const struct {
+        const char *name;
+        enum plait_data_format format;
+    } formats[] = {{"plait", PLAIT_DATA_PLAIT},
+                   {"llmc", PLAIT_DATA_LLMC},
+                   {"megatron", PLAIT_DATA_MEGATRON}};
 
-    for (i = 0; i < ntexts; i++)
-        if (access(texts[i], R_OK) < 0)
-            return plait_errorf(err, "%s: %s", texts[i], strerror(errno));
-    return 0;
-}
-
-static int prepare(char **texts, int ntexts, const char *dir,
-                   const char *tokenizer, struct plait_error *err)
-{
-    struct plait_shard_writer *train = NULL, *val = NULL;
-    struct plait_tokenizer *t = plait_tokenizer_create(tokenizer, err);
-    int i, ret = -1;
-
-    if (!t || check_texts(texts, ntexts, err) < 0 || make_dir(dir, err) < 0 ||
-        !(train = open_shard(dir, "train.bin", t, err)) ||
-        !(val = open_shard(dir, "val.bin", t, err)))
-        goto done;
-    for (i = 0; i < ntexts; i++)
-        if (add_text(t, texts[i], train, val, err) < 0)
-            goto done;
-    if (plait_shard_writer_finish(train, err) < 0 ||
-        plait_shard_writer_finish(val, err) < 0)
-        goto done;
-    report(dir, plait_shard_writer_tokens(train),
-           plait_shard_writer_tokens(val), plait_tokenizer_vocab(t));
-    ret = 0;
-done:
-    plait_shard_writer_destroy(train);
-    plait_shard_writer_destroy(val);
-    plait_tokenizer_destroy(t);
-    return ret;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, formats[i].name)) {
+            *format = formats[i].format;
+            return 0;
+        }
+    fprintf(stderr,
+            "plait-prep: --format '%s' must be plait, llmc or megatron\n",
+            name);
+    return -1;
 }
 
 static int wrong_usage(const char *what)
@@ -196,25 +80,64 @@ static int flush_output(void)
     return 1;
 }
 
+static int check_usage(const struct plait_prep *p)
+{
+    if (!p->dir || !*p->dir)
+        return wrong_usage("--out DIR says where the tokens go");
+    if (strcmp(p->tokenizer, "byte") != 0 &&
+        strncmp(p->tokenizer, "spm:", 4) != 0 &&
+        strncmp(p->tokenizer, "bpe:", 4) != 0) {
+        fprintf(stderr,
+                "plait-prep: --tokenizer '%s' must be byte, spm:FILE or "
+                "bpe:FILE\n",
+                p->tokenizer);
+        return 2;
+    }
+    if (p->field && !*p->field)
+        return wrong_usage("--field needs the name of a field");
+    return p->ntexts > 0 ? 0 : wrong_usage("name at least one text");
+}
+
+static int run_prep(const struct plait_prep *p)
+{
+    struct plait_prep_result result;
+    struct plait_error err = {""};
+
+    if (plait_prep_run(p, &result, &err) < 0) {
+        fprintf(stderr, "plait-prep: %s\n", err.text);
+        return 1;
+    }
+    report_tokens(p->dir, &result);
+    return flush_output();
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
         {"out", required_argument, NULL, 'o'},
         {"tokenizer", required_argument, NULL, 't'},
+        {"field", required_argument, NULL, 'F'},
+        {"format", required_argument, NULL, 'f'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0}};
-    const char *dir = NULL, *tokenizer = "byte";
-    struct plait_error err;
+    struct plait_prep p = {.tokenizer = "byte", .format = PLAIT_DATA_PLAIT};
     int c;
 
-    while ((c = getopt_long(argc, argv, "o:t:hV", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "o:t:F:f:hV", options, NULL)) != -1) {
         switch (c) {
         case 'o':
-            dir = optarg;
+            p.dir = optarg;
             break;
         case 't':
-            tokenizer = optarg;
+            p.tokenizer = optarg;
+            break;
+        case 'F':
+            p.field = optarg;
+            break;
+        case 'f':
+            if (find_format(optarg, &p.format) < 0)
+                return 2;
             break;
         case 'h':
             fputs(usage, stdout);
@@ -226,18 +149,8 @@ int main(int argc, char **argv)
             return 2; /* getopt has said why */
         }
     }
-    if (!dir || !*dir)
-        return wrong_usage("--out DIR says where the shards go");
-    if (strcmp(tokenizer, "byte") != 0 && strncmp(tokenizer, "spm:", 4) != 0) {
-        fprintf(stderr, "plait-prep: --tokenizer '%s': want byte or spm:FILE\n",
-                tokenizer);
-        return 2;
-    }
-    if (optind == argc)
-        return wrong_usage("name at least one text");
-    if (prepare(argv + optind, argc - optind, dir, tokenizer, &err) < 0) {
-        fprintf(stderr, "plait-prep: %s\n", err.text);
-        return 1;
-    }
-    return flush_output();
+    p.texts = argv + optind;
+    p.ntexts = argc - optind;
+    c = check_usage(&p);
+    return c ? c : run_prep(&p);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "data.h"
+#include <math.h>
+
+#include "runtime/data/data.h"
 
 /* A permutation of 0 .. n-1 that is computed, not stored: a Feistel network
  * over the next larger power of four, walked until it lands below n. Each
@@ -46,4 +48,22 @@ int64_t plait_sample_index(uint64_t seed, int64_t nsamples, int64_t position)
         x = permute(x, half, key);
     while (x >= n);
     return (int64_t)x;
+}
+
+/* Above 0 and at most 1. */
+static double uniform(uint64_t x)
+{
+    return ((x >> 11) + 1) * 0x1p-53;
+}
+
+/* One of the two numbers of Box and Muller's method. */
+float plait_sample_weight(uint64_t seed, int64_t position, double deviation)
+{
+    uint64_t key = mix(seed + UINT64_C(0xd1b54a32d192ed03));
+    uint64_t a = mix(key + 2 * (uint64_t)position);
+    uint64_t b = mix(key + 2 * (uint64_t)position + 1);
+    double normal =
+        sqrt(-2 * log(uniform(mix(a)))) * cos(2 * acos(-1.0) * uniform(mix(b)));
+
+    return 1 + deviation * normal;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "segment.h"
+#include "runtime/data/segment.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "runtime/data/images.h"
 
 static const int widths[] = {[PLAIT_TOKEN_U8] = 1,
                              [PLAIT_TOKEN_U16] = 2,
@@ -55,7 +57,7 @@ static int map_file(const char *path, size_t least, void **map, size_t *size,
     }
     if (!S_ISREG(st.st_mode)) {
         errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
-        plait_errorf(err, "%s: not a file of tokens: %s", path,
+        plait_errorf(err, "%s: not a data file: %s", path,
                      S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
         goto done;
     }
@@ -80,6 +82,12 @@ done:
     if (fd >= 0)
         close(fd);
     return ret;
+}
+
+int plait_segment_map(struct plait_segment *s, size_t least,
+                      struct plait_error *err)
+{
+    return map_file(s->path, least, &s->map, &s->size, err);
 }
 
 /* Neither shorter nor longer than the header says. */
@@ -221,7 +229,7 @@ static bool ends_with(const char *text, const char *end)
 }
 
 /* "X", "X.bin" or "X.idx" -> "X" + extension */
-static char *sibling(const char *path, const char *extension)
+static char *sibling_path(const char *path, const char *extension)
 {
     size_t n = strlen(path);
     char *out;
@@ -233,7 +241,8 @@ static char *sibling(const char *path, const char *extension)
 
 static int open_megatron(struct plait_segment *s, struct plait_error *err)
 {
-    char *index = sibling(s->path, ".idx"), *data = sibling(s->path, ".bin");
+    char *index = sibling_path(s->path, ".idx"),
+         *data = sibling_path(s->path, ".bin");
     void *map = NULL;
     size_t size = 0;
     int ret = -1;
@@ -259,11 +268,12 @@ done:
     return ret;
 }
 
-/* Which format a file has, by its first bytes or the index beside it; NULL
- * if it is none, with the reason. */
-static const char *guess(const char *path, struct plait_error *err)
+/* Which format a file has, by its first bytes or the index beside it; -1 with
+ * the reason if it is none. */
+static int find_format(const char *path, enum plait_data_format *format,
+                       struct plait_error *err)
 {
-    char *index = sibling(path, ".idx");
+    char *index = sibling_path(path, ".idx");
     unsigned char head[9] = {0};
     bool has_index = index && access(index, R_OK) == 0;
     FILE *file;
@@ -271,51 +281,64 @@ static const char *guess(const char *path, struct plait_error *err)
 
     free(index);
     file = fopen(path, "re");
-    if (!file && has_index)
-        return "megatron";
-    if (!file) {
-        plait_errorf(err, "%s: %s", path, strerror(errno));
-        return NULL;
-    }
+    if (!file && !has_index)
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    *format = PLAIT_DATA_MEGATRON;
+    if (!file)
+        return 0;
     got = fread(head, 1, sizeof(head), file);
     fclose(file);
     if (got >= 8 && !memcmp(head, "PLAITTOK", 8))
-        return "plait";
-    if (got >= 4 && (get32(head) == LLMC_GPT2 || get32(head) == LLMC_LLAMA3))
-        return "llmc";
-    if (has_index)
-        return "megatron";
+        *format = PLAIT_DATA_PLAIT;
+    else if (got >= 4 &&
+             (get32(head) == LLMC_GPT2 || get32(head) == LLMC_LLAMA3))
+        *format = PLAIT_DATA_LLMC;
+    if (*format != PLAIT_DATA_MEGATRON || has_index ||
+        plait_images_guess(path, head, got, format))
+        return 0;
     errno = EINVAL;
-    plait_errorf(err,
-                 "%s: no token file: neither a plait shard, nor llm.c's, nor "
-                 "a Megatron .bin with its .idx; plait-prep makes one from "
-                 "text",
-                 path);
-    return NULL;
+    if (head[0] == 0x1f && head[1] == 0x8b)
+        return plait_errorf(err, "%s: compressed; unpack it with gunzip first",
+                            path);
+    return plait_errorf(err,
+                        "%s: no token file: neither a plait shard, nor "
+                        "llm.c's, nor a Megatron .bin with its .idx; "
+                        "plait-prep makes one from text, and IDX from "
+                        "images",
+                        path);
 }
 
 int plait_segment_open(struct plait_segment *s, const char *path,
-                       const char *format, struct plait_error *err)
+                       enum plait_data_format format, struct plait_error *err)
 {
-    int ret;
+    int ret = -1;
 
     memset(s, 0, sizeof(*s));
-    if (!strcmp(format, "auto") && !(format = guess(path, err)))
+    if (format == PLAIT_DATA_AUTO && find_format(path, &format, err) < 0)
         return -1;
     s->path = strdup(path);
     if (!s->path)
         return plait_errorf(err, "%s: out of memory", path);
-    if (!strcmp(format, "plait"))
+    switch (format) {
+    case PLAIT_DATA_PLAIT:
         ret = open_plait(s, err);
-    else if (!strcmp(format, "llmc"))
+        break;
+    case PLAIT_DATA_LLMC:
         ret = open_llmc(s, err);
-    else if (!strcmp(format, "megatron"))
+        break;
+    case PLAIT_DATA_MEGATRON:
         ret = open_megatron(s, err);
-    else
-        ret = plait_errorf(err,
-                           "%s: the format is auto, plait, llmc or megatron, "
-                           "not '%s'",
-                           path, format);
+        break;
+    case PLAIT_DATA_IDX:
+        ret = plait_images_open_idx(s, err);
+        break;
+    case PLAIT_DATA_CIFAR10:
+    case PLAIT_DATA_CIFAR100:
+        ret = plait_images_open_cifar(s, format, err);
+        break;
+    case PLAIT_DATA_AUTO:
+        break;
+    }
     if (ret < 0)
         plait_segment_close(s);
     return ret;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SHARD_H
-#define PLAIT_SHARD_H
+#ifndef PLAIT_RUNTIME_DATA_SHARD_H
+#define PLAIT_RUNTIME_DATA_SHARD_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "topology/error.h"
+#include "topology/base/error.h"
 
 /* The plait shard: a header of 64 bytes, then the tokens, nothing after. All
  * numbers are little-endian.
@@ -37,21 +37,5 @@ int plait_shard_decode(const char *name,
                        const unsigned char bytes[PLAIT_SHARD_HEADER],
                        struct plait_shard_header *header,
                        struct plait_error *err);
-
-/* Writes a shard under a temporary name; it appears at `path`, whole and
- * synced, when it is finished, and never otherwise. */
-struct plait_shard_writer;
-struct plait_shard_writer *plait_shard_writer_create(const char *path,
-                                                     const char *tokenizer,
-                                                     int vocab,
-                                                     struct plait_error *err);
-int plait_shard_writer_add(struct plait_shard_writer *writer,
-                           const int32_t *tokens, size_t n,
-                           struct plait_error *err);
-int64_t plait_shard_writer_tokens(const struct plait_shard_writer *writer);
-int plait_shard_writer_finish(struct plait_shard_writer *writer,
-                              struct plait_error *err);
-/* Removes what was not finished. NULL-safe, keeps errno. */
-void plait_shard_writer_destroy(struct plait_shard_writer *writer);
 
 #endif

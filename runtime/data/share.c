@@ -16,8 +16,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "dataset.h"
 #include "runtime/comm/world.h"
+#include "runtime/data/dataset.h"
 
 /* One rank of each node, its leader, opens a dataset and passes the open
  * files on to the others over a socket, one message for each segment. They
@@ -25,7 +25,7 @@
 
 /* One segment as its message has it, before the path. */
 struct record {
-    struct plait_segment segment; /* its pointers mean nothing */
+    struct plait_segment segment; /* pointers are valid in the sender only */
     size_t offset;                /* of the tokens */
     int64_t segments;             /* of the whole dataset */
 };
@@ -83,7 +83,7 @@ static int receive_segment(int from, struct record *r, char path[PATH_MAX])
 
 /* The leader's file of a segment, once more: to keep all open from the
  * start could be more than the process may have. */
-static int reopen(const struct plait_segment *s)
+static int reopen_segment(const struct plait_segment *s)
 {
     int fd = open(s->path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -93,17 +93,17 @@ static int reopen(const struct plait_segment *s)
     if (fstat(fd, &st) == 0 && (size_t)st.st_size == s->size)
         return fd;
     close(fd);
-    errno = ESTALE; /* another file by now */
+    errno = ESTALE; /* the file was replaced meanwhile */
     return -1;
 }
 
-static int serve(const struct plait_dataset *ds, const int *to, int n,
-                 struct plait_error *err)
+static int send_segments(const struct plait_dataset *ds, const int *to, int n,
+                         struct plait_error *err)
 {
     for (int i = 0; i < ds->nsegments; i++) {
         const struct plait_segment *s = &ds->segments[i];
         struct record r = {.segment = *s, .segments = ds->nsegments};
-        int fd = n > 0 ? reopen(s) : 0, rc = fd < 0 ? -1 : 0;
+        int fd = n > 0 ? reopen_segment(s) : 0, rc = fd < 0 ? -1 : 0;
 
         r.offset = (size_t)(s->tokens - (const unsigned char *)s->map);
         for (int k = 0; k < n && rc == 0; k++)
@@ -117,7 +117,7 @@ static int serve(const struct plait_dataset *ds, const int *to, int n,
     return 0;
 }
 
-/* The next segment of ds; the number of all. */
+/* Appends the next segment to ds; returns how many there will be, or -1. */
 static int64_t add_received(struct plait_dataset *ds, int from)
 {
     struct plait_segment *more, *s;
@@ -148,11 +148,12 @@ static int64_t add_received(struct plait_dataset *ds, int from)
     s->tokens = (const unsigned char *)s->map + r.offset;
     ds->nsegments++;
     ds->tokens += s->count;
+    ds->images += s->images.shape[0] ? s->count : 0;
     return r.segments;
 }
 
-static struct plait_dataset *receive(int from, const char *path,
-                                     struct plait_error *err)
+static struct plait_dataset *receive_segments(int from, const char *path,
+                                              struct plait_error *err)
 {
     struct plait_dataset *ds = calloc(1, sizeof(*ds));
     int64_t segments = 1;
@@ -168,7 +169,7 @@ static struct plait_dataset *receive(int from, const char *path,
     return NULL;
 }
 
-/* -- who with whom ------------------------------------------------------- */
+/* -- the ranks of a node -------------------------------------------------- */
 
 struct member {
     uint64_t node, nonce; /* the nonce names the leader's socket */
@@ -181,7 +182,7 @@ struct node {
     int *link;    /* to the others; of the others one, to the leader */
 };
 
-/* An abstract name: nothing of it is left behind. */
+/* An abstract socket name: no file is left behind. */
 static socklen_t socket_name(struct sockaddr_un *name, const struct node *node)
 {
     int n;
@@ -275,7 +276,7 @@ static void close_node(struct node *node, int size)
     free(node->all);
 }
 
-/* -- together ------------------------------------------------------------ */
+/* -- collective ----------------------------------------------------------- */
 
 /* How many of this node's other ranks have reached their leader. */
 static int count_reached(const struct node *node, struct plait_comm *world,
@@ -295,9 +296,9 @@ static int count_reached(const struct node *node, struct plait_comm *world,
 }
 
 /* The leaders open the files, and wait for the others to ask for them. */
-static int lead(struct node *node, struct plait_comm *world, const char *path,
-                const char *format, struct plait_dataset **ds,
-                struct plait_error *err)
+static int open_as_leader(struct node *node, struct plait_comm *world,
+                          const char *path, enum plait_data_format format,
+                          struct plait_dataset **ds, struct plait_error *err)
 {
     if (plait_comm_rank(world) != node->leader)
         return 0;
@@ -306,7 +307,7 @@ static int lead(struct node *node, struct plait_comm *world, const char *path,
 }
 
 static int pass_on(struct node *node, struct plait_comm *world,
-                   const char *path, const char *format,
+                   const char *path, enum plait_data_format format,
                    struct plait_dataset **ds, struct plait_error *err)
 {
     bool leads = plait_comm_rank(world) == node->leader;
@@ -317,17 +318,18 @@ static int pass_on(struct node *node, struct plait_comm *world,
     n = count_reached(node, world, !leads && node->link[0] >= 0, err);
     if (n < 0)
         return -1;
-    if (leads &&
-        (accept_all(node, n, err) < 0 || serve(*ds, node->link, n, err) < 0))
+    if (leads && (accept_all(node, n, err) < 0 ||
+                  send_segments(*ds, node->link, n, err) < 0))
         return -1;
     if (!leads && node->link[0] >= 0)
-        *ds = receive(node->link[0], path, err);
+        *ds = receive_segments(node->link[0], path, err);
     else if (!leads)
         *ds = plait_dataset_create(path, format, err);
     return *ds ? 0 : -1;
 }
 
-struct plait_dataset *plait_dataset_open(const char *path, const char *format,
+struct plait_dataset *plait_dataset_open(const char *path,
+                                         enum plait_data_format format,
                                          struct plait_comm *world, uint64_t id,
                                          struct plait_error *err)
 {
@@ -337,14 +339,14 @@ struct plait_dataset *plait_dataset_open(const char *path, const char *format,
 
     if (size == 1)
         return plait_dataset_create(path, format, err);
-    rc = plait_agree(world, find_node(&node, world, id, err), err);
+    rc = plait_error_consensus(world, find_node(&node, world, id, err), err);
     if (rc == 0) {
-        rc = lead(&node, world, path, format, &ds, err);
-        rc = plait_agree(world, rc, err);
+        rc = open_as_leader(&node, world, path, format, &ds, err);
+        rc = plait_error_consensus(world, rc, err);
     }
     if (rc == 0) {
         rc = pass_on(&node, world, path, format, &ds, err);
-        rc = plait_agree(world, rc, err);
+        rc = plait_error_consensus(world, rc, err);
     }
     close_node(&node, size);
     if (rc == 0)
