@@ -1,64 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common.h"
+#include "runtime/checkpoint/checkpoint_private.h"
 
-/* What save and load share: the pieces of this rank. */
+/* What save and load share: the slices of this rank. */
 
-/* Every slice is three tensors: the weight under its own name, and the
- * moments. */
-static const char *const prefixes[PLAIT_PIECES_PER_SLICE] = {"", "optim.m.",
-                                                             "optim.v."};
-
-static void describe(struct plait_piece *piece,
-                     const struct plait_optim_slice *slice, int which)
+static void describe_slice(struct plait_tensor_slice *slice,
+                           const struct plait_tensor *t, size_t first,
+                           size_t count)
 {
-    const struct plait_tensor *t = slice->tensor;
     int axis = t->ndim == 1 ? 1 : t->tp_axis, i;
 
-    memset(piece, 0, sizeof(*piece));
-    snprintf(piece->name, sizeof(piece->name), "%s%s", prefixes[which],
-             t->name);
-    piece->shape[0] = piece->box[0] = 1;
+    memset(slice, 0, sizeof(*slice));
+    snprintf(slice->name, sizeof(slice->name), "%s", t->name);
+    slice->shape[0] = slice->box[0] = 1;
     for (i = 0; i < t->ndim; i++) {
-        piece->shape[2 - t->ndim + i] = t->shape[i];
-        piece->box[2 - t->ndim + i] = t->local_shape[i];
+        slice->shape[2 - t->ndim + i] = t->shape[i];
+        slice->box[2 - t->ndim + i] = t->local_shape[i];
     }
     if (t->tp_axis >= 0)
-        piece->begin[axis] = t->local_first;
-    piece->first = slice->first;
-    piece->count = slice->count;
+        slice->begin[axis] = t->local_first;
+    slice->first = first;
+    slice->count = count;
 }
 
-int plait_pieces_create(const struct plait_optim *optim,
-                        struct plait_piece **pieces, float ***data,
-                        struct plait_error *err)
+static void describe_piece(struct plait_tensor_slice *slice,
+                           const struct plait_optim_piece *p)
 {
-    const struct plait_optim_slice *slices;
-    int n = plait_optim_slices(optim, &slices), i, k;
-    size_t total = (size_t)n * PLAIT_PIECES_PER_SLICE;
-    struct plait_piece *p = calloc(total + 1, sizeof(*p));
-    float **d = calloc(total + 1, sizeof(*d));
+    describe_slice(slice, p->tensor, p->first, p->count);
+    snprintf(slice->name, sizeof(slice->name), "%s%s%s%s%s", p->owner,
+             p->state ? "optim." : "", p->state ? p->state : "",
+             p->state ? "." : "", p->tensor->name);
+    if (!p->shape[0])
+        return;
+    for (int i = 0; i < 2; i++) {
+        slice->shape[i] = slice->box[i] = p->shape[i];
+        slice->begin[i] = 0;
+    }
+}
 
-    if (!p || !d) {
-        free(p);
-        free(d);
-        errno = ENOMEM;
-        return plait_errorf(err, "checkpoint: out of memory");
+static int refuse_memory(struct plait_error *err)
+{
+    errno = ENOMEM;
+    return plait_errorf(err, "checkpoint: out of memory");
+}
+
+int plait_tensor_slices_create(const struct plait_optim_piece *pieces, int n,
+                               struct plait_tensor_slice **slices,
+                               struct plait_error *err)
+{
+    struct plait_tensor_slice *p = calloc(n + 1, sizeof(*p));
+    int i;
+
+    if (!p)
+        return refuse_memory(err);
+    for (i = 0; i < n; i++)
+        describe_piece(&p[i], &pieces[i]);
+    *slices = p;
+    return n;
+}
+
+int plait_tensor_slices_create_weights(const struct plait_shards *shards,
+                                       struct plait_tensor_slice **slices,
+                                       void ***data, struct plait_error *err)
+{
+    const struct plait_model *model = shards->model;
+    size_t size = plait_dtype_size(model->type), first, count;
+    int n = 0, i;
+
+    *slices = calloc(model->ntensors + 1, sizeof(**slices));
+    *data = calloc(model->ntensors + 1, sizeof(**data));
+    if (!*slices || !*data)
+        return refuse_memory(err);
+    for (i = 0; i < model->ntensors; i++) {
+        const struct plait_tensor *t = &model->tensors[i];
+        const struct plait_shard *s = &shards->shard[t->region];
+
+        if (!plait_shard_slice(s, t, &first, &count))
+            continue;
+        describe_slice(&(*slices)[n], t, first, count);
+        (*data)[n++] =
+            (char *)s->weight + (t->offset + first - s->first) * size;
     }
-    for (i = 0; i < n; i++) {
-        for (k = 0; k < PLAIT_PIECES_PER_SLICE; k++)
-            describe(&p[i * PLAIT_PIECES_PER_SLICE + k], &slices[i], k);
-        d[i * PLAIT_PIECES_PER_SLICE] = slices[i].master;
-        d[i * PLAIT_PIECES_PER_SLICE + 1] = slices[i].m;
-        d[i * PLAIT_PIECES_PER_SLICE + 2] = slices[i].v;
-    }
-    *pieces = p;
-    *data = d;
-    return (int)total;
+    return n;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_CHECKPOINT_H
-#define PLAIT_CHECKPOINT_H
+#ifndef PLAIT_RUNTIME_CHECKPOINT_CHECKPOINT_H
+#define PLAIT_RUNTIME_CHECKPOINT_CHECKPOINT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "runtime/model/model.h"
 #include "runtime/optim/optim.h"
+#include "runtime/optim/run_state.h"
+#include "runtime/parallel/shard.h"
 
 /* A checkpoint is a directory DIR/step-00000020 with one safetensors shard
  * per writing rank and manifest.json, written last. It is made in a hidden
@@ -18,13 +20,15 @@
 struct plait_checkpoint_info {
     int64_t step;                       /* steps done */
     int64_t tokens;                     /* tokens seen */
+    struct plait_run_state state;       /* without samples: of an earlier
+                                           version */
     struct plait_loss_scale loss_scale; /* used where it is dynamic */
 };
 
 /* The saves of one run, one after the other. Every function but destroy is
  * collective over the world, and fails on all ranks together, as
- * plait_agree() does. What fails, or ends with the process, leaves older
- * checkpoints as they were. */
+ * plait_error_consensus() does. What fails, or ends with the process, leaves
+ * older checkpoints as they were. */
 struct plait_saver;
 
 /* Makes `dir`. Only one copy of each slice is written. Keeps the newest `keep`
@@ -53,12 +57,6 @@ int plait_saver_poll(struct plait_saver *saver, struct plait_error *err);
 /* Wait for what is still written, and put it in place. */
 int plait_saver_finish(struct plait_saver *saver, struct plait_error *err);
 
-/* One save, for those who need no more. Collective. */
-int plait_checkpoint_save(const char *dir, int keep,
-                          const struct plait_checkpoint_info *info,
-                          struct plait_model *model, struct plait_optim *optim,
-                          struct plait_error *err);
-
 /* The checkpoint under `dir` of the newest step before `below`, whole or
  * not; NULL with err->text empty if there is none (a missing dir is none).
  * *step is its step. DIR/latest leads to the one that was saved last: those of
@@ -67,12 +65,27 @@ int plait_checkpoint_save(const char *dir, int keep,
 char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
                               int *passed, struct plait_error *err);
 
-/* Collective; fails as plait_agree() does. Fills optimizer slices and info;
- * the caller then calls plait_optim_refresh(). errno is EBADMSG, and nothing
- * was touched, if the checkpoint is not whole: lost, cut or garbled. Refuses
- * one of another model, naming the tensor and the shapes. */
+/* Collective; fails as plait_error_consensus() does. Fills optimizer slices and
+ * info; the caller then calls plait_optim_refresh(). errno is EBADMSG, and
+ * nothing was touched, if the checkpoint is not whole: lost, cut or corrupt.
+ * Refuses one of another model, naming the tensor and the shapes. */
 int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
-                          struct plait_model *model, struct plait_optim *optim,
-                          struct plait_error *err);
+                          struct plait_optim *optim, struct plait_error *err);
+/* The weights alone, for a model that is not trained; the caller then calls
+ * plait_shards_gather_weights(). */
+int plait_checkpoint_load_weights(const char *path,
+                                  struct plait_checkpoint_info *info,
+                                  struct plait_shards *shards,
+                                  struct plait_error *err);
+
+/* The weights of another run, to train them further or to use them: `dir` is
+ * a Hugging Face directory, a checkpoint, or a directory of checkpoints (the
+ * one saved last). To the optimizer's slices, whose other state stays as it is,
+ * or with optim NULL to `shards` alone; the caller then calls
+ * plait_optim_refresh() or plait_shards_gather_weights(). Collective; fails as
+ * plait_error_consensus() does. Refuses a model that computes something else
+ * than the configuration's, naming the key. */
+int plait_checkpoint_start(const char *dir, struct plait_shards *shards,
+                           struct plait_optim *optim, struct plait_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "folder.h"
+#include "runtime/checkpoint/directory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,30 +13,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char *join(const char *dir, const char *name)
+static char *join_path(const char *dir, const char *name)
 {
     char *path;
 
     return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
 }
 
-char *plait_folder_path(const char *dir, int64_t step)
+char *plait_checkpoint_path(const char *dir, int64_t step)
 {
     char name[40];
 
     snprintf(name, sizeof(name), "step-%08lld", (long long)step);
-    return join(dir, name);
+    return join_path(dir, name);
 }
 
-char *plait_folder_temporary(const char *dir, int64_t step)
+char *plait_directory_temporary(const char *dir, int64_t step)
 {
     char name[40];
 
     snprintf(name, sizeof(name), ".step-%08lld", (long long)step);
-    return join(dir, name);
+    return join_path(dir, name);
 }
 
-int plait_folder_remove(const char *path)
+int plait_directory_remove(const char *path)
 {
     DIR *dir = opendir(path);
     struct dirent *entry;
@@ -87,17 +87,17 @@ static int remove_unfinished(const char *path)
     while (ret == 0 && (entry = readdir(dir))) {
         if (strncmp(entry->d_name, ".step-", 6) != 0)
             continue;
-        left = join(path, entry->d_name);
-        ret = left ? plait_folder_remove(left) : -1;
+        left = join_path(path, entry->d_name);
+        ret = left ? plait_directory_remove(left) : -1;
         free(left);
     }
     closedir(dir);
     return ret;
 }
 
-int plait_folder_make(const char *dir, struct plait_error *err)
+int plait_directory_make(const char *dir, struct plait_error *err)
 {
-    char *inside = join(dir, ".");
+    char *inside = join_path(dir, ".");
     int ret = 0;
 
     if (make_dir(dir) < 0)
@@ -110,10 +110,10 @@ int plait_folder_make(const char *dir, struct plait_error *err)
     return ret;
 }
 
-int plait_folder_prepare(const char *dir, const char *temporary,
-                         struct plait_error *err)
+int plait_directory_prepare(const char *dir, const char *temporary,
+                            struct plait_error *err)
 {
-    if (plait_folder_make(dir, err) < 0)
+    if (plait_directory_make(dir, err) < 0)
         return -1;
     if (remove_unfinished(dir) < 0)
         return plait_errorf(err,
@@ -140,7 +140,8 @@ static int sync_dir(const char *path)
 /* "latest" -> "step-00000020" */
 static int link_latest(const char *dir, const char *path)
 {
-    char *latest = join(dir, "latest"), *temporary = join(dir, ".latest");
+    char *latest = join_path(dir, "latest"),
+         *temporary = join_path(dir, ".latest");
     int ret = -1;
 
     if (latest && temporary && (unlink(temporary) == 0 || errno == ENOENT) &&
@@ -151,8 +152,8 @@ static int link_latest(const char *dir, const char *path)
     return ret;
 }
 
-int plait_folder_commit(const char *dir, const char *temporary,
-                        const char *path, struct plait_error *err)
+int plait_directory_commit(const char *dir, const char *temporary,
+                           const char *path, struct plait_error *err)
 {
     char *old = NULL;
     int ret = -1;
@@ -162,10 +163,10 @@ int plait_folder_commit(const char *dir, const char *temporary,
     /* A run that went on from an earlier step comes by here again. A link to
      * what is not there yet leads to the older ones; a new one that it does
      * not lead to would be passed over. */
-    if (plait_folder_remove(old) < 0 ||
+    if (plait_directory_remove(old) < 0 ||
         (rename(path, old) < 0 && errno != ENOENT) || sync_dir(temporary) < 0 ||
         link_latest(dir, path) < 0 || rename(temporary, path) < 0 ||
-        sync_dir(dir) < 0 || plait_folder_remove(old) < 0)
+        sync_dir(dir) < 0 || plait_directory_remove(old) < 0)
         plait_errorf(err, "%s: cannot put the checkpoint in place: %s", path,
                      strerror(errno));
     else
@@ -240,7 +241,7 @@ static int list_checkpoints(const char *path, struct list *list)
  * so, -1 if it leads elsewhere. */
 static int64_t latest_step(const char *dir, struct plait_error *err)
 {
-    char *path = join(dir, "latest"), name[256];
+    char *path = join_path(dir, "latest"), name[256];
     ssize_t n = path ? readlink(path, name, sizeof(name) - 1) : -1;
     int64_t step = INT64_MAX;
 
@@ -277,7 +278,8 @@ char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
         later++;
     while (i < list.n && list.found[i].step >= below)
         i++;
-    if (latest >= 0 && i < list.n && !(path = join(dir, list.found[i].name)))
+    if (latest >= 0 && i < list.n &&
+        !(path = join_path(dir, list.found[i].name)))
         plait_errorf(err, "%s: out of memory", dir);
     if (path)
         *step = list.found[i].step;
@@ -310,19 +312,19 @@ static int is_complete(const char *dir, const char *name)
  * not taken for a checkpoint. */
 static int remove_checkpoint(const char *dir, const char *name)
 {
-    char *path = join(dir, name), *manifest = manifest_of(dir, name);
+    char *path = join_path(dir, name), *manifest = manifest_of(dir, name);
     int ret = -1;
 
     if (path && manifest && (unlink(manifest) == 0 || errno == ENOENT))
-        ret = plait_folder_remove(path);
+        ret = plait_directory_remove(path);
     free(manifest);
     free(path);
     /* NFS keeps files that somebody reads. They go in the next save. */
     return ret < 0 && (errno == EBUSY || errno == ENOTEMPTY) ? 0 : ret;
 }
 
-int plait_folder_prune(const char *dir, int keep, int64_t step,
-                       struct plait_error *err)
+int plait_directory_prune(const char *dir, int keep, int64_t step,
+                          struct plait_error *err)
 {
     int i, kept = 0, ret = 0;
     struct list list;

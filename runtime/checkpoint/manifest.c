@@ -10,19 +10,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "folder.h"
+#include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/manifest_run.h"
 
 /* manifest.json:
  * {"format": "plait", "version": 1, "step": 20, "tokens": 327680,
- *  "parameters": 123456,
+ *  "run": {"samples": 320, ...}, (manifest_run.h)
+ *  "parameters": 123456, "optimizer": "adamw",
  *  "files": [{"name": "rank-00000.safetensors", "bytes": 4711,
  *             "crc32": "0badcafe"}, ...]} */
 
-static json_t *build(const struct plait_manifest *m)
+static json_t *build_json(const struct plait_manifest *m)
 {
-    json_t *files = json_array();
+    json_t *files = json_array(), *run = plait_manifest_run(&m->info.state);
     char crc[16];
-    int i, bad = !files;
+    int i, bad = !files || !run;
 
     for (i = 0; i < m->nfiles && !bad; i++) {
         snprintf(crc, sizeof(crc), "%08" PRIx32, m->files[i].crc);
@@ -32,27 +34,41 @@ static json_t *build(const struct plait_manifest *m)
     }
     if (bad) {
         json_decref(files);
+        json_decref(run);
         return NULL;
     }
-    return json_pack("{s:s,s:i,s:I,s:I,s:f,s:I,s:I,s:I,s:o}", "format", "plait",
-                     "version", 1, "step", (json_int_t)m->info.step, "tokens",
-                     (json_int_t)m->info.tokens, "loss_scale",
-                     m->info.loss_scale.scale, "clean_steps",
+    return json_pack("{s:s,s:i,s:I,s:I,s:o,s:f,s:I,s:I,s:I,s:s,s:o}", "format",
+                     "plait", "version", 1, "step", (json_int_t)m->info.step,
+                     "tokens", (json_int_t)m->info.tokens, "run", run,
+                     "loss_scale", m->info.loss_scale.scale, "clean_steps",
                      (json_int_t)m->info.loss_scale.clean, "skipped_steps",
                      (json_int_t)m->info.loss_scale.skipped, "parameters",
-                     (json_int_t)m->parameters, "files", files);
+                     (json_int_t)m->parameters, "optimizer", m->optimizer,
+                     "files", files);
 }
 
-int plait_manifest_write(const char *folder, const struct plait_manifest *m,
+/* Where there are several: "replicas": 4, "sync": "local". */
+static json_t *add_replicas(json_t *root, const struct plait_manifest *m)
+{
+    if (!root || m->replicas == 0)
+        return root;
+    if (json_object_set_new(root, "replicas", json_integer(m->replicas)) == 0 &&
+        json_object_set_new(root, "sync", json_string(m->sync)) == 0)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+int plait_manifest_write(const char *directory, const struct plait_manifest *m,
                          struct plait_error *err)
 {
-    json_t *root = build(m);
+    json_t *root = add_replicas(build_json(m), m);
     char *path = NULL;
     FILE *file = NULL;
     int ret = -1;
 
-    if (!root || asprintf(&path, "%s/manifest.json", folder) < 0) {
-        plait_errorf(err, "%s: out of memory", folder);
+    if (!root || asprintf(&path, "%s/manifest.json", directory) < 0) {
+        plait_errorf(err, "%s: out of memory", directory);
         goto done;
     }
     file = fopen(path, "we");
@@ -68,6 +84,45 @@ done:
     free(path);
     json_decref(root);
     return ret;
+}
+
+int plait_model_file_write(const char *directory,
+                           const struct plait_model_config *model,
+                           struct plait_error *err)
+{
+    char *path = NULL;
+    FILE *file = NULL;
+    int ret = 0;
+
+    if (asprintf(&path, "%s/plait.yaml", directory) < 0)
+        return plait_errorf(err, "%s: out of memory", directory);
+    file = fopen(path, "we");
+    if (file)
+        plait_job_config_print_model(model, file);
+    if (!file || fflush(file) != 0 || fsync(fileno(file)) < 0)
+        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    if (file)
+        fclose(file);
+    free(path);
+    return ret;
+}
+
+int plait_model_file_read(const char *directory,
+                          struct plait_model_config *model,
+                          struct plait_error *err)
+{
+    struct plait_job_config *config;
+    char *path = NULL;
+
+    if (asprintf(&path, "%s/plait.yaml", directory) < 0)
+        return plait_errorf(err, "%s: out of memory", directory);
+    config = plait_job_config_create(path, NULL, 0, err);
+    free(path);
+    if (!config)
+        return -1;
+    *model = config->model;
+    plait_job_config_destroy(config);
+    return 0;
 }
 
 static int parse_file(const json_t *entry, struct plait_shard_file *file)
@@ -87,21 +142,39 @@ static int parse_file(const json_t *entry, struct plait_shard_file *file)
     return *end ? -1 : 0;
 }
 
-static int parse(const json_t *root, struct plait_manifest *m)
+/* Only where there are several. */
+static int parse_replicas(const json_t *root, struct plait_manifest *m)
+{
+    const char *sync = "";
+    int replicas = 0;
+
+    if (json_unpack((json_t *)root, "{s?i,s?s}", "replicas", &replicas, "sync",
+                    &sync) < 0 ||
+        replicas < 0 || strlen(sync) >= sizeof(m->sync))
+        return -1;
+    m->replicas = replicas;
+    snprintf(m->sync, sizeof(m->sync), "%s", sync);
+    return 0;
+}
+
+static int parse_json(const json_t *root, struct plait_manifest *m)
 {
     json_int_t step, tokens, parameters, clean = 0, skipped = 0;
     double scale = 1;
-    const char *format;
-    json_t *files;
+    const char *format, *optimizer = "adamw"; /* once the only one */
+    json_t *files, *run = NULL;
     int version, i;
 
-    if (json_unpack((json_t *)root, "{s:s,s:i,s:I,s:I,s?F,s?I,s?I,s:I,s:o}",
-                    "format", &format, "version", &version, "step", &step,
-                    "tokens", &tokens, "loss_scale", &scale, "clean_steps",
-                    &clean, "skipped_steps", &skipped, "parameters",
-                    &parameters, "files", &files) < 0 ||
-        strcmp(format, "plait") != 0 || version != 1 || step < 0 ||
-        tokens < 0 || !json_is_array(files))
+    if (json_unpack(
+            (json_t *)root, "{s:s,s:i,s:I,s:I,s?o,s?F,s?I,s?I,s:I,s?s,s:o}",
+            "format", &format, "version", &version, "step", &step, "tokens",
+            &tokens, "run", &run, "loss_scale", &scale, "clean_steps", &clean,
+            "skipped_steps", &skipped, "parameters", &parameters, "optimizer",
+            &optimizer, "files", &files) < 0 ||
+        strcmp(format, "plait") != 0 ||
+        strlen(optimizer) >= sizeof(m->optimizer) || version != 1 || step < 0 ||
+        tokens < 0 || !json_is_array(files) || parse_replicas(root, m) < 0 ||
+        plait_manifest_parse_run(run, &m->info.state) < 0)
         return -1;
     m->info.step = step;
     m->info.tokens = tokens;
@@ -109,6 +182,7 @@ static int parse(const json_t *root, struct plait_manifest *m)
     m->info.loss_scale.clean = clean;
     m->info.loss_scale.skipped = skipped;
     m->parameters = parameters;
+    snprintf(m->optimizer, sizeof(m->optimizer), "%s", optimizer);
     m->nfiles = (int)json_array_size(files);
     m->files = calloc(m->nfiles + 1, sizeof(*m->files));
     for (i = 0; m->files && i < m->nfiles; i++)
@@ -120,7 +194,7 @@ static int parse(const json_t *root, struct plait_manifest *m)
     return -1;
 }
 
-int plait_manifest_text(const char *folder, char **text, size_t *size,
+int plait_manifest_text(const char *directory, char **text, size_t *size,
                         struct plait_error *err)
 {
     char *path = NULL, *read = NULL;
@@ -128,8 +202,8 @@ int plait_manifest_text(const char *folder, char **text, size_t *size,
     FILE *file = NULL;
     int ret = -1;
 
-    if (asprintf(&path, "%s/manifest.json", folder) < 0)
-        return plait_errorf(err, "%s: out of memory", folder);
+    if (asprintf(&path, "%s/manifest.json", directory) < 0)
+        return plait_errorf(err, "%s: out of memory", directory);
     file = fopen(path, "re");
     if (!file || fstat(fileno(file), &st) < 0) {
         plait_errorf(err, "%s: %s: no complete checkpoint", path,
@@ -154,7 +228,7 @@ done:
     return ret;
 }
 
-int plait_manifest_parse(const char *folder, const char *text, size_t size,
+int plait_manifest_parse(const char *directory, const char *text, size_t size,
                          struct plait_manifest *m, struct plait_error *err)
 {
     struct plait_manifest read = {0};
@@ -164,13 +238,13 @@ int plait_manifest_parse(const char *folder, const char *text, size_t size,
 
     errno = EINVAL;
     if (!root)
-        plait_errorf(err, "%s/manifest.json: garbled: line %d: %.200s", folder,
-                     why.line, why.text);
-    else if (parse(root, &read) < 0)
+        plait_errorf(err, "%s/manifest.json: corrupt: line %d: %.200s",
+                     directory, why.line, why.text);
+    else if (parse_json(root, &read) < 0)
         plait_errorf(err,
                      "%s/manifest.json: not the manifest of a plait "
                      "checkpoint, version 1",
-                     folder);
+                     directory);
     else
         ret = 0;
     if (ret == 0)

@@ -6,29 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common.h"
+#include "runtime/checkpoint/checkpoint_private.h"
+#include "topology/base/hash.h"
 
-/* Who writes what: every rank holds pieces of the model, some of them the
+/* Who writes what: every rank holds slices of the model, some of them the
  * same. */
 
-/* FNV-1a over what makes two pieces the same. */
-static uint64_t fingerprint(const struct plait_piece *p)
+/* A hash of what makes two slices the same; never 0. */
+static uint64_t fingerprint(const struct plait_tensor_slice *p)
 {
     const uint64_t numbers[] = {p->begin[0], p->begin[1], p->box[0],
                                 p->box[1],   p->first,    p->count};
-    const unsigned char *bytes = (const unsigned char *)numbers;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    const char *c;
-    size_t i;
+    uint64_t hash = plait_hash_text(PLAIT_HASH_START, p->name);
 
-    for (c = p->name; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-    for (i = 0; i < sizeof(numbers); i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    hash = plait_hash_bytes(hash, numbers, sizeof(numbers));
     return hash ? hash : 1;
 }
 
-/* A piece of one rank among those of all. */
+/* A slice of one rank among those of all. */
 struct owner {
     uint64_t hash;
     int rank;
@@ -44,11 +39,11 @@ static int by_hash(const void *a, const void *b)
 }
 
 /* Everyone's fingerprints, sorted; 0 fills up. Collective. */
-static int gather_owners(const struct plait_part *part,
+static int gather_owners(const struct plait_rank_shard *shard,
                          struct plait_comm *world, struct owner **owners,
                          size_t *total, struct plait_error *err)
 {
-    double most = part->n;
+    double most = shard->n;
     uint64_t *mine, *all;
     size_t room, i;
     int ret;
@@ -63,9 +58,9 @@ static int gather_owners(const struct plait_part *part,
     ret = mine && all && *owners
               ? 0
               : plait_errorf(err, "checkpoint: out of memory");
-    ret = plait_agree(world, ret, err);
-    for (i = 0; ret == 0 && i < (size_t)part->n; i++)
-        mine[i] = fingerprint(&part->pieces[i]);
+    ret = plait_error_consensus(world, ret, err);
+    for (i = 0; ret == 0 && i < (size_t)shard->n; i++)
+        mine[i] = fingerprint(&shard->slices[i]);
     if (ret == 0 && room > 0 &&
         plait_comm_host_all_gather(world, mine, all, room * sizeof(*mine)) < 0)
         ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
@@ -78,7 +73,7 @@ static int gather_owners(const struct plait_part *part,
     return ret;
 }
 
-/* Of those that hold a piece, the one whose turn the fingerprint says, so
+/* Of those that hold a slice, the one whose turn the fingerprint says, so
  * that replicas share the writing. */
 static int writer_of(const struct owner *owners, size_t total, uint64_t hash)
 {
@@ -101,95 +96,113 @@ static int writer_of(const struct owner *owners, size_t total, uint64_t hash)
 static bool is_tied_copy(const struct plait_model *model,
                          const struct plait_tensor *t)
 {
-    return t->tied && model->par->coord.at[PLAIT_PP] > 0;
+    return t->tied && model->mesh->coord.at[PLAIT_PP] > 0;
 }
 
-static void drop_tied(struct plait_part *part, const struct plait_model *model)
+static void drop_tied(struct plait_rank_shard *shard,
+                      const struct plait_model *model)
 {
-    const struct plait_optim_slice *slices;
     int n = 0, i;
 
-    plait_optim_slices(part->optim, &slices);
-    for (i = 0; i < part->n; i++) {
-        if (is_tied_copy(model, slices[i / PLAIT_PIECES_PER_SLICE].tensor))
+    for (i = 0; i < shard->n; i++) {
+        if (is_tied_copy(model, shard->pieces[i].tensor))
             continue;
-        part->pieces[n] = part->pieces[i];
-        part->data[n++] = part->data[i];
+        shard->slices[n] = shard->slices[i];
+        shard->pieces[n++] = shard->pieces[i];
     }
-    part->n = n;
+    shard->n = n;
 }
 
-/* Collective. Keep of this rank's pieces those that it writes. */
-static int choose(struct plait_part *part, struct plait_comm *world,
-                  struct plait_error *err)
+/* Collective. Keep of this rank's slices those that it writes. */
+static int choose_slices(struct plait_rank_shard *shard,
+                         struct plait_comm *world, struct plait_error *err)
 {
     int rank = plait_comm_rank(world), n = 0, i;
     struct owner *owners = NULL;
     size_t total = 0;
-    int ret = gather_owners(part, world, &owners, &total, err);
+    int ret = gather_owners(shard, world, &owners, &total, err);
 
-    for (i = 0; i < part->n && ret == 0; i++) {
-        if (writer_of(owners, total, fingerprint(&part->pieces[i])) != rank)
+    for (i = 0; i < shard->n && ret == 0; i++) {
+        if (writer_of(owners, total, fingerprint(&shard->slices[i])) != rank)
             continue;
-        part->pieces[n] = part->pieces[i];
-        part->data[n++] = part->data[i];
-        part->bytes += part->pieces[i].count * sizeof(float);
+        shard->slices[n] = shard->slices[i];
+        shard->pieces[n++] = shard->pieces[i];
+        shard->bytes += shard->slices[i].count * sizeof(float);
     }
-    part->n = n;
+    shard->n = n;
     free(owners);
     return ret;
 }
 
-/* Collective. */
-static int check_complete(const struct plait_part *part,
+/* Collective. States, and what replicas have of their own, go with the weights
+ * they belong to. */
+static int check_complete(const struct plait_rank_shard *shard,
                           const struct plait_model *model,
                           struct plait_error *err)
 {
-    struct plait_comm *world = model->par->world;
-    double written = 0, want;
+    struct plait_comm *world = model->mesh->world;
+    double written = 0, want = (double)model->parameters + model->statistics;
     int i;
 
-    for (i = 0; i < part->n; i++)
-        written += (double)plait_piece_inside(&part->pieces[i]);
+    for (i = 0; i < shard->n; i++)
+        if (!shard->pieces[i].state && !shard->pieces[i].owner[0])
+            written += (double)plait_tensor_slice_inside(&shard->slices[i]);
     if (plait_comm_host_all_reduce(world, &written, 1, PLAIT_SUM) < 0)
         return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    want = (double)PLAIT_PIECES_PER_SLICE * (double)model->parameters;
     if (written == want)
         return 0;
     errno = EINVAL;
     return plait_errorf(err,
-                        "checkpoint: the ranks hold %.0f elements of weights "
-                        "and moments, the model has %.0f",
+                        "checkpoint: the ranks hold %.0f weights, the model "
+                        "has %.0f",
                         written, want);
 }
 
-int plait_part_init(struct plait_part *part, const struct plait_model *model,
-                    const struct plait_optim *optim, struct plait_error *err)
+static int list_pieces(struct plait_rank_shard *shard, struct plait_error *err)
 {
-    struct plait_comm *world = model->par->world;
+    const struct plait_replicas *replicas = plait_optim_replicas(shard->optim);
+    const struct plait_optim_piece *pieces;
+    int n = replicas ? plait_replicas_pieces(replicas, &pieces)
+                     : plait_optim_pieces(shard->optim, &pieces);
+
+    if (plait_tensor_slices_create(pieces, n, &shard->slices, err) < 0)
+        return -1;
+    shard->pieces = calloc(n + 1, sizeof(*pieces));
+    if (!shard->pieces)
+        return plait_errorf(err, "checkpoint: out of memory");
+    memcpy(shard->pieces, pieces, n * sizeof(*pieces));
+    shard->n = n;
+    return 0;
+}
+
+int plait_rank_shard_init(struct plait_rank_shard *shard,
+                          const struct plait_model *model,
+                          const struct plait_optim *optim,
+                          struct plait_error *err)
+{
+    struct plait_comm *world = model->mesh->world;
     int ret;
 
-    *part = (struct plait_part){.optim = optim};
-    ret = plait_pieces_create(optim, &part->pieces, &part->data, err);
-    if (ret > 0)
-        part->n = ret;
-    if (plait_agree(world, ret < 0 ? -1 : 0, err) < 0)
+    *shard = (struct plait_rank_shard){.optim = optim};
+    ret = list_pieces(shard, err);
+    if (plait_error_consensus(world, ret < 0 ? -1 : 0, err) < 0)
         goto error;
-    drop_tied(part, model);
-    if (choose(part, world, err) < 0 || check_complete(part, model, err) < 0)
+    drop_tied(shard, model);
+    if (choose_slices(shard, world, err) < 0 ||
+        check_complete(shard, model, err) < 0)
         goto error;
     return 0;
 error:
-    plait_part_clear(part);
+    plait_rank_shard_clear(shard);
     return -1;
 }
 
-void plait_part_clear(struct plait_part *part)
+void plait_rank_shard_clear(struct plait_rank_shard *shard)
 {
     int saved = errno;
 
-    free(part->pieces);
-    free(part->data);
-    *part = (struct plait_part){0};
+    free(shard->slices);
+    free(shard->pieces);
+    *shard = (struct plait_rank_shard){0};
     errno = saved;
 }

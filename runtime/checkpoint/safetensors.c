@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "safetensors.h"
+#include "runtime/checkpoint/safetensors.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -15,20 +15,20 @@
 /* The format's own limit on the JSON. */
 #define MAX_HEAD 100000000
 
-static json_t *pair(uint64_t a, uint64_t b)
+static json_t *offset_pair(uint64_t a, uint64_t b)
 {
     return json_pack("[I,I]", (json_int_t)a, (json_int_t)b);
 }
 
 /* A run that is its whole box is stored in its shape. */
-static json_t *stored_shape(const struct plait_piece *p)
+static json_t *stored_shape(const struct plait_tensor_slice *p)
 {
     if (p->count != p->box[0] * p->box[1] || p->box[0] == 1)
         return json_pack("[I]", (json_int_t)p->count);
-    return pair(p->box[0], p->box[1]);
+    return offset_pair(p->box[0], p->box[1]);
 }
 
-static json_t *build_head(const struct plait_piece *pieces, int n)
+static json_t *build_head(const struct plait_tensor_slice *slices, int n)
 {
     json_t *head = json_object(), *where = json_object();
     uint64_t at = 0, end;
@@ -36,19 +36,20 @@ static json_t *build_head(const struct plait_piece *pieces, int n)
     int i, bad = !head || !where;
 
     for (i = 0; i < n && !bad; i++) {
-        const struct plait_piece *p = &pieces[i];
+        const struct plait_tensor_slice *p = &slices[i];
 
         end = at + p->count * sizeof(float);
-        bad |= json_object_set_new(head, p->name,
-                                   json_pack("{s:s,s:o,s:o}", "dtype", "F32",
-                                             "shape", stored_shape(p),
-                                             "data_offsets", pair(at, end)));
+        bad |= json_object_set_new(
+            head, p->name,
+            json_pack("{s:s,s:o,s:o}", "dtype", "F32", "shape", stored_shape(p),
+                      "data_offsets", offset_pair(at, end)));
         bad |= json_object_set_new(
             where, p->name,
-            json_pack(
-                "{s:o,s:o,s:o,s:o}", "shape", pair(p->shape[0], p->shape[1]),
-                "begin", pair(p->begin[0], p->begin[1]), "box",
-                pair(p->box[0], p->box[1]), "run", pair(p->first, p->count)));
+            json_pack("{s:o,s:o,s:o,s:o}", "shape",
+                      offset_pair(p->shape[0], p->shape[1]), "begin",
+                      offset_pair(p->begin[0], p->begin[1]), "box",
+                      offset_pair(p->box[0], p->box[1]), "run",
+                      offset_pair(p->first, p->count)));
         at = end;
     }
     text = bad ? NULL : json_dumps(where, JSON_COMPACT);
@@ -63,16 +64,13 @@ static json_t *build_head(const struct plait_piece *pieces, int n)
     return NULL;
 }
 
-unsigned char *plait_safetensors_encode(const struct plait_piece *pieces, int n,
-                                        size_t *size)
+unsigned char *plait_safetensors_wrap(const json_t *head, size_t *size)
 {
-    json_t *head = build_head(pieces, n);
     char *text = head ? json_dumps(head, JSON_COMPACT) : NULL;
     unsigned char *out = NULL;
     size_t length, padded;
     uint64_t little;
 
-    json_decref(head);
     if (!text)
         goto done;
     length = strlen(text);
@@ -89,6 +87,16 @@ done:
     free(text);
     if (!out)
         errno = ENOMEM;
+    return out;
+}
+
+unsigned char *plait_safetensors_encode(const struct plait_tensor_slice *slices,
+                                        int n, size_t *size)
+{
+    json_t *head = build_head(slices, n);
+    unsigned char *out = plait_safetensors_wrap(head, size);
+
+    json_decref(head);
     return out;
 }
 
@@ -115,9 +123,9 @@ static bool product_fits(uint64_t a, uint64_t b, uint64_t *product)
     return !__builtin_mul_overflow(a, b, product) && *product <= MAX_NUMBER;
 }
 
-/* Where the piece lies: what "plait" says, or else all of the tensor. */
+/* Where the slice lies: what "plait" says, or else all of the tensor. */
 static int get_place(const json_t *entry, const json_t *place,
-                     struct plait_piece *p)
+                     struct plait_tensor_slice *p)
 {
     const json_t *shape = json_object_get(entry, "shape");
     uint64_t stored[2] = {1, 1}, run[2], elements, area;
@@ -162,21 +170,21 @@ static int parse_tensor(struct parse *parse, const char *key,
     uint64_t span[2];
 
     errno = EINVAL;
-    if (strlen(key) >= sizeof(stored->piece.name))
+    if (strlen(key) >= sizeof(stored->slice.name))
         return plait_errorf(parse->err, "%s: tensor name '%.40s...' too long",
                             parse->name, key);
     if (!dtype || strcmp(dtype, "F32") != 0)
         return plait_errorf(parse->err, "%s: tensor %s is %s, not F32",
                             parse->name, key, dtype ? dtype : "of no dtype");
-    snprintf(stored->piece.name, sizeof(stored->piece.name), "%s", key);
-    if (get_place(entry, json_object_get(parse->places, key), &stored->piece) <
+    snprintf(stored->slice.name, sizeof(stored->slice.name), "%s", key);
+    if (get_place(entry, json_object_get(parse->places, key), &stored->slice) <
             0 ||
         get_numbers(json_object_get(entry, "data_offsets"), span, 2) < 0 ||
         span[1] < span[0] || span[1] > parse->size - parse->data ||
         span[0] % sizeof(float) ||
-        span[1] - span[0] != stored->piece.count * sizeof(float))
+        span[1] - span[0] != stored->slice.count * sizeof(float))
         return plait_errorf(parse->err,
-                            "%s: garbled: the shape or the place of tensor %s "
+                            "%s: corrupt: the shape or the place of tensor %s "
                             "does not fit its data",
                             parse->name, key);
     stored->offset = parse->data + span[0];
@@ -200,8 +208,9 @@ static json_t *load_places(const json_t *head)
     return NULL;
 }
 
-static json_t *load_head(const char *name, const unsigned char *file,
-                         size_t size, size_t *data, struct plait_error *err)
+json_t *plait_safetensors_head(const char *name, const unsigned char *file,
+                               size_t size, size_t *data,
+                               struct plait_error *err)
 {
     json_error_t why;
     uint64_t length;
@@ -225,7 +234,7 @@ static json_t *load_head(const char *name, const unsigned char *file,
     head = json_loadb((const char *)file + 8, (size_t)length,
                       JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(head)) {
-        plait_errorf(err, "%s: garbled head: %.200s", name,
+        plait_errorf(err, "%s: corrupt head: %.200s", name,
                      head ? "not a JSON object" : why.text);
         json_decref(head);
         return NULL;
@@ -239,7 +248,8 @@ int plait_safetensors_parse(const char *name, const unsigned char *file,
                             int *nstored, struct plait_error *err)
 {
     struct parse parse = {.name = name, .size = size, .err = err};
-    json_t *head = load_head(name, file, size, &parse.data, err), *entry;
+    json_t *head = plait_safetensors_head(name, file, size, &parse.data, err),
+           *entry;
     const char *key;
     int ret = -1;
 
@@ -247,7 +257,7 @@ int plait_safetensors_parse(const char *name, const unsigned char *file,
         return -1;
     parse.places = load_places(head);
     if (!parse.places) {
-        plait_errorf(err, "%s: garbled head: no JSON in its metadata", name);
+        plait_errorf(err, "%s: corrupt head: no JSON in its metadata", name);
         goto done;
     }
     parse.out = calloc(json_object_size(head) + 1, sizeof(*parse.out));

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SAFETENSORS_H
-#define PLAIT_SAFETENSORS_H
+#ifndef PLAIT_RUNTIME_CHECKPOINT_SAFETENSORS_H
+#define PLAIT_RUNTIME_CHECKPOINT_SAFETENSORS_H
 
+#include <jansson.h>
 #include <stddef.h>
 
-#include "piece.h"
-#include "topology/error.h"
+#include "runtime/checkpoint/tensor_slice.h"
+#include "topology/base/error.h"
 
 /* The head of a safetensors file: the length of a JSON text as u64, the JSON,
  * padded with blanks to a multiple of 8. Every tensor here is fp32; where it
@@ -13,14 +14,24 @@
  * text, as the format demands), so that any reader of safetensors can open
  * the file. */
 
-/* The head for `n` pieces whose data follow one after the other, malloc'ed.
+/* The head for `n` slices whose data follow one after the other, malloc'ed.
  * Weights have the tensor's name; see checkpoint.c for the others. NULL with
  * errno. */
-unsigned char *plait_safetensors_encode(const struct plait_piece *pieces, int n,
-                                        size_t *size);
+unsigned char *plait_safetensors_encode(const struct plait_tensor_slice *slices,
+                                        int n, size_t *size);
+
+/* The JSON of a file in memory, checked to be an object; data begin at *data.
+ * NULL with EINVAL. The caller decrefs it. */
+json_t *plait_safetensors_head(const char *name, const unsigned char *file,
+                               size_t size, size_t *data,
+                               struct plait_error *err);
+
+/* A JSON text as the format wants it: its length, the text, blanks. malloc'ed;
+ * NULL with errno. */
+unsigned char *plait_safetensors_wrap(const json_t *head, size_t *size);
 
 struct plait_stored {
-    struct plait_piece piece;
+    struct plait_tensor_slice slice;
     size_t offset; /* of its data, in the file */
 };
 

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint.h"
-#include "common.h"
-#include "folder.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/checkpoint_private.h"
+#include "runtime/checkpoint/directory.h"
 #include "runtime/comm/trace.h"
 
 /* The thread that writes talks to nobody: whatever the ranks must agree on
@@ -20,10 +20,11 @@
 struct plait_saver {
     const struct plait_model *model;
     struct plait_comm *world;
+    struct plait_replicas *replicas; /* NULL: one model */
     char *dir;
     int keep;
-    struct plait_part part;
-    char *copy; /* [part.bytes]; NULL: not made for plait_saver_start() */
+    struct plait_rank_shard shard;
+    char *copy; /* [shard.bytes]; NULL: not made for plait_saver_start() */
 
     /* The checkpoint that is being written. */
     bool open; /* the same on all ranks */
@@ -44,14 +45,14 @@ static bool is_first(const struct plait_saver *s)
     return plait_comm_rank(s->world) == 0;
 }
 
-/* -- one rank's part ----------------------------------------------------- */
+/* -- one rank's shard ----------------------------------------------------- */
 
 static void write_part(struct plait_saver *s, const char *copy)
 {
     s->begun = plait_trace_now();
-    s->ret = plait_part_write(&s->part, copy, s->temporary,
-                              plait_comm_rank(s->world), &s->cancel, &s->file,
-                              &s->why);
+    s->ret = plait_rank_shard_write(&s->shard, copy, s->temporary,
+                                    plait_comm_rank(s->world), &s->cancel,
+                                    &s->file, &s->why);
     s->number = errno;
     s->ended = plait_trace_now();
     atomic_store(&s->done, true);
@@ -84,14 +85,14 @@ static int start_thread(struct plait_saver *s, struct plait_error *err)
                         strerror(number));
 }
 
-static void join(struct plait_saver *s)
+static void join_thread(struct plait_saver *s)
 {
     if (s->threaded)
         pthread_join(s->thread, NULL);
     s->threaded = false;
 }
 
-/* Nobody writes this rank's part. */
+/* Nobody writes this rank's shard. */
 static void fail_part(struct plait_saver *s, const struct plait_error *err)
 {
     s->ret = -1;
@@ -101,9 +102,9 @@ static void fail_part(struct plait_saver *s, const struct plait_error *err)
     atomic_store(&s->done, true);
 }
 
-/* What came of this rank's part, once it is done. A rank was told to stop
+/* What came of this rank's shard, once it is done. A rank was told to stop
  * because of another one, whose error it is. */
-static int outcome(const struct plait_saver *s, struct plait_error *err)
+static int part_outcome(const struct plait_saver *s, struct plait_error *err)
 {
     if (s->ret == 0 || s->number == ECANCELED)
         return 0;
@@ -113,7 +114,7 @@ static int outcome(const struct plait_saver *s, struct plait_error *err)
 
 /* -- all of them --------------------------------------------------------- */
 
-static void forget(struct plait_saver *s)
+static void forget_checkpoint(struct plait_saver *s)
 {
     free(s->temporary);
     free(s->path);
@@ -122,36 +123,39 @@ static void forget(struct plait_saver *s)
 }
 
 /* Not collective: nothing is left of it but what older ones there are. */
-static void give_up(struct plait_saver *s)
+static void abandon_checkpoint(struct plait_saver *s)
 {
     int saved = errno;
 
     atomic_store(&s->cancel, true);
-    join(s);
+    join_thread(s);
     if (s->temporary && is_first(s))
-        plait_folder_remove(s->temporary);
-    forget(s);
+        plait_directory_remove(s->temporary);
+    forget_checkpoint(s);
     errno = saved;
 }
 
 /* Collective, like all below. Rank 0 makes the hidden directory. */
-static int open_folder(struct plait_saver *s,
-                       const struct plait_checkpoint_info *info,
-                       struct plait_error *err)
+static int open_directory(struct plait_saver *s,
+                          const struct plait_checkpoint_info *info,
+                          struct plait_error *err)
 {
     int ret = 0;
 
     s->info = *info;
-    s->temporary = plait_folder_temporary(s->dir, info->step);
-    s->path = plait_folder_path(s->dir, info->step);
+    s->temporary = plait_directory_temporary(s->dir, info->step);
+    s->path = plait_checkpoint_path(s->dir, info->step);
     atomic_store(&s->cancel, false);
     atomic_store(&s->done, false);
     if (!s->temporary || !s->path)
         ret = plait_errorf(err, "%s: out of memory", s->dir);
+    if (ret == 0 && s->replicas && plait_replicas_settle(s->replicas) < 0)
+        ret = plait_errorf(err, "checkpoint: %s",
+                           plait_queue_error(s->model->mesh->q));
     if (ret == 0 && is_first(s))
-        ret = plait_folder_prepare(s->dir, s->temporary, err);
-    if (plait_agree(s->world, ret, err) < 0) {
-        give_up(s);
+        ret = plait_directory_prepare(s->dir, s->temporary, err);
+    if (plait_error_consensus(s->world, ret, err) < 0) {
+        abandon_checkpoint(s);
         return -1;
     }
     s->open = true;
@@ -166,6 +170,13 @@ static int write_manifest(struct plait_saver *s,
                                .parameters = s->model->parameters};
     int size = plait_comm_size(s->world), i, ret;
 
+    if (s->replicas) {
+        m.replicas = plait_replicas_count(s->replicas);
+        snprintf(m.sync, sizeof(m.sync), "%s",
+                 plait_sync_mode_names[s->model->config->sync.mode]);
+    }
+    plait_optim_describe(&s->model->config->optim, m.optimizer,
+                         sizeof(m.optimizer));
     m.files = calloc(size, sizeof(*m.files));
     if (!m.files)
         return plait_errorf(err, "%s: out of memory", s->temporary);
@@ -186,7 +197,7 @@ static int gather_files(struct plait_saver *s, struct plait_shard_file **files,
     *files = calloc(plait_comm_size(s->world), sizeof(**files));
     if (!*files)
         ret = plait_errorf(err, "%s: out of memory", s->dir);
-    ret = plait_agree(s->world, ret, err);
+    ret = plait_error_consensus(s->world, ret, err);
     if (ret == 0 && plait_comm_host_all_gather(s->world, &s->file, *files,
                                                sizeof(**files)) < 0)
         ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(s->world));
@@ -197,34 +208,36 @@ static int put_in_place(struct plait_saver *s,
                         const struct plait_shard_file *files,
                         struct plait_error *err)
 {
-    if (write_manifest(s, files, err) < 0 ||
-        plait_folder_commit(s->dir, s->temporary, s->path, err) < 0)
+    if (plait_model_file_write(s->temporary, &s->model->config->model, err) <
+            0 ||
+        write_manifest(s, files, err) < 0 ||
+        plait_directory_commit(s->dir, s->temporary, s->path, err) < 0)
         return -1;
-    return plait_folder_prune(s->dir, s->keep, s->info.step, err);
+    return plait_directory_prune(s->dir, s->keep, s->info.step, err);
 }
 
-/* All ranks' parts are done. */
-static int commit(struct plait_saver *s, struct plait_error *err)
+/* All ranks' shards are done. */
+static int commit_checkpoint(struct plait_saver *s, struct plait_error *err)
 {
     struct plait_shard_file *files = NULL;
     int ret;
 
-    join(s);
-    ret = plait_agree(s->world, outcome(s, err), err);
+    join_thread(s);
+    ret = plait_error_consensus(s->world, part_outcome(s, err), err);
     if (ret == 0)
         ret = gather_files(s, &files, err);
     if (ret == 0) {
         if (is_first(s))
             ret = put_in_place(s, files, err);
-        ret = plait_agree(s->world, ret, err);
+        ret = plait_error_consensus(s->world, ret, err);
     }
     free(files);
-    plait_trace_async(s->model->par->trace, "checkpoint", "write", s->begun,
+    plait_trace_async(s->model->mesh->trace, "checkpoint", "write", s->begun,
                       s->ended);
     if (ret < 0)
-        give_up(s);
+        abandon_checkpoint(s);
     else
-        forget(s);
+        forget_checkpoint(s);
     return ret;
 }
 
@@ -235,7 +248,7 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
                                        struct plait_optim *optim,
                                        struct plait_error *err)
 {
-    struct plait_comm *world = model->par->world;
+    struct plait_comm *world = model->mesh->world;
     struct plait_saver *s = calloc(1, sizeof(*s));
     struct plait_error unasked;
     int ret;
@@ -244,23 +257,24 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     if (s)
         s->dir = strdup(dir);
     ret = s && s->dir ? 0 : plait_errorf(err, "checkpoint: out of memory");
-    /* Who finds out after a day's work has lost it. */
+    /* Checked before training: at the first save it would be too late. */
     if (ret == 0 && plait_comm_rank(world) == 0)
-        ret = plait_folder_make(dir, err);
-    if (plait_agree(world, ret, err) < 0)
+        ret = plait_directory_make(dir, err);
+    if (plait_error_consensus(world, ret, err) < 0)
         goto error;
     s->model = model;
     s->world = world;
     s->keep = keep;
-    if (plait_part_init(&s->part, model, optim, err) < 0)
+    s->replicas = plait_optim_replicas(optim);
+    if (plait_rank_shard_init(&s->shard, model, optim, err) < 0)
         goto error;
     ret = 0;
-    if (async && !(s->copy = malloc(s->part.bytes + 1)))
+    if (async && !(s->copy = malloc(s->shard.bytes + 1)))
         ret = plait_errorf(err,
                            "checkpoint.async: no memory for the copy of %zu "
                            "bytes that is written beside training",
-                           s->part.bytes);
-    if (plait_agree(world, ret, err) < 0)
+                           s->shard.bytes);
+    if (plait_error_consensus(world, ret, err) < 0)
         goto error;
     return s;
 error:
@@ -275,8 +289,8 @@ void plait_saver_destroy(struct plait_saver *s)
     if (!s)
         return;
     if (s->open)
-        give_up(s);
-    plait_part_clear(&s->part);
+        abandon_checkpoint(s);
+    plait_rank_shard_clear(&s->shard);
     free(s->copy);
     free(s->dir);
     free(s);
@@ -291,17 +305,17 @@ int plait_saver_start(struct plait_saver *s,
     int ret;
 
     err = err ? err : &unasked;
-    if (plait_saver_finish(s, err) < 0 || open_folder(s, info, err) < 0)
+    if (plait_saver_finish(s, err) < 0 || open_directory(s, info, err) < 0)
         return -1;
-    ret = plait_part_copy(&s->part, s->copy, err);
+    ret = plait_rank_shard_copy(&s->shard, s->copy, err);
     if (ret == 0)
         ret = start_thread(s, err);
     if (ret < 0)
         fail_part(s, err);
-    if (plait_agree(s->world, ret, err) == 0)
+    if (plait_error_consensus(s->world, ret, err) == 0)
         return 0;
     atomic_store(&s->cancel, true);
-    return commit(s, err);
+    return commit_checkpoint(s, err);
 }
 
 int plait_saver_poll(struct plait_saver *s, struct plait_error *err)
@@ -322,14 +336,14 @@ int plait_saver_poll(struct plait_saver *s, struct plait_error *err)
         atomic_store(&s->cancel, true);
     else if (state[0] > 0)
         return 0;
-    return commit(s, err);
+    return commit_checkpoint(s, err);
 }
 
 int plait_saver_finish(struct plait_saver *s, struct plait_error *err)
 {
     struct plait_error unasked;
 
-    return s->open ? commit(s, err ? err : &unasked) : 0;
+    return s->open ? commit_checkpoint(s, err ? err : &unasked) : 0;
 }
 
 int plait_saver_save(struct plait_saver *s,
@@ -339,21 +353,8 @@ int plait_saver_save(struct plait_saver *s,
     struct plait_error unasked;
 
     err = err ? err : &unasked;
-    if (plait_saver_finish(s, err) < 0 || open_folder(s, info, err) < 0)
+    if (plait_saver_finish(s, err) < 0 || open_directory(s, info, err) < 0)
         return -1;
     write_part(s, NULL);
-    return commit(s, err);
-}
-
-int plait_checkpoint_save(const char *dir, int keep,
-                          const struct plait_checkpoint_info *info,
-                          struct plait_model *model, struct plait_optim *optim,
-                          struct plait_error *err)
-{
-    struct plait_saver *s =
-        plait_saver_create(dir, keep, false, model, optim, err);
-    int ret = s ? plait_saver_save(s, info, err) : -1;
-
-    plait_saver_destroy(s);
-    return ret;
+    return commit_checkpoint(s, err);
 }

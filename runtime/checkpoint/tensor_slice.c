@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "piece.h"
+#include "runtime/checkpoint/tensor_slice.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ static struct range overlap(struct range a, struct range b)
 }
 
 /* The rows that the run touches, without padding. */
-static struct range rows(const struct plait_piece *p)
+static struct range rows(const struct plait_tensor_slice *p)
 {
     struct range inside = {0, p->shape[0]}, run = {0, 0};
 
@@ -31,7 +31,7 @@ static struct range rows(const struct plait_piece *p)
 }
 
 /* Its columns in one of those rows: the first and the last row may be cut. */
-static struct range columns(const struct plait_piece *p, uint64_t row)
+static struct range columns(const struct plait_tensor_slice *p, uint64_t row)
 {
     uint64_t start = (row - p->begin[0]) * p->box[1];
     struct range inside = {0, p->shape[1]}, run = {0, p->box[1]};
@@ -45,7 +45,7 @@ static struct range columns(const struct plait_piece *p, uint64_t row)
     return overlap(run, inside);
 }
 
-uint64_t plait_piece_inside(const struct plait_piece *p)
+uint64_t plait_tensor_slice_inside(const struct plait_tensor_slice *p)
 {
     struct range r = rows(p), c;
     uint64_t n = 0, row;
@@ -58,13 +58,14 @@ uint64_t plait_piece_inside(const struct plait_piece *p)
 }
 
 /* Where an element of the whole tensor lies in the run. */
-static uint64_t position(const struct plait_piece *p, uint64_t row,
+static uint64_t position(const struct plait_tensor_slice *p, uint64_t row,
                          uint64_t column)
 {
     return (row - p->begin[0]) * p->box[1] + (column - p->begin[1]) - p->first;
 }
 
-bool plait_piece_meets(const struct plait_piece *a, const struct plait_piece *b)
+bool plait_tensor_slice_meets(const struct plait_tensor_slice *a,
+                              const struct plait_tensor_slice *b)
 {
     struct range r = overlap(rows(a), rows(b)), c;
     uint64_t row;
@@ -77,9 +78,10 @@ bool plait_piece_meets(const struct plait_piece *a, const struct plait_piece *b)
     return false;
 }
 
-uint64_t plait_piece_copy(const struct plait_piece *to, float *to_data,
-                          const struct plait_piece *from,
-                          const float *from_data)
+uint64_t plait_tensor_slice_copy(const struct plait_tensor_slice *to,
+                                 float *to_data,
+                                 const struct plait_tensor_slice *from,
+                                 const float *from_data)
 {
     struct range r = overlap(rows(to), rows(from)), c;
     uint64_t n = 0, row;

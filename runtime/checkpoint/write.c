@@ -2,58 +2,40 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <zlib.h>
 
-#include "common.h"
-#include "safetensors.h"
+#include "runtime/checkpoint/checkpoint_private.h"
+#include "runtime/checkpoint/file_out.h"
+#include "runtime/checkpoint/safetensors.h"
 
 /* What goes through the host at a time. */
 #define CHUNK ((size_t)4 << 20)
 
 struct out {
-    int fd;
+    struct plait_file_out to;
     const atomic_bool *cancel;
-    struct plait_shard_file *file;
 };
 
 static int write_bytes(struct out *out, const void *bytes, size_t size)
 {
-    const char *at = bytes;
-    ssize_t n;
-
     if (atomic_load(out->cancel)) {
         errno = ECANCELED;
         return -1;
     }
-    out->file->crc = (uint32_t)crc32_z(out->file->crc, bytes, size);
-    out->file->bytes += size;
-    while (size > 0) {
-        n = write(out->fd, at, size);
-        if (n < 0 && errno != EINTR)
-            return -1;
-        if (n > 0) {
-            at += n;
-            size -= (size_t)n;
-        }
-    }
-    return 0;
+    return plait_file_out_write(&out->to, bytes, size);
 }
 
-static int write_head(struct out *out, const struct plait_part *part)
+static int write_head(struct out *out, const struct plait_rank_shard *shard)
 {
     size_t size;
     unsigned char *head =
-        plait_safetensors_encode(part->pieces, part->n, &size);
+        plait_safetensors_encode(shard->slices, shard->n, &size);
     int ret;
 
     if (!head)
         return -1;
-    out->file->crc = (uint32_t)crc32_z(0, NULL, 0);
     ret = write_bytes(out, head, size);
     free(head);
     return ret;
@@ -71,44 +53,42 @@ static int write_copy(struct out *out, const char *from, size_t left)
     return 0;
 }
 
-static int write_piece(struct out *out, const struct plait_part *part,
-                       int index, char *buffer)
+static int write_slice(struct out *out, const struct plait_rank_shard *shard,
+                       int index, float *buffer)
 {
-    size_t left = part->pieces[index].count * sizeof(float), n;
-    const char *from = (const char *)part->data[index];
+    const struct plait_optim_piece *piece = &shard->pieces[index];
+    size_t most = CHUNK / sizeof(*buffer), at, n;
 
-    for (; left > 0; left -= n, from += n) {
-        n = left < CHUNK ? left : CHUNK;
-        if (plait_optim_read(part->optim, buffer, from, n) < 0 ||
-            write_bytes(out, buffer, n) < 0)
+    for (at = 0; at < piece->count; at += n) {
+        n = piece->count - at < most ? piece->count - at : most;
+        if (plait_optim_read_piece(shard->optim, piece, at, n, buffer) < 0 ||
+            write_bytes(out, buffer, n * sizeof(*buffer)) < 0)
             return -1;
     }
     return 0;
 }
 
-static int write_device(struct out *out, const struct plait_part *part)
+static int write_device(struct out *out, const struct plait_rank_shard *shard)
 {
-    char *buffer = malloc(CHUNK);
+    float *buffer = malloc(CHUNK);
     int ret = buffer ? 0 : -1, i;
 
-    for (i = 0; i < part->n && ret == 0; i++)
-        ret = write_piece(out, part, i, buffer);
+    for (i = 0; i < shard->n && ret == 0; i++)
+        ret = write_slice(out, shard, i, buffer);
     free(buffer);
     return ret;
 }
 
-static int write_all(struct out *out, const struct plait_part *part,
+static int write_all(struct out *out, const struct plait_rank_shard *shard,
                      const char *copy)
 {
-    if (write_head(out, part) < 0)
+    if (write_head(out, shard) < 0)
         return -1;
-    if (copy ? write_copy(out, copy, part->bytes) < 0
-             : write_device(out, part) < 0)
-        return -1;
-    return fsync(out->fd);
+    return copy ? write_copy(out, copy, shard->bytes)
+                : write_device(out, shard);
 }
 
-static int describe(const char *path, struct plait_error *err)
+static int describe_failure(const char *path, struct plait_error *err)
 {
     if (errno == ENOENT)
         return plait_errorf(err,
@@ -119,41 +99,48 @@ static int describe(const char *path, struct plait_error *err)
     return plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
 }
 
-int plait_part_write(const struct plait_part *part, const char *copy,
-                     const char *folder, int rank, const atomic_bool *cancel,
-                     struct plait_shard_file *file, struct plait_error *err)
+int plait_rank_shard_write(const struct plait_rank_shard *shard,
+                           const char *copy, const char *directory, int rank,
+                           const atomic_bool *cancel,
+                           struct plait_shard_file *file,
+                           struct plait_error *err)
 {
     struct plait_shard_file written = {.bytes = 0};
-    struct out out = {.cancel = cancel, .file = &written};
+    struct out out = {.cancel = cancel};
     char *path;
     int ret;
 
     *file = written;
-    if (part->n == 0)
+    if (shard->n == 0)
         return 0;
     snprintf(written.name, sizeof(written.name), "rank-%05d.safetensors", rank);
-    if (asprintf(&path, "%s/%s", folder, written.name) < 0)
-        return plait_errorf(err, "%s: out of memory", folder);
-    out.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    ret =
-        out.fd < 0 || write_all(&out, part, copy) < 0 ? describe(path, err) : 0;
-    if (out.fd >= 0 && close(out.fd) < 0 && ret == 0)
-        ret = describe(path, err);
+    if (asprintf(&path, "%s/%s", directory, written.name) < 0)
+        return plait_errorf(err, "%s: out of memory", directory);
+    ret = plait_file_out_open(&out.to, path) < 0 ||
+                  write_all(&out, shard, copy) < 0
+              ? describe_failure(path, err)
+              : 0;
+    if (plait_file_out_close(&out.to, ret == 0) < 0 && ret == 0)
+        ret = describe_failure(path, err);
+    written.bytes = out.to.bytes;
+    written.crc = out.to.crc;
     if (ret == 0)
         *file = written;
     free(path);
     return ret;
 }
 
-int plait_part_copy(const struct plait_part *part, char *copy,
-                    struct plait_error *err)
+int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *copy,
+                          struct plait_error *err)
 {
-    size_t bytes;
+    float *to = (float *)copy;
     int i;
 
-    for (i = 0; i < part->n; i++, copy += bytes) {
-        bytes = part->pieces[i].count * sizeof(float);
-        if (plait_optim_read(part->optim, copy, part->data[i], bytes) < 0)
+    for (i = 0; i < shard->n; to += shard->pieces[i++].count) {
+        const struct plait_optim_piece *piece = &shard->pieces[i];
+
+        if (plait_optim_read_piece(shard->optim, piece, 0, piece->count, to) <
+            0)
             return plait_errorf(err,
                                 "checkpoint: cannot copy from the device: %s",
                                 strerror(errno));

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_CONVERT_H
+#define PLAIT_RUNTIME_CHECKPOINT_CONVERT_H
+
+#include "kernels/kernels.h"
+#include "runtime/checkpoint/file_out.h"
+#include "topology/base/error.h"
+
+/* Models between Hugging Face directories and checkpoints, a few megabytes at
+ * a time on each core. */
+
+/* What was converted. */
+struct plait_converted {
+    int tensors;
+    int64_t parameters;
+    int files;
+};
+
+/* The Hugging Face directory `from` as the checkpoint DIR/step-00000000 of
+ * weights alone, with DIR/latest leading to it. */
+int plait_convert_from_hf(const char *from, const char *dir,
+                          struct plait_converted *done,
+                          struct plait_error *err);
+
+/* The weights of the checkpoint `path`, written as `type`, to the directory
+ * `dir`; `like` as in plait_hf_config_write(). */
+int plait_convert_to_hf(const char *path, const char *dir,
+                        enum plait_dtype type, const char *like,
+                        struct plait_converted *done, struct plait_error *err);
+
+/* Elements that are converted at a time. */
+#define PLAIT_CONVERT_CHUNK ((uint64_t)1 << 20)
+
+/* Calls write_file(arg, i) for i from 0 to n - 1, on as many threads as this
+ * process has cores. -1 with the error of the first that failed; the others
+ * then end early. */
+int plait_convert_files(int n,
+                        int (*write_file)(void *arg, int file,
+                                          struct plait_error *err),
+                        void *arg, struct plait_error *err);
+
+#endif

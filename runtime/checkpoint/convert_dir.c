@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <config.h>
+
+#include "runtime/checkpoint/convert_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/file_out.h"
+
+static int remove_entry(const char *path, const struct stat *st, int type,
+                        struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+static int remove_tree(const char *path)
+{
+    if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0)
+        return 0;
+    return errno == ENOENT ? 0 : -1;
+}
+
+/* -1 also for what is not a directory. */
+static int check_empty(const char *path, struct plait_error *err)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    bool empty = true;
+
+    if (!dir && errno == ENOENT)
+        return 0;
+    if (!dir)
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    while ((entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+            empty = false;
+    closedir(dir);
+    errno = EEXIST;
+    return empty ? 0
+                 : plait_errorf(err,
+                                "%s: there is something in it; --to makes a "
+                                "new directory",
+                                path);
+}
+
+/* "A/B" is made as "A/.B.partial". */
+static int choose_names(struct plait_convert_dir *dir, const char *to,
+                        struct plait_error *err)
+{
+    size_t n = strlen(to), parent;
+    const char *slash;
+
+    while (n > 1 && to[n - 1] == '/')
+        n--;
+    errno = ENAMETOOLONG;
+    if (n >= sizeof(dir->to))
+        return plait_errorf(err, "%.40s...: too long a name", to);
+    snprintf(dir->to, sizeof(dir->to), "%.*s", (int)n, to);
+    slash = strrchr(dir->to, '/');
+    parent = slash ? (size_t)(slash - dir->to) + 1 : 0;
+    errno = EINVAL;
+    if (n == parent || !strcmp(dir->to + parent, ".") ||
+        !strcmp(dir->to + parent, ".."))
+        return plait_errorf(err,
+                            "%s: --to makes a new directory, under a name "
+                            "of its own",
+                            to);
+    snprintf(dir->made, sizeof(dir->made), "%.*s.%s.partial", (int)parent,
+             dir->to, dir->to + parent);
+    return 0;
+}
+
+int plait_convert_dir_open(struct plait_convert_dir *dir, const char *to,
+                           struct plait_error *err)
+{
+    if (choose_names(dir, to, err) < 0 || check_empty(dir->to, err) < 0)
+        return -1;
+    if (remove_tree(dir->made) < 0)
+        return plait_errorf(err,
+                            "%s: cannot remove what is left of an unfinished "
+                            "conversion: %s",
+                            dir->made, strerror(errno));
+    return plait_directory_make(dir->made, err);
+}
+
+int plait_convert_dir_commit(const struct plait_convert_dir *dir,
+                             struct plait_error *err)
+{
+    if (rename(dir->made, dir->to) == 0)
+        return 0;
+    return plait_errorf(err, "%s: cannot put it in place: %s", dir->to,
+                        strerror(errno));
+}
+
+void plait_convert_dir_abandon(const struct plait_convert_dir *dir)
+{
+    int saved = errno;
+
+    remove_tree(dir->made);
+    errno = saved;
+}
+
+/* -- copies --------------------------------------------------------------- */
+
+static int copy_bytes(int from, struct plait_file_out *out)
+{
+    char buf[65536];
+    ssize_t n;
+
+    while ((n = read(from, buf, sizeof(buf))) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 || plait_file_out_write(out, buf, (size_t)n) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int plait_convert_dir_copy_file(const struct plait_convert_dir *dir,
+                                const char *from, const char *name,
+                                struct plait_error *err)
+{
+    char path[4096], to[sizeof(dir->made) + 256];
+    struct plait_file_out out;
+    int fd, ret;
+
+    snprintf(path, sizeof(path), "%s/%s", from, name);
+    snprintf(to, sizeof(to), "%s/%s", dir->made, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd < 0)
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    ret = plait_file_out_open(&out, to);
+    if (ret == 0)
+        ret = copy_bytes(fd, &out);
+    if (plait_file_out_close(&out, ret == 0) < 0)
+        ret = -1;
+    if (ret < 0)
+        plait_errorf(err, "%s: cannot copy it: %s", path, strerror(errno));
+    close(fd);
+    return ret;
+}
+
+int plait_convert_dir_copy(const struct plait_convert_dir *dir,
+                           const char *from, struct plait_error *err)
+{
+    static const char *const names[] = {"generation_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "added_tokens.json",
+                                        "special_tokens_map.json",
+                                        "chat_template.jinja",
+                                        "chat_template.json"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (plait_convert_dir_copy_file(dir, from, names[i], err) < 0)
+            return -1;
+    return 0;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_CONVERT_DIR_H
+#define PLAIT_RUNTIME_CHECKPOINT_CONVERT_DIR_H
+
+#include "topology/base/error.h"
+
+/* The directory that a conversion makes: hidden beside its place until it is
+ * complete, then under its own name. */
+struct plait_convert_dir {
+    char to[4096]; /* its name, no slash at the end */
+    char made[4096 + 32];
+};
+
+/* Refuses a `to` that is there and not an empty directory. What a conversion
+ * that was killed has left of the same is removed. */
+int plait_convert_dir_open(struct plait_convert_dir *dir, const char *to,
+                           struct plait_error *err);
+/* Give it its name. */
+int plait_convert_dir_commit(const struct plait_convert_dir *dir,
+                             struct plait_error *err);
+/* Remove what there is of it. */
+void plait_convert_dir_abandon(const struct plait_convert_dir *dir);
+
+/* Copy what belongs to a model besides its weights and its config.json: the
+ * tokenizer, generation_config.json. What is not there is left out. */
+int plait_convert_dir_copy(const struct plait_convert_dir *dir,
+                           const char *from, struct plait_error *err);
+/* Copy the file DIR/name of another directory. */
+int plait_convert_dir_copy_file(const struct plait_convert_dir *dir,
+                                const char *from, const char *name,
+                                struct plait_error *err);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_HF_CONFIG_H
+#define PLAIT_RUNTIME_CHECKPOINT_HF_CONFIG_H
+
+#include "kernels/kernels.h"
+#include "topology/base/error.h"
+#include "topology/job/job_config.h"
+
+/* config.json of a Hugging Face directory and the section "model" of
+ * plait.yaml: the same model in two notations. */
+
+/* What DIR/config.json describes. -1 with EINVAL or errno of the file, naming
+ * what plait-train has not: a type of model, an activation, ... */
+int plait_hf_config_read(const char *dir, struct plait_model_config *model,
+                         struct plait_error *err);
+
+/* Whether a type of Hugging Face's models has all that this one has; -1 with
+ * EINVAL, naming the key that none has. */
+int plait_hf_config_possible(const struct plait_model_config *model,
+                             struct plait_error *err);
+
+/* Write DIR/config.json of a possible model, for weights of `type`. The numbers
+ * of the tokens that begin, end and pad a text are taken from the config.json
+ * in `like`, if there is one; NULL: none. */
+int plait_hf_config_write(const char *dir,
+                          const struct plait_model_config *model,
+                          enum plait_dtype type, const char *like,
+                          struct plait_error *err);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/hf_types.h"
+
+static json_t *gpt2_json(const struct plait_model_config *m)
+{
+    return json_pack("{s:s,s:[s],s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:f,s:b}",
+                     "model_type", "gpt2", "architectures", "GPT2LMHeadModel",
+                     "n_layer", m->layers, "n_embd", m->hidden, "n_head",
+                     m->heads, "n_inner", m->ffn, "n_positions", m->seq_len,
+                     "vocab_size", m->vocab, "activation_function", "gelu_new",
+                     "layer_norm_epsilon", m->norm_eps, "tie_word_embeddings",
+                     m->tie_embeddings);
+}
+
+/* Fits a type where it has all that the model has, and nothing more. */
+static bool fits_type(const struct plait_model_config *m,
+                      const struct plait_hf_type *type)
+{
+    bool bias = (type->qkv && m->attention_bias == PLAIT_BIAS_QKV) ||
+                (type->all && m->attention_bias == PLAIT_BIAS_ALL) ||
+                (!type->qkv && m->attention_bias == PLAIT_BIAS_NONE);
+
+    return bias && type->qk_norm == m->qk_norm &&
+           type->experts == (m->experts > 0) &&
+           (type->window != PLAIT_HF_WINDOW_NONE || !m->sliding_window);
+}
+
+/* The type `like` (may be NULL) if it fits, or the first that does. */
+static const struct plait_hf_type *
+choose_type(const struct plait_model_config *m, const char *like)
+{
+    const struct plait_hf_type *type, *first = NULL;
+
+    for (type = plait_hf_types; type->name; type++) {
+        if (!fits_type(m, type))
+            continue;
+        if (like && !strcmp(type->name, like))
+            return type;
+        if (!first)
+            first = type;
+    }
+    return first;
+}
+
+int plait_hf_config_possible(const struct plait_model_config *m,
+                             struct plait_error *err)
+{
+    errno = EINVAL;
+    if (m->family != PLAIT_GPT2 && m->family != PLAIT_LLAMA)
+        return plait_errorf(err, "model.family: only gpt2 and llama models "
+                                 "have a place in Hugging Face's files");
+    if (m->experts && m->experts_capacity > 0)
+        return plait_errorf(err,
+                            "model.experts_capacity %g: no type of Hugging "
+                            "Face's models limits what an expert takes",
+                            m->experts_capacity);
+    if (m->family == PLAIT_GPT2 && m->experts)
+        return plait_errorf(err,
+                            "model.experts %d: Hugging Face's gpt2 has "
+                            "no experts",
+                            m->experts);
+    if (m->family == PLAIT_GPT2 || choose_type(m, NULL))
+        return 0;
+    return plait_errorf(
+        err,
+        "no type of Hugging Face's models has these together: "
+        "model.attention_bias %s, model.qk_norm %s, model.experts %d, "
+        "model.sliding_window %d",
+        m->attention_bias == PLAIT_BIAS_ALL   ? "all"
+        : m->attention_bias == PLAIT_BIAS_QKV ? "qkv"
+                                              : "none",
+        m->qk_norm ? "true" : "false", m->experts, m->sliding_window);
+}
+
+static int set_rope(json_t *root, const struct plait_model_config *m)
+{
+    if (!(m->rope_factor > 1))
+        return 0;
+    return json_object_set_new(
+        root, "rope_scaling",
+        json_pack("{s:s,s:f,s:f,s:f,s:i}", "rope_type", "llama3", "factor",
+                  m->rope_factor, "low_freq_factor", m->rope_low_freq_factor,
+                  "high_freq_factor", m->rope_high_freq_factor,
+                  "original_max_position_embeddings", m->rope_original_len));
+}
+
+/* What the types do not share. */
+static int set_own(json_t *root, const struct plait_model_config *m,
+                   const struct plait_hf_type *type)
+{
+    json_t *window =
+        m->sliding_window ? json_integer(m->sliding_window) : json_null();
+    int bad = 0;
+
+    if (type->window != PLAIT_HF_WINDOW_NONE)
+        bad |= json_object_set(root, "sliding_window", window);
+    if (type->window == PLAIT_HF_WINDOW_ASKED) {
+        bad |= json_object_set_new(root, "use_sliding_window",
+                                   json_boolean(m->sliding_window));
+        bad |= json_object_set_new(root, "max_window_layers", json_integer(0));
+    }
+    json_decref(window);
+    if (type->experts) {
+        bad |= json_object_set_new(root, "num_local_experts",
+                                   json_integer(m->experts));
+        bad |= json_object_set_new(root, "num_experts_per_tok",
+                                   json_integer(m->experts_top_k));
+    }
+    if (type->all)
+        bad |= json_object_set_new(
+            root, "attention_bias",
+            json_boolean(m->attention_bias == PLAIT_BIAS_ALL));
+    return bad;
+}
+
+static json_t *llama_json(const struct plait_model_config *m, const char *like)
+{
+    const struct plait_hf_type *type = choose_type(m, like);
+    json_t *root = json_pack(
+        "{s:s,s:[s],s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:f,s:f,s:b}",
+        "model_type", type->name, "architectures", type->class,
+        "num_hidden_layers", m->layers, "hidden_size", m->hidden,
+        "num_attention_heads", m->heads, "num_key_value_heads", m->kv_heads,
+        "head_dim", plait_model_head_dim(m), "intermediate_size", m->ffn,
+        "max_position_embeddings", m->seq_len, "vocab_size", m->vocab,
+        "hidden_act", "silu", "rms_norm_eps", m->norm_eps, "rope_theta",
+        m->rope_theta, "tie_word_embeddings", m->tie_embeddings);
+
+    if (root && !set_rope(root, m) && !set_own(root, m, type))
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+/* The config.json that a checkpoint was made of, or NULL. */
+static json_t *load_like(const char *like)
+{
+    char path[4096];
+
+    if (!like)
+        return NULL;
+    snprintf(path, sizeof(path), "%s/config.json", like);
+    return json_load_file(path, 0, NULL);
+}
+
+/* What weights do not know. The longest text is the shorter one here where a
+ * window or a job has cut it. */
+static void copy_rest(json_t *to, const json_t *like)
+{
+    static const char *const keys[] = {"bos_token_id", "eos_token_id",
+                                       "pad_token_id",
+                                       "max_position_embeddings"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (json_object_get(like, keys[i]))
+            json_object_set(to, keys[i], json_object_get(like, keys[i]));
+}
+
+static const char *torch_name(enum plait_dtype type)
+{
+    return type == PLAIT_BF16_T   ? "bfloat16"
+           : type == PLAIT_FP16_T ? "float16"
+                                  : "float32";
+}
+
+int plait_hf_config_write(const char *dir, const struct plait_model_config *m,
+                          enum plait_dtype type, const char *like,
+                          struct plait_error *err)
+{
+    json_t *old = load_like(like), *root;
+    char path[4096];
+    int ret = 0;
+
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    root = m->family == PLAIT_GPT2
+               ? gpt2_json(m)
+               : llama_json(
+                     m, json_string_value(json_object_get(old, "model_type")));
+    if (!root ||
+        json_object_set_new(root, "torch_dtype", json_string(torch_name(type))))
+        ret = plait_errorf(err, "%s: out of memory", path);
+    if (ret == 0)
+        copy_rest(root, old);
+    if (ret == 0 && json_dump_file(root, path, JSON_INDENT(2)) < 0)
+        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    json_decref(root);
+    json_decref(old);
+    return ret;
+}

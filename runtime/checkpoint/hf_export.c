@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/dtype.h"
+#include "runtime/checkpoint/convert.h"
+#include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/hf_map.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/sources.h"
+
+/* A checkpoint's weights to Hugging Face's files. */
+
+#define FILE_BYTES ((uint64_t)4 << 30) /* of a file, if it has two tensors */
+
+struct export
+{
+    struct plait_sources from;
+    const char *dir;
+    enum plait_dtype type;
+    int n; /* Plait's tensors; the parts of one of theirs are neighbours */
+    struct plait_hf_tensor *tensors;
+    int nfiles;
+    int *first; /* [nfiles + 1] first tensor of each file */
+};
+
+/* Their tensors are the first parts of Plait's. */
+static uint64_t stored_bytes(const struct export *ex, int index)
+{
+    uint64_t shape[2];
+    int ndim = plait_hf_map_shape(&ex->tensors[index], shape);
+
+    return shape[0] * (ndim == 1 ? 1 : shape[1]) * plait_dtype_size(ex->type);
+}
+
+static int divide_tensors(struct export *ex, struct plait_error *err)
+{
+    uint64_t bytes = 0, size;
+
+    ex->first = calloc(ex->n + 1, sizeof(*ex->first));
+    if (!ex->first)
+        return plait_errorf(err, "%s: out of memory", ex->dir);
+    for (int i = 0; i < ex->n; i += ex->tensors[i].parts) {
+        size = stored_bytes(ex, i);
+        if (i == 0 || bytes + size > FILE_BYTES) {
+            ex->first[ex->nfiles++] = i;
+            bytes = 0;
+        }
+        bytes += size;
+    }
+    ex->first[ex->nfiles] = ex->n;
+    return 0;
+}
+
+static void name_file(const struct export *ex, int file, char *name,
+                      size_t size)
+{
+    if (ex->nfiles == 1)
+        snprintf(name, size, "model.safetensors");
+    else
+        snprintf(name, size, "model-%05d-of-%05d.safetensors", file + 1,
+                 ex->nfiles);
+}
+
+/* -- one file ------------------------------------------------------------- */
+
+static const char *safetensors_name(enum plait_dtype type)
+{
+    return type == PLAIT_BF16_T ? "BF16" : type == PLAIT_FP16_T ? "F16" : "F32";
+}
+
+static json_t *build_head(const struct export *ex, int file)
+{
+    json_t *head = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    uint64_t at = 0, end, shape[2];
+    int bad = !head;
+
+    for (int i = ex->first[file]; i < ex->first[file + 1] && !bad;
+         i += ex->tensors[i].parts) {
+        const struct plait_hf_tensor *t = &ex->tensors[i];
+        json_t *sides = plait_hf_map_shape(t, shape) == 1
+                            ? json_pack("[I]", (json_int_t)shape[0])
+                            : json_pack("[I,I]", (json_int_t)shape[0],
+                                        (json_int_t)shape[1]);
+
+        end = at + stored_bytes(ex, i);
+        bad |= json_object_set_new(head, t->hf,
+                                   json_pack("{s:s,s:o,s:[I,I]}", "dtype",
+                                             safetensors_name(ex->type),
+                                             "shape", sides, "data_offsets",
+                                             (json_int_t)at, (json_int_t)end));
+        at = end;
+    }
+    if (!bad)
+        return head;
+    json_decref(head);
+    return NULL;
+}
+
+static int write_head(const struct export *ex, int file,
+                      struct plait_file_out *out)
+{
+    json_t *head = build_head(ex, file);
+    unsigned char *bytes = NULL;
+    size_t size;
+    int ret = -1;
+
+    if (!head)
+        errno = ENOMEM;
+    else
+        bytes = plait_safetensors_wrap(head, &size);
+    if (bytes)
+        ret = plait_file_out_write(out, bytes, size);
+    free(bytes);
+    json_decref(head);
+    return ret;
+}
+
+/* In place: narrow ones come to the front. */
+static size_t narrow(float *x, size_t n, enum plait_dtype type)
+{
+    uint16_t bits;
+
+    if (type == PLAIT_F32)
+        return n * sizeof(*x);
+    for (size_t i = 0; i < n; i++) {
+        bits = type == PLAIT_BF16_T ? plait_bf16_of_f32(x[i])
+                                    : plait_fp16_of_f32(x[i]);
+        memcpy((char *)x + 2 * i, &bits, 2);
+    }
+    return n * 2;
+}
+
+struct pass {
+    const struct export *ex;
+    struct plait_file_out *out;
+    float *box, *rows; /* [room] what is read, what is written */
+    uint64_t room;
+    struct plait_error *err;
+};
+
+static int make_room(struct pass *p, uint64_t n)
+{
+    if (n <= p->room)
+        return 0;
+    free(p->box);
+    free(p->rows);
+    p->box = malloc(n * sizeof(*p->box));
+    p->rows = malloc(n * sizeof(*p->rows));
+    p->room = p->box && p->rows ? n : 0;
+    return p->room ? 0 : plait_errorf(p->err, "%s: out of memory", p->ex->dir);
+}
+
+static int write_rows(struct pass *p, float *x, uint64_t n)
+{
+    if (plait_file_out_write(p->out, x, narrow(x, n, p->ex->type)) == 0)
+        return 0;
+    return plait_errorf(p->err, "%s: cannot write: %s", p->ex->dir,
+                        strerror(errno));
+}
+
+/* Rows and columns of Plait's tensor, to `to`. */
+static int read_box(const struct pass *p, const struct plait_hf_tensor *t,
+                    uint64_t row, uint64_t nrows, uint64_t col, uint64_t ncols,
+                    float *to)
+{
+    struct plait_tensor_slice slice = {.shape = {t->rows, t->cols},
+                                       .begin = {row, col},
+                                       .box = {nrows, ncols},
+                                       .count = nrows * ncols};
+    int ret;
+
+    snprintf(slice.name, sizeof(slice.name), "%s", t->name);
+    ret = plait_sources_fill(&p->ex->from, &slice, to, p->err);
+    plait_sources_drop(&p->ex->from, t->name);
+    return ret;
+}
+
+static int write_plain(struct pass *p, const struct plait_hf_tensor *t)
+{
+    uint64_t most = PLAIT_CONVERT_CHUNK / t->cols, n;
+
+    most = most < 1 ? 1 : most > t->rows ? t->rows : most;
+    if (make_room(p, most * t->cols) < 0)
+        return -1;
+    for (uint64_t row = 0; row < t->rows; row += n) {
+        n = t->rows - row < most ? t->rows - row : most;
+        if (read_box(p, t, row, n, 0, t->cols, p->rows) < 0 ||
+            write_rows(p, p->rows, n * t->cols) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Each column of each part is a run of a row there. */
+static int write_transposed(struct pass *p, const struct plait_hf_tensor *t)
+{
+    uint64_t wide = t->parts * t->rows;
+    uint64_t most = PLAIT_CONVERT_CHUNK / wide, n;
+
+    most = most < 1 ? 1 : most > t->cols ? t->cols : most;
+    if (make_room(p, most * wide) < 0)
+        return -1;
+    for (uint64_t col = 0; col < t->cols; col += n) {
+        n = t->cols - col < most ? t->cols - col : most;
+        for (int part = 0; part < t->parts; part++) {
+            if (read_box(p, t + part, 0, t->rows, col, n, p->box) < 0)
+                return -1;
+            for (uint64_t r = 0; r < t->rows; r++)
+                for (uint64_t c = 0; c < n; c++)
+                    p->rows[c * wide + part * t->rows + r] = p->box[r * n + c];
+        }
+        if (write_rows(p, p->rows, n * wide) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int write_tensors(struct pass *p, int first, int end)
+{
+    const struct plait_hf_tensor *t = p->ex->tensors + first;
+
+    for (; t < p->ex->tensors + end; t += t->transposed ? t->parts : 1)
+        if (t->transposed ? write_transposed(p, t) < 0 : write_plain(p, t) < 0)
+            return -1;
+    return 0;
+}
+
+static int write_file(void *arg, int file, struct plait_error *err)
+{
+    const struct export *ex = arg;
+    struct plait_file_out out;
+    struct pass p = {.ex = ex, .out = &out, .err = err};
+    char path[4096], name[64];
+    int ret;
+
+    name_file(ex, file, name, sizeof(name));
+    snprintf(path, sizeof(path), "%s/%s", ex->dir, name);
+    if (plait_file_out_open(&out, path) < 0 || write_head(ex, file, &out) < 0)
+        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    else
+        ret = write_tensors(&p, ex->first[file], ex->first[file + 1]);
+    if (plait_file_out_close(&out, ret == 0) < 0 && ret == 0)
+        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    free(p.box);
+    free(p.rows);
+    return ret;
+}
+
+/* -- all of them ---------------------------------------------------------- */
+
+static int write_index(const struct export *ex, struct plait_error *err)
+{
+    json_t *map = json_object(), *root;
+    char path[4096], name[64];
+    uint64_t total = 0;
+    int ret = 0;
+
+    if (ex->nfiles == 1) {
+        json_decref(map);
+        return 0;
+    }
+    for (int file = 0; file < ex->nfiles; file++) {
+        name_file(ex, file, name, sizeof(name));
+        for (int i = ex->first[file]; i < ex->first[file + 1];
+             i += ex->tensors[i].parts) {
+            json_object_set_new(map, ex->tensors[i].hf, json_string(name));
+            total += stored_bytes(ex, i);
+        }
+    }
+    snprintf(path, sizeof(path), "%s/model.safetensors.index.json", ex->dir);
+    root = json_pack("{s:{s:I},s:o}", "metadata", "total_size",
+                     (json_int_t)total, "weight_map", map);
+    if (!root || json_dump_file(root, path, JSON_INDENT(2)) < 0)
+        ret = plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
+    json_decref(root);
+    return ret;
+}
+
+static int check_parameters(const struct export *ex, struct plait_error *err)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < ex->n; i++)
+        n += (int64_t)(ex->tensors[i].rows * ex->tensors[i].cols);
+    if (n == ex->from.manifest.parameters)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: has %lld parameters, the model of its plait.yaml "
+                        "%lld",
+                        ex->from.path, (long long)ex->from.manifest.parameters,
+                        (long long)n);
+}
+
+/* The files are checked and mapped by this one process. */
+static int open_sources(struct export *ex, const char *path,
+                        struct plait_error *err)
+{
+    const struct plait_ops *ops = plait_ops_ref();
+    struct plait_device *dev = ops->device_create(0, 1);
+    struct plait_comm *self =
+        dev ? plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, err) : NULL;
+    int ret = -1;
+
+    if (!dev)
+        plait_errorf(err, "%s: out of memory", path);
+    if (self)
+        ret = plait_sources_open(&ex->from, path, self, err);
+    plait_comm_destroy(self);
+    if (dev)
+        ops->device_destroy(dev);
+    return ret;
+}
+
+static int write_all(struct export *ex, const struct plait_model_config *model,
+                     const char *like, struct plait_error *err)
+{
+    ex->n = plait_hf_map_create(model, &ex->tensors);
+    if (ex->n < 0)
+        return plait_errorf(err, "%s: out of memory", ex->dir);
+    if (check_parameters(ex, err) < 0 || divide_tensors(ex, err) < 0 ||
+        plait_convert_files(ex->nfiles, write_file, ex, err) < 0 ||
+        write_index(ex, err) < 0)
+        return -1;
+    return plait_hf_config_write(ex->dir, model, ex->type, like, err);
+}
+
+int plait_convert_to_hf(const char *path, const char *dir,
+                        enum plait_dtype type, const char *like,
+                        struct plait_converted *done, struct plait_error *err)
+{
+    struct export ex = {.dir = dir, .type = type};
+    struct plait_model_config model;
+    int ret = -1;
+
+    if (plait_model_file_read(path, &model, err) == 0 &&
+        plait_hf_config_possible(&model, err) == 0 &&
+        open_sources(&ex, path, err) == 0)
+        ret = write_all(&ex, &model, like, err);
+    if (ret == 0)
+        *done =
+            (struct plait_converted){.tensors = ex.n,
+                                     .parameters = ex.from.manifest.parameters,
+                                     .files = ex.nfiles};
+    plait_sources_close(&ex.from);
+    free(ex.tensors);
+    free(ex.first);
+    return ret;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_HF_FILES_H
+#define PLAIT_RUNTIME_CHECKPOINT_HF_FILES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "topology/base/error.h"
+
+/* The safetensors files of a directory, and what they hold. */
+
+struct plait_hf_stored {
+    char name[128];
+    char dtype[8]; /* "F32", "BF16", ... */
+    int ndim;
+    uint64_t shape[2]; /* of the first two dimensions */
+    uint64_t offset;   /* of its data, bytes from the start of the file */
+    int file;
+};
+
+struct plait_hf_files {
+    const char *dir; /* not owned */
+    int nfiles;
+    char **names;
+    int *fds;
+    int ntensors;
+    struct plait_hf_stored *tensors; /* by name */
+};
+
+/* -1 with errno, naming the file. Call plait_hf_files_close() in any case. */
+int plait_hf_files_open(struct plait_hf_files *files, const char *dir,
+                        struct plait_error *err);
+void plait_hf_files_close(struct plait_hf_files *files);
+
+/* NULL: there is none of that name. */
+const struct plait_hf_stored *
+plait_hf_files_find(const struct plait_hf_files *files, const char *name);
+
+/* `size` bytes from `offset` of a file on. */
+int plait_hf_files_read(const struct plait_hf_files *files, int file,
+                        uint64_t offset, void *to, size_t size,
+                        struct plait_error *err);
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/checkpoint/hf_map.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The list in the making. */
+struct builder {
+    struct plait_hf_tensor *tensors;
+    int n, cap;
+    bool failed;
+    char here[64], there[64]; /* what the names of a layer begin with */
+};
+
+static struct plait_hf_tensor *add_tensor(struct builder *b, const char *name,
+                                          const char *hf, uint64_t rows,
+                                          uint64_t cols)
+{
+    static struct plait_hf_tensor lost;
+    struct plait_hf_tensor *more, *t;
+
+    if (b->n == b->cap) {
+        b->cap = b->cap ? 2 * b->cap : 256;
+        more = realloc(b->tensors, b->cap * sizeof(*more));
+        if (!more) {
+            b->failed = true;
+            b->cap = b->n;
+            return &lost;
+        }
+        b->tensors = more;
+    }
+    t = &b->tensors[b->n++];
+    *t = (struct plait_hf_tensor){.rows = rows, .cols = cols, .parts = 1};
+    snprintf(t->name, sizeof(t->name), "%s%s", b->here, name);
+    snprintf(t->hf, sizeof(t->hf), "%s%s", b->there, hf);
+    return t;
+}
+
+static void add_vector(struct builder *b, const char *name, const char *hf,
+                       uint64_t n)
+{
+    add_tensor(b, name, hf, 1, n)->vector = true;
+}
+
+/* A matrix of GPT-2's and its bias. */
+static void add_conv1d(struct builder *b, const char *name, const char *hf,
+                       uint64_t rows, uint64_t cols)
+{
+    char here[64], there[64];
+
+    snprintf(here, sizeof(here), "%s.weight", name);
+    snprintf(there, sizeof(there), "%s.weight", hf);
+    add_tensor(b, here, there, rows, cols)->transposed = true;
+    snprintf(here, sizeof(here), "%s.bias", name);
+    snprintf(there, sizeof(there), "%s.bias", hf);
+    add_vector(b, here, there, rows);
+}
+
+static void add_joined_qkv(struct builder *b, uint64_t C)
+{
+    static const char *const weights[] = {
+        "attention.q.weight", "attention.k.weight", "attention.v.weight"};
+    static const char *const biases[] = {"attention.q.bias", "attention.k.bias",
+                                         "attention.v.bias"};
+    struct plait_hf_tensor *t;
+
+    for (int i = 0; i < 3; i++) {
+        t = add_tensor(b, weights[i], "attn.c_attn.weight", C, C);
+        t->transposed = true;
+        t->part = i;
+        t->parts = 3;
+    }
+    for (int i = 0; i < 3; i++) {
+        t = add_tensor(b, biases[i], "attn.c_attn.bias", 1, C);
+        t->vector = true;
+        t->part = i;
+        t->parts = 3;
+    }
+}
+
+static void add_gpt2_layer(struct builder *b,
+                           const struct plait_model_config *m)
+{
+    uint64_t C = m->hidden;
+
+    add_vector(b, "attention_norm.weight", "ln_1.weight", C);
+    add_vector(b, "attention_norm.bias", "ln_1.bias", C);
+    add_joined_qkv(b, C);
+    add_conv1d(b, "attention.out", "attn.c_proj", C, C);
+    add_vector(b, "mlp_norm.weight", "ln_2.weight", C);
+    add_vector(b, "mlp_norm.bias", "ln_2.bias", C);
+    add_conv1d(b, "mlp.up", "mlp.c_fc", m->ffn, C);
+    add_conv1d(b, "mlp.down", "mlp.c_proj", C, m->ffn);
+}
+
+static void add_llama_attention(struct builder *b,
+                                const struct plait_model_config *m)
+{
+    uint64_t C = m->hidden, D = plait_model_head_dim(m);
+    uint64_t q = m->heads * D, kv = m->kv_heads * D;
+
+    add_vector(b, "attention_norm.weight", "input_layernorm.weight", C);
+    add_tensor(b, "attention.q.weight", "self_attn.q_proj.weight", q, C);
+    add_tensor(b, "attention.k.weight", "self_attn.k_proj.weight", kv, C);
+    add_tensor(b, "attention.v.weight", "self_attn.v_proj.weight", kv, C);
+    if (m->attention_bias != PLAIT_BIAS_NONE) {
+        add_vector(b, "attention.q.bias", "self_attn.q_proj.bias", q);
+        add_vector(b, "attention.k.bias", "self_attn.k_proj.bias", kv);
+        add_vector(b, "attention.v.bias", "self_attn.v_proj.bias", kv);
+    }
+    if (m->qk_norm) {
+        add_vector(b, "attention.q_norm.weight", "self_attn.q_norm.weight", D);
+        add_vector(b, "attention.k_norm.weight", "self_attn.k_norm.weight", D);
+    }
+    add_tensor(b, "attention.out.weight", "self_attn.o_proj.weight", C, q);
+    if (m->attention_bias == PLAIT_BIAS_ALL)
+        add_vector(b, "attention.out.bias", "self_attn.o_proj.bias", C);
+}
+
+/* Mixtral's. */
+static void add_experts(struct builder *b, const struct plait_model_config *m)
+{
+    static const char *const here[] = {"gate", "up", "down"};
+    static const char *const there[] = {"w1", "w3", "w2"};
+    uint64_t C = m->hidden, F = m->ffn;
+    char name[48], hf[64];
+
+    add_tensor(b, "router.weight", "block_sparse_moe.gate.weight", m->experts,
+               C);
+    for (int e = 0; e < m->experts; e++)
+        for (int i = 0; i < 3; i++) {
+            snprintf(name, sizeof(name), "experts.%d.%s.weight", e, here[i]);
+            snprintf(hf, sizeof(hf), "block_sparse_moe.experts.%d.%s.weight", e,
+                     there[i]);
+            add_tensor(b, name, hf, i == 2 ? C : F, i == 2 ? F : C);
+        }
+}
+
+static void add_llama_layer(struct builder *b,
+                            const struct plait_model_config *m)
+{
+    uint64_t C = m->hidden, F = m->ffn;
+
+    add_llama_attention(b, m);
+    add_vector(b, "mlp_norm.weight", "post_attention_layernorm.weight", C);
+    if (m->experts) {
+        add_experts(b, m);
+        return;
+    }
+    add_tensor(b, "mlp.gate.weight", "mlp.gate_proj.weight", F, C);
+    add_tensor(b, "mlp.up.weight", "mlp.up_proj.weight", F, C);
+    add_tensor(b, "mlp.down.weight", "mlp.down_proj.weight", C, F);
+}
+
+static void add_gpt2(struct builder *b, const struct plait_model_config *m)
+{
+    uint64_t C = m->hidden;
+
+    add_tensor(b, "embedding.weight", "transformer.wte.weight", m->vocab, C);
+    add_tensor(b, "position.weight", "transformer.wpe.weight", m->seq_len, C);
+    for (int i = 0; i < m->layers; i++) {
+        snprintf(b->here, sizeof(b->here), "layers.%d.", i);
+        snprintf(b->there, sizeof(b->there), "transformer.h.%d.", i);
+        add_gpt2_layer(b, m);
+    }
+    b->here[0] = b->there[0] = '\0';
+    add_vector(b, "norm.weight", "transformer.ln_f.weight", C);
+    add_vector(b, "norm.bias", "transformer.ln_f.bias", C);
+}
+
+static void add_llama(struct builder *b, const struct plait_model_config *m)
+{
+    uint64_t C = m->hidden;
+
+    add_tensor(b, "embedding.weight", "model.embed_tokens.weight", m->vocab, C);
+    for (int i = 0; i < m->layers; i++) {
+        snprintf(b->here, sizeof(b->here), "layers.%d.", i);
+        snprintf(b->there, sizeof(b->there), "model.layers.%d.", i);
+        add_llama_layer(b, m);
+    }
+    b->here[0] = b->there[0] = '\0';
+    add_vector(b, "norm.weight", "model.norm.weight", C);
+}
+
+int plait_hf_map_create(const struct plait_model_config *m,
+                        struct plait_hf_tensor **tensors)
+{
+    struct builder b = {0};
+
+    if (m->family == PLAIT_GPT2)
+        add_gpt2(&b, m);
+    else
+        add_llama(&b, m);
+    if (!m->tie_embeddings)
+        add_tensor(&b, "head.weight", "lm_head.weight", m->vocab, m->hidden);
+    if (b.failed) {
+        free(b.tensors);
+        errno = ENOMEM;
+        return -1;
+    }
+    *tensors = b.tensors;
+    return b.n;
+}
+
+int plait_hf_map_shape(const struct plait_hf_tensor *t, uint64_t shape[2])
+{
+    shape[0] = t->rows;
+    shape[1] = t->cols;
+    if (t->vector) {
+        shape[0] = t->parts * t->cols;
+        return 1;
+    }
+    if (t->transposed) {
+        shape[0] = t->cols;
+        shape[1] = t->parts * t->rows;
+    }
+    return 2;
+}

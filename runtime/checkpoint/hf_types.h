@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_HF_TYPES_H
+#define PLAIT_RUNTIME_CHECKPOINT_HF_TYPES_H
+
+#include <stdbool.h>
+
+/* Whether a type of model has the key sliding_window. */
+enum plait_hf_window {
+    PLAIT_HF_WINDOW_NONE,
+    PLAIT_HF_WINDOW,
+    PLAIT_HF_WINDOW_ASKED /* with use_sliding_window */
+};
+
+/* What the types of Hugging Face's models that are llama models here have
+ * apart from each other. */
+struct plait_hf_type {
+    const char *name;  /* model_type; NULL ends the list */
+    const char *class; /* of transformers */
+    double theta;      /* rope_theta where it is not given */
+    enum plait_hf_window window;
+    bool experts; /* always, as the two below */
+    bool qkv;     /* biases of q, k and v */
+    bool qk_norm;
+    bool all; /* attention_bias: biases of q, k, v and the output */
+};
+
+extern const struct plait_hf_type plait_hf_types[];
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/checkpoint/hf_weights.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/dtype.h"
+#include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/hf_files.h"
+
+/* What plait_hf_weights_fill() reads at a time. */
+#define CHUNK ((uint64_t)1 << 20) /* elements */
+
+struct plait_hf_weights {
+    char *dir;
+    struct plait_model_config model;
+    struct plait_hf_files files;
+    int n;
+    struct plait_hf_tensor *tensors;
+    const struct plait_hf_stored **stored; /* [n], of files */
+};
+
+/* -- opening -------------------------------------------------------------- */
+
+/* A name as it is in the map, or without its first word, which files of the
+ * bare model lack. */
+static const struct plait_hf_stored *find_stored(const struct plait_hf_files *f,
+                                                 const char *name)
+{
+    const struct plait_hf_stored *s = plait_hf_files_find(f, name);
+    const char *dot = strchr(name, '.');
+
+    return s || !dot ? s : plait_hf_files_find(f, dot + 1);
+}
+
+static int check_stored(const struct plait_hf_weights *w,
+                        const struct plait_hf_tensor *t,
+                        const struct plait_hf_stored *s,
+                        struct plait_error *err)
+{
+    uint64_t shape[2];
+    int ndim = plait_hf_map_shape(t, shape);
+
+    errno = EINVAL;
+    if (!s)
+        return plait_errorf(err,
+                            "%s: no tensor %s, which config.json calls "
+                            "for",
+                            w->dir, t->hf);
+    if (strcmp(s->dtype, "F32") != 0 && strcmp(s->dtype, "BF16") != 0 &&
+        strcmp(s->dtype, "F16") != 0)
+        return plait_errorf(err,
+                            "%s: tensor %s is %s; F32, BF16 and F16 are read",
+                            w->dir, s->name, s->dtype);
+    if (s->ndim == ndim && s->shape[0] == shape[0] &&
+        (ndim == 1 || s->shape[1] == shape[1]))
+        return 0;
+    if (s->ndim != ndim)
+        return plait_errorf(err,
+                            "%s: tensor %s has %d dimensions, by config.json "
+                            "it has %d",
+                            w->dir, s->name, s->ndim, ndim);
+    return plait_errorf(err,
+                        "%s: tensor %s is [%" PRIu64 ", %" PRIu64
+                        "], by config.json it is [%" PRIu64 ", %" PRIu64 "]",
+                        w->dir, s->name, s->shape[0], s->shape[1], shape[0],
+                        ndim == 1 ? 0 : shape[1]);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+/* What older versions of transformers have saved besides weights, and the
+ * head of a model whose embedding is its head. */
+static bool is_spare(const struct plait_hf_weights *w, const char *name)
+{
+    if (!strcmp(name, "lm_head.weight"))
+        return w->model.tie_embeddings;
+    return ends_with(name, ".rotary_emb.inv_freq") ||
+           ends_with(name, ".attn.masked_bias") ||
+           ends_with(name, ".attn.bias");
+}
+
+static int match_tensors(struct plait_hf_weights *w, struct plait_error *err)
+{
+    bool *used = calloc(w->files.ntensors + 1, sizeof(*used));
+    int ret = 0;
+
+    if (!used)
+        return plait_errorf(err, "%s: out of memory", w->dir);
+    for (int i = 0; i < w->n && ret == 0; i++) {
+        w->stored[i] = find_stored(&w->files, w->tensors[i].hf);
+        ret = check_stored(w, &w->tensors[i], w->stored[i], err);
+        if (ret == 0)
+            used[w->stored[i] - w->files.tensors] = true;
+    }
+    for (int i = 0; i < w->files.ntensors && ret == 0; i++) {
+        const char *name = w->files.tensors[i].name;
+
+        errno = EINVAL;
+        if (!used[i] && !is_spare(w, name))
+            ret = plait_errorf(err,
+                               "%s: tensor %s is not of the model that "
+                               "config.json describes",
+                               w->dir, name);
+    }
+    free(used);
+    return ret;
+}
+
+struct plait_hf_weights *plait_hf_weights_open(const char *dir,
+                                               struct plait_error *err)
+{
+    struct plait_hf_weights *w = calloc(1, sizeof(*w));
+
+    if (!w || !(w->dir = strdup(dir)))
+        goto memory;
+    if (plait_hf_config_read(dir, &w->model, err) < 0 ||
+        plait_hf_files_open(&w->files, w->dir, err) < 0)
+        goto error;
+    w->n = plait_hf_map_create(&w->model, &w->tensors);
+    w->stored = w->n < 0 ? NULL : calloc(w->n + 1, sizeof(*w->stored));
+    if (!w->stored)
+        goto memory;
+    if (match_tensors(w, err) < 0)
+        goto error;
+    return w;
+memory:
+    plait_errorf(err, "%s: out of memory", dir);
+error:
+    plait_hf_weights_close(w);
+    return NULL;
+}
+
+void plait_hf_weights_close(struct plait_hf_weights *w)
+{
+    int saved = errno;
+
+    if (!w)
+        return;
+    plait_hf_files_close(&w->files);
+    free(w->stored);
+    free(w->tensors);
+    free(w->dir);
+    free(w);
+    errno = saved;
+}
+
+const struct plait_model_config *
+plait_hf_weights_model(const struct plait_hf_weights *w)
+{
+    return &w->model;
+}
+
+int plait_hf_weights_list(const struct plait_hf_weights *w,
+                          const struct plait_hf_tensor **tensors)
+{
+    *tensors = w->tensors;
+    return w->n;
+}
+
+int64_t plait_hf_weights_parameters(const struct plait_hf_weights *w)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < w->n; i++)
+        n += (int64_t)(w->tensors[i].rows * w->tensors[i].cols);
+    return n;
+}
+
+/* -- reading -------------------------------------------------------------- */
+
+/* Elements [first, first + n) of the stored tensor. Narrow ones are read into
+ * the second half of `out` and widened from the front. */
+static int read_run(const struct plait_hf_weights *w,
+                    const struct plait_hf_stored *s, uint64_t first, uint64_t n,
+                    float *out, struct plait_error *err)
+{
+    bool wide = !strcmp(s->dtype, "F32"), brain = !strcmp(s->dtype, "BF16");
+    size_t size = wide ? 4 : 2;
+    const char *half = (const char *)out + 2 * n;
+    uint16_t bits;
+
+    if (plait_hf_files_read(&w->files, s->file, s->offset + first * size,
+                            wide ? (char *)out : (char *)out + 2 * n, n * size,
+                            err) < 0)
+        return -1;
+    for (uint64_t i = 0; i < n && !wide; i++) {
+        memcpy(&bits, half + 2 * i, 2);
+        out[i] = brain ? plait_f32_of_bf16(bits) : plait_f32_of_fp16(bits);
+    }
+    return 0;
+}
+
+/* Column c of Plait's tensor is a run of row c there. */
+static int read_transposed(const struct plait_hf_weights *w,
+                           const struct plait_hf_tensor *t,
+                           const struct plait_hf_stored *s, uint64_t row,
+                           uint64_t n, float *out, struct plait_error *err)
+{
+    float *run = malloc(n * sizeof(*run));
+    int ret = run ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
+
+    for (uint64_t c = 0; c < t->cols && ret == 0; c++) {
+        ret = read_run(w, s, (c * t->parts + t->part) * t->rows + row, n, run,
+                       err);
+        for (uint64_t i = 0; i < n && ret == 0; i++)
+            out[i * t->cols + c] = run[i];
+    }
+    free(run);
+    return ret;
+}
+
+int plait_hf_weights_read(const struct plait_hf_weights *w, int index,
+                          uint64_t row, uint64_t n, float *out,
+                          struct plait_error *err)
+{
+    const struct plait_hf_tensor *t = &w->tensors[index];
+    const struct plait_hf_stored *s = w->stored[index];
+
+    if (t->transposed)
+        return read_transposed(w, t, s, row, n, out, err);
+    return read_run(w, s, (t->part * t->rows + row) * t->cols, n * t->cols, out,
+                    err);
+}
+
+/* Whole rows, a chunk at a time, of which the slice takes what it holds. */
+static int fill_rows(const struct plait_hf_weights *w, int index,
+                     const struct plait_tensor_slice *slice, float *out,
+                     struct plait_error *err)
+{
+    const struct plait_hf_tensor *t = &w->tensors[index];
+    uint64_t row = slice->begin[0] + slice->first / slice->box[1];
+    uint64_t end =
+        slice->begin[0] +
+        (slice->first + slice->count + slice->box[1] - 1) / slice->box[1];
+    uint64_t most = CHUNK / t->cols ? CHUNK / t->cols : 1, n;
+    float *chunk = malloc(most * t->cols * sizeof(*chunk));
+    int ret = chunk ? 0 : plait_errorf(err, "%s: out of memory", w->dir);
+
+    end = end < t->rows ? end : t->rows;
+    for (; row < end && ret == 0; row += n) {
+        struct plait_tensor_slice from = *slice;
+
+        n = end - row < most ? end - row : most;
+        from.begin[0] = row;
+        from.begin[1] = from.first = 0;
+        from.box[0] = n;
+        from.box[1] = t->cols;
+        from.count = n * t->cols;
+        ret = plait_hf_weights_read(w, index, row, n, chunk, err);
+        if (ret == 0)
+            plait_tensor_slice_copy(slice, out, &from, chunk);
+    }
+    free(chunk);
+    return ret;
+}
+
+int plait_hf_weights_fill(const struct plait_hf_weights *w,
+                          const struct plait_tensor_slice *slice, float *out,
+                          struct plait_error *err)
+{
+    for (int i = 0; i < w->n; i++) {
+        const struct plait_hf_tensor *t = &w->tensors[i];
+
+        if (strcmp(t->name, slice->name) != 0)
+            continue;
+        errno = EINVAL;
+        if (t->rows != slice->shape[0] || t->cols != slice->shape[1])
+            return plait_errorf(err,
+                                "%s: tensor %s is [%" PRIu64 ", %" PRIu64
+                                "] there, [%" PRIu64 ", %" PRIu64
+                                "] in this model",
+                                w->dir, t->name, t->rows, t->cols,
+                                slice->shape[0], slice->shape[1]);
+        memset(out, 0, slice->count * sizeof(*out));
+        return slice->count ? fill_rows(w, i, slice, out, err) : 0;
+    }
+    errno = EINVAL;
+    return plait_errorf(err, "%s: no tensor %s, which this model has", w->dir,
+                        slice->name);
+}

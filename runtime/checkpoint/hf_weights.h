@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_HF_WEIGHTS_H
+#define PLAIT_RUNTIME_CHECKPOINT_HF_WEIGHTS_H
+
+#include "runtime/checkpoint/hf_map.h"
+#include "runtime/checkpoint/tensor_slice.h"
+#include "topology/base/error.h"
+
+/* The weights of a Hugging Face directory: model.safetensors, or the files
+ * that model.safetensors.index.json names. Nothing but their heads is read
+ * before it is asked for. */
+struct plait_hf_weights;
+
+/* Reads config.json and the heads, and checks that each tensor of the model
+ * is there in its shape, of fp32, bf16 or fp16, and none that the model has
+ * not. NULL with errno. */
+struct plait_hf_weights *plait_hf_weights_open(const char *dir,
+                                               struct plait_error *err);
+void plait_hf_weights_close(struct plait_hf_weights *weights);
+
+const struct plait_model_config *
+plait_hf_weights_model(const struct plait_hf_weights *weights);
+/* Plait's tensors; returns how many. */
+int plait_hf_weights_list(const struct plait_hf_weights *weights,
+                          const struct plait_hf_tensor **tensors);
+
+int64_t plait_hf_weights_parameters(const struct plait_hf_weights *weights);
+
+/* Rows [row, row + n) of Plait's tensor `index` of the list, to fp32 `out`
+ * [n, cols]. Any thread may call it. */
+int plait_hf_weights_read(const struct plait_hf_weights *weights, int index,
+                          uint64_t row, uint64_t n, float *out,
+                          struct plait_error *err);
+
+/* What a slice holds of the tensor of its name, to out [slice->count]; padding
+ * is 0. */
+int plait_hf_weights_fill(const struct plait_hf_weights *weights,
+                          const struct plait_tensor_slice *slice, float *out,
+                          struct plait_error *err);
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/checkpoint/model_source.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/checkpoint/checkpoint.h"
+
+static bool has_file(const char *dir, const char *name)
+{
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* The checkpoint that DIR/latest leads to. */
+static int find_newest(const char *dir, struct plait_model_source *source,
+                       struct plait_error *err)
+{
+    int64_t step;
+    int passed;
+    char *path;
+
+    err->text[0] = '\0';
+    path = plait_checkpoint_newest(dir, INT64_MAX, &step, &passed, err);
+    if (path) {
+        snprintf(source->path, sizeof(source->path), "%s", path);
+        free(path);
+        return 0;
+    }
+    if (!err->text[0])
+        plait_errorf(err, "%s: there is no checkpoint in it", dir);
+    errno = ENOENT;
+    return -1;
+}
+
+int plait_model_source_find(const char *dir, struct plait_model_source *source,
+                            struct plait_error *err)
+{
+    if (access(dir, R_OK | X_OK) < 0)
+        return plait_errorf(err, "%s: %s", dir, strerror(errno));
+    source->hf = false;
+    snprintf(source->path, sizeof(source->path), "%s", dir);
+    if (has_file(dir, "manifest.json"))
+        return 0;
+    if (has_file(dir, "latest"))
+        return find_newest(dir, source, err);
+    source->hf = true;
+    if (has_file(dir, "config.json"))
+        return 0;
+    errno = ENOENT;
+    return plait_errorf(err,
+                        "%s: neither a model of Hugging Face's (config.json) "
+                        "nor a checkpoint (manifest.json, latest) is there",
+                        dir);
+}
+
+/* -- two descriptions of a model ------------------------------------------ */
+
+struct key {
+    const char *name;
+    size_t offset;
+    enum { KEY_INT, KEY_REAL, KEY_BOOL, KEY_HEAD_DIM } type;
+    enum { OF_ALL, OF_LLAMA, OF_SCALED, OF_EXPERTS } of; /* such models */
+};
+
+#define KEY(member, type, of)                                                \
+    {                                                                        \
+#member, offsetof(struct plait_model_config, member), KEY_##type, of \
+    }
+
+static const struct key keys[] = {
+    KEY(layers, INT, OF_ALL),
+    KEY(hidden, INT, OF_ALL),
+    KEY(heads, INT, OF_ALL),
+    KEY(kv_heads, INT, OF_ALL),
+    KEY(head_dim, HEAD_DIM, OF_ALL),
+    KEY(ffn, INT, OF_ALL),
+    KEY(vocab, INT, OF_ALL),
+    KEY(tie_embeddings, BOOL, OF_ALL),
+    KEY(norm_eps, REAL, OF_ALL),
+    KEY(rope_theta, REAL, OF_LLAMA),
+    KEY(rope_factor, REAL, OF_LLAMA),
+    KEY(rope_low_freq_factor, REAL, OF_SCALED),
+    KEY(rope_high_freq_factor, REAL, OF_SCALED),
+    KEY(rope_original_len, INT, OF_SCALED),
+    KEY(attention_bias, INT, OF_LLAMA),
+    KEY(qk_norm, BOOL, OF_LLAMA),
+    KEY(sliding_window, INT, OF_LLAMA),
+    KEY(experts, INT, OF_ALL),
+    KEY(experts_top_k, INT, OF_EXPERTS),
+};
+
+static bool matters(const struct plait_model_config *m, const struct key *key)
+{
+    if (key->of == OF_EXPERTS)
+        return m->experts > 0;
+    if (key->of == OF_SCALED && !(m->rope_factor > 1))
+        return false;
+    return key->of == OF_ALL || m->family == PLAIT_LLAMA;
+}
+
+static double value_of(const struct plait_model_config *m,
+                       const struct key *key)
+{
+    const char *at = (const char *)m + key->offset;
+
+    if (key->type == KEY_HEAD_DIM)
+        return plait_model_head_dim(m);
+    if (key->type == KEY_REAL)
+        return *(const double *)(const void *)at;
+    if (key->type == KEY_BOOL)
+        return *(const bool *)at;
+    return *(const int *)(const void *)at;
+}
+
+int plait_model_same(const char *name, const struct plait_model_config *there,
+                     const struct plait_model_config *configured,
+                     struct plait_error *err)
+{
+    errno = EINVAL;
+    if (there->family != configured->family)
+        return plait_errorf(err,
+                            "model.family is not that of the model in %s: "
+                            "gpt2 and llama are two",
+                            name);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        double a = value_of(there, &keys[i]);
+        double b = value_of(configured, &keys[i]);
+
+        if (a == b || !matters(there, &keys[i]))
+            continue;
+        return plait_errorf(err,
+                            "model.%s is %.10g, but %.10g in the model in %s",
+                            keys[i].name, b, a, name);
+    }
+    return 0;
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <config.h>
+
+#include "runtime/checkpoint/sources.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/comm/world.h"
+
+#define CHECK_CHUNK ((size_t)16 << 20) /* bytes; a multiple of a page */
+
+int plait_sources_map(struct plait_sources *s, int index,
+                      struct plait_error *err)
+{
+    const struct plait_shard_file *file = &s->manifest.files[index];
+    struct plait_mapped_file *shard = &s->files[index];
+    char *path = NULL;
+    int fd = -1, ret = -1;
+    struct stat st;
+    void *map;
+
+    if (asprintf(&path, "%s/%s", s->path, file->name) < 0)
+        return plait_errorf(err, "%s: out of memory", s->path);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        plait_errorf(err, "%s: %s", path, strerror(errno));
+        goto done;
+    }
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != file->bytes ||
+        file->bytes == 0) {
+        errno = EINVAL;
+        plait_errorf(err,
+                     "%s: truncated or changed: %lld bytes, the manifest "
+                     "says %" PRIu64,
+                     path, (long long)st.st_size, file->bytes);
+        goto done;
+    }
+    map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED) {
+        plait_errorf(err, "%s: mmap: %s", path, strerror(errno));
+        goto done;
+    }
+    shard->map = map;
+    shard->size = (size_t)st.st_size;
+    ret = 0;
+done:
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    return ret;
+}
+
+/* A run of pages at a time, so that a large file does not count as this
+ * process's memory all at once. */
+static uint32_t checksum(const struct plait_mapped_file *shard)
+{
+    uLong crc = crc32_z(0, NULL, 0);
+    char *at = shard->map;
+    size_t left = shard->size, n;
+
+    for (; left > 0; left -= n, at += n) {
+        n = left < CHECK_CHUNK ? left : CHECK_CHUNK;
+        crc = crc32_z(crc, (const unsigned char *)at, n);
+        madvise(at, n, MADV_DONTNEED);
+    }
+    return (uint32_t)crc;
+}
+
+static int check_shard(const struct plait_sources *s, int index,
+                       struct plait_error *err)
+{
+    const struct plait_shard_file *file = &s->manifest.files[index];
+    uint32_t crc = checksum(&s->files[index]);
+
+    if (crc == file->crc)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s/%s: corrupt: its checksum is %08" PRIx32
+                        ", the manifest says %08" PRIx32,
+                        s->path, file->name, crc, file->crc);
+}
+
+static int add_sources(struct plait_sources *s, int index,
+                       struct plait_error *err)
+{
+    const struct plait_mapped_file *shard = &s->files[index];
+    struct plait_stored *stored;
+    struct plait_source *bigger;
+    char *name;
+    int n, i, ret;
+
+    if (asprintf(&name, "%s/%s", s->path, s->manifest.files[index].name) < 0)
+        return plait_errorf(err, "%s: out of memory", s->path);
+    ret = plait_safetensors_parse(name, shard->map, shard->size, &stored, &n,
+                                  err);
+    free(name);
+    if (ret < 0)
+        return -1;
+    bigger = realloc(s->sources, (s->nsources + n + 1) * sizeof(*bigger));
+    if (!bigger) {
+        free(stored);
+        return plait_errorf(err, "%s: out of memory", s->path);
+    }
+    s->sources = bigger;
+    for (i = 0; i < n; i++)
+        bigger[s->nsources++] =
+            (struct plait_source){stored[i].slice, stored[i].offset, index};
+    free(stored);
+    return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct plait_source *)a)->slice.name,
+                  ((const struct plait_source *)b)->slice.name);
+}
+
+static int read_manifest(struct plait_sources *s, struct plait_comm *world,
+                         struct plait_error *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    int ret = 0;
+
+    if (plait_comm_rank(world) == 0)
+        ret = plait_manifest_text(s->path, &text, &size, err);
+    if (plait_broadcast_text(world, ret, &text, &size, err) < 0)
+        return -1;
+    ret = plait_manifest_parse(s->path, text, size, &s->manifest, err);
+    free(text);
+    return plait_error_consensus(world, ret, err);
+}
+
+/* This rank's share of the shards. Nothing is parsed before all of them were
+ * held against their checksums. */
+static int read_shards(struct plait_sources *s, struct plait_comm *world,
+                       struct plait_error *err)
+{
+    int rank = plait_comm_rank(world), size = plait_comm_size(world), i;
+    int ret = 0;
+
+    s->files = calloc(s->manifest.nfiles + 1, sizeof(*s->files));
+    if (!s->files)
+        ret = plait_errorf(err, "%s: out of memory", s->path);
+    for (i = rank; i < s->manifest.nfiles && ret == 0; i += size)
+        if (plait_sources_map(s, i, err) < 0 || check_shard(s, i, err) < 0)
+            ret = -1;
+    ret = plait_error_consensus(world, ret, err);
+    for (i = rank; i < s->manifest.nfiles && ret == 0; i += size)
+        ret = add_sources(s, i, err);
+    return plait_error_consensus(world, ret, err);
+}
+
+/* Everyone's sources to everyone. */
+static int share_sources(struct plait_sources *s, struct plait_comm *world,
+                         struct plait_error *err)
+{
+    double most = s->nsources;
+    struct plait_source *mine, *all;
+    size_t room, total, i;
+    int ret = 0;
+
+    if (plait_comm_host_all_reduce(world, &most, 1, PLAIT_MAX) < 0)
+        return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
+    room = (size_t)most;
+    total = room * plait_comm_size(world);
+    mine = realloc(s->sources, (room + 1) * sizeof(*mine));
+    if (mine)
+        s->sources = mine;
+    all = malloc((total + 1) * sizeof(*all));
+    if (!mine || !all)
+        ret = plait_errorf(err, "%s: out of memory", s->path);
+    ret = plait_error_consensus(world, ret, err);
+    for (i = s->nsources; i < room && ret == 0; i++)
+        mine[i] = (struct plait_source){.file = -1};
+    if (ret == 0 && room > 0 &&
+        plait_comm_host_all_gather(world, mine, all, room * sizeof(*all)) < 0)
+        ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
+    if (ret < 0) {
+        free(all);
+        return -1;
+    }
+    free(s->sources);
+    s->sources = all;
+    s->nsources = 0;
+    for (i = 0; i < total; i++)
+        if (all[i].file >= 0)
+            all[s->nsources++] = all[i];
+    if (s->nsources > 0)
+        qsort(all, s->nsources, sizeof(*all), by_name);
+    return 0;
+}
+
+/* The first of the sources with this name, or the end. */
+const struct plait_source *plait_sources_find(const struct plait_sources *s,
+                                              const char *name)
+{
+    int low = 0, high = s->nsources, middle;
+
+    while (low < high) {
+        middle = (low + high) / 2;
+        if (strcmp(s->sources[middle].slice.name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return s->sources + low;
+}
+
+static int check_shape(const struct plait_sources *from,
+                       const struct plait_tensor_slice *want,
+                       const struct plait_tensor_slice *have,
+                       struct plait_error *err)
+{
+    if (want->shape[0] == have->shape[0] && want->shape[1] == have->shape[1])
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: tensor %s is [%" PRIu64 ", %" PRIu64
+                        "] there, [%" PRIu64 ", %" PRIu64 "] in this model",
+                        from->path, want->name, have->shape[0], have->shape[1],
+                        want->shape[0], want->shape[1]);
+}
+
+static uint64_t copy_source(const struct plait_sources *from,
+                            const struct plait_tensor_slice *slice,
+                            float *buffer, const struct plait_source *s)
+{
+    const char *file = from->files[s->file].map;
+
+    if (!file) /* not needed */
+        return 0;
+    return plait_tensor_slice_copy(slice, buffer, &s->slice,
+                                   (const float *)(file + s->offset));
+}
+
+int plait_sources_fill(const struct plait_sources *from,
+                       const struct plait_tensor_slice *slice, float *buffer,
+                       struct plait_error *err)
+{
+    const struct plait_source *s = plait_sources_find(from, slice->name);
+    const struct plait_source *end = from->sources + from->nsources;
+    uint64_t got = 0;
+
+    errno = EINVAL;
+    if (s == end || strcmp(s->slice.name, slice->name) != 0)
+        return plait_errorf(err, "%s: no tensor %s, which this model has",
+                            from->path, slice->name);
+    memset(buffer, 0, slice->count * sizeof(*buffer));
+    for (; s < end && !strcmp(s->slice.name, slice->name); s++) {
+        if (check_shape(from, slice, &s->slice, err) < 0)
+            return -1;
+        got += copy_source(from, slice, buffer, s);
+    }
+    if (got == plait_tensor_slice_inside(slice))
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: tensor %s: %" PRIu64 " elements for a part of "
+                        "%" PRIu64,
+                        from->path, slice->name, got,
+                        plait_tensor_slice_inside(slice));
+}
+
+void plait_sources_drop(const struct plait_sources *from, const char *name)
+{
+    const struct plait_source *s = plait_sources_find(from, name);
+    const struct plait_source *end = from->sources + from->nsources;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin, last;
+
+    for (; s < end && !strcmp(s->slice.name, name); s++) {
+        if (!from->files[s->file].map)
+            continue;
+        begin = (uintptr_t)from->files[s->file].map + s->offset;
+        last = begin + s->slice.count * sizeof(float);
+        begin = begin / page * page;
+        madvise((void *)begin, last - begin, MADV_DONTNEED);
+    }
+}
+
+int plait_sources_open(struct plait_sources *s, const char *path,
+                       struct plait_comm *world, struct plait_error *err)
+{
+    *s = (struct plait_sources){.path = path};
+    if (read_manifest(s, world, err) < 0 || read_shards(s, world, err) < 0)
+        return -1;
+    return share_sources(s, world, err);
+}
+
+void plait_sources_close(struct plait_sources *s)
+{
+    int saved = errno, i;
+
+    for (i = 0; s->files && i < s->manifest.nfiles; i++)
+        if (s->files[i].map)
+            munmap(s->files[i].map, s->files[i].size);
+    free(s->files);
+    free(s->sources);
+    free(s->manifest.files);
+    errno = saved;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_SOURCES_H
+#define PLAIT_RUNTIME_CHECKPOINT_SOURCES_H
+
+#include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/tensor_slice.h"
+#include "runtime/comm/comm.h"
+
+/* What the files of a checkpoint hold. Each file is checked against its
+ * checksum and has its head read by one rank, which tells the others which
+ * slices it has. */
+
+/* A stored slice. */
+struct plait_source {
+    struct plait_tensor_slice slice;
+    uint64_t offset; /* of its data, bytes from the start of the file */
+    int file;        /* of the manifest; -1: nothing */
+};
+
+struct plait_mapped_file {
+    void *map; /* NULL: not mapped on this rank */
+    size_t size;
+};
+
+struct plait_sources {
+    const char *path; /* of the checkpoint; not owned */
+    struct plait_manifest manifest;
+    struct plait_mapped_file *files; /* [manifest.nfiles] */
+    struct plait_source *sources;    /* of all files, by name */
+    int nsources;
+};
+
+/* Collective over `world`; fails on all ranks together, with text on at most
+ * one. errno is EINVAL or ENOENT where a file is damaged or missing. Call
+ * plait_sources_close() in any case. */
+int plait_sources_open(struct plait_sources *sources, const char *path,
+                       struct plait_comm *world, struct plait_error *err);
+void plait_sources_close(struct plait_sources *sources);
+
+/* The first of the sources with this name, or of a name after it; the end of
+ * the list if there is none. */
+const struct plait_source *
+plait_sources_find(const struct plait_sources *sources, const char *name);
+
+/* Map file `index` on this rank. */
+int plait_sources_map(struct plait_sources *sources, int index,
+                      struct plait_error *err);
+
+/* Gather one slice into `buffer` [slice->count] from the files that are mapped
+ * here; padding is 0. */
+int plait_sources_fill(const struct plait_sources *sources,
+                       const struct plait_tensor_slice *slice, float *buffer,
+                       struct plait_error *err);
+
+/* What was read of a tensor no longer counts as this process's memory. */
+void plait_sources_drop(const struct plait_sources *sources, const char *name);
+
+#endif
