@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/train/words.h"
+#include "runtime/train/detokenize.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -12,35 +12,43 @@
 
 /* -- the prompt ---------------------------------------------------------- */
 
-static int open_tokenizer(struct plait_words *w, const char *spec, int vocab,
-                          struct plait_error *err)
+static int open_tokenizer(struct plait_detokenizer *d, const char *spec,
+                          const char *data, int vocab, struct plait_error *err)
 {
-    w->vocab = vocab;
+    d->vocab = vocab;
+    err->text[0] = '\0';
+    if (!spec && data && (d->tokenizer = plait_tokenizer_beside(data, err)))
+        spec = data;
+    else if (!spec && err->text[0])
+        return -1;
     if (!spec && vocab == PLAIT_BYTE_VOCAB)
         spec = "byte";
     if (!spec)
         return 0;
-    w->tokenizer = plait_tokenizer_create(spec, err);
-    if (!w->tokenizer)
+    if (!d->tokenizer)
+        d->tokenizer = plait_tokenizer_create(spec, err);
+    if (!d->tokenizer)
         return -1;
-    w->vocab = plait_tokenizer_vocab(w->tokenizer);
-    if (w->vocab <= vocab)
+    d->vocab = plait_tokenizer_vocab(d->tokenizer);
+    if (d->vocab <= vocab)
         return 0;
-    return plait_errorf(err, "--tokenizer %s has %d tokens, model.vocab is %d",
-                        spec, w->vocab, vocab);
+    return plait_errorf(err,
+                        "the tokenizer %s has %d tokens, model.vocab is %d",
+                        spec, d->vocab, vocab);
 }
 
-static int encode(const struct plait_words *w, const char *prompt,
-                  int32_t **tokens, size_t *n, struct plait_error *err)
+static int encode_prompt(const struct plait_detokenizer *d, const char *prompt,
+                         int32_t **tokens, size_t *n, struct plait_error *err)
 {
     *tokens = NULL;
     *n = 0;
-    if (prompt && !w->tokenizer)
+    if (prompt && !d->tokenizer)
         return plait_errorf(err,
-                            "--sample-prompt wants --tokenizer spm:FILE: "
+                            "--sample-prompt needs --tokenizer spm:FILE "
+                            "or bpe:FILE: "
                             "model.vocab %d is not that of bytes (%d)",
-                            w->vocab, PLAIT_BYTE_VOCAB);
-    if (prompt && plait_tokenizer_encode(w->tokenizer, prompt, strlen(prompt),
+                            d->vocab, PLAIT_BYTE_VOCAB);
+    if (prompt && plait_tokenizer_encode(d->tokenizer, prompt, strlen(prompt),
                                          tokens, n, err) < 0)
         return -1;
     if (*n > 0)
@@ -49,46 +57,47 @@ static int encode(const struct plait_words *w, const char *prompt,
     *tokens = malloc(sizeof(**tokens));
     if (!*tokens)
         return plait_errorf(err, "out of memory");
-    **tokens = w->tokenizer ? plait_tokenizer_end(w->tokenizer) : 0;
+    **tokens = d->tokenizer ? plait_tokenizer_end(d->tokenizer) : 0;
     *n = 1;
     return 0;
 }
 
-int plait_words_open(struct plait_words *w, struct plait_comm *world,
-                     const char *spec, const char *prompt, int vocab,
-                     struct plait_error *err)
+int plait_detokenizer_open(struct plait_detokenizer *d,
+                           struct plait_comm *world, const char *spec,
+                           const char *data, const char *prompt, int vocab,
+                           struct plait_error *err)
 {
     size_t size = 0;
     char *text = NULL;
     int rc = 0;
 
-    memset(w, 0, sizeof(*w));
+    memset(d, 0, sizeof(*d));
     if (plait_comm_rank(world) == 0) {
-        rc = open_tokenizer(w, spec, vocab, err);
+        rc = open_tokenizer(d, spec, data, vocab, err);
         if (rc == 0)
-            rc = encode(w, prompt, &w->prompt, &w->nprompt, err);
-        text = (char *)w->prompt;
-        size = w->nprompt * sizeof(*w->prompt);
-        w->prompt = NULL;
+            rc = encode_prompt(d, prompt, &d->prompt, &d->nprompt, err);
+        text = (char *)d->prompt;
+        size = d->nprompt * sizeof(*d->prompt);
+        d->prompt = NULL;
     }
-    if (plait_hand_out(world, rc, &text, &size, err) < 0)
+    if (plait_broadcast_text(world, rc, &text, &size, err) < 0)
         goto error;
-    w->prompt = (int32_t *)(void *)text;
-    w->nprompt = size / sizeof(*w->prompt);
-    if (plait_comm_host_broadcast(world, &w->vocab, sizeof(w->vocab), 0) == 0)
+    d->prompt = (int32_t *)(void *)text;
+    d->nprompt = size / sizeof(*d->prompt);
+    if (plait_comm_host_broadcast(world, &d->vocab, sizeof(d->vocab), 0) == 0)
         return 0;
     plait_errorf(err, "%s", plait_comm_error(world));
 error:
-    plait_words_close(w);
+    plait_detokenizer_close(d);
     return -1;
 }
 
-void plait_words_close(struct plait_words *w)
+void plait_detokenizer_close(struct plait_detokenizer *d)
 {
-    plait_tokenizer_destroy(w->tokenizer);
-    free(w->prompt);
-    w->tokenizer = NULL;
-    w->prompt = NULL;
+    plait_tokenizer_destroy(d->tokenizer);
+    free(d->prompt);
+    d->tokenizer = NULL;
+    d->prompt = NULL;
 }
 
 /* -- what comes ---------------------------------------------------------- */
@@ -100,62 +109,63 @@ static bool is_half(const char *text, size_t size)
 }
 
 /* Print what the pending tokens are beyond what is printed. */
-static int print(struct plait_words *w, bool all, FILE *out,
-                 struct plait_error *err)
+static int print_text(struct plait_detokenizer *d, bool all, FILE *out,
+                      struct plait_error *err)
 {
     char *text;
     size_t size;
 
-    if (plait_tokenizer_decode(w->tokenizer, w->pending, w->npending, &text,
+    if (plait_tokenizer_decode(d->tokenizer, d->pending, d->npending, &text,
                                &size, err) < 0)
         return -1;
-    if (size > w->printed && (all || !is_half(text, size))) {
-        fwrite(text + w->printed, 1, size - w->printed, out);
-        w->printed = size;
+    if (size > d->printed && (all || !is_half(text, size))) {
+        fwrite(text + d->printed, 1, size - d->printed, out);
+        d->printed = size;
     }
     free(text);
     return 0;
 }
 
 /* All is printed: the last token is enough for the next one to stand on. */
-static int shorten(struct plait_words *w, struct plait_error *err)
+static int shorten_pending(struct plait_detokenizer *d, struct plait_error *err)
 {
     char *text;
 
-    w->pending[0] = w->pending[w->npending - 1];
-    w->npending = 1;
-    if (plait_tokenizer_decode(w->tokenizer, w->pending, 1, &text, &w->printed,
+    d->pending[0] = d->pending[d->npending - 1];
+    d->npending = 1;
+    if (plait_tokenizer_decode(d->tokenizer, d->pending, 1, &text, &d->printed,
                                err) < 0)
         return -1;
     free(text);
     return 0;
 }
 
-int plait_words_put(struct plait_words *w, int32_t token, FILE *out,
-                    struct plait_error *err)
+int plait_detokenizer_put(struct plait_detokenizer *d, int32_t token, FILE *out,
+                          struct plait_error *err)
 {
     int rc = 0;
 
-    if (!w->tokenizer) {
+    if (!d->tokenizer) {
         fprintf(out, " %d", token);
-    } else if (token == plait_tokenizer_end(w->tokenizer)) {
-        rc = plait_words_end(w, out, err);
+    } else if (token == plait_tokenizer_end(d->tokenizer)) {
+        rc = plait_detokenizer_end(d, out, err);
     } else {
-        w->pending[w->npending++] = token;
-        rc = print(w, w->npending == PLAIT_WORDS_PENDING, out, err);
-        if (rc == 0 && w->npending == PLAIT_WORDS_PENDING)
-            rc = shorten(w, err);
+        d->pending[d->npending++] = token;
+        rc = print_text(d, d->npending == PLAIT_DETOKENIZE_PENDING, out, err);
+        if (rc == 0 && d->npending == PLAIT_DETOKENIZE_PENDING)
+            rc = shorten_pending(d, err);
     }
     fflush(out);
     return rc;
 }
 
-int plait_words_end(struct plait_words *w, FILE *out, struct plait_error *err)
+int plait_detokenizer_end(struct plait_detokenizer *d, FILE *out,
+                          struct plait_error *err)
 {
-    int rc = w->tokenizer ? print(w, true, out, err) : 0;
+    int rc = d->tokenizer ? print_text(d, true, out, err) : 0;
 
-    w->npending = 0;
-    w->printed = 0;
+    d->npending = 0;
+    d->printed = 0;
     fputc('\n', out);
     return rc;
 }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "topology/node.h"
+#include "topology/node/node.h"
 
 /* Looking for GPUs takes time, and only sums over nodes ask for figures. */
 static bool one_node(const struct plait_world *w)
@@ -34,8 +34,8 @@ static const char *device_type(const struct plait_world *w)
     return type;
 }
 
-static int find(const struct plait_world *w, struct plait_figures *figures,
-                struct plait_error *err)
+static int find_figures(const struct plait_world *w,
+                        struct plait_figures *figures, struct plait_error *err)
 {
     struct plait_site *site = plait_site_create(plait_site_path(), err);
     int rc;
@@ -56,8 +56,8 @@ int plait_figures_find(const struct plait_world *world,
 
     memset(&f, 0, sizeof(f));
     if (plait_comm_rank(world->comm) == 0)
-        rc = find(world, &f, err);
-    if (plait_agree(world->comm, rc, err) < 0)
+        rc = find_figures(world, &f, err);
+    if (plait_error_consensus(world->comm, rc, err) < 0)
         return -1;
     if (plait_comm_host_broadcast(world->comm, &f, sizeof(f), 0) < 0)
         return plait_errorf(err, "%s", plait_comm_error(world->comm));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_FIGURES_H
-#define PLAIT_FIGURES_H
+#ifndef PLAIT_RUNTIME_TRAIN_FIGURES_H
+#define PLAIT_RUNTIME_TRAIN_FIGURES_H
 
 #include "runtime/comm/world.h"
-#include "topology/site.h"
+#include "topology/job/site.h"
 
 /* What is known about the machines of this run: figures of rank 0's device
  * and its links, and what the network can do, from the site's file where

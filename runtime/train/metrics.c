@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 struct plait_metrics_file {
@@ -39,7 +40,7 @@ static long find_cut(FILE *f, int64_t step)
     return end;
 }
 
-static int cut(FILE *f, int64_t step)
+static int cut_after(FILE *f, int64_t step)
 {
     long end = find_cut(f, step);
 
@@ -56,7 +57,7 @@ static FILE *reopen(const char *path, int64_t step)
     int saved;
 
     if (!f || (fstat(fileno(f), &st) == 0 &&
-               (!S_ISREG(st.st_mode) || cut(f, step) == 0)))
+               (!S_ISREG(st.st_mode) || cut_after(f, step) == 0)))
         return f;
     saved = errno;
     fclose(f);
@@ -86,7 +87,7 @@ struct plait_metrics_file *plait_metrics_create(const char *path, int64_t step,
 }
 
 /* JSON knows neither NaN nor infinity. */
-static void put(FILE *out, const char *name, double value)
+static void put_number(FILE *out, const char *name, double value)
 {
     if (isfinite(value))
         fprintf(out, ",\"%s\":%.9g", name, value);
@@ -94,7 +95,7 @@ static void put(FILE *out, const char *name, double value)
         fprintf(out, ",\"%s\":null", name);
 }
 
-/* {"tp":1234,...}, of the groups that had anything to say. */
+/* {"tp":1234,...}, of the groups that transferred anything. */
 static void put_groups(FILE *out, const char *name,
                        const uint64_t bytes[PLAIT_NCOMMS])
 {
@@ -105,11 +106,35 @@ static void put_groups(FILE *out, const char *name,
     for (i = 0; i < PLAIT_NCOMMS; i++) {
         if (bytes[i] == 0)
             continue;
-        fprintf(out, "%s\"%s\":%" PRIu64, comma, plait_parallel_comm_names[i],
+        fprintf(out, "%s\"%s\":%" PRIu64, comma, plait_mesh_comm_names[i],
                 bytes[i]);
         comma = ",";
     }
     fputc('}', out);
+}
+
+/* The same of the groups that were waited for, in seconds. */
+static void put_waits(FILE *out, const double wait[PLAIT_NCOMMS])
+{
+    const char *comma = "";
+    int i;
+
+    fputs(",\"comm_s_groups\":{", out);
+    for (i = 0; i < PLAIT_NCOMMS; i++) {
+        if (!(wait[i] > 0))
+            continue;
+        fprintf(out, "%s\"%s\":%.6g", comma, plait_mesh_comm_names[i], wait[i]);
+        comma = ",";
+    }
+    fputc('}', out);
+}
+
+static double unix_time(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
 static void put_stages(FILE *out, const struct plait_metrics *m)
@@ -122,29 +147,45 @@ static void put_stages(FILE *out, const struct plait_metrics *m)
     fputc(']', out);
 }
 
+static void put_observation(FILE *out, const struct plait_metrics *m)
+{
+    put_number(out, "noise_scale", m->seen.noise_scale);
+    put_number(out, "loss_z", m->seen.loss_z);
+    put_number(out, "grad_norm_z", m->seen.norm_z);
+    if (m->seen.outlier)
+        fputs(",\"outlier\":true", out);
+    if (m->skipped)
+        fputs(",\"skipped\":true", out);
+}
+
 int plait_metrics_write(struct plait_metrics_file *file,
                         const struct plait_metrics *m)
 {
     FILE *out = file->out;
 
     fprintf(out, "{\"step\":%" PRId64, m->step);
-    put(out, "loss", m->loss);
-    put(out, "grad_norm", m->grad_norm);
-    put(out, "lr", m->lr);
+    put_number(out, "loss", m->loss);
+    put_number(out, "grad_norm", m->grad_norm);
+    put_number(out, "lr", m->lr);
+    fprintf(out, ",\"global_batch\":%d", m->batch);
+    put_observation(out, m);
     fprintf(out, ",\"tokens\":%" PRId64, m->tokens);
-    put(out, "tokens_per_s", m->tokens_per_s);
-    put(out, "mfu", m->mfu);
-    put(out, "step_s", m->step_s);
+    put_number(out, "tokens_per_s", m->tokens_per_s);
+    put_number(out, "mfu", m->mfu);
+    put_number(out, "step_s", m->step_s);
     fprintf(out, ",\"mem_bytes\":%zu", m->mem_bytes);
     if (m->host_bytes > 0)
         fprintf(out, ",\"host_bytes\":%zu", m->host_bytes);
     put_stages(out, m);
-    put(out, "comm_s", m->comm_s);
-    put(out, "comm_hidden_s", m->comm_hidden_s);
+    put_number(out, "comm_s", m->comm_s);
+    put_number(out, "comm_hidden_s", m->comm_hidden_s);
+    put_waits(out, m->comm_wait);
     put_groups(out, "comm_bytes", m->comm_bytes);
     if (!isnan(m->val_loss))
-        put(out, "val_loss", m->val_loss);
-    fputs("}\n", out);
+        put_number(out, "val_loss", m->val_loss);
+    if (!isnan(m->accuracy))
+        put_number(out, "accuracy", m->accuracy);
+    fprintf(out, ",\"time\":%.3f}\n", unix_time());
     if (fflush(out) != 0)
         return -1;
     if (!ferror(out))

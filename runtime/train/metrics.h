@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_METRICS_H
-#define PLAIT_METRICS_H
+#ifndef PLAIT_RUNTIME_TRAIN_METRICS_H
+#define PLAIT_RUNTIME_TRAIN_METRICS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/parallel/parallel.h"
-#include "topology/error.h"
+#include "runtime/mesh/mesh.h"
+#include "runtime/optim/run_state.h"
+#include "topology/base/error.h"
 
 /* What one step is reported as. NaN: nothing to report. */
 struct plait_metrics {
     int64_t step; /* from 1 */
+    int batch;    /* sequences of this step */
     double loss;
     double val_loss;
+    double accuracy; /* of the same images: the share classified right */
     double grad_norm;
     double lr;
+    struct plait_observation seen;
+    bool skipped;   /* the weights are as before */
     int64_t tokens; /* since the run's start */
     double tokens_per_s;
     double mfu;
@@ -26,7 +31,24 @@ struct plait_metrics {
     double comm_s;        /* of step_s: computation stood still for messages */
     double comm_hidden_s; /* collectives ran beside it, summed over groups */
     uint64_t comm_bytes[PLAIT_NCOMMS]; /* this rank, this step */
+    double comm_wait[PLAIT_NCOMMS];    /* seconds, of comm_s */
 };
+
+/* One number of a step, for the writers of other formats. */
+struct plait_metric {
+    const char *name;      /* as in the metrics file */
+    const char *open_name; /* by OpenMetrics' rules, without "plait_" */
+    const char *help;
+    double value;
+    const char *label; /* NULL, or what `key` tells apart: group, stage */
+    const char *key;   /* valid during the call */
+};
+
+/* Call fn for each number that there is; those of one name follow each
+ * other. */
+typedef void plait_metric_fn(const struct plait_metric *metric, void *arg);
+void plait_metrics_each(const struct plait_metrics *m, plait_metric_fn *fn,
+                        void *arg);
 
 /* The metrics file: one JSON object a line, flushed line by line. */
 struct plait_metrics_file;

@@ -14,7 +14,7 @@
 #define LIVE_S 0.1
 #define PLAIN_S 2.0
 
-static double now(void)
+static double now_seconds(void)
 {
     struct timespec ts;
 
@@ -41,13 +41,14 @@ static bool on_terminal(FILE *out)
 }
 
 void plait_progress_init(struct plait_progress *p, FILE *out, int64_t first,
-                         int64_t steps)
+                         int64_t steps, bool images)
 {
     p->out = out;
+    p->images = images;
     p->live = on_terminal(out);
     p->first = first;
     p->steps = steps;
-    p->start = now();
+    p->start = now_seconds();
     p->shown = -INFINITY;
 }
 
@@ -63,25 +64,42 @@ static void format_time(char *buf, size_t size, double seconds)
         snprintf(buf, size, "%d:%02d", (int)(s / 60), (int)(s % 60));
 }
 
+/* A live line with an outlier stays, and the next begins below it. */
+static void format_outlier(char *buf, size_t size,
+                           const struct plait_metrics *m)
+{
+    if (m->seen.outlier)
+        snprintf(buf, size, "  outlier: loss z %.1f, gradient norm z %.1f%s",
+                 m->seen.loss_z, m->seen.norm_z, m->skipped ? ", skipped" : "");
+}
+
 void plait_progress_show(struct plait_progress *p,
                          const struct plait_metrics *m)
 {
-    double t = now(), each = (t - p->start) / (m->step - p->first);
+    double t = now_seconds(), each = (t - p->start) / (m->step - p->first);
     bool edge = m->step == p->first + 1 || m->step == p->steps;
-    char left[32], val[40] = "";
+    char left[32], val[64] = "", outlier[80] = "";
 
-    if (!edge && isnan(m->val_loss) &&
+    if (!edge && isnan(m->val_loss) && !m->seen.outlier &&
         t - p->shown < (p->live ? LIVE_S : PLAIN_S))
         return;
     p->shown = t;
     format_time(left, sizeof(left), each * (p->steps - m->step));
     if (!isnan(m->val_loss))
         snprintf(val, sizeof(val), "  val %.4f", m->val_loss);
+    if (!isnan(m->accuracy))
+        snprintf(val, sizeof(val), "  val %.4f (%.2f %% right)", m->val_loss,
+                 100 * m->accuracy);
+    format_outlier(outlier, sizeof(outlier), m);
     fprintf(p->out,
-            "%sstep %" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f tokens/s  "
-            "MFU %.1f %%  %s left%s",
+            "%sstep %" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f %s/s  "
+            "MFU %.1f %%  %s left%s%s",
             p->live ? "\r" : "", m->step, p->steps, m->loss, val,
-            m->tokens_per_s, 100 * m->mfu, left, p->live ? "\033[K" : "\n");
+            m->tokens_per_s, p->images ? "images" : "tokens", 100 * m->mfu,
+            left, outlier,
+            !p->live          ? "\n"
+            : m->seen.outlier ? "\033[K\n"
+                              : "\033[K");
     fflush(p->out);
 }
 

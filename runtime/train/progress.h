@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_PROGRESS_H
-#define PLAIT_PROGRESS_H
+#ifndef PLAIT_RUNTIME_TRAIN_PROGRESS_H
+#define PLAIT_RUNTIME_TRAIN_PROGRESS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "runtime/train/metrics.h"
@@ -11,12 +12,13 @@
 struct plait_progress {
     FILE *out;
     int live;
+    bool images;          /* what is counted, else tokens */
     int64_t first, steps; /* steps done before this run, and to do in all */
     double start, shown;  /* seconds of the monotonic clock */
 };
 
 void plait_progress_init(struct plait_progress *p, FILE *out, int64_t first,
-                         int64_t steps);
+                         int64_t steps, bool images);
 void plait_progress_show(struct plait_progress *p,
                          const struct plait_metrics *m);
 /* Leave the live line, so that other output starts on its own. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUN_H
-#define PLAIT_RUN_H
+#ifndef PLAIT_RUNTIME_TRAIN_RUN_H
+#define PLAIT_RUNTIME_TRAIN_RUN_H
 
 #include "runtime/train/session.h"
 
@@ -8,6 +8,10 @@
  * ranks failed together and may end in order, with text on at most one of
  * them; PLAIT_RUN_BROKEN if this rank failed where others may wait for it. */
 #define PLAIT_RUN_BROKEN (-2)
+
+/* What no part of the runtime can do yet is refused, never left out. Local. */
+int plait_run_supported(const struct plait_job_config *config,
+                        const struct plait_ops *ops, struct plait_error *err);
 
 int plait_run_train(struct plait_session *s,
                     const struct plait_train_args *args,

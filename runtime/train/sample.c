@@ -27,7 +27,7 @@ int plait_sample_token(const float *logits, int n, double temperature, double u)
 }
 
 /* SplitMix64 (Steele et al., OOPSLA 2014): number `i` of a seed, [0, 1). */
-static double uniform(uint64_t seed, uint64_t i)
+static double uniform_draw(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
 
@@ -46,7 +46,7 @@ struct text {
     int length; /* of the window so far */
 };
 
-static void push(struct text *text, int32_t token)
+static void push_token(struct text *text, int32_t token)
 {
     if (text->length == text->seq_len) {
         text->length--;
@@ -57,19 +57,19 @@ static void push(struct text *text, int32_t token)
 }
 
 /* The rank that draws: it has the logits. */
-static int drawing_rank(const struct plait_parallel *par)
+static int drawing_rank(const struct plait_mesh *mesh)
 {
     struct plait_coord at = {{0}};
 
-    at.at[PLAIT_PP] = par->layout.size[PLAIT_PP] - 1;
-    return plait_layout_rank(&par->layout, &at);
+    at.at[PLAIT_PP] = mesh->layout.size[PLAIT_PP] - 1;
+    return plait_layout_rank(&mesh->layout, &at);
 }
 
-static int next_token(struct plait_trainer *t, struct plait_parallel *par,
-                      const struct plait_config *config, struct text *text,
+static int next_token(struct plait_pipeline *pipe, struct plait_mesh *mesh,
+                      const struct plait_job_config *config, struct text *text,
                       int vocab, int64_t index, int32_t *token)
 {
-    int root = drawing_rank(par);
+    int root = drawing_rank(mesh);
     struct plait_batch batch = {
         .batch = 1,
         .seq_len = text->length,
@@ -77,37 +77,40 @@ static int next_token(struct plait_trainer *t, struct plait_parallel *par,
         .targets = text->targets,
     };
 
-    if (plait_pipeline_logits(plait_trainer_pipeline(t), &batch, text->logits) <
-        0)
+    if (plait_pipeline_logits(pipe, &batch, text->logits) < 0)
         return -1;
-    if (par->rank == root)
+    if (mesh->rank == root)
         *token = plait_sample_token(text->logits, vocab, TEMPERATURE,
-                                    uniform(config->train.seed, index));
-    return plait_comm_host_broadcast(par->world, token, sizeof(*token), root);
+                                    uniform_draw(config->train.seed, index));
+    return plait_comm_host_broadcast(mesh->world, token, sizeof(*token), root);
 }
 
-static int generate(struct plait_trainer *t, struct plait_parallel *par,
-                    const struct plait_config *config, struct text *text,
-                    struct plait_words *words, int64_t count, FILE *out,
-                    struct plait_error *err)
+static int generate_tokens(struct plait_pipeline *pipe, struct plait_mesh *mesh,
+                           const struct plait_job_config *config,
+                           struct text *text,
+                           struct plait_detokenizer *detokenizer, int64_t count,
+                           FILE *out, struct plait_error *err)
 {
     int32_t token = 0;
     int64_t i;
 
     for (i = 0; i < count; i++) {
-        if (next_token(t, par, config, text, words->vocab, i, &token) < 0)
+        if (next_token(pipe, mesh, config, text, detokenizer->vocab, i,
+                       &token) < 0)
             return plait_errorf(err, "sampling failed: %s",
-                                plait_comm_error(par->world));
-        push(text, token);
-        if (par->rank == 0 && plait_words_put(words, token, out, err) < 0)
+                                plait_comm_error(mesh->world));
+        push_token(text, token);
+        if (mesh->rank == 0 &&
+            plait_detokenizer_put(detokenizer, token, out, err) < 0)
             return -1;
     }
-    return par->rank == 0 ? plait_words_end(words, out, err) : 0;
+    return mesh->rank == 0 ? plait_detokenizer_end(detokenizer, out, err) : 0;
 }
 
-int plait_sample(struct plait_trainer *t, struct plait_parallel *par,
-                 const struct plait_config *config, struct plait_words *words,
-                 int64_t count, FILE *out, struct plait_error *err)
+int plait_sample(struct plait_pipeline *pipe, struct plait_mesh *mesh,
+                 const struct plait_job_config *config,
+                 struct plait_detokenizer *detokenizer, int64_t count,
+                 FILE *out, struct plait_error *err)
 {
     int vocab = config->model.vocab, n = config->model.seq_len, i, rc = -1;
     size_t k;
@@ -124,13 +127,15 @@ int plait_sample(struct plait_trainer *t, struct plait_parallel *par,
     }
     for (i = 0; i < n; i++)
         text.targets[i] = -1;
-    for (k = 0; k < words->nprompt; k++) {
-        push(&text, words->prompt[k]);
-        if (par->rank == 0 &&
-            plait_words_put(words, words->prompt[k], out, err) < 0)
+    for (k = 0; k < detokenizer->nprompt; k++) {
+        push_token(&text, detokenizer->prompt[k]);
+        if (mesh->rank == 0 &&
+            plait_detokenizer_put(detokenizer, detokenizer->prompt[k], out,
+                                  err) < 0)
             goto out;
     }
-    rc = generate(t, par, config, &text, words, count, out, err);
+    rc = generate_tokens(pipe, mesh, config, &text, detokenizer, count, out,
+                         err);
 out:
     free(text.window);
     free(text.targets);

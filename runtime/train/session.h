@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SESSION_H
-#define PLAIT_SESSION_H
+#ifndef PLAIT_RUNTIME_TRAIN_SESSION_H
+#define PLAIT_RUNTIME_TRAIN_SESSION_H
 
 #include <stdbool.h>
 
 #include "runtime/comm/world.h"
-#include "runtime/parallel/parallel.h"
-#include "topology/config.h"
+#include "runtime/mesh/mesh.h"
+#include "topology/job/job_config.h"
 
 /* The command line of plait-train. */
 struct plait_train_args {
@@ -15,6 +15,7 @@ struct plait_train_args {
     int nset;
     const char *metrics; /* over log.metrics, NULL: as configured */
     const char *resume;  /* "auto", "none" or a directory */
+    const char *init;    /* where weights come from at first, NULL: random */
     const char *device;  /* "auto", "cuda", "cpu" */
     int64_t sample;      /* tokens to generate instead of training, 0: train */
     const char *prompt;  /* NULL: none */
@@ -25,13 +26,10 @@ struct plait_train_args {
 /* Everything that stands before there is a model: who the ranks are, what
  * they compute on, and what they were asked to do. */
 struct plait_session {
-    struct plait_launch launch;
-    bool planned; /* started under a plan: launch holds */
-    const struct plait_ops *ops;
-    struct plait_device *dev;
-    struct plait_comm *world;
-    struct plait_config *config; /* parallel sizes resolved */
-    struct plait_parallel *par;
+    struct plait_world world;
+    char *config_text;               /* as read, NUL-terminated */
+    struct plait_job_config *config; /* parallel sizes resolved */
+    struct plait_mesh *mesh;
 };
 
 /* Collective over all processes of the run. On failure at most one rank has

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SIGNALS_H
-#define PLAIT_SIGNALS_H
+#ifndef PLAIT_RUNTIME_TRAIN_SIGNALS_H
+#define PLAIT_RUNTIME_TRAIN_SIGNALS_H
 
 #include <stdbool.h>
 

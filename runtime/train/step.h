@@ -1,37 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_STEP_H
-#define PLAIT_STEP_H
+#ifndef PLAIT_RUNTIME_TRAIN_STEP_H
+#define PLAIT_RUNTIME_TRAIN_STEP_H
 
 #include "runtime/data/data.h"
 #include "runtime/optim/optim.h"
+#include "runtime/optim/replicas.h"
+#include "runtime/optim/run_state.h"
 #include "runtime/parallel/pipeline.h"
 
 /* Model, optimizer, data and schedule of one run, and what a step does with
  * them. */
 struct plait_trainer;
 
-/* Makes the model and its optimizer, with initial weights; opens no data.
- * Local: ranks may fail one by one, the caller agrees on the outcome. */
-struct plait_trainer *plait_trainer_create(const struct plait_config *config,
-                                           struct plait_parallel *par,
-                                           struct plait_error *err);
+/* Makes the model and its optimizer, the weights uninitialised: the caller
+ * loads them (resume.h) or calls plait_optim_init(). Opens no data. Local:
+ * ranks may fail one by one, the caller makes it a failure of all. */
+struct plait_trainer *
+plait_trainer_create(const struct plait_job_config *config,
+                     struct plait_mesh *mesh, struct plait_error *err);
 void plait_trainer_destroy(struct plait_trainer *t);
 
 struct plait_model *plait_trainer_model(struct plait_trainer *t);
 struct plait_optim *plait_trainer_optim(struct plait_trainer *t);
-struct plait_pipeline *plait_trainer_pipeline(struct plait_trainer *t);
+/* NULL: there is one model. */
+struct plait_replicas *plait_trainer_replicas(struct plait_trainer *t);
 /* Its state goes into checkpoints and comes from them. */
 struct plait_loss_scale *plait_trainer_loss_scale(struct plait_trainer *t);
 
-/* Open the training data, to go on after `step` steps. Local. */
-int plait_trainer_open_data(struct plait_trainer *t, int64_t step,
-                            struct plait_error *err);
+/* What goes into checkpoints and comes from them too. */
+struct plait_run_state *plait_trainer_state(struct plait_trainer *t);
+
+/* Open the training data, to go on where the state says. Local. */
+int plait_trainer_open_data(struct plait_trainer *t, struct plait_error *err);
 
 struct plait_step_result {
-    double loss;      /* mean over the tokens of the global batch */
-    double grad_norm; /* before clipping */
-    bool skipped;     /* fp16 overflowed: the weights are as before */
+    int batch;        /* sequences */
+    double loss;      /* mean over the tokens of the step */
+    double grad_norm; /* before clipping; mean over replicas that are apart */
+    bool skipped;     /* fp16 overflowed, or an outlier with
+                         train.skip_outliers: the weights are as before */
     double lr;
+    struct plait_observation seen;
     int stop; /* some rank had `stop` set */
 };
 
@@ -41,15 +50,10 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
                        struct plait_step_result *result,
                        struct plait_error *err);
 
-/* Mean loss over train.eval_steps global batches of data.val, always the
- * same ones. Collective. */
-int plait_trainer_eval(struct plait_trainer *t, double *loss,
+/* Mean loss over train.eval_steps times train.global_batch sequences of
+ * data.val, always the same ones, and of image models the share of images that
+ * are classified right (else NaN). Collective. */
+int plait_trainer_eval(struct plait_trainer *t, double *loss, double *accuracy,
                        struct plait_error *err);
-
-/* Floating-point operations a second that all ranks together reach in a
- * matrix product of `type`: what MFU is measured against. Collective; before
- * there is a trainer, so that what it takes is not on top of that. */
-int plait_trainer_peak(struct plait_parallel *par, enum plait_dtype type,
-                       double *flops);
 
 #endif

@@ -13,11 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* All ranks see that one hangs, at the same time: each gives those before it
- * a second each, of at most so many, to end the run for all. */
-#define MOST_TURNS 64
-/* Seconds that the end itself may take. */
-#define LAST_WORDS 10
+/* All ranks notice a hang at the same time. Rank r waits r seconds longer, at
+ * most this many, so that as a rule one rank reports it and ends the run. */
+#define MAX_DELAY_S 64
+/* Seconds that the abort itself may take. */
+#define ABORT_LIMIT_S 10
 
 struct plait_watchdog {
     struct plait_comm *world;
@@ -26,7 +26,7 @@ struct plait_watchdog {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     /* Under the lock. */
-    struct timespec patted;
+    struct timespec last_reset;
     bool leave;
 };
 
@@ -36,18 +36,18 @@ static void end_run(const struct plait_watchdog *dog)
             "plait-train: rank %d: no step has ended for %d s "
             "(train.timeout): some rank hangs; ended\n",
             plait_comm_rank(dog->world), dog->seconds);
-    alarm(LAST_WORDS);
+    alarm(ABORT_LIMIT_S);
     plait_comm_abort(dog->world);
     _exit(1);
 }
 
-/* When it is this rank's turn to bark. */
-static struct timespec turn(const struct plait_watchdog *dog)
+/* When this rank reports a hang unless a step ends before. */
+static struct timespec report_time(const struct plait_watchdog *dog)
 {
     int rank = plait_comm_rank(dog->world);
-    struct timespec at = dog->patted;
+    struct timespec at = dog->last_reset;
 
-    at.tv_sec += dog->seconds + (rank < MOST_TURNS ? rank : MOST_TURNS);
+    at.tv_sec += dog->seconds + (rank < MAX_DELAY_S ? rank : MAX_DELAY_S);
     return at;
 }
 
@@ -60,14 +60,14 @@ static bool is_over(struct timespec at)
            (now.tv_sec == at.tv_sec && now.tv_nsec >= at.tv_nsec);
 }
 
-static void *watch(void *arg)
+static void *watch_steps(void *arg)
 {
     struct plait_watchdog *dog = arg;
     struct timespec at;
 
     pthread_mutex_lock(&dog->lock);
     while (!dog->leave) {
-        at = turn(dog);
+        at = report_time(dog);
         if (is_over(at))
             end_run(dog);
         pthread_cond_timedwait(&dog->wake, &dog->lock, &at);
@@ -76,8 +76,9 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* Its clock is the one of the pats; signals are for the thread that trains. */
-static int start(struct plait_watchdog *dog)
+/* Waits on the clock that last_reset is read from; signals are left to the
+ * thread that trains. */
+static int start_thread(struct plait_watchdog *dog)
 {
     pthread_condattr_t clock;
     sigset_t all, before;
@@ -88,11 +89,11 @@ static int start(struct plait_watchdog *dog)
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&dog->wake, &clock);
     pthread_condattr_destroy(&clock);
-    clock_gettime(CLOCK_MONOTONIC, &dog->patted);
+    clock_gettime(CLOCK_MONOTONIC, &dog->last_reset);
     sigfillset(&all);
     sigdelset(&all, SIGALRM); /* of end_run() */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    number = pthread_create(&dog->thread, NULL, watch, dog);
+    number = pthread_create(&dog->thread, NULL, watch_steps, dog);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return number;
 }
@@ -110,7 +111,7 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
     }
     dog->world = world;
     dog->seconds = seconds;
-    number = start(dog);
+    number = start_thread(dog);
     if (number == 0)
         return dog;
     plait_errorf(err, "train.timeout: no thread to keep it: %s",
@@ -120,12 +121,12 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
     return NULL;
 }
 
-void plait_watchdog_pat(struct plait_watchdog *dog)
+void plait_watchdog_reset(struct plait_watchdog *dog)
 {
     if (!dog)
         return;
     pthread_mutex_lock(&dog->lock);
-    clock_gettime(CLOCK_MONOTONIC, &dog->patted);
+    clock_gettime(CLOCK_MONOTONIC, &dog->last_reset);
     pthread_mutex_unlock(&dog->lock);
 }
 

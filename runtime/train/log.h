@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_TRAIN_LOG_H
+#define PLAIT_RUNTIME_TRAIN_LOG_H
+
+#include "runtime/model/model.h"
+#include "runtime/train/metrics.h"
+#include "runtime/train/session.h"
+
+/* Where rank 0 reports its steps to: whichever of log.metrics,
+ * log.tensorboard and log.prometheus are given. */
+struct plait_log;
+
+/* `step`: done before this start. `peak`: FLOP/s of all ranks. The session
+ * must outlive the log. */
+struct plait_log *plait_log_create(const struct plait_session *s,
+                                   const struct plait_train_args *args,
+                                   const struct plait_model *model, double peak,
+                                   int64_t step, struct plait_error *err);
+int plait_log_write(struct plait_log *log, const struct plait_metrics *m,
+                    struct plait_error *err);
+void plait_log_destroy(struct plait_log *log);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/peak.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "runtime/comm/trace.h"
+
+#define PEAK_ROUNDS 5
+#define FILL ((size_t)1 << 16) /* values; matrices are multiples of it */
+
+/* Two matrices of values in [-1, 1) behind the result, which serves as work
+ * space: a GPU multiplies zeros at a higher clock. */
+static int fill_operands(struct plait_mesh *mesh, enum plait_dtype type,
+                         size_t n, char *buffer)
+{
+    size_t size = plait_dtype_size(type), i;
+    uint32_t x = 1;
+    float *values = malloc(FILL * sizeof(*values));
+    int rc = values ? 0 : -1;
+
+    for (i = 0; i < FILL && rc == 0; i++) {
+        x = x * 1664525 + 1013904223;
+        values[i] = (float)(x >> 8) / (1 << 23) - 1;
+    }
+    if (rc == 0)
+        rc = mesh->ops->to_device(mesh->q, buffer, values,
+                                  FILL * sizeof(*values));
+    for (i = n * n; i < 3 * n * n && rc == 0; i += FILL)
+        rc = mesh->ops->cast(mesh->q, type, buffer + i * size, PLAIT_F32,
+                             buffer, FILL);
+    free(values);
+    return rc;
+}
+
+/* Seconds of one of `count` products of square matrices, at a time when all
+ * ranks do the same: ranks may share cores. INFINITY: they could not be made
+ * (w NULL: from the start), and the others do not wait for it. */
+static double time_products(struct plait_mesh *mesh, size_t matrix, size_t n,
+                            void *buffer, struct plait_weight *w, int count)
+{
+    double start;
+    int rc = w ? 0 : -1, i;
+
+    plait_comm_barrier(mesh->world);
+    start = plait_trace_now();
+    for (i = 0; i < count && rc == 0; i++)
+        rc = mesh->ops->linear_forward(mesh->q, buffer, NULL,
+                                       (char *)buffer + matrix, w, NULL,
+                                       PLAIT_ACT_NONE, n);
+    if (rc == 0)
+        rc = mesh->ops->queue_sync(mesh->q);
+    plait_comm_barrier(mesh->world); /* a rank alone on a core is no measure */
+    return rc < 0 ? INFINITY : (plait_trace_now() - start) / count;
+}
+
+/* Of some rounds the best counts, after one that warms up: others may want
+ * the cores for a moment. A round is long beside the barriers around it, and
+ * short beside a time slice. What it takes is what it takes the last rank: one
+ * that was late to begin saw less of it. */
+int plait_peak_measure(struct plait_mesh *mesh, enum plait_dtype type,
+                       double *flops)
+{
+    size_t n = mesh->ops->gpu ? 4096 : 512;
+    size_t matrix = n * n * plait_dtype_size(type);
+    char *buffer = mesh->ops->alloc(mesh->dev, 3 * matrix);
+    double seconds[PEAK_ROUNDS + 1], best = INFINITY;
+    struct plait_weight *w = NULL;
+    int i;
+
+    if (buffer && fill_operands(mesh, type, n, buffer) == 0)
+        w = mesh->ops->weight_create(mesh->dev, type, n, n,
+                                     buffer + 2 * matrix);
+    for (i = 0; i <= PEAK_ROUNDS; i++)
+        seconds[i] = time_products(mesh, matrix, n, buffer, w,
+                                   i == 0           ? 1
+                                   : mesh->ops->gpu ? 10
+                                                    : 2);
+    mesh->ops->weight_destroy(w);
+    mesh->ops->free(mesh->dev, buffer);
+    if (plait_comm_host_all_reduce(mesh->world, seconds, PEAK_ROUNDS + 1,
+                                   PLAIT_MAX) < 0)
+        return -1;
+    for (i = 1; i <= PEAK_ROUNDS; i++)
+        best = fmin(best, seconds[i]);
+    if (!isfinite(best) || best <= 0)
+        return -1;
+    *flops = 2.0 * n * n * n / best * plait_comm_size(mesh->world);
+    return 0;
+}

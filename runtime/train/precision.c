@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/precision.h"
+
+#include <errno.h>
+
+static int set_tf32(int on, struct plait_mesh *mesh, struct plait_error *err)
+{
+    if (mesh->ops->allow_tf32) {
+        mesh->ops->allow_tf32(mesh->dev, on);
+        return 0;
+    }
+    if (!on)
+        return 0;
+    errno = ENOTSUP;
+    return plait_errorf(err,
+                        "train.precision: tf32 is for GPUs; on this device "
+                        "(%s) take fp32 or bf16",
+                        mesh->ops->name);
+}
+
+int plait_precision_set(struct plait_mesh *mesh, enum plait_precision precision,
+                        struct plait_error *err)
+{
+    if (precision != PLAIT_FP8 ||
+        (mesh->ops->has_fp8 && mesh->ops->has_fp8(mesh->dev)))
+        return set_tf32(precision == PLAIT_TF32, mesh, err);
+    errno = ENOTSUP;
+    return plait_errorf(err, "train.precision: fp8 needs a GPU of compute "
+                             "capability 8.9 or more (Ada, Hopper); with this "
+                             "one take bf16");
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char *captured_parts(const struct plait_graphs *g)
+{
+    if (g->last)
+        return g->optim ? "forward, backward and optimizer"
+                        : "forward and backward";
+    if (g->passes)
+        return g->optim ? "all micro-batches of a step but the last, and the "
+                          "optimizer"
+                        : "all micro-batches of a step but the last";
+    return g->optim ? "the optimizer" : "nothing";
+}
+
+/* A device without graph capture is not worth a line. */
+static void print_graphs(const struct plait_session *s)
+{
+    const struct plait_graphs *g = &s->mesh->graphs;
+
+    if (s->world.ops->graph_begin)
+        printf("recorded as graphs: %s%s%s\n", captured_parts(g),
+               g->why[0] ? "; " : "", g->why);
+}
+
+void plait_report_start(const struct plait_session *s,
+                        const struct plait_model *model, double peak,
+                        int64_t done)
+{
+    static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
+    const struct plait_job_config *c = s->config;
+    const int *size = s->mesh->layout.size;
+
+    printf("%s, %" PRId64 " parameters, %s on %s; %" PRId64 " steps of ",
+           families[c->model.family], model->parameters,
+           plait_dtype_name(model->type), s->world.ops->name, c->train.steps);
+    if (plait_is_image_model(&c->model))
+        printf("%d images\n", c->train.global_batch);
+    else
+        printf("%d x %d tokens\n", c->train.global_batch, c->model.seq_len);
+    printf("%d rank%s: tp %d, cp %d, ep %d, dp %d, pp %d; MFU against %.4g "
+           "GFLOP/s measured\n",
+           s->mesh->world_size, s->mesh->world_size == 1 ? "" : "s",
+           size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP],
+           size[PLAIT_PP], peak / 1e9);
+    print_graphs(s);
+    if (done > 0)
+        printf("resumed after step %" PRId64 "\n", done);
+    fflush(stdout);
+}
+
+void plait_report_changes(struct plait_report *report,
+                          const struct plait_mesh *mesh)
+{
+    const char *remark = plait_queue_remark(mesh->q);
+
+    if (mesh->graphs.failed && !report->graphs_failed) {
+        report->graphs_failed = true;
+        fprintf(stderr, "plait-train: steps run without graphs: %s\n",
+                mesh->graphs.why);
+    }
+    if (remark && !report->remarked) {
+        report->remarked = true;
+        fprintf(stderr, "plait-train: %s\n", remark);
+    }
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_TRAIN_START_RECORD_H
+#define PLAIT_RUNTIME_TRAIN_START_RECORD_H
+
+#include "runtime/train/session.h"
+#include "topology/base/error.h"
+
+/* What a run is, beside its metrics: the file METRICS.starts gets one JSON
+ * object a line each time the run starts. */
+struct plait_start_record {
+    const struct plait_session *s;
+    const char *config; /* YAML, with what --set changed */
+    int64_t step;       /* done before; 0: a new file */
+    int64_t parameters;
+    double peak; /* FLOP/s of all ranks */
+};
+
+/* Nothing where `metrics` is no regular file, such as a pipe. */
+int plait_start_record_write(const char *metrics,
+                             const struct plait_start_record *record,
+                             struct plait_error *err);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "runtime/comm/trace.h"
+#include "runtime/train/step_private.h"
+
+/* What a trainer reads, and the noise that it adds to it. */
+
+int plait_trainer_batch_unit(const struct plait_trainer *t)
+{
+    return t->mesh->layout.size[PLAIT_DP] * t->config->train.micro_batch;
+}
+
+/* Images to train on are moved and turned, those to validate with are not. */
+static struct plait_loader *open_images(struct plait_trainer *t,
+                                        const struct plait_dataset *ds,
+                                        const struct plait_share *share,
+                                        int most, struct plait_error *err)
+{
+    const struct plait_data_config *c = &t->config->data;
+    bool train = ds == t->train;
+    const struct plait_image_form form = {
+        .classes = t->config->model.classes,
+        .mean = c->mean,
+        .std = c->std,
+        .shift = train ? c->shift : 0,
+        .flip = train && c->flip,
+        .seed = t->config->train.seed,
+    };
+
+    return plait_loader_create_images(ds, t->config->train.seed, &form, share,
+                                      most, err);
+}
+
+struct plait_loader *plait_trainer_loader(struct plait_trainer *t,
+                                          const struct plait_dataset *ds,
+                                          int64_t samples, int most,
+                                          struct plait_error *err)
+{
+    const struct plait_job_config *c = t->config;
+    const struct plait_share share = {
+        .start = samples,
+        .stride = plait_trainer_batch_unit(t),
+        .first = t->mesh->coord.at[PLAIT_DP] * c->train.micro_batch,
+        .count = c->train.micro_batch,
+    };
+
+    if (plait_is_image_model(&c->model))
+        return open_images(t, ds, &share, most, err);
+    return plait_loader_create(ds, c->train.seed, c->model.seq_len,
+                               c->model.vocab, &share, most, err);
+}
+
+/* Whether the model takes the images; -1 says why not. */
+static int check_images(const struct plait_job_config *c,
+                        const struct plait_dataset *ds, struct plait_error *err)
+{
+    const int *has = plait_dataset_image_shape(ds), *want = c->model.image;
+
+    errno = EINVAL;
+    if (!plait_is_image_model(&c->model))
+        return plait_errorf(err,
+                            "%s has images, but the model is one of "
+                            "language; model.family is mlp or resnet for "
+                            "images",
+                            plait_dataset_path(ds));
+    if (has[0] == want[0] && has[1] == want[1] && has[2] == want[2])
+        return 0;
+    return plait_errorf(err,
+                        "%s has images of [%d, %d, %d], but model.input is "
+                        "[%d, %d, %d]",
+                        plait_dataset_path(ds), has[0], has[1], has[2], want[0],
+                        want[1], want[2]);
+}
+
+/* Whether it has samples that the model takes; -1 says why not. */
+static int check_dataset(const struct plait_job_config *c,
+                         const struct plait_dataset *ds,
+                         struct plait_error *err)
+{
+    const char *path = plait_dataset_path(ds);
+    int vocab = plait_dataset_vocab(ds);
+
+    errno = EINVAL;
+    if (plait_dataset_images(ds))
+        return check_images(c, ds, err);
+    if (plait_is_image_model(&c->model))
+        return plait_errorf(err,
+                            "%s has tokens, but the model takes images: IDX "
+                            "or CIFAR's binary",
+                            path);
+    if (vocab > c->model.vocab)
+        return plait_errorf(err,
+                            "%s has a vocabulary of %d tokens, but "
+                            "model.vocab is %d",
+                            path, vocab, c->model.vocab);
+    if (plait_dataset_samples(ds, c->model.seq_len) < 1)
+        return plait_errorf(err,
+                            "%s has %lld tokens, too few for one sample of "
+                            "model.seq_len %d",
+                            path, (long long)plait_dataset_tokens(ds),
+                            c->model.seq_len);
+    return 0;
+}
+
+/* `set`: which one is meant if the path is a folder of plait-prep. */
+static struct plait_dataset *open_dataset(struct plait_trainer *t,
+                                          const char *path, const char *set,
+                                          struct plait_error *err)
+{
+    char *file = plait_dataset_find(path, set);
+    struct plait_dataset *ds;
+
+    ds = plait_dataset_open(file ? file : path, t->config->data.format,
+                            t->mesh->world, t->mesh->node, err);
+    free(file);
+    if (!ds || check_dataset(t->config, ds, err) == 0)
+        return ds;
+    plait_dataset_destroy(ds);
+    errno = EINVAL;
+    return NULL;
+}
+
+int plait_trainer_open_data(struct plait_trainer *t, struct plait_error *err)
+{
+    const struct plait_job_config *c = t->config;
+
+    if (!c->data.train)
+        return plait_errorf(err,
+                            "data.train is missing: it names what to train on");
+    if (c->train.eval_every && !c->data.val)
+        return plait_errorf(err,
+                            "train.eval_every is %lld, but data.val is "
+                            "missing",
+                            (long long)c->train.eval_every);
+    t->train = open_dataset(t, c->data.train, "train", err);
+    if (!t->train)
+        return -1;
+    if (c->data.val && !(t->val = open_dataset(t, c->data.val, "val", err)))
+        return -1;
+    t->loader =
+        plait_trainer_loader(t, t->train, t->state.samples, t->most, err);
+    return t->loader ? 0 : -1;
+}
+
+/* The i-th of the micro-batches that the loader has ready. */
+static struct plait_batch batch_of(const struct plait_trainer *t,
+                                   const struct plait_loader *loader, int i,
+                                   float loss_scale)
+{
+    struct plait_batch b = {
+        .batch = t->config->train.micro_batch,
+        .seq_len = t->config->model.seq_len,
+        .loss_scale = loss_scale,
+    };
+
+    if (plait_is_image_model(&t->config->model))
+        plait_loader_get_images(loader, i, &b.images, &b.targets);
+    else
+        plait_loader_get(loader, i, &b.tokens, &b.targets);
+    return b;
+}
+
+int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
+                        int n, float loss_scale, struct plait_error *err)
+{
+    double start;
+    int i;
+
+    start = plait_trace_now();
+    if (plait_loader_next(loader, n, err) < 0)
+        return -1;
+    plait_trace_span(t->mesh->trace, "data", "data", start);
+    for (i = 0; i < n; i++)
+        t->batch[i] = batch_of(t, loader, i, loss_scale);
+    return 0;
+}
+
+void plait_trainer_noise(struct plait_trainer *t, int n)
+{
+    const struct plait_train_config *c = &t->config->train;
+    int first = t->mesh->coord.at[PLAIT_DP] * c->micro_batch, i, k;
+
+    for (i = 0; i < n && t->weights; i++) {
+        int64_t at =
+            t->state.samples + (int64_t)i * plait_trainer_batch_unit(t) + first;
+        float *weights = t->weights + (size_t)i * c->micro_batch;
+
+        for (k = 0; k < c->micro_batch; k++)
+            weights[k] = plait_sample_weight(c->seed, at + k, c->noise);
+        t->batch[i].weights = weights;
+    }
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_TRAIN_STEP_PRIVATE_H
+#define PLAIT_RUNTIME_TRAIN_STEP_PRIVATE_H
+
+#include "runtime/parallel/gradsync.h"
+#include "runtime/train/step.h"
+
+/* What the ranks of the world add up in a step, before the squares of the
+ * gradients of each replica. */
+enum { SUM_LOSS, SUM_STOP, SUM_SMALL, NSUMS };
+
+struct plait_trainer {
+    const struct plait_job_config *config;
+    struct plait_mesh *mesh;
+    struct plait_model *model;
+    struct plait_optim *optim;
+    struct plait_gradsync *sync;
+    struct plait_replicas *replicas; /* NULL: there is one model */
+    struct plait_pipeline *pipe;
+    struct plait_dataset *train, *val;
+    struct plait_loader *loader;
+    struct plait_run_state state;
+    int batch_size;            /* sequences of the step */
+    int microbatches;          /* of this rank and one learner, as many as pipe
+                                  is made for */
+    int most;                  /* the most that any step has */
+    struct plait_batch *batch; /* [most] */
+    float *weights; /* [most][micro_batch] with train.noise, else NULL */
+    double *loss;   /* device: [2], images counted in the second */
+    double *sums;   /* [NSUMS + replicas] of a step over the world */
+    struct plait_loss_scale scale;
+};
+
+/* -- step_data.c --------------------------------------------------------- */
+
+/* Sequences of one micro-batch on each data parallel rank. */
+int plait_trainer_batch_unit(const struct plait_trainer *t);
+
+/* Of this rank's micro-batches of `ds` after so many samples; `most` of them
+ * are asked for at once. */
+struct plait_loader *plait_trainer_loader(struct plait_trainer *t,
+                                          const struct plait_dataset *ds,
+                                          int64_t samples, int most,
+                                          struct plait_error *err);
+/* The next n micro-batches into t->batch. */
+int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
+                        int n, float loss_scale, struct plait_error *err);
+/* The factor of each of their sequences, by its number in the run. */
+void plait_trainer_noise(struct plait_trainer *t, int n);
+
+#endif

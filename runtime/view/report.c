@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/view/history.h"
+#include "runtime/view/page.h"
+
+/* plait-report: metrics files to one page of HTML. */
+
+#define PAGE_POINTS 30000 /* of all curves: keeps the page below 1 MB */
+#define CURVE_POINTS 1200
+#define DATA_MARK "@DATA@"
+
+static const char help[] =
+    "usage: plait-report DIR|FILE... --out F.html\n"
+    "Draw what plait-train logged (log.metrics) as a page of HTML that needs\n"
+    "nothing else: one run, or several compared.\n"
+    "\n"
+    "  --out F.html     the page\n"
+    "  --help, --version\n";
+
+/* -- curves ---------------------------------------------------------------- */
+
+static void add_point(json_t *points, double x, double y)
+{
+    char text[32];
+
+    /* Six digits are more than a page can show. */
+    snprintf(text, sizeof(text), "%.6g", y);
+    json_array_append_new(points, json_real(x));
+    json_array_append_new(points, json_real(strtod(text, NULL)));
+}
+
+/* The smallest and the largest of rows begin to end - 1, in their order. */
+static void add_bucket(json_t *points, const double *x, const double *y,
+                       size_t begin, size_t end)
+{
+    size_t low = end, high = end, i;
+
+    for (i = begin; i < end; i++) {
+        if (!isfinite(y[i]))
+            continue;
+        if (low == end || y[i] < y[low])
+            low = i;
+        if (high == end || y[i] > y[high])
+            high = i;
+    }
+    if (low == end)
+        return;
+    if (low == high) {
+        add_point(points, x[low], y[low]);
+        return;
+    }
+    i = low < high ? low : high;
+    add_point(points, x[i], y[i]);
+    i = low < high ? high : low;
+    add_point(points, x[i], y[i]);
+}
+
+/* [x, y, x, y, ...]; a curve of few values, such as of evaluations, has all. */
+static json_t *make_curve(const struct plait_history *h, const double *y,
+                          size_t points)
+{
+    const double *x = plait_history_column(h, "step");
+    json_t *curve = json_array();
+    size_t i, n = 0, buckets = points / 2;
+
+    for (i = 0; i < h->nsteps; i++)
+        n += isfinite(y[i]) != 0;
+    if (n <= points)
+        buckets = h->nsteps;
+    for (i = 0; curve && i < buckets; i++)
+        add_bucket(curve, x, y, i * h->nsteps / buckets,
+                   (i + 1) * h->nsteps / buckets);
+    return curve;
+}
+
+static double sum_of(const double *at, size_t n)
+{
+    double sum = 0;
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        if (isfinite(at[i]))
+            sum += at[i];
+    return sum;
+}
+
+static json_t *make_run(const struct plait_history *h, size_t points)
+{
+    json_t *curves = json_object(), *sums = json_object();
+    const double *step = plait_history_column(h, "step");
+    size_t i;
+
+    for (i = 0; i < h->ncolumns; i++) {
+        const struct plait_column *c = &h->columns[i];
+
+        json_object_set_new(sums, c->name, json_real(sum_of(c->at, h->nsteps)));
+        if (strcmp(c->name, "step") && strcmp(c->name, "time"))
+            json_object_set_new(curves, c->name, make_curve(h, c->at, points));
+    }
+    return json_pack("{s:s, s:I, s:f, s:f, s:O, s:o, s:o}", "name", h->path,
+                     "lines", (json_int_t)h->nsteps, "first", step[0], "last",
+                     step[h->nsteps - 1], "starts", h->starts, "sums", sums,
+                     "curves", curves);
+}
+
+static json_t *make_data(struct plait_history *const *runs, size_t nruns)
+{
+    json_t *list = json_array();
+    size_t i, curves = 0, points;
+
+    for (i = 0; i < nruns; i++)
+        curves += runs[i]->ncolumns;
+    points = PAGE_POINTS / curves;
+    points = points > CURVE_POINTS ? CURVE_POINTS : points < 40 ? 40 : points;
+    for (i = 0; i < nruns; i++)
+        json_array_append_new(list, make_run(runs[i], points));
+    return json_pack("{s:s, s:o}", "version", PACKAGE_VERSION, "runs", list);
+}
+
+/* -- the page -------------------------------------------------------------- */
+
+/* In a script element no text may look like a tag. */
+static int print_data(FILE *out, const json_t *data)
+{
+    char *text = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(12));
+    const char *at;
+
+    if (!text)
+        return -1;
+    for (at = text; *at; at++) {
+        if (*at == '<')
+            fputs("\\u003c", out);
+        else
+            fputc(*at, out);
+    }
+    free(text);
+    return 0;
+}
+
+static int print_page(FILE *out, const json_t *data)
+{
+    const char *mark = strstr(plait_report_page, DATA_MARK);
+
+    fwrite(plait_report_page, 1, mark - plait_report_page, out);
+    if (print_data(out, data) < 0)
+        return -1;
+    fputs(mark + strlen(DATA_MARK), out);
+    return fflush(out) || ferror(out) ? -1 : 0;
+}
+
+/* Under its own name when it is whole. */
+static int write_page(const char *path, const json_t *data,
+                      struct plait_error *err)
+{
+    char *partial;
+    FILE *out;
+    int rc;
+
+    if (asprintf(&partial, "%s.partial", path) < 0)
+        return plait_errorf(err, "out of memory");
+    out = fopen(partial, "we");
+    rc = out ? print_page(out, data) : -1;
+    if (out && fclose(out) != 0)
+        rc = -1;
+    if (rc == 0)
+        rc = rename(partial, path);
+    if (rc < 0)
+        plait_errorf(err, "%s: %s", path, strerror(errno));
+    if (rc < 0 && out)
+        unlink(partial);
+    free(partial);
+    return rc;
+}
+
+/* -- the command ----------------------------------------------------------- */
+
+static int read_runs(char **files, size_t nfiles, struct plait_history **runs,
+                     struct plait_error *err)
+{
+    size_t i;
+
+    for (i = 0; i < nfiles; i++) {
+        runs[i] = plait_history_create(files[i], err);
+        if (!runs[i])
+            return -1;
+        if (runs[i]->nsteps == 0)
+            return plait_errorf(err, "%s: no step in it yet", files[i]);
+    }
+    return 0;
+}
+
+static int make_report(char **paths, int npaths, const char *out,
+                       struct plait_error *err)
+{
+    struct plait_history **runs = NULL;
+    char **files = NULL;
+    size_t nfiles = 0, i;
+    json_t *data = NULL;
+    int rc = 0;
+
+    for (i = 0; i < (size_t)npaths && rc == 0; i++)
+        rc = plait_history_find(paths[i], &files, &nfiles, err);
+    if (rc == 0 && !(runs = calloc(nfiles, sizeof(*runs))))
+        rc = plait_errorf(err, "out of memory");
+    if (rc == 0)
+        rc = read_runs(files, nfiles, runs, err);
+    if (rc == 0 && !(data = make_data(runs, nfiles)))
+        rc = plait_errorf(err, "out of memory");
+    if (rc == 0)
+        rc = write_page(out, data, err);
+    json_decref(data);
+    for (i = 0; i < nfiles; i++) {
+        plait_history_destroy(runs ? runs[i] : NULL);
+        free(files[i]);
+    }
+    free(runs);
+    free(files);
+    return rc;
+}
+
+static const struct option options[] = {
+    {"out", required_argument, NULL, 'o'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'v'},
+    {NULL, 0, NULL, 0},
+};
+
+static int misused(const char *what, const char *of)
+{
+    fprintf(stderr, "plait-report: %s%s; see --help\n", what, of);
+    return 2;
+}
+
+static int print_text(const char *text)
+{
+    fputs(text, stdout);
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "plait-report: standard output: %s\n", strerror(errno));
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct plait_error err = {""};
+    const char *out = NULL;
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (option == 'h')
+            return print_text(help);
+        if (option == 'v')
+            return print_text("plait-report " PACKAGE_VERSION "\n");
+        if (option != 'o')
+            return misused(option == ':' ? "a value is missing after "
+                                         : "unknown option ",
+                           argv[optind - 1]);
+        out = optarg;
+    }
+    if (optind == argc || !out)
+        return misused("needs metrics (DIR or FILE) and --out F.html", "");
+    if (make_report(argv + optind, argc - optind, out, &err) == 0)
+        return 0;
+    fprintf(stderr, "plait-report: %s\n", err.text);
+    return 1;
+}

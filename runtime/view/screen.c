@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/view/screen.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LABEL 10 /* columns of the axis */
+
+struct plait_screen *plait_screen_create(int width, int height)
+{
+    struct plait_screen *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return NULL;
+    s->width = width;
+    s->height = height;
+    s->cells = malloc((size_t)width * height);
+    if (!s->cells) {
+        free(s);
+        return NULL;
+    }
+    memset(s->cells, ' ', (size_t)width * height);
+    return s;
+}
+
+static void put_cell(struct plait_screen *s, int row, int column, char c)
+{
+    if (row >= 0 && row < s->height && column >= 0 && column < s->width)
+        s->cells[(size_t)row * s->width + column] = c;
+}
+
+void plait_screen_put(struct plait_screen *s, int row, int column,
+                      const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    int i;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    /* What a name of a file may hold must not reach the terminal. */
+    for (i = 0; text[i]; i++)
+        put_cell(s, row, column + i,
+                 text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
+}
+
+static int in_range(double at, double low, double high, int cells)
+{
+    return (int)((at - low) / (high - low) * (cells - 1) + 0.5);
+}
+
+static void find_range(const double *y, size_t n, double *low, double *high)
+{
+    size_t i;
+
+    *low = INFINITY;
+    *high = -INFINITY;
+    for (i = 0; i < n; i++) {
+        if (!isfinite(y[i]))
+            continue;
+        *low = fmin(*low, y[i]);
+        *high = fmax(*high, y[i]);
+    }
+    if (*low == *high) {
+        *low -= 0.5;
+        *high += 0.5;
+    }
+}
+
+static void put_axes(struct plait_screen *s, int top, int rows, double low,
+                     double high, const double *x, size_t n)
+{
+    int row;
+
+    for (row = 0; row < rows - 2; row++) {
+        put_cell(s, top + row, LABEL - 1, '|');
+        if (row % 4 == 0)
+            plait_screen_put(s, top + row, 0, "%*.4g", LABEL - 2,
+                             high - (high - low) * row / (rows - 3));
+    }
+    for (row = LABEL - 1; row < s->width; row++)
+        put_cell(s, top + rows - 2, row, '-');
+    plait_screen_put(s, top + rows - 1, LABEL, "step %.0f", x[0]);
+    plait_screen_put(s, top + rows - 1, s->width - 12, "%12.0f", x[n - 1]);
+}
+
+/* The rows that one column's values span. */
+struct span {
+    int low, high;
+};
+
+static void put_spans(struct plait_screen *s, int top, const struct span *span,
+                      int columns)
+{
+    int i, row;
+
+    for (i = 0; i < columns; i++)
+        for (row = span[i].low; row <= span[i].high; row++)
+            put_cell(s, top + row, LABEL + i, '*');
+}
+
+void plait_screen_plot(struct plait_screen *s, int top, int rows,
+                       const double *x, const double *y, size_t n)
+{
+    int columns = s->width - LABEL, i;
+    struct span *span;
+    double low, high;
+    size_t k;
+
+    find_range(y, n, &low, &high);
+    if (rows < 5 || columns < 2 || !(low < high))
+        return;
+    put_axes(s, top, rows, low, high, x, n);
+    span = malloc(columns * sizeof(*span));
+    if (!span)
+        return;
+    for (i = 0; i < columns; i++)
+        span[i] = (struct span){rows, -1};
+    for (k = 0; k < n; k++) {
+        double end = x[n - 1] > x[0] ? x[n - 1] : x[0] + 1;
+        int at, row;
+
+        if (!isfinite(y[k]))
+            continue;
+        at = in_range(x[k], x[0], end, columns);
+        row = rows - 3 - in_range(y[k], low, high, rows - 2);
+        span[at].low = row < span[at].low ? row : span[at].low;
+        span[at].high = row > span[at].high ? row : span[at].high;
+    }
+    put_spans(s, top, span, columns);
+    free(span);
+}
+
+void plait_screen_print(const struct plait_screen *s, const char *end,
+                        FILE *out)
+{
+    int row, used;
+
+    for (row = 0; row < s->height; row++) {
+        const char *line = s->cells + (size_t)row * s->width;
+
+        for (used = s->width; used > 0 && line[used - 1] == ' ';)
+            used--;
+        fwrite(line, 1, used, out);
+        if (row + 1 < s->height)
+            fputs(end, out);
+    }
+}
+
+void plait_screen_destroy(struct plait_screen *s)
+{
+    if (!s)
+        return;
+    free(s->cells);
+    free(s);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_VIEW_SCREEN_H
+#define PLAIT_RUNTIME_VIEW_SCREEN_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+/* A picture in ASCII characters. What does not fit is cut off. */
+struct plait_screen {
+    int width, height;
+    char *cells; /* [height * width], spaces at first */
+};
+
+struct plait_screen *plait_screen_create(int width, int height);
+void plait_screen_put(struct plait_screen *s, int row, int column,
+                      const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* y over x, both [n], into the rows from `top` on: an axis of numbers on the
+ * left, one of steps below. Where several values fall into one column, its
+ * smallest and largest are joined. NaN is left out. */
+void plait_screen_plot(struct plait_screen *s, int top, int rows,
+                       const double *x, const double *y, size_t n);
+
+/* All rows with `end` after each but the last. */
+void plait_screen_print(const struct plait_screen *s, const char *end,
+                        FILE *out);
+void plait_screen_destroy(struct plait_screen *s);
+
+#endif
