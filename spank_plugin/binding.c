@@ -1,39 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "seat.h"
+#include "spank_plugin/binding.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void plait_seats_fill(struct plait_seats *seats,
-                      const struct plait_visible *visible,
-                      const struct plait_visible *step,
-                      const struct plait_node *node, int tp, const char *nvidia)
+void plait_binding_fill(struct plait_binding *binding,
+                        const struct plait_visible *visible,
+                        const struct plait_visible *step,
+                        const struct plait_node *node, int tp,
+                        const char *nvidia)
 {
     int index[PLAIT_VISIBLE_MOST], order[PLAIT_VISIBLE_MOST];
 
-    seats->visible = *visible;
-    seats->known = visible->n > 0 && step->n > 0 &&
-                   plait_visible_match(visible, step, node, nvidia, index) == 0;
+    binding->visible = *visible;
+    binding->known =
+        visible->n > 0 && step->n > 0 &&
+        plait_visible_match(visible, step, node, nvidia, index) == 0;
     for (int i = 0; i < visible->n; i++) {
         char *end;
         long id = strtol(visible->id[i], &end, 10);
 
-        seats->permuted[i] = i;
-        seats->gpu[i] = *end || id < 0 || id > 4095 ? -1 : (int)id;
+        binding->permuted[i] = i;
+        binding->gpu[i] = *end || id < 0 || id > 4095 ? -1 : (int)id;
     }
-    if (!seats->known)
+    if (!binding->known)
         return;
     plait_node_order_gpus(node, index, visible->n, tp, order);
     for (int i = 0; i < visible->n; i++) {
-        seats->gpu[i] = order[i];
+        binding->gpu[i] = order[i];
         for (int k = 0; k < visible->n; k++)
             if (index[k] == order[i])
-                seats->permuted[i] = k;
+                binding->permuted[i] = k;
     }
 }
 
-int plait_seats_parse_masks(const char *text, hwloc_bitmap_t set)
+int plait_binding_parse_masks(const char *text, hwloc_bitmap_t set)
 {
     hwloc_bitmap_t one = hwloc_bitmap_alloc(), all = hwloc_bitmap_alloc();
     char mask[1024];
@@ -42,7 +44,7 @@ int plait_seats_parse_masks(const char *text, hwloc_bitmap_t set)
     while (rc == 0) {
         size_t length = strcspn(text, ",");
 
-        /* hwloc reads "0x" and hexadecimal digits, and stops where they do */
+        /* hwloc stops at what is not a digit, without an error. */
         if (length < 3 || length >= sizeof(mask) ||
             strncmp(text, "0x", 2) != 0 ||
             strspn(text + 2, "0123456789abcdefABCDEF") != length - 2) {
@@ -64,15 +66,15 @@ int plait_seats_parse_masks(const char *text, hwloc_bitmap_t set)
     return rc;
 }
 
-void plait_seats_describe(const struct plait_seats *seats,
-                          const struct plait_node *node, int local,
-                          struct plait_launch *launch)
+void plait_binding_describe(const struct plait_binding *binding,
+                            const struct plait_node *node, int local,
+                            struct plait_launch *launch)
 {
     const struct plait_gpu *gpu;
     size_t used = 0;
 
-    launch->gpu = local < seats->visible.n ? seats->gpu[local] : -1;
-    if (!seats->known || launch->gpu < 0)
+    launch->gpu = local < binding->visible.n ? binding->gpu[local] : -1;
+    if (!binding->known || launch->gpu < 0)
         return;
     gpu = &node->gpus[launch->gpu];
     snprintf(launch->gpu_busid, sizeof(launch->gpu_busid), "%s", gpu->busid);

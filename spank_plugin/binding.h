@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SEAT_H
-#define PLAIT_SEAT_H
+#ifndef PLAIT_SPANK_PLUGIN_BINDING_H
+#define PLAIT_SPANK_PLUGIN_BINDING_H
 
-#include "topology/launch.h"
-#include "topology/node.h"
-#include "visible.h"
+#include "spank_plugin/visible.h"
+#include "topology/layout/launch.h"
+#include "topology/node/node.h"
 
 /* Which GPU, NICs and cores each task of a node gets. Pure: no Slurm. */
-struct plait_seats {
+struct plait_binding {
     struct plait_visible visible;     /* Slurm's list, empty without GPUs */
     int permuted[PLAIT_VISIBLE_MOST]; /* new order of that list */
     int known;                        /* gpu[] are indices into node->gpus */
@@ -18,20 +18,20 @@ struct plait_seats {
 /* Order the visible GPUs so that tp groups of consecutive tasks are best
  * connected. `step` is SLURM_STEP_GPUS; empty where Slurm gave no GPUs, and
  * then nothing is reordered. `nvidia` as in plait_visible_match(). */
-void plait_seats_fill(struct plait_seats *seats,
-                      const struct plait_visible *visible,
-                      const struct plait_visible *step,
-                      const struct plait_node *node, int tp,
-                      const char *nvidia);
+void plait_binding_fill(struct plait_binding *binding,
+                        const struct plait_visible *visible,
+                        const struct plait_visible *step,
+                        const struct plait_node *node, int tp,
+                        const char *nvidia);
 
 /* The union of the masks in SLURM_CPU_BIND_LIST ("0x3,0xc"): the cores that
- * Slurm gave to the step's tasks on this node. -1 if the text is no such
- * list, and `set` is then unchanged. */
-int plait_seats_parse_masks(const char *text, hwloc_bitmap_t set);
+ * Slurm gave to the step's tasks on this node. -1, with `set` unchanged, if
+ * the text is not such a list. */
+int plait_binding_parse_masks(const char *text, hwloc_bitmap_t set);
 
 /* Fill in gpu, gpu_busid and nics of task `local`. */
-void plait_seats_describe(const struct plait_seats *seats,
-                          const struct plait_node *node, int local,
-                          struct plait_launch *launch);
+void plait_binding_describe(const struct plait_binding *binding,
+                            const struct plait_node *node, int local,
+                            struct plait_launch *launch);
 
 #endif

@@ -6,16 +6,16 @@
 
 #include <sys/random.h>
 
-#include "asked.h"
-#include "master.h"
-#include "plugin.h"
-#include "policy.h"
-#include "scontrol.h"
-#include "show_plan.h"
-#include "slurm_api.h"
-#include "topology/hostlist.h"
-#include "topology/launch.h"
-#include "wish.h"
+#include "spank_plugin/master.h"
+#include "spank_plugin/plugin.h"
+#include "spank_plugin/policy.h"
+#include "spank_plugin/request.h"
+#include "spank_plugin/scontrol.h"
+#include "spank_plugin/show_plan.h"
+#include "spank_plugin/slurm_api.h"
+#include "spank_plugin/slurm_options.h"
+#include "topology/base/hostlist.h"
+#include "topology/layout/launch.h"
 
 static int refuse_het(int components, struct plait_error *err)
 {
@@ -30,17 +30,18 @@ static int refuse_het(int components, struct plait_error *err)
 /* With --gpus-per-task each task sees one GPU, and NCCL loses peer-to-peer
  * copies between the GPUs of a node. */
 static int check_gpus(const struct plait_options *options,
-                      const struct plait_asked *asked, struct plait_error *err)
+                      const struct plait_slurm_options *slurm,
+                      struct plait_error *err)
 {
-    if (!options->pin || asked->gpu_bind || !asked->gpus_per_task)
+    if (!options->pin || slurm->gpu_bind || !slurm->gpus_per_task)
         return 0;
     return plait_errorf(err, "--gpus-per-task hides the other GPUs of the "
                              "node from each task; use --gpus-per-node, or "
                              "add --gpu-bind=none or --pin=none");
 }
 
-/* The planner refuses a tp group that spans nodes; here only the sizes are
- * known, so that nobody waits in the queue for that answer. */
+/* The planner refuses a tp group that spans nodes, but only once the job
+ * runs. The sizes are known now, before it waits in the queue. */
 static int check_tp(const struct plait_layout *layout, int tasks,
                     struct plait_error *err)
 {
@@ -51,9 +52,9 @@ static int check_tp(const struct plait_layout *layout, int tasks,
     while (tasks % fit)
         fit--;
     return plait_errorf(err,
-                        "--tp=%d does not divide the %d task%s of a "
-                        "node; --tp=%d would fit",
-                        tp, tasks, tasks == 1 ? "" : "s", fit);
+                        "a node's %d task%s not divisible by --tp=%d; "
+                        "--tp=%d would fit",
+                        tasks, tasks == 1 ? " is" : "s are", tp, fit);
 }
 
 int plait_local_check(const struct plait_options *options,
@@ -62,51 +63,52 @@ int plait_local_check(const struct plait_options *options,
 {
     enum plait_within within;
     struct plait_layout layout;
-    struct plait_asked asked;
-    struct plait_wish wish;
+    struct plait_slurm_options slurm;
+    struct plait_job_request request;
     struct plait_job job;
     int rc = 0;
 
-    plait_asked_read(&asked);
+    plait_slurm_options_read(&slurm);
     if (refuse_het(components, err) < 0 ||
-        check_gpus(options, &asked, err) < 0 ||
-        plait_wish_open(&wish, options, site, err) < 0)
+        check_gpus(options, &slurm, err) < 0 ||
+        plait_job_request_open(&request, options, site, err) < 0)
         return -1;
-    if (asked.tasks)
-        rc =
-            plait_wish_layout(&wish, asked.tasks, asked.per_node, &layout, err);
+    if (slurm.tasks)
+        rc = plait_job_request_resolve(&request, slurm.tasks, slurm.per_node,
+                                       &layout, err);
     else
         plait_options_layout(options, &layout);
-    plait_wish_close(&wish);
-    job.partition = asked.partition;
-    job.gpus = asked.gpus;
+    plait_job_request_close(&request);
+    job.partition = slurm.partition;
+    job.gpus = slurm.gpus;
     if (rc < 0 ||
         (site && plait_policy_check(site, &job, &layout, &within, err) < 0))
         return -1;
-    return asked.tasks && asked.per_node
-               ? check_tp(&layout, asked.per_node, err)
+    return slurm.tasks && slurm.per_node
+               ? check_tp(&layout, slurm.per_node, err)
                : 0;
 }
 
-/* A rank that dies leaves the others waiting for it until the time limit.
- * And where the site lets Slurm hand out ports, one of those is MASTER_PORT:
- * no two steps get the same. */
-void plait_local_settle(const struct plait_options *options)
+/* Without --kill-on-bad-exit, the ranks that wait for one that died run until
+ * the time limit. And where Slurm reserves ports (MpiParams=ports=), one of
+ * those becomes MASTER_PORT, which no two steps then share. */
+void plait_local_set_defaults(const struct plait_options *options)
 {
     slurm_conf_t *conf = NULL;
 
-    plait_asked_set("kill-on-bad-exit", "1");
+    plait_slurm_options_set_default("kill-on-bad-exit", "1");
     if (!options->rendezvous || plait_master_is_given() ||
         slurm_load_ctl_conf(0, &conf) != SLURM_SUCCESS)
         return;
     if (conf->mpi_params && strstr(conf->mpi_params, "ports="))
-        plait_asked_set("resv-ports", "1");
+        plait_slurm_options_set_default("resv-ports", "1");
     plait_slurm_free_conf(conf);
 }
 
 /* The step's nodes in Slurm's order and their tasks, from slurmctld: srun's
- * environment tells only the job's. */
-static slurm_step_layout_t *load_step(spank_t spank, struct plait_error *err)
+ * environment has only the job's. */
+static slurm_step_layout_t *load_step_layout(spank_t spank,
+                                             struct plait_error *err)
 {
     slurm_step_layout_t *step;
     slurm_step_id_t id;
@@ -115,7 +117,7 @@ static slurm_step_layout_t *load_step(spank_t spank, struct plait_error *err)
     id.step_het_comp = NO_VAL;
     if (spank_get_item(spank, S_JOB_ID, &id.job_id) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &id.step_id) != ESPANK_SUCCESS) {
-        plait_errorf(err, "srun does not tell its job and step");
+        plait_errorf(err, "srun does not give its job and step");
         return NULL;
     }
     step = slurm_job_step_layout_get(&id);
@@ -138,20 +140,21 @@ static int make_secret(char secret[PLAIT_SECRET_SIZE])
     return 0;
 }
 
-/* What the nodes need beside the plan: the words of PLAIT_ENV_KEEP and
- * PLAIT_ENV_SITE, and the secret. */
-static int export_rest(const struct plait_site *site, enum plait_within within)
+/* What the nodes need beside the plan: PLAIT_ENV_KEEP, PLAIT_ENV_SITE, and
+ * the secret. */
+static int export_variables(const struct plait_site *site,
+                            enum plait_within within)
 {
     char secret[PLAIT_SECRET_SIZE], text[32];
-    struct plait_asked asked;
+    struct plait_slurm_options slurm;
 
-    plait_asked_read(&asked);
-    snprintf(text, sizeof(text), "%s%s%s%s", asked.cpu_bind ? "cpu," : "",
-             asked.gpu_bind ? "gpu," : "", asked.mem_bind ? "mem," : "",
+    plait_slurm_options_read(&slurm);
+    snprintf(text, sizeof(text), "%s%s%s%s", slurm.cpu_bind ? "cpu," : "",
+             slurm.gpu_bind ? "gpu," : "", slurm.mem_bind ? "mem," : "",
              plait_master_is_given() ? "port,"
-             : asked.resv_ports      ? "resv,"
+             : slurm.resv_ports      ? "resv,"
                                      : "");
-    if (make_secret(secret) < 0 || setenv(PLAIT_ENV_SECRET, secret, 1) ||
+    if (make_secret(secret) < 0 || setenv(PLAIT_ENV_STEP_SECRET, secret, 1) ||
         setenv(PLAIT_ENV_KEEP, text, 1))
         return -1;
     snprintf(text, sizeof(text), "%s%s%s",
@@ -182,10 +185,10 @@ static int export_plan(const struct plait_plan *plan, const char *const *nodes,
     return rc ? plait_errorf(err, "out of memory") : 0;
 }
 
-/* The nodes in the order in which Slurm gave them tasks: a host file, and
- * since 26.05 Slurm's own placement, deal tasks in another order than that of
- * the names, by which the nodes know their place. */
-static void task_order(const slurm_step_layout_t *step, int *order)
+/* The nodes in the order of their first tasks. With a host file, and since
+ * 26.05 with Slurm's own placement, that is not the order of the step's node
+ * list. */
+static void sort_by_first_task(const slurm_step_layout_t *step, int *order)
 {
     for (int i = 0; i < (int)step->node_cnt; i++) {
         int at = i;
@@ -199,8 +202,8 @@ static void task_order(const slurm_step_layout_t *step, int *order)
     }
 }
 
-/* Plan over the nodes in task order; the plan then speaks of them in the
- * order of the request. */
+/* Plan over the nodes in the order of their tasks, and write the plan's
+ * arrays back in the order of the request. */
 static struct plait_plan *
 plan_in_task_order(const slurm_step_layout_t *step,
                    const struct plait_plan_request *request,
@@ -216,7 +219,7 @@ plan_in_task_order(const slurm_step_layout_t *step,
         plait_errorf(err, "out of memory");
         goto error;
     }
-    task_order(step, order);
+    sort_by_first_task(step, order);
     for (size_t i = 0; i < n; i++) {
         nodes[i] = request->nodes[order[i]];
         tasks[i] = request->tasks[order[i]];
@@ -239,7 +242,7 @@ error:
     return plan;
 }
 
-static int unset(void *arg, const char *name, const char *value)
+static int unset_variable(void *arg, const char *name, const char *value)
 {
     (void)arg;
     (void)value;
@@ -251,13 +254,14 @@ void plait_local_decline(void)
     static const struct plait_launch none;
 
     setenv(PLAIT_ENV_PLAN, PLAIT_NO_PLAN, 1);
-    /* It may start inside a rank, whose seat is not its own. */
-    if (getenv("PLAIT_RANK"))
-        plait_launch_encode(&none, 1, unset, NULL);
+    /* A step started by a task of a planned step has that task's variables,
+     * which do not describe this one. */
+    if (getenv(PLAIT_ENV_RANK))
+        plait_launch_encode(&none, 1, unset_variable, NULL);
 }
 
-/* Slurm's own word on the job's partition and on its nodes' GPUs; the
- * environment's could be anyone's. */
+/* The job's partition and its nodes' GPUs as slurmctld knows them: the
+ * environment could have been changed by the user. */
 static int check_policies(const struct plait_site *site, spank_t spank,
                           const char *node, const struct plait_layout *layout,
                           enum plait_within *within, struct plait_error *err)
@@ -290,44 +294,44 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
                      const struct plait_site *site, struct plait_error *err)
 {
     enum plait_within within;
-    struct plait_plan_request request = {
+    struct plait_plan_request plan_request = {
         .nnodes = (int)step->node_cnt,
         .nodes = (const char *const *)nodes,
     };
     int rc = -1, *tasks = calloc(step->node_cnt, sizeof(*tasks));
     struct plait_fabric *fabric = NULL;
     struct plait_plan *plan = NULL;
-    struct plait_wish wish;
+    struct plait_job_request request;
 
     if (!tasks)
         return plait_errorf(err, "out of memory");
     for (uint32_t i = 0; i < step->node_cnt; i++)
         tasks[i] = step->tasks[i];
-    request.tasks = tasks;
-    if (plait_wish_open(&wish, options, site, err) < 0 ||
-        plait_wish_request(&wish, &request, err) < 0)
+    plan_request.tasks = tasks;
+    if (plait_job_request_open(&request, options, site, err) < 0 ||
+        plait_job_request_to_plan(&request, &plan_request, err) < 0)
         goto error;
-    /* Two nodes stay in order whatever is between them. */
+    /* The order of two nodes does not depend on the switches. */
     if (step->node_cnt > 2 && options->placement == PLAIT_PLACE_TOPOLOGY) {
-        request.fabric = fabric = plait_scontrol_fabric(err);
+        plan_request.fabric = fabric = plait_scontrol_fabric(err);
         if (!fabric)
             goto error;
     }
-    plan = plan_in_task_order(step, &request, err);
+    plan = plan_in_task_order(step, &plan_request, err);
     if (!plan ||
         check_policies(site, spank, nodes[0], &plan->layout, &within, err) < 0)
         goto error;
-    rc = export_rest(site, within);
+    rc = export_variables(site, within);
     if (rc < 0)
         plait_errorf(err, "cannot set srun's environment: %s", strerror(errno));
     else
-        rc = export_plan(plan, request.nodes, spank, options, err);
+        rc = export_plan(plan, plan_request.nodes, spank, options, err);
     if (rc == 0 && options->show_plan)
-        plait_show_plan(stderr, plan, request.nodes, fabric);
+        plait_show_plan(stderr, plan, plan_request.nodes, fabric);
 error:
     plait_plan_destroy(plan);
     plait_fabric_destroy(fabric);
-    plait_wish_close(&wish);
+    plait_job_request_close(&request);
     free(tasks);
     return rc;
 }
@@ -339,7 +343,7 @@ int plait_local_plan(spank_t spank, const struct plait_options *options,
     char **nodes;
     int count = 0, rc = -1;
 
-    step = load_step(spank, err);
+    step = load_step_layout(spank, err);
     if (!step)
         return -1;
     nodes = plait_hostlist_create(step->node_list, &count, err);

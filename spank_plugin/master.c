@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "master.h"
+#include "spank_plugin/master.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,19 +8,21 @@
 #include <hwloc.h>
 #include <slurm/slurm.h>
 
-#include "scontrol.h"
+#include "spank_plugin/scontrol.h"
+#include "topology/layout/launch.h"
 
-/* The golden section of the range keeps neighbours far apart. */
-#define STRIDE 1389
+/* PLAIT_PORT_ALONE over the golden ratio: jobs with neighbouring ids get
+ * ports that are far apart. */
+#define JOB_STRIDE 1389
 
-static int spread(uint32_t job, uint32_t step, int count)
+static int port_offset(uint32_t job, uint32_t step, int count)
 {
-    return (int)(((uint64_t)job * STRIDE + step) % (uint64_t)count);
+    return (int)(((uint64_t)job * JOB_STRIDE + step) % (uint64_t)count);
 }
 
 int plait_master_port_alone(uint32_t job, uint32_t step)
 {
-    return PLAIT_PORT_FIRST + spread(job, step, PLAIT_PORT_ALONE);
+    return PLAIT_PORT_FIRST + port_offset(job, step, PLAIT_PORT_ALONE);
 }
 
 int plait_master_port_shared(uint32_t job, uint32_t step, const char *cpus,
@@ -34,11 +36,11 @@ int plait_master_port_shared(uint32_t job, uint32_t step, const char *cpus,
     if (!set || !each || hwloc_bitmap_list_sscanf(set, cpus) < 0 ||
         hwloc_bitmap_iszero(set) || hwloc_bitmap_weight(set) < 0 ||
         hwloc_bitmap_last(set) >= total) {
-        port += spread(job, step, PLAIT_PORT_SHARED);
+        port += port_offset(job, step, PLAIT_PORT_SHARED);
         goto error;
     }
     own = hwloc_bitmap_weight(set);
-    at = spread(job, step, own * each);
+    at = port_offset(job, step, own * each);
     hwloc_bitmap_foreach_begin(cpu, set)
     {
         if (own-- == at / each + 1)
@@ -61,10 +63,11 @@ int plait_master_read_port(const char *text)
     return value >= 1 && value <= 65535 && strchr(",-", *end) ? (int)value : 0;
 }
 
-/* How Slurm itself reaches the node: its name, unless slurm.conf says
- * otherwise because the name does not resolve. And its processors: of both
- * ways to count them, with and without hardware threads, the larger. */
-static void ask_node(const char *node, char *buf, size_t size, int *cpus)
+/* The address by which Slurm reaches the node (NodeAddr, where the name does
+ * not resolve), and the number of its processors: Slurm counts them with or
+ * without hardware threads, and the larger number counts here. */
+static void load_node_address(const char *node, char *buf, size_t size,
+                              int *cpus)
 {
     node_info_msg_t *info = NULL;
 
@@ -96,12 +99,12 @@ int plait_master_parse(const char *text, char *host, size_t size, int *port)
     return 0;
 }
 
-/* The user's MASTER_PORT; 0 where it is that of the step around us, whose
- * variables a task passes on. */
-static int own_port(void)
+/* The MASTER_PORT that the user set; 0 where it is only that of the step from
+ * one of whose tasks this srun was started. */
+static int user_port(void)
 {
     const char *master = getenv(PLAIT_ENV_MASTER);
-    int port = plait_master_read_port(getenv("MASTER_PORT")), outer = 0;
+    int port = plait_master_read_port(getenv(PLAIT_ENV_MASTER_PORT)), outer = 0;
     char address[256];
 
     if (master &&
@@ -113,16 +116,16 @@ static int own_port(void)
 
 int plait_master_is_given(void)
 {
-    return own_port() != 0;
+    return user_port() != 0;
 }
 
 void plait_master_choose(const char *node, int nnodes, uint32_t job,
                          uint32_t step, char *buf, size_t size)
 {
     char address[256], list[4096];
-    int port = own_port(), cpus;
+    int port = user_port(), cpus;
 
-    ask_node(node, address, sizeof(address), &cpus);
+    load_node_address(node, address, sizeof(address), &cpus);
     if (!port && nnodes == 1) {
         port = plait_master_port_alone(job, step);
     } else if (!port) {

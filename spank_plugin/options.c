@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "options.h"
+#include "spank_plugin/options.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,14 +13,15 @@ const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS] = {
     {"ep", "N",
      "expert parallel size: spread experts over N of the cp*dp tasks"},
     {"dp", "N",
-     "data parallel size, or auto (the default): what tasks are left"},
+     "data parallel size, or auto (the default): the tasks that are left"},
     {"pp", "N", "pipeline parallel size: cut the model into N stages"},
     {"rank-order", "ORDER", "axes, fastest first (tp-cp-ep-dp-pp), or auto"},
     {"placement", "HOW", "topology (neighbours under one switch) or linear"},
     {"pin", "HOW", "closest (cores and NIC next to each task's GPU) or none"},
     {"rendezvous", "HOW", "torch (set RANK, MASTER_ADDR, ...) or none"},
-    {"show-plan", NULL, "print who sits where before the tasks start"},
-    {"model", "FILE", "model (plait.yaml): --tp=auto, --pp=auto, ... suit it"},
+    {"show-plan", NULL, "print the plan as a table before the tasks start"},
+    {"model", "FILE",
+     "model (plait.yaml) by which --tp=auto, --pp=auto, ... are chosen"},
 };
 
 void plait_options_init(struct plait_options *options)
@@ -32,13 +33,14 @@ void plait_options_init(struct plait_options *options)
     options->rendezvous = 1;
 }
 
-/* 1 for the first word, 0 for the second. */
-static int choose(const char *what, const char *value, const char *first,
-                  const char *second, int *chosen, struct plait_error *err)
+/* *chosen is 1 for the first word, 0 for the second. */
+static int parse_choice(const char *what, const char *value, const char *first,
+                        const char *second, int *chosen,
+                        struct plait_error *err)
 {
     if (strcmp(value, first) != 0 && strcmp(value, second) != 0) {
         errno = EINVAL;
-        return plait_errorf(err, "--%s=%.40s: want %s or %s", what, value,
+        return plait_errorf(err, "--%s=%.40s: must be %s or %s", what, value,
                             first, second);
     }
     *chosen = strcmp(value, first) == 0;
@@ -60,7 +62,7 @@ static int set_model(struct plait_options *options, const char *value,
 {
     if (!*value || strlen(value) >= sizeof(options->model)) {
         errno = EINVAL;
-        return plait_errorf(err, "--model=%.40s: want the path of a file",
+        return plait_errorf(err, "--model=%.40s: must be the path of a file",
                             value);
     }
     snprintf(options->model, sizeof(options->model), "%s", value);
@@ -78,14 +80,15 @@ static int set_option(struct plait_options *options, enum plait_option option,
         return plait_layout_parse_rank_order(value, &options->layout,
                                              &options->order_free, err);
     case PLAIT_OPTION_PLACEMENT:
-        if (choose(name, value, "topology", "linear", &chosen, err) < 0)
+        if (parse_choice(name, value, "topology", "linear", &chosen, err) < 0)
             return -1;
         options->placement = chosen ? PLAIT_PLACE_TOPOLOGY : PLAIT_PLACE_LINEAR;
         return 0;
     case PLAIT_OPTION_PIN:
-        return choose(name, value, "closest", "none", &options->pin, err);
+        return parse_choice(name, value, "closest", "none", &options->pin, err);
     case PLAIT_OPTION_RENDEZVOUS:
-        return choose(name, value, "torch", "none", &options->rendezvous, err);
+        return parse_choice(name, value, "torch", "none", &options->rendezvous,
+                            err);
     case PLAIT_OPTION_SHOW_PLAN:
         options->show_plan = 1;
         return 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_OPTIONS_H
-#define PLAIT_OPTIONS_H
+#ifndef PLAIT_SPANK_PLUGIN_OPTIONS_H
+#define PLAIT_SPANK_PLUGIN_OPTIONS_H
 
-#include "topology/error.h"
-#include "topology/layout.h"
-#include "topology/plan.h"
+#include "topology/base/error.h"
+#include "topology/layout/layout.h"
+#include "topology/plan/plan.h"
 
 /* The flags that the plugin adds to srun, sbatch and salloc. The first five
  * are the axes, in their order. */
@@ -45,8 +45,8 @@ void plait_options_init(struct plait_options *options);
 int plait_options_set(struct plait_options *options, enum plait_option option,
                       const char *value, struct plait_error *err);
 
-/* The layout asked for. Where no size is "auto", the first of dp, pp, cp and
- * tp that was left out becomes PLAIT_AUTO. */
+/* The layout that the flags request. Where no size is "auto", the first of
+ * dp, pp, cp and tp that was left out becomes PLAIT_AUTO. */
 void plait_options_layout(const struct plait_options *options,
                           struct plait_layout *layout);
 

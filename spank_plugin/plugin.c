@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin.h"
+#include "spank_plugin/plugin.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -7,14 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "asked.h"
-#include "topology/node_cache.h"
+#include "spank_plugin/slurm_options.h"
+#include "topology/node/cache.h"
 
 /* Slurm finds these by name, so they are the only symbols exported. */
 SPANK_PLUGIN(plait, 1)
 
-/* Slurm's callbacks carry no pointer of ours. In slurmstepd this is filled
- * before the tasks are forked, and they inherit it. */
+/* Slurm's callbacks take no context pointer, so the state is static. In
+ * slurmstepd it is filled before the tasks are forked, and they inherit it. */
 static struct {
     struct plait_options options;
     struct plait_plugstack plugstack;
@@ -23,15 +23,15 @@ static struct {
     struct plait_remote *remote;
     /* srun, sbatch and salloc */
     struct plait_site *site;
-    unsigned inherited; /* flags that the job around us was given */
-    unsigned named;     /* flags that this very command was given */
-    int job_tasks;      /* of the job around us; 0: unknown */
-    int components;     /* of the job that is asked for, so far */
+    unsigned inherited; /* flags of the job that this command runs in */
+    unsigned named;     /* flags given to this command itself */
+    int job_tasks;      /* of the job that this command runs in; 0: unknown */
+    int components;     /* of the requested job, counted so far */
     int declined;
 } state;
 
-/* Slurm hands a job's flags to the commands inside it through their
- * environment, before it reads their own. */
+/* Slurm passes a job's flags to the commands inside it through their
+ * environment, and calls back for those before it reads their own. */
 static unsigned find_inherited(void)
 {
     unsigned found = 0;
@@ -51,21 +51,22 @@ static unsigned find_inherited(void)
     return found;
 }
 
-static int number_of(const char *name)
+static int read_number(const char *name)
 {
     const char *text = getenv(name);
 
     return text ? atoi(text) : 0;
 }
 
-/* Slurm tells the number of tasks only where it was asked for. */
+/* Slurm sets these variables only where the job was submitted with the
+ * options of the same names. */
 static int find_job_tasks(void)
 {
-    int tasks = number_of("SLURM_NTASKS");
+    int tasks = read_number("SLURM_NTASKS");
 
     return tasks ? tasks
-                 : number_of("SLURM_JOB_NUM_NODES") *
-                       number_of("SLURM_NTASKS_PER_NODE");
+                 : read_number("SLURM_JOB_NUM_NODES") *
+                       read_number("SLURM_NTASKS_PER_NODE");
 }
 
 static int option_callback(int value, const char *argument, int remote)
@@ -84,7 +85,8 @@ static int option_callback(int value, const char *argument, int remote)
         slurm_error("plait: %s", err.text);
         return -1;
     }
-    /* Failing here would drain the node or be lost in slurmd's log. */
+    /* A failure here would drain the node, or only reach slurmd's log: the
+     * error is kept for the tasks to report. */
     if (!state.failed)
         state.error = err;
     state.failed = 1;
@@ -92,18 +94,18 @@ static int option_callback(int value, const char *argument, int remote)
     return 0;
 }
 
-static void complain(const char *text)
+static void log_complaint(const char *text)
 {
     slurm_error("plait: plugstack.conf: %s", text);
 }
 
-static void keep_quiet(const char *text)
+static void drop_complaint(const char *text)
 {
     (void)text;
 }
 
-/* slurmd starts: a good moment to look at the machine, and to tell what is
- * wrong. Nothing here may keep slurmd from starting. */
+/* slurmd starts: write the node's topology into the cache before any step
+ * needs it. Nothing here may keep slurmd from starting. */
 static void start_node(void)
 {
     struct plait_error err;
@@ -114,7 +116,7 @@ static void start_node(void)
     rc = plait_node_refresh_cache(state.plugstack.cache, &err);
     if (rc < 0)
         slurm_error("plait: no cache of this node's topology: %s; every "
-                    "step with our flags looks at the machine anew",
+                    "step with plait's flags discovers it anew",
                     err.text);
     else if (rc > 0)
         slurm_info("plait: wrote this node's topology into %s",
@@ -149,7 +151,8 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
     memset(&state, 0, sizeof(state));
     plait_options_init(&state.options);
     plait_plugstack_parse(&state.plugstack, ac, av,
-                          context == S_CTX_SLURMD ? complain : keep_quiet);
+                          context == S_CTX_SLURMD ? log_complaint
+                                                  : drop_complaint);
     if (context == S_CTX_SLURMD)
         start_node();
     if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR &&
@@ -162,7 +165,7 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
     return register_options(spank);
 }
 
-/* Batch scripts, salloc's shell and the extern step are no ranks. */
+/* Batch scripts, salloc's shell and the extern step have no ranks. */
 static int is_plain_step(spank_t spank)
 {
     uint32_t step = 0;
@@ -171,8 +174,8 @@ static int is_plain_step(spank_t spank)
            step < SLURM_MAX_NORMAL_STEP_ID;
 }
 
-/* A helper inside a job ("srun -n1 hostname") inherits the job's flags, but
- * asked for nothing: where they do not fit it, it goes without. */
+/* A small step inside a job ("srun -n1 hostname") inherits the job's flags
+ * without having been given any: where they do not fit, it has no layout. */
 static int may_decline(int tasks, const struct plait_error *err)
 {
     if (state.named || tasks < 1 || tasks == state.job_tasks)
@@ -195,24 +198,24 @@ static void read_site(void)
     plait_site_destroy(state.site);
     state.site = path ? plait_site_create(path, &err) : NULL;
     if (path && !state.site)
-        slurm_info("plait: the site file counts for nothing: %s", err.text);
+        slurm_info("plait: the site file is ignored: %s", err.text);
 }
 
 static int check_local(struct plait_error *err)
 {
-    struct plait_asked asked;
+    struct plait_slurm_options slurm;
 
     read_site();
     if (plait_plugstack_apply(&state.plugstack, &state.options, err) == 0 &&
         plait_local_check(&state.options, state.site, state.components, err) ==
             0)
         return 0;
-    plait_asked_read(&asked);
-    return may_decline(asked.tasks, err) ? 0 : -1;
+    plait_slurm_options_read(&slurm);
+    return may_decline(slurm.tasks, err) ? 0 : -1;
 }
 
-/* As root, before the tasks' cgroups exist. Whatever happens here reaches
- * only slurmd's log, and must not fail the step. */
+/* As root, before the tasks' cgroups exist. Errors here reach only slurmd's
+ * log, and must not fail the step. */
 static void start_step(spank_t spank)
 {
     struct plait_error err;
@@ -234,7 +237,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 
     (void)ac;
     (void)av;
-    /* srun, sbatch and salloc come here once for each part of a : b. */
+    /* Called once for each component of a heterogeneous job. */
     state.components++;
     if (!state.options.given)
         return 0;
@@ -244,7 +247,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
     }
     if (check_local(&err) == 0) {
         if (context == S_CTX_LOCAL && state.options.given)
-            plait_local_settle(&state.options);
+            plait_local_set_defaults(&state.options);
         return 0;
     }
     slurm_error("plait: %s", err.text);
@@ -310,7 +313,7 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
         local == 0)
         slurm_error("plait: %s", state.error.text);
     /* This is the forked task, and Slurm drops an optional plugin's return
-     * value: without its seat the program must not start. */
+     * value: without its rank and binding the program must not start. */
     _exit(1);
 }
 

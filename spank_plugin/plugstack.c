@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "plugstack.h"
+#include "spank_plugin/plugstack.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 /* What follows `name` and '=' in `text`, or NULL. */
-static const char *value_of(const char *text, const char *name)
+static const char *find_value(const char *text, const char *name)
 {
     size_t n = strlen(name);
 
@@ -23,13 +23,14 @@ static int is_path(const char *text)
 static int parse_path(struct plait_plugstack *plugstack, const char *text,
                       struct plait_error *err)
 {
-    const char *cache = value_of(text, "cache"), *site = value_of(text, "site");
+    const char *cache = find_value(text, "cache"),
+               *site = find_value(text, "site");
     const char *path = cache ? cache : site;
 
     if (!path)
         return 0;
     if (!is_path(path) && !(cache && strcmp(cache, "none") == 0)) {
-        plait_errorf(err, "'%.200s': want an absolute path%s", text,
+        plait_errorf(err, "'%.200s': must be an absolute path%s", text,
                      cache ? " or none" : "");
         return -1;
     }
@@ -48,7 +49,7 @@ static int parse_option(struct plait_plugstack *plugstack, const char *text,
 
     for (int i = 0; i < PLAIT_NOPTIONS; i++) {
         const char *value =
-            value_of(text + (forced ? 6 : 0), plait_option_texts[i].name);
+            find_value(text + (forced ? 6 : 0), plait_option_texts[i].name);
 
         if (!value || !plait_option_texts[i].argument)
             continue;
@@ -84,7 +85,8 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
     }
 }
 
-static int is_same(const struct plait_options *a, const struct plait_options *b)
+static int is_same_choice(const struct plait_options *a,
+                          const struct plait_options *b)
 {
     return memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0 &&
            a->placement == b->placement && a->pin == b->pin &&
@@ -106,7 +108,7 @@ int plait_plugstack_apply(const struct plait_plugstack *plugstack,
         if (plait_options_set(&trial, (enum plait_option)i, plugstack->value[i],
                               err) < 0)
             return -1;
-        if (given && !is_same(&trial, &filled)) {
+        if (given && !is_same_choice(&trial, &filled)) {
             errno = EPERM;
             return plait_errorf(err, "this cluster allows only --%s=%s",
                                 plait_option_texts[i].name,

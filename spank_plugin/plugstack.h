@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_PLUGSTACK_H
-#define PLAIT_PLUGSTACK_H
+#ifndef PLAIT_SPANK_PLUGIN_PLUGSTACK_H
+#define PLAIT_SPANK_PLUGIN_PLUGSTACK_H
 
-#include "options.h"
-#include "topology/error.h"
+#include "spank_plugin/options.h"
+#include "topology/base/error.h"
 
 /* The arguments after spank_plait.so in plugstack.conf(5):
- *   cache=DIR|none     where each node keeps what it looks like
+ *   cache=DIR|none     where each node caches its topology
  *   site=FILE          the site file
- *   NAME=VALUE         what --NAME is in jobs that use our flags, but not it
- *   force-NAME=VALUE   the same, and no user may ask for anything else */
+ *   NAME=VALUE         --NAME of jobs that give other flags but not this one
+ *   force-NAME=VALUE   the same, and other values of --NAME are refused */
 struct plait_plugstack {
     const char *cache; /* NULL: none */
     const char *site;  /* NULL: the default place, if it is there */
@@ -17,13 +17,13 @@ struct plait_plugstack {
     unsigned forced;                   /* bit per option */
 };
 
-/* The texts stay the caller's. Each argument that is not understood is told
- * to `complain` and left out; the rest still counts. */
+/* Keeps pointers into av. Each argument that is not understood is reported
+ * to `complain` and left out; the others still count. */
 void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
                            void (*complain)(const char *text));
 
 /* Fill in the defaults of a job that gave some flag. -1, with the reason: it
- * asked for something that is not to be had here. */
+ * gave a flag another value than the one that is forced. */
 int plait_plugstack_apply(const struct plait_plugstack *plugstack,
                           struct plait_options *options,
                           struct plait_error *err);

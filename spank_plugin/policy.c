@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy.h"
+#include "spank_plugin/policy.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -21,8 +21,8 @@ static int has_word(const char *text, const char *word)
     return 0;
 }
 
-static int applies(const struct plait_policy *policy,
-                   const struct plait_job *job)
+static int policy_applies(const struct plait_policy *policy,
+                          const struct plait_job *job)
 {
     if (policy->partition &&
         (!job->partition || fnmatch(policy->partition, job->partition, 0)))
@@ -40,7 +40,7 @@ int plait_policy_check(const struct plait_site *site,
     for (int i = 0; i < site->npolicies; i++) {
         const struct plait_policy *policy = &site->policies[i];
 
-        if (!applies(policy, job))
+        if (!policy_applies(policy, job))
             continue;
         for (int a = 0; a < PLAIT_NAXES; a++)
             if (policy->most[a] && layout->size[a] > policy->most[a]) {

@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "master.h"
+#include "spank_plugin/master.h"
 
 /* Is nobody listening on the port of this machine? */
 static int is_free(int port)
@@ -17,8 +17,8 @@ static int is_free(int port)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, rc;
 
     if (fd < 0)
-        return 1; /* nothing can be said */
-    /* As servers do, so that a port in TIME_WAIT counts as free. */
+        return 1; /* cannot be tested */
+    /* As servers do: a port in TIME_WAIT counts as free. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     rc = bind(fd, (struct sockaddr *)&any, sizeof(any));
     if (rc == 0)

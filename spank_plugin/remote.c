@@ -5,32 +5,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "master.h"
-#include "plugin.h"
-#include "seat.h"
-#include "topology/node_cache.h"
-
-/* Nothing that a user can put into the environment is read past this. */
-enum { TEXT_MOST = 65536 };
+#include "spank_plugin/master.h"
+#include "spank_plugin/plugin.h"
+#include "spank_plugin/remote.h"
+#include "topology/node/cache.h"
 
 #define NVIDIA_GPUS "/proc/driver/nvidia/gpus"
 
-struct plait_remote {
-    struct plait_options options;
-    struct plait_launch launch; /* what all tasks of the node share */
-    int first_rank;
-    int keep_cpu, keep_gpu, keep_mem;
-    int reserved;            /* MASTER_PORT is the one that Slurm reserved */
-    int user_port;           /* ... or the user's own */
-    int nvlink, nccl, ucx;   /* what the site file wants */
-    int port;                /* holds MASTER_PORT; -1: not ours to hold */
-    const char *variable;    /* in which Slurm lists the GPUs */
-    struct plait_node *node; /* NULL: nothing is pinned */
-    struct plait_seats seats;
-    char visible[TEXT_MOST]; /* its value for the whole node */
-};
-
-static int get_env(spank_t spank, const char *name, char *buf, size_t size)
+int plait_remote_get_env(spank_t spank, const char *name, char *buf,
+                         size_t size)
 {
     buf[0] = '\0';
     return spank_getenv(spank, name, buf, (int)size) == ESPANK_SUCCESS ? 0 : -1;
@@ -45,8 +28,8 @@ static uint32_t get_number(spank_t spank, spank_item_t item)
     return value;
 }
 
-/* The flags came with the step or through the environment; the plan came
- * from srun. They must tell the same. */
+/* The flags came with the step or through the environment, the plan came from
+ * srun: their sizes must be the same. */
 static int check_flags(const struct plait_options *options,
                        const struct plait_layout *layout,
                        struct plait_error *err)
@@ -56,7 +39,7 @@ static int check_flags(const struct plait_options *options,
             options->layout.size[i] != layout->size[i])
             return plait_errorf(err,
                                 "--%s=%d, but srun planned for %d; was "
-                                "the flag set behind srun's back?",
+                                "the flag changed after srun read it?",
                                 plait_axis_names[i], options->layout.size[i],
                                 layout->size[i]);
     return 0;
@@ -85,12 +68,13 @@ static int read_plan(struct plait_remote *remote, spank_t spank,
 {
     struct plait_launch *launch = &remote->launch;
     struct plait_plan_part part;
-    char *text = malloc(TEXT_MOST);
+    char *text = malloc(PLAIT_REMOTE_TEXT_MOST);
     int rc;
 
     if (!text)
         return plait_errorf(err, "out of memory");
-    rc = get_env(spank, PLAIT_ENV_PLAN, text, TEXT_MOST);
+    rc = plait_remote_get_env(spank, PLAIT_ENV_PLAN, text,
+                              PLAIT_REMOTE_TEXT_MOST);
     if (rc < 0)
         plait_errorf(err, "this step has no plan; start it with an srun that "
                           "has the plait plugin");
@@ -110,37 +94,38 @@ static int read_plan(struct plait_remote *remote, spank_t spank,
     return 0;
 }
 
-static void read_rest(struct plait_remote *remote, spank_t spank)
+static void read_variables(struct plait_remote *remote, spank_t spank)
 {
     struct plait_launch *launch = &remote->launch;
     char text[64];
 
     snprintf(launch->jobid, sizeof(launch->jobid), "%u.%u",
              get_number(spank, S_JOB_ID), get_number(spank, S_JOB_STEPID));
-    get_env(spank, PLAIT_ENV_KEEP, text, sizeof(text));
+    plait_remote_get_env(spank, PLAIT_ENV_KEEP, text, sizeof(text));
     remote->keep_cpu = strstr(text, "cpu") != NULL;
     remote->keep_gpu = strstr(text, "gpu") != NULL;
     remote->keep_mem = strstr(text, "mem") != NULL;
-    remote->reserved = strstr(text, "resv") != NULL;
+    remote->reserved_port = strstr(text, "resv") != NULL;
     remote->user_port = strstr(text, "port") != NULL;
-    get_env(spank, PLAIT_ENV_SITE, text, sizeof(text));
+    plait_remote_get_env(spank, PLAIT_ENV_SITE, text, sizeof(text));
     remote->nvlink = strstr(text, "nvlink") != NULL;
     remote->nccl = strstr(text, "nccl") != NULL;
     remote->ucx = strstr(text, "ucx") != NULL;
-    get_env(spank, PLAIT_ENV_SECRET, launch->secret, sizeof(launch->secret));
+    plait_remote_get_env(spank, PLAIT_ENV_STEP_SECRET, launch->secret,
+                         sizeof(launch->secret));
 }
 
-/* On RANK 0's node. Nobody could tell other nodes about another port any
- * more, but where there are none, the next free one will do. */
+/* On RANK 0's node. Other nodes were already told the port, so that it cannot
+ * change; a step on one node takes the next free one. */
 static int hold_port(struct plait_remote *remote, struct plait_error *err)
 {
     int *port = &remote->launch.master_port;
-    int movable =
-        remote->launch.nnodes == 1 && !remote->reserved && !remote->user_port;
+    int movable = remote->launch.nnodes == 1 && !remote->reserved_port &&
+                  !remote->user_port;
 
-    remote->port =
+    remote->port_fd =
         movable ? plait_master_port_take(port) : plait_master_port_hold(*port);
-    if (remote->port < 0 && errno == EADDRINUSE)
+    if (remote->port_fd < 0 && errno == EADDRINUSE)
         return plait_errorf(err,
                             "port %d of %s is in use; set MASTER_PORT to "
                             "a free one, or srun --resv-ports",
@@ -156,27 +141,29 @@ static int read_master(struct plait_remote *remote, spank_t spank,
 
     if (!remote->options.rendezvous)
         return 0;
-    if (get_env(spank, PLAIT_ENV_MASTER, text, sizeof(text)) < 0 ||
+    if (plait_remote_get_env(spank, PLAIT_ENV_MASTER, text, sizeof(text)) < 0 ||
         plait_master_parse(text, launch->master_addr,
                            sizeof(launch->master_addr),
                            &launch->master_port) < 0)
         return plait_errorf(err, "the plan came without the address of RANK "
                                  "0; start the step with an srun that has the "
                                  "plait plugin");
-    /* srun is told only afterwards, the nodes are told all the same. */
-    if (remote->reserved) {
-        get_env(spank, "SLURM_STEP_RESV_PORTS", text, sizeof(text));
+    /* srun learns the reserved ports too late to pass them on, but each node
+     * of the step is given the same list. */
+    if (remote->reserved_port) {
+        plait_remote_get_env(spank, "SLURM_STEP_RESV_PORTS", text,
+                             sizeof(text));
         if (plait_master_read_port(text))
             launch->master_port = plait_master_read_port(text);
     }
     return remote->first_rank == 0 ? hold_port(remote, err) : 0;
 }
 
-/* Fewer GPUs than tasks: RANKs would share one, which NCCL refuses. */
+/* With fewer GPUs than tasks, ranks would share one, which NCCL refuses. */
 static int check_gpus(const struct plait_remote *remote,
                       struct plait_error *err)
 {
-    int n = remote->seats.visible.n, tasks = remote->launch.local_world_size;
+    int n = remote->binding.visible.n, tasks = remote->launch.local_world_size;
 
     if (n == 0 || n >= tasks || remote->keep_gpu)
         return 0;
@@ -186,16 +173,16 @@ static int check_gpus(const struct plait_remote *remote,
                         tasks, n, n == 1 ? "" : "s", tasks);
 }
 
-/* The largest tp that stays among linked GPUs, as it would be said. */
+/* The size of the largest NVLink island among the step's GPUs here. */
 static int largest_island(const struct plait_remote *remote)
 {
     int most = 1;
 
-    for (int i = 0; i < remote->seats.visible.n; i++) {
-        int island = remote->node->gpus[remote->seats.gpu[i]].island, n = 0;
+    for (int i = 0; i < remote->binding.visible.n; i++) {
+        int island = remote->node->gpus[remote->binding.gpu[i]].island, n = 0;
 
-        for (int k = 0; k < remote->seats.visible.n; k++)
-            n += remote->node->gpus[remote->seats.gpu[k]].island == island;
+        for (int k = 0; k < remote->binding.visible.n; k++)
+            n += remote->node->gpus[remote->binding.gpu[k]].island == island;
         most = n > most ? n : most;
     }
     return most;
@@ -207,7 +194,7 @@ static int check_islands(const struct plait_remote *remote,
 {
     const struct plait_layout *layout = &remote->launch.layout;
 
-    if (!remote->nvlink || !remote->seats.known)
+    if (!remote->nvlink || !remote->binding.known)
         return 0;
     for (int i = 0; i < remote->launch.local_world_size; i++) {
         struct plait_coord c;
@@ -216,8 +203,8 @@ static int check_islands(const struct plait_remote *remote,
         plait_layout_coord(layout, remote->first_rank + i, &c);
         c.at[PLAIT_TP] = 0;
         first = plait_layout_rank(layout, &c) - remote->first_rank;
-        if (remote->node->gpus[remote->seats.gpu[i]].island !=
-            remote->node->gpus[remote->seats.gpu[first]].island)
+        if (remote->node->gpus[remote->binding.gpu[i]].island !=
+            remote->node->gpus[remote->binding.gpu[first]].island)
             return plait_errorf(
                 err,
                 "this site keeps tp within NVLink, but the GPUs of a "
@@ -234,12 +221,12 @@ static struct plait_node *find_node(const char *cache, struct plait_error *err)
     struct plait_error why;
 
     if (cache && !(node = plait_node_load_cache(cache, &why)))
-        slurm_info("plait: %s; looking at the machine itself", why.text);
+        slurm_info("plait: %s; discovering the topology anew", why.text);
     return node ? node : plait_node_create(0, err);
 }
 
-static int find_seats(struct plait_remote *remote, spank_t spank,
-                      const char *cache, struct plait_error *err)
+static int read_binding(struct plait_remote *remote, spank_t spank,
+                        const char *cache, struct plait_error *err)
 {
     struct plait_visible visible, step;
     char gpus[1024];
@@ -249,18 +236,19 @@ static int find_seats(struct plait_remote *remote, spank_t spank,
         return -1;
     if (remote->node->ngpus && !strcmp(remote->node->gpus[0].vendor, "amd"))
         remote->variable = "ROCR_VISIBLE_DEVICES";
-    get_env(spank, remote->variable, remote->visible, sizeof(remote->visible));
-    if (get_env(spank, "SLURM_STEP_GPUS", gpus, sizeof(gpus)) < 0)
-        get_env(spank, "SLURM_JOB_GPUS", gpus, sizeof(gpus));
+    plait_remote_get_env(spank, remote->variable, remote->visible,
+                         sizeof(remote->visible));
+    if (plait_remote_get_env(spank, "SLURM_STEP_GPUS", gpus, sizeof(gpus)) < 0)
+        plait_remote_get_env(spank, "SLURM_JOB_GPUS", gpus, sizeof(gpus));
     if (plait_visible_parse(gpus, &step, err) < 0)
         return -1;
-    /* Without GPUs from Slurm the variable is the user's own business. */
+    /* Without GPUs from Slurm the variable is the user's own. */
     if (step.n == 0)
         remote->visible[0] = '\0';
     if (plait_visible_parse(remote->visible, &visible, err) < 0)
         return -1;
-    plait_seats_fill(&remote->seats, &visible, &step, remote->node,
-                     remote->launch.layout.size[PLAIT_TP], NVIDIA_GPUS);
+    plait_binding_fill(&remote->binding, &visible, &step, remote->node,
+                       remote->launch.layout.size[PLAIT_TP], NVIDIA_GPUS);
     if (check_gpus(remote, err) < 0)
         return -1;
     return check_islands(remote, err);
@@ -270,7 +258,8 @@ int plait_remote_is_declined(spank_t spank)
 {
     char text[sizeof(PLAIT_NO_PLAN)];
 
-    return get_env(spank, PLAIT_ENV_PLAN, text, sizeof(text)) == 0 &&
+    return plait_remote_get_env(spank, PLAIT_ENV_PLAN, text, sizeof(text)) ==
+               0 &&
            strcmp(text, PLAIT_NO_PLAN) == 0;
 }
 
@@ -287,10 +276,10 @@ struct plait_remote *plait_remote_create(spank_t spank,
         return NULL;
     }
     remote->options = *options;
-    remote->port = -1;
-    remote->variable = "CUDA_VISIBLE_DEVICES";
-    read_rest(remote, spank);
-    if (get_env(spank, "SLURM_HET_SIZE", het, sizeof(het)) == 0 &&
+    remote->port_fd = -1;
+    remote->variable = PLAIT_ENV_VISIBLE;
+    read_variables(remote, spank);
+    if (plait_remote_get_env(spank, "SLURM_HET_SIZE", het, sizeof(het)) == 0 &&
         atoi(het) > 1) {
         plait_errorf(err, "heterogeneous jobs cannot be planned; leave out "
                           "the layout flags");
@@ -299,7 +288,7 @@ struct plait_remote *plait_remote_create(spank_t spank,
     if (read_plan(remote, spank, err) < 0 ||
         read_master(remote, spank, err) < 0)
         goto error;
-    if (options->pin && find_seats(remote, spank, cache, err) < 0)
+    if (options->pin && read_binding(remote, spank, cache, err) < 0)
         goto error;
     return remote;
 error:
@@ -314,199 +303,8 @@ void plait_remote_destroy(struct plait_remote *remote)
     if (!remote)
         return;
     plait_node_destroy(remote->node);
-    if (remote->port >= 0)
-        close(remote->port);
+    if (remote->port_fd >= 0)
+        close(remote->port_fd);
     free(remote);
     errno = saved;
-}
-
-/* The step's own cores: what Slurm bound all its local tasks to, or where it
- * bound none, what this task may use. */
-static int step_cpus(const struct plait_remote *remote, spank_t spank,
-                     hwloc_bitmap_t allowed)
-{
-    hwloc_const_cpuset_t here =
-        hwloc_topology_get_allowed_cpuset(remote->node->topology);
-    char text[16384], type[64];
-
-    get_env(spank, "SLURM_CPU_BIND_TYPE", type, sizeof(type));
-    if (strncmp(type, "mask_cpu", 8) == 0 &&
-        get_env(spank, "SLURM_CPU_BIND_LIST", text, sizeof(text)) == 0 &&
-        plait_seats_parse_masks(text, allowed) == 0) {
-        hwloc_bitmap_and(allowed, allowed, here);
-        if (!hwloc_bitmap_iszero(allowed))
-            return 0;
-    }
-    return hwloc_get_cpubind(remote->node->topology, allowed,
-                             HWLOC_CPUBIND_THREAD);
-}
-
-static int bind_cpus(struct plait_remote *remote, spank_t spank,
-                     struct plait_launch *launch, struct plait_error *err)
-{
-    hwloc_bitmap_t allowed = hwloc_bitmap_alloc(), cpus = hwloc_bitmap_alloc();
-    hwloc_topology_t topology = remote->node->topology;
-    const int *seats = remote->seats.known ? remote->seats.gpu : NULL;
-    int rc = -1;
-
-    if (!allowed || !cpus)
-        goto error;
-    if (remote->keep_cpu) {
-        rc = hwloc_get_cpubind(topology, cpus, HWLOC_CPUBIND_THREAD);
-    } else if (step_cpus(remote, spank, allowed) == 0 &&
-               plait_node_bind(remote->node, allowed, seats,
-                               launch->local_world_size, launch->local_rank,
-                               cpus) == 0) {
-        rc = hwloc_set_cpubind(topology, cpus, HWLOC_CPUBIND_THREAD);
-    }
-    if (rc == 0)
-        hwloc_bitmap_list_snprintf(launch->cpus, sizeof(launch->cpus), cpus);
-error:
-    if (rc < 0)
-        plait_errorf(err, "cannot bind task %d to its cores: %s", launch->rank,
-                     strerror(errno));
-    hwloc_bitmap_free(allowed);
-    hwloc_bitmap_free(cpus);
-    return rc;
-}
-
-/* Memory near the GPU, and elsewhere only when that is full. Best effort: a
- * machine without NUMA, or a container, may not have it. */
-static void bind_memory(const struct plait_remote *remote, int local)
-{
-    hwloc_topology_t topology = remote->node->topology;
-    hwloc_bitmap_t near;
-    int gpu;
-
-    if (remote->keep_cpu || remote->keep_mem || !remote->seats.known ||
-        local >= remote->seats.visible.n)
-        return;
-    gpu = remote->seats.gpu[local];
-    near = remote->node->gpus[gpu].numa < 0 ? NULL : hwloc_bitmap_alloc();
-    if (!near)
-        return;
-    hwloc_bitmap_only(near, (unsigned)remote->node->gpus[gpu].numa);
-    hwloc_bitmap_and(near, near, hwloc_topology_get_allowed_nodeset(topology));
-    if (!hwloc_bitmap_iszero(near))
-        hwloc_set_membind(topology, near, HWLOC_MEMBIND_BIND,
-                          HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET);
-    hwloc_bitmap_free(near);
-}
-
-static int set(spank_t spank, const char *name, const char *value)
-{
-    return spank_setenv(spank, name, value, 1) == ESPANK_SUCCESS ? 0 : -1;
-}
-
-/* ROCm takes its order from ROCR_VISIBLE_DEVICES, and counts what HIP's two
- * variables say inside that list. */
-static int bind_amd(const struct plait_remote *remote, spank_t spank,
-                    const char *text)
-{
-    static const char *const inner[] = {"CUDA_VISIBLE_DEVICES",
-                                        "HIP_VISIBLE_DEVICES"};
-    char value[TEXT_MOST], count[8 * PLAIT_VISIBLE_MOST];
-    size_t used = 0;
-
-    for (int i = 0; i < remote->seats.visible.n; i++)
-        used += (size_t)snprintf(count + used, sizeof(count) - used, "%s%d",
-                                 i ? "," : "", i);
-    for (size_t i = 0; i < sizeof(inner) / sizeof(inner[0]); i++)
-        /* Slurm's own copy; anything else is the user's business */
-        if (get_env(spank, inner[i], value, sizeof(value)) == 0 &&
-            strcmp(value, remote->visible) == 0 &&
-            set(spank, inner[i], count) < 0)
-            return -1;
-    return set(spank, remote->variable, text);
-}
-
-/* Every task sees all GPUs of the step on its node, its own at LOCAL_RANK.
- * Where Slurm (or the user, --gpu-bind) gave each task its own list, that
- * list stays. */
-static int bind_gpus(const struct plait_remote *remote, spank_t spank)
-{
-    char own[TEXT_MOST], text[TEXT_MOST];
-
-    if (remote->seats.visible.n == 0 || remote->keep_gpu)
-        return 0;
-    get_env(spank, remote->variable, own, sizeof(own));
-    if (strcmp(own, remote->visible) != 0)
-        return 0;
-    if (plait_visible_format(&remote->seats.visible, remote->seats.permuted,
-                             text, sizeof(text)) < 0)
-        return -1;
-    if (remote->variable[0] == 'R')
-        return bind_amd(remote, spank, text);
-    return set(spank, "CUDA_DEVICE_ORDER", "PCI_BUS_ID") |
-           set(spank, remote->variable, text);
-}
-
-/* For programs that know no PLAIT_NICS; what the user set stays. */
-static int bind_nics(const struct plait_remote *remote, spank_t spank,
-                     const struct plait_launch *launch)
-{
-    char text[sizeof(launch->nics) * 2], own[2], *to = text;
-    int has_nccl = spank_getenv(spank, "NCCL_IB_HCA", own, sizeof(own)) !=
-                   ESPANK_ENV_NOEXIST;
-    int has_ucx = spank_getenv(spank, "UCX_NET_DEVICES", own, sizeof(own)) !=
-                  ESPANK_ENV_NOEXIST;
-
-    if (!launch->nics[0])
-        return 0;
-    /* '=': these names, not all that start so */
-    snprintf(text, sizeof(text), "=%s", launch->nics);
-    if (remote->nccl && !has_nccl && set(spank, "NCCL_IB_HCA", text) < 0)
-        return -1;
-    for (const char *p = launch->nics; *p; p += strspn(p, ",")) {
-        int n = (int)strcspn(p, ",");
-
-        to += sprintf(to, "%s%.*s:1", to == text ? "" : ",", n, p);
-        p += n;
-    }
-    return remote->ucx && !has_ucx ? set(spank, "UCX_NET_DEVICES", text) : 0;
-}
-
-/* For the commands that the task may start in its turn: the port may not be
- * the one that srun named. */
-static int pass_on_master(const struct plait_launch *launch, spank_t spank)
-{
-    char text[sizeof(launch->master_addr) + 16];
-
-    snprintf(text, sizeof(text), "%s:%d", launch->master_addr,
-             launch->master_port);
-    return set(spank, PLAIT_ENV_MASTER, text);
-}
-
-static int set_env(void *arg, const char *name, const char *value)
-{
-    return set(arg, name, value);
-}
-
-int plait_remote_task(struct plait_remote *remote, spank_t spank,
-                      struct plait_error *err)
-{
-    struct plait_launch launch = remote->launch;
-    int local = 0;
-
-    if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS ||
-        local < 0 || local >= launch.local_world_size)
-        return plait_errorf(err, "Slurm tells no local task id");
-    launch.local_rank = local;
-    launch.rank = remote->first_rank + local;
-    launch.gpu = -1;
-    plait_layout_coord(&launch.layout, launch.rank, &launch.coord);
-    if (remote->node) {
-        plait_seats_describe(&remote->seats, remote->node, local, &launch);
-        if (bind_cpus(remote, spank, &launch, err) < 0)
-            return -1;
-        bind_memory(remote, local);
-        if (bind_gpus(remote, spank) < 0 ||
-            bind_nics(remote, spank, &launch) < 0)
-            return plait_errorf(err, "cannot set %s", remote->variable);
-    }
-    if (plait_launch_encode(&launch, remote->options.rendezvous, set_env,
-                            spank) < 0 ||
-        (remote->options.rendezvous && pass_on_master(&launch, spank) < 0))
-        return plait_errorf(err, "cannot set the task's environment");
-    return 0;
 }

@@ -1,61 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wish.h"
+#include "spank_plugin/request.h"
 
 #include <string.h>
 
-#include "topology/auto.h"
+#include "topology/predict/auto.h"
 
-int plait_wish_open(struct plait_wish *wish,
-                    const struct plait_options *options,
-                    const struct plait_site *site, struct plait_error *err)
+int plait_job_request_open(struct plait_job_request *request,
+                           const struct plait_options *options,
+                           const struct plait_site *site,
+                           struct plait_error *err)
 {
-    memset(wish, 0, sizeof(*wish));
-    wish->options = options;
+    memset(request, 0, sizeof(*request));
+    request->options = options;
     if (site)
-        wish->gpu = site->gpu_types[site->gpu_type];
+        request->gpu = site->gpu_types[site->gpu_type];
     else
-        plait_gpu_type_find("h100", &wish->gpu, NULL);
+        plait_gpu_type_find("h100", &request->gpu, NULL);
     if (*options->model)
-        wish->config = plait_config_create(options->model, NULL, 0, err);
-    return *options->model && !wish->config ? -1 : 0;
+        request->config = plait_job_config_create(options->model, NULL, 0, err);
+    return *options->model && !request->config ? -1 : 0;
 }
 
-void plait_wish_close(struct plait_wish *wish)
+void plait_job_request_close(struct plait_job_request *request)
 {
-    plait_config_destroy(wish->config);
-    wish->config = NULL;
+    plait_job_config_destroy(request->config);
+    request->config = NULL;
 }
 
-int plait_wish_layout(struct plait_wish *wish, int tasks, int per_node,
-                      struct plait_layout *layout, struct plait_error *err)
+int plait_job_request_resolve(struct plait_job_request *request, int tasks,
+                              int per_node, struct plait_layout *layout,
+                              struct plait_error *err)
 {
     if (per_node)
-        wish->gpu.per_node = per_node;
-    *layout = wish->options->layout;
-    return plait_layout_choose(layout, wish->options->given, wish->config,
-                               tasks, &wish->gpu, err);
+        request->gpu.per_node = per_node;
+    *layout = request->options->layout;
+    return plait_layout_choose(layout, request->options->given, request->config,
+                               tasks, &request->gpu, err);
 }
 
-int plait_wish_request(struct plait_wish *wish,
-                       struct plait_plan_request *request,
-                       struct plait_error *err)
+int plait_job_request_to_plan(struct plait_job_request *request,
+                              struct plait_plan_request *plan_request,
+                              struct plait_error *err)
 {
-    const struct plait_options *options = wish->options;
+    const struct plait_options *options = request->options;
     int tasks = 0;
 
-    for (int i = 0; i < request->nnodes; i++)
-        tasks += request->tasks[i];
-    if (plait_wish_layout(wish, tasks, request->tasks[0], &request->layout,
-                          err) < 0)
+    for (int i = 0; i < plan_request->nnodes; i++)
+        tasks += plan_request->tasks[i];
+    if (plait_job_request_resolve(request, tasks, plan_request->tasks[0],
+                                  &plan_request->layout, err) < 0)
         return -1;
-    request->order_free = options->order_free;
-    request->order_given =
+    plan_request->order_free = options->order_free;
+    plan_request->order_given =
         options->given >> PLAIT_OPTION_ORDER & 1 && !options->order_free;
-    request->placement = options->placement;
-    request->gpu = &wish->gpu;
-    if (wish->config) {
-        plait_traffic_set(&wish->traffic, wish->config, &request->layout);
-        request->traffic = &wish->traffic;
+    plan_request->placement = options->placement;
+    plan_request->gpu = &request->gpu;
+    if (request->config) {
+        plait_traffic_set(&request->traffic, request->config,
+                          &plan_request->layout);
+        plan_request->traffic = &request->traffic;
     }
     return 0;
 }

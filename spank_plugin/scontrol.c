@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "scontrol.h"
+#include "spank_plugin/scontrol.h"
 
 #include <libgen.h>
 #include <limits.h>
@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "topology/capture.h"
-#include "topology/hostlist.h"
+#include "topology/base/capture.h"
+#include "topology/base/hostlist.h"
 
 enum { SECONDS_MOST = 60 };
 
@@ -42,7 +42,7 @@ struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
 }
 
 /* What scontrol prints; argv[0] is filled here. NULL where it fails. */
-static char *run(char *argv[], size_t *size)
+static char *run_scontrol(char *argv[], size_t *size)
 {
     char path[PATH_MAX + 16];
     int status = -1;
@@ -62,25 +62,25 @@ struct plait_fabric *plait_scontrol_fabric(struct plait_error *err)
     char *argv[] = {NULL, "show", "topology", NULL};
     struct plait_fabric *fabric = NULL;
     size_t size = 0;
-    char *text = run(argv, &size);
+    char *text = run_scontrol(argv, &size);
 
     if (!text)
         plait_errorf(err, "scontrol show topology failed; "
-                          "--placement=linear does without");
+                          "--placement=linear does not need it");
     else
         fabric = plait_scontrol_parse(text, size, err);
     free(text);
     return fabric;
 }
 
-struct search {
+struct name_search {
     const char *name;
     int found;
 };
 
-static int is_it(void *arg, const char *name)
+static int match_name(void *arg, const char *name)
 {
-    struct search *search = arg;
+    struct name_search *search = arg;
 
     search->found |= strcmp(search->name, name) == 0;
     return search->found ? -1 : 0;
@@ -89,7 +89,7 @@ static int is_it(void *arg, const char *name)
 void plait_scontrol_parse_cpus(const char *text, const char *node, char *buf,
                                size_t size)
 {
-    struct search search = {node, 0};
+    struct name_search search = {node, 0};
     int list = 0, list_end = 0, cpus = 0, cpus_end = 0;
     struct plait_error err;
 
@@ -100,7 +100,7 @@ void plait_scontrol_parse_cpus(const char *text, const char *node, char *buf,
                &list_end, &cpus, &cpus_end);
         if (!cpus_end)
             continue;
-        plait_hostlist_each(text + list, (size_t)(list_end - list), is_it,
+        plait_hostlist_each(text + list, (size_t)(list_end - list), match_name,
                             &search, &err);
         if (search.found && (size_t)(cpus_end - cpus) < size)
             snprintf(buf, size, "%.*s", cpus_end - cpus, text + cpus);
@@ -116,7 +116,7 @@ void plait_scontrol_cpus(uint32_t job, const char *node, char *buf, size_t size)
     char *text;
 
     snprintf(id, sizeof(id), "%u", job);
-    text = run(argv, &length);
+    text = run_scontrol(argv, &length);
     plait_scontrol_parse_cpus(text ? text : "", node, buf, size);
     free(text);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SCONTROL_H
-#define PLAIT_SCONTROL_H
+#ifndef PLAIT_SPANK_PLUGIN_SCONTROL_H
+#define PLAIT_SPANK_PLUGIN_SCONTROL_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "topology/error.h"
-#include "topology/fabric.h"
+#include "topology/base/error.h"
+#include "topology/fabric/fabric.h"
 
-/* The switches as `scontrol show topology` tells them, in srun, as the user.
+/* The switches as `scontrol show topology` prints them, run by srun as the
+ * user.
  * The C interface to the same (slurm_load_topo) changed its types in 23.11
  * and again in 25.05, while this text is stable, and a topology.conf is not
  * on every submit host. A cluster without a topology is flat. NULL, with the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "show_plan.h"
+#include "spank_plugin/show_plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +29,10 @@ static void print_sizes(const struct table *t)
     char order[16];
 
     plait_layout_format_order(layout, order);
-    fprintf(t->out, "plait: %d tasks on %d node%s:", plait_layout_world(layout),
-            t->plan->nnodes, t->plan->nnodes == 1 ? "" : "s");
+    fprintf(t->out,
+            "plait: %d task%s on %d node%s:", plait_layout_world(layout),
+            plait_layout_world(layout) == 1 ? "" : "s", t->plan->nnodes,
+            t->plan->nnodes == 1 ? "" : "s");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (layout->size[i] > 1 || i == PLAIT_DP)
             fprintf(t->out, " %s=%d", plait_axis_names[i], layout->size[i]);
@@ -93,8 +95,8 @@ static void print_rows(const struct table *t)
         fprintf(t->out, "  ... and %d more nodes\n", plan->nnodes - ROWS_MOST);
 }
 
-/* How far the members of an axis' groups are apart at most: 0 one node, 1
- * one leaf, ... */
+/* The largest distance between members of an axis's groups: 0 in one node, 1
+ * under one leaf switch, ... */
 static int axis_distance(const struct table *t, const int *node_of, int axis)
 {
     const struct plait_layout *layout = &t->plan->layout;

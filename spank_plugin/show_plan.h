@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SHOW_PLAN_H
-#define PLAIT_SHOW_PLAN_H
+#ifndef PLAIT_SPANK_PLUGIN_SHOW_PLAN_H
+#define PLAIT_SPANK_PLUGIN_SHOW_PLAN_H
 
 #include <stdio.h>
 
-#include "topology/fabric.h"
-#include "topology/plan.h"
+#include "topology/fabric/fabric.h"
+#include "topology/plan/plan.h"
 
 /* Print a plan as a table, one line a node in the order of the ranks.
  * `nodes` are the names in Slurm's order; `fabric` may be NULL. */

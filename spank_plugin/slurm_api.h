@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SLURM_API_H
-#define PLAIT_SLURM_API_H
+#ifndef PLAIT_SPANK_PLUGIN_SLURM_API_H
+#define PLAIT_SPANK_PLUGIN_SLURM_API_H
 
 #include <slurm/slurm.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* RTLD_DEFAULT */
-#include "asked.h"
+#include "spank_plugin/slurm_options.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* A number that stands alone: "4", or a range of one such as "4-4". */
-static int number(const char *text)
+static int parse_number(const char *text)
 {
     char *end;
     long value, most;
@@ -24,90 +24,92 @@ static int number(const char *text)
     return *end || value > 1048576 ? 0 : (int)value;
 }
 
-void plait_asked_fill(struct plait_asked *asked,
-                      const char *(*get)(void *arg, const char *name),
-                      void *arg)
+void plait_slurm_options_fill(struct plait_slurm_options *options,
+                              const char *(*get)(void *arg, const char *name),
+                              void *arg)
 {
     static const char *const gpus[] = {"gpus-per-node", "gpus", "gres",
                                        "gpus-per-socket"};
-    int nodes = number(get(arg, "nodes"));
+    int nodes = parse_number(get(arg, "nodes"));
     const char *bind;
 
-    memset(asked, 0, sizeof(*asked));
-    asked->tasks = number(get(arg, "ntasks"));
-    asked->per_node = number(get(arg, "ntasks-per-node"));
-    if (!asked->tasks)
-        asked->tasks = nodes * asked->per_node;
+    memset(options, 0, sizeof(*options));
+    options->tasks = parse_number(get(arg, "ntasks"));
+    options->per_node = parse_number(get(arg, "ntasks-per-node"));
+    if (!options->tasks)
+        options->tasks = nodes * options->per_node;
     /* With --ntasks, --ntasks-per-node is only the most. */
-    else if (asked->per_node * nodes != asked->tasks)
-        asked->per_node = 0;
-    asked->gpus_per_task =
+    else if (options->per_node * nodes != options->tasks)
+        options->per_node = 0;
+    options->gpus_per_task =
         get(arg, "gpus-per-task") || get(arg, "tres-per-task");
     bind = get(arg, "gpu-bind");
-    asked->gpu_bind = bind != NULL;
+    options->gpu_bind = bind != NULL;
     bind = get(arg, "cpu-bind");
-    asked->cpu_bind = bind && strcmp(bind, "none") != 0;
+    options->cpu_bind = bind && strcmp(bind, "none") != 0;
     bind = get(arg, "mem-bind");
-    asked->mem_bind = bind && strcmp(bind, "none") != 0;
-    asked->resv_ports = get(arg, "resv-ports") != NULL;
-    asked->partition = get(arg, "partition");
-    for (size_t i = 0; !asked->gpus && i < sizeof(gpus) / sizeof(gpus[0]); i++)
-        asked->gpus = get(arg, gpus[i]);
+    options->mem_bind = bind && strcmp(bind, "none") != 0;
+    options->resv_ports = get(arg, "resv-ports") != NULL;
+    options->partition = get(arg, "partition");
+    for (size_t i = 0; !options->gpus && i < sizeof(gpus) / sizeof(gpus[0]);
+         i++)
+        options->gpus = get(arg, gpus[i]);
 }
 
 /* Slurm's commands keep their options in `opt`, and libslurmfull answers for
  * each by name; its command-line filters rest on the same two functions. A
  * Slurm without them leaves these checks to the moment srun has its nodes. */
-struct slurm_options {
+struct option_calls {
     void *opt;
     char *(*get)(void *opt, const char *name);
     bool (*isset)(void *opt, const char *name);
     int (*set)(void *opt, const char *name, const char *value, bool early);
 };
 
-static void *find(const char *name)
+static void *find_symbol(const char *name)
 {
     return dlsym(RTLD_DEFAULT, name);
 }
 
 /* -1 where this Slurm has no such functions. */
-static int find_options(struct slurm_options *o)
+static int find_option_calls(struct option_calls *calls)
 {
-    void *get = find("slurm_option_get"), *isset = find("slurm_option_isset");
-    void *set = find("slurm_option_set");
+    void *get = find_symbol("slurm_option_get"),
+         *isset = find_symbol("slurm_option_isset");
+    void *set = find_symbol("slurm_option_set");
 
-    o->opt = find("opt");
-    memcpy(&o->get, &get, sizeof(get));
-    memcpy(&o->isset, &isset, sizeof(isset));
-    memcpy(&o->set, &set, sizeof(set));
-    return o->opt && get && isset && set ? 0 : -1;
+    calls->opt = find_symbol("opt");
+    memcpy(&calls->get, &get, sizeof(get));
+    memcpy(&calls->isset, &isset, sizeof(isset));
+    memcpy(&calls->set, &set, sizeof(set));
+    return calls->opt && get && isset && set ? 0 : -1;
 }
 
-static const char *ask_slurm(void *arg, const char *name)
+static const char *get_option(void *arg, const char *name)
 {
-    struct slurm_options *o = arg;
+    struct option_calls *calls = arg;
     const char *value;
 
-    if (!o->isset(o->opt, name))
+    if (!calls->isset(calls->opt, name))
         return NULL;
     /* A short text that srun or sbatch keeps until it ends. */
-    value = o->get(o->opt, name);
+    value = calls->get(calls->opt, name);
     return value ? value : "";
 }
 
-void plait_asked_read(struct plait_asked *asked)
+void plait_slurm_options_read(struct plait_slurm_options *options)
 {
-    struct slurm_options o;
+    struct option_calls calls;
 
-    memset(asked, 0, sizeof(*asked));
-    if (find_options(&o) == 0)
-        plait_asked_fill(asked, ask_slurm, &o);
+    memset(options, 0, sizeof(*options));
+    if (find_option_calls(&calls) == 0)
+        plait_slurm_options_fill(options, get_option, &calls);
 }
 
-void plait_asked_set(const char *name, const char *value)
+void plait_slurm_options_set_default(const char *name, const char *value)
 {
-    struct slurm_options o;
+    struct option_calls calls;
 
-    if (find_options(&o) == 0 && !o.isset(o.opt, name))
-        o.set(o.opt, name, value, false);
+    if (find_option_calls(&calls) == 0 && !calls.isset(calls.opt, name))
+        calls.set(calls.opt, name, value, false);
 }

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_ASKED_H
-#define PLAIT_ASKED_H
+#ifndef PLAIT_SPANK_PLUGIN_SLURM_OPTIONS_H
+#define PLAIT_SPANK_PLUGIN_SLURM_OPTIONS_H
 
-/* What srun, sbatch or salloc itself was asked for, as far as it is known
- * once all options are read (#SBATCH lines and SLURM_* variables too). */
-struct plait_asked {
-    int tasks;         /* 0: not said */
-    int per_node;      /* tasks on every node; 0: not said */
+/* Slurm's own options of this srun, sbatch or salloc, as far as they are known
+ * once all are read (#SBATCH lines and SLURM_* variables too). */
+struct plait_slurm_options {
+    int tasks;         /* 0: not given */
+    int per_node;      /* tasks on every node; 0: not given */
     int gpus_per_task; /* the user bound or divided these himself */
     int cpu_bind;
     int gpu_bind;
     int mem_bind;
     int resv_ports;
-    const char *partition; /* NULL: not said */
-    const char *gpus;      /* "h100:8", "gpu:h100:8"; NULL: not said */
+    const char *partition; /* NULL: not given */
+    const char *gpus;      /* "h100:8", "gpu:h100:8"; NULL: not given */
 };
 
-void plait_asked_read(struct plait_asked *asked);
+void plait_slurm_options_read(struct plait_slurm_options *options);
 
 /* The same, from what `get` says of an option (NULL: not given). */
-void plait_asked_fill(struct plait_asked *asked,
-                      const char *(*get)(void *arg, const char *name),
-                      void *arg);
+void plait_slurm_options_fill(struct plait_slurm_options *options,
+                              const char *(*get)(void *arg, const char *name),
+                              void *arg);
 
 /* Set one of Slurm's own options, unless the user or the environment did.
- * Nothing happens where this Slurm cannot be told. */
-void plait_asked_set(const char *name, const char *value);
+ * Does nothing where this
+ * Slurm has no function for it. */
+void plait_slurm_options_set_default(const char *name, const char *value);
 
 #endif

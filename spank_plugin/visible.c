@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "visible.h"
+#include "spank_plugin/visible.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int add(struct plait_visible *visible, const char *start, size_t length,
-               struct plait_error *err)
+static int add_entry(struct plait_visible *visible, const char *start,
+                     size_t length, struct plait_error *err)
 {
     if (visible->n == PLAIT_VISIBLE_MOST)
         return plait_errorf(err, "more than %d visible GPUs",
@@ -35,7 +35,7 @@ int plait_visible_parse(const char *text, struct plait_visible *visible,
         for (const char *p = text;; p++) {
             size_t length = strcspn(p, ",");
 
-            if (add(&found, p, length, err) < 0)
+            if (add_entry(&found, p, length, err) < 0)
                 return -1;
             p += length;
             if (!*p)
@@ -66,8 +66,8 @@ int plait_visible_format(const struct plait_visible *visible, const int *order,
     return 0;
 }
 
-/* A small number, or -1. */
-static int number(const char *text)
+/* A number up to 4095, or -1. */
+static int parse_number(const char *text)
 {
     char *end;
     long value = strtol(text, &end, 10);
@@ -77,12 +77,12 @@ static int number(const char *text)
     return (int)value;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_numbers(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
 }
 
-static int minor_of(const char *nvidia, const char *busid)
+static int read_minor(const char *nvidia, const char *busid)
 {
     char path[256], line[128];
     int minor = -1;
@@ -105,7 +105,7 @@ static int find_minor(const struct plait_node *node, const char *nvidia,
     int known = 0;
 
     for (int i = 0; i < node->ngpus; i++) {
-        int at = minor_of(nvidia, node->gpus[i].busid);
+        int at = read_minor(nvidia, node->gpus[i].busid);
 
         known |= at >= 0;
         if (at == minor)
@@ -122,17 +122,17 @@ int plait_visible_match(const struct plait_visible *visible,
     int minors[PLAIT_VISIBLE_MOST], own[PLAIT_VISIBLE_MOST], same = 1;
 
     for (int i = 0; i < step->n; i++) {
-        minors[i] = number(step->id[i]);
+        minors[i] = parse_number(step->id[i]);
         if (minors[i] < 0)
             return -1;
     }
-    qsort(minors, (size_t)step->n, sizeof(minors[0]), compare);
+    qsort(minors, (size_t)step->n, sizeof(minors[0]), compare_numbers);
     for (int i = 0; i < visible->n; i++) {
-        own[i] = number(visible->id[i]);
+        own[i] = parse_number(visible->id[i]);
         if (own[i] < 0)
             return -1;
         same &= bsearch(&own[i], minors, (size_t)step->n, sizeof(minors[0]),
-                        compare) != NULL;
+                        compare_numbers) != NULL;
     }
     for (int i = 0; i < visible->n; i++) {
         if (!same && own[i] >= step->n)
@@ -142,7 +142,7 @@ int plait_visible_match(const struct plait_visible *visible,
             return -1;
         for (int k = 0; k < i; k++)
             if (index[k] == index[i])
-                return -1; /* "1" and "01" */
+                return -1; /* "1" and "01" are one GPU */
     }
     return 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_VISIBLE_H
-#define PLAIT_VISIBLE_H
+#ifndef PLAIT_SPANK_PLUGIN_VISIBLE_H
+#define PLAIT_SPANK_PLUGIN_VISIBLE_H
 
 #include <stddef.h>
 
-#include "topology/error.h"
-#include "topology/node.h"
+#include "topology/base/error.h"
+#include "topology/node/node.h"
 
 /* The GPUs of a step on this node, as CUDA_VISIBLE_DEVICES names them. */
 
