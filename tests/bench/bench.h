@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_TESTS_BENCH_H
-#define PLAIT_TESTS_BENCH_H
+#ifndef PLAIT_TESTS_BENCH_BENCH_H
+#define PLAIT_TESTS_BENCH_BENCH_H
 
 #include <stdio.h>
 #include <sys/types.h>
@@ -66,6 +66,19 @@ int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
 
 /* The single operations against what the machine can do; rows for JSON. */
 json_t *bench_ops(int threads, int rounds);
+/* Adds a row for each optimizer's step. */
+void bench_optimizers(json_t *rows, int threads, int rounds);
+
+/* A row of the table of several processes. */
+struct bench_row {
+    const char *what, *who, *version;
+    struct bench_samples s;
+    double rate; /* of the median; NAN: none */
+    const char *unit;
+};
+
+/* Prints the row, with its time over `mine`, and appends it to rows. */
+void bench_report_row(struct bench_row *r, double mine, json_t *rows);
 
 /* What several processes cost, against peers; rows for JSON. */
 struct bench_comm_options {
@@ -80,6 +93,9 @@ int bench_start_worker(const char *config);
 int bench_bare_worker(void);
 int bench_tcp_worker(const char *rank, const char *port);
 int bench_pair_worker(const char *config);
+
+/* The loader's rows. */
+void bench_loader(int rounds, json_t *rows);
 
 /* The targets against what the parts have measured, which `all` has as they
  * are written; adds its own rows there. */

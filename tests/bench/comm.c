@@ -19,8 +19,6 @@
 
 #include "bench.h"
 #include "runtime/comm/comm_private.h"
-#include "runtime/data/data.h"
-#include "runtime/data/shard.h"
 #include "runtime/train/session.h"
 
 enum { MOST_PEERS = 3 };
@@ -39,41 +37,6 @@ static void under_mpirun(char **argv, char *const command[])
     for (int i = 0; command[i] != NULL; i++)
         argv[n++] = command[i];
     argv[n] = NULL;
-}
-
-/* -- rows ---------------------------------------------------------------- */
-
-struct row {
-    const char *what, *who, *version;
-    struct bench_samples s;
-    double rate; /* of the median; NAN: none */
-    const char *unit;
-};
-
-static void report(struct row *r, double mine, json_t *rows)
-{
-    double median = bench_median(&r->s);
-    json_t *row;
-
-    if (r->s.count == 0) {
-        printf("| %s | %s: %s | - | - | - | - |  | - |\n", r->what, r->who,
-               r->version);
-        return;
-    }
-    printf("| %s | %s | %.3g | %.3g | %.3g |", r->what, r->who, 1e3 * median,
-           1e3 * bench_least(&r->s), 1e3 * bench_most(&r->s));
-    if (isfinite(r->rate))
-        printf(" %.3g | %s |", r->rate, r->unit);
-    else
-        printf(" - |  |");
-    printf(" %.2f |\n", median / mine);
-    fflush(stdout);
-    row = json_pack("{s:s,s:s,s:f,s:f,s:f,s:i}", "what", r->what, "who", r->who,
-                    "seconds", median, "least", bench_least(&r->s), "most",
-                    bench_most(&r->s), "rounds", r->s.count);
-    if (isfinite(r->rate))
-        json_object_set_new(row, r->unit, json_real(r->rate));
-    json_array_append_new(rows, row);
 }
 
 /* -- all-reduce ---------------------------------------------------------- */
@@ -160,7 +123,7 @@ static void bench_reduce(const struct bench_comm_options *o, json_t *rows)
                          (char *)sizes[i], NULL};
         char *argv[24];
         struct bench_peer p[MOST_PEERS];
-        struct row r[MOST_PEERS] = {{0}};
+        struct bench_row r[MOST_PEERS] = {{0}};
 
         snprintf(what, sizeof(what), "all-reduce %s MB, 2 processes", sizes[i]);
         under_mpirun(argv, self);
@@ -181,7 +144,7 @@ static void bench_reduce(const struct bench_comm_options *o, json_t *rows)
             r[k].version = p[k].name;
             r[k].rate = atof(sizes[i]) * 1e-3 / bench_median(&r[k].s);
             r[k].unit = "GB/s";
-            report(&r[k], bench_median(&r[0].s), rows);
+            bench_report_row(&r[k], bench_median(&r[0].s), rows);
             bench_peer_stop(&p[k]);
         }
     }
@@ -204,11 +167,11 @@ int bench_start_worker(const char *config)
     struct plait_error err = {{0}};
     int rc = bench_open_trainer(config, &session, &trainer, &err);
 
-    if (rc == 0 && plait_comm_rank(session.world) == 0)
+    if (rc == 0 && plait_comm_rank(session.world.comm) == 0)
         say("collective"); /* the last of several by now */
     if (rc == 0)
         rc = plait_trainer_step(trainer, 0, 0, &result, &err);
-    if (rc == 0 && plait_comm_rank(session.world) == 0)
+    if (rc == 0 && plait_comm_rank(session.world.comm) == 0)
         say("step");
     if (rc < 0)
         fprintf(stderr, "plait-bench: %s\n", err.text);
@@ -318,10 +281,11 @@ static void bench_start(const struct bench_comm_options *o, json_t *rows)
     }
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 4; k++) {
-            struct row r = {said[i], who[k], "missing", s[k][i], NAN, NULL};
+            struct bench_row r = {said[i], who[k], "missing",
+                                  s[k][i], NAN,    NULL};
 
             if (i == 0 || k == 0 || k == 3)
-                report(&r, bench_median(&s[0][i]), rows);
+                bench_report_row(&r, bench_median(&s[0][i]), rows);
         }
     unlink(config);
     unlink(tokens);
@@ -343,7 +307,7 @@ int bench_pair_worker(const char *config)
     MPI_Initialized(&ready);
     if (!ready) /* alone */
         MPI_Init(NULL, NULL);
-    rank = rc == 0 ? plait_comm_rank(session.world) : 0;
+    rank = rc == 0 ? plait_comm_rank(session.world.comm) : 0;
     if (rc == 0 && rank == 0)
         printf("ready plait\n");
     fflush(stdout);
@@ -377,7 +341,7 @@ static int append(const char *path, const char *text)
 }
 
 /* With ZeRO 1 each process steps half of the weights; without, all of them. */
-enum { PAIR, PAIR_ZERO, PAIR_NAIVE, ALONE, PAIR_PEERS };
+enum { PAIR, PAIR_ZERO, PAIR_NAIVE, PAIR_FLAT, ALONE, PAIR_PEERS };
 
 static void start_pair(const char *config, const char *label,
                        const struct bench_comm_options *o,
@@ -397,7 +361,7 @@ static void bench_pair(const struct bench_case *c, const char *precision,
     char *alone[] = {o->self, "--pair-worker", config[ALONE], NULL};
     const char *const threads[] = {"OMP_NUM_THREADS=2", NULL};
     struct bench_peer p[PAIR_PEERS];
-    struct row r[PAIR_PEERS] = {{0}};
+    struct bench_row r[PAIR_PEERS] = {{0}};
 
     for (int k = 0; k < PAIR_PEERS; k++) {
         strcpy(config[k], "/tmp/plait-bench-XXXXXX.yaml");
@@ -407,13 +371,15 @@ static void bench_pair(const struct bench_case *c, const char *precision,
             return;
     }
     if (append(config[PAIR_ZERO], "parallel: {zero: 1}\n") < 0 ||
-        append(config[PAIR_NAIVE], "parallel: {grad_sync: naive}\n") < 0)
+        append(config[PAIR_NAIVE], "parallel: {grad_sync: naive}\n") < 0 ||
+        append(config[PAIR_FLAT], "parallel: {grad_sync: flat}\n") < 0)
         return;
     snprintf(what, sizeof(what), "%s, %s", c->name, precision);
     start_pair(config[PAIR], "two processes", o, &p[PAIR]);
     start_pair(config[PAIR_ZERO], "two processes, ZeRO 1", o, &p[PAIR_ZERO]);
     start_pair(config[PAIR_NAIVE], "two processes, naive sum", o,
                &p[PAIR_NAIVE]);
+    start_pair(config[PAIR_FLAT], "two processes, flat sum", o, &p[PAIR_FLAT]);
     bench_peer_start(&p[ALONE], "one process, 2 threads", alone, threads);
     for (int round = -1; round < o->rounds; round++)
         for (int k = 0; k < PAIR_PEERS; k++) {
@@ -428,65 +394,11 @@ static void bench_pair(const struct bench_case *c, const char *precision,
         r[k].version = p[k].name;
         r[k].rate = c->batch * c->seq_len / bench_median(&r[k].s);
         r[k].unit = "tokens/s";
-        report(&r[k], bench_median(&r[PAIR].s), rows);
+        bench_report_row(&r[k], bench_median(&r[PAIR].s), rows);
         bench_peer_stop(&p[k]);
         unlink(config[k]);
         unlink(tokens[k]);
     }
-}
-
-/* -- the loader ---------------------------------------------------------- */
-
-/* A plait shard of this many tokens that takes no room. */
-static int write_sparse(char *path, int64_t tokens)
-{
-    struct plait_shard_header header = {2, tokens, 257, "byte"};
-    unsigned char bytes[PLAIT_SHARD_HEADER];
-    int fd = mkstemps(path, 4);
-
-    plait_shard_encode(&header, bytes);
-    if (fd < 0 || write(fd, bytes, sizeof(bytes)) != sizeof(bytes) ||
-        ftruncate(fd, PLAIT_SHARD_HEADER + 2 * tokens) < 0)
-        return -1;
-    return close(fd);
-}
-
-static void bench_loader(const struct bench_comm_options *o, json_t *rows)
-{
-    char path[] = "/tmp/plait-bench-XXXXXX.bin";
-    struct row opening = {
-        "opening 100 GB of tokens", "plait", "", {0}, NAN, NULL};
-    struct row sample = {
-        "sampling 8 x 1024 tokens of them", "plait", "", {0}, NAN, "tokens/s"};
-    int32_t input[1024], target[1024];
-    struct plait_error err = {{0}};
-
-    if (write_sparse(path, INT64_C(50000000000)) < 0) {
-        printf("| opening 100 GB of tokens | no sparse file of that size in "
-               "/tmp | - | - | - | - |  | - |\n");
-        unlink(path);
-        return;
-    }
-    for (int round = 0; round < o->rounds; round++) {
-        double start = bench_now();
-        struct plait_dataset *ds = plait_dataset_create(path, "auto", &err);
-        int64_t n = ds != NULL ? plait_dataset_samples(ds, 1024) : 0;
-
-        bench_add(&opening.s, bench_now() - start);
-        start = bench_now();
-        for (int i = 0; i < 8 && ds != NULL; i++)
-            plait_dataset_expect(ds, plait_sample_index(1, n, 8 * round + i),
-                                 1024);
-        for (int i = 0; i < 8 && ds != NULL; i++)
-            plait_dataset_read(ds, plait_sample_index(1, n, 8 * round + i),
-                               1024, 257, input, target, &err);
-        bench_add(&sample.s, bench_now() - start);
-        plait_dataset_destroy(ds);
-    }
-    unlink(path);
-    sample.rate = 8 * 1024 / bench_median(&sample.s);
-    report(&opening, bench_median(&opening.s), rows);
-    report(&sample, bench_median(&sample.s), rows);
 }
 
 /* -- all ----------------------------------------------------------------- */
@@ -506,6 +418,6 @@ json_t *bench_comm(const struct bench_comm_options *o)
     bench_start(o, rows);
     bench_pair(&small, "fp32", o, rows);
     bench_pair(&gpt2, "fp32", o, rows);
-    bench_loader(o, rows);
+    bench_loader(o->rounds, rows);
     return rows;
 }

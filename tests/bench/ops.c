@@ -49,23 +49,12 @@ static void *room(struct ops_bench *o, size_t bytes)
     return p;
 }
 
-static void run(struct ops_bench *o, enum op op)
+/* OP_SQUARE .. OP_DOWN_DX_GELU */
+static void run_product(struct ops_bench *o, enum op op)
 {
     const struct plait_ops *ops = o->ops;
-    enum plait_dtype t = o->type;
-    struct plait_attention a = {B,     T,     T, H, H,      C / H,
-                                3 * C, 3 * C, 0, 0, 0.125f, 1};
-    struct plait_adamw adamw = {1e-9f, 0.9f, 0.95f, 1e-8f, 1, NULL, 0, 0, NULL};
-    struct plait_adamw_run all = {
-        o->f[0],       o->f[1], o->f[2], o->f[3], t == PLAIT_F32 ? NULL : o->a,
-        (size_t)V * C, 0,       0};
-    char *k = (char *)o->b + C * o->size, *v = k + C * o->size;
-    char *dk = (char *)o->d + C * o->size, *dv = dk + C * o->size;
 
     switch (op) {
-    case OP_COPY:
-        ops->copy(o->q, o->a, o->b, (size_t)N * V * o->size);
-        break;
     case OP_SQUARE:
         ops->linear_forward(o->q, o->a, NULL, o->b, o->qkv, NULL,
                             PLAIT_ACT_NONE, 2 * N);
@@ -79,8 +68,8 @@ static void run(struct ops_bench *o, enum op op)
                                    NULL, 0, N);
         break;
     case OP_QKV_DW:
-        ops->linear_backward_weight(o->q, t, o->f[0], o->f[1], o->a, o->b, 0, N,
-                                    3 * C, C);
+        ops->linear_backward_weight(o->q, o->type, o->f[0], o->f[1], o->a, o->b,
+                                    0, N, 3 * C, C);
         break;
     case OP_UP_GELU:
         ops->linear_forward(o->q, o->a, o->c, o->b, o->up, o->d, PLAIT_ACT_GELU,
@@ -89,6 +78,35 @@ static void run(struct ops_bench *o, enum op op)
     case OP_DOWN_DX_GELU:
         ops->linear_backward_input(o->q, o->a, o->b, o->down, PLAIT_ACT_GELU,
                                    o->c, 0, N);
+        break;
+    default:
+        break;
+    }
+}
+
+static void run_op(struct ops_bench *o, enum op op)
+{
+    const struct plait_ops *ops = o->ops;
+    enum plait_dtype t = o->type;
+    struct plait_attention a = {B,     T,     T, H, H,      C / H,
+                                3 * C, 3 * C, 0, 0, 0.125f, 1};
+    struct plait_update adamw = {.rule = PLAIT_UPDATE_ADAMW,
+                                 .lr = 1e-9f,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .eps = 1e-8f,
+                                 .step = 1};
+    struct plait_update_run all = {.master = o->f[0],
+                                   .state = {o->f[1], o->f[2]},
+                                   .grad = o->f[3],
+                                   .weight = t == PLAIT_F32 ? NULL : o->a,
+                                   .n = (size_t)V * C};
+    char *k = (char *)o->b + C * o->size, *v = k + C * o->size;
+    char *dk = (char *)o->d + C * o->size, *dv = dk + C * o->size;
+
+    switch (op) {
+    case OP_COPY:
+        ops->copy(o->q, o->a, o->b, (size_t)N * V * o->size);
         break;
     case OP_LAYERNORM:
         ops->layernorm_forward(o->q, t, o->a, o->mean, o->rstd, o->b, o->b,
@@ -117,9 +135,10 @@ static void run(struct ops_bench *o, enum op op)
         break;
     }
     case OP_ADAMW:
-        ops->adamw(o->q, &adamw, t, &all, 1);
+        ops->update(o->q, &adamw, t, &all, 1);
         break;
-    case NOPS:
+    default:
+        run_product(o, op);
         break;
     }
 }
@@ -233,7 +252,7 @@ static void one_type(json_t *rows, int threads, int rounds,
         for (int op = 0; op < NOPS; op++) {
             double start = bench_now();
 
-            run(&o, (enum op)op);
+            run_op(&o, (enum op)op);
             if (r > 0) /* the first compiles and touches */
                 bench_add(&s[op], bench_now() - start);
         }
@@ -261,5 +280,6 @@ json_t *bench_ops(int threads, int rounds)
 
     one_type(rows, threads, rounds, PLAIT_F32);
     one_type(rows, threads, rounds, PLAIT_BF16_T);
+    bench_optimizers(rows, threads, rounds);
     return rows;
 }

@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 
 #include "bench.h"
-#include "topology/auto.h"
-#include "topology/plan.h"
+#include "topology/plan/plan.h"
+#include "topology/predict/auto.h"
 
 /* The planner: jobs of up to 131,072 ranks over a fabric whose leaves Slurm's
  * order mixes, and the search for the best layout. */
@@ -114,20 +114,20 @@ static double plan(const struct cluster *c)
 /* A 70-billion-parameter Llama on AUTO_GPUS H100s. */
 static double find_layout(void)
 {
-    struct plait_config c = {.model = {.family = PLAIT_LLAMA,
-                                       .layers = 80,
-                                       .hidden = 8192,
-                                       .heads = 64,
-                                       .kv_heads = 8,
-                                       .ffn = 28672,
-                                       .vocab = 128256,
-                                       .seq_len = 8192},
-                             .parallel = {.schedule = PLAIT_SCHEDULE_1F1B,
-                                          .virtual_stages = 1,
-                                          .bucket_mib = 25},
-                             .train = {.precision = PLAIT_BF16,
-                                       .micro_batch = 1,
-                                       .global_batch = 1024}};
+    struct plait_job_config c = {.model = {.family = PLAIT_LLAMA,
+                                           .layers = 80,
+                                           .hidden = 8192,
+                                           .heads = 64,
+                                           .kv_heads = 8,
+                                           .ffn = 28672,
+                                           .vocab = 128256,
+                                           .seq_len = 8192},
+                                 .parallel = {.schedule = PLAIT_SCHEDULE_1F1B,
+                                              .virtual_stages = 1,
+                                              .bucket_mib = 25},
+                                 .train = {.precision = PLAIT_BF16,
+                                           .micro_batch = 1,
+                                           .global_batch = 1024}};
     double start = bench_now();
     struct plait_gpu_type gpu;
     struct plait_choices *found;

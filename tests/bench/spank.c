@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/unit/fake_slurm.h"
-#include "topology/node_cache.h"
+#include "topology/node/cache.h"
 
 /* What the plugin costs each job: the installed file, loaded into a process
  * that plays Slurm, one callback at a time. One Markdown row each. */

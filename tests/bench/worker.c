@@ -117,11 +117,11 @@ int bench_open_trainer(const char *config, struct plait_session *session,
 
     if (plait_session_open(session, &args, err) < 0)
         return -1;
-    *trainer = plait_trainer_create(session->config, session->par, err);
+    *trainer = plait_trainer_create(session->config, session->mesh, err);
     if (*trainer == NULL ||
         plait_optim_init(plait_trainer_optim(*trainer), 1, err) < 0)
         return -1;
-    return plait_trainer_open_data(*trainer, 0, err);
+    return plait_trainer_open_data(*trainer, err);
 }
 
 int bench_train_worker(const struct bench_case *c, const char *precision)

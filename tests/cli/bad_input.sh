@@ -60,11 +60,21 @@ refused 1 'tf32 is for GPUs.*fp32 or bf16' \
     "$train" "$dir/good.yaml" --device cpu --set train.precision=tf32
 refused 1 'train.graph on: the device has no graphs' \
     "$train" "$dir/good.yaml" --device cpu --set train.graph=on
+refused 1 'train.graph on: the device has no graphs' \
+    "$train" "$dir/good.yaml" --device cpu --set train.graph=on --sample 4
 refused 1 'offload of the optimizer is for GPUs' \
     "$train" "$dir/good.yaml" --device cpu --set parallel.offload=both
-refused 1 'offload of activations wants another.*schedule than zb-h1' \
+refused 1 'offload of activations: .*schedule must not be zb-h1' \
     "$train" "$dir/good.yaml" --set parallel.schedule=zb-h1 \
     --set parallel.offload=activations
+refused 1 'steps is a whole number from 1' \
+    "$train" "$dir/good.yaml" --set sync.mode=local --set sync.steps=0
+refused 1 'sync.from 2 must be from 1 to below train.steps 2' \
+    "$train" "$dir/good.yaml" --set sync.mode=post-local --set sync.from=2
+refused 1 'sync.mode local: parallel.zero must be 0' \
+    "$train" "$dir/good.yaml" --set sync.mode=local --set parallel.zero=1
+refused 1 'global_batch 4 .* sync.learners 4' \
+    "$train" "$dir/good.yaml" --set sync.mode=sma --set sync.learners=4
 refused 1 'proc/none: cannot make the directory' \
     "$train" "$dir/good.yaml" --set checkpoint.dir=/proc/none
 refused 1 'text: .*Not a directory' \
@@ -123,6 +133,44 @@ else
     *) echo "not ok $count - exit $got: $line" ;;
     esac
 fi
+
+# Images: two of 2 x 2 pixels with the labels 0 and 3.
+images=$dir/two-images-idx3-ubyte
+printf '\0\0\10\3\0\0\0\2\0\0\0\2\0\0\0\2abcdefgh' >"$images"
+printf '\0\0\10\1\0\0\0\2\0\3' >"$dir/two-labels-idx1-ubyte"
+cat >"$dir/image.yaml" <<EOF
+model: {family: mlp, width: 4, classes: 4, input: [1, 2, 2]}
+data: {train: $images}
+train: {steps: 2, global_batch: 2, micro_batch: 2}
+EOF
+count=$((count + 1))
+if OMP_NUM_THREADS=1 timeout 60 "$train" "$dir/image.yaml" >"$dir/out" 2>&1
+then
+    echo "ok $count - the good images train"
+else
+    echo "not ok $count - the good images train"
+    sed 's/^/# /' "$dir/out"
+fi
+refused 1 'has images of \[1, 2, 2\], but model.input is \[3, 2, 2\]' \
+    "$train" "$dir/image.yaml" --set 'model.input=[3, 2, 2]'
+refused 1 'image 1 has label 3, but model.classes is 3' \
+    "$train" "$dir/image.yaml" --set model.classes=3
+refused 1 'has tokens, but the model takes images' \
+    "$train" "$dir/image.yaml" --set "data.train=$dir/data/train.bin"
+refused 1 'has images, but the model is one of language' \
+    "$train" "$dir/good.yaml" --set "data.train=$images"
+refused 1 'ghost_batch 3' "$train" "$dir/image.yaml" \
+    --set model.family=resnet --set model.norm=ghost --set model.ghost_batch=3
+refused 1 'only gpt2 and llama models can be estimated' \
+    "$top_builddir/plait" estimate --model "$dir/image.yaml" --gpus 1 \
+    --gpu-type h100
+printf '\0\0\10\3\0\0\0\3\0\0\0\2\0\0\0\2abcdefgh' >"$images"
+refused 1 'truncated: the header says 3 images.*28 bytes in all.*has 24' \
+    "$train" "$dir/image.yaml"
+printf '\0\0\10\3\0\0\0\1\0\0\0\2\0\0\0\2abcd' >"$images"
+refused 1 '2 labels in 1 dimensions for the 1 images' "$train" "$dir/image.yaml"
+rm "$dir/two-labels-idx1-ubyte"
+refused 1 'two-labels-idx1-ubyte: No such file' "$train" "$dir/image.yaml"
 
 refused 2 'usage|text' "$prep" --out "$dir/x"
 refused 1 'no-such-text' "$prep" "$dir/no-such-text" --out "$dir/x"

@@ -53,6 +53,20 @@ for program in "$top_builddir"/plait-*; do
     check "$name has a completion" $?
 done
 
+types=$("$top_builddir/plait" estimate --help | sed -n '/--gpu-type/{n;p;}')
+missing=
+for type in $types; do
+    for page in plait.1 plait-site.5; do
+        grep -qw -- "$type" "$top_srcdir/man/$page" ||
+            missing="$missing $type($page)"
+    done
+    complete_line plait estimate --gpu-type '' | grep -qxe "$type" ||
+        missing="$missing $type(completion)"
+done
+[ -n "$types" ]
+check 'plait estimate --help lists GPU types' $?
+check "GPU types:${missing:- all there}" ${#missing}
+
 complete_line plait plan --placement lin | grep -qx linear
 check 'values complete' $?
 complete_line plait plan --placement = t | grep -qx topology

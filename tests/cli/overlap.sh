@@ -27,10 +27,6 @@ def ok(good, what):
     n += 1
     print("ok" if good else "not ok", n, "-", what)
 
-def inside(a, spans):
-    return any(s[0] <= a[0] and a[1] <= s[1] for s in spans)
-
-beside = total = 0
 for rank in range(2):
     with open(f"{dir}/trace/rank-{rank:05d}.json") as f:
         events = json.load(f)
@@ -44,12 +40,11 @@ for rank in range(2):
             moved.append((begun[e["id"]], e["ts"]))
     ok(len(backward) == 8 and len(moved) >= 3 * 8,
        f"rank {rank}: 8 backwards and several buckets in each")
-    beside += sum(inside(m, backward) for m in moved)
-    total += len(moved)
-# The last bucket of a step is full when backward is over. Of two ranks on
-# one core, that which comes later sees all others inside its backward.
-print(f"# {beside} of {total} all-reduces inside backward")
-ok(beside >= total / 4, "gradients travel inside backward")
+    # How many depends on who gets a core when; if they were handed over after
+    # backward it would be none.
+    beside = sum(any(s[0] <= m[0] < s[1] for s in backward) for m in moved)
+    print(f"# {beside} of {len(moved)} all-reduces begin inside backward")
+    ok(beside > 0, f"rank {rank}: gradients travel beside backward")
 steps = [json.loads(line) for line in open(dir + "/m.jsonl")]
 ok(all(s["comm_hidden_s"] >= 0 and s["comm_s"] > 0 for s in steps) and
    sum(s["comm_hidden_s"] for s in steps) > 0,
@@ -68,13 +63,6 @@ ok(99 < sum(shares) < 101, "its shares add up to the whole")
 print(f"1..{n}")
 EOF
 
-# On a machine that is busy with others the ranks take turns, and whether one's
-# transfers fall into its own backward is luck: five chances.
-for _ in 1 2 3 4 5; do
-    rm -rf "$dir/trace" "$dir/m.jsonl"
-    timeout 120 sh "$top_srcdir/tests/lib/mpirun.sh" 2 "$train" "$dir/c.yaml" \
-        --profile-summary >"$dir/out" 2>&1 </dev/null || sed 's/^/# /' "$dir/out"
-    python3 -B "$dir/check.py" "$dir" >"$dir/tap"
-    grep -q '^not ok' "$dir/tap" || break
-done
-cat "$dir/tap"
+timeout 120 sh "$top_srcdir/tests/lib/mpirun.sh" 2 "$train" "$dir/c.yaml" \
+    --profile-summary >"$dir/out" 2>&1 </dev/null || sed 's/^/# /' "$dir/out"
+python3 -B "$dir/check.py" "$dir"

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Under sequence parallelism rows are gathered and sums scattered while the
 # matrix products work, in forward and in backward: two ranks and their
-# traces. The loss is that of one process.
+# traces, in which each chunk is a transfer of its own that is waited for later.
+# The loss is that of one process. How much of the time is hidden depends on who
+# gets a core when: it is printed, and `make bench` has it as a figure.
 set -u
 train=$top_builddir/plait-train
 command -v mpirun >/dev/null && command -v python3 >/dev/null &&
@@ -66,11 +68,16 @@ for rank in range(2):
 # All but the embedding's sum and gradient, four chunks of each in a step.
 for (phase, kind), it in seen.items():
     ok(it.all and it.beside >= 0.75 * it.all,
-       f"{phase}, {kind}: {it.beside} of {it.all} run beside the products")
+       f"{phase}, {kind}: {it.beside} of {it.all} may run beside the products")
+    # On 2 ranks, in 6 steps, four chunks of each: two gathers and two scatters
+    # of a layer, and one each at its ends; backward gathers twice as often.
+    want = {"forward all-gather": 9, "forward reduce-scatter": 9,
+            "backward all-gather": 16, "backward reduce-scatter": 8}
+    want = 2 * 6 * 4 * want[f"{phase} {kind}"]
+    ok(it.beside == want, f"... {want} chunks, each a transfer of its own")
 total = sum(it.all for it in seen.values())
 did = sum(it.hidden for it in seen.values())
 print(f"# {did} of {total} are under way for longer than anybody waits")
-ok(did > total / 10, "they move inside the products")
 one, two = losses("one.jsonl"), losses("two.jsonl")
 ok(len(one) == len(two) == 6 and
    all(abs(x - y) <= 2e-5 * x for x, y in zip(one, two)),
@@ -79,15 +86,8 @@ print(f"1..{n}")
 EOF
 
 timeout 120 "$train" "$dir/c.yaml" >"$dir/out" 2>&1 || sed 's/^/# /' "$dir/out"
-# On a machine that is busy with others the ranks take turns, and each waits
-# for the other's next turn: five chances.
-for _ in 1 2 3 4 5; do
-    rm -rf "$dir/trace" "$dir/two.jsonl"
-    timeout 120 sh "$top_srcdir/tests/lib/mpirun.sh" 2 "$train" "$dir/c.yaml" \
-        --set parallel.tp=2 --set parallel.sequence=true \
-        --set log.profile="$dir/trace" --set log.metrics="$dir/two.jsonl" \
-        >"$dir/out" 2>&1 </dev/null || sed 's/^/# /' "$dir/out"
-    python3 -B "$dir/check.py" "$dir" >"$dir/tap"
-    grep -q '^not ok' "$dir/tap" || break
-done
-cat "$dir/tap"
+timeout 120 sh "$top_srcdir/tests/lib/mpirun.sh" 2 "$train" "$dir/c.yaml" \
+    --set parallel.tp=2 --set parallel.sequence=true \
+    --set log.profile="$dir/trace" --set log.metrics="$dir/two.jsonl" \
+    >"$dir/out" 2>&1 </dev/null || sed 's/^/# /' "$dir/out"
+python3 -B "$dir/check.py" "$dir"

@@ -137,36 +137,37 @@ check 'the site says what its GPUs are' $?
 
 sed 's/^train:/parallel: {tp: 4}\ntrain:/' model.yaml >tp4.yaml
 "$plait" plan --model tp4.yaml --tasks-per-node=8 >text &&
-    grep -q '^8 tasks on 1 nodes: tp=4 dp=2,' text &&
+    grep -q '^8 tasks on 1 node: tp=4 dp=2,' text &&
     grep -q 'computation, bubble' text
 check 'sizes of the model file count where no flag says otherwise' $?
 
-refused 2 '--tp=0: want a whole number from 1 to 1048576, or "auto"' \
+refused 2 '--tp=0 must be a whole number from 1 to 1048576, or "auto"' \
     plan --tp=0
-refused 2 '--tp=4x: want a whole number from 1 to 1048576, or "auto"' \
+refused 2 '--tp=4x must be a whole number from 1 to 1048576, or "auto"' \
     plan --tp=4x
-refused 2 '--placement=here: want topology or linear' plan --placement=here
+refused 2 '--placement=here: must be topology or linear' plan --placement=here
 refused 2 "plan: unexpected argument 'x'" plan x
-refused 2 'plan: --auto wants a --model' plan --auto
-refused 1 '16 tasks do not divide by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 would fit' \
+refused 2 'plan: --auto needs --model' plan --auto
+refused 1 '16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 would fit' \
     plan --tp=3 --nodes='n[1-2]' --tasks-per-node=8
 refused 1 '--tp=8 does not fit in a node: n1 has 4 tasks; --tp=4 would fit' \
     plan --tp=8 --nodes='n[1-4]' --tasks-per-node=4
 refused 1 '--nodes=n[1-: "[1-" lacks a closing bracket' plan --nodes='n[1-'
-refused 1 '--tasks-per-node=2,x: want one number, or one for each of the 4 nodes as in 8(x3),4' \
+refused 1 '--tasks-per-node=2,x: must be one number, or one for each of the 4 nodes as in 8(x3),4' \
     plan --nodes='n[1-4]' --tasks-per-node=2,x
 refused 1 'nowhere.conf: No such file or directory' plan --fabric nowhere.conf
 echo 'SwitchName=s0 Node=n1' >bad.conf
-refused 1 'bad.conf:1: unknown key "Node"; want SwitchName, Switches, Nodes, LinkSpeed, BlockName or BlockSizes' \
+refused 1 'bad.conf:1: unknown key "Node"; expected SwitchName, Switches, Nodes, LinkSpeed, BlockName or BlockSizes' \
     plan --fabric bad.conf
 refused 2 'estimate: --model is missing' estimate
-refused 2 'no GPU type "h1000"; there are v100-32g a100-40g a100-80g h100 h200 b200 mi250x mi300a cpu' \
+types=$("$top_builddir/plait" estimate --help | sed -n '/--gpu-type/{n;s/^ *//p;}')
+refused 2 "no GPU type \"h1000\"; there are $types" \
     estimate --model model.yaml --gpu-type h1000
 echo 'gpu_types: {h1000: {matmul: 1}}' >bad.yaml
 refused 1 "bad.yaml:1: unknown key 'h1000' in gpu_types; did you mean 'h100'?" \
     estimate --model model.yaml --site bad.yaml
-refused 1 '6 tasks do not divide by --tp=4; --tp=3 --dp=2 or --tp=6 would fit' \
+refused 1 '6 tasks are not divisible by --tp=4; --tp=3 --dp=2 or --tp=6 would fit' \
     estimate --model model.yaml --gpus 6 --tp 4
-refused 2 'plan: train.micro_batch wants a --model to change' \
+refused 2 'plan: train.micro_batch needs --model' \
     plan --micro-batch 2
 echo "1..$n"

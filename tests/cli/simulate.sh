@@ -97,12 +97,12 @@ refused 2 'simulate: give one of --json and --svg' --model model.yaml \
 refused 1 '--slow rank=16:2: ranks are 0 to 15' --model model.yaml \
     --slow rank=16:2
 for bad in rank=3 rank=3:0 rank=-1:2 link=3:2 3:2 rank=3:2x link=1-2:nan; do
-    refused 1 "--slow $bad: want rank=R:FACTOR or link=A-B:FACTOR, as in rank=3:1.5" \
+    refused 1 "--slow $bad: must be rank=R:FACTOR or link=A-B:FACTOR, as in rank=3:1.5" \
         --model model.yaml --slow $bad
 done
-refused 1 '--slow link=0-8:2: these two do not talk to each other; want neighbours along one of tp, cp, dp and pp' \
+refused 1 '--slow link=0-8:2: these two do not communicate; they must be neighbours along one of tp, cp, dp and pp' \
     --model model.yaml --slow link=0-8:2
-refused 1 'schedule interleaved: 16 micro-batches are not a multiple of pp 3' \
+refused 1 'schedule interleaved: 16 micro-batches are not divisible by pp 3' \
     --model model.yaml --schedule interleaved --virtual 2 --pp 3 \
     --gpus 6 --tp 1 --dp 2
 echo "1..$n"

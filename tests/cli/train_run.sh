@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # plait-train as a user runs it: resuming bit for bit, checkpoints beside
-# training, on full disks and when killed, garbled ones, signals, ranks that
+# training, on full disks and when killed, corrupt ones, signals, ranks that
 # die, a loss that is no number, sampling.
 set -u
 train=$top_builddir/plait-train
@@ -11,7 +11,10 @@ export OMP_NUM_THREADS=1
 command -v mpirun >/dev/null && "$train" --version >/dev/null ||
     { echo "1..0 # SKIP needs mpirun"; exit 0; }
 dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
+# Open MPI leaves the shared memory of ranks that are killed.
+shm=$(mktemp -d /dev/shm/plait.XXXXXX) || exit 1
+export OMPI_MCA_btl_vader_backing_directory=$shm
+trap 'rm -rf "$dir" "$shm"' EXIT
 n=0
 
 # ok WHAT COMMAND...

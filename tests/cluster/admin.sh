@@ -52,14 +52,14 @@ logs()
 check "slurmd's log names an unknown argument" \
     grep -q "plugstack.conf: 'bogus=1' is no argument" slurm/log/slurmd.node1
 check "... and a wrong one" \
-    grep -q 'plugstack.conf: --tp=x: want' slurm/log/slurmd.node1
+    grep -q 'plugstack.conf: --tp=x must be a whole number' slurm/log/slurmd.node1
 check "... and jobs run on" timeout 20 srun -N4 true
 check "slurmd wrote the cache" [ -f "$cache" ]
 check "... for all to read and for itself to write" \
     is "644 $(id -u)" "$(stat -c '%a %u' "$cache")"
 check "a planned step" timeout 20 srun -N2 --ntasks-per-node=2 --tp=2 true
 check "... did not look at the machine again" \
-    is 0 "$(logs | grep -c 'looking at the machine')"
+    is 0 "$(logs | grep -c 'discovering the topology')"
 
 whose()
 {
@@ -75,7 +75,7 @@ touch "$cachedir/c"
 check "with a file where the cache's directory should be" \
     timeout 20 srun -N1 -n2 --tp=2 bash -c '[ -n "$PLAIT_CPUS" ]'
 check "... the log says so once" \
-    is 1 "$(logs | grep -c 'looking at the machine itself')"
+    is 1 "$(logs | grep -c 'discovering the topology anew')"
 rm "$cachedir/c"
 
 arguments placement=linear cache=none
@@ -104,9 +104,9 @@ echo 'policies: [{partition: b*, max: {tp: 1}}]' >site.yaml
 check "... not that of another" timeout 20 srun -N1 -n2 --tp=2 true
 printf 'policies:\n  - {partition: a, mix: {tp: 2}}\n' >site.yaml
 check "a broken site file is told in one line" \
-    good_and_says "plait: the site file counts for nothing: .*site.yaml:2:.*did you mean 'max'" \
+    good_and_says "plait: the site file is ignored: .*site.yaml:2:.*did you mean 'max'" \
     srun -N1 -n2 --tp=2 true
-check "... not to jobs without flags" is "" "$(timeout 20 srun true 2>&1)"
+check "... not to jobs without flags" is "" "$(timeout 60 srun -Q true 2>&1)"
 rm site.yaml
 arguments "cache=$cachedir/c"
 
@@ -117,7 +117,7 @@ srun -N1 -n1 bash -c 'echo "helper ${RANK:-none}"'
 srun bash -c 'echo "rank $RANK"'
 END
 check "a helper of one task in a planned job" \
-    timeout 60 sbatch -W -o helper.out script
+    batch helper.out script
 check "... has no rank and is told so" is "1 1" \
     "$(grep -c '^helper none' helper.out) $(
         grep -c 'does not fit this step of 1 task' helper.out)"
@@ -140,7 +140,7 @@ for i in 1 2 3 4; do
 done
 wait
 END
-check "four steps at once" timeout 60 sbatch -W -o /dev/null script
+check "four steps at once" batch steps.out script
 check "... have four ports" is 4 "$(cat port.[1-4] | sort -u | wc -l)"
 cat >script <<'END'
 #!/bin/bash
@@ -151,7 +151,7 @@ until grep -q plait-port-61234 /proc/net/unix; do sleep 0.05; done
 srun --overlap echo second ran
 kill %1
 END
-check "two steps that want one port" timeout 60 sbatch -W -o ports.out script
+check "two steps that want one port" batch ports.out script
 check "... the second is refused" like "$(cat ports.out)" \
     'port 61234 of .* is in use'
 check "... and the port is free again" until_true 10 \
@@ -188,7 +188,7 @@ check "a plugin that is not listed" \
     bad_and_says "!!  plugstack .*add 'optional spank_plait.so'" "$plait" doctor
 echo 'optional spank_plait_2.so' >$conf
 check "one that is not there" \
-    bad_and_says '!!  plugin .*is not there, in ' "$plait" doctor
+    bad_and_says '!!  plugin .*does not exist, in ' "$plait" doctor
 rm $conf
 check "no plugstack.conf" \
     bad_and_says '!!  plugstack .*No such file' "$plait" doctor

@@ -7,12 +7,6 @@
 
 ours='^(PLAIT_|SLURM_PLAIT_|RANK=|WORLD_SIZE=|LOCAL_RANK=|MASTER_|GROUP_RANK=)'
 
-batch()
-{
-    timeout 60 sbatch -W -o "$work/out" "$@" >"$work/sbatch.log" 2>&1 ||
-        { cat "$work/sbatch.log" "$work/out"; return 1; }
-}
-
 # The environment of one task without what differs from run to run.
 stable_env()
 {
@@ -41,30 +35,31 @@ cat >script <<'END'
 #SBATCH -N4 --ntasks-per-node=2
 #SBATCH --tp=2 --pp=2
 env >batch.env
-srun bash -c 'echo "$RANK/$WORLD_SIZE $PLAIT_TP_SIZE $PLAIT_PP_SIZE"' | sort
+srun --output=rank.%t bash -c \
+    'echo "$RANK/$WORLD_SIZE $PLAIT_TP_SIZE $PLAIT_PP_SIZE"'
 END
-check "#SBATCH lines reach the srun inside" batch script
+check "#SBATCH lines reach the srun inside" batch out script
 check "... all ranks" is "$(for i in 0 1 2 3 4 5 6 7; do echo "$i/8 2 2"; done)" \
-    "$(cat out)"
+    "$(sort rank.*)"
 check "the batch script is no rank" is "" "$(grep -E "$ours" batch.env)"
 
 cat >script <<'END'
 #!/bin/bash
 #SBATCH -N4 --ntasks-per-node=2 --tp=2 --pp=2
-srun -Q --pp=4 bash -c 'echo $PLAIT_TP_SIZE $PLAIT_PP_SIZE $PLAIT_DP_SIZE' |
-    sort -u
-srun -Q -N2 -n4 --pp=1 bash -c 'echo $PLAIT_NNODES $RANK' | sort
+srun -Q --output=first.%t --pp=4 bash -c \
+    'echo $PLAIT_TP_SIZE $PLAIT_PP_SIZE $PLAIT_DP_SIZE'
+srun -Q --output=second.%t -N2 -n4 --pp=1 bash -c 'echo $PLAIT_NNODES $RANK'
 END
-check "sruns inside a job take other values" batch script
+check "sruns inside a job take other values" batch out script
 check "... per step" is "2 4 1
 2 0
 2 1
 2 2
-2 3" "$(cat out)"
+2 3" "$(sort -u first.*; sort second.*)"
 
-check "salloc" [ "$(timeout 60 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
-    srun bash -c 'echo $RANK $PLAIT_TP_SIZE' | sort | xargs)" = \
-    "0 2 1 2 2 2 3 2" ]
+check "salloc" timeout 60 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
+    srun --output=salloc.%t bash -c 'echo $RANK $PLAIT_TP_SIZE'
+check "... has ranks" is "0 2 1 2 2 2 3 2" "$(sort salloc.* | xargs)"
 salloc_shell=$(timeout 60 salloc -Q -N2 --ntasks-per-node=2 --tp=2 env)
 check "salloc's own command is no rank" \
     is "" "$(grep -E "$ours" <<<"$salloc_shell")"
@@ -93,24 +88,24 @@ scancel --user="$(id -un)"
 wait $! 2>/dev/null
 
 for export in NONE NIL ALL HOME,PATH; do
-    check "--export=$export" is "0 1" "$(timeout 60 srun -N1 -n2 --tp=2 \
-        --export=$export /bin/bash -c 'echo $RANK' | sort | xargs)"
+    check "--export=$export" is "0 1" "$(by_rank -N1 -n2 --tp=2 \
+        --export=$export /bin/bash -c 'echo $RANK' | xargs)"
 done
 sed "s:SRUN:$(command -v srun):" >script <<'END'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2 --export=NONE
-SRUN /bin/bash -c 'echo $RANK' | sort | xargs
+SRUN --output=export.%t /bin/bash -c 'echo $RANK'
 END
-check "sbatch --export=NONE" batch script
-check "... has ranks" is "0 1 2 3" "$(tail -n1 out)"
+check "sbatch --export=NONE" batch out script
+check "... has ranks" is "0 1 2 3" "$(sort export.* | xargs)"
 
 cat >script <<'END'
 #!/bin/bash
 #SBATCH -N1 -n2 --tp=2 --array=1-3
-srun bash -c 'echo $RANK $MASTER_PORT' >array.$SLURM_ARRAY_TASK_ID
+srun --output=array.$SLURM_ARRAY_TASK_ID.%t bash -c 'echo $RANK $MASTER_PORT'
 END
-check "array jobs" batch script
-ports=$(cat array.1 array.2 array.3 | cut -d' ' -f2 | sort | uniq -c)
+check "array jobs" batch out script
+ports=$(cat array.* | cut -d' ' -f2 | sort | uniq -c)
 check "... each element its own MASTER_PORT" \
     is "3 2" "$(wc -l <<<"$ports") $(awk '{ print $1 }' <<<"$ports" | sort -u)"
 
@@ -118,39 +113,44 @@ cat >script <<'END'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2
 for i in 1 2 3; do
-    srun --overlap bash -c 'echo $PLAIT_JOBID $MASTER_PORT; sleep 1' >over.$i &
+    srun --overlap --output=over.$i.%t bash -c \
+        'echo $PLAIT_JOBID $MASTER_PORT; sleep 1' &
 done
 wait
 END
-check "three steps at once with --overlap" batch script
+check "three steps at once with --overlap" batch out script
 check "... have three ports" is 3 \
-    "$(cat over.1 over.2 over.3 | sort -u | wc -l)"
+    "$(cat over.* | sort -u | wc -l)"
 cat >script <<'END'
 #!/bin/bash
 #SBATCH -N1 -n4
-srun --exact -n2 --tp=2 bash -c 'echo a $RANK $MASTER_PORT; sleep 1' &
-srun --exact -n2 --tp=2 bash -c 'echo b $RANK $MASTER_PORT; sleep 1' &
+for i in a b; do
+    srun --exact -n2 --tp=2 --output=exact.$i.%t bash -c \
+        'echo $0 $RANK $MASTER_PORT; sleep 1' $i &
+done
 wait
 END
-check "two steps at once with --exact" batch script
+check "two steps at once with --exact" batch out script
 check "... with two ranks each" is "a 0 a 1 b 0 b 1" \
-    "$(awk '{ print $1, $2 }' out | sort | xargs)"
-
+    "$(awk '{ print $1, $2 }' exact.* | sort | xargs)"
 check "... and a port for each" is 2 \
-    "$(awk '{ print $1, $3 }' out | sort -u | awk '{ print $2 }' |
+    "$(awk '{ print $1, $3 }' exact.* | sort -u | awk '{ print $2 }' |
         sort -u | wc -l)"
 
 cat >script <<'END'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2
-srun bash -c 'echo "$SLURM_RESTART_COUNT:$RANK"' | sort | xargs >>requeue.out
+srun --output=requeue.%t --open-mode=append bash -c \
+    'echo "${SLURM_RESTART_COUNT:-0}:$RANK"'
+touch requeued.${SLURM_RESTART_COUNT:-0}
 [ -n "$SLURM_RESTART_COUNT" ] || scontrol requeue $SLURM_JOB_ID
 [ -n "$SLURM_RESTART_COUNT" ] || sleep 30
 END
 requeued()
 {
     sbatch --requeue -o /dev/null script
-    until_true 60 grep -q 1:3 requeue.out || { cat requeue.out; return 1; }
+    until_true 60 test -e requeued.1
+    is "0:0 0:1 0:2 0:3 1:0 1:1 1:2 1:3" "$(sort requeue.* | xargs)"
 }
 check "a requeued job is planned again" requeued
 
@@ -159,11 +159,11 @@ cat >script <<'END'
 #SBATCH -N2 --ntasks-per-node=2 --tp=2
 srun -n2 -N1 --tp=2 bash -c 'unset ${!PLAIT_@}
     [ $SLURM_LOCALID = 1 ] || srun --overlap -N1 -n1 --tp=1 --pp=1 \
-    bash -c "echo inner \$PLAIT_WORLD_SIZE \$RANK"'
+    --output=inner bash -c "echo inner \$PLAIT_WORLD_SIZE \$RANK"'
 exit 0
 END
-check "an srun inside a planned step" batch script
-check "... has its own plan" is "inner 1 0" "$(grep inner out)"
+check "an srun inside a planned step" batch out script
+check "... has its own plan" is "inner 1 0" "$(cat inner)"
 
 # A node whose daemons may use one processor only, by cgroup or, where this
 # machine's are not writable, by affinity: its tasks get no other.
@@ -179,14 +179,10 @@ else
     group=
     taskset -acp "$one" "$slurmd" >/dev/null
 fi
-restricted()
-{
-    timeout 120 srun -Q -w node1 -n2 --tp=2 --cpu-bind=none bash -c \
-        'echo $RANK:$(taskset -cp $$ | sed "s/.*: *//"):$PLAIT_CPUS' 2>&1 |
-        sort | xargs
-}
 check "a node restricted ${group:+by its cgroup }tells its tasks" \
-    is "0:$one:$one 1:$one:$one" "$(restricted)"
+    is "0:$one:$one 1:$one:$one" "$(by_rank -w node1 -n2 --tp=2 \
+        --cpu-bind=none bash -c \
+        'echo $RANK:$(taskset -cp $$ | sed "s/.*: *//"):$PLAIT_CPUS' | xargs)"
 if [ -n "$group" ]; then
     echo "$slurmd" >${group%/*}/cgroup.procs
     until_true 5 rmdir $group

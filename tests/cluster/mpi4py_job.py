@@ -14,4 +14,5 @@ nodes = tp.allgather(os.environ["SLURMD_NODENAME"])
 assert len(set(nodes)) == 1, "a tp group spans nodes"
 total = world.allreduce(planned)
 if world.rank == 0:
-    print(world.size, tp.size, total)
+    with open("result", "w") as f:
+        print(world.size, tp.size, total, file=f)

@@ -72,7 +72,7 @@ done
 wait
 END
     check "12 steps at once of a job on $nodes: run" \
-        timeout 120 sbatch -W -o steps.out script
+        batch steps.out script
     check "... have a port each" is "48 12" \
         "$(ls over.* | wc -l) $(cat over.* | sort -u | wc -l)"
 done
@@ -91,7 +91,7 @@ if command -v python3 >/dev/null; then
     python3 squat $port $((port + 1)) &
     until_true 20 [ -e squatting ]
     check "a taken port is passed over" is "$((port + 2)) 2" \
-        "$(srun -w node1 -n2 --tp=2 bash -c 'echo $MASTER_PORT' 2>&1 |
+        "$(by_rank -w node1 -n2 --tp=2 bash -c 'echo $MASTER_PORT' |
             uniq -c | awk '{ print $2, $1 }')"
     kill $!
 else

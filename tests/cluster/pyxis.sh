@@ -62,5 +62,5 @@ check "... bound as it is told" is "same same" "$(in_image '
 check "... whose directory is the image" is "2.0 2.0" \
     "$(in_image 'sed -n s/PYTORCH.*=//p /etc/environment' | xargs)"
 check "a bad flag of ours is refused beside a container" like "$(timeout 60 \
-    srun -n2 --tp=3 --container-image=x true 2>&1)" 'plait: .* do not divide'
+    srun -n2 --tp=3 --container-image=x true 2>&1)" 'plait: .* are not divisible'
 done_testing

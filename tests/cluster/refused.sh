@@ -25,31 +25,31 @@ check "the plugin exports Slurm's names alone" is "" "$(nm -D --defined-only \
 check "the plugin binds lazily" is "" \
     "$(readelf -d "$plugin" | grep -E 'BIND_NOW|FLAGS_1.*NOW')"
 
-size='plait: --[tcedp]p=.*: want a whole number from 1 to'
+size='plait: --[tcedp]p=.* must be a whole number from 1 to'
 for bad in 0 -1 abc 4x 99999999999 '' 1.5 ' 2' 0x2; do
     everywhere "--tp='$bad'" "$size" "--tp=$bad"
 done
 for axis in cp ep dp pp; do
     everywhere "--$axis=x" "$size" --$axis=x
 done
-everywhere "--pp=3" '8 tasks do not divide by --pp=3; .* would fit' --pp=3
+everywhere "--pp=3" '8 tasks are not divisible by --pp=3; .* would fit' --pp=3
 everywhere "--tp=2 --pp=2 --dp=4" 'would fit' --tp=2 --pp=2 --cp=1 --dp=4
 everywhere "--tp=4 over nodes of 2" \
-    '--tp=4 does not divide the 2 tasks of a node; --tp=2 would fit' --tp=4
+    "a node's 2 tasks are not divisible by --tp=4; --tp=2 would fit" --tp=4
 everywhere "--ep=3" 'ep' --tp=2 --ep=3
-everywhere "bad --rank-order" 'want each of tp, cp, ep, dp and pp once' \
+everywhere "bad --rank-order" 'must have each of tp, cp, ep, dp and pp once' \
     --rank-order=tp-dp
 everywhere "two sizes without a model" 'unless --model=FILE says' \
     --tp=auto --pp=auto
 everywhere "a model that is not there" 'nowhere.yaml: No such file' \
     --tp=auto --model=nowhere.yaml
-everywhere "bad --placement" 'want topology or linear' --placement=best
-everywhere "bad --pin" 'want closest or none' --pin=all
-everywhere "bad --rendezvous" 'want torch or none' --rendezvous=mpi
+everywhere "bad --placement" 'must be topology or linear' --placement=best
+everywhere "bad --pin" 'must be closest or none' --pin=all
+everywhere "bad --rendezvous" 'must be torch or none' --rendezvous=mpi
 everywhere "--gpus-per-task" 'use --gpus-per-node' --tp=2 --gpus-per-task=1
-check "srun -n8 without --ntasks-per-node" refused '8 tasks do not divide' \
+check "srun -n8 without --ntasks-per-node" refused '8 tasks are not divisible' \
     srun -n8 --tp=3 true
-check "#SBATCH lines" refused '8 tasks do not divide' sbatch <(
+check "#SBATCH lines" refused '8 tasks are not divisible' sbatch <(
     printf '#!/bin/sh\n#SBATCH -n8\n#SBATCH --tp=3\ntrue\n')
 for two in '-n1 --tp=1 : -n1' '-n1 : -n1 --tp=1'; do
     check "a het srun $two" refused heterogeneous \
@@ -73,10 +73,10 @@ injected()
     out=$(inject "$1" 2>&1) && return 1
     like "$out" "$2" && [[ $out != *ran* ]]
 }
-check "a bad flag from the environment" injected tp=bad 'want a whole number'
+check "a bad flag from the environment" injected tp=bad 'must be a whole number'
 check "a flag from the environment without a plan" injected tp=2 'no plan'
 check "a huge value from the environment" \
-    injected "tp=$(printf '9%.0s' {1..5000})" 'want a whole number'
+    injected "tp=$(printf '9%.0s' {1..5000})" 'must be a whole number'
 plan_lies()
 {
     local out
@@ -91,14 +91,14 @@ done
 # The form in which sbatch hands flags to the sruns of its job.
 batch_injected()
 {
-    timeout 60 sbatch -W -N2 --ntasks-per-node=2 -o "$work/injected.out" \
+    batch "$work/injected.out" -N2 --ntasks-per-node=2 \
         --wrap 'export SLURM_SPANK__SLURM_SPANK_OPTION_plait_tp=bad
             srun bash -c "echo ran"' >/dev/null
-    like "$(cat "$work/injected.out")" 'want a whole number' &&
+    like "$(cat "$work/injected.out")" 'must be a whole number' &&
         ! grep ran "$work/injected.out"
 }
 check "a bad flag in a job's environment" batch_injected
-check "a bad flag in sbatch's" refused 'want a whole number' \
+check "a bad flag in sbatch's" refused 'must be a whole number' \
     env SLURM_SPANK__SLURM_SPANK_OPTION_plait_tp=bad sbatch --wrap true
 check "nodes stay up after all that" \
     is "node1 node2 node3 node4" \
@@ -129,7 +129,7 @@ srun --tp=1 true
 END
 het_batch()
 {
-    timeout 60 sbatch -W -o "$work/het.out" "$work/het.sh"
+    batch "$work/het.out" "$work/het.sh" >/dev/null
     like "$(cat "$work/het.out")" heterogeneous
 }
 check "a het batch job's srun" het_batch

@@ -38,7 +38,7 @@ contracts()
     sort -n lines >sorted
     is "$(wanted)" "$(cut -d' ' -f1-12 sorted)" || return 1
     is 1 "$(cut -d' ' -f13 sorted | sort -u | wc -l)" || return 1
-    # who sits where is what the planner says on its own
+    # every rank's node is the one that plait plan prints
     "$plait" plan --tp=4 --pp=8 --nodes "node[1-$nodes]" --tasks-per-node 4 \
         --fabric slurm/topology.conf --hostfile hosts >/dev/null &&
         is "$(cat hosts)" "$(cut -d' ' -f14 sorted)"

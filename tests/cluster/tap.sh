@@ -73,6 +73,33 @@ refused()
     is 1 "$(grep -c 'plait:' <<<"$out")" && like "$out" "$pattern"
 }
 
+# batch FILE ARGUMENT...: a batch job to its end, its output in FILE. Fails, and
+# prints that, where the job or one of its array does. (sbatch -W looks at the
+# job's state after 2 s at the earliest.)
+batch()
+{
+    local out=$1 job
+    shift
+    job=$(timeout 60 sbatch --parsable -o "$out" "$@") || return 1
+    until_true 120 eval '[ -z "$(squeue -h -j "$job")" ]' &&
+        ! scontrol -o show job "$job" | grep -v ' ExitCode=0:0 ' && return
+    cat "$out"
+    return 1
+}
+
+# by_rank SRUN_ARGUMENT...: what the tasks of an srun print, sorted. Each has a
+# file of its own on its node: a pipe mixes lines, and srun closes its tasks'
+# connections unread where one was killed (docs/testing.md).
+by_rank()
+{
+    local rc
+    rm -f "$work"/by_rank.*
+    timeout 120 srun -Q --output="$work/by_rank.%t" "$@" 2>&1
+    rc=$?
+    sort "$work"/by_rank.*
+    [ $rc = 0 ] || echo "srun: exit status $rc"
+}
+
 # Pids of the cluster's step daemons.
 steps()
 {
@@ -99,7 +126,7 @@ done
 prefix=${SLURM_PREFIX:-}
 unset "${!SLURM_@}" "${!SBATCH_@}" "${!SALLOC_@}" "${!PLAIT_@}" 2>/dev/null
 [ -z "$prefix" ] || export SLURM_PREFIX=$prefix
-work=$(mktemp -d /tmp/plait.XXXXXX) || exit 99
+work=$(mktemp -d "${TMPDIR:-/tmp}/plait.XXXXXX") || exit 99
 chmod 755 "$work"
 trap clean_up EXIT
 cluster start "$work/slurm" --plugin "$plugin cache=$work/slurm/cache" "$@" ||

@@ -9,10 +9,10 @@ train=$top_builddir/plait-train
 srun --mpi=list 2>&1 | grep -q pmix ||
     { echo "1..0 # SKIP this Slurm has no PMIx"; exit 0; }
 
-# what a task says before it gives up, without srun's own lines
+# what the tasks say before they give up
 says()
 {
-    timeout 30 srun --mpi=pmix "$@" 2>&1 | grep "^plait-train: "
+    by_rank --mpi=pmix "$@" | grep "^plait-train: "
 }
 
 python3 -B -c '
@@ -29,10 +29,10 @@ leave it out of the configuration, or use srun --tp=4" \
     "$(says -N2 --ntasks-per-node=2 --tp=2 "$train" c.yaml \
         --set parallel.tp=4)"
 check "tasks that cannot meet are told how" \
-    like "$(timeout 30 srun -N2 --ntasks-per-node=1 --mpi=none "$train" \
-        c.yaml 2>&1)" "--mpi=pmix"
+    like "$(by_rank -N2 --ntasks-per-node=1 --mpi=none "$train" c.yaml)" \
+    "--mpi=pmix"
 check "what srun's plan says goes without a word about it in the file" \
-    like "$(timeout 60 srun --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
+    like "$(by_rank --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
         "$train" c.yaml --set train.steps=2)" "tp 2, cp 1, ep 1, dp 1, pp 2"
 
 # Slurm itself says nothing where the nodes have not srun's plugin.
@@ -83,26 +83,31 @@ assert steps == list(range(1, len(steps) + 1)), steps
 check "and a second life made the last ones" eval \
     'grep -q "^stopped after" job.out && grep -q "^resumed after" job.out'
 
-# What else the machine does may hide what the messages cost: it says so then.
+# On a busy machine the times may not grow with the messages: the probe says so
+# then and writes nothing (cli/probe.sh has the figures of known times).
 scontrol show topology >fabric
 probed()
 {
-    local try
-    for try in 1 2 3; do
-        timeout 90 srun --mpi=pmix -N4 --ntasks-per-node=2 --tp=2 "$plait" \
-            probe --device cpu --fabric fabric --max-bytes 16777216 --repeat 3 \
-            --out site.yaml && return
-    done
-    return 1
+    timeout 90 srun --mpi=pmix -N4 --ntasks-per-node=2 --tp=2 "$plait" probe \
+        --device cpu --fabric fabric --max-bytes 16777216 --repeat 3 \
+        --out site.yaml >probe.out 2>&1 && return
+    cat probe.out
+    [ ! -e site.yaml ] && grep -q 'the times do not grow with the messages' probe.out
 }
-check "plait probe measures the links" probed
-check "... of all nodes" grep -q "8 ranks on 4 nodes, MPI" site.yaml
-check "... and the planner reads them" "$plait" plan --tp=2 \
-    --nodes="node[1-4]" --tasks-per-node=2 --fabric fabric --site site.yaml
+check "plait probe measures the links, or says that it cannot" probed
+if [ -e site.yaml ]; then
+    check "... of all nodes" grep -q "8 ranks on 4 nodes, MPI" site.yaml
+    check "... and the planner reads them" "$plait" plan --tp=2 \
+        --nodes="node[1-4]" --tasks-per-node=2 --fabric fabric --site site.yaml
+else
+    skip "... of all nodes" "$(tail -n 1 probe.out)"
+    skip "... and the planner reads them" "$(tail -n 1 probe.out)"
+fi
 
 ln -s /dev/full full
-timeout 60 srun --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 \
-    "$train" c.yaml --metrics full >out 2>&1
-check "an error on one rank ends all of them" test $? != 124
+by_rank --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 \
+    "$train" c.yaml --metrics full >out
+check "an error on one rank ends all of them" \
+    like "$(tail -n 1 out)" "exit status 1$"
 check "with one line" is 1 "$(grep -c "^plait-train: " out)"
 done_testing

@@ -18,17 +18,15 @@ python_with()
     return 1
 }
 
-# trainer JOB PROGRAM WANTED FLAGS...: what examples/JOB prints, if it ends
-# well
+# trainer JOB PROGRAM WANTED FLAGS...: what examples/JOB's first rank writes to
+# the file "result", if all ends well
 trainer()
 {
     local job=$1 wanted=$3
     cp "$here/$2" train.py
+    rm -f result
     shift 3
-    timeout 120 sbatch -W -o out -e err "$@" \
-        "$top_srcdir/examples/$job" >/dev/null 2>&1 ||
-        { echo "exit status $?"; cat out err; return 1; }
-    is "$wanted" "$(cat out)"
+    batch out "$@" "$top_srcdir/examples/$job" && is "$wanted" "$(cat result)"
 }
 
 mkdir bin

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
-#include "topology/config.h"
+#include "topology/job/job_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const set[] = {"train.steps=5"};
     struct plait_error err;
 
-    plait_config_destroy(
-        plait_config_parse("fuzz", (const char *)data, size, set, 1, &err));
+    plait_job_config_destroy(
+        plait_job_config_parse("fuzz", (const char *)data, size, set, 1, &err));
     return 0;
 }

@@ -3,10 +3,10 @@
 
 #include "fuzz.h"
 #include "fuzz_lines.h"
-#include "spank_plugin/seat.h"
+#include "spank_plugin/binding.h"
 #include "tests/unit/four_gpus.h"
-#include "topology/hostlist.h"
-#include "topology/launch.h"
+#include "topology/base/hostlist.h"
+#include "topology/layout/launch.h"
 
 /* What a user can put into the environment of a step and of a task. */
 
@@ -41,7 +41,7 @@ static void read_seats(struct fuzz_lines *lines, const struct plait_node *node)
 {
     struct plait_visible visible, step;
     struct plait_launch launch = {0};
-    struct plait_seats seats;
+    struct plait_binding binding;
     uint64_t seen = 0;
     int i;
 
@@ -50,13 +50,13 @@ static void read_seats(struct fuzz_lines *lines, const struct plait_node *node)
         plait_visible_parse(fuzz_lines_get(lines, "SLURM_STEP_GPUS"), &step,
                             NULL) < 0)
         return;
-    memset(&seats, 0, sizeof(seats));
-    plait_seats_fill(&seats, &visible, &step, node, 2, "/nowhere");
+    memset(&binding, 0, sizeof(binding));
+    plait_binding_fill(&binding, &visible, &step, node, 2, "/nowhere");
     for (i = 0; i < visible.n; i++) {
-        if (seats.permuted[i] < 0 || seats.permuted[i] >= visible.n)
+        if (binding.permuted[i] < 0 || binding.permuted[i] >= visible.n)
             __builtin_trap();
-        seen |= UINT64_C(1) << seats.permuted[i];
-        plait_seats_describe(&seats, node, i, &launch);
+        seen |= UINT64_C(1) << binding.permuted[i];
+        plait_binding_describe(&binding, node, i, &launch);
     }
     if (visible.n > 0 && seen != UINT64_MAX >> (64 - visible.n))
         __builtin_trap();
@@ -82,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_seats(&lines, node);
     text = fuzz_lines_get(&lines, "SLURM_CPU_BIND_LIST");
     if (text)
-        plait_seats_parse_masks(text, cpus);
+        plait_binding_parse_masks(text, cpus);
     text = fuzz_lines_get(&lines, "SLURM_STEP_NODELIST");
     if (text)
         plait_hostlist_each(text, strlen(text), count, &n, &err);

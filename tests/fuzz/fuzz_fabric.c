@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
-#include "topology/fabric.h"
+#include "topology/fabric/fabric.h"
 
 /* n[1-9999] tells nothing more than n[1-99], and takes much longer. */
 static int is_long(const uint8_t *data, size_t size)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_FUZZ_LINES_H
-#define PLAIT_FUZZ_LINES_H
+#ifndef PLAIT_TESTS_FUZZ_FUZZ_LINES_H
+#define PLAIT_TESTS_FUZZ_FUZZ_LINES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "topology/plan.h"
+#include "topology/plan/plan.h"
 
 /* A text that decodes must encode to one that decodes to the same, and its
  * parts must agree with the whole. */

@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct plait_piece want = {"a", {4, 6}, {1, 0}, {3, 6}, 2, 14};
+    struct plait_tensor_slice want = {"a", {4, 6}, {1, 0}, {3, 6}, 2, 14};
     struct plait_stored *stored;
     struct plait_error err;
     float buffer[14], *from;
@@ -17,13 +17,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (i = 0; i < n; i++) {
         /* Aligned, and exactly as long as the head says. */
-        size_t bytes = stored[i].piece.count * sizeof(float);
+        size_t bytes = stored[i].slice.count * sizeof(float);
 
         from = malloc(bytes + 1);
         if (!from)
             abort();
         memcpy(from, data + stored[i].offset, bytes);
-        plait_piece_copy(&want, buffer, &stored[i].piece, from);
+        plait_tensor_slice_copy(&want, buffer, &stored[i].slice, from);
         free(from);
     }
     free(stored);

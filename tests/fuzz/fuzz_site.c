@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
-#include "topology/site.h"
+#include "topology/job/site.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

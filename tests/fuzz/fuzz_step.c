@@ -5,7 +5,7 @@
 #include "fuzz.h"
 #include "fuzz_lines.h"
 #include "spank_plugin/plugin.h"
-#include "topology/launch.h"
+#include "topology/layout/launch.h"
 
 /* The remote side of the plugin, in slurmstepd, with a step's environment as
  * the input; lines such as "S_JOB_NNODES=2" stand for what Slurm says. What

@@ -38,7 +38,7 @@ static const char *put(const char *name, const uint8_t *data, size_t size)
     return path;
 }
 
-static void try(const char *path, const char *format)
+static void try(const char *path, enum plait_data_format format)
 {
     struct plait_error err;
     struct plait_dataset *ds = plait_dataset_create(path, format, &err);
@@ -73,12 +73,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         make_dir();
     if (size % 2 == 0) {
         path = put("t.bin", data, size);
-        try(path, "auto");
-        try(path, "llmc");
+        try(path, PLAIT_DATA_AUTO);
+        try(path, PLAIT_DATA_LLMC);
     } else {
         index = data[0] * 2u < size - 1 ? data[0] * 2u : size - 1;
         put("m.idx", data + 1, index);
-        try(put("m.bin", data + 1 + index, size - 1 - index), "megatron");
+        try(put("m.bin", data + 1 + index, size - 1 - index),
+            PLAIT_DATA_MEGATRON);
     }
     return 0;
 }

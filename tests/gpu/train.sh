@@ -58,7 +58,7 @@ for family in gpt2 llama; do
 			--set train.precision=$precision &&
 			agree "$work/$precision" "$work/cpu-$family" 2e-2
 		status=$?
-		if grep -q 'is not there yet\|fp8 wants a GPU' "$work/out"; then
+		if grep -q 'is not there yet\|fp8 needs a GPU' "$work/out"; then
 			skip "$(cat "$work/out")"
 		else
 			report $status "$family: $precision near fp32 on the CPU"

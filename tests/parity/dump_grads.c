@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_run.h"
-#include "topology/traffic.h"
+#include "topology/plan/traffic.h"
 
 /* usage: dump_grads gpt2|llama EXPERTS CAPACITY > FILE
  * Writes one training step of a small model for torch_check.py: a line
@@ -13,7 +13,7 @@ static void write_tensor(const struct run *r, const struct plait_tensor *t)
     float *g = grad_of(r, t), *w = malloc(t->count * sizeof(*w));
     size_t n = t->shape[0] * t->shape[1];
 
-    lively(r->model, t, w);
+    lively(t, w);
     printf("tensor %s %zu %zu\n", t->name, t->shape[0], t->shape[1]);
     fwrite(w, sizeof(*w), n, stdout);
     fwrite(g, sizeof(*g), n, stdout);
@@ -33,7 +33,7 @@ int main(int argc, char **argv)
 {
     int llama = argc == 4 && strcmp(argv[1], "llama") == 0;
     static int32_t tokens[64], targets[64];
-    struct plait_config config;
+    struct plait_job_config config;
     struct plait_batch b;
     struct run r = {0};
     int n;
@@ -47,7 +47,7 @@ int main(int argc, char **argv)
     config.model.experts = atoi(argv[2]);
     config.model.experts_capacity = atof(argv[3]);
     config.model.experts_balance = 0.5;
-    place(&r.par, 1, 0, 1, 0);
+    place(&r.mesh, 1, 0, 1, 0);
     open_device(&r, plait_ops_cpu());
     open_model(&r, &config, 1);
     b = make_batch(&config, tokens, targets);

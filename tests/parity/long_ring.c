@@ -183,7 +183,7 @@ static double reference(const struct weights *w)
 
 /* -- the runtime --------------------------------------------------------- */
 
-static void configure(struct plait_config *c)
+static void configure(struct plait_job_config *c)
 {
     small_config(c, PLAIT_GPT2);
     c->model.layers = 1;
@@ -218,7 +218,11 @@ static void choose_samples(void)
 
 static double step(struct run *r)
 {
-    const struct plait_batch b = {1, T, tokens, targets, 1};
+    const struct plait_batch b = {.batch = 1,
+                                  .seq_len = T,
+                                  .tokens = tokens,
+                                  .targets = targets,
+                                  .loss_scale = 1};
     double loss;
 
     clear_grads(r);
@@ -243,7 +247,7 @@ static double slope(struct run *r, struct weights *w, struct weights *to)
         double *at = place_of(w, t->name), *dir = place_of(to, t->name);
         float *value = malloc(t->count * sizeof(*value)), *g = grad_of(r, t);
 
-        lively(r->model, t, value);
+        lively(t, value);
         for (size_t n = 0; n < t->shape[0] * t->shape[1]; n++) {
             x = x * 1664525 + 1013904223;
             at[n] = value[n];
@@ -284,8 +288,8 @@ int main(void)
     const struct plait_ops *ops = plait_ops_cpu();
     struct plait_device *dev = ops->device_create(0, 1);
     struct weights *w = calloc(1, sizeof(*w)), *to = calloc(1, sizeof(*to));
-    struct plait_parallel *par;
-    struct plait_config config;
+    struct plait_mesh *mesh;
+    struct plait_job_config config;
     struct plait_layout layout;
     struct plait_error err;
     struct run r = {0};
@@ -301,10 +305,10 @@ int main(void)
     plait_layout_init(&layout);
     layout.size[PLAIT_CP] = plait_comm_size(world);
     layout.size[PLAIT_DP] = 1;
-    par = plait_parallel_create(ops, dev, world, &layout, &err);
-    if (!par)
+    mesh = plait_mesh_create(ops, dev, world, &layout, &err);
+    if (!mesh)
         give_up("groups", &err);
-    r.par = *par;
+    r.mesh = *mesh;
     open_model(&r, &config, 1);
     loss = step(&r);
     steep = slope(&r, w, to);
@@ -312,7 +316,7 @@ int main(void)
     compare("its slope", steep,
             (loss_at(w, to, far) - loss_at(w, to, -far)) / (2 * far), 1e-4);
     close_model(&r);
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
     plait_comm_destroy(world);
     ops->device_destroy(dev);
     free(w);

@@ -123,6 +123,11 @@ STRANDS = [
     ("gpt2", "114", "grad_sync=naive"),
     ("llama", "222", "grad_sync=naive sequence=true"),
     ("moe", "11414", "grad_sync=naive"),
+    ("gpt2", "114", "grad_sync=flat"),
+    ("llama", "222", "grad_sync=flat grad_reduce=bf16"),
+    ("llama", "122", "grad_sync=flat schedule=interleaved virtual=2"),
+    ("moe", "11414", "grad_sync=flat"),
+    ("gpt2", "114", "nodes=2 all_reduce=hierarchical grad_sync=flat"),
     ("gpt2", "112", "grad_reduce=bf16"),
     ("llama", "222", "grad_reduce=bf16 zero=1"),
     ("gpt2", "122", "grad_reduce=bf16 zero=3"),
@@ -157,6 +162,48 @@ STRANDS = [
     ("moe", "11414", "nodes=2 shard_group=node zero=3"),
 ]
 
+# Every optimizer in every kind of layout, its rate and what it keeps such that
+# ten steps move the weights as far as AdamW's do.
+OPTIMIZERS = {
+    "adamw8bit": "optim.lr=1e-3",
+    "sgd": "optim.lr=0.05 optim.weight_decay=0.01 optim.nesterov=true",
+    "lars": "optim.lr=1 optim.trust=0.02",
+    "larc": "optim.lr=0.05 optim.trust=0.02",
+    "lamb": "optim.lr=0.01",
+    "novograd": "optim.lr=0.01 optim.weight_decay=0.01",
+    "lion": "optim.lr=3e-4",
+    "adafactor": "optim.lr=0.02",
+    "muon": "optim.lr=2e-3 optim.momentum=0.95 optim.nesterov=true",
+}
+
+
+def optimizer(name):
+    return f"optim.name={name} {OPTIMIZERS[name]}"
+
+
+def optimizers():
+    for name in OPTIMIZERS:
+        for model, sizes, rest in [
+                ("gpt2", "211", ""),
+                ("gpt2", "121", ""),
+                ("odd-gpt2", "112", ""),
+                ("odd-llama", "222", "sequence=true"),
+                ("odd-llama", "114", "zero=1"),
+                ("gpt2", "122", "zero=2"),
+                ("llama", "212", "zero=3"),
+                ("llama", "1112", ""),
+                ("moe", "11212", "zero=1"),
+                # resumed in another layout
+                ("gpt2", "112", "zero=1 then=221"),
+                ("gpt2", "221", "then=112"),
+                ("odd-llama", "131", "then=111")]:
+            if name == "adamw8bit":
+                # Tensors of the odd models are too small for codes.
+                model = model.replace("odd-", "")
+                sizes = sizes.replace("131", "121")
+            yield model, sizes, f"{optimizer(name)} {rest}".rstrip()
+
+
 QUICK = [
     ("gpt2", "211", ""),
     ("llama", "222", "zero=3 sequence=true"),
@@ -164,6 +211,9 @@ QUICK = [
     ("moe", "11212", "zero=1"),
     ("gpt2", "1122", "precision=bf16 zero=2"),
     ("llama", "212", "precision=fp8 zero=3 recompute=full"),
+    ("gpt2", "122", optimizer("lamb") + " zero=2"),
+    ("odd-llama", "222", optimizer("muon") + " zero=1"),
+    ("moe", "11212", optimizer("adafactor") + " zero=1"),
 ]
 
 
@@ -271,7 +321,8 @@ def together():
 
 def cases():
     seen = {}
-    for c in itertools.chain(axes(), STRANDS, OVERFLOW, together()):
+    for c in itertools.chain(axes(), STRANDS, OVERFLOW, optimizers(),
+                             together()):
         seen[c] = None
     return list(seen)
 

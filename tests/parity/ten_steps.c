@@ -76,7 +76,7 @@ static int write_tokens(FILE *state, const int32_t *header, const char *path)
     return rc;
 }
 
-static int put(struct plait_trainer *t, struct plait_parallel *par,
+static int put(struct plait_trainer *t, struct plait_mesh *mesh,
                const char *name, const float *values, size_t n)
 {
     const struct plait_optim_slice *s;
@@ -84,14 +84,14 @@ static int put(struct plait_trainer *t, struct plait_parallel *par,
 
     for (int i = 0; i < count; i++)
         if (strcmp(s[i].tensor->name, name) == 0)
-            return par->ops->to_device(par->q, s[i].master, values,
-                                       (n < s[i].count ? n : s[i].count) *
-                                           sizeof(*values));
+            return mesh->ops->to_device(mesh->q, s[i].master, values,
+                                        (n < s[i].count ? n : s[i].count) *
+                                            sizeof(*values));
     return -1;
 }
 
 /* llm.c keeps q, k and v in one array; they are three tensors here. */
-static int put_row(struct plait_trainer *t, struct plait_parallel *par,
+static int put_row(struct plait_trainer *t, struct plait_mesh *mesh,
                    const char *name, const float *row, size_t each)
 {
     static const char part[] = "qkv";
@@ -99,17 +99,17 @@ static int put_row(struct plait_trainer *t, struct plait_parallel *par,
     const char *star = strchr(name, '*');
 
     if (!star)
-        return put(t, par, name, row, each);
+        return put(t, mesh, name, row, each);
     for (int i = 0; i < 3; i++) {
         snprintf(one, sizeof(one), "%.*s%c%s", (int)(star - name), name,
                  part[i], star + 1);
-        if (put(t, par, one, row + i * (each / 3), each / 3) < 0)
+        if (put(t, mesh, one, row + i * (each / 3), each / 3) < 0)
             return -1;
     }
     return 0;
 }
 
-static int load_weights(struct plait_trainer *t, struct plait_parallel *par,
+static int load_weights(struct plait_trainer *t, struct plait_mesh *mesh,
                         FILE *f, const int32_t *h)
 {
     size_t C = h[HIDDEN];
@@ -142,16 +142,16 @@ static int load_weights(struct plait_trainer *t, struct plait_parallel *par,
             else
                 snprintf(name, sizeof(name), "%s", arrays[i].name);
             rc = fread(row, sizeof(*row), arrays[i].each, f) == arrays[i].each
-                     ? put_row(t, par, name, row, arrays[i].each)
+                     ? put_row(t, mesh, name, row, arrays[i].each)
                      : -1;
         }
     free(row);
     return rc;
 }
 
-static struct plait_config *make_config(const int32_t *h, const int32_t *b,
-                                        const char *tokens,
-                                        struct plait_error *err)
+static struct plait_job_config *make_config(const int32_t *h, const int32_t *b,
+                                            const char *tokens,
+                                            struct plait_error *err)
 {
     char text[16][128];
     const char *set[16];
@@ -175,7 +175,7 @@ static struct plait_config *make_config(const int32_t *h, const int32_t *b,
     snprintf(text[n++], 128, "parallel.dp=1");
     for (int i = 0; i < n; i++)
         set[i] = text[i];
-    return plait_config_create(NULL, set, n, err);
+    return plait_job_config_create(NULL, set, n, err);
 }
 
 static int run(FILE *weights, const int32_t *h, const int32_t *b,
@@ -185,9 +185,9 @@ static int run(FILE *weights, const int32_t *h, const int32_t *b,
     struct plait_device *dev = ops->device_create(0, 0);
     struct plait_error err = {""};
     struct plait_layout layout;
-    struct plait_config *config = make_config(h, b, tokens, &err);
+    struct plait_job_config *config = make_config(h, b, tokens, &err);
     struct plait_step_result result;
-    struct plait_parallel *par;
+    struct plait_mesh *mesh;
     struct plait_trainer *t;
     struct plait_comm *world;
 
@@ -195,11 +195,11 @@ static int run(FILE *weights, const int32_t *h, const int32_t *b,
     if (!config || !dev)
         return give_up("configuration", err.text);
     world = plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, &err);
-    par = world ? plait_parallel_create(ops, dev, world, &layout, &err) : NULL;
-    t = par ? plait_trainer_create(config, par, &err) : NULL;
-    if (!t || plait_trainer_open_data(t, 0, &err) < 0)
+    mesh = world ? plait_mesh_create(ops, dev, world, &layout, &err) : NULL;
+    t = mesh ? plait_trainer_create(config, mesh, &err) : NULL;
+    if (!t || plait_trainer_open_data(t, &err) < 0)
         return give_up("trainer", err.text);
-    if (load_weights(t, par, weights, h) < 0 ||
+    if (load_weights(t, mesh, weights, h) < 0 ||
         plait_optim_refresh(plait_trainer_optim(t), &err) < 0)
         return give_up("weights", err.text);
     for (int i = 0; i < STEPS; i++) {
@@ -210,10 +210,10 @@ static int run(FILE *weights, const int32_t *h, const int32_t *b,
            published[i]);
     }
     plait_trainer_destroy(t);
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
     plait_comm_destroy(world);
     ops->device_destroy(dev);
-    plait_config_destroy(config);
+    plait_job_config_destroy(config);
     return done_testing();
 }
 

@@ -48,6 +48,7 @@ CASES = [
     (LLAMA, "114", "zero=3 recompute=full micro_batch=1"),
     (LLAMA, "112", "zero=3 precision=bf16"),
     (GPT2, "114", "grad_sync=naive"),
+    (GPT2, "114", "grad_sync=flat"),
     (GPT2, "114", "grad_reduce=bf16"),
     (GPT2, "112", "grad_reduce=bf16 zero=1"),
     (GPT2, "112", "grad_reduce=bf16 zero=3"),

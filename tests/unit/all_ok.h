@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_ALL_OK_H
-#define PLAIT_ALL_OK_H
+#ifndef PLAIT_TESTS_UNIT_ALL_OK_H
+#define PLAIT_TESTS_UNIT_ALL_OK_H
 
 #include "runtime/comm/comm.h"
 #include "tap.h"

@@ -76,7 +76,7 @@ void stop(struct job *job)
 {
     plait_optim_destroy(job->optim);
     plait_model_destroy(job->model);
-    plait_parallel_destroy(job->par);
+    plait_mesh_destroy(job->mesh);
     if (job->dev)
         plait_ops_ref()->device_destroy(job->dev);
     if (job->comm != world)
@@ -99,16 +99,16 @@ int start(struct job *job, enum plait_family family, int layers, int tp, int pp,
     job->config.model.layers = layers;
     job->config.parallel.zero = zero;
     job->config.parallel.bucket_mib = 1;
-    if (plait_comm_split(world, inside ? 0 : -1, rank, "job", &job->comm,
-                         &err) < 0)
+    if (plait_comm_split(world, inside ? 0 : -1, rank, PLAIT_COMM_AXIS_NONE,
+                         "job", &job->comm, &err) < 0)
         return -1;
     if (!inside)
         return 0;
     job->dev = plait_ops_ref()->device_create(0, 1);
-    job->par = plait_parallel_create(plait_ops_ref(), job->dev, job->comm,
-                                     &layout, &err);
-    if (job->par)
-        job->model = plait_model_create(&job->config, job->par, &err);
+    job->mesh =
+        plait_mesh_create(plait_ops_ref(), job->dev, job->comm, &layout, &err);
+    if (job->mesh)
+        job->model = plait_model_create(&job->config, job->mesh, &err);
     if (job->model)
         job->optim = plait_optim_create(job->model, &err);
     if (!job->optim)
@@ -148,7 +148,7 @@ static float want(const struct plait_optim_slice *s, int which, size_t i)
 /* On the CPU device memory is memory. */
 static float *data_of(const struct plait_optim_slice *s, int which)
 {
-    return which == 0 ? s->master : which == 1 ? s->m : s->v;
+    return which == 0 ? s->master : s->state[which - 1];
 }
 
 void fill(struct job *job, float wrong)
@@ -163,7 +163,9 @@ void fill(struct job *job, float wrong)
                 data_of(&s[i], k)[j] = wrong ? wrong : want(&s[i], k, j);
 }
 
-int is_filled(struct job *job)
+/* The first `filled` of master, m and v are as fill() made them, the others
+ * all `wrong`. */
+static int compare_slices(struct job *job, int filled, float wrong)
 {
     const struct plait_optim_slice *s;
     int n = plait_optim_slices(job->optim, &s), i, k;
@@ -171,21 +173,38 @@ int is_filled(struct job *job)
 
     for (i = 0; i < n; i++)
         for (k = 0; k < 3; k++)
-            for (j = 0; j < s[i].count; j++)
-                if (data_of(&s[i], k)[j] != want(&s[i], k, j)) {
-                    diag("rank %d: %s, %d, element %zu: %g, not %g", rank,
-                         s[i].tensor->name, k, j, data_of(&s[i], k)[j],
-                         want(&s[i], k, j));
-                    return 0;
-                }
+            for (j = 0; j < s[i].count; j++) {
+                float w = k < filled ? want(&s[i], k, j) : wrong;
+
+                if (data_of(&s[i], k)[j] == w)
+                    continue;
+                diag("rank %d: %s, %d, element %zu: %g, not %g", rank,
+                     s[i].tensor->name, k, j, data_of(&s[i], k)[j], w);
+                return 0;
+            }
     return n > 0;
+}
+
+int is_filled(struct job *job)
+{
+    return compare_slices(job, 3, 0);
+}
+
+int has_weights_alone(struct job *job, float wrong)
+{
+    return compare_slices(job, 1, wrong);
 }
 
 int save(struct job *job, int64_t step, int keep, struct plait_error *err)
 {
     struct plait_checkpoint_info info = {.step = step, .tokens = step * 100};
 
-    return plait_checkpoint_save(dir, keep, &info, job->model, job->optim, err);
+    struct plait_saver *s =
+        plait_saver_create(dir, keep, false, job->model, job->optim, err);
+    int ret = s ? plait_saver_save(s, &info, err) : -1;
+
+    plait_saver_destroy(s);
+    return ret;
 }
 
 struct plait_saver *saver(struct job *job, const char *where)
@@ -228,8 +247,7 @@ int load(struct job *job, const char *name, struct plait_error *err)
     struct plait_checkpoint_info info;
 
     err->text[0] = '\0';
-    return plait_checkpoint_load(in_dir(name), &info, job->model, job->optim,
-                                 err);
+    return plait_checkpoint_load(in_dir(name), &info, job->optim, err);
 }
 
 const char *newest(const char *in, int64_t below, int64_t *step)

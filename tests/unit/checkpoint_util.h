@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_TESTS_CHECKPOINT_UTIL_H
-#define PLAIT_TESTS_CHECKPOINT_UTIL_H
+#ifndef PLAIT_TESTS_UNIT_CHECKPOINT_UTIL_H
+#define PLAIT_TESTS_UNIT_CHECKPOINT_UTIL_H
 
 #include <stdatomic.h>
 
@@ -30,10 +30,10 @@ extern atomic_bool gate_shut;
 
 /* A model in a layout; ranks outside of it have no model. */
 struct job {
-    struct plait_config config;
+    struct plait_job_config config;
     struct plait_device *dev;
     struct plait_comm *comm;
-    struct plait_parallel *par;
+    struct plait_mesh *mesh;
     struct plait_model *model;
     struct plait_optim *optim;
 };
@@ -47,6 +47,8 @@ void stop(struct job *job);
  * with `wrong` where that is not 0. */
 void fill(struct job *job, float wrong);
 int is_filled(struct job *job);
+/* The weights are, and the moments are all `wrong`. */
+int has_weights_alone(struct job *job, float wrong);
 
 int save(struct job *job, int64_t step, int keep, struct plait_error *err);
 int load(struct job *job, const char *name, struct plait_error *err);

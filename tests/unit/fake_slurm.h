@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_FAKE_SLURM_H
-#define PLAIT_FAKE_SLURM_H
+#ifndef PLAIT_TESTS_UNIT_FAKE_SLURM_H
+#define PLAIT_TESTS_UNIT_FAKE_SLURM_H
 
 #include "spank_plugin/plugin.h"
 
-/* The Slurm that the plugin talks to, in the same process: it stands for
- * slurmstepd and srun, and keeps to what was seen of those. */
+/* The Slurm that the plugin calls, in the same process: it takes the place of
+ * slurmstepd and srun, and behaves as those were seen to. */
 struct fake_slurm {
     spank_context_t context;
     struct spank_option options[32];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_FOUR_GPUS_H
-#define PLAIT_FOUR_GPUS_H
+#ifndef PLAIT_TESTS_UNIT_FOUR_GPUS_H
+#define PLAIT_TESTS_UNIT_FOUR_GPUS_H
 
-#include "topology/node.h"
+#include "topology/node/node.h"
 
 /* Four GPUs on an NCCL topology: 0-2 and 1-3 have NVLinks. */
 static inline struct plait_node *four_gpus(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_TESTS_MODEL_RUN_H
-#define PLAIT_TESTS_MODEL_RUN_H
+#ifndef PLAIT_TESTS_UNIT_MODEL_RUN_H
+#define PLAIT_TESTS_UNIT_MODEL_RUN_H
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 /* A model with weights, gradients and activations, run by hand: what the
  * trainer does, without optimizer or schedule. */
 struct run {
-    struct plait_parallel par;
+    struct plait_mesh mesh;
     struct plait_comm *self;
     struct plait_model *model;
     void *weights;
@@ -30,26 +30,25 @@ static inline void open_device(struct run *r, const struct plait_ops *ops)
 {
     struct plait_error err;
 
-    r->par.ops = ops;
-    r->par.dev = ops->device_create(0, 1);
-    r->par.q = ops->queue_create(r->par.dev, 0);
-    r->self = plait_comm_create(PLAIT_COMM_SELF, ops, r->par.dev, NULL, &err);
+    r->mesh.ops = ops;
+    r->mesh.dev = ops->device_create(0, 1);
+    r->mesh.q = ops->queue_create(r->mesh.dev, 0);
+    r->self = plait_comm_create(PLAIT_COMM_SELF, ops, r->mesh.dev, NULL, &err);
     if (!r->self)
         give_up("self", &err);
     for (int i = 0; i < PLAIT_NGROUPS; i++)
-        r->par.group[i] = r->self;
+        r->mesh.group[i] = r->self;
 }
 
 /* Weights that show mistakes: ten times the usual deviation, and biases and
  * norms that are not all alike. */
-static inline void lively(const struct plait_model *m,
-                          const struct plait_tensor *t, float *out)
+static inline void lively(const struct plait_tensor *t, float *out)
 {
     struct plait_tensor noise = *t;
     float *more = malloc(t->count * sizeof(*more));
 
     noise.init_std = 0.2;
-    plait_model_init_tensor(m, &noise, 5, more);
+    plait_model_init_tensor(&noise, 5, 0, noise.count, more);
     for (size_t i = 0; i < t->count; i++)
         out[i] = more[i] + (t->init_std > 0 ? 0 : t->init_const);
     free(more);
@@ -58,41 +57,41 @@ static inline void lively(const struct plait_model *m,
 static inline void set_tensor(struct run *r, const struct plait_tensor *t,
                               const float *values)
 {
-    const struct plait_ops *ops = r->par.ops;
+    const struct plait_ops *ops = r->mesh.ops;
     struct plait_region *region = &r->model->regions[t->region];
-    float *wide = ops->alloc(r->par.dev, t->count * sizeof(*wide));
+    float *wide = ops->alloc(r->mesh.dev, t->count * sizeof(*wide));
     char *to =
         (char *)region->weight + t->offset * plait_dtype_size(r->model->type);
 
-    ops->to_device(r->par.q, wide, values, t->count * sizeof(*wide));
-    ops->cast(r->par.q, r->model->type, to, PLAIT_F32, wide, t->count);
-    ops->queue_sync(r->par.q);
-    ops->free(r->par.dev, wide);
+    ops->to_device(r->mesh.q, wide, values, t->count * sizeof(*wide));
+    ops->cast(r->mesh.q, r->model->type, to, PLAIT_F32, wide, t->count);
+    ops->queue_sync(r->mesh.q);
+    ops->free(r->mesh.dev, wide);
     plait_model_weights_changed(r->model, region);
 }
 
 static inline void clear_grads(struct run *r)
 {
-    r->par.ops->fill_zero(r->par.q, r->grads,
-                          r->model->count * sizeof(*r->grads));
+    r->mesh.ops->fill_zero(r->mesh.q, r->grads,
+                           r->model->count * sizeof(*r->grads));
 }
 
-/* par and its groups are set; `slots` micro-batches in flight. */
-static inline void open_model(struct run *r, const struct plait_config *config,
-                              int slots)
+/* mesh and its groups are set; `slots` micro-batches in flight. */
+static inline void open_model(struct run *r,
+                              const struct plait_job_config *config, int slots)
 {
-    const struct plait_ops *ops = r->par.ops;
+    const struct plait_ops *ops = r->mesh.ops;
     struct plait_error err;
     size_t size;
 
-    r->model = plait_model_create(config, &r->par, &err);
+    r->model = plait_model_create(config, &r->mesh, &err);
     if (!r->model || plait_model_reserve(r->model, slots,
                                          config->train.micro_batch, &err) < 0)
         give_up("model", &err);
     size = plait_dtype_size(r->model->type);
-    r->weights = ops->alloc(r->par.dev, r->model->count * size);
-    r->grads = ops->alloc(r->par.dev, r->model->count * sizeof(*r->grads));
-    r->loss = ops->alloc(r->par.dev, sizeof(*r->loss));
+    r->weights = ops->alloc(r->mesh.dev, r->model->count * size);
+    r->grads = ops->alloc(r->mesh.dev, r->model->count * sizeof(*r->grads));
+    r->loss = ops->alloc(r->mesh.dev, sizeof(*r->loss));
     for (int i = 0; i < r->model->nregions; i++) {
         struct plait_region *g = &r->model->regions[i];
 
@@ -103,7 +102,7 @@ static inline void open_model(struct run *r, const struct plait_config *config,
         const struct plait_tensor *t = &r->model->tensors[i];
         float *v = malloc(t->count * sizeof(*v));
 
-        lively(r->model, t, v);
+        lively(t, v);
         set_tensor(r, t, v);
         free(v);
     }
@@ -111,31 +110,31 @@ static inline void open_model(struct run *r, const struct plait_config *config,
 
 static inline void close_model(struct run *r)
 {
-    const struct plait_ops *ops = r->par.ops;
+    const struct plait_ops *ops = r->mesh.ops;
 
     plait_model_destroy(r->model);
-    ops->free(r->par.dev, r->weights);
-    ops->free(r->par.dev, r->grads);
-    ops->free(r->par.dev, r->loss);
+    ops->free(r->mesh.dev, r->weights);
+    ops->free(r->mesh.dev, r->grads);
+    ops->free(r->mesh.dev, r->loss);
 }
 
 static inline void close_run(struct run *r)
 {
-    const struct plait_ops *ops = r->par.ops;
+    const struct plait_ops *ops = r->mesh.ops;
 
     close_model(r);
     plait_comm_destroy(r->self);
-    ops->queue_destroy(r->par.q);
-    ops->device_destroy(r->par.dev);
+    ops->queue_destroy(r->mesh.q);
+    ops->device_destroy(r->mesh.dev);
 }
 
 static inline float *grad_of(const struct run *r, const struct plait_tensor *t)
 {
     float *v = malloc(t->count * sizeof(*v));
 
-    r->par.ops->to_host(r->par.q, v,
-                        r->model->regions[t->region].grad + t->offset,
-                        t->count * sizeof(*v));
+    r->mesh.ops->to_host(r->mesh.q, v,
+                         r->model->regions[t->region].grad + t->offset,
+                         t->count * sizeof(*v));
     return v;
 }
 
@@ -143,18 +142,22 @@ static inline double take_loss(struct run *r)
 {
     double loss;
 
-    r->par.ops->to_host(r->par.q, &loss, r->loss, sizeof(loss));
-    r->par.ops->fill_zero(r->par.q, r->loss, sizeof(loss));
+    r->mesh.ops->to_host(r->mesh.q, &loss, r->loss, sizeof(loss));
+    r->mesh.ops->fill_zero(r->mesh.q, r->loss, sizeof(loss));
     return loss;
 }
 
 /* Tokens that repeat and do not, one of the targets masked. */
-static inline struct plait_batch make_batch(const struct plait_config *config,
-                                            int32_t *tokens, int32_t *targets)
+static inline struct plait_batch
+make_batch(const struct plait_job_config *config, int32_t *tokens,
+           int32_t *targets)
 {
     int n = config->train.micro_batch * config->model.seq_len;
-    struct plait_batch b = {config->train.micro_batch, config->model.seq_len,
-                            tokens, targets, 1};
+    struct plait_batch b = {.batch = config->train.micro_batch,
+                            .seq_len = config->model.seq_len,
+                            .tokens = tokens,
+                            .targets = targets,
+                            .loss_scale = 1};
 
     for (int i = 0; i < n; i++) {
         tokens[i] = (i * i * 7 + i / 3) % config->model.vocab;

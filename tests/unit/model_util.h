@@ -1,18 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_TESTS_MODEL_UTIL_H
-#define PLAIT_TESTS_MODEL_UTIL_H
+#ifndef PLAIT_TESTS_UNIT_MODEL_UTIL_H
+#define PLAIT_TESTS_UNIT_MODEL_UTIL_H
 
 #include <string.h>
 
 #include "runtime/model/model.h"
 
+/* In place of a family: llama with all that Llama 3, Qwen 2 and Qwen 3 add. */
+#define RICH_LLAMA ((enum plait_family)100)
+
+static inline void enrich(struct plait_model_config *m)
+{
+    m->family = PLAIT_LLAMA;
+    m->head_dim = 10;
+    m->attention_bias = PLAIT_BIAS_ALL;
+    m->qk_norm = true;
+    m->rope_factor = 8;
+    m->rope_low_freq_factor = 1;
+    m->rope_high_freq_factor = 4;
+    m->rope_original_len = 12;
+}
+
 /* Small models for tests, with sizes that divide by 4 but not evenly by
  * anything the kernels like. */
-static inline void small_config(struct plait_config *config,
+static inline void small_config(struct plait_job_config *config,
                                 enum plait_family family)
 {
     memset(config, 0, sizeof(*config));
     config->model.family = family;
+    if (family == RICH_LLAMA)
+        enrich(&config->model);
+    family = config->model.family;
     config->model.layers = 4;
     config->model.hidden = 48;
     config->model.heads = 8;
@@ -31,20 +49,20 @@ static inline void small_config(struct plait_config *config,
 }
 
 /* A place in a layout, without devices or groups. */
-static inline void place(struct plait_parallel *par, int tp, int tp_rank,
-                         int pp, int pp_rank)
+static inline void place(struct plait_mesh *mesh, int tp, int tp_rank, int pp,
+                         int pp_rank)
 {
-    memset(par, 0, sizeof(*par));
+    memset(mesh, 0, sizeof(*mesh));
     for (int i = 0; i < PLAIT_NAXES; i++) {
-        par->layout.size[i] = 1;
-        par->layout.order[i] = i;
+        mesh->layout.size[i] = 1;
+        mesh->layout.order[i] = i;
     }
-    par->layout.size[PLAIT_TP] = tp;
-    par->layout.size[PLAIT_PP] = pp;
-    par->coord.at[PLAIT_TP] = tp_rank;
-    par->coord.at[PLAIT_PP] = pp_rank;
-    par->world_size = tp * pp;
-    par->rank = pp_rank * tp + tp_rank;
+    mesh->layout.size[PLAIT_TP] = tp;
+    mesh->layout.size[PLAIT_PP] = pp;
+    mesh->coord.at[PLAIT_TP] = tp_rank;
+    mesh->coord.at[PLAIT_PP] = pp_rank;
+    mesh->world_size = tp * pp;
+    mesh->rank = pp_rank * tp + tp_rank;
 }
 
 static inline const struct plait_tensor *

@@ -16,11 +16,13 @@ static int call_rope(struct trial_side *d, const int *s)
 {
     size_t stride = (size_t)(s[2] * s[3] + s[4]);
     size_t N = product(s, 2), T = (size_t)s[1];
+    struct plait_rope plain = {.theta = 1e4};
+    struct plait_rope scaled = {5e5, 8, 1, 4, 40};
 
-    return d->ops->rope(d->q, d->type, d->p[0], stride, s[2], s[3], 1e4f, s[5],
-                        1, N, T) |
-           d->ops->rope(d->q, d->type, d->p[1], stride, s[2], s[3], 5e5f, s[5],
-                        -1, N, T);
+    return d->ops->rope(d->q, d->type, d->p[0], stride, s[2], s[3], &plain,
+                        s[5], 1, N, T) |
+           d->ops->rope(d->q, d->type, d->p[1], stride, s[2], s[3], &scaled,
+                        s[5], -1, N, T);
 }
 
 /* -- attention {B, q_len, k_len, q_heads, kv_heads, D, q_pos, k_pos} ---- */

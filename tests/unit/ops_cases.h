@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_TESTS_OPS_CASES_H
-#define PLAIT_TESTS_OPS_CASES_H
+#ifndef PLAIT_TESTS_UNIT_OPS_CASES_H
+#define PLAIT_TESTS_UNIT_OPS_CASES_H
 
 #include "ops_trial.h"
 

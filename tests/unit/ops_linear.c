@@ -6,10 +6,30 @@
 
 /* -- matrix products: {N, O, C, act, bias, pre or accumulate} ---------- */
 
+/* A GPU rounds the product p to T and, where cuBLASLt does not fuse them into
+ * it, once more each the sum with the bias b and what GELU makes of it: each
+ * of these roundings counts, and ref's own one (see tolerance()).
+ *
+ * That n + 1 units are enough, with u the relative error of a rounding and
+ * y = p + b, |b| <= 1, so that |p| <= |y| + 1:
+ *   b alone      u |p| + 2u |y| <= 3u |y| + u
+ *   GELU alone   slope(y) u |y| + 2u |g| <= 3u |g| + 0.30u
+ *   both         slope(y) (u |p| + u |y|) + 2u |g| <= 4u |g| + 1.72u
+ * (the largest excess over |g| = |gelu(y)| is at y = 1.4), which is less than
+ * (n + 1) u (rms + |g|) where rms is at least 1/3, 0.10 and 0.43. In a case of
+ * smaller rms hardly a |y| is as large as 1.4. */
+static void count_roundings(struct trial *t, int bias_apart, int gelu_apart)
+{
+    if (t->gpu)
+        t->roundings = 1 + bias_apart + gelu_apart;
+}
+
 static void setup_linear_forward(struct trial *t, const int *s)
 {
     size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
 
+    if (s[3] && O % 8 != 0) /* GELU is fused into rows of whole 16 bytes */
+        count_roundings(t, s[4], 1);
     real(t, N * O);
     real(t, N * O);
     real(t, N * C);
@@ -100,6 +120,8 @@ static void setup_fp8_forward(struct trial *t, const int *s)
     size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
 
     setup_linear_forward(t, s);
+    /* A padded product is not fused with the bias, and none with GELU. */
+    count_roundings(t, s[4] && (N % 16 != 0 || O % 16 != 0), s[3]);
     spread(t, t->array[2].host, N * C / 2);
     spread(t, t->array[4].host, O * C / 2);
 }

@@ -33,22 +33,23 @@ static int call_add(struct trial_side *d, const int *s)
 
     return d->ops->add(d->q, d->type, d->p[2], d->p[0], d->p[1], n) |
            d->ops->add(d->q, d->type, d->p[0], d->p[0], d->p[1], n) |
+           d->ops->add_scaled(d->q, d->type, d->p[0], d->p[0], d->p[1], -0.3f,
+                              n) |
+           d->ops->add_scaled(d->q, d->type, d->p[2], d->p[0], d->p[1], 1.7f,
+                              n) |
            d->ops->scale(d->q, d->type, d->p[1], 0.37f, n);
 }
 
-static void setup_bias(struct trial *t, const int *s)
+static void setup_bias_backward(struct trial *t, const int *s)
 {
     real(t, product(s, 2));
-    real(t, (size_t)s[1]);
     real32(t, (size_t)s[1]);
 }
 
-static int call_bias(struct trial_side *d, const int *s)
+static int call_bias_backward(struct trial_side *d, const int *s)
 {
-    size_t N = (size_t)s[0], O = (size_t)s[1];
-
-    return d->ops->bias_backward(d->q, d->type, d->p[2], d->p[0], N, O) |
-           d->ops->bias_add(d->q, d->type, d->p[0], d->p[1], N, O);
+    return d->ops->bias_backward(d->q, d->type, d->p[1], d->p[0], (size_t)s[0],
+                                 (size_t)s[1]);
 }
 
 static void setup_copy_2d(struct trial *t, const int *s)
@@ -102,7 +103,10 @@ static int call_pinned(struct trial_side *d, const int *s)
 const struct trial_case trial_moving[] = {
     {"cast", setup_cast, call_cast, {{1}, {1000}, {70001}}},
     {"add, scale", setup_elementwise, call_add, {{1}, {1003}, {66000}}},
-    {"bias_add, bias_backward", setup_bias, call_bias, {{7, 5}, {130, 257}}},
+    {"bias_backward",
+     setup_bias_backward,
+     call_bias_backward,
+     {{7, 5}, {130, 257}}},
     {"copy_2d, copy, fill_zero", setup_copy_2d, call_copy_2d, {{33, 17}}},
     {"copy_out, copy_in", setup_pinned, call_pinned, {{1}, {70001}}},
     {NULL, NULL, NULL, {{0}}},

@@ -41,12 +41,15 @@ static int call_sum_squares(struct trial_side *d, const int *s)
     return d->ops->sum_squares(d->q, d->p[1], list, used);
 }
 
-/* -- optimizer {n, stochastic, with grad_scale, with now, runs} --------- */
+/* -- updates {n, rule, stochastic, scale and now, nesterov, runs} -------- */
 
-static void setup_adamw(struct trial *t, const int *s)
+enum { SCALE = 1, NOW = 2 }; /* bits of the fourth number */
+
+/* master, m, v, grad, weight, grad_scale, now, factors, sums */
+static void setup_update(struct trial *t, const int *s)
 {
     size_t n = product(s, 1);
-    struct plait_adamw_now *now;
+    struct plait_update_now *now;
 
     real32(t, n);
     trial_real(t, KIND_F32, n, -0.1, 0.1);
@@ -55,41 +58,85 @@ static void setup_adamw(struct trial *t, const int *s)
     real(t, n);
     trial_real(t, KIND_F32, 1, 0.1, 1);
     now = trial_real(t, KIND_F32, sizeof(*now) / sizeof(float), 0, 0);
-    *now = (struct plait_adamw_now){
+    *now = (struct plait_update_now){
         .seed = 57, .lr = 2e-2f, .correct1 = 3.7f, .correct2 = 7.0f};
+    trial_real(t, KIND_F32, PIECES, 0.1, 2);
+    trial_real(t, KIND_F64, 2 * PIECES, 0, 1);
 }
 
-static int call_adamw(struct trial_side *d, const int *s)
+static struct plait_update update_of(const struct trial_side *d, const int *s)
 {
-    struct plait_adamw p = {
+    return (struct plait_update){
+        .rule = (enum plait_update_rule)s[1],
         .lr = 1e-2f,
         .beta1 = 0.9f,
         .beta2 = 0.95f,
         .eps = 1e-8f,
+        .momentum = s[4] == 2 ? 0 : 0.9f,
+        .nesterov = s[4] == 1,
         .step = 3,
-        .stochastic = s[1],
+        .stochastic = s[2],
         .seed = 42,
-        .grad_scale = s[2] ? d->p[5] : NULL,
-        .now = s[3] ? d->p[6] : NULL,
+        .grad_scale = s[3] & SCALE ? d->p[5] : NULL,
+        .now = s[3] & NOW ? d->p[6] : NULL,
     };
+}
 
-    struct plait_adamw_run run[PIECES];
+/* How many states the rule has; {.., nesterov 2}: no momentum. */
+static int states_of(const int *s)
+{
+    switch (s[1]) {
+    case PLAIT_UPDATE_ADAMW:
+    case PLAIT_UPDATE_LAMB:
+        return 2;
+    default:
+        return s[4] != 2;
+    }
+}
+
+/* All pieces but the second; how many those are. */
+static int list_runs(const struct trial_side *d, const int *s,
+                     struct plait_update_run run[PIECES])
+{
     size_t at[PIECES], size[PIECES];
-    int n = pieces(product(s, 1), s[4], at, size), i, used = 0;
+    int n = pieces(product(s, 1), s[5], at, size), i, k, used = 0;
 
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n; i++) {
+        struct plait_update_run r = {
+            .master = (float *)d->p[0] + at[i],
+            .grad = (float *)d->p[3] + at[i],
+            .weight = (char *)d->p[4] + at[i] * plait_dtype_size(d->type),
+            .n = size[i],
+            .first = 1000 + at[i],
+            .weight_decay = i % 2 ? 0 : 0.1f,
+            .factor = i % 3 ? (float *)d->p[7] + i : NULL,
+            .sums = (double *)d->p[8] + 2 * i,
+        };
+
+        for (k = 0; k < states_of(s); k++)
+            r.state[k] = (float *)d->p[1 + k] + at[i];
         if (i != 1)
-            run[used++] = (struct plait_adamw_run){
-                .master = (float *)d->p[0] + at[i],
-                .m = (float *)d->p[1] + at[i],
-                .v = (float *)d->p[2] + at[i],
-                .grad = (float *)d->p[3] + at[i],
-                .weight = (char *)d->p[4] + at[i] * plait_dtype_size(d->type),
-                .n = size[i],
-                .first = 1000 + at[i],
-                .weight_decay = i % 2 ? 0 : 0.1f,
-            };
-    return d->ops->adamw(d->q, &p, d->type, run, used);
+            run[used++] = r;
+    }
+    return used;
+}
+
+static int call_update(struct trial_side *d, const int *s)
+{
+    struct plait_update p = update_of(d, s);
+    struct plait_update_run run[PIECES];
+    int n = list_runs(d, s, run);
+
+    return d->ops->update(d->q, &p, d->type, run, n);
+}
+
+static int call_update_sums(struct trial_side *d, const int *s)
+{
+    struct plait_update p = update_of(d, s);
+    struct plait_update_run run[PIECES];
+    int n = list_runs(d, s, run);
+
+    return d->ops->update_sums(d->q, &p, run, n);
 }
 
 static void setup_clip(struct trial *t, const int *s)
@@ -113,15 +160,53 @@ const struct trial_case trial_optim[] = {
      setup_sum_squares,
      call_sum_squares,
      {{1, 1}, {100003, 1}, {5000, 200}, {200007, 5}}},
-    {"adamw",
-     setup_adamw,
-     call_adamw,
-     {{1, 0, 0, 0, 1},
-      {1001, 0, 1, 0, 1},
-      {70003, 1, 1, 0, 4},
-      {5000, 1, 0, 1, 130},
-      {60, 0, 1, 0, 70},
-      {3001, 0, 1, 1, 3}}},
+    {"AdamW",
+     setup_update,
+     call_update,
+     {{1, PLAIT_UPDATE_ADAMW, 0, 0, 0, 1},
+      {1001, PLAIT_UPDATE_ADAMW, 0, SCALE, 0, 1},
+      {70003, PLAIT_UPDATE_ADAMW, 1, SCALE, 0, 4},
+      {5000, PLAIT_UPDATE_ADAMW, 1, NOW, 0, 130},
+      {60, PLAIT_UPDATE_ADAMW, 0, SCALE, 0, 70},
+      {3001, PLAIT_UPDATE_ADAMW, 0, SCALE | NOW, 0, 3}}},
+    {"SGD",
+     setup_update,
+     call_update,
+     {{1, PLAIT_UPDATE_SGD, 0, 0, 0, 1},
+      {5001, PLAIT_UPDATE_SGD, 0, SCALE, 0, 3},
+      {70003, PLAIT_UPDATE_SGD, 1, SCALE, 1, 4},
+      {5000, PLAIT_UPDATE_SGD, 0, NOW, 2, 130}}},
+    {"LARS",
+     setup_update,
+     call_update,
+     {{5001, PLAIT_UPDATE_LARS, 0, SCALE, 0, 3},
+      {70003, PLAIT_UPDATE_LARS, 0, NOW, 1, 7},
+      {5000, PLAIT_UPDATE_LARS, 0, NOW, 2, 130}}},
+    {"NovoGrad",
+     setup_update,
+     call_update,
+     {{5001, PLAIT_UPDATE_NOVOGRAD, 0, SCALE, 0, 3},
+      {70003, PLAIT_UPDATE_NOVOGRAD, 1, NOW, 0, 7}}},
+    {"LAMB",
+     setup_update,
+     call_update,
+     {{5001, PLAIT_UPDATE_LAMB, 0, SCALE, 0, 3},
+      {70003, PLAIT_UPDATE_LAMB, 1, NOW, 0, 7}}},
+    {"Lion",
+     setup_update,
+     call_update,
+     {{5001, PLAIT_UPDATE_DIRECTION, 0, SCALE, 0, 3},
+      {1, PLAIT_UPDATE_LION, 0, 0, 0, 1},
+      {5001, PLAIT_UPDATE_LION, 0, SCALE, 0, 3},
+      {70003, PLAIT_UPDATE_LION, 1, NOW, 0, 7}}},
+    {"update_sums",
+     setup_update,
+     call_update_sums,
+     {{1, PLAIT_UPDATE_SGD, 0, 0, 0, 1},
+      {200007, PLAIT_UPDATE_LARS, 0, SCALE, 0, 5},
+      {5000, PLAIT_UPDATE_NOVOGRAD, 0, NOW, 0, 130},
+      {200007, PLAIT_UPDATE_LAMB, 0, SCALE | NOW, 0, 5},
+      {60, PLAIT_UPDATE_LAMB, 0, SCALE, 0, 70}}},
     {"clip_scale", setup_clip, call_clip, {{1, 0, 1}, {1, 0, 0}, {1, 1, 1}}},
     {NULL, NULL, NULL, {{0}}},
 };

@@ -161,13 +161,19 @@ static int run_side(const struct trial *t, const struct trial_case *c,
     return rc;
 }
 
-/* Rounding of the type the value is stored in, and of the sums behind it. */
-static double tolerance(enum trial_kind kind, enum plait_dtype type)
+/* Of a value of T, rounded n times here and once in ref: n + 1 times u, the
+ * largest relative error of one rounding (bf16 2^-8; fp16 2^-11, and as much
+ * again for the fp32 sums behind it). Other values: of the fp32 sums. */
+static double tolerance(const struct trial *t, enum trial_kind kind)
 {
-    if (kind == KIND_T && type == PLAIT_BF16_T)
-        return 0x1p-7;
-    if (kind == KIND_T && type == PLAIT_FP16_T)
-        return 0x1p-9;
+    int n = t->roundings > 0 ? t->roundings : 1;
+
+    if (kind == KIND_F32 && t->tolerance > 0)
+        return t->tolerance;
+    if (kind == KIND_T && t->type == PLAIT_BF16_T)
+        return (n + 1) * 0x1p-8;
+    if (kind == KIND_T && t->type == PLAIT_FP16_T)
+        return (n + 1) * 0x1p-10;
     return 2e-5;
 }
 
@@ -177,9 +183,7 @@ static size_t differing(const struct trial *t, int k, const void *a,
 {
     const struct trial_array *array = &t->array[k];
     size_t size = kind_size(array->kind, t->type), bad = 0;
-    double tol = array->kind == KIND_F32 && t->tolerance > 0
-                     ? t->tolerance
-                     : tolerance(array->kind, t->type);
+    double tol = tolerance(t, array->kind);
     double squares = 0, rms;
 
     for (size_t i = 0; i < array->n; i++) {
@@ -292,8 +296,11 @@ static void run_case(const struct trial_case *c, enum plait_dtype type,
                      const int *shape, struct trial_side *ref,
                      struct trial_side *side, uint64_t seed)
 {
-    struct trial t = {
-        .ref = ref->ops, .ref_queue = ref->q, .type = type, .random = seed};
+    struct trial t = {.ref = ref->ops,
+                      .ref_queue = ref->q,
+                      .type = type,
+                      .random = seed,
+                      .gpu = side->ops->gpu};
     void *a[TRIAL_ARRAYS] = {NULL}, *b[TRIAL_ARRAYS] = {NULL};
     void *again[TRIAL_ARRAYS] = {NULL};
     call_fn once_more = side->ops->graph_begin != NULL && !trial_waits(c)
@@ -360,8 +367,8 @@ static void run_all(const struct plait_ops *ops, struct trial_side *ref,
     static const enum plait_dtype types[] = {PLAIT_F32, PLAIT_BF16_T,
                                              PLAIT_FP16_T};
     static const struct trial_case *const subjects[] = {
-        trial_moving,    trial_linear,  trial_layers,
-        trial_attention, trial_experts, trial_optim,
+        trial_moving,  trial_linear,  trial_layers, trial_attention,
+        trial_experts, trial_moments, trial_optim,
     };
     struct trial_side side = {0};
 
@@ -369,6 +376,7 @@ static void run_all(const struct plait_ops *ops, struct trial_side *ref,
         return;
     for (size_t i = 0; i < sizeof(subjects) / sizeof(subjects[0]); i++)
         run_cases(subjects[i], types, 3, ref, &side, seed);
+    run_cases(trial_image, types, 1, ref, &side, seed);
     if (ops->has_fp8 != NULL && ops->has_fp8(side.dev))
         run_cases(trial_fp8, &types[1], 1, ref, &side, seed);
     else

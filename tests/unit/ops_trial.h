@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_TESTS_OPS_TRIAL_H
-#define PLAIT_TESTS_OPS_TRIAL_H
+#ifndef PLAIT_TESTS_UNIT_OPS_TRIAL_H
+#define PLAIT_TESTS_UNIT_OPS_TRIAL_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +29,11 @@ struct trial {
     struct plait_queue *ref_queue;
     enum plait_dtype type;
     uint64_t random;  /* state of the generator */
+    int gpu;          /* what is under test is a GPU */
     double tolerance; /* of fp32 results; 0: the usual one */
+    /* How many roundings to T the op may make on the way to a result of T,
+     * where ref makes one; 0: one. */
+    int roundings;
     int narrays;
     struct trial_array array[TRIAL_ARRAYS];
 };
@@ -52,9 +56,11 @@ struct trial_case {
     int shapes[TRIAL_SHAPES][TRIAL_SHAPE];
 };
 
-/* By subject; each ends with a NULL name. Those in fp8 are of bf16 alone. */
+/* By subject; each ends with a NULL name. Those in fp8 are of bf16 alone,
+ * those of images of fp32. */
 extern const struct trial_case trial_moving[], trial_linear[], trial_fp8[],
-    trial_layers[], trial_attention[], trial_experts[], trial_optim[];
+    trial_layers[], trial_attention[], trial_experts[], trial_moments[],
+    trial_optim[], trial_image[];
 /* Whether the case waits for a queue, which no graph can hold. */
 int trial_waits(const struct trial_case *c);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_TAP_H
-#define PLAIT_TAP_H
+#ifndef PLAIT_TESTS_UNIT_TAP_H
+#define PLAIT_TESTS_UNIT_TAP_H
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -115,7 +115,7 @@ static void damaged(struct job *job)
 
     copy_checkpoint("bit");
     damage("bit/rank-00000.safetensors", -5, 1);
-    REFUSED("bit", "rank-00000.safetensors: garbled: its checksum is");
+    REFUSED("bit", "rank-00000.safetensors: corrupt: its checksum is");
     copy_checkpoint("cut");
     stat(in_dir("cut/rank-00000.safetensors"), &st);
     ok(truncate(in_dir("cut/rank-00000.safetensors"), st.st_size - 1) == 0,
@@ -126,10 +126,10 @@ static void damaged(struct job *job)
     REFUSED("lost", "rank-00000.safetensors: No such file");
     copy_checkpoint("manifest");
     damage("manifest/manifest.json", 1, 1);
-    REFUSED("manifest", "manifest.json: garbled: line 1");
+    REFUSED("manifest", "manifest.json: corrupt: line 1");
     copy_checkpoint("empty");
     ok(truncate(in_dir("empty/manifest.json"), 0) == 0, "empty");
-    REFUSED("empty", "manifest.json: garbled");
+    REFUSED("empty", "manifest.json: corrupt");
     REFUSED("step-best", "no complete checkpoint");
     REFUSED("nowhere", "No such file or directory: no complete checkpoint");
 
@@ -159,7 +159,7 @@ static void wider_model(void)
     plait_optim_destroy(other.optim);
     plait_model_destroy(other.model);
     other.config.model.vocab = 300;
-    other.model = plait_model_create(&other.config, other.par, &err);
+    other.model = plait_model_create(&other.config, other.mesh, &err);
     other.optim = plait_optim_create(other.model, &err);
     ok(load(&other, "step-00000020", &err) == -1 &&
            strstr(err.text, "is [259, 48] there, [300, 48] in this model"),

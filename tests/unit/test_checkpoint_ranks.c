@@ -48,10 +48,16 @@ static int load_in(enum plait_family family, int i, const char *path)
 
     if (ret == 1) {
         fill(&job, -1);
-        if (plait_checkpoint_load(path, &info, job.model, job.optim, &err) <
-                0 ||
+        if (plait_checkpoint_load(path, &info, job.optim, &err) < 0 ||
             info.tokens != info.step * 100 || !is_filled(&job)) {
             diag("rank %d: %s", rank, err.text);
+            ret = -1;
+        }
+        fill(&job, -1);
+        if (plait_checkpoint_load_weights(
+                path, &info, plait_optim_shards(job.optim), &err) < 0 ||
+            !has_weights_alone(&job, -1)) {
+            diag("rank %d: weights alone: %s", rank, err.text);
             ret = -1;
         }
     }

@@ -175,7 +175,8 @@ static void check_split(void)
     int pass;
 
     /* even and odd ranks, the order turned round */
-    pass = plait_comm_split(world, rank % 2, -rank, "half", &half, &err) == 0;
+    pass = plait_comm_split(world, rank % 2, -rank, PLAIT_COMM_AXIS_NONE,
+                            "half", &half, &err) == 0;
     pass &= half && plait_comm_size(half) == (size + 1 - rank % 2) / 2;
     pass &=
         half && plait_comm_rank(half) == plait_comm_size(half) - 1 - rank / 2;
@@ -184,7 +185,8 @@ static void check_split(void)
                                          NULL, NULL) == 0;
     all_ok(world, pass && x == rank % 2 + 2 * (plait_comm_size(half) - 1),
            "the halves do not meet");
-    pass = plait_comm_split(world, rank ? -1 : 3, 0, "one", &one, &err) == 0;
+    pass = plait_comm_split(world, rank ? -1 : 3, 0, PLAIT_COMM_AXIS_NONE,
+                            "one", &one, &err) == 0;
     all_ok(world, pass && !one == !!rank, "color < 0 gets none");
     all_ok(world, !one || plait_comm_size(one) == 1, "a group of one");
     plait_comm_destroy(one);

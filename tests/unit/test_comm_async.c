@@ -153,7 +153,8 @@ static void check_many(void)
     struct plait_request *req[2][EACH];
     struct plait_comm *group[2] = {world, NULL};
     struct plait_error err;
-    int pass = plait_comm_split(world, 0, -rank, "again", &group[1], &err) == 0;
+    int pass = plait_comm_split(world, 0, -rank, PLAIT_COMM_AXIS_NONE, "again",
+                                &group[1], &err) == 0;
     float small = 1;
 
     for (int i = 0; i < 2 * EACH; i++) {

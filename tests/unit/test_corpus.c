@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "tap.h"
-#include "topology/node.h"
+#include "topology/node/node.h"
 
 /* Recorded machines. The numbers were read off the files by a person: PCI
  * classes and ids, OS devices, NUMANode objects, link matrices; not printed

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/cost.h"
+#include "topology/plan/cost.h"
 
 /* Costs worked out by hand on two or four nodes of eight tasks. */
 

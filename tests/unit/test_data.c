@@ -8,6 +8,7 @@
 
 #include "runtime/data/data.h"
 #include "runtime/data/shard.h"
+#include "runtime/data/token_writer.h"
 #include "runtime/data/tokenizer.h"
 #include "tap.h"
 
@@ -34,24 +35,37 @@ static void write_file(const char *name, const void *bytes, size_t size)
 /* n tokens first, first + 1, ... */
 static void write_shard(const char *name, int vocab, int32_t first, int n)
 {
+    struct plait_token_writer *w;
     struct plait_error err;
-    struct plait_shard_writer *w =
-        plait_shard_writer_create(in_dir(name), "byte", vocab, &err);
     int32_t token;
+    char stem[256];
     int i;
 
+    if (n == 0) { /* the writer leaves no such file */
+        struct plait_shard_header header = {2, 0, vocab, "byte"};
+        unsigned char bytes[PLAIT_SHARD_HEADER];
+
+        header.width = vocab > 65536 ? 4 : 2;
+        plait_shard_encode(&header, bytes);
+        write_file(name, bytes, sizeof(bytes));
+        return;
+    }
+    snprintf(stem, sizeof(stem), "%.*s", (int)strlen(in_dir(name)) - 4,
+             in_dir(name));
+    w = plait_token_writer_create(stem, PLAIT_DATA_PLAIT, "byte", vocab, NULL,
+                                  &err);
     for (i = 0; i < n; i++) {
         token = first + i;
-        if (!w || plait_shard_writer_add(w, &token, 1, &err) < 0)
+        if (!w || plait_token_writer_add(w, &token, 1, NULL, 0, &err) < 0)
             abort();
     }
-    if (plait_shard_writer_finish(w, &err) < 0)
+    if (plait_token_writer_finish(w, &err) < 0)
         abort();
-    plait_shard_writer_destroy(w);
+    plait_token_writer_destroy(w);
 }
 
-static struct plait_dataset *create(const char *name, const char *format,
-                                    struct plait_error *err)
+static struct plait_dataset *
+create(const char *name, enum plait_data_format format, struct plait_error *err)
 {
     err->text[0] = '\0';
     return plait_dataset_create(in_dir(name), format, err);
@@ -90,7 +104,7 @@ static void shards(void)
     write_shard("a-1.bin", 70000, 10, 1);
     write_shard("a-2.bin", 70000, 11, 0);
     write_shard("a-3.bin", 70000, 11, 30);
-    ds = create("a-*.bin", "auto", &err);
+    ds = create("a-*.bin", PLAIT_DATA_AUTO, &err);
     ok(counts_up(ds, 41, 4) && counts_up(ds, 41, 8) && counts_up(ds, 41, 1),
        "a pattern of shards is one run of tokens %s", err.text);
     ok(ds && plait_dataset_vocab(ds) == 70000 &&
@@ -105,10 +119,10 @@ static void shards(void)
     plait_dataset_destroy(ds);
 
     write_shard("b.bin", 300, 0, 41);
-    ds = create("b.bin", "plait", &err);
+    ds = create("b.bin", PLAIT_DATA_PLAIT, &err);
     ok(counts_up(ds, 41, 4), "16-bit shards");
     plait_dataset_destroy(ds);
-    ds = create("[ab]*.bin", "plait", &err);
+    ds = create("[ab]*.bin", PLAIT_DATA_PLAIT, &err);
     ok(!ds && strstr(err.text, "vocabulary 300"), "%s", err.text);
     plait_dataset_destroy(NULL);
 }
@@ -130,25 +144,25 @@ static void llmc(void)
     }
     write_file("l1.bin", bytes, sizeof(bytes));
     write_file("l7.bin", wide, sizeof(wide));
-    ds = create("l1.bin", "auto", &err);
+    ds = create("l1.bin", PLAIT_DATA_AUTO, &err);
     ok(counts_up(ds, 33, 4), "llm.c version 1 %s", err.text);
     plait_dataset_destroy(ds);
-    ds = create("l7.bin", "llmc", &err);
+    ds = create("l7.bin", PLAIT_DATA_LLMC, &err);
     ok(counts_up(ds, 33, 8), "llm.c version 7 %s", err.text);
     plait_dataset_destroy(ds);
     write_file("l1-short.bin", bytes, sizeof(bytes) - 1);
-    ds = create("l1-short.bin", "auto", &err);
+    ds = create("l1-short.bin", PLAIT_DATA_AUTO, &err);
     ok(!ds && strstr(err.text, "l1-short.bin: truncated: the header says 33 "
                                "tokens, 1090 bytes in all; the file has 1089"),
        "%s", err.text);
     wide[1] = 1;
     write_file("l7-v1.bin", wide, sizeof(wide));
-    ds = create("l7-v1.bin", "auto", &err);
+    ds = create("l7-v1.bin", PLAIT_DATA_AUTO, &err);
     ok(!ds && strstr(err.text, "version 1; with magic 20240801 it would be 7"),
        "%s", err.text);
     wide[0] = 0;
     write_file("zero.bin", wide, sizeof(wide));
-    ds = create("zero.bin", "llmc", &err);
+    ds = create("zero.bin", PLAIT_DATA_LLMC, &err);
     ok(!ds && strstr(err.text, "no llm.c token file"), "%s", err.text);
 }
 
@@ -195,38 +209,38 @@ static void megatron(void)
         size = megatron_index(index, types[i].code, types[i].width, 10);
         write_file("m.idx", index, size);
         write_file("m.bin", data, 40 * (size_t)types[i].width);
-        ds = create("m", "auto", &err);
+        ds = create("m", PLAIT_DATA_AUTO, &err);
         ok(counts_up(ds, 40, 3), "Megatron, type %d %s", types[i].code,
            err.text);
         plait_dataset_destroy(ds);
     }
-    ds = create("m.*", "auto", &err);
+    ds = create("m.*", PLAIT_DATA_AUTO, &err);
     ok(counts_up(ds, 40, 3), "a pattern that matches both files %s", err.text);
     plait_dataset_destroy(ds);
     index[9] = 2;
     write_file("m.idx", index, size);
-    ds = create("m.bin", "auto", &err);
+    ds = create("m.bin", PLAIT_DATA_AUTO, &err);
     ok(!ds && strstr(err.text, "m.idx: Megatron index of version 2, not 1"),
        "%s", err.text);
     index[9] = 1;
     index[17] = 6;
     write_file("m.idx", index, size);
-    ds = create("m.bin", "megatron", &err);
+    ds = create("m.bin", PLAIT_DATA_MEGATRON, &err);
     ok(!ds && strstr(err.text, "type code 6 is no token type"), "%s", err.text);
     index[17] = 8;
     index[34 + 40 + 8] = 1;
     write_file("m.idx", index, size);
-    ds = create("m.bin", "auto", &err);
+    ds = create("m.bin", PLAIT_DATA_AUTO, &err);
     ok(!ds && strstr(err.text, "sequence 1 starts at byte 1, not 8"), "%s",
        err.text);
     index[34 + 40 + 8] = 8;
     write_file("m.idx", index, size - 1);
-    ds = create("m.bin", "auto", &err);
+    ds = create("m.bin", PLAIT_DATA_AUTO, &err);
     ok(!ds && strstr(err.text, "10 sequences and 2 documents do not"), "%s",
        err.text);
     write_file("m.idx", index, size);
     write_file("m.bin", data, 79);
-    ds = create("m.bin", "auto", &err);
+    ds = create("m.bin", PLAIT_DATA_AUTO, &err);
     ok(!ds && strstr(err.text, "m.bin: truncated: the header says 40"), "%s",
        err.text);
 }
@@ -245,9 +259,9 @@ static void refused(void)
         {"cut.bin", "truncated: the header says 41 tokens, 146 bytes"},
         {"long.bin", "too long: the header says 41 tokens"},
         {"version.bin", "plait shard of version 2"},
-        {"garbled.bin", "garbled header: its checksum is"},
-        {"width.bin", "makes no sense: 3 bytes a token"},
-        {"huge.bin", "makes no sense"},
+        {"corrupt.bin", "corrupt header: its checksum is"},
+        {"width.bin", "invalid header: 3 bytes a token"},
+        {"huge.bin", "invalid header"},
     };
     struct plait_shard_header header = {3, 41, 300, "byte"};
     unsigned char bytes[64 + 82 + 1] = {0};
@@ -268,7 +282,7 @@ static void refused(void)
     write_file("version.bin", bytes, 64 + 82);
     bytes[8] = 1;
     bytes[17] ^= 1;
-    write_file("garbled.bin", bytes, 64 + 82);
+    write_file("corrupt.bin", bytes, 64 + 82);
     plait_shard_encode(&header, bytes);
     write_file("width.bin", bytes, 64 + 82);
     header.width = 2;
@@ -276,14 +290,12 @@ static void refused(void)
     plait_shard_encode(&header, bytes);
     write_file("huge.bin", bytes, 64 + 82);
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        ds = create(bad[i].name, "auto", &err);
+        ds = create(bad[i].name, PLAIT_DATA_AUTO, &err);
         ok(!ds && strstr(err.text, bad[i].says), "%s", err.text);
         plait_dataset_destroy(ds);
     }
-    ds = create("text.bin", "plait", &err);
+    ds = create("text.bin", PLAIT_DATA_PLAIT, &err);
     ok(!ds && strstr(err.text, "truncated"), "%s", err.text);
-    ds = create("text.bin", "parquet", &err);
-    ok(!ds && strstr(err.text, "not 'parquet'"), "%s", err.text);
 }
 
 static void permutation(void)
@@ -324,33 +336,53 @@ static void permutation(void)
 static void loader(void)
 {
     struct plait_error err;
-    struct plait_dataset *ds = create("a-*.bin", "auto", &err);
+    struct plait_dataset *ds = create("a-*.bin", PLAIT_DATA_AUTO, &err);
+    struct plait_share all = {.stride = 6, .count = 6};
+    struct plait_share part = {
+        .start = 12, .stride = 6, .first = 3, .count = 3};
     struct plait_loader *whole, *half;
     const int32_t *in, *out, *in2, *out2;
-    int step, good = 1;
+    int step, i, good = 1;
 
-    whole = plait_loader_create(ds, 3, 4, 41, 6, 0, 6, 0, &err);
-    half = plait_loader_create(ds, 3, 4, 41, 6, 3, 3, 2, &err);
+    whole = plait_loader_create(ds, 3, 4, 41, &all, 1, &err);
+    half = plait_loader_create(ds, 3, 4, 41, &part, 1, &err);
     for (step = 0; step < 40; step++) {
-        good &= plait_loader_next(whole, &in, &out, &err) == 0;
+        good &= plait_loader_next(whole, 1, &err) == 0;
+        plait_loader_get(whole, 0, &in, &out);
         good &= in[0] == 4 * plait_sample_index(3, 10, 6 * step) &&
                 out[23] == in[23] + 1;
         if (step < 2)
             continue;
-        good &= plait_loader_next(half, &in2, &out2, &err) == 0;
+        good &= plait_loader_next(half, 1, &err) == 0;
+        plait_loader_get(half, 0, &in2, &out2);
         good &= !memcmp(in + 12, in2, 48) && !memcmp(out + 12, out2, 48);
     }
     ok(good, "a share of the batch, from a later step, is the same samples");
+    plait_loader_destroy(half);
+
+    /* 1, 2, ... 7 micro-batches a step, again and again */
+    part = (struct plait_share){.start = 5, .stride = 2, .count = 2};
+    half = plait_loader_create(ds, 3, 4, 41, &part, 7, &err);
+    for (good = 1, step = 0; step < 60; step++) {
+        int n = 1 + step % 7, start = step / 7 * 28 + n * (n - 1) / 2;
+
+        good &= plait_loader_next(half, n, &err) == 0;
+        for (i = 0; i < n; i++) {
+            plait_loader_get(half, i, &in, &out);
+            good &= in[4] == 4 * plait_sample_index(3, 10, 6 + 2 * (start + i));
+        }
+    }
+    ok(good, "steps of any size read one run of samples");
     plait_loader_destroy(whole);
     plait_loader_destroy(half);
 
-    whole = plait_loader_create(ds, 3, 4, 20, 6, 0, 6, 0, &err);
-    ok(plait_loader_next(whole, &in, &out, &err) == -1 && errno == ERANGE &&
+    whole = plait_loader_create(ds, 3, 4, 20, &all, 1, &err);
+    ok(plait_loader_next(whole, 1, &err) == -1 && errno == ERANGE &&
            strstr(err.text, "outside the vocabulary of 20"),
        "%s", err.text);
-    ok(plait_loader_next(whole, &in, &out, &err) == -1, "and again");
+    ok(plait_loader_next(whole, 1, &err) == -1, "and again");
     plait_loader_destroy(whole);
-    ok(!plait_loader_create(ds, 3, 41, 41, 6, 0, 6, 0, &err) &&
+    ok(!plait_loader_create(ds, 3, 41, 41, &all, 1, &err) &&
            strstr(err.text, "41 tokens are too few for one sequence of 41"),
        "%s", err.text);
     plait_dataset_destroy(ds);
@@ -377,7 +409,7 @@ static void tokenizer(void)
     free(text);
     plait_tokenizer_destroy(t);
     ok(!plait_tokenizer_create("bpe", &err) &&
-           strstr(err.text, "byte or spm:FILE, not 'bpe'"),
+           strstr(err.text, "byte, spm:FILE or bpe:FILE, not 'bpe'"),
        "%s", err.text);
     ok(!plait_tokenizer_create("spm:/nonexistent", &err), "%s", err.text);
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/error.h"
+#include "topology/base/error.h"
 
 int main(void)
 {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/fabric.h"
+#include "topology/fabric/fabric.h"
 
 static struct plait_fabric *parse(const char *text)
 {
@@ -148,7 +148,7 @@ static void test_addresses(void)
     refuse("s0.n1 switch.switch.node\n",
            "F:1: the address and its pattern differ in length");
     refuse("s0.n1 switch.node\ns0.n2\n",
-           "F:2: want an address and its pattern");
+           "F:2: expected an address and its pattern");
     refuse("s0.s0.n1 switch.switch.node\n", "F:1: switch s0 is below itself");
 }
 
@@ -185,7 +185,7 @@ static void test_yaml(void)
     ok(f && plait_fabric_has_blocks(f), "blocks in YAML");
     plait_fabric_destroy(f);
     refuse("- topology: a\n  torus3d: {}\n",
-           "F:1: want a topology of type tree, block or flat");
+           "F:1: expected a topology of type tree, block or flat");
     refuse("- topology: a\n  tree:\n    switches:\n"
            "      - switch: s1\n        children: s2\n",
            "F:5: switch s2 is not defined");
@@ -231,9 +231,9 @@ static void test_ibnetdiscover(void)
     ok(f && plait_fabric_leaf(f, "Mellanox") < 0, "no aggregation node");
     plait_fabric_destroy(f);
     refuse("vendid=0x2c9\nSwitch 36 x\n",
-           "F:2: want a switch such as Switch 36 \"S-0002c902\"");
+           "F:2: expected a switch such as Switch 36 \"S-0002c902\"");
     refuse("vendid=0x2c9\nSwitch 36 \"S-1\"\n[1] x\n",
-           "F:3: want a port such as [1] \"H-0002c903000e0a72\"[1]");
+           "F:3: expected a port such as [1] \"H-0002c903000e0a72\"[1]");
     refuse("vendid=0x2c9\nSwitch 36 \"S-1\"\n",
            "F: no switch with a host on it");
 }
@@ -296,13 +296,13 @@ static void test_broken(void)
            "F:1: Nodes: more than 1048576 names");
     refuse("SwitchName=s0 Nodes\n", "F:1: \"Nodes\" is not a Key=Value pair");
     refuse("SwitchName=s0 Node=a\n",
-           "F:1: unknown key \"Node\"; want SwitchName, Switches, Nodes, "
+           "F:1: unknown key \"Node\"; expected SwitchName, Switches, Nodes, "
            "LinkSpeed, BlockName or BlockSizes");
     refuse("SwitchName=s0 Nodes=\n", "F:1: Nodes is empty");
     refuse("SwitchName=s0 Nodes=a Nodes=b\n", "F:1: Nodes is given twice");
     refuse("SwitchName=s0\n", "F:1: neither Nodes nor Switches");
     refuse("Nodes=a\n",
-           "F:1: want one of SwitchName, BlockName and BlockSizes");
+           "F:1: expected one of SwitchName, BlockName and BlockSizes");
     refuse("SwitchName=s0 Nodes=a\nSwitchName=s0 Nodes=b\n",
            "F:2: switch s0 is defined twice");
     refuse("SwitchName=s0 Nodes=a\nSwitchName=s1 Switches=s0,s9\n",
@@ -315,11 +315,13 @@ static void test_broken(void)
     refuse("BlockName=b1 Nodes=a\nSwitchName=s Nodes=b\n",
            "F:2: SwitchName and BlockName in one file; Slurm uses either "
            "topology/tree or topology/block");
-    refuse("BlockName=b1 Nodes=a\nBlockSizes=4,9\n",
-           "F:2: BlockSizes=4,9: want a base size and then growing powers of "
-           "two of it, as in 4,8,16");
-    refuse("hello world\n", "F:1: want a pattern such as switch.switch.node "
-                            "or block.node");
+    refuse(
+        "BlockName=b1 Nodes=a\nBlockSizes=4,9\n",
+        "F:2: BlockSizes=4,9: expected a base size and then growing powers of "
+        "two of it, as in 4,8,16");
+    refuse("hello world\n",
+           "F:1: expected a pattern such as switch.switch.node "
+           "or block.node");
     refuse("hello\n", "F:1: \"hello\" is not a Key=Value pair");
 }
 

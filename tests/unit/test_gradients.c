@@ -209,14 +209,16 @@ static void embedding_backward(void)
                             s[5], (size_t)s[0], (size_t)s[1], (size_t)s[2]);
 }
 
+static const struct plait_rope rope = {100, 4, 1, 4, 20};
+
 /* {N, T, heads, D, pos0} */
 static void rope_forward(float *out)
 {
     size_t n = (size_t)(s[0] * s[2] * s[3]);
 
     memcpy(out, x[0], n * sizeof(float));
-    ops->rope(q, PLAIT_F32, out, (size_t)(s[2] * s[3]), s[2], s[3], 100.0f,
-              s[4], 1, (size_t)s[0], (size_t)s[1]);
+    ops->rope(q, PLAIT_F32, out, (size_t)(s[2] * s[3]), s[2], s[3], &rope, s[4],
+              1, (size_t)s[0], (size_t)s[1]);
 }
 
 static void rope_backward(void)
@@ -224,7 +226,7 @@ static void rope_backward(void)
     size_t n = (size_t)(s[0] * s[2] * s[3]);
 
     memcpy(dx[0], r, n * sizeof(float));
-    ops->rope(q, PLAIT_F32, dx[0], (size_t)(s[2] * s[3]), s[2], s[3], 100.0f,
+    ops->rope(q, PLAIT_F32, dx[0], (size_t)(s[2] * s[3]), s[2], s[3], &rope,
               s[4], -1, (size_t)s[0], (size_t)s[1]);
 }
 

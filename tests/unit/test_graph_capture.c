@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/comm/comm_private.h"
-#include "runtime/parallel/replay.h"
+#include "runtime/mesh/graph_capture.h"
 #include "tap.h"
 
 /* Worlds by the one thing that counts here. */
@@ -49,57 +49,56 @@ static const struct plait_ops device = {.graph_begin = begin,
                                         .graph_run = run_graph,
                                         .graph_destroy = forget};
 
-/* -- decisions --------------------------------------------------------------
- */
+/* -- decisions ------------------------------------------------------------ */
 
-struct wish {
+struct sizes {
     int tp, cp, dp, pp, zero, experts;
     enum plait_schedule_kind schedule;
 };
 
-static int choose(enum plait_graph_use use, struct wish w, bool nccl,
+static int choose(enum plait_graph_use use, struct sizes w, bool nccl,
                   struct plait_graphs *g, struct plait_error *err)
 {
     struct plait_comm world = {.vtable = nccl ? &on_device : &by_host};
-    struct plait_parallel par = {.ops = &device, .world = &world};
-    struct plait_config c;
+    struct plait_mesh mesh = {.ops = &device, .world = &world};
+    struct plait_job_config c;
 
     memset(&c, 0, sizeof(c));
     for (int i = 0; i < PLAIT_NAXES; i++)
-        par.layout.size[i] = 1;
-    par.layout.size[PLAIT_TP] = w.tp ? w.tp : 1;
-    par.layout.size[PLAIT_CP] = w.cp ? w.cp : 1;
-    par.layout.size[PLAIT_DP] = w.dp ? w.dp : 1;
-    par.layout.size[PLAIT_PP] = w.pp ? w.pp : 1;
+        mesh.layout.size[i] = 1;
+    mesh.layout.size[PLAIT_TP] = w.tp ? w.tp : 1;
+    mesh.layout.size[PLAIT_CP] = w.cp ? w.cp : 1;
+    mesh.layout.size[PLAIT_DP] = w.dp ? w.dp : 1;
+    mesh.layout.size[PLAIT_PP] = w.pp ? w.pp : 1;
     c.parallel.schedule = w.schedule;
     c.parallel.zero = w.zero;
     c.model.experts = w.experts;
     c.train.graph = use;
-    return plait_graphs_choose(g, &c, &par, err);
+    return plait_graphs_choose(g, &c, &mesh, err);
 }
 
 /* With auto: what has no transfers in it. */
 static void check_auto(void)
 {
     static const struct {
-        struct wish wish;
+        struct sizes sizes;
         bool passes, last, optim;
         const char *why;
     } cases[] = {
         {{.dp = 1}, true, true, true, ""},
-        {{.dp = 2}, true, false, true, "gradients travel"},
+        {{.dp = 2}, true, false, true, "gradients are reduced"},
         {{.dp = 2, .zero = 1}, true, false, false, "ZeRO gathers weights"},
-        {{.zero = 2}, false, false, false, "ZeRO 2 and 3 talk"},
+        {{.zero = 2}, false, false, false, "ZeRO 2 and 3 communicate"},
         {{.tp = 2}, false, false, true, "tensor and context"},
         {{.cp = 2}, false, false, true, "tensor and context"},
-        {{.pp = 2}, false, false, true, "pipeline stages talk"},
+        {{.pp = 2}, false, false, true, "pipeline stages exchange"},
         {{.experts = 4}, false, false, true, "tokens of each expert"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct plait_error err = {""};
         struct plait_graphs g;
-        int rc = choose(PLAIT_GRAPH_AUTO, cases[i].wish, true, &g, &err);
+        int rc = choose(PLAIT_GRAPH_AUTO, cases[i].sizes, true, &g, &err);
 
         ok(rc == 0 && g.passes == cases[i].passes && g.last == cases[i].last &&
                g.optim == cases[i].optim && !g.all &&
@@ -112,7 +111,7 @@ static void check_auto(void)
 static void check_on(void)
 {
     static const struct {
-        struct wish wish;
+        struct sizes sizes;
         bool nccl;
         const char *refused; /* NULL: it is not */
     } cases[] = {
@@ -122,10 +121,10 @@ static void check_on(void)
         {{.dp = 2}, true, NULL},
         {{.tp = 2, .cp = 2, .dp = 4, .zero = 3}, true, NULL},
         {{.dp = 2, .zero = 1}, true, NULL},
-        {{.tp = 2}, false, "by MPI"},
-        {{.dp = 2}, false, "by MPI"},
-        {{.zero = 1}, false, "by MPI"},
-        {{.tp = 2, .pp = 2}, true, "pipeline stages talk"},
+        {{.tp = 2}, false, "MPI transfers"},
+        {{.dp = 2}, false, "MPI transfers"},
+        {{.zero = 1}, false, "MPI transfers"},
+        {{.tp = 2, .pp = 2}, true, "pipeline stages exchange"},
         {{.tp = 2, .experts = 4}, true, "tokens of each expert"},
         {{.tp = 2, .schedule = PLAIT_SCHEDULE_GPIPE}, true, "gpipe and zb-h1"},
     };
@@ -133,7 +132,8 @@ static void check_on(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct plait_error err = {""};
         struct plait_graphs g;
-        int rc = choose(PLAIT_GRAPH_ON, cases[i].wish, cases[i].nccl, &g, &err);
+        int rc =
+            choose(PLAIT_GRAPH_ON, cases[i].sizes, cases[i].nccl, &g, &err);
 
         if (cases[i].refused)
             ok(rc < 0 && strstr(err.text, cases[i].refused), "on, case %zu: %s",
@@ -150,13 +150,12 @@ static void check_off(void)
     struct plait_error err = {""};
     struct plait_graphs g;
 
-    ok(choose(PLAIT_GRAPH_OFF, (struct wish){.dp = 1}, true, &g, &err) == 0 &&
+    ok(choose(PLAIT_GRAPH_OFF, (struct sizes){.dp = 1}, true, &g, &err) == 0 &&
            !g.passes && !g.last && !g.optim,
        "off: nothing");
 }
 
-/* -- counts -----------------------------------------------------------------
- */
+/* -- counts --------------------------------------------------------------- */
 
 struct job {
     struct plait_comm *comm;
@@ -184,28 +183,28 @@ static uint64_t calls_of(const struct plait_comm *comm)
 static void check_counts(void)
 {
     struct plait_comm *comm = plait_self_create(NULL, NULL, "tp");
-    struct plait_parallel par = {.ops = &device};
-    struct plait_replay replay = {.warm = false};
+    struct plait_mesh mesh = {.ops = &device};
+    struct plait_graph_capture capture = {.warm = false};
     struct job job = {.comm = comm};
     int i, good = 1;
 
-    par.q = (struct plait_queue *)&job; /* the device above looks at none */
-    par.group[PLAIT_GROUP_TP] = comm;
+    mesh.q = (struct plait_queue *)&job; /* the device above looks at none */
+    mesh.group[PLAIT_GROUP_TP] = comm;
     for (i = 1; i <= 5; i++)
-        good &= plait_replay_run(&replay, &par, transfer, &job) == 0 &&
+        good &= plait_graph_capture_run(&capture, &mesh, transfer, &job) == 0 &&
                 calls_of(comm) == (uint64_t)i;
     ok(good, "each run counts once");
     ok(job.calls == 2 && recorded == 1 && run == 4,
        "of which one was made, one recorded, and four ran as a graph");
-    plait_replay_forget(&replay, &par);
+    plait_graph_capture_reset(&capture, &mesh);
 
     refuse = 1;
-    good = plait_replay_run(&replay, &par, transfer, &job);
-    ok(good == 0 && calls_of(comm) == 6 && job.calls == 4 && par.graphs.failed,
+    good = plait_graph_capture_run(&capture, &mesh, transfer, &job);
+    ok(good == 0 && calls_of(comm) == 6 && job.calls == 4 && mesh.graphs.failed,
        "what cannot be recorded runs, and counts once");
-    par.graphs = (struct plait_graphs){.all = true};
-    good = plait_replay_run(&replay, &par, transfer, &job);
-    ok(good < 0 && errno == ENOTSUP && par.graphs.failed && par.graphs.all &&
+    mesh.graphs = (struct plait_graphs){.all = true};
+    good = plait_graph_capture_run(&capture, &mesh, transfer, &job);
+    ok(good < 0 && errno == ENOTSUP && mesh.graphs.failed && mesh.graphs.all &&
            calls_of(comm) == 6,
        "but not where all of it was to be recorded");
     plait_comm_destroy(comm);

@@ -3,41 +3,103 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/config.h"
+#include "topology/job/job_config.h"
 
-static struct plait_config *parse(const char *text, struct plait_error *err)
+static struct plait_job_config *parse(const char *text, struct plait_error *err)
 {
     err->text[0] = '\0';
-    return plait_config_parse("f.yaml", text, strlen(text), NULL, 0, err);
+    return plait_job_config_parse("f.yaml", text, strlen(text), NULL, 0, err);
 }
 
 static void defaults(void)
 {
     struct plait_error err;
-    struct plait_config *c = plait_config_create(NULL, NULL, 0, &err);
+    struct plait_job_config *c = plait_job_config_create(NULL, NULL, 0, &err);
 
     ok(c != NULL, "no file: the defaults");
     ok(c->model.layers == 12 && c->model.hidden == 768 &&
            c->model.kv_heads == 12 && c->model.ffn == 3072 &&
            c->model.tie_embeddings && c->model.seq_len == 1024,
        "gpt2's model");
-    ok(c->parallel.tp == 1 && c->parallel.dp == PLAIT_AUTO &&
-           c->parallel.schedule == PLAIT_SCHEDULE_1F1B &&
-           c->parallel_given == 0 && c->parallel.bucket_mib == 25,
+    ok(c->parallel.layout.size[PLAIT_TP] == 1 &&
+           c->parallel.layout.size[PLAIT_DP] == PLAIT_AUTO &&
+           c->parallel.schedule == PLAIT_SCHEDULE_1F1B && c->sizes_given == 0 &&
+           c->parallel.bucket_mib == 25,
        "parallel");
-    ok(!c->data.train && !strcmp(c->data.format, "auto") &&
-           !strcmp(c->optim.name, "adamw") && c->checkpoint.async &&
+    ok(!c->data.train && c->data.format == PLAIT_DATA_AUTO &&
+           c->optim.kind == PLAIT_OPTIM_ADAMW &&
+           c->lr.schedule == PLAIT_LR_COSINE && c->lr.decay_at.n == 0 &&
+           c->lr.decay_by == 0.1 && c->lr.stable == 0.8 &&
+           c->lr.warmup_from == 0 && c->checkpoint.async &&
+           c->batch.growth.n == 0 && !c->batch.growth.is_auto &&
+           c->train.noise == 0 && !c->train.skip_outliers &&
            c->checkpoint.keep == 2,
        "data, optim, checkpoint");
-    plait_config_destroy(c);
-    plait_config_destroy(NULL);
+    plait_job_config_destroy(c);
+    plait_job_config_destroy(NULL);
+}
+
+/* The printed section is the same model again. */
+static int prints_back(const struct plait_model_config *model)
+{
+    struct plait_job_config *c;
+    struct plait_error err;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    int same;
+
+    plait_job_config_print_model(model, out);
+    fclose(out);
+    c = plait_job_config_parse("printed", text, size, NULL, 0, &err);
+    same = c && !memcmp(&c->model, model, sizeof(*model));
+    plait_job_config_destroy(c);
+    free(text);
+    return same;
+}
+
+static void images(void)
+{
+    struct plait_error err;
+    struct plait_job_config *c =
+        parse("model: {family: resnet, depth: 8, input: [3, 32, 16],\n"
+              "  norm: ghost, ghost_batch: 2, label_smoothing: 0.1}\n"
+              "data: {mean: 0.5, std: 0.25, shift: 4, flip: true}\n",
+              &err);
+
+    ok(c && c->model.layers == 3 && c->model.width == 16 &&
+           c->model.classes == 10 && c->model.seq_len == 1 &&
+           c->model.image[0] == 3 && c->model.image[1] == 32 &&
+           c->model.image[2] == 16 && c->model.norm == PLAIT_NORM_GHOST &&
+           c->model.ghost_batch == 2 && c->model.label_smoothing == 0.1 &&
+           c->data.mean == 0.5 && c->data.std == 0.25 && c->data.shift == 4 &&
+           c->data.flip,
+       "a resnet %s", err.text);
+    plait_job_config_destroy(c);
+    c = parse("model: {family: mlp, layers: 0, classes: 1, loss: squared}",
+              &err);
+    ok(c && c->model.layers == 0 && c->model.loss == PLAIT_LOSS_SQUARED &&
+           c->model.image[0] == 1 && c->model.image[1] == 28 &&
+           c->data.std == 1,
+       "a linear regression %s", err.text);
+    plait_job_config_destroy(c);
+    c = parse("model: {family: mlp}", &err);
+    ok(c && c->model.layers == 2 && c->model.width == 128, "an mlp");
+    plait_job_config_destroy(c);
+    c = parse("model: {family: resnet, depth: 50}", &err);
+    ok(c && c->model.layers == 16 && c->model.width == 64, "50 layers");
+    plait_job_config_destroy(c);
 }
 
 static void full(void)
 {
     static const char text[] =
         "model: {family: llama, layers: 4, hidden: 256, heads: 8,\n"
-        "  kv_heads: 2, vocab: 257, seq_len: 128, rope_theta: 5e5}\n"
+        "  kv_heads: 2, vocab: 257, seq_len: 128, rope_theta: 5e5,\n"
+        "  head_dim: 40, attention_bias: qkv, qk_norm: true,\n"
+        "  rope_factor: 8, rope_low_freq_factor: 2,\n"
+        "  rope_high_freq_factor: 3, rope_original_len: 64,\n"
+        "  sliding_window: 128}\n"
         "data:\n"
         "  train: 'a b/*.bin'\n"
         "  val: ~\n"
@@ -52,13 +114,20 @@ static void full(void)
         "checkpoint:\n"
         "log: {metrics: m.jsonl, profile: traces}\n";
     struct plait_error err;
-    struct plait_config *c = parse(text, &err);
+    struct plait_job_config *c = parse(text, &err);
 
     ok(c != NULL, "a full file reads %s", err.text);
     ok(c->model.family == PLAIT_LLAMA && c->model.kv_heads == 2 &&
            c->model.ffn == 704 && !c->model.tie_embeddings &&
            c->model.rope_theta == 5e5,
        "llama: ffn 8/3 hidden up to a multiple of 64, untied");
+    ok(c->model.head_dim == 40 && c->model.attention_bias == PLAIT_BIAS_QKV &&
+           c->model.qk_norm && c->model.rope_factor == 8 &&
+           c->model.rope_low_freq_factor == 2 &&
+           c->model.rope_high_freq_factor == 3 &&
+           c->model.rope_original_len == 64 && c->model.sliding_window == 128,
+       "llama: what its later versions and Qwen have");
+    ok(prints_back(&c->model), "the section is printed and read back");
     ok(!strcmp(c->data.train, "a b/*.bin") && !c->data.val, "texts and null");
     ok(c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1 &&
            c->parallel.recompute == PLAIT_RECOMPUTE_FULL &&
@@ -68,16 +137,89 @@ static void full(void)
            c->parallel.grad_sync == PLAIT_GRAD_BUCKETED &&
            c->parallel.all_reduce == PLAIT_ALL_REDUCE_AUTO,
        "parallel");
-    ok(c->parallel_given == 0x57b9, "which keys were given: %#x",
-       c->parallel_given);
+    ok(c->sizes_given == (1u << PLAIT_TP | 1u << PLAIT_DP | 1u << PLAIT_PP),
+       "which sizes were given: %#x", c->sizes_given);
     ok(c->train.seed == UINT64_MAX && c->train.precision == PLAIT_BF16,
        "the largest seed");
-    ok(c->lr.base_batch == 256 && c->lr.scaling == PLAIT_LR_SQRT,
+    ok(c->lr.base_batch == 256 && c->lr.scaling == PLAIT_LR_SCALING_SQRT,
        "what the peak of the learning rate is meant for");
     ok(c->optim.betas[0] == 0.8 && c->optim.betas[1] == 0.9 && !c->optim.clip,
        "a list of numbers");
-    ok(!strcmp(c->log.profile, "traces") && !c->log.tensorboard, "log");
-    plait_config_destroy(c);
+    ok(!strcmp(c->log.profile, "traces") && !c->log.tensorboard &&
+           !c->log.prometheus,
+       "log");
+    plait_job_config_destroy(c);
+}
+
+static void meetings(void)
+{
+    static const char *const set[] = {"sync.mode=sma", "sync.learners=3",
+                                      "train.global_batch=24",
+                                      "sync.alpha=0.25"};
+    struct plait_error err;
+    struct plait_job_config *c =
+        parse("sync: {mode: post-local, from: 9}", &err);
+
+    ok(c && c->sync.mode == PLAIT_SYNC_POST_LOCAL && c->sync.from == 9 &&
+           plait_sync_steps(&c->sync) == 16 && c->sync.lr == 0.7 &&
+           c->sync.momentum == 0.9 && c->sync.alpha < 0 &&
+           plait_sync_learners(&c->sync) == 1,
+       "sync and its defaults %s", err.text);
+    plait_job_config_destroy(c);
+    c = plait_job_config_create(NULL, set, 4, &err);
+    ok(c && plait_sync_learners(&c->sync) == 3 && c->sync.alpha == 0.25 &&
+           plait_sync_steps(&c->sync) == 1,
+       "learners %s", err.text);
+    plait_job_config_destroy(c);
+    c = parse("{}", &err);
+    ok(c && c->sync.mode == PLAIT_SYNC_EACH && !plait_sync_parts(&c->sync),
+       "one model unless asked");
+    plait_job_config_destroy(c);
+}
+
+static void lists(void)
+{
+    static const char text[] =
+        "lr: {schedule: step, decay_at: [30, 60, 1000000000000],\n"
+        "     decay_by: 0.2, warmup_shape: constant, warmup_from: 0.1}\n"
+        "batch: {growth: [[100, 64], [200, 128]]}\n";
+    static const char *const set[] = {"batch.growth=[[5, 8]]",
+                                      "lr.schedule=wsd", "lr.decay_at=[]",
+                                      "lr.stable=0.5"};
+    struct plait_error err;
+    struct plait_job_config *c = parse(text, &err);
+
+    ok(c && c->lr.schedule == PLAIT_LR_STEP && c->lr.decay_at.n == 3 &&
+           c->lr.decay_at.at[1] == 60 &&
+           c->lr.decay_at.at[2] == INT64_C(1000000000000) &&
+           c->lr.decay_by == 0.2 &&
+           c->lr.warmup_shape == PLAIT_LR_WARMUP_CONSTANT &&
+           c->lr.warmup_from == 0.1,
+       "a list of steps %s", err.text);
+    ok(c && c->batch.growth.n == 2 && c->batch.growth.at[0] == 100 &&
+           c->batch.growth.at[3] == 128,
+       "a list of pairs");
+    plait_job_config_destroy(c);
+    c = plait_job_config_parse("f", text, strlen(text), set, 4, &err);
+    ok(c && c->batch.growth.n == 1 && !c->batch.growth.is_auto &&
+           c->batch.growth.at[1] == 8 && c->lr.schedule == PLAIT_LR_WSD &&
+           c->lr.decay_at.n == 0 && c->lr.stable == 0.5,
+       "--set replaces lists %s", err.text);
+    plait_job_config_destroy(c);
+}
+
+static void following(void)
+{
+    static const char text[] = "batch: {growth: auto, min: 16, max: 512}\n"
+                               "train: {noise: 0.5, skip_outliers: true}\n";
+    struct plait_error err;
+    struct plait_job_config *c = parse(text, &err);
+
+    ok(c && c->batch.growth.is_auto && c->batch.growth.n == 0 &&
+           c->batch.min == 16 && c->batch.max == 512 && c->train.noise == 0.5 &&
+           c->train.skip_outliers,
+       "a batch that follows the noise, and noise %s", err.text);
+    plait_job_config_destroy(c);
 }
 
 static void overrides(void)
@@ -103,108 +245,182 @@ static void overrides(void)
         {"optim.betas=[1,0.5]", "must be below 1"},
     };
     struct plait_error err;
-    struct plait_config *c;
+    struct plait_job_config *c;
     size_t i;
 
-    c = plait_config_parse("f", text, strlen(text), set, 5, &err);
+    c = plait_job_config_parse("f", text, strlen(text), set, 5, &err);
     ok(c && c->train.steps == 5 && c->optim.betas[1] == 0.99 &&
            !c->log.metrics && c->model.family == PLAIT_LLAMA &&
-           !c->model.tie_embeddings && c->parallel_given == 1 << 4,
+           !c->model.tie_embeddings && c->sizes_given == 1u << PLAIT_DP,
        "--set overrides the file, in order");
-    plait_config_destroy(c);
+    plait_job_config_destroy(c);
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        c = plait_config_create(NULL, &bad[i].set, 1, &err);
+        c = plait_job_config_create(NULL, &bad[i].set, 1, &err);
         ok(!c && strstr(err.text, bad[i].says) && !strchr(err.text, '\n'), "%s",
            err.text);
-        plait_config_destroy(c);
+        plait_job_config_destroy(c);
     }
 }
 
+static const struct {
+    const char *text, *says;
+} refusals[] = {
+    {"model:\n  layerz: 3\n",
+     "f.yaml:2: unknown key 'layerz' in model; did you mean 'layers'?"},
+    {"modle: {}\n", "f.yaml:1: unknown key 'modle'; did you mean 'model'"},
+    {"lr: {zzzzzzzz: 1}",
+     "unknown key 'zzzzzzzz' in lr; the keys are schedule, warmup, "
+     "warmup_shape, warmup_from, min, decay_at, decay_by, stable, base_batch "
+     "and scaling"},
+    {"\n\ntrain: {steps: many}", "f.yaml:3: steps is a whole number from 1"},
+    {"train: {steps: \"5\\n6\"}", "not the quoted text '5?6'"},
+    {"train: {steps: '5'}", "not the quoted text '5'"},
+    {"train: {steps: 5.5}", "not '5.5'"},
+    {"train: {steps: 0}", "not '0'"},
+    {"train: {steps: 99999999999999999999}", "not '9999"},
+    {"train: {steps: }", "not nothing"},
+    {"train: {steps: [1]}", "not a list"},
+    {"train: {seed: -1}", "seed is a whole number, not '-1'"},
+    {"train: {precision: fp64}",
+     "precision is fp32, bf16, fp16, tf32 or fp8, not 'fp64'"},
+    {"parallel: {tp: 0}",
+     "tp is \"auto\" or a whole number from 1 to 1048576, not '0'"},
+    {"parallel: {sequence: 1}", "sequence is true or false, not '1'"},
+    {"optim: {betas: [0.9]}", "betas is a list of 2 numbers from 0 to 1"},
+    {"optim: {betas: [0.9, 1.5]}", "not '1.5'"},
+    {"optim: {lr: nan}", "lr is a number from 0 to 1000000, not 'nan'"},
+    {"optim: {lr: 1e999}", "not '1e999'"},
+    {"optim: {name: sgdd}",
+     "name is adamw, sgd, lars, larc, lamb, novograd, adafactor, adamw8bit, "
+     "lion, muon or soap, not 'sgdd'"},
+    {"optim: {name: soap}", "optim.name soap is not there yet"},
+    {"optim: {momentum: 0.5}",
+     "f.yaml: optim.momentum is not a key of optim.name adamw, which takes "
+     "betas, eps, lr, weight_decay and clip"},
+    {"optim: {name: sgd, betas: [0.8, 0.9]}",
+     "optim.betas is not a key of optim.name sgd, which takes momentum, "
+     "nesterov, lr, weight_decay and clip"},
+    {"optim: {name: sgd, trust: 0.1}", "optim.trust is not a key of"},
+    {"optim: {name: lion, eps: 1e-6}", "optim.eps is not a key of"},
+    {"optim: {name: lamb, nesterov: true}", "optim.nesterov is not a key of"},
+    {"optim: {name: sgd, momentum: 1}", "optim.momentum 1 must be below 1"},
+    {"optim: {name: sgd, momentum: 0, nesterov: true}",
+     "optim.nesterov needs an optim.momentum above 0"},
+    {"{optim: {name: lars}, parallel: {offload: optimizer}}",
+     "optim.name must be adamw, sgd or lion, not lars"},
+    {"data: {format: parquet}", "format is auto, plait, llmc, megatron, idx, "
+                                "cifar10 or cifar100, not 'parquet'"},
+    {"lr: {schedule: square}",
+     "schedule is cosine, linear, constant, step or wsd, not 'square'"},
+    {"lr: {decay_at: 5}", "decay_at is a list of whole numbers from 1 to"},
+    {"lr: {decay_at: [5, 0]}", "not '0'"},
+    {"lr: {decay_at: [5, [6]]}", "not a list of 1"},
+    {"lr: {schedule: step, decay_at: [5, 9, 9]}",
+     "lr.decay_at: step 9 follows step 9; steps must increase"},
+    {"lr: {schedule: step}", "lr.schedule step: lr.decay_at must list"},
+    {"lr: {decay_at: [5]}", "lr.decay_at: lr.schedule must be step"},
+    {"lr: {schedule: wsd, stable: 1.5}",
+     "stable is a number from 0 to 1, not '1.5'"},
+    {"lr: {schedule: wsd, stable: -0.1}", "not '-0.1'"},
+    {"lr: {warmup_from: 2}", "warmup_from is a number from 0 to 1, not '2'"},
+    {"lr: {warmup_shape: constant}",
+     "lr.warmup_shape constant: lr.warmup_from must be above 0"},
+    {"batch: {growth: 64}",
+     "growth is \"auto\" or a list of pairs of whole numbers from 1 to"},
+    {"batch: {growth: [64]}", "growth is a list of pairs of whole numbers"},
+    {"batch: {growth: [[1, 2, 3]]}", "not a list of 3"},
+    {"batch: {growth: [[1, x]]}", "growth is a whole number from 1 to"},
+    {"batch: {growth: [[0, 8]]}", "not '0'"},
+    {"batch: {growth: [[5, 64], [5, 128]]}",
+     "batch.growth: step 5 follows step 5; steps must increase"},
+    {"batch: {growth: [[5, 64], [9, 2]]}",
+     "batch.growth: the batch of 2 after step 9 is below dp 1 * "
+     "train.micro_batch 4: no micro-batch for every rank"},
+    {"batch: {growth: [[5, 64], [9, 72]]}\nparallel: {dp: 4}",
+     "batch.growth: the batch of 72 after step 9 is not divisible by dp 4 * "
+     "train.micro_batch 4"},
+    {"batch: {growth: auto}", "batch.growth auto: batch.max must be given"},
+    {"batch: {growth: auto, max: 16}",
+     "batch.growth auto: batch.max 16 must be at least train.global_batch 32"},
+    {"batch: {growth: auto, max: 64, min: 48}",
+     "batch.min 48 must be at most train.global_batch 32"},
+    {"batch: {max: 64}", "batch.growth must be auto"},
+    {"train: {noise: -1}", "noise is a number from 0 to 1000, not '-1'"},
+    {"train: {skip_outliers: 3}", "skip_outliers is true or false, not '3'"},
+    {"train: {noise: 0.1}\nmodel: {family: resnet}",
+     "train.noise: model.family must be gpt2 or llama"},
+    {"batch: {growth: [[5, 99999999]]}", "is more than 16777216"},
+    {"data: {train: {a: b}}", "train is a text, not a mapping"},
+    {"data: {train: \"a\\0b\"}", "train is a text"},
+    {"train: {steps: 1, steps: 2}", "f.yaml:1: steps is given twice"},
+    {"- a\n- b\n", "the document is a mapping of keys to values, not a"},
+    {"[[a]: b]", "f.yaml:1: "},
+    {"? [a]\n: b\n", "f.yaml:1: a key is a plain word"},
+    {"model: [", "f.yaml:2: did not find expected node content"},
+    {"a: b: c\n", "f.yaml:1: mapping values are not allowed"},
+    {"model: {}\n---\nmodel: {}\n", "f.yaml:3: a second document"},
+    {"model: *nowhere\n", "f.yaml:1: "},
+    {"model: &m {family: *m}\n", "f.yaml:1: "},
+    {"model: {heads: 7}",
+     "f.yaml: model.hidden 768 is not divisible by model.heads 7"},
+    {"model: {family: llama, kv_heads: 5}", "model.kv_heads 5"},
+    {"model: {kv_heads: 6}", "model.kv_heads 6 must be model.heads 12"},
+    {"model: {family: llama, hidden: 36}", "must be even"},
+    {"train: {global_batch: 30}",
+     "train.global_batch 30 is not divisible by train.micro_batch 4"},
+    {"parallel: {dp: 3}", "dp 3 * train.micro_batch 4"},
+    {"parallel: {virtual: 2}", "parallel.schedule must be interleaved"},
+    {"parallel: {ep: 2}", "there are no experts"},
+    {"model: {experts: 1}", "model.experts_top_k 2 must be from 1 to"},
+    {"parallel: {grad_sync: naive, zero: 1}", "parallel.zero must be 0"},
+    {"parallel: {grad_sync: naive, grad_reduce: bf16}",
+     "parallel.grad_sync must be bucketed, not naive"},
+    {"parallel: {all_reduce: hierarchical, zero: 2, shard_group: node}",
+     "hierarchical: parallel.shard_group must be all"},
+    {"parallel: {shard_group: node}", "parallel.zero must be 1, 2 or 3"},
+    {"train: {loss_scale: 1024, precision: bf16}",
+     "train.loss_scale 1024: train.precision must be fp16"},
+    {"sync: {mode: local, steps: 0}",
+     "f.yaml:1: steps is a whole number from 1"},
+    {"sync: {mode: sma, learners: 0}",
+     "f.yaml:1: learners is a whole number from 1"},
+    {"sync: {mode: sma, alpha: 1.5}",
+     "f.yaml:1: alpha is a number from 0 to 1"},
+    {"sync: {mode: often}", "mode is each, local, post-local, sma or diloco"},
+    {"sync: {mode: post-local, from: 100}", "to below train.steps 100"},
+    {"sync: {mode: post-local}", "sync.from 0 must be from 1"},
+    {"{sync: {mode: local}, parallel: {zero: 1}}", "parallel.zero must be 0"},
+    {"\xff\xfe\xfa", "f.yaml:1: "},
+    {"\x01", "f.yaml:1: "},
+};
+
 static void refused(void)
 {
-    static const struct {
-        const char *text, *says;
-    } bad[] = {
-        {"model:\n  layerz: 3\n",
-         "f.yaml:2: unknown key 'layerz' in model; did you mean 'layers'?"},
-        {"modle: {}\n", "f.yaml:1: unknown key 'modle'; did you mean 'model'"},
-        {"lr: {zzzzzzzz: 1}",
-         "unknown key 'zzzzzzzz' in lr; the keys are schedule, warmup, min, "
-         "base_batch and scaling"},
-        {"\n\ntrain: {steps: many}",
-         "f.yaml:3: steps is a whole number from 1"},
-        {"train: {steps: \"5\\n6\"}", "not the quoted text '5?6'"},
-        {"train: {steps: '5'}", "not the quoted text '5'"},
-        {"train: {steps: 5.5}", "not '5.5'"},
-        {"train: {steps: 0}", "not '0'"},
-        {"train: {steps: 99999999999999999999}", "not '9999"},
-        {"train: {steps: }", "not nothing"},
-        {"train: {steps: [1]}", "not a list"},
-        {"train: {seed: -1}", "seed is a whole number, not '-1'"},
-        {"train: {precision: fp64}",
-         "precision is fp32, bf16, fp16, tf32 or fp8, not 'fp64'"},
-        {"parallel: {tp: 0}",
-         "tp is \"auto\" or a whole number from 1 to 1048576, not '0'"},
-        {"parallel: {sequence: 1}", "sequence is true or false, not '1'"},
-        {"optim: {betas: [0.9]}", "betas is a list of 2 numbers from 0 to 1"},
-        {"optim: {betas: [0.9, 1.5]}", "not '1.5'"},
-        {"optim: {lr: nan}", "lr is a number from 0 to 1000000, not 'nan'"},
-        {"optim: {lr: 1e999}", "not '1e999'"},
-        {"optim: {name: sgdd}", "name is adamw, not 'sgdd'"},
-        {"data: {train: {a: b}}", "train is a text, not a mapping"},
-        {"data: {train: \"a\\0b\"}", "train is a text"},
-        {"train: {steps: 1, steps: 2}", "f.yaml:1: steps is given twice"},
-        {"- a\n- b\n", "the document is a mapping of keys to values, not a"},
-        {"[[a]: b]", "f.yaml:1: "},
-        {"? [a]\n: b\n", "f.yaml:1: a key is a plain word"},
-        {"model: [", "f.yaml:2: did not find expected node content"},
-        {"a: b: c\n", "f.yaml:1: mapping values are not allowed"},
-        {"model: {}\n---\nmodel: {}\n", "f.yaml:3: a second document"},
-        {"model: *nowhere\n", "f.yaml:1: "},
-        {"model: &m {family: *m}\n", "f.yaml:1: "},
-        {"model: {heads: 7}",
-         "f.yaml: model.hidden 768 is not a multiple of model.heads 7"},
-        {"model: {family: llama, kv_heads: 5}", "model.kv_heads 5"},
-        {"model: {kv_heads: 6}", "gpt2 model has as many as heads, 12"},
-        {"model: {family: llama, hidden: 36}", "want an even number"},
-        {"train: {global_batch: 30}",
-         "train.global_batch 30 is not a multiple of train.micro_batch 4"},
-        {"parallel: {dp: 3}", "train.micro_batch 4 * parallel.dp"},
-        {"parallel: {virtual: 2}", "wants parallel.schedule interleaved"},
-        {"parallel: {ep: 2}", "there are no experts"},
-        {"model: {experts: 1}", "model.experts_top_k 2 is more than"},
-        {"parallel: {grad_sync: naive, zero: 1}", "wants parallel.zero 0"},
-        {"parallel: {grad_sync: naive, grad_reduce: bf16}",
-         "wants parallel.grad_sync bucketed, not naive"},
-        {"parallel: {all_reduce: hierarchical, zero: 2, shard_group: node}",
-         "hierarchical wants parallel.shard_group all"},
-        {"parallel: {shard_group: node}", "wants parallel.zero 1, 2 or 3"},
-        {"train: {loss_scale: 1024, precision: bf16}",
-         "train.loss_scale 1024 wants train.precision fp16, not bf16"},
-        {"\xff\xfe\xfa", "f.yaml:1: "},
-        {"\x01", "f.yaml:1: "},
-    };
     struct plait_error err;
-    struct plait_config *c;
+    struct plait_job_config *c;
     size_t i;
 
-    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        c = parse(bad[i].text, &err);
-        ok(!c && strstr(err.text, bad[i].says) && !strchr(err.text, '\n'), "%s",
-           err.text);
-        plait_config_destroy(c);
+    for (i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        c = parse(refusals[i].text, &err);
+        ok(!c && strstr(err.text, refusals[i].says) && !strchr(err.text, '\n'),
+           "%s", err.text);
+        plait_job_config_destroy(c);
     }
-    c = plait_config_create("/nonexistent.yaml", NULL, 0, &err);
+    c = plait_job_config_create("/nonexistent.yaml", NULL, 0, &err);
     ok(!c && !strcmp(err.text, "/nonexistent.yaml: No such file or directory"),
        "%s", err.text);
-    c = plait_config_create("/", NULL, 0, &err);
+    c = plait_job_config_create("/", NULL, 0, &err);
     ok(!c && !strcmp(err.text, "/: Is a directory"), "%s", err.text);
 }
 
 int main(void)
 {
     defaults();
+    images();
     full();
+    meetings();
+    lists();
+    following();
     overrides();
     refused();
     return done_testing();

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/launch.h"
+#include "topology/layout/launch.h"
 
 struct env {
     int n;
@@ -187,12 +187,12 @@ int main(void)
     test_decode();
     refuse("PLAIT_WORLD_SIZE", NULL,
            "PLAIT_WORLD_SIZE is not set, though PLAIT_RANK is");
-    refuse("PLAIT_RANK", "x", "PLAIT_RANK=x: want a whole number >= 0");
-    refuse("PLAIT_RANK", "", "PLAIT_RANK=: want a whole number >= 0");
-    refuse("PLAIT_RANK", " 1", "PLAIT_RANK= 1: want a whole number >= 0");
-    refuse("PLAIT_RANK", "-1", "PLAIT_RANK=-1: want a whole number >= 0");
+    refuse("PLAIT_RANK", "x", "PLAIT_RANK=x must be a whole number >= 0");
+    refuse("PLAIT_RANK", "", "PLAIT_RANK= must be a whole number >= 0");
+    refuse("PLAIT_RANK", " 1", "PLAIT_RANK= 1 must be a whole number >= 0");
+    refuse("PLAIT_RANK", "-1", "PLAIT_RANK=-1 must be a whole number >= 0");
     refuse("PLAIT_RANK", "99999999999999999999",
-           "PLAIT_RANK=99999999999999999999: want a whole number >= 0");
+           "PLAIT_RANK=99999999999999999999 must be a whole number >= 0");
     refuse("PLAIT_RANK", "12",
            "PLAIT_RANK=12 has tp coordinate 0 in this layout, but the "
            "environment says 1");
@@ -205,12 +205,13 @@ int main(void)
     refuse("PLAIT_TP_SIZE", "3",
            "--tp=3 --ep=2 --dp=4 --pp=2 do not make 16 tasks; --tp=2 --ep=2 "
            "--dp=4 --pp=2 or --tp=4 --ep=2 --dp=2 --pp=2 would fit");
-    refuse("PLAIT_ORDER", "tp",
-           "rank order \"tp\": want each of tp, cp, ep, dp and pp once, as in "
-           "tp-cp-ep-dp-pp");
-    refuse("PLAIT_SECRET", "0123", "PLAIT_SECRET: want 32 to 64 hex digits");
+    refuse(
+        "PLAIT_ORDER", "tp",
+        "rank order \"tp\" must have each of tp, cp, ep, dp and pp once, as in "
+        "tp-cp-ep-dp-pp");
+    refuse("PLAIT_SECRET", "0123", "PLAIT_SECRET must be 32 to 64 hex digits");
     refuse("PLAIT_SECRET", "00112233445566778899aabbccddeefG",
-           "PLAIT_SECRET: want 32 to 64 hex digits");
-    refuse("MASTER_PORT", "70000", "MASTER_PORT=70000: want 1 to 65535");
+           "PLAIT_SECRET must be 32 to 64 hex digits");
+    refuse("MASTER_PORT", "70000", "MASTER_PORT=70000 must be from 1 to 65535");
     return done_testing();
 }

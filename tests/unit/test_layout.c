@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/layout.h"
+#include "topology/layout/layout.h"
 
 static void make(struct plait_layout *l, int tp, int cp, int ep, int dp, int pp)
 {
@@ -163,9 +163,10 @@ static void test_refusals(void)
     struct plait_layout l;
 
     make(&l, 3, 1, 1, PLAIT_AUTO, 1);
-    refuse(&l, 16,
-           "16 tasks do not divide by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 "
-           "would fit");
+    refuse(
+        &l, 16,
+        "16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 "
+        "would fit");
     make(&l, 2, 1, 1, 4, 1);
     refuse(&l, 16,
            "--tp=2 --dp=4 do not make 16 tasks; --tp=2 --dp=8 or --tp=2 "
@@ -179,7 +180,8 @@ static void test_refusals(void)
            "only one of --tp, --cp, --dp and --pp can be left to be "
            "inferred, unless --model=FILE says what they are for");
     make(&l, 1, 2, 3, 4, 1);
-    refuse(&l, 8, "--ep=3 does not divide cp * dp = 2 * 4; --ep=2 would fit");
+    refuse(&l, 8,
+           "cp * dp = 2 * 4 is not divisible by --ep=3; --ep=2 would fit");
     make(&l, 2, 2, 2, 2, 1);
     plait_layout_parse_order("cp-tp-ep-dp-pp", l.order, NULL);
     refuse(&l, 8,
@@ -187,7 +189,7 @@ static void test_refusals(void)
     make(&l, 1048576, 1048576, 1, 1048576, 1048576);
     ok(plait_layout_resolve(&l, 1048576, NULL) == -1, "no overflow");
     make(&l, 1, 1, 1, 1, 1);
-    refuse(&l, 0, "0 tasks: want 1 to 1048576");
+    refuse(&l, 0, "0 tasks: must be from 1 to 1048576");
 }
 
 static void test_parse(void)
@@ -212,7 +214,7 @@ static void test_parse(void)
                size == 77,
            "size \"%s\" is refused", bad[i]);
     plait_layout_parse_size("--tp", "4x", &size, &err);
-    ok(strcmp(err.text, "--tp=4x: want a whole number from 1 to 1048576, or "
+    ok(strcmp(err.text, "--tp=4x must be a whole number from 1 to 1048576, or "
                         "\"auto\"") == 0,
        "the error names the flag");
     ok(plait_layout_parse_size("--tp", "auto", &size, &err) == 0 &&

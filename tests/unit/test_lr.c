@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
+#include "runtime/optim/growth.h"
 #include "runtime/optim/optim.h"
 #include "tap.h"
 
@@ -12,7 +13,7 @@ static int close_to(double a, double b)
 static void check_lr(void)
 {
     struct plait_lr_config lr = {
-        .schedule = "cosine", .warmup = 10, .min = 0.1};
+        .schedule = PLAIT_LR_COSINE, .warmup = 10, .min = 0.1};
 
     ok(close_to(plait_lr(&lr, 2, 0, 110), 0.2), "first warm-up step");
     ok(close_to(plait_lr(&lr, 2, 9, 110), 2), "last warm-up step is the peak");
@@ -20,26 +21,107 @@ static void check_lr(void)
     ok(close_to(plait_lr(&lr, 2, 60, 110), 0.2 + 1.8 / 2), "cosine, half way");
     ok(close_to(plait_lr(&lr, 2, 110, 110), 0.2), "cosine ends at the least");
     ok(close_to(plait_lr(&lr, 2, 500, 110), 0.2), "and stays there");
-    lr.schedule = "linear";
+    lr.schedule = PLAIT_LR_LINEAR;
     ok(close_to(plait_lr(&lr, 2, 35, 110), 0.2 + 1.8 * 0.75), "linear");
-    lr.schedule = "constant";
+    lr.schedule = PLAIT_LR_CONSTANT;
     ok(close_to(plait_lr(&lr, 2, 109, 110), 2), "constant");
     lr.warmup = 0;
-    lr.schedule = "cosine";
+    lr.schedule = PLAIT_LR_COSINE;
     ok(close_to(plait_lr(&lr, 2, 0, 100), 2), "no warm-up");
     lr.warmup = 100;
     ok(close_to(plait_lr(&lr, 2, 49, 20), 1), "warm-up longer than the run");
 }
 
+/* Step by step what the formulas of plait_lr() say in closed form. */
+static void check_warmup(void)
+{
+    struct plait_lr_config lr = {
+        .schedule = PLAIT_LR_CONSTANT, .warmup = 120, .warmup_from = 0.25};
+    double gradual = 0.25;
+    int i, good = 1;
+
+    for (i = 0; i < 300; i++) {
+        if (i < 120)
+            gradual += 0.75 / 120;
+        good &= close_to(plait_lr(&lr, 3, i, 300), 3 * gradual);
+    }
+    ok(good, "a gradual warm-up adds the same every step, 300 steps");
+    lr.warmup_shape = PLAIT_LR_WARMUP_CONSTANT;
+    for (good = 1, i = 0; i < 300; i++)
+        good &= plait_lr(&lr, 3, i, 300) == (i < 120 ? 0.75 : 3);
+    ok(good, "a constant one stays where it starts, 300 steps");
+}
+
+static void check_step(void)
+{
+    int64_t at[] = {60, 61, 200};
+    struct plait_lr_config lr = {.schedule = PLAIT_LR_STEP,
+                                 .warmup = 20,
+                                 .decay_at = {.n = 3, .at = at},
+                                 .decay_by = 0.2};
+    double want;
+    int i, good = 1;
+
+    for (i = 0; i < 300; i++) {
+        want = i < 20 ? 2 * (i + 1) / 20. : 2;
+        want *= i < 60 ? 1 : i < 61 ? 0.2 : i < 200 ? 0.04 : 0.008;
+        good &= close_to(plait_lr(&lr, 2, i, 300), want);
+    }
+    ok(good, "step: falls after 60, 61 and 200 steps, 300 steps");
+    lr.min = 0.03;
+    ok(close_to(plait_lr(&lr, 2, 250, 300), 0.06), "but not below the least");
+}
+
+static void check_wsd(void)
+{
+    struct plait_lr_config lr = {
+        .schedule = PLAIT_LR_WSD, .warmup = 50, .min = 0.1, .stable = 0.75};
+    double want = 2;
+    int i, good = 1;
+
+    /* 450 steps after the warm-up: 337.5 at the peak, 112.5 down */
+    for (i = 0; i < 500; i++) {
+        want = i < 50 ? 2 * (i + 1) / 50. : 2;
+        if (i - 50 > 337.5)
+            want -= 1.8 * (i - 50 - 337.5) / 112.5;
+        good &= close_to(plait_lr(&lr, 2, i, 500), want);
+    }
+    ok(good, "wsd: up, along, down, 500 steps");
+    ok(close_to(plait_lr(&lr, 2, 500, 500), 0.2), "to the least");
+    lr.stable = 1;
+    ok(plait_lr(&lr, 2, 500, 500) == 2, "stable 1 never falls");
+    lr.stable = 0;
+    ok(close_to(plait_lr(&lr, 2, 275, 500), 1.1), "stable 0 is linear");
+}
+
+static void check_growth(void)
+{
+    int64_t at[] = {3, 48, 7, 12, 100, 96};
+    struct plait_job_config c = {.train.global_batch = 24,
+                                 .batch.growth = {.n = 3, .at = at}};
+    struct plait_growth g = {0};
+    int i, good = 1;
+
+    for (i = 0; i < 200; i++)
+        good &= plait_growth_batch(&g, &c, i) == (i < 3     ? 24
+                                                  : i < 7   ? 48
+                                                  : i < 100 ? 12
+                                                            : 96);
+    ok(good, "the batch of each step, 200 steps");
+    ok(plait_growth_most(&c) == 96, "and the largest");
+    c.batch.growth.n = 0;
+    ok(plait_growth_batch(&g, &c, 1000) == 24, "no growth: always the same");
+}
+
 static void check_peak(void)
 {
-    struct plait_lr_config lr = {.scaling = PLAIT_LR_LINEAR};
+    struct plait_lr_config lr = {.scaling = PLAIT_LR_SCALING_LINEAR};
 
     ok(plait_lr_peak(&lr, 0.1, 8192) == 0.1, "a rate for any batch");
     lr.base_batch = 256;
     ok(close_to(plait_lr_peak(&lr, 0.1, 8192), 3.2), "32 times the batch");
     ok(close_to(plait_lr_peak(&lr, 0.1, 64), 0.025), "a quarter of it");
-    lr.scaling = PLAIT_LR_SQRT;
+    lr.scaling = PLAIT_LR_SCALING_SQRT;
     ok(close_to(plait_lr_peak(&lr, 0.1, 4096), 0.4), "by the root");
 }
 
@@ -84,6 +166,10 @@ static void check_loss_scale(void)
 int main(void)
 {
     check_lr();
+    check_warmup();
+    check_step();
+    check_wsd();
+    check_growth();
     check_peak();
     check_clip();
     check_loss_scale();

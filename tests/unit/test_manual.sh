@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Every key of the configuration stands in plait.yaml(5), and every option of
-# plait-prep in its page.
+# plait-prep and plait-convert in its page.
 n=0
 
 check() { # check PAGE WORD
@@ -14,16 +14,18 @@ check() { # check PAGE WORD
 }
 
 for key in $(sed -n 's/.*FIELD([a-z]*, "\([a-z_]*\)".*/\1/p' \
-    "$top_srcdir/topology/config.c"); do
+    "$top_srcdir/topology/job/job_config.c"); do
     check plait.yaml.5 "$key"
 done
-for section in $(sed '/#define/d' "$top_srcdir/topology/config.c" |
+for section in $(sed '/#define/d' "$top_srcdir/topology/job/job_config.c" |
     grep -o 'SECTION([a-z]*)' | tr -d '()' | sed 's/SECTION//'); do
     check plait.yaml.5 "^.SS $section"
 done
-for option in $("$top_builddir/plait-prep" --help |
-    grep -o -e '--[a-z][a-z]*' | sort -u); do
-    check plait-prep.1 "$option"
+for program in prep convert; do
+    for option in $("$top_builddir/plait-$program" --help |
+        grep -o -e '--[a-z][a-z]*' | sort -u); do
+        check plait-$program.1 "$option"
+    done
 done
 [ $n -gt 45 ] || echo "not ok - only $n words were looked for"
 echo "1..$n"

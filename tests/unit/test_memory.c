@@ -5,7 +5,7 @@
 #include "runtime/model/internal.h"
 #include "runtime/parallel/pipeline.h"
 #include "tap.h"
-#include "topology/estimate.h"
+#include "topology/predict/estimate.h"
 
 /* `plait estimate` predicts the memory of every pipeline rank without a
  * device; here are the runtime's own tables and allocations beside it. */
@@ -49,9 +49,12 @@ static const struct setting settings[] = {
      .experts = 4,
      .recompute = PLAIT_RECOMPUTE_FULL,
      .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    {.family = RICH_LLAMA, .tp = 4, .pp = 2, .kv_heads = 2},
+    {.family = RICH_LLAMA, .pp = 2, .recompute = PLAIT_RECOMPUTE_SELECTIVE},
+    {.family = RICH_LLAMA, .cp = 2, .pp = 2, .recompute = PLAIT_RECOMPUTE_FULL},
 };
 
-static void set(const struct setting *s, struct plait_config *c,
+static void set(const struct setting *s, struct plait_job_config *c,
                 struct plait_layout *l)
 {
     small_config(c, s->family);
@@ -81,27 +84,27 @@ static void set(const struct setting *s, struct plait_config *c,
 
 /* What the runtime allocates for a pipeline rank: weights (counted only),
  * activations and messages. */
-static int build(const struct plait_config *c, const struct plait_layout *l,
+static int build(const struct plait_job_config *c, const struct plait_layout *l,
                  int rank, double *weights, double *working, double *host)
 {
     const struct plait_ops *ops = plait_ops_ref();
     struct plait_error err = {""};
-    struct plait_parallel par = {.ops = ops, .layout = *l};
+    struct plait_mesh mesh = {.ops = ops, .layout = *l};
     struct plait_pipeline *pipe = NULL;
     struct plait_model *m;
     size_t now = 0, pinned = 0;
 
-    par.coord.at[PLAIT_PP] = rank;
-    par.dev = ops->device_create(0, 1);
-    m = plait_model_create(c, &par, &err);
+    mesh.coord.at[PLAIT_PP] = rank;
+    mesh.dev = ops->device_create(0, 1);
+    m = plait_model_create(c, &mesh, &err);
     if (m)
         pipe = plait_pipeline_create(
             m,
             c->train.global_batch / (c->train.micro_batch * l->size[PLAIT_DP]),
             c->train.micro_batch, &err);
     if (pipe) {
-        ops->memory(par.dev, &now, NULL);
-        ops->pinned_memory(par.dev, &pinned, NULL);
+        ops->memory(mesh.dev, &now, NULL);
+        ops->pinned_memory(mesh.dev, &pinned, NULL);
         *host = pinned;
         *weights = m->count;
         *working = now;
@@ -110,7 +113,7 @@ static int build(const struct plait_config *c, const struct plait_layout *l,
     }
     plait_pipeline_destroy(pipe);
     plait_model_destroy(m);
-    ops->device_destroy(par.dev);
+    ops->device_destroy(mesh.dev);
     return pipe ? 0 : -1;
 }
 
@@ -119,7 +122,7 @@ static void compare(int i, const struct setting *s)
     double weights = 0, working = 0, host = 0, most = 0, last;
     struct plait_gpu_type cpu;
     struct plait_estimate e;
-    struct plait_config c;
+    struct plait_job_config c;
     struct plait_layout l;
     int same = 1, close = 1;
 

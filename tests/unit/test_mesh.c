@@ -3,46 +3,46 @@
 
 #include <string.h>
 
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/reduce.h"
 #include "runtime/parallel/naive.h"
-#include "runtime/parallel/parallel.h"
-#include "runtime/parallel/reduce.h"
 #include "tap.h"
 
 /* Under mpirun -n 8 (parallel-mpi.sh): every group of several layouts has
- * the members that topology/layout.h names, in its order; divided by nodes,
- * too; and gradients have the same sum whichever way they take. */
+ * the members that topology/layout/layout.h names, in its order; divided by
+ * nodes, too; and gradients have the same sum whichever way they take. */
 
 static struct plait_comm *world;
 
-static int check_group(struct plait_parallel *par, int group)
+static int check_group(struct plait_mesh *mesh, int group)
 {
-    struct plait_comm *comm = par->group[group];
+    struct plait_comm *comm = mesh->group[group];
     int want[64], got[64];
-    int n = plait_layout_group(&par->layout, group, par->rank, want);
+    int n = plait_layout_group(&mesh->layout, group, mesh->rank, want);
 
     if (!comm || plait_comm_size(comm) != n)
         return 0;
-    if (plait_comm_host_all_gather(comm, &par->rank, got, sizeof(int)) < 0)
+    if (plait_comm_host_all_gather(comm, &mesh->rank, got, sizeof(int)) < 0)
         return 0;
     return !memcmp(want, got, n * sizeof(int));
 }
 
-static int check_embedding(struct plait_parallel *par)
+static int check_embedding(struct plait_mesh *mesh)
 {
-    int pp = par->layout.size[PLAIT_PP], at = par->coord.at[PLAIT_PP];
+    int pp = mesh->layout.size[PLAIT_PP], at = mesh->coord.at[PLAIT_PP];
     int member = pp > 1 && (at == 0 || at == pp - 1);
 
     if (!member)
-        return !par->embedding;
-    return par->embedding && plait_comm_size(par->embedding) == 2 &&
-           plait_comm_rank(par->embedding) == (at != 0);
+        return !mesh->embedding;
+    return mesh->embedding && plait_comm_size(mesh->embedding) == 2 &&
+           plait_comm_rank(mesh->embedding) == (at != 0);
 }
 
 static void check(const char *order, int tp, int cp, int ep, int dp, int pp)
 {
     const struct plait_ops *ops = plait_ops_ref();
     struct plait_device *dev = ops->device_create(0, 1);
-    struct plait_parallel *par;
+    struct plait_mesh *mesh;
     struct plait_layout layout;
     struct plait_error err = {""};
     double bad;
@@ -55,18 +55,18 @@ static void check(const char *order, int tp, int cp, int ep, int dp, int pp)
     layout.size[PLAIT_EP] = ep;
     layout.size[PLAIT_DP] = dp;
     layout.size[PLAIT_PP] = pp;
-    par = plait_parallel_create(ops, dev, world, &layout, &err);
-    bad = !par || par->group[PLAIT_GROUP_EP] ||
-          plait_parallel_need(par, ~0u, &err) < 0;
-    for (group = 0; par && group < PLAIT_NGROUPS; group++)
-        bad += !check_group(par, group);
-    if (par)
-        bad += !check_embedding(par);
+    mesh = plait_mesh_create(ops, dev, world, &layout, &err);
+    bad = !mesh || mesh->group[PLAIT_GROUP_EP] ||
+          plait_mesh_need(mesh, ~0u, &err) < 0;
+    for (group = 0; mesh && group < PLAIT_NGROUPS; group++)
+        bad += !check_group(mesh, group);
+    if (mesh)
+        bad += !check_embedding(mesh);
     plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM);
     if (plait_comm_rank(world) == 0)
         ok(bad == 0, "%s: tp %d cp %d ep %d dp %d pp %d %s", order, tp, cp, ep,
            dp, pp, err.text);
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
     ops->device_destroy(dev);
 }
 
@@ -77,9 +77,9 @@ static const struct plait_parallel_config hierarchical = {
 static const struct plait_parallel_config by_node = {
     .zero = 2, .shard_group = PLAIT_SHARD_NODE};
 
-static struct plait_parallel *open_dp(int tp, int ep, struct plait_device *dev)
+static struct plait_mesh *open_dp(int tp, int ep, struct plait_device *dev)
 {
-    struct plait_parallel *par;
+    struct plait_mesh *mesh;
     struct plait_layout layout;
     struct plait_error err;
 
@@ -87,10 +87,10 @@ static struct plait_parallel *open_dp(int tp, int ep, struct plait_device *dev)
     layout.size[PLAIT_TP] = tp;
     layout.size[PLAIT_EP] = ep;
     layout.size[PLAIT_DP] = plait_comm_size(world) / tp;
-    par = plait_parallel_create(plait_ops_ref(), dev, world, &layout, &err);
-    if (par && plait_parallel_need(par, 1u << PLAIT_GROUP_EXPERT_DP, &err) < 0)
+    mesh = plait_mesh_create(plait_ops_ref(), dev, world, &layout, &err);
+    if (mesh && plait_mesh_need(mesh, 1u << PLAIT_GROUP_EXPERT_DP, &err) < 0)
         return NULL;
-    return par;
+    return mesh;
 }
 
 /* The number of ranks for which `good` is not true, told on the first. */
@@ -111,52 +111,53 @@ static int is_group(struct plait_comm *comm, int size, int rank)
 
 static void check_divided(struct plait_device *dev)
 {
-    struct plait_parallel *par = open_dp(2, 2, dev);
+    struct plait_mesh *mesh = open_dp(2, 2, dev);
     int rank = plait_comm_rank(world);
     struct plait_error err = {""};
 
-    all_ok(!plait_parallel_divide(par, &hierarchical, rank / 4, &err) &&
-               is_group(par->dense.inside, 2, rank / 2 % 2) &&
-               is_group(par->dense.across, 2, rank / 4) &&
-               !par->expert.inside && !par->expert.across,
+    all_ok(!plait_mesh_divide(mesh, &hierarchical, rank / 4, &err) &&
+               is_group(mesh->dense.intra_node, 2, rank / 2 % 2) &&
+               is_group(mesh->dense.inter_node, 2, rank / 4) &&
+               !mesh->expert.intra_node && !mesh->expert.inter_node,
            "dp 4 on two nodes; of experts no node has two", err.text);
-    plait_parallel_destroy(par);
-    par = open_dp(1, 2, dev);
-    all_ok(!plait_parallel_divide(par, &by_node, rank / 4, &err) &&
-               is_group(par->dense.inside, 4, rank % 4) &&
-               is_group(par->expert.inside, 2, rank / 2 % 2) &&
-               is_group(par->expert.across, 2, rank / 4),
+    plait_mesh_destroy(mesh);
+    mesh = open_dp(1, 2, dev);
+    all_ok(!plait_mesh_divide(mesh, &by_node, rank / 4, &err) &&
+               is_group(mesh->dense.intra_node, 4, rank % 4) &&
+               is_group(mesh->expert.intra_node, 2, rank / 2 % 2) &&
+               is_group(mesh->expert.inter_node, 2, rank / 4),
            "dp 8 on two nodes, and their experts", err.text);
-    plait_parallel_destroy(par);
-    par = open_dp(1, 1, dev);
-    all_ok(!plait_parallel_divide(par, &by_node, 7, &err) && !par->dense.inside,
+    plait_mesh_destroy(mesh);
+    mesh = open_dp(1, 1, dev);
+    all_ok(!plait_mesh_divide(mesh, &by_node, 7, &err) &&
+               !mesh->dense.intra_node,
            "one node is not divided", err.text);
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
 }
 
 static void check_refused(struct plait_device *dev)
 {
     static const struct plait_parallel_config automatic = {.zero = 0};
-    struct plait_parallel *par = open_dp(1, 1, dev);
+    struct plait_mesh *mesh = open_dp(1, 1, dev);
     int rank = plait_comm_rank(world);
     struct plait_error err = {""};
 
-    all_ok(plait_parallel_divide(par, &hierarchical, rank, &err) < 0 &&
+    all_ok(plait_mesh_divide(mesh, &hierarchical, rank, &err) < 0 &&
                strstr(err.text, "each node has 1 of the 8 ranks"),
            "refused:", err.text);
-    all_ok(plait_parallel_divide(par, &hierarchical, 0, &err) < 0 &&
+    all_ok(plait_mesh_divide(mesh, &hierarchical, 0, &err) < 0 &&
                strstr(err.text, "each node has 8 of the 8 ranks"),
            "refused:", err.text);
-    all_ok(plait_parallel_divide(par, &by_node, rank < 3, &err) < 0 &&
+    all_ok(plait_mesh_divide(mesh, &by_node, rank < 3, &err) < 0 &&
                strstr(err.text, "not spread evenly"),
            "refused:", err.text);
-    all_ok(plait_parallel_divide(par, &by_node, rank % 2, &err) < 0 &&
-               strstr(err.text, "one node's behind the other's"),
+    all_ok(plait_mesh_divide(mesh, &by_node, rank % 2, &err) < 0 &&
+               strstr(err.text, "in consecutive runs"),
            "refused:", err.text);
-    all_ok(!plait_parallel_divide(par, &automatic, rank % 2, &err) &&
-               !par->dense.inside,
+    all_ok(!plait_mesh_divide(mesh, &automatic, rank % 2, &err) &&
+               !mesh->dense.intra_node,
            "auto: as one group", "where nodes do not allow more");
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
 }
 
 /* -- sums ---------------------------------------------------------------- */
@@ -179,11 +180,11 @@ static void fill(float *grad)
         grad[i] = 1 + plait_comm_rank(world) + i % 16;
 }
 
-static void check_route(struct plait_parallel *par,
-                        const struct plait_route *route, bool whole,
+static void check_route(struct plait_mesh *mesh,
+                        const struct plait_reduction_path *path, bool whole,
                         const char *what)
 {
-    int n = whole ? N : N / route->parts, first = whole ? 0 : route->part * n;
+    int n = whole ? N : N / path->parts, first = whole ? 0 : path->part * n;
     uint16_t wire[N];
     float grad[N];
 
@@ -192,11 +193,11 @@ static void check_route(struct plait_parallel *par,
         int rc;
 
         fill(grad);
-        rc = plait_reduction_start(par, &r, route, grad, bf16 ? wire : NULL, N);
-        rc |= plait_reduction_advance(par, &r);
-        rc |= plait_reduction_finish(par, &r);
-        rc |= plait_reduction_advance(par, &r); /* nothing is under way */
-        rc |= plait_reduction_finish(par, &r);
+        rc = plait_reduction_start(mesh, &r, path, grad, bf16 ? wire : NULL, N);
+        rc |= plait_reduction_advance(mesh, &r);
+        rc |= plait_reduction_finish(mesh, &r);
+        rc |= plait_reduction_advance(mesh, &r); /* nothing is under way */
+        rc |= plait_reduction_finish(mesh, &r);
         all_ok(rc == 0 && sum_is_right(grad, first, n), what,
                bf16 ? "in bf16" : "in fp32");
     }
@@ -204,30 +205,31 @@ static void check_route(struct plait_parallel *par,
 
 static void check_sums(struct plait_device *dev)
 {
-    struct plait_parallel *par = open_dp(1, 1, dev);
-    struct plait_comm *all = par->group[PLAIT_GROUP_DP_CP];
-    struct plait_route route;
+    struct plait_mesh *mesh = open_dp(1, 1, dev);
+    struct plait_comm *all = mesh->group[PLAIT_GROUP_DP_CP];
+    struct plait_reduction_path path;
     float grad[N], scratch[N];
     struct plait_error err;
 
-    if (plait_parallel_divide(par, &hierarchical, plait_comm_rank(world) / 4,
-                              &err) < 0)
+    if (plait_mesh_divide(mesh, &hierarchical, plait_comm_rank(world) / 4,
+                          &err) < 0)
         return all_ok(0, "divide", err.text);
-    plait_route_whole(&route, all);
-    check_route(par, &route, true, "the sum as one group");
-    plait_route_hierarchical(&route, &par->dense);
-    check_route(par, &route, true, "the sum in steps");
-    plait_route_parts(&route, all, NULL);
-    check_route(par, &route, false, "the sum of a part");
-    plait_route_parts(&route, par->dense.inside, par->dense.across);
-    check_route(par, &route, false, "the sum of a part that has replicas");
-    plait_route_parts_by_node(&route, &par->dense);
-    check_route(par, &route, false, "parts, by node");
+    plait_reduction_path_whole(&path, all);
+    check_route(mesh, &path, true, "the sum as one group");
+    plait_reduction_path_hierarchical(&path, &mesh->dense);
+    check_route(mesh, &path, true, "the sum in steps");
+    plait_reduction_path_parts(&path, all, NULL);
+    check_route(mesh, &path, false, "the sum of a part");
+    plait_reduction_path_parts(&path, mesh->dense.intra_node,
+                               mesh->dense.inter_node);
+    check_route(mesh, &path, false, "the sum of a part that has replicas");
+    plait_reduction_path_parts_by_node(&path, &mesh->dense);
+    check_route(mesh, &path, false, "parts, by node");
     fill(grad);
-    all_ok(!plait_naive_sum(par, all, grad, scratch, N) &&
+    all_ok(!plait_naive_sum(mesh, all, grad, scratch, N) &&
                sum_is_right(grad, 0, N),
            "the sum", "through the first rank");
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
 }
 
 static void check_nodes(void)

@@ -50,8 +50,9 @@ static double step(struct run *r, const struct plait_batch *b, bool split)
         struct plait_region *g = &m->regions[i];
 
         rc = plait_comm_all_reduce(
-            r->par.group[g->expert ? PLAIT_GROUP_EXPERT_DP : PLAIT_GROUP_DP_CP],
-            g->grad, g->grad, g->count, PLAIT_F32, PLAIT_SUM, r->par.q, NULL);
+            r->mesh
+                .group[g->expert ? PLAIT_GROUP_EXPERT_DP : PLAIT_GROUP_DP_CP],
+            g->grad, g->grad, g->count, PLAIT_F32, PLAIT_SUM, r->mesh.q, NULL);
     }
     if (rc < 0)
         give_up("step", NULL);
@@ -100,22 +101,22 @@ static double difference(const struct run *r, const struct plait_tensor *t,
     return worst / largest(whole, u);
 }
 
-static struct plait_parallel *make_groups(const struct plait_ops *ops,
-                                          struct plait_device *dev,
-                                          const struct layout_case *c)
+static struct plait_mesh *make_groups(const struct plait_ops *ops,
+                                      struct plait_device *dev,
+                                      const struct layout_case *c)
 {
     struct plait_layout layout;
-    struct plait_parallel *par;
+    struct plait_mesh *mesh;
     struct plait_error err;
 
     plait_layout_init(&layout);
     layout.size[PLAIT_TP] = c->tp;
     layout.size[PLAIT_CP] = c->cp;
     layout.size[PLAIT_EP] = c->ep;
-    par = plait_parallel_create(ops, dev, world, &layout, &err);
-    if (!par || plait_parallel_need(par, ~0u, &err) < 0)
+    mesh = plait_mesh_create(ops, dev, world, &layout, &err);
+    if (!mesh || plait_mesh_need(mesh, ~0u, &err) < 0)
         give_up("groups", &err);
-    return par;
+    return mesh;
 }
 
 /* The next token's logits after a text that divides by nothing. */
@@ -138,18 +139,9 @@ static double logits_difference(struct run *r, struct run *whole,
     return worst;
 }
 
-static void check(const struct layout_case *c)
+static struct plait_job_config whole_config(const struct layout_case *c)
 {
-    static const char *const recompute[] = {"none", "selective", "full"};
-    const struct plait_ops *ops = plait_ops_cpu();
-    struct plait_device *dev = ops->device_create(0, 1);
-    struct plait_parallel *par = make_groups(ops, dev, c);
-    struct plait_config one, config;
-    struct run whole = {0}, r = {0};
-    double want, got, worst = 0;
-    const char *where = "";
-    struct plait_batch b;
-    int good;
+    struct plait_job_config one;
 
     small_config(&one, c->family);
     one.model.experts = c->experts;
@@ -158,20 +150,35 @@ static void check(const struct layout_case *c)
         one.model.seq_len = 12; /* two pieces of 2 to a rank */
     if (c->rows)
         one.model.seq_len = ROWS / one.train.micro_batch;
-    place(&whole.par, 1, 0, 1, 0);
+    return one;
+}
+
+static void check(const struct layout_case *c)
+{
+    static const char *const recompute[] = {"none", "selective", "full"};
+    const struct plait_ops *ops = plait_ops_cpu();
+    struct plait_device *dev = ops->device_create(0, 1);
+    struct plait_mesh *mesh = make_groups(ops, dev, c);
+    struct plait_job_config one = whole_config(c), config = one;
+    struct run whole = {0}, r = {0};
+    double want, got, worst = 0;
+    const char *where = "";
+    struct plait_batch b;
+    int good;
+
+    place(&whole.mesh, 1, 0, 1, 0);
     open_device(&whole, ops);
     open_model(&whole, &one, 1);
     b = make_batch(&one, tokens, targets);
     want = step(&whole, &b, false);
-    config = one;
     config.parallel.sequence = c->sequence;
     config.parallel.recompute = c->recompute;
     if (c->split)
         config.parallel.schedule = PLAIT_SCHEDULE_ZB_H1;
-    r.par = *par;
+    r.mesh = *mesh;
     open_model(&r, &config, 1);
     got = step(&r, &b, c->split);
-    plait_comm_host_all_reduce(par->group[PLAIT_GROUP_CP], &got, 1, PLAIT_SUM);
+    plait_comm_host_all_reduce(mesh->group[PLAIT_GROUP_CP], &got, 1, PLAIT_SUM);
     for (int i = 0; i < r.model->ntensors; i++) {
         double off = difference(&r, &r.model->tensors[i], &whole);
 
@@ -197,7 +204,7 @@ static void check(const struct layout_case *c)
         ok(good, "and the same logits for a short text");
     close_model(&r);
     close_run(&whole);
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
     ops->device_destroy(dev);
 }
 
@@ -254,6 +261,7 @@ int main(void)
         give_up("mpi", &err);
     check_layouts(PLAIT_GPT2, plait_comm_size(world));
     check_layouts(PLAIT_LLAMA, plait_comm_size(world));
+    check_layouts(RICH_LLAMA, plait_comm_size(world));
     if (plait_comm_size(world) == 4) {
         check_chunks(PLAIT_GPT2);
         check_chunks(PLAIT_LLAMA);

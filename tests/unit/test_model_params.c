@@ -34,13 +34,13 @@ static void test_philox(void)
     }
 }
 
-static float *values(const struct plait_model *m, const struct plait_tensor *t)
+static float *values(const struct plait_tensor *t)
 {
     float *v = malloc(t->count * sizeof(*v));
 
     if (!v)
         abort();
-    plait_model_init_tensor(m, t, 7, v);
+    plait_model_init_tensor(t, 7, 0, t->count, v);
     return v;
 }
 
@@ -76,8 +76,8 @@ static size_t held(const struct plait_tensor *p)
 
 static void test_shards(enum plait_family family, int tp, int pp)
 {
-    struct plait_config config;
-    struct plait_parallel one, par;
+    struct plait_job_config config;
+    struct plait_mesh one, mesh;
     struct plait_error err;
     struct plait_model *whole;
     size_t elements = 0, total = 0;
@@ -89,8 +89,8 @@ static void test_shards(enum plait_family family, int tp, int pp)
     for (int r = 0; r < tp * pp; r++) {
         struct plait_model *m;
 
-        place(&par, tp, r % tp, pp, r / tp);
-        m = plait_model_create(&config, &par, &err);
+        place(&mesh, tp, r % tp, pp, r / tp);
+        m = plait_model_create(&config, &mesh, &err);
         parameters &= m->parameters == whole->parameters;
         for (int i = 0; i < m->ntensors; i++) {
             const struct plait_tensor *p = &m->tensors[i];
@@ -100,10 +100,10 @@ static void test_shards(enum plait_family family, int tp, int pp)
                 known = 0;
                 continue;
             }
-            float *v = values(whole, t), *pv = values(m, p);
+            float *v = values(t), *pv = values(p);
 
             equal &= same(t, v, p, pv);
-            if (!p->tied || par.coord.at[PLAIT_PP] == 0)
+            if (!p->tied || mesh.coord.at[PLAIT_PP] == 0)
                 elements += held(p) * 840 / p->tp_replicas;
             free(v);
             free(pv);
@@ -121,10 +121,39 @@ static void test_shards(enum plait_family family, int tp, int pp)
     plait_model_destroy(whole);
 }
 
+/* Any run of a shard's elements is what it is in the whole shard. */
+static void test_runs(void)
+{
+    static const size_t lengths[] = {1, 3, 7, 64, 129, 1000};
+    struct plait_job_config config;
+    struct plait_error err;
+    struct plait_mesh mesh;
+    struct plait_model *m;
+    int equal = 1;
+
+    small_config(&config, PLAIT_GPT2);
+    place(&mesh, 2, 1, 1, 0);
+    m = plait_model_create(&config, &mesh, &err);
+    for (int i = 0; i < m->ntensors; i++) {
+        const struct plait_tensor *t = &m->tensors[i];
+        float *all = values(t), part[1000];
+        size_t at = 0, n;
+
+        for (int k = 0; at < t->count; k++, at += n) {
+            n = lengths[k % 6] < t->count - at ? lengths[k % 6] : t->count - at;
+            plait_model_init_tensor(t, 7, at, n, part);
+            equal &= memcmp(part, all + at, n * sizeof(*part)) == 0;
+        }
+        free(all);
+    }
+    ok(equal, "a part of a shard is made without the rest");
+    plait_model_destroy(m);
+}
+
 static void test_regions(void)
 {
-    struct plait_config config;
-    struct plait_parallel par;
+    struct plait_job_config config;
+    struct plait_mesh mesh;
     struct plait_error err;
     struct plait_model *m;
     const struct plait_tensor *q, *k, *v;
@@ -132,8 +161,8 @@ static void test_regions(void)
     int good = 1;
 
     small_config(&config, PLAIT_LLAMA);
-    place(&par, 2, 1, 1, 0);
-    m = plait_model_create(&config, &par, &err);
+    place(&mesh, 2, 1, 1, 0);
+    m = plait_model_create(&config, &mesh, &err);
     for (int i = 0; i < m->nregions; i++) {
         good &= m->regions[i].begin == at && m->regions[i].count % 64 == 0;
         good &= m->regions[i].block == i;
@@ -159,8 +188,8 @@ static void test_regions(void)
            k->tp_replicas == 1,
        "each of 2 ranks has one of 2 kv heads");
     plait_model_destroy(m);
-    place(&par, 4, 1, 1, 0);
-    m = plait_model_create(&config, &par, &err);
+    place(&mesh, 4, 1, 1, 0);
+    m = plait_model_create(&config, &mesh, &err);
     k = find_tensor(m, "layers.0.attention.k.weight");
     ok(k && k->local_first == 0 && k->local_shape[0] == 6 &&
            k->tp_replicas == 2,
@@ -170,8 +199,8 @@ static void test_regions(void)
 
 static void test_distribution(void)
 {
-    struct plait_config config;
-    struct plait_parallel par;
+    struct plait_job_config config;
+    struct plait_mesh mesh;
     struct plait_error err;
     struct plait_model *m;
     const struct plait_tensor *t;
@@ -179,10 +208,10 @@ static void test_distribution(void)
     float *v;
 
     small_config(&config, PLAIT_GPT2);
-    place(&par, 1, 0, 1, 0);
-    m = plait_model_create(&config, &par, &err);
+    place(&mesh, 1, 0, 1, 0);
+    m = plait_model_create(&config, &mesh, &err);
     t = find_tensor(m, "layers.1.mlp.down.weight");
-    v = values(m, t);
+    v = values(t);
     for (size_t i = 0; i < t->count; i++) {
         sum += v[i];
         squares += (double)v[i] * v[i];
@@ -234,23 +263,23 @@ static void test_refused(void)
         int tp, pp, heads, kv, ffn;
         const char *says;
     } bad[] = {
-        {3, 1, 8, 8, 192, "model.heads 8 does not divide by tp 3"},
-        {1, 5, 8, 8, 192, "model.layers 4 is less than the 5"},
-        {4, 1, 8, 8, 190, "model.ffn 190 does not divide by tp 4"},
+        {3, 1, 8, 8, 192, "model.heads 8 is not divisible by tp 3"},
+        {1, 5, 8, 8, 192, "model.layers 4 must be at least pp 5"},
+        {4, 1, 8, 8, 190, "model.ffn 190 is not divisible by tp 4"},
         {4, 1, 24, 6, 192, "model.kv_heads 6 and tp 4"},
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        struct plait_config config;
-        struct plait_parallel par;
+        struct plait_job_config config;
+        struct plait_mesh mesh;
         struct plait_error err = {""};
 
-        small_config(&config, PLAIT_GPT2);
+        small_config(&config, PLAIT_LLAMA);
         config.model.heads = bad[i].heads;
         config.model.kv_heads = bad[i].kv;
         config.model.ffn = bad[i].ffn;
-        place(&par, bad[i].tp, 0, bad[i].pp, 0);
-        ok(!plait_model_create(&config, &par, &err) &&
+        place(&mesh, bad[i].tp, 0, bad[i].pp, 0);
+        ok(!plait_model_create(&config, &mesh, &err) &&
                strstr(err.text, bad[i].says),
            "refused: %s", err.text);
     }
@@ -264,6 +293,8 @@ int main(void)
     test_shards(PLAIT_GPT2, 8, 3);
     test_shards(PLAIT_LLAMA, 2, 4);
     test_shards(PLAIT_LLAMA, 4, 1);
+    test_shards(RICH_LLAMA, 4, 1);
+    test_runs();
     test_regions();
     test_distribution();
     test_stages();

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tap.h"
-#include "topology/node_cache.h"
+#include "topology/node/cache.h"
 
 static char dir[] = "/tmp/plait-cache.XXXXXX", file[64];
 

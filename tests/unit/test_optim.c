@@ -19,8 +19,8 @@ static const char yaml[] =
     "        seq_len: 16}\n"
     "optim: {lr: 1e-2, weight_decay: 0.1, clip: 1.0}\n";
 
-static struct plait_config *config;
-static struct plait_parallel *par;
+static struct plait_job_config *config;
+static struct plait_mesh *mesh;
 static struct plait_model *model;
 static struct plait_optim *optim;
 static const struct plait_optim_slice *slices;
@@ -48,11 +48,11 @@ static int setup(const char *precision, const char *offload, const char *vocab)
     struct plait_error err = {""};
 
     plait_layout_init(&layout);
-    config = plait_config_parse("test", yaml, strlen(yaml), set, 3, &err);
-    par = plait_parallel_create(
+    config = plait_job_config_parse("test", yaml, strlen(yaml), set, 3, &err);
+    mesh = plait_mesh_create(
         ops, dev, plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, &err),
         &layout, &err);
-    model = config && par ? plait_model_create(config, par, &err) : NULL;
+    model = config && mesh ? plait_model_create(config, mesh, &err) : NULL;
     optim = model ? plait_optim_create(model, &err) : NULL;
     if (!optim || plait_optim_init(optim, 3, &err) < 0)
         return ok(0, "setup: %s", err.text), -1;
@@ -62,16 +62,16 @@ static int setup(const char *precision, const char *offload, const char *vocab)
 
 static void teardown(void)
 {
-    const struct plait_ops *ops = par->ops;
-    struct plait_device *dev = par->dev;
-    struct plait_comm *world = par->world;
+    const struct plait_ops *ops = mesh->ops;
+    struct plait_device *dev = mesh->dev;
+    struct plait_comm *world = mesh->world;
 
     plait_optim_destroy(optim);
     plait_model_destroy(model);
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
     plait_comm_destroy(world);
     ops->device_destroy(dev);
-    plait_config_destroy(config);
+    plait_job_config_destroy(config);
     free(want);
 }
 

@@ -154,7 +154,7 @@ static void steps(struct plait_trainer *t, bool spoil, struct outcome *o)
     }
 }
 
-static void configure(struct plait_config *c, const struct layout *l)
+static void configure(struct plait_job_config *c, const struct layout *l)
 {
     small_config(c, PLAIT_GPT2);
     c->parallel.zero = l->zero;
@@ -171,9 +171,9 @@ static void configure(struct plait_config *c, const struct layout *l)
     c->optim.betas[1] = 0.95;
     c->optim.eps = 1e-8;
     c->optim.clip = 1;
-    c->lr.schedule = "constant";
+    c->lr.schedule = PLAIT_LR_CONSTANT;
     c->data.train = data;
-    c->data.format = "llmc";
+    c->data.format = PLAIT_DATA_LLMC;
 }
 
 /* `bad`: the rank whose gradient overflows, of all that `ranks` are. */
@@ -184,8 +184,8 @@ static void run(struct plait_comm *ranks, const struct layout *l, int bad,
     struct plait_device *dev = ops->device_create(0, 1);
     struct plait_error err = {""};
     struct plait_layout layout;
-    struct plait_config config;
-    struct plait_parallel *par;
+    struct plait_job_config config;
+    struct plait_mesh *mesh;
     struct plait_trainer *t;
 
     configure(&config, l);
@@ -194,16 +194,16 @@ static void run(struct plait_comm *ranks, const struct layout *l, int bad,
     layout.size[PLAIT_CP] = l->cp;
     layout.size[PLAIT_DP] = l->dp;
     layout.size[PLAIT_PP] = l->pp;
-    par = plait_parallel_create(ops, dev, ranks, &layout, &err);
-    if (!par)
+    mesh = plait_mesh_create(ops, dev, ranks, &layout, &err);
+    if (!mesh)
         give_up("groups", &err);
-    t = plait_trainer_create(&config, par, &err);
+    t = plait_trainer_create(&config, mesh, &err);
     if (!t || plait_optim_init(plait_trainer_optim(t), 1, &err) < 0 ||
-        plait_trainer_open_data(t, 0, &err) < 0)
+        plait_trainer_open_data(t, &err) < 0)
         give_up("trainer", &err);
     steps(t, plait_comm_rank(ranks) == bad, o);
     plait_trainer_destroy(t);
-    plait_parallel_destroy(par);
+    plait_mesh_destroy(mesh);
     ops->device_destroy(dev);
 }
 

@@ -58,27 +58,39 @@ int main(void)
 
     start_children(pid);
     who = -1;
-    p = plait_peers_create(pid, CHILDREN, gone, NULL);
+    p = plait_peers_create(pid, CHILDREN);
     if (!p && errno == ENOSYS) {
         end_children(pid);
         return skip_all("pidfd_open(2) is not there");
     }
-    ok(p != NULL, "five processes are watched");
+    ok(p && plait_peers_watch(p, gone, NULL) == 0,
+       "five processes are watched");
     nap(100);
     ok(who == -1, "nothing is said while they live");
     kill(pid[3], SIGKILL);
     ok(said(3), "the one that is killed is named, even unburied: %d", who);
+    ok(plait_peers_ended(p, 3, 0), "it has ended");
+    ok(!plait_peers_ended(p, 2, 10), "another has not");
     plait_peers_destroy(p);
     who = -1;
-    p = plait_peers_create(pid, 3, gone, NULL);
+    p = plait_peers_create(pid, 3);
+    ok(p && plait_peers_watch(p, gone, NULL) == 0, "three are watched");
+    plait_peers_kill(p);
+    ok(plait_peers_ended(p, 0, 10000) && plait_peers_ended(p, 1, 10000) &&
+           plait_peers_ended(p, 2, 10000),
+       "and killed, all of them");
     plait_peers_destroy(p);
-    kill(pid[1], SIGKILL);
+    p = plait_peers_create(pid + 4, 1);
+    ok(p && plait_peers_watch(p, gone, NULL) == 0, "one is watched");
+    plait_peers_destroy(p);
+    who = -1;
+    kill(pid[4], SIGKILL);
     nap(100);
     ok(who == -1, "nothing is said once nobody watches");
     end_children(pid);
-    p = plait_peers_create(pid, 1, gone, NULL);
+    p = plait_peers_create(pid, 1);
     ok(!p && errno == ESRCH, "one that has ended already");
-    p = plait_peers_create(NULL, 0, gone, NULL);
+    p = plait_peers_create(NULL, 0);
     ok(p != NULL, "nobody to watch");
     plait_peers_destroy(p);
     return done_testing();

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/cost_order.h"
-#include "topology/plan.h"
+#include "topology/plan/cost_order.h"
+#include "topology/plan/plan.h"
 
 /* A cluster made up from a seed: its names, its leaves, its tasks. */
 struct cluster {

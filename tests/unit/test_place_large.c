@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/cost_order.h"
-#include "topology/plan.h"
+#include "topology/plan/cost_order.h"
+#include "topology/plan/plan.h"
 
 /* Fabrics too large to try every order: the plan is never costlier than
  * Slurm's order or than any of many random ones, no cheaper than its bound,

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/plan.h"
+#include "topology/plan/plan.h"
 
 enum { NODES_MOST = 4096 };
 
@@ -79,20 +79,21 @@ static void test_refusals(void)
     refuse(&r, "--tp=8 does not fit in a node: n0 has 4 tasks; --tp=4 would "
                "fit");
     r = make(2, 6, 4);
-    refuse(&r, "--tp=4 does not divide the 6 tasks of node n0; --tp=3 or "
+    refuse(&r, "the 6 tasks of node n0 are not divisible by --tp=4; --tp=3 or "
                "--tp=6 would fit");
     r = make(4, 4, 3);
-    refuse(&r, "16 tasks do not divide by --tp=3; --tp=2 --dp=8 or --tp=4 "
+    refuse(&r, "16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 "
                "--dp=4 would fit");
     r = make(2, 4, 4);
     tasks[1] = 1;
     tasks[0] = 7;
-    refuse(&r, "--tp=4 does not divide the 7 tasks of node n0; --tp=1 would "
-               "fit");
+    refuse(&r,
+           "the 7 tasks of node n0 are not divisible by --tp=4; --tp=1 would "
+           "fit");
     r = make(0, 1, 1);
     refuse(&r, "no nodes to place tasks on");
     r = make(2, 0, 1);
-    refuse(&r, "node n0 has 0 tasks; want at least 1");
+    refuse(&r, "node n0 has 0 tasks; must have at least 1");
 }
 
 static bool same(const struct plait_plan *a, const struct plait_plan *b)

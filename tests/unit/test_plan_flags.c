@@ -5,11 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "spank_plugin/wish.h"
+#include "spank_plugin/request.h"
 #include "tap.h"
 
 /* `plait plan` foretells what srun does: the same flags give the same sizes,
- * the same order and the same seat for every task. */
+ * the same order and the same place for every task. */
 
 static const char *const names[] = {"n1", "n2", "n3", "n4"};
 static const int tasks[] = {4, 4, 4, 4};
@@ -17,11 +17,11 @@ static const int tasks[] = {4, 4, 4, 4};
 /* What srun's plugin makes of the flags; NULL where it refuses them. */
 static struct plait_plan *srun_plan(const char *flags)
 {
-    struct plait_plan_request request = {
+    struct plait_plan_request plan_request = {
         .nnodes = 4, .nodes = names, .tasks = tasks};
     struct plait_plan *plan = NULL;
     struct plait_options options;
-    struct plait_wish wish;
+    struct plait_job_request request;
     char copy[128], *rest = copy;
 
     snprintf(copy, sizeof(copy), "%s", flags);
@@ -36,10 +36,10 @@ static struct plait_plan *srun_plan(const char *flags)
         if (plait_options_set(&options, (enum plait_option)i, value, NULL) < 0)
             return NULL;
     }
-    if (plait_wish_open(&wish, &options, NULL, NULL) == 0 &&
-        plait_wish_request(&wish, &request, NULL) == 0)
-        plan = plait_plan_create(&request, NULL);
-    plait_wish_close(&wish);
+    if (plait_job_request_open(&request, &options, NULL, NULL) == 0 &&
+        plait_job_request_to_plan(&request, &plan_request, NULL) == 0)
+        plan = plait_plan_create(&plan_request, NULL);
+    plait_job_request_close(&request);
     return plan;
 }
 
@@ -68,7 +68,7 @@ static int number(const json_t *object, const char *key)
     return (int)json_integer_value(json_object_get(object, key));
 }
 
-static int same_seats(const struct plait_plan *plan, const json_t *ranks)
+static int same_ranks(const struct plait_plan *plan, const json_t *ranks)
 {
     size_t at = 0;
 
@@ -98,7 +98,7 @@ static int same(const struct plait_plan *plan, const json_t *document)
             return 0;
     return strcmp(order,
                   json_string_value(json_object_get(document, "order"))) == 0 &&
-           same_seats(plan, json_object_get(document, "ranks"));
+           same_ranks(plan, json_object_get(document, "ranks"));
 }
 
 static void test_flags(const char *flags, int works)

@@ -2,7 +2,7 @@
 #include "runtime/comm/policy.h"
 #include "tap.h"
 
-/* What each group asks of NCCL, by its axis, its place and its site. */
+/* The NCCL settings of each group, by its axis, its nodes and its site. */
 
 static const struct plait_site_network plain = {
     .traffic_class = {-1, -1, -1, -1, -1}};
@@ -14,78 +14,86 @@ static const struct plait_site_network able = {
                       [PLAIT_DP] = 4,
                       [PLAIT_PP] = 5}};
 
-static struct plait_group_policy choose(const char *name, bool one_node,
+static struct plait_group_policy choose(enum plait_comm_axis axis,
+                                        bool one_node,
                                         const struct plait_site_network *n)
 {
-    const struct plait_group_site site = {n != NULL, one_node, n};
+    const struct plait_group_site site = {axis, n != NULL, one_node, n};
     struct plait_group_policy p;
 
-    plait_group_policy_choose(name, &site, &p);
+    plait_group_policy_choose(&site, &p);
     return p;
 }
 
 static void check_axes(void)
 {
-    struct plait_group_policy p = choose("tp", true, &plain);
+    struct plait_group_policy p = choose(PLAIT_COMM_AXIS_TP, true, &plain);
 
     ok(p.min_ctas > 0 && p.nvls_ctas > p.min_ctas && p.max_ctas == 0 &&
            !p.efficient && p.collnet == -1 && p.traffic_class == -1,
        "tp in a node: more channels, the NVSwitches'");
-    p = choose("tp", false, &plain);
+    p = choose(PLAIT_COMM_AXIS_TP, false, &plain);
     ok(p.min_ctas == 0 && p.nvls_ctas == 0 && p.max_ctas == 0,
        "tp over nodes: NCCL's choice");
-    p = choose("dp-cp", false, &plain);
+    p = choose(PLAIT_COMM_AXIS_DP, false, &plain);
     ok(p.max_ctas == 16 && p.efficient && p.collnet == -1,
        "dp leaves the backward its multiprocessors");
-    p = choose("pp", false, &plain);
+    p = choose(PLAIT_COMM_AXIS_PP, false, &plain);
     ok(p.max_ctas == 4 && p.channels_per_peer == 4, "pp: few, for messages");
-    p = choose("ep", false, &plain);
+    p = choose(PLAIT_COMM_AXIS_EP, false, &plain);
     ok(p.max_ctas == 0 && p.channels_per_peer == 4, "ep: many messages");
-    p = choose("world", false, NULL);
+    p = choose(PLAIT_COMM_AXIS_NONE, false, NULL);
     ok(p.min_ctas == 0 && p.max_ctas == 0 && p.collnet == -1 &&
            p.traffic_class == -1,
        "the world: nothing");
 }
 
-/* What lies alike on all ranks of a group, and is summed or gathered. */
+static const char *const axis_name[] = {[PLAIT_COMM_AXIS_NONE] = "none",
+                                        [PLAIT_COMM_AXIS_TP] = "tp",
+                                        [PLAIT_COMM_AXIS_CP] = "cp",
+                                        [PLAIT_COMM_AXIS_EP] = "ep",
+                                        [PLAIT_COMM_AXIS_DP] = "dp",
+                                        [PLAIT_COMM_AXIS_PP] = "pp",
+                                        [PLAIT_COMM_AXIS_EMBEDDING] =
+                                            "embedding"};
+
+/* Buffers at the same offset on all ranks, reduced or gathered. */
 static void check_windows(void)
 {
-    static const char *const with[] = {
-        "tp", "dp", "dp-cp", "expert-dp", "dp-cp-inside", "expert-dp-across"};
-    static const char *const without[] = {"cp",        "ep",    "pp",
-                                          "embedding", "tp-pp", "world"};
+    for (int i = 0; i <= PLAIT_COMM_AXIS_EMBEDDING; i++) {
+        bool want = i == PLAIT_COMM_AXIS_TP || i == PLAIT_COMM_AXIS_DP;
 
-    for (size_t i = 0; i < sizeof(with) / sizeof(with[0]); i++)
-        ok(choose(with[i], true, &plain).windows &&
-               choose(with[i], false, NULL).windows,
-           "%s: windows", with[i]);
-    for (size_t i = 0; i < sizeof(without) / sizeof(without[0]); i++)
-        ok(!choose(without[i], true, &plain).windows, "%s: none", without[i]);
+        ok(choose(i, true, &plain).windows == want &&
+               choose(i, false, NULL).windows == want,
+           "%s: %s", axis_name[i], want ? "windows" : "none");
+    }
 }
 
 static void check_site(void)
 {
     static const struct {
-        const char *name;
+        enum plait_comm_axis axis;
         bool one_node;
         int collnet, traffic_class;
     } groups[] = {
-        {"tp", true, 0, 1},         {"tp", false, 0, 1},
-        {"cp", false, 0, 2},        {"ep", false, 0, 3},
-        {"dp", false, 1, 4},        {"dp-cp", false, 1, 4},
-        {"dp-cp", true, 0, 4},      {"dp-cp-across", false, 1, 4},
-        {"expert-dp", false, 1, 4}, {"dp-cp-inside", true, 0, 4},
-        {"embedding", false, 1, 4}, {"pp", false, 0, 5},
-        {"tp-pp", false, -1, -1},
+        {PLAIT_COMM_AXIS_TP, true, 0, 1},
+        {PLAIT_COMM_AXIS_TP, false, 0, 1},
+        {PLAIT_COMM_AXIS_CP, false, 0, 2},
+        {PLAIT_COMM_AXIS_EP, false, 0, 3},
+        {PLAIT_COMM_AXIS_DP, false, 1, 4},
+        {PLAIT_COMM_AXIS_DP, true, 0, 4},
+        {PLAIT_COMM_AXIS_EMBEDDING, false, 1, 4},
+        {PLAIT_COMM_AXIS_PP, false, 0, 5},
+        {PLAIT_COMM_AXIS_NONE, false, -1, -1},
     };
 
     for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
         struct plait_group_policy p =
-            choose(groups[i].name, groups[i].one_node, &able);
+            choose(groups[i].axis, groups[i].one_node, &able);
 
         ok(p.collnet == groups[i].collnet &&
                p.traffic_class == groups[i].traffic_class,
-           "%s %s: SHARP %d, traffic class %d", groups[i].name,
+           "%s %s: SHARP %d, traffic class %d", axis_name[groups[i].axis],
            groups[i].one_node ? "in a node" : "over nodes", p.collnet,
            p.traffic_class);
     }

@@ -46,12 +46,12 @@ cmp -s "$tmp/before" "$tmp/d/e/train.bin"
 ok $? "a failed run leaves the shards alone"
 : >"$tmp/empty"
 refused 1 "empty: an empty file" "$tmp/empty" --out "$tmp/x"
-refused 1 "a directory, not a text" "$tmp" --out "$tmp/x"
+refused 1 "is in the folder" "$tmp" --out "$tmp/x"
 refused 1 "cannot make the directory: Not a directory" "$tmp/text" \
     --out "$tmp/text/x"
 refused 1 "cannot make the directory: File exists\|Not a directory" \
     "$tmp/text" --out "$tmp/empty"
-refused 2 "'word': want byte or spm:FILE" "$tmp/text" --out "$tmp/x" -t word
+refused 2 "'word' must be byte, spm:FILE or bpe:FILE" "$tmp/text" --out "$tmp/x" -t word
 refused 1 "spm:" "$tmp/text" --out "$tmp/x" -t spm:/nonexistent
 refused 2 "\-\-out DIR" "$tmp/text"
 refused 2 "at least one text" --out "$tmp/x"

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "tap.h"
-#include "topology/estimate.h"
-#include "topology/simulate.h"
-#include "topology/stage.h"
+#include "topology/job/stage.h"
+#include "topology/predict/estimate.h"
+#include "topology/predict/simulate.h"
 
 /* Stages that all take the same: forward 1, backward 1 + 1. */
 static struct plait_simulation *run(enum plait_schedule_kind kind, int p, int v,
@@ -195,7 +195,7 @@ static void weights(void)
 
 /* --- a model's stages --- */
 
-static void set_model(struct plait_config *c, struct plait_layout *l,
+static void set_model(struct plait_job_config *c, struct plait_layout *l,
                       enum plait_schedule_kind kind, int pp, int v, int m)
 {
     memset(c, 0, sizeof(*c));
@@ -217,7 +217,7 @@ static void set_model(struct plait_config *c, struct plait_layout *l,
     l->size[PLAIT_PP] = pp;
 }
 
-static struct plait_simulation *simulate(const struct plait_config *c,
+static struct plait_simulation *simulate(const struct plait_job_config *c,
                                          const struct plait_layout *l,
                                          const struct plait_gpu_type *gpu)
 {
@@ -257,7 +257,7 @@ static void closed_forms(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct plait_simulation *s;
         struct plait_estimate e;
-        struct plait_config c;
+        struct plait_job_config c;
         struct plait_layout l;
 
         set_model(&c, &l, cases[i].kind, cases[i].p, cases[i].v, cases[i].m);
@@ -282,7 +282,7 @@ static void estimate_bounds(void)
             struct plait_gpu_type gpu;
             struct plait_simulation *s;
             struct plait_estimate e;
-            struct plait_config c;
+            struct plait_job_config c;
             struct plait_layout l;
             double traffic;
 
@@ -309,7 +309,7 @@ static void uneven(void)
     struct plait_stage_time times[4];
     struct plait_simulation_request request;
     struct plait_gpu_type gpu;
-    struct plait_config c;
+    struct plait_job_config c;
     struct plait_layout l;
     int first, count, same = 1;
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "four_gpus.h"
-#include "spank_plugin/seat.h"
+#include "spank_plugin/binding.h"
 #include "tap.h"
 
 static struct plait_error err;
@@ -105,26 +105,28 @@ static void test_seats(const struct plait_node *node)
 {
     struct plait_visible v, s, none = {0};
     struct plait_launch launch = {0};
-    struct plait_seats seats;
+    struct plait_binding binding;
     char text[64];
 
     plait_visible_parse("0,1,2,3", &v, &err);
     plait_visible_parse("4,5,6,7", &s, &err);
-    plait_seats_fill(&seats, &v, &v, node, 2, "/nowhere");
-    plait_visible_format(&seats.visible, seats.permuted, text, sizeof(text));
-    ok(seats.known && strcmp(text, "0,2,1,3") == 0,
+    plait_binding_fill(&binding, &v, &v, node, 2, "/nowhere");
+    plait_visible_format(&binding.visible, binding.permuted, text,
+                         sizeof(text));
+    ok(binding.known && strcmp(text, "0,2,1,3") == 0,
        "pairs of tasks get linked GPUs: %s", text);
-    plait_seats_describe(&seats, node, 1, &launch);
+    plait_binding_describe(&binding, node, 1, &launch);
     ok(launch.gpu == 2 && strcmp(launch.gpu_busid, "0000:30:00.0") == 0,
        "task 1 has GPU %d at %s", launch.gpu, launch.gpu_busid);
-    plait_seats_fill(&seats, &v, &s, node, 2, "/nowhere");
-    plait_visible_format(&seats.visible, seats.permuted, text, sizeof(text));
-    ok(!seats.known && strcmp(text, "0,1,2,3") == 0,
+    plait_binding_fill(&binding, &v, &s, node, 2, "/nowhere");
+    plait_visible_format(&binding.visible, binding.permuted, text,
+                         sizeof(text));
+    ok(!binding.known && strcmp(text, "0,1,2,3") == 0,
        "GPUs that hwloc does not see stay in order");
-    plait_seats_fill(&seats, &v, &none, node, 2, "/nowhere");
-    ok(!seats.known, "the user's own list stays");
-    plait_seats_fill(&seats, &none, &none, node, 2, "/nowhere");
-    plait_seats_describe(&seats, node, 0, &launch);
+    plait_binding_fill(&binding, &v, &none, node, 2, "/nowhere");
+    ok(!binding.known, "the user's own list stays");
+    plait_binding_fill(&binding, &none, &none, node, 2, "/nowhere");
+    plait_binding_describe(&binding, node, 0, &launch);
     ok(launch.gpu == -1, "no GPU");
 }
 
@@ -134,15 +136,15 @@ static void test_masks(void)
                                       ",0x3", "0xg", "0x3 0x4", "-0x1"};
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
 
-    ok(plait_seats_parse_masks("0x3,0xc", set) == 0 &&
+    ok(plait_binding_parse_masks("0x3,0xc", set) == 0 &&
            hwloc_bitmap_weight(set) == 4 && hwloc_bitmap_last(set) == 3,
        "masks are joined");
-    ok(plait_seats_parse_masks("0x10000000000000000000000000000000001", set) ==
-               0 &&
+    ok(plait_binding_parse_masks("0x10000000000000000000000000000000001",
+                                 set) == 0 &&
            hwloc_bitmap_last(set) == 136 && hwloc_bitmap_first(set) == 0,
        "more than 128 cores: %d", hwloc_bitmap_last(set));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        ok(plait_seats_parse_masks(bad[i], set) < 0 &&
+        ok(plait_binding_parse_masks(bad[i], set) < 0 &&
                hwloc_bitmap_weight(set) == 2,
            "'%s' is no list of masks", bad[i]);
     hwloc_bitmap_free(set);

@@ -1,147 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
+/* The plugin in srun, sbatch and salloc, against a fake Slurm. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "fake_slurm.h"
+#include "fake_step.h"
 #include "spank_plugin/master.h"
 #include "spank_plugin/policy.h"
 #include "spank_plugin/scontrol.h"
 #include "tap.h"
-#include "topology/launch.h"
-#include "topology/node_cache.h"
-
-static char cache_argument[80] = "cache=none";
-static char *arguments[8] = {cache_argument};
-static int narguments = 1;
-
-static void clear(spank_context_t context)
-{
-    fake_slurm_reset(context);
-    slurm_spank_init(NULL, narguments, arguments);
-}
-
-/* Exit status of a callback that may end its process, as a task does. */
-static int in_child(int (*callback)(spank_t, int, char **))
-{
-    int status = 0;
-    pid_t pid;
-
-    fflush(stdout);
-    pid = fork();
-    if (pid == 0)
-        _exit(callback(NULL, 0, NULL) == 0 ? 0 : 2);
-    waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-#define PLAN "1/2.1.1.2.2/tp-cp-ep-dp-pp/topology/0,2,1,3/4*2"
-
-static void good_step(void)
-{
-    clear(S_CTX_REMOTE);
-    spank_setenv(NULL, PLAIT_ENV_PLAN, PLAN, 1);
-    spank_setenv(NULL, PLAIT_ENV_MASTER, "10.0.0.1:61234", 1);
-    spank_setenv(NULL, PLAIT_ENV_KEEP, "", 1);
-    fake_slurm_flag("tp", "2");
-    fake_slurm_flag("pp", "2");
-}
-
-static void test_task(void)
-{
-    good_step();
-    slurm.local = 1;
-    ok(slurm_spank_user_init(NULL, 0, NULL) == 0, "user_init");
-    ok(slurm_spank_task_init(NULL, 0, NULL) == 0, "task_init");
-    ok(strcmp(fake_slurm_env("RANK"), "3") == 0, "RANK %s",
-       fake_slurm_env("RANK"));
-    ok(strcmp(fake_slurm_env("PLAIT_DP_RANK"), "1") == 0, "its coordinate");
-    ok(strcmp(fake_slurm_env("NODE_RANK"), "1") == 0, "its node");
-    ok(strcmp(fake_slurm_env("MASTER_ADDR"), "10.0.0.1") == 0, "MASTER_ADDR");
-    ok(strcmp(fake_slurm_env("PLAIT_JOBID"), "77.0") == 0, "job and step");
-    ok(slurm_spank_exit(NULL, 0, NULL) == 0, "exit");
-}
-
-static void test_untouched(void)
-{
-    clear(S_CTX_REMOTE);
-    ok(slurm_spank_user_init(NULL, 0, NULL) == 0 &&
-           slurm_spank_task_init(NULL, 0, NULL) == 0 && !slurm.env[0] &&
-           !slurm.said[0],
-       "without flags nothing happens");
-    for (uint32_t step = 0xfffffffa; step <= 0xfffffffd; step++) {
-        good_step();
-        slurm.step = step;
-        ok(slurm_spank_user_init(NULL, 0, NULL) == 0 &&
-               slurm_spank_task_init(NULL, 0, NULL) == 0 &&
-               strcmp(fake_slurm_env("RANK"), "(unset)") == 0,
-           "step %x is no rank", step);
-    }
-}
-
-/* Each lie is found before a task starts, and no earlier callback fails. */
-static void refuses(const char *what)
-{
-    ok(slurm_spank_user_init(NULL, 0, NULL) == 0 &&
-           in_child(slurm_spank_task_init) == 1,
-       "%s stops the task", what);
-    slurm_spank_exit(NULL, 0, NULL);
-}
-
-static void test_lies(void)
-{
-    good_step();
-    ok(fake_slurm_flag("tp", "bad") == 0, "a bad flag does not drain the node");
-    refuses("a bad flag");
-    good_step();
-    fake_slurm_flag("tp", "4");
-    refuses("a flag that contradicts the plan");
-    good_step();
-    slurm.tasks = 16;
-    refuses("another number of tasks");
-    good_step();
-    slurm.nodeid = 9;
-    refuses("another node");
-    good_step();
-    spank_setenv(NULL, PLAIT_ENV_PLAN, "", 1);
-    refuses("an empty plan");
-    good_step();
-    spank_setenv(NULL, PLAIT_ENV_MASTER, "10.0.0.1:0", 1);
-    refuses("a bad port");
-    good_step();
-    spank_setenv(NULL, "SLURM_HET_SIZE", "2", 1);
-    refuses("a het job");
-    good_step();
-    spank_setenv(NULL, "SLURM_STEP_GPUS", "0", 1);
-    spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", "0", 1);
-    refuses("one GPU for two tasks");
-}
+#include "topology/layout/launch.h"
 
 static void test_local(void)
 {
-    clear(S_CTX_LOCAL);
+    fake_step_load(S_CTX_LOCAL);
     ok(slurm.noptions == PLAIT_NOPTIONS, "all flags are registered");
     ok(fake_slurm_flag("tp", "0") == -1 && strstr(slurm.said, "plait: --tp=0"),
        "a bad flag fails at once");
-    clear(S_CTX_LOCAL);
+    fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "4");
     slurm.node_count = "4-4";
     slurm.ntasks_per_node = "2";
-    ok(in_child(slurm_spank_init_post_opt) == 1,
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
        "too wide a tp ends srun before it submits");
     slurm.ntasks_per_node = "4";
-    ok(in_child(slurm_spank_init_post_opt) == 0, "one that fits does not");
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 0,
+       "one that fits does not");
     slurm.gpus_per_task = "1";
-    ok(in_child(slurm_spank_init_post_opt) == 1, "--gpus-per-task is refused");
-    clear(S_CTX_ALLOCATOR);
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
+       "--gpus-per-task is refused");
+    fake_step_load(S_CTX_ALLOCATOR);
     ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0, "a component");
     fake_slurm_flag("tp", "1");
-    ok(in_child(slurm_spank_init_post_opt) == 1, "a second one is refused");
-    clear(S_CTX_LOCAL);
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
+       "a second one is refused");
+    fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "2");
     fake_slurm_flag("pp", "2");
     fake_slurm_flag("placement", "linear");
@@ -151,11 +44,11 @@ static void test_local(void)
        "the plan: %s", getenv(PLAIT_ENV_PLAN));
     ok(strncmp(getenv(PLAIT_ENV_MASTER), "10.0.0.1:", 9) == 0,
        "RANK 0 is at %s", getenv(PLAIT_ENV_MASTER));
-    clear(S_CTX_LOCAL);
+    fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "3");
     fake_slurm_flag("placement", "linear");
     ok(slurm_spank_local_user_init(NULL, 0, NULL) == -1 &&
-           strstr(slurm.said, "8 tasks do not divide by --tp=3"),
+           strstr(slurm.said, "8 tasks are not divisible by --tp=3"),
        "what only srun's nodes tell is refused too");
 }
 
@@ -194,8 +87,8 @@ static void test_ports(void)
        "what is no address");
 }
 
-/* Give each of 256 processors to one of the jobs by chance; then no port of
- * one is another's, and the job's own are all of its processors'. */
+/* Each of 256 processors belongs to one of the jobs. No two jobs may get the
+ * same port, and a job must be able to use every port of its processors. */
 static void test_shared_ports(void)
 {
     enum { CPUS = 256, JOBS = 9, EACH = PLAIT_PORT_SHARED / CPUS };
@@ -252,11 +145,11 @@ static void test_cpus(void)
     ok(buf[0] == '\0', "a list that is none: none");
 }
 
-/* ---- what an administrator says ---- */
+/* ---- the arguments of plugstack.conf ---- */
 
 static char complaints[1024];
 
-static void note(const char *text)
+static void add_complaint(const char *text)
 {
     size_t used = strlen(complaints);
 
@@ -272,12 +165,12 @@ static void test_arguments(void)
     struct plait_options options;
     struct plait_error err;
 
-    plait_plugstack_parse(&plugstack, 6, argv, note);
+    plait_plugstack_parse(&plugstack, 6, argv, add_complaint);
     ok(strcmp(complaints,
               "'bogus=1' is no argument of this plugin; see "
               "plait-plugstack(5); "
-              "--pp=0: want a whole number from 1 to 1048576, or \"auto\"; "
-              "'site=here': want an absolute path; ") == 0,
+              "--pp=0 must be a whole number from 1 to 1048576, or \"auto\"; "
+              "'site=here': must be an absolute path; ") == 0,
        "what is not understood is told: %s", complaints);
     ok(strcmp(plugstack.cache, "/c") == 0 && !plugstack.site,
        "the rest counts");
@@ -293,7 +186,7 @@ static void test_arguments(void)
        "the user's flag wins over a default");
     plait_options_set(&options, PLAIT_OPTION_PIN, "none", &err);
     ok(plait_plugstack_apply(&plugstack, &options, &err) == 0,
-       "what is forced may be asked for");
+       "what is forced may be given");
     plait_options_set(&options, PLAIT_OPTION_PIN, "closest", &err);
     ok(plait_plugstack_apply(&plugstack, &options, &err) < 0 &&
            strstr(err.text, "only --pin=none"),
@@ -350,7 +243,7 @@ static void test_inherited(void)
 {
     setenv(INHERITED_TP, "4", 1);
     setenv("SLURM_NTASKS", "16", 1);
-    clear(S_CTX_LOCAL);
+    fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "4"); /* as Slurm does for the variable */
     slurm.ntasks = "1";
     ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0 &&
@@ -361,25 +254,25 @@ static void test_inherited(void)
     ok(slurm_spank_local_user_init(NULL, 0, NULL) == 0 &&
            strcmp(getenv(PLAIT_ENV_PLAN), PLAIT_NO_PLAN) == 0 &&
            !getenv("RANK") && !getenv("PLAIT_RANK"),
-       "without a seat");
-    clear(S_CTX_REMOTE);
+       "without a rank");
+    fake_step_load(S_CTX_REMOTE);
     spank_setenv(NULL, PLAIT_ENV_PLAN, PLAIT_NO_PLAN, 1);
     fake_slurm_flag("tp", "4");
     ok(slurm_spank_user_init(NULL, 0, NULL) == 0 &&
            slurm_spank_task_init(NULL, 0, NULL) == 0 &&
            strcmp(fake_slurm_env("PLAIT_RANK"), "(unset)") == 0,
-       "its tasks are let be");
-    clear(S_CTX_LOCAL);
+       "its tasks get no variables");
+    fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "4");
     fake_slurm_flag("tp", "4");
     slurm.ntasks = "1";
-    ok(in_child(slurm_spank_init_post_opt) == 1,
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
        "one that named the flag is refused");
     setenv("SLURM_NTASKS", "6", 1);
-    clear(S_CTX_LOCAL);
+    fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "4");
     slurm.ntasks = "6";
-    ok(in_child(slurm_spank_init_post_opt) == 1,
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
        "and so is the job's own step");
     unsetenv(INHERITED_TP);
     unsetenv("SLURM_NTASKS");
@@ -389,12 +282,12 @@ static void test_settled(void)
 {
     char secret[PLAIT_SECRET_SIZE];
 
-    clear(S_CTX_LOCAL);
+    fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "2");
     ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0 &&
            strcmp(slurm.set, "kill-on-bad-exit=1 ") == 0,
        "a rank that dies ends the step");
-    clear(S_CTX_LOCAL);
+    fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "2");
     slurm.mpi_params = "ports=12000-12999";
     slurm_spank_init_post_opt(NULL, 0, NULL);
@@ -402,184 +295,18 @@ static void test_settled(void)
        "Slurm reserves MASTER_PORT where it can");
     fake_slurm_flag("placement", "linear");
     slurm_spank_local_user_init(NULL, 0, NULL);
-    snprintf(secret, sizeof(secret), "%s", getenv(PLAIT_ENV_SECRET));
+    snprintf(secret, sizeof(secret), "%s", getenv(PLAIT_ENV_STEP_SECRET));
     slurm_spank_local_user_init(NULL, 0, NULL);
-    ok(strlen(secret) == 64 && strcmp(secret, getenv(PLAIT_ENV_SECRET)) != 0,
+    ok(strlen(secret) == 64 &&
+           strcmp(secret, getenv(PLAIT_ENV_STEP_SECRET)) != 0,
        "each step has a secret of its own");
-    good_step();
-    spank_setenv(NULL, PLAIT_ENV_SECRET, secret, 1);
+    fake_step_start();
+    spank_setenv(NULL, PLAIT_ENV_STEP_SECRET, secret, 1);
     slurm_spank_user_init(NULL, 0, NULL);
     slurm_spank_task_init(NULL, 0, NULL);
     ok(strcmp(fake_slurm_env("PLAIT_SECRET"), secret) == 0,
-       "which its tasks know");
+       "which its tasks get");
     slurm_spank_exit(NULL, 0, NULL);
-}
-
-static void test_port_held(void)
-{
-    int fd = plait_master_port_hold(61234), other;
-
-    errno = 0;
-    other = plait_master_port_hold(61234);
-    ok(fd >= 0 && other == -1 && errno == EADDRINUSE, "a port is held once");
-    good_step();
-    slurm.nodeid = 0;
-    refuses("a held port");
-    close(fd);
-    fd = plait_master_port_hold(61234);
-    ok(fd >= 0, "until it is let go");
-    /* A step on one node moves on. */
-    good_step();
-    spank_setenv(NULL, PLAIT_ENV_PLAN,
-                 "1/2.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*2", 1);
-    fake_slurm_flag("pp", "1");
-    slurm.nnodes = 1;
-    slurm.nodeid = 0;
-    slurm.tasks = 2;
-    slurm_spank_user_init(NULL, 0, NULL);
-    slurm_spank_task_init(NULL, 0, NULL);
-    ok(strcmp(fake_slurm_env("MASTER_PORT"), "61235") == 0 &&
-           strcmp(fake_slurm_env(PLAIT_ENV_MASTER), "10.0.0.1:61235") == 0,
-       "with no other node to tell, the next port is taken");
-    slurm_spank_exit(NULL, 0, NULL);
-    spank_setenv(NULL, PLAIT_ENV_MASTER, "10.0.0.1:61234", 1);
-    spank_setenv(NULL, PLAIT_ENV_KEEP, "port,", 1);
-    refuses("the user's own port, held");
-    close(fd);
-    other = 70000;
-    fd = plait_master_port_take(&other);
-    ok(fd >= 0 && other >= 61003 && other <= 63249,
-       "any start leads into the range: %d", other);
-    close(fd);
-}
-
-/* ---- a node with GPUs, from the cache ---- */
-
-static uint64_t checksum(const char *data, size_t size)
-{
-    uint64_t sum = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < size; i++)
-        sum = (sum ^ (unsigned char)data[i]) * 0x100000001b3u;
-    return sum;
-}
-
-/* The recorded machine in place of this one; its first two GPUs become AMD's
- * where `amd` says so. */
-static void write_cache(const char *dir, int amd)
-{
-    const char *top = getenv("top_srcdir");
-    char path[512], key[512] = "", *xml, *at;
-    struct plait_node *node;
-    FILE *file;
-    size_t size;
-
-    snprintf(path, sizeof(path),
-             "%s/tests/fixtures/hwloc/one-of-everything.xml", top ? top : ".");
-    node = plait_node_create_xml(path, NULL);
-    xml = node ? plait_node_export_xml(node, &size) : NULL;
-    while (xml && amd && (at = strstr(xml, "10de:20b2")))
-        memcpy(at, "1002:740f", 9);
-    snprintf(path, sizeof(path), "%s/node.xml", dir);
-    unlink(path);
-    plait_node_refresh_cache(dir, NULL);
-    file = fopen(path, "r+e");
-    if (xml && file && fgets(key, sizeof(key), file)) {
-        *strrchr(key, ' ') = '\0';
-        *strrchr(key, ' ') = '\0';
-        rewind(file);
-        fprintf(file, "%s %zu %llx\n%s", key, size - 1,
-                (unsigned long long)checksum(xml, size - 1), xml);
-        fflush(file);
-        if (ftruncate(fileno(file), ftell(file)) < 0)
-            perror(path);
-    }
-    if (file)
-        fclose(file);
-    free(xml);
-    plait_node_destroy(node);
-}
-
-static void gpu_step(const char *gpus, const char *site)
-{
-    good_step();
-    spank_setenv(NULL, "SLURM_STEP_GPUS", gpus, 1);
-    spank_setenv(NULL, "CUDA_VISIBLE_DEVICES", gpus, 1);
-    spank_setenv(NULL, PLAIT_ENV_SITE, site, 1);
-}
-
-static void seat(int local)
-{
-    slurm.local = local;
-    slurm_spank_user_init(NULL, 0, NULL);
-    slurm_spank_task_init(NULL, 0, NULL);
-    slurm_spank_exit(NULL, 0, NULL);
-}
-
-static void test_gpus(void)
-{
-    char dir[] = "/tmp/plait-spank.XXXXXX", file[64];
-
-    if (!mkdtemp(dir))
-        return;
-    chmod(dir, 0755);
-    write_cache(dir, 0);
-    snprintf(cache_argument, sizeof(cache_argument), "cache=%s", dir);
-    gpu_step("0,1", "nvlink,nccl,ucx,");
-    seat(1);
-    ok(strcmp(fake_slurm_env("PLAIT_GPU_BUSID"), "0000:06:00.0") == 0 &&
-           !slurm.said[0],
-       "the cache's GPU: %s%s", fake_slurm_env("PLAIT_GPU_BUSID"), slurm.said);
-    ok(strcmp(fake_slurm_env("PLAIT_NICS"), "mlx5_0") == 0 &&
-           strcmp(fake_slurm_env("NCCL_IB_HCA"), "=mlx5_0") == 0 &&
-           strcmp(fake_slurm_env("UCX_NET_DEVICES"), "mlx5_0:1") == 0,
-       "its NIC, in NCCL's and UCX's words: %s", fake_slurm_env("PLAIT_NICS"));
-    gpu_step("0,1", "nccl,");
-    spank_setenv(NULL, "NCCL_IB_HCA", "mine", 1);
-    seat(1);
-    ok(strcmp(fake_slurm_env("NCCL_IB_HCA"), "mine") == 0 &&
-           strcmp(fake_slurm_env("UCX_NET_DEVICES"), "(unset)") == 0,
-       "the user's own stays, and nothing unasked for is set");
-    gpu_step("0,2", "nvlink,");
-    refuses("tp beyond NVLink");
-    gpu_step("0,2", "");
-    seat(0);
-    ok(strcmp(fake_slurm_env("PLAIT_GPU"), "0") == 0, "unless that is allowed");
-    write_cache(dir, 1);
-    gpu_step("1,0", "");
-    spank_setenv(NULL, "ROCR_VISIBLE_DEVICES", "1,0", 1);
-    seat(0);
-    ok(strcmp(fake_slurm_env("ROCR_VISIBLE_DEVICES"), "0,1") == 0 &&
-           strcmp(fake_slurm_env("CUDA_VISIBLE_DEVICES"), "0,1") == 0 &&
-           strcmp(fake_slurm_env("CUDA_DEVICE_ORDER"), "(unset)") == 0,
-       "AMD: ROCR_VISIBLE_DEVICES=%s", fake_slurm_env("ROCR_VISIBLE_DEVICES"));
-    snprintf(file, sizeof(file), "%s/node.xml", dir);
-    if (truncate(file, 100) == 0) {
-        gpu_step("", "");
-        seat(0);
-        ok(strstr(slurm.said, "is damaged; looking at the machine itself") &&
-               strcmp(fake_slurm_env("RANK"), "2") == 0,
-           "a damaged cache is told and done without: %s", slurm.said);
-    }
-    unlink(file);
-    rmdir(dir);
-    strcpy(cache_argument, "cache=none");
-}
-
-static void test_slurmd(void)
-{
-    static char cache[] = "cache=/nonexistent/plait", bogus[] = "tpp=4";
-    char *argv[] = {cache, bogus};
-
-    fake_slurm_reset(S_CTX_SLURMD);
-    ok(slurm_spank_init(NULL, 2, argv) == 0 &&
-           strstr(slurm.said, "plugstack.conf: 'tpp=4' is no argument") &&
-           strstr(slurm.said, "/nonexistent/plait: No such file") &&
-           slurm.noptions == 0,
-       "slurmd's log has it all, and slurmd starts");
-    fake_slurm_reset(S_CTX_LOCAL);
-    ok(slurm_spank_init(NULL, 2, argv) == 0 && !slurm.said[0],
-       "users are not bothered");
 }
 
 int main(void)
@@ -588,9 +315,6 @@ int main(void)
     unsetenv("PLAIT_RANK");
     unsetenv("SLURM_HET_SIZE");
     unsetenv("SLURM_STEP_RESV_PORTS");
-    test_task();
-    test_untouched();
-    test_lies();
     test_local();
     test_ports();
     test_shared_ports();
@@ -599,9 +323,6 @@ int main(void)
     test_policies();
     test_inherited();
     test_settled();
-    test_port_held();
-    test_gpus();
-    test_slurmd();
-    clear(S_CTX_ERROR);
+    fake_step_load(S_CTX_ERROR);
     return done_testing();
 }

@@ -25,7 +25,7 @@ static void test_bad_values(void)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         ok(take(&options, (enum plait_option)PLAIT_TP, bad[i]) < 0 &&
                strncmp(err.text, "--tp=", 5) == 0 &&
-               strstr(err.text, "want a whole number"),
+               strstr(err.text, "must be a whole number"),
            "--tp='%s' is refused: %s", bad[i], err.text);
     }
     ok(take(&options, PLAIT_OPTION_ORDER, "tp-cp-ep-dp") < 0, "short order");

@@ -8,7 +8,7 @@ test=$top_builddir/tests/unit/test_spm
 tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
 cat "$top_srcdir/LICENSE" "$top_srcdir"/man/*.[1-8] \
-    "$top_srcdir"/topology/*.[ch] >"$tmp/text"
+    "$top_srcdir"/topology/*/*.[ch] >"$tmp/text"
 "$prep" "$tmp/text" --out "$tmp/none" -t spm:/nonexistent 2>"$tmp/err"
 if grep -q "built without SentencePiece" "$tmp/err"; then
     echo "1..0 # SKIP built without SentencePiece"
@@ -70,9 +70,12 @@ sample --sample 60 --sample-prompt "static int" \
     --tokenizer "spm:$tmp/bytes.model" || wrong "sampling"
 head -n 1 "$tmp/out" | grep -q '^static int' &&
     [ "$(tr -d '0-9 \n' <"$tmp/out" | wc -c)" -gt 30 ] || wrong "its text"
+sample --sample 5 --sample-prompt "static int" || wrong "without --tokenizer"
+head -n 1 "$tmp/out" | grep -q '^static int' || wrong "the tokens' own tokenizer"
+rm "$tmp/d/prep.json"
 sample --sample 5 && grep -Eqx '( [0-9]+){6}' "$tmp/out" || wrong "numbers"
 sample --sample 5 --sample-prompt x
-[ $? = 1 ] && grep -q "^plait-train: --sample-prompt wants --tokenizer" \
+[ $? = 1 ] && grep -q "^plait-train: --sample-prompt needs --tokenizer" \
     "$tmp/out" || wrong "a prompt without a tokenizer"
 sample --sample 5 --tokenizer "spm:$tmp/none.model"
 [ $? = 1 ] && [ "$(grep -c '^plait-train: .*none.model' "$tmp/out")" = 1 ] ||

@@ -77,8 +77,8 @@ static int check_split(struct plait_comm *world)
     struct plait_error err;
     struct plait_comm *c;
 
-    if (plait_comm_split(world, rank == 6 ? -1 : rank % 3, -rank, "third", &c,
-                         &err) < 0)
+    if (plait_comm_split(world, rank == 6 ? -1 : rank % 3, -rank,
+                         PLAIT_COMM_AXIS_NONE, "third", &c, &err) < 0)
         return 11;
     if (rank == 6)
         return c == NULL ? 0 : 12;

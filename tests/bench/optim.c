@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+
+#include "bench.h"
+#include "kernels/dynamic_map.h"
+
+/* Each optimizer's step over one tensor, next to a copy: what reading and
+ * writing weights and states once, and reading gradients, costs at this
+ * machine's memory bandwidth. */
+
+enum { NUMBERS = 1 << 25 };
+
+struct optim_bench {
+    const struct plait_ops *ops;
+    struct plait_device *dev;
+    struct plait_queue *q;
+    float *w, *g, *s[2], *copy;
+    uint8_t *code[2];
+    float *scale[2];
+    float factor;
+    double sums[2];
+};
+
+static const struct optimizer {
+    const char *name;
+    enum plait_update_rule rule;
+    bool first_pass, codes;
+    int states;
+} optimizers[] = {
+    {"SGD without momentum", PLAIT_UPDATE_SGD, false, false, 0},
+    {"SGD", PLAIT_UPDATE_SGD, false, false, 1},
+    {"Lion", PLAIT_UPDATE_LION, false, false, 1},
+    {"AdamW", PLAIT_UPDATE_ADAMW, false, false, 2},
+    {"AdamW in 8 bits", PLAIT_UPDATE_ADAMW, false, true, 2},
+    {"LARS, two passes", PLAIT_UPDATE_LARS, true, false, 1},
+    {"NovoGrad, two passes", PLAIT_UPDATE_NOVOGRAD, true, false, 1},
+    {"LAMB, two passes", PLAIT_UPDATE_LAMB, true, false, 2},
+};
+enum { NROWS = sizeof(optimizers) / sizeof(optimizers[0]) };
+
+static double needed_bytes(const struct optimizer *o)
+{
+    double state = o->codes ? 1 + 4.0 / PLAIT_MAP_BLOCK : 4;
+
+    return NUMBERS * (12 + 2 * o->states * state);
+}
+
+static void run_step(struct optim_bench *b, const struct optimizer *o)
+{
+    struct plait_update p = {.rule = o->rule,
+                             .lr = 1e-9f,
+                             .beta1 = 0.9f,
+                             .beta2 = 0.95f,
+                             .eps = 1e-8f,
+                             .momentum = 0.9f,
+                             .step = 1};
+    struct plait_update_run run = {.master = b->w,
+                                   .grad = b->g,
+                                   .n = NUMBERS,
+                                   .factor = &b->factor,
+                                   .sums = b->sums};
+    struct plait_update8_run run8 = {.master = b->w,
+                                     .code = {b->code[0], b->code[1]},
+                                     .scale = {b->scale[0], b->scale[1]},
+                                     .grad = b->g,
+                                     .n = NUMBERS};
+
+    for (int k = 0; k < o->states; k++)
+        run.state[k] = b->s[k];
+    if (o->codes) {
+        b->ops->update8(b->q, &p, PLAIT_F32, &run8, 1);
+        return;
+    }
+    if (o->first_pass)
+        b->ops->update_sums(b->q, &p, &run, 1);
+    b->ops->update(b->q, &p, PLAIT_F32, &run, 1);
+}
+
+static float *room(struct optim_bench *b, size_t n)
+{
+    float *x = b->ops->alloc(b->dev, n * sizeof(*x));
+    uint32_t r = 1;
+
+    if (!x) {
+        fprintf(stderr, "plait-bench: out of memory\n");
+        exit(1);
+    }
+    for (size_t i = 0; i < n; i++) {
+        r = r * 1664525 + 1013904223;
+        x[i] = (float)(r >> 8) * 0x1p-24f;
+    }
+    return x;
+}
+
+static void open_arrays(struct optim_bench *b, int threads)
+{
+    b->ops = plait_ops_cpu();
+    b->dev = b->ops->device_create(0, threads);
+    b->q = b->ops->queue_create(b->dev, 0);
+    b->factor = 1;
+    b->w = room(b, NUMBERS);
+    b->g = room(b, NUMBERS);
+    b->copy = room(b, NUMBERS);
+    for (int k = 0; k < 2; k++) {
+        b->s[k] = room(b, NUMBERS);
+        b->code[k] = (uint8_t *)room(b, NUMBERS / sizeof(float));
+        b->scale[k] = room(b, NUMBERS / PLAIT_MAP_BLOCK);
+    }
+}
+
+static void close_arrays(struct optim_bench *b)
+{
+    b->ops->free(b->dev, b->w);
+    b->ops->free(b->dev, b->g);
+    b->ops->free(b->dev, b->copy);
+    for (int k = 0; k < 2; k++) {
+        b->ops->free(b->dev, b->s[k]);
+        b->ops->free(b->dev, b->code[k]);
+        b->ops->free(b->dev, b->scale[k]);
+    }
+    b->ops->queue_destroy(b->q);
+    b->ops->device_destroy(b->dev);
+}
+
+static void add_row(json_t *rows, const struct optimizer *o,
+                    const struct bench_samples *s, double copy)
+{
+    double t = bench_median(s), rate = needed_bytes(o) / t;
+
+    json_array_append_new(
+        rows, json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:s,s:f}", "op", o->name,
+                        "type", "fp32", "seconds", t, "least", bench_least(s),
+                        "most", bench_most(s), "rate", rate * 1e-9, "unit",
+                        "GB/s", "of_ceiling", rate / copy));
+}
+
+void bench_optimizers(json_t *rows, int threads, int rounds)
+{
+    struct bench_samples s[NROWS + 1] = {{0}};
+    struct optim_bench b = {0};
+    double copy;
+
+    open_arrays(&b, threads);
+    for (int r = 0; r <= rounds; r++)
+        for (int i = 0; i <= NROWS; i++) {
+            double start = bench_now();
+
+            if (i < NROWS)
+                run_step(&b, &optimizers[i]);
+            else
+                b.ops->copy(b.q, b.copy, b.g, NUMBERS * sizeof(float));
+            if (r > 0) /* the first touches */
+                bench_add(&s[i], bench_now() - start);
+        }
+    copy = 2.0 * NUMBERS * sizeof(float) / bench_median(&s[NROWS]);
+    for (int i = 0; i < NROWS; i++)
+        add_row(rows, &optimizers[i], &s[i], copy);
+    close_arrays(&b);
+}

@@ -1,0 +1,282 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait-convert: there and back again with the same bits, one line for every
+# wrong input, nothing half-written.
+set -u
+convert=$top_builddir/plait-convert
+command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+n=0
+
+# ok WHAT COMMAND...
+ok() {
+    local what=$1
+    shift
+    n=$((n + 1))
+    if "$@" >"$dir/check" 2>&1; then
+        echo "ok $n - $what"
+    else
+        echo "not ok $n - $what"
+        sed 's/^/# /' "$dir/check"
+    fi
+}
+
+hf() { python3 "$top_srcdir/tests/lib/hf.py" "$@"; }
+# Nothing but the lines on stdout.
+quietly() { "$convert" "$@" 2>"$dir/err" && [ ! -s "$dir/err" ]; }
+
+# trip KIND FILES DTYPE NAME-OF-IT
+trip() {
+    local at=$dir/$1-$2-$3
+    hf make "$at" "$1" "$2" "$3" || exit 1
+    ok "$1, $2 files, $3: to a checkpoint" \
+        quietly --from "$at" --to "$at.plait"
+    ok "$1: the checkpoint has its model and its tokenizer" \
+        test -f "$at.plait/latest/plait.yaml" -a \
+        -f "$at.plait/tokenizer.json" -a -f "$at.plait/generation_config.json"
+    ok "$1: back to $3" \
+        quietly --from "$at.plait" --to "$at.back" --dtype "$4"
+    ok "$1: the same tensors and the same config.json" \
+        hf same "$at" "$at.back" "$3"
+    ok "$1: its checkpoint alone, as fp32" \
+        quietly --from "$at.plait/step-00000000" --to "$at.wide" --format hf
+    ok "$1: the same tensors in fp32" \
+        python3 -c "import sys; sys.path.insert(0, '$top_srcdir/tests/lib')
+import hf; hf.same('$at', '$at.wide', 'F32')"
+}
+
+trip gpt2 1 F32 fp32
+trip gpt2-untied 3 BF16 bf16
+trip llama 2 F16 fp16
+trip llama-tied 1 BF16 bf16
+trip llama3 1 F32 fp32
+trip mistral 1 F32 fp32
+trip mixtral 3 F32 fp32
+trip qwen2 1 BF16 bf16
+trip qwen3 2 BF16 bf16
+good=$dir/llama-tied-1-BF16
+ok "nothing is left beside them" \
+    test -z "$(find "$dir" -name '*.partial' -o -name '.step-*')"
+
+# -- training from it -------------------------------------------------------
+
+export OMP_NUM_THREADS=1
+train=$top_builddir/plait-train
+mpirun=$top_srcdir/tests/lib/mpirun.sh
+python3 "$top_srcdir/tests/lib/tokens.py" "$dir/tokens" 4000
+
+# start RANKS KIND ARGS...: three steps; metrics in $dir/m.jsonl
+start() {
+    local ranks=$1 kind=$2
+    shift 2
+    rm -f "$dir/m.jsonl"
+    set -- "$dir/$kind.plait/latest/plait.yaml" --set model.seq_len=16 \
+        --set data.train="$dir/tokens" --set train.steps=3 \
+        --set train.global_batch=4 --set train.micro_batch=2 \
+        --set lr.warmup=0 --metrics "$dir/m.jsonl" "$@"
+    if [ "$ranks" = 1 ]; then
+        timeout 60 "$train" "$@"
+    else
+        timeout 60 sh "$mpirun" "$ranks" "$train" "$@"
+    fi
+}
+
+# follows FILE: the losses of the last run are those of the file's
+follows() {
+    python3 - "$1" "$dir/m.jsonl" <<'END'
+import json, sys
+a, b = ([json.loads(line)["loss"] for line in open(f) if '"loss"' in line]
+        for f in sys.argv[1:])
+assert len(a) == 3 and len(b) == 3, (a, b)
+assert all(abs(x - y) <= 2e-6 * x for x, y in zip(a, b)), (a, b)
+END
+}
+
+mpi=no
+command -v mpirun >/dev/null &&
+    grep -q "define HAVE_MPI 1" "$top_builddir/config.h" && mpi=yes
+for kind in gpt2-1-F32 llama-tied-1-BF16 llama3-1-F32 mixtral-3-F32 \
+    qwen3-2-BF16; do
+    ok "$kind: trained from its Hugging Face directory" \
+        start 1 $kind --init "$dir/$kind"
+    cp "$dir/m.jsonl" "$dir/$kind.jsonl"
+    start 1 $kind --init "$dir/$kind.plait" >/dev/null 2>&1
+    ok "$kind: the same from its checkpoint" follows "$dir/$kind.jsonl"
+    ok "$kind: another loss from random weights" \
+        bash -c "$(declare -f start follows)
+        dir=$dir train=$train; start 1 $kind >/dev/null 2>&1
+        ! follows $dir/$kind.jsonl 2>/dev/null"
+    [ $mpi = yes ] || continue
+    start 4 $kind --init "$dir/$kind" --set parallel.pp=2 \
+        --set parallel.zero=3 --set parallel.dp=2 >"$dir/out" 2>&1
+    ok "$kind: the same with pp 2, dp 2, zero 3" follows "$dir/$kind.jsonl"
+    start 3 $kind --init "$dir/$kind" --set parallel.tp=3 >"$dir/out" 2>&1
+    ok "$kind: the same with tp 3" follows "$dir/$kind.jsonl"
+done
+kind=llama-2-F16
+start 1 $kind --init "$dir/$kind" --set checkpoint.dir="$dir/run" >/dev/null
+ok "what was trained is written for Hugging Face" \
+    quietly --from "$dir/run" --to "$dir/tuned"
+ok "a run that has a checkpoint goes on from it" \
+    start 1 $kind --init "$dir/nothere" --set checkpoint.dir="$dir/run" \
+    --set train.steps=4
+
+# not_started REGEX ARGS...: of a llama
+not_started() {
+    local regex=$1
+    shift
+    n=$((n + 1))
+    if ! start 1 llama-2-F16 "$@" >/dev/null 2>"$dir/err" &&
+        [ "$(wc -l <"$dir/err")" = 1 ] && grep -Eq -e "$regex" "$dir/err"; then
+        echo "ok $n - $(sed "s:$dir/::g" "$dir/err")"
+    else
+        echo "not ok $n - wanted /$regex/"
+        sed 's/^/# /' "$dir/err"
+    fi
+}
+
+not_started 'nothere: No such file' --init "$dir/nothere"
+not_started 'two beginnings' --init "$dir/$kind" --resume "$dir/run"
+not_started 'model.family is not that' --init "$dir/gpt2-1-F32"
+not_started 'model.kv_heads is 3, but 6' --init "$dir/llama-tied-1-BF16"
+not_started 'model.norm_eps is 1e-05, but 1e-06' --init "$dir/$kind" \
+    --set model.norm_eps=1e-5
+not_started 'model.kv_heads is 6, but 3' --init "$dir/$kind.plait" \
+    --set model.kv_heads=6
+not_started 'seq_len 24 is above model.sliding_window 20' \
+    --init "$dir/mistral-1-F32" --set model.sliding_window=20 \
+    --set model.seq_len=24
+not_started 'model.sliding_window is 0, but 20' --init "$dir/mistral-1-F32"
+not_started 'weights alone.*--init' --resume "$dir/$kind.plait/latest"
+
+# -- wrong input ------------------------------------------------------------
+
+# refused CODE REGEX ARGS...: one line, and nothing made
+refused() {
+    local code=$1 regex=$2 got
+    shift 2
+    n=$((n + 1))
+    timeout 20 "$convert" "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    got=$?
+    if [ $got = "$code" ] && [ "$(wc -l <"$dir/err")" = 1 ] &&
+        [ ! -s "$dir/out" ] && grep -q '^plait-convert: ' "$dir/err" &&
+        grep -Eq -e "$regex" "$dir/err" && [ ! -e "$dir/made" ] &&
+        [ ! -e "$dir/.made.partial" ]; then
+        echo "ok $n - $(sed "s:$dir/::g" "$dir/err")"
+    else
+        echo "not ok $n - wanted $code and /$regex/, got $got"
+        sed 's/^/# /' "$dir/err"
+    fi
+}
+
+# config KIND KEY VALUE: a model whose config.json has another value
+config() {
+    rm -rf "$dir/bad"
+    hf make "$dir/bad" "$1"
+    python3 - "$dir/bad/config.json" "$2" "$3" <<'END'
+import json, sys
+path, key, value = sys.argv[1:]
+config = json.load(open(path))
+config[key] = json.loads(value)
+json.dump(config, open(path, "w"))
+END
+}
+
+# refused_config REGEX KIND KEY VALUE
+refused_config() {
+    config "$2" "$3" "$4"
+    refused 1 "$1" --from "$dir/bad" --to "$dir/made"
+}
+
+refused 2 'bogus is no option' --bogus
+refused 2 'from needs a value' --from
+refused 2 'from DIR and --to DIR' --from "$good"
+refused 2 'from DIR and --to DIR' --from "$good" --to "$dir/made" more
+refused 2 "format is hf or plait, not 'onnx'" --from "$good" --to "$dir/made" \
+    --format onnx
+refused 2 'format megatron is not there yet' --from "$good" \
+    --to "$dir/made" --format megatron
+refused 2 "dtype is fp32, bf16 or fp16, not 'fp8'" --from "$good" \
+    --to "$dir/made" --dtype fp8
+refused 1 'dtype is for --format hf' --from "$good" --to "$dir/made" \
+    --dtype bf16
+refused 1 'is a model of Hugging Face.s already' --from "$good" \
+    --to "$dir/made" --format hf
+refused 1 'nothere: No such file' --from "$dir/nothere" --to "$dir/made"
+mkdir "$dir/empty"
+refused 1 'neither a model of Hugging Face.*nor a checkpoint' \
+    --from "$dir/empty" --to "$dir/made"
+refused 1 'there is something in it' --from "$good" --to "$dir/llama-2-F16"
+refused 1 'under a name of its own' --from "$good" --to "$dir/.."
+refused 1 'Not a directory' --from "$good" --to "$good/config.json"
+refused_config 'model_type is "gemma2".*has' llama model_type '"gemma2"'
+refused_config 'hidden_act is "gelu".*"silu" alone' llama hidden_act '"gelu"'
+refused_config 'activation_function is "relu"' gpt2 activation_function '"relu"'
+refused_config 'scale_attn_by_inverse_layer_idx is true' gpt2 \
+    scale_attn_by_inverse_layer_idx true
+refused_config 'mlp_bias is true' llama mlp_bias true
+refused_config 'attention_bias is true' mistral attention_bias true
+refused_config 'head_dim 7 must be even' qwen3 head_dim 7
+refused_config 'num_local_experts is missing' qwen3 model_type '"mixtral"'
+refused_config 'q_proj.bias.*calls for' qwen3 attention_bias true
+refused_config 'k_norm.weight is not of the model|q_norm.weight is not' qwen3 \
+    model_type '"llama"'
+refused_config 'rope_type is "yarn"' llama rope_scaling \
+    '{"rope_type": "yarn", "factor": 4.0}'
+refused_config 'quantization_config' llama quantization_config '{"bits": 4}'
+refused_config 'n_layer is 0; it must be a whole number' gpt2 n_layer 0
+refused_config 'n_head is "3"; it must be' gpt2 n_head '"3"'
+refused_config 'num_hidden_layers is null' llama num_hidden_layers null
+refused_config 'rms_norm_eps is -1' llama rms_norm_eps -1
+refused_config 'hidden.*not divisible by.*heads' llama num_attention_heads 7
+refused_config 'no tensor model.layers.2' llama num_hidden_layers 3
+refused_config 'layers.1.* is not of the model' llama num_hidden_layers 1
+refused_config 'embed_tokens.weight is \[130, 24\], by config.json it is \[71' \
+    llama vocab_size 71
+config llama tie_word_embeddings false
+echo '{"model_type": ' >"$dir/bad/config.json"
+refused 1 'config.json: not a JSON object: line' --from "$dir/bad" \
+    --to "$dir/made"
+config llama tie_word_embeddings false
+rm "$dir/bad/model.safetensors"
+refused 1 'neither model.safetensors nor' --from "$dir/bad" --to "$dir/made"
+: >"$dir/bad/pytorch_model.bin"
+refused 1 'pickle of PyTorch' --from "$dir/bad" --to "$dir/made"
+: >"$dir/bad/model.safetensors"
+refused 1 'empty file' --from "$dir/bad" --to "$dir/made"
+head -c 3000 "$dir/llama-2-F16/model-00001-of-00002.safetensors" \
+    >"$dir/bad/model.safetensors"
+refused 1 'truncated|corrupt' --from "$dir/bad" --to "$dir/made"
+rm "$dir/bad/model.safetensors" "$dir/bad/pytorch_model.bin"
+echo '{"weight_map": {"lm_head.weight": "../x.safetensors"}}' \
+    >"$dir/bad/model.safetensors.index.json"
+refused 1 'in no file of this directory' --from "$dir/bad" --to "$dir/made"
+echo '{"weight_map": {"lm_head.weight": "gone.safetensors"}}' \
+    >"$dir/bad/model.safetensors.index.json"
+refused 1 'gone.safetensors: No such file' --from "$dir/bad" --to "$dir/made"
+rm -rf "$dir/bad" && cp -r "$good" "$dir/bad" &&
+    python3 - "$dir/bad/model.safetensors" <<'END'
+import sys
+data = open(sys.argv[1], "rb").read().replace(b'"BF16"', b'"U16" ', 1)
+open(sys.argv[1], "wb").write(data)
+END
+refused 1 'is U16; F32, BF16 and F16 are read' --from "$dir/bad" \
+    --to "$dir/made"
+cp -r "$good.plait" "$dir/worse"
+printf x | dd of="$dir/worse/latest/rank-00000.safetensors" bs=1 seek=9000 \
+    conv=notrunc 2>/dev/null
+refused 1 'corrupt: its checksum' --from "$dir/worse" --to "$dir/made"
+sed -i 's/^  layers: .*/  layers: 3/' "$dir/worse/latest/plait.yaml"
+refused 1 'parameters, the model of its plait.yaml|checksum' \
+    --from "$dir/worse" --to "$dir/made"
+rm "$dir/worse/latest/plait.yaml"
+refused 1 'plait.yaml: No such file' --from "$dir/worse" --to "$dir/made"
+rm "$dir/worse/latest/manifest.json"
+refused 1 'manifest.json|plait.yaml|no checkpoint' --from "$dir/worse" \
+    --to "$dir/made"
+if [ "$(id -u)" != 0 ]; then
+    mkdir -m 555 "$dir/closed"
+    refused 1 'Permission denied' --from "$good" --to "$dir/closed/made"
+fi
+echo "1..$n"

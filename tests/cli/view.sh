@@ -1,0 +1,188 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait-report and plait-watch: a page with all extremes of 100,000 steps in
+# less than 1 MB, two runs in one, a run that is still written, one line for
+# every wrong input and nothing half-written.
+set -u
+report=$top_builddir/plait-report
+watch=$top_builddir/plait-watch
+command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
+. "$top_srcdir/tests/lib/check.sh"
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+
+# metrics FILE STEPS
+metrics() {
+    python3 - "$@" <<'END'
+import json, random, sys
+with open(sys.argv[1], "w") as out:
+    for step in range(1, int(sys.argv[2]) + 1):
+        out.write(json.dumps({
+            "step": step, "loss": random.random() + 10 / step,
+            "grad_norm": None, "lr": 1e-3, "tokens": 100 * step,
+            "tokens_per_s": 1000 + random.random(), "mfu": 0.25,
+            "step_s": 0.5, "mem_bytes": 2**30, "comm_s": 0.1,
+            "comm_s_groups": {"tp": 0.05},
+            "mem_bytes_stages": [2**30, 2**29],
+            "comm_bytes": {"tp": 1024 * 1024}}) + "\n")
+END
+}
+
+metrics "$dir/long.jsonl" 100000
+printf '%s\n' '{"time":1790000000,"step":0,"steps":200000,"tp":2,"cp":1,"ep":1,
+"dp":1,"pp":1,"config":"name: </script><!--<script>"}' | tr -d '\n' \
+    >"$dir/long.jsonl.starts"
+"$report" "$dir/long.jsonl" --out "$dir/page.html" >"$dir/out" 2>&1
+check "a page of 100,000 steps" $?
+[ "$(wc -c <"$dir/page.html")" -lt 1000000 ] && [ ! -s "$dir/out" ]
+check "is below 1 MB" $?
+cat >"$dir/page.py" <<'EOF'
+import html.parser, json, re, sys
+page = open(sys.argv[1]).read()
+class Tags(html.parser.HTMLParser):
+    depth, text = 0, ""
+    def handle_starttag(self, tag, attrs):
+        assert tag not in ("link", "iframe", "img"), tag
+        attrs = dict(attrs)
+        assert "src" not in attrs and "href" not in attrs, attrs
+        self.depth = attrs.get("id") == "data"
+    def handle_data(self, text):
+        if self.depth:
+            self.text += text
+    def handle_endtag(self, tag):
+        self.depth = 0
+tags = Tags()
+tags.feed(page)
+data = json.loads(tags.text)
+assert len(data["runs"]) == len(sys.argv) - 2
+assert "url(" not in page and "@import" not in page and "fetch(" not in page
+for run, path in zip(data["runs"], sys.argv[2:]):
+    rows = [json.loads(line) for line in open(path)]
+    assert run["lines"] == len(rows) and run["last"] == rows[-1]["step"]
+    assert "grad_norm" not in run["curves"]
+    for name, of in (("loss", lambda r: r["loss"]),
+                     ("mem_bytes_stages.1", lambda r: r["mem_bytes_stages"][1]),
+                     ("comm_bytes.tp", lambda r: r["comm_bytes"]["tp"])):
+        curve = run["curves"][name]
+        x, y = curve[::2], curve[1::2]
+        assert x == sorted(set(x)), name
+        by_step = {r["step"]: of(r) for r in rows}
+        assert all(abs(by_step[s] - v) <= 1e-5 * abs(v)
+                   for s, v in zip(x, y)), name
+        for f in min, max:
+            assert abs(f(by_step.values()) - f(y)) <= 1e-5 * abs(f(y)), name
+EOF
+python3 "$dir/page.py" "$dir/page.html" "$dir/long.jsonl"
+check "keeps the smallest and the largest, and loads nothing" $?
+
+mkdir "$dir/runs"
+metrics "$dir/runs/a.jsonl" 40
+metrics "$dir/runs/b.jsonl" 300
+echo '{"text": "of no run"}' >"$dir/runs/data.jsonl"
+printf '{"step": 301, "lo' >>"$dir/runs/b.jsonl"
+"$report" "$dir/runs" --out "$dir/two.html"
+sed -i '$d' "$dir/runs/b.jsonl"
+python3 "$dir/page.py" "$dir/two.html" "$dir/runs/a.jsonl" "$dir/runs/b.jsonl"
+check "two runs of a directory, one still written" $?
+
+"$watch" "$dir/long.jsonl" >"$dir/out" 2>&1 </dev/null
+[ $? = 0 ] && grep -q 'step 100000/200000  50.0 %  13:53:20 left' "$dir/out" &&
+    grep -q 'exposed 20.0 %, tp 10.0 %' "$dir/out" &&
+    grep -q 'tp 1.0 MiB' "$dir/out" && [ "$(wc -l <"$dir/out")" = 24 ] &&
+    [ "$(wc -L <"$dir/out")" -le 80 ]
+check "watch prints one picture of 80x24" $?
+touch -d '1 hour ago' "$dir/runs/b.jsonl"
+(cd "$dir/runs" && "$watch" </dev/null) | grep -q 'step 40$'
+check "of a directory the newest" $?
+: >"$dir/new.jsonl"
+"$watch" "$dir/new.jsonl" </dev/null | grep -q 'no step yet'
+check "a run that has just begun" $?
+
+# On a terminal: what is written later appears, q puts everything back.
+cat >"$dir/terminal.py" <<'EOF'
+import fcntl, os, pty, re, select, signal, struct, sys, termios, time
+watch, path, end = sys.argv[1:]
+pid, fd = pty.fork()
+if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 20, 60, 0, 0))
+    os.execv(watch, [watch, path])
+seen = b""
+
+
+def until(text):
+    global seen
+    limit = time.monotonic() + 20
+    while text not in seen:
+        left = limit - time.monotonic()
+        assert left > 0 and select.select([fd], [], [], left)[0], seen
+        try:
+            more = os.read(fd, 65536)
+        except OSError:
+            more = b""
+        assert more, seen
+        seen += more
+
+
+until(b"step 40\x1b")
+with open(path, "a") as out:
+    out.write('{"step": 41, "loss": 1}\n')
+until(b"step 41\x1b")
+lines = seen.rsplit(b"\x1b[H", 1)[1].split(b"\r\n")
+assert all(len(re.sub(rb"\x1b\[[A-Z]|\r", b"", line)) <= 60 for line in lines)
+assert not termios.tcgetattr(fd)[3] & (termios.ECHO | termios.ICANON)
+if end == "TERM":
+    os.kill(pid, signal.SIGTERM)
+else:
+    os.write(fd, b"q" if end == "q" else b"\x03")
+until(b"\x1b[?25h\x1b[?1049l")
+assert os.waitpid(pid, 0)[1] == 0
+EOF
+for key in q ctrl-c TERM; do
+    metrics "$dir/live.jsonl" 40
+    timeout 60 python3 "$dir/terminal.py" "$watch" "$dir/live.jsonl" $key
+    check "a live run on a terminal, ended by $key" $?
+done
+
+# refused STATUS REGEX COMMAND...: one line, no page
+refused() {
+    local code=$1 regex=$2 got
+    shift 2
+    timeout 20 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    got=$?
+    [ $got = "$code" ] && [ "$(wc -l <"$dir/err")" = 1 ] &&
+        [ ! -s "$dir/out" ] && grep -Eq -e "$regex" "$dir/err" &&
+        [ -z "$(find "$dir" -name 'made*')" ]
+    check "$(sed "s:$dir/::g" "$dir/err")" $?
+}
+
+mkdir "$dir/empty"
+: >"$dir/nothing"
+printf '{"step": 1}\n{"step": 2}\nstep 3\n' >"$dir/text"
+printf '{"step": 1}\n{"loss": 2}\n' >"$dir/nostep"
+printf '{"step": 5}\n{"step": 5}\n' >"$dir/twice"
+printf '[1]\n' >"$dir/list"
+printf '\0\377\n' >"$dir/binary"
+for program in "$watch" "$report --out $dir/made"; do
+    refused 1 'nowhere: No such file' $program "$dir/nowhere"
+    refused 1 'empty: no metrics in it' $program "$dir/empty"
+    refused 1 'text:3: not JSON' $program "$dir/text"
+    refused 1 'nostep:2: no object with an integer "step"' $program \
+        "$dir/nostep"
+    refused 1 'twice:2: step 5 comes after step 5' $program "$dir/twice"
+    refused 1 'list:1: no object' $program "$dir/list"
+    refused 1 'binary:1: not JSON' $program "$dir/binary"
+    refused 2 'unknown option --bogus' $program --bogus
+done
+refused 1 'nothing: no step in it yet' "$report" --out "$dir/made" \
+    "$dir/nothing"
+refused 1 'none/page: No such file' "$report" --out "$dir/none/page" \
+    "$dir/live.jsonl"
+refused 1 'empty: Is a directory' "$report" --out "$dir/empty" \
+    "$dir/live.jsonl"
+refused 2 'needs metrics' "$report" --out "$dir/made"
+refused 2 'needs metrics' "$report" "$dir/live.jsonl"
+refused 2 'value is missing after --out' "$report" "$dir/live.jsonl" --out
+refused 2 'one DIR or FILE' "$watch" "$dir/live.jsonl" "$dir/live.jsonl"
+[ -z "$(find "$dir" -name '*.partial')" ]
+check "nothing half-written" $?
+echo "1..$n"

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TESTS_GPU_BENCH_GPU_H
+#define PLAIT_TESTS_GPU_BENCH_GPU_H
+
+#include "kernels/kernels.h"
+
+#define BUFFERS 6
+#define BUFFER_BYTES ((size_t)2 << 30)
+
+struct bench {
+    const struct plait_ops *ops;
+    struct plait_device *dev;
+    struct plait_queue *q;
+    struct plait_event *from, *to;
+    struct plait_weight *weight;
+    char *x[BUFFERS]; /* bf16 values in [-1, 1) */
+    float *f[4];      /* fp32, of the same kind */
+    int32_t *tokens;
+    double *sum;
+    double bytes, flops; /* of one run: what has to move, what is computed */
+};
+
+struct bench_shape {
+    size_t N, C, O; /* rows, columns, columns out */
+    int batch, T, heads, kv_heads, D;
+};
+
+/* Queues one run and says in b->bytes or b->flops what it has to do; 0 or -1
+ * with the queue failed. */
+typedef int bench_op(struct bench *b, const struct bench_shape *s);
+
+struct bench_row {
+    const char *name;
+    bench_op *fn;
+    struct bench_shape s;
+};
+
+/* The ceilings: a copy of whole buffers, a product. */
+int bench_run_copy(struct bench *b, const struct bench_shape *s);
+int bench_run_linear(struct bench *b, const struct bench_shape *s);
+
+/* Ends at the first without a function. */
+extern const struct bench_row bench_rows[];
+
+#endif

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small Hugging Face directories, made and compared without any package:
+
+hf.py make DIR KIND [FILES [DTYPE]]   hf.py same DIR DIR [DTYPE]"""
+import json
+import os
+import random
+import struct
+import sys
+
+WIDTH = {"F32": 4, "BF16": 2, "F16": 2}
+
+GPT2 = {
+    "model_type": "gpt2", "n_layer": 2, "n_embd": 24, "n_head": 3,
+    "n_positions": 16, "n_inner": None, "vocab_size": 130,
+    "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05,
+    "bos_token_id": 7, "eos_token_id": 8}
+LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 24,
+    "num_attention_heads": 6, "num_key_value_heads": 3,
+    "intermediate_size": 42, "max_position_embeddings": 32, "vocab_size": 130,
+    "hidden_act": "silu", "rms_norm_eps": 1e-06, "rope_theta": 500000.0,
+    "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": [2, 3]}
+KINDS = {
+    "gpt2": GPT2,
+    "gpt2-untied": {**GPT2, "tie_word_embeddings": False, "n_inner": 56},
+    "llama": LLAMA,
+    "llama-tied": {**LLAMA, "tie_word_embeddings": True,
+                   "num_key_value_heads": 6},
+    "llama3": {**LLAMA, "attention_bias": True, "head_dim": 6, "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 24}},
+    "mistral": {**LLAMA, "model_type": "mistral", "sliding_window": 20},
+    "mixtral": {**LLAMA, "model_type": "mixtral", "num_local_experts": 4,
+                "num_experts_per_tok": 2, "sliding_window": None},
+    "qwen2": {**LLAMA, "model_type": "qwen2", "use_sliding_window": False},
+    "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 8,
+              "tie_word_embeddings": True}}
+
+
+def gpt2_shapes(c):
+    width, inner = c["n_embd"], c["n_inner"] or 4 * c["n_embd"]
+    yield "transformer.wte.weight", [c["vocab_size"], width]
+    yield "transformer.wpe.weight", [c["n_positions"], width]
+    for i in range(c["n_layer"]):
+        for name, shape in (
+                ("ln_1", [width]), ("attn.c_attn", [width, 3 * width]),
+                ("attn.c_proj", [width, width]), ("ln_2", [width]),
+                ("mlp.c_fc", [width, inner]), ("mlp.c_proj", [inner, width])):
+            yield f"transformer.h.{i}.{name}.weight", shape
+            yield f"transformer.h.{i}.{name}.bias", shape[-1:]
+    yield "transformer.ln_f.weight", [width]
+    yield "transformer.ln_f.bias", [width]
+    if not c.get("tie_word_embeddings", True):
+        yield "lm_head.weight", [c["vocab_size"], width]
+
+
+def biases(c):
+    if c["model_type"] == "qwen2":
+        return "qkv"
+    return "qkvo" if c.get("attention_bias") else ""
+
+
+def mlp_shapes(layer, c):
+    width, inner = c["hidden_size"], c["intermediate_size"]
+    if c["model_type"] != "mixtral":
+        yield layer + "mlp.gate_proj.weight", [inner, width]
+        yield layer + "mlp.up_proj.weight", [inner, width]
+        yield layer + "mlp.down_proj.weight", [width, inner]
+        return
+    layer += "block_sparse_moe."
+    yield layer + "gate.weight", [c["num_local_experts"], width]
+    for i in range(c["num_local_experts"]):
+        yield f"{layer}experts.{i}.w1.weight", [inner, width]
+        yield f"{layer}experts.{i}.w2.weight", [width, inner]
+        yield f"{layer}experts.{i}.w3.weight", [inner, width]
+
+
+def llama_shapes(c):
+    width = c["hidden_size"]
+    head = c.get("head_dim") or width // c["num_attention_heads"]
+    q, kv = head * c["num_attention_heads"], head * c["num_key_value_heads"]
+    yield "model.embed_tokens.weight", [c["vocab_size"], width]
+    for i in range(c["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        yield layer + "input_layernorm.weight", [width]
+        yield layer + "self_attn.q_proj.weight", [q, width]
+        yield layer + "self_attn.k_proj.weight", [kv, width]
+        yield layer + "self_attn.v_proj.weight", [kv, width]
+        yield layer + "self_attn.o_proj.weight", [width, q]
+        for x in biases(c):
+            yield (layer + f"self_attn.{x}_proj.bias",
+                   [{"q": q, "o": width}.get(x, kv)])
+        if c["model_type"] == "qwen3":
+            yield layer + "self_attn.q_norm.weight", [head]
+            yield layer + "self_attn.k_norm.weight", [head]
+        yield layer + "post_attention_layernorm.weight", [width]
+        yield from mlp_shapes(layer, c)
+    yield "model.norm.weight", [width]
+    if not c["tie_word_embeddings"]:
+        yield "lm_head.weight", [c["vocab_size"], width]
+
+
+def shapes(config):
+    gpt2 = config["model_type"] == "gpt2"
+    return list((gpt2_shapes if gpt2 else llama_shapes)(config))
+
+
+def values(n, dtype):
+    if dtype == "F32":
+        return struct.pack(f"<{n}f", *(random.gauss(0, .05) for _ in range(n)))
+    if dtype == "F16":
+        return struct.pack(f"<{n}e", *(random.gauss(0, .05) for _ in range(n)))
+    wide = struct.pack(f"<{n}f", *(random.gauss(0, .05) for _ in range(n)))
+    return b"".join(wide[i + 2:i + 4] for i in range(0, len(wide), 4))
+
+
+def write_file(path, tensors, dtype):
+    """tensors: [(name, shape, bytes)]"""
+    head, at = {}, 0
+    for name, shape, data in tensors:
+        head[name] = {"dtype": dtype, "shape": shape,
+                      "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for _, _, data in tensors:
+            f.write(data)
+
+
+def make(path, kind, files=1, dtype="F32"):
+    config = KINDS[kind]
+    tensors = []
+    for name, shape in shapes(config):
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        tensors.append((name, shape, values(n, dtype)))
+    os.makedirs(path)
+    with open(f"{path}/config.json", "w") as f:
+        json.dump(config, f)
+    with open(f"{path}/tokenizer.json", "w") as f:
+        f.write('{"not": "read"}')
+    with open(f"{path}/generation_config.json", "w") as f:
+        f.write('{"eos_token_id": 2}')
+    if files == 1:
+        write_file(f"{path}/model.safetensors", tensors, dtype)
+        return
+    index = {}
+    for i in range(files):
+        name = f"model-{i + 1:05}-of-{files:05}.safetensors"
+        write_file(f"{path}/{name}", tensors[i::files], dtype)
+        index.update((t[0], name) for t in tensors[i::files])
+    with open(f"{path}/model.safetensors.index.json", "w") as f:
+        json.dump({"weight_map": index}, f)
+
+
+def read(path):
+    """{name: (shape, dtype, bytes)} of all files of a directory"""
+    found = {}
+    for name in sorted(os.listdir(path)):
+        if not name.endswith(".safetensors"):
+            continue
+        with open(f"{path}/{name}", "rb") as f:
+            data = f.read()
+        size, = struct.unpack("<Q", data[:8])
+        head = json.loads(data[8:8 + size])
+        head.pop("__metadata__", None)
+        for tensor, entry in head.items():
+            begin, end = entry["data_offsets"]
+            assert tensor not in found
+            found[tensor] = (entry["shape"], entry["dtype"],
+                             data[8 + size + begin:8 + size + end])
+    return found
+
+
+def widen(shape, dtype, data):
+    if dtype == "F32":
+        return data
+    n = len(data) // 2
+    if dtype == "F16":
+        return struct.pack(f"<{n}f", *struct.unpack(f"<{n}e", data))
+    return b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))
+
+
+def same(a, b, dtype=None):
+    """The tensors of two directories have equal bits as fp32."""
+    a, b = read(a), read(b)
+    assert a and set(a) == set(b), set(a) ^ set(b)
+    for name in a:
+        assert a[name][0] == b[name][0], name
+        assert dtype is None or b[name][1] == dtype, b[name][1]
+        assert widen(*a[name]) == widen(*b[name]), name
+
+
+def same_config(a, b):
+    """What the first says, the second says too."""
+    a, b = (json.load(open(f"{d}/config.json")) for d in (a, b))
+    for key, value in a.items():
+        if value is not None:
+            assert b.get(key) == value, (key, value, b.get(key))
+
+
+if __name__ == "__main__":
+    command, *args = sys.argv[1:]
+    if command == "make":
+        make(args[0], args[1], *map(int, args[2:3]), *args[3:4])
+    else:
+        same(*args)
+        same_config(*args[:2])

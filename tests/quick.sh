@@ -1,0 +1,45 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The tests of tests/quick.table that what differs from HEAD can touch; where
+# nothing does, from the commit in which this branch left main.
+#
+#   tests/quick.sh TEST...      prints those of them that TESTs name
+set -u
+cd "$top_srcdir" || exit 1
+changed=$(git diff --name-only HEAD && git ls-files -o --exclude-standard) ||
+    exit 1
+[ -n "$changed" ] || changed=$(git diff --name-only \
+    "$(git merge-base HEAD main 2>/dev/null || echo HEAD~1)" HEAD)
+{
+    printf 'test %s\n' "$@"
+    printf 'changed %s\n' $changed
+} | awk '
+    FILENAME != "-" {
+        if (!/^#/ && split($0, part, ":") == 2)
+            of[part[1]] = part[2]
+        next
+    }
+    $1 == "test" {
+        known[$2] = 1
+        if ($2 ~ /^tests\/style\// && !wanted[$2]++)
+            print $2
+        next
+    }
+    {
+        add($2) # a test that was changed itself
+        sub(/\.c$/, "", $2)
+        add($2)
+        for (folder = $2; sub(/\/[^\/]*$/, "", folder); )
+            if (folder in of)
+                break
+        if (folder in of) {
+            n = split(of[folder], name, " ")
+            for (i = 1; i <= n; i++)
+                add("tests/" name[i])
+        }
+    }
+    function add(test)
+    {
+        if (test in known && !wanted[test]++)
+            print test
+    }' tests/quick.table -

@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# No folder knows itself by a detour, no function is over 60 lines, and few
+# files are over 500.
+. "$top_srcdir/tests/lib/check.sh"
+structure=$top_srcdir/build-aux/structure
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+"$structure" --long "$top_srcdir" >"$tmp/long" || exit 1
+sed 's/^/# /' "$tmp/long"
+! grep -q ':[0-9]*: ' "$tmp/long"
+check "no function is over 60 lines" $?
+[ "$(grep -vc ':[0-9]*: ' "$tmp/long")" -le 8 ]
+check "at most 8 files are over 500 lines" $?
+"$structure" "$top_srcdir" | grep -q '^cycles of folders *0$'
+check "no cycle of folders" $?
+
+mkdir "$tmp/topology" "$tmp/spank_plugin" "$tmp/kernels" "$tmp/runtime"
+{
+    printf 'int f(void)\n{\n'
+    yes '    g();' | head -n 600
+    printf '}\n'
+} >"$tmp/topology/long.c"
+[ "$("$structure" --long "$tmp" | grep -c 'topology/long.c')" = 2 ]
+check "a long function and a long file are found" $?
+echo "1..$n"

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "tap.h"
+#include "topology/job/fits.h"
+
+/* A configuration that satisfies every rule on every layout below; each case
+ * then changes what its rule is about. */
+static void set_good(struct plait_job_config *c, struct plait_layout *l)
+{
+    memset(c, 0, sizeof(*c));
+    c->model = (struct plait_model_config){.family = PLAIT_LLAMA,
+                                           .layers = 8,
+                                           .hidden = 64,
+                                           .heads = 8,
+                                           .kv_heads = 4,
+                                           .ffn = 192,
+                                           .vocab = 257,
+                                           .seq_len = 32,
+                                           .experts = 8,
+                                           .experts_top_k = 2};
+    c->parallel.schedule = PLAIT_SCHEDULE_1F1B;
+    c->parallel.virtual_stages = 1;
+    plait_layout_init(&c->parallel.layout);
+    c->train.global_batch = 16;
+    c->train.micro_batch = 2;
+    plait_layout_init(l);
+}
+
+/* Which function is to refuse. */
+enum rule { CONFIG, MODEL, MICRO_BATCH, ALL };
+
+static int apply_rule(enum rule rule, const struct plait_job_config *c,
+                      const struct plait_layout *l, struct plait_error *err)
+{
+    switch (rule) {
+    case CONFIG:
+        return plait_fits_config(c, err);
+    case MODEL:
+        return plait_fits_model(c, l, err);
+    case MICRO_BATCH:
+        return plait_fits_micro_batch(c, l, c->train.micro_batch, err);
+    default:
+        return plait_fits(c, l, err);
+    }
+}
+
+static void check_rule(enum rule rule, const struct plait_job_config *c,
+                       const struct plait_layout *l, const char *says)
+{
+    struct plait_error err = {""};
+    int rc;
+
+    errno = 0;
+    rc = apply_rule(rule, c, l, &err);
+    if (says)
+        ok(rc == -1 && errno == EINVAL && strcmp(err.text, says) == 0, "%s",
+           err.text[0] ? err.text : says);
+    else
+        ok(rc == 0, "fits %s", err.text);
+}
+
+/* Each rule at its border: the last value that fits, the first that does
+ * not. */
+#define CASE(rule, says, ...)           \
+    do {                                \
+        struct plait_job_config c;      \
+        struct plait_layout l;          \
+        set_good(&c, &l);               \
+        __VA_ARGS__;                    \
+        check_rule(rule, &c, &l, says); \
+    } while (0)
+
+static void check_model(void)
+{
+    CASE(CONFIG, NULL, (void)0);
+    CASE(CONFIG, "model.hidden 64 is not divisible by model.heads 7",
+         c.model.heads = 7);
+    CASE(CONFIG, "model.heads 8 is not divisible by model.kv_heads 3",
+         c.model.kv_heads = 3);
+    CASE(CONFIG, "model.kv_heads 4 must be model.heads 8 in a gpt2 model",
+         c.model.family = PLAIT_GPT2);
+    CASE(CONFIG, NULL, c.model.family = PLAIT_GPT2, c.model.kv_heads = 8);
+    CASE(CONFIG,
+         "model.hidden 24 / model.heads 8 = 3 must be even for rotary "
+         "embeddings",
+         c.model.hidden = 24);
+    CASE(CONFIG, "model.head_dim 7 must be even for rotary embeddings",
+         c.model.head_dim = 7);
+    CASE(CONFIG, NULL, c.model.head_dim = 6, c.model.hidden = 63);
+    CASE(CONFIG,
+         "model.head_dim 6 must be model.hidden 64 / model.heads 8 in a gpt2 "
+         "model",
+         c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
+         c.model.head_dim = 6);
+    CASE(CONFIG, "model.qk_norm is for llama models",
+         c.model.family = PLAIT_GPT2, c.model.kv_heads = 8,
+         c.model.qk_norm = true);
+    CASE(CONFIG,
+         "model.rope_high_freq_factor 2 must be above "
+         "model.rope_low_freq_factor 2",
+         c.model.rope_factor = 8, c.model.rope_low_freq_factor = 2,
+         c.model.rope_high_freq_factor = 2);
+    CASE(CONFIG, NULL, c.model.sliding_window = c.model.seq_len);
+    CASE(CONFIG,
+         "model.seq_len 33 is above model.sliding_window 32: attention to a "
+         "part of the sequence is not there",
+         c.model.seq_len = 33, c.model.sliding_window = 32);
+    CASE(CONFIG, "model.experts_top_k 9 must be from 1 to model.experts 8",
+         c.model.experts_top_k = 9);
+    CASE(CONFIG, NULL, c.model.experts_top_k = 8);
+    CASE(CONFIG, NULL, c.model.experts = 0, c.model.experts_top_k = 9);
+    CASE(CONFIG, "model.layers 0: only an mlp can do without layers",
+         c.model.layers = 0);
+    CASE(MODEL, "model.hidden 64 is not divisible by model.heads 7",
+         c.model.heads = 7);
+}
+
+static void check_settings(void)
+{
+    CASE(CONFIG,
+         "parallel.virtual 2: parallel.schedule must be interleaved, not 1f1b",
+         c.parallel.virtual_stages = 2);
+    CASE(CONFIG,
+         "parallel.offload of activations: parallel.schedule must not be "
+         "zb-h1, which needs them twice",
+         c.parallel.schedule = PLAIT_SCHEDULE_ZB_H1,
+         c.parallel.offload = PLAIT_OFFLOAD_BOTH);
+    CASE(CONFIG, NULL, c.parallel.schedule = PLAIT_SCHEDULE_ZB_H1,
+         c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER);
+    CASE(CONFIG, "parallel.grad_sync naive: parallel.zero must be 0, not 1",
+         c.parallel.grad_sync = PLAIT_GRAD_NAIVE, c.parallel.zero = 1);
+    CASE(CONFIG, "parallel.grad_sync flat: parallel.zero must be 0, not 3",
+         c.parallel.grad_sync = PLAIT_GRAD_FLAT, c.parallel.zero = 3);
+    CASE(CONFIG, NULL, c.parallel.grad_sync = PLAIT_GRAD_FLAT,
+         c.parallel.grad_reduce = PLAIT_GRAD_BF16);
+    CASE(CONFIG,
+         "parallel.grad_reduce bf16: parallel.grad_sync must be bucketed, not "
+         "naive",
+         c.parallel.grad_sync = PLAIT_GRAD_NAIVE,
+         c.parallel.grad_reduce = PLAIT_GRAD_BF16);
+    CASE(CONFIG,
+         "parallel.all_reduce hierarchical: parallel.shard_group must be all "
+         "and parallel.grad_sync bucketed",
+         c.parallel.all_reduce = PLAIT_ALL_REDUCE_HIERARCHICAL,
+         c.parallel.shard_group = PLAIT_SHARD_NODE, c.parallel.zero = 1);
+    CASE(CONFIG,
+         "parallel.shard_group node: parallel.zero must be 1, 2 or 3; with 0 "
+         "nothing is sharded",
+         c.parallel.shard_group = PLAIT_SHARD_NODE);
+    CASE(CONFIG, NULL, c.parallel.shard_group = PLAIT_SHARD_NODE,
+         c.parallel.zero = 1);
+    CASE(CONFIG,
+         "train.loss_scale 1024: train.precision must be fp16; no other "
+         "precision needs one",
+         c.train.loss_scale = 1024);
+    CASE(CONFIG, NULL, c.train.loss_scale = 1024,
+         c.train.precision = PLAIT_FP16);
+}
+
+static void check_sync(void)
+{
+    const char *from = "sync.mode post-local: sync.from 100 must be from 1 to "
+                       "below train.steps 100";
+
+    CASE(CONFIG, "sync.from 5: sync.mode must be post-local, not local",
+         c.sync.mode = PLAIT_SYNC_LOCAL, c.sync.from = 5);
+    CASE(CONFIG, from, c.sync.mode = PLAIT_SYNC_POST_LOCAL, c.train.steps = 100,
+         c.sync.from = 100);
+    CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_POST_LOCAL, c.train.steps = 100,
+         c.sync.from = 99);
+    CASE(CONFIG, "sync.steps 2: sync.mode must not be each", c.sync.steps = 2);
+    CASE(CONFIG, NULL, c.sync.steps = 1);
+    CASE(CONFIG, "sync.learners 2: sync.mode must be sma, not diloco",
+         c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.learners = 2);
+    CASE(CONFIG,
+         "sync.mode local: parallel.zero must be 0: it would share out one "
+         "optimizer state among replicas that differ",
+         c.sync.mode = PLAIT_SYNC_LOCAL, c.parallel.zero = 1);
+    CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_LOCAL, c.sync.steps = 1,
+         c.parallel.zero = 1);
+    CASE(CONFIG,
+         "sync.mode sma: ep must be 1: it would share out one set of experts "
+         "among replicas that differ",
+         c.sync.mode = PLAIT_SYNC_SMA, c.parallel.layout.size[PLAIT_EP] = 2);
+    CASE(CONFIG,
+         "sync.mode diloco: parallel.offload must not be of the "
+         "optimizer",
+         c.sync.mode = PLAIT_SYNC_DILOCO,
+         c.parallel.offload = PLAIT_OFFLOAD_OPTIMIZER);
+    CASE(CONFIG,
+         "sync.mode local: optim.name must be adamw, sgd or lion: the others "
+         "need norms of whole tensors, which are not made inside of one "
+         "replica",
+         c.sync.mode = PLAIT_SYNC_LOCAL, c.optim.kind = PLAIT_OPTIM_LAMB);
+    CASE(CONFIG,
+         "sync.mode local: parallel.grad_sync must be bucketed or flat, not "
+         "naive",
+         c.sync.mode = PLAIT_SYNC_LOCAL,
+         c.parallel.grad_sync = PLAIT_GRAD_NAIVE);
+    CASE(CONFIG,
+         "sync.mode local: parallel.all_reduce must be auto or flat, not "
+         "hierarchical",
+         c.sync.mode = PLAIT_SYNC_LOCAL,
+         c.parallel.all_reduce = PLAIT_ALL_REDUCE_HIERARCHICAL);
+    CASE(CONFIG,
+         "sync.mode local: train.graph must be auto or off: the replicas' "
+         "meetings are not recorded",
+         c.sync.mode = PLAIT_SYNC_LOCAL, c.train.graph = PLAIT_GRAPH_ON);
+    CASE(CONFIG,
+         "sync.mode sma: with sync.learners above 1 train.precision must not "
+         "be fp16: learners overflow one by one, but share a loss scale",
+         c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 2,
+         c.train.precision = PLAIT_FP16);
+    CASE(ALL,
+         "train.global_batch 16 is not divisible by dp 4 * sync.learners 4 * "
+         "train.micro_batch 2",
+         c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 4,
+         l.size[PLAIT_DP] = 4);
+    CASE(ALL, NULL, c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 2,
+         l.size[PLAIT_DP] = 4);
+}
+
+static void check_axes(void)
+{
+    CASE(MODEL, NULL, l.size[PLAIT_TP] = 8);
+    CASE(MODEL, "model.heads 8 is not divisible by tp 3", l.size[PLAIT_TP] = 3);
+    CASE(MODEL, "model.kv_heads 6 and tp 4: one must be divisible by the other",
+         c.model.hidden = 48, c.model.heads = 24, c.model.kv_heads = 6,
+         l.size[PLAIT_TP] = 4);
+    CASE(MODEL, "model.ffn 190 is not divisible by tp 4", c.model.ffn = 190,
+         l.size[PLAIT_TP] = 4);
+    CASE(MODEL, NULL, l.size[PLAIT_PP] = 8);
+    CASE(MODEL, "model.layers 8 must be at least pp 9 * parallel.virtual 1",
+         l.size[PLAIT_PP] = 9);
+    CASE(MODEL, "model.layers 8 must be at least pp 4 * parallel.virtual 3",
+         l.size[PLAIT_PP] = 4, c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
+         c.parallel.virtual_stages = 3);
+    CASE(MODEL, NULL, l.size[PLAIT_CP] = 16);
+    CASE(MODEL, "model.seq_len 32 is not divisible by 2 * cp = 64",
+         l.size[PLAIT_CP] = 32);
+    CASE(MODEL, NULL, c.model.seq_len = 33);
+    CASE(MODEL, NULL, l.size[PLAIT_EP] = 8);
+    CASE(MODEL, "model.experts 8 is not divisible by ep 3",
+         l.size[PLAIT_EP] = 3);
+    CASE(MODEL, "ep 2, but model.experts is 0: there are no experts to spread",
+         c.model.experts = 0, l.size[PLAIT_EP] = 2);
+    CASE(CONFIG, "model.experts 8 is not divisible by ep 3",
+         c.parallel.layout.size[PLAIT_EP] = 3);
+}
+
+/* An image model that keeps to every rule. */
+#define IMAGE(name)                                                     \
+    c.model.family = (name), c.model.depth = 20, c.model.layers = 9,    \
+    c.model.classes = 10, c.model.ghost_batch = 2, c.model.experts = 0, \
+    c.model.heads = 7
+
+static void check_images(void)
+{
+    CASE(CONFIG, NULL, IMAGE(PLAIT_RESNET));
+    CASE(CONFIG, NULL, IMAGE(PLAIT_MLP), c.model.layers = 0);
+    CASE(CONFIG, "model.depth 21 must be 50 or 6 n + 2: 8, 14, 20, 26, 32, ...",
+         IMAGE(PLAIT_RESNET), c.model.depth = 21);
+    CASE(CONFIG, NULL, IMAGE(PLAIT_RESNET), c.model.depth = 50);
+    CASE(CONFIG, "model.input has 2 numbers; it is [channels, height, width]",
+         IMAGE(PLAIT_MLP), c.model.input.n = 2);
+    CASE(CONFIG,
+         "model.classes 1: model.loss must be squared; one class alone is no "
+         "choice",
+         IMAGE(PLAIT_MLP), c.model.classes = 1);
+    CASE(CONFIG, NULL, IMAGE(PLAIT_MLP), c.model.classes = 1,
+         c.model.loss = PLAIT_LOSS_SQUARED);
+    CASE(CONFIG, "train.micro_batch 2 is not divisible by model.ghost_batch 3",
+         IMAGE(PLAIT_RESNET), c.model.norm = PLAIT_NORM_GHOST,
+         c.model.ghost_batch = 3);
+    CASE(CONFIG, "train.precision: an image model computes in fp32 or tf32",
+         IMAGE(PLAIT_RESNET), c.train.precision = PLAIT_BF16);
+    CASE(CONFIG,
+         "model.norm sync: sync.mode must be each, not local, whose replicas "
+         "train apart",
+         IMAGE(PLAIT_RESNET), c.model.norm = PLAIT_NORM_SYNC,
+         c.sync.mode = PLAIT_SYNC_LOCAL, c.sync.steps = 4);
+    CASE(MODEL, NULL, IMAGE(PLAIT_RESNET), l.size[PLAIT_DP] = 4,
+         l.size[PLAIT_PP] = 9);
+    CASE(MODEL, "tp 3: an image model is split over dp and pp alone",
+         IMAGE(PLAIT_MLP), l.size[PLAIT_TP] = 3);
+    CASE(MODEL, "cp 2: an image model is split over dp and pp alone",
+         IMAGE(PLAIT_MLP), l.size[PLAIT_CP] = 2);
+    CASE(MODEL,
+         "residual blocks of the resnet: 9: fewer than pp 10 * "
+         "parallel.virtual 1",
+         IMAGE(PLAIT_RESNET), l.size[PLAIT_PP] = 10);
+}
+
+static void check_batch(void)
+{
+    CASE(ALL, NULL, l.size[PLAIT_DP] = 8);
+    CASE(ALL, "train.global_batch 15 is not divisible by train.micro_batch 2",
+         c.train.global_batch = 15);
+    CASE(ALL,
+         "train.global_batch 16 is not divisible by dp 3 * train.micro_batch 2",
+         l.size[PLAIT_DP] = 3);
+    CASE(CONFIG,
+         "train.global_batch 16 is not divisible by dp 3 * train.micro_batch 2",
+         c.parallel.layout.size[PLAIT_DP] = 3);
+    CASE(CONFIG, NULL, c.parallel.layout.size[PLAIT_DP] = PLAIT_AUTO);
+    CASE(ALL,
+         "train.global_batch 16 is not divisible by dp 1048576 * "
+         "train.micro_batch 65536",
+         l.size[PLAIT_DP] = 1 << 20, c.train.micro_batch = 1 << 16);
+    CASE(ALL, "model.heads 8 is not divisible by tp 3", l.size[PLAIT_TP] = 3);
+}
+
+static void check_micro_batch(void)
+{
+    CASE(MICRO_BATCH, NULL, c.parallel.sequence = true, l.size[PLAIT_TP] = 64);
+    CASE(MICRO_BATCH,
+         "parallel.sequence: micro-batch 2 * model.seq_len 32 / cp 2 is not "
+         "divisible by tp 64",
+         c.parallel.sequence = true, l.size[PLAIT_TP] = 64,
+         l.size[PLAIT_CP] = 2);
+    CASE(MICRO_BATCH, NULL, l.size[PLAIT_TP] = 64, l.size[PLAIT_CP] = 2);
+    CASE(ALL,
+         "parallel.sequence: micro-batch 1 * model.seq_len 2 / cp 1 is not "
+         "divisible by tp 4",
+         c.parallel.sequence = true, c.train.micro_batch = 1,
+         c.model.seq_len = 2, l.size[PLAIT_TP] = 4);
+}
+
+static void check_schedule(void)
+{
+    CASE(ALL, "schedule interleaved with 2 chunks: pp must be above 1",
+         c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
+         c.parallel.virtual_stages = 2);
+    CASE(ALL, NULL, c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
+         c.parallel.virtual_stages = 2, l.size[PLAIT_PP] = 4);
+    CASE(ALL, "schedule interleaved: 2 micro-batches are not divisible by pp 4",
+         c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
+         c.parallel.virtual_stages = 2, l.size[PLAIT_PP] = 4,
+         l.size[PLAIT_DP] = 4);
+}
+
+int main(void)
+{
+    check_model();
+    check_settings();
+    check_sync();
+    check_axes();
+    check_images();
+    check_batch();
+    check_micro_batch();
+    check_schedule();
+    return done_testing();
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "tap.h"
+#include "topology/job/sync.h"
+
+/* When replicas train apart and when they meet. */
+
+static void check_each(void)
+{
+    struct plait_sync_config s;
+
+    plait_sync_init(&s);
+    ok(!plait_sync_parts(&s) && !plait_sync_apart(&s, 0) &&
+           !plait_sync_due(&s, 1, 10) && plait_sync_share(&s, 10) == 1 &&
+           plait_sync_vectors(&s) == 0,
+       "each: one model");
+    s.mode = PLAIT_SYNC_LOCAL;
+    s.steps = 1;
+    ok(!plait_sync_parts(&s) && plait_sync_share(&s, 10) == 1,
+       "local with H = 1 is each");
+    s.mode = PLAIT_SYNC_SMA;
+    ok(plait_sync_parts(&s), "sma with H = 1 is not");
+}
+
+/* Counts step by step what the share says in closed form. */
+static void check_share(enum plait_sync_mode mode, int64_t h, int64_t from,
+                        int64_t steps)
+{
+    struct plait_sync_config s;
+    int64_t sums = 0, step, last = 0, longest = 0;
+
+    plait_sync_init(&s);
+    s.mode = mode;
+    s.steps = h;
+    s.from = from;
+    for (step = 0; step < steps; step++) {
+        if (!plait_sync_apart(&s, step)) {
+            sums++;
+            last = step + 1;
+        }
+        if (plait_sync_due(&s, step + 1, steps)) {
+            sums++;
+            longest = step + 1 - last > longest ? step + 1 - last : longest;
+            last = step + 1;
+        }
+    }
+    ok(last == steps && longest <= plait_sync_steps(&s),
+       "%s, H %d from %d of %d: H steps apart at most, one model at the end",
+       plait_sync_mode_names[mode], (int)h, (int)from, (int)steps);
+    ok(fabs(plait_sync_share(&s, steps) - (double)sums / steps) < 1e-12,
+       "... with %d all-reduces", (int)sums);
+}
+
+int main(void)
+{
+    check_each();
+    check_share(PLAIT_SYNC_LOCAL, 4, 0, 20);
+    check_share(PLAIT_SYNC_LOCAL, 4, 0, 22);
+    check_share(PLAIT_SYNC_POST_LOCAL, 16, 7, 7 + 32);
+    check_share(PLAIT_SYNC_POST_LOCAL, 16, 99, 100);
+    check_share(PLAIT_SYNC_SMA, 1, 0, 9);
+    check_share(PLAIT_SYNC_SMA, 2, 0, 9);
+    check_share(PLAIT_SYNC_DILOCO, 0, 0, 1234);
+    return done_testing();
+}

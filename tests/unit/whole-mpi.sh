@@ -1,0 +1,4 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+exec sh "$top_srcdir/tests/lib/mpirun.sh" 4 \
+	"$top_builddir/tests/unit/test_whole"
