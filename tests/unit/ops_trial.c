@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ops_trial.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/dtype.h"
 #include "tap.h"
+#include "test_seed.h"
 
 #define GUARD 64 /* elements behind each array that nobody may touch */
 
@@ -386,12 +385,9 @@ static void run_all(const struct plait_ops *ops, struct trial_side *ref,
 
 int trial_run_all(const struct plait_ops *const *ops)
 {
-    const char *given = getenv("PLAIT_TEST_SEED");
-    uint64_t seed =
-        given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL) << 20;
+    uint64_t seed = test_seed();
     struct trial_side ref = {0};
 
-    diag("PLAIT_TEST_SEED=%" PRIu64 " repeats this run", seed);
     if (side_open(&ref, plait_ops_ref())) {
         for (; *ops != NULL; ops++)
             run_all(*ops, &ref, seed);

@@ -2,11 +2,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "optim_job.h"
 #include "orthogonal_reference.h"
 #include "tap.h"
+#include "test_seed.h"
 
 /* Muon and Adafactor against their formulas written down in double: 100 steps
  * over tensors of 20 shapes and more, drawn anew each time. One process. */
@@ -249,8 +249,7 @@ int main(void)
         "name: muon, momentum: 0.9, nesterov: true, eps: 1e-6",
         "name: muon, momentum: 0.95", "name: adafactor"};
 
-    seed = (uint64_t)time(NULL);
-    diag("seed %ju", (uintmax_t)seed);
+    seed = test_seed();
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         check(plait_ops_ref(), rules[i]);
         check(plait_ops_cpu(), rules[i]);

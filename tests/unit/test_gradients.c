@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every backward op of ref against finite differences of its forward. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
 #include "tap.h"
+#include "test_seed.h"
 
 #define MAX_INPUTS 4
 #define MAX_FLOATS 4096
@@ -412,11 +411,7 @@ static void route_check(void)
 
 int main(void)
 {
-    const char *given = getenv("PLAIT_TEST_SEED");
-
-    seed =
-        given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL) << 20;
-    diag("PLAIT_TEST_SEED=%" PRIu64 " repeats this run", seed);
+    seed = test_seed();
     ops = plait_ops_ref();
     dev = ops->device_create(0, 1);
     q = ops->queue_create(dev, 0);
