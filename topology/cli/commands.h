@@ -22,6 +22,7 @@ int plait_cmd_plan(int argc, char **argv);
 int plait_cmd_estimate(int argc, char **argv);
 int plait_cmd_simulate(int argc, char **argv);
 int plait_cmd_doctor(int argc, char **argv);
+int plait_cmd_init(int argc, char **argv);
 
 /* Print "plait: ..." on stderr; return PLAIT_EXIT_FAILED. */
 int plait_cmd_failed(const char *fmt, ...)

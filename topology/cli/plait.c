@@ -21,6 +21,7 @@ static const struct command {
     {"plan", plait_cmd_plan, "which rank runs where, and what it costs"},
     {"estimate", plait_cmd_estimate, "memory and time of training a model"},
     {"simulate", plait_cmd_simulate, "one training step as a timeline"},
+    {"init", plait_cmd_init, "a configuration for a model and these GPUs"},
     {"doctor", plait_cmd_doctor, "what is wrong with this installation"},
 };
 

@@ -67,7 +67,7 @@ int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
                         struct plait_error *err)
 {
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++)
-        if (strcmp(plait_gpu_types[i].name, name) == 0) {
+        if (strcasecmp(plait_gpu_types[i].name, name) == 0) {
             *type = plait_gpu_types[i];
             return 0;
         }

@@ -1,0 +1,54 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# plait init: each size it offers is a file that the other commands read, with
+# the layout that plait plan --auto would take; nothing is overwritten.
+. "$top_srcdir/tests/lib/check.sh"
+plait=$top_builddir/plait
+tmp=$(mktemp -d) || exit 99
+trap 'rm -rf "$tmp"' EXIT
+
+# fits FILE GPUS: plait estimate takes the file, and its layout fits
+fits() {
+    "$plait" estimate --model "$1" --gpus "$2" --gpu-type h100 --json \
+        >"$tmp/estimate" 2>"$tmp/err" && grep -q '"fits": *true' "$tmp/estimate"
+}
+
+sizes=$("$plait" init --help | sed -n 's/^ *GPT-2 \(.*\); Llama\(.*\)/\1\2/p')
+for size in $sizes; do
+    case $size in 405b) gpus=1024 ;; 70b) gpus=256 ;; *) gpus=16 ;; esac
+    "$plait" init --model "$size" --gpus $gpus --gpu-type h100 \
+        --out "$tmp/$size.yaml" && fits "$tmp/$size.yaml" $gpus
+    check "$size on $gpus GPUs" $?
+done
+[ "$(echo "$sizes" | wc -w)" -ge 12 ]
+check "all sizes were tried" $?
+
+"$plait" init --model 8B --gpus 16 --gpu-type H100 |
+    grep -q 'srun -N2 --ntasks-per-node=8 --gpus-per-node=8 --tp='
+check "the srun line names nodes, tasks and GPUs" $?
+"$plait" init --model tiny --gpu-type cpu >"$tmp/cpu.yaml" &&
+    grep -q 'precision: fp32' "$tmp/cpu.yaml"
+check "a machine without GPUs" $?
+
+# refuse STATUS PATTERN OPTION...: exits so, with this one line
+refuse() {
+    wanted=$1 pattern=$2
+    shift 2
+    "$plait" init "$@" >"$tmp/out" 2>"$tmp/err"
+    [ $? = "$wanted" ] && [ "$(wc -l <"$tmp/err")" = 1 ] &&
+        grep -q "$pattern" "$tmp/err" && [ ! -s "$tmp/out" ]
+    check "refused: ${*:-no option}: $(cat "$tmp/err")" $?
+}
+refuse 2 'model is missing'
+refuse 2 'must be one of tiny 124m' --model 9b
+refuse 2 'must be a number' --model 8b --gpus 0
+refuse 2 'must be a number' --model 8b --gpus 4x
+refuse 2 'not an option' --model 8b more
+refuse 1 'at least --gpus=' --model 405b --gpus 8 --gpu-type h100
+refuse 1 'h100' --model 8b --gpu-type h101
+cp "$tmp/8b.yaml" "$tmp/copy"
+refuse 1 'is there already' --model tiny --gpus 1 --gpu-type h100 \
+    --out "$tmp/8b.yaml"
+cmp -s "$tmp/8b.yaml" "$tmp/copy"
+check "a file that is there stays as it is" $?
+echo "1..$n"
