@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The site of the documents and man pages, by mkdocs: site.sh SOURCE BUILD
+# writes BUILD/site.
+set -e
+source=$1 build=$2
+rm -rf "$build/docs/site"
+mkdir -p "$build/docs/site/pages"
+for page in "$source"/docs/*.md; do
+    # the folder's own README.md would be a second index
+    [ "${page##*/}" = README.md ] || cp "$page" "$build/docs/site/pages/"
+done
+for folder in learning; do
+    [ ! -d "$source/docs/$folder" ] ||
+        cp -r "$source/docs/$folder" "$build/docs/site/pages/"
+done
+for page in "$source"/man/*.[0-9]; do
+    name=${page##*/}
+    {
+        printf '# %s(%s)\n\n' "${name%.*}" "${name##*.}"
+        MANWIDTH=80 man -l "$page" | col -b | sed 's/^/    /'
+    } >"$build/docs/site/pages/$name.md"
+    printf '      - %s(%s): %s.md\n' "${name%.*}" "${name##*.}" "$name"
+done >"$build/docs/site/manpages"
+sed -e "/^MANPAGES/{r $build/docs/site/manpages" -e 'd}' \
+    "$source/docs/mkdocs.yml" >"$build/docs/site/mkdocs.yml"
+mkdocs build --quiet --strict -f "$build/docs/site/mkdocs.yml"
