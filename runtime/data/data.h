@@ -106,10 +106,16 @@ struct plait_share {
 /* Reads ahead on a thread: micro-batches of `share`, in order, about three
  * steps of `most` of them. */
 struct plait_loader;
-struct plait_loader *plait_loader_create(const struct plait_dataset *ds,
+struct plait_loader *plait_loader_create(struct plait_dataset *ds,
                                          uint64_t seed, int seq_len, int vocab,
                                          const struct plait_share *share,
                                          int most, struct plait_error *err);
+/* The same of n datasets, mixed by their weights (blend.h): each is shuffled
+ * by itself, epoch by epoch of its own. */
+struct plait_loader *plait_loader_create_blend(
+    struct plait_dataset *const *ds, const double *weights, int n,
+    uint64_t seed, int seq_len, int vocab, const struct plait_share *share,
+    int most, struct plait_error *err);
 /* The same of images; the form is copied. */
 struct plait_loader *
 plait_loader_create_images(const struct plait_dataset *ds, uint64_t seed,

@@ -6,11 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/data/blend.h"
 #include "runtime/data/data.h"
 
 /* The micro-batches of one step are in use, those of the others are read
  * ahead. */
 enum { STEPS = 4 };
+
+/* One of the datasets, each of which is shuffled by itself. */
+struct source {
+    const struct plait_dataset *ds;
+    uint64_t seed;
+    int64_t samples;
+};
+
+/* A sample of a dataset, and its number in the run over that dataset. */
+struct place {
+    const struct source *source;
+    int64_t index, number;
+};
 
 /* A micro-batch. */
 struct slot {
@@ -19,14 +33,15 @@ struct slot {
 };
 
 struct plait_loader {
-    const struct plait_dataset *ds;
-    uint64_t seed;
+    int nsources;
+    struct source *sources;
+    struct plait_blend *blend;           /* NULL: one source */
+    struct place *places;                /* [count], of one micro-batch */
     int seq_len, vocab;                  /* of tokens */
     const struct plait_image_form *form; /* of images; NULL: tokens */
     struct plait_image_form own_form;
     size_t input_size, target_size; /* numbers of a sample */
     struct plait_share share;
-    int64_t samples;
     int nslots;
     struct slot *slots;
     float *pixels;           /* [nslots, count, input_size], of images, */
@@ -50,9 +65,16 @@ static int64_t position(const struct plait_loader *l, int64_t n, int i)
 }
 
 /* Which sample that is. */
-static int64_t entry(const struct plait_loader *l, int64_t n, int i)
+static void find_place(struct plait_loader *l, int64_t n, int i)
 {
-    return plait_sample_index(l->seed, l->samples, position(l, n, i));
+    struct place *p = &l->places[i];
+
+    p->number = position(l, n, i);
+    p->source = l->sources;
+    if (l->blend)
+        p->source += plait_blend_find(l->blend, p->number, &p->number);
+    p->index =
+        plait_sample_index(p->source->seed, p->source->samples, p->number);
 }
 
 /* Its place among all that there is room for. */
@@ -61,25 +83,28 @@ static size_t place_of(const struct plait_loader *l, int64_t n, int i)
     return (size_t)(n % l->nslots) * l->share.count + i;
 }
 
-static void expect_entry(const struct plait_loader *l, int64_t n, int i)
+static void expect_entry(const struct plait_loader *l, int i)
 {
+    const struct place *p = &l->places[i];
+
     if (l->form)
-        plait_dataset_expect_image(l->ds, entry(l, n, i));
+        plait_dataset_expect_image(p->source->ds, p->index);
     else
-        plait_dataset_expect(l->ds, entry(l, n, i), l->seq_len);
+        plait_dataset_expect(p->source->ds, p->index, l->seq_len);
 }
 
 static int read_entry(struct plait_loader *l, int64_t n, int i,
                       struct plait_error *err)
 {
+    const struct place *p = &l->places[i];
     size_t at = place_of(l, n, i);
     int32_t *target = l->target + at * l->target_size;
 
     if (l->form)
         return plait_dataset_read_image(
-            l->ds, l->form, entry(l, n, i), position(l, n, i) / l->samples,
+            p->source->ds, l->form, p->index, p->number / p->source->samples,
             l->pixels + at * l->input_size, target, err);
-    return plait_dataset_read(l->ds, entry(l, n, i), l->seq_len, l->vocab,
+    return plait_dataset_read(p->source->ds, p->index, l->seq_len, l->vocab,
                               l->input + at * l->input_size, target, err);
 }
 
@@ -89,8 +114,10 @@ static void fill_slot(struct plait_loader *l, int64_t n)
     int i;
 
     slot->failed = 0;
-    for (i = 0; i < l->share.count; i++)
-        expect_entry(l, n, i);
+    for (i = 0; i < l->share.count; i++) {
+        find_place(l, n, i);
+        expect_entry(l, i);
+    }
     for (i = 0; i < l->share.count; i++) {
         if (read_entry(l, n, i, &slot->err) < 0) {
             slot->failed = errno ? errno : EIO;
@@ -144,25 +171,25 @@ static int alloc_slots(struct plait_loader *l)
     size_t n = (size_t)l->nslots * l->share.count;
 
     l->slots = calloc(l->nslots, sizeof(*l->slots));
+    l->places = calloc(l->share.count, sizeof(*l->places));
     l->target = calloc(n * l->target_size, sizeof(*l->target));
     if (l->form)
         l->pixels = calloc(n * l->input_size, sizeof(*l->pixels));
     else
         l->input = calloc(n * l->input_size, sizeof(*l->input));
-    return l->slots && l->target && (l->form ? !!l->pixels : !!l->input) ? 0
-                                                                         : -1;
+    return l->slots && l->places && l->target &&
+                   (l->form ? !!l->pixels : !!l->input)
+               ? 0
+               : -1;
 }
 
 /* Takes over the loader. */
-static struct plait_loader *start_loader(struct plait_loader *l, uint64_t seed,
+static struct plait_loader *start_loader(struct plait_loader *l,
                                          const struct plait_share *share,
                                          int most, struct plait_error *err)
 {
-    l->seed = seed;
     l->share = *share;
     l->nslots = STEPS * most;
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->changed, NULL);
     if (alloc_slots(l) == 0 && start_thread(l) == 0)
         return l;
     plait_errorf(err, "data loader: %s", strerror(errno));
@@ -170,33 +197,78 @@ static struct plait_loader *start_loader(struct plait_loader *l, uint64_t seed,
     return NULL;
 }
 
-struct plait_loader *plait_loader_create(const struct plait_dataset *ds,
+/* Each in an order of its own; a blend of one is that one. */
+static int set_source(struct plait_loader *l, int i,
+                      const struct plait_dataset *ds, uint64_t seed,
+                      struct plait_error *err)
+{
+    struct source *s = &l->sources[i];
+
+    s->ds = ds;
+    s->seed = seed + UINT64_C(0xd6e8feb86659fd93) * (uint64_t)i;
+    s->samples = l->form ? plait_dataset_images(ds)
+                         : plait_dataset_samples(ds, l->seq_len);
+    if (s->samples >= 1)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: %lld tokens are too few for one sequence of %d "
+                        "and its next token",
+                        plait_dataset_path(ds),
+                        (long long)plait_dataset_tokens(ds), l->seq_len);
+}
+
+/* With room for n sources. */
+static struct plait_loader *create_loader(int n, struct plait_error *err)
+{
+    struct plait_loader *l = calloc(1, sizeof(*l));
+
+    if (l) {
+        pthread_mutex_init(&l->lock, NULL);
+        pthread_cond_init(&l->changed, NULL);
+        l->nsources = n;
+        l->sources = calloc((size_t)n, sizeof(*l->sources));
+        if (l->sources)
+            return l;
+    }
+    plait_errorf(err, "data loader: out of memory");
+    plait_loader_destroy(l);
+    return NULL;
+}
+
+struct plait_loader *plait_loader_create_blend(
+    struct plait_dataset *const *ds, const double *weights, int n,
+    uint64_t seed, int seq_len, int vocab, const struct plait_share *share,
+    int most, struct plait_error *err)
+{
+    struct plait_loader *l = create_loader(n, err);
+    int i;
+
+    if (!l)
+        return NULL;
+    l->seq_len = seq_len;
+    l->vocab = vocab;
+    l->input_size = l->target_size = seq_len;
+    for (i = 0; i < n; i++)
+        if (set_source(l, i, ds[i], seed, err) < 0)
+            goto error;
+    if (n > 1 && !(l->blend = plait_blend_create(weights, n))) {
+        plait_errorf(err, "data loader: %s", strerror(errno));
+        goto error;
+    }
+    return start_loader(l, share, most, err);
+error:
+    plait_loader_destroy(l);
+    return NULL;
+}
+
+struct plait_loader *plait_loader_create(struct plait_dataset *ds,
                                          uint64_t seed, int seq_len, int vocab,
                                          const struct plait_share *share,
                                          int most, struct plait_error *err)
 {
-    struct plait_loader *l;
-
-    if (plait_dataset_samples(ds, seq_len) < 1) {
-        errno = EINVAL;
-        plait_errorf(err,
-                     "%s: %lld tokens are too few for one sequence of %d and "
-                     "its next token",
-                     plait_dataset_path(ds),
-                     (long long)plait_dataset_tokens(ds), seq_len);
-        return NULL;
-    }
-    l = calloc(1, sizeof(*l));
-    if (!l) {
-        plait_errorf(err, "data loader: out of memory");
-        return NULL;
-    }
-    l->ds = ds;
-    l->seq_len = seq_len;
-    l->vocab = vocab;
-    l->input_size = l->target_size = seq_len;
-    l->samples = plait_dataset_samples(ds, seq_len);
-    return start_loader(l, seed, share, most, err);
+    return plait_loader_create_blend(&ds, NULL, 1, seed, seq_len, vocab, share,
+                                     most, err);
 }
 
 struct plait_loader *
@@ -206,19 +278,18 @@ plait_loader_create_images(const struct plait_dataset *ds, uint64_t seed,
                            struct plait_error *err)
 {
     const int *shape = plait_dataset_image_shape(ds);
-    struct plait_loader *l = calloc(1, sizeof(*l));
+    struct plait_loader *l = create_loader(1, err);
 
-    if (!l) {
-        plait_errorf(err, "data loader: out of memory");
+    if (!l)
         return NULL;
-    }
-    l->ds = ds;
     l->own_form = *form;
     l->form = &l->own_form;
     l->input_size = (size_t)shape[0] * shape[1] * shape[2];
     l->target_size = 1;
-    l->samples = plait_dataset_images(ds);
-    return start_loader(l, seed, share, most, err);
+    if (set_source(l, 0, ds, seed, err) == 0)
+        return start_loader(l, share, most, err);
+    plait_loader_destroy(l);
+    return NULL;
 }
 
 void plait_loader_destroy(struct plait_loader *l)
@@ -236,6 +307,9 @@ void plait_loader_destroy(struct plait_loader *l)
     }
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
+    plait_blend_destroy(l->blend);
+    free(l->sources);
+    free(l->places);
     free(l->slots);
     free(l->pixels);
     free(l->input);

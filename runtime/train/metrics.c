@@ -129,6 +129,24 @@ static void put_waits(FILE *out, const double wait[PLAIT_NCOMMS])
     fputc('}', out);
 }
 
+/* {"news":3.21,...}, of sets that have names. */
+static void put_val_sets(FILE *out, const struct plait_metrics *m)
+{
+    int i;
+
+    if (!m->val.sets)
+        return;
+    fputs(",\"val_loss_sets\":", out);
+    for (i = 0; i < m->val.sets->n; i++) {
+        fprintf(out, "%c\"%s\":", i ? ',' : '{', m->val.sets->at[i].name);
+        if (isfinite(m->val.losses[i]))
+            fprintf(out, "%.9g", m->val.losses[i]);
+        else
+            fputs("null", out);
+    }
+    fputc('}', out);
+}
+
 static double unix_time(void)
 {
     struct timespec now;
@@ -181,10 +199,12 @@ int plait_metrics_write(struct plait_metrics_file *file,
     put_number(out, "comm_hidden_s", m->comm_hidden_s);
     put_waits(out, m->comm_wait);
     put_groups(out, "comm_bytes", m->comm_bytes);
-    if (!isnan(m->val_loss))
-        put_number(out, "val_loss", m->val_loss);
-    if (!isnan(m->accuracy))
-        put_number(out, "accuracy", m->accuracy);
+    if (!isnan(m->val.loss)) {
+        put_number(out, "val_loss", m->val.loss);
+        put_val_sets(out, m);
+    }
+    if (!isnan(m->val.accuracy))
+        put_number(out, "accuracy", m->val.accuracy);
     fprintf(out, ",\"time\":%.3f}\n", unix_time());
     if (fflush(out) != 0)
         return -1;

@@ -8,14 +8,22 @@
 #include "runtime/mesh/mesh.h"
 #include "runtime/optim/run_state.h"
 #include "topology/base/error.h"
+#include "topology/base/parts.h"
+
+/* What the validation sets say. */
+struct plait_evaluation {
+    double loss;                    /* mean over the sets */
+    double accuracy;                /* of images: the share classified right */
+    const struct plait_parts *sets; /* NULL: there is one, without a name */
+    const double *losses;           /* [sets->n] */
+};
 
 /* What one step is reported as. NaN: nothing to report. */
 struct plait_metrics {
     int64_t step; /* from 1 */
     int batch;    /* sequences of this step */
     double loss;
-    double val_loss;
-    double accuracy; /* of the same images: the share classified right */
+    struct plait_evaluation val;
     double grad_norm;
     double lr;
     struct plait_observation seen;

@@ -13,10 +13,10 @@ static void each_scalar(const struct plait_metrics *m, plait_metric_fn *fn,
 {
     const struct plait_metric list[] = {
         {"loss", "loss", "Training loss of the step.", m->loss, 0, 0},
-        {"val_loss", "validation_loss", "Validation loss.", m->val_loss, 0, 0},
+        {"val_loss", "validation_loss", "Validation loss.", m->val.loss, 0, 0},
         {"accuracy", "validation_accuracy_ratio",
          "Share of the validation images that are classified right.",
-         m->accuracy, 0, 0},
+         m->val.accuracy, 0, 0},
         {"grad_norm", "gradient_norm", "Norm of the gradient before clipping.",
          m->grad_norm, 0, 0},
         {"lr", "learning_rate", "Learning rate of the step.", m->lr, 0, 0},
@@ -54,6 +54,24 @@ static void each_scalar(const struct plait_metrics *m, plait_metric_fn *fn,
     for (i = 0; i < COUNT(list); i++)
         if (!isnan(list[i].value))
             fn(&list[i], arg);
+}
+
+static void each_val_set(const struct plait_metrics *m, plait_metric_fn *fn,
+                         void *arg)
+{
+    struct plait_metric one = {.name = "val_loss_sets",
+                               .open_name = "validation_set_loss",
+                               .help = "Loss of each validation set.",
+                               .label = "set"};
+    int i;
+
+    if (!m->val.sets || isnan(m->val.loss))
+        return;
+    for (i = 0; i < m->val.sets->n; i++) {
+        one.key = m->val.sets->at[i].name;
+        one.value = m->val.losses[i];
+        fn(&one, arg);
+    }
 }
 
 static void each_stage(const struct plait_metrics *m, plait_metric_fn *fn,
@@ -106,6 +124,7 @@ void plait_metrics_each(const struct plait_metrics *m, plait_metric_fn *fn,
                         void *arg)
 {
     each_scalar(m, fn, arg);
+    each_val_set(m, fn, arg);
     each_stage(m, fn, arg);
     each_group(m, fn, arg);
 }

@@ -73,6 +73,21 @@ static void format_outlier(char *buf, size_t size,
                  m->seen.loss_z, m->seen.norm_z, m->skipped ? ", skipped" : "");
 }
 
+/* The losses of sets that have names are a line of their own, which stays. */
+static void show_sets(const struct plait_progress *p,
+                      const struct plait_metrics *m)
+{
+    int i;
+
+    if (isnan(m->val.loss) || !m->val.sets)
+        return;
+    fprintf(p->out, "%sstep %" PRId64 " val:", p->live ? "\r" : "", m->step);
+    for (i = 0; i < m->val.sets->n; i++)
+        fprintf(p->out, "%s %s %.4f", i ? "," : "", m->val.sets->at[i].name,
+                m->val.losses[i]);
+    fputs(p->live ? "\033[K\n" : "\n", p->out);
+}
+
 void plait_progress_show(struct plait_progress *p,
                          const struct plait_metrics *m)
 {
@@ -80,17 +95,18 @@ void plait_progress_show(struct plait_progress *p,
     bool edge = m->step == p->first + 1 || m->step == p->steps;
     char left[32], val[64] = "", outlier[80] = "";
 
-    if (!edge && isnan(m->val_loss) && !m->seen.outlier &&
+    if (!edge && isnan(m->val.loss) && !m->seen.outlier &&
         t - p->shown < (p->live ? LIVE_S : PLAIN_S))
         return;
     p->shown = t;
     format_time(left, sizeof(left), each * (p->steps - m->step));
-    if (!isnan(m->val_loss))
-        snprintf(val, sizeof(val), "  val %.4f", m->val_loss);
-    if (!isnan(m->accuracy))
-        snprintf(val, sizeof(val), "  val %.4f (%.2f %% right)", m->val_loss,
-                 100 * m->accuracy);
+    if (!isnan(m->val.loss))
+        snprintf(val, sizeof(val), "  val %.4f", m->val.loss);
+    if (!isnan(m->val.accuracy))
+        snprintf(val, sizeof(val), "  val %.4f (%.2f %% right)", m->val.loss,
+                 100 * m->val.accuracy);
     format_outlier(outlier, sizeof(outlier), m);
+    show_sets(p, m);
     fprintf(p->out,
             "%sstep %" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f %s/s  "
             "MFU %.1f %%  %s left%s%s",

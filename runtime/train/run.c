@@ -360,8 +360,7 @@ static void measure_step(struct run *r, const struct plait_step_result *result,
     m->seen = result->seen;
     m->skipped = result->skipped;
     m->loss = result->loss;
-    m->val_loss = NAN;
-    m->accuracy = NAN;
+    m->val = (struct plait_evaluation){.loss = NAN, .accuracy = NAN};
     m->grad_norm = result->grad_norm;
     m->lr = result->lr;
     m->tokens = r->done.tokens;
@@ -399,7 +398,7 @@ static int evaluate_model(struct run *r, struct plait_metrics *m,
                           struct plait_error *err)
 {
     double begin = plait_trace_now();
-    int rc = plait_trainer_eval(r->trainer, &m->val_loss, &m->accuracy, err);
+    int rc = plait_trainer_eval(r->trainer, &m->val, err);
 
     plait_trace_span(r->trace, "run", "evaluation", begin);
     return rc;

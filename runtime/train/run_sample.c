@@ -55,8 +55,8 @@ int plait_run_sample(struct plait_session *s,
         rc = load_weights(s, inf, args, err);
     if (rc == 0)
         rc = plait_detokenizer_open(&text, s->world.comm, args->tokenizer,
-                                    s->config->data.train, args->prompt,
-                                    s->config->model.vocab, err);
+                                    plait_parts_path(&s->config->data.train),
+                                    args->prompt, s->config->model.vocab, err);
     if (rc == 0 &&
         plait_sample(plait_inference_pipeline(inf), s->mesh, s->config, &text,
                      args->sample, stdout, err) < 0)

@@ -119,9 +119,7 @@ void plait_trainer_destroy(struct plait_trainer *t)
 
     if (!t)
         return;
-    plait_loader_destroy(t->loader);
-    plait_dataset_destroy(t->train);
-    plait_dataset_destroy(t->val);
+    plait_trainer_close_data(t);
     plait_pipeline_destroy(t->pipe);
     plait_gradsync_destroy(t->sync);
     plait_replicas_destroy(t->replicas);
@@ -388,22 +386,21 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     return 0;
 }
 
-int plait_trainer_eval(struct plait_trainer *t, double *loss, double *accuracy,
-                       struct plait_error *err)
+/* The sums of loss and images right over validation set `set`, of all ranks. */
+static int evaluate_set(struct plait_trainer *t, int set, double sums[2],
+                        struct plait_error *err)
 {
     const struct plait_job_config *c = t->config;
     double tokens = (double)c->train.global_batch * c->model.seq_len;
     struct plait_mesh *mesh = t->mesh;
     int n = c->train.global_batch / plait_trainer_batch_unit(t);
-    struct plait_loader *loader = plait_trainer_loader(t, t->val, 0, n, err);
-    double sums[2];
+    struct plait_loader *loader = plait_trainer_val_loader(t, set, n, err);
     int64_t i;
     int rc = 0;
 
     if (!loader)
         return -1;
-    if ((t->replicas && plait_replicas_lend(t->replicas) < 0) ||
-        mesh->ops->fill_zero(mesh->q, t->loss, 2 * sizeof(*t->loss)) < 0)
+    if (mesh->ops->fill_zero(mesh->q, t->loss, 2 * sizeof(*t->loss)) < 0)
         rc = describe_failure(t, err);
     for (i = 0; i < c->train.eval_steps && rc == 0; i++) {
         rc = plait_trainer_batch(t, loader, n, 1 / tokens, err);
@@ -413,14 +410,37 @@ int plait_trainer_eval(struct plait_trainer *t, double *loss, double *accuracy,
     plait_loader_destroy(loader);
     if (rc < 0)
         return -1;
-    if (local_sums(t, sums, 2) < 0 ||
-        (t->replicas && plait_replicas_return(t->replicas) < 0))
+    if (local_sums(t, sums, 2) < 0)
         return describe_failure(t, err);
     if (plait_comm_host_all_reduce(mesh->world, sums, 2, PLAIT_SUM) < 0)
         return plait_errorf(err, "%s", plait_comm_error(mesh->world));
-    *loss = sums[0] / (tokens * c->train.eval_steps);
-    *accuracy = NAN;
-    if (plait_is_image_model(&c->model) && c->model.classes > 1)
-        *accuracy = sums[1] / (tokens * c->train.eval_steps);
+    return 0;
+}
+
+int plait_trainer_eval(struct plait_trainer *t, struct plait_evaluation *result,
+                       struct plait_error *err)
+{
+    struct plait_evaluation e = {.accuracy = NAN, .losses = t->val_losses};
+    const struct plait_job_config *c = t->config;
+    double tokens =
+        (double)c->train.eval_steps * c->train.global_batch * c->model.seq_len;
+    double sums[2];
+    int i;
+
+    if (c->data.val.at[0].name)
+        e.sets = &c->data.val;
+    if (t->replicas && plait_replicas_lend(t->replicas) < 0)
+        return describe_failure(t, err);
+    for (i = 0; i < c->data.val.n; i++) {
+        if (evaluate_set(t, i, sums, err) < 0)
+            return -1;
+        t->val_losses[i] = sums[0] / tokens;
+        e.loss += t->val_losses[i] / c->data.val.n;
+        if (plait_is_image_model(&c->model) && c->model.classes > 1)
+            e.accuracy = sums[1] / tokens;
+    }
+    if (t->replicas && plait_replicas_return(t->replicas) < 0)
+        return describe_failure(t, err);
+    *result = e;
     return 0;
 }

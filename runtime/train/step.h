@@ -7,6 +7,7 @@
 #include "runtime/optim/replicas.h"
 #include "runtime/optim/run_state.h"
 #include "runtime/parallel/pipeline.h"
+#include "runtime/train/metrics.h"
 
 /* Model, optimizer, data and schedule of one run, and what a step does with
  * them. */
@@ -50,10 +51,10 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
                        struct plait_step_result *result,
                        struct plait_error *err);
 
-/* Mean loss over train.eval_steps times train.global_batch sequences of
- * data.val, always the same ones, and of image models the share of images that
- * are classified right (else NaN). Collective. */
-int plait_trainer_eval(struct plait_trainer *t, double *loss, double *accuracy,
+/* Over train.eval_steps times train.global_batch sequences of each set of
+ * data.val, always the same ones. Collective; what `result` points to is valid
+ * until the next call. */
+int plait_trainer_eval(struct plait_trainer *t, struct plait_evaluation *result,
                        struct plait_error *err);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/comm/trace.h"
 #include "runtime/train/step_private.h"
@@ -15,13 +16,11 @@ int plait_trainer_batch_unit(const struct plait_trainer *t)
 }
 
 /* Images to train on are moved and turned, those to validate with are not. */
-static struct plait_loader *open_images(struct plait_trainer *t,
-                                        const struct plait_dataset *ds,
-                                        const struct plait_share *share,
-                                        int most, struct plait_error *err)
+static struct plait_loader *
+open_images(struct plait_trainer *t, const struct plait_dataset *ds, bool train,
+            const struct plait_share *share, int most, struct plait_error *err)
 {
     const struct plait_data_config *c = &t->config->data;
-    bool train = ds == t->train;
     const struct plait_image_form form = {
         .classes = t->config->model.classes,
         .mean = c->mean,
@@ -35,22 +34,42 @@ static struct plait_loader *open_images(struct plait_trainer *t,
                                       most, err);
 }
 
+static struct plait_share share_of(const struct plait_trainer *t,
+                                   int64_t samples)
+{
+    int micro_batch = t->config->train.micro_batch;
+
+    return (struct plait_share){
+        .start = samples,
+        .stride = plait_trainer_batch_unit(t),
+        .first = t->mesh->coord.at[PLAIT_DP] * micro_batch,
+        .count = micro_batch,
+    };
+}
+
 struct plait_loader *plait_trainer_loader(struct plait_trainer *t,
-                                          const struct plait_dataset *ds,
                                           int64_t samples, int most,
                                           struct plait_error *err)
 {
     const struct plait_job_config *c = t->config;
-    const struct plait_share share = {
-        .start = samples,
-        .stride = plait_trainer_batch_unit(t),
-        .first = t->mesh->coord.at[PLAIT_DP] * c->train.micro_batch,
-        .count = c->train.micro_batch,
-    };
+    const struct plait_share share = share_of(t, samples);
 
     if (plait_is_image_model(&c->model))
-        return open_images(t, ds, &share, most, err);
-    return plait_loader_create(ds, c->train.seed, c->model.seq_len,
+        return open_images(t, t->train[0], true, &share, most, err);
+    return plait_loader_create_blend(t->train, t->mix, c->data.train.n,
+                                     c->train.seed, c->model.seq_len,
+                                     c->model.vocab, &share, most, err);
+}
+
+struct plait_loader *plait_trainer_val_loader(struct plait_trainer *t, int i,
+                                              int most, struct plait_error *err)
+{
+    const struct plait_job_config *c = t->config;
+    const struct plait_share share = share_of(t, 0);
+
+    if (plait_is_image_model(&c->model))
+        return open_images(t, t->val[i], false, &share, most, err);
+    return plait_loader_create(t->val[i], c->train.seed, c->model.seq_len,
                                c->model.vocab, &share, most, err);
 }
 
@@ -124,25 +143,108 @@ static struct plait_dataset *open_dataset(struct plait_trainer *t,
     return NULL;
 }
 
+static void close_parts(struct plait_dataset **ds, int n)
+{
+    int i;
+
+    for (i = 0; ds && i < n; i++)
+        plait_dataset_destroy(ds[i]);
+    free(ds);
+}
+
+/* Of one text: of one vocabulary, as far as the files say. */
+static int check_blend(const struct plait_trainer *t, struct plait_error *err)
+{
+    const struct plait_dataset *first = t->train[0], *ds;
+    int i;
+
+    for (i = 1; i < t->config->data.train.n; i++) {
+        ds = t->train[i];
+        errno = EINVAL;
+        if (plait_dataset_vocab(ds) && plait_dataset_vocab(first) &&
+            (plait_dataset_vocab(ds) != plait_dataset_vocab(first) ||
+             strcmp(plait_dataset_tokenizer(ds),
+                    plait_dataset_tokenizer(first))))
+            return plait_errorf(
+                err,
+                "data.train: %s has a vocabulary of %d (%s), %s one of %d (%s)",
+                plait_dataset_path(ds), plait_dataset_vocab(ds),
+                plait_dataset_tokenizer(ds), plait_dataset_path(first),
+                plait_dataset_vocab(first), plait_dataset_tokenizer(first));
+    }
+    return 0;
+}
+
+/* A dataset for each part. */
+static struct plait_dataset **open_parts(struct plait_trainer *t,
+                                         const struct plait_parts *parts,
+                                         const char *set,
+                                         struct plait_error *err)
+{
+    struct plait_dataset **ds =
+        calloc((size_t)parts->n, sizeof(struct plait_dataset *));
+    int i;
+
+    if (!ds) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    for (i = 0; i < parts->n; i++) {
+        ds[i] = open_dataset(t, parts->at[i].path, set, err);
+        if (!ds[i])
+            goto error;
+    }
+    return ds;
+error:
+    close_parts(ds, i);
+    return NULL;
+}
+
+static int open_training(struct plait_trainer *t, struct plait_error *err)
+{
+    const struct plait_parts *parts = &t->config->data.train;
+    int i;
+
+    t->train = open_parts(t, parts, "train", err);
+    if (!t->train || check_blend(t, err) < 0)
+        return -1;
+    t->mix = calloc((size_t)parts->n, sizeof(*t->mix));
+    if (!t->mix)
+        return plait_errorf(err, "out of memory");
+    for (i = 0; i < parts->n; i++)
+        t->mix[i] = parts->at[i].weight;
+    return 0;
+}
+
+void plait_trainer_close_data(struct plait_trainer *t)
+{
+    plait_loader_destroy(t->loader);
+    close_parts(t->train, t->config->data.train.n);
+    close_parts(t->val, t->config->data.val.n);
+    free(t->mix);
+    free(t->val_losses);
+}
+
 int plait_trainer_open_data(struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_job_config *c = t->config;
 
-    if (!c->data.train)
+    if (!c->data.train.n)
         return plait_errorf(err,
                             "data.train is missing: it names what to train on");
-    if (c->train.eval_every && !c->data.val)
+    if (c->train.eval_every && !c->data.val.n)
         return plait_errorf(err,
                             "train.eval_every is %lld, but data.val is "
                             "missing",
                             (long long)c->train.eval_every);
-    t->train = open_dataset(t, c->data.train, "train", err);
-    if (!t->train)
+    if (open_training(t, err) < 0)
         return -1;
-    if (c->data.val && !(t->val = open_dataset(t, c->data.val, "val", err)))
+    if (c->data.val.n && !(t->val = open_parts(t, &c->data.val, "val", err)))
         return -1;
-    t->loader =
-        plait_trainer_loader(t, t->train, t->state.samples, t->most, err);
+    t->val_losses = calloc((size_t)c->data.val.n + 1, sizeof(*t->val_losses));
+    if (!t->val_losses)
+        return plait_errorf(err, "out of memory");
+    t->loader = plait_trainer_loader(t, t->state.samples, t->most, err);
     return t->loader ? 0 : -1;
 }
 

@@ -17,7 +17,10 @@ struct plait_trainer {
     struct plait_gradsync *sync;
     struct plait_replicas *replicas; /* NULL: there is one model */
     struct plait_pipeline *pipe;
-    struct plait_dataset *train, *val;
+    struct plait_dataset **train; /* [data.train.n] */
+    double *mix;                  /* their weights */
+    struct plait_dataset **val;   /* [data.val.n] */
+    double *val_losses;           /* the same */
     struct plait_loader *loader;
     struct plait_run_state state;
     int batch_size;            /* sequences of the step */
@@ -36,12 +39,16 @@ struct plait_trainer {
 /* Sequences of one micro-batch on each data parallel rank. */
 int plait_trainer_batch_unit(const struct plait_trainer *t);
 
-/* Of this rank's micro-batches of `ds` after so many samples; `most` of them
- * are asked for at once. */
+/* Of this rank's micro-batches to train on after so many samples; `most` of
+ * them are asked for at once. */
 struct plait_loader *plait_trainer_loader(struct plait_trainer *t,
-                                          const struct plait_dataset *ds,
                                           int64_t samples, int most,
                                           struct plait_error *err);
+/* The same of validation set i, from its first sample. */
+struct plait_loader *plait_trainer_val_loader(struct plait_trainer *t, int i,
+                                              int most,
+                                              struct plait_error *err);
+void plait_trainer_close_data(struct plait_trainer *t);
 /* The next n micro-batches into t->batch. */
 int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
                         int n, float loss_scale, struct plait_error *err);

@@ -12,10 +12,12 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 seed=$((RANDOM + 1))
 python3 "$top_srcdir/tests/lib/tokens.py" "$dir/tokens.bin" 3000 $seed
+python3 "$top_srcdir/tests/lib/tokens.py" "$dir/more.bin" 2000 $((seed + 1))
 cat >"$dir/c.yaml" <<EOF
 # by heart: Grüße < & > "
 model: {layers: 1, hidden: 32, heads: 2, vocab: 257, seq_len: 32}
-data: {train: $dir/tokens.bin, val: $dir/tokens.bin}
+data: {train: {$dir/tokens.bin: 2, $dir/more.bin: 1},
+       val: {news: $dir/tokens.bin, code: $dir/more.bin}}
 train: {steps: 6, global_batch: 4, micro_batch: 2, eval_every: 3,
         eval_steps: 1, seed: $seed}
 checkpoint: {dir: $dir/ck}
@@ -91,6 +93,10 @@ for name, field in (("step", "step"), ("loss", "loss"),
     assert abs(got["plait_" + name, run] - want) <= 1e-7 * abs(want), name
 assert abs(got["plait_step_timestamp_seconds", run] - last["time"]) < 2
 assert got["plait_stage_memory_bytes", run + ',stage="0"'] > 0
+evaluated = json.loads(open(sys.argv[1] + "/m.jsonl").readlines()[8])
+sets = evaluated["val_loss_sets"]
+assert list(sets) == ["news", "code"] and sets["news"] != sets["code"]
+assert abs(sum(sets.values()) / 2 - evaluated["val_loss"]) < 1e-6
 EOF
 python3 "$dir/prom.py" "$dir"
 check "log.prometheus has the last step" $?

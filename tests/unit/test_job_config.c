@@ -26,7 +26,8 @@ static void defaults(void)
            c->parallel.schedule == PLAIT_SCHEDULE_1F1B && c->sizes_given == 0 &&
            c->parallel.bucket_mib == 25,
        "parallel");
-    ok(!c->data.train && c->data.format == PLAIT_DATA_AUTO &&
+    ok(c->data.train.n == 0 && c->data.val.n == 0 &&
+           c->data.format == PLAIT_DATA_AUTO &&
            c->optim.kind == PLAIT_OPTIM_ADAMW &&
            c->lr.schedule == PLAIT_LR_COSINE && c->lr.decay_at.n == 0 &&
            c->lr.decay_by == 0.1 && c->lr.stable == 0.8 &&
@@ -128,7 +129,10 @@ static void full(void)
            c->model.rope_original_len == 64 && c->model.sliding_window == 128,
        "llama: what its later versions and Qwen have");
     ok(prints_back(&c->model), "the section is printed and read back");
-    ok(!strcmp(c->data.train, "a b/*.bin") && !c->data.val, "texts and null");
+    ok(c->data.train.n == 1 && !c->data.train.at[0].name &&
+           !strcmp(c->data.train.at[0].path, "a b/*.bin") &&
+           c->data.train.at[0].weight == 1 && c->data.val.n == 0,
+       "texts and null");
     ok(c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1 &&
            c->parallel.recompute == PLAIT_RECOMPUTE_FULL &&
            c->parallel.sequence && c->parallel.zero == 3 &&
@@ -205,6 +209,32 @@ static void lists(void)
            c->batch.growth.at[1] == 8 && c->lr.schedule == PLAIT_LR_WSD &&
            c->lr.decay_at.n == 0 && c->lr.stable == 0.5,
        "--set replaces lists %s", err.text);
+    plait_job_config_destroy(c);
+}
+
+static void blends(void)
+{
+    static const char text[] =
+        "data: {train: {a: 0.7, 'b c/*.bin': 3e-1}, val: {x.1: d, y: e}}\n";
+    static const char *const set[] = {"data.train=alone",
+                                      "data.val={new-s: n}"};
+    struct plait_error err;
+    struct plait_job_config *c = parse(text, &err);
+
+    ok(c && c->data.train.n == 2 && !strcmp(c->data.train.at[0].path, "a") &&
+           c->data.train.at[0].weight == 0.7 &&
+           !strcmp(c->data.train.at[1].path, "b c/*.bin") &&
+           c->data.train.at[1].weight == 0.3,
+       "a blend %s", err.text);
+    ok(c && c->data.val.n == 2 && !strcmp(c->data.val.at[0].name, "x.1") &&
+           !strcmp(c->data.val.at[1].path, "e"),
+       "validation sets by name");
+    plait_job_config_destroy(c);
+    c = plait_job_config_parse("f", text, strlen(text), set, 2, &err);
+    ok(c && c->data.train.n == 1 &&
+           !strcmp(c->data.train.at[0].path, "alone") && c->data.val.n == 1 &&
+           !strcmp(c->data.val.at[0].name, "new-s"),
+       "--set replaces them %s", err.text);
     plait_job_config_destroy(c);
 }
 
@@ -308,6 +338,26 @@ static const struct {
      "optim.nesterov needs an optim.momentum above 0"},
     {"{optim: {name: lars}, parallel: {offload: optimizer}}",
      "optim.name must be adamw, sgd or lion, not lars"},
+    {"data: {train: {a: 1, b: 0}}",
+     "f.yaml:1: the weight of 'b' is a number from 1e-09 to 1e+15, not '0'"},
+    {"data: {train: {a: -0.5, b: 1}}", "the weight of 'a' is a number from"},
+    {"data: {train: {a: 1, b: half}}", "the weight of 'b' is a number from"},
+    {"data: {train: {a: 1, b: }}", "not nothing"},
+    {"data:\n  train: {a: 1,\n    a: 2}", "f.yaml:3: train: a is given twice"},
+    {"data: {train: {}}",
+     "train is a path, or a mapping of paths to weights, not a mapping"},
+    {"data: {train: [a, b]}", "not a list of 2"},
+    {"data: {train: {'': 1}}", "a key of train is a path"},
+    {"data: {train: {[a]: 1}}", "a key of train is a path"},
+    {"data: {val: [a]}",
+     "val is a path, or a mapping of names to paths, not a list of 1"},
+    {"data: {val: {a b: x}}",
+     "val: the name 'a b' is not one to 40 letters, digits, '_', '-' and '.'"},
+    {"data: {val: {news: }}", "the path of 'news' is a text, not nothing"},
+    {"data: {val: {news: [x]}}", "the path of 'news' is a text, not a list"},
+    {"data: {val: {news: x, news: y}}", "val: news is given twice"},
+    {"{model: {family: mlp}, data: {train: {a: 1, b: 1}}}",
+     "data.train: an image model reads one dataset, not 2"},
     {"data: {format: parquet}", "format is auto, plait, llmc, megatron, idx, "
                                 "cifar10 or cifar100, not 'parquet'"},
     {"lr: {schedule: square}",
@@ -350,7 +400,8 @@ static const struct {
     {"train: {noise: 0.1}\nmodel: {family: resnet}",
      "train.noise: model.family must be gpt2 or llama"},
     {"batch: {growth: [[5, 99999999]]}", "is more than 16777216"},
-    {"data: {train: {a: b}}", "train is a text, not a mapping"},
+    {"data: {train: {a: b}}", "the weight of 'a' is a number from"},
+    {"checkpoint: {dir: {a: b}}", "dir is a text, not a mapping"},
     {"data: {train: \"a\\0b\"}", "train is a text"},
     {"train: {steps: 1, steps: 2}", "f.yaml:1: steps is given twice"},
     {"- a\n- b\n", "the document is a mapping of keys to values, not a"},
@@ -420,6 +471,7 @@ int main(void)
     full();
     meetings();
     lists();
+    blends();
     following();
     overrides();
     refused();

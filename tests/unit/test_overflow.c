@@ -39,6 +39,7 @@ static const struct layout layouts[] = {
 
 static struct plait_comm *world;
 static char data[] = "/tmp/plait-overflow-XXXXXX";
+static struct plait_part data_part = {.path = data, .weight = 1};
 
 /* What one run came to. */
 struct outcome {
@@ -172,7 +173,7 @@ static void configure(struct plait_job_config *c, const struct layout *l)
     c->optim.eps = 1e-8;
     c->optim.clip = 1;
     c->lr.schedule = PLAIT_LR_CONSTANT;
-    c->data.train = data;
+    c->data.train = (struct plait_parts){1, &data_part};
     c->data.format = PLAIT_DATA_LLMC;
 }
 

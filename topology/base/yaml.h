@@ -8,6 +8,7 @@
 
 #include "topology/base/error.h"
 #include "topology/base/numbers.h"
+#include "topology/base/parts.h"
 
 /* Reading YAML by a table of fields, so that every error names the file, the
  * line, and what would be right. Not installed: topology/ reads its own
@@ -62,6 +63,10 @@ enum plait_yaml_type {
     PLAIT_YAML_NUMBERS, /* struct plait_numbers, the old ones freed: a list of
                            whole numbers, each min .. max */
     PLAIT_YAML_PAIRS,   /* the same of lists of two such numbers, or "auto" */
+    PLAIT_YAML_WEIGHTS, /* struct plait_parts, the old ones freed: a path, or
+                           a mapping of paths to weights, min .. max; null:
+                           none */
+    PLAIT_YAML_NAMED,   /* the same: a path, or a mapping of names to paths */
     PLAIT_YAML_LIST     /* struct plait_yaml_list: up to `max` structs of
                            `stride` bytes, each read by `fields` */
 };

@@ -246,6 +246,107 @@ static int read_text(struct plait_yaml *yaml, const yaml_node_t *node,
     return 0;
 }
 
+/* Names stand in metrics files and on the terminal. */
+static bool is_name(const char *text)
+{
+    size_t n = strlen(text);
+
+    return n > 0 && n <= 40 &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789_.-") == n;
+}
+
+/* An entry of a mapping. */
+static int read_part(struct plait_yaml *yaml, yaml_node_t *key,
+                     yaml_node_t *value, const struct plait_yaml_field *field,
+                     struct plait_part *part, struct plait_error *err)
+{
+    bool weights = field->type == PLAIT_YAML_WEIGHTS;
+    const char *text = plait_yaml_text(key);
+    struct plait_yaml_field each = *field;
+    char what[96];
+
+    if (!text || !*text || is_null(key) ||
+        strlen(text) != key->data.scalar.length)
+        return plait_yaml_errorf(yaml, key, err, "a key of %s is %s",
+                                 field->name, weights ? "a path" : "a name");
+    if (!weights && !is_name(text))
+        return plait_yaml_errorf(yaml, key, err,
+                                 "%s: the name '%.60s' is not one to 40 "
+                                 "letters, digits, '_', '-' and '.'",
+                                 field->name, text);
+    snprintf(what, sizeof(what), "%s of '%.60s'",
+             weights ? "the weight" : "the path", text);
+    each.name = what;
+    if (weights)
+        return read_text(yaml, key, field, &part->path, err) < 0 ||
+                       read_real(yaml, value, &each, &part->weight, err) < 0
+                   ? -1
+                   : 0;
+    if (is_null(value))
+        return refuse_value(yaml, value, &each, err, "a text");
+    return read_text(yaml, key, field, &part->name, err) < 0 ||
+                   read_text(yaml, value, &each, &part->path, err) < 0
+               ? -1
+               : 0;
+}
+
+static int fill_parts(struct plait_yaml *yaml, yaml_node_t *node,
+                      const struct plait_yaml_field *field,
+                      struct plait_parts *parts, struct plait_error *err)
+{
+    struct plait_yaml_field text = *field;
+    yaml_node_t *key, *value;
+    int i;
+
+    if (node->type != YAML_MAPPING_NODE) {
+        text.min = text.max = 0;
+        parts->n = 1;
+        parts->at[0].weight = 1;
+        return read_text(yaml, node, &text, &parts->at[0].path, err);
+    }
+    parts->n = plait_yaml_count(node);
+    for (i = 0; i < parts->n; i++) {
+        value = plait_yaml_pair(yaml, node, i, &key);
+        parts->at[i].weight = 1;
+        if (plait_yaml_text(key) &&
+            plait_yaml_get(yaml, node, plait_yaml_text(key)) != value)
+            return plait_yaml_errorf(yaml, key, err, "%s: %.60s is given twice",
+                                     field->name, plait_yaml_text(key));
+        if (read_part(yaml, key, value, field, &parts->at[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_parts(struct plait_yaml *yaml, yaml_node_t *node,
+                      const struct plait_yaml_field *field,
+                      struct plait_parts *parts, struct plait_error *err)
+{
+    bool weights = field->type == PLAIT_YAML_WEIGHTS;
+    struct plait_yaml_field text = *field;
+    struct plait_parts read = {0};
+    int n = node->type == YAML_MAPPING_NODE ? plait_yaml_count(node) : 1;
+
+    text.min = text.max = 0; /* which are the weights' */
+    if (node->type == YAML_SEQUENCE_NODE || n == 0)
+        return refuse_value(yaml, node, &text, err,
+                            weights ? "a path, or a mapping of paths to weights"
+                                    : "a path, or a mapping of names to paths");
+    if (!is_null(node)) {
+        read.at = calloc((size_t)n, sizeof(*read.at));
+        if (!read.at)
+            return plait_yaml_errorf(yaml, node, err, "out of memory");
+        if (fill_parts(yaml, node, field, &read, err) < 0) {
+            plait_parts_clear(&read);
+            return -1;
+        }
+    }
+    plait_parts_clear(parts);
+    *parts = read;
+    return 0;
+}
+
 static int read_list(struct plait_yaml *yaml, yaml_node_t *node,
                      const struct plait_yaml_field *field,
                      struct plait_yaml_list *list, struct plait_error *err)
@@ -295,6 +396,9 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
     case PLAIT_YAML_MAP:
         return plait_yaml_read(yaml, node, field->name, field->fields,
                                field->count, out, err);
+    case PLAIT_YAML_WEIGHTS:
+    case PLAIT_YAML_NAMED:
+        return read_parts(yaml, node, field, out, err);
     case PLAIT_YAML_LIST:
         return read_list(yaml, node, field, out, err);
     }

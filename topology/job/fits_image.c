@@ -64,6 +64,13 @@ int plait_fits_image(const struct plait_job_config *c, struct plait_error *err)
     errno = EINVAL;
     if (check_model(&c->model, err) < 0 || check_norm(c, err) < 0)
         return -1;
+    if (c->data.train.n > 1 || c->data.val.n > 1)
+        return plait_errorf(err,
+                            "data.%s: an image model reads one dataset, "
+                            "not %d",
+                            c->data.train.n > 1 ? "train" : "val",
+                            c->data.train.n > 1 ? c->data.train.n
+                                                : c->data.val.n);
     if (c->train.precision != PLAIT_FP32 && c->train.precision != PLAIT_TF32)
         return plait_errorf(err, "train.precision: an image model computes in "
                                  "fp32 or tf32");

@@ -84,8 +84,8 @@ static const struct plait_yaml_field model_fields[] = {
 };
 
 static const struct plait_yaml_field data_fields[] = {
-    FIELD(data, "train", train, TEXT, ),
-    FIELD(data, "val", val, TEXT, ),
+    FIELD(data, "train", train, WEIGHTS, RANGE(1e-9, 1e15)),
+    FIELD(data, "val", val, NAMED, ),
     FIELD(data, "format", format, CHOICE, CHOICES(formats)),
     FIELD(data, "mean", mean, REAL, RANGE(-1e6, 1e6)),
     FIELD(data, "std", std, REAL, RANGE(1e-9, 1e6)),
@@ -215,8 +215,8 @@ void plait_job_config_destroy(struct plait_job_config *config)
     if (!config)
         return;
     free(config->model.input.at);
-    free(config->data.train);
-    free(config->data.val);
+    plait_parts_clear(&config->data.train);
+    plait_parts_clear(&config->data.val);
     free(config->lr.decay_at.at);
     free(config->batch.growth.at);
     free(config->checkpoint.dir);

@@ -10,6 +10,7 @@
 #include "topology/api/plait/config.h"
 #include "topology/base/error.h"
 #include "topology/base/numbers.h"
+#include "topology/base/parts.h"
 #include "topology/job/optimizers.h"
 #include "topology/job/schedule.h"
 #include "topology/job/sync.h"
@@ -161,8 +162,9 @@ enum plait_data_format {
 };
 
 struct plait_data_config {
-    char *train; /* path or glob; NULL if not given */
-    char *val;   /* NULL: no evaluation */
+    struct plait_parts train; /* paths or globs with weights, which are
+                                 shares of their sum; none if not given */
+    struct plait_parts val;   /* by name; none: no evaluation */
     enum plait_data_format format;
     double mean, std; /* of images: (pixel / 255 - mean) / std */
     int shift;        /* pixels that a training image is moved by at most */
