@@ -146,11 +146,24 @@ error:
 
 char *plait_dataset_find(const char *path, const char *set)
 {
+    static const char *const endings[] = {".bin", "-images-idx3-ubyte",
+                                          "-images-idx4-ubyte"};
     struct stat st;
     char *file;
 
     if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
         return strdup(path);
+    for (int i = 0; i < 3; i++) {
+        /* Images have MNIST's names. */
+        if (asprintf(&file, "%s/%s%s", path,
+                     i > 0 && !strcmp(set, "val") ? "t10k" : set,
+                     endings[i]) < 0)
+            return NULL;
+        if (stat(file, &st) == 0)
+            return file;
+        free(file);
+    }
+    /* An error that names what is looked for first. */
     return asprintf(&file, "%s/%s.bin", path, set) < 0 ? NULL : file;
 }
 

@@ -10,6 +10,9 @@
 /* What lies beside the tokens in a folder of plait-prep: prep.state while it
  * runs, prep.json and a copy of the tokenizer when it is done. */
 
+/* The directory and those above it, where they are missing. */
+int plait_prep_make_dir(const char *dir, struct plait_error *err);
+
 /* How far a run is. */
 struct plait_prep_state {
     struct plait_text_position at;

@@ -70,27 +70,6 @@ static uint64_t make_key(const struct run *r)
     return key;
 }
 
-static int make_dir(const char *dir, struct plait_error *err)
-{
-    char *path = strdup(dir), *slash = path;
-    int ret = 0;
-
-    if (!path)
-        return plait_errorf(err, "%s: out of memory", dir);
-    while (ret == 0 && (slash = strchr(slash + 1, '/'))) {
-        *slash = '\0';
-        ret = mkdir(path, 0777) < 0 && errno != EEXIST ? -1 : 0;
-        *slash = '/';
-    }
-    if (ret == 0 && mkdir(path, 0777) < 0 && errno != EEXIST)
-        ret = -1;
-    if (ret < 0)
-        plait_errorf(err, "%s: cannot make the directory: %s", dir,
-                     strerror(errno));
-    free(path);
-    return ret;
-}
-
 /* A folder of texts must not have the tokens in it: a second run would read
  * them. */
 static int check_apart(const struct run *r, struct plait_error *err)
@@ -151,8 +130,8 @@ static int open_run(struct run *r, struct plait_error *err)
     bool resumed;
 
     r->tokenizer = plait_tokenizer_create(p->tokenizer, err);
-    if (!r->tokenizer || list_texts(r, err) < 0 || make_dir(p->dir, err) < 0 ||
-        check_apart(r, err) < 0)
+    if (!r->tokenizer || list_texts(r, err) < 0 ||
+        plait_prep_make_dir(p->dir, err) < 0 || check_apart(r, err) < 0)
         return -1;
     r->key = make_key(r);
     resumed = plait_prep_state_load(p->dir, r->key, &r->state) == 1;
