@@ -108,10 +108,11 @@ int plait_images_open_idx(struct plait_segment *s, struct plait_error *err)
     return 0;
 }
 
-/* The last `from` in the text becomes `to`, which is as long. */
-static bool replace_last(char *text, const char *from, const char *to)
+/* The last `from` in the file's name becomes `to`, which is as long. */
+static bool replace_last(char *path, const char *from, const char *to)
 {
-    char *at = NULL, *next = text;
+    char *slash = strrchr(path, '/'), *next = slash ? slash : path;
+    char *at = NULL;
 
     while ((next = strstr(next, from)))
         at = next++;

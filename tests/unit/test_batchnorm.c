@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/image.h"
+#include "tap.h"
+
+/* What the two other norms promise: a ghost norm of k groups is k independent
+ * batch norms, and the norm that four ranks join is that of the whole batch.
+ * Whole runs are in tests/parity/image.py. */
+
+enum { GROUPS = 4, ROWS = 33, C = 19, ALL = GROUPS * ROWS * C };
+
+static uint64_t state;
+
+static float draw(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (float)((double)(state >> 33) / (1u << 30) - 1);
+}
+
+struct norm {
+    float stats[2 * GROUPS * C], sums[2 * GROUPS * C];
+    float out[ALL], dx[ALL], dresidual[ALL];
+};
+
+static float x[ALL], dout[ALL], residual[ALL], gamma_[C], beta[C];
+
+/* From row `first` on; `stats` and `sums` NULL: its own. */
+static void run(const struct plait_ops *ops, struct plait_queue *q,
+                const struct plait_batchnorm *b, size_t first,
+                const float *stats, const float *sums, size_t count, int relu,
+                struct norm *n)
+{
+    const struct plait_image_ops *o = ops->image;
+    size_t at = first * C;
+    const float *out = relu ? n->out + at : NULL;
+
+    if (!stats)
+        o->batchnorm_stats(q, b, n->stats, x + at);
+    stats = stats ? stats : n->stats;
+    o->batchnorm_forward(q, b, n->out + at, x + at, stats, gamma_, beta,
+                         residual + at, relu);
+    if (!sums)
+        o->batchnorm_sums(q, b, n->sums, dout + at, out, x + at, stats);
+    o->batchnorm_backward(q, b, n->dx + at, n->dresidual + at, dout + at, out,
+                          x + at, stats, gamma_, sums ? sums : n->sums, count);
+}
+
+static double worst(const float *a, const float *b, size_t n)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)a[i] - b[i]) <= most))
+            most = fabs((double)a[i] - b[i]);
+    return most;
+}
+
+static const struct plait_batchnorm one = {1, ROWS, C, 1e-5f};
+
+static void ghost(const struct plait_ops *ops, struct plait_queue *q)
+{
+    static struct norm ghosts, each;
+    struct plait_batchnorm b = {GROUPS, ROWS, C, 1e-5f};
+    int good = 1;
+
+    run(ops, q, &b, 0, NULL, NULL, ROWS, 1, &ghosts);
+    for (size_t g = 0; g < GROUPS; g++) {
+        run(ops, q, &one, g * ROWS, NULL, NULL, ROWS, 1, &each);
+        good &=
+            !memcmp(each.stats, ghosts.stats + g * C, C * sizeof(float)) &&
+            !memcmp(each.stats + C, ghosts.stats + (GROUPS + g) * C,
+                    C * sizeof(float)) &&
+            !memcmp(each.sums, ghosts.sums + g * 2 * C, 2 * C * sizeof(float));
+    }
+    good &= !memcmp(each.out, ghosts.out, sizeof(each.out)) &&
+            !memcmp(each.dx, ghosts.dx, sizeof(each.dx)) &&
+            !memcmp(each.dresidual, ghosts.dresidual, sizeof(each.dresidual));
+    ok(good,
+       "%s: a ghost norm of %d groups is %d independent norms, bit for "
+       "bit",
+       ops->name, GROUPS, GROUPS);
+}
+
+/* Each rank's statistics are gathered and joined, its sums added up. Without
+ * activation: rounding must not decide what is above 0. */
+static void synchronous(const struct plait_ops *ops, struct plait_queue *q)
+{
+    static struct norm whole, rank;
+    struct plait_batchnorm b = {1, GROUPS * ROWS, C, 1e-5f};
+    float each[GROUPS * 2 * C], stats[2 * C], sums[2 * C] = {0};
+    double off, of_stats, of_sums;
+
+    run(ops, q, &b, 0, NULL, NULL, GROUPS * ROWS, 0, &whole);
+    for (size_t g = 0; g < GROUPS; g++)
+        ops->image->batchnorm_stats(q, &one, each + g * 2 * C,
+                                    x + g * ROWS * C);
+    ops->image->batchnorm_join(q, stats, each, GROUPS, C);
+    for (size_t g = 0; g < GROUPS; g++) {
+        run(ops, q, &one, g * ROWS, stats, NULL, ROWS, 0, &rank);
+        for (size_t i = 0; i < 2 * (size_t)C; i++)
+            sums[i] += rank.sums[i];
+    }
+    for (size_t g = 0; g < GROUPS; g++)
+        run(ops, q, &one, g * ROWS, stats, sums, GROUPS * ROWS, 0, &rank);
+    of_stats = worst(stats, whole.stats, 2 * C);
+    of_sums = worst(sums, whole.sums, 2 * C);
+    off = fmax(worst(rank.out, whole.out, ALL), worst(rank.dx, whole.dx, ALL));
+    /* Sums of 132 numbers of about 1, in another order. */
+    ok(of_stats <= 1e-6 && of_sums <= 2e-5 && off <= 4e-6,
+       "%s: the norm of %d ranks is the whole batch's: statistics off by %.2g, "
+       "sums by %.2g, the rest by %.2g",
+       ops->name, GROUPS, of_stats, of_sums, off);
+}
+
+static void check(const struct plait_ops *ops)
+{
+    struct plait_device *dev = ops->device_create(0, 2);
+    struct plait_queue *q = ops->queue_create(dev, 0);
+
+    ghost(ops, q);
+    synchronous(ops, q);
+    ops->queue_destroy(q);
+    ops->device_destroy(dev);
+}
+
+int main(void)
+{
+    state = 5;
+    for (int i = 0; i < ALL; i++) {
+        x[i] = 2 * draw() + 1;
+        dout[i] = draw();
+        residual[i] = draw();
+    }
+    for (int i = 0; i < C; i++) {
+        gamma_[i] = draw();
+        beta[i] = draw();
+    }
+    check(plait_ops_ref());
+    check(plait_ops_cpu());
+    return done_testing();
+}
