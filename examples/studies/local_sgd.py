@@ -8,7 +8,7 @@ communicates as seldom.
 """
 import math
 
-from plot import Plot
+from plot import Plot, save
 from study import Failure, bytes_sent, last, mean, table
 
 LETTER = "f"
@@ -76,7 +76,7 @@ def show(study, rows):
                 "MB sent by a rank", "validation loss", x_log=10)
     for name, losses, sent in rows:
         plot.mark(name, sent / 1e6, mean(losses), min(losses), max(losses))
-    plot.save(study.path("local_sgd.svg"))
+    save(study.path("local_sgd.svg"), plot)
 
 
 def run(study):

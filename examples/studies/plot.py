@@ -5,7 +5,7 @@
     p.line("name", [(x, y), ...], spread=[(low, high), ...], dash=True)
     p.mark("name", x, y, low, high)
     p.upright(x, "what is there")
-    p.save(path)
+    save(path, p)           # or several plots, below one another
 
 A y of None leaves a gap. The legend stands beside the plot, never on it.
 Colours suit light and dark pages; each series has a mark of its own too.
@@ -101,21 +101,21 @@ class Plot:
         return (LEFT + WIDTH * self.x.place(x),
                 TOP + HEIGHT * (1 - self.y.place(y)))
 
-    def save(self, path):
+    def size(self):
+        names = [s[0] for s in self.series]
+        return (LEFT + WIDTH + 60 +
+                math.ceil(CHAR * max(map(len, names), default=0)),
+                TOP + HEIGHT + 62)
+
+    def draw(self):
         self.x.fit(0.04)
         self.y.fit(0.06)
-        names = [s[0] for s in self.series]
-        wide = LEFT + WIDTH + 60 + \
-            math.ceil(CHAR * max(map(len, names), default=0))
-        high = TOP + HEIGHT + 62
-        out = [head(wide, high, self.title)]
-        out += self.axes()
-        out += self.draw_uprights()
+        out = [f'<text x="{LEFT}" y="24" font-size="15" font-weight="bold">'
+               f'{html.escape(self.title)}</text>']
+        out += self.axes() + self.draw_uprights()
         for i, one in enumerate(self.series):
             out += self.draw_series(i, *one)
-        out += self.legend()
-        with open(path, "w", encoding="utf-8") as f:
-            f.write("\n".join(out) + "\n</svg>\n")
+        return out + self.legend()
 
     def axes(self):
         bottom = TOP + HEIGHT
@@ -193,7 +193,18 @@ def mark(i, x, y):
     return f'<path class="f{i % 8}" d="{shapes[i % 4]}"/>'
 
 
-def head(wide, high, title):
+def save(path, *plots):
+    sizes = [plot.size() for plot in plots]
+    out = [head(max(wide for wide, _ in sizes), sum(h for _, h in sizes))]
+    top = 0
+    for plot, (_, high) in zip(plots, sizes):
+        out += [f'<g transform="translate(0 {top})">', *plot.draw(), "</g>"]
+        top += high
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("\n".join(out) + "\n</svg>\n")
+
+
+def head(wide, high):
     def colours(page, ink, grid, palette):
         parts = [f".p{{fill:{page}}}text{{fill:{ink}}}",
                  f".a,.u{{stroke:{ink}}}.g{{stroke:{grid}}}"]
@@ -209,6 +220,4 @@ def head(wide, high, title):
             '.a,.g,.u,.l{fill:none}.l{stroke-width:2}'
             f'.u{{stroke-dasharray:3 3}}{light}\n'
             f'@media (prefers-color-scheme:dark){{{dark}}}</style>\n'
-            f'<rect class="p" width="{wide}" height="{high}"/>\n'
-            f'<text x="{LEFT}" y="24" font-size="15" font-weight="bold">'
-            f'{html.escape(title)}</text>')
+            f'<rect class="p" width="{wide}" height="{high}"/>')

@@ -84,6 +84,17 @@ def write_idx(path, dims, data):
         f.write(bytes(data))
 
 
+def keep_first(path, count):
+    """Shortens an IDX file."""
+    with open(path, "rb") as f:
+        head = bytearray(f.read(4))
+        dims = list(struct.unpack(f">{head[3]}I", f.read(4 * head[3])))
+        data = f.read()
+    each = len(data) // dims[0]
+    dims[0] = min(count, dims[0])
+    write_idx(path, dims, data[:dims[0] * each])
+
+
 def make_up_digits(directory):
     """Images of 10 noisy patterns, for a quick study without scikit-learn."""
     rng = random.Random(1)
@@ -121,9 +132,9 @@ class Study:
         return os.path.join(self.out, name)
 
     # data: each returns the keys of the section data
-    def digits(self):
-        """scikit-learn's digits: 1,437 images of 8 x 8 to train on, 360 to
-        validate with."""
+    def digits(self, validate=360):
+        """scikit-learn's digits: 1,437 images of 8 x 8 to train on, and up
+        to 360 to validate with."""
         made = os.path.join(self.work, "digits")
         if not os.path.isdir(made):
             os.mkdir(made)
@@ -135,6 +146,8 @@ class Study:
                               "(Debian) or scikit-learn (PyPI)")
             if run.returncode:
                 make_up_digits(made)
+            keep_first(os.path.join(made, "val-images-idx3-ubyte"), validate)
+            keep_first(os.path.join(made, "val-labels-idx1-ubyte"), validate)
         return {"data.train": os.path.join(made, "train-images-idx3-ubyte"),
                 "data.val": os.path.join(made, "val-images-idx3-ubyte")}
 
