@@ -16,7 +16,7 @@ from study import Failure, diverged, mean, median, steps_to, table
 LETTER = "a"
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1280)
 BASE = 16            # the batch that the rules start from
-METER = 64           # the batch of the training with the meter
+METERS = (16, 64, 256)  # the batches of the trainings with the meter
 VALIDATION = 256     # images; divides batches, or they it
 TARGET = 0.2         # validation loss
 BUDGET = 16          # rates tried for each batch
@@ -43,12 +43,17 @@ def rates(budget):
     return [low * (high / low) ** spread_out(i) for i in range(1, budget + 1)]
 
 
-def config(data, batch, rate, steps, seed):
+def config(data, batch, rate, steps, seed, every=None):
+    """every: steps between evaluations [a hundredth of all]"""
     return {**MODEL, **data, "train.global_batch": batch,
             "train.micro_batch": min(batch, 256), "train.steps": steps,
-            "train.seed": seed, "train.eval_every": max(1, steps // 100),
+            "train.seed": seed, "train.eval_every": every or seldom(steps),
             "train.eval_steps": max(1, VALIDATION // batch),
             "optim.lr": rate}
+
+
+def seldom(steps):
+    return max(1, steps // 100)
 
 
 def reached(metrics):
@@ -59,7 +64,8 @@ def reached(metrics):
 
 
 def tune(study, data, batch, most, budget):
-    """(steps of each seed, rate): the least median of the best few rates."""
+    """(steps of each seed, rate, steps between evaluations): the least median
+    of the best few rates."""
     tried = rates(budget)
     first = [reached(m) for m in study.train_all(
         [config(data, batch, rate, most, 1) for rate in tried])]
@@ -68,7 +74,7 @@ def tune(study, data, batch, most, budget):
                              for _, rate in few for seed in study.seeds[1:]])
     count = len(study.seeds) - 1
     ways = [([steps] + [reached(m) for m in again[count * i:count * (i + 1)]],
-             rate) for i, (steps, rate) in enumerate(few)]
+             rate, seldom(most)) for i, (steps, rate) in enumerate(few)]
     return min(ways, key=lambda way: (median(way[0]), way[1]))
 
 
@@ -76,7 +82,7 @@ def tune_all(study, data, batches, most, budget):
     out = {}
     for batch in batches:
         out[batch] = tune(study, data, batch, most, budget)
-        steps, rate = out[batch]
+        steps, rate, _ = out[batch]
         study.say(f"batch {batch}: {median(steps)} steps, rate {rate:.3g}")
         if median(steps) < math.inf:
             # More data in a step never costs more steps.
@@ -91,35 +97,45 @@ def follow(study, data, tuned):
         out[rule] = {}
         keys = {"lr.base_batch": BASE, "lr.scaling": scaling} \
             if scaling else {}
-        for batch in tuned:
+        for batch, (_, _, every) in tuned.items():
             most = 4 * max(median(tuned[b][0]) for b in (batch, BASE))
             runs = study.train_all(
-                [{**config(data, batch, tuned[BASE][1], int(most), seed),
+                [{**config(data, batch, tuned[BASE][1], int(most), seed,
+                          every),
                   **keys} for seed in study.seeds])
             out[rule][batch] = [reached(m) for m in runs]
         study.say(f"{rule}: {[median(s) for s in out[rule].values()]}")
     return out
 
 
-def measure_noise(study, data, rate, steps):
-    """The meter's (first, median, last) value on the way to the target."""
-    out = []
-    for metrics in study.train_all(
-            [{**config(data, METER, rate, 2 * steps, seed),
-              "train.micro_batch": METER // 8} for seed in study.seeds]):
-        end = min(reached(metrics), 2 * steps)
-        seen = [line["noise_scale"] for line in metrics
-                if line["step"] <= end and line["noise_scale"]]
-        if not seen:
-            raise Failure("the noise scale was not measured")
-        out.append((seen[0], median(seen), seen[-1]))
-    return [mean(column) for column in zip(*out)]
+def measure_noise(study, data, tuned):
+    """{batch: the meter's first, median and last value on the way to the
+    target, means over the seeds}"""
+    out = {}
+    for batch in METERS:
+        if batch not in tuned or median(tuned[batch][0]) == math.inf:
+            continue
+        steps, rate, every = tuned[batch]
+        most = int(2 * median(steps))
+        rows = []
+        for metrics in study.train_all(
+                [{**config(data, batch, rate, most, seed, every),
+                  "train.micro_batch": batch // 8} for seed in study.seeds]):
+            end = min(reached(metrics), most)
+            seen = [line["noise_scale"] for line in metrics
+                    if line["step"] <= end and line["noise_scale"]]
+            rows += [(seen[0], median(seen), seen[-1])] if seen else []
+        if rows:
+            out[batch] = [mean(column) for column in zip(*rows)]
+    if not out:
+        raise Failure("the noise scale was not measured")
+    return out
 
 
 def fit(tuned):
     """(least steps, critical batch) of steps = least (1 + critical / batch),
     by least squares of the logarithms."""
-    points = [(b, math.log(median(s))) for b, (s, _) in tuned.items()
+    points = [(b, math.log(median(s))) for b, (s, *_) in tuned.items()
               if median(s) < math.inf]
     best = None
     for i in range(400):
@@ -142,15 +158,16 @@ def show(study, tuned, rules, noise):
          *(f"steps, {rule}" for rule in rules)),
         [(batch, f"{rate:.3g}", cell(steps), f"{min(steps)}, {max(steps)}",
           median(steps) * batch, *(cell(rules[r][batch]) for r in rules))
-         for batch, (steps, rate) in tuned.items()]))
+         for batch, (steps, rate, _) in tuned.items()]))
     print(f"\nsteps = {least:.1f} (1 + {critical:.0f} / batch) fits best: "
-          f"the critical batch is {critical:.0f}.\nThe meter shows "
-          f"{noise[0]:.0f} at the start, {noise[1]:.0f} in the middle, "
-          f"{noise[2]:.0f} at the target.")
+          f"the critical batch is {critical:.0f}. The meter:\n")
+    print(table(
+        ("batch", "noise scale at the start", "median", "at the target"),
+        [(batch, *(f"{v:.0f}" for v in row)) for batch, row in noise.items()]))
     plot = Plot(f"Steps to a validation loss of {TARGET}", "batch", "steps",
                 x_log=2, y_log=10)
-    plot.line("tuned rate", [(b, number(s)) for b, (s, _) in tuned.items()],
-              [(min(s), finite_most(s)) for s, _ in tuned.values()])
+    plot.line("tuned rate", [(b, number(s)) for b, (s, *_) in tuned.items()],
+              [(min(s), finite_most(s)) for s, *_ in tuned.values()])
     for rule, found in rules.items():
         plot.line(rule, [(b, number(s)) for b, s in found.items()])
     first = next(iter(tuned))
@@ -159,7 +176,8 @@ def show(study, tuned, rules, noise):
               [(b, perfect / b) for b in tuned if perfect / b > least / 2],
               dash=True, marks=False)
     plot.upright(critical, f"critical batch by the fit: {critical:.0f}")
-    plot.upright(noise[1], f"noise scale, the meter's median: {noise[1]:.0f}")
+    middle = median([row[1] for row in noise.values()])
+    plot.upright(middle, f"noise scale by the meter: {middle:.0f}")
     save(study.path("batch_size.svg"), plot)
 
 
@@ -190,8 +208,7 @@ def run(study):
         ((16, 64, 256), 600, 4)
     check(study, data)
     tuned = tune_all(study, data, batches, most, budget)
-    steps, rate = tuned[METER]
-    noise = measure_noise(study, data, rate, int(min(median(steps), most)))
     if median(tuned[BASE][0]) == math.inf:
         raise Failure(f"no rate reaches the target at batch {BASE}")
-    show(study, tuned, follow(study, data, tuned), noise)
+    rules = follow(study, data, tuned)
+    show(study, tuned, rules, measure_noise(study, data, tuned))

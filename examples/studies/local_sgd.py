@@ -80,6 +80,7 @@ def show(study, rows):
 
 
 def run(study):
+    study.need_mpirun()
     data = study.bible()
     steps = 64 if study.quick else STEPS
     rows = []

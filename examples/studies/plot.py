@@ -206,7 +206,8 @@ def save(path, *plots):
 
 def head(wide, high):
     def colours(page, ink, grid, palette):
-        parts = [f".p{{fill:{page}}}text{{fill:{ink}}}",
+        # The page around letters keeps lines off them.
+        parts = [f".p{{fill:{page}}}text{{fill:{ink};stroke:{page}}}",
                  f".a,.u{{stroke:{ink}}}.g{{stroke:{grid}}}"]
         parts += [f".c{i}{{stroke:{c}}}.f{i}{{fill:{c}}}"
                   for i, c in enumerate(palette)]
@@ -218,6 +219,7 @@ def head(wide, high):
             f'{high}" width="{wide}" height="{high}" '
             'font-family="sans-serif" font-size="13">\n<style>'
             '.a,.g,.u,.l{fill:none}.l{stroke-width:2}'
+            'text{paint-order:stroke;stroke-width:3;stroke-linejoin:round}'
             f'.u{{stroke-dasharray:3 3}}{light}\n'
             f'@media (prefers-color-scheme:dark){{{dark}}}</style>\n'
             f'<rect class="p" width="{wide}" height="{high}"/>')

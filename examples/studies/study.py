@@ -131,6 +131,9 @@ class Study:
         os.makedirs(self.out, exist_ok=True)
         return os.path.join(self.out, name)
 
+    def need_mpirun(self):
+        find("mpirun", "PATH")
+
     # data: each returns the keys of the section data
     def digits(self, validate=360):
         """scikit-learn's digits: 1,437 images of 8 x 8 to train on, and up
