@@ -34,7 +34,8 @@ mkdir "$tmp/bin"
 says "no mpirun" 1 '^run: local_sgd: mpirun is not in PATH$' \
     env PATH="$tmp/bin" "$python" "$run" local_sgd \
     --train "$top_builddir/plait-train" --prep "$top_builddir/plait-prep"
-ln -s "$(command -v true)" "$tmp/bin/mpirun"
+printf '#!/bin/sh\n' >"$tmp/bin/mpirun"
+chmod +x "$tmp/bin/mpirun"
 says "no Bible" 1 '^run: local_sgd: no program bible: install bible-kjv' \
     env PATH="$tmp/bin" "$python" "$run" local_sgd \
     --train "$top_builddir/plait-train" --prep "$top_builddir/plait-prep"
