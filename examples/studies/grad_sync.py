@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """naive, flat and bucketed sums of the gradients side by side
 
-One, two and four processes train the same GPT-2 on the King James Bible.
+Two to four processes train the same GPT-2 on the King James Bible.
 naive sends all gradients to one rank, which adds them up and sends them back;
 flat is one all-reduce after the backward pass (Horovod's fused buffer,
 arXiv 1802.05799); bucketed are several during it (PyTorch's DDP, arXiv
@@ -25,7 +25,7 @@ def config(data, way, quick):
     size = {"model.layers": 2, "model.hidden": 64, "model.seq_len": 64} \
         if quick else \
         {"model.layers": 4, "model.hidden": 256, "model.seq_len": 128}
-    return {**MODEL, **size, **data, "train.steps": 6 if quick else 40,
+    return {**MODEL, **size, **data, "train.steps": 6 if quick else 30,
             "parallel.grad_sync": way}
 
 
@@ -54,7 +54,8 @@ def check(found, ranks):
     of one sum."""
     flat, bucketed = found["flat", ranks], found["bucketed", ranks]
     naive = found["naive", ranks]
-    if flat["bytes"] != bucketed["bytes"]:
+    # Each bucket's bytes are rounded down.
+    if not 0 <= flat["bytes"] - bucketed["bytes"] < 100:
         raise Failure(f"flat sends {flat['bytes']} bytes, bucketed "
                       f"{bucketed['bytes']}")
     if abs(naive["bytes"] / flat["bytes"] - ranks / 2) > 1e-3:
@@ -79,6 +80,9 @@ def show(study, found):
                                               WAYS.index(item[0][0])))]))
     traffic = Plot("Traffic of a step", "ranks", "MB sent by the first rank")
     waits = Plot("Exposed time of a step", "ranks", "waited for messages, ms")
+    for plot in (traffic, waits):
+        plot.x.only = sorted({ranks for _, ranks in found})
+        plot.y.values.append(0)
     for way in WAYS:
         rows = {r: f for (w, r), f in found.items() if w == way}
         traffic.line(way, [(r, f["bytes"] / 1e6) for r, f in rows.items()],

@@ -7,7 +7,8 @@
     p.upright(x, "what is there")
     save(path, p)           # or several plots, below one another
 
-A y of None leaves a gap. The legend stands beside the plot, never on it.
+A y of None leaves a gap, as does one of 0 on a logarithmic axis; p.y.values.append(0) makes the axis begin with 0,
+p.x.only = (2, 4) names its ticks. The legend stands beside the plot, never on it.
 Colours suit light and dark pages; each series has a mark of its own too.
 """
 import html
@@ -19,7 +20,7 @@ LIGHT = ("#0060a0", "#c04800", "#007a55", "#a0488a", "#8a6d00", "#3a8fc0",
 DARK = ("#58b0f0", "#f08a40", "#30c090", "#e090c8", "#e0c840", "#90d0f8",
         "#b0b0b0", "#ff7088")
 LEFT, TOP, WIDTH, HEIGHT = 78, 40, 440, 300
-CHAR = 6.6  # about the width of a letter of 13 pixels
+CHAR = 7.8  # at most the mean width of a letter of 13 pixels
 
 
 def short(value):
@@ -56,9 +57,14 @@ class Axis:
         self.label, self.log = label, log
         self.values = []
         self.low = self.high = None
+        self.only = None  # ticks, where not all numbers make sense
+
+    def has(self, value):
+        return value is not None and math.isfinite(value) and \
+            (value > 0 or not self.log)
 
     def fit(self, margin):
-        ok = [v for v in self.values if v is not None and math.isfinite(v)]
+        ok = [v for v in self.values if self.has(v)]
         to = (lambda v: math.log(v)) if self.log else (lambda v: v)
         low, high = to(min(ok)), to(max(ok))
         wide = high - low or abs(high) or 1.0
@@ -69,6 +75,8 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self):
+        if self.only:
+            return self.only
         if not self.log:
             return linear_ticks(self.low, self.high)
         low, high = math.exp(self.low), math.exp(self.high)
@@ -102,7 +110,7 @@ class Plot:
                 TOP + HEIGHT * (1 - self.y.place(y)))
 
     def size(self):
-        names = [s[0] for s in self.series]
+        names = [s[0] for s in self.series] + [u[1] for u in self.uprights]
         return (LEFT + WIDTH + 60 +
                 math.ceil(CHAR * max(map(len, names), default=0)),
                 TOP + HEIGHT + 62)
@@ -135,24 +143,19 @@ class Plot:
         return out
 
     def draw_uprights(self):
-        out = []
-        for i, (value, what) in enumerate(self.uprights):
-            x = LEFT + WIDTH * self.x.place(value)
-            right = x < LEFT + WIDTH * 0.6
-            out += [f'<path class="u" d="M{x:.1f} {TOP}v{HEIGHT}"/>',
-                    text(x + (6 if right else -6), TOP + 14 + 17 * i, what,
-                         "start" if right else "end")]
-        return out
+        return [f'<path class="u u{i}" d="M'
+                f'{LEFT + WIDTH * self.x.place(value):.1f} {TOP}v{HEIGHT}"/>'
+                for i, (value, _) in enumerate(self.uprights)]
 
     def draw_series(self, i, _name, points, spread, dash, marks):
         shown, runs = [], [[]]
         for (x, y), pair in zip(points, spread):
-            if y is None or not math.isfinite(y):
+            if not self.y.has(y):
                 runs.append([])
                 continue
             px, py = self.at(x, y)
             runs[-1].append(f"{px:.1f} {py:.1f}")
-            if pair[0] != pair[1]:
+            if pair[0] != pair[1] and all(map(self.y.has, pair)):
                 low, high = self.at(x, pair[0])[1], self.at(x, pair[1])[1]
                 shown.append(f'<path class="l c{i % 8}" d="M{px:.1f} '
                              f'{low:.1f}V{high:.1f}"/>')
@@ -174,6 +177,10 @@ class Plot:
             if marks:
                 out.append(mark(i, x + 12, y))
             out.append(text(x + 31, y + 4.5, name, "start"))
+        for i, (_, what) in enumerate(self.uprights):
+            y = TOP + 14 + 22 * (len(self.series) + i)
+            out += [f'<path class="u u{i}" d="M{x + 12} {y - 9}v18"/>',
+                    text(x + 31, y + 4.5, what, "start")]
         return out
 
 
@@ -220,6 +227,7 @@ def head(wide, high):
             'font-family="sans-serif" font-size="13">\n<style>'
             '.a,.g,.u,.l{fill:none}.l{stroke-width:2}'
             'text{paint-order:stroke;stroke-width:3;stroke-linejoin:round}'
-            f'.u{{stroke-dasharray:3 3}}{light}\n'
+            '.u{stroke-width:1.5}.u0{stroke-dasharray:3 3}'
+            f'.u1{{stroke-dasharray:9 3 2 3}}{light}\n'
             f'@media (prefers-color-scheme:dark){{{dark}}}</style>\n'
             f'<rect class="p" width="{wide}" height="{high}"/>')
