@@ -353,6 +353,7 @@ static void measure_step(struct run *r, const struct plait_step_result *result,
 {
     struct plait_model *model = plait_trainer_model(r->trainer);
     double tokens = (double)result->batch * r->config->model.seq_len;
+    double flops; /* a second */
     size_t used;
 
     m->step = r->done.step;
@@ -365,7 +366,10 @@ static void measure_step(struct run *r, const struct plait_step_result *result,
     m->lr = result->lr;
     m->tokens = r->done.tokens;
     m->tokens_per_s = tokens / seconds;
-    m->mfu = m->tokens_per_s * plait_model_flops_per_token(model) / r->peak;
+    flops = m->tokens_per_s * plait_model_flops_per_token(model);
+    /* A peak that was beaten was measured while others had the cores. */
+    r->peak = fmax(r->peak, flops);
+    m->mfu = flops / r->peak;
     m->step_s = seconds;
     r->s->world.ops->memory(r->s->world.dev, &used, &m->mem_bytes);
     m->host_bytes = measure_host(r);
