@@ -17,12 +17,22 @@
  * carry their whole-model name and shape and the slice they hold, so that
  * another layout can read them. */
 
+/* What tells one set of data from another: the bytes of all files, and a hash
+ * of their sizes and of how each begins. 0 bytes: not known. */
+struct plait_data_identity {
+    int64_t bytes;
+    uint64_t hash;
+};
+
 struct plait_checkpoint_info {
     int64_t step;                       /* steps done */
     int64_t tokens;                     /* tokens seen */
     struct plait_run_state state;       /* without samples: of an earlier
                                            version */
     struct plait_loss_scale loss_scale; /* used where it is dynamic */
+    struct plait_data_identity data;    /* that it was trained on */
+    bool unknown_run; /* when loaded: of an earlier version, which did not say
+                         with which settings */
 };
 
 /* The saves of one run, one after the other. Every function but destroy is
@@ -41,7 +51,22 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
                                        struct plait_error *err);
 void plait_saver_destroy(struct plait_saver *saver);
 
-/* The checkpoint is in place on return. */
+/* A second directory, for what cannot be written to the first. Makes it. */
+int plait_saver_set_fallback(struct plait_saver *saver, const char *dir,
+                             struct plait_error *err);
+
+/* What happened that is no failure, such as a checkpoint that went to the
+ * fallback, into text [size]; false: nothing since the last call, or it is
+ * another rank's to say. Not collective. */
+bool plait_saver_notice(struct plait_saver *saver, char *text, size_t size);
+
+/* Whether all that a checkpoint would have now is finite; -1 with EDOM, and on
+ * one rank what is not. */
+int plait_saver_check(struct plait_saver *saver, struct plait_error *err);
+
+/* The checkpoint is in place on return. errno is EDOM if what it would have is
+ * not finite; this and a broken communicator apart, the next one may succeed
+ * (plait_saver_may_retry()). */
 int plait_saver_save(struct plait_saver *saver,
                      const struct plait_checkpoint_info *info,
                      struct plait_error *err);
@@ -57,6 +82,10 @@ int plait_saver_poll(struct plait_saver *saver, struct plait_error *err);
 /* Wait for what is still written, and put it in place. */
 int plait_saver_finish(struct plait_saver *saver, struct plait_error *err);
 
+/* After a failed save, by errno and the communicator: whether it was the disk
+ * that failed. */
+bool plait_saver_may_retry(const struct plait_saver *saver);
+
 /* The checkpoint under `dir` of the newest step before `below`, whole or
  * not; NULL with err->text empty if there is none (a missing dir is none).
  * *step is its step. DIR/latest leads to the one that was saved last: those of
@@ -67,13 +96,17 @@ char *plait_checkpoint_newest(const char *dir, int64_t below, int64_t *step,
 
 /* Collective; fails as plait_error_consensus() does. Fills optimizer slices and
  * info; the caller then calls plait_optim_refresh(). errno is EBADMSG, and
- * nothing was touched, if the checkpoint is not whole: lost, cut or corrupt.
- * Refuses one of another model, naming the tensor and the shapes. */
-int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
+ * nothing was touched, if the checkpoint is not whole: lost, cut or corrupt; or
+ * it has numbers that are not finite: slices may then have been overwritten.
+ * Refuses one of another model, naming the tensor and the shapes, and one of
+ * another run, naming the settings (topology/job/settings.h), but for those in
+ * `anyway`, "KEY[,KEY]..." or NULL. */
+int plait_checkpoint_load(const char *path, const char *anyway,
+                          struct plait_checkpoint_info *info,
                           struct plait_optim *optim, struct plait_error *err);
 /* The weights alone, for a model that is not trained; the caller then calls
  * plait_shards_gather_weights(). */
-int plait_checkpoint_load_weights(const char *path,
+int plait_checkpoint_load_weights(const char *path, const char *anyway,
                                   struct plait_checkpoint_info *info,
                                   struct plait_shards *shards,
                                   struct plait_error *err);

@@ -30,6 +30,30 @@ struct plait_rank_shard {
     size_t bytes;                     /* of the data */
 };
 
+/* Collective: all slices that this rank holds, but for tied copies. Clear it in
+ * case of an error too. */
+int plait_rank_shard_list(struct plait_rank_shard *shard,
+                          const struct plait_model *model,
+                          const struct plait_optim *optim,
+                          struct plait_error *err);
+
+/* A slice of one rank among those of all: a hash of what makes two slices the
+ * same, never 0. */
+struct plait_slice_owner {
+    uint64_t hash;
+    int rank;
+};
+uint64_t plait_slice_fingerprint(const struct plait_tensor_slice *slice);
+/* Everyone's slices, sorted by hash and rank; 0 fills up. Collective. The
+ * caller frees, in case of an error too. */
+int plait_slice_owners_gather(const struct plait_rank_shard *shard,
+                              struct plait_comm *world,
+                              struct plait_slice_owner **owners, size_t *total,
+                              struct plait_error *err);
+/* The first of the *n that hold this one. */
+size_t plait_slice_owners_find(const struct plait_slice_owner *owners,
+                               size_t total, uint64_t hash, size_t *n);
+
 /* Collective: of equal slices one rank takes each, and replicas share the
  * work. No element of the model is missing, none is there twice. */
 int plait_rank_shard_init(struct plait_rank_shard *shard,
@@ -41,9 +65,13 @@ void plait_rank_shard_clear(struct plait_rank_shard *shard);
 /* What is in the shard now, into `copy` [shard->bytes]. */
 int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *copy,
                           struct plait_error *err);
+/* Whether all of it is finite; -1 with EDOM names what is not. */
+int plait_rank_shard_check(const struct plait_rank_shard *shard,
+                           struct plait_error *err);
 /* Write the copy, or with NULL what the device has, to
  * DIRECTORY/rank-00007.safetensors and sync it; a shard of nothing has no file.
- * Gives up when *cancel is set, with ECANCELED. Any thread may call it that
+ * Gives up when *cancel is set, with ECANCELED, and with EDOM at what is not
+ * finite. Any thread may call it that
  * alone uses the shard meanwhile. */
 int plait_rank_shard_write(const struct plait_rank_shard *shard,
                            const char *copy, const char *directory, int rank,

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "topology/job/settings.h"
 
 /* The directories and the manifest of checkpoints: what one process does,
  * without the others. */
@@ -24,6 +25,7 @@ struct plait_manifest {
     int replicas;  /* that train apart, each with a state of its own; 0: one
                       model */
     char sync[16]; /* their sync.mode */
+    struct plait_settings settings; /* of the run; none: not said */
     int nfiles;
     struct plait_shard_file *files;
 };

@@ -10,8 +10,10 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/checkpoint_private.h"
+#include "runtime/checkpoint/finite.h"
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_weights.h"
+#include "runtime/checkpoint/identity.h"
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/checkpoint/sources.h"
 #include "runtime/parallel/shard.h"
@@ -179,6 +181,17 @@ static int store_slice(const struct load *l, int i, const float *buffer)
                : plait_shards_write_weights(l->shards, l->data[i], buffer, n);
 }
 
+static int check_finite(const struct load *l, int i, const float *buffer,
+                        struct plait_error *err)
+{
+    struct plait_error why;
+
+    if (plait_finite_check(l->slices[i].name, l->slices[i].first, buffer,
+                           l->slices[i].count, &why) == 0)
+        return 0;
+    return plait_errorf(err, "%s: not finite: %s", l->from.path, why.text);
+}
+
 static int fill_all(const struct load *l, struct plait_error *err)
 {
     float *buffer;
@@ -196,6 +209,8 @@ static int fill_all(const struct load *l, struct plait_error *err)
             continue;
         ret = l->hf ? plait_hf_weights_fill(l->hf, &l->slices[i], buffer, err)
                     : plait_sources_fill(&l->from, &l->slices[i], buffer, err);
+        if (ret == 0)
+            ret = check_finite(l, i, buffer, err);
         if (ret == 0 && store_slice(l, i, buffer) < 0)
             ret = plait_errorf(err, "%s: cannot copy to the device: %s",
                                l->from.path, strerror(errno));
@@ -328,7 +343,37 @@ static int read_all(struct load *l, struct plait_error *err)
     return plait_error_consensus(world, send_all(l, err), err);
 }
 
-static int load_into(const char *path, struct plait_checkpoint_info *info,
+/* Whether it is of this run: a model whose tensors have the same shapes may
+ * yet compute something else. */
+static int check_run(const struct load *l, const char *anyway,
+                     struct plait_error *err)
+{
+    const struct plait_job_config *config = l->shards->model->config;
+    const struct plait_manifest *m = &l->from.manifest;
+
+    if (m->settings.n > 0)
+        return plait_identity_check(l->from.path, m, config, !l->optim, anyway,
+                                    err);
+    if (plait_comm_rank(l->shards->model->mesh->world) != 0)
+        return 0;
+    return plait_identity_check_model(l->from.path, &config->model, err);
+}
+
+/* Collective. */
+static int check_all(struct load *l, const char *anyway,
+                     struct plait_error *err)
+{
+    int ret = check_optimizer(l, err);
+
+    if (ret == 0)
+        ret = check_replicas(l, err);
+    if (ret == 0)
+        ret = check_run(l, anyway, err);
+    return plait_error_consensus(l->shards->model->mesh->world, ret, err);
+}
+
+static int load_into(const char *path, const char *anyway,
+                     struct plait_checkpoint_info *info,
                      struct plait_shards *shards, struct plait_optim *optim,
                      struct plait_error *err)
 {
@@ -339,8 +384,7 @@ static int load_into(const char *path, struct plait_checkpoint_info *info,
     if (!err)
         err = &unasked;
     ret = plait_sources_open(&l.from, path, shards->model->mesh->world, err);
-    if (ret == 0 &&
-        (check_optimizer(&l, err) < 0 || check_replicas(&l, err) < 0)) {
+    if (ret == 0 && check_all(&l, anyway, err) < 0) {
         load_free(&l);
         return -1;
     }
@@ -350,26 +394,31 @@ static int load_into(const char *path, struct plait_checkpoint_info *info,
         errno = EBADMSG;
     else if (ret == 0)
         ret = read_all(&l, err);
+    if (ret < 0 && errno == EDOM)
+        errno = EBADMSG;
     if (ret == 0)
         *info = l.from.manifest.info;
+    if (ret == 0)
+        info->unknown_run = l.from.manifest.settings.n == 0;
     if (ret == 0 && l.apart)
         plait_replicas_resume(plait_optim_replicas(optim), info->step);
     load_free(&l);
     return ret;
 }
 
-int plait_checkpoint_load(const char *path, struct plait_checkpoint_info *info,
+int plait_checkpoint_load(const char *path, const char *anyway,
+                          struct plait_checkpoint_info *info,
                           struct plait_optim *optim, struct plait_error *err)
 {
-    return load_into(path, info, plait_optim_shards(optim), optim, err);
+    return load_into(path, anyway, info, plait_optim_shards(optim), optim, err);
 }
 
-int plait_checkpoint_load_weights(const char *path,
+int plait_checkpoint_load_weights(const char *path, const char *anyway,
                                   struct plait_checkpoint_info *info,
                                   struct plait_shards *shards,
                                   struct plait_error *err)
 {
-    return load_into(path, info, shards, NULL, err);
+    return load_into(path, anyway, info, shards, NULL, err);
 }
 
 /* -- the weights of another run ------------------------------------------- */

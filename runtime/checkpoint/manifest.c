@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/manifest_identity.h"
 #include "runtime/checkpoint/manifest_run.h"
 
 /* manifest.json:
@@ -18,7 +19,9 @@
  *  "run": {"samples": 320, ...}, (manifest_run.h)
  *  "parameters": 123456, "optimizer": "adamw",
  *  "files": [{"name": "rank-00000.safetensors", "bytes": 4711,
- *             "crc32": "0badcafe"}, ...]} */
+ *             "crc32": "0badcafe"}, ...],
+ *  "settings": {...}, "data": {...}, "checksum": "..."}
+ *  (manifest_identity.h) */
 
 static json_t *build_json(const struct plait_manifest *m)
 {
@@ -59,21 +62,33 @@ static json_t *add_replicas(json_t *root, const struct plait_manifest *m)
     return NULL;
 }
 
+/* malloc'ed, without the newline at the end. */
+static char *build_text(const struct plait_manifest *m)
+{
+    json_t *root = add_replicas(build_json(m), m);
+    char *text = NULL;
+
+    if (root && plait_manifest_add_identity(root, m) == 0)
+        text = json_dumps(root, JSON_INDENT(1));
+    json_decref(root);
+    if (text)
+        plait_manifest_seal(text, strlen(text));
+    return text;
+}
+
 int plait_manifest_write(const char *directory, const struct plait_manifest *m,
                          struct plait_error *err)
 {
-    json_t *root = add_replicas(build_json(m), m);
-    char *path = NULL;
+    char *path = NULL, *text = build_text(m);
     FILE *file = NULL;
     int ret = -1;
 
-    if (!root || asprintf(&path, "%s/manifest.json", directory) < 0) {
+    if (!text || asprintf(&path, "%s/manifest.json", directory) < 0) {
         plait_errorf(err, "%s: out of memory", directory);
         goto done;
     }
     file = fopen(path, "we");
-    if (!file || json_dumpf(root, file, JSON_INDENT(1)) < 0 ||
-        fputc('\n', file) == EOF || fflush(file) != 0 ||
+    if (!file || fprintf(file, "%s\n", text) < 0 || fflush(file) != 0 ||
         fsync(fileno(file)) < 0)
         plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
     else
@@ -82,7 +97,7 @@ done:
     if (file)
         fclose(file);
     free(path);
-    json_decref(root);
+    free(text);
     return ret;
 }
 
@@ -174,7 +189,8 @@ static int parse_json(const json_t *root, struct plait_manifest *m)
         strcmp(format, "plait") != 0 ||
         strlen(optimizer) >= sizeof(m->optimizer) || version != 1 || step < 0 ||
         tokens < 0 || !json_is_array(files) || parse_replicas(root, m) < 0 ||
-        plait_manifest_parse_run(run, &m->info.state) < 0)
+        plait_manifest_parse_run(run, &m->info.state) < 0 ||
+        plait_manifest_parse_identity(root, m) < 0)
         return -1;
     m->info.step = step;
     m->info.tokens = tokens;
@@ -191,6 +207,7 @@ static int parse_json(const json_t *root, struct plait_manifest *m)
     if (m->files && i == m->nfiles)
         return 0;
     free(m->files);
+    m->files = NULL;
     return -1;
 }
 
@@ -228,6 +245,18 @@ done:
     return ret;
 }
 
+/* The text without the newlines behind it is what the checksum is of. One of
+ * an earlier version has none, and says nothing of its run. */
+static bool is_intact(const char *text, size_t size, bool says_more)
+{
+    bool sealed;
+
+    while (size > 0 && text[size - 1] == '\n')
+        size--;
+    return plait_manifest_is_sealed(text, size, &sealed) ||
+           (!sealed && !says_more);
+}
+
 int plait_manifest_parse(const char *directory, const char *text, size_t size,
                          struct plait_manifest *m, struct plait_error *err)
 {
@@ -245,10 +274,17 @@ int plait_manifest_parse(const char *directory, const char *text, size_t size,
                      "%s/manifest.json: not the manifest of a plait "
                      "checkpoint, version 1",
                      directory);
+    else if (!is_intact(text, size, read.settings.n > 0))
+        plait_errorf(err,
+                     "%s/manifest.json: edited or corrupt: its text does not "
+                     "match its checksum",
+                     directory);
     else
         ret = 0;
     if (ret == 0)
         *m = read;
+    else
+        free(read.files);
     json_decref(root);
     return ret;
 }

@@ -12,8 +12,7 @@
 /* Who writes what: every rank holds slices of the model, some of them the
  * same. */
 
-/* A hash of what makes two slices the same; never 0. */
-static uint64_t fingerprint(const struct plait_tensor_slice *p)
+uint64_t plait_slice_fingerprint(const struct plait_tensor_slice *p)
 {
     const uint64_t numbers[] = {p->begin[0], p->begin[1], p->box[0],
                                 p->box[1],   p->first,    p->count};
@@ -23,25 +22,19 @@ static uint64_t fingerprint(const struct plait_tensor_slice *p)
     return hash ? hash : 1;
 }
 
-/* A slice of one rank among those of all. */
-struct owner {
-    uint64_t hash;
-    int rank;
-};
-
 static int by_hash(const void *a, const void *b)
 {
-    const struct owner *x = a, *y = b;
+    const struct plait_slice_owner *x = a, *y = b;
 
     if (x->hash != y->hash)
         return x->hash < y->hash ? -1 : 1;
     return x->rank - y->rank;
 }
 
-/* Everyone's fingerprints, sorted; 0 fills up. Collective. */
-static int gather_owners(const struct plait_rank_shard *shard,
-                         struct plait_comm *world, struct owner **owners,
-                         size_t *total, struct plait_error *err)
+int plait_slice_owners_gather(const struct plait_rank_shard *shard,
+                              struct plait_comm *world,
+                              struct plait_slice_owner **owners, size_t *total,
+                              struct plait_error *err)
 {
     double most = shard->n;
     uint64_t *mine, *all;
@@ -60,12 +53,12 @@ static int gather_owners(const struct plait_rank_shard *shard,
               : plait_errorf(err, "checkpoint: out of memory");
     ret = plait_error_consensus(world, ret, err);
     for (i = 0; ret == 0 && i < (size_t)shard->n; i++)
-        mine[i] = fingerprint(&shard->slices[i]);
+        mine[i] = plait_slice_fingerprint(&shard->slices[i]);
     if (ret == 0 && room > 0 &&
         plait_comm_host_all_gather(world, mine, all, room * sizeof(*mine)) < 0)
         ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
     for (i = 0; ret == 0 && i < *total; i++)
-        (*owners)[i] = (struct owner){all[i], (int)(i / room)};
+        (*owners)[i] = (struct plait_slice_owner){all[i], (int)(i / room)};
     free(mine);
     free(all);
     if (ret == 0)
@@ -73,11 +66,10 @@ static int gather_owners(const struct plait_rank_shard *shard,
     return ret;
 }
 
-/* Of those that hold a slice, the one whose turn the fingerprint says, so
- * that replicas share the writing. */
-static int writer_of(const struct owner *owners, size_t total, uint64_t hash)
+size_t plait_slice_owners_find(const struct plait_slice_owner *owners,
+                               size_t total, uint64_t hash, size_t *n)
 {
-    size_t low = 0, high = total, middle, n = 0;
+    size_t low = 0, high = total, middle;
 
     while (low < high) {
         middle = (low + high) / 2;
@@ -86,9 +78,20 @@ static int writer_of(const struct owner *owners, size_t total, uint64_t hash)
         else
             high = middle;
     }
-    while (low + n < total && owners[low + n].hash == hash)
-        n++;
-    return owners[low + (hash >> 32) % n].rank;
+    *n = 0;
+    while (low + *n < total && owners[low + *n].hash == hash)
+        ++*n;
+    return low;
+}
+
+/* Of those that hold a slice, the one whose turn the fingerprint says, so
+ * that replicas share the writing. */
+static int writer_of(const struct plait_slice_owner *owners, size_t total,
+                     uint64_t hash)
+{
+    size_t n, first = plait_slice_owners_find(owners, total, hash, &n);
+
+    return owners[first + (hash >> 32) % n].rank;
 }
 
 /* The tied copy on the last stage is cut along other borders than the first
@@ -118,12 +121,13 @@ static int choose_slices(struct plait_rank_shard *shard,
                          struct plait_comm *world, struct plait_error *err)
 {
     int rank = plait_comm_rank(world), n = 0, i;
-    struct owner *owners = NULL;
+    struct plait_slice_owner *owners = NULL;
     size_t total = 0;
-    int ret = gather_owners(shard, world, &owners, &total, err);
+    int ret = plait_slice_owners_gather(shard, world, &owners, &total, err);
 
     for (i = 0; i < shard->n && ret == 0; i++) {
-        if (writer_of(owners, total, fingerprint(&shard->slices[i])) != rank)
+        if (writer_of(owners, total,
+                      plait_slice_fingerprint(&shard->slices[i])) != rank)
             continue;
         shard->slices[n] = shard->slices[i];
         shard->pieces[n++] = shard->pieces[i];
@@ -175,20 +179,30 @@ static int list_pieces(struct plait_rank_shard *shard, struct plait_error *err)
     return 0;
 }
 
+int plait_rank_shard_list(struct plait_rank_shard *shard,
+                          const struct plait_model *model,
+                          const struct plait_optim *optim,
+                          struct plait_error *err)
+{
+    int ret;
+
+    *shard = (struct plait_rank_shard){.optim = optim};
+    ret = list_pieces(shard, err);
+    if (plait_error_consensus(model->mesh->world, ret < 0 ? -1 : 0, err) < 0)
+        return -1;
+    drop_tied(shard, model);
+    return 0;
+}
+
 int plait_rank_shard_init(struct plait_rank_shard *shard,
                           const struct plait_model *model,
                           const struct plait_optim *optim,
                           struct plait_error *err)
 {
     struct plait_comm *world = model->mesh->world;
-    int ret;
 
-    *shard = (struct plait_rank_shard){.optim = optim};
-    ret = list_pieces(shard, err);
-    if (plait_error_consensus(world, ret < 0 ? -1 : 0, err) < 0)
-        goto error;
-    drop_tied(shard, model);
-    if (choose_slices(shard, world, err) < 0 ||
+    if (plait_rank_shard_list(shard, model, optim, err) < 0 ||
+        choose_slices(shard, world, err) < 0 ||
         check_complete(shard, model, err) < 0)
         goto error;
     return 0;

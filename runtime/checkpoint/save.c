@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/checkpoint_private.h"
@@ -21,14 +22,17 @@ struct plait_saver {
     const struct plait_model *model;
     struct plait_comm *world;
     struct plait_replicas *replicas; /* NULL: one model */
-    char *dir;
+    char *dir, *fallback;            /* fallback: NULL: none */
     int keep;
+    struct plait_error notice; /* "": nothing to say */
     struct plait_rank_shard shard;
     char *copy; /* [shard.bytes]; NULL: not made for plait_saver_start() */
 
     /* The checkpoint that is being written. */
-    bool open; /* the same on all ranks */
+    bool open;   /* the same on all ranks */
+    bool copied; /* it is written from the copy */
     struct plait_checkpoint_info info;
+    const char *in; /* dir or fallback */
     char *temporary, *path;
     bool threaded; /* a thread is to be joined */
     pthread_t thread;
@@ -135,25 +139,37 @@ static void abandon_checkpoint(struct plait_saver *s)
     errno = saved;
 }
 
-/* Collective, like all below. Rank 0 makes the hidden directory. */
-static int open_directory(struct plait_saver *s,
-                          const struct plait_checkpoint_info *info,
-                          struct plait_error *err)
+/* A directory that was there once. */
+static int prepare_directory(struct plait_saver *s, struct plait_error *err)
+{
+    bool missing = access(s->in, F_OK) < 0 && errno == ENOENT;
+
+    if (plait_directory_prepare(s->in, s->temporary, err) < 0)
+        return -1;
+    if (missing)
+        plait_errorf(&s->notice,
+                     "%s was removed, with its checkpoints: made "
+                     "again",
+                     s->in);
+    return 0;
+}
+
+/* Collective, like all below. Rank 0 makes the hidden directory in s->in. */
+static int open_directory(struct plait_saver *s, struct plait_error *err)
 {
     int ret = 0;
 
-    s->info = *info;
-    s->temporary = plait_directory_temporary(s->dir, info->step);
-    s->path = plait_checkpoint_path(s->dir, info->step);
+    s->temporary = plait_directory_temporary(s->in, s->info.step);
+    s->path = plait_checkpoint_path(s->in, s->info.step);
     atomic_store(&s->cancel, false);
     atomic_store(&s->done, false);
     if (!s->temporary || !s->path)
-        ret = plait_errorf(err, "%s: out of memory", s->dir);
+        ret = plait_errorf(err, "%s: out of memory", s->in);
     if (ret == 0 && s->replicas && plait_replicas_settle(s->replicas) < 0)
         ret = plait_errorf(err, "checkpoint: %s",
                            plait_queue_error(s->model->mesh->q));
     if (ret == 0 && is_first(s))
-        ret = plait_directory_prepare(s->dir, s->temporary, err);
+        ret = prepare_directory(s, err);
     if (plait_error_consensus(s->world, ret, err) < 0) {
         abandon_checkpoint(s);
         return -1;
@@ -175,6 +191,8 @@ static int write_manifest(struct plait_saver *s,
         snprintf(m.sync, sizeof(m.sync), "%s",
                  plait_sync_mode_names[s->model->config->sync.mode]);
     }
+    if (plait_settings_list(s->model->config, &m.settings) < 0)
+        return plait_errorf(err, "%s: out of memory", s->temporary);
     plait_optim_describe(&s->model->config->optim, m.optimizer,
                          sizeof(m.optimizer));
     m.files = calloc(size, sizeof(*m.files));
@@ -211,16 +229,16 @@ static int put_in_place(struct plait_saver *s,
     if (plait_model_file_write(s->temporary, &s->model->config->model, err) <
             0 ||
         write_manifest(s, files, err) < 0 ||
-        plait_directory_commit(s->dir, s->temporary, s->path, err) < 0)
+        plait_directory_commit(s->in, s->temporary, s->path, err) < 0)
         return -1;
-    return plait_directory_prune(s->dir, s->keep, s->info.step, err);
+    return plait_directory_prune(s->in, s->keep, s->info.step, err);
 }
 
 /* All ranks' shards are done. */
-static int commit_checkpoint(struct plait_saver *s, struct plait_error *err)
+static int commit_once(struct plait_saver *s, struct plait_error *err)
 {
     struct plait_shard_file *files = NULL;
-    int ret;
+    int ret, saved;
 
     join_thread(s);
     ret = plait_error_consensus(s->world, part_outcome(s, err), err);
@@ -231,6 +249,7 @@ static int commit_checkpoint(struct plait_saver *s, struct plait_error *err)
             ret = put_in_place(s, files, err);
         ret = plait_error_consensus(s->world, ret, err);
     }
+    saved = errno;
     free(files);
     plait_trace_async(s->model->mesh->trace, "checkpoint", "write", s->begun,
                       s->ended);
@@ -238,6 +257,39 @@ static int commit_checkpoint(struct plait_saver *s, struct plait_error *err)
         abandon_checkpoint(s);
     else
         forget_checkpoint(s);
+    errno = saved;
+    return ret;
+}
+
+/* What the first directory did not take, once more into the second. The copy
+ * is still there; without one, training has not gone on. Rank 0 says so. */
+static int use_fallback(struct plait_saver *s, const struct plait_error *why,
+                        struct plait_error *err)
+{
+    struct plait_error text = *why;
+
+    s->in = s->fallback;
+    if (open_directory(s, err) < 0)
+        return -1;
+    write_part(s, s->copied ? s->copy : NULL);
+    if (commit_once(s, err) < 0)
+        return -1;
+    if (text.text[0])
+        plait_errorf(&s->notice, "%.300s; saved in checkpoint.fallback %s",
+                     text.text, s->fallback);
+    return 0;
+}
+
+static int commit_checkpoint(struct plait_saver *s, struct plait_error *err)
+{
+    int ret = commit_once(s, err);
+
+    if (ret < 0 && s->fallback && s->in == s->dir && plait_saver_may_retry(s)) {
+        struct plait_error why = *err;
+
+        err->text[0] = '\0';
+        ret = use_fallback(s, &why, err);
+    }
     return ret;
 }
 
@@ -293,8 +345,66 @@ void plait_saver_destroy(struct plait_saver *s)
     plait_rank_shard_clear(&s->shard);
     free(s->copy);
     free(s->dir);
+    free(s->fallback);
     free(s);
     errno = saved;
+}
+
+int plait_saver_set_fallback(struct plait_saver *s, const char *dir,
+                             struct plait_error *err)
+{
+    int ret = 0;
+
+    s->fallback = strdup(dir);
+    if (!s->fallback)
+        ret = plait_errorf(err, "checkpoint: out of memory");
+    else if (is_first(s))
+        ret = plait_directory_make(dir, err);
+    return plait_error_consensus(s->world, ret, err);
+}
+
+bool plait_saver_notice(struct plait_saver *s, char *text, size_t size)
+{
+    bool any = s->notice.text[0];
+
+    snprintf(text, size, "%s", s->notice.text);
+    s->notice.text[0] = '\0';
+    return any;
+}
+
+bool plait_saver_may_retry(const struct plait_saver *s)
+{
+    return errno != EDOM && !plait_comm_failed(s->world);
+}
+
+int plait_saver_check(struct plait_saver *s, struct plait_error *err)
+{
+    int ret = 0;
+
+    if (s->replicas && plait_replicas_settle(s->replicas) < 0)
+        ret = plait_errorf(err, "checkpoint: %s",
+                           plait_queue_error(s->model->mesh->q));
+    if (ret == 0)
+        ret = plait_rank_shard_check(&s->shard, err);
+    return plait_error_consensus(s->world, ret, err);
+}
+
+/* In the first directory; if that cannot even be made, in the second. */
+static int begin(struct plait_saver *s,
+                 const struct plait_checkpoint_info *info,
+                 struct plait_error *err)
+{
+    s->info = *info;
+    s->in = s->dir;
+    if (open_directory(s, err) == 0)
+        return 0;
+    if (!s->fallback || !plait_saver_may_retry(s))
+        return -1;
+    if (err->text[0])
+        plait_errorf(&s->notice, "%.300s; checkpoint.fallback %s is used",
+                     err->text, s->fallback);
+    s->in = s->fallback;
+    return open_directory(s, err);
 }
 
 int plait_saver_start(struct plait_saver *s,
@@ -305,8 +415,9 @@ int plait_saver_start(struct plait_saver *s,
     int ret;
 
     err = err ? err : &unasked;
-    if (plait_saver_finish(s, err) < 0 || open_directory(s, info, err) < 0)
+    if (plait_saver_finish(s, err) < 0 || begin(s, info, err) < 0)
         return -1;
+    s->copied = true;
     ret = plait_rank_shard_copy(&s->shard, s->copy, err);
     if (ret == 0)
         ret = start_thread(s, err);
@@ -353,8 +464,9 @@ int plait_saver_save(struct plait_saver *s,
     struct plait_error unasked;
 
     err = err ? err : &unasked;
-    if (plait_saver_finish(s, err) < 0 || open_directory(s, info, err) < 0)
+    if (plait_saver_finish(s, err) < 0 || begin(s, info, err) < 0)
         return -1;
+    s->copied = false;
     write_part(s, NULL);
     return commit_checkpoint(s, err);
 }

@@ -8,6 +8,7 @@
 
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/checkpoint/file_out.h"
+#include "runtime/checkpoint/finite.h"
 #include "runtime/checkpoint/safetensors.h"
 
 /* What goes through the host at a time. */
@@ -15,6 +16,7 @@
 
 struct out {
     struct plait_file_out to;
+    struct plait_error *why; /* it was not finite */
     const atomic_bool *cancel;
 };
 
@@ -41,40 +43,46 @@ static int write_head(struct out *out, const struct plait_rank_shard *shard)
     return ret;
 }
 
-static int write_copy(struct out *out, const char *from, size_t left)
+/* Part of a piece: what is not finite is not written. */
+static int write_part(struct out *out, const struct plait_rank_shard *shard,
+                      int index, size_t first, const float *from, size_t n)
 {
-    size_t n;
+    const char *name = shard->slices[index].name;
 
-    for (; left > 0; left -= n, from += n) {
-        n = left < CHUNK ? left : CHUNK;
-        if (write_bytes(out, from, n) < 0)
-            return -1;
-    }
-    return 0;
+    if (plait_finite_check(name, first, from, n, out->why) < 0)
+        return -1;
+    return write_bytes(out, from, n * sizeof(*from));
 }
 
+/* One piece, from the copy or, with NULL, from the device through `buffer`. */
 static int write_slice(struct out *out, const struct plait_rank_shard *shard,
-                       int index, float *buffer)
+                       int index, const float *copy, float *buffer)
 {
     const struct plait_optim_piece *piece = &shard->pieces[index];
     size_t most = CHUNK / sizeof(*buffer), at, n;
 
     for (at = 0; at < piece->count; at += n) {
         n = piece->count - at < most ? piece->count - at : most;
-        if (plait_optim_read_piece(shard->optim, piece, at, n, buffer) < 0 ||
-            write_bytes(out, buffer, n * sizeof(*buffer)) < 0)
+        if (!copy &&
+            plait_optim_read_piece(shard->optim, piece, at, n, buffer) < 0)
+            return -1;
+        if (write_part(out, shard, index, at, copy ? copy + at : buffer, n) < 0)
             return -1;
     }
     return 0;
 }
 
-static int write_device(struct out *out, const struct plait_rank_shard *shard)
+static int write_slices(struct out *out, const struct plait_rank_shard *shard,
+                        const float *copy)
 {
-    float *buffer = malloc(CHUNK);
-    int ret = buffer ? 0 : -1, i;
+    float *buffer = copy ? NULL : malloc(CHUNK);
+    int ret = copy || buffer ? 0 : -1, i;
 
-    for (i = 0; i < shard->n && ret == 0; i++)
-        ret = write_slice(out, shard, i, buffer);
+    for (i = 0; i < shard->n && ret == 0; i++) {
+        ret = write_slice(out, shard, i, copy, buffer);
+        if (copy)
+            copy += shard->pieces[i].count;
+    }
     free(buffer);
     return ret;
 }
@@ -84,17 +92,18 @@ static int write_all(struct out *out, const struct plait_rank_shard *shard,
 {
     if (write_head(out, shard) < 0)
         return -1;
-    return copy ? write_copy(out, copy, shard->bytes)
-                : write_device(out, shard);
+    return write_slices(out, shard, (const float *)(const void *)copy);
 }
 
 static int describe_failure(const char *path, struct plait_error *err)
 {
+    if (errno == EDOM)
+        return -1; /* said already */
     if (errno == ENOENT)
         return plait_errorf(err,
                             "%s: cannot write: the directory that rank 0 made "
-                            "is not there; checkpoint.dir must be shared by "
-                            "all nodes",
+                            "is not there: it was removed, or checkpoint.dir "
+                            "is not shared by all nodes",
                             path);
     return plait_errorf(err, "%s: cannot write: %s", path, strerror(errno));
 }
@@ -106,7 +115,7 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
                            struct plait_error *err)
 {
     struct plait_shard_file written = {.bytes = 0};
-    struct out out = {.cancel = cancel};
+    struct out out = {.cancel = cancel, .why = err};
     char *path;
     int ret;
 
@@ -146,4 +155,32 @@ int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *copy,
                                 strerror(errno));
     }
     return 0;
+}
+
+int plait_rank_shard_check(const struct plait_rank_shard *shard,
+                           struct plait_error *err)
+{
+    size_t most = CHUNK / sizeof(float), at, n;
+    float *buffer = malloc(CHUNK);
+    int ret = 0, i;
+
+    if (!buffer)
+        return plait_errorf(err, "checkpoint: out of memory");
+    for (i = 0; i < shard->n; i++) {
+        const struct plait_optim_piece *p = &shard->pieces[i];
+
+        for (at = 0; at < p->count && ret == 0; at += n) {
+            n = p->count - at < most ? p->count - at : most;
+            if (plait_optim_read_piece(shard->optim, p, at, n, buffer) < 0)
+                ret = plait_errorf(err,
+                                   "checkpoint: cannot copy from the "
+                                   "device: %s",
+                                   strerror(errno));
+            else
+                ret = plait_finite_check(shard->slices[i].name, at, buffer, n,
+                                         err);
+        }
+    }
+    free(buffer);
+    return ret;
 }

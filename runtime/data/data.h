@@ -10,7 +10,7 @@
 #include "topology/base/error.h"
 #include "topology/job/job_config.h"
 
-/* Datasets of tokens or images, mmapped; one file or a glob of files seen as
+/* Datasets of tokens or images; one file or a glob of files seen as
  * one run. Formats: plait shards (shard.h), llm.c .bin (uint16 v1, uint32 v7),
  * Megatron .bin/.idx; IDX and CIFAR's binary (images.h). Offsets are
  * 64-bit. */
@@ -47,6 +47,11 @@ int plait_dataset_vocab(const struct plait_dataset *ds);
 const char *plait_dataset_tokenizer(const struct plait_dataset *ds);
 /* The path or pattern it was opened by. */
 const char *plait_dataset_path(const struct plait_dataset *ds);
+/* What tells it from another one, wherever its files are: the bytes of all of
+ * them, and a hash of their sizes and of how each begins. -1 with err: one of
+ * them cannot be read. */
+int plait_dataset_identity(const struct plait_dataset *ds, int64_t *bytes,
+                           uint64_t *hash, struct plait_error *err);
 /* Samples of seq_len + 1 tokens, overlapping by one: (tokens-1) / seq_len. */
 int64_t plait_dataset_samples(const struct plait_dataset *ds, int seq_len);
 /* Have the system read sample `index`, without waiting for it. */
@@ -127,6 +132,10 @@ void plait_loader_destroy(struct plait_loader *loader);
  * gone. */
 int plait_loader_next(struct plait_loader *loader, int n,
                       struct plait_error *err);
+/* Wait for the n after those that plait_loader_next() gave last, n <= most; -1
+ * with err if one of them cannot be read. They stay the next ones. */
+int plait_loader_check(struct plait_loader *loader, int n,
+                       struct plait_error *err);
 /* Input and target [count, seq_len] of the i-th of them. */
 void plait_loader_get(const struct plait_loader *loader, int i,
                       const int32_t **input, const int32_t **target);

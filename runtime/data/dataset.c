@@ -11,6 +11,7 @@
 
 #include "runtime/data/dataset.h"
 #include "runtime/data/images.h"
+#include "topology/base/hash.h"
 
 void plait_dataset_destroy(struct plait_dataset *ds)
 {
@@ -96,6 +97,7 @@ static int open_all(struct plait_dataset *ds, const glob_t *found,
 {
     size_t i;
 
+    plait_segment_allow(2 * found->gl_pathc);
     ds->segments = calloc(2 * found->gl_pathc, sizeof(*ds->segments));
     if (!ds->segments)
         return plait_errorf(err, "%s: out of memory", ds->path);
@@ -208,6 +210,32 @@ static const struct plait_segment *find_segment(const struct plait_dataset *ds,
     return &ds->segments[low];
 }
 
+/* Of each file that is hashed: its header and some of what follows. */
+#define IDENTITY_BYTES 4096
+
+int plait_dataset_identity(const struct plait_dataset *ds, int64_t *bytes,
+                           uint64_t *hash, struct plait_error *err)
+{
+    unsigned char head[IDENTITY_BYTES];
+    uint64_t h = PLAIT_HASH_START;
+    int64_t total = 0;
+
+    for (int i = 0; i < ds->nsegments; i++) {
+        const struct plait_segment *s = &ds->segments[i];
+        size_t n = s->size < IDENTITY_BYTES ? s->size : IDENTITY_BYTES;
+        uint64_t size = s->size;
+
+        if (plait_segment_read(s, 0, n, head, err) < 0)
+            return -1;
+        h = plait_hash_bytes(h, &size, sizeof(size));
+        h = plait_hash_bytes(h, head, n);
+        total += (int64_t)s->size;
+    }
+    *bytes = total;
+    *hash = h;
+    return 0;
+}
+
 void plait_dataset_expect(const struct plait_dataset *ds, int64_t index,
                           int seq_len)
 {
@@ -228,14 +256,32 @@ void plait_dataset_expect(const struct plait_dataset *ds, int64_t index,
     }
 }
 
+/* Of sample `index`, from token `at` of a segment on. */
+static int read_tokens(const struct plait_segment *s, int64_t index, int64_t at,
+                       int64_t n, int vocab, int32_t *tokens,
+                       struct plait_error *err)
+{
+    if (plait_segment_tokens(s, at, n, tokens, err) < 0)
+        return -1;
+    for (int64_t i = 0; i < n; i++) {
+        if (tokens[i] >= 0 && tokens[i] < vocab)
+            continue;
+        errno = ERANGE;
+        return plait_errorf(err,
+                            "%s: sample %lld: token id %d at position "
+                            "%lld is outside the vocabulary of %d",
+                            s->path, (long long)index, tokens[i],
+                            (long long)(at + i), vocab);
+    }
+    return 0;
+}
+
 int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
                        int seq_len, int vocab, int32_t *input, int32_t *target,
                        struct plait_error *err)
 {
-    int64_t at = index * seq_len;
+    int64_t at = index * seq_len, done = 0;
     const struct plait_segment *s;
-    int32_t token;
-    int i;
 
     if (index < 0 || index >= plait_dataset_samples(ds, seq_len)) {
         errno = ERANGE;
@@ -243,23 +289,20 @@ int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
                             (long long)index,
                             (long long)plait_dataset_samples(ds, seq_len));
     }
-    s = find_segment(ds, at);
-    for (i = 0; i <= seq_len; i++, at++) {
-        while (at - s->first >= s->count)
-            s++;
-        token = plait_segment_token(s, at - s->first);
-        if (token < 0 || token >= vocab) {
-            errno = ERANGE;
-            return plait_errorf(err,
-                                "%s: sample %lld: token id %d at position "
-                                "%lld is outside the vocabulary of %d",
-                                s->path, (long long)index, token,
-                                (long long)(at - s->first), vocab);
-        }
-        if (i < seq_len)
-            input[i] = token;
-        if (i > 0)
-            target[i - 1] = token;
+    /* The token after the last one is a target alone. */
+    for (s = find_segment(ds, at); done < seq_len; s++) {
+        int64_t n = s->first + s->count - at;
+
+        if (n > seq_len - done)
+            n = seq_len - done;
+        if (n > 0 && read_tokens(s, index, at - s->first, n, vocab,
+                                 input + done, err) < 0)
+            return -1;
+        done += n;
+        at += n;
     }
-    return 0;
+    memcpy(target, input + 1, (size_t)(seq_len - 1) * sizeof(*target));
+    s = find_segment(ds, at);
+    return read_tokens(s, index, at - s->first, 1, vocab, target + seq_len - 1,
+                       err);
 }

@@ -80,13 +80,41 @@ static const struct plait_segment *find_segment(const struct plait_dataset *ds,
     return s;
 }
 
-static int label_of(const struct plait_segment *s, int64_t at)
+static int read_label(const struct plait_segment *s, int64_t at, int32_t *label,
+                      struct plait_error *err)
 {
-    const unsigned char *map = s->map;
+    unsigned char byte;
+    int ret =
+        s->images.beside
+            ? plait_segment_read(s + 1, s[1].offset + (size_t)at, 1, &byte, err)
+            : plait_segment_read(
+                  s, s->images.label + (size_t)at * s->images.stride, 1, &byte,
+                  err);
 
-    return s->images.beside
-               ? s[1].tokens[at]
-               : map[s->images.label + (size_t)at * s->images.stride];
+    if (ret == 0)
+        *label = byte;
+    return ret;
+}
+
+/* Its pixels as the model sees them. */
+static int read_pixels(const struct plait_segment *s, int64_t at,
+                       const struct plait_image_form *form,
+                       struct motion motion, float *pixels,
+                       struct plait_error *err)
+{
+    const int *shape = s->images.shape;
+    size_t n = (size_t)shape[0] * shape[1] * shape[2];
+    unsigned char *raw = malloc(n);
+    int ret;
+
+    if (!raw)
+        return plait_errorf(err, "%s: out of memory", s->path);
+    ret = plait_segment_read(s, s->offset + (size_t)at * s->images.stride, n,
+                             raw, err);
+    if (ret == 0)
+        copy_pixels(form, shape, raw, motion, pixels);
+    free(raw);
+    return ret;
 }
 
 int plait_dataset_read_image(const struct plait_dataset *ds,
@@ -97,7 +125,8 @@ int plait_dataset_read_image(const struct plait_dataset *ds,
     const struct plait_segment *s = find_segment(ds, index);
     int64_t at = index - s->first;
 
-    *label = label_of(s, at);
+    if (read_label(s, at, label, err) < 0)
+        return -1;
     if (form->classes > 1 && *label >= form->classes) {
         errno = ERANGE;
         return plait_errorf(err,
@@ -105,10 +134,8 @@ int plait_dataset_read_image(const struct plait_dataset *ds,
                             "is %d",
                             s->path, (long long)at, *label, form->classes);
     }
-    copy_pixels(form, s->images.shape,
-                s->tokens + (size_t)at * s->images.stride,
-                choose_motion(form, index, epoch), pixels);
-    return 0;
+    return read_pixels(s, at, form, choose_motion(form, index, epoch), pixels,
+                       err);
 }
 
 void plait_dataset_expect_image(const struct plait_dataset *ds, int64_t index)

@@ -102,7 +102,7 @@ int plait_images_open_idx(struct plait_segment *s, struct plait_error *err)
     }
     s->type = PLAIT_TOKEN_U8;
     s->count = dimension(s, 0);
-    s->tokens = (const unsigned char *)s->map + 4 + 4 * ndims;
+    s->offset = 4 + 4 * (size_t)ndims;
     s->images.stride = (size_t)shape[0] * shape[1] * shape[2];
     s->images.beside = true;
     return 0;
@@ -129,6 +129,7 @@ int plait_images_open_labels(struct plait_segment *labels,
     int ndims;
 
     memset(labels, 0, sizeof(*labels));
+    labels->fd = -1;
     labels->path = path;
     if (!path)
         return plait_errorf(err, "%s: out of memory", s->path);
@@ -150,7 +151,9 @@ int plait_images_open_labels(struct plait_segment *labels,
                             (long long)s->count, s->path);
     labels->type = PLAIT_TOKEN_U8;
     labels->count = s->count;
-    labels->tokens = (const unsigned char *)labels->map + 8;
+    labels->offset = 8;
+    plait_segment_unmap(labels);
+    plait_segment_advise(labels);
     return 0;
 }
 
@@ -174,7 +177,7 @@ int plait_images_open_cifar(struct plait_segment *s,
                             s->path, s->size, stride);
     s->type = PLAIT_TOKEN_U8;
     s->count = (int64_t)(s->size / stride);
-    s->tokens = (const unsigned char *)s->map + labels;
+    s->offset = (size_t)labels;
     s->images = (struct plait_images){.shape = {3, CIFAR_SIDE, CIFAR_SIDE},
                                       .stride = stride,
                                       .label = (size_t)labels - 1,

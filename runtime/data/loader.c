@@ -348,6 +348,21 @@ int plait_loader_next(struct plait_loader *l, int n, struct plait_error *err)
     return plait_errorf(err, "%s", failed->err.text);
 }
 
+int plait_loader_check(struct plait_loader *l, int n, struct plait_error *err)
+{
+    const struct slot *failed;
+
+    pthread_mutex_lock(&l->lock);
+    while (l->filled < l->taken + n)
+        pthread_cond_wait(&l->changed, &l->lock);
+    failed = find_failed(l, n);
+    pthread_mutex_unlock(&l->lock);
+    if (!failed)
+        return 0;
+    errno = failed->failed;
+    return plait_errorf(err, "%s", failed->err.text);
+}
+
 void plait_loader_get(const struct plait_loader *l, int i,
                       const int32_t **input, const int32_t **target)
 {

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,14 +39,15 @@ static uint64_t get64(const void *from)
     return le64toh(value);
 }
 
-void plait_segment_advise(void *map, size_t size)
+void plait_segment_advise(const struct plait_segment *s)
 {
-    madvise(map, size, MADV_RANDOM);
+    posix_fadvise(s->fd, 0, 0, POSIX_FADV_RANDOM);
 }
 
-/* Map a whole regular file that has at least `least` bytes. */
+/* Map a whole regular file that has at least `least` bytes; *file: it stays
+ * open for the caller, NULL: it is closed. */
 static int map_file(const char *path, size_t least, void **map, size_t *size,
-                    struct plait_error *err)
+                    int *file, struct plait_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC), ret = -1;
     struct stat st;
@@ -74,12 +76,13 @@ static int map_file(const char *path, size_t least, void **map, size_t *size,
         plait_errorf(err, "%s: mmap: %s", path, strerror(errno));
         goto done;
     }
-    plait_segment_advise(p, (size_t)st.st_size);
     *map = p;
     *size = (size_t)st.st_size;
+    if (file)
+        *file = fd;
     ret = 0;
 done:
-    if (fd >= 0)
+    if (fd >= 0 && (ret < 0 || !file))
         close(fd);
     return ret;
 }
@@ -87,7 +90,7 @@ done:
 int plait_segment_map(struct plait_segment *s, size_t least,
                       struct plait_error *err)
 {
-    return map_file(s->path, least, &s->map, &s->size, err);
+    return map_file(s->path, least, &s->map, &s->size, &s->fd, err);
 }
 
 /* Neither shorter nor longer than the header says. */
@@ -110,11 +113,11 @@ static int open_plait(struct plait_segment *s, struct plait_error *err)
 {
     struct plait_shard_header header;
 
-    if (map_file(s->path, PLAIT_SHARD_HEADER, &s->map, &s->size, err) < 0 ||
+    if (plait_segment_map(s, PLAIT_SHARD_HEADER, err) < 0 ||
         plait_shard_decode(s->path, s->map, &header, err) < 0)
         return -1;
     s->type = header.width == 2 ? PLAIT_TOKEN_U16 : PLAIT_TOKEN_I32;
-    s->tokens = (unsigned char *)s->map + PLAIT_SHARD_HEADER;
+    s->offset = PLAIT_SHARD_HEADER;
     s->count = header.tokens;
     s->vocab = header.vocab;
     memcpy(s->tokenizer, header.tokenizer, sizeof(s->tokenizer));
@@ -130,7 +133,7 @@ static int open_llmc(struct plait_segment *s, struct plait_error *err)
     const unsigned char *map;
     uint32_t kind, version;
 
-    if (map_file(s->path, LLMC_HEADER, &s->map, &s->size, err) < 0)
+    if (plait_segment_map(s, LLMC_HEADER, err) < 0)
         return -1;
     map = s->map;
     kind = get32(map);
@@ -147,7 +150,7 @@ static int open_llmc(struct plait_segment *s, struct plait_error *err)
                             "%u it would be %d",
                             s->path, version, kind, kind == LLMC_GPT2 ? 1 : 7);
     s->type = kind == LLMC_GPT2 ? PLAIT_TOKEN_U16 : PLAIT_TOKEN_I32;
-    s->tokens = map + LLMC_HEADER;
+    s->offset = LLMC_HEADER;
     s->count = get32(map + 8);
     return check_size(s, LLMC_HEADER, err);
 }
@@ -254,11 +257,10 @@ static int open_megatron(struct plait_segment *s, struct plait_error *err)
     free(s->path);
     s->path = data;
     data = NULL;
-    if (map_file(index, MEGATRON_HEADER, &map, &size, err) < 0 ||
+    if (map_file(index, MEGATRON_HEADER, &map, &size, NULL, err) < 0 ||
         read_index(s, index, map, size, err) < 0 ||
-        map_file(s->path, 1, &s->map, &s->size, err) < 0)
+        plait_segment_map(s, 1, err) < 0)
         goto done;
-    s->tokens = s->map;
     ret = check_size(s, 0, err);
 done:
     if (map)
@@ -308,12 +310,26 @@ static int find_format(const char *path, enum plait_data_format *format,
                         path);
 }
 
+#define OTHER_FILES 256 /* that the process may have open */
+
+void plait_segment_allow(size_t files)
+{
+    struct rlimit limit;
+
+    files += OTHER_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= files)
+        return;
+    limit.rlim_cur = files < limit.rlim_max ? files : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int plait_segment_open(struct plait_segment *s, const char *path,
                        enum plait_data_format format, struct plait_error *err)
 {
     int ret = -1;
 
     memset(s, 0, sizeof(*s));
+    s->fd = -1;
     if (format == PLAIT_DATA_AUTO && find_format(path, &format, err) < 0)
         return -1;
     s->path = strdup(path);
@@ -339,17 +355,31 @@ int plait_segment_open(struct plait_segment *s, const char *path,
     case PLAIT_DATA_AUTO:
         break;
     }
+    plait_segment_unmap(s);
     if (ret < 0)
         plait_segment_close(s);
+    else
+        plait_segment_advise(s);
     return ret;
+}
+
+void plait_segment_unmap(struct plait_segment *s)
+{
+    int saved = errno;
+
+    if (s->map)
+        munmap(s->map, s->size);
+    s->map = NULL;
+    errno = saved;
 }
 
 void plait_segment_close(struct plait_segment *s)
 {
     int saved = errno;
 
-    if (s->map)
-        munmap(s->map, s->size);
+    plait_segment_unmap(s);
+    if (s->path && s->fd >= 0)
+        close(s->fd);
     free(s->path);
     memset(s, 0, sizeof(*s));
     errno = saved;
@@ -358,21 +388,41 @@ void plait_segment_close(struct plait_segment *s)
 void plait_segment_expect(const struct plait_segment *s, int64_t index,
                           int64_t n)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = (uintptr_t)(s->tokens + index * widths[s->type]);
-    uintptr_t to = from + (uintptr_t)(n * widths[s->type]);
-
-    from -= from % page;
-    madvise((void *)from, to - from, MADV_WILLNEED);
+    posix_fadvise(s->fd, (off_t)s->offset + index * widths[s->type],
+                  n * widths[s->type], POSIX_FADV_WILLNEED);
 }
 
-int32_t plait_segment_token(const struct plait_segment *s, int64_t index)
+int plait_segment_read(const struct plait_segment *s, size_t offset, size_t n,
+                       void *to, struct plait_error *err)
 {
-    const unsigned char *at = s->tokens + index * widths[s->type];
+    size_t done = 0;
+    ssize_t got;
+
+    while (done < n) {
+        got = pread(s->fd, (char *)to + done, n - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return plait_errorf(err, "%s: cannot read at byte %zu: %s", s->path,
+                                offset + done, strerror(errno));
+        if (got == 0) {
+            errno = EIO;
+            return plait_errorf(err,
+                                "%s: cut while it was read: it ends at byte "
+                                "%zu, before there were %zu",
+                                s->path, offset + done, s->size);
+        }
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+static int32_t decode_token(enum plait_token_type type, const unsigned char *at)
+{
     uint64_t token;
     uint16_t small;
 
-    switch (s->type) {
+    switch (type) {
     case PLAIT_TOKEN_U8:
         return *at;
     case PLAIT_TOKEN_U16:
@@ -388,4 +438,22 @@ int32_t plait_segment_token(const struct plait_segment *s, int64_t index)
         token = get64(at);
     }
     return token > INT32_MAX ? -1 : (int32_t)token;
+}
+
+int plait_segment_tokens(const struct plait_segment *s, int64_t index,
+                         int64_t n, int32_t *tokens, struct plait_error *err)
+{
+    unsigned char raw[16384];
+    int width = widths[s->type];
+    int64_t most = (int64_t)sizeof(raw) / width, part;
+
+    for (; n > 0; n -= part, index += part, tokens += part) {
+        part = n < most ? n : most;
+        if (plait_segment_read(s, s->offset + (size_t)index * width,
+                               (size_t)part * width, raw, err) < 0)
+            return -1;
+        for (int64_t i = 0; i < part; i++)
+            tokens[i] = decode_token(s->type, raw + i * width);
+    }
+    return 0;
 }

@@ -30,33 +30,46 @@ struct plait_images {
     int classes;  /* 0: not said */
 };
 
-/* One mmapped file of a dataset, whatever its format. */
+/* One file of a dataset, whatever its format. Its samples are read, not
+ * mapped: a file that is cut while it is open is then an error that says so,
+ * and no signal. */
 struct plait_segment {
     char *path;
-    void *map;
-    size_t size; /* bytes mapped */
+    int fd;
+    size_t size; /* of the file, when it was opened */
+    void *map;   /* the file, while plait_segment_open() looks at it */
     enum plait_token_type type;
-    const unsigned char *tokens; /* or pixels, or labels */
-    int64_t count;               /* of tokens, images or labels */
-    int64_t first;               /* its place in the run of all segments */
-    int vocab;                   /* 0: not said */
+    size_t offset; /* of the tokens, or pixels, or labels */
+    int64_t count; /* of tokens, images or labels */
+    int64_t first; /* its place in the run of all segments */
+    int vocab;     /* 0: not said */
     struct plait_images images;
     char tokenizer[PLAIT_SHARD_TOKENIZER]; /* "": not said */
 };
 
-/* Map `path` in one of the formats of plait_dataset_create(). */
+/* Every segment keeps a file open: have the process allowed so many, as far as
+ * its hard limit goes. What is beyond that fails to open. */
+void plait_segment_allow(size_t files);
+/* Open `path` in one of the formats of plait_dataset_create(). */
 int plait_segment_open(struct plait_segment *segment, const char *path,
                        enum plait_data_format format, struct plait_error *err);
 void plait_segment_close(struct plait_segment *segment);
-/* Map s->path, a regular file of at least `least` bytes. */
+/* Map s->path, a regular file of at least `least` bytes, and keep it open. */
 int plait_segment_map(struct plait_segment *s, size_t least,
                       struct plait_error *err);
+/* Its head was looked at: what is read from now on is read from the file. */
+void plait_segment_unmap(struct plait_segment *s);
 /* Samples are read in random order: read-ahead around one would be wasted. */
-void plait_segment_advise(void *map, size_t size);
+void plait_segment_advise(const struct plait_segment *segment);
+/* Bytes offset .. offset + n - 1 of the file into `to`; -1 with file and
+ * offset: it was cut, or cannot be read. */
+int plait_segment_read(const struct plait_segment *segment, size_t offset,
+                       size_t n, void *to, struct plait_error *err);
 /* Have tokens index .. index + n - 1 read, without waiting for them. */
 void plait_segment_expect(const struct plait_segment *segment, int64_t index,
                           int64_t n);
-/* Token `index` of the segment; -1 if it does not fit a token id. */
-int32_t plait_segment_token(const struct plait_segment *segment, int64_t index);
+/* Tokens index .. index + n - 1, -1 for each that does not fit a token id. */
+int plait_segment_tokens(const struct plait_segment *segment, int64_t index,
+                         int64_t n, int32_t *tokens, struct plait_error *err);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -9,10 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -21,12 +18,11 @@
 
 /* One rank of each node, its leader, opens a dataset and passes the open
  * files on to the others over a socket, one message for each segment. They
- * map the same pages, so that the node reads each of them once. */
+ * read through the same pages, so that the node reads each of them once. */
 
 /* One segment as its message has it, before the path. */
 struct record {
-    struct plait_segment segment; /* pointers are valid in the sender only */
-    size_t offset;                /* of the tokens */
+    struct plait_segment segment; /* pointers and the file are the sender's */
     int64_t segments;             /* of the whole dataset */
 };
 
@@ -81,35 +77,16 @@ static int receive_segment(int from, struct record *r, char path[PATH_MAX])
 
 /* -- all segments -------------------------------------------------------- */
 
-/* The leader's file of a segment, once more: to keep all open from the
- * start could be more than the process may have. */
-static int reopen_segment(const struct plait_segment *s)
-{
-    int fd = open(s->path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, &st) == 0 && (size_t)st.st_size == s->size)
-        return fd;
-    close(fd);
-    errno = ESTALE; /* the file was replaced meanwhile */
-    return -1;
-}
-
 static int send_segments(const struct plait_dataset *ds, const int *to, int n,
                          struct plait_error *err)
 {
     for (int i = 0; i < ds->nsegments; i++) {
         const struct plait_segment *s = &ds->segments[i];
         struct record r = {.segment = *s, .segments = ds->nsegments};
-        int fd = n > 0 ? reopen_segment(s) : 0, rc = fd < 0 ? -1 : 0;
+        int rc = 0;
 
-        r.offset = (size_t)(s->tokens - (const unsigned char *)s->map);
         for (int k = 0; k < n && rc == 0; k++)
-            rc = send_segment(to[k], &r, s->path, fd);
-        if (n > 0 && fd >= 0)
-            close(fd);
+            rc = send_segment(to[k], &r, s->path, s->fd);
         if (rc < 0)
             return plait_errorf(err, "%s: cannot pass it on: %s", s->path,
                                 strerror(errno));
@@ -123,29 +100,27 @@ static int64_t add_received(struct plait_dataset *ds, int from)
     struct plait_segment *more, *s;
     struct record r;
     char path[PATH_MAX];
-    int fd = receive_segment(from, &r, path), saved;
+    int fd = receive_segment(from, &r, path);
+    char *copy;
 
     if (fd < 0)
         return -1;
+    plait_segment_allow((size_t)r.segments);
     more = realloc(ds->segments, (size_t)r.segments * sizeof(*more));
     if (more)
         ds->segments = more;
-    s = &ds->segments[ds->nsegments];
-    if (more) {
-        *s = r.segment;
-        s->path = strdup(path);
-        s->map = mmap(NULL, s->size, PROT_READ, MAP_SHARED, fd, 0);
-    }
-    saved = errno;
-    close(fd);
-    errno = saved;
-    if (!more || !s->path || s->map == MAP_FAILED) {
-        if (more)
-            free(s->path);
+    copy = more ? strdup(path) : NULL;
+    if (!copy) {
+        close(fd);
+        errno = ENOMEM;
         return -1;
     }
-    plait_segment_advise(s->map, s->size);
-    s->tokens = (const unsigned char *)s->map + r.offset;
+    s = &ds->segments[ds->nsegments];
+    *s = r.segment;
+    s->path = copy;
+    s->map = NULL;
+    s->fd = fd;
+    plait_segment_advise(s);
     ds->nsegments++;
     ds->tokens += s->count;
     ds->images += s->images.shape[0] ? s->count : 0;

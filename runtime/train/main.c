@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/train/resume.h"
 #include "runtime/train/run.h"
 #include "runtime/train/session.h"
 #include "runtime/train/signals.h"
@@ -23,6 +24,8 @@ static const char help[] =
     "  --metrics FILE         write one JSON object a step to FILE\n"
     "  --resume auto|none|DIR go on from the checkpoint saved last (auto),\n"
     "                         from DIR, or start anew\n"
+    "  --resume-anyway KEY[,KEY]\n"
+    "                         go on although these settings were others\n"
     "  --init DIR             start with the weights of a Hugging Face model "
     "or\n"
     "                         a checkpoint, where there is none to go on from\n"
@@ -38,6 +41,7 @@ enum {
     OPT_SET,
     OPT_METRICS,
     OPT_RESUME,
+    OPT_ANYWAY,
     OPT_INIT,
     OPT_DEVICE,
     OPT_PROFILE,
@@ -52,6 +56,7 @@ static const struct option options[] = {
     {"set", required_argument, NULL, OPT_SET},
     {"metrics", required_argument, NULL, OPT_METRICS},
     {"resume", required_argument, NULL, OPT_RESUME},
+    {"resume-anyway", required_argument, NULL, OPT_ANYWAY},
     {"init", required_argument, NULL, OPT_INIT},
     {"device", required_argument, NULL, OPT_DEVICE},
     {"profile-summary", no_argument, NULL, OPT_PROFILE},
@@ -97,6 +102,9 @@ static int take_option(int option, char *value, struct plait_train_args *args,
     case OPT_RESUME:
         args->resume = value;
         return 0;
+    case OPT_ANYWAY:
+        args->anyway = value;
+        return plait_resume_check_anyway(value, err);
     case OPT_INIT:
         args->init = value;
         return 0;

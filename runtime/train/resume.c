@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include "runtime/train/resume.h"
@@ -8,13 +9,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "runtime/checkpoint/identity.h"
 #include "runtime/comm/world.h"
 
 /* What is loaded, and for whom. */
 struct target {
     struct plait_comm *world;
-    const char *dir; /* checkpoint.dir, NULL: not set */
+    const char *dir;      /* checkpoint.dir, NULL: not set */
+    const char *fallback; /* checkpoint.fallback, likewise */
+    const char *anyway;   /* settings that may differ */
     struct plait_shards *shards;
     struct plait_optim *optim; /* NULL: the weights alone */
     struct plait_checkpoint_info *done;
@@ -27,6 +32,51 @@ struct found {
     char path[4096]; /* "": none */
 };
 
+/* When a checkpoint was last put in place there; 0: never. */
+static double saved_at(const char *dir)
+{
+    struct stat st;
+    char *path;
+    double at = 0;
+
+    if (asprintf(&path, "%s/latest", dir) < 0)
+        return 0;
+    if (lstat(path, &st) == 0)
+        at = (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec;
+    free(path);
+    return at;
+}
+
+/* The newest of both directories, where there are two. What the one that was
+ * not saved to last has of later steps than the other's last is of a run that
+ * was left. */
+static char *newest_of_both(const struct target *t, int64_t below,
+                            struct found *found, struct plait_error *err)
+{
+    bool swap = t->fallback && saved_at(t->fallback) > saved_at(t->dir);
+    const char *first = swap ? t->fallback : t->dir;
+    const char *second = swap ? t->dir : t->fallback;
+    int64_t last, step = -1;
+    char *one, *other;
+    int passed;
+
+    one = plait_checkpoint_newest(first, below, &found->step, &found->passed,
+                                  err);
+    if (!second || (!one && err->text[0]))
+        return one;
+    last = below;
+    free(plait_checkpoint_newest(first, INT64_MAX, &last, &passed, err));
+    other = plait_checkpoint_newest(second, last < below ? last + 1 : below,
+                                    &step, &passed, err);
+    if (other && (!one || step > found->step)) {
+        found->step = step;
+        free(one);
+        return other;
+    }
+    free(other);
+    return one;
+}
+
 /* Rank 0 looks for the newest checkpoint of a step before `below`. */
 static int find_checkpoint(const struct target *t, int64_t below,
                            struct found *found, struct plait_error *err)
@@ -36,8 +86,7 @@ static int find_checkpoint(const struct target *t, int64_t below,
 
     memset(found, 0, sizeof(*found));
     if (plait_comm_rank(t->world) == 0) {
-        newest = plait_checkpoint_newest(t->dir, below, &found->step,
-                                         &found->passed, err);
+        newest = newest_of_both(t, below, found, err);
         if (newest)
             snprintf(found->path, sizeof(found->path), "%s", newest);
         else if (err->text[0])
@@ -54,9 +103,18 @@ static int find_checkpoint(const struct target *t, int64_t below,
 static int load_state(const struct target *t, const char *path,
                       struct plait_error *err)
 {
-    return t->optim
-               ? plait_checkpoint_load(path, t->done, t->optim, err)
-               : plait_checkpoint_load_weights(path, t->done, t->shards, err);
+    int rc = t->optim ? plait_checkpoint_load(path, t->anyway, t->done,
+                                              t->optim, err)
+                      : plait_checkpoint_load_weights(path, t->anyway, t->done,
+                                                      t->shards, err);
+
+    if (rc == 0 && t->optim && t->done->unknown_run &&
+        plait_comm_rank(t->world) == 0)
+        fprintf(stderr,
+                "plait-train: %s: of an earlier version, which did not save "
+                "the settings and data of its run: not compared\n",
+                path);
+    return rc;
 }
 
 static void report_passed(const struct target *t, const struct found *found)
@@ -71,15 +129,16 @@ static void report_passed(const struct target *t, const struct found *found)
 
 /* The newest checkpoint that is whole; 1: there is none of any kind. Those
  * that are passed over are reported on stderr. */
-static int load_newest(const struct target *t, struct plait_error *err)
+static int load_newest(const struct target *t, int64_t below,
+                       struct plait_error *err)
 {
-    struct found found = {.step = INT64_MAX};
+    struct found found = {.step = below};
     int skipped = 0;
 
     for (;; skipped++) {
         if (find_checkpoint(t, found.step, &found, err) < 0)
             return -1;
-        if (skipped == 0)
+        if (skipped == 0 && below == INT64_MAX)
             report_passed(t, &found);
         if (!found.path[0])
             break;
@@ -93,9 +152,15 @@ static int load_newest(const struct target *t, struct plait_error *err)
                     found.step, err->text);
         err->text[0] = '\0';
     }
-    if (skipped + found.passed == 0)
+    if (skipped + found.passed == 0 && below == INT64_MAX)
         return 1;
-    if (skipped > 0)
+    if (below < INT64_MAX)
+        plait_errorf(err,
+                     "%s: no checkpoint of use is left before step %" PRId64
+                     "; try a smaller optim.lr, or --resume none to start "
+                     "anew",
+                     t->dir, below);
+    else if (skipped > 0)
         plait_errorf(err,
                      "%s: none of the %d checkpoints is whole; "
                      "--resume none starts anew",
@@ -109,13 +174,55 @@ static int load_newest(const struct target *t, struct plait_error *err)
     return plait_error_consensus(t->world, -1, err);
 }
 
-int plait_resume(const char *resume, struct plait_shards *shards,
-                 struct plait_optim *optim, struct plait_checkpoint_info *done,
-                 struct plait_error *err)
+int plait_resume_check_anyway(const char *keys, struct plait_error *err)
+{
+    char key[64];
+    size_t n;
+
+    for (; *keys; keys += n + (keys[n] == ',')) {
+        n = strcspn(keys, ",");
+        snprintf(key, sizeof(key), "%.*s", (int)(n < 63 ? n : 63), keys);
+        if (strcmp(key, PLAIT_RESUME_DATA) != 0 &&
+            !plait_settings_has_key(key)) {
+            errno = EINVAL;
+            return plait_errorf(err,
+                                "--resume-anyway: '%s' is no setting that a "
+                                "checkpoint is held to; see plait-train(1)",
+                                key);
+        }
+    }
+    return 0;
+}
+
+int plait_resume_check_data(const struct plait_checkpoint_info *done,
+                            const struct plait_data_identity *now,
+                            const char *anyway, struct plait_error *err)
+{
+    const struct plait_data_identity *then = &done->data;
+
+    if (!then->bytes ||
+        (then->bytes == now->bytes && then->hash == now->hash) ||
+        plait_identity_is_allowed(anyway, PLAIT_RESUME_DATA))
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(
+        err,
+        "the checkpoint of step %" PRId64 " was trained on other data: %" PRId64
+        " bytes, hash %016" PRIx64 "; data.train has %" PRId64 ", %016" PRIx64
+        "; --resume-anyway data.train goes on "
+        "with it",
+        done->step, then->bytes, then->hash, now->bytes, now->hash);
+}
+
+int plait_resume(const char *resume, const char *anyway, int64_t below,
+                 struct plait_shards *shards, struct plait_optim *optim,
+                 struct plait_checkpoint_info *done, struct plait_error *err)
 {
     const struct plait_model *model = shards->model;
     const struct target t = {.world = model->mesh->world,
                              .dir = model->config->checkpoint.dir,
+                             .fallback = model->config->checkpoint.fallback,
+                             .anyway = anyway,
                              .shards = shards,
                              .optim = optim,
                              .done = done};
@@ -123,6 +230,6 @@ int plait_resume(const char *resume, struct plait_shards *shards,
     if (strcmp(resume, "auto") != 0 && strcmp(resume, "none") != 0)
         return load_state(&t, resume, err);
     if (!strcmp(resume, "auto") && t.dir)
-        return load_newest(&t, err);
+        return load_newest(&t, below, err);
     return 1;
 }

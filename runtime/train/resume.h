@@ -4,16 +4,30 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 
+/* The setting that stands for the data themselves. */
+#define PLAIT_RESUME_DATA "data.train"
+
+/* Whether `keys`, "KEY[,KEY]...", are settings that a checkpoint may be held
+ * to; -1 names one that is not. */
+int plait_resume_check_anyway(const char *keys, struct plait_error *err);
+
+/* Whether a checkpoint was trained on these data; -1 with err. */
+int plait_resume_check_data(const struct plait_checkpoint_info *done,
+                            const struct plait_data_identity *now,
+                            const char *anyway, struct plait_error *err);
+
 /* Which checkpoint a run goes on from: `resume` is a directory, "auto" (the
  * newest whole one under checkpoint.dir) or "none". Loads it into `optim`, or
  * with NULL the weights of `shards` alone; the caller then calls
  * plait_optim_refresh() or plait_shards_gather_weights(). Writes what it passes
- * over to stderr.
+ * over to stderr. Settings that differ are refused, but those in `anyway`.
+ * "auto" looks before step `below`: INT64_MAX at first, then the step of one
+ * that was of no use, and it is an error if there is none before.
  *
  * Collective over the world. 0: *done is what it says; 1: there is none, and
  * nothing was touched; -1: on all ranks together, with text on at most one. */
-int plait_resume(const char *resume, struct plait_shards *shards,
-                 struct plait_optim *optim, struct plait_checkpoint_info *done,
-                 struct plait_error *err);
+int plait_resume(const char *resume, const char *anyway, int64_t below,
+                 struct plait_shards *shards, struct plait_optim *optim,
+                 struct plait_checkpoint_info *done, struct plait_error *err);
 
 #endif

@@ -25,7 +25,8 @@ static int load_weights(struct plait_session *s, struct plait_inference *inf,
 {
     struct plait_shards *shards = plait_inference_shards(inf);
     struct plait_checkpoint_info done;
-    int rc = plait_resume(args->resume, shards, NULL, &done, err);
+    int rc = plait_resume(args->resume, args->anyway, INT64_MAX, shards, NULL,
+                          &done, err);
 
     if (rc == 1 && args->init)
         rc = plait_checkpoint_start(args->init, shards, NULL, err);

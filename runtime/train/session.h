@@ -15,6 +15,7 @@ struct plait_train_args {
     int nset;
     const char *metrics; /* over log.metrics, NULL: as configured */
     const char *resume;  /* "auto", "none" or a directory */
+    const char *anyway;  /* settings that may differ, NULL: none */
     const char *init;    /* where weights come from at first, NULL: random */
     const char *device;  /* "auto", "cuda", "cpu" */
     int64_t sample;      /* tokens to generate instead of training, 0: train */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/comm/trace.h"
+#include "runtime/comm/world.h"
 #include "runtime/mesh/graph_capture.h"
 #include "runtime/train/precision.h"
 
@@ -260,7 +261,7 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
     /* Replicas that are not apart have the same gradient. */
     if (t->replicas && !now->apart && t->mesh->coord.at[PLAIT_DP] != 0)
         squares[mine] = 0;
-    t->sums[SUM_STOP] = stop;
+    t->sums[SUM_STOP] = stop || !plait_trainer_data_ahead(t, now->number);
     if (plait_comm_host_all_reduce(t->mesh->world, t->sums,
                                    NSUMS + now->replicas, PLAIT_SUM) < 0)
         return -1;
@@ -386,30 +387,45 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     return 0;
 }
 
+/* The batches of an evaluation. A file that one rank cannot read ends it on all
+ * of them. */
+static int eval_batches(struct plait_trainer *t, struct plait_loader *loader,
+                        int n, struct plait_error *err)
+{
+    const struct plait_job_config *c = t->config;
+    double tokens = (double)c->train.global_batch * c->model.seq_len;
+    struct plait_comm *world = t->mesh->world;
+    int64_t i;
+
+    for (i = 0; i < c->train.eval_steps; i++) {
+        int rc = plait_trainer_batch(t, loader, n, 1 / tokens, err);
+
+        if (plait_error_consensus(world, rc, err) < 0)
+            return plait_comm_failed(world) ? -1 : PLAIT_TRAINER_LOST;
+        if (plait_pipeline_eval(t->pipe, t->batch, n, t->loss) < 0)
+            return describe_failure(t, err);
+    }
+    return 0;
+}
+
 /* The sums of loss and images right over validation set `set`, of all ranks. */
 static int evaluate_set(struct plait_trainer *t, int set, double sums[2],
                         struct plait_error *err)
 {
-    const struct plait_job_config *c = t->config;
-    double tokens = (double)c->train.global_batch * c->model.seq_len;
     struct plait_mesh *mesh = t->mesh;
-    int n = c->train.global_batch / plait_trainer_batch_unit(t);
+    int n = t->config->train.global_batch / plait_trainer_batch_unit(t), rc;
     struct plait_loader *loader = plait_trainer_val_loader(t, set, n, err);
-    int64_t i;
-    int rc = 0;
 
-    if (!loader)
-        return -1;
-    if (mesh->ops->fill_zero(mesh->q, t->loss, 2 * sizeof(*t->loss)) < 0)
-        rc = describe_failure(t, err);
-    for (i = 0; i < c->train.eval_steps && rc == 0; i++) {
-        rc = plait_trainer_batch(t, loader, n, 1 / tokens, err);
-        if (rc == 0 && plait_pipeline_eval(t->pipe, t->batch, n, t->loss) < 0)
-            rc = describe_failure(t, err);
+    if (plait_error_consensus(mesh->world, loader ? 0 : -1, err) < 0) {
+        plait_loader_destroy(loader);
+        return PLAIT_TRAINER_LOST;
     }
+    rc = mesh->ops->fill_zero(mesh->q, t->loss, 2 * sizeof(*t->loss)) < 0
+             ? describe_failure(t, err)
+             : eval_batches(t, loader, n, err);
     plait_loader_destroy(loader);
     if (rc < 0)
-        return -1;
+        return rc;
     if (local_sums(t, sums, 2) < 0)
         return describe_failure(t, err);
     if (plait_comm_host_all_reduce(mesh->world, sums, 2, PLAIT_SUM) < 0)
@@ -417,30 +433,44 @@ static int evaluate_set(struct plait_trainer *t, int set, double sums[2],
     return 0;
 }
 
-int plait_trainer_eval(struct plait_trainer *t, struct plait_evaluation *result,
-                       struct plait_error *err)
+/* All of them, one after the other. */
+static int evaluate_sets(struct plait_trainer *t, struct plait_evaluation *e,
+                         struct plait_error *err)
 {
-    struct plait_evaluation e = {.accuracy = NAN, .losses = t->val_losses};
     const struct plait_job_config *c = t->config;
     double tokens =
         (double)c->train.eval_steps * c->train.global_batch * c->model.seq_len;
     double sums[2];
-    int i;
+    int i, rc;
 
-    if (c->data.val.at[0].name)
-        e.sets = &c->data.val;
+    for (i = 0; i < c->data.val.n; i++) {
+        rc = evaluate_set(t, i, sums, err);
+        if (rc < 0)
+            return rc;
+        t->val_losses[i] = sums[0] / tokens;
+        e->loss += t->val_losses[i] / c->data.val.n;
+        if (plait_is_image_model(&c->model) && c->model.classes > 1)
+            e->accuracy = sums[1] / tokens;
+    }
+    return 0;
+}
+
+int plait_trainer_eval(struct plait_trainer *t, struct plait_evaluation *result,
+                       struct plait_error *err)
+{
+    struct plait_evaluation e = {.accuracy = NAN, .losses = t->val_losses};
+    int rc;
+
+    if (t->config->data.val.at[0].name)
+        e.sets = &t->config->data.val;
     if (t->replicas && plait_replicas_lend(t->replicas) < 0)
         return describe_failure(t, err);
-    for (i = 0; i < c->data.val.n; i++) {
-        if (evaluate_set(t, i, sums, err) < 0)
-            return -1;
-        t->val_losses[i] = sums[0] / tokens;
-        e.loss += t->val_losses[i] / c->data.val.n;
-        if (plait_is_image_model(&c->model) && c->model.classes > 1)
-            e.accuracy = sums[1] / tokens;
-    }
+    rc = evaluate_sets(t, &e, err);
+    if (rc == -1)
+        return -1;
     if (t->replicas && plait_replicas_return(t->replicas) < 0)
         return describe_failure(t, err);
-    *result = e;
-    return 0;
+    if (rc == 0)
+        *result = e;
+    return rc;
 }

@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_TRAIN_STEP_H
 #define PLAIT_RUNTIME_TRAIN_STEP_H
 
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/data.h"
 #include "runtime/optim/optim.h"
 #include "runtime/optim/replicas.h"
@@ -31,8 +32,19 @@ struct plait_loss_scale *plait_trainer_loss_scale(struct plait_trainer *t);
 /* What goes into checkpoints and comes from them too. */
 struct plait_run_state *plait_trainer_state(struct plait_trainer *t);
 
-/* Open the training data, to go on where the state says. Local. */
+/* Open the training data, to go on where the state says. Collective, but what
+ * fails may fail on one rank alone. */
 int plait_trainer_open_data(struct plait_trainer *t, struct plait_error *err);
+/* Go on where the state says now. Local. */
+int plait_trainer_seek_data(struct plait_trainer *t, struct plait_error *err);
+/* Whether this rank cannot read what the next step needs; the step before has
+ * then been told to stop. */
+bool plait_trainer_data_lost(const struct plait_trainer *t,
+                             struct plait_error *err);
+/* Which data they are, once they are open. Local. */
+int plait_trainer_identify_data(struct plait_trainer *t,
+                                struct plait_data_identity *identity,
+                                struct plait_error *err);
 
 struct plait_step_result {
     int batch;        /* sequences */
@@ -53,7 +65,10 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
 
 /* Over train.eval_steps times train.global_batch sequences of each set of
  * data.val, always the same ones. Collective; what `result` points to is valid
- * until the next call. */
+ * until the next call. -1, or PLAIT_TRAINER_LOST on all ranks together, with
+ * text on one, if some rank's data could not be read: the training is as it
+ * was. */
+#define PLAIT_TRAINER_LOST (-3)
 int plait_trainer_eval(struct plait_trainer *t, struct plait_evaluation *result,
                        struct plait_error *err);
 

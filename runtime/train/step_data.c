@@ -7,6 +7,7 @@
 
 #include "runtime/comm/trace.h"
 #include "runtime/train/step_private.h"
+#include "topology/base/hash.h"
 
 /* What a trainer reads, and the noise that it adds to it. */
 
@@ -244,8 +245,53 @@ int plait_trainer_open_data(struct plait_trainer *t, struct plait_error *err)
     t->val_losses = calloc((size_t)c->data.val.n + 1, sizeof(*t->val_losses));
     if (!t->val_losses)
         return plait_errorf(err, "out of memory");
+    return plait_trainer_seek_data(t, err);
+}
+
+bool plait_trainer_data_ahead(struct plait_trainer *t, int64_t step)
+{
+    if (!t->lost && step + 1 < t->config->train.steps &&
+        plait_loader_check(t->loader, t->most, &t->why_lost) < 0)
+        t->lost = true;
+    return !t->lost;
+}
+
+bool plait_trainer_data_lost(const struct plait_trainer *t,
+                             struct plait_error *err)
+{
+    if (t->lost)
+        *err = t->why_lost;
+    return t->lost;
+}
+
+int plait_trainer_seek_data(struct plait_trainer *t, struct plait_error *err)
+{
+    plait_loader_destroy(t->loader);
+    t->lost = false;
     t->loader = plait_trainer_loader(t, t->state.samples, t->most, err);
-    return t->loader ? 0 : -1;
+    return t->loader ? plait_loader_check(t->loader, t->most, err) : -1;
+}
+
+int plait_trainer_identify_data(struct plait_trainer *t,
+                                struct plait_data_identity *identity,
+                                struct plait_error *err)
+{
+    const struct plait_parts *parts = &t->config->data.train;
+    struct plait_data_identity all = {0, PLAIT_HASH_START};
+    int64_t bytes;
+    uint64_t hash;
+
+    for (int i = 0; i < parts->n; i++) {
+        if (plait_dataset_identity(t->train[i], &bytes, &hash, err) < 0)
+            return -1;
+        all.bytes += bytes;
+        all.hash = plait_hash_bytes(all.hash, &hash, sizeof(hash));
+        if (parts->n > 1)
+            all.hash = plait_hash_bytes(all.hash, &parts->at[i].weight,
+                                        sizeof(parts->at[i].weight));
+    }
+    *identity = all;
+    return 0;
 }
 
 /* The i-th of the micro-batches that the loader has ready. */

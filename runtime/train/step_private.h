@@ -22,6 +22,8 @@ struct plait_trainer {
     struct plait_dataset **val;   /* [data.val.n] */
     double *val_losses;           /* the same */
     struct plait_loader *loader;
+    bool lost; /* data of the next step cannot be read: why */
+    struct plait_error why_lost;
     struct plait_run_state state;
     int batch_size;            /* sequences of the step */
     int microbatches;          /* of this rank and one learner, as many as pipe
@@ -52,6 +54,9 @@ void plait_trainer_close_data(struct plait_trainer *t);
 /* The next n micro-batches into t->batch. */
 int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
                         int n, float loss_scale, struct plait_error *err);
+/* Whether this rank's data of the step after `step` are there; waits for
+ * them. */
+bool plait_trainer_data_ahead(struct plait_trainer *t, int64_t step);
 /* The factor of each of their sequences, by its number in the run. */
 void plait_trainer_noise(struct plait_trainer *t, int n);
 

@@ -119,9 +119,11 @@ if [ -n "$unshare" ]; then
         sh "$mpirun" 4 "$train" "$dir/c.yaml" --set parallel.tp=2 \
         --set parallel.dp=2 --set checkpoint.dir="$dir/small" \
         --set checkpoint.every=5 >"$dir/out" 2>&1 </dev/null
-    ok "a full disk ends the run" grep -q "^exit 1" "$dir/out"
-    ok "with one line" test "$(grep -c '^plait-train: .*No space left' \
-        "$dir/out")" = 1
+    ok "a full disk fails the run" grep -q "^exit 1" "$dir/out"
+    ok "at the end, with one line" test "$(grep -v "could not be saved" \
+        "$dir/out" | grep -c '^plait-train: .*No space left')" = 1
+    ok "the save before was said, and tried again" test "$(grep -c \
+        '^plait-train: .*could not be saved: .*No space left' "$dir/out")" = 1
     ok "and the checkpoint before is all that is left" \
         test "$(sed '1,/^exit/d' "$dir/out" | tr '\n' ' ')" = \
         "latest step-00000005 "

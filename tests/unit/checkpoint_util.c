@@ -242,12 +242,18 @@ int poll_until(struct plait_saver *s, const char *path, struct plait_error *err)
     return 1;
 }
 
-int load(struct job *job, const char *name, struct plait_error *err)
+int load_anyway(struct job *job, const char *name, const char *keys,
+                struct plait_error *err)
 {
     struct plait_checkpoint_info info;
 
     err->text[0] = '\0';
-    return plait_checkpoint_load(in_dir(name), &info, job->optim, err);
+    return plait_checkpoint_load(in_dir(name), keys, &info, job->optim, err);
+}
+
+int load(struct job *job, const char *name, struct plait_error *err)
+{
+    return load_anyway(job, name, NULL, err);
 }
 
 const char *newest(const char *in, int64_t below, int64_t *step)

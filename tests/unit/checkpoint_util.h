@@ -52,6 +52,9 @@ int has_weights_alone(struct job *job, float wrong);
 
 int save(struct job *job, int64_t step, int keep, struct plait_error *err);
 int load(struct job *job, const char *name, struct plait_error *err);
+/* Although these settings differ. */
+int load_anyway(struct job *job, const char *name, const char *keys,
+                struct plait_error *err);
 /* The newest below a step, or what was said instead. Good until the next. */
 const char *newest(const char *in, int64_t below, int64_t *step);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "checkpoint_util.h"
+#include "runtime/checkpoint/replica_check.h"
 #include "tap.h"
 
 /* Under mpirun -n 8 (checkpoint-mpi.sh): every layout reads what every other
@@ -48,14 +49,14 @@ static int load_in(enum plait_family family, int i, const char *path)
 
     if (ret == 1) {
         fill(&job, -1);
-        if (plait_checkpoint_load(path, &info, job.optim, &err) < 0 ||
+        if (plait_checkpoint_load(path, NULL, &info, job.optim, &err) < 0 ||
             info.tokens != info.step * 100 || !is_filled(&job)) {
             diag("rank %d: %s", rank, err.text);
             ret = -1;
         }
         fill(&job, -1);
         if (plait_checkpoint_load_weights(
-                path, &info, plait_optim_shards(job.optim), &err) < 0 ||
+                path, NULL, &info, plait_optim_shards(job.optim), &err) < 0 ||
             !has_weights_alone(&job, -1)) {
             diag("rank %d: weights alone: %s", rank, err.text);
             ret = -1;
@@ -263,6 +264,61 @@ static void one_starves(void)
     stop(&job);
 }
 
+/* A slice of this rank's that is, or is not, whole on every tp rank. */
+static const struct plait_optim_slice *find_slice(struct job *job, bool split)
+{
+    const struct plait_optim_slice *s;
+    int n = plait_optim_slices(job->optim, &s), i;
+
+    for (i = 0; i < n; i++)
+        if (s[i].count > 20 && (s[i].tensor->tp_axis >= 0) == split)
+            return &s[i];
+    return NULL;
+}
+
+/* One rank's memory changes by a bit; the others learn which rank's. */
+static void one_parts(int tp, int pp, int dp, int zero, int guilty, bool split,
+                      const char *says)
+{
+    const struct plait_optim_slice *s;
+    struct plait_replica_check *check;
+    struct plait_error err = {""};
+    unsigned char *byte;
+    struct job job;
+    double bad = 0;
+    int ret = start(&job, PLAIT_GPT2, 4, tp, pp, dp, zero);
+
+    if (ret == 1) {
+        fill(&job, 0);
+        check = plait_replica_check_create(job.model, job.optim, &err);
+        bad += !check || plait_replica_check_run(check, 3, &err) != 0;
+        s = find_slice(&job, split);
+        byte = (unsigned char *)(guilty % 2 ? s->state[1] : s->master) + 79;
+        *byte ^= rank == guilty ? 0x80 : 0; /* the sign of number 19 */
+        bad +=
+            plait_replica_check_run(check, 4, &err) != -1 || errno != EUCLEAN;
+        bad += rank == 0 ? !strstr(err.text, says) : err.text[0] != '\0';
+        *byte ^= rank == guilty ? 0x80 : 0;
+        bad += plait_replica_check_run(check, 5, &err) != 0;
+        plait_replica_check_destroy(check);
+        if (bad > 0)
+            diag("rank %d: %s", rank, err.text);
+    }
+    bad += ret < 0;
+    stop(&job);
+    plait_comm_host_all_reduce(world, &bad, 1, PLAIT_SUM);
+    if (rank == 0)
+        ok(bad == 0, "tp %d pp %d dp %d zero %d: %s", tp, pp, dp, zero, says);
+}
+
+static void replicas(void)
+{
+    one_parts(2, 1, 4, 0, 5, true, "after step 4 rank 5 (");
+    one_parts(2, 1, 3, 0, 0, true, "after step 4 rank 0 (");
+    one_parts(4, 1, 2, 1, 2, false, "after step 4 rank 2 (");
+    one_parts(2, 2, 2, 0, 6, true, "the 2 ranks that hold what rank");
+}
+
 int main(void)
 {
     if (test_open(1) < 0)
@@ -273,6 +329,7 @@ int main(void)
     beside();
     one_fails();
     one_fails_beside();
+    replicas();
     if (!SANITIZED)
         one_starves();
     if (test_close() < 0)

@@ -4,6 +4,7 @@
 
 #include "tap.h"
 #include "topology/job/job_config.h"
+#include "topology/job/settings.h"
 
 static struct plait_job_config *parse(const char *text, struct plait_error *err)
 {
@@ -34,7 +35,8 @@ static void defaults(void)
            c->lr.warmup_from == 0 && c->checkpoint.async &&
            c->batch.growth.n == 0 && !c->batch.growth.is_auto &&
            c->train.noise == 0 && !c->train.skip_outliers &&
-           c->checkpoint.keep == 2,
+           c->checkpoint.keep == 2 && !c->checkpoint.fallback &&
+           c->train.check_replicas == 100,
        "data, optim, checkpoint");
     plait_job_config_destroy(c);
     plait_job_config_destroy(NULL);
@@ -179,6 +181,52 @@ static void meetings(void)
     ok(c && c->sync.mode == PLAIT_SYNC_EACH && !plait_sync_parts(&c->sync),
        "one model unless asked");
     plait_job_config_destroy(c);
+}
+
+static const char *value(const struct plait_settings *s, const char *key)
+{
+    const char *text = plait_settings_value(s, key);
+
+    return text ? text : "";
+}
+
+/* What a checkpoint is held to. */
+static void settings(void)
+{
+    static const char text[] =
+        "model: {family: resnet, norm: batch, classes: 7, input: [1, 8, 9]}\n"
+        "train: {seed: 9, micro_batch: 2, steps: 7}\n"
+        "batch: {growth: [[5, 64], [9, 128]]}\n"
+        "parallel: {tp: 1, zero: 1}\n";
+    static struct plait_settings s, t;
+    struct plait_error err;
+    struct plait_job_config *c = parse(text, &err);
+
+    ok(c && plait_settings_list(c, &s) == 0 &&
+           !strcmp(value(&s, "model.input"), "[1, 8, 9]") &&
+           !strcmp(value(&s, "model.norm"), "batch") &&
+           !strcmp(value(&s, "batch.growth"), "[5, 64, 9, 128]") &&
+           !strcmp(value(&s, "train.seed"), "9") &&
+           !strcmp(value(&s, "train.micro_batch"), "2") &&
+           !plait_settings_value(&s, "train.steps") &&
+           !plait_settings_value(&s, "parallel.zero"),
+       "settings of a run %s", err.text);
+    plait_job_config_destroy(c);
+    c = parse("train: {micro_batch: 2}", &err);
+    ok(c && plait_settings_list(c, &t) == 0 && t.n == s.n - 1 &&
+           t.n < PLAIT_SETTINGS_MAX / 2 + 32 &&
+           !strcmp(value(&t, "model.head_dim"), "64") &&
+           !plait_settings_value(&t, "train.micro_batch"),
+       "%d of them", t.n);
+    ok(plait_settings_has_key("lr.min") &&
+           plait_settings_has_key("train.micro_batch") &&
+           !plait_settings_has_key("train.steps") &&
+           !plait_settings_has_key("lr") && !plait_settings_has_key(""),
+       "names of settings");
+    plait_job_config_destroy(c);
+    c = parse("checkpoint: {fallback: d}", &err);
+    ok(!c && strstr(err.text, "checkpoint.fallback: there is no"), "%s",
+       err.text);
 }
 
 static void lists(void)
@@ -470,6 +518,7 @@ int main(void)
     images();
     full();
     meetings();
+    settings();
     lists();
     blends();
     following();

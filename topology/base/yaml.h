@@ -102,5 +102,8 @@ int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
 void plait_yaml_print(FILE *out, const char *section,
                       const struct plait_yaml_field *fields, int nfields,
                       const void *in);
+/* One value alone: a number, truth value, choice or list of numbers. */
+void plait_yaml_print_value(FILE *out, const struct plait_yaml_field *field,
+                            const void *value);
 
 #endif

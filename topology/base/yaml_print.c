@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "topology/base/numbers.h"
 #include "topology/base/yaml.h"
 
 /* The shortest decimal number that is read back as the same one. */
@@ -29,8 +30,21 @@ static void print_reals(FILE *out, const double *x, int n)
     fputc(']', out);
 }
 
-static void print_value(FILE *out, const struct plait_yaml_field *field,
-                        const void *value)
+/* A list, or pairs one after the other. */
+static void print_numbers(FILE *out, const struct plait_numbers *x, int each)
+{
+    if (x->is_auto) {
+        fputs("auto", out);
+        return;
+    }
+    fputc('[', out);
+    for (int i = 0; i < each * x->n; i++)
+        fprintf(out, "%s%lld", i > 0 ? ", " : "", (long long)x->at[i]);
+    fputc(']', out);
+}
+
+void plait_yaml_print_value(FILE *out, const struct plait_yaml_field *field,
+                            const void *value)
 {
     switch (field->type) {
     case PLAIT_YAML_SIZE:
@@ -58,7 +72,19 @@ static void print_value(FILE *out, const struct plait_yaml_field *field,
     case PLAIT_YAML_CHOICE:
         fputs(field->choices[*(const int *)value], out);
         break;
-    default:
+    case PLAIT_YAML_NUMBERS:
+        print_numbers(out, value, 1);
+        break;
+    case PLAIT_YAML_PAIRS:
+        print_numbers(out, value, 2);
+        break;
+    case PLAIT_YAML_TEXT:
+    case PLAIT_YAML_MAP:
+    case PLAIT_YAML_WEIGHTS:
+    case PLAIT_YAML_NAMED:
+    case PLAIT_YAML_LIST:
+        break;
+    case PLAIT_YAML_INT:
         fprintf(out, "%d", *(const int *)value);
     }
 }
@@ -77,7 +103,8 @@ void plait_yaml_print(FILE *out, const char *section,
         if (!is_printed(fields[i].type))
             continue;
         fprintf(out, "  %s: ", fields[i].name);
-        print_value(out, &fields[i], (const char *)in + fields[i].offset);
+        plait_yaml_print_value(out, &fields[i],
+                               (const char *)in + fields[i].offset);
         fputc('\n', out);
     }
 }

@@ -331,6 +331,9 @@ int plait_fits_config(const struct plait_job_config *config,
         (t->skip_outliers || config->batch.growth.n > 0))
         return plait_errorf(err, "train.skip_outliers and batch.growth: "
                                  "sync.learners must be 1");
+    if (config->checkpoint.fallback && !config->checkpoint.dir)
+        return plait_errorf(err, "checkpoint.fallback: there is no "
+                                 "checkpoint.dir that it could stand in for");
     if (t->noise > 0 && plait_is_image_model(&config->model))
         return plait_errorf(err, "train.noise: model.family must be gpt2 or "
                                  "llama");

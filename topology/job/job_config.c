@@ -127,6 +127,7 @@ static const struct plait_yaml_field train_fields[] = {
     FIELD(train, "eval_every", eval_every, INT64, RANGE(0, MAX_STEPS)),
     FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, MAX_STEPS)),
     FIELD(train, "timeout", timeout, INT, RANGE(0, 1000000)),
+    FIELD(train, "check_replicas", check_replicas, INT64, RANGE(0, MAX_STEPS)),
     FIELD(train, "noise", noise, REAL, RANGE(0, 1000)),
     FIELD(train, "skip_outliers", skip_outliers, BOOL, ),
 };
@@ -175,6 +176,7 @@ static const struct plait_yaml_field sync_fields[] = {
 
 static const struct plait_yaml_field checkpoint_fields[] = {
     FIELD(checkpoint, "dir", dir, TEXT, ),
+    FIELD(checkpoint, "fallback", fallback, TEXT, ),
     FIELD(checkpoint, "every", every, INT64, RANGE(0, MAX_STEPS)),
     FIELD(checkpoint, "keep", keep, INT, RANGE(0, MAX_COUNT)),
     FIELD(checkpoint, "async", async, BOOL, ),
@@ -220,6 +222,7 @@ void plait_job_config_destroy(struct plait_job_config *config)
     free(config->lr.decay_at.at);
     free(config->batch.growth.at);
     free(config->checkpoint.dir);
+    free(config->checkpoint.fallback);
     free(config->log.metrics);
     free(config->log.tensorboard);
     free(config->log.prometheus);
@@ -261,7 +264,8 @@ static struct plait_job_config *create_default(void)
                                            .global_batch = 32,
                                            .micro_batch = 4,
                                            .seed = 1,
-                                           .eval_steps = 10};
+                                           .eval_steps = 10,
+                                           .check_replicas = 100};
     c->optim = (struct plait_optim_config){.lr = 6e-4,
                                            .betas = {0.9, 0.95},
                                            .eps = 1e-8,
@@ -438,6 +442,12 @@ int plait_job_config_read(const char *path, char **text, size_t *size,
                           struct plait_error *err)
 {
     return plait_yaml_file(path, text, size, err);
+}
+
+const struct plait_yaml_field *plait_job_config_sections(int *n)
+{
+    *n = COUNT(sections);
+    return sections;
 }
 
 void plait_job_config_print_model(const struct plait_model_config *model,

@@ -196,7 +196,8 @@ struct plait_train_config {
     enum plait_graph_use graph;
     int64_t eval_every; /* 0: never */
     int64_t eval_steps;
-    int timeout;  /* seconds; 0: none */
+    int timeout;            /* seconds; 0: none */
+    int64_t check_replicas; /* steps between two checks; 0: none */
     double noise; /* standard deviation of the samples' factors; 0: none */
     bool skip_outliers;
 };
@@ -240,8 +241,9 @@ struct plait_batch_config {
 };
 
 struct plait_checkpoint_config {
-    char *dir;     /* NULL: no checkpoints */
-    int64_t every; /* steps; 0: only where asked for */
+    char *dir;      /* NULL: no checkpoints */
+    char *fallback; /* for what cannot be written there; NULL: none */
+    int64_t every;  /* steps; 0: only where asked for */
     int keep;
     bool async;
 };
@@ -282,6 +284,10 @@ struct plait_job_config *plait_job_config_parse(const char *name,
 /* The file as it is, malloc'ed, for plait_job_config_parse(). */
 int plait_job_config_read(const char *path, char **text, size_t *size,
                           struct plait_error *err);
+
+/* The table of the sections, each with that of its keys. */
+struct plait_yaml_field;
+const struct plait_yaml_field *plait_job_config_sections(int *n);
 
 /* The section "model" as YAML, every key of it. Whether it could be written
  * `out` knows. */

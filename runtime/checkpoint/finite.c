@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/checkpoint/finite.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Elements looked at before the first bad one is looked for. */
+#define BLOCK 4096
+
+/* A number whose exponent is all ones carries into the highest bit, which the
+ * sign has left: nothing but additions, so that it keeps up with memory. */
+static int has_bad(const float *x, size_t n)
+{
+    uint32_t all = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &x[i], sizeof(bits));
+        all |= (bits & UINT32_C(0x7fffffff)) + UINT32_C(0x00800000);
+    }
+    return (int)(all >> 31);
+}
+
+size_t plait_finite_first_bad(const float *x, size_t n)
+{
+    size_t at, part;
+
+    for (at = 0; at < n; at += part) {
+        part = n - at < BLOCK ? n - at : BLOCK;
+        if (!has_bad(x + at, part))
+            continue;
+        while (isfinite(x[at]))
+            at++;
+        return at;
+    }
+    return n;
+}
+
+int plait_finite_check(const char *name, size_t first, const float *x, size_t n,
+                       struct plait_error *err)
+{
+    size_t bad = plait_finite_first_bad(x, n);
+
+    if (bad == n)
+        return 0;
+    errno = EDOM;
+    return plait_errorf(err, "%s has %g at element %zu", name, x[bad],
+                        first + bad);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/checkpoint/identity.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/checkpoint/model_source.h"
+
+bool plait_identity_is_allowed(const char *list, const char *key)
+{
+    size_t n = strlen(key), length;
+
+    for (; list && *list; list += length + (list[length] == ',')) {
+        length = strcspn(list, ",");
+        if (length == n && !memcmp(list, key, n))
+            return true;
+    }
+    return false;
+}
+
+/* What weights alone are used by: the model, but for what only training
+ * knows. */
+static bool is_of_weights(const char *key)
+{
+    static const char *const training[] = {
+        "model.seq_len", "model.experts_balance", "model.loss",
+        "model.label_smoothing"};
+
+    for (size_t i = 0; i < sizeof(training) / sizeof(training[0]); i++)
+        if (!strcmp(key, training[i]))
+            return false;
+    return !strncmp(key, "model.", 6);
+}
+
+/* One model may become many replicas; how many go on with how many is
+ * another check's. */
+static bool is_compared(const struct plait_manifest *m, const char *key,
+                        bool weights, const char *anyway)
+{
+    if (weights && !is_of_weights(key))
+        return false;
+    if (m->replicas == 0 && !strncmp(key, "sync.", 5))
+        return false;
+    return !plait_identity_is_allowed(anyway, key);
+}
+
+/* "KEY there (here VALUE)" after what is there; false: no more room. */
+static bool append(char *text, size_t size, const char *separator,
+                   const char *more)
+{
+    size_t n = strlen(text), length = strlen(more) + strlen(separator);
+
+    if (n + length >= size)
+        return false;
+    snprintf(text + n, size - n, "%s%s", n ? separator : "", more);
+    return true;
+}
+
+static int refuse(const char *path, const char *what, const char *keys,
+                  struct plait_error *err)
+{
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s: of another run: %s; --resume-anyway %s goes on "
+                        "from it",
+                        path, what, keys);
+}
+
+int plait_identity_check(const char *path, const struct plait_manifest *m,
+                         const struct plait_job_config *config, bool weights,
+                         const char *anyway, struct plait_error *err)
+{
+    struct plait_settings *now = malloc(sizeof(*now));
+    char what[240] = "", keys[120] = "", one[300];
+    int ret = 0;
+
+    if (!now || plait_settings_list(config, now) < 0) {
+        free(now);
+        return plait_errorf(err, "%s: out of memory", path);
+    }
+    for (int i = 0; i < m->settings.n; i++) {
+        const struct plait_setting *s = &m->settings.at[i];
+        const char *here = plait_settings_value(now, s->key);
+
+        if (!here || !strcmp(here, s->value) ||
+            !is_compared(m, s->key, weights, anyway))
+            continue;
+        ret = -1;
+        snprintf(one, sizeof(one), "%s is %.40s there, %.40s here", s->key,
+                 s->value, here);
+        if (!append(what, sizeof(what), ", ", one) ||
+            !append(keys, sizeof(keys), ",", s->key))
+            break;
+    }
+    free(now);
+    return ret < 0 ? refuse(path, what, keys, err) : 0;
+}
+
+int plait_identity_check_model(const char *directory,
+                               const struct plait_model_config *model,
+                               struct plait_error *err)
+{
+    struct plait_model_config there;
+    char *path;
+    bool missing;
+
+    if (asprintf(&path, "%s/plait.yaml", directory) < 0)
+        return plait_errorf(err, "%s: out of memory", directory);
+    missing = access(path, F_OK) < 0;
+    free(path);
+    if (missing)
+        return 0;
+    if (plait_model_file_read(directory, &there, err) < 0)
+        return -1;
+    return plait_model_same(directory, &there, model, err);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_REPLICA_CHECK_H
+#define PLAIT_RUNTIME_CHECKPOINT_REPLICA_CHECK_H
+
+#include "runtime/checkpoint/checkpoint.h"
+
+/* What several ranks hold of the state of a run, whatever makes them
+ * replicas of each other (data, tensor or context parallelism), is equal to the
+ * last bit. A memory that fails on one of them parts them for ever, and nothing
+ * that is computed shows it. */
+struct plait_replica_check;
+
+/* Collective. NULL with err on all ranks together. */
+struct plait_replica_check *
+plait_replica_check_create(const struct plait_model *model,
+                           const struct plait_optim *optim,
+                           struct plait_error *err);
+void plait_replica_check_destroy(struct plait_replica_check *check);
+
+/* Between two steps, after step `step`: compares hashes of masters and states.
+ * Collective; -1 with errno EUCLEAN if they differ, on all ranks together, the
+ * text on rank 0: it names the rank that differs from most others, and its
+ * node. Costs a read of what is held more than once. */
+int plait_replica_check_run(struct plait_replica_check *check, int64_t step,
+                            struct plait_error *err);
+
+/* FNV-like hash of n numbers by their bits, in any order of calls: `first` is
+ * the number of x[0] in what they are all parts of, a multiple of 4. Pure. */
+uint64_t plait_replica_hash(const float *x, size_t first, size_t n);
+
+#endif

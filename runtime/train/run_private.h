@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_TRAIN_RUN_PRIVATE_H
+#define PLAIT_RUNTIME_TRAIN_RUN_PRIVATE_H
+
+#include <stdbool.h>
+
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/replica_check.h"
+#include "runtime/comm/trace.h"
+#include "runtime/train/log.h"
+#include "runtime/train/metrics.h"
+#include "runtime/train/progress.h"
+#include "runtime/train/report.h"
+#include "runtime/train/run.h"
+#include "runtime/train/step.h"
+#include "runtime/train/watchdog.h"
+
+/* One run from its first step to its last. */
+struct run {
+    struct plait_session *s;
+    const struct plait_train_args *args;
+    const struct plait_job_config *config;
+    struct plait_comm *world;
+    struct plait_trainer *trainer;
+    struct plait_checkpoint_info done; /* steps and tokens so far */
+    struct plait_data_identity data;   /* that it is trained on */
+    int64_t trial; /* step of the checkpoint that was resumed from by itself,
+                      until its first step was finite; -1: none */
+    struct plait_saver *saver;         /* NULL: no checkpoints */
+    struct plait_replica_check *check; /* NULL: train.check_replicas 0 */
+    int64_t saved;                     /* step of the newest checkpoint */
+    struct plait_log *log;             /* rank 0, NULL: none */
+    struct plait_watchdog *dog;        /* NULL: train.timeout not set */
+    bool unlogged;                     /* they could not be written: why */
+    bool unread;                       /* likewise what is evaluated with */
+    struct plait_error why;
+    struct plait_progress progress;             /* rank 0 */
+    double peak;                                /* FLOP/s of all ranks */
+    struct plait_trace *trace;                  /* NULL: log.profile not set */
+    struct plait_profile *profile;              /* rank 0, NULL: nobody asked */
+    struct plait_comm_stats control;            /* over the world, so far */
+    struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
+    double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
+    struct plait_report report;
+};
+
+/* -- run_state.c: where it goes on from ----------------------------------- */
+
+/* Weights from the checkpoint that --resume names, or fresh ones. */
+int plait_run_start_weights(struct run *r, struct plait_error *err);
+/* The data, to go on with where the state says. */
+int plait_run_open_data(struct run *r, struct plait_error *err);
+/* After the first step on a checkpoint that was found by itself: whether what
+ * it made is finite; 1: it is not, and the run has stepped back to the
+ * checkpoint before. */
+int plait_run_try(struct run *r, const struct plait_step_result *result,
+                  struct plait_error *err);
+
+/* -- run_save.c: checkpoints ---------------------------------------------- */
+
+int plait_run_open_saver(struct run *r, struct plait_error *err);
+/* Whether the ranks agree on what several of them hold, where that is due:
+ * every train.check_replicas steps, and before each save. */
+int plait_run_check_replicas(struct run *r, bool saves,
+                             struct plait_error *err);
+/* Between two steps: the training waits for the copy alone. What the disks did
+ * not take is said, and no failure. */
+int plait_run_save(struct run *r, struct plait_error *err);
+/* Put in place what was written beside the steps since. */
+int plait_run_poll_saver(struct run *r, struct plait_error *err);
+/* After the last step. */
+int plait_run_save_last(struct run *r, struct plait_error *err);
+
+/* -- run_measure.c --------------------------------------------------------- */
+
+/* What went over each group since the last call. */
+void plait_run_measure_comm(struct run *r, struct plait_metrics *m);
+/* After the first step a run holds what it will ever hold. */
+int plait_run_measure_stages(struct run *r, struct plait_error *err);
+void plait_run_measure_step(struct run *r,
+                            const struct plait_step_result *result,
+                            double seconds, struct plait_metrics *m);
+
+/* -- run.c ----------------------------------------------------------------- */
+
+/* The log of a run that goes on from r->done. */
+int plait_run_open_log(struct run *r, struct plait_error *err);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "runtime/train/run_private.h"
+
+/* The state of the run between two steps. */
+static void describe_state(struct run *r)
+{
+    r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
+    r->done.state = *plait_trainer_state(r->trainer);
+    r->done.data = r->data;
+}
+
+static bool saves_beside(const struct plait_checkpoint_config *c)
+{
+    return c->async && c->every > 0;
+}
+
+int plait_run_open_saver(struct run *r, struct plait_error *err)
+{
+    const struct plait_checkpoint_config *c = &r->config->checkpoint;
+
+    if (!c->dir)
+        return 0;
+    r->saver = plait_saver_create(c->dir, c->keep, saves_beside(c),
+                                  plait_trainer_model(r->trainer),
+                                  plait_trainer_optim(r->trainer), err);
+    if (!r->saver)
+        return -1;
+    return c->fallback ? plait_saver_set_fallback(r->saver, c->fallback, err)
+                       : 0;
+}
+
+static void say_notice(struct run *r)
+{
+    char text[512];
+
+    if (plait_saver_notice(r->saver, text, sizeof(text)))
+        fprintf(stderr, "plait-train: checkpoint: %s\n", text);
+}
+
+/* A save that failed on all ranks together. A disk may be full or away for a
+ * while: that is said, and the next save tries again. */
+static int take_failure(struct run *r, struct plait_error *err)
+{
+    bool disk = plait_saver_may_retry(r->saver), diverged = errno == EDOM;
+    struct plait_error why = *err;
+
+    say_notice(r);
+    if (diverged && why.text[0])
+        plait_errorf(err,
+                     "not saved: after step %" PRId64
+                     " the state is not finite: %.300s; try a smaller optim.lr "
+                     "or more lr.warmup",
+                     r->done.step, why.text);
+    if (!disk)
+        return -1;
+    if (err->text[0])
+        fprintf(stderr,
+                "plait-train: a checkpoint could not be saved: %s; training "
+                "goes on, the next save tries again\n",
+                err->text);
+    err->text[0] = '\0';
+    r->saved = -1;
+    return 0;
+}
+
+static int take_outcome(struct run *r, int rc, struct plait_error *err)
+{
+    if (rc < 0)
+        return take_failure(r, err);
+    say_notice(r);
+    return 0;
+}
+
+int plait_run_check_replicas(struct run *r, bool saves, struct plait_error *err)
+{
+    int64_t every = r->config->train.check_replicas;
+
+    if (!r->check || (!saves && r->done.step % every != 0))
+        return 0;
+    return plait_replica_check_run(r->check, r->done.step, err);
+}
+
+int plait_run_save(struct run *r, struct plait_error *err)
+{
+    double begin = plait_trace_now();
+    int rc;
+
+    if (!r->saver || r->saved == r->done.step)
+        return 0;
+    if (plait_run_check_replicas(r, true, err) < 0)
+        return -1;
+    if (take_outcome(r, plait_saver_finish(r->saver, err), err) < 0)
+        return -1;
+    describe_state(r);
+    r->saved = r->done.step;
+    rc = saves_beside(&r->config->checkpoint)
+             ? plait_saver_start(r->saver, &r->done, err)
+             : plait_saver_save(r->saver, &r->done, err);
+    rc = take_outcome(r, rc, err);
+    plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
+    return rc;
+}
+
+int plait_run_poll_saver(struct run *r, struct plait_error *err)
+{
+    return r->saver ? take_outcome(r, plait_saver_poll(r->saver, err), err) : 0;
+}
+
+/* Nothing is gained by a copy any more. */
+int plait_run_save_last(struct run *r, struct plait_error *err)
+{
+    double begin = plait_trace_now();
+    int rc;
+
+    if (!r->saver)
+        return 0;
+    if (take_outcome(r, plait_saver_finish(r->saver, err), err) < 0)
+        return -1;
+    if (r->saved != r->done.step && plait_run_check_replicas(r, true, err) < 0)
+        return -1;
+    describe_state(r);
+    rc = r->saved == r->done.step ? 0
+                                  : plait_saver_save(r->saver, &r->done, err);
+    say_notice(r);
+    r->saved = r->done.step;
+    plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
+    return rc;
+}

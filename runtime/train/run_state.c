@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/comm/world.h"
+#include "runtime/parallel/shard.h"
+#include "runtime/train/resume.h"
+#include "runtime/train/run_private.h"
+
+static void resume_loss_scale(struct run *r)
+{
+    struct plait_loss_scale *s = plait_trainer_loss_scale(r->trainer);
+
+    if (s->dynamic) {
+        *s = r->done.loss_scale;
+        s->dynamic = true;
+    }
+}
+
+/* Checkpoints of an earlier version lack the count of samples. */
+static int resume_state(struct run *r, struct plait_error *err)
+{
+    const struct plait_job_config *c = r->config;
+    struct plait_run_state *s = plait_trainer_state(r->trainer);
+    int unit = r->s->mesh->layout.size[PLAIT_DP] * c->train.micro_batch;
+    int batch;
+
+    resume_loss_scale(r);
+    *s = r->done.state;
+    if (!s->samples)
+        s->samples = r->done.step * c->train.global_batch;
+    batch = plait_growth_batch(&s->growth, c, r->done.step);
+    if (batch % unit == 0 && batch <= plait_growth_most(c))
+        return 0;
+    return plait_errorf(err,
+                        "the checkpoint's batch of %d is above batch.max %d or "
+                        "not divisible by dp * train.micro_batch = %d",
+                        batch, c->batch.max, unit);
+}
+
+/* Initial weights, or those of another run. */
+static int fresh_weights(struct run *r, const char *init,
+                         struct plait_error *err)
+{
+    struct plait_optim *optim = plait_trainer_optim(r->trainer);
+    int rc = plait_optim_init(optim, r->config->train.seed, err);
+
+    if (plait_error_consensus(r->world, rc, err) < 0)
+        return -1;
+    if (!init)
+        return 0;
+    if (plait_checkpoint_start(init, plait_optim_shards(optim), optim, err) < 0)
+        return -1;
+    return plait_optim_refresh(optim, err);
+}
+
+/* Make the run's state what was loaded. */
+static int take_state(struct run *r, struct plait_error *err)
+{
+    int rc = resume_state(r, err);
+
+    r->saved = r->done.step;
+    return rc == 0 ? plait_optim_refresh(plait_trainer_optim(r->trainer), err)
+                   : rc;
+}
+
+static int resume_before(struct run *r, int64_t below, struct plait_error *err)
+{
+    struct plait_optim *optim = plait_trainer_optim(r->trainer);
+
+    return plait_resume(r->args->resume, r->args->anyway, below,
+                        plait_optim_shards(optim), optim, &r->done, err);
+}
+
+int plait_run_start_weights(struct run *r, struct plait_error *err)
+{
+    int rc = resume_before(r, INT64_MAX, err);
+
+    if (rc < 0)
+        return -1;
+    if (rc == 0 && !strcmp(r->args->resume, "auto"))
+        r->trial = r->done.step;
+    rc = rc == 0 ? take_state(r, err) : fresh_weights(r, r->args->init, err);
+    return plait_error_consensus(r->world, rc, err);
+}
+
+/* -- data ----------------------------------------------------------------- */
+
+int plait_run_open_data(struct run *r, struct plait_error *err)
+{
+    if (plait_trainer_open_data(r->trainer, err) < 0)
+        return -1;
+    if (plait_comm_rank(r->world) != 0)
+        return 0;
+    if (plait_trainer_identify_data(r->trainer, &r->data, err) < 0)
+        return -1;
+    return plait_resume_check_data(&r->done, &r->data, r->args->anyway, err);
+}
+
+/* -- a checkpoint that nothing can be made of ------------------------------ */
+
+/* What is wrong with the first step, agreed on; errno is EDOM. 0: nothing. */
+static int check_step(struct run *r, const struct plait_step_result *result,
+                      struct plait_error *err)
+{
+    int rc = 0;
+
+    if (!isfinite(result->loss) ||
+        (!isfinite(result->grad_norm) && !result->skipped)) {
+        errno = EDOM;
+        rc = plait_errorf(err, "loss %g, gradient norm %g", result->loss,
+                          result->grad_norm);
+        return plait_error_consensus(r->world, rc, err);
+    }
+    return r->saver ? plait_saver_check(r->saver, err) : 0;
+}
+
+static int step_back(struct run *r, struct plait_error *err)
+{
+    int64_t from = r->trial;
+    int rc;
+
+    if (err->text[0])
+        fprintf(stderr,
+                "plait-train: checkpoint of step %" PRId64
+                " skipped: its first step is not finite: %s\n",
+                from, err->text);
+    err->text[0] = '\0';
+    if (resume_before(r, from, err) != 0)
+        return -1;
+    r->trial = r->done.step;
+    rc = take_state(r, err);
+    if (rc == 0)
+        rc = plait_trainer_seek_data(r->trainer, err);
+    if (rc == 0)
+        rc = plait_run_open_log(r, err);
+    return plait_error_consensus(r->world, rc, err);
+}
+
+int plait_run_try(struct run *r, const struct plait_step_result *result,
+                  struct plait_error *err)
+{
+    if (r->trial < 0)
+        return 0;
+    if (check_step(r, result, err) == 0) {
+        r->trial = -1;
+        return 0;
+    }
+    if (errno != EDOM)
+        return -1;
+    return step_back(r, err) < 0 ? -1 : 1;
+}

@@ -1,0 +1,223 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait-train where something is wrong that nobody says: a checkpoint of
+# another run, one that nothing can be made of, data that are cut, a directory
+# that is away for a while.
+set -u
+train=$top_builddir/plait-train
+hurt="python3 -B $top_srcdir/tests/cli/nothing_lost.py"
+. "$top_srcdir/tests/lib/until.sh"
+export OMP_NUM_THREADS=1
+"$train" --version >/dev/null 2>&1 ||
+    { echo "1..0 # SKIP plait-train does not start"; exit 0; }
+dir=$(mktemp -d) || exit 1
+pid=
+trap '[ -n "$pid" ] && kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
+n=0
+
+# ok WHAT COMMAND...
+ok() {
+    local what=$1
+    shift
+    n=$((n + 1))
+    if "$@" >"$dir/check" 2>&1; then
+        echo "ok $n - $what"
+    else
+        echo "not ok $n - $what"
+        sed 's/^/# /' "$dir/check" "$dir/out"
+    fi
+}
+
+# run ARGS...: output in $dir/out, exit status in $status
+run() {
+    timeout 60 "$train" "$dir/c.yaml" "$@" >"$dir/out" 2>&1 </dev/null
+    status=$?
+}
+
+# says PATTERN: one line of plait-train's, and it is this one
+says() {
+    [ "$(grep -c '^plait-train: ' "$dir/out")" = 1 ] &&
+        grep -q "^plait-train: .*$1" "$dir/out"
+}
+
+python3 -B -c '
+import sys
+sys.path.insert(0, sys.argv[1] + "/tests/parity")
+import parity
+parity.write_tokens(sys.argv[2] + "/tokens.bin")
+parity.write_config(sys.argv[2] + "/c.yaml", "llama", sys.argv[2] + "/tokens.bin")
+' "$top_srcdir" "$dir" || { echo "1..0 # SKIP needs python3"; exit 0; }
+ck=$dir/ck
+save=(--set checkpoint.dir="$ck" --set checkpoint.every=2
+    --set checkpoint.keep=0)
+
+# -- a checkpoint knows its run ------------------------------------------------
+run "${save[@]}" --set train.steps=4
+ok "four steps are saved" test $status = 0 -a -e "$ck/step-00000004"
+more=("${save[@]}" --set train.steps=5)
+mv "$dir/tokens.bin" "$dir/first.bin"
+cp "$dir/first.bin" "$dir/tokens.bin"
+printf 'ab' | dd of="$dir/tokens.bin" bs=1 seek=1100 conv=notrunc 2>/dev/null
+# as many heads, and all shapes the same
+for other in model.rope_theta=20000 model.norm_eps=1e-6 train.seed=8 \
+    optim.weight_decay=0.2 train.global_batch=32; do
+    cp "$dir/first.bin" "$dir/tokens.bin"
+    run "${more[@]}" --set $other
+    ok "refused: $other" says "another run: ${other%=*} is .* there,"
+    ok "in order" test $status = 1
+done
+run "${more[@]}" --set model.norm_eps=1e-6 --set train.seed=8
+ok "all keys that differ are named" \
+    says "resume-anyway model.norm_eps,train.seed goes on"
+run "${more[@]}" --set model.norm_eps=1e-6 --set train.seed=8 \
+    --resume-anyway train.seed,model.norm_eps
+ok "and let pass where they are named" test $status = 0
+rm -r "$ck/step-00000005" && ln -sfn step-00000004 "$ck/latest"
+run "${more[@]}" --resume-anyway train.sed
+ok "a key that is none is wrong usage" test $status = 2
+run "${more[@]}" --set train.micro_batch=2 --set log.every=3 \
+    --set parallel.recompute=full --set train.timeout=100
+ok "steps, micro-batch, layout and log are free" test $status = 0
+rm -r "$ck/step-00000005" && ln -sfn step-00000004 "$ck/latest"
+printf 'ab' | dd of="$dir/tokens.bin" bs=1 seek=1100 conv=notrunc 2>/dev/null
+run "${more[@]}"
+ok "other data are refused" says "on other data: .*resume-anyway data.train"
+run "${more[@]}" --resume-anyway data.train
+ok "and let pass" test $status = 0
+cp "$dir/first.bin" "$dir/tokens.bin"
+rm -r "$ck/step-00000005" && ln -sfn step-00000004 "$ck/latest"
+
+sed -i 's/"step": 4/"step": 3/' "$ck/step-00000004/manifest.json"
+run "${more[@]}" --resume "$ck/step-00000004"
+ok "a manifest whose step was edited is refused" says "edited or corrupt"
+run "${more[@]}"
+ok "auto takes the one before" grep -q "resumed after step 2" "$dir/out"
+rm -r "$ck"/step-0000000[45] && ln -sfn step-00000002 "$ck/latest"
+$hurt age "$ck/step-00000002"
+run "${more[@]}"
+ok "one of an earlier version is gone on from" test $status = 0
+ok "with one line" says "earlier version.*not compared"
+
+# -- one that nothing can be made of -------------------------------------------
+rm -rf "$ck"
+run "${save[@]}" --set train.steps=6 --metrics "$dir/whole"
+cp -r "$ck" "$dir/good"
+$hurt poison "$ck/step-00000006" optim.v -5
+run "${save[@]}" --set train.steps=8 --metrics "$dir/m"
+ok "a second moment below 0: the run goes on" test $status = 0
+ok "from the one before, and says why" \
+    says "step 6 skipped: its first step is not finite: .* has -\?nan at"
+ok "which it did" grep -q '^{"step":5,' "$dir/m"
+ok "and step 6 is in its place again, and finite" \
+    cmp "$dir/good/step-00000006/rank-00000.safetensors" \
+    "$ck/step-00000006/rank-00000.safetensors"
+rm -rf "$ck"
+cp -r "$dir/good" "$ck"
+$hurt poison "$ck/step-00000006" layers. nan
+$hurt poison "$ck/step-00000004" optim.v -5
+run "${save[@]}" --set train.steps=7
+ok "weights that are no numbers are passed over, and the next" \
+    test $status = 0 -a "$(grep -c 'skipped: .*nan at' "$dir/out")" = 2
+rm -rf "$ck"
+cp -r "$dir/good" "$ck"
+for step in 2 4 6; do
+    $hurt poison "$ck/step-0000000$step" optim.v -5
+done
+run "${save[@]}" --set train.steps=9
+ok "no checkpoint is of use: the run ends" test $status = 1
+ok "and says which" test "$(grep -c 'skipped: its first' "$dir/out")" = 3
+ok "and what to do" grep -q "no checkpoint of use is left before step 2" \
+    "$dir/out"
+rm -rf "$ck"
+run "${save[@]}" --set train.steps=9 --set optim.lr=1e30 --set lr.warmup=0 \
+    --set checkpoint.every=1
+ok "what is not finite is not saved" test $status = 1
+for step in "$ck"/step-*; do
+    [ -e "$step" ] || continue
+    ok "what is there is of use: ${step##*/}" python3 -B -c '
+import math, struct, sys, json
+data = open(sys.argv[1] + "/rank-00000.safetensors", "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+all(math.isfinite(x) for x in struct.unpack(
+    f"<{(len(data) - 8 - size) // 4}f", data[8 + size:])) or sys.exit(1)
+' "$step"
+done
+
+# -- what happens while it runs -----------------------------------------------
+start() {
+    : >"$dir/out"
+    "$train" "$dir/c.yaml" --set train.steps=1000000 "$@" >"$dir/out" 2>&1 \
+        </dev/null &
+    pid=$!
+    until_true 30 grep -q "step 1/\|resumed" "$dir/out"
+}
+
+# ended SECONDS: the run in the background is over
+ended() {
+    if until_true "$1" eval '! kill -0 "$pid"'; then
+        wait "$pid"
+        status=$?
+        pid=
+        return 0
+    fi
+    kill -9 "$pid"
+    pid=
+    status=hung
+    return 1
+}
+
+rm -rf "$ck"
+start --set checkpoint.dir="$ck"
+truncate -s 1500 "$dir/tokens.bin"
+ok "a data file that is cut ends the run" ended 30
+ok "in order" test "$status" = 1
+ok "naming file and offset" says "tokens.bin: cut while it was read: it ends"
+ok "with a checkpoint" test -e "$(echo "$ck"/step-*/manifest.json)"
+cp "$dir/first.bin" "$dir/tokens.bin"
+start --set checkpoint.dir="$ck"
+ok "from which it goes on" grep -q "resumed after" "$dir/out"
+kill -TERM "$pid"
+ended 30
+
+rm -rf "$ck"
+cp "$dir/first.bin" "$dir/val.bin"
+start --set checkpoint.dir="$ck" --set data.val="$dir/val.bin" \
+    --set train.eval_every=5 --set train.eval_steps=1
+truncate -s 1030 "$dir/val.bin"
+ok "likewise what it is evaluated with" ended 30
+ok "with one line" says "val.bin: cut while it was read"
+ok "and a checkpoint" test -e "$(echo "$ck"/step-*/manifest.json)"
+
+# A directory that is no directory for a while.
+rm -rf "$ck"
+start --set checkpoint.dir="$ck" --set checkpoint.every=3
+until_true 30 test -e "$ck/latest"
+mv "$ck" "$dir/away" && : >"$ck"
+ok "a save that fails is said" until_true 30 grep -q "could not be saved: $ck" \
+    "$dir/out"
+ok "and training goes on" kill -0 "$pid"
+rm "$ck"
+ok "the next ones are saved" until_true 30 test -e "$ck/latest"
+ok "and what was removed is said" grep -q "$ck was removed" "$dir/out"
+kill -TERM "$pid"
+ok "and it ends well" ended 30
+ok "with status 0" test "$status" = 0
+
+rm -rf "$ck" "$dir/away"
+start --set checkpoint.dir="$ck" --set checkpoint.fallback="$dir/second" \
+    --set checkpoint.every=3
+until_true 30 test -e "$ck/latest"
+mv "$ck" "$dir/away" && : >"$ck"
+ok "with a fallback they go there" until_true 30 test -e "$dir/second/latest"
+kill -TERM "$pid"
+ok "until the end" ended 30
+ok "which is no failure" test "$status" = 0
+ok "and is said" grep -q "checkpoint.fallback $dir/second" "$dir/out"
+last=$(readlink "$dir/second/latest")
+rm "$ck" && mv "$dir/away" "$ck"
+start --set checkpoint.dir="$ck" --set checkpoint.fallback="$dir/second"
+ok "from there it goes on" \
+    grep -q "resumed after step $((10#${last#step-}))\$" "$dir/out"
+kill -TERM "$pid"
+ended 30
+echo "1..$n"

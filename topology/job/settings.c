@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/job/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology/base/yaml.h"
+
+/* Of these sections every key counts, */
+static const char *const whole[] = {"model", "optim", "lr", "batch", "sync"};
+/* of the others only these. A micro-batch is what a batch norm takes its
+ * statistics of; nothing else depends on it. */
+static const char *const single[] = {
+    "data.mean",           "data.std",         "data.shift", "data.flip",
+    "train.global_batch",  "train.precision",  "train.seed", "train.noise",
+    "train.skip_outliers", "train.micro_batch"};
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+static bool is_one_of(const char *text, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(text, list[i]))
+            return true;
+    return false;
+}
+
+static bool is_listed(const char *section, const char *key)
+{
+    return is_one_of(section, whole, COUNT(whole)) ||
+           is_one_of(key, single, COUNT(single));
+}
+
+static bool counts(const struct plait_job_config *c, const char *key)
+{
+    if (strcmp(key, "train.micro_batch") != 0)
+        return true;
+    return c->model.family == PLAIT_RESNET && c->model.norm != PLAIT_NORM_GHOST;
+}
+
+/* A list too long for its room is cut: it is then the rest that is not
+ * compared. */
+static int print_value(const struct plait_yaml_field *field, const void *value,
+                       struct plait_setting *setting)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return -1;
+    plait_yaml_print_value(out, field, value);
+    if (fclose(out) != 0) {
+        free(text);
+        return -1;
+    }
+    snprintf(setting->value, sizeof(setting->value), "%s", text);
+    free(text);
+    return 0;
+}
+
+static int add_section(const struct plait_job_config *c,
+                       const struct plait_yaml_field *section,
+                       struct plait_settings *s)
+{
+    for (int i = 0; i < section->count; i++) {
+        const struct plait_yaml_field *field = &section->fields[i];
+        struct plait_setting *setting = &s->at[s->n];
+
+        snprintf(setting->key, sizeof(setting->key), "%s.%s", section->name,
+                 field->name);
+        if (!is_listed(section->name, setting->key) ||
+            !counts(c, setting->key) || s->n == PLAIT_SETTINGS_MAX - 1)
+            continue;
+        if (print_value(field,
+                        (const char *)c + section->offset + field->offset,
+                        setting) < 0)
+            return -1;
+        s->n++;
+    }
+    return 0;
+}
+
+int plait_settings_list(const struct plait_job_config *config,
+                        struct plait_settings *settings)
+{
+    struct plait_job_config c = *config; /* its texts are only looked at */
+    const struct plait_yaml_field *sections;
+    int n, i;
+
+    /* 0 means the same as its default. */
+    c.model.head_dim = plait_model_head_dim(&c.model);
+    settings->n = 0;
+    sections = plait_job_config_sections(&n);
+    for (i = 0; i < n; i++)
+        if (add_section(&c, &sections[i], settings) < 0)
+            return -1;
+    return 0;
+}
+
+bool plait_settings_has_key(const char *key)
+{
+    const struct plait_yaml_field *sections;
+    char name[96];
+    int n;
+
+    sections = plait_job_config_sections(&n);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < sections[i].count; k++) {
+            snprintf(name, sizeof(name), "%s.%s", sections[i].name,
+                     sections[i].fields[k].name);
+            if (!strcmp(key, name))
+                return is_listed(sections[i].name, name);
+        }
+    return false;
+}
+
+const char *plait_settings_value(const struct plait_settings *settings,
+                                 const char *key)
+{
+    for (int i = 0; i < settings->n; i++)
+        if (!strcmp(settings->at[i].key, key))
+            return settings->at[i].value;
+    return NULL;
+}

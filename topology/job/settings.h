@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_JOB_SETTINGS_H
+#define PLAIT_TOPOLOGY_JOB_SETTINGS_H
+
+#include <stdbool.h>
+
+#include "topology/job/job_config.h"
+
+/* The settings that decide what a run computes: all of the model's, the
+ * optimizer's and the rate's, seed, batch and precision. Those of speed,
+ * length and files are not among them. */
+
+#define PLAIT_SETTINGS_MAX 128
+
+/* "section.key" and its value as the configuration would write it. */
+struct plait_setting {
+    char key[48];
+    char value[208];
+};
+
+struct plait_settings {
+    int n;
+    struct plait_setting at[PLAIT_SETTINGS_MAX];
+};
+
+/* -1 with errno: out of memory. */
+int plait_settings_list(const struct plait_job_config *config,
+                        struct plait_settings *settings);
+
+/* Whether "section.key" is, or may be, one of them. */
+bool plait_settings_has_key(const char *key);
+
+/* Its value; NULL if it is not there. */
+const char *plait_settings_value(const struct plait_settings *settings,
+                                 const char *key);
+
+#endif
