@@ -30,7 +30,7 @@ struct plait_direction {
                   struct plait_optim_piece *pieces);
 };
 
-extern const struct plait_direction plait_muon, plait_adafactor;
+extern const struct plait_direction plait_muon, plait_adafactor, plait_soap;
 
 /* direction.c: all of it that a rule of this kind needs; nothing with any
  * other. Before the step's runs are listed. */

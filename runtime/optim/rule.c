@@ -99,6 +99,8 @@ static const struct plait_optim_rule rules[PLAIT_NOPTIMIZERS] = {
                                .direction = &plait_adafactor},
     [PLAIT_OPTIM_MUON] = {.update = PLAIT_UPDATE_ADAMW,
                           .direction = &plait_muon},
+    [PLAIT_OPTIM_SOAP] = {.update = PLAIT_UPDATE_ADAMW,
+                          .direction = &plait_soap},
 };
 
 const struct plait_optim_rule *plait_optim_rule(enum plait_optim_kind kind)

@@ -371,7 +371,14 @@ static const struct {
     {"optim: {name: sgdd}",
      "name is adamw, sgd, lars, larc, lamb, novograd, adafactor, adamw8bit, "
      "lion, muon or soap, not 'sgdd'"},
-    {"optim: {name: soap}", "optim.name soap is not there yet"},
+    {"optim: {name: soap, momentum: 0.9}",
+     "optim.momentum is not a key of optim.name soap, which takes betas, eps, "
+     "frequency, max_dim, lr, weight_decay and clip"},
+    {"optim: {name: soap, frequency: 0}",
+     "frequency is a whole number from 1 to 1000000000, not '0'"},
+    {"optim: {frequency: 5}", "optim.frequency is not a key of optim.name"},
+    {"{optim: {name: soap}, sync: {mode: local}}",
+     "optim.name must be adamw, sgd or lion"},
     {"optim: {momentum: 0.5}",
      "f.yaml: optim.momentum is not a key of optim.name adamw, which takes "
      "betas, eps, lr, weight_decay and clip"},

@@ -293,9 +293,6 @@ static int check_optim(const struct plait_job_config *config,
     const struct plait_optim_config *c = &config->optim;
     const struct plait_optimizer *o = &plait_optimizers[c->kind];
 
-    if (!o->ready)
-        return plait_errorf(err, "optim.name %s is not there yet: use adamw",
-                            o->name);
     if (check_optim_keys(c, err) < 0)
         return -1;
     if (c->nesterov && c->momentum == 0 && o->keys & PLAIT_KEY_NESTEROV)

@@ -140,6 +140,8 @@ static const struct plait_yaml_field optim_fields[] = {
     FIELD(optim, "momentum", momentum, REAL, RANGE(0, 1)),
     FIELD(optim, "nesterov", nesterov, BOOL, ),
     FIELD(optim, "trust", trust, REAL, RANGE(0, 1e6)),
+    FIELD(optim, "frequency", frequency, INT, RANGE(1, 1000000000)),
+    FIELD(optim, "max_dim", max_dim, INT, RANGE(0, 1000000000)),
     FIELD(optim, "weight_decay", weight_decay, REAL, RANGE(0, 1e6)),
     FIELD(optim, "clip", clip, REAL, RANGE(0, 1e12)),
 };
@@ -271,6 +273,8 @@ static struct plait_job_config *create_default(void)
                                            .eps = 1e-8,
                                            .momentum = 0.9,
                                            .trust = 0.001,
+                                           .frequency = 10,
+                                           .max_dim = 10000,
                                            .weight_decay = 0.1,
                                            .clip = 1.0};
     c->lr =

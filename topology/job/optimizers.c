@@ -8,11 +8,13 @@ enum {
     EPS = PLAIT_KEY_EPS,
     MOMENTUM = PLAIT_KEY_MOMENTUM,
     NESTEROV = PLAIT_KEY_NESTEROV,
-    TRUST = PLAIT_KEY_TRUST
+    TRUST = PLAIT_KEY_TRUST,
+    FREQUENCY = PLAIT_KEY_FREQUENCY,
+    MAX_DIM = PLAIT_KEY_MAX_DIM
 };
 
 const char *const plait_optim_key_names[PLAIT_NOPTIM_KEYS] = {
-    "betas", "eps", "momentum", "nesterov", "trust"};
+    "betas", "eps", "momentum", "nesterov", "trust", "frequency", "max_dim"};
 
 const char *const plait_optimizer_names[PLAIT_NOPTIMIZERS] = {
     "adamw",     "sgd",       "lars", "larc", "lamb", "novograd",
@@ -20,10 +22,9 @@ const char *const plait_optimizer_names[PLAIT_NOPTIMIZERS] = {
 
 /* adamw8bit: two codes of a byte, and two fp32 scales to each block of 256. */
 const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS] = {
-    {"adamw", true, BETAS | EPS, {"m", "v"}, 8, true, false, 0, false},
-    {"sgd", true, MOMENTUM | NESTEROV, {"momentum"}, 4, true, false, 0, false},
+    {"adamw", BETAS | EPS, {"m", "v"}, 8, true, false, 0, false},
+    {"sgd", MOMENTUM | NESTEROV, {"momentum"}, 4, true, false, 0, false},
     {"lars",
-     true,
      MOMENTUM | NESTEROV | TRUST,
      {"momentum"},
      4,
@@ -32,7 +33,6 @@ const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS] = {
      0,
      false},
     {"larc",
-     true,
      MOMENTUM | NESTEROV | TRUST,
      {"momentum"},
      4,
@@ -40,11 +40,10 @@ const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS] = {
      false,
      0,
      false},
-    {"lamb", true, BETAS | EPS, {"m", "v"}, 8, false, false, 0, false},
-    {"novograd", true, BETAS | EPS, {"m"}, 4, false, false, 0, false},
-    {"adafactor", true, 0, {"v"}, 0, false, true, 0, false},
+    {"lamb", BETAS | EPS, {"m", "v"}, 8, false, false, 0, false},
+    {"novograd", BETAS | EPS, {"m"}, 4, false, false, 0, false},
+    {"adafactor", 0, {"v"}, 0, false, true, 0, false},
     {"adamw8bit",
-     true,
      BETAS | EPS,
      {"m", "v"},
      2 + 8.0 / 256,
@@ -52,9 +51,8 @@ const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS] = {
      false,
      0,
      true},
-    {"lion", true, BETAS, {"m"}, 4, true, false, 0, false},
+    {"lion", BETAS, {"m"}, 4, true, false, 0, false},
     {"muon",
-     true,
      BETAS | EPS | MOMENTUM | NESTEROV,
      {"m", "v"},
      8,
@@ -62,7 +60,14 @@ const struct plait_optimizer plait_optimizers[PLAIT_NOPTIMIZERS] = {
      true,
      4,
      false},
-    {"soap", false, 0, {NULL}, 0, false, false, 0, false},
+    {"soap",
+     BETAS | EPS | FREQUENCY | MAX_DIM,
+     {"m", "v"},
+     8,
+     false,
+     true,
+     0,
+     false},
 };
 
 static bool keeps_none(const struct plait_optim_config *c)

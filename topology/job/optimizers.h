@@ -35,9 +35,11 @@ enum plait_optim_key {
     PLAIT_KEY_EPS = 2,
     PLAIT_KEY_MOMENTUM = 4,
     PLAIT_KEY_NESTEROV = 8,
-    PLAIT_KEY_TRUST = 16
+    PLAIT_KEY_TRUST = 16,
+    PLAIT_KEY_FREQUENCY = 32,
+    PLAIT_KEY_MAX_DIM = 64
 };
-enum { PLAIT_NOPTIM_KEYS = 5 };
+enum { PLAIT_NOPTIM_KEYS = 7 };
 extern const char *const plait_optim_key_names[PLAIT_NOPTIM_KEYS];
 
 /* Numbers kept per weight, beside the master weight. */
@@ -45,7 +47,6 @@ enum { PLAIT_OPTIM_STATES = 2 };
 
 struct plait_optimizer {
     const char *name;
-    bool ready;    /* false: the name is reserved, a run is refused */
     unsigned keys; /* enum plait_optim_key */
     /* Names of the states, "m" for optim.m.TENSOR in a checkpoint; NULL ends
      * the list. With momentum 0, an optimizer of that key keeps none. */
@@ -69,7 +70,9 @@ struct plait_optim_config {
     double eps;
     double momentum; /* 0: none */
     bool nesterov;
-    double trust; /* eta of LARS and LARC */
+    double trust;  /* eta of LARS and LARC */
+    int frequency; /* steps from one basis of SOAP to the next */
+    int max_dim;   /* the longest side that SOAP has a basis of */
     double weight_decay;
     double clip;         /* 0: no clipping */
     unsigned keys_given; /* enum plait_optim_key: by the file or --set */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdlib.h>
 
 #include "topology/predict/estimate_shape.h"
 
 /* What an optimizer holds that does not keep the same of every weight:
- * runtime/optim (muon.c, adafactor.c, whole.c, orthogonal.c). */
+ * runtime/optim (muon.c, adafactor.c, soap.c, whole.c, orthogonal.c). */
 
 #define WIDE 1048576.0 /* numbers made fp32 at a time */
 
@@ -84,6 +85,103 @@ static double work_bytes(const struct plait_shape *s)
     return sum + (s->element < 4 ? 4 * fmax(WIDE, side * side) : 0);
 }
 
+/* -- SOAP ---------------------------------------------------------------- */
+
+struct matrix {
+    double rows, cols, count; /* of a stage */
+};
+
+enum { KINDS = 6 };
+
+/* A stage's matrices by their shapes, those of one expert-parallel rank's
+ * experts among them. */
+static void list_matrices(const struct plait_shape *s, int layers,
+                          struct matrix *list)
+{
+    double h = s->m->hidden, f = s->m->ffn, q = q_width(s), kv = kv_width(s);
+    double mlps = s->m->experts ? s->m->experts : 1;
+
+    list[0] = (struct matrix){q, h, layers};
+    list[1] = (struct matrix){h, q, layers};
+    list[2] = (struct matrix){kv, h, 2.0 * layers};
+    list[3] = (struct matrix){f, h, gated(s) * mlps * layers};
+    list[4] = (struct matrix){h, f, mlps * layers};
+    list[5] = (struct matrix){s->m->experts, h, s->m->experts ? layers : 0};
+}
+
+static double square_of(const struct plait_shape *s, double side)
+{
+    return side <= s->c->optim.max_dim ? side * side : 0;
+}
+
+/* Numbers that the owner of one has. */
+static double owned_numbers(const struct plait_shape *s, const struct matrix *m)
+{
+    return 2 *
+           (m->rows * m->cols + square_of(s, m->rows) + square_of(s, m->cols));
+}
+
+static int compare_costs(const void *left, const void *right)
+{
+    const struct matrix *a = left, *b = right;
+    double x = a->rows * a->cols * fmin(a->rows, a->cols);
+    double y = b->rows * b->cols * fmin(b->rows, b->cols);
+
+    return (x < y) - (x > y);
+}
+
+static int least_loaded(const double *load, int n)
+{
+    int at = 0, i;
+
+    for (i = 1; i < n; i++)
+        if (load[i] < load[at])
+            at = i;
+    return at;
+}
+
+/* Numbers that the fullest of `ranks` owns, when each matrix goes to the one
+ * with the least work so far, the expensive ones first. load [2 ranks] 0. */
+static double fullest_owner(const struct plait_shape *s, struct matrix *list,
+                            int ranks, double *load)
+{
+    double most = 0, *numbers = load + ranks;
+    int k, i;
+
+    qsort(list, KINDS, sizeof(*list), compare_costs);
+    for (k = 0; k < KINDS; k++)
+        for (i = 0; i < (int)list[k].count; i++) {
+            const struct matrix *m = &list[k];
+            int to = least_loaded(load, ranks);
+
+            load[to] += m->rows * m->cols * fmin(m->rows, m->cols);
+            numbers[to] += owned_numbers(s, m);
+            most = fmax(most, numbers[to]);
+        }
+    return most;
+}
+
+static double soap_bytes(const struct plait_shape *s, int layers)
+{
+    struct matrix list[KINDS];
+    int ranks = s->tp * s->dp * s->cp, k;
+    double *load = calloc(2 * (size_t)ranks, sizeof(*load));
+    double largest = 0, square = 0, sum;
+    double matrices = 2 + (s->tp > 1 ? 2 : sharing(s) > 1);
+
+    if (!load)
+        return 0;
+    list_matrices(s, layers, list);
+    for (k = 0; k < KINDS; k++) {
+        largest = fmax(largest, list[k].rows * list[k].cols);
+        square = fmax(square, square_of(s, list[k].rows));
+        square = fmax(square, square_of(s, list[k].cols));
+    }
+    sum = fullest_owner(s, list, ranks, load) + matrices * largest + square;
+    free(load);
+    return 4 * sum;
+}
+
 double plait_shape_uneven_bytes(const struct plait_shape *s, int layers,
                                 int embedding, int head)
 {
@@ -94,5 +192,7 @@ double plait_shape_uneven_bytes(const struct plait_shape *s, int layers,
         return 0;
     if (c->kind == PLAIT_OPTIM_ADAFACTOR)
         return 8 * (layers * layer_sides(s) + table_sides(s, embedding, head));
-    return (o->matrix - o->bytes) * layers * matrix_weights(s) + work_bytes(s);
+    return (o->matrix - o->bytes) * layers * matrix_weights(s) +
+           (c->kind == PLAIT_OPTIM_SOAP ? soap_bytes(s, layers)
+                                        : work_bytes(s));
 }

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/optim/eigenbasis.h"
+#include "runtime/optim/optim_private.h"
+#include "runtime/optim/whole.h"
+
+/* SOAP (Vyas et al., "SOAP: improving and stabilizing Shampoo using Adam",
+ * arXiv:2409.11321, algorithm 3): Adam in the eigenbasis of Shampoo. Of every
+ * matrix of a layer, with orthogonal Q (rows) and P (columns),
+ *     m += (1 - b1) (g - m),  v += (1 - b2) ((Q^T g P)^2 - v)
+ *     D = Q (Q^T m P c / (sqrt(v) + eps)) P^T
+ *     L += (1 - b2) (g g^T - L),  R += (1 - b2) (g^T g - R)
+ * with Adam's correction c = sqrt(1 - b2^t) / (1 - b1^t), and
+ *     w -= lr (D + wd w)
+ * Every `frequency` steps Q is made of L Q, orthonormal by Gram and Schmidt,
+ * and P of R P (eigenbasis.h). As in the authors' code, the first gradient
+ * only makes L, R, Q and P: the weights do not follow it. A side longer than
+ * `max_dim` has no basis. Embeddings, the head and vectors are AdamW's.
+ *
+ * One rank has all of a matrix's state, its owner (whole.h), in fp32, in which
+ * the gradient comes to it and D leaves it: 4 (S - h) + 4 (H - h) bytes of
+ * each matrix and step. For a matrix [r,c] the state is 8 r c + 8 (r^2 + c^2)
+ * bytes, shared out over all ranks of a pipeline stage whatever ZeRO is. The
+ * products are the device's; what becomes orthonormal does so in double on the
+ * host. */
+
+enum { SIDES = 2 };
+
+/* A matrix that this rank owns; device memory. */
+struct owned {
+    const struct plait_tensor *tensor;
+    size_t side[SIDES]; /* rows, columns */
+    float *m, *v;
+    float *gram[SIDES], *basis[SIDES]; /* NULL: the side has no basis */
+    float seen;                        /* gradients; host */
+};
+
+struct soap {
+    struct plait_optim *optim;
+    struct plait_whole *whole;
+    int npieces, nowned;
+    struct plait_whole_piece *pieces;
+    struct owned *owned;
+    int next;       /* of those owned, in the order of a step */
+    float *work[2]; /* device: the largest matrix */
+    float *square;  /* device: the longest side's square */
+    float scale;    /* of this step's gradients */
+};
+
+static bool takes(const struct plait_tensor *t)
+{
+    return t->ndim == 2 && t->layer >= 0;
+}
+
+static int nstates(const struct plait_tensor *t)
+{
+    return takes(t) ? 0 : 2;
+}
+
+/* -- life ---------------------------------------------------------------- */
+
+static void destroy(struct plait_optim *optim, void *own)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+    struct soap *s = own;
+    int i, k;
+
+    for (i = 0; s->owned && i < s->nowned; i++) {
+        struct owned *o = &s->owned[i];
+
+        mesh->ops->free(mesh->dev, o->m);
+        mesh->ops->free(mesh->dev, o->v);
+        for (k = 0; k < SIDES; k++) {
+            mesh->ops->free(mesh->dev, o->gram[k]);
+            mesh->ops->free(mesh->dev, o->basis[k]);
+        }
+    }
+    mesh->ops->free(mesh->dev, s->work[0]);
+    mesh->ops->free(mesh->dev, s->work[1]);
+    mesh->ops->free(mesh->dev, s->square);
+    plait_whole_destroy(s->whole);
+    free(s->owned);
+    free(s->pieces);
+    free(s);
+}
+
+static int allocate(const struct plait_optim *optim, size_t n, float **x)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+
+    *x = mesh->ops->alloc(mesh->dev, n * sizeof(**x));
+    return *x ? 0 : -1;
+}
+
+static int open_owned(struct plait_optim *optim, struct owned *o)
+{
+    size_t n = o->side[0] * o->side[1];
+    int k;
+
+    if (allocate(optim, n, &o->m) < 0 || allocate(optim, n, &o->v) < 0)
+        return -1;
+    for (k = 0; k < SIDES; k++)
+        if (o->side[k] <= (size_t)optim->model->config->optim.max_dim &&
+            (allocate(optim, o->side[k] * o->side[k], &o->gram[k]) < 0 ||
+             allocate(optim, o->side[k] * o->side[k], &o->basis[k]) < 0))
+            return -1;
+    return 0;
+}
+
+static int open_state(struct plait_optim *optim, struct soap *s)
+{
+    size_t largest = 0, longest = 0;
+    const int *piece;
+    int i, k;
+
+    s->nowned = plait_whole_owned(s->whole, &piece);
+    s->owned = calloc((size_t)s->nowned + 1, sizeof(*s->owned));
+    if (!s->owned)
+        return -1;
+    for (i = 0; i < s->nowned; i++) {
+        struct owned *o = &s->owned[i];
+
+        o->tensor = s->pieces[piece[i]].tensor;
+        for (k = 0; k < SIDES; k++)
+            o->side[k] = o->tensor->shape[k];
+        if (open_owned(optim, o) < 0)
+            return -1;
+        if (o->side[0] * o->side[1] > largest)
+            largest = o->side[0] * o->side[1];
+        for (k = 0; k < SIDES; k++)
+            if (o->basis[k] && o->side[k] > longest)
+                longest = o->side[k];
+    }
+    if (allocate(optim, largest + 1, &s->work[0]) < 0 ||
+        allocate(optim, largest + 1, &s->work[1]) < 0)
+        return -1;
+    return allocate(optim, longest * longest + 1, &s->square);
+}
+
+static void list_pieces(struct plait_optim *optim, struct soap *s)
+{
+    int i;
+
+    for (i = 0; i < optim->nslices; i++) {
+        const struct plait_optim_slice *of = &optim->slices[i];
+
+        if (takes(of->tensor))
+            s->pieces[s->npieces++] =
+                (struct plait_whole_piece){of->tensor, of->first, of->count,
+                                           plait_optim_slice_grad(optim, of)};
+    }
+}
+
+static int create(struct plait_optim *optim, void **own,
+                  struct plait_error *err)
+{
+    struct soap *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return plait_errorf(err, "out of memory");
+    *own = s;
+    s->optim = optim;
+    s->pieces = calloc((size_t)optim->nslices + 1, sizeof(*s->pieces));
+    if (!s->pieces)
+        return plait_errorf(err, "out of memory");
+    list_pieces(optim, s);
+    s->whole = plait_whole_create(optim->model->mesh, PLAIT_F32, s->pieces,
+                                  s->npieces, err);
+    if (!s->whole)
+        return -1;
+    if (open_state(optim, s) < 0)
+        return plait_errorf(err, "out of memory for SOAP's bases");
+    return 0;
+}
+
+/* -- products ------------------------------------------------------------ */
+
+enum product {
+    A_B,  /* out[n,o] = a[n,c] b[c,o] */
+    A_BT, /* out[n,o] = a[n,c] b[o,c]^T */
+    AT_B  /* out[n,o] = a[c,n]^T b[c,o] */
+};
+
+static int multiply(const struct soap *s, enum product what, float *out,
+                    const float *a, const float *b, size_t n, size_t c,
+                    size_t o)
+{
+    const struct plait_mesh *mesh = s->optim->model->mesh;
+    const struct plait_ops *ops = mesh->ops;
+    struct plait_weight *w;
+    int rc;
+
+    if (what == AT_B)
+        return ops->linear_backward_weight(mesh->q, PLAIT_F32, out, NULL, a, b,
+                                           0, c, n, o);
+    w = ops->weight_create(mesh->dev, PLAIT_F32, what == A_B ? c : o,
+                           what == A_B ? o : c, b);
+    if (!w)
+        return -1;
+    if (what == A_B)
+        rc = ops->linear_backward_input(mesh->q, out, a, w, PLAIT_ACT_NONE,
+                                        NULL, 0, n);
+    else
+        rc = ops->linear_forward(mesh->q, out, NULL, a, w, NULL, PLAIT_ACT_NONE,
+                                 n);
+    ops->weight_destroy(w);
+    return rc;
+}
+
+static int copy(const struct soap *s, const struct owned *o, float *to,
+                const float *from)
+{
+    const struct plait_mesh *mesh = s->optim->model->mesh;
+
+    return mesh->ops->copy(mesh->q, to, from,
+                           o->side[0] * o->side[1] * sizeof(*to));
+}
+
+/* work[1] = Q^T x P */
+static int project(const struct soap *s, const struct owned *o, const float *x)
+{
+    size_t rows = o->side[0], cols = o->side[1];
+    int rc;
+
+    if (o->basis[1])
+        rc = multiply(s, A_B, s->work[0], x, o->basis[1], rows, cols, cols);
+    else
+        rc = copy(s, o, s->work[0], x);
+    if (rc < 0)
+        return -1;
+    if (!o->basis[0])
+        return copy(s, o, s->work[1], s->work[0]);
+    return multiply(s, AT_B, s->work[1], o->basis[0], s->work[0], rows, rows,
+                    cols);
+}
+
+/* x = Q work[1] P^T */
+static int project_back(const struct soap *s, const struct owned *o, float *x)
+{
+    size_t rows = o->side[0], cols = o->side[1];
+    int rc;
+
+    if (o->basis[1])
+        rc = multiply(s, A_BT, s->work[0], s->work[1], o->basis[1], rows, cols,
+                      cols);
+    else
+        rc = copy(s, o, s->work[0], s->work[1]);
+    if (rc < 0)
+        return -1;
+    if (!o->basis[0])
+        return copy(s, o, x, s->work[0]);
+    return multiply(s, A_B, x, o->basis[0], s->work[0], rows, rows, cols);
+}
+
+/* -- bases --------------------------------------------------------------- */
+
+static int average_grams(const struct soap *s, const struct owned *o,
+                         const float *g)
+{
+    const struct plait_mesh *mesh = s->optim->model->mesh;
+    float weight = 1 - (float)s->optim->model->config->optim.betas[1];
+    int k;
+
+    for (k = 0; k < SIDES; k++) {
+        size_t n = o->side[k], across = o->side[!k];
+
+        if (!o->gram[k])
+            continue;
+        if (multiply(s, k == 0 ? A_BT : AT_B, s->square, g, g, n, across, n) <
+                0 ||
+            mesh->ops->average(mesh->q, o->gram[k], s->square, 1, weight,
+                               n * n) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int first_bases(const struct soap *s, const struct owned *o,
+                       const float *g)
+{
+    const struct plait_mesh *mesh = s->optim->model->mesh;
+    size_t n = o->side[0] * o->side[1];
+    float *host = malloc((n + 1) * sizeof(*host)), *side[SIDES] = {NULL};
+    int k, rc = host ? 0 : -1;
+
+    for (k = 0; k < SIDES && rc == 0; k++) {
+        if (o->basis[k])
+            side[k] = malloc(o->side[k] * o->side[k] * sizeof(*side[k]));
+        rc = o->basis[k] && !side[k] ? -1 : 0;
+    }
+    if (rc == 0)
+        rc = mesh->ops->to_host(mesh->q, host, g, n * sizeof(*host));
+    if (rc == 0 && (side[0] || side[1]))
+        rc = plait_eigenbasis_first(host, o->side[0], o->side[1], side);
+    for (k = 0; k < SIDES; k++) {
+        if (rc == 0 && side[k])
+            rc = mesh->ops->to_device(mesh->q, o->basis[k], side[k],
+                                      o->side[k] * o->side[k] *
+                                          sizeof(*side[k]));
+        free(side[k]);
+    }
+    free(host);
+    return rc;
+}
+
+/* The second moments follow their basis' vectors to other rows or columns. */
+static int reorder(const struct soap *s, const struct owned *o, int side,
+                   const size_t *order)
+{
+    const struct plait_mesh *mesh = s->optim->model->mesh;
+    size_t cols = o->side[1], n = o->side[0] * cols, i;
+    float *from = malloc(2 * n * sizeof(*from)), *to = from + n;
+    int rc;
+
+    if (!from)
+        return -1;
+    rc = mesh->ops->to_host(mesh->q, from, o->v, n * sizeof(*from));
+    for (i = 0; i < n; i++) {
+        size_t row = i / cols, col = i % cols;
+
+        to[i] = side == 0 ? from[order[row] * cols + col]
+                          : from[row * cols + order[col]];
+    }
+    if (rc == 0)
+        rc = mesh->ops->to_device(mesh->q, o->v, to, n * sizeof(*to));
+    free(from);
+    return rc;
+}
+
+static int next_basis(const struct soap *s, const struct owned *o, int side)
+{
+    const struct plait_mesh *mesh = s->optim->model->mesh;
+    size_t n = o->side[side], bytes = n * n * sizeof(float);
+    size_t *order = malloc(n * sizeof(*order));
+    float *basis = malloc(bytes), *product = malloc(bytes);
+    int rc = -1;
+
+    if (order && basis && product &&
+        multiply(s, AT_B, s->square, o->basis[side], o->gram[side], n, n, n) ==
+            0 &&
+        mesh->ops->to_host(mesh->q, product, s->square, bytes) == 0 &&
+        mesh->ops->to_host(mesh->q, basis, o->basis[side], bytes) == 0 &&
+        plait_eigenbasis_next(basis, product, n, order) == 0 &&
+        mesh->ops->to_device(mesh->q, o->basis[side], basis, bytes) == 0)
+        rc = reorder(s, o, side, order);
+    free(order);
+    free(basis);
+    free(product);
+    return rc;
+}
+
+/* -- the step ------------------------------------------------------------ */
+
+/* g becomes D; t counts from 1. */
+static int make_step(const struct soap *s, const struct owned *o, float *g,
+                     double t)
+{
+    const struct plait_optim_config *c = &s->optim->model->config->optim;
+    const struct plait_ops *ops = s->optim->model->mesh->ops;
+    struct plait_queue *q = s->optim->model->mesh->q;
+    float beta1 = (float)c->betas[0], beta2 = (float)c->betas[1];
+    double correct = sqrt(1 - pow(beta2, t)) / (1 - pow(beta1, t));
+    size_t n = o->side[0] * o->side[1];
+
+    if (ops->average(q, o->m, g, 1, 1 - beta1, n) < 0 || project(s, o, g) < 0 ||
+        ops->average_squares(q, o->v, s->work[1], 1, 1 - beta2, n) < 0 ||
+        average_grams(s, o, g) < 0 || project(s, o, o->m) < 0 ||
+        ops->divide_root(q, s->work[1], o->v, (float)correct, 0, (float)c->eps,
+                         n) < 0)
+        return -1;
+    return project_back(s, o, g);
+}
+
+static int step_matrix(void *arg, int piece, void *matrix)
+{
+    struct soap *s = arg;
+    const struct plait_mesh *mesh = s->optim->model->mesh;
+    const struct plait_optim_config *c = &s->optim->model->config->optim;
+    struct owned *o = &s->owned[s->next++];
+    size_t n = o->side[0] * o->side[1];
+    double t = o->seen;
+    int k;
+
+    (void)piece;
+    o->seen++;
+    if (mesh->ops->scale(mesh->q, PLAIT_F32, matrix, s->scale, n) < 0)
+        return -1;
+    if (t == 0)
+        return first_bases(s, o, matrix) < 0 || average_grams(s, o, matrix) < 0
+                   ? -1
+                   : mesh->ops->fill_zero(mesh->q, matrix, n * sizeof(float));
+    if (make_step(s, o, matrix, t) < 0)
+        return -1;
+    for (k = 0; k < SIDES && fmod(t, c->frequency) == 0; k++)
+        if (o->basis[k] && next_basis(s, o, k) < 0)
+            return -1;
+    return 0;
+}
+
+static int make(struct plait_optim *optim, void *own, float scale, int64_t step)
+{
+    struct soap *s = own;
+
+    (void)optim;
+    (void)step;
+    s->next = 0;
+    s->scale = scale;
+    return plait_whole_run(s->whole, step_matrix, s);
+}
+
+/* -- checkpoints --------------------------------------------------------- */
+
+/* Appends one to *to, unless that or data is NULL; counts it in *n. */
+static void add_piece(struct plait_optim_piece *to, int *n,
+                      const struct owned *o, const char *state, size_t rows,
+                      size_t cols, float *data)
+{
+    if (!data)
+        return;
+    if (to)
+        to[*n] = (struct plait_optim_piece){.tensor = o->tensor,
+                                            .state = state,
+                                            .home = PLAIT_PIECE_WEIGHTS,
+                                            .shape = {rows, cols},
+                                            .count = rows * cols,
+                                            .data = data};
+    ++*n;
+}
+
+static int pieces(const struct plait_optim *optim, const void *own,
+                  struct plait_optim_piece *to)
+{
+    static const char *const gram[SIDES] = {"left_gram", "right_gram"};
+    static const char *const basis[SIDES] = {"left_basis", "right_basis"};
+    const struct soap *s = own;
+    int i, k, n = 0;
+
+    (void)optim;
+    for (i = 0; i < s->nowned; i++) {
+        struct owned *o = &s->owned[i];
+
+        add_piece(to, &n, o, "m", o->side[0], o->side[1], o->m);
+        add_piece(to, &n, o, "v", o->side[0], o->side[1], o->v);
+        for (k = 0; k < SIDES; k++) {
+            size_t side = o->side[k];
+
+            add_piece(to, &n, o, gram[k], side, side, o->gram[k]);
+            add_piece(to, &n, o, basis[k], side, side, o->basis[k]);
+        }
+        add_piece(to, &n, o, "gradients", 1, 1, &o->seen);
+        if (to)
+            to[n - 1].home = PLAIT_PIECE_HOST;
+    }
+    return n;
+}
+
+const struct plait_direction plait_soap = {takes,   nstates, create,
+                                           destroy, make,    pieces};

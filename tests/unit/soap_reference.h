@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TESTS_SOAP_REFERENCE_H
+#define PLAIT_TESTS_SOAP_REFERENCE_H
+
+#include <stddef.h>
+
+#include "topology/job/optimizers.h"
+
+/* SOAP of one matrix in double, as plainly as it can be written: eigenvectors
+ * by Jacobi's rotations, every product a loop over elements. */
+struct soap_reference;
+
+struct soap_reference *soap_reference_create(size_t rows, size_t cols,
+                                             const float *weights);
+void soap_reference_destroy(struct soap_reference *r);
+/* Where the next step's gradient is written, and what the weights are. */
+double *soap_reference_gradient(struct soap_reference *r);
+const double *soap_reference_weights(const struct soap_reference *r);
+void soap_reference_step(struct soap_reference *r,
+                         const struct plait_optim_config *config, double lr);
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim_job.h"
+#include "soap_reference.h"
+#include "tap.h"
+
+/* SOAP against its formulas written down in double: 100 steps over matrices of
+ * 24 shapes. What is compared are the weights, not the bases: of a basis vector
+ * the sign is free. One process.
+ *
+ * The bound is not that of rounding alone: an element of a projected gradient
+ * that happens to be near 0 begins with a second moment as small, and is
+ * divided by it. One seed, because two eigenvalues that agree to rounding may
+ * be sorted either way. */
+
+enum { STEPS = 100, MODELS = 4 };
+static const double scale = 0.5; /* of the gradients, as clipping makes it */
+static const double most = 1e-4; /* of the norm of the weights */
+
+static uint64_t seed;
+
+static double uniform(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(seed >> 40) * 0x1p-24;
+}
+
+static int takes(const struct plait_optim_slice *s)
+{
+    return s->tensor->ndim == 2 && s->tensor->layer >= 0;
+}
+
+static void draw_gradient(struct optim_job *job,
+                          const struct plait_optim_slice *s, double *g)
+{
+    float *to = job->model->regions[s->tensor->region].grad +
+                s->tensor->offset + s->first;
+
+    for (size_t k = 0; k < s->count; k++) {
+        to[k] = (float)(uniform() - 0.45);
+        if (g)
+            g[k] = to[k] * scale;
+    }
+}
+
+static double deviation(const struct plait_optim_slice *s, const double *w)
+{
+    double diff = 0, norm = 0;
+
+    for (size_t k = 0; k < s->count; k++) {
+        diff += pow(s->master[k] - w[k], 2);
+        norm += w[k] * w[k];
+    }
+    return sqrt(diff / norm);
+}
+
+static int step_all(struct optim_job *job, struct soap_reference **ref,
+                    int step)
+{
+    const struct plait_optim_config *c = &job->config->optim;
+    double lr = (float)(c->lr * (1 + 0.5 * sin(step)));
+    int i, rc;
+
+    for (i = 0; i < job->nslices; i++)
+        draw_gradient(job, &job->slices[i],
+                      ref[i] ? soap_reference_gradient(ref[i]) : NULL);
+    rc = plait_optim_step(job->optim, lr, (float)scale, step);
+    for (i = 0; i < job->nslices; i++)
+        if (ref[i])
+            soap_reference_step(ref[i], c, lr);
+    return rc;
+}
+
+/* The worst deviation of a matrix; a NaN where a step failed. */
+static double run_steps(struct optim_job *job)
+{
+    struct soap_reference **ref = calloc(job->nslices, sizeof(*ref));
+    double worst = 0;
+    int step, i, rc = 0;
+
+    for (i = 0; i < job->nslices; i++)
+        if (takes(&job->slices[i]))
+            ref[i] = soap_reference_create(job->slices[i].tensor->shape[0],
+                                           job->slices[i].tensor->shape[1],
+                                           job->slices[i].master);
+    for (step = 1; step <= STEPS && rc == 0; step++)
+        rc = step_all(job, ref, step);
+    for (i = 0; i < job->nslices; i++) {
+        double d;
+
+        if (!ref[i])
+            continue;
+        d = deviation(&job->slices[i], soap_reference_weights(ref[i]));
+        worst = d <= worst ? worst : d;
+        soap_reference_destroy(ref[i]);
+    }
+    free(ref);
+    return rc == 0 ? worst : NAN;
+}
+
+static double run_model(const struct plait_ops *ops, int model,
+                        const char *keys)
+{
+    static const int hidden[MODELS] = {8, 18, 26, 34};
+    static const int ffn[MODELS] = {21, 18, 47, 20};
+    struct optim_job job = {0};
+    struct plait_error err = {""};
+    char yaml[512];
+    double worst;
+
+    snprintf(yaml, sizeof(yaml),
+             "model: {family: gpt2, layers: 1, hidden: %d, heads: 2, ffn: %d, "
+             "vocab: 11, seq_len: 3}\n"
+             "optim: {name: soap, lr: 3e-3, weight_decay: 0.05, %s}\n",
+             hidden[model], ffn[model], keys);
+    if (optim_job_open(
+            &job,
+            plait_job_config_parse("test", yaml, strlen(yaml), NULL, 0, &err),
+            ops, 2, seed, &err) < 0)
+        return ok(0, "setup: %s", err.text), NAN;
+    worst = run_steps(&job);
+    optim_job_close(&job);
+    return worst;
+}
+
+static void check(const struct plait_ops *ops, const char *keys)
+{
+    double worst = 0;
+
+    seed = 7;
+    for (int i = 0; i < MODELS; i++) {
+        double d = run_model(ops, i, keys);
+
+        worst = d <= worst ? worst : d;
+    }
+    ok(worst <= most, "%s, %s: off by %.1e of the norm, at most %g", ops->name,
+       keys, worst, most);
+}
+
+int main(void)
+{
+    static const char *const keys[] = {"eps: 1e-6",
+                                       "frequency: 3, max_dim: 20, "
+                                       "betas: [0.95, 0.9]"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        check(plait_ops_ref(), keys[i]);
+        check(plait_ops_cpu(), keys[i]);
+    }
+    return done_testing();
+}
