@@ -43,11 +43,23 @@ static int check_gpus(const struct plait_options *options,
 /* The planner refuses a tp group that spans nodes, but only once the job
  * runs. The sizes are known now, before it waits in the queue. */
 static int check_tp(const struct plait_layout *layout, int tasks,
-                    struct plait_error *err)
+                    enum plait_placement placement, struct plait_error *err)
 {
     int tp = layout->size[PLAIT_TP], fit = tp < tasks ? tp : tasks;
+    char order[16];
 
-    if (layout->order[0] != PLAIT_TP || tasks % tp == 0)
+    if (layout->order[0] != PLAIT_TP) {
+        if (placement == PLAIT_PLACE_LINEAR ||
+            plait_layout_keeps_tp(layout, 0, tasks))
+            return 0;
+        plait_layout_format_order(layout, order);
+        return plait_errorf(err,
+                            "--rank-order=%s spreads tp groups (--tp=%d) over "
+                            "several nodes; begin the order with tp, or allow "
+                            "it by --placement=linear",
+                            order, tp);
+    }
+    if (tasks % tp == 0)
         return 0;
     while (tasks % fit)
         fit--;
@@ -85,7 +97,7 @@ int plait_local_check(const struct plait_options *options,
         (site && plait_policy_check(site, &job, &layout, &within, err) < 0))
         return -1;
     return slurm.tasks && slurm.per_node
-               ? check_tp(&layout, slurm.per_node, err)
+               ? check_tp(&layout, slurm.per_node, options->placement, err)
                : 0;
 }
 
@@ -251,13 +263,34 @@ static int unset_variable(void *arg, const char *name, const char *value)
 
 void plait_local_decline(void)
 {
-    static const struct plait_launch none;
-
     setenv(PLAIT_ENV_PLAN, PLAIT_NO_PLAN, 1);
-    /* A step started by a task of a planned step has that task's variables,
-     * which do not describe this one. */
-    if (getenv(PLAIT_ENV_RANK))
-        plait_launch_encode(&none, 1, unset_variable, NULL);
+}
+
+/* The variables of torchrun's kind may be somebody else's: where the outer
+ * plan left them alone (--rendezvous=none), and MASTER_PORT where the user
+ * chose another one since. */
+void plait_local_forget(void)
+{
+    static const char *const ours[] = {PLAIT_ENV_SECRET, PLAIT_ENV_STEP_SECRET,
+                                       PLAIT_ENV_KEEP, PLAIT_ENV_SITE,
+                                       PLAIT_ENV_PLAN};
+    static const struct plait_launch none;
+    const char *master = getenv(PLAIT_ENV_MASTER),
+               *plan = getenv(PLAIT_ENV_PLAN);
+    int rendezvous = !master || *master, own_port;
+    char port[16] = "";
+
+    if (!getenv(PLAIT_ENV_RANK) && (!plan || strcmp(plan, PLAIT_NO_PLAN) == 0))
+        return;
+    own_port = master && plait_master_is_given();
+    if (own_port)
+        snprintf(port, sizeof(port), "%s", getenv(PLAIT_ENV_MASTER_PORT));
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+        unsetenv(ours[i]);
+    plait_launch_encode(&none, rendezvous, unset_variable, NULL);
+    unsetenv(PLAIT_ENV_MASTER);
+    if (own_port)
+        setenv(PLAIT_ENV_MASTER_PORT, port, 1);
 }
 
 /* The job's partition and its nodes' GPUs as slurmctld knows them: the
@@ -318,6 +351,8 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
             goto error;
     }
     plan = plan_in_task_order(step, &plan_request, err);
+    if (plan && plait_plan_check_order(plan, plan_request.nodes, err) < 0)
+        slurm_info("plait: warning: %s", err->text);
     if (!plan ||
         check_policies(site, spank, nodes[0], &plan->layout, &within, err) < 0)
         goto error;

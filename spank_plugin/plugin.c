@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "spank_plugin/slurm_options.h"
-#include "topology/node/cache.h"
 
 /* Slurm finds these by name, so they are the only symbols exported. */
 SPANK_PLUGIN(plait, 1)
@@ -18,6 +17,7 @@ SPANK_PLUGIN(plait, 1)
 static struct {
     struct plait_options options;
     struct plait_plugstack plugstack;
+    struct plait_discovery discovery;
     struct plait_error error; /* why no task of this step may start */
     int failed;
     struct plait_remote *remote;
@@ -104,25 +104,6 @@ static void drop_complaint(const char *text)
     (void)text;
 }
 
-/* slurmd starts: write the node's topology into the cache before any step
- * needs it. Nothing here may keep slurmd from starting. */
-static void start_node(void)
-{
-    struct plait_error err;
-    int rc;
-
-    if (!state.plugstack.cache)
-        return;
-    rc = plait_node_refresh_cache(state.plugstack.cache, &err);
-    if (rc < 0)
-        slurm_error("plait: no cache of this node's topology: %s; every "
-                    "step with plait's flags discovers it anew",
-                    err.text);
-    else if (rc > 0)
-        slurm_info("plait: wrote this node's topology into %s",
-                   state.plugstack.cache);
-}
-
 static int register_options(spank_t spank)
 {
     for (int i = 0; i < PLAIT_NOPTIONS; i++) {
@@ -153,8 +134,9 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
     plait_plugstack_parse(&state.plugstack, ac, av,
                           context == S_CTX_SLURMD ? log_complaint
                                                   : drop_complaint);
+    state.discovery.plugstack = &state.plugstack;
     if (context == S_CTX_SLURMD)
-        start_node();
+        plait_discovery_start_node(&state.plugstack);
     if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR &&
         context != S_CTX_REMOTE)
         return 0;
@@ -218,16 +200,13 @@ static int check_local(struct plait_error *err)
  * log, and must not fail the step. */
 static void start_step(spank_t spank)
 {
-    struct plait_error err;
-
     if (!is_plain_step(spank))
         return;
     if (!state.failed && plait_plugstack_apply(&state.plugstack, &state.options,
                                                &state.error) < 0)
         state.failed = 1;
-    if (!state.failed && state.options.pin && state.plugstack.cache &&
-        plait_node_refresh_cache(state.plugstack.cache, &err) < 0)
-        slurm_info("plait: no cache of this node's topology: %s", err.text);
+    if (!state.failed && state.options.pin)
+        plait_discovery_start_step(&state.discovery);
 }
 
 int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
@@ -239,6 +218,8 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
     (void)av;
     /* Called once for each component of a heterogeneous job. */
     state.components++;
+    if (context != S_CTX_REMOTE)
+        plait_local_forget();
     if (!state.options.given)
         return 0;
     if (context == S_CTX_REMOTE) {
@@ -288,8 +269,8 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
         state.options.given = 0;
         return 0;
     }
-    state.remote = plait_remote_create(spank, &state.options,
-                                       state.plugstack.cache, &state.error);
+    state.remote = plait_remote_create(spank, &state.options, &state.discovery,
+                                       &state.error);
     /* srun would end with 0 if this call failed; the tasks fail instead. */
     state.failed = !state.remote;
     return 0;

@@ -7,6 +7,7 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
+#include "spank_plugin/discovery.h"
 #include "spank_plugin/master.h"
 #include "spank_plugin/options.h"
 #include "spank_plugin/plugstack.h"
@@ -29,6 +30,10 @@ void plait_local_set_defaults(const struct plait_options *options);
  * environment. */
 int plait_local_plan(spank_t spank, const struct plait_options *options,
                      const struct plait_site *site, struct plait_error *err);
+/* What a task of a planned step starts has that task's variables, which do not
+ * describe it: take them out of the environment. That of a command outside of
+ * planned steps is not touched. */
+void plait_local_forget(void);
 /* Tell the nodes that this step has no plan. */
 void plait_local_decline(void);
 
@@ -37,10 +42,10 @@ struct plait_remote;
 
 /* Read the node's share of the plan and the node's topology, once for all
  * tasks. NULL, with the reason in err: the tasks must then not start. */
-struct plait_remote *plait_remote_create(spank_t spank,
-                                         const struct plait_options *options,
-                                         const char *cache,
-                                         struct plait_error *err);
+struct plait_remote *
+plait_remote_create(spank_t spank, const struct plait_options *options,
+                    const struct plait_discovery *discovery,
+                    struct plait_error *err);
 /* Did srun decide that this step has no plan? */
 int plait_remote_is_declined(spank_t spank);
 void plait_remote_destroy(struct plait_remote *remote);

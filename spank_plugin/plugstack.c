@@ -5,7 +5,11 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* A large machine that is busy needs a few. */
+enum { SECONDS = 10, SECONDS_MOST = 3600 };
 
 /* What follows `name` and '=' in `text`, or NULL. */
 static const char *find_value(const char *text, const char *name)
@@ -41,6 +45,31 @@ static int parse_path(struct plait_plugstack *plugstack, const char *text,
     return 1;
 }
 
+static int parse_discovery(struct plait_plugstack *plugstack, const char *text,
+                           struct plait_error *err)
+{
+    const char *seconds = find_value(text, "discovery-seconds"),
+               *choice = find_value(text, "on-hang");
+
+    if (seconds) {
+        char *end;
+        long value = strtol(seconds, &end, 10);
+
+        if (*seconds < '1' || *seconds > '9' || *end || value > SECONDS_MOST)
+            return plait_errorf(err,
+                                "'%.200s': must be a whole number from 1 to %d",
+                                text, SECONDS_MOST);
+        plugstack->discovery_seconds = (int)value;
+    }
+    if (choice) {
+        plugstack->unpinned = strcmp(choice, "unpinned") == 0;
+        if (!plugstack->unpinned && strcmp(choice, "refuse") != 0)
+            return plait_errorf(err, "'%.200s': must be refuse or unpinned",
+                                text);
+    }
+    return seconds || choice;
+}
+
 static int parse_option(struct plait_plugstack *plugstack, const char *text,
                         struct plait_error *err)
 {
@@ -70,9 +99,12 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
 
     memset(plugstack, 0, sizeof(*plugstack));
     plugstack->cache = PLAIT_CACHEDIR;
+    plugstack->discovery_seconds = SECONDS;
     for (int i = 0; i < ac; i++) {
         int rc = parse_path(plugstack, av[i], &err);
 
+        if (rc == 0)
+            rc = parse_discovery(plugstack, av[i], &err);
         if (rc == 0)
             rc = parse_option(plugstack, av[i], &err);
         if (rc == 0)

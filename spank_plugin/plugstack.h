@@ -8,11 +8,15 @@
 /* The arguments after spank_plait.so in plugstack.conf(5):
  *   cache=DIR|none     where each node caches its topology
  *   site=FILE          the site file
+ *   discovery-seconds=N  how long a node may take to say what it has
+ *   on-hang=refuse|unpinned  what a step does where it takes longer
  *   NAME=VALUE         --NAME of jobs that give other flags but not this one
  *   force-NAME=VALUE   the same, and other values of --NAME are refused */
 struct plait_plugstack {
     const char *cache; /* NULL: none */
     const char *site;  /* NULL: the default place, if it is there */
+    int discovery_seconds;
+    int unpinned; /* tasks start unpinned where that time is over */
     const char *value[PLAIT_NOPTIONS]; /* NULL: no default */
     unsigned forced;                   /* bit per option */
 };

@@ -8,7 +8,6 @@
 #include "spank_plugin/master.h"
 #include "spank_plugin/plugin.h"
 #include "spank_plugin/remote.h"
-#include "topology/node/cache.h"
 
 #define NVIDIA_GPUS "/proc/driver/nvidia/gpus"
 
@@ -188,21 +187,34 @@ static int largest_island(const struct plait_remote *remote)
     return most;
 }
 
-/* "tp must stay within NVLink": every tp group's GPUs are of one island. */
+/* "tp must stay within NVLink": every tp group's GPUs are of one island. A
+ * group that leaves the node does so within a block, whose nodes are linked, or
+ * in an order that the user gave. Tasks without a GPU of their own
+ * (--gpu-bind) have none to compare. */
 static int check_islands(const struct plait_remote *remote,
                          struct plait_error *err)
 {
     const struct plait_layout *layout = &remote->launch.layout;
+    int n = remote->launch.local_world_size;
 
     if (!remote->nvlink || !remote->binding.known)
         return 0;
-    for (int i = 0; i < remote->launch.local_world_size; i++) {
+    if (layout->order[0] != PLAIT_TP &&
+        !plait_layout_keeps_tp(layout, remote->first_rank, n))
+        return plait_errorf(err,
+                            "this site keeps tp within NVLink, but the rank "
+                            "order takes the --tp=%d groups out of the node; "
+                            "begin it with tp",
+                            layout->size[PLAIT_TP]);
+    n = n < remote->binding.visible.n ? n : remote->binding.visible.n;
+    for (int i = 0; i < n; i++) {
         struct plait_coord c;
         int first;
 
         plait_layout_coord(layout, remote->first_rank + i, &c);
         c.at[PLAIT_TP] = 0;
         first = plait_layout_rank(layout, &c) - remote->first_rank;
+        first = first < 0 ? 0 : first;
         if (remote->node->gpus[remote->binding.gpu[i]].island !=
             remote->node->gpus[remote->binding.gpu[first]].island)
             return plait_errorf(
@@ -215,25 +227,21 @@ static int check_islands(const struct plait_remote *remote,
     return 0;
 }
 
-static struct plait_node *find_node(const char *cache, struct plait_error *err)
-{
-    struct plait_node *node = NULL;
-    struct plait_error why;
-
-    if (cache && !(node = plait_node_load_cache(cache, &why)))
-        slurm_info("plait: %s; discovering the topology anew", why.text);
-    return node ? node : plait_node_create(0, err);
-}
-
 static int read_binding(struct plait_remote *remote, spank_t spank,
-                        const char *cache, struct plait_error *err)
+                        const struct plait_discovery *discovery,
+                        struct plait_error *err)
 {
     struct plait_visible visible, step;
     char gpus[1024];
 
-    remote->node = find_node(cache, err);
-    if (!remote->node)
+    remote->node = plait_discovery_find(discovery, err);
+    if (!remote->node && !discovery->plugstack->unpinned)
         return -1;
+    if (!remote->node) {
+        slurm_error("plait: %s; the tasks start unpinned (on-hang=unpinned)",
+                    err->text);
+        return 0;
+    }
     if (remote->node->ngpus && !strcmp(remote->node->gpus[0].vendor, "amd"))
         remote->variable = "ROCR_VISIBLE_DEVICES";
     plait_remote_get_env(spank, remote->variable, remote->visible,
@@ -263,10 +271,10 @@ int plait_remote_is_declined(spank_t spank)
            strcmp(text, PLAIT_NO_PLAN) == 0;
 }
 
-struct plait_remote *plait_remote_create(spank_t spank,
-                                         const struct plait_options *options,
-                                         const char *cache,
-                                         struct plait_error *err)
+struct plait_remote *
+plait_remote_create(spank_t spank, const struct plait_options *options,
+                    const struct plait_discovery *discovery,
+                    struct plait_error *err)
 {
     struct plait_remote *remote = calloc(1, sizeof(*remote));
     char het[16];
@@ -288,7 +296,7 @@ struct plait_remote *plait_remote_create(spank_t spank,
     if (read_plan(remote, spank, err) < 0 ||
         read_master(remote, spank, err) < 0)
         goto error;
-    if (options->pin && read_binding(remote, spank, cache, err) < 0)
+    if (options->pin && read_binding(remote, spank, discovery, err) < 0)
         goto error;
     return remote;
 error:

@@ -34,7 +34,11 @@ static int bind_cpus(struct plait_remote *remote, spank_t spank,
 {
     hwloc_bitmap_t allowed = hwloc_bitmap_alloc(), cpus = hwloc_bitmap_alloc();
     hwloc_topology_t topology = remote->node->topology;
-    const int *binding = remote->binding.known ? remote->binding.gpu : NULL;
+    /* With --gpu-bind there may be more tasks than GPUs. */
+    const int *binding = remote->binding.known && launch->local_world_size <=
+                                                      remote->binding.visible.n
+                             ? remote->binding.gpu
+                             : NULL;
     int rc = -1;
 
     if (!allowed || !cpus)

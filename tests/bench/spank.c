@@ -185,7 +185,7 @@ int main(int argc, char **argv)
     }
     chmod(dir, 0755);
     snprintf(argument, sizeof(argument), "cache=%s", dir);
-    if (load(argv[1]) < 0 || plait_node_refresh_cache(dir, NULL) < 0)
+    if (load(argv[1]) < 0 || plait_node_refresh_cache(dir, 60, NULL) < 0)
         return 1;
     without_flags(S_CTX_LOCAL, "srun");
     without_flags(S_CTX_REMOTE, "slurmstepd");

@@ -54,7 +54,7 @@ check "slurmd's log names an unknown argument" \
 check "... and a wrong one" \
     grep -q 'plugstack.conf: --tp=x must be a whole number' slurm/log/slurmd.node1
 check "... and jobs run on" timeout 20 srun -N4 true
-check "slurmd wrote the cache" [ -f "$cache" ]
+check "slurmd wrote the cache" cached "$cachedir/c"
 check "... for all to read and for itself to write" \
     is "644 $(id -u)" "$(stat -c '%a %u' "$cache")"
 check "a planned step" timeout 20 srun -N2 --ntasks-per-node=2 --tp=2 true

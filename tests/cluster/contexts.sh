@@ -165,6 +165,25 @@ END
 check "an srun inside a planned step" batch out script
 check "... has its own plan" is "inner 1 0" "$(cat inner)"
 
+# What a rank starts without flags is none: an srun in its job and in no job's
+# flags, a job that it submits, and that job's sruns.
+cat >rank <<'END'
+#!/bin/bash
+[ $SLURM_LOCALID = 0 ] || exec sleep 0
+srun --overlap -N1 -n2 --output=plain.%t env
+unset ${!SLURM_CPU_BIND@} # Slurm's own leftovers, which do not fit
+sbatch -W -N1 -n1 --output=submitted --wrap 'env; srun -n1 env'
+END
+chmod +x rank
+check "a rank that starts an srun and submits a job" \
+    timeout 120 srun -N1 -n2 --tp=2 ./rank
+check "... which run" is 4 "$(cat plain.? submitted | grep -c '^SLURM_JOB_ID=')"
+check "... without its rank and its secret" is "" \
+    "$(cat plain.? submitted | grep -E "$ours")"
+check "what only looks like a rank stays" is "7 there" \
+    "$(RANK=7 MASTER_ADDR=there timeout 60 srun -n1 \
+        bash -c 'echo $RANK $MASTER_ADDR')"
+
 # A node whose daemons may use one processor only, by cgroup or, where this
 # machine's are not writable, by affinity: its tasks get no other.
 one=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')

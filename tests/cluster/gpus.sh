@@ -7,6 +7,7 @@ command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 cpus=$(nproc)
 . "$top_srcdir/tests/cluster/tap.sh" --nodes 2 --gpus 4 --gpu-type a100 \
     --cpus 16 # task/affinity binds nothing where some are left over
+cached
 conf=slurm/plugstack.conf
 machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
 
@@ -123,7 +124,7 @@ confined()
         s:\(NodeName=.*\) CPUs=[0-9]*:\1 CPUs='"$cpus:" slurm/slurm.conf
     sed -i 's/ConstrainCores=no/ConstrainCores=yes/' slurm/cgroup.conf
     scontrol reconfigure
-    cluster restart slurm node1 node2
+    cluster restart slurm node1 node2 && cached
 }
 if [ "$cpus" -lt 2 ] || ! rmdir "$(mktemp -d ${groups%/*}/plait.XXXXXX)"; then
     skip "steps in cgroups" "no two processors, or cgroups are not ours"

@@ -23,7 +23,7 @@ next_job()
         "$(sort <<<"$out")" || return 1
     # whole files only: nothing half written waits for a later step
     is "" "$(find slurm -path '*cache*' \( -name '*.tmp*' -o -size 0 \) \
-        -type f)"
+        ! -name node.lock -type f)"
 }
 
 # kill_srun SIGNAL MILLISECONDS: after so much of its life

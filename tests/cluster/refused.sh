@@ -37,6 +37,10 @@ everywhere "--tp=2 --pp=2 --dp=4" 'would fit' --tp=2 --pp=2 --cp=1 --dp=4
 everywhere "--tp=4 over nodes of 2" \
     "a node's 2 tasks are not divisible by --tp=4; --tp=2 would fit" --tp=4
 everywhere "--ep=3" 'ep' --tp=2 --ep=3
+for order in pp-dp-cp-ep-tp cp-tp-ep-dp-pp; do
+    everywhere "--rank-order=$order over nodes" 'begin the order with tp' \
+        --tp=2 --cp=2 --rank-order=$order
+done
 everywhere "bad --rank-order" 'must have each of tp, cp, ep, dp and pp once' \
     --rank-order=tp-dp
 everywhere "two sizes without a model" 'unless --model=FILE says' \
@@ -61,6 +65,19 @@ check "a het batch script" refused heterogeneous sbatch <(
     printf '#!/bin/sh\n#SBATCH -n1 --tp=1\n#SBATCH hetjob\n#SBATCH -n1\n')
 check "nothing was ever queued" \
     is "" "$(scontrol -o show jobs 2>&1 | grep JobId=)"
+check "srun -n8 with tp last" refused 'spreads tp groups .* node[1-4] among' \
+    srun -n8 -N4 --tp=2 --pp=2 --rank-order=pp-dp-cp-ep-tp true
+warned()
+{
+    local out
+    out=$(timeout 60 srun -N4 --ntasks-per-node=2 --tp=2 --placement=linear \
+        --rank-order=pp-dp-cp-ep-tp bash -c 'echo ran' 2>&1) || return 1
+    is "1 8" "$(grep -c 'warning: --rank-order=.* spreads tp groups' \
+        <<<"$out") $(grep -c '^ran' <<<"$out")"
+}
+check "... with a warning under --placement=linear" warned
+check "another axis before tp within a node" timeout 60 srun -N2 -n4 \
+    --ntasks-per-node=2 --tp=2 --rank-order=pp-tp-cp-ep-dp true
 # The environment can carry what no command line would.
 inject()
 {

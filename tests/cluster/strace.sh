@@ -7,6 +7,7 @@ command -v strace >/dev/null || { echo "1..0 # SKIP no strace"; exit 0; }
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 [ "$(id -u)" = 0 ] || { echo "1..0 # SKIP only root can be two users"; exit 0; }
 . "$top_srcdir/tests/cluster/tap.sh" --nodes 1
+cached
 strace -o /dev/null true 2>/dev/null ||
     { echo "1..0 # SKIP this machine forbids strace"; exit 0; }
 

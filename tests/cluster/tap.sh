@@ -133,3 +133,9 @@ cluster start "$work/slurm" --plugin "$plugin cache=$work/slurm/cache" "$@" ||
     { echo "Bail out! no cluster"; exit 99; }
 eval "$(cluster env "$work/slurm")"
 cd "$work" || exit 99
+
+# cached [DIR]: slurmd writes its cache, but nobody waits for that
+cached()
+{
+    until_true 60 [ -f "${1:-slurm/cache}/node.xml" ]
+}

@@ -81,6 +81,11 @@ void slurm_info(const char *format, ...)
     (void)format;
 }
 
+void slurm_error(const char *format, ...)
+{
+    (void)format;
+}
+
 int slurm_load_node_single(node_info_msg_t **info, char *name, uint16_t flags)
 {
     (void)info;

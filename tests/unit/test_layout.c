@@ -229,11 +229,29 @@ static void test_parse(void)
            "order \"%s\" is refused", bad_orders[i]);
 }
 
+static void test_keeps_tp(void)
+{
+    struct plait_layout l;
+
+    plait_layout_init(&l);
+    l.size[PLAIT_TP] = 2;
+    l.size[PLAIT_PP] = 2;
+    l.size[PLAIT_DP] = 2;
+    ok(plait_layout_keeps_tp(&l, 0, 2) && plait_layout_keeps_tp(&l, 6, 2) &&
+           !plait_layout_keeps_tp(&l, 0, 3) && !plait_layout_keeps_tp(&l, 1, 2),
+       "tp first: pairs of neighbours");
+    plait_layout_parse_order("pp-dp-cp-ep-tp", l.order, NULL);
+    ok(!plait_layout_keeps_tp(&l, 0, 4) && !plait_layout_keeps_tp(&l, 4, 4) &&
+           plait_layout_keeps_tp(&l, 0, 8),
+       "tp last: the first with the fifth");
+}
+
 int main(void)
 {
     test_orders();
     test_experts();
     test_refusals();
     test_parse();
+    test_keeps_tp();
     return done_testing();
 }

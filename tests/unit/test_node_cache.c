@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,8 +49,8 @@ static void test_written(void)
     ok(!plait_node_load_cache(dir, &err) && strstr(err.text, "No such file"),
        "none yet: %s", err.text);
     setenv("HWLOC_SYNTHETIC", "pack:7 core:1 pu:1", 1);
-    ok(plait_node_refresh_cache(dir, &err) == 1, "written %s", err.text);
-    ok(plait_node_refresh_cache(dir, &err) == 0, "and then kept");
+    ok(plait_node_refresh_cache(dir, 60, &err) == 1, "written %s", err.text);
+    ok(plait_node_refresh_cache(dir, 60, &err) == 0, "and then kept");
     node = plait_node_load_cache(dir, &err);
     live = plait_node_create(0, &err);
     ok(node && live && node->pus == live->pus && node->pus != 7 &&
@@ -71,7 +75,7 @@ static void refused(const char *what, const char *reason)
 
     ok(!node && strstr(err.text, reason), "%s: %s", what, err.text);
     plait_node_destroy(node);
-    ok(plait_node_refresh_cache(dir, &err) == 1 &&
+    ok(plait_node_refresh_cache(dir, 60, &err) == 1 &&
            plait_node_check_cache(dir, &err) == 0,
        "... and rebuilt");
 }
@@ -102,18 +106,86 @@ static void test_no_directory(void)
 {
     struct plait_error err = {0};
 
-    ok(plait_node_refresh_cache("/nonexistent/plait", &err) == -1 &&
+    ok(plait_node_refresh_cache("/nonexistent/plait", 60, &err) == -1 &&
            strstr(err.text, "/nonexistent/plait: No such file"),
        "no directory: %s", err.text);
-    ok(plait_node_refresh_cache("/dev/null", &err) == -1 &&
+    ok(plait_node_refresh_cache("/dev/null", 60, &err) == -1 &&
            strstr(err.text, "/dev/null: Not a directory"),
        "a file: %s", err.text);
     unlink(file);
     chmod(dir, 0777);
-    ok(plait_node_refresh_cache(dir, &err) == -1 &&
+    ok(plait_node_refresh_cache(dir, 60, &err) == -1 &&
            strstr(err.text, "only root can write") && access(file, F_OK) != 0,
        "anyone's: %s", err.text);
     chmod(dir, 0755);
+}
+
+/* ---- a driver that never answers ---- */
+
+static int hangs;
+
+/* In place of hwloc's: the first call that a discovery makes. */
+int hwloc_topology_set_components(hwloc_topology_t topology,
+                                  unsigned long flags, const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, "hwloc_topology_set_components");
+    int (*real)(hwloc_topology_t, unsigned long, const char *);
+
+    while (hangs)
+        pause();
+    memcpy(&real, &found, sizeof(real));
+    return real(topology, flags, name);
+}
+
+static void test_hangs(void)
+{
+    struct plait_error err = {0};
+    struct plait_node *node;
+    int before = open_files();
+
+    unlink(file);
+    hangs = 1;
+    errno = 0;
+    ok(plait_node_refresh_cache(dir, 1, &err) == -1 && errno == ETIMEDOUT &&
+           strstr(err.text, "could not be discovered in 1 second "),
+       "writing it ends in time: %s", err.text);
+    errno = 0;
+    ok(!plait_node_discover(1, &err) && errno == ETIMEDOUT,
+       "and so does a discovery");
+    ok(waitpid(-1, NULL, WNOHANG) == -1, "no process is left behind");
+    ok(open_files() == before, "and no file");
+    hangs = 0;
+    node = plait_node_discover(60, &err);
+    ok(node && hwloc_topology_is_thissystem(node->topology),
+       "a driver that answers");
+    plait_node_destroy(node);
+}
+
+static void test_locks(void)
+{
+    struct plait_error err = {0};
+    char lock[80];
+    struct stat st;
+    int fd;
+
+    /* What any user may do, the directory being there to be read. */
+    unlink(file);
+    fd = open(dir, O_RDONLY);
+    ok(flock(fd, LOCK_EX) == 0 && plait_node_refresh_cache(dir, 60, &err) == 1,
+       "a locked directory does not matter");
+    close(fd);
+    snprintf(lock, sizeof(lock), "%s/node.lock", dir);
+    ok(stat(lock, &st) == 0 && (st.st_mode & 0777) == 0600,
+       "the lock is its owner's alone");
+    fd = open(lock, O_RDONLY);
+    ok(flock(fd, LOCK_EX) == 0 && plait_node_check_cache(dir, &err) == 0,
+       "a reader does not ask for it");
+    unlink(file);
+    ok(plait_node_refresh_cache(dir, 60, &err) == -1 &&
+           strstr(err.text, "another process is writing"),
+       "a writer does not wait for it: %s", err.text);
+    close(fd);
+    unlink(lock);
 }
 
 int main(void)
@@ -125,6 +197,8 @@ int main(void)
     test_written();
     test_damaged();
     test_no_directory();
+    test_hangs();
+    test_locks();
     unlink(file);
     rmdir(dir);
     return done_testing();

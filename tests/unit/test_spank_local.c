@@ -159,21 +159,30 @@ static void add_complaint(const char *text)
 static void test_arguments(void)
 {
     static char tp[] = "tp=2", pin[] = "force-pin=none", bogus[] = "bogus=1",
-                bad[] = "pp=0", site[] = "site=here", cache[] = "cache=/c";
-    char *argv[] = {tp, pin, bogus, bad, site, cache};
+                bad[] = "pp=0", site[] = "site=here", cache[] = "cache=/c",
+                seconds[] = "discovery-seconds=7",
+                never[] = "discovery-seconds=0", hang[] = "on-hang=unpinned",
+                what[] = "on-hang=what";
+    char *argv[] = {tp, pin, bogus, bad, site, cache, seconds, never, hang};
+    char *wrong[] = {what};
     struct plait_plugstack plugstack;
     struct plait_options options;
     struct plait_error err;
 
-    plait_plugstack_parse(&plugstack, 6, argv, add_complaint);
-    ok(strcmp(complaints,
-              "'bogus=1' is no argument of this plugin; see "
-              "plait-plugstack(5); "
-              "--pp=0 must be a whole number from 1 to 1048576, or \"auto\"; "
-              "'site=here': must be an absolute path; ") == 0,
+    plait_plugstack_parse(&plugstack, 9, argv, add_complaint);
+    ok(strcmp(
+           complaints,
+           "'bogus=1' is no argument of this plugin; see "
+           "plait-plugstack(5); "
+           "--pp=0 must be a whole number from 1 to 1048576, or \"auto\"; "
+           "'site=here': must be an absolute path; "
+           "'discovery-seconds=0': must be a whole number from 1 to 3600; ") ==
+           0,
        "what is not understood is told: %s", complaints);
     ok(strcmp(plugstack.cache, "/c") == 0 && !plugstack.site,
        "the rest counts");
+    ok(plugstack.discovery_seconds == 7 && plugstack.unpinned,
+       "discovery's time, and what is done when it is over");
     plait_options_init(&options);
     plait_options_set(&options, PLAIT_OPTION_SHOW_PLAN, NULL, &err);
     ok(plait_plugstack_apply(&plugstack, &options, &err) == 0 &&
@@ -191,6 +200,13 @@ static void test_arguments(void)
     ok(plait_plugstack_apply(&plugstack, &options, &err) < 0 &&
            strstr(err.text, "only --pin=none"),
        "and nothing else: %s", err.text);
+    complaints[0] = '\0';
+    plait_plugstack_parse(&plugstack, 1, wrong, add_complaint);
+    ok(strcmp(complaints, "'on-hang=what': must be refuse or unpinned; ") == 0,
+       "a choice that is none: %s", complaints);
+    plait_plugstack_parse(&plugstack, 0, NULL, add_complaint);
+    ok(plugstack.discovery_seconds == 10 && !plugstack.unpinned,
+       "ten seconds, and then the step is refused");
 }
 
 static int policy(const char *partition, const char *gpus, int tp,
@@ -237,6 +253,58 @@ static void test_policies(void)
 
 /* ---- steps inside a job ---- */
 
+/* ---- what is started by a task of a planned step ---- */
+
+/* As a callback of sbatch's, without a flag of ours. */
+static void forget(void)
+{
+    fake_step_load(S_CTX_ALLOCATOR);
+    slurm_spank_init_post_opt(NULL, 0, NULL);
+}
+
+static void set_stale(void)
+{
+    setenv("PLAIT_RANK", "1", 1);
+    setenv("PLAIT_SECRET", "s", 1);
+    setenv(PLAIT_ENV_STEP_SECRET, "s", 1);
+    setenv(PLAIT_ENV_PLAN, "1/2.1.1.1.1/tp-cp-ep-dp-pp/topology/0/1*2", 1);
+    setenv(PLAIT_ENV_MASTER, "10.0.0.1:61234", 1);
+    setenv("MASTER_ADDR", "10.0.0.1", 1);
+    setenv("MASTER_PORT", "61234", 1);
+    setenv("RANK", "1", 1);
+}
+
+static void test_stale(void)
+{
+    set_stale();
+    forget();
+    ok(!getenv("PLAIT_RANK") && !getenv("PLAIT_SECRET") &&
+           !getenv(PLAIT_ENV_STEP_SECRET) && !getenv(PLAIT_ENV_PLAN) &&
+           !getenv(PLAIT_ENV_MASTER) && !getenv("MASTER_ADDR") &&
+           !getenv("MASTER_PORT") && !getenv("RANK"),
+       "nothing of the outer plan is left");
+    set_stale();
+    setenv("MASTER_PORT", "7000", 1);
+    forget();
+    ok(getenv("MASTER_PORT") && !strcmp(getenv("MASTER_PORT"), "7000") &&
+           !getenv("MASTER_ADDR"),
+       "but a port that the user chose since");
+    set_stale();
+    setenv(PLAIT_ENV_MASTER, "", 1);
+    forget();
+    ok(getenv("RANK") && getenv("MASTER_PORT") && !getenv("PLAIT_RANK"),
+       "and what is somebody else's, with --rendezvous=none");
+    forget();
+    setenv(PLAIT_ENV_PLAN, PLAIT_NO_PLAN, 1);
+    forget();
+    ok(getenv("RANK") && getenv("MASTER_ADDR"),
+       "outside of planned steps nothing is touched");
+    unsetenv("RANK");
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    unsetenv(PLAIT_ENV_PLAN);
+}
+
 #define INHERITED_TP "SLURM_SPANK__SLURM_SPANK_OPTION_plait_tp"
 
 static void test_inherited(void)
@@ -246,11 +314,11 @@ static void test_inherited(void)
     fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "4"); /* as Slurm does for the variable */
     slurm.ntasks = "1";
+    setenv("PLAIT_RANK", "3", 1);
+    setenv("RANK", "3", 1);
     ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0 &&
            strstr(slurm.said, "does not fit this step of 1 task"),
        "a helper that named no flag starts: %s", slurm.said);
-    setenv("PLAIT_RANK", "3", 1);
-    setenv("RANK", "3", 1);
     ok(slurm_spank_local_user_init(NULL, 0, NULL) == 0 &&
            strcmp(getenv(PLAIT_ENV_PLAN), PLAIT_NO_PLAN) == 0 &&
            !getenv("RANK") && !getenv("PLAIT_RANK"),
@@ -321,6 +389,7 @@ int main(void)
     test_cpus();
     test_arguments();
     test_policies();
+    test_stale();
     test_inherited();
     test_settled();
     fake_step_load(S_CTX_ERROR);

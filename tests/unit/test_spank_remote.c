@@ -142,7 +142,7 @@ static void write_cache(const char *dir, int amd)
         memcpy(at, "1002:740f", 9);
     snprintf(path, sizeof(path), "%s/node.xml", dir);
     unlink(path);
-    plait_node_refresh_cache(dir, NULL);
+    plait_node_refresh_cache(dir, 60, NULL);
     file = fopen(path, "r+e");
     if (xml && file && fgets(key, sizeof(key), file)) {
         *strrchr(key, ' ') = '\0';

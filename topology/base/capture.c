@@ -3,12 +3,14 @@
 
 #include "topology/base/capture.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,7 +49,8 @@ static int wait_for(int fd, const struct timespec *end)
 
     do {
         clock_gettime(CLOCK_MONOTONIC, &now);
-        ms = (end->tv_sec - now.tv_sec) * 1000;
+        ms = (end->tv_sec - now.tv_sec) * 1000 +
+             (end->tv_nsec - now.tv_nsec) / 1000000;
         rc = poll(&poll_fd, 1, ms > 0 ? (int)ms : 0);
     } while (rc < 0 && errno == EINTR);
     return rc > 0 ? 0 : rc < 0 ? errno : ETIMEDOUT;
@@ -107,6 +110,71 @@ char *plait_capture(char *const argv[], int both, int seconds, size_t *size,
         kill(pid, SIGKILL);
     while (rc == 0 && waitpid(pid, status, 0) < 0 && errno == EINTR)
         ;
+    errno = saved;
+    return text;
+}
+
+/* Leave the caller's files, pipes and locks alone: a child that cannot be
+ * killed at once must not keep them. */
+static void drop_files(int keep)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        int fd = atoi(entry->d_name);
+
+        if (fd > 2 && fd != keep && fd != null && fd != dirfd(dir))
+            close(fd);
+    }
+    if (dir)
+        closedir(dir);
+    for (int fd = 0; fd <= 2 && null >= 0; fd++)
+        dup2(null, fd);
+}
+
+/* A killed process ends at once, unless a driver holds it: then whoever
+ * adopts it sees it off. */
+static void reap(pid_t pid)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    pid_t rc = 0;
+
+    for (int i = 0; i < 100 && rc == 0; i++) {
+        rc = waitpid(pid, NULL, WNOHANG);
+        if (rc < 0 && errno == EINTR)
+            rc = 0;
+        if (rc == 0)
+            nanosleep(&pause, NULL);
+    }
+}
+
+char *plait_capture_call(void (*work)(void *arg, int fd), void *arg,
+                         int seconds, size_t *size)
+{
+    int fds[2], saved;
+    char *text;
+    pid_t pid;
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return NULL;
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        drop_files(fds[1]);
+        work(arg, fds[1]);
+        _exit(0);
+    }
+    close(fds[1]);
+    text = pid > 0 ? read_all(fds[0], seconds, size) : NULL;
+    saved = errno;
+    close(fds[0]);
+    if (pid > 0) {
+        /* It has nothing more to say. */
+        kill(pid, SIGKILL);
+        reap(pid);
+    }
     errno = saved;
     return text;
 }

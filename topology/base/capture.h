@@ -12,4 +12,11 @@
 char *plait_capture(char *const argv[], int both, int seconds, size_t *size,
                     int *status);
 
+/* Run work(arg, fd) in a child process, and return what it wrote to fd, with a
+ * NUL after it. The child has no other file of this process, and is killed
+ * where it takes longer than `seconds`: NULL with ETIMEDOUT. This call itself
+ * never takes more than `seconds` and one, whatever state the child is in. */
+char *plait_capture_call(void (*work)(void *arg, int fd), void *arg,
+                         int seconds, size_t *size);
+
 #endif

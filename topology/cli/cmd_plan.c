@@ -246,6 +246,7 @@ static int add_computation(struct plan_job *job, struct plait_error *err)
 static int make_plan(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
+    struct plait_error warning;
     int world = 0;
 
     for (int i = 0; i < r->nnodes; i++)
@@ -260,6 +261,8 @@ static int make_plan(struct plan_job *job, struct plait_error *err)
     job->plan = plait_plan_create(r, err);
     if (!job->plan)
         return -1;
+    if (plait_plan_check_order(job->plan, r->nodes, &warning) < 0)
+        fprintf(stderr, "plait: warning: %s\n", warning.text);
     if (plait_cost_plan(r, job->plan, &job->cost, &job->linear, &job->bound) <
         0)
         return plait_errorf(err, "out of memory");

@@ -395,6 +395,22 @@ int plait_layout_rank(const struct plait_layout *layout,
     return rank;
 }
 
+int plait_layout_keeps_tp(const struct plait_layout *layout, int first, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct plait_coord c;
+
+        plait_layout_coord(layout, first + i, &c);
+        c.at[PLAIT_TP] = 0;
+        if (plait_layout_rank(layout, &c) < first)
+            return 0;
+        c.at[PLAIT_TP] = layout->size[PLAIT_TP] - 1;
+        if (plait_layout_rank(layout, &c) >= first + n)
+            return 0;
+    }
+    return 1;
+}
+
 /* Which axes vary inside a group, as bits. */
 static int group_axes(enum plait_group group)
 {

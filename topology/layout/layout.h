@@ -67,6 +67,10 @@ void plait_layout_coord(const struct plait_layout *layout, int rank,
 int plait_layout_rank(const struct plait_layout *layout,
                       const struct plait_coord *coord);
 
+/* Is each tp group that has one of the `n` ranks from `first` on among these,
+ * as those of a node? */
+int plait_layout_keeps_tp(const struct plait_layout *layout, int first, int n);
+
 /* Members of `rank`'s group, ascending. `members` holds world ints, or is
  * NULL to ask only for the size, which is returned. */
 int plait_layout_group(const struct plait_layout *layout,

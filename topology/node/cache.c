@@ -4,20 +4,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "topology/node/cache.h"
 
+#include "topology/base/capture.h"
 #include "topology/base/hash.h"
 #include "topology/node/hwloc.h"
 
@@ -27,11 +24,12 @@
 
 #define NAME "node.xml"
 #define NAME_NEW "node.xml.new"
+/* A file of its own, which only root can open: whoever can open a file can
+ * lock it, and the directory is for all to read. */
+#define NAME_LOCK "node.lock"
 
 /* The largest recorded machine needs 1 MiB. */
 enum { XML_MOST = 16 << 20, KEY_MOST = 256, HEAD_MOST = 512 };
-/* On a machine busy with other jobs; a driver that hangs takes forever. */
-enum { DISCOVERY_SECONDS = 60 };
 
 /* The first word of a small file, "" if there is none. */
 static void read_word(const char *path, char *word, size_t size)
@@ -183,8 +181,6 @@ int plait_node_check_cache(const char *dir, struct plait_error *err)
     return rc;
 }
 
-/* The directory, made where only its last part is missing, and locked
- * against others who write at the same time. */
 static int open_dir(const char *path, struct plait_error *err)
 {
     struct stat st;
@@ -195,18 +191,41 @@ static int open_dir(const char *path, struct plait_error *err)
     fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return plait_errorf(err, "%s: %s", path, strerror(errno));
-    if (fstat(fd, &st) < 0 || !is_ours(&st)) {
-        close(fd);
-        return plait_errorf(err,
-                            "%s is not a directory that only root can "
-                            "write to",
-                            path);
-    }
-    if (flock(fd, LOCK_EX) < 0) {
-        close(fd);
-        return plait_errorf(err, "%s: %s", path, strerror(errno));
-    }
-    return fd;
+    if (fstat(fd, &st) == 0 && is_ours(&st))
+        return fd;
+    close(fd);
+    return plait_errorf(
+        err, "%s is not a directory that only root can write to", path);
+}
+
+int plait_node_prepare_cache(const char *dir, struct plait_error *err)
+{
+    int fd = open_dir(dir, err);
+
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return 0;
+}
+
+/* Against others who write at the same time; they are not waited for. */
+static int take_lock(int dir, struct plait_error *err)
+{
+    int fd =
+        openat(dir, NAME_LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat st;
+
+    if (fd < 0)
+        return plait_errorf(err, NAME_LOCK ": %s", strerror(errno));
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !is_ours(&st))
+        plait_errorf(err, NAME_LOCK " is not a file of root's");
+    else if (fchmod(fd, 0600) < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+        plait_errorf(err, errno == EWOULDBLOCK ? "another process is writing it"
+                                               : "it cannot be locked");
+    else
+        return fd;
+    close(fd);
+    return -1;
 }
 
 static int write_file(int dir, const char *key, const char *xml, size_t size)
@@ -229,79 +248,120 @@ static int write_file(int dir, const char *key, const char *xml, size_t size)
     return failed ? -1 : renameat(dir, NAME_NEW, dir, NAME);
 }
 
-static int discover(const char *dir, struct plait_error *err)
+static int write_cache(const char *dir, struct plait_error *err)
 {
     struct plait_node *node = NULL;
     char key[KEY_MOST], *xml = NULL;
-    int fd = open_dir(dir, err), rc = -1;
+    int fd = open_dir(dir, err), lock = -1, rc = -1;
     size_t size = 0;
 
-    /* Another process may have done it while this one waited. */
-    if (fd < 0 || plait_node_check_cache(dir, err) == 0)
-        return fd < 0 ? -1 : 0;
-    if (make_key(key, err) < 0 || !(node = node_create_whole(err)))
+    if (fd < 0 || (lock = take_lock(fd, err)) < 0)
         goto error;
-    xml = plait_node_export_xml(node, &size);
-    if (xml && size <= XML_MOST - HEAD_MOST)
-        rc = write_file(fd, key, xml, size - 1);
-    if (rc < 0)
-        plait_errorf(err, "%s/" NAME ": %s", dir, strerror(errno));
+    /* Another process may have done it meanwhile. */
+    if (plait_node_check_cache(dir, err) == 0)
+        rc = 0;
+    else if (make_key(key, err) == 0 && (node = node_create_whole(err))) {
+        xml = plait_node_export_xml(node, &size);
+        if (xml && size <= XML_MOST - HEAD_MOST)
+            rc = write_file(fd, key, xml, size - 1);
+        if (rc < 0)
+            plait_errorf(err, "%s/" NAME ": %s", dir, strerror(errno));
+    }
 error:
     free(xml);
     plait_node_destroy(node);
-    close(fd);
+    if (lock >= 0)
+        close(lock);
+    if (fd >= 0)
+        close(fd);
     return rc;
 }
 
-/* Wait for the child's word, and see it off. */
-static int await(pid_t pid, int fd, struct plait_error *err)
+/* What a child has to say: "+" and a node as XML or nothing, or "-" and the
+ * reason. */
+static void say(int fd, const char *text, size_t size, int good)
 {
-    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-    struct timespec now, end;
-    struct plait_error said;
-    int rc, ms;
+    ssize_t n = write(fd, good ? "+" : "-", 1);
 
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += DISCOVERY_SECONDS;
-    do {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        ms = (int)((end.tv_sec - now.tv_sec) * 1000);
-        rc = poll(&poll_fd, 1, ms > 0 ? ms : 0);
-    } while (rc < 0 && errno == EINTR);
-    if (rc != 1) {
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, WNOHANG);
-        return plait_errorf(err, "discovery did not end in %d seconds",
-                            DISCOVERY_SECONDS);
+    while (n > 0 && size > 0) {
+        n = write(fd, text, size);
+        if (n < 0 && errno == EINTR)
+            n = 1;
+        else if (n > 0)
+            text += n, size -= (size_t)n;
     }
-    rc = read(fd, &said, sizeof(said)) == (ssize_t)sizeof(said) ? 0 : -1;
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    if (rc < 0)
-        return plait_errorf(err, "discovery crashed");
-    said.text[sizeof(said.text) - 1] = '\0';
-    return said.text[0] ? plait_errorf(err, "%s", said.text) : 1;
 }
 
-int plait_node_refresh_cache(const char *dir, struct plait_error *err)
+static void write_in_child(void *arg, int fd)
 {
-    struct plait_error said = {0};
-    int fds[2], rc;
-    pid_t pid;
+    struct plait_error err = {0};
+    int rc = write_cache(arg, &err);
+
+    say(fd, err.text, rc < 0 ? strlen(err.text) : 0, rc == 0);
+}
+
+static void discover_in_child(void *arg, int fd)
+{
+    struct plait_error err = {0};
+    struct plait_node *node = node_create_whole(&err);
+    size_t size = 0;
+    char *xml = node ? plait_node_export_xml(node, &size) : NULL;
+
+    (void)arg;
+    if (node && !xml)
+        plait_errorf(&err, "out of memory");
+    say(fd, xml ? xml : err.text, xml ? size : strlen(err.text), xml != NULL);
+}
+
+/* Run it in a child process; its word without the "+", or NULL. */
+static char *ask_child(void (*work)(void *arg, int fd), void *arg, int seconds,
+                       size_t *size, struct plait_error *err)
+{
+    char *text = plait_capture_call(work, arg, seconds, size);
+
+    if (!text && errno == ETIMEDOUT)
+        plait_errorf(err,
+                     "this node's topology could not be discovered in %d "
+                     "second%s (a driver that hangs?)",
+                     seconds, seconds == 1 ? "" : "s");
+    else if (!text)
+        plait_errorf(err, "cannot start a process: %s", strerror(errno));
+    if (!text)
+        return NULL;
+    if (*text == '+') {
+        memmove(text, text + 1, *size);
+        *size -= 1;
+        return text;
+    }
+    plait_errorf(err, "%s", *text ? text + 1 : "discovery crashed");
+    free(text);
+    errno = EIO;
+    return NULL;
+}
+
+int plait_node_refresh_cache(const char *dir, int seconds,
+                             struct plait_error *err)
+{
+    size_t size;
+    char *text;
 
     if (plait_node_check_cache(dir, err) == 0)
         return 0;
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return plait_errorf(err, "pipe: %s", strerror(errno));
-    pid = fork();
-    if (pid == 0) {
-        if (discover(dir, &said) == 0)
-            said.text[0] = '\0';
-        _exit(write(fds[1], &said, sizeof(said)) != (ssize_t)sizeof(said));
-    }
-    close(fds[1]);
-    rc = pid > 0 ? await(pid, fds[0], err)
-                 : plait_errorf(err, "fork: %s", strerror(errno));
-    close(fds[0]);
-    return rc;
+    text = ask_child(write_in_child, (void *)dir, seconds, &size, err);
+    if (!text)
+        return -1;
+    free(text);
+    return 1;
+}
+
+struct plait_node *plait_node_discover(int seconds, struct plait_error *err)
+{
+    struct plait_node *node = NULL;
+    size_t size;
+    char *xml = ask_child(discover_in_child, NULL, seconds, &size, err);
+
+    if (xml)
+        node = plait_node_create_cached(xml, size, err);
+    free(xml);
+    return node;
 }

@@ -17,10 +17,21 @@ struct plait_node *plait_node_load_cache(const char *dir,
 /* Could it be read? 0, or -1 with the reason. Does not build the node. */
 int plait_node_check_cache(const char *dir, struct plait_error *err);
 
+/* Make `dir` if only its last part is missing; -1, with the reason, where it
+ * is not a directory that only root can write to. */
+int plait_node_prepare_cache(const char *dir, struct plait_error *err);
+
 /* Write it if it could not be read: 0 where it could, 1 where it was
- * written, -1 with the reason. A child process of a minute at most does the
- * discovery, so that no memory, thread or file of it stays here; it makes
- * `dir` if only the last part of that is missing. HWLOC_* is not obeyed. */
-int plait_node_refresh_cache(const char *dir, struct plait_error *err);
+ * written, -1 with the reason; with ETIMEDOUT where the machine did not answer
+ * in `seconds`. Never waits for another process that is writing it. A child
+ * process does the discovery, so that no memory, thread or file of it stays
+ * here. HWLOC_* is not obeyed. */
+int plait_node_refresh_cache(const char *dir, int seconds,
+                             struct plait_error *err);
+
+/* What this process may use of this machine, found by a child process in at
+ * most `seconds`: a driver that hangs holds a process that asks it. NULL, with
+ * the reason in err. HWLOC_* is not obeyed. */
+struct plait_node *plait_node_discover(int seconds, struct plait_error *err);
 
 #endif

@@ -163,6 +163,42 @@ static void set_order(struct plait_plan *plan, const int *order)
     }
 }
 
+int plait_plan_check_order(const struct plait_plan *plan,
+                           const char *const *nodes, struct plait_error *err)
+{
+    const struct plait_layout *layout = &plan->layout;
+    char order[16];
+
+    if (layout->order[0] == PLAIT_TP || layout->size[PLAIT_TP] == 1)
+        return 0;
+    plait_layout_format_order(layout, order);
+    for (int i = 0; i < plan->nnodes; i++) {
+        if (plait_layout_keeps_tp(layout, plan->first_rank[i], plan->tasks[i]))
+            continue;
+        errno = EINVAL;
+        return plait_errorf(err,
+                            "--rank-order=%s spreads tp groups (--tp=%d) over "
+                            "several nodes, %s among them",
+                            order, layout->size[PLAIT_TP], nodes[i]);
+    }
+    return 0;
+}
+
+static int refuse_order(const struct plait_plan *plan,
+                        const struct plait_plan_request *request,
+                        struct plait_error *err)
+{
+    struct plait_error why;
+
+    if (request->placement == PLAIT_PLACE_LINEAR ||
+        plait_plan_check_order(plan, request->nodes, &why) == 0)
+        return 0;
+    return plait_errorf(err,
+                        "%s; begin the order with tp, or allow it by "
+                        "--placement=linear",
+                        why.text);
+}
+
 static struct plait_plan *create_plan(const struct plait_plan_request *request,
                                       struct plait_error *err)
 {
@@ -194,6 +230,8 @@ static struct plait_plan *create_plan(const struct plait_plan_request *request,
     if (check_blocks(request, &layout, order, err) < 0)
         goto error;
     set_order(plan, order);
+    if (refuse_order(plan, request, err) < 0)
+        goto error;
     free(order);
     return plan;
 error:

@@ -55,6 +55,13 @@ struct plait_plan *plait_plan_create(const struct plait_plan_request *request,
                                      struct plait_error *err);
 void plait_plan_destroy(struct plait_plan *plan);
 
+/* Does a rank order that begins with another axis than tp put a tp group on
+ * several nodes? plait_plan_create() refuses that, unless the placement is
+ * linear: then -1, with a warning in err that names one of the nodes. `nodes`
+ * are those of the request. */
+int plait_plan_check_order(const struct plait_plan *plan,
+                           const char *const *nodes, struct plait_error *err);
+
 /* One printable line without blanks, made of runs, not lists: < 4 KiB for
  * 4,096 nodes. Caller frees. NULL with errno. */
 char *plait_plan_encode(const struct plait_plan *plan);

@@ -1,0 +1,98 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A driver that does not answer, and a user who locks the cache: neither slurmd,
+# nor a step, nor its end waits longer than plugstack.conf allows.
+hang=$top_builddir/tests/unit/.libs/hang_hwloc.so
+so=$top_builddir/.libs/spank_plait.so
+[ -f "$hang" ] || { echo "1..0 # SKIP built without shared libraries"; exit 0; }
+# tap.sh may start this script again.
+export TEST_HANG_FILE=${TEST_HANG_FILE:-$(mktemp /tmp/plait-hang.XXXXXX)}
+trap 'rm -rf "$TEST_HANG_FILE"*' EXIT
+cache=$TEST_HANG_FILE.cache
+: >"$TEST_HANG_FILE.pids"
+chmod 666 "$TEST_HANG_FILE.pids"
+export LD_PRELOAD=$hang
+# If slurmd waited for it, no node would be there within tap.sh's minute.
+. "$top_srcdir/tests/cluster/tap.sh" --nodes 2 \
+    --plugin "$so cache=$cache discovery-seconds=600"
+trap 'rm -f "$TEST_HANG_FILE"; clean_up; rm -rf "$TEST_HANG_FILE"*' EXIT
+unset LD_PRELOAD
+
+# waiting: who has asked the driver so far
+waiting()
+{
+    sort -u "$TEST_HANG_FILE.pids"
+}
+
+# arguments ARGUMENT...: what new steps find in plugstack.conf
+arguments()
+{
+    echo "required $so $*" >slurm/plugstack.new &&
+        mv slurm/plugstack.new slurm/plugstack.conf
+}
+
+idle()
+{
+    [ "$(sinfo -h -N -o %T | sort -u)" = idle ] && [ -z "$(steps)" ]
+}
+
+gone()
+{
+    local pid
+    for pid in $1; do
+        [ ! -e "/proc/$pid" ] || return 1
+    done
+}
+
+check "slurmd registers while its discovery hangs" \
+    until_true 30 [ -s "$TEST_HANG_FILE.pids" ]
+slurmds=$(waiting)
+check "... and has no child that is dead" is "" "$(ps -o stat=,pid= --ppid \
+    "$(cat slurm/slurmd.node*.pid | paste -sd,)" | grep ^Z)"
+
+arguments cache=none discovery-seconds=1
+hangs='could not be discovered in 1 second '
+if [ "$(timeout 60 srun -N1 -n1 --tp=1 true >out 2>&1; waiting)" = "$slurmds" ]
+then
+    # Since 25.05 step daemons have no environment that could preload.
+    skip "a step's discovery hangs" "this Slurm preloads nothing into steps"
+else
+    check "a step whose discovery hangs" grep -q "$hangs" out
+    check "... is refused in one line" refused "$hangs" \
+        srun -N1 -n2 --tp=2 true
+    arguments "cache=$cache" discovery-seconds=1
+    check "... with a cache that slurmd could not write" \
+        refused "$hangs" srun -N1 -n2 --tp=2 true
+    arguments cache=none discovery-seconds=1 on-hang=unpinned
+    check "... or starts unpinned" eval 'timeout 60 srun -N1 -n2 --tp=2 \
+        bash -c "echo rank \$RANK:\$PLAIT_CPUS >unpinned.\$RANK" 2>out'
+    check "... with its ranks" is "rank 0: rank 1:" "$(cat unpinned.? | xargs)"
+    check "... and says so once" is 1 "$(grep -c 'start unpinned' out)"
+    arguments cache=none discovery-seconds=5
+    before=$(waiting)
+    srun -N2 -n2 --tp=1 sleep 60 2>/dev/null &
+    check "a step that hangs" until_true 60 eval '[ "$(waiting)" != "$before" ]'
+    scancel --user="$(id -un)"
+    wait $!
+    check "... ends by scancel, and its nodes are idle" until_true 60 idle
+    check "... and nobody waits any more" until_true 60 gone \
+        "$(waiting | grep -vxF "$slurmds")"
+fi
+
+rm "$TEST_HANG_FILE"
+check "once the driver answers, slurmd's cache is written" \
+    until_true 60 [ -f "$cache/node.xml" ]
+check "... and nobody is left" until_true 60 gone "$(waiting)"
+check "its lock is root's alone" is "600 $(id -u)" \
+    "$(stat -c '%a %u' "$cache/node.lock")"
+
+# What any user may do: the directory is there to be read.
+arguments "cache=$cache" discovery-seconds=600
+rm "$cache/node.xml"
+exec 9<"$cache" && flock -s 9
+check "any user may lock the directory" eval '! flock -n -x "$cache" true'
+check "a locked directory holds nobody up" \
+    timeout 60 srun -N1 -n2 --tp=2 bash -c '[ -n "$PLAIT_CPUS" ]'
+check "... and the cache is written" [ -f "$cache/node.xml" ]
+exec 9<&-
+done_testing
