@@ -61,7 +61,10 @@ struct plait_graph;     /* work that was recorded, to be run again and again */
 enum plait_activation { PLAIT_ACT_NONE, PLAIT_ACT_GELU /* tanh form */ };
 
 /* Causal attention over a chunk of queries and a chunk of keys. Query i has
- * global position q_pos + i and sees key j iff k_pos + j <= q_pos + i.
+ * global position q_pos + i and sees key j iff k_pos + j <= q_pos + i and,
+ * where there are starts, k_pos + j >= starts[i]: the position at which the
+ * document that query i belongs to starts. Tiles that no query sees cost
+ * nothing.
  *   q, dq     [batch, q_len, q_heads, head_dim], rows q_stride apart
  *   k, v, ..  [batch, k_len, kv_heads, head_dim], rows kv_stride apart
  *   out, dout [batch, q_len, q_heads, head_dim], dense
@@ -73,8 +76,11 @@ struct plait_attention {
     int batch, q_len, k_len, q_heads, kv_heads, head_dim;
     size_t q_stride, kv_stride;
     int64_t q_pos, k_pos;
-    float scale; /* 1/sqrt(head_dim) */
-    int zeroed;  /* dq, dk, dv are zeros, which need not be read */
+    const int32_t *starts; /* [batch, q_len], device: not decreasing within a
+                              sequence, none beyond its query's own position;
+                              NULL: all 0 */
+    float scale;           /* 1/sqrt(head_dim) */
+    int zeroed;            /* dq, dk, dv are zeros, which need not be read */
 };
 
 /* How fast rotary positions turn: pair d of a head of D columns by f = theta ^
@@ -393,26 +399,29 @@ struct plait_ops {
     /* -- embedding and positions -------------------------------------- */
     /* out[N,C] = wte[token - first] (0 where the token lies outside
      * [first, first+count): another rank of the tp group has it) +
-     * wpe[pos0 + i % T] (wpe NULL: none). tokens [N] int32; row i is token
-     * i % T of its sequence. */
+     * wpe[pos0 + i % T - starts[i]] (wpe NULL: none). tokens [N] int32; row i
+     * is token i % T of its sequence, and starts [N], as in attention, let
+     * positions begin at 0 in each document; NULL: all 0. */
     int (*embedding_forward)(struct plait_queue *q, enum plait_dtype type,
                              void *out, const int32_t *tokens, const void *wte,
                              const void *wpe, int32_t first, int32_t count,
-                             int64_t pos0, size_t N, size_t T, size_t C);
+                             int64_t pos0, const int32_t *starts, size_t N,
+                             size_t T, size_t C);
     /* dwte [count,C], dwpe fp32 +=; either may be NULL. The order of the sums
      * is fixed. EINVAL on a GPU for more than 2^31 - 1 rows. */
     int (*embedding_backward)(struct plait_queue *q, enum plait_dtype type,
                               float *dwte, float *dwpe, const int32_t *tokens,
                               const void *dout, int32_t first, int32_t count,
-                              int64_t pos0, size_t N, size_t T, size_t C);
+                              int64_t pos0, const int32_t *starts, size_t N,
+                              size_t T, size_t C);
     /* Rotate pairs (d, d + D/2) of each head in place by the angle
-     * pos * f, f as in struct plait_rope, pos = pos0 + i % T; -1 rotates back,
-     * which is the backward. x [N, heads, D], rows `stride` apart; D =
-     * head_dim is even. */
+     * pos * f, f as in struct plait_rope, pos = pos0 + i % T - starts[i]; -1
+     * rotates back, which is the backward. x [N, heads, D], rows `stride`
+     * apart; D = head_dim is even. */
     int (*rope)(struct plait_queue *q, enum plait_dtype type, void *x,
                 size_t stride, int heads, int head_dim,
-                const struct plait_rope *rope, int64_t pos0, int direction,
-                size_t N, size_t T);
+                const struct plait_rope *rope, int64_t pos0,
+                const int32_t *starts, int direction, size_t N, size_t T);
 
     /* -- attention ---------------------------------------------------- */
     /* out = softmax(scale Q K^T) V and lse, as struct plait_attention says.

@@ -48,14 +48,18 @@ static void forward_keys(const struct attention *x, void *tiles, size_t at,
     load_any(x->type, t->v, ld, x->V, at, x->a->kv_stride, cols, D, 1);
 }
 
-/* One row of scores becomes e^(s - max); what was summed is rescaled. */
-static void softmax_row(struct forward_tiles *t, size_t row, size_t n,
-                        size_t ld)
+/* One row of scores, of which keys from .. n - 1 are seen, becomes
+ * e^(s - max); what was summed is rescaled. */
+static void softmax_row(struct forward_tiles *t, size_t row, size_t from,
+                        size_t n, size_t ld)
 {
     float *s = t->s + row % TILE * TILE, *out = t->rows.out + row * ld;
     float old = t->rows.max[row], max, keep;
     vec largest = vec_set(-INFINITY), sum = {0};
 
+    n = from < n ? n : 0;
+    for (size_t k = 0; k < from && n > 0; k++)
+        s[k] = -INFINITY;
     for (size_t k = n; k < padded(n); k++)
         s[k] = -INFINITY;
     for (size_t j = 0; j < n; j += VLEN)
@@ -92,12 +96,13 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
         size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
         size_t row = r * TILE + i;
 
-        if (n == 0)
+        if (n <= hidden(w, i))
             continue;
         product(t->s + i * TILE, TILE, t->q + row * ld, ld, 1, t->kt, TILE,
                 padded(n), D);
         for (size_t k = i; k < i + HIGH; k++)
-            softmax_row(t, r * TILE + k, k <= last ? visible(w, k) : 0, ld);
+            softmax_row(t, r * TILE + k, k <= last ? hidden(w, k) : 0,
+                        k <= last ? visible(w, k) : 0, ld);
         product_add(t->rows.out + row * ld, ld, t->s + i * TILE, TILE, 1, t->v,
                     ld, ld, n);
     }

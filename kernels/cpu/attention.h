@@ -102,24 +102,39 @@ INLINE size_t out_at(const struct plait_attention *a, size_t b, size_t h,
            (size_t)a->head_dim;
 }
 
-/* -- the causal mask ---------------------------------------------------- */
+/* -- the mask ----------------------------------------------------------- */
 
 /* The keys that the queries of a tile see of a tile of keys: query i the
- * first `seen + i` of them, but at most `cols` and at least none. */
+ * first `seen + i` of them, but at most `cols` and at least none; and of these
+ * none before its document's start. */
 struct window {
     int64_t seen;
     size_t cols;
+    const int32_t *starts; /* of the queries; NULL: none */
+    int64_t pos;           /* of the first key */
 };
 
-INLINE struct window window_at(const struct plait_attention *a, size_t i0,
-                               size_t k0)
+/* Queries from i0 on and keys from k0 on of sequence b */
+INLINE struct window window_at(const struct plait_attention *a, size_t b,
+                               size_t i0, size_t k0)
 {
     struct window w = {
         .seen = a->q_pos + (int64_t)i0 - a->k_pos - (int64_t)k0 + 1,
         .cols = min(TILE, (size_t)a->k_len - k0),
+        .pos = a->k_pos + (int64_t)k0,
     };
 
+    if (a->starts != NULL)
+        w.starts = a->starts + b * (size_t)a->q_len + i0;
     return w;
+}
+
+/* The window of the tile of queries that follows. */
+INLINE void next_queries(struct window *w)
+{
+    w->seen += TILE;
+    if (w->starts != NULL)
+        w->starts += TILE;
 }
 
 INLINE size_t visible(const struct window *w, size_t i)
@@ -129,6 +144,27 @@ INLINE size_t visible(const struct window *w, size_t i)
     if (n <= 0)
         return 0;
     return (uint64_t)n < w->cols ? (size_t)n : w->cols;
+}
+
+/* How many of the keys, from the first, query i does not see for the start of
+ * its document: at least as many as the query before it. */
+INLINE size_t hidden(const struct window *w, size_t i)
+{
+    int64_t n = w->starts != NULL ? w->starts[i] - w->pos : 0;
+
+    if (n <= 0)
+        return 0;
+    return (uint64_t)n < w->cols ? (size_t)n : w->cols;
+}
+
+/* The first key that any query of the sequence from query i on sees, in whole
+ * tiles. */
+INLINE size_t first_tile(const struct plait_attention *a, size_t b, size_t i)
+{
+    int64_t n =
+        a->starts != NULL ? a->starts[b * (size_t)a->q_len + i] - a->k_pos : 0;
+
+    return n <= 0 ? 0 : (size_t)n / TILE * TILE;
 }
 
 /* The first query that sees key j, or `rows` if none does. */
@@ -243,13 +279,13 @@ INLINE void forward_run(const struct attention *x,
     memset(t->sum, 0, sizeof(t->sum));
     for (size_t i = 0; i < RUN * TILE; i++)
         t->max[i] = -INFINITY;
-    for (size_t k0 = 0; k0 < (size_t)a->k_len; k0 += TILE) {
-        struct window w = window_at(a, q0, k0);
+    for (size_t k0 = first_tile(a, b, q0); k0 < (size_t)a->k_len; k0 += TILE) {
+        struct window w = window_at(a, b, q0, k0);
 
         if (visible(&w, rows - 1) == 0)
             break;
         steps->load_keys(x, tiles, k_at(a, b, kv, k0), w.cols);
-        for (size_t r = 0; r * TILE < rows; r++, w.seen += TILE)
+        for (size_t r = 0; r * TILE < rows; r++, next_queries(&w))
             steps->add_tile(x, tiles, r, q0 + r * TILE,
                             min(TILE, rows - r * TILE), &w);
     }
@@ -313,9 +349,11 @@ INLINE void backward_keys(const struct attention *x,
         const float *lse = x->lse + (b * (size_t)a->q_heads + h) * Tq;
 
         for (size_t i0 = 0; i0 < Tq; i0 += TILE) {
-            struct window w = window_at(a, i0, k0);
+            struct window w = window_at(a, b, i0, k0);
             size_t rows = min(TILE, Tq - i0);
 
+            if (hidden(&w, 0) == cols)
+                break; /* nor do later queries see these keys */
             if (visible(&w, rows - 1) > 0)
                 steps->add_tile(x, tiles, lse + i0, g * queries(a) + i0, i0,
                                 rows, &w);

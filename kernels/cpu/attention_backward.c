@@ -69,9 +69,10 @@ static void backward_queries(const struct attention *x, void *tiles, size_t b,
     }
 }
 
-/* s = probabilities, dp = gradient of the scores; row i sees n keys. */
-static void probabilities(struct backward_tiles *t, size_t i, size_t n,
-                          float scale, float lse, float delta)
+/* s = probabilities, dp = gradient of the scores; row i sees keys
+ * from .. n - 1. */
+static void probabilities(struct backward_tiles *t, size_t i, size_t from,
+                          size_t n, float scale, float lse, float delta)
 {
     float *s = t->s + i * TILE, *dp = t->dp + i * TILE;
     size_t j = 0;
@@ -83,6 +84,8 @@ static void probabilities(struct backward_tiles *t, size_t i, size_t n,
 
         for (size_t k = lanes; k < VLEN; k++)
             p[k] = d[k] = 0;
+        for (size_t k = j; k < from && k < j + VLEN; k++)
+            p[k - j] = d[k - j] = 0;
         vec_store(PLAIT_F32, s, j, VLEN, p);
         vec_store(PLAIT_F32, dp, j, VLEN, d);
     }
@@ -108,8 +111,10 @@ static void backward_tile(const struct attention *x, void *tiles,
                 padded(n), D);
         for (size_t k = i; k < i + HIGH; k++) {
             size_t seen = k <= last ? visible(w, k) : 0;
+            size_t from = k <= last ? hidden(w, k) : 0;
 
-            probabilities(t, k, seen, x->a->scale, seen > 0 ? lse[k] : 0,
+            seen = from < seen ? seen : 0;
+            probabilities(t, k, from, seen, x->a->scale, seen > 0 ? lse[k] : 0,
                           t->delta[at + k]);
         }
         product_add(t->sums.dq + (at + i) * ld, ld, t->dp + i * TILE, TILE, 1,

@@ -92,14 +92,14 @@ static void scale_rows(float *out, size_t ld, __m512 by)
 
 /* The scores of rows row .. row + HIGH - 1 become p = 2^(s scale - max) in
  * bf16, and where split also the rounding errors of that; the sums so far are
- * rescaled to the new maximum. Row row + k sees seen[k] keys, none more than
- * n. HIGH rows are worked on at once because the steps of a single row depend
- * on each other: their latencies overlap. */
+ * rescaled to the new maximum. Row row + k sees keys from[k] .. seen[k] - 1,
+ * none from n on. HIGH rows are worked on at once because the steps of a single
+ * row depend on each other: their latencies overlap. */
 static void softmax_rows(struct forward_tiles *t, size_t row,
-                         const size_t seen[HIGH], size_t n, int split,
-                         float scale, size_t ld)
+                         const size_t from[HIGH], const size_t seen[HIGH],
+                         size_t n, int split, float scale, size_t ld)
 {
-    __m512 x[TILE / VLEN][HIGH], max[HIGH], sum[HIGH], from, keep;
+    __m512 x[TILE / VLEN][HIGH], max[HIGH], sum[HIGH], base, keep;
     const __m512 none = _mm512_set1_ps(-INFINITY);
     __m512 old = load_per_row(&t->rows.max[row]), all;
 
@@ -110,20 +110,19 @@ static void softmax_rows(struct forward_tiles *t, size_t row,
     for (size_t j = 0; j < n; j += VLEN)
 #pragma GCC unroll 4
         for (size_t k = 0; k < HIGH; k++) {
-            size_t keys = seen[k] > j ? seen[k] - j : 0;
             __m512 *y = &x[j / VLEN][k];
 
-            *y = _mm512_mask_mul_ps(none, vec_first(keys),
+            *y = _mm512_mask_mul_ps(none, seen_keys(from[k], seen[k], j),
                                     _mm512_loadu_ps(t->s + k * TILE + j),
                                     _mm512_set1_ps(scale));
             max[k] = _mm512_max_ps(*y, max[k]);
         }
     all = _mm512_max_ps(rows_max(max), old);
     /* -inf - -inf is NaN: rows that have seen no key yet subtract 0. */
-    from = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(all, none, _CMP_NEQ_OQ), all);
-    keep = exp2_near(old - from);
+    base = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(all, none, _CMP_NEQ_OQ), all);
+    keep = exp2_near(old - base);
     for (int k = 0; k < HIGH; k++)
-        max[k] = row_of(from, k);
+        max[k] = row_of(base, k);
     for (size_t j = 0; j < n; j += VLEN)
 #pragma GCC unroll 4
         for (size_t k = 0; k < HIGH; k++) {
@@ -147,19 +146,21 @@ static void forward_tile(const struct attention *x, void *tiles, size_t r,
 {
     struct forward_tiles *t = tiles;
     size_t D = (size_t)x->a->head_dim, ld = padded(D), W = words_of(D);
-    int split = is_split(x->a, i0);
+    int split = is_split(x->a, i0, rows, w);
 
     for (size_t i = 0; i < rows; i += HIGH) {
         size_t last = min(i + HIGH, rows) - 1, n = visible(w, last);
-        size_t seen[HIGH], row = r * TILE + i;
+        size_t from[HIGH], seen[HIGH], row = r * TILE + i;
         float *out = t->rows.out + row * ld;
 
-        if (n == 0)
+        if (n <= hidden(w, i))
             continue;
         product(t->s, TILE, t->q + row * W, W, t->kt, TILE, padded(n), W);
-        for (size_t k = 0; k < HIGH; k++)
+        for (size_t k = 0; k < HIGH; k++) {
+            from[k] = i + k <= last ? hidden(w, i + k) : 0;
             seen[k] = i + k <= last ? visible(w, i + k) : 0;
-        softmax_rows(t, row, seen, n, split, x->a->scale * LOG2E, ld);
+        }
+        softmax_rows(t, row, from, seen, n, split, x->a->scale * LOG2E, ld);
         product_add(out, ld, t->p, HALF, 1, t->v, ld, ld, words_of(n));
         if (split)
             product_add(out, ld, t->p + HIGH * HALF, HALF, 1, t->v, ld, ld,

@@ -98,10 +98,11 @@ INLINE void store_pair(uint32_t *dst, __m512 low, __m512 high)
     _mm512_storeu_si512(dst, _mm512_or_si512(l, _mm512_slli_epi32(h, 16)));
 }
 
-/* What the probabilities of one row are made from; n keys are seen. */
+/* What the probabilities of one row are made from; keys from .. n - 1 are
+ * seen. */
 struct score_row {
     const float *s, *dp;
-    size_t n;
+    size_t from, n;
     float lse, delta, scale; /* lse in base 2 */
 };
 
@@ -109,7 +110,7 @@ struct score_row {
 INLINE void probabilities(const struct score_row *r, size_t j, __m512 *p,
                           __m512 *d)
 {
-    __mmask16 seen = vec_first(r->n > j ? r->n - j : 0);
+    __mmask16 seen = seen_keys(r->from, r->n, j);
     __m512 x = _mm512_loadu_ps(r->s + j) * (r->scale * LOG2E) - r->lse;
 
     *p = _mm512_maskz_mov_ps(seen, exp2_near(x));
@@ -179,10 +180,13 @@ static void backward_rows(struct backward_tiles *t, const float *lse, size_t at,
 
         for (size_t e = 0; e < 2; e++) {
             size_t seen = k + e <= last ? visible(w, k + e) : 0;
+            size_t from = k + e <= last ? hidden(w, k + e) : 0;
 
+            seen = from < seen ? seen : 0;
             r[e] = (struct score_row){
                 .s = t->s + (k + e) % HIGH * TILE,
                 .dp = t->dp + (k + e) % HIGH * TILE,
+                .from = from,
                 .n = seen,
                 .lse = seen > 0 ? lse[k + e] * LOG2E : 0,
                 .delta = seen > 0 ? t->delta[at + k + e] : 0,
@@ -217,7 +221,7 @@ static void backward_tile(const struct attention *x, void *tiles,
                           const struct window *w)
 {
     size_t D = (size_t)x->a->head_dim;
-    int split = is_split(x->a, i0);
+    int split = is_split(x->a, i0, rows, w);
 
     for (size_t i = 0; i < rows; i += HIGH)
         backward_rows(tiles, lse, at, i, rows, w, split, x->a->scale, D);

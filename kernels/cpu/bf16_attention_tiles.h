@@ -160,10 +160,21 @@ INLINE __m512 rounding_error(__m512 x)
     return x - vec_rounded(PLAIT_BF16_T, x);
 }
 
-/* Whether the tile of queries from i0 on is split, for all its keys. */
-static inline int is_split(const struct plait_attention *a, size_t i0)
+/* Whether the tile of queries from i0 on is split, for all its keys: some of
+ * them see few, because the keys or the document start shortly before. */
+static inline int is_split(const struct plait_attention *a, size_t i0,
+                           size_t rows, const struct window *w)
 {
-    return a->q_pos + (int64_t)i0 - a->k_pos < TILE;
+    int64_t pos = a->q_pos + (int64_t)i0;
+
+    return pos - a->k_pos < TILE ||
+           (w->starts != NULL && pos - w->starts[rows - 1] < TILE);
+}
+
+/* Lanes of the keys from .. n - 1, of those from j on */
+INLINE __mmask16 seen_keys(size_t from, size_t n, size_t j)
+{
+    return vec_first(n > j ? n - j : 0) & ~vec_first(from > j ? from - j : 0);
 }
 
 #define LOG2E 1.44269504f

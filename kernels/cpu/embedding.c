@@ -15,6 +15,14 @@ static int64_t shard_row(int32_t token, int32_t first, int32_t count)
     return row >= 0 && row < count ? row : -1;
 }
 
+/* Of row i in its document. */
+static size_t position(const int32_t *starts, int64_t pos0, size_t i, size_t T)
+{
+    size_t pos = (size_t)pos0 + i % T;
+
+    return starts != NULL ? pos - (size_t)starts[i] : pos;
+}
+
 INLINE void forward_row(enum plait_dtype type, void *out, size_t at,
                         const void *wte, int64_t row, const void *wpe,
                         size_t pos, size_t C)
@@ -34,14 +42,15 @@ INLINE void forward_row(enum plait_dtype type, void *out, size_t at,
 static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
                              void *out, const int32_t *tokens, const void *wte,
                              const void *wpe, int32_t first, int32_t count,
-                             int64_t pos0, size_t N, size_t T, size_t C)
+                             int64_t pos0, const int32_t *starts, size_t N,
+                             size_t T, size_t C)
 {
     int threads = cpu_threads(q, N * C);
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < N; i++) {
         int64_t row = shard_row(tokens[i], first, count);
-        size_t pos = (size_t)pos0 + i % T;
+        size_t pos = position(starts, pos0, i, T);
 
         if (type == PLAIT_F32)
             forward_row(PLAIT_F32, out, i * C, wte, row, wpe, pos, C);
@@ -80,7 +89,8 @@ static void add_any(enum plait_dtype type, float *sum, const void *dout,
 static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
                               float *dwte, float *dwpe, const int32_t *tokens,
                               const void *dout, int32_t first, int32_t count,
-                              int64_t pos0, size_t N, size_t T, size_t C)
+                              int64_t pos0, const int32_t *starts, size_t N,
+                              size_t T, size_t C)
 {
     int threads = cpu_threads(q, N * C);
 
@@ -91,7 +101,7 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
         cpu_span(C, omp_get_num_threads(), omp_get_thread_num(), &from, &to);
         for (size_t i = 0; i < N; i++) {
             int64_t row = shard_row(tokens[i], first, count);
-            size_t pos = (size_t)pos0 + i % T;
+            size_t pos = position(starts, pos0, i, T);
 
             if (dwte != NULL && row >= 0)
                 add_any(type, dwte + (size_t)row * C + from, dout, i * C + from,
@@ -127,12 +137,16 @@ INLINE void rotate(enum plait_dtype type, void *x, size_t at, int heads,
 
 static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
                 size_t stride, int heads, int head_dim,
-                const struct plait_rope *how, int64_t pos0, int direction,
-                size_t N, size_t T)
+                const struct plait_rope *how, int64_t pos0,
+                const int32_t *starts, int direction, size_t N, size_t T)
 {
     size_t half = (size_t)head_dim / 2;
     int threads = cpu_threads(q, N * (size_t)heads * half);
-    float *table = cpu_scratch(q, CPU_SCRATCH_OP, T * 2 * half * sizeof(float));
+    /* In documents that start anywhere, any position up to the last. */
+    size_t first = starts != NULL ? 0 : (size_t)pos0;
+    size_t positions = (size_t)pos0 + T - first;
+    float *table =
+        cpu_scratch(q, CPU_SCRATCH_OP, positions * 2 * half * sizeof(float));
 
     assert(head_dim % 2 == 0);
     if (table == NULL)
@@ -143,8 +157,8 @@ static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
         for (size_t d = 0; d < half; d++) {
             double step = plait_rope_step(how, d, head_dim);
 
-            for (size_t t = 0; t < T; t++) {
-                double angle = (double)(pos0 + (int64_t)t) * step;
+            for (size_t t = 0; t < positions; t++) {
+                double angle = (double)(first + t) * step;
 
                 table[t * 2 * half + d] = (float)cos(angle);
                 table[(t * 2 + 1) * half + d] = (float)(direction * sin(angle));
@@ -152,7 +166,8 @@ static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
         }
 #pragma omp for schedule(static)
         for (size_t i = 0; i < N; i++) {
-            const float *c = table + i % T * 2 * half, *s = c + half;
+            size_t t = position(starts, pos0, i, T) - first;
+            const float *c = table + t * 2 * half, *s = c + half;
 
             if (type == PLAIT_F32)
                 rotate(PLAIT_F32, x, i * stride, heads, half, c, s);

@@ -35,6 +35,8 @@ static __global__ void __launch_bounds__(threads)
     int first = (gridDim.x - 1 - blockIdx.x) * tile, i = first + row;
     int last = min(first + tile, a.q_len) - 1;
     int64_t mine = seen(a, i), most = seen(a, last);
+    int from = hidden(a, blockIdx.z, i);
+    int begin = hidden(a, blockIdx.z, first) / tile * tile;
     float *q = shared, *k = q + tile * (D + 1), *v = k + tile * (D + 1);
     float *p = v + tile * (D + 1) + row * (tile + 1);
     float m = -CUDART_INF_F, l = 0, acc[J] = {};
@@ -45,7 +47,7 @@ static __global__ void __launch_bounds__(threads)
 
     load_tile(q, Q + (size_t)blockIdx.z * a.q_len * a.q_stride + (size_t)h * D,
               a.q_stride, first, a.q_len, D);
-    for (int k0 = 0; k0 < most; k0 += tile) {
+    for (int k0 = begin; k0 < most; k0 += tile) {
         float s[tile / lanes], top = -CUDART_INF_F, base, shrink, sum = 0;
 
         __syncthreads();
@@ -55,7 +57,7 @@ static __global__ void __launch_bounds__(threads)
         for (int j = 0; j < tile / lanes; j++) {
             int c = lane + lanes * j;
 
-            s[j] = k0 + c < mine
+            s[j] = k0 + c < mine && k0 + c >= from
                        ? a.scale * dot(q + row * (D + 1), k + c * (D + 1), D)
                        : -CUDART_INF_F;
             top = fmaxf(top, s[j]);

@@ -32,13 +32,14 @@ key_weights(const struct plait_attention &a, float *p, float *ds,
             const float *k, const float *v, const float *q, const float *o,
             const float *lse, const float *delta, int key, int q0)
 {
+    size_t b = blockIdx.z;
     int D = a.head_dim;
 
     for (int c = threadIdx.x % lanes; c < tile; c += lanes) {
         int i = q0 + c;
         float w = 0, g = 0;
 
-        if (i < a.q_len && key < seen(a, i)) {
+        if (i < a.q_len && key < seen(a, i) && key >= hidden(a, b, i)) {
             w = expf(a.scale * dot(k, q + c * (D + 1), D) - lse[i]);
             g = w * a.scale * (dot(v, o + c * (D + 1), D) - delta[i]);
         }
@@ -66,6 +67,7 @@ static __global__ void __launch_bounds__(threads)
     size_t at = b * a.k_len * a.kv_stride + (size_t)kv * D;
     int64_t begin = a.k_pos + first - a.q_pos;
     int start = begin < 0 ? 0 : begin > a.q_len ? a.q_len : (int)begin;
+    int end = last_queries(a, b, min(first + tile, a.k_len) - 1);
 
     load_tile(k, K + at, a.kv_stride, first, a.k_len, D);
     load_tile(v, V + at, a.kv_stride, first, a.k_len, D);
@@ -74,7 +76,7 @@ static __global__ void __launch_bounds__(threads)
         const T *Ob = dout + (b * a.q_len * a.q_heads + h) * D;
         size_t stats = (b * a.q_heads + h) * a.q_len;
 
-        for (int q0 = start / tile * tile; q0 < a.q_len; q0 += tile) {
+        for (int q0 = start / tile * tile; q0 < end; q0 += tile) {
             __syncthreads();
             load_tile(q, Qb, a.q_stride, q0, a.q_len, D);
             load_tile(o, Ob, (size_t)a.q_heads * D, q0, a.q_len, D);
@@ -118,6 +120,7 @@ static __global__ void __launch_bounds__(threads)
     size_t at = b * a.q_len * a.q_stride + (size_t)h * D;
     size_t kv_at = b * a.k_len * a.kv_stride + (size_t)kv * D;
     int64_t mine = i < a.q_len ? seen(a, i) : 0;
+    int from = hidden(a, b, i), begin = hidden(a, b, first) / tile * tile;
     int64_t most = seen(a, min(first + tile, a.q_len) - 1);
 
     if (i < a.q_len) {
@@ -127,7 +130,7 @@ static __global__ void __launch_bounds__(threads)
     load_tile(q, Q + at, a.q_stride, first, a.q_len, D);
     load_tile(o, dout + (b * a.q_len * a.q_heads + h) * D,
               (size_t)a.q_heads * D, first, a.q_len, D);
-    for (int k0 = 0; k0 < most; k0 += tile) {
+    for (int k0 = begin; k0 < most; k0 += tile) {
         __syncthreads();
         load_tile(k, K + kv_at, a.kv_stride, k0, a.k_len, D);
         load_tile(v, V + kv_at, a.kv_stride, k0, a.k_len, D);
@@ -135,7 +138,7 @@ static __global__ void __launch_bounds__(threads)
         for (int c = lane; c < tile; c += lanes) {
             float g = 0;
 
-            if (k0 + c < mine)
+            if (k0 + c < mine && k0 + c >= from)
                 g = expf(a.scale * dot(q + row * (D + 1), k + c * (D + 1), D) -
                          my_lse) *
                     a.scale *

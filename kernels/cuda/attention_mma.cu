@@ -16,11 +16,13 @@ static __device__ inline float quad_sum(float x)
 }
 
 /* Scores become weights: s = exp2(s - the row's maximum so far); m, l and
- * acc follow. Row `half` of the lane sees keys below limit[half]. */
+ * acc follow. Row `half` of the lane sees keys from from[half] on below
+ * limit[half]. */
 template <int D, int n>
 static __device__ inline void
 softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
-             float scale, int k0, const int limit[2], bool whole)
+             float scale, int k0, const int from[2], const int limit[2],
+             bool whole)
 {
     int col = k0 + threadIdx.x % 4 * 2;
 
@@ -31,7 +33,9 @@ softmax_step(float s[n / 8][4], float m[2], float l[2], float acc[D / 8][4],
 #pragma unroll
         for (int j = 0; j < n / 8; j++) {
             for (int i = half * 2; i < half * 2 + 2; i++) {
-                s[j][i] = whole || col + j * 8 + i % 2 < limit[half]
+                int key = col + j * 8 + i % 2;
+
+                s[j][i] = whole || (key < limit[half] && key >= from[half])
                               ? s[j][i] * scale
                               : -CUDART_INF_F;
                 top = fmaxf(top, s[j][i]);
@@ -99,8 +103,13 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     int limit[2] = {(int)seen(a, mine), (int)seen(a, mine + 8)};
     int all = (int)seen(a, first + warp_row); /* rows of the warp see */
     int most = (int)seen(a, min(first + rows, a.q_len) - 1);
+    int from[2] = {hidden(a, blockIdx.z, mine),
+                   hidden(a, blockIdx.z, mine + 8)};
+    int none = hidden(a, blockIdx.z, first + warp_row + 15);
+    int begin = hidden(a, blockIdx.z, first) / step * step;
     unsigned q_tile = shared_address(shared);
     unsigned k_tile = q_tile + rows * D * 2, bytes = step * D * 2;
+    unsigned k_first = k_tile + begin / step % 2 * 2 * bytes;
     size_t at = (size_t)blockIdx.z * a.k_len * a.kv_stride + (size_t)kv * D;
     float scale = a.scale * 1.4426950408889634f; /* to powers of two */
     float m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
@@ -109,13 +118,13 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
     fetch<D, rows>(
         q_tile, Q + (size_t)blockIdx.z * a.q_len * a.q_stride + (size_t)h * D,
         a.q_stride, first, a.q_len);
-    fetch<D, step>(k_tile, K + at, a.kv_stride, 0, a.k_len);
-    fetch<D, step>(k_tile + bytes, V + at, a.kv_stride, 0, a.k_len);
+    fetch<D, step>(k_first, K + at, a.kv_stride, begin, a.k_len);
+    fetch<D, step>(k_first + bytes, V + at, a.kv_stride, begin, a.k_len);
     copy_commit();
-    for (int k0 = 0; k0 < most; k0 += step) {
+    for (int k0 = begin; k0 < most; k0 += step) {
         unsigned now = k_tile + k0 / step % 2 * 2 * bytes;
         unsigned next = k_tile + (k0 / step + 1) % 2 * 2 * bytes;
-        bool whole = k0 + step <= all;
+        bool whole = k0 + step <= all && k0 >= none;
         float s[step / 8][4];
 
         /* Past the end these only fill in zeros. */
@@ -125,7 +134,7 @@ static __global__ void __launch_bounds__(threads, D == 64 ? 2 : 1)
         copy_wait<1>();
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
-        softmax_step<D, step>(s, m, l, acc, scale, k0, limit, whole);
+        softmax_step<D, step>(s, m, l, acc, scale, k0, from, limit, whole);
         add_product<T, D, step>(acc, s, now + bytes);
         __syncthreads();
     }

@@ -5,12 +5,13 @@
 
 /* p[c] = exp(score - lse) and ds = p (dp - delta) scale, of a warp's 16 keys
  * and the queries from q0 on. Row `half` of the lane is seen by queries from
- * from[half] on; lse and delta of the queries lie in shared memory. */
+ * from[half] on whose document does not begin behind it, at hides[]; that, lse
+ * and delta of the queries lie in shared memory. */
 template <int n>
-static __device__ inline void key_weights(const struct plait_attention &a,
-                                          float p[n / 8][4], float ds[n / 8][4],
-                                          const float *lse, const float *delta,
-                                          int q0, const int from[2], bool whole)
+static __device__ inline void
+key_weights(const struct plait_attention &a, float p[n / 8][4],
+            float ds[n / 8][4], const float *lse, const float *delta,
+            const int *hides, int key, int q0, const int from[2], bool whole)
 {
     const float log2e = 1.4426950408889634f;
     int col = threadIdx.x % 4 * 2;
@@ -19,7 +20,8 @@ static __device__ inline void key_weights(const struct plait_attention &a,
     for (int j = 0; j < n / 8; j++) {
         for (int i = 0; i < 4; i++) {
             int c = j * 8 + col + i % 2, query = q0 + c;
-            bool visible = whole || (query < a.q_len && query >= from[i / 2]);
+            bool visible = whole || (query < a.q_len && query >= from[i / 2] &&
+                                     hides[c] <= key + i / 2 * 8);
             float w =
                 power_of_two(p[j][i] * (a.scale * log2e) - lse[c] * log2e);
 
@@ -42,6 +44,18 @@ load_stats(float stats[2][step], const float *lse, const float *delta,
         return;
     stats[0][i] = first + i < end ? lse[first + i] : 0;
     stats[1][i] = first + i < end ? delta[first + i] : 0;
+}
+
+/* How many keys these queries do not see for their documents' starts. */
+template <int step>
+static __device__ __forceinline__ void
+load_hides(int hides[step], const struct plait_attention &a, size_t b,
+           int first)
+{
+    int i = threadIdx.x;
+
+    if (i < step)
+        hides[i] = hidden(a, b, first + i);
 }
 
 /* The first query that sees the key; q_len: none does. */
@@ -82,6 +96,7 @@ static __global__ void __launch_bounds__(threads, 1)
     constexpr int step = D == 64 ? 64 : 32;
     extern __shared__ __align__(128) char shared[];
     __shared__ float stats[2][2][step]; /* lse, delta; of two buffers */
+    __shared__ int hides[2][step];
     int kv = blockIdx.y, group = a.q_heads / a.kv_heads;
     int first = blockIdx.x * rows, warp_row = threadIdx.x / 32 * 16;
     int row = first + warp_row, key = row + threadIdx.x % 32 / 4;
@@ -91,14 +106,16 @@ static __global__ void __launch_bounds__(threads, 1)
     int start = first_query(a, first) / step * step;
     int from[2] = {first_query(a, key), first_query(a, key + 8)};
     int last_from = first_query(a, row + 15);
-    int tiles = group * ((a.q_len - start + step - 1) / step);
+    int end = last_queries(a, b, min(first + rows, a.k_len) - 1);
+    int tiles = group * ((max(end - start, 0) + step - 1) / step);
     int h = kv * group, q_next = start, q0 = start; /* next, at hand */
     float dk[D / 8][4] = {}, dv[D / 8][4] = {};
     auto fetch_next = [&](int half) {
         fetch_queries<T, D, step>(a, q_tile + half * 2 * bytes, stats[half], Q,
                                   dout, lse, delta, b, h, q_next);
+        load_hides<step>(hides[half], a, b, q_next);
         q_next += step;
-        if (q_next >= a.q_len) {
+        if (q_next >= end) {
             q_next = start;
             h++;
         }
@@ -112,7 +129,8 @@ static __global__ void __launch_bounds__(threads, 1)
     for (int n = 0; n < tiles; n++) {
         int half = n % 2;
         unsigned q_now = q_tile + half * 2 * bytes, o_now = q_now + bytes;
-        bool whole = q0 >= last_from && q0 + step <= a.q_len;
+        bool whole = q0 >= last_from && q0 + step <= a.q_len &&
+                     hidden(a, b, q0 + step - 1) <= row;
         float p[step / 8][4], ds[step / 8][4];
 
         if (n + 1 < tiles)
@@ -122,11 +140,11 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
         scores<T, D, step>(p, k_tile, warp_row, q_now);
         scores<T, D, step>(ds, v_tile, warp_row, o_now);
-        key_weights<step>(a, p, ds, stats[half][0], stats[half][1], q0, from,
-                          whole);
+        key_weights<step>(a, p, ds, stats[half][0], stats[half][1], hides[half],
+                          key, q0, from, whole);
         add_product<T, D, step>(dv, p, o_now);
         add_product<T, D, step>(dk, ds, q_now);
-        q0 = q0 + step < a.q_len ? q0 + step : start;
+        q0 = q0 + step < end ? q0 + step : start;
         __syncthreads();
     }
     copy_wait<0>();
@@ -136,12 +154,13 @@ static __global__ void __launch_bounds__(threads, 1)
 
 /* ds = p (dp - delta) scale with p = exp(score - lse), of a warp's 16 queries
  * and the n keys from k0 on; ds holds dp before. Row `half` of the lane sees
- * keys below limit[half]; row_lse is in powers of two. */
+ * keys from from[half] on below limit[half]; row_lse is in powers of two. */
 template <int n>
 static __device__ __forceinline__ void
 query_weights(const struct plait_attention &a, const float s[n / 8][4],
               float ds[n / 8][4], const float row_lse[2],
-              const float row_delta[2], int k0, const int limit[2])
+              const float row_delta[2], int k0, const int from[2],
+              const int limit[2])
 {
     const float log2e = 1.4426950408889634f;
     int lane = threadIdx.x % 32;
@@ -149,7 +168,8 @@ query_weights(const struct plait_attention &a, const float s[n / 8][4],
 #pragma unroll
     for (int j = 0; j < n / 8; j++) {
         for (int i = 0; i < 4; i++) {
-            bool visible = k0 + j * 8 + lane % 4 * 2 + i % 2 < limit[i / 2];
+            int key = k0 + j * 8 + lane % 4 * 2 + i % 2;
+            bool visible = key < limit[i / 2] && key >= from[i / 2];
             float w = power_of_two(s[j][i] * a.scale * log2e - row_lse[i / 2]);
 
             ds[j][i] =
@@ -179,11 +199,12 @@ static __global__ void __launch_bounds__(threads, 1)
     size_t kv_at = b * a.k_len * a.kv_stride + (size_t)kv * D;
     const float log2e = 1.4426950408889634f;
     float row_lse[2], row_delta[2], dq[D / 8][4] = {};
-    int limit[2];
+    int from[2], limit[2], begin = hidden(a, b, first) / step * step;
 
     for (int half = 0; half < 2; half++) {
         int i = mine + half * 8;
 
+        from[half] = hidden(a, b, i);
         limit[half] = i < a.q_len ? (int)seen(a, i) : 0;
         row_lse[half] = i < a.q_len ? lse[stat + i] * log2e : 0;
         row_delta[half] = i < a.q_len ? delta[stat + i] : 0;
@@ -191,10 +212,10 @@ static __global__ void __launch_bounds__(threads, 1)
     fetch<D, rows>(q_tile, Q + at, a.q_stride, first, a.q_len);
     fetch<D, rows>(o_tile, dout + (b * a.q_len * a.q_heads + h) * D,
                    (size_t)a.q_heads * D, first, a.q_len);
-    fetch<D, step>(k_tile, K + kv_at, a.kv_stride, 0, a.k_len);
-    fetch<D, step>(k_tile + bytes, V + kv_at, a.kv_stride, 0, a.k_len);
+    fetch<D, step>(k_tile, K + kv_at, a.kv_stride, begin, a.k_len);
+    fetch<D, step>(k_tile + bytes, V + kv_at, a.kv_stride, begin, a.k_len);
     copy_commit();
-    for (int k0 = 0, half = 0; k0 < most; k0 += step, half ^= 1) {
+    for (int k0 = begin, half = 0; k0 < most; k0 += step, half ^= 1) {
         unsigned now = k_tile + half * 2 * bytes;
         unsigned next = k_tile + (half ^ 1) * 2 * bytes;
         bool whole = k0 + step <= seen(a, first + warp_row);
@@ -208,7 +229,7 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
         scores<T, D, step>(s, q_tile, warp_row, now);
         scores<T, D, step>(ds, o_tile, warp_row, now + bytes);
-        query_weights<step>(a, s, ds, row_lse, row_delta, k0, limit);
+        query_weights<step>(a, s, ds, row_lse, row_delta, k0, from, limit);
         add_product<T, D, step>(dq, ds, now);
         __syncthreads();
     }

@@ -410,15 +410,15 @@ void cuda_cudnn_forget(struct plait_device *dev)
 
 #endif
 
-/* Whole sequences in 16 bits, in the head sizes that cuDNN's flash kernels
- * have on every GPU they run on. */
+/* Whole sequences in 16 bits, without documents in them, in the head sizes
+ * that cuDNN's flash kernels have on every GPU they run on. */
 static bool fits(enum plait_dtype type, const struct plait_attention *a,
                  uintptr_t addresses)
 {
     return (type == PLAIT_BF16_T || type == PLAIT_FP16_T) &&
-           a->q_len == a->k_len && a->q_len > 1 && a->q_pos == a->k_pos &&
-           a->head_dim <= 128 && a->head_dim % 8 == 0 && a->q_stride % 8 == 0 &&
-           a->kv_stride % 8 == 0 && addresses % 16 == 0;
+           a->starts == NULL && a->q_len == a->k_len && a->q_len > 1 &&
+           a->q_pos == a->k_pos && a->head_dim <= 128 && a->head_dim % 8 == 0 &&
+           a->q_stride % 8 == 0 && a->kv_stride % 8 == 0 && addresses % 16 == 0;
 }
 
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,

@@ -4,14 +4,21 @@
 
 static const unsigned threads = 256;
 
+/* Of a row, in its document. */
+static __device__ inline int64_t
+position_of(const int32_t *starts, int64_t pos0, size_t row, size_t length)
+{
+    return pos0 + (int64_t)(row % length) - (starts != NULL ? starts[row] : 0);
+}
+
 /* -- forward ------------------------------------------------------------- */
 
 /* A thread has V columns of a row. */
 template <typename T, int V>
 static __global__ void
 embedding_kernel(T *out, const int32_t *tokens, const T *wte, const T *wpe,
-                 int32_t first, int32_t count, int64_t pos0, size_t N,
-                 size_t length, size_t C)
+                 int32_t first, int32_t count, int64_t pos0,
+                 const int32_t *starts, size_t N, size_t length, size_t C)
 {
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
          i < N * (C / V); i += (size_t)gridDim.x * blockDim.x) {
@@ -22,8 +29,9 @@ embedding_kernel(T *out, const int32_t *tokens, const T *wte, const T *wpe,
         if (token >= 0 && token < count)
             load_values<T, V>(x, wte + (size_t)token * C + c);
         if (wpe != NULL)
-            load_values<T, V>(position,
-                              wpe + ((size_t)pos0 + row % length) * C + c);
+            load_values<T, V>(
+                position,
+                wpe + (size_t)position_of(starts, pos0, row, length) * C + c);
         for (int j = 0; j < V; j++)
             x[j] += position[j];
         store_values<T, V>(out + row * C + c, x);
@@ -33,7 +41,8 @@ embedding_kernel(T *out, const int32_t *tokens, const T *wte, const T *wpe,
 static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
                              void *out, const int32_t *tokens, const void *wte,
                              const void *wpe, int32_t first, int32_t count,
-                             int64_t pos0, size_t N, size_t T, size_t C)
+                             int64_t pos0, const int32_t *starts, size_t N,
+                             size_t T, size_t C)
 {
     return cuda_launch(q, "embedding_forward", type, N * C, [&](auto zero) {
         typedef decltype(zero) E;
@@ -46,7 +55,7 @@ static int embedding_forward(struct plait_queue *q, enum plait_dtype type,
             embedding_kernel<E, V>
                 <<<grid_for(q, N * C / V, threads), threads, 0, q->stream>>>(
                     (E *)out, tokens, (const E *)wte, (const E *)wpe, first,
-                    count, pos0, N, T, C);
+                    count, pos0, starts, N, T, C);
         });
     });
 }
@@ -143,27 +152,54 @@ static __global__ void position_gradient_kernel(float *dwpe, const T *dout,
                       [&](size_t k) { return pos + k * length; });
 }
 
+static __global__ void positions_kernel(int32_t *positions,
+                                        const int32_t *starts, int64_t pos0,
+                                        size_t N, size_t length)
+{
+    size_t row = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+
+    if (row < N)
+        positions[row] = (int32_t)position_of(starts, pos0, row, length);
+}
+
+/* dst[keys[i] - first] += row i of src, in the order of the rows; keys outside
+ * `count` are left out. order [N] is scratch. */
+template <typename T, int V>
+static void add_by_key(struct plait_queue *q, float *dst, const T *src,
+                       int32_t *order, const int32_t *keys, int32_t first,
+                       int32_t count, size_t N, size_t C)
+{
+    unsigned across = (unsigned)ceil_div(C, tile * V);
+
+    rank_sort_kernel<<<(unsigned)ceil_div(N, threads), threads, 0, q->stream>>>(
+        order, keys, (int)N);
+    token_gradient_kernel<T, V>
+        <<<dim3((unsigned)N, across), dim3(tile, lanes), 0, q->stream>>>(
+            dst, src, order, keys, first, count, N, C);
+}
+
 template <typename T, int V>
 static void embedding_gradient(struct plait_queue *q, float *dwte, float *dwpe,
                                const int32_t *tokens, const T *dout,
                                int32_t first, int32_t count, int64_t pos0,
-                               size_t N, size_t length, size_t C)
+                               const int32_t *starts, size_t N, size_t length,
+                               size_t C)
 {
     unsigned across = (unsigned)ceil_div(C, tile * V);
     size_t positions = N < length ? N : length;
+    int32_t *order = (int32_t *)cuda_scratch(q, 2 * N * sizeof(*order));
 
-    if (dwte != NULL) {
-        int32_t *order = (int32_t *)cuda_scratch(q, N * sizeof(*order));
+    if (order == NULL)
+        return;
+    if (dwte != NULL)
+        add_by_key<T, V>(q, dwte, dout, order, tokens, first, count, N, C);
+    if (dwpe != NULL && starts != NULL) {
+        int32_t *keys = order + N;
 
-        if (order == NULL)
-            return;
-        rank_sort_kernel<<<(unsigned)ceil_div(N, threads), threads, 0,
-                           q->stream>>>(order, tokens, (int)N);
-        token_gradient_kernel<T, V>
-            <<<dim3((unsigned)N, across), dim3(tile, lanes), 0, q->stream>>>(
-                dwte, dout, order, tokens, first, count, N, C);
-    }
-    if (dwpe != NULL)
+        positions_kernel<<<(unsigned)ceil_div(N, threads), threads, 0,
+                           q->stream>>>(keys, starts, pos0, N, length);
+        add_by_key<T, V>(q, dwpe, dout, order, keys, 0, INT32_MAX, N, C);
+    } else if (dwpe != NULL)
         position_gradient_kernel<T, V>
             <<<dim3((unsigned)positions, across), dim3(tile, lanes), 0,
                q->stream>>>(dwpe + (size_t)pos0 * C, dout, N, length, C);
@@ -172,7 +208,8 @@ static void embedding_gradient(struct plait_queue *q, float *dwte, float *dwpe,
 static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
                               float *dwte, float *dwpe, const int32_t *tokens,
                               const void *dout, int32_t first, int32_t count,
-                              int64_t pos0, size_t N, size_t T, size_t C)
+                              int64_t pos0, const int32_t *starts, size_t N,
+                              size_t T, size_t C)
 {
     if (cuda_enter(q) != 0)
         return -1;
@@ -187,10 +224,10 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
         if (rows_aligned16<E>(dout, C))
             embedding_gradient<E, pack<E>::n>(q, dwte, dwpe, tokens,
                                               (const E *)dout, first, count,
-                                              pos0, N, T, C);
+                                              pos0, starts, N, T, C);
         else
             embedding_gradient<E, 1>(q, dwte, dwpe, tokens, (const E *)dout,
-                                     first, count, pos0, N, T, C);
+                                     first, count, pos0, starts, N, T, C);
     });
     return cuda_leave(q, "embedding_backward");
 }
@@ -203,8 +240,8 @@ static int embedding_backward(struct plait_queue *q, enum plait_dtype type,
 template <typename T>
 static __global__ void rope_kernel(T *x, size_t stride, int heads, int head_dim,
                                    double log2_theta, struct plait_rope rope,
-                                   int64_t pos0, int direction, size_t N,
-                                   size_t length)
+                                   int64_t pos0, const int32_t *starts,
+                                   int direction, size_t N, size_t length)
 {
     const double two_pi = 6.283185307179586477;
     int half = head_dim / 2;
@@ -213,7 +250,7 @@ static __global__ void rope_kernel(T *x, size_t stride, int heads, int head_dim,
          i += (size_t)gridDim.x * blockDim.x) {
         size_t row = i / half;
         int d = (int)(i % half);
-        double pos = (double)(pos0 + (int64_t)(row % length));
+        double pos = (double)position_of(starts, pos0, row, length);
         double f = exp2(-2.0 * d / head_dim * log2_theta), angle;
         T *p = x + row * stride + d;
         float s, c;
@@ -239,8 +276,8 @@ static __global__ void rope_kernel(T *x, size_t stride, int heads, int head_dim,
 
 static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
                 size_t stride, int heads, int head_dim,
-                const struct plait_rope *how, int64_t pos0, int direction,
-                size_t N, size_t T)
+                const struct plait_rope *how, int64_t pos0,
+                const int32_t *starts, int direction, size_t N, size_t T)
 {
     size_t pairs = N * (size_t)(head_dim / 2);
 
@@ -249,7 +286,7 @@ static int rope(struct plait_queue *q, enum plait_dtype type, void *x,
 
         rope_kernel<<<grid_for(q, pairs, threads), threads, 0, q->stream>>>(
             (E *)x, stride, heads, head_dim, log2(how->theta), *how, pos0,
-            direction < 0 ? -1 : 1, N, T);
+            starts, direction < 0 ? -1 : 1, N, T);
     });
 }
 

@@ -36,6 +36,18 @@ static size_t visible(const struct plait_attention *a, size_t i)
     return n < a->k_len ? (size_t)n : (size_t)a->k_len;
 }
 
+/* Keys before this one belong to earlier documents. */
+static size_t hidden(const struct plait_attention *a, size_t b, size_t i)
+{
+    int64_t n =
+        a->starts != NULL ? a->starts[b * (size_t)a->q_len + i] - a->k_pos : 0;
+    size_t seen = visible(a, i);
+
+    if (n < 0)
+        return 0;
+    return (size_t)n < seen ? (size_t)n : seen;
+}
+
 static double dot(enum plait_dtype type, const void *x, size_t i, const void *y,
                   size_t j, int n)
 {
@@ -51,27 +63,27 @@ static void attend(enum plait_dtype type, const struct plait_attention *a,
                    const void *V, size_t b, size_t h, size_t i, double *p)
 {
     struct at at = locate(a, b, h, i, 0);
-    size_t n = visible(a, i);
+    size_t n = visible(a, i), from = hidden(a, b, i);
     double max = -INFINITY, sum = 0;
 
-    for (size_t j = 0; j < n; j++) {
+    for (size_t j = from; j < n; j++) {
         p[j] = a->scale *
                dot(type, Q, at.q, K, at.k + j * a->kv_stride, a->head_dim);
         if (p[j] > max)
             max = p[j];
     }
-    for (size_t j = 0; j < n; j++) {
+    for (size_t j = from; j < n; j++) {
         p[j] = exp(p[j] - max);
         sum += p[j];
     }
     for (size_t d = 0; d < (size_t)a->head_dim; d++) {
         double o = 0;
 
-        for (size_t j = 0; j < n; j++)
+        for (size_t j = from; j < n; j++)
             o += p[j] * ref_get(type, V, at.k + j * a->kv_stride + d);
-        ref_put(type, out, at.out + d, n > 0 ? o / sum : 0);
+        ref_put(type, out, at.out + d, n > from ? o / sum : 0);
     }
-    lse[at.lse] = (float)(n > 0 ? max + log(sum) : -INFINITY);
+    lse[at.lse] = (float)(n > from ? max + log(sum) : -INFINITY);
 }
 
 int ref_attention_forward(struct plait_queue *q, enum plait_dtype type,
@@ -107,7 +119,7 @@ static void attend_backward(enum plait_dtype type,
     struct at at = locate(a, b, h, i, 0);
     double delta = dot(type, dout, at.out, out, at.out, a->head_dim);
 
-    for (size_t j = 0; j < n; j++) {
+    for (size_t j = hidden(a, b, i); j < n; j++) {
         size_t key = at.k + j * a->kv_stride;
         size_t to =
             ((b * (size_t)a->k_len + j) * (size_t)a->kv_heads + h / group) * D;

@@ -116,11 +116,12 @@ struct plait_loader *plait_loader_create(struct plait_dataset *ds,
                                          const struct plait_share *share,
                                          int most, struct plait_error *err);
 /* The same of n datasets, mixed by their weights (blend.h): each is shuffled
- * by itself, epoch by epoch of its own. */
+ * by itself, epoch by epoch of its own. `end_token` ends a document; -1:
+ * documents are not told apart. */
 struct plait_loader *plait_loader_create_blend(
     struct plait_dataset *const *ds, const double *weights, int n,
-    uint64_t seed, int seq_len, int vocab, const struct plait_share *share,
-    int most, struct plait_error *err);
+    uint64_t seed, int seq_len, int vocab, int32_t end_token,
+    const struct plait_share *share, int most, struct plait_error *err);
 /* The same of images; the form is copied. */
 struct plait_loader *
 plait_loader_create_images(const struct plait_dataset *ds, uint64_t seed,
@@ -139,6 +140,10 @@ int plait_loader_check(struct plait_loader *loader, int n,
 /* Input and target [count, seq_len] of the i-th of them. */
 void plait_loader_get(const struct plait_loader *loader, int i,
                       const int32_t **input, const int32_t **target);
+/* Where the document of each input token starts in its sequence
+ * [count, seq_len]: at 0, or behind the last end token before it. NULL:
+ * documents are not told apart. */
+const int32_t *plait_loader_starts(const struct plait_loader *loader, int i);
 /* The same of images: [count, H, W, C] and [count]. */
 void plait_loader_get_images(const struct plait_loader *loader, int i,
                              const float **pixels, const int32_t **labels);

@@ -38,6 +38,7 @@ struct plait_loader {
     struct plait_blend *blend;           /* NULL: one source */
     struct place *places;                /* [count], of one micro-batch */
     int seq_len, vocab;                  /* of tokens */
+    int32_t end_token;                   /* -1: none */
     const struct plait_image_form *form; /* of images; NULL: tokens */
     struct plait_image_form own_form;
     size_t input_size, target_size; /* numbers of a sample */
@@ -46,6 +47,7 @@ struct plait_loader {
     struct slot *slots;
     float *pixels;           /* [nslots, count, input_size], of images, */
     int32_t *input, *target; /* of tokens, and [.., target_size] */
+    int32_t *starts;         /* as input; NULL without an end token */
     pthread_t thread;
     bool started;
     pthread_mutex_t lock; /* of what follows */
@@ -93,6 +95,19 @@ static void expect_entry(const struct plait_loader *l, int i)
         plait_dataset_expect(p->source->ds, p->index, l->seq_len);
 }
 
+/* The end token belongs to the document that it ends. */
+static void find_starts(const struct plait_loader *l, size_t at)
+{
+    const int32_t *input = l->input + at * l->input_size;
+    int32_t *starts = l->starts + at * l->input_size, start = 0;
+
+    for (size_t i = 0; i < l->input_size; i++) {
+        starts[i] = start;
+        if (input[i] == l->end_token)
+            start = (int32_t)i + 1;
+    }
+}
+
 static int read_entry(struct plait_loader *l, int64_t n, int i,
                       struct plait_error *err)
 {
@@ -104,8 +119,12 @@ static int read_entry(struct plait_loader *l, int64_t n, int i,
         return plait_dataset_read_image(
             p->source->ds, l->form, p->index, p->number / p->source->samples,
             l->pixels + at * l->input_size, target, err);
-    return plait_dataset_read(p->source->ds, p->index, l->seq_len, l->vocab,
-                              l->input + at * l->input_size, target, err);
+    if (plait_dataset_read(p->source->ds, p->index, l->seq_len, l->vocab,
+                           l->input + at * l->input_size, target, err) < 0)
+        return -1;
+    if (l->starts)
+        find_starts(l, at);
+    return 0;
 }
 
 static void fill_slot(struct plait_loader *l, int64_t n)
@@ -177,6 +196,9 @@ static int alloc_slots(struct plait_loader *l)
         l->pixels = calloc(n * l->input_size, sizeof(*l->pixels));
     else
         l->input = calloc(n * l->input_size, sizeof(*l->input));
+    if (l->end_token >= 0 &&
+        !(l->starts = calloc(n * l->input_size, sizeof(*l->starts))))
+        return -1;
     return l->slots && l->places && l->target &&
                    (l->form ? !!l->pixels : !!l->input)
                ? 0
@@ -226,6 +248,7 @@ static struct plait_loader *create_loader(int n, struct plait_error *err)
     if (l) {
         pthread_mutex_init(&l->lock, NULL);
         pthread_cond_init(&l->changed, NULL);
+        l->end_token = -1;
         l->nsources = n;
         l->sources = calloc((size_t)n, sizeof(*l->sources));
         if (l->sources)
@@ -238,8 +261,8 @@ static struct plait_loader *create_loader(int n, struct plait_error *err)
 
 struct plait_loader *plait_loader_create_blend(
     struct plait_dataset *const *ds, const double *weights, int n,
-    uint64_t seed, int seq_len, int vocab, const struct plait_share *share,
-    int most, struct plait_error *err)
+    uint64_t seed, int seq_len, int vocab, int32_t end_token,
+    const struct plait_share *share, int most, struct plait_error *err)
 {
     struct plait_loader *l = create_loader(n, err);
     int i;
@@ -248,6 +271,7 @@ struct plait_loader *plait_loader_create_blend(
         return NULL;
     l->seq_len = seq_len;
     l->vocab = vocab;
+    l->end_token = end_token;
     l->input_size = l->target_size = seq_len;
     for (i = 0; i < n; i++)
         if (set_source(l, i, ds[i], seed, err) < 0)
@@ -267,8 +291,8 @@ struct plait_loader *plait_loader_create(struct plait_dataset *ds,
                                          const struct plait_share *share,
                                          int most, struct plait_error *err)
 {
-    return plait_loader_create_blend(&ds, NULL, 1, seed, seq_len, vocab, share,
-                                     most, err);
+    return plait_loader_create_blend(&ds, NULL, 1, seed, seq_len, vocab, -1,
+                                     share, most, err);
 }
 
 struct plait_loader *
@@ -314,6 +338,7 @@ void plait_loader_destroy(struct plait_loader *l)
     free(l->pixels);
     free(l->input);
     free(l->target);
+    free(l->starts);
     free(l);
     errno = saved;
 }
@@ -370,6 +395,12 @@ void plait_loader_get(const struct plait_loader *l, int i,
 
     *input = l->input + at * l->input_size;
     *target = l->target + at * l->target_size;
+}
+
+const int32_t *plait_loader_starts(const struct plait_loader *l, int i)
+{
+    return l->starts ? l->starts + place_of(l, l->freed + i, 0) * l->input_size
+                     : NULL;
 }
 
 void plait_loader_get_images(const struct plait_loader *l, int i,

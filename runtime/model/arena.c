@@ -234,6 +234,8 @@ static void place_slot(struct arena *a, struct plait_model *m, int nlayers,
 
     slot->tokens = take_bytes(a, r.N * sizeof(*slot->tokens));
     slot->targets = take_bytes(a, r.N * sizeof(*slot->targets));
+    if (m->config->data.mask_documents)
+        slot->starts = take_bytes(a, r.N * sizeof(*slot->starts));
     slot->dhead = head ? take_t(a, r.n * d->hidden) : NULL;
     for (int i = 0; i < nlayers; i++) {
         if (!is_offloaded(m))

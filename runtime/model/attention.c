@@ -30,6 +30,7 @@ static struct plait_attention describe_attention(const struct plait_work *w)
         .head_dim = d->head_dim,
         .q_stride = d->qkv,
         .kv_stride = d->qkv,
+        .starts = plait_starts_at(w, 0),
         .scale = 1 / sqrtf(d->head_dim),
     };
 
@@ -66,7 +67,8 @@ static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
         if (w->ops->rope(w->q, w->type,
                          element_at(w, qkv, p * rows * w->d->qkv), w->d->qkv,
                          w->d->heads + w->d->kv_heads, w->d->head_dim, &rope,
-                         pos, direction, rows, s->piece_len) < 0)
+                         pos, plait_starts_at(w, p * rows), direction, rows,
+                         s->piece_len) < 0)
             return -1;
     }
     return 0;
@@ -118,6 +120,11 @@ static int pairs_of(const struct plait_work *w, int step, struct pair *pairs)
     return n;
 }
 
+static size_t piece_rows(const struct plait_work *w)
+{
+    return (size_t)w->shape->batch * w->shape->piece_len;
+}
+
 static void describe_pair(const struct plait_work *w, const struct pair *p,
                           struct plait_attention *a)
 {
@@ -125,13 +132,9 @@ static void describe_pair(const struct plait_work *w, const struct pair *p,
 
     *a = describe_attention(w);
     a->kv_stride = 2 * kv_width(w);
+    a->starts = plait_starts_at(w, p->q * piece_rows(w));
     a->q_pos = len * chunk_of(w, cp_rank(w), p->q);
     a->k_pos = len * chunk_of(w, p->from, p->k);
-}
-
-static size_t piece_rows(const struct plait_work *w)
-{
-    return (size_t)w->shape->batch * w->shape->piece_len;
 }
 
 static int pair_forward(const struct plait_work *w, const struct pair *p,

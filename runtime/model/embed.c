@@ -22,8 +22,8 @@ int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
                 w->q, w->type, to, w->slot->tokens + p * rows,
                 plait_weight_at(w, b->vocab.region, b->vocab.offset), wpe,
                 w->d->vocab_first, w->d->vocab_count,
-                plait_model_piece_pos(w->model, s, p), rows, s->piece_len,
-                C) < 0)
+                plait_model_piece_pos(w->model, s, p),
+                plait_starts_at(w, p * rows), rows, s->piece_len, C) < 0)
             return -1;
     }
     return plait_tp_reduce(&w->tp, part, out, w->stream, &sum);
@@ -49,8 +49,8 @@ int plait_embed_backward(const struct plait_work *w,
         if (w->ops->embedding_backward(
                 w->q, w->type, dwte, dwpe, w->slot->tokens + p * rows,
                 (const char *)full + at, w->d->vocab_first, w->d->vocab_count,
-                plait_model_piece_pos(w->model, s, p), rows, s->piece_len,
-                C) < 0)
+                plait_model_piece_pos(w->model, s, p),
+                plait_starts_at(w, p * rows), rows, s->piece_len, C) < 0)
             return -1;
     }
     return 0;

@@ -133,6 +133,8 @@ struct plait_slot {
     float loss_scale;
     const float *weights;            /* [batch] of sequences; NULL: 1 */
     int32_t *tokens, *targets;       /* [N] */
+    int32_t *starts;                 /* [N] of documents; data.mask_documents */
+    bool masked;                     /* they count */
     int32_t *staged;                 /* [N] on the host; context parallel */
     struct plait_activations *layer; /* one per layer of the chunk */
     struct plait_stash *stash;       /* the same; NULL unless ZB-H1 */
@@ -316,6 +318,13 @@ static inline float *plait_grad_at(const struct plait_work *w, int region,
                                    size_t offset)
 {
     return w->model->regions[region].grad + offset;
+}
+
+/* Where the documents of the rows from `row` on start; NULL: all at 0. */
+static inline const int32_t *plait_starts_at(const struct plait_work *w,
+                                             size_t row)
+{
+    return w->slot->masked ? w->slot->starts + row : NULL;
 }
 
 /* linear.c */

@@ -77,6 +77,10 @@ struct plait_batch {
     const int32_t *tokens;  /* [batch, seq_len]; NULL: they are there by
                                plait_model_load(), and so are the targets */
     const int32_t *targets; /* [batch, seq_len]; < 0: masked */
+    const int32_t *starts;  /* [batch, seq_len] where the document of each
+                               token starts in its sequence, as in struct
+                               plait_attention; NULL: at 0, or where tokens
+                               is NULL, as loaded */
     const float *weights;   /* [batch] factor of each sequence's gradient, not
                                of its loss; NULL: 1 */
     const float *images;    /* [batch, H, W, C] instead of tokens, with a

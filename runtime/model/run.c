@@ -79,18 +79,21 @@ static size_t stream_bytes(const struct plait_work *w)
     return w->shape->n * w->d->hidden * plait_dtype_size(w->type);
 }
 
-/* The `n` tokens from `pos` on of a sequence of `length`, then padding. */
+/* The `n` tokens from `pos` on of a sequence of `length`, then padding; NULL:
+ * the last of them again. */
 static void copy_piece(int32_t *to, const int32_t *sequence, int64_t length,
-                       int64_t pos, int n, int32_t padding)
+                       int64_t pos, int n, const int32_t *padding)
 {
+    int32_t behind = padding ? *padding : sequence[length - 1];
+
     for (int i = 0; i < n; i++)
-        to[i] = pos + i < length ? sequence[pos + i] : padding;
+        to[i] = pos + i < length ? sequence[pos + i] : behind;
 }
 
 /* This rank's tokens, in the order of its rows; host NULL: the device has
  * them already. */
 static int upload_tokens(const struct plait_work *w, const int32_t *host,
-                         int32_t *to, int32_t padding)
+                         int32_t *to, const int32_t *padding)
 {
     const struct plait_shape *s = w->shape;
     int32_t *at = w->slot->staged;
@@ -107,6 +110,29 @@ static int upload_tokens(const struct plait_work *w, const int32_t *host,
                        s->piece_len, padding);
     }
     return w->ops->to_device(w->q, to, w->slot->staged, s->N * sizeof(*to));
+}
+
+static int upload_inputs(const struct plait_work *w,
+                         const struct plait_batch *batch)
+{
+    static const int32_t none = 0;
+
+    return upload_tokens(w, batch->tokens, w->slot->tokens, &none);
+}
+
+static int upload_targets(const struct plait_work *w,
+                          const struct plait_batch *batch)
+{
+    static const int32_t none = -1;
+
+    return upload_tokens(w, batch->targets, w->slot->targets, &none);
+}
+
+/* Padding belongs to the last document. */
+static int upload_starts(const struct plait_work *w,
+                         const struct plait_batch *batch)
+{
+    return upload_tokens(w, batch->starts, w->slot->starts, NULL);
 }
 
 /* -- hooks --------------------------------------------------------------- */
@@ -205,7 +231,7 @@ static int start_stream(const struct plait_work *w,
     if (plait_offload_take(w, 0, train) < 0)
         return -1;
     if (first->kind == PLAIT_BLOCK_EMBEDDING)
-        return upload_tokens(w, batch->tokens, w->slot->tokens, 0);
+        return upload_inputs(w, batch);
     return w->ops->copy(w->q, w->slot->layer[0].x1, in, stream_bytes(w));
 }
 
@@ -255,8 +281,9 @@ static int set_shape(struct plait_work *w, const struct plait_batch *batch,
         return -1;
     w->slot->loss_scale = batch->loss_scale;
     w->slot->weights = batch->weights;
+    w->slot->masked = w->slot->starts && (batch->starts || !batch->tokens);
     set_stream(w);
-    return 0;
+    return w->slot->masked ? upload_starts(w, batch) : 0;
 }
 
 static const struct plait_block *first_block(const struct plait_model *m,
@@ -277,10 +304,9 @@ int plait_transformer_load(struct plait_model *model, int chunk, int slot,
     struct plait_work w;
 
     if (begin_work(model, chunk, slot, &w) < 0 ||
-        set_shape(&w, batch, true) < 0 ||
-        upload_tokens(&w, batch->tokens, w.slot->tokens, 0) < 0)
+        set_shape(&w, batch, true) < 0 || upload_inputs(&w, batch) < 0)
         return -1;
-    return upload_tokens(&w, batch->targets, w.slot->targets, -1);
+    return upload_targets(&w, batch);
 }
 
 int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
@@ -300,8 +326,7 @@ int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
     if (last->kind != PLAIT_BLOCK_HEAD)
         return w.ops->add(w.q, w.type, out, s.x, s.delta,
                           w.shape->n * w.d->hidden);
-    if (upload_tokens(&w, batch->targets, w.slot->targets, -1) < 0 ||
-        acquire_regions(&w, last, train) < 0 ||
+    if (upload_targets(&w, batch) < 0 || acquire_regions(&w, last, train) < 0 ||
         look_ahead(&w, chunk, last, false) < 0 ||
         plait_head_forward(&w, last, s.x, s.delta, loss, train) < 0)
         return -1;

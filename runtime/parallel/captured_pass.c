@@ -58,7 +58,7 @@ int plait_captured_pass_run(struct plait_captured_pass *p,
     if (plait_model_load(model, 0, 0, batch) < 0)
         return -1;
     p->batch = *batch;
-    p->batch.tokens = p->batch.targets = NULL;
+    p->batch.tokens = p->batch.targets = p->batch.starts = NULL;
     p->loss = loss;
     plait_range_begin(mesh->ops, "forward and backward");
     rc = run_pass(p);

@@ -48,6 +48,9 @@ void plait_report_start(const struct plait_session *s,
            s->mesh->world_size, s->mesh->world_size == 1 ? "" : "s",
            size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP],
            size[PLAIT_PP], peak / 1e9);
+    if (c->data.mask_documents)
+        printf("attention and positions within documents%s\n",
+               s->world.ops->gpu ? ", by Plait's own kernels" : "");
     print_graphs(s);
     if (done > 0)
         printf("resumed after step %" PRId64 "\n", done);

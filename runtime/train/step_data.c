@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/comm/trace.h"
+#include "runtime/data/tokenizer.h"
 #include "runtime/train/step_private.h"
 #include "topology/base/hash.h"
 
@@ -57,9 +58,9 @@ struct plait_loader *plait_trainer_loader(struct plait_trainer *t,
 
     if (plait_is_image_model(&c->model))
         return open_images(t, t->train[0], true, &share, most, err);
-    return plait_loader_create_blend(t->train, t->mix, c->data.train.n,
-                                     c->train.seed, c->model.seq_len,
-                                     c->model.vocab, &share, most, err);
+    return plait_loader_create_blend(
+        t->train, t->mix, c->data.train.n, c->train.seed, c->model.seq_len,
+        c->model.vocab, t->end_token, &share, most, err);
 }
 
 struct plait_loader *plait_trainer_val_loader(struct plait_trainer *t, int i,
@@ -70,8 +71,9 @@ struct plait_loader *plait_trainer_val_loader(struct plait_trainer *t, int i,
 
     if (plait_is_image_model(&c->model))
         return open_images(t, t->val[i], false, &share, most, err);
-    return plait_loader_create(t->val[i], c->train.seed, c->model.seq_len,
-                               c->model.vocab, &share, most, err);
+    return plait_loader_create_blend(&t->val[i], NULL, 1, c->train.seed,
+                                     c->model.seq_len, c->model.vocab,
+                                     t->end_token, &share, most, err);
 }
 
 /* Whether the model takes the images; -1 says why not. */
@@ -201,6 +203,37 @@ error:
     return NULL;
 }
 
+/* The same on all ranks; the tokenizer's files are read by one of them. */
+static int find_end_token(struct plait_trainer *t, struct plait_error *err)
+{
+    const struct plait_data_config *c = &t->config->data;
+    const char *path = plait_parts_path(&c->train);
+    bool bytes = !strcmp(plait_dataset_tokenizer(t->train[0]), "byte");
+    struct plait_tokenizer *tokenizer = NULL;
+    struct plait_error none;
+
+    t->end_token =
+        bytes && c->end_token < 0 ? PLAIT_BYTE_VOCAB - 1 : c->end_token;
+    if (t->end_token >= 0)
+        return 0;
+    if (plait_comm_rank(t->mesh->world) == 0)
+        tokenizer = plait_tokenizer_beside(path, &none);
+    if (tokenizer)
+        t->end_token = plait_tokenizer_end(tokenizer);
+    plait_tokenizer_destroy(tokenizer);
+    if (plait_comm_host_broadcast(t->mesh->world, &t->end_token,
+                                  sizeof(t->end_token), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(t->mesh->world));
+    if (t->end_token >= 0 && t->end_token < t->config->model.vocab)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "data.mask_documents: no tokenizer of plait-prep is "
+                        "beside %s: data.end_token must be the token that "
+                        "ends a document",
+                        path);
+}
+
 static int open_training(struct plait_trainer *t, struct plait_error *err)
 {
     const struct plait_parts *parts = &t->config->data.train;
@@ -214,7 +247,8 @@ static int open_training(struct plait_trainer *t, struct plait_error *err)
         return plait_errorf(err, "out of memory");
     for (i = 0; i < parts->n; i++)
         t->mix[i] = parts->at[i].weight;
-    return 0;
+    t->end_token = -1;
+    return t->config->data.mask_documents ? find_end_token(t, err) : 0;
 }
 
 void plait_trainer_close_data(struct plait_trainer *t)
@@ -309,6 +343,7 @@ static struct plait_batch batch_of(const struct plait_trainer *t,
         plait_loader_get_images(loader, i, &b.images, &b.targets);
     else
         plait_loader_get(loader, i, &b.tokens, &b.targets);
+    b.starts = plait_loader_starts(loader, i);
     return b;
 }
 

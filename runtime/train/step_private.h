@@ -21,6 +21,7 @@ struct plait_trainer {
     double *mix;                  /* their weights */
     struct plait_dataset **val;   /* [data.val.n] */
     double *val_losses;           /* the same */
+    int32_t end_token; /* of a document; -1: they are not told apart */
     struct plait_loader *loader;
     bool lost; /* data of the next step cannot be read: why */
     struct plait_error why_lost;

@@ -80,6 +80,8 @@ refuse "a negative weight" "weight of '[^']*t-1.bin' is a number from" \
     "data.train={$dir/t-0.bin: 1, $dir/t-1.bin: -1}"
 refuse "a set for validation that is missing" 'none.bin: No such file' \
     "data.val={news: $dir/none.bin}"
+refuse "documents that nobody knows the end of" \
+    'data.mask_documents: .*data.end_token must be' data.mask_documents=true
 for i in $(seq 20); do
     echo "once upon a time there was a text, and it was long enough"
 done >"$dir/a.txt"
@@ -87,4 +89,8 @@ done >"$dir/a.txt"
 run folder --set checkpoint.dir= \
     --set "data.train={$dir/prep: 1, $dir/t-0.bin: 3}"
 check "plait-prep's folder is part of a blend" $status
+run documents --set checkpoint.dir= --set "data.train=$dir/prep" \
+    --set data.mask_documents=true
+[ $status = 0 ] && grep -q '^attention and positions within doc' "$dir/out"
+check "and its tokens say where documents end" $?
 echo "1..$n"

@@ -102,25 +102,27 @@ static int run_bias_backward(struct bench *b, const struct bench_shape *s)
 
 static int run_rope(struct bench *b, const struct bench_shape *s)
 {
+    const struct plait_rope rope = {.theta = 500000};
+
     b->bytes = 2.0 * 2 * s->N * s->heads * s->D;
     return b->ops->rope(b->q, BF16, b->x[0], (size_t)s->heads * s->D, s->heads,
-                        s->D, 500000, 0, 1, s->N, (size_t)s->T);
+                        s->D, &rope, 0, NULL, 1, s->N, (size_t)s->T);
 }
 
 static int run_embedding(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 2.0 * 2 * s->N * s->C;
     return b->ops->embedding_forward(b->q, BF16, b->x[0], b->tokens, b->x[1],
-                                     b->x[2], 0, 50304, 0, s->N, (size_t)s->T,
-                                     s->C);
+                                     b->x[2], 0, 50304, 0, NULL, s->N,
+                                     (size_t)s->T, s->C);
 }
 
 static int run_embedding_backward(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = (2.0 + 8) * s->N * s->C;
     return b->ops->embedding_backward(b->q, BF16, b->f[0], b->f[1], b->tokens,
-                                      b->x[0], 0, 50304, 0, s->N, (size_t)s->T,
-                                      s->C);
+                                      b->x[0], 0, 50304, 0, NULL, s->N,
+                                      (size_t)s->T, s->C);
 }
 
 static int run_xent_stats(struct bench *b, const struct bench_shape *s)

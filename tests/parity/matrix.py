@@ -82,7 +82,19 @@ OVERFLOW = [(model, sizes, f"precision=fp16 loss_scale=50000000 {rest}".strip())
     ("moe", "21212", "zero=3"),
 ]]
 
+# Words as documents: attention and positions begin anew behind each space.
+DOCUMENTS = "data.mask_documents=true data.end_token=32"
+
 STRANDS = [
+    ("gpt2", "211", DOCUMENTS + " precision=bf16"),
+    ("gpt2", "211", DOCUMENTS),
+    ("llama", "1112", DOCUMENTS),
+    ("gpt2", "1113", DOCUMENTS),
+    ("llama", "121", DOCUMENTS),
+    ("odd-llama", "131", DOCUMENTS + " schedule=zb-h1"),
+    ("gpt2", "222", DOCUMENTS + " sequence=true"),
+    ("llama", "2222", DOCUMENTS + " precision=bf16 zero=1 micro_batch=1"),
+    ("odd-moe", "11212", DOCUMENTS + " recompute=full"),
     ("gpt2", "111", "micro_batch=24"),
     ("llama", "111", "micro_batch=6 recompute=full"),
     ("moe", "111", "micro_batch=24"),
@@ -207,6 +219,7 @@ def optimizers():
 
 QUICK = [
     ("gpt2", "211", ""),
+    ("gpt2", "2212", DOCUMENTS),
     ("llama", "222", "zero=3 sequence=true"),
     ("odd-gpt2", "131", "schedule=zb-h1"),
     ("moe", "11212", "zero=1"),

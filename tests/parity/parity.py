@@ -277,9 +277,9 @@ def weight_deviation(got, want):
 
 
 def rule(strand):
-    """What of a strand changes the answer: precision and optimizer."""
+    """What of a strand changes the answer: precision, optimizer, data."""
     return " ".join(item for item in strand.split()
-                    if item.startswith("optim.") or
+                    if item.startswith(("optim.", "data.")) or
                     item.split("=")[0] in ("precision", "loss_scale"))
 
 

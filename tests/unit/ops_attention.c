@@ -4,12 +4,31 @@
 #include "kernels/dtype.h"
 #include "ops_cases.h"
 
+/* Documents that start somewhere in `batch` sequences of `len` tokens from
+ * `pos` on: [batch, len] positions. */
+static void starts_of(struct trial *t, int batch, int len, int pos)
+{
+    int32_t *starts = trial_int(t, (size_t)(batch * len), 0, 30);
+
+    for (int i = 0; i < batch * len; i++) {
+        int here = pos + i % len;
+
+        if (starts[i] == 0) /* so often begins one */
+            starts[i] = here;
+        else if (i % len == 0)
+            starts[i] = pos * starts[i] / 30;
+        else
+            starts[i] = starts[i - 1];
+    }
+}
+
 /* -- rope {B, T, heads, head_dim, gap, pos0} ---------------------------- */
 
 static void setup_rope(struct trial *t, const int *s)
 {
     real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
     real(t, product(s, 2) * (size_t)(s[2] * s[3] + s[4]));
+    starts_of(t, s[0], s[1], s[5]);
 }
 
 static int call_rope(struct trial_side *d, const int *s)
@@ -20,9 +39,9 @@ static int call_rope(struct trial_side *d, const int *s)
     struct plait_rope scaled = {5e5, 8, 1, 4, 40};
 
     return d->ops->rope(d->q, d->type, d->p[0], stride, s[2], s[3], &plain,
-                        s[5], 1, N, T) |
+                        s[5], NULL, 1, N, T) |
            d->ops->rope(d->q, d->type, d->p[1], stride, s[2], s[3], &scaled,
-                        s[5], -1, N, T);
+                        s[5], d->p[2], -1, N, T);
 }
 
 /* -- attention {B, q_len, k_len, q_heads, kv_heads, D, q_pos, k_pos} ---- */
@@ -132,6 +151,38 @@ static int call_attention_zeroed(struct trial_side *d, const int *s)
            d->ops->fill_zero(d->q, d->p[5], n * plait_dtype_size(d->type));
 }
 
+/* The same within documents. */
+static void setup_documents(struct trial *t, const int *s)
+{
+    struct plait_attention a = attention_of(s);
+    size_t size = plait_dtype_size(t->type);
+    char *qkv;
+
+    setup_attention(t, s);
+    starts_of(t, s[0], s[1], s[6]);
+    a.starts = t->array[5].host;
+    qkv = t->array[2].host;
+    t->ref->attention_forward(t->ref_queue, t->type, &a, t->array[0].host,
+                              t->array[1].host, qkv,
+                              qkv + (size_t)(s[3] * s[5]) * size,
+                              qkv + (size_t)((s[3] + s[4]) * s[5]) * size);
+}
+
+static int call_documents(struct trial_side *d, const int *s)
+{
+    struct plait_attention a = attention_of(s);
+    int k = s[3] * s[5], v = (s[3] + s[4]) * s[5];
+
+    a.starts = d->p[5];
+    return d->ops->attention_backward(
+               d->q, d->type, &a, d->p[4], column(d, d->p[4], k),
+               column(d, d->p[4], v), d->p[3], d->p[0], d->p[1], d->p[2],
+               column(d, d->p[2], k), column(d, d->p[2], v)) |
+           d->ops->attention_forward(d->q, d->type, &a, d->p[0], d->p[1],
+                                     d->p[2], column(d, d->p[2], k),
+                                     column(d, d->p[2], v));
+}
+
 static void setup_merge(struct trial *t, const int *s)
 {
     size_t rows = (size_t)(s[0] * s[1] * s[3]);
@@ -183,6 +234,16 @@ const struct trial_case trial_attention[] = {
      {{2, 37, 37, 3, 3, 16, 0, 0},
       {1, 150, 150, 2, 2, 64, 0, 0},
       {1, 128, 128, 4, 2, 128, 0, 0}}},
+    {"attention, documents",
+     setup_documents,
+     call_documents,
+     {{1, 1, 1, 1, 1, 8, 0, 0},
+      {2, 37, 37, 3, 3, 16, 0, 0},
+      {2, 300, 300, 2, 2, 64, 0, 0},
+      {2, 20, 33, 4, 2, 24, 40, 20},
+      {1, 65, 65, 6, 1, 40, 0, 30},
+      {2, 130, 130, 2, 1, 128, 130, 130},
+      {1, 200, 200, 2, 1, 64, 200, 0}}},
     {"attention_merge", setup_merge, call_merge, {{2, 19, 19, 3, 3, 24, 0, 0}}},
     {NULL, NULL, NULL, {{0}}},
 };

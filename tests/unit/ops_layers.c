@@ -108,6 +108,7 @@ static int call_rmsnorm_backward(struct trial_side *d, const int *s)
 static void setup_embedding(struct trial *t, const int *s)
 {
     size_t N = product(s, 2), C = (size_t)s[2];
+    int32_t *starts;
 
     real(t, N * C);
     trial_int(t, N, 0, s[3]);
@@ -115,6 +116,13 @@ static void setup_embedding(struct trial *t, const int *s)
     real(t, (size_t)(s[6] + s[1]) * C);
     real32(t, (size_t)s[5] * C);
     real32(t, (size_t)(s[6] + s[1]) * C);
+    starts = trial_int(t, N, 0, 5); /* a document every five tokens */
+    for (size_t i = 0; i < N; i++) {
+        if (starts[i] == 0)
+            starts[i] = s[6] + (int32_t)(i % (size_t)s[1]);
+        else
+            starts[i] = i % (size_t)s[1] ? starts[i - 1] : 0;
+    }
 }
 
 static int call_embedding(struct trial_side *d, const int *s)
@@ -122,9 +130,14 @@ static int call_embedding(struct trial_side *d, const int *s)
     size_t N = product(s, 2), T = (size_t)s[1], C = (size_t)s[2];
 
     return d->ops->embedding_backward(d->q, d->type, d->p[4], d->p[5], d->p[1],
-                                      d->p[0], s[4], s[5], s[6], N, T, C) |
+                                      d->p[0], s[4], s[5], s[6], NULL, N, T,
+                                      C) |
            d->ops->embedding_forward(d->q, d->type, d->p[0], d->p[1], d->p[2],
-                                     d->p[3], s[4], s[5], s[6], N, T, C);
+                                     d->p[3], s[4], s[5], s[6], d->p[6], N, T,
+                                     C) |
+           d->ops->embedding_backward(d->q, d->type, d->p[4], d->p[5], d->p[1],
+                                      d->p[0], s[4], s[5], s[6], d->p[6], N, T,
+                                      C);
 }
 
 /* -- loss {N, stride, first, count, vocabulary} ------------------------- */

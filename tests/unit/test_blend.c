@@ -140,9 +140,10 @@ static void blended_loader(void)
     const int32_t *in, *out, *in2, *out2;
     int seen[2][10] = {{0}}, step, i, good = 1;
 
-    whole = plait_loader_create_blend(ds, weights, 2, 3, 4, 200, &all, 1, &err);
-    later =
-        plait_loader_create_blend(ds, weights, 2, 3, 4, 200, &part, 1, &err);
+    whole =
+        plait_loader_create_blend(ds, weights, 2, 3, 4, 200, -1, &all, 1, &err);
+    later = plait_loader_create_blend(ds, weights, 2, 3, 4, 200, -1, &part, 1,
+                                      &err);
     for (step = 0; step < 40; step++) {
         good &= plait_loader_next(whole, 1, &err) == 0;
         plait_loader_get(whole, 0, &in, &out);
@@ -164,6 +165,26 @@ static void blended_loader(void)
     plait_dataset_destroy(ds[1]);
 }
 
+/* Of tokens 0 .. 19 and 20 .. 39 token 24 is an end. */
+static void documents(void)
+{
+    struct plait_error err;
+    struct plait_dataset *ds = create("low", 0, &err);
+    struct plait_share all = {.stride = 2, .count = 2};
+    struct plait_loader *l =
+        plait_loader_create_blend(&ds, NULL, 1, 3, 20, 41, 24, &all, 1, &err);
+    const int32_t *in, *out, *starts;
+    int i, good = l && plait_loader_next(l, 1, &err) == 0;
+
+    plait_loader_get(l, 0, &in, &out);
+    starts = plait_loader_starts(l, 0);
+    for (i = 0; good && i < 40; i++)
+        good = starts[i] == (in[i] > 24 ? 5 : 0);
+    ok(good, "a document starts behind the end of the one before");
+    plait_loader_destroy(l);
+    plait_dataset_destroy(ds);
+}
+
 int main(void)
 {
     char command[64];
@@ -172,6 +193,7 @@ int main(void)
         return 1;
     blends();
     blended_loader();
+    documents();
     snprintf(command, sizeof(command), "rm -rf '%s'", dir);
     ok(system(command) == 0, "cleaned up");
     return done_testing();

@@ -199,13 +199,15 @@ static void rmsnorm_backward(void)
 static void embedding_forward(float *out)
 {
     ops->embedding_forward(q, PLAIT_F32, out, tokens, x[0], x[1], s[3], s[4],
-                           s[5], (size_t)s[0], (size_t)s[1], (size_t)s[2]);
+                           s[5], NULL, (size_t)s[0], (size_t)s[1],
+                           (size_t)s[2]);
 }
 
 static void embedding_backward(void)
 {
     ops->embedding_backward(q, PLAIT_F32, dx[0], dx[1], tokens, r, s[3], s[4],
-                            s[5], (size_t)s[0], (size_t)s[1], (size_t)s[2]);
+                            s[5], NULL, (size_t)s[0], (size_t)s[1],
+                            (size_t)s[2]);
 }
 
 static const struct plait_rope rope = {100, 4, 1, 4, 20};
@@ -217,7 +219,7 @@ static void rope_forward(float *out)
 
     memcpy(out, x[0], n * sizeof(float));
     ops->rope(q, PLAIT_F32, out, (size_t)(s[2] * s[3]), s[2], s[3], &rope, s[4],
-              1, (size_t)s[0], (size_t)s[1]);
+              NULL, 1, (size_t)s[0], (size_t)s[1]);
 }
 
 static void rope_backward(void)
@@ -226,7 +228,7 @@ static void rope_backward(void)
 
     memcpy(dx[0], r, n * sizeof(float));
     ops->rope(q, PLAIT_F32, dx[0], (size_t)(s[2] * s[3]), s[2], s[3], &rope,
-              s[4], -1, (size_t)s[0], (size_t)s[1]);
+              s[4], NULL, -1, (size_t)s[0], (size_t)s[1]);
 }
 
 /* {B, T, heads, kv heads, D}; inputs q, k, v */

@@ -27,8 +27,8 @@ static void defaults(void)
            c->parallel.schedule == PLAIT_SCHEDULE_1F1B && c->sizes_given == 0 &&
            c->parallel.bucket_mib == 25,
        "parallel");
-    ok(c->data.train.n == 0 && c->data.val.n == 0 &&
-           c->data.format == PLAIT_DATA_AUTO &&
+    ok(c->data.train.n == 0 && c->data.val.n == 0 && !c->data.mask_documents &&
+           c->data.end_token == -1 && c->data.format == PLAIT_DATA_AUTO &&
            c->optim.kind == PLAIT_OPTIM_ADAMW &&
            c->lr.schedule == PLAIT_LR_COSINE && c->lr.decay_at.n == 0 &&
            c->lr.decay_by == 0.1 && c->lr.stable == 0.8 &&
@@ -263,7 +263,8 @@ static void lists(void)
 static void blends(void)
 {
     static const char text[] =
-        "data: {train: {a: 0.7, 'b c/*.bin': 3e-1}, val: {x.1: d, y: e}}\n";
+        "data: {train: {a: 0.7, 'b c/*.bin': 3e-1}, val: {x.1: d, y: e},\n"
+        "  mask_documents: true, end_token: 0}\n";
     static const char *const set[] = {"data.train=alone",
                                       "data.val={new-s: n}"};
     struct plait_error err;
@@ -274,6 +275,8 @@ static void blends(void)
            !strcmp(c->data.train.at[1].path, "b c/*.bin") &&
            c->data.train.at[1].weight == 0.3,
        "a blend %s", err.text);
+    ok(c && c->data.mask_documents && c->data.end_token == 0,
+       "documents that end with token 0");
     ok(c && c->data.val.n == 2 && !strcmp(c->data.val.at[0].name, "x.1") &&
            !strcmp(c->data.val.at[1].path, "e"),
        "validation sets by name");
@@ -413,6 +416,12 @@ static const struct {
     {"data: {val: {news: x, news: y}}", "val: news is given twice"},
     {"{model: {family: mlp}, data: {train: {a: 1, b: 1}}}",
      "data.train: an image model reads one dataset, not 2"},
+    {"data: {mask_documents: 1}", "mask_documents is true or false, not '1'"},
+    {"{data: {mask_documents: true, end_token: 300}, model: {vocab: 257}}",
+     "f.yaml: data.end_token 300 must be below model.vocab 257"},
+    {"data: {end_token: -1}", "end_token is a whole number from 0 to"},
+    {"{model: {family: mlp}, data: {mask_documents: true}}",
+     "data.mask_documents: images are no documents"},
     {"data: {format: parquet}", "format is auto, plait, llmc, megatron, idx, "
                                 "cifar10 or cifar100, not 'parquet'"},
     {"lr: {schedule: square}",

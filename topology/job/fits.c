@@ -89,6 +89,15 @@ static int check_model(const struct plait_model_config *m,
     return 0;
 }
 
+static int check_documents(const struct plait_job_config *c,
+                           struct plait_error *err)
+{
+    if (!c->data.mask_documents || c->data.end_token < c->model.vocab)
+        return 0;
+    return plait_errorf(err, "data.end_token %d must be below model.vocab %d",
+                        c->data.end_token, c->model.vocab);
+}
+
 static int check_experts(const struct plait_model_config *m, int ep,
                          struct plait_error *err)
 {
@@ -318,7 +327,8 @@ int plait_fits_config(const struct plait_job_config *config,
             ? plait_fits_image(config, err) < 0
             : check_model(&config->model, err) < 0)
         return -1;
-    if (check_schedule(&config->parallel, err) < 0 ||
+    if (check_documents(config, err) < 0 ||
+        check_schedule(&config->parallel, err) < 0 ||
         check_experts(&config->model, size[PLAIT_EP], err) < 0 ||
         check_gradients(&config->parallel, err) < 0 ||
         check_optim(config, err) < 0 || check_batch(config, dp, err) < 0 ||

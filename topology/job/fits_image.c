@@ -71,6 +71,9 @@ int plait_fits_image(const struct plait_job_config *c, struct plait_error *err)
                             c->data.train.n > 1 ? "train" : "val",
                             c->data.train.n > 1 ? c->data.train.n
                                                 : c->data.val.n);
+    if (c->data.mask_documents)
+        return plait_errorf(err, "data.mask_documents: images are no "
+                                 "documents");
     if (c->train.precision != PLAIT_FP32 && c->train.precision != PLAIT_TF32)
         return plait_errorf(err, "train.precision: an image model computes in "
                                  "fp32 or tf32");

@@ -91,6 +91,8 @@ static const struct plait_yaml_field data_fields[] = {
     FIELD(data, "std", std, REAL, RANGE(1e-9, 1e6)),
     FIELD(data, "shift", shift, INT, RANGE(0, 1024)),
     FIELD(data, "flip", flip, BOOL, ),
+    FIELD(data, "mask_documents", mask_documents, BOOL, ),
+    FIELD(data, "end_token", end_token, INT, RANGE(0, 1 << 24)),
 };
 
 #define SIZE_FIELD(key, axis) \
@@ -258,6 +260,7 @@ static struct plait_job_config *create_default(void)
     c->model.classes = 10;
     c->model.ghost_batch = 32;
     c->data.std = 1;
+    c->data.end_token = -1;
     c->parallel = (struct plait_parallel_config){
         .schedule = PLAIT_SCHEDULE_1F1B, .virtual_stages = 1, .bucket_mib = 25};
     plait_layout_init(&c->parallel.layout);

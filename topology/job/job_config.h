@@ -166,9 +166,11 @@ struct plait_data_config {
                                  shares of their sum; none if not given */
     struct plait_parts val;   /* by name; none: no evaluation */
     enum plait_data_format format;
-    double mean, std; /* of images: (pixel / 255 - mean) / std */
-    int shift;        /* pixels that a training image is moved by at most */
-    bool flip;        /* and whether it may be turned left to right */
+    double mean, std;    /* of images: (pixel / 255 - mean) / std */
+    int shift;           /* pixels that a training image is moved by at most */
+    bool mask_documents; /* attention and positions within documents */
+    int end_token;       /* which ends one; -1: the tokenizer's */
+    bool flip;           /* and whether it may be turned left to right */
 };
 
 struct plait_parallel_config {
