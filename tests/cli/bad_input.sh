@@ -161,8 +161,11 @@ refused 1 'has images, but the model is one of language' \
     "$train" "$dir/good.yaml" --set "data.train=$images"
 refused 1 'ghost_batch 3' "$train" "$dir/image.yaml" \
     --set model.family=resnet --set model.norm=ghost --set model.ghost_batch=3
-refused 1 'only gpt2 and llama models can be estimated' \
-    "$top_builddir/plait" estimate --model "$dir/image.yaml" --gpus 1 \
+refused 1 'tp 2: an image model is split over dp and pp alone' \
+    "$top_builddir/plait" estimate --model "$dir/image.yaml" --tp=2 \
+    --gpu-type h100
+refused 1 'an image model has no timeline' \
+    "$top_builddir/plait" simulate --model "$dir/image.yaml" --dp=1 \
     --gpu-type h100
 printf '\0\0\10\3\0\0\0\3\0\0\0\2\0\0\0\2abcdefgh' >"$images"
 refused 1 'truncated: the header says 3 images.*28 bytes in all.*has 24' \

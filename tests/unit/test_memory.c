@@ -5,6 +5,7 @@
 #include "runtime/model/internal.h"
 #include "runtime/parallel/pipeline.h"
 #include "tap.h"
+#include "topology/plan/traffic.h"
 #include "topology/predict/estimate.h"
 
 /* `plait estimate` predicts the memory of every pipeline rank without a
@@ -153,11 +154,97 @@ static void compare(int i, const struct setting *s)
        "setting %d: the estimate is of the fullest rank, %d", i, e.fullest);
 }
 
+/* Image models: the YAML file, pp and dp. */
+struct image_setting {
+    const char *text;
+    int pp, dp;
+};
+
+static const struct image_setting images[] = {
+    {"model: {family: mlp}", 1, 1},
+    {"model: {family: mlp, layers: 0, classes: 1, loss: squared}", 1, 1},
+    {"model: {family: mlp, layers: 5, width: 33, input: [3, 9, 8]}", 3, 1},
+    {"model: {family: resnet}", 1, 1},
+    {"model: {family: resnet, depth: 8, width: 6, input: [1, 9, 7]}", 3, 1},
+    {"model: {family: resnet, depth: 14, norm: ghost, ghost_batch: 2, "
+     "input: [3, 16, 16]}",
+     2, 2},
+    {"model: {family: resnet, norm: sync, input: [3, 8, 8]}", 1, 4},
+    {"model: {family: resnet, depth: 50, width: 4, input: [1, 40, 41]}", 2, 1},
+};
+
+/* A model has the same weights and FLOPs by the estimate's walk and the
+ * runtime's. */
+static int is_same_model(const struct plait_job_config *c, double flops)
+{
+    const struct plait_ops *ops = plait_ops_ref();
+    struct plait_mesh mesh = {.ops = ops};
+    struct plait_error err = {""};
+    struct plait_model *m;
+    int same;
+
+    plait_layout_init(&mesh.layout);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        mesh.layout.size[i] = 1;
+    mesh.dev = ops->device_create(0, 1);
+    m = plait_model_create(c, &mesh, &err);
+    same = m && (double)m->parameters == plait_model_parameters(&c->model) &&
+           plait_model_flops_per_token(m) == flops;
+    plait_model_destroy(m);
+    ops->device_destroy(mesh.dev);
+    return same;
+}
+
+static void compare_images(const struct image_setting *s)
+{
+    double weights = 0, working = 0, host = 0;
+    struct plait_gpu_type cpu;
+    struct plait_estimate e;
+    struct plait_error err = {""};
+    struct plait_job_config *c;
+    struct plait_layout l;
+    char text[400];
+    int same = 1;
+
+    snprintf(text, sizeof(text),
+             "%s\ntrain: {global_batch: 48, micro_batch: 4}\n", s->text);
+    c = plait_job_config_parse("test", text, strlen(text), NULL, 0, &err);
+    plait_gpu_type_find("cpu", &cpu, NULL);
+    plait_layout_init(&l);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        l.size[i] = 1;
+    l.size[PLAIT_PP] = s->pp;
+    l.size[PLAIT_DP] = s->dp;
+    for (int rank = 0; c && rank < s->pp; rank++) {
+        struct plait_memory memory;
+
+        same &= plait_estimate_memory(c, &l, &cpu, rank, &memory, &err) == 0 &&
+                build(c, &l, rank, &weights, &working, &host) == 0 &&
+                memory.gradients == 4 * weights &&
+                memory.activations + memory.buffers == working;
+        if (!same)
+            diag("rank %d: %.0f weights, %.0f said; %.0f bytes, %.0f said %s",
+                 rank, weights, memory.gradients / 4, working,
+                 memory.activations + memory.buffers, err.text);
+    }
+    ok(c && same, "%s pp %d: weights, activations and messages", s->text,
+       s->pp);
+    memset(&e, 0, sizeof(e));
+    same = c && plait_estimate(c, &l, &cpu, &e, &err) == 0;
+    ok(same && is_same_model(c, e.flops_per_token) && e.step_s > 0 &&
+           isfinite(e.step_s) && isfinite(e.mfu),
+       "parameters and FLOPs, too; %.3g s a step %s", e.step_s, err.text);
+    plait_job_config_destroy(c);
+}
+
 int main(void)
 {
     int n = sizeof(settings) / sizeof(settings[0]);
 
     for (int i = 0; i < n; i++)
         compare(i, &settings[i]);
+    n = sizeof(images) / sizeof(images[0]);
+    for (int i = 0; i < n; i++)
+        compare_images(&images[i]);
     return done_testing();
 }

@@ -125,6 +125,12 @@ static json_t *to_json(const struct job *job, double days)
         "notes", notes_to_json(job));
 }
 
+/* Image models are small: in megabytes. */
+static bool is_image(const struct job *job)
+{
+    return plait_is_image_model(&job->model.config->model);
+}
+
 /* The total memory of each pipeline stage, five to a line. */
 static void print_stages(const struct job *job)
 {
@@ -138,24 +144,27 @@ static void print_stages(const struct job *job)
                i && i % 5 == 0 ? "\n                                "
                                  "      "
                                : " ",
-               m.total / 1e9);
+               m.total / (is_image(job) ? 1e6 : 1e9));
     }
-    printf(" GB\n");
+    printf(is_image(job) ? " MB\n" : " GB\n");
 }
 
 static void print_memory(const struct job *job)
 {
     const struct plait_memory *m = &job->estimate.memory;
+    const char *name = is_image(job) ? "MB" : "GB";
+    double unit = is_image(job) ? 1e6 : 1e9;
 
-    printf("\nmemory of the fullest GPU      weights %8.2f GB\n"
-           "                             gradients %8.2f GB\n"
-           "                             optimizer %8.2f GB\n"
-           "                           activations %8.2f GB\n"
-           "                               buffers %8.2f GB\n"
-           "                                 total %8.2f GB of %.0f%s\n",
-           m->weights / 1e9, m->gradients / 1e9, m->optimizer / 1e9,
-           m->activations / 1e9, m->buffers / 1e9, m->total / 1e9,
-           job->model.gpu.memory / 1e9,
+    printf("\nmemory of the fullest GPU      weights %8.2f %s\n"
+           "                             gradients %8.2f %s\n"
+           "                             optimizer %8.2f %s\n"
+           "                           activations %8.2f %s\n"
+           "                               buffers %8.2f %s\n"
+           "                                 total %8.2f %s of %.0f%s\n",
+           m->weights / unit, name, m->gradients / unit, name,
+           m->optimizer / unit, name, m->activations / unit, name,
+           m->buffers / unit, name, m->total / unit, name,
+           job->model.gpu.memory / unit,
            m->total <= job->model.gpu.memory ? "" : ": does not fit");
     if (m->host > 0)
         printf("        beside it in the host's memory %8.2f GB\n",
@@ -230,16 +239,36 @@ static void print_questions(const struct job *job)
         print_note(advice[i].text);
 }
 
-static void print_text(const struct job *job, double days)
+static void print_layout(const struct job *job)
 {
-    const struct plait_estimate *e = &job->estimate;
-
-    printf("%.3f billion parameters on %d %s GPU%s:", e->parameters / 1e9,
-           job->model.gpus, job->model.gpu.name,
+    printf(" parameters on %d %s GPU%s:", job->model.gpus, job->model.gpu.name,
            job->model.gpus == 1 ? "" : "s");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (job->model.layout.size[i] > 1 || i == PLAIT_DP)
             printf(" %s=%d", plait_axis_names[i], job->model.layout.size[i]);
+}
+
+/* Of an image model: a token is an image. */
+static void print_image(const struct job *job)
+{
+    const struct plait_estimate *e = &job->estimate;
+
+    printf("%.0f", e->parameters);
+    print_layout(job);
+    printf("\n%.4g FLOPs an image, 6 a multiplication; %.4g a step\n",
+           e->flops_per_token, e->flops_per_step);
+    print_memory(job);
+    print_time(job);
+    printf("\n%.0f images/s, %.3f TFLOP/s per GPU, MFU %.1f %%\n",
+           e->tokens_per_s, e->tflops_per_gpu, 100 * e->mfu);
+}
+
+static void print_text(const struct job *job, double days)
+{
+    const struct plait_estimate *e = &job->estimate;
+
+    printf("%.3f billion", e->parameters / 1e9);
+    print_layout(job);
     printf("\n%.4g FLOPs a token = 3 (l (2 W + 4 s h) + 2 h V);\n"
            "%.4g a step with what is recomputed\n",
            e->flops_per_token, e->flops_per_step);
@@ -266,7 +295,10 @@ static int run_estimate(struct job *job, struct plait_error *err)
     days = job->tokens / job->estimate.tokens_per_s / 86400;
     if (job->options.json)
         return plait_cmd_json(to_json(job, days));
-    print_text(job, days);
+    if (is_image(job))
+        print_image(job);
+    else
+        print_text(job, days);
     return PLAIT_EXIT_GOOD;
 }
 

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "topology/job/image_shape.h"
+
 static double embedding_parameters(const struct plait_model_config *m)
 {
     double vocab = (double)m->vocab * m->hidden;
@@ -49,6 +51,8 @@ double plait_model_parameters(const struct plait_model_config *m)
 {
     double last_norm = m->family == PLAIT_GPT2 ? 2.0 * m->hidden : m->hidden;
 
+    if (plait_is_image_model(m))
+        return plait_image_parameters(m);
     return embedding_parameters(m) + m->layers * layer_parameters(m) +
            last_norm;
 }
@@ -116,6 +120,11 @@ void plait_traffic_set(struct plait_traffic *t,
     t->bytes[PLAIT_PP] = element * tokens * m->hidden /
                          (c->parallel.sequence ? size[PLAIT_TP] : 1);
     t->calls[PLAIT_PP] = microbatches * c->parallel.virtual_stages;
+    if (!plait_is_image_model(m))
+        return;
+    t->calls[PLAIT_TP] = t->calls[PLAIT_CP] = 0;
+    t->bytes[PLAIT_TP] = t->bytes[PLAIT_CP] = 0;
+    t->bytes[PLAIT_PP] = element * tokens * plait_image_boundary(m);
 }
 
 void plait_traffic_default(struct plait_traffic *t,

@@ -16,9 +16,6 @@ static int check_config(const struct plait_job_config *c,
                         struct plait_error *err)
 {
     errno = EINVAL;
-    if (c->model.family != PLAIT_GPT2 && c->model.family != PLAIT_LLAMA)
-        return plait_errorf(err, "only gpt2 and llama models can be "
-                                 "estimated");
     return plait_fits(c, layout, err);
 }
 
@@ -85,11 +82,17 @@ int plait_shape_layers(const struct plait_shape *s, int rank)
 
 static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
 {
+    double images = s->c->train.global_batch;
     int full = s->c->parallel.recompute == PLAIT_RECOMPUTE_FULL;
     double tokens = (double)s->c->train.global_batch * s->m->seq_len;
     double token = s->m->layers * plait_shape_layer_flops(s);
     double head = plait_shape_head_flops(s);
 
+    if (plait_is_image_model(s->m)) {
+        e->flops_per_token = 6 * plait_image_macs(s->m);
+        e->flops_per_step = images * e->flops_per_token;
+        return;
+    }
     e->flops_per_token = 3 * (token + head);
     e->flops_per_step = tokens * ((full ? 4 : 3) * token + 3 * head);
     if (s->c->parallel.recompute == PLAIT_RECOMPUTE_SELECTIVE)
@@ -138,7 +141,9 @@ int plait_estimate(const struct plait_job_config *config,
     e.tokens_per_s = tokens / e.step_s;
     e.tflops_per_gpu = e.flops_per_step / e.step_s / gpus / 1e12;
     e.mfu = e.flops_per_token * e.tokens_per_s / gpus / s.peak;
-    causal = 3 * 2.0 * s.m->layers * s.m->seq_len * s.m->hidden;
+    causal = plait_is_image_model(s.m)
+                 ? 0
+                 : 3 * 2.0 * s.m->layers * s.m->seq_len * s.m->hidden;
     e.mfu_causal =
         (e.flops_per_token - causal) * e.tokens_per_s / gpus / s.peak;
     *estimate = e;
@@ -166,6 +171,8 @@ int plait_estimate_largest(const struct plait_job_config *config,
     int step = layout->size[PLAIT_PP] * plait_model_chunks(&config->parallel);
     int low = 0, high = 1 << 20;
 
+    if (plait_is_image_model(&config->model))
+        return 0; /* its depth is no number of equal layers */
     while (low < high - 1) {
         struct plait_job_config deeper = *config;
         struct plait_estimate e;

@@ -10,7 +10,9 @@
 extern "C" {
 #endif
 
-/* What training a gpt2 or llama model takes, before a GPU is touched.
+/* What training a model takes, before a GPU is touched. Of image models
+ * tokens are images, and blocks are as image_shape.h walks them: 6 FLOPs for
+ * each multiplication of an image; what follows is of gpt2 and llama.
  *
  * FLOPs, for a token of a sequence of s, h wide, in l layers with W weights
  * in matrices each, and a vocabulary of V:
@@ -68,7 +70,7 @@ struct plait_estimate {
     int slowest; /* the one that sets the pace, which the times are of */
 };
 
-/* `layout` is resolved. Only gpt2 and llama models; anything that does not
+/* `layout` is resolved. Anything that does not
  * divide (heads by tp, layers by pp, the batch) is an error. */
 int plait_estimate(const struct plait_job_config *config,
                    const struct plait_layout *layout,

@@ -79,6 +79,8 @@ int plait_estimate_advise(const struct plait_job_config *c,
     struct advisor a = {lines, 0, most};
     int tp = l->size[PLAIT_TP];
 
+    if (plait_is_image_model(m))
+        return 0;
     advise_multiple(&a, "vocab", m->vocab, TILE * tp);
     advise_multiple(&a, "hidden", m->hidden, TILE);
     advise_multiple(&a, "ffn / tp", m->ffn / tp, TILE);

@@ -24,7 +24,8 @@ struct sizes {
     double stream; /* rows of the residual stream: N, or N / tp */
     double mlp;    /* rows of the mlp: N, more where experts gather */
     double head_dim, heads, kv_heads, qkv, ffn, up, vocab;
-    double here; /* experts */
+    double here;    /* experts */
+    double message; /* numbers between two stages */
 };
 
 /* The weights of a rank, cut into ZeRO's parts; elements. */
@@ -60,6 +61,8 @@ static void set_sizes(const struct plait_shape *s, struct sizes *z)
     z->here = m->experts / s->ep;
     z->rows = s->tokens;
     z->stream = s->c->parallel.sequence ? ceil(z->rows / s->tp) : z->rows;
+    z->message = plait_is_image_model(m) ? z->rows * plait_image_boundary(m)
+                                         : z->stream * m->hidden;
     z->mlp = z->rows;
     most = m->experts_top_k < z->here ? m->experts_top_k : (int)z->here;
     if (m->experts)
@@ -80,7 +83,7 @@ static void cut(struct shards *w, enum plait_region_kind kind, double elements,
 
     w->wholes += part * ranks * times;
     w->parts += part * times;
-    w->region[kind] = part * ranks;
+    w->region[kind] = fmax(w->region[kind], part * ranks);
 }
 
 /* A tensor of n elements, behind the others of its block. */
@@ -145,6 +148,38 @@ static void set_shards(const struct plait_shape *s, const struct sizes *z,
             fmax(w->ranks / s->ep, 1), layers);
     if (head)
         cut(w, PLAIT_KIND_HEAD, head_elements(s, z), w->ranks, 1);
+}
+
+static void cut_piece(const struct plait_image_piece *p, int chunk, void *arg)
+{
+    static const enum plait_region_kind kind[] = {
+        [PLAIT_IMAGE_AT_STEM] = PLAIT_KIND_EMBEDDING,
+        [PLAIT_IMAGE_AT_LAYER] = PLAIT_KIND_LAYER,
+        [PLAIT_IMAGE_AT_HEAD] = PLAIT_KIND_HEAD};
+    struct shards *w = arg;
+
+    (void)chunk;
+    cut(w, kind[p->place], plait_shape_image_elements(p), w->ranks, 1);
+}
+
+static void set_rank_shards(const struct plait_shape *s, const struct sizes *z,
+                            int rank, struct shards *w)
+{
+    if (plait_is_image_model(s->m))
+        plait_shape_image_pieces(s, rank, cut_piece, w);
+    else
+        set_shards(s, z, plait_shape_layers(s, rank), rank == 0,
+                   rank == s->pp - 1, w);
+}
+
+double plait_shape_rank_weights(const struct plait_shape *s, int rank)
+{
+    struct shards w = {.ranks = 1, .align = REGION};
+    struct sizes z;
+
+    set_sizes(s, &z);
+    set_rank_shards(s, &z, rank, &w);
+    return w.wholes;
 }
 
 double plait_shape_weights(const struct plait_shape *s, int layers,
@@ -339,7 +374,7 @@ static double message_bytes(const struct plait_shape *s, const struct sizes *z,
     double buffers = fmin(SENDS, m * before) + fmin(SENDS, m * after) +
                      (before > 0) + (after > 0) * (s->v > 1 ? 2 : 1);
 
-    return buffers * z->stream * s->m->hidden * s->element;
+    return buffers * z->message * s->element;
 }
 
 /* Elements of so many regions of each kind. */
@@ -481,6 +516,7 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
 {
     const struct plait_parallel_config *p = &s->c->parallel;
     bool away = p->offload & PLAIT_OFFLOAD_OPTIMIZER;
+    bool image = plait_is_image_model(s->m);
     double state = plait_optim_state_bytes(&s->c->optim) +
                    (s->element == 2 || away ? 4 : 0); /* bytes a weight */
     int slots = plait_schedule_slots(p->schedule, s->pp, s->v,
@@ -490,16 +526,18 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
 
     set_sizes(s, &z);
     set_sharing(s, &w);
-    set_shards(s, &z, plait_shape_layers(s, rank), rank == 0, rank == s->pp - 1,
-               &w);
+    set_rank_shards(s, &z, rank, &w);
     memory->weights = s->element * (p->zero >= 3 ? w.parts : w.wholes) +
                       code_bytes(s, &z, plait_shape_layers(s, rank));
     memory->gradients = 4 * (p->zero >= 2 ? w.parts : w.wholes);
     memory->optimizer = away ? 0 : state * w.parts;
     memory->optimizer += meeting_bytes(s, state) * w.parts;
-    memory->optimizer += plait_shape_uneven_bytes(
-        s, plait_shape_layers(s, rank), rank == 0, rank == s->pp - 1);
-    memory->activations = activation_bytes(s, &z, rank, slots);
+    memory->optimizer +=
+        image ? plait_shape_image_uneven_bytes(s, rank)
+              : plait_shape_uneven_bytes(s, plait_shape_layers(s, rank),
+                                         rank == 0, rank == s->pp - 1);
+    memory->activations = image ? plait_shape_image_activations(s, rank, slots)
+                                : activation_bytes(s, &z, rank, slots);
     memory->host = away_bytes(s, &z, rank, slots);
     if (away)
         memory->host += state * w.parts + 2 * PIECE * (4 + s->element);

@@ -2,6 +2,7 @@
 #ifndef PLAIT_TOPOLOGY_PREDICT_ESTIMATE_SHAPE_H
 #define PLAIT_TOPOLOGY_PREDICT_ESTIMATE_SHAPE_H
 
+#include "topology/job/image_shape.h"
 #include "topology/predict/estimate.h"
 #include "topology/predict/simulate.h"
 
@@ -40,6 +41,9 @@ int plait_shape_layers(const struct plait_shape *shape, int rank);
 double plait_shape_weights(const struct plait_shape *shape, int layers,
                            int embedding, int head);
 
+/* Of a pipeline rank, with what pads its blocks. */
+double plait_shape_rank_weights(const struct plait_shape *shape, int rank);
+
 /* Whether a GPU keeps the layers' linears in fp8 too, rounded once a step
  * (fp8_weight() of kernels.h); with ZeRO 3 each product rounds its own. */
 int plait_shape_keeps_codes(const struct plait_shape *shape);
@@ -65,6 +69,29 @@ void plait_shape_zero(const struct plait_shape *shape, int rank,
  * where it does not keep the same of all; may be below 0. */
 double plait_shape_uneven_bytes(const struct plait_shape *shape, int layers,
                                 int embedding, int head);
+
+/* Image models: estimate_image.c. */
+
+/* Visit the blocks of a pipeline rank, each with its chunk. */
+typedef void plait_shape_piece_fn(const struct plait_image_piece *piece,
+                                  int chunk, void *arg);
+void plait_shape_image_pieces(const struct plait_shape *shape, int rank,
+                              plait_shape_piece_fn *visit, void *arg);
+/* Elements of a block's tensors, its running statistics among them. */
+double plait_shape_image_elements(const struct plait_image_piece *piece);
+/* Bytes of activations with so many micro-batches in flight. */
+double plait_shape_image_activations(const struct plait_shape *shape, int rank,
+                                     int slots);
+double plait_shape_image_uneven_bytes(const struct plait_shape *shape,
+                                      int rank);
+/* Of one image, forward: FLOPs; in a whole step: elementwise traffic. Of a
+ * layer on average, and of the head. */
+struct plait_image_work {
+    double flops, bytes;
+};
+void plait_shape_image_work(const struct plait_shape *shape,
+                            struct plait_image_work *layer,
+                            struct plait_image_work *head);
 
 /* estimate_memory.c, estimate_time.c: fill in their parts of an estimate. */
 void plait_shape_memory(const struct plait_shape *shape, int rank,

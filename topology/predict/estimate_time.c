@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -169,10 +170,28 @@ static void set_communication(const struct plait_shape *s, struct pieces *p)
                                           p->tp.bandwidth);
 }
 
+/* Of an image model, whose blocks differ: on average. */
+static void set_image_pieces(const struct plait_shape *s, struct pieces *p)
+{
+    struct plait_image_work layer, head;
+
+    plait_shape_image_work(s, &layer, &head);
+    p->products = product_seconds(s, layer.flops);
+    p->elementwise = s->tokens * layer.bytes / 3 / s->gpu->memory_bw;
+    p->launch = s->gpu->layer_s;
+    p->head = product_seconds(s, 3 * head.flops) +
+              s->tokens * head.bytes / s->gpu->memory_bw + 3 * p->launch;
+    set_communication(s, p);
+}
+
 static void set_pieces(const struct plait_shape *s, struct pieces *p)
 {
     memset(p, 0, sizeof(*p));
     plait_traffic_set(&p->traffic, s->c, s->layout);
+    if (plait_is_image_model(s->m)) {
+        set_image_pieces(s, p);
+        return;
+    }
     p->products = layer_product_seconds(s);
     p->elementwise =
         (elementwise_bytes(s) + rounding_bytes(s)) / s->gpu->memory_bw;
@@ -248,6 +267,9 @@ static double tied_seconds(const struct plait_shape *s)
 
 static double fullest_weights(const struct plait_shape *s)
 {
+    if (plait_is_image_model(s->m))
+        return fmax(plait_shape_rank_weights(s, 0),
+                    plait_shape_rank_weights(s, s->pp - 1));
     return fmax(plait_shape_weights(s, plait_shape_layers(s, 0), 1, s->pp == 1),
                 plait_shape_weights(s, plait_shape_layers(s, s->pp - 1),
                                     s->pp == 1, 1));
@@ -376,6 +398,11 @@ int plait_simulation_request_set(struct plait_simulation_request *r,
     struct plait_shape s;
     struct pieces p;
 
+    if (plait_is_image_model(&config->model)) {
+        errno = EINVAL;
+        return plait_errorf(err, "an image model has no timeline: its blocks "
+                                 "differ; plait estimate has its time");
+    }
     if (plait_estimate(config, layout, gpu, &checked, err) < 0)
         return -1;
     plait_shape_set(&s, config, layout, gpu);
