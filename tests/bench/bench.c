@@ -25,7 +25,7 @@ enum { TRAIN, REPLAY, LIBRARY, TORCH, TORCH_NEW, LLMC, NPEERS };
 
 struct options {
     int rounds, threads, only; /* only: index of the case, -1: all */
-    const char *json, *python, *torch_peer, *gloo;
+    const char *json, *python, *torch_peer, *resnet, *gloo;
     const char *python_new, *llmc; /* NULL: not given */
     const char *part;              /* NULL: all */
 };
@@ -73,10 +73,10 @@ static int case_words(const struct bench_case *c, char text[][16], char *argv[])
 }
 
 /* Huge pages, and memory that is kept, gave PyTorch 20 to 28 %. */
-static const char *const tuned[] = {"GLIBC_TUNABLES=glibc.malloc.hugetlb=1:"
-                                    "glibc.malloc.mmap_threshold=1073741824:"
-                                    "glibc.malloc.trim_threshold=1099511627776",
-                                    NULL};
+const char *const bench_tuned[] = {"GLIBC_TUNABLES=glibc.malloc.hugetlb=1:"
+                                   "glibc.malloc.mmap_threshold=1073741824:"
+                                   "glibc.malloc.trim_threshold=1099511627776",
+                                   NULL};
 
 static void start_torch(struct bench_peer *p, const char *label,
                         const char *python, const struct bench_case *c,
@@ -89,7 +89,7 @@ static void start_torch(struct bench_peer *p, const char *label,
     snprintf(threads, sizeof(threads), "%d", o->threads);
     argv[n++] = (char *)precision;
     argv[n++] = threads;
-    bench_peer_start(p, label, argv, tuned);
+    bench_peer_start(p, label, argv, bench_tuned);
 }
 
 /* It has fp32 alone, and B4 x T64 is what its main() trains. */
@@ -105,7 +105,7 @@ static void start_llmc(struct bench_peer *p, const struct bench_case *c,
     char *argv[CASE_WORDS + 2] = {(char *)o->llmc};
 
     case_words(c, text, argv + 1);
-    bench_peer_start(p, "llm.c", argv, tuned);
+    bench_peer_start(p, "llm.c", argv, bench_tuned);
 }
 
 static void start_peers(int index, const char *precision,
@@ -248,7 +248,7 @@ static int usage(FILE *to)
 {
     fprintf(to,
             "usage: plait-bench [--rounds N] [--threads N] [--case 1..%d] "
-            "[--part steps|ops|comm|planner] [--json FILE]\n",
+            "[--part steps|images|ops|comm|planner] [--json FILE]\n",
             NCASES);
     return to == stderr ? 2 : 0;
 }
@@ -305,6 +305,8 @@ static int comm_worker(int argc, char **argv)
     if (argc == 3 && strcmp(mode, "--pair-worker") == 0)
         return bench_pair_worker(argv[2]);
 #endif
+    if (argc == 2 && strcmp(mode, "--image-worker") == 0)
+        return bench_image_worker();
     if (argc == 4 && strcmp(mode, "--tcp-worker") == 0)
         return bench_tcp_worker(argv[2], argv[3]);
     if (argc == 3 && strcmp(mode, "--start-worker") == 0)
@@ -345,6 +347,11 @@ static void run_parts(const struct options *o, json_t *all)
         bench_steps(o, rows);
         json_object_set_new(all, "steps", rows);
     }
+    if (wants(o, "images"))
+        json_object_set_new(
+            all, "images",
+            bench_images(&(struct bench_image_options){
+                o->rounds, o->threads, o->python, o->python_new, o->resnet}));
     if (wants(o, "ops")) {
         rows = bench_ops(o->threads, o->rounds);
         report_ops(rows);
@@ -375,6 +382,7 @@ int main(int argc, char **argv)
                         .only = -1,
                         .python = getenv("PLAIT_BENCH_PYTHON"),
                         .torch_peer = getenv("PLAIT_BENCH_TORCH_PEER"),
+                        .resnet = getenv("PLAIT_BENCH_TORCH_RESNET"),
                         .gloo = getenv("PLAIT_BENCH_TORCH_GLOO"),
                         .python_new = given("TORCH_PYTHON"),
                         .llmc = given("PLAIT_BENCH_LLMC_PEER")};
@@ -389,6 +397,8 @@ int main(int argc, char **argv)
         o.python = "/usr/bin/python3";
     if (o.torch_peer == NULL)
         o.torch_peer = "torch_peer.py";
+    if (o.resnet == NULL)
+        o.resnet = "torch_resnet.py";
     if (o.gloo == NULL)
         o.gloo = "torch_gloo.py";
     snprintf(threads, sizeof(threads), "%d", o.threads);

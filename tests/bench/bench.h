@@ -52,6 +52,8 @@ _Noreturn void bench_become(int in, int out, char *const argv[],
  * takes; the caller unlinks both. */
 int bench_write_files(char *config, char *tokens, const struct bench_case *c,
                       const char *precision, int micro_batch);
+/* What is best for PyTorch's and llm.c's memory, in their environment. */
+extern const char *const bench_tuned[];
 /* As plait-train goes, up to the first step. What was made stays for the
  * caller to destroy. */
 int bench_open_trainer(const char *config, struct plait_session *session,
@@ -60,6 +62,8 @@ int bench_open_trainer(const char *config, struct plait_session *session,
 /* Modes of this program that are contestants themselves. The trainer takes
  * its threads from OMP_NUM_THREADS. Its matrix products are replayed as the
  * trainer makes them, or by the library that is best on this processor. */
+int bench_serve_trainer(const char *config, const char *data); /* unlinks */
+int bench_image_worker(void);
 int bench_train_worker(const struct bench_case *c, const char *precision);
 int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
                         int threads, bool library);
@@ -93,6 +97,14 @@ int bench_start_worker(const char *config);
 int bench_bare_worker(void);
 int bench_tcp_worker(const char *rank, const char *port);
 int bench_pair_worker(const char *config);
+
+/* Steps of an image model against PyTorch's; rows for JSON. */
+struct bench_image_options {
+    int rounds, threads;
+    const char *python, *python_new; /* NULL: not given */
+    const char *script;              /* torch_resnet.py */
+};
+json_t *bench_images(const struct bench_image_options *o);
 
 /* The loader's rows. */
 void bench_loader(int rounds, json_t *rows);

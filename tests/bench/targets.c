@@ -140,6 +140,28 @@ static double sampling_share(const json_t *all)
     return 100 * most / rate;
 }
 
+/* An image model's steps a second over PyTorch's. */
+static void hold_images(const json_t *all, json_t *rows)
+{
+    static const char *const torch[] = {"PyTorch of this system",
+                                        "PyTorch of TORCH_PYTHON"};
+    static const char *const key[] = {"who"};
+    const json_t *images = json_object_get(all, "images");
+    const char *const mine[] = {"plait"};
+    char what[160];
+
+    for (int i = 0; i < 2; i++) {
+        const char *const text[] = {torch[i]};
+
+        snprintf(what, sizeof(what), "ResNet-20, fp32: speed over %s",
+                 torch[i]);
+        hold(rows, what,
+             number_in(row_of(images, key, text, 1), "seconds") /
+                 number_in(row_of(images, key, mine, 1), "seconds"),
+             '>', 1);
+    }
+}
+
 static void hold_comm(const json_t *all, json_t *rows)
 {
     static const char *const pair[] = {"GPT 6 x 384, 6 + 6",
@@ -184,6 +206,7 @@ void bench_targets(json_t *all)
     for (int i = 0; i < 3; i++)
         hold_steps(all, rows, names[i], i == 2);
     hold_peer(all, rows, names[0], "fp32", "llm.c", 6);
+    hold_images(all, rows);
     hold_comm(all, rows);
     json_object_set_new(all, "targets", rows);
 }

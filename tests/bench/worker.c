@@ -124,19 +124,14 @@ int bench_open_trainer(const char *config, struct plait_session *session,
     return plait_trainer_open_data(*trainer, err);
 }
 
-int bench_train_worker(const struct bench_case *c, const char *precision)
+int bench_serve_trainer(const char *config, const char *data)
 {
-    char tokens[] = "/tmp/plait-bench-XXXXXX.bin";
-    char config[] = "/tmp/plait-bench-XXXXXX.yaml";
     struct plait_session session = {0};
     struct train_worker w = {0};
     struct plait_error err = {{0}};
-    int rc = -1;
+    int rc = bench_open_trainer(config, &session, &w.trainer, &err);
 
-    if (bench_write_files(config, tokens, c, precision, c->batch) < 0)
-        return 1;
-    rc = bench_open_trainer(config, &session, &w.trainer, &err);
-    unlink(tokens);
+    unlink(data);
     unlink(config);
     if (rc < 0)
         fprintf(stderr, "plait-bench: %s\n", err.text);
@@ -145,6 +140,16 @@ int bench_train_worker(const struct bench_case *c, const char *precision)
     plait_trainer_destroy(w.trainer);
     plait_session_close(&session);
     return rc == 0 ? 0 : 1;
+}
+
+int bench_train_worker(const struct bench_case *c, const char *precision)
+{
+    char tokens[] = "/tmp/plait-bench-XXXXXX.bin";
+    char config[] = "/tmp/plait-bench-XXXXXX.yaml";
+
+    if (bench_write_files(config, tokens, c, precision, c->batch) < 0)
+        return 1;
+    return bench_serve_trainer(config, tokens);
 }
 
 /* -- the matrix products alone ------------------------------------------- */
