@@ -137,7 +137,21 @@ struct matrices {
     double sides;   /* rows and columns */
     double weights; /* of those of layers */
     double largest, side;
+    int max_dim;        /* of SOAP's squares */
+    double owned, most; /* numbers that SOAP's owners have: all, of one */
+    double square;      /* the largest */
 };
+
+static void add_owned(struct matrices *m, double rows, double columns)
+{
+    double a = rows <= m->max_dim ? rows * rows : 0;
+    double b = columns <= m->max_dim ? columns * columns : 0;
+    double owned = 2 * (rows * columns + a + b);
+
+    m->owned += owned;
+    m->most = fmax(m->most, owned);
+    m->square = fmax(m->square, fmax(a, b));
+}
 
 static void add_matrix(struct matrices *m, bool of_layer, double rows,
                        double columns)
@@ -148,6 +162,7 @@ static void add_matrix(struct matrices *m, bool of_layer, double rows,
     m->weights += rows * columns;
     m->largest = fmax(m->largest, rows * columns);
     m->side = fmax(m->side, fmin(rows, columns));
+    add_owned(m, rows, columns);
 }
 
 static void add_matrices(const struct plait_image_piece *p, int chunk,
@@ -163,11 +178,22 @@ static void add_matrices(const struct plait_image_piece *p, int chunk,
         add_matrix(arg, of_layer, p->matrix[0], p->matrix[1]);
 }
 
+/* Of matrices of layers, beside what each weight has. SOAP's have owners
+ * among the data-parallel ranks, about evenly. */
+static double matrix_bytes(const struct plait_shape *s,
+                           const struct matrices *m, double sharing)
+{
+    if (s->c->optim.kind == PLAIT_OPTIM_SOAP)
+        return 4 * (fmax(m->owned / s->dp, m->most) +
+                    (2 + (sharing > 1)) * m->largest + m->square);
+    return 4 * ((sharing > 1 ? 2 : 1) * m->largest + 2 * m->side * m->side);
+}
+
 double plait_shape_image_uneven_bytes(const struct plait_shape *s, int rank)
 {
     const struct plait_optimizer *o = &plait_optimizers[s->c->optim.kind];
     double sharing = s->c->parallel.zero ? s->dp : 1;
-    struct matrices m = {0};
+    struct matrices m = {.max_dim = s->c->optim.max_dim};
 
     if (!o->uneven)
         return 0;
@@ -175,7 +201,7 @@ double plait_shape_image_uneven_bytes(const struct plait_shape *s, int rank)
     if (s->c->optim.kind == PLAIT_OPTIM_ADAFACTOR)
         return 8 * m.sides;
     return (o->matrix - o->bytes) * m.weights / sharing +
-           4 * ((sharing > 1 ? 2 : 1) * m.largest + 2 * m.side * m.side);
+           matrix_bytes(s, &m, sharing);
 }
 
 /* -- time ------------------------------------------------------------------ */
