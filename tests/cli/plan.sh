@@ -42,10 +42,10 @@ check 'dp is inferred' $?
 [ "$(tr '\n' ' ' <hosts)" = "n1 n1 n3 n3 n2 n2 n4 n4 " ]
 check 'the host file goes leaf by leaf' $?
 grep -q '<svg xmlns' plan.svg && grep -q '</svg>' plan.svg &&
-    [ "$(grep -c 'fill="#8ecae6"' plan.svg)" = 4 ]
+    [ "$(grep -c 'class="p0"' plan.svg)" = 5 ]
 check 'the picture has a box per task, coloured by stage' $?
 grep -q '>8 ranks on 4 nodes: tp 2, dp 2, pp 2</text>' plan.svg &&
-    [ "$(grep -c 'fill="#dddddd"' plan.svg)" = \
+    [ "$(grep -c 'class="leaf"' plan.svg)" = \
         "$(grep -c '>s[01]</text>' plan.svg)" ]
 check 'a title of the axes that there are, a bar for each switch' $?
 "$plait" $plan --hostfile - | cmp -s - hosts

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -6,25 +7,31 @@
 #include "topology/cli/svg.h"
 
 /* The placement as a picture: nodes in the order of their NODE_RANK, a box
- * per task, coloured by pipeline stage, with its coordinates; a bar above
- * the nodes for each leaf switch. */
+ * per task, coloured by pipeline stage, with its coordinates; a frame around
+ * each tensor parallel group, and a bar above the nodes for each leaf
+ * switch. */
 
 enum {
     BOX_LEAST = 64, /* wide */
     BOX_MOST = 160,
     BOX_H = 34,
-    GAP = 10,
-    TOP = 40,
+    BOX_GAP = 2,   /* between boxes of a group */
+    GROUP_GAP = 8, /* more between groups */
+    FRAME = 3,     /* around a group */
+    GAP = 14,
+    TOP = 48,
+    LEGEND = 34,
     SWITCH_H = 24, /* the bar of a switch and the space below it */
     WIDTH = 1200,
     TITLE_LEAST = 420, /* the least width that fits a title */
     PER_ROW = 16,      /* nodes at the most */
-    NODES_MOST = 512,
-    TITLE_SIZE = 14,
-    RANK_SIZE = 12,
-    NAME_SIZE = 11,
-    SWITCH_SIZE = 9,
-    COORD_SIZE = 8
+    NODES_MOST = 64,   /* a page that can still be read */
+    STAGES = 8,        /* colours */
+    TITLE_SIZE = 16,
+    RANK_SIZE = 13,
+    NAME_SIZE = 12,
+    SWITCH_SIZE = 10,
+    COORD_SIZE = 9
 };
 
 struct picture {
@@ -34,9 +41,17 @@ struct picture {
     int box_w, per_row;
 };
 
-static const char *const colours[] = {"#8ecae6", "#ffb703", "#90be6d",
-                                      "#f28482", "#cdb4db", "#f6bd60",
-                                      "#84a59d", "#a2d2ff"};
+/* The colours of plait simulate; a viewer that is dark gets a dark page. */
+static const char style[] =
+    "<style>text{font-family:'DejaVu Sans',Helvetica,Arial,sans-serif;"
+    "fill:#1c2733}.t{font-weight:bold}.c{fill:#5b6b7b}.page{fill:#fff}"
+    ".frame{fill:#e9edf1;stroke:#b6c2cd}.leaf{fill:#dde3e8}"
+    ".b text{fill:#10202e}"
+    ".p0{fill:#8fc1ea}.p1{fill:#f3c06f}.p2{fill:#9ad3ad}.p3{fill:#f0a29a}"
+    ".p4{fill:#c9b3e3}.p5{fill:#e6d98a}.p6{fill:#8fd0cf}.p7{fill:#d7b79b}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.c{fill:#9fb0c0}"
+    ".page{fill:#12181f}.frame{fill:#26323d;stroke:#4a5a69}"
+    ".leaf{fill:#33414e}}</style>\n";
 
 /* The width of a text, estimated for wide sans-serif letters. */
 static int text_width(size_t letters, int size)
@@ -84,9 +99,9 @@ static void draw_task(const struct picture *p, int rank, int x, int y)
 
     plait_layout_coord(l, rank, &c);
     fprintf(p->out,
-            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\" "
-            "fill=\"%s\" stroke=\"#333\"/>\n",
-            x, y, p->box_w, BOX_H, colours[c.at[PLAIT_PP] % 8]);
+            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" "
+            "class=\"p%d\"/>\n",
+            x, y, p->box_w, BOX_H, c.at[PLAIT_PP] % STAGES);
     snprintf(line, sizeof(line), "%d", rank);
     print_centred(p, x, p->box_w, y + 14, RANK_SIZE, line);
     coordinates(l, rank, line, sizeof(line));
@@ -112,10 +127,42 @@ static void draw_switch(const struct picture *p, int position, int x, int y)
     width = (end - position) * (p->box_w + GAP) - GAP;
     fprintf(p->out,
             "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"14\" "
-            "fill=\"#dddddd\"/>\n",
+            "rx=\"3\" class=\"leaf\"/>\n",
             x, y, width);
     print_centred(p, x, width, y + 10, SWITCH_SIZE,
                   plait_fabric_switch_name(p->job->fabric, leaf));
+}
+
+/* Groups are framed where their ranks are neighbours. */
+static int frame_size(const struct picture *p)
+{
+    const struct plait_layout *l = &p->job->plan->layout;
+
+    return l->order[0] == PLAIT_TP ? l->size[PLAIT_TP] : 1;
+}
+
+/* How far below the node's first box the k-th is. */
+static int task_offset(const struct picture *p, int k)
+{
+    int tp = frame_size(p);
+
+    return k * (BOX_H + BOX_GAP) + (tp > 1 ? k / tp * GROUP_GAP : 0);
+}
+
+static bool begins_group(const struct picture *p, int node, int k)
+{
+    int tp = frame_size(p);
+
+    return tp > 1 && k % tp == 0 && k + tp <= p->job->plan->tasks[node];
+}
+
+static void draw_frame(const struct picture *p, int x, int y)
+{
+    fprintf(p->out,
+            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"5\" "
+            "class=\"frame\"/>\n",
+            x - FRAME, y - FRAME, p->box_w + 2 * FRAME,
+            task_offset(p, frame_size(p) - 1) + BOX_H + 2 * FRAME);
 }
 
 static void draw_node(const struct picture *p, int position, int x, int y)
@@ -128,8 +175,13 @@ static void draw_node(const struct picture *p, int position, int x, int y)
         y += SWITCH_H;
     }
     print_centred(p, x, p->box_w, y + 10, NAME_SIZE, p->job->names[node]);
-    for (int k = 0; k < plan->tasks[node]; k++)
-        draw_task(p, plan->first_rank[node] + k, x, y + 16 + k * (BOX_H + 2));
+    fputs("<g class=\"b\">\n", p->out);
+    for (int k = 0; k < plan->tasks[node]; k++) {
+        if (begins_group(p, node, k))
+            draw_frame(p, x, y + 20 + task_offset(p, k));
+        draw_task(p, plan->first_rank[node] + k, x, y + 20 + task_offset(p, k));
+    }
+    fputs("</g>\n", p->out);
 }
 
 /* As wide as the longest name or coordinate. */
@@ -161,11 +213,12 @@ static void draw_title(const struct picture *p)
     int world = plait_layout_world(l), nodes = p->job->plan->nnodes;
     const char *before = ": ";
 
-    fprintf(p->out,
-            "<text x=\"%d\" y=\"20\" font-size=\"%d\">%d rank%s on %d "
-            "node%s",
-            GAP, TITLE_SIZE, world, world > 1 ? "s" : "", nodes,
-            nodes > 1 ? "s" : "");
+    fprintf(
+        p->out,
+        "<text x=\"%d\" y=\"30\" font-size=\"%d\" class=\"t\">%d rank%s on %d "
+        "node%s",
+        GAP, TITLE_SIZE, world, world > 1 ? "s" : "", nodes,
+        nodes > 1 ? "s" : "");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (l->size[i] > 1) {
             fprintf(p->out, "%s%s %d", before, plait_axis_names[i], l->size[i]);
@@ -174,6 +227,29 @@ static void draw_title(const struct picture *p)
     if (p->shown < nodes)
         fprintf(p->out, " (the first %d nodes)", p->shown);
     fputs("</text>\n", p->out);
+}
+
+/* What colours, frames and bars mean. */
+static void draw_legend(const struct picture *p, int y)
+{
+    const struct plait_layout *l = &p->job->plan->layout;
+    int stages = l->size[PLAIT_PP] < STAGES ? l->size[PLAIT_PP] : STAGES;
+    int x = GAP;
+
+    for (int i = 0; i < stages && stages > 1; i++, x += 58) {
+        fprintf(p->out,
+                "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" "
+                "rx=\"2\" class=\"p%d\"/>\n",
+                x, y, i);
+        svg_print_label(p->out, x + 17, y + 10, "c", "pp %d%s", i,
+                        i == STAGES - 1 && l->size[PLAIT_PP] > STAGES ? "..."
+                                                                      : "");
+    }
+    if (frame_size(p) > 1)
+        svg_print_label(p->out, x + 6, y + 10, "c", "framed: a tp group%s",
+                        p->job->fabric ? "; bars: leaf switches" : "");
+    else if (p->job->fabric)
+        svg_print_label(p->out, x + 6, y + 10, "c", "bars: leaf switches");
 }
 
 void plait_plan_draw(const void *arg, FILE *out)
@@ -189,16 +265,19 @@ void plait_plan_draw(const void *arg, FILE *out)
     columns = p.shown < p.per_row ? p.shown : p.per_row;
     for (int i = 0; i < plan->nnodes; i++)
         most = plan->tasks[i] > most ? plan->tasks[i] : most;
-    height = (job->fabric ? SWITCH_H : 0) + 16 + most * (BOX_H + 2) + 2 * GAP;
+    height = (job->fabric ? SWITCH_H : 0) + 20 + task_offset(&p, most) + GAP;
     width = GAP + columns * (p.box_w + GAP);
+    width = width < TITLE_LEAST ? TITLE_LEAST : width;
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-            "height=\"%d\" font-family=\"sans-serif\">\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-            width < TITLE_LEAST ? TITLE_LEAST : width, TOP + rows * height);
+            "height=\"%d\" viewBox=\"0 0 %d %d\" font-size=\"11\">\n%s"
+            "<rect width=\"100%%\" height=\"100%%\" class=\"page\"/>\n",
+            width, TOP + rows * height + LEGEND, width,
+            TOP + rows * height + LEGEND, style);
     draw_title(&p);
     for (int i = 0; i < p.shown; i++)
         draw_node(&p, i, GAP + i % p.per_row * (p.box_w + GAP),
                   TOP + i / p.per_row * height);
+    draw_legend(&p, TOP + rows * height + 6);
     fputs("</svg>\n", out);
 }
