@@ -7,8 +7,9 @@
     p.upright(x, "what is there")
     save(path, p)           # or several plots, below one another
 
-A y of None leaves a gap, as does one of 0 on a logarithmic axis; p.y.values.append(0) makes the axis begin with 0,
-p.x.only = (2, 4) names its ticks. The legend stands beside the plot, never on it.
+A y of None leaves a gap, as does one of 0 on a logarithmic axis;
+p.y.values.append(0) makes the axis begin with 0, p.x.only = (2, 4) names its
+ticks. The legend stands beside the plot, never on it.
 Colours suit light and dark pages; each series has a mark of its own too.
 """
 import html

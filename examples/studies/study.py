@@ -210,7 +210,7 @@ class Study:
         with open(stem + ".jsonl") as f:
             metrics = [json.loads(line) for line in f]
         if stopped:
-            metrics[-1]["diverged"] = True
+            metrics[-1:] = [dict(*metrics[-1:], diverged=True)]
         for end in (".yaml", ".jsonl"):
             os.remove(stem + end)
         return metrics
