@@ -64,8 +64,9 @@ struct plait_image_kept {
 struct plait_image_slot {
     size_t N;
     float loss_scale;
-    int index, total; /* as in plait_batch */
-    float *input;     /* of the chunk's first block */
+    const float *weights; /* as in plait_batch */
+    int index, total;     /* as in plait_batch */
+    float *input;         /* of the chunk's first block */
     int32_t *labels;
     struct plait_image_kept *kept; /* [blocks of the chunk] */
     float *dhead;

@@ -189,24 +189,37 @@ static int head_backward(const struct plait_image_work *w,
                   : 0;
 }
 
+/* The loss of all images; logits become their gradient. One image at a time
+ * where each has a scale of its own. */
+static int head_loss(const struct plait_image_work *w, double *loss)
+{
+    const struct plait_model_config *c = &w->model->config->model;
+    struct plait_class_loss l = {.smoothing = (float)c->label_smoothing,
+                                 .squared = c->loss == PLAIT_LOSS_SQUARED};
+    const struct plait_image_slot *s = w->slot;
+    size_t n = s->weights ? 1 : s->N, i;
+
+    for (i = 0; i < s->N; i += n) {
+        l.scale = s->loss_scale * (s->weights ? s->weights[i] : 1);
+        if (w->ops->image->class_loss(w->q, &l, loss,
+                                      w->s->logits + i * (size_t)c->classes,
+                                      s->labels + i, n, (size_t)c->classes) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int plait_image_head(const struct plait_image_work *w,
                      const struct plait_image_block *b, const float *x,
                      double *loss)
 {
-    const struct plait_model_config *c = &w->model->config->model;
-    struct plait_class_loss l = {.scale = w->slot->loss_scale,
-                                 .smoothing = (float)c->label_smoothing,
-                                 .squared = c->loss == PLAIT_LOSS_SQUARED};
-
     if (b->rows > 1) {
         if (w->ops->image->avgpool_forward(w->q, w->s->pooled, x, w->slot->N,
                                            b->rows, b->matrix.C) < 0)
             return -1;
         x = w->s->pooled;
     }
-    if (matrix_forward(w, b, w->s->logits, x) < 0 ||
-        w->ops->image->class_loss(w->q, &l, loss, w->s->logits, w->slot->labels,
-                                  w->slot->N, (size_t)c->classes) < 0)
+    if (matrix_forward(w, b, w->s->logits, x) < 0 || head_loss(w, loss) < 0)
         return -1;
     return w->train ? head_backward(w, b, x) : 0;
 }

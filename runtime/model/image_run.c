@@ -59,6 +59,7 @@ static int set_batch(const struct plait_image_work *w,
     }
     s->N = (size_t)batch->batch;
     s->loss_scale = batch->loss_scale;
+    s->weights = batch->weights;
     s->index = batch->index;
     s->total = batch->total;
     return 0;

@@ -26,6 +26,7 @@ MODELS = {
              "ghost_batch: 2, label_smoothing: 0.1",
     "sync": "family: resnet, depth: 8, width: 6, norm: sync",
     "deep": "family: resnet, depth: 50, width: 4",
+    "noisy": "family: mlp, layers: 2, width: 33",
 }
 # model, dp, pp, settings of `parallel:` and others. The norm of a
 # micro-batch depends on how large it is; sync's on dp times that.
@@ -45,6 +46,8 @@ LAYOUTS = [
     ("sync", 2, 1, "train.micro_batch=12"),
     ("sync", 4, 1, "train.micro_batch=6 zero=3"),
     ("deep", 1, 3, ""), ("deep", 2, 1, "zero=3"),
+    ("noisy", 2, 1, "zero=2"), ("noisy", 1, 2, ""),
+    ("noisy", 1, 1, "train.micro_batch=1"),
 ]
 
 
@@ -63,7 +66,7 @@ def config(path, model, data):
 model: {{{MODELS[model]}, input: {list(SHAPES[model])}}}
 data: {{train: {data}, val: {data}, mean: 0.2, std: 0.3, shift: 1, flip: true}}
 train: {{steps: {STEPS}, global_batch: 24, micro_batch: {MICRO[model]}, seed: 5,
-        eval_every: 5, eval_steps: 2}}
+        eval_every: 5, eval_steps: 2, noise: {0.5 if model == "noisy" else 0}}}
 optim: {{name: sgd, lr: {1e-5 if model == "deep" else 0.05}, weight_decay: 0.01}}
 lr: {{warmup: 3}}
 """)
@@ -129,6 +132,27 @@ def check_resume(tap, train, tmp, path, want):
     tap.curves("five steps on 2 ranks, then on 3", curve(log), want)
 
 
+def check_noise(tap, train, tmp, path):
+    """Of single images at a rate of almost 0 it multiplies each gradient by
+    1 + noise * a number of its own, and leaves the loss alone."""
+    curves = []
+    for noise in (0, 0.1, 0.2):
+        log = os.path.join(tmp, f"noise-{noise}.jsonl")
+        rc, out = run(train, [path, "--metrics", log], 1,
+                      [f"train.noise={noise}", "train.global_batch=1",
+                       "train.micro_batch=1", "optim.lr=1e-12"])
+        if rc:
+            tap.check("noise", False, out)
+            return
+        curves.append(curve(log))
+    good = True
+    for plain, one, two in zip(*curves):
+        z, y = one[1] / plain[1] - 1, two[1] / plain[1] - 1
+        good &= abs(y - 2 * z) < 1e-4 and 1e-4 < abs(z) < 0.6
+        good &= abs(one[0] - plain[0]) < 1e-5 * plain[0]
+    tap.check("noise multiplies each image's gradient", good, str(curves))
+
+
 def main(train):
     tap = Tap()
     with tempfile.TemporaryDirectory() as tmp:
@@ -154,6 +178,7 @@ def main(train):
         rc, out = run(train, [path, "--metrics", log], 1,
                       ["lr.schedule=constant"])
         check_resume(tap, train, tmp, path, curve(log))
+        check_noise(tap, train, tmp, os.path.join(tmp, "mlp.yaml"))
     print(f"1..{tap.n}\n# worst deviation {tap.worst:.2g}")
     return tap.bad > 0
 

@@ -341,9 +341,6 @@ int plait_fits_config(const struct plait_job_config *config,
     if (config->checkpoint.fallback && !config->checkpoint.dir)
         return plait_errorf(err, "checkpoint.fallback: there is no "
                                  "checkpoint.dir that it could stand in for");
-    if (t->noise > 0 && plait_is_image_model(&config->model))
-        return plait_errorf(err, "train.noise: model.family must be gpt2 or "
-                                 "llama");
     if (t->loss_scale > 0 && t->precision != PLAIT_FP16)
         return plait_errorf(err,
                             "train.loss_scale %g: train.precision must be "
