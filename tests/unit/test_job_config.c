@@ -301,6 +301,13 @@ static void following(void)
            c->train.skip_outliers,
        "a batch that follows the noise, and noise %s", err.text);
     plait_job_config_destroy(c);
+    c = parse("batch: {growth: 'auto', max: 64}\n"
+              "parallel: {tp: \"auto\", dp: 1}\n",
+              &err);
+    ok(c && c->batch.growth.is_auto &&
+           c->parallel.layout.size[PLAIT_TP] == PLAIT_AUTO,
+       "auto may stand in quotes %s", err.text);
+    plait_job_config_destroy(c);
 }
 
 static void overrides(void)

@@ -25,6 +25,13 @@ static bool is_null(const yaml_node_t *node)
     return text && (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
 }
 
+/* In quotes too, which JSON gives every text. */
+static bool says_auto(const yaml_node_t *node)
+{
+    return node->type == YAML_SCALAR_NODE &&
+           !strcmp((const char *)node->data.scalar.value, "auto");
+}
+
 /* What the file has instead, for errors. */
 static const char *describe(const yaml_node_t *node, char *buf, size_t size)
 {
@@ -68,7 +75,7 @@ static int read_integer(struct plait_yaml *yaml, const yaml_node_t *node,
     long long i = 0;
     char *end;
 
-    if (is_auto && text && !strcmp(text, "auto")) {
+    if (is_auto && says_auto(node)) {
         *(int *)out = 0;
         return 0;
     }
@@ -156,10 +163,9 @@ static int read_numbers(struct plait_yaml *yaml, yaml_node_t *node,
 {
     bool pairs = field->type == PLAIT_YAML_PAIRS;
     struct plait_numbers read = {0};
-    const char *text = plain_text(node);
     int i, width = pairs ? 2 : 1;
 
-    read.is_auto = pairs && text && !strcmp(text, "auto");
+    read.is_auto = pairs && says_auto(node);
     if (!read.is_auto && node->type != YAML_SEQUENCE_NODE)
         return refuse_value(yaml, node, field, err,
                             pairs ? "\"auto\" or a list of pairs of whole "
