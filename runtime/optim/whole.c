@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "runtime/comm/tags.h"
+#include "runtime/comm/world.h"
 #include "runtime/optim/whole_plan.h"
 
 struct plait_whole {
@@ -279,20 +280,29 @@ int plait_whole_run(struct plait_whole *w,
                     void *arg)
 {
     const struct plait_whole_plan *plan = &w->plan;
-    int round, begin = 0, end;
+    int round, begin = 0, end, saved = 0;
+    double failed = 0;
 
     for (round = 0; round < plan->nowned || begin < plan->nshares;
          round++, begin = end) {
         end = shares_of(w, round, &begin);
         if (gather_round(w, round, begin, end) < 0)
             return -1;
-        if (round < plan->nowned &&
-            compute(arg, plan->piece[round], matrix_of(w, round)) < 0)
-            return -1;
+        /* The others wait for its transfers, whatever became of it. */
+        if (round < plan->nowned && failed == 0 &&
+            compute(arg, plan->piece[round], matrix_of(w, round)) < 0) {
+            saved = errno;
+            failed = 1;
+        }
         if (return_round(w, round, begin, end) < 0)
             return -1;
     }
-    return 0;
+    if (plait_comm_host_all_reduce(w->mesh->stage, &failed, 1, PLAIT_MAX) < 0)
+        return -1;
+    if (failed == 0)
+        return 0;
+    errno = saved ? saved : ECANCELED;
+    return -1;
 }
 
 /* -- create -------------------------------------------------------------- */
@@ -381,22 +391,22 @@ struct plait_whole *plait_whole_create(struct plait_mesh *mesh,
                                        int n, struct plait_error *err)
 {
     struct plait_whole *w = calloc(1, sizeof(*w));
+    int rc = 0;
 
-    if (!w || copy_pieces(w, pieces, n) < 0) {
-        plait_errorf(err, "out of memory");
-        goto error;
-    }
-    w->mesh = mesh;
-    w->type = type;
     if (plait_mesh_need_stage(mesh, err) < 0)
         goto error;
+    if (!w || copy_pieces(w, pieces, n) < 0)
+        rc = plait_errorf(err, "out of memory");
+    if (plait_error_consensus(mesh->stage, rc, err) < 0)
+        goto error;
+    w->mesh = mesh;
+    w->type = type;
     w->rank = plait_comm_rank(mesh->stage);
-    if (plait_whole_plan_make(&w->plan, mesh->stage, pieces, n, err) < 0)
+    rc = plait_whole_plan_make(&w->plan, mesh->stage, pieces, n, err);
+    if (rc == 0 && make_buffers(w) < 0)
+        rc = plait_errorf(err, "out of memory for the largest whole matrix");
+    if (plait_error_consensus(mesh->stage, rc, err) < 0)
         goto error;
-    if (make_buffers(w) < 0) {
-        plait_errorf(err, "out of memory for the largest whole matrix");
-        goto error;
-    }
     return w;
 
 error:

@@ -40,7 +40,8 @@ struct plait_whole_piece {
  * of a shard overlap unless they are equal; n may be 0. They are copied, the
  * tensors outlive it. `type`: what is transferred and computed in. Collective
  * over the pipeline stage; the first call in a mesh also over the world. NULL
- * with errno: ENOMEM, EINVAL if pieces of a matrix are missing. */
+ * on all ranks with errno: ENOMEM, EINVAL if pieces of a matrix are
+ * missing. */
 struct plait_whole *plait_whole_create(struct plait_mesh *mesh,
                                        enum plait_dtype type,
                                        const struct plait_whole_piece *pieces,
@@ -54,7 +55,9 @@ int plait_whole_owned(const struct plait_whole *whole, const int **pieces);
 /* Calls compute() for every matrix that this rank owns: `piece` is the index
  * of this rank's piece of it, matrix [rows, cols] of `type` in device memory
  * is replaced by the result, on mesh->q. Afterwards all pieces hold results.
- * Collective over the pipeline stage. -1: as compute() or a transfer says. */
+ * Collective over the pipeline stage. -1 on all its ranks where compute() fails
+ * on one, which does not get any more matrices (ECANCELED on the others), or
+ * as a transfer says; what the pieces hold is then of no use. */
 int plait_whole_run(struct plait_whole *whole,
                     int (*compute)(void *arg, int piece, void *matrix),
                     void *arg);

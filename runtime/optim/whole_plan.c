@@ -93,7 +93,7 @@ static struct record *collect_records(struct plait_comm *comm,
                                       int mine, int *n)
 {
     int size = plait_comm_size(comm), i;
-    double most = mine;
+    double most = mine, failed;
     struct record *own, *all = NULL;
 
     if (plait_comm_host_all_reduce(comm, &most, 1, PLAIT_MAX) < 0)
@@ -102,7 +102,9 @@ static struct record *collect_records(struct plait_comm *comm,
     all = calloc((size_t)most * size + 1, sizeof(*all));
     for (i = 0; own && i < mine; i++)
         own[i] = make_record(&pieces[i], plait_comm_rank(comm), i);
-    if (!own || !all ||
+    failed = !own || !all;
+    if (plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX) < 0 ||
+        failed > 0 ||
         plait_comm_host_all_gather(comm, own, all,
                                    (size_t)most * sizeof(*own)) < 0) {
         free(own);

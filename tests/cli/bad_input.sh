@@ -103,6 +103,12 @@ refused 1 'no-such-data' \
 refused 1 'vocab' "$train" "$(with vocab.yaml 's/vocab: 257/vocab: 100/')"
 refused 1 'no-such-dir|No such file' \
     "$train" "$dir/good.yaml" --resume "$dir/no-such-dir"
+OMP_NUM_THREADS=1 timeout 60 "$train" "$dir/good.yaml" \
+    --set checkpoint.dir="$dir/adamw" >"$dir/out" 2>&1 ||
+    sed 's/^/# /' "$dir/out"
+refused 1 'has the state of optim.name adamw; this run.s is soap$' \
+    "$train" "$dir/good.yaml" --resume "$dir/adamw/step-00000002" \
+    --set optim.name=soap --set checkpoint.dir="$dir/soap"
 
 shard=$dir/data/train.bin
 cp "$shard" "$dir/whole"

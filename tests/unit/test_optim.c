@@ -219,11 +219,56 @@ static void check_all(const char *offload, const char *vocab)
     teardown();
 }
 
+/* The masters after a few steps, one tensor behind the other; NULL: no. */
+static float *masters_after(const char *name, const char *offload, size_t *n)
+{
+    float *masters = NULL, *at;
+
+    want = NULL;
+    *n = 0;
+    if (setup(name, offload, "model.vocab=97") == 0) {
+        for (int t = 1; t <= STEPS; t++) {
+            fill_gradients(t);
+            plait_optim_step(optim, 1e-2, 0.5f, t);
+        }
+        check_follow("with the optimizer's state there");
+        for (int i = 0; i < nslices; i++)
+            *n += slices[i].count;
+        at = masters = calloc(*n, sizeof(*masters));
+        for (int i = 0; i < nslices; i++) {
+            memcpy(at, slices[i].master, slices[i].count * sizeof(*at));
+            at += slices[i].count;
+        }
+    }
+    teardown();
+    return masters;
+}
+
+/* Offloaded steps are those of the device, to rounding: the host's are of other
+ * operations than ref. */
+static void check_offloaded(const char *name)
+{
+    size_t n, same_n;
+    float *here = masters_after(name, "parallel.offload=none", &n);
+    float *there = masters_after(name, "parallel.offload=optimizer", &same_n);
+
+    double most = here && there && n == same_n ? 0 : NAN;
+
+    for (size_t i = 0; i < n && most >= 0; i++)
+        most =
+            fabs(here[i] - there[i]) <= most ? most : fabs(here[i] - there[i]);
+    ok(most <= 1e-6, "%s: offloaded as on the device, off by %.1e", name, most);
+    free(here);
+    free(there);
+}
+
 int main(void)
 {
     check_all("parallel.offload=none", "model.vocab=97");
     check_all("parallel.offload=optimizer", "model.vocab=97");
     /* a tensor of several of the pieces in which it travels */
     check_all("parallel.offload=optimizer", "model.vocab=70000");
+    check_offloaded("optim.name=sgd");
+    check_offloaded("optim.name=lion");
     return done_testing();
 }

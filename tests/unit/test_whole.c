@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <string.h>
 
 #include "all_ok.h"
@@ -286,6 +287,36 @@ static void check_trial(const struct trial *t, enum plait_dtype type)
     close_trial(&s);
 }
 
+static int fail_on_last(void *arg, int piece, void *matrix)
+{
+    (void)arg;
+    (void)piece;
+    (void)matrix;
+    errno = EDOM;
+    return plait_comm_rank(world) == plait_comm_size(world) - 1 ? -1 : 0;
+}
+
+/* The last rank's matrix cannot be computed: all of its stage learn of it. */
+static void check_failure(const struct trial *t, enum plait_dtype type)
+{
+    struct setup s = {.ops = plait_ops_cpu(), .type = type};
+    struct plait_error err = {""};
+    struct plait_whole *whole;
+    char line[128];
+    int rc;
+
+    open_trial(&s, t);
+    whole = plait_whole_create(s.mesh, type, s.piece, s.npieces, &err);
+    if (!whole)
+        fail(t->name, &err);
+    rc = plait_whole_run(whole, fail_on_last, NULL);
+    snprintf(line, sizeof(line), "%s, %s: one rank's failure is everybody's",
+             t->name, plait_dtype_name(type));
+    all_ok(world, rc < 0 && (errno == EDOM || errno == ECANCELED), line);
+    plait_whole_destroy(whole);
+    close_trial(&s);
+}
+
 /* A matrix of which a piece is nowhere. */
 static void check_missing(void)
 {
@@ -296,8 +327,11 @@ static void check_missing(void)
     open_trial(&s, &trials[0]);
     s.piece[0].count -= plait_comm_rank(world) == 0;
     whole = plait_whole_create(s.mesh, PLAIT_F32, s.piece, s.npieces, &err);
-    all_ok(world, !whole && strstr(err.text, "layers.0.attention"),
-           "a missing element is refused");
+    all_ok(world,
+           !whole && (plait_comm_rank(world) == 0
+                          ? strstr(err.text, "layers.0.attention") != NULL
+                          : err.text[0] == '\0'),
+           "a missing element is refused, in one line");
     close_trial(&s);
 }
 
@@ -315,6 +349,9 @@ int main(void)
         check_trial(&trials[i], PLAIT_F32);
         check_trial(&trials[i], PLAIT_BF16_T);
     }
+    check_failure(&trials[0], PLAIT_F32);
+    check_failure(&trials[3], PLAIT_BF16_T);
+    check_failure(&trials[4], PLAIT_F32);
     check_missing();
     plait_comm_destroy(world);
     return rank == 0 ? done_testing() : 0;
