@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "../unit/optim_job.h"
 #include "bench.h"
 #include "kernels/dynamic_map.h"
 
 /* Each optimizer's step over one tensor, next to a copy: what reading and
  * writing weights and states once, and reading gradients, costs at this
- * machine's memory bandwidth. */
+ * machine's memory bandwidth. Muon and SOAP compute much more than they move,
+ * which the same figure shows. */
 
 enum { NUMBERS = 1 << 25 };
 
@@ -123,16 +126,83 @@ static void close_arrays(struct optim_bench *b)
     b->ops->device_destroy(b->dev);
 }
 
-static void add_row(json_t *rows, const struct optimizer *o,
+/* bytes: what the step must move; copy: bytes a second */
+static void add_row(json_t *rows, const char *name, double bytes,
                     const struct bench_samples *s, double copy)
 {
-    double t = bench_median(s), rate = needed_bytes(o) / t;
+    double t = bench_median(s), rate = bytes / t;
 
     json_array_append_new(
-        rows, json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:s,s:f}", "op", o->name,
-                        "type", "fp32", "seconds", t, "least", bench_least(s),
-                        "most", bench_most(s), "rate", rate * 1e-9, "unit",
-                        "GB/s", "of_ceiling", rate / copy));
+        rows, json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:s,s:f}", "op", name, "type",
+                        "fp32", "seconds", t, "least", bench_least(s), "most",
+                        bench_most(s), "rate", rate * 1e-9, "unit", "GB/s",
+                        "of_ceiling", rate / copy));
+}
+
+/* -- optimizers that make a direction of a whole matrix ------------------- */
+
+/* The whole step over a small model, most of which is matrices of layers. */
+static const struct directed {
+    const char *name, *keys;
+    double state; /* bytes of a weight of [256,256]: what is read and written */
+} directed[] = {
+    {"Muon, whole step", "name: muon", 4},
+    {"Adafactor, whole step", "name: adafactor", 0},
+    {"SOAP, whole step between two bases", "name: soap, frequency: 1000", 24},
+};
+enum { NDIRECTED = sizeof(directed) / sizeof(directed[0]) };
+
+static double fill_gradients(struct optim_job *job)
+{
+    uint32_t r = 1;
+    double n = 0;
+
+    for (int i = 0; i < job->nslices; i++) {
+        const struct plait_optim_slice *s = &job->slices[i];
+        float *g = job->model->regions[s->tensor->region].grad +
+                   s->tensor->offset + s->first;
+
+        for (size_t k = 0; k < s->count; k++) {
+            r = r * 1664525 + 1013904223;
+            g[k] = (float)(r >> 8) * 0x1p-24f - 0.5f;
+        }
+        n += (double)s->count;
+    }
+    return n;
+}
+
+static void bench_directed(json_t *rows, const struct directed *d, int threads,
+                           int rounds, double copy)
+{
+    struct optim_job job = {0};
+    struct bench_samples s = {0};
+    struct plait_error err = {""};
+    char yaml[256];
+    double n = 0;
+
+    snprintf(yaml, sizeof(yaml),
+             "model: {family: gpt2, layers: 12, hidden: 256, heads: 4, ffn: "
+             "256, vocab: 256, seq_len: 64}\noptim: {%s}\n",
+             d->keys);
+    if (optim_job_open(
+            &job,
+            plait_job_config_parse("bench", yaml, strlen(yaml), NULL, 0, &err),
+            plait_ops_cpu(), threads, 1, &err) < 0) {
+        fprintf(stderr, "plait-bench: %s\n", err.text);
+        exit(1);
+    }
+    for (int r = 0; r <= rounds + 1; r++) {
+        double start;
+
+        n = fill_gradients(&job);
+        start = bench_now();
+        if (plait_optim_step(job.optim, 1e-6, 1, r + 1) < 0)
+            exit(1);
+        if (r > 1) /* the first makes bases, the second touches the rest */
+            bench_add(&s, bench_now() - start);
+    }
+    add_row(rows, d->name, n * (12 + 2 * d->state), &s, copy);
+    optim_job_close(&job);
 }
 
 void bench_optimizers(json_t *rows, int threads, int rounds)
@@ -155,6 +225,9 @@ void bench_optimizers(json_t *rows, int threads, int rounds)
         }
     copy = 2.0 * NUMBERS * sizeof(float) / bench_median(&s[NROWS]);
     for (int i = 0; i < NROWS; i++)
-        add_row(rows, &optimizers[i], &s[i], copy);
+        add_row(rows, optimizers[i].name, needed_bytes(&optimizers[i]), &s[i],
+                copy);
     close_arrays(&b);
+    for (int i = 0; i < NDIRECTED; i++)
+        bench_directed(rows, &directed[i], threads, rounds, copy);
 }
