@@ -186,7 +186,7 @@ OPTIMIZERS = {
     "lion": "optim.lr=3e-4",
     "adafactor": "optim.lr=0.02",
     "muon": "optim.lr=2e-3 optim.momentum=0.95 optim.nesterov=true",
-    "soap": "optim.lr=1e-3 optim.eps=1e-6 optim.frequency=3",
+    "soap": "optim.lr=1e-3 optim.eps=1e-5 optim.frequency=3",
 }
 
 
