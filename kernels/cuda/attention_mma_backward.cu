@@ -85,6 +85,14 @@ fetch_queries(const struct plait_attention &a, unsigned tile,
     load_stats<step>(stats, lse + stat, delta + stat, first, a.q_len);
 }
 
+/* The step of queries after the one at `at`: a head's first again after its
+ * last. */
+static __device__ __forceinline__ int next_query(int at, int step, int start,
+                                                 int end)
+{
+    return at + step < end ? at + step : start;
+}
+
 /* The keys of one tile against the queries of every head that shares them,
  * transposed: a warp has 16 keys. */
 template <typename T, int D>
@@ -105,7 +113,6 @@ static __global__ void __launch_bounds__(threads, 1)
     size_t b = blockIdx.z, at = b * a.k_len * a.kv_stride + (size_t)kv * D;
     int start = first_query(a, first) / step * step;
     int from[2] = {first_query(a, key), first_query(a, key + 8)};
-    int last_from = first_query(a, row + 15);
     int end = last_queries(a, b, min(first + rows, a.k_len) - 1);
     int tiles = group * ((max(end - start, 0) + step - 1) / step);
     int h = kv * group, q_next = start, q0 = start; /* next, at hand */
@@ -114,11 +121,8 @@ static __global__ void __launch_bounds__(threads, 1)
         fetch_queries<T, D, step>(a, q_tile + half * 2 * bytes, stats[half], Q,
                                   dout, lse, delta, b, h, q_next);
         load_hides<step>(hides[half], a, b, q_next);
-        q_next += step;
-        if (q_next >= end) {
-            q_next = start;
-            h++;
-        }
+        q_next = next_query(q_next, step, start, end);
+        h += q_next == start;
     };
 
     fetch<D, rows>(k_tile, K + at, a.kv_stride, first, a.k_len);
@@ -129,7 +133,7 @@ static __global__ void __launch_bounds__(threads, 1)
     for (int n = 0; n < tiles; n++) {
         int half = n % 2;
         unsigned q_now = q_tile + half * 2 * bytes, o_now = q_now + bytes;
-        bool whole = q0 >= last_from && q0 + step <= a.q_len &&
+        bool whole = q0 >= first_query(a, row + 15) && q0 + step <= a.q_len &&
                      hidden(a, b, q0 + step - 1) <= row;
         float p[step / 8][4], ds[step / 8][4];
 
@@ -144,7 +148,7 @@ static __global__ void __launch_bounds__(threads, 1)
                           key, q0, from, whole);
         add_product<T, D, step>(dv, p, o_now);
         add_product<T, D, step>(dk, ds, q_now);
-        q0 = q0 + step < end ? q0 + step : start;
+        q0 = next_query(q0, step, start, end);
         __syncthreads();
     }
     copy_wait<0>();

@@ -394,9 +394,6 @@ static void test_refusals(void)
     refuse(&c, &l,
            "train.global_batch 500 is not divisible by dp 32 * "
            "train.micro_batch 16");
-    make(&rows[0], &c, &l);
-    c.model.family = PLAIT_RESNET;
-    refuse(&c, &l, "only gpt2 and llama models can be estimated");
 }
 
 static void test_gpu_names(void)
