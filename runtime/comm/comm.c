@@ -197,6 +197,28 @@ static uint64_t transfer_bytes(const struct plait_comm *comm,
     }
 }
 
+/* For plait_comm_doing(), which another thread calls. */
+static void enter(struct plait_comm *comm, const char *what, uint64_t number)
+{
+    atomic_store(&comm->number, number);
+    atomic_store(&comm->doing, what);
+}
+
+static void leave(struct plait_comm *comm)
+{
+    atomic_store(&comm->doing, NULL);
+}
+
+bool plait_comm_doing(const struct plait_comm *comm, char *text, size_t size)
+{
+    const char *what = atomic_load(&comm->doing);
+
+    if (what)
+        snprintf(text, size, "%s %llu of group %s", what,
+                 (unsigned long long)atomic_load(&comm->number), comm->name);
+    return what;
+}
+
 static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
                         struct plait_queue *q, struct plait_request **req)
 {
@@ -211,7 +233,9 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
     }
     start = plait_trace_now();
     plait_range_begin(comm->ops, comm->name);
+    enter(comm, plait_transfer_names[t->kind], ++comm->started);
     rc = comm->vtable->run(comm, t, q, req);
+    leave(comm);
     plait_range_end(comm->ops);
     if (rc < 0)
         return -1;
@@ -222,6 +246,7 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
         comm->stats.bytes += transfer_bytes(comm, t);
     if (req && *req) {
         (*req)->kind = t->kind;
+        (*req)->number = comm->started;
         (*req)->begun = start;
         (*req)->ended = 0;
     } else if (!req) {
@@ -325,7 +350,9 @@ int plait_comm_wait(struct plait_request **req, struct plait_queue *q)
     comm = r->comm;
     *req = NULL;
     start = plait_trace_now();
+    enter(comm, plait_transfer_names[r->kind], r->number);
     rc = comm->vtable->wait(r, q);
+    leave(comm);
     waited = plait_trace_now() - start;
     comm->stats.wait_s += waited;
     comm->stats.hidden_s += hidden_time(r, waited);
@@ -357,10 +384,18 @@ static struct plait_comm *host_of(struct plait_comm *comm)
     return NULL;
 }
 
+/* Before a blocking control call: the time. */
+static double begin_wait(struct plait_comm *comm, const char *what)
+{
+    enter(comm, what, ++comm->controls);
+    return plait_trace_now();
+}
+
 /* Count the time of a blocking control call as waiting. */
 static int count_wait(struct plait_comm *comm, const char *what, double start,
                       int rc)
 {
+    leave(comm);
     comm->stats.wait_s += plait_trace_now() - start;
     plait_trace_span(comm->trace, comm->name, what, start);
     return rc;
@@ -369,10 +404,11 @@ static int count_wait(struct plait_comm *comm, const char *what, double start,
 int plait_comm_barrier(struct plait_comm *comm)
 {
     struct plait_comm *host = host_of(comm);
-    double start = plait_trace_now();
+    double start;
 
     if (!host)
         return -1;
+    start = begin_wait(comm, "barrier");
     return count_wait(comm, "barrier", start, host->vtable->barrier(host));
 }
 
@@ -380,10 +416,11 @@ int plait_comm_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
                               int root)
 {
     struct plait_comm *host = host_of(comm);
-    double start = plait_trace_now();
+    double start;
 
     if (!host)
         return -1;
+    start = begin_wait(comm, "control");
     return count_wait(comm, "control", start,
                       host->vtable->host_broadcast(host, buf, bytes, root));
 }
@@ -392,10 +429,11 @@ int plait_comm_host_all_gather(struct plait_comm *comm, const void *send,
                                void *recv, size_t bytes)
 {
     struct plait_comm *host = host_of(comm);
-    double start = plait_trace_now();
+    double start;
 
     if (!host)
         return -1;
+    start = begin_wait(comm, "control");
     return count_wait(comm, "control", start,
                       host->vtable->host_all_gather(host, send, recv, bytes));
 }
@@ -404,10 +442,11 @@ int plait_comm_host_all_reduce(struct plait_comm *comm, double *values,
                                size_t n, enum plait_reduce op)
 {
     struct plait_comm *host = host_of(comm);
-    double start = plait_trace_now();
+    double start;
 
     if (!host)
         return -1;
+    start = begin_wait(comm, "control");
     return count_wait(comm, "control", start,
                       host->vtable->host_all_reduce(host, values, n, op));
 }

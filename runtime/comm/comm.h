@@ -61,6 +61,11 @@ struct plait_comm_stats {
     double hidden_s; /* of collectives while the host computed; 0 with NCCL */
 };
 
+/* What the host waits in, by kind, number and group: "all-reduce 1234 of group
+ * dp-cp", the same number on every rank of the group; false: in nothing of this
+ * communicator. "control" are values of the host. Any thread may ask. */
+bool plait_comm_doing(const struct plait_comm *comm, char *text, size_t size);
+
 /* The world of this launch. `launch` is NULL for one process or plain
  * mpirun. kind MPI initialises MPI if nobody has; its rank order is made to
  * follow launch->rank. */

@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_COMM_COMM_PRIVATE_H
 #define PLAIT_RUNTIME_COMM_COMM_PRIVATE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "runtime/comm/comm.h"
@@ -36,7 +37,8 @@ struct plait_transfer {
 /* A backend's request starts with this. */
 struct plait_request {
     struct plait_comm *comm;
-    enum plait_transfer_kind kind; /* comm.c's */
+    enum plait_transfer_kind kind; /* comm.c's, as is the next */
+    uint64_t number;
     /* When it began and ended, by plait_trace_now(). comm.c sets begun to the
      * time of the call and ended to 0; a backend that measures them sets both
      * in wait(). */
@@ -94,6 +96,10 @@ struct plait_comm {
     char error[256];
     struct plait_comm_stats stats;
     struct plait_trace *trace; /* NULL: none */
+    /* plait_comm_doing(): what the host waits in, NULL: nothing. */
+    uint64_t started, controls; /* transfers and control calls so far */
+    _Atomic(const char *) doing;
+    atomic_uint_least64_t number;
     /* plait_comm_set_network() */
     bool sited;
     uint64_t node;

@@ -120,6 +120,12 @@ static int open_check(struct run *r, struct plait_error *err)
     return r->check ? 0 : -1;
 }
 
+/* A process alone waits for nobody, unless its user says otherwise. */
+static bool watches(const struct plait_job_config *config, int size)
+{
+    return config->train.timeout > 0 || (config->train.timeout < 0 && size > 1);
+}
+
 static int start_run(struct run *r, struct plait_error *err)
 {
     struct plait_metrics before;
@@ -135,8 +141,11 @@ static int start_run(struct run *r, struct plait_error *err)
     plait_run_measure_comm(r, &before);
     if (plait_error_consensus(r->world, open_output(r, err), err) < 0)
         return -1;
-    if (r->config->train.timeout > 0) {
-        r->dog = plait_watchdog_create(r->world, r->config->train.timeout, err);
+    if (watches(r->config, plait_comm_size(r->world))) {
+        r->dog = plait_watchdog_create(r->s->mesh, r->config->train.timeout,
+                                       (double)plait_growth_most(r->config) /
+                                           r->config->train.global_batch,
+                                       err);
         rc = r->dog ? 0 : -1;
     }
     return plait_error_consensus(r->world, rc, err);
@@ -207,6 +216,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
                            plait_signals_caught() != 0 || r->unlogged, &result,
                            err) < 0)
         return PLAIT_RUN_BROKEN;
+    plait_watchdog_end(r->dog);
     rc = plait_run_try(r, &result, err);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
@@ -249,8 +259,8 @@ static int run_steps(struct run *r, struct plait_error *err)
     int rc = 0, stop = 0;
 
     while (rc == 0 && !stop && r->done.step < r->config->train.steps) {
+        plait_watchdog_begin(r->dog, r->done.step + 1);
         rc = one_step(r, &stop, err);
-        plait_watchdog_reset(r->dog);
     }
     if (plait_comm_rank(r->world) == 0) {
         plait_progress_end(&r->progress);

@@ -30,7 +30,7 @@ struct run {
     struct plait_replica_check *check; /* NULL: train.check_replicas 0 */
     int64_t saved;                     /* step of the newest checkpoint */
     struct plait_log *log;             /* rank 0, NULL: none */
-    struct plait_watchdog *dog;        /* NULL: train.timeout not set */
+    struct plait_watchdog *dog;        /* NULL: none */
     bool unlogged;                     /* they could not be written: why */
     bool unread;                       /* likewise what is evaluated with */
     struct plait_error why;

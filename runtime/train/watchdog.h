@@ -2,21 +2,34 @@
 #ifndef PLAIT_RUNTIME_TRAIN_WATCHDOG_H
 #define PLAIT_RUNTIME_TRAIN_WATCHDOG_H
 
-#include "runtime/comm/comm.h"
+#include "runtime/mesh/mesh.h"
 
 /* A rank that hangs, in a disk or a network that no longer answers, would make
  * all others wait for it until the job's time limit. A thread of each rank
- * ends the run when it was not reset for `seconds`; the lowest rank that still
- * can prints why. */
+ * ends the run when no step has ended for `seconds`; the lowest rank that still
+ * can prints why: where it waits itself.
+ *
+ * With PLAIT_WATCHDOG_AUTO the limit is learned: 20 times the median step, at
+ * least a minute. There is none before five steps have ended, and none while
+ * something else is done than steps. Time in which the process was stopped as a
+ * whole does not count. */
+#define PLAIT_WATCHDOG_AUTO (-1)
 struct plait_watchdog;
 
-/* `world` outlives it. NULL with err. */
-struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
-                                             int seconds,
+/* The mesh outlives it. A learned limit is times `growth`, what a step may yet
+ * grow by. NULL with err. */
+struct plait_watchdog *plait_watchdog_create(const struct plait_mesh *mesh,
+                                             int seconds, double growth,
                                              struct plait_error *err);
-/* A step has ended. NULL-safe. */
-void plait_watchdog_reset(struct plait_watchdog *dog);
-/* NULL-safe. */
+/* Step `step`, counted from 1, begins, after what was done between steps: all
+ * that follows is of a step. NULL-safe, as the rest. */
+void plait_watchdog_begin(struct plait_watchdog *dog, int64_t step);
+/* The step itself has ended: evaluation and checkpoint may follow. */
+void plait_watchdog_end(struct plait_watchdog *dog);
 void plait_watchdog_destroy(struct plait_watchdog *dog);
+
+/* 20 times the median of the n times, at least 60 s; 0: too few to say. Pure.
+ */
+double plait_watchdog_limit(const double *seconds, int n);
 
 #endif

@@ -2,6 +2,8 @@
 #include "config.h"
 
 #include <errno.h>
+#include <float.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,8 @@
 #include <unistd.h>
 
 #include "checkpoint_util.h"
+#include "runtime/checkpoint/finite.h"
+#include "runtime/checkpoint/replica_check.h"
 #include "tap.h"
 
 /* One rank: which checkpoints there are, and what is refused. */
@@ -195,6 +199,60 @@ static void full_disk(struct job *job)
        "the older ones are kept");
 }
 
+/* The first that is no number, wherever it is. */
+static void finite_numbers(void)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    static const float good[] = {FLT_MAX, -FLT_MAX, FLT_MIN, 1e-42f, -0.0f};
+    static float x[10000];
+    struct plait_error err;
+    int i, k, wrong = 0;
+
+    for (i = 0; i < 10000; i++)
+        x[i] = good[i % 5];
+    ok(plait_finite_first_bad(x, 10000) == 10000 &&
+           plait_finite_check("t", 0, x, 10000, &err) == 0,
+       "the largest and the smallest are numbers");
+    for (i = 0; i < 10000; i += 7)
+        for (k = 0; k < 3; k++) {
+            x[i] = bad[k];
+            wrong += plait_finite_first_bad(x, 10000) != (size_t)i;
+            x[i] = good[i % 5];
+        }
+    ok(wrong == 0, "each that is none is found");
+    x[9] = -INFINITY;
+    ok(plait_finite_check("t", 100, x, 10000, &err) == -1 && errno == EDOM &&
+           !strcmp(err.text, "t has -inf at element 109"),
+       "%s", err.text);
+}
+
+/* Any bit counts, and no cut does. */
+static void hashes(void)
+{
+    static float x[1003];
+    uint64_t whole, parts;
+    int i, bit, same = 0;
+
+    for (i = 0; i < 1003; i++)
+        x[i] = 0.001f * (float)(i % 100);
+    whole = plait_replica_hash(x, 0, 1003);
+    parts =
+        plait_replica_hash(x, 0, 400) + plait_replica_hash(x + 400, 400, 603);
+    ok(whole == parts, "a hash of parts is one of the whole");
+    for (i = 0; i < 1003; i++)
+        for (bit = 0; bit < 32; bit++) {
+            uint32_t *word = (uint32_t *)(void *)&x[i];
+
+            *word ^= UINT32_C(1) << bit;
+            same += plait_replica_hash(x, 0, 1003) == whole;
+            *word ^= UINT32_C(1) << bit;
+        }
+    ok(same == 0, "each bit of each number is in it");
+    x[0] = x[4];
+    x[4] = 0;
+    ok(plait_replica_hash(x, 0, 1003) != whole, "and their places");
+}
+
 int main(void)
 {
     struct plait_error err;
@@ -203,6 +261,8 @@ int main(void)
     if (test_open(0) < 0)
         return 1;
     signal(SIGXFSZ, SIG_IGN);
+    finite_numbers();
+    hashes();
     start(&job, PLAIT_GPT2, 4, 1, 1, 1, 0);
     fill(&job, 0);
     keeping(&job);

@@ -7,6 +7,7 @@
 #include "runtime/data/data.h"
 #include "runtime/optim/run_state.h"
 #include "runtime/parallel/small_batch.h"
+#include "runtime/train/watchdog.h"
 #include "tap.h"
 
 static uint64_t drawn;
@@ -329,6 +330,22 @@ static void noise(void)
        "a function of seed and number; none without deviation");
 }
 
+/* 20 times the median step. */
+static void timeouts(void)
+{
+    double t[63];
+    int i;
+
+    for (i = 0; i < 63; i++)
+        t[i] = i % 9 == 8 ? 500 : 10 + i % 3;
+    ok(plait_watchdog_limit(t, 4) == 0, "four steps are too few");
+    ok(plait_watchdog_limit(t, 63) == 20 * 11, "20 medians: %g",
+       plait_watchdog_limit(t, 63));
+    for (i = 0; i < 63; i++)
+        t[i] = 0.01;
+    ok(plait_watchdog_limit(t, 5) == 60, "a minute at least");
+}
+
 int main(void)
 {
     noise_scale();
@@ -338,5 +355,6 @@ int main(void)
     follow();
     noise();
     noisy_gradient();
+    timeouts();
     return done_testing();
 }

@@ -51,7 +51,7 @@ int plait_yaml_errorf(const struct plait_yaml *yaml, const yaml_node_t *node,
 
 enum plait_yaml_type {
     PLAIT_YAML_INT,     /* int, min .. max */
-    PLAIT_YAML_SIZE,    /* int, min .. max, or "auto": 0 */
+    PLAIT_YAML_SIZE,    /* int, min .. max, or "auto": `count` */
     PLAIT_YAML_INT64,   /* int64_t, min .. max */
     PLAIT_YAML_UINT64,  /* uint64_t, any */
     PLAIT_YAML_REAL,    /* double, min .. max */
@@ -82,7 +82,7 @@ struct plait_yaml_field {
     enum plait_yaml_type type;
     size_t offset; /* into the struct that is filled */
     double min, max;
-    int count; /* of REALS, choices or fields */
+    int count; /* of REALS, choices or fields; what "auto" is in a SIZE */
     const char *const *choices;
     const struct plait_yaml_field *fields;
     size_t stride;

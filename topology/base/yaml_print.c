@@ -48,7 +48,7 @@ void plait_yaml_print_value(FILE *out, const struct plait_yaml_field *field,
 {
     switch (field->type) {
     case PLAIT_YAML_SIZE:
-        if (*(const int *)value == 0) {
+        if (*(const int *)value == field->count) {
             fputs("auto", out);
             break;
         }

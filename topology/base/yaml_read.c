@@ -76,7 +76,7 @@ static int read_integer(struct plait_yaml *yaml, const yaml_node_t *node,
     char *end;
 
     if (is_auto && says_auto(node)) {
-        *(int *)out = 0;
+        *(int *)out = field->count;
         return 0;
     }
     if (!text || !*text || strspn(text, "+-0123456789") != strlen(text) ||

@@ -128,7 +128,7 @@ static const struct plait_yaml_field train_fields[] = {
     FIELD(train, "graph", graph, CHOICE, CHOICES(graphs)),
     FIELD(train, "eval_every", eval_every, INT64, RANGE(0, MAX_STEPS)),
     FIELD(train, "eval_steps", eval_steps, INT64, RANGE(1, MAX_STEPS)),
-    FIELD(train, "timeout", timeout, INT, RANGE(0, 1000000)),
+    FIELD(train, "timeout", timeout, SIZE, RANGE(0, 1000000), .count = -1),
     FIELD(train, "check_replicas", check_replicas, INT64, RANGE(0, MAX_STEPS)),
     FIELD(train, "noise", noise, REAL, RANGE(0, 1000)),
     FIELD(train, "skip_outliers", skip_outliers, BOOL, ),
@@ -270,6 +270,7 @@ static struct plait_job_config *create_default(void)
                                            .micro_batch = 4,
                                            .seed = 1,
                                            .eval_steps = 10,
+                                           .timeout = -1,
                                            .check_replicas = 100};
     c->optim = (struct plait_optim_config){.lr = 6e-4,
                                            .betas = {0.9, 0.95},
