@@ -130,6 +130,8 @@ int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
     struct attention x = {
         .type = type, .a = a, .Q = Q, .K = K, .V = V, .out = out, .lse = lse};
 
+    if (cpu_few_queries(a))
+        return CPU_NAME(cpu_attention_few)(q, type, a, out, lse, Q, K, V);
     return for_each_item(q, &x, forward_items(a),
                          forward_floats((size_t)a->head_dim) * sizeof(float),
                          forward_item);

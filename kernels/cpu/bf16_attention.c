@@ -213,7 +213,7 @@ static int attention_forward(struct plait_queue *q, enum plait_dtype type,
     struct attention x = {
         .type = type, .a = a, .Q = Q, .K = K, .V = V, .out = out, .lse = lse};
 
-    if (type != PLAIT_BF16_T)
+    if (type != PLAIT_BF16_T || cpu_few_queries(a))
         return CPU_NAME(cpu_attention_forward)(q, type, a, out, lse, Q, K, V);
     return for_each_item(q, &x, forward_items(a),
                          forward_words((size_t)a->head_dim) * sizeof(uint32_t),

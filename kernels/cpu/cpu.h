@@ -30,6 +30,16 @@ int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
                                     const struct plait_attention *a, void *out,
                                     float *lse, const void *Q, const void *K,
                                     const void *V);
+/* The same, where there are few queries, of one document:
+ * cpu_few_queries(). */
+int CPU_NAME(cpu_attention_few)(struct plait_queue *q, enum plait_dtype type,
+                                const struct plait_attention *a, void *out,
+                                float *lse, const void *Q, const void *K,
+                                const void *V);
+static inline int cpu_few_queries(const struct plait_attention *a)
+{
+    return a->q_len <= 4 && a->q_len < a->k_len && a->starts == NULL;
+}
 int CPU_NAME(cpu_attention_backward)(struct plait_queue *q,
                                      enum plait_dtype type,
                                      const struct plait_attention *a, void *dQ,

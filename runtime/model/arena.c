@@ -402,19 +402,14 @@ static size_t choose_logit_rows(const struct plait_model *m, size_t N)
     return rows < least ? least : rows;
 }
 
-int plait_transformer_reserve(struct plait_model *model, int slots,
-                              int micro_batch, struct plait_error *err)
+int plait_model_reserve_rows(struct plait_model *model, int slots, int batch,
+                             size_t N, struct plait_error *err)
 {
     struct plait_model_state *s = model->state;
-    int cp = model->mesh->layout.size[PLAIT_CP];
-    size_t N = (size_t)micro_batch * (model->config->model.seq_len / cp);
     struct arena a = {.size = plait_dtype_size(model->type)};
     struct rows r;
 
-    if (plait_fits_micro_batch(model->config, &model->mesh->layout, micro_batch,
-                               err) < 0)
-        return -1;
-    s->batch = micro_batch;
+    s->batch = batch;
     r = rows_of(model, N);
     plait_model_release_arena(model);
     s->rows = N;
@@ -438,6 +433,18 @@ error:
                         "out of memory: the activations of %d "
                         "micro-batches of %zu tokens need %zu MiB",
                         slots, N, a.at >> 20);
+}
+
+int plait_transformer_reserve(struct plait_model *model, int slots,
+                              int micro_batch, struct plait_error *err)
+{
+    int cp = model->mesh->layout.size[PLAIT_CP];
+    size_t N = (size_t)micro_batch * (model->config->model.seq_len / cp);
+
+    if (plait_fits_micro_batch(model->config, &model->mesh->layout, micro_batch,
+                               err) < 0)
+        return -1;
+    return plait_model_reserve_rows(model, slots, micro_batch, N, err);
 }
 
 void plait_model_release_arena(struct plait_model *model)

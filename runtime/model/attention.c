@@ -52,23 +52,21 @@ static size_t kv_width(const struct plait_work *w)
  */
 static int rotate_qk(const struct plait_work *w, void *qkv, int direction)
 {
-    const struct plait_shape *s = w->shape;
-    size_t rows = (size_t)s->batch * s->piece_len;
     const struct plait_model_config *c = &w->model->config->model;
     struct plait_rope rope = {.theta = c->rope_theta,
                               .factor = c->rope_factor,
                               .low = c->rope_low_freq_factor,
                               .high = c->rope_high_freq_factor,
                               .original = c->rope_original_len};
+    struct plait_span span;
 
-    for (int p = 0; w->d->gated && p < s->pieces; p++) {
-        int64_t pos = plait_model_piece_pos(w->model, s, p);
-
+    for (int i = 0; w->d->gated && i < plait_count_spans(w); i++) {
+        plait_next_span(w, i, &span);
         if (w->ops->rope(w->q, w->type,
-                         element_at(w, qkv, p * rows * w->d->qkv), w->d->qkv,
+                         element_at(w, qkv, span.first * w->d->qkv), w->d->qkv,
                          w->d->heads + w->d->kv_heads, w->d->head_dim, &rope,
-                         pos, plait_starts_at(w, p * rows), direction, rows,
-                         s->piece_len) < 0)
+                         span.pos, plait_starts_at(w, span.first), direction,
+                         span.rows, span.T) < 0)
             return -1;
     }
     return 0;
@@ -279,7 +277,48 @@ static int ring_backward(const struct plait_work *w,
     return unpack_kv(w, dqkv, s->dkv[2]);
 }
 
-/* -- both ----------------------------------------------------------------- */
+/* -- texts that grow --------------------------------------------------------
+ */
+
+/* Keeps the new keys and values, then attends to all of the text. */
+static int extend_text(const struct plait_work *w,
+                       const struct plait_activations *a,
+                       const struct plait_addition *add, size_t row)
+{
+    size_t width = 2 * kv_width(w);
+    size_t text = (size_t)add->text * w->model->state->cache.length * width;
+    void *qkv = element_at(w, a->qkv, row * w->d->qkv);
+    void *k = element_at(w, a->cache->kv, text);
+    struct plait_attention d = describe_attention(w);
+
+    d.batch = 1;
+    d.q_len = add->count;
+    d.k_len = add->first + add->count;
+    d.q_pos = add->first;
+    d.kv_stride = width;
+    if (w->ops->copy_2d(w->q, w->type, element_at(w, k, add->first * width),
+                        width, element_at(w, qkv, q_width(w)), w->d->qkv,
+                        add->count, width) < 0)
+        return -1;
+    return w->ops->attention_forward(
+        w->q, w->type, &d, element_at(w, a->att, row * q_width(w)),
+        a->lse + row * w->d->heads, qkv, k, element_at(w, k, kv_width(w)));
+}
+
+static int extend_texts(const struct plait_work *w,
+                        const struct plait_activations *a)
+{
+    size_t row = 0;
+
+    for (int i = 0; i < w->added->n; i++) {
+        if (extend_text(w, a, &w->added->add[i], row) < 0)
+            return -1;
+        row += w->added->add[i].count;
+    }
+    return 0;
+}
+
+/* -- all ------------------------------------------------------------------ */
 
 int plait_attention_forward(const struct plait_work *w,
                             const struct plait_activations *a)
@@ -287,6 +326,8 @@ int plait_attention_forward(const struct plait_work *w,
     struct plait_attention d = describe_attention(w);
     size_t k = q_width(w), v = k + kv_width(w);
 
+    if (w->added)
+        return extend_texts(w, a);
     if (w->shape->pieces > 1)
         return ring_forward(w, a);
     return w->ops->attention_forward(w->q, w->type, &d, a->att, a->lse, a->qkv,

@@ -8,22 +8,22 @@
 int plait_embed_forward(const struct plait_work *w, const struct plait_block *b,
                         void *out)
 {
-    const struct plait_shape *s = w->shape;
-    size_t rows = (size_t)s->batch * s->piece_len, C = w->d->hidden;
+    size_t C = w->d->hidden;
     void *part = w->tp.sequence ? w->scratch->part : out, *sum;
     const void *wpe = NULL;
+    struct plait_span span;
 
     if (!w->d->gated && w->d->tp_rank == 0)
         wpe = plait_weight_at(w, b->region, b->position);
-    for (int p = 0; p < s->pieces; p++) {
-        void *to = (char *)part + p * rows * C * plait_dtype_size(w->type);
-
+    for (int i = 0; i < plait_count_spans(w); i++) {
+        plait_next_span(w, i, &span);
         if (w->ops->embedding_forward(
-                w->q, w->type, to, w->slot->tokens + p * rows,
+                w->q, w->type,
+                (char *)part + span.first * C * plait_dtype_size(w->type),
+                w->slot->tokens + span.first,
                 plait_weight_at(w, b->vocab.region, b->vocab.offset), wpe,
-                w->d->vocab_first, w->d->vocab_count,
-                plait_model_piece_pos(w->model, s, p),
-                plait_starts_at(w, p * rows), rows, s->piece_len, C) < 0)
+                w->d->vocab_first, w->d->vocab_count, span.pos,
+                plait_starts_at(w, span.first), span.rows, span.T, C) < 0)
             return -1;
     }
     return plait_tp_reduce(&w->tp, part, out, w->stream, &sum);

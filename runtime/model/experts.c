@@ -200,22 +200,44 @@ static int count_before(const struct plait_work *w,
     return 0;
 }
 
+/* What the text of a pass has chosen before: with a capacity there is one.
+ * NULL: the queue has failed. */
+static float *load_of_text(const struct plait_work *w,
+                           const struct plait_layer_cache *cache)
+{
+    const struct plait_addition *add = &w->added->add[0];
+    float *load = cache->load + (size_t)add->text * w->d->experts;
+
+    if (add->first > 0)
+        return load;
+    return w->ops->fill_zero(w->q, load, w->d->experts * sizeof(*load)) < 0
+               ? NULL
+               : load;
+}
+
 /* The sorted place of each choice and the count of each expert: experts in
  * their order, then the choices that are dropped. */
 static int sort_choices(const struct plait_work *w,
+                        const struct plait_layer_cache *cache,
                         const struct plait_routed *r)
 {
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
     const float *before = w->shape->pieces > 1 ? s->before : NULL;
+    float *so_far = NULL;
 
     if (!d->capacity)
         return w->ops->route_sort(w->q, r->place, s->count, r->expert,
                                   count_choices(w), d->experts);
-    if ((before && count_before(w, r) < 0) ||
+    if (w->added && !(before = so_far = load_of_text(w, cache)))
+        return -1;
+    if ((before && !so_far && count_before(w, r) < 0) ||
         w->ops->route_limit(w->q, s->kept, r->gate, r->expert, before,
                             run_of(w), w->shape->N, d->experts, d->top_k,
                             d->capacity) < 0)
+        return -1;
+    if (so_far && w->ops->route_load(w->q, so_far, r->expert, run_of(w), 1,
+                                     w->shape->N, d->experts, d->top_k) < 0)
         return -1;
     return w->ops->route_sort(w->q, r->place, s->count, s->kept,
                               count_choices(w), d->experts + 1);
@@ -225,8 +247,9 @@ static int sort_choices(const struct plait_work *w,
  * host waits for the counts because messages are sized by them: no padding is
  * sent. */
 static int route_tokens(const struct plait_work *w, const struct plait_block *b,
-                        const struct plait_routed *r, const void *full)
+                        const struct plait_activations *a, const void *full)
 {
+    const struct plait_routed *r = &a->routed;
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
     int *mine = r->rows + d->ep_rank * d->experts;
@@ -237,7 +260,7 @@ static int route_tokens(const struct plait_work *w, const struct plait_block *b,
         w->ops->route_forward(w->q, w->type, r->prob, r->expert, r->gate,
                               s->route, w->shape->N, d->experts,
                               d->top_k) < 0 ||
-        count_load(w, r) < 0 || sort_choices(w, r) < 0 ||
+        count_load(w, r) < 0 || sort_choices(w, a->cache, r) < 0 ||
         w->ops->to_host(w->q, mine, s->count, bytes) < 0)
         return -1;
     if (d->ep == 1)
@@ -319,7 +342,7 @@ int plait_experts_forward(const struct plait_work *w,
     bool alone = w->d->ep == 1;
     void *sorted = alone ? r->x : s->sorted, *y = alone ? r->z : s->grouped;
 
-    if (route_tokens(w, b, r, full) < 0 ||
+    if (route_tokens(w, b, a, full) < 0 ||
         w->ops->rows_spread(w->q, w->type, sorted, full, r->place, NULL,
                             w->shape->N, w->d->top_k, w->d->hidden) < 0)
         return -1;

@@ -55,13 +55,6 @@ int plait_model_backward_weight(struct plait_model *model, int chunk, int slot,
                                    PLAIT_PHASE_WEIGHT);
 }
 
-int plait_model_logits(struct plait_model *model, int chunk, int slot,
-                       const struct plait_batch *batch, const void *in,
-                       float *logits)
-{
-    return model->family->logits(model, chunk, slot, batch, in, logits);
-}
-
 void plait_model_weights_changed(struct plait_model *model,
                                  struct plait_region *region)
 {

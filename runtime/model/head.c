@@ -187,57 +187,74 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
         s->hrstd, false);
 }
 
-/* One row of logits, fp32, on the host. Behind the row itself the logits
- * buffer has room for the rows of all ranks and for their fp32 copy. */
-static int logits_to_host(const struct plait_work *w, void *local, void *all,
-                          float *wide, float *logits)
-{
-    size_t n = w->d->vocab;
+/* -- the logits themselves ----------------------------------------------------
+ */
 
-    if (plait_comm_all_gather(w->tp.group, local, all, n, w->type, w->q, NULL) <
-            0 ||
-        w->ops->cast(w->q, PLAIT_F32, wide, w->type, all, n * w->d->tp) < 0)
-        return -1;
-    return w->ops->to_host(w->q, logits, wide,
-                           w->model->config->model.vocab * sizeof(*logits));
+/* How many rows of logits are made at once for the host: behind them the
+ * buffer has room for those of all ranks and for their fp32 copy. */
+static size_t rows_at_once(const struct plait_work *w)
+{
+    size_t wide = sizeof(float) / plait_dtype_size(w->type);
+
+    return w->model->state->logit_rows / (1 + w->d->tp * (1 + wide));
 }
 
-/* The cp rank that has the last token of each sequence, and its row there in
- * the first sequence. */
-static int owner_of_last(const struct plait_work *w, size_t *first_row)
+/* The logits of `rows` rows of x, each to its place in logits. */
+static int logits_to_host(const struct plait_work *w,
+                          const struct plait_block *b, const void *x,
+                          size_t rows, float *const *logits)
 {
-    const struct plait_shape *s = w->shape;
-    int last = s->seq_len - 1, chunk = last / s->piece_len;
-    int cp = w->model->mesh->layout.size[PLAIT_CP], piece = chunk >= cp;
+    size_t V = w->d->vocab, n = rows * V, tp = w->d->tp;
+    size_t vocab = w->model->config->model.vocab;
+    char *local = w->scratch->logits;
+    char *all = local + n * plait_dtype_size(w->type);
+    float *wide = (float *)(void *)(all + tp * n * plait_dtype_size(w->type));
 
-    *first_row = (size_t)piece * s->batch * s->piece_len + last % s->piece_len;
-    return piece ? 2 * cp - 1 - chunk : chunk;
+    if (logits_of_rows(w, b, x, rows) < 0 ||
+        plait_comm_all_gather(w->tp.group, local, all, n, w->type, w->q, NULL) <
+            0 ||
+        w->ops->cast(w->q, PLAIT_F32, wide, w->type, all, n * tp) < 0)
+        return -1;
+    for (size_t r = 0; r < tp && r * V < vocab; r++)
+        for (size_t i = 0; i < rows; i++) {
+            size_t count = vocab - r * V < V ? vocab - r * V : V;
+
+            if (w->ops->to_host(w->q, logits[i] + r * V,
+                                wide + (r * rows + i) * V,
+                                count * sizeof(float)) < 0)
+                return -1;
+        }
+    return 0;
 }
 
 int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
                       const void *x, const void *delta, float *logits)
 {
-    struct plait_comm *cp = w->model->mesh->group[PLAIT_GROUP_CP];
-    char *local = w->scratch->logits, *all, *wide;
-    size_t vocab = w->model->config->model.vocab, bytes, first;
-    int owner = owner_of_last(w, &first);
+    size_t bytes = w->d->hidden * plait_dtype_size(w->type), row = 0, n = 0;
+    float *to[16];
+    size_t most = rows_at_once(w) < 16 ? rows_at_once(w) : 16;
     struct head_traffic t;
     const void *normed;
 
-    bytes = w->d->vocab * plait_dtype_size(w->type);
-    all = local + bytes;
-    wide = all + w->d->tp * bytes;
     if (final_norm(w, b, x, delta, &normed, &t) < 0 ||
         wait_for_rows(w, &t, w->shape->N) < 0)
         return -1;
-    for (int i = 0; i < w->shape->batch; i++) {
-        size_t at = first + (size_t)i * w->shape->piece_len;
+    for (int i = 0; i < w->added->n; i++) {
+        const struct plait_addition *add = &w->added->add[i];
 
-        if (logits_of_rows(w, b, row_at(w, normed, at), 1) < 0 ||
-            logits_to_host(w, local, all, (float *)wide, logits + i * vocab) <
-                0)
-            return -1;
+        row += add->count;
+        if (add->wanted) {
+            /* hx, which was normalised, is not needed any more. */
+            if (w->ops->copy(w->q, row_at(w, w->scratch->hx, n),
+                             row_at(w, normed, row - 1), bytes) < 0)
+                return -1;
+            to[n++] = logits + i * (size_t)w->model->config->model.vocab;
+        }
+        if (n == most || (n > 0 && i == w->added->n - 1)) {
+            if (logits_to_host(w, b, w->scratch->hx, n, to) < 0)
+                return -1;
+            n = 0;
+        }
     }
-    return plait_comm_host_broadcast(
-        cp, logits, w->shape->batch * vocab * sizeof(*logits), owner);
+    return 0;
 }

@@ -219,14 +219,6 @@ static size_t boundary(const struct plait_model *m, int micro_batch)
     return m->image->boundary * micro_batch;
 }
 
-static int logits(struct plait_model *m, int chunk, int slot,
-                  const struct plait_batch *batch, const void *in, float *out)
-{
-    (void)m, (void)chunk, (void)slot, (void)batch, (void)in, (void)out;
-    errno = ENOTSUP; /* nothing is sampled from an image model */
-    return -1;
-}
-
 /* Forward, and twice as much backward. */
 static double flops(const struct plait_model *m)
 {
@@ -252,7 +244,6 @@ const struct plait_family_ops plait_image_family = {
     .load = load,
     .forward = forward,
     .backward = backward,
-    .logits = logits,
     .weights_changed = weights_changed,
     .flops_per_token = flops,
     .destroy = destroy,

@@ -116,7 +116,16 @@ struct plait_activations {
     void *act;              /* [M,F] */
     struct plait_routed routed;
     float *mean1, *rstd1, *mean2, *rstd2; /* [n] */
-    float *lse; /* [pieces, batch, heads, piece_len] */
+    float *lse;                      /* [pieces, batch, heads, piece_len] */
+    struct plait_layer_cache *cache; /* NULL but for texts that grow */
+};
+
+/* What a layer keeps of texts that grow. */
+struct plait_layer_cache {
+    void *kv;    /* [texts, length, 2 kv_heads D], keys and values of a token
+                    side by side */
+    float *load; /* [texts, E] choices of each expert so far; NULL unless
+                    experts have a capacity */
 };
 
 /* What a layer's weight gradients need when they come later. */
@@ -175,6 +184,13 @@ struct plait_scratch {
     float *replicas;           /* gradient of all kv heads */
 };
 
+/* Texts that grow: see cache.c. */
+struct plait_cache {
+    int texts, length;
+    struct plait_layer_cache *layer; /* one per layer here */
+    void *memory;                    /* theirs */
+};
+
 /* Activations in the host's memory: see offload.c. */
 struct plait_offload_state {
     size_t block; /* bytes of a layer's activations; 0: they stay */
@@ -207,6 +223,7 @@ struct plait_model_state {
     struct plait_slot *slots; /* [chunks][nslots] */
     struct plait_scratch scratch;
     struct plait_offload_state offload;
+    struct plait_cache cache;
     void *arena;
     int *expert_rows; /* the host's numbers: plait_routed.rows of all layers */
     int nrequests;    /* of one exchange of tokens */
@@ -224,11 +241,13 @@ int plait_transformer_load(struct plait_model *model, int chunk, int slot,
 int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
                               const struct plait_batch *batch, const void *in,
                               void *out, double *loss, bool train);
-int plait_transformer_logits(struct plait_model *model, int chunk, int slot,
-                             const struct plait_batch *batch, const void *in,
-                             float *logits);
 int plait_transformer_reserve(struct plait_model *model, int slots,
                               int micro_batch, struct plait_error *err);
+/* The same for N rows, of `batch` sequences at most. */
+int plait_model_reserve_rows(struct plait_model *model, int slots, int batch,
+                             size_t N, struct plait_error *err);
+/* cache.c: back to what it was before plait_model_reserve_texts(). */
+void plait_model_release_cache(struct plait_model *model);
 size_t plait_transformer_boundary(const struct plait_model *model,
                                   int micro_batch);
 void plait_transformer_weights_changed(struct plait_model *model,
@@ -274,9 +293,6 @@ struct plait_family_ops {
     int (*backward)(struct plait_model *model, int chunk, int slot,
                     int microbatch, const void *dout, void *din,
                     enum plait_phase phase);
-    int (*logits)(struct plait_model *model, int chunk, int slot,
-                  const struct plait_batch *batch, const void *in,
-                  float *logits);
     void (*weights_changed)(struct plait_model *model,
                             struct plait_region *region);
     double (*flops_per_token)(const struct plait_model *model);
@@ -303,8 +319,25 @@ struct plait_work {
     struct plait_scratch *scratch;
     struct plait_slot *slot;
     const struct plait_shape *shape;
+    const struct plait_additions *added; /* NULL unless texts grow */
     size_t stream; /* elements of the residual stream, all tp rows of it */
 };
+
+/* Rows at positions that follow each other: a piece, in which each sequence
+ * has the same T, or what is added to a text. */
+struct plait_span {
+    size_t first, rows, T;
+    int64_t pos;
+};
+
+static inline int plait_count_spans(const struct plait_work *w)
+{
+    return w->added ? w->added->n : w->shape->pieces;
+}
+
+/* Number i; *span is that of number i - 1 where i > 0. */
+void plait_next_span(const struct plait_work *w, int i,
+                     struct plait_span *span);
 
 /* Weight or gradient at an offset of a region. */
 static inline void *plait_weight_at(const struct plait_work *w, int region,
@@ -439,6 +472,7 @@ int plait_embed_backward(const struct plait_work *w,
 int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
                        const void *x, const void *delta, double *loss,
                        bool train);
+/* Those that w->added wants, to the host. */
 int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
                       const void *x, const void *delta, float *logits);
 

@@ -120,6 +120,7 @@ static void destroy_transformer(struct plait_model *m)
     for (int i = 0; i < m->state->nblocks; i++)
         destroy_block(m, &m->state->blocks[i]);
     plait_model_release_arena(m);
+    plait_model_release_cache(m);
 }
 
 void plait_model_destroy(struct plait_model *model)
@@ -172,7 +173,6 @@ const struct plait_family_ops plait_transformer_family = {
     .load = plait_transformer_load,
     .forward = plait_transformer_forward,
     .backward = plait_transformer_backward,
-    .logits = plait_transformer_logits,
     .weights_changed = plait_transformer_weights_changed,
     .flops_per_token = flops_per_token,
     .destroy = destroy_transformer,

@@ -217,12 +217,39 @@ int plait_model_begin_gradient(struct plait_model *model,
 int plait_model_complete_gradient(struct plait_model *model,
                                   struct plait_region *region);
 
-/* Logits of the last position of each sequence, fp32 on the host
- * [batch, vocab], for sampling; collective over the tp and cp groups. Last
- * stage; `in` as in forward. */
-int plait_model_logits(struct plait_model *model, int chunk, int slot,
-                       const struct plait_batch *batch, const void *in,
-                       float *logits);
+/* -- texts that grow: forward alone ---------------------------------------
+ * The keys and values of all tokens of some texts are kept, so that a pass
+ * computes with the new ones alone. Each rank of a context parallel group has
+ * all of them: a token more is no work to divide. Of transformers. */
+
+/* The tokens of a text that a pass adds: at `first` and the `count` - 1
+ * positions behind it: where the text ends, or 0, where it begins anew. */
+struct plait_addition {
+    int text, first, count;
+    bool wanted; /* the logits after its last token */
+};
+
+struct plait_additions {
+    int n;
+    const struct plait_addition *add; /* [n], each of another text */
+    const int32_t *tokens;            /* of all of them, one after the other */
+};
+
+/* In place of plait_model_reserve(): room for `texts` texts of up to `length`
+ * tokens, of which a pass adds at most `rows`. Of a model in one chunk. */
+int plait_model_reserve_texts(struct plait_model *model, int texts, int length,
+                              int rows, struct plait_error *err);
+/* Bytes of keys and values that it keeps for them here. */
+size_t plait_model_cache_bytes(const struct plait_model *model, int texts,
+                               int length);
+
+/* One pass. `in` and `out` are [tokens, hidden] of T, NULL at the ends as in
+ * plait_model_forward(). On the last stage `logits`, host memory [n, vocab]
+ * fp32, get rows that are wanted. Collective over the tp and ep groups; -1
+ * with EINVAL for what there is no room for. */
+int plait_model_extend(struct plait_model *model,
+                       const struct plait_additions *added, const void *in,
+                       void *out, float *logits);
 
 /* Floating-point operations of forward and backward per token, for MFU:
  * 6 * parameters that multiply + 12 * layers * heads * head_dim * seq_len (the

@@ -333,20 +333,53 @@ int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
     return release_regions(&w, last);
 }
 
-int plait_transformer_logits(struct plait_model *model, int chunk, int slot,
-                             const struct plait_batch *batch, const void *in,
-                             float *logits)
+/* Whether there is room for it; a text whose experts have a capacity is
+ * alone. */
+static int set_additions(struct plait_work *w,
+                         const struct plait_additions *added)
 {
+    const struct plait_model_state *s = w->model->state;
+    size_t N = 0;
+
+    for (int i = 0; i < added->n; i++) {
+        const struct plait_addition *add = &added->add[i];
+
+        N += add->count;
+        if (add->text < 0 || add->text >= s->cache.texts || add->first < 0 ||
+            add->count < 1 || add->first + add->count > s->cache.length) {
+            errno = EINVAL;
+            return -1;
+        }
+    }
+    if (N == 0 || N > s->rows || (w->d->capacity && added->n > 1)) {
+        errno = EINVAL;
+        return -1;
+    }
+    w->added = added;
+    w->slot->masked = false;
+    w->slot->shape = (struct plait_shape){
+        .batch = 1, .piece_len = N, .pieces = 1, .seq_len = N, .N = N, .n = N};
+    set_stream(w);
+    return 0;
+}
+
+int plait_model_extend(struct plait_model *model,
+                       const struct plait_additions *added, const void *in,
+                       void *out, float *logits)
+{
+    const struct plait_batch batch = {.tokens = added->tokens};
     const struct plait_block *last;
     struct plait_work w;
     struct stream s;
 
-    if (begin_work(model, chunk, slot, &w) < 0 ||
-        set_shape(&w, batch, false) < 0 ||
-        start_stream(&w, first_block(model, chunk), batch, in, false) < 0 ||
-        body_forward(&w, chunk, false, &s) < 0)
+    if (begin_work(model, 0, 0, &w) < 0 || set_additions(&w, added) < 0 ||
+        start_stream(&w, first_block(model, 0), &batch, in, false) < 0 ||
+        body_forward(&w, 0, false, &s) < 0)
         return -1;
-    last = last_block(model, chunk);
+    last = last_block(model, 0);
+    if (last->kind != PLAIT_BLOCK_HEAD)
+        return w.ops->add(w.q, w.type, out, s.x, s.delta,
+                          w.shape->n * w.d->hidden);
     if (acquire_regions(&w, last, false) < 0 ||
         plait_head_logits(&w, last, s.x, s.delta, logits) < 0)
         return -1;

@@ -320,31 +320,6 @@ int plait_pipeline_eval(struct plait_pipeline *pipe,
     return wait_sends(pipe);
 }
 
-int plait_pipeline_logits(struct plait_pipeline *pipe,
-                          const struct plait_batch *batch, float *logits)
-{
-    struct buffer *in = NULL;
-    int chunk;
-
-    for (chunk = 0; chunk < pipe->model->chunks; chunk++) {
-        if (has_port(pipe, chunk, PORT_OUT)) {
-            if (eval_chunk(pipe, chunk, 0, batch, NULL) < 0)
-                return -1;
-            continue;
-        }
-        if (has_port(pipe, chunk, PORT_IN)) {
-            in = &pipe->port[PORT_IN].buffer[0];
-            if (post_message(pipe, in, chunk, PORT_IN, 0) < 0 ||
-                wait_buffer(pipe, in) < 0)
-                return -1;
-        }
-        if (plait_model_logits(pipe->model, chunk, 0, batch, data_of(in),
-                               logits) < 0)
-            return -1;
-    }
-    return wait_sends(pipe);
-}
-
 /* -- life ---------------------------------------------------------------- */
 
 static int assign_slots(struct plait_pipeline *pipe)

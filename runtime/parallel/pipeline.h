@@ -23,9 +23,5 @@ int plait_pipeline_train(struct plait_pipeline *pipe,
 /* Forward alone, of any number of micro-batches, batch[n]. */
 int plait_pipeline_eval(struct plait_pipeline *pipe,
                         const struct plait_batch *batch, int n, double *loss);
-/* Forward of one batch up to the logits of its last position: host memory
- * [batch, vocab], filled in on the last stage only. */
-int plait_pipeline_logits(struct plait_pipeline *pipe,
-                          const struct plait_batch *batch, float *logits);
 
 #endif

@@ -11,32 +11,27 @@
 #include "runtime/train/precision.h"
 
 struct plait_inference {
+    struct plait_job_config config;
     struct plait_model *model;
     struct plait_shards *shards;
     struct plait_zero *zero; /* ZeRO 3, else NULL */
     struct plait_pipeline *pipe;
 };
 
-/* One sequence; with sequence parallel as many as make rows that divide over
- * the tp group, which the configured micro-batch does. */
-static int micro_batch(const struct plait_job_config *config)
+static void leave_out_training(struct plait_parallel_config *c)
 {
-    const struct plait_layout *layout = &config->parallel.layout;
-    int rows = config->model.seq_len / layout->size[PLAIT_CP];
-
-    if (config->parallel.sequence && rows % layout->size[PLAIT_TP])
-        return config->train.micro_batch;
-    return 1;
+    c->schedule = PLAIT_SCHEDULE_1F1B;
+    c->virtual_stages = 1;
+    c->sequence = false;
+    /* The work space of one layer serves all. */
+    c->recompute = PLAIT_RECOMPUTE_FULL;
+    c->offload = PLAIT_OFFLOAD_NONE;
 }
 
 static int make_parts(struct plait_inference *inf,
                       const struct plait_job_config *config,
                       struct plait_mesh *mesh, struct plait_error *err)
 {
-    /* An interleaved schedule wants a multiple of pp micro-batches. */
-    int microbatches = plait_model_chunks(&config->parallel) > 1
-                           ? mesh->layout.size[PLAIT_PP]
-                           : 1;
     struct plait_graphs graphs;
 
     /* A job that could not train is refused here too. The choice itself is
@@ -44,7 +39,9 @@ static int make_parts(struct plait_inference *inf,
     if (plait_precision_set(mesh, config->train.precision, err) < 0 ||
         plait_graphs_choose(&graphs, config, mesh, err) < 0)
         return -1;
-    inf->model = plait_model_create(config, mesh, err);
+    inf->config = *config;
+    leave_out_training(&inf->config.parallel);
+    inf->model = plait_model_create(&inf->config, mesh, err);
     if (!inf->model)
         return -1;
     inf->shards = plait_shards_create(inf->model, err);
@@ -56,9 +53,7 @@ static int make_parts(struct plait_inference *inf,
             return -1;
         plait_zero_serve(inf->zero);
     }
-    inf->pipe = plait_pipeline_create(inf->model, microbatches,
-                                      micro_batch(config), err);
-    return inf->pipe ? 0 : -1;
+    return 0;
 }
 
 struct plait_inference *
@@ -96,7 +91,15 @@ struct plait_shards *plait_inference_shards(struct plait_inference *inf)
     return inf->shards;
 }
 
-struct plait_pipeline *plait_inference_pipeline(struct plait_inference *inf)
+struct plait_model *plait_inference_model(struct plait_inference *inf)
 {
+    return inf->model;
+}
+
+struct plait_pipeline *plait_inference_pipeline(struct plait_inference *inf,
+                                                struct plait_error *err)
+{
+    if (!inf->pipe)
+        inf->pipe = plait_pipeline_create(inf->model, 1, 1, err);
     return inf->pipe;
 }

@@ -6,15 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "runtime/train/option.h"
+#include "runtime/train/program.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run.h"
-#include "runtime/train/session.h"
 #include "runtime/train/signals.h"
 
 #define SAMPLE_TOKENS 200
-#define ABORT_S 5 /* what giving up may take */
 
 static const char help[] =
     "usage: plait-train CONFIG.yaml [OPTION]...\n"
@@ -73,22 +72,6 @@ static int one_of(const char *text, const char *a, const char *b, const char *c)
     return !strcmp(text, a) || !strcmp(text, b) || !strcmp(text, c);
 }
 
-static int take_count(const char *text, int64_t *count, struct plait_error *err)
-{
-    char *end;
-    long long n;
-
-    errno = 0;
-    n = strtoll(text, &end, 10);
-    if (errno || *end || end == text || n < 1 || n > 100000000)
-        return plait_errorf(err,
-                            "--sample needs a number of tokens from 1 "
-                            "to 100000000, not '%s'",
-                            text);
-    *count = n;
-    return 0;
-}
-
 static int take_option(int option, char *value, struct plait_train_args *args,
                        struct plait_error *err)
 {
@@ -109,16 +92,13 @@ static int take_option(int option, char *value, struct plait_train_args *args,
         args->init = value;
         return 0;
     case OPT_DEVICE:
-        args->device = value;
-        if (one_of(value, "auto", "cuda", "cpu"))
-            return 0;
-        return plait_errorf(err, "--device is auto, cuda or cpu, not '%s'",
-                            value);
+        return plait_option_device(value, &args->device, err);
     case OPT_PROFILE:
         args->profile_summary = true;
         return 0;
     case OPT_SAMPLE:
-        return take_count(value, &args->sample, err);
+        return plait_option_count("--sample", value, 1, 100000000,
+                                  &args->sample, err);
     case OPT_PROMPT:
         args->prompt = value;
         return 0;
@@ -144,12 +124,8 @@ static int parse_args(int argc, char **argv, struct plait_train_args *args,
                   stdout);
             return 1;
         }
-        if (option == ':')
-            return plait_errorf(err, "%s needs a value; see --help",
-                                argv[optind - 1]);
-        if (option == '?')
-            return plait_errorf(err, "unknown option '%s'; see --help",
-                                argv[optind - 1]);
+        if (option == ':' || option == '?')
+            return plait_option_unknown(option, argv[optind - 1], err);
         if (take_option(option, optarg, args, err) < 0)
             return -1;
     }
@@ -167,80 +143,35 @@ static int parse_args(int argc, char **argv, struct plait_train_args *args,
     return 0;
 }
 
-static void report_error(const struct plait_error *err)
+static int run_command(struct plait_session *s,
+                       const struct plait_program *program,
+                       struct plait_error *err)
 {
-    if (err->text[0])
-        fprintf(stderr, "plait-train: %s\n", err->text);
-}
-
-/* A process of this node is gone, killed perhaps, and its launcher lets the
- * others go on. They cannot. */
-static void on_peer_gone(void *arg, const char *what)
-{
-    struct plait_session *session = arg;
-
-    fprintf(stderr, "plait-train: %s: stopped\n", what);
-    plait_comm_kill_node(session->world.comm);
-    alarm(ABORT_S); /* the main thread may be inside of what is aborted */
-    plait_comm_abort(session->world.comm);
-    _exit(1);
-}
-
-static int run_command(const struct plait_train_args *args)
-{
-    struct plait_error err = {""};
-    struct plait_session session;
-    int rc = plait_session_open(&session, args, &err);
-
-    if (rc == 0)
-        rc = plait_error_consensus(
-            session.world.comm,
-            plait_comm_watch(session.world.comm, on_peer_gone, &session, &err),
-            &err);
-    if (rc == 0)
-        rc = args->sample ? plait_run_sample(&session, args, &err)
-                          : plait_run_train(&session, args, &err);
-    report_error(&err);
-    if (rc == PLAIT_RUN_BROKEN) {
-        /* The others may wait for this rank for ever: end them too. */
-        plait_comm_abort(session.world.comm);
-        exit(1);
-    }
-    /* Launchers kill the others as soon as one has failed: none ends before
-     * the message is out. */
-    if (rc < 0 && session.world.comm)
-        plait_comm_barrier(session.world.comm);
-    plait_session_close(&session);
-    return rc == 0 ? 0 : 1;
+    if (program->args->sample)
+        return plait_run_sample(s, program->args, err);
+    return plait_run_train(s, program->args, err);
 }
 
 int main(int argc, char **argv)
 {
     struct plait_train_args args = {.resume = "auto", .device = "auto"};
+    const struct plait_program program = {
+        .name = "plait-train", .args = &args, .run = run_command};
     struct plait_error err = {""};
     int rc;
 
     args.set = calloc(argc, sizeof(*args.set));
     rc = args.set ? parse_args(argc, argv, &args, &err) : -1;
     if (rc < 0) {
-        /* All ranks see the same command line: one says what is wrong. */
-        if (plait_rank_hint() == 0)
-            report_error(&err);
-        rc = 2;
+        rc = plait_program_refuse(program.name, &err);
     } else if (rc > 0) {
         rc = 0;
     } else if (plait_signals_install() < 0) {
         fprintf(stderr, "plait-train: signals: %s\n", strerror(errno));
         rc = 1;
     } else {
-        rc = run_command(&args);
+        rc = plait_program_run(&program);
     }
     free(args.set);
-    /* A full disk must not pass for success. */
-    if (fflush(stdout) || ferror(stdout)) {
-        fprintf(stderr, "plait-train: cannot write to standard output: %s\n",
-                strerror(errno));
-        rc = 1;
-    }
-    return rc;
+    return plait_program_end(program.name, rc);
 }

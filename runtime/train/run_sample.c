@@ -3,10 +3,14 @@
 
 #include <stdio.h>
 
+#include "runtime/generate/generate.h"
 #include "runtime/train/inference.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run.h"
-#include "runtime/train/sample.h"
+
+/* plait-train --sample: text from the model of a run. */
+
+#define TEMPERATURE 0.8 /* below 1: likely tokens more often */
 
 static int create_model(struct plait_session *s, struct plait_inference **inf,
                         struct plait_error *err)
@@ -44,25 +48,43 @@ static int load_weights(struct plait_session *s, struct plait_inference *inf,
     return plait_error_consensus(s->world.comm, rc, err);
 }
 
+static int open_prompt(struct plait_session *s,
+                       const struct plait_train_args *args,
+                       struct plait_prompts *prompts, struct plait_error *err)
+{
+    const struct plait_tokenizer_source source = {
+        .spec = args->tokenizer,
+        .data = plait_parts_path(&s->config->data.train),
+        .dir = args->init,
+        .vocab = s->config->model.vocab,
+    };
+
+    return plait_prompts_open(prompts, s->world.comm, &source, &args->prompt, 1,
+                              s->config->model.seq_len, err);
+}
+
 int plait_run_sample(struct plait_session *s,
                      const struct plait_train_args *args,
                      struct plait_error *err)
 {
-    struct plait_detokenizer text = {0};
+    struct plait_generate_how how = {
+        .choice = {.temperature = TEMPERATURE,
+                   .top_p = 1,
+                   .seed = s->config->train.seed},
+        .tokens = args->sample,
+    };
+    struct plait_prompts prompts = {0};
     struct plait_inference *inf;
     int rc = create_model(s, &inf, err);
 
     if (rc == 0)
         rc = load_weights(s, inf, args, err);
     if (rc == 0)
-        rc = plait_detokenizer_open(&text, s->world.comm, args->tokenizer,
-                                    plait_parts_path(&s->config->data.train),
-                                    args->prompt, s->config->model.vocab, err);
-    if (rc == 0 &&
-        plait_sample(plait_inference_pipeline(inf), s->mesh, s->config, &text,
-                     args->sample, stdout, err) < 0)
+        rc = open_prompt(s, args, &prompts, err);
+    if (rc == 0 && plait_generate(plait_inference_model(inf), &prompts, &how,
+                                  stdout, NULL, err) < 0)
         return PLAIT_RUN_BROKEN;
-    plait_detokenizer_close(&text);
+    plait_prompts_close(&prompts);
     plait_inference_destroy(inf);
     return rc;
 }

@@ -10,26 +10,55 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/hf_config.h"
+#include "runtime/checkpoint/model_source.h"
 #include "runtime/train/figures.h"
 #include "topology/base/hash.h"
 #include "topology/job/fits.h"
 
 /* -- configuration ------------------------------------------------------- */
 
+/* The configuration of a job that has the model of a directory. */
+static int describe_model(const char *dir, int world, char **text, size_t *size,
+                          struct plait_error *err)
+{
+    struct plait_model_source source;
+    struct plait_model_config model;
+    FILE *out;
+
+    if (plait_model_source_find(dir, &source, err) < 0 ||
+        (source.hf ? plait_hf_config_read(source.path, &model, err)
+                   : plait_model_file_read(source.path, &model, err)) < 0)
+        return -1;
+    out = open_memstream(text, size);
+    if (!out)
+        return plait_errorf(err, "out of memory");
+    plait_job_config_print_model(&model, out);
+    fprintf(out, "train: {global_batch: %d, micro_batch: 1}\n", world);
+    if (fclose(out) == 0)
+        return 0;
+    free(*text);
+    return plait_errorf(err, "out of memory");
+}
+
 static int read_config(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err)
 {
+    const char *name = args->model ? args->model : args->config;
     size_t size = 0;
     char *text = NULL;
     int rc = 0;
 
     if (plait_comm_rank(s->world.comm) == 0)
-        rc = plait_job_config_read(args->config, &text, &size, err);
+        rc = args->model ? describe_model(name, plait_comm_size(s->world.comm),
+                                          &text, &size, err)
+                         : plait_job_config_read(name, &text, &size, err);
     if (plait_broadcast_text(s->world.comm, rc, &text, &size, err) < 0)
         return -1;
-    s->config = plait_job_config_parse(args->config, text, size, args->set,
-                                       args->nset, err);
+    s->config =
+        plait_job_config_parse(name, text, size, args->set, args->nset, err);
     s->config_text = text;
     return plait_error_consensus(s->world.comm, s->config ? 0 : -1, err);
 }

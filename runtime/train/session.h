@@ -8,10 +8,13 @@
 #include "runtime/mesh/mesh.h"
 #include "topology/job/job_config.h"
 
-/* The command line of plait-train. */
+/* The command line of plait-train; the programs that take a model from a
+ * directory have `model`, `set` and `device` alone. */
 struct plait_train_args {
     const char *config;
-    const char **set; /* [nset] "section.key=value" */
+    const char *model; /* in place of config: a Hugging Face directory or a
+                          checkpoint, whose model it is */
+    const char **set;  /* [nset] "section.key=value" */
     int nset;
     const char *metrics; /* over log.metrics, NULL: as configured */
     const char *resume;  /* "auto", "none" or a directory */

@@ -172,8 +172,10 @@ run 4 --set parallel.tp=2 --set parallel.pp=2 --set checkpoint.dir="$ck" \
 ok "another layout goes on from that checkpoint" test $status = 0
 
 run 1 --set checkpoint.dir="$ck" --sample 40 --sample-prompt "ab"
+# Bytes that are no UTF-8 become U+FFFD, several that begin a character one.
+letters=$(LC_ALL=C.UTF-8 wc -m <"$dir/out")
 ok "--sample prints text" test "$(head -c 2 "$dir/out")" = ab -a \
-    "$(wc -c <"$dir/out")" = 43
+    "$letters" -gt 20 -a "$letters" -le 43
 mv "$dir/out" "$dir/sample"
 run 4 --set parallel.tp=2 --set parallel.pp=2 --set checkpoint.dir="$ck" \
     --sample 40 --sample-prompt "ab"

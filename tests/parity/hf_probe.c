@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/parallel/decoder.h"
 #include "runtime/parallel/shard.h"
 #include "runtime/train/inference.h"
 #include "runtime/train/session.h"
@@ -53,8 +54,10 @@ static struct plait_inference *open_model(struct plait_session *s,
     return inf;
 }
 
-static double sum_loss(struct plait_session *s, struct plait_pipeline *pipe)
+static double sum_loss(struct plait_session *s, struct plait_inference *inf)
 {
+    struct plait_error err = {""};
+    struct plait_pipeline *pipe = plait_inference_pipeline(inf, &err);
     const struct plait_ops *ops = s->mesh->ops;
     double *loss = ops->alloc(s->mesh->dev, sizeof(*loss)), sum;
     struct plait_batch b = {.batch = 1,
@@ -63,19 +66,21 @@ static double sum_loss(struct plait_session *s, struct plait_pipeline *pipe)
                             .targets = tokens + 1,
                             .loss_scale = 1};
 
-    if (!loss || plait_pipeline_eval(pipe, &b, 1, loss) < 0 ||
+    if (!loss || !pipe || plait_pipeline_eval(pipe, &b, 1, loss) < 0 ||
         ops->to_host(s->mesh->q, &sum, loss, sizeof(sum)) < 0)
         give_up("loss", NULL);
     ops->free(s->mesh->dev, loss);
     return sum;
 }
 
-static void make_logits(struct plait_pipeline *pipe, int n, float *logits)
+/* The logits after tokens `from` to `n`. */
+static void make_logits(struct plait_decoder *decoder, int from, int n,
+                        float *logits)
 {
-    struct plait_batch b = {
-        .batch = 1, .seq_len = n, .tokens = tokens, .targets = targets};
+    const struct plait_addition add = {0, from, n - from, true};
+    const struct plait_additions added = {1, &add, tokens + from};
 
-    if (plait_pipeline_logits(pipe, &b, logits) < 0)
+    if (plait_decoder_extend(decoder, &added, logits) < 0)
         give_up("logits", NULL);
 }
 
@@ -98,16 +103,21 @@ static int writer(const struct plait_mesh *mesh)
     return plait_layout_rank(&mesh->layout, &at);
 }
 
-static void probe(struct plait_session *s, struct plait_pipeline *pipe,
+static void probe(struct plait_session *s, struct plait_inference *inf,
                   int greedy, FILE *out)
 {
     int vocab = s->config->model.vocab, root = writer(s->mesh);
     float *logits = calloc(vocab, sizeof(*logits));
-    double loss = sum_loss(s, pipe);
+    double loss = sum_loss(s, inf);
+    struct plait_error err = {""};
+    struct plait_decoder *decoder = plait_decoder_create(
+        plait_inference_model(inf), 1, length + greedy, length, &err);
 
+    if (!decoder)
+        give_up("decoder", &err);
     fwrite(&loss, sizeof(loss), 1, out);
     for (int i = 1; i <= 3; i++) {
-        make_logits(pipe, length * i / 3, logits);
+        make_logits(decoder, length * (i - 1) / 3, length * i / 3, logits);
         fwrite(logits, sizeof(*logits), vocab, out);
     }
     for (int i = 0; i < greedy; i++) {
@@ -117,8 +127,9 @@ static void probe(struct plait_session *s, struct plait_pipeline *pipe,
         fwrite(&next, sizeof(next), 1, out);
         tokens[length++] = next;
         if (i < greedy - 1)
-            make_logits(pipe, length, logits);
+            make_logits(decoder, length - 1, length, logits);
     }
+    plait_decoder_destroy(decoder);
     free(logits);
 }
 
@@ -145,7 +156,7 @@ int main(int argc, char **argv)
     out = fopen(s.mesh->rank == writer(s.mesh) ? argv[5] : "/dev/null", "w");
     if (!out)
         give_up(argv[5], NULL);
-    probe(&s, plait_inference_pipeline(inf), atoi(argv[4]), out);
+    probe(&s, inf, atoi(argv[4]), out);
     if (fclose(out) != 0)
         give_up(argv[5], NULL);
     plait_inference_destroy(inf);

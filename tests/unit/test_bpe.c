@@ -8,7 +8,7 @@
 
 #include "runtime/data/tokenizer.h"
 #include "runtime/data/unicode.h"
-#include "runtime/train/detokenize.h"
+#include "runtime/generate/text_out.h"
 #include "tap.h"
 
 /* Tokenizers that make.py of tests/fixtures/tokenizer made, in its folder or
@@ -143,7 +143,7 @@ static void streams(const char *kind)
 {
     struct plait_error err = {""};
     struct plait_tokenizer *t = open_kind(kind);
-    struct plait_detokenizer detokenizer = {.tokenizer = t};
+    struct plait_text_out as = {.tokenizer = t};
     static const char text[] = "na\303\257ve \360\237\231\202 \xe4\xb8\xad, "
                                "<|im_start|>we'll 42!\n  end";
     static const char want[] = "na\303\257ve \360\237\231\202 \xe4\xb8\xad, "
@@ -155,13 +155,13 @@ static void streams(const char *kind)
     int failed = 0;
 
     for (size_t i = 0; i < tokens.count; i++)
-        failed |= plait_detokenizer_put(&detokenizer, tokens.id[i], out, &err);
-    failed |= plait_detokenizer_end(&detokenizer, out, &err);
+        failed |= plait_text_out_put(&as, tokens.id[i], out, &err);
+    failed |= plait_text_out_end(&as, out, &err);
     fclose(out);
     ok(!failed && !strcmp(got, want), "%s: one by one the same text %s", kind,
        err.text);
     ok(plait_tokenizer_end(t) == 0, "%s: <|endoftext|> ends a text", kind);
-    plait_detokenizer_close(&detokenizer);
+    plait_tokenizer_destroy(t);
     free(tokens.id);
     free(got);
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Every key of the configuration stands in plait.yaml(5), and every option of
-# plait-prep and plait-convert in its page.
+# plait-prep, -convert, -generate and -eval in its page.
 n=0
 
 check() { # check PAGE WORD
@@ -21,9 +21,9 @@ for section in $(sed '/#define/d' "$top_srcdir/topology/job/job_config.c" |
     grep -o 'SECTION([a-z]*)' | tr -d '()' | sed 's/SECTION//'); do
     check plait.yaml.5 "^.SS $section"
 done
-for program in prep convert; do
+for program in prep convert generate eval; do
     for option in $("$top_builddir/plait-$program" --help |
-        grep -o -e '--[a-z][a-z]*' | sort -u); do
+        grep -o -e '--[a-z][a-z-]*' | sort -u); do
         check plait-$program.1 "$option"
     done
 done

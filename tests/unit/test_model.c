@@ -375,45 +375,6 @@ static void test_stages(enum plait_family family, int pp)
     close_run(&whole);
 }
 
-static void test_logits(enum plait_family family)
-{
-    struct plait_job_config config;
-    struct run r = {0};
-    struct plait_batch b;
-    float *logits;
-    double sum = 0;
-
-    small_config(&config, family);
-    place(&r.mesh, 1, 0, 1, 0);
-    open_device(&r, plait_ops_cpu());
-    open_model(&r, &config, 1);
-    b = make_batch(&config, tokens, targets);
-    logits = malloc(b.batch * config.model.vocab * sizeof(*logits));
-    ok(plait_model_logits(r.model, 0, 0, &b, NULL, logits) == 0, "logits");
-    /* Mask all targets but the last of each sequence. */
-    for (int i = 0; i < b.batch * b.seq_len; i++)
-        if (i % b.seq_len != b.seq_len - 1)
-            targets[i] = -1;
-    for (int i = 0; i < b.batch; i++) {
-        const float *x = logits + i * config.model.vocab;
-        double s = 0;
-
-        for (int k = 0; k < config.model.vocab; k++)
-            s += exp(x[k]);
-        sum += log(s) - x[targets[(i + 1) * b.seq_len - 1]];
-    }
-    ok(fabs(sum - loss_of(&r, &b)) < 1e-4, "family %d: they give the loss",
-       family);
-    b.seq_len = 5;
-    ok(plait_model_logits(r.model, 0, 0, &b, NULL, logits) == 0,
-       "a shorter sequence");
-    b.seq_len = 17;
-    ok(plait_model_logits(r.model, 0, 0, &b, NULL, logits) < 0,
-       "no longer one than the model's");
-    free(logits);
-    close_run(&r);
-}
-
 static void test_cpu(enum plait_family family, int experts)
 {
     struct plait_job_config config;
@@ -466,7 +427,6 @@ int main(void)
         test_begin(family, 32, true);
         test_stages(family, 2);
         test_stages(family, 4);
-        test_logits(family);
         test_cpu(family, 0);
         test_cpu(family, 4);
     }

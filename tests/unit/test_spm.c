@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/data/tokenizer.h"
-#include "runtime/train/detokenize.h"
+#include "runtime/generate/text_out.h"
 #include "tap.h"
 
 /* DIR with the models and texts that test_spm.sh has made. */
@@ -116,7 +116,7 @@ static void streams(const char *model, const char *name, size_t most)
 {
     struct plait_error err = {""};
     struct plait_tokenizer *t = open_model(model, &err);
-    struct plait_detokenizer detokenizer = {.tokenizer = t};
+    struct plait_text_out as = {.tokenizer = t};
     char *text, *want = NULL, *got = NULL;
     size_t size, n, want_size, got_size;
     FILE *out = open_memstream(&got, &got_size);
@@ -129,14 +129,14 @@ static void streams(const char *model, const char *name, size_t most)
         plait_tokenizer_decode(t, tokens, n, &want, &want_size, &err) < 0)
         abort();
     for (size_t i = 0; i < n; i++)
-        failed |= plait_detokenizer_put(&detokenizer, tokens[i], out, &err);
-    failed |= plait_detokenizer_end(&detokenizer, out, &err);
+        failed |= plait_text_out_put(&as, tokens[i], out, &err);
+    failed |= plait_text_out_end(&as, out, &err);
     fclose(out);
     ok(!failed && got_size == want_size + 1 && got[want_size] == '\n' &&
            !memcmp(got, want, want_size),
        "%s, %s: %zu tokens are the same text one by one %s", model, name, n,
        err.text);
-    plait_detokenizer_close(&detokenizer);
+    plait_tokenizer_destroy(t);
     free(text);
     free(want);
     free(got);

@@ -75,7 +75,7 @@ head -n 1 "$tmp/out" | grep -q '^static int' || wrong "the tokens' own tokenizer
 rm "$tmp/d/prep.json"
 sample --sample 5 && grep -Eqx '( [0-9]+){6}' "$tmp/out" || wrong "numbers"
 sample --sample 5 --sample-prompt x
-[ $? = 1 ] && grep -q "^plait-train: --sample-prompt needs --tokenizer" \
+[ $? = 1 ] && grep -q "^plait-train: a prompt needs --tokenizer" \
     "$tmp/out" || wrong "a prompt without a tokenizer"
 sample --sample 5 --tokenizer "spm:$tmp/none.model"
 [ $? = 1 ] && [ "$(grep -c '^plait-train: .*none.model' "$tmp/out")" = 1 ] ||

@@ -38,7 +38,8 @@ static void print_help(void)
     for (i = 0; i < NCOMMANDS; i++)
         printf("  %-10s%s\n", commands[i].name, commands[i].summary);
     printf("\nAny other COMMAND runs the program plait-COMMAND: train, prep, "
-           "convert, probe,\nreport (a page of curves), watch (a run in the "
+           "convert, generate\n(text from a model), eval (its perplexity), "
+           "probe, report (a page of curves),\nwatch (a run in the "
            "terminal).\n"
            "'plait COMMAND --help' explains one command.\n");
 }

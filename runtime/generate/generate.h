@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_GENERATE_GENERATE_H
+#define PLAIT_RUNTIME_GENERATE_GENERATE_H
+
+#include <stdio.h>
+
+#include "runtime/generate/choose.h"
+#include "runtime/generate/prompt.h"
+#include "runtime/parallel/decoder.h"
+
+struct plait_generate_how {
+    struct plait_choice choice;
+    int64_t tokens;   /* of each text, after its prompt */
+    bool stop_at_end; /* of a text, else another one follows */
+};
+
+/* What it took. */
+struct plait_generate_stats {
+    size_t cache_bytes; /* keys and values on this rank */
+    int texts, length;  /* that there was room for */
+    int64_t prompt_tokens, tokens;
+    double prompt_s, tokens_s;
+};
+
+/* Write the prompts and what follows them to `out`, on rank 0. One text as it
+ * comes; of several, one after the other in their order, each below a line
+ * "==> NUMBER <==" and as it comes once those before are complete. The model
+ * sees the newest seq_len tokens at most: where a text has more, it goes on
+ * with the newer half of what it saw. *stats may be NULL.
+ * Collective over the world; -1: this rank alone may have failed. */
+int plait_generate(struct plait_model *model,
+                   const struct plait_prompts *prompts,
+                   const struct plait_generate_how *how, FILE *out,
+                   struct plait_generate_stats *stats, struct plait_error *err);
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/generate/prompt.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/comm/world.h"
+
+/* -- the tokenizer ------------------------------------------------------- */
+
+/* A file of a directory, as "bpe:DIR/tokenizer.json"; NULL with no text in
+ * err if it is not there. */
+static struct plait_tokenizer *open_file(const char *kind, const char *dir,
+                                         const char *name,
+                                         struct plait_error *err)
+{
+    char spec[4200];
+
+    snprintf(spec, sizeof(spec), "%s:%s/%s", kind, dir, name);
+    if (access(spec + strlen(kind) + 1, F_OK) < 0)
+        return NULL;
+    return plait_tokenizer_create(spec, err);
+}
+
+/* A tokenizer.json may be of a kind that plait has not, and the same tokenizer
+ * be there as SentencePiece's file. */
+static struct plait_tokenizer *find_in(const char *dir, struct plait_error *err)
+{
+    struct plait_tokenizer *t = open_file("bpe", dir, "tokenizer.json", err);
+    struct plait_error other = {""};
+
+    if (t)
+        return t;
+    t = open_file("spm", dir, "tokenizer.model", &other);
+    if (t)
+        err->text[0] = '\0';
+    else if (!err->text[0])
+        *err = other;
+    return t;
+}
+
+static struct plait_tokenizer *find(const struct plait_tokenizer_source *s,
+                                    struct plait_error *err)
+{
+    struct plait_tokenizer *t = NULL;
+    char above[4200];
+
+    if (s->spec)
+        return plait_tokenizer_create(s->spec, err);
+    if (s->data)
+        t = plait_tokenizer_beside(s->data, err);
+    if (s->dir && !t && !err->text[0])
+        t = find_in(s->dir, err);
+    if (s->dir && !t && !err->text[0]) {
+        snprintf(above, sizeof(above), "%s/..", s->dir);
+        t = find_in(above, err);
+    }
+    if (!t && !err->text[0] && s->vocab == PLAIT_BYTE_VOCAB)
+        t = plait_tokenizer_create("byte", err);
+    return t;
+}
+
+struct plait_tokenizer *
+plait_tokenizer_find(const struct plait_tokenizer_source *source,
+                     struct plait_error *err)
+{
+    struct plait_tokenizer *t;
+    const char *path;
+    int vocab;
+
+    err->text[0] = '\0';
+    t = find(source, err);
+    if (!t || (vocab = plait_tokenizer_vocab(t)) <= source->vocab)
+        return t;
+    path = plait_tokenizer_path(t);
+    plait_errorf(err, "the tokenizer %s has %d tokens, model.vocab is %d",
+                 path ? path : plait_tokenizer_name(t), vocab, source->vocab);
+    plait_tokenizer_destroy(t);
+    return NULL;
+}
+
+/* -- the prompts --------------------------------------------------------- */
+
+/* Counts, then tokens, as they are broadcast. */
+struct encoded {
+    int32_t *data;
+    size_t size;
+};
+
+static int append(struct encoded *e, const int32_t *tokens, size_t n,
+                  struct plait_error *err)
+{
+    int32_t *data = realloc(e->data, (e->size + n) * sizeof(*data));
+
+    if (!data)
+        return plait_errorf(err, "out of memory");
+    e->data = data;
+    if (n)
+        memcpy(data + e->size, tokens, n * sizeof(*data));
+    e->size += n;
+    return 0;
+}
+
+static int encode_prompt(const struct plait_prompts *p, const char *prompt,
+                         int number, int longest, struct encoded *e,
+                         struct plait_error *err)
+{
+    int32_t end = p->tokenizer ? p->end : 0;
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    int rc;
+
+    if (prompt && !p->tokenizer)
+        return plait_errorf(err,
+                            "a prompt needs --tokenizer spm:FILE or bpe:FILE: "
+                            "none is with the model or its data, and "
+                            "model.vocab %d is not that of bytes (%d)",
+                            p->vocab, PLAIT_BYTE_VOCAB);
+    if (prompt && plait_tokenizer_encode(p->tokenizer, prompt, strlen(prompt),
+                                         &tokens, &n, err) < 0)
+        return -1;
+    if (n > (size_t)longest) {
+        free(tokens);
+        return plait_errorf(err,
+                            "prompt %d has %zu tokens, the model sees %d "
+                            "(model.seq_len)",
+                            number + 1, n, longest);
+    }
+    rc = n > 0 ? append(e, tokens, n, err) : append(e, &end, 1, err);
+    if (rc == 0)
+        e->data[number] = n > 0 ? n : 1;
+    free(tokens);
+    return rc;
+}
+
+static int encode_all(struct plait_prompts *p,
+                      const struct plait_tokenizer_source *source,
+                      const char *const *texts, int n, int longest,
+                      struct encoded *e, struct plait_error *err)
+{
+    p->tokenizer = plait_tokenizer_find(source, err);
+    if (!p->tokenizer && err->text[0])
+        return -1;
+    if (p->tokenizer) {
+        p->vocab = plait_tokenizer_vocab(p->tokenizer);
+        p->end = plait_tokenizer_end(p->tokenizer);
+    }
+    e->data = calloc(n, sizeof(*e->data));
+    e->size = n;
+    if (!e->data)
+        return plait_errorf(err, "out of memory");
+    for (int i = 0; i < n; i++)
+        if (encode_prompt(p, texts[i], i, longest, e, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int take_tokens(struct plait_prompts *p, char *data, size_t size)
+{
+    const int32_t *count = (const int32_t *)(const void *)data;
+    size_t counts = p->n * sizeof(*count);
+
+    p->first = calloc(p->n + 1, sizeof(*p->first));
+    p->tokens = malloc(size - counts + 1);
+    if (!p->first || !p->tokens)
+        return -1;
+    memcpy(p->tokens, data + counts, size - counts);
+    for (int i = 0; i < p->n; i++)
+        p->first[i + 1] = p->first[i] + count[i];
+    return 0;
+}
+
+int plait_prompts_open(struct plait_prompts *p, struct plait_comm *world,
+                       const struct plait_tokenizer_source *source,
+                       const char *const *texts, int n, int longest,
+                       struct plait_error *err)
+{
+    struct encoded e = {NULL, 0};
+    size_t size = 0;
+    char *data = NULL;
+    int rc = 0;
+
+    memset(p, 0, sizeof(*p));
+    p->n = n;
+    p->vocab = source->vocab;
+    p->end = -1;
+    if (plait_comm_rank(world) == 0) {
+        rc = encode_all(p, source, texts, n, longest, &e, err);
+        data = (char *)e.data;
+        size = e.size * sizeof(*e.data);
+    }
+    if (rc < 0) {
+        free(data);
+        data = NULL;
+    }
+    if (plait_broadcast_text(world, rc, &data, &size, err) < 0)
+        goto error;
+    rc = take_tokens(p, data, size);
+    free(data);
+    if (rc < 0)
+        plait_errorf(err, "out of memory");
+    if (plait_error_consensus(world, rc, err) < 0)
+        goto error;
+    if (plait_comm_host_broadcast(world, &p->vocab, sizeof(p->vocab), 0) == 0 &&
+        plait_comm_host_broadcast(world, &p->end, sizeof(p->end), 0) == 0)
+        return 0;
+    plait_errorf(err, "%s", plait_comm_error(world));
+error:
+    plait_prompts_close(p);
+    return -1;
+}
+
+void plait_prompts_close(struct plait_prompts *p)
+{
+    plait_tokenizer_destroy(p->tokenizer);
+    free(p->tokens);
+    free(p->first);
+    memset(p, 0, sizeof(*p));
+}

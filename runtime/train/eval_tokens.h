@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_TRAIN_EVAL_TOKENS_H
+#define PLAIT_RUNTIME_TRAIN_EVAL_TOKENS_H
+
+#include "runtime/comm/comm.h"
+#include "runtime/generate/prompt.h"
+
+/* The tokens of a file that a model is held against, on every rank. */
+struct plait_eval_tokens {
+    int32_t *tokens; /* [n] */
+    int64_t n;       /* at least 2 */
+    int64_t bytes;   /* of text behind the first token; 0: not known */
+};
+
+/* `path`: text, or tokens where it ends in .bin or is a folder of plait-prep's.
+ * None is `source`->vocab or above. Collective; fails as
+ * plait_error_consensus() does. */
+int plait_eval_tokens_read(struct plait_eval_tokens *t,
+                           struct plait_comm *world, const char *path,
+                           const struct plait_tokenizer_source *source,
+                           struct plait_error *err);
+void plait_eval_tokens_free(struct plait_eval_tokens *t);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/option.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+int plait_option_count(const char *option, const char *text, int64_t least,
+                       int64_t most, int64_t *value, struct plait_error *err)
+{
+    char *end;
+    long long n;
+
+    errno = 0;
+    n = strtoll(text, &end, 10);
+    if (errno || *end || end == text || n < least || n > most)
+        return plait_errorf(err,
+                            "%s is a whole number from %" PRId64 " to %" PRId64
+                            ", not '%s'",
+                            option, least, most, text);
+    *value = n;
+    return 0;
+}
+
+int plait_option_number(const char *option, const char *text, double least,
+                        double most, double *value, struct plait_error *err)
+{
+    char *end;
+    double x;
+
+    errno = 0;
+    x = strtod(text, &end);
+    if (errno || *end || end == text || !(x >= least && x <= most))
+        return plait_errorf(err, "%s is a number from %g to %g, not '%s'",
+                            option, least, most, text);
+    *value = x;
+    return 0;
+}
+
+int plait_option_device(const char *text, const char **device,
+                        struct plait_error *err)
+{
+    *device = text;
+    if (!strcmp(text, "auto") || !strcmp(text, "cuda") || !strcmp(text, "cpu"))
+        return 0;
+    return plait_errorf(err, "--device is auto, cuda or cpu, not '%s'", text);
+}
+
+int plait_option_unknown(int c, const char *option, struct plait_error *err)
+{
+    if (c == ':')
+        return plait_errorf(err, "%s needs a value; see --help", option);
+    return plait_errorf(err, "unknown option '%s'; see --help", option);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/program.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/train/run.h"
+
+#define ABORT_S 5 /* what giving up may take */
+
+static void report_error(const char *name, const struct plait_error *err)
+{
+    if (err->text[0])
+        fprintf(stderr, "%s: %s\n", name, err->text);
+}
+
+struct watched {
+    const char *name;
+    struct plait_session session;
+};
+
+/* A process of this node is gone, killed perhaps, and its launcher lets the
+ * others go on. They cannot. */
+static void on_peer_gone(void *arg, const char *what)
+{
+    struct watched *w = arg;
+
+    fprintf(stderr, "%s: %s: stopped\n", w->name, what);
+    plait_comm_kill_node(w->session.world.comm);
+    alarm(ABORT_S); /* the main thread may be inside of what is aborted */
+    plait_comm_abort(w->session.world.comm);
+    _exit(1);
+}
+
+int plait_program_run(const struct plait_program *program)
+{
+    struct plait_error err = {""};
+    struct watched w = {.name = program->name};
+    struct plait_session *s = &w.session;
+    int rc = plait_session_open(s, program->args, &err);
+
+    if (rc == 0)
+        rc = plait_error_consensus(
+            s->world.comm,
+            plait_comm_watch(s->world.comm, on_peer_gone, &w, &err), &err);
+    if (rc == 0)
+        rc = program->run(s, program, &err);
+    report_error(program->name, &err);
+    if (rc == PLAIT_RUN_BROKEN) {
+        /* The others may wait for this rank for ever: end them too. */
+        plait_comm_abort(s->world.comm);
+        exit(1);
+    }
+    /* Launchers kill the others as soon as one has failed: none ends before
+     * the message is out. */
+    if (rc < 0 && s->world.comm)
+        plait_comm_barrier(s->world.comm);
+    plait_session_close(s);
+    return rc == 0 ? 0 : 1;
+}
+
+int plait_program_refuse(const char *name, const struct plait_error *err)
+{
+    if (plait_rank_hint() == 0)
+        report_error(name, err);
+    return 2;
+}
+
+int plait_program_end(const char *name, int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "%s: cannot write to standard output: %s\n", name,
+            strerror(errno));
+    return 1;
+}

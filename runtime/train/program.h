@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_TRAIN_PROGRAM_H
+#define PLAIT_RUNTIME_TRAIN_PROGRAM_H
+
+#include "runtime/train/session.h"
+
+/* What the programs that run a model have in common: from the command line to
+ * the exit status. */
+struct plait_program {
+    const char *name; /* in front of errors */
+    const struct plait_train_args *args;
+    const void *own; /* what else is on the command line */
+    /* Once the ranks have met; returns as plait_run_train() does. */
+    int (*run)(struct plait_session *s, const struct plait_program *program,
+               struct plait_error *err);
+};
+
+/* Collective. The exit status. */
+int plait_program_run(const struct plait_program *program);
+
+/* Wrong usage: all ranks see the same command line, and one says what is
+ * wrong. The exit status. */
+int plait_program_refuse(const char *name, const struct plait_error *err);
+
+/* Before the end: a full disk must not pass for success. The exit status. */
+int plait_program_end(const char *name, int status);
+
+#endif
