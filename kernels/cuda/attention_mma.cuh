@@ -2,6 +2,7 @@
 #ifndef PLAIT_KERNELS_CUDA_ATTENTION_MMA_CUH
 #define PLAIT_KERNELS_CUDA_ATTENTION_MMA_CUH
 
+#include "kernels/cuda/attention_seen.cuh"
 #include "kernels/cuda/mma.cuh"
 
 /* What the forward and the backward of the tensor-core attention share. A
@@ -11,45 +12,6 @@
  * product in registers, without a way through memory. */
 
 static const int rows = 128, warps = 8, threads = 32 * warps;
-
-static __device__ inline int64_t seen(const struct plait_attention &a,
-                                      int64_t query)
-{
-    int64_t n = a.q_pos + query - a.k_pos + 1;
-
-    return n < 0 ? 0 : n > a.k_len ? a.k_len : n;
-}
-
-/* How many keys, from the first, the query of sequence b does not see because
- * they belong to earlier documents; at least as many as the query before. */
-static __device__ inline int hidden(const struct plait_attention &a, size_t b,
-                                    int query)
-{
-    int64_t n = 0;
-
-    if (a.starts != NULL)
-        n = a.starts[b * a.q_len + min(query, a.q_len - 1)] - a.k_pos;
-    return n < 0 ? 0 : n > a.k_len ? a.k_len : (int)n;
-}
-
-/* The queries of sequence b, from the first, that do not all come from
- * documents behind the key. */
-static __device__ inline int last_queries(const struct plait_attention &a,
-                                          size_t b, int key)
-{
-    int low = 0, high = a.q_len, middle;
-
-    if (a.starts == NULL)
-        return a.q_len;
-    while (low < high) {
-        middle = (low + high) / 2;
-        if (hidden(a, b, middle) <= key)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
 
 /* -- tiles in shared memory ------------------------------------------------ */
 
