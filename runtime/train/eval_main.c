@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -28,16 +27,7 @@ static const char help[] =
     "  --json                 one JSON object\n"
     "  --help, --version\n";
 
-enum {
-    OPT_WINDOW,
-    OPT_STRIDE,
-    OPT_TOKENIZER,
-    OPT_SET,
-    OPT_DEVICE,
-    OPT_JSON,
-    OPT_HELP,
-    OPT_VERSION
-};
+enum { OPT_WINDOW, OPT_STRIDE, OPT_TOKENIZER, OPT_SET, OPT_DEVICE, OPT_JSON };
 
 static const struct option options[] = {
     {"window", required_argument, NULL, OPT_WINDOW},
@@ -46,8 +36,8 @@ static const struct option options[] = {
     {"set", required_argument, NULL, OPT_SET},
     {"device", required_argument, NULL, OPT_DEVICE},
     {"json", no_argument, NULL, OPT_JSON},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, PLAIT_OPTION_HELP},
+    {"version", no_argument, NULL, PLAIT_OPTION_VERSION},
     {NULL, 0, NULL, 0},
 };
 
@@ -58,9 +48,11 @@ struct args {
     bool json;
 };
 
-static int take_option(int option, char *value, struct args *args,
+static int take_option(int option, char *value, void *arg,
                        struct plait_error *err)
 {
+    struct args *args = arg;
+
     switch (option) {
     case OPT_WINDOW:
         return plait_option_count("--window", value, 1, INT32_MAX,
@@ -82,25 +74,17 @@ static int take_option(int option, char *value, struct args *args,
     }
 }
 
+static const struct plait_option_list list = {"plait-eval", help, options,
+                                              take_option};
+
 /* 0 go on, 1 done (--help), -1 wrong usage. */
 static int parse_args(int argc, char **argv, struct args *args,
                       struct plait_error *err)
 {
-    int option;
+    int rc = plait_option_read(&list, argc, argv, args, err);
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (option == OPT_HELP || option == OPT_VERSION) {
-            fputs(option == OPT_HELP ? help
-                                     : "plait-eval " PACKAGE_VERSION "\n",
-                  stdout);
-            return 1;
-        }
-        if (option == ':' || option == '?')
-            return plait_option_unknown(option, argv[optind - 1], err);
-        if (take_option(option, optarg, args, err) < 0)
-            return -1;
-    }
+    if (rc != 0)
+        return rc;
     if (optind != argc - 2)
         return plait_errorf(err, "usage: plait-eval DIR FILE [OPTION]... (see "
                                  "--help)");

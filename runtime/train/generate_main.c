@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,9 +43,7 @@ enum {
     OPT_TOKENIZER,
     OPT_SET,
     OPT_DEVICE,
-    OPT_STATS,
-    OPT_HELP,
-    OPT_VERSION
+    OPT_STATS
 };
 
 static const struct option options[] = {
@@ -60,8 +57,8 @@ static const struct option options[] = {
     {"set", required_argument, NULL, OPT_SET},
     {"device", required_argument, NULL, OPT_DEVICE},
     {"stats", no_argument, NULL, OPT_STATS},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, PLAIT_OPTION_HELP},
+    {"version", no_argument, NULL, PLAIT_OPTION_VERSION},
     {NULL, 0, NULL, 0},
 };
 
@@ -117,9 +114,11 @@ static int take_choice(int option, const char *value,
     }
 }
 
-static int take_option(int option, char *value, struct args *args,
+static int take_option(int option, char *value, void *arg,
                        struct plait_error *err)
 {
+    struct args *args = arg;
+
     switch (option) {
     case OPT_PROMPT:
         return take_prompt(value, args, err);
@@ -139,25 +138,17 @@ static int take_option(int option, char *value, struct args *args,
     }
 }
 
+static const struct plait_option_list list = {"plait-generate", help, options,
+                                              take_option};
+
 /* 0 go on, 1 done (--help), -1 wrong usage. */
 static int parse_args(int argc, char **argv, struct args *args,
                       struct plait_error *err)
 {
-    int option;
+    int rc = plait_option_read(&list, argc, argv, args, err);
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (option == OPT_HELP || option == OPT_VERSION) {
-            fputs(option == OPT_HELP ? help
-                                     : "plait-generate " PACKAGE_VERSION "\n",
-                  stdout);
-            return 1;
-        }
-        if (option == ':' || option == '?')
-            return plait_option_unknown(option, argv[optind - 1], err);
-        if (take_option(option, optarg, args, err) < 0)
-            return -1;
-    }
+    if (rc != 0)
+        return rc;
     if (optind != argc - 1 || !argv[optind][0])
         return plait_errorf(err, "usage: plait-generate DIR --prompt TEXT "
                                  "[OPTION]... (see --help)");

@@ -2,7 +2,6 @@
 #include "config.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,9 +45,7 @@ enum {
     OPT_PROFILE,
     OPT_SAMPLE,
     OPT_PROMPT,
-    OPT_TOKENIZER,
-    OPT_HELP,
-    OPT_VERSION
+    OPT_TOKENIZER
 };
 
 static const struct option options[] = {
@@ -62,19 +59,16 @@ static const struct option options[] = {
     {"sample", required_argument, NULL, OPT_SAMPLE},
     {"sample-prompt", required_argument, NULL, OPT_PROMPT},
     {"tokenizer", required_argument, NULL, OPT_TOKENIZER},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, PLAIT_OPTION_HELP},
+    {"version", no_argument, NULL, PLAIT_OPTION_VERSION},
     {NULL, 0, NULL, 0},
 };
 
-static int one_of(const char *text, const char *a, const char *b, const char *c)
-{
-    return !strcmp(text, a) || !strcmp(text, b) || !strcmp(text, c);
-}
-
-static int take_option(int option, char *value, struct plait_train_args *args,
+static int take_option(int option, char *value, void *arg,
                        struct plait_error *err)
 {
+    struct plait_train_args *args = arg;
+
     switch (option) {
     case OPT_SET:
         args->set[args->nset++] = value;
@@ -110,29 +104,22 @@ static int take_option(int option, char *value, struct plait_train_args *args,
     }
 }
 
+static const struct plait_option_list list = {"plait-train", help, options,
+                                              take_option};
+
 /* 0 go on, 1 done (--help), -1 wrong usage. */
 static int parse_args(int argc, char **argv, struct plait_train_args *args,
                       struct plait_error *err)
 {
-    int option;
+    int rc = plait_option_read(&list, argc, argv, args, err);
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (option == OPT_HELP || option == OPT_VERSION) {
-            fputs(option == OPT_HELP ? help
-                                     : "plait-train " PACKAGE_VERSION "\n",
-                  stdout);
-            return 1;
-        }
-        if (option == ':' || option == '?')
-            return plait_option_unknown(option, argv[optind - 1], err);
-        if (take_option(option, optarg, args, err) < 0)
-            return -1;
-    }
+    if (rc != 0)
+        return rc;
     if (optind != argc - 1)
         return plait_errorf(err, "usage: plait-train CONFIG.yaml [OPTION]... "
                                  "(see --help)");
-    if (args->init && !one_of(args->resume, "auto", "none", "none"))
+    if (args->init && strcmp(args->resume, "auto") &&
+        strcmp(args->resume, "none"))
         return plait_errorf(err,
                             "--init %s and --resume %s are two "
                             "beginnings; give one of them",

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,9 +50,32 @@ int plait_option_device(const char *text, const char **device,
     return plait_errorf(err, "--device is auto, cuda or cpu, not '%s'", text);
 }
 
-int plait_option_unknown(int c, const char *option, struct plait_error *err)
+static int refuse_unknown(int c, const char *option, struct plait_error *err)
 {
     if (c == ':')
         return plait_errorf(err, "%s needs a value; see --help", option);
     return plait_errorf(err, "unknown option '%s'; see --help", option);
+}
+
+int plait_option_read(const struct plait_option_list *list, int argc,
+                      char **argv, void *arg, struct plait_error *err)
+{
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":", list->table, NULL)) != -1) {
+        if (option == PLAIT_OPTION_HELP) {
+            fputs(list->help, stdout);
+            return 1;
+        }
+        if (option == PLAIT_OPTION_VERSION) {
+            printf("%s %s\n", list->name, PACKAGE_VERSION);
+            return 1;
+        }
+        if (option == ':' || option == '?')
+            return refuse_unknown(option, argv[optind - 1], err);
+        if (list->take(option, optarg, arg, err) < 0)
+            return -1;
+    }
+    return 0;
 }

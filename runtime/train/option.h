@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_TRAIN_OPTION_H
 #define PLAIT_RUNTIME_TRAIN_OPTION_H
 
+#include <getopt.h>
 #include <stdint.h>
 
 #include "runtime/train/session.h"
@@ -17,7 +18,20 @@ int plait_option_number(const char *option, const char *text, double least,
 int plait_option_device(const char *text, const char **device,
                         struct plait_error *err);
 
-/* What getopt_long() has not understood: `c` is ':' or '?'. -1 */
-int plait_option_unknown(int c, const char *option, struct plait_error *err);
+/* In the table of each program: what plait_option_read() does itself. */
+enum { PLAIT_OPTION_HELP = 0x100, PLAIT_OPTION_VERSION };
+
+/* A program's options. */
+struct plait_option_list {
+    const char *name; /* of the program, for its version */
+    const char *help;
+    const struct option *table; /* getopt_long()'s */
+    /* Called for each option that is given. -1 with text. */
+    int (*take)(int option, char *value, void *arg, struct plait_error *err);
+};
+
+/* 0: go on with argv[optind], 1: done (--help, --version), -1: wrong usage. */
+int plait_option_read(const struct plait_option_list *list, int argc,
+                      char **argv, void *arg, struct plait_error *err);
 
 #endif
