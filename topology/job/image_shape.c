@@ -152,7 +152,8 @@ double plait_image_piece_macs(const struct plait_image_piece *p)
     return sum;
 }
 
-double plait_image_parameters(const struct plait_model_config *config)
+static double sum_pieces(const struct plait_model_config *config,
+                         double (*count)(const struct plait_image_piece *p))
 {
     struct plait_image_walk w;
     struct plait_image_piece p;
@@ -160,20 +161,18 @@ double plait_image_parameters(const struct plait_model_config *config)
 
     plait_image_walk_start(&w, config);
     while (plait_image_walk_next(&w, &p))
-        sum += plait_image_piece_parameters(&p);
+        sum += count(&p);
     return sum;
+}
+
+double plait_image_parameters(const struct plait_model_config *config)
+{
+    return sum_pieces(config, plait_image_piece_parameters);
 }
 
 double plait_image_macs(const struct plait_model_config *config)
 {
-    struct plait_image_walk w;
-    struct plait_image_piece p;
-    double sum = 0;
-
-    plait_image_walk_start(&w, config);
-    while (plait_image_walk_next(&w, &p))
-        sum += plait_image_piece_macs(&p);
-    return sum;
+    return sum_pieces(config, plait_image_piece_macs);
 }
 
 double plait_image_boundary(const struct plait_model_config *config)
