@@ -7,20 +7,7 @@ convert=$top_builddir/plait-convert
 command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-n=0
-
-# ok WHAT COMMAND...
-ok() {
-    local what=$1
-    shift
-    n=$((n + 1))
-    if "$@" >"$dir/check" 2>&1; then
-        echo "ok $n - $what"
-    else
-        echo "not ok $n - $what"
-        sed 's/^/# /' "$dir/check"
-    fi
-}
+. "$top_srcdir/tests/lib/ok.sh"
 
 hf() { python3 "$top_srcdir/tests/lib/hf.py" "$@"; }
 # Nothing but the lines on stdout.

@@ -10,20 +10,8 @@ eval=$top_builddir/plait-eval
 mpirun=$top_srcdir/tests/lib/mpirun.sh
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-n=0
-
-# ok WHAT COMMAND...
-ok() {
-    local what=$1
-    shift
-    n=$((n + 1))
-    if "$@" >"$dir/check" 2>&1; then
-        echo "ok $n - $what"
-    else
-        echo "not ok $n - $what"
-        sed 's/^/# /' "$dir/check" "$dir/err"
-    fi
-}
+. "$top_srcdir/tests/lib/ok.sh"
+shown=$dir/err
 
 # refused CODE REGEX COMMAND...
 refused() {

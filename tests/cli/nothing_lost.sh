@@ -13,20 +13,8 @@ export OMP_NUM_THREADS=1
 dir=$(mktemp -d) || exit 1
 pid=
 trap '[ -n "$pid" ] && kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
-n=0
-
-# ok WHAT COMMAND...
-ok() {
-    local what=$1
-    shift
-    n=$((n + 1))
-    if "$@" >"$dir/check" 2>&1; then
-        echo "ok $n - $what"
-    else
-        echo "not ok $n - $what"
-        sed 's/^/# /' "$dir/check" "$dir/out"
-    fi
-}
+. "$top_srcdir/tests/lib/ok.sh"
+shown=$dir/out
 
 # run ARGS...: output in $dir/out, exit status in $status
 run() {

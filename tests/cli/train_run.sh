@@ -15,20 +15,8 @@ dir=$(mktemp -d) || exit 1
 shm=$(mktemp -d /dev/shm/plait.XXXXXX) || exit 1
 export OMPI_MCA_btl_vader_backing_directory=$shm
 trap 'rm -rf "$dir" "$shm"' EXIT
-n=0
-
-# ok WHAT COMMAND...
-ok() {
-    local what=$1
-    shift
-    n=$((n + 1))
-    if "$@" >"$dir/check" 2>&1; then
-        echo "ok $n - $what"
-    else
-        echo "not ok $n - $what"
-        sed 's/^/# /' "$dir/check" "$dir/out"
-    fi
-}
+. "$top_srcdir/tests/lib/ok.sh"
+shown=$dir/out
 
 # run RANKS ARGS...: output in $dir/out, exit status in $status
 run() {

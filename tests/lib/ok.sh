@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# For scripts to source that keep their files in $dir; they end with
+# echo "1..$n". What a failed check printed follows it, and the file $shown.
+n=0
+shown=/dev/null
+
+# ok WHAT COMMAND...
+ok() {
+    local what=$1
+    shift
+    n=$((n + 1))
+    if "$@" >"$dir/check" 2>&1; then
+        echo "ok $n - $what"
+    else
+        echo "not ok $n - $what"
+        sed 's/^/# /' "$dir/check" "$shown"
+    fi
+}
