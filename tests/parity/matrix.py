@@ -183,7 +183,7 @@ OPTIMIZERS = {
     "larc": "optim.lr=0.05 optim.trust=0.02",
     "lamb": "optim.lr=0.01",
     "novograd": "optim.lr=0.01 optim.weight_decay=0.01",
-    "lion": "optim.lr=3e-4",
+    "lion": "optim.lr=3e-5",  # see signs.py
     "adafactor": "optim.lr=0.02",
     "muon": "optim.lr=2e-3 optim.momentum=0.95 optim.nesterov=true",
     "soap": "optim.lr=1e-3 optim.eps=1e-5 optim.frequency=3",
@@ -227,6 +227,7 @@ QUICK = [
     ("llama", "212", "precision=fp8 zero=3 recompute=full"),
     ("gpt2", "122", optimizer("lamb") + " zero=2"),
     ("odd-llama", "222", optimizer("muon") + " zero=1"),
+    ("llama", "212", optimizer("lion") + " zero=3"),
     ("moe", "11212", optimizer("adafactor") + " zero=1"),
 ]
 

@@ -24,6 +24,7 @@ import time
 from array import array
 
 import matrix
+import signs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIB = os.path.join(HERE, "..", "lib")
@@ -42,6 +43,7 @@ CODES_RTOL = (1e-4, 5e-2)
 # Of the weights under soap: its bases have directions in which the gradient is
 # 0 but for rounding, and Adam makes steps of that. The loss does not see them.
 SOAP_RTOL = 3e-2
+BETAS = (0.9, 0.95)  # the default of optim.betas
 STEPS = 10
 TRAIN = ("micro_batch", "precision", "loss_scale")
 
@@ -225,22 +227,38 @@ def place(whole, p, data):
         at += n
 
 
-def load_weights(path):
-    """{name: values} of the model's tensors in a checkpoint."""
+def load_weights(path, prefix=None):
+    """{name: values} of the model's tensors in a checkpoint, or of those
+    whose names begin with the prefix, by their names behind it."""
     weights = {}
     for shard in glob.glob(path + "/*.safetensors"):
         with open(shard, "rb") as f:
             size = struct.unpack("<Q", f.read(8))[0]
             head, body = json.loads(f.read(size)), f.read()
         for name, p in json.loads(head["__metadata__"]["plait"]).items():
-            if name.startswith(("optim.", "replica.", "sync.")):
+            if not name.startswith(prefix or "") or (not prefix and
+                    name.startswith(("optim.", "replica.", "sync."))):
                 continue
             begin, end = head[name]["data_offsets"]
             rows, cols = p["shape"]
-            whole = weights.setdefault(name, array("f", [math.nan]) *
+            key = name[len(prefix or ""):]
+            whole = weights.setdefault(key, array("f", [math.nan]) *
                                        (rows * cols))
             place(whole, p, array("f", body[begin:end]))
     return weights
+
+
+def free_of_signs(args, work, model, strand):
+    """What signs.judge() wants of one process with lion: the elements that
+    are free, and the rates of its steps."""
+    out = os.path.join(work, "signs")
+    lines = metrics(args, os.path.join(work, model + ".yaml"), work, "111",
+                    strand, "--set", f"checkpoint.dir={out}", "--set",
+                    "checkpoint.every=1", "--set", "checkpoint.keep=0")
+    free = signs.undecided((load_weights(path, "optim.m.") for path in
+                            sorted(glob.glob(out + "/step-*"))), BETAS)
+    shutil.rmtree(out)
+    return free, [line["lr"] for line in lines]
 
 
 def loss_deviation(got, want):
@@ -289,6 +307,7 @@ class Matrix:
     def __init__(self, args, work):
         self.args, self.work = args, work
         self.one = {}  # (model, rule): what train() returns
+        self.free = {}  # (model, rule): what free_of_signs() returns
         self.worst = {}
         self.count = self.failed = 0
         write_tokens(os.path.join(work, "tokens.bin"))
@@ -334,11 +353,27 @@ class Matrix:
                     dm <= MEMORY_RTOL,
                     f"loss {dl:.1e}, weights {dw:.1e}, memory {dm:.1%}")
         self.note("loss", dl, name)
+        if "optim.name=lion" in strand:
+            return self.compare_signs(name, model, strand, dl, weights,
+                                      want[1], dm)
         soap = "optim.name=soap" in strand
         self.note("weights with soap" if soap else "weights", dw, name)
         return (dl <= LOSS_RTOL and dm <= MEMORY_RTOL and
                 dw <= (SOAP_RTOL if soap else WEIGHT_RTOL),
                 f"loss {dl:.1e}, weights {dw:.1e}, memory {dm:.1%}")
+
+    def compare_signs(self, name, model, strand, dl, got, want, dm):
+        key = model, rule(strand)
+        if key not in self.free:
+            self.free[key] = free_of_signs(self.args, self.work, *key)
+        decided, reach, moved = signs.judge(got, want, *self.free[key])
+        dw = weight_deviation(decided, want)
+        self.note("weights", dw, name)
+        self.note("weights that a sign of 0 left free", moved, name)
+        return (dl <= LOSS_RTOL and dw <= WEIGHT_RTOL and reach <= 1 and
+                moved <= signs.FREE and dm <= MEMORY_RTOL,
+                f"loss {dl:.1e}, weights {dw:.1e}, {moved:.1e} of them by "
+                f"sign of 0, memory {dm:.1%}")
 
     def run(self, model, layout, strand):
         axes = ",".join(matrix.AXES[:len(layout)])
