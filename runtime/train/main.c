@@ -31,8 +31,8 @@ static const char help[] =
     "  --profile-summary      say at the end where the time went\n"
     "  --sample N             print N tokens of text from the checkpoint\n"
     "  --sample-prompt TEXT   what the sampled text begins with\n"
-    "  --tokenizer NAME       of the sampled text: byte, spm:FILE or\n"
-    "                         bpe:FILE\n"
+    "  --tokenizer byte|spm:FILE|bpe:FILE\n"
+    "                         of the sampled text\n"
     "  --help, --version\n";
 
 enum {

@@ -13,7 +13,7 @@ fits() {
         >"$tmp/estimate" 2>"$tmp/err" && grep -q '"fits": *true' "$tmp/estimate"
 }
 
-sizes=$("$plait" init --help | sed -n 's/^ *GPT-2 \(.*\); Llama\(.*\)/\1\2/p')
+sizes=$("$plait" init --help | sed -n '/--model SIZE .*one of these/{n;p;}')
 for size in $sizes; do
     case $size in 405b) gpus=1024 ;; 70b) gpus=256 ;; *) gpus=16 ;; esac
     "$plait" init --model "$size" --gpus $gpus --gpu-type h100 \

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Every option that a command's --help shows is in its man page and in the
-# bash completion. What a full disk swallows is no success.
-source "$top_srcdir/man/completion/plait" || exit 1
+# Every option that a command's --help shows is in its man page, in the table
+# that its program reads options by, and in the completion, which is made from
+# --help. What a full disk swallows is no success.
+source "$top_builddir/man/completion/plait" || exit 1
 tmp=$(mktemp) || exit 1
 trap 'rm -f "$tmp" "$tmp.full"' EXIT
 . "$top_srcdir/tests/lib/check.sh"
@@ -34,9 +35,46 @@ covered() {
     check "$name on a full disk" $?
 }
 
+# read_by COMMAND SOURCE...: the getopt_long() table of SOURCE has the options
+# of --help, with an argument or without one
+read_by() {
+    local command=$1 said table
+    shift
+    said=$(awk -F '\t' -v "of=$command" \
+        '$1 == of { print substr($2, 3), $3 == "" ? "no" : "required" }' \
+        "$top_builddir/man/completion/options" | sort -u)
+    table=$(cd "$top_srcdir" &&
+        cat "$@" | tr -d '\n\\ ' |
+        grep -oE '\{"[a-z-]+",(no|required)_argument' | tr -d '{"' |
+        tr , ' ' | sed 's/_argument//' | sort -u)
+    for axis in tp cp ep dp pp; do
+        case $* in *cmd_model.h) table="$table
+$axis required" ;; esac
+    done
+    diff <(echo "$said") <(echo "$table" | sort -u) | sed 's/^/# /'
+    [ "$said" = "$(echo "$table" | sort -u)" ] && [ -n "$said" ]
+    check "$command reads the options that --help shows" $?
+}
+for command in topo init keys doctor; do
+    read_by $command topology/cli/cmd_$command.c
+done
+for command in plan estimate simulate; do
+    read_by $command topology/cli/cmd_$command.c topology/cli/cmd_model.h
+done
+for command in generate eval; do
+    read_by $command runtime/train/${command}_main.c
+done
+read_by train runtime/train/main.c
+read_by prep runtime/data/prep.c
+read_by convert runtime/checkpoint/convert.c
+read_by probe runtime/probe/probe.c
+read_by report runtime/view/report.c
+read_by watch runtime/view/watch.c
+
 "$top_builddir/plait" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' \
     >"$tmp"
 while read -r command; do
+    [ -x "$top_builddir/plait-$command" ] && continue
     covered "plait $command" "$top_srcdir/man/plait.1" \
         "$top_builddir/plait" "$command"
     complete_line plait '' | grep -qx "$command"
@@ -49,8 +87,8 @@ for program in "$top_builddir"/plait-*; do
     name=$(basename "$program")
     [ -f "$top_srcdir/man/$name.1" ] || continue
     covered "$name" "$top_srcdir/man/$name.1" "$program"
-    [ -f "$top_srcdir/man/completion/$name" ]
-    check "$name has a completion" $?
+    "$top_builddir/plait" --help | grep -q "^  ${name#plait-} "
+    check "$name stands in plait --help" $?
 done
 
 types=$("$top_builddir/plait" estimate --help | sed -n '/--gpu-type/{n;p;}')
@@ -73,4 +111,25 @@ complete_line plait plan --placement = t | grep -qx topology
 check 'values complete after =' $?
 [ -z "$(complete_line plait topo --hwloc-xml '')" ]
 check 'file names are left to the shell' $?
+complete_line plait train x.yaml --set parallel.sch |
+    grep -qx parallel.schedule=
+check 'keys complete after --set' $?
+complete_line plait train x.yaml --set parallel.schedule = zb |
+    grep -qx zb-h1
+check 'and so do their words' $?
+[ "$(complete_line plait-eval --set '' | wc -l)" = \
+    "$("$top_builddir/plait" keys | wc -l)" ]
+check 'all keys are offered' $?
+"$top_builddir/plait" keys train.graph |
+    grep -qE '^train.graph +auto +auto.on.off$'
+check 'plait keys shows default and words' $?
+"$top_builddir/plait" keys --json parallel. | python3 -c '
+import json, sys
+keys = json.load(sys.stdin)
+assert {"key": "parallel.zero", "default": "0", "values": "0 to 3"} in keys
+assert all(k["key"].startswith("parallel.") for k in keys)'
+check 'and as JSON' $?
+"$top_builddir/plait" keys nokey 2>"$tmp" >&2
+[ $? = 1 ] && [ "$(wc -l <"$tmp")" = 1 ] && grep -q "'nokey'" "$tmp"
+check "a key that is none: $(cat "$tmp")" $?
 echo "1..$n"

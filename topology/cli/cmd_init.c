@@ -62,13 +62,10 @@ static void print_help(void)
     printf("Usage: plait init --model SIZE [OPTION...]\n\n"
            "Write a commented configuration for plait-train: a model of this "
            "size, in the\nfastest layout that fits.\n\n"
-           "  --model SIZE       one of these:\n      GPT-2");
+           "  --model SIZE       of GPT-2, and from 1b on of Llama; one of "
+           "these:\n     ");
     for (int i = 0; i < NSIZES; i++)
-        printf("%s %s",
-               i && strcmp(sizes[i].family, sizes[i - 1].family) != 0
-                   ? "; Llama"
-                   : "",
-               sizes[i].name);
+        printf(" %s", sizes[i].name);
     printf("\n"
            "  --gpus N           how many GPUs (those of this machine)\n"
            "  --gpu-type TYPE    one of these (the type found here):\n"

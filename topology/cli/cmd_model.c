@@ -12,19 +12,6 @@ void model_options_init(struct model_options *o)
     plait_layout_init(&o->layout);
 }
 
-void model_options_print_help(void)
-{
-    printf("  --micro-batch N      sequences at once on a GPU\n"
-           "  --global-batch N     sequences a step\n"
-           "  --zero N             0 to 3\n"
-           "  --recompute WHAT     none, selective, full\n"
-           "  --schedule NAME      naive, gpipe, 1f1b, interleaved, zb-h1\n"
-           "  --virtual N          chunks of layers per pipeline stage\n"
-           "  --precision P        fp32, bf16, fp16, tf32, fp8\n"
-           "  --sequence           sequence parallelism\n"
-           "  --set KEY=VALUE      anything else of the model file\n");
-}
-
 /* Options that are keys of the model file by another name. */
 static const struct key {
     int opt;
@@ -41,6 +28,37 @@ static const struct key {
     {'x', ""},
 };
 enum { NKEYS = sizeof(keys) / sizeof(keys[0]) };
+
+/* "  --OPTION a|b|c", the words from the table that checks them. */
+static void print_choices(const char *option, const char *name)
+{
+    const struct plait_yaml_field *s;
+    size_t section = strcspn(name, ".");
+    int n;
+
+    s = plait_job_config_sections(&n);
+    while (strncmp(s->name, name, section) != 0 || s->name[section])
+        s++;
+    for (int i = 0; i < s->count; i++)
+        if (strcmp(s->fields[i].name, name + section + 1) == 0) {
+            printf("  --%s ", option);
+            plait_cmd_print_values(stdout, &s->fields[i]);
+            putchar('\n');
+        }
+}
+
+void model_options_print_help(void)
+{
+    printf("  --micro-batch N      sequences at once on a GPU\n"
+           "  --global-batch N     sequences a step\n"
+           "  --zero 0|1|2|3       what data-parallel ranks share out\n");
+    print_choices("recompute", "parallel.recompute");
+    print_choices("schedule", "parallel.schedule");
+    printf("  --virtual N          chunks of layers per pipeline stage\n");
+    print_choices("precision", "train.precision");
+    printf("  --sequence           sequence parallelism\n"
+           "  --set KEY=VALUE      anything else of the model file\n");
+}
 
 static int add_set(struct model_options *o, const char *key, const char *value,
                    struct plait_error *err)

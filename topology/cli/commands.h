@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "topology/base/yaml.h"
 #include "topology/job/gpu_types.h"
 
 /* The commands built into `plait`. Each gets its own argv, with argv[0] set
@@ -23,6 +24,7 @@ int plait_cmd_estimate(int argc, char **argv);
 int plait_cmd_simulate(int argc, char **argv);
 int plait_cmd_doctor(int argc, char **argv);
 int plait_cmd_init(int argc, char **argv);
+int plait_cmd_keys(int argc, char **argv);
 
 /* Print "plait: ..." on stderr; return PLAIT_EXIT_FAILED. */
 int plait_cmd_failed(const char *fmt, ...)
@@ -35,6 +37,9 @@ int plait_cmd_misused(const char *fmt, ...)
  * them; site_file NULL: the one of plait_site_path(), if any. */
 int plait_cmd_gpu_type(const char *site_file, const char *name,
                        struct plait_gpu_type *type, struct plait_error *err);
+
+/* What a key of the configuration may be: "none|selective|full", "0 to 3". */
+void plait_cmd_print_values(FILE *out, const struct plait_yaml_field *field);
 
 /* Print one JSON document on stdout and drop the reference; NULL stands for
  * a document that could not be built. Returns the exit status. */

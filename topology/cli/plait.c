@@ -14,7 +14,7 @@
 
 static const struct command {
     const char *name;
-    int (*run)(int argc, char **argv);
+    int (*run)(int argc, char **argv); /* NULL: a program plait-NAME */
     const char *summary;
 } commands[] = {
     {"topo", plait_cmd_topo, "GPUs, links, NICs and cores of a machine"},
@@ -22,7 +22,16 @@ static const struct command {
     {"estimate", plait_cmd_estimate, "memory and time of training a model"},
     {"simulate", plait_cmd_simulate, "one training step as a timeline"},
     {"init", plait_cmd_init, "a configuration for a model and these GPUs"},
+    {"keys", plait_cmd_keys, "what a configuration may hold"},
     {"doctor", plait_cmd_doctor, "what is wrong with this installation"},
+    {"prep", NULL, "text or images to tokens"},
+    {"train", NULL, "train a model"},
+    {"generate", NULL, "text from a model"},
+    {"eval", NULL, "the perplexity of a text"},
+    {"convert", NULL, "models of Hugging Face to checkpoints, and back"},
+    {"probe", NULL, "what the links between the nodes carry"},
+    {"report", NULL, "runs as a page of curves"},
+    {"watch", NULL, "a run in the terminal"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -37,10 +46,7 @@ static void print_help(void)
            "machine, plan a\nlayout, estimate what it costs.\n\nCommands:\n");
     for (i = 0; i < NCOMMANDS; i++)
         printf("  %-10s%s\n", commands[i].name, commands[i].summary);
-    printf("\nAny other COMMAND runs the program plait-COMMAND: train, prep, "
-           "convert, generate\n(text from a model), eval (its perplexity), "
-           "probe, report (a page of curves),\nwatch (a run in the "
-           "terminal).\n"
+    printf("\nAny other COMMAND runs the program plait-COMMAND.\n"
            "'plait COMMAND --help' explains one command.\n");
 }
 
@@ -91,7 +97,7 @@ static int run_command(int argc, char **argv)
     size_t i;
 
     for (i = 0; i < NCOMMANDS; i++) {
-        if (strcmp(argv[0], commands[i].name) == 0) {
+        if (commands[i].run && strcmp(argv[0], commands[i].name) == 0) {
             argv[0] = self;
             return commands[i].run(argc, argv);
         }

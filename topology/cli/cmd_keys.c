@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology/base/yaml.h"
+#include "topology/cli/commands.h"
+#include "topology/job/job_config.h"
+
+/* plait keys: what a configuration may hold, from the table by which it is
+ * read. */
+
+static void print_help(void)
+{
+    printf("Usage: plait keys [PREFIX...] [OPTION...]\n\n"
+           "The keys of a configuration (or those that start with a PREFIX): "
+           "default and\nvalues. plait.yaml(5) says what they mean.\n\n"
+           "  --json    print one JSON document\n"
+           "  --help    print this\n");
+}
+
+static void print_range(FILE *out, const struct plait_yaml_field *f)
+{
+    if (f->type == PLAIT_YAML_UINT64)
+        fputs("a whole number", out);
+    else
+        fprintf(out, "%.12g to %.12g", f->min, f->max);
+}
+
+void plait_cmd_print_values(FILE *out, const struct plait_yaml_field *f)
+{
+    switch (f->type) {
+    case PLAIT_YAML_CHOICE:
+        for (int i = 0; i < f->count; i++)
+            fprintf(out, "%s%s", i ? "|" : "", f->choices[i]);
+        break;
+    case PLAIT_YAML_BOOL:
+        fputs("true|false", out);
+        break;
+    case PLAIT_YAML_TEXT:
+        fputs("a path", out);
+        break;
+    case PLAIT_YAML_WEIGHTS:
+        fputs("a path, or {path: weight, ...}", out);
+        break;
+    case PLAIT_YAML_NAMED:
+        fputs("a path, or {name: path, ...}", out);
+        break;
+    case PLAIT_YAML_REALS:
+        fprintf(out, "%d numbers, each ", f->count);
+        print_range(out, f);
+        break;
+    case PLAIT_YAML_NUMBERS:
+        fputs("a list of numbers, each ", out);
+        print_range(out, f);
+        break;
+    case PLAIT_YAML_PAIRS:
+        fputs("auto, or pairs of numbers, each ", out);
+        print_range(out, f);
+        break;
+    default:
+        print_range(out, f);
+        if (f->type == PLAIT_YAML_SIZE)
+            fputs(", or auto", out);
+    }
+}
+
+static char *text_of(void (*print)(FILE *, const struct plait_yaml_field *,
+                                   const void *),
+                     const struct plait_yaml_field *f, const void *value)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return NULL;
+    print(out, f, value);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static void print_values(FILE *out, const struct plait_yaml_field *f,
+                         const void *value)
+{
+    (void)value;
+    plait_cmd_print_values(out, f);
+}
+
+static void print_default(FILE *out, const struct plait_yaml_field *f,
+                          const void *value)
+{
+    plait_yaml_print_value(out, f, value);
+}
+
+struct listing {
+    char **prefixes; /* ends with NULL; the first NULL: all keys */
+    json_t *json;    /* or NULL: text */
+    int found;
+};
+
+static int is_wanted(const struct listing *l, const char *name)
+{
+    if (!l->prefixes[0])
+        return 1;
+    for (char **p = l->prefixes; *p; p++)
+        if (strncmp(name, *p, strlen(*p)) == 0)
+            return 1;
+    return 0;
+}
+
+static int list_key(struct listing *l, const char *section,
+                    const struct plait_yaml_field *f, const void *value)
+{
+    char name[80], *initial, *values;
+    int rc = 0;
+
+    snprintf(name, sizeof(name), "%s.%s", section, f->name);
+    if (!is_wanted(l, name))
+        return 0;
+    l->found = 1;
+    initial = text_of(print_default, f, value);
+    values = text_of(print_values, f, value);
+    if (!initial || !values)
+        rc = -1;
+    else if (l->json)
+        rc = json_array_append_new(l->json, json_pack("{s:s, s:s, s:s}", "key",
+                                                      name, "default", initial,
+                                                      "values", values));
+    else
+        printf("%-30s %-14s %s\n", name, *initial ? initial : "-", values);
+    free(initial);
+    free(values);
+    return rc;
+}
+
+static int list_keys(struct listing *l)
+{
+    struct plait_error err;
+    struct plait_job_config *defaults =
+        plait_job_config_create(NULL, NULL, 0, &err);
+    const struct plait_yaml_field *sections;
+    int nsections, rc = 0;
+
+    if (!defaults)
+        return plait_cmd_failed("%s", err.text);
+    sections = plait_job_config_sections(&nsections);
+    for (int i = 0; i < nsections && rc == 0; i++)
+        for (int j = 0; j < sections[i].count && rc == 0; j++) {
+            const struct plait_yaml_field *f = &sections[i].fields[j];
+
+            rc = list_key(l, sections[i].name, f,
+                          (const char *)defaults + sections[i].offset +
+                              f->offset);
+        }
+    plait_job_config_destroy(defaults);
+    if (rc < 0)
+        return plait_cmd_failed("out of memory");
+    if (!l->found)
+        return plait_cmd_failed("keys: no key starts with '%s'",
+                                l->prefixes[0]);
+    return PLAIT_EXIT_GOOD;
+}
+
+int plait_cmd_keys(int argc, char **argv)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    struct listing listing = {0};
+    int opt, rc, json = 0;
+
+    while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (opt == 'h') {
+            print_help();
+            return PLAIT_EXIT_GOOD;
+        }
+        if (opt != 'j')
+            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+        json = 1;
+    }
+    listing.prefixes = argv + optind;
+    if (json && !(listing.json = json_array()))
+        return plait_cmd_failed("out of memory");
+    rc = list_keys(&listing);
+    if (json && rc == PLAIT_EXIT_GOOD)
+        return plait_cmd_json(listing.json);
+    json_decref(listing.json);
+    return rc;
+}
