@@ -57,7 +57,10 @@ int64_t plait_dataset_samples(const struct plait_dataset *ds, int seq_len);
 /* Have the system read sample `index`, without waiting for it. */
 void plait_dataset_expect(const struct plait_dataset *ds, int64_t index,
                           int seq_len);
-/* Sample `index`: input [seq_len] and target [seq_len], shifted by one.
+/* Whether tokens of prompts are marked in any of its files. */
+bool plait_dataset_masked(const struct plait_dataset *ds);
+/* Sample `index`: input [seq_len] and target [seq_len], shifted by one, and -1
+ * for a token of a prompt.
  * Token ids >= vocab are an error that names sample and id (ERANGE). */
 int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
                        int seq_len, int vocab, int32_t *input, int32_t *target,

@@ -179,6 +179,14 @@ int plait_dataset_vocab(const struct plait_dataset *ds)
     return ds->segments[0].vocab;
 }
 
+bool plait_dataset_masked(const struct plait_dataset *ds)
+{
+    for (int i = 0; i < ds->nsegments; i++)
+        if (ds->segments[i].masked)
+            return true;
+    return false;
+}
+
 const char *plait_dataset_tokenizer(const struct plait_dataset *ds)
 {
     return ds->segments[0].tokenizer;
@@ -264,16 +272,30 @@ static int read_tokens(const struct plait_segment *s, int64_t index, int64_t at,
     if (plait_segment_tokens(s, at, n, tokens, err) < 0)
         return -1;
     for (int64_t i = 0; i < n; i++) {
-        if (tokens[i] >= 0 && tokens[i] < vocab)
+        int32_t token = s->masked ? tokens[i] & INT32_MAX : tokens[i];
+
+        if (token >= 0 && token < vocab)
             continue;
         errno = ERANGE;
         return plait_errorf(err,
                             "%s: sample %lld: token id %d at position "
                             "%lld is outside the vocabulary of %d",
-                            s->path, (long long)index, tokens[i],
+                            s->path, (long long)index, token,
                             (long long)(at + i), vocab);
     }
     return 0;
+}
+
+/* What is to be predicted after each token, where the token after the last one
+ * is in the target already. A token of a prompt is read and not predicted. */
+static void split_sample(int seq_len, int32_t *input, int32_t *target)
+{
+    memcpy(target, input + 1, (size_t)(seq_len - 1) * sizeof(*target));
+    for (int i = 0; i < seq_len; i++) {
+        input[i] &= INT32_MAX;
+        if (target[i] < 0)
+            target[i] = -1;
+    }
 }
 
 int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
@@ -301,8 +323,10 @@ int plait_dataset_read(const struct plait_dataset *ds, int64_t index,
         done += n;
         at += n;
     }
-    memcpy(target, input + 1, (size_t)(seq_len - 1) * sizeof(*target));
     s = find_segment(ds, at);
-    return read_tokens(s, index, at - s->first, 1, vocab, target + seq_len - 1,
-                       err);
+    if (read_tokens(s, index, at - s->first, 1, vocab, target + seq_len - 1,
+                    err) < 0)
+        return -1;
+    split_sample(seq_len, input, target);
+    return 0;
 }

@@ -14,7 +14,8 @@
 
 static const char usage[] =
     "usage: plait-prep TEXT... --out DIR [--tokenizer byte|spm:FILE|bpe:FILE]\n"
-    "                  [--field NAME] [--format plait|llmc|megatron]\n"
+    "                  [--field NAME] [--prompt-field NAME]\n"
+    "                  [--format plait|llmc|megatron]\n"
     "       plait-prep --images FILE --out DIR [--labels first|last|none|NPY]\n"
     "                  [--shape C,H,W] [--channels first|last] [--white V]\n"
     "                  [--val SHARE] [--seed N|none]\n"
@@ -31,6 +32,9 @@ static const char usage[] =
     "                         bpe:FILE: a tokenizer.json of Hugging Face\n"
     "  -F, --field NAME       all texts are JSON lines with the text in this\n"
     "                         field; text for files that end in .jsonl\n"
+    "  -p, --prompt-field NAME\n"
+    "                         a prompt in front of the text (--field, here\n"
+    "                         completion) that is read and not learned\n"
     "  -f, --format NAME      plait (default), llmc or megatron (.bin, .idx)\n"
     "\n"
     "With --images FILE is a CSV file with a row of pixels for each image, or "
@@ -119,8 +123,13 @@ static int check_usage(const struct plait_prep *p)
                 p->tokenizer);
         return 2;
     }
-    if (p->field && !*p->field)
-        return wrong_usage("--field needs the name of a field");
+    if ((p->field && !*p->field) || (p->prompt_field && !*p->prompt_field))
+        return wrong_usage("--field and --prompt-field need the name of a "
+                           "field");
+    if (p->prompt_field && p->format != PLAIT_DATA_PLAIT)
+        return wrong_usage("--format llmc and megatron have no place for what "
+                           "--prompt-field says: prompts bear no loss in "
+                           "plait's format alone");
     return p->ntexts > 0 ? 0 : wrong_usage("name at least one text");
 }
 
@@ -277,11 +286,12 @@ struct command {
     bool texts_alone, images_alone; /* an option of only those was given */
 };
 
-static const char short_options[] = "o:t:F:f:i:l:s:c:w:v:S:hV";
+static const char short_options[] = "o:t:F:p:f:i:l:s:c:w:v:S:hV";
 static const struct option options[] = {
     {"out", required_argument, NULL, 'o'},
     {"tokenizer", required_argument, NULL, 't'},
     {"field", required_argument, NULL, 'F'},
+    {"prompt-field", required_argument, NULL, 'p'},
     {"format", required_argument, NULL, 'f'},
     {"images", required_argument, NULL, 'i'},
     {"labels", required_argument, NULL, 'l'},
@@ -300,6 +310,8 @@ static int parse_text_option(struct plait_prep *p, int c, const char *text)
         p->tokenizer = text;
     else if (c == 'F')
         p->field = text;
+    else if (c == 'p')
+        p->prompt_field = text;
     else
         return find_format(text, &p->format);
     return 0;
@@ -308,7 +320,7 @@ static int parse_text_option(struct plait_prep *p, int c, const char *text)
 /* An option that has a value. */
 static int parse_option(struct command *command, int c, const char *text)
 {
-    if (strchr("tFf", c)) {
+    if (strchr("tFpf", c)) {
         command->texts_alone = true;
         return parse_text_option(&command->text, c, text);
     }
@@ -329,8 +341,9 @@ static int run_command(struct command *command)
 
     if (command->image.path) {
         if (command->texts_alone)
-            return wrong_usage("--tokenizer, --field and --format are for "
-                               "texts, not for --images");
+            return wrong_usage(
+                "--tokenizer, --field, --prompt-field and --format "
+                "are for texts, not for --images");
         if (command->text.ntexts > 0)
             return wrong_usage("--images takes one file, and no text");
         return run_images(&command->image);

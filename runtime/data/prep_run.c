@@ -38,8 +38,8 @@ static int list_texts(struct run *r, struct plait_error *err)
     const struct plait_prep *p = r->prep;
 
     for (int i = 0; i < p->ntexts; i++)
-        if (plait_text_list_add(&r->list, p->texts[i], p->field != NULL, err) <
-            0)
+        if (plait_text_list_add(&r->list, p->texts[i],
+                                p->field || p->prompt_field, err) < 0)
             return -1;
     return 0;
 }
@@ -60,6 +60,10 @@ static uint64_t make_key(const struct run *r)
     key = plait_hash_text(key, r->prep->tokenizer);
     key = plait_hash_bytes(key, "", 1);
     key = plait_hash_text(key, r->prep->field ? r->prep->field : "");
+    if (r->prep->prompt_field) {
+        key = plait_hash_bytes(key, "", 1);
+        key = plait_hash_text(key, r->prep->prompt_field);
+    }
     for (size_t i = 0; i < r->list.count; i++) {
         const struct plait_text_file *f = &r->list.file[i];
         int64_t of[3] = {f->size, f->mtime, f->lines};
@@ -101,15 +105,18 @@ static int check_apart(const struct run *r, struct plait_error *err)
 static int open_writers(struct run *r, bool resumed, struct plait_error *err)
 {
     static const char *const names[PLAIT_TEXT_SETS] = {"train", "val"};
+    const struct plait_token_form form = {
+        .format = r->prep->format,
+        .tokenizer = plait_tokenizer_name(r->tokenizer),
+        .vocab = plait_tokenizer_vocab(r->tokenizer),
+        .masked = r->prep->prompt_field != NULL};
     char *stem;
 
     for (int i = 0; i < PLAIT_TEXT_SETS; i++) {
         if (asprintf(&stem, "%s/%s", r->prep->dir, names[i]) < 0)
             return plait_errorf(err, "%s: out of memory", r->prep->dir);
         r->writer[i] = plait_token_writer_create(
-            stem, r->prep->format, plait_tokenizer_name(r->tokenizer),
-            plait_tokenizer_vocab(r->tokenizer),
-            resumed ? &r->state.mark[i] : NULL, err);
+            stem, &form, resumed ? &r->state.mark[i] : NULL, err);
         free(stem);
         if (!r->writer[i])
             return -1;
@@ -127,6 +134,11 @@ static int count_cores(void)
 static int open_run(struct run *r, struct plait_error *err)
 {
     const struct plait_prep *p = r->prep;
+    const struct plait_text_fields fields = {.text = p->field ? p->field
+                                                     : p->prompt_field
+                                                         ? "completion"
+                                                         : "text",
+                                             .prompt = p->prompt_field};
     bool resumed;
 
     r->tokenizer = plait_tokenizer_create(p->tokenizer, err);
@@ -143,8 +155,8 @@ static int open_run(struct run *r, struct plait_error *err)
         fprintf(stderr, "plait-prep: goes on at %.1f of %.1f MB\n",
                 (double)plait_text_source_offset(r->source) / 1e6,
                 (double)r->list.size / 1e6);
-    r->encoder = plait_text_encoder_create(
-        r->tokenizer, p->field ? p->field : "text", count_cores(), err);
+    r->encoder =
+        plait_text_encoder_create(r->tokenizer, &fields, count_cores(), err);
     return r->encoder ? 0 : -1;
 }
 

@@ -12,6 +12,9 @@ struct plait_prep {
     const char *tokenizer; /* as plait_tokenizer_create() takes it */
     const char *field;     /* of JSON lines; NULL: "text", and only files that
                               are named so are JSON lines */
+    const char *prompt_field; /* of prompts, which bear no loss, before the
+                                 texts; all are JSON lines, and `field` is
+                                 "completion" if NULL. NULL: none */
     enum plait_data_format format;
 };
 

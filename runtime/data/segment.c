@@ -120,6 +120,7 @@ static int open_plait(struct plait_segment *s, struct plait_error *err)
     s->offset = PLAIT_SHARD_HEADER;
     s->count = header.tokens;
     s->vocab = header.vocab;
+    s->masked = header.masked;
     memcpy(s->tokenizer, header.tokenizer, sizeof(s->tokenizer));
     return check_size(s, PLAIT_SHARD_HEADER, err);
 }
@@ -440,6 +441,18 @@ static int32_t decode_token(enum plait_token_type type, const unsigned char *at)
     return token > INT32_MAX ? -1 : (int32_t)token;
 }
 
+/* The highest bit is the mark, the others are the token. */
+static int32_t decode_marked(enum plait_token_type type,
+                             const unsigned char *at)
+{
+    uint32_t token;
+
+    if (type == PLAIT_TOKEN_I32)
+        return (int32_t)get32(at);
+    token = (uint32_t)decode_token(type, at);
+    return (int32_t)((token & 0x8000) << 16 | (token & 0x7fff));
+}
+
 int plait_segment_tokens(const struct plait_segment *s, int64_t index,
                          int64_t n, int32_t *tokens, struct plait_error *err)
 {
@@ -453,7 +466,8 @@ int plait_segment_tokens(const struct plait_segment *s, int64_t index,
                                (size_t)part * width, raw, err) < 0)
             return -1;
         for (int64_t i = 0; i < part; i++)
-            tokens[i] = decode_token(s->type, raw + i * width);
+            tokens[i] = s->masked ? decode_marked(s->type, raw + i * width)
+                                  : decode_token(s->type, raw + i * width);
     }
     return 0;
 }

@@ -43,6 +43,7 @@ struct plait_segment {
     int64_t count; /* of tokens, images or labels */
     int64_t first; /* its place in the run of all segments */
     int vocab;     /* 0: not said */
+    bool masked;   /* tokens of prompts are marked */
     struct plait_images images;
     char tokenizer[PLAIT_SHARD_TOKENIZER]; /* "": not said */
 };
@@ -68,7 +69,10 @@ int plait_segment_read(const struct plait_segment *segment, size_t offset,
 /* Have tokens index .. index + n - 1 read, without waiting for them. */
 void plait_segment_expect(const struct plait_segment *segment, int64_t index,
                           int64_t n);
-/* Tokens index .. index + n - 1, -1 for each that does not fit a token id. */
+/* Marks a token of a prompt, which is negative with it. */
+#define PLAIT_TOKEN_MASKED INT32_MIN
+/* Tokens index .. index + n - 1, -1 for each that does not fit a token id; of a
+ * masked segment with PLAIT_TOKEN_MASKED where that is said. */
 int plait_segment_tokens(const struct plait_segment *segment, int64_t index,
                          int64_t n, int32_t *tokens, struct plait_error *err);
 

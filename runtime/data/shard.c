@@ -37,7 +37,7 @@ void plait_shard_encode(const struct plait_shard_header *header,
 
     memset(bytes, 0, PLAIT_SHARD_HEADER);
     memcpy(bytes, magic, sizeof(magic));
-    put_u32(bytes + 8, 1);
+    put_u32(bytes + 8, header->masked ? 2 : 1);
     put_u32(bytes + 12, (uint32_t)header->width);
     memcpy(bytes + 16, &tokens, sizeof(tokens));
     put_u32(bytes + 24, (uint32_t)header->vocab);
@@ -59,10 +59,10 @@ int plait_shard_decode(const char *name,
     if (memcmp(bytes, magic, sizeof(magic)) != 0)
         return plait_errorf(err, "%s: no plait shard: the magic is missing",
                             name);
-    if (get_u32(bytes + 8) != 1)
+    if (get_u32(bytes + 8) != 1 && get_u32(bytes + 8) != 2)
         return plait_errorf(err,
                             "%s: plait shard of version %u; this program "
-                            "reads version 1",
+                            "reads versions 1 and 2",
                             name, get_u32(bytes + 8));
     if (get_u32(bytes + 60) != header_checksum(bytes))
         return plait_errorf(err,
@@ -70,6 +70,7 @@ int plait_shard_decode(const char *name,
                             "%08x as it says",
                             name, header_checksum(bytes), get_u32(bytes + 60));
     if ((width != 2 && width != 4) || vocab < 1 || vocab > INT_MAX ||
+        (get_u32(bytes + 8) == 2 && width == 2 && vocab > 1 << 15) ||
         tokens > INT64_MAX / 8 || bytes[28 + PLAIT_SHARD_TOKENIZER - 1])
         return plait_errorf(err,
                             "%s: invalid header: %u bytes a token, "
@@ -78,6 +79,7 @@ int plait_shard_decode(const char *name,
     header->width = (int)width;
     header->tokens = (int64_t)tokens;
     header->vocab = (int)vocab;
+    header->masked = get_u32(bytes + 8) == 2;
     memcpy(header->tokenizer, bytes + 28, PLAIT_SHARD_TOKENIZER);
     return 0;
 }

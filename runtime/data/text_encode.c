@@ -10,10 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/data/segment.h"
+
 /* Jobs in a ring: first .. started .. filled are their numbers. */
 struct plait_text_encoder {
     const struct plait_tokenizer *tokenizer;
-    const char *field;
+    struct plait_text_fields fields;
     struct plait_text_job *job; /* [njobs] */
     int njobs;
     pthread_t *thread;
@@ -53,32 +55,71 @@ static int encode_text(const struct plait_text_encoder *e,
     return job->part.ends ? end_document(e->tokenizer, out, err) : 0;
 }
 
-/* The text of a JSON line; a new reference in `root` holds it. */
-static int find_text(const struct plait_text_encoder *e, const char *line,
-                     size_t size, json_t **root, const json_t **text,
-                     struct plait_error *err)
+/* One of its strings. `option` names the field. */
+static int find_field(const json_t *line, const char *field, const char *option,
+                      const json_t **text, struct plait_error *err)
 {
-    json_error_t wrong;
-
-    *root = json_loadb(line, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
-                       &wrong);
     errno = EINVAL;
-    if (!*root)
-        return plait_errorf(err, "no JSON: %.120s", wrong.text);
-    *text = json_object_get(*root, e->field);
-    if (!json_is_object(*root))
+    *text = json_object_get(line, field);
+    if (!json_is_object(line))
         return plait_errorf(err,
                             "an object is expected, with the text in its "
                             "field '%s'",
-                            e->field);
+                            field);
     if (!*text)
         return plait_errorf(err,
-                            "has no field '%s'; --field names the one "
-                            "with the text",
-                            e->field);
+                            "has no field '%s'; --%s names the one with the "
+                            "%s",
+                            field, option, *option == 'p' ? "prompt" : "text");
     if (!json_is_string(*text))
-        return plait_errorf(err, "field '%s' is no string", e->field);
+        return plait_errorf(err, "field '%s' is no string", field);
     return 0;
+}
+
+static int add_string(struct plait_encoder *encoder, const json_t *text,
+                      bool continued, struct plait_text_encoded *out,
+                      struct plait_error *err)
+{
+    return plait_encoder_add(encoder, json_string_value(text),
+                             json_string_length(text), continued, &out->tokens,
+                             err);
+}
+
+/* The prompt, if there is one, is tokens of its own: where it ends, a token
+ * ends, as when it is given to the trained model. */
+static int add_prompt(struct plait_encoder *encoder, const json_t *prompt,
+                      struct plait_text_encoded *out, struct plait_error *err)
+{
+    size_t first = out->tokens.count;
+
+    if (!prompt || json_string_length(prompt) == 0)
+        return 0;
+    if (add_string(encoder, prompt, false, out, err) < 0)
+        return -1;
+    for (; first < out->tokens.count; first++)
+        out->tokens.id[first] |= PLAIT_TOKEN_MASKED;
+    return 1;
+}
+
+/* A line without text is left out. */
+static int encode_object(const struct plait_text_encoder *e,
+                         struct plait_encoder *encoder, const json_t *line,
+                         struct plait_text_encoded *out,
+                         struct plait_error *err)
+{
+    const json_t *text, *prompt = NULL;
+    int prompted;
+
+    if (find_field(line, e->fields.text, "field", &text, err) < 0 ||
+        (e->fields.prompt &&
+         find_field(line, e->fields.prompt, "prompt-field", &prompt, err) < 0))
+        return -1;
+    if (json_string_length(text) == 0)
+        return 0;
+    prompted = add_prompt(encoder, prompt, out, err);
+    if (prompted < 0 || add_string(encoder, text, prompted, out, err) < 0)
+        return -1;
+    return end_document(e->tokenizer, out, err);
 }
 
 static int encode_line(const struct plait_text_encoder *e,
@@ -86,17 +127,15 @@ static int encode_line(const struct plait_text_encoder *e,
                        size_t size, struct plait_text_encoded *out,
                        struct plait_error *err)
 {
-    const json_t *text = NULL;
-    json_t *root;
-    int rc = find_text(e, line, size, &root, &text, err);
+    json_error_t wrong;
+    json_t *root = json_loadb(line, size,
+                              JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &wrong);
+    int rc;
 
-    if (rc == 0 && json_string_length(text) > 0) {
-        rc = plait_encoder_add(encoder, json_string_value(text),
-                               json_string_length(text), false, &out->tokens,
-                               err);
-        if (rc == 0)
-            rc = end_document(e->tokenizer, out, err);
-    }
+    errno = EINVAL;
+    if (!root)
+        return plait_errorf(err, "no JSON: %.120s", wrong.text);
+    rc = encode_object(e, encoder, root, out, err);
     json_decref(root);
     return rc;
 }
@@ -200,7 +239,7 @@ static int start_threads(struct plait_text_encoder *e, int threads)
 
 struct plait_text_encoder *
 plait_text_encoder_create(const struct plait_tokenizer *tokenizer,
-                          const char *field, int threads,
+                          const struct plait_text_fields *fields, int threads,
                           struct plait_error *err)
 {
     struct plait_text_encoder *e = calloc(1, sizeof(*e));
@@ -210,7 +249,7 @@ plait_text_encoder_create(const struct plait_tokenizer *tokenizer,
         return NULL;
     }
     e->tokenizer = tokenizer;
-    e->field = field;
+    e->fields = *fields;
     e->njobs = 2 * threads + 2;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);

@@ -20,10 +20,16 @@ struct plait_text_job {
 
 struct plait_text_encoder;
 
-/* `field` is that of JSON lines; both stay the caller's. NULL with errno. */
+/* The fields of JSON lines: what is learned to predict, and in front of it
+ * the prompt, which is not; NULL: there is none. */
+struct plait_text_fields {
+    const char *text, *prompt;
+};
+
+/* What is passed stays the caller's. NULL with errno. */
 struct plait_text_encoder *
 plait_text_encoder_create(const struct plait_tokenizer *tokenizer,
-                          const char *field, int threads,
+                          const struct plait_text_fields *fields, int threads,
                           struct plait_error *err);
 void plait_text_encoder_destroy(struct plait_text_encoder *e);
 /* The job to fill in next; NULL: all are under way. */

@@ -25,9 +25,7 @@ struct output {
 };
 
 struct plait_token_writer {
-    enum plait_data_format format;
-    const char *tokenizer;
-    int vocab;
+    struct plait_token_form form;
     int width, header; /* bytes */
     struct plait_token_mark at;
     struct output tokens;
@@ -148,14 +146,17 @@ static void encode_llmc(const struct plait_token_writer *w,
 
 static int write_header(struct plait_token_writer *w, struct plait_error *err)
 {
-    struct plait_shard_header shard = {
-        .width = w->width, .tokens = w->at.tokens, .vocab = w->vocab};
+    struct plait_shard_header shard = {.width = w->width,
+                                       .tokens = w->at.tokens,
+                                       .vocab = w->form.vocab,
+                                       .masked = w->form.masked};
     unsigned char bytes[LLMC_HEADER];
 
-    if (w->format == PLAIT_DATA_LLMC) {
+    if (w->form.format == PLAIT_DATA_LLMC) {
         encode_llmc(w, bytes);
     } else {
-        snprintf(shard.tokenizer, sizeof(shard.tokenizer), "%s", w->tokenizer);
+        snprintf(shard.tokenizer, sizeof(shard.tokenizer), "%s",
+                 w->form.tokenizer);
         plait_shard_encode(&shard, bytes);
     }
     if (w->header == 0 ||
@@ -167,21 +168,23 @@ static int write_header(struct plait_token_writer *w, struct plait_error *err)
 
 static void choose_layout(struct plait_token_writer *w)
 {
-    bool small = w->vocab <= 65536;
+    bool small = w->form.vocab <= (w->form.masked ? 1 << 15 : 1 << 16);
 
-    w->header = w->format == PLAIT_DATA_LLMC ? LLMC_HEADER : PLAIT_SHARD_HEADER;
-    if (w->format == PLAIT_DATA_MEGATRON) {
+    w->header =
+        w->form.format == PLAIT_DATA_LLMC ? LLMC_HEADER : PLAIT_SHARD_HEADER;
+    if (w->form.format == PLAIT_DATA_MEGATRON) {
         w->header = 0;
-        small = plait_megatron_is_small(w->vocab);
+        small = plait_megatron_is_small(w->form.vocab);
     }
     w->width = small ? 2 : 4;
 }
 
 /* -- the writer ------------------------------------------------------------ */
 
-struct plait_token_writer *plait_token_writer_create(
-    const char *stem, enum plait_data_format format, const char *tokenizer,
-    int vocab, const struct plait_token_mark *mark, struct plait_error *err)
+struct plait_token_writer *
+plait_token_writer_create(const char *stem, const struct plait_token_form *form,
+                          const struct plait_token_mark *mark,
+                          struct plait_error *err)
 {
     struct plait_token_writer *w = calloc(1, sizeof(*w));
 
@@ -189,16 +192,14 @@ struct plait_token_writer *plait_token_writer_create(
         plait_errorf(err, "%s: out of memory", stem);
         return NULL;
     }
-    w->format = format;
-    w->tokenizer = tokenizer;
-    w->vocab = vocab;
+    w->form = *form;
     choose_layout(w);
     if (mark)
         w->at = *mark;
     if (open_output(&w->tokens, stem, ".bin",
                     mark ? w->header + mark->tokens * w->width : -1, err) < 0)
         goto error;
-    if (format == PLAIT_DATA_MEGATRON &&
+    if (form->format == PLAIT_DATA_MEGATRON &&
         open_output(&w->lengths, stem, ".lengths",
                     mark ? mark->documents * 4 : -1, err) < 0)
         goto error;
@@ -220,7 +221,8 @@ static int write_tokens(struct plait_token_writer *w, const int32_t *tokens,
     for (; n > 0; tokens += part, n -= part) {
         part = n < 4096 ? n : 4096;
         for (i = 0; i < part; i++) {
-            narrow[i] = htole16((uint16_t)tokens[i]);
+            narrow[i] =
+                htole16((uint16_t)tokens[i] | (tokens[i] < 0 ? 0x8000 : 0));
             wide[i] = htole32((uint32_t)tokens[i]);
         }
         if (fwrite(w->width == 2 ? (void *)narrow : (void *)wide,
@@ -237,7 +239,7 @@ static int add_length(struct plait_token_writer *w, int64_t length,
 
     w->at.documents++;
     w->at.open = 0;
-    if (w->format != PLAIT_DATA_MEGATRON)
+    if (w->form.format != PLAIT_DATA_MEGATRON)
         return 0;
     errno = EOVERFLOW;
     if (length > INT32_MAX)
@@ -257,7 +259,8 @@ int plait_token_writer_add(struct plait_token_writer *w, const int32_t *tokens,
     int64_t done = 0;
 
     errno = EOVERFLOW;
-    if (w->format == PLAIT_DATA_LLMC && w->at.tokens + (int64_t)n > INT32_MAX)
+    if (w->form.format == PLAIT_DATA_LLMC &&
+        w->at.tokens + (int64_t)n > INT32_MAX)
         return plait_errorf(err,
                             "%s: llm.c's format has at most %d tokens in a "
                             "file: prepare fewer texts at a time",
@@ -316,7 +319,7 @@ static void remove_older(const struct plait_token_writer *w)
 
     if (w->at.tokens == 0)
         unlink(w->tokens.path);
-    if ((w->format != PLAIT_DATA_MEGATRON || w->at.tokens == 0) &&
+    if ((w->form.format != PLAIT_DATA_MEGATRON || w->at.tokens == 0) &&
         asprintf(&index, "%.*s.idx", (int)n, w->tokens.path) >= 0) {
         unlink(index);
         free(index);
@@ -328,7 +331,8 @@ int plait_token_writer_finish(struct plait_token_writer *w,
 {
     if (w->at.tokens > 0) {
         if (write_header(w, err) < 0 ||
-            (w->format == PLAIT_DATA_MEGATRON && finish_index(w, err) < 0) ||
+            (w->form.format == PLAIT_DATA_MEGATRON &&
+             finish_index(w, err) < 0) ||
             publish_output(&w->tokens, err) < 0)
             return -1;
     }

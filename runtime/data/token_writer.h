@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_DATA_TOKEN_WRITER_H
 #define PLAIT_RUNTIME_DATA_TOKEN_WRITER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,12 +21,23 @@ struct plait_token_mark {
     int64_t open; /* tokens of the document that has not ended */
 };
 
+/* What is written: the format, the tokenizer's name and its vocabulary. Tokens
+ * of a masked one may have PLAIT_TOKEN_MASKED (segment.h); only plait's format
+ * can be that. */
+struct plait_token_form {
+    enum plait_data_format format;
+    const char *tokenizer;
+    int vocab;
+    bool masked;
+};
+
 /* `stem`: the path without .bin. `mark`: go on with what an interrupted writer
  * left behind at that place; NULL: begin anew. -1 with EWOULDBLOCK if another
  * process writes it. NULL with errno. */
-struct plait_token_writer *plait_token_writer_create(
-    const char *stem, enum plait_data_format format, const char *tokenizer,
-    int vocab, const struct plait_token_mark *mark, struct plait_error *err);
+struct plait_token_writer *
+plait_token_writer_create(const char *stem, const struct plait_token_form *form,
+                          const struct plait_token_mark *mark,
+                          struct plait_error *err);
 /* ends[nends], ascending: a document ends before tokens[ends[i]]. */
 int plait_token_writer_add(struct plait_token_writer *w, const int32_t *tokens,
                            size_t n, const int64_t *ends, size_t nends,

@@ -424,7 +424,7 @@ static float balance_scale(const struct plait_work *w)
     if (d->tp_rank > 0)
         return 0; /* the tp group's sum has it once */
     return w->model->config->model.experts_balance * w->slot->loss_scale *
-           d->experts / (d->top_k * T);
+           w->slot->counted * d->experts / (d->top_k * T);
 }
 
 int plait_experts_backward(const struct plait_work *w,

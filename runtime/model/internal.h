@@ -140,7 +140,8 @@ struct plait_stash {
 struct plait_slot {
     struct plait_shape shape;
     float loss_scale;
-    const float *weights;            /* [batch] of sequences; NULL: 1 */
+    float counted;        /* share of the step's targets that are not masked */
+    const float *weights; /* [batch] of sequences; NULL: 1 */
     int32_t *tokens, *targets;       /* [N] */
     int32_t *starts;                 /* [N] of documents; data.mask_documents */
     bool masked;                     /* they count */

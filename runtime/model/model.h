@@ -89,6 +89,10 @@ struct plait_batch {
                                is, in the order of the samples, of how many */
     float loss_scale;       /* gradient of each token's loss, normally
                                1 / (the step's batch * seq_len) */
+    float masked;           /* share of the step's targets that are masked,
+                               where gradients are multiplied by 1 / (1 - it)
+                               afterwards: the balance of experts is not to
+                               be */
 };
 
 /* Called during backward as soon as a region's gradient for this

@@ -280,6 +280,7 @@ static int set_shape(struct plait_work *w, const struct plait_batch *batch,
     if (plait_model_shape(w->model, batch, train, &w->slot->shape) < 0)
         return -1;
     w->slot->loss_scale = batch->loss_scale;
+    w->slot->counted = 1 - batch->masked;
     w->slot->weights = batch->weights;
     w->slot->masked = w->slot->starts && (batch->starts || !batch->tokens);
     set_stream(w);

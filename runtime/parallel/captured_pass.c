@@ -53,7 +53,8 @@ int plait_captured_pass_run(struct plait_captured_pass *p,
     p->model = model;
     p->microbatch = microbatch;
     p->reduces = reduces;
-    if (p->batch.loss_scale != batch->loss_scale || p->loss != loss)
+    if (p->batch.loss_scale != batch->loss_scale ||
+        p->batch.masked != batch->masked || p->loss != loss)
         plait_graph_capture_reset(&p->capture, mesh);
     if (plait_model_load(model, 0, 0, batch) < 0)
         return -1;

@@ -18,7 +18,7 @@ struct plait_captured_pass {
 };
 
 /* *loss gets the summed token losses added. The pass is captured again if
- * loss or the loss scale change: the graph holds them. */
+ * loss, the loss scale or `masked` change: the graph holds them. */
 int plait_captured_pass_run(struct plait_captured_pass *pass,
                             struct plait_model *model, int microbatch,
                             bool reduces, const struct plait_batch *batch,

@@ -144,7 +144,7 @@ static void fill_window(const struct windows *w, int64_t i)
     for (int k = 0; k < w->length; k++) {
         bool there = i < w->count && first + k < w->text->n;
 
-        w->input[k] = there ? w->text->tokens[first + k] : 0;
+        w->input[k] = there ? w->text->tokens[first + k] & INT32_MAX : 0;
         w->target[k] = there && k >= seen && first + k + 1 < w->text->n
                            ? w->text->tokens[first + k + 1]
                            : -1;
@@ -189,10 +189,10 @@ static int sum_losses(struct plait_session *s, struct plait_pipeline *pipe,
 
 static void print_json(const struct windows *w, double sum)
 {
-    double n = w->text->n - 1;
+    double n = w->text->predicted;
 
     printf("{\"tokens\":%" PRId64 ",\"loss\":%.9g,\"perplexity\":%.9g,",
-           w->text->n - 1, sum / n, exp(sum / n));
+           w->text->predicted, sum / n, exp(sum / n));
     if (w->text->bytes > 0)
         printf("\"bytes\":%" PRId64 ",\"bits_per_byte\":%.9g,", w->text->bytes,
                sum / log(2) / w->text->bytes);
@@ -202,15 +202,17 @@ static void print_json(const struct windows *w, double sum)
 static int print_result(const struct windows *w, const struct args *args,
                         double sum, struct plait_error *err)
 {
-    double n = w->text->n - 1;
+    double n = w->text->predicted;
 
+    if (w->text->predicted == 0)
+        return plait_errorf(err, "%s: all tokens are of prompts", args->file);
     if (!isfinite(sum))
         return plait_errorf(err, "%s: the loss is no number", args->file);
     if (args->json) {
         print_json(w, sum);
         return 0;
     }
-    printf("%" PRId64 " tokens, loss %.6f, perplexity %.4f", w->text->n - 1,
+    printf("%" PRId64 " tokens, loss %.6f, perplexity %.4f", w->text->predicted,
            sum / n, exp(sum / n));
     if (w->text->bytes > 0)
         printf(", %.4f bits per byte", sum / log(2) / w->text->bytes);

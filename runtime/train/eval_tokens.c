@@ -18,22 +18,29 @@
 
 /* -- tokens ---------------------------------------------------------------- */
 
-/* Tokens first .. first + n - 1, where first is a multiple of n. */
+/* Tokens first .. first + n - 1, where first is a multiple of n; what follows
+ * each of them says whether that is predicted. */
 static int copy_tokens(const struct plait_dataset *ds, int vocab, int64_t first,
                        int n, int32_t *to, struct plait_error *err)
 {
-    int32_t target[CHUNK];
+    int32_t input[CHUNK], target[CHUNK];
 
-    return plait_dataset_read(ds, first / n, n, vocab, to + first, target, err);
+    if (plait_dataset_read(ds, first / n, n, vocab, input, target, err) < 0)
+        return -1;
+    to += first;
+    for (int i = 0; i < n; i++) {
+        to[i] = (to[i] & PLAIT_EVAL_MASKED) | input[i];
+        to[i + 1] = target[i] < 0 ? PLAIT_EVAL_MASKED : target[i];
+    }
+    return 0;
 }
 
 static int read_dataset(const struct plait_dataset *ds, int vocab,
                         struct plait_eval_tokens *t, struct plait_error *err)
 {
     int64_t i = 0, last = t->n - 1;
-    int32_t before;
 
-    t->tokens = malloc(t->n * sizeof(*t->tokens));
+    t->tokens = calloc(t->n, sizeof(*t->tokens));
     if (!t->tokens)
         return plait_errorf(err, "out of memory");
     for (; i + CHUNK <= last; i += CHUNK)
@@ -42,8 +49,7 @@ static int read_dataset(const struct plait_dataset *ds, int vocab,
     for (; i < last; i++)
         if (copy_tokens(ds, vocab, i, 1, t->tokens, err) < 0)
             return -1;
-    return plait_dataset_read(ds, last - 1, 1, vocab, &before, t->tokens + last,
-                              err);
+    return 0;
 }
 
 static int check_count(const struct plait_eval_tokens *t, const char *path,
@@ -207,6 +213,8 @@ int plait_eval_tokens_read(struct plait_eval_tokens *t,
         return -1;
     t->tokens = (int32_t *)(void *)data;
     t->n = size / sizeof(*t->tokens);
+    for (int64_t i = 1; i < t->n; i++)
+        t->predicted += t->tokens[i] >= 0;
     if (plait_comm_host_broadcast(world, &t->bytes, sizeof(t->bytes), 0) == 0)
         return 0;
     plait_errorf(err, "%s", plait_comm_error(world));

@@ -5,11 +5,15 @@
 #include "runtime/comm/comm.h"
 #include "runtime/generate/prompt.h"
 
+/* Makes a token negative: it is read and not predicted. */
+#define PLAIT_EVAL_MASKED INT32_MIN
+
 /* The tokens of a file that a model is held against, on every rank. */
 struct plait_eval_tokens {
-    int32_t *tokens; /* [n] */
-    int64_t n;       /* at least 2 */
-    int64_t bytes;   /* of text behind the first token; 0: not known */
+    int32_t *tokens;   /* [n], of prompts with PLAIT_EVAL_MASKED */
+    int64_t n;         /* at least 2 */
+    int64_t predicted; /* those behind the first that are of no prompt */
+    int64_t bytes;     /* of text behind the first token; 0: not known */
 };
 
 /* `path`: text, or tokens where it ends in .bin or is a folder of plait-prep's.

@@ -183,6 +183,8 @@ int plait_metrics_write(struct plait_metrics_file *file,
 
     fprintf(out, "{\"step\":%" PRId64, m->step);
     put_number(out, "loss", m->loss);
+    if (!isnan(m->loss_tokens))
+        fprintf(out, ",\"loss_tokens\":%.0f", m->loss_tokens);
     put_number(out, "grad_norm", m->grad_norm);
     put_number(out, "lr", m->lr);
     fprintf(out, ",\"global_batch\":%d", m->batch);

@@ -23,6 +23,7 @@ struct plait_metrics {
     int64_t step; /* from 1 */
     int batch;    /* sequences of this step */
     double loss;
+    double loss_tokens; /* that it is the mean over */
     struct plait_evaluation val;
     double grad_norm;
     double lr;

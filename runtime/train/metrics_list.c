@@ -13,6 +13,9 @@ static void each_scalar(const struct plait_metrics *m, plait_metric_fn *fn,
 {
     const struct plait_metric list[] = {
         {"loss", "loss", "Training loss of the step.", m->loss, 0, 0},
+        {"loss_tokens", "loss_tokens",
+         "Tokens of the step whose loss counts, where prompts are masked.",
+         m->loss_tokens, 0, 0},
         {"val_loss", "validation_loss", "Validation loss.", m->val.loss, 0, 0},
         {"accuracy", "validation_accuracy_ratio",
          "Share of the validation images that are classified right.",

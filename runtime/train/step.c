@@ -73,7 +73,10 @@ static int make_parts(struct plait_trainer *t, struct plait_error *err)
             calloc((size_t)t->most * c->micro_batch, sizeof(*t->weights));
     t->loss = mesh->ops->alloc(mesh->dev, 2 * sizeof(*t->loss));
     t->sums = calloc(NSUMS + mesh->layout.size[PLAIT_DP], sizeof(*t->sums));
-    if (!t->batch || !t->loss || !t->sums || (c->noise > 0 && !t->weights))
+    t->factor = calloc(learners_of(t), sizeof(*t->factor));
+    t->counts = calloc(learners_of(t), 2 * sizeof(*t->counts));
+    if (!t->batch || !t->loss || !t->sums || !t->factor || !t->counts ||
+        (c->noise > 0 && !t->weights))
         return plait_errorf(err, "out of memory");
     if (plait_precision_set(mesh, c->precision, err) < 0 ||
         plait_graphs_choose(&mesh->graphs, t->config, mesh, err) < 0)
@@ -131,6 +134,8 @@ void plait_trainer_destroy(struct plait_trainer *t)
     free(t->batch);
     free(t->weights);
     free(t->sums);
+    free(t->factor);
+    free(t->counts);
     free(t);
     errno = saved;
 }
@@ -162,8 +167,7 @@ struct plait_run_state *plait_trainer_state(struct plait_trainer *t)
 
 /* -- the step ------------------------------------------------------------ */
 
-/* Whatever failed, in a sentence. */
-static int describe_failure(struct plait_trainer *t, struct plait_error *err)
+int plait_trainer_describe(struct plait_trainer *t, struct plait_error *err)
 {
     const char *why = plait_queue_error(t->mesh->q);
     const struct plait_graphs *graphs = &t->mesh->graphs;
@@ -186,9 +190,7 @@ static int describe_failure(struct plait_trainer *t, struct plait_error *err)
     return plait_errorf(err, "step failed: %s", strerror(errno));
 }
 
-/* This rank's part of the n sums, of which the first is the loss: all tp and
- * cp ranks of a last stage hold them, one of each tp group counts. */
-static int local_sums(struct plait_trainer *t, double *sums, int n)
+int plait_trainer_local_sums(struct plait_trainer *t, double *sums, int n)
 {
     struct plait_mesh *mesh = t->mesh;
 
@@ -199,25 +201,32 @@ static int local_sums(struct plait_trainer *t, double *sums, int n)
     return 0;
 }
 
-/* Of learner i; *squares: this rank's share of the gradient's. */
-static int compute_gradients(struct plait_trainer *t, int i, double *squares)
+/* Of learner i; *squares: this rank's share of the gradient's, and *small of
+ * that of a part of the batch. */
+static int compute_gradients(struct plait_trainer *t, int i, double *squares,
+                             struct plait_small_batch *part, double *small)
 {
     const struct plait_ops *ops = t->mesh->ops;
+    double factor = t->factor[i];
 
     if (ops->fill_zero(t->mesh->q, t->loss, 2 * sizeof(*t->loss)) < 0 ||
         plait_gradsync_begin(t->sync, t->microbatches) < 0 ||
         plait_pipeline_train(t->pipe, t->batch + i * t->microbatches, t->loss) <
             0 ||
-        plait_gradsync_finish(t->sync) < 0)
+        plait_gradsync_finish(t->sync) < 0 ||
+        plait_optim_sum_squares(t->optim, squares) < 0 ||
+        plait_gradsync_small(t->sync, part, small) < 0)
         return -1;
-    return plait_optim_sum_squares(t->optim, squares);
+    *squares *= factor * factor;
+    *small *= factor * factor;
+    return 0;
 }
 
 /* A step as it goes on. */
 struct step_now {
     int64_t number;
     bool apart;    /* each replica makes its own */
-    double tokens; /* of all replicas */
+    double tokens; /* of all replicas, those that count */
     int replicas;  /* with a gradient of their own: of one dp coordinate
                       each; 1 unless they are apart */
     double lr;
@@ -254,9 +263,9 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
 
     memset(t->sums, 0, (NSUMS + now->replicas) * sizeof(*t->sums));
     /* The loss last: it is there once the norm is, and costs no wait. */
-    if (compute_gradients(t, i, &squares[mine]) < 0 ||
-        plait_gradsync_small(t->sync, &small, &t->sums[SUM_SMALL]) < 0 ||
-        local_sums(t, &t->sums[SUM_LOSS], 1) < 0)
+    if (compute_gradients(t, i, &squares[mine], &small, &t->sums[SUM_SMALL]) <
+            0 ||
+        plait_trainer_local_sums(t, &t->sums[SUM_LOSS], 1) < 0)
         return -1;
     /* Replicas that are not apart have the same gradient. */
     if (t->replicas && !now->apart && t->mesh->coord.at[PLAIT_DP] != 0)
@@ -287,12 +296,14 @@ static void observe_step(struct plait_trainer *t, struct step_now *now)
     t->state.skipped += now->left_out;
 }
 
-static int update_weights(struct plait_trainer *t, const struct step_now *now)
+/* Of learner i. */
+static int update_weights(struct plait_trainer *t, int i,
+                          const struct step_now *now)
 {
     const struct plait_job_config *c = t->config;
     double start = plait_trace_now();
     float scale = plait_clip(now->left_out ? NAN : now->norm, c->optim.clip,
-                             t->scale.scale);
+                             t->scale.scale / t->factor[i]);
     int rc;
 
     plait_range_begin(t->mesh->ops, "optimizer");
@@ -340,10 +351,26 @@ static int train_learners(struct plait_trainer *t, int stop,
             return -1;
         if (i == learners_of(t) - 1)
             observe_step(t, now);
-        if (update_weights(t, now) < 0)
+        if (update_weights(t, i, now) < 0)
             return -1;
     }
     return t->replicas ? plait_replicas_end(t->replicas) : 0;
+}
+
+/* Gradients and loss are means over the targets that count. */
+static int weigh_targets(struct plait_trainer *t, struct step_now *now)
+{
+    int i;
+
+    for (i = 0; i < learners_of(t); i++)
+        t->factor[i] = 1;
+    if (!t->masked)
+        return 0;
+    if (plait_trainer_weigh(t, now->apart,
+                            now->tokens / (now->replicas * learners_of(t))) < 0)
+        return -1;
+    now->tokens = fmax(1, t->counted);
+    return 0;
 }
 
 int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
@@ -370,8 +397,8 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
         return -1;
     plait_trainer_noise(t, n);
     number_batches(t, n, now.apart);
-    if (train_learners(t, stop, &now) < 0)
-        return describe_failure(t, err);
+    if (weigh_targets(t, &now) < 0 || train_learners(t, stop, &now) < 0)
+        return plait_trainer_describe(t, err);
     result->skipped = t->scale.dynamic && !isfinite(now.norm);
     plait_loss_scale_update(&t->scale, result->skipped);
     result->skipped |= now.left_out;
@@ -379,98 +406,11 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
     plait_growth_follow(&t->state.growth, c, plait_trainer_batch_unit(t),
                         now.seen.noise_scale);
     result->batch = t->batch_size;
+    result->counted = t->masked ? t->counted : NAN;
     result->loss = now.loss / now.tokens;
     result->grad_norm = now.norms / learners_of(t);
     result->lr = now.lr;
     result->seen = now.seen;
     result->stop = now.stop;
     return 0;
-}
-
-/* The batches of an evaluation. A file that one rank cannot read ends it on all
- * of them. */
-static int eval_batches(struct plait_trainer *t, struct plait_loader *loader,
-                        int n, struct plait_error *err)
-{
-    const struct plait_job_config *c = t->config;
-    double tokens = (double)c->train.global_batch * c->model.seq_len;
-    struct plait_comm *world = t->mesh->world;
-    int64_t i;
-
-    for (i = 0; i < c->train.eval_steps; i++) {
-        int rc = plait_trainer_batch(t, loader, n, 1 / tokens, err);
-
-        if (plait_error_consensus(world, rc, err) < 0)
-            return plait_comm_failed(world) ? -1 : PLAIT_TRAINER_LOST;
-        if (plait_pipeline_eval(t->pipe, t->batch, n, t->loss) < 0)
-            return describe_failure(t, err);
-    }
-    return 0;
-}
-
-/* The sums of loss and images right over validation set `set`, of all ranks. */
-static int evaluate_set(struct plait_trainer *t, int set, double sums[2],
-                        struct plait_error *err)
-{
-    struct plait_mesh *mesh = t->mesh;
-    int n = t->config->train.global_batch / plait_trainer_batch_unit(t), rc;
-    struct plait_loader *loader = plait_trainer_val_loader(t, set, n, err);
-
-    if (plait_error_consensus(mesh->world, loader ? 0 : -1, err) < 0) {
-        plait_loader_destroy(loader);
-        return PLAIT_TRAINER_LOST;
-    }
-    rc = mesh->ops->fill_zero(mesh->q, t->loss, 2 * sizeof(*t->loss)) < 0
-             ? describe_failure(t, err)
-             : eval_batches(t, loader, n, err);
-    plait_loader_destroy(loader);
-    if (rc < 0)
-        return rc;
-    if (local_sums(t, sums, 2) < 0)
-        return describe_failure(t, err);
-    if (plait_comm_host_all_reduce(mesh->world, sums, 2, PLAIT_SUM) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(mesh->world));
-    return 0;
-}
-
-/* All of them, one after the other. */
-static int evaluate_sets(struct plait_trainer *t, struct plait_evaluation *e,
-                         struct plait_error *err)
-{
-    const struct plait_job_config *c = t->config;
-    double tokens =
-        (double)c->train.eval_steps * c->train.global_batch * c->model.seq_len;
-    double sums[2];
-    int i, rc;
-
-    for (i = 0; i < c->data.val.n; i++) {
-        rc = evaluate_set(t, i, sums, err);
-        if (rc < 0)
-            return rc;
-        t->val_losses[i] = sums[0] / tokens;
-        e->loss += t->val_losses[i] / c->data.val.n;
-        if (plait_is_image_model(&c->model) && c->model.classes > 1)
-            e->accuracy = sums[1] / tokens;
-    }
-    return 0;
-}
-
-int plait_trainer_eval(struct plait_trainer *t, struct plait_evaluation *result,
-                       struct plait_error *err)
-{
-    struct plait_evaluation e = {.accuracy = NAN, .losses = t->val_losses};
-    int rc;
-
-    if (t->config->data.val.at[0].name)
-        e.sets = &t->config->data.val;
-    if (t->replicas && plait_replicas_lend(t->replicas) < 0)
-        return describe_failure(t, err);
-    rc = evaluate_sets(t, &e, err);
-    if (rc == -1)
-        return -1;
-    if (t->replicas && plait_replicas_return(t->replicas) < 0)
-        return describe_failure(t, err);
-    if (rc == 0)
-        *result = e;
-    return rc;
 }

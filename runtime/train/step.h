@@ -48,7 +48,8 @@ int plait_trainer_identify_data(struct plait_trainer *t,
 
 struct plait_step_result {
     int batch;        /* sequences */
-    double loss;      /* mean over the tokens of the step */
+    double loss;      /* mean over the tokens of the step that count */
+    double counted;   /* how many they are; NaN: all */
     double grad_norm; /* before clipping; mean over replicas that are apart */
     bool skipped;     /* fp16 overflowed, or an outlier with
                          train.skip_outliers: the weights are as before */

@@ -247,6 +247,8 @@ static int open_training(struct plait_trainer *t, struct plait_error *err)
         return plait_errorf(err, "out of memory");
     for (i = 0; i < parts->n; i++)
         t->mix[i] = parts->at[i].weight;
+    for (i = 0; i < parts->n; i++)
+        t->masked |= plait_dataset_masked(t->train[i]);
     t->end_token = -1;
     return t->config->data.mask_documents ? find_end_token(t, err) : 0;
 }

@@ -34,8 +34,22 @@ struct plait_trainer {
     float *weights; /* [most][micro_batch] with train.noise, else NULL */
     double *loss;   /* device: [2], images counted in the second */
     double *sums;   /* [NSUMS + replicas] of a step over the world */
+    bool masked;    /* some targets do not count: which ones do */
+    double counted; /* targets of the step that count, of all ranks */
+    double *factor; /* [learners] of gradients, so that their mean is over
+                       those; 1 unless they are masked */
+    double *counts; /* [2 * learners] */
     struct plait_loss_scale scale;
 };
+
+/* -- step.c -------------------------------------------------------------- */
+
+/* Whatever failed, in a sentence. */
+int plait_trainer_describe(struct plait_trainer *t, struct plait_error *err);
+/* This rank's part of the n sums in t->loss, of which the first is the loss:
+ * all tp and cp ranks of a last stage hold them, one of each tp group
+ * counts. */
+int plait_trainer_local_sums(struct plait_trainer *t, double *sums, int n);
 
 /* -- step_data.c --------------------------------------------------------- */
 
@@ -60,5 +74,16 @@ int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
 bool plait_trainer_data_ahead(struct plait_trainer *t, int64_t step);
 /* The factor of each of their sequences, by its number in the run. */
 void plait_trainer_noise(struct plait_trainer *t, int n);
+
+/* -- step_targets.c ------------------------------------------------------ */
+
+/* How many targets of n micro-batches are not masked. */
+double plait_trainer_count(const struct plait_trainer *t,
+                           const struct plait_batch *batch, int n);
+/* Whether this rank's count is the one of its data parallel coordinate. */
+bool plait_trainer_counts(const struct plait_trainer *t);
+/* t->counted and t->factor of the micro-batches in t->batch, of which each
+ * learner has t->microbatches; `full`: all targets of one gradient. */
+int plait_trainer_weigh(struct plait_trainer *t, bool apart, double full);
 
 #endif

@@ -14,7 +14,7 @@
 /* A plait shard of this many tokens that takes no room. */
 static int write_sparse(char *path, int64_t tokens)
 {
-    struct plait_shard_header header = {2, tokens, 257, "byte"};
+    struct plait_shard_header header = {2, tokens, 257, "byte", false};
     unsigned char bytes[PLAIT_SHARD_HEADER];
     int fd = mkstemps(path, 4);
 

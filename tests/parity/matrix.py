@@ -85,7 +85,21 @@ OVERFLOW = [(model, sizes, f"precision=fp16 loss_scale=50000000 {rest}".strip())
 # Words as documents: attention and positions begin anew behind each space.
 DOCUMENTS = "data.mask_documents=true data.end_token=32"
 
+# Prompts bear no loss, of parity.py's own tokens.
+PROMPTS = "data.train=prompts.bin data.format=plait"
+
 STRANDS = [
+    ("gpt2", "211", PROMPTS),
+    ("gpt2", "121", PROMPTS),
+    ("llama", "112", PROMPTS),
+    ("llama", "1112", PROMPTS),
+    ("odd-llama", "131", PROMPTS + " schedule=zb-h1"),
+    ("odd-gpt2", "113", PROMPTS + " zero=2 micro_batch=1"),
+    ("llama", "222", PROMPTS + " zero=3 sequence=true"),
+    ("moe", "11212", PROMPTS + " zero=1"),
+    ("odd-moe", "21212", PROMPTS + " micro_batch=1"),
+    ("gpt2", "1122", PROMPTS + " precision=bf16"),
+    ("gpt2", "112", PROMPTS + " precision=fp16 loss_scale=50000000"),
     ("gpt2", "211", DOCUMENTS + " precision=bf16"),
     ("gpt2", "211", DOCUMENTS),
     ("llama", "1112", DOCUMENTS),
@@ -220,6 +234,7 @@ def optimizers():
 QUICK = [
     ("gpt2", "211", ""),
     ("gpt2", "2212", DOCUMENTS),
+    ("moe", "21212", PROMPTS),
     ("llama", "222", "zero=3 sequence=true"),
     ("odd-gpt2", "131", "schedule=zb-h1"),
     ("moe", "11212", "zero=1"),

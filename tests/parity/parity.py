@@ -32,7 +32,7 @@ MPIRUN = os.path.join(LIB, "mpirun.sh")
 NODES = os.path.join(LIB, "nodes.sh")
 
 sys.path.insert(0, LIB)
-from tokens import write_tokens
+from tokens import write_prompts, write_tokens
 
 LOSS_RTOL = 2e-5
 MEMORY_RTOL = 0.1  # of every pipeline stage's fullest rank
@@ -311,6 +311,7 @@ class Matrix:
         self.worst = {}
         self.count = self.failed = 0
         write_tokens(os.path.join(work, "tokens.bin"))
+        write_prompts(os.path.join(work, "prompts.bin"))
         for model in matrix.MODELS:
             write_config(os.path.join(work, model + ".yaml"), model,
                          os.path.join(work, "tokens.bin"))
@@ -398,10 +399,12 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--timeout", type=int, default=180)
     args = p.parse_args()
+    args.train = os.path.abspath(args.train)
     todo = [c for c in (matrix.QUICK if args.quick else matrix.cases())
             if args.only in " ".join(c)]
     work = tempfile.mkdtemp(prefix="plait-parity-", dir=os.environ.get(
         "PLAIT_PARITY_DIR"))
+    os.chdir(work)  # which strands name files of
     start = time.monotonic()
     print(f"1..{len(todo)}")
     try:

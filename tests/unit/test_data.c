@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/data/data.h"
+#include "runtime/data/segment.h"
 #include "runtime/data/shard.h"
 #include "runtime/data/token_writer.h"
 #include "runtime/data/tokenizer.h"
@@ -35,6 +36,8 @@ static void write_file(const char *name, const void *bytes, size_t size)
 /* n tokens first, first + 1, ... */
 static void write_shard(const char *name, int vocab, int32_t first, int n)
 {
+    const struct plait_token_form form = {PLAIT_DATA_PLAIT, "byte", vocab,
+                                          false};
     struct plait_token_writer *w;
     struct plait_error err;
     int32_t token;
@@ -42,7 +45,7 @@ static void write_shard(const char *name, int vocab, int32_t first, int n)
     int i;
 
     if (n == 0) { /* the writer leaves no such file */
-        struct plait_shard_header header = {2, 0, vocab, "byte"};
+        struct plait_shard_header header = {2, 0, vocab, "byte", false};
         unsigned char bytes[PLAIT_SHARD_HEADER];
 
         header.width = vocab > 65536 ? 4 : 2;
@@ -52,8 +55,7 @@ static void write_shard(const char *name, int vocab, int32_t first, int n)
     }
     snprintf(stem, sizeof(stem), "%.*s", (int)strlen(in_dir(name)) - 4,
              in_dir(name));
-    w = plait_token_writer_create(stem, PLAIT_DATA_PLAIT, "byte", vocab, NULL,
-                                  &err);
+    w = plait_token_writer_create(stem, &form, NULL, &err);
     for (i = 0; i < n; i++) {
         token = first + i;
         if (!w || plait_token_writer_add(w, &token, 1, NULL, 0, &err) < 0)
@@ -125,6 +127,40 @@ static void shards(void)
     ds = create("[ab]*.bin", PLAIT_DATA_PLAIT, &err);
     ok(!ds && strstr(err.text, "vocabulary 300"), "%s", err.text);
     plait_dataset_destroy(NULL);
+}
+
+/* Every third token of 30 is a prompt's. */
+static void masked(int vocab, int32_t first)
+{
+    const struct plait_token_form form = {PLAIT_DATA_PLAIT, "byte", vocab,
+                                          true};
+    struct plait_error err = {""};
+    struct plait_token_writer *w =
+        plait_token_writer_create(in_dir("masked"), &form, NULL, &err);
+    int32_t tokens[30], input[7], target[7];
+    struct plait_dataset *ds;
+    int bad = 0, i, k;
+
+    for (i = 0; i < 30; i++)
+        tokens[i] = (first + i) | (i % 3 ? 0 : PLAIT_TOKEN_MASKED);
+    if (!w || plait_token_writer_add(w, tokens, 30, NULL, 0, &err) < 0 ||
+        plait_token_writer_finish(w, &err) < 0)
+        abort();
+    plait_token_writer_destroy(w);
+    ds = create("masked.bin", PLAIT_DATA_AUTO, &err);
+    ok(ds && plait_dataset_masked(ds) && plait_dataset_samples(ds, 7) == 4,
+       "a masked shard of %d tokens %s", vocab, err.text);
+    for (i = 0; ds && i < 4; i++) {
+        bad += plait_dataset_read(ds, i, 7, vocab, input, target, &err) < 0;
+        for (k = 0; k < 7; k++)
+            bad += input[k] != first + 7 * i + k ||
+                   target[k] != ((7 * i + k + 1) % 3 ? input[k] + 1 : -1);
+    }
+    ok(ds && !bad, "tokens of prompts are read, and no targets");
+    ok(plait_dataset_read(ds, 0, 7, first + 3, input, target, &err) == -1 &&
+           errno == ERANGE && strstr(err.text, "at position 3 is outside"),
+       "%s", err.text);
+    plait_dataset_destroy(ds);
 }
 
 static void llmc(void)
@@ -258,12 +294,12 @@ static void refused(void)
         {"short.bin", "truncated: 20 bytes are less than its header of 64"},
         {"cut.bin", "truncated: the header says 41 tokens, 146 bytes"},
         {"long.bin", "too long: the header says 41 tokens"},
-        {"version.bin", "plait shard of version 2"},
+        {"version.bin", "plait shard of version 3"},
         {"corrupt.bin", "corrupt header: its checksum is"},
         {"width.bin", "invalid header: 3 bytes a token"},
         {"huge.bin", "invalid header"},
     };
-    struct plait_shard_header header = {3, 41, 300, "byte"};
+    struct plait_shard_header header = {3, 41, 300, "byte", false};
     unsigned char bytes[64 + 82 + 1] = {0};
     struct plait_error err;
     struct plait_dataset *ds;
@@ -278,7 +314,7 @@ static void refused(void)
     write_file("short.bin", bytes, 20);
     write_file("cut.bin", bytes, 64 + 81);
     write_file("long.bin", bytes, 64 + 83);
-    bytes[8] = 2;
+    bytes[8] = 3;
     write_file("version.bin", bytes, 64 + 82);
     bytes[8] = 1;
     bytes[17] ^= 1;
@@ -421,6 +457,9 @@ int main(void)
     if (!mkdtemp(dir))
         return 1;
     shards();
+    masked(300, 256);
+    masked(1 << 15, (1 << 15) - 30);
+    masked((1 << 15) + 1, (1 << 15) - 29);
     llmc();
     megatron();
     refused();
