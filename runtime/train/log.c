@@ -60,13 +60,15 @@ static int open_outputs(struct plait_log *log, const char *metrics,
 
 struct plait_log *plait_log_create(const struct plait_session *s,
                                    const struct plait_train_args *args,
-                                   const struct plait_model *model, double peak,
+                                   const struct plait_model *model,
+                                   const double *nodes, double peak,
                                    int64_t step, struct plait_error *err)
 {
     struct plait_log *log = calloc(1, sizeof(*log));
     char *config = config_text(s, args);
     struct plait_start_record record = {.s = s,
                                         .config = config,
+                                        .nodes = nodes,
                                         .step = step,
                                         .parameters = model->parameters,
                                         .peak = peak};

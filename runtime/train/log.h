@@ -10,11 +10,12 @@
  * log.tensorboard and log.prometheus are given. */
 struct plait_log;
 
-/* `step`: done before this start. `peak`: FLOP/s of all ranks. The session
- * must outlive the log. */
+/* `nodes`, of each rank: equal where ranks share a node. `step`: done before
+ * this start. `peak`: FLOP/s of all ranks. The session must outlive the log. */
 struct plait_log *plait_log_create(const struct plait_session *s,
                                    const struct plait_train_args *args,
-                                   const struct plait_model *model, double peak,
+                                   const struct plait_model *model,
+                                   const double *nodes, double peak,
                                    int64_t step, struct plait_error *err);
 int plait_log_write(struct plait_log *log, const struct plait_metrics *m,
                     struct plait_error *err);

@@ -155,6 +155,15 @@ static double unix_time(void)
     return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
+static void put_slowest(FILE *out, const struct plait_metrics *m)
+{
+    if (m->slowest_rank < 0)
+        return;
+    fprintf(out, ",\"slowest_rank\":%d", m->slowest_rank);
+    put_number(out, "rank_s_min", m->rank_s[0]);
+    put_number(out, "rank_s_max", m->rank_s[1]);
+}
+
 static void put_stages(FILE *out, const struct plait_metrics *m)
 {
     int i;
@@ -197,6 +206,7 @@ int plait_metrics_write(struct plait_metrics_file *file,
     if (m->host_bytes > 0)
         fprintf(out, ",\"host_bytes\":%zu", m->host_bytes);
     put_stages(out, m);
+    put_slowest(out, m);
     put_number(out, "comm_s", m->comm_s);
     put_number(out, "comm_hidden_s", m->comm_hidden_s);
     put_waits(out, m->comm_wait);
@@ -207,6 +217,8 @@ int plait_metrics_write(struct plait_metrics_file *file,
     }
     if (!isnan(m->val.accuracy))
         put_number(out, "accuracy", m->val.accuracy);
+    if (m->saved_step >= 0)
+        fprintf(out, ",\"saved_step\":%" PRId64, m->saved_step);
     fprintf(out, ",\"time\":%.3f}\n", unix_time());
     if (fflush(out) != 0)
         return -1;

@@ -37,6 +37,9 @@ struct plait_metrics {
     size_t host_bytes;         /* the same, offloaded to the host */
     const double *stage_bytes; /* [nstages] */
     int nstages;
+    int64_t saved_step;   /* of the newest checkpoint, -1: none */
+    int slowest_rank;     /* -1: not known */
+    double rank_s[2];     /* that the quickest and the slowest rank computed */
     double comm_s;        /* of step_s: computation stood still for messages */
     double comm_hidden_s; /* collectives ran beside it, summed over groups */
     uint64_t comm_bytes[PLAIT_NCOMMS]; /* this rank, this step */

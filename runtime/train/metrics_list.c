@@ -46,6 +46,8 @@ static void each_scalar(const struct plait_metrics *m, plait_metric_fn *fn,
          m->mem_bytes, 0, 0},
         {"host_bytes", "host_memory_bytes", "The most that rank 0 offloaded.",
          m->host_bytes ? m->host_bytes : NAN, 0, 0},
+        {"saved_step", "saved_step", "Step of the newest checkpoint.",
+         m->saved_step < 0 ? NAN : m->saved_step, 0, 0},
         {"comm_s", "communication_exposed_seconds",
          "Part of the step in which rank 0 waited for messages.", m->comm_s, 0,
          0},
@@ -57,6 +59,24 @@ static void each_scalar(const struct plait_metrics *m, plait_metric_fn *fn,
     for (i = 0; i < COUNT(list); i++)
         if (!isnan(list[i].value))
             fn(&list[i], arg);
+}
+
+static void each_slowest(const struct plait_metrics *m, plait_metric_fn *fn,
+                         void *arg)
+{
+    const struct plait_metric list[] = {
+        {"slowest_rank", "slowest_rank", "The rank that computed longest.",
+         m->slowest_rank, 0, 0},
+        {"rank_s_min", "rank_computation_min_seconds",
+         "Part of a step in which the quickest rank computed.", m->rank_s[0], 0,
+         0},
+        {"rank_s_max", "rank_computation_max_seconds",
+         "The same of the slowest.", m->rank_s[1], 0, 0},
+    };
+    int i;
+
+    for (i = 0; m->slowest_rank >= 0 && i < COUNT(list); i++)
+        fn(&list[i], arg);
 }
 
 static void each_val_set(const struct plait_metrics *m, plait_metric_fn *fn,
@@ -127,6 +147,7 @@ void plait_metrics_each(const struct plait_metrics *m, plait_metric_fn *fn,
                         void *arg)
 {
     each_scalar(m, fn, arg);
+    each_slowest(m, fn, arg);
     each_val_set(m, fn, arg);
     each_stage(m, fn, arg);
     each_group(m, fn, arg);

@@ -50,7 +50,8 @@ int plait_run_open_log(struct run *r, struct plait_error *err)
     if (plait_comm_rank(r->world) != 0)
         return 0;
     plait_log_destroy(r->log);
-    r->log = plait_log_create(r->s, r->args, model, r->peak, r->done.step, err);
+    r->log = plait_log_create(r->s, r->args, model, r->nodes, r->peak,
+                              r->done.step, err);
     if (!r->log)
         return -1;
     plait_report_start(r->s, model, r->peak, r->done.step);
@@ -78,6 +79,7 @@ static int run_open(struct run *r, struct plait_session *s,
     r->config = s->config;
     r->world = s->world.comm;
     r->saved = -1;
+    r->slowest = -1;
     return plait_error_consensus(
         r->world, plait_run_supported(r->config, s->world.ops, err), err);
 }
@@ -109,6 +111,7 @@ static void run_close(struct run *r)
     plait_replica_check_destroy(r->check);
     plait_trainer_destroy(r->trainer);
     free(r->stage_bytes);
+    free(r->nodes);
 }
 
 static int open_check(struct run *r, struct plait_error *err)
@@ -136,7 +139,8 @@ static int start_run(struct run *r, struct plait_error *err)
     if (r->done.step < r->config->train.steps)
         rc = plait_run_open_data(r, err);
     if (plait_error_consensus(r->world, rc, err) < 0 ||
-        plait_run_open_saver(r, err) < 0 || open_check(r, err) < 0)
+        plait_run_open_saver(r, err) < 0 || open_check(r, err) < 0 ||
+        plait_run_measure_nodes(r, err) < 0)
         return -1;
     plait_run_measure_comm(r, &before);
     if (plait_error_consensus(r->world, open_output(r, err), err) < 0)
@@ -227,6 +231,8 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     if (!r->stage_bytes && plait_run_measure_stages(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_run_measure_step(r, &result, seconds, &m);
+    if (plait_run_measure_slowest(r, &m, err) < 0)
+        return PLAIT_RUN_BROKEN;
     plait_trace_span(r->trace, "run", "step", begin);
     if (is_due(r->done.step, c->train.eval_every) &&
         evaluate_model(r, &m, err) < 0)

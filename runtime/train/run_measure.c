@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/parallel/shard.h"
 #include "runtime/train/run_private.h"
@@ -47,6 +48,55 @@ int plait_run_measure_stages(struct run *r, struct plait_error *err)
     return 0;
 }
 
+/* Which ranks share a node: names are told apart by numbers that doubles
+ * hold. */
+int plait_run_measure_nodes(struct run *r, struct plait_error *err)
+{
+    const struct plait_mesh *mesh = r->s->mesh;
+
+    r->nodes = calloc(mesh->world_size, sizeof(*r->nodes));
+    if (plait_error_consensus(r->world, r->nodes ? 0 : -1, err) < 0)
+        return plait_errorf(err, "out of memory");
+    r->nodes[mesh->rank] = mesh->node & 0xfffffffffffff;
+    if (plait_comm_host_all_reduce(r->world, r->nodes, mesh->world_size,
+                                   PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    return 0;
+}
+
+enum { COMPARED_EVERY = 10, RANKS_MOST = 1 << 20 };
+
+static int compare_ranks(struct run *r, struct plait_error *err)
+{
+    double mean = r->busy_s / r->busy_steps, largest[2];
+
+    /* Microseconds and, behind them, the rank: one reduction finds both. */
+    largest[0] = floor(fmax(mean, 0) * 1e6) * RANKS_MOST + r->s->mesh->rank;
+    largest[1] = -mean;
+    if (plait_comm_host_all_reduce(r->world, largest, 2, PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    r->slowest = (int)fmod(largest[0], RANKS_MOST);
+    r->rank_s[0] = -largest[1];
+    r->rank_s[1] = floor(largest[0] / RANKS_MOST) * 1e-6;
+    r->busy_s = r->busy_steps = 0;
+    /* What was waited for here belongs to no step. */
+    plait_comm_stats(r->world, &r->control);
+    return 0;
+}
+
+int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
+                              struct plait_error *err)
+{
+    r->busy_s += m->step_s - m->comm_s;
+    r->busy_steps++;
+    if (r->s->mesh->world_size > 1 && r->done.step % COMPARED_EVERY == 0 &&
+        compare_ranks(r, err) < 0)
+        return -1;
+    m->slowest_rank = r->slowest;
+    memcpy(m->rank_s, r->rank_s, sizeof(m->rank_s));
+    return 0;
+}
+
 /* What is offloaded: pinned memory, and the optimizer's state. */
 static size_t measure_host(struct run *r)
 {
@@ -88,6 +138,7 @@ void plait_run_measure_step(struct run *r,
     m->step_s = seconds;
     r->s->world.ops->memory(r->s->world.dev, &used, &m->mem_bytes);
     m->host_bytes = measure_host(r);
+    m->saved_step = r->saved;
     m->stage_bytes = r->stage_bytes;
     m->nstages = r->s->mesh->layout.size[PLAIT_PP];
     plait_run_measure_comm(r, m);

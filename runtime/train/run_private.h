@@ -42,6 +42,11 @@ struct run {
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
     double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
     struct plait_report report;
+    double *nodes;    /* [ranks] which of them share a node, in any numbers */
+    double busy_s;    /* that this rank computed since they were compared */
+    int busy_steps;   /* in so many steps */
+    int slowest;      /* of the ranks, when they were compared; -1: never */
+    double rank_s[2]; /* of the quickest and the slowest, a step */
 };
 
 /* -- run_state.c: where it goes on from ----------------------------------- */
@@ -77,6 +82,11 @@ int plait_run_save_last(struct run *r, struct plait_error *err);
 void plait_run_measure_comm(struct run *r, struct plait_metrics *m);
 /* After the first step a run holds what it will ever hold. */
 int plait_run_measure_stages(struct run *r, struct plait_error *err);
+/* Which ranks share a node. */
+int plait_run_measure_nodes(struct run *r, struct plait_error *err);
+/* After each step: now and then, which rank computes longest. */
+int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
+                              struct plait_error *err);
 void plait_run_measure_step(struct run *r,
                             const struct plait_step_result *result,
                             double seconds, struct plait_metrics *m);

@@ -6,12 +6,71 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "topology/base/yaml.h"
+#include "topology/job/schedule.h"
+
+/* 0, 1, ... for each rank, in the order in which the nodes come first. */
+static json_t *list_nodes(const double *nodes, int ranks, int *nnodes)
+{
+    json_t *list = json_array();
+    int *first = calloc(ranks, sizeof(*first)); /* rank of a node */
+    int n = 0, i, rank;
+
+    for (rank = 0; list && first && rank < ranks; rank++) {
+        for (i = n - 1; i >= 0 && nodes[first[i]] != nodes[rank];)
+            i--;
+        if (i < 0) {
+            i = n++;
+            first[i] = rank;
+        }
+        json_array_append_new(list, json_integer(i));
+    }
+    free(first);
+    *nnodes = n;
+    return list;
+}
+
+static const char *precision_name(const struct plait_job_config *c)
+{
+    const struct plait_yaml_field *s;
+    int n, i;
+
+    for (s = plait_job_config_sections(&n); strcmp(s->name, "train");)
+        s++;
+    for (i = 0; strcmp(s->fields[i].name, "precision");)
+        i++;
+    return s->fields[i].choices[c->train.precision];
+}
+
+/* What shapes a step. On one node nobody looked what type its GPUs are. */
+static json_t *build_plan(const struct plait_start_record *r)
+{
+    const struct plait_job_config *c = r->s->config;
+    const struct plait_mesh *mesh = r->s->mesh;
+    char order[16], dir[PATH_MAX] = "";
+    json_t *nodes;
+    int n = 0;
+
+    if (!getcwd(dir, sizeof(dir)))
+        dir[0] = '\0';
+    plait_layout_format_order(&mesh->layout, order);
+    nodes = list_nodes(r->nodes, mesh->world_size, &n);
+    return json_pack(
+        "{s:s, s:s, s:i, s:s, s:i, s:i, s:s?, s:s?, s:s, s:o}", "order", order,
+        "schedule", plait_schedule_names[c->parallel.schedule], "zero",
+        c->parallel.zero, "precision", precision_name(c), "micro_batch",
+        c->train.micro_batch, "global_batch", c->train.global_batch, "gpu_type",
+        !r->s->world.ops->gpu || n > 1 ? mesh->gpu.name : NULL, "profile",
+        c->log.profile, "dir", dir, "nodes", nodes);
+}
 
 static json_t *build_record(const struct plait_start_record *r)
 {
@@ -21,19 +80,21 @@ static json_t *build_record(const struct plait_start_record *r)
     char host[256] = "";
     json_t *config = json_string(r->config);
 
+    if (!job) /* srun without the plugin, or mpirun in a job */
+        job = getenv("SLURM_JOB_ID");
     if (!config) /* not UTF-8 */
         config = json_null();
     gethostname(host, sizeof(host) - 1);
     return json_pack(
         "{s:I, s:I, s:I, s:s, s:s, s:s?, s:s, s:I, s:f, s:i, s:i, s:i, s:i, "
-        "s:i, s:i, s:o}",
+        "s:i, s:i, s:o, s:o}",
         "time", (json_int_t)time(NULL), "step", (json_int_t)r->step, "steps",
         (json_int_t)s->config->train.steps, "version", PACKAGE_VERSION, "host",
         host, "job", job, "device", s->world.ops->name, "parameters",
         (json_int_t)r->parameters, "peak_flops", r->peak, "ranks",
         s->mesh->world_size, "tp", size[PLAIT_TP], "cp", size[PLAIT_CP], "ep",
-        size[PLAIT_EP], "dp", size[PLAIT_DP], "pp", size[PLAIT_PP], "config",
-        config);
+        size[PLAIT_EP], "dp", size[PLAIT_DP], "pp", size[PLAIT_PP], "plan",
+        build_plan(r), "config", config);
 }
 
 static int write_line(const char *path, const char *mode, json_t *line)

@@ -9,8 +9,9 @@
  * object a line each time the run starts. */
 struct plait_start_record {
     const struct plait_session *s;
-    const char *config; /* YAML, with what --set changed */
-    int64_t step;       /* done before; 0: a new file */
+    const double *nodes; /* [ranks] equal where ranks share a node */
+    const char *config;  /* YAML, with what --set changed */
+    int64_t step;        /* done before; 0: a new file */
     int64_t parameters;
     double peak; /* FLOP/s of all ranks */
 };

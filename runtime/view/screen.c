@@ -72,21 +72,22 @@ static void find_range(const double *y, size_t n, double *low, double *high)
     }
 }
 
-static void put_axes(struct plait_screen *s, int top, int rows, double low,
-                     double high, const double *x, size_t n)
+static void put_axes(struct plait_screen *s, const struct plait_plot *p,
+                     double low, double high, const double *x, size_t n)
 {
-    int row;
+    int bottom = p->top + p->rows - 1, row;
 
-    for (row = 0; row < rows - 2; row++) {
-        put_cell(s, top + row, LABEL - 1, '|');
+    for (row = 0; row < p->rows - 2; row++) {
+        put_cell(s, p->top + row, p->left + LABEL - 1, '|');
         if (row % 4 == 0)
-            plait_screen_put(s, top + row, 0, "%*.4g", LABEL - 2,
-                             high - (high - low) * row / (rows - 3));
+            plait_screen_put(s, p->top + row, p->left, "%*.4g", LABEL - 2,
+                             high - (high - low) * row / (p->rows - 3));
     }
-    for (row = LABEL - 1; row < s->width; row++)
-        put_cell(s, top + rows - 2, row, '-');
-    plait_screen_put(s, top + rows - 1, LABEL, "step %.0f", x[0]);
-    plait_screen_put(s, top + rows - 1, s->width - 12, "%12.0f", x[n - 1]);
+    for (row = LABEL - 1; row < p->columns; row++)
+        put_cell(s, bottom - 1, p->left + row, '-');
+    plait_screen_put(s, bottom, p->left + LABEL, "%s, step %.0f", p->title,
+                     x[0]);
+    plait_screen_put(s, bottom, p->left + p->columns - 12, "%12.0f", x[n - 1]);
 }
 
 /* The rows that one column's values span. */
@@ -94,33 +95,33 @@ struct span {
     int low, high;
 };
 
-static void put_spans(struct plait_screen *s, int top, const struct span *span,
-                      int columns)
+static void put_spans(struct plait_screen *s, const struct plait_plot *p,
+                      const struct span *span)
 {
     int i, row;
 
-    for (i = 0; i < columns; i++)
+    for (i = 0; i < p->columns - LABEL; i++)
         for (row = span[i].low; row <= span[i].high; row++)
-            put_cell(s, top + row, LABEL + i, '*');
+            put_cell(s, p->top + row, p->left + LABEL + i, '*');
 }
 
-void plait_screen_plot(struct plait_screen *s, int top, int rows,
+void plait_screen_plot(struct plait_screen *s, const struct plait_plot *p,
                        const double *x, const double *y, size_t n)
 {
-    int columns = s->width - LABEL, i;
+    int columns = p->columns - LABEL, i;
     struct span *span;
     double low, high;
     size_t k;
 
     find_range(y, n, &low, &high);
-    if (rows < 5 || columns < 2 || !(low < high))
+    if (p->rows < 5 || columns < 2 || !(low < high))
         return;
-    put_axes(s, top, rows, low, high, x, n);
+    put_axes(s, p, low, high, x, n);
     span = malloc(columns * sizeof(*span));
     if (!span)
         return;
     for (i = 0; i < columns; i++)
-        span[i] = (struct span){rows, -1};
+        span[i] = (struct span){p->rows, -1};
     for (k = 0; k < n; k++) {
         double end = x[n - 1] > x[0] ? x[n - 1] : x[0] + 1;
         int at, row;
@@ -128,11 +129,11 @@ void plait_screen_plot(struct plait_screen *s, int top, int rows,
         if (!isfinite(y[k]))
             continue;
         at = in_range(x[k], x[0], end, columns);
-        row = rows - 3 - in_range(y[k], low, high, rows - 2);
+        row = p->rows - 3 - in_range(y[k], low, high, p->rows - 2);
         span[at].low = row < span[at].low ? row : span[at].low;
         span[at].high = row > span[at].high ? row : span[at].high;
     }
-    put_spans(s, top, span, columns);
+    put_spans(s, p, span);
     free(span);
 }
 

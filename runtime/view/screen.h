@@ -16,10 +16,16 @@ void plait_screen_put(struct plait_screen *s, int row, int column,
                       const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* y over x, both [n], into the rows from `top` on: an axis of numbers on the
- * left, one of steps below. Where several values fall into one column, its
- * smallest and largest are joined. NaN is left out. */
-void plait_screen_plot(struct plait_screen *s, int top, int rows,
+/* Where a plot goes, and what it is called. */
+struct plait_plot {
+    int top, left, rows, columns;
+    const char *title;
+};
+
+/* y over x, both [n]: an axis of numbers on the left, one of steps below.
+ * Where several values fall into one column, its smallest and largest are
+ * joined. NaN is left out. */
+void plait_screen_plot(struct plait_screen *s, const struct plait_plot *plot,
                        const double *x, const double *y, size_t n);
 
 /* All rows with `end` after each but the last. */

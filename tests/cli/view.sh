@@ -8,6 +8,7 @@ report=$top_builddir/plait-report
 watch=$top_builddir/plait-watch
 command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
 . "$top_srcdir/tests/lib/check.sh"
+. "$top_srcdir/tests/lib/until.sh"
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 
@@ -23,14 +24,18 @@ with open(sys.argv[1], "w") as out:
             "tokens_per_s": 1000 + random.random(), "mfu": 0.25,
             "step_s": 0.5, "mem_bytes": 2**30, "comm_s": 0.1,
             "comm_s_groups": {"tp": 0.05},
-            "mem_bytes_stages": [2**30, 2**29],
+            "mem_bytes_stages": [2**30, 2**29], "slowest_rank": 1,
+            "rank_s_min": 0.2, "rank_s_max": 0.25,
+            "saved_step": step // 1000 * 1000,
+            "time": 1790000010 + step,
             "comm_bytes": {"tp": 1024 * 1024}}) + "\n")
 END
 }
 
 metrics "$dir/long.jsonl" 100000
 printf '%s\n' '{"time":1790000000,"step":0,"steps":200000,"tp":2,"cp":1,"ep":1,
-"dp":1,"pp":1,"config":"name: </script><!--<script>"}' | tr -d '\n' \
+"dp":1,"pp":1,"ranks":2,"plan":{"order":"tp-cp-ep-dp-pp","zero":1,
+"schedule":"1f1b","precision":"bf16","nodes":[0,1]},"config":"name: </script><!--<script>"}' | tr -d '\n' \
     >"$dir/long.jsonl.starts"
 "$report" "$dir/long.jsonl" --out "$dir/page.html" >"$dir/out" 2>&1
 check "a page of 100,000 steps" $?
@@ -87,8 +92,12 @@ check "two runs of a directory, one still written" $?
 
 "$watch" "$dir/long.jsonl" >"$dir/out" 2>&1 </dev/null
 [ $? = 0 ] && grep -q 'step 100000/200000  50.0 %  13:53:20 left' "$dir/out" &&
-    grep -q 'exposed 20.0 %, tp 10.0 %' "$dir/out" &&
-    grep -q 'tp 1.0 MiB' "$dir/out" && [ "$(wc -l <"$dir/out")" = 24 ] &&
+    grep -q '^plan  tp 2  2 ranks  2 nodes  zero 1  bf16$' "$dir/out" &&
+    grep -q '^slowest rank 1 works 0.25 s a step, quickest 0.2 s$' \
+        "$dir/out" && grep -q '^waits 20.0 % of a step: tp 10.0$' "$dir/out" &&
+    grep -q '^sends 1.0 MiB a step: 100 % tp$' "$dir/out" &&
+    grep -q '^checkpoint of step 100000   goodput 50.0 %   starts 1$' \
+        "$dir/out" && [ "$(wc -l <"$dir/out")" = 24 ] &&
     [ "$(wc -L <"$dir/out")" -le 80 ]
 check "watch prints one picture of 80x24" $?
 touch -d '1 hour ago' "$dir/runs/b.jsonl"
@@ -143,6 +152,30 @@ for key in q ctrl-c TERM; do
     check "a live run on a terminal, ended by $key" $?
 done
 
+# In a terminal of any size: all lines there, none cut in two.
+if command -v tmux >/dev/null; then
+    for size in 60x20 80x24 200x60; do
+        server="plait-view-$$-$size"
+        tmux -L "$server" -f /dev/null new-session -d -x "${size%x*}" \
+            -y "${size#*x}" "exec $watch $dir/long.jsonl"
+        until_true 30 sh -c \
+            "tmux -L $server capture-pane -p | grep -q 'q quits'"
+        tmux -L "$server" capture-pane -p >"$dir/screen"
+        tmux -L "$server" kill-server
+        curves=1
+        [ "${size%x*}" = 200 ] && curves=2
+        [ "$(wc -L <"$dir/screen")" -le "${size%x*}" ] &&
+            [ "$(wc -l <"$dir/screen")" = "${size#*x}" ] &&
+            grep -q '^plan .* bf16$' "$dir/screen" &&
+            grep -q 'goodput 50.0 %   starts 1$' "$dir/screen" &&
+            [ "$(grep -oE '(loss|tokens/s), step 1' "$dir/screen" |
+                wc -l)" = $curves ]
+        check "the picture in a terminal of $size" $?
+    done
+else
+    echo "# no tmux: the sizes of terminals were left out"
+fi
+
 # refused STATUS REGEX COMMAND...: one line, no page
 refused() {
     local code=$1 regex=$2 got
@@ -173,6 +206,11 @@ for program in "$watch" "$report --out $dir/made"; do
     refused 1 'binary:1: not JSON' $program "$dir/binary"
     refused 2 'unknown option --bogus' $program --bogus
 done
+refused 1 'job 123: Slurm cannot be asked .scontrol: No such file' \
+    env PATH="$dir/empty" "$watch" 123
+refused 1 '12ab: No such file' "$watch" 12ab
+refused 1 'No such file' "$watch" ''
+refused 2 'unknown option -x' "$watch" -x
 refused 1 'nothing: no step in it yet' "$report" --out "$dir/made" \
     "$dir/nothing"
 refused 1 'none/page: No such file' "$report" --out "$dir/none/page" \
@@ -182,7 +220,7 @@ refused 1 'empty: Is a directory' "$report" --out "$dir/empty" \
 refused 2 'needs metrics' "$report" --out "$dir/made"
 refused 2 'needs metrics' "$report" "$dir/live.jsonl"
 refused 2 'value is missing after --out' "$report" "$dir/live.jsonl" --out
-refused 2 'one DIR or FILE' "$watch" "$dir/live.jsonl" "$dir/live.jsonl"
+refused 2 'one DIR, FILE or JOBID' "$watch" "$dir/live.jsonl" "$dir/live.jsonl"
 [ -z "$(find "$dir" -name '*.partial')" ]
 check "nothing half-written" $?
 echo "1..$n"

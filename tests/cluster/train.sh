@@ -83,6 +83,13 @@ assert steps == list(range(1, len(steps) + 1)), steps
 check "and a second life made the last ones" eval \
     'grep -q "^stopped after" job.out && grep -q "^resumed after" job.out'
 
+check "plait watch finds its metrics by the job's number" \
+    like "$("$plait" watch "$job" </dev/null | head -n 1)" "$PWD/steps"
+check "... and says when there is no such job, or none of its metrics" \
+    like "$("$plait" watch 99999 2>&1; "$plait" watch "$(sbatch --parsable \
+        -o /dev/null --wrap true)" 2>&1)" \
+    "no such job.*plait-watch: job [0-9]*: no metrics file"
+
 # On a busy machine the times may not grow with the messages: the probe says so
 # then and writes nothing (cli/probe.sh has the figures of known times).
 scontrol show topology >fabric

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/view/job.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <jansson.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+bool plait_job_is_id(const char *path)
+{
+    const char *at = path;
+
+    while (isdigit((unsigned char)*at))
+        at++;
+    if (at > path && *at == '_')
+        do
+            at++;
+        while (isdigit((unsigned char)*at));
+    return at > path && !*at && access(path, F_OK) < 0;
+}
+
+/* What a program prints on standard output, its errors left out: a text of
+ * the caller's, or NULL with errno. */
+static char *output_of(char **argv)
+{
+    posix_spawn_file_actions_t actions;
+    char *text = NULL;
+    size_t size = 0;
+    int pipes[2], status, rc;
+    pid_t pid;
+    FILE *in;
+
+    if (pipe2(pipes, O_CLOEXEC) < 0)
+        return NULL;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, pipes[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null",
+                                     O_WRONLY, 0);
+    rc = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(pipes[1]);
+    in = fdopen(pipes[0], "r");
+    if (rc != 0 || !in || getdelim(&text, &size, '\0', in) < 0) {
+        free(text);
+        text = NULL;
+    }
+    if (in)
+        fclose(in);
+    if (rc == 0)
+        waitpid(pid, &status, 0);
+    errno = rc;
+    return text;
+}
+
+/* The word after "WorkDir=" that a line end or, with -o, " StdErr=" ends. */
+static char *work_dir(const char *text)
+{
+    const char *at = text ? strstr(text, "WorkDir=") : NULL;
+
+    if (!at)
+        return NULL;
+    at += strlen("WorkDir=");
+    return strndup(at, strcspn(at, "\n"));
+}
+
+/* Of a job that scontrol has forgotten. */
+static char *past_work_dir(const char *id)
+{
+    char *argv[] = {(char *)"sacct", (char *)"-X", (char *)"-n",
+                    (char *)"-P",    (char *)"-o", (char *)"WorkDir",
+                    (char *)"-j",    (char *)id,   NULL};
+    char *text = output_of(argv);
+
+    if (text)
+        text[strcspn(text, "\n")] = '\0';
+    if (text && text[0] == '/')
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* `number`: the job's own, where `id` is one of an array. */
+static char *find_work_dir(const char *id, char number[24],
+                           struct plait_error *err)
+{
+    char *argv[] = {(char *)"scontrol", (char *)"show", (char *)"job",
+                    (char *)id, NULL};
+    char *text = output_of(argv), *dir;
+    int why = errno;
+
+    dir = work_dir(text);
+    if (!text || sscanf(text, "JobId=%20[0-9]", number) != 1)
+        snprintf(number, 24, "%.20s", id);
+    free(text);
+    if (!dir)
+        dir = past_work_dir(id);
+    if (dir)
+        return dir;
+    if (why)
+        plait_errorf(err,
+                     "job %.40s: Slurm cannot be asked (scontrol: %s): give "
+                     "the metrics file",
+                     id, strerror(why));
+    else
+        plait_errorf(err,
+                     "job %.40s: scontrol and sacct show no such job: give the "
+                     "metrics file",
+                     id);
+    return NULL;
+}
+
+/* Whether the last start on record beside the metrics names the job: its
+ * number, perhaps with a step behind it. */
+static bool is_of_job(const char *starts, const char *id)
+{
+    struct stat st; /* a pipe would never end */
+    FILE *f = stat(starts, &st) == 0 && S_ISREG(st.st_mode)
+                  ? fopen(starts, "re")
+                  : NULL;
+    bool found = false;
+    const char *job;
+    json_t *start;
+
+    while (f && (start = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL))) {
+        job = json_string_value(json_object_get(start, "job"));
+        found = job && !strncmp(job, id, strlen(id)) &&
+                (!job[strlen(id)] || job[strlen(id)] == '.');
+        json_decref(start);
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static int add_file(char ***files, size_t *nfiles, const char *starts)
+{
+    char **more = realloc(*files, (*nfiles + 1) * sizeof(**files));
+
+    if (!more)
+        return -1;
+    *files = more;
+    more[*nfiles] = strndup(starts, strlen(starts) - strlen(".starts"));
+    if (!more[*nfiles])
+        return -1;
+    ++*nfiles;
+    return 0;
+}
+
+static int find_below(const char *dir, const char *id, char ***files,
+                      size_t *nfiles)
+{
+    static const char *const below[] = {"*.starts", "*/*.starts",
+                                        "*/*/*.starts"};
+    char pattern[PATH_MAX + 16];
+    int rc = 0;
+    size_t i, k;
+
+    for (k = 0; k < 3 && rc == 0; k++) {
+        glob_t found = {0};
+
+        snprintf(pattern, sizeof(pattern), "%s/%s", dir, below[k]);
+        glob(pattern, 0, NULL, &found);
+        for (i = 0; i < found.gl_pathc && rc == 0; i++)
+            if (is_of_job(found.gl_pathv[i], id))
+                rc = add_file(files, nfiles, found.gl_pathv[i]);
+        globfree(&found);
+    }
+    return rc;
+}
+
+int plait_job_find(const char *id, char ***files, size_t *nfiles,
+                   struct plait_error *err)
+{
+    char number[24], *dir = find_work_dir(id, number, err);
+    int rc;
+
+    if (!dir)
+        return -1;
+    rc = find_below(dir, number, files, nfiles);
+    if (rc < 0)
+        plait_errorf(err, "out of memory");
+    else if (*nfiles == 0)
+        rc = plait_errorf(err,
+                          "job %.40s: no metrics file (log.metrics) names it "
+                          "in %s: give the file",
+                          id, dir);
+    free(dir);
+    return rc;
+}
