@@ -10,54 +10,80 @@
 #include <string.h>
 
 #include "runtime/checkpoint/convert_dir.h"
+#include "runtime/checkpoint/llmc.h"
 #include "runtime/checkpoint/model_source.h"
 
 /* plait-convert: models in and out. See plait-convert(1). */
 
 static const char usage[] =
-    "usage: plait-convert --from DIR --to DIR [--format hf|plait]\n"
+    "usage: plait-convert --from DIR --to DIR [--format hf|plait|llmc]\n"
     "                     [--dtype fp32|bf16|fp16]\n"
     "\n"
-    "Make a checkpoint of plait-train's from a model of Hugging Face's, or a\n"
-    "model of Hugging Face's from a checkpoint.\n"
+    "Make a checkpoint of plait-train's from a model of Hugging Face's or "
+    "llm.c's,\n"
+    "or such a model from a checkpoint.\n"
     "\n"
     "  --from DIR      what is read: config.json and model.safetensors, or a\n"
-    "                  checkpoint, or a directory of checkpoints (the one\n"
-    "                  saved last)\n"
+    "                  file of llm.c's (gpt2_124M.bin), or a checkpoint, or a\n"
+    "                  directory of checkpoints (the one saved last)\n"
     "  --to DIR        what is made\n"
-    "  --format NAME   of what is made: hf or plait; the other of the two\n"
-    "  --dtype NAME    of the weights that hf gets: fp32 (default), bf16, "
-    "fp16\n"
+    "  --format NAME   of what is made: plait (default); of a checkpoint hf\n"
+    "                  (default) or llmc: model.bin\n"
+    "  --dtype NAME    of the weights that hf or llmc gets: fp32 (default),\n"
+    "                  bf16, fp16\n"
     "  -h, --help      this text\n"
     "  -V, --version   the version\n";
 
-enum format { FORMAT_NONE, FORMAT_HF, FORMAT_PLAIT };
+enum format { FORMAT_NONE, FORMAT_HF, FORMAT_PLAIT, FORMAT_LLMC };
+
+static const char *const format_names[] = {
+    [FORMAT_HF] = "hf", [FORMAT_PLAIT] = "plait", [FORMAT_LLMC] = "llmc"};
+static const char *const kinds[] = {[FORMAT_HF] = "a model of Hugging Face's",
+                                    [FORMAT_PLAIT] = "a checkpoint of plait's",
+                                    [FORMAT_LLMC] = "a model of llm.c's"};
 
 struct job {
     const char *from, *to;
-    enum format format;
+    enum format format; /* of what is made */
+    enum format found;  /* of what is read */
     enum plait_dtype type;
     bool typed; /* --dtype was given */
     struct plait_model_source source;
 };
 
+static int find_source(struct job *job, struct plait_error *err)
+{
+    job->found = FORMAT_LLMC;
+    if (plait_llmc_is_model(job->from))
+        return 0;
+    if (plait_model_source_find(job->from, &job->source, err) < 0)
+        return -1;
+    job->found = job->source.hf ? FORMAT_HF : FORMAT_PLAIT;
+    return 0;
+}
+
 /* What there is, and so what is made of it. */
 static int choose_format(struct job *job, struct plait_error *err)
 {
-    enum format made;
-
-    if (plait_model_source_find(job->from, &job->source, err) < 0)
+    if (find_source(job, err) < 0)
         return -1;
-    made = job->source.hf ? FORMAT_PLAIT : FORMAT_HF;
+    if (job->format == FORMAT_NONE)
+        job->format = job->found == FORMAT_PLAIT ? FORMAT_HF : FORMAT_PLAIT;
     errno = EINVAL;
-    if (job->format != FORMAT_NONE && job->format != made)
-        return plait_errorf(err, "%s: is a %s already", job->from,
-                            job->source.hf ? "model of Hugging Face's"
-                                           : "checkpoint of plait's");
-    if (job->typed && made == FORMAT_PLAIT)
-        return plait_errorf(err, "--dtype is for --format hf: checkpoints are "
-                                 "fp32");
-    job->format = made;
+    if (job->format == job->found)
+        return plait_errorf(err, "%s: is %s already", job->from,
+                            kinds[job->found]);
+    if (job->found != FORMAT_PLAIT && job->format != FORMAT_PLAIT)
+        return plait_errorf(err,
+                            "%s: is %s: make a checkpoint of it first "
+                            "(--format plait), and %s of that",
+                            job->from, kinds[job->found], kinds[job->format]);
+    if (job->typed && job->format == FORMAT_PLAIT)
+        return plait_errorf(err, "--dtype is for --format hf and llmc: "
+                                 "checkpoints are fp32");
+    if (job->type == PLAIT_FP16_T && job->format == FORMAT_LLMC)
+        return plait_errorf(err, "--dtype fp16: llm.c's models are fp32 or "
+                                 "bf16");
     return 0;
 }
 
@@ -67,9 +93,26 @@ static int convert_to_plait(const struct job *job,
                             struct plait_converted *done,
                             struct plait_error *err)
 {
+    if (job->found == FORMAT_LLMC)
+        return plait_convert_from_llmc(job->from, dir->made, done, err);
     if (plait_convert_from_hf(job->from, dir->made, done, err) < 0)
         return -1;
     return plait_convert_dir_copy_file(dir, job->from, "config.json", err);
+}
+
+static int convert(const struct job *job, const struct plait_convert_dir *dir,
+                   struct plait_converted *done, struct plait_error *err)
+{
+    switch (job->format) {
+    case FORMAT_HF:
+        return plait_convert_to_hf(job->source.path, dir->made, job->type,
+                                   job->from, done, err);
+    case FORMAT_LLMC:
+        return plait_convert_to_llmc(job->source.path, dir->made, job->type,
+                                     done, err);
+    default:
+        return convert_to_plait(job, dir, done, err);
+    }
 }
 
 static int run_job(struct job *job, struct plait_error *err)
@@ -81,11 +124,8 @@ static int run_job(struct job *job, struct plait_error *err)
     if (choose_format(job, err) < 0 ||
         plait_convert_dir_open(&dir, job->to, err) < 0)
         return -1;
-    ret = job->format == FORMAT_HF
-              ? plait_convert_to_hf(job->source.path, dir.made, job->type,
-                                    job->from, &done, err)
-              : convert_to_plait(job, &dir, &done, err);
-    if (ret == 0)
+    ret = convert(job, &dir, &done, err);
+    if (ret == 0 && job->found != FORMAT_LLMC)
         ret = plait_convert_dir_copy(&dir, job->from, err);
     if (ret == 0)
         ret = plait_convert_dir_commit(&dir, err);
@@ -106,21 +146,17 @@ static int run_job(struct job *job, struct plait_error *err)
 
 static int take_format(const char *text, struct job *job)
 {
-    if (!strcmp(text, "hf")) {
-        job->format = FORMAT_HF;
-        return 0;
-    }
-    if (!strcmp(text, "plait")) {
-        job->format = FORMAT_PLAIT;
-        return 0;
-    }
-    if (!strcmp(text, "megatron") || !strcmp(text, "llmc"))
-        fprintf(stderr,
-                "plait-convert: --format %s is not there yet: hf and plait "
-                "are\n",
-                text);
+    for (int i = FORMAT_HF; i <= FORMAT_LLMC; i++)
+        if (!strcmp(text, format_names[i])) {
+            job->format = (enum format)i;
+            return 0;
+        }
+    if (!strcmp(text, "megatron"))
+        fprintf(stderr, "plait-convert: --format megatron is not there yet: "
+                        "hf, plait and llmc are\n");
     else
-        fprintf(stderr, "plait-convert: --format is hf or plait, not '%s'\n",
+        fprintf(stderr,
+                "plait-convert: --format is hf, plait or llmc, not '%s'\n",
                 text);
     return -1;
 }

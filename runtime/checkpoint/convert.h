@@ -3,11 +3,11 @@
 #define PLAIT_RUNTIME_CHECKPOINT_CONVERT_H
 
 #include "kernels/kernels.h"
-#include "runtime/checkpoint/file_out.h"
 #include "topology/base/error.h"
+#include "topology/job/job_config.h"
 
-/* Models between Hugging Face directories and checkpoints, a few megabytes at
- * a time on each core. */
+/* Models between checkpoints and other formats, a few megabytes at a time on
+ * each core. */
 
 /* What was converted. */
 struct plait_converted {
@@ -16,8 +16,30 @@ struct plait_converted {
     int files;
 };
 
-/* The Hugging Face directory `from` as the checkpoint DIR/step-00000000 of
- * weights alone, with DIR/latest leading to it. */
+/* A whole tensor of Plait's; a vector is one row. */
+struct plait_convert_tensor {
+    char name[96];
+    uint64_t rows, cols;
+};
+
+/* A model in another format. */
+struct plait_convert_source {
+    const struct plait_model_config *model;
+    const struct plait_convert_tensor *tensors; /* [n], in any order */
+    int n;
+    /* Rows [row, row + n) of tensor `index` as fp32; on any thread. */
+    int (*read)(const void *from, int index, uint64_t row, uint64_t n,
+                float *out, struct plait_error *err);
+    const void *from;
+};
+
+/* A source as the checkpoint DIR/step-00000000 of weights alone, with
+ * DIR/latest leading to it. */
+int plait_convert_import(const struct plait_convert_source *source,
+                         const char *dir, struct plait_converted *done,
+                         struct plait_error *err);
+
+/* The Hugging Face directory `from` as such a checkpoint. */
 int plait_convert_from_hf(const char *from, const char *dir,
                           struct plait_converted *done,
                           struct plait_error *err);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/dtype.h"
 #include "runtime/checkpoint/convert.h"
+#include "runtime/checkpoint/convert_rows.h"
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_map.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -121,21 +121,6 @@ static int write_head(const struct export *ex, int file,
     return ret;
 }
 
-/* In place: narrow ones come to the front. */
-static size_t narrow(float *x, size_t n, enum plait_dtype type)
-{
-    uint16_t bits;
-
-    if (type == PLAIT_F32)
-        return n * sizeof(*x);
-    for (size_t i = 0; i < n; i++) {
-        bits = type == PLAIT_BF16_T ? plait_bf16_of_f32(x[i])
-                                    : plait_fp16_of_f32(x[i]);
-        memcpy((char *)x + 2 * i, &bits, 2);
-    }
-    return n * 2;
-}
-
 struct pass {
     const struct export *ex;
     struct plait_file_out *out;
@@ -158,7 +143,8 @@ static int make_room(struct pass *p, uint64_t n)
 
 static int write_rows(struct pass *p, float *x, uint64_t n)
 {
-    if (plait_file_out_write(p->out, x, narrow(x, n, p->ex->type)) == 0)
+    if (plait_file_out_write(p->out, x,
+                             plait_convert_narrow(x, n, p->ex->type)) == 0)
         return 0;
     return plait_errorf(p->err, "%s: cannot write: %s", p->ex->dir,
                         strerror(errno));
@@ -183,18 +169,11 @@ static int read_box(const struct pass *p, const struct plait_hf_tensor *t,
 
 static int write_plain(struct pass *p, const struct plait_hf_tensor *t)
 {
-    uint64_t most = PLAIT_CONVERT_CHUNK / t->cols, n;
+    struct plait_row_run run = {.rows = t->rows, .cols = t->cols, .n = t->rows};
 
-    most = most < 1 ? 1 : most > t->rows ? t->rows : most;
-    if (make_room(p, most * t->cols) < 0)
-        return -1;
-    for (uint64_t row = 0; row < t->rows; row += n) {
-        n = t->rows - row < most ? t->rows - row : most;
-        if (read_box(p, t, row, n, 0, t->cols, p->rows) < 0 ||
-            write_rows(p, p->rows, n * t->cols) < 0)
-            return -1;
-    }
-    return 0;
+    memcpy(run.name, t->name, sizeof(run.name));
+    return plait_convert_write_run(&p->ex->from, &run, p->ex->type, p->out,
+                                   p->err);
 }
 
 /* Each column of each part is a run of a row there. */
@@ -288,34 +267,7 @@ static int check_parameters(const struct export *ex, struct plait_error *err)
 
     for (int i = 0; i < ex->n; i++)
         n += (int64_t)(ex->tensors[i].rows * ex->tensors[i].cols);
-    if (n == ex->from.manifest.parameters)
-        return 0;
-    errno = EINVAL;
-    return plait_errorf(err,
-                        "%s: has %lld parameters, the model of its plait.yaml "
-                        "%lld",
-                        ex->from.path, (long long)ex->from.manifest.parameters,
-                        (long long)n);
-}
-
-/* The files are checked and mapped by this one process. */
-static int open_sources(struct export *ex, const char *path,
-                        struct plait_error *err)
-{
-    const struct plait_ops *ops = plait_ops_ref();
-    struct plait_device *dev = ops->device_create(0, 1);
-    struct plait_comm *self =
-        dev ? plait_comm_create(PLAIT_COMM_SELF, ops, dev, NULL, err) : NULL;
-    int ret = -1;
-
-    if (!dev)
-        plait_errorf(err, "%s: out of memory", path);
-    if (self)
-        ret = plait_sources_open(&ex->from, path, self, err);
-    plait_comm_destroy(self);
-    if (dev)
-        ops->device_destroy(dev);
-    return ret;
+    return plait_convert_check_parameters(&ex->from, n, err);
 }
 
 static int write_all(struct export *ex, const struct plait_model_config *model,
@@ -341,7 +293,7 @@ int plait_convert_to_hf(const char *path, const char *dir,
 
     if (plait_model_file_read(path, &model, err) == 0 &&
         plait_hf_config_possible(&model, err) == 0 &&
-        open_sources(&ex, path, err) == 0)
+        plait_convert_open(&ex.from, path, err) == 0)
         ret = write_all(&ex, &model, like, err);
     if (ret == 0)
         *done =

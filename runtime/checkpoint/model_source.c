@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/checkpoint/checkpoint.h"
@@ -42,6 +43,15 @@ static int find_newest(const char *dir, struct plait_model_source *source,
 int plait_model_source_find(const char *dir, struct plait_model_source *source,
                             struct plait_error *err)
 {
+    struct stat st;
+
+    if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode)) {
+        errno = ENOTDIR;
+        return plait_errorf(err,
+                            "%s: no directory of a model, and no file of "
+                            "llm.c's",
+                            dir);
+    }
     if (access(dir, R_OK | X_OK) < 0)
         return plait_errorf(err, "%s: %s", dir, strerror(errno));
     source->hf = false;

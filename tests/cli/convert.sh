@@ -46,6 +46,31 @@ good=$dir/llama-tied-1-BF16
 ok "nothing is left beside them" \
     test -z "$(find "$dir" -name '*.partial' -o -name '.step-*')"
 
+# -- llm.c's files -----------------------------------------------------------
+
+# llmc DTYPE NAME-OF-IT: a GPT-2's tensors in llm.c's order, and back
+llmc() {
+    local at=$dir/gpt2-$1
+    hf make "$at" gpt2 1 "$1" && "$convert" --from "$at" --to "$at.start" \
+        >/dev/null || exit 1
+    python3 "$top_srcdir/tests/lib/llmc.py" "$at" "$at.bin" "$2"
+    ok "$2: a checkpoint to llm.c's file" \
+        quietly --from "$at.start" --to "$at.llmc" --format llmc --dtype "$2"
+    ok "$2: as llm.c writes it" cmp "$at.bin" "$at.llmc/model.bin"
+    ok "$2: llm.c's file to a checkpoint" \
+        quietly --from "$at.bin" --to "$at.in"
+    ok "$2: from that to llm.c's file" \
+        quietly --from "$at.in" --to "$at.out" --format llmc --dtype "$2"
+    ok "$2: the same bits" cmp "$at.bin" "$at.out/model.bin"
+    "$convert" --from "$at.in" --to "$at.out.hf" >/dev/null
+    ok "$2: the tensors of Hugging Face's" \
+        python3 -c "import sys; sys.path.insert(0, '$top_srcdir/tests/lib')
+import hf; hf.same('$at', '$at.out.hf')"
+}
+
+llmc F32 fp32
+llmc BF16 bf16
+
 # -- training from it -------------------------------------------------------
 
 export OMP_NUM_THREADS=1
@@ -180,7 +205,7 @@ refused 2 'bogus is no option' --bogus
 refused 2 'from needs a value' --from
 refused 2 'from DIR and --to DIR' --from "$good"
 refused 2 'from DIR and --to DIR' --from "$good" --to "$dir/made" more
-refused 2 "format is hf or plait, not 'onnx'" --from "$good" --to "$dir/made" \
+refused 2 "format is hf, plait or llmc, not 'onnx'" --from "$good" --to "$dir/made" \
     --format onnx
 refused 2 'format megatron is not there yet' --from "$good" \
     --to "$dir/made" --format megatron
@@ -188,6 +213,44 @@ refused 2 "dtype is fp32, bf16 or fp16, not 'fp8'" --from "$good" \
     --to "$dir/made" --dtype fp8
 refused 1 'dtype is for --format hf' --from "$good" --to "$dir/made" \
     --dtype bf16
+refused 1 'make a checkpoint of it first' --from "$good" --to "$dir/made" \
+    --format llmc
+refused 1 'is a model of llm.c.s already' --from "$dir/gpt2-F32.bin" \
+    --to "$dir/made" --format llmc
+refused 1 'make a checkpoint of it first' --from "$dir/gpt2-F32.bin" \
+    --to "$dir/made" --format hf
+refused 1 'is a checkpoint of plait.s already' --from "$good.plait" \
+    --to "$dir/made" --format plait
+refused 1 'has no model.family other than gpt2' --from "$good.plait" \
+    --to "$dir/made" --format llmc
+refused 1 'has no model.tie_embeddings false' \
+    --from "$dir/gpt2-untied-3-BF16.plait" --to "$dir/made" --format llmc
+refused 1 'llm.c.s models are fp32 or bf16' --from "$dir/gpt2-F32.in" \
+    --to "$dir/made" --format llmc --dtype fp16
+
+# number I VALUE: llm.c's file with another number in its header
+number() {
+    cp "$dir/gpt2-F32.bin" "$dir/bad.bin"
+    python3 -c "import struct, sys; sys.stdout.buffer.write(
+        struct.pack('<i', $2))" |
+        dd of="$dir/bad.bin" bs=4 seek="$1" conv=notrunc 2>/dev/null
+}
+
+# refused_number I VALUE REGEX
+refused_number() {
+    number "$1" "$2"
+    refused 1 "$3" --from "$dir/bad.bin" --to "$dir/made"
+}
+
+refused_number 0 20240327 'no directory of a model, and no file of llm.c'
+refused_number 1 4 'of version 4; 3 .fp32. and 5 .bf16. are read'
+refused_number 4 0 'corrupt header: number 4 is 0'
+refused_number 4 3 'truncated: its header says'
+refused_number 4 1 'too long: its header says'
+refused_number 5 5 'hidden.*not divisible by.*heads'
+refused_number 7 129 'a vocabulary of 130 is padded to 129'
+head -c 500 "$dir/gpt2-F32.bin" >"$dir/bad.bin"
+refused 1 'shorter than its header' --from "$dir/bad.bin" --to "$dir/made"
 refused 1 'is a model of Hugging Face.s already' --from "$good" \
     --to "$dir/made" --format hf
 refused 1 'nothere: No such file' --from "$dir/nothere" --to "$dir/made"

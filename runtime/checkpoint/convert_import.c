@@ -10,16 +10,17 @@
 
 #include "runtime/checkpoint/convert.h"
 #include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/file_out.h"
 #include "runtime/checkpoint/hf_weights.h"
 #include "runtime/checkpoint/safetensors.h"
 
-/* Hugging Face's files to a checkpoint of step 0. */
+/* Another format's tensors to a checkpoint of step 0. */
 
 #define FILE_BYTES ((uint64_t)1 << 30) /* of a file, if it has two tensors */
 
 struct import {
-    const struct plait_hf_weights *from;
-    const struct plait_hf_tensor *tensors;
+    const struct plait_convert_source *from;
+    const struct plait_convert_tensor *tensors;
     const char *dir; /* of the checkpoint */
     int *first;      /* [files + 1] first tensor of each file */
     struct plait_manifest manifest;
@@ -48,7 +49,7 @@ static int divide_tensors(struct import *im, int n, struct plait_error *err)
 }
 
 static void describe_whole(struct plait_tensor_slice *slice,
-                           const struct plait_hf_tensor *t)
+                           const struct plait_convert_tensor *t)
 {
     snprintf(slice->name, sizeof(slice->name), "%s", t->name);
     slice->shape[0] = slice->box[0] = t->rows;
@@ -83,7 +84,7 @@ static int cannot_write(const char *path, struct plait_error *err)
 static int write_tensor(const struct import *im, int index, const char *path,
                         struct plait_file_out *out, struct plait_error *err)
 {
-    const struct plait_hf_tensor *t = &im->tensors[index];
+    const struct plait_convert_tensor *t = &im->tensors[index];
     uint64_t most = PLAIT_CONVERT_CHUNK / t->cols, n;
     float *rows;
     int ret = 0;
@@ -94,7 +95,7 @@ static int write_tensor(const struct import *im, int index, const char *path,
         return plait_errorf(err, "%s: out of memory", path);
     for (uint64_t row = 0; row < t->rows && ret == 0; row += n) {
         n = t->rows - row < most ? t->rows - row : most;
-        ret = plait_hf_weights_read(im->from, index, row, n, rows, err);
+        ret = im->from->read(im->from->from, index, row, n, rows, err);
         if (ret == 0 &&
             plait_file_out_write(out, rows, n * t->cols * sizeof(*rows)) < 0)
             ret = cannot_write(path, err);
@@ -141,8 +142,7 @@ static int write_checkpoint(struct import *im, const char *dir,
     else if (plait_directory_prepare(dir, temporary, err) == 0 &&
              plait_convert_files(im->manifest.nfiles, write_file, im, err) ==
                  0 &&
-             plait_model_file_write(temporary, plait_hf_weights_model(im->from),
-                                    err) == 0 &&
+             plait_model_file_write(temporary, im->from->model, err) == 0 &&
              plait_manifest_write(temporary, &im->manifest, err) == 0)
         ret = plait_directory_commit(dir, temporary, path, err);
     free(path);
@@ -150,24 +150,52 @@ static int write_checkpoint(struct import *im, const char *dir,
     return ret;
 }
 
+int plait_convert_import(const struct plait_convert_source *source,
+                         const char *dir, struct plait_converted *done,
+                         struct plait_error *err)
+{
+    struct import im = {.from = source, .tensors = source->tensors, .dir = dir};
+    int ret = -1;
+
+    if (divide_tensors(&im, source->n, err) == 0)
+        ret = write_checkpoint(&im, dir, err);
+    if (ret == 0)
+        *done = (struct plait_converted){.tensors = source->n,
+                                         .parameters = im.manifest.parameters,
+                                         .files = im.manifest.nfiles};
+    free(im.manifest.files);
+    free(im.first);
+    return ret;
+}
+
+static int read_hf(const void *from, int index, uint64_t row, uint64_t n,
+                   float *out, struct plait_error *err)
+{
+    return plait_hf_weights_read(from, index, row, n, out, err);
+}
+
 int plait_convert_from_hf(const char *from, const char *dir,
                           struct plait_converted *done, struct plait_error *err)
 {
     struct plait_hf_weights *weights = plait_hf_weights_open(from, err);
-    struct import im = {.from = weights, .dir = dir};
-    int n, ret = -1;
+    struct plait_convert_source source = {.read = read_hf, .from = weights};
+    const struct plait_hf_tensor *there;
+    struct plait_convert_tensor *tensors;
+    int ret = -1;
 
     if (!weights)
         return -1;
-    n = plait_hf_weights_list(weights, &im.tensors);
-    if (divide_tensors(&im, n, err) == 0)
-        ret = write_checkpoint(&im, dir, err);
-    if (ret == 0)
-        *done = (struct plait_converted){.tensors = n,
-                                         .parameters = im.manifest.parameters,
-                                         .files = im.manifest.nfiles};
+    source.model = plait_hf_weights_model(weights);
+    source.n = plait_hf_weights_list(weights, &there);
+    source.tensors = tensors = calloc((size_t)source.n, sizeof(*tensors));
+    for (int i = 0; tensors && i < source.n; i++) {
+        memcpy(tensors[i].name, there[i].name, sizeof(tensors[i].name));
+        tensors[i].rows = there[i].rows;
+        tensors[i].cols = there[i].cols;
+    }
+    ret = tensors ? plait_convert_import(&source, dir, done, err)
+                  : plait_errorf(err, "%s: out of memory", from);
     plait_hf_weights_close(weights);
-    free(im.manifest.files);
-    free(im.first);
+    free(tensors);
     return ret;
 }
