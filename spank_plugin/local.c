@@ -104,40 +104,42 @@ int plait_local_check(const struct plait_options *options,
 /* Without --kill-on-bad-exit, the ranks that wait for one that died run until
  * the time limit. And where Slurm reserves ports (MpiParams=ports=), one of
  * those becomes MASTER_PORT, which no two steps then share. */
-void plait_local_set_defaults(const struct plait_options *options)
+void plait_local_set_defaults(const struct plait_options *options,
+                              uint16_t ports[2])
 {
     slurm_conf_t *conf = NULL;
 
     plait_slurm_options_set_default("kill-on-bad-exit", "1");
-    if (!options->rendezvous || plait_master_is_given() ||
-        slurm_load_ctl_conf(0, &conf) != SLURM_SUCCESS)
+    if (slurm_load_ctl_conf(0, &conf) != SLURM_SUCCESS)
         return;
-    if (conf->mpi_params && strstr(conf->mpi_params, "ports="))
+    if (options->rendezvous && !plait_master_is_given() && conf->mpi_params &&
+        strstr(conf->mpi_params, "ports="))
         plait_slurm_options_set_default("resv-ports", "1");
+    if (conf->srun_port_range)
+        memcpy(ports, conf->srun_port_range, 2 * sizeof(*ports));
     plait_slurm_free_conf(conf);
 }
 
 /* The step's nodes in Slurm's order and their tasks, from slurmctld: srun's
  * environment has only the job's. */
-static slurm_step_layout_t *load_step_layout(spank_t spank,
+static slurm_step_layout_t *load_step_layout(spank_t spank, slurm_step_id_t *id,
                                              struct plait_error *err)
 {
     slurm_step_layout_t *step;
-    slurm_step_id_t id;
 
-    memset(&id, 0, sizeof(id));
-    id.step_het_comp = NO_VAL;
-    if (spank_get_item(spank, S_JOB_ID, &id.job_id) != ESPANK_SUCCESS ||
-        spank_get_item(spank, S_JOB_STEPID, &id.step_id) != ESPANK_SUCCESS) {
+    memset(id, 0, sizeof(*id));
+    id->step_het_comp = NO_VAL;
+    if (spank_get_item(spank, S_JOB_ID, &id->job_id) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_STEPID, &id->step_id) != ESPANK_SUCCESS) {
         plait_errorf(err, "srun does not give its job and step");
         return NULL;
     }
-    step = slurm_job_step_layout_get(&id);
+    step = slurm_job_step_layout_get(id);
     if (!step)
         plait_errorf(err,
                      "cannot ask slurmctld for the nodes of step %u.%u: "
                      "%s",
-                     id.job_id, id.step_id, slurm_strerror(errno));
+                     id->job_id, id->step_id, slurm_strerror(errno));
     return step;
 }
 
@@ -177,20 +179,18 @@ static int export_variables(const struct plait_site *site,
 }
 
 static int export_plan(const struct plait_plan *plan, const char *const *nodes,
-                       spank_t spank, const struct plait_options *options,
+                       const slurm_step_id_t *id,
+                       const struct plait_options *options,
                        struct plait_error *err)
 {
     char *code = plait_plan_encode(plan), master[300] = "";
-    uint32_t job = 0, step = 0;
     int rc;
 
     if (!code)
         return plait_errorf(err, "out of memory");
-    spank_get_item(spank, S_JOB_ID, &job);
-    spank_get_item(spank, S_JOB_STEPID, &step);
     for (int i = 0; i < plan->nnodes && options->rendezvous; i++)
         if (plan->first_rank[i] == 0)
-            plait_master_choose(nodes[i], plan->nnodes, job, step, master,
+            plait_master_choose(nodes[i], id->job_id, id->step_id, master,
                                 sizeof(master));
     rc = setenv(PLAIT_ENV_PLAN, code, 1) | setenv(PLAIT_ENV_MASTER, master, 1);
     free(code);
@@ -266,14 +266,24 @@ void plait_local_decline(void)
     setenv(PLAIT_ENV_PLAN, PLAIT_NO_PLAN, 1);
 }
 
+/* Slurm keeps a step that srun made and did not launch until its job ends, and
+ * later ones wait for its processors. So this one is launched, and ends on the
+ * nodes. */
+void plait_local_refuse(void)
+{
+    setenv(PLAIT_ENV_PLAN, PLAIT_REFUSED_PLAN, 1);
+    unsetenv(PLAIT_ENV_AGREE);
+    plait_agreement_be_silent();
+}
+
 /* The variables of torchrun's kind may be somebody else's: where the outer
  * plan left them alone (--rendezvous=none), and MASTER_PORT where the user
  * chose another one since. */
 void plait_local_forget(void)
 {
     static const char *const ours[] = {PLAIT_ENV_SECRET, PLAIT_ENV_STEP_SECRET,
-                                       PLAIT_ENV_KEEP, PLAIT_ENV_SITE,
-                                       PLAIT_ENV_PLAN};
+                                       PLAIT_ENV_KEEP,   PLAIT_ENV_SITE,
+                                       PLAIT_ENV_PLAN,   PLAIT_ENV_AGREE};
     static const struct plait_launch none;
     const char *master = getenv(PLAIT_ENV_MASTER),
                *plan = getenv(PLAIT_ENV_PLAN);
@@ -295,21 +305,21 @@ void plait_local_forget(void)
 
 /* The job's partition and its nodes' GPUs as slurmctld knows them: the
  * environment could have been changed by the user. */
-static int check_policies(const struct plait_site *site, spank_t spank,
-                          const char *node, const struct plait_layout *layout,
+static int check_policies(const struct plait_site *site,
+                          const slurm_step_id_t *id, const char *node,
+                          const struct plait_layout *layout,
                           enum plait_within *within, struct plait_error *err)
 {
     job_info_msg_t *jobs = NULL;
     node_info_msg_t *nodes = NULL;
     struct plait_job job = {0};
-    uint32_t id = 0;
     int rc;
 
     *within = PLAIT_WITHIN_NODE;
     if (!site || !site->npolicies)
         return 0;
-    if (spank_get_item(spank, S_JOB_ID, &id) == ESPANK_SUCCESS &&
-        plait_slurm_load_job(&jobs, id) == SLURM_SUCCESS && jobs->record_count)
+    if (plait_slurm_load_job(&jobs, id->job_id) == SLURM_SUCCESS &&
+        jobs->record_count)
         job.partition = jobs->job_array[0].partition;
     if (slurm_load_node_single(&nodes, (char *)node, 0) == SLURM_SUCCESS &&
         nodes->record_count)
@@ -323,7 +333,8 @@ static int check_policies(const struct plait_site *site, spank_t spank,
 }
 
 static int make_plan(const slurm_step_layout_t *step, char **nodes,
-                     spank_t spank, const struct plait_options *options,
+                     const slurm_step_id_t *id,
+                     const struct plait_options *options,
                      const struct plait_site *site, struct plait_error *err)
 {
     enum plait_within within;
@@ -354,13 +365,13 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
     if (plan && plait_plan_check_order(plan, plan_request.nodes, err) < 0)
         slurm_info("plait: warning: %s", err->text);
     if (!plan ||
-        check_policies(site, spank, nodes[0], &plan->layout, &within, err) < 0)
+        check_policies(site, id, nodes[0], &plan->layout, &within, err) < 0)
         goto error;
     rc = export_variables(site, within);
     if (rc < 0)
         plait_errorf(err, "cannot set srun's environment: %s", strerror(errno));
     else
-        rc = export_plan(plan, plan_request.nodes, spank, options, err);
+        rc = export_plan(plan, plan_request.nodes, id, options, err);
     if (rc == 0 && options->show_plan)
         plait_show_plan(stderr, plan, plan_request.nodes, fabric);
 error:
@@ -371,23 +382,29 @@ error:
     return rc;
 }
 
-int plait_local_plan(spank_t spank, const struct plait_options *options,
-                     const struct plait_site *site, struct plait_error *err)
+struct plait_agreement *plait_local_plan(spank_t spank,
+                                         const struct plait_options *options,
+                                         const struct plait_site *site,
+                                         const uint16_t ports[2],
+                                         struct plait_error *err)
 {
+    struct plait_agreement *agreement = NULL;
     slurm_step_layout_t *step;
+    slurm_step_id_t id;
     char **nodes;
-    int count = 0, rc = -1;
+    int count = 0;
 
-    step = load_step_layout(spank, err);
+    step = load_step_layout(spank, &id, err);
     if (!step)
-        return -1;
+        return NULL;
     nodes = plait_hostlist_create(step->node_list, &count, err);
-    if (nodes && (uint32_t)count == step->node_cnt)
-        rc = make_plan(step, nodes, spank, options, site, err);
-    else if (nodes)
+    if (nodes && (uint32_t)count != step->node_cnt)
         plait_errorf(err, "%d names, but %u nodes in '%.200s'", count,
                      step->node_cnt, step->node_list);
+    else if (nodes && make_plan(step, nodes, &id, options, site, err) == 0)
+        agreement = plait_agreement_start(&id, (const char *const *)nodes,
+                                          count, ports[0] ? ports : NULL, err);
     plait_hostlist_destroy(nodes, count);
     slurm_job_step_layout_free(step);
-    return rc;
+    return agreement;
 }

@@ -20,6 +20,7 @@ static struct {
     struct plait_discovery discovery;
     struct plait_error error; /* why no task of this step may start */
     int failed;
+    int silent; /* whoever else failed says why */
     struct plait_remote *remote;
     /* srun, sbatch and salloc */
     struct plait_site *site;
@@ -28,6 +29,8 @@ static struct {
     int job_tasks;      /* of the job that this command runs in; 0: unknown */
     int components;     /* of the requested job, counted so far */
     int declined;
+    uint16_t ports[2]; /* SrunPortRange; 0: any */
+    struct plait_agreement *agreement;
 } state;
 
 /* Slurm passes a job's flags to the commands inside it through their
@@ -228,7 +231,7 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
     }
     if (check_local(&err) == 0) {
         if (context == S_CTX_LOCAL && state.options.given)
-            plait_local_set_defaults(&state.options);
+            plait_local_set_defaults(&state.options, state.ports);
         return 0;
     }
     slurm_error("plait: %s", err.text);
@@ -246,12 +249,14 @@ int slurm_spank_local_user_init(spank_t spank, int ac, char **av)
     (void)av;
     if (!is_plain_step(spank))
         return 0;
-    if (state.options.given &&
-        plait_local_plan(spank, &state.options, state.site, &err) < 0) {
+    if (state.options.given) {
+        plait_agreement_end(state.agreement);
+        state.agreement = plait_local_plan(spank, &state.options, state.site,
+                                           state.ports, &err);
         spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks);
-        if (!may_decline((int)tasks, &err)) {
+        if (!state.agreement && !may_decline((int)tasks, &err)) {
             slurm_error("plait: %s", err.text);
-            return -1;
+            plait_local_refuse();
         }
     }
     if (state.declined)
@@ -259,20 +264,49 @@ int slurm_spank_local_user_init(spank_t spank, int ac, char **av)
     return 0;
 }
 
+/* One line for the whole step: srun's, or that of the first node where srun
+ * lacks the plugin. */
+static void agree(spank_t spank)
+{
+    uint32_t node = 0;
+
+    switch (plait_remote_agree(state.remote, spank, &state.error)) {
+    case PLAIT_GO:
+        return;
+    case PLAIT_STOP:
+        state.silent = 1;
+        break;
+    case PLAIT_ALONE:
+        spank_get_item(spank, S_JOB_NODEID, &node);
+        state.silent = node != 0;
+        return;
+    case PLAIT_CUT:
+        break;
+    }
+    state.failed = 1;
+}
+
 int slurm_spank_user_init(spank_t spank, int ac, char **av)
 {
     (void)ac;
     (void)av;
-    if (!state.options.given || !is_plain_step(spank) || state.failed)
+    if (!state.options.given || !is_plain_step(spank))
         return 0;
-    if (plait_remote_is_declined(spank)) {
+    if (plait_remote_plan_is(spank, PLAIT_NO_PLAN)) {
         state.options.given = 0;
         return 0;
     }
-    state.remote = plait_remote_create(spank, &state.options, &state.discovery,
-                                       &state.error);
     /* srun would end with 0 if this call failed; the tasks fail instead. */
-    state.failed = !state.remote;
+    if (plait_remote_plan_is(spank, PLAIT_REFUSED_PLAN)) {
+        state.failed = state.silent = 1;
+        return 0;
+    }
+    if (!state.failed) {
+        state.remote = plait_remote_create(spank, &state.options,
+                                           &state.discovery, &state.error);
+        state.failed = !state.remote;
+    }
+    agree(spank);
     return 0;
 }
 
@@ -290,8 +324,9 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
     if (!state.failed)
         return 0;
     /* one line a node, not one a task */
-    if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS ||
-        local == 0)
+    if (!state.silent &&
+        (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS ||
+         local == 0))
         slurm_error("plait: %s", state.error.text);
     /* This is the forked task, and Slurm drops an optional plugin's return
      * value: without its rank and binding the program must not start. */
@@ -303,6 +338,8 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
     (void)spank;
     (void)ac;
     (void)av;
+    plait_agreement_end(state.agreement);
+    state.agreement = NULL;
     plait_remote_destroy(state.remote);
     state.remote = NULL;
     plait_site_destroy(state.site);

@@ -7,6 +7,7 @@
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
 
+#include "spank_plugin/agree.h"
 #include "spank_plugin/discovery.h"
 #include "spank_plugin/master.h"
 #include "spank_plugin/options.h"
@@ -24,18 +25,26 @@ int plait_local_check(const struct plait_options *options,
                       const struct plait_site *site, int components,
                       struct plait_error *err);
 /* Set the options of srun itself that a planned step needs and the user did
- * not set: --kill-on-bad-exit, and --resv-ports where the site has them. */
-void plait_local_set_defaults(const struct plait_options *options);
-/* Called when srun knows its nodes: make the plan and put it into the
- * environment. */
-int plait_local_plan(spank_t spank, const struct plait_options *options,
-                     const struct plait_site *site, struct plait_error *err);
+ * not set: --kill-on-bad-exit, and --resv-ports where the site has them.
+ * `ports` become those of SrunPortRange, where the site has that. */
+void plait_local_set_defaults(const struct plait_options *options,
+                              uint16_t ports[2]);
+/* Called when srun knows its nodes: make the plan, put it into the
+ * environment, and listen for the nodes (in `ports`, unless they are 0). NULL,
+ * with the reason in err. */
+struct plait_agreement *plait_local_plan(spank_t spank,
+                                         const struct plait_options *options,
+                                         const struct plait_site *site,
+                                         const uint16_t ports[2],
+                                         struct plait_error *err);
 /* What a task of a planned step starts has that task's variables, which do not
  * describe it: take them out of the environment. That of a command outside of
  * planned steps is not touched. */
 void plait_local_forget(void);
 /* Tell the nodes that this step has no plan. */
 void plait_local_decline(void);
+/* Let no task of this step start; the user knows why. */
+void plait_local_refuse(void);
 
 /* slurmstepd (remote.c). */
 struct plait_remote;
@@ -46,8 +55,13 @@ struct plait_remote *
 plait_remote_create(spank_t spank, const struct plait_options *options,
                     const struct plait_discovery *discovery,
                     struct plait_error *err);
-/* Did srun decide that this step has no plan? */
-int plait_remote_is_declined(spank_t spank);
+/* Did srun decide that this step has no plan (PLAIT_NO_PLAN), or may not start
+ * (PLAIT_REFUSED_PLAN)? */
+int plait_remote_plan_is(spank_t spank, const char *what);
+/* Wait until all nodes know whether the step can start; `remote` is NULL where
+ * this one cannot, for the reason in err. */
+enum plait_verdict plait_remote_agree(struct plait_remote *remote,
+                                      spank_t spank, struct plait_error *err);
 void plait_remote_destroy(struct plait_remote *remote);
 /* In the forked task (task.c): bind it, and export the launch contract. */
 int plait_remote_task(struct plait_remote *remote, spank_t spank,

@@ -51,16 +51,37 @@ int plait_master_port_hold(int port)
     return -1;
 }
 
+/* A port that the system chooses, for the case that all of ours are taken:
+ * whoever reserves them cannot keep others from starting. */
+static int take_any(int *port)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t size = sizeof(any);
+
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (struct sockaddr *)&any, size) ||
+        getsockname(fd, (struct sockaddr *)&any, &size)) {
+        close(fd);
+        return -1;
+    }
+    *port = ntohs(any.sin_port);
+    close(fd);
+    fd = plait_master_port_hold(*port);
+    return fd >= 0 ? fd : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+}
+
 int plait_master_port_take(int *port)
 {
     unsigned at = (unsigned)(*port - PLAIT_PORT_FIRST);
     int fd = -1;
 
     errno = EADDRINUSE;
-    for (unsigned i = 0; i < PLAIT_PORT_ALONE && fd < 0 && errno == EADDRINUSE;
+    for (unsigned i = 0; i < PLAIT_PORTS && fd < 0 && errno == EADDRINUSE;
          i++) {
-        *port = PLAIT_PORT_FIRST + (int)((at + i) % PLAIT_PORT_ALONE);
+        *port = PLAIT_PORT_FIRST + (int)((at + i) % PLAIT_PORTS);
         fd = plait_master_port_hold(*port);
     }
-    return fd;
+    return fd < 0 && errno == EADDRINUSE ? take_any(port) : fd;
 }

@@ -114,13 +114,15 @@ static void read_variables(struct plait_remote *remote, spank_t spank)
                          sizeof(launch->secret));
 }
 
-/* On RANK 0's node. Other nodes were already told the port, so that it cannot
- * change; a step on one node takes the next free one. */
-static int hold_port(struct plait_remote *remote, struct plait_error *err)
+/* On RANK 0's node, which tells the others: the next free port, unless the user
+ * or Slurm chose one. */
+static int hold_port(struct plait_remote *remote, spank_t spank,
+                     struct plait_error *err)
 {
     int *port = &remote->launch.master_port;
-    int movable = remote->launch.nnodes == 1 && !remote->reserved_port &&
-                  !remote->user_port;
+    int movable =
+        (remote->launch.nnodes == 1 || plait_agreement_exists(spank)) &&
+        !remote->reserved_port && !remote->user_port;
 
     remote->port_fd =
         movable ? plait_master_port_take(port) : plait_master_port_hold(*port);
@@ -155,7 +157,7 @@ static int read_master(struct plait_remote *remote, spank_t spank,
         if (plait_master_read_port(text))
             launch->master_port = plait_master_read_port(text);
     }
-    return remote->first_rank == 0 ? hold_port(remote, err) : 0;
+    return remote->first_rank == 0 ? hold_port(remote, spank, err) : 0;
 }
 
 /* With fewer GPUs than tasks, ranks would share one, which NCCL refuses. */
@@ -238,8 +240,9 @@ static int read_binding(struct plait_remote *remote, spank_t spank,
     if (!remote->node && !discovery->plugstack->unpinned)
         return -1;
     if (!remote->node) {
-        slurm_error("plait: %s; the tasks start unpinned (on-hang=unpinned)",
-                    err->text);
+        plait_errorf(&remote->note,
+                     "%.400s; the tasks start unpinned (on-hang=unpinned)",
+                     err->text);
         return 0;
     }
     if (remote->node->ngpus && !strcmp(remote->node->gpus[0].vendor, "amd"))
@@ -262,13 +265,35 @@ static int read_binding(struct plait_remote *remote, spank_t spank,
     return check_islands(remote, err);
 }
 
-int plait_remote_is_declined(spank_t spank)
+int plait_remote_plan_is(spank_t spank, const char *what)
 {
-    char text[sizeof(PLAIT_NO_PLAN)];
+    char text[16];
 
     return plait_remote_get_env(spank, PLAIT_ENV_PLAN, text, sizeof(text)) ==
                0 &&
-           strcmp(text, PLAIT_NO_PLAN) == 0;
+           strcmp(text, what) == 0;
+}
+
+enum plait_verdict plait_remote_agree(struct plait_remote *remote,
+                                      spank_t spank, struct plait_error *err)
+{
+    int port = remote && remote->port_fd >= 0 ? remote->launch.master_port : 0;
+    const char *note =
+        remote && remote->note.text[0] ? remote->note.text : NULL;
+    struct plait_error why;
+    enum plait_verdict verdict = plait_agreement_join(
+        spank, remote ? NULL : err->text, note, &port, &why);
+
+    if (verdict == PLAIT_CUT && remote)
+        plait_errorf(err, "this node cannot ask srun whether all can start: %s",
+                     why.text);
+    if (verdict == PLAIT_ALONE && note)
+        slurm_error("plait: %s", note);
+    if (verdict == PLAIT_GO && remote && port)
+        remote->launch.master_port = port;
+    /* It is of no use to a task. */
+    spank_unsetenv(spank, PLAIT_ENV_AGREE);
+    return verdict;
 }
 
 struct plait_remote *

@@ -28,6 +28,7 @@ struct plait_remote {
     const char *variable;    /* in which Slurm lists the GPUs */
     struct plait_node *node; /* NULL: nothing is bound */
     struct plait_binding binding;
+    struct plait_error note; /* what this node does without, or "" */
     char visible[PLAIT_REMOTE_TEXT_MOST]; /* `variable` of the whole node */
 };
 

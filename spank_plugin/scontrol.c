@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "topology/base/capture.h"
-#include "topology/base/hostlist.h"
 
 enum { SECONDS_MOST = 60 };
 
@@ -71,52 +70,4 @@ struct plait_fabric *plait_scontrol_fabric(struct plait_error *err)
         fabric = plait_scontrol_parse(text, size, err);
     free(text);
     return fabric;
-}
-
-struct name_search {
-    const char *name;
-    int found;
-};
-
-static int match_name(void *arg, const char *name)
-{
-    struct name_search *search = arg;
-
-    search->found |= strcmp(search->name, name) == 0;
-    return search->found ? -1 : 0;
-}
-
-void plait_scontrol_parse_cpus(const char *text, const char *node, char *buf,
-                               size_t size)
-{
-    struct name_search search = {node, 0};
-    int list = 0, list_end = 0, cpus = 0, cpus_end = 0;
-    struct plait_error err;
-
-    buf[0] = '\0';
-    for (; text; text = strchr(text, '\n'), text += text != NULL) {
-        cpus_end = 0;
-        sscanf(text, " Nodes=%n%*[^ \n]%n CPU_IDs=%n%*[^ \n]%n", &list,
-               &list_end, &cpus, &cpus_end);
-        if (!cpus_end)
-            continue;
-        plait_hostlist_each(text + list, (size_t)(list_end - list), match_name,
-                            &search, &err);
-        if (search.found && (size_t)(cpus_end - cpus) < size)
-            snprintf(buf, size, "%.*s", cpus_end - cpus, text + cpus);
-        if (search.found)
-            return;
-    }
-}
-
-void plait_scontrol_cpus(uint32_t job, const char *node, char *buf, size_t size)
-{
-    char id[16], *argv[] = {NULL, "show", "job", "--details", id, NULL};
-    size_t length = 0;
-    char *text;
-
-    snprintf(id, sizeof(id), "%u", job);
-    text = run_scontrol(argv, &length);
-    plait_scontrol_parse_cpus(text ? text : "", node, buf, size);
-    free(text);
 }

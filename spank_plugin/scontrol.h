@@ -3,7 +3,6 @@
 #define PLAIT_SPANK_PLUGIN_SCONTROL_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "topology/base/error.h"
 #include "topology/fabric/fabric.h"
@@ -19,15 +18,5 @@ struct plait_fabric *plait_scontrol_fabric(struct plait_error *err);
 /* The same from the text alone. */
 struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
                                           struct plait_error *err);
-
-/* The processors that a job has on a node ("0-3,8"), as `scontrol show job
- * -d` lists them; "" where it lists none, or more than fit into buf. The C
- * interface to the same is gone since 26.05. */
-void plait_scontrol_cpus(uint32_t job, const char *node, char *buf,
-                         size_t size);
-
-/* The same from the text alone. */
-void plait_scontrol_parse_cpus(const char *text, const char *node, char *buf,
-                               size_t size);
 
 #endif

@@ -33,32 +33,12 @@ outside()
     awk -v low="$1" -v high="$2" '$1 < low || $1 > high { print $1 }' lines
 }
 
-# Each port of a step on both nodes belongs to one of its job's processors:
-# no other job can have it, whatever its number.
-strangers()
-{
-    local port job cpus cpu
-    while read -r port job cpus; do
-        cpu=$(((port - 63250) / (2246 / 64)))
-        seq_of "$cpus" | grep -qx "$cpu" || echo "$port of $cpu, not $cpus"
-    done <lines
-}
-
-# seq_of LIST: "0-2,5" as 0 1 2 5, one a line
-seq_of()
-{
-    tr , '\n' <<<"$1" | while IFS=- read -r first last; do
-        seq "$first" "${last:-$first}"
-    done
-}
-
 check "12 jobs at once on one node have a port each" \
     at_once 12 -w node1 -N1 -n2 --pp=2
-check "... of those for one node" is "" "$(outside 61003 63249)"
+check "... of Plait's" is "" "$(outside 61003 65495)"
 check "8 jobs at once on two nodes have a port each" \
     at_once 8 -N2 -n2 --pp=2
-check "... of those for several" is "" "$(outside 63250 65495)"
-check "... that belongs to their processors" is "" "$(strangers)"
+check "... of Plait's" is "" "$(outside 61003 65495)"
 
 for nodes in 1 2; do
     rm -f over.*
@@ -77,23 +57,41 @@ END
         "$(ls over.* | wc -l) $(cat over.* | sort -u | wc -l)"
 done
 
-# A program that is no step sits on the port that the next job would get: a
-# step on one node takes another, and all of its ranks know.
+# Programs that are no steps sit on the port that the next job would get, and
+# have reserved all the others as steps do: RANK 0's node takes another port, and
+# all ranks know it.
 cat >squat <<'END'
 import socket, sys, time
-taken = [socket.create_server(("", int(p))) for p in sys.argv[1:]]
+taken = [socket.create_server(("", int(p))) for p in sys.argv[2:]]
+for port in range(61003, 61003 + int(sys.argv[1])):
+    taken.append(socket.socket(socket.AF_UNIX))
+    taken[-1].bind("\0plait-port-%d" % port)
 open("squatting", "w")
 time.sleep(60)
 END
-if command -v python3 >/dev/null; then
-    last=$(srun -n1 bash -c 'echo $SLURM_JOB_ID')
-    port=$((61003 + (last + 1) * 1389 % 2247))
-    python3 squat $port $((port + 1)) &
+# squatted NAMES NODES: of a step on the first NODES nodes, the port, and how many ranks know it
+squatted()
+{
+    local last port pid
+    rm -f squatting
+    last=$(srun -Q -n1 bash -c 'echo $SLURM_JOB_ID')
+    port=$((61003 + (last + 1) * 2777 % 4493))
+    python3 squat "$1" $port $((port + 1)) &
+    pid=$!
     until_true 20 [ -e squatting ]
-    check "a taken port is passed over" is "$((port + 2)) 2" \
-        "$(by_rank -w node1 -n2 --tp=2 bash -c 'echo $MASTER_PORT' |
-            uniq -c | awk '{ print $2, $1 }')"
-    kill $!
+    by_rank -w "node[1-$2]" --ntasks-per-node=$((4 / $2)) --tp=2 bash -c "echo \$((MASTER_PORT - $port))" |
+        uniq -c | awk '{ print $2, $1 }'
+    kill $pid
+    wait $pid 2>/dev/null
+}
+if command -v python3 >/dev/null && [ "$(ulimit -Hn)" -ge 5000 ]; then
+    ulimit -Sn "$(ulimit -Hn)"
+    for on in 1 2; do
+        check "a taken port is passed over, nodes: $on" is "2 4" \
+            "$(squatted 0 $on)"
+        check "... and where all are reserved, another is found" like \
+            "$(squatted 4493 $on)" '^-[0-9]+ 4$'
+    done
 else
     skip "a taken port is passed over" "no python3"
 fi

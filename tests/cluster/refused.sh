@@ -78,6 +78,44 @@ warned()
 check "... with a warning under --placement=linear" warned
 check "another axis before tp within a node" timeout 60 srun -N2 -n4 \
     --ntasks-per-node=2 --tp=2 --rank-order=pp-tp-cp-ep-dp true
+# One mistake is one line, whoever finds it, and no task starts.
+one_line()
+{
+    local pattern=$1 out rc
+    shift
+    rm -f started.*
+    out=$(timeout 60 "$@" bash -c 'touch started.$SLURM_PROCID' 2>&1)
+    rc=$?
+    is "1 1" "$rc $(wc -l <<<"$out")" && like "$out" "^srun: error: $pattern" &&
+        is "" "$(ls started.* 2>/dev/null)" || { echo "$out"; return 1; }
+}
+check "what srun's nodes tell is one line" \
+    one_line 'plait: .* not divisible by --tp=2' srun -Q -N4 -n6 --tp=2
+for n in 1 2; do
+    check "fewer GPUs than tasks, on $((n * 2)) nodes" \
+        one_line 'plait: node1: .*--gpus-per-node=2,.*other node' \
+        srun -Q -N$((n * 2)) --ntasks-per-node=2 --gpus-per-node=1 --tp=2
+done
+if command -v python3 >/dev/null; then
+    python3 -c 'import socket, time
+held = socket.create_server(("", 61234))
+open("held", "w")
+time.sleep(60)' &
+    until_true 20 [ -e held ]
+    check "a taken MASTER_PORT, which one node knows" \
+        one_line 'plait: node1: port 61234 of .* is in use.*-ports$' \
+        env MASTER_PORT=61234 srun -Q -N4 --ntasks-per-node=2 --tp=2
+    kill $!
+else
+    skip "a taken MASTER_PORT, which one node knows" "no python3"
+fi
+# srun keeps no step that it refused.
+later_steps()
+{
+    salloc -Q -N4 -n6 bash -c 'srun -Q --tp=2 true
+        timeout 30 srun -Q -n6 true' 2>/dev/null
+}
+check "a refused step leaves its job to others" later_steps
 # The environment can carry what no command line would.
 inject()
 {
@@ -91,6 +129,8 @@ injected()
     like "$out" "$2" && [[ $out != *ran* ]]
 }
 check "a bad flag from the environment" injected tp=bad 'must be a whole number'
+check "... is told by one node" is 1 \
+    "$(inject tp=bad 2>&1 | grep -c plait:)"
 check "a flag from the environment without a plan" injected tp=2 'no plan'
 check "a huge value from the environment" \
     injected "tp=$(printf '9%.0s' {1..5000})" 'must be a whole number'

@@ -75,6 +75,13 @@ spank_err_t spank_setenv(spank_t spank, const char *name, const char *value,
     return ESPANK_SUCCESS;
 }
 
+spank_err_t spank_unsetenv(spank_t spank, const char *name)
+{
+    (void)spank;
+    (void)name;
+    return ESPANK_SUCCESS;
+}
+
 /* master.c asks for the address of a node in srun only. */
 void slurm_info(const char *format, ...)
 {

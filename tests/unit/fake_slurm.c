@@ -99,6 +99,17 @@ spank_err_t spank_setenv(spank_t spank, const char *name, const char *value,
     return ESPANK_SUCCESS;
 }
 
+spank_err_t spank_unsetenv(spank_t spank, const char *name)
+{
+    char **at = find_env(name);
+
+    (void)spank;
+    free(*at);
+    for (; *at; at++)
+        at[0] = at[1];
+    return ESPANK_SUCCESS;
+}
+
 static void say(const char *format, va_list ap)
 {
     size_t used = strlen(slurm.said);
@@ -148,6 +159,46 @@ slurm_step_layout_t *slurm_job_step_layout_get(slurm_step_id_t *id)
 void slurm_job_step_layout_free(slurm_step_layout_t *layout)
 {
     (void)layout;
+}
+
+/* The nodes of this Slurm have no processes. */
+int slurm_job_step_get_pids(slurm_step_id_t *id, char *nodes,
+                            job_step_pids_response_msg_t **message)
+{
+    (void)id;
+    (void)nodes;
+    *message = NULL;
+    return SLURM_ERROR;
+}
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+typedef list_t *list_pointer;
+typedef list_itr_t *iterator_pointer;
+#else
+typedef List list_pointer;
+typedef ListIterator iterator_pointer;
+#endif
+
+iterator_pointer slurm_list_iterator_create(list_pointer list)
+{
+    (void)list;
+    return NULL;
+}
+
+void *slurm_list_next(iterator_pointer at)
+{
+    (void)at;
+    return NULL;
+}
+
+void slurm_list_iterator_destroy(iterator_pointer at)
+{
+    (void)at;
+}
+
+void slurm_job_step_pids_response_msg_free(void *message)
+{
+    (void)message;
 }
 
 int slurm_load_node_single(node_info_msg_t **info, char *name, uint16_t flags)

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "fake_step.h"
 #include "spank_plugin/master.h"
@@ -10,6 +12,93 @@
 #include "spank_plugin/scontrol.h"
 #include "tap.h"
 #include "topology/layout/launch.h"
+
+/* ---- the nodes agree; each is a process of its own ---- */
+
+/* What node `index` is told: its verdict, or its port from 100 on. */
+static int join(uint32_t index, const char *why, const char *note)
+{
+    struct plait_error err;
+    int port = index == 1 ? 111 : 0;
+    enum plait_verdict verdict;
+
+    slurm.context = S_CTX_REMOTE;
+    slurm.nodeid = index;
+    spank_setenv(NULL, PLAIT_ENV_AGREE, getenv(PLAIT_ENV_AGREE), 1);
+    spank_setenv(NULL, "SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1", 1);
+    verdict = plait_agreement_join(NULL, why, note, &port, &err);
+    return verdict == PLAIT_GO ? port : (int)verdict;
+}
+
+/* The four nodes, of which `first` and the next one say something: are all
+ * told `want`? */
+static int all_hear(int want, int first, const char *why, const char *note)
+{
+    int good = 0, heard = 0, ends[2];
+    pid_t pids[4];
+
+    fflush(stdout);
+    if (pipe(ends) < 0)
+        return 0;
+    for (int i = 0; i < 4; i++) {
+        int says = i == first || i == first + 1;
+
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            heard = join((uint32_t)i, says ? why : NULL, says ? note : NULL);
+            _exit(write(ends[1], &heard, sizeof(heard)) < 0);
+        }
+    }
+    close(ends[1]);
+    for (int i = 0; i < 4; i++) {
+        waitpid(pids[i], NULL, 0);
+        good += read(ends[0], &heard, sizeof(heard)) == sizeof(heard) &&
+                heard == want;
+    }
+    close(ends[0]);
+    return good == 4;
+}
+
+static struct plait_agreement *meet(void)
+{
+    static const char *const nodes[] = {"a", "b", "c", "d"};
+    slurm_step_id_t id = {.job_id = 77};
+    struct plait_error err;
+
+    slurm.said[0] = '\0';
+    return plait_agreement_start(&id, nodes, 4, NULL, &err);
+}
+
+static void test_nodes(void)
+{
+    int quiet = dup(STDERR_FILENO); /* srun closes its own when it refuses */
+    struct plait_agreement *a;
+
+    ok(all_hear(111, 9, NULL, NULL) && !strstr(slurm.said, "too"),
+       "all nodes go on, with RANK 0's port");
+    a = meet();
+    ok(all_hear(111, 2, NULL, "slow"), "a note stops nobody");
+    plait_agreement_end(a);
+    ok(strstr(slurm.said, "plait: c: slow (on 1 other node too)") != NULL,
+       "and is said once: %s", slurm.said);
+    a = meet();
+    ok(all_hear(PLAIT_STOP, 1, "no GPU", NULL), "one that cannot stops all");
+    plait_agreement_end(a);
+    ok(strstr(slurm.said, "plait: b: no GPU (on 1 other node too)") != NULL,
+       "in one line: %s", slurm.said);
+    a = meet();
+    plait_agreement_end(a);
+    ok(join(0, NULL, NULL) == PLAIT_CUT, "an srun that is gone is not asked");
+    dup2(quiet, STDERR_FILENO);
+    close(quiet);
+    unsetenv(PLAIT_ENV_AGREE);
+    ok(plait_agreement_join(NULL, NULL, NULL, &quiet, NULL) == PLAIT_CUT,
+       "nor what its environment says of it");
+    spank_unsetenv(NULL, PLAIT_ENV_AGREE);
+    ok(plait_agreement_join(NULL, NULL, NULL, &quiet, NULL) == PLAIT_ALONE,
+       "but none is needed");
+    slurm.context = S_CTX_LOCAL;
+}
 
 static void test_local(void)
 {
@@ -44,11 +133,14 @@ static void test_local(void)
        "the plan: %s", getenv(PLAIT_ENV_PLAN));
     ok(strncmp(getenv(PLAIT_ENV_MASTER), "10.0.0.1:", 9) == 0,
        "RANK 0 is at %s", getenv(PLAIT_ENV_MASTER));
+    test_nodes();
+    slurm_spank_exit(NULL, 0, NULL);
     fake_step_load(S_CTX_LOCAL);
     fake_slurm_flag("tp", "3");
     fake_slurm_flag("placement", "linear");
-    ok(slurm_spank_local_user_init(NULL, 0, NULL) == -1 &&
-           strstr(slurm.said, "8 tasks are not divisible by --tp=3"),
+    ok(slurm_spank_local_user_init(NULL, 0, NULL) == 0 &&
+           strstr(slurm.said, "8 tasks are not divisible by --tp=3") &&
+           strcmp(getenv(PLAIT_ENV_PLAN), PLAIT_REFUSED_PLAN) == 0,
        "what only srun's nodes tell is refused too");
 }
 
@@ -59,90 +151,31 @@ static void test_ports(void)
 
     for (step = 1; step < 1000; step++)
         clash +=
-            plait_master_port_alone(5, 0) == plait_master_port_alone(5, step) ||
-            plait_master_port_shared(5, 0, "", 0) ==
-                plait_master_port_shared(5, step, "", 0);
+            plait_master_port_start(5, 0) == plait_master_port_start(5, step);
     ok(clash == 0, "a thousand steps of a job do not collide");
     for (jobs = 1; jobs < 500; jobs++)
         for (step = 0; step < 3; step++)
-            clash += plait_master_port_alone(1000000, 0) ==
-                     plait_master_port_alone(1000000 + (uint32_t)jobs,
+            clash += plait_master_port_start(1000000, 0) ==
+                     plait_master_port_start(1000000 + (uint32_t)jobs,
                                              (uint32_t)step);
     ok(clash == 0, "nor do 500 jobs of three steps");
     for (step = 0; step < 100000; step++) {
         uint32_t job = (uint32_t)step * 40503u;
-        int other = plait_master_port_shared(job, (uint32_t)step, "0-7", 8);
 
-        port = plait_master_port_alone(job, (uint32_t)step);
-        bad += port < 61003 || port > 63249 || other < 63250 || other > 65495;
+        port = plait_master_port_start(job, (uint32_t)step);
+        bad += port < 61003 || port > 65495;
     }
-    ok(bad == 0, "all above what Linux hands out, in their halves");
+    ok(bad == 0, "all above what Linux hands out");
     ok(plait_master_parse("fe80::1:61000", host, sizeof(host), &port) == 0 &&
            strcmp(host, "fe80::1") == 0 && port == 61000,
        "an IPv6 address");
     ok(plait_master_parse("host", host, sizeof(host), &port) < 0 &&
            plait_master_parse(":1", host, sizeof(host), &port) < 0 &&
            plait_master_parse("h:65536", host, sizeof(host), &port) < 0 &&
-           plait_master_parse("h:1x", host, sizeof(host), &port) < 0,
+           plait_master_parse("h:1x", host, sizeof(host), &port) < 0 &&
+           plait_master_parse("$(id):1", host, sizeof(host), &port) < 0 &&
+           plait_master_parse("a\nb:1", host, sizeof(host), &port) < 0,
        "what is no address");
-}
-
-/* Each of 256 processors belongs to one of the jobs. No two jobs may get the
- * same port, and a job must be able to use every port of its processors. */
-static void test_shared_ports(void)
-{
-    enum { CPUS = 256, JOBS = 9, EACH = PLAIT_PORT_SHARED / CPUS };
-    int owner[65536] = {0}, count[JOBS] = {0}, clash = 0, few = 0;
-    char list[JOBS][2048] = {""};
-
-    for (int cpu = 0; cpu < CPUS; cpu++) {
-        int job = cpu * 7919 % 101 % JOBS;
-        size_t used = strlen(list[job]);
-
-        snprintf(list[job] + used, sizeof(list[job]) - used, "%s%d",
-                 used ? "," : "", cpu);
-        count[job]++;
-    }
-    for (int job = 0; job < JOBS; job++) {
-        int found = 0;
-
-        for (int step = 0; step < count[job] * EACH; step++) {
-            int port = plait_master_port_shared(
-                100 + (uint32_t)job, (uint32_t)step, list[job], CPUS);
-
-            clash += owner[port] != 0;
-            found += owner[port] == 0;
-            owner[port] = job + 1;
-        }
-        few += found != count[job] * EACH;
-    }
-    ok(clash == 0, "jobs of different processors have different ports");
-    ok(few == 0, "and all of their processors'");
-    ok(plait_master_port_shared(7, 3, "0-9", 8) ==
-               plait_master_port_shared(7, 3, "", 0) &&
-           plait_master_port_shared(7, 3, "1-", 8) ==
-               plait_master_port_shared(7, 3, "x", 8),
-       "a list that cannot be is none");
-}
-
-static void test_cpus(void)
-{
-    static const char text[] =
-        "JobId=5 JobName=j Nodes=n1 CPU_IDs=9\n   NumNodes=3 NodeList=n[1-3]\n"
-        "     Nodes=n1 CPU_IDs=0-1,4 Mem=0 GRES=\n"
-        "     Nodes=n[2-3] CPU_IDs=7 Mem=0 GRES=gpu:2(IDX:0-1)\n";
-    char buf[8];
-
-    plait_scontrol_parse_cpus(text, "n1", buf, sizeof(buf));
-    ok(strcmp(buf, "0-1,4") == 0, "the job's processors on n1: %s", buf);
-    plait_scontrol_parse_cpus(text, "n3", buf, sizeof(buf));
-    ok(strcmp(buf, "7") == 0, "on n3: %s", buf);
-    plait_scontrol_parse_cpus(text, "n4", buf, sizeof(buf));
-    ok(buf[0] == '\0', "on n4: none");
-    plait_scontrol_parse_cpus(text, "n1", buf, 5);
-    ok(buf[0] == '\0', "more than fit: none");
-    plait_scontrol_parse_cpus(" Nodes=n[1 CPU_IDs=0", "n1", buf, sizeof(buf));
-    ok(buf[0] == '\0', "a list that is none: none");
 }
 
 /* ---- the arguments of plugstack.conf ---- */
@@ -385,8 +418,6 @@ int main(void)
     unsetenv("SLURM_STEP_RESV_PORTS");
     test_local();
     test_ports();
-    test_shared_ports();
-    test_cpus();
     test_arguments();
     test_policies();
     test_stale();

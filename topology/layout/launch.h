@@ -30,8 +30,12 @@ extern "C" {
 #define PLAIT_ENV_SITE "SLURM_PLAIT_SITE"
 /* Becomes PLAIT_SECRET. */
 #define PLAIT_ENV_STEP_SECRET "SLURM_PLAIT_SECRET"
-/* The value of PLAIT_ENV_PLAN for a step that goes without a plan. */
+/* "PORT:TOKEN": where srun waits for the nodes; not passed on to tasks. */
+#define PLAIT_ENV_AGREE "SLURM_PLAIT_AGREE"
+/* The values of PLAIT_ENV_PLAN for a step that goes without a plan, and for
+ * one whose plan srun refused after the step was made. */
 #define PLAIT_NO_PLAN "none"
+#define PLAIT_REFUSED_PLAN "refused"
 
 /* 256 bits in hexadecimal. */
 #define PLAIT_SECRET_SIZE 65

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "spank_plugin/agree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/random.h>
+
+#include "topology/layout/launch.h"
+#include "topology/start/meeting.h"
+
+/* Seconds without news after which srun looks whether a node without the
+ * plugin is the cause; and after which Slurm itself gives a launch up. */
+enum { QUIET = 5, QUIET_MOST = 600 };
+/* Each of them is an RPC. */
+enum { ASKED_MOST = 8 };
+
+struct plait_agreement {
+    struct plait_meeting *meeting;
+    slurm_step_id_t id;
+    pthread_t thread;
+    int nnodes;
+    char *nodes[];
+};
+
+void plait_agreement_be_silent(void)
+{
+    int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+}
+
+/* The lowest node that said a thing of that kind; -1: none. */
+static int find_said(const struct plait_agreement *a, const char *kind,
+                     int *count)
+{
+    int lowest = -1;
+
+    *count = 0;
+    for (int i = a->nnodes - 1; i >= 0; i--) {
+        const char *said = plait_meeting_said(a->meeting, i);
+
+        if (kind ? said && strncmp(said, kind, strlen(kind)) == 0 : !said) {
+            lowest = i;
+            ++*count;
+        }
+    }
+    return lowest;
+}
+
+static void tell_user(int is_error, const char *node, const char *text,
+                      int others)
+{
+    char more[48] = "";
+
+    if (others)
+        snprintf(more, sizeof(more), " (on %d other node%s too)", others,
+                 others == 1 ? "" : "s");
+    if (is_error)
+        slurm_error("plait: %s: %s%s", node, text, more);
+    else
+        slurm_info("plait: %s: %s%s", node, text, more);
+}
+
+static void refuse(struct plait_agreement *a, const char *node,
+                   const char *text, int others)
+{
+    tell_user(1, node, text, others);
+    plait_agreement_be_silent();
+    plait_meeting_answer(a->meeting, "stop");
+}
+
+static void let_go(struct plait_agreement *a)
+{
+    int count, note = find_said(a, "note ", &count), port = 0;
+    char answer[32];
+
+    if (note >= 0)
+        tell_user(0, a->nodes[note],
+                  plait_meeting_said(a->meeting, note) + strlen("note 0 "),
+                  count - 1);
+    for (int i = 0; i < a->nnodes && !port; i++)
+        sscanf(plait_meeting_said(a->meeting, i), "%*s %d", &port);
+    snprintf(answer, sizeof(answer), "go %d", port);
+    plait_meeting_answer(a->meeting, answer);
+}
+
+/* Slurm logs an error for each node that has not heard of the step yet, which
+ * is no error here. */
+static int ask_node(slurm_step_id_t step, const char *node,
+                    job_step_pids_response_msg_t **message)
+{
+    int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3), rc;
+
+    if (saved < 0)
+        return -1;
+    plait_agreement_be_silent();
+    rc = slurm_job_step_get_pids(&step, (char *)node, message);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    return rc == SLURM_SUCCESS && *message ? 0 : -1;
+}
+
+/* Does Slurm know processes of the step on that node? */
+static int has_tasks(const slurm_step_id_t *id, const char *node)
+{
+    job_step_pids_response_msg_t *message = NULL;
+    job_step_pids_t *pids;
+    int found = 0;
+    void *at;
+
+    if (ask_node(*id, node, &message) < 0)
+        return 0;
+    at = message->pid_list ? slurm_list_iterator_create(message->pid_list)
+                           : NULL;
+    while (at && (pids = slurm_list_next(at)))
+        found |= pids->pid_cnt > 0;
+    if (at)
+        slurm_list_iterator_destroy(at);
+    slurm_job_step_pids_response_msg_free(message);
+    return found;
+}
+
+/* On a node without the plugin Slurm starts the tasks, and nobody tells srun
+ * about them. A node that prepares a container has no process yet. */
+static int find_stray(const struct plait_agreement *a)
+{
+    int asked = 0;
+
+    for (int i = 0; i < a->nnodes && asked < ASKED_MOST; i++)
+        if (!plait_meeting_said(a->meeting, i)) {
+            if (has_tasks(&a->id, a->nodes[i]))
+                return i;
+            asked++;
+        }
+    return -1;
+}
+
+static void conclude(struct plait_agreement *a, int stray)
+{
+    int count, node = find_said(a, "no ", &count);
+
+    if (node >= 0) {
+        refuse(a, a->nodes[node],
+               plait_meeting_said(a->meeting, node) + strlen("no 0 "),
+               count - 1);
+        return;
+    }
+    node = find_said(a, NULL, &count);
+    if (stray >= 0)
+        refuse(a, a->nodes[stray],
+               "its tasks started without a plan: it lacks Slurm's plait "
+               "plugin (see plait doctor)",
+               0);
+    else if (node >= 0)
+        refuse(a, a->nodes[node],
+               "has not said in ten minutes that it can start its tasks",
+               count - 1);
+    else
+        let_go(a);
+}
+
+/* Until all nodes have told, or those that have show that the step cannot
+ * start. */
+static void *host(void *arg)
+{
+    struct plait_agreement *a = arg;
+    int quiet = 0, before = -1, stray = -1, missing, count, rc;
+
+    while ((rc = plait_meeting_wait(a->meeting, QUIET)) == 0) {
+        find_said(a, NULL, &missing);
+        quiet = missing == before ? quiet + QUIET : QUIET;
+        before = missing;
+        if (find_said(a, "no ", &count) >= 0 || quiet >= QUIET_MOST)
+            break;
+        stray = find_stray(a);
+        if (stray >= 0)
+            break;
+    }
+    if (rc >= 0)
+        conclude(a, stray);
+    return NULL;
+}
+
+static int make_token(char token[33])
+{
+    unsigned char bytes[16];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return -1;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        sprintf(token + 2 * i, "%02x", bytes[i]);
+    return 0;
+}
+
+/* srun waits for signals in a thread of its own: this one takes none. */
+static int start_thread(struct plait_agreement *a)
+{
+    sigset_t all, old;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(&a->thread, NULL, host, a);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    errno = rc;
+    return rc ? -1 : 0;
+}
+
+static void free_agreement(struct plait_agreement *a)
+{
+    plait_meeting_destroy(a->meeting);
+    for (int i = 0; i < a->nnodes; i++)
+        free(a->nodes[i]);
+    free(a);
+}
+
+struct plait_agreement *plait_agreement_start(const slurm_step_id_t *id,
+                                              const char *const *nodes,
+                                              int nnodes,
+                                              const uint16_t ports[2],
+                                              struct plait_error *err)
+{
+    struct plait_agreement *a =
+        calloc(1, sizeof(*a) + (size_t)nnodes * sizeof(a->nodes[0]));
+    char token[33], text[64];
+
+    if (!a) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    a->id = *id;
+    a->nnodes = nnodes;
+    plait_errorf(err, "out of memory");
+    for (int i = 0; i < nnodes; i++)
+        if (!(a->nodes[i] = strdup(nodes[i])))
+            goto error;
+    if (make_token(token) < 0 ||
+        !(a->meeting = plait_meeting_create(nnodes, token, ports, err)))
+        goto error;
+    snprintf(text, sizeof(text), "%d:%s", plait_meeting_port(a->meeting),
+             token);
+    if (setenv(PLAIT_ENV_AGREE, text, 1) == 0 && start_thread(a) == 0)
+        return a;
+    plait_errorf(err, "cannot wait for the step's nodes: %s", strerror(errno));
+error:
+    free_agreement(a);
+    return NULL;
+}
+
+void plait_agreement_end(struct plait_agreement *agreement)
+{
+    if (!agreement)
+        return;
+    plait_meeting_cancel(agreement->meeting);
+    pthread_join(agreement->thread, NULL);
+    free_agreement(agreement);
+}

@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# No task of a planned step starts before all of its nodes have agreed: while one
+# is late, after one has refused, or where one lacks the plugin.
+export TEST_HOLD=${TEST_HOLD:-$(mktemp -d /tmp/plait-hold.XXXXXX)}
+trap 'rm -rf "$TEST_HOLD"' EXIT
+cat >"$TEST_HOLD/prolog" <<END
+#!/bin/sh
+while [ -e $TEST_HOLD/\$SLURMD_NODENAME ]; do sleep 0.1; done
+END
+chmod 755 "$TEST_HOLD" "$TEST_HOLD/prolog"
+. "$top_srcdir/tests/cluster/tap.sh" --conf "Prolog=$TEST_HOLD/prolog"
+trap 'rm -f "$TEST_HOLD"/node*; clean_up; rm -rf "$TEST_HOLD"' EXIT
+
+# late: starts a step on three nodes, of which node2 is late, and
+# returns when the others wait for it
+late()
+{
+    rm -f started.* out
+    touch "$TEST_HOLD/node2"
+    srun -Q -w 'node[1-3]' -n3 --tp=1 \
+        bash -c 'touch started.$SLURM_PROCID' >out 2>&1 &
+    step=$!
+    until_true 60 eval '[ "$(steps | wc -w)" -ge 2 ]'
+}
+
+in_time()
+{
+    rm -f "$TEST_HOLD/node2"
+    until_true 60 eval '! kill -0 $step 2>/dev/null'
+}
+
+quiet()
+{
+    [ -z "$(steps)" ] && [ -z "$(squeue -h)" ]
+}
+
+late
+sleep 6 # longer than until srun looks for nodes without the plugin
+check "no task starts before the last node" is "" \
+    "$(ls started.* 2>/dev/null)"
+check "... and then all do" in_time
+wait $step
+check "... without a word" is "0 3 " "$? $(ls started.* | wc -l) $(cat out)"
+
+late
+scancel --user="$(id -un)"
+check "a step that waits is cancelled" in_time
+wait $step
+check "... and no task has started" is "" "$(ls started.* 2>/dev/null)"
+check "... and nothing is left" until_true 60 quiet
+
+late
+disown $step
+kill -KILL $step
+check "the nodes do not wait for an srun that is gone" \
+    until_true 60 eval '[ "$(steps | wc -w)" = 0 ]'
+rm -f "$TEST_HOLD/node2"
+scancel --user="$(id -un)"
+check "... start nothing" is "" "$(ls started.* 2>/dev/null)"
+check "... and leave nothing" until_true 60 quiet
+
+# A node without the plugin cannot say so: Slurm starts its tasks.
+sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
+    >slurm/bare.conf
+kill "$(cat slurm/slurmd.node2.pid)"
+until_true 30 eval '! kill -0 "$(cat slurm/slurmd.node2.pid)" 2>/dev/null'
+setsid slurmd -D -N node2 -f "$PWD/slurm/bare.conf" >/dev/null 2>&1 &
+echo $! >slurm/slurmd.node2.pid
+until_true 30 scontrol ping >/dev/null
+check "a node without the plugin works" \
+    until_true 60 timeout 20 srun -Q -w node2 -n1 true
+check "... is named where it should follow a plan" refused \
+    'plait: node2: its tasks started without a plan: it lacks' \
+    srun -Q -w 'node[1-3]' -n3 --tp=1 bash -c '
+        [ -z "$RANK" ] || touch started.$SLURM_PROCID; sleep 30'
+check "... before any other task starts" is "" "$(ls started.* 2>/dev/null)"
+done_testing

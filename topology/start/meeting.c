@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* accept4 */
+#include "topology/start/meeting.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* "plait TOKEN INDEX TEXT\n" */
+enum { LINE_MOST = PLAIT_MEETING_SAID + 128, TOKEN_MOST = 64 };
+
+/* Who has connected, and is no member yet. */
+struct guest {
+    struct guest *next;
+    int fd;
+    size_t used;
+    char line[LINE_MOST];
+};
+
+struct plait_meeting {
+    int listener, epoll, cancel, port;
+    int members, arrived;
+    char token[TOKEN_MOST + 1];
+    char **said; /* [members] */
+    int *fds;    /* [members] */
+    struct guest *guests;
+};
+
+/* IPv6 takes IPv4 in where the system has it. */
+static int open_listener(int port, struct sockaddr_storage *at)
+{
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6,
+                               .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in four = {.sin_family = AF_INET,
+                               .sin_port = htons((uint16_t)port)};
+    int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, off = 0;
+    socklen_t size = sizeof(*at);
+    int fd = socket(AF_INET6, kind, 0);
+
+    if (fd >= 0 &&
+        (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) ||
+         bind(fd, (struct sockaddr *)&six, sizeof(six)))) {
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0 && (fd = socket(AF_INET, kind, 0)) >= 0 &&
+        bind(fd, (struct sockaddr *)&four, sizeof(four))) {
+        close(fd);
+        return -1;
+    }
+    if (fd >= 0 && (listen(fd, SOMAXCONN) ||
+                    getsockname(fd, (struct sockaddr *)at, &size))) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static int listen_within(struct plait_meeting *meeting, const uint16_t *ports)
+{
+    int first = ports ? ports[0] : 0, count = ports ? ports[1] - first + 1 : 1;
+    int start = count > 1 ? (int)getpid() % count : 0;
+    struct sockaddr_storage at;
+
+    for (int i = 0; i < count && meeting->listener < 0; i++)
+        meeting->listener = open_listener(first + (start + i) % count, &at);
+    if (meeting->listener < 0)
+        return -1;
+    meeting->port =
+        ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                       : ((struct sockaddr_in *)&at)->sin_port);
+    return 0;
+}
+
+static int watch(struct plait_meeting *meeting, int fd, void *what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+
+    return epoll_ctl(meeting->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+struct plait_meeting *plait_meeting_create(int members, const char *token,
+                                           const uint16_t ports[2],
+                                           struct plait_error *err)
+{
+    struct plait_meeting *meeting = calloc(1, sizeof(*meeting));
+
+    if (!meeting)
+        goto error;
+    meeting->listener = meeting->epoll = meeting->cancel = -1;
+    meeting->said = calloc((size_t)members, sizeof(*meeting->said));
+    meeting->fds = calloc((size_t)members, sizeof(*meeting->fds));
+    if (!meeting->said || !meeting->fds)
+        goto error;
+    meeting->members = members;
+    snprintf(meeting->token, sizeof(meeting->token), "%s", token);
+    meeting->epoll = epoll_create1(EPOLL_CLOEXEC);
+    meeting->cancel = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (meeting->epoll < 0 || meeting->cancel < 0 ||
+        listen_within(meeting, ports) < 0 ||
+        watch(meeting, meeting->listener, &meeting->listener) < 0 ||
+        watch(meeting, meeting->cancel, &meeting->cancel) < 0)
+        goto error;
+    return meeting;
+error:
+    plait_errorf(err, "cannot listen for the step's nodes: %s",
+                 strerror(errno));
+    plait_meeting_destroy(meeting);
+    return NULL;
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+void plait_meeting_destroy(struct plait_meeting *meeting)
+{
+    int saved = errno;
+
+    if (!meeting)
+        return;
+    for (int i = 0; i < meeting->members; i++)
+        if (meeting->said[i]) {
+            close(meeting->fds[i]);
+            free(meeting->said[i]);
+        }
+    while (meeting->guests) {
+        struct guest *next = meeting->guests->next;
+
+        close(meeting->guests->fd);
+        free(meeting->guests);
+        meeting->guests = next;
+    }
+    close_fd(meeting->listener);
+    close_fd(meeting->epoll);
+    close_fd(meeting->cancel);
+    free(meeting->said);
+    free(meeting->fds);
+    free(meeting);
+    errno = saved;
+}
+
+int plait_meeting_port(const struct plait_meeting *meeting)
+{
+    return meeting->port;
+}
+
+const char *plait_meeting_said(const struct plait_meeting *meeting, int index)
+{
+    return meeting->said[index];
+}
+
+void plait_meeting_cancel(struct plait_meeting *meeting)
+{
+    uint64_t one = 1;
+
+    if (write(meeting->cancel, &one, sizeof(one)) < 0)
+        return; /* it was cancelled before */
+}
+
+static void accept_guests(struct plait_meeting *meeting)
+{
+    for (;;) {
+        int fd = accept4(meeting->listener, NULL, NULL,
+                         SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct guest *guest = fd < 0 ? NULL : calloc(1, sizeof(*guest));
+
+        if (fd < 0)
+            return;
+        if (!guest || watch(meeting, fd, guest) < 0) {
+            close(fd);
+            free(guest);
+            continue;
+        }
+        guest->fd = fd;
+        guest->next = meeting->guests;
+        meeting->guests = guest;
+    }
+}
+
+/* Does the line come from a member that was not there yet? */
+static int admit(struct plait_meeting *meeting, const struct guest *guest)
+{
+    char token[TOKEN_MOST + 1];
+    int index, at = 0;
+
+    if (sscanf(guest->line, "plait %64s %9d %n", token, &index, &at) != 2 ||
+        !at || strcmp(token, meeting->token) != 0 || index < 0 ||
+        index >= meeting->members || meeting->said[index])
+        return 0;
+    meeting->said[index] = strdup(guest->line + at);
+    meeting->fds[index] = guest->fd;
+    return meeting->said[index] != NULL;
+}
+
+static void drop_guest(struct plait_meeting *meeting, struct guest *guest)
+{
+    struct guest **at = &meeting->guests;
+
+    while (*at != guest)
+        at = &(*at)->next;
+    *at = guest->next;
+    free(guest);
+}
+
+/* 1: a member has come. */
+static int hear(struct plait_meeting *meeting, struct guest *guest)
+{
+    ssize_t n = recv(guest->fd, guest->line + guest->used,
+                     LINE_MOST - 1 - guest->used, 0);
+    char *end;
+    int came = 0;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    guest->used += n > 0 ? (size_t)n : 0;
+    end = memchr(guest->line, '\n', guest->used);
+    if (!end && n > 0 && guest->used < LINE_MOST - 1)
+        return 0;
+    if (end) {
+        *end = '\0';
+        came = admit(meeting, guest);
+    }
+    epoll_ctl(meeting->epoll, EPOLL_CTL_DEL, guest->fd, NULL);
+    if (!came)
+        close(guest->fd);
+    drop_guest(meeting, guest);
+    return came;
+}
+
+int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
+{
+    struct epoll_event events[64];
+
+    while (meeting->arrived < meeting->members) {
+        int n = epoll_wait(meeting->epoll, events, 64, seconds * 1000);
+
+        if (n == 0)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return -1;
+        for (int i = 0; i < n; i++) {
+            void *what = events[i].data.ptr;
+
+            if (what == &meeting->cancel) {
+                errno = ECANCELED;
+                return -1;
+            }
+            if (what == &meeting->listener)
+                accept_guests(meeting);
+            else
+                meeting->arrived += hear(meeting, what);
+        }
+    }
+    return 1;
+}
+
+void plait_meeting_answer(struct plait_meeting *meeting, const char *text)
+{
+    struct timeval most = {.tv_sec = 10};
+    size_t size = strlen(text);
+    char *line = malloc(size + 2);
+
+    if (!line)
+        return;
+    sprintf(line, "%s\n", text);
+    for (int i = 0; i < meeting->members; i++) {
+        int fd = meeting->said[i] ? meeting->fds[i] : -1, off = 0;
+        size_t sent = 0;
+        ssize_t n = fd < 0 ? -1 : 1;
+
+        if (fd >= 0 &&
+            (ioctl(fd, FIONBIO, &off) ||
+             setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most))))
+            continue;
+        while (n > 0 && sent < size + 1) {
+            n = send(fd, line + sent, size + 1 - sent, MSG_NOSIGNAL);
+            sent += n > 0 ? (size_t)n : 0;
+        }
+    }
+    free(line);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "topology/start/meeting.h"
+
+static int seconds_left(const struct timespec *end)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return end->tv_sec > now.tv_sec ? (int)(end->tv_sec - now.tv_sec) : 0;
+}
+
+/* 0 once the socket is ready; -1 with errno. */
+static int wait_for(int fd, short what, const struct timespec *end)
+{
+    struct pollfd one = {.fd = fd, .events = what};
+    int rc;
+
+    do
+        rc = poll(&one, 1, seconds_left(end) * 1000);
+    while (rc < 0 && errno == EINTR);
+    if (rc == 0)
+        errno = ETIMEDOUT;
+    return rc > 0 ? 0 : -1;
+}
+
+static int connect_to(const struct addrinfo *at, const struct timespec *end)
+{
+    int fd =
+        socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int problem = 0;
+    socklen_t size = sizeof(problem);
+
+    if (fd < 0)
+        return -1;
+    if (connect(fd, at->ai_addr, at->ai_addrlen) == 0)
+        return fd;
+    problem = errno;
+    if (problem == EINPROGRESS) {
+        problem = 0;
+        if (wait_for(fd, POLLOUT, end) < 0 ||
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &size) < 0)
+            problem = errno;
+    }
+    if (problem == 0)
+        return fd;
+    close(fd);
+    errno = problem;
+    return -1;
+}
+
+/* The host listens before it tells its port to anyone; where members find the
+ * port themselves it may come later than they. */
+static int connect_by_name(const struct plait_meeting_place *place,
+                           const struct timespec *begin,
+                           const struct timespec *end, struct plait_error *err)
+{
+    struct timespec patient = {.tv_sec = begin->tv_sec + place->patience};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    char service[16];
+    int fd = -1, rc;
+
+    snprintf(service, sizeof(service), "%d", place->port);
+    rc = getaddrinfo(place->host, service, &hints, &list);
+    if (rc) {
+        plait_errorf(err, "%s: %s", place->host, gai_strerror(rc));
+        return -1;
+    }
+    while (fd < 0) {
+        for (struct addrinfo *at = list; at && fd < 0; at = at->ai_next)
+            fd = connect_to(at, end);
+        if (fd >= 0 || errno != ECONNREFUSED || !seconds_left(&patient))
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    if (fd < 0)
+        plait_errorf(err, "cannot reach port %d of %s: %s", place->port,
+                     place->host, strerror(errno));
+    freeaddrinfo(list);
+    return fd;
+}
+
+static int read_answer(int fd, const struct timespec *end, char *answer,
+                       struct plait_error *err)
+{
+    size_t used = 0;
+
+    for (;;) {
+        ssize_t n =
+            wait_for(fd, POLLIN, end) < 0
+                ? -1
+                : recv(fd, answer + used, PLAIT_MEETING_ANSWER - 1 - used, 0);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            continue;
+        if (n == 0)
+            errno = ECONNRESET;
+        if (n <= 0)
+            return plait_errorf(err, "no answer came: %s", strerror(errno));
+        used += (size_t)n;
+        answer[used] = '\0';
+        if (answer[used - 1] == '\n') {
+            answer[used - 1] = '\0';
+            return 0;
+        }
+        if (used == PLAIT_MEETING_ANSWER - 1)
+            return plait_errorf(err, "the answer is too long");
+    }
+}
+
+int plait_meeting_join(const struct plait_meeting_place *place, int index,
+                       const char *text, int seconds,
+                       char answer[PLAIT_MEETING_ANSWER],
+                       struct plait_error *err)
+{
+    char line[PLAIT_MEETING_SAID + 128];
+    struct timespec begin, end;
+    int fd, n, rc;
+
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    end = begin;
+    end.tv_sec += seconds;
+    fd = connect_by_name(place, &begin, &end, err);
+    if (fd < 0)
+        return -1;
+    n = snprintf(line, sizeof(line), "plait %s %d %.*s\n", place->token, index,
+                 PLAIT_MEETING_SAID - 1, text);
+    if (send(fd, line, (size_t)n, MSG_NOSIGNAL) != n)
+        rc = plait_errorf(err, "cannot write to %s: %s", place->host,
+                          strerror(errno));
+    else
+        rc = read_answer(fd, &end, answer, err);
+    n = errno;
+    close(fd);
+    errno = n;
+    return rc;
+}
