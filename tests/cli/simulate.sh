@@ -54,7 +54,7 @@ awk '/^pp [0-3].*%/ { sum = $3 + $5 + $7 + $9 + $11
         if (sum < 99.7 || sum > 100.3) exit 1; seen++ }
      END { exit seen != 4 }' text
 check 'the shares of each rank add up' $?
-for word in '  bubble' 'exposed communication' 'plait estimate, overlapping'; do
+for word in '  bubble' 'exposed communication' 'plait estimate, by formula'; do
     grep -q "$word" text
     check "names: $word" $?
 done

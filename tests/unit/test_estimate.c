@@ -7,22 +7,22 @@
 
 /* Table 1 of D. Narayanan et al., "Efficient Large-Scale Language Model
  * Training on GPU Clusters Using Megatron-LM", SC21: A100-80G, sequence 2048,
- * vocabulary 51200, fp16, full recompute, no overlap of gradients. */
+ * vocabulary 51200, fp16, full recompute, no overlap of gradients; what they
+ * measured is judged by test_records. */
 static const struct row {
     double billions;
     int hidden, layers, heads, tp, pp, micro, global, gpus, chunks;
-    double tflops;
 } rows[] = {
-    {1.7, 2304, 24, 24, 1, 1, 16, 512, 32, 1, 137},
-    {3.6, 3072, 30, 32, 2, 1, 16, 512, 64, 1, 138},
-    {7.5, 4096, 36, 32, 4, 1, 16, 512, 128, 1, 142},
-    {18.4, 6144, 40, 48, 8, 1, 8, 1024, 256, 1, 135},
-    {39.1, 8192, 48, 64, 8, 2, 4, 1536, 512, 1, 138},
-    {76.1, 10240, 60, 80, 8, 4, 2, 1792, 1024, 3, 140},
-    {145.6, 12288, 80, 96, 8, 8, 2, 2304, 1536, 2, 148},
-    {310.1, 16384, 96, 128, 8, 16, 1, 2160, 1920, 2, 155},
-    {529.6, 20480, 105, 128, 8, 35, 1, 2520, 2520, 3, 163},
-    {1008, 25600, 128, 160, 8, 64, 1, 3072, 3072, 1, 163},
+    {1.7, 2304, 24, 24, 1, 1, 16, 512, 32, 1},
+    {3.6, 3072, 30, 32, 2, 1, 16, 512, 64, 1},
+    {7.5, 4096, 36, 32, 4, 1, 16, 512, 128, 1},
+    {18.4, 6144, 40, 48, 8, 1, 8, 1024, 256, 1},
+    {39.1, 8192, 48, 64, 8, 2, 4, 1536, 512, 1},
+    {76.1, 10240, 60, 80, 8, 4, 2, 1792, 1024, 3},
+    {145.6, 12288, 80, 96, 8, 8, 2, 2304, 1536, 2},
+    {310.1, 16384, 96, 128, 8, 16, 1, 2160, 1920, 2},
+    {529.6, 20480, 105, 128, 8, 35, 1, 2520, 2520, 3},
+    {1008, 25600, 128, 160, 8, 64, 1, 3072, 3072, 1},
 };
 enum { NROWS = sizeof(rows) / sizeof(rows[0]) };
 
@@ -52,107 +52,6 @@ static void make(const struct row *row, struct plait_job_config *c,
     l->size[PLAIT_TP] = row->tp;
     l->size[PLAIT_PP] = row->pp;
     l->size[PLAIT_DP] = row->gpus / (row->tp * row->pp);
-}
-
-/* Relative error of one row with the two fitted numbers as given. */
-static double error_of(int i, const double fit[2])
-{
-    struct plait_gpu_type gpu;
-    struct plait_estimate e;
-    struct plait_job_config c;
-    struct plait_layout l;
-    struct plait_error err;
-
-    plait_gpu_type_find("a100-80g", &gpu, NULL);
-    gpu.matmul = fit[0];
-    gpu.layer_s = fit[1];
-    make(&rows[i], &c, &l);
-    if (plait_estimate(&c, &l, &gpu, &e, &err) < 0) {
-        diag("%s", err.text);
-        return INFINITY;
-    }
-    return e.tflops_per_gpu / rows[i].tflops - 1;
-}
-
-/* Least squares of the two numbers over the rows in `use`, by Gauss-Newton
- * from the table's own values. */
-static void fit_to(const char *use, double fit[2])
-{
-    static const double delta[2] = {1e-4, 1e-6};
-
-    for (int round = 0; round < 20; round++) {
-        double a = 0, b = 0, d = 0, p = 0, q = 0, det;
-
-        for (int i = 0; i < NROWS; i++) {
-            double r, j[2];
-
-            if (!use[i])
-                continue;
-            r = error_of(i, fit);
-            for (int k = 0; k < 2; k++) {
-                double moved[2] = {fit[0], fit[1]};
-
-                moved[k] += delta[k];
-                j[k] = (error_of(i, moved) - r) / delta[k];
-            }
-            a += j[0] * j[0];
-            b += j[0] * j[1];
-            d += j[1] * j[1];
-            p -= j[0] * r;
-            q -= j[1] * r;
-        }
-        det = a * d - b * b;
-        fit[0] += (p * d - q * b) / det;
-        fit[1] += (q * a - p * b) / det;
-    }
-}
-
-static void test_table(void)
-{
-    struct plait_gpu_type gpu;
-    double sum = 0, worst = 0;
-
-    plait_gpu_type_find("a100-80g", &gpu, NULL);
-    for (int i = 0; i < NROWS; i++) {
-        double e =
-            fabs(error_of(i, (const double[2]){gpu.matmul, gpu.layer_s}));
-
-        diag("%7.1fB  %+.1f %%", rows[i].billions,
-             100 * error_of(i, (const double[2]){gpu.matmul, gpu.layer_s}));
-        sum += e;
-        worst = e > worst ? e : worst;
-    }
-    ok(sum / NROWS <= 0.03, "SC21: mean error %.2f %% (at most 3)",
-       100 * sum / NROWS);
-    ok(worst <= 0.07, "SC21: worst error %.2f %% (at most 7)", 100 * worst);
-}
-
-static void test_left_out(void)
-{
-    double sum = 0, all[2] = {0.7, 700e-6};
-    char use[NROWS];
-    int n = 0;
-
-    memset(use, 1, sizeof(use));
-    fit_to(use, all);
-    diag("fitted to all ten: matmul %.3f, layer_s %.0f us", all[0],
-         1e6 * all[1]);
-    for (int i = 0; i < NROWS; i++)
-        for (int j = i + 1; j < NROWS; j++)
-            for (int k = j + 1; k < NROWS; k++) {
-                double fit[2] = {all[0], all[1]};
-
-                memset(use, 1, sizeof(use));
-                use[i] = use[j] = use[k] = 0;
-                fit_to(use, fit);
-                sum += fabs(error_of(i, fit)) + fabs(error_of(j, fit)) +
-                       fabs(error_of(k, fit));
-                n += 3;
-            }
-    ok(sum / n <= 0.05,
-       "SC21: leave three out, mean error %.2f %% (at most "
-       "5)",
-       100 * sum / n);
 }
 
 static int near(double a, double b, double share)
@@ -266,17 +165,20 @@ static void precise(const char *type, enum plait_precision precision,
     plait_estimate(&c, &l, &gpu, e, NULL);
 }
 
-/* 12 h^2 weights and scores of 4 s h a token of a GPT's layer. */
+/* 12 h^2 weights of a GPT's layer. */
 static void test_fp8(void)
 {
-    double h = rows[2].hidden, linear = 24 * h * h, scores = 4 * 2048 * h;
+    double h = rows[2].hidden;
     double tp = rows[2].tp, tokens = 16 * 2048., passes, bytes;
     struct plait_estimate half, fast;
+    struct plait_gpu_type gpu;
 
     precise("h100", PLAIT_BF16, &half);
     precise("h100", PLAIT_FP8, &fast);
+    plait_gpu_type_find("h100", &gpu, NULL);
     ok(near(fast.matmul_s / half.matmul_s,
-            (linear * 989 / 1979 + scores) / (linear + scores), 1e-9),
+            989 * gpu.matmul / (1979 * gpu.matmul8), 1e-9) &&
+           fast.attention_s == half.attention_s,
        "fp8 has its rate in the linears alone: %.3g s of products, not %.3g",
        fast.matmul_s, half.matmul_s);
     ok(fast.head_s == half.head_s && fast.step_s < half.step_s &&
@@ -285,11 +187,12 @@ static void test_fp8(void)
     /* Whole are the linears' 4 h, split 3 h + h + 4 h + 4 h. */
     passes = 4. * rows[2].layers * rows[2].global / 32 / 16;
     bytes = 10. / 3 * tokens * (4 * h + 12 * h / tp);
-    ok(near((fast.elementwise_s - half.elementwise_s) * 3350e9, passes * bytes,
-            1e-9),
+    ok(near((fast.elementwise_s - half.elementwise_s) * 3350e9 * gpu.stream,
+            passes * bytes, 1e-9),
        "each operand is read twice and written");
     bytes = 10 * 12 * h * h / tp * rows[2].layers / rows[2].pp;
-    ok(near((fast.optimizer_s - half.optimizer_s) * 3350e9, bytes, 1e-9),
+    ok(near((fast.optimizer_s - half.optimizer_s) * 3350e9 * gpu.stream, bytes,
+            1e-9),
        "weights once a step, in two orders");
     precise("a100-80g", PLAIT_BF16, &half);
     precise("a100-80g", PLAIT_FP8, &fast);
@@ -325,7 +228,7 @@ static void test_fp8_weights(void)
        "but not with ZeRO 3");
     ok(near((parts[1].elementwise_s - parts[0].elementwise_s -
              (whole.elementwise_s - half.elementwise_s)) *
-                3350e9,
+                3350e9 * gpu.stream,
             5 * codes * 4 / 3 * rows[0].global / 32 / 16, 1e-6) &&
            parts[1].optimizer_s == parts[0].optimizer_s,
        "which rounds weights for each product");
@@ -396,6 +299,41 @@ static void test_refusals(void)
            "train.micro_batch 16");
 }
 
+/* Some layers recomputed or offloaded: between none and all of them, and for
+ * other software alone. */
+static void test_some_layers(void)
+{
+    struct plait_estimate none, some, all, away;
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    make(&rows[2], &c, &l);
+    c.parallel.recompute_layers = 9;
+    refuse(&c, &l,
+           "parallel.recompute_layers 9 of 36: plait-train recomputes all "
+           "layers or none");
+    c.framework = PLAIT_FRAMEWORK_MEGATRON;
+    plait_estimate(&c, &l, &gpu, &some, NULL);
+    c.parallel.recompute_layers = 0;
+    plait_estimate(&c, &l, &gpu, &all, NULL);
+    c.parallel.recompute = PLAIT_RECOMPUTE_NONE;
+    plait_estimate(&c, &l, &gpu, &none, NULL);
+    ok(none.step_s < some.step_s && some.step_s < all.step_s &&
+           none.memory.activations > some.memory.activations &&
+           some.memory.activations > all.memory.activations,
+       "a quarter of the layers recomputed: %.1f of %.1f to %.1f GB",
+       some.memory.total / 1e9, all.memory.total / 1e9,
+       none.memory.total / 1e9);
+    c.parallel.offload = PLAIT_OFFLOAD_ACTIVATIONS;
+    c.parallel.offload_layers = 9;
+    plait_estimate(&c, &l, &gpu, &away, NULL);
+    ok(away.memory.host > 0 && away.memory.total < none.memory.total,
+       "a quarter of them offloaded: %.1f GB, and %.1f GB of the host's",
+       away.memory.total / 1e9, away.memory.host / 1e9);
+}
+
 static void test_gpu_names(void)
 {
     char all[PLAIT_NGPU_TYPES * 17] = "";
@@ -443,8 +381,6 @@ static void test_auto(void)
 
 int main(void)
 {
-    test_table();
-    test_left_out();
     test_formulas();
     test_zero();
     test_tf32();
@@ -452,6 +388,7 @@ int main(void)
     test_fp8_weights();
     test_advice();
     test_refusals();
+    test_some_layers();
     test_gpu_names();
     test_auto();
     return done_testing();

@@ -154,6 +154,12 @@ static int try_one(enum plait_schedule_kind kind, int p, int v, int m)
                  plait_schedule_names[kind], p, v, m, r, s[r]->peak);
             goto done;
         }
+        if (s[r]->peak != plait_schedule_held(kind, p, v, m, r)) {
+            diag("%s p %d v %d m %d: rank %d holds %d, not %d",
+                 plait_schedule_names[kind], p, v, m, r, s[r]->peak,
+                 plait_schedule_held(kind, p, v, m, r));
+            goto done;
+        }
         if (slots(s[r]) != plait_schedule_slots(kind, p, v, m, r)) {
             diag("%s p %d v %d m %d: a chunk of rank %d holds %d, not %d",
                  plait_schedule_names[kind], p, v, m, r, slots(s[r]),

@@ -101,7 +101,8 @@ static json_t *to_json(const struct job *job, double days)
     const struct plait_estimate *e = &job->estimate;
     const struct plait_memory *m = &e->memory;
     json_t *time = json_pack(
-        "{sf sf sf sf sf sf sf sf sf sf sf sf}", "matmul_s", e->matmul_s,
+        "{sf sf sf sf sf sf sf sf sf sf sf sf sf sf}", "matmul_s", e->matmul_s,
+        "attention_s", e->attention_s, "straggler_s", e->straggler_s,
         "elementwise_s", e->elementwise_s, "launch_s", e->launch_s, "head_s",
         e->head_s, "bubble_s", e->bubble_s, "optimizer_s", e->optimizer_s,
         "tp_s", e->axis_s[PLAIT_TP], "cp_s", e->axis_s[PLAIT_CP], "ep_s",
@@ -179,6 +180,7 @@ static void print_time(const struct job *job)
 
     printf("\nstep                        %8.3f s\n", e->step_s);
     printf("  matrix products           %8.3f s\n", e->matmul_s);
+    printf("  attention                 %8.3f s\n", e->attention_s);
     printf("  elementwise work          %8.3f s\n", e->elementwise_s);
     printf("  launches and gaps         %8.3f s\n", e->launch_s);
     for (int i = 0; i < PLAIT_NAXES; i++)
@@ -186,11 +188,13 @@ static void print_time(const struct job *job)
             printf("  %s traffic                %8.3f s\n", plait_axis_names[i],
                    e->axis_s[i]);
     if (e->dp_hidden_s > 0)
-        printf("    overlap can hide        %8.3f s of dp\n", e->dp_hidden_s);
+        printf("    hidden beside it        %8.3f s of dp\n", e->dp_hidden_s);
     if (job->model.layout.size[PLAIT_PP] > 1)
         printf("  pipeline bubble           %8.3f s\n", e->bubble_s);
     printf("  head and loss             %8.3f s\n", e->head_s);
     printf("  optimizer                 %8.3f s\n", e->optimizer_s);
+    if (e->straggler_s > 0)
+        printf("  waiting for the slowest   %8.3f s\n", e->straggler_s);
 }
 
 /* Broken into lines of 79 columns. */

@@ -56,7 +56,10 @@ void model_options_print_help(void)
     print_choices("schedule", "parallel.schedule");
     printf("  --virtual N          chunks of layers per pipeline stage\n");
     print_choices("precision", "train.precision");
-    printf("  --sequence           sequence parallelism\n"
+    printf("  --framework NAME     whose training: plait, megatron, "
+           "torchtitan,\n"
+           "                       llm-foundry\n"
+           "  --sequence           sequence parallelism\n"
            "  --set KEY=VALUE      anything else of the model file\n");
 }
 
@@ -115,6 +118,8 @@ static int read_option(struct model_options *o, int opt,
     case 'g':
         o->gpu_name = optarg;
         return plait_gpu_type_find(optarg, &type, err) < 0 ? -1 : 1;
+    case 'W':
+        return plait_framework_find(optarg, &o->framework, err) < 0 ? -1 : 1;
     case 's':
         o->site_file = optarg;
         return 1;
@@ -155,8 +160,12 @@ int model_options_read(struct model_options *o, const char *command, int argc,
 struct plait_job_config *model_options_config(const struct model_options *o,
                                               struct plait_error *err)
 {
-    return plait_job_config_create(o->model_file, (const char **)o->sets,
-                                   o->nsets, err);
+    struct plait_job_config *config = plait_job_config_create(
+        o->model_file, (const char **)o->sets, o->nsets, err);
+
+    if (config)
+        config->framework = o->framework;
+    return config;
 }
 
 static int find_layout(struct model_job *job, int gpus, struct plait_error *err)

@@ -19,6 +19,7 @@ struct model_options {
     unsigned given;             /* bit per axis: its size was given */
     int gpus;                   /* 0: not given */
     int json;
+    enum plait_framework framework;
     const char *key; /* the first option that changes the model; or NULL */
     char set[MODEL_SETS][96];
     const char *sets[MODEL_SETS];
@@ -46,6 +47,7 @@ struct model_options {
         {"precision", required_argument, NULL, 'P'},       \
         {"sequence", no_argument, NULL, 'q'},              \
         {"set", required_argument, NULL, 'x'},             \
+        {"framework", required_argument, NULL, 'W'},       \
         {"json", no_argument, NULL, 'j'},                  \
     {                                                      \
         "help", no_argument, NULL, 'h'                     \

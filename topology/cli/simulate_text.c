@@ -142,8 +142,7 @@ static void print_sums(const struct simulate_job *job, FILE *out)
     if (s->stages > 1)
         fprintf(out, "bubble of equal stages by the formula  %12.1f %%\n",
                 100 * simulate_ideal_bubble(s));
-    fprintf(out, "%-36s%9.4g s\n", "plait estimate, overlapping nothing",
-            e->step_s);
+    fprintf(out, "%-36s%9.4g s\n", "plait estimate, by formula", e->step_s);
     for (int i = 0; i < job->nslow; i++)
         fprintf(out, "slow: %s\n", job->slow[i]);
     if (job->nslow)

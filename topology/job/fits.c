@@ -376,7 +376,9 @@ int plait_fits_model(const struct plait_job_config *config,
         return plait_fits_image_layout(config, layout, err);
     if (check_model(m, err) < 0 || check_tp(m, layout->size[PLAIT_TP], err) < 0)
         return -1;
-    if (m->layers < (int64_t)pp * chunks)
+    /* Megatron's embedding and head may be stages of their own. */
+    if (m->layers + 2 * (config->framework == PLAIT_FRAMEWORK_MEGATRON) <
+        (int64_t)pp * chunks)
         return plait_errorf(err,
                             "model.layers %d must be at least pp %d * "
                             "parallel.virtual %d",
@@ -433,5 +435,25 @@ int plait_fits(const struct plait_job_config *config,
         if (check_schedules_batch(config, layout, growth->at[2 * i + 1], err) <
             0)
             return -1;
+    return 0;
+}
+
+int plait_fits_trainer(const struct plait_job_config *config,
+                       struct plait_error *err)
+{
+    const struct plait_parallel_config *p = &config->parallel;
+    int layers = config->model.layers;
+
+    errno = EINVAL;
+    if (p->recompute_layers && p->recompute_layers < layers)
+        return plait_errorf(err,
+                            "parallel.recompute_layers %d of %d: plait-train "
+                            "recomputes all layers or none",
+                            p->recompute_layers, layers);
+    if (p->offload_layers && p->offload_layers < layers)
+        return plait_errorf(err,
+                            "parallel.offload_layers %d of %d: plait-train "
+                            "offloads all layers or none",
+                            p->offload_layers, layers);
     return 0;
 }

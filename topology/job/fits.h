@@ -39,6 +39,10 @@ int plait_fits_micro_batch(const struct plait_job_config *config,
 int plait_fits(const struct plait_job_config *config,
                const struct plait_layout *layout, struct plait_error *err);
 
+/* What can be planned for other software but plait-train does not do. */
+int plait_fits_trainer(const struct plait_job_config *config,
+                       struct plait_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,19 @@
  *  b200       NVIDIA DGX B200 data sheet (2024), per GPU and dense: 2,250,
  *             fp32 75, TF32 1,125, fp8 4,500 (72 PFLOP/s for 8, sparse), 180
  *             GB, 8,000 GB/s, NVLink 1,800 GB/s, 400 Gb/s
+ *  b300       NVIDIA DGX B300 data sheet (2025), per GPU and dense: as B200,
+ *             fp8 4,500, 270 GB usable of 2.1 TB for 8, 800 Gb/s
+ *  gb200      NVIDIA GB200 NVL72 data sheet (2024), for one of 72 and dense:
+ *             2,500, fp32 80, TF32 1,250, fp8 5,000, 186 GB (13.4 TB), 8,000
+ *             GB/s, NVLink 1,800 GB/s over the rack, C2C to the host 450
+ *             GB/s one way; 400 Gb/s
+ *  gb300      NVIDIA GB300 NVL72 data sheet (2025): as GB200, 278 GB (20 TB),
+ *             800 Gb/s
+ *  l40s       NVIDIA L40S data sheet (2023), dense: 362, fp32 91.6, TF32 183,
+ *             fp8 733, 48 GB, 864 GB/s, PCIe 4, no NVLink; 200 Gb/s for 2
+ *  rtx-pro-6000  NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet
+ *             (2025), dense: 504, fp32 120, TF32 252, fp8 1,007, 96 GB, 1,597
+ *             GB/s, PCIe 5, no NVLink; 400 Gb/s for 2
  *  mi250x     AMD Instinct MI250X data sheet (2021), per GCD, which is what
  *             the system shows as a GPU: 191.5 (fp16, bf16), fp32 matrix
  *             47.9, 64 GB, 1,638 GB/s; xGMI 50 GB/s to most peers and 200 in
@@ -25,42 +38,76 @@
  *             122.6, TF32 490.3, fp8 1,961, 128 GB, 5,300 GB/s; three peers
  *             at 128 GB/s each way; Slingshot 200 Gb/s for each of 4 (LLNL El
  *             Capitan)
+ *  mi300x     AMD Instinct MI300X data sheet (2023), dense: 1,307.4, fp32
+ *             163.4, TF32 653.7, fp8 2,614.9, 192 GB, 5,300 GB/s; seven peers
+ *             at 64 GB/s each way; 400 Gb/s
+ *  mi325x     AMD Instinct MI325X data sheet (2024): as MI300X, 256 GB, 6,000
+ *             GB/s
  *  cpu        a two-socket server of 2022: 64 cores x 2.5 GHz x 32 fp32
  *             FLOP/cycle, no faster in bf16, 16 DDR5 channels, 100 Gb/s
  * Link latencies and the effective NVLink bandwidth (0.8 of the data sheet:
  * 20 of 25 GB/s a link, 20.6 for Hopper, 40.1 of 50 for Blackwell) follow
  * NCCL's own model (src/graph/topo.h, tuning.cc in 2.28). NIC latencies are
- * NCCL's network ring steps. `matmul` and `layer_s` are the two numbers
- * fitted to the table of Narayanan et al., SC21 (tests/unit/test_estimate.c).
- * Unfused attention is the rule in the software of the V100 and A100 years. */
+ * NCCL's network ring steps. The constants at the end of a line are fitted, one
+ * for each kind of work, to the half of tests/records that is marked so, for
+ * v100, a100, h100 and Blackwell; others have those of the nearest. */
 #define GB 1e9
 #define US 1e-6
-#define FITTED 0.727, 721 * US
+/* What drivers report of a data sheet's gigabyte, which is one of 2^30 less a
+ * share of their own: 79.1 of 80 on an H100, 178.4 of 180 on a B200. */
+#define GIB (0.988 * 1073741824)
+/* nic_alpha, hop_alpha, oversubscription */
+#define NETWORK 7 * US, 1 * US, 2
+/* matmul, matmul8, attention: fitted, of AMPERE to the A100's rows, HOPPER to
+ * the H100's and H200's, and to those of B200, GB200 and GB300; bf16 of the
+ * last three and V100's are taken from the nearest. Then stream, layer_s (what
+ * a run of a dozen launches leaves between them), score_bytes. */
+#define AMPERE 0.765, 0.765, 0.418, 0.85, 30 * US, 0
+#define HOPPER 0.633, 0.644, 0.654, 0.85, 30 * US, 0
+#define BLACKWELL 0.85, 0.51, 0.80, 0.85, 30 * US, 0
+#define GRACE_BLACKWELL 0.85, 0.52, 0.80, 0.85, 30 * US, 0
+#define ULTRA 0.85, 0.645, 0.80, 0.85, 30 * US, 0
+#define CPU 0.70, 0.70, 0.30, 0.85, 20 * US, 0
 /* host: PCIe 3, 4 and 5 x16 after protocol, shared with nobody */
 const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
-    {"v100-32g", 125e12, 15.7e12, 15.7e12, 125e12, 32 * GB, 900 * GB, 16,
-     120 * GB, 2 * US, 12 * GB, 6.25 * GB, 7 * US, 1 * US, 2, 80, FITTED, 13},
-    {"a100-40g", 312e12, 19.5e12, 156e12, 312e12, 40 * GB, 1555 * GB, 8,
-     240 * GB, 2 * US, 24 * GB, 25 * GB, 7 * US, 1 * US, 2, 108, FITTED, 13},
-    {"a100-80g", 312e12, 19.5e12, 156e12, 312e12, 80 * GB, 2039 * GB, 8,
-     240 * GB, 2 * US, 24 * GB, 25 * GB, 7 * US, 1 * US, 2, 108, FITTED, 13},
-    {"h100", 989e12, 67e12, 495e12, 1979e12, 80 * GB, 3350 * GB, 8, 370 * GB,
-     2 * US, 48 * GB, 50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
-    {"h200", 989e12, 67e12, 495e12, 1979e12, 141 * GB, 4800 * GB, 8, 370 * GB,
-     2 * US, 48 * GB, 50 * GB, 7 * US, 1 * US, 2, 132, FITTED, 0},
-    {"b200", 2250e12, 75e12, 1125e12, 4500e12, 180 * GB, 8000 * GB, 8, 720 * GB,
-     2 * US, 48 * GB, 50 * GB, 7 * US, 1 * US, 2, 148, FITTED, 0},
-    {"mi250x", 191.5e12, 47.9e12, 47.9e12, 191.5e12, 64 * GB, 1638 * GB, 8,
-     80 * GB, 3 * US, 24 * GB, 12.5 * GB, 7 * US, 1 * US, 2, 110, FITTED, 0},
-    {"mi300a", 980.6e12, 122.6e12, 490.3e12, 1961.2e12, 128 * GB, 5300 * GB, 4,
-     300 * GB, 3 * US, 48 * GB, 25 * GB, 7 * US, 1 * US, 2, 228, FITTED, 0},
-    {"cpu", 5.1e12, 5.1e12, 5.1e12, 5.1e12, 512 * GB, 500 * GB, 1, 50 * GB,
-     1 * US, 24 * GB, 12.5 * GB, 20 * US, 2 * US, 2, 0, FITTED, 0},
+    {"v100-32g", 125e12, 15.7e12, 15.7e12, 125e12, 32 * GIB, 900 * GB, 16, 16,
+     120 * GB, 2 * US, 12 * GB, 6.25 * GB, NETWORK, 80, AMPERE},
+    {"a100-40g", 312e12, 19.5e12, 156e12, 312e12, 40 * GIB, 1555 * GB, 8, 8,
+     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, AMPERE},
+    {"a100-80g", 312e12, 19.5e12, 156e12, 312e12, 80 * GIB, 2039 * GB, 8, 8,
+     240 * GB, 2 * US, 24 * GB, 25 * GB, NETWORK, 108, AMPERE},
+    {"h100", 989e12, 67e12, 495e12, 1979e12, 80 * GIB, 3350 * GB, 8, 8,
+     370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOPPER},
+    {"h200", 989e12, 67e12, 495e12, 1979e12, 141 * GIB, 4800 * GB, 8, 8,
+     370 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 132, HOPPER},
+    {"b200", 2250e12, 75e12, 1125e12, 4500e12, 180 * GIB, 8000 * GB, 8, 8,
+     720 * GB, 2 * US, 48 * GB, 50 * GB, NETWORK, 148, BLACKWELL},
+    {"b300", 2250e12, 75e12, 1125e12, 4500e12, 270 * GIB, 8000 * GB, 8, 8,
+     720 * GB, 2 * US, 96 * GB, 100 * GB, NETWORK, 148, BLACKWELL},
+    {"gb200", 2500e12, 80e12, 1250e12, 5000e12, 186 * GIB, 8000 * GB, 4, 72,
+     720 * GB, 2 * US, 360 * GB, 50 * GB, NETWORK, 148, GRACE_BLACKWELL},
+    {"gb300", 2500e12, 80e12, 1250e12, 5000e12, 278 * GIB, 8000 * GB, 4, 72,
+     720 * GB, 2 * US, 360 * GB, 100 * GB, NETWORK, 148, ULTRA},
+    {"l40s", 362e12, 91.6e12, 183e12, 733e12, 48 * GIB, 864 * GB, 8, 8, 24 * GB,
+     5 * US, 24 * GB, 12.5 * GB, NETWORK, 142, AMPERE},
+    {"rtx-pro-6000", 504e12, 120e12, 252e12, 1007e12, 96 * GIB, 1597 * GB, 8, 8,
+     48 * GB, 5 * US, 48 * GB, 25 * GB, NETWORK, 188, AMPERE},
+    {"mi250x", 191.5e12, 47.9e12, 47.9e12, 191.5e12, 64 * GIB, 1638 * GB, 8, 8,
+     80 * GB, 3 * US, 24 * GB, 12.5 * GB, NETWORK, 110, AMPERE},
+    {"mi300a", 980.6e12, 122.6e12, 490.3e12, 1961.2e12, 128 * GIB, 5300 * GB, 4,
+     4, 300 * GB, 3 * US, 48 * GB, 25 * GB, NETWORK, 228, HOPPER},
+    {"mi300x", 1307.4e12, 163.4e12, 653.7e12, 2614.9e12, 192 * GIB, 5300 * GB,
+     8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOPPER},
+    {"mi325x", 1307.4e12, 163.4e12, 653.7e12, 2614.9e12, 256 * GIB, 6000 * GB,
+     8, 8, 350 * GB, 3 * US, 48 * GB, 50 * GB, NETWORK, 304, HOPPER},
+    {"cpu", 5.1e12, 5.1e12, 5.1e12, 5.1e12, 512 * GB, 500 * GB, 1, 1, 50 * GB,
+     1 * US, 24 * GB, 12.5 * GB, 20 * US, 2 * US, 2, 0, CPU},
 };
 
 const char *plait_gpu_type_names(void)
 {
-    return "v100-32g a100-40g a100-80g h100 h200 b200 mi250x mi300a cpu";
+    return "v100-32g a100-40g a100-80g h100 h200 b200 b300 gb200 gb300 l40s "
+           "rtx-pro-6000 mi250x mi300a mi300x mi325x cpu";
 }
 
 int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
@@ -82,10 +129,21 @@ const char *plait_gpu_type_guess(const char *model)
     static const struct {
         const char *word, *size, *type;
     } known[] = {
-        {"B200", "", "b200"},       {"H200", "", "h200"},
-        {"H100", "", "h100"},       {"A100", "80", "a100-80g"},
-        {"A100", "40", "a100-40g"}, {"V100", "32", "v100-32g"},
-        {"MI250X", "", "mi250x"},   {"MI300A", "", "mi300a"},
+        {"GB200", "", "gb200"},
+        {"GB300", "", "gb300"},
+        {"B200", "", "b200"},
+        {"B300", "", "b300"},
+        {"H200", "", "h200"},
+        {"H100", "", "h100"},
+        {"A100", "80", "a100-80g"},
+        {"A100", "40", "a100-40g"},
+        {"V100", "32", "v100-32g"},
+        {"L40S", "", "l40s"},
+        {"MI250X", "", "mi250x"},
+        {"MI300A", "", "mi300a"},
+        {"MI300X", "", "mi300x"},
+        {"MI325X", "", "mi325x"},
+        {"RTX PRO 6000", "", "rtx-pro-6000"},
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

@@ -21,6 +21,8 @@ struct plait_gpu_type {
     double memory;           /* bytes */
     double memory_bw;        /* bytes/s */
     int per_node;            /* GPUs a node usually has */
+    int domain;              /* GPUs that such links join, over all nodes of a
+                                rack */
     double link_bw;          /* NVLink, xGMI: to the other GPUs of the node */
     double link_alpha;       /* seconds per message over it */
     double host_bw;          /* without such a link: PCIe through the host */
@@ -29,14 +31,20 @@ struct plait_gpu_type {
     double hop_alpha;        /* more per switch level above the leaf */
     double oversubscription; /* of each level above the leaf */
     int units;               /* multiprocessors or compute units, 0 none */
-    double matmul;           /* share of the peak that large products reach */
-    double layer_s;          /* fixed time per layer and pass: launches, gaps */
-    double score_bytes;      /* moved per attention score and pass: 13 where
-                                softmax and dropout are kernels of their own
-                                (and scores are kept), 0 where they are fused */
+    /* Shares that fused kernels of large shapes reach, and what a launch
+     * takes; at most one each, fitted to half of tests/records. */
+    double matmul;      /* of the peak, products in 16 bits and fp32 */
+    double matmul8;     /* of the peak of fp8 */
+    double attention;   /* of the 16-bit peak, on the scores that a causal mask
+                           leaves, heads of 128 and long sequences */
+    double stream;      /* of the memory's bandwidth, elementwise work */
+    double layer_s;     /* fixed time per layer and pass: launches, gaps */
+    double score_bytes; /* moved per attention score and pass: 13 where softmax
+                           and dropout are kernels of their own (and scores are
+                           kept), 0 where they are fused */
 };
 
-enum { PLAIT_NGPU_TYPES = 9 };
+enum { PLAIT_NGPU_TYPES = 16 };
 extern const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES];
 
 /* Fill in a type by name; the error lists the names there are. */

@@ -110,12 +110,15 @@ static const struct plait_yaml_field parallel_fields[] = {
     FIELD(parallel, "sequence", sequence, BOOL, ),
     FIELD(parallel, "zero", zero, INT, RANGE(0, 3)),
     FIELD(parallel, "recompute", recompute, CHOICE, CHOICES(recomputes)),
+    FIELD(parallel, "recompute_layers", recompute_layers, INT,
+          RANGE(0, MAX_COUNT)),
     FIELD(parallel, "bucket_mib", bucket_mib, REAL, RANGE(0.001, 65536)),
     FIELD(parallel, "grad_sync", grad_sync, CHOICE, CHOICES(grad_syncs)),
     FIELD(parallel, "grad_reduce", grad_reduce, CHOICE, CHOICES(grad_reduces)),
     FIELD(parallel, "all_reduce", all_reduce, CHOICE, CHOICES(all_reduces)),
     FIELD(parallel, "shard_group", shard_group, CHOICE, CHOICES(shard_groups)),
     FIELD(parallel, "offload", offload, CHOICE, CHOICES(offloads)),
+    FIELD(parallel, "offload_layers", offload_layers, INT, RANGE(0, MAX_COUNT)),
 };
 
 static const struct plait_yaml_field train_fields[] = {

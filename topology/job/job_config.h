@@ -11,6 +11,7 @@
 #include "topology/base/error.h"
 #include "topology/base/numbers.h"
 #include "topology/base/parts.h"
+#include "topology/job/framework.h"
 #include "topology/job/optimizers.h"
 #include "topology/job/schedule.h"
 #include "topology/job/sync.h"
@@ -180,12 +181,14 @@ struct plait_parallel_config {
     bool sequence;      /* sequence parallel inside the tp group */
     int zero;           /* 0 .. 3 */
     enum plait_recompute recompute;
+    int recompute_layers; /* of the model; 0: all */
     double bucket_mib;
     enum plait_grad_sync grad_sync;
     enum plait_grad_reduce grad_reduce;
     enum plait_all_reduce all_reduce;
     enum plait_shard_group shard_group;
     enum plait_offload offload;
+    int offload_layers; /* whose activations are; 0: all */
 };
 
 struct plait_train_config {
@@ -272,6 +275,8 @@ struct plait_job_config {
     /* 1u << axis: the file (or --set) named this size, so a launch contract
      * that says otherwise is refused. */
     unsigned sizes_given;
+    /* Whose training is planned; not a key of the file. */
+    enum plait_framework framework;
 };
 
 /* plait_job_config_create() from memory; `name` stands for the file in

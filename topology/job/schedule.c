@@ -421,6 +421,19 @@ int plait_schedule_slots(enum plait_schedule_kind kind, int stages, int chunks,
     return most < microbatches ? most : microbatches;
 }
 
+int plait_schedule_held(enum plait_schedule_kind kind, int stages, int chunks,
+                        int microbatches, int rank)
+{
+    int after = stages - 1 - rank;
+    int64_t most, all = (int64_t)chunks * microbatches;
+
+    if (chunks == 1)
+        return plait_schedule_slots(kind, stages, 1, microbatches, rank);
+    /* forwards before the first backward, and the one before it */
+    most = 2 * (int64_t)after + (int64_t)(chunks - 1) * stages + 1;
+    return (int)(most < all ? most : all);
+}
+
 struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
                                              int stages, int chunks,
                                              int microbatches, int rank,

@@ -81,6 +81,11 @@ int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
 int plait_schedule_slots(enum plait_schedule_kind kind, int stages, int chunks,
                          int microbatches, int rank);
 
+/* The most activations of a chunk that `rank` holds at once, over all of its
+ * chunks: `peak` of its list, without making it. */
+int plait_schedule_held(enum plait_schedule_kind kind, int stages, int chunks,
+                        int microbatches, int rank);
+
 /* For the tests: prove that the lists of all ranks 0 .. p-1 run to the end
  * together: every receive has its send, in the same order on both sides; nobody
  * waits in a circle, even if every group of messages blocks until each of them

@@ -36,6 +36,9 @@ static const struct {
     {"oversubscription", offsetof(struct plait_gpu_type, oversubscription), 1,
      1e-3, 1e3},
     {"matmul", offsetof(struct plait_gpu_type, matmul), 1, 1e-3, 1},
+    {"matmul_fp8", offsetof(struct plait_gpu_type, matmul8), 1, 1e-3, 1},
+    {"attention", offsetof(struct plait_gpu_type, attention), 1, 1e-3, 1},
+    {"stream", offsetof(struct plait_gpu_type, stream), 1, 1e-3, 1},
     {"layer_us", offsetof(struct plait_gpu_type, layer_s), US, 0, 1e6},
     {"score_bytes", offsetof(struct plait_gpu_type, score_bytes), 1, 0, 100},
 };
@@ -44,7 +47,7 @@ enum { NFIGURES = COUNT(figures) };
 /* A type as the document has it; NAN: not said. */
 struct entry {
     double figure[NFIGURES];
-    int per_node;
+    int per_node, domain; /* domain 0: as many as per_node */
 };
 
 struct document {
@@ -62,7 +65,7 @@ static void document_init(struct document *document)
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
         if (strcmp(plait_gpu_types[i].name, "h100") == 0)
             document->gpu_type = i;
-        document->entry[i].per_node = plait_gpu_types[i].per_node;
+        document->entry[i].per_node = 0;
         for (int k = 0; k < NFIGURES; k++)
             document->entry[i].figure[k] = NAN;
     }
@@ -72,7 +75,10 @@ static void document_init(struct document *document)
 static void apply_figures(const struct entry *entry,
                           struct plait_gpu_type *type)
 {
-    type->per_node = entry->per_node;
+    if (entry->per_node)
+        type->per_node = type->domain = entry->per_node;
+    if (entry->domain)
+        type->domain = entry->domain;
     for (int k = 0; k < NFIGURES; k++) {
         double value = entry->figure[k] * figures[k].unit;
 
@@ -81,7 +87,7 @@ static void apply_figures(const struct entry *entry,
     }
 }
 
-static void list_figures(struct plait_yaml_field fields[NFIGURES + 1])
+static void list_figures(struct plait_yaml_field fields[NFIGURES + 2])
 {
     for (int k = 0; k < NFIGURES; k++)
         fields[k] =
@@ -97,6 +103,12 @@ static void list_figures(struct plait_yaml_field fields[NFIGURES + 1])
                                   .offset = offsetof(struct entry, per_node),
                                   .min = 1,
                                   .max = 1024};
+    fields[NFIGURES + 1] =
+        (struct plait_yaml_field){.name = "domain",
+                                  .type = PLAIT_YAML_INT,
+                                  .offset = offsetof(struct entry, domain),
+                                  .min = 1,
+                                  .max = 4096};
 }
 
 static const char *const within[] = {"node", "nvlink"};
@@ -166,7 +178,7 @@ static const struct plait_yaml_field networks[] = {
 static int read_document(struct plait_yaml *yaml, struct document *document,
                          struct plait_error *err)
 {
-    struct plait_yaml_field entry[NFIGURES + 1], types[PLAIT_NGPU_TYPES];
+    struct plait_yaml_field entry[NFIGURES + 2], types[PLAIT_NGPU_TYPES];
     const char *names[PLAIT_NGPU_TYPES];
     const struct plait_yaml_field sections[] = {
         {.name = "gpu_type",
@@ -206,7 +218,7 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
                                              .offset = (size_t)i *
                                                        sizeof(struct entry),
                                              .fields = entry,
-                                             .count = NFIGURES + 1};
+                                             .count = NFIGURES + 2};
     }
     return plait_yaml_read(yaml, plait_yaml_root(yaml), "", sections,
                            COUNT(sections), document, err);

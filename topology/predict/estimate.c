@@ -16,6 +16,8 @@ static int check_config(const struct plait_job_config *c,
                         struct plait_error *err)
 {
     errno = EINVAL;
+    if (c->framework == PLAIT_FRAMEWORK_PLAIT && plait_fits_trainer(c, err) < 0)
+        return -1;
     return plait_fits(c, layout, err);
 }
 
@@ -38,6 +40,7 @@ void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
                               .m = &c->model,
                               .layout = layout,
                               .gpu = gpu,
+                              .traits = &plait_framework_traits[c->framework],
                               .tp = size[PLAIT_TP],
                               .cp = size[PLAIT_CP],
                               .ep = size[PLAIT_EP],
@@ -69,10 +72,30 @@ double plait_shape_head_flops(const struct plait_shape *s)
     return 2.0 * s->m->hidden * s->m->vocab;
 }
 
+double plait_shape_recomputed(const struct plait_shape *s)
+{
+    int layers = s->c->parallel.recompute_layers;
+
+    return layers && layers < s->m->layers ? (double)layers / s->m->layers : 1;
+}
+
+/* Megatron counts the embedding and the head as a layer each, where the layers
+ * alone do not divide. */
+static int counted_layers(const struct plait_shape *s, int rank)
+{
+    int all = s->m->layers + 2;
+
+    return all / s->pp + (rank < all % s->pp) - (rank == 0) -
+           (rank == s->pp - 1);
+}
+
 int plait_shape_layers(const struct plait_shape *s, int rank)
 {
     int sum = 0, first, count;
 
+    if (s->c->framework == PLAIT_FRAMEWORK_MEGATRON && s->pp > 1 &&
+        s->m->layers % (s->pp * s->v))
+        return counted_layers(s, rank);
     for (int i = 0; i < s->v; i++) {
         plait_model_stage(s->m, s->pp * s->v, i * s->pp + rank, &first, &count);
         sum += count;
@@ -94,9 +117,13 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
         return;
     }
     e->flops_per_token = 3 * (token + head);
-    e->flops_per_step = tokens * ((full ? 4 : 3) * token + 3 * head);
+    e->flops_per_step =
+        tokens *
+        ((full ? 3 + plait_shape_recomputed(s) : 3) * token + 3 * head);
     if (s->c->parallel.recompute == PLAIT_RECOMPUTE_SELECTIVE)
-        e->flops_per_step += tokens * s->m->layers * plait_shape_score_flops(s);
+        e->flops_per_step += tokens * s->m->layers *
+                             plait_shape_score_flops(s) *
+                             plait_shape_recomputed(s);
 }
 
 /* The first has the embedding and the most micro-batches, the second a

@@ -29,14 +29,13 @@ extern "C" {
  * interleaved, forward + input gradient - weight gradient in ZB-H1, m t_r
  * when naive):
  *     m t + sum of the others' t_r + gradients + optimizer
- * where a layer's passes take their matrix products at gpu.matmul of the
- * peak, the elementwise traffic (22 bytes a hidden value, 28 split over tp,
- * 13 an attention score where it is not fused) at the memory's speed, a fixed
- * gpu.layer_s, and tp, cp and ep traffic by cost.h; the last rank also does
- * the head. In fp8 the 2 W are made at the rate of fp8, with 5 bytes of memory
- * traffic for each value of their operands: read to find the largest, read to
- * round, written; weights count once a step, but with ZeRO 3. Nothing is
- * overlapped: what can be, `plait simulate` overlaps.
+ * where products are made of tiles at gpu.matmul (fp8: matmul8) of the peak,
+ * fused attention at gpu.attention of it on what a causal mask leaves,
+ * elementwise traffic at gpu.stream of the memory's speed (estimate_work.c),
+ * and tp, cp and ep traffic by cost.h (estimate_pieces.c); the last rank also
+ * does the head. Gradients, and the weights of ZeRO 3, travel beside passes,
+ * which that slows (estimate_time.c). All of it waits for the slowest GPU. What
+ * software fuses and hides is in framework.h. `plait simulate` plays it.
  *
  * Memory, of the fullest rank, is what the runtime allocates: 2 + 4 + 12
  * bytes a weight in 16 bits (4 + 4 + 8 in fp32), cut by the data-parallel
@@ -58,9 +57,12 @@ struct plait_estimate {
     double flops_per_step;      /* with what is recomputed */
     struct plait_memory memory; /* bytes, of the fullest GPU */
     /* seconds of a step */
-    double matmul_s, elementwise_s, launch_s, head_s, bubble_s, optimizer_s;
-    double axis_s[PLAIT_NAXES]; /* communication */
-    double dp_hidden_s;         /* part of axis_s[dp] that overlap can hide */
+    double matmul_s, attention_s, elementwise_s, launch_s, head_s, bubble_s;
+    double optimizer_s;
+    double axis_s[PLAIT_NAXES]; /* communication that nothing hides */
+    double dp_hidden_s;         /* beside computing; not part of the step but
+                                   for what it slows that, in axis_s[dp] */
+    double straggler_s;         /* wait for the slowest of all GPUs */
     double step_s;
     double tokens_per_s;
     double tflops_per_gpu;  /* flops_per_step / step_s / GPUs, in 1e12 */

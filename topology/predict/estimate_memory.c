@@ -524,6 +524,10 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     struct shards w = {0};
     struct sizes z;
 
+    if (s->c->framework != PLAIT_FRAMEWORK_PLAIT && !image) {
+        plait_shape_foreign_memory(s, rank, memory);
+        return;
+    }
     set_sizes(s, &z);
     set_sharing(s, &w);
     set_rank_shards(s, &z, rank, &w);

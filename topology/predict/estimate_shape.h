@@ -13,6 +13,7 @@ struct plait_shape {
     const struct plait_model_config *m;
     const struct plait_layout *layout;
     const struct plait_gpu_type *gpu;
+    const struct plait_framework_traits *traits;
     int tp, cp, ep, dp, pp;
     int v;               /* chunks of layers a rank holds */
     double tokens;       /* of a micro-batch, on one cp rank */
@@ -33,6 +34,9 @@ void plait_shape_set(struct plait_shape *shape,
 double plait_shape_layer_flops(const struct plait_shape *shape);
 double plait_shape_score_flops(const struct plait_shape *shape);
 double plait_shape_head_flops(const struct plait_shape *shape);
+
+/* Share of the layers that are recomputed where parallel.recompute says so. */
+double plait_shape_recomputed(const struct plait_shape *shape);
 
 /* Layers of pipeline rank `rank`, over all its chunks. */
 int plait_shape_layers(const struct plait_shape *shape, int rank);
@@ -96,6 +100,9 @@ void plait_shape_image_work(const struct plait_shape *shape,
 /* estimate_memory.c, estimate_time.c: fill in their parts of an estimate. */
 void plait_shape_memory(const struct plait_shape *shape, int rank,
                         struct plait_memory *memory);
+/* The same of software other than Plait, estimate_foreign.c. */
+void plait_shape_foreign_memory(const struct plait_shape *shape, int rank,
+                                struct plait_memory *memory);
 void plait_shape_time(const struct plait_shape *shape,
                       struct plait_estimate *estimate);
 

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/job/framework.h"
+
+#include <errno.h>
+#include <string.h>
+
+const char *const plait_framework_names[PLAIT_NFRAMEWORKS] = {
+    "plait", "megatron", "torchtitan", "llm-foundry"};
+
+/* plait: kernels/cuda. A residual and the norm behind it are one kernel,
+ * attention takes q, k and v as they come. A logit is read and written three
+ * times in 16 bits; an fp8 operand is read for its largest value, read again
+ * and written.
+ * megatron: bias, dropout and residual are one kernel, the norm another.
+ * Transformer Engine's fused cross entropy works in fp32 on logits of 16
+ * bits; casts are fused into the kernel before, which leaves a read and a
+ * write; user buffers and bulk overlap hide tensor-parallel traffic behind the
+ * products of the layer but for the first and last piece of each.
+ * torchtitan: torch.compile fuses what is elementwise, not across the norm's
+ * sum. Logits are cast to fp32; torchao's largest value is
+ * part of the kernel before. PyTorch's
+ * allocator keeps what it has split: reserved memory is above what is
+ * allocated.
+ * llm-foundry: every operation is a kernel, but for the loss, which writes its
+ * gradient over the logits.
+ * The attention of both is FlashAttention 2's (PyTorch's own, or in Triton),
+ * which reaches 35 % of an H100 where kernels made for it reach 75 % (Shah et
+ * al., FlashAttention-3, 2024). */
+const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
+    {[PLAIT_FRAMEWORK_PLAIT] = {.norm_bytes = 16,
+                                .rotary_bytes = 8,
+                                .late_attention = 1,
+                                .logit_bytes = 12,
+                                .round_bytes = 5,
+                                .code_bytes = 2,
+                                .reserve = 1e9},
+     [PLAIT_FRAMEWORK_MEGATRON] = {.norm_bytes = 20,
+                                   .rotary_bytes = 8,
+                                   .transpose_bytes = 4,
+                                   .late_attention = 1,
+                                   .logit_bytes = 20,
+                                   .logit_kept = 4,
+                                   .round_bytes = 3,
+                                   .code_bytes = 1,
+                                   .tp_hidden = 0.6,
+                                   .gathers_codes = true,
+                                   .cp_hidden = true,
+                                   .gather_hidden = true,
+                                   .reserve = 2e9},
+     [PLAIT_FRAMEWORK_TORCHTITAN] = {.norm_bytes = 20,
+                                     .rotary_bytes = 12,
+                                     .transpose_bytes = 12,
+                                     .late_attention = 35.0 / 75,
+                                     .logit_bytes = 34,
+                                     .logit_kept = 12,
+                                     .round_bytes = 4,
+                                     .gathers_codes = true,
+                                     .code_bytes = 2,
+                                     .master = 4,
+                                     .headroom = 0.02,
+                                     .reserve = 2e9},
+     [PLAIT_FRAMEWORK_LLM_FOUNDRY] = {.norm_bytes = 28,
+                                      .rotary_bytes = 24,
+                                      .transpose_bytes = 12,
+                                      .late_attention = 35.0 / 75,
+                                      .logit_bytes = 14,
+                                      .logit_kept = 4,
+                                      .round_bytes = 3,
+                                      .code_bytes = 2,
+                                      .master = 4,
+                                      .headroom = 0.02,
+                                      .reserve = 2e9}};
+
+int plait_framework_find(const char *name, enum plait_framework *framework,
+                         struct plait_error *err)
+{
+    for (int i = 0; i < PLAIT_NFRAMEWORKS; i++)
+        if (strcasecmp(plait_framework_names[i], name) == 0) {
+            *framework = (enum plait_framework)i;
+            return 0;
+        }
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "no framework \"%.40s\"; there are plait, megatron, "
+                        "torchtitan and llm-foundry",
+                        name);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_JOB_FRAMEWORK_H
+#define PLAIT_TOPOLOGY_JOB_FRAMEWORK_H
+
+#include <stdbool.h>
+
+#include "topology/base/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whose training is predicted: what it fuses, overlaps and keeps. Facts of
+ * the software, their sources in framework.c; nothing here is fitted. */
+enum plait_framework {
+    PLAIT_FRAMEWORK_PLAIT,
+    PLAIT_FRAMEWORK_MEGATRON,   /* Megatron-Core with Transformer Engine */
+    PLAIT_FRAMEWORK_TORCHTITAN, /* PyTorch's FSDP2, compiled */
+    PLAIT_FRAMEWORK_LLM_FOUNDRY /* PyTorch's FSDP, not compiled, of 2023 */
+};
+enum { PLAIT_NFRAMEWORKS = 4 };
+extern const char *const plait_framework_names[PLAIT_NFRAMEWORKS];
+
+struct plait_framework_traits {
+    /* Bytes that norms and residuals move for each value of the hidden state
+     * in 16 bits; rotary embeddings and transposes, for llama and gpt2. */
+    double norm_bytes, rotary_bytes, transpose_bytes;
+    double late_attention; /* share of the best attention kernels' rate on
+                              GPUs after the A100 */
+    double logit_bytes;    /* moved for each logit in a micro-batch, 16 bits */
+    double logit_kept;     /* bytes of memory for each */
+    double round_bytes;    /* moved to round a value of an operand to fp8 */
+    double code_bytes;     /* kept for an fp8 operand that backward needs */
+    double tp_hidden;   /* share of tensor-parallel traffic beside products */
+    bool gathers_codes; /* weights are gathered as fp8 codes where they are
+                           multiplied so */
+    bool cp_hidden;     /* keys and values travel beside the attention */
+    bool gather_hidden; /* ZeRO 1's new weights are gathered beside the
+                           next forward pass */
+    double master;      /* fp32 weights are the sharded ones (FSDP2), so that
+                           there are no others: bytes of a weight */
+    double headroom;    /* of the allocator: share of what is allocated */
+    double reserve;     /* bytes: context, libraries, communicators */
+};
+extern const struct plait_framework_traits
+    plait_framework_traits[PLAIT_NFRAMEWORKS];
+
+int plait_framework_find(const char *name, enum plait_framework *framework,
+                         struct plait_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "topology/predict/estimate_shape.h"
+
+/* Memory of a rank under other people's software: what it keeps, not
+ * allocation by allocation. Bytes, elements of 16 bits unless said otherwise.
+ */
+
+/* Values of one layer and token on this GPU. */
+struct widths {
+    double hidden;             /* split over tp with sequence parallelism */
+    double q, kv, ffn, routed; /* routed: tokens of experts for each token */
+};
+
+static void set_widths(const struct plait_shape *s, struct widths *w)
+{
+    const struct plait_model_config *m = s->m;
+    double head = plait_model_head_dim(m), tp = s->tp;
+
+    w->hidden = m->hidden / (s->c->parallel.sequence ? tp : 1);
+    w->q = head * m->heads / tp;
+    w->kv = head * fmax(1, m->kv_heads / tp);
+    w->routed = m->experts ? m->experts_top_k : 1;
+    w->ffn = m->ffn / tp;
+}
+
+/* Bytes of an operand that backward multiplies again. */
+static double operand(const struct plait_shape *s)
+{
+    return s->c->train.precision == PLAIT_FP8 ? s->traits->code_bytes
+                                              : s->element;
+}
+
+/* What backward needs of a layer, for each token: inputs of two norms and of
+ * the linears, q, k and v, attention's output and its sums, and what the
+ * activation works on. */
+static double layer_bytes(const struct plait_shape *s)
+{
+    double e = s->element, c = operand(s);
+    struct widths w;
+    double ups = s->m->family == PLAIT_GPT2 ? 1 : 2, mlp, sum;
+
+    set_widths(s, &w);
+    mlp = w.routed * (ups * e + c) * w.ffn + c * w.hidden;
+    if (s->m->experts) /* tokens as the experts have them, and their weights */
+        mlp += w.routed * (c + e) * s->m->hidden / s->tp + 8 * w.routed;
+    sum = 2 * e * w.hidden + c * w.hidden + e * (w.q + 2 * w.kv) + e * w.q +
+          4.0 * s->m->heads / s->tp;
+    return sum + mlp;
+}
+
+static double kept_bytes(const struct plait_shape *s)
+{
+    double input =
+        s->element * s->m->hidden / (s->c->parallel.sequence ? s->tp : 1);
+    double share = plait_shape_recomputed(s), full = layer_bytes(s), less;
+    double scores =
+        s->element * plait_model_head_dim(s->m) * s->m->heads / s->tp;
+
+    switch (s->c->parallel.recompute) {
+    case PLAIT_RECOMPUTE_FULL:
+        less = full - input;
+        break;
+    case PLAIT_RECOMPUTE_SELECTIVE:
+        less = scores;
+        break;
+    default:
+        less = 0;
+    }
+    return full - share * less;
+}
+
+/* Layers whose activations stand in the host's memory, as a share. */
+static double away_share(const struct plait_shape *s)
+{
+    int layers = s->c->parallel.offload_layers;
+
+    if (!(s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS))
+        return 0;
+    return layers && layers < s->m->layers ? (double)layers / s->m->layers : 1;
+}
+
+static double activations(const struct plait_shape *s, int rank,
+                          struct plait_memory *memory)
+{
+    double held = plait_schedule_held(s->c->parallel.schedule, s->pp, s->v,
+                                      (int)s->microbatches, rank);
+    double layers = (double)plait_shape_layers(s, rank) / s->v;
+    double kept = held * layers * s->tokens * kept_bytes(s), away, sum;
+
+    away = away_share(s) * kept;
+    memory->host += away;
+    sum = kept - away;
+    if (s->c->parallel.recompute == PLAIT_RECOMPUTE_FULL || away > 0)
+        sum += s->tokens * layer_bytes(s);
+    if (rank == s->pp - 1)
+        sum += s->tokens * s->m->vocab / s->tp * s->traits->logit_kept;
+    return sum;
+}
+
+/* Weights that ZeRO 3 has put together: of the layer at work and two that come
+ * next, its gradients, and of the embedding or the head. */
+static double gathered(const struct plait_shape *s, double layer, double ends)
+{
+    double e = s->c->train.precision == PLAIT_FP8 && s->traits->gathers_codes
+                   ? 1
+                   : s->element;
+
+    return (3 * e + 2 * s->element) * layer + s->element * ends;
+}
+
+void plait_shape_foreign_memory(const struct plait_shape *s, int rank,
+                                struct plait_memory *m)
+{
+    const struct plait_framework_traits *t = s->traits;
+    int layers = plait_shape_layers(s, rank), zero = s->c->parallel.zero;
+    double ranks = zero ? (double)s->dp * s->cp : 1;
+    double all = plait_shape_rank_weights(s, rank);
+    double layer = plait_shape_weights(s, 1, 0, 0);
+    double ends = fmax(0, all - layers * layer), gradient;
+
+    *m = (struct plait_memory){0};
+    gradient = s->c->parallel.grad_reduce == PLAIT_GRAD_BF16 ? 2 : 4;
+    if (t->master && zero == 3) {
+        m->weights = t->master * all / ranks;
+        m->gradients = t->master * all / ranks;
+        m->optimizer = 8 * all / ranks;
+    } else {
+        m->weights = s->element * (zero == 3 ? all / ranks : all);
+        m->gradients = gradient * (zero >= 2 ? all / ranks : all);
+        m->optimizer = 12 * all / ranks;
+    }
+    m->activations = activations(s, rank, m);
+    m->buffers = t->reserve;
+    if (zero == 3)
+        m->buffers += gathered(s, layer, ends);
+    if (s->pp > 1)
+        m->buffers += 4 * s->element * s->tokens * s->m->hidden /
+                      (s->c->parallel.sequence ? s->tp : 1);
+    m->buffers += t->headroom * (m->weights + m->gradients + m->optimizer +
+                                 m->activations + m->buffers);
+    m->total =
+        m->weights + m->gradients + m->optimizer + m->activations + m->buffers;
+}

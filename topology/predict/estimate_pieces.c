@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/predict/estimate_pieces.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "topology/plan/cost.h"
+
+/* The link that a group of n ranks, `stride` apart, has for its rings: the
+ * one of GPUs in the same domain if it fits there, else a share of the NICs
+ * for each of the rings that leave a domain together. */
+struct path {
+    double alpha, bandwidth;
+    double ring; /* latency of once around: few of its steps leave a domain */
+};
+
+static struct path path_of(const struct plait_shape *s, int stride, int n)
+{
+    const struct plait_gpu_type *g = s->gpu;
+    double inside = g->domain / stride, across; /* members in one domain */
+    struct path p;
+
+    if ((double)stride * n <= g->domain)
+        return (struct path){g->link_alpha, g->link_bw,
+                             (n - 1) * g->link_alpha};
+    inside = inside < 1 ? 1 : inside;
+    across = ceil(n / inside);
+    p.alpha = g->nic_alpha;
+    p.bandwidth = fmin(g->nic_bw * inside, g->link_bw);
+    p.ring = across * g->nic_alpha + (n - across) * g->link_alpha;
+    return p;
+}
+
+static int stride_of(const struct plait_layout *layout, enum plait_axis axis)
+{
+    int stride = 1;
+
+    for (int i = 0; layout->order[i] != axis; i++)
+        if (layout->order[i] != PLAIT_EP)
+            stride *= layout->size[layout->order[i]];
+    return stride;
+}
+
+/* Calls of a layer and micro-batch, `ahead` of them in its forward pass. */
+static void set_axis(const struct plait_shape *s, struct plait_pieces *p,
+                     enum plait_axis axis, double ahead, double seconds)
+{
+    double layers = (double)s->m->layers / s->pp * s->microbatches;
+    double calls = p->traffic.calls[axis] / layers;
+
+    p->forward[axis] = calls > 0 ? ahead * seconds : 0;
+    p->backward[axis] = calls > 0 ? (calls - ahead) * seconds : 0;
+}
+
+/* Keys and values go around while the scores of those before are made. */
+static double ring_seconds(const struct plait_shape *s,
+                           const struct plait_pieces *p)
+{
+    struct path cp = path_of(s, stride_of(s->layout, PLAIT_CP), s->cp);
+    double seconds;
+
+    if (s->cp < 2)
+        return 0;
+    seconds = (s->cp - 1) * plait_cost_message(p->traffic.bytes[PLAIT_CP],
+                                               cp.alpha, cp.bandwidth);
+    if (s->traits->cp_hidden)
+        seconds = fmax(0, seconds - p->work.attention * (s->cp - 1) / s->cp);
+    return seconds;
+}
+
+/* Everyone sends a piece to everyone: to those in the same domain over its
+ * links, to the others through a rank's own share of the NICs, both at once. */
+static double alltoall_seconds(const struct plait_shape *s, double bytes)
+{
+    const struct plait_gpu_type *g = s->gpu;
+    double n = s->ep;
+    double inside =
+        fmax(1, floor((double)g->domain / stride_of(s->layout, PLAIT_CP)));
+
+    if (n < 2)
+        return 0;
+    inside = fmin(n, inside);
+    return (n - inside) / inside * g->nic_alpha + (inside - 1) * g->link_alpha +
+           fmax((inside - 1) / n * bytes / g->link_bw,
+                (n - inside) / n * bytes / g->nic_bw);
+}
+
+static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
+{
+    const struct plait_layout *l = s->layout;
+    const struct plait_traffic *t = &p->traffic;
+    struct path tp = path_of(s, stride_of(l, PLAIT_TP), s->tp);
+    struct path pp = path_of(s, stride_of(l, PLAIT_PP), s->pp);
+    double piece = t->bytes[PLAIT_PP] / (s->c->parallel.sequence ? 1 : s->tp);
+
+    set_axis(s, p, PLAIT_TP, 2,
+             plait_cost_allreduce(s->tp, t->bytes[PLAIT_TP], tp.alpha,
+                                  tp.bandwidth) *
+                 (1 - s->traits->tp_hidden));
+    set_axis(s, p, PLAIT_CP, 1, ring_seconds(s, p));
+    set_axis(s, p, PLAIT_EP, 2, alltoall_seconds(s, t->bytes[PLAIT_EP]));
+    if (s->pp == 1)
+        return;
+    /* every tp rank sends its piece, and they gather it on the other side */
+    p->message = plait_cost_message(piece, pp.alpha, pp.bandwidth);
+    if (!s->c->parallel.sequence)
+        p->message += plait_cost_allreduce(s->tp, piece * s->tp / 2, tp.alpha,
+                                           tp.bandwidth);
+    if (s->m->tie_embeddings)
+        p->tied = plait_cost_allreduce(2,
+                                       plait_pieces_gradient_element(s) *
+                                           s->m->vocab * s->m->hidden / s->tp,
+                                       pp.alpha, pp.bandwidth);
+}
+
+/* Of what is computed again, on average over the layers. */
+static double redone_seconds(const struct plait_shape *s,
+                             const struct plait_pieces *p)
+{
+    double pass = 0;
+
+    if (s->c->parallel.recompute == PLAIT_RECOMPUTE_FULL)
+        pass = plait_pieces_pass(p) - p->work.attention;
+    if (s->c->parallel.recompute != PLAIT_RECOMPUTE_NONE)
+        pass += PLAIT_ATTENTION_FORWARD * p->work.attention;
+    return pass * plait_shape_recomputed(s);
+}
+
+void plait_pieces_set(const struct plait_shape *s, struct plait_pieces *p)
+{
+    memset(p, 0, sizeof(*p));
+    plait_traffic_set(&p->traffic, s->c, s->layout);
+    plait_work_set(s, &p->work);
+    p->redone = redone_seconds(s, p);
+    set_traffic(s, p);
+}
+
+double plait_pieces_gradient_element(const struct plait_shape *s)
+{
+    return s->c->train.precision == PLAIT_FP16 ||
+                   s->c->parallel.grad_reduce == PLAIT_GRAD_BF16
+               ? 2
+               : 4;
+}
+
+double plait_pieces_weight_element(const struct plait_shape *s)
+{
+    return s->c->train.precision == PLAIT_FP8 && s->traits->gathers_codes
+               ? 1
+               : s->element;
+}
+
+double plait_pieces_half(const struct plait_shape *s, double bytes,
+                         double calls)
+{
+    double n = (double)s->dp * s->cp;
+    struct path p = path_of(s, stride_of(s->layout, PLAIT_CP), (int)n);
+
+    if (n < 2)
+        return 0;
+    return calls * p.ring + (n - 1) / n * bytes / p.bandwidth;
+}
+
+double plait_pieces_half_bandwidth(const struct plait_shape *s)
+{
+    return path_of(s, stride_of(s->layout, PLAIT_CP), s->dp * s->cp).bandwidth;
+}
+
+double plait_pieces_buckets(const struct plait_shape *s, double bytes,
+                            int blocks)
+{
+    double buckets = ceil(bytes / (s->c->parallel.bucket_mib * 1048576));
+
+    return s->c->parallel.zero || buckets > blocks ? blocks : buckets;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_PREDICT_ESTIMATE_PIECES_H
+#define PLAIT_TOPOLOGY_PREDICT_ESTIMATE_PIECES_H
+
+#include "topology/plan/traffic.h"
+#include "topology/predict/estimate_shape.h"
+#include "topology/predict/estimate_work.h"
+
+/* Seconds of the parts of a step, which estimate_time.c adds up and
+ * estimate_stages.c hands to the simulation. Traffic is what is left of it
+ * beside the computing. */
+struct plait_pieces {
+    struct plait_traffic traffic;
+    struct plait_work_times work;
+    double redone; /* of a layer's backward, besides 2 passes */
+    double forward[PLAIT_NAXES],
+        backward[PLAIT_NAXES]; /* of a layer: traffic */
+    double message;            /* one micro-batch between two stages */
+    double tied; /* gradients of an embedding on both ends, once a step */
+};
+
+void plait_pieces_set(const struct plait_shape *shape,
+                      struct plait_pieces *pieces);
+
+/* One pass over a layer, without traffic. */
+static inline double plait_pieces_pass(const struct plait_pieces *p)
+{
+    return p->work.products + p->work.attention + p->work.elementwise +
+           p->work.launch;
+}
+
+/* Data parallel traffic: half an all-reduce (a reduce-scatter or an
+ * all-gather) of `bytes` in `calls` pieces, over those that share weights. */
+double plait_pieces_half(const struct plait_shape *shape, double bytes,
+                         double calls);
+/* Bytes/s of a rank in it. */
+double plait_pieces_half_bandwidth(const struct plait_shape *shape);
+/* Bytes that a gradient travels as. */
+double plait_pieces_gradient_element(const struct plait_shape *shape);
+/* Bytes that a gathered weight travels as, the same. */
+double plait_pieces_weight_element(const struct plait_shape *shape);
+/* Calls that the gradients of so many blocks and bytes go in. */
+double plait_pieces_buckets(const struct plait_shape *shape, double bytes,
+                            int blocks);
+
+#endif

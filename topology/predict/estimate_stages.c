@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <math.h>
+
+#include "topology/job/stage.h"
+#include "topology/predict/estimate_pieces.h"
+
+/* The estimate's parts of a step as what a simulation plays. */
+
+static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
+                      int stage, struct plait_stage_time *t)
+{
+    int stages = s->pp * s->v, first = stage == 0, last = stage == stages - 1;
+    int zero = s->c->parallel.zero, start, layers, blocks;
+    double pass = plait_pieces_pass(p), weights, bytes;
+
+    plait_model_stage(s->m, stages, stage, &start, &layers);
+    weights = plait_shape_weights(s, layers, first, last);
+    blocks = layers + first + last;
+    bytes = plait_pieces_gradient_element(s) * weights;
+    *t = (struct plait_stage_time){
+        .forward = layers * pass + (last ? p->work.head : 0),
+        .backward_input = layers * (pass + p->redone),
+        .backward_weight = layers * pass,
+        .buckets = (int)plait_pieces_buckets(s, bytes, blocks)};
+    for (int i = PLAIT_TP; i <= PLAIT_EP; i++) {
+        t->forward_comm[i] = layers * p->forward[i];
+        t->backward_comm[i] = layers * p->backward[i];
+    }
+    t->reduce = (zero ? 1 : 2) * plait_pieces_half(s, bytes, t->buckets);
+    if (zero == 3)
+        t->gather = plait_pieces_half(
+            s, plait_pieces_weight_element(s) * weights, blocks);
+}
+
+/* All of it as slow as on the slowest GPU. */
+static void wait_for_slowest(struct plait_simulation_request *r,
+                             struct plait_stage_time *times, double slower)
+{
+    for (int i = 0; i < r->stages * r->chunks; i++) {
+        times[i].forward *= slower;
+        times[i].backward_input *= slower;
+        times[i].backward_weight *= slower;
+        for (int k = 0; k < PLAIT_NAXES; k++) {
+            times[i].forward_comm[k] *= slower;
+            times[i].backward_comm[k] *= slower;
+        }
+        times[i].gather *= slower;
+        times[i].reduce *= slower;
+    }
+    r->message *= slower;
+    r->tied *= slower;
+    r->update *= slower;
+    r->gather_updated *= slower;
+}
+
+int plait_simulation_request_set(struct plait_simulation_request *r,
+                                 struct plait_stage_time *times,
+                                 const struct plait_job_config *config,
+                                 const struct plait_layout *layout,
+                                 const struct plait_gpu_type *gpu,
+                                 struct plait_error *err)
+{
+    struct plait_estimate checked;
+    struct plait_shape s;
+    struct plait_pieces p;
+
+    if (plait_is_image_model(&config->model)) {
+        errno = EINVAL;
+        return plait_errorf(err, "an image model has no timeline: its blocks "
+                                 "differ; plait estimate has its time");
+    }
+    if (plait_estimate(config, layout, gpu, &checked, err) < 0)
+        return -1;
+    plait_shape_set(&s, config, layout, gpu);
+    plait_pieces_set(&s, &p);
+    for (int i = 0; i < s.pp * s.v; i++)
+        set_stage(&s, &p, i, &times[i]);
+    *r = (struct plait_simulation_request){
+        .schedule = config->parallel.schedule,
+        .stages = s.pp,
+        .chunks = s.v,
+        .microbatches = (int)s.microbatches,
+        .times = times,
+        .message = p.message,
+        .reduce_each = config->parallel.zero >= 2,
+        .tied = p.tied,
+        .update = p.work.update};
+    if (config->parallel.zero == 1 || config->parallel.zero == 2)
+        r->gather_updated = plait_pieces_half(
+            &s,
+            plait_pieces_weight_element(&s) * plait_work_fullest_weights(&s),
+            1);
+    wait_for_slowest(r, times,
+                     checked.step_s / (checked.step_s - checked.straggler_s));
+    return 0;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/predict/estimate_work.h"
+
+#include <math.h>
+
+/* A product is made of tiles of 128 x 256, each of which takes as long as 64
+ * columns more than it has: what it takes to fill its pipeline and to write
+ * it. Of the last wave of tiles half is idle on average; deep products are
+ * split into pieces of 4096 to have more of them. Where the operands take
+ * longer to read, their bandwidth counts. */
+#define TILE_ROWS 128
+#define TILE_COLUMNS 256
+#define FILL 64
+#define SPLIT 4096
+
+struct product {
+    double rows, columns, depth, count;
+};
+
+static double product_seconds(const struct plait_shape *s,
+                              const struct product *p, double rate,
+                              double element)
+{
+    const struct plait_gpu_type *g = s->gpu;
+    double tiles = fmax(1, p->rows / TILE_ROWS) *
+                   fmax(1, p->columns / TILE_COLUMNS) *
+                   fmax(1, p->depth / SPLIT) * p->count;
+    double idle = g->units ? 1 + 0.5 * g->units / tiles : 1;
+    double flops = 2 * p->rows * p->columns * p->depth * p->count;
+    double bytes = p->count * (element * p->depth * (p->rows + p->columns) +
+                               s->element * p->rows * p->columns);
+
+    if (flops <= 0)
+        return 0;
+    return fmax(flops / rate * (1 + FILL / p->depth) * fmin(idle, 2),
+                bytes / (g->memory_bw * g->stream));
+}
+
+/* y = x W', dx = dy W and dW = dy' x: a pass is a third of them. */
+static double pass_seconds(const struct plait_shape *s, struct product p,
+                           double rate, double element)
+{
+    const struct product forward = p,
+                         input = {p.rows, p.depth, p.columns, p.count},
+                         weight = {p.depth, p.columns, p.rows, p.count};
+
+    return (product_seconds(s, &forward, rate, element) +
+            product_seconds(s, &input, rate, element) +
+            product_seconds(s, &weight, rate, element)) /
+           3;
+}
+
+static double linear_rate(const struct plait_shape *s)
+{
+    return s->c->train.precision == PLAIT_FP8 &&
+                   s->gpu->flops8 > s->gpu->flops16
+               ? s->gpu->flops8 * s->gpu->matmul8
+               : s->peak * s->gpu->matmul;
+}
+
+/* The rows of one expert on this GPU, and how many experts there are. */
+static struct product mlp_product(const struct plait_shape *s, double columns,
+                                  double depth)
+{
+    const struct plait_model_config *m = s->m;
+    struct product p = {s->tokens, columns, depth, 1};
+
+    if (!m->experts)
+        return p;
+    p.count = fmax(1, (double)m->experts / s->ep);
+    p.rows = s->tokens * m->experts_top_k / p.count;
+    return p;
+}
+
+static double products(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double h = m->hidden, head = plait_model_head_dim(m);
+    double q = head * m->heads / s->tp,
+           kv = head * fmax(1, (double)m->kv_heads / s->tp);
+    double ups = m->family == PLAIT_GPT2 ? 1 : 2, f = (double)m->ffn / s->tp;
+    double rate = linear_rate(s);
+    double element = s->c->train.precision == PLAIT_FP8 ? 1 : s->element;
+    const struct product list[] = {
+        {s->tokens, q + 2 * kv, h, 1}, {s->tokens, h, q, 1},
+        mlp_product(s, ups * f, h),    mlp_product(s, h, f),
+        {s->tokens, m->experts, h, 1},
+    };
+    double sum = 0;
+
+    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
+        if (list[i].columns > 0)
+            sum += pass_seconds(s, list[i], rate, element);
+    return sum;
+}
+
+/* Exponentials a second: 16 a clock and multiprocessor at 1.5 GHz, on all of
+ * NVIDIA's since Volta. */
+#define EXPONENTIALS (16 * 1.5e9)
+
+/* Scores that a causal mask leaves; blocks of 128 on the diagonal are whole.
+ * Each takes two products as deep as a head is wide, and an exponential, which
+ * does not get cheaper with narrow heads. Forward takes two products, backward
+ * five. Unfused, all scores are made. */
+static double attention(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    const struct plait_gpu_type *g = s->gpu;
+    double seq = m->seq_len, width = plait_model_head_dim(m), seconds;
+    double reach = m->sliding_window && m->sliding_window < seq
+                       ? 2.0 * m->sliding_window
+                       : seq;
+    double scores = s->tokens * reach * m->heads / s->tp;
+
+    if (g->score_bytes > 0)
+        return 4 * width * scores / (s->peak * g->matmul) * (1 + FILL / width);
+    scores *= (1 + 256 / seq) / 2;
+    seconds = 4 * width * scores / s->peak;
+    if (g->units)
+        seconds += scores / (g->units * EXPONENTIALS);
+    if (g->flops8 > g->flops16) /* after the A100 */
+        seconds /= s->traits->late_attention;
+    return 3.5 / 3 * seconds / g->attention;
+}
+
+/* Bytes that the elementwise kernels of a forward pass move in one layer: of
+ * norms and residuals on the whole hidden state, of rotary embeddings or
+ * transposes and of the activation (4 a value of ffn, 6 where it gates) on a
+ * tp share (framework.h); on scores that are not fused, the product that
+ * writes them (2), softmax (4), dropout with its mask (5) and the product that
+ * reads them (2). Of experts, tokens are sorted and put together again (8
+ * each). Unfused, norms are 8, residuals with dropout 14, transposes 12. */
+static double elementwise_bytes(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double h = m->hidden, scale = s->element / 2;
+    const struct plait_framework_traits *t = s->traits;
+    int unfused = s->gpu->score_bytes > 0, gpt2 = m->family == PLAIT_GPT2;
+    double whole = (unfused ? 22 : t->norm_bytes) * h;
+    double split =
+        unfused ? 12 * h : (gpt2 ? t->transpose_bytes : t->rotary_bytes) * h;
+    double ffn = (gpt2 ? 4.0 : 6.0) * m->ffn;
+
+    if (s->c->parallel.sequence)
+        whole /= s->tp;
+    split += ffn * (m->experts ? m->experts_top_k : 1);
+    if (m->experts)
+        split += 16.0 * m->experts_top_k * h;
+    split += s->gpu->score_bytes * m->heads * m->seq_len;
+    return scale * s->tokens * (whole + split / s->tp);
+}
+
+double plait_work_linear_weights(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double h = m->hidden, head = plait_model_head_dim(m);
+    double mlps = m->experts ? (double)m->experts / s->ep : 1;
+    double ups = m->family == PLAIT_GPT2 ? 1 : 2;
+
+    return (2 * h * head * (m->heads + m->kv_heads) +
+            mlps * (ups + 1) * h * m->ffn) /
+           s->tp;
+}
+
+/* Bytes of rounding the operands of a layer's linears to fp8, two for each of
+ * the products of three passes: x and w forward, dy and w, x and dy backward.
+ * Inputs of column-parallel linears and outputs of row-parallel ones are whole
+ * on each tp rank. Weights that stay are rounded by the update instead. */
+static double rounding_bytes(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double h = m->hidden, head = plait_model_head_dim(m);
+    double mlps = m->experts ? m->experts_top_k : 1;
+    double ups = m->family == PLAIT_GPT2 ? 1 : 2, values, weights;
+
+    if (s->c->train.precision != PLAIT_FP8)
+        return 0;
+    values = 2 * h + 2 * head * (m->heads + m->kv_heads) / s->tp +
+             mlps * (2 * h + (ups + 1) * m->ffn / s->tp);
+    weights = plait_shape_keeps_codes(s) ? 0 : plait_work_linear_weights(s);
+    return s->traits->round_bytes * 2.0 / 3 * (s->tokens * values + weights);
+}
+
+static double head_seconds(const struct plait_shape *s)
+{
+    const struct product p = {s->tokens, (double)s->m->vocab / s->tp,
+                              s->m->hidden, 1};
+    double bytes = s->gpu->score_bytes > 0 ? 52 : s->traits->logit_bytes;
+
+    return 3 * pass_seconds(s, p, s->peak * s->gpu->matmul, s->element) +
+           s->tokens * s->m->vocab / s->tp * bytes * s->element / 2 /
+               (s->gpu->memory_bw * s->gpu->stream);
+}
+
+double plait_work_fullest_weights(const struct plait_shape *s)
+{
+    if (plait_is_image_model(s->m))
+        return fmax(plait_shape_rank_weights(s, 0),
+                    plait_shape_rank_weights(s, s->pp - 1));
+    return fmax(plait_shape_weights(s, plait_shape_layers(s, 0), 1, s->pp == 1),
+                plait_shape_weights(s, plait_shape_layers(s, s->pp - 1),
+                                    s->pp == 1, 1));
+}
+
+/* Bytes a weight: gradient to fp32 (6), unscale (8), norm (4), clip (8),
+ * Adam on four values (28), the weight from its master (6); where its fp8
+ * codes are kept, each of two orders of them read twice and written (10). */
+static double update_seconds(const struct plait_shape *s)
+{
+    double ranks = s->c->parallel.zero ? (double)s->dp * s->cp : 1;
+    double bytes = plait_work_fullest_weights(s) / ranks * 60;
+
+    if (plait_shape_keeps_codes(s))
+        bytes +=
+            10 * plait_work_linear_weights(s) *
+            fmax(plait_shape_layers(s, 0), plait_shape_layers(s, s->pp - 1));
+    return bytes / (s->gpu->memory_bw * s->gpu->stream);
+}
+
+/* Of an image model, whose blocks differ: on average. */
+static void set_image(const struct plait_shape *s, struct plait_work_times *t)
+{
+    struct plait_image_work layer, head;
+    double rate = s->peak * s->gpu->matmul;
+
+    plait_shape_image_work(s, &layer, &head);
+    t->products = s->tokens * layer.flops / s->tp / rate;
+    t->elementwise = s->tokens * layer.bytes / 3 / s->gpu->memory_bw;
+    t->head = s->tokens * 3 * head.flops / s->tp / rate +
+              s->tokens * head.bytes / s->gpu->memory_bw + 3 * t->launch;
+}
+
+void plait_work_set(const struct plait_shape *s, struct plait_work_times *t)
+{
+    *t = (struct plait_work_times){.launch = s->gpu->layer_s};
+    t->update = update_seconds(s);
+    if (plait_is_image_model(s->m)) {
+        set_image(s, t);
+        return;
+    }
+    t->products = products(s);
+    t->attention = attention(s);
+    t->elementwise = (elementwise_bytes(s) + rounding_bytes(s)) /
+                     (s->gpu->memory_bw * s->gpu->stream);
+    t->head = head_seconds(s);
+}
