@@ -12,6 +12,9 @@
 
 #include "runtime/view/history.h"
 #include "runtime/view/page.h"
+#include "runtime/view/predicted.h"
+#include "runtime/view/timeline.h"
+#include "topology/job/gpu_types.h"
 
 /* plait-report: metrics files to one page of HTML. */
 
@@ -20,11 +23,12 @@
 #define DATA_MARK "@DATA@"
 
 static const char help[] =
-    "usage: plait-report DIR|FILE... --out F.html\n"
+    "usage: plait-report DIR|FILE... --out F.html [--gpu-type TYPE]\n"
     "Draw what plait-train logged (log.metrics) as a page of HTML that needs\n"
     "nothing else: one run, or several compared.\n"
     "\n"
     "  --out F.html     the page\n"
+    "  --gpu-type TYPE  what the plan's figures are of (the run's GPUs)\n"
     "  --help, --version\n";
 
 /* -- curves ---------------------------------------------------------------- */
@@ -83,6 +87,13 @@ static json_t *make_curve(const struct plait_history *h, const double *y,
     return curve;
 }
 
+static double last_time(const struct plait_history *h)
+{
+    const double *at = plait_history_column(h, "time");
+
+    return at && isfinite(at[h->nsteps - 1]) ? at[h->nsteps - 1] : 0;
+}
+
 static double sum_of(const double *at, size_t n)
 {
     double sum = 0;
@@ -94,8 +105,29 @@ static double sum_of(const double *at, size_t n)
     return sum;
 }
 
-static json_t *make_run(const struct plait_history *h, size_t points)
+/* Of the last start: where its trace may lie. */
+static json_t *find_timeline(const json_t *start)
 {
+    const json_t *plan = json_object_get(start, "plan");
+    const char *profile = json_string_value(json_object_get(plan, "profile"));
+    const char *dir = json_string_value(json_object_get(plan, "dir"));
+    json_t *timeline;
+    char *path;
+
+    if (!profile)
+        return json_null();
+    if (*profile == '/' || !dir || asprintf(&path, "%s/%s", dir, profile) < 0)
+        path = strdup(profile);
+    timeline = path ? plait_timeline(path) : NULL;
+    free(path);
+    return timeline ? timeline : json_null();
+}
+
+static json_t *make_run(const struct plait_history *h, size_t points,
+                        const char *gpu_type)
+{
+    const json_t *start =
+        json_array_get(h->starts, json_array_size(h->starts) - 1);
     json_t *curves = json_object(), *sums = json_object();
     const double *step = plait_history_column(h, "step");
     size_t i;
@@ -107,13 +139,16 @@ static json_t *make_run(const struct plait_history *h, size_t points)
         if (strcmp(c->name, "step") && strcmp(c->name, "time"))
             json_object_set_new(curves, c->name, make_curve(h, c->at, points));
     }
-    return json_pack("{s:s, s:I, s:f, s:f, s:O, s:o, s:o}", "name", h->path,
-                     "lines", (json_int_t)h->nsteps, "first", step[0], "last",
-                     step[h->nsteps - 1], "starts", h->starts, "sums", sums,
-                     "curves", curves);
+    return json_pack("{s:s, s:I, s:f, s:f, s:f, s:O, s:o, s:o, s:o, s:o}",
+                     "name", h->path, "lines", (json_int_t)h->nsteps, "first",
+                     step[0], "last", step[h->nsteps - 1], "end", last_time(h),
+                     "starts", h->starts, "sums", sums, "curves", curves,
+                     "predicted", plait_predicted(start, gpu_type), "timeline",
+                     find_timeline(start));
 }
 
-static json_t *make_data(struct plait_history *const *runs, size_t nruns)
+static json_t *make_data(struct plait_history *const *runs, size_t nruns,
+                         const char *gpu_type)
 {
     json_t *list = json_array();
     size_t i, curves = 0, points;
@@ -123,7 +158,7 @@ static json_t *make_data(struct plait_history *const *runs, size_t nruns)
     points = PAGE_POINTS / curves;
     points = points > CURVE_POINTS ? CURVE_POINTS : points < 40 ? 40 : points;
     for (i = 0; i < nruns; i++)
-        json_array_append_new(list, make_run(runs[i], points));
+        json_array_append_new(list, make_run(runs[i], points, gpu_type));
     return json_pack("{s:s, s:o}", "version", PACKAGE_VERSION, "runs", list);
 }
 
@@ -200,7 +235,7 @@ static int read_runs(char **files, size_t nfiles, struct plait_history **runs,
 }
 
 static int make_report(char **paths, int npaths, const char *out,
-                       struct plait_error *err)
+                       const char *gpu_type, struct plait_error *err)
 {
     struct plait_history **runs = NULL;
     char **files = NULL;
@@ -214,7 +249,7 @@ static int make_report(char **paths, int npaths, const char *out,
         rc = plait_errorf(err, "out of memory");
     if (rc == 0)
         rc = read_runs(files, nfiles, runs, err);
-    if (rc == 0 && !(data = make_data(runs, nfiles)))
+    if (rc == 0 && !(data = make_data(runs, nfiles, gpu_type)))
         rc = plait_errorf(err, "out of memory");
     if (rc == 0)
         rc = write_page(out, data, err);
@@ -230,6 +265,7 @@ static int make_report(char **paths, int npaths, const char *out,
 
 static const struct option options[] = {
     {"out", required_argument, NULL, 'o'},
+    {"gpu-type", required_argument, NULL, 'g'},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'v'},
     {NULL, 0, NULL, 0},
@@ -253,7 +289,8 @@ static int print_text(const char *text)
 int main(int argc, char **argv)
 {
     struct plait_error err = {""};
-    const char *out = NULL;
+    const char *out = NULL, *gpu_type = NULL;
+    struct plait_gpu_type gpu;
     int option;
 
     opterr = 0;
@@ -262,15 +299,22 @@ int main(int argc, char **argv)
             return print_text(help);
         if (option == 'v')
             return print_text("plait-report " PACKAGE_VERSION "\n");
-        if (option != 'o')
+        if (option != 'o' && option != 'g')
             return misused(option == ':' ? "a value is missing after "
                                          : "unknown option ",
                            argv[optind - 1]);
-        out = optarg;
+        if (option == 'o')
+            out = optarg;
+        else
+            gpu_type = optarg;
+    }
+    if (gpu_type && plait_gpu_type_find(gpu_type, &gpu, &err) < 0) {
+        fprintf(stderr, "plait-report: --gpu-type: %s\n", err.text);
+        return 2;
     }
     if (optind == argc || !out)
         return misused("needs metrics (DIR or FILE) and --out F.html", "");
-    if (make_report(argv + optind, argc - optind, out, &err) == 0)
+    if (make_report(argv + optind, argc - optind, out, gpu_type, &err) == 0)
         return 0;
     fprintf(stderr, "plait-report: %s\n", err.text);
     return 1;

@@ -90,6 +90,76 @@ sed -i '$d' "$dir/runs/b.jsonl"
 python3 "$dir/page.py" "$dir/two.html" "$dir/runs/a.jsonl" "$dir/runs/b.jsonl"
 check "two runs of a directory, one still written" $?
 
+# What the planner expects, and one step of a trace: of three the median.
+mkdir "$dir/plan" "$dir/plan/trace"
+metrics "$dir/plan/c.jsonl" 30
+cat >"$dir/made.py" <<'EOF'
+import json, sys
+where = sys.argv[1] + "/plan"
+config = """model: {layers: 4, hidden: 64, heads: 4, vocab: 257, seq_len: 64}
+train: {steps: 30, global_batch: 8, micro_batch: 2}
+
+# --set parallel.schedule=gpipe
+# --set train.global_batch=16
+"""
+with open(where + "/c.jsonl.starts", "w") as out:
+    json.dump({"time": 1790000000, "step": 0, "steps": 30, "ranks": 4,
+               "tp": 2, "cp": 1, "ep": 1, "dp": 1, "pp": 2, "plan": {
+                   "order": "tp-cp-ep-dp-pp", "schedule": "gpipe", "zero": 0,
+                   "precision": "fp32", "gpu_type": "cpu", "dir": where,
+                   "profile": "trace", "nodes": [0, 0, 1, 1]},
+               "config": config}, out)
+for rank in range(4):
+    lines = [{"ph": "M", "pid": 1, "tid": t, "name": "thread_name",
+              "args": {"name": n}}
+             for t, n in ((1, "compute"), (2, "tp"), (3, "run"))]
+    at = 100.5
+    for length in (900, 100, 300, 200):
+        lines += [{"ph": "X", "pid": 1, "tid": 2, "name": "all-reduce",
+                   "ts": at + 5, "dur": 10},
+                  {"ph": "b", "pid": 1, "tid": 2, "name": "x", "ts": at},
+                  {"ph": "X", "pid": 1, "tid": 1, "name": "forward 0.3",
+                   "ts": at + 1, "dur": length - rank - 2},
+                  {"ph": "X", "pid": 1, "tid": 3, "name": "step", "ts": at,
+                   "dur": length - rank}]
+        at += length + 7
+    with open(f"{where}/trace/rank-{rank:05}.json", "w") as out:
+        text = ",\n".join(map(json.dumps, lines))
+        out.write("[" + text + (", {" if rank == 3 else "]\n"))
+EOF
+python3 "$dir/made.py" "$dir"
+"$report" "$dir/plan" --out "$dir/plan.html" >"$dir/out" 2>&1
+check "a page of a run with a trace" $?
+cat >"$dir/plan.py" <<'EOF'
+import json, re, subprocess, sys
+page, plait, where = sys.argv[1:]
+data = json.loads(re.search(r'id="data">(.*?)</script>', open(page).read(),
+                            re.S).group(1))
+run, = data["runs"]
+with open(where + "/c.yaml", "w") as out:
+    out.write(json.loads(open(where + "/c.jsonl.starts").read())["config"])
+said = json.loads(subprocess.run(
+    [plait, "estimate", "--model", where + "/c.yaml", "--gpus", "4", "--json",
+     "--tp=2", "--pp=2", "--gpu-type", "cpu", "--schedule=gpipe",
+     "--global-batch=16"], check=True, capture_output=True).stdout)
+got = run["predicted"]
+assert abs(got["step_s"] / said["step_s"] - 1) < 1e-9, (got, said)
+assert got["memory"] == [m["total"] for m in said["stages_memory_bytes"]]
+t = run["timeline"]
+assert t["step"] == 4 and t["of"] == 4 and len(t["ranks"]) == 4
+assert abs(t["seconds"] - 200e-6) < 1e-12
+for r in t["ranks"]:
+    spans = [r["spans"][i:i + 4] for i in range(0, len(r["spans"]), 4)]
+    assert [(t["tracks"][a], t["names"][b], c, d) for a, b, c, d in spans] == [
+        ("tp", "all-reduce", 5, 11),
+        ("compute", "forward", 1, 199 - r["rank"])], spans
+EOF
+python3 "$dir/plan.py" "$dir/plan.html" "$top_builddir/plait" "$dir/plan"
+check "has plait estimate's figures and the median step of each rank" $?
+"$report" "$dir/long.jsonl" --gpu-type h100 --out "$dir/page.html" &&
+    grep -q '"predicted":{"error":"configuration:' "$dir/page.html"
+check "a configuration that is none is no prediction, and no failure" $?
+
 "$watch" "$dir/long.jsonl" >"$dir/out" 2>&1 </dev/null
 [ $? = 0 ] && grep -q 'step 100000/200000  50.0 %  13:53:20 left' "$dir/out" &&
     grep -q '^plan  tp 2  2 ranks  2 nodes  zero 1  bf16$' "$dir/out" &&
@@ -219,6 +289,8 @@ refused 1 'empty: Is a directory' "$report" --out "$dir/empty" \
     "$dir/live.jsonl"
 refused 2 'needs metrics' "$report" --out "$dir/made"
 refused 2 'needs metrics' "$report" "$dir/live.jsonl"
+refused 2 'gpu-type: .*h1000' "$report" "$dir/live.jsonl" --gpu-type h1000 \
+    --out "$dir/made"
 refused 2 'value is missing after --out' "$report" "$dir/live.jsonl" --out
 refused 2 'one DIR, FILE or JOBID' "$watch" "$dir/live.jsonl" "$dir/live.jsonl"
 [ -z "$(find "$dir" -name '*.partial')" ]
