@@ -13,6 +13,7 @@
  * and what lies behind each array's end untouched. */
 
 #define TRIAL_ARRAYS 16
+#define TRIAL_SIDES 4
 #define TRIAL_SHAPES 8
 #define TRIAL_SHAPE 8
 
@@ -74,7 +75,8 @@ void *trial_real(struct trial *t, enum trial_kind kind, size_t n, double low,
 int32_t *trial_int(struct trial *t, size_t n, int32_t low, int32_t high);
 
 /* Runs every case in fp32, bf16 and fp16 on each table of a NULL-terminated
- * list, as TAP; the exit status. */
+ * list of at most TRIAL_SIDES, all for one kind of device, as TAP; the exit
+ * status. */
 int trial_run_all(const struct plait_ops *const *ops);
 
 #endif

@@ -165,74 +165,105 @@ static struct plait_job_config whole_config(const struct layout_case *c)
     return one;
 }
 
-static void check(const struct layout_case *c)
+/* What one process makes of a case: all mixes of a layout are held to it. */
+struct whole {
+    struct plait_job_config config;
+    struct run run;
+    struct plait_batch batch;
+    double loss;
+};
+
+static void open_whole(struct whole *w, const struct layout_case *c)
+{
+    memset(w, 0, sizeof(*w));
+    w->config = whole_config(c);
+    place(&w->run.mesh, 1, 0, 1, 0);
+    open_device(&w->run, plait_ops_cpu());
+    open_model(&w->run, &w->config, 1);
+    w->batch = make_batch(&w->config, tokens, targets);
+    w->loss = step(&w->run, &w->batch, false);
+}
+
+static double gradients_difference(const struct run *r, struct whole *w,
+                                   const char **where)
+{
+    double worst = 0;
+
+    for (int i = 0; i < r->model->ntensors; i++) {
+        double off = difference(r, &r->model->tensors[i], &w->run);
+
+        if (off > worst || isnan(off)) {
+            worst = off;
+            *where = r->model->tensors[i].name;
+        }
+    }
+    return worst;
+}
+
+static void check(const struct layout_case *c, const struct plait_mesh *mesh,
+                  struct whole *w)
 {
     static const char *const recompute[] = {"none", "selective", "full"};
-    const struct plait_ops *ops = plait_ops_cpu();
-    struct plait_device *dev = ops->device_create(0, 1);
-    struct plait_mesh *mesh = make_groups(ops, dev, c);
-    struct plait_job_config one = whole_config(c), config = one;
-    struct run whole = {0}, r = {0};
-    double want, got, worst = 0;
+    struct plait_job_config config = w->config;
+    struct run r = {.mesh = *mesh};
     const char *where = "";
-    struct plait_batch b;
+    double got, worst;
     int good;
 
-    place(&whole.mesh, 1, 0, 1, 0);
-    open_device(&whole, ops);
-    open_model(&whole, &one, 1);
-    b = make_batch(&one, tokens, targets);
-    want = step(&whole, &b, false);
     config.parallel.sequence = c->sequence;
     config.parallel.recompute = c->recompute;
     if (c->split)
         config.parallel.schedule = PLAIT_SCHEDULE_ZB_H1;
-    r.mesh = *mesh;
     open_model(&r, &config, 1);
-    got = step(&r, &b, c->split);
+    got = step(&r, &w->batch, c->split);
     plait_comm_host_all_reduce(mesh->group[PLAIT_GROUP_CP], &got, 1, PLAIT_SUM);
-    for (int i = 0; i < r.model->ntensors; i++) {
-        double off = difference(&r, &r.model->tensors[i], &whole);
-
-        if (off > worst || isnan(off)) {
-            worst = off;
-            where = r.model->tensors[i].name;
-        }
-    }
-    good = all_true(fabs(got - want) <= 1e-6 * want && worst < 2e-5);
+    worst = gradients_difference(&r, w, &where);
+    good = all_true(fabs(got - w->loss) <= 1e-6 * w->loss && worst < 2e-5);
     if (!good)
         printf("# rank %d: loss %.9g, not %.9g; gradient of %s %g\n",
-               plait_comm_rank(world), got, want, where, worst);
+               plait_comm_rank(world), got, w->loss, where, worst);
     if (plait_comm_rank(world) == 0)
         ok(good,
            "family %d, tp %d%s, cp %d, %d experts over %d, recompute %s%s%s: "
            "loss off by %.1e, gradients by %.1e",
            c->family, c->tp, c->sequence ? " sequence" : "", c->cp, c->experts,
            c->ep, recompute[c->recompute], c->split ? ", split" : "",
-           c->rows ? ", many rows" : "", fabs(got - want) / want, worst);
+           c->rows ? ", many rows" : "", fabs(got - w->loss) / w->loss, worst);
     close_model(&r);
-    config.parallel.sequence = false;
-    open_model(&r, &config, 1);
-    worst = logits_difference(&r, &whole);
-    good = all_true(worst < 1e-4);
+}
+
+static void check_text(const struct plait_mesh *mesh, struct whole *w)
+{
+    struct run r = {.mesh = *mesh};
+    int good;
+
+    open_model(&r, &w->config, 1);
+    good = all_true(logits_difference(&r, &w->run) < 1e-4);
     if (plait_comm_rank(world) == 0)
         ok(good, "and the same logits for a text that grows");
     close_model(&r);
-    close_run(&whole);
-    plait_mesh_destroy(mesh);
-    ops->device_destroy(dev);
 }
 
 /* Every mix of sequence, recompute and split, for one layout. */
 static void check_mixes(struct layout_case c)
 {
+    const struct plait_ops *ops = plait_ops_cpu();
+    struct plait_device *dev = ops->device_create(0, 1);
+    struct plait_mesh *mesh = make_groups(ops, dev, &c);
+    struct whole w;
+
+    open_whole(&w, &c);
     for (int i = 0; i < 6; i++) {
         c.sequence = i & 1;
         c.recompute = i / 2;
         c.split = i >= 3;
         if (!c.sequence || c.tp > 1)
-            check(&c);
+            check(&c, mesh, &w);
     }
+    check_text(mesh, &w);
+    close_run(&w.run);
+    plait_mesh_destroy(mesh);
+    ops->device_destroy(dev);
 }
 
 static void check_layouts(enum plait_family family, int size)

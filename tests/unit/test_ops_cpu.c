@@ -2,6 +2,8 @@
 #include "cpu_tables.h"
 #include "ops_trial.h"
 
+_Static_assert(CPU_TABLES <= TRIAL_SIDES, "a table would not be tried");
+
 int main(void)
 {
     const struct plait_ops *list[CPU_TABLES + 1];
