@@ -31,6 +31,7 @@ model: {family: llama, layers: 32, hidden: 4096, heads: 32, kv_heads: 8,
         ffn: 14336, vocab: 128256, seq_len: 8192}
 train: {global_batch: 128, micro_batch: 1, precision: bf16}
 END
+top_srcdir=$(cd "$top_srcdir" && pwd)
 cd "$tmp" || exit 1
 
 plan="plan --tp=2 --pp=2 --nodes=n[1-4] --tasks-per-node=2
@@ -152,6 +153,16 @@ refused 1 '16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 
     plan --tp=3 --nodes='n[1-2]' --tasks-per-node=8
 refused 1 '--tp=8 does not fit in a node: n1 has 4 tasks; --tp=4 would fit' \
     plan --tp=8 --nodes='n[1-4]' --tasks-per-node=4
+# What srun refuses.
+refused 1 'node n1 is named twice' plan --nodes=n1,n2,n1
+echo 'SwitchName=s1 Nodes=n[1-3]' >three.conf
+refused 1 'no switch of the fabric has node n4; --placement=linear does not need it' \
+    plan --nodes='n[1-4]' --fabric three.conf
+"$plait" plan --nodes='n[1-4]' --fabric three.conf --placement=linear >/dev/null
+check "... which a linear placement does not" $?
+machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
+refused 1 'node n1 has 5 tasks but 4 GPUs' \
+    plan --nodes=n1 --tasks-per-node=5 --node-hwloc "$machine"
 refused 1 '--nodes=n[1-: "[1-" lacks a closing bracket' plan --nodes='n[1-'
 refused 1 '--tasks-per-node=2,x: must be one number, or one for each of the 4 nodes as in 8(x3),4' \
     plan --nodes='n[1-4]' --tasks-per-node=2,x

@@ -91,6 +91,9 @@ one_line()
 }
 check "what srun's nodes tell is one line" \
     one_line 'plait: .* not divisible by --tp=2' srun -Q -N4 -n6 --tp=2
+check "tasks that Slurm deals unevenly, and what deals them evenly" \
+    one_line 'plait: .*--tp=2; --ntasks-per-node=2 would fit$' \
+    srun -Q -N2 -n4 --tp=2
 for n in 1 2; do
     check "fewer GPUs than tasks, on $((n * 2)) nodes" \
         one_line 'plait: node1: .*--gpus-per-node=2,.*other node' \

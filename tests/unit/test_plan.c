@@ -87,9 +87,11 @@ static void test_refusals(void)
     r = make(2, 4, 4);
     tasks[1] = 1;
     tasks[0] = 7;
-    refuse(&r,
-           "the 7 tasks of node n0 are not divisible by --tp=4; --tp=1 would "
-           "fit");
+    refuse(&r, "the 7 tasks of node n0 are not divisible by --tp=4; "
+               "--ntasks-per-node=4 would fit");
+    r = make(2, 4, 4);
+    r.nodes = (const char *const[]){"n1", "n1"};
+    refuse(&r, "node n1 is named twice");
     r = make(0, 1, 1);
     refuse(&r, "no nodes to place tasks on");
     r = make(2, 0, 1);
@@ -168,7 +170,7 @@ static void test_code(void)
     r = make(7, 4, 2);
     tasks[2] = 2;
     tasks[5] = 6;
-    f = two_leaves();
+    f = many_leaves(7);
     r.fabric = f;
     p = plait_plan_create(&r, NULL);
     if (ok(p != NULL, "uneven tasks"))

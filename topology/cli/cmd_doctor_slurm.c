@@ -324,9 +324,9 @@ static void check_ports(const struct slurm *slurm, struct findings *f)
                      params);
     else
         findings_add(f, FINDING_NOTE, "ports",
-                     "MASTER_PORT follows from the job's processors; with "
+                     "RANK 0's node takes a free MASTER_PORT; with "
                      "MpiParams=ports=61000-65000 in slurm.conf Slurm would "
-                     "reserve it, also where jobs share processors");
+                     "reserve it against programs outside of planned steps");
 }
 
 void doctor_check_slurm(struct findings *findings, struct plugin_setup *setup)

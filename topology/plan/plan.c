@@ -40,6 +40,21 @@ static void suggest_tp(int tasks, int tp, char *buf, size_t n)
         snprintf(buf, n, "; --tp=%d would fit", below ? below : above);
 }
 
+/* Where Slurm dealt the tasks unevenly, the same number on each node may do. */
+static void suggest_even(const struct plait_plan_request *request, int tp,
+                         char *buf, size_t n)
+{
+    int sum = 0, same = 1;
+
+    for (int i = 0; i < request->nnodes; i++) {
+        sum += request->tasks[i];
+        same &= request->tasks[i] == request->tasks[0];
+    }
+    if (!same && sum % request->nnodes == 0 && sum / request->nnodes % tp == 0)
+        snprintf(buf, n, "; --ntasks-per-node=%d would fit",
+                 sum / request->nnodes);
+}
+
 /* tp may span the nodes of a block (an NVLink domain): whole nodes of it. */
 static int spans_block(const struct plait_plan_request *request, int tp)
 {
@@ -65,6 +80,7 @@ static int check_tp(const struct plait_plan_request *request,
         common % tp == 0 || spans_block(request, tp))
         return 0;
     suggest_tp(common, tp, fit, sizeof(fit));
+    suggest_even(request, tp, fit, sizeof(fit));
     errno = EINVAL;
     for (int i = 0; i < request->nnodes; i++) {
         int tasks = request->tasks[i];
@@ -131,6 +147,54 @@ static int count_tasks(const struct plait_plan_request *request, int *world,
     }
     *world = (int)sum;
     return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int check_names(const struct plait_plan_request *request,
+                       struct plait_error *err)
+{
+    size_t n = (size_t)request->nnodes;
+    const char **sorted = malloc(n * sizeof(*sorted));
+    int rc = 0;
+
+    if (!sorted)
+        return plait_errorf(err, "out of memory");
+    memcpy(sorted, request->nodes, n * sizeof(*sorted));
+    qsort(sorted, n, sizeof(*sorted), compare_names);
+    for (size_t i = 1; i < n && rc == 0; i++)
+        if (strcmp(sorted[i - 1], sorted[i]) == 0)
+            rc = plait_errorf(err, "node %s is named twice", sorted[i]);
+    free(sorted);
+    return rc;
+}
+
+/* Of a node that no switch has, its distance to the others is not known. And
+ * with fewer GPUs than tasks ranks would share one, which NCCL refuses. */
+static int check_nodes(const struct plait_plan_request *request,
+                       struct plait_error *err)
+{
+    int gpus = request->node ? request->node->ngpus : 0, known = 1;
+
+    errno = EINVAL;
+    if (request->fabric && request->placement == PLAIT_PLACE_TOPOLOGY &&
+        plait_fabric_switches(request->fabric))
+        known = 0;
+    for (int i = 0; i < request->nnodes; i++) {
+        if (gpus && request->tasks[i] > gpus)
+            return plait_errorf(err, "node %s has %d tasks but %d GPU%s",
+                                request->nodes[i], request->tasks[i], gpus,
+                                gpus == 1 ? "" : "s");
+        if (!known && plait_fabric_leaf(request->fabric, request->nodes[i]) < 0)
+            return plait_errorf(err,
+                                "no switch of the fabric has node %s; "
+                                "--placement=linear does not need it",
+                                request->nodes[i]);
+    }
+    return check_names(request, err);
 }
 
 struct plait_plan *plait_plan_allocate(int nnodes)
@@ -207,6 +271,7 @@ static struct plait_plan *create_plan(const struct plait_plan_request *request,
     int world = 0, *order;
 
     if (count_tasks(request, &world, err) < 0 ||
+        check_nodes(request, err) < 0 ||
         plait_layout_resolve(&layout, world, err) < 0 ||
         check_tp(request, &layout, err) < 0)
         return NULL;
