@@ -9,30 +9,9 @@
 
 #include "topology/layout/launch.h"
 
-/* PLAIT_PORTS over the golden ratio: jobs with neighbouring ids get ports that
- * are far apart. */
-#define JOB_STRIDE 2777
-
 /* Of names, and of addresses of either kind. */
 #define NAME_CHARACTERS \
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-%"
-
-int plait_master_port_start(uint32_t job, uint32_t step)
-{
-    return PLAIT_PORT_FIRST +
-           (int)(((uint64_t)job * JOB_STRIDE + step) % PLAIT_PORTS);
-}
-
-int plait_master_read_port(const char *text)
-{
-    char *end;
-    long value;
-
-    if (!text || *text < '0' || *text > '9')
-        return 0;
-    value = strtol(text, &end, 10);
-    return value >= 1 && value <= 65535 && strchr(",-", *end) ? (int)value : 0;
-}
 
 /* The address by which Slurm reaches the node: NodeAddr, where the name does
  * not resolve. */

@@ -5,19 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The ports that MASTER_PORT is chosen from, above Linux's own ephemeral
- * ports (up to 60999). */
-#define PLAIT_PORT_FIRST 61003
-#define PLAIT_PORTS 4493
-
-/* The port at which RANK 0's node starts to look for a free one. A thousand
- * steps of a job, and jobs with ids next to each other, start at different
- * ports. */
-int plait_master_port_start(uint32_t job, uint32_t step);
-
-/* The number at the start of "1234", "1234,1235" or "1234-1240" if it is a
- * port, else 0. */
-int plait_master_read_port(const char *text);
+#include "topology/start/port.h"
 
 /* Write "host:port" of RANK 0's node for the step that srun is about to
  * start. The port is the user's own MASTER_PORT, or the one above. */
@@ -29,14 +17,5 @@ int plait_master_is_given(void);
 
 /* Read "host:port", the host a name or an address; 0, or -1 if it is none. */
 int plait_master_parse(const char *text, char *host, size_t size, int *port);
-
-/* Reserve the port among all steps that this plugin starts on this machine,
- * until the returned descriptor is closed or its process ends. -1 with
- * EADDRINUSE: another step reserved it, or a process listens there. */
-int plait_master_port_hold(int port);
-
-/* The same for the first of our ports that is free from *port on, or one that
- * the system chooses where all are taken. */
-int plait_master_port_take(int *port);
 
 #endif

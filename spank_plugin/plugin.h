@@ -10,10 +10,10 @@
 #include "spank_plugin/agree.h"
 #include "spank_plugin/discovery.h"
 #include "spank_plugin/master.h"
-#include "spank_plugin/options.h"
 #include "spank_plugin/plugstack.h"
 #include "topology/job/site.h"
 #include "topology/layout/launch.h"
+#include "topology/start/options.h"
 
 /* srun, sbatch and salloc (local.c). Each returns 0, or -1 with the reason
  * in err. */

@@ -2,8 +2,8 @@
 #ifndef PLAIT_SPANK_PLUGIN_PLUGSTACK_H
 #define PLAIT_SPANK_PLUGIN_PLUGSTACK_H
 
-#include "spank_plugin/options.h"
 #include "topology/base/error.h"
+#include "topology/start/options.h"
 
 /* The arguments after spank_plait.so in plugstack.conf(5):
  *   cache=DIR|none     where each node caches its topology

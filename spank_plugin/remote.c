@@ -9,13 +9,15 @@
 #include "spank_plugin/plugin.h"
 #include "spank_plugin/remote.h"
 
-#define NVIDIA_GPUS "/proc/driver/nvidia/gpus"
-
 int plait_remote_get_env(spank_t spank, const char *name, char *buf,
                          size_t size)
 {
+    spank_err_t rc;
+
     buf[0] = '\0';
-    return spank_getenv(spank, name, buf, (int)size) == ESPANK_SUCCESS ? 0 : -1;
+    rc = spank_getenv(spank, name, buf, (int)size);
+    errno = rc == ESPANK_ENV_NOEXIST ? ENOENT : ERANGE;
+    return rc == ESPANK_SUCCESS ? 0 : -1;
 }
 
 static uint32_t get_number(spank_t spank, spank_item_t item)
@@ -65,7 +67,7 @@ static int check_part(spank_t spank, const struct plait_plan_part *part,
 static int read_plan(struct plait_remote *remote, spank_t spank,
                      struct plait_error *err)
 {
-    struct plait_launch *launch = &remote->launch;
+    struct plait_launch *launch = &remote->seats.launch;
     struct plait_plan_part part;
     char *text = malloc(PLAIT_REMOTE_TEXT_MOST);
     int rc;
@@ -89,27 +91,27 @@ static int read_plan(struct plait_remote *remote, spank_t spank,
     launch->local_world_size = part.tasks;
     launch->nnodes = part.nnodes;
     launch->node_rank = part.node_rank;
-    remote->first_rank = part.first_rank;
+    remote->seats.first_rank = part.first_rank;
     return 0;
 }
 
 static void read_variables(struct plait_remote *remote, spank_t spank)
 {
-    struct plait_launch *launch = &remote->launch;
+    struct plait_launch *launch = &remote->seats.launch;
     char text[64];
 
     snprintf(launch->jobid, sizeof(launch->jobid), "%u.%u",
              get_number(spank, S_JOB_ID), get_number(spank, S_JOB_STEPID));
     plait_remote_get_env(spank, PLAIT_ENV_KEEP, text, sizeof(text));
-    remote->keep_cpu = strstr(text, "cpu") != NULL;
-    remote->keep_gpu = strstr(text, "gpu") != NULL;
-    remote->keep_mem = strstr(text, "mem") != NULL;
+    remote->seats.keep_cpu = strstr(text, "cpu") != NULL;
+    remote->seats.keep_gpu = strstr(text, "gpu") != NULL;
+    remote->seats.keep_mem = strstr(text, "mem") != NULL;
     remote->reserved_port = strstr(text, "resv") != NULL;
     remote->user_port = strstr(text, "port") != NULL;
     plait_remote_get_env(spank, PLAIT_ENV_SITE, text, sizeof(text));
-    remote->nvlink = strstr(text, "nvlink") != NULL;
-    remote->nccl = strstr(text, "nccl") != NULL;
-    remote->ucx = strstr(text, "ucx") != NULL;
+    remote->seats.nvlink = strstr(text, "nvlink") != NULL;
+    remote->seats.nccl = strstr(text, "nccl") != NULL;
+    remote->seats.ucx = strstr(text, "ucx") != NULL;
     plait_remote_get_env(spank, PLAIT_ENV_STEP_SECRET, launch->secret,
                          sizeof(launch->secret));
 }
@@ -119,9 +121,9 @@ static void read_variables(struct plait_remote *remote, spank_t spank)
 static int hold_port(struct plait_remote *remote, spank_t spank,
                      struct plait_error *err)
 {
-    int *port = &remote->launch.master_port;
+    int *port = &remote->seats.launch.master_port;
     int movable =
-        (remote->launch.nnodes == 1 || plait_agreement_exists(spank)) &&
+        (remote->seats.launch.nnodes == 1 || plait_agreement_exists(spank)) &&
         !remote->reserved_port && !remote->user_port;
 
     remote->port_fd =
@@ -130,14 +132,14 @@ static int hold_port(struct plait_remote *remote, spank_t spank,
         return plait_errorf(err,
                             "port %d of %s is in use; set MASTER_PORT to "
                             "a free one, or srun --resv-ports",
-                            *port, remote->launch.master_addr);
+                            *port, remote->seats.launch.master_addr);
     return 0;
 }
 
 static int read_master(struct plait_remote *remote, spank_t spank,
                        struct plait_error *err)
 {
-    struct plait_launch *launch = &remote->launch;
+    struct plait_launch *launch = &remote->seats.launch;
     char text[300];
 
     if (!remote->options.rendezvous)
@@ -157,112 +159,34 @@ static int read_master(struct plait_remote *remote, spank_t spank,
         if (plait_master_read_port(text))
             launch->master_port = plait_master_read_port(text);
     }
-    return remote->first_rank == 0 ? hold_port(remote, spank, err) : 0;
+    return remote->seats.first_rank == 0 ? hold_port(remote, spank, err) : 0;
 }
 
-/* With fewer GPUs than tasks, ranks would share one, which NCCL refuses. */
-static int check_gpus(const struct plait_remote *remote,
-                      struct plait_error *err)
+static int get_text(void *arg, const char *name, char *buf, size_t size)
 {
-    int n = remote->binding.visible.n, tasks = remote->launch.local_world_size;
-
-    if (n == 0 || n >= tasks || remote->keep_gpu)
-        return 0;
-    return plait_errorf(err,
-                        "this node has %d tasks but %d GPU%s; use "
-                        "--gpus-per-node=%d, or --pin=none to share",
-                        tasks, n, n == 1 ? "" : "s", tasks);
+    return plait_remote_get_env(arg, name, buf, size);
 }
 
-/* The size of the largest NVLink island among the step's GPUs here. */
-static int largest_island(const struct plait_remote *remote)
+static int set_text(void *arg, const char *name, const char *value)
 {
-    int most = 1;
-
-    for (int i = 0; i < remote->binding.visible.n; i++) {
-        int island = remote->node->gpus[remote->binding.gpu[i]].island, n = 0;
-
-        for (int k = 0; k < remote->binding.visible.n; k++)
-            n += remote->node->gpus[remote->binding.gpu[k]].island == island;
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-/* "tp must stay within NVLink": every tp group's GPUs are of one island. A
- * group that leaves the node does so within a block, whose nodes are linked, or
- * in an order that the user gave. Tasks without a GPU of their own
- * (--gpu-bind) have none to compare. */
-static int check_islands(const struct plait_remote *remote,
-                         struct plait_error *err)
-{
-    const struct plait_layout *layout = &remote->launch.layout;
-    int n = remote->launch.local_world_size;
-
-    if (!remote->nvlink || !remote->binding.known)
-        return 0;
-    if (layout->order[0] != PLAIT_TP &&
-        !plait_layout_keeps_tp(layout, remote->first_rank, n))
-        return plait_errorf(err,
-                            "this site keeps tp within NVLink, but the rank "
-                            "order takes the --tp=%d groups out of the node; "
-                            "begin it with tp",
-                            layout->size[PLAIT_TP]);
-    n = n < remote->binding.visible.n ? n : remote->binding.visible.n;
-    for (int i = 0; i < n; i++) {
-        struct plait_coord c;
-        int first;
-
-        plait_layout_coord(layout, remote->first_rank + i, &c);
-        c.at[PLAIT_TP] = 0;
-        first = plait_layout_rank(layout, &c) - remote->first_rank;
-        first = first < 0 ? 0 : first;
-        if (remote->node->gpus[remote->binding.gpu[i]].island !=
-            remote->node->gpus[remote->binding.gpu[first]].island)
-            return plait_errorf(
-                err,
-                "this site keeps tp within NVLink, but the GPUs of a "
-                "--tp=%d group are not linked; at most %d of this "
-                "node's are",
-                layout->size[PLAIT_TP], largest_island(remote));
-    }
-    return 0;
+    return spank_setenv(arg, name, value, 1) == ESPANK_SUCCESS ? 0 : -1;
 }
 
 static int read_binding(struct plait_remote *remote, spank_t spank,
                         const struct plait_discovery *discovery,
                         struct plait_error *err)
 {
-    struct plait_visible visible, step;
-    char gpus[1024];
+    struct plait_task_env env = {spank, get_text, set_text};
 
-    remote->node = plait_discovery_find(discovery, err);
-    if (!remote->node && !discovery->plugstack->unpinned)
+    remote->seats.node = plait_discovery_find(discovery, err);
+    if (remote->seats.node)
+        return plait_seats_bind_gpus(&remote->seats, &env, err);
+    if (!discovery->plugstack->unpinned)
         return -1;
-    if (!remote->node) {
-        plait_errorf(&remote->note,
-                     "%.400s; the tasks start unpinned (on-hang=unpinned)",
-                     err->text);
-        return 0;
-    }
-    if (remote->node->ngpus && !strcmp(remote->node->gpus[0].vendor, "amd"))
-        remote->variable = "ROCR_VISIBLE_DEVICES";
-    plait_remote_get_env(spank, remote->variable, remote->visible,
-                         sizeof(remote->visible));
-    if (plait_remote_get_env(spank, "SLURM_STEP_GPUS", gpus, sizeof(gpus)) < 0)
-        plait_remote_get_env(spank, "SLURM_JOB_GPUS", gpus, sizeof(gpus));
-    if (plait_visible_parse(gpus, &step, err) < 0)
-        return -1;
-    /* Without GPUs from Slurm the variable is the user's own. */
-    if (step.n == 0)
-        remote->visible[0] = '\0';
-    if (plait_visible_parse(remote->visible, &visible, err) < 0)
-        return -1;
-    plait_binding_fill(&remote->binding, &visible, &step, remote->node,
-                       remote->launch.layout.size[PLAIT_TP], NVIDIA_GPUS);
-    if (check_gpus(remote, err) < 0)
-        return -1;
-    return check_islands(remote, err);
+    plait_errorf(&remote->note,
+                 "%.400s; the tasks start unpinned (on-hang=unpinned)",
+                 err->text);
+    return 0;
 }
 
 int plait_remote_plan_is(spank_t spank, const char *what)
@@ -277,7 +201,8 @@ int plait_remote_plan_is(spank_t spank, const char *what)
 enum plait_verdict plait_remote_agree(struct plait_remote *remote,
                                       spank_t spank, struct plait_error *err)
 {
-    int port = remote && remote->port_fd >= 0 ? remote->launch.master_port : 0;
+    int port =
+        remote && remote->port_fd >= 0 ? remote->seats.launch.master_port : 0;
     const char *note =
         remote && remote->note.text[0] ? remote->note.text : NULL;
     struct plait_error why;
@@ -290,7 +215,7 @@ enum plait_verdict plait_remote_agree(struct plait_remote *remote,
     if (verdict == PLAIT_ALONE && note)
         slurm_error("plait: %s", note);
     if (verdict == PLAIT_GO && remote && port)
-        remote->launch.master_port = port;
+        remote->seats.launch.master_port = port;
     /* It is of no use to a task. */
     spank_unsetenv(spank, PLAIT_ENV_AGREE);
     return verdict;
@@ -309,8 +234,9 @@ plait_remote_create(spank_t spank, const struct plait_options *options,
         return NULL;
     }
     remote->options = *options;
+    remote->seats.rendezvous = options->rendezvous;
     remote->port_fd = -1;
-    remote->variable = PLAIT_ENV_VISIBLE;
+    remote->seats.variable = PLAIT_ENV_VISIBLE;
     read_variables(remote, spank);
     if (plait_remote_get_env(spank, "SLURM_HET_SIZE", het, sizeof(het)) == 0 &&
         atoi(het) > 1) {
@@ -335,9 +261,20 @@ void plait_remote_destroy(struct plait_remote *remote)
 
     if (!remote)
         return;
-    plait_node_destroy(remote->node);
+    plait_node_destroy(remote->seats.node);
     if (remote->port_fd >= 0)
         close(remote->port_fd);
     free(remote);
     errno = saved;
+}
+
+int plait_remote_task(struct plait_remote *remote, spank_t spank,
+                      struct plait_error *err)
+{
+    struct plait_task_env env = {spank, get_text, set_text};
+    int local = 0;
+
+    if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS)
+        return plait_errorf(err, "Slurm gives no local task id");
+    return plait_seats_take(&remote->seats, local, &env, err);
 }

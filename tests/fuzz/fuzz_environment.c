@@ -3,10 +3,10 @@
 
 #include "fuzz.h"
 #include "fuzz_lines.h"
-#include "spank_plugin/binding.h"
 #include "tests/unit/four_gpus.h"
 #include "topology/base/hostlist.h"
 #include "topology/layout/launch.h"
+#include "topology/start/binding.h"
 
 /* What a user can put into the environment of a step and of a task. */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
 #include "fuzz_lines.h"
-#include "spank_plugin/options.h"
+#include "topology/start/options.h"
 
 /* srun's flags, one a line ("tp=4"), and "nodes" and "tasks" (of a node):
  * what is accepted has a plan, and the nodes read back what it says. */

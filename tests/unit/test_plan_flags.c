@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "spank_plugin/request.h"
 #include "tap.h"
+#include "topology/start/request.h"
 
 /* `plait plan` foretells what srun does: the same flags give the same sizes,
  * the same order and the same place for every task. */

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "four_gpus.h"
-#include "spank_plugin/binding.h"
 #include "tap.h"
+#include "topology/start/binding.h"
 
 static struct plait_error err;
 

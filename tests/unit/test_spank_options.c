@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "spank_plugin/options.h"
 #include "tap.h"
+#include "topology/start/options.h"
 
 static struct plait_error err;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "spank_plugin/request.h"
+#include "topology/start/request.h"
 
 #include <string.h>
 

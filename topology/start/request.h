@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SPANK_PLUGIN_REQUEST_H
-#define PLAIT_SPANK_PLUGIN_REQUEST_H
+#ifndef PLAIT_TOPOLOGY_START_REQUEST_H
+#define PLAIT_TOPOLOGY_START_REQUEST_H
 
-#include "spank_plugin/options.h"
 #include "topology/job/job_config.h"
 #include "topology/job/site.h"
 #include "topology/plan/traffic.h"
+#include "topology/start/options.h"
 
 /* What the flags ask for, with the model's file where --model names one:
  * what `plait plan` makes of the same flags. For srun, sbatch and salloc,

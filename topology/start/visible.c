@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "spank_plugin/visible.h"
+#include "topology/start/visible.h"
 
 #include <errno.h>
 #include <stdio.h>

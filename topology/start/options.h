@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SPANK_PLUGIN_OPTIONS_H
-#define PLAIT_SPANK_PLUGIN_OPTIONS_H
+#ifndef PLAIT_TOPOLOGY_START_OPTIONS_H
+#define PLAIT_TOPOLOGY_START_OPTIONS_H
 
 #include "topology/base/error.h"
 #include "topology/layout/layout.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SPANK_PLUGIN_SHOW_PLAN_H
-#define PLAIT_SPANK_PLUGIN_SHOW_PLAN_H
+#ifndef PLAIT_TOPOLOGY_START_SHOW_PLAN_H
+#define PLAIT_TOPOLOGY_START_SHOW_PLAN_H
 
 #include <stdio.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SPANK_PLUGIN_BINDING_H
-#define PLAIT_SPANK_PLUGIN_BINDING_H
+#ifndef PLAIT_TOPOLOGY_START_BINDING_H
+#define PLAIT_TOPOLOGY_START_BINDING_H
 
-#include "spank_plugin/visible.h"
 #include "topology/layout/launch.h"
 #include "topology/node/node.h"
+#include "topology/start/visible.h"
 
 /* Which GPU, NICs and cores each task of a node gets. Pure: no Slurm. */
 struct plait_binding {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "spank_plugin/show_plan.h"
+#include "topology/start/show_plan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SPANK_PLUGIN_VISIBLE_H
-#define PLAIT_SPANK_PLUGIN_VISIBLE_H
+#ifndef PLAIT_TOPOLOGY_START_VISIBLE_H
+#define PLAIT_TOPOLOGY_START_VISIBLE_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "spank_plugin/options.h"
+#include "topology/start/options.h"
 
 #include <errno.h>
 #include <stdio.h>

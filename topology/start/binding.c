@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "spank_plugin/binding.h"
+#include "topology/start/binding.h"
 
 #include <stdio.h>
 #include <stdlib.h>

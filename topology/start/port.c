@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "spank_plugin/master.h"
+#include "topology/start/port.h"
 
 /* Is nobody listening on the port of this machine? */
 static int is_free(int port)

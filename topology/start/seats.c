@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/start/seats.h"
+
+#include <string.h>
+
+#define NVIDIA_GPUS "/proc/driver/nvidia/gpus"
+
+/* With fewer GPUs than tasks, ranks would share one, which NCCL refuses. */
+static int check_gpus(const struct plait_seats *seats, struct plait_error *err)
+{
+    int n = seats->binding.visible.n, tasks = seats->launch.local_world_size;
+
+    if (n == 0 || n >= tasks || seats->keep_gpu)
+        return 0;
+    return plait_errorf(err,
+                        "this node has %d tasks but %d GPU%s; use "
+                        "--gpus-per-node=%d, or --pin=none to share",
+                        tasks, n, n == 1 ? "" : "s", tasks);
+}
+
+/* The size of the largest NVLink island among the step's GPUs here. */
+static int largest_island(const struct plait_seats *seats)
+{
+    int most = 1;
+
+    for (int i = 0; i < seats->binding.visible.n; i++) {
+        int island = seats->node->gpus[seats->binding.gpu[i]].island, n = 0;
+
+        for (int k = 0; k < seats->binding.visible.n; k++)
+            n += seats->node->gpus[seats->binding.gpu[k]].island == island;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* "tp must stay within NVLink": every tp group's GPUs are of one island. A
+ * group that leaves the node does so within a block, whose nodes are linked, or
+ * in an order that the user gave. Tasks without a GPU of their own
+ * (--gpu-bind) have none to compare. */
+static int check_islands(const struct plait_seats *seats,
+                         struct plait_error *err)
+{
+    const struct plait_layout *layout = &seats->launch.layout;
+    int n = seats->launch.local_world_size;
+
+    if (!seats->nvlink || !seats->binding.known)
+        return 0;
+    if (layout->order[0] != PLAIT_TP &&
+        !plait_layout_keeps_tp(layout, seats->first_rank, n))
+        return plait_errorf(err,
+                            "this site keeps tp within NVLink, but the rank "
+                            "order takes the --tp=%d groups out of the node; "
+                            "begin it with tp",
+                            layout->size[PLAIT_TP]);
+    n = n < seats->binding.visible.n ? n : seats->binding.visible.n;
+    for (int i = 0; i < n; i++) {
+        struct plait_coord c;
+        int first;
+
+        plait_layout_coord(layout, seats->first_rank + i, &c);
+        c.at[PLAIT_TP] = 0;
+        first = plait_layout_rank(layout, &c) - seats->first_rank;
+        first = first < 0 ? 0 : first;
+        if (seats->node->gpus[seats->binding.gpu[i]].island !=
+            seats->node->gpus[seats->binding.gpu[first]].island)
+            return plait_errorf(
+                err,
+                "this site keeps tp within NVLink, but the GPUs of a "
+                "--tp=%d group are not linked; at most %d of this "
+                "node's are",
+                layout->size[PLAIT_TP], largest_island(seats));
+    }
+    return 0;
+}
+
+int plait_seats_bind_gpus(struct plait_seats *seats,
+                          const struct plait_task_env *env,
+                          struct plait_error *err)
+{
+    struct plait_visible visible, step;
+    char gpus[1024];
+
+    if (seats->node->ngpus && !strcmp(seats->node->gpus[0].vendor, "amd"))
+        seats->variable = "ROCR_VISIBLE_DEVICES";
+    env->get(env->arg, seats->variable, seats->visible, sizeof(seats->visible));
+    if (env->get(env->arg, "SLURM_STEP_GPUS", gpus, sizeof(gpus)) < 0)
+        env->get(env->arg, "SLURM_JOB_GPUS", gpus, sizeof(gpus));
+    if (plait_visible_parse(gpus, &step, err) < 0)
+        return -1;
+    /* Without GPUs from Slurm the variable is the user's own. */
+    if (step.n == 0)
+        seats->visible[0] = '\0';
+    if (plait_visible_parse(seats->visible, &visible, err) < 0)
+        return -1;
+    plait_binding_fill(&seats->binding, &visible, &step, seats->node,
+                       seats->launch.layout.size[PLAIT_TP], NVIDIA_GPUS);
+    if (check_gpus(seats, err) < 0)
+        return -1;
+    return check_islands(seats, err);
+}

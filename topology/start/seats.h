@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_START_SEATS_H
+#define PLAIT_TOPOLOGY_START_SEATS_H
+
+#include "topology/layout/launch.h"
+#include "topology/node/node.h"
+#include "topology/start/binding.h"
+
+/* The tasks of one node: what they share, and how each is bound and told its
+ * rank. */
+
+/* The longest environment variable that is read: more than any node's. */
+enum { PLAIT_SEATS_TEXT_MOST = 65536 };
+
+/* The environment of a task: this process's, or the one that Slurm prepares. */
+struct plait_task_env {
+    void *arg;
+    /* 0, or -1, and "", where it is not set (errno ENOENT) or does not fit. */
+    int (*get)(void *arg, const char *name, char *buf, size_t size);
+    int (*set)(void *arg, const char *name, const char *value);
+};
+
+struct plait_seats {
+    struct plait_launch launch; /* what all tasks of the node share */
+    int first_rank;
+    int rendezvous;                   /* set RANK, MASTER_ADDR & co. too */
+    int keep_cpu, keep_gpu, keep_mem; /* the user's own binding stays */
+    int nvlink, nccl, ucx;            /* what the site file asks for */
+    const char *variable;             /* in which GPUs are listed */
+    struct plait_node *node;          /* NULL: nothing is bound */
+    struct plait_binding binding;
+    char visible[PLAIT_SEATS_TEXT_MOST]; /* `variable` of the whole node */
+};
+
+/* Find out which GPUs of seats->node the step has, and check that they are
+ * enough. */
+int plait_seats_bind_gpus(struct plait_seats *seats,
+                          const struct plait_task_env *env,
+                          struct plait_error *err);
+
+/* In the process of task `local`: bind it, and write its launch contract. */
+int plait_seats_take(const struct plait_seats *seats, int local,
+                     const struct plait_task_env *env, struct plait_error *err);
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "topology/start/seats.h"
+
+/* The step's own cores: those that Slurm bound its local tasks to, or where it
+ * bound none, those that this task may use. */
+static int find_step_cpus(const struct plait_seats *seats,
+                          const struct plait_task_env *env,
+                          hwloc_bitmap_t allowed)
+{
+    hwloc_const_cpuset_t here =
+        hwloc_topology_get_allowed_cpuset(seats->node->topology);
+    char text[16384], type[64];
+
+    env->get(env->arg, "SLURM_CPU_BIND_TYPE", type, sizeof(type));
+    if (strncmp(type, "mask_cpu", 8) == 0 &&
+        env->get(env->arg, "SLURM_CPU_BIND_LIST", text, sizeof(text)) == 0 &&
+        plait_binding_parse_masks(text, allowed) == 0) {
+        hwloc_bitmap_and(allowed, allowed, here);
+        if (!hwloc_bitmap_iszero(allowed))
+            return 0;
+    }
+    return hwloc_get_cpubind(seats->node->topology, allowed,
+                             HWLOC_CPUBIND_THREAD);
+}
+
+static int bind_cpus(const struct plait_seats *seats,
+                     const struct plait_task_env *env,
+                     struct plait_launch *launch, struct plait_error *err)
+{
+    hwloc_bitmap_t allowed = hwloc_bitmap_alloc(), cpus = hwloc_bitmap_alloc();
+    hwloc_topology_t topology = seats->node->topology;
+    /* With --gpu-bind there may be more tasks than GPUs. */
+    const int *binding = seats->binding.known && launch->local_world_size <=
+                                                     seats->binding.visible.n
+                             ? seats->binding.gpu
+                             : NULL;
+    int rc = -1;
+
+    if (!allowed || !cpus)
+        goto error;
+    if (seats->keep_cpu) {
+        rc = hwloc_get_cpubind(topology, cpus, HWLOC_CPUBIND_THREAD);
+    } else if (find_step_cpus(seats, env, allowed) == 0 &&
+               plait_node_bind(seats->node, allowed, binding,
+                               launch->local_world_size, launch->local_rank,
+                               cpus) == 0) {
+        rc = hwloc_set_cpubind(topology, cpus, HWLOC_CPUBIND_THREAD);
+    }
+    if (rc == 0)
+        hwloc_bitmap_list_snprintf(launch->cpus, sizeof(launch->cpus), cpus);
+error:
+    if (rc < 0)
+        plait_errorf(err, "cannot bind task %d to its cores: %s", launch->rank,
+                     strerror(errno));
+    hwloc_bitmap_free(allowed);
+    hwloc_bitmap_free(cpus);
+    return rc;
+}
+
+/* Allocate memory on the GPU's NUMA node, and elsewhere only when that is
+ * full. Best effort: a container may not be allowed to set a policy. */
+static void bind_memory(const struct plait_seats *seats, int local)
+{
+    hwloc_topology_t topology = seats->node->topology;
+    hwloc_bitmap_t near;
+    int gpu;
+
+    if (seats->keep_cpu || seats->keep_mem || !seats->binding.known ||
+        local >= seats->binding.visible.n)
+        return;
+    gpu = seats->binding.gpu[local];
+    near = seats->node->gpus[gpu].numa < 0 ? NULL : hwloc_bitmap_alloc();
+    if (!near)
+        return;
+    hwloc_bitmap_only(near, (unsigned)seats->node->gpus[gpu].numa);
+    hwloc_bitmap_and(near, near, hwloc_topology_get_allowed_nodeset(topology));
+    if (!hwloc_bitmap_iszero(near))
+        hwloc_set_membind(topology, near, HWLOC_MEMBIND_BIND,
+                          HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET);
+    hwloc_bitmap_free(near);
+}
+
+static int set_variable(const struct plait_task_env *env, const char *name,
+                        const char *value)
+{
+    return env->set(env->arg, name, value);
+}
+
+/* ROCm takes the order of its GPUs from ROCR_VISIBLE_DEVICES; the numbers in
+ * HIP's two variables are indices into that list. */
+static int bind_amd(const struct plait_seats *seats,
+                    const struct plait_task_env *env, const char *text)
+{
+    static const char *const inner[] = {PLAIT_ENV_VISIBLE,
+                                        "HIP_VISIBLE_DEVICES"};
+    char value[PLAIT_SEATS_TEXT_MOST], count[8 * PLAIT_VISIBLE_MOST];
+    size_t used = 0;
+
+    for (int i = 0; i < seats->binding.visible.n; i++)
+        used += (size_t)snprintf(count + used, sizeof(count) - used, "%s%d",
+                                 i ? "," : "", i);
+    for (size_t i = 0; i < sizeof(inner) / sizeof(inner[0]); i++)
+        /* Slurm set it to the same list; another value is the user's. */
+        if (env->get(env->arg, inner[i], value, sizeof(value)) == 0 &&
+            strcmp(value, seats->visible) == 0 &&
+            set_variable(env, inner[i], count) < 0)
+            return -1;
+    return set_variable(env, seats->variable, text);
+}
+
+/* Every task sees all GPUs of the step on its node, its own at LOCAL_RANK.
+ * Where Slurm (or the user, --gpu-bind) gave each task its own list, that
+ * list stays. */
+static int bind_gpus(const struct plait_seats *seats,
+                     const struct plait_task_env *env)
+{
+    char own[PLAIT_SEATS_TEXT_MOST], text[PLAIT_SEATS_TEXT_MOST];
+
+    if (seats->binding.visible.n == 0 || seats->keep_gpu)
+        return 0;
+    env->get(env->arg, seats->variable, own, sizeof(own));
+    if (strcmp(own, seats->visible) != 0)
+        return 0;
+    if (plait_visible_format(&seats->binding.visible, seats->binding.permuted,
+                             text, sizeof(text)) < 0)
+        return -1;
+    if (seats->variable[0] == 'R')
+        return bind_amd(seats, env, text);
+    return set_variable(env, PLAIT_ENV_VISIBLE_ORDER, "PCI_BUS_ID") |
+           set_variable(env, seats->variable, text);
+}
+
+/* An empty text is the user's choice too. */
+static int is_set(const struct plait_task_env *env, const char *name)
+{
+    char text[2];
+
+    errno = 0;
+    return env->get(env->arg, name, text, sizeof(text)) == 0 || errno != ENOENT;
+}
+
+/* The NICs for programs that do not read PLAIT_NICS; what the user set
+ * stays. */
+static int bind_nics(const struct plait_seats *seats,
+                     const struct plait_task_env *env,
+                     const struct plait_launch *launch)
+{
+    char text[sizeof(launch->nics) * 2], *to = text;
+    int has_nccl = is_set(env, "NCCL_IB_HCA");
+    int has_ucx = is_set(env, "UCX_NET_DEVICES");
+
+    if (!launch->nics[0])
+        return 0;
+    /* '=': exactly these names, not all with this prefix */
+    snprintf(text, sizeof(text), "=%s", launch->nics);
+    if (seats->nccl && !has_nccl && set_variable(env, "NCCL_IB_HCA", text) < 0)
+        return -1;
+    for (const char *p = launch->nics; *p; p += strspn(p, ",")) {
+        int n = (int)strcspn(p, ",");
+
+        to += sprintf(to, "%s%.*s:1", to == text ? "" : ",", n, p);
+        p += n;
+    }
+    return seats->ucx && !has_ucx ? set_variable(env, "UCX_NET_DEVICES", text)
+                                  : 0;
+}
+
+/* For an srun that the task may start: the port may differ from the one that
+ * this step's srun chose. */
+static int export_master(const struct plait_launch *launch,
+                         const struct plait_task_env *env)
+{
+    char text[sizeof(launch->master_addr) + 16];
+
+    snprintf(text, sizeof(text), "%s:%d", launch->master_addr,
+             launch->master_port);
+    return set_variable(env, PLAIT_ENV_MASTER, text);
+}
+
+static int set_contract(void *arg, const char *name, const char *value)
+{
+    return set_variable(arg, name, value);
+}
+
+int plait_seats_take(const struct plait_seats *seats, int local,
+                     const struct plait_task_env *env, struct plait_error *err)
+{
+    struct plait_launch launch = seats->launch;
+    struct plait_task_env writable = *env;
+
+    if (local < 0 || local >= launch.local_world_size)
+        return plait_errorf(err, "there is no local task %d", local);
+    launch.local_rank = local;
+    launch.rank = seats->first_rank + local;
+    launch.gpu = -1;
+    plait_layout_coord(&launch.layout, launch.rank, &launch.coord);
+    if (seats->node) {
+        plait_binding_describe(&seats->binding, seats->node, local, &launch);
+        if (bind_cpus(seats, env, &launch, err) < 0)
+            return -1;
+        bind_memory(seats, local);
+        if (bind_gpus(seats, env) < 0 || bind_nics(seats, env, &launch) < 0)
+            return plait_errorf(err, "cannot set %s", seats->variable);
+    }
+    if (plait_launch_encode(&launch, seats->rendezvous, set_contract,
+                            &writable) < 0 ||
+        (seats->rendezvous && export_master(&launch, env) < 0))
+        return plait_errorf(err, "cannot set the task's environment");
+    return 0;
+}
