@@ -6,6 +6,7 @@
 #include "records.h"
 #include "tap.h"
 #include "topology/plan/traffic.h"
+#include "topology/predict/auto.h"
 
 /* Published runs against plait estimate, tests/records/README.md. Constants
  * were fitted to one half of the rows; what is asserted is of the other.
@@ -174,6 +175,65 @@ static void judge_memory(const struct outcome *all, int n, struct outcome *some)
        known);
 }
 
+/* Seven of dense models and five with experts. */
+static const char *const auto_cases[] = {
+    "llama3-8b gb200 x8 T8192 b2 fp8 tp1 pp1 z1 none, 25.11 FP8-CS",
+    "llama3-70b gb300 x64 T8192 b1 fp8 tp1 pp4 z1 none, 26.02 MXFP8",
+    "llama3-70b gb200 x64 T8192 b1 fp8 tp2 pp4 z1 none, 26.02 MXFP8",
+    "llama3-70b h100 x64 T8192 b1 fp8 tp4 pp8 z1 none, 26.02 FP8-CS",
+    "llama3-405b gb300 x256 T8192 b1 fp8 tp4 pp8 z1 none, 26.02 FP8-CS",
+    "llama3-405b gb200 x256 T8192 b1 fp8 tp4 pp16 z1 none, 26.02 FP8-CS",
+    "llama3-405b h100 x1024 T8192 b1 fp8 tp8 pp8 z1 none, 26.02 FP8-CS",
+    "gpt-oss-120b gb200 x64 T4096 b4 bf16 tp1 pp1 z1 none, 26.02",
+    "gpt-oss-120b h100 x64 T4096 b1 bf16 tp1 pp4 z1 none, 26.02",
+    "qwen3-30b-a3b gb200 x8 T4096 b4 fp8 tp1 pp1 z1 none, 26.02",
+    "qwen3-235b-a22b gb200 x256 T4096 b1 fp8 tp1 pp8 z1 none, 26.02",
+    "qwen3-235b-a22b h100 x256 T4096 b1 fp8 tp2 pp8 z1 none, 26.02",
+};
+
+/* What --auto finds instead of a published layout that recomputes nothing. */
+static void judge_auto(const struct outcome *o)
+{
+    const struct record *r = o->record;
+    struct plait_choices *found;
+    struct plait_gpu_type gpu;
+    struct plait_layout any;
+    struct plait_choice best = {.micro_batch = 0};
+
+    record_gpu(r, &gpu);
+    plait_layout_init(&any);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        any.size[i] = PLAIT_AUTO;
+    found = plait_auto_create(r->config, &any, r->gpus, &gpu, 1);
+    if (found && found->n)
+        best = found->choice[0];
+    ok(found && found->n &&
+           best.estimate.tokens_per_s / r->gpus >= o->predicted * (1 - 1e-9) &&
+           best.parallel.recompute != PLAIT_RECOMPUTE_FULL,
+       "%s: %.0f tokens/s, --auto %.0f with tp %d cp %d ep %d pp %d v %d "
+       "zero %d b %d, recompute %d, offload %d",
+       r->name, o->predicted, best.estimate.tokens_per_s / r->gpus,
+       best.layout.size[PLAIT_TP], best.layout.size[PLAIT_CP],
+       best.layout.size[PLAIT_EP], best.layout.size[PLAIT_PP],
+       best.parallel.virtual_stages, best.parallel.zero, best.micro_batch,
+       best.parallel.recompute, best.parallel.offload);
+    plait_choices_destroy(found);
+}
+
+static void judge_choices(const struct outcome *all, int n)
+{
+    for (size_t k = 0; k < sizeof(auto_cases) / sizeof(auto_cases[0]); k++) {
+        int i = 0;
+
+        while (i < n && strcmp(all[i].record->name, auto_cases[k]) != 0)
+            i++;
+        if (i < n)
+            judge_auto(&all[i]);
+        else
+            ok(0, "there is a row %s", auto_cases[k]);
+    }
+}
+
 static int predict_all(const struct records *records, struct outcome *out)
 {
     int n = 0;
@@ -217,6 +277,7 @@ int main(void)
     judge_sets(all, n, all + records->n);
     judge_all(all, n, all + records->n);
     judge_memory(all, n, all + records->n);
+    judge_choices(all, n);
     free(all);
     records_destroy(records);
     return done_testing();

@@ -193,6 +193,8 @@ static void print_time(const struct job *job)
         printf("  pipeline bubble           %8.3f s\n", e->bubble_s);
     printf("  head and loss             %8.3f s\n", e->head_s);
     printf("  optimizer                 %8.3f s\n", e->optimizer_s);
+    if (e->offload_s > 0)
+        printf("  offloading                %8.3f s\n", e->offload_s);
     if (e->straggler_s > 0)
         printf("  waiting for the slowest   %8.3f s\n", e->straggler_s);
 }

@@ -103,6 +103,8 @@ static int read_option(struct model_options *o, int opt,
         return read_size(o, (enum plait_axis)(opt - 0x100), err) < 0 ? -1 : 1;
     for (int i = 0; i < NKEYS; i++)
         if (keys[i].opt == opt) {
+            o->schedule |= opt == 'S';
+            o->interleaved |= opt == 'V' && strcmp(optarg, "1") != 0;
             o->key = o->key ? o->key : *keys[i].key ? keys[i].key : "--set";
             return add_set(o, keys[i].key, optarg ? optarg : "true", err) < 0
                        ? -1
@@ -131,6 +133,15 @@ static int read_option(struct model_options *o, int opt,
     }
 }
 
+/* Chunks of layers are what the interleaved schedule alone has. */
+static void imply_schedule(struct model_options *o)
+{
+    struct plait_error err;
+
+    if (o->interleaved && !o->schedule)
+        add_set(o, "parallel.schedule", "interleaved", &err);
+}
+
 int model_options_read(struct model_options *o, const char *command, int argc,
                        char **argv, const struct option *options,
                        int (*parse)(void *job, int opt,
@@ -154,6 +165,7 @@ int model_options_read(struct model_options *o, const char *command, int argc,
     if (optind < argc)
         return plait_cmd_misused("%s: unexpected argument '%s'", command,
                                  argv[optind]);
+    imply_schedule(o);
     return -1;
 }
 

@@ -127,6 +127,10 @@ static int parse_arguments(struct plan_job *job, int argc, char **argv)
             "plan: give one of --node-hwloc and --node-nccl");
     if (job->find_layout && !o->model_file)
         return plait_cmd_misused("plan: --auto needs --model");
+    if (job->find_layout && (job->svg_file || job->host_file))
+        return plait_cmd_misused("plan: --auto ranks layouts and places none: "
+                                 "give the sizes of one with %s",
+                                 job->svg_file ? "--svg" : "--hostfile");
     if (o->key && !o->model_file)
         return plait_cmd_misused("plan: %s needs --model", o->key);
     if (o->gpus && (!job->find_layout || job->node_list || job->task_list))

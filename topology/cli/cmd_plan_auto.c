@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "topology/cli/cmd_plan.h"
 #include "topology/cli/commands.h"
 #include "topology/predict/auto.h"
@@ -8,91 +10,187 @@
 enum { CHOICES_MOST = 10 };
 
 static const char *const recompute_names[] = {"none", "selective", "full"};
+static const char *const offload_names[] = {"none", "optimizer", "activations",
+                                            "both"};
 
 static json_t *choice_to_json(const struct plait_choice *c)
 {
     const int *size = c->layout.size;
 
     return json_pack(
-        "{si si si si si si si si ss ss sb sf sf sf sf ss}", "tp",
+        "{si si si si si si si si ss ss ss sb sf sf sf sf si ss}", "tp",
         size[PLAIT_TP], "cp", size[PLAIT_CP], "ep", size[PLAIT_EP], "dp",
         size[PLAIT_DP], "pp", size[PLAIT_PP], "virtual",
         c->parallel.virtual_stages, "zero", c->parallel.zero, "micro_batch",
         c->micro_batch, "schedule", plait_schedule_names[c->parallel.schedule],
-        "recompute", recompute_names[c->parallel.recompute], "sequence",
-        c->parallel.sequence, "step_s", c->estimate.step_s, "memory_bytes",
-        c->estimate.memory.total, "tflops_per_gpu", c->estimate.tflops_per_gpu,
-        "mfu", c->estimate.mfu, "reason", c->reason);
+        "recompute", recompute_names[c->parallel.recompute], "offload",
+        offload_names[c->parallel.offload], "sequence", c->parallel.sequence,
+        "step_s", c->estimate.step_s, "memory_bytes", c->estimate.memory.total,
+        "tflops_per_gpu", c->estimate.tflops_per_gpu, "mfu", c->estimate.mfu,
+        "alike", c->alike, "reason", c->reason);
 }
 
-static json_t *to_json(const struct plait_choices *found, int gpus)
+static json_t *to_json(const struct plait_choices *found, int gpus, int fewest)
 {
     json_t *list = json_array();
 
     for (int i = 0; i < found->n; i++)
         json_array_append_new(list, choice_to_json(&found->choice[i]));
-    return json_pack("{si so sI sI}", "world", gpus, "choices", list, "tried",
-                     (json_int_t)found->tried, "too_large",
-                     (json_int_t)found->too_large);
+    return json_pack("{si so sI sI si}", "world", gpus, "choices", list,
+                     "tried", (json_int_t)found->tried, "too_large",
+                     (json_int_t)found->too_large, "fewest_gpus", fewest);
 }
 
-static void print_choices(const struct plait_choices *found, int gpus,
-                          const struct plait_gpu_type *gpu)
+static void print_choice(const struct plait_choice *c, bool experts)
+{
+    const int *size = c->layout.size;
+
+    printf("%4d %3d ", size[PLAIT_TP], size[PLAIT_CP]);
+    if (experts)
+        printf("%3d ", size[PLAIT_EP]);
+    printf("%4d %3d %2d %4d %5d %-9s %-11s %6.1f GB %7.3f s %4.1f%%  %s",
+           size[PLAIT_DP], size[PLAIT_PP], c->parallel.virtual_stages,
+           c->parallel.zero, c->micro_batch,
+           recompute_names[c->parallel.recompute],
+           offload_names[c->parallel.offload], c->estimate.memory.total / 1e9,
+           c->estimate.step_s, 100 * c->estimate.mfu, c->reason);
+    if (c->alike)
+        printf("%s%d like it, cut otherwise", *c->reason ? "; " : "", c->alike);
+    printf("\n");
+}
+
+/* -N and --ntasks-per-node of the nodes named, or of so many GPUs. */
+static void print_srun(const struct plan_job *job, int gpus)
+{
+    int per_node = job->gpu.per_node, nodes = job->request.nnodes;
+
+    if (job->node_list) {
+        per_node = gpus / nodes;
+    } else {
+        per_node = gpus < per_node ? gpus : per_node;
+        nodes = (gpus + per_node - 1) / per_node;
+    }
+    printf("\nsrun -N%d --ntasks-per-node=%d", nodes, per_node);
+    if (strcmp(job->gpu.name, "cpu") != 0)
+        printf(" --gpus-per-node=%d", per_node);
+}
+
+static void print_plait(const struct plan_job *job,
+                        const struct plait_choice *best, int gpus)
+{
+    const struct plait_parallel_config *p = &best->parallel;
+
+    print_srun(job, gpus);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (i != PLAIT_EP || job->config->model.experts)
+            printf(" --%s=%d", plait_axis_names[i], best->layout.size[i]);
+    printf(" \\\n  plait-train %s --set parallel.zero=%d "
+           "--set parallel.recompute=%s \\\n"
+           "  --set parallel.sequence=%s --set train.micro_batch=%d "
+           "--set parallel.schedule=%s \\\n  --set parallel.virtual=%d",
+           job->options.model_file, p->zero, recompute_names[p->recompute],
+           p->sequence ? "true" : "false", best->micro_batch,
+           plait_schedule_names[p->schedule], p->virtual_stages);
+    if (p->offload)
+        printf(" --set parallel.offload=%s", offload_names[p->offload]);
+    printf(" --set train.global_batch=%d\n", job->config->train.global_batch);
+}
+
+static void print_megatron(const struct plan_job *job,
+                           const struct plait_choice *best)
+{
+    const struct plait_parallel_config *p = &best->parallel;
+    const int *size = best->layout.size;
+
+    printf("\n--tensor-model-parallel-size %d --context-parallel-size %d "
+           "\\\n--pipeline-model-parallel-size %d --micro-batch-size %d "
+           "--global-batch-size %d",
+           size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_PP], best->micro_batch,
+           job->config->train.global_batch);
+    if (size[PLAIT_EP] > 1)
+        printf(" --expert-model-parallel-size %d", size[PLAIT_EP]);
+    if (p->virtual_stages > 1)
+        printf(" \\\n--num-virtual-stages-per-pipeline-rank %d",
+               p->virtual_stages);
+    if (p->sequence)
+        printf(" --sequence-parallel");
+    if (p->zero == 3)
+        printf(" --use-megatron-fsdp");
+    else if (p->zero)
+        printf(" --use-distributed-optimizer --overlap-grad-reduce "
+               "--overlap-param-gather");
+    if (p->recompute == PLAIT_RECOMPUTE_FULL)
+        printf(" \\\n--recompute-granularity full --recompute-method uniform "
+               "--recompute-num-layers 1");
+    else if (p->recompute == PLAIT_RECOMPUTE_SELECTIVE)
+        printf(" \\\n--recompute-granularity selective");
+    printf("\n");
+}
+
+static void print_torchtitan(const struct plan_job *job,
+                             const struct plait_choice *best)
+{
+    const int *size = best->layout.size;
+    int share = job->config->train.global_batch / size[PLAIT_DP];
+
+    printf("\n--parallelism.tensor_parallel_degree=%d "
+           "--parallelism.context_parallel_degree=%d \\\n"
+           "--parallelism.pipeline_parallel_degree=%d "
+           "--parallelism.data_parallel_shard_degree=%d \\\n"
+           "--training.local_batch_size=%d --activation_checkpoint.mode=%s\n",
+           size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_PP], size[PLAIT_DP],
+           size[PLAIT_PP] > 1 ? share : best->micro_batch,
+           recompute_names[best->parallel.recompute]);
+}
+
+static void print_choices(const struct plait_choices *found,
+                          const struct plan_job *job, int gpus, int fewest)
 {
     const struct plait_choice *best = &found->choice[0];
+    bool experts = job->config->model.experts > 0;
 
-    printf("%d %s GPU%s: %ld layouts divide, %ld of them fit in memory\n\n",
-           gpus, gpu->name, gpus == 1 ? "" : "s", found->tried,
+    printf("%d %s GPU%s: %ld layouts divide, %ld of them fit in memory", gpus,
+           job->gpu.name, gpus == 1 ? "" : "s", found->tried,
            found->tried - found->too_large);
-    printf("  tp  cp   dp  pp  v zero micro recompute   memory     step   "
-           "MFU\n");
-    for (int i = 0; i < found->n; i++) {
-        const struct plait_choice *c = &found->choice[i];
-        const int *size = c->layout.size;
-
-        printf("%4d %3d %4d %3d %2d %4d %5d %-9s %6.1f GB %7.3f s %4.1f%%  "
-               "%s\n",
-               size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_DP], size[PLAIT_PP],
-               c->parallel.virtual_stages, c->parallel.zero, c->micro_batch,
-               recompute_names[c->parallel.recompute],
-               c->estimate.memory.total / 1e9, c->estimate.step_s,
-               100 * c->estimate.mfu, c->reason);
-    }
-    printf("\nsrun --tp=%d --cp=%d --pp=%d --dp=%d plait-train FILE --set "
-           "parallel.zero=%d \\\n  --set parallel.recompute=%s --set "
-           "parallel.sequence=%s \\\n  --set train.micro_batch=%d "
-           "--set parallel.schedule=%s \\\n  --set parallel.virtual=%d\n",
-           best->layout.size[PLAIT_TP], best->layout.size[PLAIT_CP],
-           best->layout.size[PLAIT_PP], best->layout.size[PLAIT_DP],
-           best->parallel.zero, recompute_names[best->parallel.recompute],
-           best->parallel.sequence ? "true" : "false", best->micro_batch,
-           plait_schedule_names[best->parallel.schedule],
-           best->parallel.virtual_stages);
+    if (fewest)
+        printf("; %d GPU%s could hold it", fewest, fewest == 1 ? "" : "s");
+    printf("\n\n  tp  cp %s  dp  pp  v zero micro recompute offload       "
+           "memory     step   MFU\n",
+           experts ? " ep " : "");
+    for (int i = 0; i < found->n; i++)
+        print_choice(&found->choice[i], experts);
+    if (job->config->framework == PLAIT_FRAMEWORK_PLAIT)
+        print_plait(job, best, gpus);
+    else if (job->config->framework == PLAIT_FRAMEWORK_MEGATRON)
+        print_megatron(job, best);
+    else
+        print_torchtitan(job, best);
 }
 
 int plait_plan_auto(const struct plan_job *job)
 {
     struct plait_layout wanted = job->request.layout;
     struct plait_choices *found;
-    int gpus = 0, rc = PLAIT_EXIT_GOOD;
+    int gpus = 0, rc = PLAIT_EXIT_GOOD, fewest;
     struct plait_error err;
 
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (!(job->given & 1u << i))
-            wanted.size[i] = i == PLAIT_EP ? 1 : PLAIT_AUTO;
+            wanted.size[i] = PLAIT_AUTO;
     for (int i = 0; i < job->request.nnodes; i++)
         gpus += job->tasks[i];
     found =
         plait_auto_create(job->config, &wanted, gpus, &job->gpu, CHOICES_MOST);
     if (!found)
         return plait_cmd_failed("out of memory");
+    fewest = found->n ? plait_auto_fewest(job->config, &job->gpu) : 0;
     if (found->n == 0) {
         plait_auto_why(found, job->config, gpus, &job->gpu, &err);
         rc = plait_cmd_failed("%s", err.text);
     } else if (job->options.json)
-        rc = plait_cmd_json(to_json(found, gpus));
+        rc = plait_cmd_json(to_json(found, gpus, fewest));
     else
-        print_choices(found, gpus, &job->gpu);
+        print_choices(found, job, gpus, fewest);
     plait_choices_destroy(found);
     return rc;
 }

@@ -7,9 +7,14 @@
 #include <string.h>
 
 #include "topology/job/fits.h"
+#include "topology/plan/traffic.h"
 
 /* Plain enumeration: the space is small (some ten thousand layouts for a
  * thousand GPUs) and an estimate takes about a microsecond. */
+
+enum { CHUNKS_MOST = 12 };
+/* Of a host's memory for one of its GPUs: 2 TB for 8, 480 GB for 2. */
+#define HOST_MOST 240e9
 
 struct search {
     struct plait_job_config
@@ -18,6 +23,7 @@ struct search {
     const struct plait_gpu_type *gpu;
     int most;
     int fixed; /* schedule, zero, micro-batch and recompute stay */
+    int any;   /* the first that fits is enough */
     struct plait_choices *found;
 };
 
@@ -38,11 +44,40 @@ static int faster(const struct plait_choice *a, const struct plait_choice *b)
     return complexity(a) < complexity(b);
 }
 
-static void keep_choice(struct search *s, const struct plait_choice *choice)
+/* They differ in nothing but how a sequence or a batch is cut: one line. */
+static int alike(const struct plait_choice *a, const struct plait_choice *b)
+{
+    return a->layout.size[PLAIT_TP] == b->layout.size[PLAIT_TP] &&
+           a->layout.size[PLAIT_PP] == b->layout.size[PLAIT_PP] &&
+           a->layout.size[PLAIT_EP] == b->layout.size[PLAIT_EP] &&
+           a->parallel.zero == b->parallel.zero &&
+           a->parallel.recompute == b->parallel.recompute &&
+           a->parallel.offload == b->parallel.offload;
+}
+
+static void remove_choice(struct plait_choices *f, int at)
+{
+    memmove(&f->choice[at], &f->choice[at + 1],
+            (size_t)(f->n - 1 - at) * sizeof(*f->choice));
+    f->n--;
+}
+
+static void keep_choice(struct search *s, struct plait_choice *choice)
 {
     struct plait_choices *f = s->found;
     int at = f->n;
 
+    for (int i = 0; i < f->n; i++)
+        if (alike(choice, &f->choice[i])) {
+            if (!faster(choice, &f->choice[i])) {
+                f->choice[i].alike++;
+                return;
+            }
+            choice->alike = f->choice[i].alike + 1;
+            remove_choice(f, i);
+            at = f->n;
+            break;
+        }
     while (at > 0 && faster(choice, &f->choice[at - 1]))
         at--;
     if (at == s->most)
@@ -54,7 +89,8 @@ static void keep_choice(struct search *s, const struct plait_choice *choice)
     f->choice[at] = *choice;
 }
 
-static void try_one(struct search *s, const struct plait_layout *layout)
+/* Whether it fits. */
+static int try_one(struct search *s, const struct plait_layout *layout)
 {
     struct plait_job_config *c = &s->config;
     struct plait_choice choice = {.layout = *layout,
@@ -63,15 +99,43 @@ static void try_one(struct search *s, const struct plait_layout *layout)
     double total;
 
     if (plait_estimate(c, layout, s->gpu, &choice.estimate, NULL) < 0)
-        return;
+        return 0;
     s->found->tried++;
     total = choice.estimate.memory.total;
     if (s->found->tried == 1 || total < s->found->least_memory)
         s->found->least_memory = total;
-    if (total > s->gpu->memory)
+    if (total > s->gpu->memory || choice.estimate.memory.host > HOST_MOST) {
         s->found->too_large++;
-    else
-        keep_choice(s, &choice);
+        return 0;
+    }
+    keep_choice(s, &choice);
+    return 1;
+}
+
+/* What does not fit may fit with its activations, or the optimizer's state, in
+ * the host's memory. */
+static void try_offload(struct search *s, const struct plait_layout *layout)
+{
+    struct plait_parallel_config *p = &s->config.parallel;
+
+    if (try_one(s, layout) || p->offload != PLAIT_OFFLOAD_NONE)
+        return;
+    p->offload = PLAIT_OFFLOAD_ACTIVATIONS;
+    if (!try_one(s, layout) && s->config.framework == PLAIT_FRAMEWORK_PLAIT &&
+        s->gpu->units) {
+        p->offload = PLAIT_OFFLOAD_OPTIMIZER;
+        try_one(s, layout);
+    }
+    p->offload = PLAIT_OFFLOAD_NONE;
+}
+
+/* Stages of unequal length are possible, and rarely the fastest, but for those
+ * where the embedding and the head count as layers. */
+static int divides(const struct plait_job_config *c, int stages)
+{
+    return c->model.layers % stages == 0 ||
+           (c->framework == PLAIT_FRAMEWORK_MEGATRON &&
+            (c->model.layers + 2) % stages == 0);
 }
 
 /* Schedules, ZeRO stages and recompute for one layout and micro-batch. */
@@ -82,17 +146,16 @@ static void try_settings(struct search *s, const struct plait_layout *layout)
     int shards = layout->size[PLAIT_DP] * layout->size[PLAIT_CP];
 
     p->sequence = layout->size[PLAIT_TP] > 1;
-    for (int v = 1; v <= (pp > 1 ? 8 : 1); v++) {
+    for (int v = 1; v <= (pp > 1 ? CHUNKS_MOST : 1); v++) {
         p->virtual_stages = v;
         p->schedule = v > 1 ? PLAIT_SCHEDULE_INTERLEAVED : PLAIT_SCHEDULE_1F1B;
-        /* Stages of unequal length are possible, and rarely the fastest. */
-        if (s->config.model.layers % (pp * v) ||
+        if (!divides(&s->config, pp * v) ||
             plait_fits(&s->config, layout, NULL) < 0)
             continue;
         for (p->zero = 0; p->zero <= (shards > 1 ? 3 : 0); p->zero++)
             for (int r = 0; r <= PLAIT_RECOMPUTE_FULL; r++) {
                 p->recompute = (enum plait_recompute)r;
-                try_one(s, layout);
+                try_offload(s, layout);
             }
     }
 }
@@ -105,10 +168,28 @@ static void try_batches(struct search *s, const struct plait_layout *layout)
         try_one(s, layout);
         return;
     }
-    for (int b = 1; b <= share && b <= 64; b *= 2) {
+    for (int b = 1; b <= share && b <= 64 && !(s->any && s->found->n); b *= 2) {
         s->config.train.micro_batch = b;
         try_settings(s, layout);
     }
+}
+
+/* Experts over every power of two of the ranks that divides them. */
+static void try_experts(struct search *s, struct plait_layout *layout)
+{
+    int ranks = layout->size[PLAIT_DP] * layout->size[PLAIT_CP];
+    int experts = s->config.model.experts, wanted = s->wanted.size[PLAIT_EP];
+
+    if (!experts || wanted != PLAIT_AUTO) {
+        layout->size[PLAIT_EP] = wanted == PLAIT_AUTO ? 1 : wanted;
+        try_batches(s, layout);
+        return;
+    }
+    for (int ep = 1; ep <= experts && ep <= ranks; ep *= 2)
+        if (experts % ep == 0 && ranks % ep == 0) {
+            layout->size[PLAIT_EP] = ep;
+            try_batches(s, layout);
+        }
 }
 
 static int allowed(const struct search *s, enum plait_axis axis, int size)
@@ -121,8 +202,9 @@ static int allowed(const struct search *s, enum plait_axis axis, int size)
 static void try_layouts(struct search *s, int gpus)
 {
     struct plait_layout l = s->wanted;
-    int tp_most =
-        s->wanted.size[PLAIT_TP] ? s->wanted.size[PLAIT_TP] : s->gpu->per_node;
+    int tp_most = s->wanted.size[PLAIT_TP]            ? s->wanted.size[PLAIT_TP]
+                  : s->gpu->domain > s->gpu->per_node ? 2 * s->gpu->per_node
+                                                      : s->gpu->per_node;
 
     if (l.size[PLAIT_EP] == PLAIT_AUTO)
         l.size[PLAIT_EP] = 1;
@@ -143,7 +225,9 @@ static void try_layouts(struct search *s, int gpus)
                 l.size[PLAIT_DP] = gpus / tp / cp / pp;
                 resolved = l;
                 if (plait_layout_resolve(&resolved, gpus, NULL) == 0)
-                    try_batches(s, &resolved);
+                    try_experts(s, &resolved);
+                if (s->any && s->found->n)
+                    return;
             }
 }
 
@@ -157,6 +241,8 @@ static void explain_choice(struct plait_choice *c,
         double more;
     } parts[] = {
         {"recomputed or smaller matrix products", e->matmul_s - b->matmul_s},
+        {"attention", e->attention_s - b->attention_s},
+        {"transfers to the host", e->offload_s - b->offload_s},
         {"elementwise work", e->elementwise_s - b->elementwise_s},
         {"many small kernels", e->launch_s - b->launch_s},
         {"tensor-parallel traffic", e->axis_s[PLAIT_TP] - b->axis_s[PLAIT_TP]},
@@ -177,8 +263,10 @@ static void explain_choice(struct plait_choice *c,
     if (e->step_s <= b->step_s * (1 + 1e-9))
         snprintf(c->reason, sizeof(c->reason), "as fast, but less plain");
     else
-        snprintf(c->reason, sizeof(c->reason), "%.1f %% slower: %s",
-                 100 * (e->step_s / b->step_s - 1), parts[most].what);
+        snprintf(c->reason, sizeof(c->reason),
+                 "%.1f %% slower, %.3g s more for %s",
+                 100 * (e->step_s / b->step_s - 1), parts[most].more,
+                 parts[most].what);
 }
 
 static struct plait_choices *search_layouts(struct search *s, int gpus)
@@ -231,17 +319,23 @@ int plait_auto_why(const struct plait_choices *found,
                    const struct plait_job_config *config, int gpus,
                    const struct plait_gpu_type *gpu, struct plait_error *err)
 {
+    char more[48] = "";
+    int fewest;
+
     errno = EINVAL;
     if (found->tried == 0)
         return plait_errorf(err,
                             "this model's heads and layers and its batch of "
                             "%d are not divisible by any layout of %d GPUs",
                             config->train.global_batch, gpus);
+    fewest = plait_auto_fewest(config, gpu);
+    if (fewest > gpus)
+        snprintf(more, sizeof(more), "; %d GPUs could hold it", fewest);
     return plait_errorf(err,
                         "none of %ld layouts fits: the smallest needs %.1f GB "
-                        "of the %.0f GB of a %s",
+                        "of the %.0f GB of a %s%s",
                         found->tried, found->least_memory / 1e9,
-                        gpu->memory / 1e9, gpu->name);
+                        gpu->memory / 1e9, gpu->name, more);
 }
 
 void plait_choices_destroy(struct plait_choices *choices)
@@ -254,18 +348,33 @@ void plait_choices_destroy(struct plait_choices *choices)
     errno = saved;
 }
 
+/* No layout of fewer GPUs can hold the weights, their gradients and state. */
+static int least_gpus(const struct plait_job_config *c,
+                      const struct plait_gpu_type *gpu)
+{
+    double bytes = plait_precision_size(c->train.precision) + 2 +
+                   plait_optim_state_bytes(&c->optim);
+
+    return (int)(plait_model_parameters(&c->model) * bytes / gpu->memory / 1.5);
+}
+
 int plait_auto_fewest(const struct plait_job_config *config,
                       const struct plait_gpu_type *gpu)
 {
-    struct plait_layout any;
+    struct search s = {.config = *config, .gpu = gpu, .most = 1, .any = 1};
+    int least = least_gpus(config, gpu);
 
-    plait_layout_init(&any);
+    plait_layout_init(&s.wanted);
     for (int i = 0; i < PLAIT_NAXES; i++)
-        any.size[i] = i == PLAIT_EP ? 1 : PLAIT_AUTO;
+        s.wanted.size[i] = PLAIT_AUTO;
     for (int gpus = 1; gpus <= 65536; gpus *= 2) {
-        struct plait_choices *c = plait_auto_create(config, &any, gpus, gpu, 1);
-        int fits = c && c->n;
+        struct plait_choices *c;
+        int fits;
 
+        if (gpus < least)
+            continue;
+        c = search_layouts(&s, gpus);
+        fits = c && c->n;
         plait_choices_destroy(c);
         if (fits)
             return gpus;

@@ -14,7 +14,8 @@ struct plait_choice {
     struct plait_parallel_config parallel; /* schedule, zero, recompute, ... */
     int micro_batch;
     struct plait_estimate estimate;
-    char reason[96]; /* why it is not the best one; "" for the best */
+    int alike; /* others of its tp, pp, ep, ZeRO stage, recompute, offload */
+    char reason[112]; /* why it is not the best one; "" for the best */
 };
 
 struct plait_choices {
@@ -25,12 +26,13 @@ struct plait_choices {
     double least_memory; /* bytes that the smallest of them needs */
 };
 
-/* Every tp (up to a node), cp, pp, dp = the rest, virtual stages, ZeRO stage,
- * micro-batch and recompute that divides, timed by plait_estimate; the best
- * `most` of those that fit. A size given in `layout` (not PLAIT_AUTO) is
- * kept; model, batch and precision are `config`'s. Sequence parallelism is on
- * wherever tp is. Of equally fast ones, the plainest comes first. NULL only
- * where memory runs out; n is 0 where nothing fits. */
+/* Every tp (up to a node), cp, ep, pp, dp = the rest, virtual stages, ZeRO
+ * stage, micro-batch and recompute that divides, and where it does not fit,
+ * offload, timed by plait_estimate; the best `most` of those that fit, one for
+ * each tp, pp, ep, ZeRO stage, recompute and offload. A size given in `layout`
+ * (not PLAIT_AUTO) is kept; model, batch and precision are `config`'s. Sequence
+ * parallelism is on wherever tp is. Of equally fast ones, the plainest comes
+ * first. NULL only where memory runs out; n is 0 where nothing fits. */
 struct plait_choices *plait_auto_create(const struct plait_job_config *config,
                                         const struct plait_layout *layout,
                                         int gpus,

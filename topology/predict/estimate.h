@@ -62,6 +62,8 @@ struct plait_estimate {
     double axis_s[PLAIT_NAXES]; /* communication that nothing hides */
     double dp_hidden_s;         /* beside computing; not part of the step but
                                    for what it slows that, in axis_s[dp] */
+    double offload_s;           /* transfers to the host that nothing hides, and
+                                   the optimizer's work there */
     double straggler_s;         /* wait for the slowest of all GPUs */
     double step_s;
     double tokens_per_s;
