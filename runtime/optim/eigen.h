@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /* Orthonormal bases in double, in the host's memory; a matrix [n,n] holds a
- * vector in each row. All of it takes time that grows with n^3, on all threads
- * that OpenMP has. */
+ * vector in each row. All of it takes time that grows with n^3, on one thread.
+ */
 
 /* The eigenvectors of a symmetric matrix, in its place, those of the largest
  * eigenvalues first; value [n]. Householder's reduction to three diagonals,

@@ -9,10 +9,15 @@
 
 #include "runtime/optim/eigen.h"
 
-/* A singular value below this share of the largest is rounding of the
- * gradient, an eigenvalue below that share rounding of its fp32 Gram matrix. */
-#define LEAST_SINGULAR 0x1p-17
-#define LEAST_EIGENVALUE 0x1p-20
+/* Singular values are known or rounding of the gradient: the cut is made where
+ * they lie furthest apart between these shares of the largest. One near a fixed
+ * cut would be known in one layout and not in another. Below UPPER a vector is
+ * off by 2^-12 or more where the gradient is rounded to fp32. */
+#define UPPER 0x1p-12
+#define LOWER 0x1p-15
+
+/* Added to every eigenvalue, as a share of the largest. */
+#define SHIFT 0x1p-24
 
 static double *allocate(size_t n)
 {
@@ -100,14 +105,23 @@ static int finish_basis(double *rows, size_t n, size_t known, float *to)
     return 0;
 }
 
-/* How many singular values are more than rounding. */
+/* How many eigenvalues, largest first, are squares of known singular values. */
 static size_t count_known(const double *value, size_t n)
 {
-    const double least = LEAST_SINGULAR * LEAST_SINGULAR;
-    size_t known = 0;
+    const double upper = UPPER * UPPER * value[0];
+    const double lower = LOWER * LOWER * value[0];
+    double widest = 0;
+    size_t known = 0, k;
 
-    while (known < n && value[known] > least * value[0])
-        known++;
+    for (k = 1; k <= n && value[k - 1] > lower; k++) {
+        double next = k < n ? fmax(value[k], lower) : lower;
+        double gap = fmin(value[k - 1], upper) / next;
+
+        if (gap > widest) {
+            widest = gap;
+            known = k;
+        }
+    }
     return known;
 }
 
@@ -166,68 +180,114 @@ static int compare_estimates(const void *left, const void *right)
     return (a->at > b->at) - (a->at < b->at);
 }
 
-/* q^T gram q of each vector q; returns the length of the longest product. */
-static double make_estimates(const float *basis, const float *product, size_t n,
-                             struct estimate *list)
+/* What becomes of one basis; all in double, vectors and sums in rows. */
+struct next {
+    size_t n;
+    struct estimate *list;
+    double *turn; /* row i: the new vector i in the old basis */
+    double *gram, *half, *rows;
+};
+
+/* out [n,n] = a b^T */
+static void multiply_rows(double *out, const double *a, const double *b,
+                          size_t n)
 {
-    double longest = 0;
-    size_t i, k;
+    size_t i, k, j;
 
-    for (i = 0; i < n; i++) {
-        double squares = 0;
-
-        list[i] = (struct estimate){0, i};
+    for (i = 0; i < n; i++)
         for (k = 0; k < n; k++) {
-            double x = product[i * n + k];
+            double sum[4] = {0};
 
-            list[i].value += x * basis[k * n + i];
-            squares += x * x;
+            for (j = 0; j + 4 <= n; j += 4) {
+                sum[0] += a[i * n + j] * b[k * n + j];
+                sum[1] += a[i * n + j + 1] * b[k * n + j + 1];
+                sum[2] += a[i * n + j + 2] * b[k * n + j + 2];
+                sum[3] += a[i * n + j + 3] * b[k * n + j + 3];
+            }
+            for (; j < n; j++)
+                sum[0] += a[i * n + j] * b[k * n + j];
+            out[i * n + k] = sum[0] + sum[1] + sum[2] + sum[3];
         }
-        longest = squares <= longest ? longest : squares; /* or NaN */
-    }
-    return sqrt(longest);
 }
 
-static int make_next(float *basis, const float *product, size_t n,
-                     struct estimate *list, double *rows, double *old)
+/* -1 where gram is not finite. */
+static int order_vectors(const struct next *x)
 {
-    double least = LEAST_EIGENVALUE * make_estimates(basis, product, n, list);
-    size_t i, k;
+    size_t n = x->n, i;
 
-    if (!isfinite(least)) {
-        errno = EDOM;
-        return -1;
-    }
-    for (i = 0; i < n; i++)
-        if (list[i].value <= least)
-            list[i].value = 0;
-    qsort(list, n, sizeof(*list), compare_estimates);
-    for (i = 0; i < n; i++)
-        for (k = 0; k < n; k++) {
-            rows[i * n + k] = product[list[i].at * n + k];
-            old[i * n + k] = basis[k * n + list[i].at];
+    for (i = 0; i < n * n; i++)
+        if (!isfinite(x->gram[i])) {
+            errno = EDOM;
+            return -1;
         }
-    if (plait_orthonormalize(rows, n, least, old) < 0)
-        return -1;
-    store_basis(basis, rows, n);
+    for (i = 0; i < n; i++)
+        x->list[i] = (struct estimate){x->gram[i * n + i], i};
+    qsort(x->list, n, sizeof(*x->list), compare_estimates);
     return 0;
 }
 
-int plait_eigenbasis_next(float *basis, const float *product, size_t n,
-                          size_t *order)
+/* Gram and Schmidt; no row is 0 here, and none depends on the others. */
+static int make_turn(const struct next *x)
 {
-    struct estimate *list = calloc(n + 1, sizeof(*list));
-    double *rows = allocate(n), *old = allocate(n);
+    size_t n = x->n, i, k;
+    double shift = SHIFT * x->list[0].value;
+
+    for (i = 0; i < n; i++) {
+        size_t from = x->list[i].at;
+
+        for (k = 0; k < n; k++)
+            x->turn[i * n + k] =
+                x->gram[from * n + k] + (k == from ? shift : 0);
+    }
+    return plait_orthonormalize(x->turn, n, 0, NULL);
+}
+
+static int make_next(const struct next *x, float *basis, float *gram)
+{
+    size_t n = x->n, i, k;
+
+    if (order_vectors(x) < 0)
+        return -1;
+    if (x->list[0].value <= 0) /* nothing was seen; the order is the old one */
+        return 0;
+    if (make_turn(x) < 0)
+        return -1;
+    multiply_rows(x->half, x->turn, x->gram, n);
+    multiply_rows(x->gram, x->half, x->turn, n);
+    for (i = 0; i < n; i++)
+        for (k = 0; k < n; k++) {
+            gram[i * n + k] =
+                (float)((x->gram[i * n + k] + x->gram[k * n + i]) / 2);
+            x->half[i * n + k] = basis[i * n + k];
+        }
+    multiply_rows(x->rows, x->turn, x->half, n);
+    /* else the rounding of every basis would add up */
+    if (plait_orthonormalize(x->rows, n, 0, NULL) < 0)
+        return -1;
+    store_basis(basis, x->rows, n);
+    return 0;
+}
+
+int plait_eigenbasis_next(float *basis, float *gram, size_t n, size_t *order)
+{
+    struct next x = {n,           calloc(n + 1, sizeof(*x.list)),
+                     allocate(n), allocate(n),
+                     allocate(n), allocate(n)};
     int rc = -1;
     size_t i;
 
     errno = ENOMEM;
-    if (list && rows && old)
-        rc = make_next(basis, product, n, list, rows, old);
+    if (x.list && x.turn && x.gram && x.half && x.rows) {
+        for (i = 0; i < n * n; i++)
+            x.gram[i] = gram[i];
+        rc = make_next(&x, basis, gram);
+    }
     for (i = 0; rc == 0 && i < n; i++)
-        order[i] = list[i].at;
-    free(list);
-    free(rows);
-    free(old);
+        order[i] = x.list[i].at;
+    free(x.list);
+    free(x.turn);
+    free(x.gram);
+    free(x.half);
+    free(x.rows);
     return rc;
 }

@@ -22,6 +22,12 @@
  * only makes L, R, Q and P: the weights do not follow it. A side longer than
  * `max_dim` has no basis. Embeddings, the head and vectors are AdamW's.
  *
+ * Of L what is kept is Q^T L Q, the average of x x^T where x = Q^T g P, and of
+ * R P^T R P, that of x^T x. In fp32 an element of L has the rounding of its
+ * largest eigenvalue, 2^-24 of which is more than the whole of a small one, and
+ * bases made of it differ between layouts in every direction of those; there
+ * each element has its own.
+ *
  * One rank has all of a matrix's state, its owner (whole.h), in fp32, in which
  * the gradient comes to it and D leaves it: 4 (S - h) + 4 (H - h) bytes of
  * each matrix and step. For a matrix [r,c] the state is 8 r c + 8 (r^2 + c^2)
@@ -36,7 +42,8 @@ struct owned {
     const struct plait_tensor *tensor;
     size_t side[SIDES]; /* rows, columns */
     float *m, *v;
-    float *gram[SIDES], *basis[SIDES]; /* NULL: the side has no basis */
+    float *gram[SIDES], *basis[SIDES]; /* NULL: the side has no basis; gram is
+                                          in the basis */
     float seen;                        /* gradients; host */
 };
 
@@ -259,11 +266,12 @@ static int project_back(const struct soap *s, const struct owned *o, float *x)
 
 /* -- bases --------------------------------------------------------------- */
 
-static int average_grams(const struct soap *s, const struct owned *o,
-                         const float *g)
+/* Of x in work[1]. */
+static int average_grams(const struct soap *s, const struct owned *o)
 {
     const struct plait_mesh *mesh = s->optim->model->mesh;
     float weight = 1 - (float)s->optim->model->config->optim.betas[1];
+    const float *x = s->work[1];
     int k;
 
     for (k = 0; k < SIDES; k++) {
@@ -271,7 +279,7 @@ static int average_grams(const struct soap *s, const struct owned *o,
 
         if (!o->gram[k])
             continue;
-        if (multiply(s, k == 0 ? A_BT : AT_B, s->square, g, g, n, across, n) <
+        if (multiply(s, k == 0 ? A_BT : AT_B, s->square, x, x, n, across, n) <
                 0 ||
             mesh->ops->average(mesh->q, o->gram[k], s->square, 1, weight,
                                n * n) < 0)
@@ -337,20 +345,19 @@ static int next_basis(const struct soap *s, const struct owned *o, int side)
     const struct plait_mesh *mesh = s->optim->model->mesh;
     size_t n = o->side[side], bytes = n * n * sizeof(float);
     size_t *order = malloc(n * sizeof(*order));
-    float *basis = malloc(bytes), *product = malloc(bytes);
+    float *basis = malloc(bytes), *gram = malloc(bytes);
     int rc = -1;
 
-    if (order && basis && product &&
-        multiply(s, AT_B, s->square, o->basis[side], o->gram[side], n, n, n) ==
-            0 &&
-        mesh->ops->to_host(mesh->q, product, s->square, bytes) == 0 &&
+    if (order && basis && gram &&
+        mesh->ops->to_host(mesh->q, gram, o->gram[side], bytes) == 0 &&
         mesh->ops->to_host(mesh->q, basis, o->basis[side], bytes) == 0 &&
-        plait_eigenbasis_next(basis, product, n, order) == 0 &&
+        plait_eigenbasis_next(basis, gram, n, order) == 0 &&
+        mesh->ops->to_device(mesh->q, o->gram[side], gram, bytes) == 0 &&
         mesh->ops->to_device(mesh->q, o->basis[side], basis, bytes) == 0)
         rc = reorder(s, o, side, order);
     free(order);
     free(basis);
-    free(product);
+    free(gram);
     return rc;
 }
 
@@ -369,7 +376,7 @@ static int make_step(const struct soap *s, const struct owned *o, float *g,
 
     if (ops->average(q, o->m, g, 1, 1 - beta1, n) < 0 || project(s, o, g) < 0 ||
         ops->average_squares(q, o->v, s->work[1], 1, 1 - beta2, n) < 0 ||
-        average_grams(s, o, g) < 0 || project(s, o, o->m) < 0 ||
+        average_grams(s, o) < 0 || project(s, o, o->m) < 0 ||
         ops->divide_root(q, s->work[1], o->v, (float)correct, 0, (float)c->eps,
                          n) < 0)
         return -1;
@@ -391,7 +398,8 @@ static int step_matrix(void *arg, int piece, void *matrix)
     if (mesh->ops->scale(mesh->q, PLAIT_F32, matrix, s->scale, n) < 0)
         return -1;
     if (t == 0)
-        return first_bases(s, o, matrix) < 0 || average_grams(s, o, matrix) < 0
+        return first_bases(s, o, matrix) < 0 || project(s, o, matrix) < 0 ||
+                       average_grams(s, o) < 0
                    ? -1
                    : mesh->ops->fill_zero(mesh->q, matrix, n * sizeof(float));
     if (make_step(s, o, matrix, t) < 0)
@@ -435,7 +443,7 @@ static void add_piece(struct plait_optim_piece *to, int *n,
 static int pieces(const struct plait_optim *optim, const void *own,
                   struct plait_optim_piece *to)
 {
-    static const char *const gram[SIDES] = {"left_gram", "right_gram"};
+    static const char *const gram[SIDES] = {"left_square", "right_square"};
     static const char *const basis[SIDES] = {"left_basis", "right_basis"};
     const struct soap *s = own;
     int i, k, n = 0;

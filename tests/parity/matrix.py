@@ -200,7 +200,7 @@ OPTIMIZERS = {
     "lion": "optim.lr=3e-5",  # see signs.py
     "adafactor": "optim.lr=0.02",
     "muon": "optim.lr=2e-3 optim.momentum=0.95 optim.nesterov=true",
-    "soap": "optim.lr=1e-3 optim.eps=1e-5 optim.frequency=3",
+    "soap": "optim.lr=1e-3 optim.eps=1e-4 optim.frequency=3",
 }
 
 
@@ -229,6 +229,9 @@ def optimizers():
                 model = model.replace("odd-", "")
                 sizes = sizes.replace("131", "121")
             yield model, sizes, f"{optimizer(name)} {rest}".rstrip()
+            if name == "soap" and "then" not in rest:
+                # from one process's bases, which are made anew at step 7
+                yield model, sizes, f"{optimizer(name)} {rest} from=4".replace("  ", " ")
 
 
 QUICK = [
@@ -243,6 +246,7 @@ QUICK = [
     ("gpt2", "122", optimizer("lamb") + " zero=2"),
     ("odd-llama", "222", optimizer("muon") + " zero=1"),
     ("llama", "212", optimizer("lion") + " zero=3"),
+    ("gpt2", "122", optimizer("soap") + " zero=2 from=4"),
     ("moe", "11212", optimizer("adafactor") + " zero=1"),
 ]
 

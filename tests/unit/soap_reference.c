@@ -13,6 +13,7 @@ struct side {
 struct soap_reference {
     size_t rows, cols;
     int seen;
+    double slack;
     double *w, *g, *m, *v, *x, *y;
     struct side side[2];
 };
@@ -69,6 +70,11 @@ double *soap_reference_gradient(struct soap_reference *r)
 const double *soap_reference_weights(const struct soap_reference *r)
 {
     return r->w;
+}
+
+double soap_reference_slack(const struct soap_reference *r)
+{
+    return r->slack;
 }
 
 /* -- bases --------------------------------------------------------------- */
@@ -304,6 +310,22 @@ static void make_direction(struct soap_reference *r,
     rotate_sides(r, r->y, r->x, 1, has);
 }
 
+/* What the direction may be off by where elements of the projected gradient
+ * have errors of 2^-22 of their mean: |v| divides them. */
+static double direction_slack(const struct soap_reference *r,
+                              const struct plait_optim_config *c)
+{
+    size_t n = r->rows * r->cols, i;
+    double rounding = 0x1p-22 * sqrt(left_of(r->g, n) / (double)n), sum = 0;
+
+    for (i = 0; i < n; i++) {
+        double off = rounding / (sqrt(r->v[i]) + c->eps);
+
+        sum += off < 2 ? off * off : 4;
+    }
+    return sqrt(sum);
+}
+
 void soap_reference_step(struct soap_reference *r,
                          const struct plait_optim_config *c, double lr)
 {
@@ -312,8 +334,10 @@ void soap_reference_step(struct soap_reference *r,
     int has[2] = {r->rows <= (size_t)c->max_dim, r->cols <= (size_t)c->max_dim};
 
     memset(r->y, 0, n * sizeof(*r->y));
-    if (r->seen > 0)
+    if (r->seen > 0) {
         make_direction(r, c, has);
+        r->slack += lr * direction_slack(r, c);
+    }
     for (i = 0; i < n; i++)
         r->w[i] -= lr * (r->y[i] + c->weight_decay * r->w[i]);
     average_grams(r, c->betas[1]);

@@ -16,6 +16,10 @@ void soap_reference_destroy(struct soap_reference *r);
 /* Where the next step's gradient is written, and what the weights are. */
 double *soap_reference_gradient(struct soap_reference *r);
 const double *soap_reference_weights(const struct soap_reference *r);
+/* How far rounding of the projections in fp32 can have taken the weights, in
+ * the 2-norm: an element of a projected gradient that happens to be near 0
+ * begins with a second moment as small, and is divided by it. */
+double soap_reference_slack(const struct soap_reference *r);
 void soap_reference_step(struct soap_reference *r,
                          const struct plait_optim_config *config, double lr);
 

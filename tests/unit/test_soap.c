@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,14 +12,14 @@
  * 24 shapes. What is compared are the weights, not the bases: of a basis vector
  * the sign is free. One process.
  *
- * The bound is not that of rounding alone: an element of a projected gradient
- * that happens to be near 0 begins with a second moment as small, and is
- * divided by it. One seed, because two eigenvalues that agree to rounding may
- * be sorted either way. */
+ * With an eps that no second moment is small beside, the bound is 1e-6 of the
+ * weights' norm. With a small one it is that and what rounding of the projected
+ * gradients can have done. One seed, because two eigenvalues that agree to
+ * rounding may be sorted either way. */
 
 enum { STEPS = 100, MODELS = 4 };
 static const double scale = 0.5; /* of the gradients, as clipping makes it */
-static const double most = 1e-4; /* of the norm of the weights */
+static const double most = 1e-6; /* of the norm of the weights */
 
 static uint64_t seed;
 
@@ -46,15 +47,22 @@ static void draw_gradient(struct optim_job *job,
     }
 }
 
-static double deviation(const struct plait_optim_slice *s, const double *w)
+/* In shares of what is allowed; *of_norm: at most that before, of the norm. */
+static double deviation(const struct plait_optim_slice *s,
+                        const struct soap_reference *ref, bool slack,
+                        double *of_norm)
 {
+    const double *w = soap_reference_weights(ref);
     double diff = 0, norm = 0;
 
     for (size_t k = 0; k < s->count; k++) {
         diff += pow(s->master[k] - w[k], 2);
         norm += w[k] * w[k];
     }
-    return sqrt(diff / norm);
+    diff = sqrt(diff);
+    norm = sqrt(norm);
+    *of_norm = diff / norm <= *of_norm ? *of_norm : diff / norm;
+    return diff / (most * norm + (slack ? soap_reference_slack(ref) : 0));
 }
 
 static int step_all(struct optim_job *job, struct soap_reference **ref,
@@ -74,8 +82,8 @@ static int step_all(struct optim_job *job, struct soap_reference **ref,
     return rc;
 }
 
-/* The worst deviation of a matrix; a NaN where a step failed. */
-static double run_steps(struct optim_job *job)
+/* The worst deviation() of a matrix; a NaN where a step failed. */
+static double run_steps(struct optim_job *job, bool slack, double *of_norm)
 {
     struct soap_reference **ref = calloc(job->nslices, sizeof(*ref));
     double worst = 0;
@@ -93,7 +101,7 @@ static double run_steps(struct optim_job *job)
 
         if (!ref[i])
             continue;
-        d = deviation(&job->slices[i], soap_reference_weights(ref[i]));
+        d = deviation(&job->slices[i], ref[i], slack, of_norm);
         worst = d <= worst ? worst : d;
         soap_reference_destroy(ref[i]);
     }
@@ -102,7 +110,7 @@ static double run_steps(struct optim_job *job)
 }
 
 static double run_model(const struct plait_ops *ops, int model,
-                        const char *keys)
+                        const char *keys, bool slack, double *of_norm)
 {
     static const int hidden[MODELS] = {8, 18, 26, 34};
     static const int ffn[MODELS] = {21, 18, 47, 20};
@@ -121,34 +129,40 @@ static double run_model(const struct plait_ops *ops, int model,
             plait_job_config_parse("test", yaml, strlen(yaml), NULL, 0, &err),
             ops, 2, seed, &err) < 0)
         return ok(0, "setup: %s", err.text), NAN;
-    worst = run_steps(&job);
+    worst = run_steps(&job, slack, of_norm);
     optim_job_close(&job);
     return worst;
 }
 
-static void check(const struct plait_ops *ops, const char *keys)
+static void check(const struct plait_ops *ops, const char *keys, bool slack)
 {
-    double worst = 0;
+    double worst = 0, of_norm = 0;
 
     seed = 7;
     for (int i = 0; i < MODELS; i++) {
-        double d = run_model(ops, i, keys);
+        double d = run_model(ops, i, keys, slack, &of_norm);
 
         worst = d <= worst ? worst : d;
     }
-    ok(worst <= most, "%s, %s: off by %.1e of the norm, at most %g", ops->name,
-       keys, worst, most);
+    ok(worst <= 1, "%s, %s: off by %.1e of the norm, %.2f of what is allowed",
+       ops->name, keys, of_norm, worst);
 }
 
 int main(void)
 {
-    static const char *const keys[] = {"eps: 1e-6",
-                                       "frequency: 3, max_dim: 20, "
-                                       "betas: [0.95, 0.9]"};
+    static const struct {
+        const char *keys;
+        bool slack;
+    } cases[] = {
+        {"eps: 1e-3", false},
+        {"frequency: 3, max_dim: 20, betas: [0.95, 0.9], eps: 1e-3", false},
+        {"eps: 1e-6", true},
+        {"frequency: 3, max_dim: 20, betas: [0.95, 0.9]", true},
+    };
 
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        check(plait_ops_ref(), keys[i]);
-        check(plait_ops_cpu(), keys[i]);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        check(plait_ops_ref(), cases[i].keys, cases[i].slack);
+        check(plait_ops_cpu(), cases[i].keys, cases[i].slack);
     }
     return done_testing();
 }
