@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/identity.h"
 #include "runtime/comm/world.h"
 
@@ -232,4 +233,66 @@ int plait_resume(const char *resume, const char *anyway, int64_t below,
     if (!strcmp(resume, "auto") && t.dir)
         return load_newest(&t, below, err);
     return 1;
+}
+
+/* -1: it cannot be read. */
+static int read_replicas(const char *path, int *replicas,
+                         struct plait_error *err)
+{
+    struct plait_manifest manifest;
+    size_t size;
+    char *text;
+    int rc;
+
+    *replicas = -1;
+    if (plait_manifest_text(path, &text, &size, err) < 0)
+        return -1;
+    rc = plait_manifest_parse(path, text, size, &manifest, err);
+    free(text);
+    if (rc < 0)
+        return -1;
+    *replicas = manifest.replicas;
+    free(manifest.files);
+    return 0;
+}
+
+/* On rank 0, for all. */
+static int share_replicas(struct plait_comm *world, const char *path,
+                          int *replicas, struct plait_error *err)
+{
+    if (plait_comm_rank(world) == 0)
+        read_replicas(path, replicas, err);
+    if (plait_comm_host_broadcast(world, replicas, sizeof(*replicas), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world));
+    return 0;
+}
+
+int plait_resume_replicas(const char *resume, const struct plait_job_config *c,
+                          struct plait_comm *world, int *replicas,
+                          struct plait_error *err)
+{
+    const struct target t = {.world = world,
+                             .dir = c->checkpoint.dir,
+                             .fallback = c->checkpoint.fallback};
+    struct found found = {.step = INT64_MAX};
+
+    *replicas = 0;
+    if (!strcmp(resume, "none") || (!strcmp(resume, "auto") && !t.dir))
+        return 0;
+    if (strcmp(resume, "auto") != 0) {
+        if (share_replicas(world, resume, replicas, err) < 0)
+            return -1;
+        return plait_error_consensus(world, *replicas < 0 ? -1 : 0, err);
+    }
+    do { /* those that cannot be read are passed over later, and said */
+        err->text[0] = '\0';
+        if (find_checkpoint(&t, found.step, &found, err) < 0)
+            return -1;
+        *replicas = 0;
+        if (found.path[0] &&
+            share_replicas(world, found.path, replicas, err) < 0)
+            return -1;
+    } while (*replicas < 0);
+    err->text[0] = '\0';
+    return 0;
 }

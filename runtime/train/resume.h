@@ -30,4 +30,10 @@ int plait_resume(const char *resume, const char *anyway, int64_t below,
                  struct plait_shards *shards, struct plait_optim *optim,
                  struct plait_checkpoint_info *done, struct plait_error *err);
 
+/* How many replicas that train apart the checkpoint has which plait_resume()
+ * would try first: 0 where there is none, or one model. Collective. */
+int plait_resume_replicas(const char *resume, const struct plait_job_config *c,
+                          struct plait_comm *world, int *replicas,
+                          struct plait_error *err);
+
 #endif

@@ -293,6 +293,8 @@ int plait_run_train(struct plait_session *s,
     if (rc == 0)
         rc = measure_peak(&r, err);
     if (rc == 0)
+        rc = plait_run_choose_learners(&r, err);
+    if (rc == 0)
         rc = open_trainer(&r, err);
     if (rc == 0)
         rc = start_run(&r, err);

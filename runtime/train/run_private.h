@@ -61,6 +61,13 @@ int plait_run_open_data(struct run *r, struct plait_error *err);
 int plait_run_try(struct run *r, const struct plait_step_result *result,
                   struct plait_error *err);
 
+/* -- run_learners.c -------------------------------------------------------- */
+
+/* Makes of sync.learners auto a number, that of the checkpoint which the run
+ * goes on from or what trials say, and train.global_batch that many times what
+ * it was. PLAIT_RUN_BROKEN as a step. */
+int plait_run_choose_learners(struct run *r, struct plait_error *err);
+
 /* -- run_save.c: checkpoints ---------------------------------------------- */
 
 int plait_run_open_saver(struct run *r, struct plait_error *err);

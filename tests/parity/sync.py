@@ -147,6 +147,26 @@ class Tests:
                 lines[7] < initial[7],
                 "SMA starts anew from the average where the rate falls")
 
+    def check_auto(self):
+        """What trials chose is a run of that many learners, from the first
+        step on; one that goes on takes the checkpoint's number."""
+        def ckpt(name):
+            return ["--set", f"checkpoint.dir={self.work}/{name}", "--set",
+                    f"checkpoint.every={SAVED}", "--set", "checkpoint.keep=0"]
+        got = self.run("112", "mode=sma learners=auto")
+        n = got[0]["global_batch"] // matrix.GLOBAL_BATCH
+        want = self.run("112", f"mode=sma learners={n}", "", "--set",
+                        f"train.global_batch={n * matrix.GLOBAL_BATCH}")
+        self.ok(n >= 1 and figures(got) == figures(want),
+                f"learners auto: {n}, the run is that of {n}")
+        self.run("112", "mode=sma learners=3", "", *ckpt("three"), "--set",
+                 f"train.global_batch={3 * matrix.GLOBAL_BATCH}")
+        rest = self.run("112", "mode=sma learners=auto", "", *ckpt("three"),
+                        "--resume", self.saved("three", SAVED))
+        self.ok(rest[-1]["global_batch"] == 3 * matrix.GLOBAL_BATCH and
+                len(rest) == parity.STEPS - SAVED,
+                "... and resumed it has as many as the checkpoint")
+
     def check_bytes(self):
         """32 steps apart with H = 16 send 2/32 of what 32 synchronous do."""
         more = ["--set", "train.steps=40"]
@@ -190,6 +210,7 @@ def main():
                 t.check_resume(name, layout)
         t.check_definitions()
         t.check_restart()
+        t.check_auto()
         t.check_bytes()
         t.check_refused()
     print(f"1..{t.n}")

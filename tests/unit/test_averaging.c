@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/optim/averaging.h"
+#include "runtime/optim/learners.h"
 #include "tap.h"
 #include "test_seed.h"
 
@@ -311,6 +312,32 @@ static void check_h_1(void)
     ops->device_destroy(dev);
 }
 
+/* What the trials' rates, ended by a 0, make of a search. */
+static int search_learners(const double *rate, int batch)
+{
+    struct plait_learner_search s = {0};
+
+    while (plait_learner_search_add(&s, *rate, batch))
+        rate++;
+    return s.chosen;
+}
+
+static void check_search(void)
+{
+    double linear[80];
+
+    for (int i = 0; i < 80; i++)
+        linear[i] = 100 * pow(1.2, i);
+    ok(search_learners((double[]){100, 109}, 8) == 1 &&
+           search_learners((double[]){100, 150, 170, 171}, 8) == 3 &&
+           search_learners((double[]){100, 150, 120}, 8) == 2,
+       "one learner more as long as that gains a tenth");
+    ok(search_learners((double[]){100, 0}, 8) == 1 &&
+           search_learners(linear, 8) == 64 &&
+           search_learners(linear, 1 << 22) == 4,
+       "and as there is memory for, at most 64 and 2^24 sequences");
+}
+
 int main(void)
 {
     srand((unsigned)(test_seed() >> 20));
@@ -318,5 +345,6 @@ int main(void)
     check_ops(plait_ops_cpu());
     check_alpha_0();
     check_h_1();
+    check_search();
     return done_testing();
 }

@@ -172,7 +172,8 @@ static void check_sync(void)
          c.sync.from = 99);
     CASE(CONFIG, "sync.steps 2: sync.mode must not be each", c.sync.steps = 2);
     CASE(CONFIG, NULL, c.sync.steps = 1);
-    CASE(CONFIG, "sync.learners 2: sync.mode must be sma, not diloco",
+    CASE(CONFIG,
+         "sync.learners above 1, or auto: sync.mode must be sma, not diloco",
          c.sync.mode = PLAIT_SYNC_DILOCO, c.sync.learners = 2);
     CASE(CONFIG,
          "sync.mode local: parallel.zero must be 0: it would share out one "
@@ -209,10 +210,16 @@ static void check_sync(void)
          "meetings are not recorded",
          c.sync.mode = PLAIT_SYNC_LOCAL, c.train.graph = PLAIT_GRAPH_ON);
     CASE(CONFIG,
-         "sync.mode sma: with sync.learners above 1 train.precision must not "
-         "be fp16: learners overflow one by one, but share a loss scale",
+         "sync.mode sma: with sync.learners above 1, or auto, train.precision "
+         "must not be fp16: learners overflow one by one, but share a loss "
+         "scale",
          c.sync.mode = PLAIT_SYNC_SMA, c.sync.learners = 2,
          c.train.precision = PLAIT_FP16);
+    CASE(CONFIG,
+         "train.skip_outliers and batch.growth: sync.learners must be 1",
+         c.sync.mode = PLAIT_SYNC_SMA,
+         c.sync.learners = PLAIT_SYNC_LEARNERS_AUTO,
+         c.train.skip_outliers = true);
     CASE(ALL,
          "train.global_batch 16 is not divisible by dp 4 * sync.learners 4 * "
          "train.micro_batch 2",

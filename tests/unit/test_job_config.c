@@ -177,6 +177,11 @@ static void meetings(void)
            plait_sync_steps(&c->sync) == 1,
        "learners %s", err.text);
     plait_job_config_destroy(c);
+    c = parse("sync: {mode: sma, learners: auto}", &err);
+    ok(c && c->sync.learners == PLAIT_SYNC_LEARNERS_AUTO &&
+           plait_sync_learners(&c->sync) == 1,
+       "learners: auto %s", err.text);
+    plait_job_config_destroy(c);
     c = parse("{}", &err);
     ok(c && c->sync.mode == PLAIT_SYNC_EACH && !plait_sync_parts(&c->sync),
        "one model unless asked");
@@ -503,7 +508,7 @@ static const struct {
     {"sync: {mode: local, steps: 0}",
      "f.yaml:1: steps is a whole number from 1"},
     {"sync: {mode: sma, learners: 0}",
-     "f.yaml:1: learners is a whole number from 1"},
+     "f.yaml:1: learners is \"auto\" or a whole number from 1"},
     {"sync: {mode: sma, alpha: 1.5}",
      "f.yaml:1: alpha is a number from 0 to 1"},
     {"sync: {mode: often}", "mode is each, local, post-local, sma or diloco"},

@@ -334,7 +334,7 @@ int plait_fits_config(const struct plait_job_config *config,
         check_optim(config, err) < 0 || check_batch(config, dp, err) < 0 ||
         check_lr(&config->lr, err) < 0 || plait_fits_sync(config, dp, err) < 0)
         return -1;
-    if (plait_sync_learners(&config->sync) > 1 &&
+    if (plait_sync_many(&config->sync) &&
         (t->skip_outliers || config->batch.growth.n > 0))
         return plait_errorf(err, "train.skip_outliers and batch.growth: "
                                  "sync.learners must be 1");

@@ -19,10 +19,11 @@ static int check_keys(const struct plait_sync_config *s, int64_t steps,
         return plait_errorf(
             err, "sync.from %" PRId64 ": sync.mode must be post-local, not %s",
             s->from, mode);
-    if (s->mode != PLAIT_SYNC_SMA && s->learners > 1)
-        return plait_errorf(err,
-                            "sync.learners %d: sync.mode must be sma, not %s",
-                            s->learners, mode);
+    if (s->mode != PLAIT_SYNC_SMA && plait_sync_many(s))
+        return plait_errorf(
+            err,
+            "sync.learners above 1, or auto: sync.mode must be sma, not %s",
+            mode);
     if (s->mode == PLAIT_SYNC_EACH && s->steps > 1)
         return plait_errorf(
             err, "sync.steps %" PRId64 ": sync.mode must not be each",
@@ -53,9 +54,10 @@ static const char *reason_against(const struct plait_job_config *c)
     if (c->train.graph == PLAIT_GRAPH_ON)
         return "train.graph must be auto or off: the replicas' meetings are "
                "not recorded";
-    if (c->sync.learners > 1 && c->train.precision == PLAIT_FP16)
-        return "with sync.learners above 1 train.precision must not be fp16: "
-               "learners overflow one by one, but share a loss scale";
+    if (plait_sync_many(&c->sync) && c->train.precision == PLAIT_FP16)
+        return "with sync.learners above 1, or auto, train.precision must not "
+               "be "
+               "fp16: learners overflow one by one, but share a loss scale";
     return NULL;
 }
 

@@ -178,7 +178,8 @@ static const struct plait_yaml_field sync_fields[] = {
     FIELD(sync, "lr", lr, REAL, RANGE(0, 1e6)),
     FIELD(sync, "momentum", momentum, REAL, RANGE(0, 1)),
     FIELD(sync, "alpha", alpha, REAL, RANGE(0, 1)),
-    FIELD(sync, "learners", learners, INT, RANGE(1, MAX_LEARNERS)),
+    FIELD(sync, "learners", learners, SIZE, RANGE(1, MAX_LEARNERS),
+          .count = PLAIT_SYNC_LEARNERS_AUTO),
 };
 
 static const struct plait_yaml_field checkpoint_fields[] = {

@@ -11,7 +11,12 @@ void plait_sync_init(struct plait_sync_config *sync)
 
 int plait_sync_learners(const struct plait_sync_config *sync)
 {
-    return sync->learners ? sync->learners : 1;
+    return sync->learners > 0 ? sync->learners : 1;
+}
+
+bool plait_sync_many(const struct plait_sync_config *sync)
+{
+    return sync->learners > 1 || sync->learners == PLAIT_SYNC_LEARNERS_AUTO;
 }
 
 int64_t plait_sync_steps(const struct plait_sync_config *sync)

@@ -24,6 +24,9 @@ enum plait_sync_mode {
 };
 extern const char *const plait_sync_mode_names[PLAIT_NSYNC_MODES];
 
+/* How many learners there are is measured before the first step. */
+#define PLAIT_SYNC_LEARNERS_AUTO (-1)
+
 struct plait_sync_config {
     enum plait_sync_mode mode;
     int64_t steps;   /* H, from one meeting of the replicas to the next; 0: not
@@ -33,7 +36,7 @@ struct plait_sync_config {
     double momentum; /* of diloco's outer optimizer, and of sma's average */
     double alpha;    /* of sma; below 0: not given, 1 / learners in all */
     int learners;    /* of sma, trained one after the other by the ranks of
-                        each dp coordinate; 0: not given, 1 */
+                        each dp coordinate; 0: not given, 1; or AUTO */
 };
 
 /* The defaults. */
@@ -43,7 +46,10 @@ void plait_sync_init(struct plait_sync_config *sync);
  * and post-local, 500 of diloco, 1 of sma. */
 int64_t plait_sync_steps(const struct plait_sync_config *sync);
 
+/* 1 where it is not known yet. */
 int plait_sync_learners(const struct plait_sync_config *sync);
+/* Whether there is, or may come to be, more than one. */
+bool plait_sync_many(const struct plait_sync_config *sync);
 
 /* Whether replicas ever differ. Local SGD that meets after every step is by
  * definition synchronous SGD (Lin et al.), and is run as that. */

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "runtime/comm/world.h"
+#include "runtime/optim/learners.h"
+#include "runtime/train/resume.h"
+#include "runtime/train/run_private.h"
+#include "runtime/train/signals.h"
+
+/* sync.learners auto: before the first step each number of learners makes a
+ * few steps whose result is thrown away. */
+
+#define WARM_STEPS 2
+#define STEPS 5 /* at least, and as many as from meeting to meeting up to */
+#define MOST_STEPS 20
+#define SECONDS 0.3 /* of such rounds */
+
+/* So many seconds of steps from `step` on; the slowest rank's count, so that
+ * all go on alike. */
+static int time_steps(struct run *r, struct plait_trainer *t, int64_t *step,
+                      int n, double *seconds, struct plait_error *err)
+{
+    double begin = plait_trace_now();
+    struct plait_step_result result;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        int64_t number = (*step)++ % r->config->train.steps;
+
+        if (plait_trainer_step(t, number, 0, &result, err) < 0)
+            return -1;
+    }
+    *seconds = plait_trace_now() - begin;
+    return plait_comm_host_all_reduce(r->world, seconds, 1, PLAIT_MAX);
+}
+
+/* Samples a second. */
+static int measure(struct run *r, struct plait_trainer *t, double *rate,
+                   struct plait_error *err)
+{
+    int64_t h = plait_sync_steps(&r->config->sync), step = 0, steps = 0;
+    double seconds = 0, more;
+    int round = (int)(h < STEPS ? STEPS : h > MOST_STEPS ? MOST_STEPS : h);
+
+    if (time_steps(r, t, &step, WARM_STEPS, &more, err) < 0)
+        return PLAIT_RUN_BROKEN;
+    while (seconds < SECONDS) {
+        if (time_steps(r, t, &step, round, &more, err) < 0)
+            return PLAIT_RUN_BROKEN;
+        seconds += more;
+        steps += round;
+    }
+    *rate = (double)steps * r->config->train.global_batch / seconds;
+    return 0;
+}
+
+static void set_count(struct run *r, int batch, int count)
+{
+    r->s->config->sync.learners = count;
+    r->s->config->train.global_batch = batch * count;
+}
+
+/* A trainer of fresh weights at the first sample. Where there is no memory for
+ * so many learners all ranks return -1. */
+static int open_trial(struct run *r, struct plait_trainer **t,
+                      struct plait_error *err)
+{
+    *t = plait_trainer_create(r->config, r->s->mesh, err);
+    if (plait_error_consensus(r->world, *t ? 0 : -1, err) < 0)
+        return -1;
+    if (plait_error_consensus(r->world,
+                              plait_optim_init(plait_trainer_optim(*t),
+                                               r->config->train.seed, err),
+                              err) < 0)
+        return -1;
+    return plait_error_consensus(r->world, plait_trainer_open_data(*t, err),
+                                 err);
+}
+
+static int search(struct run *r, int batch, struct plait_error *err)
+{
+    struct plait_learner_search search = {0};
+    bool more = true;
+    double rate;
+    int rc = 0;
+
+    while (more && rc == 0) {
+        struct plait_trainer *t = NULL;
+
+        set_count(r, batch, search.tried + 1);
+        rc = open_trial(r, &t, err);
+        if (rc == 0)
+            rc = measure(r, t, &rate, err);
+        else if (search.tried > 0) {
+            err->text[0] = '\0';
+            rc = 0;
+            rate = 0;
+        }
+        /* what a broken communicator still uses is left to the process' end */
+        if (rc != PLAIT_RUN_BROKEN)
+            plait_trainer_destroy(t);
+        if (rc == 0)
+            more = plait_learner_search_add(&search, rate, batch);
+        if (rc == 0 && plait_comm_rank(r->world) == 0)
+            printf("sync.learners auto: %d: %.4g samples/s\n", search.tried,
+                   rate);
+    }
+    set_count(r, batch, search.chosen ? search.chosen : 1);
+    return rc;
+}
+
+int plait_run_choose_learners(struct run *r, struct plait_error *err)
+{
+    const struct plait_job_config *c = r->config;
+    int dp = r->s->mesh->layout.size[PLAIT_DP], replicas = 0, rc = 0;
+    int batch = c->train.global_batch;
+
+    if (c->sync.learners != PLAIT_SYNC_LEARNERS_AUTO)
+        return 0;
+    if (plait_resume_replicas(r->args->resume, c, r->world, &replicas, err) < 0)
+        return -1;
+    if (replicas >= dp)
+        set_count(r, batch, replicas / dp);
+    else
+        rc = search(r, batch, err);
+    if (rc == 0 && plait_comm_rank(r->world) == 0)
+        printf("sync.learners auto: %d%s, train.global_batch %d\n",
+               c->sync.learners, replicas >= dp ? " as in the checkpoint" : "",
+               c->train.global_batch);
+    return rc;
+}
