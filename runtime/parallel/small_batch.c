@@ -21,8 +21,9 @@ static const char *against_any(const struct plait_job_config *c,
 {
     if (plait_sync_parts(&c->sync))
         return "replicas train apart";
-    if (c->model.family == PLAIT_RESNET)
-        return "a resnet's running statistics travel with its gradients";
+    if (c->model.family == PLAIT_RESNET && c->model.norm == PLAIT_NORM_SYNC &&
+        size[PLAIT_DP] > 1)
+        return "with model.norm sync a rank's gradient depends on all samples";
     if (size[PLAIT_CP] > 1)
         return "context parallel ranks have parts of sequences";
     if (size[PLAIT_EP] > 1)
@@ -133,7 +134,7 @@ int plait_small_norms_add(struct plait_small_norms *norms, int region,
     for (i = 0; i < model->ntensors && norms->small.sequences; i++) {
         const struct plait_tensor *t = &model->tensors[i];
 
-        if (t->region != region ||
+        if (t->region != region || t->statistic ||
             mesh->coord.at[PLAIT_TP] % t->tp_replicas != 0)
             continue;
         if (last && last->x + last->n == grad + t->offset) {

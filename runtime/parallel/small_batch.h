@@ -17,8 +17,10 @@ struct plait_small_batch {
 };
 
 /* Which parts a step of `batch` sequences in `microbatches` per rank has. None
- * with a sync.mode in which replicas train apart, nor
- * where no rank holds the whole gradient of a part: context parallel ranks
+ * with a sync.mode in which replicas train apart, nor where no rank holds the
+ * whole gradient of a part: sync batch norm makes one batch of all ranks' (in
+ * others a micro-batch's statistics are its own, so parts are independent, and
+ * the noise is that of micro-batches of this size); context parallel ranks
  * have parts of sequences, experts those of other ranks' tokens, pipeline ends
  * that share embeddings a summand each; in the schedules gpipe and zb-h1
  * gradients of several micro-batches are under way at once; and without ZeRO

@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 import parity
+from images import write_images
 
 SEQ_LEN = 8
 SAMPLES = 1024
@@ -175,6 +176,62 @@ def check_follows(c, truth):
     shutil.rmtree(out)
 
 
+# -- image models -------------------------------------------------------------
+
+def steps_of(c, batch, steps):
+    lines = c.run("111", "", f"train.global_batch={batch}",
+                  f"train.steps={steps}")
+    return sum(line["grad_norm"] ** 2 for line in lines) / steps
+
+
+def check_mean(c, truth, layout, strand):
+    """Of the run's later lines: their own 50 steps are few for a part of one
+    micro-batch."""
+    steps = STEPS if "2" in layout else 4 * STEPS
+    lines = c.run(layout, strand, f"train.steps={steps}")[50:]
+    got = sum(line["noise_scale"] for line in lines) / len(lines)
+    return abs(got / truth - 1) < 0.1, f"{got:.3f}, in truth {truth:.3f}"
+
+
+def check_images(c):
+    """Of micro-batches, each with a batch norm of its own: |G|^2 and the mean
+    |g|^2 from steps over all images and of one micro-batch."""
+    n, part = 1024, 4
+    data, _, _ = write_images(os.path.join(c.work, "i"), n, (1, 6, 6), 4)
+    with open(c.config, "w") as f:
+        f.write(f"""
+model: {{family: resnet, depth: 8, width: 2, input: [1, 6, 6], classes: 4}}
+data: {{train: {data}, mean: 0.2, std: 0.3}}
+train: {{steps: {STEPS}, global_batch: 64, micro_batch: {part}, seed: 3}}
+optim: {{name: sgd, lr: 0}}
+""")
+    one = steps_of(c, part, 2 * n // part)
+    every = steps_of(c, n, 2)
+    square = (n / part * every - one) / (n / part - 1)
+    truth = part * (one / square - 1)
+    for layout, strand in [("111", ""), ("112", ""), ("112", "zero=2")]:
+        c.check(f"noise scale of a resnet, {layout} {strand}".rstrip(),
+                lambda: check_mean(c, truth, layout, strand))
+    lines = c.run("112", "model.norm=sync", "train.steps=2")
+    c.check("not known with sync batch norm of two ranks",
+            lambda: (all(line["noise_scale"] is None for line in lines),
+                     "null"))
+    check_image_growth(c)
+
+
+def check_image_growth(c):
+    lines = c.run("112", "", "batch.growth=auto", "batch.min=8",
+                  "batch.max=256", "train.steps=60")
+    scale, want = lines[49]["noise_scale"], 64
+    while 2 * want <= min(scale, 256):
+        want *= 2
+    while want // 2 >= max(scale, 8):
+        want //= 2
+    got = batches(lines)
+    c.check(f"and a resnet's batch follows one of {scale:.1f}", lambda: (
+        got == [(64, 50), (want, 10)] and want < 64, str(got)))
+
+
 # -- outliers -----------------------------------------------------------------
 
 def write_broken(path):
@@ -241,6 +298,7 @@ def main():
     try:
         c = Checks(args, work)
         check_noise_scale(c)
+        check_images(c)
         check_outliers(c)
         print(f"1..{c.count}")
     finally:
