@@ -15,7 +15,7 @@ refused() {
     local code=$1 regex=$2 got lines
     shift 2
     count=$((count + 1))
-    timeout 20 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    timeout 240 "$@" >"$dir/out" 2>"$dir/err" </dev/null
     got=$?
     lines=$(wc -l <"$dir/err")
     if [ $got = "$code" ] && [ "$lines" = 1 ] &&
@@ -47,7 +47,7 @@ train:
 parallel: {tp: 1}
 EOF
 count=$((count + 1))
-if OMP_NUM_THREADS=1 timeout 60 "$train" "$dir/good.yaml" >"$dir/out" 2>&1; then
+if OMP_NUM_THREADS=1 timeout 240 "$train" "$dir/good.yaml" >"$dir/out" 2>&1; then
     echo "ok $count - the good configuration trains"
 else
     echo "not ok $count - the good configuration trains"
@@ -103,7 +103,7 @@ refused 1 'no-such-data' \
 refused 1 'vocab' "$train" "$(with vocab.yaml 's/vocab: 257/vocab: 100/')"
 refused 1 'no-such-dir|No such file' \
     "$train" "$dir/good.yaml" --resume "$dir/no-such-dir"
-OMP_NUM_THREADS=1 timeout 60 "$train" "$dir/good.yaml" \
+OMP_NUM_THREADS=1 timeout 240 "$train" "$dir/good.yaml" \
     --set checkpoint.dir="$dir/adamw" >"$dir/out" 2>&1 ||
     sed 's/^/# /' "$dir/out"
 refused 1 'has the state of optim.name adamw; this run.s is soap$' \
@@ -129,7 +129,7 @@ count=$((count + 1))
 if ! grep -q "define HAVE_MPI" "$top_builddir/config.h"; then
     echo "ok $count # SKIP no MPI"
 else
-    timeout 60 mpirun --allow-run-as-root --oversubscribe -np 3 "$train" \
+    timeout 240 mpirun --allow-run-as-root --oversubscribe -np 3 "$train" \
         "$dir/good.yaml" --set parallel.tp=3 >"$dir/out" 2>"$dir/err"
     got=$?
     line=$(grep '^plait-train:' "$dir/err")
@@ -150,7 +150,7 @@ data: {train: $images}
 train: {steps: 2, global_batch: 2, micro_batch: 2}
 EOF
 count=$((count + 1))
-if OMP_NUM_THREADS=1 timeout 60 "$train" "$dir/image.yaml" >"$dir/out" 2>&1
+if OMP_NUM_THREADS=1 timeout 240 "$train" "$dir/image.yaml" >"$dir/out" 2>&1
 then
     echo "ok $count - the good images train"
 else

@@ -20,7 +20,7 @@ not_offered() {
 
 # Tab is pressed in an interactive zsh on a terminal of its own.
 ask_zsh() {
-    timeout 60 zsh -f >"$dir/out" 2>&1 <<END
+    timeout 240 zsh -f >"$dir/out" 2>&1 <<END
 zmodload zsh/zpty
 zpty shell zsh -f -i
 zpty -w shell "PS1=; fpath=($made \\\$fpath); autoload -U compinit"

@@ -88,9 +88,9 @@ start() {
         --set train.global_batch=4 --set train.micro_batch=2 \
         --set lr.warmup=0 --metrics "$dir/m.jsonl" "$@"
     if [ "$ranks" = 1 ]; then
-        timeout 60 "$train" "$@"
+        timeout 240 "$train" "$@"
     else
-        timeout 60 sh "$mpirun" "$ranks" "$train" "$@"
+        timeout 240 sh "$mpirun" "$ranks" "$train" "$@"
     fi
 }
 
@@ -169,7 +169,7 @@ refused() {
     local code=$1 regex=$2 got
     shift 2
     n=$((n + 1))
-    timeout 20 "$convert" "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    timeout 240 "$convert" "$@" >"$dir/out" 2>"$dir/err" </dev/null
     got=$?
     if [ $got = "$code" ] && [ "$(wc -l <"$dir/err")" = 1 ] &&
         [ ! -s "$dir/out" ] && grep -q '^plait-convert: ' "$dir/err" &&

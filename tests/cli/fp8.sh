@@ -28,7 +28,7 @@ sed 's/gpt2/llama/; s/heads: 4/heads: 4, kv_heads: 2/' "$dir/gpt2.yaml" \
 losses() {
     local name=$1 model=$2
     shift 2
-    timeout 200 "$train" "$dir/$model.yaml" --device "${DEVICE:-cpu}" \
+    timeout 240 "$train" "$dir/$model.yaml" --device "${DEVICE:-cpu}" \
         --metrics "$dir/metrics" "$@" >"$dir/out" 2>&1 </dev/null ||
         sed 's/^/# /' "$dir/out"
     sed 's/.*"loss":\([^,]*\).*/\1/' "$dir/metrics" >"$dir/$name"

@@ -17,7 +17,7 @@ shown=$dir/err
 refused() {
     local code=$1 regex=$2 got
     shift 2
-    timeout 60 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    timeout 240 "$@" >"$dir/out" 2>"$dir/err" </dev/null
     got=$?
     ok "$(head -n 1 "$dir/err" | sed "s:$dir/::g")" \
         test "$got" = "$code" -a "$(wc -l <"$dir/err")" = 1 -a \
@@ -59,14 +59,14 @@ command -v mpirun >/dev/null &&
 
 # text ARGS...: what plait-generate writes
 text() {
-    timeout 60 "$generate" "$dir/ck" "$@" 2>"$dir/err"
+    timeout 240 "$generate" "$dir/ck" "$@" 2>"$dir/err"
 }
 
 # ranks RANKS ARGS...: the same of several ranks
 ranks() {
     local ranks=$1
     shift
-    timeout 60 sh "$mpirun" "$ranks" "$generate" "$dir/ck" "$@" 2>"$dir/err"
+    timeout 240 sh "$mpirun" "$ranks" "$generate" "$dir/ck" "$@" 2>"$dir/err"
 }
 
 greedy=(--prompt "300 301" --temperature 0)
@@ -116,7 +116,7 @@ ok "--stats says what the keys and values take" grep -q \
 
 "$top_builddir/plait-convert" --from "$dir/ck" --to "$dir/hf" --format hf \
     >"$dir/err" 2>&1
-timeout 60 "$generate" "$dir/hf" "${greedy[@]}" --tokens 30 >"$dir/other" \
+timeout 240 "$generate" "$dir/hf" "${greedy[@]}" --tokens 30 >"$dir/other" \
     2>"$dir/err"
 ok "a Hugging Face directory: the same text" cmp "$dir/greedy" "$dir/other"
 ok "plait generate" cmp "$dir/greedy" \
@@ -126,7 +126,7 @@ ok "plait generate" cmp "$dir/greedy" \
 
 # held ARGS...: plait-eval --json, to $dir/json; value KEY: of that
 held() {
-    timeout 60 "$eval" "$dir/ck" "$@" --json >"$dir/json" 2>"$dir/err"
+    timeout 240 "$eval" "$dir/ck" "$@" --json >"$dir/json" 2>"$dir/err"
 }
 value() {
     sed -n "s/.*\"$1\":\([0-9.e+-]*\).*/\1/p" "$dir/json"
@@ -152,7 +152,7 @@ held "$dir/short.data"
 ok "a folder of plait-prep" test "$(value tokens)" -gt 0
 for layout in ${mpi:+4:2:2:1:1 2:1:1:1:2 2:1:1:2:1}; do
     IFS=: read -r size tp pp cp dp <<<"$layout"
-    timeout 60 sh "$mpirun" "$size" "$eval" "$dir/ck" "$val" --json \
+    timeout 240 sh "$mpirun" "$size" "$eval" "$dir/ck" "$val" --json \
         --set "parallel.tp=$tp" --set "parallel.pp=$pp" \
         --set "parallel.cp=$cp" --set "parallel.dp=$dp" >"$dir/json" \
         2>"$dir/err"

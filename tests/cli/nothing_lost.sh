@@ -18,7 +18,7 @@ shown=$dir/out
 
 # run ARGS...: output in $dir/out, exit status in $status
 run() {
-    timeout 60 "$train" "$dir/c.yaml" "$@" >"$dir/out" 2>&1 </dev/null
+    timeout 240 "$train" "$dir/c.yaml" "$@" >"$dir/out" 2>&1 </dev/null
     status=$?
 }
 
@@ -137,14 +137,14 @@ start() {
     "$train" "$dir/c.yaml" --set train.steps=1000000 "$@" >"$dir/out" 2>&1 \
         </dev/null &
     pid=$!
-    until_true 30 grep -q "step 1/\|resumed" "$dir/out"
+    until_true grep -q "step 1/\|resumed" "$dir/out"
 }
 
 # The directory becomes a file. A run that went on meanwhile would make it again
 # in between.
 block_directory() {
     kill -STOP "$pid"
-    until_true 30 grep -q '^State:.*stopped' "/proc/$pid/status"
+    until_true grep -q '^State:.*stopped' "/proc/$pid/status"
     mv "$ck" "$dir/away" && : >"$ck"
     kill -CONT "$pid"
 }
@@ -188,16 +188,16 @@ ok "and a checkpoint" test -e "$(echo "$ck"/step-*/manifest.json)"
 # A directory that is no directory for a while.
 rm -rf "$ck"
 start --set checkpoint.dir="$ck" --set checkpoint.every=3
-until_true 30 test -e "$ck/latest"
+until_true test -e "$ck/latest"
 block_directory
-ok "a save that fails is said" until_true 30 grep -q "could not be saved: $ck" \
+ok "a save that fails is said" until_true grep -q "could not be saved: $ck" \
     "$dir/out"
 ok "and training goes on" kill -0 "$pid"
 rm "$ck"
-ok "the next ones are saved" until_true 30 test -e "$ck/latest"
+ok "the next ones are saved" until_true test -e "$ck/latest"
 # It is said after the next step, when the checkpoint is already there.
 ok "and what was removed is said" \
-    until_true 30 grep -q "$ck was removed" "$dir/out"
+    until_true grep -q "$ck was removed" "$dir/out"
 kill -TERM "$pid"
 ok "and it ends well" ended 30
 ok "with status 0" test "$status" = 0
@@ -205,9 +205,9 @@ ok "with status 0" test "$status" = 0
 rm -rf "$ck" "$dir/away"
 start --set checkpoint.dir="$ck" --set checkpoint.fallback="$dir/second" \
     --set checkpoint.every=3
-until_true 30 test -e "$ck/latest"
+until_true test -e "$ck/latest"
 block_directory
-ok "with a fallback they go there" until_true 30 test -e "$dir/second/latest"
+ok "with a fallback they go there" until_true test -e "$dir/second/latest"
 kill -TERM "$pid"
 ok "until the end" ended 30
 ok "which is no failure" test "$status" = 0

@@ -31,7 +31,7 @@ is() {
 # run COMMAND...: under strace, with one file for each process
 run() {
     rm -f "$dir"/trace.*
-    timeout 120 strace -ff -qq -s 4096 -e trace=open,openat \
+    timeout 240 strace -ff -qq -s 4096 -e trace=open,openat \
         -o "$dir/trace" "$@" >"$dir/out" 2>&1 </dev/null
     status=$?
 }
@@ -57,7 +57,7 @@ checkpoint: {dir: $dir/ck, every: 2}
 log: {metrics: $dir/m.jsonl}
 EOF
 
-timeout 60 "$train" "$dir/c.yaml" --resume none >"$dir/out" 2>&1
+timeout 240 "$train" "$dir/c.yaml" --resume none >"$dir/out" 2>&1
 alone=$(last_loss)
 rm -rf "$dir/ck" "$dir/m.jsonl"
 

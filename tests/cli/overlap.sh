@@ -63,6 +63,6 @@ ok(99 < sum(shares) < 101, "its shares add up to the whole")
 print(f"1..{n}")
 EOF
 
-timeout 120 sh "$top_srcdir/tests/lib/mpirun.sh" 2 "$train" "$dir/c.yaml" \
+timeout 240 sh "$top_srcdir/tests/lib/mpirun.sh" 2 "$train" "$dir/c.yaml" \
     --profile-summary >"$dir/out" 2>&1 </dev/null || sed 's/^/# /' "$dir/out"
 python3 -B "$dir/check.py" "$dir"

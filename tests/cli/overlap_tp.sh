@@ -85,8 +85,8 @@ ok(len(one) == len(two) == 6 and
 print(f"1..{n}")
 EOF
 
-timeout 120 "$train" "$dir/c.yaml" >"$dir/out" 2>&1 || sed 's/^/# /' "$dir/out"
-timeout 120 sh "$top_srcdir/tests/lib/mpirun.sh" 2 "$train" "$dir/c.yaml" \
+timeout 240 "$train" "$dir/c.yaml" >"$dir/out" 2>&1 || sed 's/^/# /' "$dir/out"
+timeout 240 sh "$top_srcdir/tests/lib/mpirun.sh" 2 "$train" "$dir/c.yaml" \
     --set parallel.tp=2 --set parallel.sequence=true \
     --set log.profile="$dir/trace" --set log.metrics="$dir/two.jsonl" \
     >"$dir/out" 2>&1 </dev/null || sed 's/^/# /' "$dir/out"

@@ -12,7 +12,7 @@ export LC_ALL PLAIT_SITE
 refused() { # code text command...
     code=$1 text=$2
     shift 2
-    timeout 20 "$plait" "$@" >"$tmp/out" 2>"$tmp/err"
+    timeout 240 "$plait" "$@" >"$tmp/out" 2>"$tmp/err"
     got=$?
     [ $got = "$code" ] && [ "$(wc -l <"$tmp/err")" = 1 ] &&
         [ "$(cat "$tmp/err")" = "plait: $text" ] && [ ! -s "$tmp/out" ]

@@ -36,7 +36,7 @@ figures() {
 refused() { # code text command...
     code=$1 text=$2
     shift 2
-    timeout 60 "$@" >"$tmp/out" 2>"$tmp/err"
+    timeout 240 "$@" >"$tmp/out" 2>"$tmp/err"
     got=$?
     [ $got = "$code" ] && grep -qF "plait-probe: $text" "$tmp/err" &&
         [ "$(grep -c plait-probe: "$tmp/err")" = 1 ]
@@ -47,12 +47,12 @@ printf '%s\n' 'SwitchName=s0 Nodes=n[1-2]' 'SwitchName=s1 Nodes=n[3-4]' \
     'SwitchName=s2 Switches=s[0-1]' >"$tmp/topology.conf"
 
 probe() { # ARGUMENT of mpirun.sh...
-    timeout 120 sh "$mpirun" "$@" 2>"$tmp/err" && return
+    timeout 240 sh "$mpirun" "$@" 2>"$tmp/err" && return
     cat "$tmp/err"
     return 1
 }
 
-timeout 120 sh "$mpirun" 4 "$plait" probe --device cpu --max-bytes 4194304 \
+timeout 240 sh "$mpirun" 4 "$plait" probe --device cpu --max-bytes 4194304 \
     --repeat 5 --out "$tmp/real.yaml" >"$tmp/out" 2>"$tmp/err"
 case $? in
 0) figure "$tmp/real.yaml" link_gbps | awk '$1 > 0 { n++ } END { exit n != 1 }' ;;
@@ -63,7 +63,7 @@ esac
 check 'this machine is measured, or the probe says that it cannot be' $?
 PROBE_KNOWN_FALLING=1
 export PROBE_KNOWN_FALLING
-timeout 60 sh "$mpirun" 4 "$known" --device cpu --out "$tmp/falling.yaml" \
+timeout 240 sh "$mpirun" 4 "$known" --device cpu --out "$tmp/falling.yaml" \
     >"$tmp/out" 2>"$tmp/err"
 [ $? = 1 ] && grep -q \
     '^plait-probe: node pair: the times do not grow with the messages' \

@@ -11,7 +11,7 @@ export LC_ALL=C PLAIT_SITE=
 refused() { # code text option...
     local code=$1 text=$2 got
     shift 2
-    timeout 20 "$plait" simulate "$@" >"$tmp/out" 2>"$tmp/err"
+    timeout 240 "$plait" simulate "$@" >"$tmp/out" 2>"$tmp/err"
     got=$?
     [ $got = "$code" ] && [ "$(cat "$tmp/err")" = "plait: $text" ] &&
         [ ! -s "$tmp/out" ]

@@ -12,7 +12,7 @@ trap 'rm -rf "$tmp"' EXIT
 ends() {
     want=$1 text=$2
     shift 2
-    timeout 20 "$plait" "$@" >"$tmp/out" 2>"$tmp/err"
+    timeout 240 "$plait" "$@" >"$tmp/out" 2>"$tmp/err"
     got=$?
     if [ "$want" = 0 ]; then
         [ $got = 0 ] && [ ! -s "$tmp/err" ]

@@ -28,7 +28,7 @@ EOF
 run() {
     local name=$1
     shift
-    timeout 60 ${ranks:+sh "$mpirun" $ranks} "$train" "$dir/c.yaml" \
+    timeout 240 ${ranks:+sh "$mpirun" $ranks} "$train" "$dir/c.yaml" \
         --metrics "$dir/m-$name" "$@" >"$dir/out" 2>&1 </dev/null
     status=$?
     sed 's/.*"loss":\([^,]*\),.*/\1/' "$dir/m-$name" >"$dir/$name" 2>/dev/null
@@ -65,7 +65,7 @@ fi
 
 # refuse WHAT SAYS SETTING
 refuse() {
-    timeout 60 "$train" "$dir/c.yaml" --resume none --set "$3" \
+    timeout 240 "$train" "$dir/c.yaml" --resume none --set "$3" \
         >"$dir/out" 2>&1 </dev/null
     [ $? != 0 ] && [ "$(grep -c "^plait-train: .*$2" "$dir/out")" = 1 ] &&
         [ "$(grep -c '^plait-train: ' "$dir/out")" = 1 ]

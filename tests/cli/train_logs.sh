@@ -25,7 +25,7 @@ log: {metrics: $dir/m.jsonl, tensorboard: $dir/tb, prometheus: $dir/a.prom}
 EOF
 
 run() {
-    timeout 60 "$train" "$dir/c.yaml" "$@" >"$dir/out" 2>&1 </dev/null
+    timeout 240 "$train" "$dir/c.yaml" "$@" >"$dir/out" 2>&1 </dev/null
     status=$?
 }
 

@@ -26,7 +26,7 @@ equal() {
 refused() {
     local code=$1 regex=$2 got
     shift 2
-    timeout 60 "$prep" --out "$dir/none" "$@" >"$dir/out" 2>"$dir/err"
+    timeout 240 "$prep" --out "$dir/none" "$@" >"$dir/out" 2>"$dir/err"
     got=$?
     ok "$(head -n 1 "$dir/err" | sed "s:$dir/::g")" \
         test "$got" = "$code" -a "$(grep -c . "$dir/err")" = 1 -a \

@@ -23,9 +23,9 @@ run() {
     local ranks=$1
     shift
     if [ "$ranks" = 1 ]; then
-        timeout 60 "$train" "$dir/c.yaml" "$@" >"$dir/out" 2>&1 </dev/null
+        timeout 240 "$train" "$dir/c.yaml" "$@" >"$dir/out" 2>&1 </dev/null
     else
-        timeout 60 sh "$mpirun" "$ranks" "$train" "$dir/c.yaml" "$@" \
+        timeout 240 sh "$mpirun" "$ranks" "$train" "$dir/c.yaml" "$@" \
             >"$dir/out" 2>&1 </dev/null
     fi
     status=$?
@@ -77,7 +77,7 @@ ok "checkpoint.async: the same four checkpoints, bit for bit" \
 slow="strace -f -qq -o /dev/null -e trace=fsync
     -e inject=fsync:delay_enter=2000000:when=1"
 if $slow true 2>/dev/null; then
-    timeout 60 $slow "$train" "$dir/c.yaml" --set train.steps=100 \
+    timeout 240 $slow "$train" "$dir/c.yaml" --set train.steps=100 \
         --set checkpoint.every=50 --set checkpoint.dir="$dir/slow" \
         --set log.profile="$dir/beside" >"$dir/out" 2>&1
     ok "steps go on while a checkpoint is written" python3 -c '
@@ -102,7 +102,7 @@ unshare=$(for u in "unshare -m" "unshare -rm"; do
     $u sh -c "$full" 1m "$dir/small" true 2>/dev/null && echo "$u" && break
 done)
 if [ -n "$unshare" ]; then
-    timeout 60 $unshare sh -c "$full" $((size * 3 / 2))k "$dir/small" \
+    timeout 240 $unshare sh -c "$full" $((size * 3 / 2))k "$dir/small" \
         sh -c '"$@"; echo "exit $?"; ls -A "$0"' "$dir/small" \
         sh "$mpirun" 4 "$train" "$dir/c.yaml" --set parallel.tp=2 \
         --set parallel.dp=2 --set checkpoint.dir="$dir/small" \
@@ -225,7 +225,7 @@ start() {
         --set parallel.tp=2 --set parallel.pp=2 "$@" >"$dir/out" 2>&1 \
         </dev/null &
     pid=$!
-    until_true 30 grep -q "step 1/\|resumed" "$dir/out"
+    until_true grep -q "step 1/\|resumed" "$dir/out"
 }
 
 # ended SECONDS: the run in the background is over
@@ -270,7 +270,7 @@ ok "and the last one went on" grep -q "resumed after step" "$dir/out"
 for i in 1 2 3 4 5; do
     start --set checkpoint.dir="$dir/kill" --set checkpoint.every=1
     sleep 0.$((i * i * 3 % 10))
-    [ $i -lt 5 ] || until_true 20 test -e "$dir/kill/latest"
+    [ $i -lt 5 ] || until_true test -e "$dir/kill/latest"
     kill -KILL $(ranks_of "$pid")
     ended 20
 done
@@ -312,7 +312,7 @@ echo 'gpu_types: {cpu: {nic_us: 10000, link_us: 1}}' >"$dir/far.yaml"
 echo 'gpu_types: {cpu: {nic_us: 1, link_us: 10000}}' >"$dir/near.yaml"
 echo 'network: {sharp: 3}' >"$dir/wrong.yaml"
 on_nodes() {
-    PLAIT_SITE=$dir/$1.yaml timeout 60 sh "$mpirun" 4 sh "$nodes" 2 1 1 4 1 1 \
+    PLAIT_SITE=$dir/$1.yaml timeout 240 sh "$mpirun" 4 sh "$nodes" 2 1 1 4 1 1 \
         "$train" "$dir/c.yaml" --set train.steps=2 --metrics "$dir/m" \
         >"$dir/out" 2>&1 </dev/null
 }

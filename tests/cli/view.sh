@@ -218,7 +218,7 @@ assert os.waitpid(pid, 0)[1] == 0
 EOF
 for key in q ctrl-c TERM; do
     metrics "$dir/live.jsonl" 40
-    timeout 60 python3 "$dir/terminal.py" "$watch" "$dir/live.jsonl" $key
+    timeout 240 python3 "$dir/terminal.py" "$watch" "$dir/live.jsonl" $key
     check "a live run on a terminal, ended by $key" $?
 done
 
@@ -228,7 +228,7 @@ if command -v tmux >/dev/null; then
         server="plait-view-$$-$size"
         tmux -L "$server" -f /dev/null new-session -d -x "${size%x*}" \
             -y "${size#*x}" "exec $watch $dir/long.jsonl"
-        until_true 30 sh -c \
+        until_true sh -c \
             "tmux -L $server capture-pane -p | grep -q 'q quits'"
         tmux -L "$server" capture-pane -p >"$dir/screen"
         tmux -L "$server" kill-server
@@ -250,7 +250,7 @@ fi
 refused() {
     local code=$1 regex=$2 got
     shift 2
-    timeout 20 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    timeout 240 "$@" >"$dir/out" 2>"$dir/err" </dev/null
     got=$?
     [ $got = "$code" ] && [ "$(wc -l <"$dir/err")" = 1 ] &&
         [ ! -s "$dir/out" ] && grep -Eq -e "$regex" "$dir/err" &&

@@ -22,7 +22,7 @@ says()
 {
     local pattern=$1 out
     shift
-    out=$(timeout 60 "$@" 2>&1)
+    out=$(timeout 240 "$@" 2>&1)
     like "$out" "$pattern"
 }
 
@@ -31,7 +31,7 @@ bad_and_says()
 {
     local pattern=$1 out
     shift
-    out=$(timeout 60 "$@" 2>&1) && { echo "it ran: $out"; return 1; }
+    out=$(timeout 240 "$@" 2>&1) && { echo "it ran: $out"; return 1; }
     like "$out" "$pattern"
 }
 
@@ -40,7 +40,7 @@ good_and_says()
 {
     local pattern=$1 out
     shift
-    out=$(timeout 60 "$@" 2>&1) || { echo "$out"; return 1; }
+    out=$(timeout 240 "$@" 2>&1) || { echo "$out"; return 1; }
     like "$out" "$pattern"
 }
 
@@ -53,11 +53,11 @@ check "slurmd's log names an unknown argument" \
     grep -q "plugstack.conf: 'bogus=1' is no argument" slurm/log/slurmd.node1
 check "... and a wrong one" \
     grep -q 'plugstack.conf: --tp=x must be a whole number' slurm/log/slurmd.node1
-check "... and jobs run on" timeout 20 srun -N4 true
+check "... and jobs run on" timeout 240 srun -N4 true
 check "slurmd wrote the cache" cached "$cachedir/c"
 check "... for all to read and for itself to write" \
     is "644 $(id -u)" "$(stat -c '%a %u' "$cache")"
-check "a planned step" timeout 20 srun -N2 --ntasks-per-node=2 --tp=2 true
+check "a planned step" timeout 240 srun -N2 --ntasks-per-node=2 --tp=2 true
 check "... did not look at the machine again" \
     is 0 "$(logs | grep -c 'discovering the topology')"
 
@@ -68,12 +68,12 @@ whose()
 }
 before=$(whose)
 echo x >"$cache"
-check "with a damaged cache" timeout 20 srun -N1 -n2 --tp=2 true
+check "with a damaged cache" timeout 240 srun -N1 -n2 --tp=2 true
 check "... which was written anew" is "$before" "$(whose)"
 rm -r "$cachedir/c"
 touch "$cachedir/c"
 check "with a file where the cache's directory should be" \
-    timeout 20 srun -N1 -n2 --tp=2 bash -c '[ -n "$PLAIT_CPUS" ]'
+    timeout 240 srun -N1 -n2 --tp=2 bash -c '[ -n "$PLAIT_CPUS" ]'
 check "... the log says so once" \
     is 1 "$(logs | grep -c 'discovering the topology anew')"
 rm "$cachedir/c"
@@ -84,7 +84,7 @@ check "a default" good_and_says 'linear placement' \
 check "... that the user may overrule" good_and_says 'topology placement' \
     srun -N4 --ntasks-per-node=2 --tp=2 --placement=topology --show-plan true
 arguments force-pin=none
-check "what is forced" timeout 20 srun -N1 -n2 --tp=2 \
+check "what is forced" timeout 240 srun -N1 -n2 --tp=2 \
     bash -c '[ -z "$PLAIT_CPUS" ]'
 check "... is not for the user to change" \
     bad_and_says 'plait: this cluster allows only --pin=none' \
@@ -96,17 +96,17 @@ arguments "site=$work/site.yaml cache=$cachedir/c"
 echo 'policies: [{partition: "a*", max: {tp: 1}}]' >site.yaml
 check "a policy of the partition" bad_and_says 'this partition allows --tp=1' \
     srun -N1 -n2 --tp=2 true
-check "... that is kept" timeout 20 srun -N1 -n2 --tp=1 true
+check "... that is kept" timeout 240 srun -N1 -n2 --tp=1 true
 check "... and known to sbatch where the partition is" \
     bad_and_says 'this partition allows --tp=1' \
     sbatch -p all -N1 -n2 --tp=2 --wrap true
 echo 'policies: [{partition: b*, max: {tp: 1}}]' >site.yaml
-check "... not that of another" timeout 20 srun -N1 -n2 --tp=2 true
+check "... not that of another" timeout 240 srun -N1 -n2 --tp=2 true
 printf 'policies:\n  - {partition: a, mix: {tp: 2}}\n' >site.yaml
 check "a broken site file is told in one line" \
     good_and_says "plait: the site file is ignored: .*site.yaml:2:.*did you mean 'max'" \
     srun -N1 -n2 --tp=2 true
-check "... not to jobs without flags" is "" "$(timeout 60 srun -Q true 2>&1)"
+check "... not to jobs without flags" is "" "$(timeout 240 srun -Q true 2>&1)"
 rm site.yaml
 arguments "cache=$cachedir/c"
 
@@ -154,12 +154,12 @@ END
 check "two steps that want one port" batch ports.out script
 check "... the second is refused" like "$(cat ports.out)" \
     'port 61234 of .* is in use'
-check "... and the port is free again" until_true 10 \
+check "... and the port is free again" until_true \
     eval '! grep -q plait-port-61234 /proc/net/unix'
 
-timeout 20 srun -N2 --ntasks-per-node=2 --tp=2 \
+timeout 240 srun -N2 --ntasks-per-node=2 --tp=2 \
     bash -c 'echo $PLAIT_SECRET; ps -eo args >args.$RANK' >secrets
-timeout 20 srun -N1 -n2 --tp=2 bash -c 'echo $PLAIT_SECRET' >>secrets
+timeout 240 srun -N1 -n2 --tp=2 bash -c 'echo $PLAIT_SECRET' >>secrets
 check "a secret of each step" is "2 65" \
     "$(sort -u secrets | wc -l) $(head -n1 secrets | wc -c)"
 check "... that no command line shows" [ -z "$(grep -F -f secrets args.*)" ]
@@ -203,6 +203,6 @@ scontrol update partitionname=all state=down
 job=$(sbatch --parsable -o removed.out script)
 : >$conf
 scontrol update partitionname=all state=up
-check "a queued job outlives the plugin's removal" until_true 30 \
+check "a queued job outlives the plugin's removal" until_true \
     eval '[ "$(grep -c "ran without" removed.out)" = 4 ]'
 done_testing

@@ -21,13 +21,13 @@ late()
     srun -Q -w 'node[1-3]' -n3 --tp=1 \
         bash -c 'touch started.$SLURM_PROCID' >out 2>&1 &
     step=$!
-    until_true 60 eval '[ "$(steps | wc -w)" -ge 2 ]'
+    until_true eval '[ "$(steps | wc -w)" -ge 2 ]'
 }
 
 in_time()
 {
     rm -f "$TEST_HOLD/node2"
-    until_true 60 eval '! kill -0 $step 2>/dev/null'
+    until_true eval '! kill -0 $step 2>/dev/null'
 }
 
 quiet()
@@ -48,28 +48,28 @@ scancel --user="$(id -un)"
 check "a step that waits is cancelled" in_time
 wait $step
 check "... and no task has started" is "" "$(ls started.* 2>/dev/null)"
-check "... and nothing is left" until_true 60 quiet
+check "... and nothing is left" until_true quiet
 
 late
 disown $step
 kill -KILL $step
 check "the nodes do not wait for an srun that is gone" \
-    until_true 60 eval '[ "$(steps | wc -w)" = 0 ]'
+    until_true eval '[ "$(steps | wc -w)" = 0 ]'
 rm -f "$TEST_HOLD/node2"
 scancel --user="$(id -un)"
 check "... start nothing" is "" "$(ls started.* 2>/dev/null)"
-check "... and leave nothing" until_true 60 quiet
+check "... and leave nothing" until_true quiet
 
 # A node without the plugin cannot say so: Slurm starts its tasks.
 sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
     >slurm/bare.conf
 kill "$(cat slurm/slurmd.node2.pid)"
-until_true 30 eval '! kill -0 "$(cat slurm/slurmd.node2.pid)" 2>/dev/null'
+until_true eval '! kill -0 "$(cat slurm/slurmd.node2.pid)" 2>/dev/null'
 setsid slurmd -D -N node2 -f "$PWD/slurm/bare.conf" >/dev/null 2>&1 &
 echo $! >slurm/slurmd.node2.pid
-until_true 30 scontrol ping >/dev/null
+until_true scontrol ping >/dev/null
 check "a node without the plugin works" \
-    until_true 60 timeout 20 srun -Q -w node2 -n1 true
+    until_true timeout 20 srun -Q -w node2 -n1 true
 check "... is named where it should follow a plan" refused \
     'plait: node2: its tasks started without a plan: it lacks' \
     srun -Q -w 'node[1-3]' -n3 --tp=1 bash -c '

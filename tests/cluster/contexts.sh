@@ -12,7 +12,7 @@ stable_env()
 {
     # a file each: the lines of two tasks may mix on one pipe
     rm -f "$work"/env.*
-    timeout 60 srun -w node1,node2 -n2 --gpus-per-node=2 \
+    timeout 240 srun -w node1,node2 -n2 --gpus-per-node=2 \
         --output="$work/env.%t" "$@" env
     cat "$work"/env.* |
         grep -vE '_PORT|PID|(JOB|STEP|SLU)_?ID=|PMIX|_TIME|ADDR|_transports=' |
@@ -57,14 +57,14 @@ check "... per step" is "2 4 1
 2 2
 2 3" "$(sort -u first.*; sort second.*)"
 
-check "salloc" timeout 60 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
+check "salloc" timeout 240 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
     srun --output=salloc.%t bash -c 'echo $RANK $PLAIT_TP_SIZE'
 check "... has ranks" is "0 2 1 2 2 2 3 2" "$(sort salloc.* | xargs)"
-salloc_shell=$(timeout 60 salloc -Q -N2 --ntasks-per-node=2 --tp=2 env)
+salloc_shell=$(timeout 240 salloc -Q -N2 --ntasks-per-node=2 --tp=2 env)
 check "salloc's own command is no rank" \
     is "" "$(grep -E "$ours" <<<"$salloc_shell")"
 
-salloc_shell=$(timeout 60 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
+salloc_shell=$(timeout 240 salloc -Q -N2 --ntasks-per-node=2 --tp=2 \
     </dev/null 2>&1)
 check "salloc's interactive step starts" like "$salloc_shell" SLURM_JOB_ID
 check "... and is no rank" is "" "$(grep -E "$ours" <<<"$salloc_shell")"
@@ -78,7 +78,7 @@ extern_pid()
     done | head -n 1
 }
 srun -Q -w node1 -n2 --tp=2 sleep 20 &
-if until_true 5 eval '[ -n "$(extern_pid)" ]'; then
+if within 5 eval '[ -n "$(extern_pid)" ]'; then
     check "the extern step is no rank" is "" \
         "$(tr '\0' '\n' </proc/"$(extern_pid)"/environ | grep -E "$ours")"
 else
@@ -149,7 +149,7 @@ END
 requeued()
 {
     sbatch --requeue -o /dev/null script
-    until_true 60 test -e requeued.1
+    until_true test -e requeued.1
     is "0:0 0:1 0:2 0:3 1:0 1:1 1:2 1:3" "$(sort requeue.* | xargs)"
 }
 check "a requeued job is planned again" requeued
@@ -176,12 +176,12 @@ sbatch -W -N1 -n1 --output=submitted --wrap 'env; srun -n1 env'
 END
 chmod +x rank
 check "a rank that starts an srun and submits a job" \
-    timeout 120 srun -N1 -n2 --tp=2 ./rank
+    timeout 240 srun -N1 -n2 --tp=2 ./rank
 check "... which run" is 4 "$(cat plain.? submitted | grep -c '^SLURM_JOB_ID=')"
 check "... without its rank and its secret" is "" \
     "$(cat plain.? submitted | grep -E "$ours")"
 check "what only looks like a rank stays" is "7 there" \
-    "$(RANK=7 MASTER_ADDR=there timeout 60 srun -n1 \
+    "$(RANK=7 MASTER_ADDR=there timeout 240 srun -n1 \
         bash -c 'echo $RANK $MASTER_ADDR')"
 
 # A node whose daemons may use one processor only, by cgroup or, where this
@@ -189,7 +189,7 @@ check "what only looks like a rank stays" is "7 there" \
 one=$(taskset -cp $$ | sed 's/.*: *//; s/[-,].*//')
 group=/sys/fs/cgroup/cpuset/plait.$$
 slurmd=$(cat slurm/slurmd.node1.pid)
-until_true 120 eval '[ -z "$(squeue -h)" ]'
+until_true eval '[ -z "$(squeue -h)" ]'
 if mkdir $group 2>/dev/null; then
     cat ${group%/*}/cpuset.mems >$group/cpuset.mems
     echo "$one" >$group/cpuset.cpus
@@ -204,9 +204,9 @@ check "a node restricted ${group:+by its cgroup }tells its tasks" \
         'echo $RANK:$(taskset -cp $$ | sed "s/.*: *//"):$PLAIT_CPUS' | xargs)"
 if [ -n "$group" ]; then
     echo "$slurmd" >${group%/*}/cgroup.procs
-    until_true 5 rmdir $group
+    within 5 rmdir $group
 fi
 
-check "no step leaves anything behind" until_true 20 \
+check "no step leaves anything behind" until_true \
     eval '[ -z "$(squeue -h)" ] && ! ls slurm/spool.*/plait* 2>/dev/null'
 done_testing

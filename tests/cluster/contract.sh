@@ -18,7 +18,7 @@ run()
     local out=$work/$1
     shift
     mkdir -p "$out"
-    OUT=$out timeout 60 srun "$@" bash -c 'env >"$OUT/$SLURM_PROCID"'
+    OUT=$out timeout 240 srun "$@" bash -c 'env >"$OUT/$SLURM_PROCID"'
 }
 
 # get DIR TASK NAME
@@ -211,12 +211,12 @@ check "cyclic distribution" run cyclic -N4 --ntasks-per-node=2 --tp=2 \
 check "... keeps tp groups on a node" tp_groups_share_a_node cyclic
 check "... and torchrun's invariants" torch_invariants cyclic
 check "the user's MASTER_PORT wins" \
-    env MASTER_PORT=23456 "OUT=$work" timeout 60 srun -N2 --tp=1 bash -c \
+    env MASTER_PORT=23456 "OUT=$work" timeout 240 srun -N2 --tp=1 bash -c \
     '[ $MASTER_PORT = 23456 ]'
-check "the user's --cpu-bind wins" timeout 60 srun -N1 -n2 --tp=2 \
+check "the user's --cpu-bind wins" timeout 240 srun -N1 -n2 --tp=2 \
     --cpu-bind=map_cpu:0,0 bash -c '[ "$PLAIT_CPUS" = 0 ] &&
     [ "$(taskset -cp $$ | sed "s/.*: //")" = 0 ]'
-show=$(timeout 60 srun -N4 --ntasks-per-node=2 --tp=2 --pp=2 --show-plan true \
+show=$(timeout 240 srun -N4 --ntasks-per-node=2 --tp=2 --pp=2 --show-plan true \
     2>&1)
 check "--show-plan prints a table" \
     like "$show" '2-3 +node3 +leaf0 +0-1 +1 +0'

@@ -15,7 +15,7 @@ machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
 # machine's discovery had written it
 plant()
 {
-    timeout 60 srun -Q -N1 -n1 --tp=1 true &&
+    timeout 240 srun -Q -N1 -n1 --tp=1 true &&
         python3 -B - "$machine" slurm/cache/node.xml "$@" <<'END2'
 import os
 import sys
@@ -49,7 +49,7 @@ each()
         flags+=("$1")
         shift
     done
-    timeout 60 srun -Q -w node1 "${flags[@]}" bash -c "echo \$RANK $2" |
+    timeout 240 srun -Q -w node1 "${flags[@]}" bash -c "echo \$RANK $2" |
         sort -n | cut -d' ' -f2- | paste -sd' '
 }
 
@@ -69,23 +69,23 @@ check "... sbatch" refused 'a GPU of type a100 allows --tp=2' \
     sbatch -N1 -n4 --gres=gpu:a100:4 --tp=4 --wrap true
 check "... or where only the node tells it" \
     refused 'a GPU of type a100 allows --tp=2' srun "${four[@]}" --tp=4 true
-check "... that is kept" timeout 60 srun "${four[@]}" --tp=2 true
+check "... that is kept" timeout 240 srun "${four[@]}" --tp=2 true
 policy 'policies: [{gpu: h100, max: {tp: 2}}]'
-check "... not that of another type" timeout 60 srun "${four[@]}" --tp=4 true
+check "... not that of another type" timeout 240 srun "${four[@]}" --tp=4 true
 
 for whose in 'partition: "a*"' 'gpu: a100'; do
     policy "policies: [{$whose, tp_within: nvlink}]"
-    check "tp within NVLink ($whose)" timeout 60 \
+    check "tp within NVLink ($whose)" timeout 240 \
         srun -N1 -n2 --gpus-per-node=2 --tp=2 true
     check "... not over it" refused 'keeps tp within NVLink.* at most 2 of' \
         srun "${four[@]}" --tp=4 true
     check "... nor beside it" refused 'keeps tp within NVLink' \
         srun "${four[@]}" --tp=2 true
     check "... while other axes may leave it" \
-        timeout 60 srun "${four[@]}" --pp=4 true
+        timeout 240 srun "${four[@]}" --pp=4 true
 done
 policy 'policies: [{partition: b, tp_within: nvlink}]'
-check "... in another partition" timeout 60 srun "${four[@]}" --tp=4 true
+check "... in another partition" timeout 240 srun "${four[@]}" --tp=4 true
 
 policy 'export: {nccl_ib_hca: true, ucx_net_devices: true}'
 check "NCCL and UCX are told their NIC" is "=mlx5_0,mlx5_0:1" "$(

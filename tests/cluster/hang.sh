@@ -45,14 +45,14 @@ gone()
 }
 
 check "slurmd registers while its discovery hangs" \
-    until_true 30 [ -s "$TEST_HANG_FILE.pids" ]
+    until_true [ -s "$TEST_HANG_FILE.pids" ]
 slurmds=$(waiting)
 check "... and has no child that is dead" is "" "$(ps -o stat=,pid= --ppid \
     "$(cat slurm/slurmd.node*.pid | paste -sd,)" | grep ^Z)"
 
 arguments cache=none discovery-seconds=1
 hangs='could not be discovered in 1 second '
-if [ "$(timeout 60 srun -N1 -n1 --tp=1 true >out 2>&1; waiting)" = "$slurmds" ]
+if [ "$(timeout 240 srun -N1 -n1 --tp=1 true >out 2>&1; waiting)" = "$slurmds" ]
 then
     # Since 25.05 step daemons have no environment that could preload.
     skip "a step's discovery hangs" "this Slurm preloads nothing into steps"
@@ -64,25 +64,25 @@ else
     check "... with a cache that slurmd could not write" \
         refused "$hangs" srun -N1 -n2 --tp=2 true
     arguments cache=none discovery-seconds=1 on-hang=unpinned
-    check "... or starts unpinned" eval 'timeout 60 srun -N1 -n2 --tp=2 \
+    check "... or starts unpinned" eval 'timeout 240 srun -N1 -n2 --tp=2 \
         bash -c "echo rank \$RANK:\$PLAIT_CPUS >unpinned.\$RANK" 2>out'
     check "... with its ranks" is "rank 0: rank 1:" "$(cat unpinned.? | xargs)"
     check "... and says so once" is 1 "$(grep -c 'start unpinned' out)"
     arguments cache=none discovery-seconds=5
     before=$(waiting)
     srun -N2 -n2 --tp=1 sleep 60 2>/dev/null &
-    check "a step that hangs" until_true 60 eval '[ "$(waiting)" != "$before" ]'
+    check "a step that hangs" until_true eval '[ "$(waiting)" != "$before" ]'
     scancel --user="$(id -un)"
     wait $!
-    check "... ends by scancel, and its nodes are idle" until_true 60 idle
-    check "... and nobody waits any more" until_true 60 gone \
+    check "... ends by scancel, and its nodes are idle" until_true idle
+    check "... and nobody waits any more" until_true gone \
         "$(waiting | grep -vxF "$slurmds")"
 fi
 
 rm "$TEST_HANG_FILE"
 check "once the driver answers, slurmd's cache is written" \
-    until_true 60 [ -f "$cache/node.xml" ]
-check "... and nobody is left" until_true 60 gone "$(waiting)"
+    until_true [ -f "$cache/node.xml" ]
+check "... and nobody is left" until_true gone "$(waiting)"
 check "its lock is root's alone" is "600 $(id -u)" \
     "$(stat -c '%a %u' "$cache/node.lock")"
 
@@ -92,7 +92,7 @@ rm "$cache/node.xml"
 exec 9<"$cache" && flock -s 9
 check "any user may lock the directory" eval '! flock -n -x "$cache" true'
 check "a locked directory holds nobody up" \
-    timeout 60 srun -N1 -n2 --tp=2 bash -c '[ -n "$PLAIT_CPUS" ]'
+    timeout 240 srun -N1 -n2 --tp=2 bash -c '[ -n "$PLAIT_CPUS" ]'
 check "... and the cache is written" [ -f "$cache/node.xml" ]
 exec 9<&-
 done_testing

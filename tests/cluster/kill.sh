@@ -16,8 +16,8 @@ quiet()
 next_job()
 {
     local out
-    until_true 30 quiet || { echo "left: $(squeue -h) $(steps)"; return 1; }
-    out=$(timeout 60 "${planned[@]}" bash -c \
+    until_true quiet || { echo "left: $(squeue -h) $(steps)"; return 1; }
+    out=$(timeout 240 "${planned[@]}" bash -c \
         'echo $RANK/$WORLD_SIZE $PLAIT_PP_RANK $CUDA_VISIBLE_DEVICES' 2>&1)
     is "$(for r in 0 1 2 3 4 5 6 7; do echo "$r/8 $((r / 4)) 0,1"; done)" \
         "$(sort <<<"$out")" || return 1
@@ -65,7 +65,7 @@ for ms in 0 5 10 20 40 80; do
     rm -rf slurm/cache/*
     kill_stepd $ms
 done 2>/dev/null
-until_true 30 eval '! sinfo -h -N -o %T | grep -qv idle' ||
+until_true eval '! sinfo -h -N -o %T | grep -qv idle' ||
     scontrol update NodeName=node[1-4] State=RESUME
 check "slurmstepd killed while it starts" next_job
 
@@ -74,12 +74,12 @@ start_step()
     rm -f pid.*
     "${planned[@]}" "$@" bash -c \
         'echo $$ >pid.$SLURM_PROCID; exec sleep 60' >/dev/null 2>&1 &
-    until_true 20 eval '[ $(cat pid.* | wc -w) = 8 ]' || echo "no start"
+    until_true eval '[ $(cat pid.* | wc -w) = 8 ]' || echo "no start"
 }
 
 start_step -K
 kill -KILL $(cat pid.5)
-check "a task killed: the step ends" until_true 20 eval \
+check "a task killed: the step ends" until_true eval \
     '! kill -0 $! && [ -z "$(steps)" ]'
 check "... and the next one runs" next_job
 
@@ -99,9 +99,9 @@ check "... and the next one runs" next_job
 # srun waits in the queue, without a plan yet.
 timeout 30 salloc -Q -N4 --exclusive sleep 20 &
 holder=$!
-until_true 20 eval '[ "$(squeue -h -t R -o %D)" = 4 ]'
+until_true eval '[ "$(squeue -h -t R -o %D)" = 4 ]'
 "${planned[@]}" true 2>/dev/null &
-until_true 20 eval '[ -n "$(squeue -h -t PD -o %i)" ]'
+until_true eval '[ -n "$(squeue -h -t PD -o %i)" ]'
 kill -KILL $!
 scancel --user="$(id -un)"
 wait $holder 2>/dev/null
@@ -110,6 +110,6 @@ check "srun killed in the queue" next_job
 # Once no job is completing any more: what a daemon that dies has not answered
 # by then, slurmctld asks again minutes later.
 check "slurmds that all die and come back" eval \
-    'until_true 30 quiet && kill -KILL $(cat slurm/slurmd.*.pid) &&
+    'until_true quiet && kill -KILL $(cat slurm/slurmd.*.pid) &&
      cluster restart slurm node1 node2 node3 node4 && next_job'
 done_testing

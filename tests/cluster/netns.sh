@@ -45,7 +45,7 @@ chmod 755 meet
 if command -v python3 >/dev/null; then
     check "the ranks meet at MASTER_ADDR:MASTER_PORT" is \
         "10.99.0.2 10.99.0.3 10.99.0.4 10.99.0.5" \
-        "$(timeout 60 "${planned[@]}" ./meet 2>&1)"
+        "$(timeout 240 "${planned[@]}" ./meet 2>&1)"
 else
     skip "the ranks meet at MASTER_ADDR:MASTER_PORT" "no python3"
 fi
@@ -60,22 +60,22 @@ start_step()
 {
     rm -f pid.*
     "$@" bash -c 'echo $$ >pid.$SLURM_PROCID; exec sleep 120' >step.out 2>&1 &
-    until_true 30 eval '[ $(cat pid.* | wc -w) = 8 ]' || echo "no start"
+    until_true eval '[ $(cat pid.* | wc -w) = 8 ]' || echo "no start"
 }
 
 # The cable of node3: Slurm gives the step up, and the next one is planned
 # over the nodes that are there.
 start_step "${planned[@]}"
 ip link set veth3 down
-check "a link down ends the step" until_true 60 eval '! kill -0 $!'
-three=$(timeout 60 srun -Q -N3 --ntasks-per-node=2 --tp=2 --pp=3 bash -c \
+check "a link down ends the step" until_true eval '! kill -0 $!'
+three=$(timeout 240 srun -Q -N3 --ntasks-per-node=2 --tp=2 --pp=3 bash -c \
     'echo $RANK $SLURMD_NODENAME' 2>&1 | sort | xargs)
 check "the next is planned over the other three" is \
     "0 node1 1 node1 2 node2 3 node2 4 node4 5 node4" "$three"
 ip link set veth3 up
-check "the link is up: four nodes again" until_true 60 all_idle
+check "the link is up: four nodes again" until_true all_idle
 check "... and a plan over them" is "0 1 2 3 4 5 6 7" \
-    "$(timeout 60 "${planned[@]}" bash -c 'echo $RANK' 2>&1 | sort | xargs)"
+    "$(timeout 240 "${planned[@]}" bash -c 'echo $RANK' 2>&1 | sort | xargs)"
 
 # A node loses power; a requeued job restarts on others.
 cat >script <<'END2'
@@ -85,15 +85,15 @@ srun bash -c 'echo ${SLURM_RESTART_COUNT:-0}:$RANK:$SLURMD_NODENAME
     [ -n "$SLURM_RESTART_COUNT" ] || sleep 60' >>requeued
 END2
 sbatch -Q -o /dev/null script >/dev/null
-until_true 30 grep -q 0:3: requeued
+until_true grep -q 0:3: requeued
 lost=$(sed -n 's/^0:3://p' requeued)
 kill -KILL "$(cat "slurm/slurmd.$lost.pid")"
 check "a job whose node crashed is planned again" \
-    until_true 90 eval '[ "$(grep -c ^1: requeued)" = 4 ]'
+    until_true eval '[ "$(grep -c ^1: requeued)" = 4 ]'
 check "... on other nodes" is "0 1 2 3" "$(sed -n "/:$lost\$/d
     s/^1:\(.\):.*/\1/p" requeued | sort | xargs)"
 cluster restart slurm "$lost"
-check "the node is back" until_true 60 all_idle
+check "the node is back" until_true all_idle
 check "... and in the plan" is "0 1 2 3 4 5 6 7" \
-    "$(timeout 60 "${planned[@]}" bash -c 'echo $RANK' 2>&1 | sort | xargs)"
+    "$(timeout 240 "${planned[@]}" bash -c 'echo $RANK' 2>&1 | sort | xargs)"
 done_testing

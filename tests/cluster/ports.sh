@@ -12,14 +12,14 @@ at_once()
     shift
     rm -f started.* lines go
     for ((i = 0; i < n; i++)); do
-        timeout 120 srun -Q "$@" bash -c '
+        timeout 240 srun -Q "$@" bash -c '
             [ $RANK = 0 ] || exec sleep 0.1
             cpus=$(scontrol show job -d $SLURM_JOB_ID |
                 sed -n "s/^ *Nodes=[^ ]* CPU_IDs=\([^ ]*\).*/\1/p")
             echo $MASTER_PORT $SLURM_JOB_ID $cpus >started.$SLURM_JOB_ID
             until [ -e go ]; do sleep 0.1; done' 2>>errors &
     done
-    until_true 90 eval "[ \$(cat started.* | wc -l) = $n ]"
+    until_true eval "[ \$(cat started.* | wc -l) = $n ]"
     touch go
     wait
     cat started.* >lines
@@ -78,7 +78,7 @@ squatted()
     port=$((61003 + (last + 1) * 2777 % 4493))
     python3 squat "$1" $port $((port + 1)) &
     pid=$!
-    until_true 20 [ -e squatting ]
+    until_true [ -e squatting ]
     by_rank -w "node[1-$2]" --ntasks-per-node=$((4 / $2)) --tp=2 bash -c "echo \$((MASTER_PORT - $port))" |
         uniq -c | awk '{ print $2, $1 }'
     kill $pid

@@ -42,15 +42,15 @@ ours="$plugin cache=$work/slurm/cache"
 
 in_image()
 {
-    timeout 60 srun -Q -w node1 -n2 --gpus-per-node=2 --tp=2 \
+    timeout 240 srun -Q -w node1 -n2 --gpus-per-node=2 --tp=2 \
         --container-image="$work/image.sqsh" bash -c "$1" 2>/dev/null | sort
 }
 
 check "an image" make_image
 check "pyxis and the plugin in one plugstack.conf" listed "$runtime" "$ours"
-check "a job without flags of either" is "none none" "$(timeout 60 srun -Q \
+check "a job without flags of either" is "none none" "$(timeout 240 srun -Q \
     -w node1 -n2 bash -c 'echo ${RANK-none}' 2>&1 | xargs)"
-check "one with ours" is "0 1" "$(timeout 60 srun -Q -w node1 -n2 --tp=2 \
+check "one with ours" is "0 1" "$(timeout 240 srun -Q -w node1 -n2 --tp=2 \
     bash -c 'echo $RANK' 2>&1 | sort | xargs)"
 check "one in a container" is "0 0 2 127.0.0.1 0,1 2.0
 1 1 2 127.0.0.1 0,1 2.0" "$(in_image \
@@ -61,6 +61,6 @@ check "... bound as it is told" is "same same" "$(in_image '
     [ "$PLAIT_CPUS" = "$allowed" ] && echo same' | xargs)"
 check "... whose directory is the image" is "2.0 2.0" \
     "$(in_image 'sed -n s/PYTORCH.*=//p /etc/environment' | xargs)"
-check "a bad flag of ours is refused beside a container" like "$(timeout 60 \
+check "a bad flag of ours is refused beside a container" like "$(timeout 240 \
     srun -n2 --tp=3 --container-image=x true 2>&1)" 'plait: .* are not divisible'
 done_testing

@@ -70,13 +70,13 @@ check "srun -n8 with tp last" refused 'spreads tp groups .* node[1-4] among' \
 warned()
 {
     local out
-    out=$(timeout 60 srun -N4 --ntasks-per-node=2 --tp=2 --placement=linear \
+    out=$(timeout 240 srun -N4 --ntasks-per-node=2 --tp=2 --placement=linear \
         --rank-order=pp-dp-cp-ep-tp bash -c 'echo ran' 2>&1) || return 1
     is "1 8" "$(grep -c 'warning: --rank-order=.* spreads tp groups' \
         <<<"$out") $(grep -c '^ran' <<<"$out")"
 }
 check "... with a warning under --placement=linear" warned
-check "another axis before tp within a node" timeout 60 srun -N2 -n4 \
+check "another axis before tp within a node" timeout 240 srun -N2 -n4 \
     --ntasks-per-node=2 --tp=2 --rank-order=pp-tp-cp-ep-dp true
 # One mistake is one line, whoever finds it, and no task starts.
 one_line()
@@ -84,7 +84,7 @@ one_line()
     local pattern=$1 out rc
     shift
     rm -f started.*
-    out=$(timeout 60 "$@" bash -c 'touch started.$SLURM_PROCID' 2>&1)
+    out=$(timeout 240 "$@" bash -c 'touch started.$SLURM_PROCID' 2>&1)
     rc=$?
     is "1 1" "$rc $(wc -l <<<"$out")" && like "$out" "^srun: error: $pattern" &&
         is "" "$(ls started.* 2>/dev/null)" || { echo "$out"; return 1; }
@@ -104,7 +104,7 @@ if command -v python3 >/dev/null; then
 held = socket.create_server(("", 61234))
 open("held", "w")
 time.sleep(60)' &
-    until_true 20 [ -e held ]
+    until_true [ -e held ]
     check "a taken MASTER_PORT, which one node knows" \
         one_line 'plait: node1: port 61234 of .* is in use.*-ports$' \
         env MASTER_PORT=61234 srun -Q -N4 --ntasks-per-node=2 --tp=2
@@ -116,13 +116,13 @@ fi
 later_steps()
 {
     salloc -Q -N4 -n6 bash -c 'srun -Q --tp=2 true
-        timeout 30 srun -Q -n6 true' 2>/dev/null
+        timeout 240 srun -Q -n6 true' 2>/dev/null
 }
 check "a refused step leaves its job to others" later_steps
 # The environment can carry what no command line would.
 inject()
 {
-    env "_SLURM_SPANK_OPTION_plait_$1" timeout 60 \
+    env "_SLURM_SPANK_OPTION_plait_$1" timeout 240 \
         srun -N2 --ntasks-per-node=2 bash -c 'echo ran'
 }
 injected()
@@ -169,7 +169,7 @@ sed -i s/^required/optional/ slurm/plugstack.conf
 not_run()
 {
     local out
-    out=$(timeout 60 srun -N4 "$@" bash -c 'echo ran' 2>&1) && return 1
+    out=$(timeout 240 srun -N4 "$@" bash -c 'echo ran' 2>&1) && return 1
     like "$out" 'plait: ' && [[ $out != *ran* ]]
 }
 check "optional: a bad value" not_run -n8 --tp=0
@@ -179,7 +179,7 @@ sed -i s/^optional/required/ slurm/plugstack.conf
 check "fewer GPUs than tasks" refused 'use --gpus-per-node=3' \
     srun -N1 -n3 --gpus=2 --tp=3 true
 check "... unless shared on purpose" \
-    timeout 60 srun -N1 -n3 --gpus=2 --tp=3 --pin=none true
+    timeout 240 srun -N1 -n3 --gpus=2 --tp=3 --pin=none true
 cat >"$work/het.sh" <<'END'
 #!/bin/bash
 #SBATCH -n1

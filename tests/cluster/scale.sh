@@ -62,7 +62,7 @@ seconds()
 {
     local file=$1 start
     shift
-    until_true 60 quiet
+    until_true quiet
     start=$EPOCHREALTIME
     timeout 300 srun -Q -N"$nodes" --ntasks-per-node=1 "$@" true \
         >/dev/null 2>&1 || echo failed >>"$file"

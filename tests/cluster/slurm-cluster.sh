@@ -208,7 +208,7 @@ start_munged()
         --socket="$dir/munge.socket" --pid-file="$dir/munged.munge.pid" \
         --log-file="$dir/log/munged" --seed-file="$dir/munge.seed" \
         --num-threads=4
-    until_true 10 munge -n --socket="$dir/munge.socket" -o /dev/null ||
+    until_true munge -n --socket="$dir/munge.socket" -o /dev/null ||
         die "munged does not answer, see $dir/log/munged.out"
 }
 
@@ -266,7 +266,7 @@ start_slurm()
         mkdir -p -m 1777 "$dir/tmp.node$i"
         start_slurmd "node$i"
     done
-    until_true 60 eval 'all_idle || ! all_alive'
+    until_true eval 'all_idle || ! all_alive'
     all_idle && return
     for i in "$dir"/slurm*.pid; do
         i=${i##*/}
@@ -345,7 +345,7 @@ restart()
         start_slurmd "$node"
     done
     for node in "$@"; do
-        until_true 30 registered "$node" "$began" ||
+        until_true registered "$node" "$began" ||
             die "$node does not come back, see $dir/log/"
     done
 }
@@ -392,7 +392,7 @@ stop_daemons()
     done
     for f in "$@"; do
         if alive "$f"; then
-            until_true 10 eval "! alive '$f'" || kill -KILL "$(cat "$f")"
+            within 10 eval "! alive '$f'" || kill -KILL "$(cat "$f")"
         fi
         rm -f "$f"
     done
@@ -404,7 +404,7 @@ stop()
     [ -d "$dir" ] || return 0
     if alive "$dir/slurmctld.pid"; then
         SLURM_CONF=$dir/slurm.conf timeout 10 scancel --user="$(id -un)"
-        until_true 5 eval '[ -z "$(step_pids)" ]'
+        within 5 eval '[ -z "$(step_pids)" ]'
     fi
     # Its nodes end like machines without power.
     [ ! -f "$dir/hosts" ] || kill -KILL $(cat "$dir"/slurmd.*.pid)

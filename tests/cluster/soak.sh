@@ -29,7 +29,7 @@ one()
         flags=(--gpus-per-node=2 --tp=2)
         wanted="0 1 2 3"
     fi
-    out=$(timeout 60 srun -Q -N2 --ntasks-per-node=2 "${flags[@]}" \
+    out=$(timeout 240 srun -Q -N2 --ntasks-per-node=2 "${flags[@]}" \
         bash -c 'echo ${RANK-none}' 2>&1) || { echo "exit status $?"; return 1; }
     is "$wanted" "$(sort <<<"$out" | xargs)"
 }
@@ -68,7 +68,7 @@ group=$(ps -o pgid= -p $$ | xargs)
 census()
 {
     local pid
-    until_true 20 settled
+    until_true settled
     processes
     find slurm -path slurm/log -prune -o -path slurm/state -prune -o -print |
         sort

@@ -20,14 +20,14 @@ traced()
         -e trace=%file,clone,clone3,fork,vfork,setuid,setreuid,setresuid \
         2>strace.err &
     pid=$!
-    until_true 10 grep -q TracerPid:.*$pid \
+    until_true grep -q TracerPid:.*$pid \
         "/proc/$(cat slurm/slurmd.node1.pid)/status"
     # A user can ask hwloc for anything; root must not listen.
     HWLOC_XMLFILE=$work/evil.xml HWLOC_PLUGINS_PATH=$work/evil \
-        HWLOC_COMPONENTS=-all timeout 60 setpriv --reuid nobody --clear-groups \
+        HWLOC_COMPONENTS=-all timeout 240 setpriv --reuid nobody --clear-groups \
         srun -Q -n2 "$@" true
     local rc=$?
-    until_true 20 eval '[ -z "$(steps)" ]'
+    until_true eval '[ -z "$(steps)" ]'
     kill $pid
     wait $pid
     return $rc

@@ -67,7 +67,7 @@ refused()
 {
     local pattern=$1 out rc
     shift
-    out=$(timeout 60 "$@" 2>&1)
+    out=$(timeout 240 "$@" 2>&1)
     rc=$?
     [ $rc != 0 ] && [ $rc != 124 ] || { echo "exit status $rc"; return 1; }
     is 1 "$(grep -c 'plait:' <<<"$out")" && like "$out" "$pattern"
@@ -80,8 +80,8 @@ batch()
 {
     local out=$1 job
     shift
-    job=$(timeout 60 sbatch --parsable -o "$out" "$@") || return 1
-    until_true 120 eval '[ -z "$(squeue -h -j "$job")" ]' &&
+    job=$(timeout 240 sbatch --parsable -o "$out" "$@") || return 1
+    until_true eval '[ -z "$(squeue -h -j "$job")" ]' &&
         ! scontrol -o show job "$job" | grep -v ' ExitCode=0:0 ' && return
     cat "$out"
     return 1
@@ -94,7 +94,7 @@ by_rank()
 {
     local rc
     rm -f "$work"/by_rank.*
-    timeout 120 srun -Q --output="$work/by_rank.%t" "$@" 2>&1
+    timeout 240 srun -Q --output="$work/by_rank.%t" "$@" 2>&1
     rc=$?
     sort "$work"/by_rank.*
     [ $rc = 0 ] || echo "srun: exit status $rc"
@@ -137,5 +137,5 @@ cd "$work" || exit 99
 # cached [DIR]: slurmd writes its cache, but nobody waits for that
 cached()
 {
-    until_true 60 [ -f "${1:-slurm/cache}/node.xml" ]
+    until_true [ -f "${1:-slurm/cache}/node.xml" ]
 }

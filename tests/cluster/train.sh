@@ -37,8 +37,8 @@ check "what srun's plan says goes without a word about it in the file" \
 
 # Slurm itself says nothing where the nodes have not srun's plugin.
 scontrol update partitionname=all state=down
-timeout 60 srun -Q --mpi=pmix -N2 -n2 --tp=1 "$train" c.yaml >out 2>&1 &
-until_true 20 eval '[ -n "$(squeue -h)" ]'
+timeout 240 srun -Q --mpi=pmix -N2 -n2 --tp=1 "$train" c.yaml >out 2>&1 &
+until_true eval '[ -n "$(squeue -h)" ]'
 mv slurm/plugstack.conf plugstack
 : >slurm/plugstack.conf
 scontrol update partitionname=all state=up
@@ -49,14 +49,14 @@ mv plugstack slurm/plugstack.conf
 
 # A task that dies takes the step with it, where srun is told so (-K), and so
 # does one that finds an error, in any case.
-timeout 60 srun -K --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 bash -c \
+timeout 240 srun -K --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 bash -c \
     'echo $$ >pid.$SLURM_PROCID; exec "$@"' - \
     "$train" c.yaml --set train.steps=1000000 >out 2>&1 &
 srun=$!
-until_true 20 grep -q "step 1/" out
+until_true grep -q "step 1/" out
 kill -KILL "$(cat pid.3)"
 check "a task that dies ends the others" \
-    until_true 20 sh -c "! kill -0 $(cat pid.0) && ! kill -0 $srun"
+    until_true sh -c "! kill -0 $(cat pid.0) && ! kill -0 $srun"
 wait
 
 # As plait-train(1) has it: Slurm's signal ends a job in order, which puts
@@ -65,16 +65,17 @@ cat >job.sh <<END
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2 --requeue --open-mode=append
 srun --mpi=pmix "$train" c.yaml --set checkpoint.dir=ck --metrics steps \\
-    --set train.steps=\$((SLURM_RESTART_COUNT ? 100 : 1000000)) | tee train.log
+    --set train.steps=\$((SLURM_RESTART_COUNT ? \$(wc -l <steps) + 5 : 1000000)) |
+    tee train.log
 grep -q "^stopped after" train.log && scontrol requeue "\$SLURM_JOB_ID"
 exit 0
 END
 job=$(sbatch --parsable -o job.out job.sh)
-until_true 30 grep -q "step 1/" job.out
+until_true grep -q "step 1/" job.out
 scancel --signal=USR1 "$job"
-until_true 90 grep -q "^resumed after" job.out
+until_true grep -q "^resumed after" job.out
 check "a job that Slurm's signal ends goes on when it is requeued" \
-    until_true 60 eval '[ -z "$(squeue -h -j $job)" ]'
+    until_true eval '[ -z "$(squeue -h -j $job)" ]'
 check "every step was made once" python3 -c '
 import json
 steps = [json.loads(line)["step"] for line in open("steps")]
@@ -95,7 +96,7 @@ check "... and says when there is no such job, or none of its metrics" \
 scontrol show topology >fabric
 probed()
 {
-    timeout 90 srun --mpi=pmix -N4 --ntasks-per-node=2 --tp=2 "$plait" probe \
+    timeout 240 srun --mpi=pmix -N4 --ntasks-per-node=2 --tp=2 "$plait" probe \
         --device cpu --fabric fabric --max-bytes 16777216 --repeat 3 \
         --out site.yaml >probe.out 2>&1 && return
     cat probe.out

@@ -59,6 +59,6 @@ for script in "$top_srcdir"/examples/*.sbatch; do
 done
 # The opt-out that submitit needs, as its example asks for it.
 check "submitit's variables are not set by --rendezvous=none" \
-    timeout 20 srun -n2 --tp=2 --rendezvous=none bash -c \
+    timeout 240 srun -n2 --tp=2 --rendezvous=none bash -c \
     '[ -z "${MASTER_ADDR-}${RANK-}${WORLD_SIZE-}" ] && [ -n "$PLAIT_RANK" ]'
 done_testing

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # For scripts to source.
 
-# until_true SECONDS COMMAND...: 1 if COMMAND has not succeeded by then
-until_true()
+# within SECONDS COMMAND...: 1 if COMMAND has not succeeded by then
+within()
 {
     local tries=$(($1 * 20))
     shift
@@ -10,4 +10,11 @@ until_true()
         [ $((tries--)) -gt 0 ] || return 1
         sleep 0.05
     done
+}
+
+# until_true COMMAND...: for what must happen, however busy the machine is; 1
+# when it hangs for certain
+until_true()
+{
+    within 240 "$@"
 }

@@ -112,13 +112,13 @@ data: {train: "$tmp/o/text", val: "$tmp/o/text"}
 train: {steps: 2, global_batch: 4, micro_batch: 4, eval_every: 2, eval_steps: 1}
 checkpoint: {dir: "$tmp/ck"}
 END
-timeout 60 "$top_builddir/plait-train" "$tmp/c.yaml" --device cpu \
+timeout 240 "$top_builddir/plait-train" "$tmp/c.yaml" --device cpu \
     >"$tmp/out" 2>&1
 check "data.train is the folder" $?
-timeout 60 "$top_builddir/plait-train" "$tmp/c.yaml" --device cpu --sample 8 \
+timeout 240 "$top_builddir/plait-train" "$tmp/c.yaml" --device cpu --sample 8 \
     --sample-prompt "The ranks" 2>&1 | head -n 1 | grep -q "^The ranks"
 check "a sample finds the tokenizer there" $?
-timeout 60 "$top_builddir/plait-train" "$tmp/c.yaml" --device cpu \
+timeout 240 "$top_builddir/plait-train" "$tmp/c.yaml" --device cpu \
     --resume none --set model.vocab=300 2>&1 | grep -q "vocabulary of [0-9]* tokens, but model.vocab"
 check "a smaller vocabulary is refused" $?
 

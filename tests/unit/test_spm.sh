@@ -48,7 +48,7 @@ result=$?
 
 # sample ARGS...: of a model that has seen a little of this text
 sample() {
-    timeout 60 "$train" "$tmp/c.yaml" --device cpu "$@" >"$tmp/out" 2>&1
+    timeout 240 "$train" "$tmp/c.yaml" --device cpu "$@" >"$tmp/out" 2>&1
 }
 
 # wrong WHAT
