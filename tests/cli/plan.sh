@@ -186,8 +186,12 @@ refused 1 'bad.conf:1: unknown key "Node"; expected SwitchName, Switches, Nodes,
     plan --fabric bad.conf
 refused 2 'estimate: --model is missing' estimate
 types=$("$top_builddir/plait" estimate --help | sed -n '/--gpu-type/{n;s/^ *//p;}')
-refused 2 "no GPU type \"h1000\"; there are $types" \
+refused 2 "no GPU type \"h1000\"; did you mean h100? There are $types" \
     estimate --model model.yaml --gpu-type h1000
+refused 2 "no GPU type \"tpu-v5e\"; there are $types" \
+    estimate --model model.yaml --gpu-type tpu-v5e
+refused 2 "'estimat' is not a plait command; did you mean 'estimate'?" \
+    estimat
 echo 'gpu_types: {h1000: {matmul: 1}}' >bad.yaml
 refused 1 "bad.yaml:1: unknown key 'h1000' in gpu_types; did you mean 'h100'?" \
     estimate --model model.yaml --site bad.yaml

@@ -346,8 +346,10 @@ static void test_gpu_names(void)
     }
     ok(strcmp(plait_gpu_type_names(), all) == 0, "the list names all types");
     ok(plait_gpu_type_find("h1000", &gpu, &err) == -1 &&
-           strncmp(err.text, "no GPU type \"h1000\"; there are ", 31) == 0 &&
-           strcmp(err.text + 31, all) == 0,
+           strncmp(err.text,
+                   "no GPU type \"h1000\"; did you mean h100? There are ",
+                   50) == 0 &&
+           strcmp(err.text + 50, all) == 0,
        "an unknown GPU type is refused with the list");
 }
 

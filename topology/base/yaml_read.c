@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/nearest.h"
 #include "topology/base/yaml.h"
 
 /* Plain, unquoted text: what YAML would take for a number or a boolean. */
@@ -411,49 +412,17 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
     return -1;
 }
 
-/* Levenshtein's distance of two short words. */
-static int distance(const char *a, const char *b)
-{
-    int row[64], i, j, diagonal, above;
-    int n = (int)strlen(b);
-
-    if (n >= 64)
-        return n;
-    for (j = 0; j <= n; j++)
-        row[j] = j;
-    for (i = 1; a[i - 1]; i++) {
-        diagonal = row[0];
-        row[0] = i;
-        for (j = 1; j <= n; j++) {
-            above = row[j];
-            row[j] = diagonal + (a[i - 1] != b[j - 1]);
-            if (above + 1 < row[j])
-                row[j] = above + 1;
-            if (row[j - 1] + 1 < row[j])
-                row[j] = row[j - 1] + 1;
-            diagonal = above;
-        }
-    }
-    return row[n];
-}
-
 static int unknown_key(const struct plait_yaml *yaml, const yaml_node_t *key,
                        const char *what, const struct plait_yaml_field *fields,
                        int nfields, struct plait_error *err)
 {
     const char *text = plait_yaml_text(key), *names[64];
-    int i, d, best = 4, nearest = -1;
+    int i, nearest;
     char list[320];
 
-    for (i = 0; i < nfields; i++) {
-        d = distance(text, fields[i].name);
-        if (d < best && d < (int)strlen(fields[i].name)) {
-            best = d;
-            nearest = i;
-        }
-        if (i < 64)
-            names[i] = fields[i].name;
-    }
+    for (i = 0; i < nfields && i < 64; i++)
+        names[i] = fields[i].name;
+    nearest = plait_nearest(text, names, i);
     if (nearest >= 0)
         return plait_yaml_errorf(
             yaml, key, err, "unknown key '%.60s'%s%s; did you mean '%s'?", text,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "topology/cli/commands.h"
+#include "topology/job/foreign_config.h"
 
 void model_options_init(struct model_options *o)
 {
@@ -121,6 +122,7 @@ static int read_option(struct model_options *o, int opt,
         o->gpu_name = optarg;
         return plait_gpu_type_find(optarg, &type, err) < 0 ? -1 : 1;
     case 'W':
+        o->framework_given = true;
         return plait_framework_find(optarg, &o->framework, err) < 0 ? -1 : 1;
     case 's':
         o->site_file = optarg;
@@ -172,11 +174,14 @@ int model_options_read(struct model_options *o, const char *command, int argc,
 struct plait_job_config *model_options_config(const struct model_options *o,
                                               struct plait_error *err)
 {
-    struct plait_job_config *config = plait_job_config_create(
-        o->model_file, (const char **)o->sets, o->nsets, err);
+    enum plait_framework framework = PLAIT_FRAMEWORK_PLAIT;
+    struct plait_job_config *config = plait_foreign_config_create(
+        o->model_file, (const char **)o->sets, o->nsets, &framework, err);
 
+    if (o->framework_given)
+        framework = o->framework;
     if (config)
-        config->framework = o->framework;
+        config->framework = framework;
     return config;
 }
 

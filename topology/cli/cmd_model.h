@@ -20,6 +20,7 @@ struct model_options {
     int gpus;                   /* 0: not given */
     int json;
     enum plait_framework framework;
+    bool framework_given;
     bool schedule, interleaved; /* --schedule; --virtual above 1 */
     const char *key; /* the first option that changes the model; or NULL */
     char set[MODEL_SETS][96];

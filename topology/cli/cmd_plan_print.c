@@ -130,20 +130,30 @@ static void print_nodes(const struct plan_job *job, FILE *out)
                 plan->nnodes - LINES_MOST);
 }
 
+static void print_cost(FILE *out, const char *name, double planned,
+                       double linear, double unit, const char *unit_name)
+{
+    fprintf(out, "  %-26s %8.2f %-2s %8.2f %s\n", name, unit * planned,
+            unit_name, unit * linear, unit_name);
+}
+
+/* In seconds from one on. */
 static void print_costs(const struct plan_job *job, FILE *out)
 {
+    double unit = job->cost.step < 1 ? 1e3 : 1;
+    const char *name = job->cost.step < 1 ? "ms" : "s";
+
     fprintf(out, "\n%-28s %10s %13s\n", "time per step", "planned", "linear");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (job->plan->layout.size[i] > 1)
-            fprintf(out, "  %-26s %8.2f ms %8.2f ms\n", plait_axis_names[i],
-                    1e3 * job->cost.axis[i], 1e3 * job->linear.axis[i]);
+            print_cost(out, plait_axis_names[i], job->cost.axis[i],
+                       job->linear.axis[i], unit, name);
     if (job->computation > 0)
-        fprintf(out, "  %-26s %8.2f ms %8.2f ms\n", "computation, bubble",
-                1e3 * job->computation, 1e3 * job->computation);
-    fprintf(out, "  %-26s %8.2f ms %8.2f ms\n", "all", 1e3 * job->cost.step,
-            1e3 * job->linear.step);
-    fprintf(out, "  no order of these nodes takes less than %.2f ms\n",
-            1e3 * job->bound);
+        print_cost(out, "computation, bubble", job->computation,
+                   job->computation, unit, name);
+    print_cost(out, "all", job->cost.step, job->linear.step, unit, name);
+    fprintf(out, "  no order of these nodes takes less than %.2f %s\n",
+            unit * job->bound, name);
 }
 
 void plait_plan_print(const struct plan_job *job, FILE *out)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "topology/base/nearest.h"
 #include "topology/cli/commands.h"
 
 /* The command `plait`: built-in subcommands, and git-style ones. */
@@ -68,6 +69,23 @@ static void exec_sibling(const char *program, char **argv)
     execv(path, argv);
 }
 
+static int unknown_command(const char *name, const char *program)
+{
+    const char *names[NCOMMANDS];
+    int nearest;
+
+    for (size_t i = 0; i < NCOMMANDS; i++)
+        names[i] = commands[i].name;
+    nearest = plait_nearest(name, names, NCOMMANDS);
+    if (nearest >= 0)
+        return plait_cmd_misused("'%s' is not a plait command; did you mean "
+                                 "'%s'?",
+                                 name, names[nearest]);
+    return plait_cmd_misused("'%s' is not a plait command and there is no "
+                             "program %s; see 'plait --help'",
+                             name, program);
+}
+
 static int run_program(char **argv)
 {
     const char *name = argv[0];
@@ -82,9 +100,7 @@ static int run_program(char **argv)
     exec_sibling(program, argv);
     execvp(program, argv);
     if (errno == ENOENT)
-        rc = plait_cmd_misused("'%s' is not a plait command and there is no "
-                               "program %s; see 'plait --help'",
-                               name, program);
+        rc = unknown_command(name, program);
     else
         rc = plait_cmd_failed("cannot run %s: %s", program, strerror(errno));
     free(program);

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "topology/base/nearest.h"
+
 /* Sources, all for the SXM/OAM form of the part:
  *  v100-32g   NVIDIA V100 data sheet (2020): 125 TFLOP/s tensor, 15.7 fp32,
  *             900 GB/s, NVLink 300 GB/s both ways; DGX-2: 8 x 100 Gb/s for 16
@@ -113,12 +115,23 @@ const char *plait_gpu_type_names(void)
 int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
                         struct plait_error *err)
 {
+    const char *names[PLAIT_NGPU_TYPES];
+    int nearest;
+
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++)
         if (strcasecmp(plait_gpu_types[i].name, name) == 0) {
             *type = plait_gpu_types[i];
             return 0;
         }
+    for (int i = 0; i < PLAIT_NGPU_TYPES; i++)
+        names[i] = plait_gpu_types[i].name;
+    nearest = plait_nearest(name, names, PLAIT_NGPU_TYPES);
     errno = EINVAL;
+    if (nearest >= 0)
+        return plait_errorf(err,
+                            "no GPU type \"%.40s\"; did you mean %s? There "
+                            "are %s",
+                            name, names[nearest], plait_gpu_type_names());
     return plait_errorf(err, "no GPU type \"%.40s\"; there are %s", name,
                         plait_gpu_type_names());
 }

@@ -146,14 +146,17 @@ static void try_settings(struct search *s, const struct plait_layout *layout)
     int shards = layout->size[PLAIT_DP] * layout->size[PLAIT_CP];
 
     p->sequence = layout->size[PLAIT_TP] > 1;
-    for (int v = 1; v <= (pp > 1 ? CHUNKS_MOST : 1); v++) {
+    for (int v = 1; v <= (pp > 1 && !s->any ? CHUNKS_MOST : 1); v++) {
         p->virtual_stages = v;
         p->schedule = v > 1 ? PLAIT_SCHEDULE_INTERLEAVED : PLAIT_SCHEDULE_1F1B;
         if (!divides(&s->config, pp * v) ||
             plait_fits(&s->config, layout, NULL) < 0)
             continue;
-        for (p->zero = 0; p->zero <= (shards > 1 ? 3 : 0); p->zero++)
-            for (int r = 0; r <= PLAIT_RECOMPUTE_FULL; r++) {
+        /* Where anything does, what needs least first, and alone. */
+        for (p->zero = s->any && shards > 1 ? 3 : 0;
+             p->zero <= (shards > 1 ? 3 : 0); p->zero++)
+            for (int r = s->any ? PLAIT_RECOMPUTE_FULL : 0;
+                 r <= PLAIT_RECOMPUTE_FULL; r++) {
                 p->recompute = (enum plait_recompute)r;
                 try_offload(s, layout);
             }
@@ -168,7 +171,7 @@ static void try_batches(struct search *s, const struct plait_layout *layout)
         try_one(s, layout);
         return;
     }
-    for (int b = 1; b <= share && b <= 64 && !(s->any && s->found->n); b *= 2) {
+    for (int b = 1; b <= share && b <= (s->any ? 1 : 64); b *= 2) {
         s->config.train.micro_batch = b;
         try_settings(s, layout);
     }

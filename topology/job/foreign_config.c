@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/job/foreign_config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology/base/yaml.h"
+
+enum { PAIRS_MOST = 256, TEXT_MOST = 8192, LENGTH_MOST = 8192 };
+
+/* Names and values, one level. */
+struct pairs {
+    int n;
+    struct {
+        char name[56], value[40];
+    } at[PAIRS_MOST];
+};
+
+/* What becomes of a name: a key of ours, its section first. */
+struct rename {
+    const char *theirs, *ours;
+};
+
+/* Earlier ones win where several mean the same. */
+static const struct rename hugging_face[] = {
+    {"num_hidden_layers", "model.layers"},
+    {"n_layer", "model.layers"},
+    {"hidden_size", "model.hidden"},
+    {"n_embd", "model.hidden"},
+    {"num_attention_heads", "model.heads"},
+    {"n_head", "model.heads"},
+    {"num_key_value_heads", "model.kv_heads"},
+    {"head_dim", "model.head_dim"},
+    {"moe_intermediate_size", "model.ffn"},
+    {"intermediate_size", "model.ffn"},
+    {"n_inner", "model.ffn"},
+    {"vocab_size", "model.vocab"},
+    {"max_position_embeddings", "model.seq_len"},
+    {"n_positions", "model.seq_len"},
+    {"tie_word_embeddings", "model.tie_embeddings"},
+    {"sliding_window", "model.sliding_window"},
+    {"num_local_experts", "model.experts"},
+    {"num_experts", "model.experts"},
+    {"num_experts_per_tok", "model.experts_top_k"},
+};
+
+static const struct rename megatron[] = {
+    {"num_layers", "model.layers"},
+    {"hidden_size", "model.hidden"},
+    {"num_attention_heads", "model.heads"},
+    {"num_query_groups", "model.kv_heads"},
+    {"kv_channels", "model.head_dim"},
+    {"moe_ffn_hidden_size", "model.ffn"},
+    {"ffn_hidden_size", "model.ffn"},
+    {"padded_vocab_size", "model.vocab"},
+    {"vocab_size", "model.vocab"},
+    {"seq_length", "model.seq_len"},
+    {"num_experts", "model.experts"},
+    {"num_moe_experts", "model.experts"},
+    {"moe_router_topk", "model.experts_top_k"},
+    {"qk_layernorm", "model.qk_norm"},
+    {"micro_batch_size", "train.micro_batch"},
+    {"global_batch_size", "train.global_batch"},
+    {"tensor_model_parallel_size", "parallel.tp"},
+    {"context_parallel_size", "parallel.cp"},
+    {"expert_model_parallel_size", "parallel.ep"},
+    {"pipeline_model_parallel_size", "parallel.pp"},
+    {"num_virtual_stages_per_pipeline_rank", "parallel.virtual"},
+    {"virtual_pipeline_model_parallel_size", "parallel.virtual"},
+    {"sequence_parallel", "parallel.sequence"},
+    {"recompute_granularity", "parallel.recompute"},
+};
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
+
+static const char *value_of(const struct pairs *p, const char *name)
+{
+    for (int i = 0; i < p->n; i++)
+        if (strcmp(p->at[i].name, name) == 0)
+            return p->at[i].value;
+    return NULL;
+}
+
+static void add_pair(struct pairs *p, const char *name, const char *value)
+{
+    if (p->n == PAIRS_MOST)
+        return;
+    snprintf(p->at[p->n].name, sizeof(p->at[0].name), "%.55s", name);
+    snprintf(p->at[p->n].value, sizeof(p->at[0].value), "%.39s", value);
+    for (char *c = p->at[p->n].name; *c; c++)
+        if (*c == '-')
+            *c = '_';
+    p->n++;
+}
+
+/* "--name value --flag ...", on any number of lines, as a shell has them. */
+static void read_arguments(char *text, struct pairs *p)
+{
+    char *rest, *word = strtok_r(text, " \t\r\n\\=", &rest);
+    char *next;
+
+    for (; word; word = next) {
+        next = strtok_r(NULL, " \t\r\n\\=", &rest);
+        if (strncmp(word, "--", 2) != 0)
+            continue;
+        if (next && strncmp(next, "--", 2) != 0) {
+            add_pair(p, word + 2, next);
+            next = strtok_r(NULL, " \t\r\n\\=", &rest);
+        } else {
+            add_pair(p, word + 2, "true");
+        }
+    }
+}
+
+static void read_mapping(struct plait_yaml *yaml, struct pairs *p)
+{
+    yaml_node_t *root = plait_yaml_root(yaml), *key, *value;
+
+    for (int i = 0; i < plait_yaml_count(root); i++) {
+        value = plait_yaml_pair(yaml, root, i, &key);
+        if (plait_yaml_text(key) && plait_yaml_text(value) &&
+            strcmp(plait_yaml_text(value), "null") != 0)
+            add_pair(p, plait_yaml_text(key), plait_yaml_text(value));
+    }
+}
+
+struct settings {
+    char text[64][96];
+    const char *at[128];
+    int n;
+};
+
+static void set(struct settings *s, const char *key, const char *value)
+{
+    if (s->n == COUNT(s->text))
+        return;
+    snprintf(s->text[s->n], sizeof(s->text[0]), "%.40s=%.40s", key, value);
+    s->at[s->n] = s->text[s->n];
+    s->n++;
+}
+
+static int is_set(const struct settings *s, const char *key)
+{
+    size_t n = strlen(key);
+
+    for (int i = 0; i < s->n; i++)
+        if (strncmp(s->at[i], key, n) == 0 && s->at[i][n] == '=')
+            return 1;
+    return 0;
+}
+
+static void rename_pairs(const struct pairs *p, const struct rename *names,
+                         int n, struct settings *s)
+{
+    for (int i = 0; i < n; i++) {
+        const char *value = value_of(p, names[i].theirs);
+
+        if (value && !is_set(s, names[i].ours))
+            set(s, names[i].ours, value);
+    }
+}
+
+/* Models whose layers are those of llama to a planner. Gemma's gate is another
+ * function of the same cost. */
+static const struct {
+    const char *type;
+    const char *family;
+    const char *more; /* one key */
+} types[] = {
+    {"gpt2", "gpt2", NULL},
+    {"llama", "llama", NULL},
+    {"mistral", "llama", NULL},
+    {"mixtral", "llama", NULL},
+    {"qwen2", "llama", "model.attention_bias=qkv"},
+    {"qwen3", "llama", "model.qk_norm=true"},
+    {"qwen3_moe", "llama", "model.qk_norm=true"},
+    {"gpt_oss", "llama", "model.attention_bias=all"},
+    {"gemma", "llama", NULL},
+    {"gemma2", "llama", NULL},
+    {"gemma3_text", "llama", "model.qk_norm=true"},
+    {"smollm3", "llama", NULL},
+    {"olmo2", "llama", "model.qk_norm=true"},
+};
+
+static int translate_hugging_face(const char *path, const struct pairs *p,
+                                  struct settings *s, struct plait_error *err)
+{
+    const char *type = value_of(p, "model_type");
+    const char *length;
+    int i = 0;
+
+    while (i < COUNT(types) && strcmp(types[i].type, type) != 0)
+        i++;
+    if (i == COUNT(types))
+        return plait_errorf(err,
+                            "%s: model_type %.40s cannot be planned: its "
+                            "layers are not those of gpt2 or llama",
+                            path, type);
+    set(s, "model.family", types[i].family);
+    rename_pairs(p, hugging_face, COUNT(hugging_face), s);
+    if (types[i].more)
+        s->at[s->n++] = types[i].more;
+    if (!is_set(s, "model.tie_embeddings"))
+        set(s, "model.tie_embeddings",
+            strncmp(type, "gemma", 5) == 0 || strcmp(type, "gpt2") == 0
+                ? "true"
+                : "false");
+    /* Context that a model can have, not what it is trained with. */
+    length = value_of(p, "max_position_embeddings");
+    if (length && atoi(length) > LENGTH_MOST)
+        set(s, "model.seq_len", "8192");
+    set(s, "train.precision", "bf16");
+    return 0;
+}
+
+static void translate_megatron(const struct pairs *p, struct settings *s)
+{
+    const char *chunks;
+
+    set(s, "model.family", value_of(p, "swiglu") ? "llama" : "gpt2");
+    rename_pairs(p, megatron, COUNT(megatron), s);
+    if (value_of(p, "untie_embeddings_and_output_weights"))
+        set(s, "model.tie_embeddings", "false");
+    if (value_of(p, "use_distributed_optimizer"))
+        set(s, "parallel.zero", "1");
+    if (value_of(p, "use_megatron_fsdp"))
+        set(s, "parallel.zero", "3");
+    set(s, "train.precision",
+        value_of(p, "fp8") || value_of(p, "fp8_format") ? "fp8"
+        : value_of(p, "fp16")                           ? "fp16"
+                                                        : "bf16");
+    chunks = value_of(p, "num_virtual_stages_per_pipeline_rank");
+    if (chunks || value_of(p, "virtual_pipeline_model_parallel_size"))
+        set(s, "parallel.schedule", "interleaved");
+}
+
+/* 1: its pairs are in `p`. */
+static int read_pairs(const char *path, char *text, size_t size,
+                      struct pairs *p, struct plait_error *err)
+{
+    struct plait_yaml *yaml;
+    const char *first = text;
+
+    while (isspace((unsigned char)*first))
+        first++;
+    if (strncmp(first, "--", 2) == 0) {
+        read_arguments(text, p);
+        return 1;
+    }
+    yaml = plait_yaml_parse(path, text, size, err);
+    if (!yaml)
+        return -1;
+    if (!plait_yaml_root(yaml)) {
+        plait_yaml_destroy(yaml);
+        errno = EINVAL;
+        return plait_errorf(err, "%s: there is no model in it", path);
+    }
+    read_mapping(yaml, p);
+    plait_yaml_destroy(yaml);
+    return value_of(p, "model_type") || value_of(p, "num_layers");
+}
+
+static struct plait_job_config *
+translate(const char *path, const struct pairs *p, const char *const *more,
+          int nmore, enum plait_framework *framework, struct plait_error *err)
+{
+    struct settings *s = calloc(1, sizeof(*s));
+    struct plait_job_config *config = NULL;
+
+    if (!s) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    if (value_of(p, "model_type")) {
+        if (translate_hugging_face(path, p, s, err) < 0)
+            goto out;
+    } else {
+        translate_megatron(p, s);
+        *framework = PLAIT_FRAMEWORK_MEGATRON;
+    }
+    for (int i = 0; i < nmore && s->n < COUNT(s->at); i++)
+        s->at[s->n++] = more[i];
+    config = plait_job_config_parse(path, "", 0, s->at, s->n, err);
+out:
+    free(s);
+    return config;
+}
+
+struct plait_job_config *
+plait_foreign_config_create(const char *path, const char *const *more,
+                            int nmore, enum plait_framework *framework,
+                            struct plait_error *err)
+{
+    struct plait_job_config *config = NULL;
+    struct pairs *p = calloc(1, sizeof(*p));
+    char *text = NULL;
+    size_t size;
+    int rc;
+
+    if (!p || plait_job_config_read(path, &text, &size, err) < 0)
+        goto out;
+    rc = read_pairs(path, text, size, p, err);
+    if (rc > 0)
+        config = translate(path, p, more, nmore, framework, err);
+    else if (rc == 0)
+        config = plait_job_config_create(path, (const char **)more, nmore, err);
+out:
+    free(text);
+    free(p);
+    return config;
+}

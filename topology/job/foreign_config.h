@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_JOB_FOREIGN_CONFIG_H
+#define PLAIT_TOPOLOGY_JOB_FOREIGN_CONFIG_H
+
+#include "topology/job/job_config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A model as others write it, for the planner: Hugging Face's config.json, or
+ * Megatron's arguments (a file of "--num-layers 32 ...", or of the same names
+ * as YAML). `*framework` is set where the file says whose it is. A file that
+ * is neither is read as plait_job_config_create() does; NULL, with the reason
+ * in err. */
+struct plait_job_config *
+plait_foreign_config_create(const char *path, const char *const *set, int nset,
+                            enum plait_framework *framework,
+                            struct plait_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
