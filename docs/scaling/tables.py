@@ -12,8 +12,7 @@ PLAIT = sys.argv[1] if len(sys.argv) > 1 else "plait"
 GPUS = [8, 64, 512, 4096, 16384, 65536, 131072]
 MODELS = ["8b", "70b", "405b", "1t"]
 FABRICS = [("H100, DGX of 8, one 400 Gb/s NIC a GPU", ["--gpu-type", "h100"]),
-           ("GB200, NVL72, one 400 Gb/s NIC a GPU",
-            ["--gpu-type", "b200", "--site", HERE + "/gb200.yaml"])]
+           ("GB200, NVL72, one 400 Gb/s NIC a GPU", ["--gpu-type", "gb200"])]
 # Sequences of a step: so many per GPU (weak), or as many on any number of
 # GPUs (strong).
 WEAK = {"8b": 2, "70b": 1, "405b": 1 / 4, "1t": 1 / 4}
@@ -46,6 +45,8 @@ def simulate(name, fabric, gpus, batch, c):
     words += ["--micro-batch", str(c["micro_batch"])]
     if c["sequence"]:
         words.append("--sequence")
+    if c["offload"] != "none":
+        words += ["--set", "parallel.offload=" + c["offload"]]
     return run("simulate", *model(name), *fabric, *words)
 
 
@@ -59,6 +60,8 @@ def layout(c):
     text += f", b {c['micro_batch']}, zero {c['zero']}"
     if c["recompute"] != "none":
         text += ", " + c["recompute"]
+    if c["offload"] != "none":
+        text += ", " + c["offload"] + " offloaded"
     return text
 
 
@@ -126,9 +129,11 @@ def records():
     print("| record | products | GPUs and layout | measured | simulated | "
           "simulated / measured |\n|---|---|---|---|---|---|")
     for who, precision, name, fabric, words, unit, measured in RECORDS:
+        software = ("megatron" if "Megatron" in who or "Llama" in who else
+                    "torchtitan" if "titan" in who else "llm-foundry")
         s = run("simulate", *model(name), *fabric, *words.split(),
-                "--precision", precision)
-        kind = "GB200" if "b200" in fabric else "H100"
+                "--precision", precision, "--framework", software)
+        kind = "GB200" if "gb200" in fabric else "H100"
         short = words.replace("--global-batch", "B").replace("--", "")
         if not s:
             print(f"| {who} | {precision} | {kind}, {name}, {short} | "
