@@ -10,6 +10,7 @@ for page in "$source"/docs/*.md; do
     # the folder's own README.md would be a second index
     [ "${page##*/}" = README.md ] || cp "$page" "$build/docs/site/pages/"
 done
+cp "$source/docs/site.css" "$build/docs/site/pages/"
 for folder in learning; do
     [ ! -d "$source/docs/$folder" ] ||
         cp -r "$source/docs/$folder" "$build/docs/site/pages/"

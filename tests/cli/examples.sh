@@ -45,9 +45,38 @@ model llama3-8b 8030261248
 model llama3-70b 70553706496
 model llama3-405b 405853388800
 model mixtral-8x7b 46702792704
+model smollm2-135m 134515008
 
 # None is left out; those in examples/lessons are of no published model.
 [ $n = $((2 * $(find "$top_srcdir/examples" -maxdepth 1 -name '*.yaml' \
     ! -name quickstart.yaml | wc -l))) ]
 check "every model was looked at" $?
+
+# The job files of plait-train: what #SBATCH asks for is a plan that fits.
+asked() { # FILE NAME: the number
+    sed -n "s/^#SBATCH.* *--$2=\([0-9]*\).*/\1/p" "$1"
+}
+jobs=0
+for file in "$top_srcdir"/examples/*.sbatch; do
+    yaml=$(sed -n 's/^srun .*plait-train \([a-z0-9.-]*\.yaml\).*/\1/p' "$file")
+    [ -n "$yaml" ] || continue
+    jobs=$((jobs + 1))
+    nodes=$(asked "$file" nodes) tasks=$(asked "$file" ntasks-per-node)
+    flags=$(grep '^#SBATCH' "$file" | grep -oE -- '--(tp|cp|ep|pp)=[0-9]+')
+    sets=$(grep -oE -- '--set train[^ ]+' "$file")
+    type=h100
+    grep -q -- '--device cpu' "$file" && type=cpu
+    # shellcheck disable=SC2086 # words are meant
+    set -- --model "$top_srcdir/examples/$yaml" $flags $sets
+    "$plait" plan "$@" --nodes "n[1-$nodes]" --tasks-per-node "$tasks" \
+        --gpu-type $type --json >"$tmp/out" 2>&1 &&
+        "$plait" estimate "$@" --dp=auto --gpus $((nodes * tasks)) \
+            --gpu-type $type --json >"$tmp/out" 2>&1 &&
+        grep -q '^ "fits": true' "$tmp/out"
+    status=$?
+    [ $status = 0 ] || sed 's/^/# /' "$tmp/out" | head -n 5
+    check "${file##*/} is a plan that fits $((nodes * tasks)) x $type" $status
+done
+[ $jobs = 7 ]
+check "all of plait-train's job files were planned" $?
 echo "1..$n"

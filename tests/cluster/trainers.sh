@@ -57,6 +57,42 @@ for script in "$top_srcdir"/examples/*.sbatch; do
         sbatch --test-only -N4 --ntasks-per-node=1 --gpus-per-node=1 \
         --tp=1 --pp=1 "$script"
 done
+# plait-train's own, with models and data of a size for tests.
+export PATH=$top_builddir:$PATH
+python3 "$top_srcdir/tests/lib/tokens.py" tokens.bin 3000 1
+cp "$top_srcdir"/examples/*.yaml .
+small="--device cpu"
+for set in model.layers=2 model.hidden=32 model.heads=2 model.vocab=257 \
+    model.seq_len=32 data.train=tokens.bin train.steps=4 \
+    train.global_batch=8 train.micro_batch=1 train.precision=fp32 \
+    train.eval_every=0 checkpoint.dir=ck checkpoint.every=2; do
+    small+=" --set $set"
+done
+llama="--set model.kv_heads=2 --set model.ffn=64"
+trains()
+{
+    local script=$1 log=out.${1%.sbatch}
+    shift
+    rm -rf ck
+    # shellcheck disable=SC2086 # words are meant
+    batch "$log" -N2 --ntasks-per-node=2 --gpus-per-node=2 --tp=1 --pp=2 \
+        "$top_srcdir/examples/$script" $small "$@" &&
+        grep -q 'step 4/4' "$log"
+}
+if srun --mpi=list 2>&1 | grep -qw pmix; then
+    for script in gpt2-124m-cpu gpt2-124m-64gpu; do
+        check "$script.sbatch trains a small model" trains $script.sbatch \
+            --set data.val=tokens.bin
+    done
+    # shellcheck disable=SC2086
+    check "llama3-8b-64gpu.sbatch trains a small model" \
+        trains llama3-8b-64gpu.sbatch $llama
+    # train.sh has a job that goes on when Slurm's signal ended it
+    check "requeue.sbatch ends when the run ends" trains requeue.sbatch \
+        gpt2-124m.yaml --set data.val=tokens.bin
+else
+    skip "the job files of plait-train" "this Slurm has no PMIx"
+fi
 # The opt-out that submitit needs, as its example asks for it.
 check "submitit's variables are not set by --rendezvous=none" \
     timeout 240 srun -n2 --tp=2 --rendezvous=none bash -c \

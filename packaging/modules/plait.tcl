@@ -1,0 +1,17 @@
+#%Module1.0
+# SPDX-License-Identifier: Apache-2.0
+# Environment Modules: copy it to MODULEPATH/plait/VERSION, and set prefix to
+# what `./configure --prefix` was given.
+proc ModulesHelp {} {
+    puts stderr "Plait: tensor, pipeline and data parallelism as flags of"
+    puts stderr "srun, and a trainer. plait --help, man plait."
+}
+module-whatis "Plait: planner and trainer for parallel jobs under Slurm"
+
+set prefix /opt/plait
+prepend-path PATH $prefix/bin
+prepend-path MANPATH $prefix/share/man
+prepend-path LD_LIBRARY_PATH $prefix/lib
+prepend-path PKG_CONFIG_PATH $prefix/lib/pkgconfig
+prepend-path XDG_DATA_DIRS $prefix/share
+prepend-path FPATH $prefix/share/zsh/site-functions

@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The recipes in packaging/ parse, ask configure for what it knows, and name
+# what an installation has; `make install` works with any DESTDIR and prefix.
+. "$top_srcdir/tests/lib/check.sh"
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL
+here=$top_srcdir/packaging
+skip() { echo "ok $((n = n + 1)) - # SKIP $1"; }
+
+"${MAKE:-make}" -s -C "$top_builddir" DESTDIR="$tmp/root" \
+    prefix=/opt/plait install >"$tmp/log" 2>&1
+status=$?
+[ $status = 0 ] || tail -n 20 "$tmp/log" | sed 's/^/# /'
+check "make install with a DESTDIR and another prefix" $status
+prefix=$tmp/root/opt/plait
+wrong=
+for program in "$prefix"/bin/plait*; do
+    env -i LD_LIBRARY_PATH="$prefix/lib" PATH=/nowhere "$program" --version \
+        >/dev/null 2>"$tmp/err" || wrong+=" ${program##*/}"
+done
+[ "$(find "$prefix/bin" -name 'plait*' | wc -l)" -ge 9 ] || wrong+=" few"
+check "what is installed there runs without PATH:${wrong:- all}" ${#wrong}
+env -i PATH=/nowhere "$prefix/bin/plait" watch --version >/dev/null
+check "plait finds its programs beside itself" $?
+[ -e "$prefix/share/bash-completion/completions/plait-train" ] &&
+    [ -e "$prefix/share/zsh/site-functions/_plait" ] &&
+    [ -e "$prefix/share/fish/vendor_completions.d/plait-watch.fish" ]
+check "completion is installed for three shells" $?
+
+missing=
+for option in $(grep -ohE -- '--with(out)?-[a-z-]+' "$here"/*/* |
+    sed 's/--with\(out\)\{0,1\}-//' | sort -u); do
+    grep -q -- "\[$option\]" "$top_srcdir"/m4/*.m4 "$top_srcdir/configure.ac" ||
+        missing+=" $option"
+done
+check "configure knows their options:${missing:- all}" ${#missing}
+
+if command -v python3 >/dev/null; then
+    cat >"$tmp/read.py" <<'END'
+import ast, os, sys
+here, prefix = sys.argv[1:]
+ast.parse(open(here + "/spack/package.py").read())
+recipe = {"SHLIB_EXT": "so"}
+name = [f for f in os.listdir(here + "/easybuild")][0]
+exec(open(here + "/easybuild/" + name).read(), recipe)
+assert name == "%s-%s-%s-%s.eb" % (
+    recipe["name"], recipe["version"], recipe["toolchain"]["name"],
+    recipe["toolchain"]["version"]), name
+paths = recipe["sanity_check_paths"]
+for path in paths["files"] + paths["dirs"]:
+    if path != "lib/libplait.so":
+        assert os.path.exists(os.path.join(prefix, path)), path
+END
+    python3 -B "$tmp/read.py" "$here" "$prefix"
+    check "Spack's and EasyBuild's recipes are Python" $?
+else
+    skip "no python3"
+fi
+
+# Both kinds of module files set the same.
+said='PATH=/opt/plait/bin MANPATH=/opt/plait/share/man
+    LD_LIBRARY_PATH=/opt/plait/lib PKG_CONFIG_PATH=/opt/plait/lib/pkgconfig
+    XDG_DATA_DIRS=/opt/plait/share FPATH=/opt/plait/share/zsh/site-functions'
+if command -v tclsh >/dev/null; then
+    { echo 'proc prepend-path {name path} { puts "$name=$path" }'
+        echo 'proc module-whatis {text} {}'
+        cat "$here/modules/plait.tcl"; } >"$tmp/module.tcl"
+    # shellcheck disable=SC2086 # words are meant
+    tclsh "$tmp/module.tcl" | diff - <(printf '%s\n' $said)
+    check "the Tcl module file" $?
+else
+    skip "no tclsh"
+fi
+lua=$(command -v lua5.4 lua5.3 lua5.1 lua | head -n 1)
+if [ -n "$lua" ]; then
+    { echo 'function help() end function whatis() end'
+        echo 'function pathJoin(a, b) return a .. "/" .. b end'
+        echo 'function prepend_path(n, p) print(n .. "=" .. p) end'
+        cat "$here/modules/plait.lua"; } >"$tmp/module.lua"
+    # shellcheck disable=SC2086
+    "$lua" "$tmp/module.lua" | diff - <(printf '%s\n' $said)
+    check "the Lua module file" $?
+else
+    skip "no lua"
+fi
+
+sed -n '/^%post/,/^%environment/{/^%/d;p;}' "$here/apptainer/plait.def" \
+    >"$tmp/post"
+[ -s "$tmp/post" ] && sh -n "$tmp/post"
+check "Apptainer's %post is a script" $?
+echo "1..$n"
