@@ -248,7 +248,7 @@ static int usage(FILE *to)
 {
     fprintf(to,
             "usage: plait-bench [--rounds N] [--threads N] [--case 1..%d] "
-            "[--part steps|images|ops|comm|planner] [--json FILE]\n",
+            "[--part steps|images|ops|optimizers|comm|planner] [--json FILE]\n",
             NCASES);
     return to == stderr ? 2 : 0;
 }
@@ -352,11 +352,14 @@ static void run_parts(const struct options *o, json_t *all)
             all, "images",
             bench_images(&(struct bench_image_options){
                 o->rounds, o->threads, o->python, o->python_new, o->resnet}));
-    if (wants(o, "ops")) {
-        rows = bench_ops(o->threads, o->rounds);
+    rows = json_array();
+    if (wants(o, "ops"))
+        bench_ops(rows, o->threads, o->rounds);
+    if (wants(o, "ops") || wants(o, "optimizers")) {
+        bench_optimizers(rows, o->threads, o->rounds);
         report_ops(rows);
-        json_object_set_new(all, "ops", rows);
     }
+    json_object_set_new(all, "ops", rows);
     if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
         return;
     if (wants(o, "comm"))

@@ -69,7 +69,7 @@ int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
                         int threads, bool library);
 
 /* The single operations against what the machine can do; rows for JSON. */
-json_t *bench_ops(int threads, int rounds);
+void bench_ops(json_t *rows, int threads, int rounds);
 /* Adds a row for each optimizer's step. */
 void bench_optimizers(json_t *rows, int threads, int rounds);
 

@@ -88,8 +88,16 @@ static void run_op(struct ops_bench *o, enum op op)
 {
     const struct plait_ops *ops = o->ops;
     enum plait_dtype t = o->type;
-    struct plait_attention a = {B,     T,     T, H, H,      C / H,
-                                3 * C, 3 * C, 0, 0, 0.125f, 1};
+    struct plait_attention a = {.batch = B,
+                                .q_len = T,
+                                .k_len = T,
+                                .q_heads = H,
+                                .kv_heads = H,
+                                .head_dim = C / H,
+                                .q_stride = 3 * C,
+                                .kv_stride = 3 * C,
+                                .scale = 0.125f,
+                                .zeroed = 1};
     struct plait_update adamw = {.rule = PLAIT_UPDATE_ADAMW,
                                  .lr = 1e-9f,
                                  .beta1 = 0.9f,
@@ -274,12 +282,8 @@ static void one_type(json_t *rows, int threads, int rounds,
     teardown(&o);
 }
 
-json_t *bench_ops(int threads, int rounds)
+void bench_ops(json_t *rows, int threads, int rounds)
 {
-    json_t *rows = json_array();
-
     one_type(rows, threads, rounds, PLAIT_F32);
     one_type(rows, threads, rounds, PLAIT_BF16_T);
-    bench_optimizers(rows, threads, rounds);
-    return rows;
 }
