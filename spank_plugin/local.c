@@ -9,12 +9,12 @@
 #include "spank_plugin/master.h"
 #include "spank_plugin/plugin.h"
 #include "spank_plugin/policy.h"
-#include "spank_plugin/scontrol.h"
 #include "spank_plugin/slurm_api.h"
 #include "spank_plugin/slurm_options.h"
 #include "topology/base/hostlist.h"
 #include "topology/layout/launch.h"
 #include "topology/start/request.h"
+#include "topology/start/scontrol.h"
 #include "topology/start/show_plan.h"
 
 static int refuse_het(int components, struct plait_error *err)

@@ -9,9 +9,9 @@
 #include "fake_step.h"
 #include "spank_plugin/master.h"
 #include "spank_plugin/policy.h"
-#include "spank_plugin/scontrol.h"
 #include "tap.h"
 #include "topology/layout/launch.h"
+#include "topology/start/scontrol.h"
 
 /* ---- the nodes agree; each is a process of its own ---- */
 

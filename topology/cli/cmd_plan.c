@@ -39,6 +39,9 @@ static void print_help(void)
         "  --json               print one JSON document\n"
         "  --svg FILE           draw the placement\n"
         "  --hostfile FILE      write a SLURM_HOSTFILE with this placement\n"
+        "  --format TRAINER     the layout as a trainer takes it, one of "
+        "these:\n"
+        "                       megatron deepspeed torchtitan nemo jax\n"
         "  --help               print this\n\n"
         "  --model FILE         the model and how it is trained; then also\n");
     model_options_print_help();
@@ -56,6 +59,7 @@ static const struct option options[] = {
     {"auto", no_argument, NULL, 'a'},
     {"svg", required_argument, NULL, 'v'},
     {"hostfile", required_argument, NULL, 'H'},
+    {"format", required_argument, NULL, 'F'},
     {0}};
 
 static int parse_placement(const char *text, enum plait_placement *placement,
@@ -105,6 +109,8 @@ static int parse_option(void *arg, int opt, struct plait_error *err)
         return 0;
     case 'p':
         return parse_placement(optarg, &r->placement, err);
+    case 'F':
+        return hand_over_parse("format", optarg, &job->format, err);
     case 'a':
         job->find_layout = 1;
         return 0;
@@ -317,21 +323,41 @@ static int is_stdout(const char *path)
     return path && strcmp(path, "-") == 0;
 }
 
+static int print_format(const struct plan_job *job)
+{
+    const struct plait_layout *layout = &job->plan->layout;
+    struct plait_error err;
+    char *text;
+
+    if (hand_over_check(job->format, layout, &err) < 0)
+        return plait_cmd_failed("%s", err.text);
+    text = hand_over_format(job->format, layout);
+    if (!text)
+        return plait_cmd_failed("out of memory");
+    puts(text);
+    free(text);
+    return PLAIT_EXIT_GOOD;
+}
+
 static int write_outputs(struct plan_job *job)
 {
-    int taken = is_stdout(job->host_file) + is_stdout(job->svg_file);
+    int taken = is_stdout(job->host_file) + is_stdout(job->svg_file) +
+                (job->format != HAND_OVER_NONE);
     struct plait_error err;
     int rc = PLAIT_EXIT_GOOD;
 
     if (taken + job->options.json > 1)
-        return plait_cmd_misused("plan: only one of --json, --svg - and "
-                                 "--hostfile - can have standard output");
+        return plait_cmd_misused("plan: only one of --json, --format, "
+                                 "--svg - and --hostfile - can have standard "
+                                 "output");
     if (order_nodes(job, &err) < 0)
         return plait_cmd_failed("%s", err.text);
     if (job->host_file)
         rc = plait_cmd_write(job->host_file, print_hostfile, job);
     if (rc == PLAIT_EXIT_GOOD && job->svg_file)
         rc = plait_cmd_write(job->svg_file, plait_plan_draw, job);
+    if (rc == PLAIT_EXIT_GOOD && job->format != HAND_OVER_NONE)
+        rc = print_format(job);
     if (rc != PLAIT_EXIT_GOOD || taken)
         return rc;
     if (job->options.json)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "topology/cli/cmd_model.h"
+#include "topology/cli/hand_over.h"
 #include "topology/plan/cost.h"
 #include "topology/plan/plan.h"
 #include "topology/predict/estimate.h"
@@ -16,6 +17,7 @@ struct plan_job {
     struct model_options options; /* gpus: one node of so many, for --auto */
     const char *node_list, *task_list, *fabric_file, *hwloc_file, *nccl_file,
         *svg_file, *host_file;
+    enum hand_over format;
     int find_layout;
     unsigned given; /* bit per axis: the user or the model's file has it */
     struct plait_gpu_type gpu;

@@ -23,6 +23,7 @@ int plait_cmd_plan(int argc, char **argv);
 int plait_cmd_estimate(int argc, char **argv);
 int plait_cmd_simulate(int argc, char **argv);
 int plait_cmd_doctor(int argc, char **argv);
+int plait_cmd_run(int argc, char **argv);
 int plait_cmd_init(int argc, char **argv);
 int plait_cmd_keys(int argc, char **argv);
 

@@ -1,0 +1,170 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait run without Slurm: alone on this machine, and under mpirun; and a layout
+# in the words of other trainers.
+plait=$top_builddir/plait
+top_srcdir=$(cd "$top_srcdir" && pwd)
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+unset "${!SLURM_@}" "${!PLAIT_@}" "${!OMPI_COMM_@}" "${!PMI_@}" MASTER_PORT \
+    MASTER_ADDR CUDA_VISIBLE_DEVICES 2>/dev/null
+export PLAIT_SITE=
+. "$top_srcdir/tests/lib/check.sh"
+. "$top_srcdir/tests/lib/until.sh"
+
+is() { # name want got
+    [ "$2" = "$3" ]
+    check "$1" $?
+    [ "$2" = "$3" ] || printf 'want: %s\ngot:  %s\n' "$2" "$3" | sed 's/^/# /'
+}
+
+refused() { # code text arguments...
+    local code=$1 text=$2 got
+    shift 2
+    timeout 240 "$plait" run "$@" >"$tmp/out" 2>&1
+    got=$?
+    is "refused: $text" "$code plait: $text" "$got $(cat "$tmp/out")"
+}
+
+alone()
+{
+    timeout 240 "$plait" run --np "$@"
+}
+
+ranks='echo "$RANK $LOCAL_RANK $WORLD_SIZE $PLAIT_TP_RANK $PLAIT_PP_RANK $NODE_RANK"'
+eight=$(for r in 0 1 2 3 4 5 6 7; do echo "$r $r 8 $((r % 2)) $((r / 4)) 0"; done)
+is 'eight tasks of a plan' "$eight" \
+    "$(alone 8 --tp=2 --pp=2 -- sh -c "$ranks" | sort)"
+is '... know one address and one secret' "1 64" \
+    "$(alone 4 --tp=2 sh -c 'echo $MASTER_ADDR:$MASTER_PORT $PLAIT_SECRET' |
+        sort -u | awk '{ n++; s = length($2) } END { print n, s }')"
+is '... of which torch is told nothing where it is not wanted' "none 3" \
+    "$(alone 1 --tp=1 --rendezvous=none sh -c 'echo ${RANK-none} 3')"
+mkdir "$tmp/cpus"
+alone 2 --tp=2 sh -c 'sed -n "s/^Cpus_allowed_list:.//p" /proc/self/status \
+    >"$0/$RANK"; echo "$PLAIT_CPUS" >"$0/$RANK.told"' "$tmp/cpus"
+is 'each is bound to the cores that it is told' "same same" "$(for r in 0 1; do
+    cmp "$tmp/cpus/$r" "$tmp/cpus/$r.told" && echo same; done | xargs)"
+is '--show-plan' 1 "$(alone 2 --tp=2 --show-plan true 2>&1 |
+    grep -c '2 tasks on 1 node: tp=2 dp=1')"
+is '--label' '[0] out [1] out' \
+    "$(alone 2 --tp=2 --label sh -c 'printf out' | sort | xargs)"
+is '... of both outputs' '[0] err [1] err' \
+    "$(alone 2 --tp=2 --label sh -c 'echo err >&2' 2>&1 >/dev/null |
+        sort | xargs)"
+
+refused 1 "4 tasks are not divisible by --tp=3; --tp=2 --dp=2 or --tp=4 would fit" \
+    --np 4 --tp=3 true
+refused 2 '--tp=0 must be a whole number from 1 to 1048576, or "auto"' \
+    --np 4 --tp=0 true
+refused 2 '--np=x: must be a whole number from 1 to 4096' --np x true
+refused 2 "run: no srun or mpirun started this: give --np, the number of tasks \
+on this machine" --tp=2 true
+refused 2 "run: a command is missing; see 'plait run --help'" --np 2 --tp=2
+refused 1 'cannot run /nonexistent: No such file or directory' \
+    --np 1 /nonexistent
+PLAIT_RANK=0 refused 2 'run: this task has a plan already (PLAIT_RANK is set): '\
+'leave out plait run, or srun'"'"'s flags' --tp=1 true
+
+# One that fails ends the others, and what those have started.
+alone 3 sh -c '[ $RANK != 1 ] || exit 7
+    sleep 50 & echo $! >"$0.$RANK"; wait' "$tmp/child"
+is 'the status is that of the task that failed' 7 $?
+gone()
+{
+    ! kill -0 $(cat "$tmp"/child.* 2>/dev/null) 2>/dev/null
+}
+until_true gone
+check '... and nothing is left of the others' $?
+alone 2 sh -c 'kill -KILL $$'
+is '... or 128 and its signal' 137 $?
+"$plait" run --np 2 --tp=2 sh -c \
+    'trap "exit 5" USR1; touch "$0.$RANK"; while :; do sleep 0.05; done' \
+    "$tmp/ready" &
+pid=$!
+until_true eval '[ -e "$tmp/ready.0" ] && [ -e "$tmp/ready.1" ]'
+kill -USR1 $pid
+wait $pid
+is 'signals are passed on' 5 $?
+
+if command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'; then
+    is "under Open MPI's mpirun" "$eight" "$(timeout 240 bash \
+        "$top_srcdir/tests/lib/mpirun.sh" 8 \
+        "$plait" run --tp=2 --pp=2 sh -c "$ranks" | sort)"
+    is '... one line from task 0' 1 "$(timeout 240 bash \
+        "$top_srcdir/tests/lib/mpirun.sh" 4 \
+        "$plait" run --tp=3 true 2>&1 | grep -c '^plait: 4 tasks are not')"
+else
+    check "under Open MPI's mpirun # SKIP no mpirun of Open MPI" 0
+fi
+if command -v mpiexec.hydra >/dev/null; then
+    is "under MPICH's mpirun" "$eight" "$(timeout 240 mpiexec.hydra -np 8 \
+        "$plait" run --tp=2 --pp=2 sh -c "$ranks" | sort)"
+else
+    check "under MPICH's mpirun # SKIP no mpiexec.hydra" 0
+fi
+
+# The job that the cluster tests run under srun; it asks for its node's name.
+if python3 -c 'import torch.distributed' 2>/dev/null; then
+    (cd "$tmp" && SLURMD_NODENAME=here timeout 240 "$plait" run \
+        --np 4 --tp=1 python3 "$top_srcdir/tests/cluster/torch_job.py" \
+        >"$tmp/torch" 2>&1)
+    is 'torch over gloo' '4 6 here here here here' \
+        "$(cat "$tmp/result" 2>/dev/null || cat "$tmp/torch")"
+else
+    check 'torch over gloo # SKIP no torch' 0
+fi
+
+format()
+{
+    "$plait" plan --tp=2 --pp=2 --nodes='n[1-2]' --tasks-per-node=4 \
+        --format "$@" 2>&1
+}
+megatron='--tensor-model-parallel-size 2 --context-parallel-size 1 '
+megatron+='--expert-model-parallel-size 1 --pipeline-model-parallel-size 2'
+is 'megatron' "$megatron" "$(format megatron)"
+is '... with its other order' "$megatron --use-tp-pp-dp-mapping" \
+    "$(format megatron --rank-order=tp-cp-ep-pp-dp)"
+is '... and no other' "plait: megatron cannot keep to --rank-order=dp-cp-ep-tp-pp; \
+it counts tp-cp-ep-dp-pp" "$(format megatron --rank-order=dp-cp-ep-tp-pp)"
+is '... appended to a command' "train.py $megatron" \
+    "$(alone 4 --tp=2 --pp=2 --hand-over=megatron -- echo train.py | sort -u)"
+is 'jax' '{"mesh_shape": [2, 2, 1, 2], "axis_names": ["pp", "dp", "cp", "tp"]}' \
+    "$(format jax)"
+is 'torchtitan' 'data_parallel_shard_degree = 2' \
+    "$(format torchtitan | grep data_parallel_shard)"
+if command -v python3 >/dev/null; then
+    for trainer in deepspeed nemo jax; do
+        format $trainer | python3 -c 'import json, sys; json.load(sys.stdin)'
+        check "$trainer is JSON" $?
+    done
+else
+    check 'JSON # SKIP no python3' 0
+fi
+# Megatron's own ranks, of the arguments that it is given.
+if python3 -c 'import megatron.core' 2>/dev/null; then
+    python3 - "$plait" <<'END'
+import subprocess, sys
+from megatron.core.parallel_state import RankGenerator
+for order in "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp":
+    lines = subprocess.run(
+        [sys.argv[1], "run", "--np", "16", "--tp=2", "--pp=2", "--cp=2",
+         "--rank-order=" + order, "--hand-over=megatron", "sh", "-c",
+         'echo $RANK $PLAIT_TP_RANK $PLAIT_CP_RANK $PLAIT_DP_RANK '
+         '$PLAIT_PP_RANK "$@"', "sh"],
+        capture_output=True, text=True, check=True).stdout.splitlines()
+    swapped = "--use-tp-pp-dp-mapping" in lines[0]
+    assert swapped == (order != "tp-cp-ep-dp-pp")
+    ranks = RankGenerator(tp=2, ep=1, dp=2, pp=2, cp=2,
+                          order="tp-cp-ep-pp-dp" if swapped
+                          else "tp-cp-ep-dp-pp")
+    at = {int(l.split()[0]): l.split()[1:5] for l in lines}
+    for i, axis in enumerate(("tp", "cp", "dp", "pp")):
+        for group in ranks.get_ranks(axis):
+            assert [int(at[r][i]) for r in group] == list(range(len(group)))
+END
+    check "megatron-core's groups are the plan's" $?
+else
+    check "megatron-core's groups are the plan's # SKIP no megatron-core" 0
+fi
+echo "1..$n"

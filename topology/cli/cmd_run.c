@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology/cli/commands.h"
+#include "topology/cli/hand_over.h"
+#include "topology/cli/run.h"
+#include "topology/layout/launch.h"
+
+/* plait run: start the tasks of a plan where Slurm lacks the plugin, under
+ * mpirun, or alone. */
+
+enum { NP = PLAIT_NOPTIONS, LABEL, HAND_OVER, HELP, NALL };
+
+static void print_help(void)
+{
+    printf("Usage: srun ... plait run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
+           "       mpirun ... plait run [OPTION...] [--] COMMAND...\n"
+           "       plait run --np N [OPTION...] [--] COMMAND...\n\n"
+           "Start COMMAND as a task of a plan, as srun does with Plait's "
+           "plugin.\n\n"
+           "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n"
+           "                       parallel sizes (1; dp is inferred)\n"
+           "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp), "
+           "or auto\n"
+           "  --placement HOW      topology, or linear for Slurm's order\n"
+           "  --pin HOW            closest (cores and NIC next to each task's "
+           "GPU) or none\n"
+           "  --rendezvous HOW     torch (set RANK, MASTER_ADDR, ...) or none\n"
+           "  --show-plan          print the plan before the tasks start\n"
+           "  --model FILE         the model by which sizes that are auto are "
+           "chosen\n"
+           "  --np N               start N tasks on this machine, and end all "
+           "when one fails\n"
+           "  --label              with --np: each line begins with the rank\n"
+           "  --hand-over TRAINER  append the layout to COMMAND: megatron\n"
+           "  --help               print this\n");
+}
+
+static void fill_options(struct option *options)
+{
+    static const struct option own[] = {
+        {"np", required_argument, NULL, NP},
+        {"label", no_argument, NULL, LABEL},
+        {"hand-over", required_argument, NULL, HAND_OVER},
+        {"help", no_argument, NULL, HELP}};
+
+    for (int i = 0; i < PLAIT_NOPTIONS; i++)
+        options[i] = (struct option){
+            plait_option_texts[i].name,
+            plait_option_texts[i].argument ? required_argument : no_argument,
+            NULL, i};
+    memcpy(options + PLAIT_NOPTIONS, own, sizeof(own));
+}
+
+static int parse_np(struct run *run, const char *text, struct plait_error *err)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+
+    errno = EINVAL;
+    if (*text < '1' || *text > '9' || *end || value > 4096)
+        return plait_errorf(err,
+                            "--np=%.40s: must be a whole number from 1 to "
+                            "4096",
+                            text);
+    run->np = (int)value;
+    return 0;
+}
+
+static int parse_hand_over(struct run *run, const char *text,
+                           struct plait_error *err)
+{
+    errno = EINVAL;
+    if (strcmp(text, "megatron") != 0)
+        return plait_errorf(err,
+                            "--hand-over=%.40s: must be megatron; for "
+                            "other trainers see plait plan --format",
+                            text);
+    run->hand_over = 1;
+    return 0;
+}
+
+/* -1: go on; else the exit status. */
+static int parse_arguments(struct run *run, int argc, char **argv)
+{
+    struct option options[NALL + 1] = {{0}};
+    struct plait_error err;
+    int opt, rc = 0;
+
+    fill_options(options);
+    while ((opt = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+        if (opt == HELP || opt == 'h') {
+            print_help();
+            return PLAIT_EXIT_GOOD;
+        }
+        if (opt == '?')
+            return PLAIT_EXIT_USAGE;
+        if (opt == NP)
+            rc = parse_np(run, optarg, &err);
+        else if (opt == HAND_OVER)
+            rc = parse_hand_over(run, optarg, &err);
+        else if (opt == LABEL)
+            run->label = 1;
+        else
+            rc = plait_options_set(&run->options, (enum plait_option)opt,
+                                   optarg, &err);
+        if (rc < 0)
+            return plait_cmd_misused("%s", err.text);
+    }
+    run->command = argv + optind;
+    if (!*run->command)
+        return plait_cmd_misused("run: a command is missing; see 'plait run "
+                                 "--help'");
+    if (run->label && !run->np)
+        return plait_cmd_misused("run: --label goes with --np (srun has its "
+                                 "own)");
+    return -1;
+}
+
+/* Two plans would contradict each other. */
+static int check_unplanned(struct plait_error *err)
+{
+    errno = EINVAL;
+    return getenv(PLAIT_ENV_RANK)
+               ? plait_errorf(err, "run: this task has a plan already "
+                                   "(PLAIT_RANK is set): leave out plait run, "
+                                   "or srun's flags")
+               : 0;
+}
+
+/* What all tasks find wrong alike, task 0 says. */
+static int refuse(const struct run *run, const struct plait_error *err)
+{
+    int usage = errno == EINVAL;
+
+    if (run->place.rank == 0)
+        plait_cmd_failed("%s", err->text);
+    return usage ? PLAIT_EXIT_USAGE : PLAIT_EXIT_FAILED;
+}
+
+static int hand_over(struct run *run, struct plait_error *err)
+{
+    if (!run->hand_over)
+        return 0;
+    if (hand_over_check(HAND_OVER_MEGATRON, &run->plan->layout, err) < 0)
+        return -1;
+    run->command = hand_over_append(&run->plan->layout, run->command);
+    return run->command ? 0 : plait_errorf(err, "out of memory");
+}
+
+int plait_cmd_run(int argc, char **argv)
+{
+    static struct run run; /* too large for a stack */
+    struct plait_error err;
+    int rc;
+
+    plait_options_init(&run.options);
+    rc = parse_arguments(&run, argc, argv);
+    if (rc >= 0)
+        return rc;
+    errno = 0;
+    if ((run.np == 0 && check_unplanned(&err) < 0) ||
+        run_place_find(&run.place, run.np, &err) < 0) {
+        rc = refuse(&run, &err);
+    } else if (errno = 0,
+               run_prepare(&run, &err) < 0 || hand_over(&run, &err) < 0) {
+        errno = 0;
+        rc = refuse(&run, &err);
+    } else if (run.place.alone) {
+        rc = run_alone(&run);
+    } else {
+        run_task(&run, run.place.local, &err);
+        rc = plait_cmd_failed("%s", err.text);
+    }
+    run_release(&run);
+    return rc;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* asprintf */
+#include "topology/cli/hand_over.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {
+    [HAND_OVER_MEGATRON] = "megatron",
+    [HAND_OVER_DEEPSPEED] = "deepspeed",
+    [HAND_OVER_TORCHTITAN] = "torchtitan",
+    [HAND_OVER_NEMO] = "nemo",
+    [HAND_OVER_JAX] = "jax",
+};
+
+int hand_over_parse(const char *what, const char *text, enum hand_over *to,
+                    struct plait_error *err)
+{
+    for (int i = HAND_OVER_MEGATRON; i <= HAND_OVER_JAX; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *to = (enum hand_over)i;
+            return 0;
+        }
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "--%s=%.40s: must be megatron, deepspeed, "
+                        "torchtitan, nemo or jax",
+                        what, text);
+}
+
+/* The order of the axes that are longer than 1, ep aside: it is counted inside
+ * cp and dp. */
+static void short_order(const struct plait_layout *layout, char order[16])
+{
+    size_t used = 0;
+
+    order[0] = '\0';
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (layout->order[i] != PLAIT_EP && layout->size[layout->order[i]] > 1)
+            used += (size_t)snprintf(order + used, 16 - used, "%s%s",
+                                     used ? "-" : "",
+                                     plait_axis_names[layout->order[i]]);
+}
+
+/* Do the axes of `layout` stand in the order of `wanted`? */
+static int follows(const struct plait_layout *layout, const char *wanted)
+{
+    char order[16], *save, *axis;
+    const char *at = wanted;
+
+    short_order(layout, order);
+    for (axis = strtok_r(order, "-", &save); axis && at;
+         axis = strtok_r(NULL, "-", &save))
+        at = strstr(at, axis);
+    return at != NULL;
+}
+
+static int megatron_swaps(const struct plait_layout *layout)
+{
+    return !follows(layout, "tp-cp-dp-pp");
+}
+
+int hand_over_check(enum hand_over to, const struct plait_layout *layout,
+                    struct plait_error *err)
+{
+    char order[16];
+
+    /* JAX's mesh takes any order, Megatron's one more. */
+    if (to == HAND_OVER_JAX || follows(layout, "tp-cp-dp-pp") ||
+        (to == HAND_OVER_MEGATRON && follows(layout, "tp-cp-pp-dp")))
+        return 0;
+    plait_layout_format_order(layout, order);
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%s cannot keep to --rank-order=%s; it counts "
+                        "tp-cp-ep-dp-pp",
+                        names[to], order);
+}
+
+static char *format_jax(const struct plait_layout *layout)
+{
+    char shape[96] = "", axes[96] = "", *text;
+    size_t s = 0, a = 0;
+
+    for (int i = PLAIT_NAXES - 1; i >= 0; i--) {
+        enum plait_axis axis = layout->order[i];
+
+        if (axis == PLAIT_EP)
+            continue;
+        s += (size_t)snprintf(shape + s, sizeof(shape) - s, "%s%d",
+                              s ? ", " : "", layout->size[axis]);
+        a += (size_t)snprintf(axes + a, sizeof(axes) - a, "%s\"%s\"",
+                              a ? ", " : "", plait_axis_names[axis]);
+    }
+    return asprintf(&text, "{\"mesh_shape\": [%s], \"axis_names\": [%s]}",
+                    shape, axes) < 0
+               ? NULL
+               : text;
+}
+
+char *hand_over_format(enum hand_over to, const struct plait_layout *layout)
+{
+    const int *n = layout->size;
+    int tp = n[PLAIT_TP], cp = n[PLAIT_CP], ep = n[PLAIT_EP], dp = n[PLAIT_DP],
+        pp = n[PLAIT_PP], rc = -1;
+    char *text = NULL;
+
+    if (to == HAND_OVER_JAX)
+        return format_jax(layout);
+    if (to == HAND_OVER_MEGATRON)
+        rc = asprintf(&text,
+                      "--tensor-model-parallel-size %d "
+                      "--context-parallel-size %d "
+                      "--expert-model-parallel-size %d "
+                      "--pipeline-model-parallel-size %d%s",
+                      tp, cp, ep, pp,
+                      megatron_swaps(layout) ? " --use-tp-pp-dp-mapping" : "");
+    if (to == HAND_OVER_DEEPSPEED)
+        rc = asprintf(&text,
+                      "{\"tensor_parallel\": {\"autotp_size\": %d}, "
+                      "\"sequence_parallel_size\": %d, "
+                      "\"pipeline\": {\"stages\": %d}, "
+                      "\"moe\": {\"ep_size\": %d}}",
+                      tp, cp, pp, ep);
+    if (to == HAND_OVER_TORCHTITAN)
+        rc = asprintf(&text,
+                      "[parallelism]\n"
+                      "data_parallel_replicate_degree = 1\n"
+                      "data_parallel_shard_degree = %d\n"
+                      "context_parallel_degree = %d\n"
+                      "tensor_parallel_degree = %d\n"
+                      "pipeline_parallel_degree = %d\n"
+                      "expert_parallel_degree = %d",
+                      dp, cp, tp, pp, ep);
+    if (to == HAND_OVER_NEMO)
+        rc = asprintf(&text,
+                      "{\"tensor_model_parallel_size\": %d, "
+                      "\"context_parallel_size\": %d, "
+                      "\"expert_model_parallel_size\": %d, "
+                      "\"pipeline_model_parallel_size\": %d}",
+                      tp, cp, ep, pp);
+    return rc < 0 ? NULL : text;
+}
+
+char **hand_over_append(const struct plait_layout *layout, char **command)
+{
+    char *text = hand_over_format(HAND_OVER_MEGATRON, layout), *save, *word;
+    size_t n = 0;
+    char **all;
+
+    while (command[n])
+        n++;
+    all = text ? calloc(n + 16, sizeof(*all)) : NULL;
+    if (!all) {
+        free(text);
+        return NULL;
+    }
+    memcpy(all, command, n * sizeof(*all));
+    for (word = strtok_r(text, " ", &save); word;
+         word = strtok_r(NULL, " ", &save))
+        all[n++] = word;
+    return all;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_CLI_RUN_H
+#define PLAIT_TOPOLOGY_CLI_RUN_H
+
+#include "topology/job/site.h"
+#include "topology/plan/plan.h"
+#include "topology/start/options.h"
+#include "topology/start/seats.h"
+
+/* plait run: what the Slurm plugin does, without it. */
+
+/* Who started this process, and which of its tasks it is. */
+struct run_place {
+    int alone; /* nobody: it starts the tasks itself */
+    int slurm;
+    int rank, local; /* the launcher's own numbers */
+    int id;          /* of its node */
+    int nnodes;
+    char **names; /* [nnodes], in the order of their first tasks */
+    int *tasks;   /* [nnodes] */
+    int *ids;     /* [nnodes] */
+    char jobid[64];
+    unsigned job, step;
+};
+
+/* Read the launcher's variables; `np` as --np says, 0: not given. -1, with the
+ * reason in err: wrong usage where errno is EINVAL. */
+int run_place_find(struct run_place *place, int np, struct plait_error *err);
+void run_place_clear(struct run_place *place);
+
+struct run {
+    struct plait_options options;
+    int np, label, hand_over;
+    char **command;
+    struct run_place place;
+    struct plait_site *site; /* NULL: none */
+    struct plait_plan *plan; /* nodes in the order of their ids */
+    char gpus[256];          /* all of this machine, where nobody chose some */
+    struct plait_seats seats;
+};
+
+/* Make the plan, and find out what this node has. */
+int run_prepare(struct run *run, struct plait_error *err);
+void run_release(struct run *run);
+/* Become task `local` of this node; returns where that fails. */
+int run_task(struct run *run, int local, struct plait_error *err);
+/* Start all tasks on this machine, and wait for them; the exit status. */
+int run_alone(struct run *run);
+
+#endif

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "topology/cli/commands.h"
+#include "topology/cli/run.h"
+
+/* Seconds from SIGTERM to SIGKILL for those who outlive one that failed. */
+enum { PATIENCE = 10, LINE_MOST = 4096 };
+
+/* Of --label: one of a task's two outputs. */
+struct stream {
+    int fd, to; /* fd -1: at its end */
+    size_t used;
+    char line[LINE_MOST];
+};
+
+struct task {
+    pid_t pid; /* and that of its process group; 0: it has ended */
+    struct stream streams[2];
+};
+
+struct crew {
+    struct run *run;
+    struct task *tasks;
+    int n, left, status;
+    int signals;     /* signalfd */
+    time_t deadline; /* 0: nobody is being ended */
+    struct pollfd *polls;
+};
+
+static time_t now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec;
+}
+
+/* What users mean for their program is not for the programs that it starts. */
+static void signal_all(const struct crew *crew, int sig)
+{
+    int own = sig == SIGUSR1 || sig == SIGUSR2;
+
+    for (int i = 0; i < crew->n; i++)
+        if (crew->tasks[i].pid)
+            kill(own ? crew->tasks[i].pid : -crew->tasks[i].pid, sig);
+}
+
+static void write_all(int fd, const char *text, size_t size)
+{
+    while (size) {
+        ssize_t n = write(fd, text, size);
+
+        if (n < 0 && errno != EINTR)
+            return;
+        text += n > 0 ? n : 0;
+        size -= n > 0 ? (size_t)n : 0;
+    }
+}
+
+/* One write a line, so that the lines of two tasks do not mix. */
+static void print_line(int rank, const char *text, size_t size, int to)
+{
+    char line[LINE_MOST + 32];
+    int n = snprintf(line, sizeof(line), "[%d] %.*s\n", rank, (int)size, text);
+
+    write_all(to, line, (size_t)n);
+}
+
+static void read_stream(int rank, struct stream *stream)
+{
+    ssize_t n =
+        read(stream->fd, stream->line + stream->used, LINE_MOST - stream->used);
+    char *start = stream->line, *end;
+
+    if (n < 0 && errno == EINTR)
+        return;
+    stream->used += n > 0 ? (size_t)n : 0;
+    while ((end = memchr(start, '\n',
+                         stream->used - (size_t)(start - stream->line)))) {
+        print_line(rank, start, (size_t)(end - start), stream->to);
+        start = end + 1;
+    }
+    stream->used -= (size_t)(start - stream->line);
+    memmove(stream->line, start, stream->used);
+    if (stream->used && (n <= 0 || stream->used == LINE_MOST)) {
+        print_line(rank, stream->line, stream->used, stream->to);
+        stream->used = 0;
+    }
+    if (n <= 0) {
+        close(stream->fd);
+        stream->fd = -1;
+    }
+}
+
+static void become_task(struct crew *crew, int local, int outputs[2][2])
+{
+    pid_t parent = getppid();
+    struct plait_error err;
+    sigset_t none;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (crew->run->label) {
+        dup2(outputs[0][1], STDOUT_FILENO);
+        dup2(outputs[1][1], STDERR_FILENO);
+        for (int i = 0; i < 2; i++) {
+            close(outputs[i][0]);
+            close(outputs[i][1]);
+        }
+    }
+    close(crew->signals);
+    run_task(crew->run, local, &err);
+    plait_cmd_failed("%s", err.text);
+    _exit(1);
+}
+
+static int start_task(struct crew *crew, int local)
+{
+    struct task *task = &crew->tasks[local];
+    int outputs[2][2] = {{-1, -1}, {-1, -1}};
+    pid_t pid;
+
+    if (crew->run->label && (pipe(outputs[0]) || pipe(outputs[1])))
+        return -1;
+    pid = fork();
+    if (pid == 0)
+        become_task(crew, local, outputs);
+    for (int i = 0; i < 2; i++) {
+        if (outputs[i][1] >= 0)
+            close(outputs[i][1]);
+        task->streams[i].fd = outputs[i][0];
+        task->streams[i].to = i ? STDERR_FILENO : STDOUT_FILENO;
+    }
+    if (pid < 0)
+        return -1;
+    setpgid(pid, pid); /* whichever of the two comes first */
+    task->pid = pid;
+    crew->left++;
+    return 0;
+}
+
+static void end_others(struct crew *crew, int status)
+{
+    if (crew->status == 0)
+        crew->status = status;
+    if (crew->deadline)
+        return;
+    crew->deadline = now() + PATIENCE;
+    signal_all(crew, SIGTERM);
+}
+
+static void reap(struct crew *crew)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (int i = 0; i < crew->n; i++)
+            if (crew->tasks[i].pid == pid) {
+                crew->tasks[i].pid = 0;
+                crew->left--;
+                if (status)
+                    kill(-pid, SIGTERM); /* what it has started */
+            }
+        if (WIFSIGNALED(status))
+            end_others(crew, 128 + WTERMSIG(status));
+        else if (WEXITSTATUS(status))
+            end_others(crew, WEXITSTATUS(status));
+    }
+}
+
+static void read_signal(struct crew *crew)
+{
+    struct signalfd_siginfo info;
+
+    if (read(crew->signals, &info, sizeof(info)) != sizeof(info))
+        return;
+    if (info.ssi_signo == SIGCHLD)
+        reap(crew);
+    else
+        signal_all(crew, (int)info.ssi_signo);
+}
+
+static int open_streams(const struct crew *crew)
+{
+    int n = 0;
+
+    for (int i = 0; i < 2 * crew->n; i++)
+        n += crew->tasks[i / 2].streams[i % 2].fd >= 0;
+    return n;
+}
+
+/* Until all tasks have ended, and what they wrote is written. */
+static void watch_tasks(struct crew *crew)
+{
+    while (crew->left || open_streams(crew)) {
+        for (int i = 0; i < 2 * crew->n; i++)
+            crew->polls[i] = (struct pollfd){
+                crew->tasks[i / 2].streams[i % 2].fd, POLLIN, 0};
+        crew->polls[2 * crew->n] = (struct pollfd){crew->signals, POLLIN, 0};
+        if (poll(crew->polls, (nfds_t)(2 * crew->n + 1),
+                 crew->deadline ? 1000 : -1) < 0 &&
+            errno != EINTR)
+            return;
+        for (int i = 0; i < 2 * crew->n; i++)
+            if (crew->polls[i].revents)
+                read_stream(crew->run->seats.first_rank + i / 2,
+                            &crew->tasks[i / 2].streams[i % 2]);
+        if (crew->polls[2 * crew->n].revents)
+            read_signal(crew);
+        if (crew->deadline && now() >= crew->deadline)
+            signal_all(crew, SIGKILL);
+        /* A grandchild may keep a pipe open for ever. */
+        if (!crew->left && crew->deadline && now() >= crew->deadline)
+            return;
+    }
+}
+
+static int block_signals(void)
+{
+    static const int forwarded[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
+                                    SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD};
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(forwarded) / sizeof(forwarded[0]); i++)
+        sigaddset(&set, forwarded[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+int run_alone(struct run *run)
+{
+    struct crew crew = {.run = run, .n = run->place.tasks[0]};
+    int rc = PLAIT_EXIT_FAILED;
+
+    crew.tasks = calloc((size_t)crew.n, sizeof(*crew.tasks));
+    crew.polls = calloc((size_t)(2 * crew.n + 1), sizeof(*crew.polls));
+    crew.signals = block_signals();
+    if (!crew.tasks || !crew.polls || crew.signals < 0) {
+        plait_cmd_failed("cannot watch over tasks: %s", strerror(errno));
+        goto error;
+    }
+    for (int i = 0; i < crew.n; i++)
+        crew.tasks[i].streams[0].fd = crew.tasks[i].streams[1].fd = -1;
+    fflush(stdout);
+    for (int i = 0; i < crew.n && !crew.status; i++)
+        if (start_task(&crew, i) < 0) {
+            plait_cmd_failed("cannot start task %d: %s", i, strerror(errno));
+            end_others(&crew, PLAIT_EXIT_FAILED);
+        }
+    watch_tasks(&crew);
+    rc = crew.status;
+error:
+    if (crew.signals >= 0)
+        close(crew.signals);
+    free(crew.tasks);
+    free(crew.polls);
+    return rc;
+}

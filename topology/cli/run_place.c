@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "topology/cli/run.h"
+#include "topology/layout/launch.h"
+#include "topology/start/scontrol.h"
+
+/* How launchers other than Slurm tell a task its numbers. */
+static const struct launcher {
+    const char *name, *rank, *size, *local, *local_size;
+} launchers[] = {
+    {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MPICH's mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+     "MPI_LOCALNRANKS"},
+};
+
+/* A whole number from 0, or -1. */
+static int read_number(const char *name)
+{
+    const char *text = getenv(name);
+    char *end;
+    long value;
+
+    if (!text || *text < '0' || *text > '9')
+        return -1;
+    value = strtol(text, &end, 10);
+    return *end || value > 1048576 ? -1 : (int)value;
+}
+
+static int allocate_nodes(struct run_place *place, int nnodes)
+{
+    place->names = calloc((size_t)nnodes, sizeof(*place->names));
+    place->tasks = calloc((size_t)nnodes, sizeof(*place->tasks));
+    place->ids = calloc((size_t)nnodes, sizeof(*place->ids));
+    if (!place->names || !place->tasks || !place->ids)
+        return -1;
+    place->nnodes = nnodes;
+    return 0;
+}
+
+/* Nodes of `each` tasks, of which only this one's name is known. */
+static int fill_nodes(struct run_place *place, int nnodes, int each)
+{
+    char name[256] = "localhost";
+
+    gethostname(name, sizeof(name) - 1);
+    if (allocate_nodes(place, nnodes) < 0)
+        return -1;
+    for (int i = 0; i < nnodes; i++) {
+        char other[32];
+
+        snprintf(other, sizeof(other), "node-%d", i);
+        place->names[i] = strdup(i == place->id ? name : other);
+        place->tasks[i] = each;
+        place->ids[i] = i;
+        if (!place->names[i])
+            return -1;
+    }
+    return 0;
+}
+
+static int find_slurm(struct run_place *place, struct plait_error *err)
+{
+    struct plait_step_layout *step;
+
+    place->slurm = 1;
+    place->rank = read_number("SLURM_PROCID");
+    place->local = read_number("SLURM_LOCALID");
+    place->id = read_number("SLURM_NODEID");
+    place->job = (unsigned)read_number("SLURM_JOB_ID");
+    place->step = (unsigned)read_number("SLURM_STEP_ID");
+    snprintf(place->jobid, sizeof(place->jobid), "%u.%u", place->job,
+             place->step);
+    step = plait_scontrol_step(place->jobid, err);
+    if (!step)
+        return -1;
+    place->nnodes = step->nnodes;
+    place->names = step->names;
+    place->tasks = step->tasks;
+    place->ids = step->ids;
+    free(step);
+    if (place->local >= 0 && place->id >= 0 && place->id < place->nnodes)
+        return 0;
+    return plait_errorf(err, "SLURM_LOCALID and SLURM_NODEID are not this "
+                             "step's");
+}
+
+/* They tell no names of nodes: where there are several, the ranks must lie on
+ * them node by node, and the user says where the first one is. */
+static int find_launcher(struct run_place *place,
+                         const struct launcher *launcher,
+                         struct plait_error *err)
+{
+    int size = read_number(launcher->size),
+        each = read_number(launcher->local_size);
+
+    place->rank = read_number(launcher->rank);
+    place->local = read_number(launcher->local);
+    errno = EINVAL;
+    if (size < 1 || each < 1 || place->rank < 0 || place->local < 0)
+        return plait_errorf(err,
+                            "%s does not say which task this is: set "
+                            "%s, %s, %s and %s",
+                            launcher->name, launcher->rank, launcher->size,
+                            launcher->local, launcher->local_size);
+    if (size % each || place->rank % each != place->local)
+        return plait_errorf(err,
+                            "task %d is task %d of the %d on its node: "
+                            "%s must fill node after node, with equally "
+                            "many tasks",
+                            place->rank, place->local, each, launcher->name);
+    if (size > each && !getenv(PLAIT_ENV_MASTER_ADDR))
+        return plait_errorf(err,
+                            "%s does not say where task 0 is: set "
+                            "MASTER_ADDR for all tasks",
+                            launcher->name);
+    place->id = place->rank / each;
+    place->job = (unsigned)getppid();
+    snprintf(place->jobid, sizeof(place->jobid), "%u.0", place->job);
+    if (size > each) {
+        place->job = 0;
+        snprintf(place->jobid, sizeof(place->jobid), "0.0");
+    }
+    errno = ENOMEM;
+    return fill_nodes(place, size / each, each) < 0
+               ? plait_errorf(err, "out of memory")
+               : 0;
+}
+
+int run_place_find(struct run_place *place, int np, struct plait_error *err)
+{
+    memset(place, 0, sizeof(*place));
+    if (np == 0 && read_number("SLURM_PROCID") >= 0 &&
+        read_number("SLURM_STEP_ID") >= 0)
+        return find_slurm(place, err);
+    for (size_t i = 0; np == 0 && i < sizeof(launchers) / sizeof(launchers[0]);
+         i++)
+        if (getenv(launchers[i].rank))
+            return find_launcher(place, &launchers[i], err);
+    errno = EINVAL;
+    if (np == 0)
+        return plait_errorf(err, "run: no srun or mpirun started this: give "
+                                 "--np, the number of tasks on this machine");
+    place->alone = 1;
+    place->job = (unsigned)getpid();
+    snprintf(place->jobid, sizeof(place->jobid), "%u.0", place->job);
+    return fill_nodes(place, 1, np) < 0 ? plait_errorf(err, "out of memory")
+                                        : 0;
+}
+
+void run_place_clear(struct run_place *place)
+{
+    for (int i = 0; i < place->nnodes; i++)
+        free(place->names[i]);
+    free(place->names);
+    free(place->tasks);
+    free(place->ids);
+    memset(place, 0, sizeof(*place));
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "topology/start/scontrol.h"
+
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "topology/base/capture.h"
+
+enum { SECONDS_MOST = 60 };
+
+/* The command beside the srun that runs, or else the one on PATH. */
+static void find_command(const char *name, char *path, size_t size)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (n > 0) {
+        self[n] = '\0';
+        snprintf(path, size, "%s/%s", dirname(self), name);
+        if (access(path, X_OK) == 0)
+            return;
+    }
+    snprintf(path, size, "%s", name);
+}
+
+struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
+                                          struct plait_error *err)
+{
+    static const char none[] = "No topology information";
+
+    if (size >= sizeof(none) - 1 && strncmp(text, none, sizeof(none) - 1) == 0)
+        return plait_fabric_create_flat();
+    return plait_fabric_parse("scontrol show topology", text, size, err);
+}
+
+/* What a command of Slurm's prints, with `both` also what it logs. NULL where
+ * it fails. */
+static char *run_command(char *argv[], int both, size_t *size)
+{
+    char path[PATH_MAX + 16];
+    int status = -1;
+    char *text;
+
+    find_command(argv[0], path, sizeof(path));
+    argv[0] = path;
+    text = plait_capture(argv, both, SECONDS_MOST, size, &status);
+    if (text && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+struct plait_fabric *plait_scontrol_fabric(struct plait_error *err)
+{
+    char *argv[] = {"scontrol", "show", "topology", NULL};
+    struct plait_fabric *fabric = NULL;
+    size_t size = 0;
+    char *text = run_command(argv, 0, &size);
+
+    if (!text)
+        plait_errorf(err, "scontrol show topology failed; "
+                          "--placement=linear does not need it");
+    else
+        fabric = plait_scontrol_parse(text, size, err);
+    free(text);
+    return fabric;
+}
+
+void plait_step_layout_destroy(struct plait_step_layout *step)
+{
+    if (!step)
+        return;
+    for (int i = 0; i < step->nnodes; i++)
+        free(step->names[i]);
+    free(step->names);
+    free(step->tasks);
+    free(step->ids);
+    free(step);
+}
+
+static struct plait_step_layout *allocate_step(size_t most)
+{
+    struct plait_step_layout *step = calloc(1, sizeof(*step));
+
+    if (!step)
+        return NULL;
+    step->names = calloc(most, sizeof(*step->names));
+    step->tasks = calloc(most, sizeof(*step->tasks));
+    step->ids = calloc(most, sizeof(*step->ids));
+    if (step->names && step->tasks && step->ids)
+        return step;
+    plait_step_layout_destroy(step);
+    return NULL;
+}
+
+/* Put a node where its first task says. */
+static int insert_node(struct plait_step_layout *step, int *first, int id,
+                       const char *name, int tasks, int task)
+{
+    char *copy = strdup(name);
+    int at = step->nnodes;
+
+    if (!copy)
+        return -1;
+    for (; at > 0 && first[at - 1] > task; at--) {
+        first[at] = first[at - 1];
+        step->names[at] = step->names[at - 1];
+        step->tasks[at] = step->tasks[at - 1];
+        step->ids[at] = step->ids[at - 1];
+    }
+    first[at] = task;
+    step->names[at] = copy;
+    step->tasks[at] = tasks;
+    step->ids[at] = id;
+    step->nnodes++;
+    return 0;
+}
+
+/* "    8 tasks, 4 nodes (...)", then "Node 0 (n1), 2 task(s): 0 1". */
+struct plait_step_layout *plait_scontrol_parse_step(const char *text,
+                                                    struct plait_error *err)
+{
+    struct plait_step_layout *step = NULL;
+    int world, most = 0, *first = NULL, bad = 0;
+    const char *line = strstr(text, "tasks, ");
+
+    if (line && sscanf(line, "tasks, %7d nodes", &most) == 1 && most > 0) {
+        step = allocate_step((size_t)most);
+        first = calloc((size_t)most, sizeof(*first));
+    }
+    for (line = text; step && first && line && !bad;
+         line = strchr(line, '\n'), line += line != NULL) {
+        char name[256];
+        int id, tasks;
+
+        line += strspn(line, " \t");
+        if (sscanf(line, "Node %7d (%255[^)]), %7d task(s): %7d", &id, name,
+                   &tasks, &world) != 4)
+            continue;
+        bad = step->nnodes == most || id < 0 || id >= most || tasks < 1 ||
+              insert_node(step, first, id, name, tasks, world) < 0;
+    }
+    free(first);
+    if (step && !bad && step->nnodes == most)
+        return step;
+    plait_errorf(err, "sattach --layout does not say which tasks are where");
+    plait_step_layout_destroy(step);
+    return NULL;
+}
+
+struct plait_step_layout *plait_scontrol_step(const char *job_step,
+                                              struct plait_error *err)
+{
+    char *argv[] = {"sattach", "--layout", (char *)job_step, NULL};
+    struct plait_step_layout *step = NULL;
+    size_t size = 0;
+    char *text = run_command(argv, 1, &size);
+
+    if (text)
+        step = plait_scontrol_parse_step(text, err);
+    else
+        plait_errorf(err, "sattach --layout %s failed", job_step);
+    free(text);
+    return step;
+}
+
+void plait_scontrol_address(const char *node, char *buf, size_t size)
+{
+    char *argv[] = {"scontrol", "-o", "show", "node", (char *)node, NULL};
+    size_t length = 0;
+    char *text = run_command(argv, 0, &length);
+    const char *at = text ? strstr(text, " NodeAddr=") : NULL;
+    int n = at ? (int)strcspn(at + 10, " \n") : 0;
+
+    if (n > 0 && (size_t)n < size)
+        snprintf(buf, size, "%.*s", n, at + 10);
+    else
+        snprintf(buf, size, "%s", node);
+    free(text);
+}

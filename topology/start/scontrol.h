@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_START_SCONTROL_H
+#define PLAIT_TOPOLOGY_START_SCONTROL_H
+
+#include <stddef.h>
+
+#include "topology/base/error.h"
+#include "topology/fabric/fabric.h"
+
+/* The switches as `scontrol show topology` prints them, run by srun as the
+ * user.
+ * The C interface to the same (slurm_load_topo) changed its types in 23.11
+ * and again in 25.05, while this text is stable, and a topology.conf is not
+ * on every submit host. A cluster without a topology is flat. NULL, with the
+ * reason in err. */
+struct plait_fabric *plait_scontrol_fabric(struct plait_error *err);
+
+/* The same from the text alone. */
+struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
+                                          struct plait_error *err);
+
+/* A step's nodes in the order of their first tasks, as `sattach --layout`
+ * prints them. */
+struct plait_step_layout {
+    int nnodes;
+    char **names; /* [nnodes] */
+    int *tasks;   /* [nnodes] */
+    int *ids;     /* [nnodes] SLURM_NODEID */
+};
+
+/* For a task of the step; NULL, with the reason in err. */
+struct plait_step_layout *plait_scontrol_step(const char *job_step,
+                                              struct plait_error *err);
+/* The same from the text alone. */
+struct plait_step_layout *plait_scontrol_parse_step(const char *text,
+                                                    struct plait_error *err);
+void plait_step_layout_destroy(struct plait_step_layout *step);
+
+/* NodeAddr of a node; its name where scontrol does not tell. */
+void plait_scontrol_address(const char *node, char *buf, size_t size);
+
+#endif
