@@ -96,7 +96,7 @@ check "tasks that Slurm deals unevenly, and what deals them evenly" \
     srun -Q -N2 -n4 --tp=2
 for n in 1 2; do
     check "fewer GPUs than tasks, on $((n * 2)) nodes" \
-        one_line 'plait: node1: .*--gpus-per-node=2,.*other node' \
+        one_line 'plait: node[1-4]: .*--gpus-per-node=2,.*other node' \
         srun -Q -N$((n * 2)) --ntasks-per-node=2 --gpus-per-node=1 --tp=2
 done
 if command -v python3 >/dev/null; then
