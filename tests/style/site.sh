@@ -9,7 +9,8 @@ command -v mkdocs >/dev/null && command -v man >/dev/null &&
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
-"$top_srcdir/docs/site.sh" "$(readlink -f "$top_srcdir")" "$tmp" >"$tmp/out" 2>&1
+"$top_srcdir/docs/site.sh" "$(readlink -f "$top_srcdir")" "$tmp" \
+    "$top_builddir/plait" >"$tmp/out" 2>&1
 rc=$?
 sed 's/^/# /' "$tmp/out"
 [ $rc = 0 ] && [ ! -s "$tmp/out" ]
@@ -22,6 +23,12 @@ for page in "$top_srcdir"/man/*.[0-9]; do
     grep -q 'NAME' "$tmp/site/$name.html" || missing+=" $name"
 done
 check "man pages in it:${missing:- all}" ${#missing}
+
+missing=
+for key in $("$top_builddir/plait" keys | sed 's/ .*//'); do
+    grep -q "<code>$key</code>" "$tmp/site/keys.html" || missing+=" $key"
+done
+check "keys in it:${missing:- all}" ${#missing}
 
 grep -lE '<(script|link|img)[^>]*(src|href)="(https?:)?//' \
     "$tmp"/site/*.html >"$tmp/remote"
