@@ -11,7 +11,8 @@ extern "C" {
 #endif
 
 /* Whose training is predicted: what it fuses, overlaps and keeps. Facts of
- * the software, their sources in framework.c; nothing here is fitted. */
+ * the software, their sources in framework.c; logit_kept, tp_hidden and
+ * headroom were chosen by hand, with all of tests/records in sight. */
 enum plait_framework {
     PLAIT_FRAMEWORK_PLAIT,
     PLAIT_FRAMEWORK_MEGATRON,   /* Megatron-Core with Transformer Engine */
