@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cpu/attention.h"
 
+#include <stdbool.h>
+
 /* Attention of the few queries that are new in a text that grows: keys and
  * values are read once, as they lie, by all query heads that share them.
  * Tiles would be empty but for a row, and copying keys to them would take
@@ -28,24 +30,39 @@ static size_t seen_keys(const struct plait_attention *a, size_t i)
     return n < a->k_len ? (size_t)n : (size_t)a->k_len;
 }
 
-/* s[j] = q . k_j for all rows of s, ahead of the mask. */
+/* s[j] = q . k_j for all rows of s, ahead of the mask: of a vector of keys at
+ * a time, whose products are summed up across lanes together. Scores behind
+ * the last key are 0. */
 INLINE void scores(enum plait_dtype type, const struct attention *x,
                    const float *q, float *s, size_t at, size_t rows)
 {
     const struct plait_attention *a = x->a;
     size_t D = (size_t)a->head_dim, ld = padded(D), len = score_floats(a);
+    size_t keys = (size_t)a->k_len;
 
-    for (size_t j = 0; j < (size_t)a->k_len; j++) {
-        size_t key = at + j * a->kv_stride;
+    for (size_t j = 0; j < keys; j += VLEN) {
+        size_t n = min(VLEN, keys - j);
 
-        prefetch(type, x->K, at, a->kv_stride, j, (size_t)a->k_len, D);
+        for (size_t i = 0; i < n; i++)
+            prefetch(type, x->K, at, a->kv_stride, j + i, keys, D);
         for (size_t r = 0; r < rows; r++) {
-            vec sum = {0};
+            vec sum[VLEN] = {{0}};
 
-            for (size_t d = 0; d < D; d += VLEN)
-                sum += vec_load(PLAIT_F32, q, r * ld + d, VLEN) *
-                       vec_load(type, x->K, key + d, min(VLEN, D - d));
-            s[r * len + j] = vec_sum(sum);
+            for (size_t d = 0; d < D; d += VLEN) {
+                vec part = vec_load(PLAIT_F32, q, r * ld + d, VLEN);
+                size_t m = min(VLEN, D - d), key = at + j * a->kv_stride + d;
+
+                if (n == VLEN)
+#pragma GCC unroll 16
+                    for (size_t i = 0; i < VLEN; i++)
+                        sum[i] += part * vec_load(type, x->K,
+                                                  key + i * a->kv_stride, m);
+                else
+                    for (size_t i = 0; i < n; i++)
+                        sum[i] += part * vec_load(type, x->K,
+                                                  key + i * a->kv_stride, m);
+            }
+            vec_store(PLAIT_F32, s, r * len + j, VLEN, vec_sums(sum));
         }
     }
 }
@@ -70,30 +87,92 @@ static float softmax(float *s, size_t n, float *max)
     return vec_sum(sum);
 }
 
-/* out[r] = sum of p[j] v_j: v is read once for all rows. */
-INLINE void weigh(enum plait_dtype type, const struct attention *x,
-                  const float *s, float *out, size_t at, size_t rows)
+/* Sums that stay in registers: vectors of a value by rows that share it. */
+#define WIDE 4
+#if VLEN == 16
+#define HIGH 4
+#else
+#define HIGH 2
+#endif
+
+/* Columns d .. d + WIDE * VLEN - 1 of out, rows r .. r + high - 1: + the sum of
+ * p[j] v_j over first <= j < end. `whole`: there are so many columns. */
+INLINE void weigh_block(enum plait_dtype type, const struct attention *x,
+                        const float *s, float *out, size_t at, size_t d,
+                        bool whole, size_t r, size_t high, size_t first,
+                        size_t end)
 {
     const struct plait_attention *a = x->a;
     size_t D = (size_t)a->head_dim, ld = padded(D), len = score_floats(a);
+    vec sum[HIGH][WIDE] = {{{0}}};
 
-    memset(out, 0, rows * ld * sizeof(*out));
-    for (size_t j = 0; j < (size_t)a->k_len; j++) {
-        size_t value = at + j * a->kv_stride;
+    for (size_t j = first; j < end; j++) {
+        size_t value = at + j * a->kv_stride + d;
+        vec v[WIDE];
 
-        prefetch(type, x->V, at, a->kv_stride, j, (size_t)a->k_len, D);
-        for (size_t r = 0; r < rows; r++) {
-            vec p = vec_set(s[r * len + j]);
+        if (r == 0 && d == 0)
+            prefetch(type, x->V, at, a->kv_stride, j, end, D);
+#pragma GCC unroll 4
+        for (size_t c = 0; c < WIDE; c++)
+            v[c] = whole ? vec_load(type, x->V, value + c * VLEN, VLEN)
+                   : d + c * VLEN < D ? vec_load(type, x->V, value + c * VLEN,
+                                                 min(VLEN, D - d - c * VLEN))
+                                      : vec_set(0);
+#pragma GCC unroll 4
+        for (size_t i = 0; i < high; i++) {
+            vec p = vec_set(s[(r + i) * len + j]);
 
-            /* What is hidden may be no number. */
-            if (j >= seen_keys(a, r % (size_t)a->q_len))
-                continue;
-            for (size_t d = 0; d < D; d += VLEN)
-                vec_store(
-                    PLAIT_F32, out, r * ld + d, VLEN,
-                    vec_load(PLAIT_F32, out, r * ld + d, VLEN) +
-                        p * vec_load(type, x->V, value + d, min(VLEN, D - d)));
+#pragma GCC unroll 4
+            for (size_t c = 0; c < WIDE; c++)
+                sum[i][c] += p * v[c];
         }
+    }
+    for (size_t i = 0; i < high; i++)
+        for (size_t c = 0; c < WIDE && d + c * VLEN < D; c++) {
+            size_t to = (r + i) * ld + d + c * VLEN;
+
+            vec_store(PLAIT_F32, out, to, VLEN,
+                      vec_load(PLAIT_F32, out, to, VLEN) + sum[i][c]);
+        }
+}
+
+/* All columns of `high` rows, a constant. */
+INLINE void weigh_rows(enum plait_dtype type, const struct attention *x,
+                       const float *s, float *out, size_t at, size_t r,
+                       size_t high, size_t first, size_t end)
+{
+    size_t D = (size_t)x->a->head_dim, d = 0;
+
+    for (; d + WIDE * VLEN <= D; d += WIDE * VLEN)
+        weigh_block(type, x, s, out, at, d, true, r, high, first, end);
+    if (d < D)
+        weigh_block(type, x, s, out, at, d, false, r, high, first, end);
+}
+
+/* out[r] = sum of p[j] v_j. What is hidden from a row may be no number: what
+ * all rows of a run see is added to them together, the others one by one. */
+INLINE void weigh(enum plait_dtype type, const struct attention *x,
+                  const float *s, float *out, size_t at, size_t rows)
+{
+    size_t Tq = (size_t)x->a->q_len, high;
+
+    memset(out, 0, rows * padded((size_t)x->a->head_dim) * sizeof(*out));
+    for (size_t r = 0; r < rows; r += high) {
+        size_t all = SIZE_MAX;
+
+        high = rows - r >= HIGH ? HIGH : rows - r >= 2 ? 2 : 1;
+        for (size_t i = 0; i < high; i++)
+            all = min(all, seen_keys(x->a, (r + i) % Tq));
+        if (high == HIGH)
+            weigh_rows(type, x, s, out, at, r, HIGH, 0, all);
+        else if (high == 2)
+            weigh_rows(type, x, s, out, at, r, 2, 0, all);
+        else
+            weigh_rows(type, x, s, out, at, r, 1, 0, all);
+        for (size_t i = 0; i < high; i++)
+            if (seen_keys(x->a, (r + i) % Tq) > all)
+                weigh_rows(type, x, s, out, at, r + i, 1, all,
+                           seen_keys(x->a, (r + i) % Tq));
     }
 }
 

@@ -87,6 +87,56 @@ INLINE float vec_sum(vec x)
 #endif
 }
 
+/* Of each pair of lanes w apart in x and y the sum: those of x, then those of
+ * y, in each 2 w lanes. */
+#if defined(__clang__) || !defined(__GNUC__)
+INLINE vec vec_fold(vec x, vec y, int w)
+{
+    vec z = {0};
+
+    for (int i = 0; i < VLEN; i++) {
+        int from = i / (2 * w) * 2 * w + i % w;
+
+        z[i] = i / w % 2 ? y[from] + y[from + w] : x[from] + x[from + w];
+    }
+    return z;
+}
+#else
+#define FOLD(...)                                   \
+    (__builtin_shuffle(x, y, (ivec){__VA_ARGS__}) + \
+     __builtin_shuffle(x, y, (ivec){__VA_ARGS__} + w))
+INLINE vec vec_fold(vec x, vec y, int w)
+{
+#if VLEN == 16
+    return w == 8 ? FOLD(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+           : w == 4
+               ? FOLD(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27)
+           : w == 2
+               ? FOLD(0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
+               : FOLD(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14,
+                      30);
+#elif VLEN == 8
+    return w == 4   ? FOLD(0, 1, 2, 3, 8, 9, 10, 11)
+           : w == 2 ? FOLD(0, 1, 8, 9, 4, 5, 12, 13)
+                    : FOLD(0, 8, 2, 10, 4, 12, 6, 14);
+#else
+    return w == 2 ? FOLD(0, 1, 4, 5) : FOLD(0, 4, 2, 6);
+#endif
+}
+#undef FOLD
+#endif
+
+/* Lane i: the sum of the lanes of x[i]. x is used up. */
+INLINE vec vec_sums(vec x[VLEN])
+{
+#pragma GCC unroll 4
+    for (int w = VLEN / 2; w > 0; w /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < w; i++)
+            x[i] = vec_fold(x[i], x[i + w], w);
+    return x[0];
+}
+
 INLINE float vec_sqrt1(float x)
 {
     return __builtin_sqrtf(x);
