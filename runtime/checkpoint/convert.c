@@ -11,6 +11,7 @@
 
 #include "runtime/checkpoint/convert_dir.h"
 #include "runtime/checkpoint/llmc.h"
+#include "runtime/checkpoint/model_extras.h"
 #include "runtime/checkpoint/model_source.h"
 
 /* plait-convert: models in and out. See plait-convert(1). */
@@ -97,7 +98,8 @@ static int convert_to_plait(const struct job *job,
         return plait_convert_from_llmc(job->from, dir->made, done, err);
     if (plait_convert_from_hf(job->from, dir->made, done, err) < 0)
         return -1;
-    return plait_convert_dir_copy_file(dir, job->from, "config.json", err);
+    return plait_copy_file(job->from, dir->made, "config.json", err) < 0 ? -1
+                                                                         : 0;
 }
 
 static int convert(const struct job *job, const struct plait_convert_dir *dir,
@@ -126,7 +128,7 @@ static int run_job(struct job *job, struct plait_error *err)
         return -1;
     ret = convert(job, &dir, &done, err);
     if (ret == 0 && job->found != FORMAT_LLMC)
-        ret = plait_convert_dir_copy(&dir, job->from, err);
+        ret = plait_model_extras_copy(job->from, dir.made, err);
     if (ret == 0)
         ret = plait_convert_dir_commit(&dir, err);
     if (ret < 0) {

@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,7 +15,6 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/directory.h"
-#include "runtime/checkpoint/file_out.h"
 
 static int remove_entry(const char *path, const struct stat *st, int type,
                         struct FTW *at)
@@ -112,66 +110,4 @@ void plait_convert_dir_abandon(const struct plait_convert_dir *dir)
 
     remove_tree(dir->made);
     errno = saved;
-}
-
-/* -- copies --------------------------------------------------------------- */
-
-static int copy_bytes(int from, struct plait_file_out *out)
-{
-    char buf[65536];
-    ssize_t n;
-
-    while ((n = read(from, buf, sizeof(buf))) != 0) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 || plait_file_out_write(out, buf, (size_t)n) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-int plait_convert_dir_copy_file(const struct plait_convert_dir *dir,
-                                const char *from, const char *name,
-                                struct plait_error *err)
-{
-    char path[4096], to[sizeof(dir->made) + 256];
-    struct plait_file_out out;
-    int fd, ret;
-
-    snprintf(path, sizeof(path), "%s/%s", from, name);
-    snprintf(to, sizeof(to), "%s/%s", dir->made, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT)
-        return 0;
-    if (fd < 0)
-        return plait_errorf(err, "%s: %s", path, strerror(errno));
-    ret = plait_file_out_open(&out, to);
-    if (ret == 0)
-        ret = copy_bytes(fd, &out);
-    if (plait_file_out_close(&out, ret == 0) < 0)
-        ret = -1;
-    if (ret < 0)
-        plait_errorf(err, "%s: cannot copy it: %s", path, strerror(errno));
-    close(fd);
-    return ret;
-}
-
-int plait_convert_dir_copy(const struct plait_convert_dir *dir,
-                           const char *from, struct plait_error *err)
-{
-    static const char *const names[] = {"generation_config.json",
-                                        "tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "tokenizer.model",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "added_tokens.json",
-                                        "special_tokens_map.json",
-                                        "chat_template.jinja",
-                                        "chat_template.json"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (plait_convert_dir_copy_file(dir, from, names[i], err) < 0)
-            return -1;
-    return 0;
 }

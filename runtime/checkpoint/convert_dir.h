@@ -21,13 +21,4 @@ int plait_convert_dir_commit(const struct plait_convert_dir *dir,
 /* Remove what there is of it. */
 void plait_convert_dir_abandon(const struct plait_convert_dir *dir);
 
-/* Copy what belongs to a model besides its weights and its config.json: the
- * tokenizer, generation_config.json. What is not there is left out. */
-int plait_convert_dir_copy(const struct plait_convert_dir *dir,
-                           const char *from, struct plait_error *err);
-/* Copy the file DIR/name of another directory. */
-int plait_convert_dir_copy_file(const struct plait_convert_dir *dir,
-                                const char *from, const char *name,
-                                struct plait_error *err);
-
 #endif

@@ -93,9 +93,7 @@ struct plait_tokenizer *plait_tokenizer_create(const char *spec,
     return NULL;
 }
 
-/* The folder of a token file, a pattern of them, or the folder itself, with a
- * slash at its end; NULL with ENOMEM. */
-static char *folder_of(const char *path)
+char *plait_tokenizer_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
     struct stat st;
@@ -105,15 +103,15 @@ static char *folder_of(const char *path)
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         n = asprintf(&folder, "%s/", path);
     else
-        n = asprintf(&folder, "%.*s", slash ? (int)(slash - path + 1) : 0,
-                     path);
+        n = asprintf(&folder, "%.*s", slash ? (int)(slash - path + 1) : 2,
+                     slash ? path : "./");
     return n < 0 ? NULL : folder;
 }
 
 struct plait_tokenizer *plait_tokenizer_beside(const char *path,
                                                struct plait_error *err)
 {
-    char *folder = folder_of(path), *manifest = NULL, *spec = NULL;
+    char *folder = plait_tokenizer_folder(path), *manifest = NULL, *spec = NULL;
     const char *name = NULL, *file = NULL;
     struct plait_tokenizer *t = NULL;
     json_t *root = NULL;

@@ -25,6 +25,9 @@ struct plait_tokenizer *plait_tokenizer_create(const char *spec,
  * a pattern of them or their folder. */
 struct plait_tokenizer *plait_tokenizer_beside(const char *path,
                                                struct plait_error *err);
+/* Where it would be, with a slash at the end; the caller frees. NULL with
+ * ENOMEM. */
+char *plait_tokenizer_folder(const char *path);
 void plait_tokenizer_destroy(struct plait_tokenizer *t);
 
 /* "byte", "spm" or "bpe" */

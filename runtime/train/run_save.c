@@ -4,7 +4,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/model_extras.h"
+#include "runtime/data/tokenizer.h"
 #include "runtime/train/run_private.h"
 
 /* The state of the run between two steps. */
@@ -20,6 +24,22 @@ static bool saves_beside(const struct plait_checkpoint_config *c)
     return c->async && c->every > 0;
 }
 
+/* What generates from the checkpoints finds the tokenizer there. Training does
+ * not need it, and goes on without. */
+static void copy_tokenizer(const struct run *r)
+{
+    const char *data = plait_parts_path(&r->config->data.train);
+    char *folder = data ? plait_tokenizer_folder(data) : NULL;
+    struct plait_error err;
+
+    if (plait_directory_make(r->config->checkpoint.dir, &err) < 0 ||
+        plait_model_extras_gather(folder, r->args->init,
+                                  r->config->checkpoint.dir, &err) < 0)
+        fprintf(stderr, "plait-train: no tokenizer with the checkpoints: %s\n",
+                err.text);
+    free(folder);
+}
+
 int plait_run_open_saver(struct run *r, struct plait_error *err)
 {
     const struct plait_checkpoint_config *c = &r->config->checkpoint;
@@ -31,6 +51,8 @@ int plait_run_open_saver(struct run *r, struct plait_error *err)
                                   plait_trainer_optim(r->trainer), err);
     if (!r->saver)
         return -1;
+    if (r->s->mesh->rank == 0 && !plait_is_image_model(&r->config->model))
+        copy_tokenizer(r);
     return c->fallback ? plait_saver_set_fallback(r->saver, c->fallback, err)
                        : 0;
 }

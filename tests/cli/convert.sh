@@ -130,6 +130,12 @@ kind=llama-2-F16
 start 1 $kind --init "$dir/$kind" --set checkpoint.dir="$dir/run" >/dev/null
 ok "what was trained is written for Hugging Face" \
     quietly --from "$dir/run" --to "$dir/tuned"
+ok "with the tokenizer of the model that it began with" \
+    cmp "$dir/$kind/tokenizer.json" "$dir/tuned/tokenizer.json"
+ok "and so is a checkpoint alone" \
+    quietly --from "$dir/run/latest" --to "$dir/tuned2"
+ok "with its tokenizer" \
+    cmp "$dir/$kind/tokenizer.json" "$dir/tuned2/tokenizer.json"
 ok "a run that has a checkpoint goes on from it" \
     start 1 $kind --init "$dir/nothere" --set checkpoint.dir="$dir/run" \
     --set train.steps=4

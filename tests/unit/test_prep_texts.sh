@@ -118,6 +118,14 @@ check "data.train is the folder" $?
 timeout 240 "$top_builddir/plait-train" "$tmp/c.yaml" --device cpu --sample 8 \
     --sample-prompt "The ranks" 2>&1 | head -n 1 | grep -q "^The ranks"
 check "a sample finds the tokenizer there" $?
+mv "$tmp/o/text" "$tmp/o/gone"
+for from in ck ck/latest; do
+    timeout 240 "$top_builddir/plait-generate" "$tmp/$from" --tokens 8 \
+        --prompt "The ranks" --device cpu 2>&1 | head -n 1 |
+        grep -q "^The ranks"
+    check "its checkpoints have it: $from" $?
+done
+mv "$tmp/o/gone" "$tmp/o/text"
 timeout 240 "$top_builddir/plait-train" "$tmp/c.yaml" --device cpu \
     --resume none --set model.vocab=300 2>&1 | grep -q "vocabulary of [0-9]* tokens, but model.vocab"
 check "a smaller vocabulary is refused" $?

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/checkpoint/model_extras.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/checkpoint/file_out.h"
+
+/* The first two are tokenizers. */
+static const char *const names[] = {"tokenizer.json",
+                                    "tokenizer.model",
+                                    "tokenizer_config.json",
+                                    "vocab.json",
+                                    "merges.txt",
+                                    "added_tokens.json",
+                                    "special_tokens_map.json",
+                                    "chat_template.jinja",
+                                    "chat_template.json",
+                                    "generation_config.json"};
+enum { TOKENIZERS = 2, OF_PREP = 3, NAMES = sizeof(names) / sizeof(names[0]) };
+
+static bool has_file(const char *dir, const char *name)
+{
+    char path[4096 + 64];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* -- one file ------------------------------------------------------------- */
+
+static int copy_bytes(int from, struct plait_file_out *out)
+{
+    char buf[65536];
+    ssize_t n;
+
+    while ((n = read(from, buf, sizeof(buf))) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 || plait_file_out_write(out, buf, (size_t)n) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int copy_open(int fd, const char *to, const char *name)
+{
+    char path[4096 + 256], made[4096 + 256];
+    struct plait_file_out out;
+    int ret;
+
+    snprintf(path, sizeof(path), "%s/%s", to, name);
+    snprintf(made, sizeof(made), "%s/.%s.partial", to, name);
+    unlink(made); /* of a run that was killed */
+    if (plait_file_out_open(&out, made) < 0)
+        return -1;
+    ret = copy_bytes(fd, &out);
+    if (plait_file_out_close(&out, ret == 0) < 0 ||
+        (ret == 0 && rename(made, path) < 0))
+        ret = -1;
+    if (ret < 0)
+        unlink(made);
+    return ret;
+}
+
+int plait_copy_file(const char *from, const char *to, const char *name,
+                    struct plait_error *err)
+{
+    char path[4096 + 64];
+    int fd, ret;
+
+    snprintf(path, sizeof(path), "%s/%s", from, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return 1;
+    if (fd < 0)
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    ret = copy_open(fd, to, name);
+    if (ret < 0)
+        plait_errorf(err, "%s: cannot copy it to %s: %s", path, to,
+                     strerror(errno));
+    close(fd);
+    return ret;
+}
+
+/* -- all of them ---------------------------------------------------------- */
+
+static int copy_names(const char *from, const char *to, int first, int end,
+                      struct plait_error *err)
+{
+    for (int i = first; i < end; i++)
+        if (plait_copy_file(from, to, names[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static bool has_tokenizer(const char *dir)
+{
+    return has_file(dir, names[0]) || has_file(dir, names[1]);
+}
+
+/* A checkpoint's are beside it. */
+static void find_extras(const char *dir, char found[4096])
+{
+    bool above = has_file(dir, "manifest.json") && !has_tokenizer(dir);
+
+    snprintf(found, 4096, "%s%s", dir, above ? "/.." : "");
+}
+
+int plait_model_extras_copy(const char *from, const char *to,
+                            struct plait_error *err)
+{
+    char found[4096];
+
+    find_extras(from, found);
+    return copy_names(found, to, 0, NAMES, err);
+}
+
+static bool same_file(const char *a, const char *b, const char *name)
+{
+    char path[4096 + 64], x[4096], y[4096];
+    FILE *one, *other;
+    size_t n = 1, m = 1;
+    bool same;
+
+    snprintf(path, sizeof(path), "%s/%s", a, name);
+    one = fopen(path, "re");
+    snprintf(path, sizeof(path), "%s/%s", b, name);
+    other = fopen(path, "re");
+    same = one && other;
+    while (same && (n > 0 || m > 0)) {
+        n = fread(x, 1, sizeof(x), one);
+        m = fread(y, 1, sizeof(y), other);
+        same = n == m && memcmp(x, y, n) == 0;
+    }
+    if (one)
+        fclose(one);
+    if (other)
+        fclose(other);
+    return same;
+}
+
+int plait_model_extras_gather(const char *data, const char *init,
+                              const char *to, struct plait_error *err)
+{
+    bool prepared = data && has_file(data, "prep.json") && has_tokenizer(data);
+    int first = 0;
+    char found[4096];
+
+    if (init) {
+        find_extras(init, found);
+        for (int i = 0; prepared && i < TOKENIZERS; i++)
+            if (has_file(data, names[i]) && !same_file(data, found, names[i]))
+                first = NAMES - 1;
+        if (copy_names(found, to, first, NAMES, err) < 0)
+            return -1;
+    }
+    return prepared ? copy_names(data, to, 0, OF_PREP, err) : 0;
+}
