@@ -151,7 +151,7 @@ block_directory() {
 
 # ended SECONDS: the run in the background is over
 ended() {
-    if until_true "$1" eval '! kill -0 "$pid"'; then
+    if until_true eval '! kill -0 "$pid"'; then
         wait "$pid"
         status=$?
         pid=

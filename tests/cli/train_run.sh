@@ -230,7 +230,7 @@ start() {
 
 # ended SECONDS: the run in the background is over
 ended() {
-    if until_true "$1" eval '! kill -0 "$pid"'; then
+    if until_true eval '! kill -0 "$pid"'; then
         wait "$pid"
         status=$?
         return 0
