@@ -3,9 +3,29 @@
 # The tests of tests/quick.table that what differs from HEAD can touch; where
 # nothing does, from the commit in which this branch left main.
 #
-#   tests/quick.sh TEST...      prints those of them that TESTs name
+#   tests/quick.sh tests TEST...        prints those of them that TESTs name
+#   tests/quick.sh programs TEST... -- PROGRAM...
+#                                       prints the programs that TESTs name in
+#                                       their text; `make` knows those that
+#                                       are a TEST themselves
 set -u
 cd "$top_srcdir" || exit 1
+mode=$1
+shift
+if [ "$mode" = programs ]; then
+    scripts=()
+    for (( ; $# > 0; )); do
+        [ "$1" != -- ] || break
+        [[ $1 != *.sh ]] || scripts+=("$1")
+        shift
+    done
+    shift
+    for program; do
+        [ ${#scripts[@]} = 0 ] || ! grep -qwF "$program" "${scripts[@]}" ||
+            echo "$program"
+    done
+    exit 0
+fi
 changed=$(git diff --name-only HEAD && git ls-files -o --exclude-standard) ||
     exit 1
 [ -n "$changed" ] || changed=$(git diff --name-only \
