@@ -13,9 +13,23 @@ check() { # check PAGE WORD
     fi
 }
 
-for key in $(sed -n 's/.*FIELD([a-z]*, "\([a-z_]*\)".*/\1/p' \
+# The headings that say what a key of a section is: the lines after .TP or .TQ.
+headings() { # headings SECTION
+    awk -v section="$1" '
+        /^\.S[SH]/ { inside = $2 == section }
+        inside && heading
+        { heading = /^\.T[PQ]/ }' "$top_srcdir/man/plait.yaml.5"
+}
+
+for field in $(sed -n 's/.*FIELD(\([a-z]*\), "\([a-z_]*\)".*/\1.\2/p' \
     "$top_srcdir/topology/job/job_config.c"); do
-    check plait.yaml.5 "$key"
+    n=$((n + 1))
+    if headings "${field%%.*}" | grep -qw -e "${field#*.}"; then
+        echo "ok $n - plait.yaml.5: $field"
+    else
+        echo "not ok $n - plait.yaml.5 has no heading (.TP) for" \
+            "${field#*.} under .SS ${field%%.*}"
+    fi
 done
 for section in $(sed '/#define/d' "$top_srcdir/topology/job/job_config.c" |
     grep -o 'SECTION([a-z]*)' | tr -d '()' | sed 's/SECTION//'); do
