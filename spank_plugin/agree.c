@@ -4,14 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <sys/random.h>
-
+#include "topology/base/secret.h"
+#include "topology/base/thread.h"
 #include "topology/layout/launch.h"
 #include "topology/start/meeting.h"
 
@@ -191,31 +190,6 @@ static void *host(void *arg)
     return NULL;
 }
 
-static int make_token(char token[33])
-{
-    unsigned char bytes[16];
-
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return -1;
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        sprintf(token + 2 * i, "%02x", bytes[i]);
-    return 0;
-}
-
-/* srun waits for signals in a thread of its own: this one takes none. */
-static int start_thread(struct plait_agreement *a)
-{
-    sigset_t all, old;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&a->thread, NULL, host, a);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    errno = rc;
-    return rc ? -1 : 0;
-}
-
 static void free_agreement(struct plait_agreement *a)
 {
     plait_meeting_destroy(a->meeting);
@@ -244,12 +218,13 @@ struct plait_agreement *plait_agreement_start(const slurm_step_id_t *id,
     for (int i = 0; i < nnodes; i++)
         if (!(a->nodes[i] = strdup(nodes[i])))
             goto error;
-    if (make_token(token) < 0 ||
+    if (plait_secret_create(token, sizeof(token)) < 0 ||
         !(a->meeting = plait_meeting_create(nnodes, token, ports, err)))
         goto error;
     snprintf(text, sizeof(text), "%d:%s", plait_meeting_port(a->meeting),
              token);
-    if (setenv(PLAIT_ENV_AGREE, text, 1) == 0 && start_thread(a) == 0)
+    if (setenv(PLAIT_ENV_AGREE, text, 1) == 0 &&
+        plait_thread_create(&a->thread, host, a) == 0)
         return a;
     plait_errorf(err, "cannot wait for the step's nodes: %s", strerror(errno));
 error:

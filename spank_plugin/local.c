@@ -4,14 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sys/random.h>
-
 #include "spank_plugin/master.h"
 #include "spank_plugin/plugin.h"
 #include "spank_plugin/policy.h"
 #include "spank_plugin/slurm_api.h"
 #include "spank_plugin/slurm_options.h"
 #include "topology/base/hostlist.h"
+#include "topology/base/secret.h"
 #include "topology/layout/launch.h"
 #include "topology/start/request.h"
 #include "topology/start/scontrol.h"
@@ -143,17 +142,6 @@ static slurm_step_layout_t *load_step_layout(spank_t spank, slurm_step_id_t *id,
     return step;
 }
 
-static int make_secret(char secret[PLAIT_SECRET_SIZE])
-{
-    unsigned char bytes[PLAIT_SECRET_SIZE / 2];
-
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return -1;
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        sprintf(secret + 2 * i, "%02x", bytes[i]);
-    return 0;
-}
-
 /* What the nodes need beside the plan: PLAIT_ENV_KEEP, PLAIT_ENV_SITE, and
  * the secret. */
 static int export_variables(const struct plait_site *site,
@@ -168,7 +156,8 @@ static int export_variables(const struct plait_site *site,
              plait_master_is_given() ? "port,"
              : slurm.resv_ports      ? "resv,"
                                      : "");
-    if (make_secret(secret) < 0 || setenv(PLAIT_ENV_STEP_SECRET, secret, 1) ||
+    if (plait_secret_create(secret, sizeof(secret)) < 0 ||
+        setenv(PLAIT_ENV_STEP_SECRET, secret, 1) ||
         setenv(PLAIT_ENV_KEEP, text, 1))
         return -1;
     snprintf(text, sizeof(text), "%s%s%s",

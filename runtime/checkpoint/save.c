@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/comm/trace.h"
+#include "topology/base/thread.h"
 
 /* The thread that writes talks to nobody: whatever the ranks must agree on
  * is agreed between steps, by the thread that trains. */
@@ -70,23 +70,13 @@ static void *write_aside(void *saver)
     return NULL;
 }
 
-/* Signals are for the thread that trains. */
 static int start_thread(struct plait_saver *s, struct plait_error *err)
 {
-    sigset_t all, before;
-    int number;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    number = pthread_create(&s->thread, NULL, write_aside, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (number == 0) {
-        s->threaded = true;
+    s->threaded = plait_thread_create(&s->thread, write_aside, s) == 0;
+    if (s->threaded)
         return 0;
-    }
-    errno = number;
     return plait_errorf(err, "checkpoint: no thread to write it: %s",
-                        strerror(number));
+                        strerror(errno));
 }
 
 static void join_thread(struct plait_saver *s)

@@ -6,12 +6,12 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "runtime/comm/trace.h"
+#include "topology/base/thread.h"
 
 /* Rounds in which nothing moved before sched_yield(). */
 #define SPINS 500
@@ -105,27 +105,12 @@ static void *engine_thread(void *arg)
     return NULL;
 }
 
-/* The thread blocks all signals: the main thread handles them. */
-static int make_thread(struct plait_engine *e)
-{
-    sigset_t all, old;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&e->thread, NULL, engine_thread, e);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    e->running = rc == 0;
-    return rc;
-}
-
 /* -- life ---------------------------------------------------------------- */
 
 struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
                                          void *arg)
 {
     struct plait_engine *e = calloc(1, sizeof(*e));
-    int rc;
 
     if (!e)
         return NULL;
@@ -134,9 +119,10 @@ struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
     e->end = &e->first;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->work, NULL);
-    if (threaded && (rc = make_thread(e)) != 0) {
+    e->running =
+        threaded && plait_thread_create(&e->thread, engine_thread, e) == 0;
+    if (threaded && !e->running) {
         plait_engine_destroy(e);
-        errno = rc;
         return NULL;
     }
     return e;

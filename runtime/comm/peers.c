@@ -14,6 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "topology/base/thread.h"
+
 /* How long a launcher takes to end a job that has lost a process, ms. */
 #define LAUNCHER_MS 1500
 
@@ -67,16 +69,9 @@ static int open_all(struct plait_peers *p, const pid_t *pid, int n)
     return 0;
 }
 
-/* The thread blocks all signals: the main thread handles them. */
 static int start_thread(struct plait_peers *p)
 {
-    sigset_t all, old;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    errno = pthread_create(&p->thread, NULL, watch_thread, p);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    p->running = errno == 0;
+    p->running = plait_thread_create(&p->thread, watch_thread, p) == 0;
     return p->running ? 0 : -1;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/data/blend.h"
 #include "runtime/data/data.h"
+#include "topology/base/thread.h"
 
 /* The micro-batches of one step are in use, those of the others are read
  * ahead. */
@@ -167,22 +167,10 @@ static void *run_loader(void *arg)
     return NULL;
 }
 
-/* The thread takes no signals: they are the training loop's. */
 static int start_thread(struct plait_loader *l)
 {
-    sigset_t all, before;
-    int ret;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    ret = pthread_create(&l->thread, NULL, run_loader, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (ret != 0) {
-        errno = ret;
-        return -1;
-    }
-    l->started = true;
-    return 0;
+    l->started = plait_thread_create(&l->thread, run_loader, l) == 0;
+    return l->started ? 0 : -1;
 }
 
 static int alloc_slots(struct plait_loader *l)

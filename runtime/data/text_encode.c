@@ -6,11 +6,11 @@
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/data/segment.h"
+#include "topology/base/thread.h"
 
 /* Jobs in a ring: first .. started .. filled are their numbers. */
 struct plait_text_encoder {
@@ -220,21 +220,12 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* The threads take no signals: they are the caller's. */
 static int start_threads(struct plait_text_encoder *e, int threads)
 {
-    sigset_t all, before;
-    int rc = 0;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (rc == 0 && e->nthreads < threads) {
-        rc = pthread_create(&e->thread[e->nthreads], NULL, run_thread, e);
-        e->nthreads += rc == 0;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = rc;
-    return rc == 0 ? 0 : -1;
+    for (; e->nthreads < threads; e->nthreads++)
+        if (plait_thread_create(&e->thread[e->nthreads], run_thread, e) < 0)
+            return -1;
+    return 0;
 }
 
 struct plait_text_encoder *

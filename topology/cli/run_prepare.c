@@ -7,8 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <sys/random.h>
-
+#include "topology/base/secret.h"
 #include "topology/cli/run.h"
 #include "topology/node/cache.h"
 #include "topology/start/port.h"
@@ -124,18 +123,6 @@ error:
 
 /* ---- what the tasks of this node share ---- */
 
-/* A secret reaches all tasks only where this process starts them. */
-static int make_secret(char secret[PLAIT_SECRET_SIZE])
-{
-    unsigned char bytes[PLAIT_SECRET_SIZE / 2];
-
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return -1;
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        sprintf(secret + 2 * i, "%02x", bytes[i]);
-    return 0;
-}
-
 static void find_master(const struct run *run, char *host, size_t size)
 {
     const char *given = getenv(PLAIT_ENV_MASTER_ADDR);
@@ -204,7 +191,9 @@ static int fill_seats(struct run *run, struct plait_error *err)
     launch->nnodes = plan->nnodes;
     launch->node_rank = plan->node_rank[id];
     snprintf(launch->jobid, sizeof(launch->jobid), "%s", run->place.jobid);
-    if (run->place.alone && make_secret(launch->secret) < 0)
+    /* It reaches all tasks only where this process starts them. */
+    if (run->place.alone &&
+        plait_secret_create(launch->secret, sizeof(launch->secret)) < 0)
         return plait_errorf(err, "no random numbers: %s", strerror(errno));
     if (run->options.rendezvous) {
         find_master(run, launch->master_addr, sizeof(launch->master_addr));
