@@ -2,8 +2,8 @@
 #ifndef PLAIT_SPANK_PLUGIN_DISCOVERY_H
 #define PLAIT_SPANK_PLUGIN_DISCOVERY_H
 
-#include "spank_plugin/plugstack.h"
 #include "topology/node/node.h"
+#include "topology/start/plugstack.h"
 
 /* What a node is made of, on the node itself. Drivers can hang whoever asks
  * them: only child processes do, for a bounded time. */

@@ -97,13 +97,15 @@ static int option_callback(int value, const char *argument, int remote)
     return 0;
 }
 
-static void log_complaint(const char *text)
+static void log_complaint(void *arg, const char *text)
 {
+    (void)arg;
     slurm_error("plait: plugstack.conf: %s", text);
 }
 
-static void drop_complaint(const char *text)
+static void drop_complaint(void *arg, const char *text)
 {
+    (void)arg;
     (void)text;
 }
 
@@ -134,9 +136,9 @@ int slurm_spank_init(spank_t spank, int ac, char **av)
 
     memset(&state, 0, sizeof(state));
     plait_options_init(&state.options);
-    plait_plugstack_parse(&state.plugstack, ac, av,
-                          context == S_CTX_SLURMD ? log_complaint
-                                                  : drop_complaint);
+    plait_plugstack_parse(
+        &state.plugstack, ac, av,
+        context == S_CTX_SLURMD ? log_complaint : drop_complaint, NULL);
     state.discovery.plugstack = &state.plugstack;
     if (context == S_CTX_SLURMD)
         plait_discovery_start_node(&state.plugstack);

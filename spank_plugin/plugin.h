@@ -10,7 +10,6 @@
 #include "spank_plugin/agree.h"
 #include "spank_plugin/discovery.h"
 #include "spank_plugin/master.h"
-#include "spank_plugin/plugstack.h"
 #include "topology/job/site.h"
 #include "topology/layout/launch.h"
 #include "topology/start/options.h"

@@ -108,6 +108,16 @@ check "a broken site file is told in one line" \
     srun -N1 -n2 --tp=2 true
 check "... not to jobs without flags" is "" "$(timeout 240 srun -Q true 2>&1)"
 rm site.yaml
+arguments "cache=$cachedir/c" tpp=2
+check "an argument that is none" bad_and_says \
+    "!!  arguments .*'tpp=2' is no argument of this plugin" "$plait" doctor
+arguments "cache=$cachedir/later"
+check "a cache directory that is not there yet" good_and_says \
+    '--  cache .*No such file or directory; slurmd makes it' "$plait" doctor
+mkdir -m 777 "$cachedir/open"
+arguments "cache=$cachedir/open"
+check "one that anybody can write to" bad_and_says \
+    '!!  cache .*only root can write to; the plugin does not use it' "$plait" doctor
 arguments "cache=$cachedir/c"
 
 cat >script <<'END'

@@ -182,10 +182,11 @@ static void test_ports(void)
 
 static char complaints[1024];
 
-static void add_complaint(const char *text)
+static void add_complaint(void *arg, const char *text)
 {
     size_t used = strlen(complaints);
 
+    (void)arg;
     snprintf(complaints + used, sizeof(complaints) - used, "%s; ", text);
 }
 
@@ -202,7 +203,7 @@ static void test_arguments(void)
     struct plait_options options;
     struct plait_error err;
 
-    plait_plugstack_parse(&plugstack, 9, argv, add_complaint);
+    plait_plugstack_parse(&plugstack, 9, argv, add_complaint, NULL);
     ok(strcmp(
            complaints,
            "'bogus=1' is no argument of this plugin; see "
@@ -234,10 +235,10 @@ static void test_arguments(void)
            strstr(err.text, "only --pin=none"),
        "and nothing else: %s", err.text);
     complaints[0] = '\0';
-    plait_plugstack_parse(&plugstack, 1, wrong, add_complaint);
+    plait_plugstack_parse(&plugstack, 1, wrong, add_complaint, NULL);
     ok(strcmp(complaints, "'on-hang=what': must be refuse or unpinned; ") == 0,
        "a choice that is none: %s", complaints);
-    plait_plugstack_parse(&plugstack, 0, NULL, add_complaint);
+    plait_plugstack_parse(&plugstack, 0, NULL, add_complaint, NULL);
     ok(plugstack.discovery_seconds == 10 && !plugstack.unpinned,
        "ten seconds, and then the step is refused");
 }

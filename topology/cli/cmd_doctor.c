@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -126,6 +127,14 @@ static void check_cache(const struct plugin_setup *setup, struct findings *f)
         findings_add(f, FINDING_NOTE, "cache",
                      "plugstack.conf says cache=none: each step with flags "
                      "discovers its nodes' topology anew");
+    else if (plait_node_check_cache_dir(setup->cache, &err) < 0)
+        findings_add(f, errno == ENOENT ? FINDING_NOTE : FINDING_BAD, "cache",
+                     "%s; %s", err.text,
+                     errno == ENOENT
+                         ? "slurmd makes it when it starts with the plugin "
+                           "(login nodes need none)"
+                         : "the plugin does not use it: remove it, or chown "
+                           "root and chmod 755");
     else if (plait_node_check_cache(setup->cache, &err) == 0)
         findings_add(f, FINDING_GOOD, "cache",
                      "%s/node.xml holds this machine's topology", setup->cache);

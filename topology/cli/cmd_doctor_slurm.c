@@ -14,11 +14,12 @@
 
 #include "topology/base/capture.h"
 #include "topology/cli/cmd_doctor.h"
+#include "topology/start/plugstack.h"
 
 /* plait doctor: Slurm's commands are asked what an administrator would ask
  * them, so that this works with every release. */
 
-enum { SECONDS_MOST = 20, PATH_MOST = 1024 };
+enum { SECONDS_MOST = 20, PATH_MOST = 1024, ARGUMENTS_MOST = 64 };
 
 struct slurm {
     char *config; /* scontrol show config */
@@ -126,12 +127,27 @@ static int check_commands(struct slurm *slurm, struct findings *f)
     return 0;
 }
 
+struct plugstack_file {
+    const char *path;
+    struct findings *findings;
+};
+
+static void add_complaint(void *arg, const char *text)
+{
+    const struct plugstack_file *file = arg;
+
+    findings_add(file->findings, FINDING_BAD, "arguments",
+                 "%.200s: %s; the plugin goes on without it", file->path, text);
+}
+
 /* One line, such as "optional spank_plait.so cache=none"; lines of other
  * plugins are skipped. */
 static void read_line(struct slurm *slurm, struct plugin_setup *setup,
-                      const char *file, char *line)
+                      struct plugstack_file *file, char *line)
 {
-    char *save, *mode, *path, *word;
+    char *save, *mode, *path, *word, *argument[ARGUMENTS_MOST];
+    struct plait_plugstack plugstack;
+    int n = 0;
 
     line[strcspn(line, "#\n")] = '\0';
     mode = strtok_r(line, " \t", &save);
@@ -139,21 +155,22 @@ static void read_line(struct slurm *slurm, struct plugin_setup *setup,
     if (!path || !strstr(path, "spank_plait"))
         return;
     snprintf(slurm->plugin, sizeof(slurm->plugin), "%s", path);
-    snprintf(slurm->listed_in, sizeof(slurm->listed_in), "%s", file);
+    snprintf(slurm->listed_in, sizeof(slurm->listed_in), "%s", file->path);
     snprintf(slurm->mode, sizeof(slurm->mode), "%s", mode);
-    while ((word = strtok_r(NULL, " \t", &save))) {
-        if (strncmp(word, "cache=", 6) == 0)
-            snprintf(setup->cache, sizeof(setup->cache), "%s",
-                     strcmp(word + 6, "none") == 0 ? "" : word + 6);
-        if (strncmp(word, "site=", 5) == 0)
-            snprintf(setup->site, sizeof(setup->site), "%s", word + 5);
-    }
+    while (n < ARGUMENTS_MOST && (word = strtok_r(NULL, " \t", &save)))
+        argument[n++] = word;
+    plait_plugstack_parse(&plugstack, n, argument, add_complaint, file);
+    snprintf(setup->cache, sizeof(setup->cache), "%s",
+             plugstack.cache ? plugstack.cache : "");
+    snprintf(setup->site, sizeof(setup->site), "%s",
+             plugstack.site ? plugstack.site : "");
 }
 
 /* As Slurm reads it: `include` takes a pattern, relative to this file. */
 static void read_plugstack(struct slurm *slurm, struct plugin_setup *setup,
-                           const char *path, int depth)
+                           struct findings *f, const char *path, int depth)
 {
+    struct plugstack_file here = {path, f};
     FILE *file = depth < 8 ? fopen(path, "re") : NULL;
     char line[PATH_MOST], pattern[3 * PATH_MOST];
     glob_t found;
@@ -163,7 +180,7 @@ static void read_plugstack(struct slurm *slurm, struct plugin_setup *setup,
         int n;
 
         if (strncmp(p, "include", 7) != 0 || !isspace((unsigned char)p[7])) {
-            read_line(slurm, setup, path, line);
+            read_line(slurm, setup, &here, line);
             continue;
         }
         p += 7 + strspn(p + 7, " \t");
@@ -174,7 +191,7 @@ static void read_plugstack(struct slurm *slurm, struct plugin_setup *setup,
         if (glob(pattern, 0, NULL, &found) != 0)
             continue;
         for (size_t i = 0; i < found.gl_pathc; i++)
-            read_plugstack(slurm, setup, found.gl_pathv[i], depth + 1);
+            read_plugstack(slurm, setup, f, found.gl_pathv[i], depth + 1);
         globfree(&found);
     }
     if (file)
@@ -196,7 +213,7 @@ static int check_plugstack(struct slurm *slurm, struct plugin_setup *setup,
                      path, strerror(errno));
         return -1;
     }
-    read_plugstack(slurm, setup, path, 0);
+    read_plugstack(slurm, setup, f, path, 0);
     if (!slurm->plugin[0]) {
         findings_add(f, FINDING_BAD, "plugstack",
                      "no line of %s, nor of what it includes, names "
@@ -261,9 +278,12 @@ static int check_plugin(struct slurm *slurm, struct findings *f)
         (int)(*version >> 8 & 0xff) != slurm->minor) {
         findings_add(f, FINDING_BAD, "plugin",
                      "%s was built for Slurm %u.%02u, this is %d.%02d, which "
-                     "refuses it; rebuild it against these headers",
+                     "refuses it%s; rebuild it against these headers",
                      slurm->plugin, *version >> 16 & 0xff, *version >> 8 & 0xff,
-                     slurm->major, slurm->minor);
+                     slurm->major, slurm->minor,
+                     strcmp(slurm->mode, "required")
+                         ? ""
+                         : " and, since it is required, every job");
         dlclose(plugin);
         return -1;
     }

@@ -181,21 +181,36 @@ int plait_node_check_cache(const char *dir, struct plait_error *err)
     return rc;
 }
 
-static int open_dir(const char *path, struct plait_error *err)
+static int open_safe(const char *path, struct plait_error *err)
 {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     struct stat st;
-    int fd;
 
-    if (mkdir(path, 0755) < 0 && errno != EEXIST)
-        return plait_errorf(err, "%s: %s", path, strerror(errno));
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return plait_errorf(err, "%s: %s", path, strerror(errno));
     if (fstat(fd, &st) == 0 && is_ours(&st))
         return fd;
     close(fd);
+    errno = EPERM;
     return plait_errorf(
         err, "%s is not a directory that only root can write to", path);
+}
+
+int plait_node_check_cache_dir(const char *dir, struct plait_error *err)
+{
+    int fd = open_safe(dir, err);
+
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return 0;
+}
+
+static int open_dir(const char *path, struct plait_error *err)
+{
+    if (mkdir(path, 0755) < 0 && errno != EEXIST)
+        return plait_errorf(err, "%s: %s", path, strerror(errno));
+    return open_safe(path, err);
 }
 
 int plait_node_prepare_cache(const char *dir, struct plait_error *err)

@@ -14,6 +14,9 @@
 struct plait_node *plait_node_load_cache(const char *dir,
                                          struct plait_error *err);
 
+/* Is the directory one that only root, or this process's user, can write to?
+ * 0, or -1 with the reason, errno ENOENT: it is not there. */
+int plait_node_check_cache_dir(const char *dir, struct plait_error *err);
 /* Could it be read? 0, or -1 with the reason. Does not build the node. */
 int plait_node_check_cache(const char *dir, struct plait_error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_SPANK_PLUGIN_PLUGSTACK_H
-#define PLAIT_SPANK_PLUGIN_PLUGSTACK_H
+#ifndef PLAIT_TOPOLOGY_START_PLUGSTACK_H
+#define PLAIT_TOPOLOGY_START_PLUGSTACK_H
 
 #include "topology/base/error.h"
 #include "topology/start/options.h"
@@ -22,9 +22,10 @@ struct plait_plugstack {
 };
 
 /* Keeps pointers into av. Each argument that is not understood is reported
- * to `complain` and left out; the others still count. */
+ * to `complain` with `arg` and left out; the others still count. */
 void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
-                           void (*complain)(const char *text));
+                           void (*complain)(void *arg, const char *text),
+                           void *arg);
 
 /* Fill in the defaults of a job that gave some flag. -1, with the reason: it
  * gave a flag another value than the one that is forced. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "spank_plugin/plugstack.h"
+#include "topology/start/plugstack.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -93,7 +93,8 @@ static int parse_option(struct plait_plugstack *plugstack, const char *text,
 }
 
 void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
-                           void (*complain)(const char *text))
+                           void (*complain)(void *arg, const char *text),
+                           void *arg)
 {
     struct plait_error err;
 
@@ -113,7 +114,7 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
                          "plait-plugstack(5)",
                          av[i]);
         if (rc != 1)
-            complain(err.text);
+            complain(arg, err.text);
     }
 }
 
