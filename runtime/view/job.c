@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "config.h"
 
 #include "runtime/view/job.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <jansson.h>
 #include <limits.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
+#include "topology/base/capture.h"
+
+/* For an answer of Slurm's. */
+enum { SECONDS_MOST = 20 };
 
 bool plait_job_is_id(const char *path)
 {
@@ -31,39 +30,6 @@ bool plait_job_is_id(const char *path)
             at++;
         while (isdigit((unsigned char)*at));
     return at > path && !*at && access(path, F_OK) < 0;
-}
-
-/* What a program prints on standard output, its errors left out: a text of
- * the caller's, or NULL with errno. */
-static char *output_of(char **argv)
-{
-    posix_spawn_file_actions_t actions;
-    char *text = NULL;
-    size_t size = 0;
-    int pipes[2], status, rc;
-    pid_t pid;
-    FILE *in;
-
-    if (pipe2(pipes, O_CLOEXEC) < 0)
-        return NULL;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, pipes[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null",
-                                     O_WRONLY, 0);
-    rc = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    close(pipes[1]);
-    in = fdopen(pipes[0], "r");
-    if (rc != 0 || !in || getdelim(&text, &size, '\0', in) < 0) {
-        free(text);
-        text = NULL;
-    }
-    if (in)
-        fclose(in);
-    if (rc == 0)
-        waitpid(pid, &status, 0);
-    errno = rc;
-    return text;
 }
 
 /* The word after "WorkDir=" that a line end or, with -o, " StdErr=" ends. */
@@ -83,7 +49,9 @@ static char *past_work_dir(const char *id)
     char *argv[] = {(char *)"sacct", (char *)"-X", (char *)"-n",
                     (char *)"-P",    (char *)"-o", (char *)"WorkDir",
                     (char *)"-j",    (char *)id,   NULL};
-    char *text = output_of(argv);
+    size_t size = 0;
+    int status = 0;
+    char *text = plait_capture(argv, 0, SECONDS_MOST, &size, &status);
 
     if (text)
         text[strcspn(text, "\n")] = '\0';
@@ -99,10 +67,12 @@ static char *find_work_dir(const char *id, char number[24],
 {
     char *argv[] = {(char *)"scontrol", (char *)"show", (char *)"job",
                     (char *)id, NULL};
-    char *text = output_of(argv), *dir;
-    int why = errno;
+    size_t size = 0;
+    int status = 0;
+    char *text = plait_capture(argv, 0, SECONDS_MOST, &size, &status);
+    int why = text ? 0 : errno;
+    char *dir = work_dir(text);
 
-    dir = work_dir(text);
     if (!text || sscanf(text, "JobId=%20[0-9]", number) != 1)
         snprintf(number, 24, "%.20s", id);
     free(text);
