@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* pipe2 */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,6 +33,7 @@ struct task {
 
 struct crew {
     struct run *run;
+    pid_t self; /* of this process, for its children */
     struct task *tasks;
     int n, left, status;
     int signals;     /* signalfd */
@@ -105,25 +108,19 @@ static void read_stream(int rank, struct stream *stream)
 
 static void become_task(struct crew *crew, int local, int outputs[2][2])
 {
-    pid_t parent = getppid();
     struct plait_error err;
     sigset_t none;
 
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (getppid() != crew->self)
         _exit(1);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (crew->run->label) {
         dup2(outputs[0][1], STDOUT_FILENO);
         dup2(outputs[1][1], STDERR_FILENO);
-        for (int i = 0; i < 2; i++) {
-            close(outputs[i][0]);
-            close(outputs[i][1]);
-        }
     }
-    close(crew->signals);
     run_task(crew->run, local, &err);
     plait_cmd_failed("%s", err.text);
     _exit(1);
@@ -135,7 +132,8 @@ static int start_task(struct crew *crew, int local)
     int outputs[2][2] = {{-1, -1}, {-1, -1}};
     pid_t pid;
 
-    if (crew->run->label && (pipe(outputs[0]) || pipe(outputs[1])))
+    if (crew->run->label &&
+        (pipe2(outputs[0], O_CLOEXEC) || pipe2(outputs[1], O_CLOEXEC)))
         return -1;
     pid = fork();
     if (pid == 0)
@@ -246,7 +244,7 @@ static int block_signals(void)
 
 int run_alone(struct run *run)
 {
-    struct crew crew = {.run = run, .n = run->place.tasks[0]};
+    struct crew crew = {.run = run, .self = getpid(), .n = run->place.tasks[0]};
     int rc = PLAIT_EXIT_FAILED;
 
     crew.tasks = calloc((size_t)crew.n, sizeof(*crew.tasks));
