@@ -262,6 +262,23 @@ static bool has_head(const struct plait_model *m, int chunk)
     return s->blocks[s->chunk_first[chunk + 1] - 1].kind == PLAIT_BLOCK_HEAD;
 }
 
+/* One chunk at a time is in slot i: all begin at the same address. */
+static void place_chunks(struct arena *a, struct plait_model *m, struct rows r,
+                         int i)
+{
+    struct plait_model_state *s = m->state;
+    size_t start = a->at, end = start;
+
+    for (int c = 0; c < m->chunks; c++) {
+        a->at = start;
+        place_slot(a, m, layers_of(m, c), has_head(m, c), r,
+                   &s->slots[c * s->nslots + i]);
+        if (a->at > end)
+            end = a->at;
+    }
+    a->at = end;
+}
+
 static void place_all(struct arena *a, struct plait_model *m, struct rows r)
 {
     struct plait_model_state *s = m->state;
@@ -271,10 +288,8 @@ static void place_all(struct arena *a, struct plait_model *m, struct rows r)
         place_head(a, s, r);
     if (is_offloaded(m))
         place_offload(a, m, r);
-    for (int c = 0; c < m->chunks; c++)
-        for (int i = 0; i < s->nslots; i++)
-            place_slot(a, m, layers_of(m, c), has_head(m, c), r,
-                       &s->slots[c * s->nslots + i]);
+    for (int i = 0; i < s->nslots; i++)
+        place_chunks(a, m, r, i);
 }
 
 static int pieces_of(const struct plait_model *m)
@@ -370,17 +385,16 @@ static int make_exchange(struct plait_model *m)
 static int make_offload(struct plait_model *m)
 {
     struct plait_model_state *s = m->state;
-    size_t blocks = 0;
+    size_t most = 0;
 
-    for (int i = 0; i < m->chunks * s->nslots; i++)
-        blocks += layers_of(m, i / s->nslots);
-    if (plait_offload_open(m, blocks) < 0)
+    for (int c = 0; c < m->chunks; c++)
+        if ((size_t)layers_of(m, c) > most)
+            most = (size_t)layers_of(m, c);
+    if (plait_offload_open(m, (size_t)s->nslots * most) < 0)
         return -1;
-    blocks = 0;
-    for (int i = 0; i < m->chunks * s->nslots; i++) {
-        s->slots[i].offloaded = s->offload.host + blocks * s->offload.block;
-        blocks += layers_of(m, i / s->nslots);
-    }
+    for (int i = 0; i < m->chunks * s->nslots; i++)
+        s->slots[i].offloaded =
+            s->offload.host + (size_t)(i % s->nslots) * most * s->offload.block;
     return 0;
 }
 

@@ -217,11 +217,11 @@ struct plait_model_state {
     bool handles_failed; /* a weight handle could not be made */
 
     /* After plait_model_reserve(): */
-    int nslots;               /* per chunk */
+    int nslots;
     size_t rows;              /* N that there is room for */
     size_t batch;             /* sequences that there is room for */
     size_t logit_rows;        /* rows whose logits are made at once */
-    struct plait_slot *slots; /* [chunks][nslots] */
+    struct plait_slot *slots; /* [chunks][nslots]: chunks share memory */
     struct plait_scratch scratch;
     struct plait_offload_state offload;
     struct plait_cache cache;

@@ -163,8 +163,11 @@ void plait_model_init_tensor(const struct plait_tensor *t, uint64_t seed,
 void plait_model_weights_changed(struct plait_model *model,
                                  struct plait_region *region);
 
-/* Activations: `slot` is the micro-batch's number among those in flight;
- * make room for `slots` of them per chunk before the first step. */
+/* Activations: `slot` is the number of a chunk's micro-batch among those in
+ * flight; make room for `slots` of them before the first step. The chunks of a
+ * transformer share the memory of a slot: from its forward to the end of its
+ * backward one chunk has it. Those of an image model have slots of their own.
+ */
 int plait_model_reserve(struct plait_model *model, int slots, int micro_batch,
                         struct plait_error *err);
 

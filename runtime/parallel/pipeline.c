@@ -37,7 +37,7 @@ struct plait_pipeline {
     struct plait_schedule *schedule;
     int stages; /* of the whole pipeline, chunks included */
     int microbatches;
-    int nslots;   /* per chunk */
+    int nslots;   /* of all chunks; of each, in an image model */
     int *slot_of; /* [chunks][microbatches] */
     struct buffers port[NPORTS];
     size_t boundary; /* elements of a buffer */
@@ -326,6 +326,8 @@ static int assign_slots(struct plait_pipeline *pipe)
 {
     const struct plait_schedule *schedule = pipe->schedule;
     size_t n = (size_t)schedule->chunks * pipe->microbatches;
+    /* Blocks of an image model differ too much for chunks to share memory. */
+    bool shared = !plait_is_image_model(&pipe->model->config->model);
     struct buffers *in = &pipe->port[PORT_IN], *dout = &pipe->port[PORT_DOUT];
     struct buffers *out = &pipe->port[PORT_OUT], *din = &pipe->port[PORT_DIN];
     int port;
@@ -346,7 +348,7 @@ static int assign_slots(struct plait_pipeline *pipe)
                            PLAIT_BACKWARD_INPUT, true, dout->of, &dout->n) < 0)
         return -1;
     return plait_slots_assign(schedule, PLAIT_FORWARD, PLAIT_BACKWARD,
-                              PLAIT_BACKWARD_WEIGHT, false, pipe->slot_of,
+                              PLAIT_BACKWARD_WEIGHT, shared, pipe->slot_of,
                               &pipe->nslots);
 }
 

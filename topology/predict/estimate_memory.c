@@ -332,20 +332,36 @@ static double head_bytes(const struct plait_shape *s, const struct sizes *z)
            take_words(2 * rows);
 }
 
+/* What a slot holds, of the chunk of the rank that holds the most: `layer` of
+ * each of its layers, and `head` where it ends in the head. */
+static double slot_bytes(const struct plait_shape *s, int rank, double layer,
+                         double head)
+{
+    int stages = s->pp * s->v, first, count;
+    double most = 0;
+
+    for (int i = 0; i < s->v; i++) {
+        int stage = i * s->pp + rank;
+
+        plait_model_stage(s->m, stages, stage, &first, &count);
+        most = fmax(most, count * layer + (stage == stages - 1) * head);
+    }
+    return most;
+}
+
 /* Of all layers in flight, in the host's memory. */
 static double away_bytes(const struct plait_shape *s, const struct sizes *z,
                          int rank, int slots)
 {
     if (!(s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS))
         return 0;
-    return slots * plait_shape_layers(s, rank) * kept_bytes(s, z);
+    return slots * slot_bytes(s, rank, kept_bytes(s, z), 0);
 }
 
 static double activation_bytes(const struct plait_shape *s,
                                const struct sizes *z, int rank, int slots)
 {
-    double sum = scratch_bytes(s, z), layer = 0;
-    double slot = s->v * 2 * take_words(z->rows);
+    double sum = scratch_bytes(s, z), layer = 0, slot;
 
     if (s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS)
         sum += 2 * kept_bytes(s, z);
@@ -353,12 +369,10 @@ static double activation_bytes(const struct plait_shape *s,
         layer += kept_bytes(s, z);
     if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
         layer += stash_bytes(s, z);
-    slot += plait_shape_layers(s, rank) * layer;
-
-    if (rank == s->pp - 1) {
+    if (rank == s->pp - 1)
         sum += head_bytes(s, z);
-        slot += take(s, z->stream * s->m->hidden);
-    }
+    slot = 2 * take_words(z->rows) +
+           slot_bytes(s, rank, layer, take(s, z->stream * s->m->hidden));
     return sum + slots * slot;
 }
 
@@ -519,8 +533,8 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     bool image = plait_is_image_model(s->m);
     double state = plait_optim_state_bytes(&s->c->optim) +
                    (s->element == 2 || away ? 4 : 0); /* bytes a weight */
-    int slots = plait_schedule_slots(p->schedule, s->pp, s->v,
-                                     (int)s->microbatches, rank);
+    int slots = (image ? plait_schedule_slots : plait_schedule_held)(
+        p->schedule, s->pp, s->v, (int)s->microbatches, rank);
     struct shards w = {0};
     struct sizes z;
 
