@@ -95,7 +95,8 @@ static int read_plan(struct plait_remote *remote, spank_t spank,
     return 0;
 }
 
-static void read_variables(struct plait_remote *remote, spank_t spank)
+static int read_variables(struct plait_remote *remote, spank_t spank,
+                          struct plait_error *err)
 {
     struct plait_launch *launch = &remote->seats.launch;
     char text[64];
@@ -114,6 +115,11 @@ static void read_variables(struct plait_remote *remote, spank_t spank)
     remote->seats.ucx = strstr(text, "ucx") != NULL;
     plait_remote_get_env(spank, PLAIT_ENV_STEP_SECRET, launch->secret,
                          sizeof(launch->secret));
+    if (plait_launch_check_secret(launch->secret, NULL) == 0)
+        return 0;
+    return plait_errorf(err, PLAIT_ENV_STEP_SECRET
+                        " is not what srun made: "
+                        "leave it out of the environment");
 }
 
 /* On RANK 0's node, which tells the others: the next free port, unless the user
@@ -237,7 +243,8 @@ plait_remote_create(spank_t spank, const struct plait_options *options,
     remote->seats.rendezvous = options->rendezvous;
     remote->port_fd = -1;
     remote->seats.variable = PLAIT_ENV_VISIBLE;
-    read_variables(remote, spank);
+    if (read_variables(remote, spank, err) < 0)
+        goto error;
     if (plait_remote_get_env(spank, "SLURM_HET_SIZE", het, sizeof(het)) == 0 &&
         atoi(het) > 1) {
         plait_errorf(err, "heterogeneous jobs cannot be planned; leave out "

@@ -151,7 +151,7 @@ static int get_text(struct plait_launch *launch, const struct text *t,
     return 0;
 }
 
-static int check_secret(const char *secret, struct plait_error *err)
+int plait_launch_check_secret(const char *secret, struct plait_error *err)
 {
     size_t n = strspn(secret, "0123456789abcdef");
 
@@ -251,7 +251,7 @@ int plait_launch_decode(struct plait_launch *launch,
     for (size_t i = 0; i < COUNT(texts); i++)
         if (get_text(&found, &texts[i], get, arg, err) < 0)
             goto error;
-    if (check_secret(found.secret, err) < 0 ||
+    if (plait_launch_check_secret(found.secret, err) < 0 ||
         get_master(&found, get, arg, err) < 0 || check_ranks(&found, err) < 0)
         goto error;
     *launch = found;

@@ -77,6 +77,10 @@ int plait_launch_decode(struct plait_launch *launch,
                         const char *(*get)(void *arg, const char *name),
                         void *arg, struct plait_error *err);
 
+/* Does it take this secret: none, or 32 to 64 hexadecimal digits? 0, or -1 and
+ * what is wrong. */
+int plait_launch_check_secret(const char *secret, struct plait_error *err);
+
 #ifdef __cplusplus
 }
 #endif
