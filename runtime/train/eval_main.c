@@ -282,12 +282,7 @@ int main(int argc, char **argv)
     args.train.set = calloc(argc, sizeof(*args.train.set));
     if (args.train.set)
         rc = parse_args(argc, argv, &args, &err);
-    if (rc < 0)
-        rc = plait_program_refuse(program.name, &err);
-    else if (rc > 0)
-        rc = 0;
-    else
-        rc = plait_program_run(&program);
+    rc = plait_program_main(&program, rc, &err);
     free(args.train.set);
-    return plait_program_end(program.name, rc);
+    return rc;
 }

@@ -221,13 +221,8 @@ int main(int argc, char **argv)
     args.prompts = calloc(argc, sizeof(*args.prompts));
     if (args.train.set && args.prompts)
         rc = parse_args(argc, argv, &args, &err);
-    if (rc < 0)
-        rc = plait_program_refuse(program.name, &err);
-    else if (rc > 0)
-        rc = 0;
-    else
-        rc = plait_program_run(&program);
+    rc = plait_program_main(&program, rc, &err);
     free(args.train.set);
     free(args.prompts);
-    return plait_program_end(program.name, rc);
+    return rc;
 }

@@ -149,16 +149,12 @@ int main(int argc, char **argv)
 
     args.set = calloc(argc, sizeof(*args.set));
     rc = args.set ? parse_args(argc, argv, &args, &err) : -1;
-    if (rc < 0) {
-        rc = plait_program_refuse(program.name, &err);
-    } else if (rc > 0) {
-        rc = 0;
-    } else if (plait_signals_install() < 0) {
+    if (rc == 0 && plait_signals_install() < 0) {
         fprintf(stderr, "plait-train: signals: %s\n", strerror(errno));
         rc = 1;
     } else {
-        rc = plait_program_run(&program);
+        rc = plait_program_main(&program, rc, &err);
     }
     free(args.set);
-    return plait_program_end(program.name, rc);
+    return rc;
 }

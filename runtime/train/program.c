@@ -37,7 +37,8 @@ static void on_peer_gone(void *arg, const char *what)
     _exit(1);
 }
 
-int plait_program_run(const struct plait_program *program)
+/* Collective. The exit status. */
+static int run_program(const struct plait_program *program)
 {
     struct plait_error err = {""};
     struct watched w = {.name = program->name};
@@ -64,18 +65,23 @@ int plait_program_run(const struct plait_program *program)
     return rc == 0 ? 0 : 1;
 }
 
-int plait_program_refuse(const char *name, const struct plait_error *err)
+static int refuse_usage(const char *name, const struct plait_error *err)
 {
     if (plait_rank_hint() == 0)
         report_error(name, err);
     return 2;
 }
 
-int plait_program_end(const char *name, int status)
+int plait_program_main(const struct plait_program *program, int parsed,
+                       const struct plait_error *err)
 {
+    int status = parsed < 0    ? refuse_usage(program->name, err)
+                 : parsed == 0 ? run_program(program)
+                               : 0;
+
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;
-    fprintf(stderr, "%s: cannot write to standard output: %s\n", name,
+    fprintf(stderr, "%s: cannot write to standard output: %s\n", program->name,
             strerror(errno));
     return 1;
 }

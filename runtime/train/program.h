@@ -15,14 +15,12 @@ struct plait_program {
                struct plait_error *err);
 };
 
-/* Collective. The exit status. */
-int plait_program_run(const struct plait_program *program);
-
-/* Wrong usage: all ranks see the same command line, and one says what is
- * wrong. The exit status. */
-int plait_program_refuse(const char *name, const struct plait_error *err);
-
-/* Before the end: a full disk must not pass for success. The exit status. */
-int plait_program_end(const char *name, int status);
+/* What follows the command line; `parsed` is what its reader returned. 0: run
+ * the program, collectively. 1: nothing is left to do. -1: wrong usage, which
+ * err describes: all ranks see the same command line, and one says what is
+ * wrong. The exit status, not 0 where standard output could not be written: a
+ * full disk must not pass for success. */
+int plait_program_main(const struct plait_program *program, int parsed,
+                       const struct plait_error *err);
 
 #endif
