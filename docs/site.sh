@@ -10,7 +10,8 @@ for page in "$source"/docs/*.md; do
     # the folder's own README.md would be a second index
     [ "${page##*/}" = README.md ] || cp "$page" "$build/docs/site/pages/"
 done
-cp "$source/docs/site.css" "$build/docs/site/pages/"
+cp "$source/docs/site.css" "$source"/docs/*.svg "$build/docs/site/pages/"
+cp -r "$source/docs/theme" "$build/docs/site/"
 for folder in learning; do
     [ ! -d "$source/docs/$folder" ] ||
         cp -r "$source/docs/$folder" "$build/docs/site/pages/"
@@ -19,7 +20,7 @@ for page in "$source"/man/*.[0-9]; do
     name=${page##*/}
     {
         printf '# %s(%s)\n\n' "${name%.*}" "${name##*.}"
-        MANWIDTH=80 man -l "$page" | col -b | sed 's/^/    /'
+        MANWIDTH=80 man --nh --nj -l "$page" | col -bx | sed 's/^/    /'
     } >"$build/docs/site/pages/$name.md"
     printf '      - %s(%s): %s.md\n' "${name%.*}" "${name##*.}" "$name"
 done >"$build/docs/site/manpages"
