@@ -14,8 +14,7 @@ static bool one_node(const struct plait_world *w)
            (w->planned && w->launch.nnodes == 1);
 }
 
-/* The type that this rank's device is, NULL where nobody knows: then the
- * site's own counts. */
+/* The type that this rank's device is, NULL where nobody knows. */
 static const char *device_type(const struct plait_world *w)
 {
     int gpu = w->planned ? w->launch.gpu : 0;
@@ -25,8 +24,6 @@ static const char *device_type(const struct plait_world *w)
 
     if (!w->ops->gpu)
         return "cpu";
-    if (one_node(w))
-        return NULL;
     node = plait_node_create(1, &err);
     if (node && gpu >= 0 && gpu < node->ngpus)
         type = plait_gpu_type_guess(node->gpus[gpu].model);
@@ -38,11 +35,15 @@ static int find_figures(const struct plait_world *w,
                         struct plait_figures *figures, struct plait_error *err)
 {
     struct plait_site *site = plait_site_create(plait_site_path(), err);
+    const char *type = NULL;
     int rc;
 
     if (!site)
         return -1;
-    rc = plait_site_gpu_type(site, device_type(w), &figures->gpu, err);
+    /* Where nobody knows, or looks, the site's own type counts. */
+    if (!w->ops->gpu || !one_node(w))
+        type = device_type(w);
+    rc = plait_site_gpu_type(site, type, &figures->gpu, err);
     figures->network = site->network;
     plait_site_destroy(site);
     return rc;
@@ -63,4 +64,32 @@ int plait_figures_find(const struct plait_world *world,
         return plait_errorf(err, "%s", plait_comm_error(world->comm));
     *figures = f;
     return 0;
+}
+
+int plait_figures_device(const struct plait_world *world,
+                         struct plait_gpu_type *gpu)
+{
+    const char *type = device_type(world);
+    struct plait_error err;
+    struct plait_site *site;
+    int rc;
+
+    if (!type)
+        return -1;
+    site = plait_site_create(plait_site_path(), &err);
+    if (!site)
+        return -1;
+    rc = plait_site_gpu_type(site, type, gpu, &err);
+    plait_site_destroy(site);
+    return rc;
+}
+
+bool plait_figures_job_comment(void)
+{
+    struct plait_error err;
+    struct plait_site *site = plait_site_create(plait_site_path(), &err);
+    bool allowed = site && site->job_comment;
+
+    plait_site_destroy(site);
+    return allowed;
 }

@@ -17,4 +17,12 @@ struct plait_figures {
 int plait_figures_find(const struct plait_world *world,
                        struct plait_figures *figures, struct plait_error *err);
 
+/* The type of this rank's device by what its name says, into *gpu, with the
+ * site's figures. -1: nobody knows it. */
+int plait_figures_device(const struct plait_world *world,
+                         struct plait_gpu_type *gpu);
+
+/* Whether the site lets runs write into the comments of their jobs. */
+bool plait_figures_job_comment(void);
+
 #endif

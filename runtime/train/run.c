@@ -110,6 +110,7 @@ static void run_close(struct run *r)
     plait_saver_destroy(r->saver);
     plait_replica_check_destroy(r->check);
     plait_trainer_destroy(r->trainer);
+    plait_energy_destroy(r->account.energy);
     free(r->stage_bytes);
     free(r->nodes);
 }
@@ -238,6 +239,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
         evaluate_model(r, &m, err) < 0)
         return PLAIT_RUN_BROKEN;
     log_step(r, &m);
+    plait_run_account_step(r, &m);
     *stop = result.stop || r->unread;
     if (check_loss(r, &result, err) < 0)
         return -1;
@@ -264,6 +266,7 @@ static int run_steps(struct run *r, struct plait_error *err)
 {
     int rc = 0, stop = 0;
 
+    plait_run_account_open(r);
     while (rc == 0 && !stop && r->done.step < r->config->train.steps) {
         plait_watchdog_begin(r->dog, r->done.step + 1);
         rc = one_step(r, &stop, err);
@@ -275,8 +278,10 @@ static int run_steps(struct run *r, struct plait_error *err)
     }
     if (rc == 0)
         rc = plait_run_save_last(r, err);
-    if (rc == 0)
+    if (rc == 0) {
+        plait_run_account_close(r);
         return end_result(r, err);
+    }
     /* What was right when it was copied is still put in place. */
     if (rc == -1 && r->saver)
         plait_saver_finish(r->saver, NULL);

@@ -14,6 +14,17 @@
 #include "runtime/train/run.h"
 #include "runtime/train/step.h"
 #include "runtime/train/watchdog.h"
+#include "topology/node/energy.h"
+
+/* What this start of a run has made, for its job's comment. */
+struct account {
+    double began; /* seconds since the epoch */
+    int64_t first_tokens, steps;
+    double seconds, tokens; /* of its steps after the first */
+    double loss;
+    struct plait_energy *energy; /* NULL: nobody counts here */
+    double joules;
+};
 
 /* One run from its first step to its last. */
 struct run {
@@ -47,6 +58,7 @@ struct run {
     int busy_steps;   /* in so many steps */
     int slowest;      /* of the ranks, when they were compared; -1: never */
     double rank_s[2]; /* of the quickest and the slowest, a step */
+    struct account account;
 };
 
 /* -- run_state.c: where it goes on from ----------------------------------- */
@@ -97,6 +109,13 @@ int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
 void plait_run_measure_step(struct run *r,
                             const struct plait_step_result *result,
                             double seconds, struct plait_metrics *m);
+
+/* -- run_account.c --------------------------------------------------------- */
+
+void plait_run_account_open(struct run *r);
+void plait_run_account_step(struct run *r, const struct plait_metrics *m);
+/* After the last step: the line in the job's comment. Collective. */
+void plait_run_account_close(struct run *r);
 
 /* -- run.c ----------------------------------------------------------------- */
 

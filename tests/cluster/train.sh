@@ -63,7 +63,7 @@ wait
 # itself back into the queue and goes on from its checkpoint.
 cat >job.sh <<END
 #!/bin/bash
-#SBATCH -N2 --ntasks-per-node=2 --tp=2 --requeue --open-mode=append
+#SBATCH -N2 --ntasks-per-node=2 --tp=2 --comment=mine --requeue --open-mode=append
 srun --mpi=pmix "$train" c.yaml --set checkpoint.dir=ck --metrics steps \\
     --set train.steps=\$((SLURM_RESTART_COUNT ? \$(wc -l <steps) + 5 : 1000000)) |
     tee train.log
@@ -83,6 +83,18 @@ assert steps == list(range(1, len(steps) + 1)), steps
 '
 check "and a second life made the last ones" eval \
     'grep -q "^stopped after" job.out && grep -q "^resumed after" job.out'
+
+check "the job's comment has its figures" \
+    like "$(scontrol show job "$job")" \
+    "Comment=mine \\| plait-train: step [0-9]+ of [0-9]+, loss .* tokens/s, MFU \
+.* s a step \\(plan .*\\), 1 restart, [0-9]+ s lost"
+echo 'job_comment: false' >quiet.yaml
+quiet=$(PLAIT_SITE=$work/quiet.yaml sbatch --parsable -n1 -o /dev/null \
+    --comment=mine --wrap "srun --mpi=pmix '$train' c.yaml --set train.steps=2")
+until_true eval '[ -z "$(squeue -h -j $quiet)" ]'
+check "... unless the site forbids it" is "Comment=mine ExitCode=0:0" \
+    "$(scontrol -o show job "$quiet" | grep -o " Comment=.*\| ExitCode=[^ ]*" |
+        sed 's/Comment=mine .*/Comment=mine/' | sort | xargs)"
 
 check "plait watch finds its metrics by the job's number" \
     like "$("$plait" watch "$job" </dev/null | head -n 1)" "$PWD/steps"

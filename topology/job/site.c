@@ -54,12 +54,14 @@ struct document {
     struct plait_yaml_list policies;
     struct plait_site_export export;
     struct plait_site_network network;
+    bool job_comment;
     int gpu_type;
     struct entry entry[PLAIT_NGPU_TYPES];
 };
 
 static void document_init(struct document *document)
 {
+    document->job_comment = true;
     for (int i = 0; i < PLAIT_NAXES; i++)
         document->network.traffic_class[i] = -1;
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
@@ -208,6 +210,9 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
          .offset = offsetof(struct document, network),
          .fields = networks,
          .count = COUNT(networks)},
+        {.name = "job_comment",
+         .type = PLAIT_YAML_BOOL,
+         .offset = offsetof(struct document, job_comment)},
     };
 
     list_figures(entry);
@@ -246,6 +251,7 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
     }
     site->export = document.export;
     site->network = document.network;
+    site->job_comment = document.job_comment;
     site->gpu_type = document.gpu_type;
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
         site->gpu_types[i] = plait_gpu_types[i];

@@ -25,6 +25,7 @@ extern "C" {
  * and the runtime's, which also takes the figures of its devices:
  *     network:              # what the switches can do for a group
  *       {sharp: true, traffic_class: {dp: 106}}
+ *     job_comment: true     # whether runs write into their jobs' comments
  * A further section is a line in the table at the end of site.c and a member
  * here. */
 #define PLAIT_POLICIES_MOST 64
@@ -54,6 +55,7 @@ struct plait_site {
     struct plait_policy policies[PLAIT_POLICIES_MOST];
     struct plait_site_export export;
     struct plait_site_network network;
+    bool job_comment;
 };
 
 /* NULL, or a file without any key: the tables as they are, h100. Errors name

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* asprintf */
+#include "config.h"
+
+#include "runtime/train/job_line.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "topology/base/capture.h"
+
+#define MARK "plait-train: "
+#define BETWEEN " | "
+
+enum { SECONDS = 10 }; /* that slurmctld may take */
+
+struct text {
+    char *at;
+    size_t size, used;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct text *text,
+                                                      const char *format, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(text->at + text->used, text->size - text->used, format, args);
+    va_end(args);
+    if (n > 0 && (size_t)n < text->size - text->used)
+        text->used += (size_t)n;
+}
+
+void plait_job_line_format(const struct plait_job_line *line, char *text,
+                           size_t size)
+{
+    const char *what = line->images ? "images" : "tokens";
+    struct text out = {text, size, 0};
+
+    add(&out, MARK "step %" PRId64 " of %" PRId64, line->step, line->steps);
+    if (isfinite(line->loss))
+        add(&out, ", loss %.4g", line->loss);
+    if (isfinite(line->per_s))
+        add(&out, ", %.4g %s/s", line->per_s, what);
+    if (isfinite(line->mfu))
+        add(&out, ", MFU %.1f %%", 100 * line->mfu);
+    if (isfinite(line->per_joule))
+        add(&out, ", %.3g %s/J", line->per_joule, what);
+    if (isfinite(line->step_s))
+        add(&out, ", %.3g s a step", line->step_s);
+    if (isfinite(line->planned_s) && isfinite(line->step_s))
+        add(&out, " (plan %.3g)", line->planned_s);
+    add(&out, ", %d restart%s", line->restarts, line->restarts == 1 ? "" : "s");
+    if (isfinite(line->lost_s))
+        add(&out, ", %.0f s lost", fmax(line->lost_s, 0));
+}
+
+/* What the user wrote: the comment without the line of an earlier run. */
+static size_t own_length(const char *old)
+{
+    const char *mark = strstr(old, MARK);
+    size_t n = mark ? (size_t)(mark - old) : strlen(old);
+
+    if (mark && n >= strlen(BETWEEN) &&
+        !strncmp(mark - strlen(BETWEEN), BETWEEN, strlen(BETWEEN)))
+        n -= strlen(BETWEEN);
+    while (n && isspace((unsigned char)old[n - 1]))
+        n--;
+    return n;
+}
+
+int plait_job_line_join(const char *old, const char *line,
+                        char comment[PLAIT_JOB_COMMENT_SIZE])
+{
+    size_t own = own_length(old);
+    int n;
+
+    if (own >= PLAIT_JOB_COMMENT_SIZE)
+        return -1;
+    n = snprintf(comment, PLAIT_JOB_COMMENT_SIZE, "%.*s%s%s", (int)own, old,
+                 own ? BETWEEN : "", line);
+    return n < PLAIT_JOB_COMMENT_SIZE ? 0 : -1;
+}
+
+static int run(char *const argv[], char **text)
+{
+    size_t size;
+    int status = -1;
+
+    *text = plait_capture(argv, 0, SECONDS, &size, &status);
+    return *text && status == 0 ? 0 : -1;
+}
+
+void plait_job_line_write(const struct plait_job_line *line)
+{
+    char comment[PLAIT_JOB_COMMENT_SIZE], text[PLAIT_JOB_COMMENT_SIZE];
+    char *job = getenv("SLURM_JOB_ID"), *old = NULL, *set = NULL,
+         *update = NULL, *said = NULL;
+
+    if (!job || !*job)
+        return;
+    if (run((char *[]){"squeue", "-h", "-j", job, "-o", "%k", NULL}, &old) < 0)
+        goto error;
+    if (strcmp(old, "(null)\n") == 0)
+        *old = '\0';
+    plait_job_line_format(line, text, sizeof(text));
+    if (plait_job_line_join(old, text, comment) < 0)
+        goto error;
+    if (asprintf(&set, "Comment=%s", comment) < 0)
+        set = NULL;
+    if (asprintf(&update, "JobId=%s", job) < 0)
+        update = NULL;
+    if (set && update)
+        run((char *[]){"scontrol", "update", update, set, NULL}, &said);
+error:
+    free(old);
+    free(said);
+    free(set);
+    free(update);
+}
+
+/* The number behind "name": in a line of JSON, which has no such text
+ * otherwise. */
+static double find_number(const char *line, const char *name)
+{
+    const char *at = strstr(line, name);
+
+    return at ? strtod(at + strlen(name), NULL) : NAN;
+}
+
+/* Metrics may be many: a line is looked through and not parsed. */
+static double mean_step(FILE *metrics, double *last)
+{
+    double sum = 0;
+    char *line = NULL;
+    size_t room = 0, n = 0;
+
+    *last = NAN;
+    while (getline(&line, &room, metrics) > 0) {
+        double step = find_number(line, "\"step\":"),
+               seconds = find_number(line, "\"step_s\":");
+
+        if (isnan(step) || isnan(seconds))
+            continue;
+        *last = step;
+        sum += seconds;
+        n++;
+    }
+    free(line);
+    return n ? sum / (double)n : NAN;
+}
+
+static double first_start(const char *metrics)
+{
+    double began = NAN;
+    char *path, *line = NULL;
+    size_t room = 0;
+    FILE *file;
+
+    if (asprintf(&path, "%s.starts", metrics) < 0)
+        return NAN;
+    file = fopen(path, "re");
+    free(path);
+    if (!file)
+        return NAN;
+    if (getline(&line, &room, file) > 0)
+        began = find_number(line, "\"time\":");
+    free(line);
+    fclose(file);
+    return began;
+}
+
+double plait_job_line_lost(const char *metrics, double now)
+{
+    struct stat st;
+    double last, mean;
+    FILE *file;
+
+    if (!metrics || stat(metrics, &st) < 0 || !S_ISREG(st.st_mode) ||
+        !(file = fopen(metrics, "re")))
+        return NAN;
+    mean = mean_step(file, &last);
+    fclose(file);
+    return now - first_start(metrics) - mean * last;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime/train/figures.h"
+#include "runtime/train/job_line.h"
+#include "runtime/train/run_private.h"
+#include "topology/predict/estimate.h"
+
+/* What the run says of itself in its job's comment. */
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Ranks of a node count its processors once. */
+static bool is_first_of_node(const struct run *r)
+{
+    for (int i = 0; i < r->s->mesh->rank; i++)
+        if (r->nodes[i] == r->nodes[r->s->mesh->rank])
+            return false;
+    return true;
+}
+
+static bool counts_energy(const struct run *r)
+{
+    return r->s->world.ops->gpu || is_first_of_node(r);
+}
+
+void plait_run_account_open(struct run *r)
+{
+    const struct plait_world *world = &r->s->world;
+    const char *busid = world->planned ? world->launch.gpu_busid : "";
+
+    r->account.began = now();
+    r->account.first_tokens = r->done.tokens;
+    r->account.loss = NAN;
+    if (counts_energy(r) && (!world->ops->gpu || *busid))
+        r->account.energy = plait_energy_create(world->ops->gpu ? busid : "",
+                                                PLAIT_ENERGY_RAPL);
+}
+
+void plait_run_account_step(struct run *r, const struct plait_metrics *m)
+{
+    struct account *a = &r->account;
+
+    /* The first one also measures, records and fills caches. */
+    if (a->steps++ == 1)
+        a->seconds = a->tokens = 0;
+    a->seconds += m->step_s;
+    a->tokens += m->tokens_per_s * m->step_s;
+    a->loss = m->loss;
+    if (a->energy)
+        a->joules = plait_energy_read(a->energy);
+}
+
+/* Of all devices, NAN where one of them does not count. Collective. */
+static double sum_joules(struct run *r)
+{
+    double values[2] = {r->account.joules,
+                        counts_energy(r) && !r->account.energy};
+
+    if (plait_comm_host_all_reduce(r->world, values, 2, PLAIT_SUM) < 0)
+        return NAN;
+    return values[1] == 0 && values[0] > 0 ? values[0] : NAN;
+}
+
+/* What the cost model says of a step, as `plait estimate` would. */
+static double predict_step(const struct run *r)
+{
+    struct plait_gpu_type gpu = r->s->mesh->gpu;
+    struct plait_estimate estimate;
+    struct plait_error err;
+
+    if (plait_figures_device(&r->s->world, &gpu) < 0 ||
+        plait_estimate(r->config, &r->s->mesh->layout, &gpu, &estimate, &err) <
+            0)
+        return NAN;
+    return estimate.step_s;
+}
+
+static double find_lost(const struct run *r)
+{
+    const char *metrics =
+        r->args->metrics ? r->args->metrics : r->config->log.metrics;
+    double lost = plait_job_line_lost(metrics, now()),
+           steps = r->account.seconds /
+                   (double)(r->account.steps > 1 ? r->account.steps - 1 : 1) *
+                   (double)r->account.steps;
+
+    return isfinite(lost) ? lost : now() - r->account.began - steps;
+}
+
+static void write_line(struct run *r, double joules)
+{
+    const struct account *a = &r->account;
+    const char *restarts = getenv("SLURM_RESTART_COUNT");
+    int64_t counted = a->steps > 1 ? a->steps - 1 : 1;
+    double rate = a->tokens / a->seconds;
+    double flops =
+        rate * plait_model_flops_per_token(plait_trainer_model(r->trainer));
+    struct plait_job_line line = {
+        .step = r->done.step,
+        .steps = r->config->train.steps,
+        .images = plait_is_image_model(&r->config->model),
+        .restarts = restarts ? atoi(restarts) : 0,
+        .loss = a->loss,
+        .per_s = rate,
+        .mfu = flops / r->peak,
+        .per_joule = (double)(r->done.tokens - a->first_tokens) / joules,
+        .step_s = a->seconds / (double)counted,
+        .planned_s = predict_step(r),
+        .lost_s = find_lost(r),
+    };
+
+    plait_job_line_write(&line);
+}
+
+void plait_run_account_close(struct run *r)
+{
+    double joules = sum_joules(r);
+
+    if (plait_comm_rank(r->world) == 0 && r->account.steps > 0 &&
+        getenv("SLURM_JOB_ID") && plait_figures_job_comment())
+        write_line(r, joules);
+}

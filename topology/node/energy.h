@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_NODE_ENERGY_H
+#define PLAIT_TOPOLOGY_NODE_ENERGY_H
+
+/* The energy that a GPU, by NVML, or the processors of this node, by RAPL, have
+ * used. */
+struct plait_energy;
+
+#define PLAIT_ENERGY_RAPL "/sys/class/powercap"
+
+/* Of the GPU at the PCI address `busid`; "": of the node's processors, whose
+ * counters lie in the folder `rapl` (Linux lets root alone read them, unless
+ * the site has changed that). NULL where nothing counts, or not for this
+ * user. */
+struct plait_energy *plait_energy_create(const char *busid, const char *rapl);
+void plait_energy_destroy(struct plait_energy *energy);
+
+/* Joules since it was created. A counter of processors starts again after some
+ * minutes, so it is to be asked more often than that. NAN: it no longer
+ * counts. */
+double plait_energy_read(struct plait_energy *energy);
+
+#endif
