@@ -45,6 +45,76 @@ cat >gpt2.json <<'END'
 {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12,
  "n_positions": 1024, "vocab_size": 50257}
 END
+cat >deepseek.json <<'END'
+{"model_type": "deepseek_v3", "first_k_dense_replace": 3, "hidden_size": 7168,
+ "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings":
+ 163840, "moe_intermediate_size": 2048, "n_routed_experts": 256,
+ "n_shared_experts": 1, "num_attention_heads": 128, "num_experts_per_tok": 8,
+ "num_hidden_layers": 61, "num_key_value_heads": 128, "q_lora_rank": 1536,
+ "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "tie_word_embeddings": false,
+ "v_head_dim": 128, "vocab_size": 129280}
+END
+cat >oss-120b.json <<'END'
+{"model_type": "gpt_oss", "head_dim": 64, "hidden_size": 2880,
+ "intermediate_size": 2880, "max_position_embeddings": 131072,
+ "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 36,
+ "num_key_value_heads": 8, "num_local_experts": 128, "sliding_window": 128,
+ "tie_word_embeddings": false, "vocab_size": 201088}
+END
+sed 's/"num_hidden_layers": 36/"num_hidden_layers": 24/
+    s/"num_local_experts": 128/"num_local_experts": 32/' \
+    oss-120b.json >oss-20b.json
+sed 's/"hidden_size": 2048/"hidden_size": 4096/
+    s/"moe_intermediate_size": 768/"moe_intermediate_size": 1536/
+    s/"num_attention_heads": 32/"num_attention_heads": 64/
+    s/"num_hidden_layers": 48/"num_hidden_layers": 94/' \
+    qwen.json >qwen-235b.json
+cat >mixtral.json <<'END'
+{"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
+ "max_position_embeddings": 32768, "num_attention_heads": 32,
+ "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8,
+ "num_local_experts": 8, "sliding_window": null, "tie_word_embeddings": false,
+ "vocab_size": 32000}
+END
+cat >gemma2.json <<'END'
+{"model_type": "gemma2", "head_dim": 256, "hidden_size": 3584,
+ "intermediate_size": 14336, "max_position_embeddings": 8192,
+ "num_attention_heads": 16, "num_hidden_layers": 42, "num_key_value_heads": 8,
+ "sliding_window": 4096, "vocab_size": 256000}
+END
+cat >gemma3.json <<'END'
+{"model_type": "gemma3_text", "head_dim": 128, "hidden_size": 5376,
+ "intermediate_size": 21504, "max_position_embeddings": 131072,
+ "num_attention_heads": 32, "num_hidden_layers": 62,
+ "num_key_value_heads": 16, "sliding_window": 1024, "sliding_window_pattern": 6,
+ "vocab_size": 262208}
+END
+# billions FILE ALL ACTIVE: published, in billions; within half a percent of
+# all, and five of what is active, which others count without the embedding
+billions() {
+    "$plait" estimate --model "$1" --gpus 8 --json 2>err >json &&
+        sed -n 's/^ *"\(active_\)\{0,1\}parameters": \([0-9]*\),/\2/p' json |
+        awk -v all="$2" -v active="$3" 'NR == 1 { a = $1 / 1e9 / all - 1 }
+            NR == 2 { b = $1 / 1e9 / active - 1 }
+            END { exit !(NR == 2 && a * a < 25e-6 && b * b < 25e-4) }'
+    check "$1: $2 billion, $3 for a token$(cat err)" $?
+}
+billions deepseek.json 671 37.5
+billions qwen.json 30.5 3.3
+billions qwen-235b.json 235 22
+billions oss-120b.json 116.8 5.7
+billions oss-20b.json 20.9 4.2
+billions mixtral.json 46.7 12.9
+billions gemma2.json 9.24 9.24
+billions gemma3.json 27.0 27.0
+"$plait" estimate --model deepseek.json --gpus 8 >out &&
+    grep -q 'model.mla: plait-train does not train it' out
+check 'what plait-train refuses is planned as Megatron trains it' $?
+"$plait" simulate --model deepseek.json --gpus 256 --gpu-type gb200 --pp 4 \
+    --ep 64 --global-batch 4096 --micro-batch 1 --zero 1 >out &&
+    "$plait" plan --auto --model deepseek.json --gpus 256 --gpu-type gb200 \
+        --global-batch 2048 >out
+check 'simulate and plan --auto take latent attention' $?
 parameters llama.json 8030261248
 parameters qwen.json 30532122624
 parameters gpt2.json 124439808
@@ -84,8 +154,8 @@ seq_length: 8192
 END
 parameters megatron.yaml 8030261248
 
-echo '{"model_type": "deepseek_v3", "hidden_size": 7168}' >mla.json
-refused 'mla.json: model_type deepseek_v3 cannot be planned: its layers are not those of gpt2 or llama' \
+echo '{"model_type": "mamba", "hidden_size": 7168}' >mla.json
+refused 'mla.json: model_type mamba cannot be planned: its layers are not those of gpt2 or llama' \
     --model mla.json
 : >empty.yaml
 refused 'empty.yaml: there is no model in it' --model empty.yaml

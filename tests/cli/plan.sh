@@ -158,6 +158,28 @@ refused 2 '--tp=4x must be a whole number from 1 to 1048576, or "auto"' \
     plan --tp=4x
 refused 2 '--placement=here: must be topology or linear' plan --placement=here
 refused 2 "plan: unexpected argument 'x'" plan x
+"$plait" plan --auto --model model.yaml --over gpus=8,64 \
+    --over train.global_batch=128,512 --over gpu-type=h100,b200 --csv >csv &&
+    [ "$(wc -l <csv)" = 9 ] && ! awk -F, 'NF != 18' csv | grep . &&
+    grep -q '^gpus,train.global_batch,gpu-type,tp,cp,ep,' csv &&
+    grep -q '^64,512,b200,' csv
+check '--over: every case is a line of CSV' $?
+"$plait" plan --auto --model model.yaml --gpus 64 --gpu-type b200 \
+    --global-batch 512 --json >case.json &&
+    grep '^64,512,b200,' csv |
+    awk -F, '{ printf "\"step_s\": %.5f\n", $15 }' >step &&
+    grep -q "$(cut -c1-15 step)" case.json
+check 'each the best of its own --auto' $?
+"$plait" plan --auto --model model.yaml --over gpus=1,8 \
+    --set model.layers=80 --set model.hidden=8192 --set model.heads=64 \
+    --set model.ffn=28672 >text && grep -q '^ *1 none fits' text
+check '--over: a case that nothing fits is said' $?
+refused 2 'plan: --over needs --auto' plan --model model.yaml --over gpus=8
+refused 2 'plan: --csv needs --over' plan --auto --model model.yaml --csv
+refused 2 'plan: --over prints a table, or CSV with --csv, and no JSON' \
+    plan --auto --model model.yaml --over gpus=8 --json
+refused 2 'plan: --over=gpus: must be KEY=VALUE,VALUE,... as in gpus=8,64 or model.seq_len=4096,8192' \
+    plan --auto --model model.yaml --over gpus
 refused 2 'plan: --auto needs --model' plan --auto
 refused 2 'plan: --auto ranks layouts and places none: give the sizes of one with --svg' \
     plan --auto --model model.yaml --gpus 8 --svg auto.svg

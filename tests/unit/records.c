@@ -101,6 +101,9 @@ static int add_model(struct settings *s, const char *folder, const char *name,
 
         *equals = '\0';
         snprintf(key, sizeof(key), "model.%.30s", word);
+        for (char *c = equals + 1; *c; c++)
+            if (*c == ';')
+                *c = ',';
         add(s, key, equals + 1);
     }
     return 0;
@@ -137,12 +140,29 @@ static void add_training(struct settings *s, char **f)
         add(s, "parallel.grad_sync", "flat");
 }
 
+/* ep divides cp * dp here. Where Megatron spreads experts over tp too, that is
+ * as many of them on a GPU as with so much less ep. */
 static void set_layout(struct record *r)
 {
+    int *size = r->layout.size;
+
     r->layout = r->config->parallel.layout;
-    r->layout.size[PLAIT_DP] =
-        r->gpus / (r->layout.size[PLAIT_TP] * r->layout.size[PLAIT_CP] *
-                   r->layout.size[PLAIT_PP]);
+    size[PLAIT_DP] =
+        r->gpus / (size[PLAIT_TP] * size[PLAIT_CP] * size[PLAIT_PP]);
+    if (size[PLAIT_CP] * size[PLAIT_DP] % size[PLAIT_EP])
+        size[PLAIT_EP] /= size[PLAIT_TP];
+}
+
+/* "megatron+alltoall+turns" */
+static int set_framework(struct record *r, char *name, struct plait_error *err)
+{
+    struct plait_job_config *c = r->config;
+
+    if (strstr(name, "+alltoall"))
+        c->dispatch = PLAIT_DISPATCH_ALLTOALL;
+    c->dispatch_hidden = strstr(name, "+turns") != NULL;
+    name[strcspn(name, "+")] = '\0';
+    return plait_framework_find(name, &c->framework, err);
 }
 
 static int read_record(struct record *r, const char *folder, struct line *l,
@@ -171,7 +191,7 @@ static int read_record(struct record *r, const char *folder, struct line *l,
     r->config = plait_job_config_parse(r->name, "", 0, s.at, s.n, err);
     if (!r->config)
         return -1;
-    if (!r->unfused && plait_framework_find(f[17], &r->config->framework, err))
+    if (!r->unfused && set_framework(r, f[17], err) < 0)
         return -1;
     if (strcmp(f[14], "op") == 0 || strcmp(f[14], "layer") == 0)
         r->config->parallel.recompute_layers = r->config->model.layers / 2;

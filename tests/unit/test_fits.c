@@ -29,7 +29,7 @@ static void set_good(struct plait_job_config *c, struct plait_layout *l)
 }
 
 /* Which function is to refuse. */
-enum rule { CONFIG, MODEL, MICRO_BATCH, ALL };
+enum rule { CONFIG, MODEL, MICRO_BATCH, TRAINER, ALL };
 
 static int apply_rule(enum rule rule, const struct plait_job_config *c,
                       const struct plait_layout *l, struct plait_error *err)
@@ -41,6 +41,8 @@ static int apply_rule(enum rule rule, const struct plait_job_config *c,
         return plait_fits_model(c, l, err);
     case MICRO_BATCH:
         return plait_fits_micro_batch(c, l, c->train.micro_batch, err);
+    case TRAINER:
+        return plait_fits_trainer(c, err);
     default:
         return plait_fits(c, l, err);
     }
@@ -103,10 +105,27 @@ static void check_model(void)
          c.model.rope_factor = 8, c.model.rope_low_freq_factor = 2,
          c.model.rope_high_freq_factor = 2);
     CASE(CONFIG, NULL, c.model.sliding_window = c.model.seq_len);
-    CASE(CONFIG,
-         "model.seq_len 33 is above model.sliding_window 32: attention to a "
-         "part of the sequence is not there",
+    CASE(CONFIG, NULL, c.model.seq_len = 33, c.model.sliding_window = 32);
+    CASE(TRAINER, NULL, c.model.sliding_window = c.model.seq_len);
+    CASE(TRAINER,
+         "model.seq_len 33 is above model.sliding_window 32: plait-train has "
+         "no attention to a part of the sequence",
          c.model.seq_len = 33, c.model.sliding_window = 32);
+    CASE(TRAINER,
+         "model.shared_experts: plait-train does not train it; plait "
+         "estimate, simulate and plan plan it with --framework=megatron",
+         c.model.shared_experts = 1);
+    CASE(CONFIG, "model.dense_layers 9 must be at most model.layers 8",
+         c.model.dense_layers = 9);
+    CASE(CONFIG, NULL, c.model.dense_layers = 8);
+    CASE(CONFIG, "model.shared_experts: model.experts is 0, the model has none",
+         c.model.experts = 0, c.model.shared_experts = 1);
+    CASE(CONFIG,
+         "model.mla has 4 numbers; it is [columns of q, of k and v, of a head "
+         "without rotary positions, with them, of its values]",
+         c.model.mla.n = 4);
+    CASE(CONFIG, "model.mla: columns of k and v and of a head must be above 0",
+         c.model.mla.n = 5);
     CASE(CONFIG, "model.experts_top_k 9 must be from 1 to model.experts 8",
          c.model.experts_top_k = 9);
     CASE(CONFIG, NULL, c.model.experts_top_k = 8);

@@ -94,6 +94,27 @@ static void images(void)
     plait_job_config_destroy(c);
 }
 
+/* What is planned alone. */
+static void planned(void)
+{
+    struct plait_error err;
+    struct plait_job_config *c =
+        parse("model: {family: llama, mla: [0, 64, 32, 16, 24], experts: 8,\n"
+              "  shared_experts: 1, dense_layers: 1, dense_ffn: 300,\n"
+              "  sliding_window: 64, full_attention_every: 2}\n",
+              &err);
+
+    ok(c && c->model.mla_q == 0 && c->model.mla_kv == 64 &&
+           c->model.mla_nope == 32 && c->model.mla_rope == 16 &&
+           c->model.mla_value == 24 && c->model.shared_experts == 1 &&
+           c->model.dense_layers == 1 && c->model.dense_ffn == 300 &&
+           c->model.full_attention_every == 2,
+       "latent attention, shared experts, dense layers, windows");
+    plait_job_config_destroy(c);
+    c = parse("model: {family: llama, mla: [0, 64, -1, 16, 24]}", &err);
+    ok(!c, "no columns below 0: %s", err.text);
+}
+
 static void full(void)
 {
     static const char text[] =
@@ -542,6 +563,7 @@ int main(void)
 {
     defaults();
     images();
+    planned();
     full();
     meetings();
     settings();

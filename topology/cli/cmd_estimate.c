@@ -110,16 +110,16 @@ static json_t *to_json(const struct job *job, double days)
         e->axis_s[PLAIT_PP], "dp_hidden_s", e->dp_hidden_s);
 
     return json_pack(
-        "{sI sf sf so so si so si sf sf sf sf sf sf sf sb si si si so}",
-        "parameters", (json_int_t)e->parameters, "flops_per_token",
-        e->flops_per_token, "flops_per_step", e->flops_per_step, "memory_bytes",
-        memory_to_json(m), "stages_memory_bytes", stages_to_json(job),
-        "fullest_stage", e->fullest, "time", time, "slowest_stage", e->slowest,
-        "step_s", e->step_s, "tokens_per_s", e->tokens_per_s, "tflops_per_gpu",
-        e->tflops_per_gpu, "mfu", e->mfu, "mfu_causal", e->mfu_causal, "days",
-        days, "gpu_hours", days * 24 * job->model.gpus, "fits",
-        m->total <= job->model.gpu.memory, "gpus", job->model.gpus,
-        "largest_layers",
+        "{sI sI sf sf so so si so si sf sf sf sf sf sf sf sb si si si so}",
+        "parameters", (json_int_t)e->parameters, "active_parameters",
+        (json_int_t)e->active, "flops_per_token", e->flops_per_token,
+        "flops_per_step", e->flops_per_step, "memory_bytes", memory_to_json(m),
+        "stages_memory_bytes", stages_to_json(job), "fullest_stage", e->fullest,
+        "time", time, "slowest_stage", e->slowest, "step_s", e->step_s,
+        "tokens_per_s", e->tokens_per_s, "tflops_per_gpu", e->tflops_per_gpu,
+        "mfu", e->mfu, "mfu_causal", e->mfu_causal, "days", days, "gpu_hours",
+        days * 24 * job->model.gpus, "fits", m->total <= job->model.gpu.memory,
+        "gpus", job->model.gpus, "largest_layers",
         plait_estimate_largest(job->model.config, &job->model.layout,
                                &job->model.gpu),
         "fewest_gpus", plait_auto_fewest(job->model.config, &job->model.gpu),
@@ -275,6 +275,8 @@ static void print_text(const struct job *job, double days)
 
     printf("%.3f billion", e->parameters / 1e9);
     print_layout(job);
+    if (e->active < e->parameters)
+        printf("\n%.3f billion of them for a token", e->active / 1e9);
     printf("\n%.4g FLOPs a token = 3 (l (2 W + 4 s h) + 2 h V);\n"
            "%.4g a step with what is recomputed\n",
            e->flops_per_token, e->flops_per_step);

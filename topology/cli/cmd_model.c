@@ -64,8 +64,8 @@ void model_options_print_help(void)
            "  --set KEY=VALUE      anything else of the model file\n");
 }
 
-static int add_set(struct model_options *o, const char *key, const char *value,
-                   struct plait_error *err)
+int model_options_set(struct model_options *o, const char *key,
+                      const char *value, struct plait_error *err)
 {
     int n;
 
@@ -90,7 +90,7 @@ static int read_size(struct model_options *o, enum plait_axis axis,
         return -1;
     o->given |= 1u << axis;
     snprintf(key, sizeof(key), "parallel.%s", plait_axis_names[axis]);
-    return add_set(o, key, optarg, err);
+    return model_options_set(o, key, optarg, err);
 }
 
 /* 1: the option was one of MODEL_OPTIONS; 0: it was not; -1: its argument is
@@ -107,7 +107,8 @@ static int read_option(struct model_options *o, int opt,
             o->schedule |= opt == 'S';
             o->interleaved |= opt == 'V' && strcmp(optarg, "1") != 0;
             o->key = o->key ? o->key : *keys[i].key ? keys[i].key : "--set";
-            return add_set(o, keys[i].key, optarg ? optarg : "true", err) < 0
+            return model_options_set(o, keys[i].key, optarg ? optarg : "true",
+                                     err) < 0
                        ? -1
                        : 1;
         }
@@ -141,7 +142,7 @@ static void imply_schedule(struct model_options *o)
     struct plait_error err;
 
     if (o->interleaved && !o->schedule)
-        add_set(o, "parallel.schedule", "interleaved", &err);
+        model_options_set(o, "parallel.schedule", "interleaved", &err);
 }
 
 int model_options_read(struct model_options *o, const char *command, int argc,

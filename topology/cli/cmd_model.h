@@ -75,6 +75,9 @@ struct model_job {
     int gpus;
 };
 
+/* As --set KEY=VALUE, or VALUE alone where the key is "". */
+int model_options_set(struct model_options *o, const char *key,
+                      const char *value, struct plait_error *err);
 /* Read the model file and apply the changes; NULL, with the reason in err. */
 struct plait_job_config *model_options_config(const struct model_options *o,
                                               struct plait_error *err);

@@ -36,6 +36,11 @@ static void print_help(void)
         "first\n"
         "  --gpus N             for --auto: this many GPUs, wherever they "
         "are\n"
+        "  --over KEY=A,B,...   for --auto: the best layout of each case; KEY "
+        "is gpus,\n"
+        "                       gpu-type or a key such as model.seq_len; "
+        "repeatable\n"
+        "  --csv                ... as CSV\n"
         "  --json               print one JSON document\n"
         "  --svg FILE           draw the placement\n"
         "  --hostfile FILE      write a SLURM_HOSTFILE with this placement\n"
@@ -57,6 +62,8 @@ static const struct option options[] = {
     {"rank-order", required_argument, NULL, 'o'},
     {"placement", required_argument, NULL, 'p'},
     {"auto", no_argument, NULL, 'a'},
+    {"over", required_argument, NULL, 'O'},
+    {"csv", no_argument, NULL, 'C'},
     {"svg", required_argument, NULL, 'v'},
     {"hostfile", required_argument, NULL, 'H'},
     {"format", required_argument, NULL, 'F'},
@@ -114,6 +121,15 @@ static int parse_option(void *arg, int opt, struct plait_error *err)
     case 'a':
         job->find_layout = 1;
         return 0;
+    case 'C':
+        job->csv = 1;
+        return 0;
+    case 'O':
+        if (job->novers == PLAN_OVERS)
+            return plait_errorf(err, "plan: --over at most %d times",
+                                PLAN_OVERS);
+        job->over[job->novers++] = optarg;
+        return 0;
     default:
         print_help();
         return 0;
@@ -137,6 +153,13 @@ static int parse_arguments(struct plan_job *job, int argc, char **argv)
         return plait_cmd_misused("plan: --auto ranks layouts and places none: "
                                  "give the sizes of one with %s",
                                  job->svg_file ? "--svg" : "--hostfile");
+    if ((job->novers && !job->find_layout) || (job->csv && !job->novers))
+        return plait_cmd_misused("plan: %s", job->novers
+                                                 ? "--over needs --auto"
+                                                 : "--csv needs --over");
+    if (job->novers && o->json)
+        return plait_cmd_misused("plan: --over prints a table, or CSV with "
+                                 "--csv, and no JSON");
     if (o->key && !o->model_file)
         return plait_cmd_misused("plan: %s needs --model", o->key);
     if (o->gpus && (!job->find_layout || job->node_list || job->task_list))
@@ -391,6 +414,8 @@ int plait_cmd_plan(int argc, char **argv)
         return rc;
     if (load_inputs(&job, &err) < 0)
         rc = plait_cmd_failed("%s", err.text);
+    else if (job.novers)
+        rc = plait_plan_sweep(&job);
     else if (job.find_layout)
         rc = plait_plan_auto(&job);
     else if (make_plan(&job, &err) < 0)

@@ -11,6 +11,8 @@
 #include "topology/plan/plan.h"
 #include "topology/predict/estimate.h"
 
+enum { PLAN_OVERS = 4 };
+
 /* One run of `plait plan`: its options, inputs and results. */
 struct plan_job {
     struct plait_plan_request request;
@@ -19,6 +21,8 @@ struct plan_job {
         *svg_file, *host_file;
     enum hand_over format;
     int find_layout;
+    const char *over[PLAN_OVERS]; /* KEY=VALUE,... */
+    int novers, csv;
     unsigned given; /* bit per axis: the user or the model's file has it */
     struct plait_gpu_type gpu;
     struct plait_fabric *fabric;
@@ -41,5 +45,9 @@ void plait_plan_print(const struct plan_job *job, FILE *out);
 void plait_plan_draw(const void *job, FILE *out);
 /* Prints the ranked layouts; returns the exit status. */
 int plait_plan_auto(const struct plan_job *job);
+const char *plait_plan_recompute_name(const struct plait_parallel_config *p);
+const char *plait_plan_offload_name(const struct plait_parallel_config *p);
+/* The best layout of each case of --over; returns the exit status. */
+int plait_plan_sweep(const struct plan_job *job);
 
 #endif

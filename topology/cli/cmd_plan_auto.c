@@ -13,6 +13,16 @@ static const char *const recompute_names[] = {"none", "selective", "full"};
 static const char *const offload_names[] = {"none", "optimizer", "activations",
                                             "both"};
 
+const char *plait_plan_recompute_name(const struct plait_parallel_config *p)
+{
+    return recompute_names[p->recompute];
+}
+
+const char *plait_plan_offload_name(const struct plait_parallel_config *p)
+{
+    return offload_names[p->offload];
+}
+
 static json_t *choice_to_json(const struct plait_choice *c)
 {
     const int *size = c->layout.size;

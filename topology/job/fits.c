@@ -28,12 +28,29 @@ static int check_gpt2(const struct plait_model_config *m,
                             "model.heads %d in a gpt2 model",
                             m->head_dim, m->hidden, m->heads);
     if (m->attention_bias != PLAIT_BIAS_NONE || m->qk_norm ||
-        m->rope_factor > 1 || m->sliding_window)
+        m->rope_factor > 1 || m->sliding_window || m->mla.n)
         return plait_errorf(err, "model.%s is for llama models",
-                            m->attention_bias   ? "attention_bias"
+                            m->mla.n            ? "mla"
+                            : m->attention_bias ? "attention_bias"
                             : m->qk_norm        ? "qk_norm"
                             : m->sliding_window ? "sliding_window"
                                                 : "rope_factor");
+    return 0;
+}
+
+/* Queries may go straight, with 0 columns in between. */
+static int check_latent(const struct plait_model_config *m,
+                        struct plait_error *err)
+{
+    if (m->mla.n && m->mla.n != 5)
+        return plait_errorf(err,
+                            "model.mla has %d numbers; it is [columns of q, "
+                            "of k and v, of a head without rotary positions, "
+                            "with them, of its values]",
+                            m->mla.n);
+    if (m->mla.n && (m->mla_kv < 1 || m->mla_nope < 1 || m->mla_value < 1))
+        return plait_errorf(err, "model.mla: columns of k and v and of a head "
+                                 "must be above 0");
     return 0;
 }
 
@@ -56,12 +73,28 @@ static int check_llama(const struct plait_model_config *m,
                             "model.rope_high_freq_factor %g must be above "
                             "model.rope_low_freq_factor %g",
                             m->rope_high_freq_factor, m->rope_low_freq_factor);
-    if (m->sliding_window && m->seq_len > m->sliding_window)
+    return check_latent(m, err);
+}
+
+static int check_mixture(const struct plait_model_config *m,
+                         struct plait_error *err)
+{
+    if (!m->experts && (m->shared_experts || m->dense_layers || m->dense_ffn))
         return plait_errorf(err,
-                            "model.seq_len %d is above model.sliding_window "
-                            "%d: attention to a part of the sequence is not "
-                            "there",
-                            m->seq_len, m->sliding_window);
+                            "model.%s: model.experts is 0, the model has none",
+                            m->shared_experts ? "shared_experts"
+                            : m->dense_layers ? "dense_layers"
+                                              : "dense_ffn");
+    if (m->dense_layers > m->layers)
+        return plait_errorf(err,
+                            "model.dense_layers %d must be at most "
+                            "model.layers %d",
+                            m->dense_layers, m->layers);
+    if (m->experts && (m->experts_top_k < 1 || m->experts_top_k > m->experts))
+        return plait_errorf(err,
+                            "model.experts_top_k %d must be from 1 to "
+                            "model.experts %d",
+                            m->experts_top_k, m->experts);
     return 0;
 }
 
@@ -81,12 +114,7 @@ static int check_model(const struct plait_model_config *m,
     if (m->family == PLAIT_GPT2 ? check_gpt2(m, err) < 0
                                 : check_llama(m, err) < 0)
         return -1;
-    if (m->experts && (m->experts_top_k < 1 || m->experts_top_k > m->experts))
-        return plait_errorf(err,
-                            "model.experts_top_k %d must be from 1 to "
-                            "model.experts %d",
-                            m->experts_top_k, m->experts);
-    return 0;
+    return check_mixture(m, err);
 }
 
 static int check_documents(const struct plait_job_config *c,
@@ -435,25 +463,5 @@ int plait_fits(const struct plait_job_config *config,
         if (check_schedules_batch(config, layout, growth->at[2 * i + 1], err) <
             0)
             return -1;
-    return 0;
-}
-
-int plait_fits_trainer(const struct plait_job_config *config,
-                       struct plait_error *err)
-{
-    const struct plait_parallel_config *p = &config->parallel;
-    int layers = config->model.layers;
-
-    errno = EINVAL;
-    if (p->recompute_layers && p->recompute_layers < layers)
-        return plait_errorf(err,
-                            "parallel.recompute_layers %d of %d: plait-train "
-                            "recomputes all layers or none",
-                            p->recompute_layers, layers);
-    if (p->offload_layers && p->offload_layers < layers)
-        return plait_errorf(err,
-                            "parallel.offload_layers %d of %d: plait-train "
-                            "offloads all layers or none",
-                            p->offload_layers, layers);
     return 0;
 }

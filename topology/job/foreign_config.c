@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "topology/base/yaml.h"
+#include "topology/job/fits.h"
 
 enum { PAIRS_MOST = 256, TEXT_MOST = 8192, LENGTH_MOST = 8192 };
 
@@ -41,6 +42,9 @@ static const struct rename hugging_face[] = {
     {"n_positions", "model.seq_len"},
     {"tie_word_embeddings", "model.tie_embeddings"},
     {"sliding_window", "model.sliding_window"},
+    {"first_k_dense_replace", "model.dense_layers"},
+    {"n_shared_experts", "model.shared_experts"},
+    {"n_routed_experts", "model.experts"},
     {"num_local_experts", "model.experts"},
     {"num_experts", "model.experts"},
     {"num_experts_per_tok", "model.experts_top_k"},
@@ -162,26 +166,76 @@ static void rename_pairs(const struct pairs *p, const struct rename *names,
     }
 }
 
+/* Names of what model.mla lists. */
+static const char *const hugging_face_latent[] = {
+    "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+    "v_head_dim"};
+static const char *const megatron_latent[] = {
+    "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim",
+    "v_head_dim"};
+
+static void set_latent(const struct pairs *p, const char *const *names,
+                       struct settings *s)
+{
+    int n[5];
+    char text[40];
+
+    if (!value_of(p, names[1]))
+        return;
+    for (int i = 0; i < 5; i++)
+        n[i] = value_of(p, names[i]) ? atoi(value_of(p, names[i])) : 0;
+    snprintf(text, sizeof(text), "[%d, %d, %d, %d, %d]", n[0], n[1], n[2], n[3],
+             n[4]);
+    set(s, "model.mla", text);
+}
+
+/* Where experts have a width of their own, the other one is that of the first
+ * layers. */
+static void set_dense(const struct pairs *p, const char *experts,
+                      const char *dense, struct settings *s)
+{
+    if (is_set(s, "model.dense_layers") && value_of(p, experts) &&
+        value_of(p, dense))
+        set(s, "model.dense_ffn", value_of(p, dense));
+}
+
+/* Some configurations name a window that their model does not use. */
+static void set_window(const struct pairs *p, int every, struct settings *s)
+{
+    const char *used = value_of(p, "use_sliding_window"), *pattern;
+    char text[16];
+
+    if (used && strcmp(used, "false") == 0 && is_set(s, "model.sliding_window"))
+        set(s, "model.sliding_window", "0");
+    pattern = value_of(p, "sliding_window_pattern");
+    snprintf(text, sizeof(text), "%d", pattern ? atoi(pattern) : every);
+    if (strcmp(text, "0") != 0)
+        set(s, "model.full_attention_every", text);
+}
+
 /* Models whose layers are those of llama to a planner. Gemma's gate is another
  * function of the same cost. */
 static const struct {
     const char *type;
     const char *family;
     const char *more; /* one key */
+    int every;        /* of so many layers the last has no sliding window */
 } types[] = {
-    {"gpt2", "gpt2", NULL},
-    {"llama", "llama", NULL},
-    {"mistral", "llama", NULL},
-    {"mixtral", "llama", NULL},
-    {"qwen2", "llama", "model.attention_bias=qkv"},
-    {"qwen3", "llama", "model.qk_norm=true"},
-    {"qwen3_moe", "llama", "model.qk_norm=true"},
-    {"gpt_oss", "llama", "model.attention_bias=all"},
-    {"gemma", "llama", NULL},
-    {"gemma2", "llama", NULL},
-    {"gemma3_text", "llama", "model.qk_norm=true"},
-    {"smollm3", "llama", NULL},
-    {"olmo2", "llama", "model.qk_norm=true"},
+    {"gpt2", "gpt2", NULL, 0},
+    {"llama", "llama", NULL, 0},
+    {"mistral", "llama", NULL, 0},
+    {"mixtral", "llama", NULL, 0},
+    {"qwen2", "llama", "model.attention_bias=qkv", 0},
+    {"qwen3", "llama", "model.qk_norm=true", 0},
+    {"qwen3_moe", "llama", "model.qk_norm=true", 0},
+    {"gpt_oss", "llama", "model.attention_bias=all", 2},
+    {"gemma", "llama", NULL, 0},
+    {"gemma2", "llama", NULL, 2},
+    {"gemma3_text", "llama", "model.qk_norm=true", 6},
+    {"smollm3", "llama", NULL, 0},
+    {"olmo2", "llama", "model.qk_norm=true", 0},
+    {"deepseek_v2", "llama", NULL, 0},
+    {"deepseek_v3", "llama", NULL, 0},
 };
 
 static int translate_hugging_face(const char *path, const struct pairs *p,
@@ -200,6 +254,9 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
                             path, type);
     set(s, "model.family", types[i].family);
     rename_pairs(p, hugging_face, COUNT(hugging_face), s);
+    set_latent(p, hugging_face_latent, s);
+    set_dense(p, "moe_intermediate_size", "intermediate_size", s);
+    set_window(p, types[i].every, s);
     if (types[i].more)
         s->at[s->n++] = types[i].more;
     if (!is_set(s, "model.tie_embeddings"))
@@ -215,12 +272,30 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
     return 0;
 }
 
+/* Megatron says how wide the shared experts are, all of them together. */
+static void set_shared(const struct pairs *p, struct settings *s)
+{
+    const char *wide = value_of(p, "moe_shared_expert_intermediate_size");
+    const char *one = value_of(p, "moe_ffn_hidden_size");
+    char text[16];
+
+    if (!wide)
+        return;
+    one = one ? one : value_of(p, "ffn_hidden_size");
+    if (one && atoi(one) > 0 && atoi(wide) >= atoi(one)) {
+        snprintf(text, sizeof(text), "%d", atoi(wide) / atoi(one));
+        set(s, "model.shared_experts", text);
+    }
+}
+
 static void translate_megatron(const struct pairs *p, struct settings *s)
 {
     const char *chunks;
 
     set(s, "model.family", value_of(p, "swiglu") ? "llama" : "gpt2");
     rename_pairs(p, megatron, COUNT(megatron), s);
+    set_latent(p, megatron_latent, s);
+    set_shared(p, s);
     if (value_of(p, "untie_embeddings_and_output_weights"))
         set(s, "model.tie_embeddings", "false");
     if (value_of(p, "use_distributed_optimizer"))
@@ -262,12 +337,24 @@ static int read_pairs(const char *path, char *text, size_t size,
     return value_of(p, "model_type") || value_of(p, "num_layers");
 }
 
+/* How Megatron's tokens reach their experts. */
+static void set_dispatch(const struct pairs *p, struct plait_job_config *c)
+{
+    const char *type = value_of(p, "moe_token_dispatcher_type");
+
+    if (type && strcmp(type, "flex") != 0)
+        c->dispatch = PLAIT_DISPATCH_ALLTOALL;
+    c->dispatch_hidden =
+        value_of(p, "overlap_moe_expert_parallel_comm") != NULL;
+}
+
 static struct plait_job_config *
 translate(const char *path, const struct pairs *p, const char *const *more,
           int nmore, enum plait_framework *framework, struct plait_error *err)
 {
     struct settings *s = calloc(1, sizeof(*s));
     struct plait_job_config *config = NULL;
+    struct plait_error refusal;
 
     if (!s) {
         plait_errorf(err, "out of memory");
@@ -283,6 +370,10 @@ translate(const char *path, const struct pairs *p, const char *const *more,
     for (int i = 0; i < nmore && s->n < COUNT(s->at); i++)
         s->at[s->n++] = more[i];
     config = plait_job_config_parse(path, "", 0, s->at, s->n, err);
+    if (config)
+        set_dispatch(p, config);
+    if (config && plait_fits_trainer(config, &refusal) < 0)
+        *framework = PLAIT_FRAMEWORK_MEGATRON;
 out:
     free(s);
     return config;

@@ -20,6 +20,12 @@ enum plait_framework {
     PLAIT_FRAMEWORK_LLM_FOUNDRY /* PyTorch's FSDP, not compiled, of 2023 */
 };
 enum { PLAIT_NFRAMEWORKS = 4 };
+
+/* How tokens reach the experts of other ranks. */
+enum plait_dispatch {
+    PLAIT_DISPATCH_OWN,     /* as the framework does by default */
+    PLAIT_DISPATCH_ALLTOALL /* a copy for each of their experts, by NCCL */
+};
 extern const char *const plait_framework_names[PLAIT_NFRAMEWORKS];
 
 struct plait_framework_traits {
@@ -32,6 +38,13 @@ struct plait_framework_traits {
     double logit_kept;     /* bytes of memory for each */
     double round_bytes;    /* moved to round a value of an operand to fp8 */
     double code_bytes;     /* kept for an fp8 operand that backward needs */
+    bool sends_once;       /* a token goes once to each node of its experts, and
+                              is copied there (DeepEP, HybridEP) */
+    bool whole_experts;    /* spread over tp too instead of split by it */
+    double expert_s;       /* host's time to launch one expert's part of a pass
+                              in fp8, a third of it in 16 bits */
+    double bias_bytes;     /* moved for each inner value of experts with biases
+                              in a pass, beside what others' take */
     double tp_hidden;   /* share of tensor-parallel traffic beside products */
     bool gathers_codes; /* weights are gathered as fp8 codes where they are
                            multiplied so */

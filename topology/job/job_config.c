@@ -68,9 +68,15 @@ static const struct plait_yaml_field model_fields[] = {
           CHOICES(attention_biases)),
     FIELD(model, "qk_norm", qk_norm, BOOL, ),
     FIELD(model, "sliding_window", sliding_window, INT, RANGE(0, 1 << 24)),
+    FIELD(model, "full_attention_every", full_attention_every, INT,
+          RANGE(0, MAX_COUNT)),
+    FIELD(model, "mla", mla, NUMBERS, RANGE(0, MAX_COUNT)),
     FIELD(model, "norm_eps", norm_eps, REAL, RANGE(1e-12, 1)),
     FIELD(model, "experts", experts, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "experts_top_k", experts_top_k, INT, RANGE(1, MAX_COUNT)),
+    FIELD(model, "shared_experts", shared_experts, INT, RANGE(0, MAX_COUNT)),
+    FIELD(model, "dense_layers", dense_layers, INT, RANGE(0, MAX_COUNT)),
+    FIELD(model, "dense_ffn", dense_ffn, INT, RANGE(0, MAX_COUNT)),
     FIELD(model, "experts_capacity", experts_capacity, REAL, RANGE(0, 1e6)),
     FIELD(model, "experts_balance", experts_balance, REAL, RANGE(0, 1e6)),
     FIELD(model, "depth", depth, INT, RANGE(1, 6002)),
@@ -225,6 +231,7 @@ void plait_job_config_destroy(struct plait_job_config *config)
     if (!config)
         return;
     free(config->model.input.at);
+    free(config->model.mla.at);
     plait_parts_clear(&config->data.train);
     plait_parts_clear(&config->data.val);
     free(config->lr.decay_at.at);
@@ -359,6 +366,13 @@ static void derive(struct plait_job_config *config, const struct given *given)
         m->tie_embeddings = m->family == PLAIT_GPT2;
     if (plait_is_image_model(m))
         derive_image(m, given);
+    if (m->mla.n == 5) { /* plait_fits_config() refuses other counts */
+        m->mla_q = (int)m->mla.at[0];
+        m->mla_kv = (int)m->mla.at[1];
+        m->mla_nope = (int)m->mla.at[2];
+        m->mla_rope = (int)m->mla.at[3];
+        m->mla_value = (int)m->mla.at[4];
+    }
     config->sizes_given = given->sizes;
     config->optim.keys_given = given->optim_keys;
 }

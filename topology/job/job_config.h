@@ -118,12 +118,22 @@ struct plait_model_config {
     double rope_high_freq_factor;
     int rope_original_len;
     enum plait_attention_bias attention_bias;
-    bool qk_norm;       /* an RMS norm of each head of q and k */
-    int sliding_window; /* what attention reaches; 0: all. Sequences are no
-                           longer, so that it makes no difference */
-    double norm_eps;    /* default 1e-5 */
-    int experts;        /* 0: dense */
+    bool qk_norm;             /* an RMS norm of each head of q and k */
+    int sliding_window;       /* what attention reaches; 0: all. plait-train has
+                                 no longer sequences, so that it makes no
+                                 difference */
+    int full_attention_every; /* of so many layers the last reaches all; 0:
+                                 none does where there is a window */
+    struct plait_numbers mla; /* latent attention (DeepSeek): columns of q, of
+                                 k and v, of a head's q and k without rotary
+                                 positions and with, of its v */
+    int mla_q, mla_kv, mla_nope, mla_rope, mla_value; /* the same; 0: none */
+    double norm_eps;                                  /* default 1e-5 */
+    int experts;                                      /* 0: dense */
     int experts_top_k;
+    int shared_experts;      /* that every token takes beside its own */
+    int dense_layers;        /* the first ones, which have no experts */
+    int dense_ffn;           /* of their mlp; 0: ffn */
     double experts_capacity; /* of an expert in a sequence, in shares of what
                                 falls to it on average; 0: no limit */
     double experts_balance;  /* weight of the load-balancing loss, which is
@@ -275,8 +285,10 @@ struct plait_job_config {
     /* 1u << axis: the file (or --set) named this size, so a launch contract
      * that says otherwise is refused. */
     unsigned sizes_given;
-    /* Whose training is planned; not a key of the file. */
+    /* Whose training is planned; not keys of the file. */
     enum plait_framework framework;
+    enum plait_dispatch dispatch;
+    bool dispatch_hidden; /* of one micro-batch beside another's computing */
 };
 
 /* plait_job_config_create() from memory; `name` stands for the file in

@@ -7,54 +7,12 @@
 
 #include "topology/job/image_shape.h"
 
-static double embedding_parameters(const struct plait_model_config *m)
-{
-    double vocab = (double)m->vocab * m->hidden;
-    double places =
-        m->family == PLAIT_GPT2 ? (double)m->seq_len * m->hidden : 0;
-
-    return (m->tie_embeddings ? 1 : 2) * vocab + places;
-}
-
-/* gpt2: 12 h^2 + 13 h with ffn = 4 h (weights, biases, two layer norms);
- * llama: attention with grouped keys, three ffn matrices, two RMS norms. */
-static double layer_parameters(const struct plait_model_config *m)
-{
-    double h = m->hidden, f = m->ffn;
-    double head = plait_model_head_dim(m);
-    double q = head * m->heads, kv = head * m->kv_heads;
-    int gpt2 = m->family == PLAIT_GPT2;
-    double attention = 2 * h * q + 2 * h * kv;
-    double ffn = gpt2 ? 2 * h * f + f + h : 3 * h * f;
-    double rest = gpt2 ? 2 * h + 2 * kv + 4 * h : 2 * h;
-
-    if (m->attention_bias != PLAIT_BIAS_NONE)
-        rest += q + 2 * kv;
-    if (m->attention_bias == PLAIT_BIAS_ALL)
-        rest += h;
-    if (m->qk_norm)
-        rest += 2 * head;
-    if (m->experts > 0)
-        ffn = ffn * m->experts + h * m->experts;
-    return attention + ffn + rest;
-}
-
 int plait_model_capacity(const struct plait_model_config *m)
 {
     if (m->experts == 0)
         return 0;
     return (int)ceil(m->experts_capacity * m->experts_top_k * m->seq_len /
                      m->experts);
-}
-
-double plait_model_parameters(const struct plait_model_config *m)
-{
-    double last_norm = m->family == PLAIT_GPT2 ? 2.0 * m->hidden : m->hidden;
-
-    if (plait_is_image_model(m))
-        return plait_image_parameters(m);
-    return embedding_parameters(m) + m->layers * layer_parameters(m) +
-           last_norm;
 }
 
 double plait_traffic_microbatches(const struct plait_job_config *c,

@@ -3,6 +3,7 @@
 #define PLAIT_TOPOLOGY_PLAN_TRAFFIC_H
 
 #include "topology/job/job_config.h"
+#include "topology/job/model_size.h"
 #include "topology/layout/layout.h"
 
 #ifdef __cplusplus
@@ -37,8 +38,6 @@ double plait_traffic_microbatches(const struct plait_job_config *config,
 
 /* Choices of one expert that are kept in one sequence; 0: all. */
 int plait_model_capacity(const struct plait_model_config *model);
-/* Parameters of a whole gpt2 or llama model, all experts counted. */
-double plait_model_parameters(const struct plait_model_config *model);
 
 #ifdef __cplusplus
 }

@@ -21,15 +21,6 @@ static int check_config(const struct plait_job_config *c,
     return plait_fits(c, layout, err);
 }
 
-static double matrix_weights(const struct plait_model_config *m)
-{
-    double h = m->hidden, head = plait_model_head_dim(m);
-    double ffn = (m->family == PLAIT_GPT2 ? 2 : 3) * h * m->ffn;
-
-    return 2 * h * head * (m->heads + m->kv_heads) +
-           ffn * (m->experts ? m->experts_top_k : 1);
-}
-
 void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
                      const struct plait_layout *layout,
                      const struct plait_gpu_type *gpu)
@@ -50,7 +41,7 @@ void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
     s->tokens = (double)c->train.micro_batch * c->model.seq_len / s->cp;
     s->element = plait_precision_size(c->train.precision);
     s->microbatches = plait_traffic_microbatches(c, layout);
-    s->matrix = matrix_weights(&c->model);
+    s->matrix = plait_model_met(&c->model);
     s->peak = c->train.precision == PLAIT_FP32   ? gpu->flops32
               : c->train.precision == PLAIT_TF32 ? gpu->flops_tf32
                                                  : gpu->flops16;
@@ -59,7 +50,8 @@ void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
 
 double plait_shape_score_flops(const struct plait_shape *s)
 {
-    return 4.0 * s->m->seq_len * s->m->heads * plait_model_head_dim(s->m);
+    return 4.0 * s->m->seq_len * s->m->heads * plait_model_score_width(s->m) *
+           plait_model_reach(s->m);
 }
 
 double plait_shape_layer_flops(const struct plait_shape *s)
@@ -160,6 +152,7 @@ int plait_estimate(const struct plait_job_config *config,
     memset(&e, 0, sizeof(e));
     plait_shape_set(&s, config, layout, gpu);
     e.parameters = plait_model_parameters(&config->model);
+    e.active = plait_model_active(&config->model);
     e.microbatches = s.microbatches;
     set_flops(&s, &e);
     set_memory(&s, &e);

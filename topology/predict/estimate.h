@@ -52,7 +52,7 @@ struct plait_memory {
 };
 
 struct plait_estimate {
-    double parameters;
+    double parameters, active;  /* that one token meets */
     double flops_per_token;     /* forward and backward */
     double flops_per_step;      /* with what is recomputed */
     struct plait_memory memory; /* bytes, of the fullest GPU */

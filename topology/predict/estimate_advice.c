@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "topology/job/fits.h"
 #include "topology/predict/estimate.h"
 
 /* What tensor cores and their tiles want: dimensions in multiples of 8 (16
@@ -78,9 +79,14 @@ int plait_estimate_advise(const struct plait_job_config *c,
     const struct plait_model_config *m = &c->model;
     struct advisor a = {lines, 0, most};
     int tp = l->size[PLAIT_TP];
+    struct plait_error refusal;
 
     if (plait_is_image_model(m))
         return 0;
+    if (c->framework != PLAIT_FRAMEWORK_PLAIT &&
+        plait_fits_trainer(c, &refusal) < 0)
+        add_advice(&a, "as %s trains it: %s",
+                   plait_framework_names[c->framework], refusal.text);
     advise_multiple(&a, "vocab", m->vocab, TILE * tp);
     advise_multiple(&a, "hidden", m->hidden, TILE);
     advise_multiple(&a, "ffn / tp", m->ffn / tp, TILE);

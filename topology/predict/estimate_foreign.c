@@ -11,6 +11,7 @@
 struct widths {
     double hidden;             /* split over tp with sequence parallelism */
     double q, kv, ffn, routed; /* routed: tokens of experts for each token */
+    double out;                /* of attention */
 };
 
 static void set_widths(const struct plait_shape *s, struct widths *w)
@@ -21,6 +22,14 @@ static void set_widths(const struct plait_shape *s, struct widths *w)
     w->hidden = m->hidden / (s->c->parallel.sequence ? tp : 1);
     w->q = head * m->heads / tp;
     w->kv = head * fmax(1, m->kv_heads / tp);
+    w->out = w->q;
+    if (m->mla_kv) {
+        double q = plait_model_query_width(m), v = plait_model_value_width(m);
+
+        w->q = q * m->heads / tp + m->mla_q + m->mla_kv + m->mla_rope;
+        w->kv = (q + v) / 2 * m->heads / tp;
+        w->out = v * m->heads / tp;
+    }
     w->routed = m->experts ? m->experts_top_k : 1;
     w->ffn = m->ffn / tp;
 }
@@ -42,10 +51,11 @@ static double layer_bytes(const struct plait_shape *s)
     double ups = s->m->family == PLAIT_GPT2 ? 1 : 2, mlp, sum;
 
     set_widths(s, &w);
-    mlp = w.routed * (ups * e + c) * w.ffn + c * w.hidden;
+    mlp = (w.routed + s->m->shared_experts) * (ups * e + c) * w.ffn +
+          c * w.hidden;
     if (s->m->experts) /* tokens as the experts have them, and their weights */
         mlp += w.routed * (c + e) * s->m->hidden / s->tp + 8 * w.routed;
-    sum = 2 * e * w.hidden + c * w.hidden + e * (w.q + 2 * w.kv) + e * w.q +
+    sum = 2 * e * w.hidden + c * w.hidden + e * (w.q + 2 * w.kv) + e * w.out +
           4.0 * s->m->heads / s->tp;
     return sum + mlp;
 }
@@ -115,21 +125,21 @@ void plait_shape_foreign_memory(const struct plait_shape *s, int rank,
 {
     const struct plait_framework_traits *t = s->traits;
     int layers = plait_shape_layers(s, rank), zero = s->c->parallel.zero;
-    double ranks = zero ? (double)s->dp * s->cp : 1;
     double all = plait_shape_rank_weights(s, rank);
+    double part = plait_shape_sharded(s, all);
     double layer = plait_shape_weights(s, 1, 0, 0);
     double ends = fmax(0, all - layers * layer), gradient;
 
     *m = (struct plait_memory){0};
     gradient = s->c->parallel.grad_reduce == PLAIT_GRAD_BF16 ? 2 : 4;
     if (t->master && zero == 3) {
-        m->weights = t->master * all / ranks;
-        m->gradients = t->master * all / ranks;
-        m->optimizer = 8 * all / ranks;
+        m->weights = t->master * part;
+        m->gradients = t->master * part;
+        m->optimizer = 8 * part;
     } else {
-        m->weights = s->element * (zero == 3 ? all / ranks : all);
-        m->gradients = gradient * (zero >= 2 ? all / ranks : all);
-        m->optimizer = 12 * all / ranks;
+        m->weights = s->element * (zero == 3 ? part : all);
+        m->gradients = gradient * (zero >= 2 ? part : all);
+        m->optimizer = 12 * part;
     }
     m->activations = activations(s, rank, m);
     m->buffers = t->reserve;

@@ -104,21 +104,41 @@ static double mlp_elements(const struct plait_shape *s, const struct sizes *z)
     return s->m->family == PLAIT_GPT2 ? sum + place(z->ffn) + place(h) : sum;
 }
 
+/* Latent attention's, which plait-train does not have: what leads to the heads
+ * is split over tp, what is before it whole. */
+static double latent_elements(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double down = (double)m->hidden * (m->mla_q + m->mla_kv + m->mla_rope);
+
+    return down + (plait_model_attention(m) - down) / s->tp;
+}
+
 /* Norms, attention and the mlp or its router. */
 static double layer_elements(const struct plait_shape *s, const struct sizes *z)
 {
     double h = s->m->hidden;
-    double sum = 2 * norm_elements(s) + place(z->qkv * h) +
-                 place(z->heads * z->head_dim * h);
+    double sum = 2 * norm_elements(s);
 
+    sum += s->m->mla_kv ? latent_elements(s)
+                        : place(z->qkv * h) + place(z->heads * z->head_dim * h);
     if (s->m->family == PLAIT_GPT2 || s->m->attention_bias != PLAIT_BIAS_NONE)
         sum += place(z->qkv);
     if (s->m->family == PLAIT_GPT2 || s->m->attention_bias == PLAIT_BIAS_ALL)
         sum += place(h);
     if (s->m->qk_norm)
         sum += 2 * place(z->head_dim);
-    return sum +
-           (s->m->experts ? place(s->m->experts * h) : mlp_elements(s, z));
+    return sum + (s->m->experts ? place(s->m->experts * h) +
+                                      s->m->shared_experts * mlp_elements(s, z)
+                                : mlp_elements(s, z));
+}
+
+/* Of layers without experts in a model that has them. */
+static double dense_elements(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+
+    return plait_model_mlp(m, m->dense_ffn ? m->dense_ffn : m->ffn) / s->tp;
 }
 
 static double embedding_elements(const struct plait_shape *s,
@@ -143,9 +163,15 @@ static void set_shards(const struct plait_shape *s, const struct sizes *z,
     if (embedding)
         cut(w, PLAIT_KIND_EMBEDDING, embedding_elements(s, z), w->ranks, 1);
     cut(w, PLAIT_KIND_LAYER, layer_elements(s, z), w->ranks, layers);
-    if (s->m->experts)
+    if (s->m->experts) {
+        double share = (double)plait_model_moe_layers(s->m) / s->m->layers;
+
         cut(w, PLAIT_KIND_EXPERT, z->here * mlp_elements(s, z),
-            fmax(w->ranks / s->ep, 1), layers);
+            fmax(w->ranks / s->ep, 1), share * layers);
+        if (share < 1)
+            cut(w, PLAIT_KIND_LAYER, dense_elements(s), w->ranks,
+                (1 - share) * layers);
+    }
     if (head)
         cut(w, PLAIT_KIND_HEAD, head_elements(s, z), w->ranks, 1);
 }
@@ -191,6 +217,25 @@ double plait_shape_weights(const struct plait_shape *s, int layers,
     set_sizes(s, &z);
     set_shards(s, &z, layers, embedding, head, &w);
     return w.wholes;
+}
+
+double plait_shape_expert_share(const struct plait_shape *s)
+{
+    struct sizes z;
+
+    if (!s->m->experts || plait_is_image_model(s->m))
+        return 0;
+    set_sizes(s, &z);
+    return plait_model_moe_layers(s->m) * z.here * mlp_elements(s, &z) /
+           plait_shape_weights(s, s->m->layers, s->pp == 1, s->pp == 1);
+}
+
+double plait_shape_sharded(const struct plait_shape *s, double weights)
+{
+    double ranks = s->c->parallel.zero ? (double)s->dp * s->cp : 1;
+    double experts = plait_shape_expert_share(s);
+
+    return weights * ((1 - experts) / ranks + experts / fmax(1, ranks / s->ep));
 }
 
 /* --- activations --- */

@@ -6,6 +6,14 @@
 
 #include "topology/plan/cost.h"
 
+/* Share of its NIC that an all-to-all of NCCL's reaches among many nodes, and
+ * of one what is hidden where micro-batches take turns; fitted together to the
+ * two fitted rows of tests/records that have both. */
+#define NCCL_SHARE 0.6
+#define DISPATCH_HIDDEN 0.5
+/* Launches of a layer where micro-batches take turns, over those without. */
+#define TURNS 2
+
 /* The link that a group of n ranks, `stride` apart, has for its rings: the
  * one of GPUs in the same domain if it fits there, else a share of the NICs
  * for each of the rings that leave a domain together. */
@@ -68,21 +76,35 @@ static double ring_seconds(const struct plait_shape *s,
     return seconds;
 }
 
+/* Bytes of an all-to-all that leave a domain, where each token goes to `k`
+ * experts in any of n / inside domains. */
+static double leaving(const struct plait_shape *s, double bytes, double n,
+                      double inside)
+{
+    double domains = n / inside, k = s->m->experts_top_k;
+
+    if (!s->traits->sends_once || s->c->dispatch == PLAIT_DISPATCH_ALLTOALL)
+        return (n - inside) / n * bytes / NCCL_SHARE;
+    return bytes / k * (domains - 1) * (1 - pow(1 - 1 / domains, k));
+}
+
 /* Everyone sends a piece to everyone: to those in the same domain over its
  * links, to the others through a rank's own share of the NICs, both at once. */
 static double alltoall_seconds(const struct plait_shape *s, double bytes)
 {
     const struct plait_gpu_type *g = s->gpu;
-    double n = s->ep;
+    double n = s->ep, seconds;
     double inside =
         fmax(1, floor((double)g->domain / stride_of(s->layout, PLAIT_CP)));
 
     if (n < 2)
         return 0;
     inside = fmin(n, inside);
-    return (n - inside) / inside * g->nic_alpha + (inside - 1) * g->link_alpha +
-           fmax((inside - 1) / n * bytes / g->link_bw,
-                (n - inside) / n * bytes / g->nic_bw);
+    seconds = (n - inside) / inside * g->nic_alpha +
+              (inside - 1) * g->link_alpha +
+              fmax((inside - 1) / n * bytes / g->link_bw,
+                   leaving(s, bytes, n, inside) / g->nic_bw);
+    return seconds * (s->c->dispatch_hidden ? 1 - DISPATCH_HIDDEN : 1);
 }
 
 static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
@@ -126,6 +148,25 @@ static double redone_seconds(const struct plait_shape *s,
     return pass * plait_shape_recomputed(s);
 }
 
+/* Launching the kernels of experts one by one takes a host longer than a GPU
+ * needs for small ones, and hides behind large ones: the cube root of the sum
+ * of cubes is nearly the larger of both. */
+static void wait_for_host(const struct plait_shape *s, struct plait_pieces *p)
+{
+    double gpu = 3 * plait_pieces_pass(p) + p->redone, host;
+    double share = (double)plait_model_moe_layers(s->m) / s->m->layers;
+
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        gpu += p->forward[i] + p->backward[i];
+    host = 3 * s->traits->expert_s * plait_work_experts(s);
+    if (s->c->train.precision != PLAIT_FP8)
+        host /= 3;
+    if (s->c->dispatch_hidden)
+        host *= TURNS;
+    p->work.launch +=
+        share * (cbrt(gpu * gpu * gpu + host * host * host) - gpu) / 3;
+}
+
 void plait_pieces_set(const struct plait_shape *s, struct plait_pieces *p)
 {
     memset(p, 0, sizeof(*p));
@@ -133,6 +174,8 @@ void plait_pieces_set(const struct plait_shape *s, struct plait_pieces *p)
     plait_work_set(s, &p->work);
     p->redone = redone_seconds(s, p);
     set_traffic(s, p);
+    if (s->m->experts && s->traits->expert_s > 0)
+        wait_for_host(s, p);
 }
 
 double plait_pieces_gradient_element(const struct plait_shape *s)
@@ -150,15 +193,27 @@ double plait_pieces_weight_element(const struct plait_shape *s)
                : s->element;
 }
 
-double plait_pieces_half(const struct plait_shape *s, double bytes,
-                         double calls)
+static double half_of(const struct plait_shape *s, double bytes, double calls,
+                      int n, int stride)
 {
-    double n = (double)s->dp * s->cp;
-    struct path p = path_of(s, stride_of(s->layout, PLAIT_CP), (int)n);
+    struct path p = path_of(s, stride, n);
 
     if (n < 2)
         return 0;
-    return calls * p.ring + (n - 1) / n * bytes / p.bandwidth;
+    return calls * p.ring + (n - 1.0) / n * bytes / p.bandwidth;
+}
+
+/* Experts' weights are shared by fewer. */
+double plait_pieces_half(const struct plait_shape *s, double bytes,
+                         double calls)
+{
+    int n = s->dp * s->cp, stride = stride_of(s->layout, PLAIT_CP);
+    double experts = plait_shape_expert_share(s);
+
+    return half_of(s, bytes * (1 - experts), calls, n, stride) +
+           (experts > 0
+                ? half_of(s, bytes * experts, calls, n / s->ep, stride * s->ep)
+                : 0);
 }
 
 double plait_pieces_half_bandwidth(const struct plait_shape *s)

@@ -3,6 +3,7 @@
 #define PLAIT_TOPOLOGY_PREDICT_ESTIMATE_SHAPE_H
 
 #include "topology/job/image_shape.h"
+#include "topology/job/model_size.h"
 #include "topology/predict/estimate.h"
 #include "topology/predict/simulate.h"
 
@@ -47,6 +48,12 @@ double plait_shape_weights(const struct plait_shape *shape, int layers,
 
 /* Of a pipeline rank, with what pads its blocks. */
 double plait_shape_rank_weights(const struct plait_shape *shape, int rank);
+
+/* Of so many weights on a GPU, what it keeps of optimizer state with ZeRO: a
+ * share, which is larger for experts, as fewer have the same ones. */
+double plait_shape_sharded(const struct plait_shape *shape, double weights);
+/* The share of a GPU's weights that are experts'. */
+double plait_shape_expert_share(const struct plait_shape *shape);
 
 /* Whether a GPU keeps the layers' linears in fp8 too, rounded once a step
  * (fp8_weight() of kernels.h); with ZeRO 3 each product rounds its own. */

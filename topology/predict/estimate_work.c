@@ -58,40 +58,76 @@ static double linear_rate(const struct plait_shape *s)
                : s->peak * s->gpu->matmul;
 }
 
-/* The rows of one expert on this GPU, and how many experts there are. */
-static struct product mlp_product(const struct plait_shape *s, double columns,
-                                  double depth)
+/* Experts on this GPU, and tokens that they get for each of its own. */
+double plait_work_experts(const struct plait_shape *s)
 {
-    const struct plait_model_config *m = s->m;
-    struct product p = {s->tokens, columns, depth, 1};
+    double ranks = s->ep * (s->traits->whole_experts ? (double)s->tp : 1);
 
-    if (!m->experts)
-        return p;
-    p.count = fmax(1, (double)m->experts / s->ep);
-    p.rows = s->tokens * m->experts_top_k / p.count;
-    return p;
+    return s->m->experts ? fmax(1, s->m->experts / ranks) : 0;
 }
 
+static double routed(const struct plait_shape *s)
+{
+    return s->m->experts_top_k / (s->traits->whole_experts ? (double)s->tp : 1);
+}
+
+static double split_columns(const struct plait_shape *s)
+{
+    return s->traits->whole_experts ? 1 : s->tp;
+}
+
+static double pass_of(const struct plait_shape *s, double rows, double columns,
+                      double depth, double count)
+{
+    const struct product p = {rows, columns, depth, count};
+    double element = s->c->train.precision == PLAIT_FP8 ? 1 : s->element;
+
+    return rows > 0 && columns > 0 && depth > 0 && count > 0
+               ? pass_seconds(s, p, linear_rate(s), element)
+               : 0;
+}
+
+static double attention_products(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double h = m->hidden, head = plait_model_head_dim(m), t = s->tokens;
+    double n = (double)m->heads / s->tp, q = n * plait_model_query_width(m);
+    double kv = head * fmax(1, (double)m->kv_heads / s->tp);
+
+    if (!m->mla_kv)
+        return pass_of(s, t, head * n + 2 * kv, h, 1) +
+               pass_of(s, t, h, head * n, 1);
+    return pass_of(s, t, m->mla_q + m->mla_kv + m->mla_rope, h, 1) +
+           pass_of(s, t, q, m->mla_q ? m->mla_q : h, 1) +
+           pass_of(s, t, n * (m->mla_nope + m->mla_value), m->mla_kv, 1) +
+           pass_of(s, t, h, n * m->mla_value, 1);
+}
+
+static double mlp_products(const struct plait_shape *s, double rows, double ffn,
+                           double count)
+{
+    double ups = s->m->family == PLAIT_GPT2 ? 1 : 2, h = s->m->hidden;
+
+    return pass_of(s, rows, ups * ffn, h, count) +
+           pass_of(s, rows, h, ffn, count);
+}
+
+/* Of a layer, on average over those with experts and those without. */
 static double products(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
-    double h = m->hidden, head = plait_model_head_dim(m);
-    double q = head * m->heads / s->tp,
-           kv = head * fmax(1, (double)m->kv_heads / s->tp);
-    double ups = m->family == PLAIT_GPT2 ? 1 : 2, f = (double)m->ffn / s->tp;
-    double rate = linear_rate(s);
-    double element = s->c->train.precision == PLAIT_FP8 ? 1 : s->element;
-    const struct product list[] = {
-        {s->tokens, q + 2 * kv, h, 1}, {s->tokens, h, q, 1},
-        mlp_product(s, ups * f, h),    mlp_product(s, h, f),
-        {s->tokens, m->experts, h, 1},
-    };
-    double sum = 0;
+    double t = s->tokens, count = plait_work_experts(s), moe, dense;
+    double share = (double)plait_model_moe_layers(m) / fmax(1, m->layers);
+    double ffn = m->experts && m->dense_ffn ? m->dense_ffn : m->ffn;
 
-    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
-        if (list[i].columns > 0)
-            sum += pass_seconds(s, list[i], rate, element);
-    return sum;
+    dense = mlp_products(s, t, ffn / s->tp, 1);
+    if (!m->experts)
+        return attention_products(s) + dense;
+    moe = mlp_products(s, t * routed(s) / count, m->ffn / split_columns(s),
+                       count) +
+          mlp_products(s, t, (double)m->shared_experts * m->ffn / s->tp, 1) +
+          pass_of(s, t, m->experts, m->hidden, 1);
+    return attention_products(s) + share * moe + (1 - share) * dense;
 }
 
 /* Exponentials a second: 16 a clock and multiprocessor at 1.5 GHz, on all of
@@ -106,15 +142,12 @@ static double attention(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
     const struct plait_gpu_type *g = s->gpu;
-    double seq = m->seq_len, width = plait_model_head_dim(m), seconds;
-    double reach = m->sliding_window && m->sliding_window < seq
-                       ? 2.0 * m->sliding_window
-                       : seq;
-    double scores = s->tokens * reach * m->heads / s->tp;
+    double seq = m->seq_len, width = plait_model_score_width(m), seconds;
+    double scores = s->tokens * seq * m->heads / s->tp;
 
     if (g->score_bytes > 0)
         return 4 * width * scores / (s->peak * g->matmul) * (1 + FILL / width);
-    scores *= (1 + 256 / seq) / 2;
+    scores *= (plait_model_reach(m) + 256 / seq) / 2;
     seconds = 4 * width * scores / s->peak;
     if (g->units)
         seconds += scores / (g->units * EXPONENTIALS);
@@ -129,7 +162,8 @@ static double attention(const struct plait_shape *s)
  * tp share (framework.h); on scores that are not fused, the product that
  * writes them (2), softmax (4), dropout with its mask (5) and the product that
  * reads them (2). Of experts, tokens are sorted and put together again (8
- * each). Unfused, norms are 8, residuals with dropout 14, transposes 12. */
+ * each); where they have biases, those are kernels of their own. Unfused, norms
+ * are 8, residuals with dropout 14, transposes 12. */
 static double elementwise_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
@@ -140,12 +174,13 @@ static double elementwise_bytes(const struct plait_shape *s)
     double split =
         unfused ? 12 * h : (gpt2 ? t->transpose_bytes : t->rotary_bytes) * h;
     double ffn = (gpt2 ? 4.0 : 6.0) * m->ffn;
+    double biased = m->attention_bias == PLAIT_BIAS_ALL ? t->bias_bytes : 0;
 
     if (s->c->parallel.sequence)
         whole /= s->tp;
-    split += ffn * (m->experts ? m->experts_top_k : 1);
+    split += ffn * (m->experts ? m->experts_top_k + m->shared_experts : 1);
     if (m->experts)
-        split += 16.0 * m->experts_top_k * h;
+        split += m->experts_top_k * (16 * h + biased * m->ffn);
     split += s->gpu->score_bytes * m->heads * m->seq_len;
     return scale * s->tokens * (whole + split / s->tp);
 }
@@ -153,13 +188,24 @@ static double elementwise_bytes(const struct plait_shape *s)
 double plait_work_linear_weights(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
-    double h = m->hidden, head = plait_model_head_dim(m);
-    double mlps = m->experts ? (double)m->experts / s->ep : 1;
-    double ups = m->family == PLAIT_GPT2 ? 1 : 2;
+    double mlps =
+        m->experts ? (double)m->experts / s->ep + m->shared_experts : 1;
 
-    return (2 * h * head * (m->heads + m->kv_heads) +
-            mlps * (ups + 1) * h * m->ffn) /
+    return (plait_model_attention(m) + mlps * plait_model_mlp(m, m->ffn)) /
            s->tp;
+}
+
+/* Values that linears of attention read and write, whose gradients they read.
+ */
+static double attention_values(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double q = plait_model_query_width(m), v = plait_model_value_width(m);
+
+    if (m->mla_kv)
+        return 2.0 * (m->mla_q + m->mla_kv) +
+               m->heads * (q + m->mla_nope + 2 * v) / s->tp;
+    return 2 * q * (m->heads + m->kv_heads) / s->tp;
 }
 
 /* Bytes of rounding the operands of a layer's linears to fp8, two for each of
@@ -169,14 +215,14 @@ double plait_work_linear_weights(const struct plait_shape *s)
 static double rounding_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
-    double h = m->hidden, head = plait_model_head_dim(m);
-    double mlps = m->experts ? m->experts_top_k : 1;
-    double ups = m->family == PLAIT_GPT2 ? 1 : 2, values, weights;
+    double h = m->hidden, ups = m->family == PLAIT_GPT2 ? 1 : 2, weights;
+    double mlps = m->experts ? routed(s) : 1, values;
+    double ffn = m->experts ? m->ffn / split_columns(s) : m->ffn / s->tp;
 
     if (s->c->train.precision != PLAIT_FP8)
         return 0;
-    values = 2 * h + 2 * head * (m->heads + m->kv_heads) / s->tp +
-             mlps * (2 * h + (ups + 1) * m->ffn / s->tp);
+    values = 2 * h + attention_values(s) + mlps * (2 * h + (ups + 1) * ffn) +
+             m->shared_experts * (2 * h + (ups + 1) * m->ffn / s->tp);
     weights = plait_shape_keeps_codes(s) ? 0 : plait_work_linear_weights(s);
     return s->traits->round_bytes * 2.0 / 3 * (s->tokens * values + weights);
 }
@@ -207,8 +253,7 @@ double plait_work_fullest_weights(const struct plait_shape *s)
  * codes are kept, each of two orders of them read twice and written (10). */
 static double update_seconds(const struct plait_shape *s)
 {
-    double ranks = s->c->parallel.zero ? (double)s->dp * s->cp : 1;
-    double bytes = plait_work_fullest_weights(s) / ranks * 60;
+    double bytes = plait_shape_sharded(s, plait_work_fullest_weights(s)) * 60;
 
     if (plait_shape_keeps_codes(s))
         bytes +=

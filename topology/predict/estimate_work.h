@@ -22,6 +22,8 @@ struct plait_work_times {
 void plait_work_set(const struct plait_shape *shape,
                     struct plait_work_times *times);
 
+/* Experts on this GPU. */
+double plait_work_experts(const struct plait_shape *shape);
 /* Weights of a layer's linears on this GPU, all of its experts' included. */
 double plait_work_linear_weights(const struct plait_shape *shape);
 /* Elements of the fuller end of the pipeline. */

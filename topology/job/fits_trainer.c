@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "topology/job/fits.h"
+
+/* What others train, and is planned alone. */
+
+/* Shapes that are planned alone. */
+static int check_trained_model(const struct plait_model_config *m,
+                               struct plait_error *err)
+{
+    const char *key = m->mla.n            ? "mla"
+                      : m->shared_experts ? "shared_experts"
+                      : m->dense_layers   ? "dense_layers"
+                                          : NULL;
+
+    if (key)
+        return plait_errorf(err,
+                            "model.%s: plait-train does not train it; plait "
+                            "estimate, simulate and plan plan it with "
+                            "--framework=megatron",
+                            key);
+    if (m->sliding_window && m->seq_len > m->sliding_window)
+        return plait_errorf(err,
+                            "model.seq_len %d is above model.sliding_window "
+                            "%d: plait-train has no attention to a part of "
+                            "the sequence",
+                            m->seq_len, m->sliding_window);
+    return 0;
+}
+
+int plait_fits_trainer(const struct plait_job_config *config,
+                       struct plait_error *err)
+{
+    const struct plait_parallel_config *p = &config->parallel;
+    int layers = config->model.layers;
+
+    errno = EINVAL;
+    if (p->recompute_layers && p->recompute_layers < layers)
+        return plait_errorf(err,
+                            "parallel.recompute_layers %d of %d: plait-train "
+                            "recomputes all layers or none",
+                            p->recompute_layers, layers);
+    if (p->offload_layers && p->offload_layers < layers)
+        return plait_errorf(err,
+                            "parallel.offload_layers %d of %d: plait-train "
+                            "offloads all layers or none",
+                            p->offload_layers, layers);
+    return check_trained_model(&config->model, err);
+}

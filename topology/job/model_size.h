@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_JOB_MODEL_SIZE_H
+#define PLAIT_TOPOLOGY_JOB_MODEL_SIZE_H
+
+#include "topology/job/job_config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Weights of gpt2 and llama models, those that plait-train does not know
+ * among them (latent attention, shared experts, first layers without
+ * experts). */
+
+/* Matrices of a layer's attention, and its norms and biases. */
+double plait_model_attention(const struct plait_model_config *model);
+/* An mlp of so many inner columns: matrices alone. */
+double plait_model_mlp(const struct plait_model_config *model, double columns);
+/* Layers with experts: all but the first dense_layers. */
+int plait_model_moe_layers(const struct plait_model_config *model);
+/* Matrices of a layer that one token is multiplied with, on average over the
+ * layers. */
+double plait_model_met(const struct plait_model_config *model);
+/* All weights, and those that a token meets, its embedding's table among
+ * them. */
+double plait_model_parameters(const struct plait_model_config *model);
+double plait_model_active(const struct plait_model_config *model);
+
+/* Columns that a score costs in a head: of q and k, and of v, on average. */
+double plait_model_score_width(const struct plait_model_config *model);
+/* What a head's queries are as wide as, and its values. */
+double plait_model_query_width(const struct plait_model_config *model);
+double plait_model_value_width(const struct plait_model_config *model);
+/* Share of a causal mask's scores that sliding windows leave, on average over
+ * the layers. */
+double plait_model_reach(const struct plait_model_config *model);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
