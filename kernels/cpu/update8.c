@@ -9,254 +9,294 @@
 /* AdamW with states of 8 bits: a block's states are decoded, stepped and
  * encoded again while they are in the nearest cache. */
 
-enum { BLOCK = PLAIT_MAP_BLOCK };
-
-/* What the codes stand for. */
-struct maps {
-    float value[2][256]; /* with a sign, without */
+enum {
+    BLOCK = PLAIT_MAP_BLOCK,
+    ENTRIES = VLEN > 8 ? VLEN : 8 /* the same eight again */
 };
 
-static void fill_maps(struct maps *maps)
-{
-    for (int i = 0; i < 256; i++) {
-        maps->value[0][i] = plait_map_decode((uint8_t)i, 1);
-        maps->value[1][i] = plait_map_decode((uint8_t)i, 0);
-    }
-}
+/* What a vector of indices takes numbers from, by their lowest bits: by
+ * permutations, which take a fraction of a gather's time. */
+typedef float table[ENTRIES] __attribute__((aligned(4 * ENTRIES)));
 
-/* What VLEN codes stand for. */
+/* The codes with a sign, or those without. A code and 1/2, of those without a
+ * sign and 3/2, is q = bins (1 + x): q's exponent is the decade, x the place
+ * in it, and (9 q / bins - 8) unit / 10 what it stands for. The other way,
+ * where b lies in a decade, its code is b slope + from, most at most; to be 1
+ * is a decade more. From `bound` on it is the next decade's. */
+struct map {
+    table ninth, unit;              /* by the exponent of q */
+    table bound, slope, from, most; /* by the decade */
+    float value[256];               /* where there are no permutations */
+};
+
+INLINE vec pick(const float *t, ivec j)
+{
 #if defined(__AVX512F__)
-/* By arithmetic, which takes a fraction of a gather's time. The code and 1/2,
- * of those without a sign and 3/2, is 2^j (1 + x): j is the decade, x the
- * place in it. */
-INLINE vec decode_vec(const uint8_t *code, int sign, const float *value)
-{
-    const __m512 unit =
-        sign ? _mm512_setr_ps(1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1, 0, 0,
-                              0, 0, 0, 0, 0, 0, 0)
-             : _mm512_setr_ps(0, 1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1, 0,
-                              0, 0, 0, 0, 0, 0, 0);
-    __m512i c = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)code));
-    __m512i low = sign ? _mm512_and_si512(c, _mm512_set1_epi32(127)) : c;
-    __m512 q = _mm512_add_ps(_mm512_cvtepi32_ps(low),
-                             _mm512_set1_ps(sign ? 0.5f : 1.5f));
-    __m512i bits = _mm512_castps_si512(q);
-    __m512i j = _mm512_sub_epi32(_mm512_srli_epi32(bits, 23),
-                                 _mm512_set1_epi32(127)); /* -1: code 0 */
-    __m512 x = _mm512_castsi512_ps(
-        _mm512_or_si512(_mm512_and_si512(bits, _mm512_set1_epi32(0x7fffff)),
-                        _mm512_set1_epi32(0x3f800000)));
-    __m512 y;
-
-    (void)value;
-    x = _mm512_sub_ps(x, _mm512_set1_ps(1));
-    y = _mm512_mul_ps(
-        _mm512_fmadd_ps(x, _mm512_set1_ps(0.9f), _mm512_set1_ps(0.1f)),
-        _mm512_permutexvar_ps(j, unit));
-    if (sign)
-        y = _mm512_castsi512_ps(_mm512_or_si512(
-            _mm512_castps_si512(y),
-            _mm512_slli_epi32(_mm512_and_si512(c, _mm512_set1_epi32(128)),
-                              24)));
-    return (vec)_mm512_mask_mov_ps(
-        y,
-        _mm512_cmpeq_epi32_mask(c,
-                                _mm512_set1_epi32(sign ? PLAIT_MAP_ONE : 255)),
-        _mm512_set1_ps(1));
-}
-#else
-INLINE vec decode_vec(const uint8_t *code, int sign, const float *value)
-{
-    (void)sign;
-#if defined(__AVX2__)
-    return (vec)_mm256_i32gather_ps(
-        value, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)code)), 4);
+    return (vec)_mm512_permutexvar_ps((__m512i)j, _mm512_load_ps(t));
+#elif defined(__AVX2__)
+    return (vec)_mm256_permutevar8x32_ps(_mm256_load_ps(t), (__m256i)j);
 #else
     vec x;
 
     for (int k = 0; k < VLEN; k++)
-        x[k] = value[code[k]];
+        x[k] = t[j[k] & 7];
     return x;
 #endif
 }
-#endif
 
-/* Codes of which only the first n are there. */
-INLINE void decode(float *x, const uint8_t *code, size_t n, int sign,
-                   const float *value, float scale)
+INLINE ivec least_of(ivec x, ivec y)
 {
-    uint8_t whole[BLOCK] = {0};
-
-    if (n < BLOCK)
-        code = memcpy(whole, code, n);
-    for (size_t i = 0; i < BLOCK; i += VLEN)
-        vec_store(PLAIT_F32, x, i, VLEN,
-                  decode_vec(code + i, sign, value) * scale);
-}
-
-static float scale_of(const float *x)
-{
-    vec high = {0}, low = {0}; /* low: of -x */
-
-    for (size_t i = 0; i < BLOCK; i += VLEN) {
-        vec v = vec_load(PLAIT_F32, x, i, VLEN);
-
-        high = vec_max(v, high);
-        low = vec_max(-v, low);
-    }
-    return plait_map_scale(-vec_largest(low), vec_largest(high));
-}
-
-typedef uint8_t bvec __attribute__((vector_size(VLEN)));
-
-/* The decade of each b: what brings it to 0.1 .. 1, and its bins. */
 #if defined(__AVX512F__)
-/* From one power of two to the next there is one bound of decades at most:
- * the exponent, from 2^-20 to 2^-5, gives the decade that begins it. */
-INLINE void find_decades(vec b, int sign, vec *unit, vec *bins)
-{
-    const __m512i begin =
-        sign
-            ? _mm512_setr_epi32(0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5)
-            : _mm512_setr_epi32(0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5);
-    const float w = plait_map_bins(sign);
-    const __m512 bound =
-        _mm512_setr_ps(1e-6f * (1 + 0.9f / w), 1e-5f * (1 + 0.45f / w),
-                       1e-4f * (1 + 0.225f / w), 1e-3f * (1 + 0.1125f / w),
-                       1e-2f * (1 + 0.05625f / w), 1e-1f * (1 + 0.028125f / w),
-                       2, 2, 2, 2, 2, 2, 2, 2, 2, 2);
-    const __m512 units = _mm512_setr_ps(1e6f, 1e5f, 1e4f, 1e3f, 1e2f, 1e1f, 1,
-                                        1, 1, 1, 1, 1, 1, 1, 1, 1);
-    __m512i e = _mm512_sub_epi32(_mm512_srli_epi32((__m512i)b, 23),
-                                 _mm512_set1_epi32(127 - 20));
-    __m512i j;
+    return (ivec)_mm512_min_epi32((__m512i)x, (__m512i)y);
+#else
+    ivec less = x < y;
 
-    e = _mm512_min_epi32(_mm512_max_epi32(e, _mm512_setzero_si512()),
-                         _mm512_set1_epi32(15));
-    j = _mm512_permutexvar_epi32(e, begin);
-    j = _mm512_mask_add_epi32(
-        j,
-        _mm512_cmp_ps_mask((__m512)b, _mm512_permutexvar_ps(j, bound),
-                           _CMP_GE_OQ),
-        j, _mm512_set1_epi32(1));
-    *unit = (vec)_mm512_permutexvar_ps(j, units);
-    *bins = (vec)_mm512_castsi512_ps(_mm512_add_epi32(
-        _mm512_castps_si512(_mm512_set1_ps(w)), _mm512_slli_epi32(j, 23)));
+    return (less & x) | (~less & y);
+#endif
+}
+
+static void fill_map(struct map *map, int sign)
+{
+    float unit = 1e-6f, bins = plait_map_bins(sign);
+    int first = sign ? 127 : 128; /* the lowest decade's exponent of q */
+
+    for (int i = 0; i < ENTRIES; i++) {
+        int j = i % 8, k = (first + i) % 8 + i / 8 * 8;
+
+        if (j == 0) {
+            unit = 1e-6f;
+            bins = plait_map_bins(sign);
+        }
+        map->ninth[k] = j < PLAIT_MAP_DECADES ? 9 / bins : 0;
+        map->unit[k] = j < PLAIT_MAP_DECADES ? 0.1f * unit : 0; /* code 0 */
+        map->bound[i] = unit * (1 + 0.9f / bins);
+        map->slope[i] = bins / (0.9f * unit);
+        map->from[i] = bins * (8 / 9.0f) - (float)!sign;
+        map->most[i] = 2 * bins - 1 - (float)!sign;
+        if (j == PLAIT_MAP_DECADES - 1)
+            map->bound[i] = 1 - 0.225f / bins;
+        if (j == PLAIT_MAP_DECADES) {
+            map->bound[i] = INFINITY;
+            map->slope[i] = 0;
+            map->from[i] = map->most[i] = sign ? PLAIT_MAP_ONE : 255;
+        }
+        if (j == 0 && sign) { /* one value alone, or 0 */
+            map->slope[i] = 1 / 0.275e-6f;
+            map->from[i] = 0;
+        }
+        unit *= 10;
+        bins *= 2;
+    }
+    for (int i = 0; i < 256; i++)
+        map->value[i] = plait_map_decode((uint8_t)i, sign);
+}
+
+/* What VLEN codes stand for. unit: the map's, times the block's scale. */
+#if defined(__AVX2__)
+/* VLEN bytes as numbers, which compilers take one by one. */
+INLINE ivec widen(const uint8_t *code)
+{
+#if defined(__AVX512F__)
+    return (ivec)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)code));
+#else
+    return (ivec)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)code));
+#endif
+}
+
+INLINE vec decode_vec(const uint8_t *code, int sign, const struct map *map,
+                      const float *unit, float scale)
+{
+    ivec c = widen(code), at;
+    vec q = __builtin_convertvector(sign ? c & 127 : c, vec), x;
+
+    q += sign ? 0.5f : 1.5f;
+    at = (ivec)q >> 23;
+    x = (q * pick(map->ninth, at) - 8) * pick(unit, at);
+    if (sign)
+        x = (vec)((ivec)x ^ (c & 128) << 24);
+#if defined(__AVX512F__)
+    return (vec)_mm512_mask_mov_ps(
+        (__m512)x,
+        _mm512_cmpeq_epi32_mask((__m512i)c,
+                                _mm512_set1_epi32(sign ? PLAIT_MAP_ONE : 255)),
+        _mm512_set1_ps(scale));
+#else
+    return vec_select(c == (sign ? PLAIT_MAP_ONE : 255), vec_set(scale), x);
+#endif
 }
 #else
-INLINE void find_decades(vec b, int sign, vec *unit, vec *bins)
+INLINE vec decode_vec(const uint8_t *code, int sign, const struct map *map,
+                      const float *unit, float scale)
 {
-    float below = 1e-6f, width = plait_map_bins(sign);
+    vec x;
 
-    *unit = vec_set(1e6f);
-    *bins = vec_set(width);
-#pragma GCC unroll 8
-    for (int i = 1; i < PLAIT_MAP_DECADES; i++) {
-        ivec up = b >= below * (1 + 0.9f / width);
-
-        width *= 2;
-        below *= 10;
-        *unit = vec_select(up, *unit * 0.1f, *unit);
-        *bins = vec_select(up, vec_set(width), *bins);
-    }
+    (void)sign;
+    (void)unit;
+    for (int k = 0; k < VLEN; k++)
+        x[k] = map->value[code[k]];
+    return x * scale;
 }
 #endif
 
-/* plait_map_encode() without branches. */
-INLINE void encode_vec(uint8_t *code, vec a, int sign)
+/* The lowest bytes of numbers from 0 to 255. */
+INLINE void narrow(uint8_t *code, ivec c)
 {
-    vec b = vec_select(a < 0, -a, a), t, unit, bins;
-    float least = sign ? 0.275e-6f : 0;
-    ivec q, one;
-    bvec out;
+#if defined(__AVX512F__)
+    _mm_storeu_si128((void *)code, _mm512_cvtepi32_epi8((__m512i)c));
+#elif defined(__AVX2__)
+    __m256i x = _mm256_packus_epi32((__m256i)c, (__m256i)c); /* of each half */
+    __m128i y = _mm_unpacklo_epi64(_mm256_castsi256_si128(x),
+                                   _mm256_extracti128_si256(x, 1));
 
-    find_decades(b, sign, &unit, &bins);
-    t = (b * unit - 0.1f) * (bins * (1 / 0.9f));
-    t = vec_select(t > 0, t, vec_set(0));
-    t = vec_select(t < bins - 1, t, bins - 1);
-    q = __builtin_convertvector(t, ivec) + __builtin_convertvector(bins, ivec);
-    q = (q - !sign) & (b > least);
-    q += (a < 0) & (q > 0) & 128;
-    one = a >= 1 - 0.225f / (sign ? 64 : 128);
-    q = (one & (sign ? PLAIT_MAP_ONE : 255)) | (~one & q);
-    out = __builtin_convertvector(q, bvec);
-    memcpy(code, &out, sizeof(out));
+    _mm_storel_epi64((void *)code, _mm_packus_epi16(y, y));
+#else
+    for (int k = 0; k < VLEN; k++)
+        code[k] = (uint8_t)c[k];
+#endif
+}
+
+/* plait_map_encode() of VLEN numbers over their scale, without branches. */
+INLINE ivec encode_vec(vec a, int sign, const struct map *map)
+{
+    /* What is less is as good as this, whose decade is the lowest. */
+    vec b = vec_max(sign ? (vec)((ivec)a & INT32_MAX) : a, vec_set(0x1p-22f));
+    /* The exponent and the mantissa behind it are the logarithm of base 2 to
+     * 0.09. From half of a decade to half of the next one there is one bound,
+     * which then is looked at. */
+    vec j = __builtin_convertvector((ivec)b, vec) * (0.30103f * 0x1p-23f) +
+            (6.5f - 127 * 0.30103f);
+    ivec at = __builtin_convertvector(j, ivec), q, s;
+
+#if defined(__AVX512F__)
+    at = (ivec)_mm512_mask_add_epi32(
+        (__m512i)at,
+        _mm512_cmp_ps_mask((__m512)b, (__m512)pick(map->bound, at), _CMP_GE_OQ),
+        (__m512i)at, _mm512_set1_epi32(1));
+#elif defined(__AVX2__)
+    at -= b >= pick(map->bound, at);
+#else
+    at = (ivec){0};
+    for (int i = 0; i < PLAIT_MAP_DECADES; i++)
+        at -= b >= map->bound[i];
+#endif
+    j = b * pick(map->slope, at) + pick(map->from, at);
+    q = __builtin_convertvector(j, ivec);
+    q = least_of(q, __builtin_convertvector(pick(map->most, at), ivec));
+    if (!sign) /* 0 of 0 alone, all of whose bits are 0 */
+        return least_of(q, (ivec)a);
+    s = (ivec)a >> 31;
+    q = least_of(q, 128 + s); /* -1 has no code of its own */
+    return q + least_of(s & 128, q << 7);
 }
 
 /* x [BLOCK], of which n count. */
 INLINE void encode(uint8_t *code, const float *x, size_t n, float inverse,
-                   int sign)
+                   int sign, const struct map *map)
 {
-    uint8_t whole[BLOCK];
+    uint8_t whole[BLOCK], *to = n < BLOCK ? whole : code;
 
-    for (size_t i = 0; i < BLOCK; i += VLEN)
-        encode_vec(whole + i, vec_load(PLAIT_F32, x, i, VLEN) * inverse, sign);
-    memcpy(code, whole, n);
+    for (size_t i = 0; i < BLOCK; i += VLEN) {
+        vec a = vec_load(PLAIT_F32, x, i, VLEN) * inverse;
+
+        narrow(to + i, encode_vec(a, sign, map));
+    }
+    if (n < BLOCK)
+        memcpy(code, whole, n);
 }
 
-static void encode_signed(uint8_t *code, const float *x, size_t n,
-                          float inverse)
-{
-    encode(code, x, n, inverse, 1);
-}
-
-static void encode_positive(uint8_t *code, const float *x, size_t n,
-                            float inverse)
-{
-    encode(code, x, n, inverse, 0);
-}
+/* The states of a block: before the step as codes, and after it. */
+struct states {
+    const uint8_t *code[2];
+    float scale[2];
+    table unit[2]; /* of the maps, times the scales */
+    float m[BLOCK], v[BLOCK];
+    vec high, low, most; /* of m, of -m, of v */
+};
 
 INLINE void step_numbers(enum plait_dtype type, const struct cpu_step *s,
-                         const struct plait_update8_run *r, size_t i, size_t n,
-                         float *m, float *v)
+                         const struct map maps[2],
+                         const struct plait_update8_run *r, size_t first,
+                         size_t i, size_t n, struct states *b)
 {
     const struct plait_update *p = s->p;
-    vec g = vec_load(PLAIT_F32, r->grad, i, n) * s->scale;
-    vec w = vec_load(PLAIT_F32, r->master, i, n);
-    vec m1 = p->beta1 * vec_load(PLAIT_F32, m, 0, n) + (1 - p->beta1) * g;
-    vec v1 = p->beta2 * vec_load(PLAIT_F32, v, 0, n) + (1 - p->beta2) * g * g;
+    vec g = vec_load(PLAIT_F32, r->grad, first + i, n) * s->scale;
+    vec w = vec_load(PLAIT_F32, r->master, first + i, n);
+    vec m = decode_vec(b->code[0] + i, 1, &maps[0], b->unit[0], b->scale[0]);
+    vec v = decode_vec(b->code[1] + i, 0, &maps[1], b->unit[1], b->scale[1]);
 
-    w -= s->lr * (m1 * s->correct1 / (vec_sqrt(v1) * s->correct2 + p->eps) +
+    m = p->beta1 * m + (1 - p->beta1) * g;
+    v = p->beta2 * v + (1 - p->beta2) * g * g;
+    w -= s->lr * (m * s->correct1 / (vec_sqrt(v) * s->correct2 + p->eps) +
                   r->weight_decay * w);
-    vec_store(PLAIT_F32, m, 0, n, m1);
-    vec_store(PLAIT_F32, v, 0, n, v1);
-    vec_store(PLAIT_F32, r->master, i, n, w);
+    b->high = vec_max(m, b->high);
+    b->low = vec_max(-m, b->low);
+    b->most = vec_max(v, b->most);
+    vec_store(PLAIT_F32, b->m, i, VLEN, m);
+    vec_store(PLAIT_F32, b->v, i, VLEN, v);
+    vec_store(PLAIT_F32, r->master, first + i, n, w);
     if (r->weight != NULL && r->weight != r->master)
-        store_weight(type, s, r->weight, r->first, i, n, w);
+        store_weight(type, s, r->weight, r->first, first + i, n, w);
 }
 
 INLINE void step_typed(enum plait_dtype type, const struct cpu_step *s,
-                       const struct plait_update8_run *r, size_t i, size_t n,
-                       float *m, float *v)
+                       const struct map maps[2],
+                       const struct plait_update8_run *r, size_t first,
+                       size_t n, struct states *b)
 {
-    size_t k = 0;
+    size_t i = 0;
 
-    for (; k + VLEN <= n; k += VLEN)
-        step_numbers(type, s, r, i + k, VLEN, m + k, v + k);
-    if (k < n)
-        step_numbers(type, s, r, i + k, n - k, m + k, v + k);
+    b->high = b->low = b->most = vec_set(0);
+    for (; i + VLEN <= n; i += VLEN)
+        step_numbers(type, s, maps, r, first, i, VLEN, b);
+    if (i < n)
+        step_numbers(type, s, maps, r, first, i, n - i, b);
+    for (i += i < n ? VLEN : 0; i < BLOCK; i += VLEN) {
+        vec_store(PLAIT_F32, b->m, i, VLEN, vec_set(0));
+        vec_store(PLAIT_F32, b->v, i, VLEN, vec_set(0));
+    }
+}
+
+/* Of all of a block's codes; of which only the first n are there. */
+INLINE void read_block(struct states *b, const struct map maps[2],
+                       uint8_t whole[2][BLOCK],
+                       const struct plait_update8_run *r, size_t block,
+                       size_t n)
+{
+    for (int k = 0; k < 2; k++) {
+        b->scale[k] = r->scale[k][block];
+        b->code[k] = r->code[k] + block * BLOCK;
+        if (n < BLOCK)
+            b->code[k] = memcpy(whole[k], b->code[k], n);
+        for (int i = 0; i < ENTRIES; i++)
+            b->unit[k][i] = maps[k].unit[i] * b->scale[k];
+    }
 }
 
 static void step_block(enum plait_dtype type, const struct cpu_step *s,
-                       const struct maps *maps,
+                       const struct map maps[2],
                        const struct plait_update8_run *r, size_t block)
 {
-    size_t i = block * BLOCK, n = r->n - i < BLOCK ? r->n - i : BLOCK;
-    float m[BLOCK] = {0}, v[BLOCK] = {0};
+    size_t first = block * BLOCK, n = min(r->n - first, BLOCK);
+    uint8_t whole[2][BLOCK];
+    struct states b;
 
-    decode(m, r->code[0] + i, n, 1, maps->value[0], r->scale[0][block]);
-    decode(v, r->code[1] + i, n, 0, maps->value[1], r->scale[1][block]);
+    if (n < BLOCK)
+        memset(whole, 0, sizeof(whole));
+    read_block(&b, maps, whole, r, block, n);
     if (type == PLAIT_F32)
-        step_typed(PLAIT_F32, s, r, i, n, m, v);
+        step_typed(PLAIT_F32, s, maps, r, first, n, &b);
     else if (type == PLAIT_BF16_T)
-        step_typed(PLAIT_BF16_T, s, r, i, n, m, v);
+        step_typed(PLAIT_BF16_T, s, maps, r, first, n, &b);
     else
-        step_typed(PLAIT_FP16_T, s, r, i, n, m, v);
-    r->scale[0][block] = scale_of(m);
-    r->scale[1][block] = scale_of(v);
-    encode_signed(r->code[0] + i, m, n, plait_map_inverse(r->scale[0][block]));
-    encode_positive(r->code[1] + i, v, n,
-                    plait_map_inverse(r->scale[1][block]));
+        step_typed(PLAIT_FP16_T, s, maps, r, first, n, &b);
+    b.scale[0] = plait_map_scale(-vec_largest(b.low), vec_largest(b.high));
+    b.scale[1] = vec_largest(b.most);
+    encode(r->code[0] + first, b.m, n, plait_map_inverse(b.scale[0]), 1,
+           &maps[0]);
+    encode(r->code[1] + first, b.v, n, plait_map_inverse(b.scale[1]), 0,
+           &maps[1]);
+    r->scale[0][block] = b.scale[0];
+    r->scale[1][block] = b.scale[1];
 }
 
 static size_t blocks_of(const struct plait_update8_run *r)
@@ -266,7 +306,7 @@ static size_t blocks_of(const struct plait_update8_run *r)
 
 /* Blocks b .. end-1 of all runs, one run behind the other. */
 static void step_blocks(enum plait_dtype type, const struct cpu_step *s,
-                        const struct maps *maps,
+                        const struct map maps[2],
                         const struct plait_update8_run *r, size_t b, size_t end)
 {
     for (size_t first = 0; first < end; first += blocks_of(r), r++)
@@ -282,12 +322,13 @@ static int update8(struct plait_queue *q, const struct plait_update *p,
                    int nruns)
 {
     struct cpu_step s = step_of(p);
-    struct maps maps;
+    struct map maps[2];
     size_t blocks = 0;
 
     if (!isfinite(s.scale))
         return 0;
-    fill_maps(&maps);
+    fill_map(&maps[0], 1);
+    fill_map(&maps[1], 0);
     for (int i = 0; i < nruns; i++)
         blocks += blocks_of(&runs[i]);
 #pragma omp parallel num_threads(cpu_threads(q, blocks *BLOCK))
@@ -295,7 +336,7 @@ static int update8(struct plait_queue *q, const struct plait_update *p,
         size_t threads = (size_t)omp_get_num_threads();
         size_t t = (size_t)omp_get_thread_num();
 
-        step_blocks(type, &s, &maps, runs, blocks * t / threads,
+        step_blocks(type, &s, maps, runs, blocks * t / threads,
                     blocks * (t + 1) / threads);
     }
     return 0;
