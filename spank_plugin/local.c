@@ -68,6 +68,22 @@ static int check_tp(const struct plait_layout *layout, int tasks,
                         tasks, tasks == 1 ? " is" : "s are", tp, fit);
 }
 
+/* The site's GPUs are known from its file alone. */
+static int check_memory(const struct plait_job_request *request,
+                        const struct plait_site *site,
+                        const struct plait_layout *layout, int tasks,
+                        struct plait_error *err)
+{
+    if (!site || !site->gpu_type_given ||
+        site->too_large == PLAIT_TOO_LARGE_OFF ||
+        plait_job_request_fits(request, layout, tasks, err) == 0)
+        return 0;
+    if (site->too_large == PLAIT_TOO_LARGE_REFUSE)
+        return -1;
+    slurm_info("plait: warning: %s", err->text);
+    return 0;
+}
+
 int plait_local_check(const struct plait_options *options,
                       const struct plait_site *site, int components,
                       struct plait_error *err)
@@ -89,6 +105,8 @@ int plait_local_check(const struct plait_options *options,
                                        &layout, err);
     else
         plait_options_layout(options, &layout);
+    if (rc == 0 && slurm.tasks)
+        rc = check_memory(&request, site, &layout, slurm.tasks, err);
     plait_job_request_close(&request);
     job.partition = slurm.partition;
     job.gpus = slurm.gpus;

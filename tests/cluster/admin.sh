@@ -102,6 +102,26 @@ check "... and known to sbatch where the partition is" \
     sbatch -p all -N1 -n2 --tp=2 --wrap true
 echo 'policies: [{partition: b*, max: {tp: 1}}]' >site.yaml
 check "... not that of another" timeout 240 srun -N1 -n2 --tp=2 true
+cat >large.yaml <<'END'
+model: {family: llama, layers: 32, hidden: 4096, heads: 32, vocab: 32000,
+        seq_len: 2048}
+train: {global_batch: 8, micro_batch: 1, precision: bf16}
+END
+echo 'gpu_type: v100-32g' >site.yaml
+for command in 'sbatch --wrap true' 'salloc true' 'srun true'; do
+    check "a model that does not fit is refused by ${command%% *}" \
+        bad_and_says 'large.yaml in --dp=2 needs .* GB of each GPU, a v100-32g has' \
+        ${command%% *} -N1 -n2 --dp=2 --model=large.yaml ${command#* }
+done
+printf 'gpu_type: v100-32g\ntoo_large: warn\n' >site.yaml
+check "... or warned of" good_and_says 'plait: warning: large.yaml in --dp=2' \
+    srun -N1 -n2 --dp=2 --model=large.yaml true
+printf 'gpu_type: v100-32g\ntoo_large: off\n' >site.yaml
+check "... or not" is "" \
+    "$(timeout 240 srun -Q -N1 -n2 --dp=2 --model=large.yaml true 2>&1)"
+echo 'too_large: refuse' >site.yaml
+check "... nor where the site does not say what its GPUs are" \
+    timeout 240 srun -N1 -n2 --dp=2 --model=large.yaml true
 printf 'policies:\n  - {partition: a, mix: {tp: 2}}\n' >site.yaml
 check "a broken site file is told in one line" \
     good_and_says "plait: the site file is ignored: .*site.yaml:2:.*did you mean 'max'" \

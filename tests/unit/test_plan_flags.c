@@ -128,6 +128,62 @@ static void write_file(const char *name, const char *more)
     fclose(file);
 }
 
+/* Eight layers of 4096 are 2 billion weights, 34 GB of them and their state:
+ * too much for one V100, and what a site does about it is its own choice. */
+static void test_fits(void)
+{
+    static const char text[] = "gpu_type: v100-32g\ntoo_large: warn\n";
+    struct plait_site *site =
+        plait_site_parse("site", text, sizeof(text) - 1, NULL);
+    struct plait_options options;
+    struct plait_job_request request;
+    struct plait_layout layout;
+    struct plait_error err = {""};
+
+    ok(site && site->gpu_type_given && site->too_large == PLAIT_TOO_LARGE_WARN,
+       "the site's GPUs and what to do");
+    plait_options_init(&options);
+    plait_options_set(&options, PLAIT_OPTION_MODEL, "model.yaml", NULL);
+    plait_job_request_open(&request, &options, site, NULL);
+    plait_layout_init(&layout);
+    ok(plait_layout_resolve(&layout, 1, NULL) == 0 &&
+           plait_job_request_fits(&request, &layout, 1, &err) < 0 &&
+           strstr(err.text, "model.yaml in --dp=1 needs ") &&
+           strstr(err.text, "no other sizes do"),
+       "%s", err.text);
+    layout.size[PLAIT_DP] = 8;
+    ok(plait_job_request_fits(&request, &layout, 8, &err) < 0 &&
+           strstr(err.text, "model.yaml in --dp=8 needs ") &&
+           strstr(err.text, " would fit"),
+       "%s", err.text);
+    layout.size[PLAIT_DP] = 1;
+    layout.size[PLAIT_TP] = 8;
+    ok(plait_job_request_fits(&request, &layout, 8, &err) == 0,
+       "split by 8 it fits");
+    plait_job_request_close(&request);
+    plait_site_destroy(site);
+    site = plait_site_parse("site", "{}", 2, NULL);
+    ok(site && !site->gpu_type_given &&
+           strcmp(site->gpu_types[site->gpu_type].name, "h100") == 0 &&
+           site->too_large == PLAIT_TOO_LARGE_REFUSE,
+       "without a word, h100, and no more than a guess");
+    plait_site_destroy(site);
+}
+
+static void write_foreign(void)
+{
+    FILE *file = fopen("config.json", "w");
+
+    if (!file)
+        return;
+    fputs("{\"model_type\": \"llama\", \"hidden_size\": 1024, "
+          "\"num_hidden_layers\": 8, \"num_attention_heads\": 16, "
+          "\"intermediate_size\": 4096, \"vocab_size\": 32000, "
+          "\"max_position_embeddings\": 2048}\n",
+          file);
+    fclose(file);
+}
+
 int main(void)
 {
     char dir[] = "/tmp/plait-flags-XXXXXX";
@@ -159,6 +215,8 @@ int main(void)
         {"--tp=2 --pp=auto --cp=auto --model=model.yaml", 1},
         {"--tp=auto --pp=auto --dp=2 --model=model.yaml", 1},
         {"--tp=2 --model=model.yaml", 1},
+        {"--tp=2 --model=config.json", 1},
+        {"--tp=auto --pp=auto --model=config.json", 1},
         {"--model=sizes.yaml", 1},
         {"--model=sizes.yaml --tp=4 --rank-order=auto", 1},
         {"--tp=auto --dp=3 --model=model.yaml", 0},
@@ -177,8 +235,11 @@ int main(void)
         return 1;
     write_file("model.yaml", "");
     write_file("sizes.yaml", "parallel: {tp: 2, pp: 2}\n");
+    write_foreign();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         test_flags(rows[i].flags, rows[i].works);
+    test_fits();
+    unlink("config.json");
     unlink("model.yaml");
     unlink("sizes.yaml");
     rmdir(dir);

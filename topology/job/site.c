@@ -50,7 +50,10 @@ struct entry {
     int per_node, domain; /* domain 0: as many as per_node */
 };
 
+static const char *const too_large[] = {"refuse", "warn", "off"};
+
 struct document {
+    enum plait_too_large too_large;
     struct plait_yaml_list policies;
     struct plait_site_export export;
     struct plait_site_network network;
@@ -64,9 +67,8 @@ static void document_init(struct document *document)
     document->job_comment = true;
     for (int i = 0; i < PLAIT_NAXES; i++)
         document->network.traffic_class[i] = -1;
+    document->gpu_type = -1;
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
-        if (strcmp(plait_gpu_types[i].name, "h100") == 0)
-            document->gpu_type = i;
         document->entry[i].per_node = 0;
         for (int k = 0; k < NFIGURES; k++)
             document->entry[i].figure[k] = NAN;
@@ -200,6 +202,11 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
          .fields = policy_keys,
          .count = COUNT(policy_keys),
          .stride = sizeof(struct plait_policy)},
+        {.name = "too_large",
+         .type = PLAIT_YAML_CHOICE,
+         .offset = offsetof(struct document, too_large),
+         .choices = too_large,
+         .count = COUNT(too_large)},
         {.name = "export",
          .type = PLAIT_YAML_MAP,
          .offset = offsetof(struct document, export),
@@ -252,8 +259,13 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
     site->export = document.export;
     site->network = document.network;
     site->job_comment = document.job_comment;
+    site->too_large = document.too_large;
     site->gpu_type = document.gpu_type;
+    site->gpu_type_given = document.gpu_type >= 0;
     for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
+        if (!site->gpu_type_given &&
+            strcmp(plait_gpu_types[i].name, "h100") == 0)
+            site->gpu_type = i;
         site->gpu_types[i] = plait_gpu_types[i];
         apply_figures(&document.entry[i], &site->gpu_types[i]);
     }

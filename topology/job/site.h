@@ -22,6 +22,7 @@ extern "C" {
  *       - {partition: "gpu-*", gpu: h100, tp_within: nvlink, max: {tp: 8}}
  *     export:               # what a task gets beside PLAIT_NICS
  *       {nccl_ib_hca: true, ucx_net_devices: true}
+ *     too_large: warn       # or off: a model that does not fit; refuse
  * and the runtime's, which also takes the figures of its devices:
  *     network:              # what the switches can do for a group
  *       {sharp: true, traffic_class: {dp: 106}}
@@ -31,6 +32,13 @@ extern "C" {
 #define PLAIT_POLICIES_MOST 64
 
 enum plait_within { PLAIT_WITHIN_NODE, PLAIT_WITHIN_NVLINK };
+
+/* What happens to a job whose --model does not fit its GPUs. */
+enum plait_too_large {
+    PLAIT_TOO_LARGE_REFUSE,
+    PLAIT_TOO_LARGE_WARN,
+    PLAIT_TOO_LARGE_OFF
+};
 
 struct plait_policy {
     char *partition; /* a shell pattern; NULL: any */
@@ -50,6 +58,8 @@ struct plait_site_network {
 
 struct plait_site {
     int gpu_type; /* into gpu_types */
+    bool gpu_type_given;
+    enum plait_too_large too_large;
     struct plait_gpu_type gpu_types[PLAIT_NGPU_TYPES];
     int npolicies;
     struct plait_policy policies[PLAIT_POLICIES_MOST];

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/start/request.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "topology/job/foreign_config.h"
 #include "topology/predict/auto.h"
 
 int plait_job_request_open(struct plait_job_request *request,
@@ -10,6 +13,8 @@ int plait_job_request_open(struct plait_job_request *request,
                            const struct plait_site *site,
                            struct plait_error *err)
 {
+    enum plait_framework framework = PLAIT_FRAMEWORK_PLAIT;
+
     memset(request, 0, sizeof(*request));
     request->options = options;
     if (site)
@@ -17,7 +22,10 @@ int plait_job_request_open(struct plait_job_request *request,
     else
         plait_gpu_type_find("h100", &request->gpu, NULL);
     if (*options->model)
-        request->config = plait_job_config_create(options->model, NULL, 0, err);
+        request->config = plait_foreign_config_create(options->model, NULL, 0,
+                                                      &framework, err);
+    if (request->config)
+        request->config->framework = framework;
     return *options->model && !request->config ? -1 : 0;
 }
 
@@ -36,6 +44,49 @@ int plait_job_request_resolve(struct plait_job_request *request, int tasks,
     *layout = request->options->layout;
     return plait_layout_choose(layout, request->options->given, request->config,
                                tasks, &request->gpu, err);
+}
+
+/* "--tp=2 --dp=4" */
+static void name_sizes(const struct plait_layout *layout, char *text,
+                       size_t size)
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < PLAIT_NAXES && at < size; i++)
+        if (layout->size[i] > 1 || (i == PLAIT_DP && !at))
+            at += (size_t)snprintf(text + at, size - at, "%s--%s=%d",
+                                   at ? " " : "", plait_axis_names[i],
+                                   layout->size[i]);
+}
+
+int plait_job_request_fits(const struct plait_job_request *request,
+                           const struct plait_layout *layout, int tasks,
+                           struct plait_error *err)
+{
+    const struct plait_gpu_type *gpu = &request->gpu;
+    struct plait_layout other = *layout;
+    struct plait_estimate e;
+    char sizes[96], instead[96] = "no other sizes do";
+
+    if (!request->config ||
+        plait_estimate(request->config, layout, gpu, &e, NULL) < 0 ||
+        e.memory.total <= gpu->memory)
+        return 0;
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        other.size[i] = PLAIT_AUTO;
+    if (plait_layout_choose(&other, (1u << PLAIT_NAXES) - 1, request->config,
+                            tasks, gpu, NULL) == 0) {
+        name_sizes(&other, instead, sizeof(instead) - 16);
+        strcat(instead, " would fit");
+    }
+    name_sizes(layout, sizes, sizeof(sizes));
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "%.100s in %s needs %.3g GB of each GPU, a %s has "
+                        "%.3g; %s (plait plan --auto has more)",
+                        request->options->model, sizes, e.memory.total / 1e9,
+                        gpu->name, gpu->memory / 1e9, instead);
 }
 
 int plait_job_request_to_plan(struct plait_job_request *request,

@@ -30,6 +30,14 @@ int plait_job_request_resolve(struct plait_job_request *request, int tasks,
                               int per_node, struct plait_layout *layout,
                               struct plait_error *err);
 
+/* Whether the model's training fits the memory of `tasks` GPUs in this layout,
+ * as plait estimate says; -1, with the nearest sizes that would do, if not.
+ * 0 also where nothing can be said: without a model, or of one that the layout
+ * does not divide. */
+int plait_job_request_fits(const struct plait_job_request *request,
+                           const struct plait_layout *layout, int tasks,
+                           struct plait_error *err);
+
 /* Fill in the layout, rank order, placement, traffic and GPU type of a plan
  * request whose nodes and tasks are there. `request` must outlive it. */
 int plait_job_request_to_plan(struct plait_job_request *request,
