@@ -49,11 +49,13 @@ changed=$(git diff --name-only HEAD && git ls-files -o --exclude-standard) ||
         add($2) # a test that was changed itself
         sub(/\.c$/, "", $2)
         add($2)
-        for (folder = $2; sub(/\/[^\/]*$/, "", folder); )
-            if (folder in of)
-                break
-        if (folder in of) {
-            n = split(of[folder], name, " ")
+        longest = ""
+        for (key in of)
+            if (index($2, key) == 1 && length(key) > length(longest) &&
+                substr($2, length(key) + 1, 1) ~ /^([\/_]|$)/)
+                longest = key
+        if (longest != "") {
+            n = split(of[longest], name, " ")
             for (i = 1; i <= n; i++)
                 add("tests/" name[i])
         }
