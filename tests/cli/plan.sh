@@ -174,6 +174,38 @@ check 'each the best of its own --auto' $?
     --set model.layers=80 --set model.hidden=8192 --set model.heads=64 \
     --set model.ffn=28672 >text && grep -q '^ *1 none fits' text
 check '--over: a case that nothing fits is said' $?
+printf 'gpu_type: h100\ngpu_types: {h100: {leaf_gpus: 64, oversubscription: 4}}\n' \
+    >leaf.yaml
+for gpus in 64 512; do
+    "$plait" estimate --model model.yaml --gpus $gpus --pp 2 --dp $((gpus / 2)) \
+        --zero 1 --global-batch 512 --gpu-type h100 --json >free.json
+    "$plait" estimate --model model.yaml --gpus $gpus --pp 2 --dp $((gpus / 2)) \
+        --zero 1 --global-batch 512 --site leaf.yaml --json >shared.json
+    cmp -s free.json shared.json
+    echo $?
+done >same
+[ "$(tr '\n' ' ' <same)" = '0 1 ' ]
+check 'within a leaf switch its uplinks do not count, beyond it they do' $?
+grep '"step_s"' free.json shared.json | awk '{ t[NR] = $3 + 0 }
+    END { exit !(NR == 2 && t[2] > t[1]) }'
+check '... as time' $?
+"$plait" estimate --model model.yaml --gpus 16384 --pp 4 --dp 4096 --zero 1 \
+    --global-batch 16384 --tokens 1e15 --json >json &&
+    sed -n 's/.*"goodput": \([0-9.]*\).*/\1/p' json |
+    awk '{ exit !($1 > 0.89 && $1 < 0.91) }'
+check "failures cost what Llama 3's training lost by them" $?
+"$plait" estimate --model model.yaml --gpus 16384 --pp 4 --dp 4096 --zero 1 \
+    --global-batch 16384 --tokens 1e15 | grep -q '^with failures .* days: one every 3.09 hours'
+check '... and are told' $?
+step="plan --auto --model model.yaml --nodes n[1-4] --tasks-per-node 8 --tp 8
+    --pp 2 --dp 2 --gpu-type h100 --json"
+"$plait" $step >free.json && "$plait" $step --fabric topology.conf >shared.json
+least() { # FILE: its fastest step
+    sed -n 's/.*"step_s": \([0-9.e-]*\).*/\1/p' "$1" | sort -g | head -n 1
+}
+awk -v a="$(least free.json)" -v b="$(least shared.json)" \
+    'BEGIN { exit !(a > 0 && b > a) }'
+check '--auto counts the uplinks of the leaves of --fabric' $?
 refused 2 'plan: --over needs --auto' plan --model model.yaml --over gpus=8
 refused 2 'plan: --csv needs --over' plan --auto --model model.yaml --csv
 refused 2 'plan: --over prints a table, or CSV with --csv, and no JSON' \

@@ -100,6 +100,7 @@ static json_t *to_json(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
     const struct plait_memory *m = &e->memory;
+    struct plait_goodput g;
     json_t *time = json_pack(
         "{sf sf sf sf sf sf sf sf sf sf sf sf sf sf}", "matmul_s", e->matmul_s,
         "attention_s", e->attention_s, "straggler_s", e->straggler_s,
@@ -109,8 +110,10 @@ static json_t *to_json(const struct job *job, double days)
         e->axis_s[PLAIT_EP], "dp_s", e->axis_s[PLAIT_DP], "pp_s",
         e->axis_s[PLAIT_PP], "dp_hidden_s", e->dp_hidden_s);
 
+    plait_estimate_goodput(&job->model.gpu, job->model.gpus, &g);
     return json_pack(
-        "{sI sI sf sf so so si so si sf sf sf sf sf sf sf sb si si si so}",
+        "{sI sI sf sf so so si so si sf sf sf sf sf sf sf sb si si si so sf "
+        "sf}",
         "parameters", (json_int_t)e->parameters, "active_parameters",
         (json_int_t)e->active, "flops_per_token", e->flops_per_token,
         "flops_per_step", e->flops_per_step, "memory_bytes", memory_to_json(m),
@@ -123,7 +126,8 @@ static json_t *to_json(const struct job *job, double days)
         plait_estimate_largest(job->model.config, &job->model.layout,
                                &job->model.gpu),
         "fewest_gpus", plait_auto_fewest(job->model.config, &job->model.gpu),
-        "notes", notes_to_json(job));
+        "notes", notes_to_json(job), "goodput", g.share, "failure_s",
+        g.between);
 }
 
 /* Image models are small: in megabytes. */
@@ -269,6 +273,19 @@ static void print_image(const struct job *job)
            e->tokens_per_s, e->tflops_per_gpu, 100 * e->mfu);
 }
 
+/* Of a run in which failures count. */
+static void print_goodput(const struct job *job, double days)
+{
+    struct plait_goodput g;
+
+    plait_estimate_goodput(&job->model.gpu, job->model.gpus, &g);
+    if (days * 86400 > g.between && g.share > 0)
+        printf("with failures %.2f days: one every %.3g hours, a checkpoint "
+               "every %.0f minutes,\n%.1f %% of the time gets on\n",
+               days / g.share, g.between / 3600, g.checkpoint / 60,
+               100 * g.share);
+}
+
 static void print_text(const struct job *job, double days)
 {
     const struct plait_estimate *e = &job->estimate;
@@ -287,6 +304,7 @@ static void print_text(const struct job *job, double days)
            "%.3g tokens take %.2f days, %.0f GPU-hours\n",
            e->tokens_per_s, e->tflops_per_gpu, 100 * e->mfu,
            100 * e->mfu_causal, job->tokens, days, days * 24 * job->model.gpus);
+    print_goodput(job, days);
     print_questions(job);
 }
 

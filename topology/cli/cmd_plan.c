@@ -235,6 +235,30 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
     return 0;
 }
 
+/* GPUs below the fullest leaf switch, where there are several: what layouts
+ * are ranked by. */
+static int count_leaf(struct plan_job *job, struct plait_error *err)
+{
+    int n = plait_fabric_switches(job->fabric), leaves = 0, most = 0;
+    int *gpus = calloc((size_t)n + 1, sizeof(*gpus));
+
+    if (!gpus)
+        return plait_errorf(err, "out of memory");
+    for (int i = 0; i < job->request.nnodes; i++) {
+        int leaf = plait_fabric_leaf(job->fabric, job->names[i]);
+
+        if (leaf < 0)
+            continue;
+        leaves += gpus[leaf] == 0;
+        gpus[leaf] += job->tasks[i];
+        most = gpus[leaf] > most ? gpus[leaf] : most;
+    }
+    if (leaves > 1)
+        job->gpu.leaf_gpus = most;
+    free(gpus);
+    return 0;
+}
+
 static int load_inputs(struct plan_job *job, struct plait_error *err)
 {
     struct plait_plan_request *r = &job->request;
@@ -256,7 +280,9 @@ static int load_inputs(struct plan_job *job, struct plait_error *err)
     if (job->options.model_file &&
         !(job->config = model_options_config(&job->options, err)))
         return -1;
-    return load_nodes(job, err);
+    if (load_nodes(job, err) < 0)
+        return -1;
+    return job->find_layout && job->fabric ? count_leaf(job, err) : 0;
 }
 
 /* With a model, the step's time includes its computation. */

@@ -42,6 +42,10 @@ struct plait_gpu_type {
     double score_bytes; /* moved per attention score and pass: 13 where softmax
                            and dropout are kernels of their own (and scores are
                            kept), 0 where they are fused */
+    /* Of the site; 0 in the table. */
+    double leaf_gpus;     /* GPUs below a leaf switch; 0: all of them */
+    double failure_hours; /* of a GPU, between two that end a run; 0: as
+                             PLAIT_FAILURE_HOURS */
 };
 
 enum { PLAIT_NGPU_TYPES = 16 };

@@ -41,6 +41,9 @@ static const struct {
     {"stream", offsetof(struct plait_gpu_type, stream), 1, 1e-3, 1},
     {"layer_us", offsetof(struct plait_gpu_type, layer_s), US, 0, 1e6},
     {"score_bytes", offsetof(struct plait_gpu_type, score_bytes), 1, 0, 100},
+    {"leaf_gpus", offsetof(struct plait_gpu_type, leaf_gpus), 1, 0, 1e6},
+    {"failure_hours", offsetof(struct plait_gpu_type, failure_hours), 1, 1,
+     1e9},
 };
 enum { NFIGURES = COUNT(figures) };
 

@@ -170,6 +170,21 @@ int plait_estimate(const struct plait_job_config *config,
     return 0;
 }
 
+#define RESTART 300
+#define SAVE 30
+
+void plait_estimate_goodput(const struct plait_gpu_type *gpu, int gpus,
+                            struct plait_goodput *g)
+{
+    double hours =
+        gpu->failure_hours > 0 ? gpu->failure_hours : PLAIT_FAILURE_HOURS;
+
+    g->between = 3600 * hours / gpus;
+    g->checkpoint = sqrt(2 * SAVE * g->between);
+    g->share = fmax(0, 1 - SAVE / g->checkpoint -
+                           (RESTART + g->checkpoint / 2) / g->between);
+}
+
 int plait_estimate_memory(const struct plait_job_config *config,
                           const struct plait_layout *layout,
                           const struct plait_gpu_type *gpu, int stage,

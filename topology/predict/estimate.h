@@ -76,6 +76,21 @@ struct plait_estimate {
 
 /* `layout` is resolved. Anything that does not
  * divide (heads by tp, layers by pp, the batch) is an error. */
+/* What failures leave of a long run: the share of its time in which it gets on,
+ * and how far apart they are. A GPU's machine ends a run every failure_hours
+ * (Llama 3, arXiv 2407.21783, section 3.3.4: 419 times in 54 days of 16,384
+ * GPUs, 50,700 hours); a restart takes RESTART seconds and what was done since
+ * the last checkpoint, which costs SAVE seconds and is made as often as is best
+ * (Young 1974), so that 0.90 comes out there, where "above 90 %" is said. */
+#define PLAIT_FAILURE_HOURS 50700.0
+struct plait_goodput {
+    double share;
+    double between;    /* seconds */
+    double checkpoint; /* seconds between two of them */
+};
+void plait_estimate_goodput(const struct plait_gpu_type *gpu, int gpus,
+                            struct plait_goodput *goodput);
+
 int plait_estimate(const struct plait_job_config *config,
                    const struct plait_layout *layout,
                    const struct plait_gpu_type *gpu,

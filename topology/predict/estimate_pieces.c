@@ -22,6 +22,20 @@ struct path {
     double ring; /* latency of once around: few of its steps leave a domain */
 };
 
+/* How much slower rings of ranks `stride` apart are that go beyond a leaf
+ * switch, as all rings of a leaf do at once: with topology placement each
+ * crosses it once, `stride` of them or at least a domain's NICs, on uplinks
+ * that have 1 / oversubscription of the leaf's bandwidth. */
+static double congestion(const struct plait_shape *s, double stride, double n)
+{
+    const struct plait_gpu_type *g = s->gpu;
+    double rings = fmax(stride, g->domain);
+
+    if (g->leaf_gpus <= 0 || stride * n <= g->leaf_gpus)
+        return 1;
+    return fmax(1, g->oversubscription * fmin(1, rings / g->leaf_gpus));
+}
+
 static struct path path_of(const struct plait_shape *s, int stride, int n)
 {
     const struct plait_gpu_type *g = s->gpu;
@@ -34,7 +48,8 @@ static struct path path_of(const struct plait_shape *s, int stride, int n)
     inside = inside < 1 ? 1 : inside;
     across = ceil(n / inside);
     p.alpha = g->nic_alpha;
-    p.bandwidth = fmin(g->nic_bw * inside, g->link_bw);
+    p.bandwidth =
+        fmin(g->nic_bw * inside / congestion(s, stride, n), g->link_bw);
     p.ring = across * g->nic_alpha + (n - across) * g->link_alpha;
     return p;
 }
@@ -88,6 +103,18 @@ static double leaving(const struct plait_shape *s, double bytes, double n,
     return bytes / k * (domains - 1) * (1 - pow(1 - 1 / domains, k));
 }
 
+/* The same of an all-to-all, of which all but a leaf's share goes up. */
+static double upward(const struct plait_shape *s, double n)
+{
+    const struct plait_gpu_type *g = s->gpu;
+    double stride = stride_of(s->layout, PLAIT_CP);
+    double inside = fmax(1, g->leaf_gpus / stride);
+
+    if (g->leaf_gpus <= 0 || n <= inside)
+        return 1;
+    return fmax(1, g->oversubscription * (n - inside) / n);
+}
+
 /* Everyone sends a piece to everyone: to those in the same domain over its
  * links, to the others through a rank's own share of the NICs, both at once. */
 static double alltoall_seconds(const struct plait_shape *s, double bytes)
@@ -103,7 +130,7 @@ static double alltoall_seconds(const struct plait_shape *s, double bytes)
     seconds = (n - inside) / inside * g->nic_alpha +
               (inside - 1) * g->link_alpha +
               fmax((inside - 1) / n * bytes / g->link_bw,
-                   leaving(s, bytes, n, inside) / g->nic_bw);
+                   leaving(s, bytes, n, inside) / g->nic_bw * upward(s, n));
     return seconds * (s->c->dispatch_hidden ? 1 - DISPATCH_HIDDEN : 1);
 }
 
