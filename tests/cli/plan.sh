@@ -206,6 +206,17 @@ least() { # FILE: its fastest step
 awk -v a="$(least free.json)" -v b="$(least shared.json)" \
     'BEGIN { exit !(a > 0 && b > a) }'
 check '--auto counts the uplinks of the leaves of --fabric' $?
+refused 2 "unrecognized option '--modle'; did you mean --model?" \
+    estimate --modle model.yaml
+refused 2 "unrecognized option '--quite-another'" plan --quite-another
+refused 2 "option '--model' requires an argument" simulate --model
+refused 2 "option '--json' doesn't allow an argument" plan --json=x
+refused 2 "option '--m' is ambiguous" plan --m model.yaml
+refused 1 "--set model.hidden_size=64: unknown key 'hidden_size' in model; did you mean 'hidden'?" \
+    estimate --model model.yaml --set model.hidden_size=64
+"$plait" plan --tp=auto --nodes 'n[1-4]' --tasks-per-node 8 >text &&
+    grep -q '^32 tasks on 4 nodes: tp=8 dp=4,' text
+check '--tp=auto on 4 nodes of 8 is 8' $?
 refused 2 'plan: --over needs --auto' plan --model model.yaml --over gpus=8
 refused 2 'plan: --csv needs --over' plan --auto --model model.yaml --csv
 refused 2 'plan: --over prints a table, or CSV with --csv, and no JSON' \

@@ -224,7 +224,8 @@ int main(void)
         {"--tp=3", 0},
         {"--dp=3", 0},
         {"--tp=8", 0},
-        {"--tp=auto", 0}, /* 16, and nodes have four */
+        {"--tp=auto", 1}, /* the four of a node, and dp 4 */
+        {"--tp=auto --pp=2", 1},
         {"--tp=auto --pp=auto", 0},
         {"--tp=2 --ep=3", 0},
         {"--tp=2 --pp=2 --dp=2 --cp=1", 0},

@@ -86,6 +86,7 @@ struct plait_yaml_field {
     const char *const *choices;
     const struct plait_yaml_field *fields;
     size_t stride;
+    const char *also; /* what others call it, words: for suggestions */
 };
 
 /* Fill the struct at `out` from a mapping. Keys that are absent leave their

@@ -412,6 +412,19 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
     return -1;
 }
 
+/* Is it one of the words? */
+static int is_called(const char *words, const char *text)
+{
+    size_t n = strlen(text), m;
+
+    for (; words && *words; words += m + strspn(words + m, " ")) {
+        m = strcspn(words, " ");
+        if (m == n && strncmp(words, text, n) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 static int unknown_key(const struct plait_yaml *yaml, const yaml_node_t *key,
                        const char *what, const struct plait_yaml_field *fields,
                        int nfields, struct plait_error *err)
@@ -423,6 +436,9 @@ static int unknown_key(const struct plait_yaml *yaml, const yaml_node_t *key,
     for (i = 0; i < nfields && i < 64; i++)
         names[i] = fields[i].name;
     nearest = plait_nearest(text, names, i);
+    while (i-- > 0)
+        if (is_called(fields[i].also, text))
+            nearest = i;
     if (nearest >= 0)
         return plait_yaml_errorf(
             yaml, key, err, "unknown key '%.60s'%s%s; did you mean '%s'?", text,

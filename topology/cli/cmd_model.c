@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topology/base/nearest.h"
 #include "topology/cli/commands.h"
 #include "topology/job/foreign_config.h"
 
@@ -145,6 +146,35 @@ static void imply_schedule(struct model_options *o)
         model_options_set(o, "parallel.schedule", "interleaved", &err);
 }
 
+/* In getopt's words, and what was probably meant. */
+static int refuse_option(const struct option *options, const char *word)
+{
+    const char *names[64];
+    size_t length = strcspn(word + 2, "=");
+    int n = 0, same = 0, nearest;
+    char name[64];
+
+    if (strncmp(word, "--", 2) != 0)
+        return plait_cmd_misused("invalid option '%s'", word);
+    snprintf(name, sizeof(name), "%.*s", (int)length, word + 2);
+    for (; options[n].name && n < 64; n++) {
+        names[n] = options[n].name;
+        same += strncmp(names[n], name, length) == 0;
+        if (optopt && optopt == options[n].val)
+            return plait_cmd_misused("option '--%s' %s", names[n],
+                                     options[n].has_arg
+                                         ? "requires an argument"
+                                         : "doesn't allow an argument");
+    }
+    if (same > 1)
+        return plait_cmd_misused("option '--%s' is ambiguous", name);
+    nearest = plait_nearest(name, names, n);
+    return plait_cmd_misused("unrecognized option '--%s'%s%s%s", name,
+                             nearest < 0 ? "" : "; did you mean --",
+                             nearest < 0 ? "" : names[nearest],
+                             nearest < 0 ? "" : "?");
+}
+
 int model_options_read(struct model_options *o, const char *command, int argc,
                        char **argv, const struct option *options,
                        int (*parse)(void *job, int opt,
@@ -154,9 +184,10 @@ int model_options_read(struct model_options *o, const char *command, int argc,
     struct plait_error err;
     int opt, rc;
 
+    opterr = 0;
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (opt == '?')
-            return PLAIT_EXIT_USAGE; /* getopt_long has said why */
+            return refuse_option(options, argv[optind - 1]);
         rc = read_option(o, opt, &err);
         if (rc == 0)
             rc = parse(job, opt, &err);

@@ -336,7 +336,7 @@ int plait_auto_why(const struct plait_choices *found,
         snprintf(more, sizeof(more), "; %d GPUs could hold it", fewest);
     return plait_errorf(err,
                         "none of %ld layouts fits: the smallest needs %.1f GB "
-                        "of the %.0f GB of a %s%s",
+                        "of the %.0f GB of each %s%s",
                         found->tried, found->least_memory / 1e9,
                         gpu->memory / 1e9, gpu->name, more);
 }
@@ -415,6 +415,22 @@ static int choose_sizes(struct plait_layout *layout,
     return rc;
 }
 
+/* tp alone is asked for: as many of a node's GPUs as divide, dp the rest. */
+static void take_node(struct plait_layout *l, unsigned given, int gpus,
+                      int per_node)
+{
+    const int *size = l->size;
+    int others = size[PLAIT_CP] * size[PLAIT_PP], tp = per_node;
+
+    if (size[PLAIT_TP] != PLAIT_AUTO || given >> PLAIT_DP & 1 ||
+        size[PLAIT_CP] == PLAIT_AUTO || size[PLAIT_PP] == PLAIT_AUTO ||
+        others < 1 || gpus % others)
+        return;
+    while (tp > 1 && (per_node % tp || gpus / others % tp))
+        tp--;
+    l->size[PLAIT_TP] = tp > 0 ? tp : 1;
+}
+
 int plait_layout_choose(struct plait_layout *layout, unsigned given,
                         const struct plait_job_config *config, int gpus,
                         const struct plait_gpu_type *gpu,
@@ -433,6 +449,7 @@ int plait_layout_choose(struct plait_layout *layout, unsigned given,
         if (choose_sizes(&wanted, config, gpus, gpu, err) < 0)
             return -1;
     } else {
+        take_node(&wanted, given, gpus, gpu->per_node);
         plait_layout_leave_out(&wanted, given);
         if (plait_layout_resolve(&wanted, gpus, err) < 0)
             return -1;

@@ -83,10 +83,10 @@ int plait_job_request_fits(const struct plait_job_request *request,
     name_sizes(layout, sizes, sizeof(sizes));
     errno = EINVAL;
     return plait_errorf(err,
-                        "%.100s in %s needs %.3g GB of each GPU, a %s has "
-                        "%.3g; %s (plait plan --auto has more)",
+                        "%.100s in %s needs %.3g GB of the %.3g GB of each "
+                        "%s; %s (plait plan --auto has more)",
                         request->options->model, sizes, e.memory.total / 1e9,
-                        gpu->name, gpu->memory / 1e9, instead);
+                        gpu->memory / 1e9, gpu->name, instead);
 }
 
 int plait_job_request_to_plan(struct plait_job_request *request,
