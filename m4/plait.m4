@@ -203,7 +203,7 @@ AC_DEFUN([PLAIT_CUDA], [
         [], [with_nvcc_gencode="-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=@<:@sm_90,compute_90@:>@"])
     AC_ARG_WITH([cudnn],
         [AS_HELP_STRING([--with-cudnn],
-            [attention by cuDNN 9 unless PLAIT_ATTENTION=own])],
+            [attention and convolutions by cuDNN 9 unless PLAIT_ATTENTION, PLAIT_CONVOLUTION=own])],
         [], [with_cudnn=no])
     plait_cuda_summary=no
     have_cuda=no
@@ -241,7 +241,7 @@ AC_DEFUN([PLAIT_CUDA], [
         AC_DEFINE([HAVE_CUDA], [1], [CUDA, cuBLASLt and NCCL are used])
         plait_cuda_summary="yes ($cuda_home)"
         AS_IF([test $have_cudnn = yes], [
-            AC_DEFINE([HAVE_CUDNN], [1], [attention by cuDNN can be chosen])
+            AC_DEFINE([HAVE_CUDNN], [1], [cuDNN can be chosen])
             CUDA_LIBS="$CUDA_LIBS -lcudnn"
             plait_cuda_summary="yes, with cuDNN ($cuda_home)"
         ])

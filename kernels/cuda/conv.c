@@ -2,9 +2,9 @@
 #include "kernels/cuda/image.h"
 #include "kernels/cuda/matmul.h"
 
-/* Convolutions as matrix products of patches: what a kernel sees of the image
- * at one place becomes a row (Chellapilla et al., 2006). Patches are made for
- * as many images at a time as fit PATCH_BYTES. */
+/* Convolutions as matrix products of patches, where they are not cuDNN's: what
+ * a kernel sees of the image at one place becomes a row (Chellapilla et al.,
+ * 2006). Patches are made for as many images at a time as fit PATCH_BYTES. */
 
 #define PATCH_BYTES ((size_t)256 << 20)
 
@@ -19,6 +19,17 @@ struct run {
 static bool is_product(const struct plait_conv *c)
 {
     return c->kernel == 1 && c->stride == 1 && c->pad == 0;
+}
+
+/* 1: done by cuDNN; 0: it is to be done here; -1: the queue has failed. What
+ * is its own patches is a product as it is. */
+static int by_cudnn(struct plait_queue *q, enum cuda_conv_pass pass,
+                    const struct plait_conv *c, const float *image,
+                    const float *weight, const float *result, int accumulate)
+{
+    if (is_product(c))
+        return 0;
+    return cuda_cudnn_conv(q, pass, c, image, weight, result, accumulate);
 }
 
 static size_t images_at_once(const struct plait_conv *c)
@@ -111,9 +122,13 @@ static int conv_forward(struct plait_queue *q, const struct plait_conv *c,
 {
     size_t image = c->H * c->W * c->C, n;
     struct run r;
+    int rc;
 
     if (cuda_enter(q) != 0)
         return -1;
+    rc = by_cudnn(q, CUDA_CONV_FORWARD, c, inp, w, out, 0);
+    if (rc != 0)
+        return rc < 0 ? -1 : cuda_leave(q, "conv_forward");
     for (size_t i = 0; i < c->N; i += n) {
         n = images_at_once(c) < c->N - i ? images_at_once(c) : c->N - i;
         if (start_run(q, c, n, &r) < 0 ||
@@ -130,9 +145,13 @@ static int conv_backward_input(struct plait_queue *q,
 {
     size_t image = c->H * c->W * c->C, n;
     struct run r;
+    int rc;
 
     if (cuda_enter(q) != 0)
         return -1;
+    rc = by_cudnn(q, CUDA_CONV_INPUT, c, dinp, w, dout, 0);
+    if (rc != 0)
+        return rc < 0 ? -1 : cuda_leave(q, "conv_backward_input");
     for (size_t i = 0; i < c->N; i += n) {
         n = images_at_once(c) < c->N - i ? images_at_once(c) : c->N - i;
         if (start_run(q, c, n, &r) < 0 ||
@@ -150,9 +169,13 @@ static int conv_backward_weight(struct plait_queue *q,
 {
     size_t image = c->H * c->W * c->C, n;
     struct run r;
+    int rc;
 
     if (cuda_enter(q) != 0)
         return -1;
+    rc = by_cudnn(q, CUDA_CONV_WEIGHT, c, inp, dw, dout, accumulate);
+    if (rc != 0)
+        return rc < 0 ? -1 : cuda_leave(q, "conv_backward_weight");
     for (size_t i = 0; i < c->N; i += n) {
         n = images_at_once(c) < c->N - i ? images_at_once(c) : c->N - i;
         if (start_run(q, c, n, &r) < 0 ||

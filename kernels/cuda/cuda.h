@@ -20,7 +20,7 @@ extern "C" {
 struct cuda_block;  /* one allocation, in device.c */
 struct cuda_pinned; /* one on the host, in pinned.c */
 struct cuda_matmul; /* a planned matrix product, in matmul.c */
-struct cuda_cudnn;  /* cuDNN and its plans, in cudnn.c */
+struct cuda_cudnn;  /* cuDNN and its plans, in cudnn_plan.c */
 
 struct plait_device {
     int index;
@@ -132,6 +132,9 @@ void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
                                  const float *delta, const float *lse,
                                  const void *Q, const void *K, const void *V);
 
+/* Whether this variable of the environment leaves something to cuDNN: 1, 0, or
+ * -1 and the queue has failed. */
+int cuda_cudnn_chosen(struct plait_queue *q, const char *variable);
 /* Whether PLAIT_ATTENTION leaves this to cuDNN, and the shape is one of its:
  * 1, 0, or -1 and the queue has failed. addresses: all pointers or'ed. */
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,

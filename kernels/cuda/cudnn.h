@@ -5,22 +5,43 @@
 #include <cudnn.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/image.h"
 
-/* What cudnn.c (plans) and cudnn_graph.c (what they compute) share. */
+/* What the files about cuDNN share: cudnn_desc.c (descriptors), cudnn_graph.c
+ * and cudnn_conv_graph.c (what a plan computes), cudnn_choose.c (its
+ * engine), cudnn_plan.c (plans that are kept), cudnn.c
+ * and cudnn_conv.c (attention and convolutions by them). */
 
 typedef cudnnBackendDescriptor_t desc;
 
 /* More than the descriptors of one plan, and than its operations. */
-#define DESCRIPTORS 192
+#define DESCRIPTORS 256
 #define OPERATIONS 32
 
-/* What a plan is made for. */
+#define ALL_NOTES UINT32_MAX
+
+/* What attention's plan is made for. */
 struct shape {
     bool backward;
     bool zeroed; /* the gradients go where they belong, else dense, beside */
     enum plait_dtype type;
     int batch, len, q_heads, kv_heads, head_dim;
     size_t q_stride, kv_stride;
+};
+
+/* And a convolution's. */
+struct conv_shape {
+    enum cuda_conv_pass pass;
+    struct plait_conv c;
+    bool tf32;
+    int alignment; /* of all its memory */
+};
+
+/* Compared as bytes: what is not set is 0. */
+struct key {
+    enum { OF_ATTENTION, OF_CONVOLUTION } subject;
+    struct shape attention;
+    struct conv_shape conv;
 };
 
 /* The tensors that are memory, by their cuDNN ids, those of the forward
@@ -45,10 +66,13 @@ enum {
     NIDS
 };
 
+/* Of a convolution: what it reads and writes, or the gradients of these. */
+enum { ID_IMAGE, ID_WEIGHT, ID_RESULT, CONV_IDS };
+
 /* plan NULL: cuDNN has none for this shape. */
 struct plan {
     struct plan *next;
-    struct shape shape;
+    struct key key;
     desc made[DESCRIPTORS]; /* all of the plan, in the order they were made */
     int nmade;
     desc plan;
@@ -58,16 +82,44 @@ struct plan {
 /* A plan in the making. After the first failure nothing more is done. */
 struct build {
     struct plan *p;
+    cudnnHandle_t handle; /* of the GPU; or NULL, and one that is described,
+                             which newer versions of cuDNN also plan for */
+    struct {
+        desc properties;
+        cudnnBackendAttributeName_t of_heuristics, of_plan;
+    } device;
     cudnnStatus_t status;
     const char *what; /* failed */
     desc ops[OPERATIONS];
     int nops;
-    int64_t next_id; /* of tensors that are no memory */
-    const struct shape *s;
+    int64_t next_id;        /* of tensors that are no memory */
+    int64_t alignment;      /* of those that are, bytes */
+    uint32_t notes;         /* numerical notes an engine may have, a bit each */
+    int64_t most_workspace; /* bytes */
+    bool fallback;          /* any engine will do */
+    const struct shape *s;  /* of attention */
 };
 
-/* Attention, forward or backward, of b->s as cuDNN's operations. */
-desc cudnn_attention(struct build *b, cudnnHandle_t handle);
+/* What plans of one subject have in common. */
+struct plan_kind {
+    void (*state)(struct build *b); /* the operations, and limits */
+    void (*refuse)(struct plait_queue *q, const struct build *b); /* a note */
+};
+
+/* The plan for a key, made if need be; NULL: the queue has failed. The
+ * device's lock is held, here and below. */
+struct plan *cudnn_plan_for(struct plait_queue *q, const struct key *key,
+                            const struct plan_kind *kind);
+cudnnStatus_t cudnn_execute(struct plait_queue *q, const struct plan *p,
+                            int64_t n, const int64_t *ids, void **memory,
+                            void *workspace);
+
+/* A plan for the operations that are stated, if there is one. */
+void cudnn_choose(struct build *b);
+
+/* The operations of b->p->key. */
+void cudnn_state_attention(struct build *b);
+void cudnn_state_conv(struct build *b);
 
 /* The steps of stating something to cuDNN; `what` names it where one fails.
  * The plan owns what is made. */
@@ -80,5 +132,10 @@ void cudnn_set(struct build *b, const char *what, desc d,
 void cudnn_set_desc(struct build *b, const char *what, desc d,
                     cudnnBackendAttributeName_t name, desc value);
 desc cudnn_finish(struct build *b, const char *what, desc d);
+desc cudnn_tensor(struct build *b, int64_t id, cudnnDataType_t type,
+                  const int64_t size[4], const int64_t stride[4],
+                  bool is_virtual, bool by_value);
+/* Finishes an operation, which becomes one of the plan's. */
+void cudnn_add(struct build *b, const char *what, desc d);
 
 #endif

@@ -7,80 +7,7 @@
 
 #include "kernels/cuda/cudnn.h"
 
-/* -- descriptors ----------------------------------------------------------- */
-
-void cudnn_check(struct build *b, const char *what, cudnnStatus_t status)
-{
-    if (b->status != CUDNN_STATUS_SUCCESS || status == CUDNN_STATUS_SUCCESS)
-        return;
-    b->status = status;
-    b->what = what;
-}
-
-desc cudnn_make(struct build *b, const char *what,
-                cudnnBackendDescriptorType_t type)
-{
-    desc d = NULL;
-
-    if (b->status != CUDNN_STATUS_SUCCESS)
-        return NULL;
-    if (b->p->nmade == DESCRIPTORS) {
-        cudnn_check(b, what, CUDNN_STATUS_INTERNAL_ERROR);
-        return NULL;
-    }
-    cudnn_check(b, what, cudnnBackendCreateDescriptor(type, &d));
-    if (d != NULL)
-        b->p->made[b->p->nmade++] = d;
-    return d;
-}
-
-void cudnn_set(struct build *b, const char *what, desc d,
-               cudnnBackendAttributeName_t name,
-               cudnnBackendAttributeType_t type, int64_t n, const void *value)
-{
-    if (b->status == CUDNN_STATUS_SUCCESS)
-        cudnn_check(b, what, cudnnBackendSetAttribute(d, name, type, n, value));
-}
-
-void cudnn_set_desc(struct build *b, const char *what, desc d,
-                    cudnnBackendAttributeName_t name, desc value)
-{
-    cudnn_set(b, what, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
-}
-
-desc cudnn_finish(struct build *b, const char *what, desc d)
-{
-    if (b->status == CUDNN_STATUS_SUCCESS)
-        cudnn_check(b, what, cudnnBackendFinalize(d));
-    return d;
-}
-
 /* -- tensors --------------------------------------------------------------- */
-
-static desc tensor(struct build *b, int64_t id, cudnnDataType_t type,
-                   const int64_t size[4], const int64_t stride[4],
-                   bool is_virtual, bool by_value)
-{
-    const char *what = "tensor";
-    int64_t alignment = by_value ? 4 : 16;
-    desc d = cudnn_make(b, what, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-
-    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
-              &type);
-    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4,
-              size);
-    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4,
-              stride);
-    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1,
-              &id);
-    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
-              &alignment);
-    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1,
-              &is_virtual);
-    cudnn_set(b, what, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1,
-              &by_value);
-    return cudnn_finish(b, what, d);
-}
 
 static cudnnDataType_t data_type(enum plait_dtype type)
 {
@@ -97,14 +24,15 @@ static desc memory(struct build *b, int64_t id, int heads, size_t token,
     int64_t stride[4] = {T * (int64_t)token, D, across ? 1 : (int64_t)token,
                          across ? (int64_t)token : 1};
 
-    return tensor(b, id, data_type(b->s->type), size, stride, false, false);
+    return cudnn_tensor(b, id, data_type(b->s->type), size, stride, false,
+                        false);
 }
 
 static desc number(struct build *b, int64_t id)
 {
     const int64_t one[4] = {1, 1, 1, 1};
 
-    return tensor(b, id, CUDNN_DATA_FLOAT, one, one, false, true);
+    return cudnn_tensor(b, id, CUDNN_DATA_FLOAT, one, one, false, true);
 }
 
 /* A result [batch, q_heads, len, columns] that stays inside the kernel. */
@@ -114,7 +42,7 @@ static desc inside(struct build *b, cudnnDataType_t type, int64_t columns)
     int64_t size[4] = {b->s->batch, H, T, columns};
     int64_t stride[4] = {H * T * columns, T * columns, columns, 1};
 
-    return tensor(b, b->next_id++, type, size, stride, true, false);
+    return cudnn_tensor(b, b->next_id++, type, size, stride, true, false);
 }
 
 /* fp32 memory [batch, q_heads, len, columns], dense. */
@@ -124,7 +52,7 @@ static desc of_rows(struct build *b, int64_t id, int64_t columns)
     int64_t size[4] = {b->s->batch, H, T, columns};
     int64_t stride[4] = {H * T * columns, T * columns, columns, 1};
 
-    return tensor(b, id, CUDNN_DATA_FLOAT, size, stride, false, false);
+    return cudnn_tensor(b, id, CUDNN_DATA_FLOAT, size, stride, false, false);
 }
 
 /* Rows of heads as the runtime has them, one token behind the other. */
@@ -142,17 +70,6 @@ static desc gradient(struct build *b, int64_t id, int heads, size_t stride)
 
 /* -- operations ------------------------------------------------------------ */
 
-static void add_op(struct build *b, const char *what, desc d)
-{
-    cudnn_finish(b, what, d);
-    if (b->status != CUDNN_STATUS_SUCCESS)
-        return;
-    if (b->nops == OPERATIONS)
-        cudnn_check(b, what, CUDNN_STATUS_INTERNAL_ERROR);
-    else
-        b->ops[b->nops++] = d;
-}
-
 static void multiply(struct build *b, desc x, desc y, desc out)
 {
     const char *what = "product";
@@ -167,7 +84,7 @@ static void multiply(struct build *b, desc x, desc y, desc out)
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, y);
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, out);
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
-    add_op(b, what, d);
+    cudnn_add(b, what, d);
 }
 
 /* out = x mode y; y may be NULL. where: the mask of a selection. axis of an
@@ -196,7 +113,7 @@ static void pointwise(struct build *b, cudnnPointwiseMode_t mode,
     if (where != NULL)
         cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, where);
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out);
-    add_op(b, what, d);
+    cudnn_add(b, what, d);
 }
 
 /* A pointwise operation in fp32 whose result stays inside. */
@@ -226,7 +143,7 @@ static void reduce_to(struct build *b, cudnnReduceTensorOp_t op, desc x,
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out);
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
-    add_op(b, what, d);
+    cudnn_add(b, what, d);
 }
 
 /* Over the columns. */
@@ -249,14 +166,14 @@ static desc transposed(struct build *b, desc x, bool keys)
     int64_t size[4] = {s->batch, H, T, keys ? D : T};
     int64_t square[4] = {H * T * T, T * T, 1, T};
     int64_t of_keys[4] = {T * token, D, token, 1};
-    desc out =
-        tensor(b, b->next_id++, keys ? CUDNN_DATA_FLOAT : data_type(s->type),
-               size, keys ? of_keys : square, true, false);
+    desc out = cudnn_tensor(b, b->next_id++,
+                            keys ? CUDNN_DATA_FLOAT : data_type(s->type), size,
+                            keys ? of_keys : square, true, false);
     desc d = cudnn_make(b, what, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
 
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     cudnn_set_desc(b, what, d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out);
-    add_op(b, what, d);
+    cudnn_add(b, what, d);
     return out;
 }
 
@@ -381,21 +298,13 @@ static void backward_ops(struct build *b)
               gradient(b, ID_DQ, s->q_heads, s->q_stride));
 }
 
-desc cudnn_attention(struct build *b, cudnnHandle_t handle)
+void cudnn_state_attention(struct build *b)
 {
-    const char *what = "operation graph";
-    desc d;
-
+    b->s = &b->p->key.attention;
     if (b->s->backward)
         backward_ops(b);
     else
         forward_ops(b);
-    d = cudnn_make(b, what, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    cudnn_set(b, what, d, CUDNN_ATTR_OPERATIONGRAPH_OPS,
-              CUDNN_TYPE_BACKEND_DESCRIPTOR, b->nops, b->ops);
-    cudnn_set(b, what, d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE,
-              1, &handle);
-    return cudnn_finish(b, what, d);
 }
 
 #endif

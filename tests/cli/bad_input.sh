@@ -167,6 +167,10 @@ refused 1 'has images, but the model is one of language' \
     "$train" "$dir/good.yaml" --set "data.train=$images"
 refused 1 'ghost_batch 3' "$train" "$dir/image.yaml" \
     --set model.family=resnet --set model.norm=ghost --set model.ghost_batch=3
+refused 1 'trust is not a key of optim.name sgd, which takes momentum' \
+    "$train" "$dir/image.yaml" --set optim.name=sgd --set optim.trust=0.1
+refused 1 'batch of 1 after step 1 is below dp 1 \* train.micro_batch 2' \
+    "$train" "$dir/image.yaml" --set 'batch.growth=[[1, 1]]'
 refused 1 'tp 2: an image model is split over dp and pp alone' \
     "$top_builddir/plait" estimate --model "$dir/image.yaml" --tp=2 \
     --gpu-type h100
