@@ -49,6 +49,9 @@ grep -q '>8 ranks on 4 nodes: tp 2, dp 2, pp 2</text>' plan.svg &&
     [ "$(grep -c 'class="leaf"' plan.svg)" = \
         "$(grep -c '>s[01]</text>' plan.svg)" ]
 check 'a title of the axes that there are, a bar for each switch' $?
+[ "$(grep -A1 'class="spine"' plan.svg | grep -c '>s2</text>')" = 1 ] &&
+    grep -q '<title>rank 3: tp1 dp1 pp0, on n3</title>' plan.svg
+check 'and the spine above them, each rank with its place' $?
 "$plait" $plan --hostfile - | cmp -s - hosts
 check 'on standard output too' $?
 for wrong in '--hostfile no/where' '--svg no/where' '--json --svg -'; do

@@ -90,6 +90,16 @@ grep -q '^<svg' step.svg && grep -q 'slow rank=5:1.5' step.svg &&
     [ "$(tail -n1 step.svg)" = '</svg>' ] &&
     [ "$(grep -o 'class="f edge"' step.svg | wc -l)" -ge 64 ]
 check 'with a box for each forward pass, and what is slow' $?
+for layout in '--tp=4 --pp=4 --dp=auto --gpus=64 --global-batch=2048' \
+    '--pp=16 --dp=auto --gpus=32 --schedule=interleaved --virtual=2
+        --global-batch=1024'; do
+    "$plait" simulate --model model.yaml $layout --micro-batch=1 --zero=1 \
+        --svg many.svg >/dev/null 2>err && [ "$(wc -c <many.svg)" -lt 200000 ] &&
+        grep -q '>steady part: [0-9]* of 512<' many.svg &&
+        grep -q '</title>' many.svg && grep -q prefers-color-scheme many.svg
+    check "512 micro-batches, $(wc -c <many.svg) bytes: start, end, and shares \
+of what lies between" $?
+done
 
 refused 2 'simulate: --model is missing'
 refused 2 'simulate: give one of --json and --svg' --model model.yaml \

@@ -102,6 +102,7 @@ for name in sys.argv[1:]:
         assert x >= 0 and y >= 0 and x + w <= width and y + h <= height, name
 text = xml.dom.minidom.parse(sys.argv[1]).documentElement.toxml()
 assert all(f">GPU {i}<" in text for i in range(4)) and "NVLink 300 GB/s" in text
+assert "prefers-color-scheme" in text and "<title>mlx5_0, PCI 0000:07:00.0</title>" in text
 EOF
     check 'pictures are XML, and nothing leaves the frame' $?
 else

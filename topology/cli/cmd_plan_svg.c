@@ -25,9 +25,10 @@ enum {
     WIDTH = 1200,
     TITLE_LEAST = 420, /* the least width that fits a title */
     PER_ROW = 16,      /* nodes at the most */
-    NODES_MOST = 64,   /* a page that can still be read */
+    NODES_MOST = 64,   /* a page that can still be read, */
+    TASKS_MOST = 512,  /* and a file below 200 kB */
+    LEVELS_MOST = 3,   /* of switches */
     STAGES = 8,        /* colours */
-    TITLE_SIZE = 16,
     RANK_SIZE = 13,
     NAME_SIZE = 12,
     SWITCH_SIZE = 10,
@@ -39,19 +40,20 @@ struct picture {
     FILE *out;
     int shown; /* nodes */
     int box_w, per_row;
+    int levels; /* of switches that are drawn */
 };
 
-/* The colours of plait simulate; a viewer that is dark gets a dark page. */
-static const char style[] =
-    "<style>text{font-family:'DejaVu Sans',Helvetica,Arial,sans-serif;"
-    "fill:#1c2733}.t{font-weight:bold}.c{fill:#5b6b7b}.page{fill:#fff}"
+/* The rank's number, its coordinates and names of nodes have their sizes from
+ * the groups that they stand in. */
+static const char light[] =
+    ".t{font-weight:bold;font-size:16px}.weak{font-size:11px}"
     ".frame{fill:#e9edf1;stroke:#b6c2cd}.leaf{fill:#dde3e8}"
-    ".b text{fill:#10202e}"
+    ".spine{fill:#c4ced8}.b{text-anchor:middle}.b text{fill:#10202e}"
     ".p0{fill:#8fc1ea}.p1{fill:#f3c06f}.p2{fill:#9ad3ad}.p3{fill:#f0a29a}"
-    ".p4{fill:#c9b3e3}.p5{fill:#e6d98a}.p6{fill:#8fd0cf}.p7{fill:#d7b79b}"
-    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.c{fill:#9fb0c0}"
-    ".page{fill:#12181f}.frame{fill:#26323d;stroke:#4a5a69}"
-    ".leaf{fill:#33414e}}</style>\n";
+    ".p4{fill:#c9b3e3}.p5{fill:#e6d98a}.p6{fill:#8fd0cf}.p7{fill:#d7b79b}";
+static const char dark[] =
+    ".frame{fill:#26323d;stroke:#4a5a69}.leaf{fill:#33414e}"
+    ".spine{fill:#4a5a69}";
 
 /* The width of a text, estimated for wide sans-serif letters. */
 static int text_width(size_t letters, int size)
@@ -91,46 +93,62 @@ static size_t coordinates(const struct plait_layout *l, int rank, char *line,
     return used;
 }
 
-static void draw_task(const struct picture *p, int rank, int x, int y)
+static void draw_task(const struct picture *p, int rank, const char *name,
+                      int x, int y)
 {
     const struct plait_layout *l = &p->job->plan->layout;
     struct plait_coord c;
     char line[96];
 
     plait_layout_coord(l, rank, &c);
+    coordinates(l, rank, line, sizeof(line));
+    fputs("<g>", p->out);
+    svg_print_title(p->out, "rank %d: %s, on %s", rank, line, name);
     fprintf(p->out,
             "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" "
             "class=\"p%d\"/>\n",
             x, y, p->box_w, BOX_H, c.at[PLAIT_PP] % STAGES);
+    print_centred(p, x, p->box_w, y + 27, COORD_SIZE, line);
     snprintf(line, sizeof(line), "%d", rank);
     print_centred(p, x, p->box_w, y + 14, RANK_SIZE, line);
-    coordinates(l, rank, line, sizeof(line));
-    print_centred(p, x, p->box_w, y + 27, COORD_SIZE, line);
+    fputs("</g>\n", p->out);
 }
 
-static int find_leaf(const struct plan_job *job, int position)
+/* The switch so many levels above the node's leaf, or -1. */
+static int find_switch(const struct plan_job *job, int position, int level)
 {
-    return plait_fabric_leaf(job->fabric, job->names[job->order[position]]);
+    int at = plait_fabric_leaf(job->fabric, job->names[job->order[position]]);
+
+    for (; level > 0 && at >= 0; level--)
+        at = plait_fabric_parent(job->fabric, at);
+    return at;
 }
 
 /* One bar over the neighbours from here on that share a switch, drawn with
  * the first of them. */
-static void draw_switch(const struct picture *p, int position, int x, int y)
+static void draw_switch(const struct picture *p, int position, int level, int x,
+                        int y)
 {
-    int leaf = find_leaf(p->job, position), end = position + 1, width;
+    int at = find_switch(p->job, position, level), end = position + 1, width;
 
-    if (leaf < 0 ||
-        (position % p->per_row && find_leaf(p->job, position - 1) == leaf))
+    if (at < 0 || (position % p->per_row &&
+                   find_switch(p->job, position - 1, level) == at))
         return;
-    while (end < p->shown && end % p->per_row && find_leaf(p->job, end) == leaf)
+    while (end < p->shown && end % p->per_row &&
+           find_switch(p->job, end, level) == at)
         end++;
     width = (end - position) * (p->box_w + GAP) - GAP;
+    fputs("<g>", p->out);
+    svg_print_title(p->out, "%s: over %d of the nodes in this row",
+                    plait_fabric_switch_name(p->job->fabric, at),
+                    end - position);
     fprintf(p->out,
             "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"14\" "
-            "rx=\"3\" class=\"leaf\"/>\n",
-            x, y, width);
+            "rx=\"3\" class=\"%s\"/>\n",
+            x, y, width, level ? "spine" : "leaf");
     print_centred(p, x, width, y + 10, SWITCH_SIZE,
-                  plait_fabric_switch_name(p->job->fabric, leaf));
+                  plait_fabric_switch_name(p->job->fabric, at));
+    fputs("</g>\n", p->out);
 }
 
 /* Groups are framed where their ranks are neighbours. */
@@ -170,16 +188,15 @@ static void draw_node(const struct picture *p, int position, int x, int y)
     const struct plait_plan *plan = p->job->plan;
     int node = p->job->order[position];
 
-    if (p->job->fabric) {
-        draw_switch(p, position, x, y);
-        y += SWITCH_H;
-    }
+    for (int level = p->levels - 1; level >= 0; level--, y += SWITCH_H)
+        draw_switch(p, position, level, x, y);
     print_centred(p, x, p->box_w, y + 10, NAME_SIZE, p->job->names[node]);
     fputs("<g class=\"b\">\n", p->out);
     for (int k = 0; k < plan->tasks[node]; k++) {
         if (begins_group(p, node, k))
             draw_frame(p, x, y + 20 + task_offset(p, k));
-        draw_task(p, plan->first_rank[node] + k, x, y + 20 + task_offset(p, k));
+        draw_task(p, plan->first_rank[node] + k, p->job->names[node], x,
+                  y + 20 + task_offset(p, k));
     }
     fputs("</g>\n", p->out);
 }
@@ -213,12 +230,9 @@ static void draw_title(const struct picture *p)
     int world = plait_layout_world(l), nodes = p->job->plan->nnodes;
     const char *before = ": ";
 
-    fprintf(
-        p->out,
-        "<text x=\"%d\" y=\"30\" font-size=\"%d\" class=\"t\">%d rank%s on %d "
-        "node%s",
-        GAP, TITLE_SIZE, world, world > 1 ? "s" : "", nodes,
-        nodes > 1 ? "s" : "");
+    fprintf(p->out,
+            "<text x=\"%d\" y=\"30\" class=\"t\">%d rank%s on %d node%s", GAP,
+            world, world > 1 ? "s" : "", nodes, nodes > 1 ? "s" : "");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (l->size[i] > 1) {
             fprintf(p->out, "%s%s %d", before, plait_axis_names[i], l->size[i]);
@@ -227,6 +241,17 @@ static void draw_title(const struct picture *p)
     if (p->shown < nodes)
         fprintf(p->out, " (the first %d nodes)", p->shown);
     fputs("</text>\n", p->out);
+}
+
+static const char *name_bars(const struct picture *p)
+{
+    if (p->levels < 1)
+        return "";
+    if (plait_fabric_has_blocks(p->job->fabric))
+        return p->levels > 1 ? "bars: NVLink blocks, above them what joins them"
+                             : "bars: NVLink blocks";
+    return p->levels > 1 ? "bars: leaf switches, above them the spines"
+                         : "bars: leaf switches";
 }
 
 /* What colours, frames and bars mean. */
@@ -241,15 +266,28 @@ static void draw_legend(const struct picture *p, int y)
                 "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" "
                 "rx=\"2\" class=\"p%d\"/>\n",
                 x, y, i);
-        svg_print_label(p->out, x + 17, y + 10, "c", "pp %d%s", i,
+        svg_print_label(p->out, x + 17, y + 10, "weak", "pp %d%s", i,
                         i == STAGES - 1 && l->size[PLAIT_PP] > STAGES ? "..."
                                                                       : "");
     }
-    if (frame_size(p) > 1)
-        svg_print_label(p->out, x + 6, y + 10, "c", "framed: a tp group%s",
-                        p->job->fabric ? "; bars: leaf switches" : "");
-    else if (p->job->fabric)
-        svg_print_label(p->out, x + 6, y + 10, "c", "bars: leaf switches");
+    svg_print_label(p->out, x + 6, y + 10, "weak", "%s%s%s",
+                    frame_size(p) > 1 ? "framed: a tp group" : "",
+                    frame_size(p) > 1 && p->levels > 0 ? "; " : "",
+                    name_bars(p));
+}
+
+/* How many nodes and how many levels of switches fit. */
+static void choose_extent(struct picture *p, int most)
+{
+    const struct plan_job *job = p->job;
+    int nodes = job->plan->nnodes;
+
+    p->shown = most > 0 ? TASKS_MOST / most : NODES_MOST;
+    p->shown = p->shown < 1 ? 1 : p->shown;
+    p->shown = p->shown < NODES_MOST ? p->shown : NODES_MOST;
+    p->shown = p->shown < nodes ? p->shown : nodes;
+    p->levels = job->fabric ? plait_fabric_levels(job->fabric) : 0;
+    p->levels = p->levels < LEVELS_MOST ? p->levels : LEVELS_MOST;
 }
 
 void plait_plan_draw(const void *arg, FILE *out)
@@ -259,21 +297,16 @@ void plait_plan_draw(const void *arg, FILE *out)
     struct picture p = {.job = job, .out = out};
     int most = 0, rows, columns, height, width;
 
-    p.shown = plan->nnodes < NODES_MOST ? plan->nnodes : NODES_MOST;
+    for (int i = 0; i < plan->nnodes; i++)
+        most = plan->tasks[i] > most ? plan->tasks[i] : most;
+    choose_extent(&p, most);
     choose_box_width(&p);
     rows = (p.shown + p.per_row - 1) / p.per_row;
     columns = p.shown < p.per_row ? p.shown : p.per_row;
-    for (int i = 0; i < plan->nnodes; i++)
-        most = plan->tasks[i] > most ? plan->tasks[i] : most;
-    height = (job->fabric ? SWITCH_H : 0) + 20 + task_offset(&p, most) + GAP;
+    height = p.levels * SWITCH_H + 20 + task_offset(&p, most) + GAP;
     width = GAP + columns * (p.box_w + GAP);
     width = width < TITLE_LEAST ? TITLE_LEAST : width;
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-            "height=\"%d\" viewBox=\"0 0 %d %d\" font-size=\"11\">\n%s"
-            "<rect width=\"100%%\" height=\"100%%\" class=\"page\"/>\n",
-            width, TOP + rows * height + LEGEND, width,
-            TOP + rows * height + LEGEND, style);
+    svg_print_head(out, width, TOP + rows * height + LEGEND, light, dark);
     draw_title(&p);
     for (int i = 0; i < p.shown; i++)
         draw_node(&p, i, GAP + i % p.per_row * (p.box_w + GAP),

@@ -1,103 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
-#include "topology/cli/cmd_simulate.h"
+#include "topology/cli/simulate_page.h"
 #include "topology/cli/svg.h"
 
 /* A simulated step as a picture: a lane per pipeline rank, under it a thin
- * one for the traffic beside the computing. All lengths are in pixels. */
+ * one for the traffic beside the computing. */
 
-#define LEFT 64
-#define RIGHT 150  /* the rank's own figures */
-#define CHART 1240 /* width of the time axis */
-#define TOP 132
-#define AXIS 34
-#define LEGEND 52
-
-/* Lanes get thinner where there are many. */
-struct page {
-    const struct simulate_job *job;
-    const struct plait_simulation *s;
-    double lane, traffic, pitch;
-    double bottom; /* of the last lane */
-    FILE *out;
+enum {
+    LEFT = SIM_LEFT,
+    CHART = SIM_CHART,
+    TOP = SIM_TOP,
+    RIGHT = 150, /* the rank's own figures */
+    AXIS = 34,
+    LEGEND = 52
 };
 
-static const char *const classes[PLAIT_NSPANS] = {
-    [PLAIT_SPAN_FORWARD] = "f",        [PLAIT_SPAN_BACKWARD] = "b",
-    [PLAIT_SPAN_BACKWARD_INPUT] = "b", [PLAIT_SPAN_BACKWARD_WEIGHT] = "w",
-    [PLAIT_SPAN_UPDATE] = "u",         [PLAIT_SPAN_BUBBLE] = "i",
-    [PLAIT_SPAN_WAIT_PP] = "m",        [PLAIT_SPAN_WAIT_DP] = "g",
-    [PLAIT_SPAN_REDUCE] = "r",         [PLAIT_SPAN_GATHER] = "a"};
-
-static const char style[] =
-    "<style>text{font:13px 'DejaVu Sans',Helvetica,Arial,sans-serif;"
-    "fill:#1c2733}"
-    ".t{font-size:20px;font-weight:bold}.s{fill:#5b6b7b}"
+/* A stroke has the colour of a box. */
+static const char light[] =
+    "text{font-size:13px}.t{font-size:16px;font-weight:bold}"
     ".k{font-size:17px;font-weight:bold}.c{font-size:11px;fill:#5b6b7b}"
-    ".n{font-size:10px;text-anchor:middle;fill:#fff}"
-    ".d{fill:#1c2733}.x{text-anchor:middle;fill:#5b6b7b;font-size:11px}"
-    ".e{text-anchor:end;fill:#5b6b7b}"
-    ".f{fill:#3d7ab8}.f1{fill:#7fb0dc}"
-    ".b{fill:#3f9162}.b1{fill:#7cc49b}.w{fill:#b9dba9}.u{fill:#7d5ba6}"
-    ".i{fill:#e9edf1}.m{fill:#e2604f}.g{fill:#f0a33c}.r{fill:#f0a33c}"
-    ".a{fill:#c98bdb}.edge{stroke:#fff;stroke-width:.7}"
-    "line{stroke:#dde3e8}.slow{fill:#c0392b}</style>\n";
+    ".n{font-size:10px;text-anchor:middle;fill:#fff}.d{fill:#1c2733}"
+    ".x{text-anchor:middle;fill:#5b6b7b;font-size:11px}.e{text-anchor:end}"
+    ".f{fill:#3d7ab8;color:#3d7ab8}.f1{fill:#7fb0dc;color:#7fb0dc}"
+    ".b{fill:#3f9162;color:#3f9162}.b1{fill:#7cc49b;color:#7cc49b}"
+    ".w{fill:#b9dba9;color:#b9dba9}.u{fill:#7d5ba6;color:#7d5ba6}"
+    ".i{fill:#e3e8ed;color:#e3e8ed}.m{fill:#e2604f;color:#e2604f}"
+    ".g,.r{fill:#f0a33c;color:#f0a33c}.a{fill:#c98bdb;color:#c98bdb}"
+    ".edge{stroke:#fff;stroke-width:.7}path{stroke:currentColor}"
+    "line{stroke:#dde3e8}.cut{color:#8394a4;stroke-dasharray:4 3}"
+    ".slow{fill:#c0392b}";
+static const char dark[] =
+    ".c,.x{fill:#9fb0c0}.n{fill:#fff}.d{fill:#1c2733}"
+    ".i{fill:#2b3843;color:#2b3843}.edge{stroke:#12181f}line{stroke:#26323d}"
+    ".slow{fill:#ff8b7a}";
 
-/* --- the chart --- */
-
-static void print_span(const struct page *page, const struct plait_span *span)
+static void print_tick(const struct simulate_page *page, double t, double unit)
 {
-    const struct plait_simulation *s = page->s;
-    double x = LEFT + span->begin / s->step * CHART;
-    double width = (span->end - span->begin) / s->step * CHART;
-    double y = TOP + span->rank * page->pitch, height = page->lane;
-    int passes = span->kind <= PLAIT_SPAN_BACKWARD_WEIGHT;
-    const char *class = classes[span->kind];
+    double x = simulate_page_x(page, t);
 
-    if (width < 0.05)
-        return; /* too thin to be seen */
-    if (span->kind >= PLAIT_SPAN_REDUCE) {
-        y += page->lane + 1;
-        height = page->traffic;
-    }
-    /* Every second chunk is lighter. White edges separate wide boxes. */
     fprintf(page->out,
-            "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" "
-            "class=\"%s%s%s\"/>\n",
-            x, y, width, height, class,
-            passes && span->kind != PLAIT_SPAN_BACKWARD_WEIGHT &&
-                    span->chunk % 2
-                ? "1"
-                : "",
-            passes && width > 3 ? " edge" : "");
-    if (passes && page->lane >= 14 &&
-        width >= 7 + 7 * (span->microbatch > 9) + 7 * (span->microbatch > 99))
-        svg_print_label(page->out, x + width / 2, y + page->lane / 2 + 4,
-                        span->kind == PLAIT_SPAN_BACKWARD_WEIGHT ? "n d" : "n",
-                        "%d", span->microbatch);
+            "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\"/>\n", x,
+            TOP - 6, x, page->bottom + 5);
+    svg_print_label(page->out, x, page->bottom + 19, "x", "%.4g %s", t * unit,
+                    unit == 1 ? "s" : "ms");
 }
 
 /* Ticks at a round step that gives five to twelve of them, in the unit that
  * reads best. */
-static void print_axis(const struct page *page)
+static void print_axis(const struct simulate_page *page)
 {
-    double span = page->s->step, step = pow(10, floor(log10(span / 5))), t;
-    double unit = span >= 2 ? 1 : 1e3;
+    double step = page->s->step, unit = step >= 2 ? 1 : 1e3;
+    double shown = step - (page->last - page->first);
+    double every = pow(10, floor(log10(shown / 5)));
+    int first, last = (int)floor(step / every * (1 + 1e-9));
 
-    if (span / step > 24)
-        step *= 5;
-    else if (span / step > 12)
-        step *= 2;
-    for (t = 0; t <= span * (1 + 1e-9); t += step) {
-        double x = LEFT + t / span * CHART;
-
-        fprintf(page->out,
-                "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\"/>\n", x,
-                TOP - 6, x, page->bottom + 5);
-        svg_print_label(page->out, x, page->bottom + 19, "x", "%.4g %s",
-                        t * unit, unit == 1 ? "s" : "ms");
-    }
+    if (shown / every > 24)
+        every *= 5;
+    else if (shown / every > 12)
+        every *= 2;
+    first = (int)floor(page->first / every * (1 + 1e-9));
+    last = (int)floor(step / every * (1 + 1e-9));
+    for (int i = 0; i <= first; i++)
+        print_tick(page, i * every, unit);
+    for (int i = (int)ceil(page->last / every); i <= last; i++)
+        if (i > first)
+            print_tick(page, i * every, unit);
 }
 
 static int is_slow(const struct simulate_job *job, int rank)
@@ -108,7 +78,7 @@ static int is_slow(const struct simulate_job *job, int rank)
            job->slow_link[(rank + p - 1) % p] != 1;
 }
 
-static void print_ranks(const struct page *page)
+static void print_ranks(const struct simulate_page *page)
 {
     const struct plait_simulation *s = page->s;
     int every = page->pitch < 14 ? 4 : 1;
@@ -118,7 +88,8 @@ static void print_ranks(const struct page *page)
         const struct plait_rank_time *t = &s->ranks[i];
 
         svg_print_label(page->out, LEFT - 10, y,
-                        is_slow(page->job, i) ? "e slow" : "e", "pp %d", i);
+                        is_slow(page->job, i) ? "e slow" : "e weak", "pp %d",
+                        i);
         svg_print_label(page->out, LEFT + CHART + 10, y, "c",
                         "%.0f %% busy, %.0f %% idle",
                         100 * t->compute / s->step, 100 * t->bubble / s->step);
@@ -128,8 +99,8 @@ static void print_ranks(const struct page *page)
 /* --- titles and legend --- */
 
 /* One of the figures above the chart. */
-static void print_figure(const struct page *page, double x, const char *class,
-                         const char *name, double value)
+static void print_figure(const struct simulate_page *page, double x,
+                         const char *class, const char *name, double value)
 {
     if (class)
         fprintf(page->out,
@@ -141,7 +112,7 @@ static void print_figure(const struct page *page, double x, const char *class,
     svg_print_label(page->out, x, 102, "c", "%s", name);
 }
 
-static void print_title(const struct page *page)
+static void print_title(const struct simulate_page *page)
 {
     const struct simulate_job *job = page->job;
     const struct plait_simulation *s = page->s;
@@ -159,7 +130,7 @@ static void print_title(const struct page *page)
     svg_print_label(page->out, LEFT, 34, "t",
                     "%.3g billion parameters on %d %s GPUs",
                     e->parameters / 1e9, job->model.gpus, job->model.gpu.name);
-    svg_print_label(page->out, LEFT, 56, "s",
+    svg_print_label(page->out, LEFT, 56, "weak",
                     "%s,  %d micro-batches,%s,  zero %d%s",
                     plait_schedule_names[s->schedule], s->microbatches, sizes,
                     job->model.config->parallel.zero,
@@ -184,7 +155,7 @@ static void print_title(const struct page *page)
                  mean.hidden);
 }
 
-static void print_slow(const struct page *page)
+static void print_slow(const struct simulate_page *page)
 {
     const struct simulate_job *job = page->job;
 
@@ -197,57 +168,60 @@ static void print_slow(const struct page *page)
                         100 * (page->s->step / job->undisturbed - 1));
 }
 
-static void print_legend(const struct page *page)
+static bool is_drawn(const struct plait_simulation *s, const char *class)
+{
+    for (int i = 0; i < s->nspans; i++)
+        if (strcmp(simulate_page_class(s->spans[i].kind), class) == 0)
+            return true;
+    return false;
+}
+
+/* Of what is drawn alone. */
+static void print_legend(const struct simulate_page *page)
 {
     static const struct {
         const char *class, *text;
-        int width;
-    } entries[] = {{"f", "forward", 100},
-                   {"b", "backward", 110},
-                   {"w", "weight gradients", 150},
-                   {"u", "update", 95},
-                   {"i", "bubble", 95},
-                   {"m", "waits for a message", 180},
-                   {"g",
-                    "waits for gradients or weights; thin: gradients on "
-                    "their way",
-                    440},
-                   {"a", "weights on their way", 0}};
+    } entries[] = {{"f", "forward"},
+                   {"b", "backward"},
+                   {"w", "weight gradients"},
+                   {"u", "update"},
+                   {"i", "bubble"},
+                   {"m", "waits for a message"},
+                   {"g", "waits for gradients or weights"},
+                   {"r", "thin: gradients on their way"},
+                   {"a", "weights on their way"}};
     double x = LEFT, y = page->bottom + AXIS + 8;
-    size_t i;
 
-    for (i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
+        if (!is_drawn(page->s, entries[i].class))
+            continue;
         fprintf(page->out,
                 "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"14\" "
                 "class=\"%s\"/>\n",
                 x, y, entries[i].class);
-        svg_print_label(page->out, x + 20, y + 12, "s", "%s", entries[i].text);
-        x += entries[i].width;
+        svg_print_label(page->out, x + 20, y + 12, "weak", "%s",
+                        entries[i].text);
+        x += 48 + 7.6 * (double)strlen(entries[i].text);
     }
 }
 
 void simulate_print_svg(const struct simulate_job *job, FILE *out)
 {
     const struct plait_simulation *s = job->simulation;
-    struct page page = {.job = job, .s = s, .out = out};
-    int width = LEFT + CHART + RIGHT, height;
+    struct simulate_page page = {.job = job, .s = s, .out = out};
 
     page.pitch = fmin(46, fmax(6, 1400.0 / s->stages));
     page.traffic = page.pitch > 20 ? 7 : 2;
     page.lane = page.pitch - page.traffic - (page.pitch > 20 ? 9 : 2);
     page.bottom = TOP + s->stages * page.pitch;
-    height = (int)(page.bottom + AXIS + LEGEND);
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-            "height=\"%d\" viewBox=\"0 0 %d %d\">\n%s"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-            width, height, width, height, style);
+    simulate_page_choose(&page);
+    svg_print_head(out, LEFT + CHART + RIGHT,
+                   (int)(page.bottom + AXIS + LEGEND), light, dark);
     print_title(&page);
     print_slow(&page);
     print_axis(&page);
     print_ranks(&page);
-    for (int i = 0; i < s->nspans; i++)
-        print_span(&page, &s->spans[i]);
+    simulate_page_lanes(&page);
     print_legend(&page);
     fputs("</svg>\n", out);
 }

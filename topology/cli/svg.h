@@ -6,6 +6,12 @@
 
 /* What all drawings write alike. */
 
+/* The head of a drawing of so many pixels and its page. `light` are the
+ * styles of its own, `dark` what differs where the viewer prefers dark. All
+ * have the class "weak" for text beside the point. */
+void svg_print_head(FILE *out, int width, int height, const char *light,
+                    const char *dark);
+
 /* Text for an XML element: <, > and & as entities, control characters left
  * out. */
 void svg_print_escaped(FILE *out, const char *text);
@@ -14,5 +20,10 @@ void svg_print_escaped(FILE *out, const char *text);
 void svg_print_label(FILE *out, double x, double y, const char *class,
                      const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+
+/* What a viewer shows when the pointer rests on the element that this stands
+ * in, of 255 bytes at most. */
+void svg_print_title(FILE *out, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -10,7 +10,7 @@
  * topo_svg.c to draw. All lengths are in pixels. */
 
 #define MARGIN 32
-#define CARD 108 /* width of a GPU or NIC */
+#define CARD 124 /* width of a GPU or NIC */
 #define GAP 12   /* between cards, and around those of a switch */
 #define NIC_HEIGHT 34
 #define GPU_HEIGHT 64

@@ -135,10 +135,14 @@ static void draw_devices(const struct topo_picture *picture)
     for (i = 0; i < node->nnics; i++) {
         double x = picture->nic_x[i];
 
+        fprintf(picture->out, "<g>");
+        svg_print_title(picture->out, "%s, PCI %s", node->nics[i].name,
+                        node->nics[i].busid);
         print_box(picture, x - CARD / 2.0, picture->nic_y, CARD, NIC_HEIGHT,
                   "nic");
         svg_print_label(picture->out, x, picture->nic_y + 21, "mid h3", "%.14s",
                         short_busid(node->nics[i].name));
+        fprintf(picture->out, "</g>\n");
     }
     for (i = 0; i < node->ngpus; i++) {
         double x = picture->gpu_x[i], y = picture->gpu_y;
@@ -146,6 +150,8 @@ static void draw_devices(const struct topo_picture *picture)
 
         short_model(&node->gpus[i], model, sizeof(model));
         fprintf(picture->out, "<g>");
+        svg_print_title(picture->out, "GPU %d: %s, PCI %s", i,
+                        node->gpus[i].model, node->gpus[i].busid);
         print_box(picture, x - CARD / 2.0, y, CARD, GPU_HEIGHT,
                   strcmp(node->gpus[i].vendor, "amd") == 0 ? "gpu amd" : "gpu");
         svg_print_label(picture->out, x, y + 23, "mid h2", "GPU %d", i);
@@ -208,9 +214,12 @@ static double draw_arcs(const struct topo_picture *picture, int island,
                 deepest = depth;
             fprintf(picture->out,
                     "<path d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f "
-                    "%.1f %.1f\" class=\"arc\" stroke-width=\"%.1f\"/>\n",
+                    "%.1f %.1f\" class=\"arc\" stroke-width=\"%.1f\">",
                     x1, from, x1, from + depth * 1.33, x2, from + depth * 1.33,
                     x2, from, 2 + 4 * link / about->gbps);
+            svg_print_title(picture->out, "GPU %d and %d: %.4g GB/s each way",
+                            i, k, link);
+            fprintf(picture->out, "</path>\n");
         }
     }
     y = from + deepest + 22;
@@ -244,15 +253,12 @@ static double draw_links(const struct topo_picture *picture)
     return bottom;
 }
 
-static const char style[] =
-    "text{font-family:Helvetica,Arial,'Liberation Sans',sans-serif;"
-    "fill:#1f2733}"
-    ".h1{font-size:20px;font-weight:bold}"
+static const char light[] =
+    ".h1{font-size:16px;font-weight:bold}"
     ".h2{font-size:14px;font-weight:bold}"
-    ".h3{font-size:12.5px}.small{font-size:11.5px;fill:#475467}"
-    ".tiny{font-size:10px;fill:#667085}.mid{text-anchor:middle}"
-    ".cpu{fill:#e9eef6;stroke:#51607a;stroke-width:1.5}"
-    ".core{fill:#9fb2cf}"
+    ".h3{font-size:12px}.small{font-size:11px;fill:#475467}"
+    ".tiny{font-size:10px;fill:#5b6b7b}.mid{text-anchor:middle}"
+    ".cpu{fill:#e9edf1;stroke:#5b6b7b;stroke-width:1.5}.core{fill:#9fb2cf}"
     ".switch{fill:#f8f9fb;stroke:#98a2b3;stroke-width:1.2;"
     "stroke-dasharray:5 3}"
     ".gpu{fill:#e4f2cd;stroke:#5a8f00;stroke-width:1.5}"
@@ -264,6 +270,12 @@ static const char style[] =
     ".bar{fill:#f59e0b;stroke:#b45309;stroke-width:1.5}"
     ".onbar{fill:#3b1d00;font-weight:bold}"
     ".arc{stroke:#d97706;fill:none;stroke-linecap:round}";
+static const char dark[] =
+    ".small,.tiny{fill:#b4c2cf}.onbar{fill:#3b1d00}"
+    ".cpu{fill:#26323d;stroke:#8394a4}.core{fill:#6f86a8}"
+    ".switch{fill:#1b242d;stroke:#6b7a88}.gpu{fill:#2a3d12;stroke:#7fb32a}"
+    ".amd{fill:#4a201a;stroke:#e0665a}.nic{fill:#173350;stroke:#5b9bd8}"
+    ".bus{stroke:#8394a4}.uses{stroke:#5b9bd8}";
 
 static void print_title(const struct topo_picture *picture)
 {
@@ -326,11 +338,8 @@ void topo_print_svg(const struct plait_node *node, FILE *out)
     draw_devices(&picture);
     print_title(&picture);
     fclose(picture.out);
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
-            "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n<style>%s</style>\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-            picture.width, bottom, picture.width, bottom, style);
+    svg_print_head(out, (int)(picture.width + 0.5), (int)(bottom + 0.5), light,
+                   dark);
     fwrite(body, 1, size, out);
     fprintf(out, "</svg>\n");
 out:
