@@ -114,8 +114,10 @@ static void put_progress(struct plait_screen *s, const struct plait_history *h)
         return;
     }
     share = step / steps;
-    plait_screen_put(s, 1, 0, "step %.0f/%.0f  %.1f %%  %s left", step, steps,
-                     100 * share, format_time(left, each * (steps - step)));
+    plait_screen_put(
+        s, 1, 0, "step %.0f/%.0f  %.1f %%  %s%s", step, steps, 100 * share,
+        step < steps ? format_time(left, each * (steps - step)) : "ended",
+        step < steps ? " left" : "");
     plait_screen_put(s, 2, 0, "[");
     for (i = 0; i < room; i++)
         plait_screen_put(s, 2, 1 + i, i < share * room ? "#" : ".");
@@ -261,7 +263,8 @@ static void put_traffic(struct plait_screen *s, const struct plait_history *h)
 /* Of the time since the first start, what went into steps that count. */
 static double goodput_of(const struct plait_history *h)
 {
-    double began = number_of(json_array_get(h->starts, 0), "time");
+    double began = json_number_value(
+        json_object_get(json_array_get(h->starts, 0), "time"));
     double wall = last_of(h, "time") - began;
     double all = mean_from(h, "step_s", 0) * last_of(h, "step");
 
@@ -286,12 +289,15 @@ static void put_reliability(struct plait_screen *s,
 
 static void put_age(struct plait_screen *s, const struct plait_history *h)
 {
-    size_t room = s->width > 34 ? s->width - 34 : 1, size = strlen(h->path);
+    size_t room = s->width > 38 ? s->width - 34 : 4, size = strlen(h->path);
     double age = time(NULL) - last_of(h, "time");
     char text[32];
 
-    plait_screen_put(s, 0, 0, "plait watch  %s",
-                     h->path + (size > room ? size - room : 0));
+    if (size > room)
+        plait_screen_put(s, 0, 0, "plait watch  ...%s",
+                         h->path + size - room + 3);
+    else
+        plait_screen_put(s, 0, 0, "plait watch  %s", h->path);
     if (isfinite(age))
         plait_screen_put(s, 0, s->width - 18, "%14s ago",
                          format_time(text, age > 0 ? age : 0));

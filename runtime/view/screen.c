@@ -72,6 +72,23 @@ static void find_range(const double *y, size_t n, double *low, double *high)
     }
 }
 
+/* 68463 as "68.46k": all marks of an axis by the unit of its largest, so that
+ * they can be compared at a glance. */
+static void put_mark(struct plait_screen *s, int row, int column, double v,
+                     double largest)
+{
+    const char *unit = " kMGTP";
+
+    for (; fabs(largest) >= 1e4 && unit[1]; unit++) {
+        largest /= 1000;
+        v /= 1000;
+    }
+    if (*unit == ' ')
+        plait_screen_put(s, row, column, "%*.4g", LABEL - 2, v);
+    else
+        plait_screen_put(s, row, column, "%*.4g%c", LABEL - 3, v, *unit);
+}
+
 static void put_axes(struct plait_screen *s, const struct plait_plot *p,
                      double low, double high, const double *x, size_t n)
 {
@@ -80,8 +97,9 @@ static void put_axes(struct plait_screen *s, const struct plait_plot *p,
     for (row = 0; row < p->rows - 2; row++) {
         put_cell(s, p->top + row, p->left + LABEL - 1, '|');
         if (row % 4 == 0)
-            plait_screen_put(s, p->top + row, p->left, "%*.4g", LABEL - 2,
-                             high - (high - low) * row / (p->rows - 3));
+            put_mark(s, p->top + row, p->left,
+                     high - (high - low) * row / (p->rows - 3),
+                     fmax(fabs(low), fabs(high)));
     }
     for (row = LABEL - 1; row < p->columns; row++)
         put_cell(s, bottom - 1, p->left + row, '-');

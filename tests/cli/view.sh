@@ -170,6 +170,12 @@ check "a configuration that is none is no prediction, and no failure" $?
         "$dir/out" && [ "$(wc -l <"$dir/out")" = 24 ] &&
     [ "$(wc -L <"$dir/out")" -le 80 ]
 check "watch prints one picture of 80x24" $?
+metrics "$dir/ended.jsonl" 40
+echo '{"time":1790000000.5,"step":0,"steps":40}' >"$dir/ended.jsonl.starts"
+"$watch" "$dir/ended.jsonl" </dev/null >"$dir/out" 2>&1 &&
+    grep -q '^step 40/40  100.0 %  ended$' "$dir/out" &&
+    grep -q '^checkpoint of step 0   goodput 40.4 %   starts 1$' "$dir/out"
+check "a run that has ended" $?
 touch -d '1 hour ago' "$dir/runs/b.jsonl"
 (cd "$dir/runs" && "$watch" </dev/null) | grep -q 'step 40$'
 check "of a directory the newest" $?
