@@ -211,10 +211,8 @@ refused 2 'bogus is no option' --bogus
 refused 2 'from needs a value' --from
 refused 2 'from DIR and --to DIR' --from "$good"
 refused 2 'from DIR and --to DIR' --from "$good" --to "$dir/made" more
-refused 2 "format is hf, plait or llmc, not 'onnx'" --from "$good" --to "$dir/made" \
-    --format onnx
-refused 2 'format megatron is not there yet' --from "$good" \
-    --to "$dir/made" --format megatron
+refused 2 "format is hf, plait, llmc or megatron, not 'onnx'" \
+    --from "$good" --to "$dir/made" --format onnx
 refused 2 "dtype is fp32, bf16 or fp16, not 'fp8'" --from "$good" \
     --to "$dir/made" --dtype fp8
 refused 1 'dtype is for --format hf' --from "$good" --to "$dir/made" \

@@ -66,7 +66,7 @@ for command in generate eval; do
 done
 read_by train runtime/train/main.c
 read_by prep runtime/data/prep.c
-read_by convert runtime/checkpoint/convert.c
+read_by convert runtime/convert/convert.c
 read_by probe runtime/probe/probe.c
 read_by report runtime/view/report.c
 read_by watch runtime/view/watch.c

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_CHECKPOINT_CONVERT_H
-#define PLAIT_RUNTIME_CHECKPOINT_CONVERT_H
+#ifndef PLAIT_RUNTIME_CONVERT_CONVERT_H
+#define PLAIT_RUNTIME_CONVERT_CONVERT_H
 
 #include "kernels/kernels.h"
 #include "topology/base/error.h"

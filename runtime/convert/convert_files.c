@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "runtime/checkpoint/convert.h"
+#include "runtime/convert/convert.h"
 
 #define MAX_THREADS 64
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_CHECKPOINT_LLMC_H
-#define PLAIT_RUNTIME_CHECKPOINT_LLMC_H
+#ifndef PLAIT_RUNTIME_CONVERT_LLMC_H
+#define PLAIT_RUNTIME_CONVERT_LLMC_H
 
 #include <stdbool.h>
 
-#include "runtime/checkpoint/convert.h"
+#include "runtime/convert/convert.h"
 
 /* llm.c's models: one file of 256 32-bit numbers, magic 20240326, version 3
  * (fp32) or 5 (bf16), longest sequence, vocabulary, layers, heads, width,

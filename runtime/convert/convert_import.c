@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/checkpoint/convert.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/file_out.h"
 #include "runtime/checkpoint/hf_weights.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/convert/convert.h"
 
 /* Another format's tensors to a checkpoint of step 0. */
 

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/checkpoint/convert.h"
-#include "runtime/checkpoint/convert_rows.h"
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_map.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/checkpoint/sources.h"
+#include "runtime/convert/convert.h"
+#include "runtime/convert/convert_rows.h"
 
 /* A checkpoint's weights to Hugging Face's files. */
 

@@ -1,47 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "runtime/checkpoint/convert.h"
+#include "runtime/convert/convert.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "runtime/checkpoint/convert_dir.h"
-#include "runtime/checkpoint/llmc.h"
 #include "runtime/checkpoint/model_extras.h"
 #include "runtime/checkpoint/model_source.h"
+#include "runtime/convert/convert_dir.h"
+#include "runtime/convert/llmc.h"
+#include "runtime/convert/megatron.h"
 
 /* plait-convert: models in and out. See plait-convert(1). */
 
 static const char usage[] =
-    "usage: plait-convert --from DIR --to DIR [--format hf|plait|llmc]\n"
-    "                     [--dtype fp32|bf16|fp16]\n"
+    "usage: plait-convert --from DIR --to DIR [--format "
+    "hf|plait|llmc|megatron]\n"
+    "                     [--dtype fp32|bf16|fp16] [--tp N] [--pp N]\n"
+    "                     [--transformer-impl transformer_engine|local]\n"
     "\n"
-    "Make a checkpoint of plait-train's from a model of Hugging Face's or "
-    "llm.c's,\n"
-    "or such a model from a checkpoint.\n"
+    "Make a checkpoint of plait-train's from a model of Hugging Face's, "
+    "llm.c's or\n"
+    "Megatron-LM's, or such a model from a checkpoint.\n"
     "\n"
     "  --from DIR      what is read: config.json and model.safetensors, or a\n"
     "                  file of llm.c's (gpt2_124M.bin), or a checkpoint, or a\n"
-    "                  directory of checkpoints (the one saved last)\n"
+    "                  directory of checkpoints (the one saved last),\n"
+    "                  plait-train's or Megatron-LM's\n"
     "  --to DIR        what is made\n"
     "  --format NAME   of what is made: plait (default); of a checkpoint hf\n"
-    "                  (default) or llmc: model.bin\n"
-    "  --dtype NAME    of the weights that hf or llmc gets: fp32 (default),\n"
-    "                  bf16, fp16\n"
+    "                  (default), llmc: model.bin, or megatron: release\n"
+    "  --dtype NAME    of the weights that hf, llmc or megatron gets: fp32\n"
+    "                  (default), bf16, fp16\n"
+    "  --tp N          the tensor parallel ranks that megatron's files are "
+    "for\n"
+    "                  (default 1)\n"
+    "  --pp N          the pipeline parallel ones (default 1)\n"
+    "  --transformer-impl NAME\n"
+    "                  whose names megatron's tensors have: "
+    "transformer_engine\n"
+    "                  (default) or local\n"
     "  -h, --help      this text\n"
     "  -V, --version   the version\n";
 
-enum format { FORMAT_NONE, FORMAT_HF, FORMAT_PLAIT, FORMAT_LLMC };
+enum format {
+    FORMAT_NONE,
+    FORMAT_HF,
+    FORMAT_PLAIT,
+    FORMAT_LLMC,
+    FORMAT_MEGATRON
+};
 
-static const char *const format_names[] = {
-    [FORMAT_HF] = "hf", [FORMAT_PLAIT] = "plait", [FORMAT_LLMC] = "llmc"};
+static const char *const format_names[] = {[FORMAT_HF] = "hf",
+                                           [FORMAT_PLAIT] = "plait",
+                                           [FORMAT_LLMC] = "llmc",
+                                           [FORMAT_MEGATRON] = "megatron"};
 static const char *const kinds[] = {[FORMAT_HF] = "a model of Hugging Face's",
                                     [FORMAT_PLAIT] = "a checkpoint of plait's",
-                                    [FORMAT_LLMC] = "a model of llm.c's"};
+                                    [FORMAT_LLMC] = "a model of llm.c's",
+                                    [FORMAT_MEGATRON] =
+                                        "a checkpoint of Megatron-LM's"};
 
 struct job {
     const char *from, *to;
@@ -49,14 +72,22 @@ struct job {
     enum format found;  /* of what is read */
     enum plait_dtype type;
     bool typed; /* --dtype was given */
-    struct plait_model_source source;
+    struct plait_megatron_layout layout;
+    bool laid_out;                    /* a part of it was given */
+    struct plait_model_source source; /* its path also of Megatron-LM's */
 };
 
 static int find_source(struct job *job, struct plait_error *err)
 {
+    int megatron;
+
     job->found = FORMAT_LLMC;
     if (plait_llmc_is_model(job->from))
         return 0;
+    job->found = FORMAT_MEGATRON;
+    megatron = plait_megatron_find(job->from, job->source.path, err);
+    if (megatron)
+        return megatron < 0 ? -1 : 0;
     if (plait_model_source_find(job->from, &job->source, err) < 0)
         return -1;
     job->found = job->source.hf ? FORMAT_HF : FORMAT_PLAIT;
@@ -80,8 +111,12 @@ static int choose_format(struct job *job, struct plait_error *err)
                             "(--format plait), and %s of that",
                             job->from, kinds[job->found], kinds[job->format]);
     if (job->typed && job->format == FORMAT_PLAIT)
-        return plait_errorf(err, "--dtype is for --format hf and llmc: "
-                                 "checkpoints are fp32");
+        return plait_errorf(err, "--dtype is for --format hf, llmc and "
+                                 "megatron: checkpoints are fp32");
+    if (job->laid_out && job->format != FORMAT_MEGATRON)
+        return plait_errorf(err, "--tp, --pp and --transformer-impl are for "
+                                 "--format megatron: other formats have no "
+                                 "ranks");
     if (job->type == PLAIT_FP16_T && job->format == FORMAT_LLMC)
         return plait_errorf(err, "--dtype fp16: llm.c's models are fp32 or "
                                  "bf16");
@@ -96,6 +131,9 @@ static int convert_to_plait(const struct job *job,
 {
     if (job->found == FORMAT_LLMC)
         return plait_convert_from_llmc(job->from, dir->made, done, err);
+    if (job->found == FORMAT_MEGATRON)
+        return plait_convert_from_megatron(job->source.path, dir->made, done,
+                                           err);
     if (plait_convert_from_hf(job->from, dir->made, done, err) < 0)
         return -1;
     return plait_copy_file(job->from, dir->made, "config.json", err) < 0 ? -1
@@ -112,6 +150,9 @@ static int convert(const struct job *job, const struct plait_convert_dir *dir,
     case FORMAT_LLMC:
         return plait_convert_to_llmc(job->source.path, dir->made, job->type,
                                      done, err);
+    case FORMAT_MEGATRON:
+        return plait_convert_to_megatron(job->source.path, dir->made, job->type,
+                                         &job->layout, done, err);
     default:
         return convert_to_plait(job, dir, done, err);
     }
@@ -148,19 +189,55 @@ static int run_job(struct job *job, struct plait_error *err)
 
 static int take_format(const char *text, struct job *job)
 {
-    for (int i = FORMAT_HF; i <= FORMAT_LLMC; i++)
+    for (int i = FORMAT_HF; i <= FORMAT_MEGATRON; i++)
         if (!strcmp(text, format_names[i])) {
             job->format = (enum format)i;
             return 0;
         }
-    if (!strcmp(text, "megatron"))
-        fprintf(stderr, "plait-convert: --format megatron is not there yet: "
-                        "hf, plait and llmc are\n");
-    else
-        fprintf(stderr,
-                "plait-convert: --format is hf, plait or llmc, not '%s'\n",
-                text);
+    fprintf(stderr,
+            "plait-convert: --format is hf, plait, llmc or megatron, not "
+            "'%s'\n",
+            text);
     return -1;
+}
+
+static int take_ranks(const char *axis, const char *text, int *ranks)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+
+    if (*text && !*end && n >= 1 && n <= 512) {
+        *ranks = (int)n;
+        return 0;
+    }
+    fprintf(stderr,
+            "plait-convert: --%s is a whole number of 1 to 512, not '%s'\n",
+            axis, text);
+    return -1;
+}
+
+static int take_names(const char *text, bool *local)
+{
+    *local = !strcmp(text, "local");
+    if (*local || !strcmp(text, "transformer_engine"))
+        return 0;
+    fprintf(stderr,
+            "plait-convert: --transformer-impl is transformer_engine or local, "
+            "not '%s'\n",
+            text);
+    return -1;
+}
+
+/* 1: it is none of these. */
+static int take_layout(int c, const char *text, struct job *job)
+{
+    if (c != 'T' && c != 'P' && c != 'I')
+        return 1;
+    job->laid_out = true;
+    if (c == 'I')
+        return take_names(text, &job->layout.local);
+    return take_ranks(c == 'T' ? "tp" : "pp", text,
+                      c == 'T' ? &job->layout.tp : &job->layout.pp);
 }
 
 static int take_type(const char *text, struct job *job)
@@ -195,6 +272,9 @@ static int parse_args(int argc, char **argv, struct job *job)
         {"to", required_argument, NULL, 't'},
         {"format", required_argument, NULL, 'F'},
         {"dtype", required_argument, NULL, 'd'},
+        {"tp", required_argument, NULL, 'T'},
+        {"pp", required_argument, NULL, 'P'},
+        {"transformer-impl", required_argument, NULL, 'I'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0}};
@@ -214,7 +294,8 @@ static int parse_args(int argc, char **argv, struct job *job)
         else if (c == '?' || c == ':')
             return wrong_option(c, argv[optind - 1]);
         else if ((c == 'F' && take_format(optarg, job) < 0) ||
-                 (c == 'd' && take_type(optarg, job) < 0))
+                 (c == 'd' && take_type(optarg, job) < 0) ||
+                 take_layout(c, optarg, job) < 0)
             return 3; /* said already */
     }
     if (optind == argc && job->from && *job->from && job->to && *job->to)
@@ -226,7 +307,7 @@ static int parse_args(int argc, char **argv, struct job *job)
 
 int main(int argc, char **argv)
 {
-    struct job job = {.type = PLAIT_F32};
+    struct job job = {.type = PLAIT_F32, .layout = {1, 1, false}};
     struct plait_error err = {""};
     int status = parse_args(argc, argv, &job);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_CHECKPOINT_CONVERT_DIR_H
-#define PLAIT_RUNTIME_CHECKPOINT_CONVERT_DIR_H
+#ifndef PLAIT_RUNTIME_CONVERT_CONVERT_DIR_H
+#define PLAIT_RUNTIME_CONVERT_CONVERT_DIR_H
 
 #include "topology/base/error.h"
 

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include <config.h>
 
-#include "runtime/checkpoint/convert_dir.h"
+#include "runtime/convert/convert_dir.h"
 
 #include <dirent.h>
 #include <errno.h>

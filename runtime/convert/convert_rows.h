@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_CHECKPOINT_CONVERT_ROWS_H
-#define PLAIT_RUNTIME_CHECKPOINT_CONVERT_ROWS_H
+#ifndef PLAIT_RUNTIME_CONVERT_CONVERT_ROWS_H
+#define PLAIT_RUNTIME_CONVERT_CONVERT_ROWS_H
 
 #include "kernels/kernels.h"
 #include "runtime/checkpoint/file_out.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "runtime/checkpoint/llmc.h"
+#include "runtime/convert/llmc.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "kernels/dtype.h"
-#include "runtime/checkpoint/convert_rows.h"
 #include "runtime/checkpoint/directory.h"
+#include "runtime/convert/convert_rows.h"
 #include "topology/job/fits.h"
 
 enum { MAGIC = 20240326, FP32 = 3, BF16 = 5, HEADER = 1024, PAD = 128 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/checkpoint/convert_rows.h"
+#include "runtime/convert/convert_rows.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kernels/dtype.h"
-#include "runtime/checkpoint/convert.h"
+#include "runtime/convert/convert.h"
 
 int plait_convert_open(struct plait_sources *sources, const char *path,
                        struct plait_error *err)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CONVERT_MEGATRON_ARGS_H
+#define PLAIT_RUNTIME_CONVERT_MEGATRON_ARGS_H
+
+#include "kernels/kernels.h"
+#include "runtime/convert/megatron_map.h"
+#include "runtime/convert/pickle.h"
+#include "runtime/convert/pickle_out.h"
+#include "topology/base/error.h"
+
+/* The arguments that Megatron-LM keeps in its checkpoints, and the section
+ * "model" of plait.yaml: the same model in two notations. */
+
+struct plait_megatron_args {
+    struct plait_model_config model;
+    int padded_vocab;
+    struct plait_megatron_layout layout; /* but for `local` */
+};
+
+/* -1 with EINVAL, naming the argument that plait-train has not. `path` stands
+ * for the file in errors. */
+int plait_megatron_args_read(const char *path,
+                             const struct plait_pickle_value *namespace,
+                             struct plait_megatron_args *args,
+                             struct plait_error *err);
+
+/* Whether Megatron-LM's GPT has all that a model has and the layout divides
+ * it; -1 with EINVAL. */
+int plait_megatron_args_possible(const struct plait_model_config *model,
+                                 const struct plait_megatron_layout *layout,
+                                 struct plait_error *err);
+
+/* As one value, for weights of `type`. */
+void plait_megatron_args_write(const struct plait_megatron_args *args,
+                               enum plait_dtype type,
+                               struct plait_pickle_out *out);
+
+#endif

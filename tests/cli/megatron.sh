@@ -1,0 +1,206 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints of Megatron-LM's, there and back again with the same bits, in
+# files of several ranks too, and one line for every wrong one.
+# parity/megatron.sh holds them against Megatron-core.
+set -u
+convert=$top_builddir/plait-convert
+command -v python3 >/dev/null || { echo "1..0 # SKIP needs python3"; exit 0; }
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+. "$top_srcdir/tests/lib/ok.sh"
+lib=$top_srcdir/tests/lib
+file=release/mp_rank_00/model_optim_rng.pt
+
+hf() { python3 "$lib/hf.py" "$@"; }
+megatron() { python3 "$lib/megatron.py" "$@"; }
+# Nothing but the lines on stdout.
+quietly() { "$convert" "$@" 2>"$dir/err" && [ ! -s "$dir/err" ]; }
+
+# model KIND DTYPE: $at, a model, and $at.plait
+model() {
+    at=$dir/$1-$2
+    [ -d "$at.plait" ] && return
+    hf make "$at" "$1" 1 "$2" &&
+        "$convert" --from "$at" --to "$at.plait" >/dev/null || exit 1
+}
+
+# trip KIND DTYPE NAME-OF-IT FILES ARGS...
+trip() {
+    local kind=$1 type=$2 name=$3 files=$4
+    shift 4
+    model "$kind" "$type"
+    rm -rf "$at.mega" "$at.in" "$at.back"
+    ok "$kind, $name $*: to Megatron-LM's" \
+        quietly --from "$at.plait" --to "$at.mega" --format megatron \
+        --dtype "$name" "$@"
+    ok "in $files files, with the tokenizer, and which there is" \
+        bash -c "[ \$(ls $at.mega/release | wc -l) = $files ] &&
+            [ -f $at.mega/tokenizer.json ] &&
+            [ \$(cat $at.mega/latest_checkpointed_iteration.txt) = release ]"
+    ok "and to a checkpoint" quietly --from "$at.mega" --to "$at.in"
+    ok "of the same model" \
+        diff <(grep -v sliding_window "$at.plait/latest/plait.yaml") \
+        <(grep -v sliding_window "$at.in/latest/plait.yaml")
+    "$convert" --from "$at.in" --to "$at.back" --dtype "$name" >/dev/null
+    ok "with the same tensors" python3 -c "import sys
+sys.path.insert(0, '$lib')
+import hf; hf.same('$at', '$at.back')"
+}
+
+trip gpt2 F32 fp32 1
+trip gpt2 F32 fp32 6 --tp 3 --pp 2 --transformer-impl local
+trip gpt2-untied BF16 bf16 2 --pp 2
+trip llama F16 fp16 1 --transformer-impl local
+trip llama F16 fp16 3 --tp 3
+trip llama-tied BF16 bf16 12 --tp 6 --pp 2
+trip mistral F32 fp32 1
+trip mixtral F32 fp32 3 --tp 3 --transformer-impl local
+trip mixtral F32 fp32 2 --pp 2
+trip qwen2 BF16 bf16 3 --tp 3
+trip qwen3 BF16 bf16 6 --tp 3 --pp 2
+
+# Rows of linear_qkv: for each of three groups two heads of q, then k, then v.
+model llama F32
+"$convert" --from "$at.plait" --to "$at.mega" --format megatron >/dev/null
+ok "Python's zipfile and pickle read the file" \
+    megatron read "$at.mega/$file"
+python3 - "$at" "$lib" >"$dir/err" 2>&1 <<'END'
+import glob, json, struct, sys
+at, lib = sys.argv[1:]
+sys.path.insert(0, lib)
+import megatron
+args, there = megatron.load(f"{at}.mega/release/mp_rank_00/model_optim_rng.pt")
+data = open(f"{at}/model.safetensors", "rb").read()
+n, = struct.unpack("<Q", data[:8])
+here = {k: data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]
+        for k, v in json.loads(data[8:8 + n]).items() if k[0] != "_"}
+q, k, v = (here[f"model.layers.1.self_attn.{x}_proj.weight"] for x in "qkv")
+head = 4 * 24 * 4  # rows, columns, bytes
+want = b"".join(q[2 * g * head:2 * (g + 1) * head] +
+                k[g * head:(g + 1) * head] + v[g * head:(g + 1) * head]
+                for g in range(3))
+shape, got = there["decoder.layers.1.self_attention.linear_qkv.weight"]
+assert shape == (48, 24) and got == want
+gate, up = (here[f"model.layers.0.mlp.{x}_proj.weight"] for x in ("gate", "up"))
+assert there["decoder.layers.0.mlp.linear_fc1.weight"] == ((84, 24), gate + up)
+shape, words = there["embedding.word_embeddings.weight"]
+mine = here["model.embed_tokens.weight"]
+assert shape == (256, 24) and words == mine + bytes(len(words) - len(mine))
+assert args["vocab_size"] == 130 and args["padded_vocab_size"] == 256
+assert args["num_query_groups"] == 3 and args["swiglu"] is True
+assert abs(args["norm_epsilon"] - 1e-6) < 1e-12
+END
+ok "q, k and v, gate and up, and the vocabulary lie as Megatron-LM has them" \
+    bash -c "! grep . $dir/err"
+mv "$at.mega/release" "$at.mega/iter_0000020"
+echo 20 >"$at.mega/latest_checkpointed_iteration.txt"
+ok "an iteration's" quietly --from "$at.mega" --to "$dir/iteration"
+ok "and without the file that names it" \
+    quietly --from "$at.mega/iter_0000020" --to "$dir/iteration2"
+mv "$at.mega/iter_0000020" "$at.mega/release"
+echo release >"$at.mega/latest_checkpointed_iteration.txt"
+ok "nothing is left beside them" \
+    test -z "$(find "$dir" -name '*.partial' -o -name '.step-*')"
+
+# -- wrong input ------------------------------------------------------------
+
+# refused CODE REGEX ARGS...: one line, and nothing made
+refused() {
+    local code=$1 regex=$2 got
+    shift 2
+    n=$((n + 1))
+    (cd "$dir" && timeout 240 "$convert" "$@") >"$dir/out" 2>"$dir/err" \
+        </dev/null
+    got=$?
+    if [ $got = "$code" ] && [ "$(wc -l <"$dir/err")" = 1 ] &&
+        [ ! -s "$dir/out" ] && grep -q '^plait-convert: ' "$dir/err" &&
+        grep -Eq -e "$regex" "$dir/err" && [ ! -e "$dir/made" ] &&
+        [ ! -e "$dir/.made.partial" ] && [ ! -e "$dir/pwned" ]; then
+        echo "ok $n - $(sed "s:$dir/::g" "$dir/err")"
+    else
+        echo "not ok $n - wanted $code and /$regex/, got $got"
+        sed 's/^/# /' "$dir/err"
+        rm -rf "$dir/made"
+    fi
+}
+
+# damaged REGEX CASE
+damaged() {
+    rm -rf "$dir/bad"
+    cp -r "$at.mega" "$dir/bad"
+    megatron damage "$dir/bad/$file" "$2" || exit 1
+    refused 1 "$1" --from "$dir/bad" --to "$dir/made"
+}
+
+convert=$(realpath "$convert")
+damaged 'no file of torch.save.s' cut
+damaged 'no file of torch.save.s' empty
+damaged 'no file of torch.save.s .a zip, since PyTorch 1.6.' legacy-torch
+damaged 'none of torch.save.s: it has no data.pkl' other-zip
+damaged 'none of torch.save.s: it has no data.pkl' no-pickle
+damaged 'an entry is compressed' compressed
+damaged 'list lies outside the file' long-list
+damaged 'list lies outside the file' list-place
+damaged 'an entry lies outside the file' far-entry
+damaged 'corrupt pickle: ends too early at byte 0' empty-pickle
+damaged 'corrupt pickle: ' cut-pickle
+damaged 'corrupt pickle: ends too early' long-text
+damaged 'its pickle is no dict' text
+damaged 'its pickle is no dict' list
+damaged 'its pickle is no dict|no .model. in it' system
+damaged 'an opcode that torch.save does not write' protocol-0
+damaged 'no mark' no-mark
+damaged 'nothing on the stack' no-stack
+damaged 'a number of the memo' memo
+damaged 'what is not in the memo' recall
+damaged 'num_layers is missing' itself
+damaged 'no "args" in it' no-args
+damaged 'no "model" in it' no-model
+damaged 'a legacy model' legacy
+damaged 'no tensor decoder.layers.2' layers
+damaged 'decoder.layers.1.* is not of the model' fewer-layers
+damaged 'num_layers must be a whole number' no-layers
+damaged 'num_layers must be a whole number' odd-layers
+damaged 'num_layers is missing' lost-layers
+damaged 'mp_rank_01.*No such file|not divisible by tensor_model' ranks
+damaged 'vocab_size is above padded_vocab_size' vocab
+damaged 'word_embeddings.weight is .256, 24., by its args it is .256, 25.' hidden
+damaged 'swiglu must be true with rope' relu
+damaged 'normalization must be RMSNorm' norm
+damaged 'position_embedding_type must be' position
+damaged 'window_size is one that is not read' window
+damaged 'is none of fp32, bf16 or fp16' int8
+damaged 'has too few data in this file' huge
+damaged 'does not lie row by row' strides
+damaged 'has no shape' three
+damaged 'has no data in this file' gone-data
+rm -rf "$dir/bad" && mkdir -p "$dir/bad/iter_0000001"
+echo 1 >"$dir/bad/latest_checkpointed_iteration.txt"
+refused 1 'no mp_rank_00/model_optim_rng.pt is in it' --from "$dir/bad" \
+    --to "$dir/made"
+: >"$dir/bad/iter_0000001/.metadata"
+refused 1 'distributed checkpoint is not read: .* --ckpt-format torch' \
+    --from "$dir/bad" --to "$dir/made"
+echo soon >"$dir/bad/latest_checkpointed_iteration.txt"
+refused 1 'neither "release" nor the number' --from "$dir/bad" --to "$dir/made"
+refused 1 "is a checkpoint of Megatron-LM's already" --from "$at.mega" \
+    --to "$dir/made" --format megatron
+refused 1 'make a checkpoint of it first' --from "$at.mega" \
+    --to "$dir/made" --format hf
+refused 1 'make a checkpoint of it first' --from "$at" \
+    --to "$dir/made" --format megatron
+refused 1 'are for --format megatron' --from "$at.plait" --to "$dir/made" \
+    --tp 2
+refused 1 'tp 2 does not divide model.kv_heads 3' --from "$at.plait" \
+    --to "$dir/made" --format megatron --tp 2
+refused 1 'pp 3 does not divide model.layers 2' --from "$at.plait" \
+    --to "$dir/made" --format megatron --pp 3
+refused 2 "tp is a whole number of 1 to 512, not '0'" --tp 0
+refused 2 "pp is a whole number of 1 to 512, not 'x'" --pp x
+refused 2 "transformer-impl is transformer_engine or local, not 'apex'" \
+    --transformer-impl apex
+model llama3 F32
+refused 1 'has no model.attention_bias all' --from "$at.plait" \
+    --to "$dir/made" --format megatron
+echo "1..$n"
