@@ -566,8 +566,9 @@ struct plait_ops {
 };
 
 /* The implementations. ref and cpu are always there; cuda is a module that
- * is loaded on first use: NULL with errno ENODEV (no GPU or no driver) or
- * ENOSYS (built without), *why (may be NULL) says it in a sentence. */
+ * is loaded on first use: NULL with errno ENODEV (no GPU), EIO (there is one,
+ * which cannot be used) or ENOSYS (built without), *why (may be NULL) says it
+ * in a sentence. */
 const struct plait_ops *plait_ops_ref(void);
 const struct plait_ops *plait_ops_cpu(void);
 const struct plait_ops *plait_ops_cuda(const char **why);

@@ -12,9 +12,12 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-/* What plait_cuda.so exports: its op table, or NULL with errno ENODEV and
- * a reason where it finds no GPU. */
+/* What plait_cuda.so exports: its op table, or NULL with a reason and errno
+ * ENODEV where it finds no GPU, EIO where it finds one that does not work, and
+ * ENOENT where it cannot tell for want of a driver. */
 typedef const struct plait_ops *cuda_ops_fn(const char **why);
 
 static struct {
@@ -23,6 +26,22 @@ static struct {
     int error;
     char why[PATH_MAX + 200];
 } cuda = {.once = PTHREAD_ONCE_INIT};
+
+/* Whether the system shows a GPU of NVIDIA's to this process. */
+static int is_visible(void)
+{
+    const char *hidden = getenv("CUDA_VISIBLE_DEVICES");
+    char path[32];
+
+    if (hidden != NULL && (*hidden == '\0' || strcmp(hidden, "-1") == 0))
+        return 0;
+    for (int i = 0; i < 64; i++) {
+        snprintf(path, sizeof(path), "/dev/nvidia%d", i);
+        if (access(path, F_OK) == 0)
+            return 1;
+    }
+    return 0;
+}
 
 static void load_cuda(void)
 {
@@ -37,7 +56,7 @@ static void load_cuda(void)
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         /* A node without GPUs has no CUDA libraries: nothing is wrong. */
-        cuda.error = ENODEV;
+        cuda.error = is_visible() ? EIO : ENODEV;
         snprintf(cuda.why, sizeof(cuda.why), "%s", dlerror());
         return;
     }
@@ -52,7 +71,7 @@ static void load_cuda(void)
     }
     cuda.ops = entry(&why);
     if (cuda.ops == NULL) {
-        cuda.error = ENODEV;
+        cuda.error = errno != ENOENT ? errno : is_visible() ? EIO : ENODEV;
         snprintf(cuda.why, sizeof(cuda.why), "%s",
                  why != NULL ? why : "no CUDA device");
     }

@@ -22,6 +22,9 @@ struct cuda_pinned; /* one on the host, in pinned.c */
 struct cuda_matmul; /* a planned matrix product, in matmul.c */
 struct cuda_cudnn;  /* cuDNN and its plans, in cudnn_plan.c */
 
+/* Chains of planned products, by a hash of their shapes. */
+#define CUDA_MATMUL_CHAINS 128
+
 struct plait_device {
     int index;
     int sms;         /* multiprocessors */
@@ -34,7 +37,7 @@ struct plait_device {
     size_t now, peak; /* bytes */
     struct cuda_pinned *pinned;
     size_t pinned_now, pinned_peak;
-    struct cuda_matmul *matmuls;
+    struct cuda_matmul *matmuls[CUDA_MATMUL_CHAINS];
     struct cuda_cudnn *cudnn; /* NULL until it is used */
 };
 
@@ -173,8 +176,8 @@ void cuda_update8_ops(struct plait_ops *ops);
 void cuda_graph_ops(struct plait_ops *ops);
 void cuda_image_ops(struct plait_ops *ops);
 
-/* The module's one exported symbol: the table, or NULL with errno ENODEV
- * and a reason. */
+/* The module's one exported symbol: the table, or NULL with a reason and errno
+ * ENODEV (none is visible), EIO (it cannot be used), ENOENT (no driver). */
 __attribute__((visibility("default"))) const struct plait_ops *
 plait_cuda_ops(const char **why);
 

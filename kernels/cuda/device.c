@@ -76,9 +76,12 @@ static int device_read(struct plait_device *dev)
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
                                dev->index) != cudaSuccess ||
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
-                               dev->index) != cudaSuccess ||
-        !cuda_has_code()) {
+                               dev->index) != cudaSuccess) {
         errno = ENODEV;
+        return -1;
+    }
+    if (!cuda_has_code()) {
+        errno = ENOEXEC;
         return -1;
     }
     dev->smem_max = (size_t)smem;

@@ -27,13 +27,15 @@ static int graph_begin(struct plait_queue *q)
     return 0;
 }
 
-/* What failed while it was recorded has not run: the queue goes on. */
+/* What failed while it was recorded has not run: the queue goes on. Where the
+ * device itself has failed, which all later calls say, it does not. */
 static void forgive(struct plait_queue *q, const char **why)
 {
     memcpy(q->unrecorded, q->head.error, sizeof(q->unrecorded));
-    q->head.failed = 0;
     *why = q->unrecorded;
     cudaGetLastError();
+    if (cudaStreamSynchronize(q->stream) == cudaSuccess)
+        q->head.failed = 0;
 }
 
 /* Work of other queues that has joined the recording (transfers) keeps their

@@ -9,6 +9,10 @@
 /* How many algorithms a search tries. */
 #define CANDIDATES 8
 
+/* Plans of a chain: experts ask for as many shapes as they get counts of rows,
+ * so that the plan used longest ago makes room. */
+#define CHAIN 16
+
 static unsigned alignment(const struct operands *o)
 {
     uintptr_t bits = (uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->d |
@@ -48,11 +52,13 @@ static void matmul_free(struct cuda_matmul *p)
 
 void cuda_matmul_forget(struct plait_device *dev)
 {
-    while (dev->matmuls != NULL) {
-        struct cuda_matmul *p = dev->matmuls;
+    for (int i = 0; i < CUDA_MATMUL_CHAINS; i++) {
+        while (dev->matmuls[i] != NULL) {
+            struct cuda_matmul *p = dev->matmuls[i];
 
-        dev->matmuls = p->next;
-        matmul_free(p);
+            dev->matmuls[i] = p->next;
+            matmul_free(p);
+        }
     }
 }
 
@@ -187,19 +193,62 @@ static cublasStatus_t choose_algorithm(struct plait_queue *q,
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* FNV-1a */
+static struct cuda_matmul **chain_of(struct plait_device *dev,
+                                     const struct product *key)
+{
+    const unsigned char *bytes = (const unsigned char *)key;
+    uint32_t hash = 2166136261u;
+
+    for (size_t i = 0; i < sizeof(*key); i++)
+        hash = (hash ^ bytes[i]) * 16777619u;
+    return &dev->matmuls[hash % CUDA_MATMUL_CHAINS];
+}
+
+/* The chain's plan for the key, now the first of it; NULL: it has none. */
+static struct cuda_matmul *take_first(struct cuda_matmul **chain,
+                                      const struct product *key)
+{
+    for (struct cuda_matmul **link = chain; *link != NULL;
+         link = &(*link)->next) {
+        struct cuda_matmul *p = *link;
+
+        if (memcmp(&p->key, key, sizeof(*key)) != 0)
+            continue;
+        *link = p->next;
+        p->next = *chain;
+        *chain = p;
+        return p;
+    }
+    return NULL;
+}
+
+static void add_first(struct cuda_matmul **chain, struct cuda_matmul *p)
+{
+    struct cuda_matmul **link = chain;
+
+    p->next = *chain;
+    *chain = p;
+    for (int i = 0; i < CHAIN && *link != NULL; i++)
+        link = &(*link)->next;
+    if (*link != NULL) {
+        matmul_free(*link);
+        *link = NULL;
+    }
+}
+
 /* The plan for `key`, made if need be; the device's lock is held. */
 static struct cuda_matmul *find_plan(struct plait_queue *q,
                                      const struct product *key,
                                      const struct operands *o,
                                      cublasStatus_t *status)
 {
-    struct plait_device *dev = q->dev;
-    struct cuda_matmul *p;
+    struct cuda_matmul **chain = chain_of(q->dev, key);
+    struct cuda_matmul *p = take_first(chain, key);
 
     *status = CUBLAS_STATUS_SUCCESS;
-    for (p = dev->matmuls; p != NULL; p = p->next)
-        if (memcmp(&p->key, key, sizeof(*key)) == 0)
-            return p;
+    if (p != NULL)
+        return p;
     p = calloc(1, sizeof(*p));
     if (p == NULL) {
         *status = CUBLAS_STATUS_ALLOC_FAILED;
@@ -215,8 +264,7 @@ static struct cuda_matmul *find_plan(struct plait_queue *q,
         matmul_free(p);
         return NULL;
     }
-    p->next = dev->matmuls;
-    dev->matmuls = p;
+    add_first(chain, p);
     return p;
 }
 

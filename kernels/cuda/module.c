@@ -31,6 +31,21 @@ static void table_fill(void)
     cuda_image_ops(&table);
 }
 
+/* ENODEV: none is visible; EIO: one is and cannot be used; ENOENT: there is no
+ * driver, or one too old to say. */
+static int reason_of(cudaError_t status)
+{
+    switch (status) {
+    case cudaSuccess:
+    case cudaErrorNoDevice:
+        return ENODEV;
+    case cudaErrorInsufficientDriver:
+        return ENOENT;
+    default:
+        return EIO;
+    }
+}
+
 const struct plait_ops *plait_cuda_ops(const char **why)
 {
     int count = 0;
@@ -41,7 +56,7 @@ const struct plait_ops *plait_cuda_ops(const char **why)
         if (why != NULL)
             *why = status != cudaSuccess ? cudaGetErrorString(status)
                                          : "no CUDA device is visible";
-        errno = ENODEV;
+        errno = reason_of(status);
         return NULL;
     }
     pthread_once(&table_once, table_fill);

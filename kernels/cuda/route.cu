@@ -144,24 +144,32 @@ static int route_backward(struct plait_queue *q, enum plait_dtype type,
     });
 }
 
-/* One thread to an expert in a run of tokens: order matters. */
+/* One warp to an expert in a run of tokens: order matters, so that each lane
+ * counts those of the lanes before it. */
 static __global__ void limit_kernel(int32_t *kept, float *gate,
                                     const int32_t *expert, const float *before,
                                     size_t run, size_t runs, int E, int k,
                                     int most)
 {
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < runs * E;
-         i += (size_t)gridDim.x * blockDim.x) {
-        size_t first = i / E * run * k;
-        int e = (int)(i % E), count = before ? (int)before[i] : 0;
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    size_t first = i / E * run * k, end = first + run * k;
+    unsigned lane = threadIdx.x % 32;
+    int e = (int)(i % E), count;
 
-        for (size_t j = first; j < first + run * k; j++) {
-            if (expert[j] != e)
-                continue;
-            kept[j] = count < most ? e : E;
-            if (count++ >= most)
+    if (i >= runs * E)
+        return;
+    count = before ? (int)before[i] : 0;
+    for (size_t j = first + lane; j - lane < end; j += 32) {
+        bool mine = j < end && expert[j] == e;
+        unsigned all = __ballot_sync(0xffffffff, mine);
+        int place = count + __popc(all & ((1u << lane) - 1));
+
+        if (mine) {
+            kept[j] = place < most ? e : E;
+            if (place >= most)
                 gate[j] = 0;
         }
+        count += __popc(all);
     }
 }
 
@@ -175,8 +183,9 @@ static int route_limit(struct plait_queue *q, int32_t *kept, float *gate,
         return -1;
     if (runs == 0)
         return 0;
-    limit_kernel<<<grid_for(q, runs * E, threads), threads, 0, q->stream>>>(
-        kept, gate, expert, before, run, runs, E, k, most);
+    limit_kernel<<<(unsigned)ceil_div(runs * E * 32, threads), threads, 0,
+                   q->stream>>>(kept, gate, expert, before, run, runs, E, k,
+                                most);
     return cuda_leave(q, "route_limit");
 }
 

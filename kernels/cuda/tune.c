@@ -17,6 +17,19 @@ static const char *cache_path(void)
     return path != NULL && *path != '\0' ? path : NULL;
 }
 
+/* Sizes that are not whole 64s, such as the rows of an expert, share what is
+ * found: four steps to a power of two. */
+static size_t bucket_of(size_t n)
+{
+    size_t step = 1;
+
+    if (n % 64 == 0)
+        return n;
+    while (step * 8 <= n)
+        step *= 2;
+    return (n + step - 1) / step * step;
+}
+
 /* The line of the file that belongs to the product, up to the algorithm. */
 static int write_key(char *text, size_t size, const struct plait_device *dev,
                      const struct product *k)
@@ -33,8 +46,8 @@ static int write_key(char *text, size_t size, const struct plait_device *dev,
         "%s %zu op %d,%d type %d,%d tf32 %d fp8 %d size %zu,%zu,%zu add %d "
         "epilogue %d align %u : ",
         prop.name, cublasLtGetVersion(), k->op_a, k->op_b, k->in, k->out,
-        k->tf32, k->fp8, k->m, k->n, k->k, k->accumulate, k->epilogue,
-        k->align);
+        k->tf32, k->fp8, bucket_of(k->m), bucket_of(k->n), bucket_of(k->k),
+        k->accumulate, k->epilogue, k->align);
 }
 
 static bool read_algo(const char *hex, cublasLtMatmulAlgo_t *algo)

@@ -113,11 +113,18 @@ static int choose_ops(struct plait_world *w, const char *device,
     const char *why = "no GPU";
 
     w->ops = NULL;
+    errno = ENODEV;
     if (strcmp(device, "cpu") != 0 &&
         !(w->planned && w->launch.gpu < 0 && !strcmp(device, "auto")))
         w->ops = plait_ops_cuda(&why);
     if (!w->ops && !strcmp(device, "cuda"))
         return plait_errorf(err, "--device cuda: %s", why);
+    /* Some ranks on GPUs and some not would wait for each other. */
+    if (!w->ops && errno == EIO)
+        return plait_errorf(err,
+                            "a GPU is there and cannot be used: %s (--device "
+                            "cpu goes on without)",
+                            why);
     if (!w->ops)
         w->ops = plait_ops_cpu();
     return 0;
@@ -181,6 +188,15 @@ static int choose_kind(const struct plait_world *w, enum plait_comm_kind *kind,
     return 0;
 }
 
+static const char *device_error(int errnum)
+{
+    if (errnum == ENOEXEC)
+        return "no code for that GPU in this build, which by default is "
+               "compiled for compute capability 8.0 and up "
+               "(--with-nvcc-gencode)";
+    return strerror(errnum);
+}
+
 static int open_world(struct plait_world *w, const char *device,
                       struct plait_error *err)
 {
@@ -193,7 +209,7 @@ static int open_world(struct plait_world *w, const char *device,
         return plait_errorf(err,
                             "%s device %d cannot be used: %s (for several "
                             "ranks to a GPU set PLAIT_SHARE_GPUS)",
-                            w->ops->name, device_index(w), strerror(errno));
+                            w->ops->name, device_index(w), device_error(errno));
     w->comm = plait_comm_create(kind, w->ops, w->dev,
                                 w->planned ? &w->launch : NULL, err);
     return w->comm ? 0 : -1;
