@@ -222,7 +222,6 @@ static __global__ void __launch_bounds__(threads, 1)
     for (int k0 = begin, half = 0; k0 < most; k0 += step, half ^= 1) {
         unsigned now = k_tile + half * 2 * bytes;
         unsigned next = k_tile + (half ^ 1) * 2 * bytes;
-        bool whole = k0 + step <= seen(a, first + warp_row);
         float s[step / 8][4], ds[step / 8][4];
 
         fetch<D, step>(next, K + kv_at, a.kv_stride, k0 + step, a.k_len);

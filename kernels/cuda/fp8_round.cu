@@ -59,7 +59,7 @@ static __global__ void round_kernel(unsigned char *out, float *inverse,
                                     size_t rows, size_t cols, size_t out_rows,
                                     size_t out_cols, bool transpose)
 {
-    __shared__ unsigned char tile[TILE][TILE + PAD];
+    __shared__ __align__(4) unsigned char tile[TILE][TILE + PAD];
     float scale = scale_of(*amax, E4M3 ? 8 : 15);
     size_t wide = (out_cols + TILE - 1) / TILE;
     size_t tiles = wide * ((out_rows + TILE - 1) / TILE);

@@ -176,7 +176,8 @@ static double tolerance(const struct trial *t, enum trial_kind kind)
     return 2e-5;
 }
 
-/* Elements of array `k` that differ: |a - b| > tol * (rms(b) + |b|). */
+/* Elements of array `k` that differ: |a - b| > tol * (rms(b) + |b|), or with
+ * the trial's magnitude in place of a smaller rms. */
 static size_t differing(const struct trial *t, int k, const void *a,
                         const void *b)
 {
@@ -192,6 +193,8 @@ static size_t differing(const struct trial *t, int k, const void *a,
             squares += y * y;
     }
     rms = sqrt(squares / (double)(array->n > 0 ? array->n : 1));
+    if (array->kind == KIND_T && t->type != PLAIT_F32 && rms < t->magnitude)
+        rms = t->magnitude;
     for (size_t i = 0; i < array->n; i++) {
         double x = get(array->kind, t->type, a, i);
         double y = get(array->kind, t->type, b, i);
@@ -396,13 +399,27 @@ static void side_close(struct trial_side *s)
     s->ops->device_destroy(s->dev);
 }
 
+/* PLAIT_TEST_CASES: the beginning of the names of those that are run, or
+ * after a ! of those that are not. */
+static int is_wanted(const struct trial_case *c)
+{
+    const char *only = getenv("PLAIT_TEST_CASES");
+    int except = only != NULL && *only == '!';
+
+    if (only == NULL)
+        return 1;
+    only += except;
+    return (strncmp(c->name, only, strlen(only)) == 0) != except;
+}
+
 /* Every shape of every case, in each of the types. */
 static void run_cases(const struct trial_case *c, const enum plait_dtype *types,
                       int ntypes, struct trial_side *ref,
                       struct trial_side *sides, int n, uint64_t seed)
 {
     for (; c->name != NULL; c++)
-        for (int i = 0; i < TRIAL_SHAPES && c->shapes[i][0] > 0; i++)
+        for (int i = 0; i < TRIAL_SHAPES && is_wanted(c) && c->shapes[i][0] > 0;
+             i++)
             for (int k = 0; k < ntypes; k++)
                 run_case(c, types[k], c->shapes[i], ref, sides, n, seed);
 }

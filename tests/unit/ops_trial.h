@@ -35,6 +35,9 @@ struct trial {
     /* How many roundings to T the op may make on the way to a result of T,
      * where ref makes one; 0: one. */
     int roundings;
+    /* Of what is rounded on the way to results of T, where that is larger than
+     * they are: of terms that cancel out. 0: no larger. */
+    double magnitude;
     int narrays;
     struct trial_array array[TRIAL_ARRAYS];
 };

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every backward op of ref against finite differences of its forward. */
+/* Every backward op of ref against finite differences of its forward; of the
+ * GPU with "cuda" as argument. */
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/dtype.h"
@@ -28,9 +30,44 @@ static struct plait_device *dev;
 static struct plait_queue *q;
 static uint64_t seed, drawn;
 static const int *s; /* shape of the current check */
-static float x[MAX_INPUTS][MAX_FLOATS], dx[MAX_INPUTS][MAX_FLOATS];
-static float r[MAX_FLOATS], y[MAX_FLOATS], stat[2][MAX_FLOATS];
-static int32_t tokens[MAX_FLOATS];
+/* In memory that the host and the device both reach. */
+static float (*x)[MAX_FLOATS], (*dx)[MAX_FLOATS], (*stat)[MAX_FLOATS];
+static float *r, *y, *out2, *lse2, *target;
+static double *total;
+static int32_t *tokens;
+
+static void *reserved[16];
+static int nreserved;
+
+static void *reserve(size_t bytes)
+{
+    void *p = ops->pinned_alloc(dev, bytes);
+
+    if (p == NULL)
+        exit(99);
+    reserved[nreserved++] = p;
+    return p;
+}
+
+static void reserve_all(void)
+{
+    x = reserve(MAX_INPUTS * sizeof(*x));
+    dx = reserve(MAX_INPUTS * sizeof(*dx));
+    stat = reserve(2 * sizeof(*stat));
+    r = reserve(sizeof(*stat));
+    y = reserve(sizeof(*stat));
+    out2 = reserve(sizeof(*stat));
+    lse2 = reserve(sizeof(*stat));
+    target = reserve(sizeof(*stat));
+    total = reserve(sizeof(*total));
+    tokens = reserve(MAX_FLOATS * sizeof(*tokens));
+}
+
+/* Before the host reads or writes what an op uses. */
+static void settle(void)
+{
+    ops->queue_sync(q);
+}
 
 static float uniform(void)
 {
@@ -42,6 +79,7 @@ static double loss(const struct check *c)
     double sum = 0;
 
     c->forward(y);
+    settle();
     for (size_t i = 0; i < c->outputs; i++)
         sum += (double)y[i] * r[i];
     return sum;
@@ -78,7 +116,9 @@ static void run(const struct check *c)
         tokens[i] = (int32_t)(plait_rounding_bits(seed, drawn++) % 7);
     }
     c->forward(y);
+    settle();
     c->backward();
+    settle();
     for (int k = 0; k < MAX_INPUTS; k++) {
         double squares = 0, rms;
 
@@ -174,6 +214,7 @@ static void layernorm_backward(void)
     memcpy(dx[0], r + n, n * sizeof(float));
     ops->layernorm_backward(q, PLAIT_F32, dx[0], dx[2], dx[3], r, y + n, x[2],
                             stat[0], stat[1], 1, (size_t)s[0], (size_t)s[1]);
+    settle();
     memcpy(dx[1], dx[0], n * sizeof(float));
 }
 
@@ -192,6 +233,7 @@ static void rmsnorm_backward(void)
     memcpy(dx[0], r + n, n * sizeof(float));
     ops->rmsnorm_backward(q, PLAIT_F32, dx[0], dx[2], r, y + n, x[2], stat[1],
                           1, (size_t)s[0], (size_t)s[1]);
+    settle();
     memcpy(dx[1], dx[0], n * sizeof(float));
 }
 
@@ -270,7 +312,6 @@ static void ring_forward(float *out)
 {
     struct plait_attention a = attention_of(s[1], s[1] / 2, 0);
     size_t half = (size_t)(s[1] / 2) * a.kv_stride;
-    static float out2[MAX_FLOATS], lse2[MAX_FLOATS];
 
     ops->attention_forward(q, PLAIT_F32, &a, out, stat[0], x[0], x[1], x[2]);
     a.k_pos = s[1] / 2;
@@ -294,33 +335,30 @@ static void ring_backward(void)
 /* {N, V, stride}: one output a row, its loss; r is 1 for it */
 static void xent_forward(float *out)
 {
-    static float target[MAX_FLOATS];
-
     for (size_t i = 0; i < (size_t)s[0]; i++) {
-        double row = 0;
-
+        *total = 0;
         ops->xent_stats(q, PLAIT_F32, stat[0], stat[1], target,
                         x[0] + i * (size_t)s[2], tokens + i, 0, s[1],
                         (size_t)s[2], 1);
         memcpy(dx[0], x[0] + i * (size_t)s[2], (size_t)s[2] * sizeof(float));
-        ops->xent_backward(q, PLAIT_F32, &row, dx[0], stat[0], stat[1], target,
+        ops->xent_backward(q, PLAIT_F32, total, dx[0], stat[0], stat[1], target,
                            tokens + i, 1, 0, s[1], (size_t)s[2], 1);
-        out[i] = (float)row;
+        settle();
+        out[i] = (float)*total;
     }
 }
 
 static void xent_backward(void)
 {
-    static float target[MAX_FLOATS];
-    double total = 0;
-
+    *total = 0;
     for (size_t i = 0; i < (size_t)s[0]; i++)
         r[i] = 0.25f;
     memcpy(dx[0], x[0], (size_t)(s[0] * s[2]) * sizeof(float));
     ops->xent_stats(q, PLAIT_F32, stat[0], stat[1], target, dx[0], tokens, 0,
                     s[1], (size_t)s[2], (size_t)s[0]);
-    ops->xent_backward(q, PLAIT_F32, &total, dx[0], stat[0], stat[1], target,
+    ops->xent_backward(q, PLAIT_F32, total, dx[0], stat[0], stat[1], target,
                        tokens, 0.25f, 0, s[1], (size_t)s[2], (size_t)s[0]);
+    settle();
     memcpy(dx[1], dx[0], (size_t)(s[0] * s[2]) * sizeof(float));
 }
 
@@ -402,27 +440,37 @@ static void route_check(void)
 {
     const float logits[6] = {-0.5f, 0.01f,       0.01000001f,
                              -0.5f, 0.01000001f, 0.01f};
-    float prob[6], gate[2];
-    int32_t expert[2];
+    float *prob = stat[0], *gate = stat[1];
+    int32_t *expert = tokens;
 
-    ops->route_forward(q, PLAIT_F32, prob, expert, gate, logits, 2, 3, 1);
+    memcpy(x[0], logits, sizeof(logits));
+    ops->route_forward(q, PLAIT_F32, prob, expert, gate, x[0], 2, 3, 1);
+    settle();
     ok(prob[1] == prob[2] && prob[4] == prob[5] && expert[0] == 2 &&
            expert[1] == 1,
        "route_forward: chooses by logits");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const char *why = NULL;
+
     seed = test_seed();
-    ops = plait_ops_ref();
+    ops = argc > 1 && strcmp(argv[1], "cuda") == 0 ? plait_ops_cuda(&why)
+                                                   : plait_ops_ref();
+    if (ops == NULL)
+        return skip_all(why);
     dev = ops->device_create(0, 1);
     q = ops->queue_create(dev, 0);
     if (dev == NULL || q == NULL)
         return 1;
+    reserve_all();
     for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++)
         run(&checks[i]);
     xent_check();
     route_check();
+    while (nreserved > 0)
+        ops->pinned_free(dev, reserved[--nreserved]);
     ops->queue_destroy(q);
     ops->device_destroy(dev);
     return done_testing();

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TESTS_GPU_EMULATED_CALLS_H
+#define PLAIT_TESTS_GPU_EMULATED_CALLS_H
+
+#include "machine.h"
+
+/* What kernels call, by emulated.h, which declares the same for C++. */
+
+const struct emu_index *emu_indices(void);
+void emu_launch_bounds(int threads);
+void emu_barrier(int line);
+
+void emu_warp_barrier(unsigned mask, int line);
+unsigned emu_ballot(unsigned mask, int vote, int line);
+uint64_t emu_shuffle_xor(unsigned mask, uint64_t value, int lanes, int line);
+float emu_atomic_add_float(float *p, float x);
+int emu_atomic_add_int(int *p, int x);
+unsigned emu_atomic_max(unsigned *p, unsigned x);
+
+void *emu_dynamic_shared(size_t align);
+void *emu_static_shared(const void *key, size_t bytes, size_t align);
+unsigned emu_shared_address(const void *p);
+
+void emu_ptx(const char *text, void *const *out, const uint64_t *in, int line);
+/* A thread that ends waits for its copies. */
+void emu_finish_copies(void);
+
+#endif

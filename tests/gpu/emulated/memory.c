@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPU's memory, and the host's that it reaches: a range of addresses in
+ * units, of which an allocation has whole ones, and room behind it. What was
+ * freed is used again as late as the range allows. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "machine.h"
+
+#define UNIT_BITS 16
+#define UNIT ((size_t)1 << UNIT_BITS)
+#define UNITS ((size_t)1 << 18) /* 16 GiB */
+/* cudaMalloc's alignment: no more, so that nothing relies on it. */
+#define ALIGN ((size_t)256)
+
+static char *range;
+static struct emu_memory *owner[UNITS];
+static size_t next_unit;
+
+static bool reserve(void)
+{
+    if (range != NULL)
+        return true;
+    range = mmap(NULL, UNITS * UNIT, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED)
+        range = NULL;
+    return range != NULL;
+}
+
+bool emu_memory_is(const void *p)
+{
+    return range != NULL && (size_t)((const char *)p - range) < UNITS * UNIT;
+}
+
+const struct emu_memory *emu_memory_at(uintptr_t p)
+{
+    const struct emu_memory *m;
+
+    if (!emu_memory_is((const void *)p))
+        return NULL;
+    m = owner[(p - (uintptr_t)range) >> UNIT_BITS];
+    return m != NULL && p >= m->from && p < m->to ? m : NULL;
+}
+
+/* The first of n free units in a row, from next_unit on; UNITS: none. */
+static size_t find_units(size_t n)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        size_t from = pass == 0 ? next_unit : 0, free = 0;
+
+        for (size_t i = from; i < UNITS; i++) {
+            free = owner[i] == NULL ? free + 1 : 0;
+            if (free == n)
+                return i + 1 - n;
+        }
+    }
+    return UNITS;
+}
+
+void *emu_memory_new(size_t bytes, bool pinned)
+{
+    size_t n = (bytes + 2 * ALIGN + UNIT - 1) >> UNIT_BITS, at;
+    struct emu_memory *m = calloc(1, sizeof(*m));
+
+    if (m == NULL || !reserve() || (at = find_units(n)) == UNITS) {
+        free(m);
+        return NULL;
+    }
+    m->from = (uintptr_t)range + at * UNIT + ALIGN;
+    m->to = m->from + bytes;
+    m->born = emu_shadow_epoch();
+    m->pinned = pinned;
+    for (size_t i = 0; i < n; i++)
+        owner[at + i] = m;
+    next_unit = at + n;
+    /* Garbage, where a read of it is not found otherwise: a NaN in all
+     * types. */
+    memset((void *)m->from, 0xff, bytes < UNIT ? bytes : UNIT);
+    return (void *)m->from;
+}
+
+int emu_memory_free(void *ptr, bool pinned)
+{
+    size_t at = (size_t)((char *)ptr - range) >> UNIT_BITS;
+    struct emu_memory *m = emu_memory_is(ptr) ? owner[at] : NULL;
+    size_t n;
+
+    if (m == NULL || m->from != (uintptr_t)ptr || m->pinned != pinned)
+        return -1;
+    n = (m->to - m->from + 2 * ALIGN + UNIT - 1) >> UNIT_BITS;
+    for (size_t i = 0; i < n; i++)
+        owner[at + i] = NULL;
+    madvise(range + at * UNIT, n * UNIT, MADV_DONTNEED);
+    free(m);
+    return 0;
+}
+
+bool emu_memory_check(const void *p, size_t bytes, const char *what)
+{
+    const struct emu_memory *m = emu_memory_at((uintptr_t)p);
+
+    if (bytes == 0)
+        return true;
+    if (m != NULL && (uintptr_t)p + bytes <= m->to)
+        return true;
+    if (m == NULL)
+        emu_fault("%s: %p is no memory of the device", what, p);
+    else
+        emu_fault("%s: %zu bytes at byte %zu of %zu", what, bytes,
+                  (size_t)((uintptr_t)p - m->from), (size_t)(m->to - m->from));
+    return false;
+}
+
+bool emu_memory_filled(const void *p, size_t bytes, const char *what)
+{
+    const struct emu_memory *m = emu_memory_at((uintptr_t)p);
+
+    if (!emu_memory_check(p, bytes, what))
+        return false;
+    if (bytes == 0 || m->whole || m->pinned ||
+        emu_shadow_marked((uintptr_t)p, bytes, m->born))
+        return true;
+    emu_fault("%s: read memory that nobody has written", what);
+    return false;
+}
+
+void emu_memory_written(const void *p, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)p;
+    struct emu_memory *m = (struct emu_memory *)emu_memory_at(at);
+
+    if (m == NULL || bytes == 0 || m->whole || m->pinned)
+        return;
+    if (at == m->from && at + bytes == m->to)
+        m->whole = true;
+    else
+        emu_shadow_mark(at, bytes);
+}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# plait_cuda.so for a machine without a GPU: kernels/cuda over the emulated
+# CUDA of this folder. Its own makefile, so that neither the flags nor the
+# sanitizers of the build around it reach the kernels.
+#
+#   make -f module.mk top_srcdir=DIR CC=.. CXX=.. [cuda=DIR] [out=DIR]
+#
+# cuda: where kernels/cuda/ is taken from (tests/gpu/emulated/mutants.py has
+# copies); out: where the module goes.
+emulated = $(top_srcdir)/tests/gpu/emulated
+cuda = $(top_srcdir)
+out = .
+
+includes = -I$(out)/source -I$(emulated) -I$(emulated)/include -I$(cuda) \
+	-I$(top_srcdir)
+cflags = -std=gnu11 -g -fPIC -fvisibility=hidden -Wall -Wextra -MMD -MP
+# The sanitizer's library is not linked: accesses.c has what it calls.
+kernel_flags = -std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -fsanitize=thread \
+	-fno-strict-aliasing -fno-exceptions \
+	--param tsan-instrument-func-entry-exit=0 -MMD -MP -Wall -Wextra \
+	-Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
+	-include $(emulated)/emulated.h
+
+machine = $(patsubst $(emulated)/%.c,$(out)/machine/%.o, \
+	$(filter-out %/test_runtime.c,$(wildcard $(emulated)/*.c)))
+host = $(patsubst $(cuda)/kernels/cuda/%.c,$(out)/host/%.o, \
+	$(wildcard $(cuda)/kernels/cuda/*.c))
+kernels = $(patsubst $(cuda)/kernels/cuda/%.cu,$(out)/kernels/%.o, \
+	$(wildcard $(cuda)/kernels/cuda/*.cu))
+headers = $(patsubst $(cuda)/%,$(out)/source/%, \
+	$(wildcard $(cuda)/kernels/cuda/*.cuh))
+
+$(out)/plait_cuda.so: $(machine) $(host) $(kernels)
+	$(CXX) -shared -o $@ $^ -lm -ldl -lpthread -Wl,--no-undefined
+
+$(out)/machine/%.o: $(emulated)/%.c $(emulated)/module.mk
+	@mkdir -p $(@D)
+	$(CC) $(cflags) -O3 $(includes) -c -o $@ $<
+
+$(out)/host/%.o: $(cuda)/kernels/cuda/%.c $(emulated)/module.mk
+	@mkdir -p $(@D)
+	$(CC) $(cflags) -O1 -I$(emulated)/include/plain $(includes) -c -o $@ $<
+
+$(out)/kernels/%.o: $(out)/source/kernels/cuda/%.cc \
+		$(emulated)/emulated.h $(emulated)/module.mk | $(headers)
+	@mkdir -p $(@D)
+	$(CXX) $(kernel_flags) $(includes) -c -o $@ $<
+
+$(out)/source/kernels/cuda/%.cc: $(cuda)/kernels/cuda/%.cu \
+		$(emulated)/rewrite.py
+	@mkdir -p $(@D)
+	python3 $(emulated)/rewrite.py $< $@
+
+$(out)/source/kernels/cuda/%.cuh: $(cuda)/kernels/cuda/%.cuh \
+		$(emulated)/rewrite.py
+	@mkdir -p $(@D)
+	python3 $(emulated)/rewrite.py $< $@
+
+.SECONDARY:
+-include $(wildcard $(out)/*/*.d)

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The instructions that kernels write as PTX. Each is known by its whole
+ * text, operands and all: one that is changed is not known. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulated_calls.h"
+#include "kernels/dtype.h"
+
+/* A lane's part of an instruction of its warp. */
+struct lane {
+    void *const *out;
+    const uint64_t *in;
+    const void *pc;
+};
+
+static char *shared_at(uint64_t address)
+{
+    return emu_shadow_window() + (unsigned)address;
+}
+
+/* -- ldmatrix
+ * ------------------------------------------------------------------ */
+
+/* Row l of the matrices is where lane l says. */
+static void act_ldmatrix(void *const *args, bool transposed)
+{
+    uint16_t row[EMU_WARP][8];
+
+    for (int l = 0; l < EMU_WARP; l++) {
+        const struct lane *lane = args[l];
+        const char *p = shared_at(lane->in[0]);
+
+        if ((uintptr_t)lane->in[0] % 16 != 0)
+            emu_fault_at(lane->pc, "misaligned ldmatrix");
+        emu_shadow_access(p, 16, EMU_READ, lane->pc);
+        memcpy(row[l], p, 16);
+    }
+    for (int l = 0; l < EMU_WARP; l++) {
+        const struct lane *lane = args[l];
+        int g = l / 4, t = l % 4 * 2;
+
+        for (int m = 0; m < 4; m++) {
+            uint16_t low = transposed ? row[m * 8 + t][g] : row[m * 8 + g][t];
+            uint16_t high =
+                transposed ? row[m * 8 + t + 1][g] : row[m * 8 + g][t + 1];
+
+            *(uint32_t *)lane->out[m] = low | (uint32_t)high << 16;
+        }
+    }
+}
+
+static void act_rows(void *const *args, unsigned mask)
+{
+    (void)mask;
+    act_ldmatrix(args, false);
+}
+
+static void act_columns(void *const *args, unsigned mask)
+{
+    (void)mask;
+    act_ldmatrix(args, true);
+}
+
+/* -- mma
+ * ---------------------------------------------------------------------------
+ */
+
+static float fp16[1 << 16]; /* all of them */
+
+static float widen_fp16(uint16_t x)
+{
+    if (fp16[0x3c00] == 0)
+        for (int i = 0; i < 1 << 16; i++)
+            fp16[i] = plait_f32_of_fp16((uint16_t)i);
+    return fp16[x];
+}
+
+/* A [16,16] and B [16,8] of all lanes' registers. */
+static inline void gather(void *const *args, float (*widen)(uint16_t),
+                          float a[16][16], float b[16][8])
+{
+    for (int l = 0; l < EMU_WARP; l++) {
+        const struct lane *lane = args[l];
+        int g = l / 4, t = l % 4 * 2;
+
+        for (int i = 0; i < 2; i++) {
+            for (int r = 0; r < 4; r++)
+                a[g + r % 2 * 8][t + r / 2 * 8 + i] =
+                    widen((uint16_t)(lane->in[r] >> 16 * i));
+            for (int r = 0; r < 2; r++)
+                b[t + r * 8 + i][g] =
+                    widen((uint16_t)(lane->in[4 + r] >> 16 * i));
+        }
+    }
+}
+
+static inline void act_mma(void *const *args, float (*widen)(uint16_t))
+{
+    float a[16][16], b[16][8], c[16][8] = {{0}};
+
+    gather(args, widen, a, b);
+    for (int i = 0; i < 16; i++)
+        for (int k = 0; k < 16; k++)
+            for (int j = 0; j < 8; j++)
+                c[i][j] += a[i][k] * b[k][j];
+    for (int l = 0; l < EMU_WARP; l++) {
+        const struct lane *lane = args[l];
+
+        for (int r = 0; r < 4; r++)
+            *(float *)lane->out[r] += c[l / 4 + r / 2 * 8][l % 4 * 2 + r % 2];
+    }
+}
+
+static void act_mma_bf16(void *const *args, unsigned mask)
+{
+    (void)mask;
+    act_mma(args, plait_f32_of_bf16);
+}
+
+static void act_mma_fp16(void *const *args, unsigned mask)
+{
+    (void)mask;
+    act_mma(args, widen_fp16);
+}
+
+/* -- one lane's
+ * ------------------------------------------------------------------------ */
+
+/* 2^x; what is not normal becomes 0. */
+static void power_of_two(const struct lane *lane)
+{
+    float x, y;
+
+    memcpy(&x, lane->in, sizeof(x));
+    y = exp2f(x);
+    *(float *)lane->out[0] = y < 0x1p-126f ? 0 : y;
+}
+
+/* A copy that may arrive at any time until it is waited for: here as late as
+ * that. */
+struct emu_copy {
+    struct emu_copy *next;
+    char *to;
+    uint64_t from, bytes;
+    int group;
+    const void *pc;
+};
+
+static void begin_copy(const struct lane *lane)
+{
+    struct emu_copy *c = malloc(sizeof(*c)), **end = &emu_now->copies;
+    uint64_t from = lane->in[1], bytes = lane->in[2];
+
+    if (c == NULL)
+        abort();
+    if (lane->in[0] % 16 != 0 || (bytes > 0 && from % 16 != 0))
+        emu_fault_at(lane->pc, "misaligned cp.async");
+    *c = (struct emu_copy){NULL,  shared_at(lane->in[0]), from,
+                           bytes, emu_now->committed,     lane->pc};
+    emu_shadow_begin_copy(c->to, 16, c->pc);
+    if (bytes > 0)
+        emu_shadow_access((const void *)from, bytes, EMU_READ, c->pc);
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = c;
+}
+
+/* Those of groups below `group` have arrived. */
+static void end_copies(int group)
+{
+    while (emu_now->copies != NULL && emu_now->copies->group < group) {
+        struct emu_copy *c = emu_now->copies;
+
+        emu_now->copies = c->next;
+        emu_shadow_end_copy(c->to, 16, c->pc);
+        memset(c->to, 0, 16);
+        memcpy(c->to, (const void *)c->from, c->bytes);
+        free(c);
+    }
+}
+
+static void commit_copies(const struct lane *lane)
+{
+    (void)lane;
+    emu_now->committed++;
+}
+
+static void wait_copies(const struct lane *lane)
+{
+    end_copies(emu_now->committed - (int)lane->in[0]);
+}
+
+void emu_finish_copies(void)
+{
+    end_copies(emu_now->committed + 1);
+}
+
+/* -- by text
+ * -----------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *text;
+    void (*warp)(void *const *args, unsigned mask); /* of all lanes, or */
+    void (*lane)(const struct lane *lane);          /* of each */
+} known[] = {
+    {"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];",
+     act_rows, NULL},
+    {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "
+     "{%0, %1, %2, %3}, [%4];",
+     act_columns, NULL},
+    {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};",
+     act_mma_bf16, NULL},
+    {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};",
+     act_mma_fp16, NULL},
+    {"ex2.approx.ftz.f32 %0, %1;", NULL, power_of_two},
+    {"cp.async.cg.shared.global [%0], [%1], 16, %2;", NULL, begin_copy},
+    {"cp.async.commit_group;", NULL, commit_copies},
+    {"cp.async.wait_group %0;", NULL, wait_copies},
+};
+
+void emu_ptx(const char *text, void *const *out, const uint64_t *in, int line)
+{
+    struct lane lane = {out, in, __builtin_return_address(0)};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(known[i].text, text) != 0)
+            continue;
+        if (known[i].warp != NULL)
+            emu_meet(0xffffffff, &lane, known[i].warp, line, text);
+        else
+            known[i].lane(&lane);
+        return;
+    }
+    emu_fault_at(lane.pc, "unknown instruction \"%s\"", text);
+}

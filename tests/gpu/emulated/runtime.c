@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The emulated CUDA runtime: an H100 by its figures. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulated_calls.h"
+#include "machine.h"
+#include "runtime.h"
+
+static __thread cudaError_t last;
+
+cudaError_t emu_result(cudaError_t status)
+{
+    if (emu_faulted() != NULL)
+        status = cudaErrorLaunchFailure;
+    if (status != cudaSuccess)
+        last = status;
+    return status;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    if (error == cudaErrorLaunchFailure && emu_faulted() != NULL)
+        return emu_faulted();
+    switch (error) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorInvalidValue:
+        return "invalid argument";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorSystemNotReady:
+        return "system not yet initialized";
+    case cudaErrorInvalidConfiguration:
+        return "invalid configuration argument";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
+    default:
+        return "an error of the emulated runtime";
+    }
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t status = emu_result(last);
+
+    last = cudaSuccess;
+    return status;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return emu_result(last);
+}
+
+/* -- the device
+ * ---------------------------------------------------------------- */
+
+/* EMULATED_GPU: "none", "broken" or "old"; else it works. */
+static bool gpu_is(const char *what)
+{
+    const char *is = getenv("EMULATED_GPU");
+
+    return is != NULL && strcmp(is, what) == 0;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return emu_result(gpu_is("none")     ? cudaErrorNoDevice
+                      : gpu_is("broken") ? cudaErrorSystemNotReady
+                                         : cudaSuccess);
+}
+
+cudaError_t emu_kernel_attributes(struct cudaFuncAttributes *attributes)
+{
+    attributes->maxDynamicSharedSizeBytes = EMU_SHARED_PLAIN;
+    return emu_result(gpu_is("old") ? cudaErrorNoKernelImageForDevice
+                                    : cudaSuccess);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return emu_result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
+                                   int device)
+{
+    (void)device;
+    switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+        *value = EMU_SMS;
+        break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = 9;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = 0;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = EMU_SHARED_MOST;
+        break;
+    default:
+        return emu_result(cudaErrorInvalidValue);
+    }
+    return emu_result(cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
+{
+    (void)device;
+    memset(prop, 0, sizeof(*prop));
+    snprintf(prop->name, sizeof(prop->name), "emulated GPU");
+    prop->major = 9;
+    prop->totalGlobalMem = (size_t)16 << 30;
+    return emu_result(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return emu_result(cudaSuccess);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    return emu_result(cudaSuccess);
+}
+
+/* -- memory
+ * ------------------------------------------------------------------------ */
+
+static cudaError_t new_memory(void **ptr, size_t bytes, bool pinned)
+{
+    void *p = NULL;
+
+    emu_lock();
+    if (emu_recording())
+        emu_fault("memory is allocated while a stream is recorded");
+    else
+        p = emu_memory_new(bytes, pinned);
+    emu_unlock();
+    if (p != NULL)
+        *ptr = p;
+    return emu_result(p != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+static cudaError_t free_memory(void *ptr, bool pinned)
+{
+    int rc;
+
+    if (ptr == NULL)
+        return emu_result(cudaSuccess);
+    emu_lock();
+    rc = emu_memory_free(ptr, pinned);
+    emu_unlock();
+    return emu_result(rc == 0 ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMalloc(void **ptr, size_t bytes)
+{
+    return new_memory(ptr, bytes, false);
+}
+
+cudaError_t cudaFree(void *ptr)
+{
+    return free_memory(ptr, false);
+}
+
+cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return new_memory(ptr, bytes, true);
+}
+
+cudaError_t cudaFreeHost(void *ptr)
+{
+    return free_memory(ptr, true);
+}
+
+/* -- copies
+ * ----------------------------------------------------------------------------
+ */
+
+struct copy {
+    char *dst;
+    const char *src; /* NULL: `value` is set */
+    size_t dst_pitch, src_pitch, width, height;
+    int value;
+};
+
+static void do_copy(void *arg, bool backwards)
+{
+    const struct copy *c = arg;
+
+    (void)backwards;
+    for (size_t i = 0; i < c->height; i++) {
+        if (c->src != NULL)
+            memmove(c->dst + i * c->dst_pitch, c->src + i * c->src_pitch,
+                    c->width);
+        else
+            memset(c->dst + i * c->dst_pitch, c->value, c->width);
+        emu_memory_written(c->dst + i * c->dst_pitch, c->width);
+    }
+}
+
+/* The side that is the device's is memory of it, the other is not. */
+static bool check_side(const void *p, size_t pitch, size_t width, size_t height,
+                       bool device, const char *what)
+{
+    const struct emu_memory *m = emu_memory_at((uintptr_t)p);
+
+    if (width == 0 || height == 0)
+        return true;
+    if (device)
+        return emu_memory_check(p, (height - 1) * pitch + width, what);
+    if (m != NULL && !m->pinned) {
+        emu_fault("%s: memory of the device where the host's is due", what);
+        return false;
+    }
+    return m == NULL || emu_memory_check(p, (height - 1) * pitch + width, what);
+}
+
+static cudaError_t start_copy(const struct copy *c, bool from_device,
+                              bool to_device, cudaStream_t stream)
+{
+    struct copy *kept = malloc(sizeof(*kept));
+    cudaError_t status;
+
+    if (kept == NULL)
+        return emu_result(cudaErrorMemoryAllocation);
+    *kept = *c;
+    emu_lock();
+    if (check_side(c->dst, c->dst_pitch, c->width, c->height, to_device,
+                   "the copy's target") &&
+        (c->src == NULL || check_side(c->src, c->src_pitch, c->width, c->height,
+                                      from_device, "the copy's source"))) {
+        status = emu_do(stream, do_copy, free, kept);
+    } else {
+        free(kept);
+        status = emu_result(cudaErrorInvalidValue);
+    }
+    emu_unlock();
+    return status;
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes,
+                            cudaStream_t stream)
+{
+    struct copy c = {.dst = dst, .width = bytes, .height = 1, .value = value};
+
+    return start_copy(&c, false, true, stream);
+}
+
+cudaError_t cudaMemset(void *dst, int value, size_t bytes)
+{
+    return cudaMemsetAsync(dst, value, bytes, NULL);
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
+                            enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    return cudaMemcpy2DAsync(dst, bytes, src, bytes, bytes, 1, kind, stream);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
+                              size_t src_pitch, size_t width, size_t height,
+                              enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    struct copy c = {.dst = dst,
+                     .src = src,
+                     .dst_pitch = dst_pitch,
+                     .src_pitch = src_pitch,
+                     .width = width,
+                     .height = height};
+
+    if (width > dst_pitch || width > src_pitch)
+        return emu_result(cudaErrorInvalidValue);
+    if (width == 0 || height == 0)
+        return emu_result(cudaSuccess);
+    return start_copy(
+        &c, kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice,
+        kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice,
+        stream);
+}

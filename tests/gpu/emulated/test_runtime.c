@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What surrounds the kernels: kept plans, and recordings that fail. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "tap.h"
+
+enum { ROWS = 4000, SIDE = 8 };
+
+static const struct plait_ops *ops;
+static struct plait_device *dev;
+static struct plait_queue *q;
+
+static int count_lines(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    int n = 0, c;
+
+    while (f != NULL && (c = getc(f)) != EOF)
+        n += c == '\n';
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
+
+/* Products of every count of rows, as experts ask for them. */
+static void plans_check(const int *products, const char *file)
+{
+    float *x = ops->alloc(dev, (ROWS + 1) * SIDE * sizeof(*x));
+    float *y = ops->alloc(dev, (ROWS + 1) * SIDE * sizeof(*y));
+    float *w = ops->alloc(dev, SIDE * SIDE * sizeof(*w));
+    struct plait_weight *weight =
+        ops->weight_create(dev, PLAIT_F32, SIDE, SIDE, w);
+    int most = 0, rc = 0;
+
+    for (size_t n = 1; n <= ROWS; n++) {
+        rc |=
+            ops->linear_forward(q, y, NULL, x, weight, NULL, PLAIT_ACT_NONE, n);
+        most = *products > most ? *products : most;
+    }
+    diag("%d plans at most, %d lines of file", most, count_lines(file));
+    ok(rc == 0 && most <= 2048, "plans of %d products are bounded", ROWS);
+    ok(count_lines(file) > 0 && count_lines(file) <= 150,
+       "sizes share what a search has found");
+    ops->weight_destroy(weight);
+    ops->free(dev, w);
+    ops->free(dev, y);
+    ops->free(dev, x);
+}
+
+/* What cannot be recorded is forgiven, a device that failed is not. */
+static void recording_check(void)
+{
+    float *x = ops->alloc(dev, 64), host[16] = {0};
+    const char *why = NULL;
+    struct plait_graph *graph;
+    int rc = ops->graph_begin(q);
+
+    rc |= ops->to_device(q, x, host, 64) == 0;
+    graph = ops->graph_end(q, &why);
+    ok(rc == 0 && graph == NULL && why != NULL,
+       "a copy from the host is not recorded: %s", why != NULL ? why : "");
+    ok(plait_queue_error(q) == NULL && ops->to_device(q, x, host, 64) == 0,
+       "... and the queue goes on");
+    why = NULL;
+    ops->graph_begin(q);
+    ops->copy(q, x, x + 8, 64);
+    graph = ops->graph_end(q, &why);
+    ok(graph == NULL && plait_queue_error(q) != NULL,
+       "after a failure of the device it does not: %s", why != NULL ? why : "");
+    ops->free(dev, x);
+}
+
+int main(void)
+{
+    const char *why = NULL, *dir = getenv("PLAIT_MODULE_PATH");
+    char path[4096], file[4096];
+    void *module;
+    int *products;
+
+    snprintf(file, sizeof(file), "%s/matmul", getenv("TEST_FOLDER"));
+    setenv("PLAIT_MATMUL_CACHE", file, 1);
+    ops = plait_ops_cuda(&why);
+    if (ops == NULL)
+        return skip_all(why);
+    snprintf(path, sizeof(path), "%s/plait_cuda.so", dir);
+    module = dlopen(path, RTLD_NOW);
+    products = module != NULL ? dlsym(module, "emu_products") : NULL;
+    dev = ops->device_create(0, 0);
+    q = dev != NULL ? ops->queue_create(dev, 0) : NULL;
+    ok(q != NULL && products != NULL, "the emulated GPU is there");
+    if (q == NULL || products == NULL)
+        return done_testing();
+    plans_check(products, file);
+    recording_check();
+    ops->queue_destroy(q);
+    ops->device_destroy(dev);
+    ok(*products == 0, "no plan is left");
+    dlclose(module);
+    return done_testing();
+}

@@ -1,0 +1,69 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Short trainings on the emulated GPU against the same on the CPU: the layouts,
+# precisions and recordings that a GPU would run, kernels and memory checked.
+PLAIT_TEST_GPU=1
+export PLAIT_TEST_GPU
+. "$top_srcdir/tests/gpu/emulated/emulated.sh"
+. "$top_srcdir/tests/gpu/gpu.sh"
+# tests/gpu/emulated/plait-train
+PATH=$top_builddir/tests/gpu/emulated:$PATH
+
+plait-prep "$top_srcdir/LICENSE" --out "$work/data" >/dev/null || exit 99
+
+# config FAMILY: heads of 64, which the tensor cores' attention takes
+config()
+{
+	cat <<-END
+	model: {family: $1, layers: 2, hidden: 128, heads: 2, vocab: 257, seq_len: 32}
+	data: {train: "$work/data/train.bin"}
+	train: {steps: 3, global_batch: 4, micro_batch: 2, seed: 7}
+	optim: {lr: 1.0e-3}
+	lr: {warmup: 1}
+	END
+}
+
+# train NAME FAMILY RANKS DEVICE SETTING..: metrics in $work/NAME
+train()
+{
+	name=$1 family=$2 ranks=$3 device=$4
+	shift 4
+	config "$family" >"$work/$family.yaml"
+	set -- $(printf -- '--set %s ' train.steps=3 "$@")
+	launch=
+	[ "$ranks" -eq 1 ] || launch="sh $top_srcdir/tests/lib/mpirun.sh $ranks"
+	PLAIT_SHARE_GPUS=1 $launch plait-train "$work/$family.yaml" \
+		--resume none --device "$device" --metrics "$work/$name" "$@" \
+		>"$work/out" 2>&1
+	status=$?
+	[ $status -eq 0 ] || sed 's/^/# /' "$work/out"
+	return $status
+}
+
+# near TOLERANCE FAMILY RANKS SETTING..: as one process on the CPU, in fp32
+near()
+{
+	tolerance=$1 family=$2 ranks=$3
+	shift 3
+	[ -f "$work/cpu-$family" ] || train "cpu-$family" "$family" 1 cpu
+	train cuda "$family" "$ranks" cuda "$@" &&
+		agree "$work/cuda" "$work/cpu-$family" "$tolerance"
+	report $? "$family, $ranks ranks: $*"
+}
+
+near 1e-4 gpt2 1
+near 2e-2 gpt2 1 train.precision=bf16
+near 2e-2 llama 1 train.precision=bf16
+near 3e-2 llama 1 train.precision=fp8
+near 1e-4 llama 1 parallel.offload=both
+if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
+	"$top_builddir/config.h"; then
+	near 2e-2 gpt2 2 parallel.tp=2 parallel.sequence=true \
+		train.precision=bf16
+	near 1e-4 gpt2 2 parallel.pp=2
+	near 1e-4 llama 2 parallel.cp=2
+	near 1e-4 llama 2 parallel.dp=2 parallel.zero=3
+else
+	skip "several ranks need MPI"
+fi
+echo "1..$count"
