@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "runtime/comm/slice.h"
 #include "runtime/comm/trace.h"
 #include "topology/base/thread.h"
 
@@ -114,6 +115,7 @@ struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
 
     if (!e)
         return NULL;
+    plait_slice_shorten(); /* before there are other threads */
     e->idle = idle;
     e->arg = arg;
     e->end = &e->first;
