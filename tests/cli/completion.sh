@@ -18,9 +18,10 @@ not_offered() {
     check "$shell: '$1' does not offer $2" $?
 }
 
-# Tab is pressed in an interactive zsh on a terminal of its own.
+# Tab is pressed in an interactive zsh on a terminal of its own, whose control
+# sequences stand before the words.
 ask_zsh() {
-    timeout 240 zsh -f >"$dir/out" 2>&1 <<END
+    timeout 240 zsh -f 2>&1 <<END | sed $'s/\e\\[[0-9;?]*[A-Za-z]/ /g' >"$dir/out"
 zmodload zsh/zpty
 zpty shell zsh -f -i
 zpty -w shell "PS1=; fpath=($made \\\$fpath); autoload -U compinit"
