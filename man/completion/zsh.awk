@@ -25,7 +25,8 @@ function action(argument, words) {
 BEGIN {
     FS = "\t"
     print "#compdef plait plait-train plait-prep plait-probe plait-convert" \
-        " plait-generate plait-eval plait-report plait-watch"
+        " plait-generate plait-eval plait-report plait-watch" \
+        " plait-stuck"
     print "# Made from what the programs print; see man/completion/zsh.awk."
 }
 FNR == NR {

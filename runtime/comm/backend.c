@@ -29,6 +29,8 @@ void plait_comm_init(struct plait_comm *comm,
     comm->rank = rank;
     comm->size = size;
     snprintf(comm->name, sizeof(comm->name), "%s", name);
+    comm->noted = &comm->own;
+    comm->world_rank = rank;
 }
 
 int plait_comm_fail(struct plait_comm *comm, const char *fmt, ...)

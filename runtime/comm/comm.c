@@ -19,20 +19,36 @@ void plait_comm_set_network(struct plait_comm *comm,
     comm->node = node;
 }
 
-/* How many ranks of the parent ask for my color; whether all of them are on
- * one node. */
+void plait_comm_set_record(struct plait_comm *world,
+                           struct plait_record *record)
+{
+    struct plait_record_group *group =
+        plait_record_add_group(record, world->name, 0, world->size);
+
+    world->record = record;
+    world->noted = group ? group : &world->own;
+}
+
+struct plait_record *plait_comm_record(const struct plait_comm *comm)
+{
+    return comm->record;
+}
+
+/* How many ranks of the parent ask for my color, and the lowest of them in the
+ * world; whether all of them are on one node. */
 static int group_size(struct plait_comm *parent, int color,
-                      struct plait_group_site *site)
+                      struct plait_group_site *site, int *first)
 {
     struct {
         uint64_t node;
-        int color;
+        int color, rank;
     } mine, *all = calloc(parent->size, sizeof(*all));
     int i, n = 0;
 
     memset(&mine, 0, sizeof(mine));
     mine.node = parent->node;
     mine.color = color;
+    mine.rank = *first = parent->world_rank;
     if (!all ||
         plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0) {
         free(all);
@@ -45,9 +61,28 @@ static int group_size(struct plait_comm *parent, int color,
         if (all[i].color == color) {
             n++;
             site->one_node &= all[i].node == mine.node;
+            *first = all[i].rank < *first ? all[i].rank : *first;
         }
     free(all);
     return n;
+}
+
+/* A child knows what its parent does of site and record. */
+static void inherit(const struct plait_comm *parent, struct plait_comm *child,
+                    int first)
+{
+    struct plait_record_group *group;
+
+    child->world_rank = parent->world_rank;
+    if (parent->sited)
+        plait_comm_set_network(child, &parent->network, parent->node);
+    child->record = parent->record;
+    if (child->size == 1)
+        return;
+    group =
+        plait_record_add_group(child->record, child->name, first, child->size);
+    if (group)
+        child->noted = group;
 }
 
 int plait_comm_split(struct plait_comm *parent, int color, int key,
@@ -56,7 +91,7 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
 {
     struct plait_comm *child = NULL, *host = NULL;
     struct plait_group_site site = {.axis = axis};
-    int n = group_size(parent, color, &site);
+    int first, n = group_size(parent, color, &site, &first);
     int alone = color >= 0 && n == 1;
 
     if (n < 0)
@@ -76,13 +111,13 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
         if (child)
             child->host = host;
     }
-    if (child && parent->sited)
-        plait_comm_set_network(child, &parent->network, parent->node);
     if (alone) {
         child = plait_self_create(parent->ops, parent->dev, name);
         if (!child)
             return plait_errorf(err, "out of memory");
     }
+    if (child)
+        inherit(parent, child, first);
     *comm = child;
     return 0;
 }
@@ -197,31 +232,22 @@ static uint64_t transfer_bytes(const struct plait_comm *comm,
     }
 }
 
-/* For plait_comm_doing(), which another thread calls. */
-static void enter(struct plait_comm *comm, const char *what, uint64_t number)
-{
-    atomic_store(&comm->number, number);
-    atomic_store(&comm->doing, what);
-}
+/* The record has the kinds of transfers in the same order. */
+_Static_assert((int)PLAIT_OP_RECV == (int)PLAIT_RECV &&
+                   (int)PLAIT_OP_BROADCAST == (int)PLAIT_BROADCAST,
+               "operations of the record");
 
-static void leave(struct plait_comm *comm)
+static uint64_t enter(struct plait_comm *comm, const struct plait_transfer *t,
+                      double now)
 {
-    atomic_store(&comm->doing, NULL);
-}
-
-bool plait_comm_doing(const struct plait_comm *comm, char *text, size_t size)
-{
-    const char *what = atomic_load(&comm->doing);
-
-    if (what)
-        snprintf(text, size, "%s %llu of group %s", what,
-                 (unsigned long long)atomic_load(&comm->number), comm->name);
-    return what;
+    return plait_record_enter(comm->noted, (enum plait_op)t->kind,
+                              t->n * plait_dtype_size(t->type), t->peer, now);
 }
 
 static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
                         struct plait_queue *q, struct plait_request **req)
 {
+    uint64_t tag;
     double start;
     int rc;
 
@@ -233,9 +259,9 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
     }
     start = plait_trace_now();
     plait_range_begin(comm->ops, comm->name);
-    enter(comm, plait_transfer_names[t->kind], ++comm->started);
+    tag = enter(comm, t, start);
     rc = comm->vtable->run(comm, t, q, req);
-    leave(comm);
+    plait_record_leave(comm->noted);
     plait_range_end(comm->ops);
     if (rc < 0)
         return -1;
@@ -246,7 +272,9 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
         comm->stats.bytes += transfer_bytes(comm, t);
     if (req && *req) {
         (*req)->kind = t->kind;
-        (*req)->number = comm->started;
+        (*req)->tag = tag;
+        (*req)->bytes = t->n * plait_dtype_size(t->type);
+        (*req)->peer = t->peer;
         (*req)->begun = start;
         (*req)->ended = 0;
     } else if (!req) {
@@ -350,9 +378,9 @@ int plait_comm_wait(struct plait_request **req, struct plait_queue *q)
     comm = r->comm;
     *req = NULL;
     start = plait_trace_now();
-    enter(comm, plait_transfer_names[r->kind], r->number);
+    plait_record_wait(comm->noted, r->tag, r->bytes, r->peer, start);
     rc = comm->vtable->wait(r, q);
-    leave(comm);
+    plait_record_leave(comm->noted);
     waited = plait_trace_now() - start;
     comm->stats.wait_s += waited;
     comm->stats.hidden_s += hidden_time(r, waited);
@@ -385,17 +413,20 @@ static struct plait_comm *host_of(struct plait_comm *comm)
 }
 
 /* Before a blocking control call: the time. */
-static double begin_wait(struct plait_comm *comm, const char *what)
+static double begin_wait(struct plait_comm *comm, enum plait_op op,
+                         size_t bytes)
 {
-    enter(comm, what, ++comm->controls);
-    return plait_trace_now();
+    double now = plait_trace_now();
+
+    plait_record_enter(comm->noted, op, bytes, 0, now);
+    return now;
 }
 
 /* Count the time of a blocking control call as waiting. */
 static int count_wait(struct plait_comm *comm, const char *what, double start,
                       int rc)
 {
-    leave(comm);
+    plait_record_leave(comm->noted);
     comm->stats.wait_s += plait_trace_now() - start;
     plait_trace_span(comm->trace, comm->name, what, start);
     return rc;
@@ -408,7 +439,7 @@ int plait_comm_barrier(struct plait_comm *comm)
 
     if (!host)
         return -1;
-    start = begin_wait(comm, "barrier");
+    start = begin_wait(comm, PLAIT_OP_BARRIER, 0);
     return count_wait(comm, "barrier", start, host->vtable->barrier(host));
 }
 
@@ -420,7 +451,7 @@ int plait_comm_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
 
     if (!host)
         return -1;
-    start = begin_wait(comm, "control");
+    start = begin_wait(comm, PLAIT_OP_CONTROL_BROADCAST, bytes);
     return count_wait(comm, "control", start,
                       host->vtable->host_broadcast(host, buf, bytes, root));
 }
@@ -433,7 +464,7 @@ int plait_comm_host_all_gather(struct plait_comm *comm, const void *send,
 
     if (!host)
         return -1;
-    start = begin_wait(comm, "control");
+    start = begin_wait(comm, PLAIT_OP_CONTROL_ALL_GATHER, bytes);
     return count_wait(comm, "control", start,
                       host->vtable->host_all_gather(host, send, recv, bytes));
 }
@@ -446,7 +477,7 @@ int plait_comm_host_all_reduce(struct plait_comm *comm, double *values,
 
     if (!host)
         return -1;
-    start = begin_wait(comm, "control");
+    start = begin_wait(comm, PLAIT_OP_CONTROL_ALL_REDUCE, n * sizeof(*values));
     return count_wait(comm, "control", start,
                       host->vtable->host_all_reduce(host, values, n, op));
 }

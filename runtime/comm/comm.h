@@ -33,6 +33,7 @@
 struct plait_comm;
 struct plait_request;
 struct plait_trace;
+struct plait_record;
 
 enum plait_comm_kind { PLAIT_COMM_SELF, PLAIT_COMM_MPI, PLAIT_COMM_NCCL };
 enum plait_reduce { PLAIT_SUM, PLAIT_MAX };
@@ -61,11 +62,6 @@ struct plait_comm_stats {
     double hidden_s; /* of collectives while the host computed; 0 with NCCL */
 };
 
-/* What the host waits in, by kind, number and group: "all-reduce 1234 of group
- * dp-cp", the same number on every rank of the group; false: in nothing of this
- * communicator. "control" are values of the host. Any thread may ask. */
-bool plait_comm_doing(const struct plait_comm *comm, char *text, size_t size);
-
 /* The world of this launch. `launch` is NULL for one process or plain
  * mpirun. kind MPI initialises MPI if nobody has; its rank order is made to
  * follow launch->rank. */
@@ -87,6 +83,12 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
 void plait_comm_set_network(struct plait_comm *comm,
                             const struct plait_site_network *network,
                             uint64_t node);
+/* For this world and the groups that are split off from here on: note in
+ * `record`, which outlives them, what the host enters and waits in. */
+void plait_comm_set_record(struct plait_comm *world,
+                           struct plait_record *record);
+/* NULL: none. */
+struct plait_record *plait_comm_record(const struct plait_comm *comm);
 /* NULL-safe, keeps errno. Collective where the backend needs it. */
 void plait_comm_destroy(struct plait_comm *comm);
 /* Not collective: give up at once. nccl and tcp close this communicator, and

@@ -2,11 +2,11 @@
 #ifndef PLAIT_RUNTIME_COMM_COMM_PRIVATE_H
 #define PLAIT_RUNTIME_COMM_COMM_PRIVATE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "runtime/comm/comm.h"
 #include "runtime/comm/trace.h"
+#include "runtime/stuck/record.h"
 
 /* What a backend implements. comm.c checks arguments, counts, times, and
  * keeps a failed communicator from being used again; a backend only moves
@@ -37,8 +37,9 @@ struct plait_transfer {
 /* A backend's request starts with this. */
 struct plait_request {
     struct plait_comm *comm;
-    enum plait_transfer_kind kind; /* comm.c's, as is the next */
-    uint64_t number;
+    enum plait_transfer_kind kind; /* comm.c's, as are the next three */
+    uint64_t tag, bytes;           /* of the record */
+    int peer;
     /* When it began and ended, by plait_trace_now(). comm.c sets begun to the
      * time of the call and ended to 0; a backend that measures them sets both
      * in wait(). */
@@ -96,10 +97,10 @@ struct plait_comm {
     char error[256];
     struct plait_comm_stats stats;
     struct plait_trace *trace; /* NULL: none */
-    /* plait_comm_doing(): what the host waits in, NULL: nothing. */
-    uint64_t started, controls; /* transfers and control calls so far */
-    _Atomic(const char *) doing;
-    atomic_uint_least64_t number;
+    /* What the host does, noted in `own` where there is no record. */
+    struct plait_record *record;
+    struct plait_record_group *noted, own;
+    int world_rank;
     /* plait_comm_set_network() */
     bool sited;
     uint64_t node;

@@ -49,10 +49,11 @@ struct plait_mesh {
     struct plait_comm *stage;
     struct plait_hierarchy dense, expert; /* of DP_CP and of EXPERT_DP */
     struct plait_graphs graphs;           /* none until plait_graphs_choose() */
-    struct plait_gpu_type gpu; /* the cost model's figures of the devices
-                                  and links: the tables' unless train/ sets
-                                  measured ones */
-    struct plait_trace *trace; /* NULL: none; not owned */
+    struct plait_gpu_type gpu;   /* the cost model's figures of the devices
+                                    and links: the tables' unless train/ sets
+                                    measured ones */
+    struct plait_trace *trace;   /* NULL: none; not owned */
+    struct plait_record *record; /* the world's, NULL: none; not owned */
 };
 
 /* Splits the world, which stays the caller's, into the groups that every

@@ -11,6 +11,7 @@
 #include "runtime/comm/trace.h"
 #include "runtime/parallel/captured_pass.h"
 #include "runtime/parallel/slots.h"
+#include "runtime/stuck/record.h"
 
 /* The boundary tensors that a stage sends and receives. */
 enum port { PORT_IN, PORT_OUT, PORT_DOUT, PORT_DIN, NPORTS };
@@ -193,6 +194,10 @@ static int run_action(struct plait_pipeline *pipe, const struct plait_action *a,
     char name[64];
     int rc;
 
+    if (!is_message(a))
+        plait_record_phase(mesh->record, a->kind == PLAIT_FORWARD
+                                             ? PLAIT_PHASE_FORWARD
+                                             : PLAIT_PHASE_BACKWARD);
     plait_range_begin(mesh->ops, is_message(a) ? "pipeline" : names[a->kind]);
     rc = do_action(pipe, a, batch, loss);
     plait_range_end(mesh->ops);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/stuck/record.h"
 #include "runtime/train/peak.h"
 #include "runtime/train/signals.h"
 
@@ -147,13 +148,19 @@ static int start_run(struct run *r, struct plait_error *err)
     if (plait_error_consensus(r->world, open_output(r, err), err) < 0)
         return -1;
     if (watches(r->config, plait_comm_size(r->world))) {
-        r->dog = plait_watchdog_create(r->s->mesh, r->config->train.timeout,
+        r->dog = plait_watchdog_create(r->world, r->s->hang,
+                                       r->config->train.timeout,
                                        (double)plait_growth_most(r->config) /
                                            r->config->train.global_batch,
                                        err);
         rc = r->dog ? 0 : -1;
     }
     return plait_error_consensus(r->world, rc, err);
+}
+
+static void note_phase(struct run *r, enum plait_phase phase)
+{
+    plait_record_phase(r->s->mesh->record, phase);
 }
 
 /* -- the loop ------------------------------------------------------------ */
@@ -167,10 +174,12 @@ static void log_step(struct run *r, const struct plait_metrics *m)
 
     if (plait_comm_rank(r->world) != 0)
         return;
+    note_phase(r, PLAIT_PHASE_LOG);
     if (!r->unlogged && (m->step % c->log.every == 0 || last) &&
         plait_log_write(r->log, m, &r->why) < 0)
         r->unlogged = true;
     plait_progress_show(&r->progress, m);
+    note_phase(r, PLAIT_PHASE_BETWEEN);
 }
 
 static bool is_due(int64_t step, int64_t every)
@@ -183,7 +192,10 @@ static int evaluate_model(struct run *r, struct plait_metrics *m,
                           struct plait_error *err)
 {
     double begin = plait_trace_now();
-    int rc = plait_trainer_eval(r->trainer, &m->val, err);
+    int rc;
+
+    note_phase(r, PLAIT_PHASE_EVALUATION);
+    rc = plait_trainer_eval(r->trainer, &m->val, err);
 
     if (rc == PLAIT_TRAINER_LOST) {
         r->unread = true;
@@ -192,6 +204,7 @@ static int evaluate_model(struct run *r, struct plait_metrics *m,
         rc = 0;
     }
     plait_trace_span(r->trace, "run", "evaluation", begin);
+    note_phase(r, PLAIT_PHASE_BETWEEN);
     return rc;
 }
 
@@ -221,6 +234,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
                            plait_signals_caught() != 0 || r->unlogged, &result,
                            err) < 0)
         return PLAIT_RUN_BROKEN;
+    note_phase(r, PLAIT_PHASE_BETWEEN);
     plait_watchdog_end(r->dog);
     rc = plait_run_try(r, &result, err);
     if (rc != 0)
@@ -268,6 +282,7 @@ static int run_steps(struct run *r, struct plait_error *err)
 
     plait_run_account_open(r);
     while (rc == 0 && !stop && r->done.step < r->config->train.steps) {
+        plait_record_step(r->s->mesh->record, r->done.step + 1);
         plait_watchdog_begin(r->dog, r->done.step + 1);
         rc = one_step(r, &stop, err);
     }

@@ -9,6 +9,7 @@
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/model_extras.h"
 #include "runtime/data/tokenizer.h"
+#include "runtime/stuck/record.h"
 #include "runtime/train/run_private.h"
 
 /* The state of the run between two steps. */
@@ -105,6 +106,7 @@ int plait_run_check_replicas(struct run *r, bool saves, struct plait_error *err)
 
     if (!r->check || (!saves && r->done.step % every != 0))
         return 0;
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_CHECK);
     return plait_replica_check_run(r->check, r->done.step, err);
 }
 
@@ -117,6 +119,7 @@ int plait_run_save(struct run *r, struct plait_error *err)
         return 0;
     if (plait_run_check_replicas(r, true, err) < 0)
         return -1;
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     if (take_outcome(r, plait_saver_finish(r->saver, err), err) < 0)
         return -1;
     describe_state(r);
@@ -126,11 +129,13 @@ int plait_run_save(struct run *r, struct plait_error *err)
              : plait_saver_save(r->saver, &r->done, err);
     rc = take_outcome(r, rc, err);
     plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
     return rc;
 }
 
 int plait_run_poll_saver(struct run *r, struct plait_error *err)
 {
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     return r->saver ? take_outcome(r, plait_saver_poll(r->saver, err), err) : 0;
 }
 
@@ -142,6 +147,7 @@ int plait_run_save_last(struct run *r, struct plait_error *err)
 
     if (!r->saver)
         return 0;
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     if (take_outcome(r, plait_saver_finish(r->saver, err), err) < 0)
         return -1;
     if (r->saved != r->done.step && plait_run_check_replicas(r, true, err) < 0)

@@ -131,6 +131,7 @@ static int open_mesh(struct plait_session *s, const struct plait_layout *layout,
     if (plait_error_consensus(s->world.comm, s->mesh ? 0 : -1, err) < 0)
         return -1;
     s->mesh->node = node_id(s);
+    s->mesh->record = plait_comm_record(s->world.comm);
     s->mesh->gpu = figures->gpu;
     if (s->config->model.experts &&
         plait_error_consensus(
@@ -158,6 +159,7 @@ int plait_session_open(struct plait_session *s,
 
     memset(s, 0, sizeof(*s));
     if (plait_world_open(&s->world, args->device, err) < 0 ||
+        !(s->hang = plait_hang_create(&s->world, err)) ||
         read_config(s, args, err) < 0)
         return -1;
     if (plait_error_consensus(s->world.comm, resolve_layout(s, &layout, err),
@@ -174,4 +176,5 @@ void plait_session_close(struct plait_session *s)
     free(s->config_text);
     plait_job_config_destroy(s->config);
     plait_world_close(&s->world);
+    plait_hang_destroy(s->hang);
 }

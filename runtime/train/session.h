@@ -6,6 +6,7 @@
 
 #include "runtime/comm/world.h"
 #include "runtime/mesh/mesh.h"
+#include "runtime/train/hang.h"
 #include "topology/job/job_config.h"
 
 /* The command line of plait-train; the programs that take a model from a
@@ -31,6 +32,7 @@ struct plait_train_args {
  * they compute on, and what they were asked to do. */
 struct plait_session {
     struct plait_world world;
+    struct plait_hang *hang;
     char *config_text;               /* as read, NUL-terminated */
     struct plait_job_config *config; /* parallel sizes resolved */
     struct plait_mesh *mesh;

@@ -11,6 +11,7 @@
 #include "runtime/comm/trace.h"
 #include "runtime/comm/world.h"
 #include "runtime/mesh/graph_capture.h"
+#include "runtime/stuck/record.h"
 #include "runtime/train/precision.h"
 
 /* -- life ---------------------------------------------------------------- */
@@ -209,11 +210,14 @@ static int compute_gradients(struct plait_trainer *t, int i, double *squares,
     const struct plait_ops *ops = t->mesh->ops;
     double factor = t->factor[i];
 
+    plait_record_phase(t->mesh->record, PLAIT_PHASE_FORWARD);
     if (ops->fill_zero(t->mesh->q, t->loss, 2 * sizeof(*t->loss)) < 0 ||
         plait_gradsync_begin(t->sync, t->microbatches) < 0 ||
         plait_pipeline_train(t->pipe, t->batch + i * t->microbatches, t->loss) <
-            0 ||
-        plait_gradsync_finish(t->sync) < 0 ||
+            0)
+        return -1;
+    plait_record_phase(t->mesh->record, PLAIT_PHASE_REDUCE);
+    if (plait_gradsync_finish(t->sync) < 0 ||
         plait_optim_sum_squares(t->optim, squares) < 0 ||
         plait_gradsync_small(t->sync, part, small) < 0)
         return -1;
@@ -270,6 +274,7 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
     /* Replicas that are not apart have the same gradient. */
     if (t->replicas && !now->apart && t->mesh->coord.at[PLAIT_DP] != 0)
         squares[mine] = 0;
+    plait_record_phase(t->mesh->record, PLAIT_PHASE_DATA); /* of the next */
     t->sums[SUM_STOP] = stop || !plait_trainer_data_ahead(t, now->number);
     if (plait_comm_host_all_reduce(t->mesh->world, t->sums,
                                    NSUMS + now->replicas, PLAIT_SUM) < 0)
@@ -306,6 +311,7 @@ static int update_weights(struct plait_trainer *t, int i,
                              t->scale.scale / t->factor[i]);
     int rc;
 
+    plait_record_phase(t->mesh->record, PLAIT_PHASE_OPTIMIZER);
     plait_range_begin(t->mesh->ops, "optimizer");
     rc = t->replicas ? plait_replicas_before_update(t->replicas) : 0;
     if (rc == 0)

@@ -7,6 +7,7 @@
 
 #include "runtime/comm/trace.h"
 #include "runtime/data/tokenizer.h"
+#include "runtime/stuck/record.h"
 #include "runtime/train/step_private.h"
 #include "topology/base/hash.h"
 
@@ -356,6 +357,7 @@ int plait_trainer_batch(struct plait_trainer *t, struct plait_loader *loader,
     int i;
 
     start = plait_trace_now();
+    plait_record_phase(t->mesh->record, PLAIT_PHASE_DATA);
     if (plait_loader_next(loader, n, err) < 0)
         return -1;
     plait_trace_span(t->mesh->trace, "data", "data", start);

@@ -4,6 +4,7 @@
 #include "runtime/train/watchdog.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -13,19 +14,26 @@
 #include <time.h>
 #include <unistd.h>
 
-/* All ranks notice a hang at the same time. Rank r waits r seconds longer, at
- * most this many, so that as a rule one rank reports it and ends the run. */
-#define MAX_DELAY_S 64
+/* All ranks notice a hang at the same time. Each notes what it is blocked in
+ * and gives the others this long to do the same; then one reports and ends the
+ * run: the lowest of the first node. If that one cannot, another node's reports
+ * OTHER_NODE_S later, and OTHERS_S later whoever is left. */
+#define NOTE_S 0.6
+#define OTHER_NODE_S 1.5
+#define LATE_S 0.6 /* where a lower rank of the node seems not to run */
+#define OTHERS_S 3.0
 /* Seconds that the abort itself may take. */
-#define ABORT_LIMIT_S 10
-/* The thread looks once a second. Where more than this many went by, the whole
+#define ABORT_LIMIT_S 1
+/* How often the thread looks. Where more than STOPPED_S went by, the whole
  * process was stopped, as by a suspended job. */
+#define LOOK_NS 200000000
 #define STOPPED_S 5
 #define TIMES 63 /* steps that the median is of */
 #define FEWEST 5
 
 struct plait_watchdog {
-    const struct plait_mesh *mesh;
+    struct plait_comm *world;
+    struct plait_hang *hang;
     int seconds; /* or PLAIT_WATCHDOG_AUTO */
     double growth;
     pthread_t thread;
@@ -37,7 +45,7 @@ struct plait_watchdog {
     int ntimes, next;
     double limit; /* 0: none */
     int64_t step;
-    bool stepping, leave;
+    bool stepping, leave, noted;
 };
 
 static double seconds_now(void)
@@ -67,61 +75,66 @@ double plait_watchdog_limit(const double *seconds, int n)
     return limit < 60 ? 60 : limit;
 }
 
-/* What this rank waits in, as far as its host knows. */
-static void describe_wait(const struct plait_watchdog *dog, char *text,
-                          size_t size)
+/* Standard error may be a pipe that nobody reads: that must not keep the run
+ * from ending. A line this short is written as a whole or not at all. */
+static void say(const char *line)
 {
-    const struct plait_mesh *mesh = dog->mesh;
+    struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
 
-    for (int i = 0; i < PLAIT_NCOMMS; i++) {
-        const struct plait_comm *comm = plait_mesh_comm(mesh, i);
-
-        if (comm && plait_comm_doing(comm, text, size))
-            return;
-    }
-    if (!plait_comm_doing(mesh->world, text, size))
-        snprintf(text, size, "no transfer: in its own work or its device's");
+    if (poll(&err, 1, 500) == 1 && err.revents & POLLOUT &&
+        write(STDERR_FILENO, line, strlen(line)) < 0)
+        return;
 }
 
 static void end_run(const struct plait_watchdog *dog)
 {
-    struct plait_comm *world = dog->mesh->world;
-    char host[64] = "", wait[160];
+    char why[700], line[1000];
 
-    gethostname(host, sizeof(host) - 1);
-    describe_wait(dog, wait, sizeof(wait));
-    fprintf(stderr,
-            "plait-train: rank %d (%s): step %lld has not ended for %.0f s "
-            "(train.timeout%s): some rank hangs; this one waits in %s; ended\n",
-            plait_comm_rank(world), host, (long long)dog->step, dog->limit,
-            dog->seconds < 0 ? " auto" : "", wait);
+    plait_hang_explain(dog->hang, why, sizeof(why));
+    snprintf(line, sizeof(line),
+             "plait-train: step %lld has not ended for %.0f s "
+             "(train.timeout%s): %s; ended\n",
+             (long long)dog->step, dog->limit, dog->seconds < 0 ? " auto" : "",
+             why);
+    say(line);
+    plait_comm_kill_node(dog->world);
     alarm(ABORT_LIMIT_S);
-    plait_comm_abort(world);
+    plait_comm_abort(dog->world);
     _exit(1);
 }
 
-/* When this rank reports a hang unless the step ends before. */
-static double report_time(const struct plait_watchdog *dog)
+/* How long after the limit this rank reports. */
+static double report_delay(const struct plait_watchdog *dog)
 {
-    int rank = plait_comm_rank(dog->mesh->world);
-
-    return dog->since + dog->limit + (rank < MAX_DELAY_S ? rank : MAX_DELAY_S);
+    if (!plait_hang_speaks(dog->hang))
+        return NOTE_S + OTHERS_S;
+    return NOTE_S + (plait_hang_is_lowest(dog->hang) ? 0 : LATE_S) +
+           (plait_hang_is_first_node(dog->hang) ? 0 : OTHER_NODE_S);
 }
 
 /* A limit that was given holds for all that happens, a learned one in steps. */
-static bool is_over(const struct plait_watchdog *dog, double now)
+static void look_once(struct plait_watchdog *dog, double now)
 {
-    if (dog->limit <= 0 || (dog->seconds < 0 && !dog->stepping))
-        return false;
-    return now >= report_time(dog);
+    double over = now - dog->since - dog->limit;
+
+    plait_hang_alive(dog->hang);
+    if (dog->limit <= 0 || (dog->seconds < 0 && !dog->stepping) || over < 0)
+        return;
+    if (!dog->noted)
+        plait_hang_note(dog->hang);
+    dog->noted = true;
+    if (over >= report_delay(dog))
+        end_run(dog);
 }
 
-static void wait_second(struct plait_watchdog *dog)
+static void wait_a_little(struct plait_watchdog *dog)
 {
     struct timespec at;
 
     clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec++;
+    at.tv_nsec += LOOK_NS;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&dog->wake, &dog->lock, &at);
 }
 
@@ -136,9 +149,8 @@ static void *watch_steps(void *arg)
         if (now - last > STOPPED_S)
             dog->since += now - last;
         last = now;
-        if (is_over(dog, now))
-            end_run(dog);
-        wait_second(dog);
+        look_once(dog, now);
+        wait_a_little(dog);
     }
     pthread_mutex_unlock(&dog->lock);
     return NULL;
@@ -166,7 +178,8 @@ static int start_thread(struct plait_watchdog *dog)
     return number;
 }
 
-struct plait_watchdog *plait_watchdog_create(const struct plait_mesh *mesh,
+struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
+                                             struct plait_hang *hang,
                                              int seconds, double growth,
                                              struct plait_error *err)
 {
@@ -177,7 +190,8 @@ struct plait_watchdog *plait_watchdog_create(const struct plait_mesh *mesh,
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    dog->mesh = mesh;
+    dog->world = world;
+    dog->hang = hang;
     dog->seconds = seconds;
     dog->growth = growth;
     dog->limit = seconds > 0 ? seconds : 0;
@@ -199,6 +213,7 @@ void plait_watchdog_begin(struct plait_watchdog *dog, int64_t step)
     dog->since = seconds_now();
     dog->step = step;
     dog->stepping = true;
+    dog->noted = false;
     pthread_mutex_unlock(&dog->lock);
 }
 

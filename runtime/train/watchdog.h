@@ -2,12 +2,12 @@
 #ifndef PLAIT_RUNTIME_TRAIN_WATCHDOG_H
 #define PLAIT_RUNTIME_TRAIN_WATCHDOG_H
 
-#include "runtime/mesh/mesh.h"
+#include "runtime/train/hang.h"
 
 /* A rank that hangs, in a disk or a network that no longer answers, would make
  * all others wait for it until the job's time limit. A thread of each rank
  * ends the run when no step has ended for `seconds`; the lowest rank that still
- * can prints why: where it waits itself.
+ * can says in one line which rank the others wait for, and where that one is.
  *
  * With PLAIT_WATCHDOG_AUTO the limit is learned: 20 times the median step, at
  * least a minute. There is none before five steps have ended, and none while
@@ -16,9 +16,10 @@
 #define PLAIT_WATCHDOG_AUTO (-1)
 struct plait_watchdog;
 
-/* The mesh outlives it. A learned limit is times `growth`, what a step may yet
- * grow by. NULL with err. */
-struct plait_watchdog *plait_watchdog_create(const struct plait_mesh *mesh,
+/* World and hang outlive it. A learned limit is times `growth`, what a step may
+ * yet grow by. NULL with err. */
+struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
+                                             struct plait_hang *hang,
                                              int seconds, double growth,
                                              struct plait_error *err);
 /* Step `step`, counted from 1, begins, after what was done between steps: all

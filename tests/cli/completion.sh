@@ -37,6 +37,8 @@ while zpty -r shell line; do
 done
 zpty -d shell
 END
+    # Without the sequences that begin and end a word on the screen.
+    sed -i $'s/\033\\[[0-9;?]*[A-Za-z]/ /g' "$dir/out"
 }
 ask_fish() {
     fish --no-config -c "source $made/plait.fish; complete -C '$1'" \

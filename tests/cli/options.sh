@@ -70,6 +70,7 @@ read_by convert runtime/convert/convert.c
 read_by probe runtime/probe/probe.c
 read_by report runtime/view/report.c
 read_by watch runtime/view/watch.c
+read_by stuck runtime/stuck/main.c
 
 "$top_builddir/plait" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' \
     >"$tmp"

@@ -280,15 +280,6 @@ ok "killed five times, there is a checkpoint to go on from" \
     test $status = 0 -a -n "$(echo "$dir"/kill/step-*/manifest.json)"
 ok "that is the newest" test "$(grep -c skipped "$dir/out")" = 0
 
-# The first rank hangs; the next one says so, and ends all of them.
-start --set train.timeout=10
-kill -STOP $(ranks_of "$pid" | head -n 1)
-ok "a rank that hangs ends the others" ended 60
-ok "and the run has failed" test "$status" != 0 -a "$status" != hung
-ok "with one line" test "$(grep -c "^plait-train: rank 1 (.*): step [0-9]* \
-has not ended for 10 s .*: some rank hangs; this one waits in [a-z-]* [0-9]* of \
-group [a-z-]*; ended" "$dir/out")" = 1
-
 start
 kill -KILL $(ranks_of "$pid" | tail -n 1)
 ok "a rank that dies ends the others" ended 20

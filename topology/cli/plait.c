@@ -34,6 +34,7 @@ static const struct command {
     {"probe", NULL, "what the links between the nodes carry"},
     {"report", NULL, "runs as a page of curves"},
     {"watch", NULL, "a run in the terminal"},
+    {"stuck", NULL, "who a run that hangs waits for"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))

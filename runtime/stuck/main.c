@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/stuck/runs.h"
+#include "topology/base/capture.h"
+#include "topology/base/error.h"
+
+/* plait-stuck: who the ranks of a run that hangs wait for. */
+
+static const char help[] =
+    "usage: plait-stuck [JOBID|DIR] [OPTION]...\n"
+    "Say which rank the others of a run that hangs wait for, and where it is:\n"
+    "of a job of Slurm's, of the runs with working directory DIR, or of all\n"
+    "that you have on this machine; see plait-stuck(1).\n"
+    "\n"
+    "  --pid PID              only process PID and what it started\n"
+    "  --wait SECONDS         how long to see whether anything moves (2)\n"
+    "  --dump                 print what the ranks of this machine say, for\n"
+    "                         another plait-stuck to read\n"
+    "  --help, --version\n";
+
+enum { SLURM_S = 20, STEP_S = 120 };
+
+struct args {
+    struct plait_stuck_which which;
+    int wait;
+    bool dump;
+};
+
+/* -- Slurm --------------------------------------------------------------- */
+
+/* How many nodes a job that runs has; 0: there is no such job, or no Slurm. */
+static int count_nodes(const char *job)
+{
+    char *argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", (char *)job,
+                    (char *)"-tR",    (char *)"-o", (char *)"%D", NULL};
+    size_t size = 0;
+    int status = 0, nodes;
+    char *text = plait_capture(argv, 0, SLURM_S, &size, &status);
+
+    nodes = text && status == 0 ? atoi(text) : 0;
+    free(text);
+    return nodes > 0 ? nodes : 0;
+}
+
+/* Asks all nodes of the job in a step beside those that run. */
+static int ask_nodes(const struct args *args, int nodes,
+                     struct plait_stuck_runs *runs, struct plait_error *err)
+{
+    char jobid[64], count[32], wait[32], self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *argv[] = {(char *)"srun",
+                    (char *)"--overlap",
+                    (char *)"-Q",
+                    (char *)"--ntasks-per-node=1",
+                    jobid,
+                    count,
+                    self,
+                    (char *)args->which.job,
+                    (char *)"--dump",
+                    wait,
+                    NULL};
+    size_t size = 0;
+    int status = 0, rc;
+    char *text;
+
+    self[n > 0 ? n : 0] = '\0';
+    snprintf(jobid, sizeof(jobid), "--jobid=%.40s", args->which.job);
+    snprintf(count, sizeof(count), "--nodes=%d", nodes);
+    snprintf(wait, sizeof(wait), "--wait=%d", args->wait);
+    text = plait_capture(argv, 0, STEP_S + args->wait, &size, &status);
+    if (!text)
+        return plait_errorf(err,
+                            "job %.40s: its nodes cannot be asked: srun: "
+                            "%s",
+                            args->which.job, strerror(errno));
+    rc = plait_stuck_runs_read(text, runs);
+    free(text);
+    return rc < 0 ? plait_errorf(err, "out of memory") : 0;
+}
+
+/* -- what is said -------------------------------------------------------- */
+
+static void say_missing(const struct plait_stuck_run *run)
+{
+    int missing = -1;
+
+    if (run->n >= run->world)
+        return;
+    for (int i = 0; missing < 0 && i < run->n; i++)
+        if (run->rank[i].rank != i)
+            missing = i;
+    printf("; %d of %d ranks were found, rank %d was not", run->n, run->world,
+           missing < 0 ? run->n : missing);
+}
+
+static void say_run(const struct plait_stuck_run *run)
+{
+    struct plait_verdict verdict;
+    char text[1000];
+    int64_t step = 0;
+
+    for (int i = 0; i < run->n; i++)
+        step = run->rank[i].step > step ? run->rank[i].step : step;
+    if (run->job[0])
+        printf("job %s: ", run->job);
+    printf("%d ranks, step %" PRId64 ": ", run->world, step);
+    if (run->moved) {
+        printf("it goes on");
+    } else if (plait_stuck_judge(run->rank, run->n, &verdict) == 0) {
+        plait_stuck_sentence(run->rank, run->n, &verdict, time(NULL), text,
+                             sizeof(text));
+        printf("%s", text);
+    }
+    say_missing(run);
+    printf("\n");
+}
+
+static int say_none(const struct args *args, struct plait_error *err)
+{
+    if (args->which.job)
+        return plait_errorf(err,
+                            "job %.40s: no plait-train of it was found on its "
+                            "nodes, or on this one where Slurm shows no such "
+                            "job",
+                            args->which.job);
+    if (args->which.dir)
+        return plait_errorf(err,
+                            "%s: no plait-train of yours works there on this "
+                            "machine",
+                            args->which.dir);
+    return plait_errorf(err, "no plait-train of yours runs on this machine");
+}
+
+static int explain(const struct args *args, struct plait_error *err)
+{
+    struct plait_stuck_runs runs = {0};
+    int nodes =
+            args->which.job && !args->dump ? count_nodes(args->which.job) : 0,
+        rc;
+
+    if (nodes > 0)
+        rc = ask_nodes(args, nodes, &runs, err);
+    else if ((rc = plait_stuck_runs_find(&args->which, args->wait, &runs)) < 0)
+        plait_errorf(err, "out of memory");
+    if (rc == 0 && args->dump)
+        plait_stuck_runs_dump(&runs);
+    else if (rc == 0 && runs.n == 0)
+        rc = say_none(args, err);
+    for (int i = 0; rc == 0 && !args->dump && i < runs.n; i++)
+        say_run(&runs.run[i]);
+    plait_stuck_runs_clear(&runs);
+    return rc;
+}
+
+/* -- the command line ---------------------------------------------------- */
+
+static bool is_number(const char *text)
+{
+    size_t n = strlen(text);
+
+    return n > 0 && n < 10 && strspn(text, "0123456789") == n;
+}
+
+static int take_place(const char *place, struct args *args,
+                      struct plait_error *err)
+{
+    struct stat st;
+
+    if (stat(place, &st) == 0 && S_ISDIR(st.st_mode))
+        args->which.dir = place;
+    else if (is_number(place))
+        args->which.job = place;
+    else
+        return plait_errorf(err, "%s is neither a directory nor a job's number",
+                            place);
+    return 0;
+}
+
+static int take_option(int option, const char *value, struct args *args,
+                       struct plait_error *err)
+{
+    switch (option) {
+    case 'p':
+        if (!is_number(value) || (args->which.pid = atoi(value)) == 0)
+            return plait_errorf(err, "--pid %s is no process number", value);
+        return 0;
+    case 'w':
+        args->wait = atoi(value);
+        if (!is_number(value) || args->wait > 600)
+            return plait_errorf(err, "--wait %s: give 0 to 600 seconds", value);
+        return 0;
+    case 'd':
+        args->dump = true;
+        return 0;
+    default:
+        return -1;
+    }
+}
+
+/* 0: go on; 1: done; -1: wrong usage. */
+static int read_args(int argc, char **argv, struct args *args,
+                     struct plait_error *err)
+{
+    static const struct option options[] = {
+        {"pid", required_argument, NULL, 'p'},
+        {"wait", required_argument, NULL, 'w'},
+        {"dump", no_argument, NULL, 'd'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (option == 'h' || option == 'v') {
+            fputs(option == 'h' ? help : "plait-stuck " PACKAGE_VERSION "\n",
+                  stdout);
+            return 1;
+        }
+        if (option == '?')
+            return plait_errorf(err,
+                                "unknown option %s, or no value to it; "
+                                "see --help",
+                                argv[optind - 1]);
+        if (take_option(option, optarg, args, err) < 0)
+            return -1;
+    }
+    if (argc - optind > 1)
+        return plait_errorf(err, "one JOBID or DIR; see --help");
+    return optind < argc ? take_place(argv[optind], args, err) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct args args = {.wait = 2};
+    struct plait_error err = {""};
+    int rc = read_args(argc, argv, &args, &err), status = rc < 0 ? 2 : 0;
+
+    if (rc == 0 && explain(&args, &err) < 0)
+        status = 1;
+    if (status)
+        fprintf(stderr, "plait-stuck: %s\n", err.text);
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "plait-stuck: standard output: %s\n", strerror(errno));
+    return 1;
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/stuck/runs.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/stuck/look.h"
+#include "runtime/stuck/wire.h"
+
+#define LINE "plait-stuck-rank"
+
+/* -- lists --------------------------------------------------------------- */
+
+static struct plait_stuck_run *find_run(struct plait_stuck_runs *runs,
+                                        uint64_t id, const char *job, int world)
+{
+    struct plait_stuck_run *more;
+
+    for (int i = 0; i < runs->n; i++)
+        if (runs->run[i].id == id)
+            return &runs->run[i];
+    more = realloc(runs->run, (size_t)(runs->n + 1) * sizeof(*more));
+    if (!more)
+        return NULL;
+    runs->run = more;
+    more += runs->n++;
+    memset(more, 0, sizeof(*more));
+    more->id = id;
+    more->world = world;
+    snprintf(more->job, sizeof(more->job), "%.63s", job);
+    return more;
+}
+
+/* In its place by rank; one that is there already stays. */
+static int add_rank(struct plait_stuck_run *run,
+                    const struct plait_stuck_rank *rank)
+{
+    struct plait_stuck_rank *more =
+        realloc(run->rank, (size_t)(run->n + 1) * sizeof(*more));
+    int at = run->n;
+
+    if (!more)
+        return -1;
+    run->rank = more;
+    while (at > 0 && more[at - 1].rank > rank->rank)
+        at--;
+    if (at > 0 && more[at - 1].rank == rank->rank)
+        return 0;
+    memmove(&more[at + 1], &more[at], (size_t)(run->n - at) * sizeof(*more));
+    more[at] = *rank;
+    run->n++;
+    return 0;
+}
+
+void plait_stuck_runs_clear(struct plait_stuck_runs *runs)
+{
+    for (int i = 0; i < runs->n; i++)
+        free(runs->run[i].rank);
+    free(runs->run);
+    runs->run = NULL;
+    runs->n = 0;
+}
+
+/* -- processes ----------------------------------------------------------- */
+
+static int parent_of(int pid)
+{
+    char path[64], line[512], *at = NULL, state;
+    int parent = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    f = fopen(path, "re");
+    if (f && fgets(line, sizeof(line), f))
+        at = strrchr(line, ')');
+    if (!at || sscanf(at + 1, " %c %d", &state, &parent) != 2)
+        parent = 0;
+    if (f)
+        fclose(f);
+    return parent;
+}
+
+static bool descends_from(int pid, int from)
+{
+    while (pid > 1 && pid != from)
+        pid = parent_of(pid);
+    return pid == from;
+}
+
+static bool works_in(int pid, const char *dir)
+{
+    char path[64], cwd[PATH_MAX], real[PATH_MAX];
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "/proc/%d/cwd", pid);
+    n = readlink(path, cwd, sizeof(cwd) - 1);
+    cwd[n > 0 ? n : 0] = '\0';
+    return realpath(dir, real) && !strcmp(cwd, real);
+}
+
+/* Whether the process's environment has NAME=value. */
+static bool has_variable(int pid, const char *entry)
+{
+    char path[64], *line = NULL;
+    bool found = false;
+    size_t room = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+    f = fopen(path, "re");
+    while (f && !found && getdelim(&line, &room, '\0', f) > 0)
+        found = !strcmp(line, entry);
+    free(line);
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static bool is_wanted(int pid, const struct plait_stuck_which *which)
+{
+    char entry[64];
+
+    if (which->job) {
+        snprintf(entry, sizeof(entry), "SLURM_JOB_ID=%.40s", which->job);
+        return has_variable(pid, entry);
+    }
+    if (which->dir)
+        return works_in(pid, which->dir);
+    return which->pid <= 0 || descends_from(pid, which->pid);
+}
+
+/* The record that a process has open, if any. */
+static const struct plait_record *record_of(int pid)
+{
+    static const char name[] = "/memfd:" PLAIT_RECORD_FILE;
+    const struct plait_record *record = NULL;
+    char path[64], to[64];
+    struct dirent *e;
+    DIR *dir;
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    dir = opendir(path);
+    while (dir && !record && (e = readdir(dir))) {
+        n = readlinkat(dirfd(dir), e->d_name, to, sizeof(to) - 1);
+        to[n > 0 ? n : 0] = '\0';
+        if (!strncmp(to, name, sizeof(name) - 1))
+            record = plait_record_open(pid, atoi(e->d_name));
+    }
+    if (dir)
+        closedir(dir);
+    return record;
+}
+
+/* -- looking ------------------------------------------------------------- */
+
+/* What changes whenever a rank does anything. */
+static uint64_t progress_of(const struct plait_record *record)
+{
+    uint64_t sum = (uint64_t)atomic_load(&record->step) +
+                   (uint64_t)(atomic_load(&record->phase_since) * 1000);
+
+    for (int i = 0; i < PLAIT_RECORD_GROUPS; i++)
+        for (int s = 0; s < PLAIT_NSERIES; s++)
+            sum += atomic_load(&record->group[i].entered[s]);
+    return sum;
+}
+
+struct seen {
+    const struct plait_record *record;
+    uint64_t progress;
+    int pid;
+};
+
+static int see_all(const struct plait_stuck_which *which, struct seen **seen)
+{
+    DIR *dir = opendir("/proc");
+    struct seen *more;
+    struct dirent *e;
+    int n = 0;
+
+    *seen = NULL;
+    while (dir && (e = readdir(dir))) {
+        int pid = isdigit((unsigned char)e->d_name[0]) ? atoi(e->d_name) : 0;
+        const struct plait_record *record;
+
+        if (pid <= 0 || !is_wanted(pid, which) || !(record = record_of(pid)))
+            continue;
+        more = realloc(*seen, (size_t)(n + 1) * sizeof(*more));
+        if (!more) {
+            plait_record_close(record);
+            break;
+        }
+        *seen = more;
+        more[n].record = record;
+        more[n].pid = pid;
+        more[n++].progress = progress_of(record);
+    }
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+/* The process is seen here by another number than by itself, if it has a
+ * namespace of its own. */
+static int add_seen(const struct seen *s, struct plait_stuck_runs *runs)
+{
+    const struct plait_record *record = s->record;
+    struct plait_stuck_rank rank;
+    struct plait_stuck_run *run;
+
+    plait_stuck_look(record, &rank);
+    rank.pid = s->pid;
+    rank.state = plait_stuck_state_of(s->pid);
+    plait_stuck_where(s->pid, s->pid, rank.where, sizeof(rank.where));
+    if (!rank.where[0])
+        plait_stuck_where(s->pid, 0, rank.where, sizeof(rank.where));
+    run = find_run(runs, record->run, record->job, record->world);
+    if (!run || add_rank(run, &rank) < 0)
+        return -1;
+    run->moved |= progress_of(record) != s->progress;
+    return 0;
+}
+
+int plait_stuck_runs_find(const struct plait_stuck_which *which, int seconds,
+                          struct plait_stuck_runs *runs)
+{
+    struct seen *seen;
+    int n = see_all(which, &seen), rc = 0;
+
+    if (n > 0)
+        sleep((unsigned)seconds);
+    for (int i = 0; i < n; i++) {
+        if (rc == 0)
+            rc = add_seen(&seen[i], runs);
+        plait_record_close(seen[i].record);
+    }
+    free(seen);
+    return rc;
+}
+
+/* -- lines --------------------------------------------------------------- */
+
+void plait_stuck_runs_dump(const struct plait_stuck_runs *runs)
+{
+    unsigned char bytes[PLAIT_STUCK_WIRE_MOST];
+
+    for (int i = 0; i < runs->n; i++)
+        for (int k = 0; k < runs->run[i].n; k++) {
+            const struct plait_stuck_run *run = &runs->run[i];
+            int n = plait_stuck_pack(&run->rank[k], bytes, sizeof(bytes));
+
+            if (n < 0)
+                continue;
+            printf(LINE " %016" PRIx64 " %d %d %s ", run->id, run->world,
+                   run->moved, run->job[0] ? run->job : "-");
+            for (int b = 0; b < n; b++)
+                printf("%02x", bytes[b]);
+            printf("\n");
+        }
+}
+
+static int digit_of(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+}
+
+static int read_bytes(const char *text, struct plait_stuck_rank *rank)
+{
+    unsigned char bytes[PLAIT_STUCK_WIRE_MOST];
+    size_t n = 0;
+
+    while (n < sizeof(bytes) && digit_of(text[2 * n]) >= 0 &&
+           digit_of(text[2 * n + 1]) >= 0) {
+        bytes[n] = (unsigned char)(digit_of(text[2 * n]) << 4 |
+                                   digit_of(text[2 * n + 1]));
+        n++;
+    }
+    return plait_stuck_unpack(bytes, n, rank);
+}
+
+int plait_stuck_runs_read(const char *text, struct plait_stuck_runs *runs)
+{
+    for (; text && *text; text = strchr(text, '\n')) {
+        struct plait_stuck_rank rank;
+        struct plait_stuck_run *run;
+        int world, moved, at = 0;
+        char job[64];
+        uint64_t id;
+
+        text += *text == '\n';
+        if (sscanf(text, LINE " %" SCNx64 " %d %d %63s %n", &id, &world, &moved,
+                   job, &at) < 4 ||
+            at == 0 || read_bytes(text + at, &rank) < 0)
+            continue;
+        run = find_run(runs, id, strcmp(job, "-") ? job : "", world);
+        if (!run || add_rank(run, &rank) < 0)
+            return -1;
+        run->moved |= moved != 0;
+    }
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_TRAIN_HANG_H
+#define PLAIT_RUNTIME_TRAIN_HANG_H
+
+#include <stdbool.h>
+#include <time.h>
+
+#include "runtime/comm/world.h"
+#include "runtime/stuck/judge.h"
+
+/* The records of this rank and of the others on its node, and what they say
+ * when the run hangs (runtime/stuck/judge.h). */
+struct plait_hang;
+
+/* Makes this rank's record, where the groups of `world` that are split off
+ * afterwards are noted, and finds the others'. Where the kernel has no such
+ * memory, nothing is noted. Collective. NULL with err. */
+struct plait_hang *plait_hang_create(const struct plait_world *world,
+                                     struct plait_error *err);
+/* After the world's communicators. NULL-safe. */
+void plait_hang_destroy(struct plait_hang *hang);
+
+/* This rank's watch runs: the others see that it could report. */
+void plait_hang_alive(struct plait_hang *hang);
+/* Of the ranks of this node whose watch runs, this one is the lowest. */
+bool plait_hang_speaks(const struct plait_hang *hang);
+/* The lowest rank of this node is that of the world. */
+bool plait_hang_is_first_node(const struct plait_hang *hang);
+/* Nor is there a lower one whose watch does not run: it may only be late. */
+bool plait_hang_is_lowest(const struct plait_hang *hang);
+/* Note what the training thread is blocked in, for whoever reports. */
+void plait_hang_note(struct plait_hang *hang);
+/* One sentence: who the ranks of this node wait for. */
+void plait_hang_explain(const struct plait_hang *hang, char *text, size_t size);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "fuzz.h"
+#include "runtime/stuck/wire.h"
+
+/* What a node says of its ranks when a run hangs. What is taken is judged, and
+ * says the same when it is sent on. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    enum { MOST = 8 };
+    static struct plait_stuck_rank rank[MOST], again;
+    unsigned char bytes[PLAIT_STUCK_WIRE_MOST], twice[PLAIT_STUCK_WIRE_MOST];
+    struct plait_verdict verdict;
+    char text[200];
+    int n = 0, used, length;
+
+    while (n < MOST && (used = plait_stuck_unpack(data, size, &rank[n])) > 0) {
+        data += used;
+        size -= (size_t)used;
+        length = plait_stuck_pack(&rank[n], bytes, sizeof(bytes));
+        if (length < 0 ||
+            plait_stuck_unpack(bytes, (size_t)length, &again) != length ||
+            plait_stuck_pack(&again, twice, sizeof(twice)) != length ||
+            memcmp(bytes, twice, (size_t)length) != 0)
+            __builtin_trap();
+        n++;
+    }
+    if (plait_stuck_judge(rank, n, &verdict) < 0)
+        return 0;
+    plait_stuck_sentence(rank, n, &verdict, 0, text, sizeof(text));
+    if (strlen(text) >= sizeof(text) || strchr(text, '\n'))
+        __builtin_trap();
+    return 0;
+}

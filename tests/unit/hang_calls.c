@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Preloaded into ranks: once the file TEST_HANG_GO is there, the rank
+ * TEST_HANG_RANK hangs at its next call of the kind TEST_HANG_CALL on a file
+ * whose name has TEST_HANG_FILE in it: "read" in a read of the pipe
+ * TEST_HANG_PIPE, as of a server that has gone; "lock" in pread(), on a lock
+ * that is never let go; "sync" in fsync(), asleep; "slow" a while in each
+ * pread(). */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int is_mine(const char *call, int fd)
+{
+    const char *go = getenv("TEST_HANG_GO"), *kind = getenv("TEST_HANG_CALL");
+    const char *rank = getenv("TEST_HANG_RANK"), *me = getenv("PLAIT_RANK");
+    const char *name = getenv("TEST_HANG_FILE");
+    char link[64], path[4096];
+    ssize_t n;
+
+    if (!me)
+        me = getenv("OMPI_COMM_WORLD_RANK");
+    if (!go || !kind || !rank || !me || !name || strcmp(rank, me) != 0 ||
+        strcmp(kind, call) != 0 || access(go, F_OK) != 0)
+        return 0;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    n = readlink(link, path, sizeof(path) - 1);
+    path[n > 0 ? n : 0] = '\0';
+    return strstr(path, name) != NULL;
+}
+
+static void hang_read(int fd)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const char *pipe = getenv("TEST_HANG_PIPE");
+    char c;
+
+    if (is_mine("read", fd)) {
+        int gone = pipe ? open(pipe, O_RDWR) : -1;
+
+        if (read(gone, &c, 1) != 1)
+            abort();
+    }
+    if (is_mine("lock", fd)) {
+        pthread_mutex_lock(&lock);
+        pthread_mutex_lock(&lock);
+    }
+    if (is_mine("slow", fd))
+        usleep(20000);
+}
+
+ssize_t pread(int fd, void *to, size_t n, off_t at)
+{
+    ssize_t (*real)(int, void *, size_t, off_t) =
+        (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+
+    hang_read(fd);
+    return real(fd, to, n, at);
+}
+
+ssize_t pread64(int fd, void *to, size_t n, off64_t at)
+{
+    ssize_t (*real)(int, void *, size_t, off64_t) =
+        (ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+
+    hang_read(fd);
+    return real(fd, to, n, at);
+}
+
+int fsync(int fd)
+{
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+
+    while (is_mine("sync", fd))
+        sleep(1);
+    return real(fd);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Four ranks under mpirun that sum in pairs and over all, until one of them
+ * does what the argument says. The watchdog must name it. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/kernels.h"
+#include "runtime/comm/comm.h"
+#include "runtime/train/watchdog.h"
+
+enum { ROUNDS = 20, GUILTY = 2, LIMIT_S = 6, COUNT = 10000 };
+
+struct ranks {
+    struct plait_world world;
+    struct plait_comm *tp;
+    struct plait_queue *q;
+    float *buf;
+    const char *what;
+};
+
+/* Of the pair: of the host's values where they are to be mixed up, as those
+ * certainly wait for each other then. */
+static int sum(struct ranks *r)
+{
+    double value = 1;
+
+    if (!strcmp(r->what, "kind"))
+        return plait_comm_host_all_reduce(r->tp, &value, 1, PLAIT_SUM);
+    return plait_comm_all_reduce(r->tp, r->buf, r->buf, COUNT, PLAIT_F32,
+                                 PLAIT_SUM, r->q, NULL);
+}
+
+/* What the guilty one does in the last round in place of sum(). */
+static int do_wrong(struct ranks *r)
+{
+    if (!strcmp(r->what, "kind"))
+        return plait_comm_barrier(r->tp);
+    if (!strcmp(r->what, "message"))
+        return plait_comm_recv(r->tp, r->buf, 10, PLAIT_F32, 1, 0, r->q, NULL);
+    if (!strcmp(r->what, "away"))
+        for (;;)
+            sleep(1);
+    return 0; /* "skip" */
+}
+
+static int train(struct ranks *r)
+{
+    double value = 1;
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < ROUNDS; i++) {
+        if (i == ROUNDS - 1 && plait_comm_rank(r->world.comm) == GUILTY)
+            rc = do_wrong(r);
+        else
+            rc = sum(r);
+        if (rc == 0)
+            rc =
+                plait_comm_host_all_reduce(r->world.comm, &value, 1, PLAIT_MAX);
+    }
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct ranks r = {.what = argc > 1 ? argv[1] : ""};
+    struct plait_watchdog *dog;
+    struct plait_hang *hang;
+    struct plait_error err;
+    int rank;
+
+    if (plait_world_open(&r.world, "cpu", &err) < 0 ||
+        !(hang = plait_hang_create(&r.world, &err)))
+        goto error;
+    rank = plait_comm_rank(r.world.comm);
+    if (plait_comm_split(r.world.comm, rank / 2, rank, PLAIT_COMM_AXIS_TP, "tp",
+                         &r.tp, &err) < 0 ||
+        !(dog = plait_watchdog_create(r.world.comm, hang, LIMIT_S, 1, &err)))
+        goto error;
+    r.q = r.world.ops->queue_create(r.world.dev, 0);
+    r.buf = r.world.ops->alloc(r.world.dev, COUNT * sizeof(float));
+    plait_watchdog_begin(dog, 1);
+    return train(&r) < 0;
+error:
+    fprintf(stderr, "%s\n", err.text);
+    return 1;
+}
