@@ -185,6 +185,20 @@ static int export_variables(const struct plait_site *site,
     return setenv(PLAIT_ENV_SITE, text, 1);
 }
 
+/* Flags alone make no preflight on the nodes: it takes the token of a srun that
+ * means it. */
+static int export_preflight(const struct plait_options *options)
+{
+    char token[33];
+
+    if (!options->preflight)
+        return unsetenv(PLAIT_ENV_PREFLIGHT);
+    return plait_secret_create(token, sizeof(token)) < 0 ||
+                   setenv(PLAIT_ENV_PREFLIGHT, token, 1)
+               ? -1
+               : 0;
+}
+
 static int export_plan(const struct plait_plan *plan, const char *const *nodes,
                        const slurm_step_id_t *id,
                        const struct plait_options *options,
@@ -374,7 +388,7 @@ static int make_plan(const slurm_step_layout_t *step, char **nodes,
     if (!plan ||
         check_policies(site, id, nodes[0], &plan->layout, &within, err) < 0)
         goto error;
-    rc = export_variables(site, within);
+    rc = export_variables(site, within) | export_preflight(options);
     if (rc < 0)
         plait_errorf(err, "cannot set srun's environment: %s", strerror(errno));
     else

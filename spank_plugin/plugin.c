@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "spank_plugin/slurm_options.h"
+#include "topology/start/preflight.h"
 
 /* Slurm finds these by name, so they are the only symbols exported. */
 SPANK_PLUGIN(plait, 1)
@@ -314,7 +315,7 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 
 int slurm_spank_task_init(spank_t spank, int ac, char **av)
 {
-    int local = 0;
+    int local = 0, status;
 
     (void)ac;
     (void)av;
@@ -323,8 +324,12 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
     if (!state.failed)
         state.failed = !state.remote ||
                        plait_remote_task(state.remote, spank, &state.error) < 0;
-    if (!state.failed)
+    if (!state.failed) {
+        status = plait_remote_preflight(state.remote, spank);
+        if (status >= 0)
+            _exit(status);
         return 0;
+    }
     /* one line a node, not one a task */
     if (!state.silent &&
         (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS ||

@@ -65,5 +65,7 @@ void plait_remote_destroy(struct plait_remote *remote);
 /* In the forked task (task.c): bind it, and export the launch contract. */
 int plait_remote_task(struct plait_remote *remote, spank_t spank,
                       struct plait_error *err);
+/* In the forked task, after that: what plait_preflight_run() says. */
+int plait_remote_preflight(const struct plait_remote *remote, spank_t spank);
 
 #endif

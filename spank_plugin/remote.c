@@ -8,6 +8,7 @@
 #include "spank_plugin/master.h"
 #include "spank_plugin/plugin.h"
 #include "spank_plugin/remote.h"
+#include "topology/start/preflight.h"
 
 int plait_remote_get_env(spank_t spank, const char *name, char *buf,
                          size_t size)
@@ -115,6 +116,12 @@ static int read_variables(struct plait_remote *remote, spank_t spank,
     remote->seats.ucx = strstr(text, "ucx") != NULL;
     plait_remote_get_env(spank, PLAIT_ENV_STEP_SECRET, launch->secret,
                          sizeof(launch->secret));
+    plait_remote_get_env(spank, PLAIT_ENV_PREFLIGHT, remote->preflight,
+                         sizeof(remote->preflight));
+    if (plait_launch_check_secret(remote->preflight, NULL) < 0)
+        return plait_errorf(err, PLAIT_ENV_PREFLIGHT
+                            " is not what srun made: leave it out of the "
+                            "environment");
     if (plait_launch_check_secret(launch->secret, NULL) == 0)
         return 0;
     return plait_errorf(err, PLAIT_ENV_STEP_SECRET
@@ -224,6 +231,7 @@ enum plait_verdict plait_remote_agree(struct plait_remote *remote,
         remote->seats.launch.master_port = port;
     /* It is of no use to a task. */
     spank_unsetenv(spank, PLAIT_ENV_AGREE);
+    spank_unsetenv(spank, PLAIT_ENV_PREFLIGHT);
     return verdict;
 }
 
@@ -284,4 +292,32 @@ int plait_remote_task(struct plait_remote *remote, spank_t spank,
     if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS)
         return plait_errorf(err, "Slurm gives no local task id");
     return plait_seats_take(&remote->seats, local, &env, err);
+}
+
+static void say_error(void *arg, const char *text)
+{
+    (void)arg;
+    slurm_error("plait: %s", text);
+}
+
+int plait_remote_preflight(const struct plait_remote *remote, spank_t spank)
+{
+    struct plait_launch launch = remote->seats.launch;
+    char node[64] = "";
+    struct plait_preflight preflight = {.launch = &launch,
+                                        .node = node,
+                                        .token = remote->preflight,
+                                        .say = say_error};
+    int local = 0;
+
+    if (!*remote->preflight || !remote->options.rendezvous)
+        return -1;
+    plait_remote_get_env(spank, "SLURMD_NODENAME", node, sizeof(node));
+    if (!*node)
+        gethostname(node, sizeof(node) - 1);
+    spank_get_item(spank, S_TASK_ID, &local);
+    launch.local_rank = local;
+    launch.rank = remote->seats.first_rank + local;
+    plait_layout_coord(&launch.layout, launch.rank, &launch.coord);
+    return plait_preflight_run(&preflight);
 }

@@ -19,6 +19,7 @@ struct plait_remote {
     struct plait_seats seats;
     int reserved_port;       /* MASTER_PORT is the one that Slurm reserved */
     int user_port;           /* ... or the user's own */
+    char preflight[65];      /* its token, "": none */
     int port_fd;             /* holds MASTER_PORT; -1: not held here */
     struct plait_error note; /* what this node does without, or "" */
 };

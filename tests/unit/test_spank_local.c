@@ -196,22 +196,23 @@ static void test_arguments(void)
                 bad[] = "pp=0", site[] = "site=here", cache[] = "cache=/c",
                 seconds[] = "discovery-seconds=7",
                 never[] = "discovery-seconds=0", hang[] = "on-hang=unpinned",
-                what[] = "on-hang=what";
-    char *argv[] = {tp, pin, bogus, bad, site, cache, seconds, never, hang};
+                what[] = "on-hang=what", preflight[] = "preflight=yes",
+                maybe[] = "preflight=maybe";
+    char *argv[] = {tp,      pin,   bogus, bad,       site, cache,
+                    seconds, never, hang,  preflight, maybe};
     char *wrong[] = {what};
     struct plait_plugstack plugstack;
     struct plait_options options;
     struct plait_error err;
 
-    plait_plugstack_parse(&plugstack, 9, argv, add_complaint, NULL);
-    ok(strcmp(
-           complaints,
-           "'bogus=1' is no argument of this plugin; see "
-           "plait-plugstack(5); "
-           "--pp=0 must be a whole number from 1 to 1048576, or \"auto\"; "
-           "'site=here': must be an absolute path; "
-           "'discovery-seconds=0': must be a whole number from 1 to 3600; ") ==
-           0,
+    plait_plugstack_parse(&plugstack, 11, argv, add_complaint, NULL);
+    ok(strcmp(complaints,
+              "'bogus=1' is no argument of this plugin; see "
+              "plait-plugstack(5); "
+              "--pp=0 must be a whole number from 1 to 1048576, or \"auto\"; "
+              "'site=here': must be an absolute path; "
+              "'discovery-seconds=0': must be a whole number from 1 to 3600; "
+              "'preflight=maybe': must be yes or no; ") == 0,
        "what is not understood is told: %s", complaints);
     ok(strcmp(plugstack.cache, "/c") == 0 && !plugstack.site,
        "the rest counts");

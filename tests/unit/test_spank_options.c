@@ -66,6 +66,8 @@ static void test_good_values(void)
        "no rendezvous");
     ok(take(&options, PLAIT_OPTION_SHOW_PLAN, NULL) == 0 && options.show_plan,
        "show the plan");
+    ok(take(&options, PLAIT_OPTION_PREFLIGHT, NULL) == 0 && options.preflight,
+       "a preflight");
 }
 
 /* The sizes given, as tp cp dp pp with 0 for left out, and what of them is

@@ -33,6 +33,7 @@ static void print_help(void)
            "  --show-plan          print the plan before the tasks start\n"
            "  --model FILE         the model by which sizes that are auto are "
            "chosen\n"
+           "  --preflight          with --np: time cores and memory first\n"
            "  --np N               start N tasks on this machine, and end all "
            "when one fails\n"
            "  --label              with --np: each line begins with the rank\n"
@@ -118,6 +119,11 @@ static int parse_arguments(struct run *run, int argc, char **argv)
     if (run->label && !run->np)
         return plait_cmd_misused("run: --label goes with --np (srun has its "
                                  "own)");
+    if (run->options.preflight && !run->np)
+        return plait_cmd_misused("run: --preflight goes with --np, or with "
+                                 "srun where Slurm has Plait's plugin: other "
+                                 "launchers give tasks no secret to know each "
+                                 "other by");
     return -1;
 }
 

@@ -37,6 +37,7 @@ struct run {
     struct plait_plan *plan; /* nodes in the order of their ids */
     char gpus[256];          /* all of this machine, where nobody chose some */
     struct plait_seats seats;
+    char preflight[33]; /* its token, "": none */
 };
 
 /* Make the plan, and find out what this node has. */

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include "topology/base/secret.h"
+#include "topology/cli/commands.h"
 #include "topology/cli/run.h"
 #include "topology/node/cache.h"
 #include "topology/start/port.h"
+#include "topology/start/preflight.h"
 #include "topology/start/request.h"
 #include "topology/start/scontrol.h"
 #include "topology/start/show_plan.h"
@@ -195,6 +197,9 @@ static int fill_seats(struct run *run, struct plait_error *err)
     if (run->place.alone &&
         plait_secret_create(launch->secret, sizeof(launch->secret)) < 0)
         return plait_errorf(err, "no random numbers: %s", strerror(errno));
+    if (run->options.preflight &&
+        plait_secret_create(run->preflight, sizeof(run->preflight)) < 0)
+        return plait_errorf(err, "no random numbers: %s", strerror(errno));
     if (run->options.rendezvous) {
         find_master(run, launch->master_addr, sizeof(launch->master_addr));
         if (find_port(run, err) < 0)
@@ -220,17 +225,40 @@ void run_release(struct run *run)
     run_place_clear(&run->place);
 }
 
+static void say_failed(void *arg, const char *text)
+{
+    (void)arg;
+    plait_cmd_failed("%s", text);
+}
+
+static int preflight(const struct run *run, int local)
+{
+    struct plait_launch launch = run->seats.launch;
+    struct plait_preflight preflight = {.launch = &launch,
+                                        .node = run->place.names[0],
+                                        .token = run->preflight,
+                                        .say = say_failed};
+
+    launch.local_rank = local;
+    launch.rank = run->seats.first_rank + local;
+    plait_layout_coord(&launch.layout, launch.rank, &launch.coord);
+    return plait_preflight_run(&preflight);
+}
+
 int run_task(struct run *run, int local, struct plait_error *err)
 {
     struct plait_task_env env = {run, get_variable, set_variable};
     char *code = plait_plan_encode(run->plan);
-    int rc = code ? setenv(PLAIT_ENV_PLAN, code, 1) : -1;
+    int rc = code ? setenv(PLAIT_ENV_PLAN, code, 1) : -1, status;
 
     free(code);
     if (rc < 0)
         return plait_errorf(err, "out of memory");
     if (plait_seats_take(&run->seats, local, &env, err) < 0)
         return -1;
+    status = *run->preflight ? preflight(run, local) : -1;
+    if (status >= 0)
+        _exit(status);
     execvp(run->command[0], run->command);
     return plait_errorf(err, "cannot run %s: %s", run->command[0],
                         strerror(errno));

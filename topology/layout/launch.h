@@ -32,6 +32,9 @@ extern "C" {
 #define PLAIT_ENV_STEP_SECRET "SLURM_PLAIT_SECRET"
 /* "PORT:TOKEN": where srun waits for the nodes; not passed on to tasks. */
 #define PLAIT_ENV_AGREE "SLURM_PLAIT_AGREE"
+/* With --preflight, the token by which tasks know each other in it; not passed
+ * on to them. */
+#define PLAIT_ENV_PREFLIGHT "SLURM_PLAIT_PREFLIGHT"
 /* The values of PLAIT_ENV_PLAN for a step that goes without a plan, and for
  * one whose plan srun refused after the step was made. */
 #define PLAIT_NO_PLAN "none"

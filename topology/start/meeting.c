@@ -42,10 +42,12 @@ static int open_listener(int port, struct sockaddr_storage *at)
                                .sin_port = htons((uint16_t)port)};
     int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, off = 0;
     socklen_t size = sizeof(*at);
-    int fd = socket(AF_INET6, kind, 0);
+    int fd = socket(AF_INET6, kind, 0), one = port != 0;
 
+    /* A port that was given may still be in TIME_WAIT of another step. */
     if (fd >= 0 &&
-        (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) ||
+        (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) ||
          bind(fd, (struct sockaddr *)&six, sizeof(six)))) {
         close(fd);
         fd = -1;

@@ -22,6 +22,7 @@ const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS] = {
     {"show-plan", NULL, "print the plan as a table before the tasks start"},
     {"model", "FILE",
      "model (plait.yaml) by which --tp=auto, --pp=auto, ... are chosen"},
+    {"preflight", NULL, "time cores, memory and links before the tasks start"},
 };
 
 void plait_options_init(struct plait_options *options)
@@ -91,6 +92,9 @@ static int set_option(struct plait_options *options, enum plait_option option,
                             err);
     case PLAIT_OPTION_SHOW_PLAN:
         options->show_plan = 1;
+        return 0;
+    case PLAIT_OPTION_PREFLIGHT:
+        options->preflight = 1;
         return 0;
     case PLAIT_OPTION_MODEL:
         return set_model(options, value, err);

@@ -15,6 +15,7 @@ enum plait_option {
     PLAIT_OPTION_RENDEZVOUS,
     PLAIT_OPTION_SHOW_PLAN,
     PLAIT_OPTION_MODEL,
+    PLAIT_OPTION_PREFLIGHT,
     PLAIT_NOPTIONS
 };
 
@@ -34,6 +35,7 @@ struct plait_options {
     int pin;        /* bind GPUs, cores and NICs */
     int rendezvous; /* export MASTER_ADDR & co. */
     int show_plan;
+    int preflight;
     char model[1024]; /* the model's file, "" none; never opened as root */
 };
 

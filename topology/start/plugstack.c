@@ -70,6 +70,19 @@ static int parse_discovery(struct plait_plugstack *plugstack, const char *text,
     return seconds || choice;
 }
 
+static int parse_preflight(struct plait_plugstack *plugstack, const char *text,
+                           struct plait_error *err)
+{
+    const char *choice = find_value(text, "preflight");
+
+    if (!choice)
+        return 0;
+    plugstack->preflight = strcmp(choice, "yes") == 0;
+    if (!plugstack->preflight && strcmp(choice, "no") != 0)
+        return plait_errorf(err, "'%.200s': must be yes or no", text);
+    return 1;
+}
+
 static int parse_option(struct plait_plugstack *plugstack, const char *text,
                         struct plait_error *err)
 {
@@ -106,6 +119,8 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
 
         if (rc == 0)
             rc = parse_discovery(plugstack, av[i], &err);
+        if (rc == 0)
+            rc = parse_preflight(plugstack, av[i], &err);
         if (rc == 0)
             rc = parse_option(plugstack, av[i], &err);
         if (rc == 0)
@@ -149,6 +164,7 @@ int plait_plugstack_apply(const struct plait_plugstack *plugstack,
         }
         filled = trial;
     }
+    filled.preflight |= plugstack->preflight;
     *options = filled;
     return 0;
 }

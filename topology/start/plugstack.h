@@ -10,6 +10,7 @@
  *   site=FILE          the site file
  *   discovery-seconds=N  how long a node may take to say what it has
  *   on-hang=refuse|unpinned  what a step does where it takes longer
+ *   preflight=yes|no   whether jobs that give flags do --preflight anyway
  *   NAME=VALUE         --NAME of jobs that give other flags but not this one
  *   force-NAME=VALUE   the same, and other values of --NAME are refused */
 struct plait_plugstack {
@@ -17,6 +18,7 @@ struct plait_plugstack {
     const char *site;  /* NULL: the default place, if it is there */
     int discovery_seconds;
     int unpinned; /* tasks start unpinned where that time is over */
+    int preflight;
     const char *value[PLAIT_NOPTIONS]; /* NULL: no default */
     unsigned forced;                   /* bit per option */
 };

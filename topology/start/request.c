@@ -16,6 +16,11 @@ int plait_job_request_open(struct plait_job_request *request,
     enum plait_framework framework = PLAIT_FRAMEWORK_PLAIT;
 
     memset(request, 0, sizeof(*request));
+    errno = EINVAL;
+    if (options->preflight && !options->rendezvous)
+        return plait_errorf(err, "--preflight needs the port of "
+                                 "--rendezvous=torch: leave out "
+                                 "--rendezvous=none");
     request->options = options;
     if (site)
         request->gpu = site->gpu_types[site->gpu_type];

@@ -1,0 +1,89 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# --preflight on nodes with networks and processes of their own: quiet ones
+# pass, a slow link and busy cores are named. RUNS quiet runs (2).
+if [ -z "${PLAIT_IN_NETNS:-}" ]; then
+    command -v tc >/dev/null ||
+        { echo "1..0 # SKIP no tc (iproute2)"; exit 0; }
+    unshare -n -m ip link add plait-probe type bridge 2>/dev/null &&
+        unshare -n -u -p -m --fork --mount-proc true 2>/dev/null &&
+        unshare -n sh -c 'ip link set lo up &&
+            tc qdisc add dev lo root tbf rate 1mbit burst 32kb latency 50ms' \
+            2>/dev/null || {
+        echo "1..0 # SKIP namespaces, bridges or tc are not permitted here"
+        exit 0
+    }
+    exec env PLAIT_IN_NETNS=1 unshare -n -m bash "$0"
+fi
+ip link set lo up
+. "$top_srcdir/tests/cluster/tap.sh" --netns yes
+
+planned=(srun -Q -N4 --ntasks-per-node=2 --tp=2 --preflight)
+
+# In node $1's network or, of its first process, its processes.
+pid_of()
+{
+    cat "slurm/slurmd.node$1.pid"
+}
+
+fly()
+{
+    timeout 240 "${planned[@]}" "$@" bash -c \
+        'echo $RANK${SLURM_PLAIT_PREFLIGHT:+told}' 2>&1
+    echo "status $?"
+}
+
+quiet=0
+for _ in $(seq "${RUNS:-2}"); do
+    fly >out
+    [ "$(sort out | xargs)" = "0 1 2 3 4 5 6 7 status 0" ] ||
+        { cat out; break; }
+    quiet=$((quiet + 1))
+done
+check "quiet nodes pass" is "${RUNS:-2}" "$quiet$(
+    [ "$quiet" = "${RUNS:-2}" ] || cat out)"
+check "MASTER_PORT is free after it" like "$(timeout 240 "${planned[@]}" \
+    python3 -c '
+import os, socket
+if os.environ["RANK"] == "0":
+    socket.socket().bind(("", int(os.environ["MASTER_PORT"])))
+    print("bound")' 2>&1)" "^bound$"
+
+end='[[:space:]]*srun'
+# named PATTERN: one line, and nothing starts
+named()
+{
+    fly >out
+    like "$(cat out)" "$1" && is 1 "$(grep -c plait: out)" &&
+        is "status 75" "$(tail -n 1 out)" && is 0 "$(grep -c '^[0-7]$' out)"
+}
+
+tc qdisc add dev veth3 root tbf rate 40mbit burst 32kb latency 400ms
+check "a link that receives slowly is named" named \
+    "preflight: node3: its link receives at 0\.[0-3][0-9] of the median \([^;]*\)$end"
+tc qdisc delete dev veth3 root
+nsenter -t "$(pid_of 2)" -n \
+    tc qdisc add dev eth0 root tbf rate 40mbit burst 32kb latency 400ms
+check "a link that sends slowly is named" named \
+    "preflight: node2: its link sends at 0\.[0-3][0-9] of the median \([^;]*\)$end"
+nsenter -t "$(pid_of 2)" -n tc qdisc delete dev eth0 root
+
+first=$(pgrep -P "$(pid_of 4)" | head -n 1)
+for _ in 1 2 3 4 5 6 7 8; do
+    timeout 240 nsenter -t "$first" -p -m bash -c 'while :; do :; done' &
+done
+check "busy cores are named" named \
+    "preflight: node4: other processes want its cores \([0-9.]* each; bash\)$end"
+kill $(jobs -p) 2>/dev/null
+wait
+check "... and are quiet when they are" is "0 1 2 3 4 5 6 7 status 0" \
+    "$(fly | sort | xargs)"
+
+sed -i 's/$/ preflight=yes/' slurm/plugstack.conf
+planned=(srun -Q -N4 --ntasks-per-node=2 --tp=2)
+tc qdisc add dev veth3 root tbf rate 40mbit burst 32kb latency 400ms
+check "a site may demand it" named "preflight: node3: its link receives"
+tc qdisc delete dev veth3 root
+check "... but not without a port" refused "leave out --rendezvous=none" \
+    srun -Q -N2 -n2 --tp=1 --rendezvous=none true
+done_testing

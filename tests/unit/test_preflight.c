@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tap.h"
+#include "topology/start/meeting.h"
+#include "topology/start/port.h"
+#include "topology/start/preflight.h"
+
+/* What --preflight makes of what the tasks measure, and how they tell it. */
+
+enum { NODES = 4, RANKS = 8 };
+
+/* A ring over nodes of two ranks, with some noise. */
+static void fill(struct plait_preflight_report *reports)
+{
+    memset(reports, 0, RANKS * sizeof(*reports));
+    for (int i = 0; i < RANKS; i++) {
+        struct plait_preflight_report *r = &reports[i];
+
+        snprintf(r->node, sizeof(r->node), "n%d", i / 2);
+        r->node_rank = i / 2;
+        r->product = 2e9 * (1 + 0.2 * (i % 3));
+        r->memory = 4e9 * (1 - 0.1 * (i % 4));
+        r->others = i == 1 ? 0.5 : 0;
+        r->nedges = 2;
+        r->edge[0] = (struct plait_preflight_edge){(i + 2) % RANKS, 1e8 + i};
+        r->edge[1] = (struct plait_preflight_edge){(i + 6) % RANKS, 6e7 + i};
+    }
+}
+
+static void check_judge(void)
+{
+    struct plait_preflight_report r[RANKS];
+    char text[1024];
+
+    fill(r);
+    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 0 && !*text,
+       "noise is no fault");
+    r[5].product = 5e8;
+    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 1 &&
+           strcmp(text, "n2: its cores are at 0.25 of the median (0.5 of 2 "
+                        "GFLOP/s)") == 0,
+       "slow cores of one rank: %s", text);
+    fill(r);
+    r[6].edge[0].rate = r[6].edge[1].rate = 1e7;
+    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 0,
+       "one of two ranks of a node sends slowly, the node does not");
+    r[7].edge[0].rate = r[7].edge[1].rate = 2e7;
+    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 1 &&
+           strcmp(text, "n3: its link sends at 0.20 of the median (20 of 100 "
+                        "MB/s)") == 0,
+       "a node that sends slowly, and not those it sends to: %s", text);
+    fill(r);
+    r[0].edge[0].rate = r[1].edge[0].rate = 1e6;
+    r[4].edge[1].rate = r[5].edge[1].rate = 1e6;
+    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 1 &&
+           strncmp(text, "n1: its link receives at 0.01", 29) == 0,
+       "a node that receives slowly: %s", text);
+    r[6].others = 1;
+    snprintf(r[6].other, sizeof(r[6].other), "fold");
+    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 2 &&
+           strstr(text, " MB/s); n3: other processes want its cores (1.0 "
+                        "each; fold)"),
+       "two nodes: %s", text);
+    plait_preflight_judge(r, RANKS, text, 20);
+    ok(strlen(text) < 20, "a short buffer is kept");
+    fill(r);
+    r[0].nedges = 0;
+    ok(plait_preflight_judge(r, 1, text, sizeof(text)) == 0,
+       "a rank alone is its own median");
+}
+
+static void say(void *arg, const char *text)
+{
+    (void)arg;
+    printf("# %s\n", text);
+    fflush(stdout);
+}
+
+static int fly(int rank, int port, const char *token)
+{
+    struct plait_launch launch = {.rank = rank, .world_size = NODES};
+    struct plait_preflight p = {&launch, "here", token, say, NULL};
+
+    plait_layout_init(&launch.layout);
+    launch.layout.size[PLAIT_DP] = NODES;
+    launch.node_rank = rank;
+    launch.nnodes = NODES;
+    launch.master_port = port;
+    snprintf(launch.master_addr, sizeof(launch.master_addr), "127.0.0.1");
+    return plait_preflight_run(&p);
+}
+
+/* Four ranks that are told they are four nodes. On a busy machine others want
+ * the cores, which is what they then say: either way they agree. */
+static void check_run(void)
+{
+    int port = 61003 + (int)getpid() % 1000, hold, status, go = 0, ends = 0;
+    pid_t pids[NODES];
+
+    hold = plait_master_port_take(&port);
+    fflush(stdout);
+    for (int i = 0; i < NODES; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0)
+            _exit(100 + fly(i, port, "0123456789abcdef0123456789abcdef"));
+    }
+    for (int i = 0; i < NODES; i++) {
+        waitpid(pids[i], &status, 0);
+        go += WIFEXITED(status) && WEXITSTATUS(status) == 99;
+        ends += WIFEXITED(status) &&
+                WEXITSTATUS(status) == 100 + (i ? 0 : PLAIT_PREFLIGHT_EXIT);
+    }
+    ok(go == NODES || ends == NODES, "four ranks agree: %d go, %d end", go,
+       ends);
+    close(hold);
+}
+
+static void check_link(void)
+{
+    struct plait_error err;
+    /* A listener of the right kind. */
+    struct plait_meeting *meeting = plait_meeting_create(1, "x", NULL, &err);
+    double rate = 0;
+
+    ok(plait_preflight_measure_link("127.0.0.1", plait_meeting_port(meeting),
+                                    "y", &rate) < 0 &&
+           rate == 0,
+       "who does not answer has no rate");
+    plait_meeting_destroy(meeting);
+}
+
+int main(void)
+{
+    check_judge();
+    check_run();
+    check_link();
+    return done_testing();
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/start/preflight.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "topology/start/meeting.h"
+
+/* The tasks meet at MASTER_PORT, where each says where it takes messages, and
+ * hears where the others do. Then they measure, and meet again at a port that
+ * RANK 0 has named: who is below a bound is measured again, as a busy moment
+ * looks like a broken link. */
+
+enum { ROUNDS = 3, MEET_SECONDS = 60, TEXT_MOST = 4096, HOST_MOST = 64 };
+
+struct contact {
+    char host[HOST_MOST];
+    int port, node_rank;
+};
+
+struct flight {
+    const struct plait_preflight *p;
+    int rank, world, server; /* process that takes messages, -1: none */
+    struct contact self, *contacts;
+    struct plait_preflight_report report;
+    struct plait_preflight_report *reports; /* RANK 0: [world] */
+    char answer[PLAIT_MEETING_ANSWER];
+};
+
+/* ---- this task's own address ---- */
+
+/* The one from which RANK 0 is reached. */
+static int find_host(const struct plait_launch *launch, char *host,
+                     sa_family_t *family)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *at = NULL;
+    struct sockaddr_storage own;
+    socklen_t size = sizeof(own);
+    int fd, rc = -1;
+
+    if (getaddrinfo(launch->master_addr, "9", &hints, &at))
+        return -1;
+    fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0 &&
+        getsockname(fd, (struct sockaddr *)&own, &size) == 0)
+        rc = getnameinfo((struct sockaddr *)&own, size, host, HOST_MOST, NULL,
+                         0, NI_NUMERICHOST);
+    *family = (sa_family_t)at->ai_family;
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(at);
+    return rc ? -1 : 0;
+}
+
+static int open_server(struct flight *f)
+{
+    struct sockaddr_in6 any = {0}; /* of either family */
+    socklen_t size = sizeof(any);
+    sa_family_t family;
+    int fd;
+
+    if (find_host(f->p->launch, f->self.host, &family) < 0)
+        return -1;
+    any.sin6_family = family;
+    fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 ||
+        bind(fd, (struct sockaddr *)&any,
+             family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(any)) ||
+        listen(fd, SOMAXCONN) ||
+        getsockname(fd, (struct sockaddr *)&any, &size)) {
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    f->self.port = ntohs(any.sin6_port); /* at the same place in both */
+    f->self.node_rank = f->p->launch->node_rank;
+    f->server = plait_preflight_serve(f->p->token, fd);
+    return f->server < 0 ? -1 : 0;
+}
+
+/* ---- what is measured ---- */
+
+static void add_edge(struct flight *f, int to)
+{
+    struct plait_preflight_report *r = &f->report;
+
+    if (f->contacts[to].node_rank == f->self.node_rank)
+        return;
+    for (int i = 0; i < r->nedges; i++)
+        if (r->edge[i].to == to)
+            return;
+    r->edge[r->nedges++] = (struct plait_preflight_edge){to, 0};
+}
+
+/* The neighbours in the planned rings that lie on other nodes. In both
+ * directions: who alone sends slowly is told from who receives so. */
+static void list_edges(struct flight *f)
+{
+    static const int axes[] = {PLAIT_TP, PLAIT_CP, PLAIT_DP, PLAIT_PP};
+    const struct plait_layout *layout = &f->p->launch->layout;
+
+    for (size_t i = 0; i < sizeof(axes) / sizeof(axes[0]); i++) {
+        int n = layout->size[axes[i]];
+
+        for (int step = 1; step<n; step += n> 2 ? n - 2 : 1) {
+            struct plait_coord c;
+
+            plait_layout_coord(layout, f->rank, &c);
+            c.at[axes[i]] = (c.at[axes[i]] + step) % n;
+            add_edge(f, plait_layout_rank(layout, &c));
+        }
+    }
+}
+
+static void measure(struct flight *f)
+{
+    plait_preflight_measure_node(&f->report);
+    for (int i = 0; i < f->report.nedges; i++) {
+        struct plait_preflight_edge *edge = &f->report.edge[i];
+        const struct contact *to = &f->contacts[edge->to];
+
+        plait_preflight_measure_link(to->host, to->port, f->p->token,
+                                     &edge->rate);
+    }
+}
+
+static void print_report(const struct plait_preflight_report *r, char *text,
+                         size_t size)
+{
+    int used =
+        snprintf(text, size, "%.63s %d %.4g %.4g %.3g %.15s|", r->node,
+                 r->node_rank, r->product, r->memory, r->others, r->other);
+
+    for (int i = 0; i < r->nedges; i++)
+        used += snprintf(text + used, size - (size_t)used, " %d %.4g",
+                         r->edge[i].to, r->edge[i].rate);
+}
+
+/* -1: no task of this world says such a thing. */
+static int read_report(const char *text, int world,
+                       struct plait_preflight_report *r)
+{
+    int at = 0, n;
+    const char *end;
+
+    memset(r, 0, sizeof(*r));
+    if (sscanf(text, "%63s %d %lf %lf %lf %n", r->node, &r->node_rank,
+               &r->product, &r->memory, &r->others, &at) != 5 ||
+        !at || r->node_rank < 0 || r->node_rank >= world ||
+        !(end = strchr(text + at, '|')))
+        return -1;
+    snprintf(r->other, sizeof(r->other), "%.*s", (int)(end - text) - at,
+             text + at);
+    for (end++; r->nedges < PLAIT_PREFLIGHT_EDGES; end += n, r->nedges++) {
+        struct plait_preflight_edge *edge = &r->edge[r->nedges];
+
+        if (sscanf(end, "%d %lf%n", &edge->to, &edge->rate, &n) != 2)
+            break;
+        if (edge->to < 0 || edge->to >= world)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- where they meet ---- */
+
+static void say(const struct flight *f, const char *text)
+{
+    char line[TEXT_MOST + 64];
+
+    snprintf(line, sizeof(line), "preflight: %s", text);
+    f->p->say(f->p->arg, line);
+}
+
+/* The host: all others have come; else who has not is said. */
+static int wait_all(struct flight *f, struct plait_meeting *meeting)
+{
+    char text[128];
+    int missing = 0;
+
+    if (f->world == 1 || plait_meeting_wait(meeting, MEET_SECONDS) == 1)
+        return 0;
+    while (missing < f->world - 1 && plait_meeting_said(meeting, missing))
+        missing++;
+    snprintf(text, sizeof(text), "rank %d has said nothing for %d seconds",
+             missing + 1, MEET_SECONDS);
+    say(f, text);
+    return -1;
+}
+
+/* Another user's process can make the preflight fail, by keeping the port, and
+ * do nothing else. */
+static struct plait_meeting *open_meeting(struct flight *f, int port)
+{
+    uint16_t ports[2] = {(uint16_t)port, (uint16_t)port};
+    int members = f->world > 1 ? f->world - 1 : 1;
+    struct plait_meeting *meeting;
+    struct plait_error err;
+
+    meeting =
+        plait_meeting_create(members, f->p->token, port ? ports : NULL, &err);
+    if (!meeting)
+        say(f, err.text);
+    return meeting;
+}
+
+static int read_contacts(struct flight *f, const char *text)
+{
+    int n, rank;
+
+    for (rank = 0; rank < f->world; rank++, text += n) {
+        struct contact *c = &f->contacts[rank];
+
+        if (sscanf(text, " %d,%63[^,],%d%n", &c->node_rank, c->host, &c->port,
+                   &n) != 3)
+            return -1;
+    }
+    return 0;
+}
+
+/* Where everybody takes messages, behind the port of the next meeting. */
+static int list_contacts(struct flight *f, struct plait_meeting *meeting,
+                         int port)
+{
+    size_t used =
+        (size_t)snprintf(f->answer, sizeof(f->answer), "%d %d,%s,%d", port,
+                         f->self.node_rank, f->self.host, f->self.port);
+
+    for (int i = 1; i < f->world; i++) {
+        const char *said = plait_meeting_said(meeting, i - 1);
+        size_t room = sizeof(f->answer) - used;
+        int n = snprintf(f->answer + used, room, " %.100s", said);
+
+        if ((size_t)n >= room - 1) {
+            say(f, "too many tasks for it; leave out --preflight");
+            return -1;
+        }
+        used += (size_t)n;
+    }
+    if (read_contacts(f, strchr(f->answer, ' ')) == 0)
+        return 0;
+    say(f, "a task does not say where it takes messages");
+    return -1;
+}
+
+static int gather_reports(struct flight *f, struct plait_meeting *meeting)
+{
+    f->reports[0] = f->report;
+    for (int i = 1; i < f->world; i++)
+        if (read_report(plait_meeting_said(meeting, i - 1), f->world,
+                        &f->reports[i]) < 0) {
+            say(f, "a task says what no task can");
+            return -1;
+        }
+    return 0;
+}
+
+/* RANK 0, after each round: 1 go, 0 again, -1 stop. */
+static int conclude(struct flight *f, int round)
+{
+    char text[TEXT_MOST];
+
+    if (plait_preflight_judge(f->reports, f->world, text, sizeof(text)) == 0)
+        return 1;
+    if (round < ROUNDS)
+        return 0;
+    say(f, text);
+    return -1;
+}
+
+static int lead_rounds(struct flight *f, struct plait_meeting *meeting)
+{
+    int verdict = 0;
+
+    for (int round = 1; verdict == 0 && meeting; round++) {
+        struct plait_meeting *next = NULL;
+        char answer[32] = "stop";
+
+        measure(f);
+        verdict = wait_all(f, meeting) < 0 || gather_reports(f, meeting) < 0
+                      ? -1
+                      : conclude(f, round);
+        if (verdict == 0 && !(next = open_meeting(f, 0)))
+            verdict = -1;
+        if (verdict == 0)
+            snprintf(answer, sizeof(answer), "again %d",
+                     plait_meeting_port(next));
+        plait_meeting_answer(meeting, verdict > 0 ? "go" : answer);
+        plait_meeting_destroy(meeting);
+        meeting = next;
+    }
+    return verdict > 0 ? 0 : -1;
+}
+
+/* The first meeting is closed last: the others have then left it, and its
+ * port is free at once. */
+static int lead(struct flight *f)
+{
+    struct plait_meeting *first = open_meeting(f, f->p->launch->master_port),
+                         *next = first ? open_meeting(f, 0) : NULL;
+    int rc = -1;
+
+    f->reports = calloc((size_t)f->world, sizeof(*f->reports));
+    if (next && f->reports && wait_all(f, first) == 0 &&
+        list_contacts(f, first, plait_meeting_port(next)) == 0) {
+        plait_meeting_answer(first, f->answer);
+        list_edges(f);
+        rc = lead_rounds(f, next);
+    } else {
+        plait_meeting_destroy(next);
+    }
+    plait_meeting_destroy(first);
+    free(f->reports);
+    return rc;
+}
+
+static int join(struct flight *f, int port, const char *text)
+{
+    struct plait_meeting_place place = {.port = port, .patience = MEET_SECONDS};
+    struct plait_error err;
+
+    snprintf(place.host, sizeof(place.host), "%s", f->p->launch->master_addr);
+    snprintf(place.token, sizeof(place.token), "%s", f->p->token);
+    if (plait_meeting_join(&place, f->rank - 1, text, 2 * MEET_SECONDS,
+                           f->answer, &err) == 0)
+        return 0;
+    /* RANK 0 has said why it left; that it cannot be reached, one says. */
+    if (f->rank == 1 && errno != ECONNRESET)
+        say(f, err.text);
+    return -1;
+}
+
+/* 0 go, 1 stop, which RANK 0 has said; -1 this task fails. */
+static int follow(struct flight *f)
+{
+    char text[PLAIT_MEETING_SAID];
+    int port;
+
+    snprintf(text, sizeof(text), "%d,%s,%d", f->self.node_rank, f->self.host,
+             f->self.port);
+    if (join(f, f->p->launch->master_port, text) < 0)
+        return -1;
+    if (sscanf(f->answer, "%d", &port) != 1 ||
+        read_contacts(f, f->answer + strcspn(f->answer, " ")) < 0)
+        return -1;
+    list_edges(f);
+    for (;;) {
+        measure(f);
+        print_report(&f->report, text, sizeof(text));
+        if (join(f, port, text) < 0)
+            return -1;
+        if (strcmp(f->answer, "go") == 0)
+            return 0;
+        if (sscanf(f->answer, "again %d", &port) != 1)
+            return 1;
+    }
+}
+
+int plait_preflight_run(const struct plait_preflight *preflight)
+{
+    struct flight *f = calloc(1, sizeof(*f));
+    int rc = -1;
+
+    if (!f)
+        return PLAIT_PREFLIGHT_EXIT;
+    f->p = preflight;
+    f->rank = preflight->launch->rank;
+    f->world = preflight->launch->world_size;
+    f->server = -1;
+    f->contacts = calloc((size_t)f->world, sizeof(*f->contacts));
+    snprintf(f->report.node, sizeof(f->report.node), "%s", preflight->node);
+    f->report.node_rank = preflight->launch->node_rank;
+    if (!f->contacts || open_server(f) < 0)
+        say(f, "cannot listen for messages");
+    else
+        rc = f->rank == 0 ? lead(f) : follow(f);
+    if (f->rank == 0 && rc < 0)
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    if (f->server > 0) {
+        kill((pid_t)f->server, SIGKILL);
+        waitpid((pid_t)f->server, NULL, 0);
+    }
+    free(f->contacts);
+    free(f);
+    return rc == 0 ? -1 : rc > 0 ? 0 : PLAIT_PREFLIGHT_EXIT;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_START_PREFLIGHT_H
+#define PLAIT_TOPOLOGY_START_PREFLIGHT_H
+
+#include <stddef.h>
+
+#include "topology/layout/launch.h"
+
+/* --preflight: before the command of a task starts, all tasks of a plan measure
+ * their cores, their memory and the links of the rings that the plan makes of
+ * them, and RANK 0 compares. */
+
+/* The status of a task whose step failed its preflight. */
+enum { PLAIT_PREFLIGHT_EXIT = 75 };
+
+struct plait_preflight {
+    const struct plait_launch *launch; /* this task's, with a rendezvous */
+    const char *node;                  /* its name */
+    const char *token; /* of the step, which other users do not know */
+    /* Of RANK 0, before the other tasks hear of it: the one line. */
+    void (*say)(void *arg, const char *text);
+    void *arg;
+};
+
+/* In the process of a task, which is to become its command: -1, or the status
+ * to end with in place of that, which one of the tasks has said why. RANK 0
+ * ends last, with PLAIT_PREFLIGHT_EXIT, and the others with 0: a launcher that
+ * kills all when one fails has then nobody to kill. */
+int plait_preflight_run(const struct plait_preflight *preflight);
+
+/* ---- for those who make it up, and its test ---- */
+
+/* A ring has two neighbours, and there is a ring an axis. */
+enum { PLAIT_PREFLIGHT_EDGES = 2 * PLAIT_NAXES };
+
+struct plait_preflight_edge {
+    int to;      /* rank on another node */
+    double rate; /* bytes a second, at best */
+};
+
+struct plait_preflight_report {
+    char node[64];
+    int node_rank;
+    double product; /* FLOP/s of processor time */
+    double memory;  /* bytes of processor time, copied a second */
+    double others;  /* processes that want a core of the task, each core */
+    char other[16]; /* what one of them is called, "": none */
+    int nedges;
+    struct plait_preflight_edge edge[PLAIT_PREFLIGHT_EDGES];
+};
+
+/* What the cores of this task do; adds to what is in the report, of which the
+ * best is kept. */
+void plait_preflight_measure_node(struct plait_preflight_report *report);
+
+/* Take messages at *port until the process is killed; its id, or -1. Closes the
+ * listener. */
+int plait_preflight_serve(const char *token, int listener);
+/* The rate to one who serves, better than *rate or left as it is. */
+int plait_preflight_measure_link(const char *host, int port, const char *token,
+                                 double *rate);
+
+/* How many of the nodes are below the bounds, and which and why, as one line.
+ * Pure. `reports` are by rank. */
+int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
+                          char *text, size_t size);
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology/start/preflight.h"
+
+/* The bounds, as shares of the job's median: what is below is broken or
+ * misconfigured, not merely slower than its neighbours. */
+#define PRODUCT_LEAST 0.5
+#define MEMORY_LEAST 0.4
+#define LINK_LEAST 0.4
+/* Processes of others, each core of a task. */
+#define OTHERS_MOST 0.75
+
+struct text {
+    char *at;
+    size_t size, used;
+};
+
+/* Of one node; NAN: nobody measured it. */
+struct figures {
+    const char *name;
+    double product, memory; /* of its slowest rank */
+    double sends, receives; /* to and from its best neighbour */
+    double others;
+    const char *other;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct text *text,
+                                                      const char *format, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(text->at + text->used, text->size - text->used, format, args);
+    va_end(args);
+    if (n > 0 && (size_t)n < text->size - text->used)
+        text->used += (size_t)n;
+    else
+        text->at[text->used] = '\0';
+}
+
+static void gather(const struct plait_preflight_report *reports, int n,
+                   struct figures *figures)
+{
+    for (int i = 0; i < n; i++) {
+        const struct plait_preflight_report *r = &reports[i];
+        struct figures *f = &figures[r->node_rank];
+
+        f->name = r->node;
+        f->product = fmin(f->product, r->product);
+        f->memory = fmin(f->memory, r->memory);
+        if (!(r->others <= f->others)) {
+            f->others = r->others;
+            f->other = r->other;
+        }
+        for (int k = 0; k < r->nedges; k++) {
+            struct figures *to = &figures[reports[r->edge[k].to].node_rank];
+
+            f->sends = fmax(f->sends, r->edge[k].rate);
+            to->receives = fmax(to->receives, r->edge[k].rate);
+        }
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The upper one of two; NAN: nobody measured it. */
+static double median(const struct figures *figures, int n, size_t offset)
+{
+    double *values = malloc((size_t)n * sizeof(*values)), result = NAN;
+    int count = 0;
+
+    for (int i = 0; values && i < n; i++) {
+        memcpy(&values[count], (const char *)&figures[i] + offset,
+               sizeof(double));
+        count += !isnan(values[count]);
+    }
+    if (count) {
+        qsort(values, (size_t)count, sizeof(*values), compare);
+        result = values[count / 2];
+    }
+    free(values);
+    return result;
+}
+
+static const struct bound {
+    const char *what, *unit;
+    size_t offset;
+    double least, scale;
+} bounds[] = {
+    {"its cores are", "GFLOP/s", offsetof(struct figures, product),
+     PRODUCT_LEAST, 1e9},
+    {"its memory is", "GB/s", offsetof(struct figures, memory), MEMORY_LEAST,
+     1e9},
+    {"its link sends", "MB/s", offsetof(struct figures, sends), LINK_LEAST,
+     1e6},
+    {"its link receives", "MB/s", offsetof(struct figures, receives),
+     LINK_LEAST, 1e6},
+};
+enum { NBOUNDS = (int)(sizeof(bounds) / sizeof(bounds[0])) };
+
+/* 1: the node is below a bound, which is said. */
+static int judge(const struct figures *f, const double *medians, int bad,
+                 struct text *text)
+{
+    const char *start = bad ? "; " : "", *between = "";
+    int found = 0;
+
+    for (int i = 0; i < NBOUNDS; i++) {
+        double value;
+
+        memcpy(&value, (const char *)f + bounds[i].offset, sizeof(value));
+        if (isnan(value) || !(value < bounds[i].least * medians[i]))
+            continue;
+        add(text, "%s%s%s%s at %.2f of the median (%.4g of %.4g %s)",
+            found ? "" : start, found ? "" : f->name, found ? between : ": ",
+            bounds[i].what, value / medians[i], value / bounds[i].scale,
+            medians[i] / bounds[i].scale, bounds[i].unit);
+        between = ", ";
+        found = 1;
+    }
+    if (f->others >= OTHERS_MOST) {
+        add(text, "%s%s%sother processes want its cores (%.1f each; %s)",
+            found ? "" : start, found ? "" : f->name, found ? ", " : ": ",
+            f->others, f->other);
+        found = 1;
+    }
+    return found;
+}
+
+int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
+                          char *text, size_t size)
+{
+    struct text out = {text, size, 0};
+    double medians[NBOUNDS];
+    struct figures *figures;
+    int nodes = 0, bad = 0;
+
+    for (int i = 0; i < n; i++)
+        nodes =
+            reports[i].node_rank >= nodes ? reports[i].node_rank + 1 : nodes;
+    figures = malloc((size_t)nodes * sizeof(*figures));
+    *text = '\0';
+    if (!figures)
+        return 0;
+    for (int i = 0; i < nodes; i++)
+        figures[i] = (struct figures){"", NAN, NAN, NAN, NAN, NAN, ""};
+    gather(reports, n, figures);
+    for (int i = 0; i < NBOUNDS; i++)
+        medians[i] = median(figures, nodes, bounds[i].offset);
+    for (int i = 0; i < nodes; i++)
+        bad += judge(&figures[i], medians, bad, &out);
+    free(figures);
+    return bad;
+}
