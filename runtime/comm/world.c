@@ -146,9 +146,13 @@ static int shared_gpus(void)
 
 static int device_index(const struct plait_world *w)
 {
-    int shared = shared_gpus();
+    int shared = shared_gpus(), local = local_rank(w);
 
-    return shared > 0 ? local_rank(w) % shared : local_rank(w);
+    /* Of a plan, it is the index of the GPU, though others of the node may be
+     * hidden. */
+    if (w->planned)
+        local = env_int("LOCAL_RANK", local);
+    return shared > 0 ? local_rank(w) % shared : local;
 }
 
 /* Threads for this process's operations; 0: as many as it is bound to.

@@ -196,6 +196,9 @@ check "the user's --gpu-bind" run gpubind -N4 --ntasks-per-node=2 \
     --gpus-per-node=2 --gpu-bind=map_gpu:1,0 --tp=2
 check "... wins" is "1 1" "$(for i in 0 1; do
     get gpubind $i CUDA_VISIBLE_DEVICES | tr , '\n' | wc -l; done | xargs)"
+check "... and LOCAL_RANK is the index of the one GPU that a task sees" is \
+    "0 0 0 0 0 0 0 0|0 1 0 1 0 1 0 1" \
+    "$(column gpubind LOCAL_RANK)|$(column gpubind PLAIT_LOCAL_RANK)"
 
 # Six tasks on four nodes: ranks still run through node after node.
 check "nodes with different numbers of tasks" run unequal -N4 -n6 --tp=1 --pp=2

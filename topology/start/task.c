@@ -143,6 +143,23 @@ static int is_set(const struct plait_task_env *env, const char *name)
     return env->get(env->arg, name, text, sizeof(text)) == 0 || errno != ENOENT;
 }
 
+/* With the user's --gpu-bind a task may see one GPU alone, whose index is 0 to
+ * it: programs take the device that LOCAL_RANK names. PLAIT_LOCAL_RANK stays
+ * the task's. */
+static int name_only_gpu(const struct plait_seats *seats,
+                         const struct plait_task_env *env)
+{
+    char own[PLAIT_SEATS_TEXT_MOST];
+    struct plait_visible visible;
+    struct plait_error err;
+
+    if (!seats->keep_gpu || !seats->rendezvous ||
+        env->get(env->arg, seats->variable, own, sizeof(own)) < 0 ||
+        plait_visible_parse(own, &visible, &err) < 0 || visible.n != 1)
+        return 0;
+    return set_variable(env, "LOCAL_RANK", "0");
+}
+
 /* The NICs for programs that do not read PLAIT_NICS; what the user set
  * stays. */
 static int bind_nics(const struct plait_seats *seats,
@@ -208,7 +225,8 @@ int plait_seats_take(const struct plait_seats *seats, int local,
     }
     if (plait_launch_encode(&launch, seats->rendezvous, set_contract,
                             &writable) < 0 ||
-        (seats->rendezvous && export_master(&launch, env) < 0))
+        (seats->rendezvous && export_master(&launch, env) < 0) ||
+        (seats->node && name_only_gpu(seats, env) < 0))
         return plait_errorf(err, "cannot set the task's environment");
     return 0;
 }
