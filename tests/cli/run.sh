@@ -7,7 +7,7 @@ top_srcdir=$(cd "$top_srcdir" && pwd)
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 unset "${!SLURM_@}" "${!PLAIT_@}" "${!OMPI_COMM_@}" "${!PMI_@}" MASTER_PORT \
-    MASTER_ADDR CUDA_VISIBLE_DEVICES 2>/dev/null
+    MASTER_ADDR CUDA_VISIBLE_DEVICES "${!FLUX_@}" PBS_NODEFILE 2>/dev/null
 export PLAIT_SITE=
 . "$top_srcdir/tests/lib/check.sh"
 . "$top_srcdir/tests/lib/until.sh"
@@ -103,6 +103,35 @@ if command -v mpiexec.hydra >/dev/null; then
 else
     check "under MPICH's mpirun # SKIP no mpiexec.hydra" 0
 fi
+
+# What Flux's shell and PBS tell a task, by their documents: none of the two is
+# run here.
+flux() { # rank nodes
+    FLUX_TASK_RANK=$1 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=$(($1 % (4 / $2))) \
+        FLUX_JOB_NNODES=$2 FLUX_JOB_ID=f23 PMI_RANK=$1 PMI_SIZE=4 PMI_FD=9 \
+        timeout 240 "$plait" run --tp=2 sh -c \
+        'echo "$RANK $LOCAL_RANK $PLAIT_TP_RANK $NODE_RANK $MASTER_ADDR"' 2>&1
+}
+is 'a task of Flux' '3 3 1 0 127.0.0.1' "$(flux 3 1)"
+is '... on the second of two nodes' '3 1 1 1 here' "$(MASTER_ADDR=here flux 3 2)"
+is '... that nobody has named' \
+    'plait: Flux does not say where task 0 is: set MASTER_ADDR for all tasks' \
+    "$(flux 0 2)"
+self=$(hostname)
+mpi() { # rank: on the second of two nodes, that of ranks 2 and 3
+    OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=4 \
+        OMPI_COMM_WORLD_LOCAL_RANK=$(($1 % 2)) OMPI_COMM_WORLD_LOCAL_SIZE=2 \
+        timeout 240 "$plait" run --tp=2 sh -c \
+        'echo "$RANK $NODE_RANK $MASTER_ADDR"' 2>&1
+}
+printf '%s\n' first.example first.example "$self.example" "$self.example" \
+    >"$tmp/pbs"
+is "mpirun in a job of PBS: its file names the nodes" '3 1 first.example' \
+    "$(PBS_NODEFILE=$tmp/pbs mpi 3)"
+is "... unless this one is another" "plait: Open MPI's mpirun does not say \
+where task 0 is: set MASTER_ADDR for all tasks" "$(PBS_NODEFILE=$tmp/pbs mpi 0)"
+is "... in a job of Slurm" '2 1 first' \
+    "$(SLURM_JOB_NODELIST=first,$self mpi 2)"
 
 # The job that the cluster tests run under srun; it asks for its node's name.
 if python3 -c 'import torch.distributed' 2>/dev/null; then

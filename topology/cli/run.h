@@ -13,6 +13,7 @@
 struct run_place {
     int alone; /* nobody: it starts the tasks itself */
     int slurm;
+    int named;       /* by the job that mpirun was started in */
     int rank, local; /* the launcher's own numbers */
     int id;          /* of its node */
     int nnodes;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "topology/base/hostlist.h"
 #include "topology/cli/run.h"
 #include "topology/layout/launch.h"
 #include "topology/start/scontrol.h"
@@ -12,12 +13,26 @@
 /* How launchers other than Slurm tell a task its numbers. */
 static const struct launcher {
     const char *name, *rank, *size, *local, *local_size;
+    const char *nodes; /* in place of local_size */
 } launchers[] = {
     {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
     {"MPICH's mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
-     "MPI_LOCALNRANKS"},
+     "MPI_LOCALNRANKS", NULL},
+    {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", NULL,
+     "FLUX_JOB_NNODES"},
 };
+
+/* The first line of launchers whose variables are there. Flux sets PMI_RANK
+ * too, but not what MPICH's own launcher sets beside it. */
+static const struct launcher *find_launcher(void)
+{
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+        if (getenv(launchers[i].rank) &&
+            (getenv(launchers[i].local) || !getenv("FLUX_TASK_RANK")))
+            return &launchers[i];
+    return NULL;
+}
 
 /* A whole number from 0, or -1. */
 static int read_number(const char *name)
@@ -90,35 +105,90 @@ static int find_slurm(struct run_place *place, struct plait_error *err)
                              "step's");
 }
 
-/* They tell no names of nodes: where there are several, the ranks must lie on
- * them node by node, and the user says where the first one is. */
-static int find_launcher(struct run_place *place,
-                         const struct launcher *launcher,
-                         struct plait_error *err)
+/* The name of a host up to its first dot. */
+static int is_same_host(const char *a, const char *b)
+{
+    size_t n = strcspn(a, ".");
+
+    return n == strcspn(b, ".") && strncmp(a, b, n) == 0;
+}
+
+/* The hosts of a file of PBS, one line a task or a host, each once: at most
+ * `most`. */
+static int read_hosts(const char *path, char **hosts, int most)
+{
+    FILE *file = fopen(path, "re");
+    char line[256];
+    int n = 0;
+
+    while (file && n < most && fgets(line, sizeof(line), file)) {
+        line[strcspn(line, " \t\n")] = '\0';
+        if (!*line || (n && is_same_host(hosts[n - 1], line)))
+            continue;
+        if (!(hosts[n] = strdup(line)))
+            break;
+        n++;
+    }
+    if (file)
+        fclose(file);
+    return n;
+}
+
+/* mpirun tells no names of nodes, but what it was started in may: the nodes of
+ * the ranks are then the first of the job's, which each task holds against its
+ * own name. What is not sure is left as it was. */
+static void name_nodes(struct run_place *place)
+{
+    const char *pbs = getenv("PBS_NODEFILE"),
+               *slurm = getenv("SLURM_JOB_NODELIST");
+    char **hosts = NULL, host[256] = "";
+    struct plait_error err;
+    int n = 0;
+
+    gethostname(host, sizeof(host) - 1);
+    if (pbs && (hosts = calloc((size_t)place->nnodes, sizeof(*hosts))))
+        n = read_hosts(pbs, hosts, place->nnodes);
+    else if (slurm)
+        hosts = plait_hostlist_create(slurm, &n, &err);
+    for (int i = 0; hosts && n >= place->nnodes &&
+                    is_same_host(hosts[place->id], host) && i < place->nnodes;
+         i++) {
+        char *old = place->names[i];
+
+        place->names[i] = hosts[i];
+        hosts[i] = old;
+        place->named = 1;
+    }
+    plait_hostlist_destroy(hosts, n);
+}
+
+/* The ranks must lie on the nodes one after the other, and somebody must say
+ * where the first one is. */
+static int find_tasks(struct run_place *place, const struct launcher *launcher,
+                      struct plait_error *err)
 {
     int size = read_number(launcher->size),
-        each = read_number(launcher->local_size);
+        nodes = launcher->nodes ? read_number(launcher->nodes) : 0,
+        each = launcher->nodes
+                   ? nodes > 0 && size % nodes == 0 ? size / nodes : -1
+                   : read_number(launcher->local_size);
 
     place->rank = read_number(launcher->rank);
     place->local = read_number(launcher->local);
     errno = EINVAL;
     if (size < 1 || each < 1 || place->rank < 0 || place->local < 0)
-        return plait_errorf(err,
-                            "%s does not say which task this is: set "
-                            "%s, %s, %s and %s",
-                            launcher->name, launcher->rank, launcher->size,
-                            launcher->local, launcher->local_size);
+        return plait_errorf(
+            err,
+            "%s does not say which task this is: set "
+            "%s, %s, %s and %s",
+            launcher->name, launcher->rank, launcher->size, launcher->local,
+            launcher->nodes ? launcher->nodes : launcher->local_size);
     if (size % each || place->rank % each != place->local)
         return plait_errorf(err,
                             "task %d is task %d of the %d on its node: "
                             "%s must fill node after node, with equally "
                             "many tasks",
                             place->rank, place->local, each, launcher->name);
-    if (size > each && !getenv(PLAIT_ENV_MASTER_ADDR))
-        return plait_errorf(err,
-                            "%s does not say where task 0 is: set "
-                            "MASTER_ADDR for all tasks",
-                            launcher->name);
     place->id = place->rank / each;
     place->job = (unsigned)getppid();
     snprintf(place->jobid, sizeof(place->jobid), "%u.0", place->job);
@@ -127,9 +197,17 @@ static int find_launcher(struct run_place *place,
         snprintf(place->jobid, sizeof(place->jobid), "0.0");
     }
     errno = ENOMEM;
-    return fill_nodes(place, size / each, each) < 0
-               ? plait_errorf(err, "out of memory")
-               : 0;
+    if (fill_nodes(place, size / each, each) < 0)
+        return plait_errorf(err, "out of memory");
+    if (size > each)
+        name_nodes(place);
+    errno = EINVAL;
+    if (size > each && !place->named && !getenv(PLAIT_ENV_MASTER_ADDR))
+        return plait_errorf(err,
+                            "%s does not say where task 0 is: set "
+                            "MASTER_ADDR for all tasks",
+                            launcher->name);
+    return 0;
 }
 
 int run_place_find(struct run_place *place, int np, struct plait_error *err)
@@ -138,10 +216,8 @@ int run_place_find(struct run_place *place, int np, struct plait_error *err)
     if (np == 0 && read_number("SLURM_PROCID") >= 0 &&
         read_number("SLURM_STEP_ID") >= 0)
         return find_slurm(place, err);
-    for (size_t i = 0; np == 0 && i < sizeof(launchers) / sizeof(launchers[0]);
-         i++)
-        if (getenv(launchers[i].rank))
-            return find_launcher(place, &launchers[i], err);
+    if (np == 0 && find_launcher())
+        return find_tasks(place, find_launcher(), err);
     errno = EINVAL;
     if (np == 0)
         return plait_errorf(err, "run: no srun or mpirun started this: give "

@@ -131,9 +131,13 @@ static void find_master(const struct run *run, char *host, size_t size)
     const struct run_place *place = &run->place;
 
     snprintf(host, size, "%s", given && !place->slurm ? given : "127.0.0.1");
-    for (int i = 0; place->slurm && i < place->nnodes; i++)
-        if (run->plan->first_rank[place->ids[i]] == 0)
+    for (int i = 0; i < place->nnodes; i++)
+        if (run->plan->first_rank[place->ids[i]] != 0)
+            continue;
+        else if (place->slurm)
             plait_scontrol_address(place->names[i], host, size);
+        else if (place->named && !given)
+            snprintf(host, size, "%s", place->names[i]);
 }
 
 /* The user's own, or one that all tasks compute alike; RANK 0's finds out
