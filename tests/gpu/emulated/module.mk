@@ -22,7 +22,7 @@ kernel_flags = -std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -fsanitize=thread \
 	-include $(emulated)/emulated.h
 
 machine = $(patsubst $(emulated)/%.c,$(out)/machine/%.o, \
-	$(filter-out %/test_runtime.c,$(wildcard $(emulated)/*.c)))
+	$(filter-out $(emulated)/test_%,$(wildcard $(emulated)/*.c)))
 host = $(patsubst $(cuda)/kernels/cuda/%.c,$(out)/host/%.o, \
 	$(wildcard $(cuda)/kernels/cuda/*.c))
 kernels = $(patsubst $(cuda)/kernels/cuda/%.cu,$(out)/kernels/%.o, \

@@ -11,11 +11,16 @@ PATH=$top_builddir/tests/gpu/emulated:$PATH
 
 plait-prep "$top_srcdir/LICENSE" --out "$work/data" >/dev/null || exit 99
 
-# config FAMILY: heads of 64, which the tensor cores' attention takes
+# config FAMILY: heads of 64, which the tensor cores' attention takes; moe:
+# llama with experts
 config()
 {
+	case $1 in
+	moe) set -- llama ", ffn: 64, experts: 4, experts_top_k: 2" ;;
+	*) set -- "$1" "" ;;
+	esac
 	cat <<-END
-	model: {family: $1, layers: 2, hidden: 128, heads: 2, vocab: 257, seq_len: 32}
+	model: {family: $1, layers: 2, hidden: 128, heads: 2, vocab: 257, seq_len: 32$2}
 	data: {train: "$work/data/train.bin"}
 	train: {steps: 3, global_batch: 4, micro_batch: 2, seed: 7}
 	optim: {lr: 1.0e-3}
@@ -63,6 +68,7 @@ if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	near 1e-4 gpt2 2 parallel.pp=2
 	near 1e-4 llama 2 parallel.cp=2
 	near 1e-4 llama 2 parallel.dp=2 parallel.zero=3
+	near 1e-4 moe 2 parallel.dp=2 parallel.ep=2
 else
 	skip "several ranks need MPI"
 fi
