@@ -1,19 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # libtool hands the compiler -fPIC -DPIC; nvcc passes host flags on only
-# behind --compiler-options (-Xcompiler is libtool's own word).
-case ${1-} in
-'' | -*)
-    echo "nvcc-libtool.sh: this folder was configured without CUDA, so there" \
-        "is no nvcc to call" >&2
-    exit 1
-    ;;
-esac
+# behind --compiler-options (-Xcompiler is libtool's own word). What ptxas says
+# of each kernel stays in OBJECT.ptxas, which tests/gpu/ptxas.sh reads.
+object=
+before=
 for arg; do
     shift
     case $arg in
     -fPIC | -fpic) set -- "$@" "--compiler-options=$arg" ;;
     *) set -- "$@" "$arg" ;;
     esac
+    [ "$before" != -o ] || object=$arg
+    before=$arg
 done
-exec "$@"
+[ -n "$object" ] || exec "$@"
+"$@" -Xptxas=-v 2>"$object.ptxas"
+status=$?
+grep -v '^ptxas info\|^ *[0-9]* bytes stack frame' "$object.ptxas" >&2
+exit $status

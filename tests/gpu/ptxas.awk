@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# What ptxas -v says of the kernels of some files: a line of each kernel's name
+# in a file and architecture, over all instances the most registers, bytes of
+# spilled registers and bytes of static shared memory.
+#
+#   awk -f ptxas.awk FILE.o.ptxas...
+
+# The first name in a mangled one.
+function name_of(mangled,    n) {
+    sub(/^_Z(N[0-9]*_GLOBAL__N__[^_]*)?/, "", mangled)
+    sub(/^L/, "", mangled)
+    match(mangled, /^[0-9]+/)
+    n = substr(mangled, 1, RLENGTH) + 0
+    return substr(mangled, RLENGTH + 1, n)
+}
+
+FNR == 1 {
+    unit = FILENAME
+    sub(/.*\//, "", unit)
+    sub(/\.o\.ptxas$/, "", unit)
+}
+/Compiling entry function/ {
+    split($0, part, "'")
+    key = unit " " name_of(part[2]) " " part[4]
+    seen[key] = 1
+}
+/bytes stack frame/ && key != "" {
+    sub(/^ */, "")
+    split($0, part, /[ ,]+/)
+    bytes = part[5] + part[9]
+    if (bytes > spilled[key])
+        spilled[key] = bytes
+}
+/: Used [0-9]+ registers/ && key != "" {
+    match($0, /Used [0-9]+/)
+    n = substr($0, RSTART + 5, RLENGTH - 5) + 0
+    if (n > registers[key])
+        registers[key] = n
+    if (match($0, /[0-9]+ bytes smem/)) {
+        n = substr($0, RSTART, RLENGTH) + 0
+        if (n > shared[key])
+            shared[key] = n
+    }
+    key = ""
+}
+END {
+    for (key in seen)
+        print key, registers[key] + 0, spilled[key] + 0, shared[key] + 0
+}
