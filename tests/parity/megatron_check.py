@@ -3,6 +3,7 @@
 computes, and what it saves is read again, bit for bit:
 megatron_check.py DIR [KIND]..., for megatron.sh."""
 import argparse
+import contextlib
 import os
 import random
 import struct
@@ -11,11 +12,12 @@ import sys
 
 import torch
 import megatron.core
-from megatron.core import parallel_state
+from megatron.core import parallel_state, tensor_parallel
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.enums import AttnBackend
+from megatron.core.transformer.moe import moe_utils
 
 TOP = os.environ["top_srcdir"]
 BUILD = os.environ["top_builddir"]
@@ -183,6 +185,10 @@ def main():
     torch.serialization.add_safe_globals([argparse.Namespace])
     if not torch.cuda.is_available():  # its buffers go where the model is
         torch.cuda.current_device = lambda: "cpu"
+        tracker = tensor_parallel.get_cuda_rng_tracker()  # of no dropout
+        tracker.fork = contextlib.nullcontext
+    if not hasattr(moe_utils, "te_general_gemm"):  # 0.16 asks for it unset
+        moe_utils.te_general_gemm = None
     os.environ.update(MASTER_ADDR="127.0.0.1", RANK="0", WORLD_SIZE="1")
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{work}/rendezvous", rank=0, world_size=1)
