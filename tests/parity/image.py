@@ -80,7 +80,7 @@ def run(train, args, ranks=1, sets=()):
         cmd = ["sh", os.path.join(LIB, "mpirun.sh"), str(ranks), *cmd]
     out = subprocess.run(cmd, env=dict(os.environ, OMP_NUM_THREADS="1"),
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                         universal_newlines=True, timeout=120)
+                         universal_newlines=True, timeout=240)
     return out.returncode, out.stdout
 
 

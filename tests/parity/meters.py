@@ -293,7 +293,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--train", required=True, help="the plait-train program")
     args = p.parse_args()
-    args.launcher, args.device, args.timeout = "mpirun", "cpu", 120
+    args.launcher, args.device, args.timeout = "mpirun", "cpu", 240
     work = tempfile.mkdtemp(prefix="plait-meters-")
     try:
         c = Checks(args, work)

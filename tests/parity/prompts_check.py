@@ -95,7 +95,7 @@ def plait_says(work, source, keys, ranks):
         command += ["--set", key]
     if ranks > 1:
         command = ["sh", f"{TOP}/tests/lib/mpirun.sh", str(ranks), *command]
-    subprocess.run(command, check=True, timeout=120,
+    subprocess.run(command, check=True, timeout=240,
                    stdout=subprocess.DEVNULL)
     with open(f"{work}/m") as f:
         lines = [json.loads(line) for line in f]

@@ -37,7 +37,7 @@ class Tests:
     def __init__(self, train, work):
         self.work, self.n, self.failed = work, 0, 0
         self.args = argparse.Namespace(launcher="mpirun", device="cpu",
-                                       train=train, timeout=120)
+                                       train=train, timeout=240)
         self.one = {}
         self.worst = {}
         parity.write_tokens(os.path.join(work, "tokens.bin"))
