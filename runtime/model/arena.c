@@ -445,8 +445,9 @@ error:
     errno = ENOMEM;
     return plait_errorf(err,
                         "out of memory: the activations of %d "
-                        "micro-batches of %zu tokens need %zu MiB",
-                        slots, N, a.at >> 20);
+                        "micro-batch%s of %zu tokens need %zu MiB; with a "
+                        "smaller train.micro_batch they need less",
+                        slots, slots == 1 ? "" : "es", N, a.at >> 20);
 }
 
 int plait_transformer_reserve(struct plait_model *model, int slots,

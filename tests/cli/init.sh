@@ -29,6 +29,12 @@ check "the srun line names nodes, tasks and GPUs" $?
 "$plait" init --model tiny --gpu-type cpu >"$tmp/cpu.yaml" &&
     grep -q 'precision: fp32' "$tmp/cpu.yaml"
 check "a machine without GPUs" $?
+# Without options it depends on the machine: what it has, or one clear line.
+"$plait" init --model tiny >"$tmp/here" 2>"$tmp/err" &&
+    grep -q '^    micro_batch: ' "$tmp/here" ||
+    grep -q 'name the GPUs it is for' "$tmp/err" ||
+    grep -q 'name it with --gpu-type' "$tmp/err"
+check "this machine" $?
 
 # refuse STATUS PATTERN OPTION...: exits so, with this one line
 refuse() {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,7 @@ struct job {
     const char *site_file, *gpu_name, *out;
     int gpus; /* 0: those of this machine */
     struct plait_gpu_type gpu;
+    bool here; /* one process on this machine's CPU, with its memory */
     struct plait_choices *found;
 };
 
@@ -154,6 +156,17 @@ static int read_options(struct job *job, int argc, char **argv)
     return -1;
 }
 
+/* A quarter is left for the system, the page cache and the buffers that the
+ * estimate does not know. */
+static void take_memory_of_this_machine(struct job *job)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    double memory = 0.75 * (double)pages * (double)size;
+
+    if (pages > 0 && size > 0 && memory < job->gpu.memory)
+        job->gpu.memory = memory;
+}
+
 /* What was not given is what this machine has; without a GPU, its CPU. */
 static int find_gpus(struct job *job, struct plait_error *err)
 {
@@ -161,6 +174,7 @@ static int find_gpus(struct job *job, struct plait_error *err)
     const char *name = job->gpu_name;
     int ngpus = 0;
 
+    job->here = !job->gpus && !name && !job->site_file;
     if (!job->gpus || !name) {
         node = plait_node_create(1, err);
         if (!node)
@@ -177,7 +191,12 @@ static int find_gpus(struct job *job, struct plait_error *err)
     if (!name)
         return plait_errorf(err, "what type the GPUs are is not known here: "
                                  "name it with --gpu-type");
-    return plait_cmd_gpu_type(job->site_file, name, &job->gpu, err);
+    if (plait_cmd_gpu_type(job->site_file, name, &job->gpu, err) < 0)
+        return -1;
+    job->here &= ngpus == 0;
+    if (job->here)
+        take_memory_of_this_machine(job);
+    return 0;
 }
 
 static bool runs_on_cpu(const struct job *job)
@@ -395,6 +414,12 @@ static int plan_layout(struct job *job, struct plait_error *err)
         plait_errorf(err, "out of memory");
     else if (job->found->n > 0)
         rc = 0;
+    else if (job->here)
+        plait_errorf(err,
+                     "%s does not fit into this machine, which has no GPU and "
+                     "%.0f GB for it; name the GPUs it is for, as in --gpus=8 "
+                     "--gpu-type=h100",
+                     job->size->name, job->gpu.memory / 1e9);
     else if ((fewest = plait_auto_fewest(config, &job->gpu)) > job->gpus)
         plait_errorf(err,
                      "%s on %d %s: does not fit; it needs at least "

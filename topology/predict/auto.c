@@ -113,16 +113,16 @@ static int try_one(struct search *s, const struct plait_layout *layout)
 }
 
 /* What does not fit may fit with its activations, or the optimizer's state, in
- * the host's memory. */
+ * the host's memory, where that is another than the device's. */
 static void try_offload(struct search *s, const struct plait_layout *layout)
 {
     struct plait_parallel_config *p = &s->config.parallel;
 
-    if (try_one(s, layout) || p->offload != PLAIT_OFFLOAD_NONE)
+    if (try_one(s, layout) || p->offload != PLAIT_OFFLOAD_NONE ||
+        !s->gpu->units)
         return;
     p->offload = PLAIT_OFFLOAD_ACTIVATIONS;
-    if (!try_one(s, layout) && s->config.framework == PLAIT_FRAMEWORK_PLAIT &&
-        s->gpu->units) {
+    if (!try_one(s, layout) && s->config.framework == PLAIT_FRAMEWORK_PLAIT) {
         p->offload = PLAIT_OFFLOAD_OPTIMIZER;
         try_one(s, layout);
     }
