@@ -25,7 +25,7 @@ enum { TRAIN, REPLAY, LIBRARY, TORCH, TORCH_NEW, LLMC, NPEERS };
 
 struct options {
     int rounds, threads, only; /* only: index of the case, -1: all */
-    const char *json, *python, *torch_peer, *resnet, *gloo;
+    const char *json, *python, *torch_peer, *resnet, *gloo, *prep;
     const char *python_new, *llmc; /* NULL: not given */
     const char *part;              /* NULL: all */
 };
@@ -366,6 +366,8 @@ static void run_parts(const struct options *o, json_t *all)
         json_object_set_new(all, "comm", comm_part(o, self));
     if (wants(o, "planner"))
         json_object_set_new(all, "planner", bench_planner(self, o->rounds));
+    if (o->prep != NULL && (rows = json_load_file(o->prep, 0, NULL)) != NULL)
+        json_object_set_new(all, "prep", rows);
     if (o->part == NULL)
         bench_targets(all);
 }
@@ -387,6 +389,7 @@ int main(int argc, char **argv)
                         .torch_peer = getenv("PLAIT_BENCH_TORCH_PEER"),
                         .resnet = getenv("PLAIT_BENCH_TORCH_RESNET"),
                         .gloo = getenv("PLAIT_BENCH_TORCH_GLOO"),
+                        .prep = given("PLAIT_BENCH_PREP"),
                         .python_new = given("TORCH_PYTHON"),
                         .llmc = given("PLAIT_BENCH_LLMC_PEER")};
     json_t *all;

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """plait-prep beside Hugging Face's `tokenizers`, from a text in a file to its
-tokens, on one core and on two: prep_peer.py PREP TOKENIZER [ROUNDS].
+tokens, on one core and on two: prep_peer.py PREP TOKENIZER JSON [ROUNDS]. The
+rows are printed and go into the file JSON, from where plait-bench takes them.
 
 The text is what this repository has, some twenty times, and the processes are
 bound to their cores by taskset."""
 import glob
+import json
 import os
 import subprocess
 import sys
@@ -59,8 +61,9 @@ def peer(tokenizer, text, cores):
 
 
 def main():
-    prep, tokenizer = sys.argv[1:3]
-    rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+    prep, tokenizer, out = sys.argv[1:4]
+    rounds = int(sys.argv[4]) if len(sys.argv) > 4 else 3
+    rows = []
     try:
         import tokenizers  # noqa: F401
     except ImportError:
@@ -84,10 +87,15 @@ def main():
             for who, s in speeds.items():
                 if s:
                     name = who + (" " + version if who == "tokenizers" else "")
+                    rows.append({"what": f"{cores} core" + "s" * (cores > 1),
+                                 "who": name, "mb": size,
+                                 "mb_per_s_core": sorted(s)[len(s) // 2]})
                     print(f"| {size:.0f} MB, {cores} core"
                           f"{'s' if cores > 1 else ''} | {name} | "
                           f"{sorted(s)[len(s) // 2]:.1f} | {min(s):.1f} | "
                           f"{max(s):.1f} |", flush=True)
+    with open(out, "w") as f:
+        json.dump(rows, f)
 
 
 if __name__ == "__main__":

@@ -196,6 +196,27 @@ static void hold_comm(const json_t *all, json_t *rows)
     hold(rows, "sampling, % of the fastest step", sampling_share(all), '<', 1);
 }
 
+/* make bench-prep has measured it before this program ran. */
+static void hold_prep(const json_t *all, json_t *rows)
+{
+    static const char *const cores[] = {"1 core", "2 cores"};
+    static const char *const what[] = {
+        "text to tokens over tokenizers, 1 core",
+        "text to tokens over tokenizers, 2 cores"};
+    const char *const key[] = {"what", "who"};
+    const json_t *measured = json_object_get(all, "prep");
+
+    for (int i = 0; i < 2; i++) {
+        const char *const mine[] = {cores[i], "plait-prep"};
+        const char *const theirs[] = {cores[i], "tokenizers"};
+
+        hold(rows, what[i],
+             number_in(row_of(measured, key, mine, 2), "mb_per_s_core") /
+                 number_in(row_of(measured, key, theirs, 2), "mb_per_s_core"),
+             '>', 1);
+    }
+}
+
 void bench_targets(json_t *all)
 {
     static const char *const names[] = {
@@ -208,5 +229,6 @@ void bench_targets(json_t *all)
     hold_peer(all, rows, names[0], "fp32", "llm.c", 6);
     hold_images(all, rows);
     hold_comm(all, rows);
+    hold_prep(all, rows);
     json_object_set_new(all, "targets", rows);
 }
