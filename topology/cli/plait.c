@@ -22,6 +22,7 @@ static const struct command {
     {"plan", plait_cmd_plan, "which rank runs where, and what it costs"},
     {"estimate", plait_cmd_estimate, "memory and time of training a model"},
     {"simulate", plait_cmd_simulate, "one training step as a timeline"},
+    {"calibrate", plait_cmd_calibrate, "estimate's constants from own runs"},
     {"run", plait_cmd_run, "start the tasks of a plan without the plugin"},
     {"init", plait_cmd_init, "a configuration for a model and these GPUs"},
     {"keys", plait_cmd_keys, "what a configuration may hold"},
