@@ -48,9 +48,9 @@ train()
 # near TOLERANCE FAMILY RANKS SETTING..: as one process on the CPU, in fp32
 near()
 {
+	[ -f "$work/cpu-$2" ] || train "cpu-$2" "$2" 1 cpu
 	tolerance=$1 family=$2 ranks=$3
 	shift 3
-	[ -f "$work/cpu-$family" ] || train "cpu-$family" "$family" 1 cpu
 	train cuda "$family" "$ranks" cuda "$@" &&
 		agree "$work/cuda" "$work/cpu-$family" "$tolerance"
 	report $? "$family, $ranks ranks: $*"
