@@ -46,13 +46,16 @@ rank_pid()
 }
 
 limit=12
-# start TP PP DP [ARGS]: a run of 4 ranks that would not end by itself
+# start TP PP DP [ARGS]: a run of 4 ranks that would not end by itself. What the
+# last one printed goes first: the shell in the background may empty the file
+# only after its "step 1" was found here.
 start()
 {
     local size="--set parallel.tp=$1 --set parallel.pp=$2"
     size+=" --set parallel.dp=$3"
     shift 3
     rm -f "$dir/go"
+    : >"$dir/out"
     sh "$mpirun" 4 "$train" "$dir/c.yaml" $size --set train.steps=100000000 \
         --set train.timeout=$limit "$@" >"$dir/out" 2>&1 </dev/null &
     pid=$!
