@@ -44,12 +44,18 @@ void plait_segment_advise(const struct plait_segment *s)
     posix_fadvise(s->fd, 0, 0, POSIX_FADV_RANDOM);
 }
 
+/* A pipe in the place of a file is refused, not waited for. */
+static int open_file(const char *path)
+{
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
 /* Map a whole regular file that has at least `least` bytes; *file: it stays
  * open for the caller, NULL: it is closed. */
 static int map_file(const char *path, size_t least, void **map, size_t *size,
                     int *file, struct plait_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), ret = -1;
+    int fd = open_file(path), ret = -1;
     struct stat st;
     void *p;
 
@@ -279,18 +285,20 @@ static int find_format(const char *path, enum plait_data_format *format,
     char *index = sibling_path(path, ".idx");
     unsigned char head[9] = {0};
     bool has_index = index && access(index, R_OK) == 0;
-    FILE *file;
     size_t got;
+    ssize_t n;
+    int fd;
 
     free(index);
-    file = fopen(path, "re");
-    if (!file && !has_index)
+    fd = open_file(path);
+    if (fd < 0 && !has_index)
         return plait_errorf(err, "%s: %s", path, strerror(errno));
     *format = PLAIT_DATA_MEGATRON;
-    if (!file)
+    if (fd < 0)
         return 0;
-    got = fread(head, 1, sizeof(head), file);
-    fclose(file);
+    n = read(fd, head, sizeof(head));
+    got = n > 0 ? (size_t)n : 0;
+    close(fd);
     if (got >= 8 && !memcmp(head, "PLAITTOK", 8))
         *format = PLAIT_DATA_PLAIT;
     else if (got >= 4 &&

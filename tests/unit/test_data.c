@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/data/data.h"
@@ -291,6 +292,7 @@ static void refused(void)
         {"empty.bin", "neither a plait shard"},
         {"text.bin", "neither a plait shard"},
         {".", "/.: "},
+        {"pipe.bin", "neither a plait shard"},
         {"short.bin", "truncated: 20 bytes are less than its header of 64"},
         {"cut.bin", "truncated: the header says 41 tokens, 146 bytes"},
         {"long.bin", "too long: the header says 41 tokens"},
@@ -309,6 +311,8 @@ static void refused(void)
     if (!file || fread(bytes, 1, sizeof(bytes), file) != 64 + 82)
         abort();
     fclose(file);
+    if (mkfifo(in_dir("pipe.bin"), 0600) < 0)
+        abort();
     write_file("empty.bin", "", 0);
     write_file("text.bin", "once upon a time there was", 26);
     write_file("short.bin", bytes, 20);
