@@ -60,6 +60,10 @@ struct plait_optim {
 int plait_optim_prepare_step(struct plait_optim *optim,
                              struct plait_error *err);
 void plait_optim_forget_step(struct plait_optim *optim);
+/* Whether this rank's copy of a slice is the one that enters sums over the
+ * whole model. */
+bool plait_optim_counts(const struct plait_optim *optim,
+                        const struct plait_optim_slice *slice);
 
 /* pieces.c */
 int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err);

@@ -10,9 +10,8 @@
 
 /* -- what the step's ops take --------------------------------------------- */
 
-/* Of equal copies, one rank's counts. */
-static bool counts_in_norm(const struct plait_optim *optim,
-                           const struct plait_optim_slice *slice)
+bool plait_optim_counts(const struct plait_optim *optim,
+                        const struct plait_optim_slice *slice)
 {
     const struct plait_tensor *t = slice->tensor;
     const struct plait_shard *s = &optim->shards->shard[t->region];
@@ -139,7 +138,7 @@ static void list_runs(struct plait_optim *optim)
             else
                 add_run(optim, &run, plait_directions_take(optim, s),
                         optim->nruns == first);
-            if (counts_in_norm(optim, &optim->slices[s]))
+            if (plait_optim_counts(optim, &optim->slices[s]))
                 add_squares(optim, &run);
         }
         optim->ends[i] = optim->nruns;
@@ -167,7 +166,7 @@ static int open_factors(struct plait_optim *optim, struct plait_error *err)
         ret = plait_errorf(err, "out of memory");
     ret = plait_error_consensus(mesh->world, ret, err);
     for (i = 0; ret == 0 && i < optim->nslices; i++)
-        counts[i] = counts_in_norm(optim, &optim->slices[i]);
+        counts[i] = plait_optim_counts(optim, &optim->slices[i]);
     if (ret == 0)
         optim->tensors = plait_tensor_sums_create(mesh->world, optim->slices,
                                                   counts, optim->nslices, err);

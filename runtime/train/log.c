@@ -103,6 +103,15 @@ int plait_log_write(struct plait_log *log, const struct plait_metrics *m,
     return 0;
 }
 
+int plait_log_histograms(struct plait_log *log, int64_t step,
+                         const struct plait_histograms *h,
+                         struct plait_error *err)
+{
+    if (plait_tensorboard_histograms(log->tensorboard, step, h) < 0)
+        return plait_errorf(err, "log.tensorboard: %s", strerror(errno));
+    return 0;
+}
+
 void plait_log_destroy(struct plait_log *log)
 {
     if (!log)

@@ -3,6 +3,7 @@
 #define PLAIT_RUNTIME_TRAIN_LOG_H
 
 #include "runtime/model/model.h"
+#include "runtime/optim/histogram.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/session.h"
 
@@ -19,6 +20,10 @@ struct plait_log *plait_log_create(const struct plait_session *s,
                                    int64_t step, struct plait_error *err);
 int plait_log_write(struct plait_log *log, const struct plait_metrics *m,
                     struct plait_error *err);
+/* Those of step `step`, with log.tensorboard. */
+int plait_log_histograms(struct plait_log *log, int64_t step,
+                         const struct plait_histograms *h,
+                         struct plait_error *err);
 void plait_log_destroy(struct plait_log *log);
 
 #endif

@@ -165,6 +165,11 @@ static void note_phase(struct run *r, enum plait_phase phase)
 
 /* -- the loop ------------------------------------------------------------ */
 
+static bool is_due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
 /* A run whose metrics cannot be written ends as on a signal, with a
  * checkpoint: what was trained is not lost. */
 static void log_step(struct run *r, const struct plait_metrics *m)
@@ -178,13 +183,12 @@ static void log_step(struct run *r, const struct plait_metrics *m)
     if (!r->unlogged && (m->step % c->log.every == 0 || last) &&
         plait_log_write(r->log, m, &r->why) < 0)
         r->unlogged = true;
+    if (!r->unlogged && is_due(m->step, c->log.histograms) &&
+        plait_log_histograms(r->log, m->step,
+                             plait_trainer_histograms(r->trainer), &r->why) < 0)
+        r->unlogged = true;
     plait_progress_show(&r->progress, m);
     note_phase(r, PLAIT_PHASE_BETWEEN);
-}
-
-static bool is_due(int64_t step, int64_t every)
-{
-    return every > 0 && step % every == 0;
 }
 
 /* A run whose validation data cannot be read ends in the same way. */

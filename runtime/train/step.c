@@ -95,6 +95,9 @@ static int make_parts(struct plait_trainer *t, struct plait_error *err)
     if (plait_sync_parts(&t->config->sync) &&
         !(t->replicas = plait_replicas_create(t->optim, err)))
         return -1;
+    if (t->config->log.histograms &&
+        !(t->histograms = plait_histograms_create(t->optim, err)))
+        return -1;
     return set_batch(t, c->global_batch, err);
 }
 
@@ -128,6 +131,7 @@ void plait_trainer_destroy(struct plait_trainer *t)
     plait_pipeline_destroy(t->pipe);
     plait_gradsync_destroy(t->sync);
     plait_replicas_destroy(t->replicas);
+    plait_histograms_destroy(t->histograms);
     plait_optim_destroy(t->optim);
     plait_model_destroy(t->model);
     if (t->loss)
@@ -154,6 +158,12 @@ struct plait_optim *plait_trainer_optim(struct plait_trainer *t)
 struct plait_replicas *plait_trainer_replicas(struct plait_trainer *t)
 {
     return t->replicas;
+}
+
+const struct plait_histograms *
+plait_trainer_histograms(const struct plait_trainer *t)
+{
+    return t->histograms;
 }
 
 struct plait_loss_scale *plait_trainer_loss_scale(struct plait_trainer *t)
@@ -301,6 +311,15 @@ static void observe_step(struct plait_trainer *t, struct step_now *now)
     t->state.skipped += now->left_out;
 }
 
+/* Before clipping, without the scale of the loss; where there are histograms,
+ * there is one learner. */
+static int take_histograms(struct plait_trainer *t, const struct step_now *now)
+{
+    if (!t->histograms || (now->number + 1) % t->config->log.histograms)
+        return 0;
+    return plait_histograms_take(t->histograms, t->factor[0] / t->scale.scale);
+}
+
 /* Of learner i. */
 static int update_weights(struct plait_trainer *t, int i,
                           const struct step_now *now)
@@ -353,7 +372,7 @@ static int train_learners(struct plait_trainer *t, int stop,
     for (i = 0; i < learners_of(t); i++) {
         if (t->replicas && plait_replicas_select(t->replicas, i) < 0)
             return -1;
-        if (share_sums(t, i, stop, now) < 0)
+        if (share_sums(t, i, stop, now) < 0 || take_histograms(t, now) < 0)
             return -1;
         if (i == learners_of(t) - 1)
             observe_step(t, now);

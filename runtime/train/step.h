@@ -4,6 +4,7 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/data.h"
+#include "runtime/optim/histogram.h"
 #include "runtime/optim/optim.h"
 #include "runtime/optim/replicas.h"
 #include "runtime/optim/run_state.h"
@@ -26,6 +27,9 @@ struct plait_model *plait_trainer_model(struct plait_trainer *t);
 struct plait_optim *plait_trainer_optim(struct plait_trainer *t);
 /* NULL: there is one model. */
 struct plait_replicas *plait_trainer_replicas(struct plait_trainer *t);
+/* Of the last step that was a multiple of log.histograms. */
+const struct plait_histograms *
+plait_trainer_histograms(const struct plait_trainer *t);
 /* Its state goes into checkpoints and comes from them. */
 struct plait_loss_scale *plait_trainer_loss_scale(struct plait_trainer *t);
 

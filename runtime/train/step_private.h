@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_TRAIN_STEP_PRIVATE_H
 #define PLAIT_RUNTIME_TRAIN_STEP_PRIVATE_H
 
+#include "runtime/optim/histogram.h"
 #include "runtime/parallel/gradsync.h"
 #include "runtime/train/step.h"
 
@@ -15,7 +16,8 @@ struct plait_trainer {
     struct plait_model *model;
     struct plait_optim *optim;
     struct plait_gradsync *sync;
-    struct plait_replicas *replicas; /* NULL: there is one model */
+    struct plait_replicas *replicas;     /* NULL: there is one model */
+    struct plait_histograms *histograms; /* NULL: log.histograms 0 */
     struct plait_pipeline *pipe;
     struct plait_dataset **train; /* [data.train.n] */
     double *mix;                  /* their weights */

@@ -16,7 +16,10 @@
 enum { EVENT_WALL_TIME = 1, EVENT_STEP, EVENT_VERSION };
 enum { EVENT_SUMMARY = 5, EVENT_SESSION_LOG = 7 };
 enum { SUMMARY_VALUE = 1 };
-enum { VALUE_TAG = 1, VALUE_SIMPLE, VALUE_TENSOR = 8, VALUE_METADATA };
+enum { VALUE_TAG = 1, VALUE_SIMPLE, VALUE_HISTOGRAM = 5 };
+enum { VALUE_TENSOR = 8, VALUE_METADATA };
+enum { HISTOGRAM_MIN = 1, HISTOGRAM_MAX, HISTOGRAM_NUM, HISTOGRAM_SUM };
+enum { HISTOGRAM_SUM_SQUARES = 5, HISTOGRAM_LIMIT, HISTOGRAM_BUCKET };
 enum { METADATA_PLUGIN = 1, PLUGIN_NAME = 1 };
 enum { TENSOR_DTYPE = 1, TENSOR_SHAPE, TENSOR_STRING = 8 };
 enum { SESSION_STATUS = 1, SESSION_START = 1 };
@@ -90,13 +93,27 @@ static void put_little(struct message *m, uint64_t bits, int size)
     put_bytes(m, bytes, size);
 }
 
-static void put_double(struct message *m, int field, double v)
+static void put_bits(struct message *m, double v)
 {
     uint64_t bits;
 
     memcpy(&bits, &v, sizeof(bits));
-    put_key(m, field, WIRE_64);
     put_little(m, bits, 8);
+}
+
+static void put_double(struct message *m, int field, double v)
+{
+    put_key(m, field, WIRE_64);
+    put_bits(m, v);
+}
+
+/* A repeated field, packed. */
+static void put_doubles(struct message *m, int field, const double *v, int n)
+{
+    put_key(m, field, WIRE_BYTES);
+    put_varint(m, 8 * (uint64_t)n);
+    while (n-- > 0)
+        put_bits(m, *v++);
 }
 
 static void put_float(struct message *m, int field, float v)
@@ -255,6 +272,62 @@ int plait_tensorboard_write(struct plait_tensorboard *tb,
     begin_event(&tb->event, m->step);
     tb->summary.size = 0;
     plait_metrics_each(m, put_metric, tb);
+    put_message(&tb->event, EVENT_SUMMARY, &tb->summary);
+    return write_record(tb->out, &tb->event);
+}
+
+/* From the first bucket that is not empty to the last; a run of empty ones is
+ * one. */
+static void put_buckets(struct message *m, const double *bucket)
+{
+    double limit[PLAIT_HISTOGRAM_BUCKETS], count[PLAIT_HISTOGRAM_BUCKETS];
+    int i, n = 0, last = PLAIT_HISTOGRAM_BUCKETS - 1;
+
+    while (last > 0 && bucket[last] == 0)
+        last--;
+    for (i = 0; i <= last; i++) {
+        if (bucket[i] == 0 && (n == 0 || bucket[i + 1] == 0))
+            continue;
+        limit[n] = plait_histogram_limit(i);
+        count[n++] = bucket[i];
+    }
+    put_doubles(m, HISTOGRAM_LIMIT, limit, n);
+    put_doubles(m, HISTOGRAM_BUCKET, count, n);
+}
+
+static void put_histogram(struct message *value,
+                          const struct plait_histogram *h)
+{
+    struct message inner = {0};
+
+    put_double(&inner, HISTOGRAM_MIN, h->min);
+    put_double(&inner, HISTOGRAM_MAX, h->max);
+    put_double(&inner, HISTOGRAM_NUM, h->num);
+    put_double(&inner, HISTOGRAM_SUM, h->sum);
+    put_double(&inner, HISTOGRAM_SUM_SQUARES, h->sum_squares);
+    put_buckets(&inner, h->bucket);
+    put_message(value, VALUE_HISTOGRAM, &inner);
+    free(inner.at);
+}
+
+int plait_tensorboard_histograms(struct plait_tensorboard *tb, int64_t step,
+                                 const struct plait_histograms *h)
+{
+    struct plait_histogram one;
+    char tag[64];
+    int i;
+
+    begin_event(&tb->event, step);
+    tb->summary.size = 0;
+    for (i = 0; plait_histograms_get(h, i, &one); i++) {
+        if (one.num == 0)
+            continue;
+        snprintf(tag, sizeof(tag), "gradients/%s", one.name);
+        tb->value.size = 0;
+        put_text(&tb->value, VALUE_TAG, tag);
+        put_histogram(&tb->value, &one);
+        put_message(&tb->summary, SUMMARY_VALUE, &tb->value);
+    }
     put_message(&tb->event, EVENT_SUMMARY, &tb->summary);
     return write_record(tb->out, &tb->event);
 }

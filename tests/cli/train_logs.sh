@@ -136,6 +136,131 @@ else
     echo "ok $n # SKIP needs tensorboard and tbparse"
 fi
 
+# Histograms of gradients: what they hold in one process by the model's sizes
+# and the norm, and in other layouts by that one.
+cat >"$dir/h.yaml" <<EOF
+model: {layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 32}
+data: {train: $dir/tokens.bin}
+train: {steps: 4, global_batch: 4, micro_batch: 2, seed: $seed}
+EOF
+cat >"$dir/histograms.py" <<'EOF'
+import json, math, os, sys
+sys.path.insert(0, sys.argv[1] + "/tests/lib")
+import events
+names = ("min", "max", "num", "sum", "sum_squares", "bucket_limit", "bucket")
+
+
+def read(where):
+    """{(step, tag): histogram}, by TensorBoard's loader where it is there."""
+    own = {(s, t): v for s, t, v in events.read(where + "/tb")
+           if isinstance(v, dict)}
+    try:
+        from tensorboard.backend.event_processing import event_accumulator
+    except ImportError:
+        return own
+    acc = event_accumulator.EventAccumulator(
+        where + "/tb", size_guidance={"histograms": 0})  # all, not one
+    acc.Reload()
+    got = {(e.step, t): {n: getattr(e.histogram_value, n) for n in names}
+           for t in acc.Tags()["histograms"] for e in acc.Histograms(t)}
+    assert got == own
+    return got
+
+
+def check(where, got):
+    norm = {s["step"]: s["grad_norm"] for s in map(json.loads,
+                                                   open(where + "/m.jsonl"))}
+    start, = map(json.loads, open(where + "/m.jsonl.starts"))
+    for step in {s for s, _ in got}:
+        all_ = [h for (s, _), h in got.items() if s == step]
+        assert sum(h["num"] for h in all_) == start["parameters"]
+        whole = math.sqrt(sum(h["sum_squares"] for h in all_))
+        assert math.isclose(whole, norm[step], rel_tol=1e-5), (whole, norm)
+    for key, h in got.items():
+        limit, count = h["bucket_limit"], h["bucket"]
+        assert len(limit) == len(count) and limit == sorted(set(limit)), key
+        assert sum(count) == h["num"] and min(count) >= 0, key
+        assert count[0] > 0 and count[-1] > 0, key
+        assert h["min"] <= limit[0] and h["max"] <= limit[-1], key
+        assert h["min"] < 0 < h["max"] and limit[-1] < 1.2 * h["max"], key
+
+
+def same(got, want):
+    assert set(got) == set(want), set(got) ^ set(want)
+    for key, b in want.items():
+        a, most = got[key], max(-b["min"], b["max"])
+        assert a["num"] == b["num"], key
+        assert math.isclose(a["sum_squares"], b["sum_squares"],
+                            rel_tol=1e-5), key
+        assert abs(a["sum"] - b["sum"]) < 1e-5 * math.sqrt(
+            b["num"] * b["sum_squares"]), key
+        for name in "min", "max":
+            assert abs(a[name] - b[name]) < 1e-5 * most, key
+
+
+where = sys.argv[2:]
+first = read(where[0])
+check(where[0], first)
+if len(where) == 1:
+    h, vocab, seq = 32, 257, 32
+    want = {"embedding": (vocab + seq) * h, "head": 2 * h,
+            "layer_0": 12 * h * h + 13 * h, "layer_1": 12 * h * h + 13 * h}
+    assert {k: v["num"] for k, v in first.items()} == {
+        (s, "gradients/" + t): n for t, n in want.items() for s in (2, 4)}
+for other in where[1:]:
+    got = read(other)
+    check(other, got)
+    same(got, first)
+EOF
+
+# histograms NAME RANKS SETTINGS...
+histograms() {
+    local at=$dir/$1 ranks=$2 set=()
+    mkdir "$at"
+    for one in "${@:3}" log.metrics="$at/m.jsonl" log.tensorboard="$at/tb"; do
+        set+=(--set "$one")
+    done
+    set -- "$train" "$dir/h.yaml" "${set[@]}"
+    [ "$ranks" = 1 ] || set -- sh "$top_srcdir/tests/lib/mpirun.sh" "$ranks" "$@"
+    timeout 240 "$@" >"$dir/out" 2>&1 </dev/null && return 0
+    sed 's/^/# /' "$dir/out"
+    return 1
+}
+
+histograms every-2 1 log.histograms=2 &&
+    python3 "$dir/histograms.py" "$top_srcdir" "$dir/every-2"
+check "histograms of gradients have each parameter once, and their norm" $?
+
+# compared NAME "LAYOUT..." SETTINGS...: with one process, in the first step.
+compared() {
+    local name=$1 layouts=$2 all=("$dir/$1-111") layout
+    shift 2
+    set -- "$@" train.steps=1 log.histograms=1
+    histograms "$name-111" 1 "$@" || return 1
+    for layout in $layouts; do
+        histograms "$name-$layout" 2 "$@" ${layout//,/ } || return 1
+        all+=("$dir/$name-$layout")
+    done
+    python3 "$dir/histograms.py" "$top_srcdir" "${all[@]}"
+}
+
+if command -v mpirun >/dev/null; then
+    compared gpt2 "parallel.tp=2 parallel.pp=2 parallel.zero=3"
+    check "histograms with tp, with pp and with dp and ZeRO are the same" $?
+    compared llama "parallel.tp=2,parallel.sequence=true parallel.zero=1" \
+        model.family=llama model.kv_heads=1
+    check "and of heads that several ranks hold" $?
+else
+    for i in 1 2; do
+        n=$((n + 1))
+        echo "ok $n # SKIP needs mpirun"
+    done
+fi
+timeout 240 "$train" "$dir/h.yaml" --set log.histograms=1 >"$dir/out" 2>&1
+[ $? = 1 ] && [ "$(wc -l <"$dir/out")" = 1 ] &&
+    grep -q '^plait-train: .*log.histograms: log.tensorboard must' "$dir/out"
+check "log.histograms without log.tensorboard: one line" $?
+
 # The disk is full, or there is none.
 run --resume none --set log.prometheus="$dir/nowhere/a.prom"
 [ $status = 1 ] && [ "$(grep -c '^plait-train: log.prometheus: .*No such' \

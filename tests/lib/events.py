@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorBoard's event files by the standard library: events.py DIR prints a
-line for each scalar, text and session of all files, in the order of their
+line for each scalar, text, histogram and session of all files, in the order of their
 names; fails on a wrong checksum or a record that is cut."""
 import glob
 import struct
@@ -66,8 +66,21 @@ def fields(data):
     return found
 
 
+def histogram(data):
+    """A HistogramProto as a dict, with its lists of limits and counts."""
+    found = fields(data)
+    names = ("min", "max", "num", "sum", "sum_squares")
+    value = {name: struct.unpack("<d", found[i + 1][0])[0]
+             for i, name in enumerate(names)}
+    for i, name in (6, "bucket_limit"), (7, "bucket"):
+        packed, = found[i]
+        value[name] = list(struct.unpack("<%dd" % (len(packed) // 8), packed))
+    return value
+
+
 def events(path):
-    """(step, tag, float or text) of a file; the tag is None for a restart."""
+    """(step, tag, float, text or histogram) of a file; the tag is None for a
+    restart."""
     first = True
     for body in records(path):
         event = fields(body)
@@ -85,6 +98,8 @@ def events(path):
                 tag = value[1][0].decode()
                 if 2 in value:
                     yield step, tag, struct.unpack("<f", value[2][0])[0]
+                elif 5 in value:
+                    yield step, tag, histogram(value[5][0])
                 else:
                     assert fields(fields(value[9][0])[1][0]) == {1: [b"text"]}
                     yield step, tag, fields(value[8][0])[8][0].decode()

@@ -189,6 +189,16 @@ static void check_sync(void)
          c.sync.from = 100);
     CASE(CONFIG, NULL, c.sync.mode = PLAIT_SYNC_POST_LOCAL, c.train.steps = 100,
          c.sync.from = 99);
+    CASE(CONFIG,
+         "log.histograms: log.tensorboard must name the directory that they "
+         "go to",
+         c.log.histograms = 10);
+    CASE(CONFIG, NULL, c.log.histograms = 10, c.log.tensorboard = "tb");
+    CASE(CONFIG,
+         "log.histograms: sync.mode must be each, not diloco, whose replicas "
+         "have gradients of their own",
+         c.log.histograms = 10, c.log.tensorboard = "tb",
+         c.sync.mode = PLAIT_SYNC_DILOCO);
     CASE(CONFIG, "sync.steps 2: sync.mode must not be each", c.sync.steps = 2);
     CASE(CONFIG, NULL, c.sync.steps = 1);
     CASE(CONFIG,

@@ -36,7 +36,8 @@ static void defaults(void)
            c->batch.growth.n == 0 && !c->batch.growth.is_auto &&
            c->train.noise == 0 && !c->train.skip_outliers &&
            c->checkpoint.keep == 2 && !c->checkpoint.fallback &&
-           c->train.check_replicas == 100 && c->train.timeout == -1,
+           c->train.check_replicas == 100 && c->train.timeout == -1 &&
+           c->log.histograms == 0,
        "data, optim, checkpoint");
     plait_job_config_destroy(c);
     plait_job_config_destroy(NULL);

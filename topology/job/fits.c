@@ -343,6 +343,21 @@ static int check_optim(const struct plait_job_config *config,
     return 0;
 }
 
+static int check_log(const struct plait_job_config *c, struct plait_error *err)
+{
+    if (!c->log.histograms)
+        return 0;
+    if (!c->log.tensorboard)
+        return plait_errorf(err, "log.histograms: log.tensorboard must name "
+                                 "the directory that they go to");
+    if (plait_sync_parts(&c->sync))
+        return plait_errorf(err,
+                            "log.histograms: sync.mode must be each, not %s, "
+                            "whose replicas have gradients of their own",
+                            plait_sync_mode_names[c->sync.mode]);
+    return 0;
+}
+
 int plait_fits_config(const struct plait_job_config *config,
                       struct plait_error *err)
 {
@@ -360,7 +375,8 @@ int plait_fits_config(const struct plait_job_config *config,
         check_experts(&config->model, size[PLAIT_EP], err) < 0 ||
         check_gradients(&config->parallel, err) < 0 ||
         check_optim(config, err) < 0 || check_batch(config, dp, err) < 0 ||
-        check_lr(&config->lr, err) < 0 || plait_fits_sync(config, dp, err) < 0)
+        check_lr(&config->lr, err) < 0 ||
+        plait_fits_sync(config, dp, err) < 0 || check_log(config, err) < 0)
         return -1;
     if (plait_sync_many(&config->sync) &&
         (t->skip_outliers || config->batch.growth.n > 0))

@@ -212,6 +212,7 @@ static const struct plait_yaml_field log_fields[] = {
     FIELD(log, "prometheus", prometheus, TEXT, ),
     FIELD(log, "profile", profile, TEXT, ),
     FIELD(log, "every", every, INT64, RANGE(1, MAX_STEPS)),
+    FIELD(log, "histograms", histograms, INT64, RANGE(0, MAX_STEPS)),
 };
 
 #define SECTION(section)                                             \

@@ -269,6 +269,7 @@ struct plait_log_config {
     char *prometheus;  /* file; NULL: none */
     char *profile;     /* directory for traces; NULL: none */
     int64_t every;
+    int64_t histograms; /* steps between histograms; 0: none */
 };
 
 struct plait_job_config {
