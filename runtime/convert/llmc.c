@@ -16,6 +16,7 @@
 #include "kernels/dtype.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/convert/convert_rows.h"
+#include "runtime/convert/read_bytes.h"
 #include "topology/job/fits.h"
 
 enum { MAGIC = 20240326, FP32 = 3, BF16 = 5, HEADER = 1024, PAD = 128 };
@@ -98,27 +99,6 @@ static int list_tensors(struct llmc *l, struct plait_error *err)
 
 /* -- reading -------------------------------------------------------------- */
 
-static int read_bytes(const struct llmc *l, uint64_t offset, void *to,
-                      size_t size, struct plait_error *err)
-{
-    ssize_t got;
-
-    for (char *at = to; size > 0; at += got, offset += got, size -= got) {
-        got = pread(l->fd, at, size, (off_t)offset);
-        if (got > 0)
-            continue;
-        if (got < 0 && errno == EINTR) {
-            got = 0;
-            continue;
-        }
-        if (got == 0)
-            errno = EIO;
-        return plait_errorf(err, "%s: cannot read at byte %llu: %s", l->path,
-                            (unsigned long long)offset, strerror(errno));
-    }
-    return 0;
-}
-
 static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
                      float *out, struct plait_error *err)
 {
@@ -127,8 +107,9 @@ static int read_rows(const void *from, int index, uint64_t row, uint64_t n,
     uint64_t cols = l->tensors[index].cols, count = n * cols;
     uint16_t bits;
 
-    if (read_bytes(l, HEADER + (l->offset[index] + row * cols) * size, out,
-                   count * size, err) < 0)
+    if (plait_read_bytes(l->fd, l->path,
+                         HEADER + (l->offset[index] + row * cols) * size, out,
+                         count * size, err) < 0)
         return -1;
     for (uint64_t i = count; l->type == PLAIT_BF16_T && i-- > 0;) {
         memcpy(&bits, (const char *)out + 2 * i, 2);
@@ -187,7 +168,8 @@ static int read_header(struct llmc *l, struct plait_error *err)
     struct stat st;
     uint64_t want;
 
-    if (fstat(l->fd, &st) < 0 || read_bytes(l, 0, head, HEADER, err) < 0)
+    if (fstat(l->fd, &st) < 0 ||
+        plait_read_bytes(l->fd, l->path, 0, head, HEADER, err) < 0)
         return plait_errorf(err,
                             "%s: no model of llm.c's: shorter than its "
                             "header of %d bytes",

@@ -7,12 +7,13 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "runtime/convert/read_bytes.h"
 
 /* Of a list of entries and of a pickle: far above what files of models have,
  * and no more than is read to see that something is wrong. */
@@ -81,22 +82,7 @@ static int corrupt(const struct plait_torch_file *f, const char *what,
 int plait_torch_file_read(const struct plait_torch_file *f, uint64_t offset,
                           void *to, size_t size, struct plait_error *err)
 {
-    ssize_t got;
-
-    for (char *at = to; size > 0; at += got, offset += got, size -= got) {
-        got = pread(f->fd, at, size, (off_t)offset);
-        if (got > 0)
-            continue;
-        if (got < 0 && errno == EINTR) {
-            got = 0;
-            continue;
-        }
-        if (got == 0)
-            errno = EIO;
-        return plait_errorf(err, "%s: cannot read at byte %" PRIu64 ": %s",
-                            f->path, offset, strerror(errno));
-    }
-    return 0;
+    return plait_read_bytes(f->fd, f->path, offset, to, size, err);
 }
 
 /* -- the zip's list ------------------------------------------------------- */

@@ -8,59 +8,43 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "topology/base/capture.h"
+#include "topology/base/text.h"
 
 #define MARK "plait-train: "
 #define BETWEEN " | "
 
 enum { SECONDS = 10 }; /* that slurmctld may take */
 
-struct text {
-    char *at;
-    size_t size, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void add(struct text *text,
-                                                      const char *format, ...)
-{
-    va_list args;
-    int n;
-
-    va_start(args, format);
-    n = vsnprintf(text->at + text->used, text->size - text->used, format, args);
-    va_end(args);
-    if (n > 0 && (size_t)n < text->size - text->used)
-        text->used += (size_t)n;
-}
-
 void plait_job_line_format(const struct plait_job_line *line, char *text,
                            size_t size)
 {
     const char *what = line->images ? "images" : "tokens";
-    struct text out = {text, size, 0};
+    struct plait_text out = {text, size, 0};
 
-    add(&out, MARK "step %" PRId64 " of %" PRId64, line->step, line->steps);
+    plait_text_add(&out, MARK "step %" PRId64 " of %" PRId64, line->step,
+                   line->steps);
     if (isfinite(line->loss))
-        add(&out, ", loss %.4g", line->loss);
+        plait_text_add(&out, ", loss %.4g", line->loss);
     if (isfinite(line->per_s))
-        add(&out, ", %.4g %s/s", line->per_s, what);
+        plait_text_add(&out, ", %.4g %s/s", line->per_s, what);
     if (isfinite(line->mfu))
-        add(&out, ", MFU %.1f %%", 100 * line->mfu);
+        plait_text_add(&out, ", MFU %.1f %%", 100 * line->mfu);
     if (isfinite(line->per_joule))
-        add(&out, ", %.3g %s/J", line->per_joule, what);
+        plait_text_add(&out, ", %.3g %s/J", line->per_joule, what);
     if (isfinite(line->step_s))
-        add(&out, ", %.3g s a step", line->step_s);
+        plait_text_add(&out, ", %.3g s a step", line->step_s);
     if (isfinite(line->planned_s) && isfinite(line->step_s))
-        add(&out, " (plan %.3g)", line->planned_s);
-    add(&out, ", %d restart%s", line->restarts, line->restarts == 1 ? "" : "s");
+        plait_text_add(&out, " (plan %.3g)", line->planned_s);
+    plait_text_add(&out, ", %d restart%s", line->restarts,
+                   line->restarts == 1 ? "" : "s");
     if (isfinite(line->lost_s))
-        add(&out, ", %.0f s lost", fmax(line->lost_s, 0));
+        plait_text_add(&out, ", %.0f s lost", fmax(line->lost_s, 0));
 }
 
 /* What the user wrote: the comment without the line of an earlier run. */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/base/text.h"
 #include "topology/start/preflight.h"
 
 /* The bounds, as shares of the job's median: what is below is broken or
@@ -15,11 +14,6 @@
 /* Processes of others, each core of a task. */
 #define OTHERS_MOST 0.75
 
-struct text {
-    char *at;
-    size_t size, used;
-};
-
 /* Of one node; NAN: nobody measured it. */
 struct figures {
     const char *name;
@@ -28,21 +22,6 @@ struct figures {
     double others;
     const char *other;
 };
-
-__attribute__((format(printf, 2, 3))) static void add(struct text *text,
-                                                      const char *format, ...)
-{
-    va_list args;
-    int n;
-
-    va_start(args, format);
-    n = vsnprintf(text->at + text->used, text->size - text->used, format, args);
-    va_end(args);
-    if (n > 0 && (size_t)n < text->size - text->used)
-        text->used += (size_t)n;
-    else
-        text->at[text->used] = '\0';
-}
 
 static void gather(const struct plait_preflight_report *reports, int n,
                    struct figures *figures)
@@ -111,7 +90,7 @@ enum { NBOUNDS = (int)(sizeof(bounds) / sizeof(bounds[0])) };
 
 /* 1: the node is below a bound, which is said. */
 static int judge(const struct figures *f, const double *medians, int bad,
-                 struct text *text)
+                 struct plait_text *text)
 {
     const char *start = bad ? "; " : "", *between = "";
     int found = 0;
@@ -122,17 +101,19 @@ static int judge(const struct figures *f, const double *medians, int bad,
         memcpy(&value, (const char *)f + bounds[i].offset, sizeof(value));
         if (isnan(value) || !(value < bounds[i].least * medians[i]))
             continue;
-        add(text, "%s%s%s%s at %.2f of the median (%.4g of %.4g %s)",
-            found ? "" : start, found ? "" : f->name, found ? between : ": ",
-            bounds[i].what, value / medians[i], value / bounds[i].scale,
-            medians[i] / bounds[i].scale, bounds[i].unit);
+        plait_text_add(text, "%s%s%s%s at %.2f of the median (%.4g of %.4g %s)",
+                       found ? "" : start, found ? "" : f->name,
+                       found ? between : ": ", bounds[i].what,
+                       value / medians[i], value / bounds[i].scale,
+                       medians[i] / bounds[i].scale, bounds[i].unit);
         between = ", ";
         found = 1;
     }
     if (f->others >= OTHERS_MOST) {
-        add(text, "%s%s%sother processes want its cores (%.1f each; %s)",
-            found ? "" : start, found ? "" : f->name, found ? ", " : ": ",
-            f->others, f->other);
+        plait_text_add(text,
+                       "%s%s%sother processes want its cores (%.1f each; %s)",
+                       found ? "" : start, found ? "" : f->name,
+                       found ? ", " : ": ", f->others, f->other);
         found = 1;
     }
     return found;
@@ -141,7 +122,7 @@ static int judge(const struct figures *f, const double *medians, int bad,
 int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
                           char *text, size_t size)
 {
-    struct text out = {text, size, 0};
+    struct plait_text out = {text, size, 0};
     double medians[NBOUNDS];
     struct figures *figures;
     int nodes = 0, bad = 0;
