@@ -135,7 +135,7 @@ static int make_list(struct plait_pickle_stack *s, size_t n)
         return -1;
     if (s->depth - (s->nmarks ? s->marks[s->nmarks - 1] : 0) < n)
         return plait_pickle_corrupt(s, "nothing on the stack");
-    if (plait_pickle_add_all(s, v, s->values + s->depth - n, n) < 0)
+    if (n > 0 && plait_pickle_add_all(s, v, s->values + s->depth - n, n) < 0)
         return -1;
     s->depth -= n;
     return plait_pickle_push(s, v);

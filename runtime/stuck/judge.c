@@ -81,9 +81,9 @@ static bool same_op(const struct plait_stuck_op *a,
  * same. */
 static long count_same(const struct plait_stuck_rank *r, int n,
                        const struct plait_stuck_group *g,
+                       enum plait_series series,
                        const struct plait_stuck_op *op)
 {
-    enum plait_series series = series_of(op);
     uint64_t number = plait_tag_number(op->tag);
     long same = 0;
 
@@ -113,7 +113,7 @@ static void find_odd(const struct plait_stuck_rank *r, int n,
 
     for (int i = 0; i < n; i++) {
         const struct plait_stuck_op *a = entered_as(&r[i], g, series, number);
-        long same = a ? count_same(r, n, g, a) : 0;
+        long same = a ? count_same(r, n, g, series, a) : 0;
 
         if (a && (fewest < 0 || same <= fewest)) {
             fewest = same;
