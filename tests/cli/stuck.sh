@@ -15,6 +15,7 @@ dir=$(mktemp -d) || exit 1
 shm=$(mktemp -d /dev/shm/plait.XXXXXX) || exit 1
 export OMPI_MCA_btl_vader_backing_directory=$shm
 trap 'rm -rf "$dir" "$shm"' EXIT
+export TMPDIR=$dir # what is left by an mpirun that is killed goes with it
 . "$top_srcdir/tests/lib/ok.sh"
 shown=$dir/out
 python3 -B -c '
