@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "emulated_calls.h"
 #include "machine.h"
 
 enum state { NEW, READY, AT_BARRIER, IN_WARP, DONE };

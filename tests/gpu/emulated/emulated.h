@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <cuda_runtime_api.h>
+#include "emulated_calls.h"
 
 #define __global__
 #define __device__
@@ -20,10 +20,6 @@
 #define __grid_constant__
 #define __forceinline__ inline
 #define __align__(n) alignas(n)
-
-struct emu_index {
-    unsigned x, y, z;
-};
 
 struct dim3 {
     unsigned x, y, z;
@@ -35,30 +31,6 @@ struct dim3 {
 
 /* One access of 16 bytes, as it is on a GPU. */
 typedef unsigned uint4 __attribute__((vector_size(16)));
-
-extern "C" {
-
-/* thread, block, block_size, grid: as in struct emu_thread */
-const struct emu_index *emu_indices(void) __attribute__((const));
-
-void emu_barrier(int line);
-void emu_warp_barrier(unsigned mask, int line);
-unsigned emu_ballot(unsigned mask, int vote, int line);
-uint64_t emu_shuffle_xor(unsigned mask, uint64_t value, int lanes, int line);
-float emu_atomic_add_float(float *p, float x);
-int emu_atomic_add_int(int *p, int x);
-unsigned emu_atomic_max(unsigned *p, unsigned x);
-void *emu_dynamic_shared(size_t align);
-void *emu_static_shared(const void *key, size_t bytes, size_t align);
-void emu_launch_bounds(int threads);
-unsigned emu_shared_address(const void *p);
-void emu_ptx(const char *text, void *const *out, const uint64_t *in, int line);
-void emu_launch_kernel(const char *name, const void *kernel,
-                       const unsigned grid[3], const unsigned block[3],
-                       size_t shared, cudaStream_t stream, size_t params,
-                       void (*body)(void *), void (*forget)(void *),
-                       void *closure);
-}
 
 #define threadIdx (emu_indices()[0])
 #define blockIdx (emu_indices()[1])

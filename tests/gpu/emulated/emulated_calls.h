@@ -2,11 +2,23 @@
 #ifndef PLAIT_TESTS_GPU_EMULATED_CALLS_H
 #define PLAIT_TESTS_GPU_EMULATED_CALLS_H
 
-#include "machine.h"
+/* What kernels call, in C++ by emulated.h, and the emulated GPU has in C. */
 
-/* What kernels call, by emulated.h, which declares the same for C++. */
+#include <stddef.h>
+#include <stdint.h>
 
-const struct emu_index *emu_indices(void);
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct emu_index {
+    unsigned x, y, z;
+};
+
+/* thread, block, block_size, grid: as in struct emu_thread */
+const struct emu_index *emu_indices(void) __attribute__((const));
 void emu_launch_bounds(int threads);
 void emu_barrier(int line);
 
@@ -22,7 +34,15 @@ void *emu_static_shared(const void *key, size_t bytes, size_t align);
 unsigned emu_shared_address(const void *p);
 
 void emu_ptx(const char *text, void *const *out, const uint64_t *in, int line);
-/* A thread that ends waits for its copies. */
-void emu_finish_copies(void);
+
+void emu_launch_kernel(const char *name, const void *kernel,
+                       const unsigned grid[3], const unsigned block[3],
+                       size_t shared, cudaStream_t stream, size_t params,
+                       void (*body)(void *), void (*forget)(void *),
+                       void *closure);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

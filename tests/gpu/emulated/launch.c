@@ -14,12 +14,6 @@ static struct {
 } allowed[KERNELS];
 static int nallowed;
 
-void emu_launch_kernel(const char *name, const void *kernel,
-                       const unsigned grid[3], const unsigned block[3],
-                       size_t shared, cudaStream_t stream, size_t params,
-                       void (*body)(void *), void (*forget)(void *),
-                       void *closure);
-
 static size_t allowed_shared(const void *kernel)
 {
     for (int i = 0; i < nallowed; i++)

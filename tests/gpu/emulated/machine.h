@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "emulated_calls.h"
+
 /* What the files of the emulated GPU share; emulated.h is what a kernel sees
  * of it. Blocks run one after another; a block's threads are fibres of one
  * host thread. */
@@ -20,10 +22,6 @@ enum {
     EMU_SMS = 132,               /* as on an H100 SXM */
     EMU_SHARED_PLAIN = 48 << 10, /* what every kernel may have */
     EMU_SHARED_MOST = 232448     /* what a block can have if it asks: 227 KiB */
-};
-
-struct emu_index {
-    unsigned x, y, z;
 };
 
 /* A thread of the block that runs. */
@@ -131,6 +129,12 @@ void emu_where(char *text, size_t size);
 void emu_meet(unsigned mask, void *arg,
               void (*act)(void *const *args, unsigned mask), int line,
               const char *what);
+
+/* -- asynchronous copies (ptx.c) --------------------------------------------
+ */
+
+/* A thread that ends waits for its copies. */
+void emu_finish_copies(void);
 
 /* -- the switch between threads (fibre.c) -----------------------------------
  */

@@ -42,7 +42,8 @@ $(out)/host/%.o: $(cuda)/kernels/cuda/%.c $(emulated)/module.mk
 	$(CC) $(cflags) -O1 -I$(emulated)/include/plain $(includes) -c -o $@ $<
 
 $(out)/kernels/%.o: $(out)/source/kernels/cuda/%.cc \
-		$(emulated)/emulated.h $(emulated)/module.mk | $(headers)
+		$(emulated)/emulated.h $(emulated)/emulated_calls.h \
+		$(emulated)/module.mk | $(headers)
 	@mkdir -p $(@D)
 	$(CXX) $(kernel_flags) $(includes) -c -o $@ $<
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "emulated_calls.h"
 #include "kernels/dtype.h"
+#include "machine.h"
 
 /* A lane's part of an instruction of its warp. */
 struct lane {

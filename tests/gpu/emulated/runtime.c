@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "emulated_calls.h"
 #include "machine.h"
 #include "runtime.h"
 

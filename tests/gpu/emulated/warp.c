@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the lanes of a warp do together, atomics, and shared memory by name. */
-#include "emulated_calls.h"
 #include "machine.h"
 
 static int warp_of_now(void)
