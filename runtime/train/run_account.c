@@ -29,6 +29,12 @@ static bool is_first_of_node(const struct run *r)
     return true;
 }
 
+/* Only jobs of Slurm have a comment. */
+static bool has_job(void)
+{
+    return getenv("SLURM_JOB_ID") != NULL;
+}
+
 static bool counts_energy(const struct run *r)
 {
     return r->s->world.ops->gpu || is_first_of_node(r);
@@ -42,7 +48,7 @@ void plait_run_account_open(struct run *r)
     r->account.began = now();
     r->account.first_tokens = r->done.tokens;
     r->account.loss = NAN;
-    if (counts_energy(r) && (!world->ops->gpu || *busid))
+    if (has_job() && counts_energy(r) && (!world->ops->gpu || *busid))
         r->account.energy = plait_energy_create(world->ops->gpu ? busid : "",
                                                 PLAIT_ENERGY_RAPL);
 }
@@ -127,7 +133,7 @@ void plait_run_account_close(struct run *r)
 {
     double joules = sum_joules(r);
 
-    if (plait_comm_rank(r->world) == 0 && r->account.steps > 0 &&
-        getenv("SLURM_JOB_ID") && plait_figures_job_comment())
+    if (plait_comm_rank(r->world) == 0 && r->account.steps > 0 && has_job() &&
+        plait_figures_job_comment())
         write_line(r, joules);
 }
