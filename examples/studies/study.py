@@ -205,8 +205,7 @@ class Study:
                              universal_newlines=True, timeout=600)
         stopped = run.returncode and ": stopped; try " in run.stdout
         if run.returncode and not stopped:
-            lines = run.stdout.strip().splitlines() or ["no message"]
-            raise Failure(f"plait-train failed: {lines[-1]}")
+            raise Failure(f"plait-train failed: {reason(run.stdout)}")
         with open(stem + ".jsonl") as f:
             metrics = [json.loads(line) for line in f]
         if stopped:
@@ -220,6 +219,15 @@ class Study:
         jobs = max(1, self.jobs // ranks)
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             return list(pool.map(lambda c: self.train(c, ranks), configs))
+
+
+def reason(output):
+    """The line of a failed run that says why: plait-train's own, or else the
+    first one of words, since mpirun frames its own in dashes."""
+    lines = [line.strip() for line in output.splitlines()
+             if any(c.isalnum() for c in line)]
+    own = [line for line in lines if line.startswith("plait-train: ")]
+    return (own or lines or ["no message"])[0]
 
 
 def find(program, option):
