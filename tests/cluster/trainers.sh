@@ -49,6 +49,15 @@ for ((i = 1; i <= times; i++)); do
         check "$mpi" trainer mpi4py.sbatch mpi4py_job.py "8 2 28" \
             -N4 --ntasks-per-node=2 --tp=2
     fi
+    horovod="Horovod over MPI from horovod.sbatch"
+    if ! python_with horovod.torch; then
+        skip "$horovod" "no python3 with Horovod"
+    elif ! srun --mpi=list 2>&1 | grep -qw pmix; then
+        skip "$horovod" "this Slurm has no PMIx"
+    else
+        check "$horovod" trainer horovod.sbatch horovod_job.py "8 28" \
+            -N4 --ntasks-per-node=2 --gpus-per-node=2
+    fi
 done
 
 # What each example asks for is accepted, where its nodes exist.
