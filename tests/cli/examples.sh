@@ -56,10 +56,25 @@ check "every model was looked at" $?
 asked() { # FILE NAME: the number
     sed -n "s/^#SBATCH.* *--$2=\([0-9]*\).*/\1/p" "$1"
 }
-jobs=0
+# Those of other trainers are plans of the sizes that they ask for.
+foreign() { # FILE
+    bash -n "$1" && flags=$(grep '^#SBATCH' "$1" |
+        grep -oE -- '--(tp|cp|ep|dp|pp|placement)=[a-z0-9]+') || return 1
+    # shellcheck disable=SC2086 # words are meant
+    "$plait" plan $flags --nodes "n[1-$(asked "$1" nodes)]" \
+        --tasks-per-node "$(asked "$1" ntasks-per-node)" --json >"$tmp/out" &&
+        grep -q "^ \"world\": $(($(asked "$1" nodes) *
+            $(asked "$1" ntasks-per-node)))," "$tmp/out"
+}
+jobs=0 others=0
 for file in "$top_srcdir"/examples/*.sbatch; do
     yaml=$(sed -n 's/^srun .*plait-train \([a-z0-9.-]*\.yaml\).*/\1/p' "$file")
-    [ -n "$yaml" ] || continue
+    if [ -z "$yaml" ]; then
+        others=$((others + 1))
+        foreign "$file"
+        check "${file##*/} is a plan of what it asks for" $?
+        continue
+    fi
     jobs=$((jobs + 1))
     nodes=$(asked "$file" nodes) tasks=$(asked "$file" ntasks-per-node)
     flags=$(grep '^#SBATCH' "$file" | grep -oE -- '--(tp|cp|ep|pp)=[0-9]+')
@@ -77,6 +92,6 @@ for file in "$top_srcdir"/examples/*.sbatch; do
     [ $status = 0 ] || sed 's/^/# /' "$tmp/out" | head -n 5
     check "${file##*/} is a plan that fits $((nodes * tasks)) x $type" $status
 done
-[ $jobs = 7 ]
-check "all of plait-train's job files were planned" $?
+[ $jobs = 7 ] && [ $others -ge 10 ]
+check "all job files were planned" $?
 echo "1..$n"

@@ -88,14 +88,51 @@ trains()
         "$top_srcdir/examples/$script" $small "$@" &&
         grep -q 'step 4/4' "$log"
 }
+# A model of Hugging Face's with a tokenizer of its own, on a text of one's own.
+tunes()
+{
+    local keys=()
+    python3 - "$top_srcdir" <<'EOF' || return 1
+import json, sys
+sys.path.insert(0, sys.argv[1] + "/tests/lib")
+import hf
+fixture = sys.argv[1] + "/tests/fixtures/tokenizer/"
+tokenizer = open(fixture + "smollm.json", encoding="utf-8").read()
+vocab = 1 + max(json.loads(tokenizer)["model"]["vocab"].values())
+hf.KINDS["smol"] = {**hf.LLAMA, "vocab_size": vocab, "rms_norm_eps": 1e-5,
+                    "rope_theta": 100000.0, "tie_word_embeddings": True}
+hf.make("own-model", "smol")
+open("own-model/tokenizer.json", "w", encoding="utf-8").write(tokenizer)
+open("vocab", "w").write(str(vocab))
+with open("own.jsonl", "w", encoding="utf-8") as out:
+    for line in open(sys.argv[1] + "/LICENSE", encoding="utf-8"):
+        out.write(json.dumps({"text": line * 8}) + "\n")
+EOF
+    rm -rf ck
+    for key in layers=2 hidden=24 heads=6 kv_heads=3 ffn=42 seq_len=32 \
+        vocab="$(cat vocab)"; do
+        keys+=(--set "model.$key")
+    done
+    batch out.tuned -N1 --ntasks-per-node=2 --gpus-per-node=2 \
+        "$top_srcdir/examples/smollm2-finetune.sbatch" own-model own.jsonl \
+        --device cpu "${keys[@]}" --set train.precision=fp32 \
+        --set train.steps=4 --set train.global_batch=4 \
+        --set train.micro_batch=2 --set lr.warmup=1 &&
+        grep -q 'step 4/4' out.tuned && [ -s finetuned/model.safetensors ] &&
+        cmp own-model/tokenizer.json finetuned/tokenizer.json &&
+        ! cmp -s own-model/model.safetensors finetuned/model.safetensors
+}
 if srun --mpi=list 2>&1 | grep -qw pmix; then
-    for script in gpt2-124m-cpu gpt2-124m-64gpu; do
+    for script in gpt2-124m-cpu gpt2-124m-{1,4,64}gpu; do
         check "$script.sbatch trains a small model" trains $script.sbatch \
             --set data.val=tokens.bin
     done
-    # shellcheck disable=SC2086
-    check "llama3-8b-64gpu.sbatch trains a small model" \
-        trains llama3-8b-64gpu.sbatch $llama
+    for script in llama3-8b-64gpu llama3-70b-512gpu; do
+        # shellcheck disable=SC2086
+        check "$script.sbatch trains a small model" \
+            trains $script.sbatch $llama
+    done
+    check "smollm2-finetune.sbatch ends with a Hugging Face model" tunes
     # train.sh has a job that goes on when Slurm's signal ended it
     check "requeue.sbatch ends when the run ends" trains requeue.sbatch \
         gpt2-124m.yaml --set data.val=tokens.bin
