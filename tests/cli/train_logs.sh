@@ -245,9 +245,8 @@ compared() {
 }
 
 if command -v mpirun >/dev/null; then
-    compared gpt2 "parallel.tp=2 parallel.pp=2 parallel.zero=3 \
-        parallel.zero=1,parallel.offload=optimizer"
-    check "histograms with tp, pp, ZeRO and offload are the same" $?
+    compared gpt2 "parallel.tp=2 parallel.pp=2 parallel.zero=3"
+    check "histograms with tp, with pp and with dp and ZeRO are the same" $?
     compared llama "parallel.tp=2,parallel.sequence=true parallel.zero=1" \
         model.family=llama model.kv_heads=1
     check "and of heads that several ranks hold" $?
