@@ -9,6 +9,7 @@
 #include "spank_plugin/policy.h"
 #include "spank_plugin/slurm_api.h"
 #include "spank_plugin/slurm_options.h"
+#include "spank_plugin/spares.h"
 #include "topology/base/hostlist.h"
 #include "topology/base/secret.h"
 #include "topology/layout/launch.h"
@@ -97,6 +98,7 @@ int plait_local_check(const struct plait_options *options,
 
     plait_slurm_options_read(&slurm);
     if (refuse_het(components, err) < 0 ||
+        plait_spares_subtract(options, &slurm, err) < 0 ||
         check_gpus(options, &slurm, err) < 0 ||
         plait_job_request_open(&request, options, site, err) < 0)
         return -1;

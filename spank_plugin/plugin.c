@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "spank_plugin/slurm_options.h"
+#include "spank_plugin/spares.h"
 #include "topology/start/preflight.h"
 
 /* Slurm finds these by name, so they are the only symbols exported. */
@@ -215,10 +216,24 @@ static void start_step(spank_t spank)
         plait_discovery_start_step(&state.discovery);
 }
 
+/* srun, before it makes the step; its exit status where that is not to be. */
+static int settle_step(struct plait_error *err)
+{
+    int status;
+
+    if (!state.options.given)
+        return 0;
+    status = plait_spares_choose(&state.options, err);
+    if (status == 0)
+        plait_local_set_defaults(&state.options, state.ports);
+    return status;
+}
+
 int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
 {
     spank_context_t context = spank_context();
     struct plait_error err;
+    int status = 1;
 
     (void)ac;
     (void)av;
@@ -232,15 +247,15 @@ int slurm_spank_init_post_opt(spank_t spank, int ac, char **av)
         start_step(spank);
         return 0;
     }
-    if (check_local(&err) == 0) {
-        if (context == S_CTX_LOCAL && state.options.given)
-            plait_local_set_defaults(&state.options, state.ports);
+    plait_spares_begin(&state.options);
+    if (check_local(&err) == 0)
+        status = context == S_CTX_LOCAL ? settle_step(&err) : 0;
+    if (status == 0)
         return 0;
-    }
     slurm_error("plait: %s", err.text);
     /* A return value would be dropped where plugstack.conf says "optional",
      * and the job submitted. Nothing is held yet at this point. */
-    exit(1);
+    exit(status);
 }
 
 int slurm_spank_local_user_init(spank_t spank, int ac, char **av)

@@ -50,6 +50,9 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
     bind = get(arg, "mem-bind");
     options->mem_bind = bind && strcmp(bind, "none") != 0;
     options->resv_ports = get(arg, "resv-ports") != NULL;
+    options->nodelist = get(arg, "nodelist") != NULL;
+    options->exclude = get(arg, "exclude");
+    options->cpus = get(arg, "cpus-per-task");
     options->partition = get(arg, "partition");
     for (size_t i = 0; !options->gpus && i < sizeof(gpus) / sizeof(gpus[0]);
          i++)
@@ -112,4 +115,14 @@ void plait_slurm_options_set_default(const char *name, const char *value)
 
     if (find_option_calls(&calls) == 0 && !calls.isset(calls.opt, name))
         calls.set(calls.opt, name, value, false);
+}
+
+int plait_slurm_options_set(const char *name, const char *value)
+{
+    struct option_calls calls;
+
+    if (find_option_calls(&calls) < 0)
+        return -1;
+    calls.set(calls.opt, name, value, false);
+    return 0;
 }

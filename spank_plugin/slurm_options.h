@@ -12,6 +12,9 @@ struct plait_slurm_options {
     int gpu_bind;
     int mem_bind;
     int resv_ports;
+    int nodelist;          /* --nodelist names the nodes */
+    const char *exclude;   /* NULL: not given */
+    const char *cpus;      /* --cpus-per-task; NULL: not given */
     const char *partition; /* NULL: not given */
     const char *gpus;      /* "h100:8", "gpu:h100:8"; NULL: not given */
 };
@@ -27,5 +30,8 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
  * Does nothing where this
  * Slurm has no function for it. */
 void plait_slurm_options_set_default(const char *name, const char *value);
+
+/* Set it whoever did before. -1 where this Slurm has no function for it. */
+int plait_slurm_options_set(const char *name, const char *value);
 
 #endif

@@ -144,6 +144,42 @@ static void test_local(void)
        "what only srun's nodes tell is refused too");
 }
 
+static void test_spares(void)
+{
+    fake_step_load(S_CTX_ALLOCATOR);
+    fake_slurm_flag("tp", "2");
+    fake_slurm_flag("pp", "3");
+    fake_slurm_flag("spares", "1");
+    slurm.node_count = "4-4";
+    slurm.ntasks_per_node = "2";
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 0,
+       "three of four nodes fit pp 3");
+    fake_slurm_flag("spares", "0");
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1, "four do not");
+    fake_slurm_flag("spares", "4");
+    ok(slurm_spank_exit(NULL, 0, NULL) == 0 &&
+           fake_step_in_child(slurm_spank_init_post_opt) == 1,
+       "no node would be left");
+    slurm.ntasks_per_node = NULL;
+    slurm.ntasks = "8";
+    fake_slurm_flag("spares", "1");
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1,
+       "nodes of unequally many tasks");
+    fake_step_load(S_CTX_LOCAL);
+    fake_slurm_flag("tp", "2");
+    fake_slurm_flag("spares", "1");
+    slurm.node_count = "4-4";
+    slurm.ntasks_per_node = "2";
+    unsetenv("SLURM_JOB_ID");
+    ok(fake_step_in_child(slurm_spank_init_post_opt) == 1 && !*slurm.set,
+       "an srun that is in no job has no spares");
+    setenv(PLAIT_ENV_FLIGHT, "1", 1);
+    ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0 &&
+           strcmp(slurm.set, "kill-on-bad-exit=1 ") == 0,
+       "in a flight nothing is spared");
+    unsetenv(PLAIT_ENV_FLIGHT);
+}
+
 static void test_ports(void)
 {
     int step, jobs, clash = 0, port, bad = 0;
@@ -419,6 +455,7 @@ int main(void)
     unsetenv("SLURM_HET_SIZE");
     unsetenv("SLURM_STEP_RESV_PORTS");
     test_local();
+    test_spares();
     test_ports();
     test_arguments();
     test_policies();

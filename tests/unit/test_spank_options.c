@@ -68,6 +68,12 @@ static void test_good_values(void)
        "show the plan");
     ok(take(&options, PLAIT_OPTION_PREFLIGHT, NULL) == 0 && options.preflight,
        "a preflight");
+    plait_options_init(&options);
+    ok(take(&options, PLAIT_OPTION_SPARES, "2") == 0 && options.spares == 2 &&
+           options.preflight,
+       "spares, which take a preflight to be chosen");
+    ok(take(&options, PLAIT_OPTION_SPARES, "0") == 0 && options.spares == 0,
+       "none after all");
 }
 
 /* The sizes given, as tp cp dp pp with 0 for left out, and what of them is

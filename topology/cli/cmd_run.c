@@ -119,6 +119,10 @@ static int parse_arguments(struct run *run, int argc, char **argv)
     if (run->label && !run->np)
         return plait_cmd_misused("run: --label goes with --np (srun has its "
                                  "own)");
+    if (run->options.spares)
+        return plait_cmd_misused("run: --spares goes with srun where Slurm has "
+                                 "Plait's plugin: a launcher has started its "
+                                 "tasks on all nodes when plait run begins");
     if (run->options.preflight && !run->np)
         return plait_cmd_misused("run: --preflight goes with --np, or with "
                                  "srun where Slurm has Plait's plugin: other "

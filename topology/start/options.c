@@ -3,7 +3,10 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { SPARES_MOST = 1024 };
 
 /* Slurm cuts the help at 75 characters. */
 const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS] = {
@@ -23,6 +26,8 @@ const struct plait_option_text plait_option_texts[PLAIT_NOPTIONS] = {
     {"model", "FILE",
      "model (plait.yaml) by which --tp=auto, --pp=auto, ... are chosen"},
     {"preflight", NULL, "time cores, memory and links before the tasks start"},
+    {"spares", "N",
+     "leave out N nodes, those below a bound of --preflight first"},
 };
 
 void plait_options_init(struct plait_options *options)
@@ -70,6 +75,24 @@ static int set_model(struct plait_options *options, const char *value,
     return 0;
 }
 
+static int set_spares(struct plait_options *options, const char *value,
+                      struct plait_error *err)
+{
+    char *end;
+    long n = strtol(value, &end, 10);
+
+    if (*value < '0' || *value > '9' || *end || n > SPARES_MOST) {
+        errno = EINVAL;
+        return plait_errorf(err,
+                            "--spares=%.40s: must be a whole number from 0 to "
+                            "%d, of nodes",
+                            value, SPARES_MOST);
+    }
+    options->spares = (int)n;
+    options->preflight |= n > 0;
+    return 0;
+}
+
 static int set_option(struct plait_options *options, enum plait_option option,
                       const char *value, struct plait_error *err)
 {
@@ -96,6 +119,8 @@ static int set_option(struct plait_options *options, enum plait_option option,
     case PLAIT_OPTION_PREFLIGHT:
         options->preflight = 1;
         return 0;
+    case PLAIT_OPTION_SPARES:
+        return set_spares(options, value, err);
     case PLAIT_OPTION_MODEL:
         return set_model(options, value, err);
     default:

@@ -16,6 +16,7 @@ enum plait_option {
     PLAIT_OPTION_SHOW_PLAN,
     PLAIT_OPTION_MODEL,
     PLAIT_OPTION_PREFLIGHT,
+    PLAIT_OPTION_SPARES,
     PLAIT_NOPTIONS
 };
 
@@ -36,6 +37,7 @@ struct plait_options {
     int rendezvous; /* export MASTER_ADDR & co. */
     int show_plan;
     int preflight;
+    int spares;       /* nodes that may be left out; above 0, a preflight too */
     char model[1024]; /* the model's file, "" none; never opened as root */
 };
 

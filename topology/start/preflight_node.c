@@ -111,6 +111,10 @@ static int count_others(struct process *list, const cpu_set_t *cores,
             !CPU_ISSET((unsigned)cpu, cores) || is_ours(list, n, list[i].pid))
             continue;
         memcpy(name, list[i].name, sizeof(list[i].name));
+        /* It comes into a line whose parts these characters divide. */
+        for (char *at = name + strcspn(name, ";()|\n"); *at;
+             at += strcspn(at, ";()|\n"))
+            *at = '?';
         count++;
     }
     return count;

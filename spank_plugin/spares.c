@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "spank_plugin/spares.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+#include "topology/base/capture.h"
+#include "topology/layout/launch.h"
+#include "topology/start/preflight.h"
+
+/* A flight takes some ten seconds where a link is slow; a step may have to wait
+ * for its turn. */
+enum { FLIGHT_SECONDS = 600, ARGS_MOST = 24, ARG_MOST = 64 };
+
+static const char said_by[] = "plait: preflight: ";
+
+void plait_spares_begin(struct plait_options *options)
+{
+    if (!getenv(PLAIT_ENV_FLIGHT))
+        return;
+    options->spares = 0;
+    options->model[0] = '\0'; /* its memory is no matter of a flight */
+}
+
+int plait_spares_subtract(const struct plait_options *options,
+                          struct plait_slurm_options *slurm,
+                          struct plait_error *err)
+{
+    int nodes;
+
+    if (!options->spares || !slurm->tasks)
+        return 0;
+    if (!slurm->per_node)
+        return plait_errorf(err,
+                            "--spares=%d leaves out whole nodes: give --nodes "
+                            "and --ntasks-per-node",
+                            options->spares);
+    nodes = slurm->tasks / slurm->per_node;
+    if (options->spares >= nodes)
+        return plait_errorf(err,
+                            "--spares=%d leaves none of %d node%s; ask for %d "
+                            "or more",
+                            options->spares, nodes, nodes == 1 ? "" : "s",
+                            options->spares + 1);
+    slurm->tasks -= options->spares * slurm->per_node;
+    return 0;
+}
+
+/* ---- the flight ---- */
+
+struct command {
+    char text[ARGS_MOST][ARG_MOST], self[PATH_MAX];
+    char *argv[ARGS_MOST + 2];
+    int n;
+};
+
+static void add_text(struct command *c, const char *text)
+{
+    snprintf(c->text[c->n], ARG_MOST, "%s", text);
+    c->argv[c->n + 1] = c->text[c->n];
+    c->n++;
+}
+
+static void add_number(struct command *c, const char *flag, int number)
+{
+    char text[ARG_MOST];
+
+    snprintf(text, sizeof(text), "--%s=%d", flag, number);
+    add_text(c, text);
+}
+
+/* A pipeline over the nodes: each task has a neighbour on two other nodes, so
+ * that all of their links are timed. The user's own flags, if they come with
+ * the job, are overridden; GPUs are left alone. */
+static int fill_command(struct command *c, int nodes, int per_node,
+                        const char *cpus)
+{
+    static const char *const fixed[] = {"--quiet",
+                                        "--overlap",
+                                        "--mpi=none",
+                                        "--input=none",
+                                        "--gpu-bind=none",
+                                        "--tp=1",
+                                        "--cp=1",
+                                        "--ep=1",
+                                        "--preflight",
+                                        "--spares=0",
+                                        "--pin=closest",
+                                        "--rendezvous=torch",
+                                        "--rank-order=tp-cp-ep-dp-pp"};
+    ssize_t size = readlink("/proc/self/exe", c->self, sizeof(c->self) - 1);
+
+    if (size <= 0)
+        return -1;
+    c->self[size] = '\0';
+    c->argv[0] = c->self;
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+        add_text(c, fixed[i]);
+    add_number(c, "nodes", nodes);
+    add_number(c, "ntasks", nodes * per_node);
+    add_number(c, "ntasks-per-node", per_node);
+    add_number(c, "dp", per_node);
+    add_number(c, "pp", nodes);
+    if (cpus && atoi(cpus) > 0)
+        add_number(c, "cpus-per-task", atoi(cpus));
+    add_text(c, "true");
+    return 0;
+}
+
+/* What the tasks and srun say of it. NULL, with the reason in err. */
+static char *fly(const struct plait_slurm_options *slurm, int nodes,
+                 int *status, struct plait_error *err)
+{
+    struct command *c = calloc(1, sizeof(*c));
+    size_t size = 0;
+    char *text = NULL;
+
+    if (c && fill_command(c, nodes, slurm->per_node, slurm->cpus) == 0 &&
+        setenv(PLAIT_ENV_FLIGHT, "1", 1) == 0)
+        text = plait_capture(c->argv, 1, FLIGHT_SECONDS, &size, status);
+    if (!text)
+        plait_errorf(err, "--spares: the nodes cannot be timed: %m");
+    unsetenv(PLAIT_ENV_FLIGHT);
+    free(c);
+    return text;
+}
+
+/* ---- what it found ---- */
+
+/* Behind the next semicolon that is in no parentheses; NULL: there is none. */
+static const char *next_part(const char *at)
+{
+    int depth = 0;
+
+    for (; *at; at++) {
+        depth += (*at == '(') - (*at == ')');
+        if (depth == 0 && at[0] == ';' && at[1] == ' ')
+            return at + 2;
+    }
+    return NULL;
+}
+
+/* The names in "NODE: REASON; NODE: REASON", joined by commas behind what is in
+ * `list`; how many, or -1 where the text is of another kind. */
+static int list_nodes(const char *text, char *list, size_t size)
+{
+    size_t used = strlen(list);
+    int n = 0;
+
+    for (const char *at = text; at; n++) {
+        size_t name = strcspn(at, ": ;");
+
+        if (!name || strncmp(at + name, ": ", 2) != 0 || used + name + 2 > size)
+            return -1;
+        used += (size_t)snprintf(list + used, size - used, "%s%.*s",
+                                 used ? "," : "", (int)name, at);
+        at = next_part(at);
+    }
+    return n;
+}
+
+/* The line of the flight's RANK 0, without what is before it; or the last
+ * line. */
+static char *find_line(char *text, int *said)
+{
+    char *at = strstr(text, said_by), *end;
+
+    *said = at != NULL;
+    if (at) {
+        at += strlen(said_by);
+        at[strcspn(at, "\n")] = '\0';
+        return at;
+    }
+    end = text + strlen(text);
+    while (end > text && end[-1] == '\n')
+        *--end = '\0';
+    at = strrchr(text, '\n');
+    return at ? at + 1 : text;
+}
+
+/* The exit status, or 0 and the nodes to leave out in `list`. */
+static int judge(char *text, int status, int spares, char *list, size_t size,
+                 struct plait_error *err)
+{
+    int said, bad;
+    char *line = find_line(text, &said);
+
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    bad = said ? list_nodes(line, list, size) : -1;
+    if (bad < 0) {
+        plait_errorf(err, "--spares: the nodes cannot be timed: %.400s",
+                     *line ? line : "srun says nothing");
+        return said ? PLAIT_PREFLIGHT_EXIT : 1;
+    }
+    if (bad > spares) {
+        plait_errorf(err, "preflight: %.400s; --spares=%d is not enough", line,
+                     spares);
+        return PLAIT_PREFLIGHT_EXIT;
+    }
+    slurm_info("plait: preflight: %s; left out", line);
+    return 0;
+}
+
+/* The step that was asked for, without the spare nodes: Slurm takes its nodes
+ * from those of the job that are not left out. */
+static int shrink_step(const struct plait_slurm_options *slurm, int nodes,
+                       const char *list, struct plait_error *err)
+{
+    char text[2][16];
+
+    snprintf(text[0], sizeof(text[0]), "%d", nodes);
+    snprintf(text[1], sizeof(text[1]), "%d", nodes * slurm->per_node);
+    if (plait_slurm_options_set("nodes", text[0]) < 0 ||
+        plait_slurm_options_set("ntasks", text[1]) < 0 ||
+        (*list && plait_slurm_options_set("exclude", list) < 0)) {
+        plait_errorf(err, "--spares: this Slurm lets no plugin change --nodes");
+        return 1;
+    }
+    return 0;
+}
+
+static int check(const struct plait_slurm_options *slurm,
+                 struct plait_error *err)
+{
+    if (!getenv("SLURM_JOB_ID"))
+        return plait_errorf(err, "--spares needs nodes that are there: give it "
+                                 "to sbatch or salloc, or to srun inside a "
+                                 "job of theirs");
+    if (slurm->nodelist)
+        return plait_errorf(err, "--spares leaves out nodes, --nodelist names "
+                                 "them: give one of the two");
+    if (!slurm->tasks || !slurm->per_node)
+        return plait_errorf(err, "--spares leaves out whole nodes: give "
+                                 "--nodes and --ntasks-per-node");
+    return 0;
+}
+
+int plait_spares_choose(struct plait_options *options, struct plait_error *err)
+{
+    struct plait_slurm_options slurm;
+    char list[4096] = "", *text;
+    int status = 0, nodes, rc;
+
+    if (!options->spares)
+        return 0;
+    plait_slurm_options_read(&slurm);
+    if (check(&slurm, err) < 0)
+        return 1;
+    nodes = slurm.tasks / slurm.per_node;
+    if (slurm.exclude)
+        snprintf(list, sizeof(list), "%s", slurm.exclude);
+    text = fly(&slurm, nodes, &status, err);
+    if (!text)
+        return 1;
+    rc = judge(text, status, options->spares, list, sizeof(list), err);
+    free(text);
+    if (rc == 0)
+        rc = shrink_step(&slurm, nodes - options->spares, list, err);
+    options->preflight = 0;
+    return rc;
+}

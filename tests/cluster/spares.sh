@@ -1,0 +1,124 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# --spares on nodes with networks and processes of their own: a slow link and
+# busy cores are named and left out, and the step runs on the rest.
+if [ -z "${PLAIT_IN_NETNS:-}" ]; then
+    command -v tc >/dev/null ||
+        { echo "1..0 # SKIP no tc (iproute2)"; exit 0; }
+    unshare -n -m ip link add plait-probe type bridge 2>/dev/null &&
+        unshare -n -u -p -m --fork --mount-proc true 2>/dev/null &&
+        unshare -n sh -c 'ip link set lo up &&
+            tc qdisc add dev lo root tbf rate 1mbit burst 32kb latency 50ms' \
+            2>/dev/null || {
+        echo "1..0 # SKIP namespaces, bridges or tc are not permitted here"
+        exit 0
+    }
+    exec env PLAIT_IN_NETNS=1 unshare -n -m bash "$0"
+fi
+ip link set lo up
+. "$top_srcdir/tests/cluster/tap.sh" --netns yes --nodes 5 --gpus 0
+
+# job N COMMAND...: in an allocation of N nodes; its status at the end
+job()
+{
+    local n=$1
+    shift
+    timeout 240 salloc -Q -N"$n" --ntasks-per-node=2 "$@" 2>&1
+    echo "status $?"
+}
+
+where='echo "$RANK/$WORLD_SIZE of $SLURM_NTASKS on $SLURMD_NODENAME" \
+    ${SLURM_PLAIT_FLIGHT:+flies}'
+
+# ranks TEXT: each of eight ranks is there once, and Slurm counts them alike
+ranks()
+{
+    is "0/8 of 8 1/8 of 8 2/8 of 8 3/8 of 8 4/8 of 8 5/8 of 8 6/8 of 8 7/8 of 8" \
+        "$(sed -n 's/^\(.*\) on node[0-9]$/\1/p' <<<"$1" | sort | xargs)"
+}
+
+# missing TEXT: the nodes that have no rank
+missing()
+{
+    local i
+    for i in 1 2 3 4 5; do
+        grep -q " on node$i$" <<<"$1" || echo node$i
+    done | xargs
+}
+
+slow_down()
+{
+    tc qdisc add dev "veth$1" root tbf rate 40mbit burst 32kb latency 400ms
+}
+
+mend()
+{
+    tc qdisc delete dev "veth$1" root
+}
+
+seen=$(job 5 srun --tp=2 --pp=2 --spares=1 bash -c "$where")
+check "quiet nodes: one of five is left out" \
+    eval 'ranks "$seen" && is 1 "$(missing "$seen" | wc -w)" &&
+        like "$seen" "status 0$"'
+
+slow_down 2
+seen=$(job 5 srun --tp=2 --pp=2 --spares=1 bash -c "$where")
+check "a slow link is named, and the step goes on without its node" \
+    eval 'ranks "$seen" && is node2 "$(missing "$seen")" && like "$seen" \
+        "plait: preflight: node2: its link receives at [^;]*; left out" &&
+        like "$seen" "status 0$"'
+seen=$(job 5 --spares=1 --tp=2 srun bash -c "$where")
+check "... where the job has the flags too" \
+    eval 'ranks "$seen" && is node2 "$(missing "$seen")"'
+
+first=$(pgrep -P "$(cat slurm/slurmd.node4.pid)" | head -n 1)
+for _ in 1 2 3 4 5 6 7 8; do
+    timeout 240 nsenter -t "$first" -p -m bash -c 'while :; do :; done' &
+done
+seen=$(job 5 srun --tp=2 --spares=1 bash -c "$where")
+check "two bad nodes and one spare: nothing starts, and both are named" \
+    eval 'like "$seen" "preflight: node2: its link .*; node4: other processes \
+want its cores .*; --spares=1 is not enough" && like "$seen" "status 75$" &&
+        is 1 "$(grep -c plait: <<<"$seen")" && is 0 "$(grep -c " on " <<<"$seen")"'
+train()
+{
+    "$@" "$top_builddir/plait-train" c.yaml --set train.steps=6 \
+        --metrics m.jsonl
+}
+cat >steps.py <<'END2'
+import json
+print(*(json.loads(line)["step"] for line in open("m.jsonl")))
+END2
+seen=$(job 5 srun --tp=2 --dp=3 --spares=2 bash -c "$where")
+check "two spares: both are left out" \
+    eval 'is "node2 node4" "$(missing "$seen")" && like "$seen" "status 0$"'
+if [ -x "$top_builddir/plait-train" ] && command -v python3 >/dev/null &&
+    srun --mpi=list 2>&1 | grep -q pmix; then
+    python3 -B -c '
+import sys
+sys.path.insert(0, sys.argv[1] + "/tests/parity")
+import parity
+parity.write_tokens("tokens.bin")
+parity.write_config("c.yaml", "gpt2", sys.argv[2] + "/tokens.bin")
+' "$top_srcdir" "$work"
+    export UCX_NET_DEVICES=eth0
+    seen=$(train job 5 srun --mpi=pmix --tp=2 --spares=2)
+    check "... and training goes on, over MPI of the three that are left" \
+        eval 'is "1 2 3 4 5 6" "$(python3 steps.py 2>&1)" &&
+            like "$seen" "status 0$" || { echo "$seen"; false; }'
+else
+    skip "... and training goes on" "no plait-train, python3 or PMIx"
+fi
+kill $(jobs -p) 2>/dev/null
+wait
+mend 2
+
+check "without a job there are no spares" refused \
+    "--spares needs nodes that are there: give it to sbatch or salloc" \
+    srun -Q -N5 --ntasks-per-node=2 --tp=2 --spares=1 true
+check "nor where none would be left" refused \
+    "--spares=5 leaves none of 5 nodes; ask for 6 or more" \
+    salloc -Q -N5 --ntasks-per-node=2 --tp=2 --spares=5 true
+check "a layout counts the tasks that are left" refused "8 tasks" \
+    salloc -Q -N5 --ntasks-per-node=2 --tp=2 --pp=5 --spares=1 true
+done_testing
