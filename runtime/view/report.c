@@ -14,7 +14,7 @@
 #include "runtime/view/page.h"
 #include "runtime/view/predicted.h"
 #include "runtime/view/timeline.h"
-#include "topology/job/gpu_types.h"
+#include "topology/job/site.h"
 
 /* plait-report: metrics files to one page of HTML. */
 
@@ -286,11 +286,21 @@ static int print_text(const char *text)
     return 1;
 }
 
+/* Of the table, or of the site's own. */
+static int find_type(const char *name, struct plait_error *err)
+{
+    struct plait_site *site = plait_site_create(plait_site_path(), err);
+    struct plait_gpu_type gpu;
+    int rc = site ? plait_site_gpu_type(site, name, &gpu, err) : -1;
+
+    plait_site_destroy(site);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     struct plait_error err = {""};
     const char *out = NULL, *gpu_type = NULL;
-    struct plait_gpu_type gpu;
     int option;
 
     opterr = 0;
@@ -308,7 +318,7 @@ int main(int argc, char **argv)
         else
             gpu_type = optarg;
     }
-    if (gpu_type && plait_gpu_type_find(gpu_type, &gpu, &err) < 0) {
+    if (gpu_type && find_type(gpu_type, &err) < 0) {
         fprintf(stderr, "plait-report: --gpu-type: %s\n", err.text);
         return 2;
     }

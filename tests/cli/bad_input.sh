@@ -171,10 +171,10 @@ refused 1 'trust is not a key of optim.name sgd, which takes momentum' \
     "$train" "$dir/image.yaml" --set optim.name=sgd --set optim.trust=0.1
 refused 1 'batch of 1 after step 1 is below dp 1 \* train.micro_batch 2' \
     "$train" "$dir/image.yaml" --set 'batch.growth=[[1, 1]]'
-refused 1 'tp 2: an image model is split over dp and pp alone' \
+refused 2 'tp 2: an image model is split over dp and pp alone' \
     "$top_builddir/plait" estimate --model "$dir/image.yaml" --tp=2 \
     --gpu-type h100
-refused 1 'an image model has no timeline' \
+refused 2 'an image model has no timeline' \
     "$top_builddir/plait" simulate --model "$dir/image.yaml" --dp=1 \
     --gpu-type h100
 printf '\0\0\10\3\0\0\0\3\0\0\0\2\0\0\0\2abcdefgh' >"$images"

@@ -215,7 +215,7 @@ refused 2 "unrecognized option '--quite-another'" plan --quite-another
 refused 2 "option '--model' requires an argument" simulate --model
 refused 2 "option '--json' doesn't allow an argument" plan --json=x
 refused 2 "option '--m' is ambiguous" plan --m model.yaml
-refused 1 "--set model.hidden_size=64: unknown key 'hidden_size' in model; did you mean 'hidden'?" \
+refused 2 "--set model.hidden_size=64: unknown key 'hidden_size' in model; did you mean 'hidden'?" \
     estimate --model model.yaml --set model.hidden_size=64
 "$plait" plan --tp=auto --nodes 'n[1-4]' --tasks-per-node 8 >text &&
     grep -q '^32 tasks on 4 nodes: tp=8 dp=4,' text
@@ -231,22 +231,22 @@ refused 2 'plan: --auto ranks layouts and places none: give the sizes of one wit
     plan --auto --model model.yaml --gpus 8 --svg auto.svg
 refused 2 'no framework "horovod"; there are plait, megatron, torchtitan and llm-foundry' \
     estimate --model model.yaml --framework horovod
-refused 1 '16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 would fit' \
+refused 2 '16 tasks are not divisible by --tp=3; --tp=2 --dp=8 or --tp=4 --dp=4 would fit' \
     plan --tp=3 --nodes='n[1-2]' --tasks-per-node=8
-refused 1 '--tp=8 does not fit in a node: n1 has 4 tasks; --tp=4 would fit' \
+refused 2 '--tp=8 does not fit in a node: n1 has 4 tasks; --tp=4 would fit' \
     plan --tp=8 --nodes='n[1-4]' --tasks-per-node=4
 # What srun refuses.
-refused 1 'node n1 is named twice' plan --nodes=n1,n2,n1
+refused 2 'node n1 is named twice' plan --nodes=n1,n2,n1
 echo 'SwitchName=s1 Nodes=n[1-3]' >three.conf
-refused 1 'no switch of the fabric has node n4; --placement=linear does not need it' \
+refused 2 'no switch of the fabric has node n4; --placement=linear does not need it' \
     plan --nodes='n[1-4]' --fabric three.conf
 "$plait" plan --nodes='n[1-4]' --fabric three.conf --placement=linear >/dev/null
 check "... which a linear placement does not" $?
 machine=$top_srcdir/tests/fixtures/hwloc/one-of-everything.xml
-refused 1 'node n1 has 5 tasks but 4 GPUs' \
+refused 2 'node n1 has 5 tasks but 4 GPUs' \
     plan --nodes=n1 --tasks-per-node=5 --node-hwloc "$machine"
-refused 1 '--nodes=n[1-: "[1-" lacks a closing bracket' plan --nodes='n[1-'
-refused 1 '--tasks-per-node=2,x: must be one number, or one for each of the 4 nodes as in 8(x3),4' \
+refused 2 '--nodes=n[1-: "[1-" lacks a closing bracket' plan --nodes='n[1-'
+refused 2 '--tasks-per-node=2,x: must be one number, or one for each of the 4 nodes as in 8(x3),4' \
     plan --nodes='n[1-4]' --tasks-per-node=2,x
 refused 1 'nowhere.conf: No such file or directory' plan --fabric nowhere.conf
 echo 'SwitchName=s0 Node=n1' >bad.conf
@@ -261,9 +261,64 @@ refused 2 "no GPU type \"tpu-v5e\"; there are $types" \
 refused 2 "'estimat' is not a plait command; did you mean 'estimate'?" \
     estimat
 echo 'gpu_types: {h1000: {matmul: 1}}' >bad.yaml
-refused 1 "bad.yaml:1: unknown key 'h1000' in gpu_types; did you mean 'h100'?" \
+refused 1 "bad.yaml:1: no GPU type \"h1000\"; did you mean h100? a type of the site's own needs like: TYPE" \
     estimate --model model.yaml --site bad.yaml
-refused 1 '6 tasks are not divisible by --tp=4; --tp=3 --dp=2 or --tp=6 would fit' \
+echo 'gpu_types: {H100: {matmul: 1}}' >bad.yaml
+refused 1 'bad.yaml:1: gpu_types: the type is written h100' \
+    estimate --model model.yaml --site bad.yaml
+echo 'gpu_types: {mine: {like: h1000}}' >bad.yaml
+"$plait" estimate --model model.yaml --site bad.yaml 2>err
+[ $? = 1 ] && grep -q '^plait: bad.yaml:1: like is .*h100' err
+check 'what a type is like must be there' $?
+cat >mine.yaml <<END
+gpu_types:
+  mi355x: {like: mi325x, tflops: 2516, memory_gb: 288, units: 256}
+  h100: {nic_gbps: 25}
+END
+"$plait" estimate --model model.yaml --gpus 8 --site mine.yaml \
+    --gpu-type MI355X >text && grep -q ' on 8 mi355x GPUs:' text &&
+    grep -q ' of 288$' text
+check "a type of the site's own, in any case" $?
+refused 2 "no GPU type \"mi355\"; did you mean mi355x? There are $types mi355x" \
+    estimate --model model.yaml --site mine.yaml --gpu-type mi355
+for type in h100 H100; do
+    "$plait" estimate --model model.yaml --gpus 16 --zero 3 --site mine.yaml \
+        --gpu-type $type --json >$type.json
+done
+cmp -s h100.json H100.json && ! "$plait" estimate --model model.yaml \
+    --gpus 16 --zero 3 --json | cmp -s - h100.json
+check "the site's figures count for a name in any case" $?
+refused 2 'plan: --submit needs --auto' plan --submit --model model.yaml
+refused 2 'plan: --submit needs --over gpus=A,B,... or --gpus N, and no other --over' \
+    plan --auto --submit --model model.yaml --over gpu-type=h100,h200
+refused 2 'plan: --submit asks for numbers of nodes and prints a table or JSON: without --nodes' \
+    plan --auto --submit --model model.yaml --gpus 8 --nodes n1
+refused 2 'plan: what follows -- goes to sbatch, with --submit' \
+    plan --auto --model model.yaml --gpus 8 -- -p gpu
+refused 2 "--set train.steps=x: steps is a whole number from 1 to 1000000000000, not 'x'" \
+    plan --auto --model model.yaml --gpus 8 --set train.steps=x
+cat >moe.yaml <<END
+model: {family: llama, layers: 16, hidden: 2048, heads: 16, kv_heads: 4,
+        ffn: 768, vocab: 32000, seq_len: 4096, experts: 32, experts_top_k: 4}
+train: {global_batch: 64, micro_batch: 1, precision: bf16}
+END
+for f in plait megatron; do
+    "$plait" estimate --model moe.yaml --gpus 8 --ep 8 --framework $f \
+        --json >$f.json
+    "$plait" estimate --model moe.yaml --gpus 8 --ep 8 --framework $f >$f.text
+done
+moe() { # FRAMEWORK FIELD
+    sed -n '/"memory_bytes"/,/}/s/.*"'$2'": \([0-9.]*\).*/\1/p' $1.json
+}
+[ "$(moe plait total)" = "$(moe plait worst)" ] &&
+    [ "$(moe megatron total)" = "$(moe megatron expected)" ] &&
+    awk -v a="$(moe plait expected)" -v b="$(moe plait worst)" \
+        -v c="$(moe megatron expected)" -v d="$(moe megatron worst)" \
+        'BEGIN { exit !(a > 0 && b > 1.1 * a && d > 1.1 * c && c > 0) }' &&
+    grep -q 'experts of one GPU .* GB, which plait-train allocates$' plait.text &&
+    grep -q 'spread over the experts .* GB, which is counted$' megatron.text
+check 'memory with experts: expected and worst routing' $?
+refused 2 '6 tasks are not divisible by --tp=4; --tp=3 --dp=2 or --tp=6 would fit' \
     estimate --model model.yaml --gpus 6 --tp 4
 refused 2 'plan: train.micro_batch needs --model' \
     plan --micro-batch 2

@@ -153,7 +153,7 @@ static void set_layout(struct record *r)
         size[PLAIT_EP] /= size[PLAIT_TP];
 }
 
-/* "megatron+alltoall+turns" */
+/* "megatron+alltoall+turns+mla_up_proj+moments16" */
 static int set_framework(struct record *r, char *name, struct plait_error *err)
 {
     struct plait_job_config *c = r->config;
@@ -161,6 +161,9 @@ static int set_framework(struct record *r, char *name, struct plait_error *err)
     if (strstr(name, "+alltoall"))
         c->dispatch = PLAIT_DISPATCH_ALLTOALL;
     c->dispatch_hidden = strstr(name, "+turns") != NULL;
+    c->moments16 = strstr(name, "+moments16") != NULL;
+    for (char *at = strchr(name, '+'); at; at = strchr(at + 1, '+'))
+        c->recompute_modules |= plait_module_find(at + 1, strcspn(at + 1, "+"));
     name[strcspn(name, "+")] = '\0';
     return plait_framework_find(name, &c->framework, err);
 }

@@ -162,11 +162,21 @@ static void judge_experts(const struct outcome *all, int n,
     summarize(some, k, &s);
     for (int i = 0; i < k; i++)
         beyond += fabs(some[i].ratio - 1) > 0.3;
-    ok(s.error <= 0.135, "%d rows with experts not fitted: mean error %.1f %%",
+    ok(s.error <= 0.13, "%d rows with experts not fitted: mean error %.1f %%",
        k, 100 * s.error);
     ok(s.rank >= 0.9, "their Spearman correlation is %.3f", s.rank);
     ok(beyond <= 1, "%d of them are off by more than 30 %%: %s", beyond,
        s.worst_name);
+    k = pick(all, n, "moe", -1, some);
+    summarize(some, k, &s);
+    for (int i = 0; i < k; i++)
+        if (some[i].share > 1)
+            diag("memory %.0f %%: %s", 100 * some[i].share,
+                 some[i].record->name);
+    /* gpt-oss and Qwen3 30B on H100 of 25.11, whose rows say other
+     * micro-batches than that release's recipes */
+    ok(s.too_large <= 2, "%d of %d layouts with experts are said not to fit",
+       s.too_large, k);
 }
 
 static void judge_memory(const struct outcome *all, int n, struct outcome *some)

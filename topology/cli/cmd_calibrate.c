@@ -211,8 +211,6 @@ int plait_cmd_calibrate(int argc, char **argv)
             c.out = optarg;
             break;
         case 'g':
-            if (plait_gpu_type_find(optarg, &c.before, &err) < 0)
-                return plait_cmd_misused("%s", err.text);
             c.gpu_name = optarg;
             break;
         case 's':
@@ -228,6 +226,9 @@ int plait_cmd_calibrate(int argc, char **argv)
     if (optind == argc)
         return plait_cmd_misused("calibrate: name the metrics of a run, or a "
                                  "table of measurements");
+    rc = plait_cmd_check_gpu_type(c.site_file, c.gpu_name);
+    if (rc >= 0)
+        return rc;
     rc = calibrate(&c, argv + optind, argc - optind, &err);
     rc = rc < 0 ? plait_cmd_failed("%s", err.text)
                 : plait_cmd_write(c.out, print_site, &c);

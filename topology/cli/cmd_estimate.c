@@ -75,10 +75,11 @@ static json_t *notes_to_json(const struct job *job)
 
 static json_t *memory_to_json(const struct plait_memory *m)
 {
-    return json_pack("{sf sf sf sf sf sf sf}", "weights", m->weights,
+    return json_pack("{sf sf sf sf sf sf sf sf sf}", "weights", m->weights,
                      "gradients", m->gradients, "optimizer", m->optimizer,
                      "activations", m->activations, "buffers", m->buffers,
-                     "total", m->total, "host", m->host);
+                     "total", m->total, "host", m->host, "expected",
+                     m->expected, "worst", m->worst);
 }
 
 /* A GPU of each pipeline rank. */
@@ -154,6 +155,17 @@ static void print_stages(const struct job *job)
     printf(is_image(job) ? " MB\n" : " GB\n");
 }
 
+/* With experts: by where the tokens go. */
+static void print_routing(const struct plait_memory *m)
+{
+    bool allocated = m->total >= m->worst;
+
+    printf("       tokens spread over the experts %8.2f GB%s\n"
+           "        all to the experts of one GPU %8.2f GB%s\n",
+           m->expected / 1e9, allocated ? "" : ", which is counted",
+           m->worst / 1e9, allocated ? ", which plait-train allocates" : "");
+}
+
 static void print_memory(const struct job *job)
 {
     const struct plait_memory *m = &job->estimate.memory;
@@ -171,6 +183,8 @@ static void print_memory(const struct job *job)
            m->buffers / unit, name, m->total / unit, name,
            job->model.gpu.memory / unit,
            m->total <= job->model.gpu.memory ? "" : ": does not fit");
+    if (m->worst > m->expected)
+        print_routing(m);
     if (m->host > 0)
         printf("        beside it in the host's memory %8.2f GB\n",
                m->host / 1e9);
@@ -343,5 +357,6 @@ int plait_cmd_estimate(int argc, char **argv)
         return plait_cmd_misused("estimate: --model is missing");
     rc = run_estimate(&job, &err);
     model_job_release(&job.model);
-    return rc < 0 ? plait_cmd_failed("%s", err.text) : rc;
+    return rc < 0 ? plait_cmd_ended(model_options_status(&job.options), &err)
+                  : rc;
 }

@@ -99,8 +99,6 @@ static int read_size(struct model_options *o, enum plait_axis axis,
 static int read_option(struct model_options *o, int opt,
                        struct plait_error *err)
 {
-    struct plait_gpu_type type;
-
     if (opt >= 0x100 && opt < 0x100 + PLAIT_NAXES)
         return read_size(o, (enum plait_axis)(opt - 0x100), err) < 0 ? -1 : 1;
     for (int i = 0; i < NKEYS; i++)
@@ -122,7 +120,7 @@ static int read_option(struct model_options *o, int opt,
                                                                             : 1;
     case 'g':
         o->gpu_name = optarg;
-        return plait_gpu_type_find(optarg, &type, err) < 0 ? -1 : 1;
+        return 1;
     case 'W':
         o->framework_given = true;
         return plait_framework_find(optarg, &o->framework, err) < 0 ? -1 : 1;
@@ -196,11 +194,14 @@ int model_options_read(struct model_options *o, const char *command, int argc,
         if (opt == 'h')
             return PLAIT_EXIT_GOOD;
     }
-    if (optind < argc)
+    if (o->takes_rest && optind > 1 && strcmp(argv[optind - 1], "--") == 0) {
+        o->rest = argv + optind;
+        o->nrest = argc - optind;
+    } else if (optind < argc)
         return plait_cmd_misused("%s: unexpected argument '%s'", command,
                                  argv[optind]);
     imply_schedule(o);
-    return -1;
+    return plait_cmd_check_gpu_type(o->site_file, o->gpu_name);
 }
 
 struct plait_job_config *model_options_config(const struct model_options *o,
@@ -215,6 +216,19 @@ struct plait_job_config *model_options_config(const struct model_options *o,
     if (config)
         config->framework = framework;
     return config;
+}
+
+int model_options_status(const struct model_options *o)
+{
+    enum plait_framework framework = PLAIT_FRAMEWORK_PLAIT;
+    struct plait_job_config *config = NULL;
+    struct plait_error ignored;
+
+    if (o->model_file && (o->nsets || o->given || o->gpus))
+        config = plait_foreign_config_create(o->model_file, NULL, 0, &framework,
+                                             &ignored);
+    plait_job_config_destroy(config);
+    return config ? PLAIT_EXIT_USAGE : PLAIT_EXIT_FAILED;
 }
 
 static int find_layout(struct model_job *job, int gpus, struct plait_error *err)

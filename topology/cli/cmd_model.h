@@ -26,6 +26,9 @@ struct model_options {
     char set[MODEL_SETS][96];
     const char *sets[MODEL_SETS];
     int nsets;
+    bool takes_rest; /* what follows "--" is the command's own */
+    char **rest;
+    int nrest;
 };
 
 /* Entries of a getopt_long() table; a command's own options must have other
@@ -81,6 +84,9 @@ int model_options_set(struct model_options *o, const char *key,
 /* Read the model file and apply the changes; NULL, with the reason in err. */
 struct plait_job_config *model_options_config(const struct model_options *o,
                                               struct plait_error *err);
+/* The exit status after an error in what the file and the command line say
+ * together: PLAIT_EXIT_USAGE where the file alone is good. */
+int model_options_status(const struct model_options *o);
 /* Without --gpus, the GPUs are the product of the sizes. On an error
  * model_job_release() is still to be called. */
 int model_job_load(struct model_job *job, const struct model_options *o,

@@ -41,6 +41,12 @@ static void print_help(void)
         "                       gpu-type or a key such as model.seq_len; "
         "repeatable\n"
         "  --csv                ... as CSV\n"
+        "  --submit             for --auto: asks Slurm when a job of each "
+        "number of GPUs\n"
+        "                       (--over gpus=A,B,... or up to --gpus) would "
+        "start, and\n"
+        "                       ranks them by wait and run; what follows -- "
+        "goes to sbatch\n"
         "  --json               print one JSON document\n"
         "  --svg FILE           draw the placement\n"
         "  --hostfile FILE      write a SLURM_HOSTFILE with this placement\n"
@@ -64,6 +70,7 @@ static const struct option options[] = {
     {"auto", no_argument, NULL, 'a'},
     {"over", required_argument, NULL, 'O'},
     {"csv", no_argument, NULL, 'C'},
+    {"submit", no_argument, NULL, 'Q'},
     {"svg", required_argument, NULL, 'v'},
     {"hostfile", required_argument, NULL, 'H'},
     {"format", required_argument, NULL, 'F'},
@@ -124,6 +131,9 @@ static int parse_option(void *arg, int opt, struct plait_error *err)
     case 'C':
         job->csv = 1;
         return 0;
+    case 'Q':
+        job->submit = 1;
+        return 0;
     case 'O':
         if (job->novers == PLAN_OVERS)
             return plait_errorf(err, "plan: --over at most %d times",
@@ -136,12 +146,44 @@ static int parse_option(void *arg, int opt, struct plait_error *err)
     }
 }
 
+static void take_sizes(struct plan_job *job)
+{
+    const struct model_options *o = &job->options;
+
+    memcpy(job->request.layout.size, o->layout.size, sizeof(o->layout.size));
+    job->given = o->given;
+}
+
+/* -1 to go on, else the exit status. */
+static int check_submit(struct plan_job *job)
+{
+    bool over_gpus = job->novers == 1 && strncmp(job->over[0], "gpus=", 5) == 0;
+
+    if (!job->submit)
+        return plait_cmd_misused("plan: what follows -- goes to sbatch, with "
+                                 "--submit");
+    if (!job->find_layout)
+        return plait_cmd_misused("plan: --submit needs --auto");
+    if (job->csv || job->node_list || job->fabric_file)
+        return plait_cmd_misused("plan: --submit asks for numbers of nodes "
+                                 "and prints a table or JSON: without %s",
+                                 job->csv         ? "--csv"
+                                 : job->node_list ? "--nodes"
+                                                  : "--fabric");
+    if (job->novers ? !over_gpus || job->options.gpus : !job->options.gpus)
+        return plait_cmd_misused("plan: --submit needs --over gpus=A,B,... or "
+                                 "--gpus N, and no other --over");
+    take_sizes(job);
+    return -1;
+}
+
 static int parse_arguments(struct plan_job *job, int argc, char **argv)
 {
     struct model_options *o = &job->options;
-    int rc =
-        model_options_read(o, "plan", argc, argv, options, parse_option, job);
+    int rc;
 
+    o->takes_rest = true;
+    rc = model_options_read(o, "plan", argc, argv, options, parse_option, job);
     if (rc >= 0)
         return rc;
     if (job->hwloc_file && job->nccl_file)
@@ -153,6 +195,8 @@ static int parse_arguments(struct plan_job *job, int argc, char **argv)
         return plait_cmd_misused("plan: --auto ranks layouts and places none: "
                                  "give the sizes of one with %s",
                                  job->svg_file ? "--svg" : "--hostfile");
+    if (job->submit || o->rest)
+        return check_submit(job);
     if ((job->novers && !job->find_layout) || (job->csv && !job->novers))
         return plait_cmd_misused("plan: %s", job->novers
                                                  ? "--over needs --auto"
@@ -165,8 +209,7 @@ static int parse_arguments(struct plan_job *job, int argc, char **argv)
     if (o->gpus && (!job->find_layout || job->node_list || job->task_list))
         return plait_cmd_misused("plan: --gpus goes with --auto, without "
                                  "--nodes and --tasks-per-node");
-    memcpy(job->request.layout.size, o->layout.size, sizeof(o->layout.size));
-    job->given = o->given;
+    take_sizes(job);
     return -1;
 }
 
@@ -210,6 +253,7 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
     struct plait_error why;
     int most, n;
 
+    job->status = PLAIT_EXIT_USAGE;
     job->names = plait_hostlist_create(
         job->node_list ? job->node_list : "localhost", &n, &why);
     if (!job->names)
@@ -225,8 +269,10 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
         if (parse_tasks(job, err) < 0)
             return -1;
         job->gpu.per_node = job->tasks[0];
-        return 0;
     }
+    job->status = PLAIT_EXIT_FAILED;
+    if (job->task_list)
+        return 0;
     most = job->options.gpus               ? job->options.gpus
            : job->node && job->node->ngpus ? job->node->ngpus
                                            : 1;
@@ -278,8 +324,10 @@ static int load_inputs(struct plan_job *job, struct plait_error *err)
         return -1;
     r->node = job->node;
     if (job->options.model_file &&
-        !(job->config = model_options_config(&job->options, err)))
+        !(job->config = model_options_config(&job->options, err))) {
+        job->status = model_options_status(&job->options);
         return -1;
+    }
     if (load_nodes(job, err) < 0)
         return -1;
     return job->find_layout && job->fabric ? count_leaf(job, err) : 0;
@@ -312,15 +360,22 @@ static int make_plan(struct plan_job *job, struct plait_error *err)
     for (int i = 0; i < r->nnodes; i++)
         world += job->tasks[i];
     if (plait_layout_choose(&r->layout, job->given, job->config, world,
-                            &job->gpu, err) < 0)
+                            &job->gpu, err) < 0) {
+        if (errno != ENOMEM) /* nothing fits */
+            job->status = job->config ? model_options_status(&job->options)
+                                      : PLAIT_EXIT_USAGE;
         return -1;
+    }
     if (job->config) {
         plait_traffic_set(&job->traffic, job->config, &r->layout);
         r->traffic = &job->traffic;
     }
     job->plan = plait_plan_create(r, err);
-    if (!job->plan)
+    if (!job->plan) {
+        if (errno != ENOMEM)
+            job->status = PLAIT_EXIT_USAGE;
         return -1;
+    }
     if (plait_plan_check_order(job->plan, r->nodes, &warning) < 0)
         fprintf(stderr, "plait: warning: %s\n", warning.text);
     if (plait_cost_plan(r, job->plan, &job->cost, &job->linear, &job->bound) <
@@ -429,7 +484,7 @@ static void release_job(struct plan_job *job)
 
 int plait_cmd_plan(int argc, char **argv)
 {
-    struct plan_job job = {.find_layout = 0};
+    struct plan_job job = {.status = PLAIT_EXIT_FAILED};
     struct plait_error err;
     int rc;
 
@@ -439,13 +494,15 @@ int plait_cmd_plan(int argc, char **argv)
     if (rc >= 0)
         return rc;
     if (load_inputs(&job, &err) < 0)
-        rc = plait_cmd_failed("%s", err.text);
+        rc = plait_cmd_ended(job.status, &err);
+    else if (job.submit)
+        rc = plait_plan_submit(&job);
     else if (job.novers)
         rc = plait_plan_sweep(&job);
     else if (job.find_layout)
         rc = plait_plan_auto(&job);
     else if (make_plan(&job, &err) < 0)
-        rc = plait_cmd_failed("%s", err.text);
+        rc = plait_cmd_ended(job.status, &err);
     else
         rc = write_outputs(&job);
     release_job(&job);

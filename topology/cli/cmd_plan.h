@@ -9,7 +9,7 @@
 #include "topology/cli/hand_over.h"
 #include "topology/plan/cost.h"
 #include "topology/plan/plan.h"
-#include "topology/predict/estimate.h"
+#include "topology/predict/auto.h"
 
 enum { PLAN_OVERS = 4 };
 
@@ -22,7 +22,8 @@ struct plan_job {
     enum hand_over format;
     int find_layout;
     const char *over[PLAN_OVERS]; /* KEY=VALUE,... */
-    int novers, csv;
+    int novers, csv, submit;
+    int status;     /* to exit with after an error */
     unsigned given; /* bit per axis: the user or the model's file has it */
     struct plait_gpu_type gpu;
     struct plait_fabric *fabric;
@@ -43,6 +44,19 @@ json_t *plait_plan_to_json(const struct plan_job *job);
 void plait_plan_print(const struct plan_job *job, FILE *out);
 /* As SVG; for plait_cmd_write(). */
 void plait_plan_draw(const void *job, FILE *out);
+/* The command that trains in such a layout, to be pasted. */
+void plait_plan_print_command(const struct plan_job *job,
+                              const struct plait_choice *best, int gpus);
+/* Nodes for so many GPUs where none are named, and tasks on each. */
+void plait_plan_split_nodes(const struct plan_job *job, int gpus, int *nodes,
+                            int *per_node);
+/* --submit: numbers of GPUs by when a run on them would end; returns the exit
+ * status. */
+int plait_plan_submit(const struct plan_job *job);
+/* A value of a list A,B,...; how many there are. */
+void plait_plan_take_value(const char *values, int i, char *out, size_t size);
+int plait_plan_count_values(const char *values);
+json_t *plait_plan_choice_to_json(const struct plait_choice *choice);
 /* Prints the ranked layouts; returns the exit status. */
 int plait_plan_auto(const struct plan_job *job);
 const char *plait_plan_recompute_name(const struct plait_parallel_config *p);

@@ -3,7 +3,6 @@
 
 #include "topology/cli/cmd_plan.h"
 #include "topology/cli/commands.h"
-#include "topology/predict/auto.h"
 
 /* plait plan --auto: the layouts that fit, fastest first. */
 
@@ -23,12 +22,12 @@ const char *plait_plan_offload_name(const struct plait_parallel_config *p)
     return offload_names[p->offload];
 }
 
-static json_t *choice_to_json(const struct plait_choice *c)
+json_t *plait_plan_choice_to_json(const struct plait_choice *c)
 {
     const int *size = c->layout.size;
 
     return json_pack(
-        "{si si si si si si si si ss ss ss sb sf sf sf sf si ss}", "tp",
+        "{si si si si si si si si ss ss ss sb sf sf sf sf sf sf si ss}", "tp",
         size[PLAIT_TP], "cp", size[PLAIT_CP], "ep", size[PLAIT_EP], "dp",
         size[PLAIT_DP], "pp", size[PLAIT_PP], "virtual",
         c->parallel.virtual_stages, "zero", c->parallel.zero, "micro_batch",
@@ -36,8 +35,10 @@ static json_t *choice_to_json(const struct plait_choice *c)
         "recompute", recompute_names[c->parallel.recompute], "offload",
         offload_names[c->parallel.offload], "sequence", c->parallel.sequence,
         "step_s", c->estimate.step_s, "memory_bytes", c->estimate.memory.total,
-        "tflops_per_gpu", c->estimate.tflops_per_gpu, "mfu", c->estimate.mfu,
-        "alike", c->alike, "reason", c->reason);
+        "memory_expected_bytes", c->estimate.memory.expected,
+        "memory_worst_bytes", c->estimate.memory.worst, "tflops_per_gpu",
+        c->estimate.tflops_per_gpu, "mfu", c->estimate.mfu, "alike", c->alike,
+        "reason", c->reason);
 }
 
 static json_t *to_json(const struct plait_choices *found, int gpus, int fewest)
@@ -45,7 +46,8 @@ static json_t *to_json(const struct plait_choices *found, int gpus, int fewest)
     json_t *list = json_array();
 
     for (int i = 0; i < found->n; i++)
-        json_array_append_new(list, choice_to_json(&found->choice[i]));
+        json_array_append_new(list,
+                              plait_plan_choice_to_json(&found->choice[i]));
     return json_pack("{si so sI sI si}", "world", gpus, "choices", list,
                      "tried", (json_int_t)found->tried, "too_large",
                      (json_int_t)found->too_large, "fewest_gpus", fewest);
@@ -69,17 +71,22 @@ static void print_choice(const struct plait_choice *c, bool experts)
     printf("\n");
 }
 
+void plait_plan_split_nodes(const struct plan_job *job, int gpus, int *nodes,
+                            int *per_node)
+{
+    *per_node = gpus < job->gpu.per_node ? gpus : job->gpu.per_node;
+    *nodes = (gpus + *per_node - 1) / *per_node;
+}
+
 /* -N and --ntasks-per-node of the nodes named, or of so many GPUs. */
 static void print_srun(const struct plan_job *job, int gpus)
 {
-    int per_node = job->gpu.per_node, nodes = job->request.nnodes;
+    int per_node, nodes = job->request.nnodes;
 
-    if (job->node_list) {
+    if (job->node_list)
         per_node = gpus / nodes;
-    } else {
-        per_node = gpus < per_node ? gpus : per_node;
-        nodes = (gpus + per_node - 1) / per_node;
-    }
+    else
+        plait_plan_split_nodes(job, gpus, &nodes, &per_node);
     printf("\nsrun -N%d --ntasks-per-node=%d", nodes, per_node);
     if (strcmp(job->gpu.name, "cpu") != 0)
         printf(" --gpus-per-node=%d", per_node);
@@ -153,6 +160,31 @@ static void print_torchtitan(const struct plan_job *job,
            recompute_names[best->parallel.recompute]);
 }
 
+void plait_plan_print_command(const struct plan_job *job,
+                              const struct plait_choice *best, int gpus)
+{
+    if (job->config->framework == PLAIT_FRAMEWORK_PLAIT)
+        print_plait(job, best, gpus);
+    else if (job->config->framework == PLAIT_FRAMEWORK_MEGATRON)
+        print_megatron(job, best);
+    else
+        print_torchtitan(job, best);
+}
+
+/* What decides whether a layout with experts fits, and the other case. */
+static void print_routing(const struct plait_memory *m)
+{
+    if (m->total < m->worst)
+        printf("\nMemory is of tokens that spread evenly over the experts; the "
+               "first layout needs\n%.1f GB where all go to one GPU's.\n",
+               m->worst / 1e9);
+    else
+        printf("\nMemory is of all tokens going to one GPU's experts, which "
+               "plait-train allocates;\nspread evenly the first layout's "
+               "would be %.1f GB.\n",
+               m->expected / 1e9);
+}
+
 static void print_choices(const struct plait_choices *found,
                           const struct plan_job *job, int gpus, int fewest)
 {
@@ -169,12 +201,9 @@ static void print_choices(const struct plait_choices *found,
            experts ? " ep " : "");
     for (int i = 0; i < found->n; i++)
         print_choice(&found->choice[i], experts);
-    if (job->config->framework == PLAIT_FRAMEWORK_PLAIT)
-        print_plait(job, best, gpus);
-    else if (job->config->framework == PLAIT_FRAMEWORK_MEGATRON)
-        print_megatron(job, best);
-    else
-        print_torchtitan(job, best);
+    if (best->estimate.memory.worst > best->estimate.memory.expected)
+        print_routing(&best->estimate.memory);
+    plait_plan_print_command(job, best, gpus);
 }
 
 int plait_plan_auto(const struct plan_job *job)

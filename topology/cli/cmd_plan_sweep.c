@@ -5,7 +5,6 @@
 
 #include "topology/cli/cmd_plan.h"
 #include "topology/cli/commands.h"
-#include "topology/predict/auto.h"
 
 /* plait plan --auto --over KEY=A,B,...: the best layout of each case, as a
  * table or as CSV. */
@@ -30,7 +29,7 @@ static int split(const char *text, char *key, size_t size, const char **values,
     return 0;
 }
 
-static int count_values(const char *values)
+int plait_plan_count_values(const char *values)
 {
     int n = 1;
 
@@ -40,7 +39,7 @@ static int count_values(const char *values)
 }
 
 /* Value `i` of the list. */
-static void take_value(const char *values, int i, char *out, size_t size)
+void plait_plan_take_value(const char *values, int i, char *out, size_t size)
 {
     size_t n;
 
@@ -87,7 +86,8 @@ static int set_case(struct sweep *s, struct plait_error *err)
     for (int i = 0; i < s->job->request.nnodes; i++)
         s->gpus += s->job->tasks[i];
     for (int i = 0; i < s->job->novers; i++) {
-        take_value(s->values[i], s->at[i], s->value[i], sizeof(s->value[i]));
+        plait_plan_take_value(s->values[i], s->at[i], s->value[i],
+                              sizeof(s->value[i]));
         if (apply_value(s, i, err) < 0)
             return -1;
     }
@@ -182,7 +182,7 @@ int plait_plan_sweep(const struct plan_job *job)
         rc = split(job->over[i], s->key[i], sizeof(s->key[i]), &s->values[i],
                    &err);
         if (rc == 0)
-            cases *= s->count[i] = count_values(s->values[i]);
+            cases *= s->count[i] = plait_plan_count_values(s->values[i]);
         if (rc == 0 && cases > CASES_MOST)
             rc = plait_errorf(&err, "--over: more than %d cases", CASES_MOST);
     }

@@ -269,7 +269,7 @@ int plait_cmd_simulate(int argc, char **argv)
     if (job.options.json && job.svg_file)
         return plait_cmd_misused("simulate: give one of --json and --svg");
     if (prepare_request(&job, &err) < 0 || run_simulation(&job, &err) < 0)
-        rc = plait_cmd_failed("%s", err.text);
+        rc = plait_cmd_ended(model_options_status(&job.options), &err);
     else
         rc = write_output(&job);
     plait_simulation_destroy(job.simulation);

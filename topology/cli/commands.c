@@ -36,6 +36,12 @@ int plait_cmd_misused(const char *fmt, ...)
     return PLAIT_EXIT_USAGE;
 }
 
+int plait_cmd_ended(int status, const struct plait_error *err)
+{
+    return status == PLAIT_EXIT_USAGE ? plait_cmd_misused("%s", err->text)
+                                      : plait_cmd_failed("%s", err->text);
+}
+
 int plait_cmd_gpu_type(const char *site_file, const char *name,
                        struct plait_gpu_type *type, struct plait_error *err)
 {
@@ -48,6 +54,21 @@ int plait_cmd_gpu_type(const char *site_file, const char *name,
     rc = plait_site_gpu_type(site, name, type, err);
     plait_site_destroy(site);
     return rc;
+}
+
+int plait_cmd_check_gpu_type(const char *site_file, const char *name)
+{
+    struct plait_gpu_type type;
+    struct plait_error err;
+    struct plait_site *site;
+    int rc = 0;
+
+    site = plait_site_create(site_file ? site_file : plait_site_path(), &err);
+    if (!site)
+        return plait_cmd_failed("%s", err.text);
+    rc = plait_site_gpu_type(site, name, &type, &err);
+    plait_site_destroy(site);
+    return rc < 0 ? plait_cmd_misused("%s", err.text) : -1;
 }
 
 int plait_cmd_json(json_t *document)

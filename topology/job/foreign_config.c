@@ -99,6 +99,17 @@ static void add_pair(struct pairs *p, const char *name, const char *value)
     p->n++;
 }
 
+/* One more of a list. */
+static void add_word(struct pairs *p, const char *word)
+{
+    size_t n, size = sizeof(p->at[0].value);
+
+    if (p->n == PAIRS_MOST)
+        return;
+    n = strlen(p->at[p->n - 1].value);
+    snprintf(p->at[p->n - 1].value + n, size - n, " %.30s", word);
+}
+
 /* "--name value --flag ...", on any number of lines, as a shell has them. */
 static void read_arguments(char *text, struct pairs *p)
 {
@@ -112,6 +123,9 @@ static void read_arguments(char *text, struct pairs *p)
         if (next && strncmp(next, "--", 2) != 0) {
             add_pair(p, word + 2, next);
             next = strtok_r(NULL, " \t\r\n\\=", &rest);
+            for (; next && strncmp(next, "--", 2) != 0;
+                 next = strtok_r(NULL, " \t\r\n\\=", &rest))
+                add_word(p, next);
         } else {
             add_pair(p, word + 2, "true");
         }
@@ -348,6 +362,28 @@ static void set_dispatch(const struct pairs *p, struct plait_job_config *c)
         value_of(p, "overlap_moe_expert_parallel_comm") != NULL;
 }
 
+/* "layernorm moe_act", a list of YAML or of a command line: what is made again
+ * instead of attention's core, which recompute_granularity alone means. */
+static void set_modules(const struct pairs *p, struct plait_job_config *c)
+{
+    const char *list = value_of(p, "recompute_modules"), *word;
+    const char *moment = value_of(p, "exp_avg_dtype");
+    static const char space[] = " ,[]'\"";
+    bool core = !list;
+
+    for (word = list; word && *(word += strspn(word, space));) {
+        size_t n = strcspn(word, space);
+
+        c->recompute_modules |= plait_module_find(word, n);
+        core |= n == 9 && strncmp(word, "core_attn", n) == 0;
+        word += n;
+    }
+    if (!core && c->parallel.recompute == PLAIT_RECOMPUTE_SELECTIVE)
+        c->parallel.recompute = PLAIT_RECOMPUTE_NONE;
+    c->moments16 = moment && (strcmp(moment, "bf16") == 0 ||
+                              strcmp(moment, "torch.bfloat16") == 0);
+}
+
 static struct plait_job_config *
 translate(const char *path, const struct pairs *p, const char *const *more,
           int nmore, enum plait_framework *framework, struct plait_error *err)
@@ -370,8 +406,10 @@ translate(const char *path, const struct pairs *p, const char *const *more,
     for (int i = 0; i < nmore && s->n < COUNT(s->at); i++)
         s->at[s->n++] = more[i];
     config = plait_job_config_parse(path, "", 0, s->at, s->n, err);
-    if (config)
+    if (config) {
         set_dispatch(p, config);
+        set_modules(p, config);
+    }
     if (config && plait_fits_trainer(config, &refusal) < 0)
         *framework = PLAIT_FRAMEWORK_MEGATRON;
 out:

@@ -75,6 +75,22 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                       .headroom = 0.02,
                                       .reserve = 2e9}};
 
+unsigned plait_module_find(const char *name, size_t length)
+{
+    static const struct {
+        const char *name;
+        enum plait_module module;
+    } known[] = {{"layernorm", PLAIT_MODULE_LAYERNORM},
+                 {"moe_act", PLAIT_MODULE_MOE_ACT},
+                 {"mla_up_proj", PLAIT_MODULE_MLA_UP}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strlen(known[i].name) == length &&
+            strncmp(known[i].name, name, length) == 0)
+            return known[i].module;
+    return 0;
+}
+
 int plait_framework_find(const char *name, enum plait_framework *framework,
                          struct plait_error *err)
 {

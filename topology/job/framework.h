@@ -3,6 +3,7 @@
 #define PLAIT_TOPOLOGY_JOB_FRAMEWORK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "topology/base/error.h"
 
@@ -26,6 +27,15 @@ enum plait_dispatch {
     PLAIT_DISPATCH_OWN,     /* as the framework does by default */
     PLAIT_DISPATCH_ALLTOALL /* a copy for each of their experts, by NCCL */
 };
+/* What Megatron's selective recompute may make again beside or instead of
+ * attention's core: --recompute-modules. */
+enum plait_module {
+    PLAIT_MODULE_LAYERNORM = 1, /* inputs of a layer's first linears */
+    PLAIT_MODULE_MOE_ACT = 2,   /* of the experts' activation */
+    PLAIT_MODULE_MLA_UP = 4     /* queries, keys and values of MLA */
+};
+/* By its name there; 0: one whose saving is not counted. */
+unsigned plait_module_find(const char *name, size_t length);
 extern const char *const plait_framework_names[PLAIT_NFRAMEWORKS];
 
 struct plait_framework_traits {

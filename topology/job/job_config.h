@@ -290,6 +290,8 @@ struct plait_job_config {
     enum plait_framework framework;
     enum plait_dispatch dispatch;
     bool dispatch_hidden; /* of one micro-batch beside another's computing */
+    unsigned recompute_modules; /* PLAIT_MODULE_...: of selective recompute */
+    bool moments16;             /* the optimizer's, in bf16 */
 };
 
 /* plait_job_config_create() from memory; `name` stands for the file in

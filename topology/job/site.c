@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "topology/base/nearest.h"
 #include "topology/base/yaml.h"
 
 #define GB 1e9
@@ -51,7 +52,13 @@ enum { NFIGURES = COUNT(figures) };
 struct entry {
     double figure[NFIGURES];
     int per_node, domain; /* domain 0: as many as per_node */
+    int units;            /* -1: not said */
+    int like;             /* of the site's own: the type it starts from */
 };
+
+enum { TYPES_MOST = PLAIT_NGPU_TYPES + PLAIT_SITE_TYPES };
+/* of an entry: the figures, per_node, domain, units; and like */
+enum { NKEYS = NFIGURES + 3, NOWN_KEYS = NKEYS + 1 };
 
 static const char *const too_large[] = {"refuse", "warn", "off"};
 
@@ -62,7 +69,9 @@ struct document {
     struct plait_site_network network;
     bool job_comment;
     int gpu_type;
-    struct entry entry[PLAIT_NGPU_TYPES];
+    int ntypes;
+    const char *name[TYPES_MOST]; /* of the types; the site's own are in yaml */
+    struct entry entry[TYPES_MOST];
 };
 
 static void document_init(struct document *document)
@@ -71,8 +80,12 @@ static void document_init(struct document *document)
     for (int i = 0; i < PLAIT_NAXES; i++)
         document->network.traffic_class[i] = -1;
     document->gpu_type = -1;
-    for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
-        document->entry[i].per_node = 0;
+    document->ntypes = PLAIT_NGPU_TYPES;
+    for (int i = 0; i < PLAIT_NGPU_TYPES; i++)
+        document->name[i] = plait_gpu_types[i].name;
+    for (int i = 0; i < TYPES_MOST; i++) {
+        document->entry[i].like = i < PLAIT_NGPU_TYPES ? i : -1;
+        document->entry[i].units = -1;
         for (int k = 0; k < NFIGURES; k++)
             document->entry[i].figure[k] = NAN;
     }
@@ -86,6 +99,8 @@ static void apply_figures(const struct entry *entry,
         type->per_node = type->domain = entry->per_node;
     if (entry->domain)
         type->domain = entry->domain;
+    if (entry->units >= 0)
+        type->units = entry->units;
     for (int k = 0; k < NFIGURES; k++) {
         double value = entry->figure[k] * figures[k].unit;
 
@@ -94,7 +109,77 @@ static void apply_figures(const struct entry *entry,
     }
 }
 
-static void list_figures(struct plait_yaml_field fields[NFIGURES + 2])
+/* What there is of a type called `name`, in any case; -1: none. */
+static int find_type(const char *const *names, int n, const char *name)
+{
+    int i = 0;
+
+    while (i < n && strcasecmp(names[i], name) != 0)
+        i++;
+    return i < n ? i : -1;
+}
+
+/* A key of gpu_types that the table lacks: a type that says what it is like,
+ * or a slip. */
+static int add_type(struct plait_yaml *yaml, const yaml_node_t *key,
+                    const yaml_node_t *value, struct document *document,
+                    struct plait_error *err)
+{
+    const char *name = plait_yaml_text(key);
+    int known = find_type(document->name, document->ntypes, name), nearest;
+    size_t most = sizeof(plait_gpu_types[0].name) - 1;
+
+    if (known >= 0) /* in another case */
+        return plait_yaml_errorf(yaml, key, err,
+                                 "gpu_types: the type is written %s",
+                                 document->name[known]);
+    nearest = plait_nearest(name, document->name, document->ntypes);
+    if (!plait_yaml_get(yaml, value, "like"))
+        return plait_yaml_errorf(yaml, key, err,
+                                 "no GPU type \"%.40s\"%s%s%s a type of the "
+                                 "site's own needs like: TYPE",
+                                 name, nearest < 0 ? "" : "; did you mean ",
+                                 nearest < 0 ? "" : document->name[nearest],
+                                 nearest < 0 ? ";" : "?");
+    if (strlen(name) > most ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-") != strlen(name))
+        return plait_yaml_errorf(yaml, key, err,
+                                 "the type \"%.40s\" is not one to %d small "
+                                 "letters, digits, '_', '-' and '.'",
+                                 name, (int)most);
+    if (document->ntypes == TYPES_MOST)
+        return plait_yaml_errorf(yaml, key, err,
+                                 "more than %d GPU types of the site's own",
+                                 PLAIT_SITE_TYPES);
+    document->name[document->ntypes++] = name;
+    return 0;
+}
+
+static int add_types(struct plait_yaml *yaml, struct document *document,
+                     struct plait_error *err)
+{
+    yaml_node_t *types =
+        plait_yaml_get(yaml, plait_yaml_root(yaml), "gpu_types");
+
+    if (!types || types->type != YAML_MAPPING_NODE)
+        return 0;
+    for (int i = 0; i < plait_yaml_count(types); i++) {
+        yaml_node_t *key, *value = plait_yaml_pair(yaml, types, i, &key);
+        const char *name = plait_yaml_text(key);
+        int k = 0;
+
+        while (name && k < document->ntypes &&
+               strcmp(document->name[k], name) != 0)
+            k++;
+        if (k == document->ntypes &&
+            add_type(yaml, key, value, document, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void list_figures(const char *const *names,
+                         struct plait_yaml_field fields[NOWN_KEYS])
 {
     for (int k = 0; k < NFIGURES; k++)
         fields[k] =
@@ -116,6 +201,18 @@ static void list_figures(struct plait_yaml_field fields[NFIGURES + 2])
                                   .offset = offsetof(struct entry, domain),
                                   .min = 1,
                                   .max = 4096};
+    fields[NFIGURES + 2] =
+        (struct plait_yaml_field){.name = "units",
+                                  .type = PLAIT_YAML_INT,
+                                  .offset = offsetof(struct entry, units),
+                                  .min = 0,
+                                  .max = 4096};
+    fields[NKEYS] =
+        (struct plait_yaml_field){.name = "like",
+                                  .type = PLAIT_YAML_CHOICE,
+                                  .offset = offsetof(struct entry, like),
+                                  .choices = names,
+                                  .count = PLAIT_NGPU_TYPES};
 }
 
 static const char *const within[] = {"node", "nvlink"};
@@ -185,19 +282,18 @@ static const struct plait_yaml_field networks[] = {
 static int read_document(struct plait_yaml *yaml, struct document *document,
                          struct plait_error *err)
 {
-    struct plait_yaml_field entry[NFIGURES + 2], types[PLAIT_NGPU_TYPES];
-    const char *names[PLAIT_NGPU_TYPES];
+    struct plait_yaml_field entry[NOWN_KEYS], types[TYPES_MOST];
     const struct plait_yaml_field sections[] = {
         {.name = "gpu_type",
          .type = PLAIT_YAML_CHOICE,
          .offset = offsetof(struct document, gpu_type),
-         .choices = names,
-         .count = PLAIT_NGPU_TYPES},
+         .choices = document->name,
+         .count = document->ntypes},
         {.name = "gpu_types",
          .type = PLAIT_YAML_MAP,
          .offset = offsetof(struct document, entry),
          .fields = types,
-         .count = PLAIT_NGPU_TYPES},
+         .count = document->ntypes},
         {.name = "policies",
          .type = PLAIT_YAML_LIST,
          .offset = offsetof(struct document, policies),
@@ -225,18 +321,24 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
          .offset = offsetof(struct document, job_comment)},
     };
 
-    list_figures(entry);
-    for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
-        names[i] = plait_gpu_types[i].name;
-        types[i] = (struct plait_yaml_field){.name = names[i],
-                                             .type = PLAIT_YAML_MAP,
-                                             .offset = (size_t)i *
-                                                       sizeof(struct entry),
-                                             .fields = entry,
-                                             .count = NFIGURES + 2};
-    }
+    list_figures(document->name, entry);
+    for (int i = 0; i < document->ntypes; i++)
+        types[i] = (struct plait_yaml_field){
+            .name = document->name[i],
+            .type = PLAIT_YAML_MAP,
+            .offset = (size_t)i * sizeof(struct entry),
+            .fields = entry,
+            .count = i < PLAIT_NGPU_TYPES ? NKEYS : NOWN_KEYS};
     return plait_yaml_read(yaml, plait_yaml_root(yaml), "", sections,
                            COUNT(sections), document, err);
+}
+
+static void set_type(const struct document *document, int i,
+                     struct plait_gpu_type *type)
+{
+    *type = plait_gpu_types[document->entry[i].like];
+    snprintf(type->name, sizeof(type->name), "%s", document->name[i]);
+    apply_figures(&document->entry[i], type);
 }
 
 static struct plait_site *create_site(struct plait_yaml *yaml,
@@ -252,7 +354,7 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
     }
     document_init(&document);
     document.policies.items = site->policies;
-    if (yaml)
+    if (yaml && (rc = add_types(yaml, &document, err)) == 0)
         rc = read_document(yaml, &document, err);
     site->npolicies = document.policies.n;
     if (rc < 0) {
@@ -265,13 +367,11 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
     site->too_large = document.too_large;
     site->gpu_type = document.gpu_type;
     site->gpu_type_given = document.gpu_type >= 0;
-    for (int i = 0; i < PLAIT_NGPU_TYPES; i++) {
-        if (!site->gpu_type_given &&
-            strcmp(plait_gpu_types[i].name, "h100") == 0)
-            site->gpu_type = i;
-        site->gpu_types[i] = plait_gpu_types[i];
-        apply_figures(&document.entry[i], &site->gpu_types[i]);
-    }
+    site->ngpu_types = document.ntypes;
+    for (int i = 0; i < document.ntypes; i++)
+        set_type(&document, i, &site->gpu_types[i]);
+    if (!site->gpu_type_given)
+        site->gpu_type = find_type(document.name, document.ntypes, "h100");
     return site;
 }
 
@@ -320,6 +420,30 @@ const char *plait_site_path(void)
     return access(PLAIT_SITE_FILE, F_OK) == 0 ? PLAIT_SITE_FILE : NULL;
 }
 
+/* The site's own types beside those of the table. */
+static int refuse_type(const struct plait_site *site, const char *name,
+                       struct plait_error *err)
+{
+    const char *names[TYPES_MOST];
+    char own[PLAIT_SITE_TYPES * sizeof(site->gpu_types[0].name) + 1] = "";
+    size_t used = 0;
+    int nearest;
+
+    for (int i = 0; i < site->ngpu_types; i++) {
+        names[i] = site->gpu_types[i].name;
+        if (i >= PLAIT_NGPU_TYPES)
+            used += (size_t)snprintf(own + used, sizeof(own) - used, " %s",
+                                     names[i]);
+    }
+    nearest = plait_nearest(name, names, site->ngpu_types);
+    errno = EINVAL;
+    return plait_errorf(
+        err, "no GPU type \"%.40s\"%s%s%s %s %s%s", name,
+        nearest < 0 ? "" : "; did you mean ", nearest < 0 ? "" : names[nearest],
+        nearest < 0 ? ";" : "?", nearest < 0 ? "there are" : "There are",
+        plait_gpu_type_names(), own);
+}
+
 int plait_site_gpu_type(const struct plait_site *site, const char *name,
                         struct plait_gpu_type *type, struct plait_error *err)
 {
@@ -328,11 +452,40 @@ int plait_site_gpu_type(const struct plait_site *site, const char *name,
     if (!name)
         i = site->gpu_type;
     else
-        while (i < PLAIT_NGPU_TYPES &&
-               strcmp(site->gpu_types[i].name, name) != 0)
+        while (i < site->ngpu_types &&
+               strcasecmp(site->gpu_types[i].name, name) != 0)
             i++;
-    if (i == PLAIT_NGPU_TYPES) /* the error lists the names */
-        return plait_gpu_type_find(name, type, err);
+    if (i == site->ngpu_types)
+        return refuse_type(site, name, err);
     *type = site->gpu_types[i];
     return 0;
+}
+
+void plait_site_print_type(FILE *out, const struct plait_gpu_type *type)
+{
+    const struct plait_gpu_type *base = NULL;
+
+    for (int i = 0; i < PLAIT_NGPU_TYPES; i++)
+        if (strcmp(plait_gpu_types[i].name, type->name) == 0)
+            base = &plait_gpu_types[i];
+    fprintf(out, "  %s:\n", type->name);
+    if (!base) {
+        base = &plait_gpu_types[0];
+        fprintf(out, "    like: %s\n", base->name);
+    }
+    if (type->per_node != base->per_node)
+        fprintf(out, "    per_node: %d\n", type->per_node);
+    if (type->domain != base->domain || type->per_node != base->per_node)
+        fprintf(out, "    domain: %d\n", type->domain);
+    if (type->units != base->units)
+        fprintf(out, "    units: %d\n", type->units);
+    for (int k = 0; k < NFIGURES; k++) {
+        double mine, theirs;
+
+        memcpy(&mine, (const char *)type + figures[k].offset, sizeof(mine));
+        memcpy(&theirs, (const char *)base + figures[k].offset, sizeof(theirs));
+        if (mine != theirs)
+            fprintf(out, "    %s: %.10g\n", figures[k].name,
+                    mine / figures[k].unit);
+    }
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "topology/job/gpu_types.h"
 #include "topology/layout/layout.h"
@@ -17,6 +18,7 @@ extern "C" {
  *     gpu_type: h100        # what the nodes have, where nobody says
  *     gpu_types:            # figures that replace those of gpu_types.c
  *       h100: {nic_gbps: 46, nic_us: 5.1, oversubscription: 1}
+ *       mi355x: {like: mi325x, tflops: 2516}    # a type of the site's own
  * `plait probe` measures and writes these two. Others are the plugin's:
  *     policies:             # every one that applies to a job must be kept
  *       - {partition: "gpu-*", gpu: h100, tp_within: nvlink, max: {tp: 8}}
@@ -30,6 +32,7 @@ extern "C" {
  * A further section is a line in the table at the end of site.c and a member
  * here. */
 #define PLAIT_POLICIES_MOST 64
+#define PLAIT_SITE_TYPES 16 /* GPU types of the site's own, at most */
 
 enum plait_within { PLAIT_WITHIN_NODE, PLAIT_WITHIN_NVLINK };
 
@@ -60,7 +63,8 @@ struct plait_site {
     int gpu_type; /* into gpu_types */
     bool gpu_type_given;
     enum plait_too_large too_large;
-    struct plait_gpu_type gpu_types[PLAIT_NGPU_TYPES];
+    int ngpu_types; /* those of the table, then the site's own */
+    struct plait_gpu_type gpu_types[PLAIT_NGPU_TYPES + PLAIT_SITE_TYPES];
     int npolicies;
     struct plait_policy policies[PLAIT_POLICIES_MOST];
     struct plait_site_export export;
@@ -82,9 +86,14 @@ void plait_site_destroy(struct plait_site *site);
  * another's rights. */
 const char *plait_site_path(void);
 
-/* The figures of a type by its name, NULL for the site's own type. */
+/* The figures of a type by its name in any case, NULL for the type that the
+ * site's nodes have. */
 int plait_site_gpu_type(const struct plait_site *site, const char *name,
                         struct plait_gpu_type *type, struct plait_error *err);
+
+/* The type's entry below gpu_types, its keys indented by four: the figures that
+ * the table does not have, so that reading them gives the same type. */
+void plait_site_print_type(FILE *out, const struct plait_gpu_type *type);
 
 #ifdef __cplusplus
 }

@@ -334,6 +334,7 @@ int plait_auto_why(const struct plait_choices *found,
     fewest = plait_auto_fewest(config, gpu);
     if (fewest > gpus)
         snprintf(more, sizeof(more), "; %d GPUs could hold it", fewest);
+    errno = ENOMEM;
     return plait_errorf(err,
                         "none of %ld layouts fits: the smallest needs %.1f GB "
                         "of the %.0f GB of each %s%s",

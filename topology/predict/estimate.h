@@ -49,6 +49,11 @@ extern "C" {
 struct plait_memory {
     double weights, gradients, optimizer, activations, buffers, total;
     double host; /* what is offloaded: in the host's memory, not in total */
+    /* The total with experts where tokens spread evenly over them, and where
+     * all that are routed in an expert group go to this GPU's. plait-train
+     * allocates for the latter before the first step, which total is;
+     * elsewhere total is the former. Without experts both are total. */
+    double expected, worst;
 };
 
 struct plait_estimate {

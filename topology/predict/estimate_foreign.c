@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "topology/predict/estimate_shape.h"
+#include "topology/predict/estimate_work.h"
 
 /* Memory of a rank under other people's software: what it keeps, not
  * allocation by allocation. Bytes, elements of 16 bits unless said otherwise.
@@ -31,6 +31,9 @@ static void set_widths(const struct plait_shape *s, struct widths *w)
         w->out = v * m->heads / tp;
     }
     w->routed = m->experts ? m->experts_top_k : 1;
+    if (s->worst && m->experts)
+        w->routed = fmin(w->routed, plait_work_experts(s)) * s->ep *
+                    (s->traits->whole_experts ? (double)s->tp : 1);
     w->ffn = m->ffn / tp;
 }
 
@@ -60,6 +63,27 @@ static double layer_bytes(const struct plait_shape *s)
     return sum + mlp;
 }
 
+/* Of that, what single modules are recomputed for: the inputs of the first
+ * linears, which the norms make from the hidden state; what the experts'
+ * activation makes; queries, keys and values, of which the latents stay. */
+static double module_bytes(const struct plait_shape *s)
+{
+    unsigned modules = s->c->recompute_modules;
+    const struct plait_model_config *m = s->m;
+    double e = s->element, c = operand(s), sum = 0;
+    struct widths w;
+
+    set_widths(s, &w);
+    if (modules & PLAIT_MODULE_LAYERNORM)
+        sum += 2 * c * w.hidden;
+    if (modules & PLAIT_MODULE_MOE_ACT && m->experts)
+        sum += c * w.routed * w.ffn;
+    if (modules & PLAIT_MODULE_MLA_UP && m->mla_kv)
+        sum += e * ((double)plait_model_query_width(m) * m->heads / s->tp +
+                    2 * w.kv);
+    return sum;
+}
+
 static double kept_bytes(const struct plait_shape *s)
 {
     double input =
@@ -78,6 +102,8 @@ static double kept_bytes(const struct plait_shape *s)
     default:
         less = 0;
     }
+    if (s->c->parallel.recompute != PLAIT_RECOMPUTE_FULL)
+        full -= module_bytes(s);
     return full - share * less;
 }
 
@@ -125,6 +151,7 @@ void plait_shape_foreign_memory(const struct plait_shape *s, int rank,
 {
     const struct plait_framework_traits *t = s->traits;
     int layers = plait_shape_layers(s, rank), zero = s->c->parallel.zero;
+    double moments = s->c->moments16 ? 4 : 8;
     double all = plait_shape_rank_weights(s, rank);
     double part = plait_shape_sharded(s, all);
     double layer = plait_shape_weights(s, 1, 0, 0);
@@ -135,11 +162,11 @@ void plait_shape_foreign_memory(const struct plait_shape *s, int rank,
     if (t->master && zero == 3) {
         m->weights = t->master * part;
         m->gradients = t->master * part;
-        m->optimizer = 8 * part;
+        m->optimizer = moments * part;
     } else {
         m->weights = s->element * (zero == 3 ? part : all);
         m->gradients = gradient * (zero >= 2 ? part : all);
-        m->optimizer = 12 * part;
+        m->optimizer = (4 + moments) * part;
     }
     m->activations = activations(s, rank, m);
     m->buffers = t->reserve;
@@ -152,4 +179,13 @@ void plait_shape_foreign_memory(const struct plait_shape *s, int rank,
                                  m->activations + m->buffers);
     m->total =
         m->weights + m->gradients + m->optimizer + m->activations + m->buffers;
+    m->expected = m->worst = m->total;
+    if (s->m->experts && !s->worst) {
+        struct plait_shape worst = *s;
+        struct plait_memory most;
+
+        worst.worst = true;
+        plait_shape_foreign_memory(&worst, rank, &most);
+        m->worst = most.total;
+    }
 }

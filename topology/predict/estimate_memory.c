@@ -570,6 +570,19 @@ static double meeting_bytes(const struct plait_shape *s, double state)
            (learners > 1 ? learners * set : 0);
 }
 
+/* What the arena would save if tokens were known to spread evenly. */
+static double uneven_bytes(const struct plait_shape *s, const struct sizes *z,
+                           int rank, int slots)
+{
+    struct sizes even = *z;
+
+    if (!s->m->experts)
+        return 0;
+    even.mlp = fmin(z->mlp, z->rows * s->m->experts_top_k);
+    return activation_bytes(s, z, rank, slots) -
+           activation_bytes(s, &even, rank, slots);
+}
+
 void plait_shape_memory(const struct plait_shape *s, int rank,
                         struct plait_memory *memory)
 {
@@ -607,4 +620,7 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     memory->buffers = buffer_bytes(s, &z, &w, rank);
     memory->total = memory->weights + memory->gradients + memory->optimizer +
                     memory->activations + memory->buffers;
+    memory->worst = memory->total;
+    memory->expected =
+        memory->total - (image ? 0 : uneven_bytes(s, &z, rank, slots));
 }

@@ -172,7 +172,11 @@ static double redone_seconds(const struct plait_shape *s,
         pass = plait_pieces_pass(p) - p->work.attention;
     if (s->c->parallel.recompute != PLAIT_RECOMPUTE_NONE)
         pass += PLAIT_ATTENTION_FORWARD * p->work.attention;
-    return pass * plait_shape_recomputed(s);
+    pass *= plait_shape_recomputed(s);
+    if (s->c->recompute_modules & PLAIT_MODULE_MLA_UP &&
+        s->c->parallel.recompute != PLAIT_RECOMPUTE_FULL)
+        pass += plait_work_latent_up(s);
+    return pass;
 }
 
 /* Launching the kernels of experts one by one takes a host longer than a GPU

@@ -23,6 +23,7 @@ struct plait_shape {
     double matrix;       /* weights of one layer that a token meets */
     double peak;         /* FLOP/s, which MFU is of */
     double linear_peak;  /* of the layers' linears */
+    bool worst;          /* memory is asked for the worst routing */
 };
 
 void plait_shape_set(struct plait_shape *shape,

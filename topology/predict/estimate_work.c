@@ -103,6 +103,19 @@ static double attention_products(const struct plait_shape *s)
            pass_of(s, t, h, n * m->mla_value, 1);
 }
 
+double plait_work_latent_up(const struct plait_shape *s)
+{
+    const struct plait_model_config *m = s->m;
+    double n = (double)m->heads / s->tp;
+
+    if (!m->mla_kv)
+        return 0;
+    return pass_of(s, s->tokens, n * plait_model_query_width(m),
+                   m->mla_q ? m->mla_q : m->hidden, 1) +
+           pass_of(s, s->tokens, n * (m->mla_nope + m->mla_value), m->mla_kv,
+                   1);
+}
+
 static double mlp_products(const struct plait_shape *s, double rows, double ffn,
                            double count)
 {

@@ -22,6 +22,9 @@ struct plait_work_times {
 void plait_work_set(const struct plait_shape *shape,
                     struct plait_work_times *times);
 
+/* Seconds of a layer's forward through what makes MLA's queries, keys and
+ * values from their latents; 0 without MLA. */
+double plait_work_latent_up(const struct plait_shape *shape);
 /* Experts on this GPU. */
 double plait_work_experts(const struct plait_shape *shape);
 /* Weights of a layer's linears on this GPU, all of its experts' included. */

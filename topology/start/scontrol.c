@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "topology/base/capture.h"
@@ -169,6 +170,67 @@ struct plait_step_layout *plait_scontrol_step(const char *job_step,
         plait_errorf(err, "sattach --layout %s failed", job_step);
     free(text);
     return step;
+}
+
+/* "sbatch: Job 7 to start at 2026-11-22T20:51:33 using ...", or in a line of
+ * its own why not. */
+int plait_sbatch_parse_start(const char *text, int64_t *start,
+                             struct plait_error *err)
+{
+    static const char mark[] = " to start at ",
+                      name[] = "sbatch: ", failed[] = "allocation failure: ";
+    const char *at = strstr(text, mark), *line = text, *why = NULL;
+    struct tm tm = {.tm_isdst = -1};
+
+    if (at && sscanf(at + sizeof(mark) - 1, "%4d-%2d-%2dT%2d:%2d:%2d",
+                     &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
+                     &tm.tm_min, &tm.tm_sec) == 6) {
+        tm.tm_year -= 1900;
+        tm.tm_mon--;
+        *start = (int64_t)mktime(&tm);
+        return 0;
+    }
+    for (; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strstr(line, ": error: ") == line + 6 ||
+            strstr(line, ": fatal: ") == line + 6 || strstr(line, failed))
+            why = line; /* the last one: others lead to it */
+    if (!why)
+        return plait_errorf(err, "sbatch --test-only says no start");
+    if (strncmp(why, name, sizeof(name) - 1) == 0)
+        why += sizeof(name) - 1;
+    if (strncmp(why, "error: ", 7) == 0 || strncmp(why, "fatal: ", 7) == 0)
+        why += 7;
+    if (strncmp(why, failed, sizeof(failed) - 1) == 0)
+        why += sizeof(failed) - 1;
+    return plait_errorf(err, "%.*s", (int)strcspn(why, "\n"), why);
+}
+
+int plait_sbatch_start(char *const options[], int64_t *start,
+                       struct plait_error *err)
+{
+    char path[PATH_MAX + 16], *text;
+    size_t n = 0, size = 0;
+    int status = -1, rc;
+    char **argv;
+
+    while (options[n])
+        n++;
+    argv = calloc(n + 4, sizeof(*argv));
+    if (!argv)
+        return plait_errorf(err, "out of memory");
+    find_command("sbatch", path, sizeof(path));
+    argv[0] = path;
+    argv[1] = "--test-only";
+    memcpy(argv + 2, options, n * sizeof(*argv));
+    argv[n + 2] = "--wrap=true";
+    text = plait_capture(argv, 1, SECONDS_MOST, &size, &status);
+    free(argv);
+    if (!text || (WIFEXITED(status) && WEXITSTATUS(status) == 127))
+        rc = plait_errorf(err, "sbatch cannot be run");
+    else
+        rc = plait_sbatch_parse_start(text, start, err);
+    free(text);
+    return rc;
 }
 
 void plait_scontrol_address(const char *node, char *buf, size_t size)

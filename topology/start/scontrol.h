@@ -3,6 +3,7 @@
 #define PLAIT_TOPOLOGY_START_SCONTROL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "topology/base/error.h"
 #include "topology/fabric/fabric.h"
@@ -35,6 +36,16 @@ struct plait_step_layout *plait_scontrol_step(const char *job_step,
 struct plait_step_layout *plait_scontrol_parse_step(const char *text,
                                                     struct plait_error *err);
 void plait_step_layout_destroy(struct plait_step_layout *step);
+
+/* When Slurm would start a job with these options of sbatch (a NULL after
+ * them), which is not submitted: seconds since the epoch. -1: never, with
+ * Slurm's reason in err. Times are read in the process's time zone, so
+ * SLURM_TIME_FORMAT must not be set to another form than the standard one. */
+int plait_sbatch_start(char *const options[], int64_t *start,
+                       struct plait_error *err);
+/* The same from what `sbatch --test-only` says. */
+int plait_sbatch_parse_start(const char *text, int64_t *start,
+                             struct plait_error *err);
 
 /* NodeAddr of a node; its name where scontrol does not tell. */
 void plait_scontrol_address(const char *node, char *buf, size_t size);
