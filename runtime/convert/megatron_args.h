@@ -4,8 +4,8 @@
 
 #include "kernels/kernels.h"
 #include "runtime/convert/megatron_map.h"
-#include "runtime/convert/pickle.h"
 #include "runtime/convert/pickle_out.h"
+#include "runtime/pickle/pickle.h"
 #include "topology/base/error.h"
 
 /* The arguments that Megatron-LM keeps in its checkpoints, and the section

@@ -3,7 +3,7 @@
 #define PLAIT_RUNTIME_CONVERT_TORCH_FILE_H
 
 #include "kernels/kernels.h"
-#include "runtime/convert/pickle.h"
+#include "runtime/pickle/pickle.h"
 
 /* A file of torch.save's (PyTorch 1.6 on): a zip of stored entries,
  * NAME/data.pkl, a pickle, and NAME/data/K, the numbers of its tensors. */

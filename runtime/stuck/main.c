@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/stuck/recorder.h"
 #include "runtime/stuck/runs.h"
 #include "topology/base/capture.h"
 #include "topology/base/error.h"
@@ -26,6 +27,9 @@ static const char help[] =
     "that you have on this machine; see plait-stuck(1).\n"
     "\n"
     "  --pid PID              only process PID and what it started\n"
+    "  --recorder PREFIX      of any trainer: what torch's flight recorder "
+    "left\n"
+    "                         in PREFIX0, PREFIX1, ...\n"
     "  --wait SECONDS         how long to see whether anything moves (2)\n"
     "  --dump                 print what the ranks of this machine say, for\n"
     "                         another plait-stuck to read\n"
@@ -35,6 +39,7 @@ enum { SLURM_S = 20, STEP_S = 120 };
 
 struct args {
     struct plait_stuck_which which;
+    const char *recorder; /* NULL: none */
     int wait;
     bool dump;
 };
@@ -144,6 +149,24 @@ static int say_none(const struct args *args, struct plait_error *err)
     return plait_errorf(err, "no plait-train of yours runs on this machine");
 }
 
+static int explain_dumps(const char *prefix, struct plait_error *err)
+{
+    struct plait_recorder recorder = {0};
+    struct plait_verdict verdict;
+    char text[1000];
+    int rc = plait_recorder_read(&recorder, prefix, err);
+
+    if (rc == 0 && plait_stuck_judge(recorder.rank, recorder.n, &verdict) < 0)
+        rc = plait_errorf(err, "out of memory");
+    if (rc == 0) {
+        plait_stuck_sentence(recorder.rank, recorder.n, &verdict,
+                             (time_t)recorder.now, text, sizeof(text));
+        printf("%d ranks: %s\n", recorder.n, text);
+    }
+    plait_recorder_clear(&recorder);
+    return rc;
+}
+
 static int explain(const struct args *args, struct plait_error *err)
 {
     struct plait_stuck_runs runs = {0};
@@ -202,6 +225,9 @@ static int take_option(int option, const char *value, struct args *args,
         if (!is_number(value) || args->wait > 600)
             return plait_errorf(err, "--wait %s: give 0 to 600 seconds", value);
         return 0;
+    case 'r':
+        args->recorder = value;
+        return 0;
     case 'd':
         args->dump = true;
         return 0;
@@ -216,6 +242,7 @@ static int read_args(int argc, char **argv, struct args *args,
 {
     static const struct option options[] = {
         {"pid", required_argument, NULL, 'p'},
+        {"recorder", required_argument, NULL, 'r'},
         {"wait", required_argument, NULL, 'w'},
         {"dump", no_argument, NULL, 'd'},
         {"help", no_argument, NULL, 'h'},
@@ -250,7 +277,8 @@ int main(int argc, char **argv)
     struct plait_error err = {""};
     int rc = read_args(argc, argv, &args, &err), status = rc < 0 ? 2 : 0;
 
-    if (rc == 0 && explain(&args, &err) < 0)
+    if (rc == 0 && (args.recorder ? explain_dumps(args.recorder, &err)
+                                  : explain(&args, &err)) < 0)
         status = 1;
     if (status)
         fprintf(stderr, "plait-stuck: %s\n", err.text);

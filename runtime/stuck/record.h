@@ -26,6 +26,7 @@ enum plait_phase {
     PLAIT_PHASE_LOG,
     PLAIT_PHASE_SAVE,
     PLAIT_PHASE_CHECK,
+    PLAIT_PHASE_FOREIGN, /* of a program that tells none */
     PLAIT_NPHASES
 };
 

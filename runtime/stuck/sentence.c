@@ -21,6 +21,7 @@ static const char *const phase_words[PLAIT_NPHASES] = {
     [PLAIT_PHASE_LOG] = "writing its progress and metrics",
     [PLAIT_PHASE_SAVE] = "saving a checkpoint",
     [PLAIT_PHASE_CHECK] = "comparing replicas",
+    [PLAIT_PHASE_FOREIGN] = "in code of its own",
 };
 
 static const char *const op_words[PLAIT_NOPS] = {
@@ -66,12 +67,23 @@ static const char *op_word(const struct plait_stuck_op *op)
 
 static void put_rank(struct line *l, const struct plait_stuck_rank *r)
 {
-    put(l, "rank %d (", r->rank);
-    if (r->host[0])
-        put(l, "%s, ", r->host);
-    if (r->gpu >= 0)
-        put(l, "GPU %d, ", r->gpu);
-    put(l, "process %d)", r->pid);
+    const char *between = " (";
+
+    put(l, "rank %d", r->rank);
+    if (r->host[0]) {
+        put(l, "%s%s", between, r->host);
+        between = ", ";
+    }
+    if (r->gpu >= 0) {
+        put(l, "%sGPU %d", between, r->gpu);
+        between = ", ";
+    }
+    if (r->pid > 0) {
+        put(l, "%sprocess %d", between, r->pid);
+        between = ", ";
+    }
+    if (between[0] == ',')
+        put(l, ")");
 }
 
 static void put_time(struct line *l, time_t now, double age)
@@ -102,6 +114,10 @@ static void put_place(struct line *l, const struct plait_stuck_rank *r,
     if (r->waits >= 0 && r->waits < r->ngroups) {
         put(l, "; it waits in ");
         put_op(l, r, r->waits, &r->in, "its");
+        return;
+    }
+    if (r->state == PLAIT_STUCK_UNKNOWN) {
+        put(l, "; it left nothing to read");
         return;
     }
     put(l, "; it is %s", phase_words[r->phase]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/convert/pickle_stack.h"
+#include "runtime/pickle/pickle_stack.h"
 
 #include <errno.h>
 #include <stdlib.h>

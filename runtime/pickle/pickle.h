@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_CONVERT_PICKLE_H
-#define PLAIT_RUNTIME_CONVERT_PICKLE_H
+#ifndef PLAIT_RUNTIME_PICKLE_PICKLE_H
+#define PLAIT_RUNTIME_PICKLE_PICKLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/convert/pickle.h"
+#include "runtime/pickle/pickle.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/convert/pickle_stack.h"
+#include "runtime/pickle/pickle_stack.h"
 
 /* -- the bytes ------------------------------------------------------------ */
 

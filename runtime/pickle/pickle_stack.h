@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef PLAIT_RUNTIME_CONVERT_PICKLE_STACK_H
-#define PLAIT_RUNTIME_CONVERT_PICKLE_STACK_H
+#ifndef PLAIT_RUNTIME_PICKLE_PICKLE_STACK_H
+#define PLAIT_RUNTIME_PICKLE_PICKLE_STACK_H
 
-#include "runtime/convert/pickle.h"
+#include "runtime/pickle/pickle.h"
 
 /* The machine that a pickle is a program for: a stack with marks, and a memo.
  * Its functions describe what is wrong with the pickle. */

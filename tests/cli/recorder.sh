@@ -1,0 +1,35 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait stuck names the rank that others wait for by what torch's flight
+# recorder left of any trainer.
+command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export LC_ALL=C TZ=UTC
+. "$top_srcdir/tests/lib/check.sh"
+stuck=$(cd "$top_builddir" && pwd)/plait-stuck
+make=$(cd "$top_srcdir" && pwd)/tests/cli/recorder.py
+cd "$tmp" || exit 1
+says() { # WAY PATTERN
+    python3 "$make" "$1" "$1." && "$stuck" --recorder "$1." >out 2>&1
+    local rc=$?
+    grep -q "$2" out
+    check "$1: $(cat out)" $((rc || $?))
+}
+says loader '^4 ranks: rank 2 never entered all-reduce 4 of its [td]p group; it is in code of its own since .* (after train.py:77, step); 3 other ranks wait since'
+says skips '^4 ranks: rank 3 never entered all-reduce 4 of its tp group; it waits in all-reduce 4 of its dp group; 3 other ranks wait'
+says sizes '^4 ranks: rank 1 entered a all-reduce of 2000 bytes where rank 0 is in all-reduce 4 of their tp group, of 4000 bytes'
+says missing '^4 ranks: rank 2 never entered all-reduce 4 of its [td]p group; it left nothing to read; 3 other ranks wait'
+says message '^4 ranks: rank 2 never entered '
+head -c 300 loader.2 >cut.0
+"$stuck" --recorder cut. >out 2>&1
+[ $? = 1 ] && [ "$(wc -l <out)" = 1 ]
+check "a damaged dump: $(cat out)" $?
+python3 -c 'import pickle; pickle.dump([1], open("odd.0", "wb"))'
+"$stuck" --recorder odd. >out 2>&1
+[ $? = 1 ] && grep -q 'odd.0 is no dump of torch' out
+check "another pickle: $(cat out)" $?
+"$stuck" --recorder none. >out 2>&1
+[ $? = 1 ] && grep -q 'there is no none.0, none.1, ...$' out
+check "no dump: $(cat out)" $?
+echo "1..$n"
