@@ -32,6 +32,7 @@ bad_and_says()
     local pattern=$1 out
     shift
     out=$(timeout 240 "$@" 2>&1) && { echo "it ran: $out"; return 1; }
+    [ $? != 124 ] || { echo "it hangs: $out"; return 1; }
     like "$out" "$pattern"
 }
 
@@ -153,12 +154,12 @@ check "... has no rank and is told so" is "1 1" \
         grep -c 'does not fit this step of 1 task' helper.out)"
 check "... while the job's steps have" is 4 "$(grep -c '^rank' helper.out)"
 
-dies='if [ $RANK = 0 ]; then sleep 0.2; exit 3; fi; sleep 30; echo survived'
+dies='if [ $RANK = 0 ]; then sleep 0.2; exit 3; fi; sleep 600; echo survived'
 check "a rank that fails ends the others" \
-    bad_and_says 'Exited with exit code 3' timeout 15 srun -N2 -n2 --tp=1 \
+    bad_and_says 'Exited with exit code 3' srun -N2 -n2 --tp=1 \
     bash -c "$dies"
 check "... unless the user said otherwise" says survived \
-    srun -K0 -N2 -n2 --tp=1 bash -c "${dies/30/2}"
+    srun -K0 -N2 -n2 --tp=1 bash -c "${dies/600/2}"
 
 check "Slurm reserves MASTER_PORT" says ' 230[0-9][0-9] ' \
     srun -N1 -n2 --tp=2 bash -c 'echo " $MASTER_PORT "'
@@ -166,7 +167,8 @@ cat >script <<'END'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2
 for i in 1 2 3 4; do
-    srun --overlap bash -c 'echo $MASTER_PORT; sleep 1' >port.$i &
+    srun --overlap bash -c 'echo $MASTER_PORT; touch at_once.'$i'
+        until [ "$(ls at_once.* | wc -l)" = 4 ]; do sleep 0.1; done' >port.$i &
 done
 wait
 END
@@ -176,7 +178,7 @@ cat >script <<'END'
 #!/bin/bash
 #SBATCH -N1 -n2 --tp=2
 export MASTER_PORT=61234
-srun --overlap sleep 20 &
+srun --overlap sleep 600 &
 until grep -q plait-port-61234 /proc/net/unix; do sleep 0.05; done
 srun --overlap echo second ran
 kill %1

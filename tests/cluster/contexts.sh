@@ -114,7 +114,8 @@ cat >script <<'END'
 #SBATCH -N2 --ntasks-per-node=2 --tp=2
 for i in 1 2 3; do
     srun --overlap --output=over.$i.%t bash -c \
-        'echo $PLAIT_JOBID $MASTER_PORT; sleep 1' &
+        'echo $PLAIT_JOBID $MASTER_PORT; touch at_once.$0
+        until [ "$(ls at_once.* | wc -l)" = 3 ]; do sleep 0.1; done' $i &
 done
 wait
 END
@@ -126,7 +127,8 @@ cat >script <<'END'
 #SBATCH -N1 -n4
 for i in a b; do
     srun --exact -n2 --tp=2 --output=exact.$i.%t bash -c \
-        'echo $0 $RANK $MASTER_PORT; sleep 1' $i &
+        'echo $0 $RANK $MASTER_PORT; touch both.$0
+        until [ -e both.a ] && [ -e both.b ]; do sleep 0.1; done' $i &
 done
 wait
 END
@@ -144,7 +146,7 @@ srun --output=requeue.%t --open-mode=append bash -c \
     'echo "${SLURM_RESTART_COUNT:-0}:$RANK"'
 touch requeued.${SLURM_RESTART_COUNT:-0}
 [ -n "$SLURM_RESTART_COUNT" ] || scontrol requeue $SLURM_JOB_ID
-[ -n "$SLURM_RESTART_COUNT" ] || sleep 30
+[ -n "$SLURM_RESTART_COUNT" ] || sleep 600
 END
 requeued()
 {
