@@ -572,6 +572,11 @@ struct plait_ops {
 const struct plait_ops *plait_ops_ref(void);
 const struct plait_ops *plait_ops_cpu(void);
 const struct plait_ops *plait_ops_cuda(const char **why);
+/* The instructions that cpu computes with: "base", "avx2", "avx512",
+ * "avx512bf16" or "amx"; the best of this processor, or what PLAIT_CPU_ISA
+ * names. NULL with errno EINVAL where that is nothing this processor has, *why
+ * (may be NULL) says it in a sentence. */
+const char *plait_cpu_isa(const char **why);
 
 /* Ranges where the device has them, else nothing. ops may be NULL. */
 static inline void plait_range_begin(const struct plait_ops *ops,

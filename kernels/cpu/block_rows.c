@@ -8,8 +8,8 @@
  * input. What the product feeds (bias, GELU, the sum with a residual) is done
  * while a block is in L1. Each element is summed in an order that depends on
  * k alone. */
-#define DEEP 768  /* words of k packed at once */
-#define ROWS 1024 /* rows of a task, at most; of HIGH */
+#define DEEP 768          /* words of k packed at once */
+#define ROWS (128 * HIGH) /* rows of a task, at most */
 
 struct rows_product {
     enum plait_dtype type;
@@ -19,36 +19,63 @@ struct rows_product {
     const void *bias, *slope; /* multiply by gelu'(slope[i]) */
     void *dst, *pre;
     int gelu, accumulate;
-    size_t rows; /* of a task, which has one panel of columns */
+    size_t rows; /* of a task, which has span() columns */
 };
+
+/* Panels of a task: widened rows are used for all of them, and where panels
+ * are narrow each row is read less often. */
+#ifdef __AVX512F__
+enum { PANELS = 2 };
+#else
+enum { PANELS = 96 / PANEL };
+#endif
 
 struct rows_place {
-    float *sum;     /* [ROWS, PANEL] */
-    uint32_t *b;    /* [DEEP, PANEL] */
-    uint32_t *tail; /* [HIGH, DEEP] */
+    float *sum;     /* [PANELS][ROWS, PANEL] */
+    uint32_t *b;    /* [PANELS][DEEP, PANEL] */
+    uint32_t *tail; /* [HIGH, DEEP]: what is not multiplied where it lies */
 };
 
-enum { ROWS_WORDS = ROWS * PANEL + DEEP * PANEL + HIGH * DEEP };
+enum { ROWS_WORDS = PANELS * (ROWS + DEEP) * PANEL + HIGH * DEEP };
 
-/* What is left of the rows after blocks of HIGH, with zeros below. */
-static void copy_tail(uint32_t *tail, const word *a, size_t lda, size_t rows,
-                      size_t n)
+/* Columns of a task */
+INLINE size_t span(enum plait_dtype type)
 {
-    memset(tail, 0, HIGH * DEEP * sizeof(*tail));
-    for (size_t i = 0; i < rows; i++)
-        memcpy(tail + i * DEEP, a + i * lda, n * sizeof(*tail));
+    return VLEN == 16 && !is_widened(type) ? PANEL : PANELS * PANEL;
+}
+
+/* n words of `rows` rows that are widened, or fewer than a block has, with
+ * zeros below */
+INLINE void copy_words(enum plait_dtype type, uint32_t *tail, const void *a,
+                       size_t lda, size_t rows, size_t n)
+{
+    for (size_t i = 0; i < HIGH; i++)
+        for (size_t k = 0; k < n; k += VLEN) {
+            uvec words = {0};
+
+            if (i < rows)
+                words = load_words(type, a, i * lda + k * values(type), n - k);
+            store_words(tail + i * DEEP + k, words);
+        }
 }
 
 INLINE vec gelu_of(enum plait_dtype type, vec x)
 {
-    return type == PLAIT_F32 ? vec_gelu(x)
-                             : (vec)gelu_near((__m512)vec_rounded(type, x));
+#ifdef __AVX512F__
+    if (type != PLAIT_F32)
+        return (vec)gelu_near((__m512)vec_rounded(type, x));
+#endif
+    return vec_gelu(vec_rounded(type, x));
 }
 
 INLINE vec gelu_slope_of(enum plait_dtype type, vec x)
 {
-    return type == PLAIT_F32 ? vec_gelu_slope(x)
-                             : (vec)gelu_slope_near((__m512)x);
+#ifdef __AVX512F__
+    if (type != PLAIT_F32)
+        return (vec)gelu_slope_near((__m512)x);
+#endif
+    (void)type;
+    return vec_gelu_slope(x);
 }
 
 /* Rows i .. of columns j .., summed over all of k and still in L1. What is
@@ -106,93 +133,125 @@ INLINE void prefetch_result(enum plait_dtype type, const struct rows_product *p,
         for (size_t r = 0; all[m] != NULL && r < rows; r++) {
             const char *to = at(type, all[m], (i + r) * p->N + j);
 
-            for (size_t c = 0; c < PANEL; c += LINE * values(type))
+            for (size_t c = 0; c < PANEL; c += 64 / plait_dtype_size(type))
                 __builtin_prefetch(at(type, to, c), 1);
             __builtin_prefetch(at(type, to, PANEL - 1), 1);
         }
 }
 
-/* A panel of b: `words` words of k from k0 (a value), columns from j */
+/* A task's panels of b: `words` words of k from k0 (a value), columns from j */
 struct panel {
     size_t k0, words, j, cols;
 };
 
-INLINE void pack_panel(enum plait_dtype type, const struct rows_product *p,
-                       uint32_t *dst, const struct panel *x)
+INLINE void pack_panels(enum plait_dtype type, const struct rows_product *p,
+                        uint32_t *dst, const struct panel *x)
 {
-    if (p->transposed)
-        pack_transposed(dst, at(type, p->b, x->j * p->K + x->k0),
-                        p->K / values(type), x->cols, x->words);
-    else
-        pack_rows(type, dst, PANEL, at(type, p->b, x->k0 * p->N + x->j), p->N,
-                  x->words * values(type), x->cols, NULL);
+    for (size_t c = 0; c < x->cols; c += PANEL, dst += DEEP * PANEL) {
+        size_t cols = min(PANEL, x->cols - c), j = x->j + c;
+
+        if (p->transposed)
+            pack_transposed(type, dst, at(type, p->b, j * p->K + x->k0), p->K,
+                            cols, x->words);
+        else
+            pack_rows(type, dst, PANEL, at(type, p->b, x->k0 * p->N + j), p->N,
+                      x->words * values(type), cols, NULL);
+    }
 }
 
-/* A panel's lines of b, to be prefetched during `blocks` blocks of n words */
-INLINE struct fetch fetch_panel(enum plait_dtype type,
-                                const struct rows_product *p,
-                                const struct panel *x, size_t blocks, size_t n)
+/* Their lines of b, to be prefetched during `blocks` blocks of n words */
+INLINE struct fetch fetch_panels(enum plait_dtype type,
+                                 const struct rows_product *p,
+                                 const struct panel *x, size_t blocks, size_t n)
 {
-    size_t deep = x->words * values(type), line = LINE * values(type);
+    size_t deep = x->words * values(type);
+    size_t line = 64 / plait_dtype_size(type); /* values */
     size_t ld = p->transposed ? p->K : p->N;
     size_t from = p->transposed ? x->j * ld + x->k0 : x->k0 * ld + x->j;
     struct fetch f = {.row = at(type, p->b, from), .stride = ld * 64 / line};
 
     f.left = p->transposed ? x->cols : deep;
-    f.lines = p->transposed ? over(deep, line) : over(PANEL, line) + 1;
+    f.lines = p->transposed ? over(deep, line) : over(span(type), line) + 1;
     f.each = over(f.left * f.lines, blocks * over(n, LINE));
     return f;
 }
 
-/* `rows` rows from i0 of the columns of a panel that is packed in t->b. */
+/* Rows of a for a block, where they lie or copied, and those after them */
+struct block_rows {
+    const word *a;
+    size_t row;
+    struct ahead next;
+};
+
+/* `high` rows from row i of all, `at_row` of the task, times its panels */
+INLINE void block_panels(enum plait_dtype type, const struct rows_product *p,
+                         const struct rows_place *t, const struct block_rows *r,
+                         size_t i, size_t high, size_t at_row,
+                         const struct panel *x, struct fetch *f)
+{
+    int last = x->k0 + x->words * values(type) == p->K;
+
+    for (size_t j = 0; j < x->cols; j += PANEL) {
+        /* A sum that is made at once stays in the same lines. */
+        float *c =
+            x->k0 == 0 && last ? t->sum : t->sum + j * ROWS + at_row * PANEL;
+        struct block_sum s = {x->k0 > 0 ? c : NULL, c, PANEL, PANEL, 0};
+
+        if (last)
+            prefetch_result(type, p, i, high, x->j + j);
+        multiply_block(type, s, r->a, r->row, 1, t->b + j * DEEP, x->words,
+                       j == 0 ? r->next : (struct ahead){0}, f);
+        if (last)
+            finish(type, p, c, i, high, x->j + j, min(PANEL, x->cols - j));
+    }
+}
+
+/* `rows` rows from i0 of the columns of panels that are packed in t->b. */
 INLINE void panel_rows(enum plait_dtype type, const struct rows_product *p,
                        const struct rows_place *t, size_t i0, size_t rows,
                        const struct panel *x, const struct panel *next)
 {
-    size_t lda = p->K / values(type);
-    const word *a = at(type, p->a, i0 * p->K + x->k0);
-    int last = x->k0 + x->words * values(type) == p->K;
-    struct fetch f = fetch_panel(type, p, next, over(rows, HIGH), x->words);
+    size_t stride = p->K * plait_dtype_size(type);
+    const char *a = at(type, p->a, i0 * p->K + x->k0);
+    size_t blocks = over(rows, HIGH) * over(x->cols, PANEL);
+    struct fetch f = fetch_panels(type, p, next, blocks, x->words);
 
-    for (size_t i = 0; i < rows; i += HIGH, a += HIGH * lda) {
-        /* A sum that is made at once stays in the same lines. */
-        float *c = x->k0 == 0 && last ? t->sum : t->sum + i * PANEL;
+    for (size_t i = 0; i < rows; i += HIGH, a += HIGH * stride) {
+        struct ahead below = {a + HIGH * stride, stride,
+                              values(type) * plait_dtype_size(type)};
+        struct block_rows r = {(const word *)t->tail, DEEP, below};
         size_t high = min(HIGH, rows - i);
-        struct block_sum s = {x->k0 > 0 ? c : NULL, c, PANEL, PANEL, 0};
 
-        if (last)
-            prefetch_result(type, p, i0 + i, high, x->j);
-        if (high == HIGH)
-            multiply_block(type, s, a, lda, 1, t->b, x->words, a + HIGH * lda,
-                           &f);
+        if (high == HIGH && !is_widened(type))
+            r = (struct block_rows){(const word *)a, stride / sizeof(word),
+                                    below};
         else
-            multiply_block(type, s, t->tail, DEEP, 1, t->b, x->words, NULL, &f);
-        if (last)
-            finish(type, p, c, i0 + i, high, x->j, x->cols);
+            copy_words(type, t->tail, a, p->K, high, x->words);
+        block_panels(type, p, t, &r, i0 + i, high, i, x, &f);
     }
 }
 
-/* The panel of b that a task begins with; of no words where there is no such
+/* The panels of b that a task begins with; of no words where there is no such
  * task. */
 static struct panel first_panel(const struct rows_product *p, size_t task)
 {
-    size_t across = over(p->N, PANEL), j = task % across * PANEL;
+    size_t wide = span(p->type), across = over(p->N, wide);
+    size_t j = task % across * wide;
     struct panel x = {0, min(DEEP, p->K / values(p->type)), j,
-                      min(PANEL, p->N - j)};
+                      min(wide, p->N - j)};
 
     if (task / across * p->rows >= p->M)
         x.words = 0;
     return x;
 }
 
-/* A task's rows times its panel of columns, a part of k after the other; the
+/* A task's rows times its panels of columns, a part of k after the other; the
  * thread's next task is `after`. */
 INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
                       const struct rows_place *t, size_t task, size_t after)
 {
-    size_t i0 = task / over(p->N, PANEL) * p->rows;
-    size_t rows = min(p->rows, p->M - i0), whole = rows / HIGH * HIGH;
-    size_t lda = p->K / values(type);
+    size_t i0 = task / over(p->N, span(type)) * p->rows;
+    size_t rows = min(p->rows, p->M - i0);
     struct panel x = first_panel(p, task);
 
     while (x.words > 0) {
@@ -202,10 +261,7 @@ INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
         next.words = min(DEEP, (p->K - next.k0) / values(type));
         if (next.words == 0)
             next = first_panel(p, after);
-        if (whole < rows)
-            copy_tail(t->tail, at(type, p->a, (i0 + whole) * p->K + x.k0), lda,
-                      rows - whole, x.words);
-        pack_panel(type, p, t->b, &x);
+        pack_panels(type, p, t->b, &x);
         panel_rows(type, p, t, i0, rows, &x, &next);
         if (next.k0 == 0)
             return;
@@ -215,7 +271,7 @@ INLINE void rows_task(enum plait_dtype type, const struct rows_product *p,
 
 static size_t tasks(const struct rows_product *p)
 {
-    return over(p->M, p->rows) * over(p->N, PANEL);
+    return over(p->M, p->rows) * over(p->N, span(p->type));
 }
 
 /* By every thread of a team, task by task. A thread takes its next one before
@@ -226,8 +282,8 @@ INLINE void rows_team(enum plait_dtype type, const struct rows_product *p,
     size_t n = tasks(p), task = __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED);
     struct rows_place t = {
         .sum = (float *)own,
-        .b = own + ROWS * PANEL,
-        .tail = own + ROWS * PANEL + DEEP * PANEL,
+        .b = own + PANELS * ROWS * PANEL,
+        .tail = own + PANELS * (ROWS + DEEP) * PANEL,
     };
 
     while (task < n) {
@@ -246,9 +302,10 @@ static int rows_run(struct plait_queue *q, struct rows_product *p)
 
     if (room == NULL)
         return -1;
-    /* As large as leaves every thread some tasks to choose from */
-    p->rows = ROWS;
-    while (threads > 1 && tasks(p) < 8 * threads && p->rows > 64)
+    /* As large as leaves every thread some tasks to choose from, and the sums
+     * of several panels in L2 */
+    p->rows = span(p->type) > PANEL ? ROWS / 2 : ROWS;
+    while (threads > 1 && tasks(p) < 8 * threads && p->rows > 8 * HIGH)
         p->rows /= 2;
 #pragma omp parallel num_threads(cpu_threads(q, p->M * p->N * p->K / 64))
     {
@@ -304,7 +361,7 @@ static int linear_backward_input(struct plait_queue *q, void *dinp,
     return rows_run(q, &p);
 }
 
-void cpu_fill_block_rows(struct plait_ops *ops)
+void CPU_NAME(cpu_fill_block_rows)(struct plait_ops *ops)
 {
     ops->linear_forward = linear_forward;
     ops->linear_backward_input = linear_backward_input;

@@ -62,7 +62,7 @@ INLINE void strip_block(enum plait_dtype type, const struct weight_product *p,
         sum.to_row = p->C;
         sum.past = s->past;
     }
-    multiply_block(type, sum, a, 1, p->strip, b, n, NULL, NULL);
+    multiply_block(type, sum, a, 1, p->strip, b, n, (struct ahead){0}, NULL);
     for (size_t r = 0; !whole && s->ends && r < rows; r++)
         for (size_t j = 0; j < s->cols; j++)
             dw[r * p->C + j] =
@@ -115,7 +115,7 @@ INLINE void strip_task(enum plait_dtype type, const struct weight_product *p,
 
         strip_panel(type, p, t, &s, p->b + c * k->n, k->n);
     }
-    _mm_sfence(); /* what went past the caches is in memory */
+    vec_streamed();
     for (size_t i = 0; p->dbias != NULL && i < rows; i++)
         p->dbias[o + i] = t->sums[i] + (k->add ? p->dbias[o + i] : 0);
 }
@@ -195,7 +195,7 @@ static int linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
     return strips_run(q, &p);
 }
 
-void cpu_fill_block_weight(struct plait_ops *ops)
+void CPU_NAME(cpu_fill_block_weight)(struct plait_ops *ops)
 {
     ops->linear_backward_weight = linear_backward_weight;
 }

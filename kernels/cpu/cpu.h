@@ -5,14 +5,16 @@
 #include "kernels/host.h"
 
 /* The sources listed as cpu_vector_sources are compiled once for each
- * instruction set, with CPU_ISA as a suffix; cpu/ops.c takes the best one
- * the processor has. Each file puts its operations into the table. */
+ * instruction set, with CPU_ISA as a suffix; cpu/ops.c takes the one that
+ * cpu/isa.h names. Each file puts its operations into the table. */
 #define CPU_PASTE(name, isa) name##_##isa
 #define CPU_EXPAND(name, isa) CPU_PASTE(name, isa)
 #define CPU_NAME(name) CPU_EXPAND(name, CPU_ISA)
 
 #ifdef CPU_ISA
 void CPU_NAME(cpu_fill_attention)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_block_rows)(struct plait_ops *ops);
+void CPU_NAME(cpu_fill_block_weight)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_elementwise)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_embedding)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_fp8)(struct plait_ops *ops);
@@ -54,12 +56,15 @@ int cpu_bf16_attention_backward(struct plait_queue *q, enum plait_dtype type,
                                 const void *out, const float *lse,
                                 const void *Q, const void *K, const void *V);
 
+/* All that vectors compute, our own products of linear layers in fp32 and
+ * bf16 among it. */
 void cpu_fill_base(struct plait_ops *ops);
 void cpu_fill_avx2(struct plait_ops *ops);
 void cpu_fill_avx512(struct plait_ops *ops);
 void cpu_fill_avx512bf16(struct plait_ops *ops);
 
-/* The products of a linear layer by the libraries. */
+/* The products of a linear layer by the libraries: where the processor has a
+ * matrix unit, and what our own leave to them. */
 void cpu_fill_linear(struct plait_ops *ops);
 int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
                        const void *inp, struct plait_weight *w,
@@ -72,10 +77,7 @@ int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                float *dw, float *dbias, const void *dout,
                                const void *inp, int accumulate, size_t N,
                                size_t O, size_t C);
-/* Our own in fp32 and bf16, in front of those, where the processor has
- * AVX512-BF16 and no matrix unit; so with attention in bf16. */
-void cpu_fill_block_rows(struct plait_ops *ops);
-void cpu_fill_block_weight(struct plait_ops *ops);
+/* Attention in bf16 where the processor has AVX512-BF16 and no matrix unit */
 void cpu_fill_bf16_attention(struct plait_ops *ops);
 
 /* Working memory of a queue, kept from one op to the next, so that nothing

@@ -2,11 +2,9 @@
 #include "config.h"
 
 #include <pthread.h>
-#ifdef HAVE_X86_VECTORS
-#include <cpuid.h>
-#endif
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/ref/ref.h"
 
 static struct {
@@ -48,45 +46,31 @@ static struct {
         },
 };
 
-#ifdef HAVE_X86_VECTORS
-/* Not all compilers know "amx-bf16" by name: leaf 7, bit 22 of edx. */
-static int has_amx_bf16(void)
-{
-    unsigned eax, ebx, ecx, edx;
-
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && edx >> 22 & 1;
-}
-#endif
-
-/* The widest vectors this processor has. */
 static void fill(void)
 {
+    enum cpu_isa isa = cpu_isa();
+
     cpu_fill_linear(&cpu.ops);
+    switch (isa) {
 #ifdef HAVE_X86_VECTORS
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
-        if (!__builtin_cpu_supports("avx512bf16")) {
-            cpu_fill_avx512(&cpu.ops);
-            return;
-        }
+    case CPU_AMX:
         cpu_fill_avx512bf16(&cpu.ops);
-        if (!has_amx_bf16()) {
-            cpu_fill_block_rows(&cpu.ops);
-            cpu_fill_block_weight(&cpu.ops);
-            cpu_fill_bf16_attention(&cpu.ops);
-        }
-        return;
-    }
-    /* No processor has AVX2 without FMA and F16C. */
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        cpu_fill_linear(&cpu.ops); /* by the matrix unit */
+        break;
+    case CPU_AVX512BF16:
+        cpu_fill_avx512bf16(&cpu.ops);
+        cpu_fill_bf16_attention(&cpu.ops);
+        break;
+    case CPU_AVX512:
+        cpu_fill_avx512(&cpu.ops);
+        break;
+    case CPU_AVX2:
         cpu_fill_avx2(&cpu.ops);
-        return;
-    }
+        break;
 #endif
-    cpu_fill_base(&cpu.ops);
+    default:
+        cpu_fill_base(&cpu.ops);
+    }
 }
 
 const struct plait_ops *plait_ops_cpu(void)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cpu/dnnl_attr.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/products.h"
 
 /* Primitives of the matrix library are compiled when a shape is first met
@@ -66,7 +67,7 @@ struct cpu_products *cpu_products_create(void)
         errno = ENOMEM;
         return NULL;
     }
-    s->blas_avx512 = blas_has_avx512();
+    s->blas_avx512 = cpu_isa() >= CPU_AVX512 && blas_has_avx512();
     return s;
 }
 
@@ -89,7 +90,8 @@ int cpu_product_native(enum plait_dtype type)
     unsigned isa = dnnl_get_effective_cpu_isa();
 
     if (type == PLAIT_BF16_T)
-        return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+        return (isa & dnnl_cpu_isa_avx512_core_bf16) ==
+               dnnl_cpu_isa_avx512_core_bf16;
     return type == PLAIT_F32;
 }
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __F16C__
+#if defined(__F16C__) || defined(__SSE__)
 #include <immintrin.h>
 #endif
 
@@ -46,6 +46,40 @@ INLINE vec vec_set(float x)
 INLINE vec vec_select(ivec mask, vec yes, vec no)
 {
     return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
+}
+
+/* x * y + z; rounded once where the processor has that. */
+INLINE vec vec_fma(vec x, vec y, vec z)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
+#elif defined(__FMA__) && defined(__AVX2__)
+    return (vec)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)z);
+#else
+    return x * y + z;
+#endif
+}
+
+/* Past the caches, where the processor can: p is aligned to a vector.
+ * vec_streamed() before other threads read it. */
+INLINE void vec_stream(float *p, vec x)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_ps(p, (__m512)x);
+#elif defined(__AVX2__)
+    _mm256_stream_ps(p, (__m256)x);
+#elif defined(__SSE__)
+    _mm_stream_ps(p, (__m128)x);
+#else
+    memcpy(p, &x, sizeof(x));
+#endif
+}
+
+INLINE void vec_streamed(void)
+{
+#if defined(__SSE__)
+    _mm_sfence();
+#endif
 }
 
 /* A NaN in x stays; one in y gives x. */
@@ -153,6 +187,8 @@ INLINE vec vec_of_bf16(hvec h)
 {
 #if defined(__AVX512F__) /* compilers make it of halves */
     return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#elif defined(__AVX2__)
+    return (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)h), 16);
 #else
     return (vec)(__builtin_convertvector(h, uvec) << 16);
 #endif
@@ -168,8 +204,16 @@ INLINE hvec vec_to_bf16(vec x)
     uvec u = (uvec)x, rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
     uvec nan = (uvec)(x != x);
 
-    return __builtin_convertvector((nan & (u >> 16 | 0x40)) | (~nan & rounded),
-                                   hvec);
+    u = (nan & (u >> 16 | 0x40)) | (~nan & rounded);
+#if defined(__AVX512F__) /* compilers take more instructions */
+    return (hvec)_mm512_cvtepi32_epi16((__m512i)u);
+#elif defined(__AVX2__)
+    __m256i two = _mm256_packus_epi32((__m256i)u, (__m256i)u);
+
+    return (hvec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(two, 0x08));
+#else
+    return __builtin_convertvector(u, hvec);
+#endif
 #endif
 }
 

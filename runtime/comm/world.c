@@ -113,6 +113,8 @@ static int choose_ops(struct plait_world *w, const char *device,
     const char *why = "no GPU";
 
     w->ops = NULL;
+    if (!plait_cpu_isa(&why))
+        return plait_errorf(err, "%s", why);
     errno = ENODEV;
     if (strcmp(device, "cpu") != 0 &&
         !(w->planned && w->launch.gpu < 0 && !strcmp(device, "auto")))

@@ -36,9 +36,11 @@ void plait_report_start(const struct plait_session *s,
     const struct plait_job_config *c = s->config;
     const int *size = s->mesh->layout.size;
 
-    printf("%s, %" PRId64 " parameters, %s on %s; %" PRId64 " steps of ",
+    printf("%s, %" PRId64 " parameters, %s on %s%s%s; %" PRId64 " steps of ",
            families[c->model.family], model->parameters,
-           plait_dtype_name(model->type), s->world.ops->name, c->train.steps);
+           plait_dtype_name(model->type), s->world.ops->name,
+           s->world.ops->gpu ? "" : " ",
+           s->world.ops->gpu ? "" : plait_cpu_isa(NULL), c->train.steps);
     if (plait_is_image_model(&c->model))
         printf("%d images\n", c->train.global_batch);
     else

@@ -86,11 +86,12 @@ static json_t *build_record(const struct plait_start_record *r)
         config = json_null();
     gethostname(host, sizeof(host) - 1);
     return json_pack(
-        "{s:I, s:I, s:I, s:s, s:s, s:s?, s:s, s:I, s:f, s:i, s:i, s:i, s:i, "
-        "s:i, s:i, s:o, s:o}",
+        "{s:I, s:I, s:I, s:s, s:s, s:s?, s:s, s:s?, s:I, s:f, s:i, s:i, s:i, "
+        "s:i, s:i, s:i, s:o, s:o}",
         "time", (json_int_t)time(NULL), "step", (json_int_t)r->step, "steps",
         (json_int_t)s->config->train.steps, "version", PACKAGE_VERSION, "host",
-        host, "job", job, "device", s->world.ops->name, "parameters",
+        host, "job", job, "device", s->world.ops->name, "cpu_isa",
+        s->world.ops->gpu ? NULL : plait_cpu_isa(NULL), "parameters",
         (json_int_t)r->parameters, "peak_flops", r->peak, "ranks",
         s->mesh->world_size, "tp", size[PLAIT_TP], "cp", size[PLAIT_CP], "ep",
         size[PLAIT_EP], "dp", size[PLAIT_DP], "pp", size[PLAIT_PP], "plan",

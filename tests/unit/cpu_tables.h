@@ -4,40 +4,50 @@
 
 #include "config.h"
 
+#include <stdlib.h>
+
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
 
-#define CPU_TABLES 4
+#define CPU_TABLES (CPU_NISA + 1)
 
-/* What plait_ops_cpu() chose, and what it would choose on processors with
- * fewer instructions; a list that ends with NULL. */
+/* plait_ops_cpu() with other operations in front of its own, in `table` */
+static inline const struct plait_ops *
+other_table(struct plait_ops *table, const char *name,
+            void (*fill)(struct plait_ops *ops))
+{
+    *table = *plait_ops_cpu();
+    table->name = name;
+    fill(table);
+    return table;
+}
+
+/* What plait_ops_cpu() chose and, unless PLAIT_CPU_ISA says what it should
+ * choose, what it would choose on processors with fewer instructions, and all
+ * products by the libraries; a list that ends with NULL. */
 static inline void list_cpu_tables(const struct plait_ops *list[CPU_TABLES + 1])
 {
     static struct plait_ops table[CPU_TABLES];
     int n = 0;
 
     list[n++] = plait_ops_cpu();
-    table[n] = *list[0];
-    table[n].name = "cpu, no vector extensions";
-    cpu_fill_base(&table[n]);
-    list[n] = &table[n];
-    n++;
+    if (getenv("PLAIT_CPU_ISA") == NULL) {
+        if (cpu_isa() > CPU_BASE)
+            list[n++] = other_table(&table[0], "cpu, no vector extensions",
+                                    cpu_fill_base);
 #ifdef HAVE_X86_VECTORS
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        table[n] = *list[0];
-        table[n].name = "cpu, AVX2";
-        cpu_fill_avx2(&table[n]);
-        list[n] = &table[n];
-        n++;
-    }
-    if (__builtin_cpu_supports("avx512bf16")) {
-        table[n] = *list[0];
-        table[n].name = "cpu, AVX-512 without bf16, products by libraries";
-        cpu_fill_avx512(&table[n]);
-        cpu_fill_linear(&table[n]);
-        list[n] = &table[n];
-        n++;
-    }
+        if (cpu_isa() > CPU_AVX2)
+            list[n++] = other_table(&table[1], "cpu, AVX2", cpu_fill_avx2);
+        if (cpu_isa() > CPU_AVX512)
+            list[n++] = other_table(&table[2], "cpu, AVX-512 without bf16",
+                                    cpu_fill_avx512);
+        if (cpu_isa() > CPU_AVX512BF16)
+            list[n++] = other_table(&table[3], "cpu, AVX-512 without AMX",
+                                    cpu_fill_avx512bf16);
 #endif
+        list[n++] = other_table(&table[4], "cpu, products by libraries",
+                                cpu_fill_linear);
+    }
     list[n] = NULL;
 }
 

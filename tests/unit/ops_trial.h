@@ -13,7 +13,7 @@
  * and what lies behind each array's end untouched. */
 
 #define TRIAL_ARRAYS 16
-#define TRIAL_SIDES 4
+#define TRIAL_SIDES 6
 #define TRIAL_SHAPES 8
 #define TRIAL_SHAPE 8
 

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "kernels/cpu/isa.h"
+
+#include <errno.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef HAVE_X86_VECTORS
+#include <cpuid.h>
+#endif
+
+#include "kernels/kernels.h"
+
+const char *const cpu_isa_names[CPU_NISA] = {"base", "avx2", "avx512",
+                                             "avx512bf16", "amx"};
+
+static struct {
+    pthread_once_t once;
+    enum cpu_isa isa;
+    char why[200]; /* empty: nothing is wrong */
+} chosen = {.once = PTHREAD_ONCE_INIT};
+
+#ifdef HAVE_X86_VECTORS
+/* Bit 22 of edx in leaf 7 is amx-bf16, 24 amx-tile; not all compilers know
+ * them by name. Bits 17 and 18 of the first control register: the system
+ * keeps what is in the tiles. */
+static int has_amx_bf16(void)
+{
+    const unsigned instructions = 1u << 22 | 1u << 24, state = 3u << 17;
+    unsigned eax, ebx, ecx, edx;
+
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
+        return 0;
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) ||
+        (edx & instructions) != instructions)
+        return 0;
+    __asm__ volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
+    return (eax & state) == state;
+}
+
+enum cpu_isa cpu_isa_best(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return CPU_BASE;
+    if (!__builtin_cpu_supports("avx512f") ||
+        !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512vl"))
+        return CPU_AVX2;
+    if (!__builtin_cpu_supports("avx512bf16"))
+        return CPU_AVX512;
+    return has_amx_bf16() ? CPU_AMX : CPU_AVX512BF16;
+}
+
+/* Before anything is computed, or the library goes on with what it has. */
+static void limit_library(enum cpu_isa isa)
+{
+    static const dnnl_cpu_isa_t most[CPU_NISA] = {
+        [CPU_BASE] = dnnl_cpu_isa_sse41,
+        [CPU_AVX2] = dnnl_cpu_isa_avx2,
+        [CPU_AVX512] = dnnl_cpu_isa_avx512_core,
+        [CPU_AVX512BF16] = dnnl_cpu_isa_avx512_core_bf16,
+        [CPU_AMX] = dnnl_cpu_isa_all,
+    };
+
+    dnnl_set_max_cpu_isa(most[isa]);
+}
+#else
+enum cpu_isa cpu_isa_best(void)
+{
+    return CPU_BASE;
+}
+
+static void limit_library(enum cpu_isa isa)
+{
+    (void)isa;
+}
+#endif
+
+/* The number of a name, CPU_NISA where it is none. */
+static int find_name(const char *name)
+{
+    int i = 0;
+
+    while (i < CPU_NISA && strcmp(name, cpu_isa_names[i]) != 0)
+        i++;
+    return i;
+}
+
+static void choose(void)
+{
+    const char *wanted = getenv("PLAIT_CPU_ISA");
+    enum cpu_isa best = cpu_isa_best();
+    int isa;
+
+    chosen.isa = best;
+    if (wanted == NULL || *wanted == '\0')
+        return;
+    isa = find_name(wanted);
+    if (isa == CPU_NISA) {
+        snprintf(chosen.why, sizeof(chosen.why),
+                 "PLAIT_CPU_ISA=%.40s: there are base, avx2, avx512, "
+                 "avx512bf16 and amx",
+                 wanted);
+        return;
+    }
+    if (isa > (int)best) {
+        snprintf(chosen.why, sizeof(chosen.why),
+                 "PLAIT_CPU_ISA=%s: this processor has no more than %s", wanted,
+                 cpu_isa_names[best]);
+        return;
+    }
+    chosen.isa = isa;
+    limit_library(isa);
+}
+
+enum cpu_isa cpu_isa(void)
+{
+    pthread_once(&chosen.once, choose);
+    return chosen.isa;
+}
+
+const char *plait_cpu_isa(const char **why)
+{
+    enum cpu_isa isa = cpu_isa();
+
+    if (chosen.why[0] == '\0')
+        return cpu_isa_names[isa];
+    if (why != NULL)
+        *why = chosen.why;
+    errno = EINVAL;
+    return NULL;
+}
