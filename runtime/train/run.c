@@ -234,6 +234,9 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     double begin = plait_trace_now(), seconds;
     int rc;
 
+    /* What was sent and waited for since the last step, to evaluate or to
+     * save, belongs to none. */
+    plait_run_measure_comm(r, &m);
     if (plait_trainer_step(r->trainer, r->done.step,
                            plait_signals_caught() != 0 || r->unlogged, &result,
                            err) < 0)

@@ -235,6 +235,20 @@ static double sum_of_groups(const struct plait_history *h, const char *prefix)
     return sum;
 }
 
+/* Of a list that is longer than the screen is wide, what fits whole. */
+static void put_list(struct plait_screen *s, int row, struct line *l)
+{
+    size_t room = s->width > 5 ? s->width - 5 : 0;
+
+    if (l->n > (size_t)s->width) {
+        while (room > 0 && l->text[room] != ',')
+            room--;
+        l->text[room] = '\0';
+    }
+    plait_screen_put(s, row, 0, "%s%s", l->text,
+                     l->n > (size_t)s->width ? ", ..." : "");
+}
+
 /* "waits 12.0 % of a step: tp 8.0, dp-cp 4.0" and
  * "sends 13.0 MiB a step: 92 % tp, 8 % dp-cp" */
 static void put_traffic(struct plait_screen *s, const struct plait_history *h)
@@ -256,8 +270,8 @@ static void put_traffic(struct plait_screen *s, const struct plait_history *h)
             add(&sends, "%s %.3g %% %.20s", strchr(sends.text, ':') ? "," : ":",
                 100 * mean_of(h, name) / sent, name + 11);
     }
-    plait_screen_put(s, 8, 0, "%s", waits.text);
-    plait_screen_put(s, 9, 0, "%s", sends.text);
+    put_list(s, 8, &waits);
+    put_list(s, 9, &sends);
 }
 
 /* Of the time since the first start, what went into steps that count. */

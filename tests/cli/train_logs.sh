@@ -256,6 +256,20 @@ else
         echo "ok $n # SKIP needs mpirun"
     done
 fi
+# What an evaluation sends is no step's.
+if command -v mpirun >/dev/null; then
+    histograms evals 2 parallel.tp=2 train.steps=6 train.eval_every=2 \
+        train.eval_steps=3 data.val="$dir/tokens.bin" && python3 -c '
+import json, sys
+steps = [json.loads(line)["comm_bytes"] for line in open(sys.argv[1])]
+assert len(steps) == 6 and steps[1]["tp"] > 0, steps
+assert all(s == steps[1] for s in steps[1:]), steps
+' "$dir/evals/m.jsonl"
+    check "a step behind an evaluation has sent no more than others" $?
+else
+    n=$((n + 1))
+    echo "ok $n # SKIP needs mpirun"
+fi
 timeout 240 "$train" "$dir/h.yaml" --set log.histograms=1 >"$dir/out" 2>&1
 [ $? = 1 ] && [ "$(wc -l <"$dir/out")" = 1 ] &&
     grep -q '^plait-train: .*log.histograms: log.tensorboard must' "$dir/out"
