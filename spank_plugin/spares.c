@@ -15,18 +15,18 @@
 #include "topology/layout/launch.h"
 #include "topology/start/preflight.h"
 
-/* A flight takes some ten seconds where a link is slow; a step may have to wait
- * for its turn. */
-enum { FLIGHT_SECONDS = 600, ARGS_MOST = 24, ARG_MOST = 64 };
+/* The preflight step takes some ten seconds where a link is slow; a step may
+ * have to wait for its turn. */
+enum { STEP_SECONDS = 600, ARGS_MOST = 24, ARG_MOST = 64 };
 
 static const char said_by[] = "plait: preflight: ";
 
 void plait_spares_begin(struct plait_options *options)
 {
-    if (!getenv(PLAIT_ENV_FLIGHT))
+    if (!getenv(PLAIT_ENV_PREFLIGHT_STEP))
         return;
     options->spares = 0;
-    options->model[0] = '\0'; /* its memory is no matter of a flight */
+    options->model[0] = '\0'; /* its memory does not matter there */
 }
 
 int plait_spares_subtract(const struct plait_options *options,
@@ -53,7 +53,7 @@ int plait_spares_subtract(const struct plait_options *options,
     return 0;
 }
 
-/* ---- the flight ---- */
+/* ---- the preflight step ---- */
 
 struct command {
     char text[ARGS_MOST][ARG_MOST], self[PATH_MAX];
@@ -115,19 +115,19 @@ static int fill_command(struct command *c, int nodes, int per_node,
 }
 
 /* What the tasks and srun say of it. NULL, with the reason in err. */
-static char *fly(const struct plait_slurm_options *slurm, int nodes,
-                 int *status, struct plait_error *err)
+static char *run_preflight(const struct plait_slurm_options *slurm, int nodes,
+                           int *status, struct plait_error *err)
 {
     struct command *c = calloc(1, sizeof(*c));
     size_t size = 0;
     char *text = NULL;
 
     if (c && fill_command(c, nodes, slurm->per_node, slurm->cpus) == 0 &&
-        setenv(PLAIT_ENV_FLIGHT, "1", 1) == 0)
-        text = plait_capture(c->argv, 1, FLIGHT_SECONDS, &size, status);
+        setenv(PLAIT_ENV_PREFLIGHT_STEP, "1", 1) == 0)
+        text = plait_capture(c->argv, 1, STEP_SECONDS, &size, status);
     if (!text)
         plait_errorf(err, "--spares: the nodes cannot be timed: %m");
-    unsetenv(PLAIT_ENV_FLIGHT);
+    unsetenv(PLAIT_ENV_PREFLIGHT_STEP);
     free(c);
     return text;
 }
@@ -166,7 +166,7 @@ static int list_nodes(const char *text, char *list, size_t size)
     return n;
 }
 
-/* The line of the flight's RANK 0, without what is before it; or the last
+/* The line of the step's RANK 0, without what is before it; or the last
  * line. */
 static char *find_line(char *text, int *said)
 {
@@ -257,7 +257,7 @@ int plait_spares_choose(struct plait_options *options, struct plait_error *err)
     nodes = slurm.tasks / slurm.per_node;
     if (slurm.exclude)
         snprintf(list, sizeof(list), "%s", slurm.exclude);
-    text = fly(&slurm, nodes, &status, err);
+    text = run_preflight(&slurm, nodes, &status, err);
     if (!text)
         return 1;
     rc = judge(text, status, options->spares, list, sizeof(list), err);

@@ -11,7 +11,7 @@
  * rest. So nobody in that step sees a node that was left out: not MPI, not a
  * trainer that reads SLURM_NTASKS. */
 
-/* In the srun of a flight nothing is spared. Before any check. */
+/* In the srun of a preflight step nothing is spared. Before any check. */
 void plait_spares_begin(struct plait_options *options);
 
 /* Take the tasks of the spare nodes off those that Slurm is asked for. -1, with

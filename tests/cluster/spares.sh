@@ -28,7 +28,7 @@ job()
 }
 
 where='echo "$RANK/$WORLD_SIZE of $SLURM_NTASKS on $SLURMD_NODENAME" \
-    ${SLURM_PLAIT_FLIGHT:+flies}'
+    ${SLURM_PLAIT_PREFLIGHT_STEP:+in its own step}'
 
 # ranks TEXT: each of eight ranks is there once, and Slurm counts them alike
 ranks()

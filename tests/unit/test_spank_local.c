@@ -173,11 +173,11 @@ static void test_spares(void)
     unsetenv("SLURM_JOB_ID");
     ok(fake_step_in_child(slurm_spank_init_post_opt) == 1 && !*slurm.set,
        "an srun that is in no job has no spares");
-    setenv(PLAIT_ENV_FLIGHT, "1", 1);
+    setenv(PLAIT_ENV_PREFLIGHT_STEP, "1", 1);
     ok(slurm_spank_init_post_opt(NULL, 0, NULL) == 0 &&
            strcmp(slurm.set, "kill-on-bad-exit=1 ") == 0,
-       "in a flight nothing is spared");
-    unsetenv(PLAIT_ENV_FLIGHT);
+       "in a preflight step nothing is spared");
+    unsetenv(PLAIT_ENV_PREFLIGHT_STEP);
 }
 
 static void test_ports(void)

@@ -35,9 +35,9 @@ extern "C" {
 /* With --preflight, the token by which tasks know each other in it; not passed
  * on to them. */
 #define PLAIT_ENV_PREFLIGHT "SLURM_PLAIT_PREFLIGHT"
-/* With --spares: this srun is the one that flies before the step, and starts no
+/* With --spares: this srun is the preflight before the step, and starts no
  * command. */
-#define PLAIT_ENV_FLIGHT "SLURM_PLAIT_FLIGHT"
+#define PLAIT_ENV_PREFLIGHT_STEP "SLURM_PLAIT_PREFLIGHT_STEP"
 /* The values of PLAIT_ENV_PLAN for a step that goes without a plan, and for
  * one whose plan srun refused after the step was made. */
 #define PLAIT_NO_PLAN "none"
