@@ -73,7 +73,7 @@ start_step()
 {
     rm -f pid.*
     "${planned[@]}" "$@" bash -c \
-        'echo $$ >pid.$SLURM_PROCID; exec sleep 60' >/dev/null 2>&1 &
+        'echo $$ >pid.$SLURM_PROCID; exec sleep 600' >/dev/null 2>&1 &
     until_true eval '[ $(cat pid.* | wc -w) = 8 ]' || echo "no start"
 }
 
@@ -97,7 +97,7 @@ scancel --user="$(id -un)"
 check "... and the next one runs" next_job
 
 # srun waits in the queue, without a plan yet.
-timeout 30 salloc -Q -N4 --exclusive sleep 20 &
+timeout 240 salloc -Q -K -N4 --exclusive sleep 600 &
 holder=$!
 until_true eval '[ "$(squeue -h -t R -o %D)" = 4 ]'
 "${planned[@]}" true 2>/dev/null &

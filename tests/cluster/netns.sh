@@ -59,7 +59,7 @@ all_idle()
 start_step()
 {
     rm -f pid.*
-    "$@" bash -c 'echo $$ >pid.$SLURM_PROCID; exec sleep 120' >step.out 2>&1 &
+    "$@" bash -c 'echo $$ >pid.$SLURM_PROCID; exec sleep 600' >step.out 2>&1 &
     until_true eval '[ $(cat pid.* | wc -w) = 8 ]' || echo "no start"
 }
 
@@ -82,7 +82,7 @@ cat >script <<'END2'
 #!/bin/bash
 #SBATCH -N2 --ntasks-per-node=2 --tp=2 --requeue
 srun bash -c 'echo ${SLURM_RESTART_COUNT:-0}:$RANK:$SLURMD_NODENAME
-    [ -n "$SLURM_RESTART_COUNT" ] || sleep 60' >>requeued
+    [ -n "$SLURM_RESTART_COUNT" ] || sleep 600' >>requeued
 END2
 sbatch -Q -o /dev/null script >/dev/null
 until_true grep -q 0:3: requeued
