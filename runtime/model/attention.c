@@ -135,6 +135,11 @@ static void describe_pair(const struct plait_work *w, const struct pair *p,
     a->k_pos = len * chunk_of(w, p->from, p->k);
 }
 
+static int end_attention(const struct plait_work *w, double start, int rc)
+{
+    return plait_end_part(w, PLAIT_MODEL_ATTENTION, start, rc);
+}
+
 static int pair_forward(const struct plait_work *w, const struct pair *p,
                         const struct plait_activations *a, const void *kv)
 {
@@ -143,14 +148,16 @@ static int pair_forward(const struct plait_work *w, const struct pair *p,
     void *att = element_at(w, a->att, p->q * rows * q_width(w));
     float *lse = a->lse + p->q * rows * w->d->heads;
     const void *k = element_at(w, kv, p->k * rows * 2 * kv_width(w));
+    double start = plait_begin_part(w);
     struct plait_attention d;
 
     describe_pair(w, p, &d);
-    if (w->ops->attention_forward(
-            w->q, w->type, &d, p->first ? att : s->att2,
-            p->first ? lse : s->lse2,
-            element_at(w, a->qkv, p->q * rows * w->d->qkv), k,
-            element_at(w, k, kv_width(w))) < 0)
+    if (end_attention(w, start,
+                      w->ops->attention_forward(
+                          w->q, w->type, &d, p->first ? att : s->att2,
+                          p->first ? lse : s->lse2,
+                          element_at(w, a->qkv, p->q * rows * w->d->qkv), k,
+                          element_at(w, k, kv_width(w)))) < 0)
         return -1;
     if (p->first)
         return 0;
@@ -165,14 +172,18 @@ static int pair_backward(const struct plait_work *w, const struct pair *p,
     size_t rows = piece_rows(w), q = p->q * rows * w->d->qkv;
     size_t out = p->q * rows * q_width(w);
     size_t k = p->k * rows * 2 * kv_width(w), v = k + kv_width(w);
+    double start = plait_begin_part(w);
     struct plait_attention d;
 
     describe_pair(w, p, &d);
-    return w->ops->attention_backward(
-        w->q, w->type, &d, element_at(w, dqkv, q), element_at(w, dkv, k),
-        element_at(w, dkv, v), element_at(w, datt, out),
-        element_at(w, a->att, out), a->lse + p->q * rows * w->d->heads,
-        element_at(w, a->qkv, q), element_at(w, kv, k), element_at(w, kv, v));
+    return end_attention(
+        w, start,
+        w->ops->attention_backward(
+            w->q, w->type, &d, element_at(w, dqkv, q), element_at(w, dkv, k),
+            element_at(w, dkv, v), element_at(w, datt, out),
+            element_at(w, a->att, out), a->lse + p->q * rows * w->d->heads,
+            element_at(w, a->qkv, q), element_at(w, kv, k),
+            element_at(w, kv, v)));
 }
 
 /* k and v of all rows, side by side, to or from the fused buffer. */
@@ -325,14 +336,18 @@ int plait_attention_forward(const struct plait_work *w,
 {
     struct plait_attention d = describe_attention(w);
     size_t k = q_width(w), v = k + kv_width(w);
+    double start;
 
     if (w->added)
         return extend_texts(w, a);
     if (w->shape->pieces > 1)
         return ring_forward(w, a);
-    return w->ops->attention_forward(w->q, w->type, &d, a->att, a->lse, a->qkv,
-                                     element_at(w, a->qkv, k),
-                                     element_at(w, a->qkv, v));
+    start = plait_begin_part(w);
+    return end_attention(w, start,
+                         w->ops->attention_forward(w->q, w->type, &d, a->att,
+                                                   a->lse, a->qkv,
+                                                   element_at(w, a->qkv, k),
+                                                   element_at(w, a->qkv, v)));
 }
 
 int plait_attention_backward(const struct plait_work *w,
@@ -342,17 +357,21 @@ int plait_attention_backward(const struct plait_work *w,
     struct plait_attention d = describe_attention(w);
     size_t k = q_width(w), v = k + kv_width(w);
     size_t bytes = w->shape->N * w->d->qkv * plait_dtype_size(w->type);
+    double start;
     int rc;
 
     d.zeroed = true;
     if (w->ops->fill_zero(w->q, dqkv, bytes) < 0)
         return -1;
+    start = plait_begin_part(w);
     if (w->shape->pieces > 1)
         rc = ring_backward(w, a, dqkv, datt);
     else
-        rc = w->ops->attention_backward(
-            w->q, w->type, &d, dqkv, element_at(w, dqkv, k),
-            element_at(w, dqkv, v), datt, a->att, a->lse, a->qkv,
-            element_at(w, a->qkv, k), element_at(w, a->qkv, v));
+        rc = end_attention(w, start,
+                           w->ops->attention_backward(
+                               w->q, w->type, &d, dqkv, element_at(w, dqkv, k),
+                               element_at(w, dqkv, v), datt, a->att, a->lse,
+                               a->qkv, element_at(w, a->qkv, k),
+                               element_at(w, a->qkv, v)));
     return rc < 0 ? -1 : rotate_qk(w, dqkv, -1);
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/mesh/tensor_parallel.h"
 #include "runtime/model/model.h"
+#include "runtime/model/took.h"
 
 /* Shared by the files of runtime/model/ and nobody else: the blocks of a model
  * and the matrices they multiply by, activations and work space, and what the
@@ -213,8 +214,9 @@ struct plait_model_state {
     int next_chunk;             /* plait_model_expect() */
     bool next_backward;
     int nproducts;
-    bool *unmade;        /* [nproducts] gradients to be overwritten */
-    bool handles_failed; /* a weight handle could not be made */
+    bool *unmade; /* [nproducts] gradients to be overwritten */
+    double took[PLAIT_MODEL_PARTS]; /* seconds since the model was made */
+    bool handles_failed;            /* a weight handle could not be made */
 
     /* After plait_model_reserve(): */
     int nslots;
@@ -362,6 +364,11 @@ static inline const int32_t *plait_starts_at(const struct plait_work *w,
 }
 
 /* linear.c */
+/* Around an op whose time is of a part of the step; nothing on a GPU, which
+ * works beside the host. end_part() returns rc. */
+double plait_begin_part(const struct plait_work *w);
+int plait_end_part(const struct plait_work *w, enum plait_model_part part,
+                   double start, int rc);
 /* The norm of the family. Where delta is not NULL, x = inp + delta is stored
  * to `x` first; else x is inp. rows as the stream has them. */
 int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,

@@ -1,5 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "runtime/comm/trace.h"
 #include "runtime/model/internal.h"
+
+double plait_model_took(const struct plait_model *model,
+                        enum plait_model_part part)
+{
+    return model->mesh->ops->gpu || plait_is_image_model(&model->config->model)
+               ? NAN
+               : model->state->took[part];
+}
+
+double plait_begin_part(const struct plait_work *w)
+{
+    return w->ops->gpu ? 0 : plait_trace_now();
+}
+
+int plait_end_part(const struct plait_work *w, enum plait_model_part part,
+                   double start, int rc)
+{
+    if (!w->ops->gpu)
+        w->model->state->took[part] += plait_trace_now() - start;
+    return rc;
+}
+
+static int end_product(const struct plait_work *w, double start, int rc)
+{
+    return plait_end_part(w, PLAIT_MODEL_PRODUCTS, start, rc);
+}
 
 /* The small pieces that layers and head share. */
 
@@ -44,11 +73,14 @@ int plait_linear_forward(const struct plait_work *w,
                          enum plait_activation act, void *out, void *pre,
                          const void *inp, size_t rows)
 {
-    if (w->fp8)
-        return w->ops->fp8_forward(w->q, out, pre, inp, matrix->handle, bias,
-                                   act, rows);
-    return w->ops->linear_forward(w->q, out, pre, inp, matrix->handle, bias,
-                                  act, rows);
+    double start = plait_begin_part(w);
+
+    return end_product(
+        w, start,
+        w->fp8 ? w->ops->fp8_forward(w->q, out, pre, inp, matrix->handle, bias,
+                                     act, rows)
+               : w->ops->linear_forward(w->q, out, pre, inp, matrix->handle,
+                                        bias, act, rows));
 }
 
 int plait_linear_input(const struct plait_work *w,
@@ -56,11 +88,14 @@ int plait_linear_input(const struct plait_work *w,
                        enum plait_activation act, const void *pre, void *dinp,
                        const void *dout, size_t rows)
 {
-    if (w->fp8)
-        return w->ops->fp8_backward_input(w->q, dinp, dout, matrix->handle, act,
-                                          pre, 0, rows);
-    return w->ops->linear_backward_input(w->q, dinp, dout, matrix->handle, act,
-                                         pre, 0, rows);
+    double start = plait_begin_part(w);
+
+    return end_product(
+        w, start,
+        w->fp8 ? w->ops->fp8_backward_input(w->q, dinp, dout, matrix->handle,
+                                            act, pre, 0, rows)
+               : w->ops->linear_backward_input(w->q, dinp, dout, matrix->handle,
+                                               act, pre, 0, rows));
 }
 
 /* Whether there is something to add to; the first product asks once. */
@@ -90,17 +125,19 @@ int plait_linear_weight_rows(const struct plait_work *w,
                              const void *dout, const void *inp, size_t rows)
 {
     float *dw = plait_grad_at(w, matrix->region, matrix->offset);
+    double start = plait_begin_part(w);
     float *dbias = NULL;
 
     if (matrix->bias)
         dbias = plait_grad_at(w, matrix->region, bias);
-    if (w->fp8)
-        return w->ops->fp8_backward_weight(w->q, w->type, dw, dbias, dout, inp,
-                                           is_made(w, matrix), rows, matrix->O,
-                                           matrix->C);
-    return w->ops->linear_backward_weight(w->q, w->type, dw, dbias, dout, inp,
-                                          is_made(w, matrix), rows, matrix->O,
-                                          matrix->C);
+    return end_product(
+        w, start,
+        w->fp8 ? w->ops->fp8_backward_weight(w->q, w->type, dw, dbias, dout,
+                                             inp, is_made(w, matrix), rows,
+                                             matrix->O, matrix->C)
+               : w->ops->linear_backward_weight(w->q, w->type, dw, dbias, dout,
+                                                inp, is_made(w, matrix), rows,
+                                                matrix->O, matrix->C));
 }
 
 int plait_linear_weight(const struct plait_work *w,

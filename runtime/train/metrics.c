@@ -185,6 +185,30 @@ static void put_observation(FILE *out, const struct plait_metrics *m)
         fputs(",\"skipped\":true", out);
 }
 
+static void put_shares(FILE *out, const char *name,
+                       const double seconds[PLAIT_NSHARES])
+{
+    static const char *const names[PLAIT_NSHARES] = {
+        [PLAIT_SHARE_STEP] = "step",
+        [PLAIT_SHARE_PRODUCTS] = "products",
+        [PLAIT_SHARE_ATTENTION] = "attention",
+        [PLAIT_SHARE_TP] = "tp",
+        [PLAIT_SHARE_CP] = "cp",
+        [PLAIT_SHARE_EP] = "ep",
+        [PLAIT_SHARE_DP] = "dp",
+        [PLAIT_SHARE_BUBBLE] = "bubble",
+        [PLAIT_SHARE_REST] = "rest",
+    };
+
+    fprintf(out, ",\"%s\":{", name);
+    for (int i = 0; i < PLAIT_NSHARES; i++)
+        if (isfinite(seconds[i]))
+            fprintf(out, "%s\"%s\":%.6g", i ? "," : "", names[i], seconds[i]);
+        else
+            fprintf(out, "%s\"%s\":null", i ? "," : "", names[i]);
+    fputc('}', out);
+}
+
 int plait_metrics_write(struct plait_metrics_file *file,
                         const struct plait_metrics *m)
 {
@@ -217,6 +241,10 @@ int plait_metrics_write(struct plait_metrics_file *file,
     }
     if (!isnan(m->val.accuracy))
         put_number(out, "accuracy", m->val.accuracy);
+    if (m->shares) {
+        put_shares(out, "planned_s", m->shares->planned);
+        put_shares(out, "measured_s", m->shares->measured);
+    }
     if (m->saved_step >= 0)
         fprintf(out, ",\"saved_step\":%" PRId64, m->saved_step);
     fprintf(out, ",\"time\":%.3f}\n", unix_time());

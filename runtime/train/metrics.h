@@ -18,6 +18,23 @@ struct plait_evaluation {
     const double *losses;           /* [sets->n] */
 };
 
+/* Parts of a step as the plan has them, and what a run took for each. */
+enum plait_step_part {
+    PLAIT_SHARE_STEP, /* the whole */
+    PLAIT_SHARE_PRODUCTS,
+    PLAIT_SHARE_ATTENTION,
+    PLAIT_SHARE_TP, /* traffic that nothing hides */
+    PLAIT_SHARE_CP,
+    PLAIT_SHARE_EP,
+    PLAIT_SHARE_DP,
+    PLAIT_SHARE_BUBBLE, /* waits for other stages, messages among them */
+    PLAIT_SHARE_REST,
+    PLAIT_NSHARES
+};
+struct plait_shares {
+    double planned[PLAIT_NSHARES], measured[PLAIT_NSHARES]; /* NAN: unknown */
+};
+
 /* What one step is reported as. NaN: nothing to report. */
 struct plait_metrics {
     int64_t step; /* from 1 */
@@ -44,6 +61,7 @@ struct plait_metrics {
     double comm_hidden_s; /* collectives ran beside it, summed over groups */
     uint64_t comm_bytes[PLAIT_NCOMMS]; /* this rank, this step */
     double comm_wait[PLAIT_NCOMMS];    /* seconds, of comm_s */
+    const struct plait_shares *shares; /* of the run, at its end; else NULL */
 };
 
 /* One number of a step, for the writers of other formats. */

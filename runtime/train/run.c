@@ -180,7 +180,7 @@ static void log_step(struct run *r, const struct plait_metrics *m)
     if (plait_comm_rank(r->world) != 0)
         return;
     note_phase(r, PLAIT_PHASE_LOG);
-    if (!r->unlogged && (m->step % c->log.every == 0 || last) &&
+    if (!r->unlogged && (m->step % c->log.every == 0 || last || m->shares) &&
         plait_log_write(r->log, m, &r->why) < 0)
         r->unlogged = true;
     if (!r->unlogged && is_due(m->step, c->log.histograms) &&
@@ -237,6 +237,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     /* What was sent and waited for since the last step, to evaluate or to
      * save, belongs to none. */
     plait_run_measure_comm(r, &m);
+    plait_run_shares_begin(r);
     if (plait_trainer_step(r->trainer, r->done.step,
                            plait_signals_caught() != 0 || r->unlogged, &result,
                            err) < 0)
@@ -253,7 +254,11 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     if (!r->stage_bytes && plait_run_measure_stages(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_run_measure_step(r, &result, seconds, &m);
+    plait_run_shares_step(r, &m);
     if (plait_run_measure_slowest(r, &m, err) < 0)
+        return PLAIT_RUN_BROKEN;
+    if ((result.stop || r->done.step == c->train.steps) &&
+        plait_run_shares_end(r, &m, err) < 0)
         return PLAIT_RUN_BROKEN;
     plait_trace_span(r->trace, "run", "step", begin);
     if (is_due(r->done.step, c->train.eval_every) &&

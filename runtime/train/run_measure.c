@@ -141,5 +141,6 @@ void plait_run_measure_step(struct run *r,
     m->saved_step = r->saved;
     m->stage_bytes = r->stage_bytes;
     m->nstages = r->s->mesh->layout.size[PLAIT_PP];
+    m->shares = NULL;
     plait_run_measure_comm(r, m);
 }

@@ -7,6 +7,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/replica_check.h"
 #include "runtime/comm/trace.h"
+#include "runtime/model/took.h"
 #include "runtime/train/log.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/progress.h"
@@ -24,6 +25,13 @@ struct account {
     double loss;
     struct plait_energy *energy; /* NULL: nobody counts here */
     double joules;
+};
+
+/* Where the time of its steps after the first went, on this rank. */
+struct spent {
+    int64_t steps;
+    double sum[PLAIT_NSHARES];
+    double part[PLAIT_MODEL_PARTS]; /* of the model, before the step */
 };
 
 /* One run from its first step to its last. */
@@ -59,6 +67,8 @@ struct run {
     int slowest;      /* of the ranks, when they were compared; -1: never */
     double rank_s[2]; /* of the quickest and the slowest, a step */
     struct account account;
+    struct spent spent;
+    struct plait_shares shares;
 };
 
 /* -- run_state.c: where it goes on from ----------------------------------- */
@@ -109,6 +119,16 @@ int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
 void plait_run_measure_step(struct run *r,
                             const struct plait_step_result *result,
                             double seconds, struct plait_metrics *m);
+
+/* -- run_shares.c: plan against actual ------------------------------------ */
+
+void plait_run_shares_begin(struct run *r);
+/* After a step that was measured. */
+void plait_run_shares_step(struct run *r, const struct plait_metrics *m);
+/* After the last one, collective: m->shares, which is NULL where the steps are
+ * too few or nobody can plan such a run. */
+int plait_run_shares_end(struct run *r, struct plait_metrics *m,
+                         struct plait_error *err);
 
 /* -- run_account.c --------------------------------------------------------- */
 

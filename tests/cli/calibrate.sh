@@ -53,6 +53,16 @@ check 'and how far each spreads' $?
     grep -q 'on 8 a100-80g GPUs' out
 check 'what it writes is a site file' $?
 
+cat >mine.yaml <<'END'
+gpu_types: {mine: {like: a100-80g, nic_gbps: 12.5, units: 100}}
+END
+"$plait" calibrate table.csv --gpu-type Mine --site mine.yaml --out site.yaml &&
+    [ "$(grep -cE '^gpu_type: mine$|^    (nic_gbps: 12.5|units: 100)$' \
+        site.yaml)" = 3 ] &&
+    "$plait" estimate --model model.yaml --gpus 8 --site site.yaml >out &&
+    grep -q 'on 8 mine GPUs' out
+check "a type of the site's own keeps its other figures" $?
+
 # A run: what plait-train writes, at the step of the truth.
 step=$(step_of --gpus 2 --tp 2)
 for i in 1 2 3 4 5; do

@@ -33,6 +33,24 @@ run
 check "a run of 6 steps" $status
 run --set train.steps=10
 check "and on to 10" $status
+python3 - "$dir/m.jsonl" <<'EOF'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+assert [l["step"] for l in lines if "planned_s" in l] == [6, 10]
+for l in lines:
+    if "planned_s" not in l:
+        continue
+    p, m = l["planned_s"], l["measured_s"]
+    assert list(p) == list(m) == ["step", "products", "attention", "tp", "cp",
+                                  "ep", "dp", "bubble", "rest"], p
+    for s in p, m:
+        assert abs(sum(s.values()) - 2 * s["step"]) < 1e-4 * s["step"], s
+    assert m["products"] > 0 and m["attention"] > 0 and m["rest"] > 0
+    assert m["tp"] == m["dp"] == m["bubble"] == p["bubble"] == 0
+mean = sum(l["step_s"] for l in lines[7:]) / 3
+assert abs(lines[-1]["measured_s"]["step"] / mean - 1) < 1e-3
+EOF
+check "each start ends with plan against actual, part by part" $?
 cat >"$dir/compare.py" <<'EOF'
 import json, math, sys
 sys.path.insert(0, sys.argv[1] + "/tests/lib")
@@ -41,7 +59,7 @@ steps = [json.loads(line) for line in open(where + "/m.jsonl")]
 want = {}
 for s in steps:
     for name, v in s.items():
-        if name in ("step", "time"):
+        if name in ("step", "time", "planned_s", "measured_s"):
             continue
         if isinstance(v, list):
             v = {str(i): x for i, x in enumerate(v)}

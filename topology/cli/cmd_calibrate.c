@@ -8,7 +8,7 @@
 
 #include "topology/cli/calibrate.h"
 #include "topology/cli/commands.h"
-#include "topology/job/foreign_config.h"
+#include "topology/job/site.h"
 
 /* plait calibrate: the cost model's constants from runs of one's own. */
 
@@ -134,16 +134,13 @@ static double mean_error(const struct calibration *c,
     return 100 * sum / c->runs.n;
 }
 
-static void print_figure(const struct calibration *c, int k, FILE *out)
+/* How far each constant spreads. */
+static void print_spread(const struct calibration *c, FILE *out)
 {
-    double unit = constants[k].unit;
-
-    fprintf(out, "    %s: %.4g", constants[k].name,
-            constant_of(&c->after, k) / unit);
-    if (c->runs.n > c->fitted)
-        fprintf(out, " # %.4g to %.4g with one run left out",
-                c->least[k] / unit, c->most[k] / unit);
-    fputc('\n', out);
+    for (int k = 0; k < c->fitted && c->runs.n > c->fitted; k++)
+        fprintf(out, "# %s: %.4g to %.4g with one run left out\n",
+                constants[k].name, c->least[k] / constants[k].unit,
+                c->most[k] / constants[k].unit);
 }
 
 static void print_site(const void *arg, FILE *out)
@@ -162,12 +159,9 @@ static void print_site(const void *arg, FILE *out)
                 r->name, r->step_s, calibrate_predict(r, &c->before),
                 calibrate_predict(r, &c->after));
     }
-    fprintf(out, "gpu_type: %s\ngpu_types:\n  %s:\n", c->after.name,
-            c->after.name);
-    for (int k = 0; k < c->fitted; k++)
-        print_figure(c, k, out);
-    fprintf(out, "    matmul_fp8: %.4g\n    attention: %.4g\n",
-            c->after.matmul8, c->after.attention);
+    print_spread(c, out);
+    fprintf(out, "gpu_type: %s\ngpu_types:\n", c->after.name);
+    plait_site_print_type(out, &c->after);
 }
 
 static int calibrate(struct calibration *c, char **files, int n,

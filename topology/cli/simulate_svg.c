@@ -128,8 +128,9 @@ static void print_title(const struct simulate_page *page)
             n += snprintf(sizes + n, sizeof(sizes) - n, "  %s %d",
                           plait_axis_names[i], job->model.layout.size[i]);
     svg_print_label(page->out, LEFT, 34, "t",
-                    "%.3g billion parameters on %d %s GPUs",
-                    e->parameters / 1e9, job->model.gpus, job->model.gpu.name);
+                    "%.3g billion parameters on %d %s GPU%s",
+                    e->parameters / 1e9, job->model.gpus, job->model.gpu.name,
+                    job->model.gpus == 1 ? "" : "s");
     svg_print_label(page->out, LEFT, 56, "weak",
                     "%s,  %d micro-batches,%s,  zero %d%s",
                     plait_schedule_names[s->schedule], s->microbatches, sizes,

@@ -59,7 +59,9 @@ static void draw_axis(const struct plait_simulation *s, int columns, FILE *out)
     fprintf(out, "%*s", MARGIN, "");
     for (int i = 0; i <= TICKS; i++) {
         char text[24];
-        int n = snprintf(text, sizeof(text), "%.3g s", s->step * i / TICKS);
+        double at_s = s->step * i / TICKS;
+        int n = snprintf(text, sizeof(text), at_s < 1000 ? "%.3g s" : "%.0f s",
+                         at_s);
         int column = columns * i / TICKS - (i == TICKS ? n : 0);
 
         at += fprintf(out, "%*s%s", column - at, "", text);
@@ -185,9 +187,9 @@ static void print_title(const struct simulate_job *job, FILE *out)
 {
     const struct plait_simulation *s = job->simulation;
 
-    fprintf(out, "%.3f billion parameters on %d %s GPUs:",
+    fprintf(out, "%.3f billion parameters on %d %s GPU%s:",
             job->estimate.parameters / 1e9, job->model.gpus,
-            job->model.gpu.name);
+            job->model.gpu.name, job->model.gpus == 1 ? "" : "s");
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (job->model.layout.size[i] > 1 || i == PLAIT_PP)
             fprintf(out, " %s=%d", plait_axis_names[i],

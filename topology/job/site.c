@@ -485,7 +485,7 @@ void plait_site_print_type(FILE *out, const struct plait_gpu_type *type)
         memcpy(&mine, (const char *)type + figures[k].offset, sizeof(mine));
         memcpy(&theirs, (const char *)base + figures[k].offset, sizeof(theirs));
         if (mine != theirs)
-            fprintf(out, "    %s: %.10g\n", figures[k].name,
+            fprintf(out, "    %s: %.9g\n", figures[k].name,
                     mine / figures[k].unit);
     }
 }

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "runtime/train/figures.h"
+#include "runtime/train/run_private.h"
+#include "topology/predict/estimate.h"
+
+/* Plan against actual, part by part: what the cost model says of a step on the
+ * stage that it takes for the slowest, and the mean over that stage's ranks of
+ * what the steps took. */
+
+/* Whose waits they are. Sums over weights that several ranks share have groups
+ * of their own; what all ranks wait for together is no axis's. */
+static enum plait_step_part share_of(const char *group)
+{
+    if (strcmp(group, "tp") == 0)
+        return PLAIT_SHARE_TP;
+    if (strcmp(group, "cp") == 0)
+        return PLAIT_SHARE_CP;
+    if (strcmp(group, "ep") == 0)
+        return PLAIT_SHARE_EP;
+    if (strcmp(group, "pp") == 0)
+        return PLAIT_SHARE_BUBBLE;
+    if (strncmp(group, "dp", 2) == 0 || strncmp(group, "expert-dp", 9) == 0 ||
+        strcmp(group, "embedding") == 0)
+        return PLAIT_SHARE_DP;
+    return PLAIT_SHARE_REST;
+}
+
+static void read_parts(const struct run *r, double part[PLAIT_MODEL_PARTS])
+{
+    const struct plait_model *model = plait_trainer_model(r->trainer);
+
+    for (int i = 0; i < PLAIT_MODEL_PARTS; i++)
+        part[i] = plait_model_took(model, i);
+}
+
+void plait_run_shares_begin(struct run *r)
+{
+    read_parts(r, r->spent.part);
+}
+
+void plait_run_shares_step(struct run *r, const struct plait_metrics *m)
+{
+    double part[PLAIT_MODEL_PARTS], *sum = r->spent.sum;
+
+    /* The first one also measures, records and fills caches. */
+    if (r->spent.steps++ == 0)
+        return;
+    read_parts(r, part);
+    sum[PLAIT_SHARE_STEP] += m->step_s;
+    sum[PLAIT_SHARE_PRODUCTS] +=
+        part[PLAIT_MODEL_PRODUCTS] - r->spent.part[PLAIT_MODEL_PRODUCTS];
+    sum[PLAIT_SHARE_ATTENTION] +=
+        part[PLAIT_MODEL_ATTENTION] - r->spent.part[PLAIT_MODEL_ATTENTION];
+    for (int i = 0; i < PLAIT_NCOMMS; i++)
+        sum[share_of(plait_mesh_comm_names[i])] += m->comm_wait[i];
+}
+
+static void set_planned(const struct plait_estimate *e, double *planned)
+{
+    double *rest = &planned[PLAIT_SHARE_REST];
+
+    planned[PLAIT_SHARE_STEP] = e->step_s;
+    planned[PLAIT_SHARE_PRODUCTS] = e->matmul_s;
+    planned[PLAIT_SHARE_ATTENTION] = e->attention_s;
+    planned[PLAIT_SHARE_TP] = e->axis_s[PLAIT_TP];
+    planned[PLAIT_SHARE_CP] = e->axis_s[PLAIT_CP];
+    planned[PLAIT_SHARE_EP] = e->axis_s[PLAIT_EP];
+    planned[PLAIT_SHARE_DP] = e->axis_s[PLAIT_DP];
+    planned[PLAIT_SHARE_BUBBLE] = e->bubble_s + e->axis_s[PLAIT_PP];
+    *rest = e->step_s;
+    for (int i = PLAIT_SHARE_PRODUCTS; i < PLAIT_SHARE_REST; i++)
+        *rest -= planned[i];
+}
+
+/* Of the ranks that count; what one of them does not know nobody does. */
+static int average(struct run *r, bool counts, double *measured,
+                   struct plait_error *err)
+{
+    double values[PLAIT_NSHARES + 1], rest;
+    double steps = (double)(r->spent.steps - 1);
+
+    for (int i = 0; i < PLAIT_NSHARES; i++)
+        values[i] = counts ? r->spent.sum[i] / steps : 0;
+    values[PLAIT_NSHARES] = counts;
+    if (plait_comm_host_all_reduce(r->world, values, PLAIT_NSHARES + 1,
+                                   PLAIT_SUM) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    /* What was waited for here belongs to no step. */
+    plait_comm_stats(r->world, &r->control);
+    for (int i = 0; i < PLAIT_NSHARES; i++)
+        measured[i] = values[i] / values[PLAIT_NSHARES];
+    rest = measured[PLAIT_SHARE_STEP];
+    for (int i = PLAIT_SHARE_PRODUCTS; i < PLAIT_SHARE_REST; i++)
+        rest -= isfinite(measured[i]) ? measured[i] : 0;
+    measured[PLAIT_SHARE_REST] = rest;
+    return 0;
+}
+
+/* Rank 0's: its figures are of the devices that there are. */
+static int plan_step(struct run *r, struct plait_estimate *e, bool *planned,
+                     struct plait_error *err)
+{
+    const struct plait_mesh *mesh = r->s->mesh;
+    struct plait_gpu_type gpu = mesh->gpu;
+    struct plait_error why;
+    struct {
+        struct plait_estimate e;
+        bool planned;
+    } said;
+
+    memset(&said, 0, sizeof(said));
+    if (mesh->rank == 0) {
+        plait_figures_device(&r->s->world, &gpu);
+        said.planned =
+            plait_estimate(r->config, &mesh->layout, &gpu, &said.e, &why) == 0;
+    }
+    if (plait_comm_host_broadcast(r->world, &said, sizeof(said), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    *e = said.e;
+    *planned = said.planned;
+    return 0;
+}
+
+int plait_run_shares_end(struct run *r, struct plait_metrics *m,
+                         struct plait_error *err)
+{
+    const struct plait_mesh *mesh = r->s->mesh;
+    struct plait_estimate e = {.slowest = 0};
+    bool planned = false;
+
+    if (r->spent.steps < 2)
+        return 0;
+    if (plan_step(r, &e, &planned, err) < 0)
+        return -1;
+    if (!planned)
+        return 0;
+    set_planned(&e, r->shares.planned);
+    if (average(r, mesh->coord.at[PLAIT_PP] == e.slowest, r->shares.measured,
+                err) < 0)
+        return -1;
+    m->shares = &r->shares;
+    return 0;
+}
