@@ -30,7 +30,7 @@
 /* Unproved connections at once. */
 #define MAX_GUESTS 256
 
-enum { NONCE = 16, PROOF = 32 /* SHA-256 */ };
+enum { NONCE = 16, PROOF = PLAIT_PROOF_SIZE };
 
 /* The first message of a rank that has connected. */
 struct hello {
@@ -51,8 +51,8 @@ static const char magic[8] = "PLAITRV1";
 /* -- proofs -------------------------------------------------------------- */
 
 #ifdef HAVE_LIBCRYPTO
-static int compute_hmac(const char *secret, const unsigned char *text,
-                        size_t size, unsigned char proof[PROOF])
+int plait_proof_make(const char *secret, const unsigned char *text, size_t size,
+                     unsigned char proof[PLAIT_PROOF_SIZE])
 {
     if (HMAC(EVP_sha256(), secret, (int)strlen(secret), text, size, proof,
              NULL))
@@ -61,8 +61,8 @@ static int compute_hmac(const char *secret, const unsigned char *text,
     return -1;
 }
 
-static bool same_proof(const unsigned char a[PROOF],
-                       const unsigned char b[PROOF])
+bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
+                      const unsigned char b[PLAIT_PROOF_SIZE])
 {
     return CRYPTO_memcmp(a, b, PROOF) == 0;
 }
@@ -76,8 +76,8 @@ int plait_rendezvous_check(const char *secret, struct plait_error *err)
 #else
 /* Without a secret a proof is empty; with one plait_rendezvous_check() fails.
  */
-static int compute_hmac(const char *secret, const unsigned char *text,
-                        size_t size, unsigned char proof[PROOF])
+int plait_proof_make(const char *secret, const unsigned char *text, size_t size,
+                     unsigned char proof[PLAIT_PROOF_SIZE])
 {
     (void)secret;
     (void)text;
@@ -86,8 +86,8 @@ static int compute_hmac(const char *secret, const unsigned char *text,
     return 0;
 }
 
-static bool same_proof(const unsigned char a[PROOF],
-                       const unsigned char b[PROOF])
+bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
+                      const unsigned char b[PLAIT_PROOF_SIZE])
 {
     return memcmp(a, b, PROOF) == 0;
 }
@@ -115,7 +115,7 @@ static int make_proof(const struct plait_meeting *m, char who,
     text[0] = (unsigned char)who;
     memcpy(text + 1, hello, sizeof(*hello));
     memcpy(text + 1 + sizeof(*hello), nonce, NONCE);
-    return compute_hmac(m->secret, text, sizeof(text), proof);
+    return plait_proof_make(m->secret, text, sizeof(text), proof);
 }
 
 static bool check_proof(const struct plait_meeting *m, char who,
@@ -126,7 +126,7 @@ static bool check_proof(const struct plait_meeting *m, char who,
     unsigned char want[PROOF];
 
     return make_proof(m, who, hello, nonce, want) == 0 &&
-           same_proof(want, proof);
+           plait_proof_same(want, proof);
 }
 
 /* -- sockets ------------------------------------------------------------- */

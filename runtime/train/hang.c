@@ -12,11 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/comm/rendezvous.h"
 #include "runtime/stuck/look.h"
+#include "runtime/train/heartbeat.h"
 #include "topology/base/hash.h"
 
 /* A watch that has not run for so long will not report. */
 #define FRESH_S 2
+/* What the other nodes have to say what their ranks do. */
+#define ASK_S 1.0
 
 /* How a rank is found by those of its node. */
 struct contact {
@@ -31,6 +35,12 @@ struct plait_hang {
     int fd, rank, world;
     struct contact *all;              /* [world] */
     const struct plait_record **peer; /* [world] NULL: not of this node */
+    int nnodes, *node_of;             /* [world] */
+    /* Of several nodes. */
+    int socket;                         /* -1: none */
+    struct plait_heartbeat_address *at; /* [world] NULL: none */
+    char secret[PLAIT_SECRET_SIZE];
+    struct plait_heartbeat *beat; /* NULL: nothing is heard */
 };
 
 static uint64_t process_space(void)
@@ -98,20 +108,62 @@ static int meet(struct plait_hang *h, struct plait_comm *comm,
     return 0;
 }
 
+/* Nodes are numbered by their lowest ranks. */
+static void number_nodes(struct plait_hang *h)
+{
+    for (int r = 0; r < h->world; r++) {
+        int k = r > 0 && h->all[r].space == h->all[r - 1].space ? r - 1 : 0;
+
+        while (h->all[k].space != h->all[r].space)
+            k++;
+        h->node_of[r] = k < r ? h->node_of[k] : h->nnodes++;
+    }
+}
+
+/* The addresses of all ranks. Collective. */
+static int exchange_addresses(struct plait_hang *h,
+                              const struct plait_world *world,
+                              struct plait_error *err)
+{
+    const char *toward = world->planned && world->launch.master_addr[0]
+                             ? world->launch.master_addr
+                             : h->all[0].host;
+    struct plait_heartbeat_address mine = {.port = 0};
+    int rc;
+
+    h->at = calloc((size_t)h->world, sizeof(*h->at));
+    rc = h->at ? 0 : plait_errorf(err, "out of memory");
+    if (plait_error_consensus(world->comm, rc, err) < 0)
+        return -1;
+    if (world->planned)
+        memcpy(h->secret, world->launch.secret, sizeof(h->secret));
+    if (plait_rendezvous_check(h->secret, NULL) == 0)
+        h->socket = plait_heartbeat_open(toward, &mine);
+    if (plait_comm_host_all_gather(world->comm, &mine, h->at, sizeof(mine)) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world->comm));
+    plait_heartbeat_correct(toward, h->world, h->at);
+    return 0;
+}
+
+static int hang_init(struct plait_hang *h, struct plait_comm *comm)
+{
+    size_t n = (size_t)plait_comm_size(comm);
+
+    h->fd = h->socket = -1;
+    h->rank = plait_comm_rank(comm);
+    h->world = (int)n;
+    h->all = calloc(n, sizeof(*h->all));
+    h->peer = calloc(n, sizeof(*h->peer));
+    h->node_of = calloc(n, sizeof(*h->node_of));
+    return h->all && h->peer && h->node_of ? 0 : -1;
+}
+
 struct plait_hang *plait_hang_create(const struct plait_world *world,
                                      struct plait_error *err)
 {
     struct plait_hang *h = calloc(1, sizeof(*h));
-    int n = plait_comm_size(world->comm), rc = h ? 0 : -1;
+    int rc = h ? hang_init(h, world->comm) : -1;
 
-    if (h) {
-        h->fd = -1;
-        h->rank = plait_comm_rank(world->comm);
-        h->world = n;
-        h->all = calloc((size_t)n, sizeof(*h->all));
-        h->peer = calloc((size_t)n, sizeof(*h->peer));
-        rc = h->all && h->peer ? 0 : -1;
-    }
     if (rc < 0)
         plait_errorf(err, "out of memory");
     if (plait_error_consensus(world->comm, rc, err) < 0)
@@ -121,6 +173,9 @@ struct plait_hang *plait_hang_create(const struct plait_world *world,
     if (meet(h, world->comm, err) < 0)
         goto error;
     open_peers(h);
+    number_nodes(h);
+    if (h->nnodes > 1 && exchange_addresses(h, world, err) < 0)
+        goto error;
     plait_comm_set_record(world->comm, h->record);
     return h;
 
@@ -135,14 +190,60 @@ void plait_hang_destroy(struct plait_hang *h)
 
     if (!h)
         return;
+    plait_heartbeat_destroy(h->beat);
+    if (h->socket >= 0)
+        close(h->socket);
     for (int r = 0; h->peer && r < h->world; r++)
         if (r != h->rank)
             plait_record_close(h->peer[r]);
     plait_record_destroy(h->record, h->fd);
+    free(h->at);
+    free(h->node_of);
     free(h->peer);
     free(h->all);
     free(h);
     errno = saved;
+}
+
+static bool speaks(void *arg)
+{
+    return plait_hang_speaks(arg);
+}
+
+/* What is known of a rank without asking another node. */
+static void look_at(const struct plait_hang *h, int r,
+                    struct plait_stuck_rank *rank)
+{
+    if (h->peer[r])
+        plait_stuck_look(h->peer[r], rank);
+    else
+        plait_stuck_unknown(r, rank);
+    snprintf(rank->host, sizeof(rank->host), "%.63s", h->all[r].host);
+    rank->pid = h->all[r].pid;
+    rank->gpu = h->all[r].gpu;
+}
+
+static void look(void *arg, int rank, struct plait_stuck_rank *out)
+{
+    look_at(arg, rank, out);
+}
+
+void plait_hang_listen(struct plait_hang *h)
+{
+    struct plait_heartbeat_site site = {
+        .speaks = speaks, .look = look, .arg = h};
+
+    if (!h || h->socket < 0 || h->beat)
+        return;
+    site.world = h->world;
+    site.node = h->node_of[h->rank];
+    site.nnodes = h->nnodes;
+    site.node_of = h->node_of;
+    site.at = h->at;
+    site.run = h->all[0].run;
+    site.secret = h->secret;
+    h->beat = plait_heartbeat_create(h->socket, h->rank, &site);
+    h->socket = -1;
 }
 
 void plait_hang_alive(struct plait_hang *h)
@@ -163,7 +264,12 @@ bool plait_hang_speaks(const struct plait_hang *h)
 
 bool plait_hang_is_first_node(const struct plait_hang *h)
 {
-    return !h || h->rank == 0 || h->peer[0];
+    int mine = h ? h->node_of[h->rank] : 0;
+
+    for (int i = 0; i < mine; i++)
+        if (!h->beat || plait_heartbeat_silence(h->beat, i) == 0)
+            return false;
+    return true;
 }
 
 bool plait_hang_is_lowest(const struct plait_hang *h)
@@ -191,17 +297,37 @@ void plait_hang_note(struct plait_hang *h)
     atomic_store(&record->blocked, text[0] != '\0');
 }
 
-static void look_at(const struct plait_hang *h, struct plait_stuck_rank *ranks)
+/* A node that hears fewer than half of them, or half without the first, is the
+ * one that is cut off. */
+static bool is_cut_off(const struct plait_hang *h, int *silent, double *age)
 {
-    for (int r = 0; r < h->world; r++) {
-        if (h->peer[r])
-            plait_stuck_look(h->peer[r], &ranks[r]);
-        else
-            plait_stuck_unknown(r, &ranks[r]);
-        snprintf(ranks[r].host, sizeof(ranks[r].host), "%.63s", h->all[r].host);
-        ranks[r].pid = h->all[r].pid;
-        ranks[r].gpu = h->all[r].gpu;
+    bool first = true;
+
+    *silent = 0;
+    *age = 0;
+    for (int i = 0; h->beat && i < h->nnodes; i++) {
+        double silence = plait_heartbeat_silence(h->beat, i);
+
+        *silent += silence > 0;
+        *age = silence > *age ? silence : *age;
+        first &= i > 0 || silence == 0;
     }
+    return *silent * 2 > h->nnodes || (*silent * 2 == h->nnodes && !first);
+}
+
+static void explain_cut(const struct plait_hang *h, int silent, double age,
+                        char *text, size_t size)
+{
+    time_t since = time(NULL) - (time_t)age;
+    struct tm tm;
+    char at[16] = "";
+
+    if (localtime_r(&since, &tm))
+        strftime(at, sizeof(at), "%H:%M:%S", &tm);
+    snprintf(text, size,
+             "node %s has heard nothing of %d of the %d other nodes since %s: "
+             "it is cut off",
+             h->all[h->rank].host, silent, h->nnodes - 1, at);
 }
 
 void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
@@ -209,12 +335,30 @@ void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
     struct plait_stuck_rank *ranks =
         h ? calloc((size_t)h->world, sizeof(*ranks)) : NULL;
     struct plait_verdict verdict;
+    double age;
+    int silent;
 
     snprintf(text, size, "nothing was noted of its ranks");
     if (!ranks)
         return;
-    look_at(h, ranks);
-    if (plait_stuck_judge(ranks, h->world, &verdict) == 0)
+    for (int r = 0; r < h->world; r++)
+        look_at(h, r, &ranks[r]);
+    if (h->beat)
+        plait_heartbeat_ask(h->beat, ASK_S, ranks);
+    if (is_cut_off(h, &silent, &age))
+        explain_cut(h, silent, age, text, size);
+    else if (plait_stuck_judge(ranks, h->world, &verdict) == 0)
         plait_stuck_sentence(ranks, h->world, &verdict, time(NULL), text, size);
     free(ranks);
+}
+
+void plait_hang_end(const struct plait_hang *h)
+{
+    if (h && h->beat)
+        plait_heartbeat_end(h->beat);
+}
+
+bool plait_hang_ended(const struct plait_hang *h)
+{
+    return h && h->beat && plait_heartbeat_ended(h->beat);
 }

@@ -20,17 +20,25 @@ struct plait_hang *plait_hang_create(const struct plait_world *world,
 /* After the world's communicators. NULL-safe. */
 void plait_hang_destroy(struct plait_hang *hang);
 
+/* From now on the nodes of the run hear of each other, as far as they can
+ * (heartbeat.h), and ranks of others are known too. Local. */
+void plait_hang_listen(struct plait_hang *hang);
 /* This rank's watch runs: the others see that it could report. */
 void plait_hang_alive(struct plait_hang *hang);
 /* Of the ranks of this node whose watch runs, this one is the lowest. */
 bool plait_hang_speaks(const struct plait_hang *hang);
-/* The lowest rank of this node is that of the world. */
+/* Of the nodes that are alive, this is the first. */
 bool plait_hang_is_first_node(const struct plait_hang *hang);
 /* Nor is there a lower one whose watch does not run: it may only be late. */
 bool plait_hang_is_lowest(const struct plait_hang *hang);
 /* Note what the training thread is blocked in, for whoever reports. */
 void plait_hang_note(struct plait_hang *hang);
-/* One sentence: who the ranks of this node wait for. */
+/* One sentence: who the ranks wait for. Those of other nodes are asked, for a
+ * second at most. */
 void plait_hang_explain(const struct plait_hang *hang, char *text, size_t size);
+/* Tells the other nodes that the run ends. */
+void plait_hang_end(const struct plait_hang *hang);
+/* Another node has told. */
+bool plait_hang_ended(const struct plait_hang *hang);
 
 #endif

@@ -16,8 +16,8 @@
 
 /* All ranks notice a hang at the same time. Each notes what it is blocked in
  * and gives the others this long to do the same; then one reports and ends the
- * run: the lowest of the first node. If that one cannot, another node's reports
- * OTHER_NODE_S later, and OTHERS_S later whoever is left. */
+ * run: the lowest of the first node that is alive. If that one cannot, another
+ * node's reports OTHER_NODE_S later, and OTHERS_S later whoever is left. */
 #define NOTE_S 0.6
 #define OTHER_NODE_S 1.5
 #define LATE_S 0.6 /* where a lower rank of the node seems not to run */
@@ -86,6 +86,14 @@ static void say(const char *line)
         return;
 }
 
+static void leave_run(const struct plait_watchdog *dog)
+{
+    plait_comm_kill_node(dog->world);
+    alarm(ABORT_LIMIT_S);
+    plait_comm_abort(dog->world);
+    _exit(1);
+}
+
 static void end_run(const struct plait_watchdog *dog)
 {
     char why[700], line[1000];
@@ -97,10 +105,8 @@ static void end_run(const struct plait_watchdog *dog)
              (long long)dog->step, dog->limit, dog->seconds < 0 ? " auto" : "",
              why);
     say(line);
-    plait_comm_kill_node(dog->world);
-    alarm(ABORT_LIMIT_S);
-    plait_comm_abort(dog->world);
-    _exit(1);
+    plait_hang_end(dog->hang);
+    leave_run(dog);
 }
 
 /* How long after the limit this rank reports. */
@@ -118,6 +124,8 @@ static void look_once(struct plait_watchdog *dog, double now)
     double over = now - dog->since - dog->limit;
 
     plait_hang_alive(dog->hang);
+    if (plait_hang_ended(dog->hang))
+        leave_run(dog);
     if (dog->limit <= 0 || (dog->seconds < 0 && !dog->stepping) || over < 0)
         return;
     if (!dog->noted)
@@ -196,8 +204,10 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
     dog->growth = growth;
     dog->limit = seconds > 0 ? seconds : 0;
     number = start_thread(dog);
-    if (number == 0)
+    if (number == 0) {
+        plait_hang_listen(hang);
         return dog;
+    }
     plait_errorf(err, "train.timeout: no thread to keep it: %s",
                  strerror(number));
     free(dog);

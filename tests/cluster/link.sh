@@ -1,0 +1,112 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Trainings over four nodes with networks of their own: a rank of another node
+# is stopped, a whole node is, and a link goes down for ever. The line names who
+# the others wait for, all ranks are gone 5 s after train.timeout, those of the
+# node that is cut off too, and it takes jobs again once its link is back.
+command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
+if [ -z "${PLAIT_IN_NETNS:-}" ]; then
+    unshare -n -m ip link add plait-probe type bridge 2>/dev/null &&
+        unshare -n -u -p -m --fork --mount-proc true 2>/dev/null || {
+        echo "1..0 # SKIP namespaces or bridges are not permitted here"
+        exit 0
+    }
+    exec env PLAIT_IN_NETNS=1 unshare -n -m bash "$0"
+fi
+ip link set lo up
+train=$(readlink -f "$top_builddir/plait-train")
+. "$top_srcdir/tests/cluster/tap.sh" --netns yes --gpus 0 || exit 99
+srun --mpi=list 2>&1 | grep -q pmix ||
+    { echo "1..0 # SKIP this Slurm has no PMIx"; exit 0; }
+
+python3 -B -c '
+import sys
+sys.path.insert(0, sys.argv[1] + "/tests/parity")
+import parity
+parity.write_tokens("tokens.bin")
+parity.write_config("c.yaml", "gpt2", sys.argv[2] + "/tokens.bin")
+' "$top_srcdir" "$work" || exit 99
+
+limit=8
+# start NAME: four ranks, one a node, which leave their numbers in this
+# namespace and their nodes behind
+start()
+{
+    timeout 480 srun -Q --mpi=pmix -N4 -n4 --dp=4 --output="$1.out.%t" \
+        bash -c 'hostname >"$0.host.$RANK"; exec "$@"' "$1" \
+        "$train" c.yaml --set train.steps=100000000 \
+        --set train.timeout=$limit --set log.metrics="$1.jsonl" \
+        >"$1.srun" 2>&1 </dev/null &
+    srun_pid=$!
+}
+
+trains()
+{
+    [ "$(wc -l <"$1.jsonl")" -gt 8 ]
+}
+
+# ranks NAME: its processes, as they are numbered here
+ranks()
+{
+    pgrep -f "^[^ ]*plait-train c.yaml .*log.metrics=$1.jsonl"
+}
+
+# on NAME NODE: the rank's process there, by its host name's namespace
+on()
+{
+    local pid
+    for pid in $(ranks "$1"); do
+        [ "$(nsenter -u -t "$pid" hostname)" = "$2" ] && echo "$pid"
+    done
+}
+
+gone()
+{
+    [ -z "$(ranks "$1")" ]
+}
+
+# said NAME PATTERN: in one line, of one rank
+said()
+{
+    is 1 "$(cat "$1".out.? | grep -c "has not ended for")" &&
+        like "$(cat "$1".out.?)" \
+            "plait-train: step [0-9]+ has not ended for $limit s \
+\(train.timeout\): $2"
+}
+
+# rank_on NAME NODE
+rank_on()
+{
+    grep -lx "$2" "$1".host.? | sed 's/.*\.//'
+}
+
+all_idle()
+{
+    [ "$(sinfo -h -N -t idle -o '%N %T' | grep -cv '\*')" = 4 ] &&
+        [ -z "$(squeue -h)" ]
+}
+
+# These count rounds, which are longer on a busy machine.
+start one
+check "a training over four nodes" until_true trains one
+kill -STOP "$(on one node3)"
+check "a rank elsewhere is stopped: all are gone 5 s after train.timeout" \
+    within $((limit + 5)) gone one
+check "... and it is named, with its node" said one \
+    "rank $(rank_on one node3) \(node3, process [0-9]+\) is stopped by a \
+signal; .*3 other ranks wait since"
+wait $srun_pid
+check "no node is left completing" until_true all_idle
+
+start cut
+check "another training" until_true trains cut
+ip link set veth3 down
+check "a link is down for ever: all are gone 5 s after train.timeout" \
+    within $((limit + 5)) gone cut
+check "... the node is named" said cut \
+    "rank $(rank_on cut node3) \(node3, process [0-9]+\) has not been heard \
+of since [0-9:]+: its node is down, stopped or cut off"
+ip link set veth3 up
+wait $srun_pid
+check "once the link is back, its node is idle" until_true all_idle
+done_testing
