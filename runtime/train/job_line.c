@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "topology/base/capture.h"
 #include "topology/base/text.h"
@@ -109,69 +108,4 @@ error:
     free(said);
     free(set);
     free(update);
-}
-
-/* The number behind "name": in a line of JSON, which has no such text
- * otherwise. */
-static double find_number(const char *line, const char *name)
-{
-    const char *at = strstr(line, name);
-
-    return at ? strtod(at + strlen(name), NULL) : NAN;
-}
-
-/* Metrics may be many: a line is looked through and not parsed. */
-static double mean_step(FILE *metrics, double *last)
-{
-    double sum = 0;
-    char *line = NULL;
-    size_t room = 0, n = 0;
-
-    *last = NAN;
-    while (getline(&line, &room, metrics) > 0) {
-        double step = find_number(line, "\"step\":"),
-               seconds = find_number(line, "\"step_s\":");
-
-        if (isnan(step) || isnan(seconds))
-            continue;
-        *last = step;
-        sum += seconds;
-        n++;
-    }
-    free(line);
-    return n ? sum / (double)n : NAN;
-}
-
-static double first_start(const char *metrics)
-{
-    double began = NAN;
-    char *path, *line = NULL;
-    size_t room = 0;
-    FILE *file;
-
-    if (asprintf(&path, "%s.starts", metrics) < 0)
-        return NAN;
-    file = fopen(path, "re");
-    free(path);
-    if (!file)
-        return NAN;
-    if (getline(&line, &room, file) > 0)
-        began = find_number(line, "\"time\":");
-    free(line);
-    fclose(file);
-    return began;
-}
-
-double plait_job_line_lost(const char *metrics, double now)
-{
-    struct stat st;
-    double last, mean;
-    FILE *file;
-
-    if (!metrics || stat(metrics, &st) < 0 || !S_ISREG(st.st_mode) ||
-        !(file = fopen(metrics, "re")))
-        return NAN;
-    mean = mean_step(file, &last);
-    fclose(file);
-    return now - first_start(metrics) - mean * last;
 }

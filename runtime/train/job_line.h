@@ -36,9 +36,4 @@ int plait_job_line_join(const char *old, const char *line,
  * fails: a job does not fail by its comment. */
 void plait_job_line_write(const struct plait_job_line *line);
 
-/* Seconds of the run whose metrics are in the file `metrics` that went into no
- * step that counts: from the first start on its record until now, less its
- * steps. NAN: nothing is on record. */
-double plait_job_line_lost(const char *metrics, double now);
-
 #endif

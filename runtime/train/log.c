@@ -62,7 +62,8 @@ struct plait_log *plait_log_create(const struct plait_session *s,
                                    const struct plait_train_args *args,
                                    const struct plait_model *model,
                                    const double *nodes, double peak,
-                                   int64_t step, struct plait_error *err)
+                                   int64_t step, const struct plait_past *past,
+                                   struct plait_error *err)
 {
     struct plait_log *log = calloc(1, sizeof(*log));
     char *config = config_text(s, args);
@@ -70,6 +71,7 @@ struct plait_log *plait_log_create(const struct plait_session *s,
                                         .config = config,
                                         .nodes = nodes,
                                         .step = step,
+                                        .past = past,
                                         .parameters = model->parameters,
                                         .peak = peak};
 

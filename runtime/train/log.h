@@ -4,6 +4,7 @@
 
 #include "runtime/model/model.h"
 #include "runtime/optim/histogram.h"
+#include "runtime/train/goodput.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/session.h"
 
@@ -17,7 +18,8 @@ struct plait_log *plait_log_create(const struct plait_session *s,
                                    const struct plait_train_args *args,
                                    const struct plait_model *model,
                                    const double *nodes, double peak,
-                                   int64_t step, struct plait_error *err);
+                                   int64_t step, const struct plait_past *past,
+                                   struct plait_error *err);
 int plait_log_write(struct plait_log *log, const struct plait_metrics *m,
                     struct plait_error *err);
 /* Those of step `step`, with log.tensorboard. */

@@ -147,7 +147,7 @@ static void put_val_sets(FILE *out, const struct plait_metrics *m)
     fputc('}', out);
 }
 
-static double unix_time(void)
+double plait_unix_time(void)
 {
     struct timespec now;
 
@@ -247,7 +247,13 @@ int plait_metrics_write(struct plait_metrics_file *file,
     }
     if (m->saved_step >= 0)
         fprintf(out, ",\"saved_step\":%" PRId64, m->saved_step);
-    fprintf(out, ",\"time\":%.3f}\n", unix_time());
+    if (m->save_s > 0)
+        put_number(out, "save_s", m->save_s);
+    if (!isnan(m->goodput))
+        put_number(out, "goodput", m->goodput);
+    if (!isnan(m->goodput_expected))
+        put_number(out, "goodput_expected", m->goodput_expected);
+    fprintf(out, ",\"time\":%.3f}\n", plait_unix_time());
     if (fflush(out) != 0)
         return -1;
     if (!ferror(out))

@@ -54,7 +54,11 @@ struct plait_metrics {
     size_t host_bytes;         /* the same, offloaded to the host */
     const double *stage_bytes; /* [nstages] */
     int nstages;
-    int64_t saved_step;   /* of the newest checkpoint, -1: none */
+    int64_t saved_step; /* of the newest checkpoint, -1: none */
+    double save_s;      /* for checkpoints since the step before */
+    /* The share of the run's time so far that its steps took, and what its
+     * failures let expect. */
+    double goodput, goodput_expected;
     int slowest_rank;     /* -1: not known */
     double rank_s[2];     /* that the quickest and the slowest rank computed */
     double comm_s;        /* of step_s: computation stood still for messages */
@@ -79,6 +83,9 @@ struct plait_metric {
 typedef void plait_metric_fn(const struct plait_metric *metric, void *arg);
 void plait_metrics_each(const struct plait_metrics *m, plait_metric_fn *fn,
                         void *arg);
+
+/* Seconds since 1970. */
+double plait_unix_time(void);
 
 /* The metrics file: one JSON object a line, flushed line by line. */
 struct plait_metrics_file;

@@ -51,8 +51,9 @@ int plait_run_open_log(struct run *r, struct plait_error *err)
     if (plait_comm_rank(r->world) != 0)
         return 0;
     plait_log_destroy(r->log);
+    plait_run_read_past(r);
     r->log = plait_log_create(r->s, r->args, model, r->nodes, r->peak,
-                              r->done.step, err);
+                              r->done.step, &r->goodput.past, err);
     if (!r->log)
         return -1;
     plait_report_start(r->s, model, r->peak, r->done.step);
@@ -180,9 +181,10 @@ static void log_step(struct run *r, const struct plait_metrics *m)
     if (plait_comm_rank(r->world) != 0)
         return;
     note_phase(r, PLAIT_PHASE_LOG);
-    if (!r->unlogged && (m->step % c->log.every == 0 || last || m->shares) &&
-        plait_log_write(r->log, m, &r->why) < 0)
-        r->unlogged = true;
+    if (!r->unlogged && (m->step % c->log.every == 0 || last || m->shares)) {
+        r->unlogged = plait_log_write(r->log, m, &r->why) < 0;
+        plait_goodput_reported(&r->goodput);
+    }
     if (!r->unlogged && is_due(m->step, c->log.histograms) &&
         plait_log_histograms(r->log, m->step,
                              plait_trainer_histograms(r->trainer), &r->why) < 0)
@@ -253,6 +255,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     seconds = plait_trace_now() - begin;
     if (!r->stage_bytes && plait_run_measure_stages(r, err) < 0)
         return PLAIT_RUN_BROKEN;
+    plait_goodput_step(&r->goodput, plait_unix_time(), seconds);
     plait_run_measure_step(r, &result, seconds, &m);
     plait_run_shares_step(r, &m);
     if (plait_run_measure_slowest(r, &m, err) < 0)
@@ -269,8 +272,10 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     *stop = result.stop || r->unread;
     if (check_loss(r, &result, err) < 0)
         return -1;
-    if (is_due(r->done.step, c->checkpoint.every))
-        return plait_run_save(r, err);
+    if (plait_run_save_due(r)) {
+        rc = plait_run_save(r, err);
+        return rc == 0 ? plait_run_plan_save(r, false, err) : rc;
+    }
     if (plait_run_check_replicas(r, false, err) < 0)
         return -1;
     return plait_run_poll_saver(r, err);
@@ -293,6 +298,7 @@ static int run_steps(struct run *r, struct plait_error *err)
     int rc = 0, stop = 0;
 
     plait_run_account_open(r);
+    rc = plait_run_plan_save(r, true, err);
     while (rc == 0 && !stop && r->done.step < r->config->train.steps) {
         plait_record_step(r->s->mesh->record, r->done.step + 1);
         plait_watchdog_begin(r->dog, r->done.step + 1);

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "runtime/train/figures.h"
 #include "runtime/train/job_line.h"
@@ -11,14 +10,6 @@
 #include "topology/predict/estimate.h"
 
 /* What the run says of itself in its job's comment. */
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* Ranks of a node count its processors once. */
 static bool is_first_of_node(const struct run *r)
@@ -45,12 +36,24 @@ void plait_run_account_open(struct run *r)
     const struct plait_world *world = &r->s->world;
     const char *busid = world->planned ? world->launch.gpu_busid : "";
 
-    r->account.began = now();
     r->account.first_tokens = r->done.tokens;
     r->account.loss = NAN;
     if (has_job() && counts_energy(r) && (!world->ops->gpu || *busid))
         r->account.energy = plait_energy_create(world->ops->gpu ? busid : "",
                                                 PLAIT_ENERGY_RAPL);
+}
+
+void plait_run_read_past(struct run *r)
+{
+    struct plait_goodput prior;
+    const char *metrics =
+        r->args->metrics ? r->args->metrics : r->config->log.metrics;
+
+    plait_estimate_goodput(&r->s->mesh->gpu, r->s->mesh->world_size, &prior);
+    r->goodput.opened = r->s->opened;
+    r->goodput.prior = prior.between;
+    r->goodput.trained_all = 0;
+    plait_past_read(metrics, r->done.step, r->s->opened, &r->goodput.past);
 }
 
 void plait_run_account_step(struct run *r, const struct plait_metrics *m)
@@ -92,16 +95,13 @@ static double predict_step(const struct run *r)
     return estimate.step_s;
 }
 
+/* Since the run's first start, what went into no step that counts. */
 static double find_lost(const struct run *r)
 {
-    const char *metrics =
-        r->args->metrics ? r->args->metrics : r->config->log.metrics;
-    double lost = plait_job_line_lost(metrics, now()),
-           steps = r->account.seconds /
-                   (double)(r->account.steps > 1 ? r->account.steps - 1 : 1) *
-                   (double)r->account.steps;
+    const struct plait_goodput_account *a = &r->goodput;
+    double began = isfinite(a->past.began) ? a->past.began : a->opened;
 
-    return isfinite(lost) ? lost : now() - r->account.began - steps;
+    return plait_unix_time() - began - a->past.trained - a->trained_all;
 }
 
 static void write_line(struct run *r, double joules)

@@ -111,13 +111,23 @@ static size_t measure_host(struct run *r)
     return pinned + state;
 }
 
+/* Steps between two checkpoints, 0: none. */
+static double save_every(const struct run *r)
+{
+    if (!r->saver)
+        return 0;
+    return r->config->checkpoint.every == PLAIT_CHECKPOINT_AUTO
+               ? (double)r->save_every
+               : (double)r->config->checkpoint.every;
+}
+
 void plait_run_measure_step(struct run *r,
                             const struct plait_step_result *result,
                             double seconds, struct plait_metrics *m)
 {
     struct plait_model *model = plait_trainer_model(r->trainer);
     double tokens = (double)result->batch * r->config->model.seq_len;
-    double flops; /* a second */
+    double now = plait_unix_time(), flops; /* a second */
     size_t used;
 
     m->step = r->done.step;
@@ -139,6 +149,14 @@ void plait_run_measure_step(struct run *r,
     r->s->world.ops->memory(r->s->world.dev, &used, &m->mem_bytes);
     m->host_bytes = measure_host(r);
     m->saved_step = r->saved;
+    /* Looking whether one is written costs microseconds. */
+    m->save_s = plait_goodput_unreported(&r->goodput);
+    m->save_s = m->save_s < 1e-4 ? 0 : m->save_s;
+    m->goodput = plait_goodput_share(&r->goodput, now);
+    m->goodput_expected =
+        isnan(m->goodput)
+            ? NAN
+            : plait_goodput_expected(&r->goodput, now, save_every(r));
     m->stage_bytes = r->stage_bytes;
     m->nstages = r->s->mesh->layout.size[PLAIT_PP];
     m->shares = NULL;

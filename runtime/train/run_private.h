@@ -8,6 +8,7 @@
 #include "runtime/checkpoint/replica_check.h"
 #include "runtime/comm/trace.h"
 #include "runtime/model/took.h"
+#include "runtime/train/goodput.h"
 #include "runtime/train/log.h"
 #include "runtime/train/metrics.h"
 #include "runtime/train/progress.h"
@@ -19,7 +20,6 @@
 
 /* What this start of a run has made, for its job's comment. */
 struct account {
-    double began; /* seconds since the epoch */
     int64_t first_tokens, steps;
     double seconds, tokens; /* of its steps after the first */
     double loss;
@@ -69,6 +69,9 @@ struct run {
     struct account account;
     struct spent spent;
     struct plait_shares shares;
+    struct plait_goodput_account goodput; /* of rank 0 */
+    /* checkpoint.every auto: the step to save after, and how often. */
+    int64_t next_save, save_every;
 };
 
 /* -- run_state.c: where it goes on from ----------------------------------- */
@@ -97,6 +100,11 @@ int plait_run_open_saver(struct run *r, struct plait_error *err);
  * every train.check_replicas steps, and before each save. */
 int plait_run_check_replicas(struct run *r, bool saves,
                              struct plait_error *err);
+/* Whether a checkpoint is due after the step that was made last. */
+bool plait_run_save_due(const struct run *r);
+/* With checkpoint.every auto: when the next one is; `first`: nothing is known
+ * yet of what it costs. Collective. */
+int plait_run_plan_save(struct run *r, bool first, struct plait_error *err);
 /* Between two steps: the training waits for the copy alone. What the disks did
  * not take is said, and no failure. */
 int plait_run_save(struct run *r, struct plait_error *err);
@@ -133,6 +141,8 @@ int plait_run_shares_end(struct run *r, struct plait_metrics *m,
 /* -- run_account.c --------------------------------------------------------- */
 
 void plait_run_account_open(struct run *r);
+/* Before the log cuts off what is trained again. */
+void plait_run_read_past(struct run *r);
 void plait_run_account_step(struct run *r, const struct plait_metrics *m);
 /* After the last step: the line in the job's comment. Collective. */
 void plait_run_account_close(struct run *r);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +12,10 @@
 #include "runtime/data/tokenizer.h"
 #include "runtime/stuck/record.h"
 #include "runtime/train/run_private.h"
+
+/* With checkpoint.every auto: the steps after which the first one shows what a
+ * checkpoint costs. */
+enum { FIRST_SAVE = 10 };
 
 /* The state of the run between two steps. */
 static void describe_state(struct run *r)
@@ -22,7 +27,7 @@ static void describe_state(struct run *r)
 
 static bool saves_beside(const struct plait_checkpoint_config *c)
 {
-    return c->async && c->every > 0;
+    return c->async && c->every != 0;
 }
 
 /* What generates from the checkpoints finds the tokenizer there. Training does
@@ -110,6 +115,56 @@ int plait_run_check_replicas(struct run *r, bool saves, struct plait_error *err)
     return plait_replica_check_run(r->check, r->done.step, err);
 }
 
+bool plait_run_save_due(const struct run *r)
+{
+    int64_t every = r->config->checkpoint.every;
+
+    if (every == PLAIT_CHECKPOINT_AUTO)
+        return r->saver && r->done.step == r->next_save;
+    return every > 0 && r->done.step % every == 0;
+}
+
+/* Said where it is another than what was said before. */
+static void say_plan(struct run *r, int64_t before)
+{
+    double step = r->goodput.trained / fmax(r->goodput.steps, 1);
+    double ratio = (double)r->save_every / (double)before;
+
+    if (before > 0 && ratio > 0.5 && ratio < 2)
+        return;
+    printf("checkpoint.every auto: %" PRId64 " steps (%.3g s); a checkpoint "
+           "costs %.2g s, failures are %.3g h apart\n",
+           r->save_every, (double)r->save_every * step,
+           r->goodput.saving / fmax(r->goodput.saves, 1),
+           plait_goodput_between(&r->goodput, plait_unix_time()) / 3600);
+    fflush(stdout);
+}
+
+int plait_run_plan_save(struct run *r, bool first, struct plait_error *err)
+{
+    int64_t every = FIRST_SAVE, before = r->save_every;
+
+    if (!r->saver || r->config->checkpoint.every != PLAIT_CHECKPOINT_AUTO)
+        return 0;
+    if (!first && plait_comm_rank(r->world) == 0)
+        every = plait_goodput_every(&r->goodput, plait_unix_time());
+    if (plait_comm_host_broadcast(r->world, &every, sizeof(every), 0) < 0) {
+        plait_errorf(err, "%s", plait_comm_error(r->world));
+        return PLAIT_RUN_BROKEN;
+    }
+    r->next_save = r->done.step + every;
+    r->save_every = every;
+    if (!first && plait_comm_rank(r->world) == 0)
+        say_plan(r, before == FIRST_SAVE ? 0 : before);
+    return 0;
+}
+
+/* What the training waits for; `begins`: a checkpoint does. */
+static void count_save(struct run *r, double begin, bool begins)
+{
+    plait_goodput_save(&r->goodput, plait_trace_now() - begin, begins);
+}
+
 int plait_run_save(struct run *r, struct plait_error *err)
 {
     double begin = plait_trace_now();
@@ -130,13 +185,21 @@ int plait_run_save(struct run *r, struct plait_error *err)
     rc = take_outcome(r, rc, err);
     plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
+    count_save(r, begin, true);
     return rc;
 }
 
 int plait_run_poll_saver(struct run *r, struct plait_error *err)
 {
+    double begin = plait_trace_now();
+    int rc;
+
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
-    return r->saver ? take_outcome(r, plait_saver_poll(r->saver, err), err) : 0;
+    if (!r->saver)
+        return 0;
+    rc = take_outcome(r, plait_saver_poll(r->saver, err), err);
+    count_save(r, begin, false);
+    return rc;
 }
 
 /* Nothing is gained by a copy any more. */

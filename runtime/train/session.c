@@ -14,6 +14,7 @@
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/train/figures.h"
+#include "runtime/train/metrics.h"
 #include "topology/base/hash.h"
 #include "topology/job/fits.h"
 
@@ -158,6 +159,7 @@ int plait_session_open(struct plait_session *s,
     struct plait_layout layout;
 
     memset(s, 0, sizeof(*s));
+    s->opened = plait_unix_time();
     if (plait_world_open(&s->world, args->device, err) < 0 ||
         !(s->hang = plait_hang_create(&s->world, err)) ||
         read_config(s, args, err) < 0)

@@ -31,6 +31,7 @@ struct plait_train_args {
 /* Everything that stands before there is a model: who the ranks are, what
  * they compute on, and what they were asked to do. */
 struct plait_session {
+    double opened; /* Unix time */
     struct plait_world world;
     struct plait_hang *hang;
     char *config_text;               /* as read, NUL-terminated */

@@ -86,9 +86,11 @@ static json_t *build_record(const struct plait_start_record *r)
         config = json_null();
     gethostname(host, sizeof(host) - 1);
     return json_pack(
-        "{s:I, s:I, s:I, s:s, s:s, s:s?, s:s, s:s?, s:I, s:f, s:i, s:i, s:i, "
-        "s:i, s:i, s:i, s:o, s:o}",
-        "time", (json_int_t)time(NULL), "step", (json_int_t)r->step, "steps",
+        "{s:I, s:f, s:f, s:f, s:b, s:I, s:I, s:s, s:s, s:s?, s:s, s:s?, s:I, "
+        "s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}",
+        "time", (json_int_t)time(NULL), "opened", s->opened, "lost_s",
+        r->past->lost_now, "waited_s", r->past->waited_now, "failed",
+        r->past->failed_now, "step", (json_int_t)r->step, "steps",
         (json_int_t)s->config->train.steps, "version", PACKAGE_VERSION, "host",
         host, "job", job, "device", s->world.ops->name, "cpu_isa",
         s->world.ops->gpu ? NULL : plait_cpu_isa(NULL), "parameters",

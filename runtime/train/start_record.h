@@ -2,6 +2,7 @@
 #ifndef PLAIT_RUNTIME_TRAIN_START_RECORD_H
 #define PLAIT_RUNTIME_TRAIN_START_RECORD_H
 
+#include "runtime/train/goodput.h"
 #include "runtime/train/session.h"
 #include "topology/base/error.h"
 
@@ -12,6 +13,7 @@ struct plait_start_record {
     const double *nodes; /* [ranks] equal where ranks share a node */
     const char *config;  /* YAML, with what --set changed */
     int64_t step;        /* done before; 0: a new file */
+    const struct plait_past *past;
     int64_t parameters;
     double peak; /* FLOP/s of all ranks */
 };

@@ -293,6 +293,37 @@ timeout 240 "$train" "$dir/h.yaml" --set log.histograms=1 >"$dir/out" 2>&1
     grep -q '^plait-train: .*log.histograms: log.tensorboard must' "$dir/out"
 check "log.histograms without log.tensorboard: one line" $?
 
+# How often to save, and where the time of all starts goes: the second one does
+# not begin where the first ended.
+run --resume none --metrics "$dir/g.jsonl" --set checkpoint.dir="$dir/gk" \
+    --set checkpoint.every=auto --set train.steps=25
+[ $status = 0 ] && [ -e "$dir/gk/step-00000010" ] &&
+    grep -q "^checkpoint.every auto: [0-9]* steps (.* s); a checkpoint costs" \
+        "$dir/out"
+check "checkpoint.every auto: the first after ten steps, then as it costs" $?
+rm -r "$dir/gk/step-00000025"
+ln -sfn step-00000010 "$dir/gk/latest"
+run --metrics "$dir/g.jsonl" --set checkpoint.dir="$dir/gk" \
+    --set checkpoint.every=auto --set train.steps=600
+cat >"$dir/goodput.py" <<'EOF'
+import json, sys
+starts = [json.loads(s) for s in open(sys.argv[1] + ".starts")]
+steps = [json.loads(s) for s in open(sys.argv[1])]
+assert [s["failed"] for s in starts] == [False, True], starts
+assert starts[0]["lost_s"] == 0 and 0 < starts[1]["lost_s"] < 100
+assert 0 < starts[1]["waited_s"] < 300
+assert starts[1]["opened"] < starts[1]["time"] + 1
+last = steps[-1]
+assert last["step"] == 600 and sum(s.get("save_s", 0) for s in steps) > 0
+wall = last["time"] - starts[0]["opened"]
+if wall > 1.2:
+    good = sum(s["step_s"] for s in steps) / wall
+    assert abs(last["goodput"] - good) < 0.1, (last, good)
+    assert 0 < last["goodput_expected"] <= 1
+EOF
+python3 "$dir/goodput.py" "$dir/g.jsonl"
+check "goodput over both starts, and what the second made again" $?
+
 # The disk is full, or there is none.
 run --resume none --set log.prometheus="$dir/nowhere/a.prom"
 [ $status = 1 ] && [ "$(grep -c '^plait-train: log.prometheus: .*No such' \

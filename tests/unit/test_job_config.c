@@ -251,6 +251,10 @@ static void settings(void)
            !plait_settings_has_key("lr") && !plait_settings_has_key(""),
        "names of settings");
     plait_job_config_destroy(c);
+    c = parse("checkpoint: {every: auto, dir: d}", &err);
+    ok(c && c->checkpoint.every == PLAIT_CHECKPOINT_AUTO,
+       "checkpoint.every auto");
+    plait_job_config_destroy(c);
     c = parse("checkpoint: {fallback: d}", &err);
     ok(!c && strstr(err.text, "checkpoint.fallback: there is no"), "%s",
        err.text);
@@ -498,6 +502,7 @@ static const struct {
     {"batch: {growth: [[5, 99999999]]}", "is more than 16777216"},
     {"data: {train: {a: b}}", "the weight of 'a' is a number from"},
     {"checkpoint: {dir: {a: b}}", "dir is a text, not a mapping"},
+    {"checkpoint: {every: -1}", "every is \"auto\" or a whole number from 0"},
     {"data: {train: \"a\\0b\"}", "train is a text"},
     {"train: {steps: 1, steps: 2}", "f.yaml:1: steps is given twice"},
     {"- a\n- b\n", "the document is a mapping of keys to values, not a"},

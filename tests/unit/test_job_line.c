@@ -92,23 +92,6 @@ static void check_join(void)
        "... where it is longer than Slurm's");
 }
 
-static void check_lost(void)
-{
-    char path[512];
-
-    snprintf(path, sizeof(path), "%s/m", dir);
-    ok(isnan(plait_job_line_lost(NULL, 0)) &&
-           isnan(plait_job_line_lost(path, 0)),
-       "nothing is on record");
-    write_file("m", "{\"step\":1,\"loss\":2,\"step_s\":4}\n"
-                    "{\"step\":2,\"loss\":2,\"step_s\":2}\n");
-    ok(isnan(plait_job_line_lost(path, 0)), "no start is on record");
-    write_file("m.starts", "{\"time\":1000,\"step\":0}\n{\"time\":1005}\n");
-    ok(plait_job_line_lost(path, 1016) == 10,
-       "what went into no step since the first start");
-    ok(isnan(plait_job_line_lost("/dev/null", 0)), "no regular file");
-}
-
 static void check_energy(void)
 {
     struct plait_energy *energy = plait_energy_create("", dir);
@@ -143,7 +126,6 @@ int main(void)
         return 99;
     check_text();
     check_join();
-    check_lost();
     check_energy();
     snprintf(command, sizeof(command), "rm -rf '%s'", dir);
     return system(command) != 0 ? 99 : done_testing();

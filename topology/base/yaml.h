@@ -2,6 +2,7 @@
 #ifndef PLAIT_TOPOLOGY_BASE_YAML_H
 #define PLAIT_TOPOLOGY_BASE_YAML_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <yaml.h>
@@ -52,7 +53,8 @@ int plait_yaml_errorf(const struct plait_yaml *yaml, const yaml_node_t *node,
 enum plait_yaml_type {
     PLAIT_YAML_INT,     /* int, min .. max */
     PLAIT_YAML_SIZE,    /* int, min .. max, or "auto": `count` */
-    PLAIT_YAML_INT64,   /* int64_t, min .. max */
+    PLAIT_YAML_INT64,   /* int64_t, min .. max, or where `count` is not 0,
+                           "auto": that */
     PLAIT_YAML_UINT64,  /* uint64_t, any */
     PLAIT_YAML_REAL,    /* double, min .. max */
     PLAIT_YAML_REALS,   /* double[count], each min .. max */
@@ -82,13 +84,16 @@ struct plait_yaml_field {
     enum plait_yaml_type type;
     size_t offset; /* into the struct that is filled */
     double min, max;
-    int count; /* of REALS, choices or fields; what "auto" is in a SIZE */
+    int count; /* of REALS, choices or fields; what "auto" is in a SIZE, INT64
+                */
     const char *const *choices;
     const struct plait_yaml_field *fields;
     size_t stride;
     const char *also; /* what others call it, words: for suggestions */
 };
 
+/* Whether "auto" is a value of the integer. */
+bool plait_yaml_takes_auto(const struct plait_yaml_field *field);
 /* Fill the struct at `out` from a mapping. Keys that are absent leave their
  * field as it is; unknown and repeated keys, wrong types and values out of
  * range are refused. `what` names the mapping in errors ("" at the top).

@@ -55,6 +55,11 @@ void plait_yaml_print_value(FILE *out, const struct plait_yaml_field *field,
         fprintf(out, "%d", *(const int *)value);
         break;
     case PLAIT_YAML_INT64:
+        if (plait_yaml_takes_auto(field) &&
+            *(const int64_t *)value == field->count) {
+            fputs("auto", out);
+            break;
+        }
         fprintf(out, "%lld", (long long)*(const int64_t *)value);
         break;
     case PLAIT_YAML_UINT64:

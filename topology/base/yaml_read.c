@@ -63,13 +63,19 @@ static int refuse_value(const struct plait_yaml *yaml, const yaml_node_t *node,
                              kind, range, describe(node, buf, sizeof(buf)));
 }
 
+bool plait_yaml_takes_auto(const struct plait_yaml_field *field)
+{
+    return field->type == PLAIT_YAML_SIZE ||
+           (field->type == PLAIT_YAML_INT64 && field->count != 0);
+}
+
 static int read_integer(struct plait_yaml *yaml, const yaml_node_t *node,
                         const struct plait_yaml_field *field, void *out,
                         struct plait_error *err)
 {
     const char *text = plain_text(node);
     bool is_unsigned = field->type == PLAIT_YAML_UINT64;
-    bool is_auto = field->type == PLAIT_YAML_SIZE;
+    bool is_auto = plait_yaml_takes_auto(field);
     const char *kind =
         is_auto ? "\"auto\" or a whole number" : "a whole number";
     unsigned long long u = 0;
@@ -77,7 +83,10 @@ static int read_integer(struct plait_yaml *yaml, const yaml_node_t *node,
     char *end;
 
     if (is_auto && says_auto(node)) {
-        *(int *)out = field->count;
+        if (field->type == PLAIT_YAML_INT64)
+            *(int64_t *)out = field->count;
+        else
+            *(int *)out = field->count;
         return 0;
     }
     if (!text || !*text || strspn(text, "+-0123456789") != strlen(text) ||

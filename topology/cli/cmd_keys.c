@@ -62,7 +62,7 @@ void plait_cmd_print_values(FILE *out, const struct plait_yaml_field *f)
         break;
     default:
         print_range(out, f);
-        if (f->type == PLAIT_YAML_SIZE)
+        if (plait_yaml_takes_auto(f))
             fputs(", or auto", out);
     }
 }

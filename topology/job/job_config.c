@@ -201,7 +201,8 @@ static const struct plait_yaml_field sync_fields[] = {
 static const struct plait_yaml_field checkpoint_fields[] = {
     FIELD(checkpoint, "dir", dir, TEXT, ),
     FIELD(checkpoint, "fallback", fallback, TEXT, ),
-    FIELD(checkpoint, "every", every, INT64, RANGE(0, MAX_STEPS)),
+    FIELD(checkpoint, "every", every, INT64, RANGE(0, MAX_STEPS),
+          .count = PLAIT_CHECKPOINT_AUTO),
     FIELD(checkpoint, "keep", keep, INT, RANGE(0, MAX_COUNT)),
     FIELD(checkpoint, "async", async, BOOL, ),
 };

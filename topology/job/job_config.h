@@ -255,10 +255,12 @@ struct plait_batch_config {
     int min, max;                /* of auto, sequences; 0: not given */
 };
 
+#define PLAIT_CHECKPOINT_AUTO (-1)
 struct plait_checkpoint_config {
     char *dir;      /* NULL: no checkpoints */
     char *fallback; /* for what cannot be written there; NULL: none */
-    int64_t every;  /* steps; 0: only where asked for */
+    int64_t every;  /* steps; 0: only where asked for; CHECKPOINT_AUTO: as
+                       cost and failures say */
     int keep;
     bool async;
 };
