@@ -327,3 +327,28 @@ int plait_replica_check_run(struct plait_replica_check *c, int64_t step,
     odd = find_odd(c, &members, &fair);
     return odd < 0 ? 0 : describe(c, step, odd, members, fair, err);
 }
+
+/* -- one hash of all ------------------------------------------------------- */
+
+int plait_replica_check_state(struct plait_replica_check *c, uint64_t *hash,
+                              struct plait_error *err)
+{
+    int size = plait_comm_size(c->world), rc = 0;
+    uint64_t mine = 0, one, *all = calloc((size_t)size, sizeof(*all));
+
+    if (!all)
+        rc = plait_errorf(err, "train.deterministic: out of memory");
+    for (int i = 0; rc == 0 && i < c->shard.n; i++) {
+        rc = hash_piece(c, i, &one, err);
+        mine += one;
+    }
+    rc = plait_error_consensus(c->world, rc, err);
+    if (rc == 0 &&
+        plait_comm_host_all_gather(c->world, &mine, all, sizeof(mine)) < 0)
+        rc = plait_errorf(err, "%s", plait_comm_error(c->world));
+    if (rc == 0)
+        *hash = plait_hash_bytes(PLAIT_HASH_START, all,
+                                 (size_t)size * sizeof(*all));
+    free(all);
+    return rc;
+}

@@ -24,6 +24,12 @@ void plait_replica_check_destroy(struct plait_replica_check *check);
 int plait_replica_check_run(struct plait_replica_check *check, int64_t step,
                             struct plait_error *err);
 
+/* A hash of all that all ranks hold, masters and states, the same on each of
+ * them: equal in two runs of one layout that are equal to the last bit.
+ * Collective. */
+int plait_replica_check_state(struct plait_replica_check *check, uint64_t *hash,
+                              struct plait_error *err);
+
 /* FNV-like hash of n numbers by their bits, in any order of calls: `first` is
  * the number of x[0] in what they are all parts of, a multiple of 4. Pure. */
 uint64_t plait_replica_hash(const float *x, size_t first, size_t n);

@@ -205,6 +205,17 @@ void plait_hang_destroy(struct plait_hang *h)
     errno = saved;
 }
 
+void plait_hang_where(const struct plait_hang *h, int rank, char *text,
+                      size_t size)
+{
+    const struct contact *c = &h->all[rank];
+
+    if (c->gpu >= 0)
+        snprintf(text, size, "%.63s, GPU %d", c->host, c->gpu);
+    else
+        snprintf(text, size, "%.63s, process %d", c->host, c->pid);
+}
+
 static bool speaks(void *arg)
 {
     return plait_hang_speaks(arg);

@@ -27,6 +27,9 @@ void plait_hang_listen(struct plait_hang *hang);
 void plait_hang_alive(struct plait_hang *hang);
 /* Of the ranks of this node whose watch runs, this one is the lowest. */
 bool plait_hang_speaks(const struct plait_hang *hang);
+/* "node7, GPU 3" of a rank. */
+void plait_hang_where(const struct plait_hang *hang, int rank, char *text,
+                      size_t size);
 /* Of the nodes that are alive, this is the first. */
 bool plait_hang_is_first_node(const struct plait_hang *hang);
 /* Nor is there a lower one whose watch does not run: it may only be late. */

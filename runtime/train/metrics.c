@@ -161,6 +161,7 @@ static void put_slowest(FILE *out, const struct plait_metrics *m)
         return;
     fprintf(out, ",\"slowest_rank\":%d", m->slowest_rank);
     put_number(out, "rank_s_min", m->rank_s[0]);
+    put_number(out, "rank_s_median", m->rank_s[2]);
     put_number(out, "rank_s_max", m->rank_s[1]);
 }
 

@@ -60,7 +60,8 @@ struct plait_metrics {
      * failures let expect. */
     double goodput, goodput_expected;
     int slowest_rank;     /* -1: not known */
-    double rank_s[2];     /* that the quickest and the slowest rank computed */
+    double rank_s[3];     /* that the quickest, the slowest and the median rank
+                             computed */
     double comm_s;        /* of step_s: computation stood still for messages */
     double comm_hidden_s; /* collectives ran beside it, summed over groups */
     uint64_t comm_bytes[PLAIT_NCOMMS]; /* this rank, this step */

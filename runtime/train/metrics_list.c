@@ -48,6 +48,24 @@ static void each_scalar(const struct plait_metrics *m, plait_metric_fn *fn,
          m->host_bytes ? m->host_bytes : NAN, 0, 0},
         {"saved_step", "saved_step", "Step of the newest checkpoint.",
          m->saved_step < 0 ? NAN : m->saved_step, 0, 0},
+        {"comm_s", "communication_exposed_seconds",
+         "Part of the step in which rank 0 waited for messages.", m->comm_s, 0,
+         0},
+        {"comm_hidden_s", "communication_hidden_seconds",
+         "Time of collectives beside computation.", m->comm_hidden_s, 0, 0},
+    };
+    int i;
+
+    for (i = 0; i < COUNT(list); i++)
+        if (!isnan(list[i].value))
+            fn(&list[i], arg);
+}
+
+/* Where the time of the run goes. */
+static void each_share(const struct plait_metrics *m, plait_metric_fn *fn,
+                       void *arg)
+{
+    const struct plait_metric list[] = {
         {"save_s", "checkpoint_exposed_seconds",
          "What checkpoints held the training up since the step before.",
          m->save_s > 0 ? m->save_s : NAN, 0, 0},
@@ -58,11 +76,6 @@ static void each_scalar(const struct plait_metrics *m, plait_metric_fn *fn,
         {"goodput_expected", "goodput_expected_ratio",
          "The same as failures, restarts and saves so far let expect.",
          m->goodput_expected, 0, 0},
-        {"comm_s", "communication_exposed_seconds",
-         "Part of the step in which rank 0 waited for messages.", m->comm_s, 0,
-         0},
-        {"comm_hidden_s", "communication_hidden_seconds",
-         "Time of collectives beside computation.", m->comm_hidden_s, 0, 0},
     };
     int i;
 
@@ -80,6 +93,8 @@ static void each_slowest(const struct plait_metrics *m, plait_metric_fn *fn,
         {"rank_s_min", "rank_computation_min_seconds",
          "Part of a step in which the quickest rank computed.", m->rank_s[0], 0,
          0},
+        {"rank_s_median", "rank_computation_median_seconds",
+         "The same of the median.", m->rank_s[2], 0, 0},
         {"rank_s_max", "rank_computation_max_seconds",
          "The same of the slowest.", m->rank_s[1], 0, 0},
     };
@@ -157,6 +172,7 @@ void plait_metrics_each(const struct plait_metrics *m, plait_metric_fn *fn,
                         void *arg)
 {
     each_scalar(m, fn, arg);
+    each_share(m, fn, arg);
     each_slowest(m, fn, arg);
     each_val_set(m, fn, arg);
     each_stage(m, fn, arg);

@@ -81,7 +81,7 @@ static int run_open(struct run *r, struct plait_session *s,
     r->config = s->config;
     r->world = s->world.comm;
     r->saved = -1;
-    r->slowest = -1;
+    r->straggler.rank = -1;
     return plait_error_consensus(
         r->world, plait_run_supported(r->config, s->world.ops, err), err);
 }
@@ -119,7 +119,9 @@ static void run_close(struct run *r)
 
 static int open_check(struct run *r, struct plait_error *err)
 {
-    if (r->config->train.check_replicas == 0 || plait_comm_size(r->world) == 1)
+    if (!r->config->train.deterministic &&
+        (r->config->train.check_replicas == 0 ||
+         plait_comm_size(r->world) == 1))
         return 0;
     r->check = plait_replica_check_create(plait_trainer_model(r->trainer),
                                           plait_trainer_optim(r->trainer), err);
@@ -293,6 +295,21 @@ static int end_result(struct run *r, struct plait_error *err)
     return plait_error_consensus(r->world, failed ? -1 : 0, err);
 }
 
+/* What two runs are compared by. */
+static int say_state(struct run *r, struct plait_error *err)
+{
+    uint64_t hash = 0;
+
+    if (!r->config->train.deterministic)
+        return 0;
+    if (plait_replica_check_state(r->check, &hash, err) < 0)
+        return -1;
+    if (plait_comm_rank(r->world) == 0)
+        printf("state after step %" PRId64 ": %016" PRIx64 "\n", r->done.step,
+               hash);
+    return 0;
+}
+
 static int run_steps(struct run *r, struct plait_error *err)
 {
     int rc = 0, stop = 0;
@@ -311,6 +328,8 @@ static int run_steps(struct run *r, struct plait_error *err)
     }
     if (rc == 0)
         rc = plait_run_save_last(r, err);
+    if (rc == 0)
+        rc = say_state(r, err);
     if (rc == 0) {
         plait_run_account_close(r);
         return end_result(r, err);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/parallel/shard.h"
 #include "runtime/train/run_private.h"
@@ -64,36 +65,83 @@ int plait_run_measure_nodes(struct run *r, struct plait_error *err)
     return 0;
 }
 
-enum { COMPARED_EVERY = 10, RANKS_MOST = 1 << 20 };
+/* Every how many steps ranks are compared; of many, less often: rank 0 alone
+ * would send each rank all times. */
+static int compared_every(const struct run *r)
+{
+    return r->s->mesh->world_size > 1024 ? PLAIT_STRAGGLER_STEPS : 10;
+}
+
+static void name_straggler(struct run *r)
+{
+    const struct plait_straggler *who = &r->straggler;
+    char where[96];
+
+    plait_hang_where(r->s->hang, who->rank, where, sizeof(where));
+    fprintf(stderr,
+            "plait-train: rank %d (%s) computes %.2f times as long as the "
+            "median of the ranks with the same work, since step %" PRId64 "\n",
+            who->rank, where, r->rank_times.ratio, who->since + 1);
+}
+
+/* times[n] of all ranks, on rank 0. */
+static int judge_times(struct run *r, const float *times)
+{
+    const struct plait_mesh *mesh = r->s->mesh;
+    int n = mesh->world_size, rc, *stage = calloc((size_t)n, sizeof(*stage));
+    struct plait_coord coord;
+
+    if (!stage)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        plait_layout_coord(&mesh->layout, i, &coord);
+        stage[i] = coord.at[PLAIT_PP];
+    }
+    rc = plait_rank_times(times, stage, n, &r->rank_times);
+    free(stage);
+    if (rc == 0 && mesh->rank == 0 &&
+        plait_straggler_update(&r->straggler, &r->rank_times, r->done.step,
+                               compared_every(r)))
+        name_straggler(r);
+    return rc;
+}
 
 static int compare_ranks(struct run *r, struct plait_error *err)
 {
-    double mean = r->busy_s / r->busy_steps, largest[2];
+    float mean = (float)fmax(r->busy_s / r->busy_steps, 0);
+    float *all = calloc((size_t)r->s->mesh->world_size, sizeof(*all));
+    int rc;
 
-    /* Microseconds and, behind them, the rank: one reduction finds both. */
-    largest[0] = floor(fmax(mean, 0) * 1e6) * RANKS_MOST + r->s->mesh->rank;
-    largest[1] = -mean;
-    if (plait_comm_host_all_reduce(r->world, largest, 2, PLAIT_MAX) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(r->world));
-    r->slowest = (int)fmod(largest[0], RANKS_MOST);
-    r->rank_s[0] = -largest[1];
-    r->rank_s[1] = floor(largest[0] / RANKS_MOST) * 1e-6;
+    if (plait_error_consensus(r->world, all ? 0 : -1, err) < 0) {
+        free(all);
+        return plait_errorf(err, "out of memory");
+    }
+    rc = plait_comm_host_all_gather(r->world, &mean, all, sizeof(mean));
+    if (rc < 0)
+        plait_errorf(err, "%s", plait_comm_error(r->world));
+    else if (judge_times(r, all) == 0)
+        r->compared = true;
+    free(all);
     r->busy_s = r->busy_steps = 0;
     /* What was waited for here belongs to no step. */
     plait_comm_stats(r->world, &r->control);
-    return 0;
+    return rc;
 }
 
 int plait_run_measure_slowest(struct run *r, struct plait_metrics *m,
                               struct plait_error *err)
 {
+    const struct plait_rank_times *t = &r->rank_times;
+
     r->busy_s += m->step_s - m->comm_s;
     r->busy_steps++;
-    if (r->s->mesh->world_size > 1 && r->done.step % COMPARED_EVERY == 0 &&
+    if (r->s->mesh->world_size > 1 && r->done.step % compared_every(r) == 0 &&
         compare_ranks(r, err) < 0)
         return -1;
-    m->slowest_rank = r->slowest;
-    memcpy(m->rank_s, r->rank_s, sizeof(m->rank_s));
+    m->slowest_rank = r->compared ? t->slowest : -1;
+    m->rank_s[0] = t->min;
+    m->rank_s[1] = t->max;
+    m->rank_s[2] = t->median;
     return 0;
 }
 

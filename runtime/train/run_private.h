@@ -15,6 +15,7 @@
 #include "runtime/train/report.h"
 #include "runtime/train/run.h"
 #include "runtime/train/step.h"
+#include "runtime/train/straggler.h"
 #include "runtime/train/watchdog.h"
 #include "topology/node/energy.h"
 
@@ -61,11 +62,12 @@ struct run {
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
     double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
     struct plait_report report;
-    double *nodes;    /* [ranks] which of them share a node, in any numbers */
-    double busy_s;    /* that this rank computed since they were compared */
-    int busy_steps;   /* in so many steps */
-    int slowest;      /* of the ranks, when they were compared; -1: never */
-    double rank_s[2]; /* of the quickest and the slowest, a step */
+    double *nodes;  /* [ranks] which of them share a node, in any numbers */
+    double busy_s;  /* that this rank computed since they were compared */
+    int busy_steps; /* in so many steps */
+    bool compared;  /* the ranks, once */
+    struct plait_rank_times rank_times; /* as last compared */
+    struct plait_straggler straggler;
     struct account account;
     struct spent spent;
     struct plait_shares shares;

@@ -109,7 +109,8 @@ int plait_run_check_replicas(struct run *r, bool saves, struct plait_error *err)
 {
     int64_t every = r->config->train.check_replicas;
 
-    if (!r->check || (!saves && r->done.step % every != 0))
+    if (!r->check || every == 0 || plait_comm_size(r->world) == 1 ||
+        (!saves && r->done.step % every != 0))
         return 0;
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_CHECK);
     return plait_replica_check_run(r->check, r->done.step, err);

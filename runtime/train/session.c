@@ -67,6 +67,28 @@ static int read_config(struct plait_session *s,
 /* -- layout -------------------------------------------------------------- */
 
 /* The plan decides; a configuration that says otherwise is refused. */
+/* What would make two equal runs differ is turned off, or refused where the
+ * user asked for it. */
+static int require_determinism(const struct plait_session *s,
+                               struct plait_error *err)
+{
+    const char *attention = getenv("PLAIT_ATTENTION");
+    const char *cache = getenv("PLAIT_MATMUL_CACHE");
+
+    if (!s->config->train.deterministic || !s->world.ops->gpu)
+        return 0;
+    if (attention && strcmp(attention, "own") != 0)
+        return plait_errorf(err,
+                            "train.deterministic: PLAIT_ATTENTION=%s adds in "
+                            "an order of its own in each run; it must be own",
+                            attention);
+    if (cache && *cache)
+        return plait_errorf(err, "train.deterministic: PLAIT_MATMUL_CACHE "
+                                 "chooses algorithms by the clock; unset it");
+    setenv("PLAIT_ATTENTION", "own", 1);
+    return 0;
+}
+
 static int follow_launch(struct plait_session *s, struct plait_layout *layout,
                          struct plait_error *err)
 {
@@ -166,6 +188,9 @@ int plait_session_open(struct plait_session *s,
         return -1;
     if (plait_error_consensus(s->world.comm, resolve_layout(s, &layout, err),
                               err) < 0)
+        return -1;
+    if (plait_error_consensus(s->world.comm, require_determinism(s, err), err) <
+        0)
         return -1;
     if (plait_figures_find(&s->world, &figures, err) < 0)
         return -1;

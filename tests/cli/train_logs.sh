@@ -324,6 +324,24 @@ EOF
 python3 "$dir/goodput.py" "$dir/g.jsonl"
 check "goodput over both starts, and what the second made again" $?
 
+# Two runs, bit by bit.
+det=(--set train.deterministic=true --metrics "$dir/d.jsonl"
+    --set checkpoint.dir="$dir/dk" --set lr.schedule=constant)
+hash_of() {
+    rm -rf "$dir/dk"
+    run --resume none "${det[@]}" "$@"
+    grep '^state after step 6: [0-9a-f]*$' "$dir/out"
+}
+first=$(hash_of)
+[ -n "$first" ] && [ "$first" = "$(hash_of)" ] &&
+    [ "$first" != "$(hash_of --set train.seed=$((seed + 1)))" ]
+check "train.deterministic: two runs have one hash, another seed another" $?
+rm -rf "$dir/dk"
+run --resume none "${det[@]}" --set train.steps=3
+run "${det[@]}"
+grep -q "^resumed after step 3" "$dir/out" && grep -qxF "$first" "$dir/out"
+check "... and so has one that was interrupted" $?
+
 # The disk is full, or there is none.
 run --resume none --set log.prometheus="$dir/nowhere/a.prom"
 [ $status = 1 ] && [ "$(grep -c '^plait-train: log.prometheus: .*No such' \

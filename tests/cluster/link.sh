@@ -27,12 +27,13 @@ parity.write_tokens("tokens.bin")
 parity.write_config("c.yaml", "gpt2", sys.argv[2] + "/tokens.bin")
 ' "$top_srcdir" "$work" || exit 99
 
+# Networks of other namespaces, which UCX would look for, are not these.
+export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self
 limit=8
-# start NAME: four ranks, one a node, which leave their numbers in this
-# namespace and their nodes behind
+# start NAME NODES: four ranks, which leave their nodes behind
 start()
 {
-    timeout 480 srun -Q --mpi=pmix -N4 -n4 --dp=4 --output="$1.out.%t" \
+    timeout 480 srun -Q --mpi=pmix -N"$2" -n4 --dp=4 --output="$1.out.%t" \
         bash -c 'hostname >"$0.host.$RANK"; exec "$@"' "$1" \
         "$train" c.yaml --set train.steps=100000000 \
         --set train.timeout=$limit --set log.metrics="$1.jsonl" \
@@ -65,10 +66,10 @@ gone()
     [ -z "$(ranks "$1")" ]
 }
 
-# said NAME PATTERN: in one line, of one rank
+# said NAME PATTERN: in one line, but for what a node that is cut off says
 said()
 {
-    is 1 "$(cat "$1".out.? | grep -c "has not ended for")" &&
+    is 1 "$(cat "$1".out.? | grep "has not ended for" | grep -vc "it is cut off")" &&
         like "$(cat "$1".out.?)" \
             "plait-train: step [0-9]+ has not ended for $limit s \
 \(train.timeout\): $2"
@@ -87,19 +88,21 @@ all_idle()
 }
 
 # These count rounds, which are longer on a busy machine.
-start one
-check "a training over four nodes" until_true trains one
-kill -STOP "$(on one node3)"
+start one 2
+check "a training over two nodes" until_true trains one
+far=$(cat one.host.3)
+stopped=$(on one "$far" | head -n 1)
+kill -STOP "$stopped"
 check "a rank elsewhere is stopped: all are gone 5 s after train.timeout" \
     within $((limit + 5)) gone one
 check "... and it is named, with its node" said one \
-    "rank $(rank_on one node3) \(node3, process [0-9]+\) is stopped by a \
-signal; .*3 other ranks wait since"
+    "rank [0-9] \($far, process [0-9]+\) is stopped by a signal; .*\
+3 other ranks wait since"
 wait $srun_pid
 check "no node is left completing" until_true all_idle
 
-start cut
-check "another training" until_true trains cut
+start cut 4
+check "another, over four" until_true trains cut
 ip link set veth3 down
 check "a link is down for ever: all are gone 5 s after train.timeout" \
     within $((limit + 5)) gone cut

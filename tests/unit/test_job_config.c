@@ -499,6 +499,7 @@ static const struct {
     {"batch: {max: 64}", "batch.growth must be auto"},
     {"train: {noise: -1}", "noise is a number from 0 to 1000, not '-1'"},
     {"train: {skip_outliers: 3}", "skip_outliers is true or false, not '3'"},
+    {"train: {deterministic: 1}", "deterministic is true or false, not '1'"},
     {"batch: {growth: [[5, 99999999]]}", "is more than 16777216"},
     {"data: {train: {a: b}}", "the weight of 'a' is a number from"},
     {"checkpoint: {dir: {a: b}}", "dir is a text, not a mapping"},

@@ -382,6 +382,9 @@ int plait_fits_config(const struct plait_job_config *config,
         (t->skip_outliers || config->batch.growth.n > 0))
         return plait_errorf(err, "train.skip_outliers and batch.growth: "
                                  "sync.learners must be 1");
+    if (t->deterministic && config->sync.learners == PLAIT_SYNC_LEARNERS_AUTO)
+        return plait_errorf(err, "train.deterministic: sync.learners auto "
+                                 "chooses by the clock; give a number");
     if (config->checkpoint.fallback && !config->checkpoint.dir)
         return plait_errorf(err, "checkpoint.fallback: there is no "
                                  "checkpoint.dir that it could stand in for");

@@ -151,6 +151,7 @@ static const struct plait_yaml_field train_fields[] = {
     FIELD(train, "check_replicas", check_replicas, INT64, RANGE(0, MAX_STEPS)),
     FIELD(train, "noise", noise, REAL, RANGE(0, 1000)),
     FIELD(train, "skip_outliers", skip_outliers, BOOL, ),
+    FIELD(train, "deterministic", deterministic, BOOL, ),
 };
 
 static const struct plait_yaml_field optim_fields[] = {

@@ -215,6 +215,7 @@ struct plait_train_config {
     int64_t check_replicas; /* steps between two checks; 0: none */
     double noise; /* standard deviation of the samples' factors; 0: none */
     bool skip_outliers;
+    bool deterministic;
 };
 
 /* How the rate falls from its peak to its minimum after the warm-up. */
