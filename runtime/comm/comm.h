@@ -12,30 +12,38 @@
 #include "topology/layout/launch.h"
 
 /* Process groups behind one vtable: nccl (GPUs), mpi (CPUs, with shared memory
- * in a node, and GPUs staged through the host), self (one process), and tcp,
- * which carries NCCL's host values where there is no MPI and no transfers.
+ * in a node, and GPUs staged through the host), socket (CPUs, TCP and shared
+ * memory, without MPI), self (one process), and tcp, which carries NCCL's host
+ * values where there is no MPI and no transfers.
  *
  * Every transfer is ordered: it starts after the work that was on queue `q`
  * when it was called. With req NULL, work put on q later runs after it. With
  * req, it runs concurrently with q's later work until plait_comm_wait(), which
- * makes the given queue wait for it; with mpi, whose transfers are the host's
- * work, the host waits. There a thread of the process moves the data meanwhile
- * if MPI allows threads; otherwise it moves in waits and in
+ * makes the given queue wait for it; with mpi and socket, whose transfers are
+ * the host's work, the host waits. There a thread of the process moves the data
+ * meanwhile if MPI allows threads; otherwise it moves in waits and in
  * plait_comm_progress(). Both buffers must be left alone until the wait (send
  * may be read). Any number may be under way, and waited for in any order.
  * Ranks of a group start the same transfers in the same order. Between groups
- * mpi needs no order; NCCL may deadlock where two ranks start transfers of two
- * groups in opposite orders and the GPU has no room for both kernels.
- * Point-to-point is matched by (peer, tag), with NCCL by peer and order.
- * 0, or -1 with errno and plait_comm_error(). A communicator that failed or
- * was aborted starts no more transfers: it can only be destroyed. */
+ * mpi and socket need no order; NCCL may deadlock where two ranks start
+ * transfers of two groups in opposite orders and the GPU has no room for both
+ * kernels. Point-to-point is matched by (peer, tag), with NCCL by peer and
+ * order. 0, or -1 with errno and plait_comm_error(). A communicator that failed
+ * or was aborted starts no more transfers: it can only be destroyed. With
+ * socket a process that is lost fails all transfers of all groups, on all
+ * ranks. */
 
 struct plait_comm;
 struct plait_request;
 struct plait_trace;
 struct plait_record;
 
-enum plait_comm_kind { PLAIT_COMM_SELF, PLAIT_COMM_MPI, PLAIT_COMM_NCCL };
+enum plait_comm_kind {
+    PLAIT_COMM_SELF,
+    PLAIT_COMM_MPI,
+    PLAIT_COMM_NCCL,
+    PLAIT_COMM_SOCKET
+};
 enum plait_reduce { PLAIT_SUM, PLAIT_MAX };
 
 /* The parallel axis whose traffic a communicator carries. NCCL's channels,
@@ -63,8 +71,8 @@ struct plait_comm_stats {
 };
 
 /* The world of this launch. `launch` is NULL for one process or plain
- * mpirun. kind MPI initialises MPI if nobody has; its rank order is made to
- * follow launch->rank. */
+ * mpirun; kind SOCKET needs one that has a rendezvous. kind MPI initialises MPI
+ * if nobody has; its rank order is made to follow launch->rank. */
 struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev,
@@ -92,7 +100,8 @@ struct plait_record *plait_comm_record(const struct plait_comm *comm);
 /* NULL-safe, keeps errno. Collective where the backend needs it. */
 void plait_comm_destroy(struct plait_comm *comm);
 /* Not collective: give up at once. nccl and tcp close this communicator, and
- * tcp's peers see that; mpi ends all processes of MPI's world (MPI_Abort). */
+ * tcp's peers see that; socket closes all of this world, and the peers see it;
+ * mpi ends all processes of MPI's world (MPI_Abort). */
 void plait_comm_abort(struct plait_comm *comm);
 
 /* Notice when another process of the world on this node ends without having
@@ -144,8 +153,9 @@ void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
  * them. In place: recv == send (all_gather: send == recv + rank * n;
  * reduce_scatter: recv == send + rank * n). Types: fp32, bf16, fp16, int32.
  * A sum of bf16 or fp16 makes each addition in fp32. In shared memory it is
- * rounded once, at the end; mpi's messages and nccl round it to the type after
- * each addition, so that it loses precision with the number of ranks. */
+ * rounded once, at the end; mpi's and socket's messages and nccl round it to
+ * the type after each addition, so that it loses precision with the number of
+ * ranks. */
 int plait_comm_all_reduce(struct plait_comm *comm, const void *send, void *recv,
                           size_t n, enum plait_dtype type, enum plait_reduce op,
                           struct plait_queue *q, struct plait_request **req);

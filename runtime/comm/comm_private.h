@@ -55,7 +55,7 @@ struct plait_group_site {
 };
 
 struct plait_comm_vtable {
-    const char *name; /* "self", "mpi", "nccl" */
+    const char *name; /* "self", "mpi", "nccl", "socket", "tcp" */
     bool records;     /* plait_comm_records() */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
@@ -144,6 +144,13 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
  * other ranks. NULL with errno and err. */
 struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
                                     double timeout_s, struct plait_error *err);
+
+/* Waits up to timeout_s for the other ranks. NULL with errno and err. */
+struct plait_comm *plait_socket_create(const struct plait_ops *ops,
+                                       struct plait_device *dev,
+                                       const struct plait_launch *launch,
+                                       double timeout_s,
+                                       struct plait_error *err);
 
 /* The one symbol of the module plait_nccl.so, "plait_nccl_create": a world
  * over the ranks of `host`, which carries the unique id now and host values

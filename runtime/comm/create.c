@@ -30,7 +30,9 @@ static struct plait_comm *host_create(enum plait_comm_kind kind,
 #endif
     }
     if (launch && launch->world_size > 1) {
-        plait_errorf(err, "the launch has %d ranks, which need MPI or NCCL",
+        plait_errorf(err,
+                     "the launch has %d ranks, which need MPI, NCCL or "
+                     "sockets",
                      launch->world_size);
         errno = EINVAL;
         return NULL;
@@ -91,6 +93,28 @@ static struct plait_comm *nccl_create(const struct plait_ops *ops,
     return comm;
 }
 
+static struct plait_comm *socket_create(const struct plait_ops *ops,
+                                        struct plait_device *dev,
+                                        const struct plait_launch *launch,
+                                        struct plait_error *err)
+{
+    errno = EINVAL;
+    if (ops && ops->gpu)
+        plait_errorf(err, "sockets connect ranks on CPUs; GPUs have NCCL, or "
+                          "MPI where they are shared");
+    else if (!launch)
+        plait_errorf(err, "sockets need a plan: start with plait run, or with "
+                          "srun and a flag of the plugin such as --tp");
+    else if (launch->world_size == 1)
+        return host_create(PLAIT_COMM_SELF, launch, ops, dev, err);
+    else if (launch->master_port <= 0)
+        plait_errorf(err, "sockets need the rendezvous (MASTER_ADDR, "
+                          "MASTER_PORT): leave out --rendezvous=none");
+    else
+        return plait_socket_create(ops, dev, launch, RENDEZVOUS_S, err);
+    return NULL;
+}
+
 struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev,
@@ -99,5 +123,7 @@ struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
 {
     if (kind == PLAIT_COMM_NCCL)
         return nccl_create(ops, dev, launch, err);
+    if (kind == PLAIT_COMM_SOCKET)
+        return socket_create(ops, dev, launch, err);
     return host_create(kind, launch, ops, dev, err);
 }

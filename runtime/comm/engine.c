@@ -209,3 +209,12 @@ void plait_engine_poke(struct plait_engine *e)
     advance_all(e);
     pthread_mutex_unlock(&e->lock);
 }
+
+void plait_engine_settle(struct plait_engine *e)
+{
+    e->waiting++;
+    pthread_mutex_lock(&e->lock);
+    while (e->first)
+        advance_all(e);
+    leave_wait(e);
+}

@@ -36,6 +36,8 @@ void plait_engine_start(struct plait_engine *engine, struct plait_job *job);
 void plait_engine_wait(struct plait_engine *engine, struct plait_job *job);
 /* Start and wait, without waking the engine's thread. */
 void plait_engine_run(struct plait_engine *engine, struct plait_job *job);
+/* Until no job is under way: when nothing can be in the way of any. */
+void plait_engine_settle(struct plait_engine *engine);
 /* One round over all jobs, unless another thread is in one. */
 void plait_engine_poke(struct plait_engine *engine);
 

@@ -84,7 +84,7 @@ static void world_destroy(struct mpi_world *world)
     free(world);
 }
 
-static struct mpi_world *world_create(MPI_Comm mpi, int finalize)
+static struct mpi_world *world_create(int finalize)
 {
     struct mpi_world *world = calloc(1, sizeof(*world));
     int level;
@@ -95,9 +95,7 @@ static struct mpi_world *world_create(MPI_Comm mpi, int finalize)
     MPI_Query_thread(&level);
     world->engine = plait_engine_create(level == MPI_THREAD_MULTIPLE,
                                         let_mpi_progress, NULL);
-    if (!world->engine ||
-        plait_shm_world_init(mpi, &world->shm) != MPI_SUCCESS) {
-        plait_engine_destroy(world->engine);
+    if (!world->engine) {
         free(world);
         return NULL;
     }
@@ -129,17 +127,14 @@ static void mpi_abort(struct plait_comm *comm)
 /* Collective. */
 static struct plait_comm *make_comm(MPI_Comm mpi, struct mpi_world *world,
                                     const struct plait_ops *ops,
-                                    struct plait_device *dev, const char *name)
+                                    struct plait_device *dev, const char *name,
+                                    int owner)
 {
     struct mpi_comm *c = calloc(1, sizeof(*c));
     int rank, size;
 
     if (!c)
         return NULL;
-    if (plait_shm_create(mpi, &world->shm, &c->shm) != MPI_SUCCESS) {
-        free(c);
-        return NULL;
-    }
     MPI_Comm_rank(mpi, &rank);
     MPI_Comm_size(mpi, &size);
     plait_comm_init(&c->base, &mpi_vtable, ops, dev, rank, size, name);
@@ -147,7 +142,12 @@ static struct plait_comm *make_comm(MPI_Comm mpi, struct mpi_world *world,
     MPI_Comm_set_name(mpi, name);
     c->mpi = mpi;
     c->world = world;
-    c->owner = 0;
+    if ((owner && plait_shm_world_init(&c->base, &world->shm) < 0) ||
+        plait_shm_create(&c->base, &world->shm, &c->shm) < 0) {
+        free(c);
+        return NULL;
+    }
+    c->owner = owner;
     return &c->base;
 }
 
@@ -217,18 +217,17 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
     if (launch)
         rank = launch->rank;
     if (MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &mpi) != MPI_SUCCESS ||
-        !(world = world_create(mpi, !ready))) {
+        !(world = world_create(!ready))) {
         plait_errorf(err, "the world of MPI could not be set up");
         errno = EIO;
         return NULL;
     }
-    comm = make_comm(mpi, world, ops, dev, "world");
+    comm = make_comm(mpi, world, ops, dev, "world", 1);
     if (!comm) {
         plait_errorf(err, "out of memory");
         world_destroy(world);
         return NULL;
     }
-    mpi_of(comm)->owner = 1;
     return comm;
 }
 
@@ -249,7 +248,7 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
     *comm = NULL;
     if (mpi == MPI_COMM_NULL)
         return 0;
-    *comm = make_comm(mpi, p->world, parent->ops, parent->dev, name);
+    *comm = make_comm(mpi, p->world, parent->ops, parent->dev, name, 0);
     return *comm ? 0 : plait_errorf(err, "out of memory");
 }
 

@@ -276,7 +276,7 @@ static bool is_expected(const struct host *h, const struct hello *hello)
 {
     return memcmp(hello->magic, magic, sizeof(magic)) == 0 &&
            hello->key == h->m->key && hello->size == (uint32_t)h->m->size &&
-           hello->rank > 0 && hello->rank < hello->size &&
+           hello->rank > (uint32_t)h->m->root && hello->rank < hello->size &&
            h->fds[hello->rank] < 0;
 }
 
@@ -369,7 +369,7 @@ int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
         return plait_errorf(err, "%s: out of memory", m->name);
     h->m = m;
     h->fds = fds;
-    h->missing = m->size - 1;
+    h->missing = m->size - 1 - m->root;
     while (rc == 0 && h->missing > 0)
         rc = serve_guests(h, listener, deadline);
     saved = errno;
@@ -461,7 +461,8 @@ int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
         nanosleep(&pause, NULL);
     } while (plait_trace_now() < deadline);
     errno = first ? first : saved;
-    plait_errorf(err, "%s: rank 0 at %s port %d: %s", m->name, host, port,
+    plait_errorf(err, "%s: rank %d at %s port %d: %s", m->name, m->root, host,
+                 port,
                  errno == EACCES ? "somebody else answers" : strerror(errno));
     return -1;
 }

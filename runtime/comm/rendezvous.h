@@ -9,15 +9,16 @@
 #include "topology/base/error.h"
 #include "topology/layout/launch.h"
 
-/* How the ranks of a group find each other over TCP. Rank 0 listens, the
- * others connect, and each side proves to the other that it knows the step's
- * secret, which itself is never sent: a foreign process can neither join nor
- * block the group. */
+/* How the ranks of a group find each other over TCP. Rank 0 listens, or in turn
+ * each of them, the others connect, and each side proves to the other that it
+ * knows the step's secret, which itself is never sent: a foreign process can
+ * neither join nor block the group. */
 
 struct plait_meeting {
     const char *name; /* of the group, for errors */
     uint64_t key;     /* tells the groups of a job apart */
     int rank, size;
+    int root;                       /* who listens: ranks behind it connect */
     char secret[PLAIT_SECRET_SIZE]; /* "": proves nothing */
     double timeout_s;
 };
@@ -40,10 +41,11 @@ bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
 #define PLAIT_RENDEZVOUS_PORTS 8
 int plait_rendezvous_listen(int *port);
 
-/* Rank 0: wait for all the others; fds[rank] is each one's, fds[0] stays. */
+/* The root: wait for all ranks behind it; fds[rank] is each one's, those up to
+ * its own stay. */
 int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
                             int *fds, struct plait_error *err);
-/* The others: a connection to rank 0, which listens on one of `ports` ports
+/* The others: a connection to the root, which listens on one of `ports` ports
  * from `port` on, or will. -1 with errno and err. */
 int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
                           int port, int ports, struct plait_error *err);

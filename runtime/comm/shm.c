@@ -13,9 +13,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/dtype.h"
+#include "runtime/comm/arith.h"
+#include "topology/base/hash.h"
 
 /* Bytes of a chunk, and chunks that may be under way: together they fit in a
  * core's cache. */
@@ -26,7 +28,6 @@
 #define LINE 64
 /* Elements that are reduced at once: their fp32 copies fit in the L1 cache. */
 #define BLOCK 2048
-#define STRIP 16
 
 /* A rank's area of the segment: how many chunks it has filled, reduced and
  * taken since the start, and its slots. A slot has one place for each rank's
@@ -47,25 +48,31 @@ struct plait_shm {
 
 /* -- the segment --------------------------------------------------------- */
 
-int plait_shm_world_init(MPI_Comm comm, struct plait_shm_world *world)
+/* What processes share that see each other's memory by its name. */
+static uint64_t node_hash(void)
 {
-    MPI_Comm near;
-    int rc;
+    uint64_t hash = PLAIT_HASH_START;
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    char boot[40] = "";
+    struct stat st;
 
-    MPI_Comm_rank(comm, &world->rank);
-    world->node = world->rank;
+    if (f && fgets(boot, sizeof(boot), f))
+        hash = plait_hash_text(hash, boot);
+    if (f)
+        fclose(f);
+    if (stat("/dev/shm", &st) == 0)
+        hash += (uint64_t)st.st_dev * 1000003 + st.st_ino;
+    return hash;
+}
+
+int plait_shm_world_init(struct plait_comm *comm, struct plait_shm_world *world)
+{
+    world->rank = comm->rank;
+    world->node = node_hash();
     world->next = 0;
     if (getrandom(&world->id, sizeof(world->id), 0) < 0)
-        return MPI_ERR_OTHER;
-    rc = MPI_Bcast(&world->id, 1, MPI_UINT64_T, 0, comm);
-    if (rc == MPI_SUCCESS)
-        rc = MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, world->rank,
-                                 MPI_INFO_NULL, &near);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    rc = MPI_Bcast(&world->node, 1, MPI_INT, 0, near);
-    MPI_Comm_free(&near);
-    return rc;
+        return -1;
+    return plait_comm_host_broadcast(comm, &world->id, sizeof(world->id), 0);
 }
 
 static void area_name(char name[64], const struct plait_shm_world *world,
@@ -103,80 +110,92 @@ static void areas_close(struct area **area, int n)
     free(area);
 }
 
+/* What a rank says before the first segment of a group. */
+struct offer {
+    uint64_t node, next;
+};
+
 /* Whether all ranks are on one node, and the number of their segment. */
-static int common_number(MPI_Comm comm, struct plait_shm_world *world,
+static int common_number(struct plait_comm *comm, struct plait_shm_world *world,
                          bool *near)
 {
-    int64_t v[3] = {(int64_t)world->next, world->node, -world->node};
-    int rc = MPI_Allreduce(MPI_IN_PLACE, v, 3, MPI_INT64_T, MPI_MAX, comm);
+    struct offer mine = {world->node, world->next},
+                 *all = calloc((size_t)comm->size, sizeof(*all));
 
-    world->next = (uint64_t)v[0];
-    *near = v[1] == -v[2];
-    return rc;
+    if (!all ||
+        plait_comm_host_all_gather(comm, &mine, all, sizeof(mine)) < 0) {
+        free(all);
+        return -1;
+    }
+    *near = true;
+    for (int i = 0; i < comm->size; i++) {
+        *near &= all[i].node == world->node;
+        if (all[i].next > world->next)
+            world->next = all[i].next;
+    }
+    free(all);
+    return 0;
 }
 
 /* Every rank's area; where one rank fails, no rank has any: *area NULL. */
-static int open_areas(MPI_Comm comm, const struct plait_shm_world *world,
-                      int rank, int size, struct area ***area)
+static int open_areas(struct plait_comm *comm,
+                      const struct plait_shm_world *world, struct area ***area)
 {
-    struct area **all = calloc((size_t)size, sizeof(*all));
-    int *ranks = calloc((size_t)size, sizeof(*ranks));
-    int mine = -1, ok, rc;
+    struct area **all = calloc((size_t)comm->size, sizeof(*all));
+    int *ranks = calloc((size_t)comm->size, sizeof(*ranks));
+    double failed;
+    int mine = -1, rc = -1;
     char name[64];
 
     area_name(name, world, world->rank);
-    if (all && ranks && (all[rank] = area_open(name, true)))
+    if (all && ranks && (all[comm->rank] = area_open(name, true)))
         mine = world->rank;
     if (ranks)
-        rc = MPI_Allgather(&mine, 1, MPI_INT, ranks, 1, MPI_INT, comm);
-    else
-        rc = MPI_ERR_NO_MEM;
-    ok = rc == MPI_SUCCESS && mine >= 0;
-    for (int i = 0; ok && i < size; i++) {
+        rc = plait_comm_host_all_gather(comm, &mine, ranks, sizeof(mine));
+    failed = rc < 0 || mine < 0;
+    for (int i = 0; !failed && i < comm->size; i++) {
         area_name(name, world, ranks[i]);
-        if (i != rank)
-            ok = ranks[i] >= 0 && (all[i] = area_open(name, false));
+        if (i != comm->rank)
+            failed = ranks[i] < 0 || !(all[i] = area_open(name, false));
     }
-    if (rc == MPI_SUCCESS)
-        rc = MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, comm);
+    if (rc == 0)
+        rc = plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX);
     /* The name is needed no longer, whether all ranks mapped it or not. */
     area_name(name, world, world->rank);
     if (mine >= 0)
         shm_unlink(name);
     free(ranks);
-    if (rc == MPI_SUCCESS && ok)
+    if (rc == 0 && failed == 0)
         *area = all;
     else if (all)
-        areas_close(all, size);
+        areas_close(all, comm->size);
     return rc;
 }
 
-int plait_shm_create(MPI_Comm comm, struct plait_shm_world *world,
+int plait_shm_create(struct plait_comm *comm, struct plait_shm_world *world,
                      struct plait_shm **shm)
 {
     struct area **area = NULL;
-    int rank, size, rc;
     bool near;
+    int rc;
 
     *shm = NULL;
-    MPI_Comm_rank(comm, &rank);
-    MPI_Comm_size(comm, &size);
     rc = common_number(comm, world, &near);
-    if (rc != MPI_SUCCESS || !near)
+    if (rc < 0 || !near)
         return rc;
-    rc = open_areas(comm, world, rank, size, &area);
+    rc = open_areas(comm, world, &area);
     world->next++;
-    if (rc != MPI_SUCCESS || !area)
+    if (rc < 0 || !area)
         return rc;
     *shm = calloc(1, sizeof(**shm));
     if (!*shm) {
-        areas_close(area, size);
-        return MPI_ERR_NO_MEM;
+        areas_close(area, comm->size);
+        return -1;
     }
-    (*shm)->rank = rank;
-    (*shm)->size = size;
+    (*shm)->rank = comm->rank;
+    (*shm)->size = comm->size;
     (*shm)->area = area;
-    return MPI_SUCCESS;
+    return 0;
 }
 
 void plait_shm_destroy(struct plait_shm *shm)
@@ -188,64 +207,6 @@ void plait_shm_destroy(struct plait_shm *shm)
     areas_close(shm->area, shm->size);
     free(shm);
     errno = saved;
-}
-
-/* -- arithmetic ---------------------------------------------------------- */
-
-static void widen_floats(float *to, const void *from, size_t n,
-                         enum plait_dtype type)
-{
-    const uint16_t *h = from;
-
-    switch (type) {
-    case PLAIT_BF16_T:
-        for (size_t i = 0; i < n; i++)
-            to[i] = plait_f32_of_bf16(h[i]);
-        break;
-    case PLAIT_FP16_T:
-        for (size_t i = 0; i < n; i++)
-            to[i] = plait_f32_of_fp16(h[i]);
-        break;
-    default:
-        memcpy(to, from, n * sizeof(*to));
-    }
-}
-
-static void narrow_floats(void *to, const float *from, size_t n,
-                          enum plait_dtype type)
-{
-    uint16_t *h = to;
-
-    switch (type) {
-    case PLAIT_BF16_T:
-        for (size_t i = 0; i < n; i++)
-            h[i] = plait_bf16_of_f32(from[i]);
-        break;
-    case PLAIT_FP16_T:
-        for (size_t i = 0; i < n; i++)
-            h[i] = plait_fp16_of_f32(from[i]);
-        break;
-    default:
-        memcpy(to, from, n * sizeof(*from));
-    }
-}
-
-/* to[i] = to[i] and from[i] reduced. Sums go by fixed strips, which every
- * compiler turns into vectors. */
-static void reduce_floats(float *restrict to, const float *restrict from,
-                          size_t n, enum plait_reduce op)
-{
-    size_t strips = op == PLAIT_SUM ? n / STRIP * STRIP : 0;
-
-    for (size_t i = 0; i < strips; i += STRIP)
-        for (size_t k = 0; k < STRIP; k++)
-            to[i + k] += from[i + k];
-    if (op == PLAIT_SUM)
-        for (size_t i = strips; i < n; i++)
-            to[i] += from[i];
-    else
-        for (size_t i = 0; i < n; i++)
-            to[i] = from[i] > to[i] ? from[i] : to[i];
 }
 
 /* -- a transfer ---------------------------------------------------------- */
@@ -355,15 +316,15 @@ static void reduce_block(const struct plait_shm_transfer *x, size_t c,
                                : slot_place(x, r, x->shm->rank, c) + at * size;
 
         if (r == 0)
-            widen_floats(sum, from, n, x->t.type);
+            plait_arith_widen(sum, from, n, x->t.type);
         else if (x->t.type == PLAIT_F32)
-            reduce_floats(sum, from, n, x->t.op);
+            plait_arith_reduce_floats(sum, from, n, x->t.op);
         else {
-            widen_floats(next, from, n, x->t.type);
-            reduce_floats(sum, next, n, x->t.op);
+            plait_arith_widen(next, from, n, x->t.type);
+            plait_arith_reduce_floats(sum, next, n, x->t.op);
         }
     }
-    narrow_floats(to + at * size, sum, n, x->t.type);
+    plait_arith_narrow(to + at * size, sum, n, x->t.type);
     if (out)
         memcpy(out + at * size, to + at * size, n * size);
 }

@@ -2,14 +2,13 @@
 #ifndef PLAIT_RUNTIME_COMM_SHM_H
 #define PLAIT_RUNTIME_COMM_SHM_H
 
-#include <mpi.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/comm/comm_private.h"
 #include "runtime/comm/engine.h"
 
-/* Collectives among ranks of one node through shared memory. MPI's own take
+/* Collectives among ranks of one node through shared memory. Messages take
  * two copies and a message for every part; here each rank reads what the
  * others put into a segment while it is still in cache. */
 struct plait_shm;
@@ -18,7 +17,7 @@ struct plait_shm;
 struct plait_shm_world {
     uint64_t id; /* random */
     int rank;
-    int node;      /* lowest rank of this node */
+    uint64_t node; /* equal for ranks of one node */
     uint64_t next; /* number of the next segment */
 };
 
@@ -31,10 +30,11 @@ struct plait_shm_transfer {
     size_t chunks, filled, reduced, taken;
 };
 
-/* Collective; both return an MPI error code. *shm is NULL where the ranks
- * are not all on one node or have no room for a segment. */
-int plait_shm_world_init(MPI_Comm comm, struct plait_shm_world *world);
-int plait_shm_create(MPI_Comm comm, struct plait_shm_world *world,
+/* Collective, over host values of `comm`; -1 with errno. *shm is NULL where
+ * the ranks are not all on one node or have no room for a segment. */
+int plait_shm_world_init(struct plait_comm *comm,
+                         struct plait_shm_world *world);
+int plait_shm_create(struct plait_comm *comm, struct plait_shm_world *world,
                      struct plait_shm **shm);
 /* NULL-safe, not collective. */
 void plait_shm_destroy(struct plait_shm *shm);

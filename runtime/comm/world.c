@@ -176,13 +176,28 @@ static int choose_threads(const struct plait_world *w)
     return cpus > ranks ? cpus / ranks : 1;
 }
 
-static int choose_kind(const struct plait_world *w, enum plait_comm_kind *kind,
-                       struct plait_error *err)
+/* Whether ranks that NCCL does not connect use sockets. */
+static bool uses_sockets(const struct plait_world *w, const char *comm)
+{
+    if (strcmp(comm, "auto") != 0)
+        return strcmp(comm, "socket") == 0;
+#ifndef HAVE_MPI
+    return w->planned && !w->ops->gpu;
+#else
+    return w->planned && !w->ops->gpu && !under_mpi() &&
+           w->launch.master_port > 0;
+#endif
+}
+
+static int choose_kind(const struct plait_world *w, const char *comm,
+                       enum plait_comm_kind *kind, struct plait_error *err)
 {
     int tasks = env_int("SLURM_STEP_NUM_TASKS", 1);
 
     *kind = PLAIT_COMM_SELF;
-    if (w->planned ? w->launch.world_size > 1 : under_mpi())
+    if (uses_sockets(w, comm))
+        *kind = PLAIT_COMM_SOCKET;
+    else if (w->planned ? w->launch.world_size > 1 : under_mpi())
         *kind = w->ops->gpu && shared_gpus() <= 0 ? PLAIT_COMM_NCCL
                                                   : PLAIT_COMM_MPI;
     else if (!w->planned && tasks > 1)
@@ -204,11 +219,11 @@ static const char *device_error(int errnum)
 }
 
 static int open_world(struct plait_world *w, const char *device,
-                      struct plait_error *err)
+                      const char *comm, struct plait_error *err)
 {
     enum plait_comm_kind kind;
 
-    if (choose_ops(w, device, err) < 0 || choose_kind(w, &kind, err) < 0)
+    if (choose_ops(w, device, err) < 0 || choose_kind(w, comm, &kind, err) < 0)
         return -1;
     w->dev = w->ops->device_create(device_index(w), choose_threads(w));
     if (!w->dev)
@@ -222,7 +237,7 @@ static int open_world(struct plait_world *w, const char *device,
 }
 
 int plait_world_open(struct plait_world *w, const char *device,
-                     struct plait_error *err)
+                     const char *comm, struct plait_error *err)
 {
     int planned;
 
@@ -231,7 +246,7 @@ int plait_world_open(struct plait_world *w, const char *device,
     if (planned < 0)
         return -1;
     w->planned = planned;
-    return open_world(w, device, err);
+    return open_world(w, device, comm, err);
 }
 
 void plait_world_close(struct plait_world *w)

@@ -17,9 +17,11 @@ struct plait_world {
 };
 
 /* Collective over all processes of the run. device: "auto", "cuda" or "cpu".
- * On failure, what was made stays for plait_world_close(). */
+ * comm, how ranks on CPUs talk: "mpi", "socket" or "auto", which is mpi where a
+ * launcher of MPI started them and else socket. On failure, what was made stays
+ * for plait_world_close(). */
 int plait_world_open(struct plait_world *world, const char *device,
-                     struct plait_error *err);
+                     const char *comm, struct plait_error *err);
 void plait_world_close(struct plait_world *world);
 
 /* Collective: -1 on every rank if rc < 0 on any, with the errno of the lowest

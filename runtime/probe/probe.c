@@ -183,7 +183,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "plait-probe: %s\n", err.text);
         return 2;
     }
-    rc = plait_world_open(&world, args.device, &err);
+    rc = plait_world_open(&world, args.device, "auto", &err);
     if (rc == 0)
         rc = run_measurement(&world, &args, &err);
     if (rc < 0 && err.text[0])

@@ -28,6 +28,7 @@ static const char help[] =
     "or\n"
     "                         a checkpoint, where there is none to go on from\n"
     "  --device auto|cuda|cpu where to compute\n"
+    "  --comm auto|mpi|socket how ranks on CPUs talk\n"
     "  --profile-summary      say at the end where the time went\n"
     "  --sample N             print N tokens of text from the checkpoint\n"
     "  --sample-prompt TEXT   what the sampled text begins with\n"
@@ -42,6 +43,7 @@ enum {
     OPT_ANYWAY,
     OPT_INIT,
     OPT_DEVICE,
+    OPT_COMM,
     OPT_PROFILE,
     OPT_SAMPLE,
     OPT_PROMPT,
@@ -55,6 +57,7 @@ static const struct option options[] = {
     {"resume-anyway", required_argument, NULL, OPT_ANYWAY},
     {"init", required_argument, NULL, OPT_INIT},
     {"device", required_argument, NULL, OPT_DEVICE},
+    {"comm", required_argument, NULL, OPT_COMM},
     {"profile-summary", no_argument, NULL, OPT_PROFILE},
     {"sample", required_argument, NULL, OPT_SAMPLE},
     {"sample-prompt", required_argument, NULL, OPT_PROMPT},
@@ -87,6 +90,8 @@ static int take_option(int option, char *value, void *arg,
         return 0;
     case OPT_DEVICE:
         return plait_option_device(value, &args->device, err);
+    case OPT_COMM:
+        return plait_option_comm(value, &args->comm, err);
     case OPT_PROFILE:
         args->profile_summary = true;
         return 0;

@@ -50,6 +50,16 @@ int plait_option_device(const char *text, const char **device,
     return plait_errorf(err, "--device is auto, cuda or cpu, not '%s'", text);
 }
 
+int plait_option_comm(const char *text, const char **comm,
+                      struct plait_error *err)
+{
+    *comm = text;
+    if (!strcmp(text, "auto") || !strcmp(text, "mpi") ||
+        !strcmp(text, "socket"))
+        return 0;
+    return plait_errorf(err, "--comm is auto, mpi or socket, not '%s'", text);
+}
+
 static int refuse_unknown(int c, const char *option, struct plait_error *err)
 {
     if (c == ':')

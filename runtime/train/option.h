@@ -18,6 +18,10 @@ int plait_option_number(const char *option, const char *text, double least,
 int plait_option_device(const char *text, const char **device,
                         struct plait_error *err);
 
+/* auto, mpi or socket */
+int plait_option_comm(const char *text, const char **comm,
+                      struct plait_error *err);
+
 /* In the table of each program: what plait_option_read() does itself. */
 enum { PLAIT_OPTION_HELP = 0x100, PLAIT_OPTION_VERSION };
 

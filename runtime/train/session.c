@@ -182,7 +182,8 @@ int plait_session_open(struct plait_session *s,
 
     memset(s, 0, sizeof(*s));
     s->opened = plait_unix_time();
-    if (plait_world_open(&s->world, args->device, err) < 0 ||
+    if (plait_world_open(&s->world, args->device,
+                         args->comm ? args->comm : "auto", err) < 0 ||
         !(s->hang = plait_hang_create(&s->world, err)) ||
         read_config(s, args, err) < 0)
         return -1;

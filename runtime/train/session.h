@@ -22,6 +22,7 @@ struct plait_train_args {
     const char *anyway;  /* settings that may differ, NULL: none */
     const char *init;    /* where weights come from at first, NULL: random */
     const char *device;  /* "auto", "cuda", "cpu" */
+    const char *comm;    /* "auto", "mpi", "socket"; NULL: auto */
     int64_t sample;      /* tokens to generate instead of training, 0: train */
     const char *prompt;  /* NULL: none */
     const char *tokenizer; /* of the sample, NULL: as the vocabulary says */

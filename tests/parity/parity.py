@@ -7,7 +7,7 @@ and the final weights against one process of the same precision, and what
 every stage holds in memory against `plait estimate`. Prints TAP, then the
 worst deviations.
 
-    parity.py --train PROGRAM [--quick] [--launcher mpirun|srun]
+    parity.py --train PROGRAM [--quick] [--launcher mpirun|srun|run]
               [--only TEXT]
 """
 import argparse
@@ -105,6 +105,10 @@ def command(args, layout, program, strand=""):
                 f"--ntasks-per-node={per_node}", "--mpi=pmix",
                 "--cpu-bind=none"] + \
             [f"--{k}={v}" for k, v in sizes.items()] + program
+    if args.launcher == "run" and world > 1:  # sockets, without MPI
+        plait = os.path.join(os.path.dirname(args.train), "plait")
+        return [plait, "run", "--np", str(world), "--pin=none"] + \
+            [f"--{k}={v}" for k, v in sizes.items()] + ["--"] + program
     program = program + [o for k, v in sizes.items()
                          for o in ("--set", f"parallel.{k}={v}")]
     if world == 1:
@@ -423,7 +427,7 @@ def main():
     p.add_argument("--train", required=True, help="the plait-train program")
     p.add_argument("--quick", action="store_true")
     p.add_argument("--only", default="", help="cases with this text in them")
-    p.add_argument("--launcher", choices=["mpirun", "srun"], default="mpirun")
+    p.add_argument("--launcher", choices=["mpirun", "srun", "run"], default="mpirun")
     p.add_argument("--nodes", type=int, default=4, help="of the cluster")
     p.add_argument("--device", default="cpu")
     p.add_argument("--timeout", type=int, default=240)

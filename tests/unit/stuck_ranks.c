@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     struct plait_error err;
     int rank;
 
-    if (plait_world_open(&r.world, "cpu", &err) < 0 ||
+    if (plait_world_open(&r.world, "cpu", "auto", &err) < 0 ||
         !(hang = plait_hang_create(&r.world, &err)))
         goto error;
     rank = plait_comm_rank(r.world.comm);

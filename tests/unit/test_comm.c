@@ -10,8 +10,9 @@
 #include "kernels/dtype.h"
 #include "runtime/comm/comm.h"
 
-/* One process: the self communicator. Under mpirun (comm-mpi.sh): MPI, with
- * every rank checking and rank 0 printing what all of them found. */
+/* One process: the self communicator. Under mpirun (comm-mpi.sh): MPI, under
+ * plait run (comm-socket.sh): sockets, with every rank checking and rank 0
+ * printing what all of them found. */
 
 #define N 1000
 #define MAX_RANKS 8
@@ -146,6 +147,13 @@ static void check_exchange(void)
     pass &= plait_comm_wait(&in, NULL) == 0;
     pass &= plait_comm_wait(&out, NULL) == 0;
     all_ok(world, pass && b[2] == prev * 100 + 2, "send and receive");
+    if (rank < 2)
+        pass =
+            rank == 0
+                ? plait_comm_send(world, a, 1, PLAIT_I32, 1, 5, NULL, NULL) == 0
+                : plait_comm_recv(world, b, 1, PLAIT_I32, 0, 5, NULL, NULL) ==
+                      0;
+    all_ok(world, pass, "a message of two ranks alone");
 }
 
 static void check_host(void)
@@ -257,11 +265,17 @@ static void check_refusals(void)
 int main(int argc, char **argv)
 {
     enum plait_comm_kind kind = PLAIT_COMM_SELF;
+    struct plait_launch launch, *planned = NULL;
     struct plait_error err;
 
     if (argc > 1 && !strcmp(argv[1], "mpi"))
         kind = PLAIT_COMM_MPI;
-    world = plait_comm_create(kind, NULL, NULL, NULL, &err);
+    if (argc > 1 && !strcmp(argv[1], "socket")) {
+        kind = PLAIT_COMM_SOCKET;
+        if (plait_launch_decode(&launch, NULL, NULL, &err) == 1)
+            planned = &launch;
+    }
+    world = plait_comm_create(kind, NULL, NULL, planned, &err);
     if (!world) {
         ok(0, "create: %s", err.text);
         return done_testing();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Large transfers, which go through shared memory inside a node, one by one
- * and many at a time. Under mpirun; every rank checks, rank 0 prints. */
+ * and many at a time. Under mpirun, or under plait run; every rank checks,
+ * rank 0 prints. */
 #include "config.h"
 
 #include <math.h>
@@ -220,9 +221,13 @@ static void check_beside(void)
 
 int main(void)
 {
+    struct plait_launch launch;
     struct plait_error err;
 
-    world = plait_comm_create(PLAIT_COMM_MPI, NULL, NULL, NULL, &err);
+    if (plait_launch_decode(&launch, NULL, NULL, &err) == 1)
+        world = plait_comm_create(PLAIT_COMM_SOCKET, NULL, NULL, &launch, &err);
+    else
+        world = plait_comm_create(PLAIT_COMM_MPI, NULL, NULL, NULL, &err);
     if (!world) {
         ok(0, "create: %s", err.text);
         return done_testing();

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_COMM_ARITH_H
+#define PLAIT_RUNTIME_COMM_ARITH_H
+
+#include <stddef.h>
+
+#include "runtime/comm/comm.h"
+
+/* Reductions in the host's memory, of any type but where floats are said. */
+
+/* n floats of the type as fp32, and back. */
+void plait_arith_widen(float *to, const void *from, size_t n,
+                       enum plait_dtype type);
+void plait_arith_narrow(void *to, const float *from, size_t n,
+                        enum plait_dtype type);
+/* to[i] = to[i] and from[i] reduced. Sums go by fixed strips, which every
+ * compiler turns into vectors. */
+void plait_arith_reduce_floats(float *restrict to, const float *restrict from,
+                               size_t n, enum plait_reduce op);
+/* to[i] = a[i] and b[i] reduced, in fp32 and then rounded to the type; to may
+ * be a or b. */
+void plait_arith_reduce(void *to, const void *a, const void *b, size_t n,
+                        enum plait_dtype type, enum plait_reduce op);
+
+#endif

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/comm/comm_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/comm/engine.h"
+#include "runtime/comm/links.h"
+#include "runtime/comm/shm.h"
+#include "runtime/comm/socket_move.h"
+#include "topology/base/hash.h"
+
+/* Ranks on CPUs that find each other by the launch contract, without MPI: over
+ * TCP, and through shared memory inside a node. A peer that is lost makes every
+ * transfer of every group fail, on all ranks. */
+
+/* What the groups of a world share. */
+struct socket_world {
+    struct plait_links *links;
+    struct plait_engine *engine;
+    struct plait_shm_world shm;
+    struct socket_request *open; /* not waited for yet */
+};
+
+struct socket_comm {
+    struct plait_comm base;
+    struct socket_world *world;
+    bool owner;            /* of world */
+    struct plait_shm *shm; /* NULL: ranks are on several nodes */
+    struct plait_socket_group group;
+    int *peer;            /* [size], the group's */
+    uint64_t collectives; /* so far */
+    uint64_t splits;
+};
+
+struct socket_request {
+    struct plait_request base;
+    struct plait_job job;
+    struct plait_links *links;
+    bool by_shm, lost;
+    struct plait_shm_transfer shm;
+    struct plait_socket_move move;
+    struct socket_request *next, **at; /* among the open ones */
+};
+
+static const struct plait_comm_vtable socket_vtable;
+
+static struct socket_comm *socket_of(struct plait_comm *comm)
+{
+    return (struct socket_comm *)comm;
+}
+
+static int lost(struct plait_comm *comm)
+{
+    const char *why = plait_links_failure(socket_of(comm)->world->links);
+
+    return plait_comm_fail(comm, "%s: %s", comm->name,
+                           why ? why : "out of memory");
+}
+
+/* -- life ---------------------------------------------------------------- */
+
+static void wait_for_peers(void *arg)
+{
+    plait_links_wait(arg);
+}
+
+/* What was under way when a peer was lost is done by now, but nobody waited
+ * for it. */
+static void world_destroy(struct socket_world *world)
+{
+    struct socket_request *r;
+
+    plait_engine_destroy(world->engine);
+    while ((r = world->open)) {
+        world->open = r->next;
+        plait_socket_end(&r->move);
+        free(r);
+    }
+    plait_links_destroy(world->links);
+    free(world);
+}
+
+static struct socket_world *world_create(struct plait_links *links)
+{
+    struct socket_world *world = calloc(1, sizeof(*world));
+
+    if (!world)
+        return NULL;
+    world->engine = plait_engine_create(true, wait_for_peers, links);
+    if (!world->engine) {
+        free(world);
+        return NULL;
+    }
+    world->links = links;
+    return world;
+}
+
+static void socket_destroy(struct plait_comm *comm)
+{
+    struct socket_comm *c = socket_of(comm);
+
+    plait_shm_destroy(c->shm);
+    if (c->owner)
+        world_destroy(c->world);
+    free(c->peer);
+    free(c);
+}
+
+/* Afterwards nothing touches the buffers of what was under way. */
+static void socket_abort(struct plait_comm *comm)
+{
+    struct socket_world *world = socket_of(comm)->world;
+
+    plait_links_fail(world->links, "given up");
+    plait_engine_settle(world->engine);
+}
+
+/* Takes `peer`, also on failure. */
+static struct socket_comm *make_comm(struct socket_world *world, uint64_t id,
+                                     int rank, int size, int *peer,
+                                     const struct plait_ops *ops,
+                                     struct plait_device *dev, const char *name)
+{
+    struct socket_comm *c = calloc(1, sizeof(*c));
+
+    if (!c) {
+        free(peer);
+        return NULL;
+    }
+    plait_comm_init(&c->base, &socket_vtable, ops, dev, rank, size, name);
+    c->world = world;
+    c->peer = peer;
+    c->group = (struct plait_socket_group){world->links, id, rank, size, peer};
+    return c;
+}
+
+/* Collective. */
+static int share_memory(struct socket_comm *c)
+{
+    struct plait_shm_world *shm = &c->world->shm;
+
+    if (c->owner && plait_shm_world_init(&c->base, shm) < 0)
+        return -1;
+    return plait_shm_create(&c->base, shm, &c->shm);
+}
+
+static struct socket_comm *world_comm(struct socket_world *world,
+                                      const struct plait_launch *launch,
+                                      const struct plait_ops *ops,
+                                      struct plait_device *dev)
+{
+    int size = launch->world_size;
+    int *peer = malloc((size_t)size * sizeof(*peer));
+
+    for (int r = 0; peer && r < size; r++)
+        peer[r] = r;
+    if (!peer)
+        return NULL;
+    return make_comm(world, PLAIT_HASH_START, launch->rank, size, peer, ops,
+                     dev, "world");
+}
+
+static struct plait_links *meet(const struct plait_launch *launch,
+                                double timeout_s, struct plait_error *err)
+{
+    struct plait_comm *star = plait_tcp_create(launch, timeout_s, err);
+    struct plait_links *links =
+        star ? plait_links_create(star, launch, timeout_s, err) : NULL;
+
+    plait_comm_destroy(star);
+    return links;
+}
+
+struct plait_comm *plait_socket_create(const struct plait_ops *ops,
+                                       struct plait_device *dev,
+                                       const struct plait_launch *launch,
+                                       double timeout_s,
+                                       struct plait_error *err)
+{
+    struct plait_links *links = meet(launch, timeout_s, err);
+    struct socket_world *world = links ? world_create(links) : NULL;
+    struct socket_comm *c = world ? world_comm(world, launch, ops, dev) : NULL;
+
+    if (c) {
+        c->owner = true;
+        if (share_memory(c) == 0)
+            return &c->base;
+        plait_errorf(err, "%s", plait_comm_error(&c->base));
+        plait_comm_destroy(&c->base);
+        return NULL;
+    }
+    if (links)
+        plait_errorf(err, "out of memory");
+    if (world)
+        world_destroy(world);
+    else
+        plait_links_destroy(links);
+    return NULL;
+}
+
+/* -- split --------------------------------------------------------------- */
+
+struct wish {
+    int32_t color, key;
+};
+
+/* The ranks of my color in the order of their keys: *peer is malloc'ed. */
+static int *choose_peers(const struct socket_comm *parent,
+                         const struct wish *all, int *rank, int *size)
+{
+    int n = parent->base.size, me = parent->base.rank;
+    int *peer = calloc((size_t)n, sizeof(*peer));
+
+    *rank = *size = 0;
+    for (int i = 0; peer && i < n; i++) {
+        int before = 0;
+
+        if (all[i].color != all[me].color)
+            continue;
+        for (int k = 0; k < n; k++)
+            before += all[k].color == all[i].color &&
+                      (all[k].key < all[i].key ||
+                       (all[k].key == all[i].key && k < i));
+        peer[before] = parent->peer[i];
+        if (i == me)
+            *rank = before;
+        ++*size;
+    }
+    return peer;
+}
+
+static int socket_split(struct plait_comm *parent, int color, int key,
+                        const char *name, const struct plait_group_site *site,
+                        struct plait_comm **comm, struct plait_error *err)
+{
+    struct socket_comm *p = socket_of(parent), *c = NULL;
+    struct wish mine = {color, key},
+                *all = calloc((size_t)parent->size, sizeof(*all));
+    int rank, size, *peer = NULL, rc = -1;
+    uint64_t id;
+
+    (void)site;
+    *comm = NULL;
+    if (all && plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0)
+        plait_errorf(err, "%s", plait_comm_error(parent));
+    else if (!all)
+        plait_errorf(err, "out of memory");
+    else
+        rc = 0;
+    p->splits++;
+    id = (p->group.id + p->splits) * UINT64_C(0x9e3779b97f4a7c15);
+    id = (id ^ (id >> 32) ^ (uint32_t)color) * UINT64_C(0xd6e8feb86659fd93);
+    if (rc == 0 && color >= 0) {
+        peer = choose_peers(p, all, &rank, &size);
+        c = peer ? make_comm(p->world, id, rank, size, peer, parent->ops,
+                             parent->dev, name)
+                 : NULL;
+        if (!c || share_memory(c) < 0)
+            rc = plait_errorf(err, "%s",
+                              c ? plait_comm_error(&c->base) : "out of memory");
+    }
+    free(all);
+    if (rc < 0)
+        plait_comm_destroy(c ? &c->base : NULL);
+    else if (c)
+        *comm = &c->base;
+    return rc;
+}
+
+/* -- transfers ----------------------------------------------------------- */
+
+static struct socket_request *request_of(struct plait_job *job)
+{
+    return (struct socket_request *)((char *)job -
+                                     offsetof(struct socket_request, job));
+}
+
+static enum plait_moved advance_links(struct plait_job *job)
+{
+    struct socket_request *r = request_of(job);
+    enum plait_moved now = plait_socket_advance(&r->move);
+
+    r->lost = r->move.failed;
+    return now;
+}
+
+/* Memory does not tell of a peer that is lost: its link does. */
+static enum plait_moved advance_shm(struct plait_job *job)
+{
+    struct socket_request *r = request_of(job);
+    enum plait_moved now;
+
+    r->lost = plait_links_failure(r->links) != NULL;
+    if (r->lost)
+        return PLAIT_DONE;
+    now = plait_shm_advance(&r->shm);
+    if (now == PLAIT_STUCK && plait_links_move(r->links))
+        now = PLAIT_MOVED;
+    return now;
+}
+
+static int begin_transfer(struct socket_comm *c, const struct plait_transfer *t,
+                          size_t each, struct socket_request *r)
+{
+    r->links = c->world->links;
+    r->by_shm = plait_shm_takes(c->shm, t);
+    if (r->by_shm) {
+        plait_shm_begin(c->shm, &r->shm, t);
+        r->job.advance = advance_shm;
+        return 0;
+    }
+    r->job.advance = advance_links;
+    /* Messages are of two ranks alone, and the others do not count them. */
+    if (t->kind != PLAIT_SEND && t->kind != PLAIT_RECV)
+        c->collectives++;
+    return plait_socket_begin(&r->move, &c->group, t, each, c->collectives);
+}
+
+/* In place of the wait: what a blocking call does. */
+static int run_now(struct socket_comm *c, const struct plait_transfer *t,
+                   size_t each, bool on_links)
+{
+    struct socket_request r = {.base = {.comm = &c->base}};
+    struct plait_shm *shm = c->shm;
+    int rc;
+
+    if (on_links) /* host values: their elements are of no type */
+        c->shm = NULL;
+    rc = plait_links_failure(c->world->links) ? -1
+                                              : begin_transfer(c, t, each, &r);
+    c->shm = shm;
+    if (rc < 0)
+        return lost(&c->base);
+    plait_engine_run(c->world->engine, &r.job);
+    plait_socket_end(&r.move);
+    return r.lost ? lost(&c->base) : 0;
+}
+
+static void open_request(struct socket_world *world, struct socket_request *r)
+{
+    r->next = world->open;
+    r->at = &world->open;
+    if (r->next)
+        r->next->at = &r->next;
+    world->open = r;
+}
+
+static void close_request(struct socket_request *r)
+{
+    *r->at = r->next;
+    if (r->next)
+        r->next->at = r->at;
+}
+
+static int socket_run(struct plait_comm *comm, const struct plait_transfer *t,
+                      struct plait_queue *q, struct plait_request **req)
+{
+    struct socket_comm *c = socket_of(comm);
+    size_t each = plait_dtype_size(t->type);
+    struct socket_request *r;
+
+    (void)q;
+    if (!req)
+        return run_now(c, t, each, false);
+    r = calloc(1, sizeof(*r));
+    if (!r || plait_links_failure(c->world->links) ||
+        begin_transfer(c, t, each, r) < 0) {
+        free(r);
+        return lost(comm);
+    }
+    r->base.comm = comm;
+    open_request(c->world, r);
+    plait_engine_start(c->world->engine, &r->job);
+    *req = &r->base;
+    return 0;
+}
+
+static int socket_wait(struct plait_request *req, struct plait_queue *q)
+{
+    struct socket_request *r = (struct socket_request *)req;
+
+    (void)q;
+    plait_engine_wait(socket_of(req->comm)->world->engine, &r->job);
+    req->begun = r->job.begun;
+    req->ended = r->job.ended;
+    close_request(r);
+    plait_socket_end(&r->move);
+    return r->lost ? lost(req->comm) : 0;
+}
+
+static int socket_progress(struct plait_comm *comm)
+{
+    plait_engine_poke(socket_of(comm)->world->engine);
+    return 0;
+}
+
+/* -- host values --------------------------------------------------------- */
+
+static int socket_host_all_gather(struct plait_comm *comm, const void *send,
+                                  void *recv, size_t bytes)
+{
+    const struct plait_transfer t = {
+        .kind = PLAIT_ALL_GATHER, .send = send, .recv = recv, .n = bytes};
+
+    return run_now(socket_of(comm), &t, 1, true);
+}
+
+static int socket_barrier(struct plait_comm *comm)
+{
+    char here = 1, *all = malloc((size_t)comm->size);
+    int rc;
+
+    if (!all)
+        return plait_comm_fail(comm, "%s: out of memory", comm->name);
+    rc = socket_host_all_gather(comm, &here, all, 1);
+    free(all);
+    return rc;
+}
+
+static int socket_host_broadcast(struct plait_comm *comm, void *buf,
+                                 size_t bytes, int root)
+{
+    const struct plait_transfer t = {.kind = PLAIT_BROADCAST,
+                                     .send = buf,
+                                     .recv = buf,
+                                     .n = bytes,
+                                     .peer = root};
+
+    return run_now(socket_of(comm), &t, 1, true);
+}
+
+static int socket_host_all_reduce(struct plait_comm *comm, double *values,
+                                  size_t n, enum plait_reduce op)
+{
+    double *all = malloc((size_t)comm->size * n * sizeof(*all) + 1);
+    int rc;
+
+    if (!all)
+        return plait_comm_fail(comm, "%s: out of memory", comm->name);
+    rc = socket_host_all_gather(comm, values, all, n * sizeof(*all));
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        double y = all[i];
+
+        for (int r = 1; r < comm->size; r++) {
+            double x = all[(size_t)r * n + i];
+
+            y = op == PLAIT_SUM ? y + x : x > y || x != x ? x : y;
+        }
+        values[i] = y;
+    }
+    free(all);
+    return rc;
+}
+
+static const struct plait_comm_vtable socket_vtable = {
+    .name = "socket",
+    .destroy = socket_destroy,
+    .abort = socket_abort,
+    .split = socket_split,
+    .run = socket_run,
+    .wait = socket_wait,
+    .progress = socket_progress,
+    .barrier = socket_barrier,
+    .host_broadcast = socket_host_broadcast,
+    .host_all_gather = socket_host_all_gather,
+    .host_all_reduce = socket_host_all_reduce,
+};

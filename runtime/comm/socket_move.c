@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/comm/socket_move.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/comm/arith.h"
+
+/* Up to so many bytes of all ranks together go to every rank at once. */
+#define SMALL ((size_t)32 << 10)
+/* What tells collectives from messages, whose tags are smaller. */
+#define COLLECTIVE (UINT64_C(1) << 63)
+
+/* -- parts --------------------------------------------------------------- */
+
+static struct plait_part *make_part(struct plait_socket_move *m, int i,
+                                    char *at, size_t bytes)
+{
+    m->parts[i] = (struct plait_part){.group = m->group->id,
+                                      .tag = m->tag,
+                                      .at = at,
+                                      .bytes = bytes,
+                                      .pending = &m->pending};
+    m->pending++;
+    return &m->parts[i];
+}
+
+/* Part i of the step goes to, or comes from, rank r of the group. */
+static void put(struct plait_socket_move *m, int i, int r, const char *at,
+                size_t bytes)
+{
+    plait_links_send(m->group->links, m->group->peer[r],
+                     make_part(m, i, (char *)(uintptr_t)at, bytes));
+}
+
+static void get(struct plait_socket_move *m, int i, int r, char *at,
+                size_t bytes)
+{
+    plait_links_receive(m->group->links, m->group->peer[r],
+                        make_part(m, i, at, bytes));
+}
+
+/* -- rings --------------------------------------------------------------- */
+
+static int wrap(const struct plait_socket_move *m, int r)
+{
+    int size = m->group->size;
+
+    return (r % size + size) % size;
+}
+
+/* Elements of chunk c, and where they begin in a buffer that has all. */
+static size_t chunk_of(const struct plait_socket_move *m, int c, size_t *begin)
+{
+    size_t n = m->t.n, size = (size_t)m->group->size, len = n;
+
+    if (m->t.kind == PLAIT_ALL_REDUCE) {
+        len = (n + size - 1) / size;
+        *begin = (size_t)c * len < n ? (size_t)c * len : n;
+        return n - *begin < len ? n - *begin : len;
+    }
+    *begin = (size_t)c * len;
+    return len;
+}
+
+static char *half_of(const struct plait_socket_move *m, int step)
+{
+    size_t begin;
+
+    return m->tmp + (size_t)(step & 1) * chunk_of(m, 0, &begin) * m->each;
+}
+
+/* Where this rank's reduced chunk goes. */
+static char *result_of(const struct plait_socket_move *m)
+{
+    size_t begin;
+
+    chunk_of(m, m->group->rank, &begin);
+    return (char *)m->t.recv +
+           (m->t.kind == PLAIT_ALL_REDUCE ? begin * m->each : 0);
+}
+
+/* In step s the sum of chunk rank - s - 2 so far arrives, and this rank's part
+ * is added; the last one that comes is this rank's own. */
+static void add_chunk(struct plait_socket_move *m, int s)
+{
+    size_t begin, n = chunk_of(m, wrap(m, m->group->rank - s - 2), &begin);
+    char *sum = half_of(m, s);
+
+    plait_arith_reduce(s == m->group->size - 2 ? result_of(m) : sum, sum,
+                       (const char *)m->t.send + begin * m->each, n, m->t.type,
+                       m->t.op);
+}
+
+static void reduce_step(struct plait_socket_move *m, int s)
+{
+    int rank = m->group->rank;
+    size_t begin, n = chunk_of(m, wrap(m, rank - s - 1), &begin);
+    const char *from =
+        s == 0 ? (const char *)m->t.send + begin * m->each : half_of(m, s - 1);
+
+    put(m, 0, wrap(m, rank + 1), from, n * m->each);
+    n = chunk_of(m, wrap(m, rank - s - 2), &begin);
+    get(m, 1, wrap(m, rank - 1), half_of(m, s), n * m->each);
+}
+
+static void gather_step(struct plait_socket_move *m, int s)
+{
+    int rank = m->group->rank;
+    size_t begin, n = chunk_of(m, wrap(m, rank - s), &begin);
+    char *all = m->t.recv;
+
+    put(m, 0, wrap(m, rank + 1), all + begin * m->each, n * m->each);
+    n = chunk_of(m, wrap(m, rank - s - 1), &begin);
+    get(m, 1, wrap(m, rank - 1), all + begin * m->each, n * m->each);
+}
+
+static bool next_reduction(struct plait_socket_move *m)
+{
+    int steps = m->group->size - 1, s = m->step++;
+
+    if (s > 0 && s <= steps)
+        add_chunk(m, s - 1);
+    if (s < steps)
+        reduce_step(m, s);
+    else if (m->t.kind == PLAIT_ALL_REDUCE && s < 2 * steps)
+        gather_step(m, s - steps);
+    else
+        return false;
+    return true;
+}
+
+/* A part may stand where it belongs already. */
+static void copy_own(struct plait_socket_move *m, const char *from, char *to)
+{
+    if (from != to)
+        memcpy(to, from, m->t.n * m->each);
+}
+
+static bool next_gather(struct plait_socket_move *m)
+{
+    size_t bytes = m->t.n * m->each;
+    int s = m->step++;
+
+    if (s == 0)
+        copy_own(m, m->t.send,
+                 (char *)m->t.recv + (size_t)m->group->rank * bytes);
+    if (s >= m->group->size - 1)
+        return false;
+    gather_step(m, s);
+    return true;
+}
+
+/* -- from every rank to every other ---------------------------------------- */
+
+/* `stride` bytes lie between what goes to one rank and to the next. */
+static void exchange(struct plait_socket_move *m, const char *send,
+                     size_t stride, char *recv)
+{
+    size_t bytes = m->t.n * m->each;
+    int me = m->group->rank, size = m->group->size, n = 0;
+
+    for (int k = 1; k < size; k++) {
+        int to = wrap(m, me + k), from = wrap(m, me - k);
+
+        get(m, n++, from, recv + (size_t)from * bytes, bytes);
+        put(m, n++, to, send + (size_t)to * stride, bytes);
+    }
+    copy_own(m, send + (size_t)me * stride, recv + (size_t)me * bytes);
+}
+
+static bool next_small_gather(struct plait_socket_move *m)
+{
+    if (m->step++ > 0)
+        return false;
+    exchange(m, m->t.send, 0, m->t.recv);
+    return true;
+}
+
+static bool next_small_sum(struct plait_socket_move *m)
+{
+    size_t bytes = m->t.n * m->each;
+    char *to = m->t.recv;
+
+    if (m->step++ == 0) {
+        exchange(m, m->t.send, 0, m->tmp);
+        return true;
+    }
+    memcpy(to, m->tmp, bytes);
+    for (int r = 1; r < m->group->size; r++)
+        plait_arith_reduce(to, to, m->tmp + (size_t)r * bytes, m->t.n,
+                           m->t.type, m->t.op);
+    return false;
+}
+
+static bool next_all_to_all(struct plait_socket_move *m)
+{
+    size_t bytes = m->t.n * m->each;
+    const char *from = m->t.send;
+
+    if (m->step++ > 0)
+        return false;
+    if (m->tmp) {
+        memcpy(m->tmp, from, (size_t)m->group->size * bytes);
+        from = m->tmp;
+    }
+    exchange(m, from, bytes, m->t.recv);
+    return true;
+}
+
+/* -- one to others --------------------------------------------------------- */
+
+/* Seen from the root, rank v hears v without its lowest bit, and tells those
+ * that v is so for. */
+static bool next_broadcast(struct plait_socket_move *m)
+{
+    size_t bytes = m->t.n * m->each;
+    int root = m->t.peer, size = m->group->size, n = 0;
+    int v = wrap(m, m->group->rank - root), s = m->step++;
+
+    if (s == 0 && v > 0) {
+        get(m, 0, wrap(m, (v & (v - 1)) + root), m->t.recv, bytes);
+        return true;
+    }
+    if (s > 1)
+        return false;
+    m->step = 2;
+    for (int bit = 1; v + bit < size && !(v & bit); bit *= 2)
+        put(m, n++, wrap(m, v + bit + root), m->t.send, bytes);
+    return true;
+}
+
+static bool next_message(struct plait_socket_move *m)
+{
+    size_t bytes = m->t.n * m->each;
+
+    if (m->step++ > 0)
+        return false;
+    if (m->t.kind == PLAIT_SEND)
+        put(m, 0, m->t.peer, m->t.send, bytes);
+    else
+        get(m, 0, m->t.peer, m->t.recv, bytes);
+    return true;
+}
+
+/* -- life ---------------------------------------------------------------- */
+
+/* How it goes; its parts at once, and the bytes beside the buffers. */
+static size_t choose_way(struct plait_socket_move *m, size_t *parts)
+{
+    size_t ranks = (size_t)m->group->size, bytes = m->t.n * m->each, begin;
+    bool small = bytes * ranks <= SMALL;
+
+    *parts = small ? 2 * ranks : 2;
+    switch (m->t.kind) {
+    case PLAIT_ALL_REDUCE:
+        m->next = small ? next_small_sum : next_reduction;
+        return small ? ranks * bytes : 2 * chunk_of(m, 0, &begin) * m->each;
+    case PLAIT_REDUCE_SCATTER:
+        m->next = next_reduction;
+        return 2 * bytes;
+    case PLAIT_ALL_GATHER:
+        m->next = small ? next_small_gather : next_gather;
+        return 0;
+    case PLAIT_ALL_TO_ALL:
+        *parts = 2 * ranks;
+        m->next = next_all_to_all;
+        return m->t.send == m->t.recv ? ranks * bytes : 0;
+    case PLAIT_BROADCAST:
+        *parts = 32;
+        m->next = next_broadcast;
+        return 0;
+    default:
+        m->next = next_message;
+        return 0;
+    }
+}
+
+int plait_socket_begin(struct plait_socket_move *m,
+                       const struct plait_socket_group *group,
+                       const struct plait_transfer *t, size_t each,
+                       uint64_t number)
+{
+    size_t parts, tmp;
+
+    memset(m, 0, sizeof(*m));
+    m->group = group;
+    m->t = *t;
+    m->each = each;
+    m->tag = t->kind == PLAIT_SEND || t->kind == PLAIT_RECV
+                 ? (uint64_t)t->tag
+                 : COLLECTIVE | number;
+    tmp = choose_way(m, &parts);
+    m->parts = malloc(parts * sizeof(*m->parts));
+    m->tmp = tmp > 0 ? malloc(tmp) : NULL;
+    if (m->parts && (m->tmp || tmp == 0))
+        return 0;
+    plait_socket_end(m);
+    return -1;
+}
+
+enum plait_moved plait_socket_advance(struct plait_socket_move *m)
+{
+    bool moved = plait_links_move(m->group->links);
+
+    while (!plait_links_failure(m->group->links) && m->pending == 0) {
+        if (!m->next(m))
+            return PLAIT_DONE;
+        moved = true;
+    }
+    if (!plait_links_failure(m->group->links))
+        return moved ? PLAIT_MOVED : PLAIT_STUCK;
+    m->failed = true;
+    return PLAIT_DONE;
+}
+
+void plait_socket_end(struct plait_socket_move *m)
+{
+    free(m->parts);
+    free(m->tmp);
+    m->parts = NULL;
+    m->tmp = NULL;
+}

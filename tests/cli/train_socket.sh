@@ -1,0 +1,65 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait-train without MPI, as plait run starts it: the same losses as one
+# process, and nobody left when a rank is killed.
+set -u
+train=$top_builddir/plait-train
+plait=$top_builddir/plait
+. "$top_srcdir/tests/lib/until.sh"
+export OMP_NUM_THREADS=1
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+. "$top_srcdir/tests/lib/ok.sh"
+shown=$dir/out
+
+python3 -B -c '
+import sys
+sys.path.insert(0, sys.argv[1] + "/tests/parity")
+import parity
+parity.write_tokens(sys.argv[2] + "/tokens.bin")
+parity.write_config(sys.argv[2] + "/c.yaml", "gpt2", sys.argv[2] + "/tokens.bin")
+' "$top_srcdir" "$dir" || { echo "1..0 # SKIP needs python3"; exit 0; }
+
+# run RANKS LAYOUT ARGS...
+run() {
+    timeout -k 9 240 "$plait" run --np "$1" --pin=none $2 -- \
+        "$train" "$dir/c.yaml" "${@:3}" >"$dir/out" 2>&1 </dev/null
+}
+
+# The bound of the parity matrix.
+close_by() {
+    python3 -c '
+import json, sys
+a, b = ([json.loads(x)["loss"] for x in open(f)] for f in sys.argv[1:])
+sys.exit(not (len(a) == len(b) == 10 and
+              all(abs(x - y) <= 2e-5 * x for x, y in zip(a, b))))' "$@"
+}
+
+run 1 "" --metrics "$dir/one"
+for case in "4 --tp=2_--dp=2 parallel.zero=3" "4 --pp=2_--tp=2" \
+    "2 --cp=2" "3 --dp=3 parallel.zero=2"; do
+    set -- $case
+    rm -f "$dir/some"
+    run "$1" "${2//_/ }" --metrics "$dir/some" ${3:+--set $3}
+    ok "${2//_/ } ${3:-}: the losses of one process" \
+        close_by "$dir/one" "$dir/some"
+done
+ok "--comm socket without a plan is refused" eval \
+    '! "$train" "$dir/c.yaml" --comm socket >"$dir/out" 2>&1 &&
+    grep -q "sockets need a plan" "$dir/out"'
+"$train" "$dir/c.yaml" --comm tcp >"$dir/out" 2>&1
+ok "so is one that is none" test $? = 2
+
+: >"$dir/out"
+"$plait" run --np 4 --tp=2 --pin=none -- sh -c \
+    'echo $$ >"$0/pid.$PLAIT_RANK"; exec "$1" "$0/c.yaml" \
+    --set train.steps=1000000' "$dir" "$train" >"$dir/out" 2>&1 </dev/null &
+pid=$!
+until_true grep -q "step 1/" "$dir/out"
+kill -9 "$(cat "$dir/pid.2")"
+ok "a rank is killed: the run ends" until_true eval '! kill -0 $pid 2>&1'
+wait $pid
+ok "with its status" test $? = 137
+ok "and with all of its ranks" eval \
+    '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+echo "1..$n"

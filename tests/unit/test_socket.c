@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks over sockets, of which one is killed: no other is left waiting. */
+#include "config.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/comm/comm_private.h"
+#include "runtime/comm/rendezvous.h"
+#include "tap.h"
+
+#define RANKS 4
+#define VICTIM 2
+#define N 100000
+
+/* What a rank was in when another one was killed. */
+enum scene { IN_ITS_GROUP, IN_ANOTHER, IN_A_MESSAGE, BESIDE, NSCENES };
+
+static const char *const scenes[NSCENES] = {
+    "in a sum with it", "in a sum with others that wait for it",
+    "in a message of another rank that waits for it",
+    "in sums beside its work"};
+
+/* Somebody may take the port until RANK 0 listens there: then it takes one of
+ * those behind it. */
+static struct plait_launch launch_of(int rank)
+{
+    struct plait_launch l = {.rank = rank, .world_size = RANKS};
+    int port = 0, fd = plait_rendezvous_listen(&port);
+
+    close(fd);
+    l.master_port = port;
+    strcpy(l.master_addr, "localhost");
+    strcpy(l.jobid, "8.0");
+#ifdef HAVE_LIBCRYPTO
+    strcpy(l.secret, "00112233445566778899aabbccddeeff");
+#endif
+    return l;
+}
+
+static int sum(struct plait_comm *c, float *x, size_t n)
+{
+    return plait_comm_all_reduce(c, x, x, n, PLAIT_F32, PLAIT_SUM, NULL, NULL);
+}
+
+/* Ranks 0 and 1 are one pair, the victim and rank 3 the other. */
+static int enter_scene(enum scene scene, struct plait_comm *world,
+                       struct plait_comm *pair, float *x)
+{
+    int rank = plait_comm_rank(world), rc = 0;
+    struct plait_request *req[3] = {NULL};
+
+    if (scene == IN_A_MESSAGE && rank < 2)
+        return rank == 0
+                   ? plait_comm_recv(pair, x, N, PLAIT_F32, 1, 7, NULL, NULL)
+                   : sum(world, x, N);
+    if (scene == IN_ANOTHER && rank == 0)
+        return sum(pair, x, N);
+    if (scene == BESIDE) {
+        for (int i = 0; rc == 0 && i < 3; i++)
+            rc = plait_comm_all_reduce(world, x + i * N, x + i * N, N,
+                                       PLAIT_F32, PLAIT_SUM, NULL, &req[i]);
+        for (int i = 0; i < 2; i++) /* the last one is left */
+            rc |= plait_comm_wait(&req[i], NULL);
+        return rc;
+    }
+    return sum(world, x, N);
+}
+
+/* The status: the first thing that was wrong. */
+static int run_rank(const struct plait_launch *launch, enum scene scene)
+{
+    static float x[3 * N];
+    struct plait_error err = {""};
+    struct plait_comm *world, *pair;
+    int rank = launch->rank, rc = 0;
+
+    world = plait_socket_create(NULL, NULL, launch, 60, &err);
+    if (!world)
+        return 1;
+    if (plait_comm_split(world, rank / 2, rank, PLAIT_COMM_AXIS_NONE, "pair",
+                         &pair, &err) < 0)
+        return 2;
+    /* The victim may be through sooner, and gone. */
+    for (int i = 0; rc == 0 && i < 10; i++)
+        rc = sum(world, x, N) < 0 || sum(pair, x, 10) < 0 ? -1 : 0;
+    if (rank == VICTIM)
+        kill(getpid(), SIGKILL);
+    if (rc == 0)
+        rc = enter_scene(scene, world, pair, x);
+    if (rc == 0 || errno != EIO)
+        return 3;
+    if (sum(pair, x, 10) == 0 || plait_comm_barrier(world) == 0)
+        return 4;
+    if (!plait_comm_failed(pair) || !strstr(plait_comm_error(pair), "is gone"))
+        return 5;
+    plait_comm_abort(world);
+    plait_comm_destroy(pair);
+    plait_comm_destroy(world);
+    return 0;
+}
+
+static void test_scene(enum scene scene)
+{
+    struct plait_launch launch = launch_of(0);
+    pid_t pid[RANKS];
+    int status, bad = 0, was = 0;
+
+    fflush(stdout);
+    for (int i = 0; i < RANKS; i++) {
+        pid[i] = fork();
+        launch.rank = i;
+        if (pid[i] == 0)
+            _exit(run_rank(&launch, scene));
+    }
+    for (int i = 0; i < RANKS; i++) {
+        waitpid(pid[i], &status, 0);
+        if (i == VICTIM)
+            continue;
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+            bad = i + 1;
+            was = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        }
+    }
+    ok(bad == 0, "a rank is killed, others are %s%s", scenes[scene],
+       bad ? ": one failed otherwise" : "");
+    if (bad)
+        diag("rank %d, status %d", bad - 1, was);
+}
+
+int main(void)
+{
+    for (int i = 0; i < NSCENES; i++)
+        test_scene(i);
+    return done_testing();
+}
