@@ -23,7 +23,7 @@ parity.write_config(sys.argv[2] + "/c.yaml", "gpt2", sys.argv[2] + "/tokens.bin"
 # run RANKS LAYOUT ARGS...
 run() {
     timeout -k 9 240 "$plait" run --np "$1" --pin=none $2 -- \
-        "$train" "$dir/c.yaml" "${@:3}" >"$dir/out" 2>&1 </dev/null
+        "$train" "$dir/c.yaml" --device cpu "${@:3}" >"$dir/out" 2>&1 </dev/null
 }
 
 # The bound of the parity matrix.
@@ -45,14 +45,14 @@ for case in "4 --tp=2_--dp=2 parallel.zero=3" "4 --pp=2_--tp=2" \
         close_by "$dir/one" "$dir/some"
 done
 ok "--comm socket without a plan is refused" eval \
-    '! "$train" "$dir/c.yaml" --comm socket >"$dir/out" 2>&1 &&
+    '! "$train" "$dir/c.yaml" --device cpu --comm socket >"$dir/out" 2>&1 &&
     grep -q "sockets need a plan" "$dir/out"'
 "$train" "$dir/c.yaml" --comm tcp >"$dir/out" 2>&1
 ok "so is one that is none" test $? = 2
 
 : >"$dir/out"
 "$plait" run --np 4 --tp=2 --pin=none -- sh -c \
-    'echo $$ >"$0/pid.$PLAIT_RANK"; exec "$1" "$0/c.yaml" \
+    'echo $$ >"$0/pid.$PLAIT_RANK"; exec "$1" "$0/c.yaml" --device cpu \
     --set train.steps=1000000' "$dir" "$train" >"$dir/out" 2>&1 </dev/null &
 pid=$!
 until_true grep -q "step 1/" "$dir/out"

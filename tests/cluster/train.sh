@@ -35,6 +35,9 @@ check "what srun's plan says goes without a word about it in the file" \
     like "$(by_rank --mpi=pmix -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
         "$train" c.yaml --set train.steps=2)" "tp 2, cp 1, ep 1, dp 1, pp 2"
 
+check "without MPI the ranks talk over sockets" \
+    like "$(by_rank --mpi=none -N2 --ntasks-per-node=2 --tp=2 --pp=2 \
+        "$train" c.yaml --set train.steps=2)" "step 2/2"
 # Slurm itself says nothing where the nodes have not srun's plugin.
 scontrol update partitionname=all state=down
 timeout 240 srun -Q --mpi=pmix -N2 -n2 --tp=1 "$train" c.yaml >out 2>&1 &
