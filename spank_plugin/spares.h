@@ -6,10 +6,10 @@
 #include "topology/base/error.h"
 #include "topology/start/options.h"
 
-/* --spares: srun flies over all nodes of its job in a step of its own, whose
- * tasks measure and end, and then makes the step that was asked for on the
- * rest. So nobody in that step sees a node that was left out: not MPI, not a
- * trainer that reads SLURM_NTASKS. */
+/* --spares: srun runs the preflight on all nodes of its job in a step of its
+ * own, whose tasks measure and end, and then makes the step that was asked for
+ * on the rest. So nobody in that step sees a node that was left out: not MPI,
+ * not a trainer that reads SLURM_NTASKS. */
 
 /* In the srun of a preflight step nothing is spared. Before any check. */
 void plait_spares_begin(struct plait_options *options);
@@ -20,7 +20,7 @@ int plait_spares_subtract(const struct plait_options *options,
                           struct plait_slurm_options *slurm,
                           struct plait_error *err);
 
-/* In srun before it makes its step: fly, leave out the nodes below a bound and
+/* In srun before it makes its step: measure, leave out nodes below a bound and
  * as many others as there are spares left, and take back --preflight. 0, or
  * srun's exit status and the reason in err. */
 int plait_spares_choose(struct plait_options *options, struct plait_error *err);

@@ -90,8 +90,8 @@ int plait_beat_table_init(struct plait_beat_table *t, int n, int self,
     *t = (struct plait_beat_table){.n = n, .self = self};
     t->heard = calloc((size_t)n, sizeof(*t->heard));
     t->number = calloc((size_t)n, sizeof(*t->number));
-    t->seat = calloc((size_t)n, sizeof(*t->seat));
-    if (!t->heard || !t->number || !t->seat)
+    t->speaker = calloc((size_t)n, sizeof(*t->speaker));
+    if (!t->heard || !t->number || !t->speaker)
         return -1;
     plait_beat_table_reset(t, now);
     return 0;
@@ -101,7 +101,7 @@ void plait_beat_table_clear(struct plait_beat_table *t)
 {
     free(t->heard);
     free(t->number);
-    free(t->seat);
+    free(t->speaker);
     *t = (struct plait_beat_table){0};
 }
 
@@ -122,7 +122,7 @@ static void merge(struct plait_beat_table *t, const struct plait_beat *b,
             heard <= t->heard[node])
             continue;
         t->heard[node] = heard;
-        t->seat[node] = b->body[2 * i + 1];
+        t->speaker[node] = b->body[2 * i + 1];
     }
 }
 
@@ -154,7 +154,7 @@ void plait_beat_table_tell(const struct plait_beat_table *t, int first,
         int node = first + i;
 
         body[2 * i] = node == t->self ? 0 : age_in_parts(now - t->heard[node]);
-        body[2 * i + 1] = t->seat[node];
+        body[2 * i + 1] = t->speaker[node];
     }
 }
 

@@ -53,9 +53,9 @@ int plait_beat_unpack(const unsigned char *from, size_t size,
 
 struct plait_beat_table {
     int n, self;
-    double *heard;       /* [n] when anybody last heard it, by `now` */
-    uint64_t *number;    /* [n] of the last message that came from it */
-    unsigned char *seat; /* [n] which of its ranks speaks */
+    double *heard;          /* [n] when anybody last heard it, by `now` */
+    uint64_t *number;       /* [n] of the last message that came from it */
+    unsigned char *speaker; /* [n] which of its ranks speaks */
 };
 
 /* All were heard `now`. -1: out of memory; plait_beat_table_clear() in any

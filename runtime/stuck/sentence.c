@@ -164,10 +164,11 @@ static void put_mismatch(struct line *l, const struct plait_stuck_rank *r,
                          const struct plait_verdict *v)
 {
     const struct plait_stuck_rank *w = &r[v->witness];
+    const char *op = op_word(&v->other);
 
     put_rank(l, &r[v->guilty]);
-    put(l, " entered a %s of %" PRIu64 " bytes where ", op_word(&v->other),
-        v->other.bytes);
+    put(l, " entered a%s %s of %" PRIu64 " bytes where ",
+        strchr("aeiou", op[0]) ? "n" : "", op, v->other.bytes);
     put_rank(l, w);
     put(l, " is in ");
     put_op(l, w, v->group, &v->op, "their");

@@ -34,7 +34,7 @@ struct plait_heartbeat {
     int *node_of;                       /* [world] */
     int *ranks;                         /* [world] by node */
     struct node *node;                  /* [nnodes] */
-    int seat;                           /* of this process in its node */
+    int speaker;                        /* of this process in its node */
     int wake;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -73,11 +73,11 @@ static void send_beat(struct plait_heartbeat *hb,
 }
 
 static const struct plait_heartbeat_address *
-address_of(const struct plait_heartbeat *hb, int node, int seat)
+address_of(const struct plait_heartbeat *hb, int node, int speaker)
 {
     const struct node *n = &hb->node[node];
 
-    return &hb->at[hb->ranks[n->first + seat % n->nranks]];
+    return &hb->at[hb->ranks[n->first + speaker % n->nranks]];
 }
 
 static void send_alive(struct plait_heartbeat *hb, double now)
@@ -96,7 +96,7 @@ static void send_alive(struct plait_heartbeat *hb, double now)
         int count = n - first < PLAIT_BEAT_NODES ? n - first : PLAIT_BEAT_NODES;
 
         plait_beat_table_tell(&hb->table, first, count, now, body);
-        send_beat(hb, address_of(hb, to, hb->table.seat[to]),
+        send_beat(hb, address_of(hb, to, hb->table.speaker[to]),
                   (struct plait_beat){.kind = PLAIT_BEAT_ALIVE,
                                       .first = first,
                                       .count = count,
@@ -113,7 +113,7 @@ static void send_end(struct plait_heartbeat *hb)
     for (int far = 1; far < n; far *= 2) {
         int to = (hb->site.node + far) % n;
 
-        send_beat(hb, address_of(hb, to, hb->table.seat[to]),
+        send_beat(hb, address_of(hb, to, hb->table.speaker[to]),
                   (struct plait_beat){.kind = PLAIT_BEAT_END});
     }
 }
@@ -141,7 +141,7 @@ static void ask_nodes(struct plait_heartbeat *hb, double now)
             continue;
         send_beat(
             hb,
-            address_of(hb, i, hb->table.seat[i] + hb->node[i].tries / TRIES),
+            address_of(hb, i, hb->table.speaker[i] + hb->node[i].tries / TRIES),
             (struct plait_beat){.kind = PLAIT_BEAT_ASK});
         hb->node[i].tries++;
         asked++;
@@ -453,10 +453,10 @@ plait_heartbeat_create(int fd, int rank,
     hb->site.at = NULL;
     hb->site.node_of = NULL;
     hb->site.secret = NULL;
-    while (hb->ranks[hb->node[site->node].first + hb->seat] != rank)
-        hb->seat++;
-    hb->table.seat[site->node] =
-        (unsigned char)(hb->seat < 255 ? hb->seat : 255);
+    while (hb->ranks[hb->node[site->node].first + hb->speaker] != rank)
+        hb->speaker++;
+    hb->table.speaker[site->node] =
+        (unsigned char)(hb->speaker < 255 ? hb->speaker : 255);
     if (start_thread(hb) == 0)
         return hb;
 

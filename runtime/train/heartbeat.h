@@ -80,7 +80,6 @@ void plait_heartbeat_link_init(struct plait_heartbeat_link *link, int fd,
                                const struct plait_heartbeat_address *mine,
                                const char *secret);
 /* `message` has room for the seal. */
-
 void plait_heartbeat_send(const struct plait_heartbeat_link *link,
                           const struct plait_heartbeat_address *to,
                           unsigned char *message, int size);

@@ -18,7 +18,7 @@ says() { # WAY PATTERN
 }
 says loader '^4 ranks: rank 2 never entered all-reduce 4 of its [td]p group; it is in code of its own since .* (after train.py:77, step); 3 other ranks wait since'
 says skips '^4 ranks: rank 3 never entered all-reduce 4 of its tp group; it waits in all-reduce 4 of its dp group; 3 other ranks wait'
-says sizes '^4 ranks: rank 1 entered a all-reduce of 2000 bytes where rank 0 is in all-reduce 4 of their tp group, of 4000 bytes'
+says sizes '^4 ranks: rank 1 entered an all-reduce of 2000 bytes where rank 0 is in all-reduce 4 of their tp group, of 4000 bytes'
 says missing '^4 ranks: rank 2 never entered all-reduce 4 of its [td]p group; it left nothing to read; 3 other ranks wait'
 says message '^4 ranks: rank 2 never entered '
 head -c 300 loader.2 >cut.0
