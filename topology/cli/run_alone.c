@@ -152,9 +152,18 @@ static int start_task(struct crew *crew, int local)
     return 0;
 }
 
+/* Ranks that lose a peer can end before it is seen to have died: a signal that
+ * was not sent from here is the reason for their exit status. */
+static bool is_reason(const struct crew *crew, int status)
+{
+    return crew->status == 0 ||
+           (crew->status < 128 && status > 128 && status != 128 + SIGTERM &&
+            now() < crew->deadline);
+}
+
 static void end_others(struct crew *crew, int status)
 {
-    if (crew->status == 0)
+    if (is_reason(crew, status))
         crew->status = status;
     if (crew->deadline)
         return;
