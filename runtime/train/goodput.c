@@ -163,6 +163,11 @@ double plait_goodput_share(const struct plait_goodput_account *a, double now)
     return wall >= 1 ? fmin((a->past.trained + a->trained_all) / wall, 1) : NAN;
 }
 
+double plait_goodput_lost(const struct plait_goodput_account *a, double now)
+{
+    return now - first_began(a) - a->past.trained - a->trained_all;
+}
+
 double plait_goodput_between(const struct plait_goodput_account *a, double now)
 {
     return plait_failures_between(a->prior, now - first_began(a),

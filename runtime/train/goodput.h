@@ -48,8 +48,10 @@ void plait_goodput_reported(struct plait_goodput_account *a);
 /* The share of the time since the first start that went into steps that count;
  * NAN: it is too soon. */
 double plait_goodput_share(const struct plait_goodput_account *a, double now);
-/* What of it failures as frequent as so far would leave; `every`: steps between
- * two checkpoints, 0: none. */
+/* Seconds since the first start that went into no step that counts. */
+double plait_goodput_lost(const struct plait_goodput_account *a, double now);
+/* The share that failures as frequent as so far would leave; `every`: steps
+ * between two checkpoints, 0: none. */
 double plait_goodput_expected(const struct plait_goodput_account *a, double now,
                               double every);
 /* Steps between two checkpoints that lose least; at least 1. */

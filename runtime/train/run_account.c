@@ -95,15 +95,6 @@ static double predict_step(const struct run *r)
     return estimate.step_s;
 }
 
-/* Since the run's first start, what went into no step that counts. */
-static double find_lost(const struct run *r)
-{
-    const struct plait_goodput_account *a = &r->goodput;
-    double began = isfinite(a->past.began) ? a->past.began : a->opened;
-
-    return plait_unix_time() - began - a->past.trained - a->trained_all;
-}
-
 static void write_line(struct run *r, double joules)
 {
     const struct account *a = &r->account;
@@ -123,7 +114,7 @@ static void write_line(struct run *r, double joules)
         .per_joule = (double)(r->done.tokens - a->first_tokens) / joules,
         .step_s = a->seconds / (double)counted,
         .planned_s = predict_step(r),
-        .lost_s = find_lost(r),
+        .lost_s = plait_goodput_lost(&r->goodput, plait_unix_time()),
     };
 
     plait_job_line_write(&line);

@@ -60,10 +60,18 @@ void plait_run_shares_step(struct run *r, const struct plait_metrics *m)
         sum[share_of(plait_mesh_comm_names[i])] += m->comm_wait[i];
 }
 
+/* What no part that is known has. */
+static void set_rest(double *part)
+{
+    double rest = part[PLAIT_SHARE_STEP];
+
+    for (int i = PLAIT_SHARE_PRODUCTS; i < PLAIT_SHARE_REST; i++)
+        rest -= isfinite(part[i]) ? part[i] : 0;
+    part[PLAIT_SHARE_REST] = rest;
+}
+
 static void set_planned(const struct plait_estimate *e, double *planned)
 {
-    double *rest = &planned[PLAIT_SHARE_REST];
-
     planned[PLAIT_SHARE_STEP] = e->step_s;
     planned[PLAIT_SHARE_PRODUCTS] = e->matmul_s;
     planned[PLAIT_SHARE_ATTENTION] = e->attention_s;
@@ -72,16 +80,14 @@ static void set_planned(const struct plait_estimate *e, double *planned)
     planned[PLAIT_SHARE_EP] = e->axis_s[PLAIT_EP];
     planned[PLAIT_SHARE_DP] = e->axis_s[PLAIT_DP];
     planned[PLAIT_SHARE_BUBBLE] = e->bubble_s + e->axis_s[PLAIT_PP];
-    *rest = e->step_s;
-    for (int i = PLAIT_SHARE_PRODUCTS; i < PLAIT_SHARE_REST; i++)
-        *rest -= planned[i];
+    set_rest(planned);
 }
 
 /* Of the ranks that count; what one of them does not know nobody does. */
 static int average(struct run *r, bool counts, double *measured,
                    struct plait_error *err)
 {
-    double values[PLAIT_NSHARES + 1], rest;
+    double values[PLAIT_NSHARES + 1];
     double steps = (double)(r->spent.steps - 1);
 
     for (int i = 0; i < PLAIT_NSHARES; i++)
@@ -94,10 +100,7 @@ static int average(struct run *r, bool counts, double *measured,
     plait_comm_stats(r->world, &r->control);
     for (int i = 0; i < PLAIT_NSHARES; i++)
         measured[i] = values[i] / values[PLAIT_NSHARES];
-    rest = measured[PLAIT_SHARE_STEP];
-    for (int i = PLAIT_SHARE_PRODUCTS; i < PLAIT_SHARE_REST; i++)
-        rest -= isfinite(measured[i]) ? measured[i] : 0;
-    measured[PLAIT_SHARE_REST] = rest;
+    set_rest(measured);
     return 0;
 }
 
