@@ -5,15 +5,7 @@
 # 5 s after train.timeout, those of the node that is cut off too, and it takes
 # jobs again once its link is back.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
-if [ -z "${PLAIT_IN_NETNS:-}" ]; then
-    unshare -n -m ip link add plait-probe type bridge 2>/dev/null &&
-        unshare -n -u -p -m --fork --mount-proc true 2>/dev/null || {
-        echo "1..0 # SKIP namespaces or bridges are not permitted here"
-        exit 0
-    }
-    exec env PLAIT_IN_NETNS=1 unshare -n -m bash "$0"
-fi
-ip link set lo up
+. "$top_srcdir/tests/cluster/own_networks.sh"
 train=$(readlink -f "$top_builddir/plait-train")
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes --gpus 0 || exit 99
 srun --mpi=list 2>&1 | grep -q pmix ||

@@ -3,16 +3,7 @@
 # Every node in its own network, host name, process and mount namespace, on a
 # private bridge: the contract with real addresses, a link that goes down and
 # a node that crashes.
-if [ -z "${PLAIT_IN_NETNS:-}" ]; then
-    unshare -n -m ip link add plait-probe type bridge 2>/dev/null &&
-        unshare -n -u -p -m --fork --mount-proc true 2>/dev/null || {
-        echo "1..0 # SKIP namespaces or bridges are not permitted here"
-        exit 0
-    }
-    # Nothing of it shows outside, and several may run at once.
-    exec env PLAIT_IN_NETNS=1 unshare -n -m bash "$0"
-fi
-ip link set lo up
+. "$top_srcdir/tests/cluster/own_networks.sh"
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes --conf SlurmdTimeout=5
 
 planned=(srun -Q -N4 --ntasks-per-node=2 --gpus-per-node=2 --tp=2 --pp=2)

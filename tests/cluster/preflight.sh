@@ -2,20 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # --preflight on nodes with networks and processes of their own: quiet ones
 # pass, a slow link and busy cores are named. RUNS quiet runs (2).
-if [ -z "${PLAIT_IN_NETNS:-}" ]; then
-    command -v tc >/dev/null ||
-        { echo "1..0 # SKIP no tc (iproute2)"; exit 0; }
-    unshare -n -m ip link add plait-probe type bridge 2>/dev/null &&
-        unshare -n -u -p -m --fork --mount-proc true 2>/dev/null &&
-        unshare -n sh -c 'ip link set lo up &&
-            tc qdisc add dev lo root tbf rate 1mbit burst 32kb latency 50ms' \
-            2>/dev/null || {
-        echo "1..0 # SKIP namespaces, bridges or tc are not permitted here"
-        exit 0
-    }
-    exec env PLAIT_IN_NETNS=1 unshare -n -m bash "$0"
-fi
-ip link set lo up
+. "$top_srcdir/tests/cluster/own_networks.sh" tc
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes
 
 planned=(srun -Q -N4 --ntasks-per-node=2 --tp=2 --preflight)
