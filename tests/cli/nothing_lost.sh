@@ -28,13 +28,8 @@ says() {
         grep -q "^plait-train: .*$1" "$dir/out"
 }
 
-python3 -B -c '
-import sys
-sys.path.insert(0, sys.argv[1] + "/tests/parity")
-import parity
-parity.write_tokens(sys.argv[2] + "/tokens.bin")
-parity.write_config(sys.argv[2] + "/c.yaml", "llama", sys.argv[2] + "/tokens.bin")
-' "$top_srcdir" "$dir" || { echo "1..0 # SKIP needs python3"; exit 0; }
+python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" llama ||
+    { echo "1..0 # SKIP needs python3"; exit 0; }
 ck=$dir/ck
 save=(--set checkpoint.dir="$ck" --set checkpoint.every=2
     --set checkpoint.keep=0)

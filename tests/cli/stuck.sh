@@ -18,13 +18,8 @@ trap 'rm -rf "$dir" "$shm"' EXIT
 export TMPDIR=$dir # what is left by an mpirun that is killed goes with it
 . "$top_srcdir/tests/lib/ok.sh"
 shown=$dir/out
-python3 -B -c '
-import sys
-sys.path.insert(0, sys.argv[1] + "/tests/parity")
-import parity
-parity.write_tokens(sys.argv[2] + "/tokens.bin")
-parity.write_config(sys.argv[2] + "/c.yaml", "gpt2", sys.argv[2] + "/tokens.bin")
-' "$top_srcdir" "$dir" || { echo "1..0 # SKIP needs python3"; exit 0; }
+python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" gpt2 ||
+    { echo "1..0 # SKIP needs python3"; exit 0; }
 
 # Below mpirun, whatever stands between.
 tree()

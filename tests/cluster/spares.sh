@@ -81,13 +81,7 @@ check "two spares: both are left out" \
     eval 'is "node2 node4" "$(missing "$seen")" && like "$seen" "status 0$"'
 if [ -x "$top_builddir/plait-train" ] && command -v python3 >/dev/null &&
     srun --mpi=list 2>&1 | grep -q pmix; then
-    python3 -B -c '
-import sys
-sys.path.insert(0, sys.argv[1] + "/tests/parity")
-import parity
-parity.write_tokens("tokens.bin")
-parity.write_config("c.yaml", "gpt2", sys.argv[2] + "/tokens.bin")
-' "$top_srcdir" "$work"
+    python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2
     export UCX_NET_DEVICES=eth0
     seen=$(train job 5 srun --mpi=pmix --tp=2 --spares=2)
     check "... and training goes on, over MPI of the three that are left" \

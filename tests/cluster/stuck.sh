@@ -12,13 +12,7 @@ srun --mpi=list 2>&1 | grep -q pmix ||
     { echo "1..0 # SKIP this Slurm has no PMIx"; exit 0; }
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
 
-python3 -B -c '
-import sys
-sys.path.insert(0, sys.argv[1] + "/tests/parity")
-import parity
-parity.write_tokens("tokens.bin")
-parity.write_config("c.yaml", "gpt2", sys.argv[2] + "/tokens.bin")
-' "$top_srcdir" "$work" || exit 99
+python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2 || exit 99
 mkfifo pipe
 
 limit=10

@@ -15,13 +15,7 @@ says()
     by_rank --mpi=pmix "$@" | grep "^plait-train: "
 }
 
-python3 -B -c '
-import sys
-sys.path.insert(0, sys.argv[1] + "/tests/parity")
-import parity
-parity.write_tokens("tokens.bin")
-parity.write_config("c.yaml", "gpt2", sys.argv[2] + "/tokens.bin")
-' "$top_srcdir" "$work" || exit 99
+python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2 || exit 99
 
 check "a configuration that contradicts the plan is refused by one line" \
     is "plait-train: parallel.tp is 4, but the job was started with tp 2: \
