@@ -229,6 +229,19 @@ static int check_loss(struct run *r, const struct plait_step_result *result,
     return plait_error_consensus(r->world, -1, err);
 }
 
+/* The last line of the metrics names the checkpoint that the run ends with. */
+static int save_last(struct run *r, struct plait_metrics *m,
+                     struct plait_error *err)
+{
+    int rc = plait_run_save_due(r) ? plait_run_save(r, err)
+                                   : plait_run_check_replicas(r, false, err);
+
+    if (rc == 0)
+        rc = plait_run_save_last(r, err);
+    m->saved_step = r->saved;
+    return rc;
+}
+
 /* One step and what belongs to it. */
 static int one_step(struct run *r, int *stop, struct plait_error *err)
 {
@@ -236,6 +249,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     struct plait_step_result result;
     struct plait_metrics m;
     double begin = plait_trace_now(), seconds;
+    bool ends;
     int rc;
 
     /* What was sent and waited for since the last step, to evaluate or to
@@ -269,11 +283,15 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     if (is_due(r->done.step, c->train.eval_every) &&
         evaluate_model(r, &m, err) < 0)
         return PLAIT_RUN_BROKEN;
+    *stop = result.stop || r->unread;
+    ends = *stop || r->done.step == c->train.steps;
+    rc = check_loss(r, &result, err);
+    if (rc == 0 && ends)
+        rc = save_last(r, &m, err);
     log_step(r, &m);
     plait_run_account_step(r, &m);
-    *stop = result.stop || r->unread;
-    if (check_loss(r, &result, err) < 0)
-        return -1;
+    if (rc != 0 || ends)
+        return rc;
     if (plait_run_save_due(r)) {
         rc = plait_run_save(r, err);
         return rc == 0 ? plait_run_plan_save(r, false, err) : rc;
@@ -326,7 +344,7 @@ static int run_steps(struct run *r, struct plait_error *err)
         if (stop)
             printf("stopped after step %" PRId64 "\n", r->done.step);
     }
-    if (rc == 0)
+    if (rc == 0 && r->saved != r->done.step) /* no step was left to make */
         rc = plait_run_save_last(r, err);
     if (rc == 0)
         rc = say_state(r, err);

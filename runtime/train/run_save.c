@@ -220,7 +220,8 @@ int plait_run_save_last(struct run *r, struct plait_error *err)
     rc = r->saved == r->done.step ? 0
                                   : plait_saver_save(r->saver, &r->done, err);
     say_notice(r);
-    r->saved = r->done.step;
+    if (rc == 0)
+        r->saved = r->done.step;
     plait_trace_span(r->trace, "checkpoint", "checkpoint", begin);
     return rc;
 }

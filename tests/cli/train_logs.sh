@@ -37,6 +37,7 @@ python3 - "$dir/m.jsonl" <<'EOF'
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 assert [l["step"] for l in lines if "planned_s" in l] == [6, 10]
+assert [lines[i]["saved_step"] for i in (5, 6, 9)] == [6, 6, 10]
 for l in lines:
     if "planned_s" not in l:
         continue
@@ -50,7 +51,7 @@ for l in lines:
 mean = sum(l["step_s"] for l in lines[7:]) / 3
 assert abs(lines[-1]["measured_s"]["step"] / mean - 1) < 1e-3
 EOF
-check "each start ends with plan against actual, part by part" $?
+check "each start ends with plan against actual, and names its checkpoint" $?
 cat >"$dir/compare.py" <<'EOF'
 import json, math, sys
 sys.path.insert(0, sys.argv[1] + "/tests/lib")
