@@ -42,12 +42,17 @@ if command -v python3 >/dev/null; then
 import ast, os, sys
 here, prefix = sys.argv[1:]
 ast.parse(open(here + "/spack/package.py").read())
-recipe = {"SHLIB_EXT": "so"}
-name = [f for f in os.listdir(here + "/easybuild")][0]
-exec(open(here + "/easybuild/" + name).read(), recipe)
-assert name == "%s-%s-%s-%s.eb" % (
-    recipe["name"], recipe["version"], recipe["toolchain"]["name"],
-    recipe["toolchain"]["version"]), name
+recipes = {}
+for name in os.listdir(here + "/easybuild"):
+    recipe = {"SHLIB_EXT": "so"}
+    exec(open(here + "/easybuild/" + name).read(), recipe)
+    assert name == "%s-%s-%s-%s.eb" % (
+        recipe["name"], recipe["version"], recipe["toolchain"]["name"],
+        recipe["toolchain"]["version"]), name
+    recipes[recipe["name"]] = recipe
+recipe = recipes.pop("plait")
+for name, other in recipes.items():
+    assert (name, other["version"]) in recipe["dependencies"], name
 paths = recipe["sanity_check_paths"]
 for path in paths["files"] + paths["dirs"]:
     if path != "lib/libplait.so":
