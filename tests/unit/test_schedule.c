@@ -15,21 +15,6 @@ static void destroy(struct plait_schedule **s, int p)
         plait_schedule_destroy(s[r]);
 }
 
-static int create(struct plait_schedule **s, enum plait_schedule_kind kind,
-                  int p, int v, int m, struct plait_error *err)
-{
-    int r;
-
-    for (r = 0; r < p; r++) {
-        s[r] = plait_schedule_create(kind, p, v, m, r, err);
-        if (!s[r]) {
-            destroy(s, r);
-            return -1;
-        }
-    }
-    return 0;
-}
-
 /* What the literature says a rank may hold at most. */
 static int bound(enum plait_schedule_kind kind, int p, int v, int m, int r)
 {
@@ -138,7 +123,7 @@ static int try_one(enum plait_schedule_kind kind, int p, int v, int m)
     long took, want;
     int r, good = 0;
 
-    if (create(s, kind, p, v, m, &err) < 0) {
+    if (plait_schedule_create_all(kind, p, v, m, s, &err) < 0) {
         diag("%s p %d v %d m %d: %s", plait_schedule_names[kind], p, v, m,
              err.text);
         return 0;
@@ -209,6 +194,32 @@ static void interleaved(void)
        "interleaved: p 64 with m 512, three groups of 6");
 }
 
+/* What one rank makes for itself is its list among those of all. */
+static void alone(void)
+{
+    enum { P = 6, V = 2, M = 18 };
+    struct plait_schedule *s[P], *own;
+    struct plait_error err;
+    int same = 0, r;
+
+    if (plait_schedule_create_all(PLAIT_SCHEDULE_INTERLEAVED, P, V, M, s,
+                                  &err) < 0) {
+        ok(0, "%s", err.text);
+        return;
+    }
+    for (r = 0; r < P; r++) {
+        own =
+            plait_schedule_create(PLAIT_SCHEDULE_INTERLEAVED, P, V, M, r, &err);
+        same += own && own->rank == r && own->peak == s[r]->peak &&
+                own->nactions == s[r]->nactions &&
+                memcmp(own->actions, s[r]->actions,
+                       sizeof(*own->actions) * own->nactions) == 0;
+        plait_schedule_destroy(own);
+    }
+    ok(same == P, "%d ranks make the same lists alone and with all", same);
+    destroy(s, P);
+}
+
 static void refused(void)
 {
     static const struct {
@@ -267,7 +278,7 @@ static void broken(void)
 
 #define BREAK(what, says)                                                    \
     do {                                                                     \
-        create(s, PLAIT_SCHEDULE_1F1B, 4, 1, 8, &err);                       \
+        plait_schedule_create_all(PLAIT_SCHEDULE_1F1B, 4, 1, 8, s, &err);    \
         what;                                                                \
         ok(plait_schedule_check(s, 4, &err) == -1 && strstr(err.text, says), \
            "%s", err.text);                                                  \
@@ -290,7 +301,7 @@ static void broken(void)
     BREAK(s[1]->rank = 2, "list 1 is not of the same run");
 
     /* The last rank asks for an input that comes only after its gradient. */
-    create(s, PLAIT_SCHEDULE_NAIVE, 4, 1, 8, &err);
+    plait_schedule_create_all(PLAIT_SCHEDULE_NAIVE, 4, 1, 8, s, &err);
     move(s[3], find(s[3], PLAIT_RECV_FORWARD, 1), 0);
     move(s[3], 1, 0);
     ok(plait_schedule_check(s, 4, &err) == -1 &&
@@ -300,7 +311,7 @@ static void broken(void)
 
     /* Every single deletion in every list is noticed. */
     for (i = 0; i < 4; i++) {
-        create(s, PLAIT_SCHEDULE_ZB_H1, 4, 1, 8, &err);
+        plait_schedule_create_all(PLAIT_SCHEDULE_ZB_H1, 4, 1, 8, s, &err);
         for (j = 0; j < s[i]->nactions; j++) {
             struct plait_action a = s[i]->actions[j];
 
@@ -322,6 +333,7 @@ int main(void)
 {
     all_kinds();
     interleaved();
+    alone();
     refused();
     broken();
     return done_testing();

@@ -434,15 +434,67 @@ int plait_schedule_held(enum plait_schedule_kind kind, int stages, int chunks,
     return (int)(most < all ? most : all);
 }
 
+/* The list of one rank; NULL where memory is out. */
+static struct plait_schedule *write_list(const struct pipeline *pipe, int rank)
+{
+    struct plait_schedule *out = calloc(1, sizeof(*out));
+    struct writer w = {.pipe = pipe, .out = out};
+    int i;
+
+    w.posted = calloc(2 * (size_t)pipe->v * pipe->m, sizeof(*w.posted));
+    if (!out || !w.posted)
+        goto error;
+    /* A computation has at most one receive and one send. */
+    out->actions = calloc(3 * (size_t)pipe->n, sizeof(*out->actions));
+    if (!out->actions)
+        goto error;
+    out->kind = pipe->kind;
+    out->stages = pipe->p;
+    out->chunks = pipe->v;
+    out->microbatches = pipe->m;
+    out->rank = rank;
+    for (i = 0; i < pipe->n; i++)
+        write_compute(&w, i);
+    out->peak = peak(out);
+    free(w.posted);
+    return out;
+error:
+    free(w.posted);
+    plait_schedule_destroy(out);
+    return NULL;
+}
+
+/* The lists of `count` ranks from the first on; those that were made are
+ * destroyed where one cannot be. */
+static int write_lists(enum plait_schedule_kind kind, int stages, int chunks,
+                       int microbatches, int first, int count,
+                       struct plait_schedule **lists, struct plait_error *err)
+{
+    struct pipeline pipe;
+    int i = 0;
+
+    if (plait_schedule_possible(kind, stages, chunks, microbatches, err) < 0)
+        return -1;
+    if (pipeline_init(&pipe, kind, stages, chunks, microbatches) == 0) {
+        while (i < count && (lists[i] = write_list(&pipe, first + i)))
+            i++;
+        pipeline_free(&pipe);
+    }
+    if (i == count)
+        return 0;
+    while (i-- > 0)
+        plait_schedule_destroy(lists[i]);
+    errno = ENOMEM;
+    return plait_errorf(err, "schedule %s: out of memory",
+                        plait_schedule_names[kind]);
+}
+
 struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
                                              int stages, int chunks,
                                              int microbatches, int rank,
                                              struct plait_error *err)
 {
-    struct plait_schedule *out = NULL;
-    struct pipeline pipe = {0};
-    struct writer w = {.pipe = &pipe};
-    int i;
+    struct plait_schedule *list;
 
     if (rank < 0 || rank >= stages) {
         errno = EINVAL;
@@ -450,32 +502,17 @@ struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
                      plait_schedule_names[kind], stages - 1, rank);
         return NULL;
     }
-    if (plait_schedule_possible(kind, stages, chunks, microbatches, err) < 0)
+    if (write_lists(kind, stages, chunks, microbatches, rank, 1, &list, err) <
+        0)
         return NULL;
-    w.out = out = calloc(1, sizeof(*out));
-    w.posted = calloc(2 * (size_t)chunks * microbatches, sizeof(*w.posted));
-    if (!out || !w.posted ||
-        pipeline_init(&pipe, kind, stages, chunks, microbatches) < 0)
-        goto error;
-    /* A computation has at most one receive and one send. */
-    out->actions = calloc(3 * (size_t)pipe.n, sizeof(*out->actions));
-    if (!out->actions)
-        goto error;
-    out->kind = kind;
-    out->stages = stages;
-    out->chunks = chunks;
-    out->microbatches = microbatches;
-    out->rank = rank;
-    for (i = 0; i < pipe.n; i++)
-        write_compute(&w, i);
-    out->peak = peak(out);
-    pipeline_free(&pipe);
-    free(w.posted);
-    return out;
-error:
-    plait_errorf(err, "schedule %s: out of memory", plait_schedule_names[kind]);
-    pipeline_free(&pipe);
-    free(w.posted);
-    plait_schedule_destroy(out);
-    return NULL;
+    return list;
+}
+
+int plait_schedule_create_all(enum plait_schedule_kind kind, int stages,
+                              int chunks, int microbatches,
+                              struct plait_schedule **lists,
+                              struct plait_error *err)
+{
+    return write_lists(kind, stages, chunks, microbatches, 0, stages, lists,
+                       err);
 }

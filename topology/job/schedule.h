@@ -69,6 +69,11 @@ struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
                                              int stages, int chunks,
                                              int microbatches, int rank,
                                              struct plait_error *err);
+/* Those of all ranks, lists[stages], at hardly more than the cost of one. */
+int plait_schedule_create_all(enum plait_schedule_kind kind, int stages,
+                              int chunks, int microbatches,
+                              struct plait_schedule **lists,
+                              struct plait_error *err);
 void plait_schedule_destroy(struct plait_schedule *schedule);
 
 /* Whether there is such a schedule; -1 and why not. */

@@ -326,6 +326,7 @@ static int init_channels(struct simulator *s)
 static int init_simulator(struct simulator *s, struct plait_error *err)
 {
     const struct plait_simulation_request *r = s->r;
+    struct plait_schedule **lists;
     int p = r->stages, rank;
 
     s->actors = calloc(p, sizeof(*s->actors));
@@ -340,13 +341,20 @@ static int init_simulator(struct simulator *s, struct plait_error *err)
     s->out->chunks = r->chunks;
     s->out->microbatches = r->microbatches;
     s->out->schedule = r->schedule;
+    lists = calloc(p, sizeof(*lists));
+    if (!lists)
+        return plait_errorf(err, "out of memory");
+    if (plait_schedule_create_all(r->schedule, p, r->chunks, r->microbatches,
+                                  lists, err) < 0) {
+        free(lists);
+        return -1;
+    }
+    for (rank = 0; rank < p; rank++)
+        s->actors[rank].list = lists[rank];
+    free(lists);
     for (rank = 0; rank < p; rank++) {
         struct actor *actor = &s->actors[rank];
 
-        actor->list = plait_schedule_create(r->schedule, p, r->chunks,
-                                            r->microbatches, rank, err);
-        if (!actor->list)
-            return -1;
         s->out->ranks[rank].peak = actor->list->peak;
         actor->number = calloc(actor->list->nactions, sizeof(int));
         if (!actor->number)
