@@ -466,6 +466,9 @@ static int judge_running(const struct plait_stuck_rank *r, int n,
     if (oldest(r, n, true) < 0) {
         v->guilty = oldest(r, n, false);
         v->kind = PLAIT_VERDICT_ALONE;
+        for (int i = 0; i < n; i++)
+            v->alike += i != v->guilty && r[i].state == PLAIT_STUCK_RUNS &&
+                        r[i].phase == r[v->guilty].phase;
         return 0;
     }
     w.reached = calloc((size_t)n, sizeof(*w.reached));

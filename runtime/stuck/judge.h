@@ -64,7 +64,8 @@ enum plait_verdict_kind {
 struct plait_verdict {
     enum plait_verdict_kind kind;
     int guilty;  /* index among the ranks, -1: none */
-    int alike;   /* other ranks in the same bad state */
+    int alike;   /* other ranks in the same bad state, or where nobody waits in
+                    the same phase */
     int witness; /* index of the rank that waits for it, or that it differs
                     from; -1: none */
     int group;   /* of the witness, in which it does; -1: none */

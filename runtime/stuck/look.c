@@ -76,6 +76,8 @@ void plait_stuck_look(const struct plait_record *record,
     rank->step = atomic_load(&record->step);
     if (atomic_load(&record->blocked))
         snprintf(rank->where, sizeof(rank->where), "%.127s", record->where);
+    else if (rank->phase == PLAIT_PHASE_OPEN)
+        snprintf(rank->where, sizeof(rank->where), "%.127s", record->file);
     rank->waits = -1;
     rank->ngroups = n < 0                     ? 0
                     : n < PLAIT_RECORD_GROUPS ? n
@@ -149,8 +151,33 @@ static const char *call_name(long number)
         return "sync";
     case SYS_close:
         return "close";
+    case SYS_getdents64:
+        return "list";
     default:
         return NULL;
+    }
+}
+
+/* Which argument of the call is a path, and what the call does with it; -1:
+ * none is. */
+static int path_of(long number, const char **call)
+{
+    *call = number == SYS_openat ? "open" : "look-up";
+    switch (number) {
+    case SYS_openat:
+    case SYS_newfstatat:
+    case SYS_statx:
+    case SYS_faccessat:
+    case SYS_readlinkat:
+        return 1;
+#ifdef SYS_stat
+    case SYS_stat:
+    case SYS_lstat:
+    case SYS_access:
+        return 0;
+#endif
+    default:
+        return -1;
     }
 }
 
@@ -175,16 +202,19 @@ static void read_call(int pid, int tid, char *text, size_t size)
 {
     char path[64], line[256], name[100];
     unsigned long arg[2] = {0, 0};
+    const char *call;
     long number;
+    int at;
 
     text[0] = '\0';
     snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", pid, tid);
     read_line(path, line, sizeof(line));
     if (sscanf(line, "%ld %lx %lx", &number, &arg[0], &arg[1]) != 3)
         return;
-    if (number == SYS_openat) {
-        read_path(pid, arg[1], name, sizeof(name));
-        snprintf(text, size, "open of %s", name);
+    at = path_of(number, &call);
+    if (at >= 0) {
+        read_path(pid, arg[at], name, sizeof(name));
+        snprintf(text, size, "%s of %s", call, name);
     } else if (call_name(number)) {
         describe_file(pid, (int)arg[0], call_name(number), text, size);
     } else if (number == SYS_clock_nanosleep || number == SYS_nanosleep) {

@@ -113,6 +113,14 @@ void plait_record_phase(struct plait_record *record, enum plait_phase phase)
                           memory_order_relaxed);
 }
 
+void plait_record_open_data(struct plait_record *record, const char *path)
+{
+    if (!record)
+        return;
+    snprintf(record->file, sizeof(record->file), "%.127s", path);
+    plait_record_phase(record, PLAIT_PHASE_OPEN);
+}
+
 struct plait_record_group *plait_record_add_group(struct plait_record *record,
                                                   const char *name, int first,
                                                   int size)

@@ -26,6 +26,8 @@ enum plait_phase {
     PLAIT_PHASE_LOG,
     PLAIT_PHASE_SAVE,
     PLAIT_PHASE_CHECK,
+    PLAIT_PHASE_LOAD,    /* weights */
+    PLAIT_PHASE_OPEN,    /* data */
     PLAIT_PHASE_FOREIGN, /* of a program that tells none */
     PLAIT_NPHASES
 };
@@ -107,6 +109,7 @@ struct plait_record {
     _Atomic double alive;    /* when a thread of it last ran */
     _Atomic int32_t blocked; /* `where` says what in */
     char where[128];
+    char file[128]; /* of PLAIT_PHASE_OPEN */
     _Atomic int32_t ngroups;
     struct plait_record_group group[PLAIT_RECORD_GROUPS];
 };
@@ -125,6 +128,8 @@ double plait_record_now(void);
 /* NULL-safe. */
 void plait_record_step(struct plait_record *record, int64_t step);
 void plait_record_phase(struct plait_record *record, enum plait_phase phase);
+/* PLAIT_PHASE_OPEN, with the file or pattern that is opened. */
+void plait_record_open_data(struct plait_record *record, const char *path);
 
 /* A place for one more communicator; NULL: there is none, or no record. */
 struct plait_record_group *plait_record_add_group(struct plait_record *record,

@@ -218,13 +218,16 @@ static int add_seen(const struct seen *s, struct plait_stuck_runs *runs)
     const struct plait_record *record = s->record;
     struct plait_stuck_rank rank;
     struct plait_stuck_run *run;
+    char where[sizeof(rank.where)];
 
     plait_stuck_look(record, &rank);
     rank.pid = s->pid;
     rank.state = plait_stuck_state_of(s->pid);
-    plait_stuck_where(s->pid, s->pid, rank.where, sizeof(rank.where));
-    if (!rank.where[0])
-        plait_stuck_where(s->pid, 0, rank.where, sizeof(rank.where));
+    plait_stuck_where(s->pid, s->pid, where, sizeof(where));
+    if (!where[0])
+        plait_stuck_where(s->pid, 0, where, sizeof(where));
+    if (where[0])
+        memcpy(rank.where, where, sizeof(where));
     run = find_run(runs, record->run, record->job, record->world);
     if (!run || add_rank(run, &rank) < 0)
         return -1;

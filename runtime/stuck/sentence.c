@@ -21,6 +21,8 @@ static const char *const phase_words[PLAIT_NPHASES] = {
     [PLAIT_PHASE_LOG] = "writing its progress and metrics",
     [PLAIT_PHASE_SAVE] = "saving a checkpoint",
     [PLAIT_PHASE_CHECK] = "comparing replicas",
+    [PLAIT_PHASE_LOAD] = "loading its weights",
+    [PLAIT_PHASE_OPEN] = "opening its data",
     [PLAIT_PHASE_FOREIGN] = "in code of its own",
 };
 
@@ -260,6 +262,8 @@ void plait_stuck_sentence(const struct plait_stuck_rank *ranks, int n,
         put(&l, "no rank waits for another; longest without a change is ");
         put_rank(&l, g);
         put_place(&l, g, now);
+        if (v->alike)
+            put(&l, ", as %s %d more", v->alike == 1 ? "is" : "are", v->alike);
         break;
     }
     put_waiting(&l, v, v->guilty >= 0, now);

@@ -134,28 +134,15 @@ static bool watches(const struct plait_job_config *config, int size)
     return config->train.timeout > 0 || (config->train.timeout < 0 && size > 1);
 }
 
-static int start_run(struct run *r, struct plait_error *err)
+static int open_watch(struct run *r, struct plait_error *err)
 {
-    struct plait_metrics before;
+    double growth =
+        (double)plait_growth_most(r->config) / r->config->train.global_batch;
     int rc = 0;
 
-    if (plait_run_start_weights(r, err) < 0)
-        return -1;
-    if (r->done.step < r->config->train.steps)
-        rc = plait_run_open_data(r, err);
-    if (plait_error_consensus(r->world, rc, err) < 0 ||
-        plait_run_open_saver(r, err) < 0 || open_check(r, err) < 0 ||
-        plait_run_measure_nodes(r, err) < 0)
-        return -1;
-    plait_run_measure_comm(r, &before);
-    if (plait_error_consensus(r->world, open_output(r, err), err) < 0)
-        return -1;
     if (watches(r->config, plait_comm_size(r->world))) {
         r->dog = plait_watchdog_create(r->world, r->s->hang,
-                                       r->config->train.timeout,
-                                       (double)plait_growth_most(r->config) /
-                                           r->config->train.global_batch,
-                                       err);
+                                       r->config->train.timeout, growth, err);
         rc = r->dog ? 0 : -1;
     }
     return plait_error_consensus(r->world, rc, err);
@@ -164,6 +151,28 @@ static int start_run(struct run *r, struct plait_error *err)
 static void note_phase(struct run *r, enum plait_phase phase)
 {
     plait_record_phase(r->s->mesh->record, phase);
+}
+
+static int start_run(struct run *r, struct plait_error *err)
+{
+    struct plait_metrics before;
+    int rc = 0;
+
+    note_phase(r, PLAIT_PHASE_LOAD);
+    if (plait_run_start_weights(r, err) < 0)
+        return -1;
+    if (r->done.step < r->config->train.steps)
+        rc = plait_run_open_data(r, err);
+    note_phase(r, PLAIT_PHASE_START);
+    if (plait_error_consensus(r->world, rc, err) < 0 ||
+        plait_run_open_saver(r, err) < 0 || open_check(r, err) < 0 ||
+        plait_run_measure_nodes(r, err) < 0)
+        return -1;
+    plait_run_measure_comm(r, &before);
+    if (plait_error_consensus(r->world, open_output(r, err), err) < 0)
+        return -1;
+    plait_watchdog_stage(r->dog, "preparing the first step");
+    return 0;
 }
 
 /* -- the loop ------------------------------------------------------------ */
@@ -365,6 +374,8 @@ int plait_run_train(struct plait_session *s,
     struct run r;
     int rc = run_open(&r, s, args, err);
 
+    if (rc == 0)
+        rc = open_watch(&r, err);
     if (rc == 0)
         rc = measure_peak(&r, err);
     if (rc == 0)

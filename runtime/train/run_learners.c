@@ -68,6 +68,8 @@ static void set_count(struct run *r, int batch, int count)
 static int open_trial(struct run *r, struct plait_trainer **t,
                       struct plait_error *err)
 {
+    int rc;
+
     *t = plait_trainer_create(r->config, r->s->mesh, err);
     if (plait_error_consensus(r->world, *t ? 0 : -1, err) < 0)
         return -1;
@@ -76,8 +78,10 @@ static int open_trial(struct run *r, struct plait_trainer **t,
                                                r->config->train.seed, err),
                               err) < 0)
         return -1;
-    return plait_error_consensus(r->world, plait_trainer_open_data(*t, err),
-                                 err);
+    plait_watchdog_stage(r->dog, "opening the data");
+    rc = plait_error_consensus(r->world, plait_trainer_open_data(*t, err), err);
+    plait_watchdog_stage(r->dog, NULL);
+    return rc;
 }
 
 static int search(struct run *r, int batch, struct plait_error *err)

@@ -93,7 +93,12 @@ int plait_run_start_weights(struct run *r, struct plait_error *err)
 
 int plait_run_open_data(struct run *r, struct plait_error *err)
 {
-    if (plait_trainer_open_data(r->trainer, err) < 0)
+    int rc;
+
+    plait_watchdog_stage(r->dog, "opening the data");
+    rc = plait_trainer_open_data(r->trainer, err);
+    plait_watchdog_stage(r->dog, NULL);
+    if (rc < 0)
         return -1;
     if (plait_comm_rank(r->world) != 0)
         return 0;

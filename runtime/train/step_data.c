@@ -134,9 +134,13 @@ static struct plait_dataset *open_dataset(struct plait_trainer *t,
                                           const char *path, const char *set,
                                           struct plait_error *err)
 {
-    char *file = plait_dataset_find(path, set);
     struct plait_dataset *ds;
+    char *file;
 
+    plait_record_open_data(t->mesh->record, path);
+    file = plait_dataset_find(path, set);
+    if (file)
+        plait_record_open_data(t->mesh->record, file);
     ds = plait_dataset_open(file ? file : path, t->config->data.format,
                             t->mesh->world, t->mesh->node, err);
     free(file);

@@ -30,6 +30,8 @@
 #define STOPPED_S 5
 #define TIMES 63 /* steps that the median is of */
 #define FEWEST 5
+/* Of a stage before the first step, where none is given. */
+#define STAGE_S 600
 
 struct plait_watchdog {
     struct plait_comm *world;
@@ -43,8 +45,9 @@ struct plait_watchdog {
     double since;        /* when the step began */
     double times[TIMES]; /* of steps, the last ones */
     int ntimes, next;
-    double limit; /* 0: none */
-    int64_t step;
+    double limit;      /* 0: none */
+    int64_t step;      /* 0: none has begun */
+    const char *stage; /* before it; NULL: none with a limit */
     bool stepping, leave, noted;
 };
 
@@ -94,16 +97,28 @@ static void leave_run(const struct plait_watchdog *dog)
     _exit(1);
 }
 
+/* A limit that was given holds for all that happens from the first step on, a
+ * learned one in steps; 0: there is none now. */
+static double limit_now(const struct plait_watchdog *dog)
+{
+    if (dog->stage)
+        return dog->seconds > 0 ? dog->seconds : STAGE_S;
+    if (dog->step == 0 || (dog->seconds < 0 && !dog->stepping))
+        return 0;
+    return dog->limit;
+}
+
 static void end_run(const struct plait_watchdog *dog)
 {
-    char why[700], line[1000];
+    char why[700], line[1000], what[64];
 
+    snprintf(what, sizeof(what), "step %lld", (long long)dog->step);
     plait_hang_explain(dog->hang, why, sizeof(why));
     snprintf(line, sizeof(line),
-             "plait-train: step %lld has not ended for %.0f s "
+             "plait-train: %s has not ended for %.0f s "
              "(train.timeout%s): %s; ended\n",
-             (long long)dog->step, dog->limit, dog->seconds < 0 ? " auto" : "",
-             why);
+             dog->stage ? dog->stage : what, limit_now(dog),
+             dog->seconds < 0 ? " auto" : "", why);
     say(line);
     plait_hang_end(dog->hang);
     leave_run(dog);
@@ -118,15 +133,14 @@ static double report_delay(const struct plait_watchdog *dog)
            (plait_hang_is_first_node(dog->hang) ? 0 : OTHER_NODE_S);
 }
 
-/* A limit that was given holds for all that happens, a learned one in steps. */
 static void look_once(struct plait_watchdog *dog, double now)
 {
-    double over = now - dog->since - dog->limit;
+    double limit = limit_now(dog), over = now - dog->since - limit;
 
     plait_hang_alive(dog->hang);
     if (plait_hang_ended(dog->hang))
         leave_run(dog);
-    if (dog->limit <= 0 || (dog->seconds < 0 && !dog->stepping) || over < 0)
+    if (limit <= 0 || over < 0)
         return;
     if (!dog->noted)
         plait_hang_note(dog->hang);
@@ -215,12 +229,24 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
     return NULL;
 }
 
+void plait_watchdog_stage(struct plait_watchdog *dog, const char *what)
+{
+    if (!dog)
+        return;
+    pthread_mutex_lock(&dog->lock);
+    dog->since = seconds_now();
+    dog->stage = what;
+    dog->noted = false;
+    pthread_mutex_unlock(&dog->lock);
+}
+
 void plait_watchdog_begin(struct plait_watchdog *dog, int64_t step)
 {
     if (!dog)
         return;
     pthread_mutex_lock(&dog->lock);
     dog->since = seconds_now();
+    dog->stage = NULL;
     dog->step = step;
     dog->stepping = true;
     dog->noted = false;

@@ -11,8 +11,8 @@
  *
  * With PLAIT_WATCHDOG_AUTO the limit is learned: 20 times the median step, at
  * least a minute. There is none before five steps have ended, and none while
- * something else is done than steps. Time in which the process was stopped as a
- * whole does not count. */
+ * something else is done than steps and stages. Time in which the process was
+ * stopped as a whole does not count. */
 #define PLAIT_WATCHDOG_AUTO (-1)
 struct plait_watchdog;
 
@@ -22,6 +22,10 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
                                              struct plait_hang *hang,
                                              int seconds, double growth,
                                              struct plait_error *err);
+/* What is done now, before the first step, such as "opening the data": it has
+ * the limit that was given, or with PLAIT_WATCHDOG_AUTO ten minutes. NULL:
+ * something without a limit. The text outlives it. */
+void plait_watchdog_stage(struct plait_watchdog *dog, const char *what);
 /* Step `step`, counted from 1, begins, after what was done between steps: all
  * that follows is of a step. NULL-safe, as the rest. */
 void plait_watchdog_begin(struct plait_watchdog *dog, int64_t step);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Four ranks under mpirun that sum in pairs and over all, until one of them
- * does what the argument says. The watchdog must name it. */
+/* Four ranks that sum in pairs and over all, until one of them does what the
+ * argument says. The watchdog must name it. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +10,9 @@
 #include "runtime/comm/comm.h"
 #include "runtime/train/watchdog.h"
 
-enum { ROUNDS = 20, GUILTY = 2, LIMIT_S = 6, COUNT = 10000 };
+enum { ROUNDS = 20, GUILTY = 2, LIMIT_S = 8, COUNT = 10000 };
+/* Of numbers for which no transfer is done before all of it was exchanged. */
+enum { LARGE = 1 << 20 };
 
 struct ranks {
     struct plait_world world;
@@ -31,6 +34,19 @@ static int sum(struct ranks *r)
                                  PLAIT_SUM, r->q, NULL);
 }
 
+/* Over all, of which the guilty one does half, or another operation. */
+static int large_sum(struct ranks *r, bool guilty)
+{
+    bool half = guilty && !strcmp(r->what, "size");
+
+    if (guilty && !strcmp(r->what, "other"))
+        return plait_comm_all_gather(r->world.comm, r->buf, r->buf + LARGE,
+                                     LARGE, PLAIT_F32, r->q, NULL);
+    return plait_comm_all_reduce(r->world.comm, r->buf, r->buf,
+                                 half ? LARGE / 2 : LARGE, PLAIT_F32, PLAIT_SUM,
+                                 r->q, NULL);
+}
+
 /* What the guilty one does in the last round in place of sum(). */
 static int do_wrong(struct ranks *r)
 {
@@ -46,11 +62,15 @@ static int do_wrong(struct ranks *r)
 
 static int train(struct ranks *r)
 {
+    bool large = !strcmp(r->what, "size") || !strcmp(r->what, "other");
+    bool guilty = plait_comm_rank(r->world.comm) == GUILTY;
     double value = 1;
     int rc = 0;
 
     for (int i = 0; rc == 0 && i < ROUNDS; i++) {
-        if (i == ROUNDS - 1 && plait_comm_rank(r->world.comm) == GUILTY)
+        if (i == ROUNDS - 1 && large)
+            rc = large_sum(r, guilty);
+        else if (i == ROUNDS - 1 && guilty)
             rc = do_wrong(r);
         else
             rc = sum(r);
@@ -78,7 +98,7 @@ int main(int argc, char **argv)
         !(dog = plait_watchdog_create(r.world.comm, hang, LIMIT_S, 1, &err)))
         goto error;
     r.q = r.world.ops->queue_create(r.world.dev, 0);
-    r.buf = r.world.ops->alloc(r.world.dev, COUNT * sizeof(float));
+    r.buf = r.world.ops->alloc(r.world.dev, 5 * sizeof(float) * LARGE);
     plait_watchdog_begin(dog, 1);
     return train(&r) < 0;
 error:

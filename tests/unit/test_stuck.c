@@ -251,7 +251,10 @@ static void test_others(void)
     ok(verdict.kind == PLAIT_VERDICT_CYCLE, "ranks in a circle");
     start();
     rank[7].phase_age = 9;
-    ok(judged(PLAIT_VERDICT_ALONE, 7), "nobody waits");
+    rank[7].phase = rank[2].phase = PLAIT_PHASE_OPEN;
+    ok(judged(PLAIT_VERDICT_ALONE, 7) && says("it is opening its data") &&
+           says(", as is 1 more"),
+       "nobody waits");
     ok(plait_stuck_judge(rank, 0, &verdict) == 0 &&
            verdict.kind == PLAIT_VERDICT_NOTHING,
        "no rank at all");
