@@ -176,6 +176,21 @@ static int choose_threads(const struct plait_world *w)
     return cpus > ranks ? cpus / ranks : 1;
 }
 
+/* What is said of this rank's part of the node. */
+static void set_place(struct plait_world *w, int threads)
+{
+    cpu_set_t set;
+
+    w->node_ranks = w->planned
+                        ? w->launch.local_world_size
+                        : env_int("OMPI_COMM_WORLD_LOCAL_SIZE",
+                                  env_int("SLURM_STEP_TASKS_PER_NODE", 1));
+    w->threads = threads;
+    if (!threads)
+        w->threads =
+            sched_getaffinity(0, sizeof(set), &set) < 0 ? 1 : CPU_COUNT(&set);
+}
+
 /* Whether ranks that NCCL does not connect use sockets. */
 static bool uses_sockets(const struct plait_world *w, const char *comm)
 {
@@ -225,6 +240,7 @@ static int open_world(struct plait_world *w, const char *device,
 
     if (choose_ops(w, device, err) < 0 || choose_kind(w, comm, &kind, err) < 0)
         return -1;
+    set_place(w, choose_threads(w));
     w->dev = w->ops->device_create(device_index(w), choose_threads(w));
     if (!w->dev)
         return plait_errorf(err,

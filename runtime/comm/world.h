@@ -14,6 +14,8 @@ struct plait_world {
     const struct plait_ops *ops;
     struct plait_device *dev;
     struct plait_comm *comm;
+    int node_ranks; /* ranks on this node, as the launcher says */
+    int threads;    /* that this rank computes with on processors */
 };
 
 /* Collective over all processes of the run. device: "auto", "cuda" or "cpu".

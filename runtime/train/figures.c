@@ -4,6 +4,7 @@
 #include "runtime/train/figures.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "topology/node/node.h"
 
@@ -66,6 +67,15 @@ int plait_figures_find(const struct plait_world *world,
     return 0;
 }
 
+/* Processors: those of this node, shared as the ranks here share them. */
+static void set_processors(const struct plait_world *w,
+                           struct plait_gpu_type *gpu)
+{
+    plait_gpu_type_set_cores(gpu, (double)sysconf(_SC_NPROCESSORS_ONLN));
+    gpu->per_node = gpu->domain = w->node_ranks > 0 ? w->node_ranks : 1;
+    gpu->threads = w->threads;
+}
+
 int plait_figures_device(const struct plait_world *world,
                          struct plait_gpu_type *gpu)
 {
@@ -81,6 +91,8 @@ int plait_figures_device(const struct plait_world *world,
         return -1;
     rc = plait_site_gpu_type(site, type, gpu, &err);
     plait_site_destroy(site);
+    if (rc == 0 && gpu->cores > 0)
+        set_processors(world, gpu);
     return rc;
 }
 

@@ -64,12 +64,13 @@ static json_t *build_plan(const struct plait_start_record *r)
     plait_layout_format_order(&mesh->layout, order);
     nodes = list_nodes(r->nodes, mesh->world_size, &n);
     return json_pack(
-        "{s:s, s:s, s:i, s:s, s:i, s:i, s:s?, s:s?, s:s, s:o}", "order", order,
-        "schedule", plait_schedule_names[c->parallel.schedule], "zero",
-        c->parallel.zero, "precision", precision_name(c), "micro_batch",
+        "{s:s, s:s, s:i, s:s, s:i, s:i, s:s?, s:s?, s:s, s:i, s:i, s:o}",
+        "order", order, "schedule", plait_schedule_names[c->parallel.schedule],
+        "zero", c->parallel.zero, "precision", precision_name(c), "micro_batch",
         c->train.micro_batch, "global_batch", c->train.global_batch, "gpu_type",
         !r->s->world.ops->gpu || n > 1 ? mesh->gpu.name : NULL, "profile",
-        c->log.profile, "dir", dir, "nodes", nodes);
+        c->log.profile, "dir", dir, "threads", r->s->world.threads, "cores",
+        (int)sysconf(_SC_NPROCESSORS_ONLN), "nodes", nodes);
 }
 
 static json_t *build_record(const struct plait_start_record *r)

@@ -381,6 +381,72 @@ static void test_auto(void)
     }
 }
 
+/* The step of row 0's model, or a deeper part of it, on so many cores. */
+static double on_cores(int dp, int pp, double cores, int per_node,
+                       struct plait_estimate *e)
+{
+    struct plait_job_config c;
+    struct plait_layout l;
+    struct plait_gpu_type cpu;
+    struct plait_error err;
+
+    make(&rows[0], &c, &l);
+    plait_gpu_type_find("cpu", &cpu, &err);
+    plait_gpu_type_set_cores(&cpu, cores);
+    cpu.per_node = cpu.domain = per_node;
+    l.size[PLAIT_DP] = dp;
+    l.size[PLAIT_PP] = pp;
+    c.train.micro_batch = 1;
+    c.train.global_batch = 8;
+    c.train.precision = PLAIT_FP32;
+    if (plait_estimate(&c, &l, &cpu, e, &err) == 0)
+        return e->step_s;
+    diag("%s", err.text);
+    return NAN;
+}
+
+static double all_parts(const struct plait_estimate *e)
+{
+    double sum = e->matmul_s + e->attention_s + e->elementwise_s + e->launch_s +
+                 e->head_s + e->bubble_s + e->optimizer_s + e->offload_s +
+                 e->straggler_s + e->cores_s;
+
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        sum += e->axis_s[i];
+    return sum;
+}
+
+/* Ranks of a node divide its cores. */
+static void test_shared_cores(void)
+{
+    struct plait_estimate one, two, four, apart, pipe;
+    double alone = on_cores(1, 1, 64, 1, &one), step;
+
+    ok(near(one.matmul_s * 32, (on_cores(1, 1, 2, 1, &two), two.matmul_s),
+            1e-9) &&
+           one.crowded == 1,
+       "2 cores take 32 times as long as 64, which take %.2f s", alone);
+    on_cores(4, 1, 64, 1, &apart);
+    ok(near(apart.matmul_s, one.matmul_s / 4, 1e-9) && apart.crowded == 1,
+       "four ranks on nodes of their own share nothing");
+    on_cores(2, 1, 2, 2, &two);
+    on_cores(4, 1, 2, 4, &four);
+    ok(near(two.matmul_s, 2 * four.matmul_s, 1e-9) && four.crowded > 1.9 &&
+           four.step_s > 0.95 * two.step_s,
+       "four ranks on two cores get no more done than two: %.3f times as long "
+       "as on four",
+       four.crowded);
+    ok(near(all_parts(&four), four.step_s, 1e-9), "and its parts add up");
+    step = on_cores(1, 4, 2, 4, &pipe);
+    ok(pipe.crowded > 1 && near(all_parts(&pipe), step, 1e-9) &&
+           pipe.cores_s > 0 && pipe.mfu < 1,
+       "a pipeline's ranks leave their cores to others while they wait: "
+       "%.2f times",
+       pipe.crowded);
+    ok(near(four.mfu * four.step_s, pipe.mfu * pipe.step_s, 1e-9),
+       "MFU is of the node's peak");
+}
+
 int main(void)
 {
     test_formulas();
@@ -392,6 +458,7 @@ int main(void)
     test_refusals();
     test_some_layers();
     test_gpu_names();
+    test_shared_cores();
     test_auto();
     return done_testing();
 }

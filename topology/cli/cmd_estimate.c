@@ -102,14 +102,15 @@ static json_t *to_json(const struct job *job, double days)
     const struct plait_estimate *e = &job->estimate;
     const struct plait_memory *m = &e->memory;
     struct plait_goodput g;
-    json_t *time = json_pack(
-        "{sf sf sf sf sf sf sf sf sf sf sf sf sf sf}", "matmul_s", e->matmul_s,
-        "attention_s", e->attention_s, "straggler_s", e->straggler_s,
-        "elementwise_s", e->elementwise_s, "launch_s", e->launch_s, "head_s",
-        e->head_s, "bubble_s", e->bubble_s, "optimizer_s", e->optimizer_s,
-        "tp_s", e->axis_s[PLAIT_TP], "cp_s", e->axis_s[PLAIT_CP], "ep_s",
-        e->axis_s[PLAIT_EP], "dp_s", e->axis_s[PLAIT_DP], "pp_s",
-        e->axis_s[PLAIT_PP], "dp_hidden_s", e->dp_hidden_s);
+    json_t *time =
+        json_pack("{sf sf sf sf sf sf sf sf sf sf sf sf sf sf sf}", "matmul_s",
+                  e->matmul_s, "attention_s", e->attention_s, "straggler_s",
+                  e->straggler_s, "elementwise_s", e->elementwise_s, "launch_s",
+                  e->launch_s, "head_s", e->head_s, "bubble_s", e->bubble_s,
+                  "optimizer_s", e->optimizer_s, "tp_s", e->axis_s[PLAIT_TP],
+                  "cp_s", e->axis_s[PLAIT_CP], "ep_s", e->axis_s[PLAIT_EP],
+                  "dp_s", e->axis_s[PLAIT_DP], "pp_s", e->axis_s[PLAIT_PP],
+                  "dp_hidden_s", e->dp_hidden_s, "cores_s", e->cores_s);
 
     plait_estimate_goodput(&job->model.gpu, job->model.gpus, &g);
     return json_pack(
@@ -213,6 +214,8 @@ static void print_time(const struct job *job)
     printf("  optimizer                 %8.3f s\n", e->optimizer_s);
     if (e->offload_s > 0)
         printf("  offloading                %8.3f s\n", e->offload_s);
+    if (e->cores_s > 0)
+        printf("  waiting for shared cores  %8.3f s\n", e->cores_s);
     if (e->straggler_s > 0)
         printf("  waiting for the slowest   %8.3f s\n", e->straggler_s);
 }

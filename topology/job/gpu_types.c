@@ -2,6 +2,7 @@
 #include "topology/job/gpu_types.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "topology/base/nearest.h"
@@ -66,12 +67,12 @@
  * taken from GB200, V100's from the A100. Then stream, layer_s (what
  * a run of a dozen launches leaves between them), score_bytes, and what a
  * site alone knows. */
-#define AMPERE 0.765, 0.765, 0.418, 0.85, 30 * US, 0, 0, 0
-#define HOPPER 0.633, 0.644, 0.654, 0.85, 30 * US, 0, 0, 0
-#define BLACKWELL 0.62, 0.51, 0.80, 0.85, 30 * US, 0, 0, 0
-#define GRACE_BLACKWELL 0.62, 0.52, 0.80, 0.85, 30 * US, 0, 0, 0
-#define ULTRA 0.72, 0.645, 0.80, 0.85, 30 * US, 0, 0, 0
-#define CPU 0.70, 0.70, 0.30, 0.85, 20 * US, 0, 0, 0
+#define AMPERE 0.765, 0.765, 0.418, 0.85, 30 * US, 0, 0, 0, 0, 0
+#define HOPPER 0.633, 0.644, 0.654, 0.85, 30 * US, 0, 0, 0, 0, 0
+#define BLACKWELL 0.62, 0.51, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
+#define GRACE_BLACKWELL 0.62, 0.52, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
+#define ULTRA 0.72, 0.645, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
+#define CPU 0.70, 0.70, 0.30, 0.85, 20 * US, 0, 0, 0, 64, 0
 /* host: PCIe 3, 4 and 5 x16 after protocol, shared with nobody */
 const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
     {"v100-32g", 125e12, 15.7e12, 15.7e12, 125e12, 32 * GIB, 900 * GB, 16, 16,
@@ -107,6 +108,38 @@ const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
     {"cpu", 5.1e12, 5.1e12, 5.1e12, 5.1e12, 512 * GB, 500 * GB, 1, 1, 50 * GB,
      1 * US, 24 * GB, 12.5 * GB, 20 * US, 2 * US, 2, 0, CPU},
 };
+
+static void scale_rates(struct plait_gpu_type *type, double by)
+{
+    type->flops16 *= by;
+    type->flops32 *= by;
+    type->flops_tf32 *= by;
+    type->flops8 *= by;
+    type->memory_bw *= by;
+}
+
+double plait_gpu_type_share(const struct plait_gpu_type *type, int ranks,
+                            struct plait_gpu_type *rank)
+{
+    double here = fmin(ranks, type->per_node), threads = type->threads;
+
+    *rank = *type;
+    if (type->cores <= 0)
+        return 1;
+    if (threads <= 0)
+        threads = floor(type->cores / here);
+    threads = rank->threads = fmax(1, fmin(threads, type->cores));
+    scale_rates(rank, threads / type->cores);
+    return here * threads / type->cores;
+}
+
+void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores)
+{
+    if (type->cores <= 0 || cores <= 0 || cores == type->cores)
+        return;
+    scale_rates(type, cores / type->cores);
+    type->cores = cores;
+}
 
 const char *plait_gpu_type_names(void)
 {

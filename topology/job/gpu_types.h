@@ -46,6 +46,10 @@ struct plait_gpu_type {
     double leaf_gpus;     /* GPUs below a leaf switch; 0: all of them */
     double failure_hours; /* of a GPU, between two that end a run; 0: as
                              PLAIT_FAILURE_HOURS */
+    /* Of processors, which the ranks of a node share: FLOP/s and memory_bw are
+     * those of so many cores, all that a node has; 0: every rank has its own.
+     * Threads that a rank computes with; 0: its share of the cores. */
+    double cores, threads;
 };
 
 enum { PLAIT_NGPU_TYPES = 16 };
@@ -54,6 +58,13 @@ extern const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES];
 /* Fill in a type by name; the error lists the names there are. */
 int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
                         struct plait_error *err);
+/* What one rank of `ranks` computes with while it alone has something to do:
+ * the figures, for its threads' cores; of a type without cores its own. Returns
+ * how many threads there are to a core while all have. */
+double plait_gpu_type_share(const struct plait_gpu_type *type, int ranks,
+                            struct plait_gpu_type *rank);
+/* The same processors on a node that has so many cores. */
+void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores);
 /* "v100-32g a100-40g ..." */
 const char *plait_gpu_type_names(void);
 /* The type that a product name ("NVIDIA H100 80GB HBM3", struct plait_gpu's

@@ -15,36 +15,37 @@
 #define US 1e-6
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
+#define AT(member) offsetof(struct plait_gpu_type, member)
+
 /* The figures of a GPU type, in the units people use. */
 static const struct {
     const char *name;
     size_t offset; /* of a double in struct plait_gpu_type */
     double unit, least, most;
 } figures[] = {
-    {"tflops", offsetof(struct plait_gpu_type, flops16), 1e12, 1e-3, 1e6},
-    {"tflops_fp32", offsetof(struct plait_gpu_type, flops32), 1e12, 1e-3, 1e6},
-    {"tflops_tf32", offsetof(struct plait_gpu_type, flops_tf32), 1e12, 1e-3,
-     1e6},
-    {"tflops_fp8", offsetof(struct plait_gpu_type, flops8), 1e12, 1e-3, 1e6},
-    {"memory_gb", offsetof(struct plait_gpu_type, memory), GB, 1e-3, 1e6},
-    {"memory_gbps", offsetof(struct plait_gpu_type, memory_bw), GB, 1e-3, 1e6},
-    {"link_gbps", offsetof(struct plait_gpu_type, link_bw), GB, 1e-6, 1e6},
-    {"link_us", offsetof(struct plait_gpu_type, link_alpha), US, 0, 1e6},
-    {"host_gbps", offsetof(struct plait_gpu_type, host_bw), GB, 1e-6, 1e6},
-    {"nic_gbps", offsetof(struct plait_gpu_type, nic_bw), GB, 1e-6, 1e6},
-    {"nic_us", offsetof(struct plait_gpu_type, nic_alpha), US, 0, 1e6},
-    {"hop_us", offsetof(struct plait_gpu_type, hop_alpha), US, 0, 1e6},
-    {"oversubscription", offsetof(struct plait_gpu_type, oversubscription), 1,
-     1e-3, 1e3},
-    {"matmul", offsetof(struct plait_gpu_type, matmul), 1, 1e-3, 1},
-    {"matmul_fp8", offsetof(struct plait_gpu_type, matmul8), 1, 1e-3, 1},
-    {"attention", offsetof(struct plait_gpu_type, attention), 1, 1e-3, 1},
-    {"stream", offsetof(struct plait_gpu_type, stream), 1, 1e-3, 1},
-    {"layer_us", offsetof(struct plait_gpu_type, layer_s), US, 0, 1e6},
-    {"score_bytes", offsetof(struct plait_gpu_type, score_bytes), 1, 0, 100},
-    {"leaf_gpus", offsetof(struct plait_gpu_type, leaf_gpus), 1, 0, 1e6},
-    {"failure_hours", offsetof(struct plait_gpu_type, failure_hours), 1, 1,
-     1e9},
+    {"tflops", AT(flops16), 1e12, 1e-3, 1e6},
+    {"tflops_fp32", AT(flops32), 1e12, 1e-3, 1e6},
+    {"tflops_tf32", AT(flops_tf32), 1e12, 1e-3, 1e6},
+    {"tflops_fp8", AT(flops8), 1e12, 1e-3, 1e6},
+    {"memory_gb", AT(memory), GB, 1e-3, 1e6},
+    {"memory_gbps", AT(memory_bw), GB, 1e-3, 1e6},
+    {"link_gbps", AT(link_bw), GB, 1e-6, 1e6},
+    {"link_us", AT(link_alpha), US, 0, 1e6},
+    {"host_gbps", AT(host_bw), GB, 1e-6, 1e6},
+    {"nic_gbps", AT(nic_bw), GB, 1e-6, 1e6},
+    {"nic_us", AT(nic_alpha), US, 0, 1e6},
+    {"hop_us", AT(hop_alpha), US, 0, 1e6},
+    {"oversubscription", AT(oversubscription), 1, 1e-3, 1e3},
+    {"matmul", AT(matmul), 1, 1e-3, 1},
+    {"matmul_fp8", AT(matmul8), 1, 1e-3, 1},
+    {"attention", AT(attention), 1, 1e-3, 1},
+    {"stream", AT(stream), 1, 1e-3, 1},
+    {"layer_us", AT(layer_s), US, 0, 1e6},
+    {"score_bytes", AT(score_bytes), 1, 0, 100},
+    {"leaf_gpus", AT(leaf_gpus), 1, 0, 1e6},
+    {"failure_hours", AT(failure_hours), 1, 1, 1e9},
+    {"cores", AT(cores), 1, 1, 1e6},
+    {"threads", AT(threads), 1, 1, 1e6},
 };
 enum { NFIGURES = COUNT(figures) };
 
@@ -178,6 +179,14 @@ static int add_types(struct plait_yaml *yaml, struct document *document,
     return 0;
 }
 
+static const struct {
+    const char *name;
+    size_t offset; /* of an int in struct entry */
+    int least, most;
+} counts[] = {{"per_node", offsetof(struct entry, per_node), 1, 1024},
+              {"domain", offsetof(struct entry, domain), 1, 4096},
+              {"units", offsetof(struct entry, units), 0, 4096}};
+
 static void list_figures(const char *const *names,
                          struct plait_yaml_field fields[NOWN_KEYS])
 {
@@ -189,24 +198,13 @@ static void list_figures(const char *const *names,
                                                 (size_t)k * sizeof(double),
                                       .min = figures[k].least,
                                       .max = figures[k].most};
-    fields[NFIGURES] =
-        (struct plait_yaml_field){.name = "per_node",
-                                  .type = PLAIT_YAML_INT,
-                                  .offset = offsetof(struct entry, per_node),
-                                  .min = 1,
-                                  .max = 1024};
-    fields[NFIGURES + 1] =
-        (struct plait_yaml_field){.name = "domain",
-                                  .type = PLAIT_YAML_INT,
-                                  .offset = offsetof(struct entry, domain),
-                                  .min = 1,
-                                  .max = 4096};
-    fields[NFIGURES + 2] =
-        (struct plait_yaml_field){.name = "units",
-                                  .type = PLAIT_YAML_INT,
-                                  .offset = offsetof(struct entry, units),
-                                  .min = 0,
-                                  .max = 4096};
+    for (int k = 0; k < COUNT(counts); k++)
+        fields[NFIGURES + k] =
+            (struct plait_yaml_field){.name = counts[k].name,
+                                      .type = PLAIT_YAML_INT,
+                                      .offset = counts[k].offset,
+                                      .min = counts[k].least,
+                                      .max = counts[k].most};
     fields[NKEYS] =
         (struct plait_yaml_field){.name = "like",
                                   .type = PLAIT_YAML_CHOICE,
@@ -368,8 +366,10 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
     site->gpu_type = document.gpu_type;
     site->gpu_type_given = document.gpu_type >= 0;
     site->ngpu_types = document.ntypes;
-    for (int i = 0; i < document.ntypes; i++)
+    for (int i = 0; i < document.ntypes; i++) {
         set_type(&document, i, &site->gpu_types[i]);
+        site->like[i] = document.entry[i].like;
+    }
     if (!site->gpu_type_given)
         site->gpu_type = find_type(document.name, document.ntypes, "h100");
     return site;
@@ -459,6 +459,15 @@ int plait_site_gpu_type(const struct plait_site *site, const char *name,
         return refuse_type(site, name, err);
     *type = site->gpu_types[i];
     return 0;
+}
+
+const char *plait_site_like(const struct plait_site *site, const char *name)
+{
+    int i = PLAIT_NGPU_TYPES;
+
+    while (i < site->ngpu_types && strcmp(site->gpu_types[i].name, name) != 0)
+        i++;
+    return i < site->ngpu_types ? plait_gpu_types[site->like[i]].name : NULL;
 }
 
 void plait_site_print_type(FILE *out, const struct plait_gpu_type *type)

@@ -65,6 +65,8 @@ struct plait_site {
     enum plait_too_large too_large;
     int ngpu_types; /* those of the table, then the site's own */
     struct plait_gpu_type gpu_types[PLAIT_NGPU_TYPES + PLAIT_SITE_TYPES];
+    int like[PLAIT_NGPU_TYPES + PLAIT_SITE_TYPES]; /* the table's type that
+                                                      each starts from */
     int npolicies;
     struct plait_policy policies[PLAIT_POLICIES_MOST];
     struct plait_site_export export;
@@ -90,6 +92,10 @@ const char *plait_site_path(void);
  * site's nodes have. */
 int plait_site_gpu_type(const struct plait_site *site, const char *name,
                         struct plait_gpu_type *type, struct plait_error *err);
+
+/* The name of the table's type that the site's own type `name` starts from;
+ * NULL: it is none of the site's own. */
+const char *plait_site_like(const struct plait_site *site, const char *name);
 
 /* The type's entry below gpu_types, its keys indented by four: the figures that
  * the table does not have, so that reading them gives the same type. */

@@ -38,6 +38,12 @@ void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
                               .dp = size[PLAIT_DP],
                               .pp = size[PLAIT_PP],
                               .v = plait_model_chunks(&c->parallel)};
+    s->crowd = 1;
+    if (gpu->cores > 0) {
+        s->crowd =
+            plait_gpu_type_share(gpu, plait_layout_world(layout), &s->rank);
+        s->gpu = gpu = &s->rank;
+    }
     s->tokens = (double)c->train.micro_batch * c->model.seq_len / s->cp;
     s->element = plait_precision_size(c->train.precision);
     s->microbatches = plait_traffic_microbatches(c, layout);
@@ -160,6 +166,7 @@ int plait_estimate(const struct plait_job_config *config,
     tokens = (double)config->train.global_batch * config->model.seq_len;
     e.tokens_per_s = tokens / e.step_s;
     e.tflops_per_gpu = e.flops_per_step / e.step_s / gpus / 1e12;
+    s.peak /= s.crowd; /* of a node, by its ranks */
     e.mfu = e.flops_per_token * e.tokens_per_s / gpus / s.peak;
     causal = plait_is_image_model(s.m)
                  ? 0

@@ -70,6 +70,8 @@ struct plait_estimate {
     double offload_s;           /* transfers to the host that nothing hides, and
                                    the optimizer's work there */
     double straggler_s;         /* wait for the slowest of all GPUs */
+    double cores_s;             /* wait for cores that other ranks use */
+    double crowded;             /* how many times longer it makes a step */
     double step_s;
     double tokens_per_s;
     double tflops_per_gpu;  /* flops_per_step / step_s / GPUs, in 1e12 */

@@ -23,7 +23,9 @@ struct plait_shape {
     double matrix;       /* weights of one layer that a token meets */
     double peak;         /* FLOP/s, which MFU is of */
     double linear_peak;  /* of the layers' linears */
-    bool worst;          /* memory is asked for the worst routing */
+    double crowd; /* threads to a core of a node; 1 where ranks share none */
+    struct plait_gpu_type rank; /* what gpu is, where they do */
+    bool worst;                 /* memory is asked for the worst routing */
 };
 
 void plait_shape_set(struct plait_shape *shape,

@@ -33,7 +33,7 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
             s, plait_pieces_weight_element(s) * weights, blocks);
 }
 
-/* All of it as slow as on the slowest GPU. */
+/* All of it as slow as on the slowest GPU, and on cores that are shared. */
 static void wait_for_slowest(struct plait_simulation_request *r,
                              struct plait_stage_time *times, double slower)
 {
@@ -92,6 +92,7 @@ int plait_simulation_request_set(struct plait_simulation_request *r,
             plait_pieces_weight_element(&s) * plait_work_fullest_weights(&s),
             1);
     wait_for_slowest(r, times,
-                     checked.step_s / (checked.step_s - checked.straggler_s));
+                     checked.crowded * checked.step_s /
+                         (checked.step_s - checked.straggler_s));
     return 0;
 }

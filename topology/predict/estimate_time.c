@@ -212,10 +212,42 @@ static void set_compute(const struct plait_shape *s,
     e->launch_s = work * (3 + again) * p->work.launch;
 }
 
+/* What a rank of this stage does in a step, without waiting for others; what
+ * is hidden takes one of its threads. */
+static double busy_seconds(const struct plait_shape *s,
+                           const struct plait_pieces *p, int rank,
+                           const struct plait_estimate *e)
+{
+    return s->microbatches * rank_seconds(s, p, rank) + e->optimizer_s +
+           e->axis_s[PLAIT_DP] + e->dp_hidden_s / s->gpu->threads +
+           e->offload_s;
+}
+
+/* Where ranks share cores, one that waits leaves them to the others, and
+ * messages take them too: a step takes as long as all that the ranks of a node
+ * do, or as it would if each had cores of its own, whichever is longer. */
+static void share_cores(const struct plait_shape *s,
+                        const struct plait_pieces *p, struct plait_estimate *e)
+{
+    double alone = e->step_s, all = 0;
+
+    e->crowded = 1;
+    if (s->gpu->cores <= 0 || s->gpu->per_node < 2 ||
+        plait_layout_world(s->layout) < 2)
+        return;
+    for (int i = 0; i < s->pp; i++)
+        all += s->crowd * busy_seconds(s, p, i, e) / s->pp;
+    if (all <= alone)
+        return;
+    e->crowded = all / alone;
+    e->cores_s = all - alone;
+    e->step_s = all;
+}
+
 void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
 {
     int last = s->pp - 1, layers;
-    double m = s->microbatches, gpus = plait_layout_world(s->layout);
+    double m = s->microbatches, apart = plait_layout_world(s->layout);
     struct plait_pieces p;
 
     plait_pieces_set(s, &p);
@@ -232,6 +264,9 @@ void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
     e->offload_s = offload_seconds(s, &p, &e->memory, layers);
     e->step_s = m * rank_seconds(s, &p, e->slowest) + e->bubble_s +
                 e->optimizer_s + e->axis_s[PLAIT_DP] + e->offload_s;
-    e->straggler_s = SIGMA * sqrt(2 * log(gpus)) * e->step_s;
+    share_cores(s, &p, e);
+    if (s->gpu->cores > 0) /* ranks of a node are as fast as each other */
+        apart = fmax(1, apart / s->gpu->per_node);
+    e->straggler_s = SIGMA * sqrt(2 * log(apart)) * e->step_s;
     e->step_s += e->straggler_s;
 }
