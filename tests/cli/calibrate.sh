@@ -38,7 +38,8 @@ check 'a table of five runs' $?
 near() { # KEY VALUE: within 3 %
     awk -v key="$1:" -v value="$2" '$1 == key { found = $2 / value - 1 }
         END { exit !(found != "" && found * found < 9e-4) }' site.yaml
-    check "$1 of the runs is $2: $(grep " $1:" site.yaml)" $?
+    local status=$?
+    check "$1 of the runs is $2: $(grep "^ *$1:" site.yaml)" $status
 }
 near matmul 0.3825
 near attention 0.209
@@ -78,6 +79,27 @@ sed -n 's/.*before, \([0-9.]*\) % after/\1/p' site.yaml |
     awk '{ exit !($1 < 1) }'
 check 'its first steps do not count' $?
 
+# Processors: four ranks on two cores, whose rate the run measured.
+sed -i 's/"device":"cuda"/"device":"cpu","peak_flops":2e11/
+    s/"ranks":2,"tp":2,"cp":1,"ep":1,"dp":1/"ranks":4,"tp":2,"cp":1,"ep":1,"dp":2/
+    s/"gpu_type":"a100-80g"/"gpu_type":"cpu","threads":1,"cores":2,"nodes":[0,0,0,0]/' \
+    run.jsonl.starts
+echo '{"step":6,"planned_s":{},"measured_s":{"step":2,"products":1.2,"attention":0.1}}' \
+    >>run.jsonl
+"$plait" calibrate run.jsonl --check run.jsonl --out site.yaml
+check 'a run on processors' $?
+grep -q '^    cores: 2$' site.yaml && grep -q '^    per_node: 4$' site.yaml &&
+    grep -q '^    tflops: 0.2$' site.yaml
+check 'has its cores, its ranks a node and its rate in the site file' $?
+[ "$(grep -c '^# run.jsonl: .* s after (.* %)$' site.yaml)" = 2 ] &&
+    grep -q '^# 1 run not fitted to: mean error .* after$' site.yaml
+check 'a run of --check is held against the result' $?
+"$plait" estimate --model model.yaml --gpus 4 --dp 4 --site site.yaml --json |
+    python3 -c 'import json, sys
+assert json.load(sys.stdin)["step_s"] > 1' 2>/dev/null ||
+    ! command -v python3 >/dev/null
+check 'and estimate takes it' $?
+
 refused() { # STATUS TEXT OPTION...
     local status=$1 text=$2
     shift 2
@@ -88,6 +110,7 @@ refused() { # STATUS TEXT OPTION...
 refused 2 'calibrate: name the metrics of a run, or a table of measurements'
 refused 1 'none.jsonl.starts: not there, or no start of a run of plait-train'"'"'s in it' \
     none.jsonl
+refused 1 'none.csv: No such file or directory' table.csv --check none.csv
 refused 1 'none.csv: No such file or directory' none.csv
 printf 'model,step_s\nmodel.yaml,0\n' >bad.csv
 refused 1 'bad.csv:2: needs a model and a step_s above 0' bad.csv

@@ -4,15 +4,23 @@
 
 #include "topology/predict/estimate.h"
 
-/* Measured steps, as plait calibrate reads them. */
+/* Measured steps, as plait calibrate reads them, and the constants that are
+ * fitted to them. */
 
-enum { CALIBRATE_CONSTANTS = 3 };
+enum { CALIBRATE_CONSTANTS = 6 };
 
 struct calibrate_run {
     char name[80];
     struct plait_job_config *config;
     struct plait_layout layout;
     double step_s;
+    /* Where the run says so, else 0: shares of its step that products, and
+     * attention, took. */
+    double products, attention;
+    /* Of one on processors: ranks of a node, threads of each, cores of a node;
+     * and FLOP/s of all its ranks' products, as they were measured. */
+    int node_ranks, threads, cores;
+    double peak;
 };
 
 struct calibrate_runs {
@@ -29,7 +37,23 @@ void calibrate_release(struct calibrate_runs *runs);
 /* Whether the run can be predicted at all. */
 int calibrate_check(const struct calibrate_run *run,
                     const struct plait_gpu_type *gpu, struct plait_error *err);
+void calibrate_estimate(const struct calibrate_run *run,
+                        const struct plait_gpu_type *gpu,
+                        struct plait_estimate *e);
+/* Seconds of a step. */
 double calibrate_predict(const struct calibrate_run *run,
                          const struct plait_gpu_type *gpu);
+
+/* What runs on processors say of them without a fit: cores, the rate of their
+ * products, how many ranks a node has. */
+void calibrate_processors(const struct calibrate_runs *runs,
+                          struct plait_gpu_type *gpu);
+/* Fit the constants of *gpu to all runs but `without` (-1: to all). What the
+ * runs do not tell stays as it is. */
+void calibrate_fit(const struct calibrate_runs *runs, int without,
+                   struct plait_gpu_type *gpu);
+/* A constant's name in a site file, and its value there. */
+const char *calibrate_constant_name(int k);
+double calibrate_constant(const struct plait_gpu_type *gpu, int k);
 
 #endif

@@ -64,9 +64,23 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Of a start's last line, which has what parts of its steps took. */
+static void set_parts(struct calibrate_run *run, const json_t *line)
+{
+    const json_t *parts = json_object_get(line, "measured_s");
+    double step = json_number_value(json_object_get(parts, "step"));
+
+    if (!(step > 0))
+        return;
+    run->products =
+        json_number_value(json_object_get(parts, "products")) / step;
+    run->attention =
+        json_number_value(json_object_get(parts, "attention")) / step;
+}
+
 /* The median of the steps but for the first fifth, in which memory is touched
  * and graphs are captured. */
-static double median_step(FILE *f)
+static double median_step(FILE *f, struct calibrate_run *run)
 {
     double *steps = NULL, median = 0;
     size_t n = 0, first;
@@ -84,6 +98,7 @@ static double median_step(FILE *f)
                 steps[n++] = json_number_value(value);
             }
         }
+        set_parts(run, line);
         json_decref(line);
     }
     first = (n + 4) / 5;
@@ -114,6 +129,23 @@ static void add_number(struct sets *s, const char *key, const json_t *object,
     add_set(s, key, text);
 }
 
+/* Where the run was on processors. */
+static void set_processors(struct calibrate_run *run, const json_t *start,
+                           const json_t *plan)
+{
+    const json_t *nodes = json_object_get(plan, "nodes");
+    size_t first = 0, i;
+    json_t *node;
+
+    if (strcmp(text_of(start, "device"), "cpu") != 0)
+        return;
+    json_array_foreach(nodes, i, node) first += json_integer_value(node) == 0;
+    run->node_ranks = first ? (int)first : 1;
+    run->threads = (int)json_integer_value(json_object_get(plan, "threads"));
+    run->cores = (int)json_integer_value(json_object_get(plan, "cores"));
+    run->peak = json_number_value(json_object_get(start, "peak_flops"));
+}
+
 /* What the run was: the last line of FILE.starts. */
 static int set_run(struct calibrate_runs *runs, struct calibrate_run *run,
                    const char *path, const json_t *start,
@@ -134,6 +166,7 @@ static int set_run(struct calibrate_runs *runs, struct calibrate_run *run,
     add_number(&s, "train.global_batch", plan, "global_batch");
     add_set(&s, "train.precision", text_of(plan, "precision"));
     add_set(&s, "parallel.schedule", text_of(plan, "schedule"));
+    set_processors(run, start, plan);
     if (!*gpu && strcmp(text_of(start, "device"), "cpu") == 0)
         gpu = "cpu";
     snprintf(runs->gpu, sizeof(runs->gpu), "%s", gpu);
@@ -184,7 +217,7 @@ static int read_metrics(struct calibrate_runs *runs, const char *path,
     f = fopen(path, "r");
     if (!f)
         return plait_errorf(err, "%.200s: %s", path, strerror(errno));
-    run->step_s = median_step(f);
+    run->step_s = median_step(f, run);
     fclose(f);
     return run->step_s > 0
                ? 0
@@ -271,15 +304,40 @@ void calibrate_release(struct calibrate_runs *runs)
     memset(runs, 0, sizeof(*runs));
 }
 
+/* The type, as the ranks of the run share it. */
+static struct plait_gpu_type type_of(const struct calibrate_run *run,
+                                     const struct plait_gpu_type *gpu)
+{
+    struct plait_gpu_type type = *gpu;
+
+    if (gpu->cores > 0 && run->cores > 0) {
+        plait_gpu_type_set_cores(&type, run->cores);
+        type.per_node = type.domain = run->node_ranks;
+        type.threads = run->threads;
+    }
+    return type;
+}
+
 int calibrate_check(const struct calibrate_run *run,
                     const struct plait_gpu_type *gpu, struct plait_error *err)
 {
+    struct plait_gpu_type type = type_of(run, gpu);
     struct plait_error why;
     struct plait_estimate e;
 
-    if (plait_estimate(run->config, &run->layout, gpu, &e, &why) == 0)
+    if (plait_estimate(run->config, &run->layout, &type, &e, &why) == 0)
         return 0;
     return plait_errorf(err, "%s: %.200s", run->name, why.text);
+}
+
+void calibrate_estimate(const struct calibrate_run *run,
+                        const struct plait_gpu_type *gpu,
+                        struct plait_estimate *e)
+{
+    struct plait_gpu_type type = type_of(run, gpu);
+
+    if (plait_estimate(run->config, &run->layout, &type, e, NULL) < 0)
+        *e = (struct plait_estimate){.step_s = 1e9};
 }
 
 double calibrate_predict(const struct calibrate_run *run,
@@ -287,7 +345,6 @@ double calibrate_predict(const struct calibrate_run *run,
 {
     struct plait_estimate e;
 
-    return plait_estimate(run->config, &run->layout, gpu, &e, NULL) == 0
-               ? e.step_s
-               : 1e9;
+    calibrate_estimate(run, gpu, &e);
+    return e.step_s;
 }

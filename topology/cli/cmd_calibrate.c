@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,10 +12,9 @@
 /* plait calibrate: the cost model's constants from runs of one's own. */
 
 struct calibration {
-    struct calibrate_runs runs;
+    struct calibrate_runs runs, others; /* fitted to, and held against */
     const char *out, *gpu_name, *site_file;
     struct plait_gpu_type before, after;
-    int fitted; /* constants, the first ones of the table */
     double least[CALIBRATE_CONSTANTS], most[CALIBRATE_CONSTANTS];
 };
 
@@ -33,114 +31,62 @@ static void print_help(void)
         "                       columns model (a file), step_s and keys such "
         "as\n"
         "                       parallel.tp or train.micro_batch\n"
+        "  --check RUN          hold the result against this run, which is "
+        "not fitted;\n"
+        "                       may be given more than once\n"
         "  --out FILE           write them there instead\n"
         "  --gpu-type TYPE      whose figures are fitted (that of the runs)\n"
         "  --site FILE          ... as this site file has them\n"
         "  --help               print this\n");
 }
 
-static const struct {
-    const char *name; /* in a site file */
-    double unit, most;
-} constants[CALIBRATE_CONSTANTS] = {
-    {"matmul", 1, 1}, {"layer_us", 1e-6, 1}, {"stream", 1, 1}};
-
-/* The products' rates move together: few runs tell them apart. */
-static void scale_constant(struct plait_gpu_type *gpu, int k, double by)
-{
-    const struct plait_gpu_type was = *gpu;
-
-    if (k == 1)
-        gpu->layer_s = fmin(1, was.layer_s * by);
-    else if (k == 2)
-        gpu->stream = fmin(1, was.stream * by);
-    if (k != 0)
-        return;
-    gpu->matmul = fmin(1, was.matmul * by);
-    gpu->matmul8 = fmin(1, was.matmul8 * by);
-    gpu->attention = fmin(1, was.attention * by);
-}
-
-static double constant_of(const struct plait_gpu_type *gpu, int k)
-{
-    return k == 0 ? gpu->matmul : k == 1 ? gpu->layer_s : gpu->stream;
-}
-
-/* Of all runs but `without`: squares of log(predicted / measured). */
-static double error_of(const struct calibrate_runs *runs, int without,
-                       const struct plait_gpu_type *gpu)
-{
-    double sum = 0;
-
-    for (int i = 0; i < runs->n; i++) {
-        double ratio = i == without ? 0
-                                    : log(calibrate_predict(&runs->at[i], gpu) /
-                                          runs->at[i].step_s);
-
-        sum += ratio * ratio;
-    }
-    return sum;
-}
-
-static void fit(const struct calibrate_runs *runs, int without, int fitted,
-                struct plait_gpu_type *gpu)
-{
-    double best = error_of(runs, without, gpu), step = 2;
-
-    for (int round = 0; round < 3000 && step > 1.0001; round++) {
-        int moved = 0;
-
-        for (int k = 0; k < 2 * fitted; k++) {
-            struct plait_gpu_type tried = *gpu;
-            double error;
-
-            scale_constant(&tried, k / 2, k % 2 ? step : 1 / step);
-            error = error_of(runs, without, &tried);
-            if (error < best) {
-                best = error;
-                *gpu = tried;
-                moved = 1;
-            }
-        }
-        if (!moved)
-            step = pow(step, 0.7);
-    }
-}
-
 /* The spread of each: what it is with one run left out. */
 static void set_spread(struct calibration *c)
 {
-    for (int k = 0; k < c->fitted; k++)
-        c->least[k] = c->most[k] = constant_of(&c->after, k);
-    for (int i = 0; i < c->runs.n && c->runs.n > c->fitted; i++) {
+    for (int k = 0; k < CALIBRATE_CONSTANTS; k++)
+        c->least[k] = c->most[k] = calibrate_constant(&c->after, k);
+    for (int i = 0; i < c->runs.n && c->runs.n > 1; i++) {
         struct plait_gpu_type gpu = c->before;
 
-        fit(&c->runs, i, c->fitted, &gpu);
-        for (int k = 0; k < c->fitted; k++) {
-            c->least[k] = fmin(c->least[k], constant_of(&gpu, k));
-            c->most[k] = fmax(c->most[k], constant_of(&gpu, k));
+        calibrate_fit(&c->runs, i, &gpu);
+        for (int k = 0; k < CALIBRATE_CONSTANTS; k++) {
+            c->least[k] = fmin(c->least[k], calibrate_constant(&gpu, k));
+            c->most[k] = fmax(c->most[k], calibrate_constant(&gpu, k));
         }
     }
 }
 
-static double mean_error(const struct calibration *c,
+static double mean_error(const struct calibrate_runs *runs,
                          const struct plait_gpu_type *gpu)
 {
     double sum = 0;
 
-    for (int i = 0; i < c->runs.n; i++)
-        sum += fabs(
-            calibrate_predict(&c->runs.at[i], gpu) / c->runs.at[i].step_s - 1);
-    return 100 * sum / c->runs.n;
+    for (int i = 0; i < runs->n; i++)
+        sum +=
+            fabs(calibrate_predict(&runs->at[i], gpu) / runs->at[i].step_s - 1);
+    return 100 * sum / runs->n;
 }
 
 /* How far each constant spreads. */
 static void print_spread(const struct calibration *c, FILE *out)
 {
-    for (int k = 0; k < c->fitted && c->runs.n > c->fitted; k++)
+    for (int k = 0; k < CALIBRATE_CONSTANTS && c->runs.n > 1; k++)
         fprintf(out, "# %s: %.4g to %.4g with one run left out\n",
-                constants[k].name, c->least[k] / constants[k].unit,
-                c->most[k] / constants[k].unit);
+                calibrate_constant_name(k), c->least[k], c->most[k]);
+}
+
+static void print_runs(const struct calibration *c,
+                       const struct calibrate_runs *runs, FILE *out)
+{
+    for (int i = 0; i < runs->n; i++) {
+        const struct calibrate_run *r = &runs->at[i];
+        double after = calibrate_predict(r, &c->after);
+
+        fprintf(out,
+                "# %s: %.4g s a step, %.4g s before, %.4g s after (%+.1f %%)\n",
+                r->name, r->step_s, calibrate_predict(r, &c->before), after,
+                100 * (after / r->step_s - 1));
+    }
 }
 
 static void print_site(const void *arg, FILE *out)
@@ -150,18 +96,29 @@ static void print_site(const void *arg, FILE *out)
     fprintf(out,
             "# plait calibrate, %d run%s: mean error %.1f %% before, %.1f %% "
             "after\n",
-            c->runs.n, c->runs.n == 1 ? "" : "s", mean_error(c, &c->before),
-            mean_error(c, &c->after));
-    for (int i = 0; i < c->runs.n; i++) {
-        const struct calibrate_run *r = &c->runs.at[i];
-
-        fprintf(out, "# %s: %.4g s a step, %.4g s before, %.4g s after\n",
-                r->name, r->step_s, calibrate_predict(r, &c->before),
-                calibrate_predict(r, &c->after));
-    }
+            c->runs.n, c->runs.n == 1 ? "" : "s",
+            mean_error(&c->runs, &c->before), mean_error(&c->runs, &c->after));
+    print_runs(c, &c->runs, out);
+    if (c->others.n)
+        fprintf(out,
+                "# %d run%s not fitted to: mean error %.1f %% before, %.1f %% "
+                "after\n",
+                c->others.n, c->others.n == 1 ? "" : "s",
+                mean_error(&c->others, &c->before),
+                mean_error(&c->others, &c->after));
+    print_runs(c, &c->others, out);
     print_spread(c, out);
     fprintf(out, "gpu_type: %s\ngpu_types:\n", c->after.name);
     plait_site_print_type(out, &c->after);
+}
+
+static int check_runs(const struct calibrate_runs *runs,
+                      const struct plait_gpu_type *gpu, struct plait_error *err)
+{
+    for (int i = 0; i < runs->n; i++)
+        if (calibrate_check(&runs->at[i], gpu, err) < 0)
+            return -1;
+    return 0;
 }
 
 static int calibrate(struct calibration *c, char **files, int n,
@@ -176,13 +133,12 @@ static int calibrate(struct calibration *c, char **files, int n,
     if (plait_cmd_gpu_type(c->site_file, *name ? name : NULL, &c->before, err) <
         0)
         return -1;
-    for (int i = 0; i < c->runs.n; i++)
-        if (calibrate_check(&c->runs.at[i], &c->before, err) < 0)
-            return -1;
-    c->fitted =
-        c->runs.n < CALIBRATE_CONSTANTS ? c->runs.n : CALIBRATE_CONSTANTS;
+    if (check_runs(&c->runs, &c->before, err) < 0 ||
+        check_runs(&c->others, &c->before, err) < 0)
+        return -1;
+    calibrate_processors(&c->runs, &c->before);
     c->after = c->before;
-    fit(&c->runs, -1, c->fitted, &c->after);
+    calibrate_fit(&c->runs, -1, &c->after);
     set_spread(c);
     return 0;
 }
@@ -190,6 +146,7 @@ static int calibrate(struct calibration *c, char **files, int n,
 int plait_cmd_calibrate(int argc, char **argv)
 {
     static const struct option options[] = {
+        {"check", required_argument, NULL, 'c'},
         {"out", required_argument, NULL, 'o'},
         {"gpu-type", required_argument, NULL, 'g'},
         {"site", required_argument, NULL, 's'},
@@ -201,6 +158,10 @@ int plait_cmd_calibrate(int argc, char **argv)
 
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (opt) {
+        case 'c':
+            if (calibrate_read(&c.others, optarg, &err) < 0)
+                goto error;
+            break;
         case 'o':
             c.out = optarg;
             break;
@@ -223,9 +184,14 @@ int plait_cmd_calibrate(int argc, char **argv)
     rc = plait_cmd_check_gpu_type(c.site_file, c.gpu_name);
     if (rc >= 0)
         return rc;
-    rc = calibrate(&c, argv + optind, argc - optind, &err);
-    rc = rc < 0 ? plait_cmd_failed("%s", err.text)
-                : plait_cmd_write(c.out, print_site, &c);
+    if (calibrate(&c, argv + optind, argc - optind, &err) < 0)
+        goto error;
+    rc = plait_cmd_write(c.out, print_site, &c);
     calibrate_release(&c.runs);
+    calibrate_release(&c.others);
     return rc;
+error:
+    calibrate_release(&c.runs);
+    calibrate_release(&c.others);
+    return plait_cmd_failed("%s", err.text);
 }
