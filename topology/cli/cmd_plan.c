@@ -465,7 +465,7 @@ static int write_outputs(struct plan_job *job)
     if (rc != PLAIT_EXIT_GOOD || taken)
         return rc;
     if (job->options.json)
-        return plait_cmd_json(plait_plan_to_json(job));
+        return plait_plan_print_json(job);
     plait_plan_print(job, stdout);
     return PLAIT_EXIT_GOOD;
 }

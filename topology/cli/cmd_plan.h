@@ -40,7 +40,7 @@ struct plan_job {
     int *gpus;          /* LOCAL_RANK -> GPU, -1 none */
 };
 
-json_t *plait_plan_to_json(const struct plan_job *job);
+int plait_plan_print_json(const struct plan_job *job);
 void plait_plan_print(const struct plan_job *job, FILE *out);
 /* As SVG; for plait_cmd_write(). */
 void plait_plan_draw(const void *job, FILE *out);
