@@ -157,6 +157,8 @@ parameters megatron.yaml 8030261248
 echo '{"model_type": "mamba", "hidden_size": 7168}' >mla.json
 refused 'mla.json: model_type mamba cannot be planned: its layers are not those of gpt2 or llama' \
     --model mla.json
+sed 's/num_hidden_layers/num_hidden_layer/' llama.json >slip.json
+refused 'slip.json: does not say num_hidden_layers (n_layer)' --model slip.json
 : >empty.yaml
 refused 'empty.yaml: there is no model in it' --model empty.yaml
 echo "1..$n"

@@ -512,6 +512,8 @@ static const struct {
     {"model: [", "f.yaml:2: did not find expected node content"},
     {"a: b: c\n", "f.yaml:1: mapping values are not allowed"},
     {"model: {}\n---\nmodel: {}\n", "f.yaml:3: a second document"},
+    {"model: {}\n", "f.yaml:1: model: is empty; say its family"},
+    {"model:\ntrain: {}\n", "f.yaml:1: model: is empty; say its family"},
     {"model: *nowhere\n", "f.yaml:1: "},
     {"model: &m {family: *m}\n", "f.yaml:1: "},
     {"model: {heads: 7}",

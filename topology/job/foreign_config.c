@@ -252,6 +252,26 @@ static const struct {
     {"deepseek_v3", "llama", NULL, 0},
 };
 
+/* What has no default that would be right: a slip in a name must not make
+ * another model. */
+static int check_sizes(const char *path, const struct settings *s,
+                       struct plait_error *err)
+{
+    static const struct rename needed[] = {
+        {"num_hidden_layers (n_layer)", "model.layers"},
+        {"hidden_size (n_embd)", "model.hidden"},
+        {"num_attention_heads (n_head)", "model.heads"},
+        {"vocab_size", "model.vocab"}};
+
+    for (int i = 0; i < COUNT(needed); i++)
+        if (!is_set(s, needed[i].ours)) {
+            errno = EINVAL;
+            return plait_errorf(err, "%s: does not say %s", path,
+                                needed[i].theirs);
+        }
+    return 0;
+}
+
 static int translate_hugging_face(const char *path, const struct pairs *p,
                                   struct settings *s, struct plait_error *err)
 {
@@ -283,7 +303,7 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
     if (length && atoi(length) > LENGTH_MOST)
         set(s, "model.seq_len", "8192");
     set(s, "train.precision", "bf16");
-    return 0;
+    return check_sizes(path, s, err);
 }
 
 /* Megatron says how wide the shared experts are, all of them together. */

@@ -414,6 +414,23 @@ static int check_config(const struct plait_job_config *config, const char *name,
     return 0;
 }
 
+/* A file without a model trains the default one; one that says "model:" and
+ * nothing of it was not meant to. */
+static int check_model(struct plait_yaml *yaml, struct plait_error *err)
+{
+    const yaml_node_t *root = plait_yaml_root(yaml), *model;
+
+    model = root ? plait_yaml_get(yaml, root, "model") : NULL;
+    if (!model || (model->type == YAML_MAPPING_NODE
+                       ? plait_yaml_count(model) > 0
+                       : !plait_yaml_text(model) || *plait_yaml_text(model)))
+        return 0;
+    return plait_yaml_errorf(yaml, model, err,
+                             "model: is empty; say its family, layers, hidden, "
+                             "heads and vocab, or leave it out for the 124M "
+                             "GPT-2");
+}
+
 static struct plait_job_config *create_config(const char *name,
                                               struct plait_yaml *yaml,
                                               const char *const *set, int nset,
@@ -428,7 +445,8 @@ static struct plait_job_config *create_config(const char *name,
         plait_errorf(err, "%s: out of memory", name);
         return NULL;
     }
-    if (yaml && apply_document(config, &given, yaml, err) < 0)
+    if (yaml && (check_model(yaml, err) < 0 ||
+                 apply_document(config, &given, yaml, err) < 0))
         goto error;
     for (i = 0; i < nset; i++) {
         one = plait_yaml_parse_set("--set", set[i], err);
