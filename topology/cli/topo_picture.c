@@ -112,8 +112,11 @@ int topo_picture_place(struct topo_picture *picture)
         place_column(picture, column, at, count);
         at += count;
         x += column->width + 2 * GAP;
-        if ((column->ncores + CORES_PER_ROW - 1) / CORES_PER_ROW > rows)
-            rows = (column->ncores + CORES_PER_ROW - 1) / CORES_PER_ROW;
+        column->row = (int)(column->width - 2 * GAP) / CORE;
+        if (column->row > CORES_PER_ROW)
+            column->row = CORES_PER_ROW;
+        if ((column->ncores + column->row - 1) / column->row > rows)
+            rows = (column->ncores + column->row - 1) / column->row;
     }
     free(numas);
     picture->width = x - 2 * GAP + MARGIN;
@@ -125,6 +128,10 @@ int topo_picture_place(struct topo_picture *picture)
     picture->nic_y = picture->group_y + 30;
     picture->gpu_y = picture->nic_y + (node->nnics > 0 ? NIC_HEIGHT + 34 : 0);
     picture->link_y = picture->gpu_y + GPU_HEIGHT + GAP;
+    if (node->ngpus == 0) /* nothing below the NICs, or the processors */
+        picture->link_y = node->nnics > 0
+                              ? picture->nic_y + NIC_HEIGHT + GAP
+                              : picture->cpu_y + picture->cpu_height;
     return 0;
 }
 

@@ -26,6 +26,7 @@ struct topo_group {
 
 struct topo_column {
     int numa, ncores, nthreads; /* 0 cores: not known */
+    int row;                    /* cores that stand side by side */
     double x, width;
 };
 

@@ -54,7 +54,6 @@ static void draw_cpus(const struct topo_picture *picture)
     for (i = 0; i < picture->ncolumns; i++) {
         const struct topo_column *column = &picture->columns[i];
         double y = picture->cpu_y;
-        int row = (int)(column->width - 2 * GAP) / CORE;
 
         if (i > 0) /* the processors' own interconnect */
             print_line(picture, column->x - 2 * GAP,
@@ -69,14 +68,12 @@ static void draw_cpus(const struct topo_picture *picture)
             svg_print_label(picture->out, column->x + GAP, y + 41, "small",
                             "%d cores, %d threads", column->ncores,
                             column->nthreads);
-        if (row > CORES_PER_ROW)
-            row = CORES_PER_ROW;
         for (k = 0; k < column->ncores; k++)
             fprintf(picture->out,
                     "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" "
                     "height=\"%d\" class=\"core\"/>\n",
-                    column->x + GAP + k % row * CORE, y + 52 + k / row * CORE,
-                    CORE - 2, CORE - 2);
+                    column->x + GAP + k % column->row * CORE,
+                    y + 52 + k / column->row * CORE, CORE - 2, CORE - 2);
     }
 }
 
