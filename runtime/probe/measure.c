@@ -352,9 +352,11 @@ static void print_site(const struct measurement *s, FILE *out)
 
     fprintf(out,
             "# written by plait probe: %d ranks on %d node%s, %s\n"
-            "gpu_type: %s\ngpu_types:\n  %s:\n    per_node: %d\n",
+            "gpu_type: %s\ngpu_types:\n  %s:\n%s%s%s    per_node: %d\n",
             map->world, map->nnodes, map->nnodes == 1 ? "" : "s",
             s->world->ops->gpu ? "NCCL" : "MPI", s->gpu_type, s->gpu_type,
+            s->args->like ? "    like: " : "",
+            s->args->like ? s->args->like : "", s->args->like ? "\n" : "",
             map->width);
     print_links(s, out);
     print_network(s, out);

@@ -11,6 +11,8 @@
 struct plait_measure_args {
     const char *device, *fabric, *out;
     const char *gpu_type; /* NULL: what the node has */
+    char name[16];        /* what gpu_type points to */
+    const char *like;     /* of a type of the site's own, else NULL */
     long max_bytes, repeat;
 };
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/probe/measure.h"
+#include "topology/job/site.h"
 
 /* plait-probe: measure the fabric, write a site file. See plait-probe(1). */
 
@@ -59,11 +60,29 @@ static int parse_number(const char *flag, const char *text, long least,
     return 0;
 }
 
+/* A type of the table or of the site file, in any case. */
+static int read_type(const char *name, struct plait_measure_args *args,
+                     struct plait_error *err)
+{
+    struct plait_site *site = plait_site_create(plait_site_path(), err);
+    struct plait_gpu_type type;
+    int rc;
+
+    if (!site)
+        return -1;
+    rc = plait_site_gpu_type(site, name, &type, err);
+    if (rc == 0) {
+        memcpy(args->name, type.name, sizeof(args->name));
+        args->gpu_type = args->name;
+        args->like = plait_site_like(site, type.name);
+    }
+    plait_site_destroy(site);
+    return rc;
+}
+
 static int read_option(int option, char *value, struct plait_measure_args *args,
                        struct plait_error *err)
 {
-    struct plait_gpu_type type;
-
     switch (option) {
     case 'o':
         args->out = value;
@@ -72,8 +91,7 @@ static int read_option(int option, char *value, struct plait_measure_args *args,
         args->fabric = value;
         return 0;
     case 'g':
-        args->gpu_type = value;
-        return plait_gpu_type_find(value, &type, err);
+        return read_type(value, args, err);
     case 'd':
         args->device = value;
         if (strcmp(value, "auto") == 0 || strcmp(value, "cuda") == 0 ||

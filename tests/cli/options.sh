@@ -131,6 +131,6 @@ assert {"key": "parallel.zero", "default": "0", "values": "0 to 3"} in keys
 assert all(k["key"].startswith("parallel.") for k in keys)'
 check 'and as JSON' $?
 "$top_builddir/plait" keys nokey 2>"$tmp" >&2
-[ $? = 1 ] && [ "$(wc -l <"$tmp")" = 1 ] && grep -q "'nokey'" "$tmp"
+[ $? = 2 ] && [ "$(wc -l <"$tmp")" = 1 ] && grep -q "'nokey'" "$tmp"
 check "a key that is none: $(cat "$tmp")" $?
 echo "1..$n"

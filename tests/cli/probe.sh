@@ -80,6 +80,14 @@ grep -q '^  cpu:$' "$tmp/one.yaml" && grep -q '^    per_node: 4$' \
     "$tmp/one.yaml" && figures "$tmp/one.yaml" link_gbps=20 link_us=1 &&
     ! grep -q nic_ "$tmp/one.yaml"
 check 'a single node says nothing of the network' $?
+echo 'gpu_types: {mine: {like: h100, nic_gbps: 40}}' >"$tmp/own.yaml"
+PLAIT_SITE=$tmp/own.yaml probe 2 "$known" --device cpu --max-bytes 4194304 \
+    --repeat 5 --gpu-type Mine --out "$tmp/mine.yaml" &&
+    grep -q '^gpu_type: mine$' "$tmp/mine.yaml" &&
+    "$plait" plan --tp=2 --nodes=n1 --tasks-per-node=2 --site "$tmp/mine.yaml" |
+    grep -q '^2 tasks on 1 node: tp=2'
+check "a type of the site's own, in a file that is one" $?
+refused 2 'no GPU type "mnie"' "$plait" probe --gpu-type mnie
 refused 1 "$tmp/one.yaml: File exists; name another file and join the two by hand" \
     sh "$mpirun" 2 "$plait" probe --device cpu --out "$tmp/one.yaml"
 

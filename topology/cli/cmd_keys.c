@@ -161,8 +161,8 @@ static int list_keys(struct listing *l)
     if (rc < 0)
         return plait_cmd_failed("out of memory");
     if (!l->found)
-        return plait_cmd_failed("keys: no key starts with '%s'",
-                                l->prefixes[0]);
+        return plait_cmd_misused("keys: no key starts with '%s'",
+                                 l->prefixes[0]);
     return PLAIT_EXIT_GOOD;
 }
 
