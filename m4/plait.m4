@@ -104,6 +104,22 @@ AC_DEFUN([PLAIT_X86_VECTORS], [
     AM_CONDITIONAL([WITH_X86_VECTORS], [test $plait_cv_x86_vectors = yes])
 ])
 
+# Can kernels/cpu be compiled for SVE too? (kernels/cpu/isa.h)
+AC_DEFUN([PLAIT_ARM_VECTORS], [
+    saved_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -march=armv8.2-a+sve -msve-vector-bits=256"
+    AC_CACHE_CHECK([for SVE vectors of 256 bits], [plait_cv_arm_vectors], [
+        AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
+#if __ARM_FEATURE_SVE_BITS != 256
+#error
+#endif]], [])],
+            [plait_cv_arm_vectors=yes], [plait_cv_arm_vectors=no])])
+    CFLAGS=$saved_CFLAGS
+    AS_IF([test $plait_cv_arm_vectors = yes],
+          [AC_DEFINE([HAVE_ARM_VECTORS], [1], [SVE is compiled])])
+    AM_CONDITIONAL([WITH_ARM_VECTORS], [test $plait_cv_arm_vectors = yes])
+])
+
 # SentencePiece tokenizers, for plait-prep. The library that trains them,
 # which its pkg-config file names too, is not needed.
 AC_DEFUN([PLAIT_SENTENCEPIECE], [

@@ -226,6 +226,18 @@ INLINE void transpose_tile(uvec r[VLEN])
         r[i] = (uvec)_mm256_permute2f128_ps(x, y, 0x20);
         r[i + 4] = (uvec)_mm256_permute2f128_ps(x, y, 0x31);
     }
+#elif NEON
+    uint64x2_t t[4];
+
+    for (int i = 0; i < 4; i += 2) {
+        t[i] = (uint64x2_t)vtrn1q_u32((uint32x4_t)r[i], (uint32x4_t)r[i + 1]);
+        t[i + 1] =
+            (uint64x2_t)vtrn2q_u32((uint32x4_t)r[i], (uint32x4_t)r[i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        r[i] = (uvec)vtrn1q_u64(t[i], t[i + 2]);
+        r[i + 2] = (uvec)vtrn2q_u64(t[i], t[i + 2]);
+    }
 #else
     for (int i = 0; i < VLEN; i++)
         for (int k = 0; k < i; k++) {

@@ -62,6 +62,7 @@ void cpu_fill_base(struct plait_ops *ops);
 void cpu_fill_avx2(struct plait_ops *ops);
 void cpu_fill_avx512(struct plait_ops *ops);
 void cpu_fill_avx512bf16(struct plait_ops *ops);
+void cpu_fill_sve(struct plait_ops *ops);
 
 /* The products of a linear layer by the libraries: where the processor has a
  * matrix unit, and what our own leave to them. */

@@ -4,19 +4,24 @@
 #include "kernels/cpu/isa.h"
 
 #include <errno.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef HAVE_X86_VECTORS
 #include <cpuid.h>
+#include <oneapi/dnnl/dnnl.h>
+#endif
+#ifdef __aarch64__
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
 #endif
 
 #include "kernels/kernels.h"
 
-const char *const cpu_isa_names[CPU_NISA] = {"base", "avx2", "avx512",
-                                             "avx512bf16", "amx"};
+const char *const cpu_isa_names[CPU_NISA] = {
+    "base", "avx2", "avx512", "avx512bf16", "amx", "neon", "sve"};
 
 static struct {
     pthread_once_t once;
@@ -71,9 +76,27 @@ static void limit_library(enum cpu_isa isa)
     dnnl_set_max_cpu_isa(most[isa]);
 }
 #else
+#ifdef HAVE_ARM_VECTORS
+/* The kernels are compiled for vectors of this many bytes. */
+static int has_sve_of(int bytes)
+{
+    int length = getauxval(AT_HWCAP) & HWCAP_SVE ? prctl(PR_SVE_GET_VL) : -1;
+
+    return length >= 0 && (length & PR_SVE_VL_LEN_MASK) == bytes;
+}
+#endif
+
 enum cpu_isa cpu_isa_best(void)
 {
+#ifdef HAVE_ARM_VECTORS
+    if (has_sve_of(32))
+        return CPU_SVE;
+#endif
+#ifdef __aarch64__
+    return CPU_NEON;
+#else
     return CPU_BASE;
+#endif
 }
 
 static void limit_library(enum cpu_isa isa)
@@ -92,6 +115,13 @@ static int find_name(const char *name)
     return i;
 }
 
+static int has_isa(enum cpu_isa best, enum cpu_isa isa)
+{
+    enum cpu_isa first = best >= CPU_NEON ? CPU_NEON : CPU_AVX2;
+
+    return isa == CPU_BASE || (isa >= first && isa <= best);
+}
+
 static void choose(void)
 {
     const char *wanted = getenv("PLAIT_CPU_ISA");
@@ -105,11 +135,11 @@ static void choose(void)
     if (isa == CPU_NISA) {
         snprintf(chosen.why, sizeof(chosen.why),
                  "PLAIT_CPU_ISA=%.40s: there are base, avx2, avx512, "
-                 "avx512bf16 and amx",
+                 "avx512bf16 and amx, and neon and sve on Arm",
                  wanted);
         return;
     }
-    if (isa > (int)best) {
+    if (!has_isa(best, isa)) {
         snprintf(chosen.why, sizeof(chosen.why),
                  "PLAIT_CPU_ISA=%s: this processor has no more than %s", wanted,
                  cpu_isa_names[best]);

@@ -68,7 +68,12 @@ static void fill(void)
         cpu_fill_avx2(&cpu.ops);
         break;
 #endif
-    default:
+#ifdef HAVE_ARM_VECTORS
+    case CPU_SVE:
+        cpu_fill_sve(&cpu.ops);
+        break;
+#endif
+    default: /* CPU_NEON too */
         cpu_fill_base(&cpu.ops);
     }
 }

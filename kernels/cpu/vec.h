@@ -8,6 +8,8 @@
 
 #if defined(__F16C__) || defined(__SSE__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "kernels/dtype.h"
@@ -22,8 +24,17 @@
 #define VLEN 16
 #elif defined(__AVX2__)
 #define VLEN 8
+#elif defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS == 256
+#define VLEN 8
 #else
 #define VLEN 4
+#endif
+
+/* Instructions of NEON, for vectors as wide as those */
+#if defined(__aarch64__) && VLEN == 4
+#define NEON 1
+#else
+#define NEON 0
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -55,6 +66,8 @@ INLINE vec vec_fma(vec x, vec y, vec z)
     return (vec)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
 #elif defined(__FMA__) && defined(__AVX2__)
     return (vec)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)z);
+#elif NEON
+    return (vec)vfmaq_f32((float32x4_t)z, (float32x4_t)x, (float32x4_t)y);
 #else
     return x * y + z;
 #endif
@@ -97,6 +110,8 @@ INLINE float vec_largest(vec x)
 {
 #if defined(__AVX512F__)
     return _mm512_reduce_max_ps((__m512)x);
+#elif NEON
+    return vmaxvq_f32((float32x4_t)x);
 #else
     float largest = x[0];
 
@@ -178,8 +193,12 @@ INLINE float vec_sqrt1(float x)
 
 INLINE vec vec_sqrt(vec x)
 {
+#if NEON
+    x = (vec)vsqrtq_f32((float32x4_t)x);
+#else
     for (int i = 0; i < VLEN; i++)
         x[i] = __builtin_sqrtf(x[i]);
+#endif
     return x;
 }
 
@@ -223,6 +242,16 @@ INLINE vec vec_of_fp16(hvec h)
     return (vec)_mm512_cvtph_ps((__m256i)h);
 #elif defined(__F16C__)
     return (vec)_mm256_cvtph_ps((__m128i)h);
+#elif NEON
+    return (vec)vcvt_f32_f16((float16x4_t)h);
+#elif defined(__aarch64__)
+    float16x8_t all = (float16x8_t)h;
+    float32x4_t half[2] = {vcvt_f32_f16(vget_low_f16(all)),
+                           vcvt_high_f32_f16(all)};
+    vec x;
+
+    memcpy(&x, half, sizeof(x));
+    return x;
 #else
     vec x = {0};
 
@@ -238,6 +267,13 @@ INLINE hvec vec_to_fp16(vec x)
     return (hvec)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT);
 #elif defined(__F16C__)
     return (hvec)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#elif NEON
+    return (hvec)vcvt_f16_f32((float32x4_t)x);
+#elif defined(__aarch64__)
+    float32x4_t half[2];
+
+    memcpy(half, &x, sizeof(half));
+    return (hvec)vcvt_high_f16_f32(vcvt_f16_f32(half[0]), half[1]);
 #else
     hvec h = {0};
 

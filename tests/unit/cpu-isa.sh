@@ -47,7 +47,7 @@ refused() {
 run "" "$tmp/best" && run "" "$tmp/best16" --set train.precision=bf16
 check "trains with the best instructions" $?
 refused sse9 "there are base, avx2, avx512, avx512bf16 and amx"
-for class in base avx2 avx512 avx512bf16 amx; do
+for class in base avx2 avx512 avx512bf16 amx neon sve; do
     if ! PLAIT_CPU_ISA=$class "$train" "$tmp/c.yaml" --set train.steps=1 \
         >/dev/null 2>&1 </dev/null; then
         refused $class "this processor has no more than"

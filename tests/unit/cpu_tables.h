@@ -9,7 +9,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa.h"
 
-#define CPU_TABLES (CPU_NISA + 1)
+#define CPU_TABLES 6
 
 /* plait_ops_cpu() with other operations in front of its own, in `table` */
 static inline const struct plait_ops *
@@ -32,7 +32,7 @@ static inline void list_cpu_tables(const struct plait_ops *list[CPU_TABLES + 1])
 
     list[n++] = plait_ops_cpu();
     if (getenv("PLAIT_CPU_ISA") == NULL) {
-        if (cpu_isa() > CPU_BASE)
+        if (cpu_isa() != CPU_BASE && cpu_isa() != CPU_NEON)
             list[n++] = other_table(&table[0], "cpu, no vector extensions",
                                     cpu_fill_base);
 #ifdef HAVE_X86_VECTORS

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "kernels/cpu/conv.h"
+#include "kernels/cpu/products.h"
+#include "kernels/ref/ref.h"
+
+/* For cpu-arm.sh: ref in place of kernels/cpu/linear.c, conv.c and products.c,
+ * which need oneDNN and OpenBLAS for the emulated processor. What is tested
+ * there are the kernels that Plait has itself. */
+
+struct cpu_products *cpu_products_create(void)
+{
+    return malloc(1);
+}
+
+void cpu_products_destroy(struct cpu_products *products)
+{
+    free(products);
+}
+
+void cpu_convs_destroy(struct cpu_convs *convs)
+{
+    free(convs);
+}
+
+int cpu_conv_forward(struct plait_queue *q, const struct plait_conv *c,
+                     float *out, const float *inp, const float *w)
+{
+    return ref_conv_forward(q, c, out, inp, w);
+}
+
+int cpu_conv_backward_input(struct plait_queue *q, const struct plait_conv *c,
+                            float *dinp, const float *dout, const float *w)
+{
+    return ref_conv_backward_input(q, c, dinp, dout, w);
+}
+
+int cpu_conv_backward_weight(struct plait_queue *q, const struct plait_conv *c,
+                             float *dw, const float *dout, const float *inp,
+                             int accumulate)
+{
+    return ref_conv_backward_weight(q, c, dw, dout, inp, accumulate);
+}
+
+int cpu_linear_forward(struct plait_queue *q, void *out, void *pre,
+                       const void *inp, struct plait_weight *w,
+                       const void *bias, enum plait_activation act, size_t N)
+{
+    return ref_linear_forward(q, out, pre, inp, w, bias, act, N);
+}
+
+int cpu_linear_backward_input(struct plait_queue *q, void *dinp,
+                              const void *dout, struct plait_weight *w,
+                              enum plait_activation act, const void *pre,
+                              int accumulate, size_t N)
+{
+    return ref_linear_backward_input(q, dinp, dout, w, act, pre, accumulate, N);
+}
+
+int cpu_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                               float *dw, float *dbias, const void *dout,
+                               const void *inp, int accumulate, size_t N,
+                               size_t O, size_t C)
+{
+    return ref_linear_backward_weight(q, type, dw, dbias, dout, inp, accumulate,
+                                      N, O, C);
+}
+
+void cpu_fill_linear(struct plait_ops *ops)
+{
+    ops->linear_forward = cpu_linear_forward;
+    ops->linear_backward_input = cpu_linear_backward_input;
+    ops->linear_backward_weight = cpu_linear_backward_weight;
+}
