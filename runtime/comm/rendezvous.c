@@ -29,6 +29,8 @@
 #define PATIENCE_S 5
 /* Unproved connections at once. */
 #define MAX_GUESTS 256
+/* So long one is heard that others wait for. */
+#define CROWDED_S 0.2
 
 enum { NONCE = 16, PROOF = PLAIT_PROOF_SIZE };
 
@@ -262,7 +264,14 @@ static void drop_guest(struct host *h, int i)
             (size_t)(--h->nguests - i) * sizeof(h->guest[i]));
 }
 
-/* If there are too many at once, the oldest is dropped. */
+/* The ranks of a large job come all at once: where there is no room they wait
+ * in the listener's queue, unless the oldest guest has had its time. */
+static bool has_room(const struct host *h)
+{
+    return h->nguests < MAX_GUESTS ||
+           plait_trace_now() > h->guest[0].until - PATIENCE_S + CROWDED_S;
+}
+
 static void add_guest(struct host *h, int fd)
 {
     if (h->nguests == MAX_GUESTS)
@@ -339,11 +348,13 @@ static int serve_guests(struct host *h, int listener, double deadline)
 {
     struct pollfd p[MAX_GUESTS + 1];
     double left = deadline - plait_trace_now();
+    bool room = has_room(h);
     int fd;
 
     for (int i = 0; i < h->nguests; i++)
         p[i] = (struct pollfd){h->guest[i].fd, POLLIN, 0};
-    p[h->nguests] = (struct pollfd){listener, POLLIN, 0};
+    p[h->nguests] = (struct pollfd){room ? listener : -1, POLLIN, 0};
+    left = room || left < CROWDED_S ? left : CROWDED_S;
     if (left <= 0) {
         errno = ETIMEDOUT;
         return -1;
@@ -352,8 +363,9 @@ static int serve_guests(struct host *h, int listener, double deadline)
              left < 1 ? (int)(left * 1000) + 1 : 1000) < 0)
         return errno == EINTR ? 0 : -1;
     read_guests(h, p);
-    while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >=
-           0)
+    errno = EAGAIN;
+    while (has_room(h) && (fd = accept4(listener, NULL, NULL,
+                                        SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
         add_guest(h, fd);
     return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? 0 : -1;
 }
@@ -369,7 +381,8 @@ int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
         return plait_errorf(err, "%s: out of memory", m->name);
     h->m = m;
     h->fds = fds;
-    h->missing = m->size - 1 - m->root;
+    for (int r = m->root + 1; r < m->size; r++)
+        h->missing += fds[r] < 0;
     while (rc == 0 && h->missing > 0)
         rc = serve_guests(h, listener, deadline);
     saved = errno;

@@ -41,8 +41,8 @@ bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
 #define PLAIT_RENDEZVOUS_PORTS 8
 int plait_rendezvous_listen(int *port);
 
-/* The root: wait for all ranks behind it; fds[rank] is each one's, those up to
- * its own stay. */
+/* The root: wait for those ranks behind it whose fds[rank] is negative; then it
+ * is the connection to them. The others stay. */
 int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
                             int *fds, struct plait_error *err);
 /* The others: a connection to the root, which listens on one of `ports` ports

@@ -392,6 +392,7 @@ int main(int argc, char **argv)
                         .prep = given("PLAIT_BENCH_PREP"),
                         .python_new = given("TORCH_PYTHON"),
                         .llmc = given("PLAIT_BENCH_LLMC_PEER")};
+    const char *isa, *why = "";
     json_t *all;
     char threads[16];
 
@@ -399,6 +400,11 @@ int main(int argc, char **argv)
         return worker(argc, argv) != 0;
     if (parse(argc, argv, &o) < 0)
         return usage(stderr);
+    isa = plait_cpu_isa(&why);
+    if (isa == NULL) {
+        fprintf(stderr, "plait-bench: %s\n", why);
+        return 77;
+    }
     if (o.python == NULL)
         o.python = "/usr/bin/python3";
     if (o.torch_peer == NULL)
@@ -409,9 +415,10 @@ int main(int argc, char **argv)
         o.gloo = "torch_gloo.py";
     snprintf(threads, sizeof(threads), "%d", o.threads);
     setenv("OMP_NUM_THREADS", threads, 1);
-    printf("%d threads, medians of %d alternating rounds\n\n", o.threads,
-           o.rounds);
-    all = json_pack("{s:i,s:i}", "threads", o.threads, "rounds", o.rounds);
+    printf("%d threads, plait with %s, medians of %d alternating rounds\n\n",
+           o.threads, isa, o.rounds);
+    all = json_pack("{s:i,s:i,s:s}", "threads", o.threads, "rounds", o.rounds,
+                    "cpu_isa", isa);
     run_parts(&o, all);
     if (o.json != NULL && json_dump_file(all, o.json, JSON_INDENT(1)) < 0) {
         fprintf(stderr, "plait-bench: cannot write %s\n", o.json);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rendezvous of the launch contract: seven processes on this machine. */
+/* The rendezvous of the launch contract: 31 processes on this machine, a tree
+ * of three levels. */
 #include "config.h"
 
 #include <errno.h>
@@ -12,9 +13,10 @@
 #include <unistd.h>
 
 #include "runtime/comm/comm_private.h"
+#include "runtime/comm/tcp_tree.h"
 #include "tap.h"
 
-#define RANKS 7
+#define RANKS 31
 
 /* A port that was free a moment ago. */
 static int free_port(void)
@@ -70,24 +72,63 @@ static int check_values(struct plait_comm *c)
     return plait_comm_barrier(c) < 0 ? 6 : 0;
 }
 
-/* Three groups by color, in reverse order; rank 6 takes part in none. */
+/* Three groups by color, in reverse order, each a tree of its own; the last
+ * rank takes part in none. */
 static int check_split(struct plait_comm *world)
 {
     int rank = plait_comm_rank(world), rc;
     struct plait_error err;
     struct plait_comm *c;
 
-    if (plait_comm_split(world, rank == 6 ? -1 : rank % 3, -rank,
+    if (plait_comm_split(world, rank == RANKS - 1 ? -1 : rank % 3, -rank,
                          PLAIT_COMM_AXIS_NONE, "third", &c, &err) < 0)
         return 11;
-    if (rank == 6)
+    if (rank == RANKS - 1)
         return c == NULL ? 0 : 12;
-    if (c == NULL || plait_comm_size(c) != 2 ||
-        plait_comm_rank(c) != (rank < 3))
+    if (c == NULL || plait_comm_size(c) != RANKS / 3 ||
+        plait_comm_rank(c) != (RANKS - 2 - rank) / 3)
         return 13;
     rc = check_values(c);
     plait_comm_destroy(c);
     return rc > 0 ? 20 + rc : 0;
+}
+
+/* Every rank but 0 is its parent's child, whose run is the rank's own; the
+ * height, or -1. */
+static int check_tree(int size)
+{
+    struct plait_tcp_tree tree, above;
+    int highest = 0;
+
+    for (int r = 0; r < size; r++) {
+        int height = 0, i;
+
+        plait_tcp_tree_init(&tree, r, size);
+        if (tree.first[0] != r + 1 || (r == 0) != (tree.parent < 0))
+            return -1;
+        for (above = tree; above.parent >= 0; height++) {
+            plait_tcp_tree_init(&above, above.parent, size);
+            i = plait_tcp_tree_child(&above, r);
+            if (i < 0 || above.first[i] > r || above.first[i + 1] <= r)
+                return -1;
+            if (height == 0 && (above.first[i] != r ||
+                                above.first[i + 1] != tree.first[tree.ways]))
+                return -1;
+        }
+        highest = height > highest ? height : highest;
+    }
+    return highest;
+}
+
+static void test_trees(void)
+{
+    int bad = 0;
+
+    for (int n = 1; n <= 700; n++)
+        bad += check_tree(n) < 0;
+    ok(bad == 0, "trees of 1 .. 700 ranks");
+    ok(check_tree(9) == 1 && check_tree(10) == 2, "nine ranks are a star");
+    ok(check_tree(131072) == 6, "131072 ranks are six steps from rank 0");
 }
 
 static int run_rank(int rank, int port)
@@ -303,6 +344,7 @@ static void test_taken(void)
 
 int main(void)
 {
+    test_trees();
     test_ranks();
     test_alone();
     test_gone();

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/comm/tcp_meet.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "topology/base/hash.h"
+
+void plait_tcp_lines_init(struct plait_tcp_lines *lines, int rank, int size)
+{
+    plait_tcp_tree_init(&lines->tree, rank, size);
+    lines->up = -1;
+    for (int i = 0; i < PLAIT_TCP_WAYS; i++)
+        lines->down[i] = -1;
+}
+
+void plait_tcp_lines_close(struct plait_tcp_lines *lines)
+{
+    if (lines->up >= 0)
+        close(lines->up);
+    for (int i = 0; i < PLAIT_TCP_WAYS; i++)
+        if (lines->down[i] >= 0)
+            close(lines->down[i]);
+}
+
+/* -- parents and children -------------------------------------------------- */
+
+/* How a rank and its children meet: who looks for rank 0 near its port is not
+ * taken for a child. */
+static struct plait_meeting meeting_at(const struct plait_meeting *m, int root)
+{
+    struct plait_meeting at = *m;
+
+    at.key = plait_hash_text(m->key + (uint64_t)root, "tree");
+    at.root = root;
+    return at;
+}
+
+static int join_parent(struct plait_tcp_lines *l, const struct plait_meeting *m,
+                       const struct plait_tcp_contact *parent,
+                       struct plait_error *err)
+{
+    const struct plait_meeting at = meeting_at(m, l->tree.parent);
+    char own[HOST_NAME_MAX + 1] = "";
+
+    gethostname(own, sizeof(own) - 1);
+    l->up = plait_rendezvous_join(
+        &at, strcmp(parent->host, own) ? parent->host : "localhost",
+        parent->port, 1, err);
+    return l->up < 0 ? -1 : 0;
+}
+
+/* They come in any order, and nobody else is let in. */
+static int gather_children(struct plait_tcp_lines *l,
+                           const struct plait_meeting *m, int listener,
+                           struct plait_error *err)
+{
+    const struct plait_meeting at = meeting_at(m, m->rank);
+    int rc, *fds;
+
+    if (l->tree.ways == 0)
+        return 0;
+    fds = calloc((size_t)m->size, sizeof(*fds));
+    if (!fds)
+        return plait_errorf(err, "out of memory");
+    for (int i = 0; i < l->tree.ways; i++)
+        fds[l->tree.first[i]] = -1;
+    rc = plait_rendezvous_gather(&at, listener, fds, err);
+    for (int i = 0; i < l->tree.ways; i++)
+        l->down[i] = fds[l->tree.first[i]];
+    free(fds);
+    return rc;
+}
+
+int plait_tcp_meet_group(struct plait_tcp_lines *lines,
+                         const struct plait_meeting *group,
+                         const struct plait_tcp_contact *parent, int listener,
+                         struct plait_error *err)
+{
+    if (lines->tree.parent >= 0 && join_parent(lines, group, parent, err) < 0)
+        return -1;
+    return gather_children(lines, group, listener, err);
+}
+
+/* -- rank 0 ---------------------------------------------------------------- */
+
+/* It has a connection to each of the others for a moment. */
+static void allow_files(int n)
+{
+    rlim_t want = (rlim_t)n + 256;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= want)
+        return;
+    limit.rlim_cur = want < limit.rlim_max ? want : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static bool is_child(const struct plait_tcp_tree *tree, int rank)
+{
+    int child = plait_tcp_tree_child(tree, rank);
+
+    return child >= 0 && tree->first[child] == rank;
+}
+
+static int rank_lost(int rank, struct plait_error *err)
+{
+    return plait_errorf(err, "world: rank %d is gone: %s", rank,
+                        strerror(errno));
+}
+
+/* To all but the own children: where their parents are. */
+static int tell_places(const struct plait_tcp_lines *l, int n, const int *fds,
+                       struct plait_error *err)
+{
+    struct plait_tcp_contact *all = calloc((size_t)n, sizeof(*all));
+    struct plait_tcp_place *places = calloc((size_t)n, sizeof(*places));
+    int rc = all && places ? 0 : plait_errorf(err, "out of memory");
+
+    for (int i = 1; rc == 0 && i < n; i++)
+        if (plait_read_all(fds[i], &all[i], sizeof(all[i])) < 0)
+            rc = rank_lost(i, err);
+    if (rc == 0 && plait_tcp_places(all, n, places) < 0)
+        rc = plait_errorf(err, "out of memory");
+    for (int i = 1; rc == 0 && i < n; i++)
+        if (!is_child(&l->tree, i) &&
+            plait_write_all(fds[i], &places[i], sizeof(places[i])) < 0)
+            rc = rank_lost(i, err);
+    free(all);
+    free(places);
+    return rc;
+}
+
+/* The children's connections stay. */
+static void keep_children(struct plait_tcp_lines *l, int n, int *fds)
+{
+    for (int i = 1; i < n; i++)
+        if (is_child(&l->tree, i))
+            l->down[plait_tcp_tree_child(&l->tree, i)] = fds[i];
+        else if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+static int gather_world(struct plait_tcp_lines *l,
+                        const struct plait_meeting *m, int first,
+                        struct plait_error *err)
+{
+    int *fds = malloc((size_t)m->size * sizeof(*fds));
+    int port = first, rc = -1, listener;
+
+    if (!fds)
+        return plait_errorf(err, "out of memory");
+    for (int i = 0; i < m->size; i++)
+        fds[i] = -1;
+    allow_files(m->size);
+    listener = plait_rendezvous_listen(&port);
+    if (listener < 0)
+        plait_errorf(err, "world: MASTER_PORT %d and the %d after it: %s",
+                     first, PLAIT_RENDEZVOUS_PORTS - 1, strerror(errno));
+    else
+        rc = plait_rendezvous_gather(m, listener, fds, err);
+    if (rc == 0 && m->size - 1 > PLAIT_TCP_WAYS)
+        rc = tell_places(l, m->size, fds, err);
+    keep_children(l, m->size, fds);
+    if (listener >= 0)
+        close(listener);
+    free(fds);
+    return rc;
+}
+
+/* -- the others ------------------------------------------------------------ */
+
+/* With a connection to rank 0, which is the parent of some. */
+static int take_place(struct plait_tcp_lines *l, const struct plait_meeting *m,
+                      int listener, int port, struct plait_error *err)
+{
+    struct plait_tcp_contact me = {.key = m->rank, .port = port};
+    struct plait_tcp_place place;
+    int rc;
+
+    gethostname(me.host, sizeof(me.host) - 1);
+    rc = plait_write_all(l->up, &me, sizeof(me));
+    if (rc == 0 && l->tree.parent == 0)
+        return gather_children(l, m, listener, err);
+    if (rc == 0)
+        rc = plait_read_all(l->up, &place, sizeof(place));
+    if (rc < 0)
+        return rank_lost(0, err);
+    close(l->up);
+    l->up = -1;
+    return plait_tcp_meet_group(l, m, &place.parent, listener, err);
+}
+
+static int join_world(struct plait_tcp_lines *l, const struct plait_meeting *m,
+                      const struct plait_launch *launch,
+                      struct plait_error *err)
+{
+    int port = 0, listener = -1, rc = 0;
+
+    if (l->tree.ways > 0 && (listener = plait_rendezvous_listen(&port)) < 0)
+        return plait_errorf(err, "world: a port: %s", strerror(errno));
+    l->up = plait_rendezvous_join(m, launch->master_addr, launch->master_port,
+                                  PLAIT_RENDEZVOUS_PORTS, err);
+    if (l->up < 0)
+        rc = -1;
+    else if (m->size - 1 > PLAIT_TCP_WAYS)
+        rc = take_place(l, m, listener, port, err);
+    if (listener >= 0)
+        close(listener);
+    return rc;
+}
+
+int plait_tcp_meet_world(struct plait_tcp_lines *lines,
+                         const struct plait_meeting *world,
+                         const struct plait_launch *launch,
+                         struct plait_error *err)
+{
+    if (world->rank > 0)
+        return join_world(lines, world, launch, err);
+    return gather_world(lines, world, launch->master_port, err);
+}

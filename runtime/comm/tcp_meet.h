@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_COMM_TCP_MEET_H
+#define PLAIT_RUNTIME_COMM_TCP_MEET_H
+
+#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/tcp_tree.h"
+
+/* A rank's connections in a group that is a tree. */
+struct plait_tcp_lines {
+    struct plait_tcp_tree tree;
+    int up, down[PLAIT_TCP_WAYS]; /* to the parent and the children; or -1 */
+};
+
+void plait_tcp_lines_init(struct plait_tcp_lines *lines, int rank, int size);
+void plait_tcp_lines_close(struct plait_tcp_lines *lines);
+
+/* Collective; -1 with errno and err. The world meets at rank 0's MASTER_PORT;
+ * a group, whose ranks know their parents, on the children's way to them:
+ * `listener` is the port that this rank has said it has. */
+int plait_tcp_meet_world(struct plait_tcp_lines *lines,
+                         const struct plait_meeting *world,
+                         const struct plait_launch *launch,
+                         struct plait_error *err);
+int plait_tcp_meet_group(struct plait_tcp_lines *lines,
+                         const struct plait_meeting *group,
+                         const struct plait_tcp_contact *parent, int listener,
+                         struct plait_error *err);
+
+#endif

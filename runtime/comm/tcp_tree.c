@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/comm/tcp_tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void plait_tcp_tree_init(struct plait_tcp_tree *tree, int rank, int size)
+{
+    int from = 0, to = size, parent = -1, rest, i;
+
+    for (;;) {
+        rest = to - from - 1;
+        tree->parent = parent;
+        tree->ways = rest < PLAIT_TCP_WAYS ? rest : PLAIT_TCP_WAYS;
+        for (i = 0; i <= tree->ways; i++)
+            tree->first[i] =
+                from + 1 +
+                (tree->ways ? (int)((int64_t)rest * i / tree->ways) : 0);
+        if (rank == from)
+            return;
+        i = plait_tcp_tree_child(tree, rank);
+        parent = from;
+        from = tree->first[i];
+        to = tree->first[i + 1];
+    }
+}
+
+int plait_tcp_tree_child(const struct plait_tcp_tree *tree, int rank)
+{
+    for (int i = 0; i < tree->ways; i++)
+        if (rank >= tree->first[i] && rank < tree->first[i + 1])
+            return i;
+    return -1;
+}
+
+struct wish {
+    int32_t color, key;
+    int rank;
+};
+
+static int compare_wishes(const void *a, const void *b)
+{
+    const struct wish *x = a, *y = b;
+
+    if (x->color != y->color)
+        return x->color < y->color ? -1 : 1;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+/* The group that wish[0 .. size - 1] are, in order. */
+static void place_group(const struct plait_tcp_contact *all,
+                        const struct wish *wish, int size,
+                        struct plait_tcp_place *places)
+{
+    struct plait_tcp_tree tree;
+
+    for (int i = 0; i < size; i++) {
+        struct plait_tcp_place *p = &places[wish[i].rank];
+
+        plait_tcp_tree_init(&tree, i, size);
+        p->rank = i;
+        p->size = size;
+        if (tree.parent >= 0)
+            p->parent = all[wish[tree.parent].rank];
+    }
+}
+
+int plait_tcp_places(const struct plait_tcp_contact *all, int n,
+                     struct plait_tcp_place *places)
+{
+    struct wish *wish = calloc((size_t)n, sizeof(*wish));
+    int from = 0;
+
+    if (!wish)
+        return -1;
+    memset(places, 0, (size_t)n * sizeof(*places));
+    for (int i = 0; i < n; i++)
+        wish[i] = (struct wish){all[i].color, all[i].key, i};
+    qsort(wish, (size_t)n, sizeof(*wish), compare_wishes);
+    for (int to = 1; to <= n; to++) {
+        if (to < n && wish[to].color == wish[from].color)
+            continue;
+        if (wish[from].color >= 0)
+            place_group(all, wish + from, to - from, places);
+        from = to;
+    }
+    free(wish);
+    return 0;
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ranks of a job say to each other before and between its steps, host
+ * values along the tree of tcp.c: messages and bytes that each rank sends,
+ * counted in as many processes and held against what the tree says. With
+ * numbers of ranks as arguments a table of them (make bench-scale), and of
+ * 131072 by the tree alone. */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/comm/comm_private.h"
+#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/tcp_tree.h"
+#include "tap.h"
+
+#define RANKS 40
+#define LARGE 131072
+#define TP 8 /* ranks of a tensor parallel group */
+
+enum { WORLD, CONTACTS, SUM, ID, BARRIER, SPLIT_TP, SPLIT_DP, NPHASES };
+
+static const char *const phases[NPHASES] = {
+    "the world meets",
+    "all-gather of 104 bytes",
+    "sum of 4 numbers",
+    "broadcast of 128 bytes",
+    "barrier",
+    "split: groups of 8",
+    "split: groups of 1 in 8",
+};
+
+struct sent {
+    uint64_t messages, bytes;
+};
+
+static struct sent sent; /* by this process */
+
+/* In place of the C library's. */
+ssize_t send(int fd, const void *buf, size_t n, int flags)
+{
+    ssize_t rc = syscall(SYS_sendto, fd, buf, n, flags, NULL, 0);
+
+    if (rc > 0) {
+        sent.messages++;
+        sent.bytes += (uint64_t)rc;
+    }
+    return rc;
+}
+
+/* -- what the tree says ---------------------------------------------------- */
+
+/* Of the rendezvous: what who joins sends, and who lets in. */
+enum { HELLO = 40, PROOF = 32, ANSWER = 48 };
+enum {
+    CONTACT = sizeof(struct plait_tcp_contact),
+    PLACE = sizeof(struct plait_tcp_place),
+    WISH = 16, /* comm.c's, before a split */
+};
+
+static void add(struct sent *s, int messages, uint64_t bytes)
+{
+    s->messages += (uint64_t)messages;
+    s->bytes += (uint64_t)messages * bytes;
+}
+
+static uint64_t run_of(const struct plait_tcp_tree *t)
+{
+    return (uint64_t)(t->first[t->ways] - t->first[0] + 1);
+}
+
+static void add_sum(struct sent *s, const struct plait_tcp_tree *t, size_t n)
+{
+    add(s, t->ways + (t->parent >= 0), n);
+}
+
+static void add_gather(struct sent *s, const struct plait_tcp_tree *t,
+                       size_t each)
+{
+    add(s, t->parent >= 0, run_of(t) * each);
+}
+
+static void add_scatter(struct sent *s, const struct plait_tcp_tree *t,
+                        size_t each)
+{
+    s->messages += (uint64_t)t->ways;
+    s->bytes += (run_of(t) - 1) * each;
+}
+
+static void add_join(struct sent *s)
+{
+    add(s, 1, HELLO);
+    add(s, 1, PROOF);
+}
+
+static void add_world(struct sent *s, const struct plait_tcp_tree *t, int rank,
+                      int size)
+{
+    bool tree = size - 1 > PLAIT_TCP_WAYS;
+
+    if (rank == 0) {
+        add(s, size - 1, ANSWER);
+        add(s, tree ? size - 1 - t->ways : 0, PLACE);
+        return;
+    }
+    add_join(s);
+    add(s, tree, CONTACT);
+    if (t->parent > 0)
+        add_join(s);
+    add(s, t->ways, ANSWER);
+}
+
+static void add_split(struct sent *s, const struct plait_tcp_tree *t, int rank,
+                      int size, bool tp)
+{
+    int members = tp ? TP : size / TP;
+    struct plait_tcp_tree group;
+
+    add_gather(s, t, WISH);
+    add(s, t->ways, (uint64_t)size * WISH);
+    add_gather(s, t, CONTACT);
+    add_scatter(s, t, PLACE);
+    if (members == 1)
+        return;
+    plait_tcp_tree_init(&group, tp ? rank % TP : rank / TP, members);
+    if (group.parent >= 0)
+        add_join(s);
+    add(s, group.ways, ANSWER);
+}
+
+static struct sent expected(int phase, int rank, int size)
+{
+    struct plait_tcp_tree t;
+    struct sent s = {0};
+
+    plait_tcp_tree_init(&t, rank, size);
+    if (phase == WORLD)
+        add_world(&s, &t, rank, size);
+    if (phase == CONTACTS) {
+        add_gather(&s, &t, 104);
+        add(&s, t.ways, (uint64_t)size * 104);
+    }
+    if (phase == SUM)
+        add_sum(&s, &t, 4 * sizeof(double));
+    if (phase == ID)
+        add(&s, t.ways, 128);
+    if (phase == BARRIER)
+        add_sum(&s, &t, sizeof(double));
+    if (phase == SPLIT_TP || phase == SPLIT_DP)
+        add_split(&s, &t, rank, size, phase == SPLIT_TP);
+    return s;
+}
+
+/* -- what processes do ----------------------------------------------------- */
+
+static int split(struct plait_comm *world, bool tp)
+{
+    int rank = plait_comm_rank(world);
+    struct plait_error err;
+    struct plait_comm *c;
+
+    if (plait_comm_split(world, tp ? rank / TP : rank % TP, rank,
+                         PLAIT_COMM_AXIS_NONE, tp ? "tp" : "dp", &c, &err) < 0)
+        return -1;
+    plait_comm_destroy(c);
+    return 0;
+}
+
+static int run_phase(int phase, struct plait_comm *world, char *room)
+{
+    double values[4] = {1};
+    char text[128] = "";
+
+    switch (phase) {
+    case CONTACTS:
+        return plait_comm_host_all_gather(world, text, room, 104);
+    case SUM:
+        return plait_comm_host_all_reduce(world, values, 4, PLAIT_SUM);
+    case ID:
+        return plait_comm_host_broadcast(world, text, sizeof(text), 0);
+    case BARRIER:
+        return plait_comm_barrier(world);
+    default:
+        return split(world, phase == SPLIT_TP);
+    }
+}
+
+/* counts[NPHASES]; the exit status. */
+static int run_rank(const struct plait_launch *launch, struct sent *counts)
+{
+    char *room = malloc((size_t)launch->world_size * 104);
+    struct plait_error err;
+    struct plait_comm *world = plait_tcp_create(launch, 200, &err);
+    int rc = world && room ? 0 : 1;
+
+    if (!world)
+        diag("rank %d: %s", launch->rank, err.text);
+    counts[WORLD] = sent;
+    for (int i = CONTACTS; rc == 0 && i < NPHASES; i++) {
+        sent = (struct sent){0};
+        rc = run_phase(i, world, room) < 0;
+        counts[i] = sent;
+    }
+    plait_comm_destroy(world);
+    free(room);
+    return rc;
+}
+
+/* *counts [n][NPHASES]: how many ranks failed. */
+static int run_ranks(int n, struct sent (**counts)[NPHASES])
+{
+    struct plait_launch launch = {.world_size = n};
+    int port = 0, fd = plait_rendezvous_listen(&port), status, failed = 0;
+
+    *counts = mmap(NULL, (size_t)n * sizeof(**counts), PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (*counts == MAP_FAILED)
+        abort();
+    close(fd);
+    launch.master_port = port;
+    strcpy(launch.master_addr, "localhost");
+    strcpy(launch.jobid, "9.0");
+    fflush(stdout);
+    for (launch.rank = 0; launch.rank < n; launch.rank++) {
+        pid_t pid = fork();
+
+        if (pid == 0)
+            _exit(run_rank(&launch, (*counts)[launch.rank]));
+        failed += pid < 0;
+    }
+    while (wait(&status) > 0)
+        failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    return failed;
+}
+
+/* -- the test -------------------------------------------------------------- */
+
+static void test_counts(void)
+{
+    struct sent(*counts)[NPHASES];
+    int failed = run_ranks(RANKS, &counts);
+
+    ok(failed == 0, "%d ranks meet and talk", RANKS);
+    for (int i = 0; failed == 0 && i < NPHASES; i++) {
+        /* Who joins may have to do it again on a busy machine. */
+        bool joins = i == WORLD || i == SPLIT_TP || i == SPLIT_DP;
+        int bad = 0;
+
+        for (int r = 0; r < RANKS; r++) {
+            struct sent e = expected(i, r, RANKS), *c = &counts[r][i];
+
+            bad += joins ? c->messages < e.messages || c->bytes < e.bytes
+                         : c->messages != e.messages || c->bytes != e.bytes;
+        }
+        ok(bad == 0, "%s: as the tree says", phases[i]);
+    }
+}
+
+static void test_large(void)
+{
+    uint64_t messages = 0, most = 0, root = 0;
+
+    for (int r = 0; r < LARGE; r++) {
+        struct sent e = expected(CONTACTS, r, LARGE);
+
+        messages = e.messages > messages ? e.messages : messages;
+        most = e.bytes > most ? e.bytes : most;
+        root = r == 0 ? e.bytes : root;
+    }
+    ok(messages <= PLAIT_TCP_WAYS + 1 &&
+           most <= UINT64_C(104) * LARGE * (PLAIT_TCP_WAYS + 1),
+       "%d ranks: no rank sends more than %d messages, nor its data more "
+       "often",
+       LARGE, PLAIT_TCP_WAYS + 1);
+    ok(root == UINT64_C(104) * LARGE * PLAIT_TCP_WAYS,
+       "nor does rank 0, which as a star sent it %d times", LARGE - 1);
+}
+
+/* -- the table ------------------------------------------------------------- */
+
+static void print_row(int n, int phase, struct sent (*counts)[NPHASES])
+{
+    struct sent root = {0}, most = {0};
+    double mean = 0;
+
+    for (int r = 0; r < n; r++) {
+        struct sent s = counts ? counts[r][phase] : expected(phase, r, n);
+
+        mean += (double)s.bytes / n;
+        if (r == 0)
+            root = s;
+        else if (s.bytes > most.bytes)
+            most.bytes = s.bytes;
+        if (r > 0 && s.messages > most.messages)
+            most.messages = s.messages;
+    }
+    printf("| %s | %d%s | %llu | %llu | %llu | %llu | %.0f |\n", phases[phase],
+           n, counts ? "" : ", modelled", (unsigned long long)root.messages,
+           (unsigned long long)root.bytes, (unsigned long long)most.messages,
+           (unsigned long long)most.bytes, mean);
+}
+
+static int print_table(int nsizes, char **sizes)
+{
+    struct sent(*counts[nsizes])[NPHASES];
+
+    for (int i = 0; i < nsizes; i++) {
+        int failed = run_ranks(atoi(sizes[i]), &counts[i]);
+
+        if (failed > 0) {
+            fprintf(stderr, "%d of %s ranks failed\n", failed, sizes[i]);
+            return 1;
+        }
+    }
+    printf("| | ranks | rank 0 sends: messages | bytes | another rank, at "
+           "most: messages | bytes | bytes of a rank, mean |\n"
+           "|---|---|---|---|---|---|---|\n");
+    for (int phase = 0; phase < NPHASES; phase++) {
+        for (int i = 0; i < nsizes; i++)
+            print_row(atoi(sizes[i]), phase, counts[i]);
+        print_row(LARGE, phase, NULL);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (atoi(argv[i]) < TP || atoi(argv[i]) % TP > 0) {
+            fprintf(stderr, "%s: ranks are a multiple of %d\n", argv[i], TP);
+            return 2;
+        }
+    if (argc > 1)
+        return print_table(argc - 1, argv + 1);
+    test_counts();
+    test_large();
+    return done_testing();
+}
