@@ -10,6 +10,9 @@
 
 /* Up to so many bytes of all ranks together go to every rank at once. */
 #define SMALL ((size_t)32 << 10)
+/* More ranks than this pass them on instead, and gather up to so much so. */
+#define AT_ONCE 8
+#define PASSED_ON ((size_t)1 << 20)
 /* What tells collectives from messages, whose tags are smaller. */
 #define COLLECTIVE (UINT64_C(1) << 63)
 
@@ -171,6 +174,55 @@ static void exchange(struct plait_socket_move *m, const char *send,
     copy_own(m, send + (size_t)me * stride, recv + (size_t)me * bytes);
 }
 
+/* Every rank's part into tmp, this rank's first and the others' in the order of
+ * ranks behind it: each round doubles what a rank has (Bruck et al., "Efficient
+ * algorithms for all-to-all communications", 1997), so that it takes log2 n
+ * messages of n ranks. False when all is there. */
+static bool next_doubling(struct plait_socket_move *m)
+{
+    size_t bytes = m->t.n * m->each;
+    int me = m->group->rank, size = m->group->size, have = 1 << m->step, n;
+
+    if (m->step++ == 0)
+        memcpy(m->tmp, m->t.send, bytes);
+    if (have >= size)
+        return false;
+    n = have < size - have ? have : size - have;
+    get(m, 0, wrap(m, me + have), m->tmp + (size_t)have * bytes,
+        (size_t)n * bytes);
+    put(m, 1, wrap(m, me - have), m->tmp, (size_t)n * bytes);
+    return true;
+}
+
+/* Rank r's part, when next_doubling() is through. */
+static const char *part_of(const struct plait_socket_move *m, int r)
+{
+    return m->tmp + (size_t)wrap(m, r - m->group->rank) * m->t.n * m->each;
+}
+
+static bool next_doubling_gather(struct plait_socket_move *m)
+{
+    size_t bytes = m->t.n * m->each;
+
+    if (next_doubling(m))
+        return true;
+    for (int r = 0; r < m->group->size; r++)
+        memcpy((char *)m->t.recv + (size_t)r * bytes, part_of(m, r), bytes);
+    return false;
+}
+
+static bool next_doubling_sum(struct plait_socket_move *m)
+{
+    char *to = m->t.recv;
+
+    if (next_doubling(m))
+        return true;
+    memcpy(to, part_of(m, 0), m->t.n * m->each);
+    for (int r = 1; r < m->group->size; r++)
+        plait_arith_reduce(to, to, part_of(m, r), m->t.n, m->t.type, m->t.op);
+    return false;
+}
+
 static bool next_small_gather(struct plait_socket_move *m)
 {
     if (m->step++ > 0)
@@ -247,12 +299,28 @@ static bool next_message(struct plait_socket_move *m)
 
 /* -- life ---------------------------------------------------------------- */
 
+/* Small values among many ranks. */
+static bool is_passed_on(const struct plait_socket_move *m)
+{
+    size_t ranks = (size_t)m->group->size, bytes = m->t.n * m->each * ranks;
+
+    return ranks > AT_ONCE &&
+           ((m->t.kind == PLAIT_ALL_GATHER && bytes <= PASSED_ON) ||
+            (m->t.kind == PLAIT_ALL_REDUCE && bytes <= SMALL));
+}
+
 /* How it goes; its parts at once, and the bytes beside the buffers. */
 static size_t choose_way(struct plait_socket_move *m, size_t *parts)
 {
     size_t ranks = (size_t)m->group->size, bytes = m->t.n * m->each, begin;
     bool small = bytes * ranks <= SMALL;
 
+    *parts = 2;
+    if (is_passed_on(m)) {
+        m->next = m->t.kind == PLAIT_ALL_GATHER ? next_doubling_gather
+                                                : next_doubling_sum;
+        return ranks * bytes;
+    }
     *parts = small ? 2 * ranks : 2;
     switch (m->t.kind) {
     case PLAIT_ALL_REDUCE:

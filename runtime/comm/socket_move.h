@@ -8,7 +8,8 @@
 
 /* A transfer over the links, step by step: large ones by rings, in which each
  * rank hears its neighbour alone, small ones from every rank to every other at
- * once, a broadcast by a binomial tree. Sums are added in an order that depends
+ * once or, of many ranks, in rounds that double what each has, a broadcast by a
+ * binomial tree. Sums are added in an order that depends
  * on the number of ranks and the length alone, and all ranks get the same bits.
  */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks over sockets, of which one is killed: no other is left waiting. */
+/* Ranks over sockets: many of them, and some of which one is killed, so that no
+ * other is left waiting. */
 #include "config.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 #include "tap.h"
 
 #define RANKS 4
+#define MANY 13
 #define VICTIM 2
 #define N 100000
 
@@ -41,6 +43,73 @@ static struct plait_launch launch_of(int rank)
 #endif
     return l;
 }
+
+/* -- many ranks ------------------------------------------------------------ */
+
+/* Parts of n values gathered, and summed: small ones are passed on in rounds,
+ * others go round a ring. 0, or what was wrong. */
+static int check_values(struct plait_comm *c, size_t n)
+{
+    int rank = plait_comm_rank(c), size = plait_comm_size(c), bad = 0;
+    float *mine = calloc(n, sizeof(*mine));
+    float *all = calloc(n * (size_t)size, sizeof(*all));
+
+    for (size_t i = 0; i < n; i++)
+        mine[i] = (float)(rank * 1000 + (int)i % 1000);
+    bad = plait_comm_all_gather(c, mine, all, n, PLAIT_F32, NULL, NULL) < 0;
+    for (size_t i = 0; i < n * (size_t)size; i++)
+        bad |= all[i] != (float)((int)(i / n) * 1000 + (int)(i % n) % 1000);
+    bad |= plait_comm_all_reduce(c, mine, mine, n, PLAIT_F32, PLAIT_SUM, NULL,
+                                 NULL) < 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= mine[i] !=
+               (float)(size * (size - 1) / 2 * 1000 + size * ((int)i % 1000));
+    free(mine);
+    free(all);
+    return bad;
+}
+
+/* In the world, and in groups of it in reverse order. */
+static int run_of_many(const struct plait_launch *launch)
+{
+    struct plait_error err;
+    struct plait_comm *world, *half;
+    int rank = launch->rank, rc = 0;
+
+    world = plait_socket_create(NULL, NULL, launch, 60, &err);
+    if (!world)
+        return 1;
+    if (plait_comm_split(world, rank < 3, -rank, PLAIT_COMM_AXIS_NONE, "half",
+                         &half, &err) < 0)
+        return 2;
+    if (plait_comm_rank(half) != (rank < 3 ? 2 : MANY - 1) - rank)
+        rc = 3;
+    for (size_t n = 1; rc == 0 && n <= 30000; n *= 30)
+        rc = check_values(world, n) ? 4 : check_values(half, n) ? 5 : 0;
+    if (rc == 0 && plait_comm_barrier(world) < 0)
+        rc = 6;
+    plait_comm_destroy(half);
+    plait_comm_destroy(world);
+    return rc;
+}
+
+static void test_many(void)
+{
+    struct plait_launch launch = launch_of(0);
+    int status, bad = 0;
+
+    launch.world_size = MANY;
+    fflush(stdout);
+    for (launch.rank = 0; launch.rank < MANY; launch.rank++)
+        if (fork() == 0)
+            _exit(run_of_many(&launch));
+    while (wait(&status) > 0)
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            bad = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    ok(bad == 0, "%d ranks gather and sum (status %d)", MANY, bad);
+}
+
+/* -- one is killed --------------------------------------------------------- */
 
 static int sum(struct plait_comm *c, float *x, size_t n)
 {
@@ -134,6 +203,7 @@ static void test_scene(enum scene scene)
 
 int main(void)
 {
+    test_many();
     for (int i = 0; i < NSCENES; i++)
         test_scene(i);
     return done_testing();
