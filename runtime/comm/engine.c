@@ -14,8 +14,12 @@
 #include "runtime/comm/trace.h"
 #include "topology/base/thread.h"
 
-/* Rounds in which nothing moved before sched_yield(). */
+/* Rounds in which nothing moved before the thread lets others have the core:
+ * fewer after waits that took longer anyway, as they do where ranks share
+ * cores, more again after waits that took no longer than the rounds do. */
 #define SPINS 500
+#define LEAST_SPINS 16
+#define SPUN_S 5e-4
 /* How long the thread sleeps when nothing moved: short enough for the peers
  * that wait, long enough to leave the core to the computation. */
 #define SHORTEST_NAP 20000 /* ns */
@@ -28,6 +32,7 @@ struct plait_engine {
     pthread_cond_t work;
     struct plait_job *first, **end;
     _Atomic int waiting; /* threads in a wait: the engine's stays out */
+    int spins;           /* LEAST_SPINS .. SPINS */
     bool running, stop;
     pthread_t thread;
 };
@@ -119,6 +124,7 @@ struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
     e->idle = idle;
     e->arg = arg;
     e->end = &e->first;
+    e->spins = SPINS;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->work, NULL);
     e->running =
@@ -159,22 +165,46 @@ void plait_engine_start(struct plait_engine *e, struct plait_job *job)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* Nothing moves: let others have the core, with the lock held before and
+ * after. */
+static void let_others(struct plait_engine *e, struct plait_job *job)
+{
+    bool alone = e->first == job && !job->next && job->doze;
+
+    if (alone) {
+        job->doze(job);
+        if (advance_all(e))
+            return;
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (alone)
+        job->rest(job);
+    else
+        e->idle(e->arg);
+    sched_yield();
+    pthread_mutex_lock(&e->lock);
+}
+
 /* With the lock held and counted in `waiting`. */
 static void drive_job(struct plait_engine *e, struct plait_job *job)
 {
+    double stuck = 0;
     int spins = 0;
 
     while (!job->done) {
         if (advance_all(e)) {
+            if (spins >= e->spins && plait_trace_now() - stuck > SPUN_S)
+                e->spins =
+                    e->spins / 2 > LEAST_SPINS ? e->spins / 2 : LEAST_SPINS;
+            else if (spins > 0)
+                e->spins = e->spins * 2 < SPINS ? e->spins * 2 : SPINS;
             spins = 0;
             continue;
         }
-        if (++spins < SPINS)
-            continue;
-        pthread_mutex_unlock(&e->lock);
-        e->idle(e->arg);
-        sched_yield();
-        pthread_mutex_lock(&e->lock);
+        if (spins++ == 0)
+            stuck = plait_trace_now();
+        if (spins >= e->spins)
+            let_others(e, job);
     }
 }
 

@@ -17,6 +17,11 @@ struct plait_job {
     /* Move what can be moved now, a few hundred KiB at most. Called by one
      * thread at a time, for the jobs in the order they were started. */
     enum plait_moved (*advance)(struct plait_job *job);
+    /* NULL, or how to wait where nothing moves and no other job is under way:
+     * doze() is called as advance() is, and what moves after it ends rest(),
+     * which is called by the waiting thread alone. */
+    void (*doze)(struct plait_job *job);
+    void (*rest)(struct plait_job *job);
     /* the engine's: */
     struct plait_job *next;
     bool done;

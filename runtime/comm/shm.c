@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,8 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/comm/arith.h"
@@ -36,6 +40,7 @@ struct area {
     _Alignas(LINE) _Atomic uint64_t filled;
     _Alignas(LINE) _Atomic uint64_t reduced;
     _Alignas(LINE) _Atomic uint64_t taken;
+    _Alignas(LINE) _Atomic uint32_t dozes; /* 1: its rank sleeps, or may soon */
     _Alignas(4096) char slot[SLOTS][SLOT_BYTES];
 };
 
@@ -399,9 +404,41 @@ static bool all_reached(const struct plait_shm *s, enum count count, uint64_t n)
     return true;
 }
 
-static void publish_count(_Atomic uint64_t *at, uint64_t n)
+/* Either the sleeper sees what was published after it had said that it dozes,
+ * or the publisher sees that it does. */
+static void wake_peers(struct plait_shm *s)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int i = 0; i < s->size; i++) {
+        _Atomic uint32_t *dozes = &s->area[i]->dozes;
+
+        if (i != s->rank &&
+            atomic_load_explicit(dozes, memory_order_relaxed) != 0 &&
+            atomic_exchange(dozes, 0) != 0)
+            syscall(SYS_futex, dozes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+void plait_shm_doze(struct plait_shm_transfer *x)
+{
+    struct plait_shm *s = x->shm;
+
+    atomic_store(&s->area[s->rank]->dozes, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+void plait_shm_rest(struct plait_shm_transfer *x)
+{
+    static const struct timespec most = {.tv_nsec = 1000000};
+    struct plait_shm *s = x->shm;
+
+    syscall(SYS_futex, &s->area[s->rank]->dozes, FUTEX_WAIT, 1, &most, NULL, 0);
+}
+
+static void publish_count(struct plait_shm *s, _Atomic uint64_t *at, uint64_t n)
 {
     atomic_store_explicit(at, n, memory_order_release);
+    wake_peers(s);
 }
 
 /* Chunk c may be filled when all ranks have taken the chunk that used its slot
@@ -417,18 +454,18 @@ enum plait_moved plait_shm_advance(struct plait_shm_transfer *x)
     if (x->taken < x->reduced &&
         all_reached(s, REDUCED, s->base + x->taken + 1)) {
         take_chunk(x, x->taken++);
-        publish_count(&mine->taken, s->base + x->taken);
+        publish_count(s, &mine->taken, s->base + x->taken);
     } else if (x->reduced < x->filled &&
                all_reached(s, FILLED, s->base + x->reduced + 1)) {
         if (is_reduction(&x->t))
             reduce_chunk(x, x->reduced);
         x->reduced++;
-        publish_count(&mine->reduced, s->base + x->reduced);
+        publish_count(s, &mine->reduced, s->base + x->reduced);
     } else if (x->filled < x->chunks &&
                (s->base + x->filled < SLOTS ||
                 all_reached(s, TAKEN, s->base + x->filled + 1 - SLOTS))) {
         fill_slot(x, x->filled++);
-        publish_count(&mine->filled, s->base + x->filled);
+        publish_count(s, &mine->filled, s->base + x->filled);
     } else if (x->taken < x->chunks) {
         return PLAIT_STUCK;
     }

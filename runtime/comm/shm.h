@@ -48,5 +48,9 @@ bool plait_shm_takes(const struct plait_shm *shm,
 void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
                      const struct plait_transfer *t);
 enum plait_moved plait_shm_advance(struct plait_shm_transfer *x);
+/* For a transfer that is stuck: after a doze, a peer that moves on ends the
+ * next rest, or it ends by itself within a millisecond. */
+void plait_shm_doze(struct plait_shm_transfer *x);
+void plait_shm_rest(struct plait_shm_transfer *x);
 
 #endif

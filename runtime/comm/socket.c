@@ -208,28 +208,40 @@ struct wish {
     int32_t color, key;
 };
 
+struct candidate {
+    int32_t key;
+    int rank; /* in the parent */
+};
+
+static int compare_candidates(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
 /* The ranks of my color in the order of their keys: *peer is malloc'ed. */
 static int *choose_peers(const struct socket_comm *parent,
                          const struct wish *all, int *rank, int *size)
 {
-    int n = parent->base.size, me = parent->base.rank;
-    int *peer = calloc((size_t)n, sizeof(*peer));
+    int n = parent->base.size, me = parent->base.rank, *peer;
+    struct candidate *list = calloc((size_t)n, sizeof(*list));
 
     *rank = *size = 0;
-    for (int i = 0; peer && i < n; i++) {
-        int before = 0;
-
-        if (all[i].color != all[me].color)
-            continue;
-        for (int k = 0; k < n; k++)
-            before += all[k].color == all[i].color &&
-                      (all[k].key < all[i].key ||
-                       (all[k].key == all[i].key && k < i));
-        peer[before] = parent->peer[i];
-        if (i == me)
-            *rank = before;
-        ++*size;
+    for (int i = 0; list && i < n; i++)
+        if (all[i].color == all[me].color)
+            list[(*size)++] = (struct candidate){all[i].key, i};
+    if (list)
+        qsort(list, (size_t)*size, sizeof(*list), compare_candidates);
+    peer = list ? calloc((size_t)*size, sizeof(*peer)) : NULL;
+    for (int i = 0; peer && i < *size; i++) {
+        peer[i] = parent->peer[list[i].rank];
+        if (list[i].rank == me)
+            *rank = i;
     }
+    free(list);
     return peer;
 }
 
@@ -303,6 +315,16 @@ static enum plait_moved advance_shm(struct plait_job *job)
     return now;
 }
 
+static void doze_shm(struct plait_job *job)
+{
+    plait_shm_doze(&request_of(job)->shm);
+}
+
+static void rest_shm(struct plait_job *job)
+{
+    plait_shm_rest(&request_of(job)->shm);
+}
+
 static int begin_transfer(struct socket_comm *c, const struct plait_transfer *t,
                           size_t each, struct socket_request *r)
 {
@@ -311,6 +333,8 @@ static int begin_transfer(struct socket_comm *c, const struct plait_transfer *t,
     if (r->by_shm) {
         plait_shm_begin(c->shm, &r->shm, t);
         r->job.advance = advance_shm;
+        r->job.doze = doze_shm;
+        r->job.rest = rest_shm;
         return 0;
     }
     r->job.advance = advance_links;

@@ -191,6 +191,14 @@ static void set_place(struct plait_world *w, int threads)
             sched_getaffinity(0, sizeof(set), &set) < 0 ? 1 : CPU_COUNT(&set);
 }
 
+int plait_world_shared_cores(const struct plait_world *world, int *ranks)
+{
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+    *ranks = world->node_ranks;
+    return *ranks > online ? (int)online : 0;
+}
+
 /* Whether ranks that NCCL does not connect use sockets. */
 static bool uses_sockets(const struct plait_world *w, const char *comm)
 {

@@ -26,6 +26,10 @@ int plait_world_open(struct plait_world *world, const char *device,
                      const char *comm, struct plait_error *err);
 void plait_world_close(struct plait_world *world);
 
+/* The cores of this node where its ranks are more than those and take turns on
+ * them, 0 elsewhere; *ranks: how many there are. */
+int plait_world_shared_cores(const struct plait_world *world, int *ranks);
+
 /* Collective: -1 on every rank if rc < 0 on any, with the errno of the lowest
  * such rank that has text in err. That rank keeps its text and the others' is
  * emptied, so that the user reads one line. Allocates no memory. */

@@ -28,6 +28,15 @@ static void print_graphs(const struct plait_session *s)
                g->why[0] ? "; " : "", g->why);
 }
 
+static void print_sharing(const struct plait_world *world)
+{
+    int ranks, cores = plait_world_shared_cores(world, &ranks);
+
+    if (cores > 0 && !world->ops->gpu)
+        printf("%d ranks take turns on this node's %d core%s\n", ranks, cores,
+               cores == 1 ? "" : "s");
+}
+
 void plait_report_start(const struct plait_session *s,
                         const struct plait_model *model, double peak,
                         int64_t done)
@@ -50,6 +59,7 @@ void plait_report_start(const struct plait_session *s,
            s->mesh->world_size, s->mesh->world_size == 1 ? "" : "s",
            size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP],
            size[PLAIT_PP], peak / 1e9);
+    print_sharing(&s->world);
     if (c->data.mask_documents)
         printf("attention and positions within documents%s\n",
                s->world.ops->gpu ? ", by Plait's own kernels" : "");
