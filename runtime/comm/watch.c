@@ -11,17 +11,17 @@
 
 #include "runtime/comm/comm_private.h"
 #include "runtime/comm/peers.h"
+#include "topology/base/hash.h"
 
 /* plait_comm_watch(): the other ranks of the world on this node. */
 
 /* How long the reporting rank may take. */
 #define SPEAKER_MS 20000
 
-/* Processes that see each other's ids: those of one boot and one namespace. */
+/* Every rank gets every rank's: few bytes. */
 struct process {
-    char boot[40];
-    ino_t space;
-    pid_t pid;
+    uint64_t space; /* processes of one see each other's ids */
+    int32_t pid;
 };
 
 struct watch_peer {
@@ -39,17 +39,19 @@ struct plait_watch {
 
 static void identify_self(struct process *p)
 {
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    char boot[40] = "";
     struct stat s;
 
     memset(p, 0, sizeof(*p));
     p->pid = getpid();
-    if (f && !fgets(p->boot, sizeof(p->boot), f))
-        p->boot[0] = '\0';
+    if (f && !fgets(boot, sizeof(boot), f))
+        boot[0] = '\0';
     if (f)
         fclose(f);
+    p->space = plait_hash_text(PLAIT_HASH_START, boot);
     if (stat("/proc/self/ns/pid", &s) == 0)
-        p->space = s.st_ino;
+        p->space += s.st_ino;
 }
 
 /* The lowest rank that is left reports, and kills the others before it ends
@@ -83,8 +85,7 @@ static int start_watch(struct plait_watch *w, const struct process *all,
 
     w->peer = calloc(size, sizeof(*w->peer));
     for (int r = 0; pid && w->peer && r < size; r++)
-        if (r != w->rank && all[r].space == me->space &&
-            !strcmp(all[r].boot, me->boot)) {
+        if (r != w->rank && all[r].space == me->space) {
             w->peer[w->n].rank = r;
             pid[w->n] = w->peer[w->n].pid = all[r].pid;
             w->n++;
