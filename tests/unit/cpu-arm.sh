@@ -9,6 +9,9 @@ for tool in aarch64-linux-gnu-gcc qemu-aarch64 make; do
     command -v $tool >/dev/null ||
         { echo "1..0 # SKIP there is no $tool" && exit; }
 done
+if grep -q '^SANITIZER_CFLAGS = .*-fsanitize' "$top_builddir/Makefile"; then
+    echo "1..0 # SKIP the same in a build without sanitizers" && exit
+fi
 src=$(realpath "$top_srcdir")
 tmp=$(mktemp -d) || exit 99
 trap 'rm -rf "$tmp"' EXIT
