@@ -87,6 +87,33 @@ kill -USR1 $pid
 wait $pid
 is 'signals are passed on' 5 $?
 
+# Tasks that do not end by themselves: one ignores signals, one stands still.
+rm -f "$tmp"/ready.*
+deaf() # GRACE
+{
+    "$plait" run --np 2 --tp=2 --grace "$1" sh -c 'trap "" TERM
+        echo $$ >"$0.$RANK.new"; mv "$0.$RANK.new" "$0.$RANK"
+        [ $RANK = 0 ] || kill -STOP $$
+        while :; do sleep 0.05; done' "$tmp/ready" 2>"$tmp/out" &
+    pid=$!
+    until_true eval '[ -e "$tmp/ready.0" ] && [ -e "$tmp/ready.1" ]'
+    kill -TERM $pid
+}
+deaf 1
+wait $pid
+is 'after --grace seconds they are killed' 137 $?
+until_true eval '! kill -0 $(cat "$tmp"/ready.*) 2>/dev/null'
+check '... all of them' $?
+is '... with a line' 'plait: run: ranks 0, 1 are still there N s after the first signal: killed' \
+    "$(sed 's/[0-9]* s after/N s after/' "$tmp/out")"
+rm -f "$tmp"/ready.*
+deaf 1000000
+until_true eval 'kill -TERM $pid; sleep 0.5; ! kill -0 $pid'
+wait $pid
+is 'a second signal kills them' 137 $?
+refused 2 "--grace=-1: must be a whole number of seconds from 0 to 1000000" \
+    --np 2 --grace=-1 true
+
 if command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'; then
     is "under Open MPI's mpirun" "$eight" "$(timeout 240 bash \
         "$top_srcdir/tests/lib/mpirun.sh" 8 \

@@ -13,32 +13,37 @@
 /* plait run: start the tasks of a plan where Slurm lacks the plugin, under
  * mpirun, or alone. */
 
-enum { NP = PLAIT_NOPTIONS, LABEL, HAND_OVER, HELP, NALL };
+enum { NP = PLAIT_NOPTIONS, LABEL, GRACE, HAND_OVER, HELP, NALL };
+/* A training may have to write a checkpoint before it ends. */
+enum { GRACE_S = 60 };
 
 static void print_help(void)
 {
-    printf("Usage: srun ... plait run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
-           "       mpirun ... plait run [OPTION...] [--] COMMAND...\n"
-           "       plait run --np N [OPTION...] [--] COMMAND...\n\n"
-           "Start COMMAND as a task of a plan, as srun does with Plait's "
-           "plugin.\n\n"
-           "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n"
-           "                       parallel sizes (1; dp is inferred)\n"
-           "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp), "
-           "or auto\n"
-           "  --placement HOW      topology, or linear for Slurm's order\n"
-           "  --pin HOW            closest (cores and NIC next to each task's "
-           "GPU) or none\n"
-           "  --rendezvous HOW     torch (set RANK, MASTER_ADDR, ...) or none\n"
-           "  --show-plan          print the plan before the tasks start\n"
-           "  --model FILE         the model by which sizes that are auto are "
-           "chosen\n"
-           "  --preflight          with --np: time cores and memory first\n"
-           "  --np N               start N tasks on this machine, and end all "
-           "when one fails\n"
-           "  --label              with --np: each line begins with the rank\n"
-           "  --hand-over TRAINER  append the layout to COMMAND: megatron\n"
-           "  --help               print this\n");
+    printf(
+        "Usage: srun ... plait run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
+        "       mpirun ... plait run [OPTION...] [--] COMMAND...\n"
+        "       plait run --np N [OPTION...] [--] COMMAND...\n\n"
+        "Start COMMAND as a task of a plan, as srun does with Plait's "
+        "plugin.\n\n"
+        "  --tp=N --cp=N --ep=N --pp=N --dp=N|auto\n"
+        "                       parallel sizes (1; dp is inferred)\n"
+        "  --rank-order ORDER   leftmost varies fastest (tp-cp-ep-dp-pp), "
+        "or auto\n"
+        "  --placement HOW      topology, or linear for Slurm's order\n"
+        "  --pin HOW            closest (cores and NIC next to each task's "
+        "GPU) or none\n"
+        "  --rendezvous HOW     torch (set RANK, MASTER_ADDR, ...) or none\n"
+        "  --show-plan          print the plan before the tasks start\n"
+        "  --model FILE         the model by which sizes that are auto are "
+        "chosen\n"
+        "  --preflight          with --np: time cores and memory first\n"
+        "  --np N               start N tasks on this machine, and end all "
+        "when one fails\n"
+        "  --label              with --np: each line begins with the rank\n"
+        "  --grace N            with --np: kill what is left N seconds after "
+        "SIGTERM (60)\n"
+        "  --hand-over TRAINER  append the layout to COMMAND: megatron\n"
+        "  --help               print this\n");
 }
 
 static void fill_options(struct option *options)
@@ -46,6 +51,7 @@ static void fill_options(struct option *options)
     static const struct option own[] = {
         {"np", required_argument, NULL, NP},
         {"label", no_argument, NULL, LABEL},
+        {"grace", required_argument, NULL, GRACE},
         {"hand-over", required_argument, NULL, HAND_OVER},
         {"help", no_argument, NULL, HELP}};
 
@@ -69,6 +75,22 @@ static int parse_np(struct run *run, const char *text, struct plait_error *err)
                             "4096",
                             text);
     run->np = (int)value;
+    return 0;
+}
+
+static int parse_grace(struct run *run, const char *text,
+                       struct plait_error *err)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+
+    errno = EINVAL;
+    if (*text < '0' || *text > '9' || *end || value > 1000000)
+        return plait_errorf(err,
+                            "--grace=%.40s: must be a whole number of seconds "
+                            "from 0 to 1000000",
+                            text);
+    run->grace = (int)value;
     return 0;
 }
 
@@ -102,6 +124,8 @@ static int parse_arguments(struct run *run, int argc, char **argv)
             return PLAIT_EXIT_USAGE;
         if (opt == NP)
             rc = parse_np(run, optarg, &err);
+        else if (opt == GRACE)
+            rc = parse_grace(run, optarg, &err);
         else if (opt == HAND_OVER)
             rc = parse_hand_over(run, optarg, &err);
         else if (opt == LABEL)
@@ -119,6 +143,11 @@ static int parse_arguments(struct run *run, int argc, char **argv)
     if (run->label && !run->np)
         return plait_cmd_misused("run: --label goes with --np (srun has its "
                                  "own)");
+    if (run->grace >= 0 && !run->np)
+        return plait_cmd_misused("run: --grace goes with --np (Slurm has "
+                                 "KillWait)");
+    if (run->grace < 0)
+        run->grace = GRACE_S;
     if (run->options.spares)
         return plait_cmd_misused("run: --spares goes with srun where Slurm has "
                                  "Plait's plugin: a launcher has started its "
@@ -169,6 +198,7 @@ int plait_cmd_run(int argc, char **argv)
     int rc;
 
     plait_options_init(&run.options);
+    run.grace = -1;
     rc = parse_arguments(&run, argc, argv);
     if (rc >= 0)
         return rc;

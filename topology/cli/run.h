@@ -32,6 +32,7 @@ void run_place_clear(struct run_place *place);
 struct run {
     struct plait_options options;
     int np, label, hand_over;
+    int grace; /* of --np: seconds from a signal to SIGKILL */
     char **command;
     struct run_place place;
     struct plait_site *site; /* NULL: none */

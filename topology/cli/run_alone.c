@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,9 @@
 #include "topology/cli/commands.h"
 #include "topology/cli/run.h"
 
-/* Seconds from SIGTERM to SIGKILL for those who outlive one that failed. */
-enum { PATIENCE = 10, LINE_MOST = 4096 };
+/* Seconds from SIGTERM to SIGKILL for those who outlive one that failed. Who
+ * sends a command two signals at once, as timeout(1) does, means one. */
+enum { PATIENCE = 10, ONE_SIGNAL = 1, LINE_MOST = 4096 };
 
 /* Of --label: one of a task's two outputs. */
 struct stream {
@@ -38,6 +40,9 @@ struct crew {
     int n, left, status;
     int signals;     /* signalfd */
     time_t deadline; /* 0: nobody is being ended */
+    time_t asked;    /* when the user ended it, 0: not yet */
+    bool failed;     /* one of the tasks has */
+    bool killed;     /* those that were left at the deadline */
     struct pollfd *polls;
 };
 
@@ -165,10 +170,48 @@ static void end_others(struct crew *crew, int status)
 {
     if (is_reason(crew, status))
         crew->status = status;
-    if (crew->deadline)
+    if (crew->failed)
         return;
-    crew->deadline = now() + PATIENCE;
+    crew->failed = true;
+    if (!crew->deadline || crew->deadline > now() + PATIENCE)
+        crew->deadline = now() + PATIENCE;
     signal_all(crew, SIGTERM);
+}
+
+/* A signal by which a user ends a command: the tasks may still save what they
+ * have. A second one is of somebody who waits no longer. */
+static void end_on_request(struct crew *crew)
+{
+    time_t at = now();
+
+    if (!crew->asked) {
+        crew->asked = at;
+        if (!crew->deadline)
+            crew->deadline = at + crew->run->grace;
+    } else if (at > crew->asked + ONE_SIGNAL) {
+        crew->deadline = at;
+    }
+}
+
+/* Also what stands still, which no other signal reaches. */
+static void kill_left(struct crew *crew)
+{
+    char ranks[60] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < crew->n && used < sizeof(ranks) - 20; i++)
+        if (crew->tasks[i].pid)
+            used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%d",
+                                     used ? ", " : "",
+                                     crew->run->seats.first_rank + i);
+    if (crew->left && !crew->killed && crew->asked)
+        plait_cmd_failed("run: rank%s %s%s still there %lld s after the first "
+                         "signal: killed",
+                         crew->left > 1 ? "s" : "", ranks,
+                         crew->left > 1 ? " are" : " is",
+                         (long long)(now() - crew->asked));
+    crew->killed |= crew->left > 0;
+    signal_all(crew, SIGKILL);
 }
 
 static void reap(struct crew *crew)
@@ -197,10 +240,14 @@ static void read_signal(struct crew *crew)
 
     if (read(crew->signals, &info, sizeof(info)) != sizeof(info))
         return;
-    if (info.ssi_signo == SIGCHLD)
+    if (info.ssi_signo == SIGCHLD) {
         reap(crew);
-    else
-        signal_all(crew, (int)info.ssi_signo);
+        return;
+    }
+    signal_all(crew, (int)info.ssi_signo);
+    if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT ||
+        info.ssi_signo == SIGHUP || info.ssi_signo == SIGQUIT)
+        end_on_request(crew);
 }
 
 static int open_streams(const struct crew *crew)
@@ -231,7 +278,7 @@ static void watch_tasks(struct crew *crew)
         if (crew->polls[2 * crew->n].revents)
             read_signal(crew);
         if (crew->deadline && now() >= crew->deadline)
-            signal_all(crew, SIGKILL);
+            kill_left(crew);
         /* A grandchild may keep a pipe open for ever. */
         if (!crew->left && crew->deadline && now() >= crew->deadline)
             return;
