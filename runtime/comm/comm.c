@@ -160,6 +160,12 @@ bool plait_comm_failed(const struct plait_comm *comm)
     return comm->failed || (comm->host && comm->host->failed);
 }
 
+bool plait_comm_lost(const struct plait_comm *comm)
+{
+    return (comm->vtable->lost && comm->vtable->lost(comm)) ||
+           (comm->host && plait_comm_lost(comm->host));
+}
+
 const char *plait_comm_error(const struct plait_comm *comm)
 {
     if (comm->failed)

@@ -120,6 +120,9 @@ int plait_comm_rank(const struct plait_comm *comm);
 int plait_comm_size(const struct plait_comm *comm);
 /* Whether the communicator or the host one beside it has failed. */
 bool plait_comm_failed(const struct plait_comm *comm);
+/* Whether that is because a peer was lost, which ended every transfer of every
+ * rank; false where a backend does not tell. */
+bool plait_comm_lost(const struct plait_comm *comm);
 /* Why the last call failed, never NULL: the communicator's own error, or
  * errno's where the call failed without failing the communicator. */
 const char *plait_comm_error(const struct plait_comm *comm);

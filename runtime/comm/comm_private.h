@@ -59,6 +59,8 @@ struct plait_comm_vtable {
     bool records;     /* plait_comm_records() */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
+    /* plait_comm_lost(), NULL: it does not tell */
+    bool (*lost)(const struct plait_comm *comm);
     /* Collective; color < 0: take part, *comm is set NULL. Not called for a
      * group of one rank. */
     int (*split)(struct plait_comm *parent, int color, int key,

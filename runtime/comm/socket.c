@@ -119,6 +119,13 @@ static void socket_abort(struct plait_comm *comm)
     plait_engine_settle(world->engine);
 }
 
+static bool socket_lost(const struct plait_comm *comm)
+{
+    const struct socket_comm *c = (const struct socket_comm *)comm;
+
+    return plait_links_failure(c->world->links) != NULL;
+}
+
 /* Takes `peer`, also on failure. */
 static struct socket_comm *make_comm(struct socket_world *world, uint64_t id,
                                      int rank, int size, int *peer,
@@ -484,6 +491,7 @@ static const struct plait_comm_vtable socket_vtable = {
     .name = "socket",
     .destroy = socket_destroy,
     .abort = socket_abort,
+    .lost = socket_lost,
     .split = socket_split,
     .run = socket_run,
     .wait = socket_wait,

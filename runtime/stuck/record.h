@@ -109,7 +109,8 @@ struct plait_record {
     _Atomic double alive;    /* when a thread of it last ran */
     _Atomic int32_t blocked; /* `where` says what in */
     char where[128];
-    char file[128]; /* of PLAIT_PHASE_OPEN */
+    char file[128];       /* of PLAIT_PHASE_OPEN */
+    _Atomic int32_t told; /* it has said why the run ends */
     _Atomic int32_t ngroups;
     struct plait_record_group group[PLAIT_RECORD_GROUPS];
 };

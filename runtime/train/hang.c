@@ -21,6 +21,10 @@
 #define FRESH_S 2
 /* What the other nodes have to say what their ranks do. */
 #define ASK_S 1.0
+/* What a lower rank, and those of a node before this one, have to say why the
+ * run ends. */
+#define TELL_S 3.0
+#define OTHER_NODE_S 1.5
 
 /* How a rank is found by those of its node. */
 struct contact {
@@ -41,6 +45,7 @@ struct plait_hang {
     struct plait_heartbeat_address *at; /* [world] NULL: none */
     char secret[PLAIT_SECRET_SIZE];
     struct plait_heartbeat *beat; /* NULL: nothing is heard */
+    struct plait_error unheard;   /* why there never will be, "": it will */
 };
 
 static uint64_t process_space(void)
@@ -137,8 +142,9 @@ static int exchange_addresses(struct plait_hang *h,
         return -1;
     if (world->planned)
         memcpy(h->secret, world->launch.secret, sizeof(h->secret));
-    if (plait_rendezvous_check(h->secret, NULL) == 0)
-        h->socket = plait_heartbeat_open(toward, &mine);
+    if (plait_rendezvous_check(h->secret, &h->unheard) == 0 &&
+        (h->socket = plait_heartbeat_open(toward, &mine)) < 0)
+        plait_errorf(&h->unheard, "no socket: %s", strerror(errno));
     if (plait_comm_host_all_gather(world->comm, &mine, h->at, sizeof(mine)) < 0)
         return plait_errorf(err, "%s", plait_comm_error(world->comm));
     plait_heartbeat_correct(toward, h->world, h->at);
@@ -372,4 +378,73 @@ void plait_hang_end(const struct plait_hang *h)
 bool plait_hang_ended(const struct plait_hang *h)
 {
     return h && h->beat && plait_heartbeat_ended(h->beat);
+}
+
+const char *plait_hang_unheard(const struct plait_hang *h)
+{
+    return h && h->unheard.text[0] ? h->unheard.text : NULL;
+}
+
+/* -- the last line of a run ------------------------------------------------ */
+
+static enum plait_stuck_state state_of(const struct plait_hang *h, int r)
+{
+    return h->peer[r] ? plait_stuck_state_of(h->all[r].pid)
+                      : PLAIT_STUCK_UNKNOWN;
+}
+
+/* A lower rank of this node can still speak. */
+static bool lower_runs(const struct plait_hang *h)
+{
+    for (int r = 0; r < h->rank; r++)
+        if (state_of(h, r) == PLAIT_STUCK_RUNS)
+            return true;
+    return false;
+}
+
+bool plait_hang_told(const struct plait_hang *h)
+{
+    for (int r = 0; h && r < h->world; r++)
+        if (h->peer[r] && atomic_load(&h->peer[r]->told))
+            return true;
+    return false;
+}
+
+void plait_hang_tell(struct plait_hang *h)
+{
+    if (h && h->record)
+        atomic_store(&h->record->told, 1);
+    plait_hang_end(h);
+}
+
+bool plait_hang_tells(const struct plait_hang *h)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    double begin = plait_record_now(), waited;
+
+    while (h) {
+        waited = plait_record_now() - begin;
+        if (plait_hang_told(h) || plait_hang_ended(h))
+            return false;
+        if (waited > TELL_S ||
+            (!lower_runs(h) &&
+             (waited > OTHER_NODE_S || plait_hang_is_first_node(h))))
+            break;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+bool plait_hang_gone(const struct plait_hang *h, char *text, size_t size)
+{
+    char where[100];
+
+    for (int r = 0; h && r < h->world; r++) {
+        if (state_of(h, r) != PLAIT_STUCK_DEAD)
+            continue;
+        plait_hang_where(h, r, where, sizeof(where));
+        snprintf(text, size, "rank %d (%s)", r, where);
+        return true;
+    }
+    return false;
 }

@@ -43,5 +43,20 @@ void plait_hang_explain(const struct plait_hang *hang, char *text, size_t size);
 void plait_hang_end(const struct plait_hang *hang);
 /* Another node has told. */
 bool plait_hang_ended(const struct plait_hang *hang);
+/* Why the nodes of the run will not hear of each other, NULL: they will, or
+ * there is one. */
+const char *plait_hang_unheard(const struct plait_hang *hang);
+
+/* A run that has lost a rank ends with one line. Where all ranks notice at
+ * once, the lowest that is left has it, of the first node that is left: whether
+ * that is this one. Waits for lower ones to say it, three seconds at most. */
+bool plait_hang_tells(const struct plait_hang *hang);
+/* This rank has said why the run ends: nobody else need. */
+void plait_hang_tell(struct plait_hang *hang);
+/* A rank of this node has. */
+bool plait_hang_told(const struct plait_hang *hang);
+/* "rank 2 (node7, process 4711)", of this node's ranks that have ended; false:
+ * none has. */
+bool plait_hang_gone(const struct plait_hang *hang, char *text, size_t size);
 
 #endif

@@ -19,6 +19,36 @@ static void report_error(const char *name, const struct plait_error *err)
         fprintf(stderr, "%s: %s\n", name, err->text);
 }
 
+/* What ended the run. Where it is a peer that all have lost, the lowest rank
+ * that is left says so, and which process it was, as far as it can see. */
+static void report_end(const char *name, const struct plait_session *s, int rc,
+                       const struct plait_error *err)
+{
+    bool lost = s->world.comm && plait_comm_lost(s->world.comm);
+    char gone[120];
+
+    if (lost && !plait_hang_tells(s->hang))
+        return;
+    if (lost && plait_hang_gone(s->hang, gone, sizeof(gone)))
+        fprintf(stderr, "%s: %s has ended unexpectedly: stopped\n", name, gone);
+    else
+        report_error(name, err);
+    if (err->text[0] && (lost || rc == PLAIT_RUN_BROKEN))
+        plait_hang_tell(s->hang);
+}
+
+/* A run without them is as good until it hangs. */
+static void report_unheard(const char *name, const struct plait_session *s)
+{
+    const char *why = plait_hang_unheard(s->hang);
+
+    if (why && plait_comm_rank(s->world.comm) == 0)
+        fprintf(stderr,
+                "%s: no heartbeats between the nodes, so that a hang is "
+                "told by what one of them knows: %s\n",
+                name, why);
+}
+
 struct watched {
     const char *name;
     struct plait_session session;
@@ -30,7 +60,8 @@ static void on_peer_gone(void *arg, const char *what)
 {
     struct watched *w = arg;
 
-    fprintf(stderr, "%s: %s: stopped\n", w->name, what);
+    if (!plait_hang_told(w->session.hang))
+        fprintf(stderr, "%s: %s: stopped\n", w->name, what);
     plait_comm_kill_node(w->session.world.comm);
     alarm(ABORT_S); /* the main thread may be inside of what is aborted */
     plait_comm_abort(w->session.world.comm);
@@ -49,9 +80,11 @@ static int run_program(const struct plait_program *program)
         rc = plait_error_consensus(
             s->world.comm,
             plait_comm_watch(s->world.comm, on_peer_gone, &w, &err), &err);
-    if (rc == 0)
+    if (rc == 0) {
+        report_unheard(program->name, s);
         rc = program->run(s, program, &err);
-    report_error(program->name, &err);
+    }
+    report_end(program->name, s, rc, &err);
     if (rc == PLAIT_RUN_BROKEN) {
         /* The others may wait for this rank for ever: end them too. */
         plait_comm_abort(s->world.comm);

@@ -45,16 +45,27 @@ ok "--comm socket without a plan is refused" eval \
 "$train" "$dir/c.yaml" --comm tcp >"$dir/out" 2>&1
 ok "so is one that is none" test $? = 2
 
-: >"$dir/out"
-"$plait" run --np 4 --tp=2 --pin=none -- sh -c \
-    'echo $$ >"$0/pid.$PLAIT_RANK"; exec "$1" "$0/c.yaml" --device cpu \
-    --set train.steps=1000000' "$dir" "$train" >"$dir/out" 2>&1 </dev/null &
-pid=$!
-until_true grep -q "step 1/" "$dir/out"
-kill -9 "$(cat "$dir/pid.2")"
-ok "a rank is killed: the run ends" until_true eval '! kill -0 $pid 2>&1'
-wait $pid
-ok "with its status" test $? = 137
-ok "and with all of its ranks" eval \
-    '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+# killed RANK: of four, once they train
+killed() {
+    local gone=$1
+    : >"$dir/out"
+    rm -f "$dir"/pid.*
+    "$plait" run --np 4 --tp=2 --pin=none -- sh -c \
+        'echo $$ >"$0/pid.$PLAIT_RANK"; exec "$1" "$0/c.yaml" --device cpu \
+        --set train.steps=1000000' "$dir" "$train" >"$dir/out" 2>&1 </dev/null &
+    pid=$!
+    until_true grep -q "step 1/" "$dir/out"
+    kill -9 "$(cat "$dir/pid.$gone")"
+    ok "rank $gone is killed: the run ends" until_true eval '! kill -0 $pid 2>&1'
+    wait $pid
+    ok "with its status" test $? = 137
+    ok "and with all of its ranks" eval \
+        '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+    ok "one line says who is gone" eval \
+        'test 1 = "$(grep -c "^plait" "$dir/out")" && grep -q "^plait-train: \
+rank $gone ([^ ]*, process $(cat "$dir/pid.$gone")) has ended unexpectedly: stopped" \
+        "$dir/out"'
+}
+killed 2
+killed 0
 echo "1..$n"
