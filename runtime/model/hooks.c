@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/hooks.h"
 
+#include <stdio.h>
+
 int plait_hooks_prefetch(const struct plait_model *m, const int *regions, int n)
 {
     const struct plait_model_hooks *h = &m->hooks;
@@ -40,5 +42,30 @@ int plait_hooks_ready(const struct plait_model *m, const int *regions, int n,
     for (int i = 0; i < n && h->grad_ready; i++)
         if (h->grad_ready(h->arg, &m->regions[regions[i]], microbatch) < 0)
             return -1;
+    return 0;
+}
+
+int plait_show_tensors(const struct plait_work *w, const struct plait_block *b,
+                       bool gradient)
+{
+    const struct plait_model *m = w->model;
+    const struct plait_model_witness *by = &m->witness;
+    char what[sizeof(m->tensors->name) + 16];
+
+    for (int i = 0; by->see && i < m->ntensors; i++) {
+        const struct plait_tensor *t = &m->tensors[i];
+        const void *x = gradient
+                            ? (void *)plait_grad_at(w, t->region, t->offset)
+                            : plait_weight_at(w, t->region, t->offset);
+
+        if ((t->region != b->region && t->region != b->expert_region) ||
+            (gradient && t->product >= 0 && m->state->unmade[t->product]))
+            continue;
+        snprintf(what, sizeof(what), "%s%s",
+                 gradient ? "the gradient of " : "the weight ", t->name);
+        if (by->see(by->arg, -1, what, gradient ? PLAIT_F32 : w->type, x,
+                    t->count) < 0)
+            return -1;
+    }
     return 0;
 }

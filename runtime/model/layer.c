@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/model/internal.h"
+#include "runtime/model/hooks.h"
 
 /* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)).
  * The second sum is computed by the next block's norm, in the same pass over
@@ -72,7 +72,7 @@ static int column_linear(const struct plait_work *w,
  * results of all ranks are summed. */
 static int row_linear(const struct plait_work *w,
                       const struct plait_matrix *matrix, size_t bias,
-                      const void *inp, const void **out)
+                      const char *what, const void *inp, const void **out)
 {
     struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
     const void *b = NULL;
@@ -84,6 +84,8 @@ static int row_linear(const struct plait_work *w,
                                  chunk_at(w, w->scratch->part, i, matrix->O),
                                  NULL, chunk_at(w, inp, i, matrix->C),
                                  chunk_rows(w)) < 0 ||
+            plait_show(w, what, chunk_at(w, w->scratch->part, i, matrix->O),
+                       chunk_rows(w) * matrix->O) < 0 ||
             reduce_chunk(w, i, &req[i]) < 0)
             return -1;
     *out = reduced_output(w);
@@ -99,6 +101,7 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
         bias = plait_weight_at(w, b->region, b->qkv_bias);
     if (column_linear(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL, a->n1) <
             0 ||
+        plait_show(w, "q, k and v", a->qkv, w->shape->N * b->qkv.O) < 0 ||
         plait_qk_norm_forward(w, b, a) < 0)
         return -1;
     return plait_attention_rotate(w, a->qkv);
@@ -131,15 +134,24 @@ static int inner_forward(const struct plait_work *w,
                          const void *delta)
 {
     const void *attended;
+    size_t stream = w->shape->n * w->d->hidden;
 
     if (plait_norm_forward(w, b->region, b->norm1, b->norm1_bias, a->n1,
                            a->mean1, a->rstd1, a->x1, x, delta) < 0 ||
+        plait_show(w, "the input", a->x1, stream) < 0 ||
+        plait_show(w, "the first norm", a->n1, stream) < 0 ||
         qkv_forward(w, b, a) < 0 || plait_attention_forward(w, a) < 0 ||
-        row_linear(w, &b->out, b->out_bias, a->att, &attended) < 0 ||
+        plait_show(w, "the attention", a->att, w->shape->N * b->out.C) < 0 ||
+        row_linear(w, &b->out, b->out_bias, "the attention's output", a->att,
+                   &attended) < 0 ||
         plait_norm_forward(w, b->region, b->norm2, b->norm2_bias, a->n2,
-                           a->mean2, a->rstd2, a->x2, a->x1, attended) < 0)
+                           a->mean2, a->rstd2, a->x2, a->x1, attended) < 0 ||
+        plait_show(w, "the second norm", a->n2, stream) < 0 ||
+        up_forward(w, b, a) < 0)
         return -1;
-    return up_forward(w, b, a);
+    return w->d->experts ? 0
+                         : plait_show(w, "the mlp's activations", a->act,
+                                      w->shape->N * b->down.C);
 }
 
 static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
@@ -148,8 +160,11 @@ static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
     void *sum;
 
     if (!w->d->experts)
-        return row_linear(w, &b->down, b->down_bias, a->act, out);
+        return row_linear(w, &b->down, b->down_bias, "the mlp's output", a->act,
+                          out);
     if (plait_experts_join(w, a, w->scratch->part) < 0 ||
+        plait_show(w, "the output of the experts", w->scratch->part,
+                   w->shape->N * w->d->hidden) < 0 ||
         plait_tp_reduce(&w->tp, w->scratch->part, w->scratch->local, w->stream,
                         &sum) < 0)
         return -1;
@@ -342,10 +357,15 @@ int plait_layer_backward(const struct plait_work *w,
                          const struct plait_stash *stash, void *dx,
                          enum plait_phase phase)
 {
-    if (plait_layer_recompute(w, b, a) < 0 ||
-        mlp_backward(w, b, a, stash, dx, phase) < 0)
+    size_t stream = w->shape->n * w->d->hidden;
+
+    if (plait_show(w, "the gradient of the output", dx, stream) < 0 ||
+        plait_layer_recompute(w, b, a) < 0 ||
+        mlp_backward(w, b, a, stash, dx, phase) < 0 ||
+        plait_show(w, "the gradient of the mlp's input", dx, stream) < 0 ||
+        attention_backward(w, b, a, stash, dx, phase) < 0)
         return -1;
-    return attention_backward(w, b, a, stash, dx, phase);
+    return plait_show(w, "the gradient of the input", dx, stream);
 }
 
 /* A deferred weight gradient: dout^T . inp, of which one is here

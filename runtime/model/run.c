@@ -239,8 +239,15 @@ static int block_forward(const struct plait_work *w,
                          const struct plait_block *b, int nth, bool train,
                          struct stream *s)
 {
+    w->model->witness.layer = b->layer;
+    if (plait_show_tensors(w, b, false) < 0)
+        return -1;
     if (b->kind == PLAIT_BLOCK_EMBEDDING)
-        return plait_embed_forward(w, b, w->slot->layer[0].x1);
+        return plait_embed_forward(w, b, w->slot->layer[0].x1) < 0
+                   ? -1
+                   : plait_show(w, "the output of the embedding",
+                                w->slot->layer[0].x1,
+                                w->shape->n * w->d->hidden);
     if (b->kind != PLAIT_BLOCK_LAYER)
         return 0; /* the head: its caller knows what is wanted of it */
     if ((nth > 0 && plait_offload_take(w, nth, train) < 0) ||
@@ -272,6 +279,19 @@ static int body_forward(const struct plait_work *w, int chunk, bool train,
         nth += b->kind == PLAIT_BLOCK_LAYER;
     }
     return 0;
+}
+
+static int head_forward(const struct plait_work *w,
+                        const struct plait_block *head, const struct stream *s,
+                        double *loss, bool train)
+{
+    w->model->witness.layer = -1;
+    if (plait_show_tensors(w, head, false) < 0 ||
+        plait_head_forward(w, head, s->x, s->delta, loss, train) < 0)
+        return -1;
+    return train ? plait_show(w, "the gradient of the head's input",
+                              w->slot->dhead, w->shape->n * w->d->hidden)
+                 : 0;
 }
 
 static int set_shape(struct plait_work *w, const struct plait_batch *batch,
@@ -329,7 +349,7 @@ int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
                           w.shape->n * w.d->hidden);
     if (upload_targets(&w, batch) < 0 || acquire_regions(&w, last, train) < 0 ||
         look_ahead(&w, chunk, last, false) < 0 ||
-        plait_head_forward(&w, last, s.x, s.delta, loss, train) < 0)
+        head_forward(&w, last, &s, loss, train) < 0)
         return -1;
     return release_regions(&w, last);
 }
@@ -406,6 +426,7 @@ static int block_backward(const struct plait_work *w, int chunk,
 
     if (b->kind == PLAIT_BLOCK_HEAD)
         return 0; /* done in forward */
+    w->model->witness.layer = b->layer;
     if (acquire_regions(w, b, true) < 0 || look_ahead(w, chunk, b, true) < 0)
         return -1;
     if (b->kind == PLAIT_BLOCK_LAYER && plait_offload_get(w, nth) < 0)
@@ -434,7 +455,9 @@ static int run_backward(const struct plait_work *w, int chunk, int microbatch,
         nth -= b->kind == PLAIT_BLOCK_LAYER;
         if (block_backward(w, chunk, b, nth, dx, phase) < 0)
             return -1;
-        if (phase & PLAIT_PHASE_WEIGHT && gradients_ready(w, b, microbatch) < 0)
+        if (phase & PLAIT_PHASE_WEIGHT &&
+            (plait_show_tensors(w, b, true) < 0 ||
+             gradients_ready(w, b, microbatch) < 0))
             return -1;
     }
     return 0;

@@ -228,13 +228,17 @@ static int evaluate_model(struct run *r, struct plait_metrics *m,
 static int check_loss(struct run *r, const struct plait_step_result *result,
                       struct plait_error *err)
 {
+    char why[400];
+
     if (isfinite(result->loss) &&
         (isfinite(result->grad_norm) || result->skipped))
         return 0;
+    plait_watchdog_begin(r->dog, r->done.step);
+    if (plait_trainer_trace(r->trainer, why, sizeof(why), err) < 0)
+        return PLAIT_RUN_BROKEN;
     plait_errorf(err,
-                 "step %" PRId64 ": loss %g, gradient norm %g: "
-                 "stopped; try a smaller optim.lr or more lr.warmup",
-                 r->done.step, result->loss, result->grad_norm);
+                 "step %" PRId64 ": loss %g, gradient norm %g: stopped; %s",
+                 r->done.step, result->loss, result->grad_norm, why);
     return plait_error_consensus(r->world, -1, err);
 }
 

@@ -68,6 +68,12 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
                        struct plait_step_result *result,
                        struct plait_error *err);
 
+/* After a step whose loss or gradient was not finite: where the first such
+ * number came from, in a sentence; the step is made again for it, slowly.
+ * Collective. */
+int plait_trainer_trace(struct plait_trainer *t, char *text, size_t size,
+                        struct plait_error *err);
+
 /* Over train.eval_steps times train.global_batch sequences of each set of
  * data.val, always the same ones. Collective; what `result` points to is valid
  * until the next call. -1, or PLAIT_TRAINER_LOST on all ranks together, with

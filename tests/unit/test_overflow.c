@@ -11,7 +11,8 @@
 
 /* Under mpirun (overflow-mpi.sh): a gradient that overflows on one rank, and
  * there alone, makes all ranks skip the step and halve the loss scale. The
- * ranks take turns to be that one; what follows is what one process does. */
+ * ranks take turns to be that one; what follows is what one process does. And a
+ * wrong number is traced to the rank and the tensor that had it first. */
 
 enum { STEPS = 4, BAD_STEP = 1, TOKENS = 4096 };
 
@@ -177,6 +178,53 @@ static void configure(struct plait_job_config *c, const struct layout *l)
     c->data.format = PLAIT_DATA_LLMC;
 }
 
+/* What a step of a wrong number is traced to; `wrong`: in a weight of this
+ * rank, else in a gradient and only once. */
+static void trace(struct plait_trainer *t, bool bad, bool wrong, char *text,
+                  size_t size)
+{
+    struct plait_model *m = plait_trainer_model(t);
+    struct plait_tensor *at = own_tensor(m, m->nregions / 2);
+    struct plait_step_result r;
+    struct plait_error err = {""};
+    struct spoiler spoiler;
+    const uint16_t inf = 0x7c00;
+
+    interpose(&spoiler, m);
+    spoiler.armed = bad && !wrong;
+    if (bad && wrong) {
+        memcpy((uint16_t *)m->regions[at->region].weight + at->offset + 5, &inf,
+               sizeof(inf));
+        plait_model_weights_changed(m, &m->regions[at->region]);
+    }
+    if (plait_trainer_step(t, 0, 0, &r, &err) < 0 ||
+        plait_trainer_trace(t, text, size, &err) < 0)
+        give_up("trace", &err);
+    m->hooks = spoiler.real;
+}
+
+/* All ranks are told the same. */
+static void check_trace(struct plait_trainer *t, int bad)
+{
+    struct plait_model *m = plait_trainer_model(t);
+    bool mine = plait_comm_rank(world) == bad;
+    char text[400], want[200];
+    double wrong;
+
+    trace(t, mine, false, text, sizeof(text));
+    if (plait_comm_rank(world) == 0)
+        ok(strstr(text, "has no number that is not finite") != NULL,
+           "a gradient that was wrong once: %s", text);
+    trace(t, mine, true, text, sizeof(text));
+    snprintf(want, sizeof(want), "weight %s, on rank %d (",
+             own_tensor(m, m->nregions / 2)->name, bad);
+    wrong = !strstr(text, "inf at element 5 of the ") ||
+            !strstr(text, mine ? want : strchr(want, ','));
+    plait_comm_host_all_reduce(world, &wrong, 1, PLAIT_SUM);
+    if (plait_comm_rank(world) == 0)
+        ok(wrong == 0, "a weight of rank %d is wrong: %s", bad, text);
+}
+
 /* `bad`: the rank whose gradient overflows, of all that `ranks` are. */
 static void run(struct plait_comm *ranks, const struct layout *l, int bad,
                 struct outcome *o)
@@ -202,7 +250,10 @@ static void run(struct plait_comm *ranks, const struct layout *l, int bad,
     if (!t || plait_optim_init(plait_trainer_optim(t), 1, &err) < 0 ||
         plait_trainer_open_data(t, &err) < 0)
         give_up("trainer", &err);
-    steps(t, plait_comm_rank(ranks) == bad, o);
+    if (o)
+        steps(t, plait_comm_rank(ranks) == bad, o);
+    else
+        check_trace(t, bad);
     plait_trainer_destroy(t);
     plait_mesh_destroy(mesh);
     ops->device_destroy(dev);
@@ -276,6 +327,9 @@ int main(void)
     run(self, &alone, 0, &one);
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
         check(&layouts[i], &one);
+    run(world, &layouts[0], 2, NULL);
+    run(world, &layouts[3], 1, NULL);
+    run(world, &layouts[5], 3, NULL);
     unlink(data);
     plait_comm_destroy(self);
     plait_comm_destroy(world);
