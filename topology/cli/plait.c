@@ -36,6 +36,7 @@ static const struct command {
     {"report", NULL, "runs as a page of curves"},
     {"watch", NULL, "a run in the terminal"},
     {"stuck", NULL, "who a run that hangs waits for"},
+    {"drill", NULL, "what becomes of a job that is hurt on purpose"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
