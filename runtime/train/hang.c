@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/rendezvous.h"
+#include "runtime/stuck/beat.h"
 #include "runtime/stuck/look.h"
 #include "runtime/train/heartbeat.h"
 #include "topology/base/hash.h"
@@ -380,6 +381,12 @@ bool plait_hang_ended(const struct plait_hang *h)
     return h && h->beat && plait_heartbeat_ended(h->beat);
 }
 
+bool plait_hang_is_left(const struct plait_hang *h, double seconds)
+{
+    return h && h->beat && seconds > plait_beat_limit(h->nnodes) &&
+           plait_heartbeat_alone(h->beat);
+}
+
 const char *plait_hang_unheard(const struct plait_hang *h)
 {
     return h && h->unheard.text[0] ? h->unheard.text : NULL;
@@ -426,9 +433,8 @@ bool plait_hang_tells(const struct plait_hang *h)
         waited = plait_record_now() - begin;
         if (plait_hang_told(h) || plait_hang_ended(h))
             return false;
-        if (waited > TELL_S ||
-            (!lower_runs(h) &&
-             (waited > OTHER_NODE_S || plait_hang_is_first_node(h))))
+        if (waited > TELL_S || (!lower_runs(h) && (waited > OTHER_NODE_S ||
+                                                   h->node_of[h->rank] == 0)))
             break;
         nanosleep(&pause, NULL);
     }

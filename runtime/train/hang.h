@@ -43,6 +43,10 @@ void plait_hang_explain(const struct plait_hang *hang, char *text, size_t size);
 void plait_hang_end(const struct plait_hang *hang);
 /* Another node has told. */
 bool plait_hang_ended(const struct plait_hang *hang);
+/* `seconds` after this process was continued that had been stopped: no other
+ * node is left. They may have told that the run ends when nobody here listened.
+ */
+bool plait_hang_is_left(const struct plait_hang *hang, double seconds);
 /* Why the nodes of the run will not hear of each other, NULL: they will, or
  * there is one. */
 const char *plait_hang_unheard(const struct plait_hang *hang);

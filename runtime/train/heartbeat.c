@@ -290,6 +290,18 @@ double plait_heartbeat_silence(struct plait_heartbeat *hb, int node)
     return age;
 }
 
+bool plait_heartbeat_alone(struct plait_heartbeat *hb)
+{
+    double now = plait_record_now();
+    bool alone = true;
+
+    pthread_mutex_lock(&hb->lock);
+    for (int i = 0; i < hb->site.nnodes; i++)
+        alone &= i == hb->site.node || is_silent(hb, i, now);
+    pthread_mutex_unlock(&hb->lock);
+    return alone;
+}
+
 static bool is_complete(const struct plait_heartbeat *hb)
 {
     double now = plait_record_now();

@@ -55,6 +55,8 @@ void plait_heartbeat_destroy(struct plait_heartbeat *hb);
 
 /* For how long nothing was heard of a node; 0: it is alive. */
 double plait_heartbeat_silence(struct plait_heartbeat *hb, int node);
+/* None of the other nodes has been heard for so long that it is silent. */
+bool plait_heartbeat_alone(struct plait_heartbeat *hb);
 /* Asks the other nodes, for at most `seconds`, what their ranks do:
  * ranks[world] of those that answer. A rank of a silent node becomes SILENT. */
 void plait_heartbeat_ask(struct plait_heartbeat *hb, double seconds,

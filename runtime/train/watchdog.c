@@ -43,6 +43,8 @@ struct plait_watchdog {
     pthread_cond_t wake;
     /* Under the lock. */
     double since;        /* when the step began */
+    double woken;        /* when this process was continued that had been
+                            stopped, in this step; 0: it was not */
     double times[TIMES]; /* of steps, the last ones */
     int ntimes, next;
     double limit;      /* 0: none */
@@ -120,7 +122,7 @@ static void end_run(const struct plait_watchdog *dog)
              dog->stage ? dog->stage : what, limit_now(dog),
              dog->seconds < 0 ? " auto" : "", why);
     say(line);
-    plait_hang_end(dog->hang);
+    plait_hang_tell(dog->hang);
     leave_run(dog);
 }
 
@@ -138,7 +140,8 @@ static void look_once(struct plait_watchdog *dog, double now)
     double limit = limit_now(dog), over = now - dog->since - limit;
 
     plait_hang_alive(dog->hang);
-    if (plait_hang_ended(dog->hang))
+    if (plait_hang_ended(dog->hang) ||
+        (dog->woken > 0 && plait_hang_is_left(dog->hang, now - dog->woken)))
         leave_run(dog);
     if (limit <= 0 || over < 0)
         return;
@@ -168,8 +171,10 @@ static void *watch_steps(void *arg)
     pthread_mutex_lock(&dog->lock);
     while (!dog->leave) {
         now = seconds_now();
-        if (now - last > STOPPED_S)
+        if (now - last > STOPPED_S) {
             dog->since += now - last;
+            dog->woken = now;
+        }
         last = now;
         look_once(dog, now);
         wait_a_little(dog);
@@ -265,6 +270,7 @@ void plait_watchdog_end(struct plait_watchdog *dog)
         dog->limit =
             dog->growth * plait_watchdog_limit(dog->times, dog->ntimes);
     dog->stepping = false;
+    dog->woken = 0;
     pthread_mutex_unlock(&dog->lock);
 }
 

@@ -3,10 +3,12 @@
 # A training over four nodes with networks of their own, of which one goes down
 # for ever. The line names the node that the others wait for, all ranks are gone
 # 5 s after train.timeout, those of the node that is cut off too, and it takes
-# jobs again once its link is back.
+# jobs again once its link is back. Likewise a rank that stops, alone on its node.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 . "$top_srcdir/tests/cluster/own_networks.sh"
 train=$(readlink -f "$top_builddir/plait-train")
+comms=socket
+grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h" && comms="mpi socket"
 . "$top_srcdir/tests/cluster/tap.sh" --netns yes --gpus 0 || exit 99
 srun --mpi=list 2>&1 | grep -q pmix ||
     { echo "1..0 # SKIP this Slurm has no PMIx"; exit 0; }
@@ -76,4 +78,26 @@ of since [0-9:]+: its node is down, stopped or cut off"
 ip link set veth3 up
 wait $srun_pid
 check "once the link is back, its node is idle" until_true all_idle
+
+# Three ranks on a node, and one on another, which stops: with MPI, whose abort
+# kills it, and without, where Slurm has it continue and it must go by itself.
+for comm in $comms; do
+    printf 'node1\nnode1\nnode1\nnode2\n' >hosts
+    [ $comm = mpi ] && mpi=pmix || mpi=none
+    SLURM_HOSTFILE=$work/hosts timeout 480 srun -Q --mpi=$mpi -N2 -n4 \
+        -m arbitrary --dp=4 --output="$comm.out.%t" "$train" c.yaml \
+        --comm $comm --set train.steps=100000000 --set train.timeout=$limit \
+        --set log.metrics="$comm.jsonl" >"$comm.srun" 2>&1 </dev/null &
+    srun_pid=$!
+    check "a training over two nodes, $comm" until_true trains $comm
+    for pid in $(ranks $comm); do
+        tr '\0' '\n' <"/proc/$pid/environ" | grep -qx PLAIT_RANK=3 &&
+            kill -STOP "$pid"
+    done
+    check "the rank that is alone on its node stops: all are gone" \
+        within $((limit + 5)) gone $comm
+    check "... it is named, in one line" said $comm \
+        "rank 3 \(node2, process [0-9]+\) has not been heard of since [0-9:]+"
+    wait $srun_pid
+done
 done_testing

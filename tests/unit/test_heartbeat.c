@@ -212,6 +212,11 @@ static bool second_is_silent(void)
     return plait_heartbeat_silence(beat[0], 1) > 0;
 }
 
+static bool first_is_alone(void)
+{
+    return plait_heartbeat_alone(beat[0]);
+}
+
 static bool everyone_ended(void)
 {
     return plait_heartbeat_ended(beat[0]) && plait_heartbeat_ended(beat[3]);
@@ -332,6 +337,14 @@ static void test_end(void)
     }
     plait_heartbeat_end(beat[1]);
     ok(wait_for(everyone_ended), "one says that the run ends, and all know");
+    ok(!first_is_alone(), "a node that hears others is not alone");
+    for (int r = 1; r < WORLD; r++) {
+        if (node_of[r] == node_of[0])
+            continue;
+        plait_heartbeat_destroy(beat[r]);
+        beat[r] = NULL;
+    }
+    ok(wait_for(first_is_alone), "... and is, once they have gone");
     stop_all();
 }
 
