@@ -15,16 +15,19 @@
 
 #include "runtime/stuck/recorder.h"
 #include "runtime/stuck/runs.h"
+#include "runtime/stuck/stacks.h"
 #include "topology/base/capture.h"
 #include "topology/base/error.h"
 
 /* plait-stuck: who the ranks of a run that hangs wait for. */
 
 static const char help[] =
-    "usage: plait-stuck [JOBID|DIR] [OPTION]...\n"
+    "usage: plait-stuck [JOBID|PID|DIR] [OPTION]...\n"
     "Say which rank the others of a run that hangs wait for, and where it is:\n"
-    "of a job of Slurm's, of the runs with working directory DIR, or of all\n"
-    "that you have on this machine; see plait-stuck(1).\n"
+    "of a job of Slurm's, of a process and what it started, of the runs with\n"
+    "working directory DIR, or of all that you have on this machine; see\n"
+    "plait-stuck(1). Of a job or a process other trainers are shown too, by\n"
+    "their stacks.\n"
     "\n"
     "  --pid PID              only process PID and what it started\n"
     "  --recorder PREFIX      of any trainer: what torch's flight recorder "
@@ -62,7 +65,8 @@ static int count_nodes(const char *job)
 
 /* Asks all nodes of the job in a step beside those that run. */
 static int ask_nodes(const struct args *args, int nodes,
-                     struct plait_stuck_runs *runs, struct plait_error *err)
+                     struct plait_stuck_runs *runs, struct plait_stacks *stacks,
+                     struct plait_error *err)
 {
     char jobid[64], count[32], wait[32], self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -92,6 +96,8 @@ static int ask_nodes(const struct args *args, int nodes,
                             "%s",
                             args->which.job, strerror(errno));
     rc = plait_stuck_runs_read(text, runs);
+    if (rc == 0)
+        rc = plait_stacks_read(text, stacks);
     free(text);
     return rc < 0 ? plait_errorf(err, "out of memory") : 0;
 }
@@ -133,13 +139,26 @@ static void say_run(const struct plait_stuck_run *run)
     printf("\n");
 }
 
+/* A trainer that keeps no record. */
+static void say_stacks(const struct plait_stacks *stacks)
+{
+    static char text[16384];
+
+    for (int i = 0, n; i < stacks->n; i += n) {
+        for (n = 1; i + n < stacks->n &&
+                    !strcmp(stacks->at[i].job, stacks->at[i + n].job);)
+            n++;
+        plait_stacks_explain(&stacks->at[i], n, text, sizeof(text));
+        printf("%s\n", text);
+    }
+}
+
 static int say_none(const struct args *args, struct plait_error *err)
 {
     if (args->which.job)
         return plait_errorf(err,
-                            "job %.40s: no plait-train of it was found on its "
-                            "nodes, or on this one where Slurm shows no such "
-                            "job",
+                            "job %.40s: no rank of it was found on its nodes, "
+                            "or on this one where Slurm shows no such job",
                             args->which.job);
     if (args->which.dir)
         return plait_errorf(err,
@@ -167,24 +186,52 @@ static int explain_dumps(const char *prefix, struct plait_error *err)
     return rc;
 }
 
+/* On this machine: those with records, else those of a job or a process. */
+static int find_here(const struct args *args,
+                     const struct plait_stuck_which *which,
+                     struct plait_stuck_runs *runs, struct plait_stacks *stacks)
+{
+    int rc = plait_stuck_runs_find(which, args->wait, runs);
+
+    if (rc == 0 && runs->n == 0 && (which->job || which->pid))
+        rc = plait_stacks_find(which, args->wait, stacks);
+    return rc;
+}
+
+/* A number that is no job's may be a process's. */
+static int find_all(const struct args *args, struct plait_stuck_runs *runs,
+                    struct plait_stacks *stacks, struct plait_error *err)
+{
+    const char *job = args->which.job;
+    struct plait_stuck_which process = {.pid = job ? atoi(job) : 0};
+    int nodes = job && !args->dump ? count_nodes(job) : 0, rc;
+
+    if (nodes > 0)
+        return ask_nodes(args, nodes, runs, stacks, err);
+    rc = find_here(args, &args->which, runs, stacks);
+    if (rc == 0 && job && !args->dump && runs->n == 0 && stacks->n == 0)
+        rc = find_here(args, &process, runs, stacks);
+    return rc < 0 ? plait_errorf(err, "out of memory") : 0;
+}
+
 static int explain(const struct args *args, struct plait_error *err)
 {
     struct plait_stuck_runs runs = {0};
-    int nodes =
-            args->which.job && !args->dump ? count_nodes(args->which.job) : 0,
-        rc;
+    struct plait_stacks stacks = {0};
+    int rc = find_all(args, &runs, &stacks, err);
 
-    if (nodes > 0)
-        rc = ask_nodes(args, nodes, &runs, err);
-    else if ((rc = plait_stuck_runs_find(&args->which, args->wait, &runs)) < 0)
-        plait_errorf(err, "out of memory");
-    if (rc == 0 && args->dump)
+    if (rc == 0 && args->dump) {
         plait_stuck_runs_dump(&runs);
-    else if (rc == 0 && runs.n == 0)
+        plait_stacks_dump(&stacks);
+    } else if (rc == 0 && runs.n == 0 && stacks.n == 0) {
         rc = say_none(args, err);
+    }
     for (int i = 0; rc == 0 && !args->dump && i < runs.n; i++)
         say_run(&runs.run[i]);
+    if (rc == 0 && !args->dump && runs.n == 0)
+        say_stacks(&stacks);
     plait_stuck_runs_clear(&runs);
+    plait_stacks_clear(&stacks);
     return rc;
 }
 
@@ -207,7 +254,9 @@ static int take_place(const char *place, struct args *args,
     else if (is_number(place))
         args->which.job = place;
     else
-        return plait_errorf(err, "%s is neither a directory nor a job's number",
+        return plait_errorf(err,
+                            "%s is neither a directory nor the number of a job "
+                            "or a process",
                             place);
     return 0;
 }
@@ -267,7 +316,7 @@ static int read_args(int argc, char **argv, struct args *args,
             return -1;
     }
     if (argc - optind > 1)
-        return plait_errorf(err, "one JOBID or DIR; see --help");
+        return plait_errorf(err, "one JOBID, PID or DIR; see --help");
     return optind < argc ? take_place(argv[optind], args, err) : 0;
 }
 

@@ -73,7 +73,7 @@ void plait_stuck_runs_clear(struct plait_stuck_runs *runs)
 
 /* -- processes ----------------------------------------------------------- */
 
-static int parent_of(int pid)
+int plait_stuck_parent(int pid)
 {
     char path[64], line[512], *at = NULL, state;
     int parent = 0;
@@ -93,7 +93,7 @@ static int parent_of(int pid)
 static bool descends_from(int pid, int from)
 {
     while (pid > 1 && pid != from)
-        pid = parent_of(pid);
+        pid = plait_stuck_parent(pid);
     return pid == from;
 }
 
@@ -108,25 +108,40 @@ static bool works_in(int pid, const char *dir)
     return realpath(dir, real) && !strcmp(cwd, real);
 }
 
-/* Whether the process's environment has NAME=value. */
-static bool has_variable(int pid, const char *entry)
+char *plait_stuck_environment(int pid, size_t *size)
 {
-    char path[64], *line = NULL;
-    bool found = false;
-    size_t room = 0;
+    char path[64], *text = NULL, *more;
+    size_t n = 0, got = 1;
     FILE *f;
 
     snprintf(path, sizeof(path), "/proc/%d/environ", pid);
     f = fopen(path, "re");
-    while (f && !found && getdelim(&line, &room, '\0', f) > 0)
-        found = !strcmp(line, entry);
-    free(line);
+    while (f && got > 0 && (more = realloc(text, n + 4097))) {
+        text = more;
+        got = fread(text + n, 1, 4096, f);
+        n += got;
+        text[n] = '\0';
+    }
     if (f)
         fclose(f);
+    *size = n;
+    return text;
+}
+
+/* Whether the process's environment has NAME=value. */
+static bool has_variable(int pid, const char *entry)
+{
+    size_t size = 0;
+    char *text = plait_stuck_environment(pid, &size);
+    bool found = false;
+
+    for (size_t at = 0; !found && at < size; at += strlen(text + at) + 1)
+        found = !strcmp(text + at, entry);
+    free(text);
     return found;
 }
 
-static bool is_wanted(int pid, const struct plait_stuck_which *which)
+bool plait_stuck_is_wanted(int pid, const struct plait_stuck_which *which)
 {
     char entry[64];
 
@@ -194,7 +209,8 @@ static int see_all(const struct plait_stuck_which *which, struct seen **seen)
         int pid = isdigit((unsigned char)e->d_name[0]) ? atoi(e->d_name) : 0;
         const struct plait_record *record;
 
-        if (pid <= 0 || !is_wanted(pid, which) || !(record = record_of(pid)))
+        if (pid <= 0 || !plait_stuck_is_wanted(pid, which) ||
+            !(record = record_of(pid)))
             continue;
         more = realloc(*seen, (size_t)(n + 1) * sizeof(*more));
         if (!more) {

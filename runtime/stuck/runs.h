@@ -30,6 +30,13 @@ struct plait_stuck_which {
     int pid;
 };
 
+/* Whether a process is one of them; the variables of its environment, each with
+ * its NUL, that the caller frees (NULL: none, or not to be read); its parent,
+ * 0: none. */
+bool plait_stuck_is_wanted(int pid, const struct plait_stuck_which *which);
+char *plait_stuck_environment(int pid, size_t *size);
+int plait_stuck_parent(int pid);
+
 /* Those of this machine, looked at twice, `seconds` apart. -1 with errno: out
  * of memory. */
 int plait_stuck_runs_find(const struct plait_stuck_which *which, int seconds,
