@@ -72,10 +72,18 @@ static void find_range(const double *y, size_t n, double *low, double *high)
     }
 }
 
+/* So many that the marks of an axis, `step` apart, differ. */
+static int count_digits(double largest, double step)
+{
+    if (largest < 1e-3) /* the exponent takes their room */
+        return 4;
+    return (int)fmin(fmax(ceil(log10(largest / step)) + 1, 4), 6);
+}
+
 /* 68463 as "68.46k": all marks of an axis by the unit of its largest, so that
  * they can be compared at a glance. */
 static void put_mark(struct plait_screen *s, int row, int column, double v,
-                     double largest)
+                     double largest, int digits)
 {
     const char *unit = " kMGTP";
 
@@ -84,22 +92,25 @@ static void put_mark(struct plait_screen *s, int row, int column, double v,
         v /= 1000;
     }
     if (*unit == ' ')
-        plait_screen_put(s, row, column, "%*.4g", LABEL - 2, v);
+        plait_screen_put(s, row, column, "%*.*g", LABEL - 2, digits, v);
     else
-        plait_screen_put(s, row, column, "%*.4g%c", LABEL - 3, v, *unit);
+        plait_screen_put(s, row, column, "%*.*g%c", LABEL - 3, digits, v,
+                         *unit);
 }
 
 static void put_axes(struct plait_screen *s, const struct plait_plot *p,
                      double low, double high, const double *x, size_t n)
 {
     int bottom = p->top + p->rows - 1, row;
+    double largest = fmax(fabs(low), fabs(high));
+    int digits = count_digits(largest, 4 * (high - low) / (p->rows - 3));
 
     for (row = 0; row < p->rows - 2; row++) {
         put_cell(s, p->top + row, p->left + LABEL - 1, '|');
         if (row % 4 == 0)
             put_mark(s, p->top + row, p->left,
-                     high - (high - low) * row / (p->rows - 3),
-                     fmax(fabs(low), fabs(high)));
+                     high - (high - low) * row / (p->rows - 3), largest,
+                     digits);
     }
     for (row = LABEL - 1; row < p->columns; row++)
         put_cell(s, bottom - 1, p->left + row, '-');

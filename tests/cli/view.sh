@@ -182,6 +182,14 @@ check "of a directory the newest" $?
 : >"$dir/new.jsonl"
 "$watch" "$dir/new.jsonl" </dev/null | grep -q 'no step yet'
 check "a run that has just begun" $?
+python3 -c '
+for i in range(1, 40):
+    print("{\"step\":%d,\"loss\":%g}" % (i, 6.0412 + i * 1e-5))' \
+    >"$dir/flat.jsonl"
+"$watch" "$dir/flat.jsonl" </dev/null |
+    sed -n 's/^ *\([0-9.]*\) |.*/\1/p' >"$dir/marks"
+[ "$(wc -l <"$dir/marks")" -ge 3 ] && [ -z "$(sort "$dir/marks" | uniq -d)" ]
+check "marks of a curve that is nearly flat differ" $?
 
 # On a terminal: what is written later appears, q puts everything back.
 cat >"$dir/terminal.py" <<'EOF'
