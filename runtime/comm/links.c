@@ -411,14 +411,12 @@ static struct plait_links *links_alloc(int rank, int size)
     return l;
 }
 
-struct plait_links *plait_links_create(struct plait_comm *star,
-                                       const struct plait_launch *launch,
+struct plait_links *plait_links_create(struct plait_members *members,
                                        double timeout_s,
                                        struct plait_error *err)
 {
-    int *fds = calloc((size_t)launch->world_size, sizeof(*fds));
-    struct plait_links *l =
-        fds ? links_alloc(launch->rank, launch->world_size) : NULL;
+    int *fds = calloc((size_t)members->n, sizeof(*fds));
+    struct plait_links *l = fds ? links_alloc(members->rank, members->n) : NULL;
     int rc;
 
     if (!l) {
@@ -426,7 +424,7 @@ struct plait_links *plait_links_create(struct plait_comm *star,
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    rc = plait_links_meet(star, launch, timeout_s, fds, err);
+    rc = plait_links_meet(members, timeout_s, fds, err);
     for (int i = 0; rc == 0 && i < l->size; i++)
         l->link[i].fd = fds[i];
     if (rc == 0)

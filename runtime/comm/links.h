@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/comm/comm.h"
+#include "runtime/comm/members.h"
 
 /* A TCP connection between every two processes of a world, and messages over
  * them, matched by (peer, group, tag) and among equals by order.
@@ -28,10 +28,8 @@ struct plait_part {
     struct plait_part *next;
 };
 
-/* Collective over `star`, which has the ranks of `launch` and is needed no
- * longer afterwards. NULL with errno and err. */
-struct plait_links *plait_links_create(struct plait_comm *star,
-                                       const struct plait_launch *launch,
+/* Of those that are present. Collective. NULL with errno and err. */
+struct plait_links *plait_links_create(struct plait_members *members,
                                        double timeout_s,
                                        struct plait_error *err);
 /* Says goodbye, so that nobody takes it for a loss. NULL-safe. */

@@ -5,10 +5,8 @@
 #include "runtime/comm/links_meet.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -21,12 +19,6 @@
  * a connection that has nothing under way. */
 enum { IDLE_S = 5, INTERVAL_S = 2, COUNT = 5 };
 
-/* Where a rank can be reached. */
-struct contact {
-    int32_t port;
-    char host[HOST_NAME_MAX + 1];
-};
-
 static void watch_machine(int fd)
 {
     int idle = IDLE_S, interval = INTERVAL_S, count = COUNT;
@@ -38,61 +30,73 @@ static void watch_machine(int fd)
 
 /* Every rank connects to those before it, lowest first, and then waits for
  * those behind it: rank 0 waits at once, so that somebody always does. */
-static int connect_all(const struct contact *all, int listener,
-                       struct plait_meeting *m, uint64_t key, int *fds,
-                       struct plait_error *err)
+static int connect_all(struct plait_members *all, struct plait_meeting *m,
+                       uint64_t key, int *fds, struct plait_error *err)
 {
-    const struct contact *me = &all[m->rank];
-
     for (int r = 0; r < m->rank; r++) {
-        const char *host = all[r].host;
+        int number = all->present[r];
 
         m->key = key + (uint64_t)r;
         m->root = r;
-        fds[r] = plait_rendezvous_join(
-            m, strcmp(host, me->host) == 0 ? "localhost" : host, all[r].port, 1,
-            err);
+        fds[r] = plait_rendezvous_join(m, plait_members_host(all, number),
+                                       all->all[number].port, 1, err);
         if (fds[r] < 0)
             return -1;
     }
     m->key = key + (uint64_t)m->rank;
     m->root = m->rank;
-    return plait_rendezvous_gather(m, listener, fds, err);
+    return plait_rendezvous_gather(m, all->listener, fds, err);
 }
 
-int plait_links_meet(struct plait_comm *star, const struct plait_launch *launch,
-                     double timeout_s, int *fds, struct plait_error *err)
+/* Who is waited for may have ended in the meantime. */
+static void look_around(void *arg, int *fds)
 {
-    struct contact me = {0},
-                   *all = calloc((size_t)launch->world_size, sizeof(*all));
+    const struct plait_members *m = arg;
+
+    for (int r = m->rank + 1; r < m->n; r++)
+        if (fds[r] == -1 && plait_members_probe(m, m->present[r]) == 0)
+            fds[r] = PLAIT_RENDEZVOUS_GONE;
+}
+
+static int check_all(const struct plait_members *m, const int *fds,
+                     struct plait_error *err)
+{
+    for (int r = 0; r < m->n; r++)
+        if (fds[r] == PLAIT_RENDEZVOUS_GONE) {
+            errno = ECONNREFUSED;
+            return plait_errorf(err, "world: rank %d has ended", m->present[r]);
+        }
+    return 0;
+}
+
+int plait_links_meet(struct plait_members *all, double timeout_s, int *fds,
+                     struct plait_error *err)
+{
     struct plait_meeting m = {.name = "world",
-                              .rank = launch->rank,
-                              .size = launch->world_size,
-                              .timeout_s = timeout_s};
-    uint64_t key = plait_hash_text(
-        plait_hash_text(PLAIT_HASH_START, launch->jobid), "links");
-    int port = 0, rc = -1, listener = plait_rendezvous_listen(&port);
+                              .rank = all->rank,
+                              .size = all->n,
+                              .timeout_s = timeout_s,
+                              .standing = true,
+                              .look = all->epoch ? look_around : NULL,
+                              .arg = all};
+    uint64_t key =
+        plait_hash_text(plait_hash_text(PLAIT_HASH_START, all->jobid), "links");
+    int rc, saved;
 
     for (int i = 0; i < m.size; i++)
         fds[i] = -1;
-    memcpy(m.secret, launch->secret, sizeof(m.secret));
-    me.port = port;
-    gethostname(me.host, sizeof(me.host) - 1);
-    if (!all || listener < 0)
-        plait_errorf(err, "world: %s", strerror(errno));
-    else if (plait_comm_host_all_gather(star, &me, all, sizeof(me)) < 0)
-        plait_errorf(err, "%s", plait_comm_error(star));
-    else
-        rc = connect_all(all, listener, &m, key, fds, err);
-    if (listener >= 0)
-        close(listener);
-    free(all);
+    memcpy(m.secret, all->secret, sizeof(m.secret));
+    rc = connect_all(all, &m, key + all->epoch, fds, err);
+    if (rc == 0)
+        rc = check_all(all, fds, err);
+    saved = errno;
     for (int i = 0; i < m.size; i++) {
         if (fds[i] >= 0 && rc == 0)
             watch_machine(fds[i]);
         else if (fds[i] >= 0)
             close(fds[i]);
     }
+    errno = saved;
     return rc;
 }
 

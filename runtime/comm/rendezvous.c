@@ -27,6 +27,8 @@
 
 /* A connection that has not proved the secret by then is dropped. */
 #define PATIENCE_S 5
+/* How often the root looks around. */
+#define LOOK_S 0.1
 /* Unproved connections at once. */
 #define MAX_GUESTS 256
 /* So long one is heard that others wait for. */
@@ -251,7 +253,8 @@ struct guest {
 
 struct host {
     const struct plait_meeting *m;
-    int *fds, missing;
+    int *fds;
+    double looked;
     int nguests;
     struct guest guest[MAX_GUESTS];
 };
@@ -286,7 +289,7 @@ static bool is_expected(const struct host *h, const struct hello *hello)
     return memcmp(hello->magic, magic, sizeof(magic)) == 0 &&
            hello->key == h->m->key && hello->size == (uint32_t)h->m->size &&
            hello->rank > (uint32_t)h->m->root && hello->rank < hello->size &&
-           h->fds[hello->rank] < 0;
+           h->fds[hello->rank] == -1;
 }
 
 static int send_answer(struct host *h, struct guest *g)
@@ -335,12 +338,30 @@ static void read_guests(struct host *h, const struct pollfd *p)
         if (is > 0) {
             set_up_socket(g->fd);
             h->fds[g->hello.rank] = g->fd;
-            h->missing--;
             g->fd = -1;
         }
         if (is != 0 || now > g->until)
             drop_guest(h, i);
     }
+}
+
+static int count_missing(const struct host *h)
+{
+    int n = 0;
+
+    for (int r = h->m->root + 1; r < h->m->size; r++)
+        n += h->fds[r] == -1;
+    return n;
+}
+
+static void look_around(struct host *h)
+{
+    double now = plait_trace_now();
+
+    if (!h->m->look || now - h->looked < LOOK_S)
+        return;
+    h->m->look(h->m->arg, h->fds);
+    h->looked = plait_trace_now();
 }
 
 /* One round of poll() and accept(); -1 with errno. */
@@ -349,6 +370,7 @@ static int serve_guests(struct host *h, int listener, double deadline)
     struct pollfd p[MAX_GUESTS + 1];
     double left = deadline - plait_trace_now();
     bool room = has_room(h);
+    double pause = h->m->look ? LOOK_S : 1;
     int fd;
 
     for (int i = 0; i < h->nguests; i++)
@@ -360,7 +382,7 @@ static int serve_guests(struct host *h, int listener, double deadline)
         return -1;
     }
     if (poll(p, (nfds_t)h->nguests + 1,
-             left < 1 ? (int)(left * 1000) + 1 : 1000) < 0)
+             (int)((left < pause ? left : pause) * 1000) + 1) < 0)
         return errno == EINTR ? 0 : -1;
     read_guests(h, p);
     errno = EAGAIN;
@@ -381,14 +403,12 @@ int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
         return plait_errorf(err, "%s: out of memory", m->name);
     h->m = m;
     h->fds = fds;
-    for (int r = m->root + 1; r < m->size; r++)
-        h->missing += fds[r] < 0;
-    while (rc == 0 && h->missing > 0)
+    for (look_around(h); rc == 0 && count_missing(h) > 0; look_around(h))
         rc = serve_guests(h, listener, deadline);
     saved = errno;
     if (rc < 0 && saved == ETIMEDOUT)
         plait_errorf(err, "%s: %d of %d ranks did not come within %g s",
-                     m->name, h->missing, m->size, m->timeout_s);
+                     m->name, count_missing(h), m->size, m->timeout_s);
     else if (rc < 0)
         plait_errorf(err, "%s: accept: %s", m->name, strerror(saved));
     while (h->nguests > 0)
@@ -400,13 +420,13 @@ int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
 
 /* -- the others ---------------------------------------------------------- */
 
-/* One try over every address of the host; -1 with errno. */
-static int connect_once(const char *host, int port)
+/* One try over every address of the host. */
+int plait_rendezvous_reach(const char *host, int port, int patience_s)
 {
-    const struct timeval patience = {.tv_sec = PATIENCE_S};
+    const struct timeval patience = {.tv_sec = patience_s};
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list, *a;
     char service[16];
-    int fd = -1;
+    int fd = -1, refused = 0;
 
     snprintf(service, sizeof(service), "%d", port);
     if (getaddrinfo(host, service, &hints, &list) != 0) {
@@ -422,8 +442,9 @@ static int connect_once(const char *host, int port)
         if (connect(fd, a->ai_addr, a->ai_addrlen) < 0) {
             int saved = errno;
 
+            refused |= saved == ECONNREFUSED;
             close(fd);
-            errno = saved;
+            errno = refused ? ECONNREFUSED : saved;
             fd = -1;
         }
     }
@@ -451,20 +472,26 @@ static int authenticate_peer(const struct plait_meeting *m, int fd)
     return plait_write_all(fd, proof, sizeof(proof));
 }
 
+int plait_rendezvous_greet(const struct plait_meeting *m, int fd)
+{
+    if (authenticate_peer(m, fd) < 0)
+        return -1;
+    set_up_socket(fd);
+    return 0;
+}
+
 int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
                           int port, int ports, struct plait_error *err)
 {
     const struct timespec pause = {.tv_nsec = 5000000};
     double deadline = plait_trace_now() + m->timeout_s;
-    int fd, saved = ETIMEDOUT, first = 0;
+    int fd = -1, saved = ETIMEDOUT, first = 0;
 
     do {
         for (int i = 0; i < ports && port + i < 65536; i++) {
-            fd = connect_once(host, port + i);
-            if (fd >= 0 && authenticate_peer(m, fd) == 0) {
-                set_up_socket(fd);
+            fd = plait_rendezvous_reach(host, port + i, PATIENCE_S);
+            if (fd >= 0 && plait_rendezvous_greet(m, fd) == 0)
                 return fd;
-            }
             saved = errno;
             if (i == 0)
                 first = errno;
@@ -472,7 +499,8 @@ int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
                 close(fd);
         }
         nanosleep(&pause, NULL);
-    } while (plait_trace_now() < deadline);
+    } while (plait_trace_now() < deadline &&
+             !(m->standing && fd < 0 && saved == ECONNREFUSED));
     errno = first ? first : saved;
     plait_errorf(err, "%s: rank %d at %s port %d: %s", m->name, m->root, host,
                  port,

@@ -21,7 +21,15 @@ struct plait_meeting {
     int root;                       /* who listens: ranks behind it connect */
     char secret[PLAIT_SECRET_SIZE]; /* "": proves nothing */
     double timeout_s;
+    /* The root's port is open as long as its process lives: where nobody
+     * listens, it has ended, and plait_rendezvous_join() does not wait. */
+    bool standing;
+    /* Called now and then while the root waits, NULL: not. It may set fds[r],
+     * which is -1 as long as rank r is waited for, to PLAIT_RENDEZVOUS_GONE. */
+    void (*look)(void *arg, int *fds);
+    void *arg;
 };
+#define PLAIT_RENDEZVOUS_GONE (-2)
 
 /* -1 where there is a secret that this build, without OpenSSL, could not
  * prove to know. */
@@ -41,14 +49,20 @@ bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
 #define PLAIT_RENDEZVOUS_PORTS 8
 int plait_rendezvous_listen(int *port);
 
-/* The root: wait for those ranks behind it whose fds[rank] is negative; then it
- * is the connection to them. The others stay. */
+/* The root: wait for those ranks behind it whose fds[rank] is -1; then it is
+ * the connection to them. The others stay. */
 int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
                             int *fds, struct plait_error *err);
 /* The others: a connection to the root, which listens on one of `ports` ports
  * from `port` on, or will. -1 with errno and err. */
 int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
                           int port, int ports, struct plait_error *err);
+
+/* Its two halves, tried once: a connection, with so much patience for every
+ * later step, and the proofs over it. -1 with errno, ECONNREFUSED: nobody
+ * listens there. */
+int plait_rendezvous_reach(const char *host, int port, int patience_s);
+int plait_rendezvous_greet(const struct plait_meeting *m, int fd);
 
 /* Whole buffers, whatever signals come. -1 with errno. */
 int plait_write_all(int fd, const void *buf, size_t bytes);

@@ -9,6 +9,7 @@
 
 #include "runtime/comm/engine.h"
 #include "runtime/comm/links.h"
+#include "runtime/comm/members.h"
 #include "runtime/comm/shm.h"
 #include "runtime/comm/socket_move.h"
 #include "topology/base/hash.h"
@@ -19,6 +20,7 @@
 
 /* What the groups of a world share. */
 struct socket_world {
+    struct plait_members *members; /* NULL: given away */
     struct plait_links *links;
     struct plait_engine *engine;
     struct plait_shm_world shm;
@@ -81,6 +83,7 @@ static void world_destroy(struct socket_world *world)
         free(r);
     }
     plait_links_destroy(world->links);
+    plait_members_destroy(world->members);
     free(world);
 }
 
@@ -156,41 +159,29 @@ static int share_memory(struct socket_comm *c)
 }
 
 static struct socket_comm *world_comm(struct socket_world *world,
-                                      const struct plait_launch *launch,
+                                      const struct plait_members *m,
                                       const struct plait_ops *ops,
                                       struct plait_device *dev)
 {
-    int size = launch->world_size;
-    int *peer = malloc((size_t)size * sizeof(*peer));
+    int *peer = malloc((size_t)m->n * sizeof(*peer));
 
-    for (int r = 0; peer && r < size; r++)
+    for (int r = 0; peer && r < m->n; r++)
         peer[r] = r;
     if (!peer)
         return NULL;
-    return make_comm(world, PLAIT_HASH_START, launch->rank, size, peer, ops,
-                     dev, "world");
+    return make_comm(world, PLAIT_HASH_START, m->rank, m->n, peer, ops, dev,
+                     "world");
 }
 
-static struct plait_links *meet(const struct plait_launch *launch,
-                                double timeout_s, struct plait_error *err)
-{
-    struct plait_comm *star = plait_tcp_create(launch, timeout_s, err);
-    struct plait_links *links =
-        star ? plait_links_create(star, launch, timeout_s, err) : NULL;
-
-    plait_comm_destroy(star);
-    return links;
-}
-
-struct plait_comm *plait_socket_create(const struct plait_ops *ops,
+struct plait_comm *plait_members_world(struct plait_members *m,
+                                       const struct plait_ops *ops,
                                        struct plait_device *dev,
-                                       const struct plait_launch *launch,
                                        double timeout_s,
                                        struct plait_error *err)
 {
-    struct plait_links *links = meet(launch, timeout_s, err);
+    struct plait_links *links = plait_links_create(m, timeout_s, err);
     struct socket_world *world = links ? world_create(links) : NULL;
-    struct socket_comm *c = world ? world_comm(world, launch, ops, dev) : NULL;
+    struct socket_comm *c = world ? world_comm(world, m, ops, dev) : NULL;
 
     if (c) {
         c->owner = true;
@@ -207,6 +198,43 @@ struct plait_comm *plait_socket_create(const struct plait_ops *ops,
     else
         plait_links_destroy(links);
     return NULL;
+}
+
+struct plait_comm *plait_socket_create(const struct plait_ops *ops,
+                                       struct plait_device *dev,
+                                       const struct plait_launch *launch,
+                                       double timeout_s,
+                                       struct plait_error *err)
+{
+    struct plait_comm *star = plait_tcp_create(launch, timeout_s, err), *comm;
+    struct plait_members *m =
+        star ? plait_members_create(star, launch, err) : NULL;
+
+    plait_comm_destroy(star);
+    comm = m ? plait_members_world(m, ops, dev, timeout_s, err) : NULL;
+    if (comm)
+        socket_of(comm)->world->members = m;
+    else
+        plait_members_destroy(m);
+    return comm;
+}
+
+struct plait_members *plait_comm_take_members(struct plait_comm *comm)
+{
+    struct plait_members *m = NULL;
+
+    if (comm->vtable == &socket_vtable) {
+        m = socket_of(comm)->world->members;
+        socket_of(comm)->world->members = NULL;
+    }
+    return m;
+}
+
+bool plait_comm_lost(const struct plait_comm *comm)
+{
+    return comm->vtable == &socket_vtable &&
+           plait_links_failure(
+               ((const struct socket_comm *)comm)->world->links) != NULL;
 }
 
 /* -- split --------------------------------------------------------------- */

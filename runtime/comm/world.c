@@ -10,6 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/comm/comm_private.h"
+
+/* How long those that are left wait for each other, once they have agreed. */
+#define AGAIN_S 20
+
 /* -- launcher ------------------------------------------------------------ */
 
 static int env_int(const char *name, int fallback)
@@ -241,12 +246,10 @@ static const char *device_error(int errnum)
     return strerror(errnum);
 }
 
-static int open_world(struct plait_world *w, const char *device,
-                      const char *comm, struct plait_error *err)
+static int open_device(struct plait_world *w, const char *device,
+                       struct plait_error *err)
 {
-    enum plait_comm_kind kind;
-
-    if (choose_ops(w, device, err) < 0 || choose_kind(w, comm, &kind, err) < 0)
+    if (choose_ops(w, device, err) < 0)
         return -1;
     set_place(w, choose_threads(w));
     w->dev = w->ops->device_create(device_index(w), choose_threads(w));
@@ -255,8 +258,29 @@ static int open_world(struct plait_world *w, const char *device,
                             "%s device %d cannot be used: %s (for several "
                             "ranks to a GPU set PLAIT_SHARE_GPUS)",
                             w->ops->name, device_index(w), device_error(errno));
-    w->comm = plait_comm_create(kind, w->ops, w->dev,
-                                w->planned ? &w->launch : NULL, err);
+    return 0;
+}
+
+bool plait_world_elastic(void)
+{
+    return env_int("PLAIT_ELASTIC", 0) > 0;
+}
+
+static int open_world(struct plait_world *w, const char *device,
+                      const char *comm, struct plait_error *err)
+{
+    enum plait_comm_kind kind;
+
+    if (open_device(w, device, err) < 0 || choose_kind(w, comm, &kind, err) < 0)
+        return -1;
+    w->comm = w->all = plait_comm_create(kind, w->ops, w->dev,
+                                         w->planned ? &w->launch : NULL, err);
+    if (w->comm)
+        w->members = plait_comm_take_members(w->comm);
+    if (!plait_world_elastic()) { /* nobody comes to their ports any more */
+        plait_members_destroy(w->members);
+        w->members = NULL;
+    }
     return w->comm ? 0 : -1;
 }
 
@@ -273,9 +297,46 @@ int plait_world_open(struct plait_world *w, const char *device,
     return open_world(w, device, comm, err);
 }
 
+/* Processes without a seat wait beside those that have one. */
+static int take_seats(struct plait_world *w, struct plait_error *err)
+{
+    int seats = w->launch.world_size;
+
+    if (seats == w->members->n) {
+        w->comm = w->all;
+        return 0;
+    }
+    return plait_comm_split(w->all, w->launch.rank < seats ? 0 : -1,
+                            w->launch.rank, PLAIT_COMM_AXIS_NONE, "world",
+                            &w->comm, err);
+}
+
+int plait_world_again(struct plait_world *w, struct plait_members *members,
+                      const struct plait_launch *launch,
+                      struct plait_error *err)
+{
+    memset(w, 0, sizeof(*w));
+    w->launch = *launch;
+    w->members = members;
+    w->planned = true;
+    w->launch.rank = members->rank;
+    w->launch.world_size = plait_layout_world(&launch->layout);
+    if (w->launch.rank < w->launch.world_size)
+        plait_layout_coord(&w->launch.layout, w->launch.rank, &w->launch.coord);
+    if (open_device(w, "cpu", err) < 0)
+        return -1;
+    w->all = members->n > 1
+                 ? plait_members_world(members, w->ops, w->dev, AGAIN_S, err)
+                 : plait_self_create(w->ops, w->dev, "world");
+    return w->all ? take_seats(w, err) : -1;
+}
+
 void plait_world_close(struct plait_world *w)
 {
-    plait_comm_destroy(w->comm);
+    if (w->comm != w->all)
+        plait_comm_destroy(w->comm);
+    plait_comm_destroy(w->all);
     if (w->dev)
         w->ops->device_destroy(w->dev);
+    plait_members_destroy(w->members);
 }

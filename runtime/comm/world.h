@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "runtime/comm/comm.h"
+#include "runtime/comm/members.h"
 
 /* What a program of the runtime starts from: its launch, its device, and the
  * communicator of all its processes. */
@@ -13,7 +14,10 @@ struct plait_world {
     bool planned; /* started under a plan: launch holds */
     const struct plait_ops *ops;
     struct plait_device *dev;
-    struct plait_comm *comm;
+    struct plait_comm *comm;       /* NULL: this process has no seat */
+    struct plait_comm *all;        /* comm, and where there are more processes
+                                      than seats, these too */
+    struct plait_members *members; /* elastic over sockets, else NULL */
     int node_ranks; /* ranks on this node, as the launcher says */
     int threads;    /* that this rank computes with on processors */
 };
@@ -29,6 +33,15 @@ void plait_world_close(struct plait_world *world);
 /* The cores of this node where its ranks are more than those and take turns on
  * them, 0 elsewhere; *ranks: how many there are. */
 int plait_world_shared_cores(const struct plait_world *world, int *ranks);
+/* Set in the environment: the run goes on over the ranks that are left where
+ * some have died. Ranks over sockets can. */
+bool plait_world_elastic(void);
+/* The world of those present, of whom the first have seats in launch->layout,
+ * which becomes the world's. Takes `members`. Collective; on failure as above,
+ * and the members are still there. */
+int plait_world_again(struct plait_world *world, struct plait_members *members,
+                      const struct plait_launch *launch,
+                      struct plait_error *err);
 
 /* Collective: -1 on every rank if rc < 0 on any, with the errno of the lowest
  * such rank that has text in err. That rank keeps its text and the others' is

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/comm/members.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct plait_members *members_alloc(const struct plait_launch *launch)
+{
+    struct plait_members *m = calloc(1, sizeof(*m));
+    size_t n = (size_t)launch->world_size;
+
+    if (!m)
+        return NULL;
+    m->listener = -1;
+    m->all = calloc(n, sizeof(*m->all));
+    m->present = calloc(n, sizeof(*m->present));
+    if (!m->all || !m->present) {
+        plait_members_destroy(m);
+        return NULL;
+    }
+    m->self = m->rank = launch->rank;
+    m->size = m->n = launch->world_size;
+    for (int i = 0; i < m->n; i++)
+        m->present[i] = i;
+    memcpy(m->jobid, launch->jobid, sizeof(m->jobid));
+    memcpy(m->secret, launch->secret, sizeof(m->secret));
+    return m;
+}
+
+struct plait_members *plait_members_create(struct plait_comm *star,
+                                           const struct plait_launch *launch,
+                                           struct plait_error *err)
+{
+    struct plait_members *m = members_alloc(launch);
+    struct plait_contact me = {.pid = getpid()};
+    int port = 0;
+
+    if (!m) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    m->listener = plait_rendezvous_listen(&port);
+    me.port = port;
+    gethostname(me.host, sizeof(me.host) - 1);
+    if (m->listener < 0)
+        plait_errorf(err, "world: %s", strerror(errno));
+    else if (plait_comm_host_all_gather(star, &me, m->all, sizeof(me)) < 0)
+        plait_errorf(err, "%s", plait_comm_error(star));
+    else
+        return m;
+    plait_members_destroy(m);
+    return NULL;
+}
+
+void plait_members_destroy(struct plait_members *m)
+{
+    int saved = errno;
+
+    if (!m)
+        return;
+    if (m->listener >= 0)
+        close(m->listener);
+    free(m->all);
+    free(m->present);
+    free(m);
+    errno = saved;
+}
+
+const char *plait_members_host(const struct plait_members *m, int number)
+{
+    const char *host = m->all[number].host;
+
+    return strcmp(host, m->all[m->self].host) == 0 ? "localhost" : host;
+}
+
+int plait_members_probe(const struct plait_members *m, int number)
+{
+    int fd = plait_rendezvous_reach(plait_members_host(m, number),
+                                    m->all[number].port, 1);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 ? 1 : errno == ECONNREFUSED ? 0 : -1;
+}

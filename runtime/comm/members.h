@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_COMM_MEMBERS_H
+#define PLAIT_RUNTIME_COMM_MEMBERS_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "runtime/comm/comm.h"
+#include "runtime/comm/rendezvous.h"
+
+/* The processes that a world over sockets began with. Each keeps a port open
+ * as long as it lives, and knows everybody's: those that are left when some
+ * have died find each other again, and make a world of their own. */
+
+/* Where a process can be reached. */
+struct plait_contact {
+    int32_t port, pid;
+    char host[HOST_NAME_MAX + 1];
+};
+
+struct plait_members {
+    int listener;
+    int self, size;            /* its number, from the start; how many began */
+    struct plait_contact *all; /* [size] by number */
+    int *present, n;           /* [n] the numbers of the world, ascending */
+    int rank;                  /* its place among them */
+    uint64_t epoch; /* of this world: tells its messages from older ones */
+    char jobid[64];
+    char secret[PLAIT_SECRET_SIZE];
+};
+
+/* Collective over `star`, which has the ranks of `launch`. NULL with err. */
+struct plait_members *plait_members_create(struct plait_comm *star,
+                                           const struct plait_launch *launch,
+                                           struct plait_error *err);
+/* NULL-safe. */
+void plait_members_destroy(struct plait_members *m);
+
+/* The host by which this process reaches that one. */
+const char *plait_members_host(const struct plait_members *m, int number);
+/* 1: a process listens there; 0: it has ended; -1: nobody knows. */
+int plait_members_probe(const struct plait_members *m, int number);
+
+/* -- regroup.c ------------------------------------------------------------- */
+
+/* After a transfer has failed: those of the world that are left agree on who
+ * they are, led by the lowest of them. Who can be reached and does not come
+ * within a minute is left out. 0; -1 with err where this process cannot go on:
+ * it is one of the fewer that the others may have left behind. */
+int plait_members_regroup(struct plait_members *m, struct plait_error *err);
+
+/* -- socket.c -------------------------------------------------------------- */
+
+/* Of a world over sockets, which gives them away; NULL: of any other. */
+struct plait_members *plait_comm_take_members(struct plait_comm *world);
+/* Some rank of a world over sockets is lost, and with it all transfers. */
+bool plait_comm_lost(const struct plait_comm *world);
+/* The world of those that are present. Collective; NULL with err. */
+struct plait_comm *plait_members_world(struct plait_members *m,
+                                       const struct plait_ops *ops,
+                                       struct plait_device *dev,
+                                       double timeout_s,
+                                       struct plait_error *err);
+
+#endif

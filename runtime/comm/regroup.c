@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plait_members_regroup(): who is left. */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/comm/members.h"
+#include "runtime/comm/trace.h"
+#include "topology/base/hash.h"
+
+/* A process that can be reached and does not come computes, or is stopped. */
+#define SILENT_S 60
+/* Of a machine that is away, nobody knows whether its processes live. */
+#define AWAY_S 10
+/* What the lowest takes to hear of the others, or to lose patience. */
+#define ANSWER_S (SILENT_S + 30)
+
+enum fate { ALIVE, ENDED, AWAY };
+
+struct council {
+    struct plait_members *m;
+    struct plait_meeting meeting;
+    enum fate *fate; /* [size] by number */
+    double *since;   /* [size] it could not be reached; 0: it could */
+    double began;
+    int *fds; /* [size] of the lowest, to the others */
+};
+
+/* What the lowest tells the others: behind it, the numbers. */
+struct verdict {
+    uint64_t epoch;
+    int32_t n;
+};
+
+/* What a look at a process says of it; `seen` as plait_members_probe(). */
+static void note_fate(struct council *c, int number, int seen)
+{
+    double now = plait_trace_now();
+
+    if (seen == 0) {
+        c->fate[number] = ENDED;
+    } else if (seen > 0) {
+        c->since[number] = 0;
+        if (now - c->began > SILENT_S)
+            c->fate[number] = AWAY;
+    } else if (c->since[number] <= 0) {
+        c->since[number] = now;
+    } else if (now - c->since[number] > AWAY_S) {
+        c->fate[number] = AWAY;
+    }
+}
+
+/* -- the lowest ------------------------------------------------------------ */
+
+static void look_around(void *arg, int *fds)
+{
+    struct council *c = arg;
+
+    for (int r = c->m->self + 1; r < c->m->size; r++) {
+        if (fds[r] != -1)
+            continue;
+        note_fate(c, r, plait_members_probe(c->m, r));
+        if (c->fate[r] != ALIVE)
+            fds[r] = PLAIT_RENDEZVOUS_GONE;
+    }
+}
+
+/* Of two parts of a world that cannot reach each other, at most one goes on:
+ * the larger one, or the one that has the lowest. Who has ended is in none. */
+static int check_part(const struct council *c, int n, struct plait_error *err)
+{
+    const struct plait_members *m = c->m;
+    int away = 0, lowest = m->size;
+
+    for (int i = m->n - 1; i >= 0; i--)
+        if (c->fate[m->present[i]] == AWAY) {
+            away++;
+            lowest = m->present[i];
+        }
+    if (n > away || (n == away && m->self < lowest))
+        return 0;
+    errno = EHOSTUNREACH;
+    return plait_errorf(err,
+                        "rank %d: %d other ranks live and do not answer: they "
+                        "go on, or cannot be reached; ended",
+                        m->self, away);
+}
+
+static void take_members(struct plait_members *m, const struct verdict *v,
+                         const int32_t *numbers)
+{
+    m->epoch = v->epoch;
+    m->n = v->n;
+    for (int i = 0; i < v->n; i++) {
+        m->present[i] = numbers[i];
+        if (numbers[i] == m->self)
+            m->rank = i;
+    }
+}
+
+/* Who does not get it asks again. */
+static void tell_all(const struct council *c, const struct verdict *v,
+                     const int32_t *numbers)
+{
+    for (int r = 0; r < c->m->size; r++)
+        if (c->fds[r] >= 0 && plait_write_all(c->fds[r], v, sizeof(*v)) == 0)
+            plait_write_all(c->fds[r], numbers,
+                            (size_t)v->n * sizeof(*numbers));
+}
+
+static int lead_council(struct council *c, struct plait_error *err)
+{
+    struct plait_members *m = c->m;
+    struct verdict v = {.n = 0};
+    int32_t *numbers = calloc((size_t)m->size, sizeof(*numbers));
+    int rc = numbers ? 0 : plait_errorf(err, "out of memory");
+
+    for (int i = 0; i < m->n; i++)
+        if (m->present[i] > m->self && c->fate[m->present[i]] == ALIVE)
+            c->fds[m->present[i]] = -1;
+    c->meeting.root = m->self;
+    if (rc == 0)
+        rc = plait_rendezvous_gather(&c->meeting, m->listener, c->fds, err);
+    for (int r = 0; rc == 0 && r < m->size; r++)
+        if (r == m->self || c->fds[r] >= 0)
+            numbers[v.n++] = r;
+    if (rc == 0)
+        rc = check_part(c, v.n, err);
+    if (rc == 0 && getrandom(&v.epoch, sizeof(v.epoch), 0) != sizeof(v.epoch))
+        rc = plait_errorf(err, "no random numbers: %s", strerror(errno));
+    if (rc == 0) {
+        tell_all(c, &v, numbers);
+        take_members(m, &v, numbers);
+    }
+    free(numbers);
+    return rc;
+}
+
+/* -- the others ------------------------------------------------------------ */
+
+static bool is_sound(const struct plait_members *m, const struct verdict *v,
+                     const int32_t *numbers)
+{
+    bool mine = false;
+
+    for (int i = 0; i < v->n; i++) {
+        if (numbers[i] < 0 || numbers[i] >= m->size ||
+            (i > 0 && numbers[i] <= numbers[i - 1]))
+            return false;
+        mine |= numbers[i] == m->self;
+    }
+    return mine;
+}
+
+/* What the lowest says, on a connection that it has taken. */
+static int hear_verdict(struct council *c, int fd)
+{
+    const struct timeval patience = {.tv_sec = ANSWER_S};
+    struct plait_members *m = c->m;
+    int32_t *numbers = calloc((size_t)m->size, sizeof(*numbers));
+    struct verdict v;
+    int rc = -1;
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (numbers && plait_read_all(fd, &v, sizeof(v)) == 0 && v.n > 0 &&
+        v.n <= m->n &&
+        plait_read_all(fd, numbers, (size_t)v.n * sizeof(*numbers)) == 0 &&
+        is_sound(m, &v, numbers)) {
+        take_members(m, &v, numbers);
+        rc = 0;
+    }
+    free(numbers);
+    return rc;
+}
+
+/* Until it has answered, or is known not to. 0: it has. */
+static int ask(struct council *c, int number)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    const struct plait_members *m = c->m;
+
+    c->meeting.root = number;
+    while (c->fate[number] == ALIVE) {
+        int fd = plait_rendezvous_reach(plait_members_host(m, number),
+                                        m->all[number].port, 5);
+        int seen = fd >= 0 ? 1 : errno == ECONNREFUSED ? 0 : -1, rc = -1;
+
+        if (fd >= 0 && plait_rendezvous_greet(&c->meeting, fd) == 0)
+            rc = hear_verdict(c, fd);
+        if (fd >= 0)
+            close(fd);
+        if (rc == 0)
+            return 0;
+        note_fate(c, number, seen);
+        nanosleep(&pause, NULL);
+    }
+    return -1;
+}
+
+static int hold_council(struct council *c, struct plait_error *err)
+{
+    const struct plait_members *m = c->m;
+
+    for (int i = 0; i < m->n && m->present[i] < m->self; i++)
+        if (ask(c, m->present[i]) == 0)
+            return 0;
+    return lead_council(c, err);
+}
+
+int plait_members_regroup(struct plait_members *m, struct plait_error *err)
+{
+    size_t n = (size_t)m->size;
+    struct council c = {
+        .m = m,
+        .meeting = {.name = "world",
+                    .rank = m->self,
+                    .size = m->size,
+                    .timeout_s = ANSWER_S,
+                    .standing = true,
+                    .look = look_around},
+        .fate = calloc(n, sizeof(*c.fate)),
+        .since = calloc(n, sizeof(*c.since)),
+        .began = plait_trace_now(),
+        .fds = calloc(n, sizeof(*c.fds)),
+    };
+    int rc;
+
+    c.meeting.arg = &c;
+    c.meeting.key = plait_hash_text(plait_hash_text(PLAIT_HASH_START, m->jobid),
+                                    "regroup") +
+                    m->epoch;
+    memcpy(c.meeting.secret, m->secret, sizeof(m->secret));
+    for (int r = 0; c.fds && r < m->size; r++)
+        c.fds[r] = PLAIT_RENDEZVOUS_GONE;
+    rc = c.fate && c.since && c.fds ? hold_council(&c, err)
+                                    : plait_errorf(err, "out of memory");
+    for (int r = 0; c.fds && r < m->size; r++)
+        if (c.fds[r] >= 0)
+            close(c.fds[r]);
+    free(c.fate);
+    free(c.since);
+    free(c.fds);
+    return rc;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes of which some die: those that are left agree on who they are, also
+ * where another one dies while they do. */
+#include "config.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/comm/comm_private.h"
+#include "runtime/comm/members.h"
+#include "tap.h"
+
+enum { RANKS = 5, ALL = (1 << RANKS) - 1 };
+
+static const struct scene {
+    const char *what;
+    unsigned first; /* die before the others notice */
+    unsigned late;  /* notice late, and die instead of answering */
+    unsigned met;   /* die once they have agreed */
+} scenes[] = {
+    {"one dies", 1 << 2, 0, 0},
+    {"the lowest dies", 1 << 0, 0, 0},
+    {"all but the last die", 0xf, 0, 0},
+    {"nobody dies", 0, 0, 0},
+    {"one dies, then the lowest, who is asked", 1 << 3, 1 << 0, 0},
+    {"one dies, then one who is waited for", 1 << 1, 1 << 3, 0},
+    {"one dies, then one who has agreed", 1 << 4, 0, 1 << 2},
+    {"one dies, then the lowest, who has asked", 1 << 1, 0, 1 << 0},
+};
+
+/* What a process says of the world it is in. */
+struct said {
+    unsigned present;
+    int rank;
+    uint64_t epoch;
+    double sum; /* of the numbers, over the new world */
+};
+
+/* Somebody may take the port until RANK 0 listens there: then it takes one of
+ * those behind it. */
+static struct plait_launch launch_of_all(void)
+{
+    struct plait_launch l = {.world_size = RANKS};
+    int port = 0, fd = plait_rendezvous_listen(&port);
+
+    close(fd);
+    l.master_port = port;
+    strcpy(l.master_addr, "localhost");
+    strcpy(l.jobid, "8.0");
+#ifdef HAVE_LIBCRYPTO
+    strcpy(l.secret, "00112233445566778899aabbccddeeff");
+#endif
+    return l;
+}
+
+static void nap(int ms)
+{
+    struct timespec t = {.tv_nsec = ms * 1000000L};
+
+    nanosleep(&t, NULL);
+}
+
+/* A world of those that are present, which adds up their numbers. */
+static int meet(struct plait_members *m, struct said *said)
+{
+    struct plait_error err;
+    struct plait_comm *world =
+        m->n > 1 ? plait_members_world(m, NULL, NULL, 30, &err)
+                 : plait_self_create(NULL, NULL, "world");
+    int rc = world ? 0 : -1;
+
+    said->present = 0;
+    said->rank = m->rank;
+    said->epoch = m->epoch;
+    said->sum = m->self;
+    for (int i = 0; i < m->n; i++)
+        said->present |= 1u << m->present[i];
+    if (rc == 0)
+        rc = plait_comm_host_all_reduce(world, &said->sum, 1, PLAIT_SUM);
+    plait_comm_destroy(world);
+    return rc;
+}
+
+/* As a run does: where a world does not come together, they agree once more. */
+static int run_process(const struct plait_launch *launch,
+                       const struct scene *scene, int out)
+{
+    struct plait_error err;
+    struct plait_comm *star = plait_tcp_create(launch, 60, &err);
+    struct plait_members *m =
+        star ? plait_members_create(star, launch, &err) : NULL;
+    unsigned me = 1u << launch->rank;
+    struct said said;
+    int rc = m ? -1 : -2;
+
+    plait_comm_destroy(star);
+    if (scene->late & me)
+        nap(500);
+    if ((scene->first | scene->late) & me)
+        kill(getpid(), SIGKILL);
+    for (int i = 0; i < 5 && rc == -1; i++)
+        if (plait_members_regroup(m, &err) < 0)
+            break;
+        else if (scene->met & me)
+            kill(getpid(), SIGKILL);
+        else
+            rc = meet(m, &said);
+    if (rc == 0 && write(out, &said, sizeof(said)) != sizeof(said))
+        rc = -1;
+    plait_members_destroy(m);
+    return rc;
+}
+
+static void check_said(const struct scene *scene, int in)
+{
+    unsigned left = ALL & ~(scene->first | scene->late | scene->met);
+    struct said said, first = {0};
+    int n = 0, bad = 0, sum = 0;
+
+    for (int i = 0; i < RANKS; i++)
+        sum += left & 1u << i ? i : 0;
+    while (read(in, &said, sizeof(said)) == sizeof(said)) {
+        first = n++ == 0 ? said : first;
+        bad |= said.present != left || said.epoch != first.epoch ||
+               said.sum != sum;
+    }
+    ok(!bad && n == __builtin_popcount(left), "%s: the others agree",
+       scene->what);
+    if (bad || n != __builtin_popcount(left))
+        diag("%d of them, 0x%x where 0x%x are left", n, first.present, left);
+}
+
+static void test_scene(const struct scene *scene)
+{
+    struct plait_launch launch = launch_of_all();
+    int fd[2];
+
+    if (pipe(fd) < 0)
+        exit(1);
+    fflush(stdout);
+    for (launch.rank = 0; launch.rank < RANKS; launch.rank++)
+        if (fork() == 0)
+            _exit(run_process(&launch, scene, fd[1]) == 0 ? 0 : 1);
+    close(fd[1]);
+    check_said(scene, fd[0]);
+    close(fd[0]);
+    while (wait(NULL) > 0)
+        ;
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++)
+        test_scene(&scenes[i]);
+    return done_testing();
+}
