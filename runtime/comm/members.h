@@ -53,8 +53,6 @@ int plait_members_regroup(struct plait_members *m, struct plait_error *err);
 
 /* Of a world over sockets, which gives them away; NULL: of any other. */
 struct plait_members *plait_comm_take_members(struct plait_comm *world);
-/* Some rank of a world over sockets is lost, and with it all transfers. */
-bool plait_comm_lost(const struct plait_comm *world);
 /* The world of those that are present. Collective; NULL with err. */
 struct plait_comm *plait_members_world(struct plait_members *m,
                                        const struct plait_ops *ops,

@@ -230,16 +230,9 @@ struct plait_members *plait_comm_take_members(struct plait_comm *comm)
     return m;
 }
 
-bool plait_comm_lost(const struct plait_comm *comm)
-{
-    return comm->vtable == &socket_vtable &&
-           plait_links_failure(
-               ((const struct socket_comm *)comm)->world->links) != NULL;
-}
-
 /* -- split --------------------------------------------------------------- */
 
-struct wish {
+struct split_request {
     int32_t color, key;
 };
 
@@ -259,7 +252,7 @@ static int compare_candidates(const void *a, const void *b)
 
 /* The ranks of my color in the order of their keys: *peer is malloc'ed. */
 static int *choose_peers(const struct socket_comm *parent,
-                         const struct wish *all, int *rank, int *size)
+                         const struct split_request *all, int *rank, int *size)
 {
     int n = parent->base.size, me = parent->base.rank, *peer;
     struct candidate *list = calloc((size_t)n, sizeof(*list));
@@ -285,8 +278,8 @@ static int socket_split(struct plait_comm *parent, int color, int key,
                         struct plait_comm **comm, struct plait_error *err)
 {
     struct socket_comm *p = socket_of(parent), *c = NULL;
-    struct wish mine = {color, key},
-                *all = calloc((size_t)parent->size, sizeof(*all));
+    struct split_request mine = {color, key},
+                         *all = calloc((size_t)parent->size, sizeof(*all));
     int rank, size, *peer = NULL, rc = -1;
     uint64_t id;
 

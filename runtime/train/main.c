@@ -147,8 +147,10 @@ static int run_command(struct plait_session *s,
 int main(int argc, char **argv)
 {
     struct plait_train_args args = {.resume = "auto", .device = "auto"};
-    const struct plait_program program = {
-        .name = "plait-train", .args = &args, .run = run_command};
+    const struct plait_program program = {.name = "plait-train",
+                                          .args = &args,
+                                          .elastic = true,
+                                          .run = run_command};
     struct plait_error err = {""};
     int rc;
 

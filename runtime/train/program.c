@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/train/elastic.h"
 #include "runtime/train/run.h"
 
 #define ABORT_S 5 /* what giving up may take */
@@ -68,26 +69,60 @@ static void on_peer_gone(void *arg, const char *what)
     _exit(1);
 }
 
+/* An elastic run notices by its transfers that a rank is gone. */
+static int open_session(struct watched *w, const struct plait_program *p,
+                        struct plait_elastic *elastic, struct plait_error *err)
+{
+    struct plait_session *s = &w->session;
+
+    if (plait_session_open(s, p->args, err) < 0 ||
+        (p->elastic && plait_elastic_begin(s, elastic, err) < 0))
+        return -1;
+    if (s->elastic)
+        return 0;
+    return plait_error_consensus(
+        s->world.comm, plait_comm_watch(s->world.comm, on_peer_gone, w, err),
+        err);
+}
+
+/* From one loss to the next. */
+static int run_elastic(struct plait_session *s, const struct plait_program *p,
+                       int rc, struct plait_error *err)
+{
+    struct plait_train_args args = *p->args;
+    struct plait_program again = *p;
+    int outcome = 0;
+
+    again.args = &args;
+    while (rc < 0 && plait_elastic_lost(s)) {
+        rc = plait_elastic_again(s, &args, &outcome, err);
+        if (rc == 0)
+            rc = p->run(s, &again, err);
+    }
+    if (rc != PLAIT_RUN_BROKEN && rc != 1)
+        plait_elastic_end(s, rc);
+    return rc == 1 ? outcome : rc;
+}
+
 /* Collective. The exit status. */
 static int run_program(const struct plait_program *program)
 {
     struct plait_error err = {""};
     struct watched w = {.name = program->name};
     struct plait_session *s = &w.session;
-    int rc = plait_session_open(s, program->args, &err);
+    struct plait_elastic elastic = {.config_text = NULL};
+    int rc = open_session(&w, program, &elastic, &err);
 
     if (rc == 0)
-        rc = plait_error_consensus(
-            s->world.comm,
-            plait_comm_watch(s->world.comm, on_peer_gone, &w, &err), &err);
-    if (rc == 0) {
-        report_unheard(program->name, s);
-        rc = program->run(s, program, &err);
-    }
+        if (rc == 0) {
+            report_unheard(program->name, s);
+            rc = program->run(s, program, &err);
+        }
+    rc = run_elastic(s, program, rc, &err);
     report_end(program->name, s, rc, &err);
     if (rc == PLAIT_RUN_BROKEN) {
         /* The others may wait for this rank for ever: end them too. */
-        plait_comm_abort(s->world.comm);
+        plait_comm_abort(s->world.all);
         exit(1);
     }
     /* Launchers kill the others as soon as one has failed: none ends before
@@ -95,6 +130,7 @@ static int run_program(const struct plait_program *program)
     if (rc < 0 && s->world.comm)
         plait_comm_barrier(s->world.comm);
     plait_session_close(s);
+    plait_elastic_clear(&elastic);
     return rc == 0 ? 0 : 1;
 }
 

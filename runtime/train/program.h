@@ -2,6 +2,8 @@
 #ifndef PLAIT_RUNTIME_TRAIN_PROGRAM_H
 #define PLAIT_RUNTIME_TRAIN_PROGRAM_H
 
+#include <stdbool.h>
+
 #include "runtime/train/session.h"
 
 /* What the programs that run a model have in common: from the command line to
@@ -10,6 +12,7 @@ struct plait_program {
     const char *name; /* in front of errors */
     const struct plait_train_args *args;
     const void *own; /* what else is on the command line */
+    bool elastic;    /* it can go on without ranks that are gone (elastic.h) */
     /* Once the ranks have met; returns as plait_run_train() does. */
     int (*run)(struct plait_session *s, const struct plait_program *program,
                struct plait_error *err);

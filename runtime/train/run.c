@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "runtime/stuck/record.h"
+#include "runtime/train/elastic.h"
 #include "runtime/train/peak.h"
 #include "runtime/train/signals.h"
 
@@ -56,7 +57,10 @@ int plait_run_open_log(struct run *r, struct plait_error *err)
                               r->done.step, &r->goodput.past, err);
     if (!r->log)
         return -1;
-    plait_report_start(r->s, model, r->peak, r->done.step);
+    if (r->s->elastic && r->s->elastic->losses > 0)
+        plait_elastic_report(r->s, r->done.step);
+    else
+        plait_report_start(r->s, model, r->peak, r->done.step);
     plait_progress_init(&r->progress, stdout, r->done.step,
                         r->config->train.steps,
                         plait_is_image_model(&r->config->model));
@@ -90,9 +94,13 @@ static int measure_peak(struct run *r, struct plait_error *err)
 {
     enum plait_dtype type = plait_model_type(r->config->train.precision);
 
+    r->peak = plait_elastic_peak(r->s);
+    if (r->peak > 0)
+        return 0;
     if (plait_peak_measure(r->s->mesh, type, &r->peak) < 0)
         return plait_errorf(err, "the speed of matrix products could not be "
                                  "measured");
+    plait_elastic_note_peak(r->s, r->peak);
     return 0;
 }
 
@@ -171,6 +179,7 @@ static int start_run(struct run *r, struct plait_error *err)
     plait_run_measure_comm(r, &before);
     if (plait_error_consensus(r->world, open_output(r, err), err) < 0)
         return -1;
+    plait_elastic_start(r->s, r->done.step);
     plait_watchdog_stage(r->dog, "preparing the first step");
     return 0;
 }
@@ -281,6 +290,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     plait_report_changes(&r->report, r->s->mesh);
     r->done.step++;
     r->done.tokens += (int64_t)result.batch * c->model.seq_len;
+    plait_elastic_step(r->s, r->done.step);
     seconds = plait_trace_now() - begin;
     if (!r->stage_bytes && plait_run_measure_stages(r, err) < 0)
         return PLAIT_RUN_BROKEN;
@@ -392,7 +402,11 @@ int plait_run_train(struct plait_session *s,
         rc = run_steps(&r, err);
     if (rc == 0)
         rc = plait_error_consensus(r.world, close_trace(&r, err), err);
-    if (rc != PLAIT_RUN_BROKEN)
-        run_close(&r);
+    /* Where a rank is gone, nothing moves any more, and the others go on. */
+    if (rc < 0 && plait_elastic_lost(s))
+        plait_comm_abort(s->world.all);
+    else if (rc == PLAIT_RUN_BROKEN)
+        return rc;
+    run_close(&r);
     return rc;
 }

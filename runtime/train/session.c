@@ -13,6 +13,7 @@
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/model_source.h"
+#include "runtime/train/elastic.h"
 #include "runtime/train/figures.h"
 #include "runtime/train/metrics.h"
 #include "topology/base/hash.h"
@@ -43,6 +44,23 @@ static int describe_model(const char *dir, int world, char **text, size_t *size,
     return plait_errorf(err, "out of memory");
 }
 
+/* The file may be another by now. */
+static int parse_again(struct plait_session *s,
+                       const struct plait_train_args *args,
+                       struct plait_error *err)
+{
+    const struct plait_elastic *e = s->elastic;
+
+    s->config_text = strdup(e->config_text);
+    if (s->config_text)
+        s->config = plait_job_config_parse(args->config, s->config_text,
+                                           strlen(s->config_text), args->set,
+                                           args->nset, err);
+    else
+        plait_errorf(err, "out of memory");
+    return plait_error_consensus(s->world.comm, s->config ? 0 : -1, err);
+}
+
 static int read_config(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err)
@@ -52,6 +70,8 @@ static int read_config(struct plait_session *s,
     char *text = NULL;
     int rc = 0;
 
+    if (s->elastic)
+        return parse_again(s, args, err);
     if (plait_comm_rank(s->world.comm) == 0)
         rc = args->model ? describe_model(name, plait_comm_size(s->world.comm),
                                           &text, &size, err)
@@ -60,8 +80,10 @@ static int read_config(struct plait_session *s,
         return -1;
     s->config =
         plait_job_config_parse(name, text, size, args->set, args->nset, err);
-    s->config_text = text;
-    return plait_error_consensus(s->world.comm, s->config ? 0 : -1, err);
+    if (s->config && !(s->config_text = strndup(text, size)))
+        rc = plait_errorf(err, "out of memory");
+    free(text);
+    return plait_error_consensus(s->world.comm, s->config ? rc : -1, err);
 }
 
 /* -- layout -------------------------------------------------------------- */
@@ -173,19 +195,15 @@ static int open_mesh(struct plait_session *s, const struct plait_layout *layout,
 
 /* -- life ---------------------------------------------------------------- */
 
-int plait_session_open(struct plait_session *s,
-                       const struct plait_train_args *args,
-                       struct plait_error *err)
+int plait_session_complete(struct plait_session *s,
+                           const struct plait_train_args *args,
+                           struct plait_error *err)
 {
     struct plait_figures figures;
     struct plait_layout layout;
 
-    memset(s, 0, sizeof(*s));
-    s->opened = plait_unix_time();
-    if (plait_world_open(&s->world, args->device,
-                         args->comm ? args->comm : "auto", err) < 0 ||
-        !(s->hang = plait_hang_create(&s->world, err)) ||
-        read_config(s, args, err) < 0)
+    s->hang = plait_hang_create(&s->world, err);
+    if (!s->hang || read_config(s, args, err) < 0)
         return -1;
     if (plait_error_consensus(s->world.comm, resolve_layout(s, &layout, err),
                               err) < 0)
@@ -196,6 +214,18 @@ int plait_session_open(struct plait_session *s,
     if (plait_figures_find(&s->world, &figures, err) < 0)
         return -1;
     return open_mesh(s, &layout, &figures, err);
+}
+
+int plait_session_open(struct plait_session *s,
+                       const struct plait_train_args *args,
+                       struct plait_error *err)
+{
+    memset(s, 0, sizeof(*s));
+    s->opened = plait_unix_time();
+    if (plait_world_open(&s->world, args->device,
+                         args->comm ? args->comm : "auto", err) < 0)
+        return -1;
+    return plait_session_complete(s, args, err);
 }
 
 void plait_session_close(struct plait_session *s)

@@ -38,6 +38,7 @@ struct plait_session {
     char *config_text;               /* as read, NUL-terminated */
     struct plait_job_config *config; /* parallel sizes resolved */
     struct plait_mesh *mesh;
+    struct plait_elastic *elastic; /* NULL: it ends with any of its ranks */
 };
 
 /* Collective over all processes of the run. On failure at most one rank has
@@ -47,5 +48,10 @@ int plait_session_open(struct plait_session *s,
                        const struct plait_train_args *args,
                        struct plait_error *err);
 void plait_session_close(struct plait_session *s);
+/* What plait_session_open() does once there is a world; with s->elastic, the
+ * configuration is as it was read then. */
+int plait_session_complete(struct plait_session *s,
+                           const struct plait_train_args *args,
+                           struct plait_error *err);
 
 #endif

@@ -13,7 +13,7 @@
 /* plait run: start the tasks of a plan where Slurm lacks the plugin, under
  * mpirun, or alone. */
 
-enum { NP = PLAIT_NOPTIONS, LABEL, GRACE, HAND_OVER, HELP, NALL };
+enum { NP = PLAIT_NOPTIONS, LABEL, GRACE, ELASTIC, HAND_OVER, HELP, NALL };
 /* A training may have to write a checkpoint before it ends. */
 enum { GRACE_S = 60 };
 
@@ -42,6 +42,7 @@ static void print_help(void)
         "  --label              with --np: each line begins with the rank\n"
         "  --grace N            with --np: kill what is left N seconds after "
         "SIGTERM (60)\n"
+        "  --elastic            with --np: when one dies, others go on\n"
         "  --hand-over TRAINER  append the layout to COMMAND: megatron\n"
         "  --help               print this\n");
 }
@@ -52,6 +53,7 @@ static void fill_options(struct option *options)
         {"np", required_argument, NULL, NP},
         {"label", no_argument, NULL, LABEL},
         {"grace", required_argument, NULL, GRACE},
+        {"elastic", no_argument, NULL, ELASTIC},
         {"hand-over", required_argument, NULL, HAND_OVER},
         {"help", no_argument, NULL, HELP}};
 
@@ -130,6 +132,8 @@ static int parse_arguments(struct run *run, int argc, char **argv)
             rc = parse_hand_over(run, optarg, &err);
         else if (opt == LABEL)
             run->label = 1;
+        else if (opt == ELASTIC)
+            run->elastic = 1;
         else
             rc = plait_options_set(&run->options, (enum plait_option)opt,
                                    optarg, &err);
@@ -148,6 +152,10 @@ static int parse_arguments(struct run *run, int argc, char **argv)
                                  "KillWait)");
     if (run->grace < 0)
         run->grace = GRACE_S;
+    if (run->elastic && !run->np)
+        return plait_cmd_misused("run: --elastic goes with --np: another "
+                                 "launcher decides itself whether it ends all "
+                                 "tasks when one dies");
     if (run->options.spares)
         return plait_cmd_misused("run: --spares goes with srun where Slurm has "
                                  "Plait's plugin: a launcher has started its "

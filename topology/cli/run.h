@@ -31,7 +31,7 @@ void run_place_clear(struct run_place *place);
 
 struct run {
     struct plait_options options;
-    int np, label, hand_over;
+    int np, label, hand_over, elastic;
     int grace; /* of --np: seconds from a signal to SIGKILL */
     char **command;
     struct run_place place;

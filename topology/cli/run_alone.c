@@ -38,6 +38,7 @@ struct crew {
     pid_t self; /* of this process, for its children */
     struct task *tasks;
     int n, left, status;
+    int good;        /* some task has ended with 0 */
     int signals;     /* signalfd */
     time_t deadline; /* 0: nobody is being ended */
     time_t asked;    /* when the user ended it, 0: not yet */
@@ -214,6 +215,16 @@ static void kill_left(struct crew *crew)
     signal_all(crew, SIGKILL);
 }
 
+/* With --elastic the others may go on without it, and end well. */
+static void take_status(struct crew *crew, int status)
+{
+    crew->good |= status == 0;
+    if (status && !crew->run->elastic)
+        end_others(crew, status);
+    else if (crew->run->elastic)
+        crew->status = crew->good ? 0 : status;
+}
+
 static void reap(struct crew *crew)
 {
     int status;
@@ -227,10 +238,8 @@ static void reap(struct crew *crew)
                 if (status)
                     kill(-pid, SIGTERM); /* what it has started */
             }
-        if (WIFSIGNALED(status))
-            end_others(crew, 128 + WTERMSIG(status));
-        else if (WEXITSTATUS(status))
-            end_others(crew, WEXITSTATUS(status));
+        take_status(crew, WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+                                              : WEXITSTATUS(status));
     }
 }
 

@@ -256,6 +256,8 @@ int run_task(struct run *run, int local, struct plait_error *err)
     int rc = code ? setenv(PLAIT_ENV_PLAN, code, 1) : -1, status;
 
     free(code);
+    if (rc == 0 && run->elastic)
+        rc = setenv("PLAIT_ELASTIC", "1", 1);
     if (rc < 0)
         return plait_errorf(err, "out of memory");
     if (plait_seats_take(&run->seats, local, &env, err) < 0)

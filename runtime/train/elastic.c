@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* asprintf */
+#include "config.h"
+
+#include "runtime/train/elastic.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "runtime/comm/trace.h"
+#include "runtime/train/metrics.h"
+#include "topology/job/fits.h"
+
+/* Losses in a row without a step in between that bring the run further. */
+enum { MOST_STALLED = 20 };
+
+/* -- the beginning --------------------------------------------------------- */
+
+static void note_members(struct plait_elastic *e, const struct plait_members *m)
+{
+    memcpy(e->members, m->present, (size_t)m->n * sizeof(*e->members));
+    e->n = m->n;
+}
+
+static int check_elastic(const struct plait_session *s, struct plait_error *err)
+{
+    errno = EINVAL;
+    if (!s->world.members)
+        return plait_errorf(err, "--elastic: only ranks on CPUs over sockets "
+                                 "(--comm socket) can go on without others");
+    if (!s->config->checkpoint.dir)
+        return plait_errorf(err, "--elastic: checkpoint.dir is missing: those "
+                                 "that are left go on from a checkpoint");
+    if (plait_sync_parts(&s->config->sync))
+        return plait_errorf(err,
+                            "--elastic: with sync.mode %s a replica's weights "
+                            "are lost with its ranks",
+                            plait_sync_mode_names[s->config->sync.mode]);
+    return 0;
+}
+
+int plait_elastic_begin(struct plait_session *s, struct plait_elastic *e,
+                        struct plait_error *err)
+{
+    if (!plait_world_elastic() || plait_comm_size(s->world.comm) == 1)
+        return 0;
+    if (plait_error_consensus(s->world.comm, check_elastic(s, err), err) < 0)
+        return -1;
+    e->config_text = strdup(s->config_text);
+    e->members = calloc((size_t)s->world.members->n, sizeof(*e->members));
+    if (!e->config_text || !e->members)
+        return plait_errorf(err, "out of memory");
+    note_members(e, s->world.members);
+    e->launch = s->world.launch;
+    e->began = s->opened;
+    s->elastic = e;
+    return 0;
+}
+
+void plait_elastic_clear(struct plait_elastic *e)
+{
+    free(e->config_text);
+    free(e->members);
+}
+
+/* -- after a loss ---------------------------------------------------------- */
+
+bool plait_elastic_lost(const struct plait_session *s)
+{
+    return s->elastic && s->world.members &&
+           (!s->world.all || plait_comm_lost(s->world.all));
+}
+
+/* Nothing of it is used any more but who its processes were. */
+static struct plait_members *leave_world(struct plait_session *s)
+{
+    struct plait_members *m = s->world.members;
+    struct plait_elastic *e = s->elastic;
+
+    if (s->world.all)
+        plait_comm_abort(s->world.all);
+    s->world.members = NULL;
+    plait_session_close(s);
+    memset(s, 0, sizeof(*s));
+    s->elastic = e;
+    return m;
+}
+
+static bool is_among(const int *numbers, int n, int number)
+{
+    for (int i = 0; i < n; i++)
+        if (numbers[i] == number)
+            return true;
+    return false;
+}
+
+/* "rank 1 (node7, process 12), rank 3 (...)": those that are gone since steps
+ * were made. */
+static void describe_lost(struct plait_elastic *e,
+                          const struct plait_members *m)
+{
+    size_t used = 0, size = sizeof(e->who);
+
+    snprintf(e->who, size, "no rank");
+    for (int i = 0; i < e->n && used < size; i++)
+        if (!is_among(m->present, m->n, e->members[i])) {
+            const struct plait_contact *c = &m->all[e->members[i]];
+
+            used += (size_t)snprintf(
+                e->who + used, size - used, "%srank %d (%s, process %d)",
+                used ? ", " : "", e->members[i], c->host, (int)c->pid);
+        }
+}
+
+static int agree(struct plait_elastic *e, struct plait_members *m,
+                 struct plait_error *err)
+{
+    if (plait_members_regroup(m, err) < 0)
+        return -1;
+    describe_lost(e, m);
+    e->agreed = plait_trace_now();
+    return 0;
+}
+
+/* The most replicas for which there are ranks, and that share the batch. */
+static int choose_layout(const struct plait_elastic *e,
+                         const struct plait_job_config *config,
+                         const struct plait_members *m,
+                         struct plait_layout *layout, struct plait_error *err)
+{
+    struct plait_error why;
+    int needed;
+
+    *layout = e->launch.layout;
+    for (int dp = layout->size[PLAIT_DP]; dp > 0; dp--) {
+        layout->size[PLAIT_DP] = dp;
+        needed = plait_layout_world(layout);
+        if (needed <= m->n && plait_layout_resolve(layout, needed, &why) == 0 &&
+            plait_fits(config, layout, &why) == 0)
+            return 0;
+    }
+    if (m->rank > 0) /* one says it */
+        return -1;
+    return plait_errorf(err,
+                        "%s is gone: no layout with tp %d, cp %d, ep %d, pp %d "
+                        "fits the %d ranks that are left; ended",
+                        e->who, layout->size[PLAIT_TP], layout->size[PLAIT_CP],
+                        layout->size[PLAIT_EP], layout->size[PLAIT_PP], m->n);
+}
+
+static int find_layout(const struct plait_elastic *e,
+                       const struct plait_train_args *args,
+                       const struct plait_members *m,
+                       struct plait_layout *layout, struct plait_error *err)
+{
+    struct plait_job_config *config = plait_job_config_parse(
+        args->config, e->config_text, strlen(e->config_text), args->set,
+        args->nset, err);
+    int rc = config ? choose_layout(e, config, m, layout, err) : -1;
+
+    plait_job_config_destroy(config);
+    return rc;
+}
+
+static bool saved_since(const char *dir, double began)
+{
+    struct stat st;
+    char *path;
+    bool is = false;
+
+    if (!dir || asprintf(&path, "%s/latest", dir) < 0)
+        return false;
+    if (lstat(path, &st) == 0)
+        is = (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec >=
+             began;
+    free(path);
+    return is;
+}
+
+/* From this run's own checkpoint, if there is one; else as it began. What the
+ * first rank knows, the others may have missed. */
+static int find_beginning(struct plait_session *s,
+                          struct plait_train_args *args,
+                          struct plait_error *err)
+{
+    const struct plait_checkpoint_config *c = &s->config->checkpoint;
+    struct plait_elastic *e = s->elastic;
+    double known[2] = {e->peak, saved_since(c->dir, e->began) ||
+                                    saved_since(c->fallback, e->began)};
+
+    if (plait_comm_host_broadcast(s->world.comm, known, sizeof(known), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(s->world.comm));
+    e->peak = known[0];
+    if (known[1] > 0)
+        args->resume = "auto";
+    return 0;
+}
+
+/* What those without a seat do. */
+static int wait_beside(struct plait_session *s, int *outcome,
+                       struct plait_error *err)
+{
+    int32_t value = -1;
+
+    note_members(s->elastic, s->world.members);
+    if (plait_comm_host_broadcast(s->world.all, &value, sizeof(value), 0) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(s->world.all));
+    *outcome = value;
+    return 1;
+}
+
+static int meet_again(struct plait_session *s, struct plait_members *m,
+                      struct plait_train_args *args, int *outcome,
+                      struct plait_error *err)
+{
+    struct plait_elastic *e = s->elastic;
+    struct plait_launch launch = e->launch;
+
+    err->text[0] = '\0';
+    if (agree(e, m, err) < 0 ||
+        find_layout(e, args, m, &launch.layout, err) < 0) {
+        plait_members_destroy(m);
+        return -1;
+    }
+    s->opened = plait_unix_time() - (plait_trace_now() - e->noticed);
+    if (plait_world_again(&s->world, m, &launch, err) < 0)
+        return -1;
+    if (!s->world.comm)
+        return wait_beside(s, outcome, err);
+    if (plait_session_complete(s, args, err) < 0 ||
+        find_beginning(s, args, err) < 0)
+        return -1;
+    e->rebuilt = plait_trace_now();
+    return 0;
+}
+
+int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
+                        int *outcome, struct plait_error *err)
+{
+    struct plait_elastic *e = s->elastic;
+    int rc;
+
+    e->noticed = plait_trace_now();
+    e->behind = true;
+    e->losses++;
+    do {
+        struct plait_members *m = leave_world(s);
+
+        if (++e->stalled > MOST_STALLED) {
+            plait_members_destroy(m);
+            return plait_errorf(err,
+                                "ranks were lost %d times without a step in "
+                                "between; ended",
+                                MOST_STALLED);
+        }
+        rc = meet_again(s, m, args, outcome, err);
+    } while (rc < 0 && plait_elastic_lost(s));
+    return rc;
+}
+
+void plait_elastic_end(struct plait_session *s, int outcome)
+{
+    int32_t value = outcome;
+
+    if (s->elastic && s->world.comm && s->world.comm != s->world.all)
+        plait_comm_host_broadcast(s->world.all, &value, sizeof(value), 0);
+}
+
+/* -- what is said of it ---------------------------------------------------- */
+
+void plait_elastic_report(const struct plait_session *s, int64_t step)
+{
+    struct plait_elastic *e = s->elastic;
+    const struct plait_members *m = s->world.members;
+    int beside = m->n - s->world.launch.world_size;
+    int64_t again = e->reached > step ? e->reached - step : 0;
+    char waiting[40] = "";
+
+    e->loaded = plait_trace_now();
+    if (beside > 0)
+        snprintf(waiting, sizeof(waiting), " (%d rank%s wait%s)", beside,
+                 beside > 1 ? "s" : "", beside > 1 ? "" : "s");
+    fprintf(stderr,
+            "plait-train: %s is gone in step %" PRId64
+            "; going on with dp %d of %d%s from step %" PRId64 ", %" PRId64
+            " step%s again; %.2f s: agree %.2f, rebuild %.2f, load %.2f\n",
+            e->who, e->reached + 1, s->mesh->layout.size[PLAIT_DP],
+            e->launch.layout.size[PLAIT_DP], waiting, step, again,
+            again == 1 ? "" : "s", e->loaded - e->noticed,
+            e->agreed - e->noticed, e->rebuilt - e->agreed,
+            e->loaded - e->rebuilt);
+}
+
+void plait_elastic_start(struct plait_session *s, int64_t step)
+{
+    struct plait_elastic *e = s->elastic;
+
+    if (!e)
+        return;
+    note_members(e, s->world.members);
+    if (e->losses == 0)
+        e->reached = step;
+}
+
+void plait_elastic_step(struct plait_session *s, int64_t step)
+{
+    struct plait_elastic *e = s->elastic;
+    double now = plait_trace_now();
+
+    if (!e || step <= e->reached)
+        return;
+    e->reached = step;
+    e->stalled = 0;
+    if (e->behind && plait_comm_rank(s->world.comm) == 0)
+        fprintf(stderr,
+                "plait-train: back at step %" PRId64
+                " after %.2f s: replay %.2f\n",
+                step, now - e->noticed, now - e->loaded);
+    e->behind = false;
+}
+
+double plait_elastic_peak(const struct plait_session *s)
+{
+    return s->elastic ? s->elastic->peak * plait_comm_size(s->world.comm) : 0;
+}
+
+void plait_elastic_note_peak(struct plait_session *s, double peak)
+{
+    if (s->elastic)
+        s->elastic->peak = peak / plait_comm_size(s->world.comm);
+}

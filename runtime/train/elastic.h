@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_TRAIN_ELASTIC_H
+#define PLAIT_RUNTIME_TRAIN_ELASTIC_H
+
+#include "runtime/train/session.h"
+
+/* A run that goes on in the processes that are left when some have died:
+ * within them, world, session and trainer are made anew, under a layout with
+ * fewer replicas, and the state comes from the newest checkpoint. */
+struct plait_elastic {
+    struct plait_launch launch; /* as it began */
+    char *config_text;          /* NULL: it has not begun */
+    double began;               /* Unix time */
+    double peak;                /* FLOP/s of a rank, 0: not measured yet */
+    int64_t reached;            /* the step that was made last */
+    int *members, n;            /* [n] the numbers of its processes */
+    int losses;                 /* all */
+    int stalled;                /* since a step was made for the first time */
+    /* Of the last loss. */
+    char who[256];
+    double noticed, agreed, rebuilt, loaded; /* plait_trace_now() */
+    bool behind;                             /* steps are made again */
+};
+
+/* After the session was opened, and the watch is not kept then. Where the
+ * environment does not ask for it, or there is one process, s->elastic stays
+ * NULL. Collective. -1 with err: this run cannot be elastic. */
+int plait_elastic_begin(struct plait_session *s, struct plait_elastic *e,
+                        struct plait_error *err);
+/* Whether what failed in the session failed because a rank is gone. */
+bool plait_elastic_lost(const struct plait_session *s);
+/* The session over those that are left. 0: args->resume says where to go on
+ * from; 1: this process had no seat, and the run has ended with *outcome
+ * (0 or -1); -1 with err. */
+int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
+                        int *outcome, struct plait_error *err);
+/* The run has ended in order, for those that wait without a seat. */
+void plait_elastic_end(struct plait_session *s, int outcome);
+void plait_elastic_clear(struct plait_elastic *e);
+
+/* Of the first rank: what is said of the loss, before the first step. */
+void plait_elastic_report(const struct plait_session *s, int64_t step);
+/* The steps begin after `step`. s->elastic may be NULL in all that follow. */
+void plait_elastic_start(struct plait_session *s, int64_t step);
+/* A step was made. */
+void plait_elastic_step(struct plait_session *s, int64_t step);
+/* Of all ranks, if it was measured before the loss; 0. */
+double plait_elastic_peak(const struct plait_session *s);
+void plait_elastic_note_peak(struct plait_session *s, double peak);
+
+#endif

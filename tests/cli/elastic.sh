@@ -1,0 +1,121 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plait run --elastic: ranks are killed while they train, and those that are
+# left go on in the same processes to the losses of a run that nobody hurt.
+set -u
+train=$top_builddir/plait-train
+plait=$top_builddir/plait
+. "$top_srcdir/tests/lib/until.sh"
+export OMP_NUM_THREADS=1
+dir=$(mktemp -d) || exit 1
+pid=
+trap '[ -n "$pid" ] && kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
+. "$top_srcdir/tests/lib/ok.sh"
+shown=$dir/out
+steps=120
+RANDOM=${PLAIT_TEST_SEED:=$$}
+echo "# PLAIT_TEST_SEED=$PLAIT_TEST_SEED"
+
+python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" gpt2 ||
+    { echo "1..0 # SKIP needs python3"; exit 0; }
+
+# begin RANKS LAYOUT ARGS...: in the background, as $pid
+begin() {
+    rm -rf "$dir/ck" "$dir"/m* "$dir"/pid.*
+    : >"$dir/m"
+    timeout -k 9 240 "$plait" run --elastic --np "$1" --pin=none $2 -- sh -c \
+        'echo $$ >"$0/pid.$PLAIT_RANK"; exec "$@" >>"$0/out" 2>&1' "$dir" \
+        "$train" "$dir/c.yaml" --device cpu --set train.steps=$steps \
+        --set checkpoint.dir="$dir/ck" --metrics "$dir/m" "${@:3}" \
+        >"$dir/out" 2>&1 </dev/null &
+    pid=$!
+}
+
+steps_made() { [ "$(wc -l <"$dir/m")" -ge "$1" ]; }
+
+# kill_at STEP RANK: as soon as that step is in the metrics
+kill_at() {
+    for ((i = 0; i < 12000; i++)); do
+        steps_made "$1" && break
+        kill -0 $pid 2>/dev/null || break
+        sleep 0.01
+    done
+    killed=$(date +%s.%N)
+    kill -9 "$(cat "$dir/pid.$2")"
+}
+
+finish() {
+    wait $pid
+    status=$?
+    pid=
+}
+
+# Each loss, and the weights by the last one's gradient: the bound of the parity
+# matrix.
+close_by() {
+    python3 -c '
+import json, sys
+a, b = ([json.loads(x) for x in open(f)] for f in sys.argv[1:3])
+n = int(sys.argv[3])
+def same(x, y): return abs(x - y) <= 2e-5 * abs(x)
+for x, y in zip(a, b):
+    if not same(x["loss"], y["loss"]) or x["step"] != y["step"]:
+        sys.exit("step %d: %r, %r" % (x["step"], x["loss"], y["loss"]))
+sys.exit(not (len(a) == len(b) == n and
+              same(a[-1]["grad_norm"], b[-1]["grad_norm"])))' "$@" $steps
+}
+
+# What a loss cost: the time until it was noticed is from the test, the parts
+# from the ranks.
+say_parts() {
+    python3 -c '
+import json, re, sys
+starts = [json.loads(x) for x in open(sys.argv[1] + "/m.starts")]
+print("#   notice %.2f s" % (starts[-1]["opened"] - float(sys.argv[2])))
+for line in open(sys.argv[1] + "/out"):
+    if re.search("is gone in step|back at step", line):
+        print("#   " + line.strip())' "$dir" "$killed"
+}
+
+"$train" "$dir/c.yaml" --device cpu --set train.steps=$steps \
+    --metrics "$dir/one" >"$dir/out" 2>&1 ||
+    { cat "$dir/out"; echo "1..0 # SKIP plait-train does not run"; exit 0; }
+
+# hurt WHAT RANKS LAYOUT EVERY RANK...: the ranks are killed one by one
+hurt() {
+    local what=$1 at=$((RANDOM % 40 + 12))
+    begin "$2" "$3" --set checkpoint.every="$4"
+    for rank in "${@:5}"; do
+        kill_at $at "$rank"
+        at=$((at + RANDOM % 20))
+    done
+    finish
+    ok "$what: ends well" test $status = 0
+    ok "goes on without the killed" grep -q "is gone in step" "$dir/out"
+    ok "to the losses of a run that nobody hurt" close_by "$dir/one" "$dir/m"
+    say_parts
+}
+
+hurt "dp 4, one is killed" 4 --dp=4 10 $((RANDOM % 3 + 1))
+hurt "dp 4, the first" 4 --dp=4 10 0
+hurt "dp 4, amid saves, two in a row" 4 --dp=4 1 2 $((RANDOM % 2 * 3))
+one=$((RANDOM % 4))
+hurt "tp 2 dp 2, one, then one of those left, of whom one waits" 4 \
+    "--tp=2 --dp=2" 7 $one $(((one + 1 + RANDOM % 3) % 4))
+ok "whose seat is taken" grep -q "dp 1 of 2 from" "$dir/out"
+ok "nothing is left of it" eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+
+begin 2 --tp=2 --set checkpoint.every=5
+kill_at 12 1
+finish
+ok "too few are left: the run ends" test $status != 0
+ok "and says why in one line" test \
+    "$(grep -c '^plait-train: .*no layout with tp 2' "$dir/out")" = 1
+
+begin 2 --dp=2 --set checkpoint.dir=
+finish
+ok "without checkpoints it is refused" eval 'test $status = 1 &&
+    grep -q "elastic: checkpoint.dir is missing" "$dir/out"'
+"$plait" run --elastic true >"$dir/out" 2>&1
+ok "without --np it is wrong usage" test $? = 2
+echo "1..$n"
