@@ -1,32 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <string.h>
 
 #include "topology/job/stage.h"
 #include "topology/plan/traffic.h"
+#include "topology/predict/estimate_activations.h"
 #include "topology/predict/estimate_shape.h"
 
 /* Memory of one pipeline rank, allocation by allocation as the runtime makes
  * them: runtime/model (params.c, arena.c), runtime/parallel (shard.c, zero.c,
  * pipeline.c, gradsync.c). tests/unit/test_memory.c holds the two together. */
 
-#define REGION 64                /* elements, of a block's tensors and shards */
-#define BLOCK 256                /* bytes, of an activation */
-#define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
-#define GPU_LOGITS (1024 * 1048576.0)
-#define GPU_ROWS 128  /* they are whole multiples of */
+#define REGION 64     /* elements, of a block's tensors and shards */
 #define SENDS 4       /* messages of a port on their way out */
 #define PIECE 1048576 /* elements of the optimizer on their way */
-
-/* Sizes of this rank's shards; rows are tokens of a micro-batch. */
-struct sizes {
-    double rows;   /* N */
-    double stream; /* rows of the residual stream: N, or N / tp */
-    double mlp;    /* rows of the mlp: N, more where experts gather */
-    double head_dim, heads, kv_heads, qkv, ffn, up, vocab;
-    double here;    /* experts */
-    double message; /* numbers between two stages */
-};
 
 /* The weights of a rank, cut into ZeRO's parts; elements. */
 struct shards {
@@ -36,17 +22,7 @@ struct shards {
     double region[PLAIT_KINDS]; /* one of each kind, 0: none */
 };
 
-static double align_up(double n, double to)
-{
-    return ceil(n / to) * to;
-}
-
-static bool on_cpu(const struct plait_shape *s)
-{
-    return strcmp(s->gpu->name, "cpu") == 0;
-}
-
-static void set_sizes(const struct plait_shape *s, struct sizes *z)
+static void set_sizes(const struct plait_shape *s, struct plait_rank_sizes *z)
 {
     const struct plait_model_config *m = s->m;
     int most, capacity = plait_model_capacity(m);
@@ -57,7 +33,7 @@ static void set_sizes(const struct plait_shape *s, struct sizes *z)
     z->qkv = (z->heads + 2 * z->kv_heads) * z->head_dim;
     z->ffn = m->ffn / s->tp;
     z->up = m->family == PLAIT_LLAMA ? 2 * z->ffn : z->ffn;
-    z->vocab = align_up(ceil((double)m->vocab / s->tp), REGION);
+    z->vocab = plait_align_up(ceil((double)m->vocab / s->tp), REGION);
     z->here = m->experts / s->ep;
     z->rows = s->tokens;
     z->stream = s->c->parallel.sequence ? ceil(z->rows / s->tp) : z->rows;
@@ -78,8 +54,8 @@ static void set_sizes(const struct plait_shape *s, struct sizes *z)
 static void cut(struct shards *w, enum plait_region_kind kind, double elements,
                 double ranks, double times)
 {
-    double count = align_up(elements, REGION);
-    double part = align_up(ceil(count / ranks), w->align);
+    double count = plait_align_up(elements, REGION);
+    double part = plait_align_up(ceil(count / ranks), w->align);
 
     w->wholes += part * ranks * times;
     w->parts += part * times;
@@ -89,7 +65,7 @@ static void cut(struct shards *w, enum plait_region_kind kind, double elements,
 /* A tensor of n elements, behind the others of its block. */
 static double place(double n)
 {
-    return align_up(n, REGION);
+    return plait_align_up(n, REGION);
 }
 
 static double norm_elements(const struct plait_shape *s)
@@ -97,7 +73,8 @@ static double norm_elements(const struct plait_shape *s)
     return (s->m->family == PLAIT_GPT2 ? 2 : 1) * place(s->m->hidden);
 }
 
-static double mlp_elements(const struct plait_shape *s, const struct sizes *z)
+static double mlp_elements(const struct plait_shape *s,
+                           const struct plait_rank_sizes *z)
 {
     double h = s->m->hidden, sum = place(z->up * h) + place(z->ffn * h);
 
@@ -115,7 +92,8 @@ static double latent_elements(const struct plait_shape *s)
 }
 
 /* Norms, attention and the mlp or its router. */
-static double layer_elements(const struct plait_shape *s, const struct sizes *z)
+static double layer_elements(const struct plait_shape *s,
+                             const struct plait_rank_sizes *z)
 {
     double h = s->m->hidden;
     double sum = 2 * norm_elements(s);
@@ -142,14 +120,15 @@ static double dense_elements(const struct plait_shape *s)
 }
 
 static double embedding_elements(const struct plait_shape *s,
-                                 const struct sizes *z)
+                                 const struct plait_rank_sizes *z)
 {
     double h = s->m->hidden, sum = place(z->vocab * h);
 
     return s->m->family == PLAIT_GPT2 ? sum + place(s->m->seq_len * h) : sum;
 }
 
-static double head_elements(const struct plait_shape *s, const struct sizes *z)
+static double head_elements(const struct plait_shape *s,
+                            const struct plait_rank_sizes *z)
 {
     int shared = s->m->tie_embeddings && s->pp == 1;
 
@@ -157,8 +136,9 @@ static double head_elements(const struct plait_shape *s, const struct sizes *z)
 }
 
 /* w->ranks and ->align are set. */
-static void set_shards(const struct plait_shape *s, const struct sizes *z,
-                       int layers, int embedding, int head, struct shards *w)
+static void set_shards(const struct plait_shape *s,
+                       const struct plait_rank_sizes *z, int layers,
+                       int embedding, int head, struct shards *w)
 {
     if (embedding)
         cut(w, PLAIT_KIND_EMBEDDING, embedding_elements(s, z), w->ranks, 1);
@@ -188,8 +168,9 @@ static void cut_piece(const struct plait_image_piece *p, int chunk, void *arg)
     cut(w, kind[p->place], plait_shape_image_elements(p), w->ranks, 1);
 }
 
-static void set_rank_shards(const struct plait_shape *s, const struct sizes *z,
-                            int rank, struct shards *w)
+static void set_rank_shards(const struct plait_shape *s,
+                            const struct plait_rank_sizes *z, int rank,
+                            struct shards *w)
 {
     if (plait_is_image_model(s->m))
         plait_shape_image_pieces(s, rank, cut_piece, w);
@@ -201,7 +182,7 @@ static void set_rank_shards(const struct plait_shape *s, const struct sizes *z,
 double plait_shape_rank_weights(const struct plait_shape *s, int rank)
 {
     struct shards w = {.ranks = 1, .align = REGION};
-    struct sizes z;
+    struct plait_rank_sizes z;
 
     set_sizes(s, &z);
     set_rank_shards(s, &z, rank, &w);
@@ -212,7 +193,7 @@ double plait_shape_weights(const struct plait_shape *s, int layers,
                            int embedding, int head)
 {
     struct shards w = {.ranks = 1, .align = REGION};
-    struct sizes z;
+    struct plait_rank_sizes z;
 
     set_sizes(s, &z);
     set_shards(s, &z, layers, embedding, head, &w);
@@ -221,7 +202,7 @@ double plait_shape_weights(const struct plait_shape *s, int layers,
 
 double plait_shape_expert_share(const struct plait_shape *s)
 {
-    struct sizes z;
+    struct plait_rank_sizes z;
 
     if (!s->m->experts || plait_is_image_model(s->m))
         return 0;
@@ -238,195 +219,12 @@ double plait_shape_sharded(const struct plait_shape *s, double weights)
     return weights * ((1 - experts) / ranks + experts / fmax(1, ranks / s->ep));
 }
 
-/* --- activations --- */
-
-/* n elements of T or of fp32, as the arena places them. */
-static double take(const struct plait_shape *s, double n)
-{
-    return align_up(n * s->element, BLOCK);
-}
-
-static double take_words(double n)
-{
-    return align_up(4 * n, BLOCK);
-}
-
-/* What selective recompute does not keep, and what full adds to that. */
-static double core_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    return take(s, z->rows * z->heads * z->head_dim) +
-           take_words(z->rows * z->heads);
-}
-
-static double routed_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    double k = s->m->experts_top_k;
-
-    return 2 * take_words(z->rows * s->m->experts) +
-           3 * take_words(z->rows * k) + take(s, z->mlp * s->m->hidden) +
-           take(s, z->rows * k * s->m->hidden);
-}
-
-/* q and k before their norm. */
-static double heads_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    double q = z->rows * z->heads, k = z->rows * z->kv_heads;
-
-    return take(s, q * z->head_dim) + take(s, k * z->head_dim) + take_words(q) +
-           take_words(k);
-}
-
-static double inner_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    return 3 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
-           take(s, z->mlp * z->up) + take(s, z->mlp * z->ffn) +
-           (s->m->experts ? routed_bytes(s, z) : 0) +
-           (s->m->qk_norm ? heads_bytes(s, z) : 0) + 4 * take_words(z->stream);
-}
-
-/* Gradients that wait for their weight gradient. */
-static double stash_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    return 2 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
-           (s->m->experts ? 0 : take(s, z->rows * z->up));
-}
-
-/* What is kept of a layer, and may be offloaded. */
-static double kept_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    enum plait_recompute recompute = s->c->parallel.recompute;
-    double sum = take(s, z->stream * s->m->hidden);
-
-    if (recompute == PLAIT_RECOMPUTE_NONE)
-        sum += core_bytes(s, z);
-    if (recompute != PLAIT_RECOMPUTE_FULL)
-        sum += inner_bytes(s, z);
-    return sum;
-}
-
-/* Keys, values and their gradients on their way around a context group. */
-static double ring_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    return 5 * take(s, z->rows * 2 * z->kv_heads * z->head_dim) +
-           take(s, z->rows / 2 * z->heads * z->head_dim) +
-           take_words(z->rows / 2 * z->heads);
-}
-
-static double experts_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    double k = s->m->experts_top_k;
-    double runs = 2.0 * s->c->train.micro_batch * s->m->experts;
-    double sum = take(s, z->rows * s->m->experts) + take_words(z->rows * k) +
-                 take_words(s->m->experts + 1) + take(s, z->mlp * s->m->hidden);
-
-    if (s->ep > 1)
-        sum += take(s, z->rows * k * s->m->hidden);
-    if (plait_model_capacity(s->m))
-        sum += take_words(z->rows * k);
-    if (plait_model_capacity(s->m) && s->cp > 1)
-        sum += 2 * take_words(runs) + take_words(s->cp * runs);
-    return sum;
-}
-
-/* Work space of one layer at a time. */
-static double scratch_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    enum plait_recompute recompute = s->c->parallel.recompute;
-    int sequence = z->stream != z->rows;
-    double h = s->m->hidden;
-    double sum = (1 + sequence) * take(s, z->rows * h) +
-                 (1 + sequence) * take(s, z->stream * h) +
-                 take(s, z->mlp * z->ffn) +
-                 take(s, z->rows * z->heads * z->head_dim) +
-                 take(s, z->mlp * z->up) + take(s, z->rows * z->qkv);
-
-    if (s->m->qk_norm)
-        sum += take(s, z->rows * z->heads * z->head_dim);
-    if (s->cp > 1)
-        sum += ring_bytes(s, z);
-    if (s->m->experts)
-        sum += experts_bytes(s, z);
-    if (recompute != PLAIT_RECOMPUTE_NONE)
-        sum += core_bytes(s, z);
-    if (recompute == PLAIT_RECOMPUTE_FULL)
-        sum += inner_bytes(s, z);
-    if (s->m->kv_heads < s->tp)
-        sum += take_words(s->m->kv_heads * z->head_dim * h);
-    return sum;
-}
-
-/* Rows whose logits are made at a time. */
-static double logit_rows(const struct plait_shape *s, const struct sizes *z)
-{
-    double bytes = on_cpu(s) ? LOGITS : GPU_LOGITS;
-    double rows = floor(bytes / (z->vocab * s->element));
-
-    if (!on_cpu(s) && rows > GPU_ROWS) {
-        rows = floor(rows / GPU_ROWS) * GPU_ROWS;
-        rows = align_up(z->rows / ceil(z->rows / rows), GPU_ROWS);
-    }
-    return fmax(fmin(rows, z->rows), 4 + 4.0 * s->tp);
-}
-
-static double head_bytes(const struct plait_shape *s, const struct sizes *z)
-{
-    double rows = logit_rows(s, z);
-
-    return 2 * take(s, z->stream * s->m->hidden) + 2 * take_words(z->stream) +
-           take(s, rows * z->vocab) + 2 * take_words(rows) +
-           take_words(2 * rows);
-}
-
-/* What a slot holds, of the chunk of the rank that holds the most: `layer` of
- * each of its layers, and `head` where it ends in the head. */
-static double slot_bytes(const struct plait_shape *s, int rank, double layer,
-                         double head)
-{
-    int stages = s->pp * s->v, first, count;
-    double most = 0;
-
-    for (int i = 0; i < s->v; i++) {
-        int stage = i * s->pp + rank;
-
-        plait_model_stage(s->m, stages, stage, &first, &count);
-        most = fmax(most, count * layer + (stage == stages - 1) * head);
-    }
-    return most;
-}
-
-/* Of all layers in flight, in the host's memory. */
-static double away_bytes(const struct plait_shape *s, const struct sizes *z,
-                         int rank, int slots)
-{
-    if (!(s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS))
-        return 0;
-    return slots * slot_bytes(s, rank, kept_bytes(s, z), 0);
-}
-
-static double activation_bytes(const struct plait_shape *s,
-                               const struct sizes *z, int rank, int slots)
-{
-    double sum = scratch_bytes(s, z), layer = 0, slot;
-
-    if (s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS)
-        sum += 2 * kept_bytes(s, z);
-    else
-        layer += kept_bytes(s, z);
-    if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
-        layer += stash_bytes(s, z);
-    if (rank == s->pp - 1)
-        sum += head_bytes(s, z);
-    slot = 2 * take_words(z->rows) +
-           slot_bytes(s, rank, layer, take(s, z->stream * s->m->hidden));
-    return sum + slots * slot;
-}
-
 /* --- buffers --- */
 
 /* Boundary tensors of what comes in, which stands one pass ahead at most, and
  * of what is on its way out; the ends of the pipeline lack some. */
-static double message_bytes(const struct plait_shape *s, const struct sizes *z,
-                            int rank)
+static double message_bytes(const struct plait_shape *s,
+                            const struct plait_rank_sizes *z, int rank)
 {
     int before = s->v - (rank == 0), after = s->v - (rank == s->pp - 1);
     double m = s->microbatches;
@@ -507,7 +305,8 @@ static double tied_bytes(const struct plait_shape *s, const struct shards *w,
     return 4 * w->region[rank ? PLAIT_KIND_HEAD : PLAIT_KIND_EMBEDDING];
 }
 
-static double buffer_bytes(const struct plait_shape *s, const struct sizes *z,
+static double buffer_bytes(const struct plait_shape *s,
+                           const struct plait_rank_sizes *z,
                            const struct shards *w, int rank)
 {
     int layers = plait_shape_layers(s, rank);
@@ -515,23 +314,23 @@ static double buffer_bytes(const struct plait_shape *s, const struct sizes *z,
                  sum_bytes(s, w, layers) + zero_bytes(s, w, rank, layers);
 
     /* a GPU's context, libraries and communicators */
-    return sum + (on_cpu(s) ? 0 : 1e9);
+    return sum + (plait_shape_on_cpu(s) ? 0 : 1e9);
 }
 
 /* One byte a code, both sides of whole 16, in both orders. */
 static double codes(double rows, double columns)
 {
-    return 2 * align_up(rows, 16) * align_up(columns, 16);
+    return 2 * plait_align_up(rows, 16) * plait_align_up(columns, 16);
 }
 
 int plait_shape_keeps_codes(const struct plait_shape *s)
 {
     return s->c->train.precision == PLAIT_FP8 && s->c->parallel.zero < 3 &&
-           !on_cpu(s);
+           !plait_shape_on_cpu(s);
 }
 
-static double code_bytes(const struct plait_shape *s, const struct sizes *z,
-                         int layers)
+static double code_bytes(const struct plait_shape *s,
+                         const struct plait_rank_sizes *z, int layers)
 {
     double h = s->m->hidden, mlp = codes(z->up, h) + codes(h, z->ffn);
 
@@ -571,16 +370,17 @@ static double meeting_bytes(const struct plait_shape *s, double state)
 }
 
 /* What the arena would save if tokens were known to spread evenly. */
-static double uneven_bytes(const struct plait_shape *s, const struct sizes *z,
-                           int rank, int slots)
+static double uneven_bytes(const struct plait_shape *s,
+                           const struct plait_rank_sizes *z, int rank,
+                           int slots)
 {
-    struct sizes even = *z;
+    struct plait_rank_sizes even = *z;
 
     if (!s->m->experts)
         return 0;
     even.mlp = fmin(z->mlp, z->rows * s->m->experts_top_k);
-    return activation_bytes(s, z, rank, slots) -
-           activation_bytes(s, &even, rank, slots);
+    return plait_activations_bytes(s, z, rank, slots) -
+           plait_activations_bytes(s, &even, rank, slots);
 }
 
 void plait_shape_memory(const struct plait_shape *s, int rank,
@@ -594,7 +394,7 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     int slots = (image ? plait_schedule_slots : plait_schedule_held)(
         p->schedule, s->pp, s->v, (int)s->microbatches, rank);
     struct shards w = {0};
-    struct sizes z;
+    struct plait_rank_sizes z;
 
     if (s->c->framework != PLAIT_FRAMEWORK_PLAIT && !image) {
         plait_shape_foreign_memory(s, rank, memory);
@@ -613,8 +413,8 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
               : plait_shape_uneven_bytes(s, plait_shape_layers(s, rank),
                                          rank == 0, rank == s->pp - 1);
     memory->activations = image ? plait_shape_image_activations(s, rank, slots)
-                                : activation_bytes(s, &z, rank, slots);
-    memory->host = away_bytes(s, &z, rank, slots);
+                                : plait_activations_bytes(s, &z, rank, slots);
+    memory->host = plait_activations_offloaded(s, &z, rank, slots);
     if (away)
         memory->host += state * w.parts + 2 * PIECE * (4 + s->element);
     memory->buffers = buffer_bytes(s, &z, &w, rank);

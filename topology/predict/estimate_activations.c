@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/predict/estimate_activations.h"
+
+#include "topology/job/stage.h"
+#include "topology/plan/traffic.h"
+
+/* As the arena of runtime/model places them; tests/unit/test_memory.c holds
+ * the two together. */
+
+#define BLOCK 256                /* bytes, of an activation */
+#define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
+#define GPU_LOGITS (1024 * 1048576.0)
+#define GPU_ROWS 128 /* they are whole multiples of */
+
+/* n elements of T or of fp32, as the arena places them. */
+static double take(const struct plait_shape *s, double n)
+{
+    return plait_align_up(n * s->element, BLOCK);
+}
+
+static double take_words(double n)
+{
+    return plait_align_up(4 * n, BLOCK);
+}
+
+/* What selective recompute does not keep, and what full adds to that. */
+static double core_bytes(const struct plait_shape *s,
+                         const struct plait_rank_sizes *z)
+{
+    return take(s, z->rows * z->heads * z->head_dim) +
+           take_words(z->rows * z->heads);
+}
+
+static double routed_bytes(const struct plait_shape *s,
+                           const struct plait_rank_sizes *z)
+{
+    double k = s->m->experts_top_k;
+
+    return 2 * take_words(z->rows * s->m->experts) +
+           3 * take_words(z->rows * k) + take(s, z->mlp * s->m->hidden) +
+           take(s, z->rows * k * s->m->hidden);
+}
+
+/* q and k before their norm. */
+static double heads_bytes(const struct plait_shape *s,
+                          const struct plait_rank_sizes *z)
+{
+    double q = z->rows * z->heads, k = z->rows * z->kv_heads;
+
+    return take(s, q * z->head_dim) + take(s, k * z->head_dim) + take_words(q) +
+           take_words(k);
+}
+
+static double inner_bytes(const struct plait_shape *s,
+                          const struct plait_rank_sizes *z)
+{
+    return 3 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
+           take(s, z->mlp * z->up) + take(s, z->mlp * z->ffn) +
+           (s->m->experts ? routed_bytes(s, z) : 0) +
+           (s->m->qk_norm ? heads_bytes(s, z) : 0) + 4 * take_words(z->stream);
+}
+
+/* Gradients that wait for their weight gradient. */
+static double stash_bytes(const struct plait_shape *s,
+                          const struct plait_rank_sizes *z)
+{
+    return 2 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
+           (s->m->experts ? 0 : take(s, z->rows * z->up));
+}
+
+/* What is kept of a layer, and may be offloaded. */
+static double kept_bytes(const struct plait_shape *s,
+                         const struct plait_rank_sizes *z)
+{
+    enum plait_recompute recompute = s->c->parallel.recompute;
+    double sum = take(s, z->stream * s->m->hidden);
+
+    if (recompute == PLAIT_RECOMPUTE_NONE)
+        sum += core_bytes(s, z);
+    if (recompute != PLAIT_RECOMPUTE_FULL)
+        sum += inner_bytes(s, z);
+    return sum;
+}
+
+/* Keys, values and their gradients on their way around a context group. */
+static double ring_bytes(const struct plait_shape *s,
+                         const struct plait_rank_sizes *z)
+{
+    return 5 * take(s, z->rows * 2 * z->kv_heads * z->head_dim) +
+           take(s, z->rows / 2 * z->heads * z->head_dim) +
+           take_words(z->rows / 2 * z->heads);
+}
+
+static double experts_bytes(const struct plait_shape *s,
+                            const struct plait_rank_sizes *z)
+{
+    double k = s->m->experts_top_k;
+    double runs = 2.0 * s->c->train.micro_batch * s->m->experts;
+    double sum = take(s, z->rows * s->m->experts) + take_words(z->rows * k) +
+                 take_words(s->m->experts + 1) + take(s, z->mlp * s->m->hidden);
+
+    if (s->ep > 1)
+        sum += take(s, z->rows * k * s->m->hidden);
+    if (plait_model_capacity(s->m))
+        sum += take_words(z->rows * k);
+    if (plait_model_capacity(s->m) && s->cp > 1)
+        sum += 2 * take_words(runs) + take_words(s->cp * runs);
+    return sum;
+}
+
+/* Work space of one layer at a time. */
+static double scratch_bytes(const struct plait_shape *s,
+                            const struct plait_rank_sizes *z)
+{
+    enum plait_recompute recompute = s->c->parallel.recompute;
+    int sequence = z->stream != z->rows;
+    double h = s->m->hidden;
+    double sum = (1 + sequence) * take(s, z->rows * h) +
+                 (1 + sequence) * take(s, z->stream * h) +
+                 take(s, z->mlp * z->ffn) +
+                 take(s, z->rows * z->heads * z->head_dim) +
+                 take(s, z->mlp * z->up) + take(s, z->rows * z->qkv);
+
+    if (s->m->qk_norm)
+        sum += take(s, z->rows * z->heads * z->head_dim);
+    if (s->cp > 1)
+        sum += ring_bytes(s, z);
+    if (s->m->experts)
+        sum += experts_bytes(s, z);
+    if (recompute != PLAIT_RECOMPUTE_NONE)
+        sum += core_bytes(s, z);
+    if (recompute == PLAIT_RECOMPUTE_FULL)
+        sum += inner_bytes(s, z);
+    if (s->m->kv_heads < s->tp)
+        sum += take_words(s->m->kv_heads * z->head_dim * h);
+    return sum;
+}
+
+/* Rows whose logits are made at a time. */
+static double logit_rows(const struct plait_shape *s,
+                         const struct plait_rank_sizes *z)
+{
+    double bytes = plait_shape_on_cpu(s) ? LOGITS : GPU_LOGITS;
+    double rows = floor(bytes / (z->vocab * s->element));
+
+    if (!plait_shape_on_cpu(s) && rows > GPU_ROWS) {
+        rows = floor(rows / GPU_ROWS) * GPU_ROWS;
+        rows = plait_align_up(z->rows / ceil(z->rows / rows), GPU_ROWS);
+    }
+    return fmax(fmin(rows, z->rows), 4 + 4.0 * s->tp);
+}
+
+static double head_bytes(const struct plait_shape *s,
+                         const struct plait_rank_sizes *z)
+{
+    double rows = logit_rows(s, z);
+
+    return 2 * take(s, z->stream * s->m->hidden) + 2 * take_words(z->stream) +
+           take(s, rows * z->vocab) + 2 * take_words(rows) +
+           take_words(2 * rows);
+}
+
+/* What a slot holds, of the chunk of the rank that holds the most: `layer` of
+ * each of its layers, and `head` where it ends in the head. */
+static double slot_bytes(const struct plait_shape *s, int rank, double layer,
+                         double head)
+{
+    int stages = s->pp * s->v, first, count;
+    double most = 0;
+
+    for (int i = 0; i < s->v; i++) {
+        int stage = i * s->pp + rank;
+
+        plait_model_stage(s->m, stages, stage, &first, &count);
+        most = fmax(most, count * layer + (stage == stages - 1) * head);
+    }
+    return most;
+}
+
+double plait_activations_offloaded(const struct plait_shape *s,
+                                   const struct plait_rank_sizes *z, int rank,
+                                   int slots)
+{
+    if (!(s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS))
+        return 0;
+    return slots * slot_bytes(s, rank, kept_bytes(s, z), 0);
+}
+
+double plait_activations_bytes(const struct plait_shape *s,
+                               const struct plait_rank_sizes *z, int rank,
+                               int slots)
+{
+    double sum = scratch_bytes(s, z), layer = 0, slot;
+
+    if (s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS)
+        sum += 2 * kept_bytes(s, z);
+    else
+        layer += kept_bytes(s, z);
+    if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
+        layer += stash_bytes(s, z);
+    if (rank == s->pp - 1)
+        sum += head_bytes(s, z);
+    slot = 2 * take_words(z->rows) +
+           slot_bytes(s, rank, layer, take(s, z->stream * s->m->hidden));
+    return sum + slots * slot;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TOPOLOGY_PREDICT_ESTIMATE_ACTIVATIONS_H
+#define PLAIT_TOPOLOGY_PREDICT_ESTIMATE_ACTIVATIONS_H
+
+#include <math.h>
+#include <string.h>
+
+#include "topology/predict/estimate_shape.h"
+
+/* Sizes of a rank's tensors; rows are tokens of a micro-batch. */
+struct plait_rank_sizes {
+    double rows;   /* N */
+    double stream; /* rows of the residual stream: N, or N / tp */
+    double mlp;    /* rows of the mlp: N, more where experts gather */
+    double head_dim, heads, kv_heads, qkv, ffn, up, vocab;
+    double here;    /* experts */
+    double message; /* numbers between two stages */
+};
+
+static inline double plait_align_up(double n, double to)
+{
+    return ceil(n / to) * to;
+}
+
+static inline bool plait_shape_on_cpu(const struct plait_shape *s)
+{
+    return strcmp(s->gpu->name, "cpu") == 0;
+}
+
+/* Bytes of a pipeline rank's activations in so many slots, each a micro-batch
+ * in flight, and of its work space. */
+double plait_activations_bytes(const struct plait_shape *s,
+                               const struct plait_rank_sizes *z, int rank,
+                               int slots);
+/* Of them, those that are offloaded to the host's memory, of all layers. */
+double plait_activations_offloaded(const struct plait_shape *s,
+                                   const struct plait_rank_sizes *z, int rank,
+                                   int slots);
+
+#endif
