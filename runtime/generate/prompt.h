@@ -3,7 +3,7 @@
 #define PLAIT_RUNTIME_GENERATE_PROMPT_H
 
 #include "runtime/comm/comm.h"
-#include "runtime/data/tokenizer.h"
+#include "runtime/data/tokenizer/tokenizer.h"
 
 /* Where the tokens of a model's texts come from: the first of these that
  * there is. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/data/unicode.h"
+#include "runtime/data/tokenizer/unicode.h"
 
 /* As many tokens of whole characters may be forgotten, all but the last. */
 #define ENOUGH 16

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "runtime/data/tokenizer.h"
+#include "runtime/data/tokenizer/tokenizer.h"
 
 #define PLAIT_TEXT_PENDING 64
 

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "runtime/comm/trace.h"
-#include "runtime/train/metrics.h"
+#include "runtime/train/metrics/metrics.h"
 #include "topology/job/fits.h"
 
 /* Losses in a row without a step in between that bring the run further. */

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/train/prometheus.h"
+#include "runtime/train/metrics/prometheus.h"
+#include "runtime/train/metrics/tensorboard.h"
 #include "runtime/train/start_record.h"
-#include "runtime/train/tensorboard.h"
 
 struct plait_log {
     struct plait_metrics_file *metrics; /* NULL: none */

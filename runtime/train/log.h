@@ -4,8 +4,8 @@
 
 #include "runtime/model/model.h"
 #include "runtime/optim/histogram.h"
-#include "runtime/train/goodput.h"
-#include "runtime/train/metrics.h"
+#include "runtime/train/metrics/goodput.h"
+#include "runtime/train/metrics/metrics.h"
 #include "runtime/train/session.h"
 
 /* Where rank 0 reports its steps to: whichever of log.metrics,

@@ -10,7 +10,7 @@
 #include "runtime/train/program.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run.h"
-#include "runtime/train/signals.h"
+#include "runtime/train/watchdog/signals.h"
 
 #define SAMPLE_TOKENS 200
 

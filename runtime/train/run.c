@@ -13,7 +13,7 @@
 #include "runtime/stuck/record.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/peak.h"
-#include "runtime/train/signals.h"
+#include "runtime/train/watchdog/signals.h"
 
 /* -- the start ----------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/train/figures.h"
-#include "runtime/train/job_line.h"
+#include "runtime/train/metrics/job_line.h"
 #include "runtime/train/run_private.h"
 #include "topology/predict/estimate.h"
 

@@ -8,7 +8,7 @@
 #include "runtime/optim/learners.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run_private.h"
-#include "runtime/train/signals.h"
+#include "runtime/train/watchdog/signals.h"
 
 /* sync.learners auto: before the first step each number of learners makes a
  * few steps whose result is thrown away. */

@@ -9,7 +9,7 @@
 
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/model_extras.h"
-#include "runtime/data/tokenizer.h"
+#include "runtime/data/tokenizer/tokenizer.h"
 #include "runtime/stuck/record.h"
 #include "runtime/train/run_private.h"
 

@@ -15,7 +15,7 @@
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/figures.h"
-#include "runtime/train/metrics.h"
+#include "runtime/train/metrics/metrics.h"
 #include "topology/base/hash.h"
 #include "topology/job/fits.h"
 

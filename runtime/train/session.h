@@ -6,7 +6,7 @@
 
 #include "runtime/comm/world.h"
 #include "runtime/mesh/mesh.h"
-#include "runtime/train/hang.h"
+#include "runtime/train/watchdog/hang.h"
 #include "topology/job/job_config.h"
 
 /* The command line of plait-train; the programs that take a model from a

@@ -2,7 +2,7 @@
 #ifndef PLAIT_RUNTIME_TRAIN_START_RECORD_H
 #define PLAIT_RUNTIME_TRAIN_START_RECORD_H
 
-#include "runtime/train/goodput.h"
+#include "runtime/train/metrics/goodput.h"
 #include "runtime/train/session.h"
 #include "topology/base/error.h"
 

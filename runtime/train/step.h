@@ -9,7 +9,7 @@
 #include "runtime/optim/replicas.h"
 #include "runtime/optim/run_state.h"
 #include "runtime/parallel/pipeline.h"
-#include "runtime/train/metrics.h"
+#include "runtime/train/metrics/metrics.h"
 
 /* Model, optimizer, data and schedule of one run, and what a step does with
  * them. */

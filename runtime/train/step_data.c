@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/comm/trace.h"
-#include "runtime/data/tokenizer.h"
+#include "runtime/data/tokenizer/tokenizer.h"
 #include "runtime/stuck/record.h"
 #include "runtime/train/step_private.h"
 #include "topology/base/hash.h"

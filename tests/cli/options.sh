@@ -65,7 +65,7 @@ for command in generate eval; do
     read_by $command runtime/train/${command}_main.c
 done
 read_by train runtime/train/main.c
-read_by prep runtime/data/prep.c
+read_by prep runtime/data/prep/prep.c
 read_by convert runtime/convert/convert.c
 read_by probe runtime/probe/probe.c
 read_by report runtime/view/report.c

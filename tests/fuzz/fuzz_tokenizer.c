@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "fuzz.h"
-#include "runtime/data/bpe_tokenizer.h"
+#include "runtime/data/tokenizer/bpe_tokenizer.h"
 
 /* A tokenizer.json; what can be read also merges its own text. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

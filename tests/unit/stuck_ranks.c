@@ -8,7 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "runtime/comm/comm.h"
-#include "runtime/train/watchdog.h"
+#include "runtime/train/watchdog/watchdog.h"
 
 enum { ROUNDS = 20, GUILTY = 2, LIMIT_S = 8, COUNT = 10000 };
 /* Of numbers for which no transfer is done before all of it was exchanged. */

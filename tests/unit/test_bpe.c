@@ -6,8 +6,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "runtime/data/tokenizer.h"
-#include "runtime/data/unicode.h"
+#include "runtime/data/tokenizer/tokenizer.h"
+#include "runtime/data/tokenizer/unicode.h"
 #include "runtime/generate/text_out.h"
 #include "tap.h"
 

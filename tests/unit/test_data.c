@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "runtime/data/data.h"
+#include "runtime/data/prep/token_writer.h"
 #include "runtime/data/segment.h"
 #include "runtime/data/shard.h"
-#include "runtime/data/token_writer.h"
-#include "runtime/data/tokenizer.h"
+#include "runtime/data/tokenizer/tokenizer.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/plait-data-XXXXXX";

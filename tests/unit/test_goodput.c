@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/train/goodput.h"
+#include "runtime/train/metrics/goodput.h"
 #include "tap.h"
 #include "test_seed.h"
 #include "topology/predict/goodput.h"

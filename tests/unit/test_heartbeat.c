@@ -8,7 +8,7 @@
 
 #include "runtime/comm/rendezvous.h"
 #include "runtime/stuck/beat.h"
-#include "runtime/train/heartbeat.h"
+#include "runtime/train/watchdog/heartbeat.h"
 #include "tap.h"
 #include "test_seed.h"
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/train/job_line.h"
+#include "runtime/train/metrics/job_line.h"
 #include "tap.h"
 #include "topology/node/energy.h"
 

@@ -7,7 +7,7 @@
 #include "runtime/data/data.h"
 #include "runtime/optim/run_state.h"
 #include "runtime/parallel/small_batch.h"
-#include "runtime/train/watchdog.h"
+#include "runtime/train/watchdog/watchdog.h"
 #include "tap.h"
 
 static uint64_t drawn;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/data/tokenizer.h"
+#include "runtime/data/tokenizer/tokenizer.h"
 #include "runtime/generate/text_out.h"
 #include "tap.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "runtime/train/straggler.h"
+#include "runtime/train/watchdog/straggler.h"
 #include "tap.h"
 
 static struct plait_rank_times times;

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/data/prep/image_prep.h"
+#include "runtime/data/prep/prep_run.h"
+
+/* plait-prep: text -> tokens, images -> IDX. See plait-prep(1). */
+
+static const char usage[] =
+    "usage: plait-prep TEXT... --out DIR [--tokenizer byte|spm:FILE|bpe:FILE]\n"
+    "                  [--field NAME] [--prompt-field NAME]\n"
+    "                  [--format plait|llmc|megatron]\n"
+    "       plait-prep --images FILE --out DIR [--labels first|last|none|NPY]\n"
+    "                  [--shape C,H,W] [--channels first|last] [--white V]\n"
+    "                  [--val SHARE] [--seed N|none]\n"
+    "\n"
+    "Write DIR/train.bin and DIR/val.bin, tokens for plait-train. A TEXT is a\n"
+    "file, packed or not, or a folder of them. The last twentieth of each "
+    "text\n"
+    "goes to val.bin, of JSON lines each twentieth document. A run that was\n"
+    "killed goes on when it is started again.\n"
+    "\n"
+    "  -o, --out DIR          where the tokens go; made if it is missing\n"
+    "  -t, --tokenizer NAME   byte (default): 256 bytes and an end of text\n"
+    "                         spm:FILE: a SentencePiece model\n"
+    "                         bpe:FILE: a tokenizer.json of Hugging Face\n"
+    "  -F, --field NAME       all texts are JSON lines with the text in this\n"
+    "                         field; text for files that end in .jsonl\n"
+    "  -p, --prompt-field NAME\n"
+    "                         a prompt in front of the text (--field, here\n"
+    "                         completion) that is read and not learned\n"
+    "  -f, --format NAME      plait (default), llmc or megatron (.bin, .idx)\n"
+    "\n"
+    "With --images FILE is a CSV file with a row of pixels for each image, or "
+    "an\n"
+    "NPY file; DIR gets train-images-idx3-ubyte and its labels, and "
+    "t10k-images-\n"
+    "idx3-ubyte and its labels to validate (idx4 of several channels).\n"
+    "\n"
+    "  -l, --labels WHERE     first (default): in the first column of a CSV "
+    "file;\n"
+    "                         last; the NPY file of the labels of an NPY "
+    "file;\n"
+    "                         none\n"
+    "  -s, --shape C,H,W      of a row; a square of one channel\n"
+    "  -c, --channels WHERE   first or last, of an array of four dimensions; "
+    "the\n"
+    "                         side that is 1, 3 or 4\n"
+    "  -w, --white V          the number that becomes 255; 1 if there is none\n"
+    "                         above it, else 255\n"
+    "  -v, --val SHARE        of the images, to validate; 0.1\n"
+    "  -S, --seed N           by which those are chosen, 1; none: the last "
+    "ones\n"
+    "\n"
+    "  -h, --help             this text\n"
+    "  -V, --version          the version\n";
+
+static void report_tokens(const char *dir,
+                          const struct plait_prep_result *result)
+{
+    int64_t train = result->mark[PLAIT_TEXT_TRAIN].tokens;
+    int64_t val = result->mark[PLAIT_TEXT_VAL].tokens;
+
+    printf("# %lld tokens to train on, %lld to validate; in the YAML:\n"
+           "model:\n  vocab: %d\ndata:\n  train: %s/train.bin\n",
+           (long long)train, (long long)val, result->vocab, dir);
+    if (val > 0)
+        printf("  val: %s/val.bin\n", dir);
+}
+
+static int find_format(const char *name, enum plait_data_format *format)
+{
+    static const struct {
+        const char *name;
+        enum plait_data_format format;
+    } formats[] = {{"plait", PLAIT_DATA_PLAIT},
+                   {"llmc", PLAIT_DATA_LLMC},
+                   {"megatron", PLAIT_DATA_MEGATRON}};
+
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, formats[i].name)) {
+            *format = formats[i].format;
+            return 0;
+        }
+    fprintf(stderr,
+            "plait-prep: --format '%s' must be plait, llmc or megatron\n",
+            name);
+    return -1;
+}
+
+static int wrong_usage(const char *what)
+{
+    fprintf(stderr, "plait-prep: %s; see --help\n", what);
+    return 2;
+}
+
+/* A full disk must not pass for success. */
+static int flush_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "plait-prep: cannot write to standard output: %s\n",
+            strerror(errno));
+    return 1;
+}
+
+static int check_usage(const struct plait_prep *p)
+{
+    if (!p->dir || !*p->dir)
+        return wrong_usage("--out DIR says where the tokens go");
+    if (strcmp(p->tokenizer, "byte") != 0 &&
+        strncmp(p->tokenizer, "spm:", 4) != 0 &&
+        strncmp(p->tokenizer, "bpe:", 4) != 0) {
+        fprintf(stderr,
+                "plait-prep: --tokenizer '%s' must be byte, spm:FILE or "
+                "bpe:FILE\n",
+                p->tokenizer);
+        return 2;
+    }
+    if ((p->field && !*p->field) || (p->prompt_field && !*p->prompt_field))
+        return wrong_usage("--field and --prompt-field need the name of a "
+                           "field");
+    if (p->prompt_field && p->format != PLAIT_DATA_PLAIT)
+        return wrong_usage("--format llmc and megatron have no place for what "
+                           "--prompt-field says: prompts bear no loss in "
+                           "plait's format alone");
+    return p->ntexts > 0 ? 0 : wrong_usage("name at least one text");
+}
+
+static int run_prep(const struct plait_prep *p)
+{
+    struct plait_prep_result result;
+    struct plait_error err = {""};
+
+    if (plait_prep_run(p, &result, &err) < 0) {
+        fprintf(stderr, "plait-prep: %s\n", err.text);
+        return 1;
+    }
+    report_tokens(p->dir, &result);
+    return flush_output();
+}
+
+/* -- images ------------------------------------------------------------------
+ */
+
+static int report_images(const struct plait_image_prep *p,
+                         const struct plait_image_prep_result *r)
+{
+    char *train = plait_image_prep_path(p->dir, false, r->shape[0]);
+    char *val = plait_image_prep_path(p->dir, true, r->shape[0]);
+
+    if (train && val) {
+        printf("# %lld images to train on, %lld to validate; in the YAML:\n"
+               "model:\n",
+               (long long)r->train, (long long)r->val);
+        if (p->labels != PLAIT_LABEL_NONE)
+            printf("  classes: %d\n", r->classes);
+        printf("  input: [%d, %d, %d]\ndata:\n  train: %s\n", r->shape[0],
+               r->shape[1], r->shape[2], train);
+        if (r->val > 0)
+            printf("  val: %s\n", val);
+    }
+    free(train);
+    free(val);
+    return flush_output();
+}
+
+static int run_images(const struct plait_image_prep *p)
+{
+    struct plait_image_prep_result result;
+    struct plait_error err = {""};
+
+    if (!p->dir || !*p->dir)
+        return wrong_usage("--out DIR says where the images go");
+    if (plait_image_prep_run(p, &result, &err) < 0) {
+        fprintf(stderr, "plait-prep: %s\n", err.text);
+        return 1;
+    }
+    return report_images(p, &result);
+}
+
+static int wrong_value(const char *option, const char *value, const char *what)
+{
+    fprintf(stderr, "plait-prep: --%s '%s' must be %s\n", option, value, what);
+    return -1;
+}
+
+static int parse_labels(struct plait_image_prep *p, const char *text)
+{
+    size_t n = strlen(text);
+
+    p->labels = PLAIT_LABEL_FILE;
+    p->label_file = text;
+    if (!strcmp(text, "first"))
+        p->labels = PLAIT_LABEL_FIRST;
+    else if (!strcmp(text, "last"))
+        p->labels = PLAIT_LABEL_LAST;
+    else if (!strcmp(text, "none"))
+        p->labels = PLAIT_LABEL_NONE;
+    else if (n < 5 || strcmp(text + n - 4, ".npy") != 0)
+        return wrong_value("labels", text,
+                           "first, last, none or an NPY file (.npy)");
+    return 0;
+}
+
+static int parse_shape(struct plait_image_prep *p, const char *text)
+{
+    char more;
+
+    if (sscanf(text, "%d,%d,%d%c", &p->shape[0], &p->shape[1], &p->shape[2],
+               &more) == 3 &&
+        p->shape[0] > 0 && p->shape[1] > 0 && p->shape[2] > 0 &&
+        p->shape[0] <= 65536 && p->shape[1] <= 65536 && p->shape[2] <= 65536)
+        return 0;
+    return wrong_value("shape", text, "C,H,W, as in 3,32,32");
+}
+
+static int parse_channels(struct plait_image_prep *p, const char *text)
+{
+    if (!strcmp(text, "first"))
+        p->channels = PLAIT_CHANNELS_FIRST;
+    else if (!strcmp(text, "last"))
+        p->channels = PLAIT_CHANNELS_LAST;
+    else
+        return wrong_value("channels", text, "first or last");
+    return 0;
+}
+
+static int parse_number(const char *option, const char *text, double least,
+                        double below, const char *what, double *value)
+{
+    char *end;
+
+    *value = strtod(text, &end);
+    if (end > text && !*end && *value >= least && *value < below)
+        return 0;
+    return wrong_value(option, text, what);
+}
+
+static int parse_seed(struct plait_image_prep *p, const char *text)
+{
+    char *end;
+
+    p->shuffled = strcmp(text, "none") != 0;
+    errno = 0;
+    p->seed = p->shuffled ? strtoull(text, &end, 10) : 0;
+    if (!p->shuffled || (*text >= '0' && *text <= '9' && !*end && !errno))
+        return 0;
+    return wrong_value("seed", text, "a number from 0 on, or none");
+}
+
+/* Of an option of --images. */
+static int parse_image_option(struct plait_image_prep *p, int c,
+                              const char *text)
+{
+    switch (c) {
+    case 'l':
+        return parse_labels(p, text);
+    case 's':
+        return parse_shape(p, text);
+    case 'c':
+        return parse_channels(p, text);
+    case 'w':
+        return parse_number("white", text, 1e-30, 1e30, "a number above 0",
+                            &p->white);
+    case 'v':
+        return parse_number("val", text, 0, 1, "from 0 on and below 1",
+                            &p->share);
+    default:
+        return parse_seed(p, text);
+    }
+}
+
+/* -- the command line --------------------------------------------------------
+ */
+
+struct command {
+    struct plait_prep text;
+    struct plait_image_prep image;
+    bool texts_alone, images_alone; /* an option of only those was given */
+};
+
+static const char short_options[] = "o:t:F:p:f:i:l:s:c:w:v:S:hV";
+static const struct option options[] = {
+    {"out", required_argument, NULL, 'o'},
+    {"tokenizer", required_argument, NULL, 't'},
+    {"field", required_argument, NULL, 'F'},
+    {"prompt-field", required_argument, NULL, 'p'},
+    {"format", required_argument, NULL, 'f'},
+    {"images", required_argument, NULL, 'i'},
+    {"labels", required_argument, NULL, 'l'},
+    {"shape", required_argument, NULL, 's'},
+    {"channels", required_argument, NULL, 'c'},
+    {"white", required_argument, NULL, 'w'},
+    {"val", required_argument, NULL, 'v'},
+    {"seed", required_argument, NULL, 'S'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {NULL, 0, NULL, 0}};
+
+static int parse_text_option(struct plait_prep *p, int c, const char *text)
+{
+    if (c == 't')
+        p->tokenizer = text;
+    else if (c == 'F')
+        p->field = text;
+    else if (c == 'p')
+        p->prompt_field = text;
+    else
+        return find_format(text, &p->format);
+    return 0;
+}
+
+/* An option that has a value. */
+static int parse_option(struct command *command, int c, const char *text)
+{
+    if (strchr("tFpf", c)) {
+        command->texts_alone = true;
+        return parse_text_option(&command->text, c, text);
+    }
+    if (strchr("lscwvS", c)) {
+        command->images_alone = true;
+        return parse_image_option(&command->image, c, text);
+    }
+    if (c == 'o')
+        command->text.dir = command->image.dir = text;
+    else
+        command->image.path = text;
+    return 0;
+}
+
+static int run_command(struct command *command)
+{
+    int rc;
+
+    if (command->image.path) {
+        if (command->texts_alone)
+            return wrong_usage(
+                "--tokenizer, --field, --prompt-field and --format "
+                "are for texts, not for --images");
+        if (command->text.ntexts > 0)
+            return wrong_usage("--images takes one file, and no text");
+        return run_images(&command->image);
+    }
+    if (command->images_alone)
+        return wrong_usage("--labels, --shape, --channels, --white, --val and "
+                           "--seed are for --images");
+    rc = check_usage(&command->text);
+    return rc ? rc : run_prep(&command->text);
+}
+
+int main(int argc, char **argv)
+{
+    struct command command = {
+        .text = {.tokenizer = "byte", .format = PLAIT_DATA_PLAIT},
+        .image = {.labels = PLAIT_LABEL_FIRST,
+                  .share = 0.1,
+                  .shuffled = true,
+                  .seed = 1}};
+    int c;
+
+    while ((c = getopt_long(argc, argv, short_options, options, NULL)) != -1) {
+        switch (c) {
+        case 'h':
+            fputs(usage, stdout);
+            return flush_output();
+        case 'V':
+            puts("plait-prep " PACKAGE_VERSION);
+            return flush_output();
+        case '?':
+            return 2; /* getopt has said why */
+        default:
+            if (parse_option(&command, c, optarg) < 0)
+                return 2;
+        }
+    }
+    command.text.texts = argv + optind;
+    command.text.ntexts = argc - optind;
+    return run_command(&command);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_DATA_PREP_PREP_FILES_H
+#define PLAIT_RUNTIME_DATA_PREP_PREP_FILES_H
+
+#include <stdint.h>
+
+#include "runtime/data/prep/text_source.h"
+#include "runtime/data/prep/token_writer.h"
+
+/* What lies beside the tokens in a folder of plait-prep: prep.state while it
+ * runs, prep.json and a copy of the tokenizer when it is done. */
+
+/* The directory and those above it, where they are missing. */
+int plait_prep_make_dir(const char *dir, struct plait_error *err);
+
+/* How far a run is. */
+struct plait_prep_state {
+    struct plait_text_position at;
+    struct plait_token_mark mark[PLAIT_TEXT_SETS];
+};
+
+/* `key` stands for the texts and options: only a run with the same goes on.
+ * 1, and the state; 0: there is none, or it is of another run. */
+int plait_prep_state_load(const char *dir, uint64_t key,
+                          struct plait_prep_state *state);
+int plait_prep_state_save(const char *dir, uint64_t key,
+                          const struct plait_prep_state *state,
+                          struct plait_error *err);
+void plait_prep_state_remove(const char *dir);
+
+/* The tokenizer's file, and a tokenizer_config.json beside it, into the
+ * folder. Refuses to overwrite another one that no plait-prep put there. */
+int plait_prep_copy_tokenizer(const char *dir, const struct plait_tokenizer *t,
+                              struct plait_error *err);
+int plait_prep_write_manifest(
+    const char *dir, enum plait_data_format format,
+    const struct plait_tokenizer *t,
+    const struct plait_token_mark mark[PLAIT_TEXT_SETS],
+    struct plait_error *err);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_DATA_PREP_PREP_RUN_H
+#define PLAIT_RUNTIME_DATA_PREP_PREP_RUN_H
+
+#include "runtime/data/prep/text_source.h"
+#include "runtime/data/prep/token_writer.h"
+
+struct plait_prep {
+    char **texts;
+    int ntexts;
+    const char *dir;
+    const char *tokenizer; /* as plait_tokenizer_create() takes it */
+    const char *field;     /* of JSON lines; NULL: "text", and only files that
+                              are named so are JSON lines */
+    const char *prompt_field; /* of prompts, which bear no loss, before the
+                                 texts; all are JSON lines, and `field` is
+                                 "completion" if NULL. NULL: none */
+    enum plait_data_format format;
+};
+
+struct plait_prep_result {
+    int vocab;
+    struct plait_token_mark mark[PLAIT_TEXT_SETS];
+};
+
+/* Texts to the tokens of a folder; goes on where an interrupted run of the
+ * same texts and options was. Progress goes to standard error if that is a
+ * terminal. */
+int plait_prep_run(const struct plait_prep *prep,
+                   struct plait_prep_result *result, struct plait_error *err);
+
+#endif

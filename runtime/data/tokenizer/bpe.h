@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_DATA_TOKENIZER_BPE_H
+#define PLAIT_RUNTIME_DATA_TOKENIZER_BPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/data/tokenizer/buffer.h"
+
+/* Byte-level byte-pair encoding (Sennrich et al., arXiv 1508.07909; GPT-2):
+ * a piece of text is its bytes, and the two neighbours whose merge was
+ * learned first become one token, until no two can be merged. */
+struct plait_bpe;
+
+/* vocab: one more than the largest token id; nmerges: how many there will
+ * be. NULL with errno. */
+struct plait_bpe *plait_bpe_create(int vocab, size_t nmerges);
+void plait_bpe_destroy(struct plait_bpe *bpe);
+
+/* The bytes that token `id` stands for. -1 with ENOMEM. */
+int plait_bpe_set_text(struct plait_bpe *bpe, int32_t id, const char *text,
+                       size_t size);
+/* `left` and `right` become `merged`; those added first are merged first. Of
+ * two that are the same the later counts. -1 with EOVERFLOW if there are more
+ * than plait_bpe_create() was told. */
+int plait_bpe_add_merge(struct plait_bpe *bpe, int32_t left, int32_t right,
+                        int32_t merged);
+/* All texts are set: find the tokens of single bytes. `whole_words`: a piece
+ * that is a token itself is that token, whatever the merges would make
+ * ("ignore_merges"). -1 with ENOMEM. */
+int plait_bpe_finish(struct plait_bpe *bpe, bool whole_words);
+
+/* The token of a single byte; -1 if it has none. */
+int32_t plait_bpe_byte(const struct plait_bpe *bpe, unsigned char byte);
+/* The token whose bytes these are; -1 if there is none. */
+int32_t plait_bpe_find(const struct plait_bpe *bpe, const char *text,
+                       size_t size);
+/* The bytes of a token; "" for an id without any. */
+const char *plait_bpe_text(const struct plait_bpe *bpe, int32_t id,
+                           size_t *size);
+
+/* What encoding needs for itself, and the pieces it met last; one for each
+ * thread. */
+struct plait_bpe_scratch;
+struct plait_bpe_scratch *plait_bpe_scratch_create(void);
+void plait_bpe_scratch_destroy(struct plait_bpe_scratch *scratch);
+
+/* Appends the tokens of one piece; a byte without a token is left out, as
+ * Hugging Face's tokenizers does. -1 with ENOMEM. */
+int plait_bpe_encode(const struct plait_bpe *bpe,
+                     struct plait_bpe_scratch *scratch,
+                     const unsigned char *piece, size_t size,
+                     struct plait_tokens *out);
+
+#endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "runtime/data/tokenizer/bpe_private.h"
+
+/* Most words of a text are those of the last pages: their tokens are kept in
+ * a table of one cache line each, where a new word takes an old one's place.
+ */
+enum { CACHE_SIZE = 1 << 15, CACHE_BYTES = 22, CACHE_TOKENS = 10 };
+
+struct cached {
+    uint8_t size, count; /* size 0: none */
+    unsigned char text[CACHE_BYTES];
+    int32_t token[CACHE_TOKENS];
+};
+_Static_assert(sizeof(struct cached) == 64, "one cache line");
+
+/* Pieces up to this are merged by looking at all pairs each time; longer ones
+ * by a heap, whose cost grows with n log n. */
+enum { SHORT_PIECE = 48 };
+
+/* A token of a long piece, in the list of those that are left. */
+struct symbol {
+    int32_t token; /* -1: merged into the one before */
+    int32_t before, after;
+};
+
+struct candidate {
+    uint32_t rank;
+    int32_t at; /* the left of the two */
+    int32_t left, right, merged;
+};
+
+struct plait_bpe_scratch {
+    struct cached *cache;
+    struct symbol *symbols;
+    struct candidate *heap;
+    size_t nsymbols, nheap, heap_room;
+};
+
+struct plait_bpe_scratch *plait_bpe_scratch_create(void)
+{
+    struct plait_bpe_scratch *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return NULL;
+    s->cache = aligned_alloc(64, CACHE_SIZE * sizeof(*s->cache));
+    if (!s->cache) {
+        free(s);
+        return NULL;
+    }
+    memset(s->cache, 0, CACHE_SIZE * sizeof(*s->cache));
+    return s;
+}
+
+void plait_bpe_scratch_destroy(struct plait_bpe_scratch *s)
+{
+    int saved = errno;
+
+    if (!s)
+        return;
+    free(s->cache);
+    free(s->symbols);
+    free(s->heap);
+    free(s);
+    errno = saved;
+}
+
+static const struct merge *find_merge(const struct plait_bpe *bpe, int32_t left,
+                                      int32_t right)
+{
+    uint64_t key = merge_key(left, right);
+    size_t at = hash_key(key) & bpe->merge_mask;
+
+    for (;; at = (at + 1) & bpe->merge_mask) {
+        if (bpe->merges[at].key == key)
+            return &bpe->merges[at];
+        if (!bpe->merges[at].key)
+            return NULL;
+    }
+}
+
+/* -- short pieces -------------------------------------------------------- */
+
+static void set_rank(const struct plait_bpe *bpe, const int32_t *token, int n,
+                     int i, uint32_t *rank, int32_t *merged)
+{
+    const struct merge *m;
+
+    rank[i] = UINT32_MAX;
+    if (i < 0 || i + 1 >= n)
+        return;
+    m = find_merge(bpe, token[i], token[i + 1]);
+    if (!m)
+        return;
+    rank[i] = m->rank;
+    merged[i] = m->merged;
+}
+
+/* Merges in place; how many tokens are left. */
+static int merge_short(const struct plait_bpe *bpe, int32_t *token, int n)
+{
+    uint32_t rank[SHORT_PIECE];
+    int32_t merged[SHORT_PIECE];
+    int i, best;
+
+    for (i = 0; i < n; i++)
+        set_rank(bpe, token, n, i, rank, merged);
+    while (n > 1) {
+        best = 0;
+        for (i = 1; i + 1 < n; i++)
+            if (rank[i] < rank[best])
+                best = i;
+        if (rank[best] == UINT32_MAX)
+            break;
+        token[best] = merged[best];
+        n--;
+        for (i = best + 1; i < n; i++) {
+            token[i] = token[i + 1];
+            rank[i] = rank[i + 1];
+            merged[i] = merged[i + 1];
+        }
+        if (best > 0)
+            set_rank(bpe, token, n, best - 1, rank, merged);
+        set_rank(bpe, token, n, best, rank, merged);
+    }
+    return n;
+}
+
+/* -- long pieces --------------------------------------------------------- */
+
+static bool is_less(const struct candidate *a, const struct candidate *b)
+{
+    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
+}
+
+static int push_candidate(const struct plait_bpe *bpe,
+                          struct plait_bpe_scratch *s, int32_t at)
+{
+    int32_t after = at < 0 ? -1 : s->symbols[at].after;
+    struct candidate new, *heap;
+    const struct merge *m;
+    size_t i;
+
+    if (after < 0)
+        return 0;
+    m = find_merge(bpe, s->symbols[at].token, s->symbols[after].token);
+    if (!m)
+        return 0;
+    if (s->nheap == s->heap_room) {
+        heap = realloc(s->heap, (s->heap_room * 2 + 64) * sizeof(*heap));
+        if (!heap)
+            return -1;
+        s->heap = heap;
+        s->heap_room = s->heap_room * 2 + 64;
+    }
+    new = (struct candidate){m->rank, at, s->symbols[at].token,
+                             s->symbols[after].token, m->merged};
+    for (i = s->nheap++; i > 0 && is_less(&new, &s->heap[(i - 1) / 2]);
+         i = (i - 1) / 2)
+        s->heap[i] = s->heap[(i - 1) / 2];
+    s->heap[i] = new;
+    return 0;
+}
+
+static struct candidate pop_candidate(struct plait_bpe_scratch *s)
+{
+    struct candidate top = s->heap[0], last = s->heap[--s->nheap];
+    size_t i = 0, child;
+
+    while ((child = 2 * i + 1) < s->nheap) {
+        if (child + 1 < s->nheap &&
+            is_less(&s->heap[child + 1], &s->heap[child]))
+            child++;
+        if (!is_less(&s->heap[child], &last))
+            break;
+        s->heap[i] = s->heap[child];
+        i = child;
+    }
+    s->heap[i] = last;
+    return top;
+}
+
+/* Merge what a candidate says, unless one of the two has changed since. */
+static int apply_candidate(const struct plait_bpe *bpe,
+                           struct plait_bpe_scratch *s,
+                           const struct candidate *c)
+{
+    struct symbol *left = &s->symbols[c->at], *right;
+    int32_t after = left->after;
+
+    if (left->token != c->left || after < 0 ||
+        s->symbols[after].token != c->right)
+        return 0;
+    right = &s->symbols[after];
+    left->token = c->merged;
+    left->after = right->after;
+    right->token = -1;
+    if (left->after >= 0)
+        s->symbols[left->after].before = c->at;
+    if (push_candidate(bpe, s, left->before) < 0)
+        return -1;
+    return push_candidate(bpe, s, c->at);
+}
+
+static int make_symbols(const struct plait_bpe *bpe,
+                        struct plait_bpe_scratch *s, const unsigned char *piece,
+                        size_t size)
+{
+    int32_t n = 0;
+
+    if (size > INT32_MAX - 1) {
+        errno = EOVERFLOW;
+        return -1;
+    }
+    if (size > s->nsymbols) {
+        free(s->symbols);
+        s->nsymbols = 0;
+        s->symbols = malloc(size * sizeof(*s->symbols));
+        if (!s->symbols)
+            return -1;
+        s->nsymbols = size;
+    }
+    for (size_t i = 0; i < size; i++)
+        if (bpe->byte[piece[i]] >= 0) {
+            s->symbols[n] = (struct symbol){bpe->byte[piece[i]], n - 1, n + 1};
+            n++;
+        }
+    if (n > 0)
+        s->symbols[n - 1].after = -1;
+    return n;
+}
+
+static int encode_long(const struct plait_bpe *bpe, struct plait_bpe_scratch *s,
+                       const unsigned char *piece, size_t size,
+                       struct plait_tokens *out)
+{
+    int32_t n = make_symbols(bpe, s, piece, size), i;
+
+    if (n < 0)
+        return -1;
+    s->nheap = 0;
+    for (i = 0; i < n; i++)
+        if (push_candidate(bpe, s, i) < 0)
+            return -1;
+    while (s->nheap > 0) {
+        struct candidate c = pop_candidate(s);
+
+        if (apply_candidate(bpe, s, &c) < 0)
+            return -1;
+    }
+    if (plait_tokens_reserve(out, (size_t)n) < 0)
+        return -1;
+    for (i = n > 0 ? 0 : -1; i >= 0; i = s->symbols[i].after)
+        out->id[out->count++] = s->symbols[i].token;
+    return 0;
+}
+
+/* -- a piece ------------------------------------------------------------- */
+
+static int encode_short(const struct plait_bpe *bpe, const unsigned char *piece,
+                        size_t size, struct plait_tokens *out)
+{
+    int32_t token[SHORT_PIECE];
+    int n = 0;
+
+    for (size_t i = 0; i < size; i++)
+        if (bpe->byte[piece[i]] >= 0)
+            token[n++] = bpe->byte[piece[i]];
+    n = merge_short(bpe, token, n);
+    if (plait_tokens_reserve(out, (size_t)n) < 0)
+        return -1;
+    memcpy(out->id + out->count, token, (size_t)n * sizeof(*token));
+    out->count += (size_t)n;
+    return 0;
+}
+
+static int encode_piece(const struct plait_bpe *bpe,
+                        struct plait_bpe_scratch *s, const unsigned char *piece,
+                        size_t size, struct plait_tokens *out)
+{
+    int32_t word =
+        bpe->whole_words ? plait_bpe_find(bpe, (const char *)piece, size) : -1;
+
+    if (word >= 0) {
+        if (plait_tokens_reserve(out, 1) < 0)
+            return -1;
+        out->id[out->count++] = word;
+        return 0;
+    }
+    if (size <= SHORT_PIECE)
+        return encode_short(bpe, piece, size, out);
+    return encode_long(bpe, s, piece, size, out);
+}
+
+int plait_bpe_encode(const struct plait_bpe *bpe, struct plait_bpe_scratch *s,
+                     const unsigned char *piece, size_t size,
+                     struct plait_tokens *out)
+{
+    struct cached *c;
+    size_t first;
+
+    if (size > CACHE_BYTES)
+        return encode_piece(bpe, s, piece, size, out);
+    c = &s->cache[hash_bytes(piece, size) % CACHE_SIZE];
+    if (c->size == size && !memcmp(c->text, piece, size)) {
+        if (plait_tokens_reserve(out, CACHE_TOKENS) < 0)
+            return -1;
+        memcpy(out->id + out->count, c->token, sizeof(c->token));
+        out->count += c->count;
+        return 0;
+    }
+    first = out->count;
+    if (encode_piece(bpe, s, piece, size, out) < 0)
+        return -1;
+    if (out->count - first > CACHE_TOKENS)
+        return 0;
+    c->size = (uint8_t)size;
+    c->count = (uint8_t)(out->count - first);
+    memcpy(c->text, piece, size);
+    memcpy(c->token, out->id + first, c->count * sizeof(*c->token));
+    return 0;
+}

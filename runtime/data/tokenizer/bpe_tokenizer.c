@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "runtime/data/tokenizer/bpe_tokenizer.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "runtime/data/tokenizer/tokenizer_private.h"
+#include "runtime/data/tokenizer/unicode.h"
+
+/* -- encoding ------------------------------------------------------------- */
+
+struct scratch {
+    struct plait_bpe_scratch *bpe;
+    struct plait_buffer repaired, composed, prefixed;
+};
+
+/* Where a text goes through, from its first form to the tokens. */
+struct pass {
+    const struct plait_bpe_tokenizer *t;
+    struct scratch *scratch;
+    struct plait_tokens *out;
+};
+
+static void scratch_destroy(void *scratch)
+{
+    struct scratch *s = scratch;
+
+    plait_bpe_scratch_destroy(s->bpe);
+    free(s->repaired.data);
+    free(s->composed.data);
+    free(s->prefixed.data);
+    free(s);
+}
+
+static void *scratch_create(void)
+{
+    struct scratch *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return NULL;
+    s->bpe = plait_bpe_scratch_create();
+    if (s->bpe)
+        return s;
+    free(s);
+    return NULL;
+}
+
+static int encode_pieces(const struct pass *p, const unsigned char *text,
+                         size_t size)
+{
+    size_t n;
+
+    for (; size > 0; text += n, size -= n) {
+        n = plait_pattern_next(&p->t->pattern, p->t->table, text, size);
+        if (plait_bpe_encode(p->t->bpe, p->scratch->bpe, text, n, p->out) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Between digits, which are texts of their own. */
+static int encode_digits(const struct pass *p, const unsigned char *text,
+                         size_t size)
+{
+    size_t at = 0, from = 0, n;
+
+    for (; at < size; at += n) {
+        if (!(p->t->table[plait_utf8_decode(text + at, &n)] &
+              PLAIT_UNICODE_NUMBER))
+            continue;
+        if (encode_pieces(p, text + from, at - from) < 0 ||
+            encode_pieces(p, text + at, n) < 0)
+            return -1;
+        from = at + n;
+    }
+    return encode_pieces(p, text + from, size - from);
+}
+
+static int encode_plain(const struct pass *p, const char *text, size_t size,
+                        bool continued)
+{
+    struct plait_buffer *b = &p->scratch->prefixed;
+
+    if (size == 0)
+        return 0;
+    if (p->t->prefix_space && !continued && text[0] != ' ') {
+        b->size = 0;
+        if (plait_buffer_add(b, " ", 1) < 0 ||
+            plait_buffer_add(b, text, size) < 0)
+            return -1;
+        text = b->data;
+        size = b->size;
+    }
+    if (p->t->digits)
+        return encode_digits(p, (const unsigned char *)text, size);
+    return encode_pieces(p, (const unsigned char *)text, size);
+}
+
+static int add_token(struct plait_tokens *out, int32_t id)
+{
+    if (plait_tokens_reserve(out, 1) < 0)
+        return -1;
+    out->id[out->count++] = id;
+    return 0;
+}
+
+typedef int encode_part(const struct pass *p, const char *text, size_t size,
+                        bool continued);
+
+/* Added tokens as they are, what is between them by `part`. */
+static int encode_between(const struct pass *p, bool normalized,
+                          encode_part *part, const char *text, size_t size,
+                          bool continued)
+{
+    const struct plait_added_token *token;
+    size_t at;
+
+    do {
+        token =
+            plait_added_tokens_find(&p->t->added, normalized, text, size, &at);
+        if (part(p, text, at, continued) < 0 ||
+            (token && add_token(p->out, token->id) < 0))
+            return -1;
+        at += token ? token->size : 0;
+        text += at;
+        size -= at;
+        continued = false;
+    } while (size > 0);
+    return 0;
+}
+
+static int encode_normalized(const struct pass *p, const char *text,
+                             size_t size, bool continued)
+{
+    struct plait_buffer *b = &p->scratch->composed;
+
+    if (size == 0)
+        return 0;
+    if (p->t->composes && plait_unicode_is_loose(p->t->table, text, size)) {
+        b->size = 0;
+        if (plait_unicode_compose(p->t->table, text, size, b) < 0)
+            return -1;
+        text = b->data;
+        size = b->size;
+    }
+    return encode_between(p, true, encode_plain, text, size, continued);
+}
+
+static int bpe_encode(const void *model, void *scratch, const char *text,
+                      size_t size, bool continued, struct plait_tokens *out,
+                      struct plait_error *err)
+{
+    struct pass p = {model, scratch, out};
+    struct plait_buffer *b = &p.scratch->repaired;
+
+    if (plait_utf8_valid(text, size) < size) {
+        b->size = 0;
+        if (plait_utf8_repair(text, size, b) < 0)
+            return plait_errorf(err, "tokenizer: %s", strerror(errno));
+        text = b->data;
+        size = b->size;
+    }
+    if (size > 0 &&
+        encode_between(&p, false, encode_normalized, text, size, continued) < 0)
+        return plait_errorf(err, "tokenizer: %s", strerror(errno));
+    return 0;
+}
+
+/* -- cutting -------------------------------------------------------------- */
+
+/* Two places where every pattern ends a piece, whatever comes before and
+ * after: behind a line break between two characters that are no white space,
+ * and before the blank between two letters. The rest of the text is looked at
+ * as bytes until then, so that what is not UTF-8 is no place. */
+static bool can_cut(const struct plait_bpe_tokenizer *t,
+                    const unsigned char *text, size_t size, size_t at)
+{
+    const unsigned char *left, *right;
+    bool blank = text[at] == ' ';
+    size_t n, before;
+    uint8_t a, b;
+    bool valid;
+
+    left = blank ? text + at : text + at - 1;
+    right = blank ? text + at + 1 : text + at;
+    if (left == text || right >= text + size)
+        return false;
+    for (before = 1; before < 4 && before < (size_t)(left - text) &&
+                     (left[-(ptrdiff_t)before] & 0xc0) == 0x80;)
+        before++;
+    n = plait_utf8_next(left - before, before, &valid);
+    if (!valid || n != before)
+        return false;
+    plait_utf8_next(right, (size_t)(text + size - right), &valid);
+    if (!valid)
+        return false;
+    a = t->table[plait_utf8_decode(left - before, &n)];
+    b = t->table[plait_utf8_decode(right, &n)];
+    if (b & PLAIT_UNICODE_LOOSE)
+        return false;
+    return blank ? (a & b & PLAIT_UNICODE_LETTER) != 0
+                 : !((a | b) & PLAIT_UNICODE_SPACE);
+}
+
+static size_t bpe_cut(const void *model, const char *text, size_t size)
+{
+    const struct plait_bpe_tokenizer *t = model;
+
+    for (size_t at = size; at-- > 1;)
+        if ((text[at] == ' ' || text[at - 1] == '\n') &&
+            can_cut(t, (const unsigned char *)text, size, at) &&
+            !plait_added_tokens_cut(&t->added, text, size, at))
+            return at;
+    return 0;
+}
+
+/* -- decoding ------------------------------------------------------------- */
+
+static const struct plait_added_token *
+find_added(const struct plait_bpe_tokenizer *t, int32_t id)
+{
+    for (size_t i = 0; i < t->added.count; i++)
+        if (t->added.token[i].id == id)
+            return &t->added.token[i];
+    return NULL;
+}
+
+static int bpe_decode(const void *model, const int32_t *tokens, size_t ntokens,
+                      struct plait_buffer *out, struct plait_error *err)
+{
+    const struct plait_bpe_tokenizer *t = model;
+    const struct plait_added_token *added;
+    const char *text;
+    size_t i, size;
+
+    for (i = 0; i < ntokens; i++) {
+        errno = ERANGE;
+        if (tokens[i] < 0 || tokens[i] >= t->vocab)
+            return plait_errorf(err, "tokenizer: token %d is not one of its %d",
+                                tokens[i], t->vocab);
+        added = find_added(t, tokens[i]);
+        if (added && added->special)
+            continue;
+        text = added ? added->text : plait_bpe_text(t->bpe, tokens[i], &size);
+        if (plait_buffer_add(out, text, added ? added->size : size) < 0)
+            return plait_errorf(err, "tokenizer: out of memory");
+    }
+    return 0;
+}
+
+/* -- its files ------------------------------------------------------------ */
+
+int32_t plait_bpe_tokenizer_end(const struct plait_bpe_tokenizer *t,
+                                const char *eos_token)
+{
+    static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>",
+                                        "</s>", "<eos>"};
+    const struct plait_added_token *token = NULL;
+
+    for (int i = 0; i < 4 && !token; i++)
+        token = plait_added_tokens_named(&t->added, usual[i]);
+    if (!token && eos_token)
+        token = plait_added_tokens_named(&t->added, eos_token);
+    return token ? token->id : -1;
+}
+
+static int read_file(const char *path, struct plait_buffer *text,
+                     struct plait_error *err)
+{
+    FILE *file = fopen(path, "re");
+    size_t n = 1;
+
+    if (!file)
+        return plait_errorf(err, "bpe:%s: %s", path, strerror(errno));
+    while (n > 0 && plait_buffer_reserve(text, 1 << 20) == 0) {
+        n = fread(text->data + text->size, 1, 1 << 20, file);
+        text->size += n;
+    }
+    if (n == 0 && !ferror(file)) {
+        fclose(file);
+        return 0;
+    }
+    plait_errorf(err, "bpe:%s: %s", path, strerror(errno));
+    fclose(file);
+    return -1;
+}
+
+/* The eos_token of the tokenizer_config.json beside a tokenizer.json: a
+ * string, or an object with one; NULL if there is none. */
+static char *read_eos(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    json_t *root, *eos;
+    char *config, *name = NULL;
+
+    if (asprintf(&config, "%.*stokenizer_config.json",
+                 slash ? (int)(slash - path + 1) : 0, path) < 0)
+        return NULL;
+    root = json_load_file(config, 0, NULL);
+    free(config);
+    eos = json_object_get(root, "eos_token");
+    if (json_is_object(eos))
+        eos = json_object_get(eos, "content");
+    if (json_is_string(eos))
+        name = strdup(json_string_value(eos));
+    json_decref(root);
+    return name;
+}
+
+static int find_end(const struct plait_bpe_tokenizer *model, const char *path,
+                    int32_t *end, struct plait_error *err)
+{
+    char *eos = read_eos(path);
+
+    *end = plait_bpe_tokenizer_end(model, eos);
+    free(eos);
+    if (*end >= 0)
+        return 0;
+    errno = EINVAL;
+    return plait_errorf(err,
+                        "bpe:%s: no token ends a text: it has no "
+                        "<|endoftext|>, <|end_of_text|>, </s> or <eos>, and "
+                        "no tokenizer_config.json beside it names an eos_token",
+                        path);
+}
+
+static const struct plait_tokenizer_ops bpe_ops = {
+    .name = "bpe",
+    .file = "tokenizer.json",
+    .destroy = (void (*)(void *))plait_bpe_tokenizer_destroy,
+    .cut = bpe_cut,
+    .scratch_create = scratch_create,
+    .scratch_destroy = scratch_destroy,
+    .encode = bpe_encode,
+    .decode = bpe_decode,
+};
+
+/* The file that a folder means; NULL with ENOMEM. */
+static char *file_in(const char *path)
+{
+    struct stat st;
+    char *file;
+
+    if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+        return strdup(path);
+    return asprintf(&file, "%s/tokenizer.json", path) < 0 ? NULL : file;
+}
+
+int plait_tokenizer_open_bpe(struct plait_tokenizer *t, const char *path,
+                             struct plait_error *err)
+{
+    char *file = file_in(path);
+    struct plait_bpe_tokenizer *model = NULL;
+    struct plait_buffer text = {0};
+
+    if (!file)
+        return plait_errorf(err, "bpe:%s: out of memory", path);
+    if (read_file(file, &text, err) == 0)
+        model = plait_tokenizer_json_parse(text.data, text.size, file, err);
+    free(text.data);
+    if (!model || find_end(model, file, &t->end, err) < 0) {
+        plait_bpe_tokenizer_destroy(model);
+        free(file);
+        return -1;
+    }
+#ifdef __GLIBC__
+    /* What the JSON of a large vocabulary took, several times its tables,
+     * would be kept for ever. */
+    malloc_trim(0);
+#endif
+    t->ops = &bpe_ops;
+    t->model = model;
+    t->vocab = model->vocab;
+    free(t->path);
+    t->path = file;
+    return 0;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_DATA_TOKENIZER_BPE_TOKENIZER_H
+#define PLAIT_RUNTIME_DATA_TOKENIZER_BPE_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/data/tokenizer/added_tokens.h"
+#include "runtime/data/tokenizer/bpe.h"
+#include "runtime/data/tokenizer/pretokenize.h"
+#include "topology/base/error.h"
+
+/* What a tokenizer.json describes. */
+struct plait_bpe_tokenizer {
+    struct plait_bpe *bpe;
+    uint8_t *table; /* of plait_unicode_create() */
+    struct plait_added_tokens added;
+    bool composes;     /* NFC first */
+    bool digits;       /* each digit is a piece of its own */
+    bool prefix_space; /* a text begins with a blank, added where it lacks */
+    struct plait_pattern pattern;
+    int vocab;
+};
+
+/* Reads a tokenizer.json of `size` bytes; `name` stands for it in errors.
+ * What it asks for and is not done here is an error that names it. NULL with
+ * errno. */
+struct plait_bpe_tokenizer *plait_tokenizer_json_parse(const char *text,
+                                                       size_t size,
+                                                       const char *name,
+                                                       struct plait_error *err);
+void plait_bpe_tokenizer_destroy(struct plait_bpe_tokenizer *t);
+/* The token that ends a text: the added token with one of the usual names,
+ * else the eos_token of a tokenizer_config.json (NULL: there is none). -1 if
+ * there is neither. */
+int32_t plait_bpe_tokenizer_end(const struct plait_bpe_tokenizer *t,
+                                const char *eos_token);
+
+#endif

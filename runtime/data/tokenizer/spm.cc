@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/data/tokenizer/spm.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <sentencepiece_processor.h>
+
+// No exception leaves this file: what the library throws is that memory is
+// short.
+
+// What the end of a line is to a model, found by trying.
+enum line_end {
+    LINE_END_TOKEN, // a token of its own, as in Llama's
+    LINE_END_SPACE, // a blank, which begins a word
+    LINE_END_OTHER
+};
+
+struct plait_spm {
+    sentencepiece::SentencePieceProcessor model;
+    enum line_end line_end;
+    std::vector<int> lead; // the tokens of a line break alone
+};
+
+// What is encoded at a time: about so much, up to the end of a line; at most
+// so much.
+static const size_t part_size = 1 << 10, part_most = 1 << 20;
+
+static int out_of_memory(struct plait_error *err)
+{
+    errno = ENOMEM;
+    return plait_errorf(err, "tokenizer: out of memory");
+}
+
+static int report_failure(const char *what,
+                          const sentencepiece::util::Status &status,
+                          struct plait_error *err)
+{
+    errno = EINVAL;
+    return plait_errorf(err, "tokenizer: cannot %s: %.300s", what,
+                        status.error_message());
+}
+
+static int open_model(struct plait_spm *spm, const char *path,
+                      struct plait_error *err)
+{
+    const auto status = spm->model.Load(path);
+
+    errno = EINVAL;
+    if (!status.ok())
+        return plait_errorf(err,
+                            "spm:%s: not a SentencePiece model that can be "
+                            "read: %.300s",
+                            path, status.error_message());
+    if (spm->model.eos_id() < 0)
+        return plait_errorf(err,
+                            "spm:%s: has no end of sentence, which ends a "
+                            "text: train it with one (--eos_id)",
+                            path);
+    return 0;
+}
+
+// Parts that begin after a line break are encoded with it in front, so that
+// they do not get the blank that begins a text, and lose its tokens again.
+static void find_line_end(struct plait_spm *spm)
+{
+    const auto a = spm->model.EncodeAsIds("a"), b = spm->model.EncodeAsIds("b");
+    const auto both = spm->model.EncodeAsIds("a\nb");
+    auto apart = a;
+
+    spm->line_end = LINE_END_OTHER;
+    apart.insert(apart.end(), b.begin(), b.end());
+    if (both == apart) {
+        spm->line_end = LINE_END_SPACE;
+        return;
+    }
+    spm->lead = spm->model.EncodeAsIds("\n");
+    if (spm->lead.empty() || spm->model.IsUnknown(spm->lead.back()))
+        return;
+    for (int i = 0; i < spm->model.GetPieceSize(); i++) {
+        const auto &piece = spm->model.IdToPiece(i);
+
+        if (piece.size() > 1 && piece.find('\n') != piece.npos)
+            return;
+    }
+    if (spm->model.IsByte(spm->lead.back()) ||
+        spm->model.IdToPiece(spm->lead.back()) == "\n")
+        spm->line_end = LINE_END_TOKEN;
+}
+
+struct plait_spm *plait_spm_create(const char *path, struct plait_error *err)
+{
+    try {
+        auto spm = std::make_unique<plait_spm>();
+
+        if (open_model(spm.get(), path, err) < 0)
+            return nullptr;
+        find_line_end(spm.get());
+        return spm.release();
+    } catch (const std::bad_alloc &) {
+        out_of_memory(err);
+        return nullptr;
+    }
+}
+
+void plait_spm_destroy(struct plait_spm *spm)
+{
+    delete spm;
+}
+
+int plait_spm_vocab(const struct plait_spm *spm)
+{
+    return spm->model.GetPieceSize();
+}
+
+int32_t plait_spm_end(const struct plait_spm *spm)
+{
+    return spm->model.eos_id();
+}
+
+// The end of a part: after a line break, if it has one.
+static size_t part_end(const struct plait_spm *spm, const char *text,
+                       size_t size)
+{
+    const size_t least = spm->line_end == LINE_END_OTHER   ? part_most
+                         : spm->line_end == LINE_END_SPACE ? 1
+                                                           : part_size;
+    const size_t most = size < part_most ? size : part_most;
+    const void *line;
+
+    if (size <= least)
+        return size;
+    line = memrchr(text, '\n', least);
+    if (!line)
+        line = memchr(text + least, '\n', most - least);
+    return line ? static_cast<const char *>(line) - text + 1 : most;
+}
+
+static int add_part(const struct plait_spm *spm, const char *text, size_t size,
+                    bool continued, struct plait_tokens *out,
+                    struct plait_error *err)
+{
+    const bool leads = continued && spm->line_end == LINE_END_TOKEN;
+    std::vector<int> part;
+    std::string line;
+    size_t skip = 0;
+
+    if (leads) {
+        line.reserve(size + 1);
+        line.append("\n").append(text, size);
+        skip = spm->lead.size();
+    }
+    const auto status = leads ? spm->model.Encode(line, &part)
+                              : spm->model.Encode({text, size}, &part);
+    if (!status.ok())
+        return report_failure("encode the text", status, err);
+    skip = skip < part.size() ? skip : part.size();
+    if (plait_tokens_reserve(out, part.size()) < 0)
+        return out_of_memory(err);
+    std::copy(part.begin() + skip, part.end(), out->id + out->count);
+    out->count += part.size() - skip;
+    return 0;
+}
+
+int plait_spm_encode(const struct plait_spm *spm, const char *text, size_t size,
+                     bool continued, struct plait_tokens *out,
+                     struct plait_error *err)
+{
+    size_t n;
+
+    try {
+        for (; size > 0; text += n, size -= n) {
+            n = part_end(spm, text, size);
+            if (add_part(spm, text, n, continued, out, err) < 0)
+                return -1;
+            continued = text[n - 1] == '\n';
+        }
+        return 0;
+    } catch (const std::bad_alloc &) {
+        return out_of_memory(err);
+    }
+}
+
+int plait_spm_decode(const struct plait_spm *spm, const int32_t *tokens,
+                     size_t ntokens, struct plait_buffer *out,
+                     struct plait_error *err)
+{
+    try {
+        const std::vector<int> all(tokens, tokens + ntokens);
+        std::string text;
+        const auto status = spm->model.Decode(all, &text);
+
+        if (!status.ok())
+            return report_failure("decode", status, err);
+        if (plait_buffer_add(out, text.data(), text.size()) < 0)
+            return out_of_memory(err);
+        return 0;
+    } catch (const std::bad_alloc &) {
+        return out_of_memory(err);
+    }
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_DATA_TOKENIZER_SPM_H
+#define PLAIT_RUNTIME_DATA_TOKENIZER_SPM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "runtime/data/tokenizer/buffer.h"
+#include "topology/base/error.h"
+
+/* C interface to libsentencepiece; see tokenizer.h. Without the library,
+ * plait_spm_create() says so. */
+struct plait_spm;
+
+struct plait_spm *plait_spm_create(const char *path, struct plait_error *err);
+void plait_spm_destroy(struct plait_spm *spm);
+int plait_spm_vocab(const struct plait_spm *spm);
+int32_t plait_spm_end(const struct plait_spm *spm);
+/* As plait_encoder_add(). A text is encoded line by line, which gives the
+ * tokens of the whole: the library's time and memory for one long sentence
+ * grow faster than its length. */
+int plait_spm_encode(const struct plait_spm *spm, const char *text, size_t size,
+                     bool continued, struct plait_tokens *out,
+                     struct plait_error *err);
+int plait_spm_decode(const struct plait_spm *spm, const int32_t *tokens,
+                     size_t ntokens, struct plait_buffer *out,
+                     struct plait_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <string.h>
+
+#include "runtime/data/tokenizer/spm.h"
+#include "runtime/data/tokenizer/tokenizer_private.h"
+
+/* SentencePiece among the tokenizers. */
+
+static void spm_destroy(void *model)
+{
+    plait_spm_destroy(model);
+}
+
+/* After the last line break that two characters stand around: no blanks, of
+ * which a model may join several. */
+static size_t spm_cut(const void *model, const char *text, size_t size)
+{
+    static const char blanks[] = " \t\r\n\v\f";
+
+    (void)model;
+    for (size_t at = size; at-- > 2;)
+        if (text[at - 1] == '\n' && !memchr(blanks, text[at], 6) &&
+            !memchr(blanks, text[at - 2], 6))
+            return at;
+    return 0;
+}
+
+static int spm_encode(const void *model, void *scratch, const char *text,
+                      size_t size, bool continued, struct plait_tokens *out,
+                      struct plait_error *err)
+{
+    (void)scratch;
+    return plait_spm_encode(model, text, size, continued, out, err);
+}
+
+static int spm_decode(const void *model, const int32_t *tokens, size_t ntokens,
+                      struct plait_buffer *out, struct plait_error *err)
+{
+    return plait_spm_decode(model, tokens, ntokens, out, err);
+}
+
+static const struct plait_tokenizer_ops spm_ops = {
+    .name = "spm",
+    .file = "tokenizer.model",
+    .destroy = spm_destroy,
+    .cut = spm_cut,
+    .encode = spm_encode,
+    .decode = spm_decode,
+};
+
+int plait_tokenizer_open_spm(struct plait_tokenizer *t, const char *path,
+                             struct plait_error *err)
+{
+    struct plait_spm *spm = plait_spm_create(path, err);
+
+    if (!spm)
+        return -1;
+    t->ops = &spm_ops;
+    t->model = spm;
+    t->vocab = plait_spm_vocab(spm);
+    t->end = plait_spm_end(spm);
+    return 0;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "runtime/data/tokenizer/tokenizer_private.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* -- bytes --------------------------------------------------------------- */
+
+enum { BYTE_END = 256 };
+
+static size_t byte_cut(const void *model, const char *text, size_t size)
+{
+    (void)model, (void)text;
+    return size > 1 ? size - 1 : 0;
+}
+
+static int byte_encode(const void *model, void *scratch, const char *text,
+                       size_t size, bool continued, struct plait_tokens *out,
+                       struct plait_error *err)
+{
+    (void)model, (void)scratch, (void)continued;
+    if (plait_tokens_reserve(out, size) < 0)
+        return plait_errorf(err, "tokenizer: out of memory");
+    for (size_t i = 0; i < size; i++)
+        out->id[out->count++] = (unsigned char)text[i];
+    return 0;
+}
+
+static int byte_decode(const void *model, const int32_t *tokens, size_t ntokens,
+                       struct plait_buffer *out, struct plait_error *err)
+{
+    (void)model;
+    if (plait_buffer_reserve(out, ntokens) < 0)
+        return plait_errorf(err, "tokenizer: out of memory");
+    for (size_t i = 0; i < ntokens; i++)
+        if (tokens[i] >= 0 && tokens[i] < BYTE_END)
+            out->data[out->size++] = (char)tokens[i];
+    return 0;
+}
+
+static const struct plait_tokenizer_ops byte_ops = {
+    .name = "byte",
+    .cut = byte_cut,
+    .encode = byte_encode,
+    .decode = byte_decode,
+};
+
+/* -- any ----------------------------------------------------------------- */
+
+static int open_spec(struct plait_tokenizer *t, const char *spec,
+                     struct plait_error *err)
+{
+    int (*open)(struct plait_tokenizer *, const char *, struct plait_error *);
+
+    if (!strcmp(spec, "byte")) {
+        t->ops = &byte_ops;
+        t->vocab = PLAIT_BYTE_VOCAB;
+        t->end = BYTE_END;
+        return 0;
+    }
+    open = !strncmp(spec, "spm:", 4)   ? plait_tokenizer_open_spm
+           : !strncmp(spec, "bpe:", 4) ? plait_tokenizer_open_bpe
+                                       : NULL;
+    if (!open || !spec[4]) {
+        errno = EINVAL;
+        return plait_errorf(
+            err, "the tokenizer is byte, spm:FILE or bpe:FILE, not '%s'", spec);
+    }
+    t->path = strdup(spec + 4);
+    if (!t->path)
+        return plait_errorf(err, "tokenizer %s: out of memory", spec);
+    return open(t, t->path, err);
+}
+
+struct plait_tokenizer *plait_tokenizer_create(const char *spec,
+                                               struct plait_error *err)
+{
+    struct plait_tokenizer *t = calloc(1, sizeof(*t));
+
+    if (!t) {
+        plait_errorf(err, "tokenizer %s: out of memory", spec);
+        return NULL;
+    }
+    if (open_spec(t, spec, err) == 0)
+        return t;
+    plait_tokenizer_destroy(t);
+    return NULL;
+}
+
+char *plait_tokenizer_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+    char *folder;
+    int n;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        n = asprintf(&folder, "%s/", path);
+    else
+        n = asprintf(&folder, "%.*s", slash ? (int)(slash - path + 1) : 2,
+                     slash ? path : "./");
+    return n < 0 ? NULL : folder;
+}
+
+struct plait_tokenizer *plait_tokenizer_beside(const char *path,
+                                               struct plait_error *err)
+{
+    char *folder = plait_tokenizer_folder(path), *manifest = NULL, *spec = NULL;
+    const char *name = NULL, *file = NULL;
+    struct plait_tokenizer *t = NULL;
+    json_t *root = NULL;
+
+    if (folder && asprintf(&manifest, "%sprep.json", folder) >= 0)
+        root = json_load_file(manifest, 0, NULL);
+    name = json_string_value(json_object_get(root, "tokenizer"));
+    file = json_string_value(json_object_get(root, "tokenizer_file"));
+    errno = ENOENT;
+    if (name && !file)
+        t = plait_tokenizer_create(name, err);
+    else if (name && asprintf(&spec, "%s:%s%s", name, folder, file) >= 0)
+        t = plait_tokenizer_create(spec, err);
+    json_decref(root);
+    free(folder);
+    free(manifest);
+    free(spec);
+    return t;
+}
+
+void plait_tokenizer_destroy(struct plait_tokenizer *t)
+{
+    int saved = errno;
+
+    if (!t)
+        return;
+    if (t->model)
+        t->ops->destroy(t->model);
+    free(t->path);
+    free(t);
+    errno = saved;
+}
+
+const char *plait_tokenizer_name(const struct plait_tokenizer *t)
+{
+    return t->ops->name;
+}
+
+const char *plait_tokenizer_path(const struct plait_tokenizer *t)
+{
+    return t->path;
+}
+
+const char *plait_tokenizer_file(const struct plait_tokenizer *t)
+{
+    return t->ops->file;
+}
+
+int plait_tokenizer_vocab(const struct plait_tokenizer *t)
+{
+    return t->vocab;
+}
+
+int32_t plait_tokenizer_end(const struct plait_tokenizer *t)
+{
+    return t->end;
+}
+
+size_t plait_tokenizer_cut(const struct plait_tokenizer *t, const char *text,
+                           size_t size)
+{
+    return t->ops->cut(t->model, text, size);
+}
+
+/* -- encoding and decoding ------------------------------------------------ */
+
+struct plait_encoder {
+    const struct plait_tokenizer *tokenizer;
+    void *scratch;
+};
+
+struct plait_encoder *plait_encoder_create(const struct plait_tokenizer *t)
+{
+    struct plait_encoder *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return NULL;
+    e->tokenizer = t;
+    if (!t->ops->scratch_create || (e->scratch = t->ops->scratch_create()))
+        return e;
+    free(e);
+    return NULL;
+}
+
+void plait_encoder_destroy(struct plait_encoder *e)
+{
+    int saved = errno;
+
+    if (!e)
+        return;
+    if (e->scratch)
+        e->tokenizer->ops->scratch_destroy(e->scratch);
+    free(e);
+    errno = saved;
+}
+
+int plait_encoder_add(struct plait_encoder *e, const char *text, size_t size,
+                      bool continued, struct plait_tokens *out,
+                      struct plait_error *err)
+{
+    return e->tokenizer->ops->encode(e->tokenizer->model, e->scratch, text,
+                                     size, continued, out, err);
+}
+
+int plait_tokenizer_encode(const struct plait_tokenizer *t, const char *text,
+                           size_t size, int32_t **tokens, size_t *ntokens,
+                           struct plait_error *err)
+{
+    struct plait_encoder *e = plait_encoder_create(t);
+    struct plait_tokens out = {0};
+
+    if (!e || plait_tokens_reserve(&out, 1) < 0) {
+        plait_encoder_destroy(e);
+        return plait_errorf(err, "tokenizer: out of memory");
+    }
+    if (plait_encoder_add(e, text, size, false, &out, err) < 0) {
+        plait_encoder_destroy(e);
+        free(out.id);
+        return -1;
+    }
+    plait_encoder_destroy(e);
+    *tokens = out.id;
+    *ntokens = out.count;
+    return 0;
+}
+
+int plait_tokenizer_decode(const struct plait_tokenizer *t,
+                           const int32_t *tokens, size_t ntokens, char **text,
+                           size_t *size, struct plait_error *err)
+{
+    struct plait_buffer out = {0};
+
+    if (t->ops->decode(t->model, tokens, ntokens, &out, err) < 0) {
+        free(out.data);
+        return -1;
+    }
+    if (plait_buffer_reserve(&out, 1) < 0) {
+        free(out.data);
+        return plait_errorf(err, "tokenizer: out of memory");
+    }
+    out.data[out.size] = '\0';
+    *text = out.data;
+    *size = out.size;
+    return 0;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_DATA_TOKENIZER_TOKENIZER_PRIVATE_H
+#define PLAIT_RUNTIME_DATA_TOKENIZER_TOKENIZER_PRIVATE_H
+
+#include "runtime/data/tokenizer/tokenizer.h"
+
+/* A kind of tokenizer. */
+struct plait_tokenizer_ops {
+    const char *name;
+    const char *file; /* what a copy of its file is called; NULL: it has none */
+    void (*destroy)(void *model);
+    /* As plait_tokenizer_cut(). */
+    size_t (*cut)(const void *model, const char *text, size_t size);
+    /* What a thread needs for itself; NULL with ENOMEM. */
+    void *(*scratch_create)(void);
+    void (*scratch_destroy)(void *scratch);
+    /* As plait_encoder_add() and plait_tokenizer_decode(). */
+    int (*encode)(const void *model, void *scratch, const char *text,
+                  size_t size, bool continued, struct plait_tokens *out,
+                  struct plait_error *err);
+    int (*decode)(const void *model, const int32_t *tokens, size_t ntokens,
+                  struct plait_buffer *out, struct plait_error *err);
+};
+
+struct plait_tokenizer {
+    const struct plait_tokenizer_ops *ops;
+    void *model;
+    char *path; /* NULL: it needs no file */
+    int vocab;
+    int32_t end;
+};
+
+/* Each makes one from its file, filling all but `path`. -1 with errno. */
+int plait_tokenizer_open_bpe(struct plait_tokenizer *t, const char *path,
+                             struct plait_error *err);
+int plait_tokenizer_open_spm(struct plait_tokenizer *t, const char *path,
+                             struct plait_error *err);
+
+#endif

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/train/watchdog/hang.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/comm/rendezvous.h"
+#include "runtime/stuck/beat.h"
+#include "runtime/stuck/look.h"
+#include "runtime/train/watchdog/heartbeat.h"
+#include "topology/base/hash.h"
+
+/* A watch that has not run for so long will not report. */
+#define FRESH_S 2
+/* What the other nodes have to say what their ranks do. */
+#define ASK_S 1.0
+/* What a lower rank, and those of a node before this one, have to say why the
+ * run ends. */
+#define TELL_S 3.0
+#define OTHER_NODE_S 1.5
+
+/* How a rank is found by those of its node. */
+struct contact {
+    uint64_t run;   /* rank 0's counts */
+    uint64_t space; /* processes of one see each other */
+    int32_t pid, fd, gpu;
+    char host[64];
+};
+
+struct plait_hang {
+    struct plait_record *record; /* NULL: none */
+    int fd, rank, world;
+    struct contact *all;              /* [world] */
+    const struct plait_record **peer; /* [world] NULL: not of this node */
+    int nnodes, *node_of;             /* [world] */
+    /* Of several nodes. */
+    int socket;                         /* -1: none */
+    struct plait_heartbeat_address *at; /* [world] NULL: none */
+    char secret[PLAIT_SECRET_SIZE];
+    struct plait_heartbeat *beat; /* NULL: nothing is heard */
+    struct plait_error unheard;   /* why there never will be, "": it will */
+};
+
+static uint64_t process_space(void)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    char boot[40] = "";
+    struct stat s;
+
+    if (f && !fgets(boot, sizeof(boot), f))
+        boot[0] = '\0';
+    if (f)
+        fclose(f);
+    if (stat("/proc/self/ns/pid", &s) < 0)
+        s.st_ino = 0;
+    return plait_hash_text(PLAIT_HASH_START, boot) + s.st_ino;
+}
+
+static void describe_self(struct plait_hang *h, const struct plait_world *world)
+{
+    struct contact *me = &h->all[h->rank];
+    struct plait_record *record = h->record;
+
+    me->space = process_space();
+    me->pid = getpid();
+    me->fd = h->fd;
+    me->gpu = world->planned ? world->launch.gpu : -1;
+    if (getrandom(&me->run, sizeof(me->run), 0) != sizeof(me->run))
+        me->run = me->space + (uint64_t)me->pid;
+    gethostname(me->host, sizeof(me->host) - 1);
+    if (!record)
+        return;
+    record->rank = h->rank;
+    record->world = h->world;
+    record->gpu = me->gpu;
+    if (world->planned)
+        snprintf(record->job, sizeof(record->job), "%s", world->launch.jobid);
+}
+
+static void open_peers(struct plait_hang *h)
+{
+    const struct contact *me = &h->all[h->rank];
+
+    for (int r = 0; r < h->world; r++)
+        if (r == h->rank)
+            h->peer[r] = h->record;
+        else if (h->all[r].space == me->space && h->all[r].fd >= 0)
+            h->peer[r] = plait_record_open(h->all[r].pid, h->all[r].fd);
+}
+
+/* Every rank's contact. Nothing may be opened before all are complete. */
+static int meet(struct plait_hang *h, struct plait_comm *comm,
+                struct plait_error *err)
+{
+    struct contact me = h->all[h->rank];
+
+    if (plait_comm_host_all_gather(comm, &me, h->all, sizeof(me)) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(comm));
+    if (h->record) {
+        h->record->run = h->all[0].run;
+        atomic_thread_fence(memory_order_release);
+        h->record->magic = PLAIT_RECORD_MAGIC;
+    }
+    if (plait_comm_barrier(comm) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(comm));
+    return 0;
+}
+
+/* Nodes are numbered by their lowest ranks. */
+static void number_nodes(struct plait_hang *h)
+{
+    for (int r = 0; r < h->world; r++) {
+        int k = r > 0 && h->all[r].space == h->all[r - 1].space ? r - 1 : 0;
+
+        while (h->all[k].space != h->all[r].space)
+            k++;
+        h->node_of[r] = k < r ? h->node_of[k] : h->nnodes++;
+    }
+}
+
+/* The addresses of all ranks. Collective. */
+static int exchange_addresses(struct plait_hang *h,
+                              const struct plait_world *world,
+                              struct plait_error *err)
+{
+    const char *toward = world->planned && world->launch.master_addr[0]
+                             ? world->launch.master_addr
+                             : h->all[0].host;
+    struct plait_heartbeat_address mine = {.port = 0};
+    int rc;
+
+    h->at = calloc((size_t)h->world, sizeof(*h->at));
+    rc = h->at ? 0 : plait_errorf(err, "out of memory");
+    if (plait_error_consensus(world->comm, rc, err) < 0)
+        return -1;
+    if (world->planned)
+        memcpy(h->secret, world->launch.secret, sizeof(h->secret));
+    if (plait_rendezvous_check(h->secret, &h->unheard) == 0 &&
+        (h->socket = plait_heartbeat_open(toward, &mine)) < 0)
+        plait_errorf(&h->unheard, "no socket: %s", strerror(errno));
+    if (plait_comm_host_all_gather(world->comm, &mine, h->at, sizeof(mine)) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world->comm));
+    plait_heartbeat_correct(toward, h->world, h->at);
+    return 0;
+}
+
+static int hang_init(struct plait_hang *h, struct plait_comm *comm)
+{
+    size_t n = (size_t)plait_comm_size(comm);
+
+    h->fd = h->socket = -1;
+    h->rank = plait_comm_rank(comm);
+    h->world = (int)n;
+    h->all = calloc(n, sizeof(*h->all));
+    h->peer = calloc(n, sizeof(*h->peer));
+    h->node_of = calloc(n, sizeof(*h->node_of));
+    return h->all && h->peer && h->node_of ? 0 : -1;
+}
+
+struct plait_hang *plait_hang_create(const struct plait_world *world,
+                                     struct plait_error *err)
+{
+    struct plait_hang *h = calloc(1, sizeof(*h));
+    int rc = h ? hang_init(h, world->comm) : -1;
+
+    if (rc < 0)
+        plait_errorf(err, "out of memory");
+    if (plait_error_consensus(world->comm, rc, err) < 0)
+        goto error;
+    h->record = plait_record_create(&h->fd);
+    describe_self(h, world);
+    if (meet(h, world->comm, err) < 0)
+        goto error;
+    open_peers(h);
+    number_nodes(h);
+    if (h->nnodes > 1 && exchange_addresses(h, world, err) < 0)
+        goto error;
+    plait_comm_set_record(world->comm, h->record);
+    return h;
+
+error:
+    plait_hang_destroy(h);
+    return NULL;
+}
+
+void plait_hang_destroy(struct plait_hang *h)
+{
+    int saved = errno;
+
+    if (!h)
+        return;
+    plait_heartbeat_destroy(h->beat);
+    if (h->socket >= 0)
+        close(h->socket);
+    for (int r = 0; h->peer && r < h->world; r++)
+        if (r != h->rank)
+            plait_record_close(h->peer[r]);
+    plait_record_destroy(h->record, h->fd);
+    free(h->at);
+    free(h->node_of);
+    free(h->peer);
+    free(h->all);
+    free(h);
+    errno = saved;
+}
+
+void plait_hang_where(const struct plait_hang *h, int rank, char *text,
+                      size_t size)
+{
+    const struct contact *c = &h->all[rank];
+
+    if (c->gpu >= 0)
+        snprintf(text, size, "%.63s, GPU %d", c->host, c->gpu);
+    else
+        snprintf(text, size, "%.63s, process %d", c->host, c->pid);
+}
+
+static bool speaks(void *arg)
+{
+    return plait_hang_speaks(arg);
+}
+
+/* What is known of a rank without asking another node. */
+static void look_at(const struct plait_hang *h, int r,
+                    struct plait_stuck_rank *rank)
+{
+    if (h->peer[r])
+        plait_stuck_look(h->peer[r], rank);
+    else
+        plait_stuck_unknown(r, rank);
+    snprintf(rank->host, sizeof(rank->host), "%.63s", h->all[r].host);
+    rank->pid = h->all[r].pid;
+    rank->gpu = h->all[r].gpu;
+}
+
+static void look(void *arg, int rank, struct plait_stuck_rank *out)
+{
+    look_at(arg, rank, out);
+}
+
+void plait_hang_listen(struct plait_hang *h)
+{
+    struct plait_heartbeat_site site = {
+        .speaks = speaks, .look = look, .arg = h};
+
+    if (!h || h->socket < 0 || h->beat)
+        return;
+    site.world = h->world;
+    site.node = h->node_of[h->rank];
+    site.nnodes = h->nnodes;
+    site.node_of = h->node_of;
+    site.at = h->at;
+    site.run = h->all[0].run;
+    site.secret = h->secret;
+    h->beat = plait_heartbeat_create(h->socket, h->rank, &site);
+    h->socket = -1;
+}
+
+void plait_hang_alive(struct plait_hang *h)
+{
+    if (h && h->record)
+        atomic_store(&h->record->alive, plait_record_now());
+}
+
+bool plait_hang_speaks(const struct plait_hang *h)
+{
+    double now = plait_record_now();
+
+    for (int r = 0; h && r < h->rank; r++)
+        if (h->peer[r] && now - atomic_load(&h->peer[r]->alive) < FRESH_S)
+            return false;
+    return true;
+}
+
+bool plait_hang_is_first_node(const struct plait_hang *h)
+{
+    int mine = h ? h->node_of[h->rank] : 0;
+
+    for (int i = 0; i < mine; i++)
+        if (!h->beat || plait_heartbeat_silence(h->beat, i) == 0)
+            return false;
+    return true;
+}
+
+bool plait_hang_is_lowest(const struct plait_hang *h)
+{
+    for (int r = 0; h && r < h->rank; r++)
+        if (h->peer[r])
+            return false;
+    return true;
+}
+
+void plait_hang_note(struct plait_hang *h)
+{
+    struct plait_record *record = h ? h->record : NULL;
+    char text[sizeof(record->where)];
+    int pid = getpid();
+
+    if (!record)
+        return;
+    atomic_store(&record->blocked, 0);
+    plait_stuck_where(pid, pid, text, sizeof(text));
+    /* Its loader and its saver have threads that read and write for it. */
+    if (!text[0])
+        plait_stuck_where(pid, 0, text, sizeof(text));
+    memcpy(record->where, text, sizeof(text));
+    atomic_store(&record->blocked, text[0] != '\0');
+}
+
+/* A node that hears fewer than half of them, or half without the first, is the
+ * one that is cut off. */
+static bool is_cut_off(const struct plait_hang *h, int *silent, double *age)
+{
+    bool first = true;
+
+    *silent = 0;
+    *age = 0;
+    for (int i = 0; h->beat && i < h->nnodes; i++) {
+        double silence = plait_heartbeat_silence(h->beat, i);
+
+        *silent += silence > 0;
+        *age = silence > *age ? silence : *age;
+        first &= i > 0 || silence == 0;
+    }
+    return *silent * 2 > h->nnodes || (*silent * 2 == h->nnodes && !first);
+}
+
+static void explain_cut(const struct plait_hang *h, int silent, double age,
+                        char *text, size_t size)
+{
+    time_t since = time(NULL) - (time_t)age;
+    struct tm tm;
+    char at[16] = "";
+
+    if (localtime_r(&since, &tm))
+        strftime(at, sizeof(at), "%H:%M:%S", &tm);
+    snprintf(text, size,
+             "node %s has heard nothing of %d of the %d other nodes since %s: "
+             "it is cut off",
+             h->all[h->rank].host, silent, h->nnodes - 1, at);
+}
+
+void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
+{
+    struct plait_stuck_rank *ranks =
+        h ? calloc((size_t)h->world, sizeof(*ranks)) : NULL;
+    struct plait_verdict verdict;
+    double age;
+    int silent;
+
+    snprintf(text, size, "nothing was noted of its ranks");
+    if (!ranks)
+        return;
+    for (int r = 0; r < h->world; r++)
+        look_at(h, r, &ranks[r]);
+    if (h->beat)
+        plait_heartbeat_ask(h->beat, ASK_S, ranks);
+    if (is_cut_off(h, &silent, &age))
+        explain_cut(h, silent, age, text, size);
+    else if (plait_stuck_judge(ranks, h->world, &verdict) == 0)
+        plait_stuck_sentence(ranks, h->world, &verdict, time(NULL), text, size);
+    free(ranks);
+}
+
+void plait_hang_end(const struct plait_hang *h)
+{
+    if (h && h->beat)
+        plait_heartbeat_end(h->beat);
+}
+
+bool plait_hang_ended(const struct plait_hang *h)
+{
+    return h && h->beat && plait_heartbeat_ended(h->beat);
+}
+
+bool plait_hang_is_left(const struct plait_hang *h, double seconds)
+{
+    return h && h->beat && seconds > plait_beat_limit(h->nnodes) &&
+           plait_heartbeat_alone(h->beat);
+}
+
+const char *plait_hang_unheard(const struct plait_hang *h)
+{
+    return h && h->unheard.text[0] ? h->unheard.text : NULL;
+}
+
+/* -- the last line of a run ------------------------------------------------ */
+
+static enum plait_stuck_state state_of(const struct plait_hang *h, int r)
+{
+    return h->peer[r] ? plait_stuck_state_of(h->all[r].pid)
+                      : PLAIT_STUCK_UNKNOWN;
+}
+
+/* A lower rank of this node can still speak. */
+static bool lower_runs(const struct plait_hang *h)
+{
+    for (int r = 0; r < h->rank; r++)
+        if (state_of(h, r) == PLAIT_STUCK_RUNS)
+            return true;
+    return false;
+}
+
+bool plait_hang_told(const struct plait_hang *h)
+{
+    for (int r = 0; h && r < h->world; r++)
+        if (h->peer[r] && atomic_load(&h->peer[r]->told))
+            return true;
+    return false;
+}
+
+void plait_hang_tell(struct plait_hang *h)
+{
+    if (h && h->record)
+        atomic_store(&h->record->told, 1);
+    plait_hang_end(h);
+}
+
+bool plait_hang_tells(const struct plait_hang *h)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    double begin = plait_record_now(), waited;
+
+    while (h) {
+        waited = plait_record_now() - begin;
+        if (plait_hang_told(h) || plait_hang_ended(h))
+            return false;
+        if (waited > TELL_S || (!lower_runs(h) && (waited > OTHER_NODE_S ||
+                                                   h->node_of[h->rank] == 0)))
+            break;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+bool plait_hang_gone(const struct plait_hang *h, char *text, size_t size)
+{
+    char where[100];
+
+    for (int r = 0; h && r < h->world; r++) {
+        if (state_of(h, r) != PLAIT_STUCK_DEAD)
+            continue;
+        plait_hang_where(h, r, where, sizeof(where));
+        snprintf(text, size, "rank %d (%s)", r, where);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/train/watchdog/heartbeat.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/stuck/beat.h"
+#include "runtime/stuck/look.h"
+
+/* While it asks: how often a node that has not answered is asked again, how
+ * many at once, and after how many times another rank of it is. */
+#define ASK_S 0.05
+enum { ASKED_AT_ONCE = 64, TRIES = 3 };
+
+struct node {
+    int first, nranks; /* in `ranks`, and of it */
+    int got, tries;    /* answers of its ranks, and questions */
+};
+
+struct plait_heartbeat {
+    struct plait_heartbeat_link link;
+    struct plait_heartbeat_site site;
+    struct plait_heartbeat_address *at; /* [world] */
+    int *node_of;                       /* [world] */
+    int *ranks;                         /* [world] by node */
+    struct node *node;                  /* [nnodes] */
+    int speaker;                        /* of this process in its node */
+    int wake;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+    /* Under the lock. */
+    struct plait_beat_table table;
+    struct plait_stuck_rank *answers; /* [world] NULL: nothing is asked */
+    bool *has;                        /* [world] */
+    bool leave, spoke, ended;
+};
+
+/* -- sending --------------------------------------------------------------- */
+
+/* All processes of a node count by one clock. */
+static uint64_t next_number(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + 1;
+}
+
+static void send_beat(struct plait_heartbeat *hb,
+                      const struct plait_heartbeat_address *to,
+                      struct plait_beat beat)
+{
+    unsigned char message[PLAIT_BEAT_MOST + PLAIT_HEARTBEAT_SEAL];
+    int size;
+
+    beat.run = hb->site.run;
+    beat.node = hb->site.node;
+    beat.number = next_number();
+    size = plait_beat_pack(&beat, message, PLAIT_BEAT_MOST);
+    if (size > 0)
+        plait_heartbeat_send(&hb->link, to, message, size);
+}
+
+static const struct plait_heartbeat_address *
+address_of(const struct plait_heartbeat *hb, int node, int speaker)
+{
+    const struct node *n = &hb->node[node];
+
+    return &hb->at[hb->ranks[n->first + speaker % n->nranks]];
+}
+
+static void send_alive(struct plait_heartbeat *hb, double now)
+{
+    unsigned char body[2 * PLAIT_BEAT_NODES];
+    struct timespec t;
+    int n = hb->site.nnodes, to;
+
+    /* By the time of day, so that the nodes' rounds are of one kind. */
+    clock_gettime(CLOCK_REALTIME, &t);
+    to = plait_beat_target(
+        n, hb->site.node,
+        (int64_t)(((double)t.tv_sec + 1e-9 * (double)t.tv_nsec) /
+                  PLAIT_BEAT_ROUND_S));
+    for (int first = 0; first < n; first += PLAIT_BEAT_NODES) {
+        int count = n - first < PLAIT_BEAT_NODES ? n - first : PLAIT_BEAT_NODES;
+
+        plait_beat_table_tell(&hb->table, first, count, now, body);
+        send_beat(hb, address_of(hb, to, hb->table.speaker[to]),
+                  (struct plait_beat){.kind = PLAIT_BEAT_ALIVE,
+                                      .first = first,
+                                      .count = count,
+                                      .body = body,
+                                      .size = 2 * (size_t)count});
+    }
+}
+
+/* To as many nodes as there are powers of two below their number. */
+static void send_end(struct plait_heartbeat *hb)
+{
+    int n = hb->site.nnodes;
+
+    for (int far = 1; far < n; far *= 2) {
+        int to = (hb->site.node + far) % n;
+
+        send_beat(hb, address_of(hb, to, hb->table.speaker[to]),
+                  (struct plait_beat){.kind = PLAIT_BEAT_END});
+    }
+}
+
+/* -- asking ---------------------------------------------------------------- */
+
+static bool is_silent(const struct plait_heartbeat *hb, int node, double now)
+{
+    return node != hb->site.node &&
+           now - hb->table.heard[node] > plait_beat_limit(hb->site.nnodes);
+}
+
+static bool is_missing(const struct plait_heartbeat *hb, int node, double now)
+{
+    return node != hb->site.node && !is_silent(hb, node, now) &&
+           hb->node[node].got < hb->node[node].nranks;
+}
+
+static void ask_nodes(struct plait_heartbeat *hb, double now)
+{
+    int asked = 0;
+
+    for (int i = 0; i < hb->site.nnodes && asked < ASKED_AT_ONCE; i++) {
+        if (!is_missing(hb, i, now))
+            continue;
+        send_beat(
+            hb,
+            address_of(hb, i, hb->table.speaker[i] + hb->node[i].tries / TRIES),
+            (struct plait_beat){.kind = PLAIT_BEAT_ASK});
+        hb->node[i].tries++;
+        asked++;
+    }
+    if (asked == 0)
+        pthread_cond_broadcast(&hb->answered);
+}
+
+/* Not under the lock: it reads /proc. */
+static void answer_question(struct plait_heartbeat *hb,
+                            const struct plait_heartbeat_address *to)
+{
+    const struct node *me = &hb->node[hb->site.node];
+    unsigned char body[PLAIT_STUCK_WIRE_MOST];
+    struct plait_stuck_rank rank;
+    int size;
+
+    for (int i = 0; i < me->nranks; i++) {
+        hb->site.look(hb->site.arg, hb->ranks[me->first + i], &rank);
+        size = plait_stuck_pack(&rank, body, sizeof(body));
+        if (size > 0)
+            send_beat(hb, to,
+                      (struct plait_beat){.kind = PLAIT_BEAT_RANK,
+                                          .count = me->nranks,
+                                          .body = body,
+                                          .size = (size_t)size});
+    }
+}
+
+static void take_answer(struct plait_heartbeat *hb, const struct plait_beat *b)
+{
+    struct plait_stuck_rank rank;
+
+    if (!hb->answers || plait_stuck_unpack(b->body, b->size, &rank) < 0 ||
+        rank.rank >= hb->site.world || hb->node_of[rank.rank] != b->node ||
+        hb->has[rank.rank])
+        return;
+    hb->answers[rank.rank] = rank;
+    hb->has[rank.rank] = true;
+    hb->node[b->node].got++;
+}
+
+/* -- the thread ------------------------------------------------------------ */
+
+/* Whether a question is to be answered. */
+static bool take_message(struct plait_heartbeat *hb, const struct plait_beat *b,
+                         double now)
+{
+    if (b->run != hb->site.run || !plait_beat_table_take(&hb->table, b, now))
+        return false;
+    if (b->kind == PLAIT_BEAT_RANK)
+        take_answer(hb, b);
+    if (b->kind == PLAIT_BEAT_END && !hb->ended) {
+        hb->ended = true;
+        send_end(hb);
+    }
+    return b->kind == PLAIT_BEAT_ASK;
+}
+
+static void read_messages(struct plait_heartbeat *hb)
+{
+    unsigned char message[PLAIT_BEAT_MOST + PLAIT_HEARTBEAT_SEAL];
+    struct plait_heartbeat_address from;
+    struct plait_beat beat;
+    bool asked;
+    int size;
+
+    while ((size = plait_heartbeat_receive(&hb->link, message, sizeof(message),
+                                           &from)) >= 0) {
+        if (size == 0 || plait_beat_unpack(message, (size_t)size, &beat) < 0)
+            continue;
+        pthread_mutex_lock(&hb->lock);
+        asked = take_message(hb, &beat, plait_record_now());
+        pthread_mutex_unlock(&hb->lock);
+        if (asked)
+            answer_question(hb, &from);
+    }
+}
+
+/* Who begins to speak has not listened before. */
+static void speak(struct plait_heartbeat *hb, double now)
+{
+    bool speaks = hb->site.speaks(hb->site.arg);
+
+    if (speaks && !hb->spoke)
+        plait_beat_table_reset(&hb->table, now);
+    hb->spoke = speaks;
+    if (speaks)
+        send_alive(hb, now);
+}
+
+/* Seconds until there is something to do. */
+static double take_turn(struct plait_heartbeat *hb, double *next)
+{
+    double now = plait_record_now();
+
+    if (now >= *next) {
+        speak(hb, now);
+        *next = now + PLAIT_BEAT_ROUND_S;
+    }
+    if (hb->answers)
+        ask_nodes(hb, now);
+    return hb->answers && *next - now > ASK_S ? ASK_S : *next - now;
+}
+
+static void *keep_beating(void *arg)
+{
+    struct plait_heartbeat *hb = arg;
+    struct pollfd fds[2] = {{.fd = hb->link.fd, .events = POLLIN},
+                            {.fd = hb->wake, .events = POLLIN}};
+    double next = 0, wait;
+    uint64_t woken;
+
+    for (;;) {
+        pthread_mutex_lock(&hb->lock);
+        if (hb->leave)
+            break;
+        wait = take_turn(hb, &next);
+        pthread_mutex_unlock(&hb->lock);
+        poll(fds, 2, (int)(wait * 1000) + 1);
+        if (fds[1].revents && read(hb->wake, &woken, sizeof(woken)) < 0)
+            woken = 0;
+        read_messages(hb);
+    }
+    pthread_mutex_unlock(&hb->lock);
+    return NULL;
+}
+
+static void wake_thread(struct plait_heartbeat *hb)
+{
+    uint64_t one = 1;
+
+    if (write(hb->wake, &one, sizeof(one)) < 0)
+        return; /* it wakes by itself */
+}
+
+/* -- what is known --------------------------------------------------------- */
+
+double plait_heartbeat_silence(struct plait_heartbeat *hb, int node)
+{
+    double now = plait_record_now(), age;
+
+    pthread_mutex_lock(&hb->lock);
+    age = is_silent(hb, node, now) ? now - hb->table.heard[node] : 0;
+    pthread_mutex_unlock(&hb->lock);
+    return age;
+}
+
+bool plait_heartbeat_alone(struct plait_heartbeat *hb)
+{
+    double now = plait_record_now();
+    bool alone = true;
+
+    pthread_mutex_lock(&hb->lock);
+    for (int i = 0; i < hb->site.nnodes; i++)
+        alone &= i == hb->site.node || is_silent(hb, i, now);
+    pthread_mutex_unlock(&hb->lock);
+    return alone;
+}
+
+static bool is_complete(const struct plait_heartbeat *hb)
+{
+    double now = plait_record_now();
+
+    for (int i = 0; i < hb->site.nnodes; i++)
+        if (is_missing(hb, i, now))
+            return false;
+    return true;
+}
+
+/* Ranks of nodes that are not heard any more. */
+static void note_silent(struct plait_heartbeat *hb,
+                        struct plait_stuck_rank *ranks)
+{
+    double now = plait_record_now();
+
+    for (int r = 0; r < hb->site.world; r++) {
+        int node = hb->node_of[r];
+
+        if (hb->has[r] || !is_silent(hb, node, now))
+            continue;
+        ranks[r].state = PLAIT_STUCK_SILENT;
+        ranks[r].phase_age = now - hb->table.heard[node];
+    }
+}
+
+void plait_heartbeat_ask(struct plait_heartbeat *hb, double seconds,
+                         struct plait_stuck_rank *ranks)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    seconds += (double)until.tv_sec + 1e-9 * (double)until.tv_nsec;
+    until.tv_sec = (time_t)seconds;
+    until.tv_nsec = (long)((seconds - (double)until.tv_sec) * 1e9);
+    pthread_mutex_lock(&hb->lock);
+    memset(hb->has, 0, (size_t)hb->site.world * sizeof(*hb->has));
+    for (int i = 0; i < hb->site.nnodes; i++)
+        hb->node[i].got = hb->node[i].tries = 0;
+    hb->answers = ranks;
+    wake_thread(hb);
+    while (!is_complete(hb) && pthread_cond_timedwait(&hb->answered, &hb->lock,
+                                                      &until) != ETIMEDOUT)
+        ;
+    hb->answers = NULL;
+    note_silent(hb, ranks);
+    pthread_mutex_unlock(&hb->lock);
+}
+
+void plait_heartbeat_end(struct plait_heartbeat *hb)
+{
+    pthread_mutex_lock(&hb->lock);
+    send_end(hb);
+    pthread_mutex_unlock(&hb->lock);
+}
+
+bool plait_heartbeat_ended(struct plait_heartbeat *hb)
+{
+    bool ended;
+
+    pthread_mutex_lock(&hb->lock);
+    ended = hb->ended;
+    pthread_mutex_unlock(&hb->lock);
+    return ended;
+}
+
+/* -- life ------------------------------------------------------------------ */
+
+/* Which ranks each node has. -1: out of memory, or the nodes have none. */
+static int list_ranks(struct plait_heartbeat *hb)
+{
+    const struct plait_heartbeat_site *s = &hb->site;
+    int used = 0;
+
+    for (int i = 0; i < s->nnodes; i++) {
+        hb->node[i].first = used;
+        for (int r = 0; r < s->world; r++)
+            if (hb->node_of[r] == i)
+                hb->ranks[used++] = r;
+        hb->node[i].nranks = used - hb->node[i].first;
+        if (hb->node[i].nranks == 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int copy_site(struct plait_heartbeat *hb)
+{
+    const struct plait_heartbeat_site *s = &hb->site;
+    size_t n = (size_t)s->world;
+
+    hb->at = calloc(n, sizeof(*hb->at));
+    hb->node_of = calloc(n, sizeof(*hb->node_of));
+    hb->ranks = calloc(n, sizeof(*hb->ranks));
+    hb->has = calloc(n, sizeof(*hb->has));
+    hb->node = calloc((size_t)s->nnodes, sizeof(*hb->node));
+    if (!hb->at || !hb->node_of || !hb->ranks || !hb->has || !hb->node)
+        return -1;
+    memcpy(hb->at, s->at, n * sizeof(*hb->at));
+    memcpy(hb->node_of, s->node_of, n * sizeof(*hb->node_of));
+    return list_ranks(hb);
+}
+
+static int start_thread(struct plait_heartbeat *hb)
+{
+    pthread_condattr_t clock;
+    sigset_t all, before;
+    int number;
+
+    pthread_mutex_init(&hb->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&hb->answered, &clock);
+    pthread_condattr_destroy(&clock);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    number = pthread_create(&hb->thread, NULL, keep_beating, hb);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (number == 0)
+        return 0;
+    pthread_cond_destroy(&hb->answered);
+    pthread_mutex_destroy(&hb->lock);
+    errno = number;
+    return -1;
+}
+
+static void heartbeat_free(struct plait_heartbeat *hb)
+{
+    int saved = errno;
+
+    if (hb->wake >= 0)
+        close(hb->wake);
+    close(hb->link.fd);
+    plait_beat_table_clear(&hb->table);
+    free(hb->at);
+    free(hb->node_of);
+    free(hb->ranks);
+    free(hb->has);
+    free(hb->node);
+    free(hb);
+    errno = saved;
+}
+
+struct plait_heartbeat *
+plait_heartbeat_create(int fd, int rank,
+                       const struct plait_heartbeat_site *site)
+{
+    struct plait_heartbeat *hb = calloc(1, sizeof(*hb));
+
+    if (!hb) {
+        close(fd);
+        return NULL;
+    }
+    hb->site = *site;
+    hb->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    plait_heartbeat_link_init(&hb->link, fd, &site->at[rank], site->secret);
+    if (hb->wake < 0 || copy_site(hb) < 0 ||
+        plait_beat_table_init(&hb->table, site->nnodes, site->node,
+                              plait_record_now()) < 0)
+        goto error;
+    hb->site.at = NULL;
+    hb->site.node_of = NULL;
+    hb->site.secret = NULL;
+    while (hb->ranks[hb->node[site->node].first + hb->speaker] != rank)
+        hb->speaker++;
+    hb->table.speaker[site->node] =
+        (unsigned char)(hb->speaker < 255 ? hb->speaker : 255);
+    if (start_thread(hb) == 0)
+        return hb;
+
+error:
+    heartbeat_free(hb);
+    return NULL;
+}
+
+void plait_heartbeat_destroy(struct plait_heartbeat *hb)
+{
+    int saved = errno;
+
+    if (!hb)
+        return;
+    pthread_mutex_lock(&hb->lock);
+    hb->leave = true;
+    pthread_mutex_unlock(&hb->lock);
+    wake_thread(hb);
+    pthread_join(hb->thread, NULL);
+    pthread_cond_destroy(&hb->answered);
+    pthread_mutex_destroy(&hb->lock);
+    heartbeat_free(hb);
+    errno = saved;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/train/watchdog/watchdog.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* All ranks notice a hang at the same time. Each notes what it is blocked in
+ * and gives the others this long to do the same; then one reports and ends the
+ * run: the lowest of the first node that is alive. If that one cannot, another
+ * node's reports OTHER_NODE_S later, and OTHERS_S later whoever is left. */
+#define NOTE_S 0.6
+#define OTHER_NODE_S 1.5
+#define LATE_S 0.6 /* where a lower rank of the node seems not to run */
+#define OTHERS_S 3.0
+/* Seconds that the abort itself may take. */
+#define ABORT_LIMIT_S 1
+/* How often the thread looks. Where more than STOPPED_S went by, the whole
+ * process was stopped, as by a suspended job. */
+#define LOOK_NS 200000000
+#define STOPPED_S 5
+#define TIMES 63 /* steps that the median is of */
+#define FEWEST 5
+/* Of a stage before the first step, where none is given. */
+#define STAGE_S 600
+
+struct plait_watchdog {
+    struct plait_comm *world;
+    struct plait_hang *hang;
+    int seconds; /* or PLAIT_WATCHDOG_AUTO */
+    double growth;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* Under the lock. */
+    double since;        /* when the step began */
+    double woken;        /* when this process was continued that had been
+                            stopped, in this step; 0: it was not */
+    double times[TIMES]; /* of steps, the last ones */
+    int ntimes, next;
+    double limit;      /* 0: none */
+    int64_t step;      /* 0: none has begun */
+    const char *stage; /* before it; NULL: none with a limit */
+    bool stepping, leave, noted;
+};
+
+static double seconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double plait_watchdog_limit(const double *seconds, int n)
+{
+    double sorted[TIMES], limit;
+
+    if (n < FEWEST || n > TIMES)
+        return 0;
+    memcpy(sorted, seconds, (size_t)n * sizeof(*sorted));
+    qsort(sorted, (size_t)n, sizeof(*sorted), by_size);
+    limit = 20 * sorted[n / 2];
+    return limit < 60 ? 60 : limit;
+}
+
+/* Standard error may be a pipe that nobody reads: that must not keep the run
+ * from ending. A line this short is written as a whole or not at all. */
+static void say(const char *line)
+{
+    struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    if (poll(&err, 1, 500) == 1 && err.revents & POLLOUT &&
+        write(STDERR_FILENO, line, strlen(line)) < 0)
+        return;
+}
+
+static void leave_run(const struct plait_watchdog *dog)
+{
+    plait_comm_kill_node(dog->world);
+    alarm(ABORT_LIMIT_S);
+    plait_comm_abort(dog->world);
+    _exit(1);
+}
+
+/* A limit that was given holds for all that happens from the first step on, a
+ * learned one in steps; 0: there is none now. */
+static double limit_now(const struct plait_watchdog *dog)
+{
+    if (dog->stage)
+        return dog->seconds > 0 ? dog->seconds : STAGE_S;
+    if (dog->step == 0 || (dog->seconds < 0 && !dog->stepping))
+        return 0;
+    return dog->limit;
+}
+
+static void end_run(const struct plait_watchdog *dog)
+{
+    char why[700], line[1000], what[64];
+
+    snprintf(what, sizeof(what), "step %lld", (long long)dog->step);
+    plait_hang_explain(dog->hang, why, sizeof(why));
+    snprintf(line, sizeof(line),
+             "plait-train: %s has not ended for %.0f s "
+             "(train.timeout%s): %s; ended\n",
+             dog->stage ? dog->stage : what, limit_now(dog),
+             dog->seconds < 0 ? " auto" : "", why);
+    say(line);
+    plait_hang_tell(dog->hang);
+    leave_run(dog);
+}
+
+/* How long after the limit this rank reports. */
+static double report_delay(const struct plait_watchdog *dog)
+{
+    if (!plait_hang_speaks(dog->hang))
+        return NOTE_S + OTHERS_S;
+    return NOTE_S + (plait_hang_is_lowest(dog->hang) ? 0 : LATE_S) +
+           (plait_hang_is_first_node(dog->hang) ? 0 : OTHER_NODE_S);
+}
+
+static void look_once(struct plait_watchdog *dog, double now)
+{
+    double limit = limit_now(dog), over = now - dog->since - limit;
+
+    plait_hang_alive(dog->hang);
+    if (plait_hang_ended(dog->hang) ||
+        (dog->woken > 0 && plait_hang_is_left(dog->hang, now - dog->woken)))
+        leave_run(dog);
+    if (limit <= 0 || over < 0)
+        return;
+    if (!dog->noted)
+        plait_hang_note(dog->hang);
+    dog->noted = true;
+    if (over >= report_delay(dog))
+        end_run(dog);
+}
+
+static void wait_a_little(struct plait_watchdog *dog)
+{
+    struct timespec at;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += LOOK_NS;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&dog->wake, &dog->lock, &at);
+}
+
+static void *watch_steps(void *arg)
+{
+    struct plait_watchdog *dog = arg;
+    double last = seconds_now(), now;
+
+    pthread_mutex_lock(&dog->lock);
+    while (!dog->leave) {
+        now = seconds_now();
+        if (now - last > STOPPED_S) {
+            dog->since += now - last;
+            dog->woken = now;
+        }
+        last = now;
+        look_once(dog, now);
+        wait_a_little(dog);
+    }
+    pthread_mutex_unlock(&dog->lock);
+    return NULL;
+}
+
+/* Waits on the clock that times are read from; signals are left to the
+ * thread that trains. */
+static int start_thread(struct plait_watchdog *dog)
+{
+    pthread_condattr_t clock;
+    sigset_t all, before;
+    int number;
+
+    pthread_mutex_init(&dog->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&dog->wake, &clock);
+    pthread_condattr_destroy(&clock);
+    dog->since = seconds_now();
+    sigfillset(&all);
+    sigdelset(&all, SIGALRM); /* of end_run() */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    number = pthread_create(&dog->thread, NULL, watch_steps, dog);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return number;
+}
+
+struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
+                                             struct plait_hang *hang,
+                                             int seconds, double growth,
+                                             struct plait_error *err)
+{
+    struct plait_watchdog *dog = calloc(1, sizeof(*dog));
+    int number;
+
+    if (!dog) {
+        plait_errorf(err, "out of memory");
+        return NULL;
+    }
+    dog->world = world;
+    dog->hang = hang;
+    dog->seconds = seconds;
+    dog->growth = growth;
+    dog->limit = seconds > 0 ? seconds : 0;
+    number = start_thread(dog);
+    if (number == 0) {
+        plait_hang_listen(hang);
+        return dog;
+    }
+    plait_errorf(err, "train.timeout: no thread to keep it: %s",
+                 strerror(number));
+    free(dog);
+    errno = number;
+    return NULL;
+}
+
+void plait_watchdog_stage(struct plait_watchdog *dog, const char *what)
+{
+    if (!dog)
+        return;
+    pthread_mutex_lock(&dog->lock);
+    dog->since = seconds_now();
+    dog->stage = what;
+    dog->noted = false;
+    pthread_mutex_unlock(&dog->lock);
+}
+
+void plait_watchdog_begin(struct plait_watchdog *dog, int64_t step)
+{
+    if (!dog)
+        return;
+    pthread_mutex_lock(&dog->lock);
+    dog->since = seconds_now();
+    dog->stage = NULL;
+    dog->step = step;
+    dog->stepping = true;
+    dog->noted = false;
+    pthread_mutex_unlock(&dog->lock);
+}
+
+void plait_watchdog_end(struct plait_watchdog *dog)
+{
+    if (!dog)
+        return;
+    pthread_mutex_lock(&dog->lock);
+    dog->times[dog->next] = seconds_now() - dog->since;
+    dog->next = (dog->next + 1) % TIMES;
+    dog->ntimes += dog->ntimes < TIMES;
+    if (dog->seconds < 0)
+        dog->limit =
+            dog->growth * plait_watchdog_limit(dog->times, dog->ntimes);
+    dog->stepping = false;
+    dog->woken = 0;
+    pthread_mutex_unlock(&dog->lock);
+}
+
+void plait_watchdog_destroy(struct plait_watchdog *dog)
+{
+    int saved = errno;
+
+    if (!dog)
+        return;
+    pthread_mutex_lock(&dog->lock);
+    dog->leave = true;
+    pthread_cond_signal(&dog->wake);
+    pthread_mutex_unlock(&dog->lock);
+    pthread_join(dog->thread, NULL);
+    pthread_cond_destroy(&dog->wake);
+    pthread_mutex_destroy(&dog->lock);
+    free(dog);
+    errno = saved;
+}
