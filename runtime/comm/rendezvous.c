@@ -9,10 +9,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#ifdef HAVE_LIBCRYPTO
-#include <openssl/crypto.h>
-#include <openssl/hmac.h>
-#endif
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/comm/proof.h"
 #include "runtime/comm/trace.h"
 
 /* A connection that has not proved the secret by then is dropped. */
@@ -53,59 +50,6 @@ struct answer {
 static const char magic[8] = "PLAITRV1";
 
 /* -- proofs -------------------------------------------------------------- */
-
-#ifdef HAVE_LIBCRYPTO
-int plait_proof_make(const char *secret, const unsigned char *text, size_t size,
-                     unsigned char proof[PLAIT_PROOF_SIZE])
-{
-    if (HMAC(EVP_sha256(), secret, (int)strlen(secret), text, size, proof,
-             NULL))
-        return 0;
-    errno = ENOSYS;
-    return -1;
-}
-
-bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
-                      const unsigned char b[PLAIT_PROOF_SIZE])
-{
-    return CRYPTO_memcmp(a, b, PROOF) == 0;
-}
-
-int plait_rendezvous_check(const char *secret, struct plait_error *err)
-{
-    (void)secret;
-    (void)err;
-    return 0;
-}
-#else
-/* Without a secret a proof is empty; with one plait_rendezvous_check() fails.
- */
-int plait_proof_make(const char *secret, const unsigned char *text, size_t size,
-                     unsigned char proof[PLAIT_PROOF_SIZE])
-{
-    (void)secret;
-    (void)text;
-    (void)size;
-    memset(proof, 0, PROOF);
-    return 0;
-}
-
-bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
-                      const unsigned char b[PLAIT_PROOF_SIZE])
-{
-    return memcmp(a, b, PROOF) == 0;
-}
-
-int plait_rendezvous_check(const char *secret, struct plait_error *err)
-{
-    if (!*secret)
-        return 0;
-    errno = ENOSYS;
-    return plait_errorf(err, "PLAIT_SECRET is set, but this plait-train was "
-                             "built without OpenSSL and cannot prove it; "
-                             "rebuild it with libcrypto");
-}
-#endif
 
 /* HMAC-SHA-256 by the secret over the sender's role, the rank's hello and rank
  * 0's nonce. */

@@ -31,18 +31,6 @@ struct plait_meeting {
 };
 #define PLAIT_RENDEZVOUS_GONE (-2)
 
-/* -1 where there is a secret that this build, without OpenSSL, could not
- * prove to know. */
-int plait_rendezvous_check(const char *secret, struct plait_error *err);
-
-/* HMAC-SHA-256 of a text by the secret. -1 with errno. */
-enum { PLAIT_PROOF_SIZE = 32 };
-int plait_proof_make(const char *secret, const unsigned char *text, size_t size,
-                     unsigned char proof[PLAIT_PROOF_SIZE]);
-/* In a time that does not tell where they differ. */
-bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
-                      const unsigned char b[PLAIT_PROOF_SIZE]);
-
 /* A socket that listens on every address. *port 0: on any port. Otherwise
  * on the first of PLAIT_RENDEZVOUS_PORTS ports from *port on that is free:
  * somebody may have taken it since it was chosen. *port says which. */

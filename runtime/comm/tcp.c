@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "runtime/comm/proof.h"
 #include "runtime/comm/rendezvous.h"
 #include "runtime/comm/tcp_meet.h"
 #include "topology/base/hash.h"
@@ -77,7 +78,7 @@ struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
     struct tcp_comm *c;
     int rc;
 
-    if (plait_rendezvous_check(launch->secret, err) < 0)
+    if (plait_proof_check(launch->secret, err) < 0)
         return NULL;
     c = group_create(launch->rank, launch->world_size, key, launch->secret,
                      timeout_s, "world");

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/proof.h"
 #include "runtime/stuck/beat.h"
 #include "runtime/train/watchdog/heartbeat.h"
 #include "tap.h"
@@ -320,7 +320,7 @@ static void test_nodes(const char *host)
 static void test_end(void)
 {
     struct plait_error err;
-    bool proves = plait_rendezvous_check("00", &err) == 0;
+    bool proves = plait_proof_check("00", &err) == 0;
 
     if (!ok(start_all("127.0.0.1", "00112233445566778899aabbccddeeff"),
             "three nodes"))

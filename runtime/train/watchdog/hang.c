@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/comm/rendezvous.h"
+#include "runtime/comm/proof.h"
 #include "runtime/stuck/beat.h"
 #include "runtime/stuck/look.h"
 #include "runtime/train/watchdog/heartbeat.h"
@@ -143,7 +143,7 @@ static int exchange_addresses(struct plait_hang *h,
         return -1;
     if (world->planned)
         memcpy(h->secret, world->launch.secret, sizeof(h->secret));
-    if (plait_rendezvous_check(h->secret, &h->unheard) == 0 &&
+    if (plait_proof_check(h->secret, &h->unheard) == 0 &&
         (h->socket = plait_heartbeat_open(toward, &mine)) < 0)
         plait_errorf(&h->unheard, "no socket: %s", strerror(errno));
     if (plait_comm_host_all_gather(world->comm, &mine, h->at, sizeof(mine)) < 0)

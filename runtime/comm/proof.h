@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_COMM_PROOF_H
+#define PLAIT_RUNTIME_COMM_PROOF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "topology/base/error.h"
+
+/* Proofs of the step's secret, by which ranks tell each other from foreign
+ * processes without sending it. */
+
+/* -1 where there is a secret that this build, without OpenSSL, could not
+ * prove to know. */
+int plait_proof_check(const char *secret, struct plait_error *err);
+
+/* HMAC-SHA-256 of a text by the secret. -1 with errno. */
+enum { PLAIT_PROOF_SIZE = 32 };
+int plait_proof_make(const char *secret, const unsigned char *text, size_t size,
+                     unsigned char proof[PLAIT_PROOF_SIZE]);
+/* In a time that does not tell where they differ. */
+bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
+                      const unsigned char b[PLAIT_PROOF_SIZE]);
+
+#endif
