@@ -12,6 +12,7 @@
 
 #include "runtime/comm/comm_private.h"
 #include "runtime/comm/members.h"
+#include "socket_launch.h"
 #include "tap.h"
 
 enum { RANKS = 5, ALL = (1 << RANKS) - 1 };
@@ -39,23 +40,6 @@ struct said {
     uint64_t epoch;
     double sum; /* of the numbers, over the new world */
 };
-
-/* Somebody may take the port until RANK 0 listens there: then it takes one of
- * those behind it. */
-static struct plait_launch launch_of_all(void)
-{
-    struct plait_launch l = {.world_size = RANKS};
-    int port = 0, fd = plait_rendezvous_listen(&port);
-
-    close(fd);
-    l.master_port = port;
-    strcpy(l.master_addr, "localhost");
-    strcpy(l.jobid, "8.0");
-#ifdef HAVE_LIBCRYPTO
-    strcpy(l.secret, "00112233445566778899aabbccddeeff");
-#endif
-    return l;
-}
 
 static void nap(int ms)
 {
@@ -136,7 +120,7 @@ static void check_said(const struct scene *scene, int in)
 
 static void test_scene(const struct scene *scene)
 {
-    struct plait_launch launch = launch_of_all();
+    struct plait_launch launch = launch_of(0, RANKS);
     int fd[2];
 
     if (pipe(fd) < 0)

@@ -12,6 +12,7 @@
 
 #include "runtime/comm/comm_private.h"
 #include "runtime/comm/rendezvous.h"
+#include "socket_launch.h"
 #include "tap.h"
 
 #define RANKS 4
@@ -26,23 +27,6 @@ static const char *const scenes[NSCENES] = {
     "in a sum with it", "in a sum with others that wait for it",
     "in a message of another rank that waits for it",
     "in sums beside its work"};
-
-/* Somebody may take the port until RANK 0 listens there: then it takes one of
- * those behind it. */
-static struct plait_launch launch_of(int rank)
-{
-    struct plait_launch l = {.rank = rank, .world_size = RANKS};
-    int port = 0, fd = plait_rendezvous_listen(&port);
-
-    close(fd);
-    l.master_port = port;
-    strcpy(l.master_addr, "localhost");
-    strcpy(l.jobid, "8.0");
-#ifdef HAVE_LIBCRYPTO
-    strcpy(l.secret, "00112233445566778899aabbccddeeff");
-#endif
-    return l;
-}
 
 /* -- many ranks ------------------------------------------------------------ */
 
@@ -95,7 +79,7 @@ static int run_of_many(const struct plait_launch *launch)
 
 static void test_many(void)
 {
-    struct plait_launch launch = launch_of(0);
+    struct plait_launch launch = launch_of(0, RANKS);
     int status, bad = 0;
 
     launch.world_size = MANY;
@@ -175,7 +159,7 @@ static int run_rank(const struct plait_launch *launch, enum scene scene)
 
 static void test_scene(enum scene scene)
 {
-    struct plait_launch launch = launch_of(0);
+    struct plait_launch launch = launch_of(0, RANKS);
     pid_t pid[RANKS];
     int status, bad = 0, was = 0;
 

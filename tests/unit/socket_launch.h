@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_TESTS_UNIT_SOCKET_LAUNCH_H
+#define PLAIT_TESTS_UNIT_SOCKET_LAUNCH_H
+
+#include "config.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/comm/rendezvous.h"
+#include "topology/layout/launch.h"
+
+/* What ranks on this machine find in their environment. Somebody may take the
+ * port until RANK 0 listens there: then it takes one of those behind it. */
+static inline struct plait_launch launch_of(int rank, int world_size)
+{
+    struct plait_launch l = {.rank = rank, .world_size = world_size};
+    int port = 0, fd = plait_rendezvous_listen(&port);
+
+    close(fd);
+    l.master_port = port;
+    strcpy(l.master_addr, "localhost");
+    strcpy(l.jobid, "8.0");
+#ifdef HAVE_LIBCRYPTO
+    strcpy(l.secret, "00112233445566778899aabbccddeeff");
+#endif
+    return l;
+}
+
+#endif
