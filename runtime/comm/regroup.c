@@ -24,7 +24,7 @@
 
 enum fate { ALIVE, ENDED, AWAY };
 
-struct council {
+struct election {
     struct plait_members *m;
     struct plait_meeting meeting;
     enum fate *fate; /* [size] by number */
@@ -34,13 +34,13 @@ struct council {
 };
 
 /* What the lowest tells the others: behind it, the numbers. */
-struct verdict {
+struct view {
     uint64_t epoch;
     int32_t n;
 };
 
 /* What a look at a process says of it; `seen` as plait_members_probe(). */
-static void note_fate(struct council *c, int number, int seen)
+static void note_fate(struct election *c, int number, int seen)
 {
     double now = plait_trace_now();
 
@@ -61,7 +61,7 @@ static void note_fate(struct council *c, int number, int seen)
 
 static void look_around(void *arg, int *fds)
 {
-    struct council *c = arg;
+    struct election *c = arg;
 
     for (int r = c->m->self + 1; r < c->m->size; r++) {
         if (fds[r] != -1)
@@ -74,7 +74,7 @@ static void look_around(void *arg, int *fds)
 
 /* Of two parts of a world that cannot reach each other, at most one goes on:
  * the larger one, or the one that has the lowest. Who has ended is in none. */
-static int check_part(const struct council *c, int n, struct plait_error *err)
+static int check_part(const struct election *c, int n, struct plait_error *err)
 {
     const struct plait_members *m = c->m;
     int away = 0, lowest = m->size;
@@ -93,7 +93,7 @@ static int check_part(const struct council *c, int n, struct plait_error *err)
                         m->self, away);
 }
 
-static void take_members(struct plait_members *m, const struct verdict *v,
+static void take_members(struct plait_members *m, const struct view *v,
                          const int32_t *numbers)
 {
     m->epoch = v->epoch;
@@ -106,8 +106,8 @@ static void take_members(struct plait_members *m, const struct verdict *v,
 }
 
 /* Who does not get it asks again. */
-static void tell_all(const struct council *c, const struct verdict *v,
-                     const int32_t *numbers)
+static void send_view(const struct election *c, const struct view *v,
+                      const int32_t *numbers)
 {
     for (int r = 0; r < c->m->size; r++)
         if (c->fds[r] >= 0 && plait_write_all(c->fds[r], v, sizeof(*v)) == 0)
@@ -115,10 +115,10 @@ static void tell_all(const struct council *c, const struct verdict *v,
                             (size_t)v->n * sizeof(*numbers));
 }
 
-static int lead_council(struct council *c, struct plait_error *err)
+static int lead_election(struct election *c, struct plait_error *err)
 {
     struct plait_members *m = c->m;
-    struct verdict v = {.n = 0};
+    struct view v = {.n = 0};
     int32_t *numbers = calloc((size_t)m->size, sizeof(*numbers));
     int rc = numbers ? 0 : plait_errorf(err, "out of memory");
 
@@ -136,7 +136,7 @@ static int lead_council(struct council *c, struct plait_error *err)
     if (rc == 0 && getrandom(&v.epoch, sizeof(v.epoch), 0) != sizeof(v.epoch))
         rc = plait_errorf(err, "no random numbers: %s", strerror(errno));
     if (rc == 0) {
-        tell_all(c, &v, numbers);
+        send_view(c, &v, numbers);
         take_members(m, &v, numbers);
     }
     free(numbers);
@@ -145,7 +145,7 @@ static int lead_council(struct council *c, struct plait_error *err)
 
 /* -- the others ------------------------------------------------------------ */
 
-static bool is_sound(const struct plait_members *m, const struct verdict *v,
+static bool is_sound(const struct plait_members *m, const struct view *v,
                      const int32_t *numbers)
 {
     bool mine = false;
@@ -160,12 +160,12 @@ static bool is_sound(const struct plait_members *m, const struct verdict *v,
 }
 
 /* What the lowest says, on a connection that it has taken. */
-static int hear_verdict(struct council *c, int fd)
+static int receive_view(struct election *c, int fd)
 {
     const struct timeval patience = {.tv_sec = ANSWER_S};
     struct plait_members *m = c->m;
     int32_t *numbers = calloc((size_t)m->size, sizeof(*numbers));
-    struct verdict v;
+    struct view v;
     int rc = -1;
 
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -181,7 +181,7 @@ static int hear_verdict(struct council *c, int fd)
 }
 
 /* Until it has answered, or is known not to. 0: it has. */
-static int ask(struct council *c, int number)
+static int ask(struct election *c, int number)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
     const struct plait_members *m = c->m;
@@ -193,7 +193,7 @@ static int ask(struct council *c, int number)
         int seen = fd >= 0 ? 1 : errno == ECONNREFUSED ? 0 : -1, rc = -1;
 
         if (fd >= 0 && plait_rendezvous_greet(&c->meeting, fd) == 0)
-            rc = hear_verdict(c, fd);
+            rc = receive_view(c, fd);
         if (fd >= 0)
             close(fd);
         if (rc == 0)
@@ -204,20 +204,20 @@ static int ask(struct council *c, int number)
     return -1;
 }
 
-static int hold_council(struct council *c, struct plait_error *err)
+static int run_election(struct election *c, struct plait_error *err)
 {
     const struct plait_members *m = c->m;
 
     for (int i = 0; i < m->n && m->present[i] < m->self; i++)
         if (ask(c, m->present[i]) == 0)
             return 0;
-    return lead_council(c, err);
+    return lead_election(c, err);
 }
 
 int plait_members_regroup(struct plait_members *m, struct plait_error *err)
 {
     size_t n = (size_t)m->size;
-    struct council c = {
+    struct election c = {
         .m = m,
         .meeting = {.name = "world",
                     .rank = m->self,
@@ -239,7 +239,7 @@ int plait_members_regroup(struct plait_members *m, struct plait_error *err)
     memcpy(c.meeting.secret, m->secret, sizeof(m->secret));
     for (int r = 0; c.fds && r < m->size; r++)
         c.fds[r] = PLAIT_RENDEZVOUS_GONE;
-    rc = c.fate && c.since && c.fds ? hold_council(&c, err)
+    rc = c.fate && c.since && c.fds ? run_election(&c, err)
                                     : plait_errorf(err, "out of memory");
     for (int r = 0; c.fds && r < m->size; r++)
         if (c.fds[r] >= 0)

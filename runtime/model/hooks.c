@@ -49,7 +49,7 @@ int plait_show_tensors(const struct plait_work *w, const struct plait_block *b,
                        bool gradient)
 {
     const struct plait_model *m = w->model;
-    const struct plait_model_witness *by = &m->witness;
+    const struct plait_model_observer *by = &m->observer;
     char what[sizeof(m->tensors->name) + 16];
 
     for (int i = 0; by->see && i < m->ntensors; i++) {

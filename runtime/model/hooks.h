@@ -16,11 +16,11 @@ int plait_hooks_release(const struct plait_model *model, const int *regions,
 int plait_hooks_ready(const struct plait_model *model, const int *regions,
                       int n, int microbatch);
 
-/* What has been made is shown to the model's witness, if there is one. */
+/* What has been made is shown to the model's observer, if there is one. */
 static inline int plait_show(const struct plait_work *w, const char *what,
                              const void *x, size_t n)
 {
-    const struct plait_model_witness *by = &w->model->witness;
+    const struct plait_model_observer *by = &w->model->observer;
 
     return by->see ? by->see(by->arg, by->layer, what, w->type, x, n) : 0;
 }

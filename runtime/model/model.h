@@ -117,7 +117,7 @@ struct plait_model_hooks {
 /* Sees what a pass computes with and makes, in the order of the work: for a
  * step that is made again to find out where a number came from. `layer` is -1
  * but in a layer; x[n] is on the device. */
-struct plait_model_witness {
+struct plait_model_observer {
     int (*see)(void *arg, int layer, const char *what, enum plait_dtype type,
                const void *x, size_t n);
     void *arg;
@@ -141,8 +141,8 @@ struct plait_model {
     void *weights; /* device; of all regions, or of this rank's ZeRO parts:
                       plait_model_make_weights() */
     struct plait_model_hooks hooks;
-    struct plait_model_witness witness; /* see NULL: none */
-    struct plait_model_state *state;    /* private to model/, as the rest */
+    struct plait_model_observer observer; /* see NULL: none */
+    struct plait_model_state *state;      /* private to model/, as the rest */
     const struct plait_family_ops *family;
     struct plait_image_state *image; /* of image models */
 };

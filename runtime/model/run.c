@@ -239,7 +239,7 @@ static int block_forward(const struct plait_work *w,
                          const struct plait_block *b, int nth, bool train,
                          struct stream *s)
 {
-    w->model->witness.layer = b->layer;
+    w->model->observer.layer = b->layer;
     if (plait_show_tensors(w, b, false) < 0)
         return -1;
     if (b->kind == PLAIT_BLOCK_EMBEDDING)
@@ -285,7 +285,7 @@ static int head_forward(const struct plait_work *w,
                         const struct plait_block *head, const struct stream *s,
                         double *loss, bool train)
 {
-    w->model->witness.layer = -1;
+    w->model->observer.layer = -1;
     if (plait_show_tensors(w, head, false) < 0 ||
         plait_head_forward(w, head, s->x, s->delta, loss, train) < 0)
         return -1;
@@ -426,7 +426,7 @@ static int block_backward(const struct plait_work *w, int chunk,
 
     if (b->kind == PLAIT_BLOCK_HEAD)
         return 0; /* done in forward */
-    w->model->witness.layer = b->layer;
+    w->model->observer.layer = b->layer;
     if (acquire_regions(w, b, true) < 0 || look_ahead(w, chunk, b, true) < 0)
         return -1;
     if (b->kind == PLAIT_BLOCK_LAYER && plait_offload_get(w, nth) < 0)

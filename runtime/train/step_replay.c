@@ -31,7 +31,7 @@ struct first_bad {
     char what[160], host[64];
 };
 
-struct witness {
+struct observer {
     struct plait_mesh *mesh;
     char *block; /* [BLOCK] numbers of any type */
     struct first_bad first;
@@ -66,7 +66,7 @@ static double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void note_first(struct witness *w, int layer, const char *what,
+static void note_first(struct observer *w, int layer, const char *what,
                        size_t at, double value)
 {
     struct first_bad *f = &w->first;
@@ -83,7 +83,7 @@ static void note_first(struct witness *w, int layer, const char *what,
 static int look_at(void *arg, int layer, const char *what,
                    enum plait_dtype type, const void *x, size_t n)
 {
-    struct witness *w = arg;
+    struct observer *w = arg;
     size_t width = plait_dtype_size(type), part;
 
     for (size_t at = 0; at < n && isinf(w->first.when); at += part) {
@@ -105,7 +105,7 @@ static int look_at(void *arg, int layer, const char *what,
 }
 
 /* Collective: what the ranks have seen first. */
-static int find_first(struct plait_trainer *t, struct witness *w)
+static int find_first(struct plait_trainer *t, struct observer *w)
 {
     int n = plait_comm_size(t->mesh->world), best = 0;
     struct first_bad *all = calloc((size_t)n, sizeof(*all));
@@ -150,7 +150,7 @@ int plait_trainer_trace(struct plait_trainer *t, char *text, size_t size,
                         struct plait_error *err)
 {
     struct plait_mesh *mesh = t->mesh;
-    struct witness w = {.mesh = mesh};
+    struct observer w = {.mesh = mesh};
     int rc;
 
     /* The weights of another learner than the last are gone by now. */
@@ -174,9 +174,9 @@ int plait_trainer_trace(struct plait_trainer *t, char *text, size_t size,
         return -1;
     }
     mesh->graphs = (struct plait_graphs){.why = "the step is made again"};
-    t->model->witness = (struct plait_model_witness){look_at, &w, -1};
+    t->model->observer = (struct plait_model_observer){look_at, &w, -1};
     rc = pass_again(t);
-    t->model->witness.see = NULL;
+    t->model->observer.see = NULL;
     free(w.block);
     if (rc == 0)
         rc = find_first(t, &w);
