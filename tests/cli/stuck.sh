@@ -15,7 +15,6 @@ dir=$(mktemp -d) || exit 1
 shm=$(mktemp -d /dev/shm/plait.XXXXXX) || exit 1
 export OMPI_MCA_btl_vader_backing_directory=$shm
 trap 'rm -rf "$dir" "$shm"' EXIT
-export TMPDIR=$dir # what is left by an mpirun that is killed goes with it
 python3 -B "$src/tests/lib/small_model.py" "$dir" gpt2 ||
     { echo "1..0 # SKIP needs python3"; exit 0; }
 cat >"$dir/rank" <<'EOF'
@@ -175,7 +174,9 @@ hang()
 {
     local work=$dir/${#jobs[@]}
     mkdir "$work"
-    (cd "$work" && "${@:2}"
+    # What is left by an mpirun that is killed goes with its TMPDIR, which two
+    # that start at once would both make a folder in.
+    (cd "$work" && export TMPDIR=$work && "${@:2}"
         echo $? >"$work.status") >"$work.said" 2>&1 &
     names+=("$1")
     jobs+=($!)

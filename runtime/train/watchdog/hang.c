@@ -26,6 +26,8 @@
  * run ends. */
 #define TELL_S 3.0
 #define OTHER_NODE_S 1.5
+/* From the last of its connections to the end of a process. */
+#define GONE_S 2.0
 
 /* How a rank is found by those of its node. */
 struct contact {
@@ -441,16 +443,28 @@ bool plait_hang_tells(const struct plait_hang *h)
     return true;
 }
 
+static int find_dead(const struct plait_hang *h)
+{
+    for (int r = 0; r < h->world; r++)
+        if (state_of(h, r) == PLAIT_STUCK_DEAD)
+            return r;
+    return -1;
+}
+
+/* The kernel closes the connections of a process that is killed some time
+ * before it counts as dead. */
 bool plait_hang_gone(const struct plait_hang *h, char *text, size_t size)
 {
+    const struct timespec pause = {.tv_nsec = 10000000};
+    double begin = plait_record_now();
     char where[100];
+    int r = -1;
 
-    for (int r = 0; h && r < h->world; r++) {
-        if (state_of(h, r) != PLAIT_STUCK_DEAD)
-            continue;
-        plait_hang_where(h, r, where, sizeof(where));
-        snprintf(text, size, "rank %d (%s)", r, where);
-        return true;
-    }
-    return false;
+    while (h && (r = find_dead(h)) < 0 && plait_record_now() - begin < GONE_S)
+        nanosleep(&pause, NULL);
+    if (r < 0)
+        return false;
+    plait_hang_where(h, r, where, sizeof(where));
+    snprintf(text, size, "rank %d (%s)", r, where);
+    return true;
 }
