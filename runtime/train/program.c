@@ -113,11 +113,10 @@ static int run_program(const struct plait_program *program)
     struct plait_elastic elastic = {.config_text = NULL};
     int rc = open_session(&w, program, &elastic, &err);
 
-    if (rc == 0)
-        if (rc == 0) {
-            report_unheard(program->name, s);
-            rc = program->run(s, program, &err);
-        }
+    if (rc == 0) {
+        report_unheard(program->name, s);
+        rc = program->run(s, program, &err);
+    }
     rc = run_elastic(s, program, rc, &err);
     report_end(program->name, s, rc, &err);
     if (rc == PLAIT_RUN_BROKEN) {
