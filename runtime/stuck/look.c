@@ -99,8 +99,7 @@ void plait_stuck_unknown(int rank, struct plait_stuck_rank *out)
 
 /* -- /proc --------------------------------------------------------------- */
 
-/* One line of a file below /proc; "" where there is none. */
-static void read_line(const char *path, char *line, size_t size)
+void plait_stuck_read_line(const char *path, char *line, size_t size)
 {
     FILE *f = fopen(path, "re");
 
@@ -116,7 +115,7 @@ char plait_stuck_process_state(int pid)
     char path[64], line[512], *at;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    read_line(path, line, sizeof(line));
+    plait_stuck_read_line(path, line, sizeof(line));
     at = strrchr(line, ')'); /* a program may have any name */
     return at && at[1] == ' ' ? at[2] : 'X';
 }
@@ -208,7 +207,7 @@ static void read_call(int pid, int tid, char *text, size_t size)
 
     text[0] = '\0';
     snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", pid, tid);
-    read_line(path, line, sizeof(line));
+    plait_stuck_read_line(path, line, sizeof(line));
     if (sscanf(line, "%ld %lx %lx", &number, &arg[0], &arg[1]) != 3)
         return;
     at = path_of(number, &call);

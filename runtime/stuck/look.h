@@ -15,6 +15,9 @@ void plait_stuck_unknown(int rank, struct plait_stuck_rank *out);
  * process. */
 char plait_stuck_process_state(int pid);
 
+/* One line of a file below /proc; "" where there is none. */
+void plait_stuck_read_line(const char *path, char *line, size_t size);
+
 enum plait_stuck_state plait_stuck_state_of(int pid);
 
 /* What the system call says that a thread of this machine is blocked in, as

@@ -83,15 +83,9 @@ static bool read_plan(struct environment *e, struct plait_stack *k)
 static void read_program(int pid, char *name, size_t size)
 {
     char path[64];
-    FILE *f;
 
-    name[0] = '\0';
     snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    f = fopen(path, "re");
-    if (f && !fgets(name, (int)size, f))
-        name[0] = '\0';
-    if (f)
-        fclose(f);
+    plait_stuck_read_line(path, name, size);
     name[strcspn(name, "\n")] = '\0';
     for (; *name; name++)
         if (!isgraph((unsigned char)*name))
@@ -194,15 +188,10 @@ static void look_at_kernel(const struct plait_stack *k, char *where,
                  {"request_wait_answer", "waits for a file server", false},
                  {"wait4", "waits for a process", false},
                  {"do_wait", "waits for a process", false}};
-    char path[64], call[64] = "";
-    FILE *f;
+    char path[64], call[64];
 
     snprintf(path, sizeof(path), "/proc/%d/wchan", k->pid);
-    f = fopen(path, "re");
-    if (f && !fgets(call, sizeof(call), f))
-        call[0] = '\0';
-    if (f)
-        fclose(f);
+    plait_stuck_read_line(path, call, sizeof(call));
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
         if (strstr(call, calls[i].call)) {
             snprintf(where, size, "%s", calls[i].words);
