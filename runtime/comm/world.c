@@ -249,10 +249,12 @@ static const char *device_error(int errnum)
 static int open_device(struct plait_world *w, const char *device,
                        struct plait_error *err)
 {
+    int threads = choose_threads(w);
+
     if (choose_ops(w, device, err) < 0)
         return -1;
-    set_place(w, choose_threads(w));
-    w->dev = w->ops->device_create(device_index(w), choose_threads(w));
+    set_place(w, threads);
+    w->dev = w->ops->device_create(device_index(w), threads);
     if (!w->dev)
         return plait_errorf(err,
                             "%s device %d cannot be used: %s (for several "
