@@ -144,24 +144,10 @@ block_directory() {
     kill -CONT "$pid"
 }
 
-# ended SECONDS: the run in the background is over
-ended() {
-    if until_true eval '! kill -0 "$pid"'; then
-        wait "$pid"
-        status=$?
-        pid=
-        return 0
-    fi
-    kill -9 "$pid"
-    pid=
-    status=hung
-    return 1
-}
-
 rm -rf "$ck"
 start --set checkpoint.dir="$ck"
 truncate -s 1500 "$dir/tokens.bin"
-ok "a data file that is cut ends the run" ended 30
+ok "a data file that is cut ends the run" ended
 ok "in order" test "$status" = 1
 ok "naming file and offset" says "tokens.bin: cut while it was read: it ends"
 ok "with a checkpoint" test -e "$(echo "$ck"/step-*/manifest.json)"
@@ -169,14 +155,14 @@ cp "$dir/first.bin" "$dir/tokens.bin"
 start --set checkpoint.dir="$ck"
 ok "from which it goes on" grep -q "resumed after" "$dir/out"
 kill -TERM "$pid"
-ended 30
+ended
 
 rm -rf "$ck"
 cp "$dir/first.bin" "$dir/val.bin"
 start --set checkpoint.dir="$ck" --set data.val="$dir/val.bin" \
     --set train.eval_every=5 --set train.eval_steps=1
 truncate -s 1030 "$dir/val.bin"
-ok "likewise what it is evaluated with" ended 30
+ok "likewise what it is evaluated with" ended
 ok "with one line" says "val.bin: cut while it was read"
 ok "and a checkpoint" test -e "$(echo "$ck"/step-*/manifest.json)"
 
@@ -194,7 +180,7 @@ ok "the next ones are saved" until_true test -e "$ck/latest"
 ok "and what was removed is said" \
     until_true grep -q "$ck was removed" "$dir/out"
 kill -TERM "$pid"
-ok "and it ends well" ended 30
+ok "and it ends well" ended
 ok "with status 0" test "$status" = 0
 
 rm -rf "$ck" "$dir/away"
@@ -204,7 +190,7 @@ until_true test -e "$ck/latest"
 block_directory
 ok "with a fallback they go there" until_true test -e "$dir/second/latest"
 kill -TERM "$pid"
-ok "until the end" ended 30
+ok "until the end" ended
 ok "which is no failure" test "$status" = 0
 ok "and is said" grep -q "checkpoint.fallback $dir/second" "$dir/out"
 last=$(readlink "$dir/second/latest")
@@ -213,5 +199,5 @@ start --set checkpoint.dir="$ck" --set checkpoint.fallback="$dir/second"
 ok "from there it goes on" \
     grep -q "resumed after step $((10#${last#step-}))\$" "$dir/out"
 kill -TERM "$pid"
-ended 30
+ended
 echo "1..$n"

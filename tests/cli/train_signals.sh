@@ -7,7 +7,7 @@ set -u
 for signal in TERM USR1; do
     start --set checkpoint.dir="$dir/$signal"
     kill -$signal $(ranks_of "$pid")
-    ok "SIG$signal: the run ends" ended 20
+    ok "SIG$signal: the run ends" ended
     ok "in order" test "$status" = 0
     ok "after a step" grep -q "stopped after step" "$dir/out"
     ok "with a checkpoint" test -e \
@@ -21,7 +21,7 @@ for life in 1 2 3; do
     start --set checkpoint.dir="$dir/TERM" --metrics "$dir/lives"
     sleep 0.$life
     kill -USR1 $(ranks_of "$pid")
-    ended 20
+    ended
 done
 ok "three lives of a run log every step once" python3 -c '
 import json, sys
@@ -36,7 +36,7 @@ for i in 1 2 3 4 5; do
     sleep 0.$((i * i * 3 % 10))
     [ $i -lt 5 ] || until_true test -e "$dir/kill/latest"
     kill -KILL $(ranks_of "$pid")
-    ended 20
+    ended
 done
 run 4 --set parallel.tp=2 --set parallel.pp=2 \
     --set checkpoint.dir="$dir/kill" --sample 1

@@ -45,18 +45,5 @@ ranks_of() {
     pgrep -P "$1" plait-train
 }
 
-# The run in the background is over: its exit status in $status
-ended() {
-    if until_true eval '! kill -0 "$pid"'; then
-        wait "$pid"
-        status=$?
-        pid=
-        return 0
-    fi
-    kill -9 $(ranks_of "$pid") "$pid"
-    status=hung
-    return 1
-}
-
 python3 -B "$top_srcdir/tests/lib/small_model.py" "$dir" gpt2 ||
     { echo "1..0 # SKIP needs python3"; exit 0; }

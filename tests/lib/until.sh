@@ -18,3 +18,18 @@ until_true()
 {
     within 240 "$@"
 }
+
+# The run in the background, $pid, is over: its exit status in $status
+ended()
+{
+    if until_true eval '! kill -0 "$pid"'; then
+        wait "$pid"
+        status=$?
+        pid=
+        return 0
+    fi
+    kill -9 $(pgrep -P "$pid" plait-train) "$pid"
+    pid=
+    status=hung
+    return 1
+}

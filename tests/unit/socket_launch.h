@@ -10,21 +10,28 @@
 #include "runtime/comm/rendezvous.h"
 #include "topology/layout/launch.h"
 
-/* What ranks on this machine find in their environment. Somebody may take the
- * port until RANK 0 listens there: then it takes one of those behind it. */
-static inline struct plait_launch launch_of(int rank, int world_size)
+/* What a rank on this machine finds in its environment. */
+static inline struct plait_launch launch_at(int rank, int world_size, int port)
 {
-    struct plait_launch l = {.rank = rank, .world_size = world_size};
-    int port = 0, fd = plait_rendezvous_listen(&port);
+    struct plait_launch l = {
+        .rank = rank, .world_size = world_size, .master_port = port};
 
-    close(fd);
-    l.master_port = port;
     strcpy(l.master_addr, "localhost");
     strcpy(l.jobid, "8.0");
 #ifdef HAVE_LIBCRYPTO
     strcpy(l.secret, "00112233445566778899aabbccddeeff");
 #endif
     return l;
+}
+
+/* Somebody may take the port until RANK 0 listens there: then it takes one of
+ * those behind it. */
+static inline struct plait_launch launch_of(int rank, int world_size)
+{
+    int port = 0, fd = plait_rendezvous_listen(&port);
+
+    close(fd);
+    return launch_at(rank, world_size, port);
 }
 
 #endif

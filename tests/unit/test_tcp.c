@@ -14,6 +14,7 @@
 
 #include "runtime/comm/comm_private.h"
 #include "runtime/comm/tcp_tree.h"
+#include "socket_launch.h"
 #include "tap.h"
 
 #define RANKS 31
@@ -30,19 +31,6 @@ static int free_port(void)
         abort();
     close(fd);
     return ntohs(a.sin_port);
-}
-
-static struct plait_launch launch_of(int rank, int size, int port)
-{
-    struct plait_launch l = {
-        .rank = rank, .world_size = size, .master_port = port};
-
-    strcpy(l.master_addr, "localhost");
-    strcpy(l.jobid, "7.0");
-#ifdef HAVE_LIBCRYPTO
-    strcpy(l.secret, "00112233445566778899aabbccddeeff");
-#endif
-    return l;
 }
 
 /* Exit status of a rank: the number of the first check that failed. */
@@ -133,7 +121,7 @@ static void test_trees(void)
 
 static int run_rank(int rank, int port)
 {
-    struct plait_launch l = launch_of(rank, RANKS, port);
+    struct plait_launch l = launch_at(rank, RANKS, port);
     struct plait_error err;
     struct plait_comm *c = plait_tcp_create(&l, 60, &err);
     int rc;
@@ -170,7 +158,7 @@ static void test_ranks(void)
 
 static void test_alone(void)
 {
-    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_launch l = launch_at(0, 2, free_port());
     struct plait_error err = {""};
 
     ok(plait_tcp_create(&l, 0.2, &err) == NULL && errno == ETIMEDOUT &&
@@ -185,7 +173,7 @@ static void test_alone(void)
 /* A peer that ends is an error, not a hang. */
 static void test_gone(void)
 {
-    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_launch l = launch_at(0, 2, free_port());
     struct plait_error err = {""};
     struct plait_comm *c;
     double x = 1;
@@ -242,7 +230,7 @@ static void pester(int port)
 
 static void test_strangers(void)
 {
-    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_launch l = launch_at(0, 2, free_port());
     struct plait_error err = {""};
     struct plait_comm *c;
     pid_t stranger, peer;
@@ -274,7 +262,7 @@ static void test_strangers(void)
 #ifdef HAVE_LIBCRYPTO
 static void test_secret(void)
 {
-    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_launch l = launch_at(0, 2, free_port());
     struct plait_error err = {""};
     pid_t pid;
     int status;
@@ -298,7 +286,7 @@ static void test_secret(void)
 #else
 static void test_secret(void)
 {
-    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_launch l = launch_at(0, 2, free_port());
     struct plait_error err = {""};
 
     l.secret[0] = 'f';
@@ -310,7 +298,7 @@ static void test_secret(void)
 /* Somebody else has the port, and answers. */
 static void test_taken(void)
 {
-    struct plait_launch l = launch_of(0, 2, free_port());
+    struct plait_launch l = launch_at(0, 2, free_port());
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_port = htons((uint16_t)l.master_port)};
     int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1, status;
