@@ -214,7 +214,8 @@ static int connect_to(int port)
 /* 300 connections that say nothing, nonsense, or half of something. */
 static void pester(int port)
 {
-    char noise[4000];
+    enum { SIZE = 4000 };
+    char noise[SIZE + 8];
 
     memset(noise, 'x', sizeof(noise));
     memcpy(noise, "PLAITRV1", 8);
@@ -222,8 +223,7 @@ static void pester(int port)
         int fd = connect_to(port);
 
         if (i % 3 > 0)
-            send(fd, noise + i % 2 * 8, i % 3 == 1 ? sizeof(noise) : 20,
-                 MSG_NOSIGNAL);
+            send(fd, noise + i % 2 * 8, i % 3 == 1 ? SIZE : 20, MSG_NOSIGNAL);
     }
     pause(); /* all stay open */
 }
