@@ -64,7 +64,8 @@ processes()
 }
 group=$(ps -o pgid= -p $$ | xargs)
 
-# What there is of files, descriptors and processes, by name and number.
+# What there is of files, descriptors and processes, by name and number. Files
+# elsewhere may be another test's: run-tests looks for those at its end.
 census()
 {
     local pid
@@ -72,7 +73,6 @@ census()
     processes
     find slurm -path slurm/log -prune -o -path slurm/state -prune -o -print |
         sort
-    find /dev/shm /run -maxdepth 2 -name '*plait*' 2>/dev/null | sort
     for pid in $daemons; do
         # sockets come and go with the numbers of their connections
         ls -l "/proc/$pid/fd" | sed -n 's/.* -> //p' |
