@@ -379,12 +379,12 @@ bool plait_links_move(struct plait_links *l)
     return moved || plait_links_failure(l);
 }
 
-void plait_links_wait(struct plait_links *l)
+void plait_links_wait(struct plait_links *l, int ms)
 {
     struct epoll_event event;
 
     if (atomic_load(&l->sending) == 0 && !plait_links_failure(l))
-        epoll_wait(l->epoll, &event, 1, 1);
+        epoll_wait(l->epoll, &event, 1, ms);
 }
 
 /* -- life ---------------------------------------------------------------- */
@@ -459,7 +459,7 @@ static void say_goodbye(struct plait_links *l)
     while (open > 0 && plait_trace_now() < deadline &&
            !plait_links_failure(l)) {
         plait_links_move(l);
-        plait_links_wait(l);
+        plait_links_wait(l, 1);
         open = 0;
         for (int i = 0; i < l->size; i++)
             open += l->link[i].fd >= 0;

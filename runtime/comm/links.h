@@ -43,9 +43,9 @@ void plait_links_receive(struct plait_links *links, int peer,
 /* Move what can be moved now. Whether anything was. */
 bool plait_links_move(struct plait_links *links);
 
-/* Until a peer has sent something, a millisecond at most, and not at all while
- * there is something to send. By any thread. */
-void plait_links_wait(struct plait_links *links);
+/* Until a peer has sent something, so many milliseconds at most, and not at all
+ * while there is something to send. By any thread. */
+void plait_links_wait(struct plait_links *links, int ms);
 
 /* Why nothing moves any more, NULL: nothing has failed. By any thread. */
 const char *plait_links_failure(const struct plait_links *links);

@@ -34,7 +34,7 @@ static int connect_all(struct plait_members *all, struct plait_meeting *m,
                        uint64_t key, int *fds, struct plait_error *err)
 {
     for (int r = 0; r < m->rank; r++) {
-        int number = all->present[r];
+        int number = all->order[r];
 
         m->key = key + (uint64_t)r;
         m->root = r;
@@ -54,7 +54,7 @@ static void look_around(void *arg, int *fds)
     const struct plait_members *m = arg;
 
     for (int r = m->rank + 1; r < m->n; r++)
-        if (fds[r] == -1 && plait_members_probe(m, m->present[r]) == 0)
+        if (fds[r] == -1 && plait_members_probe(m, m->order[r]) == 0)
             fds[r] = PLAIT_RENDEZVOUS_GONE;
 }
 
@@ -64,7 +64,7 @@ static int check_all(const struct plait_members *m, const int *fds,
     for (int r = 0; r < m->n; r++)
         if (fds[r] == PLAIT_RENDEZVOUS_GONE) {
             errno = ECONNREFUSED;
-            return plait_errorf(err, "world: rank %d has ended", m->present[r]);
+            return plait_errorf(err, "world: rank %d has ended", r);
         }
     return 0;
 }

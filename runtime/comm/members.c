@@ -5,6 +5,7 @@
 #include "runtime/comm/members.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,17 +20,29 @@ static struct plait_members *members_alloc(const struct plait_launch *launch)
     m->listener = -1;
     m->all = calloc(n, sizeof(*m->all));
     m->present = calloc(n, sizeof(*m->present));
-    if (!m->all || !m->present) {
+    m->order = calloc(n, sizeof(*m->order));
+    if (!m->all || !m->present || !m->order) {
         plait_members_destroy(m);
         return NULL;
     }
     m->self = m->rank = launch->rank;
     m->size = m->n = launch->world_size;
     for (int i = 0; i < m->n; i++)
-        m->present[i] = i;
+        m->present[i] = m->order[i] = i;
     memcpy(m->jobid, launch->jobid, sizeof(m->jobid));
     memcpy(m->secret, launch->secret, sizeof(m->secret));
     return m;
+}
+
+static void describe_self(struct plait_contact *me, int port)
+{
+    cpu_set_t cpus;
+
+    me->port = port;
+    me->pid = getpid();
+    gethostname(me->host, sizeof(me->host) - 1);
+    if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
+        memcpy(me->cpus, &cpus, sizeof(me->cpus));
 }
 
 struct plait_members *plait_members_create(struct plait_comm *star,
@@ -37,7 +50,7 @@ struct plait_members *plait_members_create(struct plait_comm *star,
                                            struct plait_error *err)
 {
     struct plait_members *m = members_alloc(launch);
-    struct plait_contact me = {.pid = getpid()};
+    struct plait_contact me = {.pid = 0};
     int port = 0;
 
     if (!m) {
@@ -45,8 +58,7 @@ struct plait_members *plait_members_create(struct plait_comm *star,
         return NULL;
     }
     m->listener = plait_rendezvous_listen(&port);
-    me.port = port;
-    gethostname(me.host, sizeof(me.host) - 1);
+    describe_self(&me, port);
     if (m->listener < 0)
         plait_errorf(err, "world: %s", strerror(errno));
     else if (plait_comm_host_all_gather(star, &me, m->all, sizeof(me)) < 0)
@@ -67,6 +79,7 @@ void plait_members_destroy(struct plait_members *m)
         close(m->listener);
     free(m->all);
     free(m->present);
+    free(m->order);
     free(m);
     errno = saved;
 }

@@ -15,6 +15,7 @@
 /* Where a process can be reached. */
 struct plait_contact {
     int32_t port, pid;
+    unsigned char cpus[128]; /* cpu_set_t: where it may compute */
     char host[HOST_NAME_MAX + 1];
 };
 
@@ -23,7 +24,8 @@ struct plait_members {
     int self, size;            /* its number, from the start; how many began */
     struct plait_contact *all; /* [size] by number */
     int *present, n;           /* [n] the numbers of the world, ascending */
-    int rank;                  /* its place among them */
+    int *order;                /* [n] the same by rank */
+    int rank;                  /* its own */
     uint64_t epoch; /* of this world: tells its messages from older ones */
     char jobid[64];
     char secret[PLAIT_SECRET_SIZE];
@@ -44,7 +46,8 @@ int plait_members_probe(const struct plait_members *m, int number);
 /* -- regroup.c ------------------------------------------------------------- */
 
 /* After a transfer has failed: those of the world that are left agree on who
- * they are, led by the lowest of them. Who can be reached and does not come
+ * they are, led by the lowest of them. They keep their ranks, but for the last
+ * ones, which take those of the dead. Who can be reached and does not come
  * within a minute is left out. 0; -1 with err where this process cannot go on:
  * it is one of the fewer that the others may have left behind. */
 int plait_members_regroup(struct plait_members *m, struct plait_error *err);
@@ -53,6 +56,8 @@ int plait_members_regroup(struct plait_members *m, struct plait_error *err);
 
 /* Of a world over sockets, which gives them away; NULL: of any other. */
 struct plait_members *plait_comm_take_members(struct plait_comm *world);
+/* This rank of such a world only waits from here on, at no processor's cost. */
+void plait_comm_rest(struct plait_comm *world);
 /* The world of those that are present. Collective; NULL with err. */
 struct plait_comm *plait_members_world(struct plait_members *m,
                                        const struct plait_ops *ops,

@@ -33,7 +33,7 @@ struct election {
     int *fds; /* [size] of the lowest, to the others */
 };
 
-/* What the lowest tells the others: behind it, the numbers. */
+/* What the lowest tells the others: behind it, the numbers by rank. */
 struct view {
     uint64_t epoch;
     int32_t n;
@@ -93,16 +93,40 @@ static int check_part(const struct election *c, int n, struct plait_error *err)
                         m->self, away);
 }
 
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
 static void take_members(struct plait_members *m, const struct view *v,
                          const int32_t *numbers)
 {
     m->epoch = v->epoch;
     m->n = v->n;
     for (int i = 0; i < v->n; i++) {
-        m->present[i] = numbers[i];
+        m->present[i] = m->order[i] = numbers[i];
         if (numbers[i] == m->self)
             m->rank = i;
     }
+    qsort(m->present, (size_t)m->n, sizeof(*m->present), by_number);
+}
+
+/* The others by rank: in place of one that is gone, the last. Returns how many
+ * there are. */
+static int fill_places(const struct election *c, int32_t *numbers)
+{
+    const struct plait_members *m = c->m;
+    int last = m->n, n = 0;
+
+    for (int i = 0; i < last; i++) {
+        int number = m->order[i];
+
+        while (number != m->self && c->fds[number] < 0 && last > i + 1)
+            number = m->order[--last];
+        if (number == m->self || c->fds[number] >= 0)
+            numbers[n++] = number;
+    }
+    return n;
 }
 
 /* Who does not get it asks again. */
@@ -128,11 +152,10 @@ static int lead_election(struct election *c, struct plait_error *err)
     c->meeting.root = m->self;
     if (rc == 0)
         rc = plait_rendezvous_gather(&c->meeting, m->listener, c->fds, err);
-    for (int r = 0; rc == 0 && r < m->size; r++)
-        if (r == m->self || c->fds[r] >= 0)
-            numbers[v.n++] = r;
-    if (rc == 0)
+    if (rc == 0) {
+        v.n = fill_places(c, numbers);
         rc = check_part(c, v.n, err);
+    }
     if (rc == 0 && getrandom(&v.epoch, sizeof(v.epoch), 0) != sizeof(v.epoch))
         rc = plait_errorf(err, "no random numbers: %s", strerror(errno));
     if (rc == 0) {
@@ -145,18 +168,20 @@ static int lead_election(struct election *c, struct plait_error *err)
 
 /* -- the others ------------------------------------------------------------ */
 
+/* Each number once, and this process's among them. */
 static bool is_sound(const struct plait_members *m, const struct view *v,
                      const int32_t *numbers)
 {
-    bool mine = false;
+    bool *seen = calloc((size_t)m->size, sizeof(*seen)), sound = seen != NULL;
 
-    for (int i = 0; i < v->n; i++) {
-        if (numbers[i] < 0 || numbers[i] >= m->size ||
-            (i > 0 && numbers[i] <= numbers[i - 1]))
-            return false;
-        mine |= numbers[i] == m->self;
+    for (int i = 0; sound && i < v->n; i++) {
+        sound = numbers[i] >= 0 && numbers[i] < m->size && !seen[numbers[i]];
+        if (sound)
+            seen[numbers[i]] = true;
     }
-    return mine;
+    sound = sound && seen[m->self];
+    free(seen);
+    return sound;
 }
 
 /* What the lowest says, on a connection that it has taken. */

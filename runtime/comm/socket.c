@@ -23,6 +23,7 @@ struct socket_world {
     struct plait_members *members; /* NULL: given away */
     struct plait_links *links;
     struct plait_engine *engine;
+    int nap_ms; /* the longest wait for peers */
     struct plait_shm_world shm;
     struct socket_request *open; /* not waited for yet */
 };
@@ -67,7 +68,9 @@ static int lost(struct plait_comm *comm)
 
 static void wait_for_peers(void *arg)
 {
-    plait_links_wait(arg);
+    const struct socket_world *world = arg;
+
+    plait_links_wait(world->links, world->nap_ms);
 }
 
 /* What was under way when a peer was lost is done by now, but nobody waited
@@ -93,12 +96,13 @@ static struct socket_world *world_create(struct plait_links *links)
 
     if (!world)
         return NULL;
-    world->engine = plait_engine_create(true, wait_for_peers, links);
+    world->links = links;
+    world->nap_ms = 1;
+    world->engine = plait_engine_create(true, wait_for_peers, world);
     if (!world->engine) {
         free(world);
         return NULL;
     }
-    world->links = links;
     return world;
 }
 
@@ -228,6 +232,12 @@ struct plait_members *plait_comm_take_members(struct plait_comm *comm)
         socket_of(comm)->world->members = NULL;
     }
     return m;
+}
+
+void plait_comm_rest(struct plait_comm *comm)
+{
+    if (comm->vtable == &socket_vtable)
+        socket_of(comm)->world->nap_ms = 100;
 }
 
 /* -- split --------------------------------------------------------------- */

@@ -28,6 +28,8 @@ int plait_rank_hint(void)
 {
     int rank = env_int("SLURM_PROCID", 0);
 
+    if (env_int(PLAIT_ENV_SPARE, 0) > 0)
+        return env_int(PLAIT_ENV_SPARE, 0);
     rank = env_int("PMIX_RANK", rank);
     rank = env_int("OMPI_COMM_WORLD_RANK", rank);
     return env_int(PLAIT_ENV_RANK, rank);
@@ -268,22 +270,67 @@ bool plait_world_elastic(void)
     return env_int("PLAIT_ELASTIC", 0) > 0;
 }
 
+int plait_world_spares(void)
+{
+    return plait_world_elastic() ? env_int(PLAIT_ENV_SPARES, 0) : 0;
+}
+
+/* Processes without a seat wait beside those that have one. */
+static int take_seats(struct plait_world *w, struct plait_error *err)
+{
+    int seats = w->launch.world_size;
+
+    if (seats == plait_comm_size(w->all)) {
+        w->comm = w->all;
+        return 0;
+    }
+    return plait_comm_split(w->all, w->launch.rank < seats ? 0 : -1,
+                            w->launch.rank, PLAIT_COMM_AXIS_NONE, "world",
+                            &w->comm, err);
+}
+
+/* Spare processes have the ranks behind those of the plan. */
+static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
+                       struct plait_error *err)
+{
+    int spares = plait_world_spares(), spare = env_int(PLAIT_ENV_SPARE, 0);
+    struct plait_launch launch = w->launch;
+
+    if (spares > 0) {
+        if (spare > 0)
+            w->launch.rank = w->launch.world_size + spare - 1;
+        launch = w->launch;
+        launch.world_size += spares;
+    }
+    if (spares > 0 && kind != PLAIT_COMM_SOCKET) {
+        errno = EINVAL;
+        if (w->launch.rank > 0) /* one says it */
+            return -1;
+        return plait_errorf(err, "--spares: only ranks on CPUs over sockets "
+                                 "(--comm socket) have spare ones");
+    }
+    w->all = plait_comm_create(kind, w->ops, w->dev,
+                               w->planned ? &launch : NULL, err);
+    return w->all ? 0 : -1;
+}
+
 static int open_world(struct plait_world *w, const char *device,
                       const char *comm, struct plait_error *err)
 {
     enum plait_comm_kind kind;
 
-    if (open_device(w, device, err) < 0 || choose_kind(w, comm, &kind, err) < 0)
+    if (open_device(w, device, err) < 0 ||
+        choose_kind(w, comm, &kind, err) < 0 || connect_all(w, kind, err) < 0)
         return -1;
-    w->comm = w->all = plait_comm_create(kind, w->ops, w->dev,
-                                         w->planned ? &w->launch : NULL, err);
-    if (w->comm)
-        w->members = plait_comm_take_members(w->comm);
+    w->members = plait_comm_take_members(w->all);
     if (!plait_world_elastic()) { /* nobody comes to their ports any more */
         plait_members_destroy(w->members);
         w->members = NULL;
     }
-    return w->comm ? 0 : -1;
+    if (plait_world_spares() > 0)
+        return take_seats(w, err);
+    w->comm = w->all;
+    return 0;
 }
 
 int plait_world_open(struct plait_world *w, const char *device,
@@ -299,18 +346,20 @@ int plait_world_open(struct plait_world *w, const char *device,
     return open_world(w, device, comm, err);
 }
 
-/* Processes without a seat wait beside those that have one. */
-static int take_seats(struct plait_world *w, struct plait_error *err)
+/* Who takes the place of one that is gone computes on its cores. */
+static void take_cores(const struct plait_members *m)
 {
-    int seats = w->launch.world_size;
+    const struct plait_contact *gone = &m->all[m->rank];
+    cpu_set_t cpus;
 
-    if (seats == w->members->n) {
-        w->comm = w->all;
-        return 0;
-    }
-    return plait_comm_split(w->all, w->launch.rank < seats ? 0 : -1,
-                            w->launch.rank, PLAIT_COMM_AXIS_NONE, "world",
-                            &w->comm, err);
+    if (m->self == m->rank || strcmp(gone->host, m->all[m->self].host) != 0)
+        return;
+    for (int i = 0; i < m->n; i++)
+        if (m->present[i] == m->rank)
+            return;
+    memcpy(&cpus, gone->cpus, sizeof(cpus));
+    if (CPU_COUNT(&cpus) > 0)
+        sched_setaffinity(0, sizeof(cpus), &cpus);
 }
 
 int plait_world_again(struct plait_world *w, struct plait_members *members,
@@ -325,6 +374,7 @@ int plait_world_again(struct plait_world *w, struct plait_members *members,
     w->launch.world_size = plait_layout_world(&launch->layout);
     if (w->launch.rank < w->launch.world_size)
         plait_layout_coord(&w->launch.layout, w->launch.rank, &w->launch.coord);
+    take_cores(members);
     if (open_device(w, "cpu", err) < 0)
         return -1;
     w->all = members->n > 1

@@ -36,6 +36,8 @@ int plait_world_shared_cores(const struct plait_world *world, int *ranks);
 /* Set in the environment: the run goes on over the ranks that are left where
  * some have died. Ranks over sockets can. */
 bool plait_world_elastic(void);
+/* Likewise, of such a run: how many of its processes have no seat at first. */
+int plait_world_spares(void);
 /* The world of those present, of whom the first have seats in launch->layout,
  * which becomes the world's. Takes `members`. Collective; on failure as above,
  * and the members are still there. */

@@ -20,10 +20,13 @@ enum { MOST_STALLED = 20 };
 
 /* -- the beginning --------------------------------------------------------- */
 
-static void note_members(struct plait_elastic *e, const struct plait_members *m)
+static void note_members(struct plait_elastic *e, const struct plait_world *w)
 {
-    memcpy(e->members, m->present, (size_t)m->n * sizeof(*e->members));
+    const struct plait_members *m = w->members;
+
+    memcpy(e->members, m->order, (size_t)m->n * sizeof(*e->members));
     e->n = m->n;
+    e->seats = w->launch.world_size;
 }
 
 static int check_elastic(const struct plait_session *s, struct plait_error *err)
@@ -32,6 +35,8 @@ static int check_elastic(const struct plait_session *s, struct plait_error *err)
     if (!s->world.members)
         return plait_errorf(err, "--elastic: only ranks on CPUs over sockets "
                                  "(--comm socket) can go on without others");
+    if (!s->world.comm)
+        return 0;
     if (!s->config->checkpoint.dir)
         return plait_errorf(err, "--elastic: checkpoint.dir is missing: those "
                                  "that are left go on from a checkpoint");
@@ -43,18 +48,43 @@ static int check_elastic(const struct plait_session *s, struct plait_error *err)
     return 0;
 }
 
-int plait_elastic_begin(struct plait_session *s, struct plait_elastic *e,
+/* What a spare process may need is told it now. Collective over all. */
+static int share_config(struct plait_session *s, struct plait_elastic *e,
                         struct plait_error *err)
 {
-    if (!plait_world_elastic() || plait_comm_size(s->world.comm) == 1)
-        return 0;
-    if (plait_error_consensus(s->world.comm, check_elastic(s, err), err) < 0)
-        return -1;
-    e->config_text = strdup(s->config_text);
+    size_t size = s->config_text ? strlen(s->config_text) + 1 : 0;
+    int rc = 0;
+
     e->members = calloc((size_t)s->world.members->n, sizeof(*e->members));
-    if (!e->config_text || !e->members)
-        return plait_errorf(err, "out of memory");
-    note_members(e, s->world.members);
+    if (s->config_text)
+        e->config_text = strdup(s->config_text);
+    if (!e->members || (s->config_text && !e->config_text))
+        rc = plait_errorf(err, "out of memory");
+    if (plait_error_consensus(s->world.all, rc, err) < 0)
+        return -1;
+    if (s->world.comm == s->world.all)
+        return 0;
+    if (plait_comm_rank(s->world.all) > 0) {
+        free(e->config_text);
+        e->config_text = NULL;
+    }
+    return plait_broadcast_text(s->world.all, 0, &e->config_text, &size, err);
+}
+
+int plait_elastic_begin(struct plait_session *s, int rc,
+                        struct plait_elastic *e, struct plait_error *err)
+{
+    struct plait_world *w = &s->world;
+
+    if (!plait_world_elastic() || !w->all || plait_comm_size(w->all) == 1 ||
+        (rc < 0 && w->comm == w->all))
+        return rc;
+    if (rc == 0)
+        rc = check_elastic(s, err);
+    if (plait_error_consensus(w->all, rc, err) < 0 ||
+        share_config(s, e, err) < 0)
+        return -1;
+    note_members(e, w);
     e->launch = s->world.launch;
     e->began = s->opened;
     s->elastic = e;
@@ -98,8 +128,8 @@ static bool is_among(const int *numbers, int n, int number)
     return false;
 }
 
-/* "rank 1 (node7, process 12), rank 3 (...)": those that are gone since steps
- * were made. */
+/* "rank 1 (node7, process 12), a spare rank (...)": those that are gone since
+ * steps were made. */
 static void describe_lost(struct plait_elastic *e,
                           const struct plait_members *m)
 {
@@ -109,10 +139,13 @@ static void describe_lost(struct plait_elastic *e,
     for (int i = 0; i < e->n && used < size; i++)
         if (!is_among(m->present, m->n, e->members[i])) {
             const struct plait_contact *c = &m->all[e->members[i]];
+            char rank[20] = "a spare rank";
 
-            used += (size_t)snprintf(
-                e->who + used, size - used, "%srank %d (%s, process %d)",
-                used ? ", " : "", e->members[i], c->host, (int)c->pid);
+            if (i < e->seats)
+                snprintf(rank, sizeof(rank), "rank %d", i);
+            used += (size_t)snprintf(e->who + used, size - used,
+                                     "%s%s (%s, process %d)", used ? ", " : "",
+                                     rank, c->host, (int)c->pid);
         }
 }
 
@@ -181,34 +214,40 @@ static bool saved_since(const char *dir, double began)
     return is;
 }
 
-/* From this run's own checkpoint, if there is one; else as it began. What the
- * first rank knows, the others may have missed. */
+/* From this run's own checkpoint, if there is one; else as it began. What some
+ * rank knows, others may have missed. */
 static int find_beginning(struct plait_session *s,
                           struct plait_train_args *args,
                           struct plait_error *err)
 {
     const struct plait_checkpoint_config *c = &s->config->checkpoint;
     struct plait_elastic *e = s->elastic;
-    double known[2] = {e->peak, saved_since(c->dir, e->began) ||
-                                    saved_since(c->fallback, e->began)};
+    double known[3] = {e->peak,
+                       saved_since(c->dir, e->began) ||
+                           saved_since(c->fallback, e->began),
+                       (double)e->reached};
 
-    if (plait_comm_host_broadcast(s->world.comm, known, sizeof(known), 0) < 0)
+    if (plait_comm_host_all_reduce(s->world.comm, known, 3, PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(s->world.comm));
     e->peak = known[0];
+    e->reached = (int64_t)known[2];
     if (known[1] > 0)
         args->resume = "auto";
     return 0;
 }
 
-/* What those without a seat do. */
-static int wait_beside(struct plait_session *s, int *outcome,
+int plait_elastic_wait(struct plait_session *s, int *outcome,
                        struct plait_error *err)
 {
     int32_t value = -1;
 
-    note_members(s->elastic, s->world.members);
-    if (plait_comm_host_broadcast(s->world.all, &value, sizeof(value), 0) < 0)
+    note_members(s->elastic, &s->world);
+    s->elastic->stalled = 0;
+    plait_comm_rest(s->world.all);
+    if (plait_comm_host_broadcast(s->world.all, &value, sizeof(value), 0) < 0) {
+        s->elastic->noticed = plait_trace_now();
         return plait_errorf(err, "%s", plait_comm_error(s->world.all));
+    }
     *outcome = value;
     return 1;
 }
@@ -230,7 +269,7 @@ static int meet_again(struct plait_session *s, struct plait_members *m,
     if (plait_world_again(&s->world, m, &launch, err) < 0)
         return -1;
     if (!s->world.comm)
-        return wait_beside(s, outcome, err);
+        return plait_elastic_wait(s, outcome, err);
     if (plait_session_complete(s, args, err) < 0 ||
         find_beginning(s, args, err) < 0)
         return -1;
@@ -272,24 +311,51 @@ void plait_elastic_end(struct plait_session *s, int outcome)
 
 /* -- what is said of it ---------------------------------------------------- */
 
+/* " (1 spare rank takes a seat, 2 ranks wait)" */
+static void describe_seats(const struct plait_session *s, char *text,
+                           size_t size)
+{
+    const struct plait_elastic *e = s->elastic;
+    const struct plait_members *m = s->world.members;
+    int seats = s->world.launch.world_size, beside = m->n - seats, taken = 0;
+    size_t used = 0;
+
+    for (int i = e->seats; i < e->n; i++)
+        taken += is_among(m->order, seats, e->members[i]);
+    *text = '\0';
+    if (taken > 0)
+        used = (size_t)snprintf(text, size, " (%d spare rank%s%s", taken,
+                                taken > 1 ? "s take seats" : " takes a seat",
+                                beside ? "" : ")");
+    if (beside > 0)
+        snprintf(text + used, size - used, "%s%d rank%s wait%s)",
+                 taken > 0 ? ", " : " (", beside, beside > 1 ? "s" : "",
+                 beside > 1 ? "" : "s");
+}
+
+/* The state is of that step: where nobody is left who has seen it made, those
+ * that load it know. */
+static void note_reached(struct plait_elastic *e, int64_t step)
+{
+    if (e->losses == 0 || e->reached < step)
+        e->reached = step;
+}
+
 void plait_elastic_report(const struct plait_session *s, int64_t step)
 {
     struct plait_elastic *e = s->elastic;
-    const struct plait_members *m = s->world.members;
-    int beside = m->n - s->world.launch.world_size;
     int64_t again = e->reached > step ? e->reached - step : 0;
-    char waiting[40] = "";
+    char seats[80];
 
     e->loaded = plait_trace_now();
-    if (beside > 0)
-        snprintf(waiting, sizeof(waiting), " (%d rank%s wait%s)", beside,
-                 beside > 1 ? "s" : "", beside > 1 ? "" : "s");
+    note_reached(e, step);
+    describe_seats(s, seats, sizeof(seats));
     fprintf(stderr,
             "plait-train: %s is gone in step %" PRId64
             "; going on with dp %d of %d%s from step %" PRId64 ", %" PRId64
             " step%s again; %.2f s: agree %.2f, rebuild %.2f, load %.2f\n",
             e->who, e->reached + 1, s->mesh->layout.size[PLAIT_DP],
-            e->launch.layout.size[PLAIT_DP], waiting, step, again,
+            e->launch.layout.size[PLAIT_DP], seats, step, again,
             again == 1 ? "" : "s", e->loaded - e->noticed,
             e->agreed - e->noticed, e->rebuilt - e->agreed,
             e->loaded - e->rebuilt);
@@ -301,9 +367,8 @@ void plait_elastic_start(struct plait_session *s, int64_t step)
 
     if (!e)
         return;
-    note_members(e, s->world.members);
-    if (e->losses == 0)
-        e->reached = step;
+    note_members(e, &s->world);
+    note_reached(e, step);
 }
 
 void plait_elastic_step(struct plait_session *s, int64_t step)

@@ -13,7 +13,8 @@ struct plait_elastic {
     double began;               /* Unix time */
     double peak;                /* FLOP/s of a rank, 0: not measured yet */
     int64_t reached;            /* the step that was made last */
-    int *members, n;            /* [n] the numbers of its processes */
+    int *members, n;            /* [n] the numbers of its processes by rank */
+    int seats;                  /* of them: the first have some */
     int losses;                 /* all */
     int stalled;                /* since a step was made for the first time */
     /* Of the last loss. */
@@ -22,16 +23,20 @@ struct plait_elastic {
     bool behind;                             /* steps are made again */
 };
 
-/* After the session was opened, and the watch is not kept then. Where the
- * environment does not ask for it, or there is one process, s->elastic stays
- * NULL. Collective. -1 with err: this run cannot be elastic. */
-int plait_elastic_begin(struct plait_session *s, struct plait_elastic *e,
-                        struct plait_error *err);
+/* After the session was opened with `rc`, and the watch is not kept then. Where
+ * the environment does not ask for it, or there is one process, s->elastic
+ * stays NULL. Collective, of spare processes too. -1 with err: it was not
+ * opened, or this run cannot be elastic. */
+int plait_elastic_begin(struct plait_session *s, int rc,
+                        struct plait_elastic *e, struct plait_error *err);
+/* What a process without a seat does: 1, the run has ended with *outcome (0 or
+ * -1); -1 with err: a rank is gone. */
+int plait_elastic_wait(struct plait_session *s, int *outcome,
+                       struct plait_error *err);
 /* Whether what failed in the session failed because a rank is gone. */
 bool plait_elastic_lost(const struct plait_session *s);
 /* The session over those that are left. 0: args->resume says where to go on
- * from; 1: this process had no seat, and the run has ended with *outcome
- * (0 or -1); -1 with err. */
+ * from; 1: this process had no seat, as plait_elastic_wait(); -1 with err. */
 int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
                         int *outcome, struct plait_error *err);
 /* The run has ended in order, for those that wait without a seat. */

@@ -74,9 +74,11 @@ static int open_session(struct watched *w, const struct plait_program *p,
                         struct plait_elastic *elastic, struct plait_error *err)
 {
     struct plait_session *s = &w->session;
+    int rc = plait_session_open(s, p->args, err);
 
-    if (plait_session_open(s, p->args, err) < 0 ||
-        (p->elastic && plait_elastic_begin(s, elastic, err) < 0))
+    if (p->elastic)
+        rc = plait_elastic_begin(s, rc, elastic, err);
+    if (rc < 0)
         return -1;
     if (s->elastic)
         return 0;
@@ -85,7 +87,7 @@ static int open_session(struct watched *w, const struct plait_program *p,
         err);
 }
 
-/* From one loss to the next. */
+/* From one loss to the next; `rc` as it was opened. */
 static int run_elastic(struct plait_session *s, const struct plait_program *p,
                        int rc, struct plait_error *err)
 {
@@ -94,6 +96,9 @@ static int run_elastic(struct plait_session *s, const struct plait_program *p,
     int outcome = 0;
 
     again.args = &args;
+    if (rc == 0)
+        rc = s->world.comm ? p->run(s, p, err)
+                           : plait_elastic_wait(s, &outcome, err);
     while (rc < 0 && plait_elastic_lost(s)) {
         rc = plait_elastic_again(s, &args, &outcome, err);
         if (rc == 0)
@@ -113,10 +118,8 @@ static int run_program(const struct plait_program *program)
     struct plait_elastic elastic = {.config_text = NULL};
     int rc = open_session(&w, program, &elastic, &err);
 
-    if (rc == 0) {
+    if (rc == 0 && s->world.comm)
         report_unheard(program->name, s);
-        rc = program->run(s, program, &err);
-    }
     rc = run_elastic(s, program, rc, &err);
     report_end(program->name, s, rc, &err);
     if (rc == PLAIT_RUN_BROKEN) {
@@ -133,6 +136,16 @@ static int run_program(const struct plait_program *program)
     return rc == 0 ? 0 : 1;
 }
 
+/* Only who goes on without ranks that are gone has seats to give. */
+static int check_spares(const struct plait_program *program,
+                        struct plait_error *err)
+{
+    if (program->elastic || plait_world_spares() == 0)
+        return 0;
+    return plait_errorf(err, "plait run --spares: only plait-train has a use "
+                             "for spare processes");
+}
+
 static int refuse_usage(const char *name, const struct plait_error *err)
 {
     if (plait_rank_hint() == 0)
@@ -143,9 +156,14 @@ static int refuse_usage(const char *name, const struct plait_error *err)
 int plait_program_main(const struct plait_program *program, int parsed,
                        const struct plait_error *err)
 {
-    int status = parsed < 0    ? refuse_usage(program->name, err)
-                 : parsed == 0 ? run_program(program)
-                               : 0;
+    struct plait_error why = *err;
+    int status;
+
+    if (parsed == 0)
+        parsed = check_spares(program, &why);
+    status = parsed < 0    ? refuse_usage(program->name, &why)
+             : parsed == 0 ? run_program(program)
+                           : 0;
 
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;

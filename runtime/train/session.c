@@ -225,7 +225,7 @@ int plait_session_open(struct plait_session *s,
     if (plait_world_open(&s->world, args->device,
                          args->comm ? args->comm : "auto", err) < 0)
         return -1;
-    return plait_session_complete(s, args, err);
+    return s->world.comm ? plait_session_complete(s, args, err) : 0;
 }
 
 void plait_session_close(struct plait_session *s)

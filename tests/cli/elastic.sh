@@ -24,7 +24,8 @@ begin() {
     rm -rf "$dir/ck" "$dir"/m* "$dir"/pid.*
     : >"$dir/m"
     timeout -k 9 240 "$plait" run --elastic --np "$1" --pin=none $2 -- sh -c \
-        'echo $$ >"$0/pid.$PLAIT_RANK"; exec "$@" >>"$0/out" 2>&1' "$dir" \
+        'echo $$ >"$0/pid.${PLAIT_SPARE:+s}${PLAIT_SPARE:-$PLAIT_RANK}"
+        exec "$@" >>"$0/out" 2>&1' "$dir" \
         "$train" "$dir/c.yaml" --device cpu --set train.steps=$steps \
         --set checkpoint.dir="$dir/ck" --metrics "$dir/m" "${@:3}" \
         >"$dir/out" 2>&1 </dev/null &
@@ -105,8 +106,37 @@ hurt "dp 4, amid saves, two in a row" 4 --dp=4 1 2 $((RANDOM % 2 * 3))
 one=$((RANDOM % 4))
 hurt "tp 2 dp 2, one, then one of those left, of whom one waits" 4 \
     "--tp=2 --dp=2" 7 $one $(((one + 1 + RANDOM % 3) % 4))
-ok "whose seat is taken" grep -q "dp 1 of 2 from" "$dir/out"
+ok "whose seat is taken" \
+    grep -q "dp 1 of 2 (1 spare rank takes a seat) from" "$dir/out"
 ok "nothing is left of it" eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+
+hurt "tp 2 pp 2 and two spare ones, the first, then another" 4 \
+    "--tp=2 --pp=2 --spares=2" 7 0 $((RANDOM % 3 + 1))
+ok "the first seat is taken, and one waits" \
+    grep -q "1 spare rank takes a seat, 1 rank waits" "$dir/out"
+ok "then the other, and none waits" \
+    grep -q "dp 1 of 1 (1 spare rank takes a seat) from" "$dir/out"
+ok "nothing is left of it, nor a spare one" \
+    eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+
+begin 2 "--tp=2 --spares=1" --set checkpoint.every=5
+# ticks FILE: of the processor, so far
+ticks() { cut -d" " -f14,15 "/proc/$(cat "$dir/pid.$1")/stat" | tr " " +; }
+until_true eval 'steps_made 20 || ! kill -0 $pid'
+spare=$(ticks s1) rank=$(ticks 1)
+until_true eval 'steps_made 80 || ! kill -0 $pid'
+spare=$(($(ticks s1) - ($spare))) rank=$(($(ticks 1) - ($rank)))
+finish
+echo "# processor ticks in 60 steps: a rank $rank, the spare one $spare"
+ok "a spare one sleeps" test $((spare * 4)) -lt "$rank"
+ok "a spare one ends with the run" eval 'test $status = 0 &&
+    ! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+
+begin 2 "--tp=2 --spares=1" --set checkpoint.dir=
+finish
+ok "a spare one ends with a run that is refused" eval 'test $status = 1 &&
+    grep -q "elastic: checkpoint.dir is missing" "$dir/out" &&
+    ! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
 
 begin 2 --tp=2 --set checkpoint.every=5
 kill_at 12 1
@@ -121,4 +151,12 @@ ok "without checkpoints it is refused" eval 'test $status = 1 &&
     grep -q "elastic: checkpoint.dir is missing" "$dir/out"'
 "$plait" run --elastic true >"$dir/out" 2>&1
 ok "without --np it is wrong usage" test $? = 2
+"$plait" run --np 1 --spares=1 true >"$dir/out" 2>&1
+ok "as are spare ones without it" test $? = 2
+ok "which says what they go with" \
+    grep -q -e "--spares goes with --elastic" "$dir/out"
+"$plait" run --elastic --np 1 --spares=1 --pin=none "$top_builddir/plait-eval" \
+    "$dir" "$dir" >"$dir/out" 2>&1
+ok "and spare ones of another program" test $? = 2
+ok "in one line" test "$(grep -c "only plait-train" "$dir/out")" = 1
 echo "1..$n"

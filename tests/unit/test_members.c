@@ -36,7 +36,7 @@ static const struct scene {
 /* What a process says of the world it is in. */
 struct said {
     unsigned present;
-    int rank;
+    int rank, order[RANKS];
     uint64_t epoch;
     double sum; /* of the numbers, over the new world */
 };
@@ -61,8 +61,11 @@ static int meet(struct plait_members *m, struct said *said)
     said->rank = m->rank;
     said->epoch = m->epoch;
     said->sum = m->self;
-    for (int i = 0; i < m->n; i++)
+    memset(said->order, -1, sizeof(said->order));
+    for (int i = 0; i < m->n; i++) {
         said->present |= 1u << m->present[i];
+        said->order[i] = m->order[i];
+    }
     if (rc == 0)
         rc = plait_comm_host_all_reduce(world, &said->sum, 1, PLAIT_SUM);
     plait_comm_destroy(world);
@@ -99,6 +102,21 @@ static int run_process(const struct plait_launch *launch,
     return rc;
 }
 
+/* Who has a place among as many as are left keeps it. */
+static int is_placed(const struct said *said, unsigned left)
+{
+    int n = __builtin_popcount(left);
+    unsigned seen = 0;
+
+    for (int i = 0; i < n; i++)
+        if (said->order[i] >= 0)
+            seen |= 1u << said->order[i];
+    for (int i = 0; i < n; i++)
+        if (left & 1u << i && said->order[i] != i)
+            return 0;
+    return seen == left;
+}
+
 static void check_said(const struct scene *scene, int in)
 {
     unsigned left = ALL & ~(scene->first | scene->late | scene->met);
@@ -110,7 +128,8 @@ static void check_said(const struct scene *scene, int in)
     while (read(in, &said, sizeof(said)) == sizeof(said)) {
         first = n++ == 0 ? said : first;
         bad |= said.present != left || said.epoch != first.epoch ||
-               said.sum != sum;
+               said.sum != sum || !is_placed(&said, left) ||
+               memcmp(said.order, first.order, sizeof(said.order)) != 0;
     }
     ok(!bad && n == __builtin_popcount(left), "%s: the others agree",
        scene->what);

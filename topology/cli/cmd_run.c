@@ -43,6 +43,8 @@ static void print_help(void)
         "  --grace N            with --np: kill what is left N seconds after "
         "SIGTERM (60)\n"
         "  --elastic            with --np: when one dies, others go on\n"
+        "  --spares N           with --elastic: N more wait to take a dead "
+        "one's place\n"
         "  --hand-over TRAINER  append the layout to COMMAND: megatron\n"
         "  --help               print this\n");
 }
@@ -110,7 +112,7 @@ static int parse_hand_over(struct run *run, const char *text,
 }
 
 /* -1: go on; else the exit status. */
-static int parse_arguments(struct run *run, int argc, char **argv)
+static int parse_options(struct run *run, int argc, char **argv)
 {
     struct option options[NALL + 1] = {{0}};
     struct plait_error err;
@@ -141,6 +143,12 @@ static int parse_arguments(struct run *run, int argc, char **argv)
             return plait_cmd_misused("%s", err.text);
     }
     run->command = argv + optind;
+    return -1;
+}
+
+/* -1: go on; else the exit status. */
+static int check_together(struct run *run)
+{
     if (!*run->command)
         return plait_cmd_misused("run: a command is missing; see 'plait run "
                                  "--help'");
@@ -156,10 +164,14 @@ static int parse_arguments(struct run *run, int argc, char **argv)
         return plait_cmd_misused("run: --elastic goes with --np: another "
                                  "launcher decides itself whether it ends all "
                                  "tasks when one dies");
-    if (run->options.spares)
-        return plait_cmd_misused("run: --spares goes with srun where Slurm has "
-                                 "Plait's plugin: a launcher has started its "
-                                 "tasks on all nodes when plait run begins");
+    if (run->options.spares && !run->elastic)
+        return plait_cmd_misused("run: --spares goes with --elastic, or with "
+                                 "srun where Slurm has Plait's plugin: a "
+                                 "launcher has started its tasks on all nodes "
+                                 "when plait run begins");
+    /* These are processes and not nodes to choose from. */
+    if (run->elastic && !(run->options.given & 1u << PLAIT_OPTION_PREFLIGHT))
+        run->options.preflight = 0;
     if (run->options.preflight && !run->np)
         return plait_cmd_misused("run: --preflight goes with --np, or with "
                                  "srun where Slurm has Plait's plugin: other "
@@ -207,7 +219,9 @@ int plait_cmd_run(int argc, char **argv)
 
     plait_options_init(&run.options);
     run.grace = -1;
-    rc = parse_arguments(&run, argc, argv);
+    rc = parse_options(&run, argc, argv);
+    if (rc < 0)
+        rc = check_together(&run);
     if (rc >= 0)
         return rc;
     errno = 0;

@@ -31,7 +31,7 @@ void run_place_clear(struct run_place *place);
 
 struct run {
     struct plait_options options;
-    int np, label, hand_over, elastic;
+    int np, label, hand_over, elastic; /* options.spares: of --elastic */
     int grace; /* of --np: seconds from a signal to SIGKILL */
     char **command;
     struct run_place place;
@@ -45,7 +45,8 @@ struct run {
 /* Make the plan, and find out what this node has. */
 int run_prepare(struct run *run, struct plait_error *err);
 void run_release(struct run *run);
-/* Become task `local` of this node; returns where that fails. */
+/* Become task `local` of this node, or with --elastic one of the spare ones
+ * behind them; returns where that fails. */
 int run_task(struct run *run, int local, struct plait_error *err);
 /* Start all tasks on this machine, and wait for them; the exit status. */
 int run_alone(struct run *run);

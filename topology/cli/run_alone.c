@@ -309,7 +309,9 @@ static int block_signals(void)
 
 int run_alone(struct run *run)
 {
-    struct crew crew = {.run = run, .self = getpid(), .n = run->place.tasks[0]};
+    struct crew crew = {.run = run,
+                        .self = getpid(),
+                        .n = run->place.tasks[0] + run->options.spares};
     int rc = PLAIT_EXIT_FAILED;
 
     crew.tasks = calloc((size_t)crew.n, sizeof(*crew.tasks));

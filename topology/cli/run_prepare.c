@@ -249,20 +249,39 @@ static int preflight(const struct run *run, int local)
     return plait_preflight_run(&preflight);
 }
 
+/* What spare processes know themselves by, and the others their number. */
+static int mark_spare(const struct run *run, int local)
+{
+    int spare = local - run->seats.launch.local_world_size + 1;
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", run->options.spares);
+    if (run->options.spares ? setenv(PLAIT_ENV_SPARES, text, 1) < 0
+                            : unsetenv(PLAIT_ENV_SPARES) < 0)
+        return -1;
+    snprintf(text, sizeof(text), "%d", spare);
+    return spare > 0 ? setenv(PLAIT_ENV_SPARE, text, 1)
+                     : unsetenv(PLAIT_ENV_SPARE);
+}
+
 int run_task(struct run *run, int local, struct plait_error *err)
 {
     struct plait_task_env env = {run, get_variable, set_variable};
     char *code = plait_plan_encode(run->plan);
     int rc = code ? setenv(PLAIT_ENV_PLAN, code, 1) : -1, status;
+    int tasks = run->seats.launch.local_world_size, spare = local >= tasks;
 
     free(code);
     if (rc == 0 && run->elastic)
         rc = setenv("PLAIT_ELASTIC", "1", 1);
+    if (rc == 0 && run->elastic)
+        rc = mark_spare(run, local);
     if (rc < 0)
         return plait_errorf(err, "out of memory");
-    if (plait_seats_take(&run->seats, local, &env, err) < 0)
+    /* A spare one is bound as one of those whose place it may take. */
+    if (plait_seats_take(&run->seats, local % tasks, &env, err) < 0)
         return -1;
-    status = *run->preflight ? preflight(run, local) : -1;
+    status = *run->preflight && !spare ? preflight(run, local) : -1;
     if (status >= 0)
         _exit(status);
     execvp(run->command[0], run->command);

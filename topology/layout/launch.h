@@ -38,6 +38,10 @@ extern "C" {
 /* With --spares: this srun is the preflight before the step, and starts no
  * command. */
 #define PLAIT_ENV_PREFLIGHT_STEP "SLURM_PLAIT_PREFLIGHT_STEP"
+/* Of plait run --elastic: how many processes there are beside the ranks, and in
+ * those, which of them this is, from 1 on. */
+#define PLAIT_ENV_SPARES "PLAIT_SPARES"
+#define PLAIT_ENV_SPARE "PLAIT_SPARE"
 /* The values of PLAIT_ENV_PLAN for a step that goes without a plan, and for
  * one whose plan srun refused after the step was made. */
 #define PLAIT_NO_PLAN "none"
