@@ -12,10 +12,12 @@
 #include "runtime/train/session.h"
 #include "runtime/train/step.h"
 
-/* One training job that everybody runs. */
+/* One training job that everybody runs: a gpt2, or a llama where kv_heads are
+ * given, with experts or without. */
 struct bench_case {
     const char *name;
     int layers, hidden, heads, vocab, seq_len, batch;
+    int kv_heads, ffn, experts, top_k;
 };
 
 struct bench_samples {
@@ -36,6 +38,7 @@ struct bench_peer {
     pid_t pid;
     FILE *to, *from;
     char name[80]; /* or why it is missing */
+    int limit_s;   /* of an answer; 0: none */
 };
 
 /* `env`: "NAME=value" strings set in the child alone, NULL-terminated. */
@@ -44,6 +47,14 @@ void bench_peer_start(struct bench_peer *p, const char *label,
 /* The answer to one request; NAN, and the peer is missing, if it died. */
 double bench_peer_ask(struct bench_peer *p, const char *request);
 void bench_peer_stop(struct bench_peer *p);
+/* A peer that was not asked for is named, never guessed. */
+void bench_peer_miss(struct bench_peer *p, const char *label, const char *why);
+
+/* After an interrupt what is measured is still reported; nothing is begun. */
+void bench_catch_signals(void);
+bool bench_stopped(void);
+/* As /proc/cpuinfo names it. */
+const char *bench_processor(void);
 /* In a child: take these as stdin and stdout and run argv. */
 _Noreturn void bench_become(int in, int out, char *const argv[],
                             const char *const env[]);
@@ -67,6 +78,33 @@ int bench_image_worker(void);
 int bench_train_worker(const struct bench_case *c, const char *precision);
 int bench_replay_worker(const struct bench_case *c, enum plait_dtype type,
                         int threads, bool library);
+
+/* Steps of whole jobs against peers. */
+struct bench_step_options {
+    int rounds, threads, seconds; /* seconds: of a job's rounds, at most */
+    unsigned cases;               /* a bit for each */
+    const char *precision;        /* NULL: both */
+    const char *isa;              /* of plait */
+    const char *python, *torch;   /* torch_peer.py; torch NULL: no peers */
+    const char *llmc;             /* NULL: not given */
+    bool products;                /* replay the matrix products too */
+    const char *results;          /* a line for each job that is done */
+    bool go_on;                   /* what it has is not measured again */
+};
+extern const int bench_ncases;
+/* A row for each contestant of each job. */
+json_t *bench_steps(const struct bench_step_options *o);
+int bench_step_worker(char **argv);
+/* The PyTorch that is fastest of compiled or not, with either AdamW: started
+ * again as *p. `label` has to stay. */
+void bench_choose_torch(struct bench_peer *p, const struct bench_case *c,
+                        const char *precision,
+                        const struct bench_step_options *o);
+/* The job's line in the results; NULL: it has none. */
+json_t *bench_find_result(const struct bench_step_options *o, const char *name,
+                          const char *precision);
+void bench_keep_result(const struct bench_step_options *o, const char *name,
+                       const char *precision, json_t *rows);
 
 /* The single operations against what the machine can do; rows for JSON. */
 void bench_ops(json_t *rows, int threads, int rounds);

@@ -247,7 +247,7 @@ static void time_start(char *const argv[], const char *const env[],
 static void bench_start(const struct bench_comm_options *o, json_t *rows)
 {
     static const struct bench_case small = {
-        "GPT 2 x 128, 4 x 64", 2, 128, 4, 257, 64, 4};
+        "GPT 2 x 128, 4 x 64", 2, 128, 4, 257, 64, 4, 0, 0, 0, 0};
     static const char *const what[2] = {"collective", "step"};
     static const char *const said[2] = {"start to the first collective, 2 "
                                         "processes",
@@ -406,9 +406,9 @@ static void bench_pair(const struct bench_case *c, const char *precision,
 json_t *bench_comm(const struct bench_comm_options *o)
 {
     static const struct bench_case gpt2 = {
-        "GPT-2 124M, 2 + 2 x 256", 12, 768, 12, 50304, 256, 4};
+        "GPT-2 124M, 2 + 2 x 256", 12, 768, 12, 50304, 256, 4, 0, 0, 0, 0};
     static const struct bench_case small = {
-        "GPT 6 x 384, 6 + 6 x 256", 6, 384, 12, 65, 256, 12};
+        "GPT 6 x 384, 6 + 6 x 256", 6, 384, 12, 65, 256, 12, 0, 0, 0, 0};
     json_t *rows = json_array();
 
     printf("\nGB/s of an all-reduce: the bytes of one process's buffer over "

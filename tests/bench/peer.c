@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,31 @@
 #include <unistd.h>
 
 #include "bench.h"
+
+/* What a peer has to start: PyTorch compiles its model in that time. */
+#define START_S 300
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int signal)
+{
+    stopped = signal;
+}
+
+void bench_catch_signals(void)
+{
+    struct sigaction act = {.sa_handler = stop};
+
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    act.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &act, NULL);
+}
+
+bool bench_stopped(void)
+{
+    return stopped != 0;
+}
 
 double bench_now(void)
 {
@@ -68,6 +94,7 @@ static void lose(struct bench_peer *p, const char *why)
 _Noreturn void bench_become(int in, int out, char *const argv[],
                             const char *const env[])
 {
+    signal(SIGPIPE, SIG_DFL);
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     for (int fd = 3; fd < 64; fd++)
@@ -78,6 +105,26 @@ _Noreturn void bench_become(int in, int out, char *const argv[],
     _exit(127);
 }
 
+void bench_peer_miss(struct bench_peer *p, const char *label, const char *why)
+{
+    memset(p, 0, sizeof(*p));
+    p->label = label;
+    snprintf(p->name, sizeof(p->name), "missing: %s", why);
+}
+
+/* Its next line, in time: it sends none unasked. */
+static const char *read_line(struct bench_peer *p, char *line, int size)
+{
+    struct pollfd fd = {fileno(p->from), POLLIN, 0};
+    int rc = poll(&fd, 1, p->limit_s > 0 ? 1000 * p->limit_s : -1);
+
+    if (rc == 0)
+        return "it took too long";
+    if (rc < 0)
+        return "interrupted";
+    return fgets(line, size, p->from) != NULL ? NULL : "it ended in mid-run";
+}
+
 void bench_peer_start(struct bench_peer *p, const char *label,
                       char *const argv[], const char *const env[])
 {
@@ -86,6 +133,7 @@ void bench_peer_start(struct bench_peer *p, const char *label,
 
     memset(p, 0, sizeof(*p));
     p->label = label;
+    p->limit_s = START_S;
     if (pipe(in) < 0 || pipe(out) < 0) {
         snprintf(p->name, sizeof(p->name), "missing: no pipe");
         return;
@@ -97,7 +145,7 @@ void bench_peer_start(struct bench_peer *p, const char *label,
     close(out[1]);
     p->to = fdopen(in[1], "w");
     p->from = fdopen(out[0], "r");
-    if (p->pid < 0 || fgets(line, sizeof(line), p->from) == NULL ||
+    if (p->pid < 0 || read_line(p, line, sizeof(line)) != NULL ||
         strncmp(line, "ready ", 6) != 0) {
         lose(p, "it does not start (see the messages above)");
         return;
@@ -109,13 +157,16 @@ void bench_peer_start(struct bench_peer *p, const char *label,
 double bench_peer_ask(struct bench_peer *p, const char *request)
 {
     char line[64], *end;
+    const char *why;
     double value;
 
     if (p->pid <= 0)
         return NAN;
     fprintf(p->to, "%s\n", request);
-    if (fflush(p->to) != 0 || fgets(line, sizeof(line), p->from) == NULL) {
-        lose(p, "it ended in mid-run");
+    why = fflush(p->to) != 0 ? "it ended in mid-run"
+                             : read_line(p, line, sizeof(line));
+    if (why != NULL) {
+        lose(p, why);
         return NAN;
     }
     value = strtod(line, &end);

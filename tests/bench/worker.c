@@ -88,8 +88,17 @@ static int write_config(char *path, const struct bench_case *c,
         return -1;
     fprintf(f,
             "model: {layers: %d, hidden: %d, heads: %d, vocab: %d, "
-            "seq_len: %d}\n",
+            "seq_len: %d",
             c->layers, c->hidden, c->heads, c->vocab, c->seq_len);
+    if (c->kv_heads > 0)
+        fprintf(f, ", family: llama, kv_heads: %d, ffn: %d", c->kv_heads,
+                c->ffn);
+    if (c->experts > 0) /* PyTorch's has no balance loss */
+        fprintf(f,
+                ", experts: %d, experts_top_k: %d, "
+                "experts_balance: 0",
+                c->experts, c->top_k);
+    fprintf(f, "}\n");
     fprintf(f,
             "train: {steps: 100000, global_batch: %d, micro_batch: %d, "
             "precision: %s}\n",
