@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/rendezvous.h"
+#include "topology/base/files.h"
 #include "topology/base/hash.h"
 
 /* A machine that has failed is noticed after IDLE + COUNT * INTERVAL seconds on
@@ -86,6 +87,7 @@ int plait_links_meet(struct plait_members *all, double timeout_s, int *fds,
     for (int i = 0; i < m.size; i++)
         fds[i] = -1;
     memcpy(m.secret, all->secret, sizeof(m.secret));
+    plait_files_allow((size_t)m.size);
     rc = connect_all(all, &m, key + all->epoch, fds, err);
     if (rc == 0)
         rc = check_all(all, fds, err);

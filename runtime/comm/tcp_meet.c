@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include "topology/base/files.h"
 #include "topology/base/hash.h"
 
 void plait_tcp_lines_init(struct plait_tcp_lines *lines, int rank, int size)
@@ -90,18 +90,6 @@ int plait_tcp_meet_group(struct plait_tcp_lines *lines,
 
 /* -- rank 0 ---------------------------------------------------------------- */
 
-/* It has a connection to each of the others for a moment. */
-static void allow_files(int n)
-{
-    rlim_t want = (rlim_t)n + 256;
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= want)
-        return;
-    limit.rlim_cur = want < limit.rlim_max ? want : limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 static bool is_child(const struct plait_tcp_tree *tree, int rank)
 {
     int child = plait_tcp_tree_child(tree, rank);
@@ -158,7 +146,8 @@ static int gather_world(struct plait_tcp_lines *l,
         return plait_errorf(err, "out of memory");
     for (int i = 0; i < m->size; i++)
         fds[i] = -1;
-    allow_files(m->size);
+    /* It has a connection to each of the others for a moment. */
+    plait_files_allow((size_t)m->size);
     listener = plait_rendezvous_listen(&port);
     if (listener < 0)
         plait_errorf(err, "world: MASTER_PORT %d and the %d after it: %s",

@@ -11,6 +11,7 @@
 
 #include "runtime/data/dataset.h"
 #include "runtime/data/images.h"
+#include "topology/base/files.h"
 #include "topology/base/hash.h"
 
 void plait_dataset_destroy(struct plait_dataset *ds)
@@ -97,7 +98,7 @@ static int open_all(struct plait_dataset *ds, const glob_t *found,
 {
     size_t i;
 
-    plait_segment_allow(2 * found->gl_pathc);
+    plait_files_allow(2 * found->gl_pathc);
     ds->segments = calloc(2 * found->gl_pathc, sizeof(*ds->segments));
     if (!ds->segments)
         return plait_errorf(err, "%s: out of memory", ds->path);

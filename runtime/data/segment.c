@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -317,19 +316,6 @@ static int find_format(const char *path, enum plait_data_format *format,
                         "plait-prep makes one from text, and IDX from "
                         "images",
                         path);
-}
-
-#define OTHER_FILES 256 /* that the process may have open */
-
-void plait_segment_allow(size_t files)
-{
-    struct rlimit limit;
-
-    files += OTHER_FILES;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= files)
-        return;
-    limit.rlim_cur = files < limit.rlim_max ? files : limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int plait_segment_open(struct plait_segment *s, const char *path,

@@ -48,10 +48,8 @@ struct plait_segment {
     char tokenizer[PLAIT_SHARD_TOKENIZER]; /* "": not said */
 };
 
-/* Every segment keeps a file open: have the process allowed so many, as far as
- * its hard limit goes. What is beyond that fails to open. */
-void plait_segment_allow(size_t files);
-/* Open `path` in one of the formats of plait_dataset_create(). */
+/* Open `path` in one of the formats of plait_dataset_create(); it keeps a file
+ * open. */
 int plait_segment_open(struct plait_segment *segment, const char *path,
                        enum plait_data_format format, struct plait_error *err);
 void plait_segment_close(struct plait_segment *segment);

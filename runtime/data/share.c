@@ -15,6 +15,7 @@
 
 #include "runtime/comm/world.h"
 #include "runtime/data/dataset.h"
+#include "topology/base/files.h"
 
 /* One rank of each node, its leader, opens a dataset and passes the open
  * files on to the others over a socket, one message for each segment. They
@@ -105,7 +106,7 @@ static int64_t add_received(struct plait_dataset *ds, int from)
 
     if (fd < 0)
         return -1;
-    plait_segment_allow((size_t)r.segments);
+    plait_files_allow((size_t)r.segments);
     more = realloc(ds->segments, (size_t)r.segments * sizeof(*more));
     if (more)
         ds->segments = more;

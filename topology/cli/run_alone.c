@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "topology/base/files.h"
 #include "topology/cli/commands.h"
 #include "topology/cli/run.h"
 
@@ -321,6 +322,7 @@ int run_alone(struct run *run)
         plait_cmd_failed("cannot watch over tasks: %s", strerror(errno));
         goto error;
     }
+    plait_files_allow(2 * (size_t)crew.n);
     for (int i = 0; i < crew.n; i++)
         crew.tasks[i].streams[0].fd = crew.tasks[i].streams[1].fd = -1;
     fflush(stdout);
