@@ -87,7 +87,8 @@ int plait_links_meet(struct plait_members *all, double timeout_s, int *fds,
     for (int i = 0; i < m.size; i++)
         fds[i] = -1;
     memcpy(m.secret, all->secret, sizeof(m.secret));
-    plait_files_allow((size_t)m.size);
+    /* A link to each, and where they share a node a watch of each. */
+    plait_files_allow(2 * (size_t)m.size);
     rc = connect_all(all, &m, key + all->epoch, fds, err);
     if (rc == 0)
         rc = check_all(all, fds, err);
