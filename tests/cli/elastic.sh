@@ -103,9 +103,11 @@ hurt() {
 hurt "dp 4, one is killed" 4 --dp=4 10 $((RANDOM % 3 + 1))
 hurt "dp 4, the first" 4 --dp=4 10 0
 hurt "dp 4, amid saves, two in a row" 4 --dp=4 1 2 $((RANDOM % 2 * 3))
-one=$((RANDOM % 4))
-hurt "tp 2 dp 2, one, then one of those left, of whom one waits" 4 \
-    "--tp=2 --dp=2" 7 $one $(((one + 1 + RANDOM % 3) % 4))
+# of those left, 2 or 3 waits
+one=$((RANDOM % 4)) other=$((RANDOM % 2))
+[ $one != $other ] || other=$((1 - one))
+hurt "tp 2 dp 2, one, then one of those left with a seat" 4 \
+    "--tp=2 --dp=2" 7 $one $other
 ok "whose seat is taken" \
     grep -q "dp 1 of 2 (1 spare rank takes a seat) from" "$dir/out"
 ok "nothing is left of it" eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
