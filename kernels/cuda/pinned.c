@@ -58,7 +58,8 @@ static void pinned_free(struct plait_device *dev, void *ptr)
     pthread_mutex_unlock(&dev->lock);
     if (p != NULL) {
         cudaSetDevice(dev->index);
-        cudaFreeHost(ptr); /* waits for the work that uses it */
+        cudaDeviceSynchronize(); /* for the copies that use it */
+        cudaFreeHost(ptr);
         free(p);
     }
     errno = saved;
