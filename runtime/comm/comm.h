@@ -25,13 +25,13 @@
  * plait_comm_progress(). Both buffers must be left alone until the wait (send
  * may be read). Any number may be under way, and waited for in any order.
  * Ranks of a group start the same transfers in the same order. Between groups
- * mpi and socket need no order; NCCL may deadlock where two ranks start
- * transfers of two groups in opposite orders and the GPU has no room for both
- * kernels. Point-to-point is matched by (peer, tag), with NCCL by peer and
- * order. 0, or -1 with errno and plait_comm_error(). A communicator that failed
- * or was aborted starts no more transfers: it can only be destroyed. With
- * socket a process that is lost fails all transfers of all groups, on all
- * ranks. */
+ * mpi and socket need no order; with NCCL two ranks start transfers of groups
+ * that both are in in the same order, or they may wait for each other (and
+ * before NCCL 2.26, where those of two groups overlap, may do so anyway).
+ * Point-to-point is matched by (peer, tag), with NCCL by peer and order. 0, or
+ * -1 with errno and plait_comm_error(). A communicator that failed or was
+ * aborted starts no more transfers: it can only be destroyed. With socket a
+ * process that is lost fails all transfers of all groups, on all ranks. */
 
 struct plait_comm;
 struct plait_request;

@@ -4,7 +4,12 @@
  * non-blocking, so that a peer that is gone cannot hold this process: calls
  * that are still in progress are polled, and abort() ends them. NCCL rounds
  * to the type after each addition: sums of 16-bit types are made in fp32 one
- * pair at a time only. */
+ * pair at a time only.
+ *
+ * Groups overlap: gradients are reduced while tensor parallel ranks exchange
+ * activations. Their kernels must not start in different orders on two GPUs
+ * that lack room for both, so NCCL is told to keep the order of this program,
+ * which is the same on all ranks. */
 #include "config.h"
 
 #include <errno.h>
@@ -262,6 +267,8 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
     ncclResult_t r;
 
     (void)launch;
+    /* From 2.26 on; what the user has set stays. */
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     if (c == NULL) {
         plait_errorf(err, "NCCL: no stream");
         errno = ENOMEM;
