@@ -65,7 +65,7 @@ int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r)
  * falling asleep would take, but what connects takes long. The communicator is
  * asked even after success: ncclCommWindowRegister() of NCCL 2.28 says so while
  * it is still at it. */
-int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r)
+ncclResult_t nccl_await(struct nccl_comm *c, ncclResult_t r)
 {
     const struct timespec pause = {.tv_nsec = 10000};
     int polls = 0;
@@ -79,6 +79,12 @@ int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r)
         else if (r == ncclInProgress)
             nanosleep(&pause, NULL);
     }
+    return r;
+}
+
+int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r)
+{
+    r = nccl_await(c, r);
     if (c->base.failed) {
         errno = EIO;
         return -1;

@@ -4,7 +4,8 @@
  * then read and write the peers' memory directly and reduce in the NVSwitches.
  * Where the group's GPUs do not reach each other, NCCL registers it with NVLS
  * and NICs only. NCCL decides what is available (NCCL_WIN_ENABLE,
- * NCCL_LOCAL_REGISTER). */
+ * NCCL_LOCAL_REGISTER). Transfers go without a window where it cannot be made:
+ * it is refused on all ranks if it is on one. */
 #include "config.h"
 
 #include <errno.h>
@@ -83,12 +84,11 @@ static void deregister_window(struct nccl_comm *c, registration handle)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Whether the region has the same size on all ranks of c: 1, 0, or -1 and c
- * has failed. */
-static int is_common(struct nccl_comm *c, const struct region *r)
+/* Whether the value is the same on all ranks of c: 1, 0, or -1 and c has
+ * failed. */
+static int is_common(struct nccl_comm *c, uint64_t mine)
 {
     struct plait_comm *host = c->base.host;
-    uint64_t mine = r->bytes;
     uint64_t *all = calloc(c->base.size, sizeof(*all));
     int common = 1;
 
@@ -96,8 +96,8 @@ static int is_common(struct nccl_comm *c, const struct region *r)
         host->vtable->host_all_gather(host, &mine, all, sizeof(mine)) < 0) {
         free(all);
         return plait_comm_fail(&c->base,
-                               "%s: cannot compare the sizes of the memory "
-                               "to register: %s",
+                               "%s: cannot agree on the memory to register: "
+                               "%s",
                                c->base.name,
                                host->failed ? host->error : "out of memory");
     }
@@ -108,9 +108,37 @@ static int is_common(struct nccl_comm *c, const struct region *r)
     return common;
 }
 
+/* The registering has come to `result` here: it stands if it has everywhere. */
+static int agree_on_window(struct nccl_comm *c, struct window *w,
+                           ncclResult_t result)
+{
+    static const char what[] = "register memory (NCCL_WIN_ENABLE=0 does "
+                               "without)";
+    ncclResult_t state;
+    int common;
+
+    if (c->base.failed) {
+        errno = EIO;
+        return -1;
+    }
+    common = is_common(c, result == ncclSuccess);
+    if (common < 0)
+        return -1;
+    if (common && result == ncclSuccess)
+        return 0;
+    if (result == ncclSuccess && w->handle != NULL)
+        deregister_window(c, w->handle);
+    w->handle = NULL;
+    c->windows = false; /* nor later ones */
+    state = nccl_state(c);
+    return state == ncclSuccess || state == ncclInProgress
+               ? 0
+               : nccl_failed(c, what, state);
+}
+
 static int open_window(struct nccl_comm *c, struct region *r)
 {
-    int common = is_common(c, r);
+    int common = is_common(c, r->bytes);
     struct window *w;
 
     if (common < 0)
@@ -124,8 +152,8 @@ static int open_window(struct nccl_comm *c, struct region *r)
     if (!common)
         return 0;
     /* NCCL stores the handle once the call is through. */
-    return nccl_settle(c, "register memory (NCCL_WIN_ENABLE=0 does without)",
-                       register_window(c, r, &w->handle));
+    return agree_on_window(c, w,
+                           nccl_await(c, register_window(c, r, &w->handle)));
 }
 
 /* NCCL frees the windows of a communicator that failed when it is aborted. */

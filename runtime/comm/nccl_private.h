@@ -37,8 +37,11 @@ static inline struct nccl_comm *nccl_of(struct plait_comm *comm)
 ncclResult_t nccl_state(struct nccl_comm *c);
 /* Mark c failed by `what`, with NCCL's text for r. -1 with errno. */
 int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r);
-/* Waits until a call that returned `r` is through, whatever it said: 0, or -1
- * and the communicator has failed. The lock is not held. */
+/* Waits until a call that returned `r` is through, whatever it said: what it
+ * has come to, ncclInProgress if c has failed meanwhile. The lock is not held.
+ */
+ncclResult_t nccl_await(struct nccl_comm *c, ncclResult_t r);
+/* The same: 0, or -1 and the communicator has failed. */
 int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r);
 
 /* -- transfers: nccl_transfer.c -------------------------------------------- */
