@@ -31,6 +31,7 @@ struct plait_device {
     int capability;  /* 89: 8.9 */
     size_t smem_max; /* shared memory one block may ask for, bytes */
     int tf32;        /* fp32 products on the tensor cores */
+    bool wait;       /* PLAIT_CUDA_SYNC=1: for each op */
     cublasLtHandle_t blas;
     pthread_mutex_t lock; /* of everything below */
     struct cuda_block *blocks;
@@ -55,6 +56,7 @@ struct plait_queue {
     struct cuda_scratch *scratch;
     struct cuda_stage stage[2];
     int next_stage;
+    cudaError_t status;   /* CUDA's reason for the failure, if it was CUDA */
     bool recording;       /* between graph_begin and graph_end */
     char unrecorded[160]; /* why the last recording failed */
 };
@@ -63,6 +65,8 @@ struct plait_queue {
  * returns cuda_leave(), which reports what the launches in between said. */
 int cuda_enter(struct plait_queue *q);
 int cuda_leave(struct plait_queue *q, const char *op);
+/* PLAIT_CUDA_SYNC=1: each op is waited for, and none recorded. */
+int cuda_waits(void);
 /* In place of cuda_enter() where an op waits or uses host memory: -1 also
  * while the queue is recorded. */
 int cuda_enter_host(struct plait_queue *q, const char *op);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cuda/cuda.h"
 
@@ -29,6 +30,8 @@ int cuda_check(struct plait_queue *q, const char *op, cudaError_t status)
 {
     if (status == cudaSuccess)
         return 0;
+    if (q->head.failed == 0)
+        q->status = status;
     return plait_queue_fail(&q->head,
                             status == cudaErrorMemoryAllocation ? ENOMEM : EIO,
                             "%s: %s", op, cudaGetErrorString(status));
@@ -53,13 +56,24 @@ int cuda_enter_host(struct plait_queue *q, const char *op)
     return 0;
 }
 
+int cuda_waits(void)
+{
+    const char *sync = getenv("PLAIT_CUDA_SYNC");
+
+    return sync != NULL && strcmp(sync, "1") == 0;
+}
+
 int cuda_leave(struct plait_queue *q, const char *op)
 {
     if (q->head.failed != 0) {
         errno = q->head.failed;
         return -1;
     }
-    return cuda_check(q, op, cudaGetLastError());
+    if (cuda_check(q, op, cudaGetLastError()) != 0)
+        return -1;
+    /* Then the op that went wrong is the one that is named. */
+    return q->dev->wait ? cuda_check(q, op, cudaStreamSynchronize(q->stream))
+                        : 0;
 }
 
 /* -- device ----------------------------------------------------------- */
@@ -101,6 +115,7 @@ static struct plait_device *device_create(int index, int threads)
     if (dev == NULL)
         return NULL;
     dev->index = index;
+    dev->wait = cuda_waits();
     if (device_read(dev) != 0) {
         cudaGetLastError();
         free(dev);

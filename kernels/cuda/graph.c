@@ -27,15 +27,27 @@ static int graph_begin(struct plait_queue *q)
     return 0;
 }
 
-/* What failed while it was recorded has not run: the queue goes on. Where the
- * device itself has failed, which all later calls say, it does not. */
+/* Of the failures while it was recorded, those that recording was the reason
+ * for: an op's own refusal to be part of a graph, and CUDA's. */
+static bool is_of_recording(const struct plait_queue *q)
+{
+    return q->status == cudaSuccess ||
+           (q->status >= cudaErrorStreamCaptureUnsupported &&
+            q->status <= cudaErrorStreamCaptureWrongThread);
+}
+
+/* What failed for being recorded has not run: the queue goes on. Where an op is
+ * wrong, or the device itself has failed, which all later calls say, it does
+ * not. */
 static void forgive(struct plait_queue *q, const char **why)
 {
     memcpy(q->unrecorded, q->head.error, sizeof(q->unrecorded));
     *why = q->unrecorded;
     cudaGetLastError();
-    if (cudaStreamSynchronize(q->stream) == cudaSuccess)
-        q->head.failed = 0;
+    if (!is_of_recording(q) || cudaStreamSynchronize(q->stream) != cudaSuccess)
+        return;
+    q->head.failed = 0;
+    q->status = cudaSuccess;
 }
 
 /* Work of other queues that has joined the recording (transfers) keeps their
@@ -50,11 +62,12 @@ static struct plait_graph *graph_end(struct plait_queue *q, const char **why)
     status = cudaStreamEndCapture(q->stream, &recorded);
     if (graph == NULL)
         plait_queue_fail(&q->head, ENOMEM, "graph_end: out of host memory");
-    if (cuda_check(q, "graph_end", status) == 0 && q->head.failed == 0)
+    if (cuda_check(q, "graph_end", status) == 0 && q->head.failed == 0 &&
         cuda_check(q, "graph_end",
                    cudaGraphInstantiateWithFlags(
                        &graph->exec, recorded,
-                       cudaGraphInstantiateFlagUseNodePriority));
+                       cudaGraphInstantiateFlagUseNodePriority)) != 0)
+        q->status = cudaSuccess; /* no op's: they can run one by one */
     if (recorded != NULL)
         cudaGraphDestroy(recorded);
     if (q->head.failed != 0) {
@@ -88,6 +101,8 @@ static void graph_destroy(struct plait_graph *graph)
 
 void cuda_graph_ops(struct plait_ops *ops)
 {
+    if (cuda_waits())
+        return;
     ops->graph_begin = graph_begin;
     ops->graph_end = graph_end;
     ops->graph_run = graph_run;
