@@ -101,9 +101,10 @@ void emu_launch_kernel(const char *name, const void *kernel,
         .closure = closure,
         .forget = forget,
     };
+    emu_count("a-kernel");
     emu_lock();
     if (check_shape(l))
-        emu_do(stream, do_launch, forget_launch, l);
+        emu_do(stream, name, do_launch, forget_launch, l);
     else
         forget_launch(l);
     emu_unlock();

@@ -21,7 +21,8 @@ enum {
     EMU_THREADS = 1024,          /* of a block, at most */
     EMU_SMS = 132,               /* as on an H100 SXM */
     EMU_SHARED_PLAIN = 48 << 10, /* what every kernel may have */
-    EMU_SHARED_MOST = 232448     /* what a block can have if it asks: 227 KiB */
+    EMU_SHARED_MOST = 232448,    /* what a block can have if it asks: 227 KiB */
+    EMU_LANES = 64               /* streams, and those of graphs */
 };
 
 /* A thread of the block that runs. */
@@ -58,6 +59,11 @@ struct emu_memory {
     unsigned born; /* the epoch it was made in */
     bool pinned;   /* memory of the host */
     bool whole;    /* all of it has been written */
+    unsigned number;
+    /* For ranges.c: the last epoch in which it was used, one in which all of it
+     * was written; the last operation of each lane that has used it. */
+    unsigned touched, all_written;
+    unsigned use[EMU_LANES];
 };
 
 void *emu_memory_new(size_t bytes, bool pinned);
@@ -96,6 +102,8 @@ void *emu_shadow_array(const void *key, size_t bytes, size_t align);
 /* The window of shared memory. */
 char *emu_shadow_window(void);
 unsigned emu_shadow_epoch(void);
+/* Begins another. */
+unsigned emu_shadow_next(void);
 void emu_shadow_mark(uintptr_t p, size_t bytes);
 bool emu_shadow_marked(uintptr_t p, size_t bytes, unsigned born);
 
@@ -143,15 +151,6 @@ enum { EMU_STACK = 64 << 10 };
 
 void *emu_fibre_new(void *stack, size_t bytes, void (*entry)(void));
 void emu_fibre_switch(void **from, void *to);
-
-/* -- streams (runtime.c) -----------------------------------------------------
- */
-
-/* Does f(arg) in the stream's order: at once, or with what is recorded. */
-int emu_stream_do(void *stream, void (*f)(void *arg, bool backwards),
-                  void (*forget)(void *arg), void *arg);
-/* The dynamic shared memory that a kernel was allowed. */
-size_t emu_allowed_shared(const void *kernel);
 
 #ifdef __cplusplus
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "machine.h"
+#include "order.h"
 
 #define UNIT_BITS 16
 #define UNIT ((size_t)1 << UNIT_BITS)
@@ -18,6 +18,7 @@
 static char *range;
 static struct emu_memory *owner[UNITS];
 static size_t next_unit;
+static unsigned made;
 
 static bool reserve(void)
 {
@@ -73,6 +74,7 @@ void *emu_memory_new(size_t bytes, bool pinned)
     m->to = m->from + bytes;
     m->born = emu_shadow_epoch();
     m->pinned = pinned;
+    m->number = ++made;
     for (size_t i = 0; i < n; i++)
         owner[at + i] = m;
     next_unit = at + n;
@@ -93,6 +95,7 @@ int emu_memory_free(void *ptr, bool pinned)
     n = (m->to - m->from + 2 * ALIGN + UNIT - 1) >> UNIT_BITS;
     for (size_t i = 0; i < n; i++)
         owner[at + i] = NULL;
+    emu_flight_forget(m->from, m->to);
     madvise(range + at * UNIT, n * UNIT, MADV_DONTNEED);
     free(m);
     return 0;

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# plait_cuda.so for a machine without a GPU: kernels/cuda over the emulated
-# CUDA of this folder. Its own makefile, so that neither the flags nor the
+# plait_cuda.so and plait_nccl.so for a machine without a GPU: kernels/cuda and
+# runtime/comm's part of NCCL over the emulated CUDA and NCCL of this folder. Its own makefile, so that neither the flags nor the
 # sanitizers of the build around it reach the kernels.
 #
 #   make -f module.mk top_srcdir=DIR CC=.. CXX=.. [cuda=DIR] [out=DIR]
 #
-# cuda: where kernels/cuda/ is taken from (tests/gpu/emulated/mutants.py has
+# cuda: where kernels/cuda/ and runtime/comm/ are taken from (mutants.py has
 # copies); out: where the module goes.
 emulated = $(top_srcdir)/tests/gpu/emulated
 cuda = $(top_srcdir)
 out = .
 
 includes = -I$(out)/source -I$(emulated) -I$(emulated)/include -I$(cuda) \
-	-I$(top_srcdir)
+	-I$(top_srcdir) -I$(top_srcdir)/topology/api
 cflags = -std=gnu11 -g -fPIC -fvisibility=hidden -Wall -Wextra -MMD -MP
 # The sanitizer's library is not linked: accesses.c has what it calls.
 kernel_flags = -std=c++17 -O1 -g1 -fPIC -fvisibility=hidden -fsanitize=thread \
@@ -30,8 +30,27 @@ kernels = $(patsubst $(cuda)/kernels/cuda/%.cu,$(out)/kernels/%.o, \
 headers = $(patsubst $(cuda)/%,$(out)/source/%, \
 	$(wildcard $(cuda)/kernels/cuda/*.cuh))
 
+nccl = $(patsubst %,$(out)/comm/%.o,nccl nccl_memory nccl_transfer)
+beside = $(patsubst %,$(out)/beside/%.o,runtime/comm/backend \
+	runtime/comm/policy kernels/kernels topology/base/error)
+
+all: $(out)/plait_cuda.so $(out)/plait_nccl.so
+
+# It finds the emulated NCCL in the module beside it.
+$(out)/plait_nccl.so: $(nccl) $(beside) $(out)/plait_cuda.so
+	$(CC) -shared -o $@ $(nccl) $(beside) -L$(out) -l:plait_cuda.so \
+	    -Wl,--no-undefined -Wl,-rpath,'$$ORIGIN' -lpthread
+
+$(out)/comm/%.o: $(cuda)/runtime/comm/%.c $(emulated)/module.mk
+	@mkdir -p $(@D)
+	$(CC) $(cflags) -O1 -I$(emulated)/include/plain $(includes) -c -o $@ $<
+
+$(out)/beside/%.o: $(top_srcdir)/%.c $(emulated)/module.mk
+	@mkdir -p $(@D)
+	$(CC) $(cflags) -O1 -I$(emulated)/include/plain $(includes) -c -o $@ $<
+
 $(out)/plait_cuda.so: $(machine) $(host) $(kernels)
-	$(CXX) -shared -o $@ $^ -lm -ldl -lpthread -Wl,--no-undefined
+	$(CXX) -shared -Wl,-soname,plait_cuda.so -o $@ $^ -lm -ldl -lpthread -Wl,--no-undefined
 
 $(out)/machine/%.o: $(emulated)/%.c $(emulated)/module.mk
 	@mkdir -p $(@D)
@@ -58,4 +77,4 @@ $(out)/source/kernels/cuda/%.cuh: $(cuda)/kernels/cuda/%.cuh \
 	python3 $(emulated)/rewrite.py $< $@
 
 .SECONDARY:
--include $(wildcard $(out)/*/*.d)
+-include $(wildcard $(out)/*/*.d $(out)/beside/*/*.d $(out)/beside/*/*/*.d)

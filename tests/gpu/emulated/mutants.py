@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each class of error is put into a copy of a kernel, and must be found.
+"""Each class of error is put into a copy of a kernel, or of the code around
+them, and must be found.
 
-    mutants.py TOP_SRCDIR MODULE_FOLDER TEST_PROGRAM
+    mutants.py kernels|streams TOP_SRCDIR MODULE_FOLDER TEST_PROGRAMS
 
-MODULE_FOLDER has the module that was built from the kernels as they are; of a
-mutant only what it changes is compiled. TAP on stdout.
+MODULE_FOLDER has the modules that were built from the sources as they are, and
+TEST_PROGRAMS is where the programs are that run them; of a mutant only what it
+changes is compiled. TAP on stdout.
 """
+import glob
 import os
 import re
 import shutil
@@ -94,11 +97,92 @@ MUTANTS = [
 ]
 
 
+UNORDERED = 'neither an event nor a synchronisation between'
+# what it is, file, text, what becomes of it, the program that runs it, what is
+# said of it
+STREAMS = [
+    ('an event that is not waited for', 'device.c',
+     'cudaStreamWaitEvent(q->stream, ev->event, 0)', 'cudaSuccess',
+     'test_streams', UNORDERED),
+    ('an event that is not recorded', 'device.c',
+     'cudaEventRecord(ev->event, q->stream)', 'cudaSuccess', 'test_streams',
+     UNORDERED),
+    ('zeros of the default stream that are not waited for', 'device.c',
+     'cudaStreamSynchronize(NULL) == cudaSuccess', 'cudaSuccess == cudaSuccess',
+     'test_streams', UNORDERED),
+    ('a host buffer that is filled again too early', 'transfer.c',
+     'cudaEventSynchronize(s->done)', 'cudaSuccess', 'test_streams',
+     'the host writes byte'),
+    ('a host buffer whose copies nobody records', 'transfer.c',
+     'cudaEventRecord(s->done, q->stream)', 'cudaSuccess', 'test_streams',
+     'the host uses byte'),
+    ('a host buffer that is read too early', 'transfer.c',
+     'cudaEventSynchronize(last->done)', 'cudaSuccess', 'test_streams',
+     'the host uses byte'),
+    ('a host buffer that is freed too early', 'pinned.c',
+     'cudaDeviceSynchronize();', '', 'test_streams',
+     'cudaFreeHost: allocation .* is given back while cudaMemcpyAsync'),
+    ('an allocation inside a capture', 'device.c',
+     's != NULL && s->bytes >= bytes', 's != NULL && bytes == 0',
+     'test_streams', 'cudaMalloc while stream 1 is recorded'),
+    ('a synchronisation inside a capture', 'device.c',
+     '    return cuda_check(q, "event_record",',
+     '    cudaStreamSynchronize(q->stream);\n'
+     '    return cuda_check(q, "event_record",', 'test_streams',
+     'cudaStreamSynchronize while stream 1 is recorded'),
+    ('a capture that another stream does not come back from', 'device.c',
+     'cudaStreamWaitEvent(q->stream, ev->event, 0)',
+     'q->recording ? cudaSuccess : '
+     'cudaStreamWaitEvent(q->stream, ev->event, 0)', 'test_streams',
+     'ends before stream 2'),
+    ('memory that is freed too early', 'device.c',
+     'cudaDeviceSynchronize(); /* for the work that uses it */', '',
+     'test_streams', 'cudaFree: allocation .* is given back while'),
+    ('memory that is freed twice', 'device.c',
+     '    cudaFree(ptr);\n}', '    cudaFree(ptr);\n    cudaFree(ptr);\n}',
+     'test_streams', 'no memory that it could give back, or no longer'),
+    ('an event that is not destroyed', 'device.c',
+     'cudaEventDestroy(ev->event);', '', 'test_streams', 'left-events 1'),
+    ('a graph that is not destroyed', 'graph.c',
+     'cudaGraphExecDestroy(graph->exec);', '', 'test_streams',
+     'left-graphs 1'),
+    ('a transfer that does not wait for what it sends', 'nccl_transfer.c',
+     'c->base.ops->event_wait(event, later)', '0 * (later == NULL)',
+     'test_comms', UNORDERED),
+    ('a transfer that nobody waits for', 'nccl_transfer.c',
+     'c->base.ops->event_wait(r->done, q)', '0 * (q == NULL)', 'test_comms',
+     UNORDERED),
+    ('a transfer without a request that nobody waits for', 'nccl_transfer.c',
+     'c->base.ops->event_wait(event, q)', '0 * (q == NULL)', 'test_comms',
+     UNORDERED),
+    ('messages that are no group', 'nccl_transfer.c',
+     '    r = ncclGroupStart();\n    for (struct nccl_request',
+     '    ncclGroupStart();\n    r = ncclGroupEnd();\n'
+     '    for (struct nccl_request', 'test_comms',
+     'they enter transfers in different orders'),
+    ('a communicator that is not destroyed', 'nccl.c',
+     'ncclCommDestroy(c->nccl);', '', 'test_comms', 'left-communicators 3'),
+]
+
+
+def folder_of(name):
+    return 'runtime/comm' if name.startswith('nccl') else 'kernels/cuda'
+
+
+def object_of(name):
+    folder = ('comm' if name.startswith('nccl') else
+              'host' if name.endswith('.c') else 'kernels')
+    return '%s/%s.o' % (folder, os.path.splitext(name)[0])
+
+
 def build(top, base, folder, mutant):
     what, name, old, new, case, says = mutant
-    cuda = os.path.join(folder, 'kernels', 'cuda')
-    shutil.copytree(os.path.join(top, 'kernels', 'cuda'), cuda)
-    path = os.path.join(cuda, name)
+    shutil.copytree(os.path.join(top, 'kernels', 'cuda'),
+                    os.path.join(folder, 'kernels', 'cuda'))
+    os.makedirs(os.path.join(folder, 'runtime', 'comm'))
+    for path in glob.glob(os.path.join(top, 'runtime', 'comm', 'nccl*')):
+        shutil.copy2(path, os.path.join(folder, 'runtime', 'comm'))
+    path = os.path.join(folder, folder_of(name), name)
     with open(path) as f:
         text = f.read()
     if text.count(old) != 1:
@@ -107,9 +191,12 @@ def build(top, base, folder, mutant):
     with open(path, 'w') as f:
         f.write(text.replace(old, new))
     out = os.path.join(folder, 'out')
-    shutil.copytree(base, out, copy_function=shutil.copy2)
-    os.unlink(os.path.join(out, 'plait_cuda.so'))
-    os.unlink(os.path.join(out, 'kernels', name.replace('.cu', '.o')))
+    shutil.copytree(base, out, copy_function=lambda source, target:
+                    os.symlink(os.path.abspath(source), target))
+    made = object_of(name)
+    for gone in [made, made[:-1] + 'd', 'plait_nccl.so'] + (
+            [] if name.startswith('nccl') else ['plait_cuda.so']):
+        os.unlink(os.path.join(out, gone))
     subprocess.run(
         ['make', '-s', '-f', top + '/tests/gpu/emulated/module.mk',
          'top_srcdir=' + top, 'cuda=' + folder, 'out=' + out,
@@ -119,7 +206,7 @@ def build(top, base, folder, mutant):
     return out
 
 
-def run(top, base, program, mutant):
+def run(top, base, programs, mutant):
     """'' where it is found, else why not."""
     what, name, old, new, case, says = mutant
     with tempfile.TemporaryDirectory() as folder:
@@ -129,29 +216,36 @@ def run(top, base, program, mutant):
             return str(e)
         except subprocess.CalledProcessError as e:
             return e.stdout.decode()[-2000:]
+        calls = os.path.join(folder, 'calls')
+        program = case if case.startswith('test_') else 'test_ops'
         done = subprocess.run(
-            [program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=dict(os.environ, PLAIT_MODULE_PATH=out,
+            [os.path.join(programs, program)], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=dict(os.environ, PLAIT_MODULE_PATH=out, EMULATED_CALLS=calls,
                      PLAIT_TEST_CASES=case, PLAIT_TEST_SEED='1'))
-    text = done.stdout.decode()
+        text = done.stdout.decode()
+        if os.path.exists(calls):
+            with open(calls) as f:
+                text += f.read()
     if re.search(says, text):
         return ''
     return 'not found: ' + text[-1500:]
 
 
 def main():
-    top, base, program = sys.argv[1:]
+    which, top, base, programs = sys.argv[1:]
+    mutants = STREAMS if which == 'streams' else MUTANTS
     failed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(lambda m: run(top, base, program, m), MUTANTS)
-        for i, (mutant, why) in enumerate(zip(MUTANTS, results)):
+        results = pool.map(lambda m: run(top, base, programs, m), mutants)
+        for i, (mutant, why) in enumerate(zip(mutants, results)):
             print('%sok %d - found: %s (%s)' %
                   ('not ' if why else '', i + 1, mutant[0], mutant[1]),
                   flush=True)
             for line in why.splitlines():
                 print('# ' + line)
             failed += why != ''
-    print('1..%d' % len(MUTANTS))
+    print('1..%d' % len(mutants))
     sys.exit(failed > 0)
 
 

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The emulated CUDA runtime: an H100 by its figures. */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "machine.h"
 #include "runtime.h"
+
+/* From so many bytes on, zeros are fresh pages. */
+#define FRESH ((size_t)1 << 20)
 
 static __thread cudaError_t last;
 
@@ -44,6 +50,7 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaGetLastError(void)
 {
+    emu_count(__func__);
     cudaError_t status = emu_result(last);
 
     last = cudaSuccess;
@@ -81,9 +88,21 @@ cudaError_t emu_kernel_attributes(struct cudaFuncAttributes *attributes)
                                     : cudaSuccess);
 }
 
+/* EMULATED_GPUS: how many there are, one unless it says so. Each process has
+ * its own: none sees what another has there. */
+static int count_gpus(void)
+{
+    const char *n = getenv("EMULATED_GPUS");
+
+    return n != NULL ? atoi(n) : 1;
+}
+
 cudaError_t cudaSetDevice(int device)
 {
-    return emu_result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+    emu_count(__func__);
+    return emu_result(device >= 0 && device < count_gpus()
+                          ? cudaSuccess
+                          : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
@@ -126,22 +145,17 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return emu_result(cudaSuccess);
 }
 
-cudaError_t cudaDeviceSynchronize(void)
-{
-    return emu_result(cudaSuccess);
-}
-
 /* -- memory
  * ------------------------------------------------------------------------ */
 
-static cudaError_t new_memory(void **ptr, size_t bytes, bool pinned)
+static cudaError_t new_memory(void **ptr, size_t bytes, bool pinned,
+                              const char *call)
 {
     void *p = NULL;
 
+    emu_count(call);
     emu_lock();
-    if (emu_recording())
-        emu_fault("memory is allocated while a stream is recorded");
-    else
+    if (emu_check_recording(call))
         p = emu_memory_new(bytes, pinned);
     emu_unlock();
     if (p != NULL)
@@ -149,37 +163,43 @@ static cudaError_t new_memory(void **ptr, size_t bytes, bool pinned)
     return emu_result(p != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
-static cudaError_t free_memory(void *ptr, bool pinned)
+static cudaError_t free_memory(void *ptr, bool pinned, const char *call)
 {
-    int rc;
+    const struct emu_memory *m;
 
+    emu_count(call);
     if (ptr == NULL)
         return emu_result(cudaSuccess);
     emu_lock();
-    rc = emu_memory_free(ptr, pinned);
+    m = emu_memory_at((uintptr_t)ptr);
+    if (!emu_check_recording(call) || (m != NULL && !emu_check_unused(m, call)))
+        m = NULL;
+    else if (emu_memory_free(ptr, pinned) < 0)
+        emu_fault("%s: %p is no memory that it could give back, or no longer",
+                  call, ptr);
     emu_unlock();
-    return emu_result(rc == 0 ? cudaSuccess : cudaErrorInvalidValue);
+    return emu_result(cudaSuccess);
 }
 
 cudaError_t cudaMalloc(void **ptr, size_t bytes)
 {
-    return new_memory(ptr, bytes, false);
+    return new_memory(ptr, bytes, false, __func__);
 }
 
 cudaError_t cudaFree(void *ptr)
 {
-    return free_memory(ptr, false);
+    return free_memory(ptr, false, __func__);
 }
 
 cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return new_memory(ptr, bytes, true);
+    return new_memory(ptr, bytes, true, __func__);
 }
 
 cudaError_t cudaFreeHost(void *ptr)
 {
-    return free_memory(ptr, true);
+    return free_memory(ptr, true, __func__);
 }
 
 /* -- copies
@@ -193,19 +213,67 @@ struct copy {
     int value;
 };
 
+static bool is_pinned(const void *p)
+{
+    const struct emu_memory *m = emu_memory_at((uintptr_t)p);
+
+    return m != NULL && m->pinned;
+}
+
+/* Memory of the host that is not pinned: the call returns when it is done with
+ * it, after all that is before it. */
+static bool is_hosts(const void *p)
+{
+    return p != NULL && emu_memory_at((uintptr_t)p) == NULL;
+}
+
+/* Zeros of fresh pages where that is as good, as they cost nothing. */
+static void set_bytes(char *dst, int value, size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t head = (page - (uintptr_t)dst % page) % page, whole;
+
+    if (value != 0 || n < FRESH || is_pinned(dst)) {
+        memset(dst, value, n);
+        return;
+    }
+    whole = (n - head) / page * page;
+    memset(dst, 0, head);
+    if (madvise(dst + head, whole, MADV_DONTNEED) < 0)
+        memset(dst + head, 0, whole);
+    memset(dst + head + whole, 0, n - head - whole);
+}
+
+static void copy_line(char *dst, const char *src, const struct copy *c)
+{
+    emu_touch(dst, c->width, EMU_WRITE);
+    if (src != NULL)
+        emu_touch(src, c->width, EMU_READ);
+    if (is_pinned(dst))
+        emu_flight_open(dst, c->width);
+    if (is_pinned(src))
+        emu_flight_open(src, c->width);
+    if (src != NULL)
+        memmove(dst, src, c->width);
+    else
+        set_bytes(dst, c->value, c->width);
+    emu_memory_written(dst, c->width);
+    if (is_pinned(dst))
+        emu_flight_start(dst, c->width, true);
+    if (is_pinned(src))
+        emu_flight_start(src, c->width, false);
+}
+
 static void do_copy(void *arg, bool backwards)
 {
     const struct copy *c = arg;
 
     (void)backwards;
-    for (size_t i = 0; i < c->height; i++) {
-        if (c->src != NULL)
-            memmove(c->dst + i * c->dst_pitch, c->src + i * c->src_pitch,
-                    c->width);
-        else
-            memset(c->dst + i * c->dst_pitch, c->value, c->width);
-        emu_memory_written(c->dst + i * c->dst_pitch, c->width);
-    }
+    for (size_t i = 0; i < c->height; i++)
+        copy_line(c->dst + i * c->dst_pitch,
+                  c->src != NULL ? c->src + i * c->src_pitch : NULL, c);
+    if (is_hosts(c->dst) || is_hosts(c->src))
+        emu_host_waits(&emu_current.clock);
 }
 
 /* The side that is the device's is memory of it, the other is not. */
@@ -239,7 +307,9 @@ static cudaError_t start_copy(const struct copy *c, bool from_device,
                    "the copy's target") &&
         (c->src == NULL || check_side(c->src, c->src_pitch, c->width, c->height,
                                       from_device, "the copy's source"))) {
-        status = emu_do(stream, do_copy, free, kept);
+        status = emu_do(stream,
+                        c->src != NULL ? "cudaMemcpyAsync" : "cudaMemsetAsync",
+                        do_copy, free, kept);
     } else {
         free(kept);
         status = emu_result(cudaErrorInvalidValue);
@@ -253,6 +323,7 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes,
 {
     struct copy c = {.dst = dst, .width = bytes, .height = 1, .value = value};
 
+    emu_count(__func__);
     return start_copy(&c, false, true, stream);
 }
 
@@ -278,6 +349,7 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src,
                      .width = width,
                      .height = height};
 
+    emu_count("cudaMemcpyAsync");
     if (width > dst_pitch || width > src_pitch)
         return emu_result(cudaErrorInvalidValue);
     if (width == 0 || height == 0)

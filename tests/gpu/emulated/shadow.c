@@ -7,12 +7,10 @@
  *
  * Time is counted in epochs: one begins with a launch, a block, a barrier of
  * the block. Within one, warps count their own barriers. */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "machine.h"
+#include "cells.h"
 
 #define WINDOW ((size_t)EMU_SHARED_MOST + (64 << 10))
 #define GAP 32 /* bytes between two arrays of shared memory */
@@ -20,17 +18,6 @@
 
 /* What a cell's `reader` is beyond the number of a thread. */
 enum { READ_BY_WARP = 0x1000, READ_BY_MANY = 0x2000, ATOMICALLY = 0x4000 };
-
-struct cell {
-    unsigned written, read; /* epochs */
-    unsigned elsewhere;     /* a launch in which other blocks read it */
-    uint16_t writer, reader;
-    uint16_t writer_warps, reader_warps; /* the warp's count of barriers */
-    /* Bytes, a bit each, of those above; that hold something. */
-    uint8_t write_bytes : 4, read_bytes : 4;
-    uint8_t elsewhere_bytes : 4, filled : 4;
-    uint8_t arriving; /* an asynchronous copy is */
-};
 
 static char window[WINDOW] __attribute__((aligned(4096)));
 static struct cell window_cells[WINDOW / 4];
@@ -47,32 +34,17 @@ static size_t window_end, dynamic_bytes;
 static unsigned epoch = 1, launch_epoch, block_epoch;
 static uint16_t warps[EMU_THREADS / EMU_WARP];
 
-/* Cells of the device's memory, by address, in pieces made when needed. */
-#define PIECE_BITS 20
-#define PIECES ((size_t)1 << 28)
-static struct cell **pieces;
-
-static struct cell *cell_of(uintptr_t p)
-{
-    size_t at = p >> PIECE_BITS & (PIECES - 1);
-
-    if (pieces == NULL)
-        pieces = mmap(NULL, PIECES * sizeof(*pieces), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pieces[at] == NULL)
-        pieces[at] =
-            mmap(NULL, ((size_t)1 << PIECE_BITS) / 4 * sizeof(struct cell),
-                 PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return pieces[at] + (p & (((size_t)1 << PIECE_BITS) - 1)) / 4;
-}
-
 /* -- time --------------------------------------------------------------------
  */
 
 unsigned emu_shadow_epoch(void)
 {
     return epoch;
+}
+
+unsigned emu_shadow_next(void)
+{
+    return ++epoch;
 }
 
 void emu_shadow_launch(size_t shared)
@@ -202,6 +174,7 @@ static void note_read(struct cell *c, uint8_t bytes)
 {
     uint16_t me = (uint16_t)emu_now->number, now = warps[me / EMU_WARP];
 
+    emu_cell_keep_read(c);
     if (c->read >= launch_epoch && c->read < block_epoch) {
         if (c->elsewhere != launch_epoch)
             c->elsewhere_bytes = 0;
@@ -302,7 +275,7 @@ static struct cell *find_cell(uintptr_t p, size_t bytes, bool *shared,
     if (m == NULL || p + bytes > m->to)
         return NULL;
     *since = m->whole || m->pinned ? 0 : m->born;
-    return cell_of(p);
+    return emu_cell_of(p);
 }
 
 static void not_there(uintptr_t p, size_t bytes, bool shared,
@@ -334,6 +307,8 @@ static void touch(struct cell *c, uint8_t mask, enum emu_access kind,
     const void *at = (const void *)p;
     unsigned begin = shared ? block_epoch : launch_epoch;
 
+    if (!shared)
+        emu_cell_check(c, mask, kind, p, pc);
     if (kind != EMU_WRITE && (c->written < since || (mask & ~c->filled)) &&
         since > 0 && !c->arriving)
         emu_fault_at(pc, "read of %s memory that nobody has written",
@@ -375,6 +350,15 @@ static inline bool is_known(uintptr_t p, size_t bytes)
     return true;
 }
 
+static inline void note_memory(uintptr_t p, enum emu_access kind,
+                               const void *pc)
+{
+    struct emu_memory *m = (struct emu_memory *)emu_memory_at(p);
+
+    emu_touch_memory(m, kind, p, pc);
+    m->touched = epoch;
+}
+
 void emu_shadow_access(const void *ptr, size_t bytes, enum emu_access kind,
                        const void *pc)
 {
@@ -390,11 +374,13 @@ void emu_shadow_access(const void *ptr, size_t bytes, enum emu_access kind,
         not_there(p, bytes, shared, kind, pc);
         return;
     }
+    if (!shared)
+        note_memory(p, kind, pc);
     for (uintptr_t word = p & ~(uintptr_t)3; word < end; word += 4) {
         uint8_t mask = 15;
 
-        if (!shared && (word & (((size_t)1 << PIECE_BITS) - 1)) == 0)
-            c = cell_of(word);
+        if (!shared && (word & (((size_t)1 << EMU_PIECE_BITS) - 1)) == 0)
+            c = emu_cell_of(word);
         if (word < p)
             mask &= (uint8_t)(15u << (p - word));
         if (word + 4 > end)
@@ -419,29 +405,4 @@ void emu_shadow_end_copy(const void *p, size_t bytes, const void *pc)
     for (size_t i = 0; i < bytes / 4; i++)
         window_cells[at / 4 + i].arriving = 0;
     emu_shadow_access(p, bytes, EMU_WRITE, pc);
-}
-
-/* -- what is written by others than kernels
- * --------------------------------------------- */
-
-void emu_shadow_mark(uintptr_t p, size_t bytes)
-{
-    for (uintptr_t at = p & ~(uintptr_t)3; at < p + bytes; at += 4) {
-        struct cell *c = cell_of(at);
-
-        c->written = epoch;
-        c->filled = 15;
-        c->write_bytes = 0;
-    }
-}
-
-bool emu_shadow_marked(uintptr_t p, size_t bytes, unsigned born)
-{
-    for (uintptr_t at = p & ~(uintptr_t)3; at < p + bytes; at += 4) {
-        const struct cell *c = cell_of(at);
-
-        if (c->written < born || c->filled == 0)
-            return false;
-    }
-    return true;
 }

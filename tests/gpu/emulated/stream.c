@@ -1,40 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams, events and graphs. What a stream is given it does at once, which
- * is one of the orders that a GPU may choose. */
+/* Streams and events. What a stream is given it does at once, which is one of
+ * the orders that a GPU may choose; order.c knows the others. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-#include "machine.h"
 #include "runtime.h"
 
-struct step {
-    struct step *next;
-    void (*f)(void *arg, bool backwards);
-    void (*forget)(void *arg);
-    void *arg;
-};
-
-struct emu_graph {
-    struct step *first, **end;
-    int users; /* the recording or the graph, and what was made of it */
-};
-
-struct emu_stream {
-    struct emu_graph *into; /* recorded: what it does goes there */
-    bool origin;            /* the recording began with it */
-    struct emu_stream *next;
-};
-
-struct emu_event {
-    struct emu_graph *into; /* recorded into this */
-    double time;
-    bool timed;
-};
-
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct emu_stream *streams;
-static int recordings;
+static struct emu_stream *by_default;
+static int made;
 
 void emu_lock(void)
 {
@@ -46,49 +22,35 @@ void emu_unlock(void)
     pthread_mutex_unlock(&mutex);
 }
 
-bool emu_recording(void)
+struct emu_stream *emu_stream_of(cudaStream_t stream)
 {
-    return recordings > 0;
-}
-
-bool emu_is_recorded(cudaStream_t stream)
-{
-    return stream != NULL && stream->into != NULL;
-}
-
-static void graph_drop(struct emu_graph *g)
-{
-    if (g == NULL || --g->users > 0)
-        return;
-    while (g->first != NULL) {
-        struct step *s = g->first;
-
-        g->first = s->next;
-        s->forget(s->arg);
-        free(s);
+    if (stream != NULL)
+        return stream;
+    if (by_default == NULL) {
+        by_default = calloc(1, sizeof(*by_default));
+        if (by_default == NULL)
+            abort();
+        by_default->lane = emu_lane_new(0, false);
     }
-    free(g);
+    return by_default;
 }
 
-cudaError_t emu_do(cudaStream_t stream, void (*f)(void *arg, bool backwards),
+cudaError_t emu_do(cudaStream_t stream, const char *name,
+                   void (*f)(void *arg, bool backwards),
                    void (*forget)(void *arg), void *arg)
 {
-    struct step *s;
+    struct emu_stream *s = emu_stream_of(stream);
 
-    if (!emu_is_recorded(stream)) {
-        if (emu_faulted() == NULL)
-            f(arg, false);
-        forget(arg);
+    if (s->into != NULL) {
+        emu_graph_add(s, name, f, forget, arg);
         return emu_result(cudaSuccess);
     }
-    s = calloc(1, sizeof(*s));
-    if (s == NULL)
-        abort();
-    s->f = f;
-    s->forget = forget;
-    s->arg = arg;
-    *stream->into->end = s;
-    stream->into->end = &s->next;
+    if (emu_faulted() == NULL) {
+        emu_clock_join(&s->clock, &emu_host);
+        emu_op_begin(&s->clock, s->lane, name);
+        f(arg, false);
+    }
+    forget(arg);
     return emu_result(cudaSuccess);
 }
 
@@ -102,44 +64,94 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
 
     (void)flags;
     (void)priority;
+    emu_count(__func__);
     if (s == NULL)
         return emu_result(cudaErrorMemoryAllocation);
     emu_lock();
-    s->next = streams;
-    streams = s;
+    s->number = ++made;
+    s->lane = emu_lane_new(s->number, false);
+    s->clock = emu_host;
+    /* What another stream has left in the lane is behind it. */
+    s->clock.at[s->lane] = emu_lane_ticks(s->lane);
     emu_unlock();
+    emu_living(EMU_STREAMS, 1);
     *stream = s;
     return emu_result(cudaSuccess);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    emu_count(__func__);
     emu_lock();
-    for (struct emu_stream **s = &streams; *s != NULL; s = &(*s)->next) {
-        if (*s == stream) {
-            *s = stream->next;
-            break;
-        }
-    }
+    emu_lane_drop(stream->lane);
     emu_unlock();
+    emu_living(EMU_STREAMS, -1);
     free(stream);
     return emu_result(cudaSuccess);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    return emu_result(emu_is_recorded(stream)
-                          ? cudaErrorStreamCaptureUnsupported
-                          : cudaSuccess);
+    bool recorded;
+
+    emu_count(__func__);
+    emu_lock();
+    recorded = emu_stream_of(stream)->into != NULL;
+    if (emu_check_recording(__func__) && !recorded)
+        emu_host_waits(&emu_stream_of(stream)->clock);
+    emu_unlock();
+    return emu_result(recorded ? cudaErrorStreamCaptureUnsupported
+                               : cudaSuccess);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    emu_count(__func__);
+    emu_lock();
+    if (emu_check_recording(__func__))
+        emu_host_waits(NULL);
+    emu_unlock();
+    return emu_result(cudaSuccess);
+}
+
+/* An event of a recording, which the stream joins or is part of. */
+static void wait_recorded(struct emu_stream *s, const struct emu_event *event)
+{
+    struct emu_graph *g = emu_recording(event->recording);
+
+    if (g == NULL) {
+        emu_fault("streams: stream %d waits for an event that was recorded "
+                  "into a graph which is complete",
+                  s->number);
+        return;
+    }
+    if (s->into == NULL)
+        emu_graph_join(g, s);
+    if (s->into != g)
+        emu_fault("streams: stream %d waits for an event of another graph",
+                  s->number);
+    for (int i = 0; i < EMU_RECORDED; i++)
+        if (s->seen[i] < event->seen[i])
+            s->seen[i] = event->seen[i];
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned flags)
 {
+    struct emu_stream *s;
+
     (void)flags;
+    emu_count(__func__);
     emu_lock();
-    if (event->into != NULL && stream->into == NULL)
-        stream->into = event->into; /* it joins the recording */
+    s = emu_stream_of(stream);
+    if (event->recording != 0)
+        wait_recorded(s, event);
+    else if (event->recorded && s->into != NULL)
+        emu_fault("streams: stream %d, which is recorded into a graph, waits "
+                  "for work outside of it",
+                  s->number);
+    else if (event->recorded)
+        emu_clock_join(&s->clock, &event->clock);
     emu_unlock();
     return emu_result(cudaSuccess);
 }
@@ -151,9 +163,11 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     struct emu_event *e = calloc(1, sizeof(*e));
 
+    emu_count("cudaEventCreate");
     if (e == NULL)
         return emu_result(cudaErrorMemoryAllocation);
     e->timed = (flags & cudaEventDisableTiming) == 0;
+    emu_living(EMU_EVENTS, 1);
     *event = e;
     return emu_result(cudaSuccess);
 }
@@ -165,6 +179,8 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    emu_count(__func__);
+    emu_living(EMU_EVENTS, -1);
     free(event);
     return emu_result(cudaSuccess);
 }
@@ -172,99 +188,41 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     struct timespec now;
+    struct emu_stream *s;
 
+    emu_count(__func__);
     clock_gettime(CLOCK_MONOTONIC, &now);
+    emu_lock();
+    s = emu_stream_of(stream);
     event->time = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-    event->into = stream != NULL ? stream->into : NULL;
+    event->recorded = true;
+    event->recording = s->into != NULL ? emu_graph_number(s->into) : 0;
+    emu_clock_join(&s->clock, &emu_host);
+    event->clock = s->clock;
+    memcpy(event->seen, s->seen, sizeof(event->seen));
+    emu_unlock();
     return emu_result(cudaSuccess);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    return emu_result(event->into != NULL ? cudaErrorStreamCaptureUnsupported
-                                          : cudaSuccess);
+    bool recorded;
+
+    emu_count(__func__);
+    emu_lock();
+    recorded = event->recording != 0;
+    if (emu_check_recording(__func__) && event->recorded && !recorded)
+        emu_host_waits(&event->clock);
+    emu_unlock();
+    return emu_result(recorded ? cudaErrorStreamCaptureUnsupported
+                               : cudaSuccess);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
+    emu_count(__func__);
     if (!from->timed || !to->timed)
         return emu_result(cudaErrorInvalidResourceHandle);
     *ms = (float)((to->time - from->time) * 1e3);
-    return emu_result(cudaSuccess);
-}
-
-/* -- graphs
- * --------------------------------------------------------------------- */
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
-                                   enum cudaStreamCaptureMode mode)
-{
-    struct emu_graph *g;
-
-    (void)mode;
-    if (stream == NULL || stream->into != NULL)
-        return emu_result(cudaErrorStreamCaptureUnsupported);
-    g = calloc(1, sizeof(*g));
-    if (g == NULL)
-        return emu_result(cudaErrorMemoryAllocation);
-    g->end = &g->first;
-    g->users = 1;
-    emu_lock();
-    stream->into = g;
-    stream->origin = true;
-    recordings++;
-    emu_unlock();
-    return emu_result(cudaSuccess);
-}
-
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
-{
-    struct emu_graph *g;
-
-    if (stream == NULL || stream->into == NULL || !stream->origin)
-        return emu_result(cudaErrorStreamCaptureUnmatched);
-    g = stream->into;
-    emu_lock();
-    for (struct emu_stream *s = streams; s != NULL; s = s->next)
-        if (s->into == g)
-            s->into = NULL;
-    stream->origin = false;
-    recordings--;
-    emu_unlock();
-    *graph = g;
-    return emu_result(cudaSuccess);
-}
-
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec,
-                                          cudaGraph_t graph,
-                                          unsigned long long flags)
-{
-    (void)flags;
-    graph->users++;
-    *exec = graph;
-    return emu_result(cudaSuccess);
-}
-
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
-{
-    if (emu_is_recorded(stream))
-        return emu_result(cudaErrorStreamCaptureUnsupported);
-    emu_lock();
-    for (struct step *s = exec->first; s != NULL; s = s->next)
-        if (emu_faulted() == NULL)
-            s->f(s->arg, true);
-    emu_unlock();
-    return emu_result(cudaSuccess);
-}
-
-cudaError_t cudaGraphDestroy(cudaGraph_t graph)
-{
-    graph_drop(graph);
-    return emu_result(cudaSuccess);
-}
-
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
-{
-    graph_drop(exec);
     return emu_result(cudaSuccess);
 }

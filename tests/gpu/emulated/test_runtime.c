@@ -51,6 +51,25 @@ static void plans_check(const int *products, const char *file)
     ops->free(dev, x);
 }
 
+/* An op that is wrong has not failed for being recorded. */
+static void wrong_check(void)
+{
+    struct plait_queue *own = ops->queue_create(dev, 0);
+    float *x = ops->alloc(dev, 256);
+    const char *why = NULL;
+    struct plait_graph *graph;
+    int rc = ops->graph_begin(own);
+
+    /* rows of 8 numbers at every second one */
+    rc |= ops->copy_2d(own, PLAIT_F32, x, 2, x + 32, 2, 4, 8) == 0;
+    graph = ops->graph_end(own, &why);
+    ok(rc == 0 && graph == NULL && plait_queue_error(own) != NULL,
+       "an op that is wrong is not forgiven for being recorded: %s",
+       why != NULL ? why : "");
+    ops->queue_destroy(own);
+    ops->free(dev, x);
+}
+
 /* What cannot be recorded is forgiven, a device that failed is not. */
 static void recording_check(void)
 {
@@ -95,6 +114,7 @@ int main(void)
     if (q == NULL || products == NULL)
         return done_testing();
     plans_check(products, file);
+    wrong_check();
     recording_check();
     ops->queue_destroy(q);
     ops->device_destroy(dev);

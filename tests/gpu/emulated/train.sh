@@ -37,10 +37,13 @@ train()
 	set -- $(printf -- '--set %s ' train.steps=3 "$@")
 	launch=
 	[ "$ranks" -eq 1 ] || launch="sh $top_srcdir/tests/lib/mpirun.sh $ranks"
-	PLAIT_SHARE_GPUS=1 $launch plait-train "$work/$family.yaml" \
+	PLAIT_SHARE_GPUS=$shared EMULATED_GPUS=4 \
+		EMULATED_CALLS=$work/calls $launch plait-train "$work/$family.yaml" \
 		--resume none --device "$device" --metrics "$work/$name" "$@" \
 		>"$work/out" 2>&1
 	status=$?
+	[ $status -eq 0 ] && [ "$device" = cuda ] &&
+		grep '^left-.* [^0]' "$work/calls" >>"$work/out" && status=1
 	[ $status -eq 0 ] || sed 's/^/# /' "$work/out"
 	return $status
 }
@@ -56,6 +59,8 @@ near()
 	report $? "$family, $ranks ranks: $*"
 }
 
+# 1: the ranks share a GPU and communicate by MPI; 0: by NCCL
+shared=0
 near 1e-4 gpt2 1
 near 2e-2 gpt2 1 train.precision=bf16
 near 2e-2 llama 1 train.precision=bf16
@@ -64,11 +69,13 @@ near 1e-4 llama 1 parallel.offload=both
 if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then
 	near 2e-2 gpt2 2 parallel.tp=2 parallel.sequence=true \
-		train.precision=bf16
-	near 1e-4 gpt2 2 parallel.pp=2
-	near 1e-4 llama 2 parallel.cp=2
-	near 1e-4 llama 2 parallel.dp=2 parallel.zero=3
+		train.precision=bf16 train.graph=on
+	near 1e-4 gpt2 4 parallel.tp=2 parallel.pp=2
+	near 1e-4 llama 2 parallel.cp=2 train.graph=on
+	near 1e-4 llama 2 parallel.dp=2 parallel.zero=3 train.graph=on
 	near 1e-4 moe 2 parallel.dp=2 parallel.ep=2
+	shared=1
+	near 1e-4 gpt2 2 parallel.tp=2
 else
 	skip "several ranks need MPI"
 fi

@@ -24,7 +24,8 @@ typedef enum cudaError {
     cudaErrorLaunchFailure = 719,
     cudaErrorSystemNotReady = 802,
     cudaErrorStreamCaptureUnsupported = 900,
-    cudaErrorStreamCaptureUnmatched = 903
+    cudaErrorStreamCaptureUnmatched = 903,
+    cudaErrorStreamCaptureWrongThread = 908
 } cudaError_t;
 
 typedef struct emu_stream *cudaStream_t;

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "machine.h"
+
+/* What a rank can send at once; memory is used as far as it is written. */
+#define STAGE ((size_t)256 << 20)
+/* Between two looks at what nobody wakes for, nanoseconds. */
+#define LOOK 20000000
+
+struct wait {
+    int rank; /* for this one; -1: not waiting */
+    /* until it has posted this, or (job >= 0) taken what it is sent */
+    enum emu_meeting meeting;
+    uint64_t comm;
+    unsigned number;
+    int job;
+    char name[64];
+};
+
+struct seat {
+    pid_t pid;
+    bool gone;
+    int n;
+    struct emu_post post[EMU_POSTS];
+    struct wait wait;
+};
+
+struct shared {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    int joined;
+    struct seat seat[EMU_RANKS];
+    char broken[512]; /* what has gone wrong, for all */
+};
+
+struct emu_board {
+    struct shared *shared;
+    char *stage;
+    int rank, n;
+};
+
+#define HEAD (((sizeof(struct shared) >> 16) + 1) << 16)
+#define BYTES (HEAD + EMU_RANKS * STAGE)
+
+/* -- life -------------------------------------------------------------------
+ */
+
+static struct shared *map(int fd)
+{
+    void *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+    return p != MAP_FAILED ? p : NULL;
+}
+
+/* Memory without a name, which the others find by this process. */
+int emu_board_create(char id[128])
+{
+    int fd = memfd_create("emulated-nccl", MFD_CLOEXEC);
+    pthread_mutexattr_t lock;
+    pthread_condattr_t cond;
+    struct shared *s;
+
+    if (fd < 0 || ftruncate(fd, (off_t)BYTES) < 0 || (s = map(fd)) == NULL)
+        return -1;
+    pthread_mutexattr_init(&lock);
+    pthread_mutexattr_setpshared(&lock, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&s->lock, &lock);
+    pthread_condattr_init(&cond);
+    pthread_condattr_setpshared(&cond, PTHREAD_PROCESS_SHARED);
+    pthread_cond_init(&s->moved, &cond);
+    munmap(s, BYTES);
+    snprintf(id, 128, "/proc/%d/fd/%d", (int)getpid(), fd);
+    return 0;
+}
+
+static void look(struct shared *s)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LOOK;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&s->moved, &s->lock, &until);
+}
+
+struct emu_board *emu_board_join(const char id[128], int rank, int n)
+{
+    struct emu_board *b = calloc(1, sizeof(*b));
+    int fd = open(id, O_RDWR | O_CLOEXEC);
+
+    if (b == NULL || fd < 0 || n > EMU_RANKS || (b->shared = map(fd)) == NULL) {
+        emu_fault("the emulated NCCL has no world of %d ranks: %s", n,
+                  n > EMU_RANKS ? "it has 8 at most" : strerror(errno));
+        free(b);
+        return NULL;
+    }
+    close(fd);
+    b->stage = (char *)b->shared + HEAD + (size_t)rank * STAGE;
+    b->rank = rank;
+    b->n = n;
+    pthread_mutex_lock(&b->shared->lock);
+    b->shared->seat[rank].pid = getpid();
+    b->shared->seat[rank].wait.rank = -1;
+    b->shared->joined++;
+    pthread_cond_broadcast(&b->shared->moved);
+    while (b->shared->joined < n)
+        look(b->shared);
+    pthread_mutex_unlock(&b->shared->lock);
+    return b;
+}
+
+int emu_board_rank(const struct emu_board *b)
+{
+    return b->rank;
+}
+
+void emu_board_abandon(struct emu_board *b)
+{
+    b->shared->seat[b->rank].gone = true;
+    pthread_cond_broadcast(&b->shared->moved);
+}
+
+void emu_board_leave(struct emu_board *b)
+{
+    if (b == NULL)
+        return;
+    munmap(b->shared, BYTES);
+    free(b);
+}
+
+/* -- waiting ------------------------------------------------------------------
+ */
+
+static struct emu_post *find_post(struct shared *s, int owner, int asks,
+                                  enum emu_meeting meeting, uint64_t comm,
+                                  unsigned number)
+{
+    struct seat *seat = &s->seat[owner];
+
+    for (int i = 0; i < seat->n; i++) {
+        struct emu_post *p = &seat->post[i];
+
+        if (p->meeting == meeting && p->comm == comm && p->number == number &&
+            (meeting == EMU_ALL || p->peer == asks))
+            return p;
+    }
+    return NULL;
+}
+
+/* Whom the rank waits for, -1 where it can go on. */
+static int waits_for(struct shared *s, int rank)
+{
+    const struct wait *w = &s->seat[rank].wait;
+
+    if (w->rank < 0)
+        return -1;
+    if (w->job >= 0) {
+        const struct emu_post *p = &s->seat[rank].post[w->job];
+
+        return p->wanted & ~p->taken ? __builtin_ctz(p->wanted & ~p->taken)
+                                     : -1;
+    }
+    return find_post(s, w->rank, rank, w->meeting, w->comm, w->number) != NULL
+               ? -1
+               : w->rank;
+}
+
+/* Whether those that this rank waits for wait for it. */
+static void find_circle(struct emu_board *b)
+{
+    struct shared *s = b->shared;
+    int next = waits_for(s, b->rank), last = -1;
+
+    for (int i = 0; i < b->n && next >= 0 && next != b->rank; i++) {
+        last = next;
+        next = waits_for(s, next);
+    }
+    if (next != b->rank || last < 0 || s->broken[0] != '\0')
+        return;
+    snprintf(s->broken, sizeof(s->broken),
+             "streams: rank %d is in %s and waits for rank %d, rank %d is in "
+             "%s and waits for rank %d: they enter transfers in different "
+             "orders",
+             b->rank, s->seat[b->rank].wait.name, waits_for(s, b->rank), last,
+             s->seat[last].wait.name, b->rank);
+}
+
+static bool is_alive(const struct shared *s, int rank)
+{
+    if (rank < 0)
+        return true;
+    return !s->seat[rank].gone &&
+           (kill(s->seat[rank].pid, 0) == 0 || errno != ESRCH);
+}
+
+/* The lock is held. */
+static int wait_here(struct emu_board *b, const struct wait *w,
+                     const volatile bool *aborted)
+{
+    struct shared *s = b->shared;
+
+    s->seat[b->rank].wait = *w;
+    for (;;) {
+        int other = waits_for(s, b->rank);
+
+        if (other < 0 || *aborted)
+            break;
+        if (!is_alive(s, other) && s->broken[0] == '\0')
+            snprintf(s->broken, sizeof(s->broken),
+                     "rank %d, which %s waits for, has ended", other, w->name);
+        find_circle(b);
+        if (s->broken[0] != '\0') {
+            pthread_cond_broadcast(&s->moved);
+            emu_fault("%s", s->broken);
+            break;
+        }
+        look(s);
+    }
+    s->seat[b->rank].wait.rank = -1;
+    return s->broken[0] != '\0' || *aborted ? -1 : 0;
+}
+
+/* -- transfers
+ * ------------------------------------------------------------------
+ */
+
+static int post_jobs(struct emu_board *b, struct emu_job *jobs, int n)
+{
+    struct seat *seat = &b->shared->seat[b->rank];
+    size_t at = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (n > EMU_POSTS || jobs[i].bytes > STAGE - at) {
+            emu_fault("the emulated NCCL has no room for %s",
+                      jobs[i].post.name);
+            return -1;
+        }
+        jobs[i].post.at = at;
+        jobs[i].post.taken = 0;
+        memcpy(b->stage + at, jobs[i].send, jobs[i].bytes);
+        at += (jobs[i].bytes + 63) / 64 * 64;
+    }
+    pthread_mutex_lock(&b->shared->lock);
+    for (int i = 0; i < n; i++)
+        seat->post[i] = jobs[i].post;
+    seat->n = n;
+    pthread_cond_broadcast(&b->shared->moved);
+    return 0;
+}
+
+/* Of one of those that take part; the lock is held. */
+static struct emu_post *meet(struct emu_board *b, const struct emu_job *job,
+                             int other, const volatile bool *aborted)
+{
+    const struct emu_post *mine = &job->post;
+    struct shared *s = b->shared;
+    struct wait w = {.rank = other,
+                     .meeting = mine->meeting == EMU_ALL ? EMU_ALL : EMU_SEND,
+                     .comm = mine->comm,
+                     .number = mine->number,
+                     .job = -1};
+    struct emu_post *p;
+
+    memcpy(w.name, mine->name, sizeof(w.name));
+    if (wait_here(b, &w, aborted) < 0)
+        return NULL;
+    p = find_post(s, other, b->rank, w.meeting, w.comm, w.number);
+    if (p->shape == mine->shape)
+        return p;
+    if (s->broken[0] == '\0')
+        snprintf(s->broken, sizeof(s->broken),
+                 "streams: rank %d is in %s and rank %d in %s: another "
+                 "operation, count, type or root",
+                 b->rank, mine->name, other, p->name);
+    emu_fault("%s", s->broken);
+    return NULL;
+}
+
+/* Takes what the others send; the lock is held. */
+static int take(struct emu_board *b, const struct emu_job *job,
+                const volatile bool *aborted)
+{
+    const void *in[EMU_RANKS] = {NULL};
+    struct emu_post *post[EMU_RANKS] = {NULL};
+    const char *stages = (char *)b->shared + HEAD;
+
+    for (int r = 0; r < b->n; r++) {
+        if ((job->ranks >> r & 1) == 0)
+            continue;
+        post[r] = meet(b, job, r, aborted);
+        if (post[r] == NULL)
+            return -1;
+        in[r] = stages + (size_t)r * STAGE + post[r]->at;
+    }
+    pthread_mutex_unlock(&b->shared->lock);
+    job->take(job->arg, in);
+    pthread_mutex_lock(&b->shared->lock);
+    for (int r = 0; r < b->n; r++)
+        if (post[r] != NULL)
+            post[r]->taken |= 1u << b->rank;
+    pthread_cond_broadcast(&b->shared->moved);
+    return 0;
+}
+
+int emu_board_run(struct emu_board *b, struct emu_job *jobs, int n,
+                  const volatile bool *aborted)
+{
+    int rc = 0;
+
+    if (post_jobs(b, jobs, n) < 0)
+        return -1;
+    for (int i = 0; i < n && rc == 0; i++)
+        if (jobs[i].post.meeting != EMU_SEND)
+            rc = take(b, &jobs[i], aborted);
+    for (int i = 0; i < n && rc == 0; i++) {
+        struct wait w = {.rank = b->rank, .job = i};
+
+        memcpy(w.name, jobs[i].post.name, sizeof(w.name));
+        rc = wait_here(b, &w, aborted);
+    }
+    b->shared->seat[b->rank].n = 0;
+    pthread_mutex_unlock(&b->shared->lock);
+    return rc;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NCCL between processes of one machine: communicators and memory. */
+#include "comms.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ncclComm *emu_comms;
+
+/* -- results ----------------------------------------------------------------
+ */
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    switch (result) {
+    case ncclSuccess:
+        return "no error";
+    case ncclInvalidArgument:
+        return "invalid argument";
+    case ncclInvalidUsage:
+        return "invalid usage";
+    case ncclRemoteError:
+        return "remote process exited or there was a network error";
+    default:
+        return "an error of the emulated NCCL";
+    }
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    (void)comm;
+    return emu_faulted() != NULL ? emu_faulted() : "";
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
+{
+    *state = emu_faulted() != NULL ? ncclUnhandledCudaError : comm->state;
+    return ncclSuccess;
+}
+
+static ncclResult_t answer(const struct ncclComm *c)
+{
+    if (emu_faulted() != NULL)
+        return ncclUnhandledCudaError;
+    return c->blocking ? ncclSuccess : ncclInProgress;
+}
+
+/* -- communicators ------------------------------------------------------------
+ */
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    memset(id, 0, sizeof(*id));
+    return emu_board_create(id->internal) == 0 ? ncclSuccess : ncclSystemError;
+}
+
+static struct ncclComm *new_comm(struct emu_board *board,
+                                 const ncclConfig_t *config)
+{
+    struct ncclComm *c = calloc(1, sizeof(*c));
+
+    if (c == NULL || config->magic != 0xcafebeef)
+        abort();
+    c->board = board;
+    c->blocking = config->blocking != 0;
+    snprintf(c->name, sizeof(c->name), "%s",
+             config->commName != NULL ? config->commName : "without a name");
+    emu_lock();
+    c->next = emu_comms;
+    emu_comms = c;
+    emu_unlock();
+    emu_living(EMU_COMMS, 1);
+    return c;
+}
+
+static void add_member(struct ncclComm *c, int rank)
+{
+    if (rank == emu_board_rank(c->board))
+        c->rank = c->n;
+    c->member[c->n++] = rank;
+    c->all |= 1u << rank;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id,
+                                    int rank, ncclConfig_t *config)
+{
+    struct emu_board *board = emu_board_join(id.internal, rank, n);
+
+    if (board == NULL)
+        return ncclSystemError;
+    *comm = new_comm(board, config);
+    (*comm)->owns_board = true;
+    (*comm)->id = 1;
+    for (int i = 0; i < n; i++)
+        add_member(*comm, i);
+    return answer(*comm);
+}
+
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int n, int rank,
+                                      int nids, ncclUniqueId *ids,
+                                      ncclConfig_t *config)
+{
+    (void)nids;
+    return ncclCommInitRankConfig(comm, n, ids[0], rank, config);
+}
+
+static void fill_group(struct ncclComm *made, const struct ncclComm *parent,
+                       const int32_t (*all)[2], int color)
+{
+    int last = INT32_MIN, at = -1;
+
+    made->id =
+        parent->id * 1000003 + parent->together * 101 + (unsigned)color + 7;
+    for (int k = 0; k < parent->n; k++) { /* by key, then by rank */
+        int next = -1;
+
+        for (int i = 0; i < parent->n; i++)
+            if (all[i][0] == color &&
+                (all[i][1] > last || (all[i][1] == last && i > at)) &&
+                (next < 0 || all[i][1] < all[next][1]))
+                next = i;
+        if (next < 0)
+            return;
+        add_member(made, parent->member[next]);
+        last = all[next][1];
+        at = next;
+    }
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
+                           ncclComm_t *made, ncclConfig_t *config)
+{
+    int32_t mine[2] = {color, key}, all[EMU_RANKS][2];
+    struct emu_transfer t = {EMU_SPLIT, comm,      mine,    all,
+                             2,         ncclInt32, ncclSum, 0};
+
+    *made = NULL;
+    if (emu_transfers_run(&t, 1) < 0)
+        return ncclRemoteError;
+    if (color == NCCL_SPLIT_NOCOLOR)
+        return answer(comm);
+    *made = new_comm(comm->board, config);
+    fill_group(*made, comm, all, color);
+    return answer(comm);
+}
+
+static void drop(struct ncclComm *c)
+{
+    emu_lock();
+    for (struct ncclComm **link = &emu_comms; *link != NULL;
+         link = &(*link)->next) {
+        if (*link == c) {
+            *link = c->next;
+            break;
+        }
+    }
+    emu_unlock();
+    emu_living(EMU_COMMS, -1);
+    if (c->owns_board)
+        emu_board_leave(c->board);
+    free(c);
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    return answer(comm);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    drop(comm);
+    return ncclSuccess;
+}
+
+/* From any thread; what waits in the communicator is let go. It is not freed:
+ * another thread may still be in it. */
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    comm->aborted = true;
+    emu_board_abandon(comm->board);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank)
+{
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(ncclComm_t comm, int *n)
+{
+    *n = comm->n;
+    return ncclSuccess;
+}
+
+/* -- memory -------------------------------------------------------------------
+ */
+
+ncclResult_t ncclMemAlloc(void **ptr, size_t bytes)
+{
+    return cudaMalloc(ptr, bytes) == cudaSuccess ? ncclSuccess
+                                                 : ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclMemFree(void *ptr)
+{
+    return cudaFree(ptr) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+/* EMULATED_NCCL=no-windows: there are none. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t bytes,
+                                    ncclWindow_t *window, int flags)
+{
+    struct emu_transfer t = {EMU_WINDOW, comm,      NULL,    NULL,
+                             bytes,      ncclInt32, ncclSum, 0};
+    const char *how = getenv("EMULATED_NCCL");
+
+    (void)flags;
+    emu_count(__func__);
+    if (how != NULL && strcmp(how, "no-windows") == 0)
+        return ncclInvalidUsage;
+    if (!emu_check_recording(__func__) || emu_transfers_run(&t, 1) < 0)
+        return ncclUnhandledCudaError;
+    *window = ptr;
+    return answer(comm);
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
+{
+    (void)window;
+    emu_count(__func__);
+    return answer(comm);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NCCL's transfers on streams: alone, or as a group. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comms.h"
+
+struct group {
+    cudaStream_t stream;
+    int n;
+    struct emu_transfer t[EMU_POSTS];
+};
+
+static __thread struct group *open_group;
+static __thread int depth;
+
+/* -- on the device ----------------------------------------------------------
+ */
+
+/* Kernels of two communicators that run beside each other can block each
+ * other where another GPU starts them the other way round. */
+static void check_overlap(const struct ncclComm *c, const char *name)
+{
+    const char *ordered = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    char other[200];
+
+    for (const struct ncclComm *o = emu_comms; o != NULL; o = o->next) {
+        if (o == c || o->tick == 0 || o->n == 1 || c->n == 1 ||
+            emu_current.clock.at[o->lane] >= o->tick)
+            continue;
+        if (ordered != NULL && strcmp(ordered, "1") == 0)
+            return;
+        emu_tick_text(o->lane, o->tick, other, sizeof(other));
+        emu_fault("streams: %s of communicator %s may run beside %s of %s: no "
+                  "event between, and NCCL_LAUNCH_ORDER_IMPLICIT is not 1",
+                  name, c->name, other, o->name);
+    }
+}
+
+static bool use_memory(const struct emu_transfer *t)
+{
+    size_t out = emu_transfer_sends(t), in = emu_transfer_receives(t);
+
+    if (!emu_memory_filled(t->send, out, "what NCCL sends") ||
+        !emu_memory_check(t->recv, in, "what NCCL receives"))
+        return false;
+    emu_touch(t->send, out, EMU_READ);
+    emu_touch(t->recv, in, EMU_WRITE);
+    return emu_faulted() == NULL;
+}
+
+static void do_group(void *arg, bool backwards)
+{
+    struct group *g = arg;
+    bool fine = true;
+
+    (void)backwards;
+    for (int i = 0; i < g->n && fine; i++) {
+        check_overlap(g->t[i].comm, emu_transfer_name(g->t[i].kind));
+        fine = use_memory(&g->t[i]);
+    }
+    if (!fine || emu_faulted() != NULL)
+        return;
+    for (int i = 0; i < g->n; i++) {
+        g->t[i].comm->lane = emu_current.lane;
+        g->t[i].comm->tick = emu_current.tick;
+    }
+    if (emu_transfers_run(g->t, g->n) < 0)
+        g->t->comm->state = ncclRemoteError;
+    for (int i = 0; i < g->n; i++)
+        emu_memory_written(g->t[i].recv, emu_transfer_receives(&g->t[i]));
+}
+
+/* -- by the host --------------------------------------------------------------
+ */
+
+static ncclResult_t hand_over(struct group *g)
+{
+    struct ncclComm *c = g->t->comm;
+    cudaError_t status;
+
+    emu_lock();
+    status =
+        emu_do(g->stream, emu_transfer_name(g->t->kind), do_group, free, g);
+    emu_unlock();
+    if (status != cudaSuccess)
+        return ncclUnhandledCudaError;
+    return c->blocking ? ncclSuccess : ncclInProgress;
+}
+
+static ncclResult_t start_group(void)
+{
+    if (depth++ == 0)
+        open_group = calloc(1, sizeof(*open_group));
+    return open_group != NULL ? ncclSuccess : ncclSystemError;
+}
+
+static ncclResult_t end_group(void)
+{
+    struct group *g = open_group;
+
+    if (depth == 0)
+        return ncclInvalidUsage;
+    if (--depth > 0)
+        return ncclSuccess;
+    open_group = NULL;
+    if (g->n > 0)
+        return hand_over(g);
+    free(g);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    emu_count(__func__);
+    return start_group();
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    emu_count(__func__);
+    return end_group();
+}
+
+static ncclResult_t put(const struct emu_transfer *t, cudaStream_t stream)
+{
+    ncclResult_t r;
+
+    emu_count(emu_transfer_name(t->kind));
+    if (t->comm == NULL || t->peer < 0 || t->peer >= t->comm->n)
+        return ncclInvalidArgument;
+    r = start_group();
+    if (r != ncclSuccess)
+        return r;
+    if (open_group->n == EMU_POSTS ||
+        (open_group->n > 0 && open_group->stream != stream)) {
+        emu_fault("a group of NCCL's with several streams, or more than %d "
+                  "transfers, is not emulated",
+                  EMU_POSTS);
+    } else {
+        open_group->stream = stream;
+        open_group->t[open_group->n++] = *t;
+    }
+    return end_group();
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t n,
+                           ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    return put(&(struct emu_transfer){EMU_ALL_REDUCE, comm, send, recv, n, type,
+                                      op, 0},
+               stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t n,
+                               ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+    return put(&(struct emu_transfer){EMU_REDUCE_SCATTER, comm, send, recv, n,
+                                      type, op, 0},
+               stream);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t n,
+                           ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    return put(&(struct emu_transfer){EMU_ALL_GATHER, comm, send, recv, n, type,
+                                      ncclSum, 0},
+               stream);
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t n,
+                           ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    return put(&(struct emu_transfer){EMU_BROADCAST, comm, send, recv, n, type,
+                                      ncclSum, root},
+               stream);
+}
+
+ncclResult_t ncclSend(const void *send, size_t n, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
+{
+    return put(&(struct emu_transfer){EMU_SEND_TO, comm, send, NULL, n, type,
+                                      ncclSum, peer},
+               stream);
+}
+
+ncclResult_t ncclRecv(void *recv, size_t n, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
+{
+    return put(&(struct emu_transfer){EMU_RECEIVE_FROM, comm, NULL, recv, n,
+                                      type, ncclSum, peer},
+               stream);
+}
