@@ -302,6 +302,8 @@ void plait_plan_draw(const void *arg, FILE *out)
     choose_extent(&p, most);
     choose_box_width(&p);
     rows = (p.shown + p.per_row - 1) / p.per_row;
+    if (rows > 0) /* as long as each other */
+        p.per_row = (p.shown + rows - 1) / rows;
     columns = p.shown < p.per_row ? p.shown : p.per_row;
     height = p.levels * SWITCH_H + 20 + task_offset(&p, most) + GAP;
     width = GAP + columns * (p.box_w + GAP);
