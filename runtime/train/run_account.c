@@ -7,7 +7,6 @@
 #include "runtime/train/figures.h"
 #include "runtime/train/metrics/job_line.h"
 #include "runtime/train/run_private.h"
-#include "topology/predict/estimate.h"
 
 /* What the run says of itself in its job's comment. */
 
@@ -81,24 +80,11 @@ static double sum_joules(struct run *r)
     return values[1] == 0 && values[0] > 0 ? values[0] : NAN;
 }
 
-/* What the cost model says of a step, as `plait estimate` would. */
-static double predict_step(const struct run *r)
-{
-    struct plait_gpu_type gpu = r->s->mesh->gpu;
-    struct plait_estimate estimate;
-    struct plait_error err;
-
-    if (plait_figures_device(&r->s->world, &gpu) < 0 ||
-        plait_estimate(r->config, &r->s->mesh->layout, &gpu, &estimate, &err) <
-            0)
-        return NAN;
-    return estimate.step_s;
-}
-
 static void write_line(struct run *r, double joules)
 {
     const struct account *a = &r->account;
     const char *restarts = getenv("SLURM_RESTART_COUNT");
+    struct plait_estimate e;
     int64_t counted = a->steps > 1 ? a->steps - 1 : 1;
     double rate = a->tokens / a->seconds;
     double flops =
@@ -113,7 +99,7 @@ static void write_line(struct run *r, double joules)
         .mfu = flops / r->peak,
         .per_joule = (double)(r->done.tokens - a->first_tokens) / joules,
         .step_s = a->seconds / (double)counted,
-        .planned_s = predict_step(r),
+        .planned_s = plait_run_estimate(r, &e) == 0 ? e.step_s : NAN,
         .lost_s = plait_goodput_lost(&r->goodput, plait_unix_time()),
     };
 

@@ -18,6 +18,7 @@
 #include "runtime/train/watchdog/straggler.h"
 #include "runtime/train/watchdog/watchdog.h"
 #include "topology/node/energy.h"
+#include "topology/predict/estimate.h"
 
 /* What this start of a run has made, for its job's comment. */
 struct account {
@@ -131,6 +132,11 @@ void plait_run_measure_step(struct run *r,
                             double seconds, struct plait_metrics *m);
 
 /* -- run_shares.c: plan against actual ------------------------------------ */
+
+/* What the cost model says of a step on this rank's device, as `plait estimate`
+ * would: by the site's figures, or of the site's own type of GPU where no table
+ * has the device. */
+int plait_run_estimate(const struct run *r, struct plait_estimate *e);
 
 void plait_run_shares_begin(struct run *r);
 /* After a step that was measured. */

@@ -6,7 +6,6 @@
 
 #include "runtime/train/figures.h"
 #include "runtime/train/run_private.h"
-#include "topology/predict/estimate.h"
 
 /* Plan against actual, part by part: what the cost model says of a step on the
  * stage that it takes for the slowest, and the mean over that stage's ranks of
@@ -104,24 +103,29 @@ static int average(struct run *r, bool counts, double *measured,
     return 0;
 }
 
+int plait_run_estimate(const struct run *r, struct plait_estimate *e)
+{
+    const struct plait_mesh *mesh = r->s->mesh;
+    struct plait_gpu_type gpu;
+    struct plait_error why;
+
+    if (plait_figures_device(&r->s->world, &gpu) < 0)
+        gpu = mesh->gpu;
+    return plait_estimate(r->config, &mesh->layout, &gpu, e, &why);
+}
+
 /* Rank 0's: its figures are of the devices that there are. */
 static int plan_step(struct run *r, struct plait_estimate *e, bool *planned,
                      struct plait_error *err)
 {
-    const struct plait_mesh *mesh = r->s->mesh;
-    struct plait_gpu_type gpu = mesh->gpu;
-    struct plait_error why;
     struct {
         struct plait_estimate e;
         bool planned;
     } said;
 
     memset(&said, 0, sizeof(said));
-    if (mesh->rank == 0) {
-        plait_figures_device(&r->s->world, &gpu);
-        said.planned =
-            plait_estimate(r->config, &mesh->layout, &gpu, &said.e, &why) == 0;
-    }
+    if (r->s->mesh->rank == 0)
+        said.planned = plait_run_estimate(r, &said.e) == 0;
     if (plait_comm_host_broadcast(r->world, &said, sizeof(said), 0) < 0)
         return plait_errorf(err, "%s", plait_comm_error(r->world));
     *e = said.e;
