@@ -11,8 +11,8 @@ enum plait_model_part {
     PLAIT_MODEL_PARTS
 };
 
-/* Seconds that this process has spent in a part; NAN on a GPU, which works
- * beside the host, and of image models. */
+/* Seconds of processor time that this thread has spent in a part; NAN on a GPU,
+ * which works beside the host, and of image models. */
 double plait_model_took(const struct plait_model *model,
                         enum plait_model_part part);
 

@@ -50,7 +50,9 @@ static const char *precision_name(const struct plait_job_config *c)
     return s->fields[i].choices[c->train.precision];
 }
 
-/* What shapes a step. On one node nobody looked what type its GPUs are. */
+/* What shapes a step, and that its parts are measured in processor time
+ * (took.h), as those of earlier builds were not. On one node nobody looked what
+ * type its GPUs are. */
 static json_t *build_plan(const struct plait_start_record *r)
 {
     const struct plait_job_config *c = r->s->config;
@@ -64,13 +66,14 @@ static json_t *build_plan(const struct plait_start_record *r)
     plait_layout_format_order(&mesh->layout, order);
     nodes = list_nodes(r->nodes, mesh->world_size, &n);
     return json_pack(
-        "{s:s, s:s, s:i, s:s, s:i, s:i, s:s?, s:s?, s:s, s:i, s:i, s:o}",
+        "{s:s, s:s, s:i, s:s, s:i, s:i, s:s?, s:s?, s:s, s:i, s:i, s:b, s:o}",
         "order", order, "schedule", plait_schedule_names[c->parallel.schedule],
         "zero", c->parallel.zero, "precision", precision_name(c), "micro_batch",
         c->train.micro_batch, "global_batch", c->train.global_batch, "gpu_type",
         !r->s->world.ops->gpu || n > 1 ? mesh->gpu.name : NULL, "profile",
         c->log.profile, "dir", dir, "threads", r->s->world.threads, "cores",
-        (int)sysconf(_SC_NPROCESSORS_ONLN), "nodes", nodes);
+        (int)sysconf(_SC_NPROCESSORS_ONLN), "own_time", !r->s->world.ops->gpu,
+        "nodes", nodes);
 }
 
 static json_t *build_record(const struct plait_start_record *r)
