@@ -79,18 +79,30 @@ sed -n 's/.*before, \([0-9.]*\) % after/\1/p' site.yaml |
     awk '{ exit !($1 < 1) }'
 check 'its first steps do not count' $?
 
-# Processors: four ranks on two cores, whose rate the run measured.
+# Processors: four ranks on two cores, whose products are slower than the peak
+# that the run measured.
+cat >cores.yaml <<'END'
+gpu_type: cpu
+gpu_types: {cpu: {cores: 2, per_node: 4, threads: 1, tflops: 0.15, stream: 2,
+                  link_us: 200}}
+END
+slow=$("$plait" estimate --model model.yaml --site cores.yaml --json --gpus 4 \
+    --tp 2 | sed -n 's/^ *"step_s": \([0-9.e-]*\),/\1/p')
+sed -i "s/\"step_s\":$step/\"step_s\":$slow/" run.jsonl
 sed -i 's/"device":"cuda"/"device":"cpu","peak_flops":2e11/
     s/"ranks":2,"tp":2,"cp":1,"ep":1,"dp":1/"ranks":4,"tp":2,"cp":1,"ep":1,"dp":2/
     s/"gpu_type":"a100-80g"/"gpu_type":"cpu","threads":1,"cores":2,"nodes":[0,0,0,0]/' \
     run.jsonl.starts
-echo '{"step":6,"planned_s":{},"measured_s":{"step":2,"products":1.2,"attention":0.1}}' \
-    >>run.jsonl
 "$plait" calibrate run.jsonl --check run.jsonl --out site.yaml
 check 'a run on processors' $?
 grep -q '^    cores: 2$' site.yaml && grep -q '^    per_node: 4$' site.yaml &&
-    grep -q '^    tflops: 0.2$' site.yaml
-check 'has its cores, its ranks a node and its rate in the site file' $?
+    grep -q '^    matmul: 0.95$' site.yaml &&
+    awk '$1 == "tflops:" { found = $2 < 0.199 } END { exit !found }' site.yaml
+check "has its cores, its ranks a node, and products fitted: $(grep tflops: \
+    site.yaml)" $?
+sed -n 's/.*before, \([0-9.]*\) % after/\1/p' site.yaml |
+    awk '$1 > 1.5 { far = 1 } END { exit far }'
+check "$(head -n 1 site.yaml)" $?
 [ "$(grep -c '^# run.jsonl: .* s after (.* %)$' site.yaml)" = 2 ] &&
     grep -q '^# 1 run not fitted to: mean error .* after$' site.yaml
 check 'a run of --check is held against the result' $?

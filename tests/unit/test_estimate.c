@@ -437,6 +437,8 @@ static void test_shared_cores(void)
        "as on four",
        four.crowded);
     ok(near(all_parts(&four), four.step_s, 1e-9), "and its parts add up");
+    ok(one.launch_s > 0 && four.launch_s == 0,
+       "a rank of one thread waits for no others: %.4f s of 64", one.launch_s);
     step = on_cores(1, 4, 2, 4, &pipe);
     ok(pipe.crowded > 1 && near(all_parts(&pipe), step, 1e-9) &&
            pipe.cores_s > 0 && pipe.mfu < 1,

@@ -2,12 +2,14 @@
 #ifndef PLAIT_TOPOLOGY_CLI_CALIBRATE_H
 #define PLAIT_TOPOLOGY_CLI_CALIBRATE_H
 
+#include <stdbool.h>
+
 #include "topology/predict/estimate.h"
 
 /* Measured steps, as plait calibrate reads them, and the constants that are
  * fitted to them. */
 
-enum { CALIBRATE_CONSTANTS = 6 };
+enum { CALIBRATE_CONSTANTS = 9 };
 
 struct calibrate_run {
     char name[80];
@@ -18,9 +20,11 @@ struct calibrate_run {
      * attention, took. */
     double products, attention;
     /* Of one on processors: ranks of a node, threads of each, cores of a node;
-     * and FLOP/s of all its ranks' products, as they were measured. */
+     * FLOP/s of all its ranks' products, as they were measured; and whether
+     * the shares are of processor time, so that other ranks are not in them. */
     int node_ranks, threads, cores;
     double peak;
+    bool own_time;
 };
 
 struct calibrate_runs {
@@ -52,8 +56,9 @@ void calibrate_processors(const struct calibrate_runs *runs,
  * runs do not tell stays as it is. */
 void calibrate_fit(const struct calibrate_runs *runs, int without,
                    struct plait_gpu_type *gpu);
-/* A constant's name in a site file, and its value there. */
-const char *calibrate_constant_name(int k);
+/* A constant's name in a site file, and its value there; NULL: it is none that
+ * is fitted of such a type. */
+const char *calibrate_constant_name(const struct plait_gpu_type *gpu, int k);
 double calibrate_constant(const struct plait_gpu_type *gpu, int k);
 
 #endif

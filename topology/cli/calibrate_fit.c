@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -9,41 +10,75 @@
  * method with Levenberg and Marquardt's damping. */
 
 /* What parts count of a step's own error: they share its noise, and are means
- * where it is a median. */
+ * where it is a median; not so those in processor time. */
 #define PART 0.3
-#define ROUNDS 60
+/* What a step counts in which ranks took turns on cores: whom the system let
+ * wait how long is part of it. */
+#define TURNS 0.3
+/* Errors beyond this count ever less: a run that the model does not describe
+ * (its ranks were kept on one core, the machine was not quiet) must not bend
+ * the constants of the others. */
+#define OUTLIER 0.01
+/* Share of a layer's starts of threads that its products, as measured, have. */
+#define STARTS 0.5
+#define ROUNDS 200
 
 enum { N = CALIBRATE_CONSTANTS };
+
+enum fitted_of { OF_ALL, OF_GPUS, OF_PROCESSORS };
+
+#define AT(member) offsetof(struct plait_gpu_type, member)
 
 static const struct {
     const char *name; /* in a site file */
     size_t offset;    /* of a double in struct plait_gpu_type */
+    size_t twin;      /* of one that moves with it; 0: none */
     double unit;
     double least, most; /* in `unit`s, as the site file takes it */
     /* A factor e counts as this much of a step's error: what no run shows
      * stays what it was, and what they show is hardly held back. Attention's
      * is of its rate over the products', which few tables tell apart. */
     double prior;
+    enum fitted_of of;
 } constants[N] = {
-    {"matmul", offsetof(struct plait_gpu_type, matmul), 1, 1e-3, 1, 0.001},
-    {"layer_us", offsetof(struct plait_gpu_type, layer_s), 1e-6, 1e-3, 1e6,
-     0.001},
-    {"stream", offsetof(struct plait_gpu_type, stream), 1, 1e-3, 1, 0.001},
-    {"attention", offsetof(struct plait_gpu_type, attention), 1, 1e-3, 1, 0.03},
-    {"link_gbps", offsetof(struct plait_gpu_type, link_bw), 1e9, 1e-3, 1e6,
-     0.003},
-    {"link_us", offsetof(struct plait_gpu_type, link_alpha), 1e-6, 1e-3, 1e6,
-     0.003},
+    {"matmul", AT(matmul), AT(matmul8), 1, 1e-3, 1, 0.001, OF_GPUS},
+    {"tflops", AT(flops16), AT(flops8), 1e12, 1e-3, 1e6, 0.001, OF_PROCESSORS},
+    {"tflops_fp32", AT(flops32), AT(flops_tf32), 1e12, 1e-3, 1e6, 0.001,
+     OF_PROCESSORS},
+    {"memory_gbps", AT(memory_bw), 0, 1e9, 1e-3, 1e6, 0.05, OF_PROCESSORS},
+    {"layer_us", AT(layer_s), 0, 1e-6, 1e-3, 1e6, 0.001, OF_ALL},
+    {"stream", AT(stream), 0, 1, 1e-3, 1, 0.001, OF_ALL},
+    {"attention", AT(attention), 0, 1, 1e-3, 1, 0.03, OF_ALL},
+    {"link_gbps", AT(link_bw), 0, 1e9, 1e-3, 1e6, 0.003, OF_ALL},
+    {"link_us", AT(link_alpha), 0, 1e-6, 1e-3, 1e6, 0.003, OF_ALL},
 };
 
-static double *member(struct plait_gpu_type *gpu, int k)
+/* On processors `stream` may be above 1, as caches hold what is passed on. */
+#define STREAM_MOST 10
+
+static double *member(struct plait_gpu_type *gpu, size_t offset)
 {
-    return (double *)((char *)gpu + constants[k].offset);
+    return (double *)((char *)gpu + offset);
 }
 
-const char *calibrate_constant_name(int k)
+/* Of processors, what links take is mostly that ranks wake each other. */
+static double prior_of(const struct plait_gpu_type *gpu, int k)
 {
-    return constants[k].name;
+    bool link = constants[k].offset == AT(link_bw) ||
+                constants[k].offset == AT(link_alpha);
+
+    return constants[k].prior * (link && gpu->cores > 0 ? 10 : 1);
+}
+
+static bool is_fitted(const struct plait_gpu_type *gpu, int k)
+{
+    return constants[k].of == OF_ALL ||
+           (constants[k].of == OF_PROCESSORS) == (gpu->cores > 0);
+}
+
+const char *calibrate_constant_name(const struct plait_gpu_type *gpu, int k)
+{
+    return is_fitted(gpu, k) ? constants[k].name : NULL;
 }
 
 double calibrate_constant(const struct plait_gpu_type *gpu, int k)
@@ -54,45 +89,83 @@ double calibrate_constant(const struct plait_gpu_type *gpu, int k)
     return value / constants[k].unit;
 }
 
+static double limited(const struct plait_gpu_type *gpu, int k, double value)
+{
+    double unit = constants[k].unit, most = constants[k].most;
+
+    if (gpu->cores > 0 && constants[k].offset == AT(stream))
+        most = STREAM_MOST;
+    return fmax(constants[k].least * unit, fmin(most * unit, value));
+}
+
 /* *gpu with each constant times e^x. Without parts of a step to tell them
- * apart, attention moves with the products. */
+ * apart, attention moves with the products, as it does with their peak. */
 static void move(const struct plait_gpu_type *from, const double *x,
                  struct plait_gpu_type *gpu)
 {
     *gpu = *from;
     for (int k = 0; k < N; k++) {
-        double unit = constants[k].unit, value = *member(gpu, k) * exp(x[k]);
+        double by = exp(x[k]);
 
-        if (strcmp(constants[k].name, "attention") == 0)
-            value *= exp(x[0]);
-        *member(gpu, k) = fmax(constants[k].least * unit,
-                               fmin(constants[k].most * unit, value));
+        if (!is_fitted(from, k))
+            continue;
+        if (constants[k].offset == AT(attention))
+            by *= exp(x[0]);
+        *member(gpu, constants[k].offset) =
+            limited(from, k, by * *member(gpu, constants[k].offset));
+        if (constants[k].twin)
+            *member(gpu, constants[k].twin) =
+                limited(from, k, by * *member(gpu, constants[k].twin));
     }
-    gpu->matmul8 = fmin(1, gpu->matmul8 * exp(x[0]));
 }
 
-enum { ERRORS = 3 }; /* of a run: its step, its products, its attention */
+enum { ERRORS = 4 }; /* of a run: its step, products, attention, the rest */
 
 static int errors_of(const struct calibrate_run *run,
                      const struct plait_gpu_type *gpu, double *error)
 {
     struct plait_estimate e;
+    double rest, products;
     int n = 1;
 
     calibrate_estimate(run, gpu, &e);
     error[0] = log(e.step_s / run->step_s);
-    if (e.cores_s > 0) /* parts contain what others did meanwhile */
+    if (e.cores_s > 0)
+        error[0] *= TURNS;
+    if (e.cores_s > 0 && !run->own_time) /* others' work is in the parts */
         return 1;
+    products = e.matmul_s + STARTS * e.launch_s;
     if (run->products > 0 && e.matmul_s > 0)
-        error[n++] = PART * log(e.matmul_s / (run->products * run->step_s));
+        error[n++] = (run->own_time ? 1 : PART) *
+                     log(products / (run->products * run->step_s));
     if (run->attention > 0 && e.attention_s > 0)
         error[n++] = PART * log(e.attention_s / (run->attention * run->step_s));
+    rest = run->step_s * (1 - run->products - run->attention);
+    if (plait_layout_world(&run->layout) == 1 && n == 3 && rest > 0)
+        error[n++] = PART * log((e.step_s - products - e.attention_s) / rest);
     return n;
+}
+
+/* An error's square, or Cauchy's of it. */
+static double loss(double error, bool robust)
+{
+    double far = error / OUTLIER;
+
+    return robust ? OUTLIER * OUTLIER * log1p(far * far) : error * error;
+}
+
+/* What it counts in the normal equations. */
+static double weight_of(double error, bool robust)
+{
+    double far = error / OUTLIER;
+
+    return robust ? 1 / (1 + far * far) : 1;
 }
 
 /* Of all, with what the constants moved. */
 static double squares(const struct calibrate_runs *runs, int without,
-                      const struct plait_gpu_type *from, const double *x)
+                      const struct plait_gpu_type *from, const double *x,
+                      bool robust)
 {
     struct plait_gpu_type gpu;
     double sum = 0, error[ERRORS];
@@ -101,16 +174,16 @@ static double squares(const struct calibrate_runs *runs, int without,
     for (int i = 0; i < runs->n; i++)
         if (i != without)
             for (int n = errors_of(&runs->at[i], &gpu, error); n-- > 0;)
-                sum += error[n] * error[n];
+                sum += loss(error[n], robust);
     for (int k = 0; k < N; k++)
-        sum += pow(constants[k].prior * x[k], 2);
+        sum += pow(prior_of(from, k) * x[k], 2);
     return sum;
 }
 
 /* The normal equations at x: a step solves a * step = b. */
 static void linearize(const struct calibrate_runs *runs, int without,
                       const struct plait_gpu_type *from, const double *x,
-                      double a[N][N], double *b)
+                      bool robust, double a[N][N], double *b)
 {
     const double h = 1e-4;
     struct plait_gpu_type gpu, moved[N];
@@ -123,18 +196,21 @@ static void linearize(const struct calibrate_runs *runs, int without,
         memcpy(y, x, sizeof(y));
         y[k] += h;
         move(from, y, &moved[k]);
-        a[k][k] = pow(constants[k].prior, 2);
+        a[k][k] = pow(prior_of(from, k), 2);
         b[k] = -a[k][k] * x[k];
     }
     for (int i = 0; i < runs->n; i++) {
-        double error[ERRORS], then[N][ERRORS];
+        double error[ERRORS] = {0}, then[N][ERRORS];
         int n = i == without ? 0 : errors_of(&runs->at[i], &gpu, error);
 
-        for (int k = 0; n && k < N; k++)
+        for (int k = 0; n && k < N; k++) {
+            memcpy(then[k], error, sizeof(error));
             errors_of(&runs->at[i], &moved[k], then[k]);
+        }
         for (int e = 0; e < n; e++)
             for (int k = 0; k < N; k++) {
-                double slope = (then[k][e] - error[e]) / h;
+                double slope =
+                    weight_of(error[e], robust) * (then[k][e] - error[e]) / h;
 
                 b[k] -= slope * error[e];
                 for (int l = 0; l < N; l++)
@@ -161,31 +237,89 @@ static void solve(double a[N][N], double *b)
     }
 }
 
-void calibrate_fit(const struct calibrate_runs *runs, int without,
-                   struct plait_gpu_type *gpu)
+/* Constants that stand at what a site file takes at most, or at least, and
+ * would be moved on: out of this round's equations. */
+static void hold_limited(const struct plait_gpu_type *from, const double *x,
+                         double a[N][N], double *b)
 {
-    const struct plait_gpu_type from = *gpu;
-    double x[N] = {0}, damping = 1e-3, best = squares(runs, without, &from, x);
+    struct plait_gpu_type gpu;
+
+    move(from, x, &gpu);
+    for (int k = 0; k < N; k++) {
+        double value = calibrate_constant(&gpu, k) * constants[k].unit;
+        double further = value * (b[k] > 0 ? 1 + 1e-9 : 1 - 1e-9);
+
+        if (is_fitted(from, k) && limited(from, k, further) == further)
+            continue;
+        for (int l = 0; l < N; l++)
+            a[k][l] = a[l][k] = 0;
+        a[k][k] = 1;
+        b[k] = 0;
+    }
+}
+
+static double longest(const double *b)
+{
+    double most = 1;
+
+    for (int k = 0; k < N; k++)
+        most = fmax(most, fabs(b[k]));
+    return most;
+}
+
+static void descend(const struct calibrate_runs *runs, int without,
+                    const struct plait_gpu_type *from, bool robust, double *x)
+{
+    double damping = 1e-3, best = squares(runs, without, from, x, robust);
 
     for (int round = 0; round < ROUNDS; round++) {
-        double a[N][N], b[N], y[N], error;
+        double a[N][N], b[N], y[N], error, most;
 
-        linearize(runs, without, &from, x, a, b);
+        linearize(runs, without, from, x, robust, a, b);
+        hold_limited(from, x, a, b);
         for (int k = 0; k < N; k++)
             a[k][k] *= 1 + damping;
         solve(a, b);
+        most = longest(b);
         for (int k = 0; k < N; k++)
-            y[k] = x[k] + fmax(-1, fmin(1, b[k]));
-        error = squares(runs, without, &from, y);
+            y[k] = x[k] + b[k] / most;
+        error = squares(runs, without, from, y, robust);
         damping *= error < best ? 0.2 : 10;
         if (error >= best)
             continue;
-        memcpy(x, y, sizeof(x));
+        memcpy(x, y, sizeof(y));
         if (best - error < 1e-12)
             break;
         best = error;
     }
+}
+
+void calibrate_fit(const struct calibrate_runs *runs, int without,
+                   struct plait_gpu_type *gpu)
+{
+    const struct plait_gpu_type from = *gpu;
+    double x[N] = {0};
+
+    descend(runs, without, &from, false, x);
+    descend(runs, without, &from, true, x);
     move(&from, x, gpu);
+}
+
+/* What plait-train calls the peak of processors is what its own products
+ * reach; those of layers, which are smaller, nearly do. */
+#define NEARLY 0.95
+/* What a message takes ranks that share cores, before anything is known: the
+ * system has to let the other one run. */
+#define WAKE 1e-4
+#define COPY 10e9
+
+static void start_processors(struct plait_gpu_type *gpu)
+{
+    gpu->matmul = gpu->matmul8 = NEARLY;
+    if (gpu->link_alpha < WAKE)
+        gpu->link_alpha = WAKE;
+    if (gpu->link_bw > COPY)
+        gpu->link_bw = COPY;
 }
 
 /* The most that any of them says. */
@@ -209,6 +343,8 @@ void calibrate_processors(const struct calibrate_runs *runs,
         used = fmin(1, used / r->cores);
         *most = fmax(*most, r->peak / nodes / used);
     }
+    if (rate[PLAIT_FP32] > 0 || rate[PLAIT_BF16] > 0)
+        start_processors(gpu);
     if (rate[PLAIT_FP32] > 0)
         gpu->flops32 = gpu->flops_tf32 = rate[PLAIT_FP32];
     if (rate[PLAIT_BF16] > 0)

@@ -144,6 +144,7 @@ static void set_processors(struct calibrate_run *run, const json_t *start,
     run->threads = (int)json_integer_value(json_object_get(plan, "threads"));
     run->cores = (int)json_integer_value(json_object_get(plan, "cores"));
     run->peak = json_number_value(json_object_get(start, "peak_flops"));
+    run->own_time = json_is_true(json_object_get(plan, "own_time"));
 }
 
 /* What the run was: the last line of FILE.starts. */

@@ -70,9 +70,13 @@ static double mean_error(const struct calibrate_runs *runs,
 /* How far each constant spreads. */
 static void print_spread(const struct calibration *c, FILE *out)
 {
-    for (int k = 0; k < CALIBRATE_CONSTANTS && c->runs.n > 1; k++)
-        fprintf(out, "# %s: %.4g to %.4g with one run left out\n",
-                calibrate_constant_name(k), c->least[k], c->most[k]);
+    for (int k = 0; k < CALIBRATE_CONSTANTS && c->runs.n > 1; k++) {
+        const char *name = calibrate_constant_name(&c->after, k);
+
+        if (name)
+            fprintf(out, "# %s: %.4g to %.4g with one run left out\n", name,
+                    c->least[k], c->most[k]);
+    }
 }
 
 static void print_runs(const struct calibration *c,

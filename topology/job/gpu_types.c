@@ -72,7 +72,7 @@
 #define BLACKWELL 0.62, 0.51, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
 #define GRACE_BLACKWELL 0.62, 0.52, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
 #define ULTRA 0.72, 0.645, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
-#define CPU 0.70, 0.70, 0.30, 0.85, 20 * US, 0, 0, 0, 64, 0
+#define CPU 0.70, 0.70, 0.30, 0.85, 150 * US, 0, 0, 0, 64, 0
 /* host: PCIe 3, 4 and 5 x16 after protocol, shared with nobody */
 const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
     {"v100-32g", 125e12, 15.7e12, 15.7e12, 125e12, 32 * GIB, 900 * GB, 16, 16,
@@ -133,11 +133,18 @@ double plait_gpu_type_share(const struct plait_gpu_type *type, int ranks,
     return here * threads / type->cores;
 }
 
+/* Few cores have more of the memory's rate than their share of a full node. */
+#define CORE_MEMORY 3
+
 void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores)
 {
+    double all = type->memory_bw;
+
     if (type->cores <= 0 || cores <= 0 || cores == type->cores)
         return;
     scale_rates(type, cores / type->cores);
+    if (cores < type->cores)
+        type->memory_bw = fmin(CORE_MEMORY * type->memory_bw, all);
     type->cores = cores;
 }
 

@@ -39,7 +39,7 @@ static const struct {
     {"matmul", AT(matmul), 1, 1e-3, 1},
     {"matmul_fp8", AT(matmul8), 1, 1e-3, 1},
     {"attention", AT(attention), 1, 1e-3, 1},
-    {"stream", AT(stream), 1, 1e-3, 1},
+    {"stream", AT(stream), 1, 1e-3, 10},
     {"layer_us", AT(layer_s), US, 0, 1e6},
     {"score_bytes", AT(score_bytes), 1, 0, 100},
     {"leaf_gpus", AT(leaf_gpus), 1, 0, 1e6},

@@ -223,18 +223,33 @@ static double busy_seconds(const struct plait_shape *s,
            e->offload_s;
 }
 
+/* Cores of a node for which a pipeline that fills and drains has nothing yet:
+ * while its stages 0 .. i have begun, those beyond their threads. */
+static double unfilled_seconds(const struct plait_shape *s,
+                               const struct plait_pieces *p)
+{
+    double here = fmin(s->gpu->per_node, plait_layout_world(s->layout));
+    double threads = here / s->pp * s->gpu->threads, sum = 0;
+
+    for (int i = 0; i + 1 < s->pp; i++)
+        sum += fmax(0, 1 - (i + 1) * threads / s->gpu->cores) *
+               rank_seconds(s, p, i) / s->v;
+    return sum;
+}
+
 /* Where ranks share cores, one that waits leaves them to the others, and
  * messages take them too: a step takes as long as all that the ranks of a node
  * do, or as it would if each had cores of its own, whichever is longer. */
 static void share_cores(const struct plait_shape *s,
                         const struct plait_pieces *p, struct plait_estimate *e)
 {
-    double alone = e->step_s, all = 0;
+    double alone = e->step_s, all;
 
     e->crowded = 1;
     if (s->gpu->cores <= 0 || s->gpu->per_node < 2 ||
         plait_layout_world(s->layout) < 2)
         return;
+    all = unfilled_seconds(s, p);
     for (int i = 0; i < s->pp; i++)
         all += s->crowd * busy_seconds(s, p, i, e) / s->pp;
     if (all <= alone)

@@ -12,6 +12,8 @@
 #define TILE_COLUMNS 256
 #define FILL 64
 #define SPLIT 4096
+/* Of a processor's tiles, which are as wide as a vector register. */
+#define CORE_FILL 16
 
 struct product {
     double rows, columns, depth, count;
@@ -27,12 +29,13 @@ static double product_seconds(const struct plait_shape *s,
                    fmax(1, p->depth / SPLIT) * p->count;
     double idle = g->units ? 1 + 0.5 * g->units / tiles : 1;
     double flops = 2 * p->rows * p->columns * p->depth * p->count;
+    double fill = g->cores > 0 ? CORE_FILL : FILL;
     double bytes = p->count * (element * p->depth * (p->rows + p->columns) +
                                s->element * p->rows * p->columns);
 
     if (flops <= 0)
         return 0;
-    return fmax(flops / rate * (1 + FILL / p->depth) * fmin(idle, 2),
+    return fmax(flops / rate * (1 + fill / p->depth) * fmin(idle, 2),
                 bytes / (g->memory_bw * g->stream));
 }
 
@@ -263,10 +266,19 @@ double plait_work_fullest_weights(const struct plait_shape *s)
 
 /* Bytes a weight: gradient to fp32 (6), unscale (8), norm (4), clip (8),
  * Adam on four values (28), the weight from its master (6); where its fp8
- * codes are kept, each of two orders of them read twice and written (10). */
+ * codes are kept, each of two orders of them read twice and written (10).
+ * On processors the gradient is fp32 and scaled by the way: norm, Adam, and the
+ * weight where it is not its own master. Their memory's rate is that of this
+ * work, which no cache holds; `stream` is what others make of it. */
+#define CORE_UPDATE 32
 static double update_seconds(const struct plait_shape *s)
 {
-    double bytes = plait_shape_sharded(s, plait_work_fullest_weights(s)) * 60;
+    double weights = plait_shape_sharded(s, plait_work_fullest_weights(s));
+    double bytes = weights * 60;
+
+    if (s->gpu->cores > 0)
+        return weights * (CORE_UPDATE + (s->element < 4 ? s->element : 0)) /
+               s->gpu->memory_bw;
 
     if (plait_shape_keeps_codes(s))
         bytes +=
@@ -291,6 +303,8 @@ static void set_image(const struct plait_shape *s, struct plait_work_times *t)
 void plait_work_set(const struct plait_shape *s, struct plait_work_times *t)
 {
     *t = (struct plait_work_times){.launch = s->gpu->layer_s};
+    if (s->gpu->cores > 0 && s->gpu->threads < 2)
+        t->launch = 0; /* no threads to start and to wait for */
     t->update = update_seconds(s);
     if (plait_is_image_model(s->m)) {
         set_image(s, t);
