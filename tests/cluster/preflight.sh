@@ -36,6 +36,13 @@ if os.environ["RANK"] == "0":
     socket.socket().bind(("", int(os.environ["MASTER_PORT"])))
     print("bound")' 2>&1)" "^bound$"
 
+mv slurm/plugstack.conf plugstack
+: >slurm/plugstack.conf
+check "plait run without the plugin measures too" is "0 1 2 3 4 5 6 7" \
+    "$(timeout 240 srun -Q -N4 --ntasks-per-node=2 "$plait" run --tp=2 \
+        --preflight sh -c 'echo $RANK' 2>&1 | sort | xargs)"
+mv plugstack slurm/plugstack.conf
+
 end='[[:space:]]*srun'
 # named PATTERN: one line, and nothing starts
 named()

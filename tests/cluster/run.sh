@@ -61,4 +61,71 @@ for bad in --tp=3 '--tp=2 --pp=2 --rank-order=pp-dp-cp-ep-tp'; do
     check "one line for $bad" is 1 "$(srun -Q "${four[@]}" "$plait" run $bad \
         true 2>&1 | grep -c plait:)"
 done
+
+# ---- the secret ----
+
+# Which ones the tasks have, and how many of them.
+secrets()
+{
+    timeout 240 srun -Q "${four[@]}" "$plait" run --tp=2 "$@" \
+        sh -c 'echo $PLAIT_SECRET' 2>&1 | sort | uniq -c | xargs
+}
+first=$(secrets)
+check "all tasks have one secret" like "$first" '^8 [0-9a-f]{64}$'
+check "... which no other step has" eval '[ "$first" != "$(secrets)" ]'
+check "... and --show-plan says where from" like \
+    "$(srun -Q -n2 "$plait" run --show-plan true 2>&1)" \
+    "  secret: handed over by munge"
+check "one of the user's own is kept" is "8 $(printf '%032d' 7)" \
+    "$(PLAIT_SECRET=$(printf '%032d' 7) secrets)"
+
+# Who is not of the step hears nothing, whatever he shows, and keeps nobody
+# from it. Task 3 waits until he has tried.
+cat >stranger <<'END2'
+#!/usr/bin/python3
+import os, socket, subprocess, sys, time
+job, munge, port = sys.argv[1], ["munge", "--socket=" + sys.argv[2], "-s"], 61500
+other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+def say(index, text):
+    for _ in range(1200):
+        try:
+            with socket.create_connection(("127.0.0.1", port), 60) as s:
+                s.sendall(b"plait %s %d %s\n" % (job.encode(), index, text))
+                return s.recv(100)
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+        except ConnectionResetError:
+            return b""
+def seal(text, who=[]):
+    return subprocess.check_output(who + munge + [text]).strip()
+for index in 0, 1, 2:
+    rank = " %d" % (index + 1)
+    said = [b"", b"MUNGE:AwQFAAC:", b"x" * 4000,
+            seal("plait task %s 9" % job),
+            seal("plait task 1.0" + rank),
+            seal("plait task %s %s and more" % (job, rank))]
+    if os.getuid() == 0:
+        said.append(seal("plait task " + job + rank, other))
+    print(*(say(index, text) for text in said))
+END2
+wait_for_three='echo $SLURM_JOB_ID.$SLURM_STEP_ID >job.$SLURM_PROCID
+    until [ $SLURM_PROCID != 3 ] || [ -e go ]; do sleep 0.05; done
+    exec "$0" run --tp=1 sh -c "echo \$PLAIT_SECRET"'
+if command -v python3 >/dev/null; then
+    MASTER_PORT=61500 timeout 240 srun -Q -N4 -n4 sh -c "$wait_for_three" \
+        "$plait" >got 2>&1 &
+    until_true [ -s job.0 ]
+    timeout 120 python3 stranger "$(cat job.0)" "$work/slurm/munge.socket" \
+        >heard 2>&1
+    touch go
+    wait $!
+    check "a stranger gets no secret" is "b''" \
+        "$(tr ' ' '\n' <heard | sort -u)"
+    check "... and keeps nobody from it" like \
+        "$(sort got | uniq -c | xargs)" '^4 [0-9a-f]{64}$'
+else
+    skip "a stranger gets no secret" "no python3"
+fi
+check "doctor says that there is one" like "$("$plait" doctor 2>&1)" \
+    "plait run under srun can hand tasks their secret over"
 done_testing

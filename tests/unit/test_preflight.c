@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "topology/start/meeting.h"
 #include "topology/start/port.h"
 #include "topology/start/preflight.h"
+#include "topology/start/scontrol.h"
 
 /* What --preflight makes of what the tasks measure, and how they tell it. */
 
@@ -133,8 +135,94 @@ static void check_link(void)
     plait_meeting_destroy(meeting);
 }
 
+/* ---- who is let into a meeting ---- */
+
+static int check_said(void *arg, int index, const char *text)
+{
+    (void)arg;
+    return index == 1 && strcmp(text, "a member") == 0;
+}
+
+/* In a process of its own; 0 where the answer is "well". */
+static pid_t come(int port, int index, const char *text)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        struct plait_meeting_place place = {"127.0.0.1", "known", port, 0};
+        char *answer = malloc(PLAIT_MEETING_ANSWER);
+        struct plait_error err;
+
+        _exit(!answer ||
+              plait_meeting_join(&place, index, text, 60, answer, &err) < 0 ||
+              strcmp(answer, "well") != 0);
+    }
+    return pid;
+}
+
+static void check_strangers(void)
+{
+    struct plait_error err;
+    struct plait_meeting *meeting =
+        plait_meeting_create(2, "known", NULL, &err);
+    int port = plait_meeting_port(meeting), status[2];
+    pid_t pid[2];
+
+    plait_meeting_check(meeting, check_said, NULL);
+    fflush(stdout);
+    pid[0] = come(port, 0, "a member");
+    ok(plait_meeting_wait(meeting, 1) == 0 && !plait_meeting_said(meeting, 0),
+       "who does not pass the check is no member");
+    waitpid(pid[0], &status[0], 0);
+    ok(status[0] != 0, "... and hears nothing");
+    pid[1] = come(port, 1, "a member");
+    ok(plait_meeting_wait(meeting, 5) == 0 && plait_meeting_said(meeting, 1),
+       "who does, is");
+    plait_meeting_close(meeting);
+    waitpid(come(port, 1, "a member"), &status[0], 0);
+    ok(status[0] != 0, "after the close nobody can come");
+    plait_meeting_answer(meeting, "well");
+    plait_meeting_part(meeting, 60);
+    waitpid(pid[1], &status[1], 0);
+    ok(status[1] == 0, "the member hears the answer");
+    plait_meeting_destroy(meeting);
+}
+
+static void check_munge(void)
+{
+    static const struct {
+        const char *text, *socket;
+        int rc;
+    } cases[] = {
+        {"AuthInfo = socket=/run/m,cred_expire=20\nAuthType  = auth/munge\n",
+         "/run/m", 1},
+        {"AuthInfo = cred_expire=20,socket=/m\nAuthType=auth/munge", "/m", 1},
+        {"A = socket=/m\nAuthInfo = (null)\nAuthType = auth/munge\n", "", 1},
+        {"AuthInfo = use_client_ids\nAuthType = auth/munge\nX = socket=/m",
+         "", 1},
+        {"AuthAltTypes = auth/munge\nAuthType = auth/slurm\n", "auth/slurm",
+         0},
+        {"AuthInfo = socket=/a/longer/path/than/that\nAuthType = auth/munge",
+         NULL, -1},
+        {"ClusterName = here\n", NULL, -1},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char socket[16] = "";
+        struct plait_error err;
+        int rc = plait_scontrol_parse_munge(cases[i].text, socket,
+                                            sizeof(socket), &err);
+
+        ok(rc == cases[i].rc &&
+               (rc < 0 || strcmp(socket, cases[i].socket) == 0),
+           "Slurm's authentication, case %zu: %d %s", i, rc, socket);
+    }
+}
+
 int main(void)
 {
+    check_strangers();
+    check_munge();
     check_judge();
     check_run();
     check_link();

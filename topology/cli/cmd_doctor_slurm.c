@@ -14,7 +14,9 @@
 
 #include "topology/base/capture.h"
 #include "topology/cli/cmd_doctor.h"
+#include "topology/cli/credential.h"
 #include "topology/start/plugstack.h"
+#include "topology/start/scontrol.h"
 
 /* plait doctor: Slurm's commands are asked what an administrator would ask
  * them, so that this works with every release. */
@@ -349,6 +351,30 @@ static void check_ports(const struct slurm *slurm, struct findings *f)
                      "reserve it against programs outside of planned steps");
 }
 
+/* Whether plait run has a secret for the steps that srun starts. */
+static void check_munge(const struct slurm *slurm, struct findings *f)
+{
+    char socket[256], credential[CREDENTIAL_SIZE], text[CREDENTIAL_TEXT];
+    struct credentials *credentials = NULL;
+    struct plait_error err;
+    int kind =
+        plait_scontrol_parse_munge(slurm->config, socket, sizeof(socket), &err);
+
+    if (kind == 0)
+        plait_errorf(&err, "Slurm uses %.60s", socket);
+    if (kind == 1 && (credentials = credentials_create(socket, &err)) &&
+        credentials_seal(credentials, "plait doctor", credential, &err) == 0 &&
+        credentials_open(credentials, credential, 0, text, &err) == 0)
+        findings_add(f, FINDING_GOOD, "munge",
+                     "plait run under srun can hand tasks their secret over");
+    else
+        findings_add(f, FINDING_NOTE, "munge",
+                     "%s: plait run under srun gives tasks no PLAIT_SECRET, "
+                     "where the user sets none",
+                     err.text);
+    credentials_destroy(credentials);
+}
+
 void doctor_check_slurm(struct findings *findings, struct plugin_setup *setup)
 {
     struct slurm slurm = {0};
@@ -359,6 +385,7 @@ void doctor_check_slurm(struct findings *findings, struct plugin_setup *setup)
             check_srun(&flags_check, findings);
         check_srun(&pmix_check, findings);
         check_ports(&slurm, findings);
+        check_munge(&slurm, findings);
     }
     free(slurm.config);
 }

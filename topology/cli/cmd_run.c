@@ -36,7 +36,7 @@ static void print_help(void)
         "  --show-plan          print the plan before the tasks start\n"
         "  --model FILE         the model by which sizes that are auto are "
         "chosen\n"
-        "  --preflight          with --np: time cores and memory first\n"
+        "  --preflight          time cores, memory and links first\n"
         "  --np N               start N tasks on this machine, and end all "
         "when one fails\n"
         "  --label              with --np: each line begins with the rank\n"
@@ -172,11 +172,6 @@ static int check_together(struct run *run)
     /* These are processes and not nodes to choose from. */
     if (run->elastic && !(run->options.given & 1u << PLAIT_OPTION_PREFLIGHT))
         run->options.preflight = 0;
-    if (run->options.preflight && !run->np)
-        return plait_cmd_misused("run: --preflight goes with --np, or with "
-                                 "srun where Slurm has Plait's plugin: other "
-                                 "launchers give tasks no secret to know each "
-                                 "other by");
     return -1;
 }
 
@@ -196,7 +191,7 @@ static int refuse(const struct run *run, const struct plait_error *err)
 {
     int usage = errno == EINVAL;
 
-    if (run->place.rank == 0)
+    if (run->only_here ? !run->said : run->place.rank == 0)
         plait_cmd_failed("%s", err->text);
     return usage ? PLAIT_EXIT_USAGE : PLAIT_EXIT_FAILED;
 }
@@ -228,8 +223,9 @@ int plait_cmd_run(int argc, char **argv)
     if ((run.np == 0 && check_unplanned(&err) < 0) ||
         run_place_find(&run.place, run.np, &err) < 0) {
         rc = refuse(&run, &err);
-    } else if (errno = 0,
-               run_prepare(&run, &err) < 0 || hand_over(&run, &err) < 0) {
+    } else if (errno = 0, run_prepare(&run, &err) < 0 ||
+                              hand_over(&run, &err) < 0 ||
+                              run_secret(&run, &err) < 0) {
         errno = 0;
         rc = refuse(&run, &err);
     } else if (run.place.alone) {

@@ -29,6 +29,9 @@ struct run_place {
 int run_place_find(struct run_place *place, int np, struct plait_error *err);
 void run_place_clear(struct run_place *place);
 
+/* 32 digits that other users do not know. */
+enum { RUN_TOKEN_SIZE = 33 };
+
 struct run {
     struct plait_options options;
     int np, label, hand_over, elastic; /* options.spares: of --elastic */
@@ -39,12 +42,19 @@ struct run {
     struct plait_plan *plan; /* nodes in the order of their ids */
     char gpus[256];          /* all of this machine, where nobody chose some */
     struct plait_seats seats;
-    char preflight[33]; /* its token, "": none */
+    char token[RUN_TOKEN_SIZE]; /* of the preflight, "": none */
+    int only_here;              /* what is wrong, no other task finds */
+    int said;                   /* ... and another has said it */
 };
 
 /* Make the plan, and find out what this node has. */
 int run_prepare(struct run *run, struct plait_error *err);
 void run_release(struct run *run);
+/* Find the secret of the step, or agree on one with its other tasks. */
+int run_secret(struct run *run, struct plait_error *err);
+/* What RANK 0 hands over: 0, or -1 where it is not of this step. Pure. */
+int run_secret_parse(const char *text, const char *jobid, char *secret,
+                     char *token);
 /* Become task `local` of this node, or with --elastic one of the spare ones
  * behind them; returns where that fails. */
 int run_task(struct run *run, int local, struct plait_error *err);

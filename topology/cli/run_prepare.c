@@ -153,7 +153,8 @@ static int find_port(struct run *run, struct plait_error *err)
         return 0;
     fd = run->place.alone && !own ? plait_master_port_take(port)
                                   : plait_master_port_hold(*port);
-    if (fd < 0 && errno == EADDRINUSE)
+    run->only_here = fd < 0 && errno == EADDRINUSE;
+    if (run->only_here)
         return plait_errorf(err,
                             "port %d of %s is in use; set MASTER_PORT to "
                             "a free one",
@@ -197,12 +198,12 @@ static int fill_seats(struct run *run, struct plait_error *err)
     launch->nnodes = plan->nnodes;
     launch->node_rank = plan->node_rank[id];
     snprintf(launch->jobid, sizeof(launch->jobid), "%s", run->place.jobid);
-    /* It reaches all tasks only where this process starts them. */
+    /* Where somebody else starts them, see run_secret(). */
     if (run->place.alone &&
         plait_secret_create(launch->secret, sizeof(launch->secret)) < 0)
         return plait_errorf(err, "no random numbers: %s", strerror(errno));
-    if (run->options.preflight &&
-        plait_secret_create(run->preflight, sizeof(run->preflight)) < 0)
+    if (run->place.alone && run->options.preflight &&
+        plait_secret_create(run->token, sizeof(run->token)) < 0)
         return plait_errorf(err, "no random numbers: %s", strerror(errno));
     if (run->options.rendezvous) {
         find_master(run, launch->master_addr, sizeof(launch->master_addr));
@@ -235,12 +236,21 @@ static void say_failed(void *arg, const char *text)
     plait_cmd_failed("%s", text);
 }
 
+static const char *own_name(const struct run_place *place)
+{
+    int i = 0;
+
+    while (place->ids[i] != place->id)
+        i++;
+    return place->names[i];
+}
+
 static int preflight(const struct run *run, int local)
 {
     struct plait_launch launch = run->seats.launch;
     struct plait_preflight preflight = {.launch = &launch,
-                                        .node = run->place.names[0],
-                                        .token = run->preflight,
+                                        .node = own_name(&run->place),
+                                        .token = run->token,
                                         .say = say_failed};
 
     launch.local_rank = local;
@@ -281,7 +291,7 @@ int run_task(struct run *run, int local, struct plait_error *err)
     /* A spare one is bound as one of those whose place it may take. */
     if (plait_seats_take(&run->seats, local % tasks, &env, err) < 0)
         return -1;
-    status = *run->preflight && !spare ? preflight(run, local) : -1;
+    status = run->options.preflight && !spare ? preflight(run, local) : -1;
     if (status >= 0)
         _exit(status);
     execvp(run->command[0], run->command);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,11 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 /* "plait TOKEN INDEX TEXT\n" */
-enum { LINE_MOST = PLAIT_MEETING_SAID + 128, TOKEN_MOST = 64 };
+enum { LINE_MOST = PLAIT_MEETING_SAID + 128, TOKEN_SIZE = 65 };
 
 /* Who has connected, and is no member yet. */
 struct guest {
@@ -27,7 +29,9 @@ struct guest {
 struct plait_meeting {
     int listener, epoll, cancel, port;
     int members, arrived;
-    char token[TOKEN_MOST + 1];
+    char token[TOKEN_SIZE];
+    int (*check)(void *arg, int index, const char *text); /* or NULL */
+    void *arg;
     char **said; /* [members] */
     int *fds;    /* [members] */
     struct guest *guests;
@@ -161,6 +165,14 @@ const char *plait_meeting_said(const struct plait_meeting *meeting, int index)
     return meeting->said[index];
 }
 
+void plait_meeting_check(struct plait_meeting *meeting,
+                         int (*check)(void *arg, int index, const char *text),
+                         void *arg)
+{
+    meeting->check = check;
+    meeting->arg = arg;
+}
+
 void plait_meeting_cancel(struct plait_meeting *meeting)
 {
     uint64_t one = 1;
@@ -189,17 +201,31 @@ static void accept_guests(struct plait_meeting *meeting)
     }
 }
 
+int plait_meeting_parse(const char *line, char token[65], int *index,
+                        const char **text)
+{
+    int at = 0;
+
+    if (sscanf(line, "plait %64s %9d %n", token, index, &at) != 2 || !at ||
+        *index < 0)
+        return -1;
+    *text = line + at;
+    return 0;
+}
+
 /* Does the line come from a member that was not there yet? */
 static int admit(struct plait_meeting *meeting, const struct guest *guest)
 {
-    char token[TOKEN_MOST + 1];
-    int index, at = 0;
+    char token[TOKEN_SIZE];
+    const char *text;
+    int index;
 
-    if (sscanf(guest->line, "plait %64s %9d %n", token, &index, &at) != 2 ||
-        !at || strcmp(token, meeting->token) != 0 || index < 0 ||
-        index >= meeting->members || meeting->said[index])
+    if (plait_meeting_parse(guest->line, token, &index, &text) < 0 ||
+        strcmp(token, meeting->token) != 0 || index >= meeting->members ||
+        meeting->said[index] ||
+        (meeting->check && !meeting->check(meeting->arg, index, text)))
         return 0;
-    meeting->said[index] = strdup(guest->line + at);
+    meeting->said[index] = strdup(text);
     meeting->fds[index] = guest->fd;
     return meeting->said[index] != NULL;
 }
@@ -239,13 +265,25 @@ static int hear(struct plait_meeting *meeting, struct guest *guest)
     return came;
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Others who connect do not make it wait longer. */
 int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
 {
+    int64_t end = now_ms() + seconds * INT64_C(1000);
     struct epoll_event events[64];
 
     while (meeting->arrived < meeting->members) {
-        int n = epoll_wait(meeting->epoll, events, 64, seconds * 1000);
+        int64_t left = end - now_ms();
+        int before = meeting->arrived, n;
 
+        n = left <= 0 ? 0 : epoll_wait(meeting->epoll, events, 64, (int)left);
         if (n == 0)
             return 0;
         if (n < 0 && errno != EINTR)
@@ -262,8 +300,36 @@ int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
             else
                 meeting->arrived += hear(meeting, what);
         }
+        if (meeting->arrived > before)
+            end = now_ms() + seconds * INT64_C(1000);
     }
     return 1;
+}
+
+void plait_meeting_close(struct plait_meeting *meeting)
+{
+    close_fd(meeting->listener);
+    meeting->listener = -1;
+}
+
+/* What a member sends now is nothing but its end. */
+void plait_meeting_part(struct plait_meeting *meeting, int seconds)
+{
+    int64_t end = now_ms() + seconds * INT64_C(1000);
+    char byte;
+
+    for (int i = 0; i < meeting->members; i++) {
+        struct pollfd one = {.events = POLLIN};
+        int64_t left;
+
+        if (!meeting->said[i])
+            continue;
+        one.fd = meeting->fds[i];
+        left = end - now_ms();
+        while (poll(&one, 1, left > 0 ? (int)left : 0) > 0 &&
+               recv(one.fd, &byte, 1, 0) > 0)
+            left = end - now_ms();
+    }
 }
 
 void plait_meeting_answer(struct plait_meeting *meeting, const char *text)

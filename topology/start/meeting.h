@@ -26,6 +26,12 @@ void plait_meeting_destroy(struct plait_meeting *meeting);
 
 int plait_meeting_port(const struct plait_meeting *meeting);
 
+/* Where the token is known to others: take member `index` in only where
+ * check() finds 1 in what it says. */
+void plait_meeting_check(struct plait_meeting *meeting,
+                         int (*check)(void *arg, int index, const char *text),
+                         void *arg);
+
 /* Wait until all members have come: 1. 0: none came for `seconds`. -1: the
  * meeting was cancelled, or the system failed; errno says what. */
 int plait_meeting_wait(struct plait_meeting *meeting, int seconds);
@@ -33,8 +39,19 @@ int plait_meeting_wait(struct plait_meeting *meeting, int seconds);
 const char *plait_meeting_said(const struct plait_meeting *meeting, int index);
 /* Tell it to all who came. */
 void plait_meeting_answer(struct plait_meeting *meeting, const char *text);
+/* Before the answer: nobody else can come, and who hears the answer finds the
+ * port free. */
+void plait_meeting_close(struct plait_meeting *meeting);
+/* After the answer: wait up to `seconds` until the members have hung up, so
+ * that none of their connections keeps the port. */
+void plait_meeting_part(struct plait_meeting *meeting, int seconds);
 /* Let plait_meeting_wait() return, in whichever thread that is. */
 void plait_meeting_cancel(struct plait_meeting *meeting);
+
+/* The line of a member, "plait TOKEN INDEX TEXT": 0 with its parts, `text`
+ * inside of it, or -1. Pure. */
+int plait_meeting_parse(const char *line, char token[65], int *index,
+                        const char **text);
 
 /* Where a member goes. */
 struct plait_meeting_place {

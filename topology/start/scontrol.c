@@ -233,6 +233,65 @@ int plait_sbatch_start(char *const options[], int64_t *start,
     return rc;
 }
 
+/* The value of "NAME     = VALUE" at the start of a line; NULL: none. */
+static const char *find_value(const char *text, const char *name, int *length)
+{
+    size_t n = strlen(name);
+
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, n) == 0 && (line[n] == ' ' || line[n] == '=')) {
+            line += n + strspn(line + n, " =");
+            *length = (int)strcspn(line, " \n");
+            return line;
+        }
+    }
+    return NULL;
+}
+
+int plait_scontrol_parse_munge(const char *text, char *socket, size_t size,
+                               struct plait_error *err)
+{
+    static const char munge[] = "auth/munge", key[] = "socket=";
+    int n, m = 0;
+    const char *type = find_value(text, "AuthType", &n),
+               *info = find_value(text, "AuthInfo", &m), *at;
+
+    if (!type || (size_t)n >= size)
+        return plait_errorf(err, "scontrol show config names no AuthType");
+    snprintf(socket, size, "%.*s", n, type);
+    if (strcmp(socket, munge) != 0)
+        return 0;
+    *socket = '\0';
+    at = info ? strstr(info, key) : NULL;
+    if (!at || at >= info + m)
+        return 1;
+    at += sizeof(key) - 1;
+    n = (int)strcspn(at, ", \n");
+    if ((size_t)n >= size)
+        return plait_errorf(err,
+                            "the socket in AuthInfo is longer than %zu "
+                            "characters",
+                            size - 1);
+    snprintf(socket, size, "%.*s", n, at);
+    return 1;
+}
+
+int plait_scontrol_munge(char *socket, size_t size, struct plait_error *err)
+{
+    char *argv[] = {"scontrol", "show", "config", NULL};
+    size_t length = 0;
+    char *text = run_command(argv, 0, &length);
+    int rc = -1;
+
+    if (text)
+        rc = plait_scontrol_parse_munge(text, socket, size, err);
+    else
+        plait_errorf(err, "scontrol show config failed");
+    free(text);
+    return rc;
+}
+
 void plait_scontrol_address(const char *node, char *buf, size_t size)
 {
     char *argv[] = {"scontrol", "-o", "show", "node", (char *)node, NULL};

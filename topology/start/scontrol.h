@@ -47,6 +47,14 @@ int plait_sbatch_start(char *const options[], int64_t *start,
 int plait_sbatch_parse_start(const char *text, int64_t *start,
                              struct plait_error *err);
 
+/* Whether this Slurm proves by munge who a user is: 1, and the socket of its
+ * munged, "" for munge's own; 0, it does so in another way, whose name is in
+ * `socket`; -1, with the reason in err. */
+int plait_scontrol_munge(char *socket, size_t size, struct plait_error *err);
+/* The same from what `scontrol show config` says. */
+int plait_scontrol_parse_munge(const char *text, char *socket, size_t size,
+                               struct plait_error *err);
+
 /* NodeAddr of a node; its name where scontrol does not tell. */
 void plait_scontrol_address(const char *node, char *buf, size_t size);
 

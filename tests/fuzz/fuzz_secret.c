@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "topology/cli/run.h"
+#include "topology/start/meeting.h"
+#include "topology/start/scontrol.h"
+
+/* What plait run reads before it knows a secret: the line of whoever connects
+ * to RANK 0, what a credential of the same user holds, and which socket Slurm
+ * names. */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char token[65], secret[PLAIT_SECRET_SIZE], other[RUN_TOKEN_SIZE],
+        socket[64];
+    char *text = malloc(size + 1);
+    const char *rest;
+    int index;
+
+    if (!text)
+        return 0;
+    memcpy(text, data, size);
+    text[size] = '\0';
+    if (plait_meeting_parse(text, token, &index, &rest) == 0 &&
+        (index < 0 || rest < text || rest > text + strlen(text) ||
+         strlen(token) >= sizeof(token)))
+        __builtin_trap();
+    if (run_secret_parse(text, "7.0", secret, other) == 0 &&
+        (strlen(secret) < 32 || strlen(other) != RUN_TOKEN_SIZE - 1))
+        __builtin_trap();
+    if (plait_scontrol_parse_munge(text, socket, sizeof(socket), NULL) >= 0 &&
+        !memchr(socket, '\0', sizeof(socket)))
+        __builtin_trap();
+    free(text);
+    return 0;
+}
