@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/comm_private.h"
+#include "topology/base/hostlist.h"
 
 /* How long those that are left wait for each other, once they have agreed. */
 #define AGAIN_S 20
@@ -183,15 +184,24 @@ static int choose_threads(const struct plait_world *w)
     return cpus > ranks ? cpus / ranks : 1;
 }
 
+/* How many ranks the launcher has put on this node. */
+static int count_node_ranks(void)
+{
+    const char *slurm = getenv("SLURM_STEP_TASKS_PER_NODE");
+    int ranks = env_int("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+
+    if (!ranks && slurm)
+        ranks = plait_hostlist_tasks(slurm, env_int("SLURM_NODEID", 0));
+    return ranks > 0 ? ranks : 1;
+}
+
 /* What is said of this rank's part of the node. */
 static void set_place(struct plait_world *w, int threads)
 {
     cpu_set_t set;
 
-    w->node_ranks = w->planned
-                        ? w->launch.local_world_size
-                        : env_int("OMPI_COMM_WORLD_LOCAL_SIZE",
-                                  env_int("SLURM_STEP_TASKS_PER_NODE", 1));
+    w->node_ranks =
+        w->planned ? w->launch.local_world_size : count_node_ranks();
     w->threads = threads;
     if (!threads)
         w->threads =

@@ -84,8 +84,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (text)
         plait_binding_parse_masks(text, cpus);
     text = fuzz_lines_get(&lines, "SLURM_STEP_NODELIST");
-    if (text)
+    if (text) {
         plait_hostlist_each(text, strlen(text), count, &n, &err);
+        plait_hostlist_tasks(text, 3);
+    }
     fuzz_lines_destroy(&lines);
     return 0;
 }

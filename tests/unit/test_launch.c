@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "tap.h"
+#include "topology/base/hostlist.h"
 #include "topology/layout/launch.h"
 
 struct env {
@@ -181,8 +182,29 @@ static void refuse(const char *name, const char *value, const char *want)
         diag("got: %s", err.text);
 }
 
+static void check_tasks(void)
+{
+    static const struct {
+        const char *text;
+        int node, tasks;
+    } cases[] = {
+        {"2(x4)", 0, 2},    {"2(x4)", 3, 2},     {"2(x4)", 4, -1},
+        {"2(x2),1", 2, 1},  {"3,2(x2),1", 0, 3}, {"3,2(x2),1", 3, 1},
+        {"12", 0, 12},      {"12", 1, -1},       {"", 0, -1},
+        {"2(x0),3", 0, -1}, {"2(4)", 0, -1},     {"2x4", 0, -1},
+        {"2(x4", 0, -1},    {"x", 0, -1},        {"2,", 1, -1},
+        {"-2(x4)", 0, -1},  {"2(x4)3", 0, -1},   {"1,1,1,7", 3, 7},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        ok(plait_hostlist_tasks(cases[i].text, cases[i].node) == cases[i].tasks,
+           "tasks of node %d in %s: %d", cases[i].node, cases[i].text,
+           cases[i].tasks);
+}
+
 int main(void)
 {
+    check_tasks();
     test_encode();
     test_decode();
     refuse("PLAIT_WORLD_SIZE", NULL,

@@ -197,3 +197,25 @@ void plait_hostlist_destroy(char **names, int count)
     free(names);
     errno = saved;
 }
+
+int plait_hostlist_tasks(const char *text, int node)
+{
+    int tasks, times, n;
+
+    for (; node >= 0; node -= times, text += *text == ',') {
+        if (sscanf(text, "%7d%n", &tasks, &n) != 1 || tasks < 0)
+            return -1;
+        text += n;
+        times = 1;
+        n = 0;
+        if (*text == '(' &&
+            (sscanf(text, "(x%7d)%n", &times, &n) != 1 || !n || times < 1))
+            return -1;
+        text += n;
+        if (*text && *text != ',')
+            return -1;
+        if (node < times)
+            return tasks;
+    }
+    return -1;
+}
