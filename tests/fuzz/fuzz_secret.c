@@ -3,13 +3,14 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "topology/base/hostlist.h"
 #include "topology/cli/run.h"
 #include "topology/start/meeting.h"
 #include "topology/start/scontrol.h"
 
 /* What plait run reads before it knows a secret: the line of whoever connects
- * to RANK 0, what a credential of the same user holds, and which socket Slurm
- * names. */
+ * to RANK 0, what a credential of the same user holds, which socket Slurm
+ * names, and mpirun's list of nodes. */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -17,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         socket[64];
     char *text = malloc(size + 1);
     const char *rest;
-    int index;
+    char **names;
+    int index, n = 0;
 
     if (!text)
         return 0;
@@ -33,6 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (plait_scontrol_parse_munge(text, socket, sizeof(socket), NULL) >= 0 &&
         !memchr(socket, '\0', sizeof(socket)))
         __builtin_trap();
+    names = run_mpirun_parse(text, &n);
+    plait_hostlist_destroy(names, n);
     free(text);
     return 0;
 }

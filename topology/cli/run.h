@@ -29,6 +29,13 @@ struct run_place {
 int run_place_find(struct run_place *place, int np, struct plait_error *err);
 void run_place_clear(struct run_place *place);
 
+/* The nodes of mpirun's daemons, and which of them is this one, where it is
+ * mpirun's own that one alone; NULL: it is not Open MPI's, or of a release that
+ * does not tell. */
+char **run_mpirun_nodes(int *n, int *own);
+/* The same of its text "head,n[2:1-4]@0(5)"; NULL: it is another text. */
+char **run_mpirun_parse(const char *text, int *n);
+
 /* 32 digits that other users do not know. */
 enum { RUN_TOKEN_SIZE = 33 };
 

@@ -134,31 +134,48 @@ static int read_hosts(const char *path, char **hosts, int most)
     return n;
 }
 
-/* mpirun tells no names of nodes, but what it was started in may: the nodes of
- * the ranks are then the first of the job's, which each task holds against its
- * own name. What is not sure is left as it was. */
+/* The nodes of the ranks are those from hosts[first] on, which each task holds
+ * against its own name. What is not sure is left as it was. */
+static void take_names(struct run_place *place, char **hosts, int n, int first)
+{
+    char host[256] = "";
+
+    gethostname(host, sizeof(host) - 1);
+    if (!hosts || n < first + place->nnodes ||
+        !is_same_host(hosts[first + place->id], host))
+        return;
+    for (int i = 0; i < place->nnodes; i++) {
+        char *old = place->names[i];
+
+        place->names[i] = hosts[first + i];
+        hosts[first + i] = old;
+    }
+    place->named = 1;
+}
+
+/* What mpirun was started in may tell the names of the nodes, which are then
+ * the first of the job's; else mpirun's own list, which its node may lead. */
 static void name_nodes(struct run_place *place)
 {
     const char *pbs = getenv("PBS_NODEFILE"),
                *slurm = getenv("SLURM_JOB_NODELIST");
-    char **hosts = NULL, host[256] = "";
+    char **hosts = NULL;
     struct plait_error err;
-    int n = 0;
+    int n = 0, own = 0;
 
-    gethostname(host, sizeof(host) - 1);
     if (pbs && (hosts = calloc((size_t)place->nnodes, sizeof(*hosts))))
         n = read_hosts(pbs, hosts, place->nnodes);
     else if (slurm)
         hosts = plait_hostlist_create(slurm, &n, &err);
-    for (int i = 0; hosts && n >= place->nnodes &&
-                    is_same_host(hosts[place->id], host) && i < place->nnodes;
-         i++) {
-        char *old = place->names[i];
-
-        place->names[i] = hosts[i];
-        hosts[i] = old;
-        place->named = 1;
-    }
+    take_names(place, hosts, n, 0);
+    plait_hostlist_destroy(hosts, n);
+    if (place->named || !(hosts = run_mpirun_nodes(&n, &own)))
+        return;
+    if (n == 1 && place->id == 0)
+        place->named = 1; /* names[0] is this node */
+    else if (own - place->id == n - place->nnodes && own >= place->id &&
+             own <= place->id + 1)
+        take_names(place, hosts, n, own - place->id);
     plait_hostlist_destroy(hosts, n);
 }
 
@@ -193,8 +210,11 @@ static int find_tasks(struct run_place *place, const struct launcher *launcher,
     place->job = (unsigned)getppid();
     snprintf(place->jobid, sizeof(place->jobid), "%u.0", place->job);
     if (size > each) {
-        place->job = 0;
-        snprintf(place->jobid, sizeof(place->jobid), "0.0");
+        const char *job = getenv("OMPI_MCA_ess_base_jobid");
+
+        /* All its tasks know one; of other launchers, none. */
+        place->job = job ? (unsigned)strtoul(job, NULL, 10) : 0;
+        snprintf(place->jobid, sizeof(place->jobid), "%u.0", place->job);
     }
     errno = ENOMEM;
     if (fill_nodes(place, size / each, each) < 0)
