@@ -13,6 +13,7 @@
 #include "topology/base/hostlist.h"
 #include "topology/base/secret.h"
 #include "topology/layout/launch.h"
+#include "topology/start/preflight.h"
 #include "topology/start/request.h"
 #include "topology/start/scontrol.h"
 #include "topology/start/show_plan.h"
@@ -167,7 +168,8 @@ static slurm_step_layout_t *load_step_layout(spank_t spank, slurm_step_id_t *id,
 static int export_variables(const struct plait_site *site,
                             enum plait_within within)
 {
-    char secret[PLAIT_SECRET_SIZE], text[32];
+    struct plait_preflight_bound bound = plait_preflight_bound(site);
+    char secret[PLAIT_SECRET_SIZE], text[64], rate[40] = "";
     struct plait_slurm_options slurm;
 
     plait_slurm_options_read(&slurm);
@@ -180,10 +182,13 @@ static int export_variables(const struct plait_site *site,
         setenv(PLAIT_ENV_STEP_SECRET, secret, 1) ||
         setenv(PLAIT_ENV_KEEP, text, 1))
         return -1;
-    snprintf(text, sizeof(text), "%s%s%s",
+    if (bound.least > 0)
+        snprintf(rate, sizeof(rate), "rate=%.4g:%.4g,", bound.least,
+                 bound.link);
+    snprintf(text, sizeof(text), "%s%s%s%s",
              within == PLAIT_WITHIN_NVLINK ? "nvlink," : "",
              site && site->export.nccl_ib_hca ? "nccl," : "",
-             site && site->export.ucx_net_devices ? "ucx," : "");
+             site && site->export.ucx_net_devices ? "ucx," : "", rate);
     return setenv(PLAIT_ENV_SITE, text, 1);
 }
 

@@ -100,7 +100,8 @@ static int read_variables(struct plait_remote *remote, spank_t spank,
                           struct plait_error *err)
 {
     struct plait_launch *launch = &remote->seats.launch;
-    char text[64];
+    char text[96];
+    const char *rate;
 
     snprintf(launch->jobid, sizeof(launch->jobid), "%u.%u",
              get_number(spank, S_JOB_ID), get_number(spank, S_JOB_STEPID));
@@ -114,6 +115,10 @@ static int read_variables(struct plait_remote *remote, spank_t spank,
     remote->seats.nvlink = strstr(text, "nvlink") != NULL;
     remote->seats.nccl = strstr(text, "nccl") != NULL;
     remote->seats.ucx = strstr(text, "ucx") != NULL;
+    rate = strstr(text, "rate=");
+    if (rate && sscanf(rate, "rate=%lf:%lf", &remote->bound.least,
+                       &remote->bound.link) != 2)
+        remote->bound.least = 0;
     plait_remote_get_env(spank, PLAIT_ENV_STEP_SECRET, launch->secret,
                          sizeof(launch->secret));
     plait_remote_get_env(spank, PLAIT_ENV_PREFLIGHT, remote->preflight,
@@ -307,7 +312,8 @@ int plait_remote_preflight(const struct plait_remote *remote, spank_t spank)
     struct plait_preflight preflight = {.launch = &launch,
                                         .node = node,
                                         .token = remote->preflight,
-                                        .say = say_error};
+                                        .say = say_error,
+                                        .bound = remote->bound};
     int local = 0;
 
     if (!*remote->preflight || !remote->options.rendezvous)

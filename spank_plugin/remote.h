@@ -7,6 +7,7 @@
 #include <slurm/spank.h>
 
 #include "topology/start/options.h"
+#include "topology/start/preflight.h"
 #include "topology/start/seats.h"
 
 /* Private to remote.c and agree_node.c. */
@@ -17,9 +18,10 @@ enum { PLAIT_REMOTE_TEXT_MOST = PLAIT_SEATS_TEXT_MOST };
 struct plait_remote {
     struct plait_options options;
     struct plait_seats seats;
-    int reserved_port;       /* MASTER_PORT is the one that Slurm reserved */
-    int user_port;           /* ... or the user's own */
-    char preflight[65];      /* its token, "": none */
+    int reserved_port;  /* MASTER_PORT is the one that Slurm reserved */
+    int user_port;      /* ... or the user's own */
+    char preflight[65]; /* its token, "": none */
+    struct plait_preflight_bound bound;
     int port_fd;             /* holds MASTER_PORT; -1: not held here */
     struct plait_error note; /* what this node does without, or "" */
 };

@@ -73,6 +73,22 @@ wait
 check "... and are quiet when they are" is "0 1 2 3 4 5 6 7 status 0" \
     "$(fly | sort | xargs)"
 
+# All links alike, which no median shows: held against the site's network.
+echo 'gpu_type: cpu
+gpu_types: {cpu: {nic_gbps: 0.1, oversubscription: 1}}
+preflight: {link: 0.25}' >site.yaml
+sed -i "s|\$| site=$work/site.yaml|" slurm/plugstack.conf
+check "links as the site plans them pass" is "0 1 2 3 4 5 6 7 status 0" \
+    "$(fly | sort | xargs)"
+for i in 1 2 3 4; do
+    tc qdisc add dev veth$i root tbf rate 40mbit burst 32kb latency 400ms
+done
+check "links that are slow alike are named" named \
+    "preflight: node1: its link .* of the plan .*node2: .*node3: .*node4: "
+for i in 1 2 3 4; do
+    tc qdisc delete dev veth$i root
+done
+
 sed -i 's/$/ preflight=yes/' slurm/plugstack.conf
 planned=(srun -Q -N4 --ntasks-per-node=2 --tp=2)
 tc qdisc add dev veth3 root tbf rate 40mbit burst 32kb latency 400ms

@@ -33,46 +33,87 @@ static void fill(struct plait_preflight_report *reports)
     }
 }
 
+static const struct plait_preflight_bound none;
+
 static void check_judge(void)
 {
     struct plait_preflight_report r[RANKS];
     char text[1024];
 
     fill(r);
-    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 0 && !*text,
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 0 &&
+           !*text,
        "noise is no fault");
     r[5].product = 5e8;
-    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
            strcmp(text, "n2: its cores are at 0.25 of the median (0.5 of 2 "
                         "GFLOP/s)") == 0,
        "slow cores of one rank: %s", text);
     fill(r);
     r[6].edge[0].rate = r[6].edge[1].rate = 1e7;
-    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 0,
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 0,
        "one of two ranks of a node sends slowly, the node does not");
     r[7].edge[0].rate = r[7].edge[1].rate = 2e7;
-    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
            strcmp(text, "n3: its link sends at 0.20 of the median (20 of 100 "
                         "MB/s)") == 0,
        "a node that sends slowly, and not those it sends to: %s", text);
     fill(r);
     r[0].edge[0].rate = r[1].edge[0].rate = 1e6;
     r[4].edge[1].rate = r[5].edge[1].rate = 1e6;
-    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
            strncmp(text, "n1: its link receives at 0.01", 29) == 0,
        "a node that receives slowly: %s", text);
     r[6].others = 1;
     snprintf(r[6].other, sizeof(r[6].other), "fold");
-    ok(plait_preflight_judge(r, RANKS, text, sizeof(text)) == 2 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 2 &&
            strstr(text, " MB/s); n3: other processes want its cores (1.0 "
                         "each; fold)"),
        "two nodes: %s", text);
-    plait_preflight_judge(r, RANKS, text, 20);
+    plait_preflight_judge(r, RANKS, &none, text, 20);
     ok(strlen(text) < 20, "a short buffer is kept");
     fill(r);
     r[0].nedges = 0;
-    ok(plait_preflight_judge(r, 1, text, sizeof(text)) == 0,
+    ok(plait_preflight_judge(r, 1, &none, text, sizeof(text)) == 0,
        "a rank alone is its own median");
+}
+
+/* All links are alike, and none is what the plan takes it for. */
+static void check_plan(void)
+{
+    static const char text[] = "gpu_type: cpu\n"
+                               "gpu_types: {cpu: {nic_gbps: 1, "
+                               "oversubscription: 2}}\n"
+                               "preflight: {link: 0.25}\n";
+    struct plait_preflight_report r[RANKS];
+    struct plait_preflight_bound bound;
+    struct plait_error err;
+    struct plait_site *site =
+        plait_site_parse("s", text, sizeof(text) - 1, &err);
+    char said[1024];
+
+    bound = plait_preflight_bound(site);
+    ok(bound.link == 5e8 && bound.least == 0.25, "what the site plans");
+    fill(r);
+    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said)) == NODES &&
+           strncmp(said,
+                   "n0: its link sends at 0.20 of the plan (100 of 500 MB/s), "
+                   "its link receives at 0.20 of the plan",
+                   95) == 0 &&
+           strstr(said, "; n3: its link sends at 0.20 of the plan"),
+       "links that are slow alike: %s", said);
+    bound.least = 0.19;
+    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said)) == 0,
+       "... are not below a lower bound");
+    r[6].edge[0].rate = r[6].edge[1].rate = 1e7;
+    r[7].edge[0].rate = r[7].edge[1].rate = 2e7;
+    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said)) == 2 &&
+           strstr(said, "n0: its link receives at 0.12 of the plan") &&
+           strstr(said, "; n3: its link sends at 0.20 of the median"),
+       "the median is looked at first: %s", said);
+    plait_site_destroy(site);
+    bound = plait_preflight_bound(NULL);
+    ok(bound.least == 0, "no site, no bound");
 }
 
 static void say(void *arg, const char *text)
@@ -85,7 +126,7 @@ static void say(void *arg, const char *text)
 static int fly(int rank, int port, const char *token)
 {
     struct plait_launch launch = {.rank = rank, .world_size = NODES};
-    struct plait_preflight p = {&launch, "here", token, say, NULL};
+    struct plait_preflight p = {&launch, "here", token, say, NULL, {0, 0}};
 
     plait_layout_init(&launch.layout);
     launch.layout.size[PLAIT_DP] = NODES;
@@ -225,6 +266,7 @@ int main(void)
     check_strangers();
     check_munge();
     check_judge();
+    check_plan();
     check_run();
     check_link();
     return done_testing();

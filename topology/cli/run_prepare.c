@@ -251,7 +251,9 @@ static int preflight(const struct run *run, int local)
     struct plait_preflight preflight = {.launch = &launch,
                                         .node = own_name(&run->place),
                                         .token = run->token,
-                                        .say = say_failed};
+                                        .say = say_failed,
+                                        .bound =
+                                            plait_preflight_bound(run->site)};
 
     launch.local_rank = local;
     launch.rank = run->seats.first_rank + local;

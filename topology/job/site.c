@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "topology/base/nearest.h"
 #include "topology/base/yaml.h"
@@ -68,6 +67,7 @@ struct document {
     struct plait_yaml_list policies;
     struct plait_site_export export;
     struct plait_site_network network;
+    struct plait_site_preflight preflight;
     bool job_comment;
     int gpu_type;
     int ntypes;
@@ -276,6 +276,13 @@ static const struct plait_yaml_field networks[] = {
      .count = COUNT(classes)},
 };
 
+static const struct plait_yaml_field preflights[] = {
+    {.name = "link",
+     .type = PLAIT_YAML_REAL,
+     .offset = offsetof(struct plait_site_preflight, link),
+     .max = 1},
+};
+
 /* The document's sections. */
 static int read_document(struct plait_yaml *yaml, struct document *document,
                          struct plait_error *err)
@@ -314,6 +321,11 @@ static int read_document(struct plait_yaml *yaml, struct document *document,
          .offset = offsetof(struct document, network),
          .fields = networks,
          .count = COUNT(networks)},
+        {.name = "preflight",
+         .type = PLAIT_YAML_MAP,
+         .offset = offsetof(struct document, preflight),
+         .fields = preflights,
+         .count = COUNT(preflights)},
         {.name = "job_comment",
          .type = PLAIT_YAML_BOOL,
          .offset = offsetof(struct document, job_comment)},
@@ -361,6 +373,7 @@ static struct plait_site *create_site(struct plait_yaml *yaml,
     }
     site->export = document.export;
     site->network = document.network;
+    site->preflight = document.preflight;
     site->job_comment = document.job_comment;
     site->too_large = document.too_large;
     site->gpu_type = document.gpu_type;
@@ -411,15 +424,6 @@ void plait_site_destroy(struct plait_site *site)
     errno = saved;
 }
 
-const char *plait_site_path(void)
-{
-    const char *named = getenv("PLAIT_SITE");
-
-    if (named)
-        return *named ? named : NULL;
-    return access(PLAIT_SITE_FILE, F_OK) == 0 ? PLAIT_SITE_FILE : NULL;
-}
-
 /* The site's own types beside those of the table. */
 static int refuse_type(const struct plait_site *site, const char *name,
                        struct plait_error *err)
@@ -459,15 +463,6 @@ int plait_site_gpu_type(const struct plait_site *site, const char *name,
         return refuse_type(site, name, err);
     *type = site->gpu_types[i];
     return 0;
-}
-
-const char *plait_site_like(const struct plait_site *site, const char *name)
-{
-    int i = PLAIT_NGPU_TYPES;
-
-    while (i < site->ngpu_types && strcmp(site->gpu_types[i].name, name) != 0)
-        i++;
-    return i < site->ngpu_types ? plait_gpu_types[site->like[i]].name : NULL;
 }
 
 void plait_site_print_type(FILE *out, const struct plait_gpu_type *type)

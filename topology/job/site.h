@@ -24,6 +24,8 @@ extern "C" {
  *       - {partition: "gpu-*", gpu: h100, tp_within: nvlink, max: {tp: 8}}
  *     export:               # what a task gets beside PLAIT_NICS
  *       {nccl_ib_hca: true, ucx_net_devices: true}
+ *     preflight:            # below it a link is broken
+ *       {link: 0.25}
  *     too_large: warn       # or off: a model that does not fit; refuse
  * and the runtime's, which also takes the figures of its devices:
  *     network:              # what the switches can do for a group
@@ -59,6 +61,11 @@ struct plait_site_network {
     int traffic_class[PLAIT_NAXES]; /* of InfiniBand or RoCE; -1: no own */
 };
 
+struct plait_site_preflight {
+    /* The least share of a link's planned rate, 0: it is not compared. */
+    double link;
+};
+
 struct plait_site {
     int gpu_type; /* into gpu_types */
     bool gpu_type_given;
@@ -71,6 +78,7 @@ struct plait_site {
     struct plait_policy policies[PLAIT_POLICIES_MOST];
     struct plait_site_export export;
     struct plait_site_network network;
+    struct plait_site_preflight preflight;
     bool job_comment;
 };
 

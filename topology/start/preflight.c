@@ -269,7 +269,8 @@ static int conclude(struct flight *f, int round)
 {
     char text[TEXT_MOST];
 
-    if (plait_preflight_judge(f->reports, f->world, text, sizeof(text)) == 0)
+    if (plait_preflight_judge(f->reports, f->world, &f->p->bound, text,
+                              sizeof(text)) == 0)
         return 1;
     if (round < ROUNDS)
         return 0;

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "topology/job/site.h"
 #include "topology/layout/launch.h"
 
 /* --preflight: before the command of a task starts, all tasks of a plan measure
@@ -13,6 +14,16 @@
 /* The status of a task whose step failed its preflight. */
 enum { PLAIT_PREFLIGHT_EXIT = 75 };
 
+/* Besides the median: what the plan takes a link for. */
+struct plait_preflight_bound {
+    double link;  /* bytes a second */
+    double least; /* the share of it below which a link is bad; 0: none is */
+};
+
+/* What the site says; NULL: nothing. */
+struct plait_preflight_bound
+plait_preflight_bound(const struct plait_site *site);
+
 struct plait_preflight {
     const struct plait_launch *launch; /* this task's, with a rendezvous */
     const char *node;                  /* its name */
@@ -20,6 +31,7 @@ struct plait_preflight {
     /* Of RANK 0, before the other tasks hear of it: the one line. */
     void (*say)(void *arg, const char *text);
     void *arg;
+    struct plait_preflight_bound bound; /* RANK 0's counts */
 };
 
 /* In the process of a task, which is to become its command: -1, or the status
@@ -63,6 +75,7 @@ int plait_preflight_measure_link(const char *host, int port, const char *token,
 /* How many of the nodes are below the bounds, and which and why, as one line.
  * Pure. `reports` are by rank. */
 int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
-                          char *text, size_t size);
+                          const struct plait_preflight_bound *bound, char *text,
+                          size_t size);
 
 #endif

@@ -11,6 +11,7 @@
 #define PRODUCT_LEAST 0.5
 #define MEMORY_LEAST 0.4
 #define LINK_LEAST 0.4
+#define LINK_SCALE 1e6 /* in which it is said */
 /* Processes of others, each core of a task. */
 #define OTHERS_MOST 0.75
 
@@ -82,30 +83,62 @@ static const struct bound {
     {"its memory is", "GB/s", offsetof(struct figures, memory), MEMORY_LEAST,
      1e9},
     {"its link sends", "MB/s", offsetof(struct figures, sends), LINK_LEAST,
-     1e6},
+     LINK_SCALE},
     {"its link receives", "MB/s", offsetof(struct figures, receives),
-     LINK_LEAST, 1e6},
+     LINK_LEAST, LINK_SCALE},
 };
 enum { NBOUNDS = (int)(sizeof(bounds) / sizeof(bounds[0])) };
 
+struct plait_preflight_bound
+plait_preflight_bound(const struct plait_site *site)
+{
+    struct plait_preflight_bound bound = {0, 0};
+
+    if (site && site->preflight.link > 0) {
+        const struct plait_gpu_type *type = &site->gpu_types[site->gpu_type];
+
+        /* Behind the narrowest switches that it may have to pass. */
+        bound.link = type->nic_bw / fmax(type->oversubscription, 1);
+        bound.least = site->preflight.link;
+    }
+    return bound;
+}
+
+/* The lowest that counts, and of what it is a share; 0: no rate is too low. */
+static double find_least(const struct bound *b, double median,
+                         const struct plait_preflight_bound *plan, double value,
+                         const char **of)
+{
+    int is_link = b->scale == LINK_SCALE;
+
+    *of = "median";
+    if (value < b->least * median)
+        return median;
+    *of = "plan";
+    return is_link && value < plan->least * plan->link ? plan->link : 0;
+}
+
 /* 1: the node is below a bound, which is said. */
-static int judge(const struct figures *f, const double *medians, int bad,
+static int judge(const struct figures *f, const double *medians,
+                 const struct plait_preflight_bound *plan, int bad,
                  struct plait_text *text)
 {
     const char *start = bad ? "; " : "", *between = "";
     int found = 0;
 
     for (int i = 0; i < NBOUNDS; i++) {
-        double value;
+        double value, whole;
+        const char *of;
 
         memcpy(&value, (const char *)f + bounds[i].offset, sizeof(value));
-        if (isnan(value) || !(value < bounds[i].least * medians[i]))
+        whole = find_least(&bounds[i], medians[i], plan, value, &of);
+        if (isnan(value) || !(whole > 0))
             continue;
-        plait_text_add(text, "%s%s%s%s at %.2f of the median (%.4g of %.4g %s)",
+        plait_text_add(text, "%s%s%s%s at %.2f of the %s (%.4g of %.4g %s)",
                        found ? "" : start, found ? "" : f->name,
-                       found ? between : ": ", bounds[i].what,
-                       value / medians[i], value / bounds[i].scale,
-                       medians[i] / bounds[i].scale, bounds[i].unit);
+                       found ? between : ": ", bounds[i].what, value / whole,
+                       of, value / bounds[i].scale, whole / bounds[i].scale,
+                       bounds[i].unit);
         between = ", ";
         found = 1;
     }
@@ -120,7 +153,8 @@ static int judge(const struct figures *f, const double *medians, int bad,
 }
 
 int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
-                          char *text, size_t size)
+                          const struct plait_preflight_bound *bound, char *text,
+                          size_t size)
 {
     struct plait_text out = {text, size, 0};
     double medians[NBOUNDS];
@@ -140,7 +174,7 @@ int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
     for (int i = 0; i < NBOUNDS; i++)
         medians[i] = median(figures, nodes, bounds[i].offset);
     for (int i = 0; i < nodes; i++)
-        bad += judge(&figures[i], medians, bad, &out);
+        bad += judge(&figures[i], medians, bound, bad, &out);
     free(figures);
     return bad;
 }
