@@ -72,12 +72,14 @@ int plait_saver_save(struct plait_saver *saver,
                      struct plait_error *err);
 
 /* The state is copied on return, and training may go on: a thread writes the
- * copy. The checkpoint comes into place in the poll or finish after that.
+ * copy, and then puts the checkpoint in place. That it is there, one of the
+ * polls after that learns, or the finish.
  * Waits for one that is still written. Wants `async`. */
 int plait_saver_start(struct plait_saver *saver,
                       const struct plait_checkpoint_info *info,
                       struct plait_error *err);
-/* Between steps: put in place what all ranks have written. Does not wait. */
+/* Between steps: have what all ranks have written put in place. Does not wait
+ * for the disk. */
 int plait_saver_poll(struct plait_saver *saver, struct plait_error *err);
 /* Wait for what is still written, and put it in place. */
 int plait_saver_finish(struct plait_saver *saver, struct plait_error *err);

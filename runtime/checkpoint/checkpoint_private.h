@@ -62,6 +62,9 @@ int plait_rank_shard_init(struct plait_rank_shard *shard,
                           struct plait_error *err);
 void plait_rank_shard_clear(struct plait_rank_shard *shard);
 
+/* Memory for a copy of it, already backed by pages, so that the first save is
+ * no slower than the others; malloc'ed. NULL with errno. */
+char *plait_rank_shard_room(const struct plait_rank_shard *shard);
 /* What is in the shard now, into `copy` [shard->bytes]. */
 int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *copy,
                           struct plait_error *err);
@@ -77,6 +80,22 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
                            const char *copy, const char *directory, int rank,
                            const atomic_bool *cancel,
                            struct plait_shard_file *file,
+                           struct plait_error *err);
+
+/* What rank 0 makes a checkpoint of when all shards are written. */
+struct plait_placement {
+    const struct plait_model *model;
+    int replicas; /* that train apart; 0: one model */
+    struct plait_checkpoint_info info;
+    const char *dir, *temporary, *path;
+    const struct plait_shard_file *files; /* [nfiles]; of no bytes: no file */
+    int nfiles;
+    int keep;
+};
+
+/* Describe the files in `temporary`, give it the name `path`, and remove old
+ * checkpoints. Not collective. */
+int plait_checkpoint_place(const struct plait_placement *placement,
                            struct plait_error *err);
 
 #endif

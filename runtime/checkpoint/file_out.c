@@ -6,32 +6,34 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "runtime/checkpoint/blocks_out.h"
+
 int plait_file_out_open(struct plait_file_out *out, const char *path)
 {
-    out->bytes = 0;
-    out->crc = (uint32_t)crc32_z(0, NULL, 0);
+    *out = (struct plait_file_out){.crc = (uint32_t)crc32_z(0, NULL, 0)};
     out->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return out->fd < 0 ? -1 : 0;
+    if (out->fd < 0)
+        return -1;
+    out->blocks = plait_blocks_out_create(out->fd);
+    if (out->blocks)
+        return 0;
+    plait_file_out_close(out, 0);
+    errno = ENOMEM;
+    return -1;
 }
 
 int plait_file_out_write(struct plait_file_out *out, const void *bytes,
                          size_t size)
 {
-    const char *at = bytes;
-    ssize_t n;
-
     out->crc = (uint32_t)crc32_z(out->crc, bytes, size);
     out->bytes += size;
-    while (size > 0) {
-        n = write(out->fd, at, size);
-        if (n < 0 && errno != EINTR)
-            return -1;
-        if (n > 0) {
-            at += n;
-            size -= (size_t)n;
-        }
-    }
-    return 0;
+    return plait_blocks_out_add(out->blocks, bytes, size);
+}
+
+int plait_file_out_patch(struct plait_file_out *out, uint64_t at,
+                         const void *bytes, size_t size)
+{
+    return plait_blocks_out_patch(out->blocks, at, bytes, size);
 }
 
 int plait_file_out_close(struct plait_file_out *out, int keep)
@@ -42,8 +44,12 @@ int plait_file_out_close(struct plait_file_out *out, int keep)
     if (fd < 0)
         return 0;
     if (keep)
+        ret = plait_blocks_out_finish(out->blocks);
+    if (keep && ret == 0)
         ret = fsync(fd);
     number = errno;
+    plait_blocks_out_destroy(out->blocks);
+    out->blocks = NULL;
     if (close(fd) < 0 && ret == 0)
         return -1;
     errno = number;

@@ -5,19 +5,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A new file that is written from its first byte to its last. 0 or -1 with
- * errno. */
+struct plait_blocks_out;
+
+/* A new file that is written from its first byte to its last, a block of 4 MB
+ * at a time: a thread writes one, past the page cache where the file system
+ * takes that, while the next is put together and its checksum made. What fails
+ * may be said by a later call. 0 or -1 with errno. */
 struct plait_file_out {
     int fd; /* -1: closed */
     uint64_t bytes;
     uint32_t crc; /* zlib's CRC-32 of what was written */
+    struct plait_blocks_out *blocks;
 };
 
 /* EEXIST where there is a file of that name. */
 int plait_file_out_open(struct plait_file_out *out, const char *path);
 int plait_file_out_write(struct plait_file_out *out, const void *bytes,
                          size_t size);
-/* With `keep` what was written is synced to the disk first. Does nothing to a
+/* In place of what was written at `at`; the checksum stays. */
+int plait_file_out_patch(struct plait_file_out *out, uint64_t at,
+                         const void *bytes, size_t size);
+/* With `keep` all is written and synced to the disk first. Does nothing to a
  * closed one. */
 int plait_file_out_close(struct plait_file_out *out, int keep);
 

@@ -31,6 +31,8 @@ struct plait_saver {
     /* The checkpoint that is being written. */
     bool open;   /* the same on all ranks */
     bool copied; /* it is written from the copy */
+    bool placed; /* all shards are written, and rank 0 puts them in place; the
+                    same on all ranks */
     struct plait_checkpoint_info info;
     const char *in; /* dir or fallback */
     char *temporary, *path;
@@ -39,7 +41,7 @@ struct plait_saver {
     atomic_bool cancel, done;
     /* The thread's until it is done. */
     double begun, ended;
-    struct plait_shard_file file;
+    struct plait_shard_file file, *files; /* files: of all ranks, in `placed` */
     struct plait_error why;
     int ret, number; /* of the outcome: 0 or -1, and errno */
 };
@@ -70,9 +72,10 @@ static void *write_aside(void *saver)
     return NULL;
 }
 
-static int start_thread(struct plait_saver *s, struct plait_error *err)
+static int start_thread(struct plait_saver *s, void *(*run)(void *),
+                        struct plait_error *err)
 {
-    s->threaded = plait_thread_create(&s->thread, write_aside, s) == 0;
+    s->threaded = plait_thread_create(&s->thread, run, s) == 0;
     if (s->threaded)
         return 0;
     return plait_errorf(err, "checkpoint: no thread to write it: %s",
@@ -112,8 +115,10 @@ static void forget_checkpoint(struct plait_saver *s)
 {
     free(s->temporary);
     free(s->path);
+    free(s->files);
     s->temporary = s->path = NULL;
-    s->open = false;
+    s->files = NULL;
+    s->open = s->placed = false;
 }
 
 /* Not collective: nothing is left of it but what older ones there are. */
@@ -168,81 +173,89 @@ static int open_directory(struct plait_saver *s, struct plait_error *err)
     return 0;
 }
 
-static int write_manifest(struct plait_saver *s,
-                          const struct plait_shard_file *files,
-                          struct plait_error *err)
-{
-    struct plait_manifest m = {.info = s->info,
-                               .parameters = s->model->parameters};
-    int size = plait_comm_size(s->world), i, ret;
-
-    if (s->replicas) {
-        m.replicas = plait_replicas_count(s->replicas);
-        snprintf(m.sync, sizeof(m.sync), "%s",
-                 plait_sync_mode_names[s->model->config->sync.mode]);
-    }
-    if (plait_settings_list(s->model->config, &m.settings) < 0)
-        return plait_errorf(err, "%s: out of memory", s->temporary);
-    plait_optim_describe(&s->model->config->optim, m.optimizer,
-                         sizeof(m.optimizer));
-    m.files = calloc(size, sizeof(*m.files));
-    if (!m.files)
-        return plait_errorf(err, "%s: out of memory", s->temporary);
-    for (i = 0; i < size; i++)
-        if (files[i].bytes > 0)
-            m.files[m.nfiles++] = files[i];
-    ret = plait_manifest_write(s->temporary, &m, err);
-    free(m.files);
-    return ret;
-}
-
 /* Rank 0 learns of all shards. */
-static int gather_files(struct plait_saver *s, struct plait_shard_file **files,
-                        struct plait_error *err)
+static int gather_files(struct plait_saver *s, struct plait_error *err)
 {
     int ret = 0;
 
-    *files = calloc(plait_comm_size(s->world), sizeof(**files));
-    if (!*files)
+    s->files = calloc(plait_comm_size(s->world), sizeof(*s->files));
+    if (!s->files)
         ret = plait_errorf(err, "%s: out of memory", s->dir);
     ret = plait_error_consensus(s->world, ret, err);
-    if (ret == 0 && plait_comm_host_all_gather(s->world, &s->file, *files,
-                                               sizeof(**files)) < 0)
+    if (ret == 0 && plait_comm_host_all_gather(s->world, &s->file, s->files,
+                                               sizeof(*s->files)) < 0)
         ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(s->world));
     return ret;
 }
 
-static int put_in_place(struct plait_saver *s,
-                        const struct plait_shard_file *files,
-                        struct plait_error *err)
+static void *place_aside(void *saver)
 {
-    if (plait_model_file_write(s->temporary, &s->model->config->model, err) <
-            0 ||
-        write_manifest(s, files, err) < 0 ||
-        plait_directory_commit(s->in, s->temporary, s->path, err) < 0)
-        return -1;
-    return plait_directory_prune(s->in, s->keep, s->info.step, err);
+    struct plait_saver *s = saver;
+    const struct plait_placement place = {
+        .model = s->model,
+        .replicas = s->replicas ? plait_replicas_count(s->replicas) : 0,
+        .info = s->info,
+        .dir = s->in,
+        .temporary = s->temporary,
+        .path = s->path,
+        .files = s->files,
+        .nfiles = plait_comm_size(s->world),
+        .keep = s->keep,
+    };
+
+    s->ret = plait_checkpoint_place(&place, &s->why);
+    s->number = errno;
+    atomic_store(&s->done, true);
+    return NULL;
+}
+
+/* Syncing the manifest and removing an old checkpoint take as long as the disk
+ * likes: `aside` training goes on meanwhile. */
+static void start_placing(struct plait_saver *s, bool aside)
+{
+    s->placed = true;
+    s->ret = 0;
+    if (!is_first(s))
+        return;
+    atomic_store(&s->done, false);
+    if (!aside || start_thread(s, place_aside, NULL) < 0)
+        place_aside(s);
 }
 
 /* All ranks' shards are done. */
-static int commit_once(struct plait_saver *s, struct plait_error *err)
+static int end_parts(struct plait_saver *s, struct plait_error *err)
 {
-    struct plait_shard_file *files = NULL;
-    int ret, saved;
+    int ret;
 
     join_thread(s);
     ret = plait_error_consensus(s->world, part_outcome(s, err), err);
-    if (ret == 0)
-        ret = gather_files(s, &files, err);
-    if (ret == 0) {
-        if (is_first(s))
-            ret = put_in_place(s, files, err);
-        ret = plait_error_consensus(s->world, ret, err);
-    }
-    saved = errno;
-    free(files);
     plait_trace_async(s->model->mesh->trace, "checkpoint", "write", s->begun,
                       s->ended);
+    return ret == 0 ? gather_files(s, err) : -1;
+}
+
+static int end_placing(struct plait_saver *s, struct plait_error *err)
+{
+    join_thread(s);
+    return plait_error_consensus(s->world, part_outcome(s, err), err);
+}
+
+/* `aside`: of the two steps that are left, no more than one. */
+static int commit_once(struct plait_saver *s, bool aside,
+                       struct plait_error *err)
+{
+    int ret = 0, saved;
+
+    if (!s->placed) {
+        ret = end_parts(s, err);
+        if (ret == 0)
+            start_placing(s, aside);
+        if (ret == 0 && aside)
+            return 0;
+    }
+    if (ret == 0)
+        ret = end_placing(s, err);
+    saved = errno;
     if (ret < 0)
         abandon_checkpoint(s);
     else
@@ -262,7 +275,7 @@ static int use_fallback(struct plait_saver *s, const struct plait_error *why,
     if (open_directory(s, err) < 0)
         return -1;
     write_part(s, s->copied ? s->copy : NULL);
-    if (commit_once(s, err) < 0)
+    if (commit_once(s, false, err) < 0)
         return -1;
     if (text.text[0])
         plait_errorf(&s->notice, "%.300s; saved in checkpoint.fallback %s",
@@ -270,9 +283,10 @@ static int use_fallback(struct plait_saver *s, const struct plait_error *why,
     return 0;
 }
 
-static int commit_checkpoint(struct plait_saver *s, struct plait_error *err)
+static int commit_checkpoint(struct plait_saver *s, bool aside,
+                             struct plait_error *err)
 {
-    int ret = commit_once(s, err);
+    int ret = commit_once(s, aside, err);
 
     if (ret < 0 && s->fallback && s->in == s->dir && plait_saver_may_retry(s)) {
         struct plait_error why = *err;
@@ -311,7 +325,7 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     if (plait_rank_shard_init(&s->shard, model, optim, err) < 0)
         goto error;
     ret = 0;
-    if (async && !(s->copy = malloc(s->shard.bytes + 1)))
+    if (async && !(s->copy = plait_rank_shard_room(&s->shard)))
         ret = plait_errorf(err,
                            "checkpoint.async: no memory for the copy of %zu "
                            "bytes that is written beside training",
@@ -410,13 +424,13 @@ int plait_saver_start(struct plait_saver *s,
     s->copied = true;
     ret = plait_rank_shard_copy(&s->shard, s->copy, err);
     if (ret == 0)
-        ret = start_thread(s, err);
+        ret = start_thread(s, write_aside, err);
     if (ret < 0)
         fail_part(s, err);
     if (plait_error_consensus(s->world, ret, err) == 0)
         return 0;
     atomic_store(&s->cancel, true);
-    return commit_checkpoint(s, err);
+    return commit_checkpoint(s, false, err);
 }
 
 int plait_saver_poll(struct plait_saver *s, struct plait_error *err)
@@ -437,14 +451,14 @@ int plait_saver_poll(struct plait_saver *s, struct plait_error *err)
         atomic_store(&s->cancel, true);
     else if (state[0] > 0)
         return 0;
-    return commit_checkpoint(s, err);
+    return commit_checkpoint(s, true, err);
 }
 
 int plait_saver_finish(struct plait_saver *s, struct plait_error *err)
 {
     struct plait_error unasked;
 
-    return s->open ? commit_checkpoint(s, err ? err : &unasked) : 0;
+    return s->open ? commit_checkpoint(s, false, err ? err : &unasked) : 0;
 }
 
 int plait_saver_save(struct plait_saver *s,
@@ -458,5 +472,5 @@ int plait_saver_save(struct plait_saver *s,
         return -1;
     s->copied = false;
     write_part(s, NULL);
-    return commit_checkpoint(s, err);
+    return commit_checkpoint(s, false, err);
 }

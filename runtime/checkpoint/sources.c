@@ -61,18 +61,35 @@ done:
     return ret;
 }
 
+/* The disk reads ahead of who reads: as large as it likes, not the 128 KB of a
+ * page that is missing. */
+static void expect_bytes(const struct plait_mapped_file *shard, uint64_t at,
+                         uint64_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)shard->map + at, from = begin / page * page;
+
+    if (at >= shard->size)
+        return;
+    if (size > shard->size - at)
+        size = shard->size - at;
+    madvise((void *)from, begin + size - from, MADV_WILLNEED);
+}
+
 /* A run of pages at a time, so that a large file does not count as this
  * process's memory all at once. */
 static uint32_t checksum(const struct plait_mapped_file *shard)
 {
     uLong crc = crc32_z(0, NULL, 0);
-    char *at = shard->map;
-    size_t left = shard->size, n;
+    char *map = shard->map;
+    size_t at, n;
 
-    for (; left > 0; left -= n, at += n) {
-        n = left < CHECK_CHUNK ? left : CHECK_CHUNK;
-        crc = crc32_z(crc, (const unsigned char *)at, n);
-        madvise(at, n, MADV_DONTNEED);
+    expect_bytes(shard, 0, CHECK_CHUNK);
+    for (at = 0; at < shard->size; at += n) {
+        n = shard->size - at < CHECK_CHUNK ? shard->size - at : CHECK_CHUNK;
+        expect_bytes(shard, at + n, CHECK_CHUNK);
+        crc = crc32_z(crc, (const unsigned char *)map + at, n);
+        madvise(map + at, n, MADV_DONTNEED);
     }
     return (uint32_t)crc;
 }
@@ -242,6 +259,9 @@ static uint64_t copy_source(const struct plait_sources *from,
 
     if (!file) /* not needed */
         return 0;
+    if (s->slice.count == slice->count)
+        expect_bytes(&from->files[s->file], s->offset,
+                     s->slice.count * sizeof(float));
     return plait_tensor_slice_copy(slice, buffer, &s->slice,
                                    (const float *)(file + s->offset));
 }
@@ -252,7 +272,7 @@ int plait_sources_fill(const struct plait_sources *from,
 {
     const struct plait_source *s = plait_sources_find(from, slice->name);
     const struct plait_source *end = from->sources + from->nsources;
-    uint64_t got = 0;
+    uint64_t inside = plait_tensor_slice_inside(slice), got = 0;
 
     errno = EINVAL;
     if (s == end || strcmp(s->slice.name, slice->name) != 0)
@@ -264,14 +284,13 @@ int plait_sources_fill(const struct plait_sources *from,
             return -1;
         got += copy_source(from, slice, buffer, s);
     }
-    if (got == plait_tensor_slice_inside(slice))
+    if (got == inside)
         return 0;
     errno = EINVAL;
     return plait_errorf(err,
                         "%s: tensor %s: %" PRIu64 " elements for a part of "
                         "%" PRIu64,
-                        from->path, slice->name, got,
-                        plait_tensor_slice_inside(slice));
+                        from->path, slice->name, got, inside);
 }
 
 void plait_sources_drop(const struct plait_sources *from, const char *name)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _DEFAULT_SOURCE
 #include <config.h>
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "runtime/checkpoint/checkpoint_private.h"
 #include "runtime/checkpoint/file_out.h"
@@ -137,6 +139,21 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
         *file = written;
     free(path);
     return ret;
+}
+
+char *plait_rank_shard_room(const struct plait_rank_shard *shard)
+{
+    const size_t huge = (size_t)2 << 20;
+    void *room;
+
+    if (shard->bytes < huge)
+        return malloc(shard->bytes + 1);
+    errno = posix_memalign(&room, huge, shard->bytes);
+    if (errno)
+        return NULL;
+    madvise(room, shard->bytes, MADV_HUGEPAGE);
+    memset(room, 0, shard->bytes);
+    return room;
 }
 
 int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *copy,

@@ -122,9 +122,7 @@ int plait_torch_out_end(struct plait_torch_out *out)
     put64(l, size);
     put64(l, out->header);
     out->entries++;
-    if (pwrite(out->file.fd, &crc, 4, (off_t)(out->header + CRC_AT)) == 4)
-        return 0;
-    return -1;
+    return plait_file_out_patch(&out->file, out->header + CRC_AT, &crc, 4);
 }
 
 int plait_torch_out_entry(struct plait_torch_out *out, const char *name,

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_CHECKPOINT_BLOCKS_OUT_H
+#define PLAIT_RUNTIME_CHECKPOINT_BLOCKS_OUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Blocks of a file, which a thread of its own writes one after the other. A
+ * file of less than a block has no thread. 0 or -1 with errno; after a failure
+ * nothing more is written. */
+struct plait_blocks_out;
+
+/* For `fd`, an empty file that stays the caller's. */
+struct plait_blocks_out *plait_blocks_out_create(int fd);
+/* Waits for a block that is being written; what is not written is lost. */
+void plait_blocks_out_destroy(struct plait_blocks_out *blocks);
+
+int plait_blocks_out_add(struct plait_blocks_out *blocks, const void *bytes,
+                         size_t size);
+/* In place of what was added before as the bytes from `at`. */
+int plait_blocks_out_patch(struct plait_blocks_out *blocks, uint64_t at,
+                           const void *bytes, size_t size);
+/* Write all that was added. Nothing may follow. */
+int plait_blocks_out_finish(struct plait_blocks_out *blocks);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/checkpoint/checkpoint_private.h"
+
+static int write_manifest(const struct plait_placement *p,
+                          struct plait_error *err)
+{
+    const struct plait_job_config *config = p->model->config;
+    struct plait_manifest m = {.info = p->info,
+                               .parameters = p->model->parameters};
+    int i, ret;
+
+    if (p->replicas > 0) {
+        m.replicas = p->replicas;
+        snprintf(m.sync, sizeof(m.sync), "%s",
+                 plait_sync_mode_names[config->sync.mode]);
+    }
+    if (plait_settings_list(config, &m.settings) < 0)
+        return plait_errorf(err, "%s: out of memory", p->temporary);
+    plait_optim_describe(&config->optim, m.optimizer, sizeof(m.optimizer));
+    m.files = calloc(p->nfiles, sizeof(*m.files));
+    if (!m.files)
+        return plait_errorf(err, "%s: out of memory", p->temporary);
+    for (i = 0; i < p->nfiles; i++)
+        if (p->files[i].bytes > 0)
+            m.files[m.nfiles++] = p->files[i];
+    ret = plait_manifest_write(p->temporary, &m, err);
+    free(m.files);
+    return ret;
+}
+
+int plait_checkpoint_place(const struct plait_placement *p,
+                           struct plait_error *err)
+{
+    if (plait_model_file_write(p->temporary, &p->model->config->model, err) <
+            0 ||
+        write_manifest(p, err) < 0 ||
+        plait_directory_commit(p->dir, p->temporary, p->path, err) < 0)
+        return -1;
+    return plait_directory_prune(p->dir, p->keep, p->info.step, err);
+}
