@@ -158,8 +158,8 @@ static int load_newest(const struct target *t, int64_t below,
     if (below < INT64_MAX)
         plait_errorf(err,
                      "%s: no checkpoint of use is left before step %" PRId64
-                     "; try a smaller optim.lr, or --resume none to start "
-                     "anew",
+                     ": what was not finite stands above; --resume none "
+                     "starts anew",
                      t->dir, below);
     else if (skipped > 0)
         plait_errorf(err,

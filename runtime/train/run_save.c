@@ -82,8 +82,9 @@ static int take_failure(struct run *r, struct plait_error *err)
     if (diverged && why.text[0])
         plait_errorf(err,
                      "not saved: after step %" PRId64
-                     " the state is not finite: %.300s; try a smaller optim.lr "
-                     "or more lr.warmup",
+                     " the state is not finite: %.300s; the loss and the "
+                     "gradients of that step were, so its update made it, or "
+                     "memory that changed",
                      r->done.step, why.text);
     if (!disk)
         return -1;
