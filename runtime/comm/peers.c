@@ -97,7 +97,8 @@ int plait_peers_watch(struct plait_peers *p, void (*gone)(void *arg, int i),
 
 bool plait_peers_ended(const struct plait_peers *p, int i, int ms)
 {
-    struct pollfd fd = p->fd[i];
+    /* No copy of p->fd[i]: the thread's poll() writes to its revents. */
+    struct pollfd fd = {.fd = p->fd[i].fd, .events = POLLIN};
 
     return poll(&fd, 1, ms) > 0;
 }
