@@ -10,12 +10,13 @@ import os
 import random
 import shutil
 import signal
-import subprocess
+import struct
 import sys
 import time
 
-STEPS, EVERY = 240, 20
-HANGS = 240  # seconds after which something hangs for certain
+import live
+from trial import EVERY, STEPS, Case, Failed, Run, Skipped
+
 LAYOUTS = [  # ranks, sizes
     (1, {}),
     (2, {"tp": 2}),
@@ -30,115 +31,6 @@ LAYOUTS = [  # ranks, sizes
     (4, {"tp": 2, "cp": 2}),
     (4, {"pp": 4, "schedule": "zb-h1"}),
 ]
-CONFIG = """
-model: {{layers: 4, hidden: 32, heads: 4, vocab: 257, seq_len: 32}}
-data: {{train: {tokens}}}
-train: {{steps: {steps}, global_batch: 8, micro_batch: 2, seed: 5,
-        deterministic: true, timeout: {timeout}}}
-"""
-
-
-class Failed(Exception):
-    pass
-
-
-class Run:
-    """One start of the trainer."""
-
-    def __init__(self, case, layout, env=None, more=()):
-        ranks, sizes = layout
-        a = case.args
-        command = [a.train, case.config, "--metrics", case.metrics,
-                   "--set", "checkpoint.dir=" + case.ck,
-                   "--set", f"checkpoint.every={EVERY}"]
-        for k, v in sizes.items():
-            command += ["--set", f"parallel.{k}={v}"]
-        command += list(more)
-        if ranks > 1:
-            command = ["sh", a.mpirun, str(ranks)] + command
-        self.case, self.path = case, case.dir + f"/out.{len(case.runs)}"
-        case.runs.append(self)
-        self.out = open(self.path, "w")
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self.out,
-            stderr=subprocess.STDOUT, env={**os.environ, **(env or {})},
-            start_new_session=True)
-
-    def text(self):
-        return open(self.path, errors="replace").read()
-
-    def ranks(self):
-        """Processes of the trainer, of this run alone."""
-        found = []
-        for path in glob.glob("/proc/[0-9]*/cmdline"):
-            try:
-                words = open(path, "rb").read().split(b"\0")
-            except OSError:
-                continue
-            if words[0].endswith(b"plait-train") and \
-                    self.case.config.encode() in words:
-                found.append(int(path.split("/")[2]))
-        return sorted(found)
-
-    def until(self, what, why):
-        end = time.time() + HANGS
-        while not what():
-            if self.process.poll() is not None:
-                return False
-            if time.time() > end:
-                raise Failed("hangs before " + why)
-            time.sleep(0.002)
-        return True
-
-    def at_step(self, step):
-        def there():
-            try:
-                return open(self.case.metrics).read().count("\n") >= step
-            except OSError:
-                return False
-        return self.until(there, f"step {step}")
-
-    def wait(self):
-        try:
-            status = self.process.wait(HANGS)
-        except subprocess.TimeoutExpired:
-            raise Failed("hangs") from None
-        end = time.time() + 30
-        while self.ranks():
-            if time.time() > end:
-                raise Failed("leaves processes behind")
-            time.sleep(0.05)
-        return status
-
-    def kill(self):
-        for pid in self.ranks():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-
-class Case:
-    def __init__(self, args, number, timeout=0):
-        self.args, self.runs = args, []
-        self.dir = f"{args.work}/{number}"
-        os.mkdir(self.dir)
-        self.ck, self.metrics = self.dir + "/ck", self.dir + "/m.jsonl"
-        self.tokens = self.dir + "/tokens.bin"
-        shutil.copy(args.work + "/tokens.bin", self.tokens)
-        self.config = self.dir + "/c.yaml"
-        self.timeout = timeout
-        with open(self.config, "w") as f:
-            f.write(CONFIG.format(tokens=self.tokens, steps=STEPS,
-                                  timeout=timeout))
-
-    def end(self):
-        for run in self.runs:
-            run.kill()
-            run.out.close()
 
 
 def state_of(run):
@@ -189,16 +81,18 @@ def kill_in_save(case, layout, step, rng):
     run.kill()
 
 
-def stop_short(case, layout, step, rng):
-    run = Run(case, layout)
-    if run.at_step(step):
-        for pid in run.ranks()[-1:]:
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(1.5)
-            os.kill(pid, signal.SIGCONT)
-    if run.wait() != 0:
-        raise Failed("a short stop ended it: " + run.text()[-300:])
-    return run
+def stopped(seconds):
+    def fault(case, layout, step, rng):
+        run = Run(case, layout)
+        if run.at_step(step):
+            for pid in run.ranks()[-1:]:
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(seconds)
+                os.kill(pid, signal.SIGCONT)
+        if run.wait() != 0:
+            raise Failed("a short stop ended it: " + run.text()[-300:])
+        return run
+    return fault
 
 
 def stop_for_ever(case, layout, step, rng):
@@ -308,17 +202,57 @@ def other_layout(case, layout, step, rng):
     case.other = rng.choice([x for x in LAYOUTS if x != layout])
 
 
+def changed(prefix, change, said, more=()):
+    """A number in the memory of a rank that trains is another."""
+    def fault(case, layout, step, rng):
+        step = max(step, EVERY + 2)
+        run = Run(case, layout, more=more)
+        if not run.at_step(step):
+            raise Failed("too quick: " + run.text()[-300:])
+        run.until(lambda: os.path.exists(case.ck + "/latest"), "a save")
+        try:
+            n = live.overwrite(run.ranks(), newest(case, "rank-*"), prefix,
+                               change, rng)
+        except (live.Unreadable, OSError) as e:
+            raise Skipped(str(e)) from None
+        if n == 0:
+            raise Skipped("the numbers are not found in memory")
+        late = open(case.metrics).read().count("\n") >= STEPS - 1
+        if run.wait() == 0 and late:
+            raise Skipped("the run was at its end by then")
+        if run.process.returncode == 0:
+            raise Failed(f"{n} changed numbers are not noticed")
+        if not any(words in run.text() for words in said):
+            raise Failed("says something else: " + run.text()[-400:])
+    return fault
+
+
+def flip(number):
+    """The highest bit of the fraction."""
+    return struct.unpack("<f", struct.pack(
+        "<I", struct.unpack("<I", struct.pack("<f", number))[0] ^ 1 << 22))[0]
+
+
+def changed_replica(case, layout, step, rng):
+    if layout[1].get("dp", 1) == 1 or layout[1].get("zero"):
+        raise Skipped("no two ranks hold the same")
+    changed("layers.", flip, ["train.check_replicas: after step"],
+            ["--set", "train.check_replicas=5"])(case, layout, step, rng)
+
+
 def cut_metrics(case, layout, step, rng):
     kill_all(case, layout, step, rng)
     size = os.path.getsize(case.metrics)
     os.truncate(case.metrics, size - rng.randrange(1, min(size, 60)))
 
 
+# Of a step, with the tensor and the rank, or of a save.
+NOT_FINITE = ["the first one is", "the state is not finite"]
 FAULTS = [
     ("SIGKILL of a rank", kill_one),
     ("SIGKILL of all", kill_all),
     ("SIGKILL in a save", kill_in_save),
-    ("SIGSTOP for 1.5 s", stop_short),
+    ("SIGSTOP for 1.5 s", stopped(1.5)),
     ("SIGSTOP for ever", stop_for_ever),
     ("SIGTERM, SIGUSR1", end_in_order),
     ("disk full", preloaded("write", 28, "{ck}")),
@@ -333,13 +267,19 @@ FAULTS = [
     ("data cut", cut_data),
     ("metrics cut", cut_metrics),
     ("requeued, another layout", other_layout),
+    ("NaN in a live weight", changed("layers.", lambda x: float("nan"),
+                                     NOT_FINITE)),
+    ("a live second moment -5", changed("optim.v.", lambda x: -5.0,
+                                        NOT_FINITE)),
+    ("bit flip in one replica", changed_replica),
+    ("SIGSTOP for 10 s", stopped(10)),
 ]
 
 
-def reference(args, layout, known):
-    key = json.dumps(layout)
+def reference(args, layout, launcher, known):
+    key = json.dumps([layout, launcher])
     if key not in known:
-        case = Case(args, f"whole-{len(known)}")
+        case = Case(args, f"whole-{len(known)}", launcher)
         run = Run(case, layout)
         try:
             if run.wait() != 0:
@@ -351,10 +291,10 @@ def reference(args, layout, known):
     return known[key]
 
 
-def one_fault(args, number, name, fault, layout, rng, known):
-    state, loss = reference(args, layout, known)
+def one_fault(args, number, fault, layout, launcher, rng, known):
+    state, loss = reference(args, layout, launcher, known)
     step = rng.randint(2, STEPS - 2 * EVERY)
-    case = Case(args, number)
+    case = Case(args, number, launcher)
     case.other = None
     try:
         done = fault(case, layout, step, rng)
@@ -379,19 +319,44 @@ def one_fault(args, number, name, fault, layout, rng, known):
         shutil.rmtree(case.dir, ignore_errors=True)
 
 
-def main():
+def drawn(args, faults, layouts, rng):
+    """Fault, layout and launcher, one after the other: all faults in turn under
+    the first launcher, or with --random as often, in any order, under both."""
+    launchers = (["mpirun"] if args.mpirun else []) + ["plait run"]
+    if not args.random:
+        launchers = launchers[:1]
+    order = [faults[i % len(faults)] for i in range(args.count)]
+    if args.random:
+        rng.shuffle(order)
+    for i, (name, fault) in enumerate(order):
+        layout = layouts[(i + i // len(faults)) % len(layouts)]
+        if args.random:
+            layout = rng.choice(layouts)
+        if fault == changed_replica or fault == stop_for_ever and \
+                layout[0] == 1:
+            layout = LAYOUTS[2]
+        yield name, fault, layout, rng.choice(launchers)
+
+
+def arguments():
     p = argparse.ArgumentParser()
-    for name in ("train", "mpirun", "preload", "work"):
+    for name in ("train", "plait", "preload", "work"):
         p.add_argument("--" + name, required=True)
+    p.add_argument("--mpirun", default="", help="none: plait run alone")
     p.add_argument("--count", type=int, default=300)
     p.add_argument("--layouts", type=int, default=len(LAYOUTS))
+    p.add_argument("--random", action="store_true")
     p.add_argument("--only", default="")
     p.add_argument("--seconds", type=float, default=float("inf"),
                    help="begin no fault later than that")
     p.add_argument("--seed", type=int,
                    default=int(os.environ.get("PLAIT_TEST_SEED") or
                                time.time()))
-    args = p.parse_args()
+    return p.parse_args()
+
+
+def main():
+    args = arguments()
     sys.path.insert(0, os.path.dirname(__file__) + "/../lib")
     import tokens
     tokens.write_tokens(args.work + "/tokens.bin")
@@ -404,28 +369,32 @@ def main():
     if args.layouts < len(LAYOUTS):
         layouts = [LAYOUTS[0], LAYOUTS[rng.choice([1, 2, 3])]][:args.layouts]
     if args.layouts == 1:  # nobody waits, and nothing starts several ranks
-        faults = [f for f in faults if f[1] not in (stop_for_ever,
-                                                    other_layout)]
+        faults = [f for f in faults if f[1] not in (
+            stop_for_ever, other_layout, changed_replica)]
     done, start = 0, time.time()
-    for i in range(args.count):
+    for i, (name, fault, layout, launcher) in enumerate(
+            drawn(args, faults, layouts, rng)):
         if time.time() - start > args.seconds:
             print(f"# {args.count - i} faults are left out: the machine is "
                   "busy")
             break
         done += 1
-        name, fault = faults[i % len(faults)]
-        layout = layouts[(i + i // len(faults)) % len(layouts)]
-        if name.startswith("SIGSTOP for ever") and layout[0] == 1:
-            layout = LAYOUTS[2]
         begin = time.time()
-        step, starts, why = one_fault(args, i, name, fault, layout, rng, known)
+        what = f"{name}, {layout[0]} ranks {layout[1] or ''}"
+        try:
+            step, starts, why = one_fault(args, i, fault, layout, launcher,
+                                          rng, known)
+        except Skipped as e:
+            print(f"ok {i + 1} - {what} # SKIP {e}", flush=True)
+            continue
         row = rows.setdefault(name, [0, 0, 0.0])
         row[0] += 1
         row[1] += why is None
         row[2] += time.time() - begin
-        what = f"{name}, {layout[0]} ranks {layout[1] or ''} at step {step}: " \
-               f"{starts} starts"
-        print(f"{'not ok' if why else 'ok'} {i + 1} - {what}", flush=True)
+        if layout[0] > 1:
+            what += f", {launcher}"
+        print(f"{'not ok' if why else 'ok'} {i + 1} - {what}, at step {step}: "
+              f"{starts} starts", flush=True)
         for line in (why or "").splitlines():
             print("# " + line)
         failed += why is not None

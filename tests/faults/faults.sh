@@ -1,15 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Trainings that are hurt at random moments, and what comes of them, against a
-# run that nothing happened to. COUNT=300 LAYOUTS=12: all of make check-faults.
+# run that nothing happened to. FAULTS=300 LAYOUTS=12: what make check-faults
+# draws at random.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 "$top_builddir/plait-train" --version >/dev/null 2>&1 ||
     { echo "1..0 # SKIP plait-train does not start"; exit 0; }
-layouts=${LAYOUTS:-2}
+mpirun=$top_srcdir/tests/lib/mpirun.sh
 grep -q '^#define HAVE_MPI 1' "$top_builddir/config.h" &&
-    sh "$top_srcdir/tests/lib/mpirun.sh" 2 true >/dev/null 2>&1 || layouts=1
+    sh "$mpirun" 2 true >/dev/null 2>&1 || mpirun= layouts=1
 # In the test suite, on a busy machine or with sanitizers: as many as fit.
-[ -n "${COUNT:-}" ] || SECONDS_MOST=60
+[ -n "${FAULTS:-}" ] || SECONDS_MOST=60
 work=$(mktemp -d "${TMPDIR:-/tmp}/plait-faults.XXXXXX") || exit 99
 shm=$(mktemp -d /dev/shm/plait.XXXXXX) || exit 99
 trap 'rm -rf "$work" "$shm"' EXIT
@@ -19,6 +20,8 @@ export OMP_NUM_THREADS=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0
 python3 -B "$top_srcdir/tests/faults/faults.py" \
     --train "$top_builddir/plait-train" --work "$work" \
-    --mpirun "$top_srcdir/tests/lib/mpirun.sh" --layouts "$layouts" \
+    --plait "$top_builddir/plait" ${mpirun:+--mpirun "$mpirun"} \
+    --layouts "${LAYOUTS:-${layouts:-2}}" \
     --preload "$top_builddir/tests/faults/.libs/fault_calls.so" \
-    --count "${COUNT:-20}" ${SECONDS_MOST:+--seconds "$SECONDS_MOST"} ${ONLY:+--only "$ONLY"}
+    --count "${FAULTS:-20}" ${FAULTS:+--random} ${SEED:+--seed "$SEED"} \
+    ${SECONDS_MOST:+--seconds "$SECONDS_MOST"} ${ONLY:+--only "$ONLY"}

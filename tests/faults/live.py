@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers in the memory of ranks that train, found by the checkpoint that was
+saved last: what follows in memory as there, but for what steps have changed
+since, is the array itself; what is equal to the last bit is the saver's
+copy."""
+import array
+import json
+import os
+import random
+import signal
+import struct
+import time
+
+RUN = 48  # numbers that must follow each other
+MOST = 64 << 20  # bytes of a mapping that is looked through
+
+
+class Unreadable(Exception):
+    """The machine forbids to look into another process."""
+
+
+def saved_numbers(path, prefix):
+    """The first RUN numbers of tensors whose names begin so."""
+    data = open(path, "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + size])
+    found = []
+    for name, entry in sorted(head.items()):
+        if name == "__metadata__" or not name.startswith(prefix):
+            continue
+        at, end = (8 + size + n for n in entry["data_offsets"])
+        if end - at >= 16 * RUN:
+            found.append(struct.unpack(f"<{RUN}f", data[at:at + 4 * RUN]))
+    return found
+
+
+def writable(pid):
+    for line in open(f"/proc/{pid}/maps"):
+        words = line.split()
+        begin, end = (int(x, 16) for x in words[0].split("-"))
+        if words[1].startswith("rw-p") and end - begin <= MOST and \
+                words[-1] not in ("[stack]", "[vvar]"):
+            yield begin, end - begin
+
+
+def is_near(there, at, want):
+    have = there[at:at + RUN]
+    if len(have) < RUN:
+        return False
+    off = sum(abs(a - b) for a, b in zip(have, want))
+    return 0 < off < 0.5 * sum(map(abs, want))
+
+
+def places(mem, pid, want):
+    """Addresses at which these numbers are, a few steps older or younger."""
+    k = max(range(RUN), key=lambda i: abs(want[i]))
+    low, high = sorted((0.6 * want[k], 1.6 * want[k]))
+    for begin, size in writable(pid):
+        mem.seek(begin)
+        there = array.array("f")
+        try:
+            there.frombytes(mem.read(size // 4 * 4))
+        except OSError:
+            continue
+        for i, x in enumerate(there):
+            if low < x < high and i >= k and is_near(there, i - k, want):
+                yield begin + 4 * (i - k)
+
+
+def stop(pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        for _ in range(1000):
+            text = open(f"/proc/{pid}/stat").read()
+            if text.rsplit(")", 1)[1].split()[0] in "Tt":
+                break
+            time.sleep(0.005)
+
+
+def overwrite(pids, files, prefix, change, rng=random):
+    """change(old) -> new for one number of a tensor, in one rank, wherever
+    that rank has it. How many places there were; the ranks are stopped
+    meanwhile."""
+    pids, n = list(pids), 0
+    rng.shuffle(pids)
+    stop(pids)
+    try:
+        wanted = [w for path in files for w in saved_numbers(path, prefix)]
+        rng.shuffle(wanted)
+        for pid in pids:
+            with open(f"/proc/{pid}/mem", "r+b", buffering=0) as mem:
+                for want in wanted[:2]:
+                    for at in list(places(mem, pid, want)):
+                        mem.seek(at)
+                        old = struct.unpack("<f", mem.read(4))[0]
+                        mem.seek(at)
+                        mem.write(struct.pack("<f", change(old)))
+                        n += 1
+                    if n:
+                        return n
+    except PermissionError as e:
+        raise Unreadable(str(e)) from None
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    return n
