@@ -10,6 +10,7 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/checkpoint_private.h"
+#include "runtime/checkpoint/copier.h"
 #include "runtime/checkpoint/finite.h"
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_weights.h"
@@ -168,7 +169,9 @@ static int prepare_slices(struct load *l, struct plait_comm *world,
     if (plait_error_consensus(world, l->nslices < 0 ? -1 : 0, err) < 0 ||
         choose_readers(l, world, err) < 0)
         return -1;
-    return plait_error_consensus(world, open_needed(l, err), err);
+    if (plait_error_consensus(world, open_needed(l, err), err) < 0)
+        return -1;
+    return plait_sources_fetch(&l->from, world, l->shards->model->mesh->q, err);
 }
 
 /* Piece i, which has been put together in `buffer`, to where it belongs. */
@@ -370,6 +373,29 @@ static int check_all(struct load *l, const char *anyway,
     if (ret == 0)
         ret = check_run(l, anyway, err);
     return plait_error_consensus(l->shards->model->mesh->world, ret, err);
+}
+
+int plait_checkpoint_load_copies(const struct plait_copies *copies,
+                                 struct plait_checkpoint_info *info,
+                                 struct plait_optim *optim,
+                                 struct plait_error *err)
+{
+    struct plait_shards *shards = plait_optim_shards(optim);
+    struct plait_comm *world = shards->model->mesh->world;
+    struct load l = {.shards = shards, .optim = optim};
+    int ret = plait_sources_open_copies(&l.from, copies, world, err);
+
+    l.from.manifest.parameters = shards->model->parameters;
+    if (ret == 0)
+        ret = prepare_slices(&l, world, err);
+    if (ret == 0)
+        ret = read_all(&l, err);
+    if (ret == 0)
+        *info = l.from.manifest.info;
+    else if (errno == EDOM || is_not_whole(errno))
+        errno = EBADMSG;
+    load_free(&l);
+    return ret;
 }
 
 static int load_into(const char *path, const char *anyway,

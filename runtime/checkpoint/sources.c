@@ -30,6 +30,10 @@ int plait_sources_map(struct plait_sources *s, int index,
     struct stat st;
     void *map;
 
+    if (s->holder) {
+        shard->wanted = true;
+        return 0;
+    }
     if (asprintf(&path, "%s/%s", s->path, file->name) < 0)
         return plait_errorf(err, "%s: out of memory", s->path);
     fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -109,8 +113,8 @@ static int check_shard(const struct plait_sources *s, int index,
                         s->path, file->name, crc, file->crc);
 }
 
-static int add_sources(struct plait_sources *s, int index,
-                       struct plait_error *err)
+int plait_sources_add(struct plait_sources *s, int index,
+                      struct plait_error *err)
 {
     const struct plait_mapped_file *shard = &s->files[index];
     struct plait_stored *stored;
@@ -176,13 +180,13 @@ static int read_shards(struct plait_sources *s, struct plait_comm *world,
             ret = -1;
     ret = plait_error_consensus(world, ret, err);
     for (i = rank; i < s->manifest.nfiles && ret == 0; i += size)
-        ret = add_sources(s, i, err);
+        ret = plait_sources_add(s, i, err);
     return plait_error_consensus(world, ret, err);
 }
 
 /* Everyone's sources to everyone. */
-static int share_sources(struct plait_sources *s, struct plait_comm *world,
-                         struct plait_error *err)
+int plait_sources_share(struct plait_sources *s, struct plait_comm *world,
+                        struct plait_error *err)
 {
     double most = s->nsources;
     struct plait_source *mine, *all;
@@ -300,7 +304,7 @@ void plait_sources_drop(const struct plait_sources *from, const char *name)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin, last;
 
     for (; s < end && !strcmp(s->slice.name, name); s++) {
-        if (!from->files[s->file].map)
+        if (from->holder || !from->files[s->file].map)
             continue;
         begin = (uintptr_t)from->files[s->file].map + s->offset;
         last = begin + s->slice.count * sizeof(float);
@@ -315,7 +319,7 @@ int plait_sources_open(struct plait_sources *s, const char *path,
     *s = (struct plait_sources){.path = path};
     if (read_manifest(s, world, err) < 0 || read_shards(s, world, err) < 0)
         return -1;
-    return share_sources(s, world, err);
+    return plait_sources_share(s, world, err);
 }
 
 void plait_sources_close(struct plait_sources *s)
@@ -323,8 +327,11 @@ void plait_sources_close(struct plait_sources *s)
     int saved = errno, i;
 
     for (i = 0; s->files && i < s->manifest.nfiles; i++)
-        if (s->files[i].map)
+        if (s->holder)
+            free(s->files[i].image);
+        else if (s->files[i].map)
             munmap(s->files[i].map, s->files[i].size);
+    free(s->holder);
     free(s->files);
     free(s->sources);
     free(s->manifest.files);

@@ -2,13 +2,14 @@
 #ifndef PLAIT_RUNTIME_CHECKPOINT_SOURCES_H
 #define PLAIT_RUNTIME_CHECKPOINT_SOURCES_H
 
+#include "runtime/checkpoint/copies.h"
 #include "runtime/checkpoint/directory.h"
 #include "runtime/checkpoint/tensor_slice.h"
 #include "runtime/comm/comm.h"
 
-/* What the files of a checkpoint hold. Each file is checked against its
- * checksum and has its head read by one rank, which tells the others which
- * slices it has. */
+/* What the files of a checkpoint, or copies in the ranks' memory, hold. Each
+ * file is checked against its checksum and has its head read by one rank, which
+ * tells the others which slices it has. */
 
 /* A stored slice. */
 struct plait_source {
@@ -20,6 +21,9 @@ struct plait_source {
 struct plait_mapped_file {
     void *map; /* NULL: not mapped on this rank */
     size_t size;
+    /* Of a copy in memory: whose it is then, or that it is to be fetched. */
+    char *image; /* malloc'ed, and map points into it; NULL: another's */
+    bool wanted;
 };
 
 struct plait_sources {
@@ -28,6 +32,8 @@ struct plait_sources {
     struct plait_mapped_file *files; /* [manifest.nfiles] */
     struct plait_source *sources;    /* of all files, by name */
     int nsources;
+    int *holder; /* [manifest.nfiles] of copies: the rank that has each; NULL:
+                    files */
 };
 
 /* Collective over `world`; fails on all ranks together, with text on at most
@@ -35,6 +41,12 @@ struct plait_sources {
  * plait_sources_close() in any case. */
 int plait_sources_open(struct plait_sources *sources, const char *path,
                        struct plait_comm *world, struct plait_error *err);
+/* The same of the copies that were agreed on: each stands for a file. errno is
+ * EINVAL where one is not as it should be. */
+int plait_sources_open_copies(struct plait_sources *sources,
+                              const struct plait_copies *copies,
+                              struct plait_comm *world,
+                              struct plait_error *err);
 void plait_sources_close(struct plait_sources *sources);
 
 /* The first of the sources with this name, or of a name after it; the end of
@@ -42,9 +54,19 @@ void plait_sources_close(struct plait_sources *sources);
 const struct plait_source *
 plait_sources_find(const struct plait_sources *sources, const char *name);
 
-/* Map file `index` on this rank. */
+/* Map file `index` on this rank; a copy is here after the next fetch. */
 int plait_sources_map(struct plait_sources *sources, int index,
                       struct plait_error *err);
+/* Collective: the copies that ranks want, from those that have them. */
+int plait_sources_fetch(struct plait_sources *sources, struct plait_comm *world,
+                        struct plait_queue *q, struct plait_error *err);
+
+/* Of sources.c, for sources_copies.c: the slices of file `index`, which is
+ * mapped; and everyone's to everyone, collective. */
+int plait_sources_add(struct plait_sources *sources, int index,
+                      struct plait_error *err);
+int plait_sources_share(struct plait_sources *sources, struct plait_comm *world,
+                        struct plait_error *err);
 
 /* Gather one slice into `buffer` [slice->count] from the files that are mapped
  * here; padding is 0. */

@@ -16,6 +16,8 @@ enum plait_tag {
     /* stage: a rank's piece of a matrix, and of the result */
     PLAIT_TAG_PIECE = 0,
     PLAIT_TAG_RESULT = 1,
+    /* world: what a rank keeps for its partner */
+    PLAIT_TAG_COPY = 1,
     /* measured messages of plait-probe */
     PLAIT_TAG_PROBE = 0,
 };

@@ -58,7 +58,8 @@ static int share_config(struct plait_session *s, struct plait_elastic *e,
     e->members = calloc((size_t)s->world.members->n, sizeof(*e->members));
     if (s->config_text)
         e->config_text = strdup(s->config_text);
-    if (!e->members || (s->config_text && !e->config_text))
+    e->copies = plait_copies_create();
+    if (!e->members || !e->copies || (s->config_text && !e->config_text))
         rc = plait_errorf(err, "out of memory");
     if (plait_error_consensus(s->world.all, rc, err) < 0)
         return -1;
@@ -93,6 +94,7 @@ int plait_elastic_begin(struct plait_session *s, int rc,
 
 void plait_elastic_clear(struct plait_elastic *e)
 {
+    plait_copies_destroy(e->copies);
     free(e->config_text);
     free(e->members);
 }
@@ -266,7 +268,9 @@ static int meet_again(struct plait_session *s, struct plait_members *m,
         return -1;
     }
     s->opened = plait_unix_time() - (plait_trace_now() - e->noticed);
-    if (plait_world_again(&s->world, m, &launch, err) < 0)
+    if (plait_world_again(&s->world, m, &launch, err) < 0 ||
+        plait_copies_agree(e->copies, s->world.all, s->world.launch.world_size,
+                           err) < 0)
         return -1;
     if (!s->world.comm)
         return plait_elastic_wait(s, outcome, err);
@@ -352,13 +356,19 @@ void plait_elastic_report(const struct plait_session *s, int64_t step)
     describe_seats(s, seats, sizeof(seats));
     fprintf(stderr,
             "plait-train: %s is gone in step %" PRId64
-            "; going on with dp %d of %d%s from step %" PRId64 ", %" PRId64
+            "; going on with dp %d of %d%s from step %" PRId64 "%s, %" PRId64
             " step%s again; %.2f s: agree %.2f, rebuild %.2f, load %.2f\n",
             e->who, e->reached + 1, s->mesh->layout.size[PLAIT_DP],
-            e->launch.layout.size[PLAIT_DP], seats, step, again,
-            again == 1 ? "" : "s", e->loaded - e->noticed,
-            e->agreed - e->noticed, e->rebuilt - e->agreed,
-            e->loaded - e->rebuilt);
+            e->launch.layout.size[PLAIT_DP], seats, step,
+            e->copied ? " in memory" : "", again, again == 1 ? "" : "s",
+            e->loaded - e->noticed, e->agreed - e->noticed,
+            e->rebuilt - e->agreed, e->loaded - e->rebuilt);
+}
+
+void plait_elastic_note_source(struct plait_session *s, bool copied)
+{
+    if (s->elastic)
+        s->elastic->copied = copied;
 }
 
 void plait_elastic_start(struct plait_session *s, int64_t step)

@@ -2,21 +2,24 @@
 #ifndef PLAIT_RUNTIME_TRAIN_ELASTIC_H
 #define PLAIT_RUNTIME_TRAIN_ELASTIC_H
 
+#include "runtime/checkpoint/copies.h"
 #include "runtime/train/session.h"
 
 /* A run that goes on in the processes that are left when some have died:
  * within them, world, session and trainer are made anew, under a layout with
  * fewer replicas, and the state comes from the newest checkpoint. */
 struct plait_elastic {
-    struct plait_launch launch; /* as it began */
-    char *config_text;          /* NULL: it has not begun */
-    double began;               /* Unix time */
-    double peak;                /* FLOP/s of a rank, 0: not measured yet */
-    int64_t reached;            /* the step that was made last */
-    int *members, n;            /* [n] the numbers of its processes by rank */
-    int seats;                  /* of them: the first have some */
-    int losses;                 /* all */
-    int stalled;                /* since a step was made for the first time */
+    struct plait_launch launch;  /* as it began */
+    char *config_text;           /* NULL: it has not begun */
+    double began;                /* Unix time */
+    double peak;                 /* FLOP/s of a rank, 0: not measured yet */
+    int64_t reached;             /* the step that was made last */
+    int *members, n;             /* [n] the numbers of its processes by rank */
+    int seats;                   /* of them: the first have some */
+    int losses;                  /* all */
+    struct plait_copies *copies; /* in memory, of any of its worlds */
+    bool copied;                 /* the state came from those */
+    int stalled;                 /* since a step was made for the first time */
     /* Of the last loss. */
     char who[256];
     double noticed, agreed, rebuilt, loaded; /* plait_trace_now() */
@@ -45,6 +48,8 @@ void plait_elastic_clear(struct plait_elastic *e);
 
 /* Of the first rank: what is said of the loss, before the first step. */
 void plait_elastic_report(const struct plait_session *s, int64_t step);
+/* Where the state came from, before that. */
+void plait_elastic_note_source(struct plait_session *s, bool copied);
 /* The steps begin after `step`. s->elastic may be NULL in all that follow. */
 void plait_elastic_start(struct plait_session *s, int64_t step);
 /* A step was made. */

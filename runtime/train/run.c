@@ -117,6 +117,7 @@ static void run_close(struct run *r)
     plait_profile_print(r->profile, stdout);
     plait_profile_destroy(r->profile);
     plait_log_destroy(r->log);
+    plait_copier_destroy(r->copier);
     plait_saver_destroy(r->saver);
     plait_replica_check_destroy(r->check);
     plait_trainer_destroy(r->trainer);
@@ -181,7 +182,7 @@ static int start_run(struct run *r, struct plait_error *err)
         return -1;
     plait_elastic_start(r->s, r->done.step);
     plait_watchdog_stage(r->dog, "preparing the first step");
-    return 0;
+    return plait_run_open_copies(r, err);
 }
 
 /* -- the loop ------------------------------------------------------------ */
@@ -264,6 +265,22 @@ static int save_last(struct run *r, struct plait_metrics *m,
     return rc;
 }
 
+/* What is kept of the state after a step that is not the last. */
+static int keep_state(struct run *r, struct plait_error *err)
+{
+    int rc;
+
+    if (plait_run_copy(r, err) < 0)
+        return PLAIT_RUN_BROKEN;
+    if (plait_run_save_due(r)) {
+        rc = plait_run_save(r, err);
+        return rc == 0 ? plait_run_plan_save(r, false, err) : rc;
+    }
+    if (plait_run_check_replicas(r, false, err) < 0)
+        return -1;
+    return plait_run_poll_saver(r, err);
+}
+
 /* One step and what belongs to it. */
 static int one_step(struct run *r, int *stop, struct plait_error *err)
 {
@@ -313,15 +330,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
         rc = save_last(r, &m, err);
     log_step(r, &m);
     plait_run_account_step(r, &m);
-    if (rc != 0 || ends)
-        return rc;
-    if (plait_run_save_due(r)) {
-        rc = plait_run_save(r, err);
-        return rc == 0 ? plait_run_plan_save(r, false, err) : rc;
-    }
-    if (plait_run_check_replicas(r, false, err) < 0)
-        return -1;
-    return plait_run_poll_saver(r, err);
+    return rc != 0 || ends ? rc : keep_state(r, err);
 }
 
 /* What ended the run before its last step, if that was a failure. */
@@ -373,6 +382,7 @@ static int run_steps(struct run *r, struct plait_error *err)
         rc = say_state(r, err);
     if (rc == 0) {
         plait_run_account_close(r);
+        plait_run_report_copies(r);
         return end_result(r, err);
     }
     /* What was right when it was copied is still put in place. */

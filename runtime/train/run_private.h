@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/copier.h"
 #include "runtime/checkpoint/replica_check.h"
 #include "runtime/comm/trace.h"
 #include "runtime/model/took.h"
@@ -50,6 +51,8 @@ struct run {
     struct plait_saver *saver;         /* NULL: no checkpoints */
     struct plait_replica_check *check; /* NULL: train.check_replicas 0 */
     int64_t saved;                     /* step of the newest checkpoint */
+    struct plait_copier *copier;       /* NULL: no copies in memory */
+    double copying;                    /* seconds */
     struct plait_log *log;             /* rank 0, NULL: none */
     struct plait_watchdog *dog;        /* NULL: none */
     bool unlogged;                     /* they could not be written: why */
@@ -115,6 +118,20 @@ int plait_run_save(struct run *r, struct plait_error *err);
 int plait_run_poll_saver(struct run *r, struct plait_error *err);
 /* After the last step. */
 int plait_run_save_last(struct run *r, struct plait_error *err);
+
+/* The state of the run between two steps, in r->done. */
+void plait_run_describe(struct run *r);
+
+/* -- run_copies.c: checkpoint.memory --------------------------------------- */
+
+/* With a first copy, from which those that are left can go on at once. */
+int plait_run_open_copies(struct run *r, struct plait_error *err);
+/* After a step: a copy where one is due, the end of one that was begun. */
+int plait_run_copy(struct run *r, struct plait_error *err);
+/* After the last step, what they cost. */
+void plait_run_report_copies(const struct run *r);
+/* After ranks have died, from the copies that are left; 1: there are none. */
+int plait_run_load_copies(struct run *r, struct plait_error *err);
 
 /* -- run_measure.c --------------------------------------------------------- */
 

@@ -17,8 +17,7 @@
  * checkpoint costs. */
 enum { FIRST_SAVE = 10 };
 
-/* The state of the run between two steps. */
-static void describe_state(struct run *r)
+void plait_run_describe(struct run *r)
 {
     r->done.loss_scale = *plait_trainer_loss_scale(r->trainer);
     r->done.state = *plait_trainer_state(r->trainer);
@@ -179,7 +178,7 @@ int plait_run_save(struct run *r, struct plait_error *err)
     plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
     if (take_outcome(r, plait_saver_finish(r->saver, err), err) < 0)
         return -1;
-    describe_state(r);
+    plait_run_describe(r);
     r->saved = r->done.step;
     rc = saves_beside(&r->config->checkpoint)
              ? plait_saver_start(r->saver, &r->done, err)
@@ -217,7 +216,7 @@ int plait_run_save_last(struct run *r, struct plait_error *err)
         return -1;
     if (r->saved != r->done.step && plait_run_check_replicas(r, true, err) < 0)
         return -1;
-    describe_state(r);
+    plait_run_describe(r);
     rc = r->saved == r->done.step ? 0
                                   : plait_saver_save(r->saver, &r->done, err);
     say_notice(r);

@@ -9,6 +9,7 @@
 
 #include "runtime/comm/world.h"
 #include "runtime/parallel/shard.h"
+#include "runtime/train/elastic.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/run_private.h"
 
@@ -79,13 +80,19 @@ static int resume_before(struct run *r, int64_t below, struct plait_error *err)
 
 int plait_run_start_weights(struct run *r, struct plait_error *err)
 {
-    int rc = resume_before(r, INT64_MAX, err);
+    int rc = plait_run_load_copies(r, err);
+    bool copied = rc == 0;
 
+    if (rc == 1)
+        rc = resume_before(r, INT64_MAX, err);
     if (rc < 0)
         return -1;
     if (rc == 0 && !strcmp(r->args->resume, "auto"))
         r->trial = r->done.step;
     rc = rc == 0 ? take_state(r, err) : fresh_weights(r, r->args->init, err);
+    if (copied)
+        r->saved = -1; /* no file has it */
+    plait_elastic_note_source(r->s, copied);
     return plait_error_consensus(r->world, rc, err);
 }
 

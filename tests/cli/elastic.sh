@@ -13,6 +13,7 @@ trap '[ -n "$pid" ] && kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
 . "$top_srcdir/tests/lib/ok.sh"
 shown=$dir/out
 steps=120
+apart=0 # steps at least, from one kill to the next
 RANDOM=${PLAIT_TEST_SEED:=$$}
 echo "# PLAIT_TEST_SEED=$PLAIT_TEST_SEED"
 
@@ -85,10 +86,10 @@ for line in open(sys.argv[1] + "/out"):
 # hurt WHAT RANKS LAYOUT EVERY RANK...: the ranks are killed one by one
 hurt() {
     local what=$1 at=$((RANDOM % 40 + 12))
-    begin "$2" "$3" --set checkpoint.every="$4"
+    begin "$2" "$3" --set checkpoint.every=$4 # and what else is in $4
     for rank in "${@:5}"; do
         kill_at $at "$rank"
-        at=$((at + RANDOM % 20))
+        at=$((at + RANDOM % 20 + apart))
     done
     finish
     ok "$what: ends well" test $status = 0
@@ -121,6 +122,30 @@ ok "then the other, and none waits" \
 ok "nothing is left of it, nor a spare one" \
     eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
 
+# No file is ever written: what goes on went on from memory, and repeats no more
+# steps than there are between two copies.
+from_memory() {
+    ok "from memory, each time" eval 'test "$(grep -c "is gone in step" \
+        "$dir/out")" = "$(grep -c "from step [0-9]* in memory" "$dir/out")"'
+    ok "at most 10 steps are made again" awk '/in memory, [0-9]+ step/ {
+        sub(".* in memory, ", ""); if ($1 + 0 > 10) exit 1 }' "$dir/out"
+    grep "copies in memory" "$dir/out" | sed 's/^/#   /'
+}
+copies="--set checkpoint.memory=10"
+apart=5 # two at once may be each other's partners, and both copies lost
+for zero in $((RANDOM % 2)) $((RANDOM % 2 + 2)); do
+    hurt "dp 4 zero $zero, copies in memory, two killed" 4 --dp=4 \
+        "100000 $copies --set parallel.zero=$zero" \
+        $((RANDOM % 2)) $((RANDOM % 2 + 2))
+    from_memory
+done
+hurt "tp 2 pp 2 and a spare one, copies in memory" 4 \
+    "--tp=2 --pp=2 --spares=1" "100000 $copies" $((RANDOM % 4))
+from_memory
+hurt "tp 2 dp 2 zero 1, copies in memory, two killed" 4 "--tp=2 --dp=2" \
+    "100000 $copies --set parallel.zero=1" $one $(((one + 1 + RANDOM % 3) % 4))
+from_memory
+
 begin 2 "--tp=2 --spares=1" --set checkpoint.every=5
 # ticks FILE: of the processor, so far
 ticks() { cut -d" " -f14,15 "/proc/$(cat "$dir/pid.$1")/stat" | tr " " +; }
@@ -151,6 +176,10 @@ begin 2 --dp=2 --set checkpoint.dir=
 finish
 ok "without checkpoints it is refused" eval 'test $status = 1 &&
     grep -q "elastic: checkpoint.dir is missing" "$dir/out"'
+"$train" "$dir/c.yaml" --device cpu --set checkpoint.memory=10 \
+    --set checkpoint.dir="$dir/ck" >"$dir/out" 2>&1
+ok "copies in memory without it are refused" test $? = 1
+ok "by the key's name" grep -q "checkpoint.memory: copies are for" "$dir/out"
 "$plait" run --elastic true >"$dir/out" 2>&1
 ok "without --np it is wrong usage" test $? = 2
 "$plait" run --np 1 --spares=1 true >"$dir/out" 2>&1

@@ -36,8 +36,8 @@ static void defaults(void)
            c->batch.growth.n == 0 && !c->batch.growth.is_auto &&
            c->train.noise == 0 && !c->train.skip_outliers &&
            c->checkpoint.keep == 2 && !c->checkpoint.fallback &&
-           c->train.check_replicas == 100 && c->train.timeout == -1 &&
-           c->log.histograms == 0,
+           c->checkpoint.memory == 0 && c->train.check_replicas == 100 &&
+           c->train.timeout == -1 && c->log.histograms == 0,
        "data, optim, checkpoint");
     plait_job_config_destroy(c);
     plait_job_config_destroy(NULL);
@@ -255,6 +255,14 @@ static void settings(void)
     ok(c && c->checkpoint.every == PLAIT_CHECKPOINT_AUTO,
        "checkpoint.every auto");
     plait_job_config_destroy(c);
+    c = parse("checkpoint: {memory: 10, dir: d}", &err);
+    ok(c && c->checkpoint.memory == 10, "checkpoint.memory");
+    plait_job_config_destroy(c);
+    c = parse("checkpoint: {memory: -1}", &err);
+    ok(!c && strstr(err.text, "memory is a whole number"), "%s", err.text);
+    c = parse("checkpoint: {memory: 10}", &err);
+    ok(!c && strstr(err.text, "checkpoint.memory: there is no"), "%s",
+       err.text);
     c = parse("checkpoint: {fallback: d}", &err);
     ok(!c && strstr(err.text, "checkpoint.fallback: there is no"), "%s",
        err.text);

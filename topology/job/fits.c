@@ -388,6 +388,9 @@ int plait_fits_config(const struct plait_job_config *config,
     if (config->checkpoint.fallback && !config->checkpoint.dir)
         return plait_errorf(err, "checkpoint.fallback: there is no "
                                  "checkpoint.dir that it could stand in for");
+    if (config->checkpoint.memory && !config->checkpoint.dir)
+        return plait_errorf(err, "checkpoint.memory: there is no "
+                                 "checkpoint.dir for what no copy is left of");
     if (t->loss_scale > 0 && t->precision != PLAIT_FP16)
         return plait_errorf(err,
                             "train.loss_scale %g: train.precision must be "

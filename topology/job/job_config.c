@@ -206,6 +206,7 @@ static const struct plait_yaml_field checkpoint_fields[] = {
           .count = PLAIT_CHECKPOINT_AUTO),
     FIELD(checkpoint, "keep", keep, INT, RANGE(0, MAX_COUNT)),
     FIELD(checkpoint, "async", async, BOOL, ),
+    FIELD(checkpoint, "memory", memory, INT64, RANGE(0, MAX_STEPS)),
 };
 
 static const struct plait_yaml_field log_fields[] = {

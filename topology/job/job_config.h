@@ -264,6 +264,7 @@ struct plait_checkpoint_config {
                        cost and failures say */
     int keep;
     bool async;
+    int64_t memory; /* steps between copies in peers' memory; 0: none */
 };
 
 struct plait_log_config {

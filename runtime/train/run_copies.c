@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint.memory: copies of the state in peers' memory. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "runtime/stuck/record.h"
+#include "runtime/train/elastic.h"
+#include "runtime/train/run_private.h"
+
+static void count_time(struct run *r, double begin)
+{
+    r->copying += plait_trace_now() - begin;
+    plait_trace_span(r->trace, "checkpoint", "copy", begin);
+}
+
+static int copy_now(struct run *r, struct plait_error *err)
+{
+    double begin = plait_trace_now();
+    int rc;
+
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_SAVE);
+    plait_run_describe(r);
+    rc = plait_copier_copy(r->copier, &r->done, err);
+    plait_record_phase(r->s->mesh->record, PLAIT_PHASE_BETWEEN);
+    count_time(r, begin);
+    return rc < 0 ? PLAIT_RUN_BROKEN : 0;
+}
+
+int plait_run_open_copies(struct run *r, struct plait_error *err)
+{
+    struct plait_elastic *e = r->s->elastic;
+    int rc = 0;
+
+    if (r->config->checkpoint.memory == 0)
+        return 0;
+    if (!e) {
+        errno = EINVAL;
+        rc = plait_errorf(err, "checkpoint.memory: copies are for ranks that "
+                               "go on when others die: start with plait run "
+                               "--elastic and several ranks, or leave it out");
+        return plait_error_consensus(r->world, rc, err);
+    }
+    r->copier = plait_copier_create(e->copies, plait_trainer_model(r->trainer),
+                                    plait_trainer_optim(r->trainer),
+                                    r->s->world.members->epoch, err);
+    return r->copier ? copy_now(r, err) : -1;
+}
+
+/* The partner has had a step's time to receive. */
+int plait_run_copy(struct run *r, struct plait_error *err)
+{
+    int64_t every = r->config->checkpoint.memory;
+    double begin = plait_trace_now();
+    int rc;
+
+    if (!r->copier)
+        return 0;
+    if (r->done.step % every == 0)
+        return copy_now(r, err);
+    rc = plait_copier_finish(r->copier, err);
+    count_time(r, begin);
+    return rc < 0 ? PLAIT_RUN_BROKEN : 0;
+}
+
+void plait_run_report_copies(const struct run *r)
+{
+    if (!r->copier || plait_comm_rank(r->world) != 0)
+        return;
+    printf("copies in memory: %d, in %.1f MiB of each rank's, %.2f %% of the "
+           "time of the steps\n",
+           plait_copier_count(r->copier),
+           (double)plait_copier_bytes(r->copier) / (1 << 20),
+           100 * r->copying /
+               (r->account.seconds > 0 ? r->account.seconds : 1));
+}
+
+int plait_run_load_copies(struct run *r, struct plait_error *err)
+{
+    const struct plait_elastic *e = r->s->elastic;
+
+    if (!e || !e->copies || e->losses == 0 || e->copies->step < 0)
+        return 1;
+    if (plait_checkpoint_load_copies(e->copies, &r->done,
+                                     plait_trainer_optim(r->trainer), err) == 0)
+        return 0;
+    if (errno != EBADMSG)
+        return -1;
+    if (err->text[0])
+        fprintf(stderr,
+                "plait-train: copies in memory of step %" PRId64
+                " skipped: %s\n",
+                e->copies->step, err->text);
+    err->text[0] = '\0';
+    return 1;
+}
