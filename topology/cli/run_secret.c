@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "topology/base/files.h"
 #include "topology/base/secret.h"
 #include "topology/cli/credential.h"
 #include "topology/cli/run.h"
@@ -87,18 +88,6 @@ static int make_answer(struct handing *h, char answer[CREDENTIAL_SIZE],
     return credentials_seal(h->credentials, text, answer, err);
 }
 
-/* As many connections as there are tasks. */
-static void allow_files(int tasks)
-{
-    struct rlimit limit;
-    rlim_t wanted = (rlim_t)tasks + 64;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
-        return;
-    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 static int say_missing(const struct handing *h,
                        const struct plait_meeting *meeting,
                        struct plait_error *err)
@@ -127,7 +116,7 @@ static int hand_out(struct handing *h, struct plait_error *err)
         return -1;
     if (h->world == 1)
         return 0;
-    allow_files(h->world);
+    plait_files_allow((size_t)h->world);
     meeting =
         plait_meeting_create(h->world - 1, h->run->place.jobid, ports, err);
     rc = meeting ? 0 : -1;
