@@ -93,6 +93,18 @@ struct plait_rope {
     int original; /* longest text before */
 };
 
+/* What is told of a GPU. */
+struct plait_gpu_facts {
+    char name[96];
+    char busid[16];      /* "0000:07:00.0" */
+    int capability;      /* 89: 8.9 */
+    int processors;      /* streaming multiprocessors */
+    size_t memory;       /* bytes */
+    int driver, api;     /* CUDA's versions, 12040: 12.4 */
+    char attention[240]; /* who computes it in 16 bits: "cuDNN 9.19.0", or "own
+                            kernels", with the reason where there is one */
+};
+
 /* n fp32 numbers of device memory. */
 struct plait_floats {
     const float *x;
@@ -189,6 +201,9 @@ struct plait_ops {
     int gpu;
 
     /* -- device, memory, queues, events ------------------------------- */
+    /* Of a GPU, by its index among those that this process sees; -1 with
+     * ENODEV: there are fewer. NULL: not a table of GPUs. */
+    int (*gpu_facts)(int index, struct plait_gpu_facts *facts);
     /* index: which GPU (as CUDA numbers them); ignored on CPUs.
      * threads: OpenMP threads to use, 0: what the process is bound to. */
     struct plait_device *(*device_create)(int index, int threads);
@@ -572,6 +587,8 @@ struct plait_ops {
 const struct plait_ops *plait_ops_ref(void);
 const struct plait_ops *plait_ops_cpu(void);
 const struct plait_ops *plait_ops_cuda(const char **why);
+/* Whether this program was built with it: the same for all ranks. */
+int plait_cuda_configured(void);
 /* The instructions that cpu computes with: "base", "avx2", "avx512",
  * "avx512bf16" or "amx"; the best of this processor, or what PLAIT_CPU_ISA
  * names. NULL with errno EINVAL where that is nothing this processor has, *why

@@ -62,7 +62,7 @@ static void load_cuda(void)
     }
     *(void **)&entry = dlsym(handle, "plait_cuda_ops");
     if (entry == NULL) {
-        cuda.error = ENOSYS;
+        cuda.error = EIO;
         snprintf(cuda.why, sizeof(cuda.why),
                  "%s: has no plait_cuda_ops: not a module of this version",
                  path);
@@ -87,7 +87,17 @@ const struct plait_ops *plait_ops_cuda(const char **why)
     }
     return cuda.ops;
 }
+
+int plait_cuda_configured(void)
+{
+    return 1;
+}
 #else
+int plait_cuda_configured(void)
+{
+    return 0;
+}
+
 const struct plait_ops *plait_ops_cuda(const char **why)
 {
     if (why != NULL)

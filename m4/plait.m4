@@ -206,63 +206,223 @@ AC_DEFUN([PLAIT_SLURM], [
     AM_CONDITIONAL([WITH_SLURM], [test $have_slurm = yes])
 ])
 
-# CUDA, cuBLASLt and NCCL: --with-cuda=DIR, CUDA_HOME, nvcc on PATH, or the
-# toolkit's usual prefix
+# Where NVIDIA's parts may be, beside what compilers search: the toolkit, and
+# the folders that PyPI's wheels nvidia-* have made for this python3, or below
+# NVIDIA_WHEELS. The wheels' libraries have numbers and no plain names.
+AC_DEFUN([PLAIT_NVIDIA_PLACES], [
+    AC_ARG_VAR([NVIDIA_WHEELS],
+        [folder with the folder "nvidia" of PyPI's wheels (where python3 looks)])
+    plait_wheels=`for d in "$NVIDIA_WHEELS" \
+        \`python3 -c 'import sys; print(*sys.path, sep="\n")' 2>/dev/null\`
+    do AS_IF([test -n "$d"], [ls -d "$d"/nvidia/*/ 2>/dev/null]); done |
+        sed 's,/$,,' | awk '!seen@<:@@S|@0@:>@++'`
+
+    # plait_library DIR NAME: the file of a library there, if there is one
+    plait_library() {
+        for f in "@S|@1/lib@S|@2.so" "@S|@1/lib@S|@2.so".@<:@0-9@:>@*; do
+            AS_IF([test -f "$f"], [echo "$f"; return])
+        done
+    }
+    # plait_place HEADER LIBRARY DIR...: sets plait_include and plait_lib to the
+    # folders of the first of DIR with both, and plait_file to the library's
+    # file; compilers' own folders are searched last and leave the first empty
+    plait_place() {
+        plait_include= plait_lib= plait_file= plait_header=@S|@1
+        plait_name=@S|@2
+        shift 2
+        for d; do
+            AS_IF([test -f "$d/include/$plait_header"], [], [continue])
+            for l in "$d/lib64" "$d/lib"; do
+                plait_file=`plait_library "$l" "$plait_name"`
+                AS_IF([test -n "$plait_file"],
+                    [plait_include=$d/include plait_lib=$l
+                     AS_CASE([$d], [/usr], [plait_include= plait_lib=])
+                     return])
+            done
+        done
+        AS_IF([echo "@%:@include <$plait_header>" |
+                $CC $CPPFLAGS -E -x c - >/dev/null 2>&1],
+            [plait_file=`$CC -print-file-name="lib$plait_name.so"`
+             AS_IF([test -f "$plait_file"], [], [plait_file=])])
+        test -n "$plait_file"
+    }
+])
+
+# plait_nvcc_takes FLAG...: whether nvcc compiles with its host compiler. Newer
+# ones than it knows it refuses.
+AC_DEFUN([PLAIT_NVCC_COMPILER], [
+    AC_ARG_VAR([NVCC_CCBIN], [the C++ compiler that nvcc uses])
+    AC_MSG_CHECKING([for a C++ compiler that nvcc takes])
+    cat >conftest.cu <<_PLAIT_EOF
+#include <cuda_runtime.h>
+#include <vector>
+__global__ void kernel() {}
+void run() { std::vector<int> x(1); kernel<<<1, 1>>>(); }
+_PLAIT_EOF
+    plait_takes=no
+    plait_all="default g++-15 g++-14 g++-13 g++-12 g++-11 g++-10
+        `ls -d /opt/rh/gcc-toolset-*/root/usr/bin/g++ 2>/dev/null`"
+    for plait_ccbin in ${NVCC_CCBIN:-$plait_all}; do
+        AS_CASE([$plait_ccbin],
+            [default], [plait_ccbin=],
+            [AS_IF([type "$plait_ccbin" >/dev/null 2>&1], [], [continue])])
+        AS_IF(["$NVCC" ${plait_ccbin:+-ccbin=$plait_ccbin} -std=c++17 -c \
+                -o conftest.cuo conftest.cu >conftest.err 2>&1],
+            [plait_takes=yes; break])
+        AS_IF([test -s conftest.first], [], [cp conftest.err conftest.first])
+        cat conftest.err >&AS_MESSAGE_LOG_FD
+    done
+    AS_IF([test $plait_takes = yes],
+        [AC_MSG_RESULT([${plait_ccbin:-its own choice}])
+         NVCC_CCBIN=$plait_ccbin],
+        [AC_MSG_RESULT([none])
+         plait_cuda_lacks="nvcc compiles nothing: `grep -m1 error \
+            conftest.first || head -n 1 conftest.first`"])
+    rm -f conftest.cu conftest.cuo conftest.err conftest.first
+])
+
+# The architectures that this nvcc has of those that there are GPUs of: code
+# of 8.0 runs on 8.6 and 8.9, of 10.0 on 10.3, of 12.0 on 12.1, and what is
+# neither is compiled from 9.0's when it is loaded.
+AC_DEFUN([PLAIT_NVCC_GENCODE], [
+    AC_ARG_WITH([nvcc-gencode],
+        [AS_HELP_STRING([--with-nvcc-gencode=FLAGS],
+            [GPU architectures to compile for (8.0, 9.0, 10.0 and 12.0, as far as nvcc has them)])],
+        [NVCC_GENCODE=$withval],
+        [plait_has=`"$NVCC" --list-gpu-arch 2>/dev/null`
+         NVCC_GENCODE=
+         for a in 80 90 100 120; do
+            AS_CASE([$a], [80|90], [],
+                [AS_CASE([" "`echo $plait_has`" "], [*" compute_$a "*], [],
+                    [continue])])
+            plait_code=sm_$a
+            AS_CASE([$a], [90], [plait_code="@<:@sm_90,compute_90@:>@"])
+            NVCC_GENCODE="$NVCC_GENCODE -gencode=arch=compute_$a,code=$plait_code"
+         done])
+])
+
+# CUDA and cuBLASLt: --with-cuda=DIR, CUDA_HOME, nvcc on PATH, NVIDIA's usual
+# prefixes, PyPI's wheels
+AC_DEFUN([PLAIT_CUDA_TOOLKIT], [
+    plait_cuda_lacks="no nvcc"
+    plait_homes="/usr/local/cuda `ls -d /usr/local/cuda-* 2>/dev/null |
+        sort -t- -k2 -Vr` `echo $plait_wheels`"
+    plait_path=
+    for d in $CUDA_HOME; do plait_path=$d/bin:; done
+    plait_path=$plait_path$PATH
+    for d in $plait_homes; do plait_path=$plait_path:$d/bin; done
+    AS_CASE([$with_cuda],
+        [yes|check], [AC_PATH_PROG([NVCC], [nvcc], [], [$plait_path])],
+        [AC_PATH_PROG([NVCC], [nvcc], [], [$with_cuda/bin])])
+    AS_IF([test -n "$NVCC"], [
+        plait_cuda_lacks=
+        cuda_home=`dirname "$NVCC"`; cuda_home=`cd "$cuda_home/.." && pwd`
+        cuda_release=`"$NVCC" --version 2>/dev/null |
+            sed -n 's/.*release \(@<:@0-9.@:>@*\),.*/\1/p'`
+        PLAIT_NVCC_COMPILER
+        CUDA_CFLAGS= CUDA_LDFLAGS= CUDA_LIBS= NCCL_LIBS= plait_cuda_folder=
+        for need in cublasLt.h:cublasLt cuda_runtime_api.h:cudart; do
+            AS_IF([plait_place "${need%:*}" "${need@%:@*:}" "$cuda_home" \
+                    $plait_wheels],
+                [PLAIT_USE([CUDA_LIBS])
+                 AS_CASE([$need], [*:cudart], [plait_cudart=$plait_used])],
+                [plait_cuda_lacks=${plait_cuda_lacks:-"no ${need%:*} and library ${need@%:@*:}"}])
+        done
+        AS_IF([test -z "$plait_cuda_lacks"],
+            [have_cuda=yes; PLAIT_NVCC_GENCODE])])
+])
+
+# PLAIT_USE(LIBS): what plait_place found goes into CUDA_CFLAGS, CUDA_LDFLAGS
+# and LIBS; plait_used is what LIBS got
+AC_DEFUN([PLAIT_USE], [
+    plait_used=
+    AS_IF([test -n "$plait_lib"], [plait_used="-L$plait_lib "])
+    AS_CASE([$plait_file],
+        [*.so], [plait_used="$plait_used-l$plait_name"],
+        [plait_used="$plait_used-l:`basename "$plait_file"`"])
+    $1="$$1 $plait_used"
+    PLAIT_USE_FOLDERS
+])
+
+AC_DEFUN([PLAIT_USE_FOLDERS], [
+    AS_CASE([" $CUDA_CFLAGS "], [*" $plait_include "*], [],
+        [AS_IF([test -n "$plait_include"],
+            [CUDA_CFLAGS="$CUDA_CFLAGS -isystem $plait_include"])])
+    AS_CASE([" $CUDA_LDFLAGS "], [*" -R$plait_lib "*], [],
+        [AS_IF([test -n "$plait_lib"],
+            [CUDA_LDFLAGS="$CUDA_LDFLAGS -R$plait_lib"])])
+])
+
+# PLAIT_PART(NAME, HEADER, LIBRARY, TEST, TEXT): --with-NAME=DIR; have_NAME, and
+# NAME_version as the preprocessor has TEXT where TEST of it holds
+AC_DEFUN([PLAIT_PART], [
+    have_$1=no $1_version=
+    AS_CASE([$have_cuda-$with_$1],
+        [no-*|*-no], [],
+        [AS_CASE([$with_$1], [yes|check], [plait_homes="$cuda_home $plait_wheels"],
+            [plait_homes=$with_$1])
+         AC_MSG_CHECKING([for $2 and lib$3])
+         AS_IF([plait_place $2 $3 $plait_homes], [
+            $1_version=`printf '@%:@include <%s>\n@%:@if %s\nPLAIT_HAS %s\n@%:@else\nPLAIT_OLD %s\n@%:@endif\n' \
+                $2 '$4' '$5' '$5' | $CC $CPPFLAGS ${plait_include:+-I$plait_include} \
+                $CUDA_CFLAGS -E -P -x c - 2>/dev/null | tr -d ' ' |
+                sed -n 's/^PLAIT_HAS\(.*\)/\1/p; s/^PLAIT_OLD\(.*\)/\1(too old)/p'`
+            AS_CASE([$$1_version],
+                [*old*], [],
+                [?*], [have_$1=yes])])
+         AC_MSG_RESULT([${$1_version:-no} $plait_lib])])
+    AS_CASE([$with_$1-$have_$1], [check-*|no-*|*-yes], [],
+        [AC_MSG_ERROR([--with-$1: no $2 and lib$3 that will do there, or no CUDA])])
+])
+
 AC_DEFUN([PLAIT_CUDA], [
     AC_ARG_WITH([cuda],
         [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@],
-            [CUDA toolkit with cuBLAS and NCCL])],
+            [CUDA toolkit with cuBLAS])],
         [], [with_cuda=check])
-    AC_ARG_WITH([nvcc-gencode],
-        [AS_HELP_STRING([--with-nvcc-gencode=FLAGS],
-            [GPU architectures to compile for])],
-        [], [with_nvcc_gencode="-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=@<:@sm_90,compute_90@:>@"])
+    AC_ARG_WITH([nccl],
+        [AS_HELP_STRING([--without-nccl, --with-nccl@<:@=DIR@:>@],
+            [NCCL, which ranks on several GPUs need])],
+        [], [with_nccl=check])
     AC_ARG_WITH([cudnn],
-        [AS_HELP_STRING([--with-cudnn],
+        [AS_HELP_STRING([--without-cudnn, --with-cudnn@<:@=DIR@:>@],
             [attention and convolutions by cuDNN 9 unless PLAIT_ATTENTION, PLAIT_CONVOLUTION=own])],
-        [], [with_cudnn=no])
-    plait_cuda_summary=no
+        [], [with_cudnn=check])
     have_cuda=no
-    have_cudnn=no
     NVCC=
+    plait_cuda_summary=no
     AS_IF([test "x$with_cuda" != xno], [
-        AS_CASE(["$with_cuda"],
-            [yes|check], [
-                AC_PATH_PROG([NVCC], [nvcc], [],
-                    [${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin])],
-            [AC_PATH_PROG([NVCC], [nvcc], [], [$with_cuda/bin])])
-        AS_IF([test -n "$NVCC"], [
-            cuda_home=`dirname "$NVCC"`; cuda_home=`cd "$cuda_home/.." && pwd`
-            CUDA_CFLAGS="-isystem $cuda_home/include"
-            cuda_lib=$cuda_home/lib64
-            AS_IF([test ! -d "$cuda_lib"], [cuda_lib=$cuda_home/lib])
-            CUDA_LDFLAGS="-R$cuda_lib"
-            CUDA_LIBS="-L$cuda_lib -lcublasLt -lcudart"
-            NCCL_LIBS="-L$cuda_lib -lnccl -lcudart"
-            saved_CPPFLAGS=$CPPFLAGS; saved_LIBS=$LIBS
-            CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS"; LIBS="$LIBS -L$cuda_lib"
-            AC_CHECK_HEADER([cublasLt.h],
-                [AC_CHECK_HEADER([nccl.h], [have_cuda=yes])])
-            AS_IF([test "x$with_cudnn" != xno],
-                [AC_CHECK_HEADER([cudnn_graph.h], [have_cudnn=yes])])
-            CPPFLAGS=$saved_CPPFLAGS; LIBS=$saved_LIBS
-        ])
+        PLAIT_NVIDIA_PLACES
+        PLAIT_CUDA_TOOLKIT
+        plait_cuda_summary="no ($plait_cuda_lacks)"
         AS_IF([test $have_cuda = no && test "x$with_cuda" != xcheck],
-              [AC_MSG_ERROR([CUDA with cuBLAS and NCCL not found])])
+              [AC_MSG_ERROR([CUDA with cuBLAS not found: $plait_cuda_lacks])])
     ])
-    AS_IF([test "x$with_cudnn" != xno && test $have_cuda$have_cudnn != yesyes],
-          [AC_MSG_ERROR([--with-cudnn: no cudnn_graph.h (cuDNN 9) beside CUDA])])
-    NVCC_GENCODE=$with_nvcc_gencode
+    PLAIT_PART([nccl], [nccl.h], [nccl],
+        [NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)], [NCCL_MAJOR . NCCL_MINOR])
+    AS_IF([test $have_nccl = yes], [
+        PLAIT_USE([NCCL_LIBS])
+        NCCL_LIBS="$NCCL_LIBS $plait_cudart"
+        AC_DEFINE([HAVE_NCCL], [1], [NCCL connects ranks on GPUs])])
+    PLAIT_PART([cudnn], [cudnn_graph.h], [cudnn], [CUDNN_MAJOR == 9],
+        [CUDNN_MAJOR . CUDNN_MINOR])
+    AS_IF([test $have_cudnn = yes], [
+        PLAIT_USE_FOLDERS
+        AC_DEFINE([HAVE_CUDNN], [1], [cuDNN can be chosen])])
     AS_IF([test $have_cuda = yes], [
-        AC_DEFINE([HAVE_CUDA], [1], [CUDA, cuBLASLt and NCCL are used])
-        plait_cuda_summary="yes ($cuda_home)"
-        AS_IF([test $have_cudnn = yes], [
-            AC_DEFINE([HAVE_CUDNN], [1], [cuDNN can be chosen])
-            CUDA_LIBS="$CUDA_LIBS -lcudnn"
-            plait_cuda_summary="yes, with cuDNN ($cuda_home)"
-        ])
+        AC_DEFINE([HAVE_CUDA], [1], [CUDA and cuBLASLt are used])
+        plait_cuda_summary="yes ($cuda_home, $cuda_release; `echo "$NVCC_GENCODE" |
+            grep -o 'sm_@<:@0-9@:>@*' | tr '\n' ' ' | sed 's/ $//'`)"
+        AS_IF([test -n "$NVCC_CCBIN"],
+            [NVCC_GENCODE="$NVCC_GENCODE -ccbin=$NVCC_CCBIN"])
     ])
+    plait_nccl_summary=${nccl_version:-no}
+    plait_cudnn_summary=${cudnn_version:-no}
+    dnl config.log has them for ./check-gpu
+    AC_SUBST([plait_cuda_summary]) AC_SUBST([plait_nccl_summary])
+    AC_SUBST([plait_cudnn_summary]) AC_SUBST([plait_mpi_summary])
     AC_SUBST([NVCC]) AC_SUBST([NVCC_GENCODE])
     AC_SUBST([CUDA_CFLAGS]) AC_SUBST([CUDA_LDFLAGS]) AC_SUBST([CUDA_LIBS]) AC_SUBST([NCCL_LIBS])
     AM_CONDITIONAL([WITH_CUDA], [test $have_cuda = yes])
+    AM_CONDITIONAL([WITH_NCCL], [test $have_nccl = yes])
 ])

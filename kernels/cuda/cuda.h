@@ -142,6 +142,10 @@ void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,
 /* Whether this variable of the environment leaves something to cuDNN: 1, 0, or
  * -1 and the queue has failed. */
 int cuda_cudnn_chosen(struct plait_queue *q, const char *variable);
+/* What computes attention in 16 bits, and why, as struct plait_gpu_facts. */
+void cuda_describe_attention(char *text, size_t size);
+/* Why cuDNN cannot be used; NULL: it can. */
+const char *cudnn_missing(void);
 /* Whether PLAIT_ATTENTION leaves this to cuDNN, and the shape is one of its:
  * 1, 0, or -1 and the queue has failed. addresses: all pointers or'ed. */
 int cuda_cudnn_takes(struct plait_queue *q, enum plait_dtype type,

@@ -18,20 +18,6 @@
 
 #include "kernels/cuda/cudnn.h"
 
-/* What this cuDNN's backward is known not to do right; NULL: nothing. */
-static const char *too_old(const struct shape *s)
-{
-    size_t version = cudnnGetVersion();
-
-    if (!s->backward)
-        return NULL;
-    if (version < 90600)
-        return "older than 9.6";
-    if (version < 91600 && s->len % 128 != 0)
-        return "before 9.16 for whole 128 tokens alone";
-    return NULL;
-}
-
 /* Said once, as the refusal is remembered. */
 static void refuse(struct plait_queue *q, const struct build *b)
 {
@@ -47,10 +33,11 @@ static void refuse(struct plait_queue *q, const struct build *b)
 
 static void state(struct build *b)
 {
-    const char *old = too_old(&b->p->key.attention);
+    const char *refused =
+        cudnn_refused(&b->p->key.attention, cudnnGetVersion());
 
-    if (old != NULL)
-        cudnn_check(b, old, CUDNN_STATUS_NOT_SUPPORTED);
+    if (refused != NULL)
+        cudnn_check(b, refused, CUDNN_STATUS_NOT_SUPPORTED);
     cudnn_state_attention(b);
 }
 

@@ -7,9 +7,9 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/image.h"
 
-/* What the files about cuDNN share: cudnn_desc.c (descriptors), cudnn_graph.c
- * and cudnn_conv_graph.c (what a plan computes), cudnn_choose.c (its
- * engine), cudnn_plan.c (plans that are kept), cudnn.c
+/* What the files about cuDNN share: cudnn_lib.c (the library), cudnn_desc.c
+ * (descriptors), cudnn_graph.c and cudnn_conv_graph.c (what a plan computes),
+ * cudnn_choose.c (its engine), cudnn_plan.c (plans that are kept), cudnn.c
  * and cudnn_conv.c (attention and convolutions by them). */
 
 typedef cudnnBackendDescriptor_t desc;
@@ -113,6 +113,12 @@ struct plan *cudnn_plan_for(struct plait_queue *q, const struct key *key,
 cudnnStatus_t cudnn_execute(struct plait_queue *q, const struct plan *p,
                             int64_t n, const int64_t *ids, void **memory,
                             void *workspace);
+
+/* The library of that name; -1 and why. */
+int cudnn_load(const char *file, char *why, size_t size);
+
+/* What a version is known not to do right of attention; NULL: nothing. */
+const char *cudnn_refused(const struct shape *s, size_t version);
 
 /* A plan for the operations that are stated, if there is one. */
 void cudnn_choose(struct build *b);

@@ -298,6 +298,19 @@ static void backward_ops(struct build *b)
               gradient(b, ID_DQ, s->q_heads, s->q_stride));
 }
 
+const char *cudnn_refused(const struct shape *s, size_t version)
+{
+    if (version == 91000 || version == 91001)
+        return "wrong in 16 bits in 9.10.0 and 9.10.1";
+    if (!s->backward)
+        return NULL;
+    if (version < 90600)
+        return "older than 9.6";
+    if (version < 91600 && s->len % 128 != 0)
+        return "before 9.16 for whole 128 tokens alone";
+    return NULL;
+}
+
 void cudnn_state_attention(struct build *b)
 {
     b->s = &b->p->key.attention;

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,11 +130,12 @@ void cuda_cudnn_forget(struct plait_device *dev)
     dev->cudnn = NULL;
 }
 
-static const char usual[] = "cudnn";
-
 #else
 
-static const char usual[] = "own";
+const char *cudnn_missing(void)
+{
+    return "configured without cuDNN";
+}
 
 void cuda_cudnn_forget(struct plait_device *dev)
 {
@@ -148,19 +150,36 @@ int cuda_cudnn_chosen(struct plait_queue *q, const char *variable)
     const char *choice = getenv(variable);
 
     if (choice == NULL || *choice == '\0')
-        choice = usual;
+        return cudnn_missing() == NULL;
     if (strcmp(choice, "own") == 0)
         return 0;
     if (strcmp(choice, "cudnn") != 0)
         return plait_queue_fail(&q->head, EINVAL,
                                 "%s is '%s': it is own or cudnn", variable,
                                 choice);
+    if (cudnn_missing() == NULL)
+        return 1;
+    return plait_queue_fail(&q->head, ENOTSUP, "%s=cudnn: %s", variable,
+                            cudnn_missing());
+}
+
+void cuda_describe_attention(char *text, size_t size)
+{
+    const char *choice = getenv("PLAIT_ATTENTION");
+    bool own = choice != NULL && strcmp(choice, "own") == 0;
+    const char *why = own ? NULL : cudnn_missing();
+
 #ifdef HAVE_CUDNN
-    return 1;
-#else
-    return plait_queue_fail(&q->head, ENOTSUP,
-                            "%s=cudnn: this plait was configured without "
-                            "cuDNN",
-                            variable);
+    size_t version = why == NULL ? cudnnGetVersion() : 0;
+
+    if (!own && why == NULL)
+        why = cudnn_refused(&(struct shape){.backward = false}, version);
+    if (!own && why == NULL) {
+        snprintf(text, size, "cuDNN %zu.%zu.%zu", version / 10000,
+                 version / 100 % 100, version % 100);
+        return;
+    }
 #endif
+    snprintf(text, size, "own kernels%s%s%s", why != NULL ? " (" : "",
+             why != NULL ? why : "", why != NULL ? ")" : "");
 }

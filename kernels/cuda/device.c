@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <nvtx3/nvToolsExt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,6 +147,31 @@ static void device_destroy(struct plait_device *dev)
     pthread_mutex_destroy(&dev->lock);
     free(dev);
     errno = saved;
+}
+
+static int gpu_facts(int index, struct plait_gpu_facts *facts)
+{
+    struct cudaDeviceProp prop;
+    char busid[32] = "";
+    int count = 0;
+
+    memset(facts, 0, sizeof(*facts));
+    if (cudaGetDeviceCount(&count) != cudaSuccess || index >= count ||
+        cudaGetDeviceProperties(&prop, index) != cudaSuccess ||
+        cudaDeviceGetPCIBusId(busid, sizeof(busid), index) != cudaSuccess ||
+        cudaDriverGetVersion(&facts->driver) != cudaSuccess ||
+        cudaRuntimeGetVersion(&facts->api) != cudaSuccess) {
+        cudaGetLastError();
+        errno = ENODEV;
+        return -1;
+    }
+    snprintf(facts->name, sizeof(facts->name), "%.95s", prop.name);
+    snprintf(facts->busid, sizeof(facts->busid), "%.15s", busid);
+    facts->capability = 10 * prop.major + prop.minor;
+    facts->processors = prop.multiProcessorCount;
+    facts->memory = prop.totalGlobalMem;
+    cuda_describe_attention(facts->attention, sizeof(facts->attention));
+    return 0;
 }
 
 static void allow_tf32(struct plait_device *dev, int allow)
@@ -425,6 +451,7 @@ static void range_end(void)
 
 void cuda_device_ops(struct plait_ops *ops)
 {
+    ops->gpu_facts = gpu_facts;
     ops->device_create = device_create;
     ops->device_destroy = device_destroy;
     ops->allow_tf32 = allow_tf32;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuDNN's plans for the convolutions of image models, without a GPU: cuDNN is
- * asked what it would do on one that is described to it. What attention is
- * stated as, it takes; its kernels are compiled on the GPU's machine. */
+/* cuDNN's plans for attention and for the convolutions of image models, without
+ * a GPU: cuDNN is asked what it would do on one that is described to it. For
+ * attention it wants a driver to be there, for which the toolkit's stub does.
+ */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
 #include "tap.h"
@@ -139,41 +141,133 @@ static void test_refused(void)
     cudnnBackendDestroyDescriptor(d);
 }
 
-static void test_attention(void)
-{
-    for (int i = 0; i < 3; i++) {
-        struct plan *p = calloc(1, sizeof(*p));
-        struct build b = start(p, NULL);
+/* The lengths and heads of GPT-2 124M and 1.5B, of an 8B and a 70B Llama, and
+ * what is odd: few tokens, heads of other sizes, one head for all, one
+ * sequence, tensors that are not beside each other. */
+static const struct shape shapes[] = {
+    {.batch = 32, .len = 1024, .q_heads = 12, .kv_heads = 12, .head_dim = 64},
+    {.batch = 8, .len = 1024, .q_heads = 25, .kv_heads = 25, .head_dim = 64},
+    {.batch = 1, .len = 8192, .q_heads = 32, .kv_heads = 8, .head_dim = 128},
+    {.batch = 1, .len = 4096, .q_heads = 64, .kv_heads = 8, .head_dim = 128},
+    {.batch = 2, .len = 128, .q_heads = 4, .kv_heads = 2, .head_dim = 64},
+    {.batch = 3, .len = 200, .q_heads = 4, .kv_heads = 4, .head_dim = 64},
+    {.batch = 4, .len = 512, .q_heads = 8, .kv_heads = 8, .head_dim = 96},
+    {.batch = 4, .len = 256, .q_heads = 8, .kv_heads = 1, .head_dim = 128},
+    {.batch = 1, .len = 2048, .q_heads = 16, .kv_heads = 16, .head_dim = 80},
+    {.batch = 2, .len = 1024, .q_heads = 6, .kv_heads = 6, .head_dim = 32},
+};
+enum { NSHAPES = sizeof(shapes) / sizeof(*shapes) };
 
-        p->key.attention = (struct shape){.backward = i > 0,
-                                          .zeroed = i > 1,
-                                          .type = PLAIT_BF16_T,
-                                          .batch = 2,
-                                          .len = 128,
-                                          .q_heads = 4,
-                                          .kv_heads = 2,
-                                          .head_dim = 64,
-                                          .q_stride = 512,
-                                          .kv_stride = 512};
-        cudnn_state_attention(&b);
-        ok(b.status == CUDNN_STATUS_SUCCESS && b.nops > 10,
-           "attention's %s can be stated: %d operations",
-           i == 0   ? "forward"
-           : i == 1 ? "backward that adds"
-                    : "backward",
-           b.nops);
-        forget(p);
+/* As a layer calls it: q, k and v fused. way 0: forward; 1: backward that adds;
+ * 2: backward. Why there is no plan, or NULL. */
+static const char *plan_attention(desc gpu, const struct shape *s, int way,
+                                  enum plait_dtype type, int64_t *workspace)
+{
+    static char why[200];
+    struct plan *p = calloc(1, sizeof(*p));
+    struct build b = start(p, gpu);
+    struct shape *a = &p->key.attention;
+    const char *result = NULL;
+
+    *a = *s;
+    a->backward = way > 0;
+    a->zeroed = way == 2;
+    a->type = type;
+    a->q_stride = a->kv_stride =
+        (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)s->head_dim;
+    cudnn_state_attention(&b);
+    if (gpu != NULL)
+        cudnn_choose(&b);
+    if (b.status != CUDNN_STATUS_SUCCESS || (gpu != NULL && p->plan == NULL)) {
+        snprintf(why, sizeof(why), "%s: %s", b.what,
+                 cudnnGetErrorString(b.status));
+        result = why;
     }
+    *workspace = p->workspace;
+    forget(p);
+    return result;
+}
+
+static void test_attention(const struct gpu *gpu)
+{
+    static const char *const ways[] = {"forward", "backward that adds",
+                                       "backward"};
+    desc d = describe(gpu);
+
+    for (int way = 0; way < 3; way++) {
+        int64_t most = 0, workspace = 0;
+        int missing = 0;
+
+        for (int i = 0; i < 2 * NSHAPES; i++) {
+            const struct shape *s = &shapes[i / 2];
+            const char *why = plan_attention(
+                d, s, way, i % 2 ? PLAIT_FP16_T : PLAIT_BF16_T, &workspace);
+
+            if (why != NULL)
+                diag("%d x %d tokens, %d heads of %d, %d of keys, %s: %s",
+                     s->batch, s->len, s->q_heads, s->head_dim, s->kv_heads,
+                     i % 2 ? "fp16" : "bf16", why);
+            missing += why != NULL;
+            most = workspace > most ? workspace : most;
+        }
+        ok(missing == 0,
+           "%s: attention's %s is planned for %d shapes, bf16 and fp16, "
+           "workspace %lld MiB at most",
+           gpu->name, ways[way], NSHAPES, (long long)most >> 20);
+    }
+    cudnnBackendDestroyDescriptor(d);
+}
+
+static void test_versions(void)
+{
+    const struct shape forward = shapes[0], odd = shapes[5];
+    struct shape backward = forward, odd_backward = odd;
+
+    backward.backward = odd_backward.backward = true;
+    ok(cudnn_refused(&forward, 91000) && cudnn_refused(&backward, 91001) &&
+           !cudnn_refused(&forward, 91002) && !cudnn_refused(&forward, 90900),
+       "9.10.0 and 9.10.1 are refused: %s", cudnn_refused(&forward, 91000));
+    ok(cudnn_refused(&backward, 90501) && !cudnn_refused(&forward, 90501) &&
+           cudnn_refused(&odd_backward, 91500) &&
+           !cudnn_refused(&odd_backward, 91600),
+       "and backwards of those that have none for the shape");
+}
+
+/* Before it is found: what a machine without it is told. */
+static void test_missing(void)
+{
+    char why[200] = "";
+
+    ok(cudnn_load("libcudnn.so.0", why, sizeof(why)) < 0 &&
+           strstr(why, "libcudnn.so.0") != NULL,
+       "a library that is missing is named: %s", why);
+    ok(cudnn_load("libc.so.6", why, sizeof(why)) < 0 &&
+           strcmp(why, "libc.so.6 has no cudnnGetVersion") == 0,
+       "and one that is another: %s", why);
 }
 
 int main(void)
 {
-    if (cudnnGetVersion() < 91900)
-        return skip_all("this cuDNN plans for no GPU that is not there");
-    for (size_t i = 0; i < sizeof(gpus) / sizeof(*gpus); i++)
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int64_t workspace;
+
+    test_missing();
+    test_versions();
+    if (cudnn_missing() != NULL || cudnnGetVersion() < 91900) {
+        skip("no cuDNN that plans for a GPU that is not there");
+        return done_testing();
+    }
+    diag("cuDNN %zu", cudnnGetVersion());
+    for (size_t i = 0; i < sizeof(gpus) / sizeof(*gpus); i++) {
         test_convs(&gpus[i]);
+        if (driver != NULL)
+            test_attention(&gpus[i]);
+    }
+    if (driver == NULL)
+        ok(!plan_attention(NULL, &shapes[0], 0, PLAIT_BF16_T, &workspace) &&
+               !plan_attention(NULL, &shapes[0], 2, PLAIT_BF16_T, &workspace),
+           "attention can be stated; it is planned where a driver is");
     test_refused();
-    test_attention();
     return done_testing();
 }
 

@@ -73,12 +73,34 @@ static bool gpu_is(const char *what)
     return is != NULL && strcmp(is, what) == 0;
 }
 
+/* The machine's number of this process's GPU `index`, or -1: EMULATED_GPUS are
+ * there (1), of which CUDA_VISIBLE_DEVICES shows some. Each process has its own
+ * memory: none sees what another has there. */
+static int gpu_number(int index)
+{
+    const char *there = getenv("EMULATED_GPUS");
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int n = there != NULL ? atoi(there) : 1, number = index;
+
+    if (visible != NULL) {
+        for (int i = 0; i < index && visible != NULL; i++) {
+            visible = strchr(visible, ',');
+            visible += visible != NULL;
+        }
+        if (visible == NULL || *visible < '0' || *visible > '9')
+            return -1;
+        number = atoi(visible);
+    }
+    return number < n ? number : -1;
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
-    return emu_result(gpu_is("none")     ? cudaErrorNoDevice
-                      : gpu_is("broken") ? cudaErrorSystemNotReady
-                                         : cudaSuccess);
+    for (*count = 0; gpu_number(*count) >= 0;)
+        ++*count;
+    return emu_result(gpu_is("none") || *count == 0 ? cudaErrorNoDevice
+                      : gpu_is("broken")            ? cudaErrorSystemNotReady
+                                                    : cudaSuccess);
 }
 
 cudaError_t emu_kernel_attributes(struct cudaFuncAttributes *attributes)
@@ -88,21 +110,11 @@ cudaError_t emu_kernel_attributes(struct cudaFuncAttributes *attributes)
                                     : cudaSuccess);
 }
 
-/* EMULATED_GPUS: how many there are, one unless it says so. Each process has
- * its own: none sees what another has there. */
-static int count_gpus(void)
-{
-    const char *n = getenv("EMULATED_GPUS");
-
-    return n != NULL ? atoi(n) : 1;
-}
-
 cudaError_t cudaSetDevice(int device)
 {
     emu_count(__func__);
-    return emu_result(device >= 0 && device < count_gpus()
-                          ? cudaSuccess
-                          : cudaErrorInvalidDevice);
+    return emu_result(gpu_number(device) >= 0 ? cudaSuccess
+                                              : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
@@ -134,7 +146,26 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     memset(prop, 0, sizeof(*prop));
     snprintf(prop->name, sizeof(prop->name), "emulated GPU");
     prop->major = 9;
+    prop->multiProcessorCount = EMU_SMS;
     prop->totalGlobalMem = (size_t)16 << 30;
+    return emu_result(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *busid, int size, int device)
+{
+    snprintf(busid, (size_t)size, "0000:%02X:00.0", 7 + gpu_number(device));
+    return emu_result(cudaSuccess);
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 0;
+    return emu_result(cudaSuccess);
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 0;
     return emu_result(cudaSuccess);
 }
 
