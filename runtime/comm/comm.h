@@ -78,6 +78,18 @@ struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
                                      struct plait_device *dev,
                                      const struct plait_launch *launch,
                                      struct plait_error *err);
+/* Its two halves, for ranks that agree first on what they compute on. First
+ * what a world of `kind` (SELF, MPI or SOCKET) begins with: values of the host
+ * alone. Then the world over it, of any kind that the first half serves: one
+ * by SOCKET also NCCL and MPI, one by MPI also NCCL. Collective; takes `met`,
+ * but on failure. */
+struct plait_comm *plait_comm_meet(enum plait_comm_kind kind,
+                                   const struct plait_launch *launch,
+                                   struct plait_error *err);
+struct plait_comm *
+plait_comm_over(struct plait_comm *met, enum plait_comm_kind kind,
+                const struct plait_ops *ops, struct plait_device *dev,
+                const struct plait_launch *launch, struct plait_error *err);
 /* Collective over `parent`: ranks of one color form a group, ordered by
  * key. color < 0: takes part in the call, gets *comm NULL. `name` appears
  * in errors, traces and ncclConfig_t.commName, and decides nothing. A group

@@ -153,6 +153,13 @@ struct plait_comm *plait_socket_create(const struct plait_ops *ops,
                                        const struct plait_launch *launch,
                                        double timeout_s,
                                        struct plait_error *err);
+/* The same over `star`, which plait_tcp_create() has made. It stays the
+ * caller's. */
+struct plait_comm *plait_socket_over(struct plait_comm *star,
+                                     const struct plait_ops *ops,
+                                     struct plait_device *dev,
+                                     const struct plait_launch *launch,
+                                     double timeout_s, struct plait_error *err);
 
 /* The one symbol of the module plait_nccl.so, "plait_nccl_create": a world
  * over the ranks of `host`, which carries the unique id now and host values

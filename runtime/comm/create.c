@@ -8,27 +8,20 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "runtime/comm/world.h"
 
 /* How long the first rank of a job waits for the last, seconds. */
 #define RENDEZVOUS_S 300
 
-static struct plait_comm *host_create(enum plait_comm_kind kind,
-                                      const struct plait_launch *launch,
+static struct plait_comm *self_create(const struct plait_launch *launch,
                                       const struct plait_ops *ops,
                                       struct plait_device *dev,
                                       struct plait_error *err)
 {
     struct plait_comm *comm;
 
-    if (kind == PLAIT_COMM_MPI) {
-#ifdef HAVE_MPI
-        return plait_mpi_create(ops, dev, launch, err);
-#else
-        plait_errorf(err, "this plait was built without MPI (--without-mpi)");
-        errno = ENOSYS;
-        return NULL;
-#endif
-    }
     if (launch && launch->world_size > 1) {
         plait_errorf(err,
                      "the launch has %d ranks, which need MPI, NCCL or "
@@ -43,76 +36,160 @@ static struct plait_comm *host_create(enum plait_comm_kind kind,
     return comm;
 }
 
-/* The communicator for NCCL's host values: over TCP where the launch contract
- * has a rendezvous, so that no MPI is needed, else MPI. */
-static struct plait_comm *nccl_host(const struct plait_launch *launch,
-                                    struct plait_error *err)
+static struct plait_comm *mpi_create(const struct plait_launch *launch,
+                                     const struct plait_ops *ops,
+                                     struct plait_device *dev,
+                                     struct plait_error *err)
 {
-    enum plait_comm_kind kind = PLAIT_COMM_MPI;
-
-    if (launch && launch->world_size > 1 && launch->master_port > 0)
-        return plait_tcp_create(launch, RENDEZVOUS_S, err);
-    if (launch && launch->world_size == 1)
-        kind = PLAIT_COMM_SELF;
-#ifndef HAVE_MPI
-    if (!launch)
-        kind = PLAIT_COMM_SELF;
+#ifdef HAVE_MPI
+    return plait_mpi_create(ops, dev, launch, err);
+#else
+    (void)launch;
+    (void)ops;
+    (void)dev;
+    plait_errorf(err, "this plait was built without MPI (--without-mpi)");
+    errno = ENOSYS;
+    return NULL;
 #endif
-    return host_create(kind, launch, NULL, NULL, err);
 }
 
-static struct plait_comm *nccl_create(const struct plait_ops *ops,
-                                      struct plait_device *dev,
-                                      const struct plait_launch *launch,
-                                      struct plait_error *err)
-{
-    const char *dir = getenv("PLAIT_MODULE_PATH");
-    struct plait_comm *host, *comm;
-    char path[4096];
-    void *module, *symbol;
-
-    snprintf(path, sizeof(path), "%s/plait_nccl.so",
-             dir ? dir : PLAIT_MODULEDIR);
-    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    symbol = module ? dlsym(module, "plait_nccl_create") : NULL;
-    if (!symbol) {
-        plait_errorf(err, "NCCL: %s", dlerror());
-        errno = ENOSYS;
-        return NULL;
-    }
-    host = nccl_host(launch, err);
-    if (!host)
-        return NULL;
-    comm =
-        ((__typeof__(&plait_nccl_create))symbol)(host, ops, dev, launch, err);
-    if (!comm) {
-        plait_comm_destroy(host);
-        return NULL;
-    }
-    comm->host = host;
-    return comm;
-}
-
-static struct plait_comm *socket_create(const struct plait_ops *ops,
-                                        struct plait_device *dev,
-                                        const struct plait_launch *launch,
-                                        struct plait_error *err)
+/* The rendezvous of the launch contract, over TCP: no MPI is needed. */
+static struct plait_comm *tcp_create(const struct plait_launch *launch,
+                                     struct plait_error *err)
 {
     errno = EINVAL;
-    if (ops && ops->gpu)
-        plait_errorf(err, "sockets connect ranks on CPUs; GPUs have NCCL, or "
-                          "MPI where they are shared");
-    else if (!launch)
+    if (!launch)
         plait_errorf(err, "sockets need a plan: start with plait run, or with "
                           "srun and a flag of the plugin such as --tp");
     else if (launch->world_size == 1)
-        return host_create(PLAIT_COMM_SELF, launch, ops, dev, err);
+        return self_create(launch, NULL, NULL, err);
     else if (launch->master_port <= 0)
         plait_errorf(err, "sockets need the rendezvous (MASTER_ADDR, "
                           "MASTER_PORT): leave out --rendezvous=none");
     else
-        return plait_socket_create(ops, dev, launch, RENDEZVOUS_S, err);
+        return plait_tcp_create(launch, RENDEZVOUS_S, err);
     return NULL;
+}
+
+struct plait_comm *plait_comm_meet(enum plait_comm_kind kind,
+                                   const struct plait_launch *launch,
+                                   struct plait_error *err)
+{
+    if (kind == PLAIT_COMM_SOCKET)
+        return tcp_create(launch, err);
+    return kind == PLAIT_COMM_MPI ? mpi_create(launch, NULL, NULL, err)
+                                  : self_create(launch, NULL, NULL, err);
+}
+
+/* How NCCL's ranks meet: where the launch contract has a rendezvous by that,
+ * else by MPI. */
+static enum plait_comm_kind nccl_meeting(const struct plait_launch *launch)
+{
+    if (launch && launch->world_size == 1)
+        return PLAIT_COMM_SELF;
+    if (launch && launch->master_port > 0)
+        return PLAIT_COMM_SOCKET;
+#ifndef HAVE_MPI
+    if (!launch)
+        return PLAIT_COMM_SELF;
+#endif
+    return PLAIT_COMM_MPI;
+}
+
+typedef __typeof__(plait_nccl_create) nccl_create_fn;
+
+/* NULL: some rank has no NCCL, of which err tells one. */
+static nccl_create_fn *load_nccl(struct plait_comm *met,
+                                 struct plait_error *err)
+{
+    const char *dir = getenv("PLAIT_MODULE_PATH");
+    nccl_create_fn *create = NULL;
+    char path[4096];
+    void *module;
+
+    snprintf(path, sizeof(path), "%s/plait_nccl.so",
+             dir ? dir : PLAIT_MODULEDIR);
+    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (module)
+        *(void **)&create = dlsym(module, "plait_nccl_create");
+    if (!create)
+        plait_errorf(err,
+                     "NCCL, which several GPUs need, is missing on rank %d: "
+                     "%s",
+                     met->rank, dlerror());
+    if (plait_error_consensus(met, create ? 0 : -1, err) == 0)
+        return create;
+    errno = ENOSYS;
+    return NULL;
+}
+
+static struct plait_comm *nccl_over(struct plait_comm *met,
+                                    const struct plait_ops *ops,
+                                    struct plait_device *dev,
+                                    const struct plait_launch *launch,
+                                    struct plait_error *err)
+{
+    nccl_create_fn *create = load_nccl(met, err);
+    struct plait_comm *comm =
+        create ? create(met, ops, dev, launch, err) : NULL;
+
+    if (comm)
+        comm->host = met;
+    return comm;
+}
+
+static struct plait_comm *socket_over(struct plait_comm *met,
+                                      const struct plait_ops *ops,
+                                      struct plait_device *dev,
+                                      const struct plait_launch *launch,
+                                      struct plait_error *err)
+{
+    struct plait_comm *comm;
+
+    if (ops && ops->gpu) {
+        plait_errorf(err, "sockets connect ranks on CPUs; GPUs have NCCL, or "
+                          "MPI where they are shared");
+        errno = EINVAL;
+        return NULL;
+    }
+    comm = met->size == 1
+               ? self_create(launch, ops, dev, err)
+               : plait_socket_over(met, ops, dev, launch, RENDEZVOUS_S, err);
+    if (comm)
+        plait_comm_destroy(met);
+    return comm;
+}
+
+/* MPI's own is the world's already, which now learns what it is for. */
+static struct plait_comm *
+host_over(struct plait_comm *met, enum plait_comm_kind kind,
+          const struct plait_ops *ops, struct plait_device *dev,
+          const struct plait_launch *launch, struct plait_error *err)
+{
+    struct plait_comm *comm;
+
+    if (kind == PLAIT_COMM_SELF || strcmp(met->vtable->name, "mpi") == 0) {
+        memset(&met->stats, 0, sizeof(met->stats));
+        met->ops = ops;
+        met->dev = dev;
+        return met;
+    }
+    comm = mpi_create(launch, ops, dev, err);
+    if (comm)
+        plait_comm_destroy(met);
+    return comm;
+}
+
+struct plait_comm *
+plait_comm_over(struct plait_comm *met, enum plait_comm_kind kind,
+                const struct plait_ops *ops, struct plait_device *dev,
+                const struct plait_launch *launch, struct plait_error *err)
+{
+    if (kind == PLAIT_COMM_NCCL)
+        return nccl_over(met, ops, dev, launch, err);
+    if (kind == PLAIT_COMM_SOCKET)
+        return socket_over(met, ops, dev, launch, err);
+    return host_over(met, kind, ops, dev, launch, err);
 }
 
 struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
@@ -121,9 +198,18 @@ struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
                                      const struct plait_launch *launch,
                                      struct plait_error *err)
 {
-    if (kind == PLAIT_COMM_NCCL)
-        return nccl_create(ops, dev, launch, err);
-    if (kind == PLAIT_COMM_SOCKET)
-        return socket_create(ops, dev, launch, err);
-    return host_create(kind, launch, ops, dev, err);
+    enum plait_comm_kind meeting =
+        kind == PLAIT_COMM_NCCL ? nccl_meeting(launch) : kind;
+    struct plait_comm *met = plait_comm_meet(meeting, launch, err), *comm;
+
+    if (!met)
+        return NULL;
+    comm = plait_comm_over(met, kind, ops, dev, launch, err);
+    if (!comm) {
+        int saved = errno;
+
+        plait_comm_destroy(met);
+        errno = saved;
+    }
+    return comm;
 }

@@ -204,6 +204,23 @@ struct plait_comm *plait_members_world(struct plait_members *m,
     return NULL;
 }
 
+struct plait_comm *plait_socket_over(struct plait_comm *star,
+                                     const struct plait_ops *ops,
+                                     struct plait_device *dev,
+                                     const struct plait_launch *launch,
+                                     double timeout_s, struct plait_error *err)
+{
+    struct plait_members *m = plait_members_create(star, launch, err);
+    struct plait_comm *comm =
+        m ? plait_members_world(m, ops, dev, timeout_s, err) : NULL;
+
+    if (comm)
+        socket_of(comm)->world->members = m;
+    else
+        plait_members_destroy(m);
+    return comm;
+}
+
 struct plait_comm *plait_socket_create(const struct plait_ops *ops,
                                        struct plait_device *dev,
                                        const struct plait_launch *launch,
@@ -211,15 +228,10 @@ struct plait_comm *plait_socket_create(const struct plait_ops *ops,
                                        struct plait_error *err)
 {
     struct plait_comm *star = plait_tcp_create(launch, timeout_s, err), *comm;
-    struct plait_members *m =
-        star ? plait_members_create(star, launch, err) : NULL;
 
+    comm =
+        star ? plait_socket_over(star, ops, dev, launch, timeout_s, err) : NULL;
     plait_comm_destroy(star);
-    comm = m ? plait_members_world(m, ops, dev, timeout_s, err) : NULL;
-    if (comm)
-        socket_of(comm)->world->members = m;
-    else
-        plait_members_destroy(m);
     return comm;
 }
 

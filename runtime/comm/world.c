@@ -11,29 +11,22 @@
 #include <unistd.h>
 
 #include "runtime/comm/comm_private.h"
-#include "topology/base/hostlist.h"
+#include "runtime/comm/world_device.h"
 
 /* How long those that are left wait for each other, once they have agreed. */
 #define AGAIN_S 20
 
 /* -- launcher ------------------------------------------------------------ */
 
-static int env_int(const char *name, int fallback)
-{
-    const char *text = getenv(name);
-
-    return text && *text ? atoi(text) : fallback;
-}
-
 int plait_rank_hint(void)
 {
-    int rank = env_int("SLURM_PROCID", 0);
+    int rank = plait_env_int("SLURM_PROCID", 0);
 
-    if (env_int(PLAIT_ENV_SPARE, 0) > 0)
-        return env_int(PLAIT_ENV_SPARE, 0);
-    rank = env_int("PMIX_RANK", rank);
-    rank = env_int("OMPI_COMM_WORLD_RANK", rank);
-    return env_int(PLAIT_ENV_RANK, rank);
+    if (plait_env_int(PLAIT_ENV_SPARE, 0) > 0)
+        return plait_env_int(PLAIT_ENV_SPARE, 0);
+    rank = plait_env_int("PMIX_RANK", rank);
+    rank = plait_env_int("OMPI_COMM_WORLD_RANK", rank);
+    return plait_env_int(PLAIT_ENV_RANK, rank);
 }
 
 /* Some MPI launcher started this process. */
@@ -113,100 +106,7 @@ int plait_broadcast_text(struct plait_comm *world, int rc, char **text,
     return -1;
 }
 
-/* -- device and world ---------------------------------------------------- */
-
-static int choose_ops(struct plait_world *w, const char *device,
-                      struct plait_error *err)
-{
-    const char *why = "no GPU";
-
-    w->ops = NULL;
-    if (!plait_cpu_isa(&why))
-        return plait_errorf(err, "%s", why);
-    errno = ENODEV;
-    if (strcmp(device, "cpu") != 0 &&
-        !(w->planned && w->launch.gpu < 0 && !strcmp(device, "auto")))
-        w->ops = plait_ops_cuda(&why);
-    if (!w->ops && !strcmp(device, "cuda"))
-        return plait_errorf(err, "--device cuda: %s", why);
-    /* Some ranks on GPUs and some not would wait for each other. */
-    if (!w->ops && errno == EIO)
-        return plait_errorf(err,
-                            "a GPU is there and cannot be used: %s (--device "
-                            "cpu goes on without)",
-                            why);
-    if (!w->ops)
-        w->ops = plait_ops_cpu();
-    return 0;
-}
-
-static int local_rank(const struct plait_world *w)
-{
-    if (w->planned)
-        return w->launch.local_rank;
-    return env_int("OMPI_COMM_WORLD_LOCAL_RANK", env_int("SLURM_LOCALID", 0));
-}
-
-/* How many GPUs the ranks of a node share; 0: each has its own. NCCL wants
- * one rank a GPU, so that ranks which share talk through host memory. */
-static int shared_gpus(void)
-{
-    return env_int("PLAIT_SHARE_GPUS", 0);
-}
-
-static int device_index(const struct plait_world *w)
-{
-    int shared = shared_gpus(), local = local_rank(w);
-
-    /* Of a plan, it is the index of the GPU, though others of the node may be
-     * hidden. */
-    if (w->planned)
-        local = env_int("LOCAL_RANK", local);
-    return shared > 0 ? local_rank(w) % shared : local;
-}
-
-/* Threads for this process's operations; 0: as many as it is bound to.
- * mpirun without binding leaves every rank all cores: they are shared. */
-static int choose_threads(const struct plait_world *w)
-{
-    int ranks = env_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
-    int threads = env_int("OMP_NUM_THREADS", 0);
-    cpu_set_t set;
-    int cpus;
-
-    if (threads > 0 || w->planned || ranks == 1)
-        return threads;
-    if (sched_getaffinity(0, sizeof(set), &set) < 0)
-        return 1;
-    cpus = CPU_COUNT(&set);
-    if (cpus < sysconf(_SC_NPROCESSORS_ONLN))
-        return 0;
-    return cpus > ranks ? cpus / ranks : 1;
-}
-
-/* How many ranks the launcher has put on this node. */
-static int count_node_ranks(void)
-{
-    const char *slurm = getenv("SLURM_STEP_TASKS_PER_NODE");
-    int ranks = env_int("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
-
-    if (!ranks && slurm)
-        ranks = plait_hostlist_tasks(slurm, env_int("SLURM_NODEID", 0));
-    return ranks > 0 ? ranks : 1;
-}
-
-/* What is said of this rank's part of the node. */
-static void set_place(struct plait_world *w, int threads)
-{
-    cpu_set_t set;
-
-    w->node_ranks =
-        w->planned ? w->launch.local_world_size : count_node_ranks();
-    w->threads = threads;
-    if (!threads)
-        w->threads =
-            sched_getaffinity(0, sizeof(set), &set) < 0 ? 1 : CPU_COUNT(&set);
-}
+/* -- world --------------------------------------------------------------- */
 
 int plait_world_shared_cores(const struct plait_world *world, int *ranks)
 {
@@ -217,30 +117,58 @@ int plait_world_shared_cores(const struct plait_world *world, int *ranks)
 }
 
 /* Whether ranks that NCCL does not connect use sockets. */
-static bool uses_sockets(const struct plait_world *w, const char *comm)
+static bool uses_sockets(const struct plait_world *w, const char *comm,
+                         bool gpu)
 {
     if (strcmp(comm, "auto") != 0)
         return strcmp(comm, "socket") == 0;
 #ifndef HAVE_MPI
-    return w->planned && !w->ops->gpu;
+    return w->planned && !gpu;
 #else
-    return w->planned && !w->ops->gpu && !under_mpi() &&
-           w->launch.master_port > 0;
+    return w->planned && !gpu && !under_mpi() && w->launch.master_port > 0;
 #endif
 }
 
-static int choose_kind(const struct plait_world *w, const char *comm,
-                       enum plait_comm_kind *kind, struct plait_error *err)
+static bool has_peers(const struct plait_world *w)
 {
-    int tasks = env_int("SLURM_STEP_NUM_TASKS", 1);
+    return w->planned ? w->launch.world_size > 1 : under_mpi();
+}
 
-    *kind = PLAIT_COMM_SELF;
-    if (uses_sockets(w, comm))
-        *kind = PLAIT_COMM_SOCKET;
-    else if (w->planned ? w->launch.world_size > 1 : under_mpi())
-        *kind = w->ops->gpu && shared_gpus() <= 0 ? PLAIT_COMM_NCCL
-                                                  : PLAIT_COMM_MPI;
-    else if (!w->planned && tasks > 1)
+/* How the ranks meet, who do not know of each other yet whether they are on
+ * GPUs: so that this is the same for all of them, and that NCCL needs no MPI
+ * where the launch has a rendezvous. */
+static enum plait_comm_kind choose_meeting(const struct plait_world *w,
+                                           const char *device, const char *comm)
+{
+    bool gpus = strcmp(device, "cpu") != 0 && plait_cuda_configured();
+
+    if (uses_sockets(w, comm, false))
+        return PLAIT_COMM_SOCKET;
+    if (!has_peers(w))
+        return PLAIT_COMM_SELF;
+    if (gpus && w->planned && w->launch.master_port > 0 &&
+        strcmp(comm, "mpi") != 0)
+        return PLAIT_COMM_SOCKET;
+    return PLAIT_COMM_MPI;
+}
+
+static enum plait_comm_kind choose_kind(const struct plait_world *w,
+                                        const char *comm)
+{
+    if (uses_sockets(w, comm, w->ops->gpu))
+        return PLAIT_COMM_SOCKET;
+    if (!has_peers(w))
+        return PLAIT_COMM_SELF;
+    return w->ops->gpu && plait_shared_gpus() <= 0 ? PLAIT_COMM_NCCL
+                                                   : PLAIT_COMM_MPI;
+}
+
+static int check_launcher(const struct plait_world *w, const char *comm,
+                          struct plait_error *err)
+{
+    int tasks = plait_env_int("SLURM_STEP_NUM_TASKS", 1);
+
+    if (!w->planned && tasks > 1 && !under_mpi() && strcmp(comm, "socket") != 0)
         return plait_errorf(err,
                             "srun started %d tasks that know nothing of each "
                             "other: add --mpi=pmix, or a flag of the plugin "
@@ -249,40 +177,14 @@ static int choose_kind(const struct plait_world *w, const char *comm,
     return 0;
 }
 
-static const char *device_error(int errnum)
-{
-    if (errnum == ENOEXEC)
-        return "no code for that GPU in this build, which by default is "
-               "compiled for compute capability 8.0 and up "
-               "(--with-nvcc-gencode)";
-    return strerror(errnum);
-}
-
-static int open_device(struct plait_world *w, const char *device,
-                       struct plait_error *err)
-{
-    int threads = choose_threads(w);
-
-    if (choose_ops(w, device, err) < 0)
-        return -1;
-    set_place(w, threads);
-    w->dev = w->ops->device_create(device_index(w), threads);
-    if (!w->dev)
-        return plait_errorf(err,
-                            "%s device %d cannot be used: %s (for several "
-                            "ranks to a GPU set PLAIT_SHARE_GPUS)",
-                            w->ops->name, device_index(w), device_error(errno));
-    return 0;
-}
-
 bool plait_world_elastic(void)
 {
-    return env_int("PLAIT_ELASTIC", 0) > 0;
+    return plait_env_int("PLAIT_ELASTIC", 0) > 0;
 }
 
 int plait_world_spares(void)
 {
-    return plait_world_elastic() ? env_int(PLAIT_ENV_SPARES, 0) : 0;
+    return plait_world_elastic() ? plait_env_int(PLAIT_ENV_SPARES, 0) : 0;
 }
 
 /* Processes without a seat wait beside those that have one. */
@@ -300,47 +202,85 @@ static int take_seats(struct plait_world *w, struct plait_error *err)
 }
 
 /* Spare processes have the ranks behind those of the plan. */
+static struct plait_launch seat_spares(struct plait_world *w)
+{
+    int spares = plait_world_spares();
+    int spare = plait_env_int(PLAIT_ENV_SPARE, 0);
+    struct plait_launch launch;
+
+    if (spares > 0 && spare > 0)
+        w->launch.rank = w->launch.world_size + spare - 1;
+    launch = w->launch;
+    launch.world_size += spares;
+    return launch;
+}
+
+static int check_spares(const struct plait_world *w, enum plait_comm_kind kind,
+                        struct plait_error *err)
+{
+    if (plait_world_spares() == 0 || kind == PLAIT_COMM_SOCKET)
+        return 0;
+    errno = EINVAL;
+    if (w->launch.rank > 0) /* one says it */
+        return -1;
+    return plait_errorf(err, "--spares: only ranks on CPUs over sockets "
+                             "(--comm socket) have spare ones");
+}
+
+/* The world over what all have met by. Where that fails and all know it, they
+ * are left with that. */
 static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
+                       const struct plait_launch *launch,
                        struct plait_error *err)
 {
-    int spares = plait_world_spares(), spare = env_int(PLAIT_ENV_SPARE, 0);
-    struct plait_launch launch = w->launch;
+    struct plait_comm *met = w->all;
+    struct plait_comm *all =
+        plait_comm_over(met, kind, w->ops, w->dev, launch, err);
 
-    if (spares > 0) {
-        if (spare > 0)
-            w->launch.rank = w->launch.world_size + spare - 1;
-        launch = w->launch;
-        launch.world_size += spares;
-    }
-    if (spares > 0 && kind != PLAIT_COMM_SOCKET) {
-        errno = EINVAL;
-        if (w->launch.rank > 0) /* one says it */
-            return -1;
-        return plait_errorf(err, "--spares: only ranks on CPUs over sockets "
-                                 "(--comm socket) have spare ones");
-    }
-    w->all = plait_comm_create(kind, w->ops, w->dev,
-                               w->planned ? &launch : NULL, err);
-    return w->all ? 0 : -1;
+    if (!all && errno == ENOSYS)
+        return -1;
+    if (!all)
+        plait_comm_destroy(met);
+    w->comm = w->all = all;
+    return all ? 0 : -1;
+}
+
+/* The ranks meet and agree on what they compute on. */
+static int meet(struct plait_world *w, const char *device, const char *comm,
+                const struct plait_launch *launch, struct plait_error *err)
+{
+    enum plait_comm_kind meeting = choose_meeting(w, device, comm);
+    struct plait_error unmet = {""};
+    int rc;
+
+    if (check_launcher(w, comm, err) < 0 || check_spares(w, meeting, err) < 0)
+        return -1;
+    rc = plait_world_choose(w, device, err);
+    /* From here on a failure is told over what they have met by. */
+    w->comm = w->all = plait_comm_meet(meeting, launch, &unmet);
+    if (!w->all && rc == 0)
+        *err = unmet;
+    return w->all ? plait_world_agree(w, w->all, rc, err) : -1;
 }
 
 static int open_world(struct plait_world *w, const char *device,
                       const char *comm, struct plait_error *err)
 {
+    struct plait_launch all = seat_spares(w),
+                        *launch = w->planned ? &all : NULL;
     enum plait_comm_kind kind;
 
-    if (open_device(w, device, err) < 0 ||
-        choose_kind(w, comm, &kind, err) < 0 || connect_all(w, kind, err) < 0)
+    if (meet(w, device, comm, launch, err) < 0)
+        return -1;
+    kind = choose_kind(w, comm);
+    if (check_spares(w, kind, err) < 0 || connect_all(w, kind, launch, err) < 0)
         return -1;
     w->members = plait_comm_take_members(w->all);
     if (!plait_world_elastic()) { /* nobody comes to their ports any more */
         plait_members_destroy(w->members);
         w->members = NULL;
     }
-    if (plait_world_spares() > 0)
-        return take_seats(w, err);
-    w->comm = w->all;
-    return 0;
+    return plait_world_spares() > 0 ? take_seats(w, err) : 0;
 }
 
 int plait_world_open(struct plait_world *w, const char *device,
@@ -385,7 +325,7 @@ int plait_world_again(struct plait_world *w, struct plait_members *members,
     if (w->launch.rank < w->launch.world_size)
         plait_layout_coord(&w->launch.layout, w->launch.rank, &w->launch.coord);
     take_cores(members);
-    if (open_device(w, "cpu", err) < 0)
+    if (plait_world_choose(w, "cpu", err) < 0)
         return -1;
     w->all = members->n > 1
                  ? plait_members_world(members, w->ops, w->dev, AGAIN_S, err)

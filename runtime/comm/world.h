@@ -18,6 +18,8 @@ struct plait_world {
     struct plait_comm *all;        /* comm, and where there are more processes
                                       than seats, these too */
     struct plait_members *members; /* elastic over sockets, else NULL */
+    struct plait_gpu_facts gpu;    /* of dev, where that is one */
+    char no_gpu[240];              /* why this rank is on none; else "" */
     int node_ranks; /* ranks on this node, as the launcher says */
     int threads;    /* that this rank computes with on processors */
 };

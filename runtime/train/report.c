@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "runtime/comm/world_device.h"
+
 static const char *captured_parts(const struct plait_graphs *g)
 {
     if (g->last)
@@ -35,6 +37,30 @@ static void print_sharing(const struct plait_world *world)
     if (cores > 0 && !world->ops->gpu)
         printf("%d ranks take turns on this node's %d core%s\n", ranks, cores,
                cores == 1 ? "" : "s");
+    if (world->ops->gpu && plait_comm_size(world->comm) > 1 &&
+        plait_shared_gpus() > 0)
+        printf("PLAIT_SHARE_GPUS: all that ranks send each other goes through "
+               "the host's memory\n");
+}
+
+/* Who computes attention on a GPU: cuDNN, where it can. */
+static void print_attention(const struct plait_session *s,
+                            const struct plait_model *model)
+{
+    const struct plait_job_config *c = s->config;
+    const char *own = model->type == PLAIT_F32             ? "fp32"
+                      : c->data.mask_documents             ? "documents"
+                      : s->mesh->layout.size[PLAIT_CP] > 1 ? "chunks of a ring"
+                      : c->train.deterministic
+                          ? "train.deterministic, slower than cuDNN's"
+                          : NULL;
+
+    if (!s->world.ops->gpu || plait_is_image_model(&c->model))
+        return;
+    if (own)
+        printf("attention: own kernels (%s)\n", own);
+    else
+        printf("attention: %s\n", s->world.gpu.attention);
 }
 
 void plait_report_start(const struct plait_session *s,
@@ -61,8 +87,8 @@ void plait_report_start(const struct plait_session *s,
            size[PLAIT_PP], peak / 1e9);
     print_sharing(&s->world);
     if (c->data.mask_documents)
-        printf("attention and positions within documents%s\n",
-               s->world.ops->gpu ? ", by Plait's own kernels" : "");
+        printf("attention and positions within documents\n");
+    print_attention(s, model);
     print_graphs(s);
     if (done > 0)
         printf("resumed after step %" PRId64 "\n", done);

@@ -36,4 +36,63 @@ with broken auto 1 \
 	'a GPU is there and cannot be used: system not yet initialized'
 with broken cpu 0 'step'
 with old auto 1 'compiled for compute capability 8.0 and up'
+
+# Two ranks, rank 1 with $gpu1 for EMULATED_GPU, and with $apart each with a GPU
+# of its own: the launcher ends with a failure, soon, and one line has WORDS.
+cat >"$tmp/rank" <<-'END'
+	if [ "${PLAIT_RANK-${OMPI_COMM_WORLD_RANK-}}" = 1 ]; then
+		EMULATED_GPU=$gpu1
+		export EMULATED_GPU
+	fi
+	[ -z "${apart-}" ] ||
+		export CUDA_VISIBLE_DEVICES="${PLAIT_RANK-$OMPI_COMM_WORLD_RANK}"
+	exec "$top_builddir/tests/gpu/emulated/plait-train" "$@"
+END
+export gpu1 apart
+two() # NAME WORDS DEVICE LAUNCHER..
+{
+	name=$1 words=$2 device=$3
+	shift 3
+	timeout 60 "$@" sh "$tmp/rank" "$tmp/job.yaml" --resume none \
+		--set train.global_batch=2 --device "$device" >"$tmp/out" 2>&1
+	status=$?
+	[ $status != 0 ] && [ $status != 124 ] &&
+		[ "$(grep -c '^plait-train: ' "$tmp/out")" = 1 ] &&
+		grep -q -- "^plait-train: $words" "$tmp/out"
+	check "two ranks, $name: $words" $? || sed "s/^/# $status: /" "$tmp/out"
+}
+run="$top_builddir/plait run --np 2 --dp=2 --"
+
+gpu1=none
+two "one without a GPU" '--device cuda: no CUDA-capable device' cuda $run
+gpu1=broken
+two "one with a broken GPU" '--device cuda: system not yet initialized' cuda \
+	$run
+gpu1=fine
+two "one GPU for both" \
+	'ranks 0 and 1 have the same GPU, 0000:07:00.0 (emulated GPU): ask' \
+	cuda $run
+export EMULATED_GPUS=2
+mkdir "$tmp/alone"
+ln -s "$PLAIT_MODULE_PATH/plait_cuda.so" "$tmp/alone"
+all=$PLAIT_MODULE_PATH
+PLAIT_MODULE_PATH=$tmp/alone
+two "no NCCL" 'NCCL, which several GPUs need, is missing on rank 0: ' cuda $run
+PLAIT_MODULE_PATH=$all
+for apart in '' 1; do
+	timeout 60 $run sh "$tmp/rank" "$tmp/job.yaml" --resume none \
+		--set train.global_batch=2 --device cuda >"$tmp/out" 2>&1
+	check "two ranks with a GPU each${apart:+, which is all they see}" $? ||
+		sed 's/^/# /' "$tmp/out"
+done
+apart=
+if command -v mpirun >/dev/null &&
+	grep -q 'define HAVE_MPI 1' "$top_builddir/config.h"; then
+	mpi="sh $top_srcdir/tests/lib/mpirun.sh 2"
+	gpu1=none
+	two "one without a GPU" 'rank 1 finds no GPU and others have one: no CUDA' \
+		auto $mpi
+	gpu1=broken
+	two "one with a broken GPU" 'a GPU is there and cannot be used' auto $mpi
+fi
 echo "1..$n"

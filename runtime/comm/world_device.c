@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank computes on, and that all agree. */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/comm/world_device.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/comm/comm_private.h"
+#include "topology/base/hash.h"
+#include "topology/base/hostlist.h"
+
+int plait_env_int(const char *name, int fallback)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? atoi(text) : fallback;
+}
+
+int plait_shared_gpus(void)
+{
+    return plait_env_int("PLAIT_SHARE_GPUS", 0);
+}
+
+/* -- this rank's choice -------------------------------------------------- */
+
+/* Why this rank is not on a GPU stays in w->no_gpu. */
+static int choose_ops(struct plait_world *w, const char *device,
+                      struct plait_error *err)
+{
+    const char *why = "--device cpu";
+
+    if (!plait_cpu_isa(&why))
+        return plait_errorf(err, "%s", why);
+    if (w->planned && w->launch.gpu < 0)
+        why = "its plan has none";
+    errno = ENODEV;
+    if (strcmp(device, "cpu") != 0 &&
+        !(w->planned && w->launch.gpu < 0 && !strcmp(device, "auto")))
+        w->ops = plait_ops_cuda(&why);
+    if (!w->ops && !strcmp(device, "cuda"))
+        return plait_errorf(err, "--device cuda: %s", why);
+    /* Some ranks on GPUs and some not would wait for each other. */
+    if (!w->ops && errno == EIO)
+        return plait_errorf(err,
+                            "a GPU is there and cannot be used: %s (--device "
+                            "cpu goes on without)",
+                            why);
+    snprintf(w->no_gpu, sizeof(w->no_gpu), "%s", w->ops ? "" : why);
+    if (!w->ops)
+        w->ops = plait_ops_cpu();
+    return 0;
+}
+
+static int local_rank(const struct plait_world *w)
+{
+    if (w->planned)
+        return w->launch.local_rank;
+    return plait_env_int("OMPI_COMM_WORLD_LOCAL_RANK",
+                         plait_env_int("SLURM_LOCALID", 0));
+}
+
+/* Of a plan, it is the index of the GPU, though others of the node may be
+ * hidden. Whoever sees one GPU alone (--gpus-per-task=1) was given that. */
+static int device_index(const struct plait_world *w)
+{
+    int shared = plait_shared_gpus(), index = local_rank(w);
+    struct plait_gpu_facts facts;
+
+    if (shared > 0)
+        index %= shared;
+    else if (w->planned)
+        index = plait_env_int("LOCAL_RANK", index);
+    if (w->ops->gpu && index > 0 && w->ops->gpu_facts(1, &facts) < 0)
+        return 0;
+    return index;
+}
+
+/* Threads for this process's operations; 0: as many as it is bound to.
+ * mpirun without binding leaves every rank all cores: they are shared. */
+static int choose_threads(const struct plait_world *w)
+{
+    int ranks = plait_env_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+    int threads = plait_env_int("OMP_NUM_THREADS", 0);
+    cpu_set_t set;
+    int cpus;
+
+    if (threads > 0 || w->planned || ranks == 1)
+        return threads;
+    if (sched_getaffinity(0, sizeof(set), &set) < 0)
+        return 1;
+    cpus = CPU_COUNT(&set);
+    if (cpus < sysconf(_SC_NPROCESSORS_ONLN))
+        return 0;
+    return cpus > ranks ? cpus / ranks : 1;
+}
+
+/* How many ranks the launcher has put on this node. */
+static int count_node_ranks(void)
+{
+    const char *slurm = getenv("SLURM_STEP_TASKS_PER_NODE");
+    int ranks = plait_env_int("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+
+    if (!ranks && slurm)
+        ranks = plait_hostlist_tasks(slurm, plait_env_int("SLURM_NODEID", 0));
+    return ranks > 0 ? ranks : 1;
+}
+
+/* What is said of this rank's part of the node. */
+static void set_place(struct plait_world *w, int threads)
+{
+    cpu_set_t set;
+
+    w->node_ranks =
+        w->planned ? w->launch.local_world_size : count_node_ranks();
+    w->threads = threads;
+    if (!threads)
+        w->threads =
+            sched_getaffinity(0, sizeof(set), &set) < 0 ? 1 : CPU_COUNT(&set);
+}
+
+static const char *device_error(int errnum)
+{
+    if (errnum == ENOEXEC)
+        return "no code for that GPU in this build, which by default is "
+               "compiled for compute capability 8.0 and up "
+               "(--with-nvcc-gencode)";
+    return strerror(errnum);
+}
+
+int plait_world_choose(struct plait_world *w, const char *device,
+                       struct plait_error *err)
+{
+    int threads = choose_threads(w), index;
+
+    if (choose_ops(w, device, err) < 0)
+        return -1;
+    set_place(w, threads);
+    index = device_index(w);
+    w->dev = w->ops->device_create(index, threads);
+    if (!w->dev)
+        return plait_errorf(err,
+                            "%s device %d cannot be used: %s (for several "
+                            "ranks to a GPU set PLAIT_SHARE_GPUS)",
+                            w->ops->name, index, device_error(errno));
+    if (w->ops->gpu && w->ops->gpu_facts(index, &w->gpu) < 0)
+        return plait_errorf(err, "GPU %d says nothing of itself", index);
+    return 0;
+}
+
+/* -- and all ranks' ------------------------------------------------------- */
+
+/* Where a rank's GPU is; the node equal for the ranks of one. */
+struct gpu_place {
+    uint64_t node;
+    char busid[16];
+};
+
+static struct gpu_place place_of(const struct plait_world *w)
+{
+    struct gpu_place place;
+    char name[256] = "";
+
+    memset(&place, 0, sizeof(place));
+    place.node = (uint64_t)w->launch.node_rank;
+    if (!w->planned) {
+        gethostname(name, sizeof(name) - 1);
+        place.node = plait_hash_text(PLAIT_HASH_START, name);
+    }
+    memcpy(place.busid, w->gpu.busid, sizeof(place.busid));
+    return place;
+}
+
+/* -1 on the ranks whose GPU a rank before them has. */
+static int check_own(const struct plait_world *w, struct plait_comm *met,
+                     struct plait_error *err)
+{
+    int n = plait_comm_size(met), rank = plait_comm_rank(met), rc = 0;
+    struct gpu_place mine = place_of(w), *all = calloc((size_t)n, sizeof(mine));
+
+    if (plait_error_consensus(met, all ? 0 : plait_errorf(err, "out of memory"),
+                              err) < 0) {
+        free(all);
+        return -1;
+    }
+    if (plait_comm_host_all_gather(met, &mine, all, sizeof(mine)) < 0)
+        rc = plait_errorf(err, "%s", plait_comm_error(met));
+    for (int i = 0; rc == 0 && i < rank; i++)
+        if (memcmp(&all[i], &mine, sizeof(mine)) == 0)
+            rc = plait_errorf(
+                err,
+                "ranks %d and %d have the same GPU, %s (%s): ask for as many "
+                "GPUs as tasks, or let them share with PLAIT_SHARE_GPUS=1",
+                i, rank, mine.busid, w->gpu.name);
+    free(all);
+    return rc;
+}
+
+/* -1 on the ranks on CPUs where there are others on GPUs. */
+static int check_alike(const struct plait_world *w, int rank, double gpus,
+                       struct plait_error *err)
+{
+    if (gpus == 0 || w->ops->gpu)
+        return 0;
+    return plait_errorf(err,
+                        "rank %d finds no GPU and others have one: %s "
+                        "(--device cpu goes on without)",
+                        rank, w->no_gpu);
+}
+
+int plait_world_agree(struct plait_world *w, struct plait_comm *met, int rc,
+                      struct plait_error *err)
+{
+    int rank = plait_comm_rank(met);
+    double gpus;
+
+    if (plait_error_consensus(met, rc, err) < 0)
+        return -1;
+    gpus = w->ops->gpu != 0;
+    if (plait_comm_size(met) == 1 || !plait_cuda_configured())
+        return 0;
+    if (plait_comm_host_all_reduce(met, &gpus, 1, PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(met));
+    if (plait_error_consensus(met, check_alike(w, rank, gpus, err), err) < 0)
+        return -1;
+    if (!w->ops->gpu || plait_shared_gpus() > 0)
+        return 0;
+    return plait_error_consensus(met, check_own(w, met, err), err);
+}
