@@ -4,6 +4,7 @@
 # whole training steps, beside PyTorch where there is one for this GPU
 # (TORCH_PYTHON names its python), and at the end the targets. Tokens are
 # bytes of a generated text; the shapes of the models are the real ones.
+# BENCH_GPU=short: each model once, and one turn against PyTorch.
 PATH=$top_builddir:$PATH
 work=$(mktemp -d "${TMPDIR:-/tmp}/plait-bench.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -13,6 +14,12 @@ PLAIT_ATTENTION=own
 export PLAIT_MODULE_PATH PLAIT_MATMUL_CACHE PLAIT_ATTENTION
 python=${TORCH_PYTHON:-python3}
 failed=0
+short=
+[ "${BENCH_GPU-}" != short ] || short=1
+cudnn=
+! PLAIT_ATTENTION= "$top_builddir/tests/gpu/gpu_facts" 2>/dev/null |
+	grep -q '"attention": "cuDNN' || cudnn=1
+[ "$short$cudnn" != 11 ] || PLAIT_ATTENTION=cudnn
 
 "$top_builddir/tests/gpu/bench_gpu" || exit 1
 head -c 3000000 /dev/urandom | base64 >"$work/text"
@@ -114,7 +121,8 @@ peer()
 {
 	: >"$work/ours"
 	: >"$work/theirs"
-	for turn in 1 2 3; do
+	for turn in 1 ${short:+x} 2 3; do
+		[ "$turn" != x ] || break
 		plait "$1" "$2" "$3" "$4" || return 1
 		cut -d' ' -f1 "$work/result" >>"$work/ours"
 		"$python" "$top_srcdir/tests/gpu/nanogpt_peer.py" \
@@ -169,6 +177,7 @@ is said.
 | model, bf16, one GPU | tokens/s | MFU, measured | MFU, data sheet | causal | memory, GiB |
 |---|---|---|---|---|---|
 END
+if [ -z "$short" ]; then
 row "6 layers, 384 wide, without graphs" "$small" 12 12 --set train.graph=off
 row "6 layers, 384 wide" "$small" 12 12 --set train.graph=on
 row "gpt2-124M, without graphs" "$gpt2" 64 32 --set train.graph=off
@@ -176,13 +185,16 @@ searched=$PLAIT_MATMUL_CACHE
 PLAIT_MATMUL_CACHE=
 row "gpt2-124M, products not searched for" "$gpt2" 64 32 --set train.graph=on
 PLAIT_MATMUL_CACHE=$searched
+fi
 row "gpt2-124M" "$gpt2" 64 32 --set train.graph=on
 keep gpt2-124M
 row "gpt2-1.5B" "$gpt2_xl" 64 8 --set train.graph=on
 keep gpt2-1.5B
 row "8B-blocks" "$llama" 8 1 --set train.graph=on
 keep 8B-blocks
-if grep -q 'define HAVE_CUDNN 1' "$top_builddir/config.h"; then
+if [ "$short$cudnn" = 11 ]; then
+	:
+elif [ -n "$cudnn" ]; then
 	PLAIT_ATTENTION=cudnn
 	row "gpt2-124M, attention by cuDNN" "$gpt2" 64 32 \
 		--set train.graph=on
@@ -194,7 +206,7 @@ if grep -q 'define HAVE_CUDNN 1' "$top_builddir/config.h"; then
 	keep 8B-blocks
 else
 	echo
-	echo "cuDNN's attention: missing (configure --with-cudnn)"
+	echo "cuDNN's attention: missing (./configure says whether it was found)"
 fi
 
 echo
@@ -212,7 +224,7 @@ if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' \
 	peer small "$small" 12 12
 	peer gpt2-124M "$gpt2" 64 32
 	PLAIT_ATTENTION=$(best gpt2-1.5B 3)
-	peer gpt2-1.5B "$gpt2_xl" 64 8
+	[ -n "$short" ] || peer gpt2-1.5B "$gpt2_xl" 64 8
 else
 	echo "PyTorch: missing ($python has none for this GPU; TORCH_PYTHON" \
 		"names another)"

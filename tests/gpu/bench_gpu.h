@@ -5,7 +5,7 @@
 #include "kernels/kernels.h"
 
 #define BUFFERS 6
-#define BUFFER_BYTES ((size_t)2 << 30)
+#define ROUNDS 7 /* at most */
 
 struct bench {
     const struct plait_ops *ops;
@@ -18,6 +18,10 @@ struct bench {
     int32_t *tokens;
     double *sum;
     double bytes, flops; /* of one run: what has to move, what is computed */
+    size_t size;         /* of a buffer, bytes */
+    size_t tokens_below; /* vocabulary */
+    int rounds;          /* that are timed, of so many seconds */
+    double round_s;
 };
 
 struct bench_shape {

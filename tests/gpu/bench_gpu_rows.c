@@ -11,8 +11,8 @@ static const enum plait_dtype BF16 = PLAIT_BF16_T;
 int bench_run_copy(struct bench *b, const struct bench_shape *s)
 {
     (void)s;
-    b->bytes = 2.0 * BUFFER_BYTES;
-    return b->ops->copy(b->q, b->x[0], b->x[1], BUFFER_BYTES);
+    b->bytes = 2.0 * b->size;
+    return b->ops->copy(b->q, b->x[0], b->x[1], b->size);
 }
 
 int bench_run_linear(struct bench *b, const struct bench_shape *s)
@@ -194,7 +194,6 @@ static int run_attention(struct bench *b, const struct bench_shape *s)
                                      b->x[1] + q, b->x[1] + q + kv);
 }
 
-#ifdef HAVE_CUDNN
 static int run_attention_cudnn(struct bench *b, const struct bench_shape *s)
 {
     int rc;
@@ -204,7 +203,6 @@ static int run_attention_cudnn(struct bench *b, const struct bench_shape *s)
     setenv("PLAIT_ATTENTION", "own", 1);
     return rc;
 }
-#endif
 
 static int run_attention_backward(struct bench *b, const struct bench_shape *s)
 {
@@ -217,7 +215,6 @@ static int run_attention_backward(struct bench *b, const struct bench_shape *s)
         b->x[0], b->f[0], b->x[1], b->x[1] + q, b->x[1] + q + kv);
 }
 
-#ifdef HAVE_CUDNN
 static int run_attention_backward_cudnn(struct bench *b,
                                         const struct bench_shape *s)
 {
@@ -228,7 +225,6 @@ static int run_attention_backward_cudnn(struct bench *b,
     setenv("PLAIT_ATTENTION", "own", 1);
     return rc;
 }
-#endif
 
 static int run_adamw(struct bench *b, const struct bench_shape *s)
 {
@@ -279,15 +275,11 @@ const struct bench_row bench_rows[] = {
     {"124M GELU backward", run_gelu_backward, {GPT2, 3072, 0, 0, 0, 0, 0}},
     {"124M bias backward", run_bias_backward, {GPT2, 3072, 0, 0, 0, 0, 0}},
     {"124M attention", run_attention, {GPT2, 0, GPT2_HEADS}},
-#ifdef HAVE_CUDNN
     {"124M attention by cuDNN", run_attention_cudnn, {GPT2, 0, GPT2_HEADS}},
-#endif
     {"124M attention backward", run_attention_backward, {GPT2, 0, GPT2_HEADS}},
-#ifdef HAVE_CUDNN
     {"124M attention backward by cuDNN",
      run_attention_backward_cudnn,
      {GPT2, 0, GPT2_HEADS}},
-#endif
     {"124M embedding", run_embedding, {GPT2, 0, GPT2_HEADS}},
     {"124M embedding backward", run_embedding_backward, {GPT2, 0, GPT2_HEADS}},
     {"124M cross-entropy statistics",
@@ -325,14 +317,10 @@ const struct bench_row bench_rows[] = {
     {"8B SwiGLU backward", run_swiglu_backward, {LLAMA, 14336, 0, 0, 0, 0, 0}},
     {"8B RoPE", run_rope, {LLAMA, 0, LLAMA_HEADS}},
     {"8B attention", run_attention, {LLAMA, 0, LLAMA_HEADS}},
-#ifdef HAVE_CUDNN
     {"8B attention by cuDNN", run_attention_cudnn, {LLAMA, 0, LLAMA_HEADS}},
-#endif
     {"8B attention backward", run_attention_backward, {LLAMA, 0, LLAMA_HEADS}},
-#ifdef HAVE_CUDNN
     {"8B attention backward by cuDNN",
      run_attention_backward_cudnn,
      {LLAMA, 0, LLAMA_HEADS}},
-#endif
     {NULL, NULL, {0}},
 };

@@ -100,7 +100,8 @@ apart()
 	launch=
 }
 
-gpus=$(ls /dev/nvidia[0-9]* 2>/dev/null | wc -l)
+# those that are visible, not those that are there
+gpus=$("$top_builddir/tests/gpu/gpu_facts" --count)
 if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then
 	shared 2 parallel.tp=2

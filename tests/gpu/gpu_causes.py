@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each figure of ./check-gpu should be, and why it may not: what is known
+of the kernels from reading them, and of machines."""
+import re
+
+# Of the ceiling that the same run measured, percent: kernels that move memory,
+# and those that compute. The first pattern that a name matches counts.
+KERNELS = [
+    (r"attention backward by cuDNN", 50, "cuDNN's heuristics took another "
+     "kernel than for Hopper; see PLAIT_ATTENTION in plait-train(1)"),
+    (r"attention by cuDNN", 60, "short sequences, or an older cuDNN"),
+    (r"attention backward", 25, "Plait's own kernel runs one block on a "
+     "multiprocessor and makes 7 products where 5 would do: build with cuDNN"),
+    (r"attention", 40, "Plait's own kernel uses mma and not wgmma: build with "
+     "cuDNN"),
+    (r"LayerNorm backward", 60, "shared memory conflicts 8 ways, and its sums "
+     "have few blocks"),
+    (r"RoPE", 60, "it reads and writes 2 bytes at a time"),
+    (r"dbias", 75, "the bias's gradient reads all of dout once more"),
+    (r"linear", 80, "cuBLASLt's first choice is not the best for the shape: "
+     "PLAIT_MATMUL_CACHE searches"),
+    (r"embedding backward", 40, "tokens that repeat are added one by one"),
+    (r"AdamW|statistics|one pass|cross-entropy", 75, "several streams of "
+     "memory at once"),
+    (r".", 80, "more bytes move than have to, or too few blocks"),
+]
+
+
+def kernel(name, share):
+    """(target, cause) where a share of the ceiling is under its target."""
+    for pattern, target, cause in KERNELS:
+        if re.search(pattern, name):
+            return (target, cause) if share < target else None
+    return None
+
+
+def ceilings(sheet, copy, product):
+    """Of this GPU against its data sheet."""
+    low = []
+    if sheet and copy < 0.85 * sheet["memory_bw"]:
+        low.append(("copy, of the data sheet's memory rate, %",
+                    85, 100 * copy / sheet["memory_bw"],
+                    "another process on the GPU, a part of it (MIG), or "
+                    "another model of memory than %s's" % sheet["type"]))
+    if sheet and product < 0.70 * sheet["flops16"]:
+        low.append(("product, of the data sheet's bf16 rate, %",
+                    70, 100 * product / sheet["flops16"],
+                    "power or temperature limits the clock (nvidia-smi -q -d "
+                    "PERFORMANCE), or a PCIe model of %s" % sheet["type"]))
+    return low
+
+
+def model(text):
+    """Of a target of tests/gpu/bench-gpu.sh that was not met."""
+    if "PyTorch" in text:
+        return "see which kernels are under their target above; graphs off " \
+               "(the start of the run says why) cost most in small models"
+    return "the kernels under their target above; attention by Plait's own " \
+           "kernels where there is no cuDNN; small micro-batches"
+
+
+def several(layout):
+    return {"dp": "gradients wait for links: no NVLink or peer-to-peer "
+                  "(topology.log), or buckets too small",
+            "tp": "sums of each layer wait for links: tp wants NVLink",
+            "pp": "the pipeline's bubble: 4 micro-batches on 2 stages leave "
+                  "20 % idle"}.get(layout[:2], "")
+
+
+SEVERAL = {"dp": 85, "tp": 60, "pp": 65}
