@@ -84,7 +84,7 @@ for i in 1 2 3 4; do
     tc qdisc add dev veth$i root tbf rate 40mbit burst 32kb latency 400ms
 done
 check "links that are slow alike are named" named \
-    "preflight: node1: its link .* of the plan .*node2: .*node3: .*node4: "
+    "preflight: (node[1-4]: its link [^;]* of the plan [^;]*; ){3}node[1-4]: "
 for i in 1 2 3 4; do
     tc qdisc delete dev veth$i root
 done
