@@ -127,8 +127,8 @@ static void full_disk(void)
            plait_file_out_close(&out, 1) < 0 && errno == EFBIG,
        "the close says it where no write could");
     setrlimit(RLIMIT_FSIZE, &before);
-    ok(write_file(&out, 5, 5) == 0 && plait_file_out_open(&out, path) < 0 &&
-           errno == EEXIST,
+    ok(write_file(&out, 5, 5) == 0 && plait_file_out_close(&out, 1) == 0 &&
+           plait_file_out_open(&out, path) < 0 && errno == EEXIST,
        "a file that is there is left alone");
 }
 
