@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# libplait.so exports what tests/library/symbols lists, and <plait/*.h>
+# libplait.so exports what tests/library/symbols.list has, and <plait/*.h>
 # declares the same. A name that is gone or new changes the version: HACKING.md.
 . "$top_srcdir/tests/lib/check.sh"
 library=$top_builddir/.libs/libplait.so
-list=$top_srcdir/tests/library/symbols
+list=$top_srcdir/tests/library/symbols.list
 tmp=$(mktemp) || exit 1
 trap 'rm -f "$tmp"' EXIT
 
