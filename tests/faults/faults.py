@@ -211,17 +211,20 @@ def changed(prefix, change, said, more=()):
             raise Failed("too quick: " + run.text()[-300:])
         run.until(lambda: os.path.exists(case.ck + "/latest"), "a save")
         try:
-            n = live.overwrite(run.ranks(), newest(case, "rank-*"), prefix,
-                               change, rng)
+            written = live.overwrite(run.ranks(), newest(case, "rank-*"),
+                                     prefix, change, rng)
         except (live.Unreadable, OSError) as e:
             raise Skipped(str(e)) from None
-        if n == 0:
+        if not written:
             raise Skipped("the numbers are not found in memory")
-        late = open(case.metrics).read().count("\n") >= STEPS - 1
-        if run.wait() == 0 and late:
+        made = open(case.metrics).read().count("\n")
+        stale = run.at_step(made + 2) and live.are_stale(written)
+        if run.wait() == 0 and made >= STEPS - 1:
             raise Skipped("the run was at its end by then")
+        if run.process.returncode == 0 and stale:
+            raise Skipped("only older copies of the numbers were found")
         if run.process.returncode == 0:
-            raise Failed(f"{n} changed numbers are not noticed")
+            raise Failed(f"{len(written)} changed numbers are not noticed")
         if not any(words in run.text() for words in said):
             raise Failed("says something else: " + run.text()[-400:])
     return fault

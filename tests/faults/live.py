@@ -5,6 +5,7 @@ since, is the array itself; what is equal to the last bit is the saver's
 copy."""
 import array
 import json
+import math
 import os
 import random
 import signal
@@ -80,9 +81,9 @@ def stop(pids):
 
 def overwrite(pids, files, prefix, change, rng=random):
     """change(old) -> new for one number of a tensor, in one rank, wherever
-    that rank has it. How many places there were; the ranks are stopped
+    that rank has it: (process, address, bytes) of each; the ranks are stopped
     meanwhile."""
-    pids, n = list(pids), 0
+    pids, written = list(pids), []
     rng.shuffle(pids)
     stop(pids)
     try:
@@ -94,14 +95,31 @@ def overwrite(pids, files, prefix, change, rng=random):
                     for at in list(places(mem, pid, want)):
                         mem.seek(at)
                         old = struct.unpack("<f", mem.read(4))[0]
+                        new = struct.pack("<f", change(old))
                         mem.seek(at)
-                        mem.write(struct.pack("<f", change(old)))
-                        n += 1
-                    if n:
-                        return n
+                        mem.write(new)
+                        written.append((pid, at, new))
+                    if written:
+                        return written
     except PermissionError as e:
         raise Unreadable(str(e)) from None
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-    return n
+    return written
+
+
+def are_stale(written):
+    """Whether nobody has made anything of these numbers since: none of them
+    was the array itself. Of a NaN, which stays one, this is not known."""
+    try:
+        for pid, at, new in written:
+            if math.isnan(struct.unpack("<f", new)[0]):
+                return False
+            with open(f"/proc/{pid}/mem", "rb", buffering=0) as mem:
+                mem.seek(at)
+                if mem.read(4) != new:
+                    return False
+    except OSError:
+        return False
+    return True
