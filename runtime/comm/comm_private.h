@@ -147,14 +147,9 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
 struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
                                     double timeout_s, struct plait_error *err);
 
-/* Waits up to timeout_s for the other ranks. NULL with errno and err. */
-struct plait_comm *plait_socket_create(const struct plait_ops *ops,
-                                       struct plait_device *dev,
-                                       const struct plait_launch *launch,
-                                       double timeout_s,
-                                       struct plait_error *err);
-/* The same over `star`, which plait_tcp_create() has made. It stays the
- * caller's. */
+/* The world of sockets over `star`, which plait_tcp_create() has made and which
+ * stays the caller's. Waits up to timeout_s for the other ranks. NULL with
+ * errno and err. */
 struct plait_comm *plait_socket_over(struct plait_comm *star,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev,

@@ -221,20 +221,6 @@ struct plait_comm *plait_socket_over(struct plait_comm *star,
     return comm;
 }
 
-struct plait_comm *plait_socket_create(const struct plait_ops *ops,
-                                       struct plait_device *dev,
-                                       const struct plait_launch *launch,
-                                       double timeout_s,
-                                       struct plait_error *err)
-{
-    struct plait_comm *star = plait_tcp_create(launch, timeout_s, err), *comm;
-
-    comm =
-        star ? plait_socket_over(star, ops, dev, launch, timeout_s, err) : NULL;
-    plait_comm_destroy(star);
-    return comm;
-}
-
 struct plait_members *plait_comm_take_members(struct plait_comm *comm)
 {
     struct plait_members *m = NULL;

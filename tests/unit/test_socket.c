@@ -53,6 +53,16 @@ static int check_values(struct plait_comm *c, size_t n)
     return bad;
 }
 
+static struct plait_comm *open_world(const struct plait_launch *launch,
+                                     struct plait_error *err)
+{
+    struct plait_comm *star = plait_tcp_create(launch, 60, err), *world;
+
+    world = star ? plait_socket_over(star, NULL, NULL, launch, 60, err) : NULL;
+    plait_comm_destroy(star);
+    return world;
+}
+
 /* In the world, and in groups of it in reverse order. */
 static int run_of_many(const struct plait_launch *launch)
 {
@@ -60,7 +70,7 @@ static int run_of_many(const struct plait_launch *launch)
     struct plait_comm *world, *half;
     int rank = launch->rank, rc = 0;
 
-    world = plait_socket_create(NULL, NULL, launch, 60, &err);
+    world = open_world(launch, &err);
     if (!world)
         return 1;
     if (plait_comm_split(world, rank < 3, -rank, PLAIT_COMM_AXIS_NONE, "half",
@@ -132,7 +142,7 @@ static int run_rank(const struct plait_launch *launch, enum scene scene)
     struct plait_comm *world, *pair;
     int rank = launch->rank, rc = 0;
 
-    world = plait_socket_create(NULL, NULL, launch, 60, &err);
+    world = open_world(launch, &err);
     if (!world)
         return 1;
     if (plait_comm_split(world, rank / 2, rank, PLAIT_COMM_AXIS_NONE, "pair",
