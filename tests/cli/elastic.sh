@@ -13,7 +13,7 @@ trap '[ -n "$pid" ] && kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
 . "$top_srcdir/tests/lib/ok.sh"
 shown=$dir/out
 steps=120
-apart=0 # steps at least, from one kill to the next
+apart= # the steps at least between two kills, the first of which is mended
 RANDOM=${PLAIT_TEST_SEED:=$$}
 echo "# PLAIT_TEST_SEED=$PLAIT_TEST_SEED"
 
@@ -44,6 +44,11 @@ kill_at() {
     done
     killed=$(date +%s.%N)
     kill -9 "$(cat "$dir/pid.$2")"
+}
+
+# mended N: that many losses are, or the run has ended
+mended() {
+    [ "$(grep -c "back at step" "$dir/out")" -ge "$1" ] || ! kill -0 $pid
 }
 
 finish() {
@@ -85,11 +90,13 @@ for line in open(sys.argv[1] + "/out"):
 
 # hurt WHAT RANKS LAYOUT EVERY RANK...: the ranks are killed one by one
 hurt() {
-    local what=$1 at=$((RANDOM % 40 + 12))
+    local what=$1 at=$((RANDOM % 40 + 12)) killed_ranks=0
     begin "$2" "$3" --set checkpoint.every=$4 # and what else is in $4
     for rank in "${@:5}"; do
         kill_at $at "$rank"
-        at=$((at + RANDOM % 20 + apart))
+        ((++killed_ranks))
+        at=$((at + RANDOM % 20 + ${apart:-0}))
+        [ -z "$apart" ] || until_true mended $killed_ranks
     done
     finish
     ok "$what: ends well" test $status = 0
@@ -106,6 +113,7 @@ hurt "dp 4, one is killed" 4 --dp=4 10 $((RANDOM % 3 + 1))
 hurt "dp 4, the first" 4 --dp=4 10 0
 hurt "dp 4, amid saves, two in a row" 4 --dp=4 1 2 $((RANDOM % 2 * 3))
 # of those left, 2 or 3 waits
+apart=0
 one=$((RANDOM % 4)) other=$((RANDOM % 2))
 [ $one != $other ] || other=$((1 - one))
 hurt "tp 2 dp 2, one, then one of those left with a seat" 4 \
