@@ -8,12 +8,14 @@
 
 #include "runtime/comm/members.h"
 
-/* A TCP connection between every two processes of a world, and messages over
- * them, matched by (peer, group, tag) and among equals by order.
+/* Messages between any two processes of a world over TCP, matched by (peer,
+ * group, tag) and among equals by order. Two have a connection from their first
+ * message on; and a tree of connections joins all, which carries no messages.
  *
- * As soon as one peer is lost, all is: every connection is shut down, so that
- * the others fail at once too, also those that wait for somebody who is alive
- * and waits for the lost one. Nobody is left waiting. */
+ * As soon as one peer is lost, all is: every connection is shut down, and the
+ * tree tells those that had none with it, so that the others fail at once too,
+ * also those that wait for somebody who is alive and waits for the lost one.
+ * Nobody is left waiting. */
 struct plait_links;
 
 /* One end of a message. The caller keeps it where it is, and the buffer, until
@@ -28,7 +30,8 @@ struct plait_part {
     struct plait_part *next;
 };
 
-/* Of those that are present. Collective. NULL with errno and err. */
+/* Of those that are present; `members` outlives it. Collective. NULL with errno
+ * and err. */
 struct plait_links *plait_links_create(struct plait_members *members,
                                        double timeout_s,
                                        struct plait_error *err);

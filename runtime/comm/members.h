@@ -54,11 +54,13 @@ int plait_members_regroup(struct plait_members *m, struct plait_error *err);
 
 /* -- socket.c -------------------------------------------------------------- */
 
-/* Of a world over sockets, which gives them away; NULL: of any other. */
+/* Of a world over sockets, which gives them away, and still connects its ranks
+ * by them: they outlive it. NULL: of any other. */
 struct plait_members *plait_comm_take_members(struct plait_comm *world);
 /* This rank of such a world only waits from here on, at no processor's cost. */
 void plait_comm_rest(struct plait_comm *world);
-/* The world of those that are present. Collective; NULL with err. */
+/* The world of those that are present; `m` outlives it. Collective; NULL with
+ * err. */
 struct plait_comm *plait_members_world(struct plait_members *m,
                                        const struct plait_ops *ops,
                                        struct plait_device *dev,

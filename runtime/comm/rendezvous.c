@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/comm/proof.h"
+#include "runtime/comm/greeting.h"
 #include "runtime/comm/trace.h"
 
 /* A connection that has not proved the secret by then is dropped. */
@@ -30,52 +30,6 @@
 #define MAX_GUESTS 256
 /* So long one is heard that others wait for. */
 #define CROWDED_S 0.2
-
-enum { NONCE = 16, PROOF = PLAIT_PROOF_SIZE };
-
-/* The first message of a rank that has connected. */
-struct hello {
-    char magic[8];
-    uint64_t key;
-    uint32_t rank, size;
-    unsigned char nonce[NONCE];
-};
-
-/* Rank 0's answer; the rank then sends its own proof. */
-struct answer {
-    unsigned char nonce[NONCE];
-    unsigned char proof[PROOF];
-};
-
-static const char magic[8] = "PLAITRV1";
-
-/* -- proofs -------------------------------------------------------------- */
-
-/* HMAC-SHA-256 by the secret over the sender's role, the rank's hello and rank
- * 0's nonce. */
-static int make_proof(const struct plait_meeting *m, char who,
-                      const struct hello *hello,
-                      const unsigned char nonce[NONCE],
-                      unsigned char proof[PROOF])
-{
-    unsigned char text[1 + sizeof(*hello) + NONCE];
-
-    text[0] = (unsigned char)who;
-    memcpy(text + 1, hello, sizeof(*hello));
-    memcpy(text + 1 + sizeof(*hello), nonce, NONCE);
-    return plait_proof_make(m->secret, text, sizeof(text), proof);
-}
-
-static bool check_proof(const struct plait_meeting *m, char who,
-                        const struct hello *hello,
-                        const unsigned char nonce[NONCE],
-                        const unsigned char proof[PROOF])
-{
-    unsigned char want[PROOF];
-
-    return make_proof(m, who, hello, nonce, want) == 0 &&
-           plait_proof_same(want, proof);
-}
 
 /* -- sockets ------------------------------------------------------------- */
 
@@ -113,20 +67,6 @@ int plait_read_all(int fd, void *buf, size_t bytes)
         bytes -= (size_t)n;
     }
     return 0;
-}
-
-/* For a connection that is proved: no timeouts, no Nagle delay, keepalive to
- * notice a peer whose machine has failed. */
-static void set_up_socket(int fd)
-{
-    const struct timeval no_limit = {0};
-    int one = 1;
-
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &no_limit, sizeof(no_limit));
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &no_limit, sizeof(no_limit));
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
 /* -1 with errno. */
@@ -189,10 +129,7 @@ int plait_rendezvous_listen(int *port)
 struct guest {
     int fd;
     double until;
-    size_t got; /* bytes of hello, then of proof */
-    struct hello hello;
-    struct answer answer;
-    unsigned char proof[PROOF];
+    struct plait_greeting greeting;
 };
 
 struct host {
@@ -228,44 +165,21 @@ static void add_guest(struct host *h, int fd)
     h->nguests++;
 }
 
-static bool is_expected(const struct host *h, const struct hello *hello)
+static bool is_expected(const struct host *h, uint32_t rank)
 {
-    return memcmp(hello->magic, magic, sizeof(magic)) == 0 &&
-           hello->key == h->m->key && hello->size == (uint32_t)h->m->size &&
-           hello->rank > (uint32_t)h->m->root && hello->rank < hello->size &&
-           h->fds[hello->rank] == -1;
-}
-
-static int send_answer(struct host *h, struct guest *g)
-{
-    if (getrandom(g->answer.nonce, NONCE, 0) != NONCE ||
-        make_proof(h->m, '0', &g->hello, g->answer.nonce, g->answer.proof) < 0)
-        return -1;
-    return plait_write_all(g->fd, &g->answer, sizeof(g->answer));
+    return rank > (uint32_t)h->m->root && h->fds[rank] == -1;
 }
 
 /* Read what has arrived. 0: not complete, 1: a peer, -1: not one. */
 static int read_guest(struct host *h, struct guest *g)
 {
-    bool greeted = g->got >= sizeof(g->hello);
-    char *to = greeted ? (char *)g->proof + (g->got - sizeof(g->hello))
-                       : (char *)&g->hello + g->got;
-    size_t want = sizeof(g->hello) + (greeted ? PROOF : 0) - g->got;
-    ssize_t n = recv(g->fd, to, want, 0);
+    int heard = plait_greeting_hear(&g->greeting, h->m, g->fd);
 
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    g->got += (size_t)n;
-    if (n == 0)
+    if (heard > 0 && !is_expected(h, g->greeting.hello.rank))
         return -1;
-    if ((size_t)n < want)
-        return 0;
-    if (!is_expected(h, &g->hello))
-        return -1;
-    if (!greeted)
-        return send_answer(h, g);
-    return check_proof(h->m, 'n', &g->hello, g->answer.nonce, g->proof) ? 1
-                                                                        : -1;
+    if (heard == 1)
+        return plait_greeting_reply(&g->greeting, h->m, g->fd);
+    return heard == 2 ? 1 : heard;
 }
 
 static void read_guests(struct host *h, const struct pollfd *p)
@@ -280,8 +194,8 @@ static void read_guests(struct host *h, const struct pollfd *p)
         if (p[i].revents != 0)
             is = read_guest(h, g);
         if (is > 0) {
-            set_up_socket(g->fd);
-            h->fds[g->hello.rank] = g->fd;
+            plait_greeting_settle(g->fd);
+            h->fds[g->greeting.hello.rank] = g->fd;
             g->fd = -1;
         }
         if (is != 0 || now > g->until)
@@ -396,31 +310,15 @@ int plait_rendezvous_reach(const char *host, int port, int patience_s)
     return fd;
 }
 
-/* 0: rank 0 has proved the secret, and has this rank's proof. */
-static int authenticate_peer(const struct plait_meeting *m, int fd)
-{
-    struct hello hello = {
-        .key = m->key, .rank = (uint32_t)m->rank, .size = (uint32_t)m->size};
-    unsigned char proof[PROOF];
-    struct answer answer;
-
-    memcpy(hello.magic, magic, sizeof(magic));
-    if (getrandom(hello.nonce, NONCE, 0) != NONCE ||
-        plait_write_all(fd, &hello, sizeof(hello)) < 0 ||
-        plait_read_all(fd, &answer, sizeof(answer)) < 0)
-        return -1;
-    errno = EACCES;
-    if (!check_proof(m, '0', &hello, answer.nonce, answer.proof) ||
-        make_proof(m, 'n', &hello, answer.nonce, proof) < 0)
-        return -1;
-    return plait_write_all(fd, proof, sizeof(proof));
-}
-
 int plait_rendezvous_greet(const struct plait_meeting *m, int fd)
 {
-    if (authenticate_peer(m, fd) < 0)
+    struct plait_greeting g;
+
+    if (plait_greeting_begin(&g, m, fd) < 0 ||
+        plait_read_all(fd, &g.answer, sizeof(g.answer)) < 0 ||
+        plait_greeting_prove(&g, m, fd) < 0)
         return -1;
-    set_up_socket(fd);
+    plait_greeting_settle(fd);
     return 0;
 }
 

@@ -275,11 +275,8 @@ static int open_world(struct plait_world *w, const char *device,
     kind = choose_kind(w, comm);
     if (check_spares(w, kind, err) < 0 || connect_all(w, kind, launch, err) < 0)
         return -1;
-    w->members = plait_comm_take_members(w->all);
-    if (!plait_world_elastic()) { /* nobody comes to their ports any more */
-        plait_members_destroy(w->members);
-        w->members = NULL;
-    }
+    if (plait_world_elastic()) /* they outlive this world */
+        w->members = plait_comm_take_members(w->all);
     return plait_world_spares() > 0 ? take_seats(w, err) : 0;
 }
 

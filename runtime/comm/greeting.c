@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/comm/greeting.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+static const char magic[8] = "PLAITRV1";
+
+/* HMAC-SHA-256 by the secret over the sender's role, the rank's hello and the
+ * listener's nonce. */
+static int make_proof(const struct plait_meeting *m, char who,
+                      const struct plait_hello *hello,
+                      const unsigned char nonce[PLAIT_GREETING_NONCE],
+                      unsigned char proof[PLAIT_PROOF_SIZE])
+{
+    unsigned char text[1 + sizeof(*hello) + PLAIT_GREETING_NONCE];
+
+    text[0] = (unsigned char)who;
+    memcpy(text + 1, hello, sizeof(*hello));
+    memcpy(text + 1 + sizeof(*hello), nonce, PLAIT_GREETING_NONCE);
+    return plait_proof_make(m->secret, text, sizeof(text), proof);
+}
+
+static bool check_proof(const struct plait_meeting *m, char who,
+                        const struct plait_hello *hello,
+                        const unsigned char nonce[PLAIT_GREETING_NONCE],
+                        const unsigned char proof[PLAIT_PROOF_SIZE])
+{
+    unsigned char want[PLAIT_PROOF_SIZE];
+
+    return make_proof(m, who, hello, nonce, want) == 0 &&
+           plait_proof_same(want, proof);
+}
+
+/* What has come of a message, of which `want` bytes are missing. 1: all. */
+static int read_some(struct plait_greeting *g, int fd, void *to, size_t want)
+{
+    ssize_t n = recv(fd, to, want, MSG_DONTWAIT);
+
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    if (n == 0) {
+        errno = ECONNRESET;
+        return -1;
+    }
+    g->got += (size_t)n;
+    return (size_t)n == want;
+}
+
+/* -- who has connected ----------------------------------------------------- */
+
+int plait_greeting_begin(struct plait_greeting *g,
+                         const struct plait_meeting *m, int fd)
+{
+    memset(g, 0, sizeof(*g));
+    g->hello.key = m->key;
+    g->hello.rank = (uint32_t)m->rank;
+    g->hello.size = (uint32_t)m->size;
+    memcpy(g->hello.magic, magic, sizeof(magic));
+    if (getrandom(g->hello.nonce, sizeof(g->hello.nonce), 0) !=
+        sizeof(g->hello.nonce))
+        return -1;
+    return plait_write_all(fd, &g->hello, sizeof(g->hello));
+}
+
+int plait_greeting_prove(const struct plait_greeting *g,
+                         const struct plait_meeting *m, int fd)
+{
+    unsigned char proof[PLAIT_PROOF_SIZE];
+
+    errno = EACCES;
+    if (!check_proof(m, '0', &g->hello, g->answer.nonce, g->answer.proof) ||
+        make_proof(m, 'n', &g->hello, g->answer.nonce, proof) < 0)
+        return -1;
+    return plait_write_all(fd, proof, sizeof(proof));
+}
+
+int plait_greeting_finish(struct plait_greeting *g,
+                          const struct plait_meeting *m, int fd)
+{
+    int rc = read_some(g, fd, (char *)&g->answer + g->got,
+                       sizeof(g->answer) - g->got);
+
+    if (rc <= 0)
+        return rc;
+    return plait_greeting_prove(g, m, fd) < 0 ? -1 : 1;
+}
+
+/* -- who listens ----------------------------------------------------------- */
+
+int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
+                        int fd)
+{
+    size_t hello = sizeof(g->hello);
+    int rc;
+
+    if (g->got < hello) {
+        rc = read_some(g, fd, (char *)&g->hello + g->got, hello - g->got);
+        if (rc <= 0)
+            return rc;
+        errno = EACCES;
+        return memcmp(g->hello.magic, magic, sizeof(magic)) == 0 &&
+                       g->hello.key == m->key &&
+                       g->hello.size == (uint32_t)m->size &&
+                       g->hello.rank < g->hello.size
+                   ? 1
+                   : -1;
+    }
+    rc = read_some(g, fd, (char *)g->proof + (g->got - hello),
+                   hello + sizeof(g->proof) - g->got);
+    if (rc <= 0)
+        return rc;
+    errno = EACCES;
+    return check_proof(m, 'n', &g->hello, g->answer.nonce, g->proof) ? 2 : -1;
+}
+
+int plait_greeting_reply(struct plait_greeting *g,
+                         const struct plait_meeting *m, int fd)
+{
+    if (getrandom(g->answer.nonce, sizeof(g->answer.nonce), 0) !=
+            sizeof(g->answer.nonce) ||
+        make_proof(m, '0', &g->hello, g->answer.nonce, g->answer.proof) < 0)
+        return -1;
+    return plait_write_all(fd, &g->answer, sizeof(g->answer));
+}
+
+/* -- both ------------------------------------------------------------------ */
+
+void plait_greeting_settle(int fd)
+{
+    const struct timeval no_limit = {0};
+    int one = 1;
+
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &no_limit, sizeof(no_limit));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &no_limit, sizeof(no_limit));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}

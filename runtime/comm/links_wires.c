@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The connections of the links: how they come about, and end. */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/comm/links_meet.h"
+#include "runtime/comm/links_private.h"
+#include "runtime/comm/trace.h"
+
+/* A connection that has not proved the secret by then is dropped. */
+#define PATIENCE_S 5
+/* Unproved connections at once, and how long one is heard where more come. */
+#define MAX_GUESTS 64
+#define CROWDED_S 0.2
+/* From a connection that the peer has not taken to the next. */
+#define AGAIN_S 0.01
+/* How long a peer whose connection broke is only suspected. */
+#define SUSPECT_S 0.1
+
+/* -- the list -------------------------------------------------------------- */
+
+/* poll[0] is the port's. */
+static int make_room(struct plait_links *l)
+{
+    size_t n = l->room ? 2 * (size_t)l->room : 16;
+    struct plait_wire **wire;
+    struct pollfd *poll;
+
+    if (l->nwires < l->room)
+        return 0;
+    poll = realloc(l->poll, (n + 1) * sizeof(*poll));
+    if (!poll)
+        return -1;
+    l->poll = poll;
+    wire = realloc(l->wire, n * sizeof(*wire));
+    if (!wire)
+        return -1;
+    l->wire = wire;
+    l->room = (int)n;
+    return 0;
+}
+
+struct plait_wire *plait_wire_add(struct plait_links *l, int fd, int peer,
+                                  enum plait_wire_state state)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    struct plait_wire *w = calloc(1, sizeof(*w));
+    bool added = false;
+
+    pthread_mutex_lock(&l->lock);
+    if (w && make_room(l) == 0 &&
+        epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event) == 0) {
+        w->fd = fd;
+        w->at = l->nwires;
+        w->peer = peer;
+        w->state = state;
+        w->since = plait_trace_now();
+        l->poll[w->at + 1] = (struct pollfd){fd, POLLIN, 0};
+        l->wire[l->nwires++] = w;
+        added = true;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (added) {
+        l->nguests += state == PLAIT_WIRE_GUEST;
+        if (plait_links_failure(l)) /* another thread has just given up */
+            shutdown(fd, SHUT_RDWR);
+        return w;
+    }
+    free(w);
+    close(fd);
+    plait_links_lose(l, l->rank, "out of memory for a connection");
+    return NULL;
+}
+
+void plait_wire_set_sending(struct plait_links *l, struct plait_wire *w,
+                            bool sending)
+{
+    if (w->sending == sending)
+        return;
+    w->sending = sending;
+    l->poll[w->at + 1].events = (short)(POLLIN | (sending ? POLLOUT : 0));
+    if (sending)
+        atomic_fetch_add(&l->sending, 1);
+    else
+        atomic_fetch_sub(&l->sending, 1);
+}
+
+void plait_wire_close(struct plait_links *l, struct plait_wire *w)
+{
+    struct plait_link *k = w->peer >= 0 ? l->link[w->peer] : NULL;
+
+    if (w->fd < 0)
+        return;
+    plait_wire_set_sending(l, w, false);
+    l->nguests -= w->state == PLAIT_WIRE_GUEST;
+    if (k && k->way == w)
+        k->way = NULL;
+    pthread_mutex_lock(&l->lock);
+    close(w->fd);
+    w->fd = l->poll[w->at + 1].fd = -1;
+    l->swept = false;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void plait_wires_sweep(struct plait_links *l)
+{
+    int n = 0;
+
+    if (l->swept)
+        return;
+    pthread_mutex_lock(&l->lock);
+    for (int i = 0; i < l->nwires; i++) {
+        struct plait_wire *w = l->wire[i];
+
+        if (w->fd < 0) {
+            if (w->early)
+                w->early->wire = NULL;
+            free(w);
+            continue;
+        }
+        l->poll[n + 1] = l->poll[i + 1];
+        l->wire[n] = w;
+        w->at = n++;
+    }
+    l->nwires = n;
+    l->swept = true;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void plait_wires_destroy(struct plait_links *l)
+{
+    for (int i = 0; i < l->nwires; i++)
+        plait_wire_close(l, l->wire[i]);
+    plait_wires_sweep(l);
+    free(l->wire);
+    free(l->poll);
+}
+
+struct plait_wire *plait_wire_with(const struct plait_links *l, int peer,
+                                   enum plait_wire_state state)
+{
+    for (int i = 0; i < l->nwires; i++)
+        if (l->wire[i]->peer == peer && l->wire[i]->state == state &&
+            l->wire[i]->fd >= 0)
+            return l->wire[i];
+    return NULL;
+}
+
+bool plait_wire_any(const struct plait_links *l, int peer)
+{
+    return plait_wire_with(l, peer, PLAIT_WIRE_OPEN) ||
+           plait_wire_with(l, peer, PLAIT_WIRE_GUEST) ||
+           plait_wire_with(l, peer, PLAIT_WIRE_JOINING);
+}
+
+/* -- to a peer ------------------------------------------------------------- */
+
+static void take_way(struct plait_links *l, struct plait_link *k,
+                     struct plait_wire *w)
+{
+    k->way = w;
+    if (!k->out)
+        return;
+    plait_wire_set_sending(l, w, true);
+    plait_links_flush(l, k);
+}
+
+static void want_again(struct plait_links *l, struct plait_link *k, double when)
+{
+    k->again = when;
+    if (k->wants)
+        return;
+    k->wants = true;
+    k->next = l->wanting;
+    l->wanting = k;
+}
+
+/* What others know the port of `rank` by. */
+static struct plait_meeting meeting_of(const struct plait_links *l, int rank)
+{
+    struct plait_meeting m = l->meeting;
+
+    m.key = l->key + (uint64_t)rank;
+    m.root = rank;
+    return m;
+}
+
+static void join_peer(struct plait_links *l, struct plait_link *k)
+{
+    const struct plait_members *all = l->members;
+    const struct plait_meeting m = meeting_of(l, k->peer);
+    int number = all->order[k->peer];
+    int fd = plait_rendezvous_reach(plait_members_host(all, number),
+                                    all->all[number].port, PATIENCE_S);
+    struct plait_wire *w;
+
+    if (fd < 0) {
+        plait_links_lose(l, k->peer,
+                         errno == ECONNREFUSED ? "it has ended"
+                                               : strerror(errno));
+        return;
+    }
+    w = plait_wire_add(l, fd, k->peer, PLAIT_WIRE_JOINING);
+    if (w && plait_greeting_begin(&w->greeting, &m, fd) < 0)
+        plait_wire_close(l, w);
+    want_again(l, k, plait_trace_now() + AGAIN_S);
+}
+
+void plait_link_want(struct plait_links *l, struct plait_link *k,
+                     double patience)
+{
+    struct plait_wire *w = plait_wire_with(l, k->peer, PLAIT_WIRE_OPEN);
+
+    if (w)
+        take_way(l, k, w);
+    else if (patience > 0)
+        want_again(l, k, plait_trace_now() + patience);
+    else if (plait_wire_any(l, k->peer))
+        want_again(l, k, 0);
+    else
+        join_peer(l, k);
+}
+
+/* Whether there is nothing more to be done for it. */
+static bool tend_link(struct plait_links *l, struct plait_link *k, double now)
+{
+    struct plait_wire *w = plait_wire_with(l, k->peer, PLAIT_WIRE_OPEN);
+
+    if (w && !k->way)
+        take_way(l, k, w);
+    if (w || (!k->out && !k->posted))
+        return true;
+    if (now >= k->again && !plait_wire_any(l, k->peer))
+        join_peer(l, k);
+    return false;
+}
+
+static void tend_wanting(struct plait_links *l, double now)
+{
+    struct plait_link **at = &l->wanting, *k;
+
+    while ((k = *at) && !plait_links_failure(l)) {
+        if (!tend_link(l, k, now)) {
+            at = &k->next;
+            continue;
+        }
+        *at = k->next;
+        k->wants = false;
+    }
+}
+
+/* -- from a peer ----------------------------------------------------------- */
+
+void plait_wires_accept(struct plait_links *l)
+{
+    int fd;
+
+    while (l->nguests < MAX_GUESTS &&
+           (fd = accept4(l->members->listener, NULL, NULL,
+                         SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+        if (!plait_wire_add(l, fd, -1, PLAIT_WIRE_GUEST))
+            return;
+}
+
+static void drop_late_guests(struct plait_links *l, double now)
+{
+    double most = l->nguests < MAX_GUESTS ? PATIENCE_S : CROWDED_S;
+
+    for (int i = 0; i < l->nwires; i++) {
+        struct plait_wire *w = l->wire[i];
+
+        if (w->state == PLAIT_WIRE_GUEST && now > w->since + most)
+            plait_wire_close(l, w);
+    }
+}
+
+/* Of two that connect to each other at once the lower one does, so that there
+ * is one connection. The other's ends here, and it waits. */
+static bool is_welcome(const struct plait_links *l, int rank)
+{
+    return rank != l->rank && !plait_wire_with(l, rank, PLAIT_WIRE_OPEN) &&
+           !plait_wire_with(l, rank, PLAIT_WIRE_GUEST) &&
+           !(rank > l->rank && plait_wire_with(l, rank, PLAIT_WIRE_JOINING));
+}
+
+static void open_wire(struct plait_links *l, struct plait_wire *w)
+{
+    struct plait_link *k = plait_links_of(l, w->peer);
+    struct plait_wire *mine;
+
+    l->nguests -= w->state == PLAIT_WIRE_GUEST;
+    w->state = PLAIT_WIRE_OPEN;
+    w->got = 0;
+    plait_greeting_settle(w->fd);
+    plait_links_watch_machine(w->fd);
+    while ((mine = plait_wire_with(l, w->peer, PLAIT_WIRE_JOINING)))
+        plait_wire_close(l, mine);
+    if (k && !k->way)
+        take_way(l, k, w);
+}
+
+/* 1: proved; -1: no peer, or one that is not to connect now. */
+static int hear_guest(struct plait_links *l, struct plait_wire *w)
+{
+    struct plait_meeting m = meeting_of(l, l->rank);
+    int heard = plait_greeting_hear(&w->greeting, &m, w->fd);
+
+    if (heard == 2)
+        return 1;
+    if (heard <= 0)
+        return heard;
+    if (!is_welcome(l, (int)w->greeting.hello.rank))
+        return -1;
+    w->peer = (int)w->greeting.hello.rank;
+    return plait_greeting_reply(&w->greeting, &m, w->fd);
+}
+
+bool plait_wire_greet(struct plait_links *l, struct plait_wire *w)
+{
+    bool guest = w->state == PLAIT_WIRE_GUEST;
+    struct plait_meeting m;
+    int rc, saved;
+
+    if (guest) {
+        rc = hear_guest(l, w);
+    } else {
+        m = meeting_of(l, w->peer);
+        rc = plait_greeting_finish(&w->greeting, &m, w->fd);
+    }
+    saved = errno;
+    if (rc > 0)
+        open_wire(l, w);
+    else if (rc < 0)
+        plait_wire_close(l, w);
+    if (rc < 0 && !guest && saved == EACCES)
+        plait_links_lose(l, w->peer, "somebody else answers at its port");
+    return rc != 0;
+}
+
+/* -- both ------------------------------------------------------------------ */
+
+bool plait_wires_tend(struct plait_links *l)
+{
+    double now;
+
+    if (!l->wanting && l->nguests == 0 && l->suspect < 0)
+        return false;
+    now = plait_trace_now();
+    if (l->suspect >= 0 && now > l->suspected + SUSPECT_S)
+        plait_links_lose(l, l->suspect, l->because);
+    if (l->nguests > 0)
+        drop_late_guests(l, now);
+    tend_wanting(l, now);
+    return plait_links_failure(l) != NULL;
+}

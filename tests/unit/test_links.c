@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The connections of a world over sockets: made at the first message of two
+ * ranks, one for both ways, and none of strangers; and how those learn of a
+ * lost rank that have no connection with it. */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/comm/comm_private.h"
+#include "runtime/comm/greeting.h"
+#include "runtime/comm/members.h"
+#include "runtime/comm/tcp_tree.h"
+#include "socket_launch.h"
+#include "tap.h"
+#include "topology/base/hash.h"
+
+enum { RANKS = 40, VICTIM = 11, LEAVER = 23 };
+
+/* What the ranks of a scene tell the test, and it them. */
+struct said {
+    int before, after;
+    _Atomic int port, stop;
+    char error[200];
+};
+
+struct rank {
+    int rank, size;
+    struct plait_members *members;
+    struct plait_comm *world;
+    struct said *said;
+};
+
+/* TCP connections of this process. */
+static int count_connections(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *e;
+    int n = 0;
+
+    while (dir && (e = readdir(dir))) {
+        struct sockaddr_storage a;
+        socklen_t size = sizeof(a);
+
+        n += getpeername(atoi(e->d_name), (struct sockaddr *)&a, &size) == 0 &&
+             a.ss_family != AF_UNIX;
+    }
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+/* -- scenes ---------------------------------------------------------------- */
+
+static int sum(const struct rank *r, size_t n)
+{
+    float *x = calloc(n, sizeof(*x));
+    int rc = x ? plait_comm_all_reduce(r->world, x, x, n, PLAIT_F32, PLAIT_SUM,
+                                       NULL, NULL)
+               : -1;
+
+    free(x);
+    return rc;
+}
+
+/* Control values, small sums and large ones: in rounds and rings. */
+static int talk_of_all(struct rank *r)
+{
+    double x = 1;
+
+    if (plait_comm_host_all_reduce(r->world, &x, 1, PLAIT_SUM) < 0 ||
+        x != r->size || sum(r, 10) < 0 || sum(r, 30000) < 0 ||
+        plait_comm_barrier(r->world) < 0)
+        return -1;
+    return 0;
+}
+
+/* Every two send to each other at once, each rank in an order of its own. */
+static int talk_to_each(struct rank *r)
+{
+    struct plait_request *out[RANKS] = {NULL}, *in[RANKS] = {NULL};
+    int32_t mine = r->rank, theirs[RANKS];
+    int rc = 0;
+
+    for (int i = 1; i < r->size; i++) {
+        int to = (r->rank * 7 + i) % r->size;
+
+        if (to == r->rank)
+            to = (r->rank * 7) % r->size;
+        rc |= plait_comm_send(r->world, &mine, 1, PLAIT_I32, to, 3, NULL,
+                              &out[to]);
+    }
+    for (int i = 0; i < r->size; i++)
+        if (i != r->rank)
+            rc |= plait_comm_recv(r->world, &theirs[i], 1, PLAIT_I32, i, 3,
+                                  NULL, &in[i]);
+    for (int i = 0; i < r->size; i++) {
+        rc |= plait_comm_wait(&out[i], NULL) | plait_comm_wait(&in[i], NULL);
+        if (i != r->rank && theirs[i] != i)
+            rc = -1;
+    }
+    return rc;
+}
+
+/* A message that never comes, from somebody whom this rank has not heard. */
+static int wait_in_vain(struct rank *r, int from)
+{
+    int32_t x;
+
+    return plait_comm_recv(r->world, &x, 1, PLAIT_I32, from, 5, NULL, NULL);
+}
+
+/* Until all have a world. */
+static void await_all(const struct rank *r)
+{
+    const struct said *all = r->said - r->rank;
+
+    for (int i = 0; i < r->size; i++)
+        while (!all[i].port)
+            usleep(1000);
+}
+
+static int lose_one(struct rank *r)
+{
+    if (r->rank == VICTIM) {
+        await_all(r);
+        kill(getpid(), SIGKILL);
+    }
+    return wait_in_vain(r, (r->rank + 13) % r->size) < 0 && errno == EIO ? 0
+                                                                         : -1;
+}
+
+/* Who leaves without a word to the one that waits for it. */
+static int leave_one(struct rank *r)
+{
+    if (r->rank == LEAVER) {
+        await_all(r);
+        return 0;
+    }
+    return wait_in_vain(r, (r->rank + 13) % r->size) < 0 && errno == EIO ? 0
+                                                                         : -1;
+}
+
+/* Work until the test has come to a port as somebody else would. */
+static int work_on(struct rank *r)
+{
+    double go_on = 1;
+    int rc = 0;
+
+    while (rc == 0 && go_on > 0) {
+        go_on = r->rank == 0 && !r->said->stop;
+        rc = plait_comm_host_all_reduce(r->world, &go_on, 1, PLAIT_MAX);
+    }
+    return rc;
+}
+
+/* -- ranks ----------------------------------------------------------------- */
+
+static const struct scene {
+    const char *what;
+    int size, gone;
+    int (*run)(struct rank *r);
+} all_scenes[] = {
+    {"sums and control values", RANKS, -1, talk_of_all},
+    {"messages of each to each, at once", 13, -1, talk_to_each},
+    {"one is killed", RANKS, VICTIM, lose_one},
+    {"one leaves early", RANKS, LEAVER, leave_one},
+    {"strangers come", RANKS, -1, work_on},
+};
+
+static int run_rank(const struct plait_launch *launch, const struct scene *s,
+                    struct said *said)
+{
+    struct rank r = {launch->rank, launch->world_size, NULL, NULL, said};
+    struct plait_error err = {""};
+    struct plait_comm *star = plait_tcp_create(launch, 60, &err);
+    int rc;
+
+    r.members = star ? plait_members_create(star, launch, &err) : NULL;
+    plait_comm_destroy(star);
+    r.world =
+        r.members ? plait_members_world(r.members, NULL, NULL, 60, &err) : NULL;
+    if (!r.world) {
+        snprintf(said->error, sizeof(said->error), "%.199s", err.text);
+        return 2;
+    }
+    said->before = count_connections();
+    said->port = r.members->all[r.rank].port;
+    rc = s->run(&r) < 0;
+    if (s->gone < 0) /* nobody leaves while another one counts */
+        rc |= plait_comm_barrier(r.world) < 0;
+    said->after = count_connections();
+    if (s->gone < 0)
+        rc |= plait_comm_barrier(r.world) < 0;
+    snprintf(said->error, sizeof(said->error), "%.199s",
+             plait_comm_error(r.world));
+    plait_comm_destroy(r.world);
+    plait_members_destroy(r.members);
+    return rc;
+}
+
+static struct said *start_scene(const struct scene *s)
+{
+    struct plait_launch launch = launch_of(0, s->size);
+    struct said *all = mmap(NULL, RANKS * sizeof(*all), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (all == MAP_FAILED)
+        exit(1);
+    fflush(stdout);
+    for (launch.rank = 0; launch.rank < s->size; launch.rank++)
+        if (fork() == 0)
+            _exit(run_rank(&launch, s, &all[launch.rank]));
+    return all;
+}
+
+/* How many ended otherwise than they should. */
+static int end_scene(const struct scene *s)
+{
+    int status, bad = 0;
+
+    while (wait(&status) > 0)
+        bad += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    return s->gone == VICTIM ? bad - 1 : bad;
+}
+
+/* -- what is checked ------------------------------------------------------- */
+
+static int tree_of(int rank, int size)
+{
+    struct plait_tcp_tree tree;
+
+    plait_tcp_tree_init(&tree, rank, size);
+    return tree.ways + (tree.parent >= 0);
+}
+
+/* Powers of two on either side, and the tree. */
+static void check_sums(const struct scene *s)
+{
+    struct said *all = start_scene(s);
+    int bad = end_scene(s), most = 0, rounds = 0, over = 0;
+
+    while (1 << rounds < s->size)
+        rounds++;
+    for (int r = 0; r < s->size; r++) {
+        int n = all[r].after - tree_of(r, s->size);
+
+        most = n > most ? n : most;
+        over += n > 2 * rounds || n < rounds;
+    }
+    ok(bad == 0, "%s of %d ranks", s->what, s->size);
+    ok(over == 0, "each has at most %d connections beside the tree's",
+       2 * rounds);
+    if (bad || over)
+        diag("%d failed (%s), the most is %d", bad, all[0].error, most);
+    munmap(all, RANKS * sizeof(*all));
+}
+
+static void check_each(const struct scene *s)
+{
+    struct said *all = start_scene(s);
+    int bad = end_scene(s), others = 0;
+
+    for (int r = 0; r < s->size; r++)
+        others += all[r].after - tree_of(r, s->size) != s->size - 1;
+    ok(bad == 0, "%s", s->what);
+    ok(others == 0, "every two have one connection");
+    if (bad || others)
+        diag("%d failed (%s), %d have more or fewer", bad, all[0].error,
+             others);
+    munmap(all, RANKS * sizeof(*all));
+}
+
+/* All learn of it, and which one it was. */
+static void check_lost(const struct scene *s)
+{
+    struct said *all = start_scene(s);
+    int bad = end_scene(s), wrong = -1;
+    char name[40];
+
+    snprintf(name, sizeof(name), "rank %d is gone", s->gone);
+    for (int r = 0; r < s->size; r++)
+        if (r != s->gone && !strstr(all[r].error, name))
+            wrong = r;
+    ok(bad == 0, "%s: all learn of it", s->what);
+    ok(wrong < 0, "and know which one it was");
+    if (bad || wrong >= 0)
+        diag("%d failed; rank %d: %s", bad, wrong,
+             all[wrong < 0 ? 0 : wrong].error);
+    munmap(all, RANKS * sizeof(*all));
+}
+
+/* Says `size` bytes to this port. 0: it was closed. */
+static int knock(int port, const void *text, size_t size)
+{
+    int fd = plait_rendezvous_reach("localhost", port, 30), rc;
+    char c;
+
+    if (fd < 0)
+        return -1;
+    rc = plait_write_all(fd, text, size);
+    rc = rc == 0 && (recv(fd, &c, 1, 0) == 0 || errno == ECONNRESET) ? 0 : -1;
+    close(fd);
+    return rc;
+}
+
+/* Knows what the ranks say, and not the secret. */
+static int guess(int port, int size)
+{
+    struct plait_meeting m = {.rank = 1 + 17, .size = size, .root = 1};
+    unsigned char proof[PLAIT_PROOF_SIZE] = "not it";
+    struct plait_greeting g;
+    int fd = plait_rendezvous_reach("localhost", port, 30), rc = -1;
+    char c;
+
+    m.key =
+        plait_hash_text(plait_hash_text(PLAIT_HASH_START, "8.0"), "links") + 1;
+    if (fd < 0)
+        return -1;
+    if (plait_greeting_begin(&g, &m, fd) == 0 &&
+        plait_read_all(fd, &g.answer, sizeof(g.answer)) == 0 &&
+        plait_write_all(fd, proof, sizeof(proof)) == 0 &&
+        (recv(fd, &c, 1, 0) == 0 || errno == ECONNRESET))
+        rc = 0;
+    close(fd);
+    return rc;
+}
+
+static void check_strangers(const struct scene *s)
+{
+    struct said *all = start_scene(s);
+    const char page[200] = "GET / HTTP/1.0\r\n\r\n";
+    int bad, port, page_rc, guess_rc;
+
+    for (int i = 0; i < 60000 && !(port = all[1].port); i++)
+        usleep(1000);
+    page_rc = knock(port, page, sizeof(page));
+    guess_rc = guess(port, s->size);
+    all[0].stop = 1;
+    bad = end_scene(s);
+    ok(page_rc == 0, "%s: one that speaks otherwise is turned away", s->what);
+    ok(guess_rc == 0, "one that guesses the secret is too");
+    ok(bad == 0 && all[1].after == all[1].before, "and the ranks go on");
+    if (bad)
+        diag("%d failed (%s)", bad, all[0].error);
+    munmap(all, RANKS * sizeof(*all));
+}
+
+int main(void)
+{
+    check_sums(&all_scenes[0]);
+    check_each(&all_scenes[1]);
+    check_lost(&all_scenes[2]);
+    check_lost(&all_scenes[3]);
+    check_strangers(&all_scenes[4]);
+    return done_testing();
+}
