@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "runtime/checkpoint/blocks_out.h"
+#include "runtime/checkpoint/checksum.h"
 
 int plait_file_out_open(struct plait_file_out *out, const char *path)
 {
-    *out = (struct plait_file_out){.crc = (uint32_t)crc32_z(0, NULL, 0)};
+    *out = (struct plait_file_out){.crc = 0};
     out->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (out->fd < 0)
         return -1;
@@ -25,7 +25,7 @@ int plait_file_out_open(struct plait_file_out *out, const char *path)
 int plait_file_out_write(struct plait_file_out *out, const void *bytes,
                          size_t size)
 {
-    out->crc = (uint32_t)crc32_z(out->crc, bytes, size);
+    out->crc = plait_checksum(out->crc, bytes, size);
     out->bytes += size;
     return plait_blocks_out_add(out->blocks, bytes, size);
 }

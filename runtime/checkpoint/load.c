@@ -15,6 +15,7 @@
 #include "runtime/checkpoint/hf_config.h"
 #include "runtime/checkpoint/hf_weights.h"
 #include "runtime/checkpoint/identity.h"
+#include "runtime/checkpoint/load_private.h"
 #include "runtime/checkpoint/model_source.h"
 #include "runtime/checkpoint/sources.h"
 #include "runtime/parallel/shard.h"
@@ -23,24 +24,9 @@
  * slices of: in the layout that has written them, under ZeRO its own alone. Of
  * ranks that hold the same, one reads each slice and sends it to the others. */
 
-struct load {
-    struct plait_sources from;
-    struct plait_hf_weights *hf;       /* in its place; NULL: a checkpoint */
-    struct plait_shards *shards;       /* of the model that is loaded into */
-    struct plait_optim *optim;         /* NULL: its weights alone */
-    bool fresh;                        /* none of the optimizer's state */
-    bool apart;                        /* each replica's own state */
-    struct plait_tensor_slice *slices; /* that this rank wants, and where to */
-    void **data;                       /* of weights alone */
-    const struct plait_optim_piece *pieces; /* of the optimizer */
-    int nslices;
-    struct plait_comm *replicas; /* who wants the same; NULL: nobody */
-    int *reader;                 /* [nslices] of them, where there are any */
-};
-
 /* Whether all that is wanted is fp32 on the model's device, where a
  * communicator reaches it. */
-static bool on_device(const struct load *l)
+static bool on_device(const struct plait_load *l)
 {
     int i;
 
@@ -54,7 +40,7 @@ static bool on_device(const struct load *l)
 
 /* Without ZeRO the ranks of a data-parallel group hold the same, but for the
  * experts. */
-static struct plait_comm *replicas_of(const struct load *l)
+static struct plait_comm *replicas_of(const struct plait_load *l)
 {
     const struct plait_model *model = l->shards->model;
     struct plait_comm *comm = model->mesh->group[PLAIT_GROUP_DP_CP];
@@ -68,8 +54,8 @@ static struct plait_comm *replicas_of(const struct load *l)
 /* Of the `n` members of a group, by their ranks in a world of `size`, one
  * that has a file of the slice open already; or else one
  * that its file's number selects, so that all ranks read. */
-static int reader_of(const struct load *l, int slice, const int *members, int n,
-                     int size)
+static int reader_of(const struct plait_load *l, int slice, const int *members,
+                     int n, int size)
 {
     const struct plait_source *s, *end = l->from.sources + l->from.nsources;
     const struct plait_tensor_slice *want = &l->slices[slice];
@@ -88,7 +74,7 @@ static int reader_of(const struct load *l, int slice, const int *members, int n,
 }
 
 /* Collective. */
-static int choose_readers(struct load *l, struct plait_comm *world,
+static int choose_readers(struct plait_load *l, struct plait_comm *world,
                           struct plait_error *err)
 {
     int rank = plait_comm_rank(world), n = 0, ret = 0, i;
@@ -114,20 +100,20 @@ static int choose_readers(struct load *l, struct plait_comm *world,
 }
 
 /* All, or the weights among the optimizer's pieces. */
-static bool is_wanted(const struct load *l, int slice)
+static bool is_wanted(const struct plait_load *l, int slice)
 {
     return !l->optim || !l->fresh || !l->pieces[slice].state;
 }
 
-static bool reads_slice(const struct load *l, int slice)
+bool plait_load_reads(const struct plait_load *l, int slice)
 {
-    if (!is_wanted(l, slice))
+    if (!is_wanted(l, slice) || (l->placed && l->placed[slice]))
         return false;
     return !l->replicas || l->reader[slice] == plait_comm_rank(l->replicas);
 }
 
 /* Open the shards that have something of what this rank reads. */
-static int open_needed(struct load *l, struct plait_error *err)
+static int open_needed(struct plait_load *l, struct plait_error *err)
 {
     const struct plait_source *s, *end = l->from.sources + l->from.nsources;
     int i;
@@ -135,7 +121,7 @@ static int open_needed(struct load *l, struct plait_error *err)
     for (i = 0; i < l->nslices; i++) {
         const struct plait_tensor_slice *want = &l->slices[i];
 
-        if (!reads_slice(l, i))
+        if (!plait_load_reads(l, i))
             continue;
         for (s = plait_sources_find(&l->from, want->name);
              s < end && !strcmp(s->slice.name, want->name); s++)
@@ -147,7 +133,7 @@ static int open_needed(struct load *l, struct plait_error *err)
     return 0;
 }
 
-static int list_slices(struct load *l, struct plait_error *err)
+static int list_slices(struct plait_load *l, struct plait_error *err)
 {
     int n;
 
@@ -161,7 +147,7 @@ static int list_slices(struct load *l, struct plait_error *err)
 }
 
 /* Collective. */
-static int prepare_slices(struct load *l, struct plait_comm *world,
+static int prepare_slices(struct plait_load *l, struct plait_comm *world,
                           struct plait_error *err)
 {
     l->nslices = list_slices(l, err);
@@ -175,7 +161,7 @@ static int prepare_slices(struct load *l, struct plait_comm *world,
 }
 
 /* Piece i, which has been put together in `buffer`, to where it belongs. */
-static int store_slice(const struct load *l, int i, const float *buffer)
+static int store_slice(const struct plait_load *l, int i, const float *buffer)
 {
     size_t n = l->slices[i].count;
 
@@ -184,7 +170,7 @@ static int store_slice(const struct load *l, int i, const float *buffer)
                : plait_shards_write_weights(l->shards, l->data[i], buffer, n);
 }
 
-static int check_finite(const struct load *l, int i, const float *buffer,
+static int check_finite(const struct plait_load *l, int i, const float *buffer,
                         struct plait_error *err)
 {
     struct plait_error why;
@@ -195,20 +181,20 @@ static int check_finite(const struct load *l, int i, const float *buffer,
     return plait_errorf(err, "%s: not finite: %s", l->from.path, why.text);
 }
 
-static int fill_all(const struct load *l, struct plait_error *err)
+static int fill_all(const struct plait_load *l, struct plait_error *err)
 {
     float *buffer;
     size_t most = 1;
     int i, ret = 0;
 
     for (i = 0; i < l->nslices; i++)
-        if (reads_slice(l, i) && l->slices[i].count > most)
+        if (plait_load_reads(l, i) && l->slices[i].count > most)
             most = l->slices[i].count;
     buffer = malloc(most * sizeof(*buffer));
     if (!buffer)
         return plait_errorf(err, "%s: out of memory", l->from.path);
     for (i = 0; i < l->nslices && ret == 0; i++) {
-        if (!reads_slice(l, i))
+        if (!plait_load_reads(l, i))
             continue;
         ret = l->hf ? plait_hf_weights_fill(l->hf, &l->slices[i], buffer, err)
                     : plait_sources_fill(&l->from, &l->slices[i], buffer, err);
@@ -223,7 +209,7 @@ static int fill_all(const struct load *l, struct plait_error *err)
 }
 
 /* What each has read, to those who want the same. */
-static int send_all(const struct load *l, struct plait_error *err)
+static int send_all(const struct plait_load *l, struct plait_error *err)
 {
     const struct plait_model *model = l->shards->model;
     enum plait_dtype type = l->optim ? PLAIT_F32 : model->type;
@@ -245,7 +231,7 @@ static int send_all(const struct load *l, struct plait_error *err)
 }
 
 /* Tensors that the model has not would change the number. */
-static int check_parameters(const struct load *l, struct plait_error *err)
+static int check_parameters(const struct plait_load *l, struct plait_error *err)
 {
     const struct plait_model *model = l->shards->model;
     int64_t there = l->hf ? plait_hf_weights_parameters(l->hf)
@@ -260,7 +246,7 @@ static int check_parameters(const struct load *l, struct plait_error *err)
 }
 
 /* The state of one optimizer means nothing to another. */
-static int check_optimizer(const struct load *l, struct plait_error *err)
+static int check_optimizer(const struct plait_load *l, struct plait_error *err)
 {
     const char *have = l->from.manifest.optimizer;
     char want[sizeof(l->from.manifest.optimizer)];
@@ -281,7 +267,7 @@ static int check_optimizer(const struct load *l, struct plait_error *err)
 
 /* A checkpoint of replicas that train apart goes on with the same number of
  * them; one of a single model may become many. */
-static int check_replicas(struct load *l, struct plait_error *err)
+static int check_replicas(struct plait_load *l, struct plait_error *err)
 {
     const struct plait_manifest *m = &l->from.manifest;
     const struct plait_sync_config *sync = &l->shards->model->config->sync;
@@ -302,13 +288,14 @@ static int check_replicas(struct load *l, struct plait_error *err)
                         l->from.path, m->replicas, m->sync, n, mode);
 }
 
-static void load_free(struct load *l)
+static void load_free(struct plait_load *l)
 {
     plait_sources_close(&l->from);
     plait_hf_weights_close(l->hf);
     free(l->slices);
     free(l->data);
     free(l->reader);
+    free(l->placed);
 }
 
 /* As against a file system or a machine that fails. */
@@ -317,7 +304,7 @@ static bool is_not_whole(int number)
     return number == EINVAL || number == ENOENT;
 }
 
-static int open_all(struct load *l, const char *path, bool hf,
+static int open_all(struct plait_load *l, const char *path, bool hf,
                     struct plait_error *err)
 {
     struct plait_comm *world = l->shards->model->mesh->world;
@@ -328,13 +315,14 @@ static int open_all(struct load *l, const char *path, bool hf,
         l->hf = plait_hf_weights_open(path, err);
         ret = plait_error_consensus(world, l->hf ? 0 : -1, err);
     } else {
-        ret = plait_sources_open(&l->from, path, world, err);
+        ret = plait_sources_open_unchecked(&l->from, path, world, err);
     }
-    return ret < 0 ? -1 : prepare_slices(l, world, err);
+    if (ret < 0 || prepare_slices(l, world, err) < 0)
+        return -1;
+    return hf ? 0 : plait_load_place(l, world, err);
 }
 
-/* Nothing of the model was touched before all ranks had what they need. */
-static int read_all(struct load *l, struct plait_error *err)
+static int read_all(struct plait_load *l, struct plait_error *err)
 {
     struct plait_comm *world = l->shards->model->mesh->world;
     int ret = fill_all(l, err);
@@ -348,7 +336,7 @@ static int read_all(struct load *l, struct plait_error *err)
 
 /* Whether it is of this run: a model whose tensors have the same shapes may
  * yet compute something else. */
-static int check_run(const struct load *l, const char *anyway,
+static int check_run(const struct plait_load *l, const char *anyway,
                      struct plait_error *err)
 {
     const struct plait_job_config *config = l->shards->model->config;
@@ -363,7 +351,7 @@ static int check_run(const struct load *l, const char *anyway,
 }
 
 /* Collective. */
-static int check_all(struct load *l, const char *anyway,
+static int check_all(struct plait_load *l, const char *anyway,
                      struct plait_error *err)
 {
     int ret = check_optimizer(l, err);
@@ -382,7 +370,7 @@ int plait_checkpoint_load_copies(const struct plait_copies *copies,
 {
     struct plait_shards *shards = plait_optim_shards(optim);
     struct plait_comm *world = shards->model->mesh->world;
-    struct load l = {.shards = shards, .optim = optim};
+    struct plait_load l = {.shards = shards, .optim = optim};
     int ret = plait_sources_open_copies(&l.from, copies, world, err);
 
     l.from.manifest.parameters = shards->model->parameters;
@@ -403,19 +391,22 @@ static int load_into(const char *path, const char *anyway,
                      struct plait_shards *shards, struct plait_optim *optim,
                      struct plait_error *err)
 {
-    struct load l = {.shards = shards, .optim = optim};
+    struct plait_load l = {.shards = shards, .optim = optim};
+    struct plait_comm *world = shards->model->mesh->world;
     struct plait_error unasked;
     int ret;
 
     if (!err)
         err = &unasked;
-    ret = plait_sources_open(&l.from, path, shards->model->mesh->world, err);
+    ret = plait_sources_open_unchecked(&l.from, path, world, err);
     if (ret == 0 && check_all(&l, anyway, err) < 0) {
         load_free(&l);
         return -1;
     }
     if (ret == 0)
-        ret = prepare_slices(&l, shards->model->mesh->world, err);
+        ret = prepare_slices(&l, world, err);
+    if (ret == 0)
+        ret = plait_load_place(&l, world, err);
     if (ret < 0 && is_not_whole(errno))
         errno = EBADMSG;
     else if (ret == 0)
@@ -478,7 +469,7 @@ static int find_source(const char *dir, const struct plait_model *model,
 int plait_checkpoint_start(const char *dir, struct plait_shards *shards,
                            struct plait_optim *optim, struct plait_error *err)
 {
-    struct load l = {.shards = shards, .optim = optim, .fresh = true};
+    struct plait_load l = {.shards = shards, .optim = optim, .fresh = true};
     struct plait_model_source source;
     struct plait_error unasked;
     int ret;

@@ -13,12 +13,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/comm/world.h"
-
-#define CHECK_CHUNK ((size_t)16 << 20) /* bytes; a multiple of a page */
 
 int plait_sources_map(struct plait_sources *s, int index,
                       struct plait_error *err)
@@ -80,39 +77,6 @@ static void expect_bytes(const struct plait_mapped_file *shard, uint64_t at,
     madvise((void *)from, begin + size - from, MADV_WILLNEED);
 }
 
-/* A run of pages at a time, so that a large file does not count as this
- * process's memory all at once. */
-static uint32_t checksum(const struct plait_mapped_file *shard)
-{
-    uLong crc = crc32_z(0, NULL, 0);
-    char *map = shard->map;
-    size_t at, n;
-
-    expect_bytes(shard, 0, CHECK_CHUNK);
-    for (at = 0; at < shard->size; at += n) {
-        n = shard->size - at < CHECK_CHUNK ? shard->size - at : CHECK_CHUNK;
-        expect_bytes(shard, at + n, CHECK_CHUNK);
-        crc = crc32_z(crc, (const unsigned char *)map + at, n);
-        madvise(map + at, n, MADV_DONTNEED);
-    }
-    return (uint32_t)crc;
-}
-
-static int check_shard(const struct plait_sources *s, int index,
-                       struct plait_error *err)
-{
-    const struct plait_shard_file *file = &s->manifest.files[index];
-    uint32_t crc = checksum(&s->files[index]);
-
-    if (crc == file->crc)
-        return 0;
-    errno = EINVAL;
-    return plait_errorf(err,
-                        "%s/%s: corrupt: its checksum is %08" PRIx32
-                        ", the manifest says %08" PRIx32,
-                        s->path, file->name, crc, file->crc);
-}
-
 int plait_sources_add(struct plait_sources *s, int index,
                       struct plait_error *err)
 {
@@ -164,10 +128,27 @@ static int read_manifest(struct plait_sources *s, struct plait_comm *world,
     return plait_error_consensus(world, ret, err);
 }
 
-/* This rank's share of the shards. Nothing is parsed before all of them were
- * held against their checksums. */
+/* What cannot be parsed may be damaged, which is said rather. */
+static int read_head(struct plait_sources *s, int index, bool checked,
+                     struct plait_error *err)
+{
+    struct plait_error why;
+
+    if (plait_sources_add(s, index, err) == 0)
+        return 0;
+    why = *err;
+    if (!checked && errno == EINVAL &&
+        plait_sources_check_file(s, index, NULL, err) == 0) {
+        *err = why;
+        errno = EINVAL;
+    }
+    return -1;
+}
+
+/* The heads of this rank's share of the shards; of all of the bytes, if they
+ * are to be held to their checksums now. */
 static int read_shards(struct plait_sources *s, struct plait_comm *world,
-                       struct plait_error *err)
+                       bool check, struct plait_error *err)
 {
     int rank = plait_comm_rank(world), size = plait_comm_size(world), i;
     int ret = 0;
@@ -176,11 +157,13 @@ static int read_shards(struct plait_sources *s, struct plait_comm *world,
     if (!s->files)
         ret = plait_errorf(err, "%s: out of memory", s->path);
     for (i = rank; i < s->manifest.nfiles && ret == 0; i += size)
-        if (plait_sources_map(s, i, err) < 0 || check_shard(s, i, err) < 0)
-            ret = -1;
-    ret = plait_error_consensus(world, ret, err);
+        ret = plait_sources_map(s, i, err);
+    if (plait_error_consensus(world, ret, err) < 0)
+        return -1;
+    if (check && plait_sources_check(s, world, NULL, err) < 0)
+        return -1;
     for (i = rank; i < s->manifest.nfiles && ret == 0; i += size)
-        ret = plait_sources_add(s, i, err);
+        ret = read_head(s, i, check, err);
     return plait_error_consensus(world, ret, err);
 }
 
@@ -313,13 +296,28 @@ void plait_sources_drop(const struct plait_sources *from, const char *name)
     }
 }
 
+static int open_shards(struct plait_sources *s, const char *path,
+                       struct plait_comm *world, bool check,
+                       struct plait_error *err)
+{
+    *s = (struct plait_sources){.path = path};
+    if (read_manifest(s, world, err) < 0 ||
+        read_shards(s, world, check, err) < 0)
+        return -1;
+    return plait_sources_share(s, world, err);
+}
+
 int plait_sources_open(struct plait_sources *s, const char *path,
                        struct plait_comm *world, struct plait_error *err)
 {
-    *s = (struct plait_sources){.path = path};
-    if (read_manifest(s, world, err) < 0 || read_shards(s, world, err) < 0)
-        return -1;
-    return plait_sources_share(s, world, err);
+    return open_shards(s, path, world, true, err);
+}
+
+int plait_sources_open_unchecked(struct plait_sources *s, const char *path,
+                                 struct plait_comm *world,
+                                 struct plait_error *err)
+{
+    return open_shards(s, path, world, false, err);
 }
 
 void plait_sources_close(struct plait_sources *s)

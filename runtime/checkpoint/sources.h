@@ -41,6 +41,10 @@ struct plait_sources {
  * plait_sources_close() in any case. */
 int plait_sources_open(struct plait_sources *sources, const char *path,
                        struct plait_comm *world, struct plait_error *err);
+/* Their heads alone. Nothing of it counts before plait_sources_check(). */
+int plait_sources_open_unchecked(struct plait_sources *sources,
+                                 const char *path, struct plait_comm *world,
+                                 struct plait_error *err);
 /* The same of the copies that were agreed on: each stands for a file. errno is
  * EINVAL where one is not as it should be. */
 int plait_sources_open_copies(struct plait_sources *sources,
@@ -53,6 +57,32 @@ void plait_sources_close(struct plait_sources *sources);
  * the list if there is none. */
 const struct plait_source *
 plait_sources_find(const struct plait_sources *sources, const char *name);
+
+/* Who sees a file while it is read: `n` bytes from `at` on, in their order and
+ * `most` at a time. They may be damaged: that comes out at the end. -1 with
+ * errno ends it. */
+struct plait_sources_visitor {
+    int (*visit)(struct plait_sources_visitor *visitor, int file, uint64_t at,
+                 const char *bytes, size_t n);
+    size_t most; /* bytes */
+};
+
+/* Collective: every file is read, by one rank, and held to its checksum.
+ * EINVAL where one is damaged. `visitor` may be NULL. */
+int plait_sources_check(const struct plait_sources *sources,
+                        struct plait_comm *world,
+                        struct plait_sources_visitor *visitor,
+                        struct plait_error *err);
+/* Whether it is this rank that reads file `index` then. */
+static inline bool plait_sources_is_mine(const struct plait_comm *world,
+                                         int index)
+{
+    return index % plait_comm_size(world) == plait_comm_rank(world);
+}
+/* One file, on this rank alone. */
+int plait_sources_check_file(const struct plait_sources *sources, int index,
+                             struct plait_sources_visitor *visitor,
+                             struct plait_error *err);
 
 /* Map file `index` on this rank; a copy is here after the next fetch. */
 int plait_sources_map(struct plait_sources *sources, int index,

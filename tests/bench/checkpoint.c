@@ -258,8 +258,8 @@ static void report(struct bench *b)
     for (i = 0; i < NPARTS; i++) {
         s = median(b->seconds[i], b->rounds);
         printf("| %.0f MB | %s | %.3g | %.3g | %.3g | %.2f |\n", b->bytes / 1e6,
-               parts[i].what, s, b->seconds[i][0], b->bytes / s / 1e9,
-               median(ratio[i], b->rounds));
+               parts[i].what, s, median(b->busy[i], b->rounds),
+               b->bytes / s / 1e9, median(ratio[i], b->rounds));
     }
     fflush(stdout);
 }

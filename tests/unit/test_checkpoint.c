@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "config.h"
 
 #include <errno.h>
@@ -93,6 +94,15 @@ static void copy_checkpoint(const char *name)
         abort();
 }
 
+static void remove_checkpoint(const char *name)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command), "rm -r %s/%s", dir, name);
+    if (system(command) != 0)
+        abort();
+}
+
 static void damage(const char *file, long at, int change)
 {
     FILE *f = fopen(in_dir(file), "r+");
@@ -104,6 +114,41 @@ static void damage(const char *file, long at, int change)
     fseek(f, -1, SEEK_CUR);
     fputc(c ^ change, f);
     fclose(f);
+}
+
+/* Where a file has the text for the first time. */
+static long place_of(const char *file, const char *text)
+{
+    char head[8192];
+    FILE *f = fopen(in_dir(file), "r");
+    size_t n = f ? fread(head, 1, sizeof(head), f) : 0;
+    char *at = memmem(head, n, text, strlen(text));
+
+    if (!at)
+        abort();
+    fclose(f);
+    return at - head;
+}
+
+/* What is read before the sum is known is damaged there: said is the damage,
+ * not what comes of it. */
+static void damaged_heads(struct job *job)
+{
+    static const char *const at[] = {"embedding", "layers.1", "\"shape\":["};
+    static const long behind[] = {0, 7, 9};
+    struct plait_error err = {""};
+    int i;
+
+    for (i = 0; i < 3; i++) {
+        const char *file = "head/rank-00000.safetensors";
+
+        copy_checkpoint("head");
+        damage(file, place_of(file, at[i]) + behind[i], 8);
+        ok(load(job, "head", &err) == -1 && errno == EBADMSG &&
+               strstr(err.text, "00000.safetensors: corrupt: its checksum is"),
+           "a head that is damaged in %s: %s", at[i], err.text);
+        remove_checkpoint("head");
+    }
 }
 
 static void damaged(struct job *job)
@@ -268,6 +313,7 @@ int main(void)
     keeping(&job);
     latest(&job);
     damaged(&job);
+    damaged_heads(&job);
     wider_model();
     full_disk(&job);
     fill(&job, -1);

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "runtime/checkpoint/blocks_in.h"
+#include "runtime/checkpoint/checksum.h"
+#include "tap.h"
+#include "test_seed.h"
+
+/* Files that a thread reads ahead are the bytes that they have, and checksums
+ * are zlib's. */
+
+enum { BLOCK = 4 << 20, MOST = 6 * BLOCK };
+
+static unsigned char *bytes, *back;
+static uint64_t state;
+
+static uint64_t draw(uint64_t below)
+{
+    state = state * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return (state >> 33) % below;
+}
+
+static void fill_bytes(void)
+{
+    for (size_t i = 0; i < MOST; i++)
+        bytes[i] = (unsigned char)(draw(1 << 20) >> 8);
+}
+
+/* Of any size, place in memory, and sum before. */
+static void checksums(void)
+{
+    int bad = 0, i;
+
+    for (i = 0; i < 4000; i++) {
+        size_t at = draw(300), size = draw(i < 3000 ? 300 : 20000);
+        uint32_t before = (uint32_t)draw(UINT64_C(1) << 31) * 2;
+        uint32_t want =
+            size ? (uint32_t)crc32_z(before, bytes + at, size) : before;
+
+        if (plait_checksum(before, bytes + at, size) == want)
+            continue;
+        bad++;
+        diag("%zu bytes from %zu on, after %08x", size, at, before);
+    }
+    ok(bad == 0, "4000 checksums are zlib's");
+    ok(plait_checksum(0, "123456789", 9) == UINT32_C(0xcbf43926),
+       "and the one that every CRC-32 is known by");
+}
+
+/* An empty file without a name. */
+static int make_file(size_t size)
+{
+    char path[] = "/tmp/plait-file-in-XXXXXX";
+    int fd = mkstemp(path);
+
+    if (fd < 0 || pwrite(fd, bytes, size, 0) != (ssize_t)size)
+        abort();
+    unlink(path);
+    return fd;
+}
+
+/* -1 with errno; else the bytes that came, now in `back`. */
+static ssize_t read_back(int fd, size_t size)
+{
+    struct plait_blocks_in *in = plait_blocks_in_create(fd, size);
+    const char *block;
+    size_t n, got = 0;
+    int ret;
+
+    if (!in)
+        return -1;
+    while ((ret = plait_blocks_in_next(in, &block, &n)) == 0 && n > 0) {
+        if (n > MOST - got)
+            break;
+        memcpy(back + got, block, n);
+        got += n;
+    }
+    plait_blocks_in_destroy(in);
+    return ret < 0 ? -1 : (ssize_t)got;
+}
+
+static void sizes(void)
+{
+    static const size_t size[] = {0,         1,         4096,
+                                  BLOCK - 1, BLOCK,     BLOCK + 1,
+                                  2 * BLOCK, 5 * BLOCK, MOST - 100};
+    size_t i;
+    int bad = 0, fd;
+
+    for (i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
+        fd = make_file(size[i]);
+        memset(back, 0, MOST);
+        if (read_back(fd, size[i]) != (ssize_t)size[i] ||
+            memcmp(back, bytes, size[i]) != 0) {
+            bad++;
+            diag("%zu bytes: %s", size[i], strerror(errno));
+        }
+        close(fd);
+    }
+    ok(bad == 0, "every byte of %zu sizes", sizeof(size) / sizeof(size[0]));
+}
+
+/* As much as is there comes, then it is said. */
+static void shorter(size_t size, size_t left, const char *what)
+{
+    int fd = make_file(size);
+
+    if (ftruncate(fd, (off_t)left) < 0)
+        abort();
+    errno = 0;
+    ok(read_back(fd, size) < 0 && errno == ENODATA, "%s: %s", what,
+       strerror(errno));
+    close(fd);
+}
+
+/* Who has seen enough goes. */
+static void leave(void)
+{
+    int fd = make_file(MOST), i;
+    struct plait_blocks_in *in;
+    const char *block;
+    size_t n;
+
+    for (i = 0; i < 3; i++) {
+        in = plait_blocks_in_create(fd, MOST);
+        for (int k = 0; k < i; k++)
+            plait_blocks_in_next(in, &block, &n);
+        plait_blocks_in_destroy(in);
+    }
+    plait_blocks_in_destroy(NULL);
+    ok(fcntl(fd, F_GETFD) >= 0, "a file need not be read to its end");
+    close(fd);
+}
+
+static void unreadable(void)
+{
+    int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    errno = 0;
+    ok(read_back(fd, 10) < 0 && errno == EBADF, "a short file that fails: %s",
+       strerror(errno));
+    ok(read_back(fd, 3 * BLOCK) < 0 && errno == EBADF, "a long one: %s",
+       strerror(errno));
+    close(fd);
+}
+
+int main(void)
+{
+    bytes = malloc(MOST);
+    back = malloc(MOST);
+    if (!bytes || !back)
+        return 1;
+    state = test_seed();
+    fill_bytes();
+    checksums();
+    sizes();
+    shorter(1000, 500, "a short file that has become shorter");
+    shorter(5 * BLOCK, 3 * BLOCK + 77, "a long one");
+    shorter(2 * BLOCK, 0, "one that was emptied");
+    leave();
+    unreadable();
+    free(bytes);
+    free(back);
+    return done_testing();
+}
