@@ -5,14 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "topology/base/error.h"
-
 /* Proofs of the step's secret, by which ranks tell each other from foreign
  * processes without sending it. */
-
-/* -1 where there is a secret that this build, without OpenSSL, could not
- * prove to know. */
-int plait_proof_check(const char *secret, struct plait_error *err);
 
 /* HMAC-SHA-256 of a text by the secret. -1 with errno. */
 enum { PLAIT_PROOF_SIZE = 32 };

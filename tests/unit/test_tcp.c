@@ -259,7 +259,6 @@ static void test_strangers(void)
     waitpid(peer, NULL, 0);
 }
 
-#ifdef HAVE_LIBCRYPTO
 static void test_secret(void)
 {
     struct plait_launch l = launch_at(0, 2, free_port());
@@ -282,18 +281,6 @@ static void test_secret(void)
     waitpid(pid, &status, 0);
     ok(status == 0, "nor is who has it let in");
 }
-
-#else
-static void test_secret(void)
-{
-    struct plait_launch l = launch_at(0, 2, free_port());
-    struct plait_error err = {""};
-
-    l.secret[0] = 'f';
-    ok(plait_tcp_create(&l, 0.5, &err) == NULL && errno == ENOSYS,
-       "a secret is refused: %s", err.text);
-}
-#endif
 
 /* Somebody else has the port, and answers. */
 static void test_taken(void)
