@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,42 +41,45 @@ static void check_judge(void)
 {
     struct plait_preflight_report r[RANKS];
     char text[1024];
+    int below[NODES];
 
     fill(r);
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 0 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 0 &&
            !*text,
        "noise is no fault");
     r[5].product = 5e8;
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 1 &&
            strcmp(text, "n2: its cores are at 0.25 of the median (0.5 of 2 "
                         "GFLOP/s)") == 0,
        "slow cores of one rank: %s", text);
     fill(r);
     r[6].edge[0].rate = r[6].edge[1].rate = 1e7;
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 0,
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 0,
        "one of two ranks of a node sends slowly, the node does not");
     r[7].edge[0].rate = r[7].edge[1].rate = 2e7;
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 1 &&
            strcmp(text, "n3: its link sends at 0.20 of the median (20 of 100 "
                         "MB/s)") == 0,
        "a node that sends slowly, and not those it sends to: %s", text);
     fill(r);
     r[0].edge[0].rate = r[1].edge[0].rate = 1e6;
     r[4].edge[1].rate = r[5].edge[1].rate = 1e6;
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 1 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 1 &&
            strncmp(text, "n1: its link receives at 0.01", 29) == 0,
        "a node that receives slowly: %s", text);
     r[6].others = 1;
     snprintf(r[6].other, sizeof(r[6].other), "fold");
-    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text)) == 2 &&
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 2 &&
            strstr(text, " MB/s); n3: other processes want its cores (1.0 "
                         "each; fold)"),
        "two nodes: %s", text);
-    plait_preflight_judge(r, RANKS, &none, text, 20);
+    plait_preflight_judge(r, RANKS, &none, text, sizeof(text), below);
+    ok(!below[0] && below[1] && !below[2] && below[3], "... by their numbers");
+    plait_preflight_judge(r, RANKS, &none, text, 20, NULL);
     ok(strlen(text) < 20, "a short buffer is kept");
     fill(r);
     r[0].nedges = 0;
-    ok(plait_preflight_judge(r, 1, &none, text, sizeof(text)) == 0,
+    ok(plait_preflight_judge(r, 1, &none, text, sizeof(text), NULL) == 0,
        "a rank alone is its own median");
 }
 
@@ -95,7 +100,8 @@ static void check_plan(void)
     bound = plait_preflight_bound(site);
     ok(bound.link == 5e8 && bound.least == 0.25, "what the site plans");
     fill(r);
-    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said)) == NODES &&
+    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said), NULL) ==
+               NODES &&
            strncmp(said,
                    "n0: its link sends at 0.20 of the plan (100 of 500 MB/s), "
                    "its link receives at 0.20 of the plan",
@@ -103,11 +109,11 @@ static void check_plan(void)
            strstr(said, "; n3: its link sends at 0.20 of the plan"),
        "links that are slow alike: %s", said);
     bound.least = 0.19;
-    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said)) == 0,
+    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said), NULL) == 0,
        "... are not below a lower bound");
     r[6].edge[0].rate = r[6].edge[1].rate = 1e7;
     r[7].edge[0].rate = r[7].edge[1].rate = 2e7;
-    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said)) == 2 &&
+    ok(plait_preflight_judge(r, RANKS, &bound, said, sizeof(said), NULL) == 2 &&
            strstr(said, "n0: its link receives at 0.12 of the plan") &&
            strstr(said, "; n3: its link sends at 0.20 of the median"),
        "the median is looked at first: %s", said);
@@ -126,7 +132,8 @@ static void say(void *arg, const char *text)
 static int fly(int rank, int port, const char *token)
 {
     struct plait_launch launch = {.rank = rank, .world_size = NODES};
-    struct plait_preflight p = {&launch, "here", token, say, NULL, {0, 0}};
+    struct plait_preflight p = {
+        .launch = &launch, .node = "here", .token = token, .say = say};
 
     plait_layout_init(&launch.layout);
     launch.layout.size[PLAIT_DP] = NODES;
@@ -190,7 +197,8 @@ static pid_t come(int port, int index, const char *text)
     pid_t pid = fork();
 
     if (pid == 0) {
-        struct plait_meeting_place place = {"127.0.0.1", "known", port, 0};
+        struct plait_meeting_place place = {
+            .host = "127.0.0.1", .token = "known", .port = port};
         char *answer = malloc(PLAIT_MEETING_ANSWER);
         struct plait_error err;
 
@@ -201,6 +209,44 @@ static pid_t come(int port, int index, const char *text)
               strcmp(answer, "well") != 0);
     }
     return pid;
+}
+
+/* On one machine, where a name is as good as a port. Others' connections that
+ * say nothing are dropped, the oldest first. */
+static void check_here(void)
+{
+    struct plait_meeting_place place = {.token = "known", .patience = 60};
+    struct plait_meeting *meeting;
+    struct plait_error err;
+    static char said[PLAIT_MEETING_ANSWER];
+    int status = 1, held[300];
+    pid_t pid;
+
+    snprintf(place.here, sizeof(place.here), "plait-test-%d", (int)getpid());
+    meeting = plait_meeting_create_here(1, "known", place.here, &err);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        struct sockaddr_un at;
+        socklen_t size = plait_meeting_address(place.here, &at);
+
+        for (int i = 0; i < 300; i++) {
+            held[i] = socket(AF_UNIX, SOCK_STREAM, 0);
+            if (connect(held[i], (struct sockaddr *)&at, size) < 0)
+                _exit(2);
+        }
+        _exit(plait_meeting_join(&place, 0, "", 60, said, &err) < 0 ||
+              strcmp(said, "well") != 0 || recv(held[0], said, 1, 0) != 0);
+    }
+    ok(meeting && plait_meeting_wait(meeting, 60) == 1,
+       "a member comes behind 300 silent guests");
+    plait_meeting_answer(meeting, "well");
+    waitpid(pid, &status, 0);
+    ok(status == 0, "... hears the answer, and the oldest guest has gone");
+    plait_meeting_destroy(meeting);
+    place.patience = 0;
+    ok(plait_meeting_join(&place, 0, "", 1, said, &err) < 0,
+       "nobody is there: %s", err.text);
 }
 
 static void check_strangers(void)
@@ -264,6 +310,7 @@ static void check_munge(void)
 int main(void)
 {
     check_strangers();
+    check_here();
     check_munge();
     check_judge();
     check_plan();

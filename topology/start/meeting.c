@@ -12,11 +12,15 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 /* "plait TOKEN INDEX TEXT\n" */
 enum { LINE_MOST = PLAIT_MEETING_SAID + 128, TOKEN_SIZE = 65 };
+/* Guests beyond the members: whoever keeps more connections open loses the
+ * oldest, and not a member its place. */
+enum { STRANGERS_MOST = 256 };
 
 /* Who has connected, and is no member yet. */
 struct guest {
@@ -28,7 +32,7 @@ struct guest {
 
 struct plait_meeting {
     int listener, epoll, cancel, port;
-    int members, arrived;
+    int members, arrived, nguests, here;
     char token[TOKEN_SIZE];
     int (*check)(void *arg, int index, const char *text); /* or NULL */
     void *arg;
@@ -85,6 +89,20 @@ static int listen_within(struct plait_meeting *meeting, const uint16_t *ports)
     return 0;
 }
 
+static int listen_here(struct plait_meeting *meeting, const char *name)
+{
+    struct sockaddr_un at;
+    socklen_t size = plait_meeting_address(name, &at);
+
+    meeting->here = 1;
+    meeting->listener =
+        socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (meeting->listener < 0 ||
+        bind(meeting->listener, (struct sockaddr *)&at, size))
+        return -1;
+    return listen(meeting->listener, SOMAXCONN);
+}
+
 static int watch(struct plait_meeting *meeting, int fd, void *what)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
@@ -92,9 +110,10 @@ static int watch(struct plait_meeting *meeting, int fd, void *what)
     return epoll_ctl(meeting->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-struct plait_meeting *plait_meeting_create(int members, const char *token,
-                                           const uint16_t ports[2],
-                                           struct plait_error *err)
+/* At a name, or at a port. */
+static struct plait_meeting *create(int members, const char *token,
+                                    const char *name, const uint16_t *ports,
+                                    struct plait_error *err)
 {
     struct plait_meeting *meeting = calloc(1, sizeof(*meeting));
 
@@ -110,16 +129,31 @@ struct plait_meeting *plait_meeting_create(int members, const char *token,
     meeting->epoll = epoll_create1(EPOLL_CLOEXEC);
     meeting->cancel = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (meeting->epoll < 0 || meeting->cancel < 0 ||
-        listen_within(meeting, ports) < 0 ||
+        (name ? listen_here(meeting, name) : listen_within(meeting, ports)) <
+            0 ||
         watch(meeting, meeting->listener, &meeting->listener) < 0 ||
         watch(meeting, meeting->cancel, &meeting->cancel) < 0)
         goto error;
     return meeting;
 error:
-    plait_errorf(err, "cannot listen for the step's nodes: %s",
-                 strerror(errno));
+    plait_errorf(err, "cannot listen for the step's %s: %s",
+                 name ? "tasks" : "nodes", strerror(errno));
     plait_meeting_destroy(meeting);
     return NULL;
+}
+
+struct plait_meeting *plait_meeting_create(int members, const char *token,
+                                           const uint16_t ports[2],
+                                           struct plait_error *err)
+{
+    return create(members, token, NULL, ports, err);
+}
+
+struct plait_meeting *plait_meeting_create_here(int members, const char *token,
+                                                const char *name,
+                                                struct plait_error *err)
+{
+    return create(members, token, name, NULL, err);
 }
 
 static void close_fd(int fd)
@@ -181,24 +215,55 @@ void plait_meeting_cancel(struct plait_meeting *meeting)
         return; /* it was cancelled before */
 }
 
-static void accept_guests(struct plait_meeting *meeting)
+static void drop_guest(struct plait_meeting *meeting, struct guest *guest)
 {
-    for (;;) {
-        int fd = accept4(meeting->listener, NULL, NULL,
-                         SOCK_CLOEXEC | SOCK_NONBLOCK);
-        struct guest *guest = fd < 0 ? NULL : calloc(1, sizeof(*guest));
+    struct guest **at = &meeting->guests;
 
-        if (fd < 0)
-            return;
-        if (!guest || watch(meeting, fd, guest) < 0) {
-            close(fd);
-            free(guest);
-            continue;
-        }
-        guest->fd = fd;
-        guest->next = meeting->guests;
-        meeting->guests = guest;
+    while (*at != guest)
+        at = &(*at)->next;
+    *at = guest->next;
+    meeting->nguests--;
+    free(guest);
+}
+
+static void drop_oldest(struct plait_meeting *meeting)
+{
+    struct guest *oldest = meeting->guests;
+
+    while (oldest->next)
+        oldest = oldest->next;
+    close(oldest->fd);
+    drop_guest(meeting, oldest);
+}
+
+/* 1: there may be more. */
+static int accept_guest(struct plait_meeting *meeting)
+{
+    int fd =
+        accept4(meeting->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct guest *guest;
+
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE) && meeting->guests) {
+        drop_oldest(meeting);
+        return 1;
     }
+    if (fd < 0)
+        return 0;
+    if (meeting->nguests >= meeting->members + STRANGERS_MOST)
+        drop_oldest(meeting);
+    guest = meeting->here && !plait_meeting_is_own(fd)
+                ? NULL
+                : calloc(1, sizeof(*guest));
+    if (!guest || watch(meeting, fd, guest) < 0) {
+        close(fd);
+        free(guest);
+        return 1;
+    }
+    guest->fd = fd;
+    guest->next = meeting->guests;
+    meeting->guests = guest;
+    meeting->nguests++;
+    return 1;
 }
 
 int plait_meeting_parse(const char *line, char token[65], int *index,
@@ -228,16 +293,6 @@ static int admit(struct plait_meeting *meeting, const struct guest *guest)
     meeting->said[index] = strdup(text);
     meeting->fds[index] = guest->fd;
     return meeting->said[index] != NULL;
-}
-
-static void drop_guest(struct plait_meeting *meeting, struct guest *guest)
-{
-    struct guest **at = &meeting->guests;
-
-    while (*at != guest)
-        at = &(*at)->next;
-    *at = guest->next;
-    free(guest);
 }
 
 /* 1: a member has come. */
@@ -281,7 +336,7 @@ int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
 
     while (meeting->arrived < meeting->members) {
         int64_t left = end - now_ms();
-        int before = meeting->arrived, n;
+        int before = meeting->arrived, knocks = 0, n;
 
         n = left <= 0 ? 0 : epoll_wait(meeting->epoll, events, 64, (int)left);
         if (n == 0)
@@ -296,10 +351,13 @@ int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
                 return -1;
             }
             if (what == &meeting->listener)
-                accept_guests(meeting);
+                knocks = 1;
             else
                 meeting->arrived += hear(meeting, what);
         }
+        /* Last, as it may drop guests. */
+        while (knocks && accept_guest(meeting))
+            ;
         if (meeting->arrived > before)
             end = now_ms() + seconds * INT64_C(1000);
     }

@@ -21,6 +21,11 @@ struct plait_meeting;
 struct plait_meeting *plait_meeting_create(int members, const char *token,
                                            const uint16_t ports[2],
                                            struct plait_error *err);
+/* The same on this machine alone: of processes of this user, at a name that
+ * they know. */
+struct plait_meeting *plait_meeting_create_here(int members, const char *token,
+                                                const char *name,
+                                                struct plait_error *err);
 /* Those who wait still see an end of file. */
 void plait_meeting_destroy(struct plait_meeting *meeting);
 
@@ -56,9 +61,16 @@ int plait_meeting_parse(const char *line, char token[65], int *index,
 /* Where a member goes. */
 struct plait_meeting_place {
     char host[256], token[65];
+    char here[96]; /* not "": the name on this machine, in place of these two */
     int port;
     int patience; /* seconds in which the host may begin to listen */
 };
+
+/* For both sides: the address of a name, and whether a process of this user is
+ * at the other end. */
+struct sockaddr_un;
+unsigned plait_meeting_address(const char *name, struct sockaddr_un *at);
+int plait_meeting_is_own(int fd);
 
 /* As a member: say `text`, and wait up to `seconds` for the answer. -1, with
  * the reason in err, where there is none; with ECONNRESET the host is gone. */

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* struct ucred */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,6 +92,50 @@ static int connect_by_name(const struct plait_meeting_place *place,
     return fd;
 }
 
+/* No file: the name is gone with its process. */
+unsigned plait_meeting_address(const char *name, struct sockaddr_un *at)
+{
+    int n;
+
+    memset(at, 0, sizeof(*at));
+    at->sun_family = AF_UNIX;
+    n = snprintf(at->sun_path + 1, sizeof(at->sun_path) - 1, "%s", name);
+    return (unsigned)offsetof(struct sockaddr_un, sun_path) + 1 + (unsigned)n;
+}
+
+int plait_meeting_is_own(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           peer.uid == geteuid();
+}
+
+static int connect_here(const struct plait_meeting_place *place,
+                        const struct timespec *begin, struct plait_error *err)
+{
+    struct timespec patient = {.tv_sec = begin->tv_sec + place->patience};
+    struct sockaddr_un at;
+    socklen_t size = plait_meeting_address(place->here, &at);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = -1;
+
+    while (fd >= 0 && (rc = connect(fd, (struct sockaddr *)&at, size)) < 0 &&
+           (errno == ECONNREFUSED || errno == EAGAIN) && seconds_left(&patient))
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    if (rc == 0 && !plait_meeting_is_own(fd)) {
+        errno = EACCES;
+        rc = -1;
+    }
+    if (rc == 0)
+        return fd;
+    plait_errorf(err, "cannot reach the first task of this node: %s",
+                 strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 static int read_answer(int fd, const struct timespec *end, char *answer,
                        struct plait_error *err)
 {
@@ -129,7 +176,8 @@ int plait_meeting_join(const struct plait_meeting_place *place, int index,
     clock_gettime(CLOCK_MONOTONIC, &begin);
     end = begin;
     end.tv_sec += seconds;
-    fd = connect_by_name(place, &begin, &end, err);
+    fd = *place->here ? connect_here(place, &begin, err)
+                      : connect_by_name(place, &begin, &end, err);
     if (fd < 0)
         return -1;
     n = snprintf(line, sizeof(line), "plait %s %d %.*s\n", place->token, index,

@@ -264,18 +264,37 @@ static int gather_reports(struct flight *f, struct plait_meeting *meeting)
     return 0;
 }
 
+/* What the tasks hear is written behind "go ". */
+static int choose(struct flight *f, const char *text, const int *below)
+{
+    memcpy(f->answer, "go ", 4);
+    if (f->p->choose(f->p->arg, text, below, f->answer + 3,
+                     sizeof(f->answer) - 3) < 0)
+        return -1;
+    if (f->p->heard)
+        strcpy(f->p->heard, f->answer + 3);
+    return 1;
+}
+
 /* RANK 0, after each round: 1 go, 0 again, -1 stop. */
 static int conclude(struct flight *f, int round)
 {
+    int *below = calloc((size_t)f->world, sizeof(*below)), verdict = -1, bad;
     char text[TEXT_MOST];
 
-    if (plait_preflight_judge(f->reports, f->world, &f->p->bound, text,
-                              sizeof(text)) == 0)
-        return 1;
-    if (round < ROUNDS)
-        return 0;
-    say(f, text);
-    return -1;
+    bad = plait_preflight_judge(f->reports, f->world, &f->p->bound, text,
+                                sizeof(text), below);
+    strcpy(f->answer, "go");
+    if (bad && round < ROUNDS)
+        verdict = 0;
+    else if (f->p->choose && below)
+        verdict = choose(f, text, below);
+    else if (bad)
+        say(f, text);
+    else
+        verdict = 1;
+    free(below);
+    return verdict;
 }
 
 static int lead_rounds(struct flight *f, struct plait_meeting *meeting)
@@ -295,7 +314,7 @@ static int lead_rounds(struct flight *f, struct plait_meeting *meeting)
         if (verdict == 0)
             snprintf(answer, sizeof(answer), "again %d",
                      plait_meeting_port(next));
-        plait_meeting_answer(meeting, verdict > 0 ? "go" : answer);
+        plait_meeting_answer(meeting, verdict > 0 ? f->answer : answer);
         plait_meeting_destroy(meeting);
         meeting = next;
     }
@@ -359,7 +378,9 @@ static int follow(struct flight *f)
         print_report(&f->report, text, sizeof(text));
         if (join(f, port, text) < 0)
             return -1;
-        if (strcmp(f->answer, "go") == 0)
+        if (strncmp(f->answer, "go ", 3) == 0 && f->p->heard)
+            strcpy(f->p->heard, f->answer + 3);
+        if (strncmp(f->answer, "go", 2) == 0)
             return 0;
         if (sscanf(f->answer, "again %d", &port) != 1)
             return 1;

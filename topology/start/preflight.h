@@ -32,6 +32,12 @@ struct plait_preflight {
     void (*say)(void *arg, const char *text);
     void *arg;
     struct plait_preflight_bound bound; /* RANK 0's counts */
+    /* Where nodes may be left out, of RANK 0 in place of that line: writes what
+     * all tasks are to hear. `text` names the nodes below a bound, "": none;
+     * below[NODE_RANK] is 1 for each. -1 ends the step, having said why. */
+    int (*choose)(void *arg, const char *text, const int *below, char *heard,
+                  size_t size);
+    char *heard; /* PLAIT_MEETING_ANSWER bytes for it, NULL: of no use here */
 };
 
 /* In the process of a task, which is to become its command: -1, or the status
@@ -73,9 +79,10 @@ int plait_preflight_measure_link(const char *host, int port, const char *token,
                                  double *rate);
 
 /* How many of the nodes are below the bounds, and which and why, as one line.
- * Pure. `reports` are by rank. */
+ * Pure. `reports` are by rank. below[NODE_RANK], n at most: 1 for those, else
+ * 0; may be NULL. */
 int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
                           const struct plait_preflight_bound *bound, char *text,
-                          size_t size);
+                          size_t size, int *below);
 
 #endif

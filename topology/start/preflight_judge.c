@@ -154,7 +154,7 @@ static int judge(const struct figures *f, const double *medians,
 
 int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
                           const struct plait_preflight_bound *bound, char *text,
-                          size_t size)
+                          size_t size, int *below)
 {
     struct plait_text out = {text, size, 0};
     double medians[NBOUNDS];
@@ -166,6 +166,8 @@ int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
             reports[i].node_rank >= nodes ? reports[i].node_rank + 1 : nodes;
     figures = malloc((size_t)nodes * sizeof(*figures));
     *text = '\0';
+    for (int i = 0; below && i < nodes; i++)
+        below[i] = 0;
     if (!figures)
         return 0;
     for (int i = 0; i < nodes; i++)
@@ -173,8 +175,13 @@ int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
     gather(reports, n, figures);
     for (int i = 0; i < NBOUNDS; i++)
         medians[i] = median(figures, nodes, bounds[i].offset);
-    for (int i = 0; i < nodes; i++)
-        bad += judge(&figures[i], medians, bound, bad, &out);
+    for (int i = 0; i < nodes; i++) {
+        int found = judge(&figures[i], medians, bound, bad, &out);
+
+        if (below)
+            below[i] = found;
+        bad += found;
+    }
     free(figures);
     return bad;
 }

@@ -35,6 +35,7 @@ struct guest {
     int fd;      /* -1: free */
     size_t used; /* of the token, then of a chunk */
     int known;
+    unsigned came; /* which one it is of all */
 };
 
 static void drop(struct guest *guest)
@@ -43,19 +44,37 @@ static void drop(struct guest *guest)
     guest->fd = -1;
 }
 
-static void welcome(struct guest *guests, int listener)
+/* A place for one more: a free one, or of those who have not shown the token
+ * the longest one's, so that nobody without it keeps the others out. */
+static struct guest *find_place(struct guest *guests)
+{
+    struct guest *place = NULL;
+
+    for (int i = 0; i < GUESTS_MOST; i++) {
+        struct guest *g = &guests[i];
+
+        if (g->fd < 0)
+            return g;
+        if (!g->known && (!place || g->came < place->came))
+            place = g;
+    }
+    if (place)
+        drop(place);
+    return place;
+}
+
+static void welcome(struct guest *guests, int listener, unsigned came)
 {
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct guest *place = fd < 0 ? NULL : find_place(guests);
     int one = 1;
 
-    for (int i = 0; fd >= 0 && i < GUESTS_MOST; i++)
-        if (guests[i].fd < 0) {
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-            guests[i] = (struct guest){fd, 0, 0};
-            return;
-        }
-    if (fd >= 0)
+    if (place) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        *place = (struct guest){fd, 0, 0, came};
+    } else if (fd >= 0) {
         close(fd);
+    }
 }
 
 static void read_token(struct guest *guest, const char *token)
@@ -97,6 +116,7 @@ static void serve(const char *token, int listener)
     struct guest guests[GUESTS_MOST];
     struct pollfd polls[GUESTS_MOST + 1];
     char *buffer = malloc(CHUNK);
+    unsigned came = 0;
 
     for (int i = 0; i < GUESTS_MOST; i++)
         guests[i].fd = -1;
@@ -110,7 +130,7 @@ static void serve(const char *token, int listener)
             if (polls[i].revents)
                 hear(&guests[i], token, buffer);
         if (polls[GUESTS_MOST].revents)
-            welcome(guests, listener);
+            welcome(guests, listener, came++);
     }
 }
 
