@@ -74,8 +74,11 @@ first=$(secrets)
 check "all tasks have one secret" like "$first" '^8 [0-9a-f]{64}$'
 check "... which no other step has" eval '[ "$first" != "$(secrets)" ]'
 check "... and --show-plan says where from" like \
-    "$(srun -Q -n2 "$plait" run --show-plan true 2>&1)" \
+    "$(srun -Q -N2 -n2 "$plait" run --show-plan true 2>&1)" \
     "  secret: handed over by munge"
+check "... and needs no munge on one node" like \
+    "$(srun -Q -N1 -n2 "$plait" run --show-plan sh -c 'echo $PLAIT_SECRET' \
+        2>&1 | sort | uniq -c | xargs)" ' secret: made here.* 2 [0-9a-f]{64}'
 check "one of the user's own is kept" is "8 $(printf '%032d' 7)" \
     "$(PLAIT_SECRET=$(printf '%032d' 7) secrets)"
 
@@ -101,11 +104,11 @@ def seal(text, who=[]):
 for index in 0, 1, 2:
     rank = " %d" % (index + 1)
     said = [b"", b"MUNGE:AwQFAAC:", b"x" * 4000,
-            seal("plait task %s 9" % job),
-            seal("plait task 1.0" + rank),
-            seal("plait task %s %s and more" % (job, rank))]
+            seal("plait node %s 9" % job),
+            seal("plait node 1.0" + rank),
+            seal("plait node %s %s and more" % (job, rank))]
     if os.getuid() == 0:
-        said.append(seal("plait task " + job + rank, other))
+        said.append(seal("plait node " + job + rank, other))
     print(*(say(index, text) for text in said))
 END2
 wait_for_three='echo $SLURM_JOB_ID.$SLURM_STEP_ID >job.$SLURM_PROCID
@@ -126,6 +129,57 @@ if command -v python3 >/dev/null; then
 else
     skip "a stranger gets no secret" "no python3"
 fi
+# Whoever keeps connections open and says nothing keeps nobody from it either.
+cat >silent <<'END2'
+#!/usr/bin/python3
+import resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+held = []
+while len(held) < 1500:
+    try:
+        held.append(socket.create_connection(("127.0.0.1", 61500), 60))
+    except OSError:
+        time.sleep(0.05)
+open("go", "w").close()
+time.sleep(240)
+END2
+if command -v python3 >/dev/null; then
+    rm -f go job.*
+    python3 silent &
+    check "1,500 silent connections keep nobody from the plan" like \
+        "$(MASTER_PORT=61500 timeout 240 srun -Q -N4 -n4 sh -c \
+            "$wait_for_three" "$plait" 2>&1 | sort | uniq -c | xargs)" \
+        '^4 [0-9a-f]{64}$'
+    kill $!
+    wait
+fi
+
+# ---- what Slurm is asked for ----
+
+mkdir bin
+for program in scontrol sattach; do
+    cat >bin/$program <<END2
+#!/bin/bash
+echo "\$SLURM_NODEID.\$SLURM_LOCALID $program \$*" >>$work/calls
+exec $(command -v $program) "\$@"
+END2
+    chmod 755 bin/$program
+done
+PATH=$work/bin:$PATH timeout 240 srun -Q "${four[@]}" "$plait" run --tp=2 true
+check "one task asks for layout, switches and RANK 0's address" is \
+    "sattach --layout scontrol -o show scontrol show topology" \
+    "$(sed -n 's/^0\.0 \([^ ]* [^ ]* [^ ]*\).*/\1/p' calls |
+        sed 's/ [0-9.]*$//' | sort | xargs)"
+check "... and of other nodes one task, where a node's name leads nowhere" is \
+    "1.0 2.0 3.0 scontrol -o show node node1" \
+    "$(grep -v '^0\.0' calls | cut -d' ' -f1 | sort | xargs) $(
+        grep -v '^0\.0' calls | cut -d' ' -f2- | sort -u)"
+: >calls
+PATH=$work/bin:$PATH timeout 240 srun -Q "${four[@]}" "$plait" run --tp=2 \
+    --rendezvous=none true
+check "without a port between nodes one task of each node asks" is \
+    "0.0 1.0 2.0 3.0" "$(cut -d' ' -f1 calls | sort -u | xargs)"
+
 check "doctor says that there is one" like "$("$plait" doctor 2>&1)" \
     "plait run under srun can hand tasks their secret over"
 done_testing

@@ -14,8 +14,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char token[65], secret[PLAIT_SECRET_SIZE], other[RUN_TOKEN_SIZE],
-        socket[64];
+    char token[65], socket[64];
+    struct run_chosen chosen;
+    struct run_brief brief;
     char *text = malloc(size + 1);
     const char *rest;
     char **names;
@@ -29,8 +30,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (index < 0 || rest < text || rest > text + strlen(text) ||
          strlen(token) >= sizeof(token)))
         __builtin_trap();
-    if (run_secret_parse(text, "7.0", secret, other) == 0 &&
-        (strlen(secret) < 32 || strlen(other) != RUN_TOKEN_SIZE - 1))
+    if (run_brief_parse(text, "7.0", &brief) == 0 &&
+        ((*brief.secret && strlen(brief.secret) < 32) ||
+         (*brief.token && strlen(brief.token) != RUN_TOKEN_SIZE - 1) ||
+         brief.code < text || !*brief.code))
+        __builtin_trap();
+    if (run_chosen_parse(text, 3, &chosen) == 0 &&
+        (chosen.id < 0 || chosen.id > 3 || chosen.code < text || !*chosen.code))
         __builtin_trap();
     if (plait_scontrol_parse_munge(text, socket, sizeof(socket), NULL) >= 0 &&
         !memchr(socket, '\0', sizeof(socket)))

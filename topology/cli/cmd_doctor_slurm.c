@@ -363,8 +363,10 @@ static void check_munge(const struct slurm *slurm, struct findings *f)
     if (kind == 0)
         plait_errorf(&err, "Slurm uses %.60s", socket);
     if (kind == 1 && (credentials = credentials_create(socket, &err)) &&
-        credentials_seal(credentials, "plait doctor", credential, &err) == 0 &&
-        credentials_open(credentials, credential, 0, text, &err) == 0)
+        credentials_seal(credentials, "plait doctor", credential,
+                         sizeof(credential), &err) == 0 &&
+        credentials_open(credentials, credential, 0, text, sizeof(text),
+                         &err) == 0)
         findings_add(f, FINDING_GOOD, "munge",
                      "plait run under srun can hand tasks their secret over");
     else

@@ -43,7 +43,9 @@ static void print_help(void)
         "  --grace N            with --np: kill what is left N seconds after "
         "SIGTERM (60)\n"
         "  --elastic            with --np: when one dies, others go on\n"
-        "  --spares N           with --elastic: N more wait to take a dead "
+        "  --spares N           with srun: leave out N nodes, those below a "
+        "bound first;\n"
+        "                       with --elastic: N more wait to take a dead "
         "one's place\n"
         "  --hand-over TRAINER  append the layout to COMMAND: megatron\n"
         "  --help               print this\n");
@@ -164,20 +166,33 @@ static int check_together(struct run *run)
         return plait_cmd_misused("run: --elastic goes with --np: another "
                                  "launcher decides itself whether it ends all "
                                  "tasks when one dies");
-    if (run->options.spares && !run->elastic)
-        return plait_cmd_misused("run: --spares goes with --elastic, or with "
-                                 "srun where Slurm has Plait's plugin: a "
-                                 "launcher has started its tasks on all nodes "
-                                 "when plait run begins");
     /* These are processes and not nodes to choose from. */
     if (run->elastic && !(run->options.given & 1u << PLAIT_OPTION_PREFLIGHT))
         run->options.preflight = 0;
     return -1;
 }
 
-/* Two plans would contradict each other. */
-static int check_unplanned(struct plait_error *err)
+/* Other launchers have no nodes to leave out, and Slurm tells its own. */
+static int check_spares(const struct run *run, struct plait_error *err)
 {
+    if (!run->options.spares || run->elastic)
+        return 0;
+    errno = EINVAL;
+    if (!run->place.slurm)
+        return plait_errorf(err, "run: --spares goes with --elastic, or with "
+                                 "srun");
+    return run->options.rendezvous
+               ? 0
+               : plait_errorf(err, "run: --spares times the nodes, which "
+                                   "needs the port of --rendezvous=torch");
+}
+
+/* Two plans would contradict each other. */
+static int check_unplanned(struct run *run, struct plait_error *err)
+{
+    const char *task = getenv("SLURM_PROCID");
+
+    run->place.first = !task || strcmp(task, "0") == 0;
     errno = EINVAL;
     return getenv(PLAIT_ENV_RANK)
                ? plait_errorf(err, "run: this task has a plan already "
@@ -186,12 +201,12 @@ static int check_unplanned(struct plait_error *err)
                : 0;
 }
 
-/* What all tasks find wrong alike, task 0 says. */
+/* What all tasks find wrong alike, the first one says. */
 static int refuse(const struct run *run, const struct plait_error *err)
 {
     int usage = errno == EINVAL;
 
-    if (run->only_here ? !run->said : run->place.rank == 0)
+    if (run->only_here ? !run->said : run->place.first)
         plait_cmd_failed("%s", err->text);
     return usage ? PLAIT_EXIT_USAGE : PLAIT_EXIT_FAILED;
 }
@@ -200,10 +215,26 @@ static int hand_over(struct run *run, struct plait_error *err)
 {
     if (!run->hand_over)
         return 0;
-    if (hand_over_check(HAND_OVER_MEGATRON, &run->plan->layout, err) < 0)
+    if (hand_over_check(HAND_OVER_MEGATRON, &run->part.layout, err) < 0)
         return -1;
-    run->command = hand_over_append(&run->plan->layout, run->command);
+    run->command = hand_over_append(&run->part.layout, run->command);
     return run->command ? 0 : plait_errorf(err, "out of memory");
+}
+
+/* All that a task needs to know before it becomes its command. */
+static int start(struct run *run, struct plait_error *err)
+{
+    if (run_prepare(run, err) < 0)
+        return -1;
+    if (run->over)
+        return 0;
+    if (hand_over(run, err) < 0 ||
+        (!run->place.slurm && run_secret(run, err) < 0))
+        return -1;
+    if (!run->options.preflight || *run->token)
+        return 0;
+    return plait_errorf(err, "run: --preflight goes with --np, or with tasks "
+                             "that know each other by munge");
 }
 
 int plait_cmd_run(int argc, char **argv)
@@ -220,14 +251,15 @@ int plait_cmd_run(int argc, char **argv)
     if (rc >= 0)
         return rc;
     errno = 0;
-    if ((run.np == 0 && check_unplanned(&err) < 0) ||
-        run_place_find(&run.place, run.np, &err) < 0) {
+    if ((run.np == 0 && check_unplanned(&run, &err) < 0) ||
+        run_place_find(&run.place, run.np, &err) < 0 ||
+        check_spares(&run, &err) < 0) {
         rc = refuse(&run, &err);
-    } else if (errno = 0, run_prepare(&run, &err) < 0 ||
-                              hand_over(&run, &err) < 0 ||
-                              run_secret(&run, &err) < 0) {
+    } else if (start(&run, &err) < 0) {
         errno = 0;
         rc = refuse(&run, &err);
+    } else if (run.over) {
+        rc = run.status;
     } else if (run.place.alone) {
         rc = run_alone(&run);
     } else {

@@ -98,8 +98,8 @@ void credentials_destroy(struct credentials *c)
     errno = saved;
 }
 
-int credentials_seal(struct credentials *c, const char *text,
-                     char credential[CREDENTIAL_SIZE], struct plait_error *err)
+int credentials_seal(struct credentials *c, const char *text, char *credential,
+                     size_t size, struct plait_error *err)
 {
     char *made = NULL;
     int code = c->set(c->encoder, OPT_UID_RESTRICTION, geteuid()), rc = 0;
@@ -108,11 +108,11 @@ int credentials_seal(struct credentials *c, const char *text,
         code = c->encode(&made, c->encoder, text, (int)strlen(text));
     if (code != GOOD)
         return plait_errorf(err, "munge: %.200s", c->describe(code));
-    if (strlen(made) >= CREDENTIAL_SIZE)
+    if (strlen(made) >= size)
         rc = plait_errorf(err,
-                          "munge: the credential is longer than %d "
+                          "munge: the credential is longer than %zu "
                           "characters",
-                          CREDENTIAL_SIZE - 1);
+                          size - 1);
     else
         strcpy(credential, made);
     free(made);
@@ -120,7 +120,7 @@ int credentials_seal(struct credentials *c, const char *text,
 }
 
 int credentials_open(struct credentials *c, const char *credential, int again,
-                     char text[CREDENTIAL_TEXT], struct plait_error *err)
+                     char *text, size_t size, struct plait_error *err)
 {
     void *found = NULL;
     int length = 0, rc = 0, code;
@@ -132,10 +132,10 @@ int credentials_open(struct credentials *c, const char *credential, int again,
         rc = plait_errorf(err, "munge: %.200s", c->describe(code));
     else if (uid != geteuid())
         rc = plait_errorf(err, "munge: user %u wrote it", (unsigned)uid);
-    else if (!found || length >= CREDENTIAL_TEXT)
+    else if (!found || length < 0 || (size_t)length >= size)
         rc = plait_errorf(err, "munge: it holds %d bytes", length);
     else
-        snprintf(text, CREDENTIAL_TEXT, "%s", (const char *)found);
+        snprintf(text, size, "%.*s", length, (const char *)found);
     free(found);
     return rc;
 }

@@ -10,7 +10,7 @@
  * user can read. Its library is looked for when it is needed, so that plait
  * starts where it is not installed. */
 
-/* The longest text, and credential. */
+/* Of short ones: the text, and the credential. */
 enum { CREDENTIAL_TEXT = 256, CREDENTIAL_SIZE = 512 };
 
 struct credentials;
@@ -22,12 +22,12 @@ void credentials_destroy(struct credentials *credentials);
 
 /* Write `text` so that this user alone can read it. */
 int credentials_seal(struct credentials *credentials, const char *text,
-                     char credential[CREDENTIAL_SIZE], struct plait_error *err);
+                     char *credential, size_t size, struct plait_error *err);
 
 /* Read what this user wrote, with `again` also what was read on this machine
  * before. */
 int credentials_open(struct credentials *credentials, const char *credential,
-                     int again, char text[CREDENTIAL_TEXT],
+                     int again, char *text, size_t size,
                      struct plait_error *err);
 
 #endif

@@ -79,30 +79,101 @@ static int fill_nodes(struct run_place *place, int nnodes, int each)
     return 0;
 }
 
+/* "0,4,8": how many, 0 where it is no list. */
+static int count_tasks(const char *list)
+{
+    int n = list && *list;
+
+    for (; n && *list; list++)
+        n += *list == ',';
+    return n;
+}
+
+static int find_head(struct run_place *place, struct plait_error *err)
+{
+    const char *list = getenv("SLURM_STEP_NODELIST");
+    char **names;
+    int n = 0;
+
+    names = list ? plait_hostlist_create(list, &n, err) : NULL;
+    if (!names)
+        return list ? -1 : plait_errorf(err, "SLURM_STEP_NODELIST is not set");
+    if (n == place->nnodes)
+        snprintf(place->head, sizeof(place->head), "%s", names[0]);
+    plait_hostlist_destroy(names, n);
+    return 0;
+}
+
+/* What Slurm tells each task: its own numbers, how many tasks are on its node,
+ * and the nodes, but not which tasks are on the others. */
 static int find_slurm(struct run_place *place, struct plait_error *err)
 {
-    struct plait_step_layout *step;
+    const char *host = getenv("SLURMD_NODENAME");
 
     place->slurm = 1;
     place->rank = read_number("SLURM_PROCID");
     place->local = read_number("SLURM_LOCALID");
     place->id = read_number("SLURM_NODEID");
+    place->first = place->id == 0 && place->local == 0;
+    place->nnodes = read_number("SLURM_STEP_NUM_NODES");
+    place->here = count_tasks(getenv("SLURM_GTIDS"));
     place->job = (unsigned)read_number("SLURM_JOB_ID");
     place->step = (unsigned)read_number("SLURM_STEP_ID");
     snprintf(place->jobid, sizeof(place->jobid), "%u.%u", place->job,
              place->step);
+    gethostname(place->host, sizeof(place->host) - 1);
+    if (host)
+        snprintf(place->host, sizeof(place->host), "%s", host);
+    if (find_head(place, err) < 0)
+        return -1;
+    if (*place->head && place->local >= 0 && place->local < place->here &&
+        place->id >= 0 && place->id < place->nnodes)
+        return 0;
+    return plait_errorf(err, "SLURM_LOCALID, SLURM_NODEID, SLURM_GTIDS and "
+                             "SLURM_STEP_NUM_NODES are not this step's");
+}
+
+int run_place_ask(struct run_place *place, struct plait_error *err)
+{
+    struct plait_step_layout *step;
+
+    if (place->names)
+        return 0;
     step = plait_scontrol_step(place->jobid, err);
     if (!step)
         return -1;
-    place->nnodes = step->nnodes;
+    if (step->nnodes != place->nnodes) {
+        plait_errorf(err, "sattach --layout says %d nodes, srun %d",
+                     step->nnodes, place->nnodes);
+        plait_step_layout_destroy(step);
+        return -1;
+    }
     place->names = step->names;
     place->tasks = step->tasks;
     place->ids = step->ids;
     free(step);
-    if (place->local >= 0 && place->id >= 0 && place->id < place->nnodes)
-        return 0;
-    return plait_errorf(err, "SLURM_LOCALID and SLURM_NODEID are not this "
-                             "step's");
+    return 0;
+}
+
+void run_place_leave_out(struct run_place *place, const int *out)
+{
+    int n = 0;
+
+    for (int i = 0; i < place->nnodes; i++) {
+        int id = place->ids[i], before = 0;
+
+        if (out[id]) {
+            free(place->names[i]);
+            continue;
+        }
+        for (int k = 0; k < id; k++)
+            before += out[k];
+        place->names[n] = place->names[i];
+        place->tasks[n] = place->tasks[i];
+        place->ids[n] = id - before;
+        n++;
+    }
+    place->nnodes = n;
 }
 
 /* The name of a host up to its first dot. */
@@ -192,6 +263,7 @@ static int find_tasks(struct run_place *place, const struct launcher *launcher,
 
     place->rank = read_number(launcher->rank);
     place->local = read_number(launcher->local);
+    place->first = place->rank <= 0;
     errno = EINVAL;
     if (size < 1 || each < 1 || place->rank < 0 || place->local < 0)
         return plait_errorf(
@@ -233,6 +305,7 @@ static int find_tasks(struct run_place *place, const struct launcher *launcher,
 int run_place_find(struct run_place *place, int np, struct plait_error *err)
 {
     memset(place, 0, sizeof(*place));
+    place->first = 1; /* until it is known */
     if (np == 0 && read_number("SLURM_PROCID") >= 0 &&
         read_number("SLURM_STEP_ID") >= 0)
         return find_slurm(place, err);
@@ -251,7 +324,7 @@ int run_place_find(struct run_place *place, int np, struct plait_error *err)
 
 void run_place_clear(struct run_place *place)
 {
-    for (int i = 0; i < place->nnodes; i++)
+    for (int i = 0; place->names && i < place->nnodes; i++)
         free(place->names[i]);
     free(place->names);
     free(place->tasks);

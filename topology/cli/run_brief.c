@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "topology/base/files.h"
+#include "topology/base/secret.h"
+#include "topology/cli/credential.h"
+#include "topology/cli/run.h"
+#include "topology/start/meeting.h"
+#include "topology/start/port.h"
+#include "topology/start/scontrol.h"
+
+/* How the tasks of a step in Slurm learn its plan and its secret. Slurm's
+ * controller is asked by one of them, task 0 of node 0, which hands the plan
+ * over to the first task of each other node at MASTER_PORT: each of the two
+ * proves by a credential of munge, which Slurm itself uses, that it is the same
+ * user's. The first task of a node hands it over to the others there by a
+ * socket of this machine, of which the system says whose it is. All come before
+ * anybody goes on, so that no program of a task meets RANK 0 while it listens
+ * for them. Where there is no munge, the first task of each node asks Slurm. */
+
+/* Seconds without another task, for the answer, and for the others to hang
+ * up. */
+enum { QUIET = 60, ANSWER = 300, PART = 5 };
+
+struct briefing {
+    struct run *run;
+    struct credentials *credentials;
+    char from[256];    /* where the secret comes from, or why there is none */
+    char refused[128]; /* what was found against somebody, "": nothing */
+    char text[RUN_BRIEF_SIZE], sealed[PLAIT_MEETING_ANSWER];
+};
+
+/* ---- the secret ---- */
+
+/* The user's own, or one that is made where it can be handed over. */
+static int make_secret(struct briefing *b, int shared, struct plait_error *err)
+{
+    struct run *run = b->run;
+    char *secret = run->seats.launch.secret;
+
+    if (shared && (plait_secret_create(secret, PLAIT_SECRET_SIZE) < 0 ||
+                   plait_secret_create(run->token, sizeof(run->token)) < 0))
+        return plait_errorf(err, "no random numbers: %s", strerror(errno));
+    return 0;
+}
+
+/* What the user gave each task of the step stays. */
+static int take_own_secret(struct run *run, struct plait_error *err)
+{
+    const char *given = getenv(PLAIT_ENV_SECRET);
+
+    if (!given || !*given)
+        return 0;
+    if (plait_launch_check_secret(given, err) < 0)
+        return -1;
+    snprintf(run->seats.launch.secret, PLAIT_SECRET_SIZE, "%s", given);
+    return 0;
+}
+
+static void show_secret(const struct briefing *b)
+{
+    const char *given = getenv(PLAIT_ENV_SECRET);
+
+    run_secret_show(b->run, given && *given ? "as it was set" : b->from);
+}
+
+/* 1: the nodes of the step know each other by munge, whose socket is written;
+ * 0: they do not; -1: error. */
+static int find_munge(struct briefing *b, char *socket, size_t size,
+                      struct plait_error *err)
+{
+    int munge;
+
+    snprintf(b->from, sizeof(b->from), "made here");
+    if (b->run->place.nnodes == 1)
+        return 0;
+    snprintf(b->from, sizeof(b->from), "--rendezvous=none");
+    if (!b->run->options.rendezvous)
+        return 0;
+    munge = plait_scontrol_munge(socket, size, err);
+    if (munge > 0)
+        snprintf(b->from, sizeof(b->from), "handed over by munge");
+    else
+        snprintf(b->from, sizeof(b->from), "Slurm uses %.40s, not munge",
+                 socket);
+    return munge;
+}
+
+/* ---- the task that asks Slurm ---- */
+
+/* Is it the first task of node index + 1 of this step? */
+static int check_request(void *arg, int index, const char *text)
+{
+    struct briefing *b = arg;
+    char found[CREDENTIAL_TEXT], wanted[CREDENTIAL_TEXT];
+    struct plait_error err;
+
+    run_request_print(b->run->place.jobid, index + 1, wanted, sizeof(wanted));
+    if (credentials_open(b->credentials, text, 0, found, sizeof(found), &err) ==
+        0) {
+        if (strcmp(found, wanted) == 0)
+            return 1;
+        plait_errorf(&err, "a task of another step");
+    }
+    snprintf(b->refused, sizeof(b->refused), "%.120s", err.text);
+    return 0;
+}
+
+static int print_plan(struct briefing *b, struct plait_error *err)
+{
+    const struct run *run = b->run;
+    struct run_brief brief = {.code = run->code};
+
+    snprintf(brief.secret, sizeof(brief.secret), "%s",
+             run->seats.launch.secret);
+    snprintf(brief.token, sizeof(brief.token), "%s", run->token);
+    snprintf(brief.master, sizeof(brief.master), "%s", run->master);
+    return run_brief_print(&brief, run->place.jobid, b->text) < 0
+               ? plait_errorf(err, "the plan is longer than %d characters",
+                              RUN_BRIEF_SIZE)
+               : 0;
+}
+
+/* `shared`: with all others of the step. */
+static int make_plan(struct briefing *b, int shared, struct plait_error *err)
+{
+    if (run_plan(b->run, err) < 0 || make_secret(b, shared, err) < 0)
+        return -1;
+    show_secret(b);
+    return print_plan(b, err);
+}
+
+static int say_missing(const struct briefing *b,
+                       const struct plait_meeting *meeting, const char *what,
+                       struct plait_error *err)
+{
+    int index = 1;
+
+    while (plait_meeting_said(meeting, index - 1))
+        index++;
+    b->run->only_here = 1;
+    return plait_errorf(err,
+                        "run: %s %d of %s has not asked for the plan of this "
+                        "step in %d s%s%s",
+                        what, index,
+                        *what == 'n' ? b->run->place.jobid : b->run->place.host,
+                        QUIET, *b->refused ? "; refused: " : "", b->refused);
+}
+
+static struct plait_meeting *open_port(struct briefing *b,
+                                       struct plait_error *err)
+{
+    const struct run_place *place = &b->run->place;
+    int own = plait_master_read_port(getenv(PLAIT_ENV_MASTER_PORT));
+    uint16_t port =
+        (uint16_t)(own ? own
+                       : plait_master_port_start(place->job, place->step));
+    uint16_t ports[2] = {port, port};
+    int fd = plait_master_port_hold(port);
+    struct plait_meeting *meeting;
+
+    b->run->only_here = 1;
+    if (fd < 0 && errno == EADDRINUSE) {
+        plait_errorf(err,
+                     "port %d of %s is in use; set MASTER_PORT to a free one",
+                     port, place->host);
+        return NULL;
+    }
+    if (fd >= 0)
+        close(fd);
+    meeting = plait_meeting_create(place->nnodes - 1, place->jobid, ports, err);
+    if (meeting)
+        plait_meeting_check(meeting, check_request, b);
+    b->run->only_here = !meeting;
+    return meeting;
+}
+
+/* Listen before anything is asked: the others do not wait for ever. */
+static int lead(struct briefing *b, struct plait_error *err)
+{
+    struct plait_meeting *meeting;
+    struct rlimit files;
+    int known = getrlimit(RLIMIT_NOFILE, &files) == 0, rc = -1;
+
+    plait_files_allow((size_t)b->run->place.nnodes);
+    meeting = open_port(b, err);
+    if (meeting)
+        rc = make_plan(b, 1, err);
+    if (meeting && plait_meeting_wait(meeting, QUIET) != 1 && rc == 0)
+        rc = say_missing(b, meeting, "node", err);
+    if (meeting)
+        plait_meeting_close(meeting);
+    if (rc == 0)
+        rc = credentials_seal(b->credentials, b->text, b->sealed,
+                              sizeof(b->sealed), err);
+    if (rc == 0) {
+        plait_meeting_answer(meeting, b->sealed);
+        plait_meeting_part(meeting, PART);
+    }
+    plait_meeting_destroy(meeting);
+    if (known)
+        setrlimit(RLIMIT_NOFILE, &files);
+    return rc;
+}
+
+/* ---- the first tasks of the other nodes ---- */
+
+static int is_known(const char *host)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    int rc = getaddrinfo(host, NULL, &hints, &list);
+
+    if (rc == 0)
+        freeaddrinfo(list);
+    return rc == 0;
+}
+
+/* By the name of its node, and where that leads nowhere by the address that
+ * Slurm has of it. */
+static int ask_head(struct briefing *b, const char *request,
+                    struct plait_error *err)
+{
+    struct run_place *at = &b->run->place;
+    int own = plait_master_read_port(getenv(PLAIT_ENV_MASTER_PORT));
+    struct plait_meeting_place place = {.patience = QUIET};
+    int rc = -1;
+
+    place.port = own ? own : plait_master_port_start(at->job, at->step);
+    snprintf(place.token, sizeof(place.token), "%s", at->jobid);
+    snprintf(place.host, sizeof(place.host), "%s", at->head);
+    errno = ENOENT;
+    if (is_known(at->head))
+        rc = plait_meeting_join(&place, at->id - 1, request, ANSWER, b->sealed,
+                                err);
+    if (rc == 0 || errno == ECONNRESET)
+        return rc;
+    plait_scontrol_address(at->head, place.host, sizeof(place.host));
+    return plait_meeting_join(&place, at->id - 1, request, ANSWER, b->sealed,
+                              err);
+}
+
+static int follow(struct briefing *b, struct plait_error *err)
+{
+    struct run *run = b->run;
+    char text[CREDENTIAL_TEXT], request[CREDENTIAL_SIZE];
+    struct plait_error why;
+
+    run->only_here = 1;
+    run_request_print(run->place.jobid, run->place.id, text, sizeof(text));
+    if (credentials_seal(b->credentials, text, request, sizeof(request), err) <
+        0)
+        return -1;
+    if (ask_head(b, request, &why) < 0)
+        /* Task 0 has said why; that it cannot be reached, one says. */
+        run->said = errno == ECONNRESET || run->place.id != 1;
+    else if (credentials_open(b->credentials, b->sealed, 1, b->text,
+                              sizeof(b->text), &why) == 0)
+        return 0;
+    return plait_errorf(err, "run: no plan from node %.100s: %s",
+                        run->place.head, why.text);
+}
+
+/* ---- the tasks of a node ---- */
+
+/* Of this user, step and node: another user who takes it keeps the step from
+ * starting, and learns nothing. */
+static void name_node(const struct run_place *place, char *name, size_t size)
+{
+    snprintf(name, size, "plait-run-%u-%s-%d", (unsigned)geteuid(),
+             place->jobid, place->id);
+}
+
+static int ask_here(struct briefing *b, struct plait_error *err)
+{
+    const struct run_place *at = &b->run->place;
+    struct plait_meeting_place place = {.patience = QUIET};
+    struct plait_error why;
+    int rc;
+
+    name_node(at, place.here, sizeof(place.here));
+    snprintf(place.token, sizeof(place.token), "%s", at->jobid);
+    rc = plait_meeting_join(&place, at->local - 1, "", QUIET + ANSWER + QUIET,
+                            b->sealed, &why);
+    if (rc < 0) {
+        b->run->only_here = 1;
+        b->run->said = errno == ECONNRESET || at->local != 1;
+        return plait_errorf(err, "run: no plan on node %.100s: %s", at->host,
+                            why.text);
+    }
+    snprintf(b->text, sizeof(b->text), "%.*s", RUN_BRIEF_SIZE - 1, b->sealed);
+    return 0;
+}
+
+static int find_plan(struct briefing *b, struct plait_error *err)
+{
+    char socket[256] = "";
+    int munge = find_munge(b, socket, sizeof(socket), err);
+
+    if (munge < 0)
+        return -1;
+    if (!munge)
+        return make_plan(b, b->run->place.nnodes == 1, err);
+    b->credentials = credentials_create(socket, err);
+    if (!b->credentials)
+        return -1;
+    return b->run->place.id == 0 ? lead(b, err) : follow(b, err);
+}
+
+static int tell_here(struct briefing *b, struct plait_meeting *here,
+                     struct plait_error *err)
+{
+    if (plait_meeting_wait(here, QUIET) != 1) {
+        *b->refused = '\0';
+        return say_missing(b, here, "task", err);
+    }
+    plait_meeting_answer(here, b->text);
+    return 0;
+}
+
+static int brief_node(struct briefing *b, struct plait_error *err)
+{
+    const struct run_place *place = &b->run->place;
+    struct plait_meeting *here = NULL;
+    char name[96];
+    int rc = 0;
+
+    name_node(place, name, sizeof(name));
+    if (place->here > 1) {
+        here =
+            plait_meeting_create_here(place->here - 1, place->jobid, name, err);
+        b->run->only_here = !here;
+        rc = here ? 0 : -1;
+    }
+    if (rc == 0)
+        rc = find_plan(b, err);
+    if (rc == 0 && here)
+        rc = tell_here(b, here, err);
+    plait_meeting_destroy(here);
+    return rc;
+}
+
+/* ---- all ---- */
+
+static int adopt(struct briefing *b, struct plait_error *err)
+{
+    struct run *run = b->run;
+    struct run_brief brief;
+    char *code;
+
+    if (run_brief_parse(b->text, run->place.jobid, &brief) < 0 ||
+        !(code = strdup(brief.code)))
+        return plait_errorf(err, "run: the plan that was handed over is of "
+                                 "another step");
+    free(run->code);
+    run->code = code;
+    memcpy(run->master, brief.master, sizeof(run->master));
+    memcpy(run->token, brief.token, sizeof(run->token));
+    memcpy(run->seats.launch.secret, brief.secret, sizeof(brief.secret));
+    return take_own_secret(run, err) < 0 ? -1 : run_plan_adopt(run, err);
+}
+
+int run_brief(struct run *run, struct plait_error *err)
+{
+    struct briefing *b = calloc(1, sizeof(*b));
+    int rc;
+
+    if (!b)
+        return plait_errorf(err, "out of memory");
+    b->run = run;
+    rc = run->place.local ? ask_here(b, err) : brief_node(b, err);
+    if (rc == 0)
+        rc = adopt(b, err);
+    credentials_destroy(b->credentials);
+    free(b);
+    return rc;
+}
