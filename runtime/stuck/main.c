@@ -6,17 +6,15 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "runtime/stuck/ask_nodes.h"
 #include "runtime/stuck/recorder.h"
 #include "runtime/stuck/runs.h"
 #include "runtime/stuck/stacks.h"
-#include "topology/base/capture.h"
 #include "topology/base/error.h"
 
 /* plait-stuck: who the ranks of a run that hangs wait for. */
@@ -38,69 +36,12 @@ static const char help[] =
     "                         another plait-stuck to read\n"
     "  --help, --version\n";
 
-enum { SLURM_S = 20, STEP_S = 120 };
-
 struct args {
     struct plait_stuck_which which;
     const char *recorder; /* NULL: none */
     int wait;
     bool dump;
 };
-
-/* -- Slurm --------------------------------------------------------------- */
-
-/* How many nodes a job that runs has; 0: there is no such job, or no Slurm. */
-static int count_nodes(const char *job)
-{
-    char *argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", (char *)job,
-                    (char *)"-tR",    (char *)"-o", (char *)"%D", NULL};
-    size_t size = 0;
-    int status = 0, nodes;
-    char *text = plait_capture(argv, 0, SLURM_S, &size, &status);
-
-    nodes = text && status == 0 ? atoi(text) : 0;
-    free(text);
-    return nodes > 0 ? nodes : 0;
-}
-
-/* Asks all nodes of the job in a step beside those that run. */
-static int ask_nodes(const struct args *args, int nodes,
-                     struct plait_stuck_runs *runs, struct plait_stacks *stacks,
-                     struct plait_error *err)
-{
-    char jobid[64], count[32], wait[32], self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    char *argv[] = {(char *)"srun",
-                    (char *)"--overlap",
-                    (char *)"-Q",
-                    (char *)"--ntasks-per-node=1",
-                    jobid,
-                    count,
-                    self,
-                    (char *)args->which.job,
-                    (char *)"--dump",
-                    wait,
-                    NULL};
-    size_t size = 0;
-    int status = 0, rc;
-    char *text;
-
-    self[n > 0 ? n : 0] = '\0';
-    snprintf(jobid, sizeof(jobid), "--jobid=%.40s", args->which.job);
-    snprintf(count, sizeof(count), "--nodes=%d", nodes);
-    snprintf(wait, sizeof(wait), "--wait=%d", args->wait);
-    text = plait_capture(argv, 0, STEP_S + args->wait, &size, &status);
-    if (!text)
-        return plait_errorf(err,
-                            "job %.40s: its nodes cannot be asked: srun: "
-                            "%s",
-                            args->which.job, strerror(errno));
-    rc = plait_stuck_runs_read(text, runs);
-    if (rc == 0)
-        rc = plait_stacks_read(text, stacks);
-    free(text);
-    return rc < 0 ? plait_errorf(err, "out of memory") : 0;
-}
 
 /* -- what is said -------------------------------------------------------- */
 
@@ -204,10 +145,17 @@ static int find_all(const struct args *args, struct plait_stuck_runs *runs,
 {
     const char *job = args->which.job;
     struct plait_stuck_which process = {.pid = job ? atoi(job) : 0};
-    int nodes = job && !args->dump ? count_nodes(job) : 0, rc;
+    char silent[256] = "";
+    int rc = 0;
 
-    if (nodes > 0)
-        return ask_nodes(args, nodes, runs, stacks, err);
+    if (job && !args->dump)
+        rc = plait_stuck_ask_nodes(job, args->wait, runs, stacks, silent,
+                                   sizeof(silent), err);
+    if (*silent && rc > 0)
+        fprintf(stderr, "plait-stuck: job %s: no answer from %s\n", job,
+                silent);
+    if (rc)
+        return rc < 0 ? -1 : 0;
     rc = find_here(args, &args->which, runs, stacks);
     if (rc == 0 && job && !args->dump && runs->n == 0 && stacks->n == 0)
         rc = find_here(args, &process, runs, stacks);
@@ -221,6 +169,7 @@ static int explain(const struct args *args, struct plait_error *err)
     int rc = find_all(args, &runs, &stacks, err);
 
     if (rc == 0 && args->dump) {
+        plait_stuck_say_node();
         plait_stuck_runs_dump(&runs);
         plait_stacks_dump(&stacks);
     } else if (rc == 0 && runs.n == 0 && stacks.n == 0) {

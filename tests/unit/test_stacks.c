@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/stuck/ask_nodes.h"
 #include "runtime/stuck/stacks.h"
 #include "tap.h"
 
@@ -136,8 +137,33 @@ static void test_lines(void)
     plait_stacks_clear(&s);
 }
 
+/* A name that begins as another one is another node. */
+static void test_silent(void)
+{
+    char *names[] = {(char *)"n1", (char *)"n10", (char *)"n2", (char *)"n3"};
+    char silent[64];
+
+    ok(plait_stuck_list_silent(names, 4,
+                               "plait-stuck-node n10\nplait-stuck-node n3\n"
+                               "srun: n2\nplait-stuck-node n2\n"
+                               "plait-stuck-node n1\n",
+                               silent, sizeof(silent)) == 0 &&
+           !*silent,
+       "all nodes have answered");
+    ok(plait_stuck_list_silent(names, 4,
+                               "plait-stuck-node n10\nplait-stuck-node n2\n"
+                               "plait-stuck-node n3\n",
+                               silent, sizeof(silent)) == 1 &&
+           !strcmp(silent, "n1"),
+       "one has not: %s", silent);
+    ok(plait_stuck_list_silent(names, 4, "", silent, sizeof(silent)) == 4 &&
+           !strcmp(silent, "n1 and 3 others"),
+       "none has: %s", silent);
+}
+
 int main(void)
 {
+    test_silent();
     test_guilty();
     test_python();
     test_lines();
