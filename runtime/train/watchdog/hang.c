@@ -115,16 +115,42 @@ static int meet(struct plait_hang *h, struct plait_comm *comm,
     return 0;
 }
 
-/* Nodes are numbered by their lowest ranks. */
-static void number_nodes(struct plait_hang *h)
-{
-    for (int r = 0; r < h->world; r++) {
-        int k = r > 0 && h->all[r].space == h->all[r - 1].space ? r - 1 : 0;
+struct place {
+    uint64_t space;
+    int rank;
+};
 
-        while (h->all[k].space != h->all[r].space)
-            k++;
-        h->node_of[r] = k < r ? h->node_of[k] : h->nnodes++;
+static int by_space(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+
+    if (x->space != y->space)
+        return x->space < y->space ? -1 : 1;
+    return x->rank - y->rank;
+}
+
+/* Nodes are numbered by their lowest ranks. -1: out of memory. */
+static int number_nodes(struct plait_hang *h)
+{
+    size_t n = (uint32_t)h->world;
+    struct place *all = calloc(n, sizeof(*all));
+    int lowest = 0;
+
+    if (!all)
+        return -1;
+    for (int r = 0; r < h->world; r++)
+        all[r] = (struct place){h->all[r].space, r};
+    qsort(all, n, sizeof(*all), by_space);
+    for (int i = 0; i < h->world; i++) {
+        if (i == 0 || all[i].space != all[i - 1].space)
+            lowest = all[i].rank;
+        h->node_of[all[i].rank] = lowest;
     }
+    for (int r = 0; r < h->world; r++)
+        h->node_of[r] =
+            h->node_of[r] == r ? h->nnodes++ : h->node_of[h->node_of[r]];
+    free(all);
+    return 0;
 }
 
 /* The addresses of all ranks. Collective. */
@@ -181,7 +207,11 @@ struct plait_hang *plait_hang_create(const struct plait_world *world,
     if (meet(h, world->comm, err) < 0)
         goto error;
     open_peers(h);
-    number_nodes(h);
+    rc = number_nodes(h);
+    if (rc < 0)
+        plait_errorf(err, "out of memory");
+    if (plait_error_consensus(world->comm, rc, err) < 0)
+        goto error;
     if (h->nnodes > 1 && exchange_addresses(h, world, err) < 0)
         goto error;
     plait_comm_set_record(world->comm, h->record);

@@ -370,21 +370,22 @@ bool plait_heartbeat_ended(struct plait_heartbeat *hb)
 
 /* -- life ------------------------------------------------------------------ */
 
-/* Which ranks each node has. -1: out of memory, or the nodes have none. */
+/* Which ranks each node has. -1: one has none. */
 static int list_ranks(struct plait_heartbeat *hb)
 {
     const struct plait_heartbeat_site *s = &hb->site;
     int used = 0;
 
+    for (int r = 0; r < s->world; r++)
+        hb->node[hb->node_of[r]].nranks++;
     for (int i = 0; i < s->nnodes; i++) {
-        hb->node[i].first = used;
-        for (int r = 0; r < s->world; r++)
-            if (hb->node_of[r] == i)
-                hb->ranks[used++] = r;
-        hb->node[i].nranks = used - hb->node[i].first;
         if (hb->node[i].nranks == 0)
             return -1;
+        used += hb->node[i].nranks;
+        hb->node[i].first = used;
     }
+    for (int r = s->world - 1; r >= 0; r--)
+        hb->ranks[--hb->node[hb->node_of[r]].first] = r;
     return 0;
 }
 
