@@ -13,6 +13,7 @@
 #include "runtime/stuck/record.h"
 #include "runtime/train/elastic.h"
 #include "runtime/train/peak.h"
+#include "runtime/train/peak_file.h"
 #include "runtime/train/watchdog/signals.h"
 
 /* -- the start ----------------------------------------------------------- */
@@ -90,6 +91,24 @@ static int run_open(struct run *r, struct plait_session *s,
         r->world, plait_run_supported(r->config, s->world.ops, err), err);
 }
 
+/* On processors, others may have the cores now. */
+static int recall_peak(struct run *r, enum plait_dtype type)
+{
+    double known = 0;
+
+    if (r->s->world.ops->gpu)
+        return 0;
+    plait_peak_key(r->s, type, r->peak_key, sizeof(r->peak_key));
+    if (plait_comm_rank(r->world) == 0) {
+        known = plait_peak_known(r->peak_key);
+        plait_peak_keep(r->peak_key, r->peak);
+    }
+    if (plait_comm_host_broadcast(r->world, &known, sizeof(known), 0) < 0)
+        return -1;
+    r->peak = fmax(r->peak, known);
+    return 0;
+}
+
 static int measure_peak(struct run *r, struct plait_error *err)
 {
     enum plait_dtype type = plait_model_type(r->config->train.precision);
@@ -100,6 +119,8 @@ static int measure_peak(struct run *r, struct plait_error *err)
     if (plait_peak_measure(r->s->mesh, type, &r->peak) < 0)
         return plait_errorf(err, "the speed of matrix products could not be "
                                  "measured");
+    if (recall_peak(r, type) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
     plait_elastic_note_peak(r->s, r->peak);
     return 0;
 }
@@ -382,6 +403,8 @@ static int run_steps(struct run *r, struct plait_error *err)
         rc = say_state(r, err);
     if (rc == 0) {
         plait_run_account_close(r);
+        if (plait_comm_rank(r->world) == 0 && r->peak_key[0])
+            plait_peak_keep(r->peak_key, r->peak);
         plait_run_report_copies(r);
         return end_result(r, err);
     }

@@ -60,6 +60,7 @@ struct run {
     struct plait_error why;
     struct plait_progress progress;             /* rank 0 */
     double peak;                                /* FLOP/s of all ranks */
+    char peak_key[300];                         /* "": it is not kept */
     struct plait_trace *trace;                  /* NULL: log.profile not set */
     struct plait_profile *profile;              /* rank 0, NULL: nobody asked */
     struct plait_comm_stats control;            /* over the world, so far */

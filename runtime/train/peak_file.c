@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "config.h"
+
+#include "runtime/train/peak_file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "runtime/checkpoint/directory.h"
+
+/* More is no faster, but a better measurement. */
+#define BEATEN 1.002
+/* Lines that are kept: the last that were written. */
+enum { MOST = 200, LINE = 400 };
+
+static void read_processor(char *name, size_t size)
+{
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    char line[LINE];
+
+    snprintf(name, size, "processor");
+    while (f && fgets(line, sizeof(line), f))
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
+            snprintf(name, size, "%s", strchr(line, ':') + 2);
+            name[strcspn(name, "\n")] = '\0';
+            break;
+        }
+    if (f)
+        fclose(f);
+}
+
+void plait_peak_key(const struct plait_session *s, enum plait_dtype type,
+                    char *key, size_t size)
+{
+    char name[100];
+
+    read_processor(name, sizeof(name));
+    snprintf(key, size,
+             "%s, %s, %s, %d ranks of %d threads, %d on a node of %ld cores",
+             name, plait_cpu_isa(NULL), plait_dtype_name(type),
+             s->mesh->world_size, s->world.threads, s->world.node_ranks,
+             sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+/* malloc'ed; NULL: nothing is to be kept, or there is no memory. */
+static char *file_path(void)
+{
+    const char *given = getenv("PLAIT_PEAKS"), *home = getenv("HOME");
+    const char *cache = getenv("XDG_CACHE_HOME");
+    char *path;
+    int rc;
+
+    if (given)
+        return *given ? strdup(given) : NULL;
+    if (cache && *cache)
+        rc = asprintf(&path, "%s/plait/peaks", cache);
+    else if (home && *home)
+        rc = asprintf(&path, "%s/.cache/plait/peaks", home);
+    else
+        return NULL;
+    return rc < 0 ? NULL : path;
+}
+
+/* "FLOPS KEY"; 0: the line is of another key, or of none. */
+static double value_of(const char *line, const char *key)
+{
+    size_t n = strlen(key);
+    double flops;
+    int used = 0;
+
+    if (sscanf(line, "%lf %n", &flops, &used) < 1 || used == 0 ||
+        strncmp(line + used, key, n) != 0 ||
+        (line[used + n] != '\n' && line[used + n] != '\0'))
+        return 0;
+    return isfinite(flops) && flops > 0 ? flops : 0;
+}
+
+double plait_peak_known(const char *key)
+{
+    char *path = file_path(), line[LINE];
+    FILE *f = path ? fopen(path, "re") : NULL;
+    double flops = 0;
+
+    while (f && fgets(line, sizeof(line), f))
+        flops = fmax(flops, value_of(line, key));
+    if (f)
+        fclose(f);
+    free(path);
+    return flops;
+}
+
+/* The lines of other keys. */
+static void copy_others(const char *path, const char *key, FILE *out)
+{
+    FILE *in = fopen(path, "re");
+    char line[LINE];
+    int n = 0, skip;
+
+    while (in && fgets(line, sizeof(line), in))
+        n++;
+    skip = n - MOST;
+    if (in)
+        rewind(in);
+    while (in && fgets(line, sizeof(line), in))
+        if (--skip < 0 && strchr(line, '\n') && value_of(line, key) <= 0)
+            fputs(line, out);
+    if (in)
+        fclose(in);
+}
+
+static void make_folder(const char *path)
+{
+    char *dir = strdup(path), *slash = dir ? strrchr(dir, '/') : NULL;
+    struct plait_error err;
+
+    if (slash && slash != dir) {
+        *slash = '\0';
+        plait_directory_make(dir, &err);
+    }
+    free(dir);
+}
+
+void plait_peak_keep(const char *key, double flops)
+{
+    char *path = file_path(), *beside = NULL;
+    FILE *out;
+    int bad;
+
+    if (!path || !(flops > BEATEN * plait_peak_known(key)) ||
+        asprintf(&beside, "%s.%d", path, (int)getpid()) < 0) {
+        free(path);
+        return;
+    }
+    make_folder(path);
+    out = fopen(beside, "we");
+    if (out) {
+        copy_others(path, key, out);
+        fprintf(out, "%.6g %s\n", flops, key);
+        bad = ferror(out);
+        if (fclose(out) != 0 || bad || rename(beside, path) < 0)
+            unlink(beside);
+    }
+    free(beside);
+    free(path);
+}
