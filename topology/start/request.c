@@ -65,26 +65,56 @@ static void name_sizes(const struct plait_layout *layout, char *text,
                                    layout->size[i]);
 }
 
+/* What would fit on as many GPUs: other sizes, else other settings too, else
+ * how many GPUs would do. */
+static void name_nearest(const struct plait_job_request *request, int tasks,
+                         char *text, size_t size)
+{
+    static const char *const recompute[] = {"none", "selective", "full"},
+                             *const offload[] = {"none", "optimizer",
+                                                 "activations", "both"};
+    struct plait_layout other = request->options->layout;
+    struct plait_choices *found;
+    char sizes[80];
+    int fewest;
+
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        other.size[i] = PLAIT_AUTO;
+    found = plait_auto_create(request->config, &other, tasks, &request->gpu, 1);
+    if (plait_layout_choose(&other, (1u << PLAIT_NAXES) - 1, request->config,
+                            tasks, &request->gpu, NULL) == 0) {
+        name_sizes(&other, sizes, sizeof(sizes));
+        snprintf(text, size, "%s would fit", sizes);
+    } else if (found && found->n) {
+        const struct plait_parallel_config *p = &found->choice->parallel;
+
+        name_sizes(&found->choice->layout, sizes, sizeof(sizes));
+        snprintf(text, size,
+                 "%s with zero %d, virtual %d, recompute %s, offload %s and "
+                 "micro_batch %d would fit",
+                 sizes, p->zero, p->virtual_stages, recompute[p->recompute],
+                 offload[p->offload], found->choice->micro_batch);
+    } else {
+        fewest = plait_auto_fewest(request->config, &request->gpu);
+        snprintf(text, size, fewest ? "%d GPUs could hold it" : "nothing does",
+                 fewest);
+    }
+    plait_choices_destroy(found);
+}
+
 int plait_job_request_fits(const struct plait_job_request *request,
                            const struct plait_layout *layout, int tasks,
                            struct plait_error *err)
 {
     const struct plait_gpu_type *gpu = &request->gpu;
-    struct plait_layout other = *layout;
     struct plait_estimate e;
-    char sizes[96], instead[96] = "no other sizes do";
+    char sizes[80], instead[200];
 
     if (!request->config ||
         plait_estimate(request->config, layout, gpu, &e, NULL) < 0 ||
         e.memory.total <= gpu->memory)
         return 0;
-    for (int i = 0; i < PLAIT_NAXES; i++)
-        other.size[i] = PLAIT_AUTO;
-    if (plait_layout_choose(&other, (1u << PLAIT_NAXES) - 1, request->config,
-                            tasks, gpu, NULL) == 0) {
-        name_sizes(&other, instead, sizeof(instead) - 16);
-        strcat(instead, " would fit");
-    }
+    name_nearest(request, tasks, instead, sizeof(instead));
     name_sizes(layout, sizes, sizeof(sizes));
     errno = EINVAL;
     return plait_errorf(err,
