@@ -128,6 +128,21 @@ check '--auto ends with a command for these nodes and this file' $?
 "$plait" plan --auto --model model.yaml --gpus 16 --framework megatron >text &&
     grep -q '^--tensor-model-parallel-size ' text
 check 'and with the arguments of other software' $?
+"$plait" plan --auto --model model.yaml --gpus 4 --gpu-type a100-40g \
+    --framework megatron >text && grep -q ' 23 layers none ' text &&
+    grep -q '^--recompute-granularity full --recompute-method block --recompute-num-layers 23$' text
+check 'which recomputes as few layers as do' $?
+"$plait" plan --auto --model model.yaml --gpus 8 --framework llm-foundry \
+    >text && grep -q '^  sharding_strategy: ' text &&
+    ! awk 'NR > 3 && / GB / && ($1 > 1 || $2 > 1 || $4 > 1)' text | grep -q .
+check 'and has no parallelism that the software lacks' $?
+sed 's/^train/parallel: {tp: auto, zero: 1, sequence: true}\n&/' model.yaml \
+    >open.yaml
+"$plait" estimate --model open.yaml --gpus 16 >text &&
+    grep -q '^8.030 billion parameters on 16 h100 GPUs: tp=2 dp=8$' text &&
+    "$plait" simulate --model open.yaml --gpus 16 | grep -q ': tp=2 dp=8 pp=1'
+check 'a size that is auto is the fastest that fits' $?
+refused 1 '--gpus is missing: a size is auto' estimate --model open.yaml
 "$plait" simulate --model model.yaml --gpus 8 --pp 2 --virtual 2 >text &&
     grep -q interleaved text
 check '--virtual 2 is the interleaved schedule' $?
@@ -163,7 +178,7 @@ refused 2 '--placement=here: must be topology or linear' plan --placement=here
 refused 2 "plan: unexpected argument 'x'" plan x
 "$plait" plan --auto --model model.yaml --over gpus=8,64 \
     --over train.global_batch=128,512 --over gpu-type=h100,b200 --csv >csv &&
-    [ "$(wc -l <csv)" = 9 ] && ! awk -F, 'NF != 18' csv | grep . &&
+    [ "$(wc -l <csv)" = 9 ] && ! awk -F, 'NF != 20' csv | grep . &&
     grep -q '^gpus,train.global_batch,gpu-type,tp,cp,ep,' csv &&
     grep -q '^64,512,b200,' csv
 check '--over: every case is a line of CSV' $?

@@ -234,20 +234,26 @@ static const char *const auto_cases[] = {
     "qwen3-235b-a22b h100 x256 T4096 b1 fp8 tp2 pp8 z1 none, 26.02",
 };
 
-/* What --auto finds instead of a published layout that recomputes nothing. */
+/* What --auto finds instead of a published layout that recomputes nothing.
+ * How tokens were sent to experts, and which modules were recomputed, belongs
+ * to the published layout: --auto gets the model, the batch and the GPUs. */
 static void judge_auto(const struct outcome *o)
 {
     const struct record *r = o->record;
+    struct plait_job_config config = *r->config;
     struct plait_choices *found;
     struct plait_gpu_type gpu;
     struct plait_layout any;
     struct plait_choice best = {.micro_batch = 0};
 
+    config.dispatch = PLAIT_DISPATCH_OWN;
+    config.dispatch_hidden = false;
+    config.recompute_modules = 0;
     record_gpu(r, &gpu);
     plait_layout_init(&any);
     for (int i = 0; i < PLAIT_NAXES; i++)
         any.size[i] = PLAIT_AUTO;
-    found = plait_auto_create(r->config, &any, r->gpus, &gpu, 1);
+    found = plait_auto_create(&config, &any, r->gpus, &gpu, 1);
     if (found && found->n)
         best = found->choice[0];
     ok(found && found->n &&

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/cli/cmd_model.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "topology/base/nearest.h"
 #include "topology/cli/commands.h"
 #include "topology/job/foreign_config.h"
+#include "topology/predict/auto.h"
 
 void model_options_init(struct model_options *o)
 {
@@ -231,17 +233,28 @@ int model_options_status(const struct model_options *o)
     return config ? PLAIT_EXIT_USAGE : PLAIT_EXIT_FAILED;
 }
 
+/* Without --gpus, as many as the sizes multiply to. The fastest sizes that fit
+ * are taken for those that are auto, but for dp alone, which is the rest. */
 static int find_layout(struct model_job *job, int gpus, struct plait_error *err)
 {
     const int *size = job->config->parallel.layout.size;
     int product = 1;
+    bool open = false;
 
     job->layout = job->config->parallel.layout;
     for (int i = 0; i < PLAIT_NAXES; i++)
         if (i != PLAIT_EP && size[i] != PLAIT_AUTO)
             product *= size[i];
+        else
+            open |= i != PLAIT_EP && i != PLAIT_DP;
     job->gpus = gpus ? gpus : product;
-    return plait_layout_resolve(&job->layout, job->gpus, err);
+    if (!open)
+        return plait_layout_resolve(&job->layout, job->gpus, err);
+    errno = EINVAL;
+    if (!gpus)
+        return plait_errorf(err, "--gpus is missing: a size is auto");
+    return plait_layout_choose(&job->layout, 0, job->config, gpus, &job->gpu,
+                               err);
 }
 
 int model_job_load(struct model_job *job, const struct model_options *o,

@@ -59,6 +59,8 @@ int plait_plan_count_values(const char *values);
 json_t *plait_plan_choice_to_json(const struct plait_choice *choice);
 /* Prints the ranked layouts; returns the exit status. */
 int plait_plan_auto(const struct plan_job *job);
+/* From dp to what is offloaded, as columns of a table. */
+void plait_plan_print_settings(const struct plait_choice *c);
 const char *plait_plan_recompute_name(const struct plait_parallel_config *p);
 const char *plait_plan_offload_name(const struct plait_parallel_config *p);
 /* The best layout of each case of --over; returns the exit status. */

@@ -22,19 +22,45 @@ const char *plait_plan_offload_name(const struct plait_parallel_config *p)
     return offload_names[p->offload];
 }
 
+/* In a table: of some layers, their number. */
+static const char *name_or_layers(const char *name, int layers, char *buf,
+                                  size_t size)
+{
+    if (!layers)
+        return name;
+    snprintf(buf, size, "%d layer%s", layers, layers == 1 ? "" : "s");
+    return buf;
+}
+
+void plait_plan_print_settings(const struct plait_choice *c)
+{
+    const struct plait_parallel_config *p = &c->parallel;
+    const int *size = c->layout.size;
+    char done[24], away[24];
+
+    printf("%4d %3d %2d %4d %5d %-9s %-11s ", size[PLAIT_DP], size[PLAIT_PP],
+           p->virtual_stages, p->zero, c->micro_batch,
+           name_or_layers(recompute_names[p->recompute], p->recompute_layers,
+                          done, sizeof(done)),
+           name_or_layers(offload_names[p->offload], p->offload_layers, away,
+                          sizeof(away)));
+}
+
 json_t *plait_plan_choice_to_json(const struct plait_choice *c)
 {
     const int *size = c->layout.size;
 
     return json_pack(
-        "{si si si si si si si si ss ss ss sb sf sf sf sf sf sf si ss}", "tp",
-        size[PLAIT_TP], "cp", size[PLAIT_CP], "ep", size[PLAIT_EP], "dp",
+        "{si si si si si si si si ss ss ss si si sb sf sf sf sf sf sf si ss}",
+        "tp", size[PLAIT_TP], "cp", size[PLAIT_CP], "ep", size[PLAIT_EP], "dp",
         size[PLAIT_DP], "pp", size[PLAIT_PP], "virtual",
         c->parallel.virtual_stages, "zero", c->parallel.zero, "micro_batch",
         c->micro_batch, "schedule", plait_schedule_names[c->parallel.schedule],
         "recompute", recompute_names[c->parallel.recompute], "offload",
-        offload_names[c->parallel.offload], "sequence", c->parallel.sequence,
-        "step_s", c->estimate.step_s, "memory_bytes", c->estimate.memory.total,
+        offload_names[c->parallel.offload], "recompute_layers",
+        c->parallel.recompute_layers, "offload_layers",
+        c->parallel.offload_layers, "sequence", c->parallel.sequence, "step_s",
+        c->estimate.step_s, "memory_bytes", c->estimate.memory.total,
         "memory_expected_bytes", c->estimate.memory.expected,
         "memory_worst_bytes", c->estimate.memory.worst, "tflops_per_gpu",
         c->estimate.tflops_per_gpu, "mfu", c->estimate.mfu, "alike", c->alike,
@@ -60,115 +86,12 @@ static void print_choice(const struct plait_choice *c, bool experts)
     printf("%4d %3d ", size[PLAIT_TP], size[PLAIT_CP]);
     if (experts)
         printf("%3d ", size[PLAIT_EP]);
-    printf("%4d %3d %2d %4d %5d %-9s %-11s %6.1f GB %7.3f s %4.1f%%  %s",
-           size[PLAIT_DP], size[PLAIT_PP], c->parallel.virtual_stages,
-           c->parallel.zero, c->micro_batch,
-           recompute_names[c->parallel.recompute],
-           offload_names[c->parallel.offload], c->estimate.memory.total / 1e9,
+    plait_plan_print_settings(c);
+    printf("%6.1f GB %7.3f s %4.1f%%  %s", c->estimate.memory.total / 1e9,
            c->estimate.step_s, 100 * c->estimate.mfu, c->reason);
     if (c->alike)
         printf("%s%d like it, cut otherwise", *c->reason ? "; " : "", c->alike);
     printf("\n");
-}
-
-void plait_plan_split_nodes(const struct plan_job *job, int gpus, int *nodes,
-                            int *per_node)
-{
-    *per_node = gpus < job->gpu.per_node ? gpus : job->gpu.per_node;
-    *nodes = (gpus + *per_node - 1) / *per_node;
-}
-
-/* -N and --ntasks-per-node of the nodes named, or of so many GPUs. */
-static void print_srun(const struct plan_job *job, int gpus)
-{
-    int per_node, nodes = job->request.nnodes;
-
-    if (job->node_list)
-        per_node = gpus / nodes;
-    else
-        plait_plan_split_nodes(job, gpus, &nodes, &per_node);
-    printf("\nsrun -N%d --ntasks-per-node=%d", nodes, per_node);
-    if (strcmp(job->gpu.name, "cpu") != 0)
-        printf(" --gpus-per-node=%d", per_node);
-}
-
-static void print_plait(const struct plan_job *job,
-                        const struct plait_choice *best, int gpus)
-{
-    const struct plait_parallel_config *p = &best->parallel;
-
-    print_srun(job, gpus);
-    for (int i = 0; i < PLAIT_NAXES; i++)
-        if (i != PLAIT_EP || job->config->model.experts)
-            printf(" --%s=%d", plait_axis_names[i], best->layout.size[i]);
-    printf(" \\\n  plait-train %s --set parallel.zero=%d "
-           "--set parallel.recompute=%s \\\n"
-           "  --set parallel.sequence=%s --set train.micro_batch=%d "
-           "--set parallel.schedule=%s \\\n  --set parallel.virtual=%d",
-           job->options.model_file, p->zero, recompute_names[p->recompute],
-           p->sequence ? "true" : "false", best->micro_batch,
-           plait_schedule_names[p->schedule], p->virtual_stages);
-    if (p->offload)
-        printf(" --set parallel.offload=%s", offload_names[p->offload]);
-    printf(" --set train.global_batch=%d\n", job->config->train.global_batch);
-}
-
-static void print_megatron(const struct plan_job *job,
-                           const struct plait_choice *best)
-{
-    const struct plait_parallel_config *p = &best->parallel;
-    const int *size = best->layout.size;
-
-    printf("\n--tensor-model-parallel-size %d --context-parallel-size %d "
-           "\\\n--pipeline-model-parallel-size %d --micro-batch-size %d "
-           "--global-batch-size %d",
-           size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_PP], best->micro_batch,
-           job->config->train.global_batch);
-    if (size[PLAIT_EP] > 1)
-        printf(" --expert-model-parallel-size %d", size[PLAIT_EP]);
-    if (p->virtual_stages > 1)
-        printf(" \\\n--num-virtual-stages-per-pipeline-rank %d",
-               p->virtual_stages);
-    if (p->sequence)
-        printf(" --sequence-parallel");
-    if (p->zero == 3)
-        printf(" --use-megatron-fsdp");
-    else if (p->zero)
-        printf(" --use-distributed-optimizer --overlap-grad-reduce "
-               "--overlap-param-gather");
-    if (p->recompute == PLAIT_RECOMPUTE_FULL)
-        printf(" \\\n--recompute-granularity full --recompute-method uniform "
-               "--recompute-num-layers 1");
-    else if (p->recompute == PLAIT_RECOMPUTE_SELECTIVE)
-        printf(" \\\n--recompute-granularity selective");
-    printf("\n");
-}
-
-static void print_torchtitan(const struct plan_job *job,
-                             const struct plait_choice *best)
-{
-    const int *size = best->layout.size;
-    int share = job->config->train.global_batch / size[PLAIT_DP];
-
-    printf("\n--parallelism.tensor_parallel_degree=%d "
-           "--parallelism.context_parallel_degree=%d \\\n"
-           "--parallelism.pipeline_parallel_degree=%d "
-           "--parallelism.data_parallel_shard_degree=%d \\\n"
-           "--training.local_batch_size=%d --activation_checkpoint.mode=%s\n",
-           size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_PP], size[PLAIT_DP],
-           size[PLAIT_PP] > 1 ? share : best->micro_batch,
-           recompute_names[best->parallel.recompute]);
-}
-
-void plait_plan_print_command(const struct plan_job *job,
-                              const struct plait_choice *best, int gpus)
-{
-    if (job->config->framework == PLAIT_FRAMEWORK_PLAIT)
-        print_plait(job, best, gpus);
-    else if (job->config->framework == PLAIT_FRAMEWORK_MEGATRON)
-        print_megatron(job, best);
-    else
-        print_torchtitan(job, best);
 }
 
 /* What decides whether a layout with experts fits, and the other case. */

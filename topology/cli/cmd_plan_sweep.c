@@ -112,7 +112,8 @@ static void print_head(const struct sweep *s)
         printf(s->job->csv ? "%s," : "%16s ", s->key[i]);
     if (s->job->csv)
         printf("tp,cp,ep,dp,pp,virtual,zero,micro_batch,recompute,offload,"
-               "memory_gb,step_s,tokens_per_s,tokens_per_s_gpu,mfu\n");
+               "memory_gb,step_s,tokens_per_s,tokens_per_s_gpu,mfu,"
+               "recompute_layers,offload_layers\n");
     else
         printf("  tp  cp  ep   dp  pp  v zero micro recompute offload      "
                "   memory      step  tokens/s/GPU   MFU\n");
@@ -124,18 +125,21 @@ static void print_row(const struct sweep *s, const struct plait_choice *c)
     const struct plait_estimate *e = &c->estimate;
     double each = e->tokens_per_s / s->gpus;
 
-    printf(s->job->csv ? "%d,%d,%d,%d,%d,%d,%d,%d,%s,%s,"
-                       : "%4d %3d %3d %4d %3d %2d %4d %5d %-9s %-11s ",
-           size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP],
-           size[PLAIT_PP], c->parallel.virtual_stages, c->parallel.zero,
-           c->micro_batch, plait_plan_recompute_name(&c->parallel),
-           plait_plan_offload_name(&c->parallel));
-    if (s->job->csv)
-        printf("%.3f,%.6g,%.6g,%.6g,%.4f\n", e->memory.total / 1e9, e->step_s,
-               e->tokens_per_s, each, e->mfu);
-    else
+    if (!s->job->csv) {
+        printf("%4d %3d %3d ", size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP]);
+        plait_plan_print_settings(c);
         printf("%6.1f GB %7.3f s %13.0f %4.1f%%\n", e->memory.total / 1e9,
                e->step_s, each, 100 * e->mfu);
+        return;
+    }
+    printf("%d,%d,%d,%d,%d,%d,%d,%d,%s,%s,", size[PLAIT_TP], size[PLAIT_CP],
+           size[PLAIT_EP], size[PLAIT_DP], size[PLAIT_PP],
+           c->parallel.virtual_stages, c->parallel.zero, c->micro_batch,
+           plait_plan_recompute_name(&c->parallel),
+           plait_plan_offload_name(&c->parallel));
+    printf("%.3f,%.6g,%.6g,%.6g,%.4f,%d,%d\n", e->memory.total / 1e9, e->step_s,
+           e->tokens_per_s, each, e->mfu, c->parallel.recompute_layers,
+           c->parallel.offload_layers);
 }
 
 static int print_case(struct sweep *s, struct plait_error *err)
@@ -163,7 +167,7 @@ static int print_case(struct sweep *s, struct plait_error *err)
     if (found->n)
         print_row(s, &found->choice[0]);
     else
-        printf(s->job->csv ? ",,,,,,,,,,,,,,\n" : "none fits\n");
+        printf(s->job->csv ? ",,,,,,,,,,,,,,,,\n" : "none fits\n");
     plait_choices_destroy(found);
     return 0;
 }

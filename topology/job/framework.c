@@ -25,7 +25,11 @@ const char *const plait_framework_names[PLAIT_NFRAMEWORKS] = {
  * gradient over the logits.
  * The attention of both is FlashAttention 2's (PyTorch's own, or in Triton),
  * which reaches 35 % of an H100 where kernels made for it reach 75 % (Shah et
- * al., FlashAttention-3, 2024). */
+ * al., FlashAttention-3, 2024).
+ * What each can be told: transformer_config.py of Megatron-Core 0.16
+ * (recompute_method block; cpu_offloading's checks), torchtitan's
+ * activation_checkpoint.selective_ac_option and fsdp_reshard_after_forward,
+ * llm-foundry's activation_checkpointing_target and sharding_strategy. */
 const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
     {[PLAIT_FRAMEWORK_PLAIT] = {.norm_bytes = 16,
                                 .rotary_bytes = 8,
@@ -50,7 +54,9 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                    .gathers_codes = true,
                                    .cp_hidden = true,
                                    .gather_hidden = true,
-                                   .reserve = 2e9},
+                                   .reserve = 2e9,
+                                   .recomputes = PLAIT_LAYERS_STAGE,
+                                   .offloads = PLAIT_LAYERS_STAGE},
      [PLAIT_FRAMEWORK_TORCHTITAN] = {.norm_bytes = 20,
                                      .rotary_bytes = 12,
                                      .transpose_bytes = 12,
@@ -62,7 +68,10 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                      .code_bytes = 2,
                                      .master = 4,
                                      .headroom = 0.02,
-                                     .reserve = 2e9},
+                                     .reserve = 2e9,
+                                     .fsdp = true,
+                                     .recomputes = PLAIT_LAYERS_EVERY,
+                                     .offloads = PLAIT_LAYERS_NONE},
      [PLAIT_FRAMEWORK_LLM_FOUNDRY] = {.norm_bytes = 28,
                                       .rotary_bytes = 24,
                                       .transpose_bytes = 12,
@@ -73,7 +82,10 @@ const struct plait_framework_traits plait_framework_traits[PLAIT_NFRAMEWORKS] =
                                       .code_bytes = 2,
                                       .master = 4,
                                       .headroom = 0.02,
-                                      .reserve = 2e9}};
+                                      .reserve = 2e9,
+                                      .data_alone = true,
+                                      .fsdp = true,
+                                      .recomputes = PLAIT_LAYERS_FIRST}};
 
 unsigned plait_module_find(const char *name, size_t length)
 {

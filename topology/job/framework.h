@@ -38,6 +38,17 @@ enum plait_module {
 unsigned plait_module_find(const char *name, size_t length);
 extern const char *const plait_framework_names[PLAIT_NFRAMEWORKS];
 
+/* Whose activations can be said to be recomputed, or kept in the host's
+ * memory. */
+enum plait_layers_said {
+    PLAIT_LAYERS_ALL,   /* all layers' */
+    PLAIT_LAYERS_NONE,  /* no one's */
+    PLAIT_LAYERS_FIRST, /* of the first N */
+    PLAIT_LAYERS_STAGE, /* of N of each stage's chunk; offloaded: without
+                           stages, recompute, and not of all layers */
+    PLAIT_LAYERS_EVERY  /* of every Nth */
+};
+
 struct plait_framework_traits {
     /* Bytes that norms and residuals move for each value of the hidden state
      * in 16 bits; rotary embeddings and transposes, for llama and gpt2. */
@@ -65,6 +76,11 @@ struct plait_framework_traits {
                            there are no others: bytes of a weight */
     double headroom;    /* of the allocator: share of what is allocated */
     double reserve;     /* bytes: context, libraries, communicators */
+    /* What it can be told to do. */
+    bool data_alone; /* no parallelism but data parallelism */
+    bool fsdp;       /* gradients at least are sharded (ZeRO 2 or 3) wherever
+                        several ranks share the data */
+    enum plait_layers_said recomputes, offloads;
 };
 extern const struct plait_framework_traits
     plait_framework_traits[PLAIT_NFRAMEWORKS];

@@ -2,6 +2,7 @@
 #include "topology/predict/auto.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,7 @@ static int alike(const struct plait_choice *a, const struct plait_choice *b)
            a->layout.size[PLAIT_EP] == b->layout.size[PLAIT_EP] &&
            a->parallel.zero == b->parallel.zero &&
            a->parallel.recompute == b->parallel.recompute &&
+           !a->parallel.recompute_layers == !b->parallel.recompute_layers &&
            a->parallel.offload == b->parallel.offload;
 }
 
@@ -89,6 +91,11 @@ static void keep_choice(struct search *s, struct plait_choice *choice)
     f->choice[at] = *choice;
 }
 
+static bool fits(const struct search *s, const struct plait_memory *memory)
+{
+    return memory->total <= s->gpu->memory && memory->host <= HOST_MOST;
+}
+
 /* Whether it fits. */
 static int try_one(struct search *s, const struct plait_layout *layout)
 {
@@ -104,7 +111,7 @@ static int try_one(struct search *s, const struct plait_layout *layout)
     total = choice.estimate.memory.total;
     if (s->found->tried == 1 || total < s->found->least_memory)
         s->found->least_memory = total;
-    if (total > s->gpu->memory || choice.estimate.memory.host > HOST_MOST) {
+    if (!fits(s, &choice.estimate.memory)) {
         s->found->too_large++;
         return 0;
     }
@@ -112,21 +119,111 @@ static int try_one(struct search *s, const struct plait_layout *layout)
     return 1;
 }
 
-/* What does not fit may fit with its activations, or the optimizer's state, in
- * the host's memory, where that is another than the device's. */
-static void try_offload(struct search *s, const struct plait_layout *layout)
+/* The layers of choice k, the fewest first, that software can be told to
+ * recompute or to offload; 0: there are no more. */
+static int layers_of(const struct search *s, const struct plait_layout *layout,
+                     enum plait_layers_said said, int k)
+{
+    int all = s->config.model.layers, n = 0;
+
+    if (said == PLAIT_LAYERS_FIRST)
+        n = k;
+    else if (said == PLAIT_LAYERS_STAGE)
+        n = k * layout->size[PLAIT_PP] * s->config.parallel.virtual_stages;
+    else if (said == PLAIT_LAYERS_EVERY && k < all)
+        n = all / (all - k);
+    return n < all ? n : 0;
+}
+
+/* What fits with something done to all layers may fit with less of them: the
+ * fewest, by halving. */
+static void try_fewer(struct search *s, const struct plait_layout *layout,
+                      enum plait_layers_said said, int *layers)
+{
+    int low = 0, high = s->config.model.layers;
+
+    if (said == PLAIT_LAYERS_ALL || said == PLAIT_LAYERS_NONE || s->any)
+        return;
+    while (low + 1 < high) {
+        int middle = low + (high - low) / 2;
+        struct plait_estimate e;
+
+        *layers = layers_of(s, layout, said, middle);
+        if (!*layers ||
+            (plait_estimate(&s->config, layout, s->gpu, &e, NULL) == 0 &&
+             fits(s, &e.memory)))
+            high = middle;
+        else
+            low = middle;
+    }
+    *layers = layers_of(s, layout, said, high);
+    if (*layers)
+        try_one(s, layout);
+    *layers = 0;
+}
+
+/* Activations in the host's memory, of as few layers as make it fit. */
+static int offload_activations(struct search *s,
+                               const struct plait_layout *layout)
 {
     struct plait_parallel_config *p = &s->config.parallel;
+    enum plait_layers_said said =
+        plait_framework_traits[s->config.framework].offloads;
+    int fitted = 0;
 
-    if (try_one(s, layout) || p->offload != PLAIT_OFFLOAD_NONE ||
-        !s->gpu->units)
-        return;
+    if (said == PLAIT_LAYERS_NONE ||
+        (said == PLAIT_LAYERS_STAGE &&
+         (layout->size[PLAIT_PP] > 1 || p->recompute != PLAIT_RECOMPUTE_NONE)))
+        return 0;
     p->offload = PLAIT_OFFLOAD_ACTIVATIONS;
-    if (!try_one(s, layout) && s->config.framework == PLAIT_FRAMEWORK_PLAIT) {
+    if (said == PLAIT_LAYERS_ALL)
+        fitted = try_one(s, layout);
+    else
+        try_fewer(s, layout, said, &p->offload_layers);
+    return fitted;
+}
+
+/* What does not fit may fit with its activations, or the optimizer's state, in
+ * the host's memory, where that is another than the device's. Whether it fits
+ * without. */
+static int try_offload(struct search *s, const struct plait_layout *layout)
+{
+    struct plait_parallel_config *p = &s->config.parallel;
+    int fitted = try_one(s, layout);
+
+    if (fitted || p->offload != PLAIT_OFFLOAD_NONE || !s->gpu->units)
+        return fitted;
+    if (!offload_activations(s, layout) &&
+        s->config.framework == PLAIT_FRAMEWORK_PLAIT) {
         p->offload = PLAIT_OFFLOAD_OPTIMIZER;
         try_one(s, layout);
     }
     p->offload = PLAIT_OFFLOAD_NONE;
+    return fitted;
+}
+
+/* Recompute of nothing, of attention, of all layers, and where the first does
+ * not fit and the last does, of some. */
+static void try_recompute(struct search *s, const struct plait_layout *layout)
+{
+    struct plait_parallel_config *p = &s->config.parallel;
+    enum plait_layers_said said =
+        plait_framework_traits[s->config.framework].recomputes;
+    bool without = false;
+
+    for (int r = s->any ? PLAIT_RECOMPUTE_FULL : 0; r <= PLAIT_RECOMPUTE_FULL;
+         r++) {
+        int fitted;
+
+        if (r == PLAIT_RECOMPUTE_SELECTIVE && said != PLAIT_LAYERS_ALL &&
+            said != PLAIT_LAYERS_STAGE)
+            continue; /* it recomputes layers alone */
+        p->recompute = (enum plait_recompute)r;
+        fitted = try_offload(s, layout);
+        without |= fitted && r == PLAIT_RECOMPUTE_NONE;
+        if (fitted && !without && r == PLAIT_RECOMPUTE_FULL)
+            try_fewer(s, layout, said, &p->recompute_layers);
+    }
 }
 
 /* Stages of unequal length are possible, and rarely the fastest, but for those
@@ -144,6 +241,8 @@ static void try_settings(struct search *s, const struct plait_layout *layout)
     struct plait_parallel_config *p = &s->config.parallel;
     int pp = layout->size[PLAIT_PP];
     int shards = layout->size[PLAIT_DP] * layout->size[PLAIT_CP];
+    bool fsdp = plait_framework_traits[s->config.framework].fsdp;
+    int least = s->any ? 3 : fsdp ? 2 : 0;
 
     p->sequence = layout->size[PLAIT_TP] > 1;
     for (int v = 1; v <= (pp > 1 && !s->any ? CHUNKS_MOST : 1); v++) {
@@ -153,13 +252,9 @@ static void try_settings(struct search *s, const struct plait_layout *layout)
             plait_fits(&s->config, layout, NULL) < 0)
             continue;
         /* Where anything does, what needs least first, and alone. */
-        for (p->zero = s->any && shards > 1 ? 3 : 0;
-             p->zero <= (shards > 1 ? 3 : 0); p->zero++)
-            for (int r = s->any ? PLAIT_RECOMPUTE_FULL : 0;
-                 r <= PLAIT_RECOMPUTE_FULL; r++) {
-                p->recompute = (enum plait_recompute)r;
-                try_offload(s, layout);
-            }
+        for (p->zero = shards > 1 ? least : 0; p->zero <= (shards > 1 ? 3 : 0);
+             p->zero++)
+            try_recompute(s, layout);
     }
 }
 
@@ -199,6 +294,9 @@ static int allowed(const struct search *s, enum plait_axis axis, int size)
 {
     int wanted = s->wanted.size[axis];
 
+    if (axis != PLAIT_DP && size > 1 &&
+        plait_framework_traits[s->config.framework].data_alone)
+        return 0;
     return wanted == PLAIT_AUTO || wanted == size;
 }
 
@@ -300,14 +398,10 @@ struct plait_choices *plait_auto_create(const struct plait_job_config *config,
     return search_layouts(&s, gpus);
 }
 
-/* As plait_auto_create(), but only the sizes are chosen: schedule, ZeRO stage,
- * micro-batch and recompute are `config`'s, as a trainer has been told
- * already. */
-static struct plait_choices *search_sizes(const struct plait_job_config *config,
-                                          const struct plait_layout *layout,
-                                          int gpus,
-                                          const struct plait_gpu_type *gpu,
-                                          int most)
+struct plait_choices *
+plait_auto_sizes_create(const struct plait_job_config *config,
+                        const struct plait_layout *layout, int gpus,
+                        const struct plait_gpu_type *gpu, int most)
 {
     struct search s = {.config = *config,
                        .wanted = *layout,
@@ -383,78 +477,5 @@ int plait_auto_fewest(const struct plait_job_config *config,
         if (fits)
             return gpus;
     }
-    return 0;
-}
-
-/* Sizes that the file names and no flag does; the new `given`. */
-static unsigned take_sizes(struct plait_layout *layout, unsigned given,
-                           const struct plait_job_config *config)
-{
-    unsigned more = config->sizes_given & ~given;
-
-    for (int i = 0; i < PLAIT_NAXES; i++)
-        if (more & 1u << i)
-            layout->size[i] = config->parallel.layout.size[i];
-    return given | more;
-}
-
-static int choose_sizes(struct plait_layout *layout,
-                        const struct plait_job_config *config, int gpus,
-                        const struct plait_gpu_type *gpu,
-                        struct plait_error *err)
-{
-    struct plait_choices *found = search_sizes(config, layout, gpus, gpu, 1);
-    int rc = 0;
-
-    if (!found)
-        return plait_errorf(err, "out of memory");
-    if (found->n)
-        *layout = found->choice[0].layout;
-    else
-        rc = plait_auto_why(found, config, gpus, gpu, err);
-    plait_choices_destroy(found);
-    return rc;
-}
-
-/* tp alone is asked for: as many of a node's GPUs as divide, dp the rest. */
-static void take_node(struct plait_layout *l, unsigned given, int gpus,
-                      int per_node)
-{
-    const int *size = l->size;
-    int others = size[PLAIT_CP] * size[PLAIT_PP], tp = per_node;
-
-    if (size[PLAIT_TP] != PLAIT_AUTO || given >> PLAIT_DP & 1 ||
-        size[PLAIT_CP] == PLAIT_AUTO || size[PLAIT_PP] == PLAIT_AUTO ||
-        others < 1 || gpus % others)
-        return;
-    while (tp > 1 && (per_node % tp || gpus / others % tp))
-        tp--;
-    l->size[PLAIT_TP] = tp > 0 ? tp : 1;
-}
-
-int plait_layout_choose(struct plait_layout *layout, unsigned given,
-                        const struct plait_job_config *config, int gpus,
-                        const struct plait_gpu_type *gpu,
-                        struct plait_error *err)
-{
-    struct plait_layout wanted = *layout;
-    int open = 0;
-
-    if (config)
-        given = take_sizes(&wanted, given, config);
-    for (int i = 0; i < PLAIT_NAXES; i++)
-        open |= i != PLAIT_EP && i != PLAIT_DP && wanted.size[i] == PLAIT_AUTO;
-    if (config && open) {
-        if (!(given & 1u << PLAIT_DP))
-            wanted.size[PLAIT_DP] = PLAIT_AUTO;
-        if (choose_sizes(&wanted, config, gpus, gpu, err) < 0)
-            return -1;
-    } else {
-        take_node(&wanted, given, gpus, gpu->per_node);
-        plait_layout_leave_out(&wanted, given);
-        if (plait_layout_resolve(&wanted, gpus, err) < 0)
-            return -1;
-    }
-    *layout = wanted;
     return 0;
 }

@@ -28,16 +28,24 @@ struct plait_choices {
 
 /* Every tp (up to a node), cp, ep, pp, dp = the rest, virtual stages, ZeRO
  * stage, micro-batch and recompute that divides, and where it does not fit,
- * offload, timed by plait_estimate; the best `most` of those that fit, one for
- * each tp, pp, ep, ZeRO stage, recompute and offload. A size given in `layout`
- * (not PLAIT_AUTO) is kept; model, batch and precision are `config`'s. Sequence
- * parallelism is on wherever tp is. Of equally fast ones, the plainest comes
- * first. NULL only where memory runs out; n is 0 where nothing fits. */
+ * offload, and recompute or offload of as few layers as do, as far as
+ * `config`'s framework can be told so (framework.h), timed by plait_estimate;
+ * the best `most` of those that fit, one for each tp, pp, ep, ZeRO stage,
+ * recompute and offload. A size given in `layout` (not PLAIT_AUTO) is kept;
+ * model, batch and precision are `config`'s. Sequence parallelism is on
+ * wherever tp is. Of equally fast ones, the plainest comes first. NULL only
+ * where memory runs out; n is 0 where nothing fits. */
 struct plait_choices *plait_auto_create(const struct plait_job_config *config,
                                         const struct plait_layout *layout,
                                         int gpus,
                                         const struct plait_gpu_type *gpu,
                                         int most);
+/* The same, but only the sizes are chosen: schedule, ZeRO stage, micro-batch
+ * and recompute are `config`'s, as a trainer has been told already. */
+struct plait_choices *
+plait_auto_sizes_create(const struct plait_job_config *config,
+                        const struct plait_layout *layout, int gpus,
+                        const struct plait_gpu_type *gpu, int most);
 /* Why there is no choice, where n is 0; returns -1. */
 int plait_auto_why(const struct plait_choices *choices,
                    const struct plait_job_config *config, int gpus,

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "topology/cli/cmd_plan.h"
+
+/* plait plan --auto: how the software that is planned for is told the best
+ * layout. */
+
+void plait_plan_split_nodes(const struct plan_job *job, int gpus, int *nodes,
+                            int *per_node)
+{
+    *per_node = gpus < job->gpu.per_node ? gpus : job->gpu.per_node;
+    *nodes = (gpus + *per_node - 1) / *per_node;
+}
+
+/* -N and --ntasks-per-node of the nodes named, or of so many GPUs. */
+static void print_srun(const struct plan_job *job, int gpus)
+{
+    int per_node, nodes = job->request.nnodes;
+
+    if (job->node_list)
+        per_node = gpus / nodes;
+    else
+        plait_plan_split_nodes(job, gpus, &nodes, &per_node);
+    printf("\nsrun -N%d --ntasks-per-node=%d", nodes, per_node);
+    if (strcmp(job->gpu.name, "cpu") != 0)
+        printf(" --gpus-per-node=%d", per_node);
+}
+
+static void print_plait(const struct plan_job *job,
+                        const struct plait_choice *best, int gpus)
+{
+    const struct plait_parallel_config *p = &best->parallel;
+
+    print_srun(job, gpus);
+    for (int i = 0; i < PLAIT_NAXES; i++)
+        if (i != PLAIT_EP || job->config->model.experts)
+            printf(" --%s=%d", plait_axis_names[i], best->layout.size[i]);
+    printf(" \\\n  plait-train %s --set parallel.zero=%d "
+           "--set parallel.recompute=%s \\\n"
+           "  --set parallel.sequence=%s --set train.micro_batch=%d "
+           "--set parallel.schedule=%s \\\n  --set parallel.virtual=%d",
+           job->options.model_file, p->zero, plait_plan_recompute_name(p),
+           p->sequence ? "true" : "false", best->micro_batch,
+           plait_schedule_names[p->schedule], p->virtual_stages);
+    if (p->offload)
+        printf(" --set parallel.offload=%s", plait_plan_offload_name(p));
+    printf(" --set train.global_batch=%d\n", job->config->train.global_batch);
+}
+
+static void print_megatron(const struct plan_job *job,
+                           const struct plait_choice *best)
+{
+    const struct plait_parallel_config *p = &best->parallel;
+    const int *size = best->layout.size;
+
+    printf("\n--tensor-model-parallel-size %d --context-parallel-size %d "
+           "\\\n--pipeline-model-parallel-size %d --micro-batch-size %d "
+           "--global-batch-size %d",
+           size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_PP], best->micro_batch,
+           job->config->train.global_batch);
+    if (size[PLAIT_EP] > 1)
+        printf(" --expert-model-parallel-size %d", size[PLAIT_EP]);
+    if (p->virtual_stages > 1)
+        printf(" \\\n--num-virtual-stages-per-pipeline-rank %d",
+               p->virtual_stages);
+    if (p->sequence)
+        printf(" --sequence-parallel");
+    if (p->zero > 1)
+        printf(" \\\n--use-megatron-fsdp --data-parallel-sharding-strategy "
+               "optim_grads%s",
+               p->zero == 3 ? "_params" : "");
+    else if (p->zero)
+        printf(" --use-distributed-optimizer --overlap-grad-reduce "
+               "--overlap-param-gather");
+    if (p->recompute_layers)
+        printf(" \\\n--recompute-granularity full --recompute-method block "
+               "--recompute-num-layers %d",
+               p->recompute_layers / (size[PLAIT_PP] * p->virtual_stages));
+    else if (p->recompute == PLAIT_RECOMPUTE_FULL)
+        printf(" \\\n--recompute-granularity full --recompute-method uniform "
+               "--recompute-num-layers 1");
+    else if (p->recompute == PLAIT_RECOMPUTE_SELECTIVE)
+        printf(" \\\n--recompute-granularity selective");
+    if (p->offload_layers)
+        printf(" \\\n--cpu-offloading-num-layers %d", p->offload_layers);
+    printf("\n");
+}
+
+/* Of layers that are recomputed, every how many one is. */
+static void print_titan_recompute(const struct plait_parallel_config *p,
+                                  int layers)
+{
+    printf(" \\\n--activation_checkpoint.mode=%s",
+           p->recompute_layers ? "selective" : plait_plan_recompute_name(p));
+    if (p->recompute_layers)
+        printf(" --activation_checkpoint.selective_ac_option=%d",
+               layers / p->recompute_layers);
+    printf("\n");
+}
+
+static void print_torchtitan(const struct plan_job *job,
+                             const struct plait_choice *best)
+{
+    const struct plait_parallel_config *p = &best->parallel;
+    const struct plait_job_config *c = job->config;
+    const int *size = best->layout.size, batch = c->train.global_batch;
+    int share = batch / size[PLAIT_DP], pp = size[PLAIT_PP];
+
+    printf("\n--parallelism.tensor_parallel_degree=%d "
+           "--parallelism.context_parallel_degree=%d \\\n"
+           "--parallelism.data_parallel_shard_degree=%d "
+           "--parallelism.fsdp_reshard_after_forward=%s \\\n"
+           "--parallelism.pipeline_parallel_degree=%d",
+           size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_DP],
+           p->zero == 3 ? "always" : "never", pp);
+    if (pp > 1)
+        printf(" --parallelism.pipeline_parallel_schedule=%s \\\n"
+               "--parallelism.pipeline_parallel_microbatch_size=%d "
+               "--parallelism.pipeline_parallel_layers_per_stage=%d \\\n"
+               "--parallelism.pipeline_parallel_first_stage_less_layers=0 "
+               "--parallelism.pipeline_parallel_last_stage_less_layers=0",
+               p->virtual_stages > 1 ? "Interleaved1F1B" : "1F1B",
+               best->micro_batch, c->model.layers / (pp * p->virtual_stages));
+    printf(" \\\n--training.local_batch_size=%d "
+           "--training.global_batch_size=%d",
+           pp > 1 ? share : best->micro_batch, batch);
+    print_titan_recompute(p, c->model.layers);
+}
+
+/* Lines of its YAML. */
+static void print_foundry(const struct plan_job *job,
+                          const struct plait_choice *best)
+{
+    const struct plait_parallel_config *p = &best->parallel;
+
+    printf("\nglobal_train_batch_size: %d\n"
+           "device_train_microbatch_size: %d\n"
+           "fsdp_config:\n  sharding_strategy: %s\n"
+           "  activation_checkpointing: %s\n  activation_cpu_offload: %s\n",
+           job->config->train.global_batch, best->micro_batch,
+           p->zero == 3   ? "FULL_SHARD"
+           : p->zero == 2 ? "SHARD_GRAD_OP"
+                          : "NO_SHARD",
+           p->recompute ? "true" : "false", p->offload ? "true" : "false");
+    if (p->recompute_layers)
+        printf("  activation_checkpointing_target: {mptblock: first-%d}\n",
+               p->recompute_layers);
+}
+
+void plait_plan_print_command(const struct plan_job *job,
+                              const struct plait_choice *best, int gpus)
+{
+    if (job->config->framework == PLAIT_FRAMEWORK_PLAIT)
+        print_plait(job, best, gpus);
+    else if (job->config->framework == PLAIT_FRAMEWORK_MEGATRON)
+        print_megatron(job, best);
+    else if (job->config->framework == PLAIT_FRAMEWORK_TORCHTITAN)
+        print_torchtitan(job, best);
+    else
+        print_foundry(job, best);
+}
