@@ -112,6 +112,14 @@ assert json.load(sys.stdin)["step_s"] > 1' 2>/dev/null ||
     ! command -v python3 >/dev/null
 check 'and estimate takes it' $?
 
+sed 's/"peak_flops":2e11/"peak_flops":1e11/' run.jsonl.starts \
+    >busy.jsonl.starts && cp run.jsonl busy.jsonl
+"$plait" calibrate run.jsonl --check run.jsonl --check busy.jsonl >text &&
+    [ "$(grep -c ' other processes were on its cores' text)" = 1 ] &&
+    grep -A1 '^# busy.jsonl: ' text | grep -q ' had 50 % of another run' &&
+    grep -q '^# 1 of them had their cores alone: mean error ' text
+check 'a run beside which others computed is named' $?
+
 refused() { # STATUS TEXT OPTION...
     local status=$1 text=$2
     shift 2

@@ -52,6 +52,12 @@ double calibrate_predict(const struct calibrate_run *run,
  * products, how many ranks a node has. */
 void calibrate_processors(const struct calibrate_runs *runs,
                           struct plait_gpu_type *gpu);
+/* Of one on processors: the rate of its products, for each core that it used,
+ * over the highest of the runs in both lists that are as precise; 1 where it is
+ * unknown. One far below had other processes on its cores. */
+double calibrate_share(const struct calibrate_run *run,
+                       const struct calibrate_runs *runs,
+                       const struct calibrate_runs *others);
 /* Fit the constants of *gpu to all runs but `without` (-1: to all). What the
  * runs do not tell stays as it is. */
 void calibrate_fit(const struct calibrate_runs *runs, int without,

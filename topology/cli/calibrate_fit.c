@@ -322,6 +322,40 @@ static void start_processors(struct plait_gpu_type *gpu)
         gpu->link_bw = COPY;
 }
 
+/* FLOP/s of a node's products, had all of its cores been used. */
+static double node_rate(const struct calibrate_run *r)
+{
+    double world = plait_layout_world(&r->layout);
+    double here = fmin(r->node_ranks, world);
+    double used = fmin(1, here * r->threads / r->cores);
+
+    return r->peak / (world / here) / used;
+}
+
+static double most_of_core(const struct calibrate_run *run,
+                           const struct calibrate_runs *runs)
+{
+    double most = 0;
+
+    for (int i = 0; i < runs->n; i++) {
+        const struct calibrate_run *r = &runs->at[i];
+
+        if (r->cores > 0 &&
+            r->config->train.precision == run->config->train.precision)
+            most = fmax(most, node_rate(r) / r->cores);
+    }
+    return most;
+}
+
+double calibrate_share(const struct calibrate_run *run,
+                       const struct calibrate_runs *runs,
+                       const struct calibrate_runs *others)
+{
+    double most = fmax(most_of_core(run, runs), most_of_core(run, others));
+
+    return run->cores > 0 && most > 0 ? node_rate(run) / run->cores / most : 1;
+}
+
 /* The most that any of them says. */
 void calibrate_processors(const struct calibrate_runs *runs,
                           struct plait_gpu_type *gpu)
@@ -331,7 +365,6 @@ void calibrate_processors(const struct calibrate_runs *runs,
     for (int i = 0; i < runs->n; i++) {
         const struct calibrate_run *r = &runs->at[i];
         double here = fmin(r->node_ranks, plait_layout_world(&r->layout));
-        double used = here * r->threads, nodes;
         double *most = &rate[r->config->train.precision];
 
         if (gpu->cores <= 0 || r->cores <= 0)
@@ -339,9 +372,7 @@ void calibrate_processors(const struct calibrate_runs *runs,
         plait_gpu_type_set_cores(gpu, r->cores);
         gpu->per_node = (int)fmax(gpu->per_node, here);
         gpu->domain = gpu->per_node;
-        nodes = plait_layout_world(&r->layout) / here;
-        used = fmin(1, used / r->cores);
-        *most = fmax(*most, r->peak / nodes / used);
+        *most = fmax(*most, node_rate(r));
     }
     if (rate[PLAIT_FP32] > 0 || rate[PLAIT_BF16] > 0)
         start_processors(gpu);

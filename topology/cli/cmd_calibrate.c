@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,34 @@ static double mean_error(const struct calibrate_runs *runs,
     return 100 * sum / runs->n;
 }
 
+/* Products at less than this share of another run's rate were not alone. */
+#define ALONE 0.75
+
+static bool is_disturbed(const struct calibration *c,
+                         const struct calibrate_run *run)
+{
+    return calibrate_share(run, &c->runs, &c->others) < ALONE;
+}
+
+/* What the constants are worth, where the machine was the runs' own. */
+static void print_quiet(const struct calibration *c, FILE *out)
+{
+    double sum = 0;
+    int n = 0;
+
+    for (int i = 0; i < c->others.n; i++) {
+        const struct calibrate_run *r = &c->others.at[i];
+
+        if (is_disturbed(c, r))
+            continue;
+        sum += fabs(calibrate_predict(r, &c->after) / r->step_s - 1);
+        n++;
+    }
+    if (n && n < c->others.n)
+        fprintf(out, "# %d of them had their cores alone: mean error %.1f %%\n",
+                n, 100 * sum / n);
+}
+
 /* How far each constant spreads. */
 static void print_spread(const struct calibration *c, FILE *out)
 {
@@ -90,6 +119,11 @@ static void print_runs(const struct calibration *c,
                 "# %s: %.4g s a step, %.4g s before, %.4g s after (%+.1f %%)\n",
                 r->name, r->step_s, calibrate_predict(r, &c->before), after,
                 100 * (after / r->step_s - 1));
+        if (is_disturbed(c, r))
+            fprintf(out,
+                    "#   its products had %.0f %% of another run's rate: other "
+                    "processes were on its cores, measure it again\n",
+                    100 * calibrate_share(r, &c->runs, &c->others));
     }
 }
 
@@ -110,6 +144,7 @@ static void print_site(const void *arg, FILE *out)
                 c->others.n, c->others.n == 1 ? "" : "s",
                 mean_error(&c->others, &c->before),
                 mean_error(&c->others, &c->after));
+    print_quiet(c, out);
     print_runs(c, &c->others, out);
     print_spread(c, out);
     fprintf(out, "gpu_type: %s\ngpu_types:\n", c->after.name);
