@@ -111,7 +111,7 @@ END
 echo 'gpu_type: v100-32g' >site.yaml
 for command in 'sbatch --wrap true' 'salloc true' 'srun true'; do
     check "a model that does not fit is refused by ${command%% *}" \
-        bad_and_says 'large.yaml in --dp=2 needs .* GB of the .* GB of each v100-32g' \
+        bad_and_says 'large.yaml in --dp=2 needs .* GB of the .* GB of each v100-32g; .* (would fit|could hold it) ' \
         ${command%% *} -N1 -n2 --dp=2 --model=large.yaml ${command#* }
 done
 printf 'gpu_type: v100-32g\ntoo_large: warn\n' >site.yaml
