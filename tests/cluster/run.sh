@@ -62,6 +62,13 @@ for bad in --tp=3 '--tp=2 --pp=2 --rank-order=pp-dp-cp-ep-tp'; do
         true 2>&1 | grep -c plait:)"
 done
 
+check "... also where tasks come late" is 1 "$(srun -Q "${four[@]}" sh -c \
+    '[ $SLURM_LOCALID = 0 ] || sleep 1; exec "$0" run --tp=3 true' "$plait" \
+    2>&1 | grep -c plait:)"
+check "one line for what each node finds" is 1 "$(srun -Q "${four[@]}" \
+    --gpus-per-node=1 "$plait" run --tp=1 true 2>&1 | grep -c "plait: this node \
+has 2 tasks but 1 GPU")"
+
 # ---- the secret ----
 
 # Which ones the tasks have, and how many of them.

@@ -256,12 +256,14 @@ static int follow(struct briefing *b, struct plait_error *err)
     if (credentials_seal(b->credentials, text, request, sizeof(request), err) <
         0)
         return -1;
-    if (ask_head(b, request, &why) < 0)
+    if (ask_head(b, request, &why) < 0) {
         /* Task 0 has said why; that it cannot be reached, one says. */
         run->said = errno == ECONNRESET || run->place.id != 1;
-    else if (credentials_open(b->credentials, b->sealed, 1, b->text,
-                              sizeof(b->text), &why) == 0)
+    } else if (credentials_open(b->credentials, b->sealed, 1, b->text,
+                                sizeof(b->text), &why) == 0) {
+        run->only_here = 0;
         return 0;
+    }
     return plait_errorf(err, "run: no plan from node %.100s: %s",
                         run->place.head, why.text);
 }
@@ -312,15 +314,19 @@ static int find_plan(struct briefing *b, struct plait_error *err)
     return b->run->place.id == 0 ? lead(b, err) : follow(b, err);
 }
 
-static int tell_here(struct briefing *b, struct plait_meeting *here,
+/* Also where there is no plan: who comes later would wait for one. */
+static int tell_here(struct briefing *b, struct plait_meeting *here, int rc,
                      struct plait_error *err)
 {
-    if (plait_meeting_wait(here, QUIET) != 1) {
+    int all = plait_meeting_wait(here, QUIET) == 1;
+
+    if (rc == 0 && !all) {
         *b->refused = '\0';
-        return say_missing(b, here, "task", err);
+        rc = say_missing(b, here, "task", err);
     }
-    plait_meeting_answer(here, b->text);
-    return 0;
+    if (rc == 0)
+        plait_meeting_answer(here, b->text);
+    return rc;
 }
 
 static int brief_node(struct briefing *b, struct plait_error *err)
@@ -339,8 +345,8 @@ static int brief_node(struct briefing *b, struct plait_error *err)
     }
     if (rc == 0)
         rc = find_plan(b, err);
-    if (rc == 0 && here)
-        rc = tell_here(b, here, err);
+    if (here)
+        rc = tell_here(b, here, rc, err);
     plait_meeting_destroy(here);
     return rc;
 }
