@@ -34,6 +34,14 @@ static const char *get_variable(void *arg, const char *name)
     return NULL;
 }
 
+/* Steps of tasks, and not those that Slurm 26 numbers -5 and the like: a job's
+ * batch script is one. */
+static bool is_step(const char *id)
+{
+    return id && isdigit((unsigned char)*id) &&
+           strtoull(id, NULL, 10) < 0xfffffff0;
+}
+
 /* As torchrun, mpirun and srun number their tasks. The batch script of a job is
  * no task of a step. */
 static bool read_rank(struct environment *e, struct plait_stack *k)
@@ -49,7 +57,7 @@ static bool read_rank(struct environment *e, struct plait_stack *k)
         const char *world = get_variable(e, names[i][1]);
 
         if (!rank || !world ||
-            (names[i][2][0] && !get_variable(e, names[i][2])))
+            (names[i][2][0] && !is_step(get_variable(e, names[i][2]))))
             continue;
         k->rank = atoi(rank);
         k->world = atoi(world);
@@ -75,7 +83,7 @@ static bool read_plan(struct environment *e, struct plait_stack *k)
         snprintf(k->job, sizeof(k->job), "%s", launch.jobid);
         return true;
     }
-    if (job && step)
+    if (job && is_step(step))
         snprintf(k->job, sizeof(k->job), "%.40s.%.20s", job, step);
     return read_rank(e, k);
 }
@@ -96,10 +104,11 @@ static void read_program(int pid, char *name, size_t size)
 static bool is_wrapper(const char *name)
 {
     static const char *const names[] = {
-        "sh",      "bash",    "dash",   "zsh",    "ksh",        "csh",
-        "tcsh",    "fish",    "env",    "time",   "timeout",    "numactl",
-        "taskset", "nice",    "ionice", "stdbuf", "srun",       "slurmstepd",
-        "mpirun",  "mpiexec", "plait",  "py-spy", "plait-stuck"};
+        "sh",      "bash",         "dash",    "zsh",        "ksh",
+        "csh",     "slurm_script", "tcsh",    "fish",       "env",
+        "time",    "timeout",      "numactl", "taskset",    "nice",
+        "ionice",  "stdbuf",       "srun",    "slurmstepd", "mpirun",
+        "mpiexec", "plait",        "py-spy",  "plait-stuck"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (!strcmp(name, names[i]))
