@@ -11,10 +11,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "runtime/checkpoint/checksum.h"
 #include "topology/base/thread.h"
 
 #define BLOCK ((size_t)4 << 20)
 #define ALIGN ((size_t)64 << 10)
+/* What is summed at a time, while the caches have it. */
+#define PART ((size_t)256 << 10)
 /* One is taken, one is there, one is being read. */
 enum { BLOCKS = 3 };
 /* What the disk is asked for before it is read: enough that it never waits for
@@ -30,6 +33,7 @@ struct plait_blocks_in {
     bool holds;     /* the one before it is the caller's */
     bool threaded;
     pthread_t thread;
+    uint32_t crc; /* the reading thread's, until all is read */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     /* Under the mutex. */
@@ -44,7 +48,7 @@ static size_t block_size(const struct plait_blocks_in *b, uint64_t at)
 }
 
 /* Reads all of it, or returns errno. */
-static int read_block(const struct plait_blocks_in *b, uint64_t at, char *to)
+static int read_block(struct plait_blocks_in *b, uint64_t at, char *to)
 {
     size_t size = block_size(b, at);
     ssize_t n;
@@ -53,13 +57,14 @@ static int read_block(const struct plait_blocks_in *b, uint64_t at, char *to)
         posix_fadvise(b->fd, (off_t)(at + AHEAD), (off_t)BLOCK,
                       POSIX_FADV_WILLNEED);
     while (size > 0) {
-        n = pread(b->fd, to, size, (off_t)at);
+        n = pread(b->fd, to, size < PART ? size : PART, (off_t)at);
         if (n == 0)
             return ENODATA;
         if (n < 0 && errno != EINTR)
             return errno;
         if (n < 0)
             continue;
+        b->crc = plait_checksum(b->crc, to, (size_t)n);
         to += n;
         at += (uint64_t)n;
         size -= (size_t)n;
@@ -205,4 +210,9 @@ int plait_blocks_in_next(struct plait_blocks_in *b, const char **block,
     b->next = (b->next + 1) % BLOCKS;
     b->taken += *n;
     return 0;
+}
+
+uint32_t plait_blocks_in_checksum(const struct plait_blocks_in *b)
+{
+    return b->crc;
 }

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The blocks of a file in their order, which a thread of its own reads ahead
- * of who takes them. A file of one block has no thread. */
+/* The blocks of a file in their order, which a thread of its own reads, and
+ * sums, ahead of who takes them. A file of one block has no thread. */
 struct plait_blocks_in;
 
 /* Of `fd`, a file of `size` bytes that stays the caller's. NULL with errno. */
@@ -18,5 +18,7 @@ void plait_blocks_in_destroy(struct plait_blocks_in *blocks);
  * ENODATA where the file has become shorter. */
 int plait_blocks_in_next(struct plait_blocks_in *blocks, const char **block,
                          size_t *n);
+/* Of the whole file, behind its last block. */
+uint32_t plait_blocks_in_checksum(const struct plait_blocks_in *blocks);
 
 #endif

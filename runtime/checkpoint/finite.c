@@ -10,19 +10,29 @@
 
 /* Elements looked at before the first bad one is looked for. */
 #define BLOCK 4096
+#define RUN 64
 
 /* A number whose exponent is all ones carries into the highest bit, which the
  * sign has left: nothing but additions, so that it keeps up with memory. */
+static uint32_t carry(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    return (bits & UINT32_C(0x7fffffff)) + UINT32_C(0x00800000);
+}
+
+/* Compilers make vectors of a loop whose turns they know. */
 static int has_bad(const float *x, size_t n)
 {
     uint32_t all = 0;
+    size_t at;
 
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &x[i], sizeof(bits));
-        all |= (bits & UINT32_C(0x7fffffff)) + UINT32_C(0x00800000);
-    }
+    for (at = 0; at + RUN <= n; at += RUN)
+        for (size_t i = 0; i < RUN; i++)
+            all |= carry(x[at + i]);
+    for (; at < n; at++)
+        all |= carry(x[at]);
     return (int)(all >> 31);
 }
 

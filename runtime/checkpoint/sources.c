@@ -17,6 +17,9 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/comm/world.h"
 
+/* What the disk reads of each file while the ranks agree on what they want. */
+#define FIRST ((uint64_t)16 << 20)
+
 int plait_sources_map(struct plait_sources *s, int index,
                       struct plait_error *err)
 {
@@ -60,21 +63,6 @@ done:
         close(fd);
     free(path);
     return ret;
-}
-
-/* The disk reads ahead of who reads: as large as it likes, not the 128 KB of a
- * page that is missing. */
-static void expect_bytes(const struct plait_mapped_file *shard, uint64_t at,
-                         uint64_t size)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)shard->map + at, from = begin / page * page;
-
-    if (at >= shard->size)
-        return;
-    if (size > shard->size - at)
-        size = shard->size - at;
-    madvise((void *)from, begin + size - from, MADV_WILLNEED);
 }
 
 int plait_sources_add(struct plait_sources *s, int index,
@@ -128,6 +116,21 @@ static int read_manifest(struct plait_sources *s, struct plait_comm *world,
     return plait_error_consensus(world, ret, err);
 }
 
+/* The disk reads ahead of who reads: as large as it likes, not the 128 KB of a
+ * page that is missing. */
+static void expect_bytes(const struct plait_mapped_file *shard, uint64_t at,
+                         uint64_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)shard->map + at, from = begin / page * page;
+
+    if (at >= shard->size)
+        return;
+    if (size > shard->size - at)
+        size = shard->size - at;
+    madvise((void *)from, begin + size - from, MADV_WILLNEED);
+}
+
 /* What cannot be parsed may be damaged, which is said rather. */
 static int read_head(struct plait_sources *s, int index, bool checked,
                      struct plait_error *err)
@@ -156,8 +159,11 @@ static int read_shards(struct plait_sources *s, struct plait_comm *world,
     s->files = calloc(s->manifest.nfiles + 1, sizeof(*s->files));
     if (!s->files)
         ret = plait_errorf(err, "%s: out of memory", s->path);
-    for (i = rank; i < s->manifest.nfiles && ret == 0; i += size)
+    for (i = rank; i < s->manifest.nfiles && ret == 0; i += size) {
         ret = plait_sources_map(s, i, err);
+        if (ret == 0)
+            expect_bytes(&s->files[i], 0, FIRST);
+    }
     if (plait_error_consensus(world, ret, err) < 0)
         return -1;
     if (check && plait_sources_check(s, world, NULL, err) < 0)

@@ -12,43 +12,36 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/blocks_in.h"
-#include "runtime/checkpoint/checksum.h"
 #include "runtime/checkpoint/sources.h"
 #include "runtime/comm/world.h"
 
-/* What is summed and visited at a time, while the caches have it. */
-#define PART ((size_t)256 << 10)
-
 /* One block of file `index`, from `at` on. */
-static int read_parts(int index, uint64_t at, const char *bytes, size_t size,
-                      struct plait_sources_visitor *visitor, uint32_t *crc)
+static int visit_parts(struct plait_sources_visitor *visitor, int index,
+                       uint64_t at, const char *bytes, size_t size)
 {
-    size_t most = visitor ? visitor->most : PART, done, n;
+    size_t done, n;
 
     for (done = 0; done < size; done += n) {
-        n = size - done < most ? size - done : most;
-        *crc = plait_checksum(*crc, bytes + done, n);
-        if (visitor &&
-            visitor->visit(visitor, index, at + done, bytes + done, n) < 0)
+        n = size - done < visitor->most ? size - done : visitor->most;
+        if (visitor->visit(visitor, index, at + done, bytes + done, n) < 0)
             return -1;
     }
     return 0;
 }
 
 static int read_blocks(struct plait_blocks_in *blocks, int index,
-                       struct plait_sources_visitor *visitor, uint32_t *crc)
+                       struct plait_sources_visitor *visitor)
 {
     const char *block;
     uint64_t at = 0;
     size_t n;
 
-    *crc = 0;
     for (;; at += n) {
         if (plait_blocks_in_next(blocks, &block, &n) < 0)
             return -1;
         if (n == 0)
             return 0;
-        if (read_parts(index, at, block, n, visitor, crc) < 0)
+        if (visitor && visit_parts(visitor, index, at, block, n) < 0)
             return -1;
     }
 }
@@ -63,7 +56,9 @@ static int read_file(const char *path, const struct plait_shard_file *file,
     if (fd < 0)
         return -1;
     blocks = plait_blocks_in_create(fd, file->bytes);
-    ret = blocks ? read_blocks(blocks, index, visitor, crc) : -1;
+    ret = blocks ? read_blocks(blocks, index, visitor) : -1;
+    if (ret == 0)
+        *crc = plait_blocks_in_checksum(blocks);
     plait_blocks_in_destroy(blocks);
     saved = errno;
     close(fd);

@@ -56,13 +56,28 @@ static int write_part(struct out *out, const struct plait_rank_shard *shard,
     return write_bytes(out, from, n * sizeof(*from));
 }
 
-/* One piece, from the copy or, with NULL, from the device through `buffer`. */
+/* Where a piece lies, if the host reaches it as fp32. */
+static const float *host_data(const struct plait_rank_shard *shard, int index)
+{
+    const struct plait_optim_piece *piece = &shard->pieces[index];
+
+    if (piece->home == PLAIT_PIECE_CODES ||
+        (piece->home == PLAIT_PIECE_WEIGHTS &&
+         plait_optim_shards(shard->optim)->state_ops->gpu))
+        return NULL;
+    return piece->data;
+}
+
+/* One piece, from the copy or, with NULL, from where it is, or through
+ * `buffer`. */
 static int write_slice(struct out *out, const struct plait_rank_shard *shard,
                        int index, const float *copy, float *buffer)
 {
     const struct plait_optim_piece *piece = &shard->pieces[index];
     size_t most = CHUNK / sizeof(*buffer), at, n;
 
+    if (!copy)
+        copy = host_data(shard, index);
     for (at = 0; at < piece->count; at += n) {
         n = piece->count - at < most ? piece->count - at : most;
         if (!copy &&

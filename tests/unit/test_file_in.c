@@ -67,8 +67,8 @@ static int make_file(size_t size)
     return fd;
 }
 
-/* -1 with errno; else the bytes that came, now in `back`. */
-static ssize_t read_back(int fd, size_t size)
+/* -1 with errno; else the bytes that came, now in `back`, and their sum. */
+static ssize_t read_back(int fd, size_t size, uint32_t *crc)
 {
     struct plait_blocks_in *in = plait_blocks_in_create(fd, size);
     const char *block;
@@ -83,6 +83,7 @@ static ssize_t read_back(int fd, size_t size)
         memcpy(back + got, block, n);
         got += n;
     }
+    *crc = plait_blocks_in_checksum(in);
     plait_blocks_in_destroy(in);
     return ret < 0 ? -1 : (ssize_t)got;
 }
@@ -92,31 +93,35 @@ static void sizes(void)
     static const size_t size[] = {0,         1,         4096,
                                   BLOCK - 1, BLOCK,     BLOCK + 1,
                                   2 * BLOCK, 5 * BLOCK, MOST - 100};
+    uint32_t crc;
     size_t i;
     int bad = 0, fd;
 
     for (i = 0; i < sizeof(size) / sizeof(size[0]); i++) {
         fd = make_file(size[i]);
         memset(back, 0, MOST);
-        if (read_back(fd, size[i]) != (ssize_t)size[i] ||
+        if (read_back(fd, size[i], &crc) != (ssize_t)size[i] ||
+            crc != (uint32_t)crc32_z(0, bytes, size[i]) ||
             memcmp(back, bytes, size[i]) != 0) {
             bad++;
             diag("%zu bytes: %s", size[i], strerror(errno));
         }
         close(fd);
     }
-    ok(bad == 0, "every byte of %zu sizes", sizeof(size) / sizeof(size[0]));
+    ok(bad == 0, "every byte, and the checksum, of %zu sizes",
+       sizeof(size) / sizeof(size[0]));
 }
 
 /* As much as is there comes, then it is said. */
 static void shorter(size_t size, size_t left, const char *what)
 {
     int fd = make_file(size);
+    uint32_t crc;
 
     if (ftruncate(fd, (off_t)left) < 0)
         abort();
     errno = 0;
-    ok(read_back(fd, size) < 0 && errno == ENODATA, "%s: %s", what,
+    ok(read_back(fd, size, &crc) < 0 && errno == ENODATA, "%s: %s", what,
        strerror(errno));
     close(fd);
 }
@@ -143,11 +148,12 @@ static void leave(void)
 static void unreadable(void)
 {
     int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    uint32_t crc;
 
     errno = 0;
-    ok(read_back(fd, 10) < 0 && errno == EBADF, "a short file that fails: %s",
-       strerror(errno));
-    ok(read_back(fd, 3 * BLOCK) < 0 && errno == EBADF, "a long one: %s",
+    ok(read_back(fd, 10, &crc) < 0 && errno == EBADF,
+       "a short file that fails: %s", strerror(errno));
+    ok(read_back(fd, 3 * BLOCK, &crc) < 0 && errno == EBADF, "a long one: %s",
        strerror(errno));
     close(fd);
 }
