@@ -111,6 +111,9 @@ every=$((steps / 4))
 if [ -n "$dir" ]; then
     keep=yes
     mkdir -p "$dir" 2>/dev/null || { echo "$name: cannot make $dir" >&2; exit 1; }
+    # Those would go on from their checkpoints, and show nothing.
+    [ ! -e "$dir/whole" ] ||
+        misused "--dir $dir: has the runs of another drill; name an empty one"
 else
     keep=""
     dir=$(mktemp -d "$PWD/plait-drill.XXXXXX") || exit 1

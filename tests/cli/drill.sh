@@ -70,4 +70,7 @@ run "$drill" "$dir/c.yaml" --np 2 --dir "$dir/runs" -- --set model.layers=no
 ok "a job that does not run: status 1" test $status = 1
 ok "and its own line" grep -q "the whole run.*FAILED: plait-train: .*layers" \
     "$dir/out"
+hurt --only save
+ok "the runs of another drill are not gone on with" eval \
+    'test $status = 2 && grep -q "has the runs of another drill" "$dir/out"'
 echo "1..$n"
