@@ -208,9 +208,10 @@ int host_queue_sync(struct plait_queue *q)
     return 0;
 }
 
-struct plait_event *host_event_create(struct plait_device *dev)
+struct plait_event *host_event_create(struct plait_device *dev, int timed)
 {
     (void)dev;
+    (void)timed;
     return calloc(1, sizeof(struct plait_event));
 }
 
@@ -229,6 +230,13 @@ int host_event_record(struct plait_event *ev, struct plait_queue *q)
 }
 
 int host_event_wait(struct plait_event *ev, struct plait_queue *q)
+{
+    (void)ev;
+    (void)q;
+    return 0;
+}
+
+int host_event_sync(struct plait_event *ev, struct plait_queue *q)
 {
     (void)ev;
     (void)q;
@@ -305,17 +313,17 @@ int host_has_fp8(struct plait_device *dev)
 }
 
 int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
-                    const double *sum_squares, float clip)
+                    const double *sum_squares, double clip, double factor)
 {
-    double n = sqrt(*sum_squares);
+    double n = sqrt(*sum_squares) * factor;
 
     (void)q;
     *norm = (float)n;
     if (!isfinite(n))
         *scale = NAN;
-    else if (clip == 0)
-        *scale = 1;
+    else if (clip > 0)
+        *scale = (float)(fmin(1, clip / (n + 1e-6)) * factor);
     else
-        *scale = (float)fmin(1, clip / (n + 1e-6));
+        *scale = (float)factor;
     return 0;
 }

@@ -47,10 +47,11 @@ struct plait_queue *host_queue_create(struct plait_device *dev, int priority);
 void host_queue_destroy(struct plait_queue *q);
 void *host_queue_native(struct plait_queue *q);
 int host_queue_sync(struct plait_queue *q);
-struct plait_event *host_event_create(struct plait_device *dev);
+struct plait_event *host_event_create(struct plait_device *dev, int timed);
 void host_event_destroy(struct plait_event *ev);
 int host_event_record(struct plait_event *ev, struct plait_queue *q);
 int host_event_wait(struct plait_event *ev, struct plait_queue *q);
+int host_event_sync(struct plait_event *ev, struct plait_queue *q);
 double host_event_elapsed(struct plait_event *from, struct plait_event *to);
 struct plait_weight *host_weight_create(struct plait_device *dev,
                                         enum plait_dtype type, size_t O,
@@ -64,6 +65,6 @@ int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
                  size_t rows, size_t cols);
 int host_has_fp8(struct plait_device *dev); /* emulated: 1 */
 int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
-                    const double *sum_squares, float clip);
+                    const double *sum_squares, double clip, double factor);
 
 #endif

@@ -8,7 +8,7 @@
 const char *plait_dtype_name(enum plait_dtype type)
 {
     static const char *const name[PLAIT_NDTYPES] = {"fp32", "bf16", "fp16",
-                                                    "int32"};
+                                                    "int32", "fp64"};
 
     assert(type < PLAIT_NDTYPES);
     return name[type];

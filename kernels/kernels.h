@@ -39,6 +39,7 @@ enum plait_dtype {
     PLAIT_BF16_T,
     PLAIT_FP16_T,
     PLAIT_I32,
+    PLAIT_F64, /* transfers alone: no op takes it */
     PLAIT_NDTYPES
 };
 
@@ -46,7 +47,9 @@ enum plait_dtype {
  * program. */
 static inline size_t plait_dtype_size(enum plait_dtype type)
 {
-    return type == PLAIT_F32 || type == PLAIT_I32 ? 4 : 2;
+    return type == PLAIT_F64                        ? 8
+           : type == PLAIT_F32 || type == PLAIT_I32 ? 4
+                                                    : 2;
 }
 
 const char *plait_dtype_name(enum plait_dtype type); /* "fp32", "bf16", .. */
@@ -234,22 +237,25 @@ struct plait_ops {
      * works on the same device; NULL on CPUs. */
     void *(*queue_native)(struct plait_queue *q);
     int (*queue_sync)(struct plait_queue *q); /* host waits for all work */
-    struct plait_event *(*event_create)(struct plait_device *dev);
+    /* timed: for event_elapsed() too, which makes it dearer. */
+    struct plait_event *(*event_create)(struct plait_device *dev, int timed);
     void (*event_destroy)(struct plait_event *ev);
     int (*event_record)(struct plait_event *ev, struct plait_queue *q);
     int (*event_wait)(struct plait_event *ev, struct plait_queue *q);
-    /* Seconds between two recorded events (host waits for `to`). */
+    /* The host waits for what q did before it recorded ev. */
+    int (*event_sync)(struct plait_event *ev, struct plait_queue *q);
+    /* Seconds between two recorded events (host waits for `to`), both timed;
+     * negative where they cannot be told. */
     double (*event_elapsed)(struct plait_event *from, struct plait_event *to);
     /* From begin to end, what is queued on q is recorded and does not run:
      * ops of this queue, and those of others behind an event that q has
      * recorded meanwhile and before one that q waits for; none that waits for
-     * a queue or takes or fills host memory (queue_sync, to_host, to_device),
-     * nor fp8_weight.
-     * Whatever an op reads through a pointer is read anew each time the graph
-     * runs; numbers stay as they were. Run the same ops once before, so that
-     * plans and work space are there. graph_end NULL: this could not be
-     * recorded, *why says it; the queue is as it was before graph_begin. All
-     * four NULL: the device has no graphs. */
+     * a queue or takes or fills host memory (queue_sync, event_sync, to_host,
+     * to_device), nor fp8_weight. Whatever an op reads through a pointer is
+     * read anew each time the graph runs; numbers stay as they were. Run the
+     * same ops once before, so that plans and work space are there. graph_end
+     * NULL: this could not be recorded, *why says it; the queue is as it was
+     * before graph_begin. All four NULL: the device has no graphs. */
     int (*graph_begin)(struct plait_queue *q);
     struct plait_graph *(*graph_end)(struct plait_queue *q, const char **why);
     int (*graph_run)(struct plait_queue *q, struct plait_graph *graph);
@@ -570,11 +576,14 @@ struct plait_ops {
     int (*update8)(struct plait_queue *q, const struct plait_update *p,
                    enum plait_dtype type, const struct plait_update8_run *runs,
                    int nruns);
-    /* scale[0] = min(1, clip / (sqrt(sum_squares[0]) + 1e-6)), 1 for clip 0;
-     * NaN, whatever clip is, where the norm is not finite, so that update()
-     * skips the step. norm[0] = the norm. */
+    /* What gradients are to be multiplied by, of which sum_squares[0] is the
+     * sum of squares, where `factor` makes them what they stand for and clip
+     * bounds their norm then (0: nothing does): norm[0] = sqrt(sum_squares[0])
+     * factor, scale[0] = min(1, clip / (norm[0] + 1e-6)) factor; NaN, whatever
+     * clip is, where the norm is not finite, so that update() skips the
+     * step. */
     int (*clip_scale)(struct plait_queue *q, float *scale, float *norm,
-                      const double *sum_squares, float clip);
+                      const double *sum_squares, double clip, double factor);
 
     /* Convolutions and what else images take. */
     const struct plait_image_ops *image;

@@ -31,6 +31,7 @@ static struct {
             .event_destroy = host_event_destroy,
             .event_record = host_event_record,
             .event_wait = host_event_wait,
+            .event_sync = host_event_sync,
             .event_elapsed = host_event_elapsed,
             .weight_create = host_weight_create,
             .weight_destroy = host_weight_destroy,

@@ -382,7 +382,7 @@ static int queue_sync(struct plait_queue *q)
 
 /* -- events ----------------------------------------------------------- */
 
-static struct plait_event *event_create(struct plait_device *dev)
+static struct plait_event *event_create(struct plait_device *dev, int timed)
 {
     struct plait_event *ev = calloc(1, sizeof(*ev));
 
@@ -390,7 +390,9 @@ static struct plait_event *event_create(struct plait_device *dev)
         return NULL;
     ev->dev = dev;
     if (cudaSetDevice(dev->index) != cudaSuccess ||
-        cudaEventCreate(&ev->event) != cudaSuccess) {
+        cudaEventCreateWithFlags(&ev->event, timed ? cudaEventDefault
+                                                   : cudaEventDisableTiming) !=
+            cudaSuccess) {
         cudaGetLastError();
         free(ev);
         errno = ENOMEM;
@@ -424,6 +426,13 @@ static int event_wait(struct plait_event *ev, struct plait_queue *q)
         return -1;
     return cuda_check(q, "event_wait",
                       cudaStreamWaitEvent(q->stream, ev->event, 0));
+}
+
+static int event_sync(struct plait_event *ev, struct plait_queue *q)
+{
+    if (cuda_enter_host(q, "event_sync") != 0)
+        return -1;
+    return cuda_check(q, "event_sync", cudaEventSynchronize(ev->event));
 }
 
 static double event_elapsed(struct plait_event *from, struct plait_event *to)
@@ -467,6 +476,7 @@ void cuda_device_ops(struct plait_ops *ops)
     ops->event_destroy = event_destroy;
     ops->event_record = event_record;
     ops->event_wait = event_wait;
+    ops->event_sync = event_sync;
     ops->event_elapsed = event_elapsed;
     ops->range_begin = range_begin;
     ops->range_end = range_end;

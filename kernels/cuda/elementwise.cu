@@ -373,9 +373,10 @@ static int cast(struct plait_queue *q, enum plait_dtype to, void *dst,
         return cuda_check(q, "cast",
                           cudaMemcpyAsync(dst, src, n * plait_dtype_size(to),
                                           cudaMemcpyDeviceToDevice, q->stream));
-    if (to == PLAIT_I32 || from == PLAIT_I32)
+    if (to >= PLAIT_I32 || from >= PLAIT_I32)
         return plait_queue_fail(&q->head, EINVAL,
-                                "cast: int32 is no floating-point type");
+                                "cast: takes floating-point types of 16 and 32 "
+                                "bits");
     for_type(to, [&](auto d) {
         for_type(from, [&](auto s) {
             typedef decltype(d) D;

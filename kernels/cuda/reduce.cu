@@ -127,25 +127,27 @@ static int sum_squares(struct plait_queue *q, double *result,
 }
 
 static __global__ void clip_scale_kernel(float *scale, float *norm,
-                                         const double *sum_squares, float clip)
+                                         const double *sum_squares, double clip,
+                                         double factor)
 {
-    double total = sqrt(*sum_squares);
-    float s = 1;
+    double total = sqrt(*sum_squares) * factor;
 
     if (!isfinite(total))
-        s = CUDART_NAN_F;
+        *scale = CUDART_NAN_F;
     else if (clip > 0)
-        s = (float)fmin(1.0, clip / (total + 1e-6));
-    *scale = s;
+        *scale = (float)(fmin(1.0, clip / (total + 1e-6)) * factor);
+    else
+        *scale = (float)factor;
     *norm = (float)total;
 }
 
 static int clip_scale(struct plait_queue *q, float *scale, float *norm,
-                      const double *sum_squares, float clip)
+                      const double *sum_squares, double clip, double factor)
 {
     if (cuda_enter(q) != 0)
         return -1;
-    clip_scale_kernel<<<1, 1, 0, q->stream>>>(scale, norm, sum_squares, clip);
+    clip_scale_kernel<<<1, 1, 0, q->stream>>>(scale, norm, sum_squares, clip,
+                                              factor);
     return cuda_leave(q, "clip_scale");
 }
 

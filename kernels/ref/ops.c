@@ -20,6 +20,7 @@ static const struct plait_ops ops = {
     .event_destroy = host_event_destroy,
     .event_record = host_event_record,
     .event_wait = host_event_wait,
+    .event_sync = host_event_sync,
     .event_elapsed = host_event_elapsed,
     .copy = host_copy,
     .to_device = host_copy,

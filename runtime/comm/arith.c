@@ -74,6 +74,16 @@ static void reduce_ints(int32_t *to, const int32_t *a, const int32_t *b,
             to[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
+static void reduce_doubles(double *to, const double *a, const double *b,
+                           size_t n, enum plait_reduce op)
+{
+    for (size_t i = 0; i < n; i++)
+        if (op == PLAIT_SUM)
+            to[i] = a[i] + b[i];
+        else
+            to[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
 void plait_arith_reduce(void *to, const void *a, const void *b, size_t n,
                         enum plait_dtype type, enum plait_reduce op)
 {
@@ -82,6 +92,10 @@ void plait_arith_reduce(void *to, const void *a, const void *b, size_t n,
 
     if (type == PLAIT_I32) {
         reduce_ints(to, a, b, n, op);
+        return;
+    }
+    if (type == PLAIT_F64) {
+        reduce_doubles(to, a, b, n, op);
         return;
     }
     for (size_t i = 0; i < n; i += k) {

@@ -166,7 +166,8 @@ void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
 
 /* Buffers are device memory; counts are elements, with mpi at most INT_MAX of
  * them. In place: recv == send (all_gather: send == recv + rank * n;
- * reduce_scatter: recv == send + rank * n). Types: fp32, bf16, fp16, int32.
+ * reduce_scatter: recv == send + rank * n). Types: fp32, bf16, fp16, int32,
+ * fp64.
  * A sum of bf16 or fp16 makes each addition in fp32. In shared memory it is
  * rounded once, at the end; mpi's and socket's messages and nccl round it to
  * the type after each addition, so that it loses precision with the number of

@@ -79,6 +79,8 @@ static MPI_Datatype mpi_type(enum plait_dtype type)
         return MPI_FLOAT;
     case PLAIT_I32:
         return MPI_INT32_T;
+    case PLAIT_F64:
+        return MPI_DOUBLE;
     default:
         return MPI_UINT16_T;
     }

@@ -39,7 +39,7 @@ static struct plait_event *event_take(struct nccl_comm *c)
     struct plait_event *event;
 
     if (e == NULL)
-        return c->base.ops->event_create(c->base.dev);
+        return c->base.ops->event_create(c->base.dev, 0);
     c->idle = e->next;
     event = e->event;
     free(e);
@@ -93,6 +93,8 @@ static ncclDataType_t nccl_type(enum plait_dtype type)
         return ncclFloat16;
     case PLAIT_I32:
         return ncclInt32;
+    case PLAIT_F64:
+        return ncclFloat64;
     default:
         return ncclFloat32;
     }

@@ -221,6 +221,12 @@ static bool is_reduction(const struct plait_transfer *t)
     return t->kind == PLAIT_ALL_REDUCE || t->kind == PLAIT_REDUCE_SCATTER;
 }
 
+/* What is summed in fp32. */
+static bool has_floats(const struct plait_transfer *t)
+{
+    return t->type != PLAIT_I32 && t->type != PLAIT_F64;
+}
+
 bool plait_shm_takes(const struct plait_shm *shm,
                      const struct plait_transfer *t)
 {
@@ -231,9 +237,9 @@ bool plait_shm_takes(const struct plait_shm *shm,
         return false;
     switch (t->kind) {
     case PLAIT_ALL_REDUCE:
-        return t->type != PLAIT_I32 && bytes >= LEAST_BYTES;
+        return has_floats(t) && bytes >= LEAST_BYTES;
     case PLAIT_REDUCE_SCATTER:
-        return t->type != PLAIT_I32 && bytes * (size_t)shm->size >= LEAST_BYTES;
+        return has_floats(t) && bytes * (size_t)shm->size >= LEAST_BYTES;
     case PLAIT_ALL_GATHER:
     case PLAIT_ALL_TO_ALL:
         return bytes * (size_t)shm->size >= LEAST_BYTES;

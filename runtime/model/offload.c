@@ -20,9 +20,9 @@ int plait_offload_open(struct plait_model *model, size_t blocks)
         return 0;
     o->host = ops->pinned_alloc(dev, blocks * o->block);
     o->q = ops->queue_create(dev, 0);
-    o->now = ops->event_create(dev);
+    o->now = ops->event_create(dev, 0);
     for (int i = 0; i < 2; i++)
-        o->moved[i] = ops->event_create(dev);
+        o->moved[i] = ops->event_create(dev, 0);
     return o->host && o->q && o->now && o->moved[0] && o->moved[1] ? 0 : -1;
 }
 

@@ -48,7 +48,7 @@ static int open_piece(struct plait_optim_host *host, struct piece *p)
     const struct plait_ops *ops = mesh->ops;
 
     p->q = ops->queue_create(mesh->dev, 0);
-    p->done = ops->event_create(mesh->dev);
+    p->done = ops->event_create(mesh->dev, 0);
     p->grad = ops->pinned_alloc(mesh->dev, PIECE * sizeof(*p->grad));
     p->weight =
         ops->pinned_alloc(mesh->dev, PIECE * plait_dtype_size(type_of(host)));
@@ -63,7 +63,7 @@ struct plait_optim_host *plait_optim_host_create(struct plait_shards *shards)
     if (!host)
         return NULL;
     host->shards = shards;
-    host->now = mesh->ops->event_create(mesh->dev);
+    host->now = mesh->ops->event_create(mesh->dev, 0);
     if (host->now && open_piece(host, &host->piece[0]) == 0 &&
         open_piece(host, &host->piece[1]) == 0)
         return host;

@@ -105,6 +105,19 @@ int plait_optim_sum_squares(struct plait_optim *optim, double *sum);
 int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
                      int64_t step);
 
+/* Whether a step can be queued whole: the host needs nothing of a gradient to
+ * make it. Then, in place of plait_optim_sum_squares() and
+ * plait_optim_step(): */
+bool plait_optim_clips(const struct plait_optim *optim);
+/* The same sum, queued to pinned memory: there once the queue has come past. */
+int plait_optim_queue_squares(struct plait_optim *optim, double *pinned);
+/* After it: the step, queued. Gradients are multiplied by `factor` and then
+ * clipped to a norm of `clip` (0: not clipped); where the norm is not finite
+ * nothing changes. Collective over the world: all values are the same on all
+ * ranks. */
+int plait_optim_step_clipped(struct plait_optim *optim, double lr, double clip,
+                             double factor, int64_t step);
+
 /* Dynamic loss scaling: gradients below 2^-24 are 0 in fp16, so the loss is
  * multiplied by `scale` to keep small ones, and a step whose gradients overflow
  * is skipped on all ranks together. */

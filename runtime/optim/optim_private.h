@@ -15,7 +15,7 @@
  * it. */
 struct plait_step_values {
     struct plait_update_now update;
-    float grad_scale;
+    float grad_scale, norm;
 };
 
 struct plait_optim {
@@ -35,7 +35,7 @@ struct plait_optim {
     struct plait_floats *squares;      /* what this rank adds to the norm */
     int *ends;                         /* [regions] */
     struct plait_gathering *gathering; /* [regions] */
-    double *sum;                       /* device */
+    double *sum;                       /* device: [2], see clip.c */
     struct plait_step_values *now;     /* device */
     struct plait_graph_capture norm, sums, step;
     struct plait_optim_host *host; /* with offload alone */
@@ -64,6 +64,15 @@ void plait_optim_forget_step(struct plait_optim *optim);
  * whole model. */
 bool plait_optim_counts(const struct plait_optim *optim,
                         const struct plait_optim_slice *slice);
+
+/* clip.c: queue the work, or repeat it as it was recorded. */
+int plait_optim_run_captured(struct plait_optim *optim,
+                             struct plait_graph_capture *capture,
+                             int (*work)(void *arg));
+/* Queue what makes now->grad_scale of this step's sum of squares, over the
+ * world. */
+int plait_optim_queue_scale(struct plait_optim *optim, double clip,
+                            double factor);
 
 /* pieces.c */
 int plait_optim_list_pieces(struct plait_optim *optim, struct plait_error *err);

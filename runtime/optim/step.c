@@ -187,7 +187,7 @@ int plait_optim_prepare_step(struct plait_optim *optim, struct plait_error *err)
     optim->ends = calloc(optim->shards->n, sizeof(*optim->ends));
     optim->runs8 = calloc(ntensors, sizeof(*optim->runs8));
     optim->ends8 = calloc(optim->shards->n, sizeof(*optim->ends8));
-    optim->sum = mesh->ops->alloc(mesh->dev, sizeof(*optim->sum));
+    optim->sum = mesh->ops->alloc(mesh->dev, 2 * sizeof(*optim->sum));
     optim->now = mesh->ops->alloc(mesh->dev, sizeof(*optim->now));
     if (!optim->runs || !optim->directed || !optim->squares || !optim->ends ||
         !optim->runs8 || !optim->ends8 || !optim->sum || !optim->now)
@@ -217,40 +217,6 @@ void plait_optim_forget_step(struct plait_optim *optim)
     free(optim->ends);
     free(optim->runs8);
     free(optim->ends8);
-}
-
-/* -- the step ------------------------------------------------------------ */
-
-/* Queues the work, or repeats it as it was recorded. */
-static int run_captured(struct plait_optim *optim,
-                        struct plait_graph_capture *capture,
-                        int (*work)(void *arg))
-{
-    struct plait_mesh *mesh = optim->model->mesh;
-
-    return mesh->graphs.optim
-               ? plait_graph_capture_run(capture, mesh, work, optim)
-               : work(optim);
-}
-
-static int queue_norm(void *arg)
-{
-    struct plait_optim *optim = arg;
-    struct plait_mesh *mesh = optim->model->mesh;
-
-    if (mesh->ops->fill_zero(mesh->q, optim->sum, sizeof(*optim->sum)) < 0)
-        return -1;
-    return mesh->ops->sum_squares(mesh->q, optim->sum, optim->squares,
-                                  optim->nsquares);
-}
-
-int plait_optim_sum_squares(struct plait_optim *optim, double *sum)
-{
-    struct plait_mesh *mesh = optim->model->mesh;
-
-    if (run_captured(optim, &optim->norm, queue_norm) < 0)
-        return -1;
-    return mesh->ops->to_host(mesh->q, sum, optim->sum, sizeof(*sum));
 }
 
 /* -- factors of whole tensors --------------------------------------------- */
@@ -321,7 +287,7 @@ static int set_factors(struct plait_optim *optim, double lr, float grad_scale,
     struct plait_mesh *mesh = optim->model->mesh;
     size_t n = optim->nslices;
 
-    if (run_captured(optim, &optim->sums, queue_sums) < 0 ||
+    if (plait_optim_run_captured(optim, &optim->sums, queue_sums) < 0 ||
         mesh->ops->to_host(mesh->q, optim->host_sums, optim->device_sums,
                            n * PLAIT_SUMS_PER_TENSOR *
                                sizeof(*optim->host_sums)) < 0 ||
@@ -447,17 +413,24 @@ static int step_on_host(struct plait_optim *optim, double lr, float grad_scale,
     return 0;
 }
 
+static struct plait_update_now now_of(const struct plait_optim *optim,
+                                      double lr, int64_t step)
+{
+    const struct plait_optim_config *c = &optim->model->config->optim;
+
+    return (struct plait_update_now){
+        .lr = lr,
+        .correct1 = 1 / (1 - pow((float)c->betas[0], step)),
+        .correct2 = 1 / (1 - pow((float)c->betas[1], step)),
+    };
+}
+
 int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
                      int64_t step)
 {
-    const struct plait_optim_config *c = &optim->model->config->optim;
     struct plait_mesh *mesh = optim->model->mesh;
-    struct plait_step_values now = {
-        .update.lr = lr,
-        .update.correct1 = 1 / (1 - pow((float)c->betas[0], step)),
-        .update.correct2 = 1 / (1 - pow((float)c->betas[1], step)),
-        .grad_scale = grad_scale,
-    };
+    struct plait_step_values now = {.update = now_of(optim, lr, step),
+                                    .grad_scale = grad_scale};
 
     if (!isfinite(grad_scale))
         return 0; /* skipped: no weight has changed */
@@ -468,7 +441,22 @@ int plait_optim_step(struct plait_optim *optim, double lr, float grad_scale,
     if (mesh->ops->to_device(mesh->q, optim->now, &now, sizeof(now)) < 0 ||
         plait_directions_make(optim, grad_scale, step) < 0 ||
         (optim->rule->factor && set_factors(optim, lr, grad_scale, step) < 0) ||
-        run_captured(optim, &optim->step, queue_step) < 0)
+        plait_optim_run_captured(optim, &optim->step, queue_step) < 0)
+        return -1;
+    plait_optim_announce(optim);
+    return 0;
+}
+
+int plait_optim_step_clipped(struct plait_optim *optim, double lr, double clip,
+                             double factor, int64_t step)
+{
+    struct plait_mesh *mesh = optim->model->mesh;
+    struct plait_update_now now = now_of(optim, lr, step);
+
+    if (mesh->ops->to_device(mesh->q, &optim->now->update, &now, sizeof(now)) <
+            0 ||
+        plait_optim_queue_scale(optim, clip, factor) < 0 ||
+        plait_optim_run_captured(optim, &optim->step, queue_step) < 0)
         return -1;
     plait_optim_announce(optim);
     return 0;

@@ -242,6 +242,12 @@ int plait_gradsync_small(struct plait_gradsync *sync,
     return plait_small_norms_read(sync->norms, small, sum);
 }
 
+int plait_gradsync_queue_small(struct plait_gradsync *sync,
+                               struct plait_small_batch *small, double *pinned)
+{
+    return plait_small_norms_queue(sync->norms, small, pinned);
+}
+
 int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
 {
     struct plait_mesh *mesh = sync->model->mesh;

@@ -39,5 +39,9 @@ int plait_gradsync_finish(struct plait_gradsync *sync);
  * model is in it once for each part. Waits for the queue. */
 int plait_gradsync_small(struct plait_gradsync *sync,
                          struct plait_small_batch *small, double *sum);
+/* The same, queued to pinned memory: the sum is there once the queue has come
+ * past. */
+int plait_gradsync_queue_small(struct plait_gradsync *sync,
+                               struct plait_small_batch *small, double *pinned);
 
 #endif

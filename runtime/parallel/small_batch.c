@@ -159,6 +159,15 @@ int plait_small_norms_reach(struct plait_small_norms *norms, int region,
     return plait_small_norms_add(norms, region, model->regions[region].grad);
 }
 
+int plait_small_norms_queue(struct plait_small_norms *norms,
+                            struct plait_small_batch *small, double *pinned)
+{
+    struct plait_mesh *mesh = norms->model->mesh;
+
+    *small = norms->small;
+    return mesh->ops->copy_out(mesh->q, pinned, norms->sum, sizeof(*pinned));
+}
+
 int plait_small_norms_read(struct plait_small_norms *norms,
                            struct plait_small_batch *small, double *sum)
 {

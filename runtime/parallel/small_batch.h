@@ -52,5 +52,8 @@ int plait_small_norms_reach(struct plait_small_norms *norms, int i,
 /* The parts of the step, and the sum. Waits for the queue. */
 int plait_small_norms_read(struct plait_small_norms *norms,
                            struct plait_small_batch *small, double *sum);
+/* The same, queued to pinned memory. */
+int plait_small_norms_queue(struct plait_small_norms *norms,
+                            struct plait_small_batch *small, double *pinned);
 
 #endif

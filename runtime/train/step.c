@@ -73,11 +73,13 @@ static int make_parts(struct plait_trainer *t, struct plait_error *err)
         t->weights =
             calloc((size_t)t->most * c->micro_batch, sizeof(*t->weights));
     t->loss = mesh->ops->alloc(mesh->dev, 2 * sizeof(*t->loss));
+    t->seen = mesh->ops->pinned_alloc(mesh->dev, NSEEN * sizeof(*t->seen));
+    t->summed = mesh->ops->event_create(mesh->dev, 0);
     t->sums = calloc(NSUMS + mesh->layout.size[PLAIT_DP], sizeof(*t->sums));
     t->factor = calloc(learners_of(t), sizeof(*t->factor));
     t->counts = calloc(learners_of(t), 2 * sizeof(*t->counts));
-    if (!t->batch || !t->loss || !t->sums || !t->factor || !t->counts ||
-        (c->noise > 0 && !t->weights))
+    if (!t->batch || !t->loss || !t->seen || !t->summed || !t->sums ||
+        !t->factor || !t->counts || (c->noise > 0 && !t->weights))
         return plait_errorf(err, "out of memory");
     if (plait_precision_set(mesh, c->precision, err) < 0 ||
         plait_graphs_choose(&mesh->graphs, t->config, mesh, err) < 0)
@@ -136,6 +138,8 @@ void plait_trainer_destroy(struct plait_trainer *t)
     plait_model_destroy(t->model);
     if (t->loss)
         t->mesh->ops->free(t->mesh->dev, t->loss);
+    t->mesh->ops->pinned_free(t->mesh->dev, t->seen);
+    t->mesh->ops->event_destroy(t->summed);
     free(t->batch);
     free(t->weights);
     free(t->sums);
@@ -201,24 +205,10 @@ int plait_trainer_describe(struct plait_trainer *t, struct plait_error *err)
     return plait_errorf(err, "step failed: %s", strerror(errno));
 }
 
-int plait_trainer_local_sums(struct plait_trainer *t, double *sums, int n)
-{
-    struct plait_mesh *mesh = t->mesh;
-
-    if (mesh->ops->to_host(mesh->q, sums, t->loss, n * sizeof(*sums)) < 0)
-        return -1;
-    if (mesh->coord.at[PLAIT_TP] != 0)
-        memset(sums, 0, n * sizeof(*sums));
-    return 0;
-}
-
-/* Of learner i; *squares: this rank's share of the gradient's, and *small of
- * that of a part of the batch. */
-static int compute_gradients(struct plait_trainer *t, int i, double *squares,
-                             struct plait_small_batch *part, double *small)
+/* Queues the gradients of learner i. */
+static int compute_gradients(struct plait_trainer *t, int i)
 {
     const struct plait_ops *ops = t->mesh->ops;
-    double factor = t->factor[i];
 
     plait_record_phase(t->mesh->record, PLAIT_PHASE_FORWARD);
     if (ops->fill_zero(t->mesh->q, t->loss, 2 * sizeof(*t->loss)) < 0 ||
@@ -227,13 +217,7 @@ static int compute_gradients(struct plait_trainer *t, int i, double *squares,
             0)
         return -1;
     plait_record_phase(t->mesh->record, PLAIT_PHASE_REDUCE);
-    if (plait_gradsync_finish(t->sync) < 0 ||
-        plait_optim_sum_squares(t->optim, squares) < 0 ||
-        plait_gradsync_small(t->sync, part, small) < 0)
-        return -1;
-    *squares *= factor * factor;
-    *small *= factor * factor;
-    return 0;
+    return plait_gradsync_finish(t->sync);
 }
 
 /* A step as it goes on. */
@@ -269,18 +253,15 @@ static void measure_noise(struct plait_trainer *t, double norm,
 
 /* Hands round what the ranks know of learner i's gradients. */
 static int share_sums(struct plait_trainer *t, int i, int stop,
-                      struct step_now *now)
+                      const struct plait_own_sums *own, struct step_now *now)
 {
     int mine = now->apart ? t->mesh->coord.at[PLAIT_DP] : 0, k;
-    double *squares = t->sums + NSUMS, one;
-    struct plait_small_batch small;
+    double *squares = t->sums + NSUMS, factor = t->factor[i], one;
 
     memset(t->sums, 0, (NSUMS + now->replicas) * sizeof(*t->sums));
-    /* The loss last: it is there once the norm is, and costs no wait. */
-    if (compute_gradients(t, i, &squares[mine], &small, &t->sums[SUM_SMALL]) <
-            0 ||
-        plait_trainer_local_sums(t, &t->sums[SUM_LOSS], 1) < 0)
-        return -1;
+    squares[mine] = own->squares * factor * factor;
+    t->sums[SUM_SMALL] = own->small * factor * factor;
+    t->sums[SUM_LOSS] = own->loss;
     /* Replicas that are not apart have the same gradient. */
     if (t->replicas && !now->apart && t->mesh->coord.at[PLAIT_DP] != 0)
         squares[mine] = 0;
@@ -298,7 +279,7 @@ static int share_sums(struct plait_trainer *t, int i, int stop,
         if (!isfinite(one))
             now->norm = one;
     }
-    measure_noise(t, now->norm, &small);
+    measure_noise(t, now->norm, &own->part);
     return 0;
 }
 
@@ -320,23 +301,25 @@ static int take_histograms(struct plait_trainer *t, const struct step_now *now)
     return plait_histograms_take(t->histograms, t->factor[0] / t->scale.scale);
 }
 
-/* Of learner i. */
-static int update_weights(struct plait_trainer *t, int i,
+/* Of learner i; `queued`: the device clips. */
+static int update_weights(struct plait_trainer *t, int i, bool queued,
                           const struct step_now *now)
 {
-    const struct plait_job_config *c = t->config;
-    double start = plait_trace_now();
-    float scale = plait_clip(now->left_out ? NAN : now->norm, c->optim.clip,
-                             t->scale.scale / t->factor[i]);
+    double clip = t->config->optim.clip, start = plait_trace_now();
+    double factor = t->factor[i] / t->scale.scale;
+    int64_t number = now->number + 1 - t->scale.skipped - t->state.skipped;
     int rc;
 
     plait_record_phase(t->mesh->record, PLAIT_PHASE_OPTIMIZER);
     plait_range_begin(t->mesh->ops, "optimizer");
     rc = t->replicas ? plait_replicas_before_update(t->replicas) : 0;
-    if (rc == 0)
-        rc = plait_optim_step(t->optim, now->lr, scale,
-                              now->number + 1 - t->scale.skipped -
-                                  t->state.skipped);
+    if (rc == 0 && queued)
+        rc = plait_optim_step_clipped(t->optim, now->lr, clip, factor, number);
+    else if (rc == 0)
+        rc = plait_optim_step(t->optim, now->lr,
+                              plait_clip(now->left_out ? NAN : now->norm, clip,
+                                         t->scale.scale / t->factor[i]),
+                              number);
     if (rc == 0 && t->replicas)
         rc = plait_replicas_after_update(t->replicas);
     plait_range_end(t->mesh->ops);
@@ -358,10 +341,35 @@ static void number_batches(struct plait_trainer *t, int n, bool apart)
     }
 }
 
+/* Whether the host only queues a step, and learns what came of it while the
+ * device updates the weights. */
+static bool queues_steps(const struct plait_trainer *t)
+{
+    return plait_optim_clips(t->optim) && learners_of(t) == 1 &&
+           !t->config->train.skip_outliers;
+}
+
+/* A hang in what comes before the sums is none of the optimizer. */
+static int train_queued(struct plait_trainer *t, int stop, struct step_now *now)
+{
+    struct plait_own_sums own;
+
+    if (compute_gradients(t, 0) < 0 || plait_trainer_queue_sums(t, &own) < 0 ||
+        take_histograms(t, now) < 0 || update_weights(t, 0, true, now) < 0)
+        return -1;
+    plait_record_phase(t->mesh->record, PLAIT_PHASE_REDUCE);
+    if (plait_trainer_take_sums(t, &own) < 0 ||
+        share_sums(t, 0, stop, &own, now) < 0)
+        return -1;
+    observe_step(t, now);
+    return 0;
+}
+
 /* The step of every learner of this rank, one after the other. */
 static int train_learners(struct plait_trainer *t, int stop,
                           struct step_now *now)
 {
+    struct plait_own_sums own;
     int i;
 
     if (t->replicas) {
@@ -372,11 +380,14 @@ static int train_learners(struct plait_trainer *t, int stop,
     for (i = 0; i < learners_of(t); i++) {
         if (t->replicas && plait_replicas_select(t->replicas, i) < 0)
             return -1;
-        if (share_sums(t, i, stop, now) < 0 || take_histograms(t, now) < 0)
+        if (compute_gradients(t, i) < 0 ||
+            plait_trainer_read_sums(t, &own) < 0 ||
+            share_sums(t, i, stop, &own, now) < 0 ||
+            take_histograms(t, now) < 0)
             return -1;
         if (i == learners_of(t) - 1)
             observe_step(t, now);
-        if (update_weights(t, i, now) < 0)
+        if (update_weights(t, i, false, now) < 0)
             return -1;
     }
     return t->replicas ? plait_replicas_end(t->replicas) : 0;
@@ -422,7 +433,9 @@ int plait_trainer_step(struct plait_trainer *t, int64_t step, int stop,
         return -1;
     plait_trainer_noise(t, n);
     number_batches(t, n, now.apart);
-    if (weigh_targets(t, &now) < 0 || train_learners(t, stop, &now) < 0)
+    if (weigh_targets(t, &now) < 0 ||
+        (queues_steps(t) ? train_queued(t, stop, &now)
+                         : train_learners(t, stop, &now)) < 0)
         return plait_trainer_describe(t, err);
     result->skipped = t->scale.dynamic && !isfinite(now.norm);
     plait_loss_scale_update(&t->scale, result->skipped);

@@ -10,6 +10,9 @@
  * gradients of each replica. */
 enum { SUM_LOSS, SUM_STOP, SUM_SMALL, NSUMS };
 
+/* What the host reads of a queued step. */
+enum { SEEN_SQUARES, SEEN_SMALL, SEEN_LOSS, NSEEN };
+
 struct plait_trainer {
     const struct plait_job_config *config;
     struct plait_mesh *mesh;
@@ -35,6 +38,8 @@ struct plait_trainer {
     struct plait_batch *batch; /* [most] */
     float *weights; /* [most][micro_batch] with train.noise, else NULL */
     double *loss;   /* device: [2], images counted in the second */
+    double *seen;   /* pinned: [NSEEN], of which summed is the event */
+    struct plait_event *summed;
     double *sums;   /* [NSUMS + replicas] of a step over the world */
     bool masked;    /* some targets do not count: which ones do */
     double counted; /* targets of the step that count, of all ranks */
@@ -48,10 +53,30 @@ struct plait_trainer {
 
 /* Whatever failed, in a sentence. */
 int plait_trainer_describe(struct plait_trainer *t, struct plait_error *err);
+
+/* -- step_sums.c --------------------------------------------------------- */
+
+/* What this rank knows of a learner's gradients. */
+struct plait_own_sums {
+    double squares; /* its share of the gradient's */
+    double small;   /* of the gradients' of parts of the batch */
+    double loss;
+    struct plait_small_batch part; /* which parts */
+};
+
 /* This rank's part of the n sums in t->loss, of which the first is the loss:
  * all tp and cp ranks of a last stage hold them, one of each tp group
  * counts. */
 int plait_trainer_local_sums(struct plait_trainer *t, double *sums, int n);
+/* Waits for them. */
+int plait_trainer_read_sums(struct plait_trainer *t,
+                            struct plait_own_sums *own);
+/* In two steps: the first queues that they come to t->seen, the second waits
+ * for it, and not for what was queued since. */
+int plait_trainer_queue_sums(struct plait_trainer *t,
+                             struct plait_own_sums *own);
+int plait_trainer_take_sums(struct plait_trainer *t,
+                            struct plait_own_sums *own);
 
 /* -- step_data.c --------------------------------------------------------- */
 

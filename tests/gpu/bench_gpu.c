@@ -156,8 +156,8 @@ static int open_bench(struct bench *b)
     b->q = b->dev != NULL ? b->ops->queue_create(b->dev, 0) : NULL;
     if (b->q == NULL)
         return -1;
-    b->from = b->ops->event_create(b->dev);
-    b->to = b->ops->event_create(b->dev);
+    b->from = b->ops->event_create(b->dev, 1);
+    b->to = b->ops->event_create(b->dev, 1);
     b->tokens = b->ops->alloc(b->dev, sizeof(int32_t) << 17);
     b->sum = b->ops->alloc(b->dev, sizeof(double));
     for (int i = 0; i < BUFFERS; i++) {

@@ -84,7 +84,7 @@ static int call_pinned(struct trial_side *d, const int *s)
     size_t bytes = product(s, 1) * plait_dtype_size(d->type), now = 0;
     void *pinned = d->ops->pinned_alloc(d->dev, bytes);
     struct plait_queue *q = d->ops->queue_create(d->dev, 0);
-    struct plait_event *ev = d->ops->event_create(d->dev);
+    struct plait_event *ev = d->ops->event_create(d->dev, 0);
     int rc = -1;
 
     d->ops->pinned_memory(d->dev, &now, NULL);

@@ -151,8 +151,8 @@ static void setup_clip(struct trial *t, const int *s)
 
 static int call_clip(struct trial_side *d, const int *s)
 {
-    return d->ops->clip_scale(d->q, d->p[1], d->p[2], d->p[0],
-                              s[2] ? 1.0f : 0.0f);
+    return d->ops->clip_scale(d->q, d->p[1], d->p[2], d->p[0], s[2] ? 1.0 : 0.0,
+                              s[3] ? 1.0 / 1024 : 1.0);
 }
 
 const struct trial_case trial_optim[] = {
@@ -207,6 +207,9 @@ const struct trial_case trial_optim[] = {
       {5000, PLAIT_UPDATE_NOVOGRAD, 0, NOW, 0, 130},
       {200007, PLAIT_UPDATE_LAMB, 0, SCALE | NOW, 0, 5},
       {60, PLAIT_UPDATE_LAMB, 0, SCALE, 0, 70}}},
-    {"clip_scale", setup_clip, call_clip, {{1, 0, 1}, {1, 0, 0}, {1, 1, 1}}},
+    {"clip_scale",
+     setup_clip,
+     call_clip,
+     {{1, 0, 1}, {1, 0, 0}, {1, 1, 1}, {1, 0, 1, 1}, {1, 0, 0, 1}}},
     {NULL, NULL, NULL, {{0}}},
 };

@@ -19,7 +19,7 @@
 
 static struct plait_comm *world;
 static int rank, size;
-static float *send, *recv; /* [MAX_RANKS * MOST] */
+static float *send, *recv; /* [MAX_RANKS * MOST], of up to 8 bytes */
 
 /* What rank r has at place i: small whole numbers, so that every type and
  * every order of adding gives the same. */
@@ -49,6 +49,9 @@ static void put(void *buf, size_t i, enum plait_dtype type, float x)
     case PLAIT_I32:
         ((int32_t *)buf)[i] = (int32_t)x;
         break;
+    case PLAIT_F64:
+        ((double *)buf)[i] = x;
+        break;
     default:
         ((float *)buf)[i] = x;
     }
@@ -63,6 +66,8 @@ static float get(const void *buf, size_t i, enum plait_dtype type)
         return plait_f32_of_fp16(((const uint16_t *)buf)[i]);
     case PLAIT_I32:
         return (float)((const int32_t *)buf)[i];
+    case PLAIT_F64:
+        return (float)((const double *)buf)[i];
     default:
         return ((const float *)buf)[i];
     }
@@ -234,10 +239,10 @@ int main(void)
     }
     rank = plait_comm_rank(world);
     size = plait_comm_size(world);
-    send = calloc(2 * MAX_RANKS * MOST, sizeof(*send));
+    send = calloc(4 * MAX_RANKS * MOST, sizeof(*send));
     if (!send || size > MAX_RANKS)
         return 1;
-    recv = send + MAX_RANKS * MOST;
+    recv = send + 2 * MAX_RANKS * MOST;
     check_kinds();
     check_many();
     check_beside();

@@ -25,7 +25,9 @@ const char *emu_transfer_name(enum emu_transfer_kind kind)
 
 size_t emu_type_size(ncclDataType_t type)
 {
-    return type == ncclFloat16 || type == ncclBfloat16 ? 2 : 4;
+    return type == ncclFloat64                           ? 8
+           : type == ncclFloat16 || type == ncclBfloat16 ? 2
+                                                         : 4;
 }
 
 size_t emu_transfer_sends(const struct emu_transfer *t)
@@ -91,6 +93,10 @@ static void add(const struct emu_transfer *t, const void *x)
             int32_t a = ((int32_t *)t->recv)[i], b = ((const int32_t *)x)[i];
 
             ((int32_t *)t->recv)[i] = t->op == ncclSum ? a + b : a > b ? a : b;
+        } else if (t->type == ncclFloat64) {
+            double a = ((double *)t->recv)[i], b = ((const double *)x)[i];
+
+            ((double *)t->recv)[i] = t->op == ncclSum ? a + b : a > b ? a : b;
         } else {
             float a = get(t->type, t->recv, i), b = get(t->type, x, i);
 

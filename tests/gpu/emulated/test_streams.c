@@ -104,6 +104,22 @@ static void pinned_check(void)
     ok(rc == 0 && holds(x, 4), "a copy from the host, whose memory is freed");
 }
 
+/* A copy is waited for while the queue has more to do. */
+static void summed_check(void)
+{
+    float *p = ops->pinned_alloc(dev, BYTES);
+    int rc;
+
+    if (!ok(p != NULL, "memory of the host"))
+        return;
+    rc = set(x, 3) | ops->copy_out(q, p, x, BYTES) |
+         ops->event_record(event, q) | ops->scale(q, PLAIT_F32, x, 2, N) |
+         ops->event_sync(event, q);
+    ok(rc == 0 && p[0] == 3 && p[N - 1] == 3 && holds(x, 6),
+       "a copy that is read while the queue goes on");
+    ops->pinned_free(dev, p);
+}
+
 static void free_check(void)
 {
     float *p = ops->alloc(dev, BYTES);
@@ -124,7 +140,7 @@ int main(void)
     dev = ops->device_create(0, 0);
     q = dev != NULL ? ops->queue_create(dev, 0) : NULL;
     beside = q != NULL ? ops->queue_create(dev, 1) : NULL;
-    event = beside != NULL ? ops->event_create(dev) : NULL;
+    event = beside != NULL ? ops->event_create(dev, 0) : NULL;
     if (!ok(event != NULL, "two queues and an event"))
         return done_testing();
     x = ops->alloc(dev, BYTES);
@@ -137,6 +153,7 @@ int main(void)
         recording_check();
     host_check();
     pinned_check();
+    summed_check();
     free_check();
     ops->free(dev, x);
     ops->free(dev, y);

@@ -59,6 +59,22 @@ near()
 	report $? "$family, $ranks ranks: $*"
 }
 
+# overflows RANKS SETTING..: in fp16, with a loss scale at which gradients
+# overflow, as one process on the CPU: the same steps are skipped
+overflows()
+{
+	ranks=$1
+	shift
+	set -- train.precision=fp16 train.loss_scale=16777216 "$@"
+	[ -f "$work/cpu-fp16" ] || train cpu-fp16 gpt2 1 cpu \
+		train.precision=fp16 train.loss_scale=16777216
+	train cuda gpt2 "$ranks" cuda "$@" &&
+		agree "$work/cuda" "$work/cpu-fp16" 2e-2 &&
+		grep -n -o skipped "$work/cpu-fp16" >"$work/skipped" &&
+		grep -n -o skipped "$work/cuda" | diff - "$work/skipped"
+	report $? "$ranks ranks, fp16 that overflows: $*"
+}
+
 # 1: the ranks share a GPU and communicate by MPI; 0: by NCCL
 shared=0
 near 1e-4 gpt2 1
@@ -66,11 +82,13 @@ near 2e-2 gpt2 1 train.precision=bf16
 near 2e-2 llama 1 train.precision=bf16
 near 3e-2 llama 1 train.precision=fp8
 near 1e-4 llama 1 parallel.offload=both
+overflows 1
 if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then
 	near 2e-2 gpt2 2 parallel.tp=2 parallel.sequence=true \
 		train.precision=bf16 train.graph=on
 	near 1e-4 gpt2 4 parallel.tp=2 parallel.pp=2
+	overflows 2 parallel.dp=2 parallel.zero=1
 	near 1e-4 llama 2 parallel.cp=2 train.graph=on
 	near 1e-4 llama 2 parallel.dp=2 parallel.zero=3 train.graph=on
 	near 1e-4 moe 2 parallel.dp=2 parallel.ep=2

@@ -56,6 +56,7 @@ enum cudaStreamCaptureMode {
 };
 
 enum {
+    cudaEventDefault = 0,
     cudaEventDisableTiming = 2,
     cudaStreamNonBlocking = 1,
     cudaHostAllocDefault = 0,

@@ -30,6 +30,7 @@ typedef enum {
     ncclInt32 = 2,
     ncclFloat16 = 6,
     ncclFloat32 = 7,
+    ncclFloat64 = 8,
     ncclBfloat16 = 9
 } ncclDataType_t;
 
