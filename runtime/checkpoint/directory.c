@@ -162,9 +162,10 @@ int plait_directory_commit(const char *dir, const char *temporary,
         return plait_errorf(err, "%s: out of memory", path);
     /* A run that went on from an earlier step comes by here again. A link to
      * what is not there yet leads to the older ones; a new one that it does
-     * not lead to would be passed over. */
-    if (plait_directory_remove(old) < 0 ||
-        (rename(path, old) < 0 && errno != ENOENT) || sync_dir(temporary) < 0 ||
+     * not lead to would be passed over. First of all: whoever the others have
+     * gone on without finds that it is no longer there, and changes nothing. */
+    if (sync_dir(temporary) < 0 || plait_directory_remove(old) < 0 ||
+        (rename(path, old) < 0 && errno != ENOENT) ||
         link_latest(dir, path) < 0 || rename(temporary, path) < 0 ||
         sync_dir(dir) < 0 || plait_directory_remove(old) < 0)
         plait_errorf(err, "%s: cannot put the checkpoint in place: %s", path,
