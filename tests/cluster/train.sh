@@ -81,6 +81,30 @@ assert steps == list(range(1, len(steps) + 1)), steps
 check "and a second life made the last ones" eval \
     'grep -q "^stopped after" job.out && grep -q "^resumed after" job.out'
 
+# The example, on what nodes it is given: the second time on others.
+sed "s/^  steps: .*/  steps: 1000000/" c.yaml >slices.yaml
+job2=$(PATH=$(readlink -f "$top_builddir"):$PATH sbatch --parsable -o slices.out \
+    --nodes=2-4 --ntasks-per-node=1 --gpus-per-node=1 --time=60 \
+    "$top_srcdir/examples/requeue.sbatch" slices.yaml --device cpu \
+    --set lr.schedule=constant --set checkpoint.dir=slices \
+    --set checkpoint.every=20 --metrics slices.jsonl)
+until_true eval '[ "$(wc -l <slices.jsonl)" -ge 5 ]'
+first=$(squeue -h -j "$job2" -o %N)
+scontrol update nodename="$first" state=drain reason=test
+sed -i "s/1000000/$(($(wc -l <slices.jsonl) + 40))/" slices.yaml
+scancel --signal=USR1 "$job2"
+check "the example goes on, on other nodes" until_true eval \
+    '[ -z "$(squeue -h -j $job2)" ] && grep -q "^resumed after" slices.out &&
+        is 4 "$( (scontrol show hostnames "$first"
+            scontrol show job "$job2" | sed -n "s/^ *NodeList=//p" |
+                xargs scontrol show hostnames) | sort -u | wc -l)"'
+"$train" slices.yaml --device cpu --set lr.schedule=constant \
+    --metrics one.jsonl >one.out 2>&1
+check "... to the losses of one process" python3 -B \
+    "$top_srcdir/tests/lib/same_losses.py" one.jsonl slices.jsonl \
+    "$(wc -l <one.jsonl)"
+scontrol update nodename="$first" state=resume
+
 check "the job's comment has its figures" \
     like "$(scontrol show job "$job")" \
     "Comment=mine \\| plait-train: step [0-9]+ of [0-9]+, loss .* tokens/s, MFU \

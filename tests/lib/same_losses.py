@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""usage: same_losses.py METRICS METRICS STEPS. Each loss of two runs, and the
+weights by the last one's gradient: the bound of the parity matrix."""
+import json
+import sys
+
+
+def rows(path):
+    return [json.loads(line) for line in open(path)]
+
+
+def same(x, y):
+    return abs(x - y) <= 2e-5 * abs(x)
+
+
+a, b, n = rows(sys.argv[1]), rows(sys.argv[2]), int(sys.argv[3])
+for x, y in zip(a, b):
+    if not same(x["loss"], y["loss"]) or x["step"] != y["step"]:
+        sys.exit("step %d: %r, %r" % (x["step"], x["loss"], y["loss"]))
+sys.exit(not (len(a) == len(b) == n and
+              same(a[-1]["grad_norm"], b[-1]["grad_norm"])))
