@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import time
 
@@ -107,6 +108,53 @@ def stop_for_ever(case, layout, step, rng):
         raise Failed("names another: " + run.text()[-400:])
     os.unlink(case.metrics)
     shutil.rmtree(case.ck, ignore_errors=True)  # it may be far beyond
+
+
+def kill_in_place(case, layout, step, rng):
+    """With a spare rank the others go on in the same layout, and so to the same
+    bits."""
+    run = Run(case, layout, launch=["--elastic", "--spares=1"], more=rng.choice(
+        [[], ["--set", "checkpoint.memory=10"]]))
+    if run.at_step(step):
+        os.kill(rng.choice(run.ranks()), signal.SIGKILL)
+    if run.wait() != 0:
+        raise Failed("the others do not go on: " + run.text()[-400:])
+    return run
+
+
+def link_down(seconds):
+    """The network between the ranks, which have one of their own."""
+    def fault(case, layout, step, rng):
+        case.launcher = "plait run"
+        more = [] if seconds else ["--set", "train.timeout=4", "--set",
+                                   "train.steps=100000000"]
+        run = Run(case, layout, more=more, front=[
+            "unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "-"])
+        there = run.at_step(step)
+        if not there and "unshare" in run.text():
+            raise Skipped("namespaces are not permitted here")
+        if there:
+            set_link(run, "down")
+        if there and seconds:
+            time.sleep(seconds)
+            set_link(run, "up")
+        if seconds and run.wait() != 0:
+            raise Failed("a short cut ended it: " + run.text()[-300:])
+        if seconds:
+            return run
+        if run.wait() == 0:
+            raise Failed("ended well")
+        if "has not ended for" not in run.text():
+            raise Failed("says something else: " + run.text()[-400:])
+        os.unlink(case.metrics)
+        shutil.rmtree(case.ck, ignore_errors=True)  # it may be far beyond
+    return fault
+
+
+def set_link(run, state):
+    for pid in run.ranks()[:1]:
+        subprocess.run(["nsenter", "-t", str(pid), "-n", "ip", "link", "set",
+                        "lo", state], check=False)
 
 
 def end_in_order(case, layout, step, rng):
@@ -276,11 +324,59 @@ FAULTS = [
                                         NOT_FINITE)),
     ("bit flip in one replica", changed_replica),
     ("SIGSTOP for 10 s", stopped(10)),
+    ("in place: SIGKILL", kill_in_place),
+    ("link down for 5 s", link_down(5)),
+    ("link down for ever", link_down(0)),
 ]
+# One process waits for nobody, and has nobody to go on.
+OF_SEVERAL = [f for name, f in FAULTS if f in (
+    stop_for_ever, other_layout, changed_replica) or
+    name.startswith(("in place", "link down"))]
 
 
-def reference(args, layout, launcher, known):
-    key = json.dumps([layout, launcher])
+class Table:
+    """What was done so far, in a file that a later start goes on with."""
+
+    def __init__(self, path, seed):
+        self.path, self.rows, self.known, lines = path, {}, {}, []
+        if path and os.path.exists(path):
+            lines = [json.loads(s) for s in open(path) if s.endswith("\n")]
+        for row in lines:
+            if row["seed"] == seed and "number" in row:
+                self.rows[row["number"]] = row
+            elif "key" in row:
+                self.known[row["key"]] = tuple(row["state"])
+        self.seed = seed
+
+    def write(self, row):
+        if "number" in row:
+            self.rows[row["number"]] = row
+        if self.path:
+            with open(self.path, "a") as f:
+                f.write(json.dumps({"seed": self.seed, **row}) + "\n")
+
+    def sums(self, column):
+        sums = {}
+        for _, row in sorted(self.rows.items()):
+            one = sums.setdefault(row[column], [0, 0, 0.0])
+            one[0] += 1
+            one[1] += row["why"] is None
+            one[2] += row["seconds"]
+        return sums
+
+    def show(self):
+        for column in ("fault", "layout", "launcher"):
+            print(f"# {column:34} runs  good  mean s")
+            for name, (runs, good, seconds) in self.sums(column).items():
+                print(f"# {name:34} {runs:4}  {good:4}  {seconds / runs:6.1f}")
+        for number, row in sorted(self.rows.items()):
+            if row["why"] is not None:
+                print(f"# failed: {number + 1} {row['fault']}, "
+                      f"{row['layout']}, {row['launcher']}")
+
+
+def reference(args, layout, launcher, table):
+    key, known = json.dumps([layout, launcher]), table.known
     if key not in known:
         case = Case(args, f"whole-{len(known)}", launcher)
         run = Run(case, layout)
@@ -288,14 +384,15 @@ def reference(args, layout, launcher, known):
             if run.wait() != 0:
                 raise Failed("the whole run failed: " + run.text()[-500:])
             known[key] = state_of(run), loss_of(case)
+            table.write({"key": key, "state": known[key]})
         finally:
             case.end()
             shutil.rmtree(case.dir)
     return known[key]
 
 
-def one_fault(args, number, fault, layout, launcher, rng, known):
-    state, loss = reference(args, layout, launcher, known)
+def one_fault(args, number, fault, layout, launcher, rng, table):
+    state, loss = reference(args, layout, launcher, table)
     step = rng.randint(2, STEPS - 2 * EVERY)
     case = Case(args, number, launcher)
     case.other = None
@@ -335,10 +432,13 @@ def drawn(args, faults, layouts, rng):
         layout = layouts[(i + i // len(faults)) % len(layouts)]
         if args.random:
             layout = rng.choice(layouts)
-        if fault == changed_replica or fault == stop_for_ever and \
+        if fault == changed_replica or fault in OF_SEVERAL and \
                 layout[0] == 1:
             layout = LAYOUTS[2]
-        yield name, fault, layout, rng.choice(launchers)
+        launcher = rng.choice(launchers)
+        if name.startswith(("in place", "link down")):
+            launcher = "plait run"
+        yield name, fault, layout, launcher
 
 
 def arguments():
@@ -350,6 +450,8 @@ def arguments():
     p.add_argument("--layouts", type=int, default=len(LAYOUTS))
     p.add_argument("--random", action="store_true")
     p.add_argument("--only", default="")
+    p.add_argument("--table", default="",
+                   help="a file to note each fault in, and to go on with")
     p.add_argument("--seconds", type=float, default=float("inf"),
                    help="begin no fault later than that")
     p.add_argument("--seed", type=int,
@@ -364,7 +466,8 @@ def main():
     import tokens
     tokens.write_tokens(args.work + "/tokens.bin")
     print(f"# PLAIT_TEST_SEED={args.seed} repeats this run")
-    rng, known, rows, failed = random.Random(args.seed), {}, {}, 0
+    table = Table(args.table, args.seed)
+    rng, failed = random.Random(args.seed), 0
     alone = not args.preload or not os.path.exists(args.preload)
     faults = [f for f in FAULTS if args.only in f[0] and not (
         alone and f[0] in ("disk full", "EIO in a save", "read-only"))]
@@ -372,11 +475,13 @@ def main():
     if args.layouts < len(LAYOUTS):
         layouts = [LAYOUTS[0], LAYOUTS[rng.choice([1, 2, 3])]][:args.layouts]
     if args.layouts == 1:  # nobody waits, and nothing starts several ranks
-        faults = [f for f in faults if f[1] not in (
-            stop_for_ever, other_layout, changed_replica)]
+        faults = [f for f in faults if f[1] not in OF_SEVERAL]
     done, start = 0, time.time()
     for i, (name, fault, layout, launcher) in enumerate(
-            drawn(args, faults, layouts, rng)):
+            list(drawn(args, faults, layouts, rng))):
+        if i in table.rows:
+            continue
+        rng = random.Random(f"{args.seed} {i}")
         if time.time() - start > args.seconds:
             print(f"# {args.count - i} faults are left out: the machine is "
                   "busy")
@@ -386,14 +491,15 @@ def main():
         what = f"{name}, {layout[0]} ranks {layout[1] or ''}"
         try:
             step, starts, why = one_fault(args, i, fault, layout, launcher,
-                                          rng, known)
+                                          rng, table)
         except Skipped as e:
             print(f"ok {i + 1} - {what} # SKIP {e}", flush=True)
             continue
-        row = rows.setdefault(name, [0, 0, 0.0])
-        row[0] += 1
-        row[1] += why is None
-        row[2] += time.time() - begin
+        table.write({"number": i, "fault": name, "why": why, "step": step,
+                     "layout": f"{layout[0]} ranks " + " ".join(
+                         f"{k}={v}" for k, v in layout[1].items()),
+                     "launcher": launcher if layout[0] > 1 else "alone",
+                     "starts": starts, "seconds": time.time() - begin})
         if layout[0] > 1:
             what += f", {launcher}"
         print(f"{'not ok' if why else 'ok'} {i + 1} - {what}, at step {step}: "
@@ -401,9 +507,8 @@ def main():
         for line in (why or "").splitlines():
             print("# " + line)
         failed += why is not None
-    print(f"1..{done}\n# {'fault':26} runs  good  mean s")
-    for name, (runs, good, seconds) in rows.items():
-        print(f"# {name:26} {runs:4}  {good:4}  {seconds / runs:6.1f}")
+    print(f"1..{done}")
+    table.show()
     sys.exit(1 if failed else 0)
 
 

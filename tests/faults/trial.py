@@ -29,13 +29,15 @@ class Skipped(Exception):
 class Run:
     """One start of the trainer."""
 
-    def __init__(self, case, layout, env=None, more=()):
+    def __init__(self, case, layout, env=None, more=(), launch=(), front=()):
+        """launch: arguments of plait run, which starts it then in any case;
+        front: what starts that."""
         ranks, sizes = layout
         a = case.args
         command = [a.train, case.config, "--metrics", case.metrics,
                    "--set", "checkpoint.dir=" + case.ck,
                    "--set", f"checkpoint.every={EVERY}"]
-        sockets = ranks > 1 and case.launcher != "mpirun"
+        sockets = launch or ranks > 1 and case.launcher != "mpirun"
         plan = {k: v for k, v in sizes.items() if sockets and k in AXES}
         for k, v in sizes.items():
             if k not in plan:
@@ -44,7 +46,8 @@ class Run:
         if ranks > 1 and not sockets:
             command = ["sh", a.mpirun, str(ranks)] + command
         elif sockets:
-            command = [a.plait, "run", "--np", str(ranks), "--pin=none",
+            command = [*front, a.plait, "run", "--np", str(ranks),
+                       "--pin=none", *launch,
                        *(f"--{k}={v}" for k, v in plan.items()), "--",
                        *command, "--comm", "socket", "--device", "cpu"]
         self.case, self.path = case, case.dir + f"/out.{len(case.runs)}"
