@@ -1,10 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A step of many nodes (NODES=256 in make check-cluster): every contract is
-# right. With RUNS=N instead the launch time, N times with flags and N times
-# without, by turns: a benchmark, whose times are printed and not judged.
+# right. With RUNS=N instead the launch time of TASKS on each node, N times with
+# flags and N times without, by turns: a benchmark, whose times are printed and
+# not judged.
 nodes=${NODES:-64}
 runs=${RUNS:-0}
+tasks=${TASKS:-1}
 . "$top_srcdir/tests/cluster/tap.sh" --nodes "$nodes" --gpus 0 --cpus 4 \
     --conf TreeWidth=16
 
@@ -64,7 +66,7 @@ seconds()
     shift
     until_true quiet
     start=$EPOCHREALTIME
-    timeout 300 srun -Q -N"$nodes" --ntasks-per-node=1 "$@" true \
+    timeout 300 srun -Q -N"$nodes" --ntasks-per-node="$tasks" -O "$@" true \
         >/dev/null 2>&1 || echo failed >>"$file"
     awk -v a="$start" -v b="$EPOCHREALTIME" \
         'BEGIN { printf "%.3f\n", b - a }' >>"$file"
@@ -73,9 +75,9 @@ for ((i = 0; i < runs; i++)); do
     # in turns, so that a machine that slows down slows both down
     if [ $((i % 2)) = 0 ]; then
         seconds plain
-        seconds planned --pp=8
+        seconds planned --tp="$tasks" --pp=4
     else
-        seconds planned --pp=8
+        seconds planned --tp="$tasks" --pp=4
         seconds plain
     fi
 done
