@@ -19,13 +19,16 @@
 /* "plait TOKEN INDEX TEXT\n" */
 enum { LINE_MOST = PLAIT_MEETING_SAID + 128, TOKEN_SIZE = 65 };
 /* Guests beyond the members: whoever keeps more connections open loses the
- * oldest, and not a member its place. */
-enum { STRANGERS_MOST = 256 };
+ * oldest, and not a member its place. Each may take a second to say who it
+ * is; others wait in the listener's queue meanwhile, which is looked at again
+ * after a while. */
+enum { STRANGERS_MOST = 256, GRACE_MS = 1000, AGAIN_MS = 10 };
 
 /* Who has connected, and is no member yet. */
 struct guest {
     struct guest *next;
     int fd;
+    int64_t since; /* ms */
     size_t used;
     char line[LINE_MOST];
 };
@@ -215,6 +218,14 @@ void plait_meeting_cancel(struct plait_meeting *meeting)
         return; /* it was cancelled before */
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 static void drop_guest(struct plait_meeting *meeting, struct guest *guest)
 {
     struct guest **at = &meeting->guests;
@@ -226,31 +237,32 @@ static void drop_guest(struct plait_meeting *meeting, struct guest *guest)
     free(guest);
 }
 
-static void drop_oldest(struct plait_meeting *meeting)
+/* The oldest goes, unless it has just come. */
+static int make_room(struct plait_meeting *meeting)
 {
     struct guest *oldest = meeting->guests;
 
-    while (oldest->next)
+    while (oldest && oldest->next)
         oldest = oldest->next;
+    if (!oldest || now_ms() - oldest->since < GRACE_MS)
+        return -1;
     close(oldest->fd);
     drop_guest(meeting, oldest);
+    return 1;
 }
 
-/* 1: there may be more. */
+/* 1: there may be more; 0: nobody waits; -1: there is no room yet. */
 static int accept_guest(struct plait_meeting *meeting)
 {
-    int fd =
-        accept4(meeting->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct guest *guest;
+    int fd;
 
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE) && meeting->guests) {
-        drop_oldest(meeting);
-        return 1;
-    }
+    if (meeting->nguests >= meeting->members + STRANGERS_MOST &&
+        make_room(meeting) < 0)
+        return -1;
+    fd = accept4(meeting->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
-        return 0;
-    if (meeting->nguests >= meeting->members + STRANGERS_MOST)
-        drop_oldest(meeting);
+        return errno == EMFILE || errno == ENFILE ? make_room(meeting) : 0;
     guest = meeting->here && !plait_meeting_is_own(fd)
                 ? NULL
                 : calloc(1, sizeof(*guest));
@@ -260,6 +272,7 @@ static int accept_guest(struct plait_meeting *meeting)
         return 1;
     }
     guest->fd = fd;
+    guest->since = now_ms();
     guest->next = meeting->guests;
     meeting->guests = guest;
     meeting->nguests++;
@@ -320,14 +333,6 @@ static int hear(struct plait_meeting *meeting, struct guest *guest)
     return came;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Others who connect do not make it wait longer. */
 int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
 {
@@ -336,7 +341,7 @@ int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
 
     while (meeting->arrived < meeting->members) {
         int64_t left = end - now_ms();
-        int before = meeting->arrived, knocks = 0, n;
+        int before = meeting->arrived, knocks = 0, n, more = 1;
 
         n = left <= 0 ? 0 : epoll_wait(meeting->epoll, events, 64, (int)left);
         if (n == 0)
@@ -356,8 +361,10 @@ int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
                 meeting->arrived += hear(meeting, what);
         }
         /* Last, as it may drop guests. */
-        while (knocks && accept_guest(meeting))
-            ;
+        while (knocks && more > 0)
+            more = accept_guest(meeting);
+        if (more < 0)
+            nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000}, NULL);
         if (meeting->arrived > before)
             end = now_ms() + seconds * INT64_C(1000);
     }
