@@ -191,8 +191,8 @@ static void check_gone(struct plait_links *l, struct plait_link *k)
 }
 
 /* The peer has closed its connection, or it broke. Those of the tree say that
- * it is lost; by another one this rank may hear of it before it hears of the
- * loss for which the peer has given up. */
+ * it is lost. By another one, also amid a message, this rank may hear of it
+ * before the tree tells of the loss for which the peer has given up. */
 static void end_wire(struct plait_links *l, struct plait_wire *w,
                      const char *why)
 {
@@ -201,7 +201,7 @@ static void end_wire(struct plait_links *l, struct plait_wire *w,
 
     if (!k)
         return;
-    if (w->into || (broke && tree)) {
+    if (tree ? broke : w->bye && w->into) {
         plait_links_lose(l, w->peer, w->bye ? "it has ended" : why);
         return;
     }

@@ -21,8 +21,9 @@
 #define CROWDED_S 0.2
 /* From a connection that the peer has not taken to the next. */
 #define AGAIN_S 0.01
-/* How long a peer whose connection broke is only suspected. */
-#define SUSPECT_S 0.1
+/* How long a peer whose connection broke is only suspected: what has happened
+ * comes along the tree, however busy the machines are. */
+#define SUSPECT_S 5
 
 /* -- the list -------------------------------------------------------------- */
 
