@@ -240,6 +240,14 @@ void plait_engine_poke(struct plait_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+void plait_engine_call(struct plait_engine *e, void (*call)(void *arg),
+                       void *arg)
+{
+    pthread_mutex_lock(&e->lock);
+    call(arg);
+    pthread_mutex_unlock(&e->lock);
+}
+
 void plait_engine_settle(struct plait_engine *e)
 {
     e->waiting++;

@@ -45,5 +45,8 @@ void plait_engine_run(struct plait_engine *engine, struct plait_job *job);
 void plait_engine_settle(struct plait_engine *engine);
 /* One round over all jobs, unless another thread is in one. */
 void plait_engine_poke(struct plait_engine *engine);
+/* call(arg), while no job moves. */
+void plait_engine_call(struct plait_engine *engine, void (*call)(void *arg),
+                       void *arg);
 
 #endif

@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include "runtime/comm/notice.h"
+
 static const char magic[8] = "PLAITRV1";
 
 /* HMAC-SHA-256 by the secret over the sender's role, the rank's hello and the
@@ -107,9 +109,12 @@ int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
         rc = read_some(g, fd, (char *)&g->hello + g->got, hello - g->got);
         if (rc <= 0)
             return rc;
+        if (plait_notice_begins(&g->hello))
+            return 0;
         errno = EACCES;
         return memcmp(g->hello.magic, magic, sizeof(magic)) == 0 &&
-                       g->hello.key == m->key &&
+                       (g->hello.key == m->key ||
+                        (m->also && g->hello.key == m->also)) &&
                        g->hello.size == (uint32_t)m->size &&
                        g->hello.rank < g->hello.size
                    ? 1
@@ -119,6 +124,8 @@ int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
                    hello + sizeof(g->proof) - g->got);
     if (rc <= 0)
         return rc;
+    if (plait_notice_begins(&g->hello))
+        return PLAIT_GREETING_NOTICE;
     errno = EACCES;
     return check_proof(m, 'n', &g->hello, g->answer.nonce, g->proof) ? 2 : -1;
 }

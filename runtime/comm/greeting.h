@@ -51,7 +51,10 @@ int plait_greeting_prove(const struct plait_greeting *g,
 
 /* Who listens: read what has come, without waiting. 0: there is more to come,
  * 1: the hello of rank g->hello.rank, who may be unexpected and is not proved,
- * and that is to be answered; 2: it has proved the secret. */
+ * and that is to be answered; 2: it has proved the secret.
+ * PLAIT_GREETING_NOTICE: hello and proof are what may be a notice (notice.h),
+ * and the end of it. */
+enum { PLAIT_GREETING_NOTICE = 3 };
 int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
                         int fd);
 int plait_greeting_reply(struct plait_greeting *g,

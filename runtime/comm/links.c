@@ -213,7 +213,7 @@ void plait_links_wait(struct plait_links *l, int ms)
 
 /* -- life ---------------------------------------------------------------- */
 
-static struct plait_links *links_alloc(const struct plait_members *m)
+static struct plait_links *links_alloc(struct plait_members *m)
 {
     struct plait_links *l = calloc(1, sizeof(*l));
 

@@ -26,13 +26,23 @@ void plait_links_watch_machine(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
-/* Who is waited for may have ended in the meantime. */
+/* Who is waited for may have ended in the meantime, or who told the others of
+ * this world when not all had heard of it: the lowest number. */
+static bool has_lost_lowest(void *arg)
+{
+    const struct plait_members *m = arg;
+    int lowest = m->present[0];
+
+    return lowest != m->self && plait_members_probe(m, lowest) == 0;
+}
+
 static void look_around(void *arg, int *fds)
 {
     const struct plait_members *m = arg;
+    bool all = has_lost_lowest(arg);
 
     for (int r = m->rank + 1; r < m->n; r++)
-        if (fds[r] == -1 && plait_members_probe(m, m->order[r]) == 0)
+        if (fds[r] == -1 && (all || plait_members_probe(m, m->order[r]) == 0))
             fds[r] = PLAIT_RENDEZVOUS_GONE;
 }
 
@@ -69,6 +79,7 @@ int plait_links_meet(struct plait_members *all, double timeout_s,
                               .timeout_s = timeout_s,
                               .standing = true,
                               .look = all->epoch ? look_around : NULL,
+                              .in_vain = all->epoch ? has_lost_lowest : NULL,
                               .arg = all};
     struct plait_tcp_contact parent;
     int rc;

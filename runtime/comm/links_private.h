@@ -79,7 +79,7 @@ struct plait_link {
 };
 
 struct plait_links {
-    const struct plait_members *members;
+    struct plait_members *members;
     struct plait_meeting meeting; /* how others come to this rank */
     uint64_t key;
     int rank, size, epoll;

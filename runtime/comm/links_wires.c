@@ -313,6 +313,11 @@ static int hear_guest(struct plait_links *l, struct plait_wire *w)
     struct plait_meeting m = meeting_of(l, l->rank);
     int heard = plait_greeting_hear(&w->greeting, &m, w->fd);
 
+    if (heard == PLAIT_GREETING_NOTICE) {
+        plait_members_hear(l->members, (unsigned char *)&w->greeting.hello,
+                           w->greeting.proof);
+        return -1;
+    }
     if (heard == 2)
         return 1;
     if (heard <= 0)

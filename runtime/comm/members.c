@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/stuck/look.h"
+
 static struct plait_members *members_alloc(const struct plait_launch *launch)
 {
     struct plait_members *m = calloc(1, sizeof(*m));
@@ -21,7 +23,8 @@ static struct plait_members *members_alloc(const struct plait_launch *launch)
     m->all = calloc(n, sizeof(*m->all));
     m->present = calloc(n, sizeof(*m->present));
     m->order = calloc(n, sizeof(*m->order));
-    if (!m->all || !m->present || !m->order) {
+    m->out = calloc(n, sizeof(*m->out));
+    if (!m->all || !m->present || !m->order || !m->out) {
         plait_members_destroy(m);
         return NULL;
     }
@@ -40,6 +43,7 @@ static void describe_self(struct plait_contact *me, int port)
 
     me->port = port;
     me->pid = getpid();
+    me->space = plait_stuck_space();
     gethostname(me->host, sizeof(me->host) - 1);
     if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
         memcpy(me->cpus, &cpus, sizeof(me->cpus));
@@ -80,6 +84,7 @@ void plait_members_destroy(struct plait_members *m)
     free(m->all);
     free(m->present);
     free(m->order);
+    free(m->out);
     free(m);
     errno = saved;
 }

@@ -15,6 +15,7 @@
 /* Where a process can be reached. */
 struct plait_contact {
     int32_t port, pid;
+    uint64_t space;          /* where that pid is one */
     unsigned char cpus[128]; /* cpu_set_t: where it may compute */
     char host[HOST_NAME_MAX + 1];
 };
@@ -26,7 +27,11 @@ struct plait_members {
     int *present, n;           /* [n] the numbers of the world, ascending */
     int *order;                /* [n] the same by rank */
     int rank;                  /* its own */
-    uint64_t epoch; /* of this world: tells its messages from older ones */
+    uint64_t epoch;  /* of this world: tells its messages from older ones */
+    uint64_t before; /* of the one before, 0: this is the first: somebody may
+                        not have heard of this one */
+    bool *out;       /* [size] left out of this world though they live */
+    bool told;       /* this process was (notice.h) */
     char jobid[64];
     char secret[PLAIT_SECRET_SIZE];
 };
@@ -48,9 +53,15 @@ int plait_members_probe(const struct plait_members *m, int number);
 /* After a transfer has failed: those of the world that are left agree on who
  * they are, led by the lowest of them. They keep their ranks, but for the last
  * ones, which take those of the dead. Who can be reached and does not come
- * within a minute is left out. 0; -1 with err where this process cannot go on:
- * it is one of the fewer that the others may have left behind. */
-int plait_members_regroup(struct plait_members *m, struct plait_error *err);
+ * within a minute is left out, and who is seen to be stopped by a signal, on
+ * the machine of the one that leads, after `patience_s`; it is told, and learns
+ * it when it is continued. 0; -1 with err where this process cannot go on: it
+ * was left out, or is one of the fewer that the others may have left behind. */
+int plait_members_regroup(struct plait_members *m, double patience_s,
+                          struct plait_error *err);
+/* What has come to this process's port and may be a notice (notice.h). */
+void plait_members_hear(struct plait_members *m, const unsigned char *head,
+                        const unsigned char *proof);
 
 /* -- socket.c -------------------------------------------------------------- */
 
@@ -59,6 +70,11 @@ int plait_members_regroup(struct plait_members *m, struct plait_error *err);
 struct plait_members *plait_comm_take_members(struct plait_comm *world);
 /* This rank of such a world only waits from here on, at no processor's cost. */
 void plait_comm_rest(struct plait_comm *world);
+/* Every transfer of such a world fails from here on, also those of its peers,
+ * as where one of them is lost. By any thread. */
+void plait_comm_break(struct plait_comm *world);
+/* Whether such a world has lost one, by what its peers have sent until now. */
+bool plait_comm_look(struct plait_comm *world);
 /* The world of those that are present; `m` outlives it. Collective; NULL with
  * err. */
 struct plait_comm *plait_members_world(struct plait_members *m,

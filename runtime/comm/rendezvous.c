@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/greeting.h"
+#include "runtime/comm/notice.h"
 #include "runtime/comm/trace.h"
 
 /* A connection that has not proved the secret by then is dropped. */
@@ -136,6 +137,7 @@ struct host {
     const struct plait_meeting *m;
     int *fds;
     double looked;
+    bool out; /* the others go on without this process */
     int nguests;
     struct guest guest[MAX_GUESTS];
 };
@@ -175,6 +177,10 @@ static int read_guest(struct host *h, struct guest *g)
 {
     int heard = plait_greeting_hear(&g->greeting, h->m, g->fd);
 
+    if (heard == PLAIT_GREETING_NOTICE) {
+        h->out |= plait_notice_is(h->m, &g->greeting.hello, g->greeting.proof);
+        return -1;
+    }
     if (heard > 0 && !is_expected(h, g->greeting.hello.rank))
         return -1;
     if (heard == 1)
@@ -261,12 +267,16 @@ int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
         return plait_errorf(err, "%s: out of memory", m->name);
     h->m = m;
     h->fds = fds;
-    for (look_around(h); rc == 0 && count_missing(h) > 0; look_around(h))
+    for (look_around(h); rc == 0 && !h->out && count_missing(h) > 0;
+         look_around(h))
         rc = serve_guests(h, listener, deadline);
-    saved = errno;
+    saved = h->out ? ESTALE : errno;
+    rc = h->out ? -1 : rc;
     if (rc < 0 && saved == ETIMEDOUT)
         plait_errorf(err, "%s: %d of %d ranks did not come within %g s",
                      m->name, count_missing(h), m->size, m->timeout_s);
+    else if (h->out)
+        plait_errorf(err, "%s: it goes on without this rank", m->name);
     else if (rc < 0)
         plait_errorf(err, "%s: accept: %s", m->name, strerror(saved));
     while (h->nguests > 0)
@@ -342,7 +352,8 @@ int plait_rendezvous_join(const struct plait_meeting *m, const char *host,
         }
         nanosleep(&pause, NULL);
     } while (plait_trace_now() < deadline &&
-             !(m->standing && fd < 0 && saved == ECONNREFUSED));
+             !(m->standing && fd < 0 && saved == ECONNREFUSED) &&
+             !(m->in_vain && m->in_vain(m->arg)));
     errno = first ? first : saved;
     plait_errorf(err, "%s: rank %d at %s port %d: %s", m->name, m->root, host,
                  port,

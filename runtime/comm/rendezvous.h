@@ -17,6 +17,7 @@
 struct plait_meeting {
     const char *name; /* of the group, for errors */
     uint64_t key;     /* tells the groups of a job apart */
+    uint64_t also;    /* another one that the root takes; 0: none */
     int rank, size;
     int root;                       /* who listens: ranks behind it connect */
     char secret[PLAIT_SECRET_SIZE]; /* "": proves nothing */
@@ -27,6 +28,8 @@ struct plait_meeting {
     /* Called now and then while the root waits, NULL: not. It may set fds[r],
      * which is -1 as long as rank r is waited for, to PLAIT_RENDEZVOUS_GONE. */
     void (*look)(void *arg, int *fds);
+    /* Called after each try of one that joins, NULL: not. True: it gives up. */
+    bool (*in_vain)(void *arg);
     void *arg;
 };
 #define PLAIT_RENDEZVOUS_GONE (-2)
@@ -38,7 +41,8 @@ struct plait_meeting {
 int plait_rendezvous_listen(int *port);
 
 /* The root: wait for those ranks behind it whose fds[rank] is -1; then it is
- * the connection to them. The others stay. */
+ * the connection to them. The others stay. -1 with errno ESTALE: they go on
+ * without this process (notice.h). */
 int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
                             int *fds, struct plait_error *err);
 /* The others: a connection to the root, which listens on one of `ports` ports

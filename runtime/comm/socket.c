@@ -238,6 +238,29 @@ void plait_comm_rest(struct plait_comm *comm)
         socket_of(comm)->world->nap_ms = 100;
 }
 
+void plait_comm_break(struct plait_comm *comm)
+{
+    if (comm->vtable == &socket_vtable)
+        plait_links_fail(socket_of(comm)->world->links,
+                         "given up: a rank does not answer");
+}
+
+static void read_links(void *arg)
+{
+    plait_links_move(arg);
+}
+
+bool plait_comm_look(struct plait_comm *comm)
+{
+    struct socket_world *world;
+
+    if (comm->vtable != &socket_vtable)
+        return false;
+    world = socket_of(comm)->world;
+    plait_engine_call(world->engine, read_links, world->links);
+    return plait_links_failure(world->links) != NULL;
+}
+
 /* -- split --------------------------------------------------------------- */
 
 struct split_request {

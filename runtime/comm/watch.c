@@ -6,12 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/comm/comm_private.h"
 #include "runtime/comm/peers.h"
-#include "topology/base/hash.h"
+#include "runtime/stuck/look.h"
 
 /* plait_comm_watch(): the other ranks of the world on this node. */
 
@@ -36,23 +35,6 @@ struct plait_watch {
     void (*gone)(void *arg, const char *what);
     void *arg;
 };
-
-static void identify_self(struct process *p)
-{
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    char boot[40] = "";
-    struct stat s;
-
-    memset(p, 0, sizeof(*p));
-    p->pid = getpid();
-    if (f && !fgets(boot, sizeof(boot), f))
-        boot[0] = '\0';
-    if (f)
-        fclose(f);
-    p->space = plait_hash_text(PLAIT_HASH_START, boot);
-    if (stat("/proc/self/ns/pid", &s) == 0)
-        p->space += s.st_ino;
-}
 
 /* The lowest rank that is left reports, and kills the others before it ends
  * itself. A rank that finds a lower one alive waits for that one to end, or to
@@ -103,7 +85,9 @@ int plait_comm_watch(struct plait_comm *world,
     struct plait_watch *w = calloc(1, sizeof(*w));
     struct process me, *all = calloc(world->size, sizeof(*all));
 
-    identify_self(&me);
+    memset(&me, 0, sizeof(me));
+    me.pid = getpid();
+    me.space = plait_stuck_space();
     if (!w || !all ||
         plait_comm_host_all_gather(world, &me, all, sizeof(me)) < 0) {
         plait_errorf(err, "%s",

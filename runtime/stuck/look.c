@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "topology/base/hash.h"
 
 /* -- the record ---------------------------------------------------------- */
 
@@ -46,6 +49,21 @@ static void copy_wait(const struct plait_record *record, int i, double now,
     rank->in.bytes = atomic_load(&g->bytes);
     rank->peer = atomic_load(&g->peer);
     rank->wait_age = age > 0 ? age : 0;
+}
+
+uint64_t plait_stuck_space(void)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    char boot[40] = "";
+    struct stat s;
+
+    if (f && !fgets(boot, sizeof(boot), f))
+        boot[0] = '\0';
+    if (f)
+        fclose(f);
+    if (stat("/proc/self/ns/pid", &s) < 0)
+        s.st_ino = 0;
+    return plait_hash_text(PLAIT_HASH_START, boot) + s.st_ino;
 }
 
 enum plait_stuck_state plait_stuck_state_of(int pid)

@@ -20,6 +20,9 @@ void plait_stuck_read_line(const char *path, char *line, size_t size);
 
 enum plait_stuck_state plait_stuck_state_of(int pid);
 
+/* Equal for processes that see each other's numbers. */
+uint64_t plait_stuck_space(void);
+
 /* What the system call says that a thread of this machine is blocked in, as
  * "read of FILE": "" where it is in none, in one that says nothing, or where
  * the kernel does not tell. tid 0: any thread of the process that is blocked in

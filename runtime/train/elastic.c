@@ -17,6 +17,9 @@
 
 /* Losses in a row without a step in between that bring the run further. */
 enum { MOST_STALLED = 20 };
+/* So long one is waited for that is stopped by a signal when another is lost;
+ * where it was waited for already, no longer. */
+#define STOPPED_S 10
 
 /* -- the beginning --------------------------------------------------------- */
 
@@ -145,16 +148,17 @@ static void describe_lost(struct plait_elastic *e,
 
             if (i < e->seats)
                 snprintf(rank, sizeof(rank), "rank %d", i);
-            used += (size_t)snprintf(e->who + used, size - used,
-                                     "%s%s (%s, process %d)", used ? ", " : "",
-                                     rank, c->host, (int)c->pid);
+            used += (size_t)snprintf(
+                e->who + used, size - used, "%s%s (%s, process %d%s)",
+                used ? ", " : "", rank, c->host, (int)c->pid,
+                m->out[e->members[i]] ? ", which does not answer" : "");
         }
 }
 
 static int agree(struct plait_elastic *e, struct plait_members *m,
                  struct plait_error *err)
 {
-    if (plait_members_regroup(m, err) < 0)
+    if (plait_members_regroup(m, e->hung ? 0 : STOPPED_S, err) < 0)
         return -1;
     describe_lost(e, m);
     e->agreed = plait_trace_now();
@@ -245,6 +249,7 @@ int plait_elastic_wait(struct plait_session *s, int *outcome,
 
     note_members(s->elastic, &s->world);
     s->elastic->stalled = 0;
+    s->elastic->hung = false;
     plait_comm_rest(s->world.all);
     if (plait_comm_host_broadcast(s->world.all, &value, sizeof(value), 0) < 0) {
         s->elastic->noticed = plait_trace_now();
@@ -363,6 +368,16 @@ void plait_elastic_report(const struct plait_session *s, int64_t step)
             e->copied ? " in memory" : "", again, again == 1 ? "" : "s",
             e->loaded - e->noticed, e->agreed - e->noticed,
             e->rebuilt - e->agreed, e->loaded - e->rebuilt);
+}
+
+void plait_elastic_note_hang(struct plait_session *s, bool hung)
+{
+    s->elastic->hung = hung;
+}
+
+bool plait_elastic_outdated(const struct plait_session *s)
+{
+    return s->elastic && plait_comm_look(s->world.all);
 }
 
 void plait_elastic_note_source(struct plait_session *s, bool copied)

@@ -19,6 +19,7 @@ struct plait_elastic {
     int losses;                  /* all */
     struct plait_copies *copies; /* in memory, of any of its worlds */
     bool copied;                 /* the state came from those */
+    bool hung;                   /* a rank did not answer for train.timeout */
     int stalled;                 /* since a step was made for the first time */
     /* Of the last loss. */
     char who[256];
@@ -50,6 +51,11 @@ void plait_elastic_clear(struct plait_elastic *e);
 void plait_elastic_report(const struct plait_session *s, int64_t step);
 /* Where the state came from, before that. */
 void plait_elastic_note_source(struct plait_session *s, bool copied);
+/* Whether the loss was noticed because a rank did not answer. */
+void plait_elastic_note_hang(struct plait_session *s, bool hung);
+/* The others may have gone on without this process, while it was stopped: what
+ * it has to write is not theirs any more. */
+bool plait_elastic_outdated(const struct plait_session *s);
 /* The steps begin after `step`. s->elastic may be NULL in all that follow. */
 void plait_elastic_start(struct plait_session *s, int64_t step);
 /* A step was made. */

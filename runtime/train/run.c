@@ -175,6 +175,8 @@ static int open_watch(struct run *r, struct plait_error *err)
                                        r->config->train.timeout, growth, err);
         rc = r->dog ? 0 : -1;
     }
+    if (r->s->elastic)
+        plait_watchdog_spare(r->dog);
     return plait_error_consensus(r->world, rc, err);
 }
 
@@ -220,7 +222,8 @@ static void log_step(struct run *r, const struct plait_metrics *m)
     const struct plait_job_config *c = r->config;
     bool last = m->step == c->train.steps;
 
-    if (plait_comm_rank(r->world) != 0)
+    if (plait_comm_rank(r->world) != 0 ||
+        (!last && plait_elastic_outdated(r->s)))
         return;
     note_phase(r, PLAIT_PHASE_LOG);
     if (!r->unlogged && (m->step % c->log.every == 0 || last || m->shares)) {
@@ -436,10 +439,12 @@ int plait_run_train(struct plait_session *s,
     if (rc == 0)
         rc = plait_error_consensus(r.world, close_trace(&r, err), err);
     /* Where a rank is gone, nothing moves any more, and the others go on. */
-    if (rc < 0 && plait_elastic_lost(s))
+    if (rc < 0 && plait_elastic_lost(s)) {
+        plait_elastic_note_hang(s, plait_watchdog_hung(r.dog));
         plait_comm_abort(s->world.all);
-    else if (rc == PLAIT_RUN_BROKEN)
+    } else if (rc == PLAIT_RUN_BROKEN) {
         return rc;
+    }
     run_close(&r);
     return rc;
 }

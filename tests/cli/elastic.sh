@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plait run --elastic: ranks are killed while they train, and those that are
-# left go on in the same processes to the losses of a run that nobody hurt.
+# plait run --elastic: ranks are killed or stopped while they train, and those
+# that are left go on in the same processes to the losses of a run that nobody
+# hurt.
 set -u
 train=$top_builddir/plait-train
 plait=$top_builddir/plait
@@ -35,7 +36,7 @@ begin() {
 
 steps_made() { [ "$(wc -l <"$dir/m")" -ge "$1" ]; }
 
-# kill_at STEP RANK: as soon as that step is in the metrics
+# kill_at STEP RANK [SIGNAL]: as soon as that step is in the metrics
 kill_at() {
     for ((i = 0; i < 12000; i++)); do
         steps_made "$1" && break
@@ -43,7 +44,7 @@ kill_at() {
         sleep 0.01
     done
     killed=$(date +%s.%N)
-    kill -9 "$(cat "$dir/pid.$2")"
+    kill "-${3:-9}" "$(cat "$dir/pid.$2")"
 }
 
 # mended N: that many losses are, or the run has ended
@@ -57,19 +58,8 @@ finish() {
     pid=
 }
 
-# Each loss, and the weights by the last one's gradient: the bound of the parity
-# matrix.
 close_by() {
-    python3 -c '
-import json, sys
-a, b = ([json.loads(x) for x in open(f)] for f in sys.argv[1:3])
-n = int(sys.argv[3])
-def same(x, y): return abs(x - y) <= 2e-5 * abs(x)
-for x, y in zip(a, b):
-    if not same(x["loss"], y["loss"]) or x["step"] != y["step"]:
-        sys.exit("step %d: %r, %r" % (x["step"], x["loss"], y["loss"]))
-sys.exit(not (len(a) == len(b) == n and
-              same(a[-1]["grad_norm"], b[-1]["grad_norm"])))' "$@" $steps
+    python3 -B "$top_srcdir/tests/lib/same_losses.py" "$@" $steps
 }
 
 # What a loss cost: the time until it was noticed is from the test, the parts
@@ -154,6 +144,49 @@ from_memory
 hurt "tp 2 dp 2 zero 1, copies in memory, two killed" 4 "--tp=2 --dp=2" \
     "100000 $copies --set parallel.zero=1" $one $(((one + 1 + RANDOM % 3) % 4))
 from_memory
+
+# stopped WHAT SECONDS RANKS LAYOUT RANK ARGS...: the rank is stopped when the
+# step is there, and continued SECONDS after the others are back; 0: never
+stopped() {
+    local rank=$5
+    begin "$3" "$4" "${@:6}"
+    kill_at $((RANDOM % 40 + 12)) "$rank" STOP
+    until_true eval 'grep -q "^plait-train: rank $rank .* is gone in step" \
+        "$dir/out" || ! kill -0 $pid'
+    until_true mended 1
+    [ "$2" = 0 ] || { sleep "$2"; kill -CONT "$(cat "$dir/pid.$rank")"; }
+    finish
+    ok "$1: ends well" test $status = 0
+    ok "the rank is named, as stopped" grep -Eq "plait-train: step [0-9]+ has \
+not ended for 12 s \(train.timeout\): .*rank $rank \(.* is stopped by a signal.*; \
+going on without who does not answer$" "$dir/out"
+    ok "and left out" grep -Eq "^plait-train: rank $rank \(.*, process $(cat \
+        "$dir/pid.$rank"), which does not answer\) is gone in step" "$dir/out"
+    ok "to the losses of a run that nobody hurt" close_by "$dir/one" "$dir/m"
+    ok "once it is continued it says that it was left out, in one line" eval \
+        'test "$(grep -c "^plait-train: rank $rank did not answer, and the others \
+have gone on without it; ended$" "$dir/out")" = 1 &&
+        ! grep "^plait-train: " "$dir/out" | grep -vE " (step [0-9]+ has not \
+ended|(rank|no rank|back at step) .*)"'
+    ok "nothing is left of it" eval '! kill -0 $(cat "$dir"/pid.*) 2>/dev/null'
+    say_parts
+}
+limit="--set train.timeout=12" # a busy machine may hold a step up for seconds
+stopped "dp 3, one is stopped and continued" 0.2 3 --dp=3 \
+    $((RANDOM % 2 + 1)) $limit --set checkpoint.every=10
+stopped "tp 2 and a spare one, the first is stopped for ever" 0 2 \
+    "--tp=2 --spares=1" 0 $limit --set checkpoint.every=100000 $copies
+ok "whose seat the spare one takes" \
+    grep -q "dp 1 of 1 (1 spare rank takes a seat) from" "$dir/out"
+
+# A short stop is waited for.
+begin 2 --dp=2 --set train.timeout=60 --set checkpoint.every=50
+kill_at $((RANDOM % 40 + 12)) 1 STOP
+sleep 1
+kill -CONT "$(cat "$dir/pid.1")"
+finish
+ok "a rank that is stopped for a second is waited for" eval 'test $status = 0 &&
+    ! grep "is gone" "$dir/out" && close_by "$dir/one" "$dir/m"'
 
 begin 2 "--tp=2 --spares=1" --set checkpoint.every=5
 # ticks FILE: of the processor, so far

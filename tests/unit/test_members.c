@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes of which some die: those that are left agree on who they are, also
- * where another one dies while they do. */
+/* Processes of which some die or are stopped: those that are left agree on who
+ * they are, also where another one dies while they do, and who was stopped
+ * learns that it was left out. */
 #include "config.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,16 +24,49 @@ static const struct scene {
     unsigned first; /* die before the others notice */
     unsigned late;  /* notice late, and die instead of answering */
     unsigned met;   /* die once they have agreed */
+    unsigned still; /* are stopped before the others notice, and continued when
+                       those have agreed */
+    unsigned told;  /* die when one of the others has heard the outcome */
 } scenes[] = {
-    {"one dies", 1 << 2, 0, 0},
-    {"the lowest dies", 1 << 0, 0, 0},
-    {"all but the last die", 0xf, 0, 0},
-    {"nobody dies", 0, 0, 0},
-    {"one dies, then the lowest, who is asked", 1 << 3, 1 << 0, 0},
-    {"one dies, then one who is waited for", 1 << 1, 1 << 3, 0},
-    {"one dies, then one who has agreed", 1 << 4, 0, 1 << 2},
-    {"one dies, then the lowest, who has asked", 1 << 1, 0, 1 << 0},
+    {.what = "one dies", .first = 1 << 2},
+    {.what = "the lowest dies", .first = 1 << 0},
+    {.what = "all but the last die", .first = 0xf},
+    {.what = "nobody dies"},
+    {.what = "one dies, then the lowest, who is asked",
+     .first = 1 << 3,
+     .late = 1 << 0},
+    {.what = "one dies, then one who is waited for",
+     .first = 1 << 1,
+     .late = 1 << 3},
+    {.what = "one dies, then one who has agreed",
+     .first = 1 << 4,
+     .met = 1 << 2},
+    {.what = "one dies, then the lowest, who has asked",
+     .first = 1 << 1,
+     .met = 1 << 0},
+    {.what = "one is stopped", .still = 1 << 2},
+    {.what = "the lowest is stopped", .still = 1 << 0},
+    {.what = "one dies, and more than half are stopped",
+     .first = 1 << 3,
+     .still = 0x7},
+    {.what = "one dies, the lowest as it tells the second",
+     .first = 1 << 4,
+     .told = 1 << 0},
+    {.what = "one is stopped, the lowest dies as it tells",
+     .still = 1 << 3,
+     .told = 1 << 0},
 };
+
+static int heard; /* -1: of this process, nobody dies of telling */
+
+/* In place of libc's: the outcome of an election has 16 bytes, and nothing else
+ * that is sent there. */
+ssize_t send(int fd, const void *buf, size_t bytes, int flags)
+{
+    if (bytes == 16 && heard >= 0 && heard++ == 1)
+        kill(getpid(), SIGKILL);
+    return sendto(fd, buf, bytes, flags, NULL, 0);
+}
 
 /* What a process says of the world it is in. */
 struct said {
@@ -85,17 +120,25 @@ static int run_process(const struct plait_launch *launch,
     int rc = m ? -1 : -2;
 
     plait_comm_destroy(star);
+    heard = scene->told & me ? 0 : -1;
+    if (scene->still & me)
+        raise(SIGSTOP);
     if (scene->late & me)
         nap(500);
     if ((scene->first | scene->late) & me)
         kill(getpid(), SIGKILL);
     for (int i = 0; i < 5 && rc == -1; i++)
-        if (plait_members_regroup(m, &err) < 0)
+        if (plait_members_regroup(m, 0, &err) < 0)
             break;
         else if (scene->met & me)
             kill(getpid(), SIGKILL);
         else
             rc = meet(m, &said);
+    if (rc < 0 && scene->still & me) {
+        memset(&said, 0, sizeof(said));
+        said.rank = strstr(err.text, "gone on without it") ? 1 : 0;
+        rc = 0;
+    }
     if (rc == 0 && write(out, &said, sizeof(said)) != sizeof(said))
         rc = -1;
     plait_members_destroy(m);
@@ -117,39 +160,48 @@ static int is_placed(const struct said *said, unsigned left)
     return seen == left;
 }
 
-static void check_said(const struct scene *scene, int in)
+static void check_said(const struct scene *scene, const pid_t *pid, int in)
 {
-    unsigned left = ALL & ~(scene->first | scene->late | scene->met);
+    unsigned left = ALL & ~(scene->first | scene->late | scene->met |
+                            scene->still | scene->told);
+    int n = 0, bad = 0, sum = 0, want = __builtin_popcount(left), out = 0;
     struct said said, first = {0};
-    int n = 0, bad = 0, sum = 0;
 
     for (int i = 0; i < RANKS; i++)
         sum += left & 1u << i ? i : 0;
-    while (read(in, &said, sizeof(said)) == sizeof(said)) {
+    while (n < want && read(in, &said, sizeof(said)) == sizeof(said)) {
         first = n++ == 0 ? said : first;
         bad |= said.present != left || said.epoch != first.epoch ||
                said.sum != sum || !is_placed(&said, left) ||
                memcmp(said.order, first.order, sizeof(said.order)) != 0;
     }
-    ok(!bad && n == __builtin_popcount(left), "%s: the others agree",
-       scene->what);
-    if (bad || n != __builtin_popcount(left))
+    ok(!bad && n == want, "%s: the others agree", scene->what);
+    if (bad || n != want)
         diag("%d of them, 0x%x where 0x%x are left", n, first.present, left);
+    if (!scene->still)
+        return;
+    for (int i = 0; i < RANKS; i++)
+        kill(pid[i], SIGCONT);
+    while (read(in, &said, sizeof(said)) == sizeof(said))
+        out += said.present == 0 && said.rank == 1;
+    ok(out == __builtin_popcount(scene->still), "... who was stopped is told");
+    diag("%d were told", out);
 }
 
 static void test_scene(const struct scene *scene)
 {
     struct plait_launch launch = launch_of(0, RANKS);
+    pid_t pid[RANKS];
     int fd[2];
 
     if (pipe(fd) < 0)
         exit(1);
     fflush(stdout);
     for (launch.rank = 0; launch.rank < RANKS; launch.rank++)
-        if (fork() == 0)
+        if ((pid[launch.rank] = fork()) == 0)
             _exit(run_process(&launch, scene, fd[1]) == 0 ? 0 : 1);
     close(fd[1]);
-    check_said(scene, fd[0]);
+    check_said(scene, pid, fd[0]);
     close(fd[0]);
     while (wait(NULL) > 0)
         ;

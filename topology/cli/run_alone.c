@@ -30,7 +30,8 @@ struct stream {
 };
 
 struct task {
-    pid_t pid; /* and that of its process group; 0: it has ended */
+    pid_t pid;    /* and that of its process group; 0: it has ended */
+    bool stopped; /* by a signal */
     struct stream streams[2];
 };
 
@@ -226,22 +227,41 @@ static void take_status(struct crew *crew, int status)
         crew->status = crew->good ? 0 : status;
 }
 
+/* Whom the others have gone on without, because it was stopped: it would be
+ * waited for for ever, and ends by itself as soon as it can see that. */
+static void wake_left(struct crew *crew)
+{
+    if (!crew->run->elastic || !crew->good || crew->left == 0 || crew->deadline)
+        return;
+    for (int i = 0; i < crew->n; i++)
+        if (crew->tasks[i].pid && !crew->tasks[i].stopped)
+            return;
+    signal_all(crew, SIGCONT);
+    crew->deadline = now() + PATIENCE;
+}
+
 static void reap(struct crew *crew)
 {
     int status;
     pid_t pid;
 
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+        bool ended = WIFEXITED(status) || WIFSIGNALED(status);
+
         for (int i = 0; i < crew->n; i++)
-            if (crew->tasks[i].pid == pid) {
+            if (crew->tasks[i].pid == pid && ended) {
                 crew->tasks[i].pid = 0;
                 crew->left--;
                 if (status)
                     kill(-pid, SIGTERM); /* what it has started */
+            } else if (crew->tasks[i].pid == pid) {
+                crew->tasks[i].stopped = WIFSTOPPED(status);
             }
-        take_status(crew, WIFSIGNALED(status) ? 128 + WTERMSIG(status)
-                                              : WEXITSTATUS(status));
+        if (ended)
+            take_status(crew, WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+                                                  : WEXITSTATUS(status));
     }
+    wake_left(crew);
 }
 
 static void read_signal(struct crew *crew)

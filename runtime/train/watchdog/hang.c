@@ -9,13 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/stuck/beat.h"
 #include "runtime/stuck/look.h"
 #include "runtime/train/watchdog/heartbeat.h"
-#include "topology/base/hash.h"
 
 /* A watch that has not run for so long will not report. */
 #define FRESH_S 2
@@ -50,27 +48,12 @@ struct plait_hang {
     struct plait_error unheard;   /* why there never will be, "": it will */
 };
 
-static uint64_t process_space(void)
-{
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    char boot[40] = "";
-    struct stat s;
-
-    if (f && !fgets(boot, sizeof(boot), f))
-        boot[0] = '\0';
-    if (f)
-        fclose(f);
-    if (stat("/proc/self/ns/pid", &s) < 0)
-        s.st_ino = 0;
-    return plait_hash_text(PLAIT_HASH_START, boot) + s.st_ino;
-}
-
 static void describe_self(struct plait_hang *h, const struct plait_world *world)
 {
     struct contact *me = &h->all[h->rank];
     struct plait_record *record = h->record;
 
-    me->space = process_space();
+    me->space = plait_stuck_space();
     me->pid = getpid();
     me->fd = h->fd;
     me->gpu = world->planned ? world->launch.gpu : -1;

@@ -30,6 +30,11 @@
 #define STOPPED_S 5
 #define TIMES 63 /* steps that the median is of */
 #define FEWEST 5
+/* The part of the limit after which a rank may have noticed before this one,
+ * which began the step later; and how long a process may take to come out of
+ * what it does when the others go on without it. */
+#define NEARLY 0.8
+#define LEAVE_S 90
 /* Of a stage before the first step, where none is given. */
 #define STAGE_S 600
 
@@ -51,6 +56,8 @@ struct plait_watchdog {
     int64_t step;      /* 0: none has begun */
     const char *stage; /* before it; NULL: none with a limit */
     bool stepping, leave, noted;
+    bool spare;   /* the others go on */
+    double given; /* up: when; 0: not yet */
 };
 
 static double seconds_now(void)
@@ -91,8 +98,13 @@ static void say(const char *line)
         return;
 }
 
-static void leave_run(const struct plait_watchdog *dog)
+static void leave_run(struct plait_watchdog *dog)
 {
+    if (dog->spare) {
+        dog->given = seconds_now();
+        plait_comm_break(dog->world);
+        return;
+    }
     plait_comm_kill_node(dog->world);
     alarm(ABORT_LIMIT_S);
     plait_comm_abort(dog->world);
@@ -110,7 +122,24 @@ static double limit_now(const struct plait_watchdog *dog)
     return dog->limit;
 }
 
-static void end_run(const struct plait_watchdog *dog)
+/* The thread that trains has not come back from a disk, or a computation. */
+static void leave_late(const struct plait_watchdog *dog, double now)
+{
+    char where[100], line[200];
+
+    if (now - dog->given < LEAVE_S)
+        return;
+    plait_hang_where(dog->hang, plait_comm_rank(dog->world), where,
+                     sizeof(where));
+    snprintf(line, sizeof(line),
+             "plait-train: rank %d (%s) hangs, and the others go on without "
+             "it; ended\n",
+             plait_comm_rank(dog->world), where);
+    say(line);
+    _exit(1);
+}
+
+static void end_run(struct plait_watchdog *dog)
 {
     char why[700], line[1000], what[64];
 
@@ -118,11 +147,13 @@ static void end_run(const struct plait_watchdog *dog)
     plait_hang_explain(dog->hang, why, sizeof(why));
     snprintf(line, sizeof(line),
              "plait-train: %s has not ended for %.0f s "
-             "(train.timeout%s): %s; ended\n",
+             "(train.timeout%s): %s; %s\n",
              dog->stage ? dog->stage : what, limit_now(dog),
-             dog->seconds < 0 ? " auto" : "", why);
+             dog->seconds < 0 ? " auto" : "", why,
+             dog->spare ? "going on without who does not answer" : "ended");
     say(line);
-    plait_hang_tell(dog->hang);
+    if (!dog->spare)
+        plait_hang_tell(dog->hang);
     leave_run(dog);
 }
 
@@ -140,9 +171,15 @@ static void look_once(struct plait_watchdog *dog, double now)
     double limit = limit_now(dog), over = now - dog->since - limit;
 
     plait_hang_alive(dog->hang);
+    if (dog->given > 0) {
+        leave_late(dog, now);
+        return;
+    }
     if (plait_hang_ended(dog->hang) ||
-        (dog->woken > 0 && plait_hang_is_left(dog->hang, now - dog->woken)))
+        (dog->woken > 0 && plait_hang_is_left(dog->hang, now - dog->woken))) {
         leave_run(dog);
+        return;
+    }
     if (limit <= 0 || over < 0)
         return;
     if (!dog->noted)
@@ -232,6 +269,30 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
     free(dog);
     errno = number;
     return NULL;
+}
+
+void plait_watchdog_spare(struct plait_watchdog *dog)
+{
+    if (!dog)
+        return;
+    pthread_mutex_lock(&dog->lock);
+    dog->spare = true;
+    pthread_mutex_unlock(&dog->lock);
+}
+
+bool plait_watchdog_hung(struct plait_watchdog *dog)
+{
+    double limit;
+    bool hung;
+
+    if (!dog)
+        return false;
+    pthread_mutex_lock(&dog->lock);
+    limit = limit_now(dog);
+    hung = dog->given > 0 ||
+           (limit > 0 && seconds_now() - dog->since > NEARLY * limit);
+    pthread_mutex_unlock(&dog->lock);
+    return hung;
 }
 
 void plait_watchdog_stage(struct plait_watchdog *dog, const char *what)

@@ -22,6 +22,11 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
                                              struct plait_hang *hang,
                                              int seconds, double growth,
                                              struct plait_error *err);
+/* The run goes on without ranks that hang: in place of ending it, the watch
+ * makes every transfer of the world fail, as where a rank is lost. */
+void plait_watchdog_spare(struct plait_watchdog *dog);
+/* It has, or another rank's did: the step has taken about as long. */
+bool plait_watchdog_hung(struct plait_watchdog *dog);
 /* What is done now, before the first step, such as "opening the data": it has
  * the limit that was given, or with PLAIT_WATCHDOG_AUTO ten minutes. NULL:
  * something without a limit. The text outlives it. */
