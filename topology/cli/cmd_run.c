@@ -42,7 +42,8 @@ static void print_help(void)
         "  --label              with --np: each line begins with the rank\n"
         "  --grace N            with --np: kill what is left N seconds after "
         "SIGTERM (60)\n"
-        "  --elastic            with --np: when one dies, others go on\n"
+        "  --elastic            with --np or srun: when one dies, others go "
+        "on\n"
         "  --spares N           with srun: leave out N nodes, those below a "
         "bound first;\n"
         "                       with --elastic: N more wait to take a dead "
@@ -162,10 +163,6 @@ static int check_together(struct run *run)
                                  "KillWait)");
     if (run->grace < 0)
         run->grace = GRACE_S;
-    if (run->elastic && !run->np)
-        return plait_cmd_misused("run: --elastic goes with --np: another "
-                                 "launcher decides itself whether it ends all "
-                                 "tasks when one dies");
     /* These are processes and not nodes to choose from. */
     if (run->elastic && !(run->options.given & 1u << PLAIT_OPTION_PREFLIGHT))
         run->options.preflight = 0;
@@ -173,9 +170,25 @@ static int check_together(struct run *run)
 }
 
 /* Other launchers have no nodes to leave out, and Slurm tells its own. */
+static int check_elastic(const struct run *run, struct plait_error *err)
+{
+    errno = EINVAL;
+    if (!run->elastic || run->place.alone)
+        return 0;
+    if (!run->place.slurm)
+        return plait_errorf(err, "run: --elastic goes with --np or srun: "
+                                 "another launcher ends all tasks when one "
+                                 "dies");
+    return run->options.spares
+               ? plait_errorf(err, "run: --elastic has --spares with --np "
+                                   "alone; under srun those that are left "
+                                   "take fewer replicas")
+               : 0;
+}
+
 static int check_spares(const struct run *run, struct plait_error *err)
 {
-    if (!run->options.spares || run->elastic)
+    if (!run->options.spares || (run->elastic && run->place.alone))
         return 0;
     errno = EINVAL;
     if (!run->place.slurm)
@@ -253,7 +266,7 @@ int plait_cmd_run(int argc, char **argv)
     errno = 0;
     if ((run.np == 0 && check_unplanned(&run, &err) < 0) ||
         run_place_find(&run.place, run.np, &err) < 0 ||
-        check_spares(&run, &err) < 0) {
+        check_elastic(&run, &err) < 0 || check_spares(&run, &err) < 0) {
         rc = refuse(&run, &err);
     } else if (start(&run, &err) < 0) {
         errno = 0;

@@ -1,0 +1,87 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# srun plait run --elastic over nodes with networks and processes of their own:
+# all tasks of a node are killed, or its link goes down for ever, and the others
+# go on in the same processes to the losses of a run that nobody hurt.
+command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
+. "$top_srcdir/tests/cluster/own_networks.sh"
+train=$(readlink -f "$top_builddir/plait-train")
+plait_run=$(readlink -f "$top_builddir/plait")
+. "$top_srcdir/tests/cluster/tap.sh" --netns yes --gpus 0 --conf KillOnBadExit=1
+
+python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2 || exit 99
+export OMP_NUM_THREADS=1
+steps=80
+"$train" c.yaml --device cpu --set train.steps=$steps --metrics one.jsonl \
+    >one.out 2>&1 || { cat one.out; echo "Bail out! plait-train fails"; exit 99; }
+
+# start NAME LAYOUT ARGS...: two tasks on each of three nodes
+start()
+{
+    timeout 480 srun -Q --mpi=none --kill-on-bad-exit=0 -N3 \
+        --ntasks-per-node=2 --output="$1.out.%t" "$plait_run" run --elastic \
+        --pin=none $2 -- "$train" c.yaml --device cpu \
+        --set train.steps=$steps --set checkpoint.dir="$work/$1.ck" \
+        --set checkpoint.every=5 --set log.metrics="$1.jsonl" "${@:3}" \
+        >"$1.srun" 2>&1 </dev/null &
+    pid=$!
+}
+
+trains()
+{
+    [ "$(wc -l <"$1.jsonl")" -ge 12 ] || ! kill -0 $pid
+}
+
+# ranks NAME [NODE]: its processes, as they are numbered here
+ranks()
+{
+    local one
+    for one in $(pgrep -f "^[^ ]*plait-train c.yaml .*log.metrics=$1.jsonl"); do
+        [ -n "${2:-}" ] && ! tr '\0' '\n' <"/proc/$one/environ" |
+            grep -qx "SLURMD_NODENAME=$2" || echo "$one"
+    done 2>/dev/null
+}
+
+says()
+{
+    grep -hE "$2" "$1".out.*
+}
+
+# went_on NAME PATTERN: what the others say of it
+went_on()
+{
+    says "$1" "^plait-train: .* is gone in step [0-9]+; going on with $2" ||
+        { cat "$1".out.* "$1.srun"; return 1; }
+    python3 -B "$top_srcdir/tests/lib/same_losses.py" one.jsonl "$1.jsonl" \
+        $steps
+}
+
+start killed "--tp=2 --dp=3"
+until_true trains killed
+kill -9 $(ranks killed node2)
+check "all tasks of a node are killed: the step ends" ended
+check "... the others go on, to the losses of a run that nobody hurt" \
+    went_on killed "dp 2 of 3"
+check "... as the same processes, without an error of theirs" is "" \
+    "$(says killed "plait-train: |Sanitizer|runtime error" |
+        grep -vE "^plait-train: (rank|back at step) ")"
+says killed "is gone in step|back at step" | sed 's/^/#   /'
+
+check "spare tasks are refused, in one line" refused \
+    "run: --elastic has --spares with --np alone" srun -Q --mpi=none -N2 \
+    --ntasks-per-node=1 "$plait_run" run --elastic --spares=1 true
+
+start cut "--dp=3 --tp=2" --set train.timeout=12
+until_true trains cut
+ip link set veth3 down
+check "the link of a node is down for ever: the others go on" \
+    until_true went_on cut "dp 2 of 3"
+check "... and what is cut off ends by itself" until_true eval \
+    '[ -z "$(ranks cut node3)" ]'
+ip link set veth3 up
+check "the step ends" ended
+check "... each rank that was cut off has said why, and the metrics are the \
+others'" eval '[ "$(says cut "^plait-train: rank [0-9]: [0-9] other ranks live \
+and do not answer" | wc -l)" = 2 ] && went_on cut "dp 2 of 3"'
+says cut "has not ended for|is gone in step|back at step" | sed 's/^/#   /'
+done_testing
