@@ -110,16 +110,31 @@ def stop_for_ever(case, layout, step, rng):
     shutil.rmtree(case.ck, ignore_errors=True)  # it may be far beyond
 
 
-def kill_in_place(case, layout, step, rng):
+def send(pid, sig):
+    """To a process that the others may not have waited for."""
+    try:
+        os.kill(pid, sig)
+    except ProcessLookupError:
+        pass
+
+
+def in_place(sig, seconds=0):
     """With a spare rank the others go on in the same layout, and so to the same
-    bits."""
-    run = Run(case, layout, launch=["--elastic", "--spares=1"], more=rng.choice(
-        [[], ["--set", "checkpoint.memory=10"]]))
-    if run.at_step(step):
-        os.kill(rng.choice(run.ranks()), signal.SIGKILL)
-    if run.wait() != 0:
-        raise Failed("the others do not go on: " + run.text()[-400:])
-    return run
+    bits; who was stopped says that it was left out."""
+    def fault(case, layout, step, rng):
+        run = Run(case, layout, more=["--set", "train.timeout=4", *rng.choice(
+            [[], ["--set", "checkpoint.memory=10"]])],
+            launch=["--elastic", "--spares=1"])
+        if run.at_step(step):
+            pid = rng.choice(run.ranks())
+            send(pid, sig)
+            if seconds:
+                time.sleep(seconds)
+                send(pid, signal.SIGCONT)
+        if run.wait() != 0:
+            raise Failed("the others do not go on: " + run.text()[-400:])
+        return run
+    return fault
 
 
 def link_down(seconds):
@@ -324,7 +339,9 @@ FAULTS = [
                                         NOT_FINITE)),
     ("bit flip in one replica", changed_replica),
     ("SIGSTOP for 10 s", stopped(10)),
-    ("in place: SIGKILL", kill_in_place),
+    ("in place: SIGKILL", in_place(signal.SIGKILL)),
+    ("in place: SIGSTOP for ever", in_place(signal.SIGSTOP)),
+    ("in place: SIGSTOP for 10 s", in_place(signal.SIGSTOP, 10)),
     ("link down for 5 s", link_down(5)),
     ("link down for ever", link_down(0)),
 ]
