@@ -7,8 +7,8 @@
 nodes=${NODES:-64}
 runs=${RUNS:-0}
 tasks=${TASKS:-1}
-. "$top_srcdir/tests/cluster/tap.sh" --nodes "$nodes" --gpus 0 --cpus 4 \
-    --conf TreeWidth=16
+. "$top_srcdir/tests/cluster/tap.sh" --nodes "$nodes" --gpus 0 \
+    --cpus $((tasks > 4 ? tasks : 4)) --conf TreeWidth=16
 
 # What PLAIT_* and torchrun's names say in one task, on one line.
 cat >task <<'END2'
