@@ -72,11 +72,6 @@ void plait_links_lose(struct plait_links *l, int peer, const char *why)
 
 /* -- what goes out -------------------------------------------------------- */
 
-static void finish_part(struct plait_part *part)
-{
-    --*part->pending;
-}
-
 struct plait_link *plait_links_of(struct plait_links *l, int peer)
 {
     struct plait_link *k = l->link[peer];
@@ -109,7 +104,7 @@ static bool count_sent(struct plait_link *k, size_t n)
     k->out = p->next;
     if (!k->out)
         k->out_end = &k->out;
-    finish_part(p);
+    plait_part_finish(p);
     return true;
 }
 

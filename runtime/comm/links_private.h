@@ -99,6 +99,12 @@ struct plait_links {
     char why[200];       /* when FAILED */
 };
 
+/* One that the caller waits for less. */
+static inline void plait_part_finish(struct plait_part *part)
+{
+    --*part->pending;
+}
+
 /* -- links.c --------------------------------------------------------------- */
 
 void plait_links_lose(struct plait_links *l, int peer, const char *why);

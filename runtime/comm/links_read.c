@@ -35,11 +35,6 @@ static bool is_for(const struct plait_links_head *head,
     return head->group == part->group && head->tag == part->tag;
 }
 
-static void finish_part(struct plait_part *part)
-{
-    --*part->pending;
-}
-
 /* Whether it had come, at least its beginning. */
 static bool claim_early(struct plait_links *l, struct plait_link *k,
                         struct plait_part *part)
@@ -58,7 +53,7 @@ static bool claim_early(struct plait_links *l, struct plait_link *k,
         e->wire->early = NULL;
         e->wire->into = part;
     } else {
-        finish_part(part);
+        plait_part_finish(part);
     }
     *at = e->next;
     free(e);
@@ -153,7 +148,7 @@ static char *inlet_of(struct plait_wire *w, size_t *bytes)
 static void end_message(struct plait_wire *w)
 {
     if (w->into)
-        finish_part(w->into);
+        plait_part_finish(w->into);
     else
         w->early->wire = NULL;
     w->into = NULL;

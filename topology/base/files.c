@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/base/files.h"
 
+#include <errno.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define OTHER_FILES 256 /* that the process may have open */
 
@@ -14,4 +16,19 @@ void plait_files_allow(size_t files)
         return;
     limit.rlim_cur = want < limit.rlim_max ? want : limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int plait_files_write(int fd, const char *text, size_t size)
+{
+    while (size) {
+        ssize_t n = write(fd, text, size);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        text += n;
+        size -= (size_t)n;
+    }
+    return 0;
 }

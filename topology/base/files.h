@@ -13,6 +13,9 @@ extern "C" {
  * Where it does not go so far, opening them says so. */
 void plait_files_allow(size_t files);
 
+/* Write all of it, whatever signals come between. -1 with errno. */
+int plait_files_write(int fd, const char *text, size_t size);
+
 #ifdef __cplusplus
 }
 #endif

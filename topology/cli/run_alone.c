@@ -67,25 +67,13 @@ static void signal_all(const struct crew *crew, int sig)
             kill(own ? crew->tasks[i].pid : -crew->tasks[i].pid, sig);
 }
 
-static void write_all(int fd, const char *text, size_t size)
-{
-    while (size) {
-        ssize_t n = write(fd, text, size);
-
-        if (n < 0 && errno != EINTR)
-            return;
-        text += n > 0 ? n : 0;
-        size -= n > 0 ? (size_t)n : 0;
-    }
-}
-
 /* One write a line, so that the lines of two tasks do not mix. */
 static void print_line(int rank, const char *text, size_t size, int to)
 {
     char line[LINE_MOST + 32];
     int n = snprintf(line, sizeof(line), "[%d] %.*s\n", rank, (int)size, text);
 
-    write_all(to, line, (size_t)n);
+    plait_files_write(to, line, (size_t)n);
 }
 
 static void read_stream(int rank, struct stream *stream)

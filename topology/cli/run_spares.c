@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "topology/base/files.h"
 #include "topology/cli/commands.h"
 #include "topology/cli/run.h"
 #include "topology/start/meeting.h"
@@ -141,23 +142,6 @@ static int choose(void *arg, const char *text, const int *below, char *heard,
 
 /* ---- all tasks ---- */
 
-static int write_all(int fd, const char *text)
-{
-    size_t size = strlen(text);
-
-    while (size) {
-        ssize_t n = write(fd, text, size);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -1;
-        text += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
-
 /* In a child: it is bound as the task to be timed, which this process is not
  * yet. */
 static void fly(struct run *run, int fd)
@@ -174,7 +158,7 @@ static void fly(struct run *run, int fd)
     else
         status = run_preflight(run, run->place.local, &how);
     if (status < 0)
-        _exit(write_all(fd, heard) < 0);
+        _exit(plait_files_write(fd, heard, strlen(heard)) < 0);
     _exit(status);
 }
 

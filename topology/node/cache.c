@@ -15,6 +15,7 @@
 #include "topology/node/cache.h"
 
 #include "topology/base/capture.h"
+#include "topology/base/files.h"
 #include "topology/base/hash.h"
 #include "topology/node/hwloc.h"
 
@@ -296,15 +297,8 @@ error:
  * reason. */
 static void say(int fd, const char *text, size_t size, int good)
 {
-    ssize_t n = write(fd, good ? "+" : "-", 1);
-
-    while (n > 0 && size > 0) {
-        n = write(fd, text, size);
-        if (n < 0 && errno == EINTR)
-            n = 1;
-        else if (n > 0)
-            text += n, size -= (size_t)n;
-    }
+    if (plait_files_write(fd, good ? "+" : "-", 1) == 0)
+        plait_files_write(fd, text, size);
 }
 
 static void write_in_child(void *arg, int fd)
