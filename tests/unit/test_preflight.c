@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,33 @@ static void check_judge(void)
     r[0].nedges = 0;
     ok(plait_preflight_judge(r, 1, &none, text, sizeof(text), NULL) == 0,
        "a rank alone is its own median");
+}
+
+/* Two loops on the two cores of n1: in the first round both run on the one, in
+ * the second on the other. */
+static void check_calmest(void)
+{
+    struct plait_preflight_report r[RANKS];
+    struct plait_preflight_calm calm[NODES];
+    char text[1024];
+
+    for (int i = 0; i < NODES; i++)
+        calm[i].least = INFINITY;
+    for (int round = 0; round < 2; round++) {
+        fill(r);
+        r[2 + round].others = 2;
+        snprintf(r[2 + round].other, sizeof(r[0].other), "fold");
+        r[6].others = round ? 0 : 2; /* which ends */
+        plait_preflight_keep_calmest(r, RANKS, calm);
+    }
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 1 &&
+           strcmp(text,
+                  "n1: other processes want its cores (2.0 each; fold)") == 0,
+       "others who move between the cores of a node: %s", text);
+    fill(r);
+    plait_preflight_keep_calmest(r, RANKS, calm);
+    ok(plait_preflight_judge(r, RANKS, &none, text, sizeof(text), NULL) == 0,
+       "... until they have gone");
 }
 
 /* All links are alike, and none is what the plan takes it for. */
@@ -313,6 +341,7 @@ int main(void)
     check_here();
     check_munge();
     check_judge();
+    check_calmest();
     check_plan();
     check_run();
     check_link();

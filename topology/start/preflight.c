@@ -2,6 +2,7 @@
 #include "topology/start/preflight.h"
 
 #include <errno.h>
+#include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -33,6 +34,7 @@ struct flight {
     struct contact self, *contacts;
     struct plait_preflight_report report;
     struct plait_preflight_report *reports; /* RANK 0: [world] */
+    struct plait_preflight_calm *calm;      /* RANK 0: [world] */
     char answer[PLAIT_MEETING_ANSWER];
 };
 
@@ -261,6 +263,7 @@ static int gather_reports(struct flight *f, struct plait_meeting *meeting)
             say(f, "a task says what no task can");
             return -1;
         }
+    plait_preflight_keep_calmest(f->reports, f->world, f->calm);
     return 0;
 }
 
@@ -330,7 +333,10 @@ static int lead(struct flight *f)
     int rc = -1;
 
     f->reports = calloc((size_t)f->world, sizeof(*f->reports));
-    if (next && f->reports && wait_all(f, first) == 0 &&
+    f->calm = calloc((size_t)f->world, sizeof(*f->calm));
+    for (int i = 0; f->calm && i < f->world; i++)
+        f->calm[i].least = INFINITY;
+    if (next && f->reports && f->calm && wait_all(f, first) == 0 &&
         list_contacts(f, first, plait_meeting_port(next)) == 0) {
         plait_meeting_answer(first, f->answer);
         list_edges(f);
@@ -339,6 +345,7 @@ static int lead(struct flight *f)
         plait_meeting_destroy(next);
     }
     plait_meeting_destroy(first);
+    free(f->calm);
     free(f->reports);
     return rc;
 }

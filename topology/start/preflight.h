@@ -61,14 +61,15 @@ struct plait_preflight_report {
     int node_rank;
     double product; /* FLOP/s of processor time */
     double memory;  /* bytes of processor time, copied a second */
-    double others;  /* processes that want a core of the task, each core */
+    double others;  /* processes that want a core of the task, each core, in the
+                     * last round */
     char other[16]; /* what one of them is called, "": none */
     int nedges;
     struct plait_preflight_edge edge[PLAIT_PREFLIGHT_EDGES];
 };
 
-/* What the cores of this task do; adds to what is in the report, of which the
- * best is kept. */
+/* What the cores of this task do. Of rates the best is kept that is in the
+ * report. */
 void plait_preflight_measure_node(struct plait_preflight_report *report);
 
 /* Take messages at *port until the process is killed; its id, or -1. Closes the
@@ -77,6 +78,16 @@ int plait_preflight_serve(const char *token, int listener);
 /* The rate to one who serves, better than *rate or left as it is. */
 int plait_preflight_measure_link(const char *host, int port, const char *token,
                                  double *rate);
+
+/* After a round: a node has as many others as in its calmest round so far. They
+ * move between its cores, so that each of them may be free in some round though
+ * the node is not in any: rounds are compared by node. `reports` are by rank,
+ * `calm` by NODE_RANK, with least INFINITY before the first round. Pure. */
+struct plait_preflight_calm {
+    double now, least;
+};
+void plait_preflight_keep_calmest(struct plait_preflight_report *reports, int n,
+                                  struct plait_preflight_calm *calm);
 
 /* How many of the nodes are below the bounds, and which and why, as one line.
  * Pure. `reports` are by rank. below[NODE_RANK], n at most: 1 for those, else

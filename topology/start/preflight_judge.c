@@ -24,6 +24,24 @@ struct figures {
     const char *other;
 };
 
+void plait_preflight_keep_calmest(struct plait_preflight_report *reports, int n,
+                                  struct plait_preflight_calm *calm)
+{
+    for (int i = 0; i < n; i++)
+        calm[reports[i].node_rank].now = 0;
+    for (int i = 0; i < n; i++) {
+        struct plait_preflight_calm *c = &calm[reports[i].node_rank];
+
+        c->now = fmax(c->now, reports[i].others);
+    }
+    for (int i = 0; i < n; i++) {
+        struct plait_preflight_calm *c = &calm[reports[i].node_rank];
+
+        c->least = fmin(c->least, c->now);
+        reports[i].others = fmin(reports[i].others, c->least);
+    }
+}
+
 static void gather(const struct plait_preflight_report *reports, int n,
                    struct figures *figures)
 {

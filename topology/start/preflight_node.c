@@ -162,8 +162,8 @@ static void keep_best(double *best, double rate)
 static void take_turns(struct plait_preflight_report *report, float *m,
                        char *memory, struct process *list)
 {
-    double begin = seconds_of(CLOCK_MONOTONIC), others;
-    int counts[TIMES] = {0}, n = 0, first = report->product <= 0, cores;
+    double begin = seconds_of(CLOCK_MONOTONIC);
+    int counts[TIMES] = {0}, n = 0, cores;
     cpu_set_t set;
     char name[16] = "";
 
@@ -176,9 +176,7 @@ static void take_turns(struct plait_preflight_report *report, float *m,
         counts[n++] = count_others(list, &set, name);
     }
     qsort(counts, (size_t)n, sizeof(counts[0]), compare_ints);
-    others = (double)counts[n / 2] / cores;
-    if (first || others < report->others)
-        report->others = others;
+    report->others = (double)counts[n / 2] / cores;
     memcpy(report->other, name, sizeof(report->other));
 }
 
