@@ -54,12 +54,13 @@ static inline size_t plait_dtype_size(enum plait_dtype type)
 
 const char *plait_dtype_name(enum plait_dtype type); /* "fp32", "bf16", .. */
 
-struct plait_device;    /* one GPU, or this process's cores */
-struct plait_queue;     /* a stream of work on a device */
-struct plait_event;     /* a point in a queue */
-struct plait_weight;    /* a matrix the implementation may keep packed */
-struct plait_image_ops; /* kernels/image.h */
-struct plait_graph;     /* work that was recorded, to be run again and again */
+struct plait_device;      /* one GPU, or this process's cores */
+struct plait_queue;       /* a stream of work on a device */
+struct plait_event;       /* a point in a queue */
+struct plait_weight;      /* a matrix the implementation may keep packed */
+struct plait_image_ops;   /* kernels/image.h */
+struct plait_product_ops; /* kernels/products.h */
+struct plait_graph; /* work that was recorded, to be run again and again */
 
 enum plait_activation { PLAIT_ACT_NONE, PLAIT_ACT_GELU /* tanh form */ };
 
@@ -587,6 +588,8 @@ struct plait_ops {
 
     /* Convolutions and what else images take. */
     const struct plait_image_ops *image;
+    /* Which algorithms matrix products take; NULL: there is no choice. */
+    const struct plait_product_ops *products;
 };
 
 /* The implementations. ref and cpu are always there; cuda is a module that

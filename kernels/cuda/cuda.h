@@ -21,6 +21,7 @@ struct cuda_block;  /* one allocation, in device.c */
 struct cuda_pinned; /* one on the host, in pinned.c */
 struct cuda_matmul; /* a planned matrix product, in matmul.c */
 struct cuda_cudnn;  /* cuDNN and its plans, in cudnn_plan.c */
+struct cuda_tuned;  /* what was chosen for products, in tune.c */
 
 /* Chains of planned products, by a hash of their shapes. */
 #define CUDA_MATMUL_CHAINS 128
@@ -40,6 +41,7 @@ struct plait_device {
     size_t pinned_now, pinned_peak;
     struct cuda_matmul *matmuls[CUDA_MATMUL_CHAINS];
     struct cuda_cudnn *cudnn; /* NULL until it is used */
+    struct cuda_tuned *tuned; /* likewise */
 };
 
 /* Pinned host memory that host copies pass through, so that the caller's
@@ -110,6 +112,7 @@ void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
 
 /* Called by device_destroy, with no op under way. */
 void cuda_matmul_forget(struct plait_device *dev);
+void cuda_tune_forget(struct plait_device *dev);
 void cuda_pinned_forget(struct plait_device *dev);
 void cuda_cudnn_forget(struct plait_device *dev);
 
@@ -172,6 +175,7 @@ void cuda_pinned_ops(struct plait_ops *ops);
 void cuda_elementwise_ops(struct plait_ops *ops);
 void cuda_reduce_ops(struct plait_ops *ops);
 void cuda_matmul_ops(struct plait_ops *ops);
+void cuda_tune_ops(struct plait_ops *ops);
 void cuda_fp8_ops(struct plait_ops *ops);
 void cuda_norm_ops(struct plait_ops *ops);
 void cuda_embedding_ops(struct plait_ops *ops);

@@ -134,6 +134,7 @@ static void device_destroy(struct plait_device *dev)
         return;
     cudaSetDevice(dev->index);
     cuda_matmul_forget(dev);
+    cuda_tune_forget(dev);
     cuda_pinned_forget(dev);
     cuda_cudnn_forget(dev);
     cublasLtDestroy(dev->blas);

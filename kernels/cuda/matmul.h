@@ -72,19 +72,28 @@ cublasStatus_t cuda_matmul_run(struct plait_queue *q, struct cuda_matmul *p,
                                const struct operands *o, void *d,
                                const cublasLtMatmulAlgo_t *algo);
 
-/* The search for the fastest algorithm. It is on where PLAIT_MATMUL_CACHE
- * names a file, which keeps what was found: one line a product, for this
- * kind of GPU and this cuBLASLt. Without it the library's first choice
- * stands, so that a run depends on no timing. */
+/* -- matmul_plan.c, for tune.c ------------------------------------------- */
 
-/* Whether the file has an algorithm for p->key that is valid here; then
- * p->algo is set. */
+/* How many algorithms a search tries. */
+#define CUDA_ALGORITHMS 8
+
+/* A plan without an algorithm; NULL with *status. For cuda_matmul_free(). */
+struct cuda_matmul *cuda_matmul_create(const struct product *key,
+                                       const struct operands *o,
+                                       cublasStatus_t *status);
+void cuda_matmul_free(struct cuda_matmul *p);
+/* The algorithms the library has for p, its favourite first; *found 0: none. */
+cublasStatus_t cuda_matmul_list(cublasLtHandle_t blas,
+                                const struct cuda_matmul *p,
+                                cublasLtMatmulHeuristicResult_t *list,
+                                int *found);
+
+/* -- tune.c -------------------------------------------------------------- */
+
+/* Whether an algorithm was chosen for p->key that is valid here; then p->algo
+ * is set. The device's lock is held. */
 bool cuda_tune_find(struct plait_device *dev, struct cuda_matmul *p);
-/* Runs each candidate on the operands (the result is thrown away), sets
- * p->algo to the fastest and keeps it in the file. Does nothing where the
- * search is off. */
-void cuda_tune(struct plait_queue *q, struct cuda_matmul *p,
-               const struct operands *o,
-               const cublasLtMatmulHeuristicResult_t *candidates, int n);
+/* Notes that there was none. Likewise. */
+void cuda_tune_want(struct plait_device *dev, const struct product *key);
 
 #endif

@@ -6,9 +6,6 @@
 
 #include "kernels/cuda/matmul.h"
 
-/* How many algorithms a search tries. */
-#define CANDIDATES 8
-
 /* Plans of a chain: experts ask for as many shapes as they get counts of rows,
  * so that the plan used longest ago makes room. */
 #define CHAIN 16
@@ -37,8 +34,10 @@ static cudaDataType_t operand_type(const struct product *k, bool b)
 
 /* -- planning ------------------------------------------------------------- */
 
-static void matmul_free(struct cuda_matmul *p)
+void cuda_matmul_free(struct cuda_matmul *p)
 {
+    if (p == NULL)
+        return;
     if (p->a != NULL)
         cublasLtMatrixLayoutDestroy(p->a);
     if (p->b != NULL)
@@ -57,7 +56,7 @@ void cuda_matmul_forget(struct plait_device *dev)
             struct cuda_matmul *p = dev->matmuls[i];
 
             dev->matmuls[i] = p->next;
-            matmul_free(p);
+            cuda_matmul_free(p);
         }
     }
 }
@@ -134,11 +133,10 @@ static cublasStatus_t set_pointers(struct cuda_matmul *p,
     return s;
 }
 
-/* The algorithms the library has for p, its favourite first; *found 0: none. */
-static cublasStatus_t list_algorithms(cublasLtHandle_t blas,
-                                      const struct cuda_matmul *p,
-                                      cublasLtMatmulHeuristicResult_t *list,
-                                      int *found)
+cublasStatus_t cuda_matmul_list(cublasLtHandle_t blas,
+                                const struct cuda_matmul *p,
+                                cublasLtMatmulHeuristicResult_t *list,
+                                int *found)
 {
     static const cublasLtMatmulPreferenceAttributes_t align[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
@@ -162,7 +160,8 @@ static cublasStatus_t list_algorithms(cublasLtHandle_t blas,
                                                  sizeof(bytes));
     if (s == CUBLAS_STATUS_SUCCESS) {
         s = cublasLtMatmulAlgoGetHeuristic(blas, p->desc, p->a, p->b, p->d,
-                                           p->d, pref, CANDIDATES, list, found);
+                                           p->d, pref, CUDA_ALGORITHMS, list,
+                                           found);
         if (s == CUBLAS_STATUS_NOT_SUPPORTED) {
             *found = 0;
             s = CUBLAS_STATUS_SUCCESS;
@@ -174,23 +173,42 @@ static cublasStatus_t list_algorithms(cublasLtHandle_t blas,
 
 /* Sets p->supported where the library has an algorithm. */
 static cublasStatus_t choose_algorithm(struct plait_queue *q,
-                                       struct cuda_matmul *p,
-                                       const struct operands *o)
+                                       struct cuda_matmul *p)
 {
-    cublasLtMatmulHeuristicResult_t list[CANDIDATES];
+    cublasLtMatmulHeuristicResult_t list[CUDA_ALGORITHMS];
     int found;
     cublasStatus_t s;
 
     p->supported = cuda_tune_find(q->dev, p);
     if (p->supported)
         return CUBLAS_STATUS_SUCCESS;
-    s = list_algorithms(q->dev->blas, p, list, &found);
+    s = cuda_matmul_list(q->dev->blas, p, list, &found);
     if (s != CUBLAS_STATUS_SUCCESS || found == 0)
         return s;
     p->supported = true;
     p->algo = list[0].algo;
-    cuda_tune(q, p, o, list, found);
+    cuda_tune_want(q->dev, &p->key);
     return CUBLAS_STATUS_SUCCESS;
+}
+
+struct cuda_matmul *cuda_matmul_create(const struct product *key,
+                                       const struct operands *o,
+                                       cublasStatus_t *status)
+{
+    struct cuda_matmul *p = calloc(1, sizeof(*p));
+
+    if (p == NULL) {
+        *status = CUBLAS_STATUS_ALLOC_FAILED;
+        return NULL;
+    }
+    memcpy(&p->key, key, sizeof(*key));
+    *status = describe_product(p);
+    if (*status == CUBLAS_STATUS_SUCCESS)
+        *status = set_pointers(p, o);
+    if (*status == CUBLAS_STATUS_SUCCESS)
+        return p;
+    cuda_matmul_free(p);
+    return NULL;
 }
 
 /* FNV-1a */
@@ -232,7 +250,7 @@ static void add_first(struct cuda_matmul **chain, struct cuda_matmul *p)
     for (int i = 0; i < CHAIN && *link != NULL; i++)
         link = &(*link)->next;
     if (*link != NULL) {
-        matmul_free(*link);
+        cuda_matmul_free(*link);
         *link = NULL;
     }
 }
@@ -249,19 +267,12 @@ static struct cuda_matmul *find_plan(struct plait_queue *q,
     *status = CUBLAS_STATUS_SUCCESS;
     if (p != NULL)
         return p;
-    p = calloc(1, sizeof(*p));
-    if (p == NULL) {
-        *status = CUBLAS_STATUS_ALLOC_FAILED;
+    p = cuda_matmul_create(key, o, status);
+    if (p == NULL)
         return NULL;
-    }
-    memcpy(&p->key, key, sizeof(*key));
-    *status = describe_product(p);
-    if (*status == CUBLAS_STATUS_SUCCESS)
-        *status = set_pointers(p, o);
-    if (*status == CUBLAS_STATUS_SUCCESS)
-        *status = choose_algorithm(q, p, o);
+    *status = choose_algorithm(q, p);
     if (*status != CUBLAS_STATUS_SUCCESS) {
-        matmul_free(p);
+        cuda_matmul_free(p);
         return NULL;
     }
     add_first(chain, p);

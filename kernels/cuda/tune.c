@@ -1,20 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The search for the fastest algorithm of a matrix product, and what was found
+ * by it, here or on another rank: kernels/products.h. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "kernels/cuda/matmul.h"
+#include "kernels/products.h"
 
-#define RUNS 5 /* timed, after one that is not */
+#define RUNS 5   /* timed, after one that is not */
+#define MOST 128 /* products that are wanted */
+#define LINE 512 /* of a product, with its end */
+#define HEX (2 * sizeof(cublasLtMatmulAlgo_t))
+#define MARK " : "
 
-static const char *cache_path(void)
+struct choice {
+    char product[LINE];
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct cuda_tuned {
+    char kind[LINE / 2]; /* of device; how its lines begin */
+    struct choice *choices;
+    int nchoices;
+    char wanted[MOST][LINE];
+    int nwanted;
+};
+
+/* -- lines ---------------------------------------------------------------- */
+
+/* A driver, a library or a GPU of another kind may take longer over the same
+ * algorithm, or have none of that number. */
+static int describe_kind(const struct plait_device *dev, char *kind,
+                         size_t size)
 {
-    const char *path = getenv("PLAIT_MATMUL_CACHE");
+    struct cudaDeviceProp prop;
+    int driver = 0;
 
-    return path != NULL && *path != '\0' ? path : NULL;
+    if (cudaGetDeviceProperties(&prop, dev->index) != cudaSuccess ||
+        cudaDriverGetVersion(&driver) != cudaSuccess)
+        return -1;
+    for (char *c = prop.name; *c != '\0'; c++)
+        if (*c == ' ' || *c == ':')
+            *c = '_';
+    snprintf(kind, size, "%.100s driver %d cublasLt %zu ", prop.name, driver,
+             cublasLtGetVersion());
+    return 0;
+}
+
+/* NULL: there is no memory, or the device does not answer. */
+static struct cuda_tuned *tuned_of(struct plait_device *dev)
+{
+    struct cuda_tuned *t;
+
+    if (dev->tuned != NULL)
+        return dev->tuned;
+    t = calloc(1, sizeof(*t));
+    if (t == NULL || describe_kind(dev, t->kind, sizeof(t->kind)) != 0) {
+        free(t);
+        return NULL;
+    }
+    dev->tuned = t;
+    return t;
+}
+
+void cuda_tune_forget(struct plait_device *dev)
+{
+    if (dev->tuned != NULL)
+        free(dev->tuned->choices);
+    free(dev->tuned);
+    dev->tuned = NULL;
 }
 
 /* Sizes that are not whole 64s, such as the rows of an expert, share what is
@@ -30,30 +86,47 @@ static size_t bucket_of(size_t n)
     return (n + step - 1) / step * step;
 }
 
-/* The line of the file that belongs to the product, up to the algorithm. */
-static int write_key(char *text, size_t size, const struct plait_device *dev,
-                     const struct product *k)
+static void write_product(const struct cuda_tuned *t, const struct product *k,
+                          char line[LINE])
 {
-    struct cudaDeviceProp prop;
+    snprintf(line, LINE,
+             "%sop %d,%d type %d,%d tf32 %d fp8 %d size %zu,%zu,%zu add %d "
+             "epilogue %d align %u",
+             t->kind, k->op_a, k->op_b, k->in, k->out, k->tf32, k->fp8,
+             bucket_of(k->m), bucket_of(k->n), bucket_of(k->k), k->accumulate,
+             k->epilogue, k->align);
+}
 
-    if (cudaGetDeviceProperties(&prop, dev->index) != cudaSuccess)
-        return -1;
-    for (char *c = prop.name; *c != '\0'; c++)
-        if (*c == ' ')
-            *c = '_';
-    return snprintf(
-        text, size,
-        "%s %zu op %d,%d type %d,%d tf32 %d fp8 %d size %zu,%zu,%zu add %d "
-        "epilogue %d align %u : ",
-        prop.name, cublasLtGetVersion(), k->op_a, k->op_b, k->in, k->out,
-        k->tf32, k->fp8, bucket_of(k->m), bucket_of(k->n), bucket_of(k->k),
-        k->accumulate, k->epilogue, k->align);
+/* Whether the line is of a product of this kind of device. */
+static bool read_product(const struct cuda_tuned *t, const char *line,
+                         struct product *k)
+{
+    size_t n = strlen(t->kind);
+    int op_a, op_b, in, out, fp8, epilogue;
+
+    memset(k, 0, sizeof(*k));
+    if (strncmp(line, t->kind, n) != 0 ||
+        sscanf(line + n,
+               "op %d,%d type %d,%d tf32 %d fp8 %d size %zu,%zu,%zu add %d "
+               "epilogue %d align %u",
+               &op_a, &op_b, &in, &out, &k->tf32, &fp8, &k->m, &k->n, &k->k,
+               &k->accumulate, &epilogue, &k->align) != 12)
+        return false;
+    k->op_a = (cublasOperation_t)op_a;
+    k->op_b = (cublasOperation_t)op_b;
+    k->in = (enum plait_dtype)in;
+    k->out = (enum plait_dtype)out;
+    k->fp8 = fp8;
+    k->epilogue = (cublasLtEpilogue_t)epilogue;
+    return true;
 }
 
 static bool read_algo(const char *hex, cublasLtMatmulAlgo_t *algo)
 {
     unsigned char *p = (unsigned char *)algo;
 
+    if (strspn(hex, "0123456789abcdef") != HEX)
+        return false;
     for (size_t i = 0; i < sizeof(*algo); i++) {
         unsigned byte;
 
@@ -64,58 +137,228 @@ static bool read_algo(const char *hex, cublasLtMatmulAlgo_t *algo)
     return true;
 }
 
-bool cuda_tune_find(struct plait_device *dev, struct cuda_matmul *p)
-{
-    const char *path = cache_path();
-    char key[512], line[1024];
-    cublasLtMatmulHeuristicResult_t result;
-    cublasLtMatmulAlgo_t algo;
-    bool found = false;
-    FILE *f;
-    int n;
+/* -- what was chosen ------------------------------------------------------- */
 
-    if (path == NULL || (f = fopen(path, "re")) == NULL)
-        return false;
-    n = write_key(key, sizeof(key), dev, &p->key);
-    while (!found && n > 0 && fgets(line, sizeof(line), f) != NULL)
-        found = strncmp(line, key, (size_t)n) == 0 &&
-                strlen(line) == (size_t)n + 2 * sizeof(algo) + 1 &&
-                read_algo(line + n, &algo);
-    fclose(f);
-    found = found &&
-            cublasLtMatmulAlgoCheck(dev->blas, p->desc, p->a, p->b, p->d, p->d,
-                                    &algo, &result) == CUBLAS_STATUS_SUCCESS &&
-            result.workspaceSize <= WORKSPACE;
-    if (found)
-        p->algo = algo;
-    return found;
+static struct choice *find_choice(struct cuda_tuned *t, const char *product)
+{
+    for (int i = 0; i < t->nchoices; i++)
+        if (strcmp(t->choices[i].product, product) == 0)
+            return &t->choices[i];
+    return NULL;
 }
 
-/* One write, so that ranks which share the file do not mix their lines. A
- * file that cannot be written costs the next run its search, no more. */
-static void keep(struct plait_device *dev, const struct cuda_matmul *p)
+bool cuda_tune_find(struct plait_device *dev, struct cuda_matmul *p)
 {
-    const unsigned char *bytes = (const unsigned char *)&p->algo;
-    char line[1024];
-    int fd, n = write_key(line, sizeof(line), dev, &p->key);
+    struct cuda_tuned *t = dev->tuned;
+    cublasLtMatmulHeuristicResult_t result;
+    struct choice *c;
+    char line[LINE];
 
-    if (n < 0 || n + 2 * sizeof(p->algo) + 2 > sizeof(line))
+    if (t == NULL || t->nchoices == 0)
+        return false;
+    write_product(t, &p->key, line);
+    c = find_choice(t, line);
+    if (c == NULL ||
+        cublasLtMatmulAlgoCheck(dev->blas, p->desc, p->a, p->b, p->d, p->d,
+                                &c->algo, &result) != CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > WORKSPACE)
+        return false;
+    p->algo = c->algo;
+    return true;
+}
+
+/* What cannot be noted keeps the library's first choice. */
+void cuda_tune_want(struct plait_device *dev, const struct product *key)
+{
+    struct cuda_tuned *t = tuned_of(dev);
+    char line[LINE];
+
+    if (t == NULL || t->nwanted == MOST)
         return;
-    for (size_t i = 0; i < sizeof(p->algo); i++)
-        n += snprintf(line + n, 3, "%02x", bytes[i]);
-    line[n++] = '\n';
-    fd = open(cache_path(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
+    write_product(t, key, line);
+    if (find_choice(t, line) != NULL)
         return;
-    /* A line cut short by a full disk matches no product. */
-    if (write(fd, line, (size_t)n) < 0)
-        errno = 0;
-    close(fd);
+    for (int i = 0; i < t->nwanted; i++)
+        if (strcmp(t->wanted[i], line) == 0)
+            return;
+    memcpy(t->wanted[t->nwanted++], line, LINE);
+}
+
+static char *products_wanted(struct plait_device *dev)
+{
+    char *lines = malloc((size_t)MOST * LINE + 1), *end = lines;
+    struct cuda_tuned *t;
+
+    if (lines == NULL)
+        return NULL;
+    *lines = '\0';
+    pthread_mutex_lock(&dev->lock);
+    t = dev->tuned;
+    for (int i = 0; t != NULL && i < t->nwanted; i++)
+        end += sprintf(end, "%s\n", t->wanted[i]);
+    if (t != NULL)
+        t->nwanted = 0;
+    pthread_mutex_unlock(&dev->lock);
+    return lines;
+}
+
+/* 0; 1: the line is damaged; -1: out of memory. */
+static int take_line(struct cuda_tuned *t, const char *line, size_t length)
+{
+    char text[LINE + 3 + HEX], *hex;
+    cublasLtMatmulAlgo_t algo;
+    struct choice *c;
+
+    if (length >= sizeof(text))
+        return 1;
+    memcpy(text, line, length);
+    text[length] = '\0';
+    hex = strstr(text, MARK);
+    if (hex == NULL || hex - text >= LINE || text[length - HEX - 1] != ' ' ||
+        !read_algo(hex + strlen(MARK), &algo))
+        return 1;
+    *hex = '\0';
+    if (strncmp(text, t->kind, strlen(t->kind)) != 0)
+        return 0;
+    c = find_choice(t, text);
+    if (c == NULL) {
+        c = realloc(t->choices,
+                    ((size_t)t->nchoices + 1) * sizeof(*t->choices));
+        if (c == NULL)
+            return -1;
+        t->choices = c;
+        c += t->nchoices++;
+        memcpy(c->product, text, (size_t)(hex - text) + 1);
+    }
+    c->algo = algo;
+    return 0;
+}
+
+/* Plans are made anew, with what was chosen. */
+static int products_choose(struct plait_device *dev, const char *choices)
+{
+    struct cuda_tuned *t;
+    int damaged = 0, rc = 0;
+
+    pthread_mutex_lock(&dev->lock);
+    t = tuned_of(dev);
+    if (t == NULL)
+        rc = -1;
+    while (rc >= 0 && *choices != '\0') {
+        size_t n = strcspn(choices, "\n");
+
+        rc = n > HEX ? take_line(t, choices, n) : 1;
+        damaged += rc > 0;
+        choices += n + (choices[n] == '\n');
+    }
+    cuda_matmul_forget(dev);
+    pthread_mutex_unlock(&dev->lock);
+    if (rc < 0) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return damaged;
+}
+
+/* -- the search ------------------------------------------------------------ */
+
+enum { A, B, D, BIAS, AUX, SCALES, NPARTS };
+
+static size_t width_of(enum plait_dtype type)
+{
+    return type == PLAIT_F32 ? 4 : 2;
+}
+
+/* A number of either sign near 1, in the bits of the type: with zeros a GPU
+ * would draw less power, and run faster than it does. */
+static unsigned number_of(unsigned random, size_t width, bool fp16)
+{
+    unsigned sign = random >> 31;
+
+    if (width == 4)
+        return sign << 31 | 0x3f000000 | (random & 0xffffff);
+    if (width == 2)
+        return sign << 15 | (fp16 ? 0x3800 : 0x3f00) |
+               (random & (fp16 ? 0x7ff : 0xff));
+    return sign << 7 | 0x38 | (random & 3);
+}
+
+/* A little from the host, which is then copied again and again. */
+static int fill_part(struct plait_queue *q, void *part, size_t bytes,
+                     size_t width, bool fp16)
+{
+    unsigned char some[4096];
+    size_t have = bytes < sizeof(some) ? bytes : sizeof(some);
+    unsigned random = 1;
+
+    for (size_t i = 0; i < sizeof(some); i += width) {
+        unsigned x;
+
+        random = random * 1664525 + 1013904223;
+        x = number_of(random, width, fp16);
+        memcpy(some + i, &x, width);
+    }
+    if (cudaMemcpyAsync(part, some, have, cudaMemcpyHostToDevice, q->stream) !=
+            cudaSuccess ||
+        cudaStreamSynchronize(q->stream) != cudaSuccess)
+        return -1;
+    for (size_t n; have < bytes; have += n) {
+        n = bytes - have < have ? bytes - have : have;
+        if (cudaMemcpyAsync((char *)part + have, part, n,
+                            cudaMemcpyDeviceToDevice, q->stream) != cudaSuccess)
+            return -1;
+    }
+    return 0;
+}
+
+/* Operands for the product; -1: there is no memory for them. */
+static int make_parts(struct plait_queue *q, const struct product *k,
+                      void *part[NPARTS])
+{
+    size_t in = k->fp8 != FP8_NONE ? 1 : width_of(k->in);
+    size_t out = width_of(k->out), side = k->m > k->n ? k->m : k->n;
+    size_t bytes[NPARTS] = {k->m * k->k * in,  k->n * k->k * in,
+                            k->m * k->n * out, side * sizeof(float),
+                            k->m * k->n * out, 2 * sizeof(float)};
+    static const float ones[2] = {1, 1};
+
+    for (int i = 0; i < NPARTS; i++) {
+        size_t width = i <= B ? in : out;
+
+        if (cudaMalloc(&part[i], bytes[i]) != cudaSuccess ||
+            fill_part(q, part[i], bytes[i], width, k->in == PLAIT_FP16_T) != 0)
+            return -1;
+    }
+    return cudaMemcpyAsync(part[SCALES], ones, sizeof(ones),
+                           cudaMemcpyHostToDevice, q->stream) == cudaSuccess &&
+                   cudaStreamSynchronize(q->stream) == cudaSuccess
+               ? 0
+               : -1;
+}
+
+static void set_operands(struct operands *o, const struct product *k,
+                         void *const part[NPARTS])
+{
+    cublasLtEpilogue_t e = k->epilogue;
+
+    o->a = part[A];
+    o->b = part[B];
+    o->d = part[D];
+    if (e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_GELU_BIAS ||
+        e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
+        o->bias = part[BIAS];
+    if (e == CUBLASLT_EPILOGUE_GELU_AUX ||
+        e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU)
+        o->aux = part[AUX];
+    if (k->fp8 != FP8_NONE) {
+        o->a_scale = part[SCALES];
+        o->b_scale = o->a_scale + 1;
+    }
 }
 
 /* Milliseconds of RUNS runs; negative where the algorithm does not run. */
 static float time_runs(struct plait_queue *q, struct cuda_matmul *p,
-                       const struct operands *o, void *d,
+                       const struct operands *o,
                        const cublasLtMatmulAlgo_t *algo, cudaEvent_t from,
                        cudaEvent_t to)
 {
@@ -124,7 +367,7 @@ static float time_runs(struct plait_queue *q, struct cuda_matmul *p,
     for (int i = 0; i <= RUNS; i++) {
         if (i == 1 && cudaEventRecord(from, q->stream) != cudaSuccess)
             return -1;
-        if (cuda_matmul_run(q, p, o, d, algo) != CUBLAS_STATUS_SUCCESS)
+        if (cuda_matmul_run(q, p, o, o->d, algo) != CUBLAS_STATUS_SUCCESS)
             return -1;
     }
     if (cudaEventRecord(to, q->stream) != cudaSuccess ||
@@ -134,40 +377,95 @@ static float time_runs(struct plait_queue *q, struct cuda_matmul *p,
     return ms;
 }
 
-void cuda_tune(struct plait_queue *q, struct cuda_matmul *p,
-               const struct operands *o,
-               const cublasLtMatmulHeuristicResult_t *candidates, int n)
+/* Sets p->algo to the fastest; whether there is one. */
+static bool time_all(struct plait_queue *q, struct cuda_matmul *p,
+                     const struct operands *o, cudaEvent_t from, cudaEvent_t to)
 {
-    cudaEvent_t from = NULL, to = NULL;
+    cublasLtMatmulHeuristicResult_t list[CUDA_ALGORITHMS];
     float best = -1;
-    void *result;
+    int found;
 
-    if (n < 2 || cache_path() == NULL)
-        return;
-    /* Space for a result that nobody reads, fp32 at most. Where there is none
-     * the library's favourite stands: a search must not end a run. */
-    if (cudaMalloc(&result, p->key.m * p->key.n * 4) != cudaSuccess) {
-        cudaGetLastError();
-        return;
-    }
-    if (cudaEventCreate(&from) == cudaSuccess &&
-        cudaEventCreate(&to) == cudaSuccess) {
-        for (int i = 0; i < n; i++) {
-            float ms =
-                time_runs(q, p, o, result, &candidates[i].algo, from, to);
+    if (cuda_matmul_list(q->dev->blas, p, list, &found) !=
+        CUBLAS_STATUS_SUCCESS)
+        return false;
+    for (int i = 0; i < found; i++) {
+        float ms = time_runs(q, p, o, &list[i].algo, from, to);
 
-            if (ms >= 0 && (best < 0 || ms < best)) {
-                best = ms;
-                p->algo = candidates[i].algo;
-            }
+        if (ms >= 0 && (best < 0 || ms < best)) {
+            best = ms;
+            p->algo = list[i].algo;
         }
     }
+    return best >= 0;
+}
+
+static bool find_fastest(struct plait_queue *q, struct cuda_matmul *p,
+                         const struct operands *o)
+{
+    cudaEvent_t from = NULL, to = NULL;
+    bool found = cudaEventCreate(&from) == cudaSuccess &&
+                 cudaEventCreate(&to) == cudaSuccess &&
+                 time_all(q, p, o, from, to);
+
     if (from != NULL)
         cudaEventDestroy(from);
     if (to != NULL)
         cudaEventDestroy(to);
-    cudaFree(result);
+    return found;
+}
+
+static char *write_choice(const char *product, const cublasLtMatmulAlgo_t *algo)
+{
+    const unsigned char *bytes = (const unsigned char *)algo;
+    size_t n = strcspn(product, "\n");
+    char *line = malloc(n + strlen(MARK) + HEX + 2), *end;
+
+    if (line == NULL)
+        return NULL;
+    memcpy(line, product, n);
+    end = line + n + sprintf(line + n, MARK);
+    for (size_t i = 0; i < sizeof(*algo); i++)
+        end += sprintf(end, "%02x", bytes[i]);
+    memcpy(end, "\n", 2);
+    return line;
+}
+
+/* A search must not end a run: what cannot be had or tried is passed over. */
+static char *product_search(struct plait_queue *q, const char *product)
+{
+    struct cuda_tuned *t = q->dev->tuned;
+    struct cuda_matmul *p = NULL;
+    struct operands o = {0};
+    void *part[NPARTS] = {NULL};
+    struct product key;
+    cublasStatus_t status;
+    char *line = NULL;
+
+    if (t == NULL || !read_product(t, product, &key) || cuda_enter(q) != 0)
+        return NULL;
+    o.workspace = cuda_scratch(q, WORKSPACE);
+    if (o.workspace != NULL && make_parts(q, &key, part) == 0) {
+        set_operands(&o, &key, part);
+        p = cuda_matmul_create(&key, &o, &status);
+    }
+    if (p != NULL && find_fastest(q, p, &o))
+        line = write_choice(product, &p->algo);
+    cudaStreamSynchronize(q->stream);
+    cuda_matmul_free(p);
+    for (int i = 0; i < NPARTS; i++)
+        if (part[i] != NULL)
+            cudaFree(part[i]);
     cudaGetLastError();
-    if (best >= 0)
-        keep(q->dev, p);
+    return line;
+}
+
+static const struct plait_product_ops products = {
+    .wanted = products_wanted,
+    .search = product_search,
+    .choose = products_choose,
+};
+
+void cuda_tune_ops(struct plait_ops *ops)
+{
+    ops->products = &products;
 }

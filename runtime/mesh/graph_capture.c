@@ -185,7 +185,7 @@ int plait_graph_capture_run(struct plait_graph_capture *capture,
                             struct plait_mesh *mesh, int (*work)(void *arg),
                             void *arg)
 {
-    if (!capture->warm) {
+    if (!capture->warm || mesh->graphs.held) {
         capture->warm = true;
         return work(arg);
     }

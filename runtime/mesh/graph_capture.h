@@ -17,7 +17,7 @@ int plait_graphs_choose(struct plait_graphs *graphs,
 /* Work on the compute queue that is the same in every step. The first call
  * runs it directly, so that all memory that it needs gets allocated; the
  * second captures it as a graph; that call and all later ones replay the
- * graph. Starts zeroed. */
+ * graph. While mesh->graphs.held, each call is as the first. Starts zeroed. */
 struct plait_graph_capture {
     bool warm;
     struct plait_graph *graph;

@@ -24,6 +24,7 @@ struct plait_graphs {
     bool optim;    /* the norm of the gradients, and the optimizer */
     bool all;      /* train.graph on: all of a step or an error */
     bool failed;   /* a capture failed: nothing is captured from then on */
+    bool held;     /* nothing is captured yet: products may still change */
     char why[200]; /* why a part is not captured; "" if all are */
 };
 

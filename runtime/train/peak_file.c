@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "config.h"
 
 #include "runtime/train/peak_file.h"
@@ -8,10 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
 #include <unistd.h>
 
-#include "runtime/checkpoint/directory.h"
+#include "runtime/train/cache_file.h"
 
 /* More is no faster, but a better measurement. */
 #define BEATEN 1.002
@@ -47,23 +45,9 @@ void plait_peak_key(const struct plait_session *s, enum plait_dtype type,
              sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-/* malloc'ed; NULL: nothing is to be kept, or there is no memory. */
 static char *file_path(void)
 {
-    const char *given = getenv("PLAIT_PEAKS"), *home = getenv("HOME");
-    const char *cache = getenv("XDG_CACHE_HOME");
-    char *path;
-    int rc;
-
-    if (given)
-        return *given ? strdup(given) : NULL;
-    if (cache && *cache)
-        rc = asprintf(&path, "%s/plait/peaks", cache);
-    else if (home && *home)
-        rc = asprintf(&path, "%s/.cache/plait/peaks", home);
-    else
-        return NULL;
-    return rc < 0 ? NULL : path;
+    return plait_cache_path("PLAIT_PEAKS", "peaks");
 }
 
 /* "FLOPS KEY"; 0: the line is of another key, or of none. */
@@ -113,38 +97,16 @@ static void copy_others(const char *path, const char *key, FILE *out)
         fclose(in);
 }
 
-static void make_folder(const char *path)
-{
-    char *dir = strdup(path), *slash = dir ? strrchr(dir, '/') : NULL;
-    struct plait_error err;
-
-    if (slash && slash != dir) {
-        *slash = '\0';
-        plait_directory_make(dir, &err);
-    }
-    free(dir);
-}
-
 void plait_peak_keep(const char *key, double flops)
 {
-    char *path = file_path(), *beside = NULL;
+    char *path = file_path(), *beside;
     FILE *out;
-    int bad;
 
-    if (!path || !(flops > BEATEN * plait_peak_known(key)) ||
-        asprintf(&beside, "%s.%d", path, (int)getpid()) < 0) {
-        free(path);
-        return;
-    }
-    make_folder(path);
-    out = fopen(beside, "we");
-    if (out) {
+    if (path && flops > BEATEN * plait_peak_known(key) &&
+        (out = plait_cache_begin(path, &beside))) {
         copy_others(path, key, out);
         fprintf(out, "%.6g %s\n", flops, key);
-        bad = ferror(out);
-        if (fclose(out) != 0 || bad || rename(beside, path) < 0)
-            unlink(beside);
+        plait_cache_end(path, out, beside);
     }
-    free(beside);
     free(path);
 }

@@ -294,7 +294,7 @@ static int keep_state(struct run *r, struct plait_error *err)
 {
     int rc;
 
-    if (plait_run_copy(r, err) < 0)
+    if (plait_run_search_products(r, err) < 0 || plait_run_copy(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     if (plait_run_save_due(r)) {
         rc = plait_run_save(r, err);
@@ -432,6 +432,8 @@ int plait_run_train(struct plait_session *s,
         rc = plait_run_choose_learners(&r, err);
     if (rc == 0)
         rc = open_trainer(&r, err);
+    if (rc == 0)
+        rc = plait_run_load_products(&r, err);
     if (rc == 0)
         rc = start_run(&r, err);
     if (rc == 0)

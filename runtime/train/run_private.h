@@ -67,6 +67,7 @@ struct run {
     struct plait_comm_stats sent[PLAIT_NCOMMS]; /* so far */
     double *stage_bytes; /* [pp] that the fullest rank of each stage holds */
     struct plait_report report;
+    bool searches;  /* for algorithms of products, after the next step */
     double *nodes;  /* [ranks] which of them share a node, in any numbers */
     double busy_s;  /* that this rank computed since they were compared */
     int busy_steps; /* in so many steps */
@@ -99,6 +100,14 @@ int plait_run_try(struct run *r, const struct plait_step_result *result,
  * goes on from or what trials say, and train.global_batch that many times what
  * it was. PLAIT_RUN_BROKEN as a step. */
 int plait_run_choose_learners(struct run *r, struct plait_error *err);
+
+/* -- run_products.c -------------------------------------------------------- */
+
+/* Before the first step: the algorithms that earlier runs have found. */
+int plait_run_load_products(struct run *r, struct plait_error *err);
+/* After the first: those of the products that it made and nobody has timed yet.
+ * Both collective; where nothing is searched for they do nothing. */
+int plait_run_search_products(struct run *r, struct plait_error *err);
 
 /* -- run_save.c: checkpoints ---------------------------------------------- */
 

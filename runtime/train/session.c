@@ -95,7 +95,6 @@ static int require_determinism(const struct plait_session *s,
                                struct plait_error *err)
 {
     const char *attention = getenv("PLAIT_ATTENTION");
-    const char *cache = getenv("PLAIT_MATMUL_CACHE");
 
     if (!s->config->train.deterministic || !s->world.ops->gpu)
         return 0;
@@ -104,9 +103,6 @@ static int require_determinism(const struct plait_session *s,
                             "train.deterministic: PLAIT_ATTENTION=%s adds in "
                             "an order of its own in each run; it must be own",
                             attention);
-    if (cache && *cache)
-        return plait_errorf(err, "train.deterministic: PLAIT_MATMUL_CACHE "
-                                 "chooses algorithms by the clock; unset it");
     setenv("PLAIT_ATTENTION", "own", 1);
     return 0;
 }

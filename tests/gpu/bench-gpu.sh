@@ -171,7 +171,7 @@ cat <<END
 MFU is given against the measured product above, with attention in full, and
 against the data sheet of ${gpu:-this GPU} ($sheet TFLOP/s, 0: not known), with
 attention in full and with the half of it that the causal mask leaves. Products
-are searched for (PLAIT_MATMUL_CACHE) and steps are graphs where nothing else
+are searched for (train.search_products) and steps are graphs where nothing else
 is said.
 
 | model, bf16, one GPU | tokens/s | MFU, measured | MFU, data sheet | causal | memory, GiB |
@@ -181,10 +181,8 @@ if [ -z "$short" ]; then
 row "6 layers, 384 wide, without graphs" "$small" 12 12 --set train.graph=off
 row "6 layers, 384 wide" "$small" 12 12 --set train.graph=on
 row "gpt2-124M, without graphs" "$gpt2" 64 32 --set train.graph=off
-searched=$PLAIT_MATMUL_CACHE
-PLAIT_MATMUL_CACHE=
-row "gpt2-124M, products not searched for" "$gpt2" 64 32 --set train.graph=on
-PLAIT_MATMUL_CACHE=$searched
+row "gpt2-124M, products not searched for" "$gpt2" 64 32 \
+	--set train.graph=on --set train.search_products=false
 fi
 row "gpt2-124M" "$gpt2" 64 32 --set train.graph=on
 keep gpt2-124M

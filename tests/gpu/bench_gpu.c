@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "bench_gpu.h"
+#include "kernels/products.h"
 
 static int by_value(const void *a, const void *b)
 {
@@ -69,6 +70,25 @@ static struct bench_shape shrink(const struct bench_shape *s)
     return t;
 }
 
+/* Products take the fastest algorithms, as in a training. */
+static void search_products(struct bench *b)
+{
+    char *lines = b->ops->products->wanted(b->dev);
+
+    for (char *line = lines; line != NULL && *line != '\0';) {
+        char *end = line + strcspn(line, "\n"), *choice;
+
+        if (*end != '\0')
+            *end++ = '\0';
+        choice = b->ops->products->search(b->q, line);
+        if (choice != NULL)
+            b->ops->products->choose(b->dev, choice);
+        free(choice);
+        line = end;
+    }
+    free(lines);
+}
+
 static double run_row(struct bench *b, const struct bench_row *row,
                       double *spread)
 {
@@ -80,6 +100,8 @@ static double run_row(struct bench *b, const struct bench_row *row,
     if (s->O > 0)
         b->weight =
             b->ops->weight_create(b->dev, PLAIT_BF16_T, s->O, s->C, b->x[2]);
+    if (row->fn(b, s) == 0)
+        search_products(b);
     t = measure(b, row->fn, s, spread);
     b->ops->weight_destroy(b->weight);
     b->weight = NULL;

@@ -35,9 +35,10 @@ static void defaults(void)
            c->lr.warmup_from == 0 && c->checkpoint.async &&
            c->batch.growth.n == 0 && !c->batch.growth.is_auto &&
            c->train.noise == 0 && !c->train.skip_outliers &&
-           c->checkpoint.keep == 2 && !c->checkpoint.fallback &&
-           c->checkpoint.memory == 0 && c->train.check_replicas == 100 &&
-           c->train.timeout == -1 && c->log.histograms == 0,
+           c->train.search_products && c->checkpoint.keep == 2 &&
+           !c->checkpoint.fallback && c->checkpoint.memory == 0 &&
+           c->train.check_replicas == 100 && c->train.timeout == -1 &&
+           c->log.histograms == 0,
        "data, optim, checkpoint");
     plait_job_config_destroy(c);
     plait_job_config_destroy(NULL);
@@ -331,13 +332,14 @@ static void blends(void)
 static void following(void)
 {
     static const char text[] = "batch: {growth: auto, min: 16, max: 512}\n"
-                               "train: {noise: 0.5, skip_outliers: true}\n";
+                               "train: {noise: 0.5, skip_outliers: true, "
+                               "search_products: false}\n";
     struct plait_error err;
     struct plait_job_config *c = parse(text, &err);
 
     ok(c && c->batch.growth.is_auto && c->batch.growth.n == 0 &&
            c->batch.min == 16 && c->batch.max == 512 && c->train.noise == 0.5 &&
-           c->train.skip_outliers,
+           c->train.skip_outliers && !c->train.search_products,
        "a batch that follows the noise, and noise %s", err.text);
     plait_job_config_destroy(c);
     c = parse("batch: {growth: 'auto', max: 64}\n"
@@ -508,6 +510,8 @@ static const struct {
     {"train: {noise: -1}", "noise is a number from 0 to 1000, not '-1'"},
     {"train: {skip_outliers: 3}", "skip_outliers is true or false, not '3'"},
     {"train: {deterministic: 1}", "deterministic is true or false, not '1'"},
+    {"train: {search_products: auto}",
+     "search_products is true or false, not 'auto'"},
     {"batch: {growth: [[5, 99999999]]}", "is more than 16777216"},
     {"data: {train: {a: b}}", "the weight of 'a' is a number from"},
     {"checkpoint: {dir: {a: b}}", "dir is a text, not a mapping"},

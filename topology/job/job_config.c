@@ -152,6 +152,7 @@ static const struct plait_yaml_field train_fields[] = {
     FIELD(train, "noise", noise, REAL, RANGE(0, 1000)),
     FIELD(train, "skip_outliers", skip_outliers, BOOL, ),
     FIELD(train, "deterministic", deterministic, BOOL, ),
+    FIELD(train, "search_products", search_products, BOOL, ),
 };
 
 static const struct plait_yaml_field optim_fields[] = {
@@ -296,7 +297,8 @@ static struct plait_job_config *create_default(void)
                                            .seed = 1,
                                            .eval_steps = 10,
                                            .timeout = -1,
-                                           .check_replicas = 100};
+                                           .check_replicas = 100,
+                                           .search_products = true};
     c->optim = (struct plait_optim_config){.lr = 6e-4,
                                            .betas = {0.9, 0.95},
                                            .eps = 1e-8,

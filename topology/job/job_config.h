@@ -216,6 +216,7 @@ struct plait_train_config {
     double noise; /* standard deviation of the samples' factors; 0: none */
     bool skip_outliers;
     bool deterministic;
+    bool search_products; /* for their fastest algorithms, on GPUs */
 };
 
 /* How the rate falls from its peak to its minimum after the warm-up. */

@@ -287,6 +287,7 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                        .workspace = workspace,
                        .workspace_bytes = bytes};
     emu_count(__func__);
+    emu_chosen(desc, a_is, d_is, w->beta != 0, (int)algo->data[ALGO_NUMBER]);
     emu_lock();
     if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d) % align != 0)
         emu_fault("a product whose operands are not at %zu bytes, as its "

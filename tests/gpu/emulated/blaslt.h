@@ -33,4 +33,8 @@ struct emu_product {
 /* What an algorithm holds: the alignment that it wants, its number. */
 enum { ALGO_ALIGN, ALGO_NUMBER };
 
+/* Notes that a product was made so: choices.c. add: to what D has. */
+void emu_chosen(const struct emu_product *how, const struct emu_matrix *a,
+                const struct emu_matrix *d, int add, int algorithm);
+
 #endif

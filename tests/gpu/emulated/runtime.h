@@ -74,4 +74,7 @@ void emu_count(const char *call);
 /* The dynamic shared memory that a kernel may have. */
 size_t emu_allowed_shared(const void *kernel);
 
+/* Seconds that slow algorithms of products took so far: choices.c. */
+double emu_added_time(void);
+
 #endif

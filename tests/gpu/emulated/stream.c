@@ -194,7 +194,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     clock_gettime(CLOCK_MONOTONIC, &now);
     emu_lock();
     s = emu_stream_of(stream);
-    event->time = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    event->time =
+        (double)now.tv_sec + 1e-9 * (double)now.tv_nsec + emu_added_time();
     event->recorded = true;
     event->recording = s->into != NULL ? emu_graph_number(s->into) : 0;
     emu_clock_join(&s->clock, &emu_host);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "kernels/products.h"
 #include "tap.h"
 
 enum { ROWS = 4000, SIDE = 8 };
@@ -14,40 +14,67 @@ static const struct plait_ops *ops;
 static struct plait_device *dev;
 static struct plait_queue *q;
 
-static int count_lines(const char *path)
+static int count_lines(const char *text)
 {
-    FILE *f = fopen(path, "re");
-    int n = 0, c;
+    int n = 0;
 
-    while (f != NULL && (c = getc(f)) != EOF)
-        n += c == '\n';
-    if (f != NULL)
-        fclose(f);
+    for (; *text != '\0'; text++)
+        n += *text == '\n';
     return n;
 }
 
 /* Products of every count of rows, as experts ask for them. */
-static void plans_check(const int *products, const char *file)
+static void plans_check(const int *products)
 {
     float *x = ops->alloc(dev, (ROWS + 1) * SIDE * sizeof(*x));
     float *y = ops->alloc(dev, (ROWS + 1) * SIDE * sizeof(*y));
     float *w = ops->alloc(dev, SIDE * SIDE * sizeof(*w));
     struct plait_weight *weight =
         ops->weight_create(dev, PLAIT_F32, SIDE, SIDE, w);
-    int most = 0, rc = 0;
+    int most = 0, rc = 0, lines;
+    char *wanted;
 
     for (size_t n = 1; n <= ROWS; n++) {
         rc |=
             ops->linear_forward(q, y, NULL, x, weight, NULL, PLAIT_ACT_NONE, n);
         most = *products > most ? *products : most;
     }
-    diag("%d plans at most, %d lines of file", most, count_lines(file));
+    wanted = ops->products->wanted(dev);
+    lines = count_lines(wanted);
+    diag("%d plans at most, %d are searched for", most, lines);
     ok(rc == 0 && most <= 2048, "plans of %d products are bounded", ROWS);
-    ok(count_lines(file) > 0 && count_lines(file) <= 150,
-       "sizes share what a search has found");
+    ok(lines > 0 && lines <= 128, "sizes share what a search finds");
+    free(wanted);
     ops->weight_destroy(weight);
     ops->free(dev, w);
     ops->free(dev, y);
+    ops->free(dev, x);
+}
+
+/* A search leaves nothing behind, and what it finds is not wanted again. */
+static void search_check(void)
+{
+    float *x = ops->alloc(dev, (size_t)2 * 64 * SIDE * sizeof(*x));
+    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, SIDE, SIDE, x);
+    char *wanted, *choice;
+    int rc = ops->linear_forward(q, x + 64 * SIDE, NULL, x, w, NULL,
+                                 PLAIT_ACT_NONE, 64);
+
+    wanted = ops->products->wanted(dev);
+    choice = ops->products->search(q, wanted);
+    ok(rc == 0 && count_lines(wanted) == 1 && choice != NULL,
+       "a product is searched for");
+    free(wanted);
+    ok(choice != NULL && ops->products->choose(dev, choice) == 0,
+       "... what is found is taken");
+    ok(ops->products->choose(dev, "no choice\n") == 1, "... and no nonsense");
+    rc = ops->linear_forward(q, x + 64 * SIDE, NULL, x, w, NULL, PLAIT_ACT_NONE,
+                             64);
+    wanted = ops->products->wanted(dev);
+    ok(rc == 0 && wanted != NULL && *wanted == '\0', "... once");
+    free(wanted);
+    free(choice);
+    ops->weight_destroy(w);
     ops->free(dev, x);
 }
 
@@ -96,12 +123,10 @@ static void recording_check(void)
 int main(void)
 {
     const char *why = NULL, *dir = getenv("PLAIT_MODULE_PATH");
-    char path[4096], file[4096];
+    char path[4096];
     void *module;
     int *products;
 
-    snprintf(file, sizeof(file), "%s/matmul", getenv("TEST_FOLDER"));
-    setenv("PLAIT_MATMUL_CACHE", file, 1);
     ops = plait_ops_cuda(&why);
     if (ops == NULL)
         return skip_all(why);
@@ -113,7 +138,8 @@ int main(void)
     ok(q != NULL && products != NULL, "the emulated GPU is there");
     if (q == NULL || products == NULL)
         return done_testing();
-    plans_check(products, file);
+    plans_check(products);
+    search_check();
     wrong_check();
     recording_check();
     ops->queue_destroy(q);
