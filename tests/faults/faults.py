@@ -16,6 +16,8 @@ import sys
 import time
 
 import live
+from notice import Notice, rank_of
+from table import Table, said_of
 from trial import EVERY, STEPS, Case, Failed, Run, Skipped
 
 LAYOUTS = [  # ranks, sizes
@@ -32,6 +34,11 @@ LAYOUTS = [  # ranks, sizes
     (4, {"tp": 2, "cp": 2}),
     (4, {"pp": 4, "schedule": "zb-h1"}),
 ]
+
+
+# Of what is to be noticed by it.
+LIMIT = 4
+TIMEOUT = ["--set", f"train.timeout={LIMIT}"]
 
 
 def state_of(run):
@@ -64,7 +71,9 @@ def kill_one(case, layout, step, rng):
     if run.at_step(step):
         pids = run.ranks()
         if pids:
-            os.kill(rng.choice(pids), signal.SIGKILL)
+            notice = Notice(case, run, rng.choice(pids))
+            os.kill(notice.pid, signal.SIGKILL)
+            notice.of_loss()
     if run.wait() == 0:
         return run
 
@@ -97,14 +106,14 @@ def stopped(seconds):
 
 
 def stop_for_ever(case, layout, step, rng):
-    run = Run(case, layout, more=["--set", "train.timeout=4", "--set",
-                                  "train.steps=100000000"])
+    run = Run(case, layout, more=[*TIMEOUT, "--set", "train.steps=100000000"])
     run.at_step(step)
-    pid = rng.choice(run.ranks())
-    os.kill(pid, signal.SIGSTOP)
+    notice = Notice(case, run, rng.choice(run.ranks()))
+    os.kill(notice.pid, signal.SIGSTOP)
+    notice.of_hang(LIMIT)
     if run.wait() == 0:
         raise Failed("ended well")
-    if f"process {pid}) is stopped by a signal" not in run.text():
+    if not case.noted["named"]:
         raise Failed("names another: " + run.text()[-400:])
     os.unlink(case.metrics)
     shutil.rmtree(case.ck, ignore_errors=True)  # it may be far beyond
@@ -118,21 +127,30 @@ def send(pid, sig):
         pass
 
 
-def in_place(sig, seconds=0):
+def in_place(sig, seconds=0, spare=None):
     """With a spare rank the others go on in the same layout, and so to the same
-    bits; who was stopped says that it was left out."""
+    bits; who was stopped says that it was left out. spare: whether that one is
+    hurt; None: any."""
     def fault(case, layout, step, rng):
-        run = Run(case, layout, more=["--set", "train.timeout=4", *rng.choice(
+        run = Run(case, layout, more=[*TIMEOUT, *rng.choice(
             [[], ["--set", "checkpoint.memory=10"]])],
             launch=["--elastic", "--spares=1"])
         if run.at_step(step):
-            pid = rng.choice(run.ranks())
-            send(pid, sig)
+            notice = Notice(case, run, rng.choice(
+                [pid for pid in run.ranks()
+                 if spare is None or (rank_of(pid) is None) == spare]))
+            send(notice.pid, sig)
+            if sig == signal.SIGKILL:
+                notice.of_loss()
+            else:
+                notice.of_hang(LIMIT)
             if seconds:
-                time.sleep(seconds)
-                send(pid, signal.SIGCONT)
+                time.sleep(max(0, seconds - notice.age()))
+                send(notice.pid, signal.SIGCONT)
         if run.wait() != 0:
             raise Failed("the others do not go on: " + run.text()[-400:])
+        if case.noted.get("named") is False:
+            raise Failed("names another: " + run.text()[-400:])
         return run
     return fault
 
@@ -141,15 +159,17 @@ def link_down(seconds):
     """The network between the ranks, which have one of their own."""
     def fault(case, layout, step, rng):
         case.launcher = "plait run"
-        more = [] if seconds else ["--set", "train.timeout=4", "--set",
-                                   "train.steps=100000000"]
+        more = [] if seconds else [*TIMEOUT, "--set", "train.steps=100000000"]
         run = Run(case, layout, more=more, front=[
             "unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "-"])
         there = run.at_step(step)
         if not there and "unshare" in run.text():
             raise Skipped("namespaces are not permitted here")
         if there:
+            notice = Notice(case, run, None)
             set_link(run, "down")
+        if there and not seconds:
+            notice.of_hang(LIMIT)
         if there and seconds:
             time.sleep(seconds)
             set_link(run, "up")
@@ -340,56 +360,18 @@ FAULTS = [
     ("bit flip in one replica", changed_replica),
     ("SIGSTOP for 10 s", stopped(10)),
     ("in place: SIGKILL", in_place(signal.SIGKILL)),
-    ("in place: SIGSTOP for ever", in_place(signal.SIGSTOP)),
-    ("in place: SIGSTOP for 10 s", in_place(signal.SIGSTOP, 10)),
+    ("in place: SIGSTOP for ever", in_place(signal.SIGSTOP, spare=False)),
+    ("in place: SIGSTOP for 10 s", in_place(signal.SIGSTOP, 10, False)),
+    ("in place: SIGSTOP of a spare", in_place(signal.SIGSTOP, 2, True)),
     ("link down for 5 s", link_down(5)),
     ("link down for ever", link_down(0)),
 ]
+HANGS = ["SIGSTOP for ever", "in place: SIGSTOP for ever",
+         "in place: SIGSTOP for 10 s", "link down for ever"]
 # One process waits for nobody, and has nobody to go on.
 OF_SEVERAL = [f for name, f in FAULTS if f in (
     stop_for_ever, other_layout, changed_replica) or
     name.startswith(("in place", "link down"))]
-
-
-class Table:
-    """What was done so far, in a file that a later start goes on with."""
-
-    def __init__(self, path, seed):
-        self.path, self.rows, self.known, lines = path, {}, {}, []
-        if path and os.path.exists(path):
-            lines = [json.loads(s) for s in open(path) if s.endswith("\n")]
-        for row in lines:
-            if row["seed"] == seed and "number" in row:
-                self.rows[row["number"]] = row
-            elif "key" in row:
-                self.known[row["key"]] = tuple(row["state"])
-        self.seed = seed
-
-    def write(self, row):
-        if "number" in row:
-            self.rows[row["number"]] = row
-        if self.path:
-            with open(self.path, "a") as f:
-                f.write(json.dumps({"seed": self.seed, **row}) + "\n")
-
-    def sums(self, column):
-        sums = {}
-        for _, row in sorted(self.rows.items()):
-            one = sums.setdefault(row[column], [0, 0, 0.0])
-            one[0] += 1
-            one[1] += row["why"] is None
-            one[2] += row["seconds"]
-        return sums
-
-    def show(self):
-        for column in ("fault", "layout", "launcher"):
-            print(f"# {column:34} runs  good  mean s")
-            for name, (runs, good, seconds) in self.sums(column).items():
-                print(f"# {name:34} {runs:4}  {good:4}  {seconds / runs:6.1f}")
-        for number, row in sorted(self.rows.items()):
-            if row["why"] is not None:
-                print(f"# failed: {number + 1} {row['fault']}, "
-                      f"{row['layout']}, {row['launcher']}")
 
 
 def reference(args, layout, launcher, table):
@@ -428,12 +410,19 @@ def one_fault(args, number, fault, layout, launcher, rng, table):
         got = loss_of(case)
         if not abs(got - loss) <= 2e-5 * abs(loss):
             raise Failed(f"loss {got}, not {loss}")
-        return step, len(case.runs), None
+        why = None
     except Failed as e:
-        return step, len(case.runs), str(e)
+        why = str(e)
     finally:
         case.end()
         shutil.rmtree(case.dir, ignore_errors=True)
+    return {"why": why, "step": step, "starts": len(case.runs), **case.noted}
+
+
+def is_of(name, kinds):
+    hangs = name in HANGS
+    return not kinds or any(hangs if kind == "hang" else kind in name
+                            for kind in kinds.split(","))
 
 
 def drawn(args, faults, layouts, rng):
@@ -466,7 +455,9 @@ def arguments():
     p.add_argument("--count", type=int, default=300)
     p.add_argument("--layouts", type=int, default=len(LAYOUTS))
     p.add_argument("--random", action="store_true")
-    p.add_argument("--only", default="")
+    p.add_argument("--kinds", default="", help="what the names of the faults "
+                   "have that are drawn, a comma between; hang: those that "
+                   "train.timeout is to notice")
     p.add_argument("--table", default="",
                    help="a file to note each fault in, and to go on with")
     p.add_argument("--seconds", type=float, default=float("inf"),
@@ -477,22 +468,31 @@ def arguments():
     return p.parse_args()
 
 
-def main():
-    args = arguments()
-    sys.path.insert(0, os.path.dirname(__file__) + "/../lib")
-    import tokens
-    tokens.write_tokens(args.work + "/tokens.bin")
-    print(f"# PLAIT_TEST_SEED={args.seed} repeats this run")
-    table = Table(args.table, args.seed)
-    rng, failed = random.Random(args.seed), 0
+def chosen(args, rng):
+    """The faults and layouts that are drawn from."""
     alone = not args.preload or not os.path.exists(args.preload)
-    faults = [f for f in FAULTS if args.only in f[0] and not (
+    faults = [f for f in FAULTS if is_of(f[0], args.kinds) and not (
         alone and f[0] in ("disk full", "EIO in a save", "read-only"))]
     layouts = LAYOUTS
     if args.layouts < len(LAYOUTS):
         layouts = [LAYOUTS[0], LAYOUTS[rng.choice([1, 2, 3])]][:args.layouts]
     if args.layouts == 1:  # nobody waits, and nothing starts several ranks
         faults = [f for f in faults if f[1] not in OF_SEVERAL]
+    if not faults:
+        print(f"Bail out! no fault has a name of KINDS={args.kinds}")
+        sys.exit(2)
+    return faults, layouts
+
+
+def main():
+    args = arguments()
+    sys.path.insert(0, os.path.dirname(__file__) + "/../lib")
+    import tokens
+    tokens.write_tokens(args.work + "/tokens.bin")
+    print(f"# PLAIT_TEST_SEED={args.seed} repeats this run")
+    table = Table(args.table, args.seed, args.kinds)
+    rng, failed = random.Random(args.seed), 0
+    faults, layouts = chosen(args, rng)
     done, start = 0, time.time()
     for i, (name, fault, layout, launcher) in enumerate(
             list(drawn(args, faults, layouts, rng))):
@@ -507,20 +507,22 @@ def main():
         begin = time.time()
         what = f"{name}, {layout[0]} ranks {layout[1] or ''}"
         try:
-            step, starts, why = one_fault(args, i, fault, layout, launcher,
-                                          rng, table)
+            row = one_fault(args, i, fault, layout, launcher, rng, table)
         except Skipped as e:
             print(f"ok {i + 1} - {what} # SKIP {e}", flush=True)
             continue
-        table.write({"number": i, "fault": name, "why": why, "step": step,
-                     "layout": f"{layout[0]} ranks " + " ".join(
-                         f"{k}={v}" for k, v in layout[1].items()),
-                     "launcher": launcher if layout[0] > 1 else "alone",
-                     "starts": starts, "seconds": time.time() - begin})
+        row = {"number": i, "fault": name, **row,
+               "layout": f"{layout[0]} ranks " + " ".join(
+                   f"{k}={v}" for k, v in layout[1].items()),
+               "launcher": launcher if layout[0] > 1 else "alone",
+               "seconds": time.time() - begin}
+        table.write(row)
         if layout[0] > 1:
             what += f", {launcher}"
-        print(f"{'not ok' if why else 'ok'} {i + 1} - {what}, at step {step}: "
-              f"{starts} starts", flush=True)
+        why = row["why"]
+        print(f"{'not ok' if why else 'ok'} {i + 1} - {what}, at step "
+              f"{row['step']}: {row['starts']} starts{said_of(row)}",
+              flush=True)
         for line in (why or "").splitlines():
             print("# " + line)
         failed += why is not None

@@ -3,7 +3,7 @@
 # Trainings that are hurt at random moments, and what comes of them, against a
 # run that nothing happened to. FAULTS=300 LAYOUTS=12: what make check-faults
 # draws at random; TABLE=FILE notes each, and a later start with the same SEED
-# goes on after them.
+# goes on after them; KINDS=hang or KINDS=SIGKILL,link: faults with such names.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 "$top_builddir/plait-train" --version >/dev/null 2>&1 ||
     { echo "1..0 # SKIP plait-train does not start"; exit 0; }
@@ -25,4 +25,5 @@ python3 -B "$top_srcdir/tests/faults/faults.py" \
     --layouts "${LAYOUTS:-${layouts:-2}}" \
     --preload "$top_builddir/tests/faults/.libs/fault_calls.so" \
     --count "${FAULTS:-20}" ${FAULTS:+--random} ${SEED:+--seed "$SEED"} \
-    ${TABLE:+--table "$TABLE"} ${SECONDS_MOST:+--seconds "$SECONDS_MOST"} ${ONLY:+--only "$ONLY"}
+    ${TABLE:+--table "$TABLE"} ${SECONDS_MOST:+--seconds "$SECONDS_MOST"} \
+    ${KINDS:+--kinds "$KINDS"}

@@ -74,14 +74,14 @@ class Run:
                 found.append(int(path.split("/")[2]))
         return sorted(found)
 
-    def until(self, what, why):
+    def until(self, what, why, pause=0.002):
         end = time.time() + HANGS
         while not what():
             if self.process.poll() is not None:
                 return False
             if time.time() > end:
                 raise Failed("hangs before " + why)
-            time.sleep(0.002)
+            time.sleep(pause)
         return True
 
     def at_step(self, step):
@@ -118,6 +118,7 @@ class Run:
 class Case:
     def __init__(self, args, number, launcher, timeout=0):
         self.args, self.runs, self.launcher = args, [], launcher
+        self.noted = {}  # of class Notice
         self.dir = f"{args.work}/{number}"
         os.mkdir(self.dir)
         self.ck, self.metrics = self.dir + "/ck", self.dir + "/m.jsonl"

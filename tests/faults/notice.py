@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a run says that one of its ranks is hurt, and whether it names that one."""
+import os
+import re
+import time
+
+
+def rank_of(pid):
+    """As its launcher has told it; None: a spare one, or it has ended."""
+    try:
+        with open(f"/proc/{pid}/environ") as f:
+            env = dict(s.split("=", 1) for s in f.read().split("\0") if "=" in s)
+    except OSError:
+        return None
+    if env.get("PLAIT_SPARE", "0") != "0":
+        return None
+    for name in ("PLAIT_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        if name in env:
+            return env[name]
+    return "0"
+
+
+class Notice:
+    """Made in the moment before `pid` is hurt (None: what joins the ranks).
+    case.noted: seconds until it was said, and whether the name was right."""
+
+    def __init__(self, case, run, pid):
+        self.case, self.run, self.pid = case, run, pid
+        self.rank = rank_of(pid) if pid else None
+        self.begin = time.monotonic()
+
+    def age(self):
+        return time.monotonic() - self.begin
+
+    def line(self, pattern, why):
+        """The first line of the run that has it, or None at its end."""
+        def find():
+            return re.search(f"^.*{pattern}.*$", self.run.text(), re.M)
+        self.run.until(find, why, 0.02)
+        found = find()
+        return found and found.group()
+
+    def note(self, line, pattern, **more):
+        self.case.noted = {"noticed": round(self.age(), 3),
+                           "named": re.search(pattern, line) is not None,
+                           **more}
+
+    def of_loss(self):
+        """A rank is killed: what is said first of its process."""
+        who = rf"\([^()]*\bprocess {self.pid}\b|\bPID {self.pid}\b"
+        line = self.line(who, "it is noticed")
+        if line:
+            self.note(line, rf"\brank {self.rank or '(?!)'} |spare rank \(")
+
+    def of_hang(self, limit):
+        """By train.timeout. Where a link is down there is nobody to accuse."""
+        if self.pid and self.rank is None:
+            return  # a spare one is waited for by nobody
+        line = self.line("has not ended for", "it is noticed")
+        who = rf"rank {self.rank} \([^()]*\bprocess {self.pid}\) is stopped"
+        if not self.pid:
+            who = "all ranks that are known have entered|ranks wait for each"
+        self.note(line or "", rf"\(train\.timeout\): ({who})", limit=limit)
