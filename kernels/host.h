@@ -64,6 +64,20 @@ int host_copy_2d(struct plait_queue *q, enum plait_dtype type, void *dst,
                  size_t dst_stride, const void *src, size_t src_stride,
                  size_t rows, size_t cols);
 int host_has_fp8(struct plait_device *dev); /* emulated: 1 */
+/* grouped.c */
+int host_grouped_forward(struct plait_queue *q, const struct plait_groups *g,
+                         void *out, void *pre, const void *inp,
+                         struct plait_weight *w, const void *bias,
+                         enum plait_activation act);
+int host_grouped_backward_input(struct plait_queue *q,
+                                const struct plait_groups *g, void *dinp,
+                                const void *dout, struct plait_weight *w,
+                                enum plait_activation act, const void *pre);
+int host_grouped_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                                 const struct plait_groups *g, float *dw,
+                                 float *dbias, const void *dout,
+                                 const void *inp, int accumulate, size_t O,
+                                 size_t C);
 int host_clip_scale(struct plait_queue *q, float *scale, float *norm,
                     const double *sum_squares, double clip, double factor);
 

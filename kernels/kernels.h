@@ -97,6 +97,17 @@ struct plait_rope {
     int original; /* longest text before */
 };
 
+/* Rows that lie group by group, each group with a matrix of its own. How many
+ * rows a group has stands where the rows do: on a GPU the host need not know.
+ * That of group 0 is given; w, bias, dw and dbias of the next group lie
+ * `stride` of their elements behind those of the one before. */
+struct plait_groups {
+    int n;         /* groups */
+    size_t rows;   /* all rows: those behind the last group's are of none */
+    size_t stride; /* not used where n is 1 */
+    const int32_t *count; /* [n] rows of each group, from 0 on, device */
+};
+
 /* What is told of a GPU. */
 struct plait_gpu_facts {
     char name[96];
@@ -341,6 +352,23 @@ struct plait_ops {
                                   float *dw, float *dbias, const void *dout,
                                   const void *inp, int accumulate, size_t N,
                                   size_t O, size_t C);
+
+    /* The same three of groups of rows, g->rows in all. Rows of no group give
+     * 0 (out, pre and dinp) and take no part in dw and dbias; a group without
+     * rows has dw and dbias as N 0 has. */
+    int (*grouped_forward)(struct plait_queue *q, const struct plait_groups *g,
+                           void *out, void *pre, const void *inp,
+                           struct plait_weight *w, const void *bias,
+                           enum plait_activation act);
+    int (*grouped_backward_input)(struct plait_queue *q,
+                                  const struct plait_groups *g, void *dinp,
+                                  const void *dout, struct plait_weight *w,
+                                  enum plait_activation act, const void *pre);
+    int (*grouped_backward_weight)(struct plait_queue *q, enum plait_dtype type,
+                                   const struct plait_groups *g, float *dw,
+                                   float *dbias, const void *dout,
+                                   const void *inp, int accumulate, size_t O,
+                                   size_t C);
 
     /* -- matrix products in fp8 ---------------------------------------- */
     /* The same three where T is bf16, as in Micikevicius et al. (2022,

@@ -36,6 +36,9 @@ static struct {
             .weight_create = host_weight_create,
             .weight_destroy = host_weight_destroy,
             .weight_changed = host_weight_changed,
+            .grouped_forward = host_grouped_forward,
+            .grouped_backward_input = host_grouped_backward_input,
+            .grouped_backward_weight = host_grouped_backward_weight,
             .has_fp8 = host_has_fp8,
             .clip_scale = host_clip_scale,
             /* A few numbers a token: the oracle is fast enough. */

@@ -3,7 +3,7 @@
 #define PLAIT_KERNELS_CUDA_ATTENTION_MMA_CUH
 
 #include "kernels/cuda/attention_seen.cuh"
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/tile.cuh"
 
 /* What the forward and the backward of the tensor-core attention share. A
  * block has 128 rows (queries or keys), each of its 8 warps 16 of them, and
@@ -14,15 +14,6 @@
 static const int rows = 128, warps = 8, threads = 32 * warps;
 
 /* -- tiles in shared memory ------------------------------------------------ */
-
-/* A tile [n, D] of 16-bit values. The 16-byte pieces of a row are permuted
- * by the row, so that the eight rows of an 8x8 matrix lie in different banks
- * (NVIDIA, CUTLASS documentation, "swizzle"). */
-template <int D>
-static __device__ inline unsigned place(unsigned tile, int row, int piece)
-{
-    return tile + row * (D * 2) + ((piece ^ (row & 7)) << 4);
-}
 
 /* Rows first .. first + n of src to a tile; rows from `end` on are 0. */
 template <int D, int n, typename T>
@@ -40,38 +31,6 @@ static __device__ inline void fetch(unsigned tile, const T *src, size_t stride,
                    src + (size_t)(valid ? first + row : 0) * stride + piece * 8,
                    valid);
     }
-}
-
-/* A operand: rows row .. row + 16, columns 16 k .. of a tile. */
-template <int D>
-static __device__ inline void load_a(uint32_t a[4], unsigned tile, int row,
-                                     int k)
-{
-    int l = threadIdx.x % 32;
-
-    ldmatrix(a, place<D>(tile, row + l % 16, k * 2 + l / 16));
-}
-
-/* Two B operands of x . tile^T: tile rows row .. row + 8 (b[0], b[1]) and
- * row + 8 .. row + 16 (b[2], b[3]), columns 16 k .. */
-template <int D>
-static __device__ inline void load_b(uint32_t b[4], unsigned tile, int row,
-                                     int k)
-{
-    int l = threadIdx.x % 32;
-
-    ldmatrix(b, place<D>(tile, row + l % 8 + l / 16 * 8, k * 2 + l / 8 % 2));
-}
-
-/* Two B operands of x . tile: tile rows row .. row + 16, columns 16 k ..
- * 16 k + 8 (b[0], b[1]) and 16 k + 8 .. 16 k + 16 (b[2], b[3]). */
-template <int D>
-static __device__ inline void load_b_trans(uint32_t b[4], unsigned tile,
-                                           int row, int k)
-{
-    int l = threadIdx.x % 32;
-
-    ldmatrix_trans(b, place<D>(tile, row + l % 16, k * 2 + l / 16));
 }
 
 /* s [16, n] = a-tile rows row .. row + 16 times b-tile [n, D]^T */

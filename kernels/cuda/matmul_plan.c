@@ -6,8 +6,9 @@
 
 #include "kernels/cuda/matmul.h"
 
-/* Plans of a chain: experts ask for as many shapes as they get counts of rows,
- * so that the plan used longest ago makes room. */
+/* Plans of a chain: texts of any length, and experts in fp8, ask for as many
+ * shapes as they have counts of rows, so that the plan used longest ago makes
+ * room. */
 #define CHAIN 16
 
 static unsigned alignment(const struct operands *o)

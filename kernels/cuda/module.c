@@ -19,6 +19,7 @@ static void table_fill(void)
     cuda_reduce_ops(&table);
     cuda_matmul_ops(&table);
     cuda_tune_ops(&table);
+    cuda_grouped_ops(&table);
     cuda_fp8_ops(&table);
     cuda_norm_ops(&table);
     cuda_embedding_ops(&table);

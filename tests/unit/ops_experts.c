@@ -79,6 +79,115 @@ static int call_rows(struct trial_side *d, const int *s)
            d->ops->rows_dot(d->q, d->type, p[9], p[0], p[5], p[2], N, s[2], C);
 }
 
+/* -- products of groups {rows, groups, O, C, spread, act, bias or
+ * accumulate, gap} --------------------------------------------------------- */
+
+enum { EVEN, UNEVEN, ALL_TO_ONE, NONE };
+
+/* Rows of each group; UNEVEN leaves groups without rows, and rows that are of
+ * no group. */
+static void spread_rows(int32_t *count, const int *s)
+{
+    int left = s[0];
+
+    for (int i = 0; i < s[1]; i++) {
+        int n = s[4] == EVEN     ? (left + s[1] - i - 1) / (s[1] - i)
+                : s[4] == UNEVEN ? (i % 3 == 1 ? 0 : left * (i % 4 + 1) / 6)
+                : s[4] == NONE   ? 0
+                                 : (i == s[1] / 2 ? left : 0);
+
+        count[i] = n;
+        left -= n;
+    }
+}
+
+static size_t stride_of(const int *s)
+{
+    return (size_t)s[2] * (size_t)s[3] + (size_t)s[7];
+}
+
+/* Of whole groups: matrices, or vectors at the same distance. */
+static size_t all_groups(const int *s)
+{
+    return (size_t)s[1] * stride_of(s);
+}
+
+static void setup_grouped(struct trial *t, const int *s)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[2], C = (size_t)s[3];
+
+    spread_rows(trial_int(t, (size_t)s[1], 0, 1), s);
+    real(t, N * O);
+    real(t, N * O);
+    real(t, N * C);
+    real(t, all_groups(s));
+    real(t, all_groups(s));
+    trial_real(t, KIND_T, N * C, -3, 3);
+}
+
+static struct plait_groups groups_of(struct trial_side *d, const int *s)
+{
+    return (struct plait_groups){.n = s[1],
+                                 .rows = (size_t)s[0],
+                                 .stride = stride_of(s),
+                                 .count = d->p[0]};
+}
+
+static int end_grouped(struct trial_side *d, struct plait_weight *w, int rc)
+{
+    if (!d->recording)
+        rc |= d->ops->queue_sync(d->q);
+    d->ops->weight_destroy(w);
+    return rc;
+}
+
+static int call_grouped_forward(struct trial_side *d, const int *s)
+{
+    struct plait_groups g = groups_of(d, s);
+    struct plait_weight *w = d->ops->weight_create(
+        d->dev, d->type, (size_t)s[2], (size_t)s[3], d->p[4]);
+
+    return w == NULL ? -1
+                     : end_grouped(d, w,
+                                   d->ops->grouped_forward(
+                                       d->q, &g, d->p[1], d->p[2], d->p[3], w,
+                                       s[6] ? d->p[5] : NULL,
+                                       s[5] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE));
+}
+
+/* To array 3 from array 1. */
+static int call_grouped_input(struct trial_side *d, const int *s)
+{
+    struct plait_groups g = groups_of(d, s);
+    struct plait_weight *w = d->ops->weight_create(
+        d->dev, d->type, (size_t)s[2], (size_t)s[3], d->p[4]);
+
+    return w == NULL ? -1
+                     : end_grouped(d, w,
+                                   d->ops->grouped_backward_input(
+                                       d->q, &g, d->p[3], d->p[1], w,
+                                       s[5] ? PLAIT_ACT_GELU : PLAIT_ACT_NONE,
+                                       s[5] ? d->p[6] : NULL));
+}
+
+static void setup_grouped_weight(struct trial *t, const int *s)
+{
+    spread_rows(trial_int(t, (size_t)s[1], 0, 1), s);
+    real(t, (size_t)s[0] * (size_t)s[2]);
+    real(t, (size_t)s[0] * (size_t)s[3]);
+    real32(t, all_groups(s));
+    real32(t, all_groups(s));
+}
+
+static int call_grouped_weight(struct trial_side *d, const int *s)
+{
+    struct plait_groups g = groups_of(d, s);
+
+    return d->ops->grouped_backward_weight(
+        d->q, d->type, &g, d->p[3], s[5] ? d->p[4] : NULL, d->p[1], d->p[2],
+        s[6], (size_t)s[2], (size_t)s[3]);
+}
+
 const struct trial_case trial_experts[] = {
     {"route_forward, load, backward, limit, sort",
      setup_route,
@@ -88,5 +197,32 @@ const struct trial_case trial_experts[] = {
      setup_rows,
      call_rows,
      {{1, 2, 1, 1}, {48, 8, 2, 37}, {90, 4, 3, 768}}},
+    {"grouped_forward",
+     setup_grouped,
+     call_grouped_forward,
+     {{1, 1, 1, 1, EVEN, 0, 0, 0},
+      {13, 5, 7, 3, UNEVEN, 1, 1, 2},
+      {150, 3, 72, 88, UNEVEN, 1, 1, 8},
+      {133, 2, 136, 24, ALL_TO_ONE, 0, 1, 0},
+      {70, 40, 8, 16, UNEVEN, 0, 0, 0},
+      {9, 3, 16, 8, NONE, 1, 1, 0}}},
+    {"grouped_backward_input",
+     setup_grouped,
+     call_grouped_input,
+     {{1, 1, 1, 1, EVEN, 0, 0, 0},
+      {13, 5, 7, 3, UNEVEN, 1, 0, 2},
+      {150, 3, 88, 72, UNEVEN, 1, 0, 8},
+      {133, 2, 24, 136, ALL_TO_ONE, 0, 0, 0},
+      {70, 40, 8, 16, UNEVEN, 0, 0, 0},
+      {9, 3, 16, 8, NONE, 1, 0, 0}}},
+    {"grouped_backward_weight",
+     setup_grouped_weight,
+     call_grouped_weight,
+     {{1, 1, 1, 1, EVEN, 1, 1, 0},
+      {13, 5, 7, 3, UNEVEN, 1, 0, 2},
+      {150, 3, 72, 88, UNEVEN, 1, 1, 8},
+      {133, 2, 136, 24, ALL_TO_ONE, 1, 0, 0},
+      {70, 40, 8, 16, UNEVEN, 0, 1, 0},
+      {9, 3, 16, 8, NONE, 1, 0, 0}}},
     {NULL, NULL, NULL, {{0}}},
 };

@@ -186,6 +186,45 @@ static void after_gelu_backward(void)
     ops->weight_destroy(w);
 }
 
+/* {N, O, C, groups}: w and bias of each group lie side by side */
+static struct plait_groups groups_of(void)
+{
+    int32_t left = s[0];
+
+    for (int i = 0; i < s[3]; i++) {
+        tokens[i] = i == 1 ? 0 : (left + 1) / 2;
+        left -= tokens[i];
+    }
+    return (struct plait_groups){.n = s[3],
+                                 .rows = (size_t)s[0],
+                                 .stride = (size_t)s[1] * (size_t)(s[2] + 1),
+                                 .count = tokens};
+}
+
+static void grouped_forward(float *out)
+{
+    struct plait_weight *w =
+        ops->weight_create(dev, PLAIT_F32, (size_t)s[1], (size_t)s[2], x[1]);
+    struct plait_groups g = groups_of();
+
+    ops->grouped_forward(q, &g, out, stat[0], x[0], w, x[1] + s[1] * s[2],
+                         PLAIT_ACT_GELU);
+    ops->weight_destroy(w);
+}
+
+static void grouped_backward(void)
+{
+    size_t N = (size_t)s[0], O = (size_t)s[1], C = (size_t)s[2];
+    struct plait_weight *w = ops->weight_create(dev, PLAIT_F32, O, C, x[1]);
+    struct plait_groups g = groups_of();
+
+    ops->gelu_backward(q, PLAIT_F32, stat[1], r, stat[0], N * O);
+    ops->grouped_backward_input(q, &g, dx[0], stat[1], w, PLAIT_ACT_NONE, NULL);
+    ops->grouped_backward_weight(q, PLAIT_F32, &g, dx[1], dx[1] + O * C,
+                                 stat[1], x[0], 0, O, C);
+    ops->weight_destroy(w);
+}
+
 /* {N, F} */
 static void swiglu_forward(float *out)
 {
@@ -400,6 +439,12 @@ static const struct check checks[] = {
      after_gelu_forward,
      after_gelu_backward,
      {3, 5, 4}},
+    {"products of groups",
+     {28, 75},
+     35,
+     grouped_forward,
+     grouped_backward,
+     {7, 5, 4, 3}},
     {"swiglu", {30}, 15, swiglu_forward, swiglu_backward, {3, 5}},
     {"layernorm with residual",
      {32, 32, 8, 8},

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products of groups of rows, where the device alone knows how many
+ * rows a group has: one launch for all, whose blocks find out what is theirs.
+ * Operands of 16 bits that begin at 16 bytes take the tensor cores. */
+#include "kernels/cuda/gelu.cuh"
+#include "kernels/cuda/groups.cuh"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/tile.cuh"
+
+/* A block makes side x side numbers of a result on tensor cores, from `deep`
+ * terms of their sums at a time; else flat x flat, from `thin`. */
+static const int threads = 256, side = 128, deep = 64, flat = 64, thin = 16;
+
+/* -- results --------------------------------------------------------------- */
+
+/* Neighbours that one access moves. */
+template <typename T, int n> struct alignas(n * sizeof(T)) few {
+    T v[n];
+};
+
+template <typename T, int n>
+static __device__ inline few<T, n> load_few(const T *p)
+{
+    return *reinterpret_cast<const few<T, n> *>(p);
+}
+
+template <typename T, int n>
+static __device__ inline void store_few(T *p, const float *x)
+{
+    few<T, n> y;
+
+    for (int i = 0; i < n; i++)
+        y.v[i] = from_float<T>(x[i]);
+    *reinterpret_cast<few<T, n> *>(p) = y;
+}
+
+/* n sums, of row r and the columns from c on of the task's result. */
+template <typename T, int F, int n>
+static __device__ inline void store(const work &w, const task &t, int r, int c,
+                                    const float *sum)
+{
+    size_t at = (F == WEIGHT ? (size_t)r : t.s.row + r) * t.cols + c;
+    size_t group = t.s.group * w.stride;
+    float x[n];
+
+    for (int i = 0; i < n; i++)
+        x[i] = sum[i];
+    if (F == WEIGHT && w.accumulate) {
+        few<float, n> old = load_few<float, n>(w.dw + group + at);
+
+        for (int i = 0; i < n; i++)
+            x[i] += old.v[i];
+    }
+    if (F == FORWARD && w.bias != NULL && t.s.group < w.n) {
+        few<T, n> bias = load_few<T, n>((const T *)w.bias + group + c);
+
+        for (int i = 0; i < n; i++)
+            x[i] += to_float(bias.v[i]);
+    }
+    if (F == INPUT && w.pre != NULL && t.s.group < w.n) {
+        few<T, n> pre = load_few<T, n>((const T *)w.pre + at);
+
+        for (int i = 0; i < n; i++)
+            x[i] *= gelu_slope(to_float(pre.v[i]));
+    }
+    if (F == FORWARD && w.gelu && w.pre != NULL)
+        store_few<T, n>((T *)w.pre + at, x);
+    for (int i = 0; F == FORWARD && w.gelu && i < n; i++)
+        x[i] = gelu(x[i]);
+    if (F == WEIGHT)
+        store_few<float, n>(w.dw + group + at, x);
+    else
+        store_few<T, n>((T *)w.out + at, x);
+}
+
+/* -- tensor cores ---------------------------------------------------------- */
+
+/* A tile [n, D] of src, from row and column on; 0 from end_row and end_col
+ * on. */
+template <int D, int n, typename T>
+static __device__ inline void fetch(unsigned tile, const T *src, int stride,
+                                    int row, int end_row, int col, int end_col)
+{
+    /* Within a tile 32 bits do: registers are short. */
+    src += (size_t)row * stride + col;
+    end_row -= row;
+    end_col -= col;
+#pragma unroll
+    for (int i = threadIdx.x; i < n * D / 8; i += threads) {
+        int r = i / (D / 8), piece = i % (D / 8);
+        bool valid = r < end_row && piece * 8 < end_col;
+
+        copy_async(place<D>(tile, r, piece),
+                   src + (valid ? r * stride + piece * 8 : 0), valid);
+    }
+}
+
+/* Terms k and on of both operands to shared memory: rows of the result by
+ * terms, or with WEIGHT terms by rows; columns by terms with FORWARD, else
+ * terms by columns. */
+template <typename T, int F>
+static __device__ inline void fetch_terms(unsigned a, unsigned b, const work &w,
+                                          const task &t, int k)
+{
+    const T *x = (const T *)w.x, *y;
+
+    if (k >= t.depth)
+        return;
+    if (F == WEIGHT) {
+        y = (const T *)w.inp + t.s.row * w.C;
+        x += t.s.row * w.O;
+        fetch<side, deep>(a, x, w.O, k, t.depth, t.row, w.O);
+        fetch<side, deep>(b, y, w.C, k, t.depth, t.col, w.C);
+        return;
+    }
+    y = (const T *)w.w + t.s.group * w.stride;
+    fetch<deep, side>(a, x + t.s.row * t.depth, t.depth, 0, t.rows, k, t.depth);
+    if (F == FORWARD)
+        fetch<deep, side>(b, y, w.C, t.col, w.O, k, w.C);
+    else
+        fetch<side, deep>(b, y, w.C, k, w.O, t.col, w.C);
+}
+
+/* acc [32, 64] of the warp += the terms in shared memory */
+template <typename T, int F>
+static __device__ inline void add_terms(float acc[2][8][4], unsigned a,
+                                        unsigned b, int row, int col)
+{
+    /* Unrolled, its addresses would not fit into the registers. */
+#pragma unroll 1
+    for (int k = 0; k < deep / 16; k++) {
+        uint32_t x[2][4], y[4];
+
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            if (F == WEIGHT)
+                load_a_trans<side>(x[m], a, k * 16, row / 16 + m);
+            else
+                load_a<deep>(x[m], a, row + m * 16, k);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            if (F == FORWARD)
+                load_b<deep>(y, b, col + j * 16, k);
+            else
+                load_b_trans<side>(y, b, k * 16, col / 16 + j);
+#pragma unroll
+            for (int m = 0; m < 2; m++) {
+                mma(T(), acc[m][2 * j], x[m], y);
+                mma(T(), acc[m][2 * j + 1], x[m], y + 2);
+            }
+        }
+    }
+}
+
+template <typename T, int F>
+static __global__ void __launch_bounds__(threads, 2) tensor_kernel(work w)
+{
+    extern __shared__ __align__(128) char shared[];
+    constexpr unsigned bytes = side * deep * 2;
+    task t = find_task<F>(w, side);
+    unsigned tiles = shared_address(shared);
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int row = warp / 2 * 32, col = warp % 2 * 64;
+    float acc[2][8][4] = {};
+
+    if (is_idle<F>(w, t))
+        return;
+    fetch_terms<T, F>(tiles, tiles + bytes, w, t, 0);
+    copy_commit();
+    for (int k = 0; k < t.depth; k += deep) {
+        unsigned now = tiles + k / deep % 2 * 2 * bytes;
+        unsigned next = tiles + (k / deep + 1) % 2 * 2 * bytes;
+
+        fetch_terms<T, F>(next, next + bytes, w, t, k + deep);
+        copy_commit();
+        copy_wait<1>();
+        __syncthreads();
+        add_terms<T, F>(acc, now, now + bytes, row, col);
+        __syncthreads();
+    }
+    copy_wait<0>();
+#pragma unroll
+    for (int i = 0; i < 2 * 8 * 2; i++) {
+        int m = i / 16, j = i / 2 % 8, half = i % 2;
+        int r = t.row + row + m * 16 + lane / 4 + half * 8;
+        int at = t.col + col + j * 8 + lane % 4 * 2;
+
+        if (r < t.rows && at < t.cols)
+            store<T, F, 2>(w, t, r, at, &acc[m][j][half * 2]);
+    }
+}
+
+/* -- any type and address -------------------------------------------------- */
+
+/* One operand: element (i, k) at p[i * of_i + k * of_k]. */
+template <typename T> struct operand {
+    const T *p;
+    size_t of_i, of_k;
+};
+
+/* Terms k and on of one operand; neighbouring threads read neighbours. */
+template <typename T>
+static __device__ inline void take(float (*to)[flat + 4], const operand<T> &o,
+                                   int i, int end_i, int k, int end_k)
+{
+    for (int e = threadIdx.x; e < thin * flat; e += threads) {
+        int x = o.of_k == 1 ? e / thin : e % flat;
+        int y = o.of_k == 1 ? e % thin : e / flat;
+        bool valid = i + x < end_i && k + y < end_k;
+
+        to[y][x] =
+            valid ? to_float(o.p[(i + x) * o.of_i + (k + y) * o.of_k]) : 0;
+    }
+}
+
+/* acc [4, 4] += a . b, of the terms in shared memory */
+static __device__ inline void add_flat(float acc[4][4], float (*a)[flat + 4],
+                                       float (*b)[flat + 4], int row, int col)
+{
+#pragma unroll
+    for (int e = 0; e < thin; e++) {
+        pack<float> x = load_pack(&a[e][row]), y = load_pack(&b[e][col]);
+
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            acc[i / 4][i % 4] += x.v[i / 4] * y.v[i % 4];
+    }
+}
+
+template <typename T, int F>
+static __global__ void __launch_bounds__(threads) plain_kernel(work w)
+{
+    alignas(16) __shared__ float a[thin][flat + 4];
+    alignas(16) __shared__ float b[thin][flat + 4];
+    task t = find_task<F>(w, flat);
+    int row = threadIdx.x / 16 * 4, col = threadIdx.x % 16 * 4;
+    float acc[4][4] = {};
+    operand<T> x, y;
+
+    if (is_idle<F>(w, t))
+        return;
+    x.p = (const T *)w.x + t.s.row * (F == FORWARD ? w.C : w.O);
+    y.p = F == WEIGHT ? (const T *)w.inp + t.s.row * w.C
+                      : (const T *)w.w + t.s.group * w.stride;
+    x.of_i = F == WEIGHT ? 1 : t.depth;
+    x.of_k = F == WEIGHT ? w.O : 1;
+    y.of_i = F == FORWARD ? w.C : 1;
+    y.of_k = F == FORWARD ? 1 : w.C;
+    for (int k = 0; k < t.depth; k += thin) {
+        take(a, x, t.row, t.rows, k, t.depth);
+        take(b, y, t.col, t.cols, k, t.depth);
+        __syncthreads();
+        add_flat(acc, a, b, row, col);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        int r = t.row + row + i / 4, c = t.col + col + i % 4;
+
+        if (r < t.rows && c < t.cols)
+            store<T, F, 1>(w, t, r, c, &acc[i / 4][i % 4]);
+    }
+}
+
+/* dbias of group blockIdx.y, 32 columns a block: warps take every eighth row,
+ * and are added in order. */
+template <typename T> static __global__ void bias_kernel(work w)
+{
+    __shared__ float part[threads / 32][32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int c = (int)blockIdx.x * 32 + lane;
+    span s = find_span(w, (int)blockIdx.y, 0);
+    float *dbias = w.dbias + s.group * w.stride, sum = 0;
+
+    for (int r = warp; r < s.rows && c < w.O; r += threads / 32)
+        sum += to_float(((const T *)w.x)[(s.row + r) * w.O + c]);
+    part[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0 || c >= w.O)
+        return;
+    for (int i = 1; i < threads / 32; i++)
+        sum += part[i][lane];
+    dbias[c] = w.accumulate ? dbias[c] + sum : sum;
+}
+
+/* -- launches -------------------------------------------------------------- */
+
+/* plain_kernel or tensor_kernel, whose blocks make `tall` rows and columns of
+ * the form's result. */
+template <int F, typename K>
+static void launch_kernel(struct plait_queue *q, const char *op, K kernel,
+                          work w, int tall, size_t bytes)
+{
+    size_t wide = ceil_div(F == FORWARD ? w.O : w.C, tall);
+    size_t high = ceil_div(w.O, tall);
+
+    /* No group, nor what is behind them, has two blocks that are not full. */
+    if (F != WEIGHT)
+        high = w.row_blocks = (unsigned)(ceil_div(w.rows, tall) + w.n + 1);
+    if (cuda_allow_shared(q, op, (const void *)kernel, bytes) == 0)
+        kernel<<<dim3((unsigned)(high * wide), F == WEIGHT ? w.n : 1), threads,
+                 bytes, q->stream>>>(w);
+}
+
+static uintptr_t address(const void *p)
+{
+    return reinterpret_cast<uintptr_t>(p);
+}
+
+/* Whether tensor cores can take the operands. */
+static bool has_tensors(enum plait_dtype type, const work &w)
+{
+    uintptr_t all = address(w.x) | address(w.w) | address(w.bias) |
+                    address(w.inp) | address(w.out) | address(w.pre) |
+                    address(w.dw);
+
+    return type != PLAIT_F32 && w.O % 8 == 0 && w.C % 8 == 0 &&
+           w.stride % 8 == 0 && all % 16 == 0;
+}
+
+template <int F>
+static int launch_form(struct plait_queue *q, const char *op,
+                       enum plait_dtype type, const work &w)
+{
+    const size_t bytes = (size_t)4 * side * deep * 2;
+
+    if (has_tensors(type, w) && type == PLAIT_BF16_T)
+        launch_kernel<F>(q, op, tensor_kernel<bf16, F>, w, side, bytes);
+    else if (has_tensors(type, w))
+        launch_kernel<F>(q, op, tensor_kernel<fp16, F>, w, side, bytes);
+    else
+        for_type(type, [&](auto zero) {
+            typedef decltype(zero) T;
+
+            launch_kernel<F>(q, op, plain_kernel<T, F>, w, flat, 0);
+        });
+    return cuda_leave(q, op);
+}
+
+static work begin(const struct plait_groups *g, const void *x, size_t O,
+                  size_t C)
+{
+    work w = {};
+
+    w.count = g->count;
+    w.n = g->n;
+    w.rows = g->rows;
+    w.stride = g->stride;
+    w.x = x;
+    w.O = (int)O;
+    w.C = (int)C;
+    return w;
+}
+
+static int grouped_forward(struct plait_queue *q, const struct plait_groups *g,
+                           void *out, void *pre, const void *inp,
+                           struct plait_weight *weight, const void *bias,
+                           enum plait_activation act)
+{
+    work w = begin(g, inp, weight->O, weight->C);
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (g->rows == 0)
+        return 0;
+    w.w = weight->data;
+    w.bias = bias;
+    w.out = out;
+    w.gelu = act == PLAIT_ACT_GELU;
+    w.pre = w.gelu ? pre : NULL;
+    return launch_form<FORWARD>(q, "grouped_forward", weight->type, w);
+}
+
+static int grouped_backward_input(struct plait_queue *q,
+                                  const struct plait_groups *g, void *dinp,
+                                  const void *dout, struct plait_weight *weight,
+                                  enum plait_activation act, const void *pre)
+{
+    work w = begin(g, dout, weight->O, weight->C);
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (g->rows == 0)
+        return 0;
+    w.w = weight->data;
+    w.out = dinp;
+    w.pre = act == PLAIT_ACT_GELU ? const_cast<void *>(pre) : NULL;
+    return launch_form<INPUT>(q, "grouped_backward_input", weight->type, w);
+}
+
+static int grouped_backward_weight(struct plait_queue *q, enum plait_dtype type,
+                                   const struct plait_groups *g, float *dw,
+                                   float *dbias, const void *dout,
+                                   const void *inp, int accumulate, size_t O,
+                                   size_t C)
+{
+    work w = begin(g, dout, O, C);
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    w.inp = inp;
+    w.dw = dw;
+    w.dbias = dbias;
+    w.accumulate = accumulate != 0;
+    if (dbias != NULL)
+        for_type(type, [&](auto zero) {
+            typedef decltype(zero) T;
+
+            bias_kernel<T><<<dim3((unsigned)ceil_div(O, 32), g->n), threads, 0,
+                             q->stream>>>(w);
+        });
+    return launch_form<WEIGHT>(q, "grouped_backward_weight", type, w);
+}
+
+void cuda_grouped_ops(struct plait_ops *ops)
+{
+    ops->grouped_forward = grouped_forward;
+    ops->grouped_backward_input = grouped_backward_input;
+    ops->grouped_backward_weight = grouped_backward_weight;
+}
