@@ -40,8 +40,10 @@ static const char *against_passes(const struct plait_job_config *c,
     if (plait_is_image_model(&c->model))
         return "an image model's running statistics weigh each micro-batch by "
                "its place in the batch";
-    if (c->model.experts)
-        return "the host counts the tokens of each expert";
+    if (c->model.experts && size[PLAIT_EP] > 1)
+        return "the host counts the tokens that other ranks' experts get";
+    if (c->model.experts && c->train.precision == PLAIT_FP8)
+        return "in fp8 the host counts the tokens of each expert";
     if (c->parallel.schedule == PLAIT_SCHEDULE_GPIPE ||
         c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
         return "in parallel.schedule gpipe and zb-h1 a backward does not "

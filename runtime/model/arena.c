@@ -65,6 +65,7 @@ static void place_routed(struct arena *a, const struct plait_dims *d,
     x->gate = take_f(a, r.N * d->top_k);
     x->place = take_bytes(a, r.N * d->top_k * sizeof(*x->place));
     x->load = take_f(a, r.N * d->experts); /* no more sequences than rows */
+    x->count = take_bytes(a, (d->experts + 1) * sizeof(*x->count));
     x->x = take_t(a, r.M * d->hidden);
     x->z = take_t(a, r.N * d->top_k * d->hidden);
 }
@@ -126,7 +127,6 @@ static void place_experts(struct arena *a, const struct plait_dims *d,
 {
     x->route = take_t(a, r.N * d->experts);
     x->dgate = take_f(a, r.N * d->top_k);
-    x->count = take_bytes(a, (d->experts + 1) * sizeof(*x->count));
     if (d->capacity)
         x->kept = take_bytes(a, r.N * d->top_k * sizeof(*x->kept));
     x->grouped = take_t(a, r.M * d->hidden);
@@ -362,6 +362,7 @@ static int make_exchange(struct plait_model *m)
     const struct plait_dims *d = &s->dims;
     bool one = m->config->parallel.recompute == PLAIT_RECOMPUTE_FULL;
     int here = d->experts / d->ep, at = 0;
+    size_t numbers = (size_t)d->ep * d->experts + here; /* of a layer */
 
     if (!d->experts)
         return 0;
@@ -370,15 +371,17 @@ static int make_exchange(struct plait_model *m)
     s->nrequests = d->experts + here * d->ep;
     s->requests = calloc(s->nrequests, sizeof(*s->requests));
     s->stay = calloc(2 * here, sizeof(*s->stay));
-    s->expert_rows =
-        calloc((size_t)at * d->ep * d->experts, sizeof(*s->expert_rows));
+    s->expert_rows = calloc(at * numbers, sizeof(*s->expert_rows));
     if (!s->requests || !s->stay || !s->expert_rows)
         return -1;
     at = 0;
     for (int i = 0; i < m->chunks * s->nslots; i++)
-        for (int k = 0; k < layers_of(m, i / s->nslots); k++)
-            s->slots[i].layer[k].routed.rows =
-                s->expert_rows + (one ? 0 : at++) * d->ep * d->experts;
+        for (int k = 0; k < layers_of(m, i / s->nslots); k++) {
+            struct plait_routed *r = &s->slots[i].layer[k].routed;
+
+            r->rows = s->expert_rows + (one ? 0 : at++) * numbers;
+            r->here = r->rows + d->ep * d->experts;
+        }
     return 0;
 }
 

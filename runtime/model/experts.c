@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "runtime/comm/tags.h"
-#include "runtime/model/internal.h"
+#include "runtime/model/experts.h"
 
 /* The mlp of a layer with experts. A router picks k of E for each token;
  * tokens are sorted by expert, sent to the ep rank that has the expert,
@@ -227,7 +227,7 @@ static int sort_choices(const struct plait_work *w,
     float *so_far = NULL;
 
     if (!d->capacity)
-        return w->ops->route_sort(w->q, r->place, s->count, r->expert,
+        return w->ops->route_sort(w->q, r->place, r->count, r->expert,
                                   count_choices(w), d->experts);
     if (w->added && !(before = so_far = load_of_text(w, cache)))
         return -1;
@@ -239,92 +239,71 @@ static int sort_choices(const struct plait_work *w,
     if (so_far && w->ops->route_load(w->q, so_far, r->expert, run_of(w), 1,
                                      w->shape->N, d->experts, d->top_k) < 0)
         return -1;
-    return w->ops->route_sort(w->q, r->place, s->count, s->kept,
+    return w->ops->route_sort(w->q, r->place, r->count, s->kept,
                               count_choices(w), d->experts + 1);
 }
 
-/* Chooses the experts of each token and counts the rows of each expert. The
- * host waits for the counts because messages are sized by them: no padding is
- * sent. */
+/* The host's numbers of rows, and from them those of the experts here. It
+ * waits for the device. */
+static int count_rows(const struct plait_work *w, const struct plait_routed *r)
+{
+    const struct plait_dims *d = w->d;
+    struct plait_comm *ep = w->model->mesh->group[PLAIT_GROUP_EP];
+    int *mine = r->rows + d->ep_rank * d->experts, here = d->experts / d->ep;
+    size_t bytes = d->experts * sizeof(*mine);
+
+    if (w->ops->to_host(w->q, mine, r->count, bytes) < 0 ||
+        (d->ep > 1 && plait_comm_host_all_gather(ep, mine, r->rows, bytes) < 0))
+        return -1;
+    for (int i = 0; i < here; i++)
+        r->here[i] = (int)rows_here(w, r, i);
+    if (d->ep == 1)
+        return 0;
+    return w->ops->to_device(w->q, r->count, r->here, here * sizeof(*r->here));
+}
+
+/* Chooses the experts of each token and counts the rows of each expert. */
 static int route_tokens(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, const void *full)
 {
     const struct plait_routed *r = &a->routed;
     const struct plait_dims *d = w->d;
     struct plait_scratch *s = w->scratch;
-    int *mine = r->rows + d->ep_rank * d->experts;
-    size_t bytes = d->experts * sizeof(*mine);
 
     if (w->ops->linear_forward(w->q, s->route, NULL, full, b->router.handle,
                                NULL, PLAIT_ACT_NONE, w->shape->N) < 0 ||
         w->ops->route_forward(w->q, w->type, r->prob, r->expert, r->gate,
                               s->route, w->shape->N, d->experts,
                               d->top_k) < 0 ||
-        count_load(w, r) < 0 || sort_choices(w, a->cache, r) < 0 ||
-        w->ops->to_host(w->q, mine, s->count, bytes) < 0)
+        count_load(w, r) < 0 || sort_choices(w, a->cache, r) < 0)
         return -1;
-    if (d->ep == 1)
-        return 0;
-    return plait_comm_host_all_gather(w->model->mesh->group[PLAIT_GROUP_EP],
-                                      mine, r->rows, bytes);
-}
-
-static const void *bias_at(const struct plait_work *w,
-                           const struct plait_matrix *matrix, size_t offset)
-{
-    return w->d->bias ? plait_weight_at(w, matrix->region, offset) : NULL;
-}
-
-/* One expert: n rows from x to y, all three buffers from row `first`. */
-static int expert_forward(const struct plait_work *w,
-                          const struct plait_expert *e,
-                          const struct plait_activations *a, void *y,
-                          size_t first, size_t n)
-{
-    const struct plait_dims *d = w->d;
-    void *x = element_at(w, a->routed.x, first * d->hidden);
-    void *pre = element_at(w, a->pre, first * d->up);
-    void *act = element_at(w, a->act, first * d->ffn);
-    const void *bias = bias_at(w, &e->up, e->up_bias);
-    const void *out_bias = bias_at(w, &e->down, e->down_bias);
-    int rc;
-
-    if (d->gated)
-        rc = plait_linear_forward(w, &e->up, NULL, PLAIT_ACT_NONE, pre, NULL, x,
-                                  n);
-    else
-        rc = plait_linear_forward(w, &e->up, bias, PLAIT_ACT_GELU, act, pre, x,
-                                  n);
-    if (rc == 0 && d->gated)
-        rc = w->ops->swiglu_forward(w->q, w->type, act, pre, n, d->ffn);
-    if (rc < 0)
-        return -1;
-    return plait_linear_forward(
-        w, &e->down, d->tp_rank == 0 ? out_bias : NULL, PLAIT_ACT_NONE,
-        element_at(w, y, first * d->hidden), NULL, act, n);
+    return plait_experts_counted(w) ? count_rows(w, r) : 0;
 }
 
 static int experts_work(const struct plait_work *w, const struct plait_block *b,
                         const struct plait_activations *a, void *y)
 {
-    size_t first = 0;
+    const struct plait_dims *d = w->d;
+    const struct plait_routed *r = &a->routed;
+    void *out = d->gated ? a->pre : a->act, *pre = d->gated ? NULL : a->pre;
 
-    for (int i = 0; i < w->d->experts / w->d->ep; i++) {
-        size_t n = rows_here(w, &a->routed, i);
-
-        if (n && expert_forward(w, &b->experts[i], a, y, first, n) < 0)
-            return -1;
-        first += n;
-    }
-    return 0;
+    if (plait_grouped_forward(w, b, r, true, out, pre, r->x) < 0 ||
+        (d->gated &&
+         w->ops->swiglu_forward(w->q, w->type, a->act, a->pre,
+                                plait_experts_rows(w, r), d->ffn) < 0))
+        return -1;
+    return plait_grouped_forward(w, b, r, false, y, NULL, a->act);
 }
 
-/* The output of choices that were dropped is 0. */
+/* The output of choices that were dropped is 0, which one product of all rows
+ * has made it. */
 static int clear_dropped(const struct plait_work *w,
                          const struct plait_routed *r)
 {
     size_t kept = 0, row = w->d->hidden * plait_dtype_size(w->type);
 
+    if (!plait_experts_counted(w))
+        return 0;
     for (int e = 0; e < w->d->experts; e++)
         kept += rows_of(w, r, w->d->ep_rank, e);
     if (kept == count_choices(w))
@@ -364,49 +343,25 @@ int plait_experts_join(const struct plait_work *w,
 
 /* -- backward -------------------------------------------------------------- */
 
-/* One expert: dy becomes the gradient of its input, in place. */
-static int expert_backward(const struct plait_work *w,
-                           const struct plait_expert *e,
-                           const struct plait_activations *a, void *dy,
-                           size_t first, size_t n)
-{
-    const struct plait_dims *d = w->d;
-    const struct plait_ops *ops = w->ops;
-    struct plait_scratch *s = w->scratch;
-    const void *pre = element_at(w, a->pre, first * d->up);
-    const void *act = element_at(w, a->act, first * d->ffn);
-    const void *x = element_at(w, a->routed.x, first * d->hidden);
-    void *dact = d->gated ? s->dact : s->now.dpre, *dpre = s->now.dpre;
-
-    if (plait_linear_weight_rows(w, &e->down, e->down_bias, dy, act, n) < 0 ||
-        plait_linear_input(w, &e->down,
-                           d->gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
-                           d->gated ? NULL : pre, dact, dy, n) < 0)
-        return -1;
-    if (d->gated &&
-        ops->swiglu_backward(w->q, w->type, dpre, dact, pre, n, d->ffn) < 0)
-        return -1;
-    if (plait_linear_weight_rows(w, &e->up, e->up_bias, dpre, x, n) < 0)
-        return -1;
-    return plait_linear_input(w, &e->up, PLAIT_ACT_NONE, NULL, dy, dpre, n);
-}
-
+/* dy becomes the gradient of the experts' input, in place. */
 static int experts_work_backward(const struct plait_work *w,
                                  const struct plait_block *b,
                                  const struct plait_activations *a, void *dy)
 {
-    size_t first = 0;
+    const struct plait_dims *d = w->d;
+    const struct plait_routed *r = &a->routed;
+    void *dpre = w->scratch->now.dpre,
+         *dact = d->gated ? w->scratch->dact : dpre;
 
-    for (int i = 0; i < w->d->experts / w->d->ep; i++) {
-        size_t n = rows_here(w, &a->routed, i);
-
-        if (n && expert_backward(w, &b->experts[i], a,
-                                 element_at(w, dy, first * w->d->hidden), first,
-                                 n) < 0)
-            return -1;
-        first += n;
-    }
-    return 0;
+    if (plait_grouped_weight(w, b, r, false, dy, a->act) < 0 ||
+        plait_grouped_input(w, b, r, false, d->gated ? NULL : a->pre, dact,
+                            dy) < 0 ||
+        (d->gated &&
+         w->ops->swiglu_backward(w->q, w->type, dpre, dact, a->pre,
+                                 plait_experts_rows(w, r), d->ffn) < 0) ||
+        plait_grouped_weight(w, b, r, true, dpre, r->x) < 0)
+        return -1;
+    return plait_grouped_input(w, b, r, true, NULL, dy, dpre);
 }
 
 /* Gradient of the balance loss per (load of the expert in the sequence):

@@ -98,7 +98,11 @@ struct plait_routed {
     float *load;     /* [batch,E] */
     void *x;         /* [M,C] grouped: what the experts here work on */
     void *z;         /* [N k,C] sorted: what came back */
-    int *rows;       /* [ep,E], host: who sends how many to whom */
+    int32_t *count;  /* [E + 1] rows of each expert here; while the tokens are
+                        routed, choices of each expert, the last: dropped */
+    /* Where the host must know them (plait_experts_counted()): */
+    int *rows; /* [ep,E], host: who sends how many to whom */
+    int *here; /* [E/ep], host: what they add up to */
 };
 
 /* What a layer's backward needs of its forward. M: the rows of its mlp, N or
@@ -165,9 +169,8 @@ struct plait_scratch {
     void *normed;           /* [N,heads*D] of q or k; only with their norm */
     struct plait_stash now; /* dpre [M,up] and dqkv alone */
     struct plait_activations shared; /* what recompute does not keep */
-    void *route;    /* [N,E] the router's logits or their gradient */
-    float *dgate;   /* [N,k] */
-    int32_t *count; /* [E + 1], of which the last were dropped */
+    void *route;  /* [N,E] the router's logits or their gradient */
+    float *dgate; /* [N,k] */
     /* Only where experts have a capacity; the last three with cp > 1. */
     int32_t *kept;   /* [N,k] */
     float *runs;     /* [pieces,batch,E] choices of each run here, */
@@ -419,21 +422,6 @@ int plait_attention_forward(const struct plait_work *w,
 int plait_attention_backward(const struct plait_work *w,
                              const struct plait_activations *a, void *dqkv,
                              const void *datt);
-
-/* experts.c: from all rows of the normalised stream to routed.z; then joined
- * to out [N,C], this tp rank's part. */
-int plait_experts_forward(const struct plait_work *w,
-                          const struct plait_block *b,
-                          const struct plait_activations *a, const void *full);
-int plait_experts_join(const struct plait_work *w,
-                       const struct plait_activations *a, void *out);
-/* From all rows of the gradient to this tp rank's part of the input's, in
- * scratch->part; leaves the logits' gradient for the router's weight. */
-int plait_experts_backward(const struct plait_work *w,
-                           const struct plait_block *b,
-                           const struct plait_activations *a, const void *dout);
-int plait_experts_router_weight(const struct plait_work *w,
-                                const struct plait_block *b, const void *full);
 
 /* layer.c: x and delta are what the block before left (their sum is the
  * layer's input); delta NULL: x is a->x1. *out and *out_delta go on. */

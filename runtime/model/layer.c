@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/model/experts.h"
 #include "runtime/model/hooks.h"
 
 /* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)).

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "runtime/model/internal.h"
+#include "runtime/model/experts.h"
 
 double plait_model_took(const struct plait_model *model,
                         enum plait_model_part part)
@@ -147,6 +147,158 @@ int plait_linear_weight_rows(const struct plait_work *w,
                : w->ops->linear_backward_weight(w->q, w->type, dw, dbias, dout,
                                                 inp, is_made(w, matrix), rows,
                                                 matrix->O, matrix->C));
+}
+
+/* -- experts --------------------------------------------------------------- */
+
+static const struct plait_matrix *matrix_of(const struct plait_block *b,
+                                            bool up, int i)
+{
+    return up ? &b->experts[i].up : &b->experts[i].down;
+}
+
+static size_t bias_of(const struct plait_block *b, bool up, int i)
+{
+    return up ? b->experts[i].up_bias : b->experts[i].down_bias;
+}
+
+static struct plait_groups groups_of(const struct plait_work *w,
+                                     const struct plait_block *b,
+                                     const struct plait_routed *r, bool up)
+{
+    struct plait_groups g = {
+        .n = w->d->experts / w->d->ep,
+        .rows = plait_experts_rows(w, r),
+        .count = r->count,
+    };
+
+    /* A region has the same tensors expert by expert. */
+    if (g.n > 1)
+        g.stride = matrix_of(b, up, 1)->offset - matrix_of(b, up, 0)->offset;
+    return g;
+}
+
+/* In fp8 each expert is a product of its own. */
+struct part {
+    const struct plait_matrix *matrix;
+    size_t bias, row, rows;
+};
+
+/* The next expert that has rows, from i on; -1: none. */
+static int next_part(const struct plait_work *w, const struct plait_block *b,
+                     const struct plait_routed *r, bool up, int i,
+                     struct part *p)
+{
+    if (i == 0)
+        p->row = p->rows = 0;
+    p->row += p->rows;
+    while (i < w->d->experts / w->d->ep && r->here[i] == 0)
+        i++;
+    if (i == w->d->experts / w->d->ep)
+        return -1;
+    p->matrix = matrix_of(b, up, i);
+    p->bias = bias_of(b, up, i);
+    p->rows = r->here[i];
+    return i;
+}
+
+static void *row_of(const struct plait_work *w, const void *p, size_t row,
+                    size_t cols)
+{
+    return p ? (char *)p + row * cols * plait_dtype_size(w->type) : NULL;
+}
+
+/* tp ranks' results are summed: one of them adds the bias behind `down`. */
+static const void *forward_bias(const struct plait_work *w,
+                                const struct plait_block *b, bool up, int i)
+{
+    if (!matrix_of(b, up, i)->bias || (!up && w->d->tp_rank > 0))
+        return NULL;
+    return plait_weight_at(w, b->expert_region, bias_of(b, up, i));
+}
+
+int plait_grouped_forward(const struct plait_work *w,
+                          const struct plait_block *b,
+                          const struct plait_routed *r, bool up, void *out,
+                          void *pre, const void *inp)
+{
+    enum plait_activation act =
+        up && !w->d->gated ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
+    struct plait_groups g = groups_of(w, b, r, up);
+    struct part p;
+
+    if (!w->fp8) {
+        double start = plait_begin_part(w);
+
+        return end_product(w, start,
+                           w->ops->grouped_forward(w->q, &g, out, pre, inp,
+                                                   matrix_of(b, up, 0)->handle,
+                                                   forward_bias(w, b, up, 0),
+                                                   act));
+    }
+    for (int i = 0; (i = next_part(w, b, r, up, i, &p)) >= 0; i++)
+        if (plait_linear_forward(w, p.matrix, forward_bias(w, b, up, i), act,
+                                 row_of(w, out, p.row, p.matrix->O),
+                                 row_of(w, pre, p.row, p.matrix->O),
+                                 row_of(w, inp, p.row, p.matrix->C),
+                                 p.rows) < 0)
+            return -1;
+    return 0;
+}
+
+int plait_grouped_input(const struct plait_work *w, const struct plait_block *b,
+                        const struct plait_routed *r, bool up, const void *pre,
+                        void *dinp, const void *dout)
+{
+    enum plait_activation act = pre ? PLAIT_ACT_GELU : PLAIT_ACT_NONE;
+    struct plait_groups g = groups_of(w, b, r, up);
+    struct part p;
+
+    if (!w->fp8) {
+        double start = plait_begin_part(w);
+
+        return end_product(
+            w, start,
+            w->ops->grouped_backward_input(
+                w->q, &g, dinp, dout, matrix_of(b, up, 0)->handle, act, pre));
+    }
+    for (int i = 0; (i = next_part(w, b, r, up, i, &p)) >= 0; i++)
+        if (plait_linear_input(w, p.matrix, act,
+                               row_of(w, pre, p.row, p.matrix->C),
+                               row_of(w, dinp, p.row, p.matrix->C),
+                               row_of(w, dout, p.row, p.matrix->O), p.rows) < 0)
+            return -1;
+    return 0;
+}
+
+int plait_grouped_weight(const struct plait_work *w,
+                         const struct plait_block *b,
+                         const struct plait_routed *r, bool up,
+                         const void *dout, const void *inp)
+{
+    const struct plait_matrix *first = matrix_of(b, up, 0);
+    struct plait_groups g = groups_of(w, b, r, up);
+    float *dw = plait_grad_at(w, first->region, first->offset);
+    double start = plait_begin_part(w);
+    float *dbias = NULL;
+    bool made = true;
+    struct part p;
+
+    for (int i = 0; w->fp8 && (i = next_part(w, b, r, up, i, &p)) >= 0; i++)
+        if (plait_linear_weight_rows(
+                w, p.matrix, p.bias, row_of(w, dout, p.row, p.matrix->O),
+                row_of(w, inp, p.row, p.matrix->C), p.rows) < 0)
+            return -1;
+    if (w->fp8)
+        return 0;
+    for (int i = 0; i < g.n; i++) /* all are made at once */
+        made = is_made(w, matrix_of(b, up, i)) && made;
+    if (first->bias)
+        dbias = plait_grad_at(w, first->region, bias_of(b, up, 0));
+    return end_product(w, start,
+                       w->ops->grouped_backward_weight(w->q, w->type, &g, dw,
+                                                       dbias, dout, inp, made,
+                                                       first->O, first->C));
 }
 
 int plait_linear_weight(const struct plait_work *w,

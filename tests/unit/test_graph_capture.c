@@ -52,7 +52,8 @@ static const struct plait_ops device = {.graph_begin = begin,
 /* -- decisions ------------------------------------------------------------ */
 
 struct sizes {
-    int tp, cp, dp, pp, zero, experts;
+    int tp, cp, dp, pp, zero, experts, ep;
+    enum plait_precision precision;
     enum plait_schedule_kind schedule;
 };
 
@@ -70,9 +71,11 @@ static int choose(enum plait_graph_use use, struct sizes w, bool nccl,
     mesh.layout.size[PLAIT_CP] = w.cp ? w.cp : 1;
     mesh.layout.size[PLAIT_DP] = w.dp ? w.dp : 1;
     mesh.layout.size[PLAIT_PP] = w.pp ? w.pp : 1;
+    mesh.layout.size[PLAIT_EP] = w.ep ? w.ep : 1;
     c.parallel.schedule = w.schedule;
     c.parallel.zero = w.zero;
     c.model.experts = w.experts;
+    c.train.precision = w.precision;
     c.train.graph = use;
     return plait_graphs_choose(g, &c, &mesh, err);
 }
@@ -92,7 +95,13 @@ static void check_auto(void)
         {{.tp = 2}, false, false, true, "tensor and context"},
         {{.cp = 2}, false, false, true, "tensor and context"},
         {{.pp = 2}, false, false, true, "pipeline stages exchange"},
-        {{.experts = 4}, false, false, true, "tokens of each expert"},
+        {{.experts = 4}, true, true, true, ""},
+        {{.experts = 4, .dp = 2, .ep = 2}, false, false, true, "other ranks'"},
+        {{.experts = 4, .precision = PLAIT_FP8},
+         false,
+         false,
+         true,
+         "tokens of each expert"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -125,7 +134,9 @@ static void check_on(void)
         {{.dp = 2}, false, "MPI transfers"},
         {{.zero = 1}, false, "MPI transfers"},
         {{.tp = 2, .pp = 2}, true, "pipeline stages exchange"},
-        {{.tp = 2, .experts = 4}, true, "tokens of each expert"},
+        {{.tp = 2, .experts = 4}, true, NULL},
+        {{.dp = 2, .ep = 2, .experts = 4}, true, "other ranks'"},
+        {{.experts = 4, .precision = PLAIT_FP8}, true, "tokens of each expert"},
         {{.tp = 2, .schedule = PLAIT_SCHEDULE_GPIPE}, true, "gpipe and zb-h1"},
     };
 

@@ -37,8 +37,8 @@ static double routed_bytes(const struct plait_shape *s,
     double k = s->m->experts_top_k;
 
     return 2 * take_words(z->rows * s->m->experts) +
-           3 * take_words(z->rows * k) + take(s, z->mlp * s->m->hidden) +
-           take(s, z->rows * k * s->m->hidden);
+           take_words(s->m->experts + 1) + 3 * take_words(z->rows * k) +
+           take(s, z->mlp * s->m->hidden) + take(s, z->rows * k * s->m->hidden);
 }
 
 /* q and k before their norm. */
@@ -97,7 +97,7 @@ static double experts_bytes(const struct plait_shape *s,
     double k = s->m->experts_top_k;
     double runs = 2.0 * s->c->train.micro_batch * s->m->experts;
     double sum = take(s, z->rows * s->m->experts) + take_words(z->rows * k) +
-                 take_words(s->m->experts + 1) + take(s, z->mlp * s->m->hidden);
+                 take(s, z->mlp * s->m->hidden);
 
     if (s->ep > 1)
         sum += take(s, z->rows * k * s->m->hidden);

@@ -53,6 +53,8 @@ layouts()
 {
 	layout plain 1 train.graph=off
 	layout graphs 1 train.graph=on
+	layout experts 1 train.graph=off model.experts=4
+	layout experts-graphs 1 train.graph=on model.experts=4
 	command -v mpirun >/dev/null &&
 		grep -q 'define HAVE_MPI 1' "$top_builddir/config.h" || return 0
 	layout tp2-sequence 2 parallel.tp=2 parallel.sequence=true \

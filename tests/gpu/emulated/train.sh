@@ -12,11 +12,12 @@ PATH=$top_builddir/tests/gpu/emulated:$PATH
 plait-prep "$top_srcdir/LICENSE" --out "$work/data" >/dev/null || exit 99
 
 # config FAMILY: heads of 64, which the tensor cores' attention takes; moe:
-# llama with experts
+# llama with experts; gelu-moe: gpt2, whose experts drop tokens
 config()
 {
 	case $1 in
 	moe) set -- llama ", ffn: 64, experts: 4, experts_top_k: 2" ;;
+	gelu-moe) set -- gpt2 ", ffn: 64, experts: 4, experts_capacity: 1.0" ;;
 	*) set -- "$1" "" ;;
 	esac
 	cat <<-END
@@ -82,6 +83,8 @@ near 2e-2 gpt2 1 train.precision=bf16
 near 2e-2 llama 1 train.precision=bf16
 near 3e-2 llama 1 train.precision=fp8
 near 1e-4 llama 1 parallel.offload=both
+near 2e-2 moe 1 train.precision=bf16 train.graph=on
+near 1e-4 gelu-moe 1 train.graph=on
 overflows 1
 if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then
