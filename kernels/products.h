@@ -13,6 +13,8 @@
  * A product is a line of text: the kind of device with the versions of its
  * driver and library, types, sizes, what else counts. A choice is a product's
  * line, " : " and the algorithm in hexadecimal. Lines end with a newline. */
+enum { PLAIT_CHOICE_MOST = 1024 }; /* bytes of one, with the 0 behind it */
+
 struct plait_product_ops {
     /* The products that were computed since the device was created, or since
      * it was asked last, of which there is no choice: malloc'ed lines, in the

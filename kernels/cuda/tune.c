@@ -15,6 +15,8 @@
 #define HEX (2 * sizeof(cublasLtMatmulAlgo_t))
 #define MARK " : "
 
+_Static_assert(LINE + sizeof(MARK) + HEX + 1 <= PLAIT_CHOICE_MOST, "");
+
 struct choice {
     char product[LINE];
     cublasLtMatmulAlgo_t algo;

@@ -33,14 +33,14 @@ int plait_tcp_tree_child(const struct plait_tcp_tree *tree, int rank)
     return -1;
 }
 
-struct wish {
+struct request {
     int32_t color, key;
     int rank;
 };
 
-static int compare_wishes(const void *a, const void *b)
+static int compare_requests(const void *a, const void *b)
 {
-    const struct wish *x = a, *y = b;
+    const struct request *x = a, *y = b;
 
     if (x->color != y->color)
         return x->color < y->color ? -1 : 1;
@@ -49,43 +49,43 @@ static int compare_wishes(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* The group that wish[0 .. size - 1] are, in order. */
+/* The group that requests[0 .. size - 1] are, in order. */
 static void place_group(const struct plait_tcp_contact *all,
-                        const struct wish *wish, int size,
+                        const struct request *requests, int size,
                         struct plait_tcp_place *places)
 {
     struct plait_tcp_tree tree;
 
     for (int i = 0; i < size; i++) {
-        struct plait_tcp_place *p = &places[wish[i].rank];
+        struct plait_tcp_place *p = &places[requests[i].rank];
 
         plait_tcp_tree_init(&tree, i, size);
         p->rank = i;
         p->size = size;
         if (tree.parent >= 0)
-            p->parent = all[wish[tree.parent].rank];
+            p->parent = all[requests[tree.parent].rank];
     }
 }
 
 int plait_tcp_places(const struct plait_tcp_contact *all, int n,
                      struct plait_tcp_place *places)
 {
-    struct wish *wish = calloc((size_t)n, sizeof(*wish));
+    struct request *requests = calloc((size_t)n, sizeof(*requests));
     int from = 0;
 
-    if (!wish)
+    if (!requests)
         return -1;
     memset(places, 0, (size_t)n * sizeof(*places));
     for (int i = 0; i < n; i++)
-        wish[i] = (struct wish){all[i].color, all[i].key, i};
-    qsort(wish, (size_t)n, sizeof(*wish), compare_wishes);
+        requests[i] = (struct request){all[i].color, all[i].key, i};
+    qsort(requests, (size_t)n, sizeof(*requests), compare_requests);
     for (int to = 1; to <= n; to++) {
-        if (to < n && wish[to].color == wish[from].color)
+        if (to < n && requests[to].color == requests[from].color)
             continue;
-        if (wish[from].color >= 0)
-            place_group(all, wish + from, to - from, places);
+        if (requests[from].color >= 0)
+            place_group(all, requests + from, to - from, places);
         from = to;
     }
-    free(wish);
+    free(requests);
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@
 #include "topology/base/hash.h"
 
 /* Products of a rank; lines of the file, of which the last stay. */
-enum { WISHES = 128, LINES = 2000 };
+enum { REQUESTS = 128, LINES = 2000 };
 
 #define MARK " : "
 
@@ -171,193 +172,193 @@ int plait_run_load_products(struct run *r, struct plait_error *err)
 
 /* -- the search ------------------------------------------------------------ */
 
-/* A product that a rank wants. */
-struct wish {
-    uint64_t product; /* hash of its line */
-    int rank;
+/* Each product that some rank has made is to be timed by one rank. The ranks
+ * agree by two maxima over a table of fixed size, so that their messages grow
+ * with the logarithm of their number: a product has a slot by its hash, and of
+ * those in a slot the largest hash is next; the ranks that made it bid. What
+ * has lost its slot comes in the next round. */
+enum { SLOTS = 1024, RANK_BITS = 27 };
+
+struct round {
+    double product[SLOTS]; /* hash of 53 bits; 0: none */
+    double bid[SLOTS];     /* of the rank that times it */
+    char choice[SLOTS][PLAIT_CHOICE_MOST];
 };
 
-static int compare_wishes(const void *a, const void *b)
-{
-    const struct wish *x = a, *y = b;
+/* A product that this rank has made. */
+struct request {
+    uint64_t hash;
+    const char *line;
+};
 
-    if (x->product != y->product)
-        return x->product < y->product ? -1 : 1;
-    return x->rank - y->rank;
+static size_t list_requests(const char *lines, struct request *requests)
+{
+    size_t n = 0;
+
+    for (; *lines && n < REQUESTS; lines = next_line(lines)) {
+        uint64_t hash =
+            plait_hash_bytes(PLAIT_HASH_START, lines, strcspn(lines, "\n"));
+
+        requests[n++] = (struct request){hash >> 11 | 1, lines};
+    }
+    return n;
 }
 
-static uint64_t hash_line(const char *line, size_t n)
+/* Another one wins for each product, so that the work is shared out. */
+static double bid_of(uint64_t hash, int rank)
 {
-    return plait_hash_bytes(PLAIT_HASH_START, line, n);
+    uint64_t both[2] = {hash, (uint64_t)rank};
+    uint64_t mixed = plait_hash_bytes(PLAIT_HASH_START, both, sizeof(both));
+
+    return (double)(mixed >> 40 << RANK_BITS | (uint64_t)rank);
 }
 
-/* The wishes of all ranks, sorted; *n of them. NULL with err. Collective. */
-static struct wish *gather_wishes(struct run *r, const char *lines, size_t *n,
-                                  struct plait_error *err)
+static int owner_of(double bid)
 {
-    int size = plait_comm_size(r->world), rc = 0;
-    uint64_t own[WISHES] = {0}, *all = malloc(size * sizeof(own));
-    struct wish *wishes = malloc(size * WISHES * sizeof(*wishes));
-
-    for (int i = 0; *lines && i < WISHES; i++) {
-        size_t length = strcspn(lines, "\n");
-
-        own[i] = hash_line(lines, length);
-        lines = next_line(lines);
-    }
-    if (!all || !wishes)
-        rc = plait_errorf(err, "out of memory");
-    rc = plait_error_consensus(r->world, rc, err);
-    if (rc == 0 &&
-        plait_comm_host_all_gather(r->world, own, all, sizeof(own)) < 0)
-        rc = plait_errorf(err, "%s", plait_comm_error(r->world));
-    *n = 0;
-    for (size_t i = 0; rc == 0 && i < (size_t)size * WISHES; i++)
-        if (all[i])
-            wishes[(*n)++] = (struct wish){all[i], (int)(i / WISHES)};
-    free(all);
-    if (rc < 0) {
-        free(wishes);
-        return NULL;
-    }
-    qsort(wishes, *n, sizeof(*wishes), compare_wishes);
-    return wishes;
+    return (int)((uint64_t)bid & ((1u << RANK_BITS) - 1));
 }
 
-/* Leaves one wish of each product, that of the rank which searches for it: the
- * one with the fewest others. *n becomes their number. */
-static int share_out(struct wish *wishes, size_t *n, int size)
+static int agree(struct run *r, const struct request *requests, size_t n,
+                 struct round *round, struct plait_error *err)
 {
-    int *load = calloc(size, sizeof(*load));
-    size_t kept = 0, from, to, best;
+    int me = plait_comm_rank(r->world);
 
-    if (!load)
-        return -1;
-    for (from = 0; from < *n; from = to) {
-        best = from;
-        for (to = from; to < *n && wishes[to].product == wishes[from].product;
-             to++)
-            if (load[wishes[to].rank] < load[wishes[best].rank])
-                best = to;
-        load[wishes[best].rank]++;
-        wishes[kept++] = wishes[best];
+    memset(round, 0, sizeof(*round));
+    for (size_t i = 0; i < n; i++) {
+        double *slot = &round->product[requests[i].hash % SLOTS];
+
+        *slot = fmax(*slot, (double)requests[i].hash);
     }
-    *n = kept;
-    free(load);
+    if (plait_comm_host_all_reduce(r->world, round->product, SLOTS, PLAIT_MAX))
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
+    for (size_t i = 0; i < n; i++) {
+        size_t slot = requests[i].hash % SLOTS;
+
+        if (round->product[slot] == (double)requests[i].hash)
+            round->bid[slot] = bid_of(requests[i].hash, me);
+    }
+    if (plait_comm_host_all_reduce(r->world, round->bid, SLOTS, PLAIT_MAX))
+        return plait_errorf(err, "%s", plait_comm_error(r->world));
     return 0;
 }
 
-/* This rank's part; NULL: out of memory. */
-static char *search_own(struct run *r, const char *lines,
-                        const struct wish *wishes, size_t n)
+/* Times what is this rank's, and leaves those requests that are of a later
+ * round; how many. A product without a choice keeps the library's. */
+static size_t search_own(struct run *r, struct request *requests, size_t n,
+                         struct round *round)
 {
-    char *found = NULL;
-    size_t size;
-    FILE *out = open_memstream(&found, &size);
+    size_t left = 0;
 
-    if (!out)
-        return NULL;
-    for (; *lines; lines = next_line(lines)) {
-        size_t length = strcspn(lines, "\n");
-        struct wish own = {hash_line(lines, length), plait_comm_rank(r->world)};
-        char *product, *choice = NULL;
+    for (size_t i = 0; i < n; i++) {
+        size_t slot = requests[i].hash % SLOTS;
+        char *product = NULL, *choice = NULL;
 
-        if (!bsearch(&own, wishes, n, sizeof(own), compare_wishes))
+        if (round->product[slot] != (double)requests[i].hash) {
+            requests[left++] = requests[i];
             continue;
-        product = strndup(lines, length);
+        }
+        if (owner_of(round->bid[slot]) != plait_comm_rank(r->world))
+            continue;
+        product = strndup(requests[i].line, strcspn(requests[i].line, "\n"));
         if (product)
             choice = products_of(r)->search(r->s->mesh->q, product);
-        if (choice)
-            fputs(choice, out);
+        if (choice && strlen(choice) < PLAIT_CHOICE_MOST)
+            strcpy(round->choice[slot], choice);
         free(choice);
         free(product);
     }
-    if (fclose(out) == 0)
+    return left;
+}
+
+/* All hear of each. How many products the round had, or -1 with err. */
+static int hand_round(struct run *r, struct round *round, FILE *found,
+                      struct plait_error *err)
+{
+    int n = 0;
+
+    for (int i = 0; i < SLOTS; i++) {
+        if (round->product[i] == 0)
+            continue;
+        if (plait_comm_host_broadcast(r->world, round->choice[i],
+                                      PLAIT_CHOICE_MOST,
+                                      owner_of(round->bid[i])) < 0)
+            return plait_errorf(err, "%s", plait_comm_error(r->world));
+        fputs(round->choice[i], found);
+        n++;
+    }
+    return n;
+}
+
+/* Into `found`; how many were searched for, or -1 with err. Collective. */
+static int search_rounds(struct run *r, const char *lines, struct round *round,
+                         FILE *found, struct plait_error *err)
+{
+    struct request requests[REQUESTS];
+    size_t n = list_requests(lines, requests);
+    int all = 0, now;
+
+    do {
+        if (agree(r, requests, n, round, err) < 0)
+            return -1;
+        n = search_own(r, requests, n, round);
+        now = hand_round(r, round, found, err);
+        all += now;
+    } while (now > 0);
+    return now < 0 ? -1 : all;
+}
+
+/* malloc'ed choices, and how many products they are of; NULL with err. */
+static char *search_all(struct run *r, const char *lines, int *n,
+                        struct plait_error *err)
+{
+    struct round *round = malloc(sizeof(*round));
+    char *found = NULL;
+    size_t size;
+    FILE *out = open_memstream(&found, &size);
+    int rc = lines && round && out ? 0 : plait_errorf(err, "out of memory");
+
+    *n = -1;
+    if (plait_error_consensus(r->world, rc, err) == 0)
+        *n = search_rounds(r, lines, round, out, err);
+    if (out && fclose(out) != 0 && *n >= 0)
+        *n = plait_errorf(err, "out of memory");
+    free(round);
+    if (*n >= 0)
         return found;
     free(found);
     return NULL;
 }
 
-/* What all ranks have found, one behind the other; NULL with err. */
-static char *join_found(struct run *r, const char *own, struct plait_error *err)
+static int take_found(struct run *r, const char *found, int n, double seconds,
+                      struct plait_error *err)
 {
-    int size = plait_comm_size(r->world), rc = 0;
-    uint64_t length = own ? strlen(own) : 0, total = 0, at = 0;
-    uint64_t *lengths = calloc(size, sizeof(*lengths));
-    char *all = NULL;
-
-    if (!own || !lengths)
-        rc = plait_errorf(err, "out of memory");
-    rc = plait_error_consensus(r->world, rc, err);
-    if (rc == 0 && plait_comm_host_all_gather(r->world, &length, lengths,
-                                              sizeof(length)) < 0)
-        rc = plait_errorf(err, "%s", plait_comm_error(r->world));
-    for (int i = 0; rc == 0 && i < size; i++)
-        total += lengths[i];
-    if (rc == 0 && !(all = calloc(total + 1, 1)))
-        rc = plait_errorf(err, "out of memory");
-    rc = plait_error_consensus(r->world, rc, err);
-    for (int i = 0; rc == 0 && i < size; i++) {
-        if (lengths[i] == 0)
-            continue;
-        if (i == plait_comm_rank(r->world))
-            memcpy(all + at, own, length);
-        if (plait_comm_host_broadcast(r->world, all + at, lengths[i], i) < 0)
-            rc = plait_errorf(err, "%s", plait_comm_error(r->world));
-        at += lengths[i];
-    }
-    free(lengths);
-    if (rc == 0)
-        return all;
-    free(all);
-    return NULL;
-}
-
-static int search_all(struct run *r, const char *lines, struct plait_error *err)
-{
-    double begin = plait_trace_now();
-    size_t n;
-    struct wish *wishes = gather_wishes(r, lines, &n, err);
-    char *own = NULL, *found = NULL;
-    int rc = -1;
-
-    if (!wishes)
+    if (take_choices(r, found, err) < 0)
         return -1;
-    if (n > 0) {
-        if (share_out(wishes, &n, plait_comm_size(r->world)) == 0)
-            own = search_own(r, lines, wishes, n);
-        found = join_found(r, own, err);
-        free(own);
-    }
-    free(wishes);
-    if (n == 0)
-        return 0;
-    if (found)
-        rc = take_choices(r, found, err);
-    if (rc >= 0 && plait_comm_rank(r->world) == 0) {
+    if (plait_comm_rank(r->world) == 0) {
         keep_choices(found);
-        printf("the fastest algorithms of %zu matrix product%s were searched "
+        printf("the fastest algorithms of %d matrix product%s were searched "
                "for in %.1f s\n",
-               n, n == 1 ? "" : "s", plait_trace_now() - begin);
+               n, n == 1 ? "" : "s", seconds);
         fflush(stdout);
     }
-    free(found);
-    return rc < 0 ? -1 : 0;
+    return 0;
 }
 
 int plait_run_search_products(struct run *r, struct plait_error *err)
 {
-    char *lines;
-    int rc;
+    double begin = plait_trace_now();
+    char *lines, *found;
+    int n, rc;
 
     if (!r->searches)
         return 0;
     r->searches = false;
     lines = products_of(r)->wanted(r->s->world.dev);
-    rc = plait_error_consensus(
-        r->world, lines ? 0 : plait_errorf(err, "out of memory"), err);
-    if (rc == 0)
-        rc = search_all(r, lines, err);
+    found = search_all(r, lines, &n, err);
+    rc = found ? 0 : -1;
+    if (n > 0)
+        rc = take_found(r, found, n, plait_trace_now() - begin, err);
+    free(found);
     free(lines);
     r->s->mesh->graphs.held = false;
     return rc;
