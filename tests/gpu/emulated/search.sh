@@ -25,7 +25,7 @@ cat >"$tmp/rank" <<-'END'
 	export EMULATED_FAST
 	exec "$top_builddir/tests/gpu/emulated/plait-train" "$@"
 END
-swap=
+swap=1
 export swap
 
 # train RANKS SETTING..: what it says is in $tmp/out
@@ -73,7 +73,7 @@ said "... of which each rank has timed some"
 	[ "$(ls "$XDG_CACHE_HOME/plait")" = products ]
 said "they are kept, in a file that is put in place whole"
 
-swap=1
+swap=
 train 2 && searched '' && sort -u "$tmp"/choices.* | diff - "$tmp/first" \
 	>>"$tmp/out"
 said "another run takes them from there"
@@ -89,6 +89,7 @@ said "... and stays, but for a damaged line, which is passed over"
 unset EMULATED_DRIVER
 
 rm "$kept"
+swap=1
 for no in train.search_products=false train.deterministic=true; do
 	train 1 $no && searched '' && ! [ -e "$kept" ] &&
 		! grep -q ': 1$' "$tmp/choices.0"
