@@ -209,9 +209,30 @@ static void place_layer(struct arena *a, const struct plait_model *m,
         place_inner(a, d, r, x);
 }
 
+static int layers_of(const struct plait_model *m, int chunk)
+{
+    const struct plait_model_state *s = m->state;
+    int n = 0;
+
+    for (int i = s->chunk_first[chunk]; i < s->chunk_first[chunk + 1]; i++)
+        n += s->blocks[i].kind == PLAIT_BLOCK_LAYER;
+    return n;
+}
+
+static int most_layers(const struct plait_model *m)
+{
+    int most = 0;
+
+    for (int c = 0; c < m->chunks; c++)
+        if (layers_of(m, c) > most)
+            most = layers_of(m, c);
+    return most;
+}
+
 static bool is_offloaded(const struct plait_model *m)
 {
-    return m->config->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS;
+    return m->config->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS &&
+           most_layers(m) > 0;
 }
 
 static void place_offload(struct arena *a, struct plait_model *m, struct rows r)
@@ -237,22 +258,14 @@ static void place_slot(struct arena *a, struct plait_model *m, int nlayers,
     if (m->config->data.mask_documents)
         slot->starts = take_bytes(a, r.N * sizeof(*slot->starts));
     slot->dhead = head ? take_t(a, r.n * d->hidden) : NULL;
+    if (nlayers == 0) /* what goes through is there all the same */
+        slot->layer[0].x1 = take_t(a, r.n * d->hidden);
     for (int i = 0; i < nlayers; i++) {
         if (!is_offloaded(m))
             place_layer(a, m, r, &slot->layer[i]);
         if (slot->stash)
             place_stash(a, d, r, &slot->stash[i]);
     }
-}
-
-static int layers_of(const struct plait_model *m, int chunk)
-{
-    const struct plait_model_state *s = m->state;
-    int n = 0;
-
-    for (int i = s->chunk_first[chunk]; i < s->chunk_first[chunk + 1]; i++)
-        n += s->blocks[i].kind == PLAIT_BLOCK_LAYER;
-    return n;
 }
 
 static bool has_head(const struct plait_model *m, int chunk)
@@ -310,6 +323,7 @@ static int make_slots(struct plait_model *m, int nslots)
         struct plait_slot *slot = &s->slots[i];
         int layers = layers_of(m, i / nslots);
 
+        layers = layers ? layers : 1;
         slot->layer = calloc(layers, sizeof(*slot->layer));
         if (split)
             slot->stash = calloc(layers, sizeof(*slot->stash));
@@ -371,7 +385,7 @@ static int make_exchange(struct plait_model *m)
     s->nrequests = d->experts + here * d->ep;
     s->requests = calloc(s->nrequests, sizeof(*s->requests));
     s->stay = calloc(2 * here, sizeof(*s->stay));
-    s->expert_rows = calloc(at * numbers, sizeof(*s->expert_rows));
+    s->expert_rows = calloc(at * numbers + 1, sizeof(*s->expert_rows));
     if (!s->requests || !s->stay || !s->expert_rows)
         return -1;
     at = 0;
@@ -388,11 +402,8 @@ static int make_exchange(struct plait_model *m)
 static int make_offload(struct plait_model *m)
 {
     struct plait_model_state *s = m->state;
-    size_t most = 0;
+    size_t most = (size_t)most_layers(m);
 
-    for (int c = 0; c < m->chunks; c++)
-        if ((size_t)layers_of(m, c) > most)
-            most = (size_t)layers_of(m, c);
     if (plait_offload_open(m, (size_t)s->nslots * most) < 0)
         return -1;
     for (int i = 0; i < m->chunks * s->nslots; i++)

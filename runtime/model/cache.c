@@ -64,6 +64,8 @@ static int make_cache(struct plait_model *m, int texts, int length)
 
     c->texts = texts;
     c->length = length;
+    if (layers == 0)
+        return 0;
     c->layer = calloc(layers, sizeof(*c->layer));
     c->memory = m->mesh->ops->alloc(m->mesh->dev, layers * (kv + load));
     if (!c->layer || !c->memory)

@@ -144,10 +144,14 @@ static int final_norm(const struct plait_work *w, const struct plait_block *b,
                       const void *x, const void *delta, const void **normed,
                       struct head_traffic *t)
 {
+    size_t bytes = w->shape->n * w->d->hidden * plait_dtype_size(w->type);
     struct plait_scratch *s = w->scratch;
 
+    /* Backward finds its input in hx, where a sum goes by itself. */
+    if (!delta && w->ops->copy(w->q, s->hx, x, bytes) < 0)
+        return -1;
     if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, s->hn, s->hmean,
-                           s->hrstd, s->hx, x, delta) < 0)
+                           s->hrstd, s->hx, delta ? x : s->hx, delta) < 0)
         return -1;
     t->sums = 0;
     return plait_tp_all_gather(&w->tp, s->hn, s->full, w->stream, normed,

@@ -307,7 +307,7 @@ static int chunk_of(const struct plait_model *m, int layer)
         int stage = chunk * pp + m->mesh->coord.at[PLAIT_PP];
         int stages = m->state->stages;
 
-        plait_model_stage(&m->config->model, stages, stage, &first, &count);
+        plait_model_stage(m->config, stages, stage, &first, &count);
         if ((layer >= first && layer < first + count) ||
             (layer < 0 && stage == 0) ||
             (layer == m->config->model.layers && stage == stages - 1))

@@ -4,6 +4,7 @@
 
 #include "runtime/model/internal.h"
 #include "topology/job/fits.h"
+#include "topology/job/model_size.h"
 #include "topology/plan/traffic.h"
 
 enum plait_dtype plait_model_type(enum plait_precision precision)
@@ -148,20 +149,10 @@ void plait_model_destroy(struct plait_model *model)
 static double flops_per_token(const struct plait_model *model)
 {
     const struct plait_model_config *c = &model->config->model;
-    double multiplied = (double)c->vocab * c->hidden, share = 1;
-    int layer = -1;
+    double router = (double)c->experts * c->hidden;
+    double multiplied = (double)c->vocab * c->hidden +
+                        c->layers * (plait_model_met(c) + router);
 
-    if (c->experts) /* of the experts here, what a token sees of all */
-        share = (double)c->experts_top_k * model->state->dims.ep / c->experts;
-    for (int i = 0; i < model->ntensors; i++) {
-        const struct plait_tensor *t = &model->tensors[i];
-
-        if (layer < 0)
-            layer = t->layer;
-        if (layer >= 0 && t->layer == layer && t->ndim == 2)
-            multiplied += (double)c->layers * t->shape[0] * t->shape[1] *
-                          (t->expert ? share : 1);
-    }
     return 6 * multiplied +
            12.0 * c->layers * c->heads * plait_model_head_dim(c) * c->seq_len;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "runtime/model/internal.h"
+#include "topology/job/model_size.h"
 
 /* The tensor table: one walk over the blocks of this rank names, shapes and
  * places every tensor. */
@@ -442,7 +443,7 @@ static void add_chunk(struct builder *b, int chunk)
     b->chunk = chunk;
     b->in_chunk = 0;
     s->chunk_first[chunk] = s->nblocks;
-    plait_model_stage(&m->config->model, s->stages, stage, &first, &count);
+    plait_model_stage(m->config, s->stages, stage, &first, &count);
     if (stage == 0)
         add_embedding(b);
     for (int i = 0; i < count; i++)
@@ -450,37 +451,6 @@ static void add_chunk(struct builder *b, int chunk)
     if (stage == s->stages - 1)
         add_head(b);
     s->chunk_first[chunk + 1] = s->nblocks;
-}
-
-/* Elements of one layer of the whole model, from the first one here. */
-static int64_t layer_elements(const struct plait_model *m)
-{
-    int64_t sum = 0;
-    int layer = -1;
-
-    for (int i = 0; i < m->ntensors; i++) {
-        const struct plait_tensor *t = &m->tensors[i];
-
-        if (layer < 0)
-            layer = t->layer;
-        if (layer >= 0 && t->layer == layer)
-            sum += (int64_t)t->shape[0] * t->shape[1] *
-                   (t->expert ? m->state->dims.ep : 1);
-    }
-    return sum;
-}
-
-static void count_parameters(struct plait_model *m)
-{
-    const struct plait_model_config *c = &m->config->model;
-    const struct plait_dims *d = &m->state->dims;
-    int64_t C = c->hidden;
-
-    m->parameters = c->layers * layer_elements(m);
-    m->parameters += c->vocab * C * (d->tied ? 1 : 2);
-    m->parameters += C * (d->bias ? 2 : 1);
-    if (!d->gated)
-        m->parameters += c->seq_len * C;
 }
 
 int plait_model_layout(struct plait_model *model)
@@ -499,6 +469,7 @@ int plait_model_layout(struct plait_model *model)
     s->unmade = calloc(s->nproducts + 1, sizeof(*s->unmade));
     if (b.failed || !s->unmade)
         return -1;
-    count_parameters(model);
+    /* not from the tensors: a stage may have no layer */
+    model->parameters = (int64_t)plait_model_parameters(&model->config->model);
     return 0;
 }

@@ -188,16 +188,18 @@ static int gradients_ready(const struct plait_work *w,
 /* -- what comes next ----------------------------------------------------- */
 
 /* Where a forward or backward of a chunk begins: backward of the head is part
- * of its forward. */
+ * of its forward, so that the head alone has none (NULL). */
 static const struct plait_block *entry_block(const struct plait_model_state *s,
                                              int chunk, bool backward)
 {
-    const struct plait_block *last;
+    const struct plait_block *first = &s->blocks[s->chunk_first[chunk]];
+    const struct plait_block *last = &s->blocks[s->chunk_first[chunk + 1] - 1];
 
     if (!backward)
-        return &s->blocks[s->chunk_first[chunk]];
-    last = &s->blocks[s->chunk_first[chunk + 1] - 1];
-    return last->kind == PLAIT_BLOCK_HEAD ? last - 1 : last;
+        return first;
+    if (last->kind == PLAIT_BLOCK_HEAD)
+        return last > first ? last - 1 : NULL;
+    return last;
 }
 
 /* While block b computes: prefetch the regions of the next one. */
@@ -205,6 +207,7 @@ static int look_ahead(const struct plait_work *w, int chunk,
                       const struct plait_block *b, bool backward)
 {
     const struct plait_model_state *s = w->model->state;
+    const struct plait_block *next;
     int at = b - s->blocks;
 
     if (backward && at > s->chunk_first[chunk])
@@ -213,7 +216,8 @@ static int look_ahead(const struct plait_work *w, int chunk,
         return prefetch_regions(w, b + 1);
     if (s->next_chunk < 0)
         return 0;
-    return prefetch_regions(w, entry_block(s, s->next_chunk, s->next_backward));
+    next = entry_block(s, s->next_chunk, s->next_backward);
+    return next ? prefetch_regions(w, next) : 0;
 }
 
 /* -- forward ------------------------------------------------------------- */
@@ -223,12 +227,33 @@ struct stream {
     const void *x, *delta;
 };
 
-static int start_stream(const struct plait_work *w,
-                        const struct plait_block *first,
+static const struct plait_block *first_block(const struct plait_model *m,
+                                             int chunk)
+{
+    return &m->state->blocks[m->state->chunk_first[chunk]];
+}
+
+static const struct plait_block *last_block(const struct plait_model *m,
+                                            int chunk)
+{
+    return &m->state->blocks[m->state->chunk_first[chunk + 1] - 1];
+}
+
+/* The embedding, or the head, can be alone. */
+static bool has_layers(const struct plait_model *m, int chunk)
+{
+    return first_block(m, chunk)->kind == PLAIT_BLOCK_LAYER ||
+           last_block(m, chunk) > first_block(m, chunk) + 1 ||
+           last_block(m, chunk)->kind == PLAIT_BLOCK_LAYER;
+}
+
+static int start_stream(const struct plait_work *w, int chunk,
                         const struct plait_batch *batch, const void *in,
                         bool train)
 {
-    if (plait_offload_take(w, 0, train) < 0)
+    const struct plait_block *first = first_block(w->model, chunk);
+
+    if (has_layers(w->model, chunk) && plait_offload_take(w, 0, train) < 0)
         return -1;
     if (first->kind == PLAIT_BLOCK_EMBEDDING)
         return upload_inputs(w, batch);
@@ -307,16 +332,14 @@ static int set_shape(struct plait_work *w, const struct plait_batch *batch,
     return w->slot->masked ? upload_starts(w, batch) : 0;
 }
 
-static const struct plait_block *first_block(const struct plait_model *m,
-                                             int chunk)
+/* What the last layer, or the embedding alone, leaves to the next stage. */
+static int finish_stream(const struct plait_work *w, const struct stream *s,
+                         void *out)
 {
-    return &m->state->blocks[m->state->chunk_first[chunk]];
-}
-
-static const struct plait_block *last_block(const struct plait_model *m,
-                                            int chunk)
-{
-    return &m->state->blocks[m->state->chunk_first[chunk + 1] - 1];
+    if (!s->delta)
+        return w->ops->copy(w->q, out, s->x, stream_bytes(w));
+    return w->ops->add(w->q, w->type, out, s->x, s->delta,
+                       w->shape->n * w->d->hidden);
 }
 
 int plait_transformer_load(struct plait_model *model, int chunk, int slot,
@@ -340,13 +363,12 @@ int plait_transformer_forward(struct plait_model *model, int chunk, int slot,
 
     if (begin_work(model, chunk, slot, &w) < 0 ||
         set_shape(&w, batch, train) < 0 ||
-        start_stream(&w, first_block(model, chunk), batch, in, train) < 0 ||
+        start_stream(&w, chunk, batch, in, train) < 0 ||
         body_forward(&w, chunk, train, &s) < 0)
         return -1;
     last = last_block(model, chunk);
     if (last->kind != PLAIT_BLOCK_HEAD)
-        return w.ops->add(w.q, w.type, out, s.x, s.delta,
-                          w.shape->n * w.d->hidden);
+        return finish_stream(&w, &s, out);
     if (upload_targets(&w, batch) < 0 || acquire_regions(&w, last, train) < 0 ||
         look_ahead(&w, chunk, last, false) < 0 ||
         head_forward(&w, last, &s, loss, train) < 0)
@@ -394,13 +416,12 @@ int plait_model_extend(struct plait_model *model,
     struct stream s;
 
     if (begin_work(model, 0, 0, &w) < 0 || set_additions(&w, added) < 0 ||
-        start_stream(&w, first_block(model, 0), &batch, in, false) < 0 ||
+        start_stream(&w, 0, &batch, in, false) < 0 ||
         body_forward(&w, 0, false, &s) < 0)
         return -1;
     last = last_block(model, 0);
     if (last->kind != PLAIT_BLOCK_HEAD)
-        return w.ops->add(w.q, w.type, out, s.x, s.delta,
-                          w.shape->n * w.d->hidden);
+        return finish_stream(&w, &s, out);
     if (acquire_regions(&w, last, false) < 0 ||
         plait_head_logits(&w, last, s.x, s.delta, logits) < 0)
         return -1;

@@ -22,6 +22,8 @@ static void leave_out_training(struct plait_parallel_config *c)
 {
     c->schedule = PLAIT_SCHEDULE_1F1B;
     c->virtual_stages = 1;
+    if (c->layout.size[PLAIT_PP] != c->stages.n)
+        c->stages.n = 0; /* they were chunks */
     c->sequence = false;
     /* The work space of one layer serves all. */
     c->recompute = PLAIT_RECOMPUTE_FULL;

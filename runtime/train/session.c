@@ -129,10 +129,36 @@ static int follow_launch(struct plait_session *s, struct plait_layout *layout,
     return 0;
 }
 
+/* One size follows from the number of ranks. */
+static int check_open(const struct plait_layout *layout,
+                      struct plait_error *err)
+{
+    const char *open = NULL;
+
+    for (int axis = 0; axis < PLAIT_NAXES; axis++) {
+        if (axis == PLAIT_EP || layout->size[axis] != PLAIT_AUTO)
+            continue;
+        if (open) {
+            errno = EINVAL;
+            return plait_errorf(err,
+                                "parallel.%s and parallel.%s are auto: one "
+                                "size alone follows from the number of ranks; "
+                                "give a number for one of them (dp is auto "
+                                "unless it is given), or have plait plan "
+                                "--auto choose",
+                                open, plait_axis_names[axis]);
+        }
+        open = plait_axis_names[axis];
+    }
+    return 0;
+}
+
 static int follow_config(struct plait_session *s, struct plait_layout *layout,
                          struct plait_error *err)
 {
     *layout = s->config->parallel.layout;
+    if (check_open(layout, err) < 0)
+        return -1;
     return plait_layout_resolve(layout, plait_comm_size(s->world.comm), err);
 }
 

@@ -142,6 +142,22 @@ STRANDS = [
     ("gpt2", "121", "schedule=interleaved virtual=2 micro_batch=4"),
     ("odd-llama", "121", "schedule=interleaved virtual=3"),
     ("odd-llama", "131", "schedule=interleaved virtual=2 micro_batch=4"),
+    # stages as they are told, with the embedding or the head alone
+    ("gpt2", "121", "stages=[3,1]"),
+    ("gpt2", "121", "stages=[0,4] schedule=zb-h1"),
+    ("llama", "141", "stages=[0,2x2,0] micro_batch=1"),
+    ("odd-llama", "131", "stages=[1,6,0] schedule=zb-h1 recompute=full"),
+    ("llama", "122", "stages=[4,0] zero=3 schedule=gpipe"),
+    ("gpt2", "132", "stages=[0,4,0] zero=2 schedule=naive"),
+    ("odd-gpt2", "131", "stages=[0,1,1,1,2,0] schedule=interleaved virtual=2 "
+     "micro_batch=1"),
+    ("llama", "131", "schedule=interleaved virtual=2 micro_batch=1"),
+    ("llama", "221", "stages=[4,0] sequence=true precision=bf16"),
+    ("gpt2", "1212", "stages=[0,4] recompute=selective"),
+    ("odd-moe", "12212", "stages=[5,0] zero=1"),
+    ("llama", "131", "stages=[0,4,0] offload=activations"),
+    ("gpt2", "131", "stages=[0,4,0] then=121"),
+    ("moe", "12212", "stages=[4,0] zero=3 then=112"),
     # rows enough to multiply them in halves
     ("gpt2", "211", "micro_batch=12"),
     ("odd-llama", "312", "micro_batch=12 recompute=full"),

@@ -199,13 +199,15 @@ def resumed(args, config, out, first, second, at):
 def train(args, work, family, layout, strand):
     """The losses of one run, its final weights by name, the bytes that each
     stage holds, and which steps were skipped: their gradients overflowed."""
-    name = f"{family}-{layout}-{strand}".replace(" ", "-").replace("/", "")
+    name = f"{family}-{layout}-{strand}".replace(" ", "-")
+    name = "".join(c for c in name if c not in "/[]")
     out = os.path.join(work, name)
     config = os.path.join(work, family + ".yaml")
     items = dict(i.split("=") for i in strand.split())
     os.mkdir(out)
     if "then" in items:  # the second half, in that layout without ZeRO
-        rest = " ".join(i for i in strand.split() if i[:5] != "zero=")
+        rest = " ".join(i for i in strand.split()
+                        if i.split("=")[0] not in ("zero", "stages"))
         lines = resumed(args, config, out, (layout, strand),
                         (items["then"], rest), STEPS // 2)
     elif "from" in items:  # the first steps by one process

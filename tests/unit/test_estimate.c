@@ -285,9 +285,13 @@ static void test_refusals(void)
     l.size[PLAIT_DP] = 1;
     ok(plait_estimate(&c, &l, &gpu, &e, &err) == 0 && e.fullest == 0,
        "stages need not be equal");
-    l.size[PLAIT_PP] = 25;
+    l.size[PLAIT_PP] = 26;
+    ok(plait_estimate(&c, &l, &gpu, &e, &err) == 0 && e.memory.total > 0,
+       "and the embedding and the head may be alone");
+    l.size[PLAIT_PP] = 27;
     refuse(&c, &l,
-           "model.layers 24 must be at least pp 25 * parallel.virtual 1");
+           "model.layers 24 must be at least pp 27 * parallel.virtual 1 - 2; "
+           "only the embedding and the head can be stages of their own");
     make(&rows[6], &c, &l);
     c.train.global_batch = 24 * 2 * 45;
     refuse(&c, &l,

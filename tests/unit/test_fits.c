@@ -136,6 +136,31 @@ static void check_model(void)
          c.model.heads = 7);
 }
 
+static void check_stages(void)
+{
+    static int64_t good[] = {0, 3, 5, 0}, hole[] = {4, 0, 4};
+    static int64_t few[] = {3, 4};
+
+#define STAGES(list)                            \
+    c.parallel.stages = (struct plait_numbers){ \
+        .n = sizeof(list) / sizeof((list)[0]), .at = (list)}
+    CASE(CONFIG, NULL, STAGES(good));
+    CASE(MODEL, NULL, STAGES(good), l.size[PLAIT_PP] = 4);
+    CASE(MODEL, NULL, STAGES(good), l.size[PLAIT_PP] = 2,
+         c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
+         c.parallel.virtual_stages = 2);
+    CASE(MODEL,
+         "parallel.stages has 4 stages, but pp 2 * parallel.virtual 1 are 2",
+         STAGES(good), l.size[PLAIT_PP] = 2);
+    CASE(CONFIG,
+         "parallel.stages: stage 2 of 3 has no layer; only the first, which "
+         "has the embedding, and the last, which has the head, can do without",
+         STAGES(hole));
+    CASE(CONFIG,
+         "parallel.stages: its 2 stages have 7 layers, and model.layers is 8",
+         STAGES(few));
+}
+
 static void check_settings(void)
 {
     CASE(CONFIG,
@@ -268,11 +293,17 @@ static void check_axes(void)
     CASE(MODEL, "model.ffn 190 is not divisible by tp 4", c.model.ffn = 190,
          l.size[PLAIT_TP] = 4);
     CASE(MODEL, NULL, l.size[PLAIT_PP] = 8);
-    CASE(MODEL, "model.layers 8 must be at least pp 9 * parallel.virtual 1",
-         l.size[PLAIT_PP] = 9);
-    CASE(MODEL, "model.layers 8 must be at least pp 4 * parallel.virtual 3",
+    CASE(MODEL, NULL, l.size[PLAIT_PP] = 10);
+    CASE(MODEL,
+         "model.layers 8 must be at least pp 11 * parallel.virtual 1 - 2; only "
+         "the embedding and the head can be stages of their own",
+         l.size[PLAIT_PP] = 11);
+    CASE(MODEL,
+         "model.layers 8 must be at least pp 4 * parallel.virtual 3 - 2; only "
+         "the embedding and the head can be stages of their own",
          l.size[PLAIT_PP] = 4, c.parallel.schedule = PLAIT_SCHEDULE_INTERLEAVED,
          c.parallel.virtual_stages = 3);
+    check_stages();
     CASE(MODEL, NULL, l.size[PLAIT_CP] = 16);
     CASE(MODEL, "model.seq_len 32 is not divisible by 2 * cp = 64",
          l.size[PLAIT_CP] = 32);
@@ -323,6 +354,10 @@ static void check_images(void)
          IMAGE(PLAIT_MLP), l.size[PLAIT_TP] = 3);
     CASE(MODEL, "cp 2: an image model is split over dp and pp alone",
          IMAGE(PLAIT_MLP), l.size[PLAIT_CP] = 2);
+    CASE(CONFIG,
+         "parallel.stages: the blocks of an image model differ; it has no "
+         "such key",
+         IMAGE(PLAIT_MLP), c.parallel.stages.n = 2);
     CASE(MODEL,
          "residual blocks of the resnet: 9: fewer than pp 10 * "
          "parallel.virtual 1",

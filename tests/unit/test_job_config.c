@@ -117,6 +117,24 @@ static void planned(void)
     ok(!c, "no columns below 0: %s", err.text);
 }
 
+/* The layers of each stage. */
+static void stages(void)
+{
+    static const int64_t want[] = {7, 8, 8, 8, 7, 0};
+    struct plait_error err;
+    struct plait_job_config *c = parse("model: {layers: 38}\n"
+                                       "parallel: {stages: [7, 3x8, 7, 0]}\n",
+                                       &err);
+
+    ok(c && c->parallel.stages.n == 6 &&
+           memcmp(c->parallel.stages.at, want, sizeof(want)) == 0,
+       "stages, a run of them among them %s", err.text);
+    plait_job_config_destroy(c);
+    c = parse("model: {layers: 12}\n", &err);
+    ok(c && c->parallel.stages.n == 0, "none by default");
+    plait_job_config_destroy(c);
+}
+
 static void full(void)
 {
     static const char text[] =
@@ -537,6 +555,14 @@ static const struct {
      "train.global_batch 30 is not divisible by train.micro_batch 4"},
     {"parallel: {dp: 3}", "dp 3 * train.micro_batch 4"},
     {"parallel: {virtual: 2}", "parallel.schedule must be interleaved"},
+    {"parallel: {stages: 12}", "stages is a list of whole numbers, or of runs"},
+    {"parallel: {stages: [13, -1]}", "from 0 to 1048576, not '-1'"},
+    {"parallel: {stages: [0x3]}", "not '0x3'"},
+    {"parallel: {stages: [2x]}", "not '2x'"},
+    {"parallel: {stages: [65537x0]}", "not '65537x0'"},
+    {"parallel: {stages: [65536x0, 1]}", "f.yaml:1: stages is a list"},
+    {"parallel: {stages: [5, 6]}", "have 11 layers, and model.layers is 12"},
+    {"parallel: {stages: [6, 0, 6]}", "stage 2 of 3 has no layer"},
     {"parallel: {ep: 2}", "there are no experts"},
     {"model: {experts: 1}", "model.experts_top_k 2 must be from 1 to"},
     {"parallel: {grad_sync: naive, zero: 1}", "parallel.zero must be 0"},
@@ -585,6 +611,7 @@ int main(void)
     defaults();
     images();
     planned();
+    stages();
     full();
     meetings();
     settings();

@@ -20,9 +20,10 @@ struct setting {
     double capacity;
     enum plait_precision precision;
     enum plait_offload offload;
+    int64_t stages[8];
 };
 
-static const struct setting settings[] = {
+static struct setting settings[] = {
     {.family = PLAIT_GPT2, .pp = 1, .tied = true},
     {.family = PLAIT_GPT2, .pp = 4, .layers = 11, .tied = true},
     {.family = PLAIT_GPT2, .tp = 2, .pp = 2, .tied = false},
@@ -57,14 +58,38 @@ static const struct setting settings[] = {
      .recompute = PLAIT_RECOMPUTE_FULL,
      .offload = PLAIT_OFFLOAD_ACTIVATIONS},
     {.family = RICH_LLAMA, .tp = 4, .pp = 2, .kv_heads = 2},
+    {.family = PLAIT_GPT2, .pp = 4, .stages = {1, 6, 1, 0}, .tied = true},
+    {.family = PLAIT_LLAMA, .pp = 4, .stages = {0, 1, 7, 0}},
+    {.family = PLAIT_LLAMA,
+     .pp = 3,
+     .stages = {0, 5, 3},
+     .schedule = PLAIT_SCHEDULE_ZB_H1},
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .v = 3,
+     .layers = 9,
+     .stages = {0, 1, 4, 1, 3, 0}},
+    {.family = PLAIT_LLAMA, .pp = 5, .v = 2, .microbatches = 10},
+    {.family = PLAIT_GPT2,
+     .pp = 2,
+     .stages = {8, 0},
+     .offload = PLAIT_OFFLOAD_ACTIVATIONS},
+    {.family = PLAIT_LLAMA,
+     .pp = 2,
+     .stages = {0, 8},
+     .recompute = PLAIT_RECOMPUTE_FULL,
+     .precision = PLAIT_BF16},
     {.family = RICH_LLAMA, .pp = 2, .recompute = PLAIT_RECOMPUTE_SELECTIVE},
     {.family = RICH_LLAMA, .cp = 2, .pp = 2, .recompute = PLAIT_RECOMPUTE_FULL},
 };
 
-static void set(const struct setting *s, struct plait_job_config *c,
+static void set(struct setting *s, struct plait_job_config *c,
                 struct plait_layout *l)
 {
     small_config(c, s->family);
+    if (s->stages[0] || s->stages[1])
+        c->parallel.stages = (struct plait_numbers){
+            .n = s->pp * (s->v ? s->v : 1), .at = s->stages};
     c->model.layers = s->layers ? s->layers : 8;
     c->model.kv_heads = s->kv_heads ? s->kv_heads : c->model.kv_heads;
     c->model.experts = s->experts;
@@ -124,7 +149,12 @@ static int build(const struct plait_job_config *c, const struct plait_layout *l,
     return pipe ? 0 : -1;
 }
 
-static void compare(int i, const struct setting *s)
+static bool has_layers(const struct setting *s, int rank)
+{
+    return s->v || s->stages[rank] || !(s->stages[0] || s->stages[1]);
+}
+
+static void compare(int i, struct setting *s)
 {
     double weights = 0, working = 0, host = 0, most = 0, last;
     struct plait_gpu_type cpu;
@@ -148,7 +178,8 @@ static void compare(int i, const struct setting *s)
         same &= memory.gradients == 4 * weights;
         /* interleaving has a message more or less */
         close &= fabs(last - working) <= (s->v ? 0.02 : 0) * working;
-        close &= memory.host == host && (host > 0) == (s->offload != 0);
+        close &= memory.host == host &&
+                 (host > 0) == (s->offload && has_layers(s, rank));
         if (memory.gradients != 4 * weights || last != working)
             diag("rank %d: %.0f weights, %.0f said; %.0f bytes, %.0f said",
                  rank, weights, memory.gradients / 4, working, last);

@@ -427,6 +427,8 @@ int main(void)
         test_begin(family, 32, true);
         test_stages(family, 2);
         test_stages(family, 4);
+        test_stages(family, 5);
+        test_stages(family, 6);
         test_cpu(family, 0);
         test_cpu(family, 4);
     }

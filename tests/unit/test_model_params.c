@@ -226,33 +226,37 @@ static void test_distribution(void)
 
 static void test_stages(void)
 {
-    struct plait_model_config c = {.family = PLAIT_GPT2,
-                                   .layers = 12,
-                                   .hidden = 768,
-                                   .heads = 12,
-                                   .kv_heads = 12,
-                                   .ffn = 3072,
-                                   .vocab = 50304,
-                                   .seq_len = 1024};
+    struct plait_job_config c = {.model = {.family = PLAIT_GPT2,
+                                           .layers = 12,
+                                           .hidden = 768,
+                                           .heads = 12,
+                                           .kv_heads = 12,
+                                           .ffn = 3072,
+                                           .vocab = 50304,
+                                           .seq_len = 1024}};
     int good = 1;
 
-    for (c.layers = 1; c.layers <= 13; c.layers++)
-        for (int n = 1; n <= c.layers; n++) {
+    for (c.model.layers = 1; c.model.layers <= 13; c.model.layers++)
+        for (int n = 1; n <= c.model.layers + 2; n++) {
             int at = 0, first, count;
 
             for (int s = 0; s < n; s++) {
+                bool empty = (s == n - 1 && n > c.model.layers) ||
+                             (s == 0 && n > c.model.layers + 1);
+
                 plait_model_stage(&c, n, s, &first, &count);
-                good &= first == at && count >= 1;
+                good &= first == at && (empty ? count == 0 : count >= 1);
                 at += count;
             }
-            good &= at == c.layers;
+            good &= at == c.model.layers;
         }
-    ok(good, "stages cover the layers, each holds one or more");
-    c.layers = 12;
+    ok(good, "stages cover the layers, each holds one or more but for the "
+             "head's and the embedding's where there are too few");
+    c.model.layers = 12;
     int first, count;
     plait_model_stage(&c, 4, 3, &first, &count);
     ok(first == 11, "GPT-2's head leaves the last of 4 stages one layer");
-    c.vocab = 257;
+    c.model.vocab = 257;
     plait_model_stage(&c, 4, 3, &first, &count);
     ok(first == 9, "a small vocabulary leaves it three of 12");
 }
@@ -264,7 +268,7 @@ static void test_refused(void)
         const char *says;
     } bad[] = {
         {3, 1, 8, 8, 192, "model.heads 8 is not divisible by tp 3"},
-        {1, 5, 8, 8, 192, "model.layers 4 must be at least pp 5"},
+        {1, 7, 8, 8, 192, "model.layers 4 must be at least pp 7"},
         {4, 1, 8, 8, 190, "model.ffn 190 is not divisible by tp 4"},
         {4, 1, 24, 6, 192, "model.kv_heads 6 and tp 4"},
     };

@@ -319,7 +319,7 @@ static void uneven(void)
     c.model.vocab = 128256;
     plait_simulation_request_set(&request, times, &c, &l, &gpu, NULL);
     for (int i = 0; i < 4; i++) {
-        plait_model_stage(&c.model, 4, i, &first, &count);
+        plait_model_stage(&c, 4, i, &first, &count);
         same &= is_near(times[i].backward_weight,
                         times[0].backward_weight * count / 7);
     }

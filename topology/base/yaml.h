@@ -64,6 +64,8 @@ enum plait_yaml_type {
     PLAIT_YAML_MAP,     /* struct, read by `fields`; empty: untouched */
     PLAIT_YAML_NUMBERS, /* struct plait_numbers, the old ones freed: a list of
                            whole numbers, each min .. max */
+    PLAIT_YAML_RUNS,    /* the same, at most `count` of them; 3x4 is three of
+                           4 */
     PLAIT_YAML_PAIRS,   /* the same of lists of two such numbers, or "auto" */
     PLAIT_YAML_WEIGHTS, /* struct plait_parts, the old ones freed: a path, or
                            a mapping of paths to weights, min .. max; null:
@@ -84,8 +86,8 @@ struct plait_yaml_field {
     enum plait_yaml_type type;
     size_t offset; /* into the struct that is filled */
     double min, max;
-    int count; /* of REALS, choices or fields; what "auto" is in a SIZE, INT64
-                */
+    int count; /* of REALS, RUNS, choices or fields; what "auto" is in a SIZE,
+                  INT64 */
     const char *const *choices;
     const struct plait_yaml_field *fields;
     size_t stride;

@@ -43,6 +43,25 @@ static void print_numbers(FILE *out, const struct plait_numbers *x, int each)
     fputc(']', out);
 }
 
+/* Three and more of a number: 3x4. */
+static void print_runs(FILE *out, const struct plait_numbers *x)
+{
+    fputc('[', out);
+    for (int i = 0, run; i < x->n; i += run) {
+        const char *comma = i > 0 ? ", " : "";
+
+        for (run = 1; i + run < x->n && x->at[i + run] == x->at[i];)
+            run++;
+        if (run < 3)
+            run = 1;
+        if (run > 1)
+            fprintf(out, "%s%dx%lld", comma, run, (long long)x->at[i]);
+        else
+            fprintf(out, "%s%lld", comma, (long long)x->at[i]);
+    }
+    fputc(']', out);
+}
+
 void plait_yaml_print_value(FILE *out, const struct plait_yaml_field *field,
                             const void *value)
 {
@@ -79,6 +98,9 @@ void plait_yaml_print_value(FILE *out, const struct plait_yaml_field *field,
         break;
     case PLAIT_YAML_NUMBERS:
         print_numbers(out, value, 1);
+        break;
+    case PLAIT_YAML_RUNS:
+        print_runs(out, value);
         break;
     case PLAIT_YAML_PAIRS:
         print_numbers(out, value, 2);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "topology/base/nearest.h"
-#include "topology/base/yaml.h"
+#include "topology/base/yaml_private.h"
 
 /* Plain, unquoted text: what YAML would take for a number or a boolean. */
 static const char *plain_text(const yaml_node_t *node)
@@ -50,9 +50,9 @@ static const char *describe(const yaml_node_t *node, char *buf, size_t size)
     return buf;
 }
 
-static int refuse_value(const struct plait_yaml *yaml, const yaml_node_t *node,
-                        const struct plait_yaml_field *field,
-                        struct plait_error *err, const char *kind)
+int plait_yaml_refuse(const struct plait_yaml *yaml, const yaml_node_t *node,
+                      const struct plait_yaml_field *field,
+                      struct plait_error *err, const char *kind)
 {
     char buf[96], range[64] = "";
 
@@ -91,7 +91,7 @@ static int read_integer(struct plait_yaml *yaml, const yaml_node_t *node,
     }
     if (!text || !*text || strspn(text, "+-0123456789") != strlen(text) ||
         (is_unsigned && *text == '-'))
-        return refuse_value(yaml, node, field, err, kind);
+        return plait_yaml_refuse(yaml, node, field, err, kind);
     errno = 0;
     if (is_unsigned)
         u = strtoull(text, &end, 10);
@@ -99,7 +99,7 @@ static int read_integer(struct plait_yaml *yaml, const yaml_node_t *node,
         i = strtoll(text, &end, 10);
     if (errno || *end || end == text ||
         (!is_unsigned && !((double)i >= field->min && (double)i <= field->max)))
-        return refuse_value(yaml, node, field, err, kind);
+        return plait_yaml_refuse(yaml, node, field, err, kind);
     if (is_unsigned)
         *(uint64_t *)out = u;
     else if (field->type == PLAIT_YAML_INT64)
@@ -118,11 +118,11 @@ static int read_real(struct plait_yaml *yaml, const yaml_node_t *node,
     char *end;
 
     if (!text || !*text || strspn(text, "+-.0123456789eE") != strlen(text))
-        return refuse_value(yaml, node, field, err, "a number");
+        return plait_yaml_refuse(yaml, node, field, err, "a number");
     value = strtod(text, &end);
     if (*end || end == text || !isfinite(value) ||
         !(value >= field->min && value <= field->max))
-        return refuse_value(yaml, node, field, err, "a number");
+        return plait_yaml_refuse(yaml, node, field, err, "a number");
     *out = value;
     return 0;
 }
@@ -137,7 +137,7 @@ static int read_reals(struct plait_yaml *yaml, const yaml_node_t *node,
     if (node->type != YAML_SEQUENCE_NODE ||
         plait_yaml_count(node) != field->count) {
         snprintf(kind, sizeof(kind), "a list of %d numbers", field->count);
-        return refuse_value(yaml, node, field, err, kind);
+        return plait_yaml_refuse(yaml, node, field, err, kind);
     }
     for (i = 0; i < field->count; i++)
         if (read_real(yaml, plait_yaml_item(yaml, node, i), field, out + i,
@@ -158,8 +158,8 @@ static int read_entry(struct plait_yaml *yaml, yaml_node_t *node,
     if (field->type == PLAIT_YAML_NUMBERS)
         return read_integer(yaml, node, &each, out, err);
     if (node->type != YAML_SEQUENCE_NODE || plait_yaml_count(node) != 2)
-        return refuse_value(yaml, node, field, err,
-                            "a list of pairs of whole numbers");
+        return plait_yaml_refuse(yaml, node, field, err,
+                                 "a list of pairs of whole numbers");
     for (i = 0; i < 2; i++)
         if (read_integer(yaml, plait_yaml_item(yaml, node, i), &each, out + i,
                          err) < 0)
@@ -177,10 +177,10 @@ static int read_numbers(struct plait_yaml *yaml, yaml_node_t *node,
 
     read.is_auto = pairs && says_auto(node);
     if (!read.is_auto && node->type != YAML_SEQUENCE_NODE)
-        return refuse_value(yaml, node, field, err,
-                            pairs ? "\"auto\" or a list of pairs of whole "
-                                    "numbers"
-                                  : "a list of whole numbers");
+        return plait_yaml_refuse(yaml, node, field, err,
+                                 pairs ? "\"auto\" or a list of pairs of whole "
+                                         "numbers"
+                                       : "a list of whole numbers");
     read.n = read.is_auto ? 0 : plait_yaml_count(node);
     read.at = calloc((size_t)read.n * width + 1, sizeof(*read.at));
     if (!read.at)
@@ -208,7 +208,7 @@ static int read_bool(struct plait_yaml *yaml, const yaml_node_t *node,
     else if (text && !strcmp(text, "false"))
         *out = false;
     else
-        return refuse_value(yaml, node, field, err, "true or false");
+        return plait_yaml_refuse(yaml, node, field, err, "true or false");
     return 0;
 }
 
@@ -243,7 +243,7 @@ static int read_choice(struct plait_yaml *yaml, const yaml_node_t *node,
         }
     }
     list_names(field->choices, field->count, " or ", names, sizeof(names));
-    return refuse_value(yaml, node, field, err, names);
+    return plait_yaml_refuse(yaml, node, field, err, names);
 }
 
 static int read_text(struct plait_yaml *yaml, const yaml_node_t *node,
@@ -254,7 +254,7 @@ static int read_text(struct plait_yaml *yaml, const yaml_node_t *node,
     char *copy = NULL;
 
     if (!text || strlen(text) != node->data.scalar.length)
-        return refuse_value(yaml, node, field, err, "a text");
+        return plait_yaml_refuse(yaml, node, field, err, "a text");
     if (!is_null(node) && !(copy = strdup(text)))
         return plait_yaml_errorf(yaml, node, err, "out of memory");
     free(*out);
@@ -300,7 +300,7 @@ static int read_part(struct plait_yaml *yaml, yaml_node_t *key,
                    ? -1
                    : 0;
     if (is_null(value))
-        return refuse_value(yaml, value, &each, err, "a text");
+        return plait_yaml_refuse(yaml, value, &each, err, "a text");
     return read_text(yaml, key, field, &part->name, err) < 0 ||
                    read_text(yaml, value, &each, &part->path, err) < 0
                ? -1
@@ -346,9 +346,10 @@ static int read_parts(struct plait_yaml *yaml, yaml_node_t *node,
 
     text.min = text.max = 0; /* which are the weights' */
     if (node->type == YAML_SEQUENCE_NODE || n == 0)
-        return refuse_value(yaml, node, &text, err,
-                            weights ? "a path, or a mapping of paths to weights"
-                                    : "a path, or a mapping of names to paths");
+        return plait_yaml_refuse(
+            yaml, node, &text, err,
+            weights ? "a path, or a mapping of paths to weights"
+                    : "a path, or a mapping of names to paths");
     if (!is_null(node)) {
         read.at = calloc((size_t)n, sizeof(*read.at));
         if (!read.at)
@@ -403,6 +404,8 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
     case PLAIT_YAML_NUMBERS:
     case PLAIT_YAML_PAIRS:
         return read_numbers(yaml, node, field, out, err);
+    case PLAIT_YAML_RUNS:
+        return plait_yaml_read_runs(yaml, node, field, out, err);
     case PLAIT_YAML_BOOL:
         return read_bool(yaml, node, field, out, err);
     case PLAIT_YAML_TEXT:

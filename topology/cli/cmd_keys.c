@@ -56,6 +56,10 @@ void plait_cmd_print_values(FILE *out, const struct plait_yaml_field *f)
         fputs("a list of numbers, each ", out);
         print_range(out, f);
         break;
+    case PLAIT_YAML_RUNS:
+        fputs("a list of numbers, or of runs such as 14x8, each ", out);
+        print_range(out, f);
+        break;
     case PLAIT_YAML_PAIRS:
         fputs("auto, or pairs of numbers, each ", out);
         print_range(out, f);

@@ -56,11 +56,17 @@ int plait_plan_submit(const struct plan_job *job);
 /* A value of a list A,B,...; how many there are. */
 void plait_plan_take_value(const char *values, int i, char *out, size_t size);
 int plait_plan_count_values(const char *values);
-json_t *plait_plan_choice_to_json(const struct plait_choice *choice);
+json_t *plait_plan_choice_to_json(const struct plait_job_config *config,
+                                  const struct plait_choice *choice);
 /* Prints the ranked layouts; returns the exit status. */
 int plait_plan_auto(const struct plan_job *job);
 /* From dp to what is offloaded, as columns of a table. */
 void plait_plan_print_settings(const struct plait_choice *c);
+/* The layers of its stages. */
+struct plait_stage_split;
+void plait_plan_set_split(const struct plait_job_config *config,
+                          const struct plait_choice *choice,
+                          struct plait_stage_split *split);
 const char *plait_plan_recompute_name(const struct plait_parallel_config *p);
 const char *plait_plan_offload_name(const struct plait_parallel_config *p);
 /* The best layout of each case of --over; returns the exit status. */

@@ -3,6 +3,7 @@
 
 #include "topology/cli/cmd_plan.h"
 #include "topology/cli/commands.h"
+#include "topology/job/stage.h"
 
 /* plait plan --auto: the layouts that fit, fastest first. */
 
@@ -11,6 +12,15 @@ enum { CHOICES_MOST = 10 };
 static const char *const recompute_names[] = {"none", "selective", "full"};
 static const char *const offload_names[] = {"none", "optimizer", "activations",
                                             "both"};
+
+void plait_plan_set_split(const struct plait_job_config *config,
+                          const struct plait_choice *c,
+                          struct plait_stage_split *split)
+{
+    plait_stage_split_set(split, config,
+                          c->layout.size[PLAIT_PP] *
+                              plait_model_chunks(&c->parallel));
+}
 
 const char *plait_plan_recompute_name(const struct plait_parallel_config *p)
 {
@@ -46,12 +56,20 @@ void plait_plan_print_settings(const struct plait_choice *c)
                           sizeof(away)));
 }
 
-json_t *plait_plan_choice_to_json(const struct plait_choice *c)
+json_t *plait_plan_choice_to_json(const struct plait_job_config *config,
+                                  const struct plait_choice *c)
 {
     const int *size = c->layout.size;
+    struct plait_stage_split split;
+    json_t *stages = json_array();
 
+    plait_plan_set_split(config, c, &split);
+    for (int i = 0; i < split.stages; i++)
+        json_array_append_new(stages,
+                              json_integer(plait_stage_split_at(&split, i)));
     return json_pack(
-        "{si si si si si si si si ss ss ss si si sb sf sf sf sf sf sf si ss}",
+        "{si si si si si si si si ss ss ss si si sb sf sf sf sf sf sf si ss "
+        "so}",
         "tp", size[PLAIT_TP], "cp", size[PLAIT_CP], "ep", size[PLAIT_EP], "dp",
         size[PLAIT_DP], "pp", size[PLAIT_PP], "virtual",
         c->parallel.virtual_stages, "zero", c->parallel.zero, "micro_batch",
@@ -64,16 +82,17 @@ json_t *plait_plan_choice_to_json(const struct plait_choice *c)
         "memory_expected_bytes", c->estimate.memory.expected,
         "memory_worst_bytes", c->estimate.memory.worst, "tflops_per_gpu",
         c->estimate.tflops_per_gpu, "mfu", c->estimate.mfu, "alike", c->alike,
-        "reason", c->reason);
+        "reason", c->reason, "stages", stages);
 }
 
-static json_t *to_json(const struct plait_choices *found, int gpus, int fewest)
+static json_t *to_json(const struct plait_job_config *config,
+                       const struct plait_choices *found, int gpus, int fewest)
 {
     json_t *list = json_array();
 
     for (int i = 0; i < found->n; i++)
-        json_array_append_new(list,
-                              plait_plan_choice_to_json(&found->choice[i]));
+        json_array_append_new(
+            list, plait_plan_choice_to_json(config, &found->choice[i]));
     return json_pack("{si so sI sI si}", "world", gpus, "choices", list,
                      "tried", (json_int_t)found->tried, "too_large",
                      (json_int_t)found->too_large, "fewest_gpus", fewest);
@@ -108,6 +127,23 @@ static void print_routing(const struct plait_memory *m)
                m->expected / 1e9);
 }
 
+/* Where they are not all alike. */
+static void print_stages(const struct plait_job_config *config,
+                         const struct plait_choice *best)
+{
+    struct plait_stage_split split;
+    bool alike = true;
+    char text[200];
+
+    plait_plan_set_split(config, best, &split);
+    for (int i = 1; i < split.stages; i++)
+        alike &=
+            plait_stage_split_at(&split, i) == plait_stage_split_at(&split, 0);
+    plait_stage_split_print(&split, " ", text, sizeof(text));
+    if (!alike)
+        printf("\nLayers of the first layout's stages: %s\n", text);
+}
+
 static void print_choices(const struct plait_choices *found,
                           const struct plan_job *job, int gpus, int fewest)
 {
@@ -126,6 +162,7 @@ static void print_choices(const struct plait_choices *found,
         print_choice(&found->choice[i], experts);
     if (best->estimate.memory.worst > best->estimate.memory.expected)
         print_routing(&best->estimate.memory);
+    print_stages(job->config, best);
     plait_plan_print_command(job, best, gpus);
 }
 
@@ -150,7 +187,7 @@ int plait_plan_auto(const struct plan_job *job)
         plait_auto_why(found, job->config, gpus, &job->gpu, &err);
         rc = plait_cmd_failed("%s", err.text);
     } else if (job->options.json)
-        rc = plait_cmd_json(to_json(found, gpus, fewest));
+        rc = plait_cmd_json(to_json(job->config, found, gpus, fewest));
     else
         print_choices(found, job, gpus, fewest);
     plait_choices_destroy(found);

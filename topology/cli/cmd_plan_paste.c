@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "topology/cli/cmd_plan.h"
+#include "topology/job/stage.h"
 
 /* plait plan --auto: how the software that is planned for is told the best
  * layout. */
@@ -48,6 +49,30 @@ static void print_plait(const struct plan_job *job,
     printf(" --set train.global_batch=%d\n", job->config->train.global_batch);
 }
 
+/* Where stages differ: the embedding and the head that count as layers, or
+ * each stage by itself. */
+static void print_megatron_stages(const struct plan_job *job,
+                                  const struct plait_choice *best)
+{
+    struct plait_stage_split split;
+    int n, each;
+
+    plait_plan_set_split(job->config, best, &split);
+    n = split.stages;
+    each = plait_stage_split_at(&split, 0);
+    if (split.given) {
+        printf(" \\\n--pipeline-model-parallel-layout 'E");
+        for (int i = 0; i < n; i++) {
+            if (plait_stage_split_at(&split, i))
+                printf("t*%d", plait_stage_split_at(&split, i));
+            printf("%s", i < n - 1 ? "|" : "L'");
+        }
+    } else if (n > 1 && each < plait_stage_split_at(&split, n / 2)) {
+        printf(" \\\n--account-for-embedding-in-pipeline-split "
+               "--account-for-loss-in-pipeline-split \\\n");
+    }
+}
+
 static void print_megatron(const struct plan_job *job,
                            const struct plait_choice *best)
 {
@@ -64,6 +89,7 @@ static void print_megatron(const struct plan_job *job,
     if (p->virtual_stages > 1)
         printf(" \\\n--num-virtual-stages-per-pipeline-rank %d",
                p->virtual_stages);
+    print_megatron_stages(job, best);
     if (p->sequence)
         printf(" --sequence-parallel");
     if (p->zero > 1)

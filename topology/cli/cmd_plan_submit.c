@@ -208,10 +208,11 @@ static json_t *to_json(const struct shapes *s)
             json_object_set_new(one, "reason", json_string(p->why));
         else
             json_object_update_new(
-                one, json_pack("{sI sf sf sf so}", "start",
-                               (json_int_t)p->start, "wait_s", p->wait, "run_s",
-                               p->run, "done_s", p->wait + p->run, "choice",
-                               plait_plan_choice_to_json(&p->best)));
+                one,
+                json_pack("{sI sf sf sf so}", "start", (json_int_t)p->start,
+                          "wait_s", p->wait, "run_s", p->run, "done_s",
+                          p->wait + p->run, "choice",
+                          plait_plan_choice_to_json(s->job->config, &p->best)));
         json_array_append_new(list, one);
     }
     return json_pack("{sI so}", "steps",

@@ -156,31 +156,15 @@ static void print_sums(const struct simulate_job *job, FILE *out)
             100 * e->mfu * rate);
 }
 
-/* "8 8 8 6": runs of equal numbers as 62 x 2. */
 static void print_layers(const struct simulate_job *job, FILE *out)
 {
-    int stages = job->simulation->stages * job->simulation->chunks;
-    int run = 0, before = 0;
+    struct plait_stage_split split;
+    char text[200];
 
-    fprintf(out, "layers of the stages:");
-    for (int i = 0; i <= stages; i++) {
-        int first, count = 0;
-
-        if (i < stages)
-            plait_model_stage(&job->model.config->model, stages, i, &first,
-                              &count);
-        if (run && count != before) {
-            if (run > 2)
-                fprintf(out, " %d x %d", run, before);
-            else
-                for (int k = 0; k < run; k++)
-                    fprintf(out, " %d", before);
-            run = 0;
-        }
-        before = count;
-        run++;
-    }
-    fprintf(out, ", the last with the head\n\n");
+    plait_stage_split_set(&split, job->model.config,
+                          job->simulation->stages * job->simulation->chunks);
+    plait_stage_split_print(&split, " ", text, sizeof(text));
+    fprintf(out, "layers of the stages: %s, the last with the head\n\n", text);
 }
 
 static void print_title(const struct simulate_job *job, FILE *out)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "topology/job/fits_image.h"
+#include "topology/job/fits_stages.h"
 #include "topology/job/stage.h"
 
 static int refuse_indivisible(const char *what, int n, const char *by,
@@ -371,6 +372,7 @@ int plait_fits_config(const struct plait_job_config *config,
             : check_model(&config->model, err) < 0)
         return -1;
     if (check_documents(config, err) < 0 ||
+        plait_fits_stages(config, err) < 0 ||
         check_schedule(&config->parallel, err) < 0 ||
         check_experts(&config->model, size[PLAIT_EP], err) < 0 ||
         check_gradients(&config->parallel, err) < 0 ||
@@ -418,21 +420,15 @@ int plait_fits_model(const struct plait_job_config *config,
                      const struct plait_layout *layout, struct plait_error *err)
 {
     const struct plait_model_config *m = &config->model;
-    int pp = layout->size[PLAIT_PP], cp = layout->size[PLAIT_CP];
-    int chunks = plait_model_chunks(&config->parallel);
+    int cp = layout->size[PLAIT_CP];
 
     errno = EINVAL;
     if (plait_is_image_model(m))
         return plait_fits_image_layout(config, layout, err);
     if (check_model(m, err) < 0 || check_tp(m, layout->size[PLAIT_TP], err) < 0)
         return -1;
-    /* Megatron's embedding and head may be stages of their own. */
-    if (m->layers + 2 * (config->framework == PLAIT_FRAMEWORK_MEGATRON) <
-        (int64_t)pp * chunks)
-        return plait_errorf(err,
-                            "model.layers %d must be at least pp %d * "
-                            "parallel.virtual %d",
-                            m->layers, pp, chunks);
+    if (plait_fits_stages_layout(config, layout, err) < 0)
+        return -1;
     if (cp > 1 && m->seq_len % (2 * cp))
         return refuse_indivisible("model.seq_len", m->seq_len,
                                   "2 * cp =", 2 * cp, err);

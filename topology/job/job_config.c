@@ -15,6 +15,7 @@
 #define MAX_COUNT (1 << 20)
 #define MAX_STEPS 1e12
 #define MAX_LEARNERS 1024
+#define MAX_STAGES 65536
 
 static const char *const families[] = {"gpt2", "llama", "mlp", "resnet"};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", "tf32", "fp8"};
@@ -123,6 +124,8 @@ static const struct plait_yaml_field parallel_fields[] = {
     FIELD(parallel, "schedule", schedule, CHOICE, .count = PLAIT_NSCHEDULES,
           .choices = plait_schedule_names),
     FIELD(parallel, "virtual", virtual_stages, INT, RANGE(1, 4096)),
+    FIELD(parallel, "stages", stages, RUNS, RANGE(0, MAX_COUNT),
+          .count = MAX_STAGES),
     FIELD(parallel, "sequence", sequence, BOOL, ),
     FIELD(parallel, "zero", zero, INT, RANGE(0, 3)),
     FIELD(parallel, "recompute", recompute, CHOICE, CHOICES(recomputes)),
@@ -249,6 +252,7 @@ void plait_job_config_destroy(struct plait_job_config *config)
     free(config->model.mla.at);
     plait_parts_clear(&config->data.train);
     plait_parts_clear(&config->data.val);
+    free(config->parallel.stages.at);
     free(config->lr.decay_at.at);
     free(config->batch.growth.at);
     free(config->checkpoint.dir);

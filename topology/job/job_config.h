@@ -187,9 +187,11 @@ struct plait_data_config {
 struct plait_parallel_config {
     struct plait_layout layout; /* sizes are PLAIT_AUTO where inferred */
     enum plait_schedule_kind schedule;
-    int virtual_stages; /* YAML key `virtual` */
-    bool sequence;      /* sequence parallel inside the tp group */
-    int zero;           /* 0 .. 3 */
+    int virtual_stages;          /* YAML key `virtual` */
+    struct plait_numbers stages; /* layers of each stage; empty: as
+                                    topology/job/stage.h cuts them */
+    bool sequence;               /* sequence parallel inside the tp group */
+    int zero;                    /* 0 .. 3 */
     enum plait_recompute recompute;
     int recompute_layers; /* of the model; 0: all */
     double bucket_mib;

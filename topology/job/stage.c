@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/job/stage.h"
 
+#include <stdio.h>
+
 /* What the head costs, in layers: multiplications per token of each. */
 static double head_cost(const struct plait_model_config *c)
 {
@@ -30,6 +32,8 @@ static int last_layers(const struct plait_model_config *c, int others)
     int low = 1, high = c->layers - others;
     double head = head_cost(c);
 
+    if (high < 1) /* the head is a stage of its own */
+        return 0;
     while (low < high) {
         int n = low + (high - low) / 2;
 
@@ -43,21 +47,82 @@ static int last_layers(const struct plait_model_config *c, int others)
     return low;
 }
 
-void plait_model_stage(const struct plait_model_config *config, int stages,
+/* Megatron's: even where the layers divide, or the embedding and the head
+ * count as a layer each. */
+static void set_counted(struct plait_stage_split *s, int layers)
+{
+    int ends = layers % s->stages ? 1 : 0, all = layers + 2 * ends;
+
+    s->each = all / s->stages;
+    s->more = all % s->stages;
+    s->early = true;
+    s->taken = ends;
+    s->last = s->each - ends;
+}
+
+void plait_stage_split_set(struct plait_stage_split *s,
+                           const struct plait_job_config *config, int stages)
+{
+    const struct plait_model_config *m = &config->model;
+    const struct plait_numbers *given = &config->parallel.stages;
+    int others = stages - 1;
+
+    *s = (struct plait_stage_split){.stages = stages, .last = m->layers};
+    if (given->n == stages)
+        s->given = given->at;
+    else if (others && config->framework == PLAIT_FRAMEWORK_MEGATRON)
+        set_counted(s, m->layers);
+    else if (others) {
+        s->last = last_layers(m, others);
+        s->each = (m->layers - s->last) / others;
+        s->more = (m->layers - s->last) % others;
+    }
+}
+
+int plait_stage_split_at(const struct plait_stage_split *s, int stage)
+{
+    int others = s->stages - 1, longer;
+
+    if (s->given)
+        return (int)s->given[stage];
+    if (stage == others)
+        return s->last;
+    longer = s->early ? stage < s->more : stage >= others - s->more;
+    return s->each + longer - (stage == 0) * s->taken;
+}
+
+void plait_model_stage(const struct plait_job_config *config, int stages,
                        int stage, int *first, int *count)
 {
-    int others = stages - 1;
-    int last = others ? last_layers(config, others) : config->layers;
-    int rest = config->layers - last;
+    struct plait_stage_split s;
 
-    if (stage == others) {
-        *first = rest;
-        *count = last;
-        return;
+    plait_stage_split_set(&s, config, stages);
+    *first = 0;
+    for (int i = 0; i < stage; i++)
+        *first += plait_stage_split_at(&s, i);
+    *count = plait_stage_split_at(&s, stage);
+}
+
+void plait_stage_split_print(const struct plait_stage_split *s,
+                             const char *between, char *buf, size_t size)
+{
+    size_t at = 0;
+    int run;
+
+    buf[0] = '\0';
+    for (int i = 0; i < s->stages && at < size; i += run) {
+        int n = plait_stage_split_at(s, i);
+
+        for (run = 1; i + run < s->stages; run++)
+            if (plait_stage_split_at(s, i + run) != n)
+                break;
+        if (run < 3)
+            run = 1;
+        at += (size_t)(run > 1 ? snprintf(buf + at, size - at, "%s%dx%d",
+                                          i > 0 ? between : "", run, n)
+                               : snprintf(buf + at, size - at, "%s%d",
+                                          i > 0 ? between : "", n));
     }
-    *count = rest / others + (stage < rest % others);
-    *first =
-        rest / others * stage + (stage < rest % others ? stage : rest % others);
 }
 
 int plait_model_chunks(const struct plait_parallel_config *parallel)

@@ -8,12 +8,36 @@
 extern "C" {
 #endif
 
-/* Which layers pipeline stage `stage` of `stages` holds: as even as the head
- * allows, which counts as the layers it costs. Every stage holds at least
- * one. Pure; config->layers >= stages. The runtime builds its stages by this
- * and the planner predicts them. */
-void plait_model_stage(const struct plait_model_config *config, int stages,
+/* How a model's layers are cut into pipeline stages: as parallel.stages says,
+ * or else as even as the head allows, which counts as the layers it costs. The
+ * first stages, which hold the most micro-batches, get what is fewer. Every
+ * stage holds a layer but, where there are more stages than layers, the last,
+ * which has the head, and the first, which has the embedding. Megatron's own
+ * are even, or the embedding and the head count as a layer each. Pure: the
+ * runtime builds its stages by this and the planner predicts them. */
+struct plait_stage_split {
+    const int64_t *given; /* parallel.stages' [stages]; NULL: by the rest */
+    int stages;
+    int last;       /* layers of the last stage */
+    int each, more; /* of the others, and how many have one more: */
+    bool early;     /* the first of them, or the last */
+    int taken;      /* of the first stage, by the embedding */
+};
+
+/* config->model.layers is at least stages - 2. */
+void plait_stage_split_set(struct plait_stage_split *split,
+                           const struct plait_job_config *config, int stages);
+/* Layers of a stage. */
+int plait_stage_split_at(const struct plait_stage_split *split, int stage);
+
+/* One stage of such a split: its first layer, and how many. */
+void plait_model_stage(const struct plait_job_config *config, int stages,
                        int stage, int *first, int *count);
+
+/* "7,14x8,7": the layers of all stages, which parallel.stages takes in
+ * brackets. Cut where the room ends. */
+void plait_stage_split_print(const struct plait_stage_split *split,
+                             const char *between, char *buf, size_t size);
 
 /* Chunks of layers a pipeline rank holds: only interleaving has more than
  * one. */

@@ -226,11 +226,12 @@ static void try_recompute(struct search *s, const struct plait_layout *layout)
     }
 }
 
-/* Stages of unequal length are possible, and rarely the fastest, but for those
- * where the embedding and the head count as layers. */
-static int divides(const struct plait_job_config *c, int stages)
+/* plait-train's stages may differ in length; Megatron is told that the
+ * embedding and the head count as layers. */
+static bool divides(const struct plait_job_config *c, int stages)
 {
-    return c->model.layers % stages == 0 ||
+    return c->framework == PLAIT_FRAMEWORK_PLAIT ||
+           c->model.layers % stages == 0 ||
            (c->framework == PLAIT_FRAMEWORK_MEGATRON &&
             (c->model.layers + 2) % stages == 0);
 }
@@ -312,7 +313,8 @@ static void try_layouts(struct search *s, int gpus)
     for (int tp = 1; tp <= tp_most && tp <= gpus; tp++)
         for (int cp = 1; cp <= 16 && cp <= gpus / tp; cp *= 2)
             for (int pp = 1;
-                 pp <= s->config.model.layers && pp <= gpus / tp / cp; pp++) {
+                 pp <= s->config.model.layers + 2 && pp <= gpus / tp / cp;
+                 pp++) {
                 struct plait_layout resolved;
 
                 if (gpus % (tp * cp) || gpus / (tp * cp) % pp ||

@@ -21,6 +21,45 @@ static int check_config(const struct plait_job_config *c,
     return plait_fits(c, layout, err);
 }
 
+int plait_shape_chunk(const struct plait_shape *s, int rank, int chunk)
+{
+    return plait_stage_split_at(&s->split, chunk * s->pp + rank);
+}
+
+int plait_shape_layers(const struct plait_shape *s, int rank)
+{
+    int sum = 0;
+
+    for (int i = 0; i < s->v; i++)
+        sum += plait_shape_chunk(s, rank, i);
+    return sum;
+}
+
+int plait_shape_largest(const struct plait_shape *s, int rank)
+{
+    int most = 0;
+
+    for (int i = 0; i < s->v; i++)
+        if (plait_shape_chunk(s, rank, i) > most)
+            most = plait_shape_chunk(s, rank, i);
+    return most;
+}
+
+static void set_split(struct plait_shape *s)
+{
+    int most = -1;
+
+    plait_stage_split_set(&s->split, s->c, s->pp * s->v);
+    for (int rank = 0; rank < s->pp; rank++) {
+        int layers = plait_shape_layers(s, rank);
+
+        if (layers > most) {
+            most = layers;
+            s->longest = rank;
+        }
+    }
+}
+
 void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
                      const struct plait_layout *layout,
                      const struct plait_gpu_type *gpu)
@@ -44,6 +83,7 @@ void plait_shape_set(struct plait_shape *s, const struct plait_job_config *c,
             plait_gpu_type_share(gpu, plait_layout_world(layout), &s->rank);
         s->gpu = gpu = &s->rank;
     }
+    set_split(s);
     s->tokens = (double)c->train.micro_batch * c->model.seq_len / s->cp;
     s->element = plait_precision_size(c->train.precision);
     s->microbatches = plait_traffic_microbatches(c, layout);
@@ -77,30 +117,6 @@ double plait_shape_recomputed(const struct plait_shape *s)
     return layers && layers < s->m->layers ? (double)layers / s->m->layers : 1;
 }
 
-/* Megatron counts the embedding and the head as a layer each, where the layers
- * alone do not divide. */
-static int counted_layers(const struct plait_shape *s, int rank)
-{
-    int all = s->m->layers + 2;
-
-    return all / s->pp + (rank < all % s->pp) - (rank == 0) -
-           (rank == s->pp - 1);
-}
-
-int plait_shape_layers(const struct plait_shape *s, int rank)
-{
-    int sum = 0, first, count;
-
-    if (s->c->framework == PLAIT_FRAMEWORK_MEGATRON && s->pp > 1 &&
-        s->m->layers % (s->pp * s->v))
-        return counted_layers(s, rank);
-    for (int i = 0; i < s->v; i++) {
-        plait_model_stage(s->m, s->pp * s->v, i * s->pp + rank, &first, &count);
-        sum += count;
-    }
-    return sum;
-}
-
 static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
 {
     double images = s->c->train.global_batch;
@@ -126,20 +142,24 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
 
 /* The first has the embedding and the most micro-batches, the second a
  * message to receive ahead, the last the head; the others no more of
- * anything than the second. */
+ * anything than one before, but for layers. */
 static void set_memory(const struct plait_shape *s, struct plait_estimate *e)
 {
-    const int candidates[] = {0, 1, s->pp - 1};
+    int layers = 0, chunk = 0;
 
-    for (int i = 0; i < 3; i++) {
+    for (int rank = 0; rank < s->pp; rank++) {
+        int here = plait_shape_layers(s, rank);
+        int largest = plait_shape_largest(s, rank);
         struct plait_memory memory;
 
-        if (candidates[i] >= s->pp)
+        if (rank > 1 && rank < s->pp - 1 && here <= layers && largest <= chunk)
             continue;
-        plait_shape_memory(s, candidates[i], &memory);
+        layers = here > layers ? here : layers;
+        chunk = largest > chunk ? largest : chunk;
+        plait_shape_memory(s, rank, &memory);
         if (memory.total > e->memory.total) {
             e->memory = memory;
-            e->fullest = candidates[i];
+            e->fullest = rank;
         }
     }
 }
@@ -221,6 +241,7 @@ int plait_estimate_largest(const struct plait_job_config *config,
         int middle = low + (high - low) / 2;
 
         deeper.model.layers = middle * step;
+        deeper.parallel.stages.n = 0;
         if (middle > (1 << 29) / step ||
             plait_estimate(&deeper, layout, gpu, &e, NULL) < 0 ||
             e.memory.total > gpu->memory)

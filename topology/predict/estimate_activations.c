@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/predict/estimate_activations.h"
 
-#include "topology/job/stage.h"
 #include "topology/plan/traffic.h"
 
 /* As the arena of runtime/model places them; tests/unit/test_memory.c holds
@@ -161,18 +160,18 @@ static double head_bytes(const struct plait_shape *s,
 }
 
 /* What a slot holds, of the chunk of the rank that holds the most: `layer` of
- * each of its layers, and `head` where it ends in the head. */
+ * each of its layers, or `none` where it has none, and `head` where it ends in
+ * the head. */
 static double slot_bytes(const struct plait_shape *s, int rank, double layer,
-                         double head)
+                         double none, double head)
 {
-    int stages = s->pp * s->v, first, count;
     double most = 0;
 
     for (int i = 0; i < s->v; i++) {
-        int stage = i * s->pp + rank;
+        int count = plait_shape_chunk(s, rank, i);
+        bool last = rank == s->pp - 1 && i == s->v - 1;
 
-        plait_model_stage(s->m, stages, stage, &first, &count);
-        most = fmax(most, count * layer + (stage == stages - 1) * head);
+        most = fmax(most, (count ? count * layer : none) + last * head);
     }
     return most;
 }
@@ -183,7 +182,7 @@ double plait_activations_offloaded(const struct plait_shape *s,
 {
     if (!(s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS))
         return 0;
-    return slots * slot_bytes(s, rank, kept_bytes(s, z), 0);
+    return slots * slot_bytes(s, rank, kept_bytes(s, z), 0, 0);
 }
 
 double plait_activations_bytes(const struct plait_shape *s,
@@ -191,16 +190,16 @@ double plait_activations_bytes(const struct plait_shape *s,
                                int slots)
 {
     double sum = scratch_bytes(s, z), layer = 0, slot;
+    double stream = take(s, z->stream * s->m->hidden);
 
-    if (s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS)
-        sum += 2 * kept_bytes(s, z);
-    else
+    if (!(s->c->parallel.offload & PLAIT_OFFLOAD_ACTIVATIONS))
         layer += kept_bytes(s, z);
+    else if (plait_shape_layers(s, rank))
+        sum += 2 * kept_bytes(s, z);
     if (s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
         layer += stash_bytes(s, z);
     if (rank == s->pp - 1)
         sum += head_bytes(s, z);
-    slot = 2 * take_words(z->rows) +
-           slot_bytes(s, rank, layer, take(s, z->stream * s->m->hidden));
+    slot = 2 * take_words(z->rows) + slot_bytes(s, rank, layer, stream, stream);
     return sum + slots * slot;
 }

@@ -38,7 +38,7 @@ static int chunk_of(const struct plait_shape *s, int rank,
     for (int chunk = 0; chunk < s->v; chunk++) {
         int stage = chunk * s->pp + rank;
 
-        plait_model_stage(s->m, stages, stage, &first, &count);
+        plait_model_stage(s->c, stages, stage, &first, &count);
         if ((p->layer >= first && p->layer < first + count) ||
             (p->place == PLAIT_IMAGE_AT_STEM && stage == 0) ||
             (p->place == PLAIT_IMAGE_AT_HEAD && stage == stages - 1))

@@ -142,8 +142,9 @@ static void set_shards(const struct plait_shape *s,
 {
     if (embedding)
         cut(w, PLAIT_KIND_EMBEDDING, embedding_elements(s, z), w->ranks, 1);
-    cut(w, PLAIT_KIND_LAYER, layer_elements(s, z), w->ranks, layers);
-    if (s->m->experts) {
+    if (layers)
+        cut(w, PLAIT_KIND_LAYER, layer_elements(s, z), w->ranks, layers);
+    if (layers && s->m->experts) {
         double share = (double)plait_model_moe_layers(s->m) / s->m->layers;
 
         cut(w, PLAIT_KIND_EXPERT, z->here * mlp_elements(s, z),

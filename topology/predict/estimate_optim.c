@@ -190,6 +190,8 @@ double plait_shape_uneven_bytes(const struct plait_shape *s, int layers,
 
     if (!o->uneven)
         return 0;
+    if (c->kind != PLAIT_OPTIM_ADAFACTOR && !layers)
+        return 0;
     if (c->kind == PLAIT_OPTIM_ADAFACTOR)
         return 8 * (layers * layer_sides(s) + table_sides(s, embedding, head));
     return (o->matrix - o->bytes) * layers * matrix_weights(s) +

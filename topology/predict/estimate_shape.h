@@ -4,6 +4,7 @@
 
 #include "topology/job/image_shape.h"
 #include "topology/job/model_size.h"
+#include "topology/job/stage.h"
 #include "topology/predict/estimate.h"
 #include "topology/predict/simulate.h"
 
@@ -16,7 +17,9 @@ struct plait_shape {
     const struct plait_gpu_type *gpu;
     const struct plait_framework_traits *traits;
     int tp, cp, ep, dp, pp;
-    int v;               /* chunks of layers a rank holds */
+    int v; /* chunks of layers a rank holds */
+    struct plait_stage_split split;
+    int longest;         /* the first rank with the most layers */
     double tokens;       /* of a micro-batch, on one cp rank */
     double element;      /* bytes of an activation */
     double microbatches; /* a pipeline works through in a step */
@@ -42,8 +45,11 @@ double plait_shape_head_flops(const struct plait_shape *shape);
 /* Share of the layers that are recomputed where parallel.recompute says so. */
 double plait_shape_recomputed(const struct plait_shape *shape);
 
-/* Layers of pipeline rank `rank`, over all its chunks. */
+/* Layers of pipeline rank `rank`, over all its chunks; of one of them; of the
+ * chunk that has the most. */
 int plait_shape_layers(const struct plait_shape *shape, int rank);
+int plait_shape_chunk(const struct plait_shape *shape, int rank, int chunk);
+int plait_shape_largest(const struct plait_shape *shape, int rank);
 
 /* Weights on a GPU that has so many layers, and the embedding, the head. */
 double plait_shape_weights(const struct plait_shape *shape, int layers,

@@ -11,10 +11,10 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
                       int stage, struct plait_stage_time *t)
 {
     int stages = s->pp * s->v, first = stage == 0, last = stage == stages - 1;
-    int zero = s->c->parallel.zero, start, layers, blocks;
+    int zero = s->c->parallel.zero, layers, blocks;
     double pass = plait_pieces_pass(p), weights, bytes;
 
-    plait_model_stage(s->m, stages, stage, &start, &layers);
+    layers = plait_stage_split_at(&s->split, stage);
     weights = plait_shape_weights(s, layers, first, last);
     blocks = layers + first + last;
     bytes = plait_pieces_gradient_element(s) * weights;

@@ -266,7 +266,9 @@ void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
     struct plait_pieces p;
 
     plait_pieces_set(s, &p);
-    e->slowest = rank_seconds(s, &p, 0) > rank_seconds(s, &p, last) ? 0 : last;
+    e->slowest = rank_seconds(s, &p, s->longest) > rank_seconds(s, &p, last)
+                     ? s->longest
+                     : last;
     layers = plait_shape_layers(s, e->slowest);
     set_compute(s, &p, layers * m, e);
     for (int i = PLAIT_TP; i <= PLAIT_EP; i++)

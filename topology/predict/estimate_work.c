@@ -256,12 +256,17 @@ static double head_seconds(const struct plait_shape *s)
 
 double plait_work_fullest_weights(const struct plait_shape *s)
 {
+    const int ranks[] = {0, s->longest, s->pp - 1};
+    double most = 0;
+
     if (plait_is_image_model(s->m))
         return fmax(plait_shape_rank_weights(s, 0),
                     plait_shape_rank_weights(s, s->pp - 1));
-    return fmax(plait_shape_weights(s, plait_shape_layers(s, 0), 1, s->pp == 1),
-                plait_shape_weights(s, plait_shape_layers(s, s->pp - 1),
-                                    s->pp == 1, 1));
+    for (int i = 0; i < 3; i++)
+        most = fmax(most,
+                    plait_shape_weights(s, plait_shape_layers(s, ranks[i]),
+                                        ranks[i] == 0, ranks[i] == s->pp - 1));
+    return most;
 }
 
 /* Bytes a weight: gradient to fp32 (6), unscale (8), norm (4), clip (8),
@@ -281,9 +286,8 @@ static double update_seconds(const struct plait_shape *s)
                s->gpu->memory_bw;
 
     if (plait_shape_keeps_codes(s))
-        bytes +=
-            10 * plait_work_linear_weights(s) *
-            fmax(plait_shape_layers(s, 0), plait_shape_layers(s, s->pp - 1));
+        bytes += 10 * plait_work_linear_weights(s) *
+                 plait_shape_layers(s, s->longest);
     return bytes / (s->gpu->memory_bw * s->gpu->stream);
 }
 

@@ -142,9 +142,9 @@ static void chunk(struct walk *w, int rank, int i)
     const struct plait_shape *s = w->s;
     bool first = rank == 0 && i == 0, last = rank == s->pp - 1 && i == s->v - 1;
     bool gpipe = s->c->parallel.schedule == PLAIT_SCHEDULE_GPIPE;
-    int begin, layers, passes = s->v > 1 ? s->pp : PASSES;
+    int layers = plait_shape_chunk(s, rank, i);
+    int passes = s->v > 1 ? s->pp : PASSES;
 
-    plait_model_stage(s->m, s->pp * s->v, i * s->pp + rank, &begin, &layers);
     passes = least(least(PASSES, passes), s->microbatches);
     for (int pass = 0; pass < passes; pass++) {
         if (last && (pass == 0 || !gpipe))
