@@ -50,14 +50,25 @@ int plait_members_probe(const struct plait_members *m, int number);
 
 /* -- regroup.c ------------------------------------------------------------- */
 
+/* For how many seconds others are waited for that do not come. */
+struct plait_patience {
+    double stopped; /* by a signal, as a process of their machine has seen */
+    double away;    /* their machine cannot be reached */
+    double slow;    /* they can be reached */
+    const bool *silent; /* [size] by number: nothing has been heard of their
+                           machine for so long that one vain try is enough;
+                           NULL: of none */
+};
+enum { PLAIT_AWAY_S = 10, PLAIT_SLOW_S = 60 };
+
 /* After a transfer has failed: those of the world that are left agree on who
  * they are, led by the lowest of them. They keep their ranks, but for the last
- * ones, which take those of the dead. Who can be reached and does not come
- * within a minute is left out, and who is seen to be stopped by a signal, on
- * the machine of the one that leads, after `patience_s`; it is told, and learns
- * it when it is continued. 0; -1 with err where this process cannot go on: it
- * was left out, or is one of the fewer that the others may have left behind. */
-int plait_members_regroup(struct plait_members *m, double patience_s,
+ * ones, which take those of the dead. Who does not come is left out; where it
+ * is stopped it is told, and learns it when it is continued. 0; -1 with err
+ * where this process cannot go on: it was left out, or is one of the fewer that
+ * the others may have left behind. */
+int plait_members_regroup(struct plait_members *m,
+                          const struct plait_patience *patience,
                           struct plait_error *err);
 /* What has come to this process's port and may be a notice (notice.h). */
 void plait_members_hear(struct plait_members *m, const unsigned char *head,

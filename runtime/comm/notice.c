@@ -20,12 +20,13 @@ struct head {
     char magic[8];
     uint64_t key;
     uint32_t rank, size;
-    unsigned char zero[16];
+    uint32_t stopped; /* of one that says so */
+    unsigned char zero[12];
 };
 
 _Static_assert(sizeof(struct head) == PLAIT_NOTICE_HEAD, "");
 
-static const char magic[8] = "PLAITOUT";
+static const char out[8] = "PLAITOUT", stopped[8] = "PLAITSTP";
 
 static int make_proof(const struct plait_meeting *m,
                       const unsigned char head[PLAIT_NOTICE_HEAD],
@@ -37,18 +38,33 @@ static int make_proof(const struct plait_meeting *m,
     return plait_proof_make(m->secret, text, sizeof(text), proof);
 }
 
+static int send_notice(const struct plait_meeting *m, int fd,
+                       const char magic[8], int who)
+{
+    struct head head = {.key = m->key,
+                        .rank = (uint32_t)m->root,
+                        .size = (uint32_t)m->size,
+                        .stopped = (uint32_t)who};
+    struct plait_notice notice;
+
+    memcpy(head.magic, magic, sizeof(head.magic));
+    memcpy(notice.head, &head, sizeof(head));
+    if (make_proof(m, notice.head, notice.proof) < 0)
+        return -1;
+    return plait_write_all(fd, &notice, sizeof(notice));
+}
+
+int plait_notice_send_stopped(const struct plait_meeting *m, int fd, int who)
+{
+    return send_notice(m, fd, stopped, who);
+}
+
 int plait_notice_send(const struct plait_meeting *m, int fd)
 {
     const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
-    struct head head = {
-        .key = m->key, .rank = (uint32_t)m->root, .size = (uint32_t)m->size};
-    struct plait_notice notice;
     int left = 0;
 
-    memcpy(head.magic, magic, sizeof(magic));
-    memcpy(notice.head, &head, sizeof(head));
-    if (make_proof(m, notice.head, notice.proof) < 0 ||
-        plait_write_all(fd, &notice, sizeof(notice)) < 0)
+    if (send_notice(m, fd, out, 0) < 0)
         return -1;
     for (int i = 0; i < TAKEN_MS / LOOK_MS; i++) {
         if (ioctl(fd, SIOCOUTQ, &left) < 0 || left == 0)
@@ -60,20 +76,27 @@ int plait_notice_send(const struct plait_meeting *m, int fd)
 
 bool plait_notice_begins(const void *head)
 {
-    return memcmp(head, magic, sizeof(magic)) == 0;
+    return memcmp(head, out, sizeof(out)) == 0 ||
+           memcmp(head, stopped, sizeof(stopped)) == 0;
 }
 
-bool plait_notice_is(const struct plait_meeting *m, const void *head,
-                     const unsigned char proof[PLAIT_PROOF_SIZE])
+bool plait_notice_take(const struct plait_meeting *m, const void *head,
+                       const unsigned char proof[PLAIT_PROOF_SIZE])
 {
     unsigned char want[PLAIT_PROOF_SIZE];
     struct head h;
 
     memcpy(&h, head, sizeof(h));
-    return plait_notice_begins(head) &&
-           (h.key == m->key || (m->also && h.key == m->also)) &&
-           h.rank == (uint32_t)m->rank && h.size == (uint32_t)m->size &&
-           make_proof(m, head, want) == 0 && plait_proof_same(want, proof);
+    if (!plait_notice_begins(head) ||
+        (h.key != m->key && (!m->also || h.key != m->also)) ||
+        h.rank != (uint32_t)m->rank || h.size != (uint32_t)m->size ||
+        make_proof(m, head, want) < 0 || !plait_proof_same(want, proof))
+        return false;
+    if (memcmp(h.magic, out, sizeof(out)) == 0)
+        return true;
+    if (m->stopped && h.stopped < h.size)
+        m->stopped(m->arg, (int)h.stopped);
+    return false;
 }
 
 bool plait_notice_came(const struct plait_meeting *m, int listener)
@@ -91,7 +114,7 @@ bool plait_notice_came(const struct plait_meeting *m, int listener)
         came = plait_read_all(fd, notice.head, sizeof(notice.head)) == 0 &&
                plait_notice_begins(notice.head) &&
                plait_read_all(fd, notice.proof, sizeof(notice.proof)) == 0 &&
-               plait_notice_is(m, notice.head, notice.proof);
+               plait_notice_take(m, notice.head, notice.proof);
         close(fd);
     }
     return came;

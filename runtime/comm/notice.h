@@ -5,9 +5,10 @@
 #include "runtime/comm/proof.h"
 #include "runtime/comm/rendezvous.h"
 
-/* What a process is told that does not run: that the others go on without it.
- * It lies in the queue of the port that each keeps open until it is read there,
- * and its sender need not be heard. */
+/* What a process is told at the port that each keeps open, where it lies until
+ * it is read, and its sender need not be heard: one that does not run, that the
+ * others go on without it; and one on another machine, that a process of the
+ * sender's is stopped by a signal, which only that machine can see. */
 
 enum { PLAIT_NOTICE_HEAD = 40 };
 struct plait_notice {
@@ -15,17 +16,21 @@ struct plait_notice {
     unsigned char proof[PLAIT_PROOF_SIZE];
 };
 
-/* To rank m->root, over a connection to its port. 0: it is there, or will be
- * wherever its process runs on; -1: nobody knows. */
+/* To rank m->root, over a connection to its port: it is left out. 0: it is
+ * there, or will be wherever its process runs on; -1: nobody knows. */
 int plait_notice_send(const struct plait_meeting *m, int fd);
+/* To the same: rank `stopped` is. -1 with errno. */
+int plait_notice_send_stopped(const struct plait_meeting *m, int fd,
+                              int stopped);
 /* Of PLAIT_NOTICE_HEAD bytes that have come instead of a greeting: whether
- * they may begin one, and with the proof behind them whether it is one to rank
- * m->rank. */
+ * they may begin one. */
 bool plait_notice_begins(const void *head);
-bool plait_notice_is(const struct plait_meeting *m, const void *head,
-                     const unsigned char proof[PLAIT_PROOF_SIZE]);
-/* Of a process that does not listen otherwise: whether one has come. What else
- * has connected is dropped, and tries again. */
+/* With the proof behind them: whether it says that rank m->rank is left out.
+ * One that says of another rank that it is stopped goes to m->stopped. */
+bool plait_notice_take(const struct plait_meeting *m, const void *head,
+                       const unsigned char proof[PLAIT_PROOF_SIZE]);
+/* Of a process that does not listen otherwise: what has come is taken, and
+ * whether it says that. What else has connected is dropped, and tries again. */
 bool plait_notice_came(const struct plait_meeting *m, int listener);
 
 #endif

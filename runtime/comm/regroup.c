@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -11,37 +12,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/comm/members.h"
+#include "runtime/comm/fate.h"
 #include "runtime/comm/notice.h"
 #include "runtime/comm/trace.h"
-#include "runtime/stuck/look.h"
 #include "topology/base/hash.h"
 
-/* A process that can be reached and does not come computes, or is stopped. */
-#define SILENT_S 60
-/* Of a machine that is away, nobody knows whether its processes live. */
-#define AWAY_S 10
-/* What the lowest takes to hear of the others, or to lose patience. */
-#define ANSWER_S (SILENT_S + 30)
+/* What the lowest takes to hear of the others, or to lose patience, beside what
+ * it has with one that can be reached and does not come. */
+#define ANSWER_S 30
 /* What one that leads takes to greet who asks, and how many that live may be
  * before it: they may be stopped, on another machine. */
 enum { GREET_S = 2, ASKED = 4 };
-
-/* STOPPED by a signal, so that it is in no other part, and learns that it was
- * left out before it does anything else. */
-enum fate { ALIVE, ENDED, AWAY, STOPPED };
-
-struct election {
-    struct plait_members *m;
-    struct plait_meeting meeting;
-    enum fate *fate; /* [size] by number */
-    double *since;   /* [size] it could not be reached; 0: it could */
-    double *still;   /* [size] it was seen to be stopped; 0: it was not */
-    double began;    /* to wait for the others */
-    double patience; /* with one that is stopped */
-    int tries;
-    int *fds; /* [size] of the lowest, to the others */
-};
+/* How often who waits for the outcome looks around. */
+enum { LOOK_MS = 100 };
 
 static uint64_t key_of(const struct plait_members *m, uint64_t epoch)
 {
@@ -57,70 +40,33 @@ struct view {
     int32_t n, nout;
 };
 
-/* As far as this machine can see its processes. */
-static bool is_stopped(const struct plait_members *m, int number)
-{
-    const struct plait_contact *c = &m->all[number];
-
-    return c->space == m->all[m->self].space &&
-           plait_stuck_state_of(c->pid) == PLAIT_STUCK_STOPPED;
-}
-
-static void note_still(struct election *c, int number)
-{
-    double now = plait_trace_now();
-
-    if (!is_stopped(c->m, number))
-        c->still[number] = 0;
-    else if (c->still[number] <= 0)
-        c->still[number] = now;
-    if (c->still[number] > 0 && now - c->still[number] >= c->patience)
-        c->fate[number] = STOPPED;
-}
-
-/* What a look at a process says of it; `seen` as plait_members_probe(). */
-static void note_fate(struct election *c, int number, int seen)
-{
-    double now = plait_trace_now();
-
-    if (seen == 0) {
-        c->fate[number] = ENDED;
-    } else if (seen > 0) {
-        c->since[number] = 0;
-        if (now - c->began > SILENT_S)
-            c->fate[number] = AWAY;
-        note_still(c, number);
-    } else if (c->since[number] <= 0) {
-        c->since[number] = now;
-    } else if (now - c->since[number] > AWAY_S) {
-        c->fate[number] = AWAY;
-    }
-}
-
 /* -- the lowest ------------------------------------------------------------ */
 
 static void look_around(void *arg, int *fds)
 {
-    struct election *c = arg;
+    struct plait_election *c = arg;
+    double now = plait_trace_now();
 
     for (int r = c->m->self + 1; r < c->m->size; r++) {
         if (fds[r] != -1)
             continue;
-        note_fate(c, r, plait_members_probe(c->m, r));
-        if (c->fate[r] != ALIVE)
+        if (c->fate[r] == PLAIT_FATE_ALIVE && c->missed[r] < now)
+            plait_fate_note(c, r, plait_members_probe(c->m, r));
+        if (c->fate[r] != PLAIT_FATE_ALIVE)
             fds[r] = PLAIT_RENDEZVOUS_GONE;
     }
 }
 
 /* Of two parts of a world that cannot reach each other, at most one goes on:
  * the larger one, or the one that has the lowest. Who has ended is in none. */
-static int check_part(const struct election *c, int n, struct plait_error *err)
+static int check_part(const struct plait_election *c, int n,
+                      struct plait_error *err)
 {
     const struct plait_members *m = c->m;
     int away = 0, lowest = m->size;
 
     for (int i = m->n - 1; i >= 0; i--)
-        if (c->fate[m->present[i]] == AWAY) {
+        if (c->fate[m->present[i]] == PLAIT_FATE_AWAY) {
             away++;
             lowest = m->present[i];
         }
@@ -157,7 +103,7 @@ static void take_members(struct plait_members *m, const struct view *v,
 
 /* The others by rank: in place of one that is gone, the last. Returns how many
  * there are. */
-static int fill_places(const struct election *c, int32_t *numbers)
+static int fill_places(const struct plait_election *c, int32_t *numbers)
 {
     const struct plait_members *m = c->m;
     int last = m->n, n = 0;
@@ -174,7 +120,7 @@ static int fill_places(const struct election *c, int32_t *numbers)
 }
 
 /* Who does not get it asks again. */
-static void send_view(const struct election *c, const struct view *v,
+static void send_view(const struct plait_election *c, const struct view *v,
                       const int32_t *numbers)
 {
     for (int r = 0; r < c->m->size; r++)
@@ -184,7 +130,7 @@ static void send_view(const struct election *c, const struct view *v,
 }
 
 /* Whether it is sure that process `number` will read that it was left out. */
-static bool tell_out(struct election *c, int number)
+static bool tell_out(struct plait_election *c, int number)
 {
     const struct plait_members *m = c->m;
     int fd = plait_rendezvous_reach(plait_members_host(m, number),
@@ -199,30 +145,33 @@ static bool tell_out(struct election *c, int number)
 }
 
 /* What is stopped counts for no other part once it has been told. */
-static int leave_out(struct election *c, int n, struct plait_error *err)
+static int leave_out(struct plait_election *c, int n, struct plait_error *err)
 {
     const struct plait_members *m = c->m;
 
     if (check_part(c, n, err) < 0)
         return -1;
     for (int i = 0; i < m->n; i++)
-        if (c->fate[m->present[i]] == STOPPED && !tell_out(c, m->present[i]))
-            c->fate[m->present[i]] = AWAY;
+        if (c->fate[m->present[i]] == PLAIT_FATE_STOPPED &&
+            !tell_out(c, m->present[i]))
+            c->fate[m->present[i]] = PLAIT_FATE_AWAY;
     if (check_part(c, n, err) < 0)
         return -1;
     for (int i = 0; i < m->n; i++)
-        if (c->fate[m->present[i]] == AWAY && c->since[m->present[i]] <= 0)
+        if (c->fate[m->present[i]] == PLAIT_FATE_AWAY &&
+            c->since[m->present[i]] <= 0)
             tell_out(c, m->present[i]);
     return 0;
 }
 
-static int list_out(const struct election *c, int32_t *numbers)
+static int list_out(const struct plait_election *c, int32_t *numbers)
 {
     const struct plait_members *m = c->m;
     int n = 0;
 
     for (int i = 0; i < m->n; i++)
-        if (c->fate[m->present[i]] == AWAY || c->fate[m->present[i]] == STOPPED)
+        if (c->fate[m->present[i]] == PLAIT_FATE_AWAY ||
+            c->fate[m->present[i]] == PLAIT_FATE_STOPPED)
             numbers[n++] = m->present[i];
     return n;
 }
@@ -236,7 +185,7 @@ static int was_left_out(const struct plait_members *m, struct plait_error *err)
                         m->rank);
 }
 
-static int lead_election(struct election *c, struct plait_error *err)
+static int lead_election(struct plait_election *c, struct plait_error *err)
 {
     struct plait_members *m = c->m;
     struct view v = {.n = 0};
@@ -244,7 +193,8 @@ static int lead_election(struct election *c, struct plait_error *err)
     int rc = numbers ? 0 : plait_errorf(err, "out of memory");
 
     for (int i = 0; i < m->n; i++)
-        if (m->present[i] > m->self && c->fate[m->present[i]] == ALIVE)
+        if (m->present[i] > m->self &&
+            c->fate[m->present[i]] == PLAIT_FATE_ALIVE)
             c->fds[m->present[i]] = -1;
     c->meeting.root = m->self;
     c->began = plait_trace_now();
@@ -287,8 +237,30 @@ static bool is_sound(const struct plait_members *m, const struct view *v,
     return sound && among;
 }
 
+/* Until process `number`, which leads, has said something: -1, never. Who asks
+ * this one meanwhile is turned away, so that it asks that one. */
+static int await_view(struct plait_election *c, int number, int fd)
+{
+    double until = plait_trace_now() + c->meeting.timeout_s;
+
+    while (plait_trace_now() < until) {
+        struct pollfd p[2] = {{fd, POLLIN, 0}, {c->m->listener, POLLIN, 0}};
+
+        if (poll(p, 2, LOOK_MS) < 0 && errno != EINTR)
+            return -1;
+        if (p[0].revents)
+            return 0;
+        if (p[1].revents && plait_notice_came(&c->meeting, c->m->listener)) {
+            c->m->told = true;
+            return -1;
+        }
+        plait_fate_tell(c, number);
+    }
+    return -1;
+}
+
 /* What the lowest says, on a connection that it has taken. */
-static int receive_view(struct election *c, int fd)
+static int receive_view(struct plait_election *c, int number, int fd)
 {
     const struct timeval patience = {.tv_sec = ANSWER_S};
     struct plait_members *m = c->m;
@@ -297,8 +269,9 @@ static int receive_view(struct election *c, int fd)
     int rc = -1;
 
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    if (numbers && plait_read_all(fd, &v, sizeof(v)) == 0 && v.n > 0 &&
-        v.nout >= 0 && v.n <= m->size - v.nout &&
+    if (numbers && await_view(c, number, fd) == 0 &&
+        plait_read_all(fd, &v, sizeof(v)) == 0 && v.n > 0 && v.nout >= 0 &&
+        v.n <= m->size - v.nout &&
         plait_read_all(fd, numbers,
                        (size_t)(v.n + v.nout) * sizeof(*numbers)) == 0 &&
         is_sound(m, &v, numbers)) {
@@ -310,44 +283,56 @@ static int receive_view(struct election *c, int fd)
 }
 
 /* One try. 0: it leads, and has answered. */
-static int ask(struct election *c, int number)
+static int ask(struct plait_election *c, int number)
 {
     const struct plait_members *m = c->m;
-    int fd = plait_rendezvous_reach(plait_members_host(m, number),
-                                    m->all[number].port, GREET_S);
-    int seen = fd >= 0 ? 1 : errno == ECONNREFUSED ? 0 : -1, rc = -1;
+    const struct timeval patience = {.tv_sec = GREET_S};
+    struct plait_meeting meeting = c->meeting;
+    int fd, seen, rc = -1;
 
+    plait_fate_tell(c, number);
+    fd = plait_rendezvous_reach(plait_members_host(m, number),
+                                m->all[number].port, 1);
+    seen = fd >= 0 ? 1 : errno == ECONNREFUSED ? 0 : -1;
+    if (fd >= 0)
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     /* Where this one or that one has not heard of the world that it is in now,
      * they share the one before. */
-    c->meeting.key = key_of(m, c->tries++ % 2 ? m->before : m->epoch);
-    c->meeting.root = number;
-    if (fd >= 0 && plait_rendezvous_greet(&c->meeting, fd) == 0)
-        rc = receive_view(c, fd);
-    c->meeting.key = key_of(m, m->epoch);
+    meeting.key = key_of(m, c->tries++ % 2 ? m->before : m->epoch);
+    meeting.root = number;
+    if (fd >= 0 && plait_rendezvous_greet(&meeting, fd) == 0)
+        rc = receive_view(c, number, fd);
     if (fd >= 0)
         close(fd);
     if (rc < 0)
-        note_fate(c, number, seen);
+        plait_fate_note(c, number, seen);
     return rc;
 }
 
 /* The first of those before this one that lead, or this one. */
-static int run_election(struct election *c, struct plait_error *err)
+static int run_election(struct plait_election *c, struct plait_error *err)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
     const struct plait_members *m = c->m;
+    double began;
     int alive;
 
     do {
         alive = 0;
+        began = plait_trace_now();
         if (m->told || plait_notice_came(&c->meeting, m->listener))
             return was_left_out(m, err);
         for (int i = 0; i < m->n && m->present[i] < m->self; i++) {
-            if (c->fate[m->present[i]] != ALIVE || alive == ASKED)
+            int number = m->present[i];
+
+            if (c->fate[number] != PLAIT_FATE_ALIVE || alive == ASKED)
                 continue;
-            if (ask(c, m->present[i]) == 0)
+            /* One that is stopped does not answer, and one on a machine that
+             * was just tried in vain neither. */
+            if (!plait_fate_stopped(c, number) && c->missed[number] < began &&
+                ask(c, number) == 0)
                 return 0;
-            alive += c->fate[m->present[i]] == ALIVE;
+            alive += c->fate[number] == PLAIT_FATE_ALIVE;
         }
         if (alive > 0)
             nanosleep(&pause, NULL);
@@ -362,7 +347,7 @@ static struct plait_meeting meeting_of(const struct plait_members *m)
                                     .also = key_of(m, m->before),
                                     .rank = m->self,
                                     .size = m->size,
-                                    .timeout_s = ANSWER_S,
+                                    .timeout_s = PLAIT_SLOW_S + ANSWER_S,
                                     .standing = true};
 
     memcpy(meeting.secret, m->secret, sizeof(m->secret));
@@ -374,30 +359,35 @@ void plait_members_hear(struct plait_members *m, const unsigned char *head,
 {
     struct plait_meeting meeting = meeting_of(m);
 
-    m->told |= plait_notice_is(&meeting, head, proof);
+    m->told |= plait_notice_take(&meeting, head, proof);
 }
 
-int plait_members_regroup(struct plait_members *m, double patience_s,
+int plait_members_regroup(struct plait_members *m,
+                          const struct plait_patience *patience,
                           struct plait_error *err)
 {
     size_t n = (size_t)m->size;
-    struct election c = {
+    struct plait_election c = {
         .m = m,
         .meeting = meeting_of(m),
         .fate = calloc(n, sizeof(*c.fate)),
         .since = calloc(n, sizeof(*c.since)),
         .still = calloc(n, sizeof(*c.still)),
-        .patience = patience_s,
+        .missed = calloc(n, sizeof(*c.missed)),
+        .told = calloc(n, sizeof(*c.told)),
+        .patience = patience,
         .began = plait_trace_now(),
         .fds = calloc(n, sizeof(*c.fds)),
     };
     int rc;
 
+    c.meeting.timeout_s = patience->slow + ANSWER_S;
     c.meeting.look = look_around;
+    c.meeting.stopped = plait_fate_hear;
     c.meeting.arg = &c;
     for (int r = 0; c.fds && r < m->size; r++)
         c.fds[r] = PLAIT_RENDEZVOUS_GONE;
-    rc = c.fate && c.since && c.still && c.fds
+    rc = c.fate && c.since && c.still && c.missed && c.told && c.fds
              ? run_election(&c, err)
              : plait_errorf(err, "out of memory");
     for (int r = 0; c.fds && r < m->size; r++)
@@ -406,6 +396,8 @@ int plait_members_regroup(struct plait_members *m, double patience_s,
     free(c.fate);
     free(c.since);
     free(c.still);
+    free(c.missed);
+    free(c.told);
     free(c.fds);
     return rc;
 }

@@ -178,7 +178,8 @@ static int read_guest(struct host *h, struct guest *g)
     int heard = plait_greeting_hear(&g->greeting, h->m, g->fd);
 
     if (heard == PLAIT_GREETING_NOTICE) {
-        h->out |= plait_notice_is(h->m, &g->greeting.hello, g->greeting.proof);
+        h->out |=
+            plait_notice_take(h->m, &g->greeting.hello, g->greeting.proof);
         return -1;
     }
     if (heard > 0 && !is_expected(h, g->greeting.hello.rank))

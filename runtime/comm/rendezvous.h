@@ -30,6 +30,9 @@ struct plait_meeting {
     void (*look)(void *arg, int *fds);
     /* Called after each try of one that joins, NULL: not. True: it gives up. */
     bool (*in_vain)(void *arg);
+    /* Called where it is said of a rank that it is stopped (notice.h), NULL:
+     * that is of no use. */
+    void (*stopped)(void *arg, int rank);
     void *arg;
 };
 #define PLAIT_RENDEZVOUS_GONE (-2)

@@ -59,10 +59,12 @@ static int share_config(struct plait_session *s, struct plait_elastic *e,
     int rc = 0;
 
     e->members = calloc((size_t)s->world.members->n, sizeof(*e->members));
+    e->silent = calloc((size_t)s->world.members->n, sizeof(*e->silent));
     if (s->config_text)
         e->config_text = strdup(s->config_text);
     e->copies = plait_copies_create();
-    if (!e->members || !e->copies || (s->config_text && !e->config_text))
+    if (!e->members || !e->silent || !e->copies ||
+        (s->config_text && !e->config_text))
         rc = plait_errorf(err, "out of memory");
     if (plait_error_consensus(s->world.all, rc, err) < 0)
         return -1;
@@ -100,6 +102,7 @@ void plait_elastic_clear(struct plait_elastic *e)
     plait_copies_destroy(e->copies);
     free(e->config_text);
     free(e->members);
+    free(e->silent);
 }
 
 /* -- after a loss ---------------------------------------------------------- */
@@ -158,8 +161,14 @@ static void describe_lost(struct plait_elastic *e,
 static int agree(struct plait_elastic *e, struct plait_members *m,
                  struct plait_error *err)
 {
-    if (plait_members_regroup(m, e->hung ? 0 : STOPPED_S, err) < 0)
+    const struct plait_patience patience = {.stopped = e->hung ? 0 : STOPPED_S,
+                                            .away = PLAIT_AWAY_S,
+                                            .slow = PLAIT_SLOW_S,
+                                            .silent = e->silent};
+
+    if (plait_members_regroup(m, &patience, err) < 0)
         return -1;
+    memset(e->silent, 0, (size_t)m->size * sizeof(*e->silent));
     describe_lost(e, m);
     e->agreed = plait_trace_now();
     return 0;
@@ -372,7 +381,15 @@ void plait_elastic_report(const struct plait_session *s, int64_t step)
 
 void plait_elastic_note_hang(struct plait_session *s, bool hung)
 {
-    s->elastic->hung = hung;
+    struct plait_elastic *e = s->elastic;
+
+    e->hung = hung;
+    for (int i = 0; i < e->n && i < e->seats; i++) {
+        double silence = plait_hang_silence(s->hang, i);
+
+        e->silent[e->members[i]] =
+            silence > 0 && (hung || silence >= PLAIT_AWAY_S);
+    }
 }
 
 bool plait_elastic_outdated(const struct plait_session *s)

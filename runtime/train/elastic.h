@@ -20,6 +20,7 @@ struct plait_elastic {
     struct plait_copies *copies; /* in memory, of any of its worlds */
     bool copied;                 /* the state came from those */
     bool hung;                   /* a rank did not answer for train.timeout */
+    bool *silent;                /* by number: its machine did not then */
     int stalled;                 /* since a step was made for the first time */
     /* Of the last loss. */
     char who[256];
@@ -51,7 +52,8 @@ void plait_elastic_clear(struct plait_elastic *e);
 void plait_elastic_report(const struct plait_session *s, int64_t step);
 /* Where the state came from, before that. */
 void plait_elastic_note_source(struct plait_session *s, bool copied);
-/* Whether the loss was noticed because a rank did not answer. */
+/* Whether the loss was noticed because a rank did not answer; while the
+ * heartbeats of the session are there, which know of other machines. */
 void plait_elastic_note_hang(struct plait_session *s, bool hung);
 /* The others may have gone on without this process, while it was stopped: what
  * it has to write is not theirs any more. */

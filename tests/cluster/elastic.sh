@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # srun plait run --elastic over nodes with networks and processes of their own:
-# all tasks of a node are killed, or its link goes down for ever, and the others
-# go on in the same processes to the losses of a run that nobody hurt.
+# all tasks of a node are killed, one is stopped, or its link goes down for ever,
+# and the others go on in the same processes to the losses of a run that nobody
+# hurt.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 . "$top_srcdir/tests/cluster/own_networks.sh"
 train=$(readlink -f "$top_builddir/plait-train")
@@ -66,6 +67,18 @@ check "... as the same processes, without an error of theirs" is "" \
     "$(says killed "plait-train: |Sanitizer|runtime error" |
         grep -vE "^plait-train: (rank|back at step) ")"
 says killed "is gone in step|back at step" | sed 's/^/#   /'
+
+start stopped "--tp=2 --dp=3" --set train.timeout=8
+until_true trains stopped
+kill -STOP "$(ranks stopped node3 | head -1)"
+check "a rank is stopped where only another node sees it: the others go on" \
+    until_true went_on stopped "dp 2 of 3"
+kill -CONT $(ranks stopped node3)
+check "... and it learns that it was left out, and the step ends" ended
+check "... with one line of it" is 1 "$(says stopped \
+    "^plait-train: rank [0-9] did not answer, and the others have gone on" |
+    wc -l)"
+says stopped "has not ended for|is gone in step|back at step" | sed 's/^/#   /'
 
 check "spare tasks are refused, in one line" refused \
     "run: --elastic has --spares with --np alone" srun -Q --mpi=none -N2 \

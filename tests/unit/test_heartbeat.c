@@ -196,19 +196,20 @@ static bool all_hear_all(void)
 {
     for (int r = 0; r < WORLD; r++)
         for (int n = 0; n < NODES; n++)
-            if (r != 2 && beat[r] && plait_heartbeat_silence(beat[r], n) > 0)
+            if (r != 2 && beat[r] &&
+                plait_heartbeat_silence(beat[r], n, false) > 0)
                 return false;
     return true;
 }
 
 static bool third_is_silent(void)
 {
-    return plait_heartbeat_silence(beat[0], 2) > 0;
+    return plait_heartbeat_silence(beat[0], 2, false) > 0;
 }
 
 static bool second_is_silent(void)
 {
-    return plait_heartbeat_silence(beat[0], 1) > 0;
+    return plait_heartbeat_silence(beat[0], 1, false) > 0;
 }
 
 static bool first_is_alone(void)
@@ -308,6 +309,8 @@ static void test_nodes(const char *host)
     plait_heartbeat_destroy(beat[3]);
     beat[3] = NULL;
     ok(wait_for(third_is_silent), "a node that is down is silent");
+    ok(plait_heartbeat_silence(beat[0], 2, true) > 0,
+       "... and it is known that it had been heard");
     ask(ranks);
     ok(ranks[3].state == PLAIT_STUCK_SILENT && ranks[3].phase_age > 0 &&
            ranks[1].step == 101,
@@ -330,12 +333,15 @@ static void test_end(void)
     ok(wait_for(everyone_ended), "one says that the run ends, and all know");
     ok(!first_is_alone(), "a node that hears others is not alone");
     for (int r = 1; r < WORLD; r++) {
-        if (node_of[r] == node_of[0])
+        if (node_of[r] == node_of[0] || r == 2)
             continue;
         plait_heartbeat_destroy(beat[r]);
         beat[r] = NULL;
     }
     ok(wait_for(first_is_alone), "... and is, once they have gone");
+    ok(plait_heartbeat_silence(beat[2], 0, false) > 0 &&
+           plait_heartbeat_silence(beat[2], 0, true) == 0,
+       "who does not speak for its node never hears, and knows that");
     stop_all();
 }
 

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes of which some die or are stopped: those that are left agree on who
- * they are, also where another one dies while they do, and who was stopped
- * learns that it was left out. */
+/* Processes of which some die, are stopped or cut off: those that are left
+ * agree on who they are, also where another one dies while they do, and who was
+ * stopped learns that it was left out. Of several machines they are where each
+ * believes that a process is on another one, which it cannot see then. */
 #include "config.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/comm_private.h"
+#include "runtime/comm/greeting.h"
 #include "runtime/comm/members.h"
 #include "socket_launch.h"
 #include "tap.h"
@@ -27,6 +31,10 @@ static const struct scene {
     unsigned still; /* are stopped before the others notice, and continued when
                        those have agreed */
     unsigned told;  /* die when one of the others has heard the outcome */
+    unsigned far;   /* are on another machine than the rest */
+    bool cut;       /* which cannot be reached from this one */
+    bool silent;    /* and was silent before */
+    int waits;      /* asks process 1 and notices late; 0: nobody */
 } scenes[] = {
     {.what = "one dies", .first = 1 << 2},
     {.what = "the lowest dies", .first = 1 << 0},
@@ -55,7 +63,32 @@ static const struct scene {
     {.what = "one is stopped, the lowest dies as it tells",
      .still = 1 << 3,
      .told = 1 << 0},
+    {.what = "one is stopped, which only its machine sees",
+     .still = 1 << 3,
+     .far = 0x1c},
+    {.what = "the lowest is stopped, which the second cannot see",
+     .still = 1 << 0,
+     .far = 0x16},
+    {.what = "a machine is frozen", .still = 0x18, .far = 0x18, .silent = true},
+    {.what = "a machine with the lowest is frozen",
+     .still = 0x3,
+     .far = 0x3,
+     .silent = true},
+    {.what = "a machine is cut off", .far = 0x18, .cut = true, .silent = true},
+    {.what = "a machine with the lowest is cut off",
+     .far = 0x3,
+     .cut = true,
+     .silent = true},
+    {.what = "one asks another that waits for the lowest",
+     .first = 1 << 2,
+     .waits = 4},
 };
+
+/* Live, and are not among those that are left. */
+static unsigned lost_of(const struct scene *scene)
+{
+    return scene->still | (scene->cut ? scene->far : 0);
+}
 
 static int heard; /* -1: of this process, nobody dies of telling */
 
@@ -107,6 +140,32 @@ static int meet(struct plait_members *m, struct said *said)
     return rc;
 }
 
+/* What this process believes of the machines. Nobody connects to all. */
+static void spread(struct plait_members *m, const struct scene *scene,
+                   bool *silent)
+{
+    unsigned mine = scene->far >> m->self & 1;
+
+    for (int i = 0; i < RANKS; i++) {
+        m->all[i].space += scene->far >> i & 1;
+        silent[i] = scene->silent && (scene->far >> i & 1) != mine;
+        if (scene->cut && silent[i])
+            strcpy(m->all[i].host, "255.255.255.255");
+    }
+}
+
+/* Who waits for the outcome does not let one wait that asks it. */
+static int is_turned_away(const struct plait_members *m)
+{
+    struct plait_hello hello = {.magic = "another"};
+    int fd = plait_rendezvous_reach("localhost", m->all[1].port, 60);
+    int rc = fd >= 0 && plait_write_all(fd, &hello, sizeof(hello)) == 0 &&
+             recv(fd, &hello, sizeof(hello), 0) <= 0 && errno != EAGAIN;
+
+    close(fd);
+    return rc;
+}
+
 /* As a run does: where a world does not come together, they agree once more. */
 static int run_process(const struct plait_launch *launch,
                        const struct scene *scene, int out)
@@ -116,10 +175,18 @@ static int run_process(const struct plait_launch *launch,
     struct plait_members *m =
         star ? plait_members_create(star, launch, &err) : NULL;
     unsigned me = 1u << launch->rank;
+    bool silent[RANKS] = {false};
+    const struct plait_patience patience = {
+        .away = 3600, .slow = 3600, .silent = silent};
     struct said said;
     int rc = m ? -1 : -2;
 
     plait_comm_destroy(star);
+    if (m)
+        spread(m, scene, silent);
+    if (m && scene->waits > 0 && scene->waits == launch->rank &&
+        !is_turned_away(m))
+        rc = -2;
     heard = scene->told & me ? 0 : -1;
     if (scene->still & me)
         raise(SIGSTOP);
@@ -128,15 +195,18 @@ static int run_process(const struct plait_launch *launch,
     if ((scene->first | scene->late) & me)
         kill(getpid(), SIGKILL);
     for (int i = 0; i < 5 && rc == -1; i++)
-        if (plait_members_regroup(m, 0, &err) < 0)
+        if (plait_members_regroup(m, &patience, &err) < 0)
             break;
         else if (scene->met & me)
             kill(getpid(), SIGKILL);
         else
             rc = meet(m, &said);
-    if (rc < 0 && scene->still & me) {
+    if (rc < 0 && lost_of(scene) & me) {
         memset(&said, 0, sizeof(said));
-        said.rank = strstr(err.text, "gone on without it") ? 1 : 0;
+        said.rank = strstr(err.text, scene->cut ? "cannot be reached"
+                                                : "gone on without it")
+                        ? 1
+                        : 0;
         rc = 0;
     }
     if (rc == 0 && write(out, &said, sizeof(said)) != sizeof(said))
@@ -163,13 +233,17 @@ static int is_placed(const struct said *said, unsigned left)
 static void check_said(const struct scene *scene, const pid_t *pid, int in)
 {
     unsigned left = ALL & ~(scene->first | scene->late | scene->met |
-                            scene->still | scene->told);
+                            lost_of(scene) | scene->told);
     int n = 0, bad = 0, sum = 0, want = __builtin_popcount(left), out = 0;
     struct said said, first = {0};
 
     for (int i = 0; i < RANKS; i++)
         sum += left & 1u << i ? i : 0;
     while (n < want && read(in, &said, sizeof(said)) == sizeof(said)) {
+        if (said.present == 0) { /* the others need not end before */
+            out += said.rank;
+            continue;
+        }
         first = n++ == 0 ? said : first;
         bad |= said.present != left || said.epoch != first.epoch ||
                said.sum != sum || !is_placed(&said, left) ||
@@ -178,14 +252,15 @@ static void check_said(const struct scene *scene, const pid_t *pid, int in)
     ok(!bad && n == want, "%s: the others agree", scene->what);
     if (bad || n != want)
         diag("%d of them, 0x%x where 0x%x are left", n, first.present, left);
-    if (!scene->still)
+    if (!lost_of(scene))
         return;
     for (int i = 0; i < RANKS; i++)
         kill(pid[i], SIGCONT);
     while (read(in, &said, sizeof(said)) == sizeof(said))
         out += said.present == 0 && said.rank == 1;
-    ok(out == __builtin_popcount(scene->still), "... who was stopped is told");
-    diag("%d were told", out);
+    ok(out == __builtin_popcount(lost_of(scene)),
+       scene->cut ? "... who was cut off ends" : "... who was stopped is told");
+    diag("%d of them", out);
 }
 
 static void test_scene(const struct scene *scene)

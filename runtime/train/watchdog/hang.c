@@ -299,7 +299,7 @@ bool plait_hang_is_first_node(const struct plait_hang *h)
     int mine = h ? h->node_of[h->rank] : 0;
 
     for (int i = 0; i < mine; i++)
-        if (!h->beat || plait_heartbeat_silence(h->beat, i) == 0)
+        if (!h->beat || plait_heartbeat_silence(h->beat, i, false) == 0)
             return false;
     return true;
 }
@@ -338,7 +338,7 @@ static bool is_cut_off(const struct plait_hang *h, int *silent, double *age)
     *silent = 0;
     *age = 0;
     for (int i = 0; h->beat && i < h->nnodes; i++) {
-        double silence = plait_heartbeat_silence(h->beat, i);
+        double silence = plait_heartbeat_silence(h->beat, i, false);
 
         *silent += silence > 0;
         *age = silence > *age ? silence : *age;
@@ -399,6 +399,13 @@ bool plait_hang_is_left(const struct plait_hang *h, double seconds)
 {
     return h && h->beat && seconds > plait_beat_limit(h->nnodes) &&
            plait_heartbeat_alone(h->beat);
+}
+
+double plait_hang_silence(const struct plait_hang *h, int rank)
+{
+    return h && h->beat
+               ? plait_heartbeat_silence(h->beat, h->node_of[rank], true)
+               : 0;
 }
 
 const char *plait_hang_unheard(const struct plait_hang *h)

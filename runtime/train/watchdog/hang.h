@@ -50,6 +50,9 @@ bool plait_hang_is_left(const struct plait_hang *hang, double seconds);
 /* Why the nodes of the run will not hear of each other, NULL: they will, or
  * there is one. */
 const char *plait_hang_unheard(const struct plait_hang *hang);
+/* For how long nothing has been heard of a rank's node, which had been heard;
+ * 0: it is alive, or nothing is known. */
+double plait_hang_silence(const struct plait_hang *hang, int rank);
 
 /* A run that has lost a rank ends with one line. Where all ranks notice at
  * once, the lowest that is left has it, of the first node that is left: whether

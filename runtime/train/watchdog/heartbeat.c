@@ -41,6 +41,7 @@ struct plait_heartbeat {
     pthread_cond_t answered;
     /* Under the lock. */
     struct plait_beat_table table;
+    double begun;                     /* to listen */
     struct plait_stuck_rank *answers; /* [world] NULL: nothing is asked */
     bool *has;                        /* [world] */
     bool leave, spoke, ended;
@@ -280,26 +281,26 @@ static void wake_thread(struct plait_heartbeat *hb)
 
 /* -- what is known --------------------------------------------------------- */
 
-double plait_heartbeat_silence(struct plait_heartbeat *hb, int node)
+/* It hears itself whenever it begins to listen. */
+double plait_heartbeat_silence(struct plait_heartbeat *hb, int node, bool known)
 {
-    double now = plait_record_now(), age;
+    double now = plait_record_now(), age = 0, heard;
 
     pthread_mutex_lock(&hb->lock);
-    age = is_silent(hb, node, now) ? now - hb->table.heard[node] : 0;
+    heard = hb->table.heard[node];
+    if (is_silent(hb, node, now) &&
+        (!known || heard > hb->table.heard[hb->site.node]))
+        age = now - heard;
     pthread_mutex_unlock(&hb->lock);
     return age;
 }
 
 bool plait_heartbeat_alone(struct plait_heartbeat *hb)
 {
-    double now = plait_record_now();
-    bool alone = true;
-
-    pthread_mutex_lock(&hb->lock);
     for (int i = 0; i < hb->site.nnodes; i++)
-        alone &= i == hb->site.node || is_silent(hb, i, now);
-    pthread_mutex_unlock(&hb->lock);
-    return alone;
+        if (i != hb->site.node && plait_heartbeat_silence(hb, i, false) == 0)
+            return false;
+    return true;
 }
 
 static bool is_complete(const struct plait_heartbeat *hb)

@@ -53,8 +53,11 @@ plait_heartbeat_create(int fd, int rank,
                        const struct plait_heartbeat_site *site);
 void plait_heartbeat_destroy(struct plait_heartbeat *hb);
 
-/* For how long nothing was heard of a node; 0: it is alive. */
-double plait_heartbeat_silence(struct plait_heartbeat *hb, int node);
+/* For how long nothing was heard of a node; 0: it is alive. known: of one that
+ * had been heard; 0 where nothing ever came through, as to a process that does
+ * not speak for its node. */
+double plait_heartbeat_silence(struct plait_heartbeat *hb, int node,
+                               bool known);
 /* None of the other nodes has been heard for so long that it is silent. */
 bool plait_heartbeat_alone(struct plait_heartbeat *hb);
 /* Asks the other nodes, for at most `seconds`, what their ranks do:

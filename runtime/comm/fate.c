@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/comm/fate.h"
+
+#include <unistd.h>
+
+#include "runtime/comm/notice.h"
+#include "runtime/comm/trace.h"
+#include "runtime/stuck/look.h"
+
+/* What processes have to come of a machine that was silent and can be reached:
+ * as a rule they are frozen. */
+#define FROZEN_S 2
+/* How often it is said again who is stopped. */
+#define TELL_S 0.5
+
+/* As far as this machine can see its processes. */
+static bool is_stopped(const struct plait_members *m, int number)
+{
+    const struct plait_contact *c = &m->all[number];
+
+    return c->space == m->all[m->self].space &&
+           plait_stuck_state_of(c->pid) == PLAIT_STUCK_STOPPED;
+}
+
+bool plait_fate_stopped(struct plait_election *c, int number)
+{
+    double now = plait_trace_now();
+    bool still = is_stopped(c->m, number);
+
+    if (!still)
+        c->still[number] = 0;
+    else if (c->still[number] <= 0)
+        c->still[number] = now;
+    if (still && now - c->still[number] >= c->patience->stopped)
+        c->fate[number] = PLAIT_FATE_STOPPED;
+    return still;
+}
+
+static bool was_silent(const struct plait_election *c, int number)
+{
+    return c->patience->silent && c->patience->silent[number];
+}
+
+static void note_missed(struct plait_election *c, int number, double now)
+{
+    c->missed[number] = now;
+    if (c->since[number] <= 0)
+        c->since[number] = now;
+    if (was_silent(c, number) || now - c->since[number] > c->patience->away)
+        c->fate[number] = PLAIT_FATE_AWAY;
+}
+
+/* One that can be reached and does not come computes, or is stopped. */
+static void note_slow(struct plait_election *c, int number, double now)
+{
+    double waits = now - c->began;
+
+    c->since[number] = 0;
+    if (waits > c->patience->slow ||
+        (was_silent(c, number) && waits > FROZEN_S))
+        c->fate[number] = PLAIT_FATE_AWAY;
+    plait_fate_stopped(c, number);
+}
+
+void plait_fate_note(struct plait_election *c, int number, int seen)
+{
+    const struct plait_members *m = c->m;
+    double now = plait_trace_now();
+
+    if (seen == 0)
+        c->fate[number] = PLAIT_FATE_ENDED;
+    for (int i = 0; i < m->n && seen != 0; i++) {
+        int other = m->present[i];
+
+        if (other == m->self || c->fate[other] != PLAIT_FATE_ALIVE ||
+            c->fds[other] >= 0 || m->all[other].space != m->all[number].space)
+            continue;
+        if (seen < 0)
+            note_missed(c, other, now);
+        else if (other == number || was_silent(c, other))
+            note_slow(c, other, now);
+    }
+}
+
+void plait_fate_hear(void *arg, int number)
+{
+    struct plait_election *c = arg;
+
+    if (number != c->m->self && c->fate[number] == PLAIT_FATE_ALIVE &&
+        c->fds[number] < 0)
+        c->fate[number] = PLAIT_FATE_STOPPED;
+}
+
+void plait_fate_tell(struct plait_election *c, int to)
+{
+    const struct plait_members *m = c->m;
+    uint64_t here = m->all[m->self].space;
+    double now = plait_trace_now();
+    int fd = -1, stopped;
+
+    if (m->all[to].space == here || now - c->told[to] < TELL_S)
+        return;
+    for (int i = 0; i < m->n; i++) {
+        stopped = m->present[i];
+        if (m->all[stopped].space != here || stopped == m->self)
+            continue;
+        if (c->fate[stopped] == PLAIT_FATE_ALIVE)
+            plait_fate_stopped(c, stopped);
+        if (c->fate[stopped] != PLAIT_FATE_STOPPED)
+            continue;
+        c->told[to] = now;
+        c->meeting.root = to;
+        fd = plait_rendezvous_reach(plait_members_host(m, to), m->all[to].port,
+                                    1);
+        if (fd < 0)
+            return;
+        plait_notice_send_stopped(&c->meeting, fd, stopped);
+        close(fd);
+    }
+}
