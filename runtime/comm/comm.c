@@ -192,6 +192,11 @@ bool plait_comm_records(const struct plait_comm *comm)
     return comm->vtable->records;
 }
 
+bool plait_comm_orders(const struct plait_comm *comm)
+{
+    return comm->vtable->orders && comm->vtable->orders();
+}
+
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace)
 {
     comm->trace = trace;

@@ -148,6 +148,9 @@ void plait_comm_set_stats(struct plait_comm *comm,
  * (kernels.h), being the device's work alone. What is started in a capture
  * must be waited for in it, and nothing else. */
 bool plait_comm_records(const struct plait_comm *comm);
+/* Whether transfers of several groups then keep the order in which the host
+ * started them. */
+bool plait_comm_orders(const struct plait_comm *comm);
 /* Note every transfer from here on in `trace`, which outlives comm; NULL:
  * none. */
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace);

@@ -55,8 +55,9 @@ struct plait_group_site {
 };
 
 struct plait_comm_vtable {
-    const char *name; /* "self", "mpi", "nccl", "socket", "tcp" */
-    bool records;     /* plait_comm_records() */
+    const char *name;     /* "self", "mpi", "nccl", "socket", "tcp" */
+    bool records;         /* plait_comm_records() */
+    bool (*orders)(void); /* plait_comm_orders(); NULL: no */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
     /* plait_comm_lost(), NULL: it does not tell */

@@ -368,9 +368,20 @@ static void free_memory(struct plait_comm *comm, void *ptr)
     nccl_memory_free(nccl_of(comm), ptr);
 }
 
+/* Both when it runs by itself and in a graph. */
+static bool keeps_order(void)
+{
+    const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    int version = 0;
+
+    return ncclGetVersion(&version) == ncclSuccess && version >= 22600 &&
+           order && strcmp(order, "1") == 0;
+}
+
 static const struct plait_comm_vtable nccl_vtable = {
     .name = "nccl",
     .records = true,
+    .orders = keeps_order,
     .destroy = nccl_destroy,
     .abort = nccl_abort,
     .split = nccl_split,

@@ -9,17 +9,28 @@
 static const char no_graphs[] = "the device has no graphs";
 static const char host[] = "with parallel.offload the host takes part";
 
-/* Why transfers are not captured, NULL if they are: with train.graph auto,
- * `what` they are for; with on, that the backend needs the host. */
-static const char *against_transfers(const struct plait_job_config *c,
-                                     const struct plait_mesh *mesh,
-                                     const char *what)
+/* Ranks differ along more than one axis, so that transfers of several groups
+ * may be under way at once. */
+static bool has_groups(const struct plait_mesh *mesh)
 {
-    if (c->train.graph != PLAIT_GRAPH_ON)
-        return what;
-    return plait_comm_records(mesh->world)
-               ? NULL
-               : "MPI transfers are made by the host";
+    const int *size = mesh->layout.size;
+
+    return (size[PLAIT_TP] > 1) + (size[PLAIT_CP] > 1) + (size[PLAIT_DP] > 1) >
+           1;
+}
+
+/* Why transfers are not captured, NULL if they are. A graph may start what is
+ * in no order in any order, another on each rank. */
+static const char *against_transfers(const struct plait_job_config *c,
+                                     const struct plait_mesh *mesh)
+{
+    if (!plait_comm_records(mesh->world))
+        return "MPI transfers are made by the host";
+    if (c->train.graph != PLAIT_GRAPH_ON && has_groups(mesh) &&
+        !plait_comm_orders(mesh->world))
+        return "without NCCL_LAUNCH_ORDER_IMPLICIT, of NCCL 2.26, transfers of "
+               "several groups have no order in a graph";
+    return NULL;
 }
 
 /* Why forward and backward cannot be captured, NULL if they can: a graph has
@@ -48,14 +59,8 @@ static const char *against_passes(const struct plait_job_config *c,
         c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
         return "in parallel.schedule gpipe and zb-h1 a backward does not "
                "follow its forward";
-    if (size[PLAIT_TP] > 1 || size[PLAIT_CP] > 1)
-        return against_transfers(c, mesh,
-                                 "tensor and context parallel ranks "
-                                 "communicate inside each layer");
-    if (c->parallel.zero > 1)
-        return against_transfers(c, mesh,
-                                 "ZeRO 2 and 3 communicate inside "
-                                 "forward and backward");
+    if (size[PLAIT_TP] > 1 || size[PLAIT_CP] > 1 || c->parallel.zero > 1)
+        return against_transfers(c, mesh);
     return NULL;
 }
 
@@ -69,9 +74,7 @@ static const char *against_optim(const struct plait_job_config *c,
     if (plait_optimizers[c->optim.kind].uneven)
         return "the host takes part in the optimizer's step";
     if (c->parallel.zero)
-        return against_transfers(c, mesh,
-                                 "ZeRO gathers weights while the "
-                                 "optimizer runs");
+        return against_transfers(c, mesh);
     return NULL;
 }
 
@@ -81,9 +84,9 @@ static const char *against_last(const struct plait_job_config *c,
 {
     if (mesh->layout.size[PLAIT_DP] == 1)
         return NULL;
-    return against_transfers(c, mesh,
-                             "gradients are reduced during the last "
-                             "backward of a step");
+    if (plait_sync_parts(&c->sync))
+        return "the replicas' meetings are not recorded";
+    return against_transfers(c, mesh);
 }
 
 int plait_graphs_choose(struct plait_graphs *graphs,
@@ -110,6 +113,7 @@ int plait_graphs_choose(struct plait_graphs *graphs,
     graphs->last = !last;
     graphs->optim = !optim;
     graphs->all = config->train.graph == PLAIT_GRAPH_ON;
+    graphs->transfers = mesh->world_size > 1 && plait_comm_records(mesh->world);
     snprintf(graphs->why, sizeof(graphs->why), "%s%s%s", why ? why : "",
              also ? "; " : "", also ? also : "");
     return 0;
@@ -158,6 +162,19 @@ static void count_replay(const struct plait_mesh *mesh,
 
 /* -- capture and replay -------------------------------------------------- */
 
+/* *first: the lowest rank that could not record, -1 if all could. Whether a
+ * transfer is part of a graph must be the same on all of its ranks. */
+static int find_failure(const struct plait_mesh *mesh, bool failed, int *first)
+{
+    double most = failed ? mesh->world_size - mesh->rank : 0;
+
+    if (mesh->graphs.transfers &&
+        plait_comm_host_all_reduce(mesh->world, &most, 1, PLAIT_MAX) < 0)
+        return -1;
+    *first = most > 0 ? mesh->world_size - (int)most : -1;
+    return 0;
+}
+
 static int capture_work(struct plait_graph_capture *capture,
                         struct plait_mesh *mesh, int (*work)(void *arg),
                         void *arg)
@@ -165,7 +182,7 @@ static int capture_work(struct plait_graph_capture *capture,
     struct plait_comm_stats before[PLAIT_NCOMMS];
     const char *why = NULL;
     bool all = mesh->graphs.all;
-    int rc;
+    int rc, first;
 
     if (mesh->ops->graph_begin(mesh->q) < 0)
         return -1;
@@ -175,10 +192,16 @@ static int capture_work(struct plait_graph_capture *capture,
     capture->graph = mesh->ops->graph_end(mesh->q, &why);
     if (capture->graph && rc < 0)
         plait_graph_capture_reset(capture, mesh); /* incomplete */
-    if (!why)
+    if (find_failure(mesh, !capture->graph, &first) < 0)
+        return -1;
+    if (first < 0 || (rc < 0 && !why))
         return rc;
+    plait_graph_capture_reset(capture, mesh);
     mesh->graphs = (struct plait_graphs){.failed = true, .all = all};
-    snprintf(mesh->graphs.why, sizeof(mesh->graphs.why), "%s", why);
+    /* One rank says it. */
+    if (first == mesh->rank || all)
+        snprintf(mesh->graphs.why, sizeof(mesh->graphs.why), "%s",
+                 why ? why : "another rank cannot record them");
     errno = ENOTSUP;
     return all ? -1 : 0;
 }

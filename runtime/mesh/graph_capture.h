@@ -6,10 +6,9 @@
 
 #include "runtime/mesh/mesh.h"
 
-/* Choose what is captured: with train.graph auto the parts that have no
- * transfers, with on all of a step, transfers included, or an error. It depends
- * only on the configuration, the layout and the backend, so that all ranks
- * choose the same. */
+/* Choose what is captured, transfers included: with train.graph auto what can
+ * be, with on all of a step, or an error. It depends only on the configuration,
+ * the layout and the backend, so that all ranks choose the same. */
 int plait_graphs_choose(struct plait_graphs *graphs,
                         const struct plait_job_config *config,
                         const struct plait_mesh *mesh, struct plait_error *err);
@@ -27,8 +26,9 @@ struct plait_graph_capture {
 /* `work` queues its operations on mesh->q, with transfers of mesh's groups,
  * for which it waits. While it is captured nothing runs on the device: the
  * replay does that. So `work` must have no effect on the host, or one that is
- * undone before the next call. Where the device cannot capture it, it runs
- * directly and mesh->graphs says why; with mesh->graphs.all that is an error.
+ * undone before the next call. Where a device cannot capture it, it runs
+ * directly on all ranks, and mesh->graphs says why on one of them; with
+ * mesh->graphs.all that is an error. Collective where transfers are captured.
  */
 int plait_graph_capture_run(struct plait_graph_capture *capture,
                             struct plait_mesh *mesh, int (*work)(void *arg),

@@ -19,13 +19,15 @@ struct plait_hierarchy {
 /* Which parts of a training step are captured as graphs of the device and
  * replayed, and why the others are not. */
 struct plait_graphs {
-    bool passes;   /* forward and backward of a micro-batch */
-    bool last;     /* that of the last micro-batch of a step too */
-    bool optim;    /* the norm of the gradients, and the optimizer */
-    bool all;      /* train.graph on: all of a step or an error */
-    bool failed;   /* a capture failed: nothing is captured from then on */
-    bool held;     /* nothing is captured yet: products may still change */
-    char why[200]; /* why a part is not captured; "" if all are */
+    bool passes;    /* forward and backward of a micro-batch */
+    bool last;      /* that of the last micro-batch of a step too */
+    bool optim;     /* the norm of the gradients, and the optimizer */
+    bool all;       /* train.graph on: all of a step or an error */
+    bool failed;    /* a capture failed: nothing is captured from then on */
+    bool transfers; /* are captured too: ranks agree on what is */
+    bool held;      /* nothing is captured yet: products may still change */
+    char why[200];  /* why a part is not captured; "" if all are, or where
+                       another rank says it */
 };
 
 /* This process's device, coordinate and groups. Made once in train/ and passed

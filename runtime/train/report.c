@@ -102,8 +102,9 @@ void plait_report_changes(struct plait_report *report,
 
     if (mesh->graphs.failed && !report->graphs_failed) {
         report->graphs_failed = true;
-        fprintf(stderr, "plait-train: steps run without graphs: %s\n",
-                mesh->graphs.why);
+        if (mesh->graphs.why[0])
+            fprintf(stderr, "plait-train: steps run without graphs: %s\n",
+                    mesh->graphs.why);
     }
     if (remark && !report->remarked) {
         report->remarked = true;

@@ -9,7 +9,14 @@
 #include "tap.h"
 
 /* Worlds by the one thing that counts here. */
-static const struct plait_comm_vtable on_device = {.records = true};
+static bool keeps_order(void)
+{
+    return true;
+}
+
+static const struct plait_comm_vtable on_device = {.records = true,
+                                                   .orders = keeps_order};
+static const struct plait_comm_vtable old_nccl = {.records = true};
 static const struct plait_comm_vtable by_host = {.records = false};
 
 /* -- a device that records: what is queued meanwhile is as if not made ----- */
@@ -52,15 +59,16 @@ static const struct plait_ops device = {.graph_begin = begin,
 /* -- decisions ------------------------------------------------------------ */
 
 struct sizes {
-    int tp, cp, dp, pp, zero, experts, ep;
+    int tp, cp, dp, pp, zero, experts, ep, apart;
     enum plait_precision precision;
     enum plait_schedule_kind schedule;
 };
 
-static int choose(enum plait_graph_use use, struct sizes w, bool nccl,
-                  struct plait_graphs *g, struct plait_error *err)
+static int choose(enum plait_graph_use use, struct sizes w,
+                  const struct plait_comm_vtable *by, struct plait_graphs *g,
+                  struct plait_error *err)
 {
-    struct plait_comm world = {.vtable = nccl ? &on_device : &by_host};
+    struct plait_comm world = {.vtable = by};
     struct plait_mesh mesh = {.ops = &device, .world = &world};
     struct plait_job_config c;
 
@@ -77,27 +85,44 @@ static int choose(enum plait_graph_use use, struct sizes w, bool nccl,
     c.model.experts = w.experts;
     c.train.precision = w.precision;
     c.train.graph = use;
+    c.sync.mode = w.apart ? PLAIT_SYNC_SMA : PLAIT_SYNC_EACH;
     return plait_graphs_choose(g, &c, &mesh, err);
 }
 
-/* With auto: what has no transfers in it. */
+/* With auto: what can be. */
 static void check_auto(void)
 {
     static const struct {
         struct sizes sizes;
+        const struct plait_comm_vtable *by;
         bool passes, last, optim;
         const char *why;
     } cases[] = {
-        {{.dp = 1}, true, true, true, ""},
-        {{.dp = 2}, true, false, true, "gradients are reduced"},
-        {{.dp = 2, .zero = 1}, true, false, false, "ZeRO gathers weights"},
-        {{.zero = 2}, false, false, false, "ZeRO 2 and 3 communicate"},
-        {{.tp = 2}, false, false, true, "tensor and context"},
-        {{.cp = 2}, false, false, true, "tensor and context"},
-        {{.pp = 2}, false, false, true, "pipeline stages exchange"},
-        {{.experts = 4}, true, true, true, ""},
-        {{.experts = 4, .dp = 2, .ep = 2}, false, false, true, "other ranks'"},
+        {{.dp = 1}, &by_host, true, true, true, ""},
+        {{.dp = 2}, &on_device, true, true, true, ""},
+        {{.dp = 2, .zero = 3}, &old_nccl, true, true, true, ""},
+        {{.tp = 2, .cp = 2, .dp = 2, .zero = 1},
+         &on_device,
+         true,
+         true,
+         true,
+         ""},
+        {{.dp = 2}, &by_host, true, false, true, "MPI transfers"},
+        {{.dp = 2, .zero = 1}, &by_host, true, false, false, "MPI transfers"},
+        {{.zero = 2}, &by_host, false, false, false, "MPI transfers"},
+        {{.tp = 2}, &by_host, false, false, true, "MPI transfers"},
+        {{.tp = 2, .dp = 2}, &old_nccl, false, false, true, "no order"},
+        {{.dp = 2, .apart = 1}, &on_device, true, false, true, "meetings"},
+        {{.pp = 2}, &on_device, false, false, true, "pipeline stages exchange"},
+        {{.experts = 4}, &on_device, true, true, true, ""},
+        {{.experts = 4, .dp = 2, .ep = 2},
+         &on_device,
+         false,
+         false,
+         true,
+         "other ranks'"},
         {{.experts = 4, .precision = PLAIT_FP8},
+         &on_device,
          false,
          false,
          true,
@@ -107,7 +132,8 @@ static void check_auto(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct plait_error err = {""};
         struct plait_graphs g;
-        int rc = choose(PLAIT_GRAPH_AUTO, cases[i].sizes, true, &g, &err);
+        int rc =
+            choose(PLAIT_GRAPH_AUTO, cases[i].sizes, cases[i].by, &g, &err);
 
         ok(rc == 0 && g.passes == cases[i].passes && g.last == cases[i].last &&
                g.optim == cases[i].optim && !g.all &&
@@ -143,8 +169,8 @@ static void check_on(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct plait_error err = {""};
         struct plait_graphs g;
-        int rc =
-            choose(PLAIT_GRAPH_ON, cases[i].sizes, cases[i].nccl, &g, &err);
+        int rc = choose(PLAIT_GRAPH_ON, cases[i].sizes,
+                        cases[i].nccl ? &on_device : &by_host, &g, &err);
 
         if (cases[i].refused)
             ok(rc < 0 && strstr(err.text, cases[i].refused), "on, case %zu: %s",
@@ -161,7 +187,8 @@ static void check_off(void)
     struct plait_error err = {""};
     struct plait_graphs g;
 
-    ok(choose(PLAIT_GRAPH_OFF, (struct sizes){.dp = 1}, true, &g, &err) == 0 &&
+    ok(choose(PLAIT_GRAPH_OFF, (struct sizes){.dp = 1}, &on_device, &g, &err) ==
+               0 &&
            !g.passes && !g.last && !g.optim,
        "off: nothing");
 }
@@ -194,7 +221,7 @@ static uint64_t calls_of(const struct plait_comm *comm)
 static void check_counts(void)
 {
     struct plait_comm *comm = plait_self_create(NULL, NULL, "tp");
-    struct plait_mesh mesh = {.ops = &device};
+    struct plait_mesh mesh = {.ops = &device, .world_size = 1};
     struct plait_graph_capture capture = {.warm = false};
     struct job job = {.comm = comm};
     int i, good = 1;

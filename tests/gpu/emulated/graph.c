@@ -180,12 +180,17 @@ static void graph_drop(struct emu_graph *g)
     free(g);
 }
 
+/* EMULATED_GRAPHS=refused: it is. */
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec,
                                           cudaGraph_t graph,
                                           unsigned long long flags)
 {
+    const char *are = getenv("EMULATED_GRAPHS");
+
     (void)flags;
     emu_count(__func__);
+    if (are != NULL && strcmp(are, "refused") == 0)
+        return emu_result(cudaErrorInvalidValue);
     emu_lock();
     for (int i = 0; i < graph->nstreams; i++)
         if (graph->lane[i] < 0)

@@ -11,6 +11,12 @@ struct ncclComm *emu_comms;
 /* -- results ----------------------------------------------------------------
  */
 
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
 const char *ncclGetErrorString(ncclResult_t result)
 {
     switch (result) {

@@ -86,6 +86,18 @@ for apart in '' 1; do
 		sed 's/^/# /' "$tmp/out"
 done
 apart=
+cat >"$tmp/refusing" <<-'END'
+	[ "$PLAIT_RANK" = 0 ] || export EMULATED_GRAPHS=refused
+	exec "$top_builddir/tests/gpu/emulated/plait-train" "$@"
+END
+timeout 60 $run sh "$tmp/refusing" \
+	"$tmp/job.yaml" --resume none --set train.steps=4 \
+	--set train.global_batch=2 --device cuda \
+	>"$tmp/out" 2>&1 && grep -q 'recorded as graphs: forward, backward' \
+	"$tmp/out" && grep -q 'step 4/4' "$tmp/out" &&
+	[ "$(grep -c 'steps run without graphs: graph_end: ' "$tmp/out")" = 1 ]
+check "two ranks, one of which cannot record: none does, and one line says it" \
+	$? || sed 's/^/# /' "$tmp/out"
 if command -v mpirun >/dev/null &&
 	grep -q 'define HAVE_MPI 1' "$top_builddir/config.h"; then
 	mpi="sh $top_srcdir/tests/lib/mpirun.sh 2"

@@ -60,6 +60,16 @@ near()
 	report $? "$family, $ranks ranks: $*"
 }
 
+# recorded TOLERANCE FAMILY RANKS SETTING..: likewise, all of a step by graphs,
+# with its transfers and without being asked for
+recorded()
+{
+	near "$@"
+	grep -q '^recorded as graphs: forward, backward and optimizer$' \
+		"$work/out" && ! grep 'without graphs' "$work/out"
+	report $? "... as graphs"
+}
+
 # overflows RANKS SETTING..: in fp16, with a loss scale at which gradients
 # overflow, as one process on the CPU: the same steps are skipped
 overflows()
@@ -88,12 +98,13 @@ near 1e-4 gelu-moe 1 train.graph=on
 overflows 1
 if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then
-	near 2e-2 gpt2 2 parallel.tp=2 parallel.sequence=true \
-		train.precision=bf16 train.graph=on
+	recorded 2e-2 gpt2 2 parallel.tp=2 parallel.sequence=true \
+		train.precision=bf16
 	near 1e-4 gpt2 4 parallel.tp=2 parallel.pp=2
 	overflows 2 parallel.dp=2 parallel.zero=1
-	near 1e-4 llama 2 parallel.cp=2 train.graph=on
-	near 1e-4 llama 2 parallel.dp=2 parallel.zero=3 train.graph=on
+	recorded 1e-4 llama 2 parallel.cp=2
+	recorded 1e-4 llama 2 parallel.dp=2 parallel.zero=2
+	recorded 1e-4 llama 4 parallel.tp=2 parallel.dp=2 parallel.zero=3
 	near 1e-4 moe 2 parallel.dp=2 parallel.ep=2
 	shared=1
 	near 1e-4 gpt2 2 parallel.tp=2
