@@ -24,6 +24,9 @@
  * that wait, long enough to leave the core to the computation. */
 #define SHORTEST_NAP 20000 /* ns */
 #define LONGEST_NAP 500000
+/* Where ranks share cores it takes them from one that computes, and nobody
+ * spins for what it would move. */
+#define SHARED_NAP 1000000
 
 struct plait_engine {
     void (*idle)(void *arg);
@@ -33,6 +36,8 @@ struct plait_engine {
     struct plait_job *first, **end;
     _Atomic int waiting; /* threads in a wait: the engine's stays out */
     int spins;           /* LEAST_SPINS .. SPINS */
+    bool shared;         /* ranks share cores */
+    bool asleep;         /* the thread, until it is signalled */
     bool running, stop;
     pthread_t thread;
 };
@@ -91,18 +96,21 @@ static void *engine_thread(void *arg)
 
     pthread_mutex_lock(&e->lock);
     while (!e->stop) {
-        if (e->first == NULL || e->waiting > 0) {
+        if (e->first == NULL || (e->waiting > 0 && !e->shared)) {
+            e->asleep = true;
             pthread_cond_wait(&e->work, &e->lock);
+            e->asleep = false;
             ns = SHORTEST_NAP;
             continue;
         }
-        if (advance_all(e)) {
+        if (e->waiting == 0 && advance_all(e)) {
             ns = SHORTEST_NAP;
             pthread_mutex_unlock(&e->lock);
         } else {
             pthread_mutex_unlock(&e->lock);
-            e->idle(e->arg);
-            nap_for(ns);
+            if (!e->shared)
+                e->idle(e->arg);
+            nap_for(e->shared ? SHARED_NAP : ns);
             ns = 2 * ns < LONGEST_NAP ? 2 * ns : LONGEST_NAP;
         }
         pthread_mutex_lock(&e->lock);
@@ -155,13 +163,31 @@ void plait_engine_destroy(struct plait_engine *e)
     errno = saved;
 }
 
+void plait_engine_share(struct plait_engine *e)
+{
+    e->shared = true;
+    e->spins = 1;
+}
+
 /* -- what others call ---------------------------------------------------- */
 
+/* The thread has something to move. */
+static void wake_thread(struct plait_engine *e)
+{
+    if (e->asleep)
+        pthread_cond_signal(&e->work);
+}
+
+/* What can be moved at once needs no thread. */
 void plait_engine_start(struct plait_engine *e, struct plait_job *job)
 {
     pthread_mutex_lock(&e->lock);
     append_job(e, job);
-    pthread_cond_signal(&e->work);
+    if (e->shared)
+        while (e->waiting == 0 && advance_all(e))
+            ;
+    if (e->first)
+        wake_thread(e);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -169,20 +195,29 @@ void plait_engine_start(struct plait_engine *e, struct plait_job *job)
  * after. */
 static void let_others(struct plait_engine *e, struct plait_job *job)
 {
-    bool alone = e->first == job && !job->next && job->doze;
+    bool dozes = job->doze && job->doze(job);
 
-    if (alone) {
-        job->doze(job);
-        if (advance_all(e))
-            return;
-    }
+    if (dozes && advance_all(e))
+        return;
     pthread_mutex_unlock(&e->lock);
-    if (alone)
+    if (dozes)
         job->rest(job);
     else
         e->idle(e->arg);
-    sched_yield();
+    if (!e->shared)
+        sched_yield();
     pthread_mutex_lock(&e->lock);
+}
+
+/* After a wait. */
+static void learn_spins(struct plait_engine *e, int spins, double stuck)
+{
+    if (e->shared || spins == 0)
+        return;
+    if (spins >= e->spins && plait_trace_now() - stuck > SPUN_S)
+        e->spins = e->spins / 2 > LEAST_SPINS ? e->spins / 2 : LEAST_SPINS;
+    else
+        e->spins = e->spins * 2 < SPINS ? e->spins * 2 : SPINS;
 }
 
 /* With the lock held and counted in `waiting`. */
@@ -193,15 +228,11 @@ static void drive_job(struct plait_engine *e, struct plait_job *job)
 
     while (!job->done) {
         if (advance_all(e)) {
-            if (spins >= e->spins && plait_trace_now() - stuck > SPUN_S)
-                e->spins =
-                    e->spins / 2 > LEAST_SPINS ? e->spins / 2 : LEAST_SPINS;
-            else if (spins > 0)
-                e->spins = e->spins * 2 < SPINS ? e->spins * 2 : SPINS;
+            learn_spins(e, spins, stuck);
             spins = 0;
             continue;
         }
-        if (spins++ == 0)
+        if (spins++ == 0 && !e->shared)
             stuck = plait_trace_now();
         if (spins >= e->spins)
             let_others(e, job);
@@ -211,7 +242,7 @@ static void drive_job(struct plait_engine *e, struct plait_job *job)
 static void leave_wait(struct plait_engine *e)
 {
     if (--e->waiting == 0 && e->first)
-        pthread_cond_signal(&e->work);
+        wake_thread(e);
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -17,10 +17,11 @@ struct plait_job {
     /* Move what can be moved now, a few hundred KiB at most. Called by one
      * thread at a time, for the jobs in the order they were started. */
     enum plait_moved (*advance)(struct plait_job *job);
-    /* NULL, or how to wait where nothing moves and no other job is under way:
-     * doze() is called as advance() is, and what moves after it ends rest(),
-     * which is called by the waiting thread alone. */
-    void (*doze)(struct plait_job *job);
+    /* NULL, or how to wait where nothing moves: doze() is called as advance()
+     * is, and what moves this job after it ends rest(), which is called by the
+     * waiting thread alone, or rest() ends by itself within a millisecond, in
+     * which other jobs may have come to move. False: idle() is better now. */
+    bool (*doze)(struct plait_job *job);
     void (*rest)(struct plait_job *job);
     /* the engine's: */
     struct plait_job *next;
@@ -33,6 +34,8 @@ struct plait_job {
  * waits alone. NULL with errno. */
 struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
                                          void *arg);
+/* From here on, this process shares its cores with others that wait for it. */
+void plait_engine_share(struct plait_engine *engine);
 /* No job may be under way. NULL-safe. */
 void plait_engine_destroy(struct plait_engine *engine);
 

@@ -52,8 +52,11 @@ static void give_up(struct plait_links *l, uint64_t lost, const char *why)
     snprintf(l->why, sizeof(l->why), "%s", why);
     atomic_store(&l->state, PLAIT_LINKS_FAILED);
     pthread_mutex_lock(&l->lock);
-    for (int i = 0; i < l->nwires; i++)
+    for (int i = 0; i < l->nwires; i++) {
         end_wire(l->wire[i], &head);
+        if (l->wire[i]->peer >= 0)
+            plait_bells_ring(l->bells, l->wire[i]->peer);
+    }
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -68,6 +71,20 @@ void plait_links_lose(struct plait_links *l, int peer, const char *why)
 
     snprintf(text, sizeof(text), "rank %d is gone: %s", peer, why);
     give_up(l, (uint64_t)peer, text);
+}
+
+void plait_links_set_bells(struct plait_links *l, struct plait_bells *bells)
+{
+    l->bells = bells;
+}
+
+void plait_links_suspect(struct plait_links *l, int peer, const char *why)
+{
+    if (l->suspect >= 0)
+        return;
+    l->suspect = peer;
+    l->suspected = plait_trace_now();
+    snprintf(l->because, sizeof(l->because), "%s", why);
 }
 
 /* -- what goes out -------------------------------------------------------- */
@@ -128,12 +145,14 @@ bool plait_links_flush(struct plait_links *l, struct plait_link *k)
         if (n < 0) {
             if (errno != EAGAIN)
                 plait_links_lose(l, k->peer, strerror(errno));
+            plait_bells_ring(l->bells, k->peer);
             return moved;
         }
         moved = true;
         atomic_store(&w->mid, !count_sent(k, (size_t)n));
     }
     plait_wire_set_sending(l, w, false);
+    plait_bells_ring(l->bells, k->peer);
     return moved;
 }
 
@@ -196,6 +215,11 @@ bool plait_links_move(struct plait_links *l)
     if (l->poll[0].revents && !plait_links_failure(l))
         plait_wires_accept(l);
     return moved || plait_links_failure(l);
+}
+
+bool plait_links_ring(const struct plait_links *l)
+{
+    return atomic_load(&l->sending) == 0 && !l->wanting && l->nguests == 0;
 }
 
 void plait_links_wait(struct plait_links *l, int ms)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/comm/bells.h"
 #include "runtime/comm/members.h"
 
 /* Messages between any two processes of a world over TCP, matched by (peer,
@@ -38,6 +39,11 @@ struct plait_links *plait_links_create(struct plait_members *members,
 /* Says goodbye, so that nobody takes it for a loss. NULL-safe. */
 void plait_links_destroy(struct plait_links *links);
 
+/* Of the same world, and for as long as the links live: who is sent something
+ * is woken. Before the first message. */
+void plait_links_set_bells(struct plait_links *links,
+                           struct plait_bells *bells);
+
 /* These three by one thread at a time. */
 void plait_links_send(struct plait_links *links, int peer,
                       struct plait_part *part);
@@ -49,6 +55,10 @@ bool plait_links_move(struct plait_links *links);
 /* Until a peer has sent something, so many milliseconds at most, and not at all
  * while there is something to send. By any thread. */
 void plait_links_wait(struct plait_links *links, int ms);
+
+/* Whether all that can come from near peers rings the bell: not what makes a
+ * connection, or makes room for what is to be sent. As those three. */
+bool plait_links_ring(const struct plait_links *links);
 
 /* Why nothing moves any more, NULL: nothing has failed. By any thread. */
 const char *plait_links_failure(const struct plait_links *links);

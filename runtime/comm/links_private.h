@@ -80,6 +80,7 @@ struct plait_link {
 
 struct plait_links {
     struct plait_members *members;
+    struct plait_bells *bells;    /* NULL: nobody sleeps on one */
     struct plait_meeting meeting; /* how others come to this rank */
     uint64_t key;
     int rank, size, epoll;
@@ -108,6 +109,9 @@ static inline void plait_part_finish(struct plait_part *part)
 /* -- links.c --------------------------------------------------------------- */
 
 void plait_links_lose(struct plait_links *l, int peer, const char *why);
+/* It may have given up because another one was lost, of which the tree tells:
+ * it is lost if nothing is heard. */
+void plait_links_suspect(struct plait_links *l, int peer, const char *why);
 /* NULL: out of memory, and all is given up. */
 struct plait_link *plait_links_of(struct plait_links *l, int peer);
 /* Whether anything went. */

@@ -200,11 +200,8 @@ static void end_wire(struct plait_links *l, struct plait_wire *w,
         plait_links_lose(l, w->peer, w->bye ? "it has ended" : why);
         return;
     }
-    if (broke && !l->leaving && l->suspect < 0) {
-        l->suspect = w->peer;
-        l->suspected = plait_trace_now();
-        snprintf(l->because, sizeof(l->because), "%s", why);
-    }
+    if (broke && !l->leaving)
+        plait_links_suspect(l, w->peer, why);
     plait_wire_close(l, w);
     if (!l->leaving)
         check_gone(l, k);

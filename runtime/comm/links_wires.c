@@ -203,9 +203,12 @@ static void join_peer(struct plait_links *l, struct plait_link *k)
     struct plait_wire *w;
 
     if (fd < 0) {
-        plait_links_lose(l, k->peer,
-                         errno == ECONNREFUSED ? "it has ended"
-                                               : strerror(errno));
+        if (errno != ECONNREFUSED) {
+            plait_links_lose(l, k->peer, strerror(errno));
+            return;
+        }
+        plait_links_suspect(l, k->peer, "it has ended");
+        want_again(l, k, plait_trace_now() + AGAIN_S);
         return;
     }
     w = plait_wire_add(l, fd, k->peer, PLAIT_WIRE_JOINING);

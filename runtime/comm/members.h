@@ -79,6 +79,9 @@ void plait_members_hear(struct plait_members *m, const unsigned char *head,
 /* Of a world over sockets, which gives them away, and still connects its ranks
  * by them: they outlive it. NULL: of any other. */
 struct plait_members *plait_comm_take_members(struct plait_comm *world);
+/* The cores of this rank, where more ranks of such a world than those share
+ * them, 0 elsewhere; *ranks: how many there are. */
+int plait_comm_shared_cores(const struct plait_comm *world, int *ranks);
 /* This rank of such a world only waits from here on, at no processor's cost. */
 void plait_comm_rest(struct plait_comm *world);
 /* Every transfer of such a world fails from here on, also those of its peers,

@@ -78,6 +78,7 @@ static void let_mpi_progress(void *arg)
 static void world_destroy(struct mpi_world *world)
 {
     plait_engine_destroy(world->engine);
+    plait_bells_destroy(world->shm.bells);
     plait_mpi_ops_free(&world->ops);
     if (world->finalize)
         MPI_Finalize();

@@ -7,21 +7,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/comm/arith.h"
-#include "topology/base/hash.h"
 
 /* Bytes of a chunk, and chunks that may be under way: together they fit in a
  * core's cache. */
@@ -33,51 +27,39 @@
 /* Elements that are reduced at once: their fp32 copies fit in the L1 cache. */
 #define BLOCK 2048
 
+enum count { FILLED, REDUCED, TAKEN, COUNTS };
+
 /* A rank's area of the segment: how many chunks it has filled, reduced and
  * taken since the start, and its slots. A slot has one place for each rank's
  * part; a rank's place in its own slot holds what it has reduced. */
 struct area {
-    _Alignas(LINE) _Atomic uint64_t filled;
-    _Alignas(LINE) _Atomic uint64_t reduced;
-    _Alignas(LINE) _Atomic uint64_t taken;
-    _Alignas(LINE) _Atomic uint32_t dozes; /* 1: its rank sleeps, or may soon */
+    struct {
+        _Alignas(LINE) _Atomic uint64_t n;
+    } count[COUNTS];
     _Alignas(4096) char slot[SLOTS][SLOT_BYTES];
 };
 
 struct plait_shm {
     int rank, size;
     struct area **area;        /* [size] */
+    int *ranks;                /* [size] in the world */
+    struct plait_bells *bells; /* the world's */
+    uint64_t told[COUNTS];     /* what sleeping peers were woken for */
     uint64_t issued, finished; /* transfers */
     uint64_t base;             /* chunks of the finished ones */
 };
 
 /* -- the segment --------------------------------------------------------- */
 
-/* What processes share that see each other's memory by its name. */
-static uint64_t node_hash(void)
-{
-    uint64_t hash = PLAIT_HASH_START;
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    char boot[40] = "";
-    struct stat st;
-
-    if (f && fgets(boot, sizeof(boot), f))
-        hash = plait_hash_text(hash, boot);
-    if (f)
-        fclose(f);
-    if (stat("/dev/shm", &st) == 0)
-        hash += (uint64_t)st.st_dev * 1000003 + st.st_ino;
-    return hash;
-}
-
 int plait_shm_world_init(struct plait_comm *comm, struct plait_shm_world *world)
 {
     world->rank = comm->rank;
-    world->node = node_hash();
     world->next = 0;
     if (getrandom(&world->id, sizeof(world->id), 0) < 0)
         return -1;
-    return plait_comm_host_broadcast(comm, &world->id, sizeof(world->id), 0);
+    if (plait_comm_host_broadcast(comm, &world->id, sizeof(world->id), 0) < 0)
+        return -1;
+    return plait_bells_create(comm, world->id, &world->bells);
 }
 
 static void area_name(char name[64], const struct plait_shm_world *world,
@@ -117,24 +99,28 @@ static void areas_close(struct area **area, int n)
 
 /* What a rank says before the first segment of a group. */
 struct offer {
-    uint64_t node, next;
+    uint64_t next;
+    int rank;
 };
 
-/* Whether all ranks are on one node, and the number of their segment. */
-static int common_number(struct plait_comm *comm, struct plait_shm_world *world,
-                         bool *near)
+/* Who the ranks are, whether all are on one machine, and the number of their
+ * segment. */
+static int get_together(struct plait_comm *comm, struct plait_shm_world *world,
+                        struct plait_shm *s, bool *near)
 {
-    struct offer mine = {world->node, world->next},
+    struct offer mine = {world->next, world->rank},
                  *all = calloc((size_t)comm->size, sizeof(*all));
 
-    if (!all ||
+    s->ranks = calloc((size_t)comm->size, sizeof(*s->ranks));
+    if (!all || !s->ranks ||
         plait_comm_host_all_gather(comm, &mine, all, sizeof(mine)) < 0) {
         free(all);
         return -1;
     }
     *near = true;
     for (int i = 0; i < comm->size; i++) {
-        *near &= all[i].node == world->node;
+        s->ranks[i] = all[i].rank;
+        *near &= plait_bells_near(world->bells, all[i].rank);
         if (all[i].next > world->next)
             world->next = all[i].next;
     }
@@ -142,36 +128,31 @@ static int common_number(struct plait_comm *comm, struct plait_shm_world *world,
     return 0;
 }
 
-/* Every rank's area; where one rank fails, no rank has any: *area NULL. */
+/* Every rank's area; where one rank fails, no rank has any: s->area NULL. */
 static int open_areas(struct plait_comm *comm,
-                      const struct plait_shm_world *world, struct area ***area)
+                      const struct plait_shm_world *world, struct plait_shm *s)
 {
     struct area **all = calloc((size_t)comm->size, sizeof(*all));
-    int *ranks = calloc((size_t)comm->size, sizeof(*ranks));
     double failed;
-    int mine = -1, rc = -1;
     char name[64];
+    int rc;
 
     area_name(name, world, world->rank);
-    if (all && ranks && (all[comm->rank] = area_open(name, true)))
-        mine = world->rank;
-    if (ranks)
-        rc = plait_comm_host_all_gather(comm, &mine, ranks, sizeof(mine));
-    failed = rc < 0 || mine < 0;
-    for (int i = 0; !failed && i < comm->size; i++) {
-        area_name(name, world, ranks[i]);
+    failed = !all || !(all[comm->rank] = area_open(name, true));
+    rc = plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX);
+    for (int i = 0; rc == 0 && !failed && i < comm->size; i++) {
+        area_name(name, world, s->ranks[i]);
         if (i != comm->rank)
-            failed = ranks[i] < 0 || !(all[i] = area_open(name, false));
+            failed = !(all[i] = area_open(name, false));
     }
     if (rc == 0)
         rc = plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX);
     /* The name is needed no longer, whether all ranks mapped it or not. */
     area_name(name, world, world->rank);
-    if (mine >= 0)
+    if (all && all[comm->rank])
         shm_unlink(name);
-    free(ranks);
     if (rc == 0 && failed == 0)
-        *area = all;
+        s->area = all;
     else if (all)
         areas_close(all, comm->size);
     return rc;
@@ -180,27 +161,29 @@ static int open_areas(struct plait_comm *comm,
 int plait_shm_create(struct plait_comm *comm, struct plait_shm_world *world,
                      struct plait_shm **shm)
 {
-    struct area **area = NULL;
-    bool near;
+    struct plait_shm *s;
+    bool near = false;
     int rc;
 
     *shm = NULL;
-    rc = common_number(comm, world, &near);
-    if (rc < 0 || !near)
-        return rc;
-    rc = open_areas(comm, world, &area);
-    world->next++;
-    if (rc < 0 || !area)
-        return rc;
-    *shm = calloc(1, sizeof(**shm));
-    if (!*shm) {
-        areas_close(area, comm->size);
+    if (!world->bells)
+        return 0;
+    s = calloc(1, sizeof(*s));
+    if (!s)
         return -1;
+    s->rank = comm->rank;
+    s->size = comm->size;
+    s->bells = world->bells;
+    rc = get_together(comm, world, s, &near);
+    if (rc == 0 && near) {
+        rc = open_areas(comm, world, s);
+        world->next++;
     }
-    (*shm)->rank = comm->rank;
-    (*shm)->size = comm->size;
-    (*shm)->area = area;
-    return 0;
+    if (rc == 0 && s->area)
+        *shm = s;
+    else
+        plait_shm_destroy(s);
+    return rc;
 }
 
 void plait_shm_destroy(struct plait_shm *shm)
@@ -209,7 +192,9 @@ void plait_shm_destroy(struct plait_shm *shm)
 
     if (!shm)
         return;
-    areas_close(shm->area, shm->size);
+    if (shm->area)
+        areas_close(shm->area, shm->size);
+    free(shm->ranks);
     free(shm);
     errno = saved;
 }
@@ -259,14 +244,16 @@ void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
     x->t = *t;
     x->ticket = shm->issued++;
     x->each = t->n;
-    if (t->kind == PLAIT_ALL_REDUCE)
+    x->twice = t->kind == PLAIT_ALL_REDUCE && ranks > 2;
+    x->whole = t->kind == PLAIT_ALL_REDUCE && !x->twice;
+    if (x->twice)
         x->each = ((t->n + ranks - 1) / ranks + line - 1) / line * line;
-    x->len = SLOT_BYTES / ranks / LINE * line;
+    x->len = SLOT_BYTES / (x->whole ? 1 : ranks) / LINE * line;
     x->chunks = (x->each + x->len - 1) / x->len;
 }
 
 /* Chunk c of rank r's part: elements, and where they begin in a buffer that
- * holds all parts. */
+ * holds all parts. Where both ranks sum the whole, there is but one part. */
 static size_t chunk_extent(const struct plait_shm_transfer *x, int r, size_t c,
                            size_t *begin)
 {
@@ -274,6 +261,8 @@ static size_t chunk_extent(const struct plait_shm_transfer *x, int r, size_t c,
 
     if (x->t.kind != PLAIT_ALL_REDUCE)
         all *= (size_t)x->shm->size;
+    if (x->whole)
+        r = 0;
     *begin = (size_t)r * x->each + c * x->len;
     end = *begin + x->len;
     if (end > (size_t)(r + 1) * x->each)
@@ -290,7 +279,7 @@ static char *slot_place(const struct plait_shm_transfer *x, int owner, int r,
     struct plait_shm *s = x->shm;
 
     return s->area[owner]->slot[(s->base + c) % SLOTS] +
-           (size_t)r * x->len * plait_dtype_size(x->t.type);
+           (x->whole ? 0 : (size_t)r * x->len * plait_dtype_size(x->t.type));
 }
 
 /* Write what the other ranks need into this rank's slot. */
@@ -307,7 +296,7 @@ static void fill_slot(const struct plait_shm_transfer *x, size_t c)
     }
     for (r = 0; r < x->shm->size; r++) {
         n = chunk_extent(x, r, c, &begin);
-        if (r != me)
+        if (r != me) /* of two, what the other one sums */
             memcpy(slot_place(x, me, r, c),
                    (const char *)x->t.send + begin * size, n * size);
     }
@@ -352,7 +341,7 @@ static void reduce_chunk(const struct plait_shm_transfer *x, size_t c)
     to = (char *)x->t.recv + c * x->len * size;
     if (x->t.kind == PLAIT_ALL_REDUCE) {
         to = (char *)x->t.recv + begin * size;
-        out = slot_place(x, me, me, c);
+        out = x->twice ? slot_place(x, me, me, c) : NULL;
     }
     for (at = 0; at < n; at += BLOCK)
         reduce_block(x, c, at, n - at < BLOCK ? n - at : BLOCK, mine, to, out);
@@ -378,8 +367,6 @@ static void take_chunk(const struct plait_shm_transfer *x, size_t c)
     size_t size = plait_dtype_size(x->t.type), begin, n;
     int me = x->shm->rank, r;
 
-    if (x->t.kind == PLAIT_REDUCE_SCATTER)
-        return;
     if (x->t.kind != PLAIT_ALL_REDUCE)
         copy_own(x, c);
     for (r = 0; r < x->shm->size; r++) {
@@ -394,89 +381,116 @@ static void take_chunk(const struct plait_shm_transfer *x, size_t c)
 
 /* -- progress ------------------------------------------------------------ */
 
-enum count { FILLED, REDUCED, TAKEN };
+static uint64_t look(struct area *area, enum count count)
+{
+    return atomic_load_explicit(&area->count[count].n, memory_order_acquire);
+}
 
 static bool all_reached(const struct plait_shm *s, enum count count, uint64_t n)
 {
-    for (int i = 0; i < s->size; i++) {
-        struct area *area = s->area[i];
-        _Atomic uint64_t *at = count == FILLED    ? &area->filled
-                               : count == REDUCED ? &area->reduced
-                                                  : &area->taken;
-
-        if (atomic_load_explicit(at, memory_order_acquire) < n)
+    for (int i = 0; i < s->size; i++)
+        if (look(s->area[i], count) < n)
             return false;
-    }
     return true;
 }
 
-/* Either the sleeper sees what was published after it had said that it dozes,
- * or the publisher sees that it does. */
-static void wake_peers(struct plait_shm *s)
+/* Whether a peer may wait for what this rank has published since it told: one
+ * that is as far in the transfer, or whose slots are all in use. */
+static bool may_wait(const struct plait_shm *s, struct area *peer,
+                     const uint64_t now[COUNTS])
 {
-    atomic_thread_fence(memory_order_seq_cst);
-    for (int i = 0; i < s->size; i++) {
-        _Atomic uint32_t *dozes = &s->area[i]->dozes;
+    const uint64_t *told = s->told;
 
-        if (i != s->rank &&
-            atomic_load_explicit(dozes, memory_order_relaxed) != 0 &&
-            atomic_exchange(dozes, 0) != 0)
-            syscall(SYS_futex, dozes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    return (now[FILLED] > told[FILLED] && look(peer, FILLED) > told[FILLED]) ||
+           (now[REDUCED] > told[REDUCED] &&
+            look(peer, REDUCED) > told[REDUCED]) ||
+           (now[TAKEN] > told[TAKEN] &&
+            look(peer, FILLED) >= told[TAKEN] + SLOTS);
+}
+
+static void tell_peers(struct plait_shm *s)
+{
+    uint64_t now[COUNTS];
+    bool news = false;
+
+    for (int i = 0; i < COUNTS; i++) {
+        now[i] = look(s->area[s->rank], i);
+        news |= now[i] > s->told[i];
     }
-}
-
-void plait_shm_doze(struct plait_shm_transfer *x)
-{
-    struct plait_shm *s = x->shm;
-
-    atomic_store(&s->area[s->rank]->dozes, 1);
+    if (!news)
+        return;
     atomic_thread_fence(memory_order_seq_cst);
+    for (int i = 0; i < s->size; i++)
+        if (i != s->rank && may_wait(s, s->area[i], now))
+            plait_bells_ring(s->bells, s->ranks[i]);
+    memcpy(s->told, now, sizeof(now));
 }
 
-void plait_shm_rest(struct plait_shm_transfer *x)
+static void publish_count(struct plait_shm *s, enum count count, uint64_t n)
 {
-    static const struct timespec most = {.tv_nsec = 1000000};
+    atomic_store_explicit(&s->area[s->rank]->count[count].n, n,
+                          memory_order_release);
+}
+
+/* What all have filled is reduced, and but for sums of many ranks it is done
+ * with that. */
+static void use_chunk(struct plait_shm_transfer *x)
+{
     struct plait_shm *s = x->shm;
+    size_t c = x->reduced++;
 
-    syscall(SYS_futex, &s->area[s->rank]->dozes, FUTEX_WAIT, 1, &most, NULL, 0);
-}
-
-static void publish_count(struct plait_shm *s, _Atomic uint64_t *at, uint64_t n)
-{
-    atomic_store_explicit(at, n, memory_order_release);
-    wake_peers(s);
+    if (is_reduction(&x->t))
+        reduce_chunk(x, c);
+    else
+        take_chunk(x, c);
+    publish_count(s, REDUCED, s->base + x->reduced);
+    if (x->twice)
+        return;
+    s->told[REDUCED] = s->base + x->reduced; /* nobody waits for it */
+    publish_count(s, TAKEN, s->base + ++x->taken);
 }
 
 /* Chunk c may be filled when all ranks have taken the chunk that used its slot
  * before, reduced when all have filled it, and taken when all have reduced
  * it. */
-enum plait_moved plait_shm_advance(struct plait_shm_transfer *x)
+static bool move_chunk(struct plait_shm_transfer *x)
 {
     struct plait_shm *s = x->shm;
-    struct area *mine = s->area[s->rank];
 
-    if (x->ticket != s->finished)
-        return PLAIT_STUCK;
     if (x->taken < x->reduced &&
         all_reached(s, REDUCED, s->base + x->taken + 1)) {
         take_chunk(x, x->taken++);
-        publish_count(s, &mine->taken, s->base + x->taken);
+        publish_count(s, TAKEN, s->base + x->taken);
     } else if (x->reduced < x->filled &&
                all_reached(s, FILLED, s->base + x->reduced + 1)) {
-        if (is_reduction(&x->t))
-            reduce_chunk(x, x->reduced);
-        x->reduced++;
-        publish_count(s, &mine->reduced, s->base + x->reduced);
+        use_chunk(x);
     } else if (x->filled < x->chunks &&
                (s->base + x->filled < SLOTS ||
                 all_reached(s, TAKEN, s->base + x->filled + 1 - SLOTS))) {
         fill_slot(x, x->filled++);
-        publish_count(s, &mine->filled, s->base + x->filled);
-    } else if (x->taken < x->chunks) {
-        return PLAIT_STUCK;
+        publish_count(s, FILLED, s->base + x->filled);
+    } else {
+        return false;
     }
+    return true;
+}
+
+/* Peers that share this rank's core are woken when it can do no more: earlier,
+ * they would find less to do and sleep again. */
+enum plait_moved plait_shm_advance(struct plait_shm_transfer *x)
+{
+    struct plait_shm *s = x->shm;
+    bool moved;
+    int ranks;
+
+    if (x->ticket != s->finished)
+        return PLAIT_STUCK;
+    moved = move_chunk(x);
+    if (!moved || x->taken == x->chunks ||
+        !plait_bells_crowded(s->bells, &ranks))
+        tell_peers(s);
     if (x->taken < x->chunks)
-        return PLAIT_MOVED;
+        return moved ? PLAIT_MOVED : PLAIT_STUCK;
     s->base += x->chunks;
     s->finished++;
     return PLAIT_DONE;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/comm/bells.h"
 #include "runtime/comm/comm_private.h"
 #include "runtime/comm/engine.h"
 
@@ -17,8 +18,8 @@ struct plait_shm;
 struct plait_shm_world {
     uint64_t id; /* random */
     int rank;
-    uint64_t node; /* equal for ranks of one node */
-    uint64_t next; /* number of the next segment */
+    uint64_t next;             /* number of the next segment */
+    struct plait_bells *bells; /* NULL: no memory for them; the owner's */
 };
 
 /* One transfer on its way. */
@@ -28,6 +29,8 @@ struct plait_shm_transfer {
     uint64_t ticket;  /* its place among the segment's transfers */
     size_t each, len; /* elements of a rank's part, of a chunk of it */
     size_t chunks, filled, reduced, taken;
+    bool twice; /* what all have reduced is taken by all */
+    bool whole; /* each of two ranks reduces all of it */
 };
 
 /* Collective, over host values of `comm`; -1 with errno. *shm is NULL where
@@ -48,9 +51,5 @@ bool plait_shm_takes(const struct plait_shm *shm,
 void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
                      const struct plait_transfer *t);
 enum plait_moved plait_shm_advance(struct plait_shm_transfer *x);
-/* For a transfer that is stuck: after a doze, a peer that moves on ends the
- * next rest, or it ends by itself within a millisecond. */
-void plait_shm_doze(struct plait_shm_transfer *x);
-void plait_shm_rest(struct plait_shm_transfer *x);
 
 #endif

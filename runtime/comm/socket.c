@@ -18,6 +18,9 @@
  * TCP, and through shared memory inside a node. A peer that is lost makes every
  * transfer of every group fail, on all ranks. */
 
+/* How long who waits sleeps, ms, where nobody wakes it. */
+#define NAP_MS 1
+
 /* What the groups of a world share. */
 struct socket_world {
     struct plait_members *members; /* NULL: given away */
@@ -32,6 +35,7 @@ struct socket_comm {
     struct plait_comm base;
     struct socket_world *world;
     bool owner;            /* of world */
+    bool here;             /* all ranks are on this machine */
     struct plait_shm *shm; /* NULL: ranks are on several nodes */
     struct plait_socket_group group;
     int *peer;            /* [size], the group's */
@@ -42,8 +46,10 @@ struct socket_comm {
 struct socket_request {
     struct plait_request base;
     struct plait_job job;
+    struct socket_world *world;
     struct plait_links *links;
     bool by_shm, lost;
+    bool here; /* all it waits for is on this machine */
     struct plait_shm_transfer shm;
     struct plait_socket_move move;
     struct socket_request *next, **at; /* among the open ones */
@@ -86,6 +92,7 @@ static void world_destroy(struct socket_world *world)
         free(r);
     }
     plait_links_destroy(world->links);
+    plait_bells_destroy(world->shm.bells);
     plait_members_destroy(world->members);
     free(world);
 }
@@ -97,7 +104,7 @@ static struct socket_world *world_create(struct plait_links *links)
     if (!world)
         return NULL;
     world->links = links;
-    world->nap_ms = 1;
+    world->nap_ms = NAP_MS;
     world->engine = plait_engine_create(true, wait_for_peers, world);
     if (!world->engine) {
         free(world);
@@ -156,9 +163,17 @@ static struct socket_comm *make_comm(struct socket_world *world, uint64_t id,
 static int share_memory(struct socket_comm *c)
 {
     struct plait_shm_world *shm = &c->world->shm;
+    int ranks;
 
     if (c->owner && plait_shm_world_init(&c->base, shm) < 0)
         return -1;
+    if (c->owner && plait_bells_crowded(shm->bells, &ranks) > 0)
+        plait_engine_share(c->world->engine);
+    if (c->owner)
+        plait_links_set_bells(c->world->links, shm->bells);
+    c->here = true;
+    for (int r = 0; r < c->base.size; r++)
+        c->here &= plait_bells_near(shm->bells, c->peer[r]);
     return plait_shm_create(&c->base, shm, &c->shm);
 }
 
@@ -230,6 +245,16 @@ struct plait_members *plait_comm_take_members(struct plait_comm *comm)
         socket_of(comm)->world->members = NULL;
     }
     return m;
+}
+
+int plait_comm_shared_cores(const struct plait_comm *comm, int *ranks)
+{
+    const struct socket_comm *c = (const struct socket_comm *)comm;
+
+    *ranks = 0;
+    return comm->vtable == &socket_vtable
+               ? plait_bells_crowded(c->world->shm.bells, ranks)
+               : 0;
 }
 
 void plait_comm_rest(struct plait_comm *comm)
@@ -374,26 +399,36 @@ static enum plait_moved advance_shm(struct plait_job *job)
     return now;
 }
 
-static void doze_shm(struct plait_job *job)
+/* Only those on this machine ring. */
+static bool doze_here(struct plait_job *job)
 {
-    plait_shm_doze(&request_of(job)->shm);
+    struct socket_request *r = request_of(job);
+
+    if (!r->here || r->world->nap_ms > NAP_MS || !plait_links_ring(r->links))
+        return false;
+    plait_bells_doze(r->world->shm.bells);
+    return true;
 }
 
-static void rest_shm(struct plait_job *job)
+static void rest_here(struct plait_job *job)
 {
-    plait_shm_rest(&request_of(job)->shm);
+    struct socket_world *world = request_of(job)->world;
+
+    plait_bells_rest(world->shm.bells, NAP_MS);
 }
 
 static int begin_transfer(struct socket_comm *c, const struct plait_transfer *t,
                           size_t each, struct socket_request *r)
 {
+    r->world = c->world;
     r->links = c->world->links;
+    r->here = c->here;
+    r->job.doze = doze_here;
+    r->job.rest = rest_here;
     r->by_shm = plait_shm_takes(c->shm, t);
     if (r->by_shm) {
         plait_shm_begin(c->shm, &r->shm, t);
         r->job.advance = advance_shm;
-        r->job.doze = doze_shm;
-        r->job.rest = rest_shm;
         return 0;
     }
     r->job.advance = advance_links;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/comm_private.h"
+#include "runtime/comm/members.h"
 #include "runtime/comm/world_device.h"
 
 /* How long those that are left wait for each other, once they have agreed. */
@@ -111,7 +112,10 @@ int plait_broadcast_text(struct plait_comm *world, int rc, char **text,
 int plait_world_shared_cores(const struct plait_world *world, int *ranks)
 {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
+    int cores = plait_comm_shared_cores(world->comm, ranks);
 
+    if (cores > 0)
+        return cores;
     *ranks = world->node_ranks;
     return *ranks > online ? (int)online : 0;
 }
