@@ -147,6 +147,10 @@ json_t *bench_images(const struct bench_image_options *o);
 /* The loader's rows. */
 void bench_loader(int rounds, json_t *rows);
 
+/* What a step's speed over PyTorch's is to be at least, with plait's
+ * instructions, and its memory at most. */
+double bench_speed_target(const char *isa, bool bf16);
+#define BENCH_MEMORY_TARGET 0.7
 /* The targets against what the parts have measured, which `all` has as they
  * are written; adds its own rows there. */
 void bench_targets(json_t *all);

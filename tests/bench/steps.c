@@ -197,24 +197,44 @@ static void ratio_cell(double x)
         printf(" - |");
 }
 
+/* What was not measured is not met. */
+static void target_cell(double speed, double memory, double target)
+{
+    bool fast = speed >= target, small = memory <= BENCH_MEMORY_TARGET;
+
+    if (isnan(speed))
+        printf(" not measured |");
+    else if (fast && small)
+        printf(" %.3g: met |", target);
+    else
+        printf(" %.3g: **%s%s%s missed** |", target, fast ? "" : "speed",
+               fast || small ? "" : ", ", small ? "" : "memory");
+}
+
 static void print_job(const json_t *rows, const char *isa)
 {
     const json_t *mine = find_row(rows, "plait");
     const json_t *torch = find_row(rows, "PyTorch");
     double s = get(mine, "seconds");
     const char *who = json_string_value(json_object_get(torch, "who"));
+    const char *precision =
+        json_string_value(json_object_get(mine, "precision"));
 
+    if (precision == NULL)
+        precision = "-";
     printf("| %s | %s | %s | %d |",
-           json_string_value(json_object_get(mine, "case")),
-           json_string_value(json_object_get(mine, "precision")), isa,
+           json_string_value(json_object_get(mine, "case")), precision, isa,
            (int)get(mine, "rounds"));
     rate_cell(mine);
     rate_cell(torch);
     printf(" %s |", who ? who + strlen("PyTorch, ") : "-");
     ratio_cell(get(torch, "seconds") / s);
+    ratio_cell(get(mine, "peak_mib") / get(torch, "peak_mib"));
+    target_cell(get(torch, "seconds") / s,
+                get(mine, "peak_mib") / get(torch, "peak_mib"),
+                bench_speed_target(isa, strcmp(precision, "bf16") == 0));
     ratio_cell(get(find_row(rows, "llm.c"), "seconds") / s);
     printf(" %.0f |", get(mine, "peak_mib"));
-    ratio_cell(get(mine, "peak_mib") / get(torch, "peak_mib"));
     ratio_cell(s / get(find_row(rows, "the library"), "seconds"));
     ratio_cell(s / get(find_row(rows, "its matrix"), "seconds"));
     printf("\n");
@@ -228,9 +248,10 @@ static void print_head(void)
            "eager and torch.compile, AdamW fused\nand foreach, held to the "
            "same instructions.\n\n"
            "| job | precision | instructions | rounds | plait, tokens/s | "
-           "PyTorch's best | which | speed over it | over llm.c | MiB | memory "
-           "over PyTorch's | step over its products, the library's | by plait "
-           "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+           "PyTorch's best | which | speed over it | memory over it | target: "
+           "that speed, memory 0.7 | over llm.c | MiB | step over its "
+           "products, the library's | by plait "
+           "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     fflush(stdout);
 }
 

@@ -88,7 +88,7 @@ static void hold_peer(const json_t *all, json_t *rows, const char *name,
     snprintf(what, sizeof(what), "%s, %s: memory over %s", name, precision,
              who);
     hold(rows, what, mib / step_number(all, name, precision, who, "peak_mib"),
-         '<', 0.7);
+         '<', BENCH_MEMORY_TARGET);
 }
 
 /* The machine's limit: the best library's products. */
@@ -108,10 +108,8 @@ static void hold_products(const json_t *all, json_t *rows, const char *name,
 }
 
 /* Two numbers in 16 bits at a time are not what every processor multiplies. */
-static double speed_target(const json_t *all, bool bf16)
+double bench_speed_target(const char *isa, bool bf16)
 {
-    const char *isa = json_string_value(json_object_get(all, "cpu_isa"));
-
     if (!bf16)
         return 1.25;
     return isa && (strstr(isa, "bf16") || strstr(isa, "amx")) ? 1.6 : 1.5;
@@ -129,10 +127,12 @@ static void hold_steps(const json_t *all, json_t *rows)
         {"8 experts, 6 x 384, 8 x 256", 0},
     };
 
+    const char *isa = json_string_value(json_object_get(all, "cpu_isa"));
+
     for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++)
         for (int k = 0; k < 2; k++) {
             hold_peer(all, rows, jobs[i].name, precision[k], "PyTorch",
-                      speed_target(all, k == 1));
+                      bench_speed_target(isa, k == 1));
             if (jobs[i].products > 0)
                 hold_products(all, rows, jobs[i].name, precision[k],
                               k == 0 ? jobs[i].products : 1.8);
