@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # srun plait run --elastic over nodes with networks and processes of their own:
-# all tasks of a node are killed, one is stopped, or its link goes down for ever,
-# and the others go on in the same processes to the losses of a run that nobody
-# hurt.
+# all tasks of a node are killed, one is stopped, or its link goes down for ever;
+# the others go on in the same processes, perhaps with those of a spare node, to
+# the losses of a run that nobody hurt.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 . "$top_srcdir/tests/cluster/own_networks.sh"
 train=$(readlink -f "$top_builddir/plait-train")
@@ -80,9 +80,24 @@ check "... with one line of it" is 1 "$(says stopped \
     wc -l)"
 says stopped "has not ended for|is gone in step|back at step" | sed 's/^/#   /'
 
-check "spare tasks are refused, in one line" refused \
-    "run: --elastic has --spares with --np alone" srun -Q --mpi=none -N2 \
-    --ntasks-per-node=1 "$plait_run" run --elastic --spares=1 true
+start spares "--tp=2 --dp=2 --spares=1" --set checkpoint.memory=5
+until_true trains spares
+check "with a spare node there are so many ranks less" is "2 PLAIT_SPARES=2 \
+2 PLAIT_WORLD_SIZE=4" "$(for one in $(ranks spares node3); do
+    tr '\0' '\n' <"/proc/$one/environ" | grep -E '^PLAIT_(WORLD_SIZE|SPARES)='
+    done | sort | uniq -c | xargs)"
+kill -9 $(ranks spares node2)
+check "all tasks of a node are killed: the step ends" ended
+check "... tasks of the spare node take its seats" went_on spares \
+    "dp 2 of 2 \(2 spare ranks take seats\)"
+check "... without an error of theirs" is "" \
+    "$(says spares "plait-train: |Sanitizer|runtime error" |
+        grep -vE "^plait-train: (rank|back at step) ")"
+says spares "is gone in step|back at step" | sed 's/^/#   /'
+
+check "more spare nodes than there are are refused, in one line" refused \
+    "spares=2 leaves none of 2 nodes; ask for 3 or more" srun -Q --mpi=none \
+    -N2 --ntasks-per-node=1 "$plait_run" run --elastic --spares=2 true
 
 start cut "--dp=3 --tp=2" --set train.timeout=12
 until_true trains cut

@@ -46,8 +46,8 @@ static void print_help(void)
         "on\n"
         "  --spares N           with srun: leave out N nodes, those below a "
         "bound first;\n"
-        "                       with --elastic: N more wait to take a dead "
-        "one's place\n"
+        "                       with --elastic: N more tasks (in Slurm nodes) "
+        "wait\n"
         "  --hand-over TRAINER  append the layout to COMMAND: megatron\n"
         "  --help               print this\n");
 }
@@ -175,20 +175,16 @@ static int check_elastic(const struct run *run, struct plait_error *err)
     errno = EINVAL;
     if (!run->elastic || run->place.alone)
         return 0;
-    if (!run->place.slurm)
-        return plait_errorf(err, "run: --elastic goes with --np or srun: "
-                                 "another launcher ends all tasks when one "
-                                 "dies");
-    return run->options.spares
-               ? plait_errorf(err, "run: --elastic has --spares with --np "
-                                   "alone; under srun those that are left "
-                                   "take fewer replicas")
-               : 0;
+    return run->place.slurm
+               ? 0
+               : plait_errorf(err, "run: --elastic goes with --np or srun: "
+                                   "another launcher ends all tasks when one "
+                                   "dies");
 }
 
 static int check_spares(const struct run *run, struct plait_error *err)
 {
-    if (!run->options.spares || (run->elastic && run->place.alone))
+    if (!run->options.spares || run->elastic)
         return 0;
     errno = EINVAL;
     if (!run->place.slurm)

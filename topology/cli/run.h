@@ -67,9 +67,11 @@ struct run {
     struct plait_seats seats;
     char token[RUN_TOKEN_SIZE]; /* of the preflight, "": none */
     int spares;                 /* nodes of Slurm's that are to be left out */
-    int over, status;           /* this task has nothing to run, and ends */
-    int only_here;              /* what is wrong, no other task finds */
-    int said;                   /* ... and another has said it */
+    int seated;       /* with --elastic in Slurm: the nodes before this id have
+                         RANKs, the tasks of the others are spare */
+    int over, status; /* this task has nothing to run, and ends */
+    int only_here;    /* what is wrong, no other task finds */
+    int said;         /* ... and another has said it */
 };
 
 /* Find or be told the plan, and find out what this node has. */
@@ -94,6 +96,8 @@ void run_secret_show(const struct run *run, const char *from);
 /* In Slurm with --spares: the plan that the nodes are timed by, and once the
  * seats of it are filled, the other one, or that this task has none. */
 int run_spares_plan(struct run *run, struct plait_error *err);
+/* With --elastic: leave the spare nodes out of the plan that is to be made. */
+int run_spares_keep(struct run *run, struct plait_error *err);
 int run_spares(struct run *run, struct plait_error *err);
 
 /* Time the nodes as task `local` of this one: what plait_preflight_run() says.

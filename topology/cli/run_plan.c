@@ -108,6 +108,8 @@ int run_plan(struct run *run, struct plait_error *err)
     run->code = NULL;
     if (run->place.slurm && run_place_ask(&run->place, err) < 0)
         return -1;
+    if (run_spares_keep(run, err) < 0)
+        return -1;
     if ((run->spares ? run_spares_plan(run, err) : make_plan(run, err)) < 0)
         return -1;
     run->code = plait_plan_encode(run->plan);
@@ -121,8 +123,12 @@ int run_plan(struct run *run, struct plait_error *err)
 int run_plan_adopt(struct run *run, struct plait_error *err)
 {
     const struct run_place *place = &run->place;
+    int id = place->id;
 
-    if (plait_plan_decode_part(run->code, place->id, &run->part, err) < 0)
+    /* A spare node is what the last one is whose place it may take. */
+    if (run->seated && id >= run->seated)
+        id = run->seated - 1;
+    if (plait_plan_decode_part(run->code, id, &run->part, err) < 0)
         return -1;
     if (place->local < run->part.tasks || run->elastic)
         return 0;

@@ -44,6 +44,24 @@ static int set_variable(void *arg, const char *name, const char *value)
     return setenv(name, value, 1);
 }
 
+/* ---- spare tasks ---- */
+
+/* Of --elastic; 0: the task is none. In Slurm all tasks of a node are, or are
+ * not; else those behind the others. */
+static int spare_number(const struct run *run, int local)
+{
+    const struct run_place *place = &run->place;
+    int first = local - run->seats.launch.local_world_size + 1;
+
+    if (!run->elastic)
+        return 0;
+    if (!place->slurm)
+        return first > 0 ? first : 0;
+    return place->id < run->seated
+               ? 0
+               : (place->id - run->seated) * place->here + local + 1;
+}
+
 /* ---- what the tasks of this node share ---- */
 
 /* The user's own, or one that all tasks compute alike; RANK 0's finds out
@@ -55,7 +73,8 @@ static int find_port(struct run *run, struct plait_error *err)
 
     *port =
         own ? own : plait_master_port_start(run->place.job, run->place.step);
-    if (run->seats.first_rank != 0 || run->place.local != 0)
+    if (run->seats.first_rank != 0 || run->place.local != 0 ||
+        spare_number(run, 0) > 0)
         return 0;
     fd = run->place.alone && !own ? plait_master_port_take(port)
                                   : plait_master_port_hold(*port);
@@ -128,7 +147,11 @@ int run_prepare(struct run *run, struct plait_error *err)
 
     if (site && !(run->site = plait_site_create(site, err)))
         return -1;
-    run->spares = run->place.slurm ? run->options.spares : 0;
+    run->spares = run->place.slurm && !run->elastic ? run->options.spares : 0;
+    if (run->place.slurm && run->elastic)
+        run->seated = run->place.nnodes > run->options.spares
+                          ? run->place.nnodes - run->options.spares
+                          : 1; /* refused where the plan is made */
     if (run->place.slurm)
         rc = run_brief(run, err);
     else if ((rc = run_plan(run, err)) == 0)
@@ -186,10 +209,12 @@ int run_preflight(struct run *run, int local, const struct plait_preflight *how)
 /* What spare processes know themselves by, and the others their number. */
 static int mark_spare(const struct run *run, int local)
 {
-    int spare = local - run->seats.launch.local_world_size + 1;
+    int spare = spare_number(run, local), each = 1;
     char text[16];
 
-    snprintf(text, sizeof(text), "%d", run->options.spares);
+    if (run->place.slurm) /* options.spares are nodes */
+        each = run->place.here;
+    snprintf(text, sizeof(text), "%d", run->options.spares * each);
     if (run->options.spares ? setenv(PLAIT_ENV_SPARES, text, 1) < 0
                             : unsetenv(PLAIT_ENV_SPARES) < 0)
         return -1;
@@ -210,8 +235,8 @@ int run_sit(struct run *run, int local, struct plait_error *err)
 int run_task(struct run *run, int local, struct plait_error *err)
 {
     const struct plait_preflight plain = {0};
-    int tasks = run->seats.launch.local_world_size, spare = local >= tasks;
-    int status;
+    int tasks = run->seats.launch.local_world_size;
+    int spare = spare_number(run, local), status;
 
     if (run->elastic &&
         (setenv("PLAIT_ELASTIC", "1", 1) < 0 || mark_spare(run, local) < 0))

@@ -19,12 +19,13 @@
 
 /* --spares in Slurm: srun has started tasks on all nodes. They are timed in a
  * plan of their own; then the first task chooses the nodes to leave out, as the
- * plugin does, and all become tasks of a plan for the rest, or end. */
+ * plugin does, and all become tasks of a plan for the rest, or end. With
+ * --elastic nothing is timed, and the tasks of the last nodes wait. */
 
 /* ---- the plan to be timed by ---- */
 
 /* What all nodes would be asked for without the spare ones. */
-static int check_request(const struct run *run, int per_node,
+static int check_request(const struct run *run, int spares, int per_node,
                          struct plait_error *err)
 {
     struct plait_job_request request;
@@ -32,9 +33,9 @@ static int check_request(const struct run *run, int per_node,
     int rc = plait_job_request_open(&request, &run->options, run->site, err);
 
     if (rc == 0)
-        rc = plait_job_request_resolve(
-            &request, (run->place.nnodes - run->spares) * per_node, per_node,
-            &layout, err);
+        rc = plait_job_request_resolve(&request,
+                                       (run->place.nnodes - spares) * per_node,
+                                       per_node, &layout, err);
     plait_job_request_close(&request);
     return rc;
 }
@@ -42,20 +43,20 @@ static int check_request(const struct run *run, int per_node,
 static int check_nodes(const struct run *run, struct plait_error *err)
 {
     const struct run_place *place = &run->place;
-    int n = place->nnodes;
+    int n = place->nnodes, spares = run->options.spares;
 
-    if (run->spares >= n)
+    if (spares >= n)
         return plait_errorf(err,
                             "--spares=%d leaves none of %d node%s; ask for %d "
                             "or more",
-                            run->spares, n, n == 1 ? "" : "s", run->spares + 1);
+                            spares, n, n == 1 ? "" : "s", spares + 1);
     for (int i = 1; i < n; i++)
         if (place->tasks[i] != place->tasks[0])
             return plait_errorf(err,
                                 "--spares=%d leaves out whole nodes: give "
                                 "--nodes and --ntasks-per-node",
-                                run->spares);
-    return check_request(run, place->tasks[0], err);
+                                spares);
+    return check_request(run, spares, place->tasks[0], err);
 }
 
 /* A pipeline over the nodes, in the order of their tasks: each has a neighbour
@@ -102,6 +103,25 @@ static int mark_nodes(const struct run *run, const int *below, int *out)
             all++;
         }
     return bad;
+}
+
+int run_spares_keep(struct run *run, struct plait_error *err)
+{
+    size_t n = (size_t)run->place.nnodes;
+    int *out;
+
+    if (!run->seated || run->place.nnodes <= run->seated)
+        return 0;
+    if (check_nodes(run, err) < 0)
+        return -1;
+    out = calloc(n, sizeof(*out));
+    if (!out)
+        return plait_errorf(err, "out of memory");
+    for (size_t id = (size_t)run->seated; id < n; id++)
+        out[id] = 1;
+    run_place_leave_out(&run->place, out);
+    free(out);
+    return 0;
 }
 
 static int plan_rest(struct run *run, const int *out, struct plait_error *err)
