@@ -81,8 +81,8 @@ def stop(pids):
 
 def overwrite(pids, files, prefix, change, rng=random):
     """change(old) -> new for one number of a tensor, in one rank, wherever
-    that rank has it: (process, address, bytes) of each; the ranks are stopped
-    meanwhile."""
+    that rank has it: (process, address, bytes with those of its neighbours) of
+    each; the ranks are stopped meanwhile."""
     pids, written = list(pids), []
     rng.shuffle(pids)
     stop(pids)
@@ -94,11 +94,12 @@ def overwrite(pids, files, prefix, change, rng=random):
                 for want in wanted[:2]:
                     for at in list(places(mem, pid, want)):
                         mem.seek(at)
-                        old = struct.unpack("<f", mem.read(4))[0]
-                        new = struct.pack("<f", change(old))
+                        old = mem.read(4 * RUN)
+                        new = change(struct.unpack("<f", old[:4])[0])
                         mem.seek(at)
-                        mem.write(new)
-                        written.append((pid, at, new))
+                        mem.write(struct.pack("<f", new))
+                        written.append((pid, at, struct.pack("<f", new) +
+                                        old[4:]))
                     if written:
                         return written
     except PermissionError as e:
@@ -109,16 +110,23 @@ def overwrite(pids, files, prefix, change, rng=random):
     return written
 
 
+def is_live(now, then):
+    """Of a number that was changed and its neighbours: steps have changed them
+    since. A NaN stays one in the array itself, while its neighbours change;
+    where it is gone, it was in a copy that has been made anew."""
+    if math.isnan(struct.unpack("<f", then[:4])[0]):
+        return math.isnan(struct.unpack("<f", now[:4])[0]) and \
+            now[4:] != then[4:]
+    return now[:4] != then[:4]
+
+
 def are_stale(written):
-    """Whether nobody has made anything of these numbers since: none of them
-    was the array itself. Of a NaN, which stays one, this is not known."""
+    """Whether none of these numbers was the array itself."""
     try:
-        for pid, at, new in written:
-            if math.isnan(struct.unpack("<f", new)[0]):
-                return False
+        for pid, at, then in written:
             with open(f"/proc/{pid}/mem", "rb", buffering=0) as mem:
                 mem.seek(at)
-                if mem.read(4) != new:
+                if is_live(mem.read(len(then)), then):
                     return False
     except OSError:
         return False
