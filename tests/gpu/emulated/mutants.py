@@ -208,8 +208,11 @@ def build(top, base, folder, mutant):
     shutil.copytree(base, out, copy_function=lambda source, target:
                     os.symlink(os.path.abspath(source), target))
     made = object_of(name)
+    # What make writes anew must be no link, or it becomes the mutant's.
     for gone in [made, made[:-1] + 'd', 'plait_nccl.so'] + (
-            [] if name.startswith('nccl') else ['plait_cuda.so']):
+            [] if name.startswith('nccl') else ['plait_cuda.so']) + (
+            ['source/kernels/cuda/' + name[:-2] + 'cc']
+            if name.endswith('.cu') else []):
         os.unlink(os.path.join(out, gone))
     subprocess.run(
         ['make', '-s', '-f', top + '/tests/gpu/emulated/module.mk',
