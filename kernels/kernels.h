@@ -84,7 +84,7 @@ struct plait_attention {
                               sequence, none beyond its query's own position;
                               NULL: all 0 */
     float scale;           /* 1/sqrt(head_dim) */
-    int zeroed;            /* dq, dk, dv are zeros, which need not be read */
+    int overwrite;         /* dq, dk, dv are made anew, not added to */
 };
 
 /* How fast rotary positions turn: pair d of a head of D columns by f = theta ^
@@ -480,10 +480,10 @@ struct plait_ops {
                              const struct plait_attention *a, void *out,
                              float *lse, const void *Q, const void *K,
                              const void *V);
-    /* dQ, dK, dV += (of T, strides as Q, K, V; one rounding a call): the
-     * caller zeroes them, so that ring attention can add chunk by chunk; where
-     * they still are zeros it says so, which saves reading them. out
-     * and lse are those of the whole softmax, over all chunks. */
+    /* dQ, dK, dV += (of T, strides as Q, K, V; one rounding a call), so that
+     * ring attention can add chunk by chunk; or = with a->overwrite, which
+     * reads nothing of what is there. out and lse are those of the whole
+     * softmax, over all chunks. */
     int (*attention_backward)(struct plait_queue *q, enum plait_dtype type,
                               const struct plait_attention *a, void *dQ,
                               void *dK, void *dV, const void *dout,

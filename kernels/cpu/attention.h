@@ -359,8 +359,10 @@ INLINE void backward_keys(const struct attention *x,
                                 rows, &w);
         }
     }
-    store_any(x->type, x->dK, at, a->kv_stride, t->dk, ld, cols, D, !a->zeroed);
-    store_any(x->type, x->dV, at, a->kv_stride, t->dv, ld, cols, D, !a->zeroed);
+    store_any(x->type, x->dK, at, a->kv_stride, t->dk, ld, cols, D,
+              !a->overwrite);
+    store_any(x->type, x->dV, at, a->kv_stride, t->dv, ld, cols, D,
+              !a->overwrite);
 }
 
 /* Item n of backward_items(): threads take whole key-value heads, so that no
@@ -381,7 +383,7 @@ INLINE void backward_head(const struct attention *x,
     for (size_t g = 0; g < group; g++)
         store_any(x->type, x->dQ, q_at(a, b, kv * group + g, 0), a->q_stride,
                   t->dq + g * queries(a) * ld, ld, (size_t)a->q_len, D,
-                  !a->zeroed);
+                  !a->overwrite);
 }
 
 #endif

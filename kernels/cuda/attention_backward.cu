@@ -96,8 +96,12 @@ static __global__ void __launch_bounds__(threads)
         int d = lane + lanes * j;
 
         if (d < D) {
-            dK[at + d] = from_float<T>(to_float(dK[at + d]) + dk[j]);
-            dV[at + d] = from_float<T>(to_float(dV[at + d]) + dv[j]);
+            if (!a.overwrite) {
+                dk[j] += to_float(dK[at + d]);
+                dv[j] += to_float(dV[at + d]);
+            }
+            dK[at + d] = from_float<T>(dk[j]);
+            dV[at + d] = from_float<T>(dv[j]);
         }
     }
 }
@@ -126,6 +130,9 @@ static __global__ void __launch_bounds__(threads)
     if (i < a.q_len) {
         my_lse = lse[(b * a.q_heads + h) * a.q_len + i];
         my_delta = delta[(b * a.q_heads + h) * a.q_len + i];
+        for (int j = 0; j < J && !a.overwrite; j++)
+            if (lane + lanes * j < D)
+                dq[j] = to_float(dQ[at + i * a.q_stride + lane + lanes * j]);
     }
     load_tile(q, Q + at, a.q_stride, first, a.q_len, D);
     load_tile(o, dout + (b * a.q_len * a.q_heads + h) * D,
@@ -152,12 +159,9 @@ static __global__ void __launch_bounds__(threads)
     if (i >= a.q_len)
         return;
     at += (size_t)i * a.q_stride;
-    for (int j = 0; j < J; j++) {
-        int d = lane + lanes * j;
-
-        if (d < D)
-            dQ[at + d] = from_float<T>(to_float(dQ[at + d]) + dq[j]);
-    }
+    for (int j = 0; j < J; j++)
+        if (lane + lanes * j < D)
+            dQ[at + lane + lanes * j] = from_float<T>(dq[j]);
 }
 
 /* dst[rows, stride] += src[rows, cols]: three of them, a warp a row. */

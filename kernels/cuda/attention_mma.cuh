@@ -78,12 +78,11 @@ add_product(float acc[D / 8][4], const float p[n / 8][4], unsigned tile)
     }
 }
 
-/* dst [16, D] += acc (= where it is zeroed), the lane's two rows, where they
- * exist. */
+/* dst [16, D] += acc, or =, the lane's two rows, where they exist. */
 template <typename T, int D>
 static __device__ inline void add_to_rows(T *dst, size_t stride, int first,
                                           int end, const float acc[D / 8][4],
-                                          bool zeroed)
+                                          bool overwrite)
 {
     int lane = threadIdx.x % 32;
 
@@ -95,7 +94,7 @@ static __device__ inline void add_to_rows(T *dst, size_t stride, int first,
             continue;
 #pragma unroll
         for (int j = 0; j < D / 8; j++) {
-            uint32_t old = zeroed ? 0 : p[j * 4];
+            uint32_t old = overwrite ? 0 : p[j * 4];
             const T *x = (const T *)&old;
 
             p[j * 4] = pair(T(), to_float(x[0]) + acc[j][half * 2],

@@ -152,8 +152,8 @@ static __global__ void __launch_bounds__(threads, 1)
         __syncthreads();
     }
     copy_wait<0>();
-    add_to_rows<T, D>(dK + at, a.kv_stride, row, a.k_len, dk, a.zeroed);
-    add_to_rows<T, D>(dV + at, a.kv_stride, row, a.k_len, dv, a.zeroed);
+    add_to_rows<T, D>(dK + at, a.kv_stride, row, a.k_len, dk, a.overwrite);
+    add_to_rows<T, D>(dV + at, a.kv_stride, row, a.k_len, dv, a.overwrite);
 }
 
 /* ds = p (dp - delta) scale with p = exp(score - lse), of a warp's 16 queries
@@ -238,7 +238,7 @@ static __global__ void __launch_bounds__(threads, 1)
     }
     copy_wait<0>();
     add_to_rows<T, D>(dQ + at, a.q_stride, first + warp_row, a.q_len, dq,
-                      a.zeroed);
+                      a.overwrite);
 }
 
 void cuda_attention_mma_backward(struct plait_queue *q, enum plait_dtype type,

@@ -66,7 +66,7 @@ static struct key key_of(enum plait_dtype type, const struct plait_attention *a,
     memset(&key, 0, sizeof(key));
     key.subject = OF_ATTENTION;
     s->backward = backward;
-    s->zeroed = backward && a->zeroed;
+    s->overwrite = backward && a->overwrite;
     s->type = type;
     s->batch = a->batch;
     s->len = a->q_len;
@@ -84,7 +84,7 @@ static const int scratch_ids[] = {ID_DELTA, ID_DQ_SUM, ID_DQ, ID_DK, ID_DV};
 
 static int scratch_count(const struct shape *s)
 {
-    return !s->backward ? 0 : s->zeroed ? 2 : 5;
+    return !s->backward ? 0 : s->overwrite ? 2 : 5;
 }
 
 static size_t scratch_bytes(const struct shape *s, int id)
@@ -191,7 +191,7 @@ int cuda_cudnn_backward(struct plait_queue *q, enum plait_dtype type,
     pthread_mutex_lock(&q->dev->lock);
     rc = run_plan(q, &key, a->scale, memory);
     pthread_mutex_unlock(&q->dev->lock);
-    if (rc > 0 && !key.attention.zeroed)
+    if (rc > 0 && !key.attention.overwrite)
         cuda_add_gradients(q, type, a, dQ, dK, dV, memory[ID_DQ], memory[ID_DK],
                            memory[ID_DV]);
     return rc;

@@ -23,7 +23,7 @@ typedef cudnnBackendDescriptor_t desc;
 /* What attention's plan is made for. */
 struct shape {
     bool backward;
-    bool zeroed; /* the gradients go where they belong, else dense, beside */
+    bool overwrite; /* the gradients go where they belong, else dense, beside */
     enum plait_dtype type;
     int batch, len, q_heads, kv_heads, head_dim;
     size_t q_stride, kv_stride;

@@ -64,8 +64,8 @@ static desc of_tokens(struct build *b, int64_t id, int heads)
 /* A gradient of the backward: heads of q, or of k and v. */
 static desc gradient(struct build *b, int64_t id, int heads, size_t stride)
 {
-    return b->s->zeroed ? memory(b, id, heads, stride, false)
-                        : of_tokens(b, id, heads);
+    return b->s->overwrite ? memory(b, id, heads, stride, false)
+                           : of_tokens(b, id, heads);
 }
 
 /* -- operations ------------------------------------------------------------ */

@@ -136,14 +136,16 @@ static void attend_backward(enum plait_dtype type,
     }
 }
 
-/* dst rows += src, `width` of them to a token, rows `stride` apart. */
+/* dst rows += src, or =, `width` of them to a token, rows `stride` apart. */
 static void add_rows(enum plait_dtype type, void *dst, size_t stride,
-                     const double *src, size_t rows, size_t width)
+                     const double *src, size_t rows, size_t width,
+                     int overwrite)
 {
     for (size_t i = 0; i < rows; i++)
         for (size_t d = 0; d < width; d++)
             ref_put(type, dst, i * stride + d,
-                    ref_get(type, dst, i * stride + d) + src[i * width + d]);
+                    (overwrite ? 0 : ref_get(type, dst, i * stride + d)) +
+                        src[i * width + d]);
 }
 
 int ref_attention_backward(struct plait_queue *q, enum plait_dtype type,
@@ -171,9 +173,9 @@ int ref_attention_backward(struct plait_queue *q, enum plait_dtype type,
         for (size_t h = 0; h < (size_t)a->q_heads; h++)
             for (size_t i = 0; i < (size_t)a->q_len; i++)
                 attend_backward(type, a, &s, dout, out, lse, Q, K, V, b, h, i);
-    add_rows(type, dQ, a->q_stride, s.q, rows_q, width_q);
-    add_rows(type, dK, a->kv_stride, s.k, rows_k, width_k);
-    add_rows(type, dV, a->kv_stride, s.v, rows_k, width_k);
+    add_rows(type, dQ, a->q_stride, s.q, rows_q, width_q, a->overwrite);
+    add_rows(type, dK, a->kv_stride, s.k, rows_k, width_k, a->overwrite);
+    add_rows(type, dV, a->kv_stride, s.v, rows_k, width_k, a->overwrite);
 out:
     free(s.q);
     free(s.k);

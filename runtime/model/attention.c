@@ -360,9 +360,9 @@ int plait_attention_backward(const struct plait_work *w,
     double start;
     int rc;
 
-    d.zeroed = true;
-    if (w->ops->fill_zero(w->q, dqkv, bytes) < 0)
-        return -1;
+    d.overwrite = true;
+    if (w->shape->pieces > 1 && w->ops->fill_zero(w->q, dqkv, bytes) < 0)
+        return -1; /* to which each chunk is added */
     start = plait_begin_part(w);
     if (w->shape->pieces > 1)
         rc = ring_backward(w, a, dqkv, datt);

@@ -172,7 +172,7 @@ static struct plait_attention attention_of(const struct bench_shape *s)
         .q_stride = (size_t)(s->heads + 2 * s->kv_heads) * s->D,
         .kv_stride = (size_t)(s->heads + 2 * s->kv_heads) * s->D,
         .scale = 0.1f,
-        .zeroed = 1, /* as in a layer */
+        .overwrite = 1, /* as in a layer */
     };
 
     return a;

@@ -171,7 +171,7 @@ static const char *plan_attention(desc gpu, const struct shape *s, int way,
 
     *a = *s;
     a->backward = way > 0;
-    a->zeroed = way == 2;
+    a->overwrite = way == 2;
     a->type = type;
     a->q_stride = a->kv_stride =
         (size_t)(s->q_heads + 2 * s->kv_heads) * (size_t)s->head_dim;

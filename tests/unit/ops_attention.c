@@ -124,29 +124,31 @@ static int call_attention_backward(struct trial_side *d, const int *s)
         column(d, d->p[2], k), column(d, d->p[2], v));
 }
 
-/* Into zeros, once known to be zeros and once not: what differs is 0. */
-static void setup_zeroed(struct trial *t, const int *s)
+/* Once over what is there and once added to zeros: what differs is 0. */
+static void setup_overwrite(struct trial *t, const int *s)
 {
     setup_attention(t, s);
     real(t, fused_size(s));
 }
 
 static int backward_into(struct trial_side *d, const int *s, void *dqkv,
-                         int zeroed)
+                         int overwrite)
 {
     struct plait_attention a = attention_of(s);
     int k = s[3] * s[5], v = (s[3] + s[4]) * s[5];
 
-    a.zeroed = zeroed;
-    return d->ops->fill_zero(d->q, dqkv,
-                             fused_size(s) * plait_dtype_size(d->type)) |
+    a.overwrite = overwrite;
+    return (overwrite
+                ? 0
+                : d->ops->fill_zero(
+                      d->q, dqkv, fused_size(s) * plait_dtype_size(d->type))) |
            d->ops->attention_backward(
                d->q, d->type, &a, dqkv, column(d, dqkv, k), column(d, dqkv, v),
                d->p[3], d->p[0], d->p[1], d->p[2], column(d, d->p[2], k),
                column(d, d->p[2], v));
 }
 
-static int call_attention_zeroed(struct trial_side *d, const int *s)
+static int call_overwrite(struct trial_side *d, const int *s)
 {
     size_t n = fused_size(s);
 
@@ -240,9 +242,9 @@ const struct trial_case trial_attention[] = {
       {1, 65, 65, 6, 1, 40, 0, 30},
       {1, 67, 66, 2, 1, 7, 3, 0},
       {1, 70, 200, 2, 1, 128, 130, 0}}},
-    {"attention_backward, zeroed",
-     setup_zeroed,
-     call_attention_zeroed,
+    {"attention_backward, overwrite",
+     setup_overwrite,
+     call_overwrite,
      {{2, 37, 37, 3, 3, 16, 0, 0},
       {1, 150, 150, 2, 2, 64, 0, 0},
       {1, 128, 128, 4, 2, 128, 0, 0}}},
