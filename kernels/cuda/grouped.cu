@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of groups of rows, where the device alone knows how many
  * rows a group has: one launch for all, whose blocks find out what is theirs.
- * Operands of 16 bits that begin at 16 bytes take the tensor cores. */
+ * Operands of 16 bits that begin at 16 bytes take the tensor cores, and fp32
+ * does where it may be rounded to TF32. */
 #include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/groups.cuh"
 #include "kernels/cuda/matmul.h"
@@ -199,25 +200,50 @@ template <typename T> struct operand {
     size_t of_i, of_k;
 };
 
+/* Rows of terms in shared memory: with eight more, no two threads of a warp
+ * read one bank. */
+static const int padded = flat + 8;
+
 /* Terms k and on of one operand; neighbouring threads read neighbours. */
-template <typename T>
-static __device__ inline void take(float (*to)[flat + 4], const operand<T> &o,
+template <typename T, bool tf32>
+static __device__ inline void take(float (*to)[padded], const operand<T> &o,
                                    int i, int end_i, int k, int end_k)
 {
     for (int e = threadIdx.x; e < thin * flat; e += threads) {
         int x = o.of_k == 1 ? e / thin : e % flat;
         int y = o.of_k == 1 ? e % thin : e / flat;
         bool valid = i + x < end_i && k + y < end_k;
-
-        to[y][x] =
+        float value =
             valid ? to_float(o.p[(i + x) * o.of_i + (k + y) * o.of_k]) : 0;
+
+        to[y][x] = tf32 ? to_tf32(value) : value;
     }
 }
 
-/* acc [4, 4] += a . b, of the terms in shared memory */
-static __device__ inline void add_flat(float acc[4][4], float (*a)[flat + 4],
-                                       float (*b)[flat + 4], int row, int col)
+/* Where a thread's sum number i of 16 belongs: 4 x 4 neighbours, or with tf32
+ * its part of the warp's 16 x 32. */
+template <bool tf32> static __device__ inline int row_of(int i)
 {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    return tf32 ? warp / 2 * 16 + lane / 4 + i / 2 % 2 * 8
+                : threadIdx.x / 16 * 4 + i / 4;
+}
+
+template <bool tf32> static __device__ inline int column_of(int i)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    return tf32 ? warp % 2 * 32 + i / 4 * 8 + lane % 4 * 2 + i % 2
+                : threadIdx.x % 16 * 4 + i % 4;
+}
+
+/* acc += a . b, of the terms in shared memory */
+static __device__ inline void add_flat(float acc[4][4], float (*a)[padded],
+                                       float (*b)[padded])
+{
+    int row = row_of<false>(0), col = column_of<false>(0);
+
 #pragma unroll
     for (int e = 0; e < thin; e++) {
         pack<float> x = load_pack(&a[e][row]), y = load_pack(&b[e][col]);
@@ -228,13 +254,33 @@ static __device__ inline void add_flat(float acc[4][4], float (*a)[flat + 4],
     }
 }
 
-template <typename T, int F>
+static __device__ inline void add_tf32(float acc[4][4], float (*a)[padded],
+                                       float (*b)[padded])
+{
+    int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    int row = warp / 2 * 16 + g, col = warp % 2 * 32 + g;
+
+#pragma unroll
+    for (int k = 0; k < thin; k += 8) {
+        int e = k + t;
+        float x[4] = {a[e][row], a[e][row + 8], a[e + 4][row],
+                      a[e + 4][row + 8]};
+
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float y[2] = {b[e][col + j * 8], b[e + 4][col + j * 8]};
+
+            mma_tf32(acc[j], x, y);
+        }
+    }
+}
+
+template <typename T, int F, bool tf32>
 static __global__ void __launch_bounds__(threads) plain_kernel(work w)
 {
-    alignas(16) __shared__ float a[thin][flat + 4];
-    alignas(16) __shared__ float b[thin][flat + 4];
+    alignas(16) __shared__ float a[thin][padded];
+    alignas(16) __shared__ float b[thin][padded];
     task t = find_task<F>(w, flat);
-    int row = threadIdx.x / 16 * 4, col = threadIdx.x % 16 * 4;
     float acc[4][4] = {};
     operand<T> x, y;
 
@@ -248,15 +294,18 @@ static __global__ void __launch_bounds__(threads) plain_kernel(work w)
     y.of_i = F == FORWARD ? w.C : 1;
     y.of_k = F == FORWARD ? 1 : w.C;
     for (int k = 0; k < t.depth; k += thin) {
-        take(a, x, t.row, t.rows, k, t.depth);
-        take(b, y, t.col, t.cols, k, t.depth);
+        take<T, tf32>(a, x, t.row, t.rows, k, t.depth);
+        take<T, tf32>(b, y, t.col, t.cols, k, t.depth);
         __syncthreads();
-        add_flat(acc, a, b, row, col);
+        if (tf32)
+            add_tf32(acc, a, b);
+        else
+            add_flat(acc, a, b);
         __syncthreads();
     }
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        int r = t.row + row + i / 4, c = t.col + col + i % 4;
+        int r = t.row + row_of<tf32>(i), c = t.col + column_of<tf32>(i);
 
         if (r < t.rows && c < t.cols)
             store<T, F, 1>(w, t, r, c, &acc[i / 4][i % 4]);
@@ -329,11 +378,13 @@ static int launch_form(struct plait_queue *q, const char *op,
         launch_kernel<F>(q, op, tensor_kernel<bf16, F>, w, side, bytes);
     else if (has_tensors(type, w))
         launch_kernel<F>(q, op, tensor_kernel<fp16, F>, w, side, bytes);
+    else if (type == PLAIT_F32 && q->dev->tf32)
+        launch_kernel<F>(q, op, plain_kernel<float, F, true>, w, flat, 0);
     else
         for_type(type, [&](auto zero) {
             typedef decltype(zero) T;
 
-            launch_kernel<F>(q, op, plain_kernel<T, F>, w, flat, 0);
+            launch_kernel<F>(q, op, plain_kernel<T, F, false>, w, flat, 0);
         });
     return cuda_leave(q, op);
 }

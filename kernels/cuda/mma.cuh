@@ -55,6 +55,29 @@ static __device__ inline void mma(fp16, float c[4], const uint32_t a[4],
                    "r"(b[1]));
 }
 
+/* fp32 rounded to 10 bits of mantissa, as the next one takes it. */
+static __device__ inline float to_tf32(float x)
+{
+    uint32_t y;
+
+    asm volatile("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return __uint_as_float(y);
+}
+
+/* c += a b where the sums have 8 terms: A [16,8] a[0] (g, t), a[1] (g+8, t),
+ * a[2] (g, t+4), a[3] (g+8, t+4); B [8,8] b[0] (t, g), b[1] (t+4, g) */
+static __device__ inline void mma_tf32(float c[4], const float a[4],
+                                       const float b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
+                   "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+                   "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+
 static __device__ inline uint32_t pair(bf16, float low, float high)
 {
     __nv_bfloat162 x = __floats2bfloat162_rn(low, high);

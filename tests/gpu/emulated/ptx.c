@@ -125,6 +125,39 @@ static void act_mma_fp16(void *const *args, unsigned mask)
     act_mma(args, widen_fp16);
 }
 
+/* Of fp32 with 10 bits of mantissa, whose rest must be 0: another product
+ * would take what a GPU leaves out. */
+static void act_mma_tf32(void *const *args, unsigned mask)
+{
+    float a[16][8], b[8][8];
+
+    (void)mask;
+    for (int l = 0; l < EMU_WARP; l++) {
+        const struct lane *lane = args[l];
+        int g = l / 4, t = l % 4;
+
+        for (int r = 0; r < 6; r++)
+            if (lane->in[r] & 0x1fff)
+                emu_fault_at(lane->pc, "an operand of mma that is no tf32");
+        for (int r = 0; r < 4; r++)
+            memcpy(&a[g + r % 2 * 8][t + r / 2 * 4], &lane->in[r], 4);
+        for (int r = 0; r < 2; r++)
+            memcpy(&b[t + r * 4][g], &lane->in[4 + r], 4);
+    }
+    for (int l = 0; l < EMU_WARP; l++) {
+        const struct lane *lane = args[l];
+
+        for (int r = 0; r < 4; r++) {
+            int i = l / 4 + r / 2 * 8, j = l % 4 * 2 + r % 2;
+            float c = 0;
+
+            for (int k = 0; k < 8; k++)
+                c += a[i][k] * b[k][j];
+            *(float *)lane->out[r] += c;
+        }
+    }
+}
+
 /* -- one lane's
  * ------------------------------------------------------------------------ */
 
@@ -136,6 +169,18 @@ static void power_of_two(const struct lane *lane)
     memcpy(&x, lane->in, sizeof(x));
     y = exp2f(x);
     *(float *)lane->out[0] = y < 0x1p-126f ? 0 : y;
+}
+
+/* To 10 bits of mantissa, halves away from 0. */
+static void round_tf32(const struct lane *lane)
+{
+    uint32_t x = (uint32_t)lane->in[0];
+
+    if ((x & 0x7fffffff) > 0x7f800000)
+        x = 0x7fffe000; /* NaN */
+    else if ((x & 0x7f800000) != 0x7f800000)
+        x += 0x1000;
+    *(uint32_t *)lane->out[0] = x & ~0x1fffu;
 }
 
 /* A copy that may arrive at any time until it is waited for: here as late as
@@ -217,6 +262,10 @@ static const struct {
     {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};",
      act_mma_fp16, NULL},
+    {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};",
+     act_mma_tf32, NULL},
+    {"cvt.rna.tf32.f32 %0, %1;", NULL, round_tf32},
     {"ex2.approx.ftz.f32 %0, %1;", NULL, power_of_two},
     {"cp.async.cg.shared.global [%0], [%1], 16, %2;", NULL, begin_copy},
     {"cp.async.commit_group;", NULL, commit_copies},

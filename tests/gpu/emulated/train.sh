@@ -95,6 +95,7 @@ near 3e-2 llama 1 train.precision=fp8
 near 1e-4 llama 1 parallel.offload=both
 near 2e-2 moe 1 train.precision=bf16 train.graph=on
 near 1e-4 gelu-moe 1 train.graph=on
+near 1e-3 moe 1 train.precision=tf32
 overflows 1
 if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then
