@@ -97,6 +97,7 @@ static double run_row(struct bench *b, const struct bench_row *row,
     double t;
 
     b->bytes = b->flops = 0;
+    b->counted = NULL;
     if (s->O > 0)
         b->weight =
             b->ops->weight_create(b->dev, PLAIT_BF16_T, s->O, s->C, b->x[2]);
@@ -181,6 +182,7 @@ static int open_bench(struct bench *b)
     b->from = b->ops->event_create(b->dev, 1);
     b->to = b->ops->event_create(b->dev, 1);
     b->tokens = b->ops->alloc(b->dev, sizeof(int32_t) << 17);
+    b->counts = b->ops->alloc(b->dev, GROUPS * sizeof(int32_t));
     b->sum = b->ops->alloc(b->dev, sizeof(double));
     for (int i = 0; i < BUFFERS; i++) {
         b->x[i] = b->ops->alloc(b->dev, b->size);
@@ -192,7 +194,8 @@ static int open_bench(struct bench *b)
         if (b->f[i] == NULL || fill(b, b->f[i], b->size / 2, 1) < 0)
             return -1;
     }
-    if (b->from == NULL || b->to == NULL || b->tokens == NULL || b->sum == NULL)
+    if (b->from == NULL || b->to == NULL || b->tokens == NULL ||
+        b->counts == NULL || b->sum == NULL)
         return -1;
     rc |= fill_tokens(b);
     return rc | b->ops->queue_sync(b->q);
@@ -205,6 +208,7 @@ static void close_bench(struct bench *b)
     for (int i = 0; i < 4; i++)
         b->ops->free(b->dev, b->f[i]);
     b->ops->free(b->dev, b->tokens);
+    b->ops->free(b->dev, b->counts);
     b->ops->free(b->dev, b->sum);
     b->ops->event_destroy(b->from);
     b->ops->event_destroy(b->to);

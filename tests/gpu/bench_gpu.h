@@ -6,6 +6,9 @@
 
 #define BUFFERS 6
 #define ROUNDS 7 /* at most */
+#define GROUPS 128
+
+struct bench_shape;
 
 struct bench {
     const struct plait_ops *ops;
@@ -16,6 +19,8 @@ struct bench {
     char *x[BUFFERS]; /* bf16 values in [-1, 1) */
     float *f[4];      /* fp32, of the same kind */
     int32_t *tokens;
+    int32_t *counts;                   /* [GROUPS] rows of experts */
+    const struct bench_shape *counted; /* whose they are */
     double *sum;
     double bytes, flops; /* of one run: what has to move, what is computed */
     size_t size;         /* of a buffer, bytes */
@@ -25,8 +30,8 @@ struct bench {
 };
 
 struct bench_shape {
-    size_t N, C, O; /* rows, columns, columns out */
-    int batch, T, heads, kv_heads, D;
+    size_t N, C, O;                   /* rows, columns, columns out */
+    int batch, T, heads, kv_heads, D; /* batch: of experts, how many */
 };
 
 /* Queues one run and says in b->bytes or b->flops what it has to do; 0 or -1

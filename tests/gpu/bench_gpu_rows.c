@@ -253,6 +253,58 @@ static int run_sum_squares(struct bench *b, const struct bench_shape *s)
     return b->ops->sum_squares(b->q, b->sum, &list, 1);
 }
 
+/* Experts get from half to one and a half times their even share. The first
+ * run of a row, which is not timed, tells the device. */
+static int share_rows(struct bench *b, const struct bench_shape *s,
+                      struct plait_groups *g)
+{
+    int32_t counts[GROUPS];
+    size_t left = s->N, even = s->N / (size_t)s->batch;
+
+    *g = (struct plait_groups){
+        .n = s->batch, .rows = s->N, .stride = s->O * s->C, .count = b->counts};
+    b->flops = 2.0 * s->N * s->O * s->C;
+    if (b->counted == s)
+        return 0;
+    for (int i = 0; i < g->n; i++) {
+        size_t n = even / 2 + even * (size_t)i / (size_t)g->n;
+
+        counts[i] = (int32_t)(n < left && i + 1 < g->n ? n : left);
+        left -= (size_t)counts[i];
+    }
+    b->counted = s;
+    return b->ops->to_device(b->q, b->counts, counts,
+                             (size_t)g->n * sizeof(*counts));
+}
+
+static int run_experts(struct bench *b, const struct bench_shape *s)
+{
+    struct plait_groups g;
+
+    return share_rows(b, s, &g) |
+           b->ops->grouped_forward(b->q, &g, b->x[0], NULL, b->x[1], b->weight,
+                                   NULL, PLAIT_ACT_NONE);
+}
+
+static int run_experts_input(struct bench *b, const struct bench_shape *s)
+{
+    struct plait_groups g;
+
+    return share_rows(b, s, &g) |
+           b->ops->grouped_backward_input(b->q, &g, b->x[0], b->x[1], b->weight,
+                                          PLAIT_ACT_NONE, NULL);
+}
+
+/* To a buffer that is large enough, which no row behind reads as bf16. */
+static int run_experts_weight(struct bench *b, const struct bench_shape *s)
+{
+    struct plait_groups g;
+
+    return share_rows(b, s, &g) | b->ops->grouped_backward_weight(
+                                      b->q, BF16, &g, (float *)b->x[3], NULL,
+                                      b->x[0], b->x[1], 0, s->O, s->C);
+}
+
 #define GPT2 16384, 768
 #define LLAMA 8192, 4096
 #define GPT2_HEADS 16, 1024, 12, 12, 64
@@ -322,5 +374,19 @@ const struct bench_row bench_rows[] = {
     {"8B attention backward by cuDNN",
      run_attention_backward_cudnn,
      {LLAMA, 0, LLAMA_HEADS}},
+    {"128 experts, up", run_experts, {65536, 2048, 1536, 128, 0, 0, 0, 0}},
+    {"128 experts, up, dX",
+     run_experts_input,
+     {65536, 2048, 1536, 128, 0, 0, 0, 0}},
+    {"8 experts, up", run_experts, {16384, 4096, 28672, 8, 0, 0, 0, 0}},
+    {"8 experts, up, dX",
+     run_experts_input,
+     {16384, 4096, 28672, 8, 0, 0, 0, 0}},
+    {"128 experts, up, dW",
+     run_experts_weight,
+     {65536, 2048, 1536, 128, 0, 0, 0, 0}},
+    {"4 experts, up, dW",
+     run_experts_weight,
+     {8192, 4096, 28672, 4, 0, 0, 0, 0}},
     {NULL, NULL, {0}},
 };

@@ -16,6 +16,8 @@ KERNELS = [
     (r"LayerNorm backward", 60, "shared memory conflicts 8 ways, and its sums "
      "have few blocks"),
     (r"RoPE", 60, "it reads and writes 2 bytes at a time"),
+    (r"experts", 50, "Plait's own kernel uses mma and not wgmma, and the last "
+     "tile of each expert is half empty"),
     (r"dbias", 75, "the bias's gradient reads all of dout once more"),
     (r"linear", 80, "none of cuBLASLt's algorithms, which are searched for, is "
      "good for the shape"),
