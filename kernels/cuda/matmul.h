@@ -24,7 +24,8 @@ struct product {
 struct operands {
     const void *a, *b;
     void *d;
-    const void *bias;               /* NULL: the epilogue has none */
+    const void *bias;               /* NULL: the epilogue has none; BGRADB
+                                       writes there */
     void *aux;                      /* likewise */
     void *workspace;                /* WORKSPACE bytes */
     const float *a_scale, *b_scale; /* device; of fp8 alone */

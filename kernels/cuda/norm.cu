@@ -10,6 +10,14 @@ static unsigned threads_for(size_t C)
     return C <= 1024 ? 128 : C <= 4096 ? 256 : 512;
 }
 
+/* Where shared memory keeps column c + j of the pack at c: one number of each
+ * pack behind the other, so that a warp's threads, which all have the same
+ * number of their packs, use different banks. */
+template <int V> static __device__ inline int place(int c, int j, int C)
+{
+    return j * (C / V) + c / V;
+}
+
 /* -- forward ------------------------------------------------------------- */
 
 /* beta and mean are NULL for RMSNorm. The row stays in shared memory. */
@@ -37,14 +45,15 @@ static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
                 store_values<T, V>(sum + i * C + c, x);
             }
             for (int j = 0; j < V; j++) {
-                row[c + j] = x[j];
+                row[place<V>(c, j, C)] = x[j];
                 total += x[j];
             }
         }
         mu = rms ? 0 : block_sum(total, shared) / C;
         for (int c = threadIdx.x * V; c < C; c += blockDim.x * V)
             for (int j = 0; j < V; j++)
-                square += (row[c + j] - mu) * (row[c + j] - mu);
+                square += (row[place<V>(c, j, C)] - mu) *
+                          (row[place<V>(c, j, C)] - mu);
         r = 1 / sqrtf(block_sum(square, shared) / C + eps);
         for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
             float g[V], b[V] = {};
@@ -53,7 +62,7 @@ static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
             if (!rms)
                 load_values<T, V>(b, beta + c);
             for (int j = 0; j < V; j++)
-                g[j] = (row[c + j] - mu) * r * g[j] + b[j];
+                g[j] = (row[place<V>(c, j, C)] - mu) * r * g[j] + b[j];
             store_values<T, V>(out + i * C + c, g);
         }
         if (threadIdx.x == 0) {
@@ -140,9 +149,9 @@ norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
 
     for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
         for (int j = 0; j < V; j++) {
-            dgamma[c + j] = 0;
+            dgamma[place<V>(c, j, C)] = 0;
             if (!rms)
-                dbeta[c + j] = 0;
+                dbeta[place<V>(c, j, C)] = 0;
         }
     }
     for (size_t i = blockIdx.x; i < N; i += gridDim.x) {
@@ -157,9 +166,9 @@ norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
             load_values<T, V>(g, gamma + c);
             for (int j = 0; j < V; j++) {
                 h[j] = (h[j] - mu) * r;
-                dgamma[c + j] += d[j] * h[j];
+                dgamma[place<V>(c, j, C)] += d[j] * h[j];
                 if (!rms)
-                    dbeta[c + j] += d[j];
+                    dbeta[place<V>(c, j, C)] += d[j];
                 m1 += d[j] * g[j];
                 m2 += d[j] * g[j] * h[j];
             }
@@ -181,10 +190,10 @@ norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
     }
     for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
         for (int j = 0; j < V; j++) {
-            part[(size_t)blockIdx.x * C + c + j] = dgamma[c + j];
+            part[(size_t)blockIdx.x * C + c + j] = dgamma[place<V>(c, j, C)];
             if (!rms)
                 part[((size_t)gridDim.x + blockIdx.x) * C + c + j] =
-                    dbeta[c + j];
+                    dbeta[place<V>(c, j, C)];
         }
     }
 }

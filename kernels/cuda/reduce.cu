@@ -153,27 +153,31 @@ static int clip_scale(struct plait_queue *q, float *scale, float *norm,
 
 /* -- sums over rows ------------------------------------------------------- */
 
-static const int tile = 32, lanes = 8, sum_lanes = 32;
+static const int tile = 32, lanes = 8, sum_tile = 8, sum_lanes = 128;
 
-/* Thread (x, y) takes rows y, y + sum_lanes, .. of column x; then the lanes
- * of a column are added in order. There are few blocks, one to 32 columns, so
- * that only many lanes keep the wait for memory short. */
+/* Thread (x, y) takes rows y, y + blockDim.y, .. of column x. A block has as
+ * few columns as make whole sectors of memory: there are thousands of columns
+ * at most, and a block to each 32 would leave most multiprocessors idle. A warp
+ * adds its 4 rows, then the warps' sums are added in order. */
 static __global__ void sum_rows_kernel(float *dst, const float *part,
                                        size_t rows, size_t cols)
 {
-    __shared__ float shared[sum_lanes][tile];
-    size_t col = (size_t)blockIdx.x * tile + threadIdx.x;
+    __shared__ float shared[sum_lanes / 4][sum_tile];
+    size_t col = (size_t)blockIdx.x * sum_tile + threadIdx.x;
     float sum = 0;
 
     if (col < cols) {
-        for (size_t r = threadIdx.y; r < rows; r += sum_lanes)
+        for (size_t r = threadIdx.y; r < rows; r += blockDim.y)
             sum += part[r * cols + col];
     }
-    shared[threadIdx.y][threadIdx.x] = sum;
+    sum += __shfl_xor_sync(0xffffffff, sum, sum_tile);
+    sum += __shfl_xor_sync(0xffffffff, sum, 2 * sum_tile);
+    if (threadIdx.y % 4 == 0)
+        shared[threadIdx.y / 4][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y == 0 && col < cols) {
         sum = 0;
-        for (int i = 0; i < sum_lanes; i++)
+        for (unsigned i = 0; i < blockDim.y / 4; i++)
             sum += shared[i][threadIdx.x];
         dst[col] += sum;
     }
@@ -182,8 +186,11 @@ static __global__ void sum_rows_kernel(float *dst, const float *part,
 void cuda_sum_rows(struct plait_queue *q, float *dst, const float *part,
                    size_t rows, size_t cols)
 {
-    sum_rows_kernel<<<(unsigned)ceil_div(cols, tile), dim3(tile, sum_lanes), 0,
-                      q->stream>>>(dst, part, rows, cols);
+    unsigned deep = rows < sum_lanes ? (unsigned)ceil_div(rows, 4) * 4
+                                     : (unsigned)sum_lanes;
+
+    sum_rows_kernel<<<(unsigned)ceil_div(cols, sum_tile), dim3(sum_tile, deep),
+                      0, q->stream>>>(dst, part, rows, cols);
 }
 
 /* Block (x, y): V * tile columns, a share of the rows; part [gridDim.y, O] */

@@ -13,12 +13,12 @@ KERNELS = [
      "multiprocessor and makes 7 products where 5 would do: build with cuDNN"),
     (r"attention", 40, "Plait's own kernel uses mma and not wgmma: build with "
      "cuDNN"),
-    (r"LayerNorm backward", 60, "shared memory conflicts 8 ways, and its sums "
-     "have few blocks"),
+    (r"LayerNorm backward", 60, "the sums of its columns go through shared "
+     "memory in each row"),
     (r"RoPE", 60, "it reads and writes 2 bytes at a time"),
     (r"experts", 50, "Plait's own kernel uses mma and not wgmma, and the last "
      "tile of each expert is half empty"),
-    (r"dbias", 75, "the bias's gradient reads all of dout once more"),
+    (r"dbias", 75, "a pass of its own over dout, as fp32 and fp8 need it"),
     (r"linear", 80, "none of cuBLASLt's algorithms, which are searched for, is "
      "good for the shape"),
     (r"embedding backward", 40, "tokens that repeat are added one by one"),

@@ -94,7 +94,7 @@ assert [row[0] for row in low] == [
     "copy, of the data sheet's memory rate, %",
     "124M LayerNorm backward, of ceiling, %",
     "8B-blocks, MFU against the data sheet, %"], low
-assert "conflicts" in low[1][3]
+assert "sums of its columns" in low[1][3]
 END
 check "what is under its target is named, with the likely cause" $?
 echo "1..$n"
