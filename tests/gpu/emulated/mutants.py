@@ -22,8 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 # said of it
 MUTANTS = [
     ('a barrier between write and read left out', 'reduce.cu',
-     'shared[threadIdx.y][threadIdx.x] = sum;\n    __syncthreads();',
-     'shared[threadIdx.y][threadIdx.x] = sum;', 'layernorm_backward',
+     'shared[threadIdx.y / 4][threadIdx.x] = sum;\n    __syncthreads();',
+     'shared[threadIdx.y / 4][threadIdx.x] = sum;', 'layernorm_backward',
      'race|shared memory that nobody has written'),
     ('a barrier between read and write left out', 'attention.cu',
      '__syncthreads();\n        load_tile(k,', 'load_tile(k,',
@@ -42,7 +42,7 @@ MUTANTS = [
      'rows_aligned16<T>(dout, O);', 'true;', 'bias_backward',
      'misaligned access of 16 bytes'),
     ('sums in shared memory that nobody set to 0', 'norm.cu',
-     'dgamma[c + j] = 0;', '', 'layernorm_backward',
+     'dgamma[place<V>(c, j, C)] = 0;', '', 'layernorm_backward',
      'read of shared memory that nobody has written'),
     ('a mask of half a warp', 'xent.cu',
      '__shfl_xor_sync(0xffffffff, s.max, i)',
