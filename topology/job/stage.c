@@ -29,11 +29,9 @@ static int most_before(int layers, int others, int n)
  * best is where they meet or one before. */
 static int last_layers(const struct plait_model_config *c, int others)
 {
-    int low = 1, high = c->layers - others;
+    int low = 0, high = c->layers - others;
     double head = head_cost(c);
 
-    if (high < 1) /* the head is a stage of its own */
-        return 0;
     while (low < high) {
         int n = low + (high - low) / 2;
 
@@ -42,7 +40,7 @@ static int last_layers(const struct plait_model_config *c, int others)
         else
             low = n + 1;
     }
-    if (low > 1 && most_before(c->layers, others, low - 1) < low + head)
+    if (low > 0 && most_before(c->layers, others, low - 1) < low + head)
         return low - 1;
     return low;
 }

@@ -11,10 +11,11 @@ extern "C" {
 /* How a model's layers are cut into pipeline stages: as parallel.stages says,
  * or else as even as the head allows, which counts as the layers it costs. The
  * first stages, which hold the most micro-batches, get what is fewer. Every
- * stage holds a layer but, where there are more stages than layers, the last,
- * which has the head, and the first, which has the embedding. Megatron's own
- * are even, or the embedding and the head count as a layer each. Pure: the
- * runtime builds its stages by this and the planner predicts them. */
+ * stage holds a layer but the last, where the head takes as long as the others
+ * or there are too few layers, and then the first, which has the embedding.
+ * Megatron's own are even, or the embedding and the head count as a layer
+ * each. Pure: the runtime builds its stages by this and the planner predicts
+ * them. */
 struct plait_stage_split {
     const int64_t *given; /* parallel.stages' [stages]; NULL: by the rest */
     int stages;
