@@ -260,9 +260,12 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
         sync->bucket[i].ready = 0;
     if (plait_small_norms_begin(sync->norms, microbatches) < 0)
         return -1;
-    /* Gradients are added to and must start at 0: ZeRO 2 and 3 always add to
-     * the parts, and a captured graph is the same for every micro-batch. */
-    if (sync->zero || mesh->graphs.passes)
+    if (sync->zero) {
+        plait_zero_begin(sync->zero);
+        return 0;
+    }
+    /* A captured graph is the same for every micro-batch, and adds. */
+    if (mesh->graphs.passes)
         return mesh->ops->fill_zero(mesh->q, shards->grads,
                                     shards->grads_bytes);
     for (i = 0; i < shards->n; i++)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/mesh/reduce.h"
 
@@ -43,6 +44,7 @@ struct plait_zero {
     struct plait_shards *shards;
     struct pool weights, grads, wires;
     struct gathered *gathered;         /* [regions] */
+    bool *begun;                       /* [regions] parts have something */
     struct plait_reduction_path *path; /* [regions] of their gradients */
     struct reduction reduction[IN_FLIGHT];
     int next;                        /* reduction to use */
@@ -210,18 +212,34 @@ void plait_zero_serve(struct plait_zero *zero)
 
 /* -- gradients ----------------------------------------------------------- */
 
-static int complete_reduction(struct plait_zero *zero, struct reduction *r)
+void plait_zero_begin(struct plait_zero *zero)
+{
+    memset(zero->begun, 0, (size_t)zero->shards->n * sizeof(*zero->begun));
+}
+
+/* The first of a step to its part, in place of what the last step left. */
+static int add_part(struct plait_zero *zero, int region, const float *sum)
 {
     struct plait_mesh *mesh = mesh_of(zero);
-    struct plait_shard *s;
+    struct plait_shard *s = &zero->shards->shard[region];
+    bool first = !zero->begun[region];
 
-    if (r->region < 0)
+    zero->begun[region] = true;
+    return first
+               ? mesh->ops->copy(mesh->q, s->grad, sum, s->part * sizeof(*sum))
+               : mesh->ops->add(mesh->q, PLAIT_F32, s->grad, s->grad, sum,
+                                s->part);
+}
+
+static int complete_reduction(struct plait_zero *zero, struct reduction *r)
+{
+    int i = r->region;
+
+    if (i < 0)
         return 0;
-    s = &zero->shards->shard[r->region];
     r->region = -1;
-    if (plait_reduction_finish(mesh, &r->sum) < 0 ||
-        mesh->ops->add(mesh->q, PLAIT_F32, s->grad, s->grad,
-                       r->whole + s->first, s->part) < 0)
+    if (plait_reduction_finish(mesh_of(zero), &r->sum) < 0 ||
+        add_part(zero, i, r->whole + zero->shards->shard[i].first) < 0)
         return -1;
     pool_put(&zero->grads, r->whole);
     pool_put(&zero->wires, r->wire);
@@ -270,12 +288,20 @@ int plait_zero_reduce(struct plait_zero *zero, int i)
 
 int plait_zero_finish(struct plait_zero *zero)
 {
+    struct plait_mesh *mesh = mesh_of(zero);
     int i;
 
     for (i = 0; i < IN_FLIGHT; i++)
         if (complete_reduction(
                 zero, &zero->reduction[(zero->next + i) % IN_FLIGHT]) < 0)
             return -1;
+    for (i = 0; i < zero->shards->n; i++) {
+        const struct plait_shard *s = &zero->shards->shard[i];
+
+        if (!zero->begun[i] &&
+            mesh->ops->fill_zero(mesh->q, s->grad, s->part * sizeof(float)) < 0)
+            return -1;
+    }
     return 0;
 }
 
@@ -296,7 +322,8 @@ struct plait_zero *plait_zero_create(struct plait_shards *shards,
         zero->reduction[i].region = -1;
     zero->gathered = calloc(shards->n, sizeof(*zero->gathered));
     zero->path = calloc(shards->n, sizeof(*zero->path));
-    if (!zero->gathered || !zero->path)
+    zero->begun = calloc(shards->n, sizeof(*zero->begun));
+    if (!zero->gathered || !zero->path || !zero->begun)
         goto error;
     for (i = 0; i < shards->n; i++)
         plait_shard_reduction_path(&shards->shard[i], &zero->path[i]);
@@ -320,6 +347,7 @@ void plait_zero_destroy(struct plait_zero *zero)
     pool_destroy(zero, &zero->wires);
     free(zero->gathered);
     free(zero->path);
+    free(zero->begun);
     free(zero);
     errno = saved;
 }

@@ -32,10 +32,12 @@ int plait_zero_prefetch(struct plait_zero *zero, int i);
 int plait_zero_acquire(struct plait_zero *zero, int i, bool gradient);
 int plait_zero_release(struct plait_zero *zero, int i);
 
+/* A step begins: what the parts have is not added to. */
+void plait_zero_begin(struct plait_zero *zero);
 /* Region i's gradient of a micro-batch is complete: start adding it to the
  * parts. */
 int plait_zero_reduce(struct plait_zero *zero, int i);
-/* All that was started is in the parts. */
+/* All that was started is in the parts, and 0 where nothing was. */
 int plait_zero_finish(struct plait_zero *zero);
 
 #endif
