@@ -260,14 +260,14 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
         sync->bucket[i].ready = 0;
     if (plait_small_norms_begin(sync->norms, microbatches) < 0)
         return -1;
-    if (sync->zero) {
-        plait_zero_begin(sync->zero);
-        return 0;
-    }
+    if (sync->zero)
+        plait_zero_begin(sync->zero, mesh->graphs.passes);
     /* A captured graph is the same for every micro-batch, and adds. */
     if (mesh->graphs.passes)
         return mesh->ops->fill_zero(mesh->q, shards->grads,
                                     shards->grads_bytes);
+    if (sync->zero)
+        return 0;
     for (i = 0; i < shards->n; i++)
         if (plait_model_begin_gradient(sync->model, shards->shard[i].region) <
             0)

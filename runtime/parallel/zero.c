@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/mesh/reduce.h"
 
@@ -212,9 +211,10 @@ void plait_zero_serve(struct plait_zero *zero)
 
 /* -- gradients ----------------------------------------------------------- */
 
-void plait_zero_begin(struct plait_zero *zero)
+void plait_zero_begin(struct plait_zero *zero, bool zeroed)
 {
-    memset(zero->begun, 0, (size_t)zero->shards->n * sizeof(*zero->begun));
+    for (int i = 0; i < zero->shards->n; i++)
+        zero->begun[i] = zeroed;
 }
 
 /* The first of a step to its part, in place of what the last step left. */

@@ -32,8 +32,9 @@ int plait_zero_prefetch(struct plait_zero *zero, int i);
 int plait_zero_acquire(struct plait_zero *zero, int i, bool gradient);
 int plait_zero_release(struct plait_zero *zero, int i);
 
-/* A step begins: what the parts have is not added to. */
-void plait_zero_begin(struct plait_zero *zero);
+/* A step begins: what the parts have is added to where they are `zeroed`, else
+ * the first sum takes its place. */
+void plait_zero_begin(struct plait_zero *zero, bool zeroed);
 /* Region i's gradient of a micro-batch is complete: start adding it to the
  * parts. */
 int plait_zero_reduce(struct plait_zero *zero, int i);
