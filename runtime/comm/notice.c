@@ -4,6 +4,7 @@
 
 #include "runtime/comm/notice.h"
 
+#include <errno.h>
 #include <linux/sockios.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -12,8 +13,8 @@
 #include <unistd.h>
 
 /* How long the other machine may take to say that it has the bytes, and a
- * sender to send them all; how many of those that have connected are heard at
- * once. */
+ * sender to send them all; for how many that say nothing who listens has that
+ * patience at once. */
 enum { TAKEN_MS = 2000, LOOK_MS = 5, PATIENCE_MS = 200, HEARD = 16 };
 
 struct head {
@@ -104,17 +105,20 @@ bool plait_notice_came(const struct plait_meeting *m, int listener)
     const struct timeval patience = {.tv_usec = PATIENCE_MS * 1000};
     struct plait_notice notice;
     bool came = false;
+    int silent = 0;
 
-    for (int i = 0; i < HEARD && !came; i++) {
+    for (int i = 0; i < SOMAXCONN && silent < HEARD && !came; i++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 
         if (fd < 0)
             break;
+        errno = 0;
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
         came = plait_read_all(fd, notice.head, sizeof(notice.head)) == 0 &&
                plait_notice_begins(notice.head) &&
                plait_read_all(fd, notice.proof, sizeof(notice.proof)) == 0 &&
                plait_notice_take(m, notice.head, notice.proof);
+        silent += errno == EAGAIN;
         close(fd);
     }
     return came;
