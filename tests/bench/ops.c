@@ -97,7 +97,7 @@ static void run_op(struct ops_bench *o, enum op op)
                                 .q_stride = 3 * C,
                                 .kv_stride = 3 * C,
                                 .scale = 0.125f,
-                                .zeroed = 1};
+                                .overwrite = 1};
     struct plait_update adamw = {.rule = PLAIT_UPDATE_ADAMW,
                                  .lr = 1e-9f,
                                  .beta1 = 0.9f,
