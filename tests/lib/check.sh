@@ -2,7 +2,8 @@
 # For scripts to source; they end with echo "1..$n".
 n=0
 
-check() { # name status
+check() { # name status, which it returns
     n=$((n + 1))
     if [ "$2" = 0 ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; fi
+    [ "$2" = 0 ]
 }

@@ -31,7 +31,7 @@ ref = $(patsubst $(src)/kernels/ref/%.c,ref-%.o,$(wildcard $(src)/kernels/ref/*.
 tests = $(patsubst $(src)/tests/unit/%.c,%.o, \
     $(wildcard $(src)/tests/unit/ops_*.c)) test_ops_cpu.o arm_libraries.o
 test: $(vectors:%=base-%.o) $(vectors:%=sve-%.o) $(ref) $(tests) kernels.o \
-    host.o cpu-ops.o cpu-isa.o cpu-queue.o module.o
+    grouped.o host.o cpu-ops.o cpu-isa.o cpu-queue.o module.o
 	$(CC) -fopenmp -o $@ $^ -lm
 base-%.o: $(src)/kernels/cpu/%.c
 	$(CC) $(CFLAGS) -DCPU_ISA=base -c -o $@ $<
