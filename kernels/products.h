@@ -12,7 +12,9 @@
  *
  * A product is a line of text: the kind of device with the versions of its
  * driver and library, types, sizes, what else counts. A choice is a product's
- * line, " : " and the algorithm in hexadecimal. Lines end with a newline. */
+ * line, PLAIT_CHOICE_MARK and the algorithm in hexadecimal. Lines end with a
+ * newline. */
+#define PLAIT_CHOICE_MARK " : "
 enum { PLAIT_CHOICE_MOST = 1024 }; /* bytes of one, with the 0 behind it */
 
 struct plait_product_ops {

@@ -13,9 +13,8 @@
 #define MOST 128 /* products that are wanted */
 #define LINE 512 /* of a product, with its end */
 #define HEX (2 * sizeof(cublasLtMatmulAlgo_t))
-#define MARK " : "
-
-_Static_assert(LINE + sizeof(MARK) + HEX + 1 <= PLAIT_CHOICE_MOST, "");
+_Static_assert(LINE + sizeof(PLAIT_CHOICE_MARK) + HEX + 1 <= PLAIT_CHOICE_MOST,
+               "");
 
 struct choice {
     char product[LINE];
@@ -215,9 +214,9 @@ static int take_line(struct cuda_tuned *t, const char *line, size_t length)
         return 1;
     memcpy(text, line, length);
     text[length] = '\0';
-    hex = strstr(text, MARK);
+    hex = strstr(text, PLAIT_CHOICE_MARK);
     if (hex == NULL || hex - text >= LINE || text[length - HEX - 1] != ' ' ||
-        !read_algo(hex + strlen(MARK), &algo))
+        !read_algo(hex + strlen(PLAIT_CHOICE_MARK), &algo))
         return 1;
     *hex = '\0';
     if (strncmp(text, t->kind, strlen(t->kind)) != 0)
@@ -421,12 +420,12 @@ static char *write_choice(const char *product, const cublasLtMatmulAlgo_t *algo)
 {
     const unsigned char *bytes = (const unsigned char *)algo;
     size_t n = strcspn(product, "\n");
-    char *line = malloc(n + strlen(MARK) + HEX + 2), *end;
+    char *line = malloc(n + strlen(PLAIT_CHOICE_MARK) + HEX + 2), *end;
 
     if (line == NULL)
         return NULL;
     memcpy(line, product, n);
-    end = line + n + sprintf(line + n, MARK);
+    end = line + n + sprintf(line + n, PLAIT_CHOICE_MARK);
     for (size_t i = 0; i < sizeof(*algo); i++)
         end += sprintf(end, "%02x", bytes[i]);
     memcpy(end, "\n", 2);

@@ -5,7 +5,6 @@
 #include "runtime/comm/bells.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -19,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/comm/shm_map.h"
+#include "runtime/stuck/look.h"
 #include "topology/base/hash.h"
 
 struct bell {
@@ -40,15 +41,13 @@ struct site {
 /* What processes share that see each other's memory by its name. */
 static uint64_t node_hash(void)
 {
-    uint64_t hash = PLAIT_HASH_START;
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    char boot[40] = "";
+    char boot[40];
     struct stat st;
+    uint64_t hash;
 
-    if (f && fgets(boot, sizeof(boot), f))
-        hash = plait_hash_text(hash, boot);
-    if (f)
-        fclose(f);
+    plait_stuck_read_line("/proc/sys/kernel/random/boot_id", boot,
+                          sizeof(boot));
+    hash = plait_hash_text(PLAIT_HASH_START, boot);
     if (stat("/dev/shm", &st) == 0)
         hash += (uint64_t)st.st_dev * 1000003 + st.st_ino;
     return hash;
@@ -92,25 +91,6 @@ static int find_near(struct plait_bells *b, const struct site *all, int n,
     return lowest;
 }
 
-/* The bells of this machine by that name; NULL with errno. The memory is
- * allocated at once, since a later page fault could kill the process. */
-static struct bell *open_bells(const char *name, bool create, size_t size)
-{
-    int fd = shm_open(name, create ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, 0600);
-    void *at = MAP_FAILED;
-
-    if (fd < 0)
-        return NULL;
-    if (!create || (errno = posix_fallocate(fd, 0, (off_t)size)) == 0)
-        at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (at != MAP_FAILED)
-        return at;
-    if (create)
-        shm_unlink(name);
-    return NULL;
-}
-
 /* The lowest rank of each machine first, then the others; *failed on any. */
 static int share_bells(struct plait_bells *b, struct plait_comm *world,
                        uint64_t id, int lowest, double *failed)
@@ -122,12 +102,12 @@ static int share_bells(struct plait_bells *b, struct plait_comm *world,
 
     snprintf(name, sizeof(name), "/plait-%016" PRIx64 "-bells-%d", id, lowest);
     if (first)
-        b->bell = open_bells(name, true, size);
+        b->bell = plait_shm_map(name, true, size);
     *failed = first && !b->bell;
     rc = plait_comm_host_all_reduce(world, failed, 1, PLAIT_MAX);
     if (rc == 0 && *failed == 0) {
         if (!first)
-            b->bell = open_bells(name, false, size);
+            b->bell = plait_shm_map(name, false, size);
         *failed = !b->bell;
         rc = plait_comm_host_all_reduce(world, failed, 1, PLAIT_MAX);
     }

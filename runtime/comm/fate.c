@@ -30,11 +30,11 @@ bool plait_fate_stopped(struct plait_election *c, int number)
     bool still = is_stopped(c->m, number);
 
     if (!still)
-        c->still[number] = 0;
-    else if (c->still[number] <= 0)
-        c->still[number] = now;
-    if (still && now - c->still[number] >= c->patience->stopped)
-        c->fate[number] = PLAIT_FATE_STOPPED;
+        c->peer[number].still = 0;
+    else if (c->peer[number].still <= 0)
+        c->peer[number].still = now;
+    if (still && now - c->peer[number].still >= c->patience->stopped)
+        c->peer[number].fate = PLAIT_FATE_STOPPED;
     return still;
 }
 
@@ -45,11 +45,12 @@ static bool was_silent(const struct plait_election *c, int number)
 
 static void note_missed(struct plait_election *c, int number, double now)
 {
-    c->missed[number] = now;
-    if (c->since[number] <= 0)
-        c->since[number] = now;
-    if (was_silent(c, number) || now - c->since[number] > c->patience->away)
-        c->fate[number] = PLAIT_FATE_AWAY;
+    c->peer[number].missed = now;
+    if (c->peer[number].since <= 0)
+        c->peer[number].since = now;
+    if (was_silent(c, number) ||
+        now - c->peer[number].since > c->patience->away)
+        c->peer[number].fate = PLAIT_FATE_AWAY;
 }
 
 /* One that can be reached and does not come computes, or is stopped. */
@@ -57,10 +58,10 @@ static void note_slow(struct plait_election *c, int number, double now)
 {
     double waits = now - c->began;
 
-    c->since[number] = 0;
+    c->peer[number].since = 0;
     if (waits > c->patience->slow ||
         (was_silent(c, number) && waits > FROZEN_S))
-        c->fate[number] = PLAIT_FATE_AWAY;
+        c->peer[number].fate = PLAIT_FATE_AWAY;
     plait_fate_stopped(c, number);
 }
 
@@ -70,11 +71,11 @@ void plait_fate_note(struct plait_election *c, int number, int seen)
     double now = plait_trace_now();
 
     if (seen == 0)
-        c->fate[number] = PLAIT_FATE_ENDED;
+        c->peer[number].fate = PLAIT_FATE_ENDED;
     for (int i = 0; i < m->n && seen != 0; i++) {
         int other = m->present[i];
 
-        if (other == m->self || c->fate[other] != PLAIT_FATE_ALIVE ||
+        if (other == m->self || c->peer[other].fate != PLAIT_FATE_ALIVE ||
             c->fds[other] >= 0 || m->all[other].space != m->all[number].space)
             continue;
         if (seen < 0)
@@ -88,9 +89,9 @@ void plait_fate_hear(void *arg, int number)
 {
     struct plait_election *c = arg;
 
-    if (number != c->m->self && c->fate[number] == PLAIT_FATE_ALIVE &&
+    if (number != c->m->self && c->peer[number].fate == PLAIT_FATE_ALIVE &&
         c->fds[number] < 0)
-        c->fate[number] = PLAIT_FATE_STOPPED;
+        c->peer[number].fate = PLAIT_FATE_STOPPED;
 }
 
 void plait_fate_tell(struct plait_election *c, int to)
@@ -100,17 +101,17 @@ void plait_fate_tell(struct plait_election *c, int to)
     double now = plait_trace_now();
     int fd = -1, stopped;
 
-    if (m->all[to].space == here || now - c->told[to] < TELL_S)
+    if (m->all[to].space == here || now - c->peer[to].told < TELL_S)
         return;
     for (int i = 0; i < m->n; i++) {
         stopped = m->present[i];
         if (m->all[stopped].space != here || stopped == m->self)
             continue;
-        if (c->fate[stopped] == PLAIT_FATE_ALIVE)
+        if (c->peer[stopped].fate == PLAIT_FATE_ALIVE)
             plait_fate_stopped(c, stopped);
-        if (c->fate[stopped] != PLAIT_FATE_STOPPED)
+        if (c->peer[stopped].fate != PLAIT_FATE_STOPPED)
             continue;
-        c->told[to] = now;
+        c->peer[to].told = now;
         c->meeting.root = to;
         fd = plait_rendezvous_reach(plait_members_host(m, to), m->all[to].port,
                                     1);

@@ -17,15 +17,20 @@ enum plait_fate {
     PLAIT_FATE_STOPPED
 };
 
+/* When, in seconds; 0: not at all, or not any more. */
+struct plait_election_peer {
+    enum plait_fate fate;
+    double since;  /* it could not be reached */
+    double still;  /* it was seen to be stopped */
+    double missed; /* its machine was last tried in vain */
+    double told;   /* it was last told who is stopped here */
+};
+
 struct plait_election {
     struct plait_members *m;
     struct plait_meeting meeting;
-    enum plait_fate *fate; /* [size] by number */
-    double *since;         /* [size] it could not be reached; 0: it could */
-    double *still;         /* [size] it was seen to be stopped; 0: it was not */
-    double *missed;        /* [size] its machine was last tried in vain */
-    double *told;          /* [size] it was last told who is stopped here */
-    double began;          /* to wait for the others */
+    struct plait_election_peer *peer; /* [size] by number */
+    double began;                     /* to wait for the others */
     const struct plait_patience *patience;
     int tries;
     int *fds; /* [size] of the lowest, to the others */

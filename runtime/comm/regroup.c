@@ -50,9 +50,9 @@ static void look_around(void *arg, int *fds)
     for (int r = c->m->self + 1; r < c->m->size; r++) {
         if (fds[r] != -1)
             continue;
-        if (c->fate[r] == PLAIT_FATE_ALIVE && c->missed[r] < now)
+        if (c->peer[r].fate == PLAIT_FATE_ALIVE && c->peer[r].missed < now)
             plait_fate_note(c, r, plait_members_probe(c->m, r));
-        if (c->fate[r] != PLAIT_FATE_ALIVE)
+        if (c->peer[r].fate != PLAIT_FATE_ALIVE)
             fds[r] = PLAIT_RENDEZVOUS_GONE;
     }
 }
@@ -66,7 +66,7 @@ static int check_part(const struct plait_election *c, int n,
     int away = 0, lowest = m->size;
 
     for (int i = m->n - 1; i >= 0; i--)
-        if (c->fate[m->present[i]] == PLAIT_FATE_AWAY) {
+        if (c->peer[m->present[i]].fate == PLAIT_FATE_AWAY) {
             away++;
             lowest = m->present[i];
         }
@@ -152,14 +152,14 @@ static int leave_out(struct plait_election *c, int n, struct plait_error *err)
     if (check_part(c, n, err) < 0)
         return -1;
     for (int i = 0; i < m->n; i++)
-        if (c->fate[m->present[i]] == PLAIT_FATE_STOPPED &&
+        if (c->peer[m->present[i]].fate == PLAIT_FATE_STOPPED &&
             !tell_out(c, m->present[i]))
-            c->fate[m->present[i]] = PLAIT_FATE_AWAY;
+            c->peer[m->present[i]].fate = PLAIT_FATE_AWAY;
     if (check_part(c, n, err) < 0)
         return -1;
     for (int i = 0; i < m->n; i++)
-        if (c->fate[m->present[i]] == PLAIT_FATE_AWAY &&
-            c->since[m->present[i]] <= 0)
+        if (c->peer[m->present[i]].fate == PLAIT_FATE_AWAY &&
+            c->peer[m->present[i]].since <= 0)
             tell_out(c, m->present[i]);
     return 0;
 }
@@ -170,8 +170,8 @@ static int list_out(const struct plait_election *c, int32_t *numbers)
     int n = 0;
 
     for (int i = 0; i < m->n; i++)
-        if (c->fate[m->present[i]] == PLAIT_FATE_AWAY ||
-            c->fate[m->present[i]] == PLAIT_FATE_STOPPED)
+        if (c->peer[m->present[i]].fate == PLAIT_FATE_AWAY ||
+            c->peer[m->present[i]].fate == PLAIT_FATE_STOPPED)
             numbers[n++] = m->present[i];
     return n;
 }
@@ -194,7 +194,7 @@ static int lead_election(struct plait_election *c, struct plait_error *err)
 
     for (int i = 0; i < m->n; i++)
         if (m->present[i] > m->self &&
-            c->fate[m->present[i]] == PLAIT_FATE_ALIVE)
+            c->peer[m->present[i]].fate == PLAIT_FATE_ALIVE)
             c->fds[m->present[i]] = -1;
     c->meeting.root = m->self;
     c->began = plait_trace_now();
@@ -325,14 +325,14 @@ static int run_election(struct plait_election *c, struct plait_error *err)
         for (int i = 0; i < m->n && m->present[i] < m->self; i++) {
             int number = m->present[i];
 
-            if (c->fate[number] != PLAIT_FATE_ALIVE || alive == ASKED)
+            if (c->peer[number].fate != PLAIT_FATE_ALIVE || alive == ASKED)
                 continue;
             /* One that is stopped does not answer, and one on a machine that
              * was just tried in vain neither. */
-            if (!plait_fate_stopped(c, number) && c->missed[number] < began &&
-                ask(c, number) == 0)
+            if (!plait_fate_stopped(c, number) &&
+                c->peer[number].missed < began && ask(c, number) == 0)
                 return 0;
-            alive += c->fate[number] == PLAIT_FATE_ALIVE;
+            alive += c->peer[number].fate == PLAIT_FATE_ALIVE;
         }
         if (alive > 0)
             nanosleep(&pause, NULL);
@@ -370,11 +370,7 @@ int plait_members_regroup(struct plait_members *m,
     struct plait_election c = {
         .m = m,
         .meeting = meeting_of(m),
-        .fate = calloc(n, sizeof(*c.fate)),
-        .since = calloc(n, sizeof(*c.since)),
-        .still = calloc(n, sizeof(*c.still)),
-        .missed = calloc(n, sizeof(*c.missed)),
-        .told = calloc(n, sizeof(*c.told)),
+        .peer = calloc(n, sizeof(*c.peer)),
         .patience = patience,
         .began = plait_trace_now(),
         .fds = calloc(n, sizeof(*c.fds)),
@@ -387,17 +383,12 @@ int plait_members_regroup(struct plait_members *m,
     c.meeting.arg = &c;
     for (int r = 0; c.fds && r < m->size; r++)
         c.fds[r] = PLAIT_RENDEZVOUS_GONE;
-    rc = c.fate && c.since && c.still && c.missed && c.told && c.fds
-             ? run_election(&c, err)
-             : plait_errorf(err, "out of memory");
+    rc = c.peer && c.fds ? run_election(&c, err)
+                         : plait_errorf(err, "out of memory");
     for (int r = 0; c.fds && r < m->size; r++)
         if (c.fds[r] >= 0)
             close(c.fds[r]);
-    free(c.fate);
-    free(c.since);
-    free(c.still);
-    free(c.missed);
-    free(c.told);
+    free(c.peer);
     free(c.fds);
     return rc;
 }

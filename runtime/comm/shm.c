@@ -5,7 +5,6 @@
 #include "runtime/comm/shm.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/comm/arith.h"
+#include "runtime/comm/shm_map.h"
 
 /* Bytes of a chunk, and chunks that may be under way: together they fit in a
  * core's cache. */
@@ -69,26 +69,6 @@ static void area_name(char name[64], const struct plait_shm_world *world,
              world->next);
 }
 
-/* Map the area of this name; NULL with errno. Its memory is allocated at once:
- * on a full file system a later page fault would kill the process. */
-static struct area *area_open(const char *name, bool create)
-{
-    int fd = shm_open(name, create ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, 0600);
-    void *at = MAP_FAILED;
-
-    if (fd < 0)
-        return NULL;
-    if (!create || (errno = posix_fallocate(fd, 0, sizeof(struct area))) == 0)
-        at = mmap(NULL, sizeof(struct area), PROT_READ | PROT_WRITE, MAP_SHARED,
-                  fd, 0);
-    close(fd);
-    if (at != MAP_FAILED)
-        return at;
-    if (create)
-        shm_unlink(name);
-    return NULL;
-}
-
 static void areas_close(struct area **area, int n)
 {
     for (int i = 0; i < n; i++)
@@ -138,12 +118,14 @@ static int open_areas(struct plait_comm *comm,
     int rc;
 
     area_name(name, world, world->rank);
-    failed = !all || !(all[comm->rank] = area_open(name, true));
+    failed = !all || !(all[comm->rank] =
+                           plait_shm_map(name, true, sizeof(struct area)));
     rc = plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX);
     for (int i = 0; rc == 0 && !failed && i < comm->size; i++) {
         area_name(name, world, s->ranks[i]);
         if (i != comm->rank)
-            failed = !(all[i] = area_open(name, false));
+            failed =
+                !(all[i] = plait_shm_map(name, false, sizeof(struct area)));
     }
     if (rc == 0)
         rc = plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX);

@@ -53,14 +53,11 @@ static void copy_wait(const struct plait_record *record, int i, double now,
 
 uint64_t plait_stuck_space(void)
 {
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    char boot[40] = "";
+    char boot[40];
     struct stat s;
 
-    if (f && !fgets(boot, sizeof(boot), f))
-        boot[0] = '\0';
-    if (f)
-        fclose(f);
+    plait_stuck_read_line("/proc/sys/kernel/random/boot_id", boot,
+                          sizeof(boot));
     if (stat("/proc/self/ns/pid", &s) < 0)
         s.st_ino = 0;
     return plait_hash_text(PLAIT_HASH_START, boot) + s.st_ino;

@@ -21,8 +21,6 @@
 /* Products of a rank; lines of the file, of which the last stay. */
 enum { REQUESTS = 128, LINES = 2000 };
 
-#define MARK " : "
-
 static const struct plait_product_ops *products_of(const struct run *r)
 {
     return r->s->world.ops->products;
@@ -73,14 +71,17 @@ static bool has_product(const char *choices, const char *line, size_t n)
     return false;
 }
 
-/* Behind the line's MARK: digits of the algorithm; 0: it has none. */
+/* Behind the line's PLAIT_CHOICE_MARK: digits of the algorithm; 0: it has none.
+ */
 static size_t count_digits(const char *line, const char **mark)
 {
     size_t n = strcspn(line, "\n");
-    const char *p = memmem(line, n, MARK, strlen(MARK));
+    const char *p =
+        memmem(line, n, PLAIT_CHOICE_MARK, strlen(PLAIT_CHOICE_MARK));
 
     *mark = p;
-    return p && line[n] ? (size_t)(line + n - p) - strlen(MARK) : 0;
+    return p && line[n] ? (size_t)(line + n - p) - strlen(PLAIT_CHOICE_MARK)
+                        : 0;
 }
 
 /* What the file has of other products, but for damaged lines. */
@@ -94,7 +95,8 @@ static void copy_others(const char *old, const char *choices, FILE *out)
         skip++;
     for (line = old; *line; line = next_line(line))
         if (--skip < 0 && count_digits(line, &mark) == digits &&
-            !has_product(choices, line, (size_t)(mark - line) + strlen(MARK)))
+            !has_product(choices, line,
+                         (size_t)(mark - line) + strlen(PLAIT_CHOICE_MARK)))
             fprintf(out, "%.*s\n", (int)strcspn(line, "\n"), line);
 }
 

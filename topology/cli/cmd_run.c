@@ -169,19 +169,16 @@ static int check_together(struct run *run)
     return -1;
 }
 
-/* Other launchers have no nodes to leave out, and Slurm tells its own. */
 static int check_elastic(const struct run *run, struct plait_error *err)
 {
-    errno = EINVAL;
-    if (!run->elastic || run->place.alone)
+    if (!run->elastic || run->place.alone || run->place.slurm)
         return 0;
-    return run->place.slurm
-               ? 0
-               : plait_errorf(err, "run: --elastic goes with --np or srun: "
-                                   "another launcher ends all tasks when one "
-                                   "dies");
+    errno = EINVAL;
+    return plait_errorf(err, "run: --elastic goes with --np or srun: another "
+                             "launcher ends all tasks when one dies");
 }
 
+/* Other launchers have no nodes to leave out, and Slurm tells its own. */
 static int check_spares(const struct run *run, struct plait_error *err)
 {
     if (!run->options.spares || run->elastic)

@@ -41,7 +41,6 @@ struct plait_heartbeat {
     pthread_cond_t answered;
     /* Under the lock. */
     struct plait_beat_table table;
-    double begun;                     /* to listen */
     struct plait_stuck_rank *answers; /* [world] NULL: nothing is asked */
     bool *has;                        /* [world] */
     bool leave, spoke, ended;
