@@ -109,6 +109,17 @@ static int ask_node(slurm_step_id_t step, const char *node,
     return rc == SLURM_SUCCESS && *message ? 0 : -1;
 }
 
+/* Before a step daemon has made the step's container, Slurm lists those of
+ * container 0: proctrack/linuxproc all processes, proctrack/pgid the kernel's.
+ * Process 1 or 2, init or kthreadd, is among them and never a task. */
+static int is_of_step(const job_step_pids_t *pids)
+{
+    for (uint32_t i = 0; i < pids->pid_cnt; i++)
+        if (pids->pid[i] <= 2)
+            return 0;
+    return pids->pid_cnt > 0;
+}
+
 /* Does Slurm know processes of the step on that node? */
 static int has_tasks(const slurm_step_id_t *id, const char *node)
 {
@@ -122,7 +133,7 @@ static int has_tasks(const slurm_step_id_t *id, const char *node)
     at = message->pid_list ? slurm_list_iterator_create(message->pid_list)
                            : NULL;
     while (at && (pids = slurm_list_next(at)))
-        found |= pids->pid_cnt > 0;
+        found |= is_of_step(pids);
     if (at)
         slurm_list_iterator_destroy(at);
     slurm_job_step_pids_response_msg_free(message);
@@ -144,7 +155,8 @@ static int find_stray(const struct plait_agreement *a)
     return -1;
 }
 
-static void conclude(struct plait_agreement *a, int stray)
+/* 1: the nodes may start their tasks; 0: the user has been told why not. */
+static int conclude(struct plait_agreement *a, int stray)
 {
     int count, node = find_said(a, "no ", &count);
 
@@ -152,7 +164,7 @@ static void conclude(struct plait_agreement *a, int stray)
         refuse(a, a->nodes[node],
                plait_meeting_said(a->meeting, node) + strlen("no 0 "),
                count - 1);
-        return;
+        return 0;
     }
     node = find_said(a, NULL, &count);
     if (stray >= 0)
@@ -166,6 +178,7 @@ static void conclude(struct plait_agreement *a, int stray)
                count - 1);
     else
         let_go(a);
+    return stray < 0 && node < 0;
 }
 
 /* Until all nodes have told, or those that have show that the step cannot
@@ -185,8 +198,13 @@ static void *host(void *arg)
         if (stray >= 0)
             break;
     }
-    if (rc >= 0)
-        conclude(a, stray);
+    if (rc < 0 || conclude(a, stray))
+        return NULL;
+    /* A node that comes only now would wait for srun's end, and srun for it. */
+    while ((rc = plait_meeting_wait(a->meeting, QUIET)) == 0)
+        plait_meeting_answer(a->meeting, "stop");
+    if (rc > 0)
+        plait_meeting_answer(a->meeting, "stop");
     return NULL;
 }
 

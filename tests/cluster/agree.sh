@@ -60,6 +60,25 @@ scancel --user="$(id -un)"
 check "... start nothing" is "" "$(ls started.* 2>/dev/null)"
 check "... and leave nothing" until_true quiet
 
+# A step daemon answers before it has made the step's container: Slurm then
+# lists all processes of the machine where it is asked for those of the step.
+if strace -o /dev/null true 2>/dev/null; then
+    strace -f -qq -o slow.trace -p "$(cat slurm/slurmd.node1.pid)" \
+        -P /proc/self/oom_score_adj -e inject=openat:delay_enter=12000000 \
+        2>strace.err &
+    tracer=$!
+    until_true grep -q "TracerPid:.*$tracer" \
+        "/proc/$(cat slurm/slurmd.node1.pid)/status"
+    check "a slow step daemon is waited for" is "" \
+        "$(timeout 240 srun -Q -w node1 -n2 --tp=1 true 2>&1 || echo failed)"
+    check "... which was slow" grep -q DELAYED slow.trace
+    until_true quiet
+    kill $tracer
+    wait $tracer
+else
+    skip "a slow step daemon is waited for" "no strace, or it is forbidden"
+fi
+
 # A node without the plugin cannot say so: Slurm starts its tasks.
 sed 's:^PlugStackConfig=.*:PlugStackConfig=/dev/null:' slurm/slurm.conf \
     >slurm/bare.conf
