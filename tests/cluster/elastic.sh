@@ -37,7 +37,7 @@ trains()
 ranks()
 {
     local one
-    for one in $(pgrep -f "^[^ ]*plait-train c.yaml .*log.metrics=$1.jsonl"); do
+    for one in $(pgrep -f "^[^ ]*plait-train c.yaml .*dir=$work/$1.ck"); do
         [ -n "${2:-}" ] && ! tr '\0' '\n' <"/proc/$one/environ" |
             grep -qx "SLURMD_NODENAME=$2" || echo "$one"
     done 2>/dev/null
@@ -95,9 +95,11 @@ check "... without an error of theirs" is "" \
         grep -vE "^plait-train: (rank|back at step) ")"
 says spares "is gone in step|back at step" | sed 's/^/#   /'
 
+# KillOnBadExit ends all tasks when one fails: the first one must still speak.
 check "more spare nodes than there are are refused, in one line" refused \
     "spares=2 leaves none of 2 nodes; ask for 3 or more" srun -Q --mpi=none \
-    -N2 --ntasks-per-node=1 "$plait_run" run --elastic --spares=2 true
+    -N2 --ntasks-per-node=1 bash -c '[ $SLURM_PROCID != 0 ] || sleep 2
+        exec "$0" run --elastic --spares=2 true' "$plait_run"
 
 start cut "--dp=3 --tp=2" --set train.timeout=12
 until_true trains cut

@@ -24,7 +24,7 @@ start()
     timeout 480 srun -Q --mpi=pmix -N"$2" -n4 --dp=4 --output="$1.out.%t" \
         bash -c 'hostname >"$0.host.$RANK"; exec "$@"' "$1" \
         "$train" c.yaml --set train.steps=100000000 \
-        --set train.timeout=$limit --set log.metrics="$1.jsonl" \
+        --set train.timeout=$limit --set log.metrics="$work/$1.jsonl" \
         >"$1.srun" 2>&1 </dev/null &
     srun_pid=$!
 }
@@ -37,7 +37,7 @@ trains()
 # ranks NAME: its processes, as they are numbered here
 ranks()
 {
-    pgrep -f "^[^ ]*plait-train c.yaml .*log.metrics=$1.jsonl"
+    pgrep -f "^[^ ]*plait-train c.yaml .*log.metrics=$work/$1.jsonl"
 }
 
 gone()
@@ -87,7 +87,7 @@ for comm in $comms; do
     SLURM_HOSTFILE=$work/hosts timeout 480 srun -Q --mpi=$mpi -N2 -n4 \
         -m arbitrary --dp=4 --output="$comm.out.%t" "$train" c.yaml \
         --comm $comm --set train.steps=100000000 --set train.timeout=$limit \
-        --set log.metrics="$comm.jsonl" >"$comm.srun" 2>&1 </dev/null &
+        --set log.metrics="$work/$comm.jsonl" >"$comm.srun" 2>&1 </dev/null &
     srun_pid=$!
     check "a training over two nodes, $comm" until_true trains $comm
     for pid in $(ranks $comm); do

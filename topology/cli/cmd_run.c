@@ -207,13 +207,16 @@ static int check_unplanned(struct run *run, struct plait_error *err)
                : 0;
 }
 
-/* What all tasks find wrong alike, the first one says. */
+/* What all tasks find wrong alike, the first one says, and fails with: that of
+ * another would let srun (KillOnBadExit) end it before it has spoken. */
 static int refuse(const struct run *run, const struct plait_error *err)
 {
     int usage = errno == EINVAL;
 
     if (run->only_here ? !run->said : run->place.first)
         plait_cmd_failed("%s", err->text);
+    else if (!run->only_here)
+        return 0;
     return usage ? PLAIT_EXIT_USAGE : PLAIT_EXIT_FAILED;
 }
 
