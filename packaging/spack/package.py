@@ -31,6 +31,7 @@ class Plait(AutotoolsPackage, CudaPackage):
     depends_on("jansson")
     depends_on("expat")
     depends_on("zlib-api")
+    depends_on("libdeflate")
     depends_on("zstd")
     depends_on("xz")
     depends_on("utf8proc")

@@ -6,12 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "runtime/checkpoint/checksum.h"
 #include "topology/base/thread.h"
 
 #define BLOCK ((size_t)4 << 20)
@@ -64,7 +64,7 @@ static int read_block(struct plait_blocks_in *b, uint64_t at, char *to)
             return errno;
         if (n < 0)
             continue;
-        b->crc = plait_checksum(b->crc, to, (size_t)n);
+        b->crc = libdeflate_crc32(b->crc, to, (size_t)n);
         to += n;
         at += (uint64_t)n;
         size -= (size_t)n;

@@ -5,10 +5,10 @@
 #include "runtime/checkpoint/manifest_identity.h"
 
 #include <inttypes.h>
+#include <libdeflate.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 static const char marker[] = "\"checksum\": \"";
 #define DIGITS 8
@@ -110,11 +110,10 @@ static char *find_digits(const char *text, size_t size)
 static uint32_t checksum_of(const char *text, size_t size, const char *digits)
 {
     size_t before = (size_t)(digits - text);
-    uLong crc = crc32_z(0, (const unsigned char *)text, before);
+    uint32_t crc = libdeflate_crc32(0, text, before);
 
-    crc = crc32_z(crc, (const unsigned char *)"00000000", DIGITS);
-    return (uint32_t)crc32_z(crc, (const unsigned char *)digits + DIGITS,
-                             size - before - DIGITS);
+    crc = libdeflate_crc32(crc, "00000000", DIGITS);
+    return libdeflate_crc32(crc, digits + DIGITS, size - before - DIGITS);
 }
 
 void plait_manifest_seal(char *text, size_t size)

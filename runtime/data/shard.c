@@ -5,9 +5,9 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <libdeflate.h>
 #include <limits.h>
 #include <string.h>
-#include <zlib.h>
 
 static const char magic[8] = "PLAITTOK";
 
@@ -27,7 +27,7 @@ static uint32_t get_u32(const unsigned char *from)
 
 static uint32_t header_checksum(const unsigned char *bytes)
 {
-    return (uint32_t)crc32(crc32(0, NULL, 0), bytes, 60);
+    return libdeflate_crc32(0, bytes, 60);
 }
 
 void plait_shard_encode(const struct plait_shard_header *header,

@@ -10,7 +10,6 @@
 #include <zlib.h>
 
 #include "runtime/checkpoint/blocks_in.h"
-#include "runtime/checkpoint/checksum.h"
 #include "tap.h"
 #include "test_seed.h"
 
@@ -32,27 +31,6 @@ static void fill_bytes(void)
 {
     for (size_t i = 0; i < MOST; i++)
         bytes[i] = (unsigned char)(draw(1 << 20) >> 8);
-}
-
-/* Of any size, place in memory, and sum before. */
-static void checksums(void)
-{
-    int bad = 0, i;
-
-    for (i = 0; i < 4000; i++) {
-        size_t at = draw(300), size = draw(i < 3000 ? 300 : 20000);
-        uint32_t before = (uint32_t)draw(UINT64_C(1) << 31) * 2;
-        uint32_t want =
-            size ? (uint32_t)crc32_z(before, bytes + at, size) : before;
-
-        if (plait_checksum(before, bytes + at, size) == want)
-            continue;
-        bad++;
-        diag("%zu bytes from %zu on, after %08x", size, at, before);
-    }
-    ok(bad == 0, "4000 checksums are zlib's");
-    ok(plait_checksum(0, "123456789", 9) == UINT32_C(0xcbf43926),
-       "and the one that every CRC-32 is known by");
 }
 
 /* An empty file without a name. */
@@ -166,7 +144,6 @@ int main(void)
         return 1;
     state = test_seed();
     fill_bytes();
-    checksums();
     sizes();
     shorter(1000, 500, "a short file that has become shorter");
     shorter(5 * BLOCK, 3 * BLOCK + 77, "a long one");

@@ -89,6 +89,22 @@ static void sizes(const char *where)
        sizeof(size) / sizeof(size[0]));
 }
 
+/* The one that every CRC-32 is known by, a piece at a time. */
+static void known_checksum(void)
+{
+    struct plait_file_out out;
+    int ret;
+
+    unlink(path);
+    ret = plait_file_out_open(&out, path);
+    ret |= plait_file_out_write(&out, "1234", 4);
+    ret |= plait_file_out_write(&out, NULL, 0);
+    ret |= plait_file_out_write(&out, "56789", 5);
+    ret |= plait_file_out_close(&out, 1);
+    ok(ret == 0 && out.crc == UINT32_C(0xcbf43926),
+       "the checksum of 123456789, with nothing written inside: %08x", out.crc);
+}
+
 static void patches(void)
 {
     static const uint64_t at[] = {0, 10, BLOCK - 2, 2 * BLOCK - 3, 9000000};
@@ -153,6 +169,7 @@ int main(void)
     snprintf(path, sizeof(path), "/tmp/plait-file-out-%d", (int)getpid());
     sizes("a disk");
     left();
+    known_checksum();
     patches();
     full_disk();
     unlink(path);
