@@ -118,6 +118,9 @@ static void merge(struct plait_beat_table *t, const struct plait_beat *b,
         int node = b->first + i;
         double heard = now - b->body[2 * i] / PARTS;
 
+        /* Whoever speaks for the sender has sent this; it was heard now. */
+        if (node == b->node)
+            t->speaker[node] = b->body[2 * i + 1];
         if (node == t->self || b->body[2 * i] == NEVER ||
             heard <= t->heard[node])
             continue;

@@ -103,6 +103,7 @@ struct plait_record {
     int32_t size;   /* of this struct */
     int32_t rank, world, gpu, pid;
     char host[64], job[64];
+    unsigned char v6[16], v4[4]; /* its node's address; 0: none */
     _Atomic int64_t step;
     _Atomic int32_t phase;
     _Atomic double phase_since;

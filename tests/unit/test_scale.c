@@ -13,28 +13,26 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/comm/comm_private.h"
-#include "runtime/comm/rendezvous.h"
 #include "runtime/comm/tcp_tree.h"
+#include "runtime/train/watchdog/contacts.h"
 #include "tap.h"
+#include "tcp_ranks.h"
 
 #define RANKS 40
 #define LARGE 131072
-#define TP 8 /* ranks of a tensor parallel group */
+#define TP 8 /* ranks of a tensor parallel group, and of a node */
+#define GATHERED 120
+#define HOST "node12345678"
 
-enum { WORLD, CONTACTS, SUM, ID, BARRIER, SPLIT_TP, SPLIT_DP, NPHASES };
+enum { WORLD, GATHER, CONTACTS, SUM, ID, BARRIER, SPLIT_TP, SPLIT_DP, NPHASES };
 
 static const char *const phases[NPHASES] = {
-    "the world meets",
-    "all-gather of 104 bytes",
-    "sum of 4 numbers",
-    "broadcast of 128 bytes",
-    "barrier",
-    "split: groups of 8",
-    "split: groups of 1 in 8",
+    "the world meets",    "all-gather of 120 bytes", "contacts, nodes of 8",
+    "sum of 4 numbers",   "broadcast of 128 bytes",  "barrier",
+    "split: groups of 8", "split: groups of 1 in 8",
 };
 
 struct sent {
@@ -94,6 +92,28 @@ static void add_scatter(struct sent *s, const struct plait_tcp_tree *t,
     s->bytes += (run_of(t) - 1) * each;
 }
 
+static void add_all_gather(struct sent *s, const struct plait_tcp_tree *t,
+                           int size, size_t each)
+{
+    add_gather(s, t, each);
+    add(s, t->ways, (uint64_t)size * each);
+}
+
+/* Of the address and the name of its node, an eighth. */
+enum { PART = (4 + sizeof(HOST) - 1 + TP - 1) / TP };
+
+static void add_contacts(struct sent *s, const struct plait_tcp_tree *t,
+                         int size)
+{
+    add(s, t->ways, 72); /* which run this is, and rank 0's name */
+    add_all_gather(s, t, size, sizeof(struct plait_hang_contact));
+    add_sum(s, t, 2 * sizeof(double));
+    add_all_gather(s, t, size, PART);
+    add_all_gather(s, t, size, sizeof(uint16_t)); /* ports */
+    for (int i = 0; i < 5; i++)                   /* memory was had */
+        add_sum(s, t, sizeof(double));
+}
+
 static void add_join(struct sent *s)
 {
     add(s, 1, HELLO);
@@ -123,8 +143,7 @@ static void add_split(struct sent *s, const struct plait_tcp_tree *t, int rank,
     int members = tp ? TP : size / TP;
     struct plait_tcp_tree group;
 
-    add_gather(s, t, WISH);
-    add(s, t->ways, (uint64_t)size * WISH);
+    add_all_gather(s, t, size, WISH);
     add_gather(s, t, CONTACT);
     add_scatter(s, t, PLACE);
     if (members == 1)
@@ -143,10 +162,10 @@ static struct sent expected(int phase, int rank, int size)
     plait_tcp_tree_init(&t, rank, size);
     if (phase == WORLD)
         add_world(&s, &t, rank, size);
-    if (phase == CONTACTS) {
-        add_gather(&s, &t, 104);
-        add(&s, t.ways, (uint64_t)size * 104);
-    }
+    if (phase == GATHER)
+        add_all_gather(&s, &t, size, GATHERED);
+    if (phase == CONTACTS)
+        add_contacts(&s, &t, size);
     if (phase == SUM)
         add_sum(&s, &t, 4 * sizeof(double));
     if (phase == ID)
@@ -173,14 +192,40 @@ static int split(struct plait_comm *world, bool tp)
     return 0;
 }
 
+/* 0: this rank knows how to reach the last one, and what its node is called. */
+static int meet(struct plait_comm *world)
+{
+    int rank = plait_comm_rank(world), last = plait_comm_size(world) - 1;
+    struct plait_hang_contact mine = {.space = 1 + (uint64_t)(rank / TP)};
+    struct plait_heartbeat_address at = {
+        .has4 = 1, .v4 = {10, 0, 0, 1}, .port = (uint16_t)(1 + rank)};
+    struct plait_contacts c;
+    struct plait_error err;
+    int rc = plait_contacts_meet(&c, world, &mine, &err);
+
+    if (rc == 0) {
+        strcpy(c.node[rank / TP].host, HOST);
+        at.v4[3] = (unsigned char)(rank / TP);
+        rc = plait_contacts_exchange(&c, world, &at, NULL, NULL, &err);
+    }
+    if (rc == 0 &&
+        (c.at[last].port != 1 + last || c.at[last].v4[3] != last / TP % 256 ||
+         strcmp(plait_contacts_host(&c, last), HOST) != 0))
+        rc = -1;
+    plait_contacts_clear(&c);
+    return rc;
+}
+
 static int run_phase(int phase, struct plait_comm *world, char *room)
 {
     double values[4] = {1};
     char text[128] = "";
 
     switch (phase) {
+    case GATHER:
+        return plait_comm_host_all_gather(world, text, room, GATHERED);
     case CONTACTS:
-        return plait_comm_host_all_gather(world, text, room, 104);
+        return meet(world);
     case SUM:
         return plait_comm_host_all_reduce(world, values, 4, PLAIT_SUM);
     case ID:
@@ -192,10 +237,11 @@ static int run_phase(int phase, struct plait_comm *world, char *room)
     }
 }
 
-/* counts[NPHASES]; the exit status. */
-static int run_rank(const struct plait_launch *launch, struct sent *counts)
+/* arg: struct sent (*)[NPHASES] of all ranks. */
+static int run_rank(const struct plait_launch *launch, void *arg)
 {
-    char *room = malloc((size_t)launch->world_size * 104);
+    struct sent *counts = ((struct sent(*)[NPHASES])arg)[launch->rank];
+    char *room = malloc((size_t)launch->world_size * GATHERED);
     struct plait_error err;
     struct plait_comm *world = plait_tcp_create(launch, 200, &err);
     int rc = world && room ? 0 : 1;
@@ -203,7 +249,7 @@ static int run_rank(const struct plait_launch *launch, struct sent *counts)
     if (!world)
         diag("rank %d: %s", launch->rank, err.text);
     counts[WORLD] = sent;
-    for (int i = CONTACTS; rc == 0 && i < NPHASES; i++) {
+    for (int i = GATHER; rc == 0 && i < NPHASES; i++) {
         sent = (struct sent){0};
         rc = run_phase(i, world, room) < 0;
         counts[i] = sent;
@@ -216,28 +262,11 @@ static int run_rank(const struct plait_launch *launch, struct sent *counts)
 /* *counts [n][NPHASES]: how many ranks failed. */
 static int run_ranks(int n, struct sent (**counts)[NPHASES])
 {
-    struct plait_launch launch = {.world_size = n};
-    int port = 0, fd = plait_rendezvous_listen(&port), status, failed = 0;
-
     *counts = mmap(NULL, (size_t)n * sizeof(**counts), PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (*counts == MAP_FAILED)
         abort();
-    close(fd);
-    launch.master_port = port;
-    strcpy(launch.master_addr, "localhost");
-    strcpy(launch.jobid, "9.0");
-    fflush(stdout);
-    for (launch.rank = 0; launch.rank < n; launch.rank++) {
-        pid_t pid = fork();
-
-        if (pid == 0)
-            _exit(run_rank(&launch, (*counts)[launch.rank]));
-        failed += pid < 0;
-    }
-    while (wait(&status) > 0)
-        failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-    return failed;
+    return run_processes(n, run_rank, *counts);
 }
 
 /* -- the test -------------------------------------------------------------- */
@@ -268,18 +297,18 @@ static void test_large(void)
     uint64_t messages = 0, most = 0, root = 0;
 
     for (int r = 0; r < LARGE; r++) {
-        struct sent e = expected(CONTACTS, r, LARGE);
+        struct sent e = expected(GATHER, r, LARGE);
 
         messages = e.messages > messages ? e.messages : messages;
         most = e.bytes > most ? e.bytes : most;
         root = r == 0 ? e.bytes : root;
     }
     ok(messages <= PLAIT_TCP_WAYS + 1 &&
-           most <= UINT64_C(104) * LARGE * (PLAIT_TCP_WAYS + 1),
+           most <= UINT64_C(120) * LARGE * (PLAIT_TCP_WAYS + 1),
        "%d ranks: no rank sends more than %d messages, nor its data more "
        "often",
        LARGE, PLAIT_TCP_WAYS + 1);
-    ok(root == UINT64_C(104) * LARGE * PLAIT_TCP_WAYS,
+    ok(root == UINT64_C(120) * LARGE * PLAIT_TCP_WAYS,
        "nor does rank 0, which as a star sent it %d times", LARGE - 1);
 }
 

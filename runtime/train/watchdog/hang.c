@@ -8,12 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "runtime/stuck/beat.h"
 #include "runtime/stuck/look.h"
-#include "runtime/train/watchdog/heartbeat.h"
+#include "runtime/train/watchdog/contacts.h"
 
 /* A watch that has not run for so long will not report. */
 #define FRESH_S 2
@@ -26,114 +25,82 @@
 /* From the last of its connections to the end of a process. */
 #define GONE_S 2.0
 
-/* How a rank is found by those of its node. */
-struct contact {
-    uint64_t run;   /* rank 0's counts */
-    uint64_t space; /* processes of one see each other */
-    int32_t pid, fd, gpu;
-    char host[64];
-};
-
 struct plait_hang {
     struct plait_record *record; /* NULL: none */
     int fd, rank, world;
-    struct contact *all;              /* [world] */
+    struct plait_contacts contacts;
     const struct plait_record **peer; /* [world] NULL: not of this node */
-    int nnodes, *node_of;             /* [world] */
     /* Of several nodes. */
-    int socket;                         /* -1: none */
-    struct plait_heartbeat_address *at; /* [world] NULL: none */
+    int socket; /* -1: none */
     char secret[PLAIT_SECRET_SIZE];
     struct plait_heartbeat *beat; /* NULL: nothing is heard */
     struct plait_error unheard;   /* why there never will be, "": it will */
 };
 
-static void describe_self(struct plait_hang *h, const struct plait_world *world)
+static int gpu_of(const struct plait_hang_contact *c)
 {
-    struct contact *me = &h->all[h->rank];
+    return c->gpu == PLAIT_HANG_NO_GPU ? -1 : (int)c->gpu;
+}
+
+static struct plait_hang_contact describe_self(struct plait_hang *h,
+                                               const struct plait_world *world)
+{
+    struct plait_hang_contact me = {.gpu = PLAIT_HANG_NO_GPU};
     struct plait_record *record = h->record;
 
-    me->space = plait_stuck_space();
-    me->pid = getpid();
-    me->fd = h->fd;
-    me->gpu = world->planned ? world->launch.gpu : -1;
-    if (getrandom(&me->run, sizeof(me->run), 0) != sizeof(me->run))
-        me->run = me->space + (uint64_t)me->pid;
-    gethostname(me->host, sizeof(me->host) - 1);
+    me.space = plait_stuck_space();
+    me.pid = (uint32_t)getpid();
+    me.fd = h->fd;
+    if (world->planned && world->launch.gpu >= 0)
+        me.gpu = (uint32_t)world->launch.gpu;
     if (!record)
-        return;
+        return me;
     record->rank = h->rank;
     record->world = h->world;
-    record->gpu = me->gpu;
+    record->gpu = gpu_of(&me);
     if (world->planned)
         snprintf(record->job, sizeof(record->job), "%s", world->launch.jobid);
+    return me;
 }
 
 static void open_peers(struct plait_hang *h)
 {
-    const struct contact *me = &h->all[h->rank];
+    const struct plait_hang_contact *all = h->contacts.all;
 
     for (int r = 0; r < h->world; r++)
         if (r == h->rank)
             h->peer[r] = h->record;
-        else if (h->all[r].space == me->space && h->all[r].fd >= 0)
-            h->peer[r] = plait_record_open(h->all[r].pid, h->all[r].fd);
+        else if (all[r].space == all[h->rank].space && all[r].fd >= 0)
+            h->peer[r] = plait_record_open((int)all[r].pid, all[r].fd);
 }
 
 /* Every rank's contact. Nothing may be opened before all are complete. */
-static int meet(struct plait_hang *h, struct plait_comm *comm,
+static int meet(struct plait_hang *h, const struct plait_world *world,
                 struct plait_error *err)
 {
-    struct contact me = h->all[h->rank];
+    struct plait_hang_contact me = describe_self(h, world);
 
-    if (plait_comm_host_all_gather(comm, &me, h->all, sizeof(me)) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(comm));
+    if (plait_contacts_meet(&h->contacts, world->comm, &me, err) < 0)
+        return -1;
     if (h->record) {
-        h->record->run = h->all[0].run;
+        h->record->run = h->contacts.run;
         atomic_thread_fence(memory_order_release);
         h->record->magic = PLAIT_RECORD_MAGIC;
     }
-    if (plait_comm_barrier(comm) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(comm));
+    if (plait_comm_barrier(world->comm) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(world->comm));
     return 0;
 }
 
-struct place {
-    uint64_t space;
-    int rank;
-};
-
-static int by_space(const void *a, const void *b)
+/* The first of this node's ranks. */
+static int first_here(const struct plait_hang *h)
 {
-    const struct place *x = a, *y = b;
+    const int *node_of = h->contacts.node_of;
+    int r = 0;
 
-    if (x->space != y->space)
-        return x->space < y->space ? -1 : 1;
-    return x->rank - y->rank;
-}
-
-/* Nodes are numbered by their lowest ranks. -1: out of memory. */
-static int number_nodes(struct plait_hang *h)
-{
-    size_t n = (uint32_t)h->world;
-    struct place *all = calloc(n, sizeof(*all));
-    int lowest = 0;
-
-    if (!all)
-        return -1;
-    for (int r = 0; r < h->world; r++)
-        all[r] = (struct place){h->all[r].space, r};
-    qsort(all, n, sizeof(*all), by_space);
-    for (int i = 0; i < h->world; i++) {
-        if (i == 0 || all[i].space != all[i - 1].space)
-            lowest = all[i].rank;
-        h->node_of[all[i].rank] = lowest;
-    }
-    for (int r = 0; r < h->world; r++)
-        h->node_of[r] =
-            h->node_of[r] == r ? h->nnodes++ : h->node_of[h->node_of[r]];
-    free(all);
-    return 0;
+    while (node_of[r] != node_of[h->rank])
+        r++;
+    return r;
 }
 
 /* The addresses of all ranks. Collective. */
@@ -143,22 +110,18 @@ static int exchange_addresses(struct plait_hang *h,
 {
     const char *toward = world->planned && world->launch.master_addr[0]
                              ? world->launch.master_addr
-                             : h->all[0].host;
+                             : h->contacts.first_host;
     struct plait_heartbeat_address mine = {.port = 0};
-    int rc;
 
-    h->at = calloc((size_t)h->world, sizeof(*h->at));
-    rc = h->at ? 0 : plait_errorf(err, "out of memory");
-    if (plait_error_consensus(world->comm, rc, err) < 0)
-        return -1;
     if (world->planned)
         memcpy(h->secret, world->launch.secret, sizeof(h->secret));
     h->socket = plait_heartbeat_open(toward, &mine);
     if (h->socket < 0)
         plait_errorf(&h->unheard, "no socket: %s", strerror(errno));
-    if (plait_comm_host_all_gather(world->comm, &mine, h->at, sizeof(mine)) < 0)
-        return plait_errorf(err, "%s", plait_comm_error(world->comm));
-    plait_heartbeat_correct(toward, h->world, h->at);
+    if (plait_contacts_exchange(&h->contacts, world->comm, &mine, h->record,
+                                h->peer[first_here(h)], err) < 0)
+        return -1;
+    plait_heartbeat_correct(toward, h->world, h->contacts.at);
     return 0;
 }
 
@@ -169,10 +132,8 @@ static int hang_init(struct plait_hang *h, struct plait_comm *comm)
     h->fd = h->socket = -1;
     h->rank = plait_comm_rank(comm);
     h->world = (int)n;
-    h->all = calloc(n, sizeof(*h->all));
     h->peer = calloc(n, sizeof(*h->peer));
-    h->node_of = calloc(n, sizeof(*h->node_of));
-    return h->all && h->peer && h->node_of ? 0 : -1;
+    return h->peer ? 0 : -1;
 }
 
 struct plait_hang *plait_hang_create(const struct plait_world *world,
@@ -186,16 +147,10 @@ struct plait_hang *plait_hang_create(const struct plait_world *world,
     if (plait_error_consensus(world->comm, rc, err) < 0)
         goto error;
     h->record = plait_record_create(&h->fd);
-    describe_self(h, world);
-    if (meet(h, world->comm, err) < 0)
+    if (meet(h, world, err) < 0)
         goto error;
     open_peers(h);
-    rc = number_nodes(h);
-    if (rc < 0)
-        plait_errorf(err, "out of memory");
-    if (plait_error_consensus(world->comm, rc, err) < 0)
-        goto error;
-    if (h->nnodes > 1 && exchange_addresses(h, world, err) < 0)
+    if (h->contacts.nnodes > 1 && exchange_addresses(h, world, err) < 0)
         goto error;
     plait_comm_set_record(world->comm, h->record);
     return h;
@@ -218,10 +173,8 @@ void plait_hang_destroy(struct plait_hang *h)
         if (r != h->rank)
             plait_record_close(h->peer[r]);
     plait_record_destroy(h->record, h->fd);
-    free(h->at);
-    free(h->node_of);
+    plait_contacts_clear(&h->contacts);
     free(h->peer);
-    free(h->all);
     free(h);
     errno = saved;
 }
@@ -229,12 +182,13 @@ void plait_hang_destroy(struct plait_hang *h)
 void plait_hang_where(const struct plait_hang *h, int rank, char *text,
                       size_t size)
 {
-    const struct contact *c = &h->all[rank];
+    const struct plait_hang_contact *c = &h->contacts.all[rank];
+    const char *host = plait_contacts_host(&h->contacts, rank);
 
-    if (c->gpu >= 0)
-        snprintf(text, size, "%.63s, GPU %d", c->host, c->gpu);
+    if (gpu_of(c) >= 0)
+        snprintf(text, size, "%.63s, GPU %d", host, gpu_of(c));
     else
-        snprintf(text, size, "%.63s, process %d", c->host, c->pid);
+        snprintf(text, size, "%.63s, process %d", host, (int)c->pid);
 }
 
 static bool speaks(void *arg)
@@ -250,9 +204,10 @@ static void look_at(const struct plait_hang *h, int r,
         plait_stuck_look(h->peer[r], rank);
     else
         plait_stuck_unknown(r, rank);
-    snprintf(rank->host, sizeof(rank->host), "%.63s", h->all[r].host);
-    rank->pid = h->all[r].pid;
-    rank->gpu = h->all[r].gpu;
+    snprintf(rank->host, sizeof(rank->host), "%.63s",
+             plait_contacts_host(&h->contacts, r));
+    rank->pid = (int)h->contacts.all[r].pid;
+    rank->gpu = gpu_of(&h->contacts.all[r]);
 }
 
 static void look(void *arg, int rank, struct plait_stuck_rank *out)
@@ -268,11 +223,11 @@ void plait_hang_listen(struct plait_hang *h)
     if (!h || h->socket < 0 || h->beat)
         return;
     site.world = h->world;
-    site.node = h->node_of[h->rank];
-    site.nnodes = h->nnodes;
-    site.node_of = h->node_of;
-    site.at = h->at;
-    site.run = h->all[0].run;
+    site.node = h->contacts.node_of[h->rank];
+    site.nnodes = h->contacts.nnodes;
+    site.node_of = h->contacts.node_of;
+    site.at = h->contacts.at;
+    site.run = h->contacts.run;
     site.secret = h->secret;
     h->beat = plait_heartbeat_create(h->socket, h->rank, &site);
     h->socket = -1;
@@ -296,7 +251,7 @@ bool plait_hang_speaks(const struct plait_hang *h)
 
 bool plait_hang_is_first_node(const struct plait_hang *h)
 {
-    int mine = h ? h->node_of[h->rank] : 0;
+    int mine = h ? h->contacts.node_of[h->rank] : 0;
 
     for (int i = 0; i < mine; i++)
         if (!h->beat || plait_heartbeat_silence(h->beat, i, false) == 0)
@@ -337,14 +292,15 @@ static bool is_cut_off(const struct plait_hang *h, int *silent, double *age)
 
     *silent = 0;
     *age = 0;
-    for (int i = 0; h->beat && i < h->nnodes; i++) {
+    for (int i = 0; h->beat && i < h->contacts.nnodes; i++) {
         double silence = plait_heartbeat_silence(h->beat, i, false);
 
         *silent += silence > 0;
         *age = silence > *age ? silence : *age;
         first &= i > 0 || silence == 0;
     }
-    return *silent * 2 > h->nnodes || (*silent * 2 == h->nnodes && !first);
+    return *silent * 2 > h->contacts.nnodes ||
+           (*silent * 2 == h->contacts.nnodes && !first);
 }
 
 static void explain_cut(const struct plait_hang *h, int silent, double age,
@@ -359,7 +315,8 @@ static void explain_cut(const struct plait_hang *h, int silent, double age,
     snprintf(text, size,
              "node %s has heard nothing of %d of the %d other nodes since %s: "
              "it is cut off",
-             h->all[h->rank].host, silent, h->nnodes - 1, at);
+             plait_contacts_host(&h->contacts, h->rank), silent,
+             h->contacts.nnodes - 1, at);
 }
 
 void plait_hang_explain(const struct plait_hang *h, char *text, size_t size)
@@ -397,15 +354,15 @@ bool plait_hang_ended(const struct plait_hang *h)
 
 bool plait_hang_is_left(const struct plait_hang *h, double seconds)
 {
-    return h && h->beat && seconds > plait_beat_limit(h->nnodes) &&
+    return h && h->beat && seconds > plait_beat_limit(h->contacts.nnodes) &&
            plait_heartbeat_alone(h->beat);
 }
 
 double plait_hang_silence(const struct plait_hang *h, int rank)
 {
-    return h && h->beat
-               ? plait_heartbeat_silence(h->beat, h->node_of[rank], true)
-               : 0;
+    return h && h->beat ? plait_heartbeat_silence(
+                              h->beat, h->contacts.node_of[rank], true)
+                        : 0;
 }
 
 const char *plait_hang_unheard(const struct plait_hang *h)
@@ -417,7 +374,7 @@ const char *plait_hang_unheard(const struct plait_hang *h)
 
 static enum plait_stuck_state state_of(const struct plait_hang *h, int r)
 {
-    return h->peer[r] ? plait_stuck_state_of(h->all[r].pid)
+    return h->peer[r] ? plait_stuck_state_of((int)h->contacts.all[r].pid)
                       : PLAIT_STUCK_UNKNOWN;
 }
 
@@ -454,8 +411,9 @@ bool plait_hang_tells(const struct plait_hang *h)
         waited = plait_record_now() - begin;
         if (plait_hang_told(h) || plait_hang_ended(h))
             return false;
-        if (waited > TELL_S || (!lower_runs(h) && (waited > OTHER_NODE_S ||
-                                                   h->node_of[h->rank] == 0)))
+        if (waited > TELL_S ||
+            (!lower_runs(h) &&
+             (waited > OTHER_NODE_S || h->contacts.node_of[h->rank] == 0)))
             break;
         nanosleep(&pause, NULL);
     }
