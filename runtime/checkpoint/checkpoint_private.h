@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "runtime/checkpoint/directory.h"
+#include "runtime/checkpoint/slice_owners.h"
 #include "runtime/checkpoint/tensor_slice.h"
 #include "runtime/comm/world.h"
 #include "runtime/optim/replicas.h"
@@ -37,22 +38,14 @@ int plait_rank_shard_list(struct plait_rank_shard *shard,
                           const struct plait_optim *optim,
                           struct plait_error *err);
 
-/* A slice of one rank among those of all: a hash of what makes two slices the
- * same, never 0. */
-struct plait_slice_owner {
-    uint64_t hash;
-    int rank;
-};
+/* A hash of what makes two slices the same, never 0. */
 uint64_t plait_slice_fingerprint(const struct plait_tensor_slice *slice);
-/* Everyone's slices, sorted by hash and rank; 0 fills up. Collective. The
- * caller frees, in case of an error too. */
-int plait_slice_owners_gather(const struct plait_rank_shard *shard,
-                              struct plait_comm *world,
-                              struct plait_slice_owner **owners, size_t *total,
-                              struct plait_error *err);
-/* The first of the *n that hold this one. */
-size_t plait_slice_owners_find(const struct plait_slice_owner *owners,
-                               size_t total, uint64_t hash, size_t *n);
+/* Collective: by their fingerprints. plait_slice_owners_clear() in case of an
+ * error too. */
+int plait_rank_shard_owners(const struct plait_rank_shard *shard,
+                            struct plait_comm *world,
+                            struct plait_slice_owners *owners,
+                            struct plait_error *err);
 
 /* Collective: of equal slices one rank takes each, and replicas share the
  * work. No element of the model is missing, none is there twice. */

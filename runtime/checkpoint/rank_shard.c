@@ -22,76 +22,22 @@ uint64_t plait_slice_fingerprint(const struct plait_tensor_slice *p)
     return hash ? hash : 1;
 }
 
-static int by_hash(const void *a, const void *b)
+int plait_rank_shard_owners(const struct plait_rank_shard *shard,
+                            struct plait_comm *world,
+                            struct plait_slice_owners *owners,
+                            struct plait_error *err)
 {
-    const struct plait_slice_owner *x = a, *y = b;
+    uint64_t *mine = calloc((size_t)shard->n + 1, sizeof(*mine));
+    int ret = mine ? 0 : plait_errorf(err, "checkpoint: out of memory");
 
-    if (x->hash != y->hash)
-        return x->hash < y->hash ? -1 : 1;
-    return x->rank - y->rank;
-}
-
-int plait_slice_owners_gather(const struct plait_rank_shard *shard,
-                              struct plait_comm *world,
-                              struct plait_slice_owner **owners, size_t *total,
-                              struct plait_error *err)
-{
-    double most = shard->n;
-    uint64_t *mine, *all;
-    size_t room, i;
-    int ret;
-
-    if (plait_comm_host_all_reduce(world, &most, 1, PLAIT_MAX) < 0)
-        return plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    room = (size_t)most;
-    *total = room * plait_comm_size(world);
-    mine = calloc(room + 1, sizeof(*mine));
-    all = calloc(*total + 1, sizeof(*all));
-    *owners = calloc(*total + 1, sizeof(**owners));
-    ret = mine && all && *owners
-              ? 0
-              : plait_errorf(err, "checkpoint: out of memory");
+    *owners = (struct plait_slice_owners){.ranks = 0};
     ret = plait_error_consensus(world, ret, err);
-    for (i = 0; ret == 0 && i < (size_t)shard->n; i++)
+    for (int i = 0; ret == 0 && i < shard->n; i++)
         mine[i] = plait_slice_fingerprint(&shard->slices[i]);
-    if (ret == 0 && room > 0 &&
-        plait_comm_host_all_gather(world, mine, all, room * sizeof(*mine)) < 0)
-        ret = plait_errorf(err, "checkpoint: %s", plait_comm_error(world));
-    for (i = 0; ret == 0 && i < *total; i++)
-        (*owners)[i] = (struct plait_slice_owner){all[i], (int)(i / room)};
-    free(mine);
-    free(all);
     if (ret == 0)
-        qsort(*owners, *total, sizeof(**owners), by_hash);
+        ret = plait_slice_owners_gather(owners, world, mine, shard->n, err);
+    free(mine);
     return ret;
-}
-
-size_t plait_slice_owners_find(const struct plait_slice_owner *owners,
-                               size_t total, uint64_t hash, size_t *n)
-{
-    size_t low = 0, high = total, middle;
-
-    while (low < high) {
-        middle = (low + high) / 2;
-        if (owners[middle].hash < hash)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    *n = 0;
-    while (low + *n < total && owners[low + *n].hash == hash)
-        ++*n;
-    return low;
-}
-
-/* Of those that hold a slice, the one whose turn the fingerprint says, so
- * that replicas share the writing. */
-static int writer_of(const struct plait_slice_owner *owners, size_t total,
-                     uint64_t hash)
-{
-    size_t n, first = plait_slice_owners_find(owners, total, hash, &n);
-
-    return owners[first + (hash >> 32) % n].rank;
 }
 
 /* The tied copy on the last stage is cut along other borders than the first
@@ -116,25 +62,42 @@ static void drop_tied(struct plait_rank_shard *shard,
     shard->n = n;
 }
 
-/* Collective. Keep of this rank's slices those that it writes. */
-static int choose_slices(struct plait_rank_shard *shard,
-                         struct plait_comm *world, struct plait_error *err)
+/* Keep of this rank's slices those that it writes: of those that hold a slice,
+ * the one does whose turn the fingerprint says, so that replicas share the
+ * writing. */
+static void keep_own(struct plait_rank_shard *shard,
+                     struct plait_slice_owners *owners, int rank, int *ranks)
 {
-    int rank = plait_comm_rank(world), n = 0, i;
-    struct plait_slice_owner *owners = NULL;
-    size_t total = 0;
-    int ret = plait_slice_owners_gather(shard, world, &owners, &total, err);
+    int n = 0, i;
 
-    for (i = 0; i < shard->n && ret == 0; i++) {
-        if (writer_of(owners, total,
-                      plait_slice_fingerprint(&shard->slices[i])) != rank)
+    for (i = 0; i < shard->n; i++) {
+        uint64_t hash = plait_slice_fingerprint(&shard->slices[i]);
+        int holders = plait_slice_owners_find(owners, hash, ranks);
+
+        if (ranks[(hash >> 32) % (uint64_t)holders] != rank)
             continue;
         shard->slices[n] = shard->slices[i];
         shard->pieces[n++] = shard->pieces[i];
         shard->bytes += shard->slices[i].count * sizeof(float);
     }
     shard->n = n;
-    free(owners);
+}
+
+/* Collective. */
+static int choose_slices(struct plait_rank_shard *shard,
+                         struct plait_comm *world, struct plait_error *err)
+{
+    int *ranks = calloc((size_t)plait_comm_size(world), sizeof(*ranks));
+    int ret = ranks ? 0 : plait_errorf(err, "checkpoint: out of memory");
+    struct plait_slice_owners owners = {.ranks = 0};
+
+    ret = plait_error_consensus(world, ret, err);
+    if (ret == 0)
+        ret = plait_rank_shard_owners(shard, world, &owners, err);
+    if (ret == 0)
+        keep_own(shard, &owners, plait_comm_rank(world), ranks);
+    plait_slice_owners_clear(&owners);
+    free(ranks);
     return ret;
 }
 

@@ -115,17 +115,14 @@ static int find_class(struct plait_replica_check *c, uint64_t class)
 }
 
 static void sort_slices(struct plait_replica_check *c,
-                        const struct plait_slice_owner *owners, size_t total)
+                        struct plait_slice_owners *owners, int *ranks)
 {
     for (int i = 0; i < c->shard.n; i++) {
-        uint64_t name = PLAIT_HASH_START;
-        size_t n, first = plait_slice_owners_find(
-                      owners, total,
-                      plait_slice_fingerprint(&c->shard.slices[i]), &n);
+        int n = plait_slice_owners_find(
+            owners, plait_slice_fingerprint(&c->shard.slices[i]), ranks);
+        uint64_t name = plait_hash_bytes(PLAIT_HASH_START, ranks,
+                                         (size_t)n * sizeof(*ranks));
 
-        for (size_t k = 0; k < n; k++)
-            name = plait_hash_bytes(name, &owners[first + k].rank,
-                                    sizeof(owners->rank));
         c->class_of[i] = n > 1 ? find_class(c, name ? name : 1) : -1;
     }
 }
@@ -133,24 +130,24 @@ static void sort_slices(struct plait_replica_check *c,
 /* Collective. */
 static int make_classes(struct plait_replica_check *c, struct plait_error *err)
 {
-    struct plait_slice_owner *owners = NULL;
-    size_t total = 0;
+    struct plait_slice_owners owners = {.ranks = 0};
+    int *ranks = calloc((size_t)plait_comm_size(c->world), sizeof(*ranks));
     double most;
     int ret;
 
     c->mine = calloc(c->shard.n + 1, sizeof(*c->mine));
     c->class_of = calloc(c->shard.n + 1, sizeof(*c->class_of));
     c->buffer = malloc(CHUNK * sizeof(*c->buffer));
-    ret = c->mine && c->class_of && c->buffer
+    ret = c->mine && c->class_of && c->buffer && ranks
               ? 0
               : plait_errorf(err, "train.check_replicas: out of memory");
     ret = plait_error_consensus(c->world, ret, err);
     if (ret == 0)
-        ret = plait_slice_owners_gather(&c->shard, c->world, &owners, &total,
-                                        err);
+        ret = plait_rank_shard_owners(&c->shard, c->world, &owners, err);
     if (ret == 0)
-        sort_slices(c, owners, total);
-    free(owners);
+        sort_slices(c, &owners, ranks);
+    plait_slice_owners_clear(&owners);
+    free(ranks);
     most = c->nclasses;
     if (ret == 0 &&
         plait_comm_host_all_reduce(c->world, &most, 1, PLAIT_MAX) < 0)
