@@ -31,6 +31,7 @@ void plait_comm_init(struct plait_comm *comm,
     snprintf(comm->name, sizeof(comm->name), "%s", name);
     comm->noted = &comm->own;
     comm->world_rank = rank;
+    comm->nodes = 1;
 }
 
 int plait_comm_fail(struct plait_comm *comm, const char *fmt, ...)

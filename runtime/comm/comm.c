@@ -34,46 +34,14 @@ struct plait_record *plait_comm_record(const struct plait_comm *comm)
     return comm->record;
 }
 
-/* How many ranks of the parent ask for my color, and the lowest of them in the
- * world; whether all of them are on one node. */
-static int group_size(struct plait_comm *parent, int color,
-                      struct plait_group_site *site, int *first)
-{
-    struct {
-        uint64_t node;
-        int color, rank;
-    } mine, *all = calloc(parent->size, sizeof(*all));
-    int i, n = 0;
-
-    memset(&mine, 0, sizeof(mine));
-    mine.node = parent->node;
-    mine.color = color;
-    mine.rank = *first = parent->world_rank;
-    if (!all ||
-        plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0) {
-        free(all);
-        return -1;
-    }
-    site->known = parent->sited;
-    site->one_node = true;
-    site->network = &parent->network;
-    for (i = 0; i < parent->size; i++)
-        if (all[i].color == color) {
-            n++;
-            site->one_node &= all[i].node == mine.node;
-            *first = all[i].rank < *first ? all[i].rank : *first;
-        }
-    free(all);
-    return n;
-}
-
 /* A child knows what its parent does of site and record. */
 static void inherit(const struct plait_comm *parent, struct plait_comm *child,
-                    int first)
+                    int first, int nodes)
 {
     struct plait_record_group *group;
 
     child->world_rank = parent->world_rank;
+    child->nodes = nodes;
     if (parent->sited)
         plait_comm_set_network(child, &parent->network, parent->node);
     child->record = parent->record;
@@ -91,7 +59,7 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
 {
     struct plait_comm *child = NULL, *host = NULL;
     struct plait_group_site site = {.axis = axis};
-    int first, n = group_size(parent, color, &site, &first);
+    int first, n = plait_group_site_find(parent, color, &site, &first);
     int alone = color >= 0 && n == 1;
 
     if (n < 0)
@@ -117,7 +85,7 @@ int plait_comm_split(struct plait_comm *parent, int color, int key,
             return plait_errorf(err, "out of memory");
     }
     if (child)
-        inherit(parent, child, first);
+        inherit(parent, child, first, site.nodes);
     *comm = child;
     return 0;
 }
@@ -153,6 +121,11 @@ int plait_comm_rank(const struct plait_comm *comm)
 int plait_comm_size(const struct plait_comm *comm)
 {
     return comm->size;
+}
+
+int plait_comm_nodes(const struct plait_comm *comm)
+{
+    return comm->nodes;
 }
 
 bool plait_comm_failed(const struct plait_comm *comm)

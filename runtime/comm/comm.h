@@ -130,6 +130,9 @@ void plait_comm_kill_node(const struct plait_comm *world);
 
 int plait_comm_rank(const struct plait_comm *comm);
 int plait_comm_size(const struct plait_comm *comm);
+/* On how many nodes the ranks of a group are; 1 where plait_comm_set_network()
+ * did not say. */
+int plait_comm_nodes(const struct plait_comm *comm);
 /* Whether the communicator or the host one beside it has failed. */
 bool plait_comm_failed(const struct plait_comm *comm);
 /* Whether that is because a peer was lost, which ended every transfer of every

@@ -49,10 +49,16 @@ struct plait_request {
 /* What is known of a group before it is made. */
 struct plait_group_site {
     enum plait_comm_axis axis;
-    bool known;    /* whether the fields below are */
-    bool one_node; /* all of its ranks */
+    bool known; /* whether the fields below are */
+    int nodes;  /* that its ranks are on */
     const struct plait_site_network *network;
 };
+
+/* Of the ranks of the parent that ask for my color: how many they are, the
+ * lowest of them in the world, and their site but for its axis. Collective;
+ * -1: out of memory, or the parent has failed. */
+int plait_group_site_find(struct plait_comm *parent, int color,
+                          struct plait_group_site *site, int *first);
 
 struct plait_comm_vtable {
     const char *name;     /* "self", "mpi", "nccl", "socket", "tcp" */
@@ -104,6 +110,7 @@ struct plait_comm {
     struct plait_record *record;
     struct plait_record_group *noted, own;
     int world_rank;
+    int nodes; /* plait_comm_nodes() */
     /* plait_comm_set_network() */
     bool sited;
     uint64_t node;

@@ -43,7 +43,7 @@ static void choose_network(const struct plait_group_site *site,
     /* Network switches serve few groups: those that reduce gradients between
      * nodes gain most. */
     if (site->network->sharp)
-        p->collnet = class == PLAIT_DP && !site->one_node;
+        p->collnet = class == PLAIT_DP && site->nodes > 1;
 }
 
 void plait_group_policy_choose(const struct plait_group_site *site,
@@ -59,7 +59,7 @@ void plait_group_policy_choose(const struct plait_group_site *site,
 
     switch (site->axis) {
     case PLAIT_COMM_AXIS_TP:
-        if (site->known && site->one_node) {
+        if (site->known && site->nodes == 1) {
             p.min_ctas = TENSOR_CTAS;
             p.nvls_ctas = TENSOR_NVLS_CTAS;
         }

@@ -105,6 +105,20 @@ int plait_mesh_need_stage(struct plait_mesh *mesh, struct plait_error *err)
     return 0;
 }
 
+static int find_nodes(struct plait_mesh *mesh, struct plait_error *err)
+{
+    double most[PLAIT_NGROUPS];
+
+    for (int i = 0; i < PLAIT_NGROUPS; i++)
+        most[i] = mesh->group[i] ? plait_comm_nodes(mesh->group[i]) : 1;
+    if (plait_comm_host_all_reduce(mesh->world, most, PLAIT_NGROUPS,
+                                   PLAIT_MAX) < 0)
+        return plait_errorf(err, "%s", plait_comm_error(mesh->world));
+    for (int i = 0; i < PLAIT_NGROUPS; i++)
+        mesh->nodes[i] = (int)most[i];
+    return 0;
+}
+
 struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
                                      struct plait_device *dev,
                                      struct plait_comm *world,
@@ -137,7 +151,7 @@ struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
         goto error;
     }
     if (plait_mesh_need(mesh, USED_ALWAYS, err) < 0 ||
-        split_embedding(mesh, err) < 0)
+        split_embedding(mesh, err) < 0 || find_nodes(mesh, err) < 0)
         goto error;
     return mesh;
 
@@ -310,6 +324,16 @@ bool plait_hierarchy_is_faster(const struct plait_mesh *mesh,
     return how == PLAIT_ALL_REDUCE_HIERARCHICAL ||
            plait_cost_allreduce_hierarchical(local, nnodes, bytes, &mesh->gpu) <
                plait_cost_allreduce_flat(local, nnodes, bytes, &mesh->gpu);
+}
+
+size_t plait_mesh_bucket_bytes(const struct plait_mesh *mesh,
+                               const struct plait_parallel_config *config)
+{
+    int ranks = plait_comm_size(mesh->group[PLAIT_GROUP_DP_CP]);
+    int nodes = mesh->nodes[PLAIT_GROUP_DP_CP];
+
+    return (size_t)plait_cost_bucket(config->bucket_mib, ranks / nodes, nodes,
+                                     &mesh->gpu);
 }
 
 /* -- all communicators --------------------------------------------------- */

@@ -44,6 +44,9 @@ struct plait_mesh {
     struct plait_comm *world;
     struct plait_comm *group[PLAIT_NGROUPS]; /* self if alone; NULL where
                                                 nobody needed it */
+    /* On how many nodes the groups of each kind are that every model uses: of
+     * those that differ, the most. The same on all ranks. */
+    int nodes[PLAIT_NGROUPS];
     /* First and last stage, for tied embeddings; NULL where not a member and
      * where pp is 1. */
     struct plait_comm *embedding;
@@ -96,6 +99,11 @@ int plait_mesh_divide(struct plait_mesh *mesh,
 bool plait_hierarchy_is_faster(const struct plait_mesh *mesh,
                                const struct plait_hierarchy *nodes,
                                enum plait_all_reduce how, size_t bytes);
+
+/* Bytes of the buckets in which the groups DP_CP sum gradients
+ * (topology/plan/cost.h), by the links between their ranks. */
+size_t plait_mesh_bucket_bytes(const struct plait_mesh *mesh,
+                               const struct plait_parallel_config *config);
 
 /* All communicators below the world, i from 0 to PLAIT_NCOMMS - 1: the
  * groups, the embedding's, the stage's, the divided ones; NULL: not there.

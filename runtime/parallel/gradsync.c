@@ -124,7 +124,8 @@ void plait_gradsync_across(struct plait_gradsync *sync, bool replicas)
 
 static void make_buckets(struct plait_gradsync *sync)
 {
-    size_t most = sync->model->config->parallel.bucket_mib * (1 << 20);
+    size_t most = plait_mesh_bucket_bytes(sync->model->mesh,
+                                          &sync->model->config->parallel);
     size_t limit = most < FIRST_BUCKET_BYTES ? most : FIRST_BUCKET_BYTES;
     size_t bytes = 0;
     struct bucket *b = NULL;

@@ -11,12 +11,11 @@
  *
  * Without ZeRO a bucket is a run of neighbouring regions of one chunk, last
  * first, summed in place: 1 MiB for the first, so that it starts early, then
- * `bucket_mib`. With ZeRO 1 it is one region, whose parts are summed. ZeRO 2
- * and 3 reduce every micro-batch (zero.h). The reduction
- * path of a bucket: reduce.h. With grad_sync flat all
- * regions are one bucket (two sorts where there are experts), with naive they
- * are summed through the first rank (naive.h); neither starts before the end of
- * backward. */
+ * plait_mesh_bucket_bytes(). With ZeRO 1 it is one region, whose parts are
+ * summed. ZeRO 2 and 3 reduce every micro-batch (zero.h). The reduction path of
+ * a bucket: reduce.h. With grad_sync flat all regions are one bucket (two sorts
+ * where there are experts), with naive they are summed through the first rank
+ * (naive.h); neither starts before the end of backward. */
 struct plait_gradsync;
 
 struct plait_gradsync *plait_gradsync_create(struct plait_model *model,

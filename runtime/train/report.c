@@ -30,6 +30,17 @@ static void print_graphs(const struct plait_session *s)
                g->why[0] ? "; " : "", g->why);
 }
 
+/* Inside a node it is what PyTorch's DDP has, and not worth a line either. */
+static void print_buckets(const struct plait_session *s)
+{
+    const struct plait_parallel_config *p = &s->config->parallel;
+    int nodes = s->mesh->nodes[PLAIT_GROUP_DP_CP];
+
+    if (nodes > 1 && p->zero == 0 && p->grad_sync == PLAIT_GRAD_BUCKETED)
+        printf("gradients summed over %d nodes in buckets of %.4g MiB\n", nodes,
+               (double)plait_mesh_bucket_bytes(s->mesh, p) / (1 << 20));
+}
+
 static void print_sharing(const struct plait_world *world)
 {
     int ranks, cores = plait_world_shared_cores(world, &ranks);
@@ -86,6 +97,7 @@ void plait_report_start(const struct plait_session *s,
            size[PLAIT_TP], size[PLAIT_CP], size[PLAIT_EP], size[PLAIT_DP],
            size[PLAIT_PP], peak / 1e9);
     print_sharing(&s->world);
+    print_buckets(s);
     if (c->data.mask_documents)
         printf("attention and positions within documents\n");
     print_attention(s, model);

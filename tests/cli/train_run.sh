@@ -60,8 +60,10 @@ on_nodes() {
 }
 ok "a site whose network is slow to start" on_nodes far
 ok "sums in steps" grep -q '"dp-cp-across":' "$dir/m"
+ok "in large buckets" grep -q ' 2 nodes in buckets of 256 MiB$' "$dir/out"
 ok "a site whose nodes are" on_nodes near
 ok "sums at once" grep -q '"dp-cp":' "$dir/m"
+ok "in small buckets" grep -q ' 2 nodes in buckets of 25 MiB$' "$dir/out"
 on_nodes wrong
 ok "a site file that is wrong is refused by one line" \
     test 1 = "$(grep -c 'wrong.yaml:1: .*sharp' "$dir/out")"

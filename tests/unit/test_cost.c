@@ -135,6 +135,45 @@ static void hierarchical(void)
        "large ones as one group");
 }
 
+/* By the latency and the bandwidth of what a group's sums cross. */
+static void buckets(void)
+{
+    struct plait_gpu_type g = {.link_bw = 400e9,
+                               .link_alpha = 1e-6,
+                               .nic_bw = 50e9,
+                               .nic_alpha = 7e-6,
+                               .per_node = 8},
+                          slow = g;
+
+    ok(plait_cost_bucket(0, 8, 1, &g) == 25 * 1048576.0 &&
+           plait_cost_bucket(0, 1, 1, &g) == 25 * 1048576.0,
+       "inside a node 25 MiB");
+    /* 19 * 6 rounds * 7 us * 50 GB/s * 8/7 = 43.5 MiB */
+    ok(plait_cost_bucket(0, 1, 8, &g) == 48 * 1048576.0,
+       "one rank on each of eight nodes: 48 MiB");
+    /* 19 * 5 * 7 us * 100 GB/s * 6/5 = 76.1 MiB */
+    ok(plait_cost_bucket(0, 2, 3, &g) == 80 * 1048576.0,
+       "two with a NIC each on each of three: 80 MiB");
+    slow.nic_alpha *= 3;
+    ok(plait_cost_bucket(0, 1, 8, &slow) == 136 * 1048576.0,
+       "three times the latency: 136 MiB, of 130.5");
+    ok(plait_cost_bucket(0, 8, 64, &g) == 256 * 1048576.0,
+       "all GPUs of many nodes: the most, 256 MiB");
+    slow.nic_bw = 1e9;
+    ok(plait_cost_bucket(0, 1, 8, &slow) == 25 * 1048576.0,
+       "latency is little of a slow network: the least");
+    ok(plait_cost_bucket(0.01, 8, 1, &g) == 10485.76 &&
+           plait_cost_bucket(1000, 8, 64, &g) == 1000 * 1048576.0,
+       "what is given is taken");
+    for (int n = 2; n <= 64; n *= 2) {
+        double bytes = plait_cost_bucket(0, 1, n, &g);
+        double all = plait_cost_allreduce_flat(1, n, bytes, &g);
+
+        ok(plait_cost_allreduce_flat(1, n, 0, &g) <= 0.05 * all,
+           "%d nodes: latency is at most 5 %%", n);
+    }
+}
+
 int main(void)
 {
     plait_gpu_type_find("a100-80g", &gpu, NULL);
@@ -142,5 +181,6 @@ int main(void)
     test_alltoall();
     test_ring_of_leaves();
     hierarchical();
+    buckets();
     return done_testing();
 }

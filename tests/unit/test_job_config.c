@@ -25,7 +25,7 @@ static void defaults(void)
     ok(c->parallel.layout.size[PLAIT_TP] == 1 &&
            c->parallel.layout.size[PLAIT_DP] == PLAIT_AUTO &&
            c->parallel.schedule == PLAIT_SCHEDULE_1F1B && c->sizes_given == 0 &&
-           c->parallel.bucket_mib == 25,
+           c->parallel.bucket_mib == 0,
        "parallel");
     ok(c->data.train.n == 0 && c->data.val.n == 0 && !c->data.mask_documents &&
            c->data.end_token == -1 && c->data.format == PLAIT_DATA_AUTO &&

@@ -232,6 +232,45 @@ static void check_sums(struct plait_device *dev)
     plait_mesh_destroy(mesh);
 }
 
+static size_t bucket_of(struct plait_mesh *mesh, double mib)
+{
+    const struct plait_parallel_config config = {.bucket_mib = mib};
+
+    plait_gpu_type_find("h100", &mesh->gpu, NULL);
+    return plait_mesh_bucket_bytes(mesh, &config) >> 20;
+}
+
+/* test_cost.c has the sizes; here it is who is on how many nodes. The world
+ * keeps the last network. */
+static void check_buckets(struct plait_device *dev)
+{
+    static const struct plait_site_network network = {.sharp = false};
+    struct plait_mesh *mesh;
+
+    plait_comm_set_network(world, &network, plait_comm_rank(world) / 4);
+    mesh = open_dp(1, 1, dev);
+    all_ok(mesh->nodes[PLAIT_GROUP_DP_CP] == 2 && bucket_of(mesh, 0) == 176 &&
+               bucket_of(mesh, 3) == 3,
+           "dp 8 on two nodes: buckets of 176 MiB", "where no size is given");
+    plait_mesh_destroy(mesh);
+    mesh = open_dp(2, 1, dev);
+    all_ok(mesh->nodes[PLAIT_GROUP_TP] == 1 &&
+               mesh->nodes[PLAIT_GROUP_DP_CP] == 2 && bucket_of(mesh, 0) == 56,
+           "dp 4 on two nodes:", "56 MiB");
+    plait_mesh_destroy(mesh);
+    plait_comm_set_network(world, &network, plait_comm_rank(world) / 3);
+    mesh = open_dp(2, 1, dev);
+    all_ok(mesh->nodes[PLAIT_GROUP_TP] == 2 &&
+               mesh->nodes[PLAIT_GROUP_DP_CP] == 3,
+           "nodes of 3, 3 and 2 ranks:", "some tp groups are on two of them");
+    plait_mesh_destroy(mesh);
+    plait_comm_set_network(world, &network, 1);
+    mesh = open_dp(1, 1, dev);
+    all_ok(mesh->nodes[PLAIT_GROUP_DP_CP] == 1 && bucket_of(mesh, 0) == 25,
+           "dp 8 on one node:", "25 MiB");
+    plait_mesh_destroy(mesh);
+}
+
 static void check_nodes(void)
 {
     const struct plait_ops *ops = plait_ops_ref();
@@ -240,6 +279,7 @@ static void check_nodes(void)
     check_divided(dev);
     check_refused(dev);
     check_sums(dev);
+    check_buckets(dev);
     ops->device_destroy(dev);
 }
 

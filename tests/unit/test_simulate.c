@@ -328,12 +328,41 @@ static void uneven(void)
        "stages are the runtime's: 7 layers, or %d and the head", count);
 }
 
+static int buckets_of(int dp, double mib)
+{
+    struct plait_stage_time times[1];
+    struct plait_simulation_request request;
+    struct plait_gpu_type gpu;
+    struct plait_job_config c;
+    struct plait_layout l;
+
+    plait_gpu_type_find("h100", &gpu, NULL);
+    set_model(&c, &l, PLAIT_SCHEDULE_1F1B, 1, 1, dp);
+    c.model.hidden = 256;
+    c.model.ffn = 1024;
+    c.parallel.bucket_mib = mib;
+    l.size[PLAIT_DP] = dp;
+    if (plait_simulation_request_set(&request, times, &c, &l, &gpu, NULL) < 0)
+        return -1;
+    return times[0].buckets;
+}
+
+/* 25 M parameters, 96 MiB of gradients: sums over nodes are of more at once. */
+static void buckets(void)
+{
+    ok(buckets_of(8, 0) == 4 && buckets_of(16, 0) == 1,
+       "four buckets inside a node, one over two");
+    ok(buckets_of(8, 50) == 2 && buckets_of(16, 50) == 2,
+       "or as large as they are said to be");
+}
+
 int main(void)
 {
     bubbles();
     closed_forms();
     estimate_bounds();
     uneven();
+    buckets();
     messages();
     gradients();
     weights();

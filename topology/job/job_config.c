@@ -292,7 +292,7 @@ static struct plait_job_config *create_default(void)
     c->data.std = 1;
     c->data.end_token = -1;
     c->parallel = (struct plait_parallel_config){
-        .schedule = PLAIT_SCHEDULE_1F1B, .virtual_stages = 1, .bucket_mib = 25};
+        .schedule = PLAIT_SCHEDULE_1F1B, .virtual_stages = 1};
     plait_layout_init(&c->parallel.layout);
     c->parallel.layout.size[PLAIT_DP] = PLAIT_AUTO;
     c->train = (struct plait_train_config){.steps = 100,

@@ -194,7 +194,7 @@ struct plait_parallel_config {
     int zero;                    /* 0 .. 3 */
     enum plait_recompute recompute;
     int recompute_layers; /* of the model; 0: all */
-    double bucket_mib;
+    double bucket_mib;    /* 0: by the links, plait_cost_bucket() */
     enum plait_grad_sync grad_sync;
     enum plait_grad_reduce grad_reduce;
     enum plait_all_reduce all_reduce;

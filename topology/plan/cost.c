@@ -5,6 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MIB 1048576.0
+/* plait_cost_bucket() */
+#define BUCKET_LEAST (25 * MIB)
+#define BUCKET_MOST (256 * MIB)
+#define BUCKET_STEP (8 * MIB)
+#define LATENCY_SHARE 0.05
+
 /* Rounds of a collective whose latency counts: NCCL's trees for many ranks,
  * rings for few. */
 static double rounds(int n)
@@ -26,12 +33,16 @@ static double node_bandwidth(int inside, const struct plait_gpu_type *gpu)
     return gpu->nic_bw * (inside < gpu->per_node ? inside : gpu->per_node);
 }
 
+static double flat_bandwidth(int inside, const struct plait_gpu_type *gpu)
+{
+    return fmin(gpu->link_bw, node_bandwidth(inside, gpu));
+}
+
 double plait_cost_allreduce_flat(int inside, int across, double bytes,
                                  const struct plait_gpu_type *gpu)
 {
-    return plait_cost_allreduce(
-        inside * across, bytes, gpu->nic_alpha,
-        fmin(gpu->link_bw, node_bandwidth(inside, gpu)));
+    return plait_cost_allreduce(inside * across, bytes, gpu->nic_alpha,
+                                flat_bandwidth(inside, gpu));
 }
 
 double plait_cost_allreduce_hierarchical(int inside, int across, double bytes,
@@ -40,6 +51,22 @@ double plait_cost_allreduce_hierarchical(int inside, int across, double bytes,
     return plait_cost_allreduce(inside, bytes, gpu->link_alpha, gpu->link_bw) +
            plait_cost_allreduce(across, bytes / inside, gpu->nic_alpha,
                                 node_bandwidth(inside, gpu) / inside);
+}
+
+double plait_cost_bucket(double mib, int inside, int across,
+                         const struct plait_gpu_type *gpu)
+{
+    int n = inside * across;
+    double bytes;
+
+    if (mib > 0)
+        return mib * MIB;
+    if (across < 2)
+        return BUCKET_LEAST;
+    bytes = (1 - LATENCY_SHARE) / LATENCY_SHARE * rounds(n) * gpu->nic_alpha *
+            flat_bandwidth(inside, gpu) * n / (n - 1);
+    bytes = ceil(bytes / BUCKET_STEP) * BUCKET_STEP;
+    return fmin(fmax(bytes, BUCKET_LEAST), BUCKET_MOST);
 }
 
 double plait_cost_alltoall(int n, double bytes, double alpha, double bandwidth)

@@ -60,6 +60,18 @@ double plait_cost_allreduce_flat(int inside, int across, double bytes,
                                  const struct plait_gpu_type *gpu);
 double plait_cost_allreduce_hierarchical(int inside, int across, double bytes,
                                          const struct plait_gpu_type *gpu);
+/* Bytes of the buckets in which gradients of such a group are summed: `mib`
+ * where it is above 0 (parallel.bucket_mib). Else, inside a node, 25 MiB, as
+ * in PyTorch's DDP (Li et al., arXiv:2006.15704). Across nodes the least S of
+ * whose sum as one group latency takes a share f of 5 % at most: with R rounds
+ * (2 R of them in plait_cost_allreduce()), n ranks and B of
+ * plait_cost_allreduce_flat()
+ *     R nic_alpha = f (R nic_alpha + (n-1)/n S/B)
+ *     S = (1-f)/f R nic_alpha B n/(n-1)
+ * rounded up to 8 MiB, and 25 to 256 MiB: larger ones leave more to sum behind
+ * the backward pass, and bf16 copies of two of them are kept. */
+double plait_cost_bucket(double mib, int inside, int across,
+                         const struct plait_gpu_type *gpu);
 double plait_cost_alltoall(int n, double bytes, double alpha, double bandwidth);
 double plait_cost_message(double bytes, double alpha, double bandwidth);
 

@@ -4,7 +4,7 @@
 #include "topology/job/stage.h"
 #include "topology/plan/traffic.h"
 #include "topology/predict/estimate_activations.h"
-#include "topology/predict/estimate_shape.h"
+#include "topology/predict/estimate_pieces.h"
 
 /* Memory of one pipeline rank, allocation by allocation as the runtime makes
  * them: runtime/model (params.c, arena.c), runtime/parallel (shard.c, zero.c,
@@ -286,7 +286,7 @@ static double sum_bytes(const struct plait_shape *s, const struct shards *w,
         most = fmax(most, w->region[kind]);
     bucket = ends_and(w, layers);
     if (p->grad_sync == PLAIT_GRAD_BUCKETED)
-        bucket = fmin(most + p->bucket_mib * 262144, bucket);
+        bucket = fmin(most + plait_pieces_bucket_bytes(s) / 4, bucket);
     if (p->zero >= 2 || s->dp * s->cp == 1)
         return 0;
     if (p->grad_sync == PLAIT_GRAD_NAIVE)

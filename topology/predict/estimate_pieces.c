@@ -20,6 +20,7 @@
 struct path {
     double alpha, bandwidth;
     double ring; /* latency of once around: few of its steps leave a domain */
+    double inside, across; /* ranks in one domain, domains */
 };
 
 /* How much slower rings of ranks `stride` apart are that go beyond a leaf
@@ -39,14 +40,14 @@ static double congestion(const struct plait_shape *s, double stride, double n)
 static struct path path_of(const struct plait_shape *s, int stride, int n)
 {
     const struct plait_gpu_type *g = s->gpu;
-    double inside = g->domain / stride, across; /* members in one domain */
+    double inside = g->domain / stride, across;
     struct path p;
 
     if ((double)stride * n <= g->domain)
-        return (struct path){g->link_alpha, g->link_bw,
-                             (n - 1) * g->link_alpha};
-    inside = inside < 1 ? 1 : inside;
-    across = ceil(n / inside);
+        return (struct path){g->link_alpha, g->link_bw, (n - 1) * g->link_alpha,
+                             n, 1};
+    inside = p.inside = inside < 1 ? 1 : inside;
+    across = p.across = ceil(n / inside);
     p.alpha = g->nic_alpha;
     p.bandwidth =
         fmin(g->nic_bw * inside / congestion(s, stride, n), g->link_bw);
@@ -252,10 +253,18 @@ double plait_pieces_half_bandwidth(const struct plait_shape *s)
     return path_of(s, stride_of(s->layout, PLAIT_CP), s->dp * s->cp).bandwidth;
 }
 
+double plait_pieces_bucket_bytes(const struct plait_shape *s)
+{
+    struct path p = path_of(s, stride_of(s->layout, PLAIT_CP), s->dp * s->cp);
+
+    return plait_cost_bucket(s->c->parallel.bucket_mib, (int)p.inside,
+                             (int)p.across, s->gpu);
+}
+
 double plait_pieces_buckets(const struct plait_shape *s, double bytes,
                             int blocks)
 {
-    double buckets = ceil(bytes / (s->c->parallel.bucket_mib * 1048576));
+    double buckets = ceil(bytes / plait_pieces_bucket_bytes(s));
 
     return s->c->parallel.zero || buckets > blocks ? blocks : buckets;
 }

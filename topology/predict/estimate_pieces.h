@@ -39,6 +39,8 @@ double plait_pieces_half_bandwidth(const struct plait_shape *shape);
 double plait_pieces_gradient_element(const struct plait_shape *shape);
 /* Bytes that a gathered weight travels as, the same. */
 double plait_pieces_weight_element(const struct plait_shape *shape);
+/* Bytes of a bucket of gradients (topology/plan/cost.h). */
+double plait_pieces_bucket_bytes(const struct plait_shape *shape);
 /* Calls that the gradients of so many blocks and bytes go in. */
 double plait_pieces_buckets(const struct plait_shape *shape, double bytes,
                             int blocks);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/comm/comm_private.h"
+
+static int compare_nodes(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* How many different ones there are; sorts them. */
+static int count_nodes(uint64_t *nodes, int n)
+{
+    int different = 0;
+
+    qsort(nodes, (size_t)n, sizeof(*nodes), compare_nodes);
+    for (int i = 0; i < n; i++)
+        different += i == 0 || nodes[i] != nodes[i - 1];
+    return different;
+}
+
+int plait_group_site_find(struct plait_comm *parent, int color,
+                          struct plait_group_site *site, int *first)
+{
+    struct {
+        uint64_t node;
+        int color, rank;
+    } mine, *all = calloc(parent->size, sizeof(*all));
+    uint64_t *nodes = calloc(parent->size, sizeof(*nodes));
+    int i, n = -1;
+
+    memset(&mine, 0, sizeof(mine));
+    mine.node = parent->node;
+    mine.color = color;
+    mine.rank = *first = parent->world_rank;
+    if (!all || !nodes ||
+        plait_comm_host_all_gather(parent, &mine, all, sizeof(mine)) < 0)
+        goto out;
+    for (i = n = 0; i < parent->size; i++)
+        if (all[i].color == color) {
+            nodes[n++] = all[i].node;
+            *first = all[i].rank < *first ? all[i].rank : *first;
+        }
+    site->known = parent->sited;
+    site->nodes = count_nodes(nodes, n);
+    site->network = &parent->network;
+out:
+    free(nodes);
+    free(all);
+    return n;
+}
