@@ -472,6 +472,9 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
 int plait_head_logits(const struct plait_work *w, const struct plait_block *b,
                       const void *x, const void *delta, float *logits);
 
+/* In how many chunks rows travel over tp (chunks.c). */
+int plait_choose_chunks(const struct plait_work *w);
+
 /* The chunk and the activations' slot exist and the weights have their
  * handles; -1 with EINVAL or ENOMEM. */
 int plait_model_check_work(const struct plait_model *model, int chunk,

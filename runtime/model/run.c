@@ -47,30 +47,11 @@ static int begin_work(struct plait_model *m, int chunk, int slot,
     return 0;
 }
 
-/* In how many chunks rows are gathered and reduced over the tp group
- * (tensor_parallel.h): as many as leave each chunk large enough that the
- * products are not slower for being split. That is
- * 128 rows on a CPU; on a GPU, where the product of a chunk, as wide as the
- * stream, has about a tile of 128 x 256 for each of 132 multiprocessors. In
- * fp8 no more than two, because each product rounds all of its weight. */
-static int choose_chunks(const struct plait_work *w)
-{
-    size_t least = w->ops->gpu ? ((size_t)4 << 20) / w->d->hidden : 128;
-    size_t N = w->shape->N;
-    int n = w->fp8 ? 2 : PLAIT_TP_MAX_CHUNKS;
-
-    if (w->d->tp == 1)
-        return 1;
-    while (n > 1 && (N / n < least || N % ((size_t)n * w->d->tp) != 0))
-        n--;
-    return n;
-}
-
 /* The residual stream over the tp group, once its shape is known: its elements
  * and its chunks. */
 static void set_stream(struct plait_work *w)
 {
-    w->tp.chunks = choose_chunks(w);
+    w->tp.chunks = plait_choose_chunks(w);
     w->stream = w->shape->n * w->d->hidden * (w->tp.sequence ? w->d->tp : 1);
 }
 

@@ -8,11 +8,14 @@
 
 #include "topology/node/node.h"
 
-/* Looking for GPUs takes time, and only sums over nodes ask for figures. */
-static bool one_node(const struct plait_world *w)
+/* Looking for GPUs takes time, and only sums over nodes and products that take
+ * turns with transfers over tp ask for figures. */
+static bool asks_for_figures(const struct plait_world *w,
+                             const struct plait_layout *layout)
 {
-    return plait_comm_size(w->comm) == 1 ||
-           (w->planned && w->launch.nnodes == 1);
+    return layout->size[PLAIT_TP] > 1 ||
+           (plait_comm_size(w->comm) > 1 &&
+            !(w->planned && w->launch.nnodes == 1));
 }
 
 /* The type that this rank's device is, NULL where nobody knows. */
@@ -33,6 +36,7 @@ static const char *device_type(const struct plait_world *w)
 }
 
 static int find_figures(const struct plait_world *w,
+                        const struct plait_layout *layout,
                         struct plait_figures *figures, struct plait_error *err)
 {
     struct plait_site *site = plait_site_create(plait_site_path(), err);
@@ -42,7 +46,7 @@ static int find_figures(const struct plait_world *w,
     if (!site)
         return -1;
     /* Where nobody knows, or looks, the site's own type counts. */
-    if (!w->ops->gpu || !one_node(w))
+    if (!w->ops->gpu || asks_for_figures(w, layout))
         type = device_type(w);
     rc = plait_site_gpu_type(site, type, &figures->gpu, err);
     figures->network = site->network;
@@ -51,6 +55,7 @@ static int find_figures(const struct plait_world *w,
 }
 
 int plait_figures_find(const struct plait_world *world,
+                       const struct plait_layout *layout,
                        struct plait_figures *figures, struct plait_error *err)
 {
     struct plait_figures f;
@@ -58,7 +63,7 @@ int plait_figures_find(const struct plait_world *world,
 
     memset(&f, 0, sizeof(f));
     if (plait_comm_rank(world->comm) == 0)
-        rc = find_figures(world, &f, err);
+        rc = find_figures(world, layout, &f, err);
     if (plait_error_consensus(world->comm, rc, err) < 0)
         return -1;
     if (plait_comm_host_broadcast(world->comm, &f, sizeof(f), 0) < 0)

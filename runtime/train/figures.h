@@ -15,6 +15,7 @@ struct plait_figures {
 
 /* Collective: the same on all ranks. */
 int plait_figures_find(const struct plait_world *world,
+                       const struct plait_layout *layout,
                        struct plait_figures *figures, struct plait_error *err);
 
 /* The type of this rank's device by what its name says, into *gpu, with the

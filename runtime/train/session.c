@@ -233,7 +233,7 @@ int plait_session_complete(struct plait_session *s,
     if (plait_error_consensus(s->world.comm, require_determinism(s, err), err) <
         0)
         return -1;
-    if (plait_figures_find(&s->world, &figures, err) < 0)
+    if (plait_figures_find(&s->world, &layout, &figures, err) < 0)
         return -1;
     return open_mesh(s, &layout, &figures, err);
 }

@@ -4,6 +4,7 @@
 
 #include "tap.h"
 #include "topology/plan/cost.h"
+#include "topology/plan/cost_layer.h"
 
 /* Costs worked out by hand on two or four nodes of eight tasks. */
 
@@ -174,6 +175,85 @@ static void buckets(void)
     }
 }
 
+/* Products that take turns with transfers, worked out by hand. */
+static void turns(void)
+{
+    struct plait_gpu_type g = {.flops16 = 1e12,
+                               .matmul = 1,
+                               .memory_bw = 1e15,
+                               .stream = 1,
+                               .link_bw = 1e9,
+                               .link_alpha = 10e-6,
+                               .nic_bw = 1e8,
+                               .nic_alpha = 20e-6,
+                               .per_node = 1};
+    struct plait_cost_layer l = {.rows = 1000,
+                                 .hidden = 100,
+                                 .width = {100},
+                                 .element = 2,
+                                 .precision = PLAIT_BF16,
+                                 .sequence = true,
+                                 .inside = 2,
+                                 .across = 1};
+
+    /* a product of 20 us * (1 + 64/100), gathered or scattered 10 + 100 us;
+     * of the other three widths the transfers alone */
+    is(plait_cost_chunked(&l, 1, &g), 2 * 142.8e-6 + 6 * 110e-6,
+       "all rows at once");
+    is(plait_cost_chunked(&l, 2, &g),
+       2 * (16.4e-6 + 60e-6 + 60e-6) + 6 * 120e-6,
+       "in halves: the second transfer hides the first product");
+    g.layer_s = 12 * 5e-6;
+    is(plait_cost_chunked(&l, 2, &g),
+       2 * (21.4e-6 + 65e-6 + 65e-6) + 6 * 130e-6, "each has a launch");
+    g.layer_s = 0;
+    l.sequence = false;
+    is(plait_cost_chunked(&l, 1, &g), 32.8e-6 + 4 * 220e-6,
+       "whole sums, nothing gathered");
+    l.inside = 1;
+    l.across = 2;
+    is(plait_cost_chunked(&l, 1, &g), 32.8e-6 + 4 * 2040e-6, "over two nodes");
+}
+
+/* The best of 1, 2 and 4 chunks for a Llama's layer in bf16. */
+static int best_chunks(const char *type, int rows, int hidden, int kv, int ffn,
+                       int tp)
+{
+    struct plait_cost_layer l = {.rows = rows,
+                                 .hidden = hidden,
+                                 .width = {(double)(hidden + 256 * kv) / tp,
+                                           (double)hidden / tp, 2.0 * ffn / tp,
+                                           (double)ffn / tp},
+                                 .element = 2,
+                                 .precision = PLAIT_BF16,
+                                 .sequence = true,
+                                 .inside = tp,
+                                 .across = 1};
+    struct plait_gpu_type g;
+    int best = 1;
+
+    plait_gpu_type_find(type, &g, NULL);
+    for (int n = 2; n <= 4; n *= 2)
+        if (plait_cost_chunked(&l, n, &g) < plait_cost_chunked(&l, best, &g))
+            best = n;
+    return best;
+}
+
+static void chunks(void)
+{
+    ok(best_chunks("h100", 4096, 4096, 8, 14336, 2) == 1,
+       "8B, 4096 rows on 2 H100: transfers are short beside products");
+    ok(best_chunks("h100", 4096, 4096, 8, 14336, 8) == 2,
+       "on 8: products and transfers are equally long");
+    ok(best_chunks("h100", 8192, 8192, 8, 28672, 8) == 4,
+       "70B, 8192 rows on 8: both are long");
+    ok(best_chunks("h100", 1024, 1024, 8, 4096, 8) == 1,
+       "a small model: latency is most of a transfer");
+    ok(best_chunks("b200", 2048, 4096, 8, 14336, 8) == 1 &&
+           best_chunks("b200", 8192, 4096, 8, 14336, 8) == 2,
+       "a faster GPU: fewer");
+}
+
 int main(void)
 {
     plait_gpu_type_find("a100-80g", &gpu, NULL);
@@ -182,5 +262,7 @@ int main(void)
     test_ring_of_leaves();
     hierarchical();
     buckets();
+    turns();
+    chunks();
     return done_testing();
 }

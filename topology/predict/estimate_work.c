@@ -3,62 +3,20 @@
 
 #include <math.h>
 
-/* A product is made of tiles of 128 x 256, each of which takes as long as 64
- * columns more than it has: what it takes to fill its pipeline and to write
- * it. Of the last wave of tiles half is idle on average; deep products are
- * split into pieces of 4096 to have more of them. Where the operands take
- * longer to read, their bandwidth counts. */
-#define TILE_ROWS 128
-#define TILE_COLUMNS 256
-#define FILL 64
-#define SPLIT 4096
-/* Of a processor's tiles, which are as wide as a vector register. */
-#define CORE_FILL 16
-
-struct product {
-    double rows, columns, depth, count;
-};
-
-static double product_seconds(const struct plait_shape *s,
-                              const struct product *p, double rate,
-                              double element)
-{
-    const struct plait_gpu_type *g = s->gpu;
-    double tiles = fmax(1, p->rows / TILE_ROWS) *
-                   fmax(1, p->columns / TILE_COLUMNS) *
-                   fmax(1, p->depth / SPLIT) * p->count;
-    double idle = g->units ? 1 + 0.5 * g->units / tiles : 1;
-    double flops = 2 * p->rows * p->columns * p->depth * p->count;
-    double fill = g->cores > 0 ? CORE_FILL : FILL;
-    double bytes = p->count * (element * p->depth * (p->rows + p->columns) +
-                               s->element * p->rows * p->columns);
-
-    if (flops <= 0)
-        return 0;
-    return fmax(flops / rate * (1 + fill / p->depth) * fmin(idle, 2),
-                bytes / (g->memory_bw * g->stream));
-}
+#include "topology/plan/cost_layer.h"
 
 /* y = x W', dx = dy W and dW = dy' x: a pass is a third of them. */
-static double pass_seconds(const struct plait_shape *s, struct product p,
+static double pass_seconds(const struct plait_shape *s, struct plait_product p,
                            double rate, double element)
 {
-    const struct product forward = p,
-                         input = {p.rows, p.depth, p.columns, p.count},
-                         weight = {p.depth, p.columns, p.rows, p.count};
+    const struct plait_product forward = p,
+                               input = {p.rows, p.depth, p.columns, p.count},
+                               weight = {p.depth, p.columns, p.rows, p.count};
 
-    return (product_seconds(s, &forward, rate, element) +
-            product_seconds(s, &input, rate, element) +
-            product_seconds(s, &weight, rate, element)) /
+    return (plait_cost_product(s->gpu, &forward, rate, element, s->element) +
+            plait_cost_product(s->gpu, &input, rate, element, s->element) +
+            plait_cost_product(s->gpu, &weight, rate, element, s->element)) /
            3;
-}
-
-static double linear_rate(const struct plait_shape *s)
-{
-    return s->c->train.precision == PLAIT_FP8 &&
-                   s->gpu->flops8 > s->gpu->flops16
-               ? s->gpu->flops8 * s->gpu->matmul8
-               : s->peak * s->gpu->matmul;
 }
 
 /* Experts on this GPU, and tokens that they get for each of its own. */
@@ -82,11 +40,12 @@ static double split_columns(const struct plait_shape *s)
 static double pass_of(const struct plait_shape *s, double rows, double columns,
                       double depth, double count)
 {
-    const struct product p = {rows, columns, depth, count};
-    double element = s->c->train.precision == PLAIT_FP8 ? 1 : s->element;
+    const struct plait_product p = {rows, columns, depth, count};
+    enum plait_precision precision = s->c->train.precision;
+    double element = precision == PLAIT_FP8 ? 1 : s->element;
 
     return rows > 0 && columns > 0 && depth > 0 && count > 0
-               ? pass_seconds(s, p, linear_rate(s), element)
+               ? pass_seconds(s, p, plait_cost_rate(s->gpu, precision), element)
                : 0;
 }
 
@@ -162,7 +121,8 @@ static double attention(const struct plait_shape *s)
     double scores = s->tokens * seq * m->heads / s->tp;
 
     if (g->score_bytes > 0)
-        return 4 * width * scores / (s->peak * g->matmul) * (1 + FILL / width);
+        return 4 * width * scores / (s->peak * g->matmul) *
+               (1 + PLAIT_PRODUCT_FILL / width);
     scores *= (plait_model_reach(m) + 256 / seq) / 2;
     seconds = 4 * width * scores / s->peak;
     if (g->units)
@@ -245,8 +205,8 @@ static double rounding_bytes(const struct plait_shape *s)
 
 static double head_seconds(const struct plait_shape *s)
 {
-    const struct product p = {s->tokens, (double)s->m->vocab / s->tp,
-                              s->m->hidden, 1};
+    const struct plait_product p = {s->tokens, (double)s->m->vocab / s->tp,
+                                    s->m->hidden, 1};
     double bytes = s->gpu->score_bytes > 0 ? 52 : s->traits->logit_bytes;
 
     return 3 * pass_seconds(s, p, s->peak * s->gpu->matmul, s->element) +

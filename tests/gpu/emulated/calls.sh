@@ -49,6 +49,18 @@ layout()
 	}' "$work/$layout.1" "$work/$layout.2" | sort
 }
 
+# figures CHUNKS: of a GPU so slow, and links of such latency, that so many are
+# best for 512 rows
+figures()
+{
+	case $1 in
+	1) us=100000 ;;
+	2) us=3000 ;;
+	4) us=10 ;;
+	esac
+	echo "gpu_types: {h100: {tflops: 0.001, link_gbps: 0.01, link_us: $us}}"
+}
+
 layouts()
 {
 	layout plain 1 train.graph=off
@@ -62,6 +74,15 @@ layouts()
 	[ -n "${1-}" ] || return 0
 	layout tp2-sequence-graphs 2 parallel.tp=2 parallel.sequence=true \
 		train.graph=on
+	PLAIT_SITE=$work/site.yaml
+	export PLAIT_SITE
+	for chunks in 1 2 4; do
+		figures $chunks >"$PLAIT_SITE"
+		layout "tp2-sequence-$chunks" 2 parallel.tp=2 \
+			parallel.sequence=true train.graph=off \
+			train.micro_batch=32 train.global_batch=64
+	done
+	unset PLAIT_SITE
 	layout dp2-zero3 2 parallel.dp=2 parallel.zero=3 train.graph=off
 }
 
