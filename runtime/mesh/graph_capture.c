@@ -15,7 +15,8 @@ static bool has_groups(const struct plait_mesh *mesh)
 {
     const int *size = mesh->layout.size;
 
-    return (size[PLAIT_TP] > 1) + (size[PLAIT_CP] > 1) + (size[PLAIT_DP] > 1) >
+    return (size[PLAIT_TP] > 1) + (size[PLAIT_CP] > 1) + (size[PLAIT_DP] > 1) +
+               (size[PLAIT_PP] > 1) >
            1;
 }
 
@@ -42,8 +43,6 @@ static const char *against_passes(const struct plait_job_config *c,
 
     if (!mesh->ops->graph_begin)
         return no_graphs;
-    if (size[PLAIT_PP] > 1)
-        return "pipeline stages exchange messages between forward and backward";
     if (c->parallel.offload)
         return host;
     if (c->train.noise > 0)
@@ -55,10 +54,10 @@ static const char *against_passes(const struct plait_job_config *c,
         return "the host counts the tokens that other ranks' experts get";
     if (c->model.experts && c->train.precision == PLAIT_FP8)
         return "in fp8 the host counts the tokens of each expert";
-    if (c->parallel.schedule == PLAIT_SCHEDULE_GPIPE ||
-        c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
-        return "in parallel.schedule gpipe and zb-h1 a backward does not "
-               "follow its forward";
+    if (c->parallel.zero > 1 && (c->parallel.schedule == PLAIT_SCHEDULE_GPIPE ||
+                                 c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1))
+        return "in parallel.schedule gpipe and zb-h1 with ZeRO 2 and 3 the "
+               "head's gradient is one of several micro-batches";
     if (size[PLAIT_TP] > 1 || size[PLAIT_CP] > 1 || c->parallel.zero > 1)
         return against_transfers(c, mesh);
     return NULL;
@@ -162,14 +161,19 @@ static void count_replay(const struct plait_mesh *mesh,
 
 /* -- capture and replay -------------------------------------------------- */
 
-/* *first: the lowest rank that could not record, -1 if all could. Whether a
- * transfer is part of a graph must be the same on all of its ranks. */
+/* *first: the lowest rank of this pipeline stage that could not record, -1 if
+ * all could. Whether a transfer is part of a graph must be the same on all of
+ * its ranks; stages have other graphs at other times, and none transfers to
+ * another stage. */
 static int find_failure(const struct plait_mesh *mesh, bool failed, int *first)
 {
     double most = failed ? mesh->world_size - mesh->rank : 0;
 
     if (mesh->graphs.transfers &&
-        plait_comm_host_all_reduce(mesh->world, &most, 1, PLAIT_MAX) < 0)
+        (plait_comm_host_all_reduce(mesh->group[PLAIT_GROUP_TP], &most, 1,
+                                    PLAIT_MAX) < 0 ||
+         plait_comm_host_all_reduce(mesh->group[PLAIT_GROUP_DP_CP], &most, 1,
+                                    PLAIT_MAX) < 0))
         return -1;
     *first = most > 0 ? mesh->world_size - (int)most : -1;
     return 0;

@@ -191,7 +191,8 @@ size_t plait_model_boundary(const struct plait_model *model, int micro_batch);
  * that is known of. Holds for one forward or backward. */
 void plait_model_expect(struct plait_model *model, int chunk, bool backward);
 
-/* Bring a batch's tokens and targets to the device ahead of its forward. */
+/* Bring what the chunk needs of a batch, tokens or targets, to the device
+ * ahead of its forward. */
 int plait_model_load(struct plait_model *model, int chunk, int slot,
                      const struct plait_batch *batch);
 

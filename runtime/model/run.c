@@ -329,9 +329,14 @@ int plait_transformer_load(struct plait_model *model, int chunk, int slot,
     struct plait_work w;
 
     if (begin_work(model, chunk, slot, &w) < 0 ||
-        set_shape(&w, batch, true) < 0 || upload_inputs(&w, batch) < 0)
+        set_shape(&w, batch, true) < 0)
         return -1;
-    return upload_targets(&w, batch);
+    if (first_block(model, chunk)->kind == PLAIT_BLOCK_EMBEDDING &&
+        upload_inputs(&w, batch) < 0)
+        return -1;
+    return last_block(model, chunk)->kind == PLAIT_BLOCK_HEAD
+               ? upload_targets(&w, batch)
+               : 0;
 }
 
 int plait_transformer_forward(struct plait_model *model, int chunk, int slot,

@@ -1,25 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/parallel/captured_pass.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 
-#include "runtime/comm/trace.h"
+struct plait_captured_pass {
+    struct plait_graph_capture capture;
+    struct plait_pass pass;
+    /* What the captured work uses besides: */
+    struct plait_model *model;
+    struct plait_batch batch; /* already on the device */
+    double *loss;
+    int microbatch;
+};
+
+int plait_pass_backward(struct plait_model *model,
+                        const struct plait_pass *pass, int microbatch)
+{
+    if (pass->half == PLAIT_BACKWARD_WEIGHT)
+        return plait_model_backward_weight(model, pass->chunk, pass->slot,
+                                           microbatch);
+    if (pass->half == PLAIT_BACKWARD_INPUT)
+        return plait_model_backward_input(model, pass->chunk, pass->slot,
+                                          microbatch, pass->dout, pass->din);
+    return plait_model_backward(model, pass->chunk, pass->slot, microbatch,
+                                pass->dout, pass->din);
+}
 
 /* Leaves no transfer under way and no weights prefetched: a replay must not
  * depend on what the host does next. */
 static int queue_pass(void *arg)
 {
     struct plait_captured_pass *p = arg;
+    const struct plait_pass *pass = &p->pass;
     struct plait_model *model = p->model;
 
-    plait_model_expect(model, 0, true);
-    if (plait_model_forward(model, 0, 0, &p->batch, NULL, NULL, p->loss, true) <
-        0)
-        return -1;
+    if (pass->forward) {
+        plait_model_expect(model, pass->backward ? pass->chunk : -1, true);
+        if (plait_model_forward(model, pass->chunk, pass->slot, &p->batch,
+                                pass->in, pass->out, p->loss, true) < 0)
+            return -1;
+    }
+    if (!pass->backward)
+        return 0;
     plait_model_expect(model, -1, false);
-    if (plait_model_backward(model, 0, 0, p->microbatch, NULL, NULL) < 0)
+    if (plait_pass_backward(model, pass, p->microbatch) < 0)
         return -1;
-    return p->reduces ? model->hooks.settle(model->hooks.arg) : 0;
+    return pass->reduces ? model->hooks.settle(model->hooks.arg) : 0;
 }
 
 /* Where gradients are not reduced in the pass, their owner is told after it:
@@ -30,49 +56,73 @@ static int run_pass(struct plait_captured_pass *p)
     plait_region_fn ready = model->hooks.grad_ready;
     int rc, i;
 
-    if (p->reduces)
+    if (p->pass.reduces)
         return plait_graph_capture_run(&p->capture, model->mesh, queue_pass, p);
     model->hooks.grad_ready = NULL;
     rc = plait_graph_capture_run(&p->capture, model->mesh, queue_pass, p);
     model->hooks.grad_ready = ready;
+    if (!p->pass.backward || p->pass.half == PLAIT_BACKWARD_INPUT)
+        return rc;
     for (i = model->nregions - 1; i >= 0 && rc == 0; i--)
-        rc = ready(model->hooks.arg, &model->regions[i], p->microbatch);
+        if (model->regions[i].chunk == p->pass.chunk)
+            rc = ready(model->hooks.arg, &model->regions[i], p->microbatch);
     return rc;
 }
 
-int plait_captured_pass_run(struct plait_captured_pass *p,
-                            struct plait_model *model, int microbatch,
-                            bool reduces, const struct plait_batch *batch,
-                            double *loss)
+static bool is_same(const struct plait_pass *a, const struct plait_pass *b)
 {
-    struct plait_mesh *mesh = model->mesh;
-    double start = plait_trace_now();
-    char name[64];
-    int rc;
+    return a->forward == b->forward && a->backward == b->backward &&
+           a->half == b->half && a->reduces == b->reduces &&
+           a->chunk == b->chunk && a->slot == b->slot && a->in == b->in &&
+           a->dout == b->dout && a->out == b->out && a->din == b->din;
+}
 
-    p->model = model;
-    p->microbatch = microbatch;
-    p->reduces = reduces;
+/* NULL: out of memory. */
+static struct plait_captured_pass *find_pass(struct plait_captured_passes *all,
+                                             const struct plait_pass *pass)
+{
+    struct plait_captured_pass *p;
+
+    for (int i = 0; i < all->n; i++)
+        if (is_same(&all->pass[i].pass, pass))
+            return &all->pass[i];
+    p = realloc(all->pass, (all->n + 1) * sizeof(*p));
+    if (!p)
+        return NULL;
+    all->pass = p;
+    p += all->n++;
+    *p = (struct plait_captured_pass){.pass = *pass};
+    return p;
+}
+
+int plait_captured_passes_run(struct plait_captured_passes *passes,
+                              struct plait_model *model,
+                              const struct plait_pass *pass, int microbatch,
+                              const struct plait_batch *batch, double *loss)
+{
+    struct plait_captured_pass *p = find_pass(passes, pass);
+
+    if (!p)
+        return -1;
     if (p->batch.loss_scale != batch->loss_scale ||
         p->batch.masked != batch->masked || p->loss != loss)
-        plait_graph_capture_reset(&p->capture, mesh);
-    if (plait_model_load(model, 0, 0, batch) < 0)
+        plait_graph_capture_reset(&p->capture, model->mesh);
+    if (pass->forward &&
+        plait_model_load(model, pass->chunk, pass->slot, batch) < 0)
         return -1;
+    p->model = model;
+    p->microbatch = microbatch;
     p->batch = *batch;
     p->batch.tokens = p->batch.targets = p->batch.starts = NULL;
     p->loss = loss;
-    plait_range_begin(mesh->ops, "forward and backward");
-    rc = run_pass(p);
-    plait_range_end(mesh->ops);
-    if (rc < 0 || !mesh->trace)
-        return rc;
-    snprintf(name, sizeof(name), "forward and backward %d", microbatch);
-    plait_trace_span(mesh->trace, "compute", name, start);
-    return 0;
+    return run_pass(p);
 }
 
-void plait_captured_pass_reset(struct plait_captured_pass *p,
-                               const struct plait_mesh *mesh)
+void plait_captured_passes_clear(struct plait_captured_passes *passes,
+                                 const struct plait_mesh *mesh)
 {
-    plait_graph_capture_reset(&p->capture, mesh);
+    for (int i = 0; i < passes->n; i++)
+        plait_graph_capture_reset(&passes->pass[i].capture, mesh);
+    free(passes->pass);
+    *passes = (struct plait_captured_passes){.n = 0};
 }

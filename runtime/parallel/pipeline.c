@@ -42,9 +42,7 @@ struct plait_pipeline {
     int *slot_of; /* [chunks][microbatches] */
     struct buffers port[NPORTS];
     size_t boundary; /* elements of a buffer */
-    /* last: of a step's last micro-batch, where only that one reduces
-     * gradients */
-    struct plait_captured_pass pass, last;
+    struct plait_captured_passes captured;
 };
 
 static int stage_of(const struct plait_pipeline *pipe, int chunk)
@@ -107,36 +105,75 @@ static int wait_buffer(struct plait_pipeline *pipe, struct buffer *buffer)
 
 /* -- actions ------------------------------------------------------------- */
 
-static int forward_chunk(struct plait_pipeline *pipe, struct buffer *in,
-                         struct buffer *out, int chunk, int slot,
-                         const struct plait_batch *batch, double *loss,
-                         bool train)
+/* What the pass reads is there, and what it writes has been sent: the last
+ * send from there may be under way still. */
+static int wait_ports(struct plait_pipeline *pipe, int chunk, int microbatch,
+                      enum port read, enum port written)
 {
-    /* The last send from `out` may be under way still. */
-    if (wait_buffer(pipe, in) < 0 || wait_buffer(pipe, out) < 0)
+    if (wait_buffer(pipe, buffer_of(pipe, chunk, read, microbatch)) < 0)
         return -1;
-    return plait_model_forward(pipe->model, chunk, slot, batch, data_of(in),
-                               data_of(out), loss, train);
+    return wait_buffer(pipe, buffer_of(pipe, chunk, written, microbatch));
 }
 
-static int backward_chunk(struct plait_pipeline *pipe, int slot,
-                          const struct plait_action *a)
+/* Gradients are reduced in every micro-batch with ZeRO 2 and 3, else in the
+ * last one of a step, if other ranks share the weights. */
+static bool reduces(const struct plait_pipeline *pipe, int microbatch)
 {
-    struct plait_model *model = pipe->model;
-    struct buffer *dout, *din;
+    const int *size = pipe->model->mesh->layout.size;
 
-    if (a->kind == PLAIT_BACKWARD_WEIGHT)
-        return plait_model_backward_weight(model, a->chunk, slot,
-                                           a->microbatch);
-    dout = buffer_of(pipe, a->chunk, PORT_DOUT, a->microbatch);
-    din = buffer_of(pipe, a->chunk, PORT_DIN, a->microbatch);
-    if (wait_buffer(pipe, dout) < 0 || wait_buffer(pipe, din) < 0)
+    if (pipe->model->config->parallel.zero > 1)
+        return true;
+    return size[PLAIT_DP] * size[PLAIT_CP] > 1 &&
+           microbatch == pipe->microbatches - 1;
+}
+
+/* The pass that begins with action `a`, and with `joined` goes on with the
+ * next one, its backward. */
+static struct plait_pass pass_of(struct plait_pipeline *pipe,
+                                 const struct plait_action *a, bool joined)
+{
+    int c = a->chunk, m = a->microbatch;
+    struct plait_pass pass = {
+        .forward = a->kind == PLAIT_FORWARD,
+        .chunk = c,
+        .slot = pipe->slot_of[c * pipe->microbatches + m],
+    };
+
+    pass.backward = joined || !pass.forward;
+    if (pass.forward) {
+        pass.in = data_of(buffer_of(pipe, c, PORT_IN, m));
+        pass.out = data_of(buffer_of(pipe, c, PORT_OUT, m));
+    }
+    if (!pass.backward)
+        return pass;
+    pass.half = joined ? PLAIT_BACKWARD : a->kind;
+    pass.reduces = pass.half != PLAIT_BACKWARD_INPUT && reduces(pipe, m);
+    if (pass.half != PLAIT_BACKWARD_WEIGHT) {
+        pass.dout = data_of(buffer_of(pipe, c, PORT_DOUT, m));
+        pass.din = data_of(buffer_of(pipe, c, PORT_DIN, m));
+    }
+    return pass;
+}
+
+static int run_pass(struct plait_pipeline *pipe, const struct plait_pass *pass,
+                    bool captured, int microbatch,
+                    const struct plait_batch *batch, double *loss)
+{
+    int chunk = pass->chunk;
+
+    if (pass->forward &&
+        wait_ports(pipe, chunk, microbatch, PORT_IN, PORT_OUT) < 0)
         return -1;
-    if (a->kind == PLAIT_BACKWARD)
-        return plait_model_backward(model, a->chunk, slot, a->microbatch,
-                                    data_of(dout), data_of(din));
-    return plait_model_backward_input(model, a->chunk, slot, a->microbatch,
-                                      data_of(dout), data_of(din));
+    if (pass->backward && pass->half != PLAIT_BACKWARD_WEIGHT &&
+        wait_ports(pipe, chunk, microbatch, PORT_DOUT, PORT_DIN) < 0)
+        return -1;
+    if (captured)
+        return plait_captured_passes_run(&pipe->captured, pipe->model, pass,
+                                         microbatch, batch, loss);
+    if (pass->forward)
+        return plait_model_forward(pipe->model, chunk, pass->slot, batch,
+                                   pass->in, pass->out, loss, true);
+    return plait_pass_backward(pipe->model, pass, microbatch);
 }
 
 /* The port of a message, NPORTS of anything else. */
@@ -156,31 +193,29 @@ static enum port port_of(enum plait_action_kind kind)
     }
 }
 
-static int do_action(struct plait_pipeline *pipe, const struct plait_action *a,
-                     const struct plait_batch *batch, double *loss)
-{
-    int slot = pipe->slot_of[a->chunk * pipe->microbatches + a->microbatch];
-    enum port port = port_of(a->kind);
-
-    if (port < NPORTS)
-        return post_message(pipe,
-                            buffer_of(pipe, a->chunk, port, a->microbatch),
-                            a->chunk, port, a->microbatch);
-    if (a->kind == PLAIT_FORWARD)
-        return forward_chunk(pipe,
-                             buffer_of(pipe, a->chunk, PORT_IN, a->microbatch),
-                             buffer_of(pipe, a->chunk, PORT_OUT, a->microbatch),
-                             a->chunk, slot, &batch[a->microbatch], loss, true);
-    return backward_chunk(pipe, slot, a);
-}
-
 static bool is_message(const struct plait_action *a)
 {
     return port_of(a->kind) < NPORTS;
 }
 
-static int run_action(struct plait_pipeline *pipe, const struct plait_action *a,
-                      const struct plait_batch *batch, double *loss)
+static int run_message(struct plait_pipeline *pipe,
+                       const struct plait_action *a)
+{
+    const struct plait_ops *ops = pipe->model->mesh->ops;
+    enum port port = port_of(a->kind);
+    int rc;
+
+    plait_range_begin(ops, "pipeline");
+    rc = post_message(pipe, buffer_of(pipe, a->chunk, port, a->microbatch),
+                      a->chunk, port, a->microbatch);
+    plait_range_end(ops);
+    return rc;
+}
+
+static int run_compute(struct plait_pipeline *pipe,
+                       const struct plait_action *a,
+                       const struct plait_pass *pass, bool captured,
+                       const struct plait_batch *batch, double *loss)
 {
     static const char *const names[PLAIT_NACTIONS] = {
         [PLAIT_FORWARD] = "forward",
@@ -189,25 +224,22 @@ static int run_action(struct plait_pipeline *pipe, const struct plait_action *a,
         [PLAIT_BACKWARD_WEIGHT] = "weight gradient",
     };
     const struct plait_mesh *mesh = pipe->model->mesh;
-    struct plait_trace *trace = mesh->trace;
+    bool both = pass->forward && pass->backward;
+    const char *what = both ? "forward and backward" : names[a->kind];
     double start = plait_trace_now();
     char name[64];
     int rc;
 
-    if (!is_message(a))
-        plait_record_phase(mesh->record, a->kind == PLAIT_FORWARD
-                                             ? PLAIT_PHASE_FORWARD
-                                             : PLAIT_PHASE_BACKWARD);
-    plait_range_begin(mesh->ops, is_message(a) ? "pipeline" : names[a->kind]);
-    rc = do_action(pipe, a, batch, loss);
+    plait_record_phase(mesh->record, pass->forward ? PLAIT_PHASE_FORWARD
+                                                   : PLAIT_PHASE_BACKWARD);
+    plait_range_begin(mesh->ops, what);
+    rc = run_pass(pipe, pass, captured, a->microbatch, &batch[a->microbatch],
+                  loss);
     plait_range_end(mesh->ops);
-    if (rc < 0)
-        return -1;
-    if (!trace || is_message(a))
-        return 0;
-    snprintf(name, sizeof(name), "%s %d.%d", names[a->kind], a->chunk,
-             a->microbatch);
-    plait_trace_span(trace, "compute", name, start);
+    if (rc < 0 || !mesh->trace)
+        return rc;
+    snprintf(name, sizeof(name), "%s %d.%d", what, a->chunk, a->microbatch);
+    plait_trace_span(mesh->trace, "compute", name, start);
     return 0;
 }
 
@@ -238,53 +270,48 @@ static int wait_sends(struct plait_pipeline *pipe)
     return 0;
 }
 
-/* -- captured ------------------------------------------------------------ */
+/* -- a step -------------------------------------------------------------- */
 
-/* Gradients are reduced in every micro-batch with ZeRO 2 and 3, else in the
- * last one of a step, if other ranks share the weights. */
-static int run_captured(struct plait_pipeline *pipe, int microbatch,
-                        const struct plait_batch *batch, double *loss)
+/* A forward whose backward is the next action. */
+static bool is_joined(const struct plait_pipeline *pipe, int i)
 {
-    const struct plait_model *model = pipe->model;
-    const int *size = model->mesh->layout.size;
-    bool shared = size[PLAIT_DP] * size[PLAIT_CP] > 1;
-    bool each = model->config->parallel.zero > 1;
-    bool last = shared && !each && microbatch == pipe->microbatches - 1;
+    const struct plait_action *a = &pipe->schedule->actions[i];
 
-    return plait_captured_pass_run(last ? &pipe->last : &pipe->pass,
-                                   pipe->model, microbatch, last || each, batch,
-                                   loss);
+    return a->kind == PLAIT_FORWARD && i + 1 < pipe->schedule->nactions &&
+           a[1].kind == PLAIT_BACKWARD && a[1].chunk == a->chunk &&
+           a[1].microbatch == a->microbatch;
 }
 
-/* Whether this forward and its backward are replayed from a graph. */
-static bool is_captured(const struct plait_pipeline *pipe,
-                        const struct plait_action *a)
+/* What is computed from action `i` on; returns how many actions that were, or
+ * -1. A captured pass fetches no weights ahead, and expects none. */
+static int compute(struct plait_pipeline *pipe, int i,
+                   const struct plait_batch *batch, double *loss)
 {
     const struct plait_graphs *g = &pipe->model->mesh->graphs;
+    const struct plait_action *a = &pipe->schedule->actions[i];
+    struct plait_pass pass = pass_of(pipe, a, g->passes && is_joined(pipe, i));
+    bool captured = g->passes && (g->last || !pass.reduces);
 
-    return g->passes && a->kind == PLAIT_FORWARD &&
-           (g->last || a->microbatch < pipe->microbatches - 1);
+    if (!captured)
+        pass = pass_of(pipe, a, false);
+    if (!g->passes)
+        expect_next(pipe, i);
+    if (run_compute(pipe, a, &pass, captured, batch, loss) < 0)
+        return -1;
+    return pass.forward + pass.backward;
 }
-
-/* -- a step -------------------------------------------------------------- */
 
 int plait_pipeline_train(struct plait_pipeline *pipe,
                          const struct plait_batch *batch, double *loss)
 {
     struct plait_comm *comm = pipe->model->mesh->group[PLAIT_GROUP_PP];
     const struct plait_action *a = pipe->schedule->actions;
-    int i, n = pipe->schedule->nactions;
+    int i, n = pipe->schedule->nactions, made;
 
-    for (i = 0; i < n; i++) {
-        if (is_captured(pipe, &a[i])) {
-            if (run_captured(pipe, a[i].microbatch, &batch[a[i].microbatch],
-                             loss) < 0)
-                return -1;
-            i++; /* its backward */
-            continue;
-        }
-        expect_next(pipe, i);
-        if (run_action(pipe, &a[i], batch, loss) < 0)
+    for (i = 0; i < n; i += made) {
+        made = is_message(&a[i]) ? run_message(pipe, &a[i]) + 1
+                                 : compute(pipe, i, batch, loss);
+        if (made < 1)
             return -1;
         /* Start neighbouring messages as one group. */
         if (is_message(&a[i]) && (i + 1 == n || !is_message(&a[i + 1])) &&
@@ -308,7 +335,9 @@ static int eval_chunk(struct plait_pipeline *pipe, int chunk, int microbatch,
     }
     if (has_port(pipe, chunk, PORT_OUT))
         out = &pipe->port[PORT_OUT].buffer[0];
-    if (forward_chunk(pipe, in, out, chunk, 0, batch, loss, false) < 0)
+    if (wait_buffer(pipe, in) < 0 || wait_buffer(pipe, out) < 0 ||
+        plait_model_forward(pipe->model, chunk, 0, batch, data_of(in),
+                            data_of(out), loss, false) < 0)
         return -1;
     return out ? post_message(pipe, out, chunk, PORT_OUT, microbatch) : 0;
 }
@@ -345,16 +374,20 @@ static int assign_slots(struct plait_pipeline *pipe)
         if (!pipe->port[port].of)
             return -1;
     }
-    plait_slots_cycle(schedule, PLAIT_SEND_FORWARD, SENDS, out->of, &out->n);
-    plait_slots_cycle(schedule, PLAIT_SEND_BACKWARD, SENDS, din->of, &din->n);
     if (plait_slots_assign(schedule, PLAIT_RECV_FORWARD, PLAIT_FORWARD,
                            PLAIT_FORWARD, true, in->of, &in->n) < 0 ||
         plait_slots_assign(schedule, PLAIT_RECV_BACKWARD, PLAIT_BACKWARD,
                            PLAIT_BACKWARD_INPUT, true, dout->of, &dout->n) < 0)
         return -1;
-    return plait_slots_assign(schedule, PLAIT_FORWARD, PLAIT_BACKWARD,
-                              PLAIT_BACKWARD_WEIGHT, shared, pipe->slot_of,
-                              &pipe->nslots);
+    if (plait_slots_assign(schedule, PLAIT_FORWARD, PLAIT_BACKWARD,
+                           PLAIT_BACKWARD_WEIGHT, shared, pipe->slot_of,
+                           &pipe->nslots) < 0)
+        return -1;
+    plait_slots_follow(schedule, PLAIT_SEND_FORWARD, pipe->slot_of,
+                       pipe->nslots, SENDS, out->of, &out->n);
+    plait_slots_follow(schedule, PLAIT_SEND_BACKWARD, pipe->slot_of,
+                       pipe->nslots, SENDS, din->of, &din->n);
+    return 0;
 }
 
 static int make_buffers(struct plait_pipeline *pipe)
@@ -422,8 +455,7 @@ void plait_pipeline_destroy(struct plait_pipeline *pipe)
     if (!pipe)
         return;
     mesh = pipe->model->mesh;
-    plait_captured_pass_reset(&pipe->pass, mesh);
-    plait_captured_pass_reset(&pipe->last, mesh);
+    plait_captured_passes_clear(&pipe->captured, mesh);
     for (port = 0; port < NPORTS; port++) {
         struct buffers *b = &pipe->port[port];
 

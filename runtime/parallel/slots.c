@@ -41,17 +41,39 @@ int plait_slots_assign(const struct plait_schedule *s,
     return 0;
 }
 
-void plait_slots_cycle(const struct plait_schedule *s,
-                       enum plait_action_kind kind, int most, int *of, int *n)
+/* Numbers that nobody has got are taken out. */
+static void close_gaps(int *of, int count, int *n)
 {
-    int count = 0;
+    for (int k = 0; k < *n;) {
+        bool used = false;
+
+        for (int i = 0; i < count; i++)
+            used = used || of[i] == k;
+        if (used) {
+            k++;
+            continue;
+        }
+        for (int i = 0; i < count; i++)
+            of[i] -= of[i] > k;
+        --*n;
+    }
+}
+
+void plait_slots_follow(const struct plait_schedule *s,
+                        enum plait_action_kind kind, const int *slot_of,
+                        int slots, int most, int *of, int *n)
+{
+    int m = s->microbatches, turns = slots < most ? most / slots : 1;
 
     clear_numbers(s, of);
     for (int i = 0; i < s->nactions; i++) {
         const struct plait_action *a = &s->actions[i];
+        int at = a->chunk * m + a->microbatch;
 
         if (a->kind == kind)
-            of[a->chunk * s->microbatches + a->microbatch] = count++ % most;
+            of[at] =
+                (slot_of[at] + a->microbatch / slots % turns * slots) % most;
     }
-    *n = count < most ? count : most;
+    *n = most;
+    close_gaps(of, s->chunks * m, n);
 }

@@ -20,8 +20,11 @@ int plait_slots_assign(const struct plait_schedule *schedule,
                        enum plait_action_kind other, bool shared, int *of,
                        int *n);
 
-/* Actions of one kind use `most` buffers round-robin, *n of them in all. */
-void plait_slots_cycle(const struct plait_schedule *schedule,
-                       enum plait_action_kind kind, int most, int *of, int *n);
+/* Actions of one kind use up to `most` buffers in turn, *n in all: which one
+ * depends on the slot of the micro-batch (slot_of, of `slots`), so that the
+ * work of a slot meets most / slots of them, or one where there are more. */
+void plait_slots_follow(const struct plait_schedule *schedule,
+                        enum plait_action_kind kind, const int *slot_of,
+                        int slots, int most, int *of, int *n);
 
 #endif

@@ -223,13 +223,16 @@ double plait_shape_sharded(const struct plait_shape *s, double weights)
 /* --- buffers --- */
 
 /* Boundary tensors of what comes in, which stands one pass ahead at most, and
- * of what is on its way out; the ends of the pipeline lack some. */
+ * of what is on its way out, as many for each slot; the ends of the pipeline
+ * lack some. */
 static double message_bytes(const struct plait_shape *s,
-                            const struct plait_rank_sizes *z, int rank)
+                            const struct plait_rank_sizes *z, int rank,
+                            int slots)
 {
     int before = s->v - (rank == 0), after = s->v - (rank == s->pp - 1);
+    int sends = slots < SENDS ? SENDS / slots * slots : SENDS;
     double m = s->microbatches;
-    double buffers = fmin(SENDS, m * before) + fmin(SENDS, m * after) +
+    double buffers = fmin(sends, m * before) + fmin(sends, m * after) +
                      (before > 0) + (after > 0) * (s->v > 1 ? 2 : 1);
 
     return buffers * z->message * s->element;
@@ -308,10 +311,10 @@ static double tied_bytes(const struct plait_shape *s, const struct shards *w,
 
 static double buffer_bytes(const struct plait_shape *s,
                            const struct plait_rank_sizes *z,
-                           const struct shards *w, int rank)
+                           const struct shards *w, int rank, int slots)
 {
     int layers = plait_shape_layers(s, rank);
-    double sum = message_bytes(s, z, rank) + tied_bytes(s, w, rank) +
+    double sum = message_bytes(s, z, rank, slots) + tied_bytes(s, w, rank) +
                  sum_bytes(s, w, layers) + zero_bytes(s, w, rank, layers);
 
     /* a GPU's context, libraries and communicators */
@@ -418,7 +421,7 @@ void plait_shape_memory(const struct plait_shape *s, int rank,
     memory->host = plait_activations_offloaded(s, &z, rank, slots);
     if (away)
         memory->host += state * w.parts + 2 * PIECE * (4 + s->element);
-    memory->buffers = buffer_bytes(s, &z, &w, rank);
+    memory->buffers = buffer_bytes(s, &z, &w, rank, slots);
     memory->total = memory->weights + memory->gradients + memory->optimizer +
                     memory->activations + memory->buffers;
     memory->worst = memory->total;

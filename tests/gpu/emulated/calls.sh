@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Calls of CUDA, cuBLASLt and NCCL that the host makes in a step, per layer and
 # besides, against tests/gpu/emulated/calls.table: more than it says fails.
-# Two micro-batches, two heads. usage: calls.sh [--table]: prints one of now,
+# Two micro-batches, two heads, the first of `stages`. usage: calls.sh [--table]: prints one of now,
 # with layouts that the test leaves out for their time
 PLAIT_TEST_GPU=1
 export PLAIT_TEST_GPU
@@ -13,13 +13,15 @@ table=$top_srcdir/tests/gpu/emulated/calls.table
 
 plait-prep "$top_srcdir/LICENSE" --out "$work/data" >/dev/null || exit 99
 
+stages=1
+
 # count NAME RANKS LAYERS SETTING..: the calls of a step in $work/NAME.LAYERS
 count()
 {
 	name=$1 ranks=$2 layers=$3
 	shift 3
 	cat >"$work/job.yaml" <<-END
-	model: {family: llama, layers: $layers, hidden: 32, heads: 2, vocab: 257, seq_len: 16}
+	model: {family: llama, layers: $((layers * stages)), hidden: 32, heads: 2, vocab: 257, seq_len: 16}
 	data: {train: "$work/data/train.bin"}
 	train: {steps: 4, global_batch: 2, micro_batch: 1, seed: 7, precision: bf16}
 	END
@@ -71,7 +73,11 @@ layouts()
 		grep -q 'define HAVE_MPI 1' "$top_builddir/config.h" || return 0
 	layout tp2-sequence 2 parallel.tp=2 parallel.sequence=true \
 		train.graph=off
+	stages=2
+	layout pp2-graphs 2 parallel.pp=2 train.graph=on
 	[ -n "${1-}" ] || return 0
+	layout pp2 2 parallel.pp=2 train.graph=off
+	stages=1
 	layout tp2-sequence-graphs 2 parallel.tp=2 parallel.sequence=true \
 		train.graph=on
 	PLAIT_SITE=$work/site.yaml

@@ -12,16 +12,22 @@ PATH=$top_builddir/tests/gpu/emulated:$PATH
 plait-prep "$top_srcdir/LICENSE" --out "$work/data" >/dev/null || exit 99
 
 # config FAMILY: heads of 64, which the tensor cores' attention takes; moe:
-# llama with experts; gelu-moe: gpt2, whose experts drop tokens
+# llama with experts; gelu-moe: gpt2, whose experts drop tokens; deep: llama
+# with layers for two chunks of two stages
 config()
 {
+	layers=2
 	case $1 in
+	deep)
+		layers=4
+		set -- llama ""
+		;;
 	moe) set -- llama ", ffn: 64, experts: 4, experts_top_k: 2" ;;
 	gelu-moe) set -- gpt2 ", ffn: 64, experts: 4, experts_capacity: 1.0" ;;
 	*) set -- "$1" "" ;;
 	esac
 	cat <<-END
-	model: {family: $1, layers: 2, hidden: 128, heads: 2, vocab: 257, seq_len: 32$2}
+	model: {family: $1, layers: $layers, hidden: 128, heads: 2, vocab: 257, seq_len: 32$2}
 	data: {train: "$work/data/train.bin"}
 	train: {steps: 3, global_batch: 4, micro_batch: 2, seed: 7}
 	optim: {lr: 1.0e-3}
@@ -70,6 +76,20 @@ recorded()
 	report $? "... as graphs"
 }
 
+# staged FAMILY SETTING..: likewise in two stages, four micro-batches each, and
+# the same losses as without graphs
+staged()
+{
+	staged=$1
+	shift
+	set -- parallel.pp=2 train.micro_batch=1 "$@"
+	recorded 1e-4 "$staged" 2 "$@"
+	mv "$work/cuda" "$work/graphs"
+	train cuda "$staged" 2 cuda train.graph=off "$@" &&
+		agree "$work/graphs" "$work/cuda" 0
+	report $? "... the same without graphs"
+}
+
 # overflows RANKS SETTING..: in fp16, with a loss scale at which gradients
 # overflow, as one process on the CPU: the same steps are skipped
 overflows()
@@ -101,11 +121,17 @@ if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	"$top_builddir/config.h"; then
 	recorded 2e-2 gpt2 2 parallel.tp=2 parallel.sequence=true \
 		train.precision=bf16
-	near 1e-4 gpt2 4 parallel.tp=2 parallel.pp=2
+	recorded 1e-4 gpt2 4 parallel.tp=2 parallel.pp=2
+	staged llama
+	staged deep parallel.schedule=interleaved parallel.virtual=2 \
+		parallel.recompute=full
+	staged gpt2 parallel.schedule=zb-h1
 	overflows 2 parallel.dp=2 parallel.zero=1
 	recorded 1e-4 llama 2 parallel.cp=2
 	recorded 1e-4 llama 2 parallel.dp=2 parallel.zero=2
 	recorded 1e-4 llama 4 parallel.tp=2 parallel.dp=2 parallel.zero=3
+	recorded 1e-4 llama 4 parallel.pp=2 parallel.dp=2 parallel.zero=3 \
+		train.micro_batch=1
 	near 1e-4 moe 2 parallel.dp=2 parallel.ep=2
 	shared=1
 	near 1e-4 gpt2 2 parallel.tp=2

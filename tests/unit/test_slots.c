@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which buffers micro-batches send from: of a slot the same few again, so that
+ * few graphs are recorded. */
+#include <stdlib.h>
+
+#include "runtime/parallel/slots.h"
+#include "tap.h"
+
+enum { MOST = 4, CHUNKS = 4, MICROBATCHES = 24, STAGES = 8 };
+
+static struct plait_schedule *list(enum plait_schedule_kind kind, int p, int v,
+                                   int rank)
+{
+    struct plait_error err;
+
+    return plait_schedule_create(kind, p, v, MICROBATCHES, rank, &err);
+}
+
+/* Whether of[] has all numbers below n and none above, for the actions of that
+ * kind and no others. */
+static bool is_dense(const struct plait_schedule *s,
+                     enum plait_action_kind kind, const int *of, int n)
+{
+    bool used[MOST] = {false}, all = n <= MOST;
+    int count = 0, sends = 0;
+
+    for (int i = 0; i < s->chunks * MICROBATCHES; i++) {
+        if (of[i] < 0)
+            continue;
+        if (of[i] >= n)
+            return false;
+        used[of[i]] = true;
+        count++;
+    }
+    for (int i = 0; i < s->nactions; i++)
+        sends += s->actions[i].kind == kind;
+    for (int i = 0; i < n; i++)
+        all = all && used[i];
+    return all && count == sends;
+}
+
+/* The most numbers that the micro-batches of one slot of one chunk have. */
+static int most_met(const struct plait_schedule *s, const int *slot_of,
+                    int slots, const int *of)
+{
+    int most = 0;
+
+    for (int at = 0; at < s->chunks * slots; at++) {
+        bool met[MOST] = {false};
+        int n = 0;
+
+        for (int i = 0; i < MICROBATCHES; i++) {
+            int k = at / slots * MICROBATCHES + i;
+
+            if (slot_of[k] != at % slots || of[k] < 0 || met[of[k]])
+                continue;
+            met[of[k]] = true;
+            n++;
+        }
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static bool follows(const struct plait_schedule *s, enum plait_action_kind kind,
+                    const int *slot_of, int slots)
+{
+    int of[CHUNKS * MICROBATCHES], n = 0, met;
+
+    plait_slots_follow(s, kind, slot_of, slots, MOST, of, &n);
+    met = most_met(s, slot_of, slots, of);
+    return is_dense(s, kind, of, n) &&
+           met <= (slots < MOST ? MOST / slots : 1) &&
+           (n == 0 || slots * met >= MOST - 1);
+}
+
+static bool try_rank(enum plait_schedule_kind kind, int p, int v, int rank)
+{
+    struct plait_schedule *s = list(kind, p, v, rank);
+    int slot_of[CHUNKS * MICROBATCHES], slots = 0;
+    bool good =
+        s &&
+        plait_slots_assign(s, PLAIT_FORWARD, PLAIT_BACKWARD,
+                           PLAIT_BACKWARD_WEIGHT, true, slot_of, &slots) == 0 &&
+        slots == s->peak && follows(s, PLAIT_SEND_FORWARD, slot_of, slots) &&
+        follows(s, PLAIT_SEND_BACKWARD, slot_of, slots);
+
+    plait_schedule_destroy(s);
+    return good;
+}
+
+int main(void)
+{
+    static const enum plait_schedule_kind kinds[] = {
+        PLAIT_SCHEDULE_GPIPE, PLAIT_SCHEDULE_1F1B, PLAIT_SCHEDULE_INTERLEAVED,
+        PLAIT_SCHEDULE_ZB_H1};
+
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+        for (int p = 2; p <= STAGES; p *= 2) {
+            bool chunked = kinds[k] == PLAIT_SCHEDULE_INTERLEAVED, good = true;
+
+            for (int v = chunked ? 2 : 1; v <= (chunked ? CHUNKS : 1); v++)
+                for (int rank = 0; rank < p; rank++)
+                    good = try_rank(kinds[k], p, v, rank) && good;
+            ok(good, "%s, %d stages: a slot meets the same buffers again",
+               plait_schedule_names[kinds[k]], p);
+        }
+    return done_testing();
+}
