@@ -207,6 +207,16 @@ static void end_wire(struct plait_links *l, struct plait_wire *w,
         check_gone(l, k);
 }
 
+/* A process that is gone, its machine answers for. */
+static const char *why_ended(ssize_t n)
+{
+    if (n == 0)
+        return "it has ended";
+    if (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH)
+        return "no answer from its machine, which is down, or a link is";
+    return strerror(errno);
+}
+
 bool plait_links_drain(struct plait_links *l, struct plait_wire *w)
 {
     size_t most, total = 0;
@@ -220,7 +230,7 @@ bool plait_links_drain(struct plait_links *l, struct plait_wire *w)
         if (n < 0 && errno == EAGAIN)
             break;
         if (n <= 0) {
-            end_wire(l, w, n < 0 ? strerror(errno) : "it has ended");
+            end_wire(l, w, why_ended(n));
             break;
         }
         total += (size_t)n;

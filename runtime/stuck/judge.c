@@ -364,6 +364,26 @@ static bool judge_left(const struct plait_stuck_rank *r, int n,
     return false;
 }
 
+/* Ranks that all wait, and what some have sent is not acknowledged: a
+ * collective is over for those whom its last message reached, which then seem
+ * to have left it, or to be ahead. */
+static bool judge_links(const struct plait_stuck_rank *r, int n,
+                        struct plait_verdict *v)
+{
+    for (int i = 0; i < n; i++) {
+        if (!is_waiting(&r[i]) || r[i].unanswered <= 0)
+            continue;
+        if (v->witness >= 0)
+            v->alike++;
+        else
+            v->witness = i;
+    }
+    if (v->witness < 0)
+        return false;
+    v->kind = PLAIT_VERDICT_LINKS;
+    return true;
+}
+
 /* -- circles ------------------------------------------------------------- */
 
 /* Whether the rank has entered that operation in its group of that name. */
@@ -443,6 +463,9 @@ static void judge_walk(struct walk *w, struct plait_verdict *v)
     for (int i = 0; i < w->n; i++)
         if (is_waiting(&r[i]) && is_mixed(r, w->n, i, v))
             return;
+    if ((guilty < 0 || r[guilty].state == PLAIT_STUCK_UNKNOWN) &&
+        judge_links(r, w->n, v))
+        return;
     if (guilty >= 0) {
         accuse(r, guilty, w->via[guilty], v);
         v->kind = series_of(&v->op) == PLAIT_SERIES_MESSAGE

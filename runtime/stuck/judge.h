@@ -45,6 +45,7 @@ struct plait_stuck_rank {
     int peer; /* of a message: its rank in the group */
     double wait_age;
     char where[128]; /* what the process is blocked in, "": not known */
+    int unanswered;  /* its connections that no machine answers on */
     int ngroups;
     struct plait_stuck_group group[PLAIT_RECORD_GROUPS];
 };
@@ -58,14 +59,15 @@ enum plait_verdict_kind {
     PLAIT_VERDICT_LEFT,     /* it went on from what the others wait in */
     PLAIT_VERDICT_CYCLE,    /* ranks wait for each other */
     PLAIT_VERDICT_TRANSFER, /* all have entered, and it does not move */
+    PLAIT_VERDICT_LINKS,    /* what the witness has sent is not acknowledged */
     PLAIT_VERDICT_ALONE     /* nobody waits; it has done nothing longest */
 };
 
 struct plait_verdict {
     enum plait_verdict_kind kind;
     int guilty;  /* index among the ranks, -1: none */
-    int alike;   /* other ranks in the same bad state, or where nobody waits in
-                    the same phase */
+    int alike;   /* other ranks in the same bad state, or like the witness, or
+                    where nobody waits in the same phase */
     int witness; /* index of the rank that waits for it, or that it differs
                     from; -1: none */
     int group;   /* of the witness, in which it does; -1: none */

@@ -89,6 +89,7 @@ void plait_stuck_look(const struct plait_record *record,
                                                       : PLAIT_PHASE_START;
     rank->phase_age = now - atomic_load(&record->phase_since);
     rank->step = atomic_load(&record->step);
+    rank->unanswered = atomic_load(&record->unanswered);
     if (atomic_load(&record->blocked))
         snprintf(rank->where, sizeof(rank->where), "%.127s", record->where);
     else if (rank->phase == PLAIT_PHASE_OPEN)

@@ -112,6 +112,9 @@ struct plait_record {
     char where[128];
     char file[128];       /* of PLAIT_PHASE_OPEN */
     _Atomic int32_t told; /* it has said why the run ends */
+    /* Connections that the other end's machine does not answer on; noted when
+     * it hangs. */
+    _Atomic int32_t unanswered;
     _Atomic int32_t ngroups;
     struct plait_record_group group[PLAIT_RECORD_GROUPS];
 };

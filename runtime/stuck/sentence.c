@@ -216,6 +216,16 @@ static void put_transfer(struct line *l, const struct plait_stuck_rank *r,
     put(l, ", and it does not move: a link or a device");
 }
 
+static void put_links(struct line *l, const struct plait_stuck_rank *r,
+                      const struct plait_verdict *v)
+{
+    put(l, "links are down: no machine acknowledges what ");
+    put_rank(l, &r[v->witness]);
+    if (v->alike)
+        put(l, " and %d more", v->alike);
+    put(l, " sent");
+}
+
 void plait_stuck_sentence(const struct plait_stuck_rank *ranks, int n,
                           const struct plait_verdict *v, time_t now, char *text,
                           size_t size)
@@ -257,6 +267,9 @@ void plait_stuck_sentence(const struct plait_stuck_rank *ranks, int n,
         break;
     case PLAIT_VERDICT_TRANSFER:
         put_transfer(&l, ranks, v);
+        break;
+    case PLAIT_VERDICT_LINKS:
+        put_links(&l, ranks, v);
         break;
     case PLAIT_VERDICT_ALONE:
         put(&l, "no rank waits for another; longest without a change is ");

@@ -144,6 +144,7 @@ int plait_stuck_pack(const struct plait_stuck_rank *rank, unsigned char *to,
     put_int(&w, rank->peer);
     put_age(&w, rank->wait_age);
     put_text(&w, rank->where);
+    put_int(&w, rank->unanswered);
     put_number(&w, (uint64_t)rank->ngroups, 1);
     for (int i = 0; i < rank->ngroups; i++)
         put_group(&w, &rank->group[i]);
@@ -176,6 +177,7 @@ int plait_stuck_unpack(const unsigned char *from, size_t size,
     rank->peer = get_int(&r);
     rank->wait_age = get_age(&r);
     get_text(&r, rank->where, sizeof(rank->where));
+    rank->unanswered = get_int(&r);
     rank->ngroups = (int)get_number(&r, 1);
     if (r.bad || rank->ngroups > PLAIT_RECORD_GROUPS)
         return -1;

@@ -59,5 +59,6 @@ class Notice:
         line = self.line("has not ended for", "it is noticed")
         who = rf"rank {self.rank} \([^()]*\bprocess {self.pid}\) is stopped"
         if not self.pid:
-            who = "all ranks that are known have entered|ranks wait for each"
+            who = ("all ranks that are known have entered|ranks wait for each"
+                   "|links are down")
         self.note(line or "", rf"\(train\.timeout\): ({who})", limit=limit)

@@ -260,6 +260,30 @@ static void test_others(void)
        "no rank at all");
 }
 
+/* The last message of a collective has reached rank 7 alone, which went on and
+ * waits in the next one. */
+static void test_links(void)
+{
+    start();
+    for (int i = 0; i < N; i++)
+        wait_in(i, WORLD, PLAIT_OP_CONTROL_ALL_REDUCE, 24, 10);
+    wait_in(7, TP, PLAIT_OP_ALL_REDUCE, 8, 10);
+    ok(judged(PLAIT_VERDICT_LEFT, 7), "one is ahead of the others");
+    rank[0].unanswered = rank[3].unanswered = 1;
+    ok(judged(PLAIT_VERDICT_LINKS, -1) &&
+           says("links are down: no machine acknowledges what rank 0 (n0, GPU "
+                "0, process 100) and 1 more sent; 8 ranks wait since"),
+       "but where messages are not acknowledged it is nobody's fault");
+    rank[6].state = PLAIT_STUCK_UNKNOWN;
+    rank[6].waits = -1;
+    rank[6].group[WORLD].entered[PLAIT_SERIES_CONTROL] = 9;
+    ok(judged(PLAIT_VERDICT_LINKS, -1), "nor of one that nothing is known of");
+    rank[6].state = PLAIT_STUCK_RUNS;
+    ok(judged(PLAIT_VERDICT_BEHIND, 6), "one that does not wait is waited for");
+    rank[6].state = PLAIT_STUCK_STOPPED;
+    ok(judged(PLAIT_VERDICT_STATE, 6), "and one that is stopped");
+}
+
 /* Any numbers: what comes over a network may be anything. */
 static void test_any(void)
 {
@@ -275,6 +299,7 @@ static void test_any(void)
                 wait_in(i, group, (enum plait_op)(rand() % PLAIT_NOPS),
                         (uint64_t)rand() % 2, rand() % 9);
             rank[i].peer = rand() % 4 - 1;
+            rank[i].unanswered = rand() % 16 - 14;
             if (rand() % 16 == 0)
                 rank[i].state = (enum plait_stuck_state)(rand() % 5);
             if (rand() % 16 == 0)
@@ -387,6 +412,7 @@ int main(void)
     test_mismatch();
     test_circles();
     test_others();
+    test_links();
     test_any();
     test_record();
     test_process();

@@ -13,6 +13,7 @@
 #include "runtime/stuck/beat.h"
 #include "runtime/stuck/look.h"
 #include "runtime/train/watchdog/contacts.h"
+#include "runtime/train/watchdog/unanswered.h"
 
 /* A watch that has not run for so long will not report. */
 #define FRESH_S 2
@@ -275,6 +276,7 @@ void plait_hang_note(struct plait_hang *h)
 
     if (!record)
         return;
+    atomic_store(&record->unanswered, plait_unanswered_connections());
     atomic_store(&record->blocked, 0);
     plait_stuck_where(pid, pid, text, sizeof(text));
     /* Its loader and its saver have threads that read and write for it. */
