@@ -21,7 +21,8 @@ enum { BLOCKS = 2 };
 
 struct plait_blocks_out {
     int fd;
-    char *block[BLOCKS]; /* NULL: not needed yet */
+    const char *image;   /* all bytes of the file, in their place; NULL: none */
+    char *block[BLOCKS]; /* NULL: not needed yet, or there is an image */
     size_t filled;       /* bytes of block[next] */
     int next;            /* that is put together; behind the full ones */
     uint64_t begin;      /* of block[next] in the file */
@@ -93,7 +94,8 @@ static void *write_blocks(void *blocks)
         number = b->number;
         pthread_mutex_unlock(&b->mutex);
         if (number == 0)
-            number = write_all(b, b->block[at], BLOCK);
+            number = write_all(
+                b, b->image ? b->image + b->written : b->block[at], BLOCK);
         pthread_mutex_lock(&b->mutex);
         b->number = number;
         b->full--;
@@ -104,13 +106,14 @@ static void *write_blocks(void *blocks)
     return NULL;
 }
 
-struct plait_blocks_out *plait_blocks_out_create(int fd)
+struct plait_blocks_out *plait_blocks_out_create(int fd, const char *image)
 {
     struct plait_blocks_out *b = calloc(1, sizeof(*b));
 
     if (!b)
         return NULL;
     b->fd = fd;
+    b->image = image;
     if (pthread_mutex_init(&b->mutex, NULL) != 0)
         goto error;
     if (pthread_cond_init(&b->changed, NULL) != 0) {
@@ -198,11 +201,12 @@ int plait_blocks_out_add(struct plait_blocks_out *b, const void *bytes,
     size_t n;
 
     for (; size > 0; size -= n, from += n) {
-        block = next_block(b);
-        if (!block)
-            return -1;
         n = BLOCK - b->filled < size ? BLOCK - b->filled : size;
-        memcpy(block + b->filled, from, n);
+        block = b->image ? NULL : next_block(b);
+        if (block)
+            memcpy(block + b->filled, from, n);
+        else if (!b->image)
+            return -1;
         b->filled += n;
         if (b->filled == BLOCK && hand_over(b) < 0)
             return -1;
@@ -230,7 +234,7 @@ int plait_blocks_out_patch(struct plait_blocks_out *b, uint64_t at,
 
 int plait_blocks_out_finish(struct plait_blocks_out *b)
 {
-    const char *block = b->block[b->next];
+    const char *block = b->image ? b->image + b->begin : b->block[b->next];
     size_t whole;
 
     if (wait_for(b, 0) < 0)

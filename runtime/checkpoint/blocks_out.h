@@ -10,14 +10,15 @@
  * nothing more is written. */
 struct plait_blocks_out;
 
-/* For `fd`, an empty file that stays the caller's. */
-struct plait_blocks_out *plait_blocks_out_create(int fd);
+/* For `fd`, an empty file that stays the caller's. `image`: what will be added,
+ * which lies there until the end and is written from there; NULL: anywhere. */
+struct plait_blocks_out *plait_blocks_out_create(int fd, const char *image);
 /* Waits for a block that is being written; what is not written is lost. */
 void plait_blocks_out_destroy(struct plait_blocks_out *blocks);
 
 int plait_blocks_out_add(struct plait_blocks_out *blocks, const void *bytes,
                          size_t size);
-/* In place of what was added before as the bytes from `at`. */
+/* In place of what was added before as the bytes from `at`; of no image. */
 int plait_blocks_out_patch(struct plait_blocks_out *blocks, uint64_t at,
                            const void *bytes, size_t size);
 /* Write all that was added. Nothing may follow. */

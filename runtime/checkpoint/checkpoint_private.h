@@ -55,22 +55,24 @@ int plait_rank_shard_init(struct plait_rank_shard *shard,
                           struct plait_error *err);
 void plait_rank_shard_clear(struct plait_rank_shard *shard);
 
-/* Memory for a copy of it, already backed by pages, so that the first save is
+/* A file of it in memory, but for the data, which lie at
+ * plait_rank_shard_data(): already backed by pages, so that the first save is
  * no slower than the others; malloc'ed. NULL with errno. */
-char *plait_rank_shard_room(const struct plait_rank_shard *shard);
-/* What is in the shard now, into `copy` [shard->bytes]. */
-int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *copy,
+char *plait_rank_shard_image(const struct plait_rank_shard *shard);
+char *plait_rank_shard_data(char *image);
+/* What is in the shard now, into `data` [shard->bytes]. */
+int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *data,
                           struct plait_error *err);
 /* Whether all of it is finite; -1 with EDOM names what is not. */
 int plait_rank_shard_check(const struct plait_rank_shard *shard,
                            struct plait_error *err);
-/* Write the copy, or with NULL what the device has, to
+/* Write the image, or with NULL what the device has, to
  * DIRECTORY/rank-00007.safetensors and sync it; a shard of nothing has no file.
  * Gives up when *cancel is set, with ECANCELED, and with EDOM at what is not
  * finite. Any thread may call it that
  * alone uses the shard meanwhile. */
 int plait_rank_shard_write(const struct plait_rank_shard *shard,
-                           const char *copy, const char *directory, int rank,
+                           const char *image, const char *directory, int rank,
                            const atomic_bool *cancel,
                            struct plait_shard_file *file,
                            struct plait_error *err);

@@ -8,18 +8,24 @@
 
 #include "runtime/checkpoint/blocks_out.h"
 
-int plait_file_out_open(struct plait_file_out *out, const char *path)
+int plait_file_out_open_image(struct plait_file_out *out, const char *path,
+                              const void *image)
 {
     *out = (struct plait_file_out){.crc = 0};
     out->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (out->fd < 0)
         return -1;
-    out->blocks = plait_blocks_out_create(out->fd);
+    out->blocks = plait_blocks_out_create(out->fd, image);
     if (out->blocks)
         return 0;
     plait_file_out_close(out, 0);
     errno = ENOMEM;
     return -1;
+}
+
+int plait_file_out_open(struct plait_file_out *out, const char *path)
+{
+    return plait_file_out_open_image(out, path, NULL);
 }
 
 int plait_file_out_write(struct plait_file_out *out, const void *bytes,

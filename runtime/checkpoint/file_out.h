@@ -20,6 +20,10 @@ struct plait_file_out {
 
 /* EEXIST where there is a file of that name. */
 int plait_file_out_open(struct plait_file_out *out, const char *path);
+/* `image`: where all that will be written lies, one after the other, until the
+ * file is closed: it is written from there, and not patched. NULL: anywhere. */
+int plait_file_out_open_image(struct plait_file_out *out, const char *path,
+                              const void *image);
 int plait_file_out_write(struct plait_file_out *out, const void *bytes,
                          size_t size);
 /* In place of what was written at `at`; the checksum stays. */

@@ -26,7 +26,7 @@ struct plait_saver {
     int keep;
     struct plait_error notice; /* "": nothing to say */
     struct plait_rank_shard shard;
-    char *copy; /* [shard.bytes]; NULL: not made for plait_saver_start() */
+    char *image; /* of the shard's file; NULL: none for plait_saver_start() */
 
     /* The checkpoint that is being written. */
     bool open;   /* the same on all ranks */
@@ -53,10 +53,10 @@ static bool is_first(const struct plait_saver *s)
 
 /* -- one rank's shard ----------------------------------------------------- */
 
-static void write_part(struct plait_saver *s, const char *copy)
+static void write_part(struct plait_saver *s, const char *image)
 {
     s->begun = plait_trace_now();
-    s->ret = plait_rank_shard_write(&s->shard, copy, s->temporary,
+    s->ret = plait_rank_shard_write(&s->shard, image, s->temporary,
                                     plait_comm_rank(s->world), &s->cancel,
                                     &s->file, &s->why);
     s->number = errno;
@@ -68,7 +68,7 @@ static void *write_aside(void *saver)
 {
     struct plait_saver *s = saver;
 
-    write_part(s, s->copy);
+    write_part(s, s->image);
     return NULL;
 }
 
@@ -274,7 +274,7 @@ static int use_fallback(struct plait_saver *s, const struct plait_error *why,
     s->in = s->fallback;
     if (open_directory(s, err) < 0)
         return -1;
-    write_part(s, s->copied ? s->copy : NULL);
+    write_part(s, s->copied ? s->image : NULL);
     if (commit_once(s, false, err) < 0)
         return -1;
     if (text.text[0])
@@ -325,7 +325,7 @@ struct plait_saver *plait_saver_create(const char *dir, int keep, bool async,
     if (plait_rank_shard_init(&s->shard, model, optim, err) < 0)
         goto error;
     ret = 0;
-    if (async && !(s->copy = plait_rank_shard_room(&s->shard)))
+    if (async && !(s->image = plait_rank_shard_image(&s->shard)))
         ret = plait_errorf(err,
                            "checkpoint.async: no memory for the copy of %zu "
                            "bytes that is written beside training",
@@ -347,7 +347,7 @@ void plait_saver_destroy(struct plait_saver *s)
     if (s->open)
         abandon_checkpoint(s);
     plait_rank_shard_clear(&s->shard);
-    free(s->copy);
+    free(s->image);
     free(s->dir);
     free(s->fallback);
     free(s);
@@ -422,7 +422,8 @@ int plait_saver_start(struct plait_saver *s,
     if (plait_saver_finish(s, err) < 0 || begin(s, info, err) < 0)
         return -1;
     s->copied = true;
-    ret = plait_rank_shard_copy(&s->shard, s->copy, err);
+    ret =
+        plait_rank_shard_copy(&s->shard, plait_rank_shard_data(s->image), err);
     if (ret == 0)
         ret = start_thread(s, write_aside, err);
     if (ret < 0)

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include <config.h>
 
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,14 +14,25 @@
 #include "runtime/checkpoint/finite.h"
 #include "runtime/checkpoint/safetensors.h"
 
-/* What goes through the host at a time. */
+/* What goes through the host at a time, and what is looked through and summed
+ * there, while the caches have it. */
 #define CHUNK ((size_t)4 << 20)
+#define PART ((size_t)256 << 10)
 
 struct out {
     struct plait_file_out to;
     struct plait_error *why; /* it was not finite */
     const atomic_bool *cancel;
 };
+
+/* Of a whole file in memory: the length of its JSON, and that. */
+static size_t head_size(const char *image)
+{
+    uint64_t json;
+
+    memcpy(&json, image, sizeof(json));
+    return sizeof(json) + (size_t)le64toh(json);
+}
 
 static int write_bytes(struct out *out, const void *bytes, size_t size)
 {
@@ -31,13 +43,16 @@ static int write_bytes(struct out *out, const void *bytes, size_t size)
     return plait_file_out_write(&out->to, bytes, size);
 }
 
-static int write_head(struct out *out, const struct plait_rank_shard *shard)
+static int write_head(struct out *out, const struct plait_rank_shard *shard,
+                      const char *image)
 {
     size_t size;
-    unsigned char *head =
-        plait_safetensors_encode(shard->slices, shard->n, &size);
+    unsigned char *head;
     int ret;
 
+    if (image)
+        return write_bytes(out, image, head_size(image));
+    head = plait_safetensors_encode(shard->slices, shard->n, &size);
     if (!head)
         return -1;
     ret = write_bytes(out, head, size);
@@ -74,10 +89,11 @@ static int write_slice(struct out *out, const struct plait_rank_shard *shard,
                        int index, const float *copy, float *buffer)
 {
     const struct plait_optim_piece *piece = &shard->pieces[index];
-    size_t most = CHUNK / sizeof(*buffer), at, n;
+    size_t most, at, n;
 
     if (!copy)
         copy = host_data(shard, index);
+    most = (copy ? PART : CHUNK) / sizeof(*buffer);
     for (at = 0; at < piece->count; at += n) {
         n = piece->count - at < most ? piece->count - at : most;
         if (!copy &&
@@ -105,11 +121,13 @@ static int write_slices(struct out *out, const struct plait_rank_shard *shard,
 }
 
 static int write_all(struct out *out, const struct plait_rank_shard *shard,
-                     const char *copy)
+                     const char *image)
 {
-    if (write_head(out, shard) < 0)
+    const void *data = image ? image + head_size(image) : NULL;
+
+    if (write_head(out, shard, image) < 0)
         return -1;
-    return write_slices(out, shard, (const float *)(const void *)copy);
+    return write_slices(out, shard, data);
 }
 
 static int describe_failure(const char *path, struct plait_error *err)
@@ -126,7 +144,7 @@ static int describe_failure(const char *path, struct plait_error *err)
 }
 
 int plait_rank_shard_write(const struct plait_rank_shard *shard,
-                           const char *copy, const char *directory, int rank,
+                           const char *image, const char *directory, int rank,
                            const atomic_bool *cancel,
                            struct plait_shard_file *file,
                            struct plait_error *err)
@@ -142,8 +160,8 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
     snprintf(written.name, sizeof(written.name), "rank-%05d.safetensors", rank);
     if (asprintf(&path, "%s/%s", directory, written.name) < 0)
         return plait_errorf(err, "%s: out of memory", directory);
-    ret = plait_file_out_open(&out.to, path) < 0 ||
-                  write_all(&out, shard, copy) < 0
+    ret = plait_file_out_open_image(&out.to, path, image) < 0 ||
+                  write_all(&out, shard, image) < 0
               ? describe_failure(path, err)
               : 0;
     if (plait_file_out_close(&out.to, ret == 0) < 0 && ret == 0)
@@ -156,25 +174,44 @@ int plait_rank_shard_write(const struct plait_rank_shard *shard,
     return ret;
 }
 
-char *plait_rank_shard_room(const struct plait_rank_shard *shard)
+/* Already backed by pages. */
+static char *allocate(size_t size)
 {
     const size_t huge = (size_t)2 << 20;
     void *room;
 
-    if (shard->bytes < huge)
-        return malloc(shard->bytes + 1);
-    errno = posix_memalign(&room, huge, shard->bytes);
+    if (size < huge)
+        return malloc(size);
+    errno = posix_memalign(&room, huge, size);
     if (errno)
         return NULL;
-    madvise(room, shard->bytes, MADV_HUGEPAGE);
-    memset(room, 0, shard->bytes);
+    madvise(room, size, MADV_HUGEPAGE);
+    memset(room, 0, size);
     return room;
 }
 
-int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *copy,
+char *plait_rank_shard_image(const struct plait_rank_shard *shard)
+{
+    size_t size;
+    unsigned char *head =
+        plait_safetensors_encode(shard->slices, shard->n, &size);
+    char *image = head ? allocate(size + shard->bytes) : NULL;
+
+    if (image)
+        memcpy(image, head, size);
+    free(head);
+    return image;
+}
+
+char *plait_rank_shard_data(char *image)
+{
+    return image + head_size(image);
+}
+
+int plait_rank_shard_copy(const struct plait_rank_shard *shard, char *data,
                           struct plait_error *err)
 {
-    float *to = (float *)copy;
+    float *to = (float *)(void *)data;
     int i;
 
     for (i = 0; i < shard->n; to += shard->pieces[i++].count) {

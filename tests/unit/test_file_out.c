@@ -47,13 +47,14 @@ static int is_same(size_t size)
     return got == size && memcmp(back, bytes, size) == 0;
 }
 
-/* `part` bytes at a time. */
-static int write_file(struct plait_file_out *out, size_t size, size_t part)
+/* `part` bytes at a time; `image`: from where they lie. */
+static int write_file_from(struct plait_file_out *out, const void *image,
+                           size_t size, size_t part)
 {
     size_t at, n;
 
     unlink(path);
-    if (plait_file_out_open(out, path) < 0)
+    if (plait_file_out_open_image(out, path, image) < 0)
         return -1;
     for (at = 0; at < size; at += n) {
         n = size - at < part ? size - at : part;
@@ -63,7 +64,12 @@ static int write_file(struct plait_file_out *out, size_t size, size_t part)
     return 0;
 }
 
-static void sizes(const char *where)
+static int write_file(struct plait_file_out *out, size_t size, size_t part)
+{
+    return write_file_from(out, NULL, size, part);
+}
+
+static void sizes(const char *where, const void *image)
 {
     static const size_t size[] = {0,         1,         4096,
                                   BLOCK - 1, BLOCK,     BLOCK + 1,
@@ -75,7 +81,7 @@ static void sizes(const char *where)
 
     for (i = 0; i < sizeof(size) / sizeof(size[0]); i++)
         for (k = 0; k < sizeof(part) / sizeof(part[0]); k++) {
-            int ret = write_file(&out, size[i], part[k]);
+            int ret = write_file_from(&out, image, size[i], part[k]);
 
             ret |= plait_file_out_close(&out, 1);
             if (ret == 0 && is_same(size[i]) && out.bytes == size[i] &&
@@ -85,8 +91,8 @@ static void sizes(const char *where)
             diag("%zu bytes, %zu at a time: %s", size[i], part[k],
                  strerror(errno));
         }
-    ok(bad == 0, "%s: every byte, and the checksum, of %zu sizes", where,
-       sizeof(size) / sizeof(size[0]));
+    ok(bad == 0, "%s%s: every byte, and the checksum, of %zu sizes", where,
+       image ? ", from an image" : "", sizeof(size) / sizeof(size[0]));
 }
 
 /* The one that every CRC-32 is known by, a piece at a time. */
@@ -160,14 +166,15 @@ static void left(void)
 
 int main(void)
 {
-    bytes = malloc(MOST);
+    bytes = aligned_alloc(BLOCK, (MOST + BLOCK - 1) / BLOCK * BLOCK);
     back = malloc(MOST + 1);
     if (!bytes || !back)
         return 1;
     signal(SIGXFSZ, SIG_IGN);
     fill_bytes();
     snprintf(path, sizeof(path), "/tmp/plait-file-out-%d", (int)getpid());
-    sizes("a disk");
+    sizes("a disk", NULL);
+    sizes("a disk", bytes);
     left();
     known_checksum();
     patches();
@@ -176,7 +183,8 @@ int main(void)
     if (access("/dev/shm", W_OK) == 0) {
         snprintf(path, sizeof(path), "/dev/shm/plait-file-out-%d",
                  (int)getpid());
-        sizes("a memory file system");
+        sizes("a memory file system", NULL);
+        sizes("a memory file system", bytes);
         unlink(path);
     }
     free(bytes);
