@@ -127,6 +127,29 @@ check "... to the losses of one process" python3 -B \
     "$top_srcdir/tests/lib/same_losses.py" one.jsonl fewer.jsonl \
     "$(wc -l <one.jsonl)"
 
+# ... and on fewer: Slurm keeps the number of tasks of the first time.
+sed "s/^  steps: .*/  steps: 1000000/" c.yaml >lost.yaml
+scontrol update nodename="node[1-2]" state=drain reason=test
+job4=$(PATH=$(readlink -f "$top_builddir"):$PATH sbatch --parsable -o lost.out \
+    --nodes=1-2 --ntasks-per-node=2 --gpus-per-node=2 --time=60 \
+    --tp=auto --pp=auto --model=lost.yaml \
+    "$top_srcdir/examples/requeue.sbatch" lost.yaml --device cpu \
+    --set lr.schedule=constant --set checkpoint.dir=lost \
+    --set checkpoint.every=20 --metrics lost.jsonl)
+until_true eval '[ "$(wc -l <lost.jsonl)" -ge 5 ]'
+scontrol update nodename=node4 state=drain reason=test
+sed -i "s/1000000/$(($(wc -l <lost.jsonl) + 40))/" lost.yaml
+scancel --signal=USR1 "$job4"
+check "the example goes on, on one node after two" until_true eval \
+    '[ -z "$(squeue -h -j $job4)" ] && grep -q "^resumed after" lost.out &&
+        is "4 2" "$(sed -n "s/^\([0-9]*\) ranks: .*/\1/p" lost.out | xargs)"'
+scontrol update nodename="node[1-2],node4" state=resume
+"$train" lost.yaml --device cpu --set lr.schedule=constant \
+    --metrics one.jsonl >one.out 2>&1
+check "... to the losses of one process" python3 -B \
+    "$top_srcdir/tests/lib/same_losses.py" one.jsonl lost.jsonl \
+    "$(wc -l <one.jsonl)"
+
 check "the job's comment has its figures" \
     like "$(scontrol show job "$job")" \
     "Comment=mine \\| plait-train: step [0-9]+ of [0-9]+, loss .* tokens/s, MFU \
