@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -23,10 +22,19 @@
 /* How long the thread sleeps when nothing moved: short enough for the peers
  * that wait, long enough to leave the core to the computation. */
 #define SHORTEST_NAP 20000 /* ns */
-#define LONGEST_NAP 500000
+#define LONGEST_NAP 2000000
 /* Where ranks share cores it takes them from one that computes, and nobody
  * spins for what it would move. */
 #define SHARED_NAP 1000000
+/* A wake of the thread was for nothing where its jobs are waited for this soon:
+ * then the next comes later, and the thread looks by itself at the end of that
+ * time. Ranks of a small model start some 20,000 transfers a second; a wake for
+ * each costs more than it moves, and Linux 6.18 lets other groups of processes
+ * (seen with its autogroups) starve for seconds beside one on several cores
+ * that wakes threads or yields that often. */
+#define TOO_SOON_S 5e-4
+#define SHORTEST_GAP_S 1e-3
+#define LONGEST_GAP_S 16e-3
 
 struct plait_engine {
     void (*idle)(void *arg);
@@ -38,6 +46,8 @@ struct plait_engine {
     int spins;           /* LEAST_SPINS .. SPINS */
     bool shared;         /* ranks share cores */
     bool asleep;         /* the thread, until it is signalled */
+    double woken, gap;   /* when it was; until then + gap it is not again */
+    bool judged;         /* gap follows that wake */
     bool running, stop;
     pthread_t thread;
 };
@@ -89,6 +99,21 @@ static void nap_for(long ns)
     nanosleep(&t, NULL);
 }
 
+/* With the lock held: until it is signalled, or could not have been. */
+static void sleep_thread(struct plait_engine *e)
+{
+    double until = e->woken + e->gap;
+    struct timespec t = {.tv_sec = (time_t)until};
+
+    t.tv_nsec = (long)((until - (double)t.tv_sec) * 1e9);
+    e->asleep = true;
+    if (plait_trace_now() < until)
+        pthread_cond_timedwait(&e->work, &e->lock, &t);
+    else
+        pthread_cond_wait(&e->work, &e->lock);
+    e->asleep = false;
+}
+
 static void *engine_thread(void *arg)
 {
     struct plait_engine *e = arg;
@@ -97,9 +122,7 @@ static void *engine_thread(void *arg)
     pthread_mutex_lock(&e->lock);
     while (!e->stop) {
         if (e->first == NULL || (e->waiting > 0 && !e->shared)) {
-            e->asleep = true;
-            pthread_cond_wait(&e->work, &e->lock);
-            e->asleep = false;
+            sleep_thread(e);
             ns = SHORTEST_NAP;
             continue;
         }
@@ -125,6 +148,7 @@ struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
                                          void *arg)
 {
     struct plait_engine *e = calloc(1, sizeof(*e));
+    pthread_condattr_t clock;
 
     if (!e)
         return NULL;
@@ -133,8 +157,13 @@ struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
     e->arg = arg;
     e->end = &e->first;
     e->spins = SPINS;
+    e->gap = SHORTEST_GAP_S;
+    e->judged = true;
     pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->work, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->work, &clock);
+    pthread_condattr_destroy(&clock);
     e->running =
         threaded && plait_thread_create(&e->thread, engine_thread, e) == 0;
     if (threaded && !e->running) {
@@ -174,8 +203,26 @@ void plait_engine_share(struct plait_engine *e)
 /* The thread has something to move. */
 static void wake_thread(struct plait_engine *e)
 {
-    if (e->asleep)
-        pthread_cond_signal(&e->work);
+    double now = plait_trace_now();
+
+    if (!e->asleep || now - e->woken < e->gap)
+        return;
+    e->woken = now;
+    e->judged = false;
+    pthread_cond_signal(&e->work);
+}
+
+/* A wait begins, with the lock held. Where ranks share cores the thread moves
+ * what peers wait for while this rank computes. */
+static void learn_gap(struct plait_engine *e)
+{
+    if (e->judged || e->shared)
+        return;
+    e->judged = true;
+    if (plait_trace_now() - e->woken >= TOO_SOON_S)
+        e->gap = SHORTEST_GAP_S;
+    else if (e->gap < LONGEST_GAP_S)
+        e->gap *= 2;
 }
 
 /* What can be moved at once needs no thread. */
@@ -191,10 +238,13 @@ void plait_engine_start(struct plait_engine *e, struct plait_job *job)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Nothing moves: let others have the core, with the lock held before and
- * after. */
-static void let_others(struct plait_engine *e, struct plait_job *job)
+/* Nothing has moved since `stuck`: let others have the core, with the lock held
+ * before and after. A nap adds an eighth to the wait at most: more of them wake
+ * the thread too often, see above. */
+static void let_others(struct plait_engine *e, struct plait_job *job,
+                       double stuck)
 {
+    long ns = (long)((plait_trace_now() - stuck) * (1e9 / 8));
     bool dozes = job->doze && job->doze(job);
 
     if (dozes && advance_all(e))
@@ -202,10 +252,12 @@ static void let_others(struct plait_engine *e, struct plait_job *job)
     pthread_mutex_unlock(&e->lock);
     if (dozes)
         job->rest(job);
-    else
+    else {
         e->idle(e->arg);
-    if (!e->shared)
-        sched_yield();
+        if (ns < SHORTEST_NAP)
+            ns = SHORTEST_NAP;
+        nap_for(ns < LONGEST_NAP ? ns : LONGEST_NAP);
+    }
     pthread_mutex_lock(&e->lock);
 }
 
@@ -226,16 +278,17 @@ static void drive_job(struct plait_engine *e, struct plait_job *job)
     double stuck = 0;
     int spins = 0;
 
+    learn_gap(e);
     while (!job->done) {
         if (advance_all(e)) {
             learn_spins(e, spins, stuck);
             spins = 0;
             continue;
         }
-        if (spins++ == 0 && !e->shared)
+        if (spins++ == 0)
             stuck = plait_trace_now();
         if (spins >= e->spins)
-            let_others(e, job);
+            let_others(e, job, stuck);
     }
 }
 
