@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "runtime/comm/comm_private.h"
+#include "runtime/comm/mpi_private.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -10,27 +10,9 @@
 #include <string.h>
 
 #include "runtime/comm/engine.h"
-#include "runtime/comm/mpi_transfer.h"
-#include "runtime/comm/shm.h"
 
 /* MPI, for ranks whose buffers are plain memory, and for GPUs whose buffers
  * are carried through the host. */
-
-/* What the groups of a world share. */
-struct mpi_world {
-    struct plait_mpi_ops ops;
-    int finalize; /* we initialised MPI */
-    struct plait_engine *engine;
-    struct plait_shm_world shm;
-};
-
-struct mpi_comm {
-    struct plait_comm base;
-    MPI_Comm mpi;
-    struct mpi_world *world;
-    int owner;             /* of world */
-    struct plait_shm *shm; /* NULL: ranks are on several nodes */
-};
 
 struct mpi_request {
     struct plait_request base;
@@ -47,12 +29,7 @@ struct mpi_request {
 
 static const struct plait_comm_vtable mpi_vtable;
 
-static struct mpi_comm *mpi_of(struct plait_comm *comm)
-{
-    return (struct mpi_comm *)comm;
-}
-
-static int mpi_failed(struct plait_comm *comm, const char *what, int rc)
+int plait_mpi_failed(struct plait_comm *comm, const char *what, int rc)
 {
     char text[MPI_MAX_ERROR_STRING];
     int len;
@@ -125,6 +102,15 @@ static void mpi_abort(struct plait_comm *comm)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+/* Collective: blocking calls and others do not meet. */
+static bool agree_on_sleep(struct mpi_comm *c)
+{
+    int ranks, asleep = plait_bells_crowded(c->world->shm.bells, &ranks) > 0;
+
+    MPI_Allreduce(MPI_IN_PLACE, &asleep, 1, MPI_INT, MPI_MAX, c->mpi);
+    return asleep;
+}
+
 /* Collective. */
 static struct plait_comm *make_comm(MPI_Comm mpi, struct mpi_world *world,
                                     const struct plait_ops *ops,
@@ -149,6 +135,7 @@ static struct plait_comm *make_comm(MPI_Comm mpi, struct mpi_world *world,
         return NULL;
     }
     c->owner = owner;
+    c->asleep = agree_on_sleep(c);
     return &c->base;
 }
 
@@ -193,6 +180,15 @@ static void choose_transport(const struct plait_launch *launch)
     setenv("OMPI_MCA_btl", "vader,self", 1);
 }
 
+/* mpirun sets this where there are more ranks than cores, and MPI then yields
+ * some 100,000 times a second, for which Linux 6.18 lets other processes starve
+ * (engine.c). Ranks that share cores do not wait in MPI
+ * (plait_mpi_wait_asleep()). */
+static void forbid_yields(void)
+{
+    setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
+}
+
 struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
                                     struct plait_device *dev,
                                     const struct plait_launch *launch,
@@ -204,8 +200,10 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
     int ready, provided, rank;
 
     MPI_Initialized(&ready);
-    if (!ready)
+    if (!ready) {
         choose_transport(launch);
+        forbid_yields();
+    }
     if (!ready && MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) !=
                       MPI_SUCCESS) {
         plait_errorf(err, "MPI could not be initialised");
@@ -214,6 +212,8 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
     }
     if (check_world(launch, err) < 0)
         return NULL;
+    if (!ready) /* errors of calls that have only begun go there */
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (launch)
         rank = launch->rank;
@@ -243,7 +243,7 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
 
     (void)site;
     if (rc != MPI_SUCCESS) {
-        mpi_failed(parent, "split", rc);
+        plait_mpi_failed(parent, "split", rc);
         return plait_errorf(err, "%s", parent->error);
     }
     *comm = NULL;
@@ -333,6 +333,17 @@ static enum plait_moved advance_shm(struct plait_job *job)
     return plait_shm_advance(&request_of(job)->shm);
 }
 
+int plait_mpi_wait_asleep(struct mpi_comm *c, int rc, const MPI_Request *mpi)
+{
+    struct mpi_request r = {.base = {.comm = &c->base}, .mpi = *mpi};
+
+    if (rc != MPI_SUCCESS || *mpi == MPI_REQUEST_NULL)
+        return rc;
+    r.job.advance = advance_mpi;
+    plait_engine_run(c->world->engine, &r.job);
+    return r.rc;
+}
+
 static void start_shm(struct mpi_comm *c, const struct plait_transfer *t,
                       struct mpi_request *r, bool block)
 {
@@ -348,6 +359,7 @@ static int start_mpi(struct mpi_comm *c, struct plait_transfer *t,
                      struct mpi_request *r, bool block)
 {
     const char *what = plait_transfer_names[t->kind];
+    bool asleep = block && c->asleep;
     struct plait_comm *comm = &c->base;
     int rc;
 
@@ -356,9 +368,12 @@ static int start_mpi(struct mpi_comm *c, struct plait_transfer *t,
                                comm->name, what, t->n, INT_MAX);
     if (!r->stage && make_in_place(comm, t, r) < 0)
         return plait_comm_fail(comm, "%s: %s: out of memory", comm->name, what);
-    rc = plait_mpi_transfer(c->mpi, &c->world->ops, t, block ? NULL : &r->mpi);
+    rc = plait_mpi_transfer(c->mpi, &c->world->ops, t,
+                            block && !asleep ? NULL : &r->mpi);
+    if (asleep)
+        rc = plait_mpi_wait_asleep(c, rc, &r->mpi);
     if (rc != MPI_SUCCESS)
-        return mpi_failed(comm, what, rc);
+        return plait_mpi_failed(comm, what, rc);
     r->job.advance = advance_mpi;
     if (!block)
         plait_engine_start(c->world->engine, &r->job);
@@ -420,7 +435,7 @@ static int mpi_wait(struct plait_request *req, struct plait_queue *q)
     if (r->rc != MPI_SUCCESS) {
         r->bytes = 0;
         finish_transfer(comm, r, q);
-        return mpi_failed(comm, "wait", r->rc);
+        return plait_mpi_failed(comm, "wait", r->rc);
     }
     return finish_transfer(comm, r, q);
 }
@@ -431,58 +446,6 @@ static int mpi_progress(struct plait_comm *comm)
     return 0;
 }
 
-/* -- host values --------------------------------------------------------- */
-
-static int mpi_barrier(struct plait_comm *comm)
-{
-    int rc = MPI_Barrier(mpi_of(comm)->mpi);
-
-    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "barrier", rc);
-}
-
-static int too_large(struct plait_comm *comm, size_t n)
-{
-    if (n <= INT_MAX)
-        return 0;
-    return plait_comm_fail(comm, "%s: %zu host values at once: MPI takes %d",
-                           comm->name, n, INT_MAX);
-}
-
-static int mpi_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
-                              int root)
-{
-    int rc;
-
-    if (too_large(comm, bytes) < 0)
-        return -1;
-    rc = MPI_Bcast(buf, bytes, MPI_BYTE, root, mpi_of(comm)->mpi);
-    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "broadcast", rc);
-}
-
-static int mpi_host_all_gather(struct plait_comm *comm, const void *send,
-                               void *recv, size_t bytes)
-{
-    int rc;
-
-    if (too_large(comm, bytes) < 0)
-        return -1;
-    rc = MPI_Allgather(send, bytes, MPI_BYTE, recv, bytes, MPI_BYTE,
-                       mpi_of(comm)->mpi);
-    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "all-gather", rc);
-}
-
-static int mpi_host_all_reduce(struct plait_comm *comm, double *values,
-                               size_t n, enum plait_reduce op)
-{
-    int rc;
-
-    if (too_large(comm, n) < 0)
-        return -1;
-    rc = MPI_Allreduce(MPI_IN_PLACE, values, n, MPI_DOUBLE,
-                       op == PLAIT_MAX ? MPI_MAX : MPI_SUM, mpi_of(comm)->mpi);
-    return rc == MPI_SUCCESS ? 0 : mpi_failed(comm, "all-reduce", rc);
-}
-
 static const struct plait_comm_vtable mpi_vtable = {
     .name = "mpi",
     .destroy = mpi_destroy,
@@ -491,8 +454,8 @@ static const struct plait_comm_vtable mpi_vtable = {
     .run = mpi_run,
     .wait = mpi_wait,
     .progress = mpi_progress,
-    .barrier = mpi_barrier,
-    .host_broadcast = mpi_host_broadcast,
-    .host_all_gather = mpi_host_all_gather,
-    .host_all_reduce = mpi_host_all_reduce,
+    .barrier = plait_mpi_barrier,
+    .host_broadcast = plait_mpi_host_broadcast,
+    .host_all_gather = plait_mpi_host_all_gather,
+    .host_all_reduce = plait_mpi_host_all_reduce,
 };

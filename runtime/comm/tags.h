@@ -20,6 +20,9 @@ enum plait_tag {
     PLAIT_TAG_COPY = 1,
     /* measured messages of plait-probe */
     PLAIT_TAG_PROBE = 0,
+    /* any: barriers over MPI where ranks share cores; the largest that MPI
+     * promises */
+    PLAIT_TAG_BARRIER = 32767,
 };
 
 /* ep: the tokens of one expert */

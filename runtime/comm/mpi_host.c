@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "runtime/comm/mpi_private.h"
+
+#include <limits.h>
+
+#include "runtime/comm/tags.h"
+
+/* Values on the host, and barriers. */
+
+/* Each rank hears of twice as many others in each round. MPI_Ibarrier()'s
+ * messages would meet those of another call that a rank makes by mistake, an
+ * error of MPI; these do not, and the watchdog says who is where. */
+static int barrier_asleep(struct mpi_comm *c)
+{
+    int rank = c->base.rank, size = c->base.size, rc = MPI_SUCCESS;
+    MPI_Request in = MPI_REQUEST_NULL, out = MPI_REQUEST_NULL;
+
+    for (int step = 1; step < size && rc == MPI_SUCCESS; step *= 2) {
+        MPI_Irecv(NULL, 0, MPI_BYTE, (rank - step + size) % size,
+                  PLAIT_TAG_BARRIER, c->mpi, &in);
+        rc = MPI_Isend(NULL, 0, MPI_BYTE, (rank + step) % size,
+                       PLAIT_TAG_BARRIER, c->mpi, &out);
+        rc = plait_mpi_wait_asleep(c, rc, &out);
+        rc = plait_mpi_wait_asleep(c, rc, &in);
+    }
+    return rc;
+}
+
+int plait_mpi_barrier(struct plait_comm *comm)
+{
+    struct mpi_comm *c = mpi_of(comm);
+    int rc = c->asleep ? barrier_asleep(c) : MPI_Barrier(c->mpi);
+
+    return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "barrier", rc);
+}
+
+static int too_large(struct plait_comm *comm, size_t n)
+{
+    if (n <= INT_MAX)
+        return 0;
+    return plait_comm_fail(comm, "%s: %zu host values at once: MPI takes %d",
+                           comm->name, n, INT_MAX);
+}
+
+int plait_mpi_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
+                             int root)
+{
+    struct mpi_comm *c = mpi_of(comm);
+    MPI_Request r = MPI_REQUEST_NULL;
+    int rc;
+
+    if (too_large(comm, bytes) < 0)
+        return -1;
+    if (c->asleep)
+        rc = MPI_Ibcast(buf, bytes, MPI_BYTE, root, c->mpi, &r);
+    else
+        rc = MPI_Bcast(buf, bytes, MPI_BYTE, root, c->mpi);
+    rc = plait_mpi_wait_asleep(c, rc, &r);
+    return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "broadcast", rc);
+}
+
+int plait_mpi_host_all_gather(struct plait_comm *comm, const void *send,
+                              void *recv, size_t bytes)
+{
+    struct mpi_comm *c = mpi_of(comm);
+    MPI_Request r = MPI_REQUEST_NULL;
+    int rc;
+
+    if (too_large(comm, bytes) < 0)
+        return -1;
+    if (c->asleep)
+        rc = MPI_Iallgather(send, bytes, MPI_BYTE, recv, bytes, MPI_BYTE,
+                            c->mpi, &r);
+    else
+        rc =
+            MPI_Allgather(send, bytes, MPI_BYTE, recv, bytes, MPI_BYTE, c->mpi);
+    rc = plait_mpi_wait_asleep(c, rc, &r);
+    return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "all-gather", rc);
+}
+
+int plait_mpi_host_all_reduce(struct plait_comm *comm, double *values, size_t n,
+                              enum plait_reduce reduce)
+{
+    struct mpi_comm *c = mpi_of(comm);
+    MPI_Op op = reduce == PLAIT_MAX ? MPI_MAX : MPI_SUM;
+    MPI_Request r = MPI_REQUEST_NULL;
+    int rc;
+
+    if (too_large(comm, n) < 0)
+        return -1;
+    if (c->asleep)
+        rc =
+            MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_DOUBLE, op, c->mpi, &r);
+    else
+        rc = MPI_Allreduce(MPI_IN_PLACE, values, n, MPI_DOUBLE, op, c->mpi);
+    rc = plait_mpi_wait_asleep(c, rc, &r);
+    return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "all-reduce", rc);
+}

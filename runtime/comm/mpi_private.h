@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PLAIT_RUNTIME_COMM_MPI_PRIVATE_H
+#define PLAIT_RUNTIME_COMM_MPI_PRIVATE_H
+
+/* What the files of the backend over MPI share. */
+
+#include <mpi.h>
+
+#include "runtime/comm/comm_private.h"
+#include "runtime/comm/mpi_transfer.h"
+#include "runtime/comm/shm.h"
+
+/* What the groups of a world share. */
+struct mpi_world {
+    struct plait_mpi_ops ops;
+    int finalize; /* we initialised MPI */
+    struct plait_engine *engine;
+    struct plait_shm_world shm;
+};
+
+struct mpi_comm {
+    struct plait_comm base;
+    MPI_Comm mpi;
+    struct mpi_world *world;
+    int owner;             /* of world */
+    struct plait_shm *shm; /* NULL: ranks are on several nodes */
+    /* Some of the ranks share cores: all sleep while they wait, which MPI's
+     * blocking calls do not. Elsewhere those are better: MPI has its tuned
+     * algorithms only there. */
+    bool asleep;
+};
+
+static inline struct mpi_comm *mpi_of(struct plait_comm *comm)
+{
+    return (struct mpi_comm *)comm;
+}
+
+/* -1, with the sentence in comm: MPI said rc about `what`. */
+int plait_mpi_failed(struct plait_comm *comm, const char *what, int rc);
+
+/* rc is what the call said that made *mpi, or MPI_REQUEST_NULL where it
+ * blocked: wait, asleep for most of the time, until *mpi is done. An MPI error
+ * code. */
+int plait_mpi_wait_asleep(struct mpi_comm *c, int rc, const MPI_Request *mpi);
+
+/* mpi_host.c: as comm_private.h has them. */
+int plait_mpi_barrier(struct plait_comm *comm);
+int plait_mpi_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
+                             int root);
+int plait_mpi_host_all_gather(struct plait_comm *comm, const void *send,
+                              void *recv, size_t bytes);
+int plait_mpi_host_all_reduce(struct plait_comm *comm, double *values, size_t n,
+                              enum plait_reduce reduce);
+
+#endif
