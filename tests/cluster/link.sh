@@ -84,7 +84,7 @@ check "once the link is back, its node is idle" until_true all_idle
 for comm in $comms; do
     printf 'node1\nnode1\nnode1\nnode2\n' >hosts
     [ $comm = mpi ] && mpi=pmix || mpi=none
-    SLURM_HOSTFILE=$work/hosts timeout 480 srun -Q --mpi=$mpi -N2 -n4 \
+    SLURM_HOSTFILE=$work/hosts timeout 480 srun -Q --mpi=$mpi -n4 \
         -m arbitrary --dp=4 --output="$comm.out.%t" "$train" c.yaml \
         --comm $comm --set train.steps=100000000 --set train.timeout=$limit \
         --set log.metrics="$work/$comm.jsonl" >"$comm.srun" 2>&1 </dev/null &
