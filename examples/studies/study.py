@@ -198,7 +198,6 @@ class Study:
         # More processes than there may be cores.
         env = dict(os.environ, OMP_NUM_THREADS="1",
                    OMPI_MCA_rmaps_base_oversubscribe="1",
-                   OMPI_MCA_mpi_yield_when_idle="1",
                    OMPI_MCA_hwloc_base_binding_policy="none")
         run = subprocess.run(command, env=env, stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -238,25 +238,32 @@ void plait_engine_start(struct plait_engine *e, struct plait_job *job)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* Of a thread that has waited since `stuck`: an eighth of that, as shorter naps
+ * wake it too often, see above. */
+static long nap_in_wait(double stuck)
+{
+    long ns = (long)((plait_trace_now() - stuck) * (1e9 / 8));
+
+    if (ns < SHORTEST_NAP)
+        return SHORTEST_NAP;
+    return ns < LONGEST_NAP ? ns : LONGEST_NAP;
+}
+
 /* Nothing has moved since `stuck`: let others have the core, with the lock held
- * before and after. A nap adds an eighth to the wait at most: more of them wake
- * the thread too often, see above. */
+ * before and after. */
 static void let_others(struct plait_engine *e, struct plait_job *job,
                        double stuck)
 {
-    long ns = (long)((plait_trace_now() - stuck) * (1e9 / 8));
     bool dozes = job->doze && job->doze(job);
 
     if (dozes && advance_all(e))
         return;
     pthread_mutex_unlock(&e->lock);
-    if (dozes)
+    if (dozes) {
         job->rest(job);
-    else {
+    } else {
         e->idle(e->arg);
-        if (ns < SHORTEST_NAP)
-            ns = SHORTEST_NAP;
-        nap_for(ns < LONGEST_NAP ? ns : LONGEST_NAP);
+        nap_for(nap_in_wait(stuck));
     }
     pthread_mutex_lock(&e->lock);
 }

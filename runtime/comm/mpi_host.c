@@ -18,10 +18,11 @@ static int barrier_asleep(struct mpi_comm *c)
     MPI_Request in = MPI_REQUEST_NULL, out = MPI_REQUEST_NULL;
 
     for (int step = 1; step < size && rc == MPI_SUCCESS; step *= 2) {
-        MPI_Irecv(NULL, 0, MPI_BYTE, (rank - step + size) % size,
-                  PLAIT_TAG_BARRIER, c->mpi, &in);
-        rc = MPI_Isend(NULL, 0, MPI_BYTE, (rank + step) % size,
-                       PLAIT_TAG_BARRIER, c->mpi, &out);
+        rc = MPI_Irecv(NULL, 0, MPI_BYTE, (rank - step + size) % size,
+                       PLAIT_TAG_BARRIER, c->mpi, &in);
+        if (rc == MPI_SUCCESS)
+            rc = MPI_Isend(NULL, 0, MPI_BYTE, (rank + step) % size,
+                           PLAIT_TAG_BARRIER, c->mpi, &out);
         rc = plait_mpi_wait_asleep(c, rc, &out);
         rc = plait_mpi_wait_asleep(c, rc, &in);
     }
@@ -34,6 +35,14 @@ int plait_mpi_barrier(struct plait_comm *comm)
     int rc = c->asleep ? barrier_asleep(c) : MPI_Barrier(c->mpi);
 
     return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "barrier", rc);
+}
+
+/* Of a call that said rc: wait for what it has only begun. */
+static int end_call(struct mpi_comm *c, const char *what, int rc,
+                    const MPI_Request *r)
+{
+    rc = plait_mpi_wait_asleep(c, rc, r);
+    return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(&c->base, what, rc);
 }
 
 static int too_large(struct plait_comm *comm, size_t n)
@@ -57,8 +66,7 @@ int plait_mpi_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
         rc = MPI_Ibcast(buf, bytes, MPI_BYTE, root, c->mpi, &r);
     else
         rc = MPI_Bcast(buf, bytes, MPI_BYTE, root, c->mpi);
-    rc = plait_mpi_wait_asleep(c, rc, &r);
-    return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "broadcast", rc);
+    return end_call(c, "broadcast", rc, &r);
 }
 
 int plait_mpi_host_all_gather(struct plait_comm *comm, const void *send,
@@ -76,8 +84,7 @@ int plait_mpi_host_all_gather(struct plait_comm *comm, const void *send,
     else
         rc =
             MPI_Allgather(send, bytes, MPI_BYTE, recv, bytes, MPI_BYTE, c->mpi);
-    rc = plait_mpi_wait_asleep(c, rc, &r);
-    return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "all-gather", rc);
+    return end_call(c, "all-gather", rc, &r);
 }
 
 int plait_mpi_host_all_reduce(struct plait_comm *comm, double *values, size_t n,
@@ -95,6 +102,5 @@ int plait_mpi_host_all_reduce(struct plait_comm *comm, double *values, size_t n,
             MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_DOUBLE, op, c->mpi, &r);
     else
         rc = MPI_Allreduce(MPI_IN_PLACE, values, n, MPI_DOUBLE, op, c->mpi);
-    rc = plait_mpi_wait_asleep(c, rc, &r);
-    return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "all-reduce", rc);
+    return end_call(c, "all-reduce", rc, &r);
 }

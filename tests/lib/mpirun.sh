@@ -9,7 +9,6 @@ OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 OMPI_ALLOW_RUN_AS_ROOT=1
 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 OMPI_MCA_rmaps_base_oversubscribe=1
-OMPI_MCA_mpi_yield_when_idle=1
 OMPI_MCA_hwloc_base_binding_policy=none
 OMPI_MCA_pml=ob1
 OMPI_MCA_btl=vader,self
@@ -21,7 +20,7 @@ OMPI_MCA_plm_rsh_agent=
 ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 export ASAN_OPTIONS
 export OMP_NUM_THREADS OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
-export OMPI_MCA_rmaps_base_oversubscribe OMPI_MCA_mpi_yield_when_idle
+export OMPI_MCA_rmaps_base_oversubscribe
 export OMPI_MCA_hwloc_base_binding_policy OMPI_MCA_pml OMPI_MCA_btl
 export OMPI_MCA_btl_vader_single_copy_mechanism OMPI_MCA_plm_rsh_agent
 exec mpirun -n "$ranks" "$@"
