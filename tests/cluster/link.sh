@@ -34,6 +34,14 @@ trains()
     [ "$(wc -l <"$1.jsonl")" -gt 8 ]
 }
 
+# started NAME: it trains; else what it and srun said
+started()
+{
+    until_true eval "trains $1 || ! kill -0 $srun_pid" && trains "$1" && return
+    cat "$1.srun" "$1".out.?
+    return 1
+}
+
 # ranks NAME: its processes, as they are numbered here
 ranks()
 {
@@ -67,7 +75,7 @@ all_idle()
 }
 
 start cut 4
-check "a training over four nodes" until_true trains cut
+check "a training over four nodes" started cut
 ip link set veth3 down
 # This counts rounds, which are longer on a busy machine.
 check "a link is down for ever: all are gone 5 s after train.timeout" \
@@ -89,7 +97,7 @@ for comm in $comms; do
         --comm $comm --set train.steps=100000000 --set train.timeout=$limit \
         --set log.metrics="$work/$comm.jsonl" >"$comm.srun" 2>&1 </dev/null &
     srun_pid=$!
-    check "a training over two nodes, $comm" until_true trains $comm
+    check "a training over two nodes, $comm" started $comm
     for pid in $(ranks $comm); do
         tr '\0' '\n' <"/proc/$pid/environ" | grep -qx PLAIT_RANK=3 &&
             kill -STOP "$pid"
