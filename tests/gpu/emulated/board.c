@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,9 +40,11 @@ struct seat {
     struct wait wait;
 };
 
+/* A rank may be killed wherever it is: the lock passes on, and a condition
+ * variable would wait for it. */
 struct shared {
     pthread_mutex_t lock;
-    pthread_cond_t moved;
+    uint32_t moves; /* how often something has moved: a futex */
     int joined;
     struct seat seat[EMU_RANKS];
     char broken[512]; /* what has gone wrong, for all */
@@ -71,31 +75,40 @@ int emu_board_create(char id[128])
 {
     int fd = memfd_create("emulated-nccl", MFD_CLOEXEC);
     pthread_mutexattr_t lock;
-    pthread_condattr_t cond;
     struct shared *s;
 
     if (fd < 0 || ftruncate(fd, (off_t)BYTES) < 0 || (s = map(fd)) == NULL)
         return -1;
     pthread_mutexattr_init(&lock);
     pthread_mutexattr_setpshared(&lock, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&lock, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&s->lock, &lock);
-    pthread_condattr_init(&cond);
-    pthread_condattr_setpshared(&cond, PTHREAD_PROCESS_SHARED);
-    pthread_cond_init(&s->moved, &cond);
     munmap(s, BYTES);
     snprintf(id, 128, "/proc/%d/fd/%d", (int)getpid(), fd);
     return 0;
 }
 
+static void lock_shared(struct shared *s)
+{
+    if (pthread_mutex_lock(&s->lock) == EOWNERDEAD)
+        pthread_mutex_consistent(&s->lock);
+}
+
+static void wake(struct shared *s)
+{
+    __atomic_add_fetch(&s->moves, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &s->moves, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* The lock is held. */
 static void look(struct shared *s)
 {
-    struct timespec until;
+    const struct timespec most = {.tv_nsec = LOOK};
+    uint32_t moves = __atomic_load_n(&s->moves, __ATOMIC_SEQ_CST);
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&s->moved, &s->lock, &until);
+    pthread_mutex_unlock(&s->lock);
+    syscall(SYS_futex, &s->moves, FUTEX_WAIT, moves, &most, NULL, 0);
+    lock_shared(s);
 }
 
 struct emu_board *emu_board_join(const char id[128], int rank, int n)
@@ -103,25 +116,30 @@ struct emu_board *emu_board_join(const char id[128], int rank, int n)
     struct emu_board *b = calloc(1, sizeof(*b));
     int fd = open(id, O_RDWR | O_CLOEXEC);
 
-    if (b == NULL || fd < 0 || n > EMU_RANKS || (b->shared = map(fd)) == NULL) {
-        emu_fault("the emulated NCCL has no world of %d ranks: %s", n,
-                  n > EMU_RANKS ? "it has 8 at most" : strerror(errno));
+    if (b != NULL && fd >= 0 && n <= EMU_RANKS)
+        b->shared = map(fd);
+    if (n > EMU_RANKS)
+        emu_fault("the emulated NCCL has 8 ranks at most, not %d", n);
+    if (fd >= 0)
+        close(fd);
+    if (b == NULL || b->shared == NULL) {
         free(b);
         return NULL;
     }
-    close(fd);
     b->stage = (char *)b->shared + HEAD + (size_t)rank * STAGE;
     b->rank = rank;
     b->n = n;
-    pthread_mutex_lock(&b->shared->lock);
+    lock_shared(b->shared);
     b->shared->seat[rank].pid = getpid();
     b->shared->seat[rank].wait.rank = -1;
     b->shared->joined++;
-    pthread_cond_broadcast(&b->shared->moved);
-    while (b->shared->joined < n)
-        look(b->shared);
     pthread_mutex_unlock(&b->shared->lock);
     return b;
+}
+
+bool emu_board_complete(const struct emu_board *b)
+{
+    return __atomic_load_n(&b->shared->joined, __ATOMIC_SEQ_CST) == b->n;
 }
 
 int emu_board_rank(const struct emu_board *b)
@@ -132,7 +150,7 @@ int emu_board_rank(const struct emu_board *b)
 void emu_board_abandon(struct emu_board *b)
 {
     b->shared->seat[b->rank].gone = true;
-    pthread_cond_broadcast(&b->shared->moved);
+    wake(b->shared);
 }
 
 void emu_board_leave(struct emu_board *b)
@@ -200,12 +218,44 @@ static void find_circle(struct emu_board *b)
              s->seat[last].wait.name, b->rank);
 }
 
+/* Nor one that its parent has not waited for yet. */
+static bool has_ended(pid_t pid)
+{
+    char path[32], state = '\0';
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    f = fopen(path, "re");
+    if (f == NULL)
+        return true;
+    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'Z';
+    fclose(f);
+    return state == 'Z' || state == 'X';
+}
+
+/* One that has not joined yet may. */
 static bool is_alive(const struct shared *s, int rank)
 {
-    if (rank < 0)
-        return true;
-    return !s->seat[rank].gone &&
-           (kill(s->seat[rank].pid, 0) == 0 || errno != ESRCH);
+    return rank < 0 || (!s->seat[rank].gone && (s->seat[rank].pid == 0 ||
+                                                !has_ended(s->seat[rank].pid)));
+}
+
+/* Of a rank that does not come any more, since *since or now. */
+static void lose_patience(struct shared *s, const char *name, int other,
+                          double *since)
+{
+    struct timespec now;
+    double seconds;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    if (*since <= 0)
+        *since = seconds;
+    if (seconds - *since > EMU_PATIENCE_S && s->broken[0] == '\0')
+        snprintf(s->broken, sizeof(s->broken),
+                 "rank %d, which %s waits for, has ended, and nobody aborts it",
+                 other, name);
 }
 
 /* The lock is held. */
@@ -213,6 +263,7 @@ static int wait_here(struct emu_board *b, const struct wait *w,
                      const volatile bool *aborted)
 {
     struct shared *s = b->shared;
+    double since = 0;
 
     s->seat[b->rank].wait = *w;
     for (;;) {
@@ -220,12 +271,11 @@ static int wait_here(struct emu_board *b, const struct wait *w,
 
         if (other < 0 || *aborted)
             break;
-        if (!is_alive(s, other) && s->broken[0] == '\0')
-            snprintf(s->broken, sizeof(s->broken),
-                     "rank %d, which %s waits for, has ended", other, w->name);
+        if (!is_alive(s, other))
+            lose_patience(s, w->name, other, &since);
         find_circle(b);
         if (s->broken[0] != '\0') {
-            pthread_cond_broadcast(&s->moved);
+            wake(s);
             emu_fault("%s", s->broken);
             break;
         }
@@ -255,11 +305,11 @@ static int post_jobs(struct emu_board *b, struct emu_job *jobs, int n)
         memcpy(b->stage + at, jobs[i].send, jobs[i].bytes);
         at += (jobs[i].bytes + 63) / 64 * 64;
     }
-    pthread_mutex_lock(&b->shared->lock);
+    lock_shared(b->shared);
     for (int i = 0; i < n; i++)
         seat->post[i] = jobs[i].post;
     seat->n = n;
-    pthread_cond_broadcast(&b->shared->moved);
+    wake(b->shared);
     return 0;
 }
 
@@ -309,11 +359,11 @@ static int take(struct emu_board *b, const struct emu_job *job,
     }
     pthread_mutex_unlock(&b->shared->lock);
     job->take(job->arg, in);
-    pthread_mutex_lock(&b->shared->lock);
+    lock_shared(b->shared);
     for (int r = 0; r < b->n; r++)
         if (post[r] != NULL)
             post[r]->taken |= 1u << b->rank;
-    pthread_cond_broadcast(&b->shared->moved);
+    wake(b->shared);
     return 0;
 }
 

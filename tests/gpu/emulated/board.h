@@ -41,11 +41,17 @@ struct emu_job {
 
 struct emu_board;
 
-/* The id that rank `rank` of `n` joins by: 128 bytes. */
+/* The id that rank `rank` of `n` joins by: 128 bytes. Who joins does not wait
+ * for the others; NULL: who made it has ended, or a fault. */
 int emu_board_create(char id[128]);
 struct emu_board *emu_board_join(const char id[128], int rank, int n);
+/* Whether all have. */
+bool emu_board_complete(const struct emu_board *b);
 int emu_board_rank(const struct emu_board *b);
-/* This rank enters nothing more: who waits for it learns that. */
+/* This rank enters nothing more. Who waits for it, or for one that has ended,
+ * is not told, as little as by a GPU: it must give up, or is at fault after
+ * EMU_PATIENCE_S. */
+enum { EMU_PATIENCE_S = 20 };
 void emu_board_abandon(struct emu_board *b);
 void emu_board_leave(struct emu_board *b);
 /* All of them at once. -1: a fault, or *aborted was set meanwhile. */

@@ -21,7 +21,9 @@ struct ncclComm {
     unsigned sent[EMU_RANKS], received[EMU_RANKS];
     char name[32];
     bool blocking;
-    volatile bool aborted;
+    volatile bool aborted; /* its transfers are let go */
+    const char *ended;     /* how: no call may have it any more; NULL */
+    int graphs;            /* recorded transfers that are left */
     ncclResult_t state;
     int lane; /* its last transfer, for who may overlap it */
     unsigned tick;
@@ -51,6 +53,13 @@ struct emu_transfer {
 
 /* The communicators of this process. */
 extern struct ncclComm *emu_comms __attribute__((visibility("hidden")));
+
+/* Whether a call may have it: else a fault, and what the call returns. */
+ncclResult_t emu_comm_check(const struct ncclComm *comm, const char *call);
+/* Those that this thread has aborted in the group that ends now. */
+void emu_aborts_finish(void);
+/* Whether this thread is between ncclGroupStart() and ncclGroupEnd(). */
+bool emu_in_group(void);
 
 /* Makes them, one beside the other: 0, or -1. */
 int emu_transfers_run(struct emu_transfer *t, int n);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct ncclComm *emu_comms;
 
@@ -41,7 +42,14 @@ const char *ncclGetLastError(ncclComm_t comm)
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
-    *state = emu_faulted() != NULL ? ncclUnhandledCudaError : comm->state;
+    ncclResult_t r = emu_comm_check(comm, __func__);
+
+    if (r != ncclSuccess)
+        return r;
+    *state = emu_faulted() != NULL             ? ncclUnhandledCudaError
+             : comm->state != ncclSuccess      ? comm->state
+             : emu_board_complete(comm->board) ? ncclSuccess
+                                               : ncclInProgress;
     return ncclSuccess;
 }
 
@@ -93,13 +101,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id,
 {
     struct emu_board *board = emu_board_join(id.internal, rank, n);
 
+    *comm = NULL;
     if (board == NULL)
-        return ncclSystemError;
+        return ncclRemoteError;
     *comm = new_comm(board, config);
     (*comm)->owns_board = true;
     (*comm)->id = 1;
     for (int i = 0; i < n; i++)
         add_member(*comm, i);
+    while ((*comm)->blocking && !emu_board_complete(board))
+        usleep(1000);
     return answer(*comm);
 }
 
@@ -142,6 +153,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
                              2,         ncclInt32, ncclSum, 0};
 
     *made = NULL;
+    if (emu_comm_check(comm, __func__) != ncclSuccess)
+        return ncclInvalidUsage;
     if (emu_transfers_run(&t, 1) < 0)
         return ncclRemoteError;
     if (color == NCCL_SPLIT_NOCOLOR)
@@ -151,53 +164,27 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
     return answer(comm);
 }
 
-static void drop(struct ncclComm *c)
-{
-    emu_lock();
-    for (struct ncclComm **link = &emu_comms; *link != NULL;
-         link = &(*link)->next) {
-        if (*link == c) {
-            *link = c->next;
-            break;
-        }
-    }
-    emu_unlock();
-    emu_living(EMU_COMMS, -1);
-    if (c->owns_board)
-        emu_board_leave(c->board);
-    free(c);
-}
-
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    return answer(comm);
-}
+    ncclResult_t r = emu_comm_check(comm, __func__);
 
-ncclResult_t ncclCommDestroy(ncclComm_t comm)
-{
-    drop(comm);
-    return ncclSuccess;
-}
-
-/* From any thread; what waits in the communicator is let go. It is not freed:
- * another thread may still be in it. */
-ncclResult_t ncclCommAbort(ncclComm_t comm)
-{
-    comm->aborted = true;
-    emu_board_abandon(comm->board);
-    return ncclSuccess;
+    return r == ncclSuccess ? answer(comm) : r;
 }
 
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank)
 {
+    ncclResult_t r = emu_comm_check(comm, __func__);
+
     *rank = comm->rank;
-    return ncclSuccess;
+    return r;
 }
 
 ncclResult_t ncclCommCount(ncclComm_t comm, int *n)
 {
+    ncclResult_t r = emu_comm_check(comm, __func__);
+
     *n = comm->n;
-    return ncclSuccess;
+    return r;
 }
 
 /* -- memory -------------------------------------------------------------------
@@ -226,7 +213,8 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t bytes,
     emu_count(__func__);
     if (how != NULL && strcmp(how, "no-windows") == 0)
         return ncclInvalidUsage;
-    if (!emu_check_recording(__func__) || emu_transfers_run(&t, 1) < 0)
+    if (emu_comm_check(comm, __func__) != ncclSuccess ||
+        !emu_check_recording(__func__) || emu_transfers_run(&t, 1) < 0)
         return ncclUnhandledCudaError;
     *window = ptr;
     return answer(comm);
@@ -234,7 +222,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t bytes,
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
 {
+    ncclResult_t r = emu_comm_check(comm, __func__);
+
     (void)window;
     emu_count(__func__);
-    return answer(comm);
+    return r == ncclSuccess ? answer(comm) : r;
 }

@@ -25,8 +25,8 @@ static void check_overlap(const struct ncclComm *c, const char *name)
     char other[200];
 
     for (const struct ncclComm *o = emu_comms; o != NULL; o = o->next) {
-        if (o == c || o->tick == 0 || o->n == 1 || c->n == 1 ||
-            emu_current.clock.at[o->lane] >= o->tick)
+        if (o->ended != NULL || o->aborted || o == c || o->tick == 0 ||
+            o->n == 1 || c->n == 1 || emu_current.clock.at[o->lane] >= o->tick)
             continue;
         if (ordered != NULL && strcmp(ordered, "1") == 0)
             return;
@@ -67,8 +67,22 @@ static void do_group(void *arg, bool backwards)
     }
     if (emu_transfers_run(g->t, g->n) < 0)
         g->t->comm->state = ncclRemoteError;
+    for (int i = 0; i < g->n; i++) {
+        size_t bytes = emu_transfer_receives(&g->t[i]);
+
+        if (g->t[i].comm->aborted) /* there is anything then */
+            memset(g->t[i].recv, 0xff, bytes);
+        emu_memory_written(g->t[i].recv, bytes);
+    }
+}
+
+static void forget_recorded(void *arg)
+{
+    const struct group *g = arg;
+
     for (int i = 0; i < g->n; i++)
-        emu_memory_written(g->t[i].recv, emu_transfer_receives(&g->t[i]));
+        __atomic_sub_fetch(&g->t[i].comm->graphs, 1, __ATOMIC_SEQ_CST);
+    free(arg);
 }
 
 /* -- by the host --------------------------------------------------------------
@@ -79,9 +93,11 @@ static ncclResult_t hand_over(struct group *g)
     struct ncclComm *c = g->t->comm;
     cudaError_t status;
 
+    for (int i = 0; i < g->n; i++)
+        __atomic_add_fetch(&g->t[i].comm->graphs, 1, __ATOMIC_SEQ_CST);
     emu_lock();
-    status =
-        emu_do(g->stream, emu_transfer_name(g->t->kind), do_group, free, g);
+    status = emu_do(g->stream, emu_transfer_name(g->t->kind), do_group,
+                    forget_recorded, g);
     emu_unlock();
     if (status != cudaSuccess)
         return ncclUnhandledCudaError;
@@ -104,10 +120,16 @@ static ncclResult_t end_group(void)
     if (--depth > 0)
         return ncclSuccess;
     open_group = NULL;
+    emu_aborts_finish();
     if (g->n > 0)
         return hand_over(g);
     free(g);
     return ncclSuccess;
+}
+
+bool emu_in_group(void)
+{
+    return depth > 0;
 }
 
 ncclResult_t ncclGroupStart(void)
@@ -129,7 +151,9 @@ static ncclResult_t put(const struct emu_transfer *t, cudaStream_t stream)
     emu_count(emu_transfer_name(t->kind));
     if (t->comm == NULL || t->peer < 0 || t->peer >= t->comm->n)
         return ncclInvalidArgument;
-    r = start_group();
+    r = emu_comm_check(t->comm, emu_transfer_name(t->kind));
+    if (r == ncclSuccess)
+        r = start_group();
     if (r != ncclSuccess)
         return r;
     if (open_group->n == EMU_POSTS ||

@@ -15,8 +15,18 @@
 
 static __thread cudaError_t last;
 
+/* EMULATED_FAULT=FILE: an error that stays, once that file is there. */
+static void look_for_fault(void)
+{
+    const char *path = getenv("EMULATED_FAULT");
+
+    if (path != NULL && emu_faulted() == NULL && access(path, F_OK) == 0)
+        emu_fault("an illegal address, for which %s asks", path);
+}
+
 cudaError_t emu_result(cudaError_t status)
 {
+    look_for_fault();
     if (emu_faulted() != NULL)
         status = cudaErrorLaunchFailure;
     if (status != cudaSuccess)

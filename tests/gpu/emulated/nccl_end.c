@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a communicator of NCCL's ends, and what is wrong afterwards. What has
+ * ended stays where it is: another thread may still be in it, and a call that
+ * has it all the same is found. */
+#include "comms.h"
+
+#include <unistd.h>
+
+enum { ABORTED = 64 };
+
+static __thread struct ncclComm *aborted[ABORTED];
+static __thread int naborted;
+
+ncclResult_t emu_comm_check(const struct ncclComm *comm, const char *call)
+{
+    if (comm->ended == NULL)
+        return ncclSuccess;
+    emu_fault("%s of communicator %s, which was %s before", call, comm->name,
+              comm->ended);
+    return ncclInvalidArgument;
+}
+
+static void end(struct ncclComm *comm, const char *how)
+{
+    comm->ended = how;
+    emu_living(EMU_COMMS, -1);
+}
+
+/* It waits for graphs with its transfers. */
+static void await_graphs(const struct ncclComm *comm, const char *call)
+{
+    for (int ms = 0; __atomic_load_n(&comm->graphs, __ATOMIC_SEQ_CST) > 0; ms++)
+        if (ms == EMU_PATIENCE_S * 1000) {
+            emu_fault("%s of communicator %s waits for graphs that nobody "
+                      "destroys",
+                      call, comm->name);
+            return;
+        } else {
+            usleep(1000);
+        }
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    ncclResult_t r = emu_comm_check(comm, __func__);
+
+    if (r != ncclSuccess)
+        return r;
+    await_graphs(comm, __func__);
+    end(comm, "destroyed");
+    if (comm->owns_board)
+        emu_board_leave(comm->board);
+    return ncclSuccess;
+}
+
+/* By any thread: what waits in the communicator is let go at once, and in a
+ * group so is what waits in the others of it, before any is waited for. */
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    ncclResult_t r = emu_comm_check(comm, __func__);
+
+    if (r != ncclSuccess)
+        return r;
+    comm->aborted = true;
+    emu_board_abandon(comm->board);
+    end(comm, "aborted");
+    if (naborted == ABORTED) {
+        emu_fault("more than %d communicators are aborted as a group", ABORTED);
+        return ncclInvalidUsage;
+    }
+    aborted[naborted++] = comm;
+    if (!emu_in_group())
+        emu_aborts_finish();
+    return ncclSuccess;
+}
+
+void emu_aborts_finish(void)
+{
+    while (naborted > 0)
+        await_graphs(aborted[--naborted], "ncclCommAbort");
+}
