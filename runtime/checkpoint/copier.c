@@ -12,7 +12,7 @@
 
 struct plait_copier {
     struct plait_copies *copies;
-    struct plait_comm *world;
+    struct plait_comm *world, *hosts; /* which carries the images */
     struct plait_queue *q;
     uint64_t epoch;
     int rank, ranks, to, from;
@@ -109,9 +109,9 @@ static int exchange(struct plait_copier *c, const void *send, size_t bytes,
 
     if (c->to == c->rank)
         return 0;
-    if (plait_comm_send(c->world, send, bytes / each, PLAIT_I32, c->to,
+    if (plait_comm_send(c->hosts, send, bytes / each, PLAIT_I32, c->to,
                         PLAIT_TAG_COPY, c->q, &sending) < 0 ||
-        plait_comm_recv(c->world, recv, other / each, PLAIT_I32, c->from,
+        plait_comm_recv(c->hosts, recv, other / each, PLAIT_I32, c->from,
                         PLAIT_TAG_COPY, c->q, &receiving) < 0)
         rc = -1;
     if (sending && plait_comm_wait(&sending, c->q) < 0)
@@ -259,6 +259,7 @@ struct plait_copier *plait_copier_create(struct plait_copies *copies,
         goto error;
     c->copies = copies;
     c->world = world;
+    c->hosts = plait_comm_of_hosts(world);
     c->q = model->mesh->q;
     c->epoch = epoch;
     c->rank = c->to = c->from = plait_comm_rank(world);
@@ -383,11 +384,11 @@ int plait_copier_copy(struct plait_copier *c,
     c->failed = fill_images(c, info) < 0;
     c->under_way = true;
     if ((c->sends &&
-         plait_comm_send(c->world, kept->image, kept->size / sizeof(int32_t),
+         plait_comm_send(c->hosts, kept->image, kept->size / sizeof(int32_t),
                          PLAIT_I32, c->to, PLAIT_TAG_COPY, c->q,
                          &c->sending) < 0) ||
         (c->receives &&
-         plait_comm_recv(c->world, other->image, other->size / sizeof(int32_t),
+         plait_comm_recv(c->hosts, other->image, other->size / sizeof(int32_t),
                          PLAIT_I32, c->from, PLAIT_TAG_COPY, c->q,
                          &c->receiving) < 0))
         return plait_errorf(err, "%s", plait_comm_error(c->world));

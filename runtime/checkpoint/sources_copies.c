@@ -136,6 +136,7 @@ static int move_wanted(struct plait_sources *s, const char *wants,
                        struct plait_comm *world, struct plait_queue *q)
 {
     int me = plait_comm_rank(world), ranks = plait_comm_size(world);
+    struct plait_comm *hosts = plait_comm_of_hosts(world);
     int n = s->manifest.nfiles, rc = 0;
 
     for (int i = 0; i < n; i++)
@@ -145,13 +146,13 @@ static int move_wanted(struct plait_sources *s, const char *wants,
             if (!wants[(size_t)r * (size_t)n + (size_t)i])
                 continue;
             if (me == s->holder[i])
-                rc = plait_comm_send(world,
+                rc = plait_comm_send(hosts,
                                      (char *)s->files[i].map - PLAIT_COPY_HEAD,
                                      bytes / sizeof(int32_t), PLAIT_I32, r,
                                      PLAIT_TAG_COPY, q, NULL);
             if (me != r)
                 continue;
-            rc = plait_comm_recv(world, s->files[i].image,
+            rc = plait_comm_recv(hosts, s->files[i].image,
                                  bytes / sizeof(int32_t), PLAIT_I32,
                                  s->holder[i], PLAIT_TAG_COPY, q, NULL);
             point_to(&s->files[i], s->files[i].image, bytes);

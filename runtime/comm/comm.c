@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/comm/members.h"
+
 /* -- life ---------------------------------------------------------------- */
 
 void plait_comm_set_network(struct plait_comm *comm,
@@ -137,6 +139,16 @@ bool plait_comm_lost(const struct plait_comm *comm)
 {
     return (comm->vtable->lost && comm->vtable->lost(comm)) ||
            (comm->host && plait_comm_lost(comm->host));
+}
+
+bool plait_comm_look(struct plait_comm *comm)
+{
+    return comm->vtable->look && comm->vtable->look(comm);
+}
+
+struct plait_comm *plait_comm_of_hosts(struct plait_comm *comm)
+{
+    return comm->host ? comm->host : comm;
 }
 
 const char *plait_comm_error(const struct plait_comm *comm)

@@ -138,6 +138,9 @@ bool plait_comm_failed(const struct plait_comm *comm);
 /* Whether that is because a peer was lost, which ended every transfer of every
  * rank; false where a backend does not tell. */
 bool plait_comm_lost(const struct plait_comm *comm);
+/* The same ranks with transfers of the host's memory, where those of comm are
+ * of the device's: NCCL's, of a world over sockets. */
+struct plait_comm *plait_comm_of_hosts(struct plait_comm *comm);
 /* Why the last call failed, never NULL: the communicator's own error, or
  * errno's where the call failed without failing the communicator. */
 const char *plait_comm_error(const struct plait_comm *comm);

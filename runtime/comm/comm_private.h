@@ -68,6 +68,9 @@ struct plait_comm_vtable {
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
     /* plait_comm_lost(), NULL: it does not tell */
     bool (*lost)(const struct plait_comm *comm);
+    /* The same by what the peers have sent until now, by any thread; NULL where
+     * lost is. */
+    bool (*look)(struct plait_comm *comm);
     /* Collective; color < 0: take part, *comm is set NULL. Not called for a
      * group of one rank. */
     int (*split)(struct plait_comm *parent, int color, int key,

@@ -85,9 +85,11 @@ int plait_comm_shared_cores(const struct plait_comm *world, int *ranks);
 /* This rank of such a world only waits from here on, at no processor's cost. */
 void plait_comm_rest(struct plait_comm *world);
 /* Every transfer of such a world fails from here on, also those of its peers,
- * as where one of them is lost. By any thread. */
+ * as where one of them is lost; so does every one of NCCL's over it. By any
+ * thread. */
 void plait_comm_break(struct plait_comm *world);
-/* Whether such a world has lost one, by what its peers have sent until now. */
+/* Whether such a world has lost one, by what its peers have sent until now. By
+ * any thread. */
 bool plait_comm_look(struct plait_comm *world);
 /* The world of those that are present; `m` outlives it. Collective; NULL with
  * err. */

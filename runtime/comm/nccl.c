@@ -40,6 +40,8 @@ ncclResult_t nccl_state(struct nccl_comm *c)
 {
     ncclResult_t state = ncclInvalidUsage, r;
 
+    if (atomic_load(&c->world->lost))
+        return ncclRemoteError;
     pthread_mutex_lock(&c->lock);
     r = c->nccl != NULL ? ncclCommGetAsyncError(c->nccl, &state)
                         : ncclInvalidUsage;
@@ -139,36 +141,34 @@ static ncclConfig_t choose_config(struct nccl_comm *c,
 
 /* Gradients and pipeline messages go ahead of compute where they compete:
  * others wait for them. */
-static struct nccl_comm *make_comm(const struct plait_ops *ops,
+static struct nccl_comm *make_comm(struct nccl_world *world,
+                                   const struct plait_ops *ops,
                                    struct plait_device *dev, int rank, int size,
                                    const char *name)
 {
-    struct nccl_comm *c = malloc(sizeof(*c));
+    struct nccl_comm *c = calloc(1, sizeof(*c));
 
     if (c == NULL)
         return NULL;
     plait_comm_init(&c->base, &nccl_vtable, ops, dev, rank, size, name);
-    c->nccl = NULL;
-    c->memory = NULL;
-    c->owns_memory = false;
-    c->windows = false;
-    c->idle = NULL;
-    c->held = NULL;
+    c->world = world;
     c->held_end = &c->held;
-    c->q = ops->queue_create(dev, 1);
-    if (c->q == NULL) {
-        free(c);
-        return NULL;
-    }
     pthread_mutex_init(&c->lock, NULL);
-    return c;
+    c->q = ops->queue_create(dev, 1);
+    if (c->q != NULL && nccl_world_add(world, c) == 0)
+        return c;
+    ops->queue_destroy(c->q);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+    return NULL;
 }
 
 static void free_comm(struct nccl_comm *c)
 {
+    nccl_world_remove(c->world, c);
     nccl_events_destroy(c);
-    if (c->owns_memory)
-        nccl_memory_destroy(c->memory);
+    if (c->owner)
+        nccl_world_destroy(c->world);
     c->base.ops->queue_destroy(c->q);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -176,26 +176,33 @@ static void free_comm(struct nccl_comm *c)
 
 static void nccl_abort(struct plait_comm *comm)
 {
-    struct nccl_comm *c = nccl_of(comm);
-    ncclComm_t nccl;
+    ncclComm_t nccl = nccl_take(nccl_of(comm));
 
-    pthread_mutex_lock(&c->lock);
-    nccl = c->nccl;
-    c->nccl = NULL;
-    pthread_mutex_unlock(&c->lock);
     if (nccl != NULL)
         ncclCommAbort(nccl);
+}
+
+static int finalize(struct nccl_comm *c)
+{
+    ncclResult_t r = ncclInvalidUsage;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->nccl != NULL)
+        r = ncclCommFinalize(c->nccl);
+    pthread_mutex_unlock(&c->lock);
+    return nccl_settle(c, "finalize", r);
 }
 
 static void nccl_destroy(struct plait_comm *comm)
 {
     struct nccl_comm *c = nccl_of(comm);
+    ncclComm_t nccl;
 
     nccl_memory_leave(c);
-    if (!comm->failed && c->nccl != NULL && comm->ops->queue_sync(c->q) == 0 &&
-        nccl_settle(c, "finalize", ncclCommFinalize(c->nccl)) == 0) {
-        ncclCommDestroy(c->nccl);
-        c->nccl = NULL;
+    if (!comm->failed && comm->ops->queue_sync(c->q) == 0 && finalize(c) == 0) {
+        nccl = nccl_take(c);
+        if (nccl != NULL)
+            ncclCommDestroy(nccl);
     }
     nccl_abort(comm);
     free_comm(c);
@@ -240,14 +247,20 @@ static ncclUniqueId *share_ids(struct plait_comm *host, int n,
 static ncclResult_t init_rank(struct nccl_comm *c, int nids, ncclUniqueId *ids,
                               ncclConfig_t *config)
 {
+    ncclResult_t r;
+
+    pthread_mutex_lock(&c->lock);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 4)
     if (nids > 1)
-        return ncclCommInitRankScalable(&c->nccl, c->base.size, c->base.rank,
-                                        nids, ids, config);
+        r = ncclCommInitRankScalable(&c->nccl, c->base.size, c->base.rank, nids,
+                                     ids, config);
+    else
 #endif
+        r = ncclCommInitRankConfig(&c->nccl, c->base.size, ids[0], c->base.rank,
+                                   config);
     (void)nids;
-    return ncclCommInitRankConfig(&c->nccl, c->base.size, ids[0], c->base.rank,
-                                  config);
+    pthread_mutex_unlock(&c->lock);
+    return r;
 }
 
 static int id_count(int size)
@@ -265,7 +278,10 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
                   struct plait_device *dev, const struct plait_launch *launch,
                   struct plait_error *err)
 {
-    struct nccl_comm *c = make_comm(ops, dev, host->rank, host->size, "world");
+    struct nccl_world *world = nccl_world_create(host, ops, dev);
+    struct nccl_comm *c =
+        world ? make_comm(world, ops, dev, host->rank, host->size, "world")
+              : NULL;
     const struct plait_group_site unknown = {.axis = PLAIT_COMM_AXIS_NONE};
     int n = id_count(host->size);
     ncclUniqueId *ids = NULL;
@@ -277,15 +293,11 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     if (c == NULL) {
         plait_errorf(err, "NCCL: no stream");
+        nccl_world_destroy(world);
         errno = ENOMEM;
         return NULL;
     }
-    c->memory = nccl_memory_create();
-    c->owns_memory = true;
-    if (c->memory == NULL) {
-        plait_errorf(err, "NCCL: out of memory");
-        goto error;
-    }
+    c->owner = true;
     ids = share_ids(host, n, err);
     /* Any op on a queue makes its device this thread's. */
     if (ids == NULL || ops->queue_sync(c->q) < 0)
@@ -308,10 +320,14 @@ error:
 /* The rank and size of the group that ncclCommSplit made. */
 static int group_identity(struct nccl_comm *c)
 {
-    ncclResult_t r = ncclCommUserRank(c->nccl, &c->base.rank);
+    ncclResult_t r = ncclInvalidUsage;
 
+    pthread_mutex_lock(&c->lock);
+    if (c->nccl != NULL)
+        r = ncclCommUserRank(c->nccl, &c->base.rank);
     if (r == ncclSuccess)
         r = ncclCommCount(c->nccl, &c->base.size);
+    pthread_mutex_unlock(&c->lock);
     return r == ncclSuccess ? 0 : nccl_failed(c, "rank", r);
 }
 
@@ -324,21 +340,22 @@ static int nccl_split(struct plait_comm *parent, int color, int key,
     ncclResult_t r;
 
     *comm = NULL;
-    c = make_comm(parent->ops, parent->dev, 0, 0, name);
+    c = make_comm(p->world, parent->ops, parent->dev, 0, 0, name);
     if (c == NULL)
         return plait_errorf(err, "%s: no stream", name);
     if (nccl_flush(p) < 0 || parent->ops->queue_sync(c->q) < 0)
         goto error;
     config = choose_config(c, site);
-    c->memory = p->memory;
     pthread_mutex_lock(&p->lock);
-    r = ncclCommSplit(p->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                      &c->nccl, &config);
+    r = ncclInvalidUsage;
+    if (p->nccl != NULL)
+        r = ncclCommSplit(p->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+                          &c->nccl, &config);
     pthread_mutex_unlock(&p->lock);
     /* The new communicator is there once the parent is through. */
     if (nccl_settle(p, "split", r) < 0)
         goto error;
-    if (c->nccl == NULL) {
+    if (color < 0) {
         free_comm(c);
         return 0;
     }
@@ -352,6 +369,7 @@ error:
                  parent->failed   ? parent->error
                  : c->base.failed ? c->base.error
                                   : "no CUDA stream");
+    nccl_world_settle(c->world); /* until then c may still be written */
     c->base.failed = true;
     nccl_destroy(&c->base);
     errno = EIO;

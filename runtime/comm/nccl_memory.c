@@ -30,6 +30,7 @@ struct region {
     struct region *next;
     char *base;
     size_t bytes;
+    bool unused; /* given back while the world was aborted */
     struct window *windows;
 };
 
@@ -42,12 +43,15 @@ struct nccl_memory *nccl_memory_create(void)
     return calloc(1, sizeof(struct nccl_memory));
 }
 
-void nccl_memory_destroy(struct nccl_memory *memory)
+void nccl_memory_destroy(struct nccl_memory *memory,
+                         const struct plait_ops *ops, struct plait_device *dev)
 {
     while (memory != NULL && memory->regions != NULL) {
         struct region *r = memory->regions;
 
         memory->regions = r->next;
+        if (r->unused)
+            ops->free(dev, r->base);
         free(r);
     }
     free(memory);
@@ -182,7 +186,7 @@ static struct region *find_region(const struct nccl_memory *memory,
 
 static int use_pointer(struct nccl_comm *c, const void *ptr)
 {
-    struct region *r = find_region(c->memory, ptr);
+    struct region *r = find_region(c->world->memory, ptr);
     struct window *w = r != NULL ? r->windows : NULL;
 
     while (w != NULL && w->comm != c)
@@ -201,9 +205,7 @@ int nccl_memory_use(struct nccl_comm *c, const struct plait_transfer *t)
 
 void nccl_memory_leave(struct nccl_comm *c)
 {
-    if (c->memory == NULL)
-        return;
-    for (struct region *r = c->memory->regions; r != NULL; r = r->next) {
+    for (struct region *r = c->world->memory->regions; r != NULL; r = r->next) {
         struct window **link = &r->windows, *w;
 
         while (*link != NULL && (*link)->comm != c)
@@ -237,8 +239,8 @@ void *nccl_memory_alloc(struct nccl_comm *world, size_t bytes)
     if (ops->adopt(world->base.dev, base, r->bytes, release_memory) < 0)
         goto error;
     r->base = base;
-    r->next = world->memory->regions;
-    world->memory->regions = r;
+    r->next = world->world->memory->regions;
+    world->world->memory->regions = r;
     return base;
 
 error:
@@ -251,20 +253,25 @@ error:
 
 void nccl_memory_free(struct nccl_comm *world, void *ptr)
 {
-    struct region **link = &world->memory->regions, *r;
+    struct region **link = &world->world->memory->regions, *r;
 
     while (*link != NULL && (*link)->base != ptr)
         link = &(*link)->next;
     r = *link;
     if (r == NULL)
         return;
-    *link = r->next;
     while (r->windows != NULL) {
         struct window *w = r->windows;
 
         r->windows = w->next;
         close_window(w);
     }
+    /* What is being aborted has it registered still. */
+    if (atomic_load(&world->world->lost)) {
+        r->unused = true;
+        return;
+    }
+    *link = r->next;
     world->base.ops->free(world->base.dev, ptr);
     free(r);
 }

@@ -11,10 +11,11 @@
 
 struct nccl_request {
     struct plait_request base;
-    struct plait_event *done; /* recorded behind the transfer */
-    struct nccl_request *next;
-    struct plait_transfer transfer; /* while it is held back */
-    struct plait_queue *q;          /* likewise */
+    struct plait_event *done;             /* recorded behind the transfer */
+    struct nccl_request *next;            /* held back */
+    struct nccl_request *following, **at; /* among the open ones */
+    struct plait_transfer transfer;       /* while it is held back */
+    struct plait_queue *q;                /* likewise */
 };
 
 struct nccl_event {
@@ -59,8 +60,31 @@ static void event_give(struct nccl_comm *c, struct plait_event *event)
     c->idle = e;
 }
 
+static void open_request(struct nccl_comm *c, struct nccl_request *r)
+{
+    r->following = c->open;
+    r->at = &c->open;
+    if (r->following != NULL)
+        r->following->at = &r->following;
+    c->open = r;
+}
+
+static void close_request(struct nccl_request *r)
+{
+    *r->at = r->following;
+    if (r->following != NULL)
+        r->following->at = r->at;
+}
+
 void nccl_events_destroy(struct nccl_comm *c)
 {
+    while (c->open != NULL) {
+        struct nccl_request *r = c->open;
+
+        close_request(r);
+        c->base.ops->event_destroy(r->done);
+        free(r);
+    }
     while (c->idle != NULL) {
         struct nccl_event *e = c->idle;
 
@@ -259,6 +283,7 @@ int nccl_run(struct plait_comm *comm, const struct plait_transfer *t,
         free(r);
         return -1;
     }
+    open_request(c, r);
     *req = &r->base;
     return 0;
 }
@@ -282,6 +307,7 @@ int nccl_wait(struct plait_request *req, struct plait_queue *q)
     struct nccl_comm *c = nccl_of(req->comm);
     int rc = nccl_progress(req->comm);
 
+    close_request(r);
     if (rc == 0 && c->base.ops->event_wait(r->done, q) < 0)
         rc = fail_by_queue(c, q);
     event_give(c, r->done);

@@ -265,6 +265,8 @@ void plait_comm_rest(struct plait_comm *comm)
 
 void plait_comm_break(struct plait_comm *comm)
 {
+    if (comm->host)
+        comm = comm->host;
     if (comm->vtable == &socket_vtable)
         plait_links_fail(socket_of(comm)->world->links,
                          "given up: a rank does not answer");
@@ -275,13 +277,10 @@ static void read_links(void *arg)
     plait_links_move(arg);
 }
 
-bool plait_comm_look(struct plait_comm *comm)
+static bool socket_look(struct plait_comm *comm)
 {
-    struct socket_world *world;
+    struct socket_world *world = socket_of(comm)->world;
 
-    if (comm->vtable != &socket_vtable)
-        return false;
-    world = socket_of(comm)->world;
     plait_engine_call(world->engine, read_links, world->links);
     return plait_links_failure(world->links) != NULL;
 }
@@ -579,6 +578,7 @@ static const struct plait_comm_vtable socket_vtable = {
     .destroy = socket_destroy,
     .abort = socket_abort,
     .lost = socket_lost,
+    .look = socket_look,
     .split = socket_split,
     .run = socket_run,
     .wait = socket_wait,

@@ -135,7 +135,8 @@ static bool uses_sockets(const struct plait_world *w, const char *comm,
 
 static bool has_peers(const struct plait_world *w)
 {
-    return w->planned ? w->launch.world_size > 1 : under_mpi();
+    return w->planned ? w->launch.world_size + plait_world_spares() > 1
+                      : under_mpi();
 }
 
 /* How the ranks meet, who do not know of each other yet whether they are on
@@ -191,18 +192,37 @@ int plait_world_spares(void)
     return plait_world_elastic() ? plait_env_int(PLAIT_ENV_SPARES, 0) : 0;
 }
 
+/* NCCL's world over those that have seats. Where it fails here, the others
+ * would wait for this rank. */
+static int connect_gpus(struct plait_world *w, struct plait_error *err)
+{
+    struct plait_comm *host = w->comm;
+
+    w->comm = w->launch.world_size == 1
+                  ? plait_self_create(w->ops, w->dev, "world")
+                  : plait_comm_over(host, PLAIT_COMM_NCCL, w->ops, w->dev,
+                                    &w->launch, err);
+    if (!w->comm)
+        plait_comm_break(w->all);
+    if (!w->comm || w->launch.world_size == 1)
+        plait_comm_destroy(host);
+    return w->comm ? 0 : -1;
+}
+
 /* Processes without a seat wait beside those that have one. */
 static int take_seats(struct plait_world *w, struct plait_error *err)
 {
     int seats = w->launch.world_size;
 
-    if (seats == plait_comm_size(w->all)) {
+    if (!w->ops->gpu && seats == plait_comm_size(w->all)) {
         w->comm = w->all;
         return 0;
     }
-    return plait_comm_split(w->all, w->launch.rank < seats ? 0 : -1,
-                            w->launch.rank, PLAIT_COMM_AXIS_NONE, "world",
-                            &w->comm, err);
+    if (plait_comm_split(w->all, w->launch.rank < seats ? 0 : -1,
+                         w->launch.rank, PLAIT_COMM_AXIS_NONE, "world",
+                         &w->comm, err) < 0)
+        return -1;
+    return w->ops->gpu && w->comm ? connect_gpus(w, err) : 0;
 }
 
 /* Spare processes have the ranks behind those of the plan. */
@@ -228,18 +248,34 @@ static int check_spares(const struct plait_world *w, enum plait_comm_kind kind,
     if (w->launch.rank > 0) /* one says it */
         return -1;
     return plait_errorf(err, "--spares: only ranks on CPUs over sockets "
-                             "(--comm socket) have spare ones");
+                             "(--comm socket) and on GPUs of their own over "
+                             "NCCL have spare ones");
 }
 
-/* The world over what all have met by. Where that fails and all know it, they
- * are left with that. */
+/* NCCL allows one rank a GPU. Others communicate by MPI, which ends all. */
+static int check_elastic(const struct plait_world *w, enum plait_comm_kind kind,
+                         struct plait_error *err)
+{
+    if (!plait_world_elastic() || !w->ops->gpu || kind != PLAIT_COMM_MPI)
+        return 0;
+    errno = EINVAL;
+    if (w->launch.rank > 0) /* one says it */
+        return -1;
+    return plait_errorf(err, "--elastic: ranks that share a GPU communicate "
+                             "by MPI and cannot go on without others: give "
+                             "each its own");
+}
+
+/* The world over what all have met by, with transfers of the host's memory
+ * alone where it is beside another one. Where that fails and all know it, they
+ * are left with what they have met by. */
 static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
-                       const struct plait_launch *launch,
+                       bool beside, const struct plait_launch *launch,
                        struct plait_error *err)
 {
     struct plait_comm *met = w->all;
-    struct plait_comm *all =
-        plait_comm_over(met, kind, w->ops, w->dev, launch, err);
+    struct plait_comm *all = plait_comm_over(
+        met, kind, beside ? NULL : w->ops, beside ? NULL : w->dev, launch, err);
 
     if (!all && errno == ENOSYS)
         return -1;
@@ -273,15 +309,22 @@ static int open_world(struct plait_world *w, const char *device,
     struct plait_launch all = seat_spares(w),
                         *launch = w->planned ? &all : NULL;
     enum plait_comm_kind kind;
+    bool beside;
 
     if (meet(w, device, comm, launch, err) < 0)
         return -1;
     kind = choose_kind(w, comm);
-    if (check_spares(w, kind, err) < 0 || connect_all(w, kind, launch, err) < 0)
+    /* NCCL does not tell of a rank that is lost, and sockets do. */
+    beside = plait_world_elastic() && kind == PLAIT_COMM_NCCL &&
+             choose_meeting(w, device, comm) == PLAIT_COMM_SOCKET;
+    if (beside)
+        kind = PLAIT_COMM_SOCKET;
+    if (check_elastic(w, kind, err) < 0 || check_spares(w, kind, err) < 0 ||
+        connect_all(w, kind, beside, launch, err) < 0)
         return -1;
     if (plait_world_elastic()) /* they outlive this world */
         w->members = plait_comm_take_members(w->all);
-    return plait_world_spares() > 0 ? take_seats(w, err) : 0;
+    return beside || plait_world_spares() > 0 ? take_seats(w, err) : 0;
 }
 
 int plait_world_open(struct plait_world *w, const char *device,
@@ -313,24 +356,44 @@ static void take_cores(const struct plait_members *m)
         sched_setaffinity(0, sizeof(cpus), &cpus);
 }
 
-int plait_world_again(struct plait_world *w, struct plait_members *members,
+void plait_world_keep(struct plait_world *w, struct plait_world *kept)
+{
+    memset(kept, 0, sizeof(*kept));
+    kept->members = w->members;
+    w->members = NULL;
+    if (!w->dev || !w->ops->gpu)
+        return;
+    kept->ops = w->ops;
+    kept->dev = w->dev;
+    kept->gpu = w->gpu;
+    kept->node_ranks = w->node_ranks;
+    kept->threads = w->threads;
+    w->dev = NULL;
+}
+
+int plait_world_again(struct plait_world *w, const struct plait_world *kept,
                       const struct plait_launch *launch,
                       struct plait_error *err)
 {
-    memset(w, 0, sizeof(*w));
+    struct plait_members *m = kept->members;
+    const struct plait_ops *ops;
+
+    *w = *kept;
     w->launch = *launch;
-    w->members = members;
     w->planned = true;
-    w->launch.rank = members->rank;
+    w->launch.rank = m->rank;
     w->launch.world_size = plait_layout_world(&launch->layout);
     if (w->launch.rank < w->launch.world_size)
         plait_layout_coord(&w->launch.layout, w->launch.rank, &w->launch.coord);
-    take_cores(members);
-    if (plait_world_choose(w, "cpu", err) < 0)
-        return -1;
-    w->all = members->n > 1
-                 ? plait_members_world(members, w->ops, w->dev, AGAIN_S, err)
-                 : plait_self_create(w->ops, w->dev, "world");
+    if (!w->dev) { /* a GPU's cores are those near it */
+        take_cores(m);
+        if (plait_world_choose(w, "cpu", err) < 0)
+            return -1;
+    }
+    ops = w->ops->gpu ? NULL : w->ops;
+    w->all = m->n > 1 ? plait_members_world(m, ops, ops ? w->dev : NULL,
+                                            AGAIN_S, err)
+                      : plait_self_create(ops, ops ? w->dev : NULL, "world");
     return w->all ? take_seats(w, err) : -1;
 }
 

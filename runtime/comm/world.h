@@ -16,8 +16,10 @@ struct plait_world {
     struct plait_device *dev;
     struct plait_comm *comm;       /* NULL: this process has no seat */
     struct plait_comm *all;        /* comm, and where there are more processes
-                                      than seats, these too */
-    struct plait_members *members; /* elastic over sockets, else NULL */
+                                      than seats, these too; of an elastic run
+                                      on GPUs apart from comm, and without
+                                      transfers of the device's memory */
+    struct plait_members *members; /* of an elastic run, else NULL */
     struct plait_gpu_facts gpu;    /* of dev, where that is one */
     char no_gpu[240];              /* why this rank is on none; else "" */
     int node_ranks; /* ranks on this node, as the launcher says */
@@ -36,14 +38,22 @@ void plait_world_close(struct plait_world *world);
  * them, 0 elsewhere; *ranks: how many there are. */
 int plait_world_shared_cores(const struct plait_world *world, int *ranks);
 /* Set in the environment: the run goes on over the ranks that are left where
- * some have died. Ranks over sockets can. */
+ * some have died. Ranks over sockets can, and on GPUs those over NCCL that have
+ * met by sockets. */
 bool plait_world_elastic(void);
 /* Likewise, of such a run: how many of its processes have no seat at first. */
 int plait_world_spares(void);
+/* What outlives a world that has lost ranks: its members, and the GPU with its
+ * context. Not collective. */
+void plait_world_keep(struct plait_world *world, struct plait_world *kept);
+/* Whether the GPU, if there is one, still works: CUDA takes no call after one
+ * that went wrong on it. -1 with err. */
+int plait_world_check_device(const struct plait_world *world,
+                             struct plait_error *err);
 /* The world of those present, of whom the first have seats in launch->layout,
- * which becomes the world's. Takes `members`. Collective; on failure as above,
- * and the members are still there. */
-int plait_world_again(struct plait_world *world, struct plait_members *members,
+ * which becomes the world's. Takes what was kept. Collective; on failure as
+ * above, and the members are still there. */
+int plait_world_again(struct plait_world *world, const struct plait_world *kept,
                       const struct plait_launch *launch,
                       struct plait_error *err);
 

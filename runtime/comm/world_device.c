@@ -154,6 +154,21 @@ int plait_world_choose(struct plait_world *w, const char *device,
     return 0;
 }
 
+int plait_world_check_device(const struct plait_world *w,
+                             struct plait_error *err)
+{
+    struct plait_queue *q = w->dev ? w->ops->queue_create(w->dev, 0) : NULL;
+    int rc = 0;
+
+    if (w->dev && (!q || w->ops->queue_sync(q) < 0))
+        rc = plait_errorf(err, "GPU %s does not work any more: %s; ended",
+                          w->gpu.busid,
+                          q ? plait_queue_error(q) : "it has no stream");
+    if (q)
+        w->ops->queue_destroy(q);
+    return rc;
+}
+
 /* -- and all ranks' ------------------------------------------------------- */
 
 /* Where a rank's GPU is; the node equal for the ranks of one. */
@@ -169,7 +184,7 @@ static struct gpu_place place_of(const struct plait_world *w)
 
     memset(&place, 0, sizeof(place));
     place.node = (uint64_t)w->launch.node_rank;
-    if (!w->planned) {
+    if (!w->planned || plait_world_elastic()) { /* spare nodes have no rank */
         gethostname(name, sizeof(name) - 1);
         place.node = plait_hash_text(PLAIT_HASH_START, name);
     }

@@ -37,7 +37,8 @@ static int check_elastic(const struct plait_session *s, struct plait_error *err)
     errno = EINVAL;
     if (!s->world.members)
         return plait_errorf(err, "--elastic: only ranks on CPUs over sockets "
-                                 "(--comm socket) can go on without others");
+                                 "(--comm socket) and on GPUs of their own "
+                                 "over NCCL can go on without others");
     if (!s->world.comm)
         return 0;
     if (!s->config->checkpoint.dir)
@@ -113,19 +114,17 @@ bool plait_elastic_lost(const struct plait_session *s)
            (!s->world.all || plait_comm_lost(s->world.all));
 }
 
-/* Nothing of it is used any more but who its processes were. */
-static struct plait_members *leave_world(struct plait_session *s)
+/* Nothing of it is used any more but who its processes were, and the GPU. */
+static void leave_world(struct plait_session *s, struct plait_world *kept)
 {
-    struct plait_members *m = s->world.members;
     struct plait_elastic *e = s->elastic;
 
     if (s->world.all)
         plait_comm_abort(s->world.all);
-    s->world.members = NULL;
+    plait_world_keep(&s->world, kept);
     plait_session_close(s);
     memset(s, 0, sizeof(*s));
     s->elastic = e;
-    return m;
 }
 
 static bool is_among(const int *numbers, int n, int number)
@@ -268,7 +267,8 @@ int plait_elastic_wait(struct plait_session *s, int *outcome,
     return 1;
 }
 
-static int meet_again(struct plait_session *s, struct plait_members *m,
+/* Takes what was kept. */
+static int meet_again(struct plait_session *s, struct plait_world *kept,
                       struct plait_train_args *args, int *outcome,
                       struct plait_error *err)
 {
@@ -276,13 +276,14 @@ static int meet_again(struct plait_session *s, struct plait_members *m,
     struct plait_launch launch = e->launch;
 
     err->text[0] = '\0';
-    if (agree(e, m, err) < 0 ||
-        find_layout(e, args, m, &launch.layout, err) < 0) {
-        plait_members_destroy(m);
+    if (plait_world_check_device(kept, err) < 0 ||
+        agree(e, kept->members, err) < 0 ||
+        find_layout(e, args, kept->members, &launch.layout, err) < 0) {
+        plait_world_close(kept);
         return -1;
     }
     s->opened = plait_unix_time() - (plait_trace_now() - e->noticed);
-    if (plait_world_again(&s->world, m, &launch, err) < 0 ||
+    if (plait_world_again(&s->world, kept, &launch, err) < 0 ||
         plait_copies_agree(e->copies, s->world.all, s->world.launch.world_size,
                            err) < 0)
         return -1;
@@ -299,22 +300,22 @@ int plait_elastic_again(struct plait_session *s, struct plait_train_args *args,
                         int *outcome, struct plait_error *err)
 {
     struct plait_elastic *e = s->elastic;
+    struct plait_world kept;
     int rc;
 
     e->noticed = plait_trace_now();
     e->behind = true;
     e->losses++;
     do {
-        struct plait_members *m = leave_world(s);
-
+        leave_world(s, &kept);
         if (++e->stalled > MOST_STALLED) {
-            plait_members_destroy(m);
+            plait_world_close(&kept);
             return plait_errorf(err,
                                 "ranks were lost %d times without a step in "
                                 "between; ended",
                                 MOST_STALLED);
         }
-        rc = meet_again(s, m, args, outcome, err);
+        rc = meet_again(s, &kept, args, outcome, err);
     } while (rc < 0 && plait_elastic_lost(s));
     return rc;
 }

@@ -305,6 +305,15 @@ static int keep_state(struct run *r, struct plait_error *err)
     return plait_run_poll_saver(r, err);
 }
 
+/* Where a rank is lost, transfers end on a GPU without a word, and leave
+ * anything. */
+static int check_lost(struct run *r, struct plait_error *err)
+{
+    if (!plait_comm_lost(r->world))
+        return 0;
+    return plait_errorf(err, "%s", plait_comm_error(r->world));
+}
+
 /* One step and what belongs to it. */
 static int one_step(struct run *r, int *stop, struct plait_error *err)
 {
@@ -321,7 +330,8 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
     plait_run_shares_begin(r);
     if (plait_trainer_step(r->trainer, r->done.step,
                            plait_signals_caught() != 0 || r->unlogged, &result,
-                           err) < 0)
+                           err) < 0 ||
+        check_lost(r, err) < 0)
         return PLAIT_RUN_BROKEN;
     note_phase(r, PLAIT_PHASE_BETWEEN);
     plait_watchdog_end(r->dog);
@@ -345,7 +355,7 @@ static int one_step(struct run *r, int *stop, struct plait_error *err)
         return PLAIT_RUN_BROKEN;
     plait_trace_span(r->trace, "run", "step", begin);
     if (is_due(r->done.step, c->train.eval_every) &&
-        evaluate_model(r, &m, err) < 0)
+        (evaluate_model(r, &m, err) < 0 || check_lost(r, err) < 0))
         return PLAIT_RUN_BROKEN;
     *stop = result.stop || r->unread;
     ends = *stop || r->done.step == c->train.steps;

@@ -223,6 +223,16 @@ static int mark_spare(const struct run *run, int local)
                      : unsetenv(PLAIT_ENV_SPARE);
 }
 
+/* The GPU of a spare process is one behind those of the others of its node;
+ * spare nodes have all their own. */
+static int name_gpu(const struct run *run, int local, int spare)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", local);
+    return spare > 0 && !run->place.slurm ? setenv("LOCAL_RANK", text, 1) : 0;
+}
+
 int run_sit(struct run *run, int local, struct plait_error *err)
 {
     struct plait_task_env env = {run, get_variable, set_variable};
@@ -244,6 +254,8 @@ int run_task(struct run *run, int local, struct plait_error *err)
     /* A spare one is bound as one of those whose place it may take. */
     if (run_sit(run, local % tasks, err) < 0)
         return -1;
+    if (name_gpu(run, local, spare) < 0)
+        return plait_errorf(err, "out of memory");
     status = run->options.preflight && !spare
                  ? run_preflight(run, local, &plain)
                  : -1;

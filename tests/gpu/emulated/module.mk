@@ -30,9 +30,11 @@ kernels = $(patsubst $(cuda)/kernels/cuda/%.cu,$(out)/kernels/%.o, \
 headers = $(patsubst $(cuda)/%,$(out)/source/%, \
 	$(wildcard $(cuda)/kernels/cuda/*.cuh))
 
-nccl = $(patsubst %,$(out)/comm/%.o,nccl nccl_memory nccl_transfer)
+nccl = $(patsubst %,$(out)/comm/%.o,nccl nccl_memory nccl_transfer \
+	nccl_world)
 beside = $(patsubst %,$(out)/beside/%.o,runtime/comm/backend \
-	runtime/comm/policy kernels/kernels topology/base/error)
+	runtime/comm/policy kernels/kernels topology/base/error \
+	topology/base/thread)
 
 all: $(out)/plait_cuda.so $(out)/plait_nccl.so
 

@@ -175,7 +175,17 @@ STREAMS = [
      '    for (struct nccl_request', 'test_comms',
      'they enter transfers in different orders'),
     ('a communicator that is not destroyed', 'nccl.c',
-     'ncclCommDestroy(c->nccl);', '', 'test_comms', 'left-communicators 3'),
+     'ncclCommDestroy(nccl);', '(void)nccl;', 'test_comms',
+     'left-communicators 3'),
+    ('a communicator that is used after it was aborted', 'nccl_world.c',
+     '    c->nccl = NULL;\n', '', 'test_lost',
+     'of communicator .*, which was aborted before'),
+    ('communicators that are aborted one by one', 'nccl_world.c',
+     '    ncclGroupStart();\n', '', 'test_lost',
+     'waits for graphs that nobody destroys|has ended, and nobody aborts it'),
+    ('a loss that nobody looks for', 'nccl_world.c',
+     'w->host->vtable->look(w->host)', '0', 'test_lost',
+     'has ended, and nobody aborts it'),
 ]
 
 

@@ -40,6 +40,7 @@ EMULATED_NCCL=no-windows
 export EMULATED_NCCL
 right test_comms "the same where memory cannot be registered"
 unset EMULATED_NCCL
+right test_lost "a rank that is killed, and a world of the others"
 wrong "they enter transfers in different orders" \
 	"groups that are entered in different orders" test_comms orders
 wrong "another operation, count, type or root" \
