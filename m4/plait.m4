@@ -241,7 +241,7 @@ AC_DEFUN([PLAIT_NVIDIA_PLACES], [
             done
         done
         AS_IF([echo "@%:@include <$plait_header>" |
-                $CC $CPPFLAGS -E -x c - >/dev/null 2>&1],
+                $CC $CPPFLAGS $CUDA_CFLAGS -E -x c - >/dev/null 2>&1],
             [plait_file=`$CC -print-file-name="lib$plait_name.so"`
              AS_IF([test -f "$plait_file"], [], [plait_file=])])
         test -n "$plait_file"
