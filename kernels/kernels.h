@@ -108,6 +108,25 @@ struct plait_groups {
     const int32_t *count; /* [n] rows of each group, from 0 on, device */
 };
 
+/* A tensor of bf16 as products in fp8 take it. What of it is not there each
+ * product makes for itself, of these rows alone. */
+struct plait_operand {
+    const void *x;
+    /* Device: the largest magnitude of x, or of what x is some rows of, as the
+     * bits of an fp32; NULL: it is not known. */
+    const uint32_t *amax;
+    const void *codes; /* of fp8_gradient(); NULL: there are none */
+};
+
+/* Bytes of the codes of a matrix in both orders of its sides, padded to whole
+ * 16, behind their scale. */
+static inline size_t plait_fp8_bytes(size_t rows, size_t cols)
+{
+    size_t codes = (rows + 15) / 16 * 16 * ((cols + 15) / 16 * 16);
+
+    return 256 + 2 * ((codes + 255) / 256 * 256);
+}
+
 /* What is told of a GPU. */
 struct plait_gpu_facts {
     char name[96];
@@ -373,26 +392,36 @@ struct plait_ops {
     /* -- matrix products in fp8 ---------------------------------------- */
     /* The same three where T is bf16, as in Micikevicius et al. (2022,
      * arXiv:2209.05433): what is multiplied is rounded first, inp and w to
-     * e4m3, dout to e5m2, each multiplied by a power of two that its own
-     * largest magnitude decides (dtype.h); sums in fp32 and what follows
-     * them (bias, activation, +=, dbias) as above. An operand with a NaN or
-     * an infinity makes the whole product NaN. */
+     * e4m3, dout to e5m2, each multiplied by a power of two that its largest
+     * magnitude decides (dtype.h); sums in fp32 and what follows them (bias,
+     * activation, +=, dbias) as above. An operand with a NaN or an infinity
+     * makes the whole product NaN. */
     int (*fp8_forward)(struct plait_queue *q, void *out, void *pre,
-                       const void *inp, struct plait_weight *w,
+                       const struct plait_operand *inp, struct plait_weight *w,
                        const void *bias, enum plait_activation act, size_t N);
     int (*fp8_backward_input)(struct plait_queue *q, void *dinp,
-                              const void *dout, struct plait_weight *w,
-                              enum plait_activation act, const void *pre,
-                              int accumulate, size_t N);
+                              const struct plait_operand *dout,
+                              struct plait_weight *w, enum plait_activation act,
+                              const void *pre, int accumulate, size_t N);
     int (*fp8_backward_weight)(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias, const void *dout,
-                               const void *inp, int accumulate, size_t N,
-                               size_t O, size_t C);
+                               float *dw, float *dbias,
+                               const struct plait_operand *dout,
+                               const struct plait_operand *inp, int accumulate,
+                               size_t N, size_t O, size_t C);
+    /* *amax = the largest magnitude of x [n] of bf16, as plait_operand has it.
+     * Norms and SwiGLU find that of what they store, where they are given
+     * an amax (not NULL, T bf16), so that no pass of its own reads it. */
+    int (*fp8_amax)(struct plait_queue *q, uint32_t *amax, const void *x,
+                    size_t n);
+    /* codes [plait_fp8_bytes(N, O)] of device memory = those of dout [N,O] as
+     * both fp8_backward_input and fp8_backward_weight take it, from one pass
+     * over it. NULL: the device keeps none. */
+    int (*fp8_gradient)(struct plait_queue *q, void *codes,
+                        const struct plait_operand *dout, size_t N, size_t O);
     /* Rounds w now, once for all fp8_forward and fp8_backward_input to come
-     * until weight_changed(): its codes are kept beside it, in both orders of
-     * its sides (padded to whole 16), which is 2 bytes a weight of device
-     * memory. Optional: what was not rounded so each product rounds by itself,
-     * to the same values. NULL: the device always does. */
+     * until weight_changed(): its codes are kept beside it, plait_fp8_bytes()
+     * of device memory. Optional: what was not rounded so each product rounds
+     * by itself, to the same values. NULL: the device always does. */
     int (*fp8_weight)(struct plait_queue *q, struct plait_weight *w);
     /* Whether the device has them (NULL: it has not). On CPUs they are
      * emulated: the same values, no faster. */
@@ -408,11 +437,12 @@ struct plait_ops {
                          size_t n);
     /* inp [N,2F]: gate then up in each row; out[N,F] = silu(gate) * up */
     int (*swiglu_forward)(struct plait_queue *q, enum plait_dtype type,
-                          void *out, const void *inp, size_t N, size_t F);
+                          void *out, const void *inp, size_t N, size_t F,
+                          uint32_t *amax);
     /* dinp [N,2F] = the gradient of inp, from dout [N,F] */
     int (*swiglu_backward)(struct plait_queue *q, enum plait_dtype type,
                            void *dinp, const void *dout, const void *inp,
-                           size_t N, size_t F);
+                           size_t N, size_t F, uint32_t *amax);
 
     /* -- normalisation ------------------------------------------------ */
     /* Where residual is not NULL: sum = inp + residual is stored to `sum`
@@ -425,7 +455,7 @@ struct plait_ops {
                              void *out, float *mean, float *rstd, void *sum,
                              const void *inp, const void *residual,
                              const void *gamma, const void *beta, float eps,
-                             size_t N, size_t C);
+                             size_t N, size_t C, uint32_t *amax);
     /* x is what was normalised. dx = the gradient, += if accumulate (the
      * residual branch meets it there); without accumulate dx may be dout.
      * dgamma, dbeta [C] fp32 +=. */
@@ -434,17 +464,17 @@ struct plait_ops {
                               const void *dout, const void *x,
                               const void *gamma, const float *mean,
                               const float *rstd, int accumulate, size_t N,
-                              size_t C);
+                              size_t C, uint32_t *amax);
     /* The same without mean and beta: out = x * rstd * gamma, with rstd =
      * 1 / sqrt(the mean of x^2 + eps). */
     int (*rmsnorm_forward)(struct plait_queue *q, enum plait_dtype type,
                            void *out, float *rstd, void *sum, const void *inp,
                            const void *residual, const void *gamma, float eps,
-                           size_t N, size_t C);
+                           size_t N, size_t C, uint32_t *amax);
     int (*rmsnorm_backward)(struct plait_queue *q, enum plait_dtype type,
                             void *dx, float *dgamma, const void *dout,
                             const void *x, const void *gamma, const float *rstd,
-                            int accumulate, size_t N, size_t C);
+                            int accumulate, size_t N, size_t C, uint32_t *amax);
 
     /* -- embedding and positions -------------------------------------- */
     /* out[N,C] = wte[token - first] (0 where the token lies outside

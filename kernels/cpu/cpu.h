@@ -27,6 +27,10 @@ void CPU_NAME(cpu_fill_update)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_update8)(struct plait_ops *ops);
 void CPU_NAME(cpu_fill_xent)(struct plait_ops *ops);
 
+/* fp8_amax of the table; amax NULL: nobody asks. */
+int CPU_NAME(cpu_fp8_amax)(struct plait_queue *q, uint32_t *amax, const void *x,
+                           size_t n);
+
 int CPU_NAME(cpu_attention_forward)(struct plait_queue *q,
                                     enum plait_dtype type,
                                     const struct plait_attention *a, void *out,

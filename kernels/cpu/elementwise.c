@@ -211,7 +211,8 @@ INLINE void swiglu_backward_row(enum plait_dtype type, void *dinp,
 }
 
 static int swiglu_forward(struct plait_queue *q, enum plait_dtype type,
-                          void *out, const void *inp, size_t N, size_t F)
+                          void *out, const void *inp, size_t N, size_t F,
+                          uint32_t *amax)
 {
     int threads = cpu_threads(q, N * F);
 
@@ -224,12 +225,12 @@ static int swiglu_forward(struct plait_queue *q, enum plait_dtype type,
         else
             swiglu_forward_row(PLAIT_FP16_T, out, inp, i, F);
     }
-    return 0;
+    return CPU_NAME(cpu_fp8_amax)(q, amax, out, N * F);
 }
 
 static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
                            void *dinp, const void *dout, const void *inp,
-                           size_t N, size_t F)
+                           size_t N, size_t F, uint32_t *amax)
 {
     int threads = cpu_threads(q, N * F);
 
@@ -242,7 +243,7 @@ static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
         else
             swiglu_backward_row(PLAIT_FP16_T, dinp, dout, inp, i, F);
     }
-    return 0;
+    return CPU_NAME(cpu_fp8_amax)(q, amax, dinp, 2 * N * F);
 }
 
 /* -- moving ------------------------------------------------------------ */

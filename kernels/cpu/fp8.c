@@ -27,6 +27,14 @@ static uint32_t largest(struct plait_queue *q, const uint16_t *x, size_t n)
     return (uint32_t)most << 16;
 }
 
+int CPU_NAME(cpu_fp8_amax)(struct plait_queue *q, uint32_t *amax, const void *x,
+                           size_t n)
+{
+    if (amax != NULL)
+        *amax = largest(q, x, n);
+    return 0;
+}
+
 /* What plait_fp8_of_f32() would make of x, |x| <= the largest number or NaN.
  * Adding 1.5 2^23 units cuts off what is less than a unit. */
 INLINE vec fp8_rounded(vec x, enum plait_fp8 format)
@@ -57,11 +65,13 @@ INLINE void round_span(enum plait_fp8 format, uint16_t *to, const uint16_t *x,
     }
 }
 
-/* to [n] = x rounded */
+/* to [n] = the operand rounded */
 static void rounded(struct plait_queue *q, enum plait_fp8 format, uint16_t *to,
-                    const uint16_t *x, size_t n)
+                    const struct plait_operand *operand, size_t n)
 {
-    float scale = plait_fp8_scale(largest(q, x, n), format);
+    const uint16_t *x = operand->x;
+    uint32_t amax = operand->amax != NULL ? *operand->amax : largest(q, x, n);
+    float scale = plait_fp8_scale(amax, format);
 
 #pragma omp parallel num_threads(cpu_threads(q, n))
     {
@@ -77,8 +87,8 @@ static void rounded(struct plait_queue *q, enum plait_fp8 format, uint16_t *to,
 
 /* Both operands of a product; -1: the queue has failed. */
 static int round_both(struct plait_queue *q, enum plait_fp8 format,
-                      uint16_t *to[2], const void *a, size_t na, const void *b,
-                      size_t nb)
+                      uint16_t *to[2], const struct plait_operand *a, size_t na,
+                      const struct plait_operand *b, size_t nb)
 {
     size_t behind = (na + 31) / 32 * 32;
 
@@ -92,14 +102,15 @@ static int round_both(struct plait_queue *q, enum plait_fp8 format,
 }
 
 static int fp8_forward(struct plait_queue *q, void *out, void *pre,
-                       const void *inp, struct plait_weight *w,
+                       const struct plait_operand *inp, struct plait_weight *w,
                        const void *bias, enum plait_activation act, size_t N)
 {
+    const struct plait_operand weight = {.x = w->data};
     struct plait_weight r = *w;
     uint16_t *to[2];
 
     assert(w->type == PLAIT_BF16_T);
-    if (round_both(q, PLAIT_E4M3, to, inp, N * w->C, w->data, w->O * w->C) < 0)
+    if (round_both(q, PLAIT_E4M3, to, inp, N * w->C, &weight, w->O * w->C) < 0)
         return -1;
     r.data = to[1];
     return plait_ops_cpu()->linear_forward(q, out, pre, to[0], &r, bias, act,
@@ -107,15 +118,16 @@ static int fp8_forward(struct plait_queue *q, void *out, void *pre,
 }
 
 static int fp8_backward_input(struct plait_queue *q, void *dinp,
-                              const void *dout, struct plait_weight *w,
-                              enum plait_activation act, const void *pre,
-                              int accumulate, size_t N)
+                              const struct plait_operand *dout,
+                              struct plait_weight *w, enum plait_activation act,
+                              const void *pre, int accumulate, size_t N)
 {
+    const struct plait_operand weight = {.x = w->data};
     struct plait_weight r = *w;
     uint16_t *to[2];
 
     assert(w->type == PLAIT_BF16_T);
-    if (round_both(q, PLAIT_E5M2, to, dout, N * w->O, w->data, w->O * w->C) < 0)
+    if (round_both(q, PLAIT_E5M2, to, dout, N * w->O, &weight, w->O * w->C) < 0)
         return -1;
     r.data = to[1];
     return plait_ops_cpu()->linear_backward_input(q, dinp, to[0], &r, act, pre,
@@ -123,9 +135,10 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
 }
 
 static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias, const void *dout,
-                               const void *inp, int accumulate, size_t N,
-                               size_t O, size_t C)
+                               float *dw, float *dbias,
+                               const struct plait_operand *dout,
+                               const struct plait_operand *inp, int accumulate,
+                               size_t N, size_t O, size_t C)
 {
     const struct plait_ops *ops = plait_ops_cpu();
     uint16_t *to[2];
@@ -137,7 +150,8 @@ static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
         return -1;
     if (dbias != NULL && !accumulate)
         memset(dbias, 0, O * sizeof(*dbias));
-    return dbias == NULL ? 0 : ops->bias_backward(q, type, dbias, dout, N, O);
+    return dbias == NULL ? 0
+                         : ops->bias_backward(q, type, dbias, dout->x, N, O);
 }
 
 void CPU_NAME(cpu_fill_fp8)(struct plait_ops *ops)
@@ -145,4 +159,5 @@ void CPU_NAME(cpu_fill_fp8)(struct plait_ops *ops)
     ops->fp8_forward = fp8_forward;
     ops->fp8_backward_input = fp8_backward_input;
     ops->fp8_backward_weight = fp8_backward_weight;
+    ops->fp8_amax = CPU_NAME(cpu_fp8_amax);
 }

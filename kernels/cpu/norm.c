@@ -100,21 +100,25 @@ static int layernorm_forward(struct plait_queue *q, enum plait_dtype type,
                              void *out, float *mean, float *rstd, void *sum,
                              const void *inp, const void *residual,
                              const void *gamma, const void *beta, float eps,
-                             size_t N, size_t C)
+                             size_t N, size_t C, uint32_t *amax)
 {
     struct norm p = {out, sum, mean, rstd, inp, residual, gamma, beta, eps, C};
 
-    return norm_forward(q, type, 1, &p, N);
+    return norm_forward(q, type, 1, &p, N) < 0
+               ? -1
+               : CPU_NAME(cpu_fp8_amax)(q, amax, out, N * C);
 }
 
 static int rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
                            void *out, float *rstd, void *sum, const void *inp,
                            const void *residual, const void *gamma, float eps,
-                           size_t N, size_t C)
+                           size_t N, size_t C, uint32_t *amax)
 {
     struct norm p = {out, sum, NULL, rstd, inp, residual, gamma, NULL, eps, C};
 
-    return norm_forward(q, type, 0, &p, N);
+    return norm_forward(q, type, 0, &p, N) < 0
+               ? -1
+               : CPU_NAME(cpu_fp8_amax)(q, amax, out, N * C);
 }
 
 /* -- backward ---------------------------------------------------------- */
@@ -215,23 +219,27 @@ static int layernorm_backward(struct plait_queue *q, enum plait_dtype type,
                               const void *dout, const void *x,
                               const void *gamma, const float *mean,
                               const float *rstd, int accumulate, size_t N,
-                              size_t C)
+                              size_t C, uint32_t *amax)
 {
     struct norm_backward p = {dx,    dgamma, dbeta, dout,       x,
                               gamma, mean,   rstd,  accumulate, C};
 
-    return norm_backward(q, type, 1, &p, N);
+    return norm_backward(q, type, 1, &p, N) < 0
+               ? -1
+               : CPU_NAME(cpu_fp8_amax)(q, amax, dx, N * C);
 }
 
 static int rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
                             void *dx, float *dgamma, const void *dout,
                             const void *x, const void *gamma, const float *rstd,
-                            int accumulate, size_t N, size_t C)
+                            int accumulate, size_t N, size_t C, uint32_t *amax)
 {
     struct norm_backward p = {dx,    dgamma, NULL, dout,       x,
                               gamma, NULL,   rstd, accumulate, C};
 
-    return norm_backward(q, type, 0, &p, N);
+    return norm_backward(q, type, 0, &p, N) < 0
+               ? -1
+               : CPU_NAME(cpu_fp8_amax)(q, amax, dx, N * C);
 }
 
 void CPU_NAME(cpu_fill_norm)(struct plait_ops *ops)

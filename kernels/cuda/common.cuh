@@ -130,6 +130,40 @@ template <typename F> static __device__ inline F block_sum(F x, F *shared)
     return x;
 }
 
+/* The bits of |x| grow with |x|, NaN's are the largest: their maximum is the
+ * same in any order. */
+template <typename T> static __device__ inline unsigned magnitude(T x)
+{
+    return __float_as_uint(to_float(x)) & 0x7fffffff;
+}
+
+/* The largest of `most` and of what store_values() makes of x. */
+template <typename T, int V>
+static __device__ inline unsigned larger(unsigned most, const float *x)
+{
+    for (int j = 0; j < V; j++)
+        most = max(most, magnitude(from_float<T>(x[j])));
+    return most;
+}
+
+/* *amax = the largest of it and of every thread's `most`, by one atomic
+ * operation of a block of whole warps. `shared` has 32 places. */
+static __device__ inline void block_amax(unsigned *amax, unsigned most,
+                                         unsigned *shared)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+
+    for (int i = 16; i > 0; i /= 2)
+        most = max(most, __shfl_xor_sync(0xffffffff, most, i));
+    if (lane == 0)
+        shared[warp] = most;
+    __syncthreads();
+    for (int i = 1; threadIdx.x == 0 && i < (int)blockDim.x / 32; i++)
+        most = max(most, shared[i]);
+    if (threadIdx.x == 0)
+        atomicMax(amax, most);
+}
+
 /* How many of x[0..n) come before x[i]: what is smaller, and what is equal and
  * stands before it. n^2 comparisons by all blocks together, which for the
  * tokens of a micro-batch is little work, needs no atomics and has always the
@@ -185,6 +219,14 @@ static inline unsigned grid_for(const struct plait_queue *q, size_t n,
 static inline bool aligned16(const void *p)
 {
     return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+/* Before kernels that call block_amax(); amax NULL: nobody asks. */
+static inline void clear_amax(struct plait_queue *q, const char *op,
+                              unsigned *amax)
+{
+    if (amax != NULL)
+        cuda_check(q, op, cudaMemsetAsync(amax, 0, sizeof(*amax), q->stream));
 }
 
 /* Whether rows of `stride` elements, from p on, all begin at 16 bytes. */

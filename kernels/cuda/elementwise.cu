@@ -216,8 +216,12 @@ void cuda_bias(struct plait_queue *q, enum plait_dtype type, void *x,
 /* A thread takes the same V columns of gate and up. V = 1 where the rows do
  * not begin at 16 bytes. */
 template <typename T, int V>
-static __global__ void swiglu_kernel(T *out, const T *inp, size_t N, size_t F)
+static __global__ void swiglu_kernel(T *out, const T *inp, unsigned *amax,
+                                     size_t N, size_t F)
 {
+    __shared__ unsigned mosts[32];
+    unsigned most = 0;
+
     GRID_LOOP(i, N * (F / V))
     {
         size_t row = i / (F / V), col = i % (F / V) * V;
@@ -235,18 +239,25 @@ static __global__ void swiglu_kernel(T *out, const T *inp, size_t N, size_t F)
             float x = to_float(g[j]);
 
             o[j] = from_float<T>(x * sigmoid(x) * to_float(u[j]));
+            most = max(most, magnitude(o[j]));
         }
         if (V > 1)
             *(uint4 *)(out + row * F + col) = *(uint4 *)o;
         else
             out[row * F + col] = o[0];
     }
+    if (amax != NULL)
+        block_amax(amax, most, mosts);
 }
 
 template <typename T, int V>
 static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
-                                              const T *inp, size_t N, size_t F)
+                                              const T *inp, unsigned *amax,
+                                              size_t N, size_t F)
 {
+    __shared__ unsigned mosts[32];
+    unsigned most = 0;
+
     GRID_LOOP(i, N * (F / V))
     {
         size_t row = i / (F / V), col = i % (F / V) * V;
@@ -268,6 +279,7 @@ static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
 
             g[j] = from_float<T>(grad * up * s * (1 + x * (1 - s)));
             u[j] = from_float<T>(grad * x * s);
+            most = max(most, max(magnitude(g[j]), magnitude(u[j])));
         }
         if (V > 1) {
             *(uint4 *)(dinp + at) = *(uint4 *)g;
@@ -277,40 +289,45 @@ static __global__ void swiglu_gradient_kernel(T *dinp, const T *dout,
             dinp[at + F] = u[0];
         }
     }
+    if (amax != NULL)
+        block_amax(amax, most, mosts);
 }
 
 static int swiglu_forward(struct plait_queue *q, enum plait_dtype type,
-                          void *out, const void *inp, size_t N, size_t F)
+                          void *out, const void *inp, size_t N, size_t F,
+                          uint32_t *amax)
 {
     return cuda_launch(q, "swiglu_forward", type, N * F, [&](auto zero) {
         typedef decltype(zero) T;
         bool packs = rows_aligned16<T>(inp, F) && aligned16(out);
 
+        clear_amax(q, "swiglu_forward", amax);
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
             swiglu_kernel<T, V>
                 <<<grid_for(q, N * F / V, threads), threads, 0, q->stream>>>(
-                    (T *)out, (const T *)inp, N, F);
+                    (T *)out, (const T *)inp, amax, N, F);
         });
     });
 }
 
 static int swiglu_backward(struct plait_queue *q, enum plait_dtype type,
                            void *dinp, const void *dout, const void *inp,
-                           size_t N, size_t F)
+                           size_t N, size_t F, uint32_t *amax)
 {
     return cuda_launch(q, "swiglu_backward", type, N * F, [&](auto zero) {
         typedef decltype(zero) T;
         bool packs =
             rows_aligned16<T>(inp, F) && aligned16(dinp) && aligned16(dout);
 
+        clear_amax(q, "swiglu_backward", amax);
         for_width<T>(packs, [&](auto width) {
             constexpr int V = width.value;
 
             swiglu_gradient_kernel<T, V>
                 <<<grid_for(q, N * F / V, threads), threads, 0, q->stream>>>(
-                    (T *)dinp, (const T *)dout, (const T *)inp, N, F);
+                    (T *)dinp, (const T *)dout, (const T *)inp, amax, N, F);
         });
     });
 }

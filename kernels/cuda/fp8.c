@@ -7,13 +7,28 @@
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/matmul.h"
 
-/* Scales and amaxes of two operands. */
+/* What stands in front of codes: their scale, and the amax where a product
+ * had to find it. */
 #define SCALES 256
+
+/* An operand: data [rows, cols] of bf16, of which the product takes the codes
+ * as they lie or transposed. */
+struct side {
+    const void *data;
+    size_t rows, cols;
+    bool e4m3, transpose;
+    const unsigned *amax;      /* NULL: not known */
+    const unsigned char *kept; /* codes of both orders behind their scale, which
+                                  were made before; NULL: there are none */
+    /* Once they are made: */
+    const unsigned char *codes;
+    const float *inverse;
+};
 
 /* d [n,m] = (+=) b [n,k] . a^T [k,m]; m, n, k as they are. */
 struct fp8_product {
     const char *op;
-    struct fp8_tensor a, b;
+    struct side a, b;
     size_t m, n, k;
     void *d;
     enum plait_dtype out;
@@ -28,35 +43,107 @@ static size_t round_up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
+/* Bytes of a matrix's codes of one order. */
+static size_t code_bytes(size_t rows, size_t cols)
+{
+    return round_up(fp8_padded(rows) * fp8_padded(cols));
+}
+
 static bool is_whole(size_t n)
 {
     return n % 16 == 0;
+}
+
+static struct side weight_side(const struct plait_weight *w, bool transpose)
+{
+    return (struct side){.data = w->data,
+                         .rows = w->O,
+                         .cols = w->C,
+                         .e4m3 = true,
+                         .transpose = transpose,
+                         .kept = w->rounded ? w->codes : NULL};
+}
+
+static struct side inp_side(const struct plait_operand *inp, size_t N, size_t C,
+                            bool transpose)
+{
+    return (struct side){.data = inp->x,
+                         .rows = N,
+                         .cols = C,
+                         .e4m3 = true,
+                         .transpose = transpose,
+                         .amax = inp->amax};
+}
+
+static struct side dout_side(const struct plait_operand *dout, size_t N,
+                             size_t O, bool transpose)
+{
+    return (struct side){.data = dout->x,
+                         .rows = N,
+                         .cols = O,
+                         .transpose = transpose,
+                         .amax = dout->amax,
+                         .kept = dout->codes};
+}
+
+/* Codes to `room`, behind their scale: those of both orders, or those that
+ * the product takes. */
+static void round_side(struct plait_queue *q, const struct side *s, void *room,
+                       bool both)
+{
+    unsigned char *codes = (unsigned char *)room + SCALES;
+    float *inverse = room;
+    struct fp8_tensor t = {.data = s->data,
+                           .rows = s->rows,
+                           .cols = s->cols,
+                           .e4m3 = s->e4m3,
+                           .inverse = inverse,
+                           .amax = s->amax,
+                           .found = (unsigned *)(void *)(inverse + 1)};
+
+    if (both || !s->transpose)
+        t.codes = codes;
+    if (both)
+        t.turned = codes + code_bytes(s->rows, s->cols);
+    else if (s->transpose)
+        t.turned = codes;
+    cuda_fp8_round(q, &t);
+}
+
+/* Bytes of scratch that a side takes. */
+static size_t side_bytes(const struct side *s)
+{
+    return s->kept != NULL ? 0 : SCALES + code_bytes(s->rows, s->cols);
+}
+
+/* The codes that were kept, or else new ones in `room`. */
+static void take_codes(struct plait_queue *q, struct side *s, char *room)
+{
+    const unsigned char *from = s->kept;
+
+    if (from == NULL) {
+        round_side(q, s, room, false);
+        from = (unsigned char *)room;
+    }
+    s->inverse = (const float *)(const void *)from;
+    s->codes = from + SCALES;
+    if (s->kept != NULL && s->transpose)
+        s->codes += code_bytes(s->rows, s->cols);
 }
 
 /* Room for both operands' codes and for a padded d; WORKSPACE comes first. */
 static char *make_room(struct plait_queue *q, struct fp8_product *p,
                        void **padded)
 {
-    size_t m = fp8_padded(p->m), n = fp8_padded(p->n), k = fp8_padded(p->k);
-    size_t size = plait_dtype_size(p->out);
-    char *room =
-        cuda_scratch(q, WORKSPACE + SCALES + round_up(m * k) + round_up(n * k) +
-                            round_up(m * n * size) + p->more);
-    float *scales;
+    size_t d = round_up(fp8_padded(p->m) * fp8_padded(p->n) *
+                        plait_dtype_size(p->out));
+    size_t sides = side_bytes(&p->a) + side_bytes(&p->b);
+    char *room = cuda_scratch(q, WORKSPACE + sides + d + p->more);
 
     if (room == NULL)
         return NULL;
-    scales = (float *)(void *)(room + WORKSPACE);
-    if (!p->a.kept) {
-        p->a.inverse = scales;
-        p->a.amax = (unsigned *)(void *)(scales + 2);
-        p->a.codes = (unsigned char *)room + WORKSPACE + SCALES;
-    }
-    p->b.inverse = scales + 1;
-    p->b.amax = (unsigned *)(void *)(scales + 3);
-    p->b.codes = (unsigned char *)room + WORKSPACE + SCALES + round_up(m * k);
-    *padded = p->b.codes + round_up(n * k);
-    p->rest = (char *)*padded + round_up(m * n * size);
+    *padded = room + WORKSPACE + sides;
+    p->rest = (char *)*padded + d;
     return room;
 }
 
@@ -89,21 +176,19 @@ static int multiply_codes(struct plait_queue *q, struct fp8_product *p,
     bool direct = is_whole(p->m) && is_whole(p->n) && (uintptr_t)p->d % 16 == 0;
     void *padded = NULL;
     char *room = make_room(q, p, &padded);
-    struct operands o = {.a = p->a.codes,
-                         .b = p->b.codes,
-                         .d = direct ? p->d : padded,
-                         .workspace = room,
-                         .a_scale = p->a.inverse,
-                         .b_scale = p->b.inverse};
+    struct operands o = {.d = direct ? p->d : padded, .workspace = room};
     struct product key;
     int done = 0;
 
     *biased = false;
     if (room == NULL)
         return -1;
-    if (!p->a.kept)
-        cuda_fp8_round(q, &p->a);
-    cuda_fp8_round(q, &p->b);
+    take_codes(q, &p->a, room + WORKSPACE);
+    take_codes(q, &p->b, room + WORKSPACE + side_bytes(&p->a));
+    o.a = p->a.codes;
+    o.b = p->b.codes;
+    o.a_scale = p->a.inverse;
+    o.b_scale = p->b.inverse;
     if (!direct && p->accumulate &&
         copy_rows(q, p, padded, fp8_padded(p->m), p->d, p->m) != 0)
         return -1;
@@ -123,66 +208,64 @@ static int multiply_codes(struct plait_queue *q, struct fp8_product *p,
     return direct ? 0 : copy_rows(q, p, p->d, p->m, padded, fp8_padded(p->m));
 }
 
-/* w as it is, or transposed; with the codes that are kept, if any. */
-static struct fp8_tensor weight_of(const struct plait_weight *w, bool transpose)
-{
-    struct fp8_tensor t = {.data = w->data,
-                           .rows = w->O,
-                           .cols = w->C,
-                           .e4m3 = true,
-                           .transpose = transpose,
-                           .kept = w->rounded};
-
-    if (w->codes == NULL)
-        return t;
-    t.inverse = (float *)(void *)w->codes;
-    t.amax = (unsigned *)(void *)(t.inverse + 1);
-    t.codes = w->codes + SCALES;
-    if (transpose)
-        t.codes += round_up(fp8_padded(w->O) * fp8_padded(w->C));
-    return t;
-}
-
 static int fp8_weight(struct plait_queue *q, struct plait_weight *w)
 {
-    size_t bytes = round_up(fp8_padded(w->O) * fp8_padded(w->C));
-    struct fp8_tensor t;
+    struct side s;
 
     if (cuda_enter_host(q, "fp8_weight") != 0)
         return -1;
     if (w->codes == NULL)
-        w->codes = cuda_alloc(w->dev, SCALES + 2 * bytes);
+        w->codes = cuda_alloc(w->dev, plait_fp8_bytes(w->O, w->C));
     if (w->codes == NULL)
         return plait_queue_fail(&q->head, ENOMEM,
                                 "fp8_weight: out of device memory");
     w->rounded = false;
-    t = weight_of(w, false);
-    cuda_fp8_round(q, &t);
-    t = weight_of(w, true);
-    cuda_fp8_round(q, &t);
+    s = weight_side(w, false);
+    round_side(q, &s, w->codes, true);
     if (cuda_leave(q, "fp8_weight") != 0)
         return -1;
     w->rounded = true;
     return 0;
 }
 
+static int fp8_amax(struct plait_queue *q, uint32_t *amax, const void *x,
+                    size_t n)
+{
+    if (cuda_enter(q) != 0)
+        return -1;
+    cuda_fp8_amax(q, amax, x, n);
+    return cuda_leave(q, "fp8_amax");
+}
+
+static int fp8_gradient(struct plait_queue *q, void *codes,
+                        const struct plait_operand *dout, size_t N, size_t O)
+{
+    struct side s = dout_side(dout, N, O, false);
+
+    if (cuda_enter(q) != 0)
+        return -1;
+    if (N == 0)
+        return 0;
+    round_side(q, &s, codes, true);
+    return cuda_leave(q, "fp8_gradient");
+}
+
 static int fp8_forward(struct plait_queue *q, void *out, void *pre,
-                       const void *inp, struct plait_weight *w,
+                       const struct plait_operand *inp, struct plait_weight *w,
                        const void *bias, enum plait_activation act, size_t N)
 {
     bool gelu = act == PLAIT_ACT_GELU, biased;
     size_t O = w->O, C = w->C;
     void *x = gelu && pre != NULL ? pre : out;
-    struct fp8_product p = {
-        .op = "fp8_forward",
-        .a = weight_of(w, false),
-        .b = {.data = inp, .rows = N, .cols = C, .e4m3 = true},
-        .m = O,
-        .n = N,
-        .k = C,
-        .d = x,
-        .out = PLAIT_BF16_T,
-        .bias = bias};
+    struct fp8_product p = {.op = "fp8_forward",
+                            .a = weight_side(w, false),
+                            .b = inp_side(inp, N, C, false),
+                            .m = O,
+                            .n = N,
+                            .k = C,
+                            .d = x,
+                            .out = PLAIT_BF16_T,
+                            .bias = bias};
 
     if (cuda_enter(q) != 0)
         return -1;
@@ -199,15 +282,15 @@ static int fp8_forward(struct plait_queue *q, void *out, void *pre,
 
 /* With an activation the product is made beside dinp. */
 static int fp8_backward_input(struct plait_queue *q, void *dinp,
-                              const void *dout, struct plait_weight *w,
-                              enum plait_activation act, const void *pre,
-                              int accumulate, size_t N)
+                              const struct plait_operand *dout,
+                              struct plait_weight *w, enum plait_activation act,
+                              const void *pre, int accumulate, size_t N)
 {
     bool gelu = act == PLAIT_ACT_GELU && pre != NULL, biased;
     size_t O = w->O, C = w->C;
     struct fp8_product p = {.op = "fp8_backward_input",
-                            .a = weight_of(w, true),
-                            .b = {.data = dout, .rows = N, .cols = O},
+                            .a = weight_side(w, true),
+                            .b = dout_side(dout, N, O, false),
                             .m = C,
                             .n = N,
                             .k = O,
@@ -235,24 +318,20 @@ static int fp8_backward_input(struct plait_queue *q, void *dinp,
 }
 
 static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                               float *dw, float *dbias, const void *dout,
-                               const void *inp, int accumulate, size_t N,
-                               size_t O, size_t C)
+                               float *dw, float *dbias,
+                               const struct plait_operand *dout,
+                               const struct plait_operand *inp, int accumulate,
+                               size_t N, size_t O, size_t C)
 {
-    struct fp8_product p = {
-        .op = "fp8_backward_weight",
-        .a = {.data = inp,
-              .rows = N,
-              .cols = C,
-              .e4m3 = true,
-              .transpose = true},
-        .b = {.data = dout, .rows = N, .cols = O, .transpose = true},
-        .m = C,
-        .n = O,
-        .k = N,
-        .d = dw,
-        .out = PLAIT_F32,
-        .accumulate = accumulate};
+    struct fp8_product p = {.op = "fp8_backward_weight",
+                            .a = inp_side(inp, N, C, true),
+                            .b = dout_side(dout, N, O, true),
+                            .m = C,
+                            .n = O,
+                            .k = N,
+                            .d = dw,
+                            .out = PLAIT_F32,
+                            .accumulate = accumulate};
     bool biased;
 
     if (cuda_enter(q) != 0)
@@ -263,7 +342,7 @@ static int fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
     if (N == 0)
         return 0;
     if (dbias != NULL)
-        cuda_column_sums(q, type, dbias, dout, N, O);
+        cuda_column_sums(q, type, dbias, dout->x, N, O);
     if (multiply_codes(q, &p, &biased) != 0)
         return -1;
     return cuda_leave(q, p.op);
@@ -279,6 +358,8 @@ void cuda_fp8_ops(struct plait_ops *ops)
     ops->fp8_forward = fp8_forward;
     ops->fp8_backward_input = fp8_backward_input;
     ops->fp8_backward_weight = fp8_backward_weight;
+    ops->fp8_amax = fp8_amax;
+    ops->fp8_gradient = fp8_gradient;
     ops->fp8_weight = fp8_weight;
     ops->has_fp8 = has_fp8;
 }

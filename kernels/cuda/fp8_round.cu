@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operands of products in fp8: the largest magnitude of a tensor, then its
- * codes, transposed where the product needs them so. */
+/* Operands of products in fp8: the largest magnitude of a tensor, and its
+ * codes, as it lies and transposed. */
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/common.cuh"
@@ -8,17 +8,11 @@
 
 enum { THREADS = 256, TILE = 64, PAD = 4 };
 
-/* The bits of |x| grow with |x|, NaN's are the largest: their maximum is the
- * same in any order. */
-static __device__ inline unsigned magnitude(bf16 x)
-{
-    return __float_as_uint(to_float(x)) & 0x7fffffff;
-}
-
 static __global__ void amax_kernel(unsigned *amax, const bf16 *x, size_t packed,
                                    size_t n)
 {
     constexpr int V = pack<bf16>::n;
+    __shared__ unsigned mosts[32];
     size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     size_t stride = (size_t)gridDim.x * blockDim.x;
     unsigned most = 0;
@@ -31,10 +25,7 @@ static __global__ void amax_kernel(unsigned *amax, const bf16 *x, size_t packed,
     }
     for (size_t i = packed + first; i < n; i += stride)
         most = max(most, magnitude(x[i]));
-    for (int i = 16; i > 0; i /= 2)
-        most = max(most, __shfl_xor_sync(0xffffffff, most, i));
-    if (threadIdx.x % 32 == 0)
-        atomicMax(amax, most);
+    block_amax(amax, most, mosts);
 }
 
 /* plait_fp8_scale() of kernels/dtype.h: both formats' largest number is
@@ -50,14 +41,14 @@ static __device__ inline float scale_of(unsigned amax, int top)
     return __uint_as_float((unsigned)(min(k, 126) + 127) << 23);
 }
 
-/* x [rows, cols] to codes [out_rows, out_cols], or with `transpose`
- * transposed;
- * what is beyond x is 0. One block makes a tile of codes at a time. */
+/* x [rows, cols] to codes [out_rows, out_cols], and to turned [out_cols,
+ * out_rows], the same transposed; either may be NULL. What is beyond x is 0.
+ * One block makes a tile at a time. */
 template <bool E4M3>
-static __global__ void round_kernel(unsigned char *out, float *inverse,
-                                    const unsigned *amax, const bf16 *x,
-                                    size_t rows, size_t cols, size_t out_rows,
-                                    size_t out_cols, bool transpose)
+static __global__ void round_kernel(unsigned char *codes, unsigned char *turned,
+                                    float *inverse, const unsigned *amax,
+                                    const bf16 *x, size_t rows, size_t cols,
+                                    size_t out_rows, size_t out_cols)
 {
     __shared__ __align__(4) unsigned char tile[TILE][TILE + PAD];
     float scale = scale_of(*amax, E4M3 ? 8 : 15);
@@ -70,49 +61,62 @@ static __global__ void round_kernel(unsigned char *out, float *inverse,
         size_t r0 = t / wide * TILE, c0 = t % wide * TILE;
 
         for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
-            size_t r = (transpose ? c0 : r0) + i / TILE;
-            size_t c = (transpose ? r0 : c0) + i % TILE;
-            float v = r < rows && c < cols ? to_float(x[r * cols + c]) : 0;
-            unsigned char code = __nv_cvt_float_to_fp8(
-                v * scale, __NV_SATFINITE, E4M3 ? __NV_E4M3 : __NV_E5M2);
+            size_t r = r0 + i / TILE, c = c0 + i % TILE;
+            unsigned char code = 0;
 
-            tile[transpose ? i % TILE : i / TILE]
-                [transpose ? i / TILE : i % TILE] =
-                    r < rows && c < cols ? code : 0;
+            if (r < rows && c < cols)
+                code = __nv_cvt_float_to_fp8(to_float(x[r * cols + c]) * scale,
+                                             __NV_SATFINITE,
+                                             E4M3 ? __NV_E4M3 : __NV_E5M2);
+            tile[i / TILE][i % TILE] = code;
         }
         __syncthreads();
         for (int i = threadIdx.x; i < TILE * TILE / 4; i += THREADS) {
             int r = i / (TILE / 4), c = i % (TILE / 4) * 4;
 
-            if (r0 + r < out_rows && c0 + c < out_cols)
-                *reinterpret_cast<unsigned *>(out + (r0 + r) * out_cols + c0 +
+            if (codes != NULL && r0 + r < out_rows && c0 + c < out_cols)
+                *reinterpret_cast<unsigned *>(codes + (r0 + r) * out_cols + c0 +
                                               c) =
                     *reinterpret_cast<unsigned *>(&tile[r][c]);
+            if (turned != NULL && c0 + r < out_cols && r0 + c < out_rows)
+                *reinterpret_cast<unsigned *>(turned + (c0 + r) * out_rows +
+                                              r0 + c) =
+                    tile[c][r] | tile[c + 1][r] << 8 | tile[c + 2][r] << 16 |
+                    (unsigned)tile[c + 3][r] << 24;
         }
         __syncthreads();
     }
 }
 
+void cuda_fp8_amax(struct plait_queue *q, unsigned *amax, const void *data,
+                   size_t n)
+{
+    const bf16 *x = (const bf16 *)data;
+    size_t packed = aligned16(x) ? n / 8 * 8 : 0;
+    unsigned blocks = grid_for(q, packed > 0 ? packed / 8 : n, THREADS);
+
+    clear_amax(q, "fp8", amax);
+    amax_kernel<<<blocks, THREADS, 0, q->stream>>>(amax, x, packed, n);
+}
+
 void cuda_fp8_round(struct plait_queue *q, const struct fp8_tensor *t)
 {
     const bf16 *x = (const bf16 *)t->data;
-    size_t n = t->rows * t->cols, tiles;
-    size_t packed = aligned16(x) ? n / 8 * 8 : 0;
-    size_t out_rows = fp8_padded(t->transpose ? t->cols : t->rows);
-    size_t out_cols = fp8_padded(t->transpose ? t->rows : t->cols);
-    unsigned blocks = grid_for(q, packed > 0 ? packed / 8 : n, THREADS);
+    const unsigned *amax = t->amax;
+    size_t out_rows = fp8_padded(t->rows), out_cols = fp8_padded(t->cols);
+    size_t tiles = ceil_div(out_rows, TILE) * ceil_div(out_cols, TILE);
+    unsigned blocks = grid_for(q, tiles * THREADS, THREADS);
 
-    cuda_check(q, "fp8",
-               cudaMemsetAsync(t->amax, 0, sizeof(*t->amax), q->stream));
-    amax_kernel<<<blocks, THREADS, 0, q->stream>>>(t->amax, x, packed, n);
-    tiles = ceil_div(out_rows, TILE) * ceil_div(out_cols, TILE);
-    blocks = grid_for(q, tiles * THREADS, THREADS);
+    if (amax == NULL) {
+        cuda_fp8_amax(q, t->found, x, t->rows * t->cols);
+        amax = t->found;
+    }
     if (t->e4m3)
         round_kernel<true><<<blocks, THREADS, 0, q->stream>>>(
-            t->codes, t->inverse, t->amax, x, t->rows, t->cols, out_rows,
-            out_cols, t->transpose);
+            t->codes, t->turned, t->inverse, amax, x, t->rows, t->cols,
+            out_rows, out_cols);
     else
         round_kernel<false><<<blocks, THREADS, 0, q->stream>>>(
-            t->codes, t->inverse, t->amax, x, t->rows, t->cols, out_rows,
-            out_cols, t->transpose);
+            t->codes, t->turned, t->inverse, amax, x, t->rows, t->cols,
+            out_rows, out_cols);
 }

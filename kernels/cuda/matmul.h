@@ -46,8 +46,8 @@ struct plait_weight {
     size_t O, C;
     const void *data;
     struct plait_device *dev;
-    /* fp8_weight(): 256 bytes of scale and amax, the codes of [O,C], those of
-     * [C,O]; NULL: it was never asked for. */
+    /* fp8_weight(): codes behind their scale, plait_fp8_bytes(); NULL: it was
+     * never asked for. */
     unsigned char *codes;
     bool rounded; /* the codes are those of the data */
 };

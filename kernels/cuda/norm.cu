@@ -20,15 +20,18 @@ template <int V> static __device__ inline int place(int c, int j, int C)
 
 /* -- forward ------------------------------------------------------------- */
 
-/* beta and mean are NULL for RMSNorm. The row stays in shared memory. */
+/* beta and mean are NULL for RMSNorm, amax where nobody asks for it. The row
+ * stays in shared memory. */
 template <typename T, int V, bool rms>
 static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
                                    const T *inp, const T *residual,
                                    const T *gamma, const T *beta, float eps,
-                                   size_t N, int C)
+                                   unsigned *amax, size_t N, int C)
 {
     extern __shared__ __align__(16) float row[];
     __shared__ float shared[32];
+    __shared__ unsigned mosts[32];
+    unsigned most = 0;
 
     for (size_t i = blockIdx.x; i < N; i += gridDim.x) {
         float total = 0, square = 0, mu, r;
@@ -64,6 +67,8 @@ static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
             for (int j = 0; j < V; j++)
                 g[j] = (row[place<V>(c, j, C)] - mu) * r * g[j] + b[j];
             store_values<T, V>(out + i * C + c, g);
+            if (amax != NULL)
+                most = larger<T, V>(most, g);
         }
         if (threadIdx.x == 0) {
             rstd[i] = r;
@@ -71,13 +76,16 @@ static __global__ void norm_kernel(T *out, float *mean, float *rstd, T *sum,
                 mean[i] = mu;
         }
     }
+    if (amax != NULL)
+        block_amax(amax, most, mosts);
 }
 
 template <typename T, int V, bool rms>
 static void norm_launch(struct plait_queue *q, const char *op, void *out,
                         float *mean, float *rstd, void *sum, const void *inp,
                         const void *residual, const void *gamma,
-                        const void *beta, float eps, size_t N, size_t C)
+                        const void *beta, float eps, size_t N, size_t C,
+                        unsigned *amax)
 {
     size_t smem = C * sizeof(float);
 
@@ -88,15 +96,15 @@ static void norm_launch(struct plait_queue *q, const char *op, void *out,
     norm_kernel<T, V, rms><<<(unsigned)(N < 1 << 20 ? N : 1 << 20),
                              threads_for(C), smem, q->stream>>>(
         (T *)out, mean, rstd, (T *)sum, (const T *)inp, (const T *)residual,
-        (const T *)gamma, (const T *)beta, eps, N, (int)C);
+        (const T *)gamma, (const T *)beta, eps, amax, N, (int)C);
 }
 
 template <bool rms>
-static int norm_forward(struct plait_queue *q, const char *op,
-                        enum plait_dtype type, void *out, float *mean,
-                        float *rstd, void *sum, const void *inp,
-                        const void *residual, const void *gamma,
-                        const void *beta, float eps, size_t N, size_t C)
+static int
+norm_forward(struct plait_queue *q, const char *op, enum plait_dtype type,
+             void *out, float *mean, float *rstd, void *sum, const void *inp,
+             const void *residual, const void *gamma, const void *beta,
+             float eps, size_t N, size_t C, unsigned *amax)
 {
     return cuda_launch(q, op, type, N * C, [&](auto zero) {
         typedef decltype(zero) T;
@@ -104,9 +112,11 @@ static int norm_forward(struct plait_queue *q, const char *op,
                      aligned16(sum) && aligned16(residual) &&
                      aligned16(gamma) && aligned16(beta);
 
+        clear_amax(q, op, amax);
         for_width<T>(packs, [&](auto width) {
             norm_launch<T, width.value, rms>(q, op, out, mean, rstd, sum, inp,
-                                             residual, gamma, beta, eps, N, C);
+                                             residual, gamma, beta, eps, N, C,
+                                             amax);
         });
     });
 }
@@ -115,37 +125,55 @@ static int layernorm_forward(struct plait_queue *q, enum plait_dtype type,
                              void *out, float *mean, float *rstd, void *sum,
                              const void *inp, const void *residual,
                              const void *gamma, const void *beta, float eps,
-                             size_t N, size_t C)
+                             size_t N, size_t C, uint32_t *amax)
 {
     return norm_forward<false>(q, "layernorm_forward", type, out, mean, rstd,
-                               sum, inp, residual, gamma, beta, eps, N, C);
+                               sum, inp, residual, gamma, beta, eps, N, C,
+                               amax);
 }
 
 static int rmsnorm_forward(struct plait_queue *q, enum plait_dtype type,
                            void *out, float *rstd, void *sum, const void *inp,
                            const void *residual, const void *gamma, float eps,
-                           size_t N, size_t C)
+                           size_t N, size_t C, uint32_t *amax)
 {
     return norm_forward<true>(q, "rmsnorm_forward", type, out, NULL, rstd, sum,
-                              inp, residual, gamma, NULL, eps, N, C);
+                              inp, residual, gamma, NULL, eps, N, C, amax);
 }
 
 /* -- backward ------------------------------------------------------------ */
 
+/* A block's sums to its row of part [gridDim.x, C], dbeta's gridDim.x * C
+ * further. */
+template <int V, bool rms>
+static __device__ inline void leave_part(float *part, const float *dgamma,
+                                         const float *dbeta, int C)
+{
+    for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
+        for (int j = 0; j < V; j++) {
+            part[(size_t)blockIdx.x * C + c + j] = dgamma[place<V>(c, j, C)];
+            if (!rms)
+                part[((size_t)gridDim.x + blockIdx.x) * C + c + j] =
+                    dbeta[place<V>(c, j, C)];
+        }
+    }
+}
+
 /* With h = (x - mean) * rstd and d = dout * gamma:
  *   dx = rstd * (d - mean(d) - h * mean(d h))   (RMSNorm: without mean(d))
  *   dgamma = sum of dout * h, dbeta = sum of dout over the rows
- * Every block adds up the parameter gradients of its rows in shared memory
- * and leaves them in part [gridDim.x, C] (dbeta gridDim.x * C further). */
+ * Every block adds up the parameter gradients of its rows in shared memory. */
 template <typename T, int V, bool rms>
 static __global__ void
 norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
                      const T *gamma, const float *mean, const float *rstd,
-                     bool accumulate, size_t N, int C)
+                     bool accumulate, unsigned *amax, size_t N, int C)
 {
     extern __shared__ __align__(16) float sums[]; /* dgamma [C], dbeta [C] */
     __shared__ float shared[32];
+    __shared__ unsigned mosts[32];
     float *dgamma = sums, *dbeta = sums + C;
+    unsigned most = 0;
 
     for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
         for (int j = 0; j < V; j++) {
@@ -186,24 +214,22 @@ norm_gradient_kernel(T *dx, float *part, const T *dout, const T *x,
             for (int j = 0; j < V; j++)
                 old[j] += r * (d[j] * g[j] - m1 - (h[j] - mu) * r * m2);
             store_values<T, V>(dx + i * C + c, old);
+            if (amax != NULL)
+                most = larger<T, V>(most, old);
         }
     }
-    for (int c = threadIdx.x * V; c < C; c += blockDim.x * V) {
-        for (int j = 0; j < V; j++) {
-            part[(size_t)blockIdx.x * C + c + j] = dgamma[place<V>(c, j, C)];
-            if (!rms)
-                part[((size_t)gridDim.x + blockIdx.x) * C + c + j] =
-                    dbeta[place<V>(c, j, C)];
-        }
-    }
+    if (amax != NULL)
+        block_amax(amax, most, mosts);
+    leave_part<V, rms>(part, dgamma, dbeta, C);
 }
 
 template <typename T, int V, bool rms>
-static void
-norm_gradient_launch(struct plait_queue *q, const char *op, void *dx,
-                     float *dgamma, float *dbeta, const void *dout,
-                     const void *x, const void *gamma, const float *mean,
-                     const float *rstd, int accumulate, size_t N, size_t C)
+static void norm_gradient_launch(struct plait_queue *q, const char *op,
+                                 void *dx, float *dgamma, float *dbeta,
+                                 const void *dout, const void *x,
+                                 const void *gamma, const float *mean,
+                                 const float *rstd, int accumulate, size_t N,
+                                 size_t C, unsigned *amax)
 {
     size_t smem = (rms ? 1 : 2) * C * sizeof(float);
     size_t most = (size_t)q->dev->sms * 2048 / threads_for(C);
@@ -219,7 +245,7 @@ norm_gradient_launch(struct plait_queue *q, const char *op, void *dx,
     norm_gradient_kernel<T, V, rms>
         <<<blocks, threads_for(C), smem, q->stream>>>(
             (T *)dx, part, (const T *)dout, (const T *)x, (const T *)gamma,
-            mean, rstd, accumulate != 0, N, (int)C);
+            mean, rstd, accumulate != 0, amax, N, (int)C);
     cuda_sum_rows(q, dgamma, part, blocks, C);
     if (!rms)
         cuda_sum_rows(q, dbeta, part + blocks * C, blocks, C);
@@ -230,17 +256,19 @@ static int norm_backward(struct plait_queue *q, const char *op,
                          enum plait_dtype type, void *dx, float *dgamma,
                          float *dbeta, const void *dout, const void *x,
                          const void *gamma, const float *mean,
-                         const float *rstd, int accumulate, size_t N, size_t C)
+                         const float *rstd, int accumulate, size_t N, size_t C,
+                         unsigned *amax)
 {
     return cuda_launch(q, op, type, N * C, [&](auto zero) {
         typedef decltype(zero) T;
         bool packs = rows_aligned16<T>(dx, C) && aligned16(dout) &&
                      aligned16(x) && aligned16(gamma);
 
+        clear_amax(q, op, amax);
         for_width<T>(packs, [&](auto width) {
-            norm_gradient_launch<T, width.value, rms>(q, op, dx, dgamma, dbeta,
-                                                      dout, x, gamma, mean,
-                                                      rstd, accumulate, N, C);
+            norm_gradient_launch<T, width.value, rms>(
+                q, op, dx, dgamma, dbeta, dout, x, gamma, mean, rstd,
+                accumulate, N, C, amax);
         });
     });
 }
@@ -250,20 +278,21 @@ static int layernorm_backward(struct plait_queue *q, enum plait_dtype type,
                               const void *dout, const void *x,
                               const void *gamma, const float *mean,
                               const float *rstd, int accumulate, size_t N,
-                              size_t C)
+                              size_t C, uint32_t *amax)
 {
     return norm_backward<false>(q, "layernorm_backward", type, dx, dgamma,
                                 dbeta, dout, x, gamma, mean, rstd, accumulate,
-                                N, C);
+                                N, C, amax);
 }
 
 static int rmsnorm_backward(struct plait_queue *q, enum plait_dtype type,
                             void *dx, float *dgamma, const void *dout,
                             const void *x, const void *gamma, const float *rstd,
-                            int accumulate, size_t N, size_t C)
+                            int accumulate, size_t N, size_t C, uint32_t *amax)
 {
     return norm_backward<true>(q, "rmsnorm_backward", type, dx, dgamma, NULL,
-                               dout, x, gamma, NULL, rstd, accumulate, N, C);
+                               dout, x, gamma, NULL, rstd, accumulate, N, C,
+                               amax);
 }
 
 void cuda_norm_ops(struct plait_ops *ops)

@@ -103,9 +103,8 @@ int ref_gelu_backward(struct plait_queue *q, enum plait_dtype type, void *dinp,
 }
 
 int ref_swiglu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                       const void *inp, size_t N, size_t F)
+                       const void *inp, size_t N, size_t F, uint32_t *amax)
 {
-    (void)q;
     for (size_t i = 0; i < N; i++) {
         for (size_t f = 0; f < F; f++) {
             double gate = ref_get(type, inp, i * 2 * F + f);
@@ -114,14 +113,13 @@ int ref_swiglu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
             ref_put(type, out, i * F + f, gate / (1 + exp(-gate)) * up);
         }
     }
-    return 0;
+    return ref_fp8_amax(q, amax, out, N * F);
 }
 
 int ref_swiglu_backward(struct plait_queue *q, enum plait_dtype type,
                         void *dinp, const void *dout, const void *inp, size_t N,
-                        size_t F)
+                        size_t F, uint32_t *amax)
 {
-    (void)q;
     for (size_t i = 0; i < N; i++) {
         for (size_t f = 0; f < F; f++) {
             size_t g = i * 2 * F + f, u = g + F;
@@ -133,5 +131,5 @@ int ref_swiglu_backward(struct plait_queue *q, enum plait_dtype type,
             ref_put(type, dinp, u, d * gate * s);
         }
     }
-    return 0;
+    return ref_fp8_amax(q, amax, dinp, 2 * N * F);
 }

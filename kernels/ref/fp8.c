@@ -7,23 +7,37 @@
 /* fp8 by way of bf16, which holds every value of both formats times a power
  * of two: round the operands, then multiply them like any others. */
 
-/* A copy of x [n] rounded to fp8; the caller frees. NULL: the queue failed. */
-static uint16_t *rounded(struct plait_queue *q, enum plait_fp8 format,
-                         const void *x, size_t n)
+int ref_fp8_amax(struct plait_queue *q, uint32_t *amax, const void *x, size_t n)
 {
     const uint16_t *from = x;
+    uint32_t most = 0;
+
+    (void)q;
+    if (amax == NULL)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        if ((uint32_t)(from[i] & 0x7fff) << 16 > most)
+            most = (uint32_t)(from[i] & 0x7fff) << 16;
+    *amax = most;
+    return 0;
+}
+
+/* A copy of x->x [n] rounded to fp8; the caller frees. NULL: the queue
+ * failed. */
+static uint16_t *rounded(struct plait_queue *q, enum plait_fp8 format,
+                         const struct plait_operand *x, size_t n)
+{
+    const uint16_t *from = x->x;
     uint16_t *to = malloc(n * sizeof(*to) + 1);
-    uint32_t amax = 0;
+    uint32_t amax;
     float scale;
 
     if (to == NULL) {
         plait_queue_fail(&q->head, ENOMEM, "fp8: out of memory");
         return NULL;
     }
-    for (size_t i = 0; i < n; i++)
-        if ((uint32_t)(from[i] & 0x7fff) << 16 > amax)
-            amax = (uint32_t)(from[i] & 0x7fff) << 16;
-    scale = plait_fp8_scale(amax, format);
+    ref_fp8_amax(q, &amax, from, n);
+    scale = plait_fp8_scale(x->amax != NULL ? *x->amax : amax, format);
     for (size_t i = 0; i < n; i++) {
         uint8_t code =
             plait_fp8_of_f32(plait_f32_of_bf16(from[i]) * scale, format);
@@ -34,12 +48,13 @@ static uint16_t *rounded(struct plait_queue *q, enum plait_fp8 format,
 }
 
 int ref_fp8_forward(struct plait_queue *q, void *out, void *pre,
-                    const void *inp, struct plait_weight *w, const void *bias,
-                    enum plait_activation act, size_t N)
+                    const struct plait_operand *inp, struct plait_weight *w,
+                    const void *bias, enum plait_activation act, size_t N)
 {
+    const struct plait_operand weight = {.x = w->data};
     struct plait_weight r = *w;
     void *x = rounded(q, PLAIT_E4M3, inp, N * w->C);
-    void *y = rounded(q, PLAIT_E4M3, w->data, w->O * w->C);
+    void *y = rounded(q, PLAIT_E4M3, &weight, w->O * w->C);
     int rc = -1;
 
     assert(w->type == PLAIT_BF16_T);
@@ -51,13 +66,15 @@ int ref_fp8_forward(struct plait_queue *q, void *out, void *pre,
     return rc;
 }
 
-int ref_fp8_backward_input(struct plait_queue *q, void *dinp, const void *dout,
+int ref_fp8_backward_input(struct plait_queue *q, void *dinp,
+                           const struct plait_operand *dout,
                            struct plait_weight *w, enum plait_activation act,
                            const void *pre, int accumulate, size_t N)
 {
+    const struct plait_operand weight = {.x = w->data};
     struct plait_weight r = *w;
     void *dy = rounded(q, PLAIT_E5M2, dout, N * w->O);
-    void *y = rounded(q, PLAIT_E4M3, w->data, w->O * w->C);
+    void *y = rounded(q, PLAIT_E4M3, &weight, w->O * w->C);
     int rc = -1;
 
     assert(w->type == PLAIT_BF16_T);
@@ -71,9 +88,10 @@ int ref_fp8_backward_input(struct plait_queue *q, void *dinp, const void *dout,
 }
 
 int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                            float *dw, float *dbias, const void *dout,
-                            const void *inp, int accumulate, size_t N, size_t O,
-                            size_t C)
+                            float *dw, float *dbias,
+                            const struct plait_operand *dout,
+                            const struct plait_operand *inp, int accumulate,
+                            size_t N, size_t O, size_t C)
 {
     void *dy = rounded(q, PLAIT_E5M2, dout, N * O);
     void *x = rounded(q, PLAIT_E4M3, inp, N * C);
@@ -89,5 +107,5 @@ int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
         return rc;
     if (!accumulate)
         memset(dbias, 0, O * sizeof(*dbias));
-    return ref_bias_backward(q, type, dbias, dout, N, O);
+    return ref_bias_backward(q, type, dbias, dout->x, N, O);
 }

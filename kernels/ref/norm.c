@@ -17,11 +17,10 @@ int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, float *mean, float *rstd, void *sum,
                           const void *inp, const void *residual,
                           const void *gamma, const void *beta, float eps,
-                          size_t N, size_t C)
+                          size_t N, size_t C, uint32_t *amax)
 {
     const void *x = norm_input(type, sum, inp, residual, N * C);
 
-    (void)q;
     for (size_t i = 0; i < N; i++) {
         double mu = 0, var = 0, r;
 
@@ -42,7 +41,7 @@ int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
         mean[i] = (float)mu;
         rstd[i] = (float)r;
     }
-    return 0;
+    return ref_fp8_amax(q, amax, out, N * C);
 }
 
 /* dx of one row of out = (x - mean) * rstd * gamma, given xhat = (x - mean)
@@ -78,9 +77,8 @@ int ref_layernorm_backward(struct plait_queue *q, enum plait_dtype type,
                            void *dx, float *dgamma, float *dbeta,
                            const void *dout, const void *x, const void *gamma,
                            const float *mean, const float *rstd, int accumulate,
-                           size_t N, size_t C)
+                           size_t N, size_t C, uint32_t *amax)
 {
-    (void)q;
     for (size_t c = 0; c < C; c++) {
         double dg = dgamma[c], db = dbeta[c];
 
@@ -96,17 +94,16 @@ int ref_layernorm_backward(struct plait_queue *q, enum plait_dtype type,
     for (size_t i = 0; i < N; i++)
         norm_backward_row(type, dx, dout, x, gamma, mean[i], rstd[i], 1,
                           accumulate, i * C, C);
-    return 0;
+    return ref_fp8_amax(q, amax, dx, N * C);
 }
 
 int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type, void *out,
                         float *rstd, void *sum, const void *inp,
                         const void *residual, const void *gamma, float eps,
-                        size_t N, size_t C)
+                        size_t N, size_t C, uint32_t *amax)
 {
     const void *x = norm_input(type, sum, inp, residual, N * C);
 
-    (void)q;
     for (size_t i = 0; i < N; i++) {
         double squares = 0, r;
 
@@ -121,15 +118,14 @@ int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type, void *out,
                     ref_get(type, x, i * C + c) * r * ref_get(type, gamma, c));
         rstd[i] = (float)r;
     }
-    return 0;
+    return ref_fp8_amax(q, amax, out, N * C);
 }
 
 int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type, void *dx,
                          float *dgamma, const void *dout, const void *x,
                          const void *gamma, const float *rstd, int accumulate,
-                         size_t N, size_t C)
+                         size_t N, size_t C, uint32_t *amax)
 {
-    (void)q;
     for (size_t c = 0; c < C; c++) {
         double dg = dgamma[c];
 
@@ -141,5 +137,5 @@ int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type, void *dx,
     for (size_t i = 0; i < N; i++)
         norm_backward_row(type, dx, dout, x, gamma, 0, rstd[i], 0, accumulate,
                           i * C, C);
-    return 0;
+    return ref_fp8_amax(q, amax, dx, N * C);
 }

@@ -47,6 +47,7 @@ static const struct plait_ops ops = {
     .fp8_forward = ref_fp8_forward,
     .fp8_backward_input = ref_fp8_backward_input,
     .fp8_backward_weight = ref_fp8_backward_weight,
+    .fp8_amax = ref_fp8_amax,
     .has_fp8 = host_has_fp8,
     .gelu_forward = ref_gelu_forward,
     .gelu_backward = ref_gelu_backward,

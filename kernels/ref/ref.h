@@ -84,44 +84,49 @@ int ref_linear_backward_weight(struct plait_queue *q, enum plait_dtype type,
                                size_t O, size_t C);
 
 int ref_fp8_forward(struct plait_queue *q, void *out, void *pre,
-                    const void *inp, struct plait_weight *w, const void *bias,
-                    enum plait_activation act, size_t N);
-int ref_fp8_backward_input(struct plait_queue *q, void *dinp, const void *dout,
+                    const struct plait_operand *inp, struct plait_weight *w,
+                    const void *bias, enum plait_activation act, size_t N);
+int ref_fp8_backward_input(struct plait_queue *q, void *dinp,
+                           const struct plait_operand *dout,
                            struct plait_weight *w, enum plait_activation act,
                            const void *pre, int accumulate, size_t N);
 int ref_fp8_backward_weight(struct plait_queue *q, enum plait_dtype type,
-                            float *dw, float *dbias, const void *dout,
-                            const void *inp, int accumulate, size_t N, size_t O,
-                            size_t C);
+                            float *dw, float *dbias,
+                            const struct plait_operand *dout,
+                            const struct plait_operand *inp, int accumulate,
+                            size_t N, size_t O, size_t C);
+/* amax NULL: nobody asks. */
+int ref_fp8_amax(struct plait_queue *q, uint32_t *amax, const void *x,
+                 size_t n);
 
 int ref_gelu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
                      const void *inp, size_t n);
 int ref_gelu_backward(struct plait_queue *q, enum plait_dtype type, void *dinp,
                       const void *dout, const void *inp, size_t n);
 int ref_swiglu_forward(struct plait_queue *q, enum plait_dtype type, void *out,
-                       const void *inp, size_t N, size_t F);
+                       const void *inp, size_t N, size_t F, uint32_t *amax);
 int ref_swiglu_backward(struct plait_queue *q, enum plait_dtype type,
                         void *dinp, const void *dout, const void *inp, size_t N,
-                        size_t F);
+                        size_t F, uint32_t *amax);
 
 int ref_layernorm_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, float *mean, float *rstd, void *sum,
                           const void *inp, const void *residual,
                           const void *gamma, const void *beta, float eps,
-                          size_t N, size_t C);
+                          size_t N, size_t C, uint32_t *amax);
 int ref_layernorm_backward(struct plait_queue *q, enum plait_dtype type,
                            void *dx, float *dgamma, float *dbeta,
                            const void *dout, const void *x, const void *gamma,
                            const float *mean, const float *rstd, int accumulate,
-                           size_t N, size_t C);
+                           size_t N, size_t C, uint32_t *amax);
 int ref_rmsnorm_forward(struct plait_queue *q, enum plait_dtype type, void *out,
                         float *rstd, void *sum, const void *inp,
                         const void *residual, const void *gamma, float eps,
-                        size_t N, size_t C);
+                        size_t N, size_t C, uint32_t *amax);
 int ref_rmsnorm_backward(struct plait_queue *q, enum plait_dtype type, void *dx,
                          float *dgamma, const void *dout, const void *x,
                          const void *gamma, const float *rstd, int accumulate,
-                         size_t N, size_t C);
+                         size_t N, size_t C, uint32_t *amax);
 
 int ref_embedding_forward(struct plait_queue *q, enum plait_dtype type,
                           void *out, const int32_t *tokens, const void *wte,

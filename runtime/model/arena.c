@@ -97,6 +97,7 @@ static void place_inner(struct arena *a, const struct plait_dims *d,
     x->rstd1 = take_f(a, r.n);
     x->mean2 = take_f(a, r.n);
     x->rstd2 = take_f(a, r.n);
+    x->amax = take_bytes(a, 4 * sizeof(*x->amax));
 }
 
 static void place_stash(struct arena *a, const struct plait_dims *d,
@@ -145,6 +146,25 @@ static void place_runs(struct arena *a, const struct plait_model *m,
     x->before = take_f(a, n);
 }
 
+/* Where gradients of weights are deferred, the two products of a gradient come
+ * at different times. */
+static bool keeps_codes(const struct plait_model *m)
+{
+    return m->config->train.precision == PLAIT_FP8 &&
+           m->mesh->ops->fp8_gradient &&
+           m->config->parallel.schedule != PLAIT_SCHEDULE_ZB_H1;
+}
+
+/* Of the widest gradient; experts keep none. */
+static size_t codes_bytes(const struct plait_dims *d, struct rows r)
+{
+    int most = d->hidden > d->qkv ? d->hidden : d->qkv;
+
+    if (!d->experts && d->up > most)
+        most = d->up;
+    return plait_fp8_bytes(r.N, most);
+}
+
 static void place_scratch(struct arena *a, struct plait_model *m, struct rows r)
 {
     struct plait_model_state *s = m->state;
@@ -162,6 +182,9 @@ static void place_scratch(struct arena *a, struct plait_model *m, struct rows r)
     x->datt = take_t(a, r.N * d->heads * d->head_dim);
     x->now.dpre = take_t(a, r.M * d->up);
     x->now.dqkv = take_t(a, r.N * d->qkv);
+    x->amax = take_bytes(a, 2 * sizeof(*x->amax));
+    if (keeps_codes(m))
+        x->codes = take_bytes(a, codes_bytes(d, r));
     if (d->qk_norm)
         x->normed = take_t(a, r.N * d->heads * d->head_dim);
     if (m->mesh->layout.size[PLAIT_CP] > 1)

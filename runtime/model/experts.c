@@ -290,7 +290,7 @@ static int experts_work(const struct plait_work *w, const struct plait_block *b,
     if (plait_grouped_forward(w, b, r, true, out, pre, r->x) < 0 ||
         (d->gated &&
          w->ops->swiglu_forward(w->q, w->type, a->act, a->pre,
-                                plait_experts_rows(w, r), d->ffn) < 0))
+                                plait_experts_rows(w, r), d->ffn, NULL) < 0))
         return -1;
     return plait_grouped_forward(w, b, r, false, y, NULL, a->act);
 }
@@ -358,7 +358,7 @@ static int experts_work_backward(const struct plait_work *w,
                             dy) < 0 ||
         (d->gated &&
          w->ops->swiglu_backward(w->q, w->type, dpre, dact, a->pre,
-                                 plait_experts_rows(w, r), d->ffn) < 0) ||
+                                 plait_experts_rows(w, r), d->ffn, NULL) < 0) ||
         plait_grouped_weight(w, b, r, true, dpre, r->x) < 0)
         return -1;
     return plait_grouped_input(w, b, r, true, NULL, dy, dpre);

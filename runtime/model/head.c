@@ -151,7 +151,7 @@ static int final_norm(const struct plait_work *w, const struct plait_block *b,
     if (!delta && w->ops->copy(w->q, s->hx, x, bytes) < 0)
         return -1;
     if (plait_norm_forward(w, b->region, b->norm, b->norm_bias, s->hn, s->hmean,
-                           s->hrstd, s->hx, delta ? x : s->hx, delta) < 0)
+                           s->hrstd, s->hx, delta ? x : s->hx, delta, NULL) < 0)
         return -1;
     t->sums = 0;
     return plait_tp_all_gather(&w->tp, s->hn, s->full, w->stream, normed,
@@ -188,7 +188,7 @@ int plait_head_forward(const struct plait_work *w, const struct plait_block *b,
     return plait_norm_backward(
         w, b->region, b->norm, b->norm_bias, w->slot->dhead,
         plait_tp_reduce_output(&w->tp, s->part, s->local), s->hx, s->hmean,
-        s->hrstd, false);
+        s->hrstd, false, NULL);
 }
 
 /* -- the logits themselves ----------------------------------------------------

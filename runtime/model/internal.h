@@ -121,6 +121,7 @@ struct plait_activations {
     void *act;              /* [M,F] */
     struct plait_routed routed;
     float *mean1, *rstd1, *mean2, *rstd2; /* [n] */
+    uint32_t *amax;                       /* [4], operand.h */
     float *lse;                      /* [pieces, batch, heads, piece_len] */
     struct plait_layer_cache *cache; /* NULL but for texts that grow */
 };
@@ -167,6 +168,9 @@ struct plait_scratch {
     void *dact;             /* [M,F] */
     void *datt;             /* [N,heads*D] */
     void *normed;           /* [N,heads*D] of q or k; only with their norm */
+    uint32_t *amax;         /* [2], operand.h */
+    void *codes;            /* of a gradient in fp8, for both of its products;
+                               NULL: each makes its own */
     struct plait_stash now; /* dpre [M,up] and dqkv alone */
     struct plait_activations shared; /* what recompute does not keep */
     void *route;  /* [N,E] the router's logits or their gradient */
@@ -373,31 +377,36 @@ double plait_begin_part(const struct plait_work *w);
 int plait_end_part(const struct plait_work *w, enum plait_model_part part,
                    double start, int rc);
 /* The norm of the family. Where delta is not NULL, x = inp + delta is stored
- * to `x` first; else x is inp. rows as the stream has them. */
+ * to `x` first; else x is inp. rows as the stream has them. *amax = the largest
+ * magnitude of out or dx (NULL: nobody asks). */
 int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
                        size_t beta, void *out, float *mean, float *rstd,
-                       void *x, const void *inp, const void *delta);
+                       void *x, const void *inp, const void *delta,
+                       uint32_t *amax);
 int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
                         size_t beta, void *dx, const void *dout, const void *x,
-                        const float *mean, const float *rstd, bool accumulate);
+                        const float *mean, const float *rstd, bool accumulate,
+                        uint32_t *amax);
 /* The linears of the layers, in the precision of the run; shapes as those of
  * the ops. bias is the value, or the offset of its gradient. */
 int plait_linear_forward(const struct plait_work *w,
                          const struct plait_matrix *matrix, const void *bias,
                          enum plait_activation act, void *out, void *pre,
-                         const void *inp, size_t rows);
+                         const struct plait_operand *inp, size_t rows);
 int plait_linear_input(const struct plait_work *w,
                        const struct plait_matrix *matrix,
                        enum plait_activation act, const void *pre, void *dinp,
-                       const void *dout, size_t rows);
+                       const struct plait_operand *dout, size_t rows);
 /* dW += dout^T . inp, and dbias where the matrix has one; = where no
  * product has made them since plait_model_begin_gradient(). */
 int plait_linear_weight(const struct plait_work *w,
                         const struct plait_matrix *matrix, size_t bias,
-                        const void *dout, const void *inp);
+                        const struct plait_operand *dout,
+                        const struct plait_operand *inp);
 int plait_linear_weight_rows(const struct plait_work *w,
                              const struct plait_matrix *matrix, size_t bias,
-                             const void *dout, const void *inp, size_t rows);
+                             const struct plait_operand *dout,
+                             const struct plait_operand *inp, size_t rows);
 
 /* The same without bias, never in fp8: the head's and the router's. */
 int plait_product_weight(const struct plait_work *w,

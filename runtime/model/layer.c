@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/model/experts.h"
 #include "runtime/model/hooks.h"
+#include "runtime/model/operand.h"
 
 /* One transformer layer: x2 = x + attention(norm(x)); x2 + mlp(norm(x2)).
  * The second sum is computed by the next block's norm, in the same pass over
@@ -45,27 +46,40 @@ static void *reduced_output(const struct plait_work *w)
     return plait_tp_reduce_output(&w->tp, w->scratch->part, w->scratch->local);
 }
 
+/* Chunk i of an operand of all rows. */
+static struct plait_operand chunk_of(const struct plait_work *w,
+                                     const struct plait_operand *all, int i,
+                                     size_t columns)
+{
+    return (struct plait_operand){.x = chunk_at(w, all->x, i, columns),
+                                  .amax = all->amax,
+                                  .codes =
+                                      w->tp.chunks == 1 ? all->codes : NULL};
+}
+
 /* A column-parallel linear. */
 static int column_linear(const struct plait_work *w,
                          const struct plait_matrix *matrix, const void *bias,
                          enum plait_activation act, void *out, void *pre,
-                         const void *normed)
+                         const struct plait_operand *normed)
 {
     struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
-    const void *full;
+    struct plait_operand full = *normed;
 
-    if (gather_rows(w, normed, w->scratch->full, &full, req) < 0)
+    if (gather_rows(w, normed->x, w->scratch->full, &full.x, req) < 0)
         return -1;
-    if (full == normed) /* nothing to wait for */
-        return plait_linear_forward(w, matrix, bias, act, out, pre, full,
+    if (full.x == normed->x) /* nothing to wait for */
+        return plait_linear_forward(w, matrix, bias, act, out, pre, &full,
                                     w->shape->N);
-    for (int i = 0; i < w->tp.chunks; i++)
+    for (int i = 0; i < w->tp.chunks; i++) {
+        struct plait_operand x = chunk_of(w, &full, i, matrix->C);
+
         if (plait_comm_wait(&req[i], w->q) < 0 ||
             plait_linear_forward(
                 w, matrix, bias, act, chunk_at(w, out, i, matrix->O),
-                chunk_at(w, pre, i, matrix->O), chunk_at(w, full, i, matrix->C),
-                chunk_rows(w)) < 0)
+                chunk_at(w, pre, i, matrix->O), &x, chunk_rows(w)) < 0)
             return -1;
+    }
     return 0;
 }
 
@@ -73,22 +87,24 @@ static int column_linear(const struct plait_work *w,
  * results of all ranks are summed. */
 static int row_linear(const struct plait_work *w,
                       const struct plait_matrix *matrix, size_t bias,
-                      const char *what, const void *inp, const void **out)
+                      const char *what, const struct plait_operand *inp,
+                      const void **out)
 {
     struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
     const void *b = NULL;
 
     if (matrix->bias && w->d->tp_rank == 0)
         b = plait_weight_at(w, matrix->region, bias);
-    for (int i = 0; i < w->tp.chunks; i++)
-        if (plait_linear_forward(w, matrix, b, PLAIT_ACT_NONE,
-                                 chunk_at(w, w->scratch->part, i, matrix->O),
-                                 NULL, chunk_at(w, inp, i, matrix->C),
+    for (int i = 0; i < w->tp.chunks; i++) {
+        struct plait_operand x = chunk_of(w, inp, i, matrix->C);
+        void *part = chunk_at(w, w->scratch->part, i, matrix->O);
+
+        if (plait_linear_forward(w, matrix, b, PLAIT_ACT_NONE, part, NULL, &x,
                                  chunk_rows(w)) < 0 ||
-            plait_show(w, what, chunk_at(w, w->scratch->part, i, matrix->O),
-                       chunk_rows(w) * matrix->O) < 0 ||
+            plait_show(w, what, part, chunk_rows(w) * matrix->O) < 0 ||
             reduce_chunk(w, i, &req[i]) < 0)
             return -1;
+    }
     *out = reduced_output(w);
     return plait_tp_wait(&w->tp, req);
 }
@@ -96,11 +112,12 @@ static int row_linear(const struct plait_work *w,
 static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
                        const struct plait_activations *a)
 {
+    struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N1);
     const void *bias = NULL;
 
     if (b->qkv.bias)
         bias = plait_weight_at(w, b->region, b->qkv_bias);
-    if (column_linear(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL, a->n1) <
+    if (column_linear(w, &b->qkv, bias, PLAIT_ACT_NONE, a->qkv, NULL, &normed) <
             0 ||
         plait_show(w, "q, k and v", a->qkv, w->shape->N * b->qkv.O) < 0 ||
         plait_qk_norm_forward(w, b, a) < 0)
@@ -111,6 +128,8 @@ static int qkv_forward(const struct plait_work *w, const struct plait_block *b,
 static int up_forward(const struct plait_work *w, const struct plait_block *b,
                       const struct plait_activations *a)
 {
+    struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N2);
+    uint32_t *amax = plait_amax_at(w, a, PLAIT_AMAX_ACT);
     const void *full;
 
     if (w->d->experts) {
@@ -118,14 +137,32 @@ static int up_forward(const struct plait_work *w, const struct plait_block *b,
             return -1;
         return plait_experts_forward(w, b, a, full);
     }
-    if (!w->d->gated)
-        return column_linear(w, &b->up,
-                             plait_weight_at(w, b->region, b->up_bias),
-                             PLAIT_ACT_GELU, a->act, a->pre, a->n2);
-    if (column_linear(w, &b->up, NULL, PLAIT_ACT_NONE, a->pre, NULL, a->n2) < 0)
+    if (w->d->gated)
+        return column_linear(w, &b->up, NULL, PLAIT_ACT_NONE, a->pre, NULL,
+                             &normed) < 0
+                   ? -1
+                   : w->ops->swiglu_forward(w->q, w->type, a->act, a->pre,
+                                            w->shape->N, w->d->ffn, amax);
+    if (column_linear(w, &b->up, plait_weight_at(w, b->region, b->up_bias),
+                      PLAIT_ACT_GELU, a->act, a->pre, &normed) < 0)
         return -1;
-    return w->ops->swiglu_forward(w->q, w->type, a->act, a->pre, w->shape->N,
-                                  w->d->ffn);
+    return plait_amax_find(w, amax, a->act, w->shape->N * w->d->ffn);
+}
+
+static int attention_forward(const struct plait_work *w,
+                             const struct plait_block *b,
+                             const struct plait_activations *a,
+                             const void **out)
+{
+    struct plait_operand att = plait_operand_at(w, a, PLAIT_AMAX_ATT);
+    size_t n = w->shape->N * b->out.C;
+
+    if (qkv_forward(w, b, a) < 0 || plait_attention_forward(w, a) < 0 ||
+        plait_show(w, "the attention", a->att, n) < 0 ||
+        plait_amax_find(w, plait_amax_at(w, a, PLAIT_AMAX_ATT), a->att, n) < 0)
+        return -1;
+    return row_linear(w, &b->out, b->out_bias, "the attention's output", &att,
+                      out);
 }
 
 /* All but the last linear. */
@@ -134,19 +171,18 @@ static int inner_forward(const struct plait_work *w,
                          const struct plait_activations *a, const void *x,
                          const void *delta)
 {
-    const void *attended;
     size_t stream = w->shape->n * w->d->hidden;
+    const void *out;
 
     if (plait_norm_forward(w, b->region, b->norm1, b->norm1_bias, a->n1,
-                           a->mean1, a->rstd1, a->x1, x, delta) < 0 ||
+                           a->mean1, a->rstd1, a->x1, x, delta,
+                           plait_amax_at(w, a, PLAIT_AMAX_N1)) < 0 ||
         plait_show(w, "the input", a->x1, stream) < 0 ||
         plait_show(w, "the first norm", a->n1, stream) < 0 ||
-        qkv_forward(w, b, a) < 0 || plait_attention_forward(w, a) < 0 ||
-        plait_show(w, "the attention", a->att, w->shape->N * b->out.C) < 0 ||
-        row_linear(w, &b->out, b->out_bias, "the attention's output", a->att,
-                   &attended) < 0 ||
+        attention_forward(w, b, a, &out) < 0 ||
         plait_norm_forward(w, b->region, b->norm2, b->norm2_bias, a->n2,
-                           a->mean2, a->rstd2, a->x2, a->x1, attended) < 0 ||
+                           a->mean2, a->rstd2, a->x2, a->x1, out,
+                           plait_amax_at(w, a, PLAIT_AMAX_N2)) < 0 ||
         plait_show(w, "the second norm", a->n2, stream) < 0 ||
         up_forward(w, b, a) < 0)
         return -1;
@@ -158,10 +194,11 @@ static int inner_forward(const struct plait_work *w,
 static int mlp_leave(const struct plait_work *w, const struct plait_block *b,
                      const struct plait_activations *a, const void **out)
 {
+    struct plait_operand act = plait_operand_at(w, a, PLAIT_AMAX_ACT);
     void *sum;
 
     if (!w->d->experts)
-        return row_linear(w, &b->down, b->down_bias, "the mlp's output", a->act,
+        return row_linear(w, &b->down, b->down_bias, "the mlp's output", &act,
                           out);
     if (plait_experts_join(w, a, w->scratch->part) < 0 ||
         plait_show(w, "the output of the experts", w->scratch->part,
@@ -203,21 +240,27 @@ int plait_layer_recompute(const struct plait_work *w,
 static int row_backward(const struct plait_work *w,
                         const struct plait_matrix *matrix,
                         enum plait_activation act, const void *pre, void *dinp,
-                        const void *dx, const void **dout)
+                        const void *dx, struct plait_operand *dout)
 {
     struct plait_request *req[PLAIT_TP_MAX_CHUNKS];
 
-    if (gather_rows(w, dx, w->scratch->full, dout, req) < 0)
+    *dout = (struct plait_operand){.amax = plait_gradient_amax(w)};
+    if (gather_rows(w, dx, w->scratch->full, &dout->x, req) < 0)
         return -1;
-    if (*dout == dx)
-        return plait_linear_input(w, matrix, act, pre, dinp, dx, w->shape->N);
-    for (int i = 0; i < w->tp.chunks; i++)
+    if (dout->x == dx)
+        return plait_operand_round(w, matrix, dout) < 0
+                   ? -1
+                   : plait_linear_input(w, matrix, act, pre, dinp, dout,
+                                        w->shape->N);
+    for (int i = 0; i < w->tp.chunks; i++) {
+        struct plait_operand dy = chunk_of(w, dout, i, matrix->O);
+
         if (plait_comm_wait(&req[i], w->q) < 0 ||
             plait_linear_input(w, matrix, act, chunk_at(w, pre, i, matrix->C),
-                               chunk_at(w, dinp, i, matrix->C),
-                               chunk_at(w, *dout, i, matrix->O),
+                               chunk_at(w, dinp, i, matrix->C), &dy,
                                chunk_rows(w)) < 0)
             return -1;
+    }
     return 0;
 }
 
@@ -226,26 +269,31 @@ static int row_backward(const struct plait_work *w,
  * gradient is being summed. */
 static int column_backward(const struct plait_work *w,
                            const struct plait_matrix *matrix, size_t bias,
-                           const void *dout, const void *normed,
+                           struct plait_operand *dout,
+                           const struct plait_operand *normed,
                            enum plait_phase phase, void **dnormed)
 {
     struct plait_request *gather[PLAIT_TP_MAX_CHUNKS];
     struct plait_request *sum[PLAIT_TP_MAX_CHUNKS];
-    const void *full;
+    struct plait_operand full = *normed;
 
     if (phase & PLAIT_PHASE_WEIGHT &&
-        gather_rows(w, normed, w->scratch->full, &full, gather) < 0)
+        gather_rows(w, normed->x, w->scratch->full, &full.x, gather) < 0)
         return -1;
-    for (int i = 0; i < w->tp.chunks; i++)
+    if (w->tp.chunks == 1 && plait_operand_round(w, matrix, dout) < 0)
+        return -1;
+    for (int i = 0; i < w->tp.chunks; i++) {
+        struct plait_operand dy = chunk_of(w, dout, i, matrix->O);
+
         if (plait_linear_input(w, matrix, PLAIT_ACT_NONE, NULL,
-                               chunk_at(w, w->scratch->part, i, matrix->C),
-                               chunk_at(w, dout, i, matrix->O),
+                               chunk_at(w, w->scratch->part, i, matrix->C), &dy,
                                chunk_rows(w)) < 0 ||
             reduce_chunk(w, i, &sum[i]) < 0)
             return -1;
+    }
     if (phase & PLAIT_PHASE_WEIGHT &&
         (plait_tp_wait(&w->tp, gather) < 0 ||
-         plait_linear_weight(w, matrix, bias, dout, full) < 0))
+         plait_linear_weight(w, matrix, bias, dout, &full) < 0))
         return -1;
     *dnormed = reduced_output(w);
     return plait_tp_wait(&w->tp, sum);
@@ -269,7 +317,11 @@ static int dense_backward(const struct plait_work *w,
                           enum plait_phase phase, void **dn2)
 {
     bool gated = w->d->gated;
-    const void *dout;
+    uint32_t *amax = plait_amax_of(w, w->scratch->amax + PLAIT_AMAX_DPRE);
+    struct plait_operand act = plait_operand_at(w, a, PLAIT_AMAX_ACT);
+    struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N2);
+    struct plait_operand dpre = {.x = s->dpre, .amax = gated ? amax : NULL};
+    struct plait_operand dout;
 
     if (row_backward(w, &b->down, gated ? PLAIT_ACT_NONE : PLAIT_ACT_GELU,
                      gated ? NULL : a->pre, gated ? w->scratch->dact : s->dpre,
@@ -277,12 +329,12 @@ static int dense_backward(const struct plait_work *w,
         return -1;
     if (gated &&
         w->ops->swiglu_backward(w->q, w->type, s->dpre, w->scratch->dact,
-                                a->pre, w->shape->N, w->d->ffn) < 0)
+                                a->pre, w->shape->N, w->d->ffn, amax) < 0)
         return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
-        plait_linear_weight(w, &b->down, b->down_bias, dout, a->act) < 0)
+        plait_linear_weight(w, &b->down, b->down_bias, &dout, &act) < 0)
         return -1;
-    return column_backward(w, &b->up, b->up_bias, s->dpre, a->n2, phase, dn2);
+    return column_backward(w, &b->up, b->up_bias, &dpre, &normed, phase, dn2);
 }
 
 /* The same of experts, whose weight gradients are never deferred: the memory
@@ -325,7 +377,8 @@ static int mlp_backward(const struct plait_work *w, const struct plait_block *b,
     if (rc < 0)
         return -1;
     return plait_norm_backward(w, b->region, b->norm2, b->norm2_bias, dx, dn2,
-                               a->x2, a->mean2, a->rstd2, true);
+                               a->x2, a->mean2, a->rstd2, true,
+                               plait_gradient_amax(w));
 }
 
 static int attention_backward(const struct plait_work *w,
@@ -334,22 +387,25 @@ static int attention_backward(const struct plait_work *w,
                               const struct plait_stash *s, void *dx,
                               enum plait_phase phase)
 {
+    struct plait_operand att = plait_operand_at(w, a, PLAIT_AMAX_ATT);
+    struct plait_operand normed = plait_operand_at(w, a, PLAIT_AMAX_N1);
+    struct plait_operand dqkv = {.x = s->dqkv}, dout;
     void *datt = w->scratch->datt, *dn1;
-    const void *dout;
 
     if (keep_gradient(w, s->dout, dx, phase) < 0 ||
         row_backward(w, &b->out, PLAIT_ACT_NONE, NULL, datt, dx, &dout) < 0)
         return -1;
     if (phase & PLAIT_PHASE_WEIGHT &&
-        plait_linear_weight(w, &b->out, b->out_bias, dout, a->att) < 0)
+        plait_linear_weight(w, &b->out, b->out_bias, &dout, &att) < 0)
         return -1;
     if (plait_attention_backward(w, a, s->dqkv, datt) < 0 ||
         plait_qk_norm_backward(w, b, a, s->dqkv) < 0 ||
-        column_backward(w, &b->qkv, b->qkv_bias, s->dqkv, a->n1, phase, &dn1) <
+        column_backward(w, &b->qkv, b->qkv_bias, &dqkv, &normed, phase, &dn1) <
             0)
         return -1;
     return plait_norm_backward(w, b->region, b->norm1, b->norm1_bias, dx, dn1,
-                               a->x1, a->mean1, a->rstd1, true);
+                               a->x1, a->mean1, a->rstd1, true,
+                               plait_gradient_amax(w));
 }
 
 int plait_layer_backward(const struct plait_work *w,
@@ -374,7 +430,7 @@ int plait_layer_backward(const struct plait_work *w,
 struct deferred_gradient {
     const struct plait_matrix *matrix;
     size_t bias;
-    const void *stream, *rows;
+    struct plait_operand stream, rows;
     bool column; /* the stream is its input, else its output's gradient */
 };
 
@@ -387,19 +443,20 @@ static int run_deferred(const struct plait_work *w,
     void *to[2] = {w->scratch->full, w->scratch->part};
     const void *full[2];
 
-    if (gather_rows(w, p[0].stream, to[0], &full[0], req[0]) < 0)
+    if (gather_rows(w, p[0].stream.x, to[0], &full[0], req[0]) < 0)
         return -1;
     for (int i = 0; i < n; i++) {
-        const void *x, *dout;
+        struct plait_operand stream = {.amax = p[i].stream.amax};
 
         if (plait_tp_wait(&w->tp, req[i % 2]) < 0 ||
             (i + 1 < n &&
-             gather_rows(w, p[i + 1].stream, to[(i + 1) % 2],
+             gather_rows(w, p[i + 1].stream.x, to[(i + 1) % 2],
                          &full[(i + 1) % 2], req[(i + 1) % 2]) < 0))
             return -1;
-        x = p[i].column ? full[i % 2] : p[i].rows;
-        dout = p[i].column ? p[i].rows : full[i % 2];
-        if (plait_linear_weight(w, p[i].matrix, p[i].bias, dout, x) < 0)
+        stream.x = full[i % 2];
+        if (plait_linear_weight(w, p[i].matrix, p[i].bias,
+                                p[i].column ? &p[i].rows : &stream,
+                                p[i].column ? &stream : &p[i].rows) < 0)
             return -1;
     }
     return 0;
@@ -411,10 +468,26 @@ int plait_layer_backward_weight(const struct plait_work *w,
                                 const struct plait_stash *s)
 {
     const struct deferred_gradient all[] = {
-        {&b->down, b->down_bias, s->ddown, a->act, false},
-        {&b->up, b->up_bias, a->n2, s->dpre, true},
-        {&b->out, b->out_bias, s->dout, a->att, false},
-        {&b->qkv, b->qkv_bias, a->n1, s->dqkv, true},
+        {&b->down,
+         b->down_bias,
+         {.x = s->ddown},
+         plait_operand_at(w, a, PLAIT_AMAX_ACT),
+         false},
+        {&b->up,
+         b->up_bias,
+         plait_operand_at(w, a, PLAIT_AMAX_N2),
+         {.x = s->dpre},
+         true},
+        {&b->out,
+         b->out_bias,
+         {.x = s->dout},
+         plait_operand_at(w, a, PLAIT_AMAX_ATT),
+         false},
+        {&b->qkv,
+         b->qkv_bias,
+         plait_operand_at(w, a, PLAIT_AMAX_N1),
+         {.x = s->dqkv},
+         true},
     };
     int first = w->d->experts ? 2 : 0; /* experts defer nothing */
 

@@ -43,7 +43,8 @@ static int end_product(const struct plait_work *w, double start, int rc)
 
 int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
                        size_t beta, void *out, float *mean, float *rstd,
-                       void *x, const void *inp, const void *delta)
+                       void *x, const void *inp, const void *delta,
+                       uint32_t *amax)
 {
     float eps = w->model->config->model.norm_eps;
     const void *g = plait_weight_at(w, region, gamma);
@@ -55,15 +56,16 @@ int plait_norm_forward(const struct plait_work *w, int region, size_t gamma,
     }
     if (w->d->gated)
         return w->ops->rmsnorm_forward(w->q, w->type, out, rstd, x, delta, inp,
-                                       g, eps, w->shape->n, w->d->hidden);
+                                       g, eps, w->shape->n, w->d->hidden, amax);
     return w->ops->layernorm_forward(w->q, w->type, out, mean, rstd, x, delta,
                                      inp, g, plait_weight_at(w, region, beta),
-                                     eps, w->shape->n, w->d->hidden);
+                                     eps, w->shape->n, w->d->hidden, amax);
 }
 
 int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
                         size_t beta, void *dx, const void *dout, const void *x,
-                        const float *mean, const float *rstd, bool accumulate)
+                        const float *mean, const float *rstd, bool accumulate,
+                        uint32_t *amax)
 {
     const void *g = plait_weight_at(w, region, gamma);
     float *dgamma = plait_grad_at(w, region, gamma);
@@ -71,16 +73,16 @@ int plait_norm_backward(const struct plait_work *w, int region, size_t gamma,
     if (w->d->gated)
         return w->ops->rmsnorm_backward(w->q, w->type, dx, dgamma, dout, x, g,
                                         rstd, accumulate, w->shape->n,
-                                        w->d->hidden);
+                                        w->d->hidden, amax);
     return w->ops->layernorm_backward(
         w->q, w->type, dx, dgamma, plait_grad_at(w, region, beta), dout, x, g,
-        mean, rstd, accumulate, w->shape->n, w->d->hidden);
+        mean, rstd, accumulate, w->shape->n, w->d->hidden, amax);
 }
 
 int plait_linear_forward(const struct plait_work *w,
                          const struct plait_matrix *matrix, const void *bias,
                          enum plait_activation act, void *out, void *pre,
-                         const void *inp, size_t rows)
+                         const struct plait_operand *inp, size_t rows)
 {
     double start = plait_begin_part(w);
 
@@ -88,14 +90,14 @@ int plait_linear_forward(const struct plait_work *w,
         w, start,
         w->fp8 ? w->ops->fp8_forward(w->q, out, pre, inp, matrix->handle, bias,
                                      act, rows)
-               : w->ops->linear_forward(w->q, out, pre, inp, matrix->handle,
+               : w->ops->linear_forward(w->q, out, pre, inp->x, matrix->handle,
                                         bias, act, rows));
 }
 
 int plait_linear_input(const struct plait_work *w,
                        const struct plait_matrix *matrix,
                        enum plait_activation act, const void *pre, void *dinp,
-                       const void *dout, size_t rows)
+                       const struct plait_operand *dout, size_t rows)
 {
     double start = plait_begin_part(w);
 
@@ -103,8 +105,8 @@ int plait_linear_input(const struct plait_work *w,
         w, start,
         w->fp8 ? w->ops->fp8_backward_input(w->q, dinp, dout, matrix->handle,
                                             act, pre, 0, rows)
-               : w->ops->linear_backward_input(w->q, dinp, dout, matrix->handle,
-                                               act, pre, 0, rows));
+               : w->ops->linear_backward_input(
+                     w->q, dinp, dout->x, matrix->handle, act, pre, 0, rows));
 }
 
 /* Whether there is something to add to; the first product asks once. */
@@ -131,7 +133,8 @@ int plait_product_weight(const struct plait_work *w,
 
 int plait_linear_weight_rows(const struct plait_work *w,
                              const struct plait_matrix *matrix, size_t bias,
-                             const void *dout, const void *inp, size_t rows)
+                             const struct plait_operand *dout,
+                             const struct plait_operand *inp, size_t rows)
 {
     float *dw = plait_grad_at(w, matrix->region, matrix->offset);
     double start = plait_begin_part(w);
@@ -144,9 +147,9 @@ int plait_linear_weight_rows(const struct plait_work *w,
         w->fp8 ? w->ops->fp8_backward_weight(w->q, w->type, dw, dbias, dout,
                                              inp, is_made(w, matrix), rows,
                                              matrix->O, matrix->C)
-               : w->ops->linear_backward_weight(w->q, w->type, dw, dbias, dout,
-                                                inp, is_made(w, matrix), rows,
-                                                matrix->O, matrix->C));
+               : w->ops->linear_backward_weight(
+                     w->q, w->type, dw, dbias, dout->x, inp->x,
+                     is_made(w, matrix), rows, matrix->O, matrix->C));
 }
 
 /* -- experts --------------------------------------------------------------- */
@@ -208,6 +211,12 @@ static void *row_of(const struct plait_work *w, const void *p, size_t row,
     return p ? (char *)p + row * cols * plait_dtype_size(w->type) : NULL;
 }
 
+static struct plait_operand operand_of(const struct plait_work *w,
+                                       const void *p, size_t row, size_t cols)
+{
+    return (struct plait_operand){.x = row_of(w, p, row, cols)};
+}
+
 /* tp ranks' results are summed: one of them adds the bias behind `down`. */
 static const void *forward_bias(const struct plait_work *w,
                                 const struct plait_block *b, bool up, int i)
@@ -236,13 +245,15 @@ int plait_grouped_forward(const struct plait_work *w,
                                                    forward_bias(w, b, up, 0),
                                                    act));
     }
-    for (int i = 0; (i = next_part(w, b, r, up, i, &p)) >= 0; i++)
+    for (int i = 0; (i = next_part(w, b, r, up, i, &p)) >= 0; i++) {
+        struct plait_operand x = operand_of(w, inp, p.row, p.matrix->C);
+
         if (plait_linear_forward(w, p.matrix, forward_bias(w, b, up, i), act,
                                  row_of(w, out, p.row, p.matrix->O),
-                                 row_of(w, pre, p.row, p.matrix->O),
-                                 row_of(w, inp, p.row, p.matrix->C),
+                                 row_of(w, pre, p.row, p.matrix->O), &x,
                                  p.rows) < 0)
             return -1;
+    }
     return 0;
 }
 
@@ -262,12 +273,14 @@ int plait_grouped_input(const struct plait_work *w, const struct plait_block *b,
             w->ops->grouped_backward_input(
                 w->q, &g, dinp, dout, matrix_of(b, up, 0)->handle, act, pre));
     }
-    for (int i = 0; (i = next_part(w, b, r, up, i, &p)) >= 0; i++)
-        if (plait_linear_input(w, p.matrix, act,
-                               row_of(w, pre, p.row, p.matrix->C),
-                               row_of(w, dinp, p.row, p.matrix->C),
-                               row_of(w, dout, p.row, p.matrix->O), p.rows) < 0)
+    for (int i = 0; (i = next_part(w, b, r, up, i, &p)) >= 0; i++) {
+        struct plait_operand dy = operand_of(w, dout, p.row, p.matrix->O);
+
+        if (plait_linear_input(
+                w, p.matrix, act, row_of(w, pre, p.row, p.matrix->C),
+                row_of(w, dinp, p.row, p.matrix->C), &dy, p.rows) < 0)
             return -1;
+    }
     return 0;
 }
 
@@ -284,11 +297,13 @@ int plait_grouped_weight(const struct plait_work *w,
     bool made = true;
     struct part p;
 
-    for (int i = 0; w->fp8 && (i = next_part(w, b, r, up, i, &p)) >= 0; i++)
-        if (plait_linear_weight_rows(
-                w, p.matrix, p.bias, row_of(w, dout, p.row, p.matrix->O),
-                row_of(w, inp, p.row, p.matrix->C), p.rows) < 0)
+    for (int i = 0; w->fp8 && (i = next_part(w, b, r, up, i, &p)) >= 0; i++) {
+        struct plait_operand dy = operand_of(w, dout, p.row, p.matrix->O);
+        struct plait_operand x = operand_of(w, inp, p.row, p.matrix->C);
+
+        if (plait_linear_weight_rows(w, p.matrix, p.bias, &dy, &x, p.rows) < 0)
             return -1;
+    }
     if (w->fp8)
         return 0;
     for (int i = 0; i < g.n; i++) /* all are made at once */
@@ -303,7 +318,8 @@ int plait_grouped_weight(const struct plait_work *w,
 
 int plait_linear_weight(const struct plait_work *w,
                         const struct plait_matrix *matrix, size_t bias,
-                        const void *dout, const void *inp)
+                        const struct plait_operand *dout,
+                        const struct plait_operand *inp)
 {
     return plait_linear_weight_rows(w, matrix, bias, dout, inp, w->shape->N);
 }

@@ -64,7 +64,7 @@ int plait_qk_norm_forward(const struct plait_work *w,
             w->ops->rmsnorm_forward(
                 w->q, w->type, normed, h->rstd, NULL, h->x, NULL,
                 plait_weight_at(w, b->region, h->gamma), eps,
-                w->shape->N * h->n, w->d->head_dim) < 0 ||
+                w->shape->N * h->n, w->d->head_dim, NULL) < 0 ||
             put_back(w, h, a->qkv, normed) < 0)
             return -1;
     }
@@ -86,7 +86,7 @@ int plait_qk_norm_backward(const struct plait_work *w,
             w->ops->rmsnorm_backward(
                 w->q, w->type, dx, plait_grad_at(w, b->region, h->gamma), dx,
                 h->x, plait_weight_at(w, b->region, h->gamma), h->rstd, 0,
-                w->shape->N * h->n, w->d->head_dim) < 0 ||
+                w->shape->N * h->n, w->d->head_dim, NULL) < 0 ||
             put_back(w, h, dqkv, dx) < 0)
             return -1;
     }

@@ -4,6 +4,7 @@
 
 #include "runtime/model/hooks.h"
 #include "runtime/model/internal.h"
+#include "runtime/model/operand.h"
 
 /* A chunk forward and backward: its blocks one after the other, each
  * between the hooks of its regions. */
@@ -485,7 +486,9 @@ static int backward_stream(struct plait_model *model, int chunk, int slot,
     dx = din;
     if (first_block(model, chunk)->kind == PLAIT_BLOCK_EMBEDDING)
         dx = w.scratch->dx;
-    if (w.ops->copy(w.q, dx, dout, stream_bytes(&w)) < 0)
+    if (w.ops->copy(w.q, dx, dout, stream_bytes(&w)) < 0 ||
+        plait_amax_find(&w, plait_gradient_amax(&w), dx,
+                        w.shape->n * w.d->hidden) < 0)
         return -1;
     return run_backward(&w, chunk, microbatch, dx, phase);
 }

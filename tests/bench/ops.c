@@ -118,11 +118,11 @@ static void run_op(struct ops_bench *o, enum op op)
         break;
     case OP_LAYERNORM:
         ops->layernorm_forward(o->q, t, o->a, o->mean, o->rstd, o->b, o->b,
-                               o->c, o->d, o->d, 1e-5f, N, C);
+                               o->c, o->d, o->d, 1e-5f, N, C, NULL);
         break;
     case OP_LAYERNORM_BACKWARD:
         ops->layernorm_backward(o->q, t, o->a, o->f[0], o->f[1], o->b, o->c,
-                                o->d, o->mean, o->rstd, 1, N, C);
+                                o->d, o->mean, o->rstd, 1, N, C, NULL);
         break;
     case OP_ATTENTION:
         ops->attention_forward(o->q, t, &a, o->a, o->lse, o->b, k, v);

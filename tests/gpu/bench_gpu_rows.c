@@ -48,7 +48,7 @@ static int run_layernorm(struct bench *b, const struct bench_shape *s)
     b->bytes = 4.0 * 2 * s->N * s->C;
     return b->ops->layernorm_forward(b->q, BF16, b->x[0], b->f[0], b->f[1],
                                      b->x[1], b->x[2], b->x[3], b->x[4],
-                                     b->x[5], 1e-5f, s->N, s->C);
+                                     b->x[5], 1e-5f, s->N, s->C, NULL);
 }
 
 static int run_layernorm_backward(struct bench *b, const struct bench_shape *s)
@@ -56,22 +56,23 @@ static int run_layernorm_backward(struct bench *b, const struct bench_shape *s)
     b->bytes = 4.0 * 2 * s->N * s->C;
     return b->ops->layernorm_backward(b->q, BF16, b->x[0], b->f[0], b->f[1],
                                       b->x[1], b->x[2], b->x[4], b->f[2],
-                                      b->f[3], 1, s->N, s->C);
+                                      b->f[3], 1, s->N, s->C, NULL);
 }
 
 static int run_rmsnorm(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 4.0 * 2 * s->N * s->C;
     return b->ops->rmsnorm_forward(b->q, BF16, b->x[0], b->f[1], b->x[1],
-                                   b->x[2], b->x[3], b->x[4], 1e-5f, s->N,
-                                   s->C);
+                                   b->x[2], b->x[3], b->x[4], 1e-5f, s->N, s->C,
+                                   NULL);
 }
 
 static int run_rmsnorm_backward(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 4.0 * 2 * s->N * s->C;
     return b->ops->rmsnorm_backward(b->q, BF16, b->x[0], b->f[0], b->x[1],
-                                    b->x[2], b->x[4], b->f[3], 1, s->N, s->C);
+                                    b->x[2], b->x[4], b->f[3], 1, s->N, s->C,
+                                    NULL);
 }
 
 static int run_gelu_backward(struct bench *b, const struct bench_shape *s)
@@ -84,14 +85,15 @@ static int run_gelu_backward(struct bench *b, const struct bench_shape *s)
 static int run_swiglu(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 3.0 * 2 * s->N * s->O;
-    return b->ops->swiglu_forward(b->q, BF16, b->x[0], b->x[1], s->N, s->O);
+    return b->ops->swiglu_forward(b->q, BF16, b->x[0], b->x[1], s->N, s->O,
+                                  NULL);
 }
 
 static int run_swiglu_backward(struct bench *b, const struct bench_shape *s)
 {
     b->bytes = 5.0 * 2 * s->N * s->O;
     return b->ops->swiglu_backward(b->q, BF16, b->x[0], b->x[1], b->x[2], s->N,
-                                   s->O);
+                                   s->O, NULL);
 }
 
 static int run_bias_backward(struct bench *b, const struct bench_shape *s)

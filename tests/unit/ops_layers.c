@@ -18,21 +18,56 @@ static int call_gelu(struct trial_side *d, const int *s)
            d->ops->gelu_backward(d->q, d->type, d->p[1], d->p[1], d->p[2], n);
 }
 
+/* An op on bf16 is asked for the largest magnitude of what it stores. As two
+ * numbers of bf16 that is a 0 and itself. */
+static void setup_amax(struct trial *t)
+{
+    real(t, 2);
+    real(t, 2);
+}
+
+static uint32_t *amax_of(struct trial_side *d, int at)
+{
+    return d->type == PLAIT_BF16_T ? d->p[at] : NULL;
+}
+
+/* What the op found in x [n] is, to the bit, what fp8_amax finds there. */
+static int check_amax(struct trial_side *d, int at, const void *x, size_t n)
+{
+    uint32_t found = 0, again = 1;
+    int rc;
+
+    if (d->type != PLAIT_BF16_T)
+        return 0;
+    rc = d->ops->fp8_amax(d->q, d->p[at + 1], x, n);
+    if (d->recording || rc != 0)
+        return rc;
+    rc = d->ops->to_host(d->q, &found, d->p[at], sizeof(found)) |
+         d->ops->to_host(d->q, &again, d->p[at + 1], sizeof(again)) |
+         d->ops->queue_sync(d->q);
+    return rc != 0 || found != again ? -1 : 0;
+}
+
 static void setup_swiglu(struct trial *t, const int *s)
 {
     real(t, product(s, 2));
     real(t, 2 * product(s, 2));
     trial_real(t, KIND_T, 2 * product(s, 2), -8, 8);
     real(t, product(s, 2));
+    setup_amax(t);
+    setup_amax(t);
 }
 
 static int call_swiglu(struct trial_side *d, const int *s)
 {
     size_t N = (size_t)s[0], F = (size_t)s[1];
 
-    return d->ops->swiglu_forward(d->q, d->type, d->p[0], d->p[2], N, F) |
+    return d->ops->swiglu_forward(d->q, d->type, d->p[0], d->p[2], N, F,
+                                  amax_of(d, 4)) |
+           check_amax(d, 4, d->p[0], N * F) |
            d->ops->swiglu_backward(d->q, d->type, d->p[1], d->p[3], d->p[2], N,
-                                   F);
+                                   F, amax_of(d, 6)) |
+           check_amax(d, 6, d->p[1], 2 * N * F);
 }
 
 /* -- normalisation: {N, C, residual or accumulate} ---------------------- */
@@ -49,14 +84,16 @@ static void setup_norm_forward(struct trial *t, const int *s)
     real(t, N * C);
     real(t, C);
     real(t, C);
+    setup_amax(t);
 }
 
 static int call_layernorm_forward(struct trial_side *d, const int *s)
 {
-    return d->ops->layernorm_forward(d->q, d->type, d->p[0], d->p[1], d->p[2],
-                                     s[2] ? d->p[3] : NULL, d->p[4],
-                                     s[2] ? d->p[5] : NULL, d->p[6], d->p[7],
-                                     1e-5f, (size_t)s[0], (size_t)s[1]);
+    return d->ops->layernorm_forward(
+               d->q, d->type, d->p[0], d->p[1], d->p[2], s[2] ? d->p[3] : NULL,
+               d->p[4], s[2] ? d->p[5] : NULL, d->p[6], d->p[7], 1e-5f,
+               (size_t)s[0], (size_t)s[1], amax_of(d, 8)) |
+           check_amax(d, 8, d->p[0], product(s, 2));
 }
 
 /* The sum takes the residual's place, as in a residual stream. */
@@ -66,7 +103,8 @@ static int call_rmsnorm_forward(struct trial_side *d, const int *s)
 
     return d->ops->rmsnorm_forward(d->q, d->type, d->p[0], d->p[2], stream,
                                    d->p[4], stream, d->p[6], 1e-6f,
-                                   (size_t)s[0], (size_t)s[1]);
+                                   (size_t)s[0], (size_t)s[1], amax_of(d, 8)) |
+           check_amax(d, 8, d->p[0], product(s, 2));
 }
 
 static void setup_norm_backward(struct trial *t, const int *s)
@@ -83,24 +121,28 @@ static void setup_norm_backward(struct trial *t, const int *s)
     gamma = real(t, C);
     mean = real32(t, N);
     rstd = trial_real(t, KIND_F32, N, 0.5, 2);
+    setup_amax(t);
     if (s[3])
         t->ref->layernorm_forward(t->ref_queue, t->type, t->array[0].host, mean,
                                   rstd, NULL, x, NULL, gamma, gamma, 1e-5f, N,
-                                  C);
+                                  C, NULL);
 }
 
 static int call_layernorm_backward(struct trial_side *d, const int *s)
 {
-    return d->ops->layernorm_backward(
-        d->q, d->type, d->p[0], d->p[1], d->p[2], d->p[3], d->p[4], d->p[5],
-        d->p[6], d->p[7], s[2], (size_t)s[0], (size_t)s[1]);
+    return d->ops->layernorm_backward(d->q, d->type, d->p[0], d->p[1], d->p[2],
+                                      d->p[3], d->p[4], d->p[5], d->p[6],
+                                      d->p[7], s[2], (size_t)s[0], (size_t)s[1],
+                                      amax_of(d, 8)) |
+           check_amax(d, 8, d->p[0], product(s, 2));
 }
 
 static int call_rmsnorm_backward(struct trial_side *d, const int *s)
 {
     return d->ops->rmsnorm_backward(d->q, d->type, d->p[0], d->p[1], d->p[3],
                                     d->p[4], d->p[5], d->p[7], s[2],
-                                    (size_t)s[0], (size_t)s[1]);
+                                    (size_t)s[0], (size_t)s[1], amax_of(d, 8)) |
+           check_amax(d, 8, d->p[0], product(s, 2));
 }
 
 /* -- embedding {B, T, C, vocabulary, first, count, pos0} ---------------- */

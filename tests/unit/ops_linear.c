@@ -105,7 +105,22 @@ static int call_linear_weight(struct trial_side *d, const int *s)
         (size_t)(s[0] - s[3]), (size_t)s[1], (size_t)s[2]);
 }
 
-/* -- the same in fp8 ----------------------------------------------------- */
+/* -- the same in fp8: {..., what is known of the operands} ---------------- */
+
+/* AMAX: magnitudes so large that the codes are few, as of an operand that is
+ * some rows of a larger one. CODES: those of dout, where the device makes
+ * them. */
+enum { AMAX = 1, CODES = 2 };
+
+static void setup_amax_e4m3(struct trial *t)
+{
+    trial_real(t, KIND_F32, 1, 0x1p14, 0x1p14);
+}
+
+static void setup_amax_e5m2(struct trial *t)
+{
+    trial_real(t, KIND_F32, 1, 0x1p30, 0x1p30);
+}
 
 /* Magnitudes from 1 down to 2^-24: into the subnormals of both formats. */
 static void spread(struct trial *t, uint16_t *x, size_t n)
@@ -124,12 +139,14 @@ static void setup_fp8_forward(struct trial *t, const int *s)
     count_roundings(t, s[4] && (N % 16 != 0 || O % 16 != 0), s[3]);
     spread(t, t->array[2].host, N * C / 2);
     spread(t, t->array[4].host, O * C / 2);
+    setup_amax_e4m3(t);
 }
 
 static void setup_fp8_input(struct trial *t, const int *s)
 {
     setup_linear_input(t, s);
     spread(t, t->array[1].host, (size_t)s[0] * (size_t)s[1] / 2);
+    setup_amax_e5m2(t);
 }
 
 static void setup_fp8_weight(struct trial *t, const int *s)
@@ -139,6 +156,8 @@ static void setup_fp8_weight(struct trial *t, const int *s)
     t->tolerance = 0x1p-10;
     setup_linear_weight(t, s);
     spread(t, t->array[2].host, (size_t)s[0] * (size_t)s[1] / 2);
+    setup_amax_e5m2(t);
+    setup_amax_e4m3(t);
 }
 
 /* The first product of a case comes from a weight that was rounded before,
@@ -153,23 +172,77 @@ static int round_once(struct plait_queue *q, struct plait_weight *w)
     return ops != NULL && ops->fp8_weight != NULL ? ops->fp8_weight(q, w) : 0;
 }
 
-static const struct plait_ops *under_test;
+/* The side and the case under test. */
+static struct trial_side *side;
+static const int *shape;
+
+/* x, and array `amax` as its amax. */
+static struct plait_operand operand(const void *x, int amax)
+{
+    return (struct plait_operand){
+        .x = x, .amax = shape[6] & AMAX ? side->p[amax] : NULL};
+}
+
+/* Codes of dout [N, shape[1]], to be freed with drop_codes(). */
+static int make_codes(struct plait_operand *dout, size_t N, void **codes)
+{
+    size_t O = (size_t)shape[1];
+
+    *codes = NULL;
+    if (!(shape[6] & CODES) || side->recording ||
+        side->ops->fp8_gradient == NULL)
+        return 0;
+    dout->codes = *codes = side->ops->alloc(side->dev, plait_fp8_bytes(N, O));
+    return *codes == NULL
+               ? -1
+               : side->ops->fp8_gradient(side->q, *codes, dout, N, O);
+}
+
+static int drop_codes(void *codes)
+{
+    int rc = codes != NULL ? side->ops->queue_sync(side->q) : 0;
+
+    if (codes != NULL)
+        side->ops->free(side->dev, codes);
+    return rc;
+}
 
 static int rounded_forward(struct plait_queue *q, void *out, void *pre,
                            const void *inp, struct plait_weight *w,
                            const void *bias, enum plait_activation act,
                            size_t N)
 {
+    struct plait_operand x = operand(inp, 6);
+
     return round_once(q, w) |
-           under_test->fp8_forward(q, out, pre, inp, w, bias, act, N);
+           side->ops->fp8_forward(q, out, pre, &x, w, bias, act, N);
 }
 
 static int rounded_input(struct plait_queue *q, void *dinp, const void *dout,
                          struct plait_weight *w, enum plait_activation act,
                          const void *pre, int accumulate, size_t N)
 {
-    return round_once(q, w) | under_test->fp8_backward_input(
-                                  q, dinp, dout, w, act, pre, accumulate, N);
+    struct plait_operand dy = operand(dout, 4);
+    void *codes;
+
+    return make_codes(&dy, N, &codes) | round_once(q, w) |
+           side->ops->fp8_backward_input(q, dinp, &dy, w, act, pre, accumulate,
+                                         N) |
+           drop_codes(codes);
+}
+
+static int rounded_weight(struct plait_queue *q, enum plait_dtype type,
+                          float *dw, float *dbias, const void *dout,
+                          const void *inp, int accumulate, size_t N, size_t O,
+                          size_t C)
+{
+    struct plait_operand dy = operand(dout, 4), x = operand(inp, 5);
+    void *codes;
+
+    return make_codes(&dy, N, &codes) |
+           side->ops->fp8_backward_weight(q, type, dw, dbias, &dy, &x,
+                                          accumulate, N, O, C) |
+           drop_codes(codes);
 }
 
 /* A side whose linear ops are those in fp8. */
@@ -177,15 +250,16 @@ static int in_fp8(int (*call)(struct trial_side *d, const int *s),
                   struct trial_side *d, const int *s)
 {
     struct plait_ops ops = *d->ops;
-    struct trial_side side = *d;
+    struct trial_side as_fp8 = *d;
 
-    under_test = d->ops;
+    side = d;
+    shape = s;
     rounding = d->recording ? NULL : d->ops;
     ops.linear_forward = rounded_forward;
     ops.linear_backward_input = rounded_input;
-    ops.linear_backward_weight = d->ops->fp8_backward_weight;
-    side.ops = &ops;
-    return call(&side, s);
+    ops.linear_backward_weight = rounded_weight;
+    as_fp8.ops = &ops;
+    return call(&as_fp8, s);
 }
 
 static int call_fp8_forward(struct trial_side *d, const int *s)
@@ -243,27 +317,27 @@ const struct trial_case trial_fp8[] = {
      call_fp8_forward,
      {{1, 1, 1, 0, 0, 0},
       {5, 7, 3, 1, 1, 1},
-      {33, 70, 45, 1, 1, 0},
+      {33, 70, 45, 1, 1, 0, AMAX},
       {64, 128, 96, 1, 0, 1},
-      {130, 64, 257, 0, 1, 0},
+      {130, 64, 257, 0, 1, 0, AMAX},
       {133, 230, 402, 1, 1, 1}}},
     {"fp8_backward_input",
      setup_fp8_input,
      call_fp8_input,
      {{1, 1, 1, 0, 0, 0},
-      {5, 7, 3, 1, 0, 1},
+      {5, 7, 3, 1, 0, 1, CODES},
       {33, 70, 45, 1, 0, 0},
-      {64, 128, 96, 0, 0, 1},
-      {64, 96, 128, 1, 0, 0},
-      {133, 402, 230, 1, 0, 1}}},
+      {64, 128, 96, 0, 0, 1, AMAX},
+      {64, 96, 128, 1, 0, 0, CODES},
+      {133, 402, 230, 1, 0, 1, AMAX | CODES}}},
     {"fp8_backward_weight",
      setup_fp8_weight,
      call_fp8_weight,
      {{1, 1, 1, 0, 1, 1},
       {5, 7, 3, 0, 0, 0},
-      {64, 128, 96, 0, 1, 0},
-      {130, 64, 257, 0, 1, 1},
-      {4, 70, 96, 4, 1, 0},
-      {2101, 70, 100, 0, 1, 0}}},
+      {64, 128, 96, 0, 1, 0, AMAX | CODES},
+      {130, 64, 257, 0, 1, 1, AMAX},
+      {4, 70, 96, 4, 1, 0, CODES},
+      {2101, 70, 100, 0, 1, 0, CODES}}},
     {NULL, NULL, NULL, {{0}}},
 };

@@ -134,6 +134,7 @@ static void check_product(const struct plait_ops *ops, const struct format *f)
     static uint16_t x[ROWS * SIDE], y[ROWS * SIDE], w[SIDE * SIDE];
     struct plait_device *dev = ops->device_create(0, 0);
     struct plait_queue *q = ops->queue_create(dev, 0);
+    const struct plait_operand all = {.x = x};
     struct plait_weight *one;
     int rc, wrong = 0;
 
@@ -144,9 +145,10 @@ static void check_product(const struct plait_ops *ops, const struct format *f)
             x[i] = (uint16_t)i;
     one = ops->weight_create(dev, PLAIT_BF16_T, SIDE, SIDE, w);
     if (f->format == PLAIT_E4M3)
-        rc = ops->fp8_forward(q, y, NULL, x, one, NULL, PLAIT_ACT_NONE, ROWS);
+        rc =
+            ops->fp8_forward(q, y, NULL, &all, one, NULL, PLAIT_ACT_NONE, ROWS);
     else
-        rc = ops->fp8_backward_input(q, y, x, one, PLAIT_ACT_NONE, NULL, 0,
+        rc = ops->fp8_backward_input(q, y, &all, one, PLAIT_ACT_NONE, NULL, 0,
                                      ROWS);
     for (int i = 0; i < ROWS * SIDE; i++) {
         float number = plait_f32_of_bf16(x[i]);

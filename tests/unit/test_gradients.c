@@ -228,13 +228,14 @@ static void grouped_backward(void)
 /* {N, F} */
 static void swiglu_forward(float *out)
 {
-    ops->swiglu_forward(q, PLAIT_F32, out, x[0], (size_t)s[0], (size_t)s[1]);
+    ops->swiglu_forward(q, PLAIT_F32, out, x[0], (size_t)s[0], (size_t)s[1],
+                        NULL);
 }
 
 static void swiglu_backward(void)
 {
     ops->swiglu_backward(q, PLAIT_F32, dx[0], r, x[0], (size_t)s[0],
-                         (size_t)s[1]);
+                         (size_t)s[1], NULL);
 }
 
 /* {N, C}; inputs inp, residual, gamma, beta. The sum goes to y[N*C..]. */
@@ -243,7 +244,8 @@ static void layernorm_forward(float *out)
     size_t n = (size_t)(s[0] * s[1]);
 
     ops->layernorm_forward(q, PLAIT_F32, out, stat[0], stat[1], out + n, x[0],
-                           x[1], x[2], x[3], 1e-5f, (size_t)s[0], (size_t)s[1]);
+                           x[1], x[2], x[3], 1e-5f, (size_t)s[0], (size_t)s[1],
+                           NULL);
 }
 
 static void layernorm_backward(void)
@@ -252,7 +254,8 @@ static void layernorm_backward(void)
 
     memcpy(dx[0], r + n, n * sizeof(float));
     ops->layernorm_backward(q, PLAIT_F32, dx[0], dx[2], dx[3], r, y + n, x[2],
-                            stat[0], stat[1], 1, (size_t)s[0], (size_t)s[1]);
+                            stat[0], stat[1], 1, (size_t)s[0], (size_t)s[1],
+                            NULL);
     settle();
     memcpy(dx[1], dx[0], n * sizeof(float));
 }
@@ -262,7 +265,7 @@ static void rmsnorm_forward(float *out)
     size_t n = (size_t)(s[0] * s[1]);
 
     ops->rmsnorm_forward(q, PLAIT_F32, out, stat[1], out + n, x[0], x[1], x[2],
-                         1e-5f, (size_t)s[0], (size_t)s[1]);
+                         1e-5f, (size_t)s[0], (size_t)s[1], NULL);
 }
 
 static void rmsnorm_backward(void)
@@ -271,7 +274,7 @@ static void rmsnorm_backward(void)
 
     memcpy(dx[0], r + n, n * sizeof(float));
     ops->rmsnorm_backward(q, PLAIT_F32, dx[0], dx[2], r, y + n, x[2], stat[1],
-                          1, (size_t)s[0], (size_t)s[1]);
+                          1, (size_t)s[0], (size_t)s[1], NULL);
     settle();
     memcpy(dx[1], dx[0], n * sizeof(float));
 }

@@ -56,7 +56,8 @@ static double inner_bytes(const struct plait_shape *s,
     return 3 * take(s, z->stream * s->m->hidden) + take(s, z->rows * z->qkv) +
            take(s, z->mlp * z->up) + take(s, z->mlp * z->ffn) +
            (s->m->experts ? routed_bytes(s, z) : 0) +
-           (s->m->qk_norm ? heads_bytes(s, z) : 0) + 4 * take_words(z->stream);
+           (s->m->qk_norm ? heads_bytes(s, z) : 0) + 4 * take_words(z->stream) +
+           BLOCK; /* largest magnitudes */
 }
 
 /* Gradients that wait for their weight gradient. */
@@ -107,6 +108,23 @@ static double experts_bytes(const struct plait_shape *s,
     return sum;
 }
 
+/* On GPUs the codes in fp8 of the widest gradient, in both orders. Where
+ * gradients of weights are deferred none are kept. */
+static double gradient_codes(const struct plait_shape *s,
+                             const struct plait_rank_sizes *z)
+{
+    double most = fmax(s->m->hidden, z->qkv);
+
+    if (s->c->train.precision != PLAIT_FP8 || plait_shape_on_cpu(s) ||
+        s->c->parallel.schedule == PLAIT_SCHEDULE_ZB_H1)
+        return 0;
+    if (!s->m->experts)
+        most = fmax(most, z->up);
+    return BLOCK + 2 * plait_align_up(plait_align_up(z->rows, 16) *
+                                          plait_align_up(most, 16),
+                                      BLOCK);
+}
+
 /* Work space of one layer at a time. */
 static double scratch_bytes(const struct plait_shape *s,
                             const struct plait_rank_sizes *z)
@@ -114,11 +132,11 @@ static double scratch_bytes(const struct plait_shape *s,
     enum plait_recompute recompute = s->c->parallel.recompute;
     int sequence = z->stream != z->rows;
     double h = s->m->hidden;
-    double sum = (1 + sequence) * take(s, z->rows * h) +
-                 (1 + sequence) * take(s, z->stream * h) +
-                 take(s, z->mlp * z->ffn) +
-                 take(s, z->rows * z->heads * z->head_dim) +
-                 take(s, z->mlp * z->up) + take(s, z->rows * z->qkv);
+    double sum =
+        (1 + sequence) * take(s, z->rows * h) +
+        (1 + sequence) * take(s, z->stream * h) + take(s, z->mlp * z->ffn) +
+        take(s, z->rows * z->heads * z->head_dim) + take(s, z->mlp * z->up) +
+        take(s, z->rows * z->qkv) + BLOCK + gradient_codes(s, z);
 
     if (s->m->qk_norm)
         sum += take(s, z->rows * z->heads * z->head_dim);

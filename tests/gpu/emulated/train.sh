@@ -133,6 +133,10 @@ if command -v mpirun >/dev/null && grep -q 'define HAVE_MPI 1' \
 	recorded 1e-4 llama 4 parallel.pp=2 parallel.dp=2 parallel.zero=3 \
 		train.micro_batch=1
 	near 1e-4 moe 2 parallel.dp=2 parallel.ep=2
+	near 3e-2 gpt2 2 parallel.tp=2 parallel.sequence=true \
+		train.precision=fp8
+	near 3e-2 deep 2 parallel.pp=2 parallel.schedule=zb-h1 \
+		train.precision=fp8
 	shared=1
 	near 1e-4 gpt2 2 parallel.tp=2
 else
