@@ -58,6 +58,8 @@ struct plait_framework_traits {
     double logit_bytes;    /* moved for each logit in a micro-batch, 16 bits */
     double logit_kept;     /* bytes of memory for each */
     double round_bytes;    /* moved to round a value of an operand to fp8 */
+    double scan_bytes;     /* before that, where no kernel on the way has found
+                              the largest value: of weights */
     double code_bytes;     /* kept for an fp8 operand that backward needs */
     bool sends_once;       /* a token goes once to each node of its experts, and
                               is copied there (DeepEP, HybridEP) */

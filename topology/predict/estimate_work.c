@@ -200,7 +200,9 @@ static double rounding_bytes(const struct plait_shape *s)
     values = 2 * h + attention_values(s) + mlps * (2 * h + (ups + 1) * ffn) +
              m->shared_experts * (2 * h + (ups + 1) * m->ffn / s->tp);
     weights = plait_shape_keeps_codes(s) ? 0 : plait_work_linear_weights(s);
-    return s->traits->round_bytes * 2.0 / 3 * (s->tokens * values + weights);
+    return 2.0 / 3 *
+           (s->traits->round_bytes * s->tokens * values +
+            (s->traits->round_bytes + s->traits->scan_bytes) * weights);
 }
 
 static double head_seconds(const struct plait_shape *s)
@@ -231,7 +233,7 @@ double plait_work_fullest_weights(const struct plait_shape *s)
 
 /* Bytes a weight: gradient to fp32 (6), unscale (8), norm (4), clip (8),
  * Adam on four values (28), the weight from its master (6); where its fp8
- * codes are kept, each of two orders of them read twice and written (10).
+ * codes are kept, it is read twice and both orders of them are written (6).
  * On processors the gradient is fp32 and scaled by the way: norm, Adam, and the
  * weight where it is not its own master. Their memory's rate is that of this
  * work, which no cache holds; `stream` is what others make of it. */
@@ -246,7 +248,7 @@ static double update_seconds(const struct plait_shape *s)
                s->gpu->memory_bw;
 
     if (plait_shape_keeps_codes(s))
-        bytes += 10 * plait_work_linear_weights(s) *
+        bytes += 6 * plait_work_linear_weights(s) *
                  plait_shape_layers(s, s->longest);
     return bytes / (s->gpu->memory_bw * s->gpu->stream);
 }
