@@ -1,14 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # srun plait run --elastic over nodes with networks and processes of their own:
-# all tasks of a node are killed, one is stopped, or its link goes down for ever;
-# the others go on in the same processes, perhaps with those of a spare node, to
-# the losses of a run that nobody hurt.
+# all tasks of a node are killed, one is stopped, its link goes down for ever or
+# all its processes are frozen; the others go on in the same processes, perhaps
+# with those of a spare node, to the losses of a run that nobody hurt.
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 . "$top_srcdir/tests/cluster/own_networks.sh"
 train=$(readlink -f "$top_builddir/plait-train")
 plait_run=$(readlink -f "$top_builddir/plait")
-. "$top_srcdir/tests/cluster/tap.sh" --netns yes --gpus 0 --conf KillOnBadExit=1
+# Without the plugin, which is not asked for anything here: one with sanitizers
+# cannot be loaded by a Slurm that has none.
+. "$top_srcdir/tests/cluster/tap.sh" --netns yes --gpus 0 --plugin '' \
+    --conf KillOnBadExit=1
+. "$top_srcdir/tests/cluster/freeze.sh"
+groups_of node3 && frozen=yes || frozen=
 
 python3 -B "$top_srcdir/tests/lib/small_model.py" "$work" gpt2 || exit 99
 export OMP_NUM_THREADS=1
@@ -114,4 +119,21 @@ check "... each rank that was cut off has said why, and the metrics are the \
 others'" eval '[ "$(says cut "^plait-train: rank [0-9]: [0-9] other ranks live \
 and do not answer" | wc -l)" = 2 ] && went_on cut "dp 2 of 3"'
 says cut "has not ended for|is gone in step|back at step" | sed 's/^/#   /'
+
+if [ -n "$frozen" ]; then
+    start frozen "--dp=3 --tp=2" --set train.timeout=8
+    until_true trains frozen
+    freeze node3
+    check "all processes of a node are frozen: the others go on" \
+        until_true went_on frozen "dp 2 of 3"
+    check "... and name the node" like "$(says frozen "has not ended for")" \
+        "rank [0-9] \(node3, process [0-9]+\)"
+    thaw node3
+    check "... which is thawed: the step ends, and nothing of it is left" eval \
+        'ended && [ -z "$(ranks frozen)" ]'
+    says frozen "has not ended for|is gone in step|back at step" |
+        sed 's/^/#   /'
+else
+    skip "all processes of a node are frozen" "cgroups are not permitted here"
+fi
 done_testing
