@@ -259,11 +259,10 @@ struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
     dog->seconds = seconds;
     dog->growth = growth;
     dog->limit = seconds > 0 ? seconds : 0;
+    plait_hang_listen(hang); /* before the thread, which asks what is heard */
     number = start_thread(dog);
-    if (number == 0) {
-        plait_hang_listen(hang);
+    if (number == 0)
         return dog;
-    }
     plait_errorf(err, "train.timeout: no thread to keep it: %s",
                  strerror(number));
     free(dog);
