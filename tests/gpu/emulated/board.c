@@ -198,17 +198,22 @@ static int waits_for(struct shared *s, int rank)
                : w->rank;
 }
 
-/* Whether those that this rank waits for wait for it. */
+/* Whether those that this rank waits for wait for it. A rank that aborts its
+ * communicators goes from one to the next of them, and is in no order. */
 static void find_circle(struct emu_board *b)
 {
     struct shared *s = b->shared;
-    int next = waits_for(s, b->rank), last = -1;
+    int next = b->rank, last = -1;
 
-    for (int i = 0; i < b->n && next >= 0 && next != b->rank; i++) {
+    for (int i = 0; i < b->n; i++) {
+        if (s->seat[next].gone)
+            return;
         last = next;
         next = waits_for(s, next);
+        if (next < 0 || next == b->rank)
+            break;
     }
-    if (next != b->rank || last < 0 || s->broken[0] != '\0')
+    if (next != b->rank || last == b->rank || s->broken[0] != '\0')
         return;
     snprintf(s->broken, sizeof(s->broken),
              "streams: rank %d is in %s and waits for rank %d, rank %d is in "

@@ -61,8 +61,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
     if (r != ncclSuccess)
         return r;
-    comm->aborted = true;
     emu_board_abandon(comm->board);
+    comm->aborted = true;
     end(comm, "aborted");
     if (naborted == ABORTED) {
         emu_fault("more than %d communicators are aborted as a group", ABORTED);
