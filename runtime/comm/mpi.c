@@ -102,13 +102,29 @@ static void mpi_abort(struct plait_comm *comm)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Collective: blocking calls and others do not meet. */
-static bool agree_on_sleep(struct mpi_comm *c)
+/* Open MPI's own, which no header has; NULL in another MPI. */
+extern bool opal_progress_set_yield_when_idle(bool yields)
+    __attribute__((weak));
+
+/* Communicators are made by calls that block, and the ranks of one core go
+ * through them in turns: with yields these take microseconds, without them the
+ * scheduler's ticks. All come to such calls at about the same time. Elsewhere
+ * ranks do not yield: 100,000 times a second, Linux 6.18 lets other processes
+ * starve for it (engine.c). */
+static void yield_in_mpi(bool yields)
+{
+    if (opal_progress_set_yield_when_idle)
+        opal_progress_set_yield_when_idle(yields);
+}
+
+/* Collective over a world: blocking calls and others do not meet. */
+static int agree_on_sleep(struct mpi_comm *c)
 {
     int ranks, asleep = plait_bells_crowded(c->world->shm.bells, &ranks) > 0;
+    int rc = MPI_Allreduce(MPI_IN_PLACE, &asleep, 1, MPI_INT, MPI_MAX, c->mpi);
 
-    MPI_Allreduce(MPI_IN_PLACE, &asleep, 1, MPI_INT, MPI_MAX, c->mpi);
-    return asleep;
+    c->world->asleep = asleep;
+    return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(&c->base, "all-reduce", rc);
 }
 
 /* Collective. */
@@ -129,13 +145,13 @@ static struct plait_comm *make_comm(MPI_Comm mpi, struct mpi_world *world,
     MPI_Comm_set_name(mpi, name);
     c->mpi = mpi;
     c->world = world;
-    if ((owner && plait_shm_world_init(&c->base, &world->shm) < 0) ||
+    if ((owner && (plait_shm_world_init(&c->base, &world->shm) < 0 ||
+                   agree_on_sleep(c) < 0)) ||
         plait_shm_create(&c->base, &world->shm, &c->shm) < 0) {
         free(c);
         return NULL;
     }
     c->owner = owner;
-    c->asleep = agree_on_sleep(c);
     return &c->base;
 }
 
@@ -180,13 +196,36 @@ static void choose_transport(const struct plait_launch *launch)
     setenv("OMPI_MCA_btl", "vader,self", 1);
 }
 
-/* mpirun sets this where there are more ranks than cores, and MPI then yields
- * some 100,000 times a second, for which Linux 6.18 lets other processes starve
- * (engine.c). Ranks that share cores do not wait in MPI
- * (plait_mpi_wait_asleep()). */
+/* mpirun asks for yields where there are more ranks than cores. Those do not
+ * wait in MPI (plait_mpi_wait_asleep()), but for yield_in_mpi(). */
 static void forbid_yields(void)
 {
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
+}
+
+/* The ranks in the order of the launch. Whether they share cores is not known
+ * before. */
+static struct plait_comm *make_world(int rank, int finalize,
+                                     const struct plait_ops *ops,
+                                     struct plait_device *dev,
+                                     struct plait_error *err)
+{
+    struct plait_comm *comm = NULL;
+    struct mpi_world *world;
+    MPI_Comm mpi;
+
+    if (MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &mpi) != MPI_SUCCESS ||
+        !(world = world_create(finalize))) {
+        plait_errorf(err, "the world of MPI could not be set up");
+        errno = EIO;
+        return NULL;
+    }
+    comm = make_comm(mpi, world, ops, dev, "world", 1);
+    if (!comm) {
+        plait_errorf(err, "out of memory");
+        world_destroy(world);
+    }
+    return comm;
 }
 
 struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
@@ -194,9 +233,7 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
                                     const struct plait_launch *launch,
                                     struct plait_error *err)
 {
-    struct plait_comm *comm = NULL;
-    struct mpi_world *world;
-    MPI_Comm mpi;
+    struct plait_comm *comm;
     int ready, provided, rank;
 
     MPI_Initialized(&ready);
@@ -217,18 +254,9 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (launch)
         rank = launch->rank;
-    if (MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &mpi) != MPI_SUCCESS ||
-        !(world = world_create(!ready))) {
-        plait_errorf(err, "the world of MPI could not be set up");
-        errno = EIO;
-        return NULL;
-    }
-    comm = make_comm(mpi, world, ops, dev, "world", 1);
-    if (!comm) {
-        plait_errorf(err, "out of memory");
-        world_destroy(world);
-        return NULL;
-    }
+    yield_in_mpi(true);
+    comm = make_world(rank, !ready, ops, dev, err);
+    yield_in_mpi(false);
     return comm;
 }
 
@@ -238,15 +266,19 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
 {
     struct mpi_comm *p = mpi_of(parent);
     MPI_Comm mpi;
-    int rc =
-        MPI_Comm_split(p->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi);
+    int rc;
 
     (void)site;
+    *comm = NULL;
+    if (p->world->asleep && plait_mpi_barrier(parent) < 0)
+        return plait_errorf(err, "%s", parent->error);
+    yield_in_mpi(p->world->asleep);
+    rc = MPI_Comm_split(p->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi);
+    yield_in_mpi(false);
     if (rc != MPI_SUCCESS) {
         plait_mpi_failed(parent, "split", rc);
         return plait_errorf(err, "%s", parent->error);
     }
-    *comm = NULL;
     if (mpi == MPI_COMM_NULL)
         return 0;
     *comm = make_comm(mpi, p->world, parent->ops, parent->dev, name, 0);
@@ -359,7 +391,7 @@ static int start_mpi(struct mpi_comm *c, struct plait_transfer *t,
                      struct mpi_request *r, bool block)
 {
     const char *what = plait_transfer_names[t->kind];
-    bool asleep = block && c->asleep;
+    bool asleep = block && c->world->asleep;
     struct plait_comm *comm = &c->base;
     int rc;
 

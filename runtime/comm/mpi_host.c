@@ -32,7 +32,7 @@ static int barrier_asleep(struct mpi_comm *c)
 int plait_mpi_barrier(struct plait_comm *comm)
 {
     struct mpi_comm *c = mpi_of(comm);
-    int rc = c->asleep ? barrier_asleep(c) : MPI_Barrier(c->mpi);
+    int rc = c->world->asleep ? barrier_asleep(c) : MPI_Barrier(c->mpi);
 
     return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "barrier", rc);
 }
@@ -62,7 +62,7 @@ int plait_mpi_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
 
     if (too_large(comm, bytes) < 0)
         return -1;
-    if (c->asleep)
+    if (c->world->asleep)
         rc = MPI_Ibcast(buf, bytes, MPI_BYTE, root, c->mpi, &r);
     else
         rc = MPI_Bcast(buf, bytes, MPI_BYTE, root, c->mpi);
@@ -78,7 +78,7 @@ int plait_mpi_host_all_gather(struct plait_comm *comm, const void *send,
 
     if (too_large(comm, bytes) < 0)
         return -1;
-    if (c->asleep)
+    if (c->world->asleep)
         rc = MPI_Iallgather(send, bytes, MPI_BYTE, recv, bytes, MPI_BYTE,
                             c->mpi, &r);
     else
@@ -97,7 +97,7 @@ int plait_mpi_host_all_reduce(struct plait_comm *comm, double *values, size_t n,
 
     if (too_large(comm, n) < 0)
         return -1;
-    if (c->asleep)
+    if (c->world->asleep)
         rc =
             MPI_Iallreduce(MPI_IN_PLACE, values, n, MPI_DOUBLE, op, c->mpi, &r);
     else

@@ -16,6 +16,10 @@ struct mpi_world {
     int finalize; /* we initialised MPI */
     struct plait_engine *engine;
     struct plait_shm_world shm;
+    /* Some of the ranks share cores: all sleep while they wait, which MPI's
+     * blocking calls do not. Elsewhere those are better: MPI has its tuned
+     * algorithms only there. */
+    bool asleep;
 };
 
 struct mpi_comm {
@@ -24,10 +28,6 @@ struct mpi_comm {
     struct mpi_world *world;
     int owner;             /* of world */
     struct plait_shm *shm; /* NULL: ranks are on several nodes */
-    /* Some of the ranks share cores: all sleep while they wait, which MPI's
-     * blocking calls do not. Elsewhere those are better: MPI has its tuned
-     * algorithms only there. */
-    bool asleep;
 };
 
 static inline struct mpi_comm *mpi_of(struct plait_comm *comm)
