@@ -135,14 +135,34 @@ static bool is_same(const struct emu_thread *a, const struct emu_thread *b)
     return a->mask == b->mask && a->act == b->act && a->line == b->line;
 }
 
+/* The last of the lanes is there. Of its own, so that the others' calls do not
+ * clear args. */
+static __attribute__((noinline)) void act_for_all(int warp, const char *what)
+{
+    const struct emu_thread *me = emu_now;
+    struct emu_thread **lanes = &run.thread[warp * EMU_WARP];
+    unsigned mask = me->mask;
+    void *args[EMU_WARP] = {NULL};
+
+    for (int i = 0; i < EMU_WARP; i++) {
+        if ((mask >> i & 1) == 0)
+            continue;
+        if (!is_same(lanes[i], me))
+            emu_fault("%s in line %d: lane %d is in line %d", what, me->line, i,
+                      lanes[i]->line);
+        args[i] = lanes[i]->arg;
+        run.state[warp * EMU_WARP + i] = READY;
+    }
+    run.waiting[warp] &= ~mask;
+    me->act(args, mask);
+}
+
 void emu_meet(unsigned mask, void *arg,
               void (*act)(void *const *args, unsigned mask), int line,
               const char *what)
 {
     struct emu_thread *me = emu_now;
     int warp = me->number / EMU_WARP, lane = me->number % EMU_WARP;
-    struct emu_thread **lanes = &run.thread[warp * EMU_WARP];
-    void *args[EMU_WARP] = {NULL};
 
     if ((mask >> lane & 1) == 0)
         emu_fault("%s: lane %d is not in its own mask %#x", what, lane, mask);
@@ -154,21 +174,10 @@ void emu_meet(unsigned mask, void *arg,
     me->arg = arg;
     me->line = line;
     run.waiting[warp] |= 1u << lane;
-    if ((run.waiting[warp] & mask) != mask) {
+    if ((run.waiting[warp] & mask) == mask)
+        act_for_all(warp, what);
+    else
         to_host(IN_WARP);
-        return;
-    }
-    for (int i = 0; i < EMU_WARP; i++) {
-        if ((mask >> i & 1) == 0)
-            continue;
-        if (!is_same(lanes[i], me))
-            emu_fault("%s in line %d: lane %d is in line %d", what, line, i,
-                      lanes[i]->line);
-        args[i] = lanes[i]->arg;
-        run.state[warp * EMU_WARP + i] = READY;
-    }
-    run.waiting[warp] &= ~mask;
-    act(args, mask);
 }
 
 /* -- a block

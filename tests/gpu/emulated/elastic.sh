@@ -20,9 +20,9 @@ echo "# PLAIT_TEST_SEED=$PLAIT_TEST_SEED"
 "$top_builddir/plait-prep" "$top_srcdir/LICENSE" --out "$dir/data" >/dev/null ||
     exit 99
 cat >"$dir/c.yaml" <<END
-model: {family: gpt2, layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 16}
+model: {family: gpt2, layers: 2, hidden: 32, heads: 2, vocab: 257, seq_len: 8}
 data: {train: "$dir/data/train.bin"}
-train: {steps: $steps, global_batch: 12, micro_batch: 1, seed: 7}
+train: {steps: $steps, global_batch: 6, micro_batch: 1, seed: 7}
 optim: {lr: 1.0e-3}
 lr: {warmup: 1}
 END
