@@ -15,8 +15,8 @@
 
 #define LINE "plait-stuck-node "
 
-/* Slurm's controller; the step; how long one node may take more than the
- * first. */
+/* Time limits: for squeue; for the step, besides its two looks; for the other
+ * nodes after the first has finished. */
 enum { SLURM_S = 20, STEP_S = 120, LATE_S = 30 };
 
 void plait_stuck_say_node(void)
@@ -57,8 +57,7 @@ int plait_stuck_list_silent(char *const *names, int n, const char *text,
     return missing;
 }
 
-/* The names of the nodes of a job that runs; NULL: there is none, or no
- * Slurm. */
+/* The nodes of a running job; NULL: no such job, or no Slurm. */
 static char **list_nodes(const char *job, int *n)
 {
     char *argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", (char *)job,
@@ -77,8 +76,9 @@ static char **list_nodes(const char *job, int *n)
     return names;
 }
 
-/* Inside of a job its variables would be options of the srun: its tasks, and
- * flags of the plugin's, for which this step is none. */
+/* If this runs inside a job, srun would take the job's variables as its
+ * options, for example its number of tasks, and the plugin would take its
+ * flags, which are not meant for this step. */
 static void forget_job(void)
 {
     static const char *const begin[] = {"SLURM_", "SLURMD_", "_SLURM_", "PMI",
@@ -101,7 +101,7 @@ static void forget_job(void)
     }
 }
 
-/* What srun and the nodes print. */
+/* Returns the output of srun and of all nodes. */
 static char *run_step(const char *job, int nodes, int seconds)
 {
     char jobid[64], count[32], look[32], late[32], self[PATH_MAX];
@@ -132,7 +132,7 @@ static char *run_step(const char *job, int nodes, int seconds)
     return plait_capture(argv, 1, STEP_S + seconds, &size, &status);
 }
 
-/* The last of what srun says where no node says anything. */
+/* No node answered: the last line of srun's output has the reason. */
 static const char *find_reason(char *text)
 {
     char *end = text + strlen(text), *line;

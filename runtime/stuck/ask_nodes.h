@@ -6,22 +6,24 @@
 #include "runtime/stuck/stacks.h"
 #include "topology/base/error.h"
 
-/* A job of Slurm's: a step that overlaps with those that run starts plait-stuck
- * --dump on each of its nodes, and what they say is put together. */
+/* Ask the nodes of a Slurm job: an overlapping step runs plait-stuck --dump on
+ * each of them, and their output is merged. */
 
-/* 1: they were asked, `seconds` between their two looks; `silent` names those
- * that did not answer, "": none. 0: no such job runs, or Slurm is not here.
- * -1, with the reason in err. */
+/* Returns 1 where the nodes were asked; each looks at its ranks twice,
+ * `seconds` apart, and `silent` names the nodes that did not answer ("": all
+ * did). Returns 0 where no such job runs or Slurm is not installed, -1 with the
+ * reason in err. */
 int plait_stuck_ask_nodes(const char *job, int seconds,
                           struct plait_stuck_runs *runs,
                           struct plait_stacks *stacks, char *silent,
                           size_t size, struct plait_error *err);
 
-/* What such a step says first, on each node. */
+/* Print the line that shows that this node answered. The step prints it
+ * first. */
 void plait_stuck_say_node(void);
 
-/* Which of n nodes have no line in `text`, as "n2", "n2 and 3 others" or "":
- * how many. Pure. */
+/* Write the nodes that have no line in `text` to `silent`, as "n2", "n2 and 3
+ * others" or "", and return how many they are. Pure. */
 int plait_stuck_list_silent(char *const *names, int n, const char *text,
                             char *silent, size_t size);
 

@@ -9,7 +9,8 @@
 
 #define MAGIC UINT64_C(0x3130746165624c50) /* "PLbeat01" */
 
-/* An age is told in so many parts of a second, and as at least NEVER. */
+/* Ages are sent in units of 1 / PARTS seconds; NEVER stands for its own value
+ * and all above. */
 #define PARTS 8.0
 #define NEVER 255
 
@@ -118,7 +119,7 @@ static void merge(struct plait_beat_table *t, const struct plait_beat *b,
         int node = b->first + i;
         double heard = now - b->body[2 * i] / PARTS;
 
-        /* Whoever speaks for the sender has sent this; it was heard now. */
+        /* The sender is heard now anyway, so only its speaker is taken. */
         if (node == b->node)
             t->speaker[node] = b->body[2 * i + 1];
         if (node == t->self || b->body[2 * i] == NEVER ||
@@ -142,7 +143,7 @@ bool plait_beat_table_take(struct plait_beat_table *t,
     return true;
 }
 
-/* Rounded up: an age that is passed on must not become less. */
+/* Rounded up, so that an age does not shrink as it is passed on. */
 static unsigned char age_in_parts(double seconds)
 {
     double parts = ceil(seconds * PARTS);
@@ -175,8 +176,8 @@ int plait_beat_target(int n, int self, int64_t round)
     return (int)(((int64_t)self + (1 << round % count_powers(n))) % n);
 }
 
-/* Three times what it takes where all goes well, and what a busy machine may
- * keep a thread waiting. */
+/* Three times the rounds that news needs to reach all nodes, plus 2 s for
+ * threads that a busy machine delays. */
 double plait_beat_limit(int n)
 {
     return 2 + 3 * PLAIT_BEAT_ROUND_S * count_powers(n);

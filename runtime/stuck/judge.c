@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The walk goes from the ranks that wait to those they wait for, until it
- * finds ranks that wait for nobody. */
+/* A breadth-first search from the ranks that wait to those they wait for, which
+ * ends at ranks that wait for nobody. */
 struct walk {
     const struct plait_stuck_rank *rank;
     int n;
     bool *reached, *expanded;
-    int *via;   /* the rank that waits for this one */
-    int *queue; /* of reached ranks */
+    int *via;   /* a rank that waits for this one */
+    int *queue; /* the reached ranks */
     int head, tail;
 };
 
@@ -56,7 +56,8 @@ static bool waits_alike(const struct plait_stuck_rank *a,
 
 /* -- ranks that entered other things ------------------------------------- */
 
-/* What the rank entered as number `number` of the series, if it remembers. */
+/* The operation that the rank entered under that number; NULL: not
+ * remembered. */
 static const struct plait_stuck_op *
 entered_as(const struct plait_stuck_rank *r, const struct plait_stuck_group *g,
            enum plait_series series, uint64_t number)
@@ -76,9 +77,9 @@ static bool same_op(const struct plait_stuck_op *a,
     return a->tag == b->tag && a->bytes == b->bytes;
 }
 
-/* How many ranks entered the same under that number: those of the group, and
- * where that is equal, those of all groups of its name, which as a rule do the
- * same. */
+/* How many ranks entered the same operation under that number. Ranks of the
+ * group weigh most; ranks of other groups of its name, which as a rule do the
+ * same, only break ties. */
 static long count_same(const struct plait_stuck_rank *r, int n,
                        const struct plait_stuck_group *g,
                        enum plait_series series,
@@ -101,7 +102,7 @@ static long count_same(const struct plait_stuck_rank *r, int n,
     return same;
 }
 
-/* The rank whose operation fewest others share; of several the last. */
+/* The rank whose operation is shared by the fewest; the last of several. */
 static void find_odd(const struct plait_stuck_rank *r, int n,
                      const struct plait_stuck_group *g,
                      const struct plait_stuck_op *given,
@@ -129,8 +130,8 @@ static void find_odd(const struct plait_stuck_rank *r, int n,
     v->group = (int)(find_group(&r[v->witness], g) - r[v->witness].group);
 }
 
-/* Whether a member of the group entered something else under the number of
- * what rank w waits in. */
+/* Whether some rank of the group entered another operation under the number of
+ * the one that rank w waits in. */
 static bool is_mixed(const struct plait_stuck_rank *r, int n, int w,
                      struct plait_verdict *v)
 {
@@ -164,8 +165,8 @@ static int group_size(const struct plait_stuck_rank *r)
     return r->group[r->waits].size;
 }
 
-/* A collective says more of who waits for it than a message, and a small group
- * more than a large one. */
+/* Which of two waits is the better evidence: a collective rather than a
+ * message, a small group rather than a large one. */
 static bool is_better(const struct plait_stuck_rank *a,
                       const struct plait_stuck_rank *b)
 {
@@ -185,8 +186,8 @@ static void reach(struct walk *w, int i, int via)
     w->queue[w->tail++] = i;
 }
 
-/* Those who have not entered the collective that rank i waits in. A member of
- * which nothing is known has not, as far as one can say. */
+/* Reach the ranks that have not entered the collective that rank i waits in. A
+ * member of which nothing is known counts as not having entered. */
 static void expand_collective(struct walk *w, int i)
 {
     const struct plait_stuck_rank *r = &w->rank[i];
@@ -205,7 +206,7 @@ static void expand_collective(struct walk *w, int i)
     }
 }
 
-/* Ranks of a group are in the order of their ranks in the world. */
+/* The members of a group are ordered by their global ranks. */
 static void expand_message(struct walk *w, int i)
 {
     const struct plait_stuck_rank *r = &w->rank[i];
@@ -229,8 +230,8 @@ static void expand_rank(struct walk *w, int i)
         expand_collective(w, i);
 }
 
-/* Of two that wait for nobody, who has done nothing for longer; a rank whose
- * state says that it cannot go on comes first. */
+/* Which of two ranks that wait for nobody is to blame: one that is not running,
+ * else the one that has been longest in its phase. */
 static bool is_worse(const struct plait_stuck_rank *a,
                      const struct plait_stuck_rank *b)
 {
@@ -241,7 +242,7 @@ static bool is_worse(const struct plait_stuck_rank *a,
     return a->phase_age > b->phase_age;
 }
 
-/* The rank that the others wait for; -1: each waits for some other. */
+/* The rank that the others wait for; -1: every rank waits for another. */
 static int walk_waits(struct walk *w)
 {
     int guilty = -1;
@@ -298,7 +299,8 @@ static void accuse(const struct plait_stuck_rank *r, int guilty, int witness,
     v->op = w->in;
 }
 
-/* A rank that is known to be unable to go on needs no walk. */
+/* A rank that is dead, stopped or silent explains the hang; no search is
+ * needed. */
 static bool judge_states(const struct plait_stuck_rank *r, int n,
                          struct plait_verdict *v)
 {
@@ -322,8 +324,9 @@ static bool judge_states(const struct plait_stuck_rank *r, int n,
     return false;
 }
 
-/* A rank that entered the collective that rank i waits in and waits in it no
- * more, though it cannot be over: at most as many as still wait there. */
+/* A rank that has left the collective in which rank i still waits, though all
+ * have entered it. It is blamed only where no more ranks have left than still
+ * wait: otherwise the collective is probably complete. -1: none. */
 static int who_left(const struct plait_stuck_rank *r, int n, int i)
 {
     const struct plait_stuck_group *g = &r[i].group[r[i].waits];
@@ -364,9 +367,9 @@ static bool judge_left(const struct plait_stuck_rank *r, int n,
     return false;
 }
 
-/* Ranks that all wait, and what some have sent is not acknowledged: a
- * collective is over for those whom its last message reached, which then seem
- * to have left it, or to be ahead. */
+/* All ranks wait, but some have sent data that is not acknowledged. A
+ * collective is complete for the ranks that its last message reached; they then
+ * seem to have left it or to be ahead, so the links are blamed first. */
 static bool judge_links(const struct plait_stuck_rank *r, int n,
                         struct plait_verdict *v)
 {
@@ -386,7 +389,7 @@ static bool judge_links(const struct plait_stuck_rank *r, int n,
 
 /* -- circles ------------------------------------------------------------- */
 
-/* Whether the rank has entered that operation in its group of that name. */
+/* Whether the rank has entered `op` in its group of that name. */
 static bool has_entered(const struct plait_stuck_rank *r, const char *name,
                         const struct plait_stuck_op *op)
 {
@@ -397,8 +400,9 @@ static bool has_entered(const struct plait_stuck_rank *r, const char *name,
     return false;
 }
 
-/* Ranks that wait where rank i waits, in a group of that name, and have entered
- * `op` before: so many have not passed over it. */
+/* How many other ranks wait where rank i waits but have entered `op`, in a
+ * group called `name`, before. The more they are, the more likely rank i has
+ * skipped it. */
 static int count_company(const struct plait_stuck_rank *r, int n, int i,
                          const char *name, const struct plait_stuck_op *op)
 {
@@ -421,8 +425,9 @@ static bool is_strange(const struct plait_stuck_rank *r, int n, int i)
     return true;
 }
 
-/* Of ranks that wait for each other: the one that passed over what others have
- * entered, or that is where no other ever was; -1: none. */
+/* Who of the ranks that wait for each other is to blame: the rank that skipped
+ * what others have entered, else one that waits in what no other rank has
+ * entered; -1: none. */
 static int break_circle(const struct walk *w)
 {
     int strange = -1, who = -1, most = 0;

@@ -33,8 +33,8 @@ static void copy_group(const struct plait_record_group *from,
         }
 }
 
-/* Of several groups that it waits in, as when a thread of it saves, the one it
- * entered last: the wait that the training is in. */
+/* If the rank waits in several groups, for example in a thread that saves, take
+ * the wait that began last: the training's. */
 static void copy_wait(const struct plait_record *record, int i, double now,
                       struct plait_stuck_rank *rank)
 {
@@ -132,17 +132,17 @@ char plait_stuck_process_state(int pid)
 
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     plait_stuck_read_line(path, line, sizeof(line));
-    at = strrchr(line, ')'); /* a program may have any name */
+    at = strrchr(line, ')'); /* the name in () may have a ')' itself */
     return at && at[1] == ' ' ? at[2] : 'X';
 }
 
-/* A path that the process has in its memory. */
+/* Copy a path from the memory of the process. */
 static void read_path(int pid, unsigned long at, char *text, size_t size)
 {
     struct iovec to = {text, size - 1}, from = {(void *)at, size - 1};
     ssize_t n = process_vm_readv(pid, &to, 1, &from, 1, 0);
 
-    /* It may lie at the end of what is mapped. */
+    /* The path may be at the end of a mapping, where a long read fails. */
     while (n < 0 && from.iov_len > 16) {
         to.iov_len = from.iov_len /= 2;
         n = process_vm_readv(pid, &to, 1, &from, 1, 0);
@@ -173,8 +173,8 @@ static const char *call_name(long number)
     }
 }
 
-/* Which argument of the call is a path, and what the call does with it; -1:
- * none is. */
+/* The index of the call's argument that is a path, and the name of the call;
+ * -1: it has no path. */
 static int path_of(long number, const char **call)
 {
     *call = number == SYS_openat ? "open" : "look-up";
@@ -253,7 +253,7 @@ void plait_stuck_where(int pid, int tid, char *text, size_t size)
     while (dir && !text[0] && (e = readdir(dir)))
         if (atoi(e->d_name) > 0) {
             read_call(pid, atoi(e->d_name), text, size);
-            /* Not threads that wait to be woken. */
+            /* Only threads in a file: the others may just be idle. */
             if (!strstr(text, " of /"))
                 text[0] = '\0';
         }

@@ -4,29 +4,31 @@
 
 #include "runtime/stuck/judge.h"
 
-/* What a record and /proc say of a rank now. The process is asked for its state
- * alone; `record` may be of one that has ended meanwhile. */
+/* The state of a rank now, from its record and from /proc. /proc gives only
+ * whether the process runs; the process may have ended and left its record
+ * mapped here. */
 void plait_stuck_look(const struct plait_record *record,
                       struct plait_stuck_rank *rank);
-/* Only rank, host and state, for one that has no record here. */
+/* Of a rank that has no record here, only rank, gpu and state are set. */
 void plait_stuck_unknown(int rank, struct plait_stuck_rank *out);
 
-/* 'R', 'S', 'D', 'T' ... as /proc/PID/stat has it; 'X' where there is no such
+/* The state as in /proc/PID/stat: 'R', 'S', 'D', 'T' ...; 'X': no such
  * process. */
 char plait_stuck_process_state(int pid);
 
-/* One line of a file below /proc; "" where there is none. */
+/* Reads the first line of a file below /proc; "" where it cannot be read. */
 void plait_stuck_read_line(const char *path, char *line, size_t size);
 
 enum plait_stuck_state plait_stuck_state_of(int pid);
 
-/* Equal for processes that see each other's numbers. */
+/* Identifies the PID namespace: equal for processes that can use each other's
+ * process numbers. */
 uint64_t plait_stuck_space(void);
 
-/* What the system call says that a thread of this machine is blocked in, as
- * "read of FILE": "" where it is in none, in one that says nothing, or where
- * the kernel does not tell. tid 0: any thread of the process that is blocked in
- * a file. */
+/* What a thread of this machine is blocked in, from its system call, as "read
+ * of FILE". "" where it is in no system call, in one that tells nothing, or
+ * where the kernel hides it. tid 0: any thread of the process that is blocked
+ * in a file. */
 void plait_stuck_where(int pid, int tid, char *text, size_t size);
 
 #endif

@@ -17,7 +17,7 @@
 #include "runtime/stuck/stacks.h"
 #include "topology/base/error.h"
 
-/* plait-stuck: who the ranks of a run that hangs wait for. */
+/* plait-stuck: says which rank the others of a hanging run wait for. */
 
 static const char help[] =
     "usage: plait-stuck [JOBID|PID|DIR] [OPTION]...\n"
@@ -80,7 +80,7 @@ static void say_run(const struct plait_stuck_run *run)
     printf("\n");
 }
 
-/* A trainer that keeps no record. */
+/* Trainers that keep no record. */
 static void say_stacks(const struct plait_stacks *stacks)
 {
     static char text[16384];
@@ -127,7 +127,8 @@ static int explain_dumps(const char *prefix, struct plait_error *err)
     return rc;
 }
 
-/* On this machine: those with records, else those of a job or a process. */
+/* On this machine: ranks with records, else by their stacks, if a job or a
+ * process was named. */
 static int find_here(const struct args *args,
                      const struct plait_stuck_which *which,
                      struct plait_stuck_runs *runs, struct plait_stacks *stacks)
@@ -139,7 +140,7 @@ static int find_here(const struct args *args,
     return rc;
 }
 
-/* A number that is no job's may be a process's. */
+/* The number may be of a process where no job has it. */
 static int find_all(const struct args *args, struct plait_stuck_runs *runs,
                     struct plait_stacks *stacks, struct plait_error *err)
 {

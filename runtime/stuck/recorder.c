@@ -15,11 +15,11 @@ typedef struct plait_pickle_value value_t;
 
 enum { WORLD_MOST = 1 << 20, GROUPS_MOST = 4096 };
 
-/* A process group of torch's: `name` is one in the whole run ("0", "1", ..),
- * `what` what the program calls it. */
+/* A process group of torch. `name` is unique in the run ("0", "1", ...), `what`
+ * is the description that the program gave it. */
 struct plait_recorder_group {
     char name[24], what[24];
-    int first, size; /* of the ranks that have left a dump, or are listed */
+    int first, size; /* lowest rank and size, by the dumps and the list */
     int nlisted;
     int *listed;
 };
@@ -40,7 +40,7 @@ static bool get_bool(const value_t *dict, const char *key)
     return v && v->kind == PLAIT_PICKLE_BOOL && v->i;
 }
 
-/* One line of text, cut where it does not fit. */
+/* Copy one line of text, truncated and without control characters. */
 static void copy_text(const value_t *v, char *text, size_t size)
 {
     size_t n = v && v->kind == PLAIT_PICKLE_TEXT ? v->n : 0;
@@ -171,7 +171,7 @@ static uint64_t size_of(const char *type)
                : 4;
 }
 
-/* Of all that it sends, as far as it is told. */
+/* The size of the operation's inputs, as far as the dump has it. */
 static uint64_t bytes_of(const value_t *entry)
 {
     const value_t *sizes = plait_pickle_find(entry, "input_sizes"),
@@ -191,7 +191,7 @@ static uint64_t bytes_of(const value_t *entry)
     return bytes;
 }
 
-/* "nccl:send 0->3", "nccl:recv 3<-0": the other one. */
+/* "nccl:send 0->3", "nccl:recv 3<-0": the rank after the arrow. */
 static int peer_of(const char *text)
 {
     const char *at = strstr(text, "->");
@@ -200,7 +200,7 @@ static int peer_of(const char *text)
     return at ? atoi(at + 2) : 0;
 }
 
-/* Where the program asked for it: the first frame that is none of torch's. */
+/* Where the program called it: the first frame outside of torch. */
 static void place_of(const value_t *entry, char *text, size_t size)
 {
     const value_t *frames = plait_pickle_find(entry, "frames");
@@ -221,7 +221,8 @@ static void place_of(const value_t *entry, char *text, size_t size)
     }
 }
 
-/* The rank's own part in the group of that entry; NULL: it is in too many. */
+/* The rank's entry for the group of that operation, added if new; NULL: the
+ * rank is in too many groups. */
 static struct plait_stuck_group *own_group(struct plait_recorder *r,
                                            struct plait_stuck_rank *rank,
                                            const value_t *entry)
@@ -257,7 +258,7 @@ static void enter(struct plait_stuck_group *g, enum plait_series series,
         g->last[series][number % PLAIT_RECORD_LAST] = *op;
 }
 
-/* Of several that are not done the oldest is what it waits in. */
+/* The oldest operation that is not completed is the one it waits in. */
 static void read_entry(struct plait_recorder *r, struct plait_stuck_rank *rank,
                        const value_t *entry, double now)
 {
@@ -380,8 +381,8 @@ static bool lists(const struct plait_recorder_group *g, int rank)
     return false;
 }
 
-/* A rank without a dump is in the groups that list it, and in the one of all
- * ranks. It has entered nothing that anybody knows of. */
+/* A rank without a dump is in the groups that list it, and in group "0", which
+ * has all ranks. It counts as having entered nothing. */
 static int add_missing(struct plait_recorder *r)
 {
     int at = 0, world = r->world < 4096 ? r->world : 4096;
@@ -409,8 +410,8 @@ static int add_missing(struct plait_recorder *r)
     return 0;
 }
 
-/* What people call it: "world", or its own name, with torch's number where the
- * rank has two of that name. */
+/* The group's name for people: "world", or its description, with torch's number
+ * where two groups have the same description. */
 static void name_group(struct plait_recorder *r, struct plait_stuck_rank *rank,
                        int own)
 {

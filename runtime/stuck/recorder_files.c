@@ -12,7 +12,8 @@
 
 #include "runtime/stuck/recorder.h"
 
-/* torch keeps some thousand operations, of some hundred bytes. */
+/* A generous limit: torch keeps some thousand operations of some hundred
+ * bytes. */
 enum { SIZE_MOST = 256 << 20, RANK_DIGITS = 6 };
 
 static int read_file(struct plait_recorder *r, const char *path, int rank,
@@ -37,7 +38,7 @@ static int read_file(struct plait_recorder *r, const char *path, int rank,
     return rc;
 }
 
-/* The rank that ends the name; -1: it is another file. */
+/* The rank at the end of the name; -1: another file. */
 static int rank_of(const char *name, const char *base)
 {
     size_t n = strlen(base), digits;

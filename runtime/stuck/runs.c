@@ -41,7 +41,7 @@ static struct plait_stuck_run *find_run(struct plait_stuck_runs *runs,
     return more;
 }
 
-/* In its place by rank; one that is there already stays. */
+/* Insert by rank; a rank that is listed already stays as it is. */
 static int add_rank(struct plait_stuck_run *run,
                     const struct plait_stuck_rank *rank)
 {
@@ -179,7 +179,7 @@ static const struct plait_record *record_of(int pid)
 
 /* -- looking ------------------------------------------------------------- */
 
-/* What changes whenever a rank does anything. */
+/* A sum that changes whenever the rank does anything. */
 static uint64_t progress_of(const struct plait_record *record)
 {
     uint64_t sum = (uint64_t)atomic_load(&record->step) +
@@ -227,8 +227,8 @@ static int see_all(const struct plait_stuck_which *which, struct seen **seen)
     return n;
 }
 
-/* The process is seen here by another number than by itself, if it has a
- * namespace of its own. */
+/* In another PID namespace the process has another number than its record
+ * says. */
 static int add_seen(const struct seen *s, struct plait_stuck_runs *runs)
 {
     const struct plait_record *record = s->record;

@@ -12,7 +12,7 @@ struct plait_stuck_run {
     uint64_t id;
     char job[64]; /* "": none */
     int world;
-    bool moved; /* something was done between two looks */
+    bool moved; /* some rank made progress between the two looks */
     int n;
     struct plait_stuck_rank *rank; /* [n] ascending by rank */
 };
@@ -22,27 +22,26 @@ struct plait_stuck_runs {
     struct plait_stuck_run *run;
 };
 
-/* Which processes: all of this user's, those of a job of Slurm's, those whose
- * working directory is `dir`, or process `pid` with all that descend from it.
- */
+/* Selects processes: those of a Slurm job, those whose working directory is
+ * `dir`, process `pid` with its descendants, or if none is set, all that this
+ * user may read. */
 struct plait_stuck_which {
     const char *job, *dir;
     int pid;
 };
 
-/* Whether a process is one of them; the variables of its environment, each with
- * its NUL, that the caller frees (NULL: none, or not to be read); its parent,
- * 0: none. */
+/* Whether a process is selected; its environment as NUL-terminated entries,
+ * which the caller frees (NULL: unreadable); its parent, 0: none. */
 bool plait_stuck_is_wanted(int pid, const struct plait_stuck_which *which);
 char *plait_stuck_environment(int pid, size_t *size);
 int plait_stuck_parent(int pid);
 
-/* Those of this machine, looked at twice, `seconds` apart. -1 with errno: out
- * of memory. */
+/* Finds the runs on this machine and looks at them twice, `seconds` apart. -1
+ * with errno: out of memory. */
 int plait_stuck_runs_find(const struct plait_stuck_which *which, int seconds,
                           struct plait_stuck_runs *runs);
-/* Their ranks as lines of text, and from such lines, added to those that are
- * there; lines of another form are passed over. */
+/* Print the ranks as lines of text; read such lines and add their ranks. Other
+ * lines are ignored. */
 void plait_stuck_runs_dump(const struct plait_stuck_runs *runs);
 int plait_stuck_runs_read(const char *text, struct plait_stuck_runs *runs);
 void plait_stuck_runs_clear(struct plait_stuck_runs *runs);

@@ -40,7 +40,7 @@ static const char *const op_words[PLAIT_NOPS] = {
     [PLAIT_OP_CONTROL_ALL_REDUCE] = "control all-reduce",
 };
 
-/* Text that is put together. */
+/* A text under construction. */
 struct line {
     char *text;
     size_t size, used;
@@ -109,7 +109,7 @@ static void put_op(struct line *l, const struct plait_stuck_rank *r, int group,
         !strcmp(r->group[group].name, "world") ? "" : " group");
 }
 
-/* Where it is itself. */
+/* Where the guilty rank itself is. */
 static void put_place(struct line *l, const struct plait_stuck_rank *r,
                       time_t now)
 {

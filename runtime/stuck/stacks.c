@@ -60,7 +60,7 @@ void plait_stacks_dump(const struct plait_stacks *s)
     }
 }
 
-/* What a terminal could take for a command is made '?'. */
+/* Replace control characters, which a terminal might obey. */
 static void clean(char *text)
 {
     for (; *text; text++)
@@ -128,7 +128,7 @@ static int read_frame(const char *text, struct frame *f)
     return 0;
 }
 
-/* Of the program, not of a library that it uses. */
+/* Whether the frame is of the program itself, not of a library. */
 static bool is_own(const struct frame *f)
 {
     return f->file[0] != '<' && !strstr(f->file, "/site-packages/") &&
@@ -136,7 +136,7 @@ static bool is_own(const struct frame *f)
            !strstr(f->file, "/lib/python") && !strstr(f->file, "/lib64/python");
 }
 
-/* Whether a function is one in which ranks wait for each other. */
+/* Whether the function is one in which ranks wait for each other. */
 static bool is_meeting(const struct frame *f)
 {
     static const char *const parts[] = {
@@ -213,9 +213,9 @@ static int count_place(const struct plait_stack *k, int n, int i)
     return same;
 }
 
-/* A rank that is stopped; else of those that wait for nobody one where fewest
- * are. Where none is known to wait it must be where fewer than half are. -1:
- * none. */
+/* A rank that is stopped or has ended; else, of the ranks that wait for nobody,
+ * one in the place with the fewest ranks. If no rank is known to wait, it must
+ * be in a place that fewer than half are in. -1: none. */
 static int find_guilty(const struct plait_stack *k, int n)
 {
     int who = -1, fewest = n + 1, busy = 0;
@@ -256,7 +256,7 @@ put(struct line *l, const char *fmt, ...)
         l->used += (size_t)n < left ? (size_t)n : left - 1;
 }
 
-/* "0-3,6": of those in the place of rank i. */
+/* "0-3,6": the ranks that are in the same place as rank i. */
 static void put_ranks(struct line *l, const struct plait_stack *k, int n, int i)
 {
     const char *between = "";
@@ -275,7 +275,7 @@ static void put_ranks(struct line *l, const struct plait_stack *k, int n, int i)
     }
 }
 
-/* Whether a and b differ along that axis alone. */
+/* Whether a and b are in the same group of that axis. */
 static bool along(const struct plait_stack *a, const struct plait_stack *b,
                   int axis)
 {
@@ -285,7 +285,8 @@ static bool along(const struct plait_stack *a, const struct plait_stack *b,
     return a->size[axis] > 1 && b->size[axis] > 1;
 }
 
-/* Which group of the plan's the ranks in the place of i, and `with`, are of. */
+/* Name the group of the plan, if any, that has all ranks in the place of i, and
+ * rank `with`, unless it is -1. */
 static void put_group(struct line *l, const struct plait_stack *k, int n, int i,
                       int with)
 {

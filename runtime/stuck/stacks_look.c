@@ -34,16 +34,16 @@ static const char *get_variable(void *arg, const char *name)
     return NULL;
 }
 
-/* Steps of tasks, and not those that Slurm 26 numbers -5 and the like: a job's
- * batch script is one. */
+/* Whether the number is of a step of tasks. A job's batch script and the like
+ * have a negative number, which Slurm 26 prints as a large unsigned one. */
 static bool is_step(const char *id)
 {
     return id && isdigit((unsigned char)*id) &&
            strtoull(id, NULL, 10) < 0xfffffff0;
 }
 
-/* As torchrun, mpirun and srun number their tasks. The batch script of a job is
- * no task of a step. */
+/* Rank and world size from torchrun, mpirun, PMI or srun. A batch script has
+ * SLURM_PROCID too but is not a task of a step. */
 static bool read_rank(struct environment *e, struct plait_stack *k)
 {
     static const char *const names[][3] = {
@@ -100,7 +100,7 @@ static void read_program(int pid, char *name, size_t size)
             *name = '_';
 }
 
-/* What stands between a launcher and a rank, and this program itself. */
+/* Programs between a launcher and a rank, and this program itself. */
 static bool is_wrapper(const char *name)
 {
     static const char *const names[] = {
@@ -116,7 +116,7 @@ static bool is_wrapper(const char *name)
     return false;
 }
 
-/* Of a process; false: it is none of a rank's. */
+/* False: the process is not a rank. */
 static bool describe(int pid, struct plait_stack *k)
 {
     struct environment e = {0};
@@ -134,7 +134,8 @@ static bool describe(int pid, struct plait_stack *k)
     return is;
 }
 
-/* A rank's children have its variables too, as the workers of a data loader. */
+/* A rank's children, such as the workers of a data loader, inherit its
+ * variables. */
 static bool has_parent(const struct plait_stacks *all,
                        const struct plait_stack *k)
 {
@@ -146,7 +147,8 @@ static bool has_parent(const struct plait_stacks *all,
     return false;
 }
 
-/* Every process with the variables of a rank, whatever their ranks. */
+/* List all processes with the variables of a rank; several may have the same
+ * rank. */
 static int list_processes(const struct plait_stuck_which *which,
                           struct plait_stacks *all)
 {
@@ -174,7 +176,7 @@ static int list_processes(const struct plait_stuck_which *which,
 
 /* -- where they are -------------------------------------------------------- */
 
-/* By what the kernel calls it; where it tells nothing the process runs. */
+/* From the kernel function that it sleeps in; without one the process runs. */
 static void look_at_kernel(const struct plait_stack *k, char *where,
                            size_t size, bool *waits)
 {

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* A place in the bytes; `bad` once they did not suffice or made no sense. */
+/* Positions in a buffer. `bad`: it was too short or its content is invalid. */
 struct writer {
     unsigned char *to;
     size_t room, used;
@@ -36,7 +36,7 @@ static uint64_t get_number(struct reader *r, int bytes)
     return value;
 }
 
-/* Numbers of the ranks, of ages in ms, and the like, below zero too. */
+/* Four bytes in two's complement. */
 static void put_int(struct writer *w, int value)
 {
     put_number(w, (uint32_t)value, 4);
@@ -74,7 +74,8 @@ static void put_text(struct writer *w, const char *text)
     w->used += n;
 }
 
-/* One line of text: what a terminal could take for a command is made '?'. */
+/* One line of text; control characters, which a terminal might obey, become
+ * '?'. */
 static void get_text(struct reader *r, char *text, size_t size)
 {
     size_t n = get_number(r, 1);
