@@ -9,8 +9,8 @@
 static const char no_graphs[] = "the device has no graphs";
 static const char host[] = "with parallel.offload the host takes part";
 
-/* Ranks differ along more than one axis, so that transfers of several groups
- * may be under way at once. */
+/* Whether ranks differ along more than one axis: then transfers of several
+ * groups may be under way at once. */
 static bool has_groups(const struct plait_mesh *mesh)
 {
     const int *size = mesh->layout.size;
@@ -20,8 +20,9 @@ static bool has_groups(const struct plait_mesh *mesh)
            1;
 }
 
-/* Why transfers are not captured, NULL if they are. A graph may start what is
- * in no order in any order, another on each rank. */
+/* Why transfers cannot be captured, NULL if they can. A graph may start
+ * transfers that have no fixed order in another order on each rank, and the
+ * ranks would wait for each other. */
 static const char *against_transfers(const struct plait_job_config *c,
                                      const struct plait_mesh *mesh)
 {
@@ -34,8 +35,8 @@ static const char *against_transfers(const struct plait_job_config *c,
     return NULL;
 }
 
-/* Why forward and backward cannot be captured, NULL if they can: a graph has
- * no work of the host. */
+/* Why forward and backward cannot be captured, NULL if they can. A graph cannot
+ * contain work of the host. */
 static const char *against_passes(const struct plait_job_config *c,
                                   const struct plait_mesh *mesh)
 {
@@ -77,7 +78,8 @@ static const char *against_optim(const struct plait_job_config *c,
     return NULL;
 }
 
-/* Gradients are reduced during the last backward of a step. */
+/* The last micro-batch differs from the others: gradients are reduced during
+ * its backward. */
 static const char *against_last(const struct plait_job_config *c,
                                 const struct plait_mesh *mesh)
 {
@@ -128,7 +130,8 @@ static void read_counts(const struct plait_mesh *mesh,
             plait_comm_stats(plait_mesh_comm(mesh, i), &counts[i]);
 }
 
-/* `sent` becomes what was counted since `before`; the counters go back. */
+/* `sent` becomes what was counted since `before`. The counters are set back, as
+ * the capture itself has sent nothing. */
 static void take_counts(const struct plait_mesh *mesh,
                         const struct plait_comm_stats before[PLAIT_NCOMMS],
                         struct plait_comm_stats sent[PLAIT_NCOMMS])
@@ -161,10 +164,10 @@ static void count_replay(const struct plait_mesh *mesh,
 
 /* -- capture and replay -------------------------------------------------- */
 
-/* *first: the lowest rank of this pipeline stage that could not record, -1 if
- * all could. Whether a transfer is part of a graph must be the same on all of
- * its ranks; stages have other graphs at other times, and none transfers to
- * another stage. */
+/* *first: the lowest rank of this pipeline stage that could not capture, -1:
+ * none. All ranks of a transfer must agree on whether it is part of a graph.
+ * Stages need not agree: they capture at different times, and no graph
+ * transfers between stages. */
 static int find_failure(const struct plait_mesh *mesh, bool failed, int *first)
 {
     double most = failed ? mesh->world_size - mesh->rank : 0;
@@ -195,14 +198,14 @@ static int capture_work(struct plait_graph_capture *capture,
     take_counts(mesh, before, capture->sent);
     capture->graph = mesh->ops->graph_end(mesh->q, &why);
     if (capture->graph && rc < 0)
-        plait_graph_capture_reset(capture, mesh); /* incomplete */
+        plait_graph_capture_reset(capture, mesh); /* `work` failed half-way */
     if (find_failure(mesh, !capture->graph, &first) < 0)
         return -1;
     if (first < 0 || (rc < 0 && !why))
         return rc;
     plait_graph_capture_reset(capture, mesh);
     mesh->graphs = (struct plait_graphs){.failed = true, .all = all};
-    /* One rank says it. */
+    /* One rank says why; with `all` each fails with a reason. */
     if (first == mesh->rank || all)
         snprintf(mesh->graphs.why, sizeof(mesh->graphs.why), "%s",
                  why ? why : "another rank cannot record them");

@@ -50,7 +50,7 @@ static const enum plait_comm_axis group_axis[PLAIT_NGROUPS] = {
     [PLAIT_GROUP_TP_PP] = PLAIT_COMM_AXIS_NONE,
 };
 
-/* Groups of one kind are disjoint: the lowest member is the color. */
+/* Groups of one kind are disjoint, so the lowest member serves as color. */
 static int split_group(struct plait_mesh *mesh, enum plait_group group,
                        int *members, struct plait_error *err)
 {
@@ -172,8 +172,8 @@ void plait_mesh_free(struct plait_mesh *mesh, void *ptr)
 
 /* -- nodes --------------------------------------------------------------- */
 
-/* How many consecutive members of a group are on each of its nodes; 0 if the
- * nodes have unequal numbers or their members are interleaved. */
+/* How many members of a group are on each of its nodes; 0 if that differs
+ * between nodes or the members of a node are not consecutive. */
 static int members_per_node(const int *members, int n, const uint64_t *node)
 {
     int run = 1, i, j;
@@ -189,7 +189,7 @@ static int members_per_node(const int *members, int n, const uint64_t *node)
     return run;
 }
 
-/* The same for all groups of one kind; 0 if groups differ. */
+/* The same for all groups of one kind; 0 if they differ. */
 static int common_per_node(const struct plait_mesh *mesh,
                            enum plait_group group, const uint64_t *node,
                            int *members)
@@ -227,8 +227,8 @@ static int divide_group(struct plait_mesh *mesh, enum plait_group group,
         plait_mesh_comm_names[first + 1], &to->inter_node, err);
 }
 
-/* Whether to divide the dense group, which has `run` members on each node; -1
- * if the configuration requires it and the nodes do not allow it. */
+/* Whether to split the dense group, which has `run` members on each node; -1 if
+ * the configuration demands it and the nodes do not allow it. */
 static int wants_dense(const struct plait_mesh *mesh,
                        const struct plait_parallel_config *c, int run,
                        struct plait_error *err)
@@ -243,7 +243,7 @@ static int wants_dense(const struct plait_mesh *mesh,
     if (!node && c->all_reduce == PLAIT_ALL_REDUCE_AUTO)
         return 0;
     if (node && run == n)
-        return 0; /* all are on one node */
+        return 0; /* all are on one node: nothing to split */
     errno = EINVAL;
     if (run == 0)
         return plait_errorf(err,
@@ -274,7 +274,8 @@ static int divide_both(struct plait_mesh *mesh,
     if (!mesh->group[PLAIT_GROUP_EXPERT_DP])
         return 0;
     /* With one copy of an expert per node there is no intra-node step: its
-     * gradients are summed in one step, and it is not sharded in the node. */
+     * gradients are summed in a single step, and it is not sharded within the
+     * node. */
     n = plait_comm_size(mesh->group[PLAIT_GROUP_EXPERT_DP]);
     run = common_per_node(mesh, PLAIT_GROUP_EXPERT_DP, node, members);
     if (run == 0 || run == n ||

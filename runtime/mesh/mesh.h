@@ -17,17 +17,17 @@ struct plait_hierarchy {
 };
 
 /* Which parts of a training step are captured as graphs of the device and
- * replayed, and why the others are not. */
+ * replayed, and why the other parts are not. */
 struct plait_graphs {
     bool passes;    /* forward and backward of a micro-batch */
-    bool last;      /* that of the last micro-batch of a step too */
+    bool last;      /* also those of the last micro-batch of a step */
     bool optim;     /* the norm of the gradients, and the optimizer */
-    bool all;       /* train.graph on: all of a step or an error */
+    bool all;       /* train.graph on: the whole step or an error */
     bool failed;    /* a capture failed: nothing is captured from then on */
-    bool transfers; /* are captured too: ranks agree on what is */
-    bool held;      /* nothing is captured yet: products may still change */
+    bool transfers; /* transfers are captured too: ranks must agree */
+    bool held;      /* capture nothing yet: matrix products may change */
     char why[200];  /* why a part is not captured; "" if all are, or where
-                       another rank says it */
+                       another rank has the reason */
 };
 
 /* This process's device, coordinate and groups. Made once in train/ and passed
@@ -42,28 +42,28 @@ struct plait_mesh {
     int rank, world_size;
     uint64_t node; /* equal for ranks on one node and for no others */
     struct plait_comm *world;
-    struct plait_comm *group[PLAIT_NGROUPS]; /* self if alone; NULL where
-                                                nobody needed it */
-    /* On how many nodes the groups of each kind are that every model uses: of
-     * those that differ, the most. The same on all ranks. */
+    struct plait_comm *group[PLAIT_NGROUPS]; /* of one rank too; NULL until it
+                                                is needed */
+    /* For each kind of group that every model uses: on how many nodes a group
+     * is, at most. The same on all ranks. */
     int nodes[PLAIT_NGROUPS];
-    /* First and last stage, for tied embeddings; NULL where not a member and
-     * where pp is 1. */
+    /* First and last stage, for tied embeddings; NULL on other stages and where
+     * pp is 1. */
     struct plait_comm *embedding;
     /* All ranks of this pipeline stage: tp * cp * dp. NULL until
      * plait_mesh_need_stage(). */
     struct plait_comm *stage;
-    struct plait_hierarchy dense, expert; /* of DP_CP and of EXPERT_DP */
-    struct plait_graphs graphs;           /* none until plait_graphs_choose() */
-    struct plait_gpu_type gpu;   /* the cost model's figures of the devices
-                                    and links: the tables' unless train/ sets
+    struct plait_hierarchy dense, expert; /* DP_CP and EXPERT_DP, split */
+    struct plait_graphs graphs;  /* all false until plait_graphs_choose() */
+    struct plait_gpu_type gpu;   /* figures of devices and links for the cost
+                                    model: from its tables, unless train/ sets
                                     measured ones */
     struct plait_trace *trace;   /* NULL: none; not owned */
-    struct plait_record *record; /* the world's, NULL: none; not owned */
+    struct plait_record *record; /* of the world; NULL: none; not owned */
 };
 
-/* Splits the world, which stays the caller's, into the groups that every
- * model uses: TP, CP, PP and DP_CP; coordinates follow from the rank.
+/* Splits the world, which the caller keeps, into the groups that every model
+ * uses: TP, CP, PP and DP_CP. The coordinate follows from the rank.
  * Collective. */
 struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
                                      struct plait_device *dev,
@@ -72,42 +72,42 @@ struct plait_mesh *plait_mesh_create(const struct plait_ops *ops,
                                      struct plait_error *err);
 void plait_mesh_destroy(struct plait_mesh *mesh);
 
-/* plait_comm_alloc() and its free, whose rules hold, for what the groups
- * transfer. */
+/* plait_comm_alloc() and plait_comm_free() for buffers that the groups
+ * transfer; their rules hold. */
 void *plait_mesh_alloc(struct plait_mesh *mesh, size_t bytes);
 void plait_mesh_free(struct plait_mesh *mesh, void *ptr);
 
-/* Makes those of the groups (a bit for each, 1u << PLAIT_GROUP_EP) that are
- * not there yet: a communicator costs memory and time to connect, so none is
- * made before its first use. Splitting is collective over the world: all
+/* Creates those of the groups (one bit each, 1u << PLAIT_GROUP_EP) that do not
+ * exist yet. A communicator costs memory and time to connect, so none is
+ * created before it is needed. Splitting is collective over the world: all
  * ranks ask for the same groups in the same order. */
 int plait_mesh_need(struct plait_mesh *mesh, unsigned groups,
                     struct plait_error *err);
 /* The same for mesh->stage. */
 int plait_mesh_need_stage(struct plait_mesh *mesh, struct plait_error *err);
 
-/* Divides DP_CP and EXPERT_DP by nodes where `config` makes use of it.
- * `node` is equal for ranks on one node and for no others. Collective; what
- * the nodes do not allow is refused on all ranks alike. */
+/* Splits DP_CP and EXPERT_DP by nodes (mesh->dense, ->expert) where `config`
+ * makes use of it. `node` is equal for ranks on one node and for no others.
+ * Collective: if the ranks' places do not allow it, all ranks fail alike. */
 int plait_mesh_divide(struct plait_mesh *mesh,
                       const struct plait_parallel_config *config, uint64_t node,
                       struct plait_error *err);
 
-/* Whether a sum of so many bytes over ranks of several nodes is to be made in
- * steps: what `how` says, or with auto what costs less (topology/plan/cost.h).
- */
+/* Whether to sum so many bytes over ranks of several nodes in hierarchical
+ * steps: as `how` demands or, with auto, if that costs less
+ * (topology/plan/cost.h). */
 bool plait_hierarchy_is_faster(const struct plait_mesh *mesh,
                                const struct plait_hierarchy *nodes,
                                enum plait_all_reduce how, size_t bytes);
 
-/* Bytes of the buckets in which the groups DP_CP sum gradients
- * (topology/plan/cost.h), by the links between their ranks. */
+/* The bucket size, in bytes, for the gradients of DP_CP: by the cost model
+ * (topology/plan/cost.h), given the links between its ranks. */
 size_t plait_mesh_bucket_bytes(const struct plait_mesh *mesh,
                                const struct plait_parallel_config *config);
 
-/* All communicators below the world, i from 0 to PLAIT_NCOMMS - 1: the
- * groups, the embedding's, the stage's, the divided ones; NULL: not there.
- * Their names in the same order. */
+/* All communicators below the world, i from 0 to PLAIT_NCOMMS - 1: the groups,
+ * embedding, stage, and those split by nodes; NULL: does not exist. The names
+ * are in the same order. */
 #define PLAIT_NCOMMS (PLAIT_NGROUPS + 6)
 struct plait_comm *plait_mesh_comm(const struct plait_mesh *mesh, int i);
 extern const char *const plait_mesh_comm_names[PLAIT_NCOMMS];

@@ -54,7 +54,8 @@ void plait_reduction_path_parts_by_node(struct plait_reduction_path *path,
 
 /* -- reductions ---------------------------------------------------------- */
 
-/* The elements that are valid after `steps` steps: n from `begin` on. */
+/* The range that is valid after `steps` steps: n elements, returned, from
+ * `begin` on. */
 static size_t range_after(const struct plait_reduction *r, int steps,
                           size_t *begin)
 {
@@ -121,7 +122,7 @@ int plait_reduction_advance(struct plait_mesh *mesh, struct plait_reduction *r)
     return start_step(mesh, r);
 }
 
-/* Convert what the last step left in the bf16 buffer back to fp32. */
+/* Convert the valid range of the bf16 buffer back to fp32. */
 static int unpack_wire(struct plait_mesh *mesh, const struct plait_reduction *r)
 {
     size_t at, n = range_after(r, r->path->nsteps, &at);

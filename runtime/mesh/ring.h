@@ -9,15 +9,15 @@ struct plait_ring {
     struct plait_comm *group;
     struct plait_queue *q;
     enum plait_dtype type;
-    int tag; /* tags.h; differs between rings that are under way together */
+    int tag; /* tags.h; must differ between rings used at once */
     struct plait_request *send, *recv;
 };
 
-/* Start to pass `from` [n] on and to fill `to` [n]; both stay untouched
- * until plait_ring_wait(). */
+/* Starts to send `from` [n] on and to receive `to` [n]. Do not touch either
+ * before plait_ring_wait(). */
 int plait_ring_pass(struct plait_ring *ring, const void *from, void *to,
                     size_t n);
-/* Work on the queue from here on waits for the last pass, if there was one. */
+/* Work queued from here on waits for the last pass, if there was one. */
 int plait_ring_wait(struct plait_ring *ring);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/mesh/tensor_parallel.h"
 
-/* Element `i` of an array of the stream's type. */
+/* Element `i` of an array of type tp->type. */
 static void *element_at(const struct plait_tensor_parallel *tp, const void *p,
                         size_t i)
 {

@@ -6,7 +6,7 @@
 
 #include "runtime/comm/comm.h"
 
-/* The most chunks in which rows are transferred. */
+/* The most chunks that rows are cut into for transfers. */
 enum { PLAIT_TP_MAX_CHUNKS = 4 };
 
 /* The transfers at the two ends of a tensor-parallel block. Between them
@@ -43,7 +43,7 @@ int plait_tp_all_gather(const struct plait_tensor_parallel *tp, const void *x,
 int plait_tp_reduce(const struct plait_tensor_parallel *tp, void *part,
                     void *local, size_t n, void **out);
 
-/* The same of chunk i alone, as soon as its rows are in `part`; ready after
+/* The same for chunk i alone, once its rows are in `part`; complete after
  * plait_comm_wait(req). */
 int plait_tp_reduce_chunk(const struct plait_tensor_parallel *tp, int i,
                           void *part, void *local, size_t n,
