@@ -6,7 +6,7 @@
 struct plait_captured_pass {
     struct plait_graph_capture capture;
     struct plait_pass pass;
-    /* What the captured work uses besides: */
+    /* What the captured work uses besides the pass: */
     struct plait_model *model;
     struct plait_batch batch; /* already on the device */
     double *loss;
@@ -26,7 +26,7 @@ int plait_pass_backward(struct plait_model *model,
                                 pass->dout, pass->din);
 }
 
-/* Leaves no transfer under way and no weights prefetched: a replay must not
+/* Ends with no transfer under way and no weights prefetched: a replay must not
  * depend on what the host does next. */
 static int queue_pass(void *arg)
 {
@@ -48,8 +48,8 @@ static int queue_pass(void *arg)
     return pass->reduces ? model->hooks.settle(model->hooks.arg) : 0;
 }
 
-/* Where gradients are not reduced in the pass, their owner is told after it:
- * a replay has no effect on the host. */
+/* A replay calls nothing on the host. So where the pass does not reduce
+ * gradients, grad_ready is called after it for the regions of the chunk. */
 static int run_pass(struct plait_captured_pass *p)
 {
     struct plait_model *model = p->model;
@@ -77,7 +77,7 @@ static bool is_same(const struct plait_pass *a, const struct plait_pass *b)
            a->dout == b->dout && a->out == b->out && a->din == b->din;
 }
 
-/* NULL: out of memory. */
+/* Finds the pass, or adds it. NULL: out of memory. */
 static struct plait_captured_pass *find_pass(struct plait_captured_passes *all,
                                              const struct plait_pass *pass)
 {

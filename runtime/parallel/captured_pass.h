@@ -6,18 +6,20 @@
 #include "runtime/model/model.h"
 #include "topology/job/schedule.h"
 
-/* What a micro-batch has computed at a chunk, and where: all that the graph of
- * it depends on. Micro-batches for which it is the same share one. */
+/* A pass of one micro-batch through a chunk: what is computed, and in which
+ * buffers. A graph depends on nothing else, so micro-batches with an equal pass
+ * share one. */
 struct plait_pass {
-    bool forward, backward; /* backward: as `half` says, after the forward */
+    bool forward, backward; /* backward: the half that `half` says, after the
+                               forward if both are set */
     enum plait_action_kind half;
-    bool reduces; /* gradients are reduced in the pass */
+    bool reduces; /* gradients are reduced during the pass */
     int chunk, slot;
-    const void *in, *dout; /* as of plait_model_forward() and backward() */
+    const void *in, *dout; /* as for plait_model_forward() and backward() */
     void *out, *din;
 };
 
-/* Backward, or the half of it that the pass says. */
+/* Runs backward, or the half of it that the pass says. */
 int plait_pass_backward(struct plait_model *model,
                         const struct plait_pass *pass, int microbatch);
 
@@ -29,13 +31,14 @@ struct plait_captured_passes {
     struct plait_captured_pass *pass;
 };
 
-/* *loss gets the summed token losses added. The pass is captured again if
- * loss, the loss scale or `masked` change: the graph holds them. */
+/* Runs the pass; from the second time on, from its graph. *loss (device): the
+ * sum of the token losses is added to it. Captures again where loss, the loss
+ * scale or `masked` have changed, as these are part of the graph. */
 int plait_captured_passes_run(struct plait_captured_passes *passes,
                               struct plait_model *model,
                               const struct plait_pass *pass, int microbatch,
                               const struct plait_batch *batch, double *loss);
-/* Drops the graphs; then it is as at the start. */
+/* Destroys the graphs and sets *passes to zero. */
 void plait_captured_passes_clear(struct plait_captured_passes *passes,
                                  const struct plait_mesh *mesh);
 

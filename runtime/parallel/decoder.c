@@ -10,7 +10,7 @@
 
 struct plait_decoder {
     struct plait_model *model;
-    void *in, *out; /* [rows, hidden]; NULL at the ends of the pipeline */
+    void *in, *out; /* [rows, hidden]; NULL: first or last stage */
 };
 
 static int make_buffers(struct plait_decoder *d, int rows)

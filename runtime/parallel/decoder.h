@@ -4,8 +4,8 @@
 
 #include "runtime/model/model.h"
 
-/* Texts that grow, over the stages of a pipeline: each keeps the keys and
- * values of its layers. */
+/* Extends texts by new tokens, over the stages of a pipeline. Each stage keeps
+ * the keys and values of its own layers. */
 struct plait_decoder;
 
 /* Sizes as for plait_model_reserve_texts(). */
@@ -14,8 +14,8 @@ struct plait_decoder *plait_decoder_create(struct plait_model *model, int texts,
                                            struct plait_error *err);
 void plait_decoder_destroy(struct plait_decoder *decoder);
 
-/* One pass through all stages: plait_model_extend(). Collective over the tp-pp
- * group; `logits` are filled in on the last stage alone. */
+/* Runs plait_model_extend() through all stages. Collective over the tp-pp
+ * group; only the last stage fills in `logits`. */
 int plait_decoder_extend(struct plait_decoder *decoder,
                          const struct plait_additions *added, float *logits);
 

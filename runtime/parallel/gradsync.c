@@ -14,7 +14,7 @@
 /* As in torch's DDP: a small first bucket starts the transfers early. */
 #define FIRST_BUCKET_BYTES ((size_t)1 << 20)
 
-/* Of a flat sum: MPI counts at most 2^31 - 1 elements. */
+/* For flat sums: MPI counts at most 2^31 - 1 elements. */
 #define FLAT_BUCKET_BYTES ((size_t)1 << 32)
 
 /* Buckets under way at once where they are sent as bf16. */
@@ -32,17 +32,17 @@ struct bucket {
 struct plait_gradsync {
     struct plait_model *model;
     struct plait_shards *shards;
-    bool across; /* replicas that train apart at other times */
+    bool across; /* sum over replicas that train apart in other steps */
     int microbatches;
-    int *seen;      /* [regions] micro-batches this step */
+    int *seen;      /* [regions] micro-batches done in this step */
     int *bucket_of; /* [regions] */
     int nbuckets;
     struct bucket *bucket;
     void *wire[WIRES];             /* NULL unless grad_reduce is bf16 */
-    struct bucket *wire_of[WIRES]; /* the bucket that uses it */
+    struct bucket *wire_of[WIRES]; /* the bucket that uses the wire */
     int next_wire;
-    float *scratch; /* a whole region: for a tied tensor that is sharded, or
-                       what the naive sum receives */
+    float *scratch; /* room for one whole region: to gather a tied tensor
+                       that is sharded, or to receive in a naive sum */
     struct plait_zero *zero; /* ZeRO 2 and 3, else NULL */
     struct plait_small_norms *norms;
 };
@@ -75,7 +75,7 @@ static bool joins_next(struct plait_gradsync *sync, int i, size_t bytes,
             kind_of(sync) == PLAIT_GRAD_FLAT);
 }
 
-/* Whether gradients stay inside of a replica. */
+/* Whether gradients are summed inside each replica only. */
 static bool stays_inside(const struct plait_gradsync *sync)
 {
     return plait_sync_parts(&sync->model->config->sync) && !sync->across;
@@ -148,7 +148,8 @@ static void make_buckets(struct plait_gradsync *sync)
     choose_paths(sync);
 }
 
-/* A free bf16 buffer, waiting for its last use; NULL where none is used. */
+/* Get the next bf16 buffer and wait for its last use; *wire is NULL where
+ * gradients are sent as fp32. */
 static int take_wire(struct plait_gradsync *sync, struct bucket *b, void **wire)
 {
     int i = sync->next_wire;
@@ -196,7 +197,7 @@ static int grad_ready(void *arg, struct plait_region *region, int microbatch)
     int i = region - sync->model->regions;
     struct bucket *b = &sync->bucket[sync->bucket_of[i]];
 
-    (void)microbatch; /* schedules may run backward in any order */
+    (void)microbatch; /* unused: backward may run in any order */
     if (sync->zero)
         return plait_zero_reduce(sync->zero, i) < 0
                    ? -1
@@ -263,7 +264,8 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
         return -1;
     if (sync->zero)
         plait_zero_begin(sync->zero, mesh->graphs.passes);
-    /* A captured graph is the same for every micro-batch, and adds. */
+    /* A captured graph is the same for every micro-batch, so the first one adds
+     * to the gradients too, and they must be zero. */
     if (mesh->graphs.passes)
         return mesh->ops->fill_zero(mesh->q, shards->grads,
                                     shards->grads_bytes);
@@ -278,7 +280,7 @@ int plait_gradsync_begin(struct plait_gradsync *sync, int microbatches)
 
 /* -- tied embeddings ----------------------------------------------------- */
 
-/* The first and the last stage cut their regions differently, so a sharded
+/* The first and the last stage divide their regions differently, so a sharded
  * tied tensor is gathered whole before it is summed between the two. */
 static int sum_sharded(struct plait_gradsync *sync,
                        const struct plait_tensor *t)
@@ -452,7 +454,8 @@ struct plait_gradsync *plait_gradsync_create(struct plait_model *model,
         model->hooks.acquire = acquire_region;
         model->hooks.release = release_region;
     }
-    /* First as it is in step 0: then wires are as large as they will be. */
+    /* Start in the mode of step 0, so that the wires are made as large as they
+     * will be needed. */
     sync->across = plait_sync_parts(&model->config->sync) &&
                    !plait_sync_apart(&model->config->sync, 0);
     make_buckets(sync);

@@ -4,10 +4,10 @@
 
 #include "runtime/mesh/mesh.h"
 
-/* The sum of grad[n] over the group, on all of its ranks, through the first
- * rank: it receives each rank's gradient, adds them one by one and sends the
- * sum to each. The first rank transfers 2 (size - 1) n elements. scratch: [n],
- * on the first rank. The baseline for parallel.grad_sync. */
+/* Sums grad[n] over the group through its first rank, which receives every
+ * rank's gradient, adds them one by one and sends the sum to each: 2 (size - 1)
+ * n elements are transferred there. scratch: [n], on the first rank only. The
+ * baseline for parallel.grad_sync. */
 int plait_naive_sum(struct plait_mesh *mesh, struct plait_comm *comm,
                     float *grad, float *scratch, size_t n);
 

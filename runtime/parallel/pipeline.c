@@ -13,7 +13,8 @@
 #include "runtime/parallel/slots.h"
 #include "runtime/stuck/record.h"
 
-/* The boundary tensors that a stage sends and receives. */
+/* The tensors that a chunk receives (in, dout) and sends (out, din) at its
+ * boundaries. */
 enum port { PORT_IN, PORT_OUT, PORT_DOUT, PORT_DIN, NPORTS };
 
 /* Sends of a port that may be under way while the next is computed. */
@@ -28,9 +29,9 @@ struct buffer {
 /* The buffers of a port, for all chunks. The model needs an input only during
  * its pass, so far fewer than the micro-batches in flight are enough. */
 struct buffers {
-    int n; /* 0 where nothing crosses here */
+    int n; /* 0: this port is not used */
     struct buffer *buffer;
-    int *of; /* [chunks][microbatches] which one a message uses */
+    int *of; /* [chunks][microbatches] index of its buffer */
 };
 
 struct plait_pipeline {
@@ -38,7 +39,7 @@ struct plait_pipeline {
     struct plait_schedule *schedule;
     int stages; /* of the whole pipeline, chunks included */
     int microbatches;
-    int nslots;   /* of all chunks; of each, in an image model */
+    int nslots;   /* for all chunks together; in an image model, for each */
     int *slot_of; /* [chunks][microbatches] */
     struct buffers port[NPORTS];
     size_t boundary; /* elements of a buffer */
@@ -105,8 +106,8 @@ static int wait_buffer(struct plait_pipeline *pipe, struct buffer *buffer)
 
 /* -- actions ------------------------------------------------------------- */
 
-/* What the pass reads is there, and what it writes has been sent: the last
- * send from there may be under way still. */
+/* Wait for the message that the pass reads, and for the last send from the
+ * buffer that it writes, which may still be under way. */
 static int wait_ports(struct plait_pipeline *pipe, int chunk, int microbatch,
                       enum port read, enum port written)
 {
@@ -115,8 +116,8 @@ static int wait_ports(struct plait_pipeline *pipe, int chunk, int microbatch,
     return wait_buffer(pipe, buffer_of(pipe, chunk, written, microbatch));
 }
 
-/* Gradients are reduced in every micro-batch with ZeRO 2 and 3, else in the
- * last one of a step, if other ranks share the weights. */
+/* Whether gradients are reduced in this micro-batch: with ZeRO 2 and 3 in every
+ * one, else in the last of a step, if other ranks share the weights. */
 static bool reduces(const struct plait_pipeline *pipe, int microbatch)
 {
     const int *size = pipe->model->mesh->layout.size;
@@ -127,8 +128,8 @@ static bool reduces(const struct plait_pipeline *pipe, int microbatch)
            microbatch == pipe->microbatches - 1;
 }
 
-/* The pass that begins with action `a`, and with `joined` goes on with the
- * next one, its backward. */
+/* The pass that begins with action `a`. With `joined` it includes the next
+ * action, which is its backward. */
 static struct plait_pass pass_of(struct plait_pipeline *pipe,
                                  const struct plait_action *a, bool joined)
 {
@@ -176,7 +177,7 @@ static int run_pass(struct plait_pipeline *pipe, const struct plait_pass *pass,
     return plait_pass_backward(pipe->model, pass, microbatch);
 }
 
-/* The port of a message, NPORTS of anything else. */
+/* The port of a message; NPORTS for any other action. */
 static enum port port_of(enum plait_action_kind kind)
 {
     switch (kind) {
@@ -243,7 +244,7 @@ static int run_compute(struct plait_pipeline *pipe,
     return 0;
 }
 
-/* Tell the model what it will compute after action `i`. */
+/* Tell the model what it will compute next, after action `i`. */
 static void expect_next(struct plait_pipeline *pipe, int i)
 {
     const struct plait_schedule *s = pipe->schedule;
@@ -258,7 +259,7 @@ static void expect_next(struct plait_pipeline *pipe, int i)
         plait_model_expect(pipe->model, -1, false);
 }
 
-/* All sends have left their buffers. */
+/* Wait until all sends have left their buffers. */
 static int wait_sends(struct plait_pipeline *pipe)
 {
     int i, port;
@@ -272,7 +273,7 @@ static int wait_sends(struct plait_pipeline *pipe)
 
 /* -- a step -------------------------------------------------------------- */
 
-/* A forward whose backward is the next action. */
+/* Whether action i is a forward whose backward is the next action. */
 static bool is_joined(const struct plait_pipeline *pipe, int i)
 {
     const struct plait_action *a = &pipe->schedule->actions[i];
@@ -282,8 +283,9 @@ static bool is_joined(const struct plait_pipeline *pipe, int i)
            a[1].microbatch == a->microbatch;
 }
 
-/* What is computed from action `i` on; returns how many actions that were, or
- * -1. A captured pass fetches no weights ahead, and expects none. */
+/* Compute what action `i` starts. Returns the number of actions done, or -1.
+ * With captured passes the model must not prefetch weights, so it is not told
+ * what comes next. */
 static int compute(struct plait_pipeline *pipe, int i,
                    const struct plait_batch *batch, double *loss)
 {
@@ -313,7 +315,7 @@ int plait_pipeline_train(struct plait_pipeline *pipe,
                                  : compute(pipe, i, batch, loss);
         if (made < 1)
             return -1;
-        /* Start neighbouring messages as one group. */
+        /* Start consecutive messages as one group. */
         if (is_message(&a[i]) && (i + 1 == n || !is_message(&a[i + 1])) &&
             plait_comm_progress(comm) < 0)
             return -1;
@@ -321,8 +323,8 @@ int plait_pipeline_train(struct plait_pipeline *pipe,
     return wait_sends(pipe);
 }
 
-/* Forward of one chunk of one micro-batch, with its messages. Only one is
- * under way, so the first buffer of each port is enough. */
+/* Forward of one chunk of one micro-batch, with its messages. Only one is under
+ * way at a time, so the first buffer of each port is enough. */
 static int eval_chunk(struct plait_pipeline *pipe, int chunk, int microbatch,
                       const struct plait_batch *batch, double *loss)
 {
@@ -360,7 +362,7 @@ static int assign_slots(struct plait_pipeline *pipe)
 {
     const struct plait_schedule *schedule = pipe->schedule;
     size_t n = (size_t)schedule->chunks * pipe->microbatches;
-    /* Blocks of an image model differ too much for chunks to share memory. */
+    /* Chunks of an image model differ too much in size to share memory. */
     bool shared = !plait_is_image_model(&pipe->model->config->model);
     struct buffers *in = &pipe->port[PORT_IN], *dout = &pipe->port[PORT_DOUT];
     struct buffers *out = &pipe->port[PORT_OUT], *din = &pipe->port[PORT_DIN];

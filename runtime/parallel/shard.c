@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Parts start at multiples of so many elements: vectors and cache lines. */
+/* Parts start at multiples of so many elements, for vectors and cache lines. */
 #define PART_ALIGN 64
 #define CAST_CHUNK ((size_t)1 << 20) /* elements cast at a time */
 
@@ -15,7 +15,7 @@ static size_t padded_size(const struct plait_shard *s)
     return s->part * s->parts;
 }
 
-/* Whether sums and gathers are hierarchical, by what they cost. */
+/* Whether sums and gathers in two steps cost less. */
 static bool in_steps(const struct plait_shards *shards,
                      const struct plait_hierarchy *nodes, size_t bytes)
 {
@@ -49,7 +49,7 @@ static void cut_region(struct plait_shards *shards, struct plait_shard *s,
         s->comm = nodes->intra_node;
         s->replicas = nodes->inter_node;
     } else if (nodes->intra_node && !shards->zero) {
-        /* a hierarchical sum is cut into so many parts */
+        /* a hierarchical sum divides the region into so many parts */
         align *= plait_comm_size(nodes->intra_node);
     }
     s->parts = shards->zero ? plait_comm_size(s->comm) : 1;
@@ -79,7 +79,7 @@ static float *allocate_state(struct plait_shards *shards, size_t n)
     return shards->state_ops->alloc(shards->state_dev, bytes ? bytes : 1);
 }
 
-/* Where masters and states live. */
+/* Choose the device of masters and states. */
 static int open_state(struct plait_shards *shards)
 {
     struct plait_mesh *mesh = shards->model->mesh;
@@ -124,7 +124,7 @@ static size_t sum_elements(const struct plait_shards *shards, bool parts)
     return sum;
 }
 
-/* Point each shard and region to its place in the model's weights. */
+/* Set the place of each shard and region in the model's weights. */
 static void place_weights(struct plait_shards *shards)
 {
     size_t size = plait_dtype_size(shards->model->type);
@@ -256,7 +256,7 @@ void plait_shard_reduction_path(const struct plait_shard *s,
 
 /* -- whole regions ------------------------------------------------------- */
 
-/* Elements of the region that the ranks at one position in all nodes own. */
+/* Elements owned by the ranks with one position in their nodes. */
 static size_t position_share(const struct plait_shard *s)
 {
     return s->part * plait_comm_size(s->steps->inter_node);
@@ -341,7 +341,7 @@ int plait_shards_write_weights(struct plait_shards *shards, void *weights,
     return rc;
 }
 
-/* ZeRO 3 gathers block by block when needed. */
+/* Not for ZeRO 3, which gathers each region when it is used. */
 static int gather_all(struct plait_shards *shards,
                       struct plait_gathering *gathering)
 {

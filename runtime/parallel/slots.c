@@ -41,7 +41,7 @@ int plait_slots_assign(const struct plait_schedule *s,
     return 0;
 }
 
-/* Numbers that nobody has got are taken out. */
+/* Remove the numbers that no action uses. */
 static void close_gaps(int *of, int count, int *n)
 {
     for (int k = 0; k < *n;) {

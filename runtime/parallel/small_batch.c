@@ -9,7 +9,7 @@
 struct plait_small_norms {
     struct plait_model *model;
     double *sum;                /* device */
-    struct plait_floats *lists; /* of one region */
+    struct plait_floats *lists; /* room for the tensors of a region */
     struct plait_small_batch small;
     int microbatches;
 };
@@ -33,7 +33,7 @@ static const char *against_any(const struct plait_job_config *c,
     return NULL;
 }
 
-/* Where gradients of single micro-batches are measured. */
+/* Why single micro-batches cannot be measured, NULL if they can. */
 static const char *against_single(const struct plait_job_config *c,
                                   const int *size)
 {
@@ -147,7 +147,7 @@ int plait_small_norms_add(struct plait_small_norms *norms, int region,
     return n ? mesh->ops->sum_squares(mesh->q, norms->sum, norms->lists, n) : 0;
 }
 
-/* A part is the first micro-batch, or with dp all of a rank's. */
+/* A part is the first micro-batch or, with dp > 1, all of a rank's. */
 int plait_small_norms_reach(struct plait_small_norms *norms, int region,
                             int microbatches)
 {

@@ -4,55 +4,62 @@
 
 #include "runtime/model/model.h"
 
-/* Norms of gradients of parts of a step's batch, for the meter of the gradient
- * noise scale (runtime/optim/noise_scale.h). They are taken where such
- * gradients are anyway, and cost one read of them:
+/* Norms of the gradients of parts of a step's batch, from which the gradient
+ * noise scale is measured (runtime/optim/noise_scale.h). Only gradients that
+ * exist anyway are used, so a norm costs one read of them:
  *
  *   dp > 1          each rank's gradient, before it is summed over dp
  *   dp 1            that of the first micro-batch, before others are added
  *   ZeRO 2 and 3    that of each micro-batch on each rank */
 struct plait_small_batch {
-    int sequences; /* of one part; 0: there is no such gradient */
-    int count;     /* parts that are measured, on all ranks together */
+    int sequences; /* of one part; 0: no part can be measured */
+    int count;     /* parts measured, on all ranks together */
 };
 
-/* Which parts a step of `batch` sequences in `microbatches` per rank has. None
- * with a sync.mode in which replicas train apart, nor where no rank holds the
- * whole gradient of a part: sync batch norm makes one batch of all ranks' (in
- * others a micro-batch's statistics are its own, so parts are independent, and
- * the noise is that of micro-batches of this size); context parallel ranks
- * have parts of sequences, experts those of other ranks' tokens, pipeline ends
- * that share embeddings a summand each; in the schedules gpipe and zb-h1
- * gradients of several micro-batches are under way at once; and without ZeRO
- * or dp, sequence parallelism, tp above kv_heads and experts complete
- * gradients after the last micro-batch alone. *why, if not NULL, is then the
- * reason, else untouched. Pure. */
+/* Which parts of a step of `batch` sequences, in `microbatches` per rank, are
+ * measured. None where replicas train apart (sync.mode), and none where no rank
+ * ever has the whole gradient of a part:
+ *
+ * - sync batch norm: a sample's gradient depends on the samples of all ranks.
+ *   Of other batch norms parts are independent, as a micro-batch has statistics
+ *   of its own; the noise is then that of micro-batches of this size.
+ * - context parallelism: a rank has parts of sequences.
+ * - expert parallelism: experts have gradients of other ranks' tokens.
+ * - tied embeddings with pp > 1: first and last stage have one summand each.
+ *
+ * Where single micro-batches are measured (ZeRO 2 and 3, dp 1), also none in
+ * the schedules gpipe and zb-h1, which have gradients of several micro-batches
+ * under way at once, and, below ZeRO 2, with experts, sequence parallelism or
+ * tp above kv_heads, which complete gradients after the last micro-batch alone.
+ *
+ * Then *why, if not NULL, becomes the reason; else it is untouched. Pure. */
 struct plait_small_batch
 plait_small_batch_choose(const struct plait_job_config *config,
                          const struct plait_layout *layout, int batch,
                          int microbatches, const char **why);
 
-/* The sum of the squares of what is added to it in a step. */
+/* The sum of squares of all gradients added in a step. */
 struct plait_small_norms;
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 struct plait_small_norms *plait_small_norms_create(struct plait_model *model);
 void plait_small_norms_destroy(struct plait_small_norms *norms);
 
-/* A step of so many micro-batches on this rank. */
+/* Begins a step of so many micro-batches on this rank. */
 int plait_small_norms_begin(struct plait_small_norms *norms, int microbatches);
-/* Region i's gradient, [count] as region->grad, is one of a part; of what tp
- * ranks have equal copies of, one counts. Nothing where there are no parts. */
+/* Adds region i's gradient of one part, [count] as region->grad. Tensors of
+ * which tp ranks have equal copies count once. Does nothing where no parts are
+ * measured. */
 int plait_small_norms_add(struct plait_small_norms *norms, int i,
                           const float *grad);
-/* Without ZeRO 2 and 3: region->grad is that of so many micro-batches. It is
- * added where that is a part. */
+/* For ZeRO 0 and 1: region->grad now has the sum of so many micro-batches. It
+ * is added if that makes it the gradient of a part. */
 int plait_small_norms_reach(struct plait_small_norms *norms, int i,
                             int microbatches);
-/* The parts of the step, and the sum. Waits for the queue. */
+/* Returns the parts of the step and the sum. Waits for the queue. */
 int plait_small_norms_read(struct plait_small_norms *norms,
                            struct plait_small_batch *small, double *sum);
-/* The same, queued to pinned memory. */
+/* The same, but the queue copies the sum to pinned memory. */
 int plait_small_norms_queue(struct plait_small_norms *norms,
                             struct plait_small_batch *small, double *pinned);
 

@@ -8,7 +8,7 @@
 
 #include "runtime/mesh/reduce.h"
 
-/* Reductions under way during the backward of the next blocks. */
+/* Reductions that may be under way while the next blocks run backward. */
 #define IN_FLIGHT 2
 
 struct buffer {
@@ -17,23 +17,23 @@ struct buffer {
     bool taken;
 };
 
-/* Buffers of a few sizes, used again and again; all ranks that share them take
- * the same ones. */
+/* Buffers of a few sizes that are reused. Ranks of a group take the same ones
+ * in the same order. */
 struct pool {
     int n;
     struct buffer *buffer;
 };
 
-/* A region's weights where they are gathered. */
+/* The state of a region's gathered weights. */
 struct gathered {
     int users;
     bool wanted; /* prefetched and not acquired yet */
-    bool ready;  /* the model was told of them */
+    bool ready;  /* the model knows of them */
     struct plait_gathering gathering;
 };
 
 struct reduction {
-    int region; /* -1: none */
+    int region; /* its gradient; -1: unused */
     float *whole;
     void *wire; /* NULL unless grad_reduce is bf16 */
     struct plait_reduction sum;
@@ -43,11 +43,12 @@ struct plait_zero {
     struct plait_shards *shards;
     struct pool weights, grads, wires;
     struct gathered *gathered;         /* [regions] */
-    bool *begun;                       /* [regions] parts have something */
-    struct plait_reduction_path *path; /* [regions] of their gradients */
+    bool *begun;                       /* [regions] parts have a sum of this
+                                          step */
+    struct plait_reduction_path *path; /* [regions] of the gradients */
     struct reduction reduction[IN_FLIGHT];
-    int next;                        /* reduction to use */
-    struct plait_small_norms *norms; /* not owned; NULL: nothing is trained */
+    int next;                        /* the reduction to use next */
+    struct plait_small_norms *norms; /* not owned; NULL: not trained */
 };
 
 static struct plait_mesh *mesh_of(struct plait_zero *zero)
@@ -62,7 +63,7 @@ static size_t padded_size(const struct plait_shard *s)
 
 /* -- buffers ------------------------------------------------------------- */
 
-/* A free buffer; its contents are undefined. */
+/* Take a free buffer. Its contents are undefined. */
 static void *pool_get(struct plait_zero *zero, struct pool *pool, size_t bytes)
 {
     struct plait_mesh *mesh = mesh_of(zero);
@@ -217,7 +218,7 @@ void plait_zero_begin(struct plait_zero *zero, bool zeroed)
         zero->begun[i] = zeroed;
 }
 
-/* The first of a step to its part, in place of what the last step left. */
+/* The first sum of a step replaces what the last step left in the part. */
 static int add_part(struct plait_zero *zero, int region, const float *sum)
 {
     struct plait_mesh *mesh = mesh_of(zero);
@@ -263,7 +264,8 @@ int plait_zero_reduce(struct plait_zero *zero, int i)
     struct reduction *r = &zero->reduction[zero->next];
     bool bf16 = model->config->parallel.grad_reduce == PLAIT_GRAD_BF16;
 
-    /* The head of a later micro-batch may have joined an earlier one. */
+    /* The head's gradient may be that of several micro-batches, reduced with an
+     * earlier one. */
     if (!s->region->grad)
         return 0;
     if (plait_model_complete_gradient(model, s->region) < 0 ||
