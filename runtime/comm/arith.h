@@ -6,19 +6,19 @@
 
 #include "runtime/comm/comm.h"
 
-/* Reductions in the host's memory, of any type but where floats are said. */
+/* Reductions in host memory, of any type unless the name says floats. */
 
-/* n floats of the type as fp32, and back. */
+/* Convert n floats of the type to fp32, and back. */
 void plait_arith_widen(float *to, const void *from, size_t n,
                        enum plait_dtype type);
 void plait_arith_narrow(void *to, const float *from, size_t n,
                         enum plait_dtype type);
-/* to[i] = to[i] and from[i] reduced. Sums go by fixed strips, which every
- * compiler turns into vectors. */
+/* to[i] = to[i] and from[i] reduced. Sums are made in strips of fixed length,
+ * which every compiler vectorizes. */
 void plait_arith_reduce_floats(float *restrict to, const float *restrict from,
                                size_t n, enum plait_reduce op);
-/* to[i] = a[i] and b[i] reduced, in fp32 and then rounded to the type; to may
- * be a or b. */
+/* to[i] = a[i] and b[i] reduced. 16-bit floats are reduced in fp32, then
+ * rounded. `to` may be a or b. */
 void plait_arith_reduce(void *to, const void *a, const void *b, size_t n,
                         enum plait_dtype type, enum plait_reduce op);
 

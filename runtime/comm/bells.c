@@ -23,22 +23,24 @@
 #include "topology/base/hash.h"
 
 struct bell {
-    _Alignas(64) _Atomic uint32_t dozes; /* 1: its rank sleeps, or may soon */
+    _Alignas(64) _Atomic uint32_t dozes; /* 1: its rank sleeps, or is about
+                                            to */
 };
 
 struct plait_bells {
     int me, nnear;
-    int ranks, cores; /* where they are too few: both, else 0 */
-    int *place;       /* [size of the world] its bell, -1: on another machine */
+    int ranks, cores;  /* that share too few cores; 0: there are enough */
+    int *place;        /* [size of the world] index of its bell, -1: on
+                          another machine */
     struct bell *bell; /* [nnear] */
 };
 
-/* What a rank says of itself. */
+/* What a rank tells the others about its place. */
 struct site {
-    uint64_t node, cpus; /* a hash of those it may run on */
+    uint64_t node, cpus; /* cpus: a hash of the cores it may use */
 };
 
-/* What processes share that see each other's memory by its name. */
+/* Equal for processes that share named memory (/dev/shm). */
 static uint64_t node_hash(void)
 {
     char boot[40];
@@ -66,7 +68,7 @@ static struct site own_site(int *ncpus)
     return site;
 }
 
-/* Number those near; returns the lowest of them. */
+/* Number the ranks of this machine; returns the lowest of them. */
 static int find_near(struct plait_bells *b, const struct site *all, int n,
                      int ncpus)
 {
@@ -91,7 +93,8 @@ static int find_near(struct plait_bells *b, const struct site *all, int n,
     return lowest;
 }
 
-/* The lowest rank of each machine first, then the others; *failed on any. */
+/* The lowest rank of each machine creates the memory, then the others open it.
+ * *failed: whether that failed on any rank. */
 static int share_bells(struct plait_bells *b, struct plait_comm *world,
                        uint64_t id, int lowest, double *failed)
 {
@@ -163,8 +166,8 @@ int plait_bells_crowded(const struct plait_bells *b, int *ranks)
     return b ? b->cores : 0;
 }
 
-/* Either the sleeper sees what was done after it had said that it dozes, or
- * who did it sees that it does. */
+/* The two fences make sure that either the sleeper sees what was done before
+ * the ring, or the one who rings sees that it dozes. */
 void plait_bells_doze(struct plait_bells *b)
 {
     atomic_store(&b->bell[b->place[b->me]].dozes, 1);

@@ -7,32 +7,36 @@
 
 #include "runtime/comm/comm.h"
 
-/* The ranks of a world that share this machine, and how one that sleeps is
- * woken: each has a word in memory that they share. Whoever does something that
- * another one may wait for, in whatever group or way, rings that one's bell,
- * which costs a look while nobody sleeps. */
+/* Wakes sleeping ranks of this machine. Each rank of a world has a word, its
+ * bell, in memory that those of its machine share. A rank that has done
+ * something that another may wait for, in whatever group, rings the other's
+ * bell. While nobody sleeps that costs one read. */
 struct plait_bells;
 
-/* Collective over host values of `world`, whose ranks have the same `id`.
- * *bells is NULL where there is no memory for them, on any machine. -1 with
- * errno: the world is lost. */
+/* Collective over host values of `world`, whose ranks pass the same `id`.
+ * *bells becomes NULL if some machine has no shared memory left. -1 with errno:
+ * the world is lost. */
 int plait_bells_create(struct plait_comm *world, uint64_t id,
                        struct plait_bells **bells);
-/* NULL-safe, not collective. */
+/* `bells` may be NULL. Not collective. */
 void plait_bells_destroy(struct plait_bells *bells);
 
-/* Whether that rank of the world is on this machine. False of NULL. */
+/* Whether that rank of the world is on this machine; false if `bells` is
+ * NULL. */
 bool plait_bells_near(const struct plait_bells *bells, int rank);
-/* The cores where this rank may run, if more ranks than those may, 0 if there
- * are enough, or of NULL; *ranks: how many there are. */
+/* How many cores this rank may run on, if more ranks than cores may run there;
+ * *ranks: how many ranks. 0 if there are enough cores, or if `bells` is
+ * NULL. */
 int plait_bells_crowded(const struct plait_bells *bells, int *ranks);
 
-/* After a doze, a ring ends the next rest, or it ends by itself after so many
- * milliseconds. What others did before the doze is seen after it. */
+/* To sleep: doze, look once more for something to do, then rest. What others
+ * did before the doze is seen after it; a ring after the doze ends the rest,
+ * which lasts at most `ms` milliseconds. */
 void plait_bells_doze(struct plait_bells *bells);
 void plait_bells_rest(struct plait_bells *bells, int ms);
-/* What this rank did before it, a near one that then goes to sleep sees. By any
- * thread, and nothing of NULL or of a rank that is not near. */
+/* Wakes the rank if it dozes. A rank that goes to sleep later sees what this
+ * one did before the ring. Any thread. Does nothing if `bells` is NULL or the
+ * rank is on another machine. */
 void plait_bells_ring(struct plait_bells *bells, int rank);
 
 #endif

@@ -36,7 +36,7 @@ struct plait_record *plait_comm_record(const struct plait_comm *comm)
     return comm->record;
 }
 
-/* A child knows what its parent does of site and record. */
+/* A child inherits its parent's site and record. */
 static void inherit(const struct plait_comm *parent, struct plait_comm *child,
                     int first, int nodes)
 {
@@ -220,7 +220,7 @@ static uint64_t transfer_bytes(const struct plait_comm *comm,
     case PLAIT_REDUCE_SCATTER:
     case PLAIT_ALL_GATHER:
     case PLAIT_ALL_TO_ALL:
-        return bytes * others; /* n is the size-th part of S */
+        return bytes * others; /* n is 1/size of the whole buffer S */
     case PLAIT_BROADCAST:
         return others ? bytes : 0;
     default:
@@ -228,7 +228,7 @@ static uint64_t transfer_bytes(const struct plait_comm *comm,
     }
 }
 
-/* The record has the kinds of transfers in the same order. */
+/* The record lists the kinds of transfers in the same order. */
 _Static_assert((int)PLAIT_OP_RECV == (int)PLAIT_RECV &&
                    (int)PLAIT_OP_BROADCAST == (int)PLAIT_BROADCAST,
                "operations of the record");
@@ -262,8 +262,8 @@ static int run_transfer(struct plait_comm *comm, const struct plait_transfer *t,
     if (rc < 0)
         return -1;
     comm->stats.calls++;
-    /* A message is counted by its sender only, so that the sum over all ranks
-     * has it once. */
+    /* A message is counted by its sender only, so that a sum over all ranks
+     * counts it once. */
     if (t->kind != PLAIT_RECV)
         comm->stats.bytes += transfer_bytes(comm, t);
     if (req && *req) {
@@ -351,8 +351,8 @@ int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
     return run_transfer(comm, &t, q, req);
 }
 
-/* How long a collective ran while this rank computed. 0 for messages: the
- * time until a peer sends is not transfer time. */
+/* How long a collective ran while this rank computed. 0 for messages: the time
+ * until a peer sends is not transfer time. */
 static double hidden_time(const struct plait_request *r, double waited)
 {
     double took = r->ended - r->begun;
@@ -408,7 +408,7 @@ static struct plait_comm *host_of(struct plait_comm *comm)
     return NULL;
 }
 
-/* Before a blocking control call: the time. */
+/* Notes the start of a blocking control call; returns the time. */
 static double begin_wait(struct plait_comm *comm, enum plait_op op,
                          size_t bytes)
 {

@@ -13,25 +13,30 @@
 
 /* Process groups behind one vtable: nccl (GPUs), mpi (CPUs, with shared memory
  * in a node, and GPUs staged through the host), socket (CPUs, TCP and shared
- * memory, without MPI), self (one process), and tcp, which carries NCCL's host
- * values where there is no MPI and no transfers.
+ * memory, without MPI), self (one process), and tcp, which has no transfers and
+ * carries NCCL's host values where there is no MPI.
  *
  * Every transfer is ordered: it starts after the work that was on queue `q`
  * when it was called. With req NULL, work put on q later runs after it. With
  * req, it runs concurrently with q's later work until plait_comm_wait(), which
- * makes the given queue wait for it; with mpi and socket, whose transfers are
- * the host's work, the host waits. There a thread of the process moves the data
- * meanwhile if MPI allows threads; otherwise it moves in waits and in
- * plait_comm_progress(). Both buffers must be left alone until the wait (send
- * may be read). Any number may be under way, and waited for in any order.
- * Ranks of a group start the same transfers in the same order. Between groups
- * mpi and socket need no order; with NCCL two ranks start transfers of groups
- * that both are in in the same order, or they may wait for each other (and
- * before NCCL 2.26, where those of two groups overlap, may do so anyway).
- * Point-to-point is matched by (peer, tag), with NCCL by peer and order. 0, or
- * -1 with errno and plait_comm_error(). A communicator that failed or was
- * aborted starts no more transfers: it can only be destroyed. With socket a
- * process that is lost fails all transfers of all groups, on all ranks. */
+ * makes the given queue wait for it. Transfers of mpi and socket are the host's
+ * work: there the host waits, and meanwhile a thread of the process moves the
+ * data, if MPI allows threads; else data moves only in waits and in
+ * plait_comm_progress(). Leave both buffers alone until the wait (the send
+ * buffer may be read). Any number of transfers may be under way, and waited for
+ * in any order.
+ *
+ * The ranks of a group start the same transfers in the same order. Between
+ * groups mpi and socket need no order; with NCCL, two ranks must start the
+ * transfers of groups that both are in in the same order, or they may wait for
+ * each other (before NCCL 2.26, transfers of two groups that overlap in time
+ * may do so anyway). Point-to-point is matched by (peer, tag), with NCCL by
+ * peer and order.
+ *
+ * Returns 0, or -1 with errno and plait_comm_error(). A communicator that
+ * failed or was aborted starts no more transfers: it can only be destroyed.
+ * With socket, the loss of one process fails all transfers of all groups, on
+ * all ranks. */
 
 struct plait_comm;
 struct plait_request;
@@ -66,23 +71,23 @@ enum plait_comm_axis {
 struct plait_comm_stats {
     uint64_t calls;
     uint64_t bytes;
-    double wait_s;   /* in which the host was blocked in transfers */
-    double hidden_s; /* of collectives while the host computed; 0 with NCCL */
+    double wait_s;   /* that the host was blocked in transfers */
+    double hidden_s; /* of collectives while the host computed; 0: NCCL */
 };
 
-/* The world of this launch. `launch` is NULL for one process or plain
- * mpirun; kind SOCKET needs one that has a rendezvous. kind MPI initialises MPI
- * if nobody has; its rank order is made to follow launch->rank. */
+/* The world of this launch. `launch` is NULL for one process or plain mpirun;
+ * kind SOCKET needs one that has a rendezvous. kind MPI initialises MPI unless
+ * that is done; its ranks are ordered by launch->rank. */
 struct plait_comm *plait_comm_create(enum plait_comm_kind kind,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev,
                                      const struct plait_launch *launch,
                                      struct plait_error *err);
-/* Its two halves, for ranks that agree first on what they compute on. First
- * what a world of `kind` (SELF, MPI or SOCKET) begins with: values of the host
- * alone. Then the world over it, of any kind that the first half serves: one
- * by SOCKET also NCCL and MPI, one by MPI also NCCL. Collective; takes `met`,
- * but on failure. */
+/* plait_comm_create() in two halves, for ranks that must agree in between on
+ * what they compute on. meet: a world of `kind` (SELF, MPI or SOCKET) that
+ * carries host values only. over: the world above it, of the same kind or one
+ * that it can serve: NCCL or MPI over SOCKET, NCCL over MPI. Collective. Takes
+ * over `met`, except on failure. */
 struct plait_comm *plait_comm_meet(enum plait_comm_kind kind,
                                    const struct plait_launch *launch,
                                    struct plait_error *err);
@@ -90,96 +95,97 @@ struct plait_comm *
 plait_comm_over(struct plait_comm *met, enum plait_comm_kind kind,
                 const struct plait_ops *ops, struct plait_device *dev,
                 const struct plait_launch *launch, struct plait_error *err);
-/* Collective over `parent`: ranks of one color form a group, ordered by
- * key. color < 0: takes part in the call, gets *comm NULL. `name` appears
- * in errors, traces and ncclConfig_t.commName, and decides nothing. A group
- * of one rank becomes a self communicator. */
+/* Collective over `parent`: ranks of one color form a group, ordered by key. A
+ * rank with color < 0 takes part in the call and gets *comm NULL. `name`
+ * appears in errors, traces and ncclConfig_t.commName, and has no other effect.
+ * A group of one rank becomes a self communicator. */
 int plait_comm_split(struct plait_comm *parent, int color, int key,
                      enum plait_comm_axis axis, const char *name,
                      struct plait_comm **comm, struct plait_error *err);
-/* For the groups that are split off from here on: what the network can do,
- * and `node`, equal for ranks on one node and for no others. Without it NCCL's
- * defaults stand for what depends on either. */
+/* For groups that are split off from now on: what the network can do, and
+ * `node`, equal for ranks on one node and for no others. Without this call,
+ * NCCL's defaults are used for what depends on either. */
 void plait_comm_set_network(struct plait_comm *comm,
                             const struct plait_site_network *network,
                             uint64_t node);
-/* For this world and the groups that are split off from here on: note in
- * `record`, which outlives them, what the host enters and waits in. */
+/* For this world and groups that are split off from now on: note in `record`,
+ * which must outlive them, what the host enters and waits for. */
 void plait_comm_set_record(struct plait_comm *world,
                            struct plait_record *record);
-/* NULL: none. */
+/* The record that was set; NULL: none. */
 struct plait_record *plait_comm_record(const struct plait_comm *comm);
 /* NULL-safe, keeps errno. Collective where the backend needs it. */
 void plait_comm_destroy(struct plait_comm *comm);
-/* Not collective: give up at once. nccl and tcp close this communicator, and
- * tcp's peers see that; socket closes all of this world, and the peers see it;
- * mpi ends all processes of MPI's world (MPI_Abort). */
+/* Gives up at once; not collective. nccl and tcp close this communicator (tcp's
+ * peers see that), socket closes the whole world (the peers see that), and mpi
+ * ends all processes of MPI's world (MPI_Abort). */
 void plait_comm_abort(struct plait_comm *comm);
 
-/* Notice when another process of the world on this node ends without having
- * destroyed its communicator, as transfers with it would never complete.
- * gone(arg, what) is called on the lowest of the ranks that are left on this
- * node, from a thread of its own; `what` names the rank that has ended. The
- * other ranks wait until that one calls plait_comm_kill_node(). Lasts until
- * `world` is destroyed. Collective. Before Linux 5.3 nothing is noticed. */
+/* Notices that another process of the world on this node has ended without
+ * destroying its communicator: transfers with it would never complete. Then
+ * gone(arg, what) is called on the lowest rank that is left on this node, from
+ * a thread of its own; `what` names the rank that has ended. The other ranks
+ * wait until that one calls plait_comm_kill_node(). Lasts until `world` is
+ * destroyed. Collective. Before Linux 5.3 nothing is noticed. */
 int plait_comm_watch(struct plait_comm *world,
                      void (*gone)(void *arg, const char *what), void *arg,
                      struct plait_error *err);
-/* For gone(): ends the other processes of the world on this node at once. */
+/* For gone(): kills the other processes of the world on this node. */
 void plait_comm_kill_node(const struct plait_comm *world);
 
 int plait_comm_rank(const struct plait_comm *comm);
 int plait_comm_size(const struct plait_comm *comm);
-/* On how many nodes the ranks of a group are; 1 where plait_comm_set_network()
- * did not say. */
+/* How many nodes the ranks of the group are on; 1 without
+ * plait_comm_set_network(). */
 int plait_comm_nodes(const struct plait_comm *comm);
-/* Whether the communicator or the host one beside it has failed. */
+/* Whether the communicator, or the one for host values below it, has failed. */
 bool plait_comm_failed(const struct plait_comm *comm);
-/* Whether that is because a peer was lost, which ended every transfer of every
- * rank; false where a backend does not tell. */
+/* Whether it failed because a process was lost, which fails every transfer on
+ * every rank; false where a backend cannot tell. */
 bool plait_comm_lost(const struct plait_comm *comm);
-/* The same ranks with transfers of the host's memory, where those of comm are
- * of the device's: NCCL's, of a world over sockets. */
+/* The communicator of the same ranks that transfers host memory: for NCCL over
+ * sockets the sockets' one, else comm itself. */
 struct plait_comm *plait_comm_of_hosts(struct plait_comm *comm);
-/* Why the last call failed, never NULL: the communicator's own error, or
- * errno's where the call failed without failing the communicator. */
+/* Why the last call failed, never NULL: the communicator's own error, or that
+ * of errno where the call failed without failing the communicator. */
 const char *plait_comm_error(const struct plait_comm *comm);
 void plait_comm_stats(const struct plait_comm *comm,
                       struct plait_comm_stats *stats);
-/* Replace the counts: a transfer in a graph is counted once, when it is
- * captured and not made, and not when the graph is replayed. */
+/* Replaces the counts. A transfer in a graph is counted when it is captured,
+ * though it is not made then, and not when the graph is replayed: the caller
+ * has to correct both. */
 void plait_comm_set_stats(struct plait_comm *comm,
                           const struct plait_comm_stats *stats);
-/* Whether transfers, with requests and waits, can be captured in a graph
- * (kernels.h), being the device's work alone. What is started in a capture
- * must be waited for in it, and nothing else. */
+/* Whether transfers, requests and waits can be captured in a graph (kernels.h),
+ * because they need no work of the host. A transfer that is started in a
+ * capture must be waited for in it, and no other transfer may be. */
 bool plait_comm_records(const struct plait_comm *comm);
-/* Whether transfers of several groups then keep the order in which the host
+/* Whether captured transfers of several groups keep the order in which the host
  * started them. */
 bool plait_comm_orders(const struct plait_comm *comm);
-/* Note every transfer from here on in `trace`, which outlives comm; NULL:
+/* Note every transfer from now on in `trace`, which must outlive comm; NULL:
  * none. */
 void plait_comm_set_trace(struct plait_comm *comm, struct plait_trace *trace);
 
 /* Zeroed memory of dev like that of ops->alloc(), for buffers that are
  * transferred in every step. NCCL registers it with a group at the group's
- * first collective on it (not for messages), so that the GPUs, NVSwitches and
- * NICs use it without copies. So the ranks of a group must agree: all pass such
- * memory, of the same size and at the same offset, or none does. Free it
- * before `world` is destroyed. NULL with ENOMEM; freeing NULL does nothing.
- * With other backends, and with world NULL, it is ops->alloc()'s. */
+ * first collective on it (not for messages), so that GPUs, NVSwitches and NICs
+ * use it without copies. The ranks of a group must agree: either all pass such
+ * memory, of the same size and at the same offset, or none does. Free it before
+ * `world` is destroyed. NULL with ENOMEM; freeing NULL does nothing. With other
+ * backends, and with world NULL, ops->alloc() is used. */
 void *plait_comm_alloc(struct plait_comm *world, const struct plait_ops *ops,
                        struct plait_device *dev, size_t bytes);
 void plait_comm_free(struct plait_comm *world, const struct plait_ops *ops,
                      struct plait_device *dev, void *ptr);
 
-/* Buffers are device memory; counts are elements, with mpi at most INT_MAX of
- * them. In place: recv == send (all_gather: send == recv + rank * n;
- * reduce_scatter: recv == send + rank * n). Types: fp32, bf16, fp16, int32,
- * fp64.
- * A sum of bf16 or fp16 makes each addition in fp32. In shared memory it is
- * rounded once, at the end; mpi's and socket's messages and nccl round it to
- * the type after each addition, so that it loses precision with the number of
+/* Buffers are device memory; counts are elements, with mpi at most INT_MAX. In
+ * place: recv == send (all_gather: send == recv + rank * n; reduce_scatter:
+ * recv == send + rank * n). Types: fp32, bf16, fp16, int32, fp64.
+ *
+ * Sums of bf16 or fp16 make each addition in fp32. In shared memory the sum is
+ * rounded once, at the end. Messages of mpi and socket, and nccl, round it to
+ * the type after each addition, so that precision is lost with the number of
  * ranks. */
 int plait_comm_all_reduce(struct plait_comm *comm, const void *send, void *recv,
                           size_t n, enum plait_dtype type, enum plait_reduce op,
@@ -210,12 +216,12 @@ int plait_comm_send(struct plait_comm *comm, const void *buf, size_t n,
 int plait_comm_recv(struct plait_comm *comm, void *buf, size_t n,
                     enum plait_dtype type, int peer, int tag,
                     struct plait_queue *q, struct plait_request **req);
-/* Work on `q` from here on waits for *req, which is freed and set NULL. */
+/* Work on `q` from now on waits for *req, which is freed and set to NULL. */
 int plait_comm_wait(struct plait_request **req, struct plait_queue *q);
-/* Let requests that are under way advance; cheap. NCCL's sends and receives
- * with requests are held back until here, or until another transfer or a wait
- * of the same communicator, so that neighbouring ones start as one group:
- * one by one, two peers could block each other. */
+/* Lets requests under way advance; cheap. NCCL's sends and receives with
+ * requests are held back until this call, or another transfer or a wait of the
+ * same communicator, so that consecutive ones start as one group: started one
+ * by one, two peers could block each other. */
 int plait_comm_progress(struct plait_comm *comm);
 
 /* Small host values, blocking; for control, not for the step's data. */

@@ -8,8 +8,8 @@
 #include "runtime/comm/trace.h"
 #include "runtime/stuck/record.h"
 
-/* What a backend implements. comm.c checks arguments, counts, times, and
- * keeps a failed communicator from being used again; a backend only moves
+/* What a backend implements. comm.c checks arguments, counts, measures times,
+ * and keeps a failed communicator from being used again; a backend only moves
  * data. */
 
 enum plait_transfer_kind {
@@ -37,26 +37,26 @@ struct plait_transfer {
 /* A backend's request starts with this. */
 struct plait_request {
     struct plait_comm *comm;
-    enum plait_transfer_kind kind; /* comm.c's, as are the next three */
-    uint64_t tag, bytes;           /* of the record */
+    enum plait_transfer_kind kind; /* comm.c sets this, tag, bytes and peer */
+    uint64_t tag, bytes;           /* for the record */
     int peer;
     /* When it began and ended, by plait_trace_now(). comm.c sets begun to the
-     * time of the call and ended to 0; a backend that measures them sets both
-     * in wait(). */
+     * time of the call and ended to 0; a backend that can measure both sets
+     * them in wait(). */
     double begun, ended;
 };
 
 /* What is known of a group before it is made. */
 struct plait_group_site {
     enum plait_comm_axis axis;
-    bool known; /* whether the fields below are */
-    int nodes;  /* that its ranks are on */
+    bool known; /* whether the fields below are set */
+    int nodes;  /* how many its ranks are on */
     const struct plait_site_network *network;
 };
 
-/* Of the ranks of the parent that ask for my color: how many they are, the
- * lowest of them in the world, and their site but for its axis. Collective;
- * -1: out of memory, or the parent has failed. */
+/* Finds the ranks of the parent that ask for the same color: returns how many
+ * they are, their lowest rank in the world, and their site except for the axis.
+ * Collective; -1: out of memory, or the parent has failed. */
 int plait_group_site_find(struct plait_comm *parent, int color,
                           struct plait_group_site *site, int *first);
 
@@ -66,10 +66,10 @@ struct plait_comm_vtable {
     bool (*orders)(void); /* plait_comm_orders(); NULL: no */
     void (*destroy)(struct plait_comm *comm);
     void (*abort)(struct plait_comm *comm); /* NULL: nothing to wake */
-    /* plait_comm_lost(), NULL: it does not tell */
+    /* plait_comm_lost(); NULL: the backend cannot tell */
     bool (*lost)(const struct plait_comm *comm);
-    /* The same by what the peers have sent until now, by any thread; NULL where
-     * lost is. */
+    /* The same, after reading what the peers have sent until now. Any thread.
+     * NULL where lost is NULL. */
     bool (*look)(struct plait_comm *comm);
     /* Collective; color < 0: take part, *comm is set NULL. Not called for a
      * group of one rank. */
@@ -81,11 +81,11 @@ struct plait_comm_vtable {
                struct plait_queue *q, struct plait_request **req);
     /* Make q wait for req. comm.c frees it, also on failure. */
     int (*wait)(struct plait_request *req, struct plait_queue *q);
-    int (*progress)(struct plait_comm *comm); /* NULL: moves by itself */
-    /* plait_comm_alloc(); NULL: the device's own will do. */
+    int (*progress)(struct plait_comm *comm); /* NULL: transfers need no help */
+    /* plait_comm_alloc(); NULL: the device allocates. */
     void *(*alloc)(struct plait_comm *comm, size_t bytes);
     void (*free)(struct plait_comm *comm, void *ptr);
-    /* Host values; NULL where comm->host does them. */
+    /* Host values; NULL where comm->host carries them. */
     int (*barrier)(struct plait_comm *comm);
     int (*host_broadcast)(struct plait_comm *comm, void *buf, size_t bytes,
                           int root);
@@ -109,7 +109,8 @@ struct plait_comm {
     char error[256];
     struct plait_comm_stats stats;
     struct plait_trace *trace; /* NULL: none */
-    /* What the host does, noted in `own` where there is no record. */
+    /* `noted` is where the host's operations are noted: in the record or,
+     * without one, in `own`. */
     struct plait_record *record;
     struct plait_record_group *noted, own;
     int world_rank;
@@ -141,7 +142,7 @@ size_t plait_transfer_recv_count(const struct plait_comm *comm,
 /* Whether buffers are plain memory of this process. */
 bool plait_comm_on_host(const struct plait_comm *comm);
 
-/* Collective where there is one; NULL-safe. */
+/* Collective if `watch` is not NULL. */
 void plait_watch_destroy(struct plait_watch *watch, struct plait_comm *world);
 
 struct plait_comm *plait_self_create(const struct plait_ops *ops,
@@ -152,24 +153,24 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
                                     const struct plait_launch *launch,
                                     struct plait_error *err);
 
-/* Host values alone, by the contract's MASTER_ADDR and MASTER_PORT: a host
- * for plait_nccl_create() that needs no MPI. Waits up to timeout_s for the
- * other ranks. NULL with errno and err. */
+/* A communicator for host values only, connected by the contract's MASTER_ADDR
+ * and MASTER_PORT: a host for plait_nccl_create() that needs no MPI. Waits up
+ * to timeout_s for the other ranks. NULL with errno and err. */
 struct plait_comm *plait_tcp_create(const struct plait_launch *launch,
                                     double timeout_s, struct plait_error *err);
 
-/* The world of sockets over `star`, which plait_tcp_create() has made and which
- * stays the caller's. Waits up to timeout_s for the other ranks. NULL with
- * errno and err. */
+/* The world of sockets. Its ranks exchange their addresses over `star`, made by
+ * plait_tcp_create(), which the caller keeps. Waits up to timeout_s for the
+ * other ranks. NULL with errno and err. */
 struct plait_comm *plait_socket_over(struct plait_comm *star,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev,
                                      const struct plait_launch *launch,
                                      double timeout_s, struct plait_error *err);
 
-/* The one symbol of the module plait_nccl.so, "plait_nccl_create": a world
- * over the ranks of `host`, which carries the unique id now and host values
- * later. `host` stays the caller's. */
+/* The only symbol of the module plait_nccl.so: a world over the ranks of
+ * `host`, which carries the unique id now and host values later. The caller
+ * keeps `host`. */
 struct plait_comm *plait_nccl_create(struct plait_comm *host,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev,

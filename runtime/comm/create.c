@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plait_comm_create(): which backend makes the world. */
+/* plait_comm_create(): chooses the backend of the world. */
 #include "config.h"
 
 #include "runtime/comm/comm_private.h"
@@ -12,7 +12,7 @@
 
 #include "runtime/comm/world.h"
 
-/* How long the first rank of a job waits for the last, seconds. */
+/* How long the first rank of a job waits for the last, in seconds. */
 #define RENDEZVOUS_S 300
 
 static struct plait_comm *self_create(const struct plait_launch *launch,
@@ -53,7 +53,7 @@ static struct plait_comm *mpi_create(const struct plait_launch *launch,
 #endif
 }
 
-/* The rendezvous of the launch contract, over TCP: no MPI is needed. */
+/* The rendezvous of the launch contract, over TCP, without MPI. */
 static struct plait_comm *tcp_create(const struct plait_launch *launch,
                                      struct plait_error *err)
 {
@@ -81,7 +81,7 @@ struct plait_comm *plait_comm_meet(enum plait_comm_kind kind,
                                   : self_create(launch, NULL, NULL, err);
 }
 
-/* How NCCL's ranks meet: where the launch contract has a rendezvous by that,
+/* How NCCL's ranks meet: by the launch contract's rendezvous if there is one,
  * else by MPI. */
 static enum plait_comm_kind nccl_meeting(const struct plait_launch *launch)
 {
@@ -98,7 +98,7 @@ static enum plait_comm_kind nccl_meeting(const struct plait_launch *launch)
 
 typedef __typeof__(plait_nccl_create) nccl_create_fn;
 
-/* NULL: some rank has no NCCL, of which err tells one. */
+/* NULL: some rank has no NCCL; one rank has text in err. */
 static nccl_create_fn *load_nccl(struct plait_comm *met,
                                  struct plait_error *err)
 {
@@ -160,7 +160,8 @@ static struct plait_comm *socket_over(struct plait_comm *met,
     return comm;
 }
 
-/* MPI's own is the world's already, which now learns what it is for. */
+/* An MPI communicator is already the final one: it only learns which device its
+ * transfers are for. */
 static struct plait_comm *
 host_over(struct plait_comm *met, enum plait_comm_kind kind,
           const struct plait_ops *ops, struct plait_device *dev,

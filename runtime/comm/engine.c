@@ -13,25 +13,25 @@
 #include "runtime/comm/trace.h"
 #include "topology/base/thread.h"
 
-/* Rounds in which nothing moved before the thread lets others have the core:
- * fewer after waits that took longer anyway, as they do where ranks share
- * cores, more again after waits that took no longer than the rounds do. */
+/* Rounds in which nothing moved before a waiting thread lets others have the
+ * core. Fewer after waits that took longer anyway, as they do where ranks share
+ * cores; more again after waits that took no longer than the rounds. */
 #define SPINS 500
 #define LEAST_SPINS 16
 #define SPUN_S 5e-4
-/* How long the thread sleeps when nothing moved: short enough for the peers
- * that wait, long enough to leave the core to the computation. */
+/* How long the thread sleeps when nothing moved: short enough for peers that
+ * wait, long enough to leave the core to the computation. */
 #define SHORTEST_NAP 20000 /* ns */
 #define LONGEST_NAP 2000000
-/* Where ranks share cores it takes them from one that computes, and nobody
- * spins for what it would move. */
+/* Where ranks share cores, the thread takes the core from a rank that computes,
+ * and no peer spins for what it would move: it sleeps longer. */
 #define SHARED_NAP 1000000
-/* A wake of the thread was for nothing where its jobs are waited for this soon:
- * then the next comes later, and the thread looks by itself at the end of that
+/* Waking the thread was useless if its jobs are waited for this soon. Then the
+ * next wake comes later, and the thread looks by itself at the end of that
  * time. Ranks of a small model start some 20,000 transfers a second; a wake for
- * each costs more than it moves, and Linux 6.18 lets other groups of processes
- * (seen with its autogroups) starve for seconds beside one on several cores
- * that wakes threads or yields that often. */
+ * each costs more than it moves. Besides, beside a process that wakes threads
+ * or yields that often on several cores, Linux 6.18 lets other groups of
+ * processes starve for seconds (seen with its autogroups). */
 #define TOO_SOON_S 5e-4
 #define SHORTEST_GAP_S 1e-3
 #define LONGEST_GAP_S 16e-3
@@ -39,20 +39,20 @@
 struct plait_engine {
     void (*idle)(void *arg);
     void *arg;
-    pthread_mutex_t lock; /* of all below, and held while jobs advance */
+    pthread_mutex_t lock; /* of all below; held while jobs advance */
     pthread_cond_t work;
     struct plait_job *first, **end;
-    _Atomic int waiting; /* threads in a wait: the engine's stays out */
+    _Atomic int waiting; /* threads in a wait: the engine's keeps out */
     int spins;           /* LEAST_SPINS .. SPINS */
     bool shared;         /* ranks share cores */
     bool asleep;         /* the thread, until it is signalled */
-    double woken, gap;   /* when it was; until then + gap it is not again */
-    bool judged;         /* gap follows that wake */
+    double woken, gap;   /* time of the last wake; none before woken + gap */
+    bool judged;         /* gap was adapted to that wake */
     bool running, stop;
     pthread_t thread;
 };
 
-/* Whether anything moved. */
+/* Returns whether anything moved. */
 static bool advance_all(struct plait_engine *e)
 {
     struct plait_job **at = &e->first, *job;
@@ -99,7 +99,8 @@ static void nap_for(long ns)
     nanosleep(&t, NULL);
 }
 
-/* With the lock held: until it is signalled, or could not have been. */
+/* With the lock held: sleep until a signal or, if wakes are held back until
+ * woken + gap, until then at the latest. */
 static void sleep_thread(struct plait_engine *e)
 {
     double until = e->woken + e->gap;
@@ -152,7 +153,7 @@ struct plait_engine *plait_engine_create(bool threaded, void (*idle)(void *arg),
 
     if (!e)
         return NULL;
-    plait_slice_shorten(); /* before there are other threads */
+    plait_slice_shorten(); /* before any other thread is started */
     e->idle = idle;
     e->arg = arg;
     e->end = &e->first;
@@ -200,7 +201,7 @@ void plait_engine_share(struct plait_engine *e)
 
 /* -- what others call ---------------------------------------------------- */
 
-/* The thread has something to move. */
+/* Tell the thread that there is something to move. */
 static void wake_thread(struct plait_engine *e)
 {
     double now = plait_trace_now();
@@ -212,8 +213,9 @@ static void wake_thread(struct plait_engine *e)
     pthread_cond_signal(&e->work);
 }
 
-/* A wait begins, with the lock held. Where ranks share cores the thread moves
- * what peers wait for while this rank computes. */
+/* A wait begins: adapt the gap between wakes. The lock is held. Not where ranks
+ * share cores: there the thread moves what peers wait for while this rank
+ * computes. */
 static void learn_gap(struct plait_engine *e)
 {
     if (e->judged || e->shared)
@@ -225,7 +227,7 @@ static void learn_gap(struct plait_engine *e)
         e->gap *= 2;
 }
 
-/* What can be moved at once needs no thread. */
+/* Where ranks share cores, move at once what needs no thread. */
 void plait_engine_start(struct plait_engine *e, struct plait_job *job)
 {
     pthread_mutex_lock(&e->lock);
@@ -238,8 +240,8 @@ void plait_engine_start(struct plait_engine *e, struct plait_job *job)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Of a thread that has waited since `stuck`: an eighth of that, as shorter naps
- * wake it too often, see above. */
+/* How long a thread that has waited since `stuck` naps: an eighth of that time,
+ * as shorter naps wake it too often (see TOO_SOON_S). */
 static long nap_in_wait(double stuck)
 {
     long ns = (long)((plait_trace_now() - stuck) * (1e9 / 8));
@@ -249,7 +251,7 @@ static long nap_in_wait(double stuck)
     return ns < LONGEST_NAP ? ns : LONGEST_NAP;
 }
 
-/* Nothing has moved since `stuck`: let others have the core, with the lock held
+/* Nothing has moved since `stuck`: let others have the core. The lock is held
  * before and after. */
 static void let_others(struct plait_engine *e, struct plait_job *job,
                        double stuck)
@@ -268,7 +270,7 @@ static void let_others(struct plait_engine *e, struct plait_job *job,
     pthread_mutex_lock(&e->lock);
 }
 
-/* After a wait. */
+/* After a wait: adapt the number of rounds. */
 static void learn_spins(struct plait_engine *e, int spins, double stuck)
 {
     if (e->shared || spins == 0)
@@ -279,7 +281,8 @@ static void learn_spins(struct plait_engine *e, int spins, double stuck)
         e->spins = e->spins * 2 < SPINS ? e->spins * 2 : SPINS;
 }
 
-/* With the lock held and counted in `waiting`. */
+/* Advance all jobs until this one is done. The lock is held and the thread is
+ * counted in `waiting`. */
 static void drive_job(struct plait_engine *e, struct plait_job *job)
 {
     double stuck = 0;
@@ -308,7 +311,7 @@ static void leave_wait(struct plait_engine *e)
 
 void plait_engine_wait(struct plait_engine *e, struct plait_job *job)
 {
-    e->waiting++; /* before the lock, so that the thread lets go of it */
+    e->waiting++; /* before the lock, so that the engine's thread releases it */
     pthread_mutex_lock(&e->lock);
     drive_job(e, job);
     leave_wait(e);

@@ -9,13 +9,13 @@
 #include "runtime/comm/trace.h"
 #include "runtime/stuck/look.h"
 
-/* What processes have to come of a machine that was silent and can be reached:
- * as a rule they are frozen. */
+/* How long processes of a machine that was silent but can be reached have to
+ * come: as a rule they are frozen. */
 #define FROZEN_S 2
-/* How often it is said again who is stopped. */
+/* How often to repeat which processes are stopped. */
 #define TELL_S 0.5
 
-/* As far as this machine can see its processes. */
+/* False for processes that this machine cannot see. */
 static bool is_stopped(const struct plait_members *m, int number)
 {
     const struct plait_contact *c = &m->all[number];
@@ -53,7 +53,7 @@ static void note_missed(struct plait_election *c, int number, double now)
         c->peer[number].fate = PLAIT_FATE_AWAY;
 }
 
-/* One that can be reached and does not come computes, or is stopped. */
+/* A process that can be reached but does not come is computing, or stopped. */
 static void note_slow(struct plait_election *c, int number, double now)
 {
     double waits = now - c->began;

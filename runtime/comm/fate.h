@@ -4,12 +4,13 @@
 
 #include "runtime/comm/members.h"
 
-/* What a process that regroups (members.h) knows of the others: by its tries to
- * reach them, by what its machine sees of its processes, and by what others
- * say. */
+/* What a process that regroups (members.h) knows of each of the others: from
+ * its attempts to reach them, from what its machine shows of its own processes,
+ * and from what other processes report. */
 
-/* AWAY: nobody knows whether it lives. STOPPED by a signal, so that it is in no
- * other part, and learns that it was left out before it does anything else. */
+/* AWAY: it is not known whether it lives. STOPPED: by a signal; so it belongs
+ * to no other part of the world, and learns that it was left out before it does
+ * anything else. */
 enum plait_fate {
     PLAIT_FATE_ALIVE,
     PLAIT_FATE_ENDED,
@@ -17,35 +18,37 @@ enum plait_fate {
     PLAIT_FATE_STOPPED
 };
 
-/* When, in seconds; 0: not at all, or not any more. */
+/* Times in seconds; 0: never, or not any more. */
 struct plait_election_peer {
     enum plait_fate fate;
-    double since;  /* it could not be reached */
-    double still;  /* it was seen to be stopped */
-    double missed; /* its machine was last tried in vain */
-    double told;   /* it was last told who is stopped here */
+    double since;  /* since when it cannot be reached */
+    double still;  /* since when it is seen to be stopped */
+    double missed; /* when its machine was last tried in vain */
+    double told;   /* when it was last told who is stopped here */
 };
 
 struct plait_election {
     struct plait_members *m;
     struct plait_meeting meeting;
     struct plait_election_peer *peer; /* [size] by number */
-    double began;                     /* to wait for the others */
+    double began;                     /* when the wait for the others began */
     const struct plait_patience *patience;
     int tries;
-    int *fds; /* [size] of the lowest, to the others */
+    int *fds; /* [size] connections of the leader to the others */
 };
 
-/* Whether a process is stopped by a signal at this time, as far as this machine
- * can see; after a while that is its fate. */
+/* Whether a process is stopped by a signal right now, as far as this machine
+ * can see. If it stays so for a while, STOPPED becomes its fate. */
 bool plait_fate_stopped(struct plait_election *c, int number);
-/* What a look at a process says of it; `seen` as plait_members_probe(). It says
- * the same of all of a machine that cannot be reached or is silent. */
+/* Draws conclusions from a look at a process, `seen` as from
+ * plait_members_probe(). For a machine that is silent or cannot be reached they
+ * hold for all its processes. */
 void plait_fate_note(struct plait_election *c, int number, int seen);
-/* Others have seen that it is stopped; arg: the election. */
+/* Others report that the process is stopped; arg: the election. */
 void plait_fate_hear(void *arg, int number);
-/* Tell process `to`, which leads or may lead on another machine, who is stopped
- * on this one: it cannot see that. Not more often than is of use. */
+/* Tells process `to`, which leads or may lead on another machine, who is
+ * stopped on this one, which it cannot see. Repeats that only from time to
+ * time. */
 void plait_fate_tell(struct plait_election *c, int to);
 
 #endif

@@ -17,8 +17,8 @@
 
 static const char magic[8] = "PLAITRV1";
 
-/* HMAC-SHA-256 by the secret over the sender's role, the rank's hello and the
- * listener's nonce. */
+/* HMAC-SHA-256, keyed by the secret, of the sender's role, the rank's hello and
+ * the listener's nonce. */
 static int make_proof(const struct plait_meeting *m, char who,
                       const struct plait_hello *hello,
                       const unsigned char nonce[PLAIT_GREETING_NONCE],
@@ -43,7 +43,7 @@ static bool check_proof(const struct plait_meeting *m, char who,
            plait_proof_same(want, proof);
 }
 
-/* What has come of a message, of which `want` bytes are missing. 1: all. */
+/* Read what has come of a message of which `want` bytes are missing. 1: all. */
 static int read_some(struct plait_greeting *g, int fd, void *to, size_t want)
 {
     ssize_t n = recv(fd, to, want, MSG_DONTWAIT);

@@ -9,8 +9,8 @@
 #include "runtime/comm/rendezvous.h"
 
 /* How the two ends of a new connection prove to each other that they know the
- * step's secret, message by message: who has connected says hello, who listens
- * answers with its proof, and the first sends its own. */
+ * step's secret: the end that has connected sends hello, the end that listens
+ * answers with its proof, and the first sends its own proof. */
 
 enum { PLAIT_GREETING_NONCE = 16 };
 
@@ -22,46 +22,46 @@ struct plait_hello {
     unsigned char nonce[PLAIT_GREETING_NONCE];
 };
 
-/* The answer; the rank then sends its own proof. */
+/* The answer of the end that listens, to which the rank sends its proof. */
 struct plait_answer {
     unsigned char nonce[PLAIT_GREETING_NONCE];
     unsigned char proof[PLAIT_PROOF_SIZE];
 };
 
-/* One end of it. */
+/* The state of one end. */
 struct plait_greeting {
-    size_t got; /* bytes of what the other end has sent */
+    size_t got; /* bytes received from the other end */
     struct plait_hello hello;
     struct plait_answer answer;
     unsigned char proof[PLAIT_PROOF_SIZE];
 };
 
-/* -1 with errno: this is no peer, or it is lost. */
+/* All return -1 with errno where the other end is not a peer or is lost. */
 
-/* Who has connected: hello, of m->rank. Then read what has come of the answer,
- * which must be m->root's, without waiting; 1: it is whole, and this rank's
- * proof is sent; 0: not yet. */
+/* For the end that has connected. begin: sends the hello of m->rank. finish:
+ * reads what has come of the answer, which must be m->root's, without waiting.
+ * 1: it is complete, and this rank's proof is sent; 0: not yet. */
 int plait_greeting_begin(struct plait_greeting *g,
                          const struct plait_meeting *m, int fd);
 int plait_greeting_finish(struct plait_greeting *g,
                           const struct plait_meeting *m, int fd);
-/* The same, with the answer read into g->answer by the caller. */
+/* The same as finish, for a caller that has read the answer into g->answer. */
 int plait_greeting_prove(const struct plait_greeting *g,
                          const struct plait_meeting *m, int fd);
 
-/* Who listens: read what has come, without waiting. 0: there is more to come,
- * 1: the hello of rank g->hello.rank, who may be unexpected and is not proved,
- * and that is to be answered; 2: it has proved the secret.
- * PLAIT_GREETING_NOTICE: hello and proof are what may be a notice (notice.h),
- * and the end of it. */
+/* For the end that listens. hear: reads what has come, without waiting. 0: not
+ * complete; 1: the hello of rank g->hello.rank, which is not proved and may be
+ * unexpected: answer it by reply; 2: that rank has proved that it knows the
+ * secret; PLAIT_GREETING_NOTICE: this is no greeting, but hello and proof may
+ * be a notice (notice.h). */
 enum { PLAIT_GREETING_NOTICE = 3 };
 int plait_greeting_hear(struct plait_greeting *g, const struct plait_meeting *m,
                         int fd);
 int plait_greeting_reply(struct plait_greeting *g,
                          const struct plait_meeting *m, int fd);
 
-/* For a connection that is proved: no timeouts, no Nagle delay, keepalive to
- * notice a peer whose machine has failed. */
+/* Prepares a proved connection: no timeouts, no Nagle delay, and keepalive to
+ * notice that the peer's machine has failed. */
 void plait_greeting_settle(int fd);
 
 #endif

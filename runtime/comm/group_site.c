@@ -13,7 +13,7 @@ static int compare_nodes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* How many different ones there are; sorts them. */
+/* How many of them are different; sorts them. */
 static int count_nodes(uint64_t *nodes, int n)
 {
     int different = 0;

@@ -18,7 +18,7 @@
 #include "topology/base/files.h"
 #include "topology/base/hash.h"
 
-/* A goodbye takes no longer than this, whatever the peers do. */
+/* The longest time a goodbye may take, whatever the peers do. */
 #define LINGER_S 2
 
 /* -- failure ------------------------------------------------------------- */
@@ -28,14 +28,15 @@ const char *plait_links_failure(const struct plait_links *links)
     return atomic_load(&links->state) == PLAIT_LINKS_FAILED ? links->why : NULL;
 }
 
-/* The rank that was lost is told along the tree, and to whom messages went. */
+/* Tell the neighbours in the tree and the peers with connections which rank was
+ * lost, then shut the connection down. */
 static void end_wire(struct plait_wire *w, const struct plait_links_head *head)
 {
     bool proved = w->state == PLAIT_WIRE_TREE || w->state == PLAIT_WIRE_OPEN;
 
     if (w->fd < 0)
         return;
-    /* In a message it would be taken for the message's end. */
+    /* In the middle of a message it would be taken for data. */
     if (proved && !atomic_load(&w->mid))
         send(w->fd, head, sizeof(*head), MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(w->fd, SHUT_RDWR);
@@ -105,8 +106,8 @@ struct plait_link *plait_links_of(struct plait_links *l, int peer)
     return k;
 }
 
-/* n bytes of the first part, or of its head, are sent. Whether it is through.
- */
+/* n bytes of the first part, its head included, were sent. Whether it is
+ * complete. */
 static bool count_sent(struct plait_link *k, size_t n)
 {
     struct plait_part *p = k->out;
@@ -272,7 +273,7 @@ static void add_line(struct plait_links *l, int *fd, int peer)
     *fd = -1;
 }
 
-/* The tree's, and who else comes. */
+/* Add the tree's connections, and the port that others connect to. */
 static int add_lines(struct plait_links *l, struct plait_tcp_lines *lines)
 {
     struct epoll_event event = {.events = EPOLLIN};
@@ -295,8 +296,8 @@ struct plait_links *plait_links_create(struct plait_members *members,
         plait_errorf(err, "out of memory");
         return NULL;
     }
-    /* At most a connection with each, and where they share a node a watch of
-     * each. */
+    /* At most a connection with each process and, for those of this node, a
+     * descriptor to watch it. */
     plait_files_allow(2 * (size_t)members->n);
     rc = plait_links_meet(members, timeout_s, &lines, err);
     if (rc == 0 && add_lines(l, &lines) < 0)
@@ -309,8 +310,9 @@ struct plait_links *plait_links_create(struct plait_members *members,
     return NULL;
 }
 
-/* Read until every peer has closed its connection too: closing with something
- * unread would take away from the peer what this process has sent it. */
+/* Read until every peer has closed its connection too: closing a connection
+ * with unread data would discard what the peer has not yet read from this
+ * process. */
 static void say_goodbye(struct plait_links *l)
 {
     const struct plait_links_head head = {.bytes = PLAIT_LINKS_GOODBYE};

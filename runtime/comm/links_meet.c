@@ -13,8 +13,8 @@
 #include "runtime/comm/rendezvous.h"
 #include "topology/base/hash.h"
 
-/* A machine that has failed is noticed after IDLE + COUNT * INTERVAL seconds on
- * a connection that has nothing under way. */
+/* On an idle connection the failure of a machine is noticed after IDLE + COUNT
+ * * INTERVAL seconds. */
 enum { IDLE_S = 5, INTERVAL_S = 2, COUNT = 5 };
 
 void plait_links_watch_machine(int fd)
@@ -26,8 +26,8 @@ void plait_links_watch_machine(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
-/* Who is waited for may have ended in the meantime, or who told the others of
- * this world when not all had heard of it: the lowest number. */
+/* Whether the process with the lowest number has ended. It told the others
+ * about this world, perhaps not all of them, so the rest might never come. */
 static bool has_lost_lowest(void *arg)
 {
     const struct plait_members *m = arg;

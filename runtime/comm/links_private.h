@@ -17,12 +17,13 @@ struct plait_links_head {
     uint64_t bytes, group, tag;
 };
 
-/* The heads of a goodbye, and of one that tells which rank (`group`) was lost:
- * no message has this many bytes. */
+/* In place of a length: a goodbye, and the news that rank `group` was lost. No
+ * message has this many bytes. */
 #define PLAIT_LINKS_GOODBYE UINT64_MAX
 #define PLAIT_LINKS_LOST (UINT64_MAX - 1)
 
-/* How long who waits for a message waits for its sender to connect. */
+/* How long a receiver waits for its sender to connect before it connects
+ * itself. */
 #define PLAIT_LINKS_WATCH_S 0.05
 
 enum plait_links_state {
@@ -31,10 +32,10 @@ enum plait_links_state {
     PLAIT_LINKS_FAILED
 };
 
-/* A message, or its beginning, that nobody waits for yet. */
+/* A message, or its beginning, for which no receive is posted yet. */
 struct plait_early {
     struct plait_early *next;
-    struct plait_wire *wire; /* that the rest comes by; NULL: it is whole */
+    struct plait_wire *wire; /* brings the rest; NULL: it is complete */
     struct plait_links_head head;
     size_t done;
     char data[];
@@ -42,53 +43,58 @@ struct plait_early {
 
 enum plait_wire_state {
     PLAIT_WIRE_TREE,    /* to a neighbour in the tree: no messages */
-    PLAIT_WIRE_JOINING, /* by this rank, and not proved */
-    PLAIT_WIRE_GUEST,   /* by another one, and not proved */
+    PLAIT_WIRE_JOINING, /* made by this rank, not proved yet */
+    PLAIT_WIRE_GUEST,   /* made by another rank, not proved yet */
     PLAIT_WIRE_OPEN
 };
 
 /* A connection. */
 struct plait_wire {
-    int fd, at; /* its place in the list; fd -1: closed */
-    int peer;   /* -1: not known */
+    int fd, at; /* index in the list; fd -1: closed */
+    int peer;   /* -1: not known yet */
     enum plait_wire_state state;
-    bool bye;         /* the peer has said so */
+    bool bye;         /* the peer has said goodbye */
     bool sending;     /* there is something to send */
-    _Atomic bool mid; /* a part of a message is sent, the rest is not */
-    double since;     /* when a guest came */
+    _Atomic bool mid; /* a message is sent in part */
+    double since;     /* when a guest connected */
     struct plait_greeting greeting;
-    /* What comes in: `got` bytes of its head, then it goes into either. */
+    /* The message that comes in: `got` bytes of its head are there; its data
+     * then goes into one of these. */
     struct plait_links_head head;
     size_t got;
     struct plait_part *into;
     struct plait_early *early;
 };
 
-/* What there is with a peer. */
+/* What there is with one peer. */
 struct plait_link {
     int peer;
     bool gone;              /* it has said goodbye */
-    struct plait_wire *way; /* that messages to it go by; NULL: none yet */
-    struct plait_part *out, **out_end; /* in order */
-    size_t sent;                       /* bytes of the first one's head */
-    struct plait_part *posted;         /* wait for a message, in order */
-    struct plait_early *unclaimed; /* in order, the last may be incomplete */
-    bool wants;                    /* among those that want a connection */
-    double again;                  /* when to make one */
+    struct plait_wire *way; /* carries messages to it; NULL: none yet */
+    struct plait_part *out, **out_end; /* parts to send, in order */
+    size_t sent;                       /* bytes of the first part's head that
+                                          are sent */
+    struct plait_part *posted;         /* receives without a message yet, in
+                                          order */
+    struct plait_early *unclaimed;     /* messages without a receive, in order;
+                                          the last may be incomplete */
+    bool wants;                        /* is in the list of those that want a
+                                          connection */
+    double again;                      /* when to try to connect again */
     struct plait_link *next;
 };
 
 struct plait_links {
     struct plait_members *members;
-    struct plait_bells *bells;    /* NULL: nobody sleeps on one */
-    struct plait_meeting meeting; /* how others come to this rank */
+    struct plait_bells *bells;    /* NULL: nobody sleeps on a bell */
+    struct plait_meeting meeting; /* how others connect to this rank */
     uint64_t key;
     int rank, size, epoll;
     struct plait_link **link; /* [size] NULL: nothing yet */
     struct plait_link *wanting;
-    pthread_mutex_t lock;     /* of the list, against plait_links_fail() */
+    pthread_mutex_t lock;     /* of the list: any thread may fail the links */
     struct plait_wire **wire; /* [nwires] */
-    struct pollfd *poll;      /* [nwires + 1]; the first is the port's */
+    struct pollfd *poll;      /* [nwires + 1]; [0]: the listener */
     int nwires, room, nguests;
     bool swept; /* no wire of the list is closed */
     bool leaving;
@@ -97,10 +103,10 @@ struct plait_links {
     char because[80];
     _Atomic int sending; /* wires with something to send */
     _Atomic int state;   /* enum plait_links_state */
-    char why[200];       /* when FAILED */
+    char why[200];       /* valid when FAILED */
 };
 
-/* One that the caller waits for less. */
+/* One part less that the caller waits for. */
 static inline void plait_part_finish(struct plait_part *part)
 {
     --*part->pending;
@@ -109,17 +115,19 @@ static inline void plait_part_finish(struct plait_part *part)
 /* -- links.c --------------------------------------------------------------- */
 
 void plait_links_lose(struct plait_links *l, int peer, const char *why);
-/* It may have given up because another one was lost, of which the tree tells:
- * it is lost if nothing is heard. */
+/* The connection to a peer broke. The peer may have given up because another
+ * rank was lost, of which the tree brings news; if none comes, the peer itself
+ * counts as lost. */
 void plait_links_suspect(struct plait_links *l, int peer, const char *why);
-/* NULL: out of memory, and all is given up. */
+/* The link to a peer, made if needed. NULL: out of memory, and the links have
+ * failed. */
 struct plait_link *plait_links_of(struct plait_links *l, int peer);
-/* Whether anything went. */
+/* Whether anything was sent. */
 bool plait_links_flush(struct plait_links *l, struct plait_link *k);
 
 /* -- links_read.c ---------------------------------------------------------- */
 
-/* Whether anything came. */
+/* Whether anything was received. */
 bool plait_links_drain(struct plait_links *l, struct plait_wire *w);
 bool plait_links_fits(struct plait_links *l, int peer,
                       const struct plait_links_head *head,
@@ -127,7 +135,8 @@ bool plait_links_fits(struct plait_links *l, int peer,
 
 /* -- links_wires.c --------------------------------------------------------- */
 
-/* Takes the connection, also on failure: NULL, and all is given up. */
+/* Takes over the connection, also on failure: then NULL, and the links have
+ * failed. */
 struct plait_wire *plait_wire_add(struct plait_links *l, int fd, int peer,
                                   enum plait_wire_state state);
 void plait_wire_close(struct plait_links *l, struct plait_wire *w);
@@ -136,17 +145,19 @@ void plait_wire_set_sending(struct plait_links *l, struct plait_wire *w,
 /* A connection with this peer in that state; NULL: none. */
 struct plait_wire *plait_wire_with(const struct plait_links *l, int peer,
                                    enum plait_wire_state state);
-/* Whether one is there or coming that has, or may bring, its messages. */
+/* Whether there is, or may soon be, a connection for messages of this peer. */
 bool plait_wire_any(const struct plait_links *l, int peer);
-/* Something is to be sent to this peer, or to come from it, and there is no
- * way yet: make one, or after `patience` seconds without one of the peer's. */
+/* There is something to send to this peer or to receive from it, and no
+ * connection for it yet: take or make one. patience: seconds to wait first for
+ * the peer to make one. */
 void plait_link_want(struct plait_links *l, struct plait_link *k,
                      double patience);
-/* What is due; and who is there or has said more. Whether anything moved. */
+/* tend: do what is due, such as connecting. greet: go on with an unproved
+ * connection. Both return whether anything moved. */
 bool plait_wires_tend(struct plait_links *l);
 bool plait_wire_greet(struct plait_links *l, struct plait_wire *w);
 void plait_wires_accept(struct plait_links *l);
-/* Takes out and frees those that are closed. */
+/* Removes closed connections from the list and frees them. */
 void plait_wires_sweep(struct plait_links *l);
 void plait_wires_destroy(struct plait_links *l);
 

@@ -12,7 +12,7 @@
 #include "runtime/comm/links_private.h"
 #include "runtime/comm/trace.h"
 
-/* What is read from one peer before the others have their turn. */
+/* How much is read from one peer before the others have their turn. */
 #define BUDGET ((size_t)256 << 10)
 
 bool plait_links_fits(struct plait_links *l, int peer,
@@ -35,7 +35,7 @@ static bool is_for(const struct plait_links_head *head,
     return head->group == part->group && head->tag == part->tag;
 }
 
-/* Whether it had come, at least its beginning. */
+/* Whether the message, or its beginning, had come before its receive. */
 static bool claim_early(struct plait_links *l, struct plait_link *k,
                         struct plait_part *part)
 {
@@ -78,7 +78,8 @@ void plait_links_receive(struct plait_links *l, int peer,
     for (end = &k->posted; *end; end = &(*end)->next)
         ;
     *end = part;
-    /* Who sends connects; who waits in vain finds out why. */
+    /* The sender makes the connection. If it does not, connecting to it shows
+     * why. */
     if (!k->way)
         plait_link_want(l, k, PLAIT_LINKS_WATCH_S);
 }
@@ -178,16 +179,18 @@ static void take_bytes(struct plait_links *l, struct plait_wire *w, size_t n)
         end_message(w);
 }
 
-/* A peer that has said goodbye sends nothing more. */
+/* Fail if something is still expected from, or to be sent to, a peer that has
+ * said goodbye. */
 static void check_gone(struct plait_links *l, struct plait_link *k)
 {
     if (k->gone && (k->posted || k->out) && !plait_wire_any(l, k->peer))
         plait_links_lose(l, k->peer, "it has ended");
 }
 
-/* The peer has closed its connection, or it broke. Those of the tree say that
- * it is lost. By another one, also amid a message, this rank may hear of it
- * before the tree tells of the loss for which the peer has given up. */
+/* The peer has closed its connection, or it broke. On a connection of the tree
+ * that means that the peer is lost. Other connections may break, even within a
+ * message, because the peer has given up over another loss, of which the tree
+ * has not told this rank yet: then the peer is only suspected. */
 static void end_wire(struct plait_links *l, struct plait_wire *w,
                      const char *why)
 {
@@ -207,7 +210,8 @@ static void end_wire(struct plait_links *l, struct plait_wire *w,
         check_gone(l, k);
 }
 
-/* A process that is gone, its machine answers for. */
+/* A machine answers for a process that has ended: without an answer the machine
+ * is down. */
 static const char *why_ended(ssize_t n)
 {
     if (n == 0)

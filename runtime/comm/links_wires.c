@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connections of the links: how they come about, and end. */
+/* The connections of the links: how they are made and how they end. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -14,20 +14,20 @@
 #include "runtime/comm/links_private.h"
 #include "runtime/comm/trace.h"
 
-/* A connection that has not proved the secret by then is dropped. */
+/* A connection that has not proved the secret within this time is dropped. */
 #define PATIENCE_S 5
-/* Unproved connections at once, and how long one is heard where more come. */
+/* Unproved connections at once; how long each has when there are that many. */
 #define MAX_GUESTS 64
 #define CROWDED_S 0.2
-/* From a connection that the peer has not taken to the next. */
+/* How long to wait after a failed attempt to connect to a peer. */
 #define AGAIN_S 0.01
-/* How long a peer whose connection broke is only suspected: what has happened
- * comes along the tree, however busy the machines are. */
+/* How long a peer whose connection broke is only suspected. News of the actual
+ * loss comes along the tree by then, however busy the machines are. */
 #define SUSPECT_S 5
 
 /* -- the list -------------------------------------------------------------- */
 
-/* poll[0] is the port's. */
+/* poll[0] is for the listener. */
 static int make_room(struct plait_links *l)
 {
     size_t n = l->room ? 2 * (size_t)l->room : 16;
@@ -183,7 +183,7 @@ static void want_again(struct plait_links *l, struct plait_link *k, double when)
     l->wanting = k;
 }
 
-/* What others know the port of `rank` by. */
+/* The parameters by which others connect to the port of `rank`. */
 static struct plait_meeting meeting_of(const struct plait_links *l, int rank)
 {
     struct plait_meeting m = l->meeting;
@@ -232,7 +232,7 @@ void plait_link_want(struct plait_links *l, struct plait_link *k,
         join_peer(l, k);
 }
 
-/* Whether there is nothing more to be done for it. */
+/* Whether nothing more is to be done for it. */
 static bool tend_link(struct plait_links *l, struct plait_link *k, double now)
 {
     struct plait_wire *w = plait_wire_with(l, k->peer, PLAIT_WIRE_OPEN);
@@ -285,8 +285,9 @@ static void drop_late_guests(struct plait_links *l, double now)
     }
 }
 
-/* Of two that connect to each other at once the lower one does, so that there
- * is one connection. The other's ends here, and it waits. */
+/* If two processes connect to each other at once, only the lower rank's
+ * connection is kept. The higher rank's is closed here, and it waits for the
+ * other. */
 static bool is_welcome(const struct plait_links *l, int rank)
 {
     return rank != l->rank && !plait_wire_with(l, rank, PLAIT_WIRE_OPEN) &&
@@ -310,7 +311,8 @@ static void open_wire(struct plait_links *l, struct plait_wire *w)
         take_way(l, k, w);
 }
 
-/* 1: proved; -1: no peer, or one that is not to connect now. */
+/* 1: proved; 0: not complete; -1: not a peer, or one that must not connect
+ * now. */
 static int hear_guest(struct plait_links *l, struct plait_wire *w)
 {
     struct plait_meeting m = meeting_of(l, l->rank);

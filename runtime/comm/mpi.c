@@ -11,16 +11,16 @@
 
 #include "runtime/comm/engine.h"
 
-/* MPI, for ranks whose buffers are plain memory, and for GPUs whose buffers
- * are carried through the host. */
+/* MPI, for ranks whose buffers are plain memory, and for GPUs whose buffers are
+ * copied through the host. */
 
 struct mpi_request {
     struct plait_request base;
     struct plait_job job;
     MPI_Request mpi;
-    int rc; /* what MPI said */
+    int rc; /* MPI's result */
     struct plait_shm_transfer shm;
-    void *stage; /* host copies of the buffers, NULL: none */
+    void *stage; /* host copies of the buffers; NULL: none */
     /* What wait() copies from the stage to the receive buffer. */
     const void *from;
     void *to;
@@ -41,8 +41,9 @@ int plait_mpi_failed(struct plait_comm *comm, const char *what, int rc)
 
 /* -- life ---------------------------------------------------------------- */
 
-/* MPI sends large messages only while it is called: called by whoever waits for
- * something else, so that peers get this rank's messages meanwhile. */
+/* MPI moves large messages only during its calls. Threads that wait for
+ * something else call this, so that peers get this rank's messages
+ * meanwhile. */
 static void let_mpi_progress(void *arg)
 {
     int flag;
@@ -85,8 +86,8 @@ static void mpi_destroy(struct plait_comm *comm)
 {
     struct mpi_comm *c = mpi_of(comm);
 
-    /* Freeing and finalising are collective and would wait for peers that
-     * a failure took away. */
+    /* Freeing and finalising are collective and would wait for peers that are
+     * gone. */
     if (!comm->failed) {
         plait_shm_destroy(c->shm);
         MPI_Comm_free(&c->mpi);
@@ -102,22 +103,22 @@ static void mpi_abort(struct plait_comm *comm)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Open MPI's own, which no header has; NULL in another MPI. */
+/* Internal to Open MPI, in no header; NULL with another MPI. */
 extern bool opal_progress_set_yield_when_idle(bool yields)
     __attribute__((weak));
 
-/* Communicators are made by calls that block, and the ranks of one core go
- * through them in turns: with yields these take microseconds, without them the
- * scheduler's ticks. All come to such calls at about the same time. Elsewhere
- * ranks do not yield: 100,000 times a second, Linux 6.18 lets other processes
- * starve for it (engine.c). */
+/* The calls that make communicators block. Where ranks share a core and reach
+ * such a call together, it takes microseconds if they yield, but ticks of the
+ * scheduler if they do not. They do not yield in other calls: at 100,000 yields
+ * a second Linux 6.18 lets other processes starve (engine.c). */
 static void yield_in_mpi(bool yields)
 {
     if (opal_progress_set_yield_when_idle)
         opal_progress_set_yield_when_idle(yields);
 }
 
-/* Collective over a world: blocking calls and others do not meet. */
+/* Collective over a world: all ranks must agree, since blocking calls do not
+ * match nonblocking ones. */
 static int agree_on_sleep(struct mpi_comm *c)
 {
     int ranks, asleep = plait_bells_crowded(c->world->shm.bells, &ranks) > 0;
@@ -155,7 +156,7 @@ static struct plait_comm *make_comm(MPI_Comm mpi, struct mpi_world *world,
     return &c->base;
 }
 
-/* The contract and MPI must speak of the same processes. */
+/* The contract and MPI must mean the same processes. */
 static int check_world(const struct plait_launch *launch,
                        struct plait_error *err)
 {
@@ -174,7 +175,7 @@ static int check_world(const struct plait_launch *launch,
                         launch->world_size, size);
 }
 
-/* Whether all ranks are on this node, as far as the launcher tells. */
+/* Whether all ranks are on this node, by the launcher. */
 static bool one_node(const struct plait_launch *launch)
 {
     const char *near = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -185,8 +186,8 @@ static bool one_node(const struct plait_launch *launch)
     return near && all && !strcmp(near, all);
 }
 
-/* Open MPI asks every network it knows for its devices, a fifth of a second
- * that ranks of one node have no use for. What the user chose stands. */
+/* Open MPI asks every network it knows for its devices, which takes a fifth of
+ * a second and is useless within a node. The user's choice stands. */
 static void choose_transport(const struct plait_launch *launch)
 {
     if (!one_node(launch) || getenv("OMPI_MCA_pml") || getenv("OMPI_MCA_btl") ||
@@ -196,15 +197,15 @@ static void choose_transport(const struct plait_launch *launch)
     setenv("OMPI_MCA_btl", "vader,self", 1);
 }
 
-/* mpirun asks for yields where there are more ranks than cores. Those do not
- * wait in MPI (plait_mpi_wait_asleep()), but for yield_in_mpi(). */
+/* With more ranks than cores, mpirun makes MPI yield. But such ranks sleep
+ * outside of MPI (plait_mpi_wait_asleep()), except for yield_in_mpi(). */
 static void forbid_yields(void)
 {
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
 }
 
-/* The ranks in the order of the launch. Whether they share cores is not known
- * before. */
+/* Orders the ranks as in the launch. Only here it turns out whether they share
+ * cores. */
 static struct plait_comm *make_world(int rank, int finalize,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev,
@@ -249,7 +250,7 @@ struct plait_comm *plait_mpi_create(const struct plait_ops *ops,
     }
     if (check_world(launch, err) < 0)
         return NULL;
-    if (!ready) /* errors of calls that have only begun go there */
+    if (!ready) /* errors of nonblocking calls go there */
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (launch)
@@ -287,7 +288,7 @@ static int mpi_split(struct plait_comm *parent, int color, int key,
 
 /* -- transfers ----------------------------------------------------------- */
 
-/* Replace the buffers of *t by host memory where they are on a device. */
+/* Replace device buffers of *t by host copies. */
 static int stage_device(struct plait_comm *comm, struct plait_transfer *t,
                         struct plait_queue *q, struct mpi_request *r)
 {
@@ -309,7 +310,7 @@ static int stage_device(struct plait_comm *comm, struct plait_transfer *t,
     return 0;
 }
 
-/* MPI forbids overlapping buffers: say MPI_IN_PLACE, or reduce-scatter into a
+/* MPI forbids overlapping buffers: use MPI_IN_PLACE, or reduce-scatter into a
  * copy. *t is on the host. */
 static int make_in_place(struct plait_comm *comm, struct plait_transfer *t,
                          struct mpi_request *r)
@@ -462,7 +463,7 @@ static int mpi_wait(struct plait_request *req, struct plait_queue *q)
 
     plait_engine_wait(mpi_of(comm)->world->engine, &r->job);
     req->ended = r->job.ended;
-    if (r->job.advance == advance_shm) /* what MPI does is not seen */
+    if (r->job.advance == advance_shm) /* MPI hides when it began */
         req->begun = r->job.begun;
     if (r->rc != MPI_SUCCESS) {
         r->bytes = 0;

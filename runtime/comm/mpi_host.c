@@ -7,11 +7,12 @@
 
 #include "runtime/comm/tags.h"
 
-/* Values on the host, and barriers. */
+/* Host values and barriers over MPI. */
 
-/* Each rank hears of twice as many others in each round. MPI_Ibarrier()'s
- * messages would meet those of another call that a rank makes by mistake, an
- * error of MPI; these do not, and the watchdog says who is where. */
+/* A dissemination barrier: with each round a rank has heard from twice as many.
+ * MPI_Ibarrier() is not used: its messages would match those of another call
+ * that a rank makes by mistake, which is an error of MPI. These messages just
+ * wait, and the watchdog reports which rank is where. */
 static int barrier_asleep(struct mpi_comm *c)
 {
     int rank = c->base.rank, size = c->base.size, rc = MPI_SUCCESS;
@@ -37,7 +38,7 @@ int plait_mpi_barrier(struct plait_comm *comm)
     return rc == MPI_SUCCESS ? 0 : plait_mpi_failed(comm, "barrier", rc);
 }
 
-/* Of a call that said rc: wait for what it has only begun. */
+/* Ends a call that returned rc: waits for it if it was nonblocking. */
 static int end_call(struct mpi_comm *c, const char *what, int rc,
                     const MPI_Request *r)
 {

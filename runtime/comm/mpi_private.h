@@ -2,7 +2,7 @@
 #ifndef PLAIT_RUNTIME_COMM_MPI_PRIVATE_H
 #define PLAIT_RUNTIME_COMM_MPI_PRIVATE_H
 
-/* What the files of the backend over MPI share. */
+/* What the files of the MPI backend share. */
 
 #include <mpi.h>
 
@@ -13,12 +13,12 @@
 /* What the groups of a world share. */
 struct mpi_world {
     struct plait_mpi_ops ops;
-    int finalize; /* we initialised MPI */
+    int finalize; /* this process initialised MPI */
     struct plait_engine *engine;
     struct plait_shm_world shm;
-    /* Some of the ranks share cores: all sleep while they wait, which MPI's
-     * blocking calls do not. Elsewhere those are better: MPI has its tuned
-     * algorithms only there. */
+    /* Some ranks share cores. Then all sleep while they wait, which MPI's
+     * blocking calls do not do. Elsewhere blocking calls are used, as only they
+     * have MPI's tuned algorithms. */
     bool asleep;
 };
 
@@ -26,7 +26,7 @@ struct mpi_comm {
     struct plait_comm base;
     MPI_Comm mpi;
     struct mpi_world *world;
-    int owner;             /* of world */
+    int owner;             /* destroys the world */
     struct plait_shm *shm; /* NULL: ranks are on several nodes */
 };
 
@@ -35,15 +35,15 @@ static inline struct mpi_comm *mpi_of(struct plait_comm *comm)
     return (struct mpi_comm *)comm;
 }
 
-/* -1, with the sentence in comm: MPI said rc about `what`. */
+/* Fails comm with the text of MPI's error rc about `what`; returns -1. */
 int plait_mpi_failed(struct plait_comm *comm, const char *what, int rc);
 
-/* rc is what the call said that made *mpi, or MPI_REQUEST_NULL where it
- * blocked: wait, asleep for most of the time, until *mpi is done. An MPI error
- * code. */
+/* Waits, mostly asleep, until *mpi is done. rc: the result of the call that
+ * made *mpi, which is MPI_REQUEST_NULL if that call blocked. Returns an MPI
+ * error code. */
 int plait_mpi_wait_asleep(struct mpi_comm *c, int rc, const MPI_Request *mpi);
 
-/* mpi_host.c: as comm_private.h has them. */
+/* mpi_host.c: the vtable's functions for host values. */
 int plait_mpi_barrier(struct plait_comm *comm);
 int plait_mpi_host_broadcast(struct plait_comm *comm, void *buf, size_t bytes,
                              int root);

@@ -101,7 +101,7 @@ static MPI_Op mpi_op(const struct plait_mpi_ops *ops,
     }
 }
 
-/* MPI has its tuned algorithms only in the blocking calls. */
+/* Only the blocking calls have MPI's tuned algorithms. */
 static int run_blocking(MPI_Comm comm, const struct plait_mpi_ops *ops,
                         const struct plait_transfer *t)
 {

@@ -25,12 +25,13 @@ struct plait_mpi_ops {
 void plait_mpi_ops_create(struct plait_mpi_ops *ops);
 void plait_mpi_ops_free(struct plait_mpi_ops *ops);
 
-/* Make the transfer, t->n <= INT_MAX; with r, start it. An MPI error code. */
+/* Makes the transfer or, with r, starts it. t->n <= INT_MAX. Returns an MPI
+ * error code. */
 int plait_mpi_transfer(MPI_Comm comm, const struct plait_mpi_ops *ops,
                        const struct plait_transfer *t, MPI_Request *r);
 
-/* Whether t's buffers overlap as comm.h allows; MPI takes that only where it
- * is told MPI_IN_PLACE. */
+/* Whether t's buffers overlap as comm.h allows. MPI requires MPI_IN_PLACE for
+ * that. */
 bool plait_mpi_in_place(const struct plait_comm *comm,
                         const struct plait_transfer *t);
 

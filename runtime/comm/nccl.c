@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL, as the module plait_nccl.so. Each communicator has a stream of its
- * own, tied by events to the queues of its callers. Communicators are
- * non-blocking, so that a peer that is gone cannot hold this process: calls
- * that are still in progress are polled, and abort() ends them. NCCL rounds
- * to the type after each addition: sums of 16-bit types are made in fp32 one
- * pair at a time only.
+/* NCCL, as the module plait_nccl.so. Each communicator has a stream of its own,
+ * ordered by events with the queues of its callers. Communicators are
+ * non-blocking, so that a peer that is gone cannot block this process: calls in
+ * progress are polled, and abort() ends them. NCCL rounds to the type after
+ * each addition: 16-bit types are summed in fp32 only pair by pair.
  *
- * Groups overlap: gradients are reduced while tensor parallel ranks exchange
- * activations. Their kernels must not start in different orders on two GPUs
- * that lack room for both, so NCCL is told to keep the order of this program,
- * which is the same on all ranks. */
+ * Transfers of groups overlap: gradients are reduced while tensor parallel
+ * ranks exchange activations. Their kernels must not start in different orders
+ * on two GPUs that lack room for both, so NCCL is told to keep the order of
+ * this program, which is the same on all ranks. */
 #include "config.h"
 
 #include <errno.h>
@@ -25,10 +24,10 @@
 #error "NCCL 2.19 or later is needed (ncclCommSplit, ncclMemAlloc)"
 #endif
 
-/* One unique id serves this many ranks: more than that connect slowly. */
+/* With more ranks per unique id, connecting becomes slow. */
 #define RANKS_PER_ID 1024
-/* How often to ask whether NCCL is through before sleeping: for a millisecond
- * at most. */
+/* How often to poll NCCL before sleeping between polls: a millisecond at
+ * most. */
 #define AWAKE_POLLS 1000
 
 static const struct plait_comm_vtable nccl_vtable;
@@ -63,10 +62,9 @@ int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r)
                            detail);
 }
 
-/* A call is handed over by a thread of NCCL's own: mostly within the time that
- * falling asleep would take, but what connects takes long. The communicator is
- * asked even after success: ncclCommWindowRegister() of NCCL 2.28 says so while
- * it is still at it. */
+/* NCCL executes calls in a thread of its own, mostly in less time than falling
+ * asleep takes, but connecting takes long. The state is asked for even after
+ * success: ncclCommWindowRegister() of NCCL 2.28 returns it too early. */
 ncclResult_t nccl_await(struct nccl_comm *c, ncclResult_t r)
 {
     const struct timespec pause = {.tv_nsec = 10000};
@@ -96,7 +94,7 @@ int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r)
 
 /* -- life ----------------------------------------------------------------- */
 
-/* policy.h in NCCL's words, as far as its version has them. */
+/* Translate policy.h's settings, as far as this version of NCCL has them. */
 static void apply_policy(const struct plait_group_policy *p,
                          ncclConfig_t *config)
 {
@@ -139,8 +137,8 @@ static ncclConfig_t choose_config(struct nccl_comm *c,
     return config;
 }
 
-/* Gradients and pipeline messages go ahead of compute where they compete:
- * others wait for them. */
+/* The stream has high priority: where transfers compete with compute, other
+ * ranks wait for them. */
 static struct nccl_comm *make_comm(struct nccl_world *world,
                                    const struct plait_ops *ops,
                                    struct plait_device *dev, int rank, int size,
@@ -208,7 +206,8 @@ static void nccl_destroy(struct plait_comm *comm)
     free_comm(c);
 }
 
-/* A fresh communicator becomes usable; `first` is what its creation said. */
+/* Wait until a new communicator is usable. `first`: what its creation
+ * returned. */
 static int connect_comm(struct nccl_comm *c, ncclResult_t first,
                         struct plait_error *err)
 {
@@ -219,7 +218,7 @@ static int connect_comm(struct nccl_comm *c, ncclResult_t first,
     return -1;
 }
 
-/* The ids of a world, each made by the first of the ranks it serves. */
+/* The unique ids of a world, each made by the first of the ranks it serves. */
 static ncclUniqueId *share_ids(struct plait_comm *host, int n,
                                struct plait_error *err)
 {
@@ -289,7 +288,7 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
     ncclResult_t r;
 
     (void)launch;
-    /* From 2.26 on; what the user has set stays. */
+    /* Effective from NCCL 2.26 on; a value set by the user stays. */
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     if (c == NULL) {
         plait_errorf(err, "NCCL: no stream");
@@ -299,7 +298,7 @@ plait_nccl_create(struct plait_comm *host, const struct plait_ops *ops,
     }
     c->owner = true;
     ids = share_ids(host, n, err);
-    /* Any op on a queue makes its device this thread's. */
+    /* Any operation on a queue selects its device for this thread. */
     if (ids == NULL || ops->queue_sync(c->q) < 0)
         goto error;
     config = choose_config(c, &unknown);
@@ -352,7 +351,7 @@ static int nccl_split(struct plait_comm *parent, int color, int key,
         r = ncclCommSplit(p->nccl, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
                           &c->nccl, &config);
     pthread_mutex_unlock(&p->lock);
-    /* The new communicator is there once the parent is through. */
+    /* The new communicator exists once the parent's call is complete. */
     if (nccl_settle(p, "split", r) < 0)
         goto error;
     if (color < 0) {
@@ -369,7 +368,7 @@ error:
                  parent->failed   ? parent->error
                  : c->base.failed ? c->base.error
                                   : "no CUDA stream");
-    nccl_world_settle(c->world); /* until then c may still be written */
+    nccl_world_settle(c->world); /* until then c may be written to */
     c->base.failed = true;
     nccl_destroy(&c->base);
     errno = EIO;
@@ -386,7 +385,7 @@ static void free_memory(struct plait_comm *comm, void *ptr)
     nccl_memory_free(nccl_of(comm), ptr);
 }
 
-/* Both when it runs by itself and in a graph. */
+/* Whether it keeps the order of transfers, both directly and in a graph. */
 static bool keeps_order(void)
 {
     const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that NCCL uses without copies. ncclMemAlloc() makes it, and a window
- * registers it with a group, at equal offsets on all ranks: NCCL's kernels
- * then read and write the peers' memory directly and reduce in the NVSwitches.
- * Where the group's GPUs do not reach each other, NCCL registers it with NVLS
+/* Memory that NCCL uses without copies. It comes from ncclMemAlloc(), and a
+ * window registers it with a group, at equal offsets on all ranks: NCCL's
+ * kernels then access the peers' memory directly and reduce in the NVSwitches.
+ * Where the group's GPUs cannot reach each other, NCCL registers it with NVLS
  * and NICs only. NCCL decides what is available (NCCL_WIN_ENABLE,
- * NCCL_LOCAL_REGISTER). Transfers go without a window where it cannot be made:
- * it is refused on all ranks if it is on one. */
+ * NCCL_LOCAL_REGISTER). If a window cannot be made on one rank, all do without,
+ * and transfers work as usual. */
 #include "config.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ typedef ncclWindow_t registration;
 typedef void *registration;
 #endif
 
-/* A group that has a region registered, or has found that it cannot. */
+/* Says that a group has a region registered, or has found that it cannot. */
 struct window {
     struct window *next;
     struct nccl_comm *comm;
@@ -30,7 +30,7 @@ struct region {
     struct region *next;
     char *base;
     size_t bytes;
-    bool unused; /* given back while the world was aborted */
+    bool unused; /* freed while the world was being aborted */
     struct window *windows;
 };
 
@@ -88,8 +88,7 @@ static void deregister_window(struct nccl_comm *c, registration handle)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Whether the value is the same on all ranks of c: 1, 0, or -1 and c has
- * failed. */
+/* Whether the value is the same on all ranks of c: 1 or 0; -1: c has failed. */
 static int is_common(struct nccl_comm *c, uint64_t mine)
 {
     struct plait_comm *host = c->base.host;
@@ -112,7 +111,8 @@ static int is_common(struct nccl_comm *c, uint64_t mine)
     return common;
 }
 
-/* The registering has come to `result` here: it stands if it has everywhere. */
+/* A registration stays only if it succeeded on all ranks. `result`: this
+ * rank's. */
 static int agree_on_window(struct nccl_comm *c, struct window *w,
                            ncclResult_t result)
 {
@@ -133,7 +133,7 @@ static int agree_on_window(struct nccl_comm *c, struct window *w,
     if (result == ncclSuccess && w->handle != NULL)
         deregister_window(c, w->handle);
     w->handle = NULL;
-    c->windows = false; /* nor later ones */
+    c->windows = false; /* and try no others */
     state = nccl_state(c);
     return state == ncclSuccess || state == ncclInProgress
                ? 0
@@ -155,12 +155,12 @@ static int open_window(struct nccl_comm *c, struct region *r)
     r->windows = w;
     if (!common)
         return 0;
-    /* NCCL stores the handle once the call is through. */
+    /* NCCL stores the handle when the call is complete. */
     return agree_on_window(c, w,
                            nccl_await(c, register_window(c, r, &w->handle)));
 }
 
-/* NCCL frees the windows of a communicator that failed when it is aborted. */
+/* The windows of a failed communicator are freed by NCCL when it is aborted. */
 static void close_window(struct window *w)
 {
     struct nccl_comm *c = w->comm;
@@ -232,7 +232,7 @@ void *nccl_memory_alloc(struct nccl_comm *world, size_t bytes)
     if (r == NULL)
         return NULL;
     r->bytes = bytes > 0 ? bytes : 1;
-    /* Any op on a queue makes its device this thread's. */
+    /* Any operation on a queue selects its device for this thread. */
     if (ops->queue_sync(world->q) < 0 ||
         ncclMemAlloc(&base, r->bytes) != ncclSuccess)
         goto error;
@@ -266,7 +266,8 @@ void nccl_memory_free(struct nccl_comm *world, void *ptr)
         r->windows = w->next;
         close_window(w);
     }
-    /* What is being aborted has it registered still. */
+    /* Still registered with communicators that are being aborted: free it
+     * later. */
     if (atomic_load(&world->world->lost)) {
         r->unused = true;
         return;

@@ -16,18 +16,19 @@ struct nccl_request;
 struct nccl_memory;
 struct nccl_comm;
 
-/* What the communicators of a world share. Where its host tells of ranks that
- * are lost, a thread watches it, and then aborts all of them: their transfers
- * would wait for ever, and the thread that trains with them. */
+/* What the communicators of a world share. Where the host communicator can tell
+ * that ranks are lost, a thread watches it and then aborts all NCCL
+ * communicators: otherwise their transfers, and the thread that trains, would
+ * wait for ever. */
 struct nccl_world {
-    struct plait_comm *host; /* of the world's ranks */
+    struct plait_comm *host; /* the same ranks, for host values */
     const struct plait_ops *ops;
     struct plait_device *dev;
     struct nccl_memory *memory;
     pthread_mutex_t lock; /* of the list */
     struct nccl_comm *first;
     int n;
-    ncclComm_t *taken; /* [n] room for what is aborted; NULL: it was */
+    ncclComm_t *taken; /* [n] room for abort_all(); NULL: it has run */
     atomic_bool lost, leave;
     bool watched;
     pthread_t watch;
@@ -36,14 +37,14 @@ struct nccl_world {
 struct nccl_comm {
     struct plait_comm base;
     struct nccl_world *world;
-    struct nccl_comm *next; /* of the world */
-    bool owner;             /* it is the world */
-    pthread_mutex_t lock;   /* of nccl: abort() comes from another thread */
+    struct nccl_comm *next; /* in the world's list */
+    bool owner;             /* it is the world's communicator */
+    pthread_mutex_t lock;   /* of nccl: abort() runs in another thread */
     ncclComm_t nccl;        /* NULL once aborted */
     struct plait_queue *q;
     struct nccl_event *idle; /* events for reuse */
-    /* Sends and receives that are handed to NCCL together, as one group:
-     * one by one, two neighbours could wait for each other. */
+    /* Sends and receives that are passed to NCCL together, as one group: one by
+     * one, two peers could wait for each other. */
     struct nccl_request *held, **held_end;
     struct nccl_request *open; /* not waited for yet */
     bool windows;              /* policy.h */
@@ -54,15 +55,14 @@ static inline struct nccl_comm *nccl_of(struct plait_comm *comm)
     return (struct nccl_comm *)comm;
 }
 
-/* What NCCL says of the communicator now. The lock is not held. */
+/* The state that NCCL reports for the communicator. Call without the lock. */
 ncclResult_t nccl_state(struct nccl_comm *c);
-/* Mark c failed by `what`, with NCCL's text for r. -1 with errno. */
+/* Marks c failed: `what` with NCCL's text for r. -1 with errno. */
 int nccl_failed(struct nccl_comm *c, const char *what, ncclResult_t r);
-/* Waits until a call that returned `r` is through, whatever it said: what it
- * has come to, ncclInProgress if c has failed meanwhile. The lock is not held.
- */
+/* Waits until the NCCL call that returned `r` has completed, and returns its
+ * result; ncclInProgress if c has failed meanwhile. Call without the lock. */
 ncclResult_t nccl_await(struct nccl_comm *c, ncclResult_t r);
-/* The same: 0, or -1 and the communicator has failed. */
+/* The same, but fails the communicator: 0 or -1. */
 int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r);
 
 /* -- what is shared: nccl_world.c ------------------------------------------ */
@@ -71,43 +71,45 @@ int nccl_settle(struct nccl_comm *c, const char *what, ncclResult_t r);
 struct nccl_world *nccl_world_create(struct plait_comm *host,
                                      const struct plait_ops *ops,
                                      struct plait_device *dev);
-/* Once it has no communicator left. NULL-safe. */
+/* Call when all its communicators are gone. `world` may be NULL. */
 void nccl_world_destroy(struct nccl_world *world);
 /* -1: out of memory. */
 int nccl_world_add(struct nccl_world *world, struct nccl_comm *c);
 void nccl_world_remove(struct nccl_world *world, struct nccl_comm *c);
-/* Until what was aborted is gone: with no graph left that has transfers of it,
- * for which NCCL waits. */
+/* Waits until the aborted communicators are gone. Destroy graphs with their
+ * transfers first: NCCL waits for those. */
 void nccl_world_settle(struct nccl_world *world);
-/* The communicator from c, which has none then; NULL: somebody has taken it. */
+/* Takes the NCCL communicator out of c, which has none afterwards; NULL:
+ * another thread has taken it. */
 ncclComm_t nccl_take(struct nccl_comm *c);
 
 /* -- transfers: nccl_transfer.c -------------------------------------------- */
 
-/* The vtable's. */
+/* For the vtable. */
 int nccl_run(struct plait_comm *comm, const struct plait_transfer *t,
              struct plait_queue *q, struct plait_request **req);
 int nccl_wait(struct plait_request *req, struct plait_queue *q);
 int nccl_progress(struct plait_comm *comm);
-/* Hands NCCL the sends and receives that were held back. */
+/* Passes the sends and receives that were held back to NCCL. */
 int nccl_flush(struct nccl_comm *c);
-/* The events kept for reuse, and the requests that nobody has waited for when
+/* Destroys the events for reuse, and requests that were not waited for before
  * the communicator was lost. */
 void nccl_events_destroy(struct nccl_comm *c);
 
 /* -- memory of plait_comm_alloc() ----------------------------------------- */
 
 struct nccl_memory *nccl_memory_create(void);
-/* What has not been given back stays the device's. NULL-safe. */
+/* Memory that was not freed stays with the device. `memory` may be NULL. */
 void nccl_memory_destroy(struct nccl_memory *memory,
                          const struct plait_ops *ops, struct plait_device *dev);
 void *nccl_memory_alloc(struct nccl_comm *world, size_t bytes);
 void nccl_memory_free(struct nccl_comm *world, void *ptr);
-/* Before a transfer: registers what it is the first to use with `c`. The
- * ranks of c come here with the same transfers, and so with the same memory,
- * in the same order; what they have of different size stays without. */
+/* Call before a transfer: registers memory that is used with `c` for the first
+ * time. The ranks of c call it for the same transfers, so they register the
+ * same memory in the same order. Memory whose size differs between ranks is not
+ * registered. */
 int nccl_memory_use(struct nccl_comm *c, const struct plait_transfer *t);
-/* c is about to end. */
+/* Call before c ends. */
 void nccl_memory_leave(struct nccl_comm *c);
 
 #endif

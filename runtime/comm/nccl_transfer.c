@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transfers of the NCCL backend: each is put on the communicator's stream
- * behind the caller's work, by events. */
+/* Transfers of the NCCL backend: events put each on the communicator's stream,
+ * after the caller's work. */
 #include "config.h"
 
 #include <errno.h>
@@ -11,11 +11,11 @@
 
 struct nccl_request {
     struct plait_request base;
-    struct plait_event *done;             /* recorded behind the transfer */
-    struct nccl_request *next;            /* held back */
-    struct nccl_request *following, **at; /* among the open ones */
+    struct plait_event *done;             /* recorded after the transfer */
+    struct nccl_request *next;            /* among those held back */
+    struct nccl_request *following, **at; /* among those not waited for */
     struct plait_transfer transfer;       /* while it is held back */
-    struct plait_queue *q;                /* likewise */
+    struct plait_queue *q;                /* while it is held back */
 };
 
 struct nccl_event {
@@ -23,7 +23,7 @@ struct nccl_event {
     struct plait_event *event;
 };
 
-/* The queue's own failure becomes the communicator's. */
+/* Fails the communicator for the queue's error. */
 static int fail_by_queue(struct nccl_comm *c, struct plait_queue *q)
 {
     const struct plait_queue_head *head = (const void *)q;
@@ -94,8 +94,8 @@ void nccl_events_destroy(struct nccl_comm *c)
     }
 }
 
-/* Work on `later` from here on waits for the work on `first`. The event may
- * be recorded again at once: waits keep the record they saw. */
+/* Work on `later` from now on waits for the work on `first`. The event may be
+ * recorded again at once: a wait keeps the record it saw. */
 static int order_queues(struct nccl_comm *c, struct plait_event *event,
                         struct plait_queue *first, struct plait_queue *later)
 {
@@ -145,7 +145,7 @@ static ncclResult_t launch_all_to_all(const struct nccl_comm *c,
     return r != ncclSuccess ? r : end;
 }
 
-/* Hands one transfer to NCCL; the lock is held. */
+/* Passes one transfer to NCCL; the lock is held. */
 static ncclResult_t launch_transfer(struct nccl_comm *c,
                                     const struct plait_transfer *t)
 {
@@ -176,7 +176,7 @@ static ncclResult_t launch_transfer(struct nccl_comm *c,
     return ncclInvalidArgument;
 }
 
-/* Every held transfer in one group; the lock is taken here. */
+/* Passes all held transfers as one group; takes the lock. */
 static ncclResult_t launch_held(struct nccl_comm *c)
 {
     ncclResult_t r, end;
@@ -194,8 +194,8 @@ static ncclResult_t launch_held(struct nccl_comm *c)
     return r != ncclSuccess ? r : end;
 }
 
-/* Hands over what was held back. It is held no longer even where that fails:
- * whoever waits for a request frees it. */
+/* Passes the held transfers to NCCL. They are not held any more even if that
+ * fails: whoever waits for a request frees it. */
 int nccl_flush(struct nccl_comm *c)
 {
     struct plait_queue *last = NULL;
@@ -219,7 +219,7 @@ int nccl_flush(struct nccl_comm *c)
     return rc;
 }
 
-/* Starts the transfer behind q's work; `done` is recorded behind it. */
+/* Starts the transfer after q's work; `done` is recorded after it. */
 static int start_transfer(struct nccl_comm *c, const struct plait_transfer *t,
                           struct plait_queue *q, struct plait_event *done)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the communicators of a world share, and their end where a rank is lost:
- * NCCL's kernels wait for a peer that is gone, perhaps for ever, and nobody
- * tells them. */
+/* What the communicators of a world share, and how they end when a rank is
+ * lost: NCCL's kernels would wait for the lost peer, perhaps for ever, because
+ * NCCL does not notice the loss. */
 #include "config.h"
 
 #include <errno.h>
@@ -11,10 +11,10 @@
 #include "runtime/comm/nccl_private.h"
 #include "topology/base/thread.h"
 
-/* How often the host is asked whether a rank is lost. */
+/* How often to ask the host communicator whether a rank is lost. */
 #define LOOK_NS 20000000
-/* How long a call may keep its communicator from being aborted: it may itself
- * wait for what that ends. */
+/* How long to wait for a call that uses the communicator before it is aborted
+ * anyway: the call itself may wait for what only the abort ends. */
 #define CALL_NS 200000000
 
 ncclComm_t nccl_take(struct nccl_comm *c)
@@ -35,9 +35,10 @@ ncclComm_t nccl_take(struct nccl_comm *c)
     return nccl;
 }
 
-/* As one group: NCCL then tells all of their kernels to end before it waits for
- * those of any, which may be behind another's. And it waits for graphs with
- * their transfers, which the thread that trains destroys: no lock is held. */
+/* Aborts all as one group: then NCCL tells all their kernels to end before it
+ * waits for any, which may be queued behind another communicator's. NCCL also
+ * waits for graphs with their transfers, which the training thread destroys: so
+ * no lock is held here. */
 static void abort_all(struct nccl_world *w)
 {
     ncclComm_t *taken;

@@ -12,16 +12,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long the other machine may take to say that it has the bytes, and a
- * sender to send them all; for how many that say nothing who listens has that
- * patience at once. */
+/* Time limits: for the other machine to confirm that it has the bytes; between
+ * looks at that; for a connection to send its whole notice. HEARD: how many
+ * silent connections one check of the port waits for. */
 enum { TAKEN_MS = 2000, LOOK_MS = 5, PATIENCE_MS = 200, HEARD = 16 };
 
 struct head {
     char magic[8];
     uint64_t key;
     uint32_t rank, size;
-    uint32_t stopped; /* of one that says so */
+    uint32_t stopped; /* the rank, in a notice of that kind */
     unsigned char zero[12];
 };
 

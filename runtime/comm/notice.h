@@ -5,32 +5,35 @@
 #include "runtime/comm/proof.h"
 #include "runtime/comm/rendezvous.h"
 
-/* What a process is told at the port that each keeps open, where it lies until
- * it is read, and its sender need not be heard: one that does not run, that the
- * others go on without it; and one on another machine, that a process of the
- * sender's is stopped by a signal, which only that machine can see. */
+/* Notices to a process, sent to the port that each process keeps open. A notice
+ * stays there until the process reads it, and its sender may be gone by then.
+ * There are two: to a process that is stopped, that the others go on without
+ * it; and to a process on another machine, that a process of the sender's
+ * machine is stopped by a signal, which only that machine can see. */
 
 enum { PLAIT_NOTICE_HEAD = 40 };
 struct plait_notice {
-    unsigned char head[PLAIT_NOTICE_HEAD]; /* as long as a rank's greeting */
+    unsigned char head[PLAIT_NOTICE_HEAD]; /* as long as a rank's hello */
     unsigned char proof[PLAIT_PROOF_SIZE];
 };
 
-/* To rank m->root, over a connection to its port: it is left out. 0: it is
- * there, or will be wherever its process runs on; -1: nobody knows. */
+/* Tells rank m->root, over a connection to its port, that it is left out. 0:
+ * its machine has the notice, so that the process will read it if it ever runs
+ * on; -1: not known. */
 int plait_notice_send(const struct plait_meeting *m, int fd);
-/* To the same: rank `stopped` is. -1 with errno. */
+/* Tells rank m->root that rank `stopped` is stopped. -1 with errno. */
 int plait_notice_send_stopped(const struct plait_meeting *m, int fd,
                               int stopped);
-/* Of PLAIT_NOTICE_HEAD bytes that have come instead of a greeting: whether
- * they may begin one. */
+/* Whether PLAIT_NOTICE_HEAD bytes that came instead of a hello may begin a
+ * notice. */
 bool plait_notice_begins(const void *head);
-/* With the proof behind them: whether it says that rank m->rank is left out.
- * One that says of another rank that it is stopped goes to m->stopped. */
+/* Checks a notice with its proof: whether it says that rank m->rank is left
+ * out. If it says that another rank is stopped, it is passed to m->stopped. */
 bool plait_notice_take(const struct plait_meeting *m, const void *head,
                        const unsigned char proof[PLAIT_PROOF_SIZE]);
-/* Of a process that does not listen otherwise: what has come is taken, and
- * whether it says that. What else has connected is dropped, and tries again. */
+/* For a process that does not listen otherwise: reads what has come to its
+ * port; whether it was told that it is left out. Other connections are closed,
+ * and their makers try again. */
 bool plait_notice_came(const struct plait_meeting *m, int listener);
 
 #endif

@@ -43,7 +43,7 @@ int plait_classes_number(const uint64_t *keys, int n, int *class_of)
     return classes;
 }
 
-/* How many ranks the smallest class has. count[nclasses] is 0 before and
+/* The number of ranks in the smallest class. count[nclasses] is 0 before and
  * after. */
 static size_t fewest_of(const int *class_of, int ranks, int nclasses,
                         int *count)
@@ -59,8 +59,8 @@ static size_t fewest_of(const int *class_of, int ranks, int nclasses,
     return (size_t)fewest;
 }
 
-/* Where the part of a rank begins of whose class `before` came before, and its
- * size. */
+/* Where a rank's part begins, and its size. `before`: how many ranks of its
+ * class precede it. */
 static size_t part_of(size_t size, size_t part, int before, size_t *n)
 {
     size_t at = (size_t)before * part < size ? (size_t)before * part : size;

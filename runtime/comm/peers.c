@@ -21,7 +21,7 @@
 
 struct plait_peers {
     int n;
-    struct pollfd *fd; /* [n + 1]; the last one says stop */
+    struct pollfd *fd; /* [n + 1]; the last is written to in order to stop */
     void (*gone)(void *arg, int i);
     void *arg;
     pthread_t thread;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/comm/policy.h"
 
-/* Multiprocessors, of 132 on an H100. Gradients are reduced while the backward
- * computes and must leave it most of them; a pipeline message needs few. */
+/* Multiprocessors, of 132 on an H100. Gradients are reduced while backward
+ * computes, which must keep most of them; a pipeline message needs few. */
 #define GRADIENT_CTAS 16
 #define MESSAGE_CTAS 4
-/* Compute waits for tensor parallel sums: at least this many within a node.
- * NCCL takes 16 for NVLS on Hopper and 24 on Blackwell. */
+/* Compute waits for tensor parallel sums, so they get at least this many within
+ * a node. NCCL takes 16 for NVLS on Hopper and 24 on Blackwell. */
 #define TENSOR_CTAS 16
 #define TENSOR_NVLS_CTAS 24
 #define CHANNELS_PER_PEER 4
@@ -40,8 +40,8 @@ static void choose_network(const struct plait_group_site *site,
     if (!site->known || class < 0)
         return;
     p->traffic_class = site->network->traffic_class[class];
-    /* Network switches serve few groups: those that reduce gradients between
-     * nodes gain most. */
+    /* Network switches can serve few groups. Those that reduce gradients
+     * between nodes gain most. */
     if (site->network->sharp)
         p->collnet = class == PLAIT_DP && site->nodes > 1;
 }
@@ -49,8 +49,8 @@ static void choose_network(const struct plait_group_site *site,
 void plait_group_policy_choose(const struct plait_group_site *site,
                                struct plait_group_policy *policy)
 {
-    /* Windows need the buffer at the same offset on all ranks. The tied
-     * embeddings' differ: the two stages hold different regions. */
+    /* Windows need the buffer at the same offset on all ranks. Those of tied
+     * embeddings differ: the two stages hold different regions. */
     struct plait_group_policy p = {.collnet = -1,
                                    .traffic_class = -1,
                                    .windows =

@@ -6,8 +6,8 @@
 
 #include "runtime/comm/comm_private.h"
 
-/* The settings of a group's NCCL communicator (ncclConfig_t), from its axis
- * and from where its ranks are. 0 is NCCL's default where no other value is
+/* The settings of a group's NCCL communicator (ncclConfig_t), by its axis and
+ * by where its ranks are. 0 means NCCL's default unless another value is
  * named. */
 struct plait_group_policy {
     int min_ctas, max_ctas;

@@ -5,14 +5,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Proofs of the step's secret, by which ranks tell each other from foreign
- * processes without sending it. */
+/* Proofs that a process knows the step's secret, by which ranks tell each other
+ * from foreign processes without sending the secret. */
 
 /* HMAC-SHA-256 of a text by the secret. -1 with errno. */
 enum { PLAIT_PROOF_SIZE = 32 };
 int plait_proof_make(const char *secret, const unsigned char *text, size_t size,
                      unsigned char proof[PLAIT_PROOF_SIZE]);
-/* In a time that does not tell where they differ. */
+/* Compares in constant time, which does not reveal where they differ. */
 bool plait_proof_same(const unsigned char a[PLAIT_PROOF_SIZE],
                       const unsigned char b[PLAIT_PROOF_SIZE]);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plait_members_regroup(): who is left. */
+/* plait_members_regroup(): agree on who is left. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -17,13 +17,14 @@
 #include "runtime/comm/trace.h"
 #include "topology/base/hash.h"
 
-/* What the lowest takes to hear of the others, or to lose patience, beside what
- * it has with one that can be reached and does not come. */
+/* What the leader may take to collect the others, beyond its patience with
+ * processes that can be reached and do not come. */
 #define ANSWER_S 30
-/* What one that leads takes to greet who asks, and how many that live may be
- * before it: they may be stopped, on another machine. */
+/* How long the leader may take to greet a process that asks, and how many
+ * living ones with lower numbers a process asks in a round: not one only, as
+ * that may be stopped, on another machine. */
 enum { GREET_S = 2, ASKED = 4 };
-/* How often who waits for the outcome looks around. */
+/* How often a process that waits for the outcome looks around. */
 enum { LOOK_MS = 100 };
 
 static uint64_t key_of(const struct plait_members *m, uint64_t epoch)
@@ -33,8 +34,8 @@ static uint64_t key_of(const struct plait_members *m, uint64_t epoch)
            epoch;
 }
 
-/* What the lowest tells the others: behind it, the numbers by rank, and of
- * those that are left out though they live. */
+/* What the leader sends to the others. It is followed by the numbers of the
+ * world's processes, by rank, and of those that live but are left out. */
 struct view {
     uint64_t epoch;
     int32_t n, nout;
@@ -57,8 +58,9 @@ static void look_around(void *arg, int *fds)
     }
 }
 
-/* Of two parts of a world that cannot reach each other, at most one goes on:
- * the larger one, or the one that has the lowest. Who has ended is in none. */
+/* Of two parts of a world that cannot reach each other at most one may go on:
+ * the larger one or, if they are equal, the one with the lowest number.
+ * Processes that have ended are in neither. */
 static int check_part(const struct plait_election *c, int n,
                       struct plait_error *err)
 {
@@ -101,8 +103,8 @@ static void take_members(struct plait_members *m, const struct view *v,
     qsort(m->present, (size_t)m->n, sizeof(*m->present), by_number);
 }
 
-/* The others by rank: in place of one that is gone, the last. Returns how many
- * there are. */
+/* The new order of ranks: the last process takes the place of one that is gone.
+ * Returns how many there are. */
 static int fill_places(const struct plait_election *c, int32_t *numbers)
 {
     const struct plait_members *m = c->m;
@@ -119,7 +121,7 @@ static int fill_places(const struct plait_election *c, int32_t *numbers)
     return n;
 }
 
-/* Who does not get it asks again. */
+/* A process that does not receive it asks again. */
 static void send_view(const struct plait_election *c, const struct view *v,
                       const int32_t *numbers)
 {
@@ -129,7 +131,7 @@ static void send_view(const struct plait_election *c, const struct view *v,
                             (size_t)(v->n + v->nout) * sizeof(*numbers));
 }
 
-/* Whether it is sure that process `number` will read that it was left out. */
+/* Whether process `number` is sure to read that it was left out. */
 static bool tell_out(struct plait_election *c, int number)
 {
     const struct plait_members *m = c->m;
@@ -144,7 +146,8 @@ static bool tell_out(struct plait_election *c, int number)
     return told;
 }
 
-/* What is stopped counts for no other part once it has been told. */
+/* A stopped process counts for no other part once it has been told that it is
+ * left out; if it cannot be told, it counts as AWAY. */
 static int leave_out(struct plait_election *c, int n, struct plait_error *err)
 {
     const struct plait_members *m = c->m;
@@ -220,7 +223,7 @@ static int lead_election(struct plait_election *c, struct plait_error *err)
 
 /* -- the others ------------------------------------------------------------ */
 
-/* Each number once, and this process's among them. */
+/* Whether each number occurs once, and this process is among those present. */
 static bool is_sound(const struct plait_members *m, const struct view *v,
                      const int32_t *numbers)
 {
@@ -237,8 +240,9 @@ static bool is_sound(const struct plait_members *m, const struct view *v,
     return sound && among;
 }
 
-/* Until process `number`, which leads, has said something: -1, never. Who asks
- * this one meanwhile is turned away, so that it asks that one. */
+/* Wait until process `number`, the leader, has sent something; -1: it never
+ * does. Processes that ask this one meanwhile are turned away, so that they ask
+ * the leader. */
 static int await_view(struct plait_election *c, int number, int fd)
 {
     double until = plait_trace_now() + c->meeting.timeout_s;
@@ -259,7 +263,7 @@ static int await_view(struct plait_election *c, int number, int fd)
     return -1;
 }
 
-/* What the lowest says, on a connection that it has taken. */
+/* Receive the outcome from the leader on a connection that it has accepted. */
 static int receive_view(struct plait_election *c, int number, int fd)
 {
     const struct timeval patience = {.tv_sec = ANSWER_S};
@@ -282,7 +286,7 @@ static int receive_view(struct plait_election *c, int number, int fd)
     return rc;
 }
 
-/* One try. 0: it leads, and has answered. */
+/* Ask once. 0: process `number` leads and has answered. */
 static int ask(struct plait_election *c, int number)
 {
     const struct plait_members *m = c->m;
@@ -296,8 +300,8 @@ static int ask(struct plait_election *c, int number)
     seen = fd >= 0 ? 1 : errno == ECONNREFUSED ? 0 : -1;
     if (fd >= 0)
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    /* Where this one or that one has not heard of the world that it is in now,
-     * they share the one before. */
+    /* If one of the two has not heard of its current world, both still know the
+     * world before it, so both keys are tried in turn. */
     meeting.key = key_of(m, c->tries++ % 2 ? m->before : m->epoch);
     meeting.root = number;
     if (fd >= 0 && plait_rendezvous_greet(&meeting, fd) == 0)
@@ -309,7 +313,7 @@ static int ask(struct plait_election *c, int number)
     return rc;
 }
 
-/* The first of those before this one that lead, or this one. */
+/* Follow the first process with a lower number that leads, or lead. */
 static int run_election(struct plait_election *c, struct plait_error *err)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
@@ -327,8 +331,8 @@ static int run_election(struct plait_election *c, struct plait_error *err)
 
             if (c->peer[number].fate != PLAIT_FATE_ALIVE || alive == ASKED)
                 continue;
-            /* One that is stopped does not answer, and one on a machine that
-             * was just tried in vain neither. */
+            /* Do not ask a stopped process, nor one on a machine that was just
+             * tried in vain. */
             if (!plait_fate_stopped(c, number) &&
                 c->peer[number].missed < began && ask(c, number) == 0)
                 return 0;

@@ -23,13 +23,13 @@
 #include "runtime/comm/notice.h"
 #include "runtime/comm/trace.h"
 
-/* A connection that has not proved the secret by then is dropped. */
+/* A connection that has not proved the secret within this time is dropped. */
 #define PATIENCE_S 5
-/* How often the root looks around. */
+/* How often the root calls look(). */
 #define LOOK_S 0.1
 /* Unproved connections at once. */
 #define MAX_GUESTS 256
-/* So long one is heard that others wait for. */
+/* How long each of them has when others wait. */
 #define CROWDED_S 0.2
 
 /* -- sockets ------------------------------------------------------------- */
@@ -90,7 +90,7 @@ static int listen_at(int port)
     }
     if (fd < 0)
         return -1;
-    /* Connections of an earlier step may linger on the port. */
+    /* Connections of an earlier step may still occupy the port. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (bind(fd, a, n) == 0 && listen(fd, SOMAXCONN) == 0 &&
         fcntl(fd, F_SETFL, O_NONBLOCK) == 0)
@@ -150,8 +150,8 @@ static void drop_guest(struct host *h, int i)
             (size_t)(--h->nguests - i) * sizeof(h->guest[i]));
 }
 
-/* The ranks of a large job come all at once: where there is no room they wait
- * in the listener's queue, unless the oldest guest has had its time. */
+/* The ranks of a large job come all at once. Without room they wait in the
+ * listener's queue until the oldest guest has had CROWDED_S. */
 static bool has_room(const struct host *h)
 {
     return h->nguests < MAX_GUESTS ||
@@ -172,7 +172,7 @@ static bool is_expected(const struct host *h, uint32_t rank)
     return rank > (uint32_t)h->m->root && h->fds[rank] == -1;
 }
 
-/* Read what has arrived. 0: not complete, 1: a peer, -1: not one. */
+/* Read what has arrived. 0: not complete, 1: a peer, -1: not a peer. */
 static int read_guest(struct host *h, struct guest *g)
 {
     int heard = plait_greeting_hear(&g->greeting, h->m, g->fd);
@@ -193,7 +193,7 @@ static void read_guests(struct host *h, const struct pollfd *p)
 {
     double now = plait_trace_now();
 
-    /* Backwards: dropping one moves only those that were read already. */
+    /* Backwards: dropping a guest moves only those that were read already. */
     for (int i = h->nguests - 1; i >= 0; i--) {
         struct guest *g = &h->guest[i];
         int is = 0;
@@ -289,7 +289,7 @@ int plait_rendezvous_gather(const struct plait_meeting *m, int listener,
 
 /* -- the others ---------------------------------------------------------- */
 
-/* One try over every address of the host. */
+/* Tries every address of the host once. */
 int plait_rendezvous_reach(const char *host, int port, int patience_s)
 {
     const struct timeval patience = {.tv_sec = patience_s};

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A group of one: every collective is a copy, and there is nobody to talk
- * to. */
+/* A group of one: every collective is a copy, and there are no messages. */
 
 static void self_destroy(struct plait_comm *comm)
 {

@@ -21,17 +21,17 @@
  * core's cache. */
 #define SLOT_BYTES ((size_t)128 << 10)
 #define SLOTS 4
-/* Below this, MPI's messages are as fast. */
+/* Below this size MPI's messages are as fast. */
 #define LEAST_BYTES ((size_t)32 << 10)
 #define LINE 64
-/* Elements that are reduced at once: their fp32 copies fit in the L1 cache. */
+/* Elements reduced at once: their fp32 copies fit in the L1 cache. */
 #define BLOCK 2048
 
 enum count { FILLED, REDUCED, TAKEN, COUNTS };
 
 /* A rank's area of the segment: how many chunks it has filled, reduced and
  * taken since the start, and its slots. A slot has one place for each rank's
- * part; a rank's place in its own slot holds what it has reduced. */
+ * part; a rank's place in its own slot holds its reduced part. */
 struct area {
     struct {
         _Alignas(LINE) _Atomic uint64_t n;
@@ -42,11 +42,11 @@ struct area {
 struct plait_shm {
     int rank, size;
     struct area **area;        /* [size] */
-    int *ranks;                /* [size] in the world */
+    int *ranks;                /* [size] their ranks in the world */
     struct plait_bells *bells; /* the world's */
-    uint64_t told[COUNTS];     /* what sleeping peers were woken for */
-    uint64_t issued, finished; /* transfers */
-    uint64_t base;             /* chunks of the finished ones */
+    uint64_t told[COUNTS];     /* counts that sleeping peers were woken for */
+    uint64_t issued, finished; /* numbers of transfers */
+    uint64_t base;             /* chunks of all finished transfers */
 };
 
 /* -- the segment --------------------------------------------------------- */
@@ -77,14 +77,14 @@ static void areas_close(struct area **area, int n)
     free(area);
 }
 
-/* What a rank says before the first segment of a group. */
+/* What a rank sends before the first segment of a group. */
 struct offer {
     uint64_t next;
     int rank;
 };
 
-/* Who the ranks are, whether all are on one machine, and the number of their
- * segment. */
+/* Find out who the ranks are, whether all are on one machine, and the number of
+ * their segment. */
 static int get_together(struct plait_comm *comm, struct plait_shm_world *world,
                         struct plait_shm *s, bool *near)
 {
@@ -108,7 +108,7 @@ static int get_together(struct plait_comm *comm, struct plait_shm_world *world,
     return 0;
 }
 
-/* Every rank's area; where one rank fails, no rank has any: s->area NULL. */
+/* Map every rank's area. If that fails on one rank, s->area is NULL on all. */
 static int open_areas(struct plait_comm *comm,
                       const struct plait_shm_world *world, struct plait_shm *s)
 {
@@ -129,7 +129,7 @@ static int open_areas(struct plait_comm *comm,
     }
     if (rc == 0)
         rc = plait_comm_host_all_reduce(comm, &failed, 1, PLAIT_MAX);
-    /* The name is needed no longer, whether all ranks mapped it or not. */
+    /* The name is not needed any more, whether all ranks mapped it or not. */
     area_name(name, world, world->rank);
     if (all && all[comm->rank])
         shm_unlink(name);
@@ -188,7 +188,7 @@ static bool is_reduction(const struct plait_transfer *t)
     return t->kind == PLAIT_ALL_REDUCE || t->kind == PLAIT_REDUCE_SCATTER;
 }
 
-/* What is summed in fp32. */
+/* Whether the type is summed in fp32. */
 static bool has_floats(const struct plait_transfer *t)
 {
     return t->type != PLAIT_I32 && t->type != PLAIT_F64;
@@ -234,8 +234,9 @@ void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
     x->chunks = (x->each + x->len - 1) / x->len;
 }
 
-/* Chunk c of rank r's part: elements, and where they begin in a buffer that
- * holds all parts. Where both ranks sum the whole, there is but one part. */
+/* Chunk c of rank r's part: its number of elements, and where they begin in a
+ * buffer with all parts. Where both ranks sum the whole, there is one part
+ * only. */
 static size_t chunk_extent(const struct plait_shm_transfer *x, int r, size_t c,
                            size_t *begin)
 {
@@ -278,7 +279,7 @@ static void fill_slot(const struct plait_shm_transfer *x, size_t c)
     }
     for (r = 0; r < x->shm->size; r++) {
         n = chunk_extent(x, r, c, &begin);
-        if (r != me) /* of two, what the other one sums */
+        if (r != me) /* of two: all, for the other to sum */
             memcpy(slot_place(x, me, r, c),
                    (const char *)x->t.send + begin * size, n * size);
     }
@@ -376,8 +377,8 @@ static bool all_reached(const struct plait_shm *s, enum count count, uint64_t n)
     return true;
 }
 
-/* Whether a peer may wait for what this rank has published since it told: one
- * that is as far in the transfer, or whose slots are all in use. */
+/* Whether a peer may wait for what this rank has published since it last told:
+ * a peer that is as far in the transfer, or whose slots are all in use. */
 static bool may_wait(const struct plait_shm *s, struct area *peer,
                      const uint64_t now[COUNTS])
 {
@@ -414,8 +415,8 @@ static void publish_count(struct plait_shm *s, enum count count, uint64_t n)
                           memory_order_release);
 }
 
-/* What all have filled is reduced, and but for sums of many ranks it is done
- * with that. */
+/* All ranks have filled the chunk: reduce or take it. That finishes it, except
+ * in all-reduces of more than two ranks. */
 static void use_chunk(struct plait_shm_transfer *x)
 {
     struct plait_shm *s = x->shm;
@@ -457,8 +458,8 @@ static bool move_chunk(struct plait_shm_transfer *x)
     return true;
 }
 
-/* Peers that share this rank's core are woken when it can do no more: earlier,
- * they would find less to do and sleep again. */
+/* Where ranks share cores, peers are woken only when this rank can do no more:
+ * if woken earlier they would find less to do and sleep again. */
 enum plait_moved plait_shm_advance(struct plait_shm_transfer *x)
 {
     struct plait_shm *s = x->shm;

@@ -9,45 +9,45 @@
 #include "runtime/comm/comm_private.h"
 #include "runtime/comm/engine.h"
 
-/* Collectives among ranks of one node through shared memory. Messages take
- * two copies and a message for every part; here each rank reads what the
- * others put into a segment while it is still in cache. */
+/* Collectives among ranks of one node through shared memory. Messages would
+ * cost two copies, and one message for every part; here each rank reads what
+ * the others have put into a segment while it is still in cache. */
 struct plait_shm;
 
-/* What the segments of one world have in common. */
+/* What the segments of a world have in common. */
 struct plait_shm_world {
     uint64_t id; /* random */
     int rank;
     uint64_t next;             /* number of the next segment */
-    struct plait_bells *bells; /* NULL: no memory for them; the owner's */
+    struct plait_bells *bells; /* the caller destroys them; NULL: none */
 };
 
-/* One transfer on its way. */
+/* A transfer under way. */
 struct plait_shm_transfer {
     struct plait_shm *shm;
     struct plait_transfer t;
-    uint64_t ticket;  /* its place among the segment's transfers */
-    size_t each, len; /* elements of a rank's part, of a chunk of it */
+    uint64_t ticket;  /* its place in the segment's order of transfers */
+    size_t each, len; /* elements of a rank's part; of a chunk of it */
     size_t chunks, filled, reduced, taken;
-    bool twice; /* what all have reduced is taken by all */
-    bool whole; /* each of two ranks reduces all of it */
+    bool twice; /* all-reduce of 3 ranks and more: gather after it */
+    bool whole; /* all-reduce of 2 ranks: each reduces all of it */
 };
 
-/* Collective, over host values of `comm`; -1 with errno. *shm is NULL where
- * the ranks are not all on one node or have no room for a segment. */
+/* Collective over host values of `comm`; -1 with errno. *shm becomes NULL where
+ * the ranks are not all on one node or there is no room for a segment. */
 int plait_shm_world_init(struct plait_comm *comm,
                          struct plait_shm_world *world);
 int plait_shm_create(struct plait_comm *comm, struct plait_shm_world *world,
                      struct plait_shm **shm);
-/* NULL-safe, not collective. */
+/* `shm` may be NULL. Not collective. */
 void plait_shm_destroy(struct plait_shm *shm);
 
-/* Whether *t can go this way. The same on all ranks of the group. */
+/* Whether *t can go through the segment. The same on all ranks of the group. */
 bool plait_shm_takes(const struct plait_shm *shm,
                      const struct plait_transfer *t);
-/* The transfers of a segment are carried out in the order of these calls,
- * whoever advances them. Sums run over the ranks in their order, so that
- * every rank gets the same bits. */
+/* The transfers of a segment are made in the order of the calls to begin, in
+ * whichever order they are advanced. Sums add the ranks in ascending order, so
+ * that all ranks get the same bits. */
 void plait_shm_begin(struct plait_shm *shm, struct plait_shm_transfer *x,
                      const struct plait_transfer *t);
 enum plait_moved plait_shm_advance(struct plait_shm_transfer *x);

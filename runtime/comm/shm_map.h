@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Map shared memory of this name, `size` bytes, for munmap(); `create`: make
- * it, zeroed, where there is none yet. NULL with errno, and nothing is left of
- * what was made. Its memory is allocated at once: on a full file system a later
- * page fault would kill the process. */
+/* Maps `size` bytes of shared memory of this name, to be unmapped by munmap().
+ * create: makes it, zeroed; it must not exist. NULL with errno, and what was
+ * made is removed. The memory is allocated at once, because on a full file
+ * system a later page fault would kill the process. */
 void *plait_shm_map(const char *name, bool create, size_t size);
 
 #endif

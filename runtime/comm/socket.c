@@ -14,32 +14,32 @@
 #include "runtime/comm/socket_move.h"
 #include "topology/base/hash.h"
 
-/* Ranks on CPUs that find each other by the launch contract, without MPI: over
- * TCP, and through shared memory inside a node. A peer that is lost makes every
- * transfer of every group fail, on all ranks. */
+/* Ranks on CPUs that meet by the launch contract, without MPI. They use TCP,
+ * and shared memory inside a node. The loss of a peer makes every transfer of
+ * every group fail, on all ranks. */
 
-/* How long who waits sleeps, ms, where nobody wakes it. */
+/* How long a waiting rank sleeps if nobody wakes it, ms. */
 #define NAP_MS 1
 
 /* What the groups of a world share. */
 struct socket_world {
-    struct plait_members *members; /* NULL: given away */
+    struct plait_members *members; /* owned; NULL: taken by the caller */
     struct plait_links *links;
     struct plait_engine *engine;
-    int nap_ms; /* the longest wait for peers */
+    int nap_ms; /* the longest sleep while waiting for peers */
     struct plait_shm_world shm;
-    struct socket_request *open; /* not waited for yet */
+    struct socket_request *open; /* requests that are not waited for yet */
 };
 
 struct socket_comm {
     struct plait_comm base;
     struct socket_world *world;
-    bool owner;            /* of world */
+    bool owner;            /* destroys the world */
     bool here;             /* all ranks are on this machine */
     struct plait_shm *shm; /* NULL: ranks are on several nodes */
     struct plait_socket_group group;
-    int *peer;            /* [size], the group's */
-    uint64_t collectives; /* so far */
+    int *peer;            /* [size] of group; owned */
+    uint64_t collectives; /* started so far */
     uint64_t splits;
 };
 
@@ -49,10 +49,10 @@ struct socket_request {
     struct socket_world *world;
     struct plait_links *links;
     bool by_shm, lost;
-    bool here; /* all it waits for is on this machine */
+    bool here; /* all ranks it waits for are on this machine */
     struct plait_shm_transfer shm;
     struct plait_socket_move move;
-    struct socket_request *next, **at; /* among the open ones */
+    struct socket_request *next, **at; /* among the world's open ones */
 };
 
 static const struct plait_comm_vtable socket_vtable;
@@ -79,8 +79,8 @@ static void wait_for_peers(void *arg)
     plait_links_wait(world->links, world->nap_ms);
 }
 
-/* What was under way when a peer was lost is done by now, but nobody waited
- * for it. */
+/* Requests that were under way when a peer was lost are done by now, but may
+ * not have been waited for: free them. */
 static void world_destroy(struct socket_world *world)
 {
     struct socket_request *r;
@@ -124,7 +124,7 @@ static void socket_destroy(struct plait_comm *comm)
     free(c);
 }
 
-/* Afterwards nothing touches the buffers of what was under way. */
+/* Afterwards nothing uses the buffers of transfers that were under way. */
 static void socket_abort(struct plait_comm *comm)
 {
     struct socket_world *world = socket_of(comm)->world;
@@ -140,7 +140,7 @@ static bool socket_lost(const struct plait_comm *comm)
     return plait_links_failure(c->world->links) != NULL;
 }
 
-/* Takes `peer`, also on failure. */
+/* Takes over `peer`, also on failure. */
 static struct socket_comm *make_comm(struct socket_world *world, uint64_t id,
                                      int rank, int size, int *peer,
                                      const struct plait_ops *ops,
@@ -305,7 +305,7 @@ static int compare_candidates(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* The ranks of my color in the order of their keys: *peer is malloc'ed. */
+/* The ranks of this rank's color, ordered by key; *peer is malloc'ed. */
 static int *choose_peers(const struct socket_comm *parent,
                          const struct split_request *all, int *rank, int *size)
 {
@@ -383,7 +383,7 @@ static enum plait_moved advance_links(struct plait_job *job)
     return now;
 }
 
-/* Memory does not tell of a peer that is lost: its link does. */
+/* Shared memory does not show that a peer is lost, but its link does. */
 static enum plait_moved advance_shm(struct plait_job *job)
 {
     struct socket_request *r = request_of(job);
@@ -398,7 +398,7 @@ static enum plait_moved advance_shm(struct plait_job *job)
     return now;
 }
 
-/* Only those on this machine ring. */
+/* Only ranks of this machine can ring this rank's bell. */
 static bool doze_here(struct plait_job *job)
 {
     struct socket_request *r = request_of(job);
@@ -431,13 +431,13 @@ static int begin_transfer(struct socket_comm *c, const struct plait_transfer *t,
         return 0;
     }
     r->job.advance = advance_links;
-    /* Messages are of two ranks alone, and the others do not count them. */
+    /* Messages concern two ranks only; the others do not count them. */
     if (t->kind != PLAIT_SEND && t->kind != PLAIT_RECV)
         c->collectives++;
     return plait_socket_begin(&r->move, &c->group, t, each, c->collectives);
 }
 
-/* In place of the wait: what a blocking call does. */
+/* A blocking call: starts the transfer and waits. */
 static int run_now(struct socket_comm *c, const struct plait_transfer *t,
                    size_t each, bool on_links)
 {
@@ -445,7 +445,7 @@ static int run_now(struct socket_comm *c, const struct plait_transfer *t,
     struct plait_shm *shm = c->shm;
     int rc;
 
-    if (on_links) /* host values: their elements are of no type */
+    if (on_links) /* host values have no element type */
         c->shm = NULL;
     rc = plait_links_failure(c->world->links) ? -1
                                               : begin_transfer(c, t, each, &r);

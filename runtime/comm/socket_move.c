@@ -8,12 +8,14 @@
 
 #include "runtime/comm/arith.h"
 
-/* Up to so many bytes of all ranks together go to every rank at once. */
+/* Up to so many bytes, of all ranks together, go directly from every rank to
+ * every other. */
 #define SMALL ((size_t)32 << 10)
-/* More ranks than this pass them on instead, and gather up to so much so. */
+/* With more than AT_ONCE ranks such data is passed on in rounds instead, in
+ * gathers up to PASSED_ON bytes. */
 #define AT_ONCE 8
 #define PASSED_ON ((size_t)1 << 20)
-/* What tells collectives from messages, whose tags are smaller. */
+/* Distinguishes collectives from messages, whose tags are smaller. */
 #define COLLECTIVE (UINT64_C(1) << 63)
 
 /* -- parts --------------------------------------------------------------- */
@@ -54,7 +56,7 @@ static int wrap(const struct plait_socket_move *m, int r)
     return (r % size + size) % size;
 }
 
-/* Elements of chunk c, and where they begin in a buffer that has all. */
+/* Chunk c: its number of elements, and where they begin in a whole buffer. */
 static size_t chunk_of(const struct plait_socket_move *m, int c, size_t *begin)
 {
     size_t n = m->t.n, size = (size_t)m->group->size, len = n;
@@ -85,8 +87,8 @@ static char *result_of(const struct plait_socket_move *m)
            (m->t.kind == PLAIT_ALL_REDUCE ? begin * m->each : 0);
 }
 
-/* In step s the sum of chunk rank - s - 2 so far arrives, and this rank's part
- * is added; the last one that comes is this rank's own. */
+/* In step s the sum so far of chunk rank - s - 2 has arrived, and this rank's
+ * part is added. The last chunk to arrive is this rank's own. */
 static void add_chunk(struct plait_socket_move *m, int s)
 {
     size_t begin, n = chunk_of(m, wrap(m, m->group->rank - s - 2), &begin);
@@ -135,7 +137,7 @@ static bool next_reduction(struct plait_socket_move *m)
     return true;
 }
 
-/* A part may stand where it belongs already. */
+/* In place, the part is already where it belongs. */
 static void copy_own(struct plait_socket_move *m, const char *from, char *to)
 {
     if (from != to)
@@ -158,7 +160,7 @@ static bool next_gather(struct plait_socket_move *m)
 
 /* -- from every rank to every other ---------------------------------------- */
 
-/* `stride` bytes lie between what goes to one rank and to the next. */
+/* What goes to rank r begins at send + r * stride. */
 static void exchange(struct plait_socket_move *m, const char *send,
                      size_t stride, char *recv)
 {
@@ -174,10 +176,10 @@ static void exchange(struct plait_socket_move *m, const char *send,
     copy_own(m, send + (size_t)me * stride, recv + (size_t)me * bytes);
 }
 
-/* Every rank's part into tmp, this rank's first and the others' in the order of
- * ranks behind it: each round doubles what a rank has (Bruck et al., "Efficient
- * algorithms for all-to-all communications", 1997), so that it takes log2 n
- * messages of n ranks. False when all is there. */
+/* Gather every rank's part in tmp, this rank's first, then those of the ranks
+ * after it in order. Each round doubles what a rank has (Bruck et al.,
+ * "Efficient algorithms for all-to-all communications", 1997), so that n ranks
+ * need log2 n messages each. False when all is there. */
 static bool next_doubling(struct plait_socket_move *m)
 {
     size_t bytes = m->t.n * m->each;
@@ -194,7 +196,7 @@ static bool next_doubling(struct plait_socket_move *m)
     return true;
 }
 
-/* Rank r's part, when next_doubling() is through. */
+/* Rank r's part after the last next_doubling(). */
 static const char *part_of(const struct plait_socket_move *m, int r)
 {
     return m->tmp + (size_t)wrap(m, r - m->group->rank) * m->t.n * m->each;
@@ -264,8 +266,9 @@ static bool next_all_to_all(struct plait_socket_move *m)
 
 /* -- one to others --------------------------------------------------------- */
 
-/* Seen from the root, rank v hears v without its lowest bit, and tells those
- * that v is so for. */
+/* A binomial tree, with ranks counted from the root: rank v receives from the
+ * rank that is v without its lowest bit, and sends to all that receive from
+ * v. */
 static bool next_broadcast(struct plait_socket_move *m)
 {
     size_t bytes = m->t.n * m->each;
@@ -299,7 +302,7 @@ static bool next_message(struct plait_socket_move *m)
 
 /* -- life ---------------------------------------------------------------- */
 
-/* Small values among many ranks. */
+/* Whether the data is small and there are many ranks. */
 static bool is_passed_on(const struct plait_socket_move *m)
 {
     size_t ranks = (size_t)m->group->size, bytes = m->t.n * m->each * ranks;
@@ -309,7 +312,8 @@ static bool is_passed_on(const struct plait_socket_move *m)
             (m->t.kind == PLAIT_ALL_REDUCE && bytes <= SMALL));
 }
 
-/* How it goes; its parts at once, and the bytes beside the buffers. */
+/* Choose the algorithm. *parts: how many parts a step has at most; returns the
+ * bytes of memory that it needs beside the buffers. */
 static size_t choose_way(struct plait_socket_move *m, size_t *parts)
 {
     size_t ranks = (size_t)m->group->size, bytes = m->t.n * m->each, begin;

@@ -6,14 +6,14 @@
 #include "runtime/comm/engine.h"
 #include "runtime/comm/links.h"
 
-/* A transfer over the links, step by step: large ones by rings, in which each
- * rank hears its neighbour alone, small ones from every rank to every other at
- * once or, of many ranks, in rounds that double what each has, a broadcast by a
- * binomial tree. Sums are added in an order that depends
- * on the number of ranks and the length alone, and all ranks get the same bits.
- */
+/* A transfer over the links, step by step. Large collectives use rings, in
+ * which a rank receives from one neighbour only. Small ones go from every rank
+ * to every other at once or, with many ranks, in rounds that double what each
+ * rank has. A broadcast uses a binomial tree. The order of additions depends
+ * only on the number of ranks and the length, and all ranks get the same
+ * bits. */
 
-/* Which ranks, and how their messages are told from others'. */
+/* The ranks of a group, and what tells its messages from those of others. */
 struct plait_socket_group {
     struct plait_links *links;
     uint64_t id;
@@ -26,22 +26,22 @@ struct plait_socket_move {
     struct plait_transfer t;
     size_t each; /* bytes of an element */
     uint64_t tag;
-    bool failed; /* when it is done */
-    /* its own: */
+    bool failed; /* valid when it is done */
+    /* private: */
     bool (*next)(struct plait_socket_move *m);
     int step, pending;
     struct plait_part *parts;
     char *tmp;
 };
 
-/* `number` counts the collectives of the group; messages do not need it. -1:
- * out of memory, and nothing is left. */
+/* `number` counts the collectives of the group; messages ignore it. -1: out of
+ * memory, and nothing is left to free. */
 int plait_socket_begin(struct plait_socket_move *m,
                        const struct plait_socket_group *group,
                        const struct plait_transfer *t, size_t each,
                        uint64_t number);
 enum plait_moved plait_socket_advance(struct plait_socket_move *m);
-/* After it is done. */
+/* Frees the transfer's memory once it is done. */
 void plait_socket_end(struct plait_socket_move *m);
 
 #endif

@@ -16,12 +16,12 @@ enum plait_tag {
     /* stage: a rank's piece of a matrix, and of the result */
     PLAIT_TAG_PIECE = 0,
     PLAIT_TAG_RESULT = 1,
-    /* world: what a rank keeps for its partner */
+    /* world: the copy that a rank keeps for its partner */
     PLAIT_TAG_COPY = 1,
-    /* measured messages of plait-probe */
+    /* messages that plait-probe measures */
     PLAIT_TAG_PROBE = 0,
-    /* any: barriers over MPI where ranks share cores; the largest that MPI
-     * promises */
+    /* any group: barriers over MPI where ranks share cores; the largest tag
+     * that MPI guarantees */
     PLAIT_TAG_BARRIER = 32767,
 };
 

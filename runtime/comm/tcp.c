@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host values over TCP, by the launch contract's rendezvous: what NCCL needs
- * to find its peers where there is no MPI. All ranks connect to rank 0, which
- * tells each who is above it in a tree of the ranks (tcp_tree.h); what is said
- * later goes along the tree. For control, not for the step's data. */
+/* Host values over TCP, by the launch contract's rendezvous: what NCCL needs to
+ * find its peers where there is no MPI. All ranks connect to rank 0, which
+ * tells each its parent in a tree of the ranks (tcp_tree.h); later messages go
+ * along the tree. For control values, not for the step's data. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -121,14 +121,14 @@ static int send_child(struct tcp_comm *c, int i, const void *buf, size_t bytes)
     return 0;
 }
 
-/* Ranks that this one stands for. */
+/* How many ranks this one stands for, itself included. */
 static size_t run_of(const struct tcp_comm *c)
 {
     return (size_t)(c->lines.tree.first[c->lines.tree.ways] - c->base.rank);
 }
 
-/* all[i] = what rank `rank + i` sends, of those that this one stands for; on
- * rank 0 of all. */
+/* all[i] = what rank `rank + i` sends, for the ranks that this one stands for;
+ * on rank 0 for all. */
 static int gather_up(struct tcp_comm *c, const void *send, char *all,
                      size_t bytes)
 {
@@ -142,7 +142,7 @@ static int gather_up(struct tcp_comm *c, const void *send, char *all,
     return send_up(c, all, run_of(c) * bytes);
 }
 
-/* The other way: rank 0's all[r] to rank r. */
+/* The reverse: rank 0's all[r] goes to rank r. */
 static int scatter_down(struct tcp_comm *c, char *all, size_t bytes)
 {
     const int *first = c->lines.tree.first, rank = c->base.rank;
@@ -157,7 +157,8 @@ static int scatter_down(struct tcp_comm *c, char *all, size_t bytes)
     return 0;
 }
 
-/* A buffer to all ranks but `from` and those above it, which have it. */
+/* Send a buffer down to all ranks except `from` and its ancestors, which have
+ * it already. */
 static int send_down(struct tcp_comm *c, void *buf, size_t bytes, int from)
 {
     int over = plait_tcp_tree_child(&c->lines.tree, from);
@@ -195,8 +196,8 @@ static int tcp_host_all_gather(struct plait_comm *comm, const void *send,
     return send_down(c, recv, bytes * (size_t)comm->size, 0);
 }
 
-/* Summed on the way up, in an order that depends on the number of ranks
- * alone. */
+/* Summed on the way up, in an order that depends only on the number of
+ * ranks. */
 static int tcp_host_all_reduce(struct plait_comm *comm, double *values,
                                size_t n, enum plait_reduce op)
 {
@@ -252,7 +253,7 @@ static struct plait_comm *connect_group(struct tcp_comm *parent, int color,
     return NULL;
 }
 
-/* Rank 0 hears where all ranks are, and tells each its place. */
+/* Rank 0 collects the contacts of all ranks and tells each its place. */
 static int exchange_places(struct tcp_comm *c,
                            const struct plait_tcp_contact *me,
                            struct plait_tcp_place *place,

@@ -31,8 +31,8 @@ void plait_tcp_lines_close(struct plait_tcp_lines *lines)
 
 /* -- parents and children -------------------------------------------------- */
 
-/* How a rank and its children meet: who looks for rank 0 near its port is not
- * taken for a child. */
+/* How a rank and its children meet. The key differs from the world's, so that a
+ * rank that looks for rank 0 near its port is not taken for a child. */
 static struct plait_meeting meeting_at(const struct plait_meeting *m, int root)
 {
     struct plait_meeting at = *m;
@@ -56,7 +56,7 @@ static int join_parent(struct plait_tcp_lines *l, const struct plait_meeting *m,
     return l->up < 0 ? -1 : 0;
 }
 
-/* They come in any order, and nobody else is let in. */
+/* Children come in any order; no other rank is let in. */
 static int gather_children(struct plait_tcp_lines *l,
                            const struct plait_meeting *m, int listener,
                            struct plait_error *err)
@@ -103,7 +103,7 @@ static int rank_lost(int rank, struct plait_error *err)
                         strerror(errno));
 }
 
-/* To all but the own children: where their parents are. */
+/* Tell all ranks but rank 0's own children where their parents are. */
 static int tell_places(const struct plait_tcp_lines *l, int n, const int *fds,
                        struct plait_error *err)
 {
@@ -125,7 +125,7 @@ static int tell_places(const struct plait_tcp_lines *l, int n, const int *fds,
     return rc;
 }
 
-/* The children's connections stay. */
+/* Only the connections of rank 0's children are kept. */
 static void keep_children(struct plait_tcp_lines *l, int n, int *fds)
 {
     for (int i = 1; i < n; i++)
@@ -146,7 +146,7 @@ static int gather_world(struct plait_tcp_lines *l,
         return plait_errorf(err, "out of memory");
     for (int i = 0; i < m->size; i++)
         fds[i] = -1;
-    /* It has a connection to each of the others for a moment. */
+    /* For a moment rank 0 has a connection to each of the others. */
     plait_files_allow((size_t)m->size);
     listener = plait_rendezvous_listen(&port);
     if (listener < 0)
@@ -165,7 +165,8 @@ static int gather_world(struct plait_tcp_lines *l,
 
 /* -- the others ------------------------------------------------------------ */
 
-/* With a connection to rank 0, which is the parent of some. */
+/* Over the connection to rank 0: learn the parent and connect to it, unless
+ * rank 0 is the parent. */
 static int take_place(struct plait_tcp_lines *l, const struct plait_meeting *m,
                       int listener, int port, struct plait_error *err)
 {

@@ -5,18 +5,18 @@
 #include "runtime/comm/rendezvous.h"
 #include "runtime/comm/tcp_tree.h"
 
-/* A rank's connections in a group that is a tree. */
+/* A rank's connections in a group that forms a tree. */
 struct plait_tcp_lines {
     struct plait_tcp_tree tree;
-    int up, down[PLAIT_TCP_WAYS]; /* to the parent and the children; or -1 */
+    int up, down[PLAIT_TCP_WAYS]; /* to parent and children; -1: none */
 };
 
 void plait_tcp_lines_init(struct plait_tcp_lines *lines, int rank, int size);
 void plait_tcp_lines_close(struct plait_tcp_lines *lines);
 
-/* Collective; -1 with errno and err. The world meets at rank 0's MASTER_PORT;
- * a group, whose ranks know their parents, on the children's way to them:
- * `listener` is the port that this rank has said it has. */
+/* Collective; -1 with errno and err. The ranks of a world meet at rank 0's
+ * MASTER_PORT. The ranks of a group know their parents and connect to them;
+ * `listener` is the socket of the port that this rank has announced. */
 int plait_tcp_meet_world(struct plait_tcp_lines *lines,
                          const struct plait_meeting *world,
                          const struct plait_launch *launch,

@@ -49,7 +49,7 @@ static int compare_requests(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* The group that requests[0 .. size - 1] are, in order. */
+/* requests[0 .. size - 1] form a group, in that order. */
 static void place_group(const struct plait_tcp_contact *all,
                         const struct request *requests, int size,
                         struct plait_tcp_place *places)

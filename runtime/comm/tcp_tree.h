@@ -5,16 +5,17 @@
 #include <limits.h>
 #include <stdint.h>
 
-/* The ranks of a group as a tree, so that none of them has more than a few
+/* The ranks of a group as a tree, so that no rank has more than a few
  * connections and messages, however many ranks there are. A rank stands for a
- * run of consecutive ranks, itself the first; its children for parts of it. */
+ * run of consecutive ranks, of which it is the first; its children stand for
+ * parts of the rest. */
 
-/* Groups of one more are a star. */
+/* The most children. A group of up to PLAIT_TCP_WAYS + 1 ranks is a star. */
 #define PLAIT_TCP_WAYS 8
 
 struct plait_tcp_tree {
     int parent; /* -1: none */
-    int ways;   /* children */
+    int ways;   /* number of children */
     /* Child i stands for ranks first[i] .. first[i + 1] - 1. */
     int first[PLAIT_TCP_WAYS + 1];
 };
@@ -23,20 +24,19 @@ void plait_tcp_tree_init(struct plait_tcp_tree *tree, int rank, int size);
 /* The child that stands for `rank`, -1 if none does. */
 int plait_tcp_tree_child(const struct plait_tcp_tree *tree, int rank);
 
-/* Where a rank can be reached; what ranks say before a split. */
+/* What a rank says before a split: its wishes, and where it can be reached. */
 struct plait_tcp_contact {
     int32_t color, key, port; /* color < 0: in no group */
     char host[HOST_NAME_MAX + 1];
 };
 
-/* What a rank learns: its rank in its group, and where its parent is. */
+/* What a rank is told: its rank in its group, and where its parent is. */
 struct plait_tcp_place {
     int32_t rank, size;
     struct plait_tcp_contact parent;
 };
 
-/* Of n ranks that make groups by color, in the order of their keys. -1 with
- * errno. */
+/* Forms groups of n ranks by color, ordered by key. -1 with errno. */
 int plait_tcp_places(const struct plait_tcp_contact *all, int n,
                      struct plait_tcp_place *places);
 

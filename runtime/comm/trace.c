@@ -17,12 +17,12 @@
 #define MAX_TRACKS 32
 
 struct plait_trace {
-    FILE *out; /* NULL: the profile alone */
+    FILE *out; /* NULL: only the profile is kept */
     char *path;
     int failure; /* errno of the first write that failed */
     struct plait_profile *profile;
     int rank;
-    double zero; /* the file's times count from here */
+    double zero; /* times in the file count from here */
     int ntracks;
     char track[MAX_TRACKS][32];
     uint64_t asyncs;
@@ -47,13 +47,13 @@ write_event(struct plait_trace *trace, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Viewers take process and thread 0 for the idle task: ours count from 1. */
+/* Viewers take process and thread 0 for the idle task, so both count from 1. */
 static int process_of(const struct plait_trace *trace)
 {
     return trace->rank + 1;
 }
 
-/* Remove the files of an earlier run of more ranks. */
+/* Remove the files that an earlier run with more ranks has left. */
 static void remove_older(const char *dir, int rank, int ranks)
 {
     char path[4096];

@@ -12,14 +12,14 @@
 #include "runtime/comm/peers.h"
 #include "runtime/stuck/look.h"
 
-/* plait_comm_watch(): the other ranks of the world on this node. */
+/* plait_comm_watch(): watches the other ranks of the world on this node. */
 
-/* How long the reporting rank may take. */
+/* How long the reporting rank may take, ms. */
 #define SPEAKER_MS 20000
 
-/* Every rank gets every rank's: few bytes. */
+/* Gathered from every rank on every rank, so it is small. */
 struct process {
-    uint64_t space; /* processes of one see each other's ids */
+    uint64_t space; /* PID namespace: processes of one see each other's ids */
     int32_t pid;
 };
 
@@ -31,21 +31,21 @@ struct watch_peer {
 struct plait_watch {
     struct plait_peers *peers;
     int rank, n;
-    struct watch_peer *peer; /* [n] the others */
+    struct watch_peer *peer; /* [n] the other ranks of this node */
     void (*gone)(void *arg, const char *what);
     void *arg;
 };
 
-/* The lowest rank that is left reports, and kills the others before it ends
- * itself. A rank that finds a lower one alive waits for that one to end, or to
- * be killed by it, so that only one reports, however late it is scheduled. */
+/* The lowest rank that is left reports, kills the others and then ends. A rank
+ * that finds a lower one alive waits until that one ends or kills it, so that
+ * only one reports, however late it is scheduled. */
 static void report_gone(void *arg, int i)
 {
     struct plait_watch *w = arg;
     char what[128];
 
     for (int k = 0; k < w->n && w->peer[k].rank < w->rank; k++)
-        plait_peers_ended(w->peers, k, SPEAKER_MS); /* false: it hangs */
+        plait_peers_ended(w->peers, k, SPEAKER_MS); /* false: that rank hangs */
     snprintf(what, sizeof(what),
              "rank %d (process %d of this node) has ended unexpectedly",
              w->peer[i].rank, (int)w->peer[i].pid);
@@ -58,7 +58,7 @@ void plait_comm_kill_node(const struct plait_comm *world)
         plait_peers_kill(world->watch->peers);
 }
 
-/* Watch the other ranks of this node, which are some of all[size]. */
+/* Watch those of all[size] that are on this node, except this rank. */
 static int start_watch(struct plait_watch *w, const struct process *all,
                        int size)
 {
@@ -122,7 +122,7 @@ void plait_watch_destroy(struct plait_watch *w, struct plait_comm *world)
     if (!w)
         return;
     plait_peers_destroy(w->peers);
-    /* Nobody ends while somebody still watches. */
+    /* No rank may end while another still watches it. */
     if (!world->failed)
         plait_comm_barrier(world);
     free(w->peer);

@@ -14,7 +14,8 @@
 #include "runtime/comm/members.h"
 #include "runtime/comm/world_device.h"
 
-/* How long those that are left wait for each other, once they have agreed. */
+/* How long the ranks that are left wait for each other once they have
+ * agreed. */
 #define AGAIN_S 20
 
 /* -- launcher ------------------------------------------------------------ */
@@ -30,17 +31,18 @@ int plait_rank_hint(void)
     return plait_env_int(PLAIT_ENV_RANK, rank);
 }
 
-/* Some MPI launcher started this process. */
+/* Whether an MPI launcher started this process. */
 static bool under_mpi(void)
 {
     return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") ||
            getenv("PMI_SIZE") || getenv("PMI_RANK");
 }
 
-/* More than any errno: sent together with a rank's priority in one number. */
+/* More than any errno: a rank's priority and its errno are sent in one
+ * number. */
 #define ERRNO_ROOM 4096
 
-/* 0: it has not failed. Else ranks with text in err come before those without,
+/* 0: no failure. Otherwise ranks with text in err come before those without,
  * and among equals the lower rank. */
 static int failure_priority(const struct plait_comm *world, int rc,
                             const struct plait_error *err)
@@ -60,7 +62,8 @@ int plait_error_consensus(struct plait_comm *world, int rc,
 
     if (mine == 0)
         highest = 0;
-    /* Nothing here may fail on one rank alone, such as taking memory. */
+    /* From here on nothing may fail on one rank alone, such as an
+     * allocation. */
     if (plait_comm_host_all_reduce(world, &highest, 1, PLAIT_MAX) < 0) {
         if (rc == 0)
             plait_errorf(err, "rank %d: %s", plait_comm_rank(world),
@@ -139,9 +142,9 @@ static bool has_peers(const struct plait_world *w)
                       : under_mpi();
 }
 
-/* How the ranks meet, who do not know of each other yet whether they are on
- * GPUs: so that this is the same for all of them, and that NCCL needs no MPI
- * where the launch has a rendezvous. */
+/* How the ranks meet. They do not know yet which of them are on GPUs, so this
+ * depends only on what is the same for all; and NCCL must not need MPI where
+ * the launch has a rendezvous. */
 static enum plait_comm_kind choose_meeting(const struct plait_world *w,
                                            const char *device, const char *comm)
 {
@@ -192,8 +195,8 @@ int plait_world_spares(void)
     return plait_world_elastic() ? plait_env_int(PLAIT_ENV_SPARES, 0) : 0;
 }
 
-/* NCCL's world over those that have seats. Where it fails here, the others
- * would wait for this rank. */
+/* NCCL's world over the ranks that have seats. If it fails here, the world is
+ * broken, since the other ranks would wait for this one. */
 static int connect_gpus(struct plait_world *w, struct plait_error *err)
 {
     struct plait_comm *host = w->comm;
@@ -209,7 +212,7 @@ static int connect_gpus(struct plait_world *w, struct plait_error *err)
     return w->comm ? 0 : -1;
 }
 
-/* Processes without a seat wait beside those that have one. */
+/* Processes without a seat stay in w->all and wait. */
 static int take_seats(struct plait_world *w, struct plait_error *err)
 {
     int seats = w->launch.world_size;
@@ -225,7 +228,7 @@ static int take_seats(struct plait_world *w, struct plait_error *err)
     return w->ops->gpu && w->comm ? connect_gpus(w, err) : 0;
 }
 
-/* Spare processes have the ranks behind those of the plan. */
+/* Spare processes get the ranks after those of the plan. */
 static struct plait_launch seat_spares(struct plait_world *w)
 {
     int spares = plait_world_spares();
@@ -245,30 +248,31 @@ static int check_spares(const struct plait_world *w, enum plait_comm_kind kind,
     if (plait_world_spares() == 0 || kind == PLAIT_COMM_SOCKET)
         return 0;
     errno = EINVAL;
-    if (w->launch.rank > 0) /* one says it */
+    if (w->launch.rank > 0) /* rank 0 reports it */
         return -1;
     return plait_errorf(err, "--spares: only ranks on CPUs over sockets "
                              "(--comm socket) and on GPUs of their own over "
                              "NCCL have spare ones");
 }
 
-/* NCCL allows one rank a GPU. Others communicate by MPI, which ends all. */
+/* Ranks that share a GPU use MPI, as NCCL allows one rank per GPU, and MPI ends
+ * all processes when one is lost. */
 static int check_elastic(const struct plait_world *w, enum plait_comm_kind kind,
                          struct plait_error *err)
 {
     if (!plait_world_elastic() || !w->ops->gpu || kind != PLAIT_COMM_MPI)
         return 0;
     errno = EINVAL;
-    if (w->launch.rank > 0) /* one says it */
+    if (w->launch.rank > 0) /* rank 0 reports it */
         return -1;
     return plait_errorf(err, "--elastic: ranks that share a GPU communicate "
                              "by MPI and cannot go on without others: give "
                              "each its own");
 }
 
-/* The world over what all have met by, with transfers of the host's memory
- * alone where it is beside another one. Where that fails and all know it, they
- * are left with what they have met by. */
+/* Make the world over the communicator by which all have met. beside: it only
+ * accompanies NCCL's world and transfers host memory. If all ranks know of a
+ * failure, they keep the communicator by which they have met. */
 static int connect_all(struct plait_world *w, enum plait_comm_kind kind,
                        bool beside, const struct plait_launch *launch,
                        struct plait_error *err)
@@ -296,7 +300,7 @@ static int meet(struct plait_world *w, const char *device, const char *comm,
     if (check_launcher(w, comm, err) < 0 || check_spares(w, meeting, err) < 0)
         return -1;
     rc = plait_world_choose(w, device, err);
-    /* From here on a failure is told over what they have met by. */
+    /* From here on failures are told to all over this communicator. */
     w->comm = w->all = plait_comm_meet(meeting, launch, &unmet);
     if (!w->all && rc == 0)
         *err = unmet;
@@ -314,7 +318,7 @@ static int open_world(struct plait_world *w, const char *device,
     if (meet(w, device, comm, launch, err) < 0)
         return -1;
     kind = choose_kind(w, comm);
-    /* NCCL does not tell of a rank that is lost, and sockets do. */
+    /* NCCL does not notice the loss of a rank, and sockets do. */
     beside = plait_world_elastic() && kind == PLAIT_COMM_NCCL &&
              choose_meeting(w, device, comm) == PLAIT_COMM_SOCKET;
     if (beside)
@@ -322,7 +326,7 @@ static int open_world(struct plait_world *w, const char *device,
     if (check_elastic(w, kind, err) < 0 || check_spares(w, kind, err) < 0 ||
         connect_all(w, kind, beside, launch, err) < 0)
         return -1;
-    if (plait_world_elastic()) /* they outlive this world */
+    if (plait_world_elastic()) /* members outlive this world */
         w->members = plait_comm_take_members(w->all);
     return beside || plait_world_spares() > 0 ? take_seats(w, err) : 0;
 }
@@ -340,7 +344,8 @@ int plait_world_open(struct plait_world *w, const char *device,
     return open_world(w, device, comm, err);
 }
 
-/* Who takes the place of one that is gone computes on its cores. */
+/* A process that takes over the rank of one that is gone computes on its
+ * cores. */
 static void take_cores(const struct plait_members *m)
 {
     const struct plait_contact *gone = &m->all[m->rank];
@@ -385,7 +390,7 @@ int plait_world_again(struct plait_world *w, const struct plait_world *kept,
     w->launch.world_size = plait_layout_world(&launch->layout);
     if (w->launch.rank < w->launch.world_size)
         plait_layout_coord(&w->launch.layout, w->launch.rank, &w->launch.coord);
-    if (!w->dev) { /* a GPU's cores are those near it */
+    if (!w->dev) { /* with a GPU, it keeps the cores near it */
         take_cores(m);
         if (plait_world_choose(w, "cpu", err) < 0)
             return -1;

@@ -11,66 +11,67 @@
  * communicator of all its processes. */
 struct plait_world {
     struct plait_launch launch;
-    bool planned; /* started under a plan: launch holds */
+    bool planned; /* started under a plan: launch is valid */
     const struct plait_ops *ops;
     struct plait_device *dev;
-    struct plait_comm *comm;       /* NULL: this process has no seat */
-    struct plait_comm *all;        /* comm, and where there are more processes
-                                      than seats, these too; of an elastic run
-                                      on GPUs apart from comm, and without
-                                      transfers of the device's memory */
+    struct plait_comm *comm;       /* NULL: this process has no seat: it is a
+                                      spare */
+    struct plait_comm *all;        /* all processes, spare ones too; else the
+                                      same as comm. In an elastic run on GPUs
+                                      always a communicator of its own,
+                                      without transfers of device memory */
     struct plait_members *members; /* of an elastic run, else NULL */
-    struct plait_gpu_facts gpu;    /* of dev, where that is one */
-    char no_gpu[240];              /* why this rank is on none; else "" */
-    int node_ranks; /* ranks on this node, as the launcher says */
-    int threads;    /* that this rank computes with on processors */
+    struct plait_gpu_facts gpu;    /* of dev, if that is a GPU */
+    char no_gpu[240];              /* why this rank uses no GPU; else "" */
+    int node_ranks;                /* ranks on this node, by the launcher */
+    int threads;                   /* that this rank computes with on CPUs */
 };
 
 /* Collective over all processes of the run. device: "auto", "cuda" or "cpu".
- * comm, how ranks on CPUs talk: "mpi", "socket" or "auto", which is mpi where a
- * launcher of MPI started them and else socket. On failure, what was made stays
+ * comm, for ranks on CPUs: "mpi", "socket", or "auto", which is mpi where an
+ * MPI launcher started them and else socket. On failure, what was made stays
  * for plait_world_close(). */
 int plait_world_open(struct plait_world *world, const char *device,
                      const char *comm, struct plait_error *err);
 void plait_world_close(struct plait_world *world);
 
-/* The cores of this node where its ranks are more than those and take turns on
- * them, 0 elsewhere; *ranks: how many there are. */
+/* How many cores the ranks of this node share and take turns on, if there are
+ * more ranks than cores; else 0. *ranks: how many ranks share them. */
 int plait_world_shared_cores(const struct plait_world *world, int *ranks);
-/* Set in the environment: the run goes on over the ranks that are left where
- * some have died. Ranks over sockets can, and on GPUs those over NCCL that have
- * met by sockets. */
+/* Whether the environment asks for an elastic run, which goes on with the ranks
+ * that are left after some have died. Ranks over sockets can do so, and on GPUs
+ * those over NCCL that have met over sockets. */
 bool plait_world_elastic(void);
-/* Likewise, of such a run: how many of its processes have no seat at first. */
+/* How many processes of an elastic run have no seat at first. */
 int plait_world_spares(void);
-/* What outlives a world that has lost ranks: its members, and the GPU with its
- * context. Not collective. */
+/* Moves to `kept` what outlives a world that has lost ranks: its members, and
+ * the GPU with its context. Not collective. */
 void plait_world_keep(struct plait_world *world, struct plait_world *kept);
-/* Whether the GPU, if there is one, still works: CUDA takes no call after one
- * that went wrong on it. -1 with err. */
+/* Whether the GPU, if there is one, still works: after a failed operation CUDA
+ * refuses all calls. -1 with err. */
 int plait_world_check_device(const struct plait_world *world,
                              struct plait_error *err);
-/* The world of those present, of whom the first have seats in launch->layout,
- * which becomes the world's. Takes what was kept. Collective; on failure as
- * above, and the members are still there. */
+/* Opens the world of the members that are present; the first of them have seats
+ * in launch->layout. Takes over `kept`. Collective. On failure, what was made
+ * stays for plait_world_close(), and the members are still valid. */
 int plait_world_again(struct plait_world *world, const struct plait_world *kept,
                       const struct plait_launch *launch,
                       struct plait_error *err);
 
 /* Collective: -1 on every rank if rc < 0 on any, with the errno of the lowest
- * such rank that has text in err. That rank keeps its text and the others' is
- * emptied, so that the user reads one line. Allocates no memory. */
+ * such rank that has text in err. That rank keeps its text and the other ranks'
+ * are emptied, so that the user reads one line. Allocates no memory. */
 int plait_error_consensus(struct plait_comm *world, int rc,
                           struct plait_error *err);
-/* Collective: give all ranks what rank 0 has read, so that a shared file system
- * serves one reader and not thousands. On rank 0, *text is malloc'ed and has
- * *size bytes if rc is 0, and is freed on failure; elsewhere rc is 0, and both
- * are results. The caller frees *text. */
+/* Collective: gives all ranks what rank 0 has read, so that a shared file
+ * system serves one reader instead of thousands. On rank 0, *text (malloc'ed)
+ * and *size are inputs if rc is 0, and *text is freed on failure. Elsewhere rc
+ * is 0, and both are results. The caller frees *text. */
 int plait_broadcast_text(struct plait_comm *world, int rc, char **text,
                          size_t *size, struct plait_error *err);
 
-/* The rank as the launcher's environment has it, before there is a world;
- * 0 where nothing says. */
+/* The rank by the launcher's environment, before there is a world; 0 if not
+ * set. */
 int plait_rank_hint(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank computes on, and that all agree. */
+/* What each rank computes on, and how all agree. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -30,7 +30,7 @@ int plait_shared_gpus(void)
 
 /* -- this rank's choice -------------------------------------------------- */
 
-/* Why this rank is not on a GPU stays in w->no_gpu. */
+/* w->no_gpu becomes the reason why this rank is not on a GPU. */
 static int choose_ops(struct plait_world *w, const char *device,
                       struct plait_error *err)
 {
@@ -46,7 +46,7 @@ static int choose_ops(struct plait_world *w, const char *device,
         w->ops = plait_ops_cuda(&why);
     if (!w->ops && !strcmp(device, "cuda"))
         return plait_errorf(err, "--device cuda: %s", why);
-    /* Some ranks on GPUs and some not would wait for each other. */
+    /* If only some ranks were on GPUs, they would wait for each other. */
     if (!w->ops && errno == EIO)
         return plait_errorf(err,
                             "a GPU is there and cannot be used: %s (--device "
@@ -66,8 +66,8 @@ static int local_rank(const struct plait_world *w)
                          plait_env_int("SLURM_LOCALID", 0));
 }
 
-/* Of a plan, it is the index of the GPU, though others of the node may be
- * hidden. Whoever sees one GPU alone (--gpus-per-task=1) was given that. */
+/* With a plan it is the GPU's index, unless the other GPUs are hidden. A rank
+ * that sees a single GPU (--gpus-per-task=1) uses that one. */
 static int device_index(const struct plait_world *w)
 {
     int shared = plait_shared_gpus(), index = local_rank(w);
@@ -82,8 +82,8 @@ static int device_index(const struct plait_world *w)
     return index;
 }
 
-/* Threads for this process's operations; 0: as many as it is bound to.
- * mpirun without binding leaves every rank all cores: they are shared. */
+/* Threads for this process's operations; 0: one per core that it is bound to.
+ * mpirun without binding gives every rank all cores: divide them. */
 static int choose_threads(const struct plait_world *w)
 {
     int ranks = plait_env_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
@@ -112,7 +112,7 @@ static int count_node_ranks(void)
     return ranks > 0 ? ranks : 1;
 }
 
-/* What is said of this rank's part of the node. */
+/* Fill in the fields about this rank's share of the node. */
 static void set_place(struct plait_world *w, int threads)
 {
     cpu_set_t set;
@@ -171,7 +171,7 @@ int plait_world_check_device(const struct plait_world *w,
 
 /* -- and all ranks' ------------------------------------------------------- */
 
-/* Where a rank's GPU is; the node equal for the ranks of one. */
+/* Which GPU a rank has; `node` is equal for ranks of one node. */
 struct gpu_place {
     uint64_t node;
     char busid[16];
@@ -184,7 +184,7 @@ static struct gpu_place place_of(const struct plait_world *w)
 
     memset(&place, 0, sizeof(place));
     place.node = (uint64_t)w->launch.node_rank;
-    if (!w->planned || plait_world_elastic()) { /* spare nodes have no rank */
+    if (!w->planned || plait_world_elastic()) { /* spares have no node rank */
         gethostname(name, sizeof(name) - 1);
         place.node = plait_hash_text(PLAIT_HASH_START, name);
     }
@@ -192,7 +192,7 @@ static struct gpu_place place_of(const struct plait_world *w)
     return place;
 }
 
-/* -1 on the ranks whose GPU a rank before them has. */
+/* Fails on ranks whose GPU is also that of a lower rank. */
 static int check_own(const struct plait_world *w, struct plait_comm *met,
                      struct plait_error *err)
 {
@@ -217,7 +217,7 @@ static int check_own(const struct plait_world *w, struct plait_comm *met,
     return rc;
 }
 
-/* -1 on the ranks on CPUs where there are others on GPUs. */
+/* Fails on ranks on CPUs if others are on GPUs. */
 static int check_alike(const struct plait_world *w, int rank, double gpus,
                        struct plait_error *err)
 {

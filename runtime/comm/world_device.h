@@ -4,23 +4,23 @@
 
 #include "runtime/comm/world.h"
 
-/* What the ranks of a world compute on: each chooses by itself, and then all
+/* What the ranks of a world compute on: each rank chooses for itself, then all
  * agree. */
 
-/* A number of the launcher's environment. */
+/* An integer of the environment. */
 int plait_env_int(const char *name, int fallback);
 
-/* How many GPUs the ranks of a node share; 0: each has its own. NCCL wants
- * one rank a GPU, so that ranks which share talk through host memory. */
+/* How many GPUs the ranks of a node share; 0: each has its own. NCCL requires
+ * one GPU per rank, so ranks that share communicate through host memory. */
 int plait_shared_gpus(void);
 
-/* Sets ops, dev and what is said of this rank's place. Not collective. */
+/* Sets ops, dev and the fields about this rank's place. Not collective. */
 int plait_world_choose(struct plait_world *w, const char *device,
                        struct plait_error *err);
 
-/* Collective over `met`: -1 on all where plait_world_choose() failed on any
- * (rc), where some are on GPUs and some not, and where two have one GPU and
- * were not asked to share; one of them has text in err. */
+/* Collective over `met`: -1 on all ranks where plait_world_choose() failed on
+ * any (rc), where only some are on GPUs, or where two have the same GPU without
+ * being asked to share. One rank has text in err. */
 int plait_world_agree(struct plait_world *w, struct plait_comm *met, int rc,
                       struct plait_error *err);
 
