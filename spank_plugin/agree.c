@@ -14,10 +14,11 @@
 #include "topology/layout/launch.h"
 #include "topology/start/meeting.h"
 
-/* Seconds without news after which srun looks whether a node without the
- * plugin is the cause; and after which Slurm itself gives a launch up. */
+/* QUIET: seconds without news after which srun checks whether a node lacks the
+ * plugin. QUIET_MOST: after which it gives the step up, as Slurm itself does
+ * with a launch. */
 enum { QUIET = 5, QUIET_MOST = 600 };
-/* Each of them is an RPC. */
+/* The nodes that one check asks at most: each costs an RPC. */
 enum { ASKED_MOST = 8 };
 
 struct plait_agreement {
@@ -38,7 +39,8 @@ void plait_agreement_be_silent(void)
     close(fd);
 }
 
-/* The lowest node that said a thing of that kind; -1: none. */
+/* The lowest node whose message begins with `kind` (NULL: that has sent none),
+ * or -1. *count: how many such nodes there are. */
 static int find_said(const struct plait_agreement *a, const char *kind,
                      int *count)
 {
@@ -93,8 +95,9 @@ static void let_go(struct plait_agreement *a)
     plait_meeting_answer(a->meeting, answer);
 }
 
-/* Slurm logs an error for each node that has not heard of the step yet, which
- * is no error here. */
+/* List the step's processes on a node. Slurm logs an error where a node has not
+ * heard of the step yet; that is normal here, so stderr is silenced
+ * meanwhile. */
 static int ask_node(slurm_step_id_t step, const char *node,
                     job_step_pids_response_msg_t **message)
 {
@@ -109,9 +112,10 @@ static int ask_node(slurm_step_id_t step, const char *node,
     return rc == SLURM_SUCCESS && *message ? 0 : -1;
 }
 
-/* Before a step daemon has made the step's container, Slurm lists those of
- * container 0: proctrack/linuxproc all processes, proctrack/pgid the kernel's.
- * Process 1 or 2, init or kthreadd, is among them and never a task. */
+/* Before a step daemon has made the step's container, Slurm lists the processes
+ * of container 0: proctrack/linuxproc all processes, proctrack/pgid the
+ * kernel's. Process 1 or 2, init or kthreadd, is among them and never a
+ * task. */
 static int is_of_step(const job_step_pids_t *pids)
 {
     for (uint32_t i = 0; i < pids->pid_cnt; i++)
@@ -140,8 +144,9 @@ static int has_tasks(const slurm_step_id_t *id, const char *node)
     return found;
 }
 
-/* On a node without the plugin Slurm starts the tasks, and nobody tells srun
- * about them. A node that prepares a container has no process yet. */
+/* Find a node without the plugin: Slurm has started its tasks, but it has not
+ * reported to srun. (A node that still prepares a container has no process
+ * yet.) -1: none is found. */
 static int find_stray(const struct plait_agreement *a)
 {
     int asked = 0;
@@ -181,8 +186,8 @@ static int conclude(struct plait_agreement *a, int stray)
     return stray < 0 && node < 0;
 }
 
-/* Until all nodes have told, or those that have show that the step cannot
- * start. */
+/* The thread: wait until all nodes have reported, or until it is clear that the
+ * step cannot start, and answer them. */
 static void *host(void *arg)
 {
     struct plait_agreement *a = arg;
@@ -200,7 +205,8 @@ static void *host(void *arg)
     }
     if (rc < 0 || conclude(a, stray))
         return NULL;
-    /* A node that comes only now would wait for srun's end, and srun for it. */
+    /* Answer the nodes that report late, too: they would wait for srun to end,
+     * and srun for them. */
     while ((rc = plait_meeting_wait(a->meeting, QUIET)) == 0)
         plait_meeting_answer(a->meeting, "stop");
     if (rc > 0)

@@ -14,8 +14,9 @@
 /* srun */
 struct plait_agreement;
 
-/* Listen in a thread of its own, and put where into the environment.
- * `ports` as in plait_meeting_create(); the names are copied. */
+/* Listen for the nodes in a new thread, and put the port and a token into the
+ * environment (PLAIT_ENV_AGREE). `ports` as in plait_meeting_create(); the
+ * names are copied. NULL, with the reason in err. */
 struct plait_agreement *plait_agreement_start(const slurm_step_id_t *id,
                                               const char *const *nodes,
                                               int nnodes,
@@ -23,24 +24,25 @@ struct plait_agreement *plait_agreement_start(const slurm_step_id_t *id,
                                               struct plait_error *err);
 /* Ends the thread, and with it the waiting of the nodes. NULL-safe. */
 void plait_agreement_end(struct plait_agreement *agreement);
-/* srun has said what is wrong: what it and its tasks would add to that goes
- * nowhere. */
+/* Send stderr to /dev/null: srun has said what is wrong, and what it and its
+ * tasks would add is noise. */
 void plait_agreement_be_silent(void);
 
 /* slurmstepd */
 enum plait_verdict {
     PLAIT_GO,
     PLAIT_STOP,  /* srun has said why */
-    PLAIT_ALONE, /* srun does not listen: nobody has said anything */
+    PLAIT_ALONE, /* srun does not listen: the user has been told nothing */
     PLAIT_CUT    /* srun cannot be reached: the reason is in err */
 };
 
-/* Does srun of this step listen? */
+/* Does the srun of this step listen? */
 int plait_agreement_exists(spank_t spank);
-/* Tell srun what hinders this node (`why`; NULL: nothing) or what it lacks and
- * can do without (`note`; NULL: nothing), and wait for all others. *port is
- * the free port of RANK 0's node, 0 on the others; it becomes that of the
- * step. */
+/* Tell srun why this node cannot start its tasks (`why`; NULL: it can) or what
+ * it lacks and can do without (`note`; NULL: nothing), and wait for the answer,
+ * which srun gives once all nodes have reported. *port: the free port that RANK
+ * 0's node has found, 0 on the other nodes; it becomes the step's
+ * MASTER_PORT. */
 enum plait_verdict plait_agreement_join(spank_t spank, const char *why,
                                         const char *note, int *port,
                                         struct plait_error *err);

@@ -30,9 +30,9 @@ static void write_cache(const struct plait_plugstack *plugstack)
                    plugstack->cache);
 }
 
-/* Nothing here may keep slurmd from starting, or leave it a child: the child
- * ends at once, and its own child, which waits for the discovery, is
- * adopted. */
+/* Nothing here may delay slurmd's start or leave it a child process: the child
+ * ends at once, and the grandchild, which discovers the node, is adopted by
+ * init. */
 void plait_discovery_start_node(const struct plait_plugstack *plugstack)
 {
     struct plait_error err;
@@ -49,7 +49,9 @@ void plait_discovery_start_node(const struct plait_plugstack *plugstack)
     pid = fork();
     if (pid == 0) {
         if (fork() == 0) {
-            /* Another thread of slurmd may have held a lock of its log. */
+            /* Another thread of slurmd may have held the log's lock during the
+             * fork, and this process would wait for it forever: SIGALRM ends
+             * it. */
             signal(SIGALRM, SIG_DFL);
             sigemptyset(&alarm_only);
             sigaddset(&alarm_only, SIGALRM);

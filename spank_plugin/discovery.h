@@ -5,16 +5,18 @@
 #include "topology/node/node.h"
 #include "topology/start/plugstack.h"
 
-/* What a node is made of, on the node itself. Drivers can hang whoever asks
- * them: only child processes do, for a bounded time. */
+/* Discovery of a node's topology, on the node itself. A driver can hang the
+ * process that queries it: only child processes do, for a bounded time. */
 struct plait_discovery {
     const struct plait_plugstack *plugstack;
-    struct plait_error hung; /* this step has waited in vain already; or "" */
+    struct plait_error hung; /* an earlier discovery timed out; or "" */
 };
 
-/* slurmd starts: write the cache behind its back, before a step needs it. */
+/* When slurmd starts: write the cache in the background, before a step needs
+ * it. */
 void plait_discovery_start_node(const struct plait_plugstack *plugstack);
-/* As root, before the tasks' cgroups exist: write the cache if need be. */
+/* As root, before the tasks' cgroups exist: write the cache if it is missing or
+ * out of date. */
 void plait_discovery_start_step(struct plait_discovery *discovery);
 /* The part of this node that the step may use; NULL, with the reason in
  * err. */

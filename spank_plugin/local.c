@@ -70,7 +70,8 @@ static int check_tp(const struct plait_layout *layout, int tasks,
                         tasks, tasks == 1 ? " is" : "s are", tp, fit);
 }
 
-/* The site's GPUs are known from its file alone. */
+/* Does the model fit into the memory of the site's GPUs? Not checked where the
+ * site file does not give their type. */
 static int check_memory(const struct plait_job_request *request,
                         const struct plait_site *site,
                         const struct plait_layout *layout, int tasks,
@@ -192,8 +193,8 @@ static int export_variables(const struct plait_site *site,
     return setenv(PLAIT_ENV_SITE, text, 1);
 }
 
-/* Flags alone make no preflight on the nodes: it takes the token of a srun that
- * means it. */
+/* The nodes run a preflight only if srun sends this token: a flag that they
+ * find in the environment is not enough. */
 static int export_preflight(const struct plait_options *options)
 {
     char token[33];
@@ -304,9 +305,9 @@ void plait_local_refuse(void)
     plait_agreement_be_silent();
 }
 
-/* The variables of torchrun's kind may be somebody else's: where the outer
- * plan left them alone (--rendezvous=none), and MASTER_PORT where the user
- * chose another one since. */
+/* torchrun's variables are kept where they are not the outer plan's: all of
+ * them where it ran with --rendezvous=none, and MASTER_PORT where the user has
+ * set another one since. */
 void plait_local_forget(void)
 {
     static const char *const ours[] = {PLAIT_ENV_SECRET, PLAIT_ENV_STEP_SECRET,

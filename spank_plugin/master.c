@@ -9,12 +9,12 @@
 
 #include "topology/layout/launch.h"
 
-/* Of names, and of addresses of either kind. */
+/* What host names, IPv4 and IPv6 addresses consist of. */
 #define NAME_CHARACTERS \
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-%"
 
-/* The address by which Slurm reaches the node: NodeAddr, where the name does
- * not resolve. */
+/* The address by which Slurm reaches the node (NodeAddr): its name may not
+ * resolve. The name where Slurm does not know the node. */
 static void load_node_address(const char *node, char *buf, size_t size)
 {
     node_info_msg_t *info = NULL;
@@ -41,8 +41,8 @@ int plait_master_parse(const char *text, char *host, size_t size, int *port)
     return 0;
 }
 
-/* The MASTER_PORT that the user set; 0 where it is only that of the step from
- * one of whose tasks this srun was started. */
+/* The MASTER_PORT that the user set. 0 where it was inherited from the step in
+ * whose task this srun runs. */
 static int user_port(void)
 {
     const char *master = getenv(PLAIT_ENV_MASTER);

@@ -22,7 +22,7 @@ static struct {
     struct plait_discovery discovery;
     struct plait_error error; /* why no task of this step may start */
     int failed;
-    int silent; /* whoever else failed says why */
+    int silent; /* srun or another node prints the reason */
     struct plait_remote *remote;
     /* srun, sbatch and salloc */
     struct plait_site *site;
@@ -216,7 +216,8 @@ static void start_step(spank_t spank)
         plait_discovery_start_step(&state.discovery);
 }
 
-/* srun, before it makes the step; its exit status where that is not to be. */
+/* In srun, before it makes the step. 0, or the status with which srun must exit
+ * instead. */
 static int settle_step(struct plait_error *err)
 {
     int status;
@@ -282,8 +283,8 @@ int slurm_spank_local_user_init(spank_t spank, int ac, char **av)
     return 0;
 }
 
-/* One line for the whole step: srun's, or that of the first node where srun
- * lacks the plugin. */
+/* The user reads one line for the whole step: srun prints it, or the step's
+ * first node where srun lacks the plugin. */
 static void agree(spank_t spank)
 {
     uint32_t node = 0;

@@ -36,9 +36,9 @@ struct plait_agreement *plait_local_plan(spank_t spank,
                                          const struct plait_site *site,
                                          const uint16_t ports[2],
                                          struct plait_error *err);
-/* What a task of a planned step starts has that task's variables, which do not
- * describe it: take them out of the environment. That of a command outside of
- * planned steps is not touched. */
+/* A command that is started by a task of a planned step inherits that task's
+ * variables, which do not describe the command: unset them. Outside of planned
+ * steps the environment stays as it is. */
 void plait_local_forget(void);
 /* Tell the nodes that this step has no plan. */
 void plait_local_decline(void);
@@ -65,7 +65,8 @@ void plait_remote_destroy(struct plait_remote *remote);
 /* In the forked task (task.c): bind it, and export the launch contract. */
 int plait_remote_task(struct plait_remote *remote, spank_t spank,
                       struct plait_error *err);
-/* In the forked task, after that: what plait_preflight_run() says. */
+/* In the forked task, after plait_remote_task(): plait_preflight_run() and its
+ * result. */
 int plait_remote_preflight(const struct plait_remote *remote, spank_t spank);
 
 #endif

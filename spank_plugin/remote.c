@@ -134,8 +134,8 @@ static int read_variables(struct plait_remote *remote, spank_t spank,
                         "leave it out of the environment");
 }
 
-/* On RANK 0's node, which tells the others: the next free port, unless the user
- * or Slurm chose one. */
+/* On RANK 0's node: take the next free port, unless the user or Slurm chose
+ * one. The other nodes learn it from srun. */
 static int hold_port(struct plait_remote *remote, spank_t spank,
                      struct plait_error *err)
 {
@@ -234,7 +234,7 @@ enum plait_verdict plait_remote_agree(struct plait_remote *remote,
         slurm_error("plait: %s", note);
     if (verdict == PLAIT_GO && remote && port)
         remote->seats.launch.master_port = port;
-    /* It is of no use to a task. */
+    /* Tasks have no use for these two. */
     spank_unsetenv(spank, PLAIT_ENV_AGREE);
     spank_unsetenv(spank, PLAIT_ENV_PREFLIGHT);
     return verdict;

@@ -23,7 +23,7 @@ struct plait_remote {
     char preflight[65]; /* its token, "": none */
     struct plait_preflight_bound bound;
     int port_fd;             /* holds MASTER_PORT; -1: not held here */
-    struct plait_error note; /* what this node does without, or "" */
+    struct plait_error note; /* what this node lacks, or "" */
 };
 
 /* A variable of the step's environment; -1, and "", where it is not set or

@@ -38,7 +38,7 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
     options->per_node = parse_number(get(arg, "ntasks-per-node"));
     if (!options->tasks)
         options->tasks = nodes * options->per_node;
-    /* With --ntasks, --ntasks-per-node is only the most. */
+    /* With --ntasks, --ntasks-per-node is only an upper bound. */
     else if (options->per_node * nodes != options->tasks)
         options->per_node = 0;
     options->gpus_per_task =
@@ -59,9 +59,9 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
         options->gpus = get(arg, gpus[i]);
 }
 
-/* Slurm's commands keep their options in `opt`, and libslurmfull answers for
- * each by name; its command-line filters rest on the same two functions. A
- * Slurm without them leaves these checks to the moment srun has its nodes. */
+/* Slurm's commands keep their options in `opt`, and libslurmfull returns each
+ * by name; its command-line filters rest on the same two functions. Where Slurm
+ * lacks them, these checks are made once srun has its nodes. */
 struct option_calls {
     void *opt;
     char *(*get)(void *opt, const char *name);
@@ -95,7 +95,7 @@ static const char *get_option(void *arg, const char *name)
 
     if (!calls->isset(calls->opt, name))
         return NULL;
-    /* A short text that srun or sbatch keeps until it ends. */
+    /* A short text, never freed: it must live as long as srun or sbatch. */
     value = calls->get(calls->opt, name);
     return value ? value : "";
 }

@@ -7,7 +7,7 @@
 struct plait_slurm_options {
     int tasks;         /* 0: not given */
     int per_node;      /* tasks on every node; 0: not given */
-    int gpus_per_task; /* the user bound or divided these himself */
+    int gpus_per_task; /* 1: given by the user; the next four too */
     int cpu_bind;
     int gpu_bind;
     int mem_bind;
@@ -26,12 +26,12 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
                               const char *(*get)(void *arg, const char *name),
                               void *arg);
 
-/* Set one of Slurm's own options, unless the user or the environment did.
- * Does nothing where this
- * Slurm has no function for it. */
+/* Set one of Slurm's own options, unless the user or the environment did. Does
+ * nothing where this Slurm has no function for it. */
 void plait_slurm_options_set_default(const char *name, const char *value);
 
-/* Set it whoever did before. -1 where this Slurm has no function for it. */
+/* The same, also where the option is set already. -1 where this Slurm has no
+ * function for it. */
 int plait_slurm_options_set(const char *name, const char *value);
 
 #endif

@@ -26,7 +26,7 @@ void plait_spares_begin(struct plait_options *options)
     if (!getenv(PLAIT_ENV_PREFLIGHT_STEP))
         return;
     options->spares = 0;
-    options->model[0] = '\0'; /* its memory does not matter there */
+    options->model[0] = '\0'; /* no model is loaded in that step */
 }
 
 int plait_spares_subtract(const struct plait_options *options,
@@ -114,7 +114,8 @@ static int fill_command(struct command *c, int nodes, int per_node,
     return 0;
 }
 
-/* What the tasks and srun say of it. NULL, with the reason in err. */
+/* Run the preflight step. What its tasks and srun print (malloc'ed); NULL, with
+ * the reason in err. */
 static char *run_preflight(const struct plait_slurm_options *slurm, int nodes,
                            int *status, struct plait_error *err)
 {
@@ -134,7 +135,7 @@ static char *run_preflight(const struct plait_slurm_options *slurm, int nodes,
 
 /* ---- what it found ---- */
 
-/* Behind the next semicolon that is in no parentheses; NULL: there is none. */
+/* The text behind the next "; " outside parentheses; NULL: there is none. */
 static const char *next_part(const char *at)
 {
     int depth = 0;
@@ -147,8 +148,8 @@ static const char *next_part(const char *at)
     return NULL;
 }
 
-/* The names in "NODE: REASON; NODE: REASON", joined by commas behind what is in
- * `list`; how many, or -1 where the text is of another kind. */
+/* Append the names in "NODE: REASON; NODE: REASON" to `list`, separated by
+ * commas. How many there are, or -1 where the text has another form. */
 static int list_nodes(const char *text, char *list, size_t size)
 {
     size_t used = strlen(list);
@@ -166,8 +167,8 @@ static int list_nodes(const char *text, char *list, size_t size)
     return n;
 }
 
-/* The line of the step's RANK 0, without what is before it; or the last
- * line. */
+/* The report of the step's RANK 0 without its prefix, and *said = 1; or else
+ * the last line of the output. */
 static char *find_line(char *text, int *said)
 {
     char *at = strstr(text, said_by), *end;
@@ -185,7 +186,8 @@ static char *find_line(char *text, int *said)
     return at ? at + 1 : text;
 }
 
-/* The exit status, or 0 and the nodes to leave out in `list`. */
+/* 0, with the nodes to leave out appended to `list`; or srun's exit status,
+ * with the reason in err. */
 static int judge(char *text, int status, int spares, char *list, size_t size,
                  struct plait_error *err)
 {

@@ -6,23 +6,25 @@
 #include "topology/base/error.h"
 #include "topology/start/options.h"
 
-/* --spares: srun runs the preflight on all nodes of its job in a step of its
- * own, whose tasks measure and end, and then makes the step that was asked for
- * on the rest. So nobody in that step sees a node that was left out: not MPI,
- * not a trainer that reads SLURM_NTASKS. */
+/* --spares: srun first runs the preflight on all nodes of its job, in a
+ * separate step whose tasks measure and exit. Then it makes the step that was
+ * asked for on the nodes that remain. So nothing in that step sees a node that
+ * was left out: neither MPI nor a trainer that reads SLURM_NTASKS. */
 
-/* In the srun of a preflight step nothing is spared. Before any check. */
+/* Clear --spares in the srun of the preflight step itself. Call before any
+ * check. */
 void plait_spares_begin(struct plait_options *options);
 
-/* Take the tasks of the spare nodes off those that Slurm is asked for. -1, with
- * the reason in err, where none would be left or nodes have unequally many. */
+/* Subtract the tasks of the spare nodes from slurm->tasks. -1, with the reason
+ * in err, where no node would be left or the number of tasks of a node is not
+ * known. */
 int plait_spares_subtract(const struct plait_options *options,
                           struct plait_slurm_options *slurm,
                           struct plait_error *err);
 
-/* In srun before it makes its step: measure, leave out nodes below a bound and
- * as many others as there are spares left, and take back --preflight. 0, or
- * srun's exit status and the reason in err. */
+/* In srun before it makes its step: measure, exclude the nodes below a bound
+ * and as many others as there are spares left, and clear options->preflight,
+ * which is done then. 0, or srun's exit status and the reason in err. */
 int plait_spares_choose(struct plait_options *options, struct plait_error *err);
 
 #endif
