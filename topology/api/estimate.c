@@ -11,8 +11,8 @@ struct plait_job_estimate {
     double figure[PLAIT_NFIGURES];
 };
 
-/* The resolved layout of the sizes that a configuration names; those left to
- * be inferred are 1. */
+/* Resolve the layout that a configuration names. Sizes that are left to be
+ * inferred are 1. */
 static int config_layout(const struct plait_job_config *config,
                          struct plait_layout *layout, struct plait_error *err)
 {

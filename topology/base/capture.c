@@ -134,8 +134,8 @@ static void drop_files(int keep)
         dup2(null, fd);
 }
 
-/* A killed process ends at once, unless a driver holds it: then whoever
- * adopts it sees it off. */
+/* Wait up to a second for a killed process. One that a driver holds longer is
+ * left behind: init reaps it once this process has ended. */
 static void reap(pid_t pid)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
@@ -171,7 +171,7 @@ char *plait_capture_call(void (*work)(void *arg, int fd), void *arg,
     saved = errno;
     close(fds[0]);
     if (pid > 0) {
-        /* It has nothing more to say. */
+        /* Its output has been read to the end, or is no longer wanted. */
         kill(pid, SIGKILL);
         reap(pid);
     }

@@ -8,12 +8,12 @@
 extern "C" {
 #endif
 
-/* Let the process have so many files and connections open, beside a few
- * hundred others, as far as the hard limit goes: many systems begin with 1024.
- * Where it does not go so far, opening them says so. */
+/* Raise the limit of open files to `files` and a few hundred others, as far as
+ * the hard limit allows: many systems begin with 1024. Where that is not
+ * enough, the call that opens one file too many fails. */
 void plait_files_allow(size_t files);
 
-/* Write all of it, whatever signals come between. -1 with errno. */
+/* Write all `size` bytes, even if signals interrupt. 0, or -1 with errno. */
 int plait_files_write(int fd, const char *text, size_t size);
 
 #ifdef __cplusplus

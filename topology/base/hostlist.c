@@ -46,7 +46,7 @@ static int read_number(const char **p, const char *end, int *value)
     return digits > DIGITS_MOST ? 0 : digits;
 }
 
-/* One "4" or "01-16" of a bracket, each value followed by what stands
+/* Expand one "4" or "01-16" of a bracket, each value followed by the text
  * behind the bracket. */
 static int expand_range(struct expansion *x, size_t used, const char *p,
                         const char *close, const char *end)

@@ -20,8 +20,8 @@ char **plait_hostlist_create(const char *text, int *count,
                              struct plait_error *err);
 void plait_hostlist_destroy(char **names, int count);
 
-/* What Slurm counts for each node, as in "2(x3),1": that of node `node`, from
- * 0; -1 where the text counts none for it. */
+/* The number of tasks on node `node` (from 0) in Slurm's notation for all
+ * nodes, such as "2(x3),1"; -1 where the text has none for it. */
 int plait_hostlist_tasks(const char *text, int node);
 
 #endif

@@ -2,9 +2,9 @@
 #ifndef PLAIT_TOPOLOGY_BASE_NEAREST_H
 #define PLAIT_TOPOLOGY_BASE_NEAREST_H
 
-/* The index of the name that `word` was probably meant to be: the first of
- * those that fewest letters have to be put in, left out or changed for, at
- * most three of them and not all; or -1. */
+/* The index of the name that `word` was probably meant to be: the first at the
+ * smallest edit distance, which is at most 3 and less than the name's length.
+ * -1: there is none. */
 int plait_nearest(const char *word, const char *const *names, int n);
 
 #endif

@@ -7,7 +7,7 @@
 
 /* A list of whole numbers, or of pairs of them, as long as the file has it. */
 struct plait_numbers {
-    bool is_auto; /* "auto" stands there instead */
+    bool is_auto; /* the file says "auto" instead */
     int n;        /* numbers, or pairs */
     int64_t *at;  /* malloc'ed: [n], or the pairs one after the other */
 };

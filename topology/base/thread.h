@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-/* A thread that takes no signals: those of the process are for the thread that
- * handles them, here the main one. 0, or -1 with errno. */
+/* Start a thread that blocks all signals, so that the main thread gets those of
+ * the process. 0, or -1 with errno. */
 int plait_thread_create(pthread_t *thread, void *(*run)(void *arg), void *arg);
 
 #endif

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No file that is read here comes near it; a device or a pipe might. */
+/* Far above any real file: the limit stops the reading of a device or a
+ * pipe. */
 #define MAX_FILE ((size_t)64 << 20)
 
 struct plait_yaml {
@@ -31,7 +32,7 @@ void plait_yaml_destroy(struct plait_yaml *yaml)
     errno = saved;
 }
 
-/* One line stays one line, whatever the file holds. */
+/* Replace control characters, so that an error stays one line. */
 static void make_printable(char *text)
 {
     for (; *text; text++)

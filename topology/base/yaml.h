@@ -52,9 +52,9 @@ int plait_yaml_errorf(const struct plait_yaml *yaml, const yaml_node_t *node,
 
 enum plait_yaml_type {
     PLAIT_YAML_INT,     /* int, min .. max */
-    PLAIT_YAML_SIZE,    /* int, min .. max, or "auto": `count` */
-    PLAIT_YAML_INT64,   /* int64_t, min .. max, or where `count` is not 0,
-                           "auto": that */
+    PLAIT_YAML_SIZE,    /* int, min .. max; "auto" becomes `count` */
+    PLAIT_YAML_INT64,   /* int64_t, min .. max; where `count` is not 0, "auto"
+                           becomes `count` */
     PLAIT_YAML_UINT64,  /* uint64_t, any */
     PLAIT_YAML_REAL,    /* double, min .. max */
     PLAIT_YAML_REALS,   /* double[count], each min .. max */
@@ -75,7 +75,8 @@ enum plait_yaml_type {
                            `stride` bytes, each read by `fields` */
 };
 
-/* How many there are, and the array that the caller made, all zero. */
+/* `items`: an array of zeros that the caller made; n: how many entries of it
+ * are read. */
 struct plait_yaml_list {
     int n;
     void *items;
@@ -86,12 +87,13 @@ struct plait_yaml_field {
     enum plait_yaml_type type;
     size_t offset; /* into the struct that is filled */
     double min, max;
-    int count; /* of REALS, RUNS, choices or fields; what "auto" is in a SIZE,
-                  INT64 */
+    int count; /* of REALS, RUNS, choices or fields; the value of "auto" in
+                  SIZE, INT64 */
     const char *const *choices;
     const struct plait_yaml_field *fields;
     size_t stride;
-    const char *also; /* what others call it, words: for suggestions */
+    const char *also; /* other programs' names for it, separated by spaces: for
+                         suggestions */
 };
 
 /* Whether "auto" is a value of the integer. */
@@ -104,9 +106,9 @@ int plait_yaml_read(struct plait_yaml *yaml, yaml_node_t *mapping,
                     const char *what, const struct plait_yaml_field *fields,
                     int nfields, void *out, struct plait_error *err);
 
-/* The way back: "section:" and a line for each number, truth value and choice
- * of the struct at `in`, so that plait_yaml_read() finds the same values.
- * Other kinds are left out. */
+/* The reverse of plait_yaml_read(): print "section:" and a line for each
+ * number, truth value and choice of the struct at `in`, from which the same
+ * values are read. Other types are left out. */
 void plait_yaml_print(FILE *out, const char *section,
                       const struct plait_yaml_field *fields, int nfields,
                       const void *in);

@@ -26,7 +26,7 @@ static bool is_null(const yaml_node_t *node)
     return text && (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
 }
 
-/* In quotes too, which JSON gives every text. */
+/* "auto" in quotes counts too: JSON quotes every text. */
 static bool says_auto(const yaml_node_t *node)
 {
     return node->type == YAML_SCALAR_NODE &&
@@ -262,7 +262,8 @@ static int read_text(struct plait_yaml *yaml, const yaml_node_t *node,
     return 0;
 }
 
-/* Names stand in metrics files and on the terminal. */
+/* Names appear in metrics files and on the terminal, so few characters are
+ * allowed. */
 static bool is_name(const char *text)
 {
     size_t n = strlen(text);
@@ -344,7 +345,7 @@ static int read_parts(struct plait_yaml *yaml, yaml_node_t *node,
     struct plait_parts read = {0};
     int n = node->type == YAML_MAPPING_NODE ? plait_yaml_count(node) : 1;
 
-    text.min = text.max = 0; /* which are the weights' */
+    text.min = text.max = 0; /* min and max are those of the weights */
     if (node->type == YAML_SEQUENCE_NODE || n == 0)
         return plait_yaml_refuse(
             yaml, node, &text, err,
@@ -378,7 +379,7 @@ static int read_list(struct plait_yaml *yaml, yaml_node_t *node,
                                  "%s is a list of at most %d entries",
                                  field->name, (int)field->max);
     for (int i = 0; i < plait_yaml_count(node); i++) {
-        list->n = i + 1; /* its texts are the caller's from now on */
+        list->n = i + 1; /* from now on the caller frees its texts */
         if (plait_yaml_read(yaml, plait_yaml_item(yaml, node, i), field->name,
                             field->fields, field->count,
                             items + (size_t)i * field->stride, err) < 0)
@@ -424,7 +425,7 @@ static int read_field(struct plait_yaml *yaml, yaml_node_t *node,
     return -1;
 }
 
-/* Is it one of the words? */
+/* Is `text` one of `words`, which are separated by spaces? */
 static int is_called(const char *words, const char *text)
 {
     size_t n = strlen(text), m;

@@ -8,8 +8,8 @@ extern "C" {
 
 /* One line for a person: what was wrong, where, what would be right. No
  * newline. The caller owns it; a function that fails fills it in, one that
- * succeeds leaves it alone. Wherever one is taken, NULL says that nobody
- * wants to know. */
+ * succeeds leaves it alone. Functions take NULL from a caller that does not
+ * need the text. */
 struct plait_error {
     char text[512];
 };

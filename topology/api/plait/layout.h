@@ -33,8 +33,8 @@ enum plait_group {
     PLAIT_GROUP_EP = PLAIT_EP,
     PLAIT_GROUP_DP = PLAIT_DP,
     PLAIT_GROUP_PP = PLAIT_PP,
-    PLAIT_GROUP_DP_CP,     /* who shares dense weights: gradients meet here */
-    PLAIT_GROUP_EXPERT_DP, /* who shares expert weights: cp * dp / ep ranks */
+    PLAIT_GROUP_DP_CP,     /* ranks that sum gradients of dense weights */
+    PLAIT_GROUP_EXPERT_DP, /* the same of experts: cp * dp / ep ranks */
     PLAIT_GROUP_TP_PP,     /* one whole copy of the dense model */
     PLAIT_NGROUPS
 };
