@@ -7,7 +7,7 @@
 
 /* Lines of "$SLURM_TOPOLOGY_ADDR $SLURM_TOPOLOGY_ADDR_PATTERN", one per node,
  * such as "s0.s4.n1 switch.switch.node" or "b2.n1 block.node", the outermost
- * switch first. Slurm tells each node only about itself; one task per node
+ * switch first. Slurm tells each node only its own address; one task per node
  * that echoes both gives the whole job's tree. */
 
 enum { PARTS_MOST = 16, LINE_LONGEST = 1023 };

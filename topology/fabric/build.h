@@ -5,8 +5,7 @@
 #include "topology/base/names.h"
 #include "topology/fabric/fabric.h"
 
-/* How the readers of the single formats put a fabric together. Not
- * installed. */
+/* How the readers of the formats put a fabric together. Not installed. */
 struct plait_fabric {
     struct plait_names nodes, switches;
     int *leaf;   /* [nodes] switch, -1 none */

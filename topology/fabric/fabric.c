@@ -109,7 +109,8 @@ int plait_fabric_parent(const struct plait_fabric *fabric, int index)
     return above == self ? -1 : above;
 }
 
-/* Raise the switches above `index` to their height, or find a circle. */
+/* Raise the switches above `index` to their height; -1 where they form a
+ * circle. */
 static int raise_above(struct plait_fabric *fabric, int index,
                        struct plait_error *err)
 {
@@ -122,7 +123,7 @@ static int raise_above(struct plait_fabric *fabric, int index,
                                 fabric->switches.name[index]);
         }
         if (fabric->height[up] >= height)
-            break; /* and so is everything above it */
+            break; /* the switches above it are high enough too */
         fabric->height[up] = height;
     }
     return 0;
@@ -151,13 +152,13 @@ static int starts(const char *line, size_t n, const char *with)
     return n >= strlen(with) && strncasecmp(line, with, strlen(with)) == 0;
 }
 
-/* What scontrol says of a cluster without a topology. */
+/* What scontrol prints on a cluster without a topology. */
 static int is_none(const char *text, size_t size)
 {
     return starts(text, size, "No topology information");
 }
 
-/* The reader for what the first telling line looks like. */
+/* The reader for the format that the first significant line shows. */
 static plait_fabric_reader *guess(const char *text, size_t size)
 {
     const char *end = text + size;

@@ -9,9 +9,9 @@
 extern "C" {
 #endif
 
-/* The tree itself, for the planner and for pictures. Switches are numbered
- * from 0; switches that share a node or a child (rails, the spines of a fat
- * tree) count as one. */
+/* The tree, for the planner and for pictures. Switches are numbered from 0;
+ * switches that share a node or a child (rails, the spines of a fat tree) count
+ * as one. */
 int plait_fabric_switches(const struct plait_fabric *fabric);
 const char *plait_fabric_switch_name(const struct plait_fabric *fabric,
                                      int index);

@@ -130,12 +130,13 @@ static int read_line(struct reader *r, const char *p, const char *end)
     return 0;
 }
 
-/* A management host on a spine does not make it a leaf: a switch is none if
- * most of the switches around it carry more hosts than it does. */
+/* Find the leaves. A management host on a spine does not make it a leaf: a
+ * switch is no leaf if most of the switches around it carry more hosts than it
+ * does. */
 static void find_leaves(const struct reader *r, const int *hosts, int *level)
 {
     int n = r->fabric->switches.count;
-    int *around = level + n; /* scratch: links, links to busier ones */
+    int *around = level + n; /* links; links to busier switches */
     int *busier = level + 2 * n;
 
     for (int i = 0; i < r->up.count; i++) {
@@ -148,7 +149,8 @@ static void find_leaves(const struct reader *r, const int *hosts, int *level)
         level[i] = hosts[i] && 2 * busier[i] <= around[i] ? 1 : 0;
 }
 
-/* Level by level: whoever is linked to level k and has none yet is k + 1. */
+/* Level by level: a switch that has no level yet and is linked to one of level
+ * k gets k + 1. */
 static void find_levels(const struct reader *r, int *level)
 {
     int raised = 1;
@@ -182,7 +184,7 @@ static int link_switches(struct reader *r, const int *level)
         const struct link *link = &r->up.link[i];
         struct plait_error why;
 
-        /* Leaves that rails made one may share spines already. */
+        /* Leaves that rails have united may share spines already. */
         if (level[link->to] == level[link->from] + 1 && level[link->from] &&
             plait_fabric_hang_switch(r->fabric, link->from, link->to, &why) < 0)
             return plait_errorf(r->err, "%s: %s", r->file, why.text);

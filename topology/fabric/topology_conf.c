@@ -178,8 +178,8 @@ static int copy_value(const struct reader *r, const struct record *record,
     return 0;
 }
 
-/* Every line that defines something, in order, before what hangs below it,
- * so that a child may be defined after its parent. */
+/* Name all switches and blocks first, in the order of the lines, since a child
+ * may be defined after its parent. */
 static int define_switches(struct reader *r)
 {
     char name[256];
@@ -281,7 +281,7 @@ static int link_switches(struct reader *r, int with_switches)
             (value[SWITCHES].text != NULL) != with_switches)
             continue;
         if (!value[SWITCHES].text && !value[NODES].text) {
-            /* scontrol prints empty switches and blocks so */
+            /* scontrol prints empty switches and blocks like this. */
             if (value[LEVEL].text || value[BLOCK_INDEX].text)
                 continue;
             return refuse_line(r, record->line, "neither Nodes nor Switches");

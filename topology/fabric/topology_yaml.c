@@ -19,7 +19,7 @@ struct reader {
     struct plait_fabric *fabric;
     struct plait_yaml *yaml;
     struct plait_error *err;
-    const yaml_node_t *at; /* where the names come from */
+    const yaml_node_t *at; /* for errors: the node whose names are read */
     int target;
 };
 

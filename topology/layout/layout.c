@@ -12,7 +12,8 @@
 const char *const plait_axis_names[PLAIT_NAXES] = {"tp", "cp", "ep", "dp",
                                                    "pp"};
 
-/* The axes whose product is the world; the one inferred first leads. */
+/* The axes whose product is the world size. The first one that may be is
+ * inferred. */
 static const enum plait_axis factors[] = {PLAIT_DP, PLAIT_PP, PLAIT_CP,
                                           PLAIT_TP};
 enum { NFACTORS = sizeof(factors) / sizeof(factors[0]) };
@@ -270,7 +271,8 @@ static int check_sizes(const struct plait_layout *layout, int world,
     return 0;
 }
 
-/* Does the expert reading leave tp and pp where the dense one has them? */
+/* Are the tp and pp coordinates the same in both decompositions, with and
+ * without experts? */
 static int check_experts(const struct plait_layout *layout,
                          struct plait_error *err)
 {
@@ -302,7 +304,7 @@ static int check_experts(const struct plait_layout *layout,
     return 0;
 }
 
-/* The sizes of one axis that is to be inferred: world / (all others). */
+/* Infer the size of one axis: world / (all others). */
 static int infer_size(struct plait_layout *layout, int world,
                       struct plait_error *err)
 {

@@ -67,8 +67,8 @@ void plait_layout_coord(const struct plait_layout *layout, int rank,
 int plait_layout_rank(const struct plait_layout *layout,
                       const struct plait_coord *coord);
 
-/* Is each tp group that has one of the `n` ranks from `first` on among these,
- * as those of a node? */
+/* Does every tp group that has one of the `n` ranks from `first` on, such as
+ * those of a node, lie within these ranks? */
 int plait_layout_keeps_tp(const struct plait_layout *layout, int first, int n);
 
 /* Members of `rank`'s group, ascending. `members` holds world ints, or is

@@ -4,8 +4,8 @@
 
 #include "topology/node/node.h"
 
-/* Which cores a task gets. Every task of a node computes the whole division
- * for itself, so nothing here may depend on who asks. */
+/* Which cores a task gets. Every task of a node computes the whole division for
+ * itself, so the result must not depend on which task computes it. */
 
 /* The allowed PUs near a task's GPU, or an empty set where that is unknown
  * or nothing there is allowed. */
@@ -77,8 +77,8 @@ static void share(hwloc_topology_t topology, hwloc_const_cpuset_t from,
     hwloc_bitmap_and(cpus, cpus, from);
 }
 
-/* Divide what is near to this task's GPU among the tasks whose GPUs are near
- * to the same. Returns 0 if the task has no such place. */
+/* Divide the PUs near to this task's GPU among the tasks whose GPUs are near to
+ * the same. Returns 0 if no allowed PU is near to it. */
 static int bind_near(const struct plait_node *node,
                      hwloc_const_cpuset_t allowed, const int *seats, int ntasks,
                      int local, hwloc_cpuset_t near, hwloc_cpuset_t taken,
@@ -106,8 +106,8 @@ static int bind_near(const struct plait_node *node,
     return i;
 }
 
-/* The tasks without a place divide what the others left, or everything if
- * they left nothing. */
+/* The tasks without a GPU, or with no allowed PU near to it, divide the PUs
+ * that the other tasks left, or all if none are left. */
 static void bind_rest(const struct plait_node *node,
                       hwloc_const_cpuset_t allowed, const int *seats,
                       int ntasks, int local, hwloc_cpuset_t near,

@@ -75,7 +75,7 @@ int node_builder_add_gpu(struct node_builder *builder,
     node->gpus[node->ngpus] = *gpu;
     node->gpus[node->ngpus].nics = NULL;
     node->gpus[node->ngpus].nnics = 0;
-    node->gpus[node->ngpus].index = node->ngpus; /* for sorting: the old one */
+    node->gpus[node->ngpus].index = node->ngpus; /* the index before sorting */
     node->ngpus++;
     return 0;
 }
@@ -224,8 +224,8 @@ static enum plait_distance distance(const struct node_builder *builder,
     return PLAIT_DIST_PXB;
 }
 
-/* Direct links are what they are; through switches, a pair gets what the
- * narrower of the two has to all switches together. */
+/* The bandwidth between two GPUs is that of their direct links, plus, through
+ * switches, the smaller of the two GPUs' bandwidths to all switches. */
 int node_builder_join(struct node_builder *builder,
                       const struct node_link *links, int nlinks)
 {

@@ -4,19 +4,20 @@
 
 #include "topology/node/node.h"
 
-/* What the readers of node descriptions share: they add the GPUs and NICs
- * they find, sort them, join GPUs by links, and get the rest worked out. */
+/* Shared by the readers of node descriptions: they add the GPUs and NICs they
+ * find, sort them, join GPUs by links, and have the rest computed. */
 
 #define NODE_MAX_BRIDGES 32
-/* Far more than any machine has; what claims more is a broken file. */
+/* Far more than any machine has: a file with more is broken. */
 #define NODE_MAX_DEVICES 512
 
-/* Where a device hangs: the host bridge, then bridge by bridge downwards. */
+/* Where a device is attached: the host bridge, then bridge by bridge
+ * downwards. */
 struct node_locus {
     int numa;          /* -1 unknown */
-    const void *place; /* stands for the device's share of the host, where
-                          that is no single NUMA node; NULL: all of it */
-    const void *host;  /* stands for the host bridge */
+    const void *place; /* identifies the part of the host near the device, where
+                          that is not one NUMA node; NULL: the whole host */
+    const void *host;  /* identifies the host bridge */
     int nbridges;
     const void *bridges[NODE_MAX_BRIDGES];
 };
@@ -25,8 +26,8 @@ struct node_builder {
     struct plait_node *node;
     struct node_locus *gpus; /* [ngpus] */
     struct node_locus *nics; /* [nnics] */
-    /* Bridges between two devices under one switch and the switch itself:
-     * 1 where ports are listed (hwloc), 0 where switches are (NCCL). */
+    /* Bridges between a switch and a device on it: 1 where the source lists a
+     * switch's ports (hwloc), 0 where it lists switches (NCCL). */
     int switch_depth;
 };
 
@@ -67,19 +68,19 @@ void node_format_busid(unsigned domain, unsigned bus, unsigned dev,
 int node_parse_busid(const char *text, unsigned *domain, unsigned *bus,
                      unsigned *dev, unsigned *func);
 
-/* Is this PCI function a GPU that can train? `vendor` and `device` are 0
- * where unknown. Its vendor's short name, or NULL. */
+/* If this PCI function is a GPU that can train, its vendor's short name, else
+ * NULL. `vendor` and `device` are 0 where unknown. */
 const char *node_gpu_vendor(unsigned class_id, unsigned vendor,
                             unsigned device);
-/* What the vendor states for one NVLink in one direction, in GB/s. `sm` is
- * 10 * compute capability, 0 unknown. */
+/* One NVLink in one direction by the vendor's data sheet, in GB/s. `sm` is 10 *
+ * compute capability, 0 unknown. */
 double node_nvlink_gbps(int sm);
-/* What AMD states for one xGMI link in one direction, in GB/s, and the number
- * of a GPU generation as that takes it (0x90a for gfx90a); text: RCCL's gcn
- * attribute, NULL: 0. */
+/* One xGMI link in one direction by AMD's data sheet, in GB/s. `gcn` is the GPU
+ * generation in hexadecimal (0x90a for gfx90a), which node_parse_gcn() reads
+ * from RCCL's gcn attribute (NULL: 0). */
 double node_xgmi_gbps(int gcn);
 int node_parse_gcn(const char *text);
-/* What a GPU is called, "" if these ids are not known here. */
+/* The name of a GPU model, "" if these ids are not known here. */
 const char *node_gpu_model(unsigned vendor, unsigned device);
 /* Is this PCI function a NIC made for message passing (InfiniBand, EFA,
  * Slingshot, Omni-Path)? */

@@ -25,8 +25,8 @@
 
 #define NAME "node.xml"
 #define NAME_NEW "node.xml.new"
-/* A file of its own, which only root can open: whoever can open a file can
- * lock it, and the directory is for all to read. */
+/* The lock is a separate file, which only root can open: a process that can
+ * open a file can lock it, and everyone can read the directory. */
 #define NAME_LOCK "node.lock"
 
 /* The largest recorded machine needs 1 MiB. */
@@ -57,8 +57,8 @@ static int count_entries(const char *path)
     return n;
 }
 
-/* What a cache must have been written under. slurmd may start before the
- * drivers do, so they count as well. */
+/* What must be the same when the cache is written and read. slurmd may start
+ * before the drivers do, so these count as well. */
 static int make_key(char *key, struct plait_error *err)
 {
     char boot[64], nvidia[64];
@@ -124,8 +124,8 @@ error:
     return text;
 }
 
-/* Where the XML starts in the cache's text; NULL if the file is not whole or
- * not of now. */
+/* Where the XML starts in the cache's text; NULL if the file is incomplete, or
+ * was written under another key. */
 static const char *check_entry(const char *dir, const char *text, size_t size,
                                struct plait_error *err)
 {
@@ -224,7 +224,7 @@ int plait_node_prepare_cache(const char *dir, struct plait_error *err)
     return 0;
 }
 
-/* Against others who write at the same time; they are not waited for. */
+/* Keep other writers out. Fails at once where one is active. */
 static int take_lock(int dir, struct plait_error *err)
 {
     int fd =
@@ -273,7 +273,7 @@ static int write_cache(const char *dir, struct plait_error *err)
 
     if (fd < 0 || (lock = take_lock(fd, err)) < 0)
         goto error;
-    /* Another process may have done it meanwhile. */
+    /* Another process may have written it meanwhile. */
     if (plait_node_check_cache(dir, err) == 0)
         rc = 0;
     else if (make_key(key, err) == 0 && (node = node_create_whole(err))) {
@@ -293,7 +293,7 @@ error:
     return rc;
 }
 
-/* What a child has to say: "+" and a node as XML or nothing, or "-" and the
+/* A child's answer: "+" and a node as XML, or nothing; or "-" and the
  * reason. */
 static void say(int fd, const char *text, size_t size, int good)
 {
@@ -322,7 +322,8 @@ static void discover_in_child(void *arg, int fd)
     say(fd, xml ? xml : err.text, xml ? size : strlen(err.text), xml != NULL);
 }
 
-/* Run it in a child process; its word without the "+", or NULL. */
+/* Run `work` in a child process. Its answer without the "+"; NULL with the
+ * reason in err. */
 static char *ask_child(void (*work)(void *arg, int fd), void *arg, int seconds,
                        size_t *size, struct plait_error *err)
 {

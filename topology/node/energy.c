@@ -25,7 +25,7 @@ struct plait_energy {
     nvml_void shutdown;
     nvml_joules joules;
     void *device;
-    double first; /* joules of the GPU before */
+    double first; /* the GPU's counter at the start, in joules */
     int npackages;
     struct package packages[PACKAGES_MOST];
 };
@@ -39,7 +39,7 @@ static int find_symbol(void *library, const char *name, void *at)
     return symbol ? 0 : -1;
 }
 
-/* What the driver counts for the whole board, since it was loaded. */
+/* Joules of the whole board since the driver was loaded. */
 static double read_gpu(const struct plait_energy *energy)
 {
     unsigned long long millijoules;
@@ -89,8 +89,8 @@ static double read_number(const char *folder, const char *name)
     return value;
 }
 
-/* Packages are intel-rapl:0, :1, ..., of AMD's processors too; what lies below
- * them is part of them. */
+/* Packages are intel-rapl:0, :1, ..., also those of AMD's processors; the zones
+ * below them are part of them. */
 static int open_processors(struct plait_energy *energy, const char *rapl)
 {
     for (int i = 0; i < PACKAGES_MOST; i++) {

@@ -9,15 +9,15 @@ struct plait_energy;
 #define PLAIT_ENERGY_RAPL "/sys/class/powercap"
 
 /* Of the GPU at the PCI address `busid`; "": of the node's processors, whose
- * counters lie in the folder `rapl` (Linux lets root alone read them, unless
- * the site has changed that). NULL where nothing counts, or not for this
- * user. */
+ * counters are in the folder `rapl` (Linux lets root alone read them, unless
+ * the site has changed that). NULL where there is no counter, or this user may
+ * not read it. */
 struct plait_energy *plait_energy_create(const char *busid, const char *rapl);
 void plait_energy_destroy(struct plait_energy *energy);
 
-/* Joules since it was created. A counter of processors starts again after some
- * minutes, so it is to be asked more often than that. NAN: it no longer
- * counts. */
+/* Joules since it was created. The processors' counters wrap after some
+ * minutes, so call it more often than that. NAN: the counter can no longer be
+ * read. */
 double plait_energy_read(struct plait_energy *energy);
 
 #endif

@@ -15,8 +15,8 @@ struct node_env {
 
 #define PREFIX "HWLOC_"
 
-/* No plugin is looked for: they start GPU runtimes, which takes seconds, and
- * tell nothing that is not read elsewhere. No banner is printed. */
+/* hwloc loads no plugins: they start GPU runtimes, which takes seconds, and
+ * report nothing that is not read elsewhere. No banner is printed. */
 static const char *const own[][2] = {
     {"HWLOC_PLUGINS_PATH", "/nonexistent"},
     {"HWLOC_HIDE_ERRORS", "2"},

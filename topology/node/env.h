@@ -7,7 +7,7 @@
  * else hides them while it asks hwloc. */
 struct node_env;
 
-/* Take every HWLOC_* variable out of the environment, and put in what keeps
+/* Remove every HWLOC_* variable from the environment, and set those that keep
  * hwloc quick and quiet; NULL with errno. */
 struct node_env *node_env_hide(void);
 /* Put it back as it was and free. NULL-safe, keeps errno. */

@@ -7,7 +7,7 @@
 #include "topology/node/build.h"
 #include "topology/node/hwloc.h"
 
-/* From an hwloc topology to a node; XML and synthetic ones. */
+/* From an hwloc topology to a node; reads XML and synthetic topologies. */
 
 static void copy(char *to, size_t size, const char *from)
 {
@@ -26,7 +26,7 @@ static hwloc_obj_t child_of_type(hwloc_obj_t pci, hwloc_obj_osdev_type_t type)
     return NULL;
 }
 
-/* Memory on a GPU may show as a NUMA node; no task lives there. */
+/* Memory of a GPU may appear as a NUMA node, which is not one of the host's. */
 static int is_host_memory(hwloc_obj_t numa)
 {
     return !numa->subtype || strcmp(numa->subtype, "GPUMemory") != 0;
@@ -71,7 +71,7 @@ static int locate(hwloc_topology_t topology, hwloc_obj_t device,
             errno = E2BIG;
             return -1;
         }
-        /* From the device upwards now, turned round below. */
+        /* Collected from the device upwards, and reversed below. */
         locus->bridges[n++] = at;
     }
     locus->nbridges = n;
@@ -115,7 +115,7 @@ static int is_virtual_function(hwloc_obj_t pci)
     return 0;
 }
 
-/* "Tesla V100-SXM2-16GB", from whoever knows it. */
+/* "Tesla V100-SXM2-16GB", from the first source that has a name. */
 static const char *gpu_model(hwloc_obj_t pci)
 {
     const char *model = hwloc_obj_get_info_by_name(pci, NODE_INFO_MODEL);
@@ -193,7 +193,7 @@ static int add_nics(struct node_builder *builder, hwloc_topology_t topology,
     return node_builder_add_nic(builder, &nic, &locus);
 }
 
-/* Which library found an OS device, if it found a GPU. */
+/* Did `library` find this OS device, and is it a GPU? */
 static int found_by(hwloc_obj_t osdev, const char *library)
 {
     size_t n = strlen(library);
@@ -209,8 +209,8 @@ static int has_pci(hwloc_obj_t obj)
     return obj != NULL;
 }
 
-/* Without PCI devices (an XML written without them) the GPUs are what one
- * of the GPU libraries listed; each lists them all, so one must do. */
+/* Without PCI devices (an XML written without them) the GPUs are what one of
+ * the GPU libraries listed; each lists all of them, so only one is used. */
 static int add_bare_gpus(struct node_builder *builder,
                          hwloc_topology_t topology)
 {
@@ -271,7 +271,7 @@ static int is_switch(hwloc_obj_t obj)
     return obj->subtype && strcmp(obj->subtype, "NVSwitch") == 0;
 }
 
-/* What object `from` has to all switch ports together, in GB/s. */
+/* The bandwidth of object `from` to all switch ports together, in GB/s. */
 static double to_switches(const struct hwloc_distances_s *matrix, unsigned from)
 {
     double sum = 0;
@@ -285,9 +285,9 @@ static double to_switches(const struct hwloc_distances_s *matrix, unsigned from)
 }
 
 /* hwloc keeps link bandwidths in MB/s, with each NVSwitch port (and POWER's
- * packages) as objects beside the GPUs. Its own transitive closure forgets
- * direct links, so: a pair has its direct link, and through the switches
- * what the narrower of the two has to them. */
+ * packages) as objects beside the GPUs. Its own transitive closure loses direct
+ * links. So here a pair of GPUs gets its direct link, plus, through the
+ * switches, the smaller of the two GPUs' bandwidths to them. */
 static void add_matrix(struct node_builder *builder,
                        const struct hwloc_distances_s *matrix)
 {
@@ -383,7 +383,7 @@ hwloc_topology_t node_create_topology(void)
     return topology;
 }
 
-/* hwloc says only EINVAL; look for the usual reasons ourselves. */
+/* hwloc reports only EINVAL: look for the usual reasons. */
 static int explain_bad_xml(const char *path, struct plait_error *err)
 {
     char head[4096], version[16] = "";

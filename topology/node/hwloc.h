@@ -4,8 +4,8 @@
 
 #include "topology/node/node.h"
 
-/* What discovery knows beyond hwloc is written into the hwloc topology, as
- * infos and distances, and read from there: so it survives the cache. */
+/* What discovery finds and hwloc does not is written into the hwloc topology,
+ * as infos and distances, and read from there: so the cache keeps it too. */
 
 /* Info of an OS device: the speed of its port in Mbit/s. */
 #define NODE_INFO_MBPS "PlaitPortMbps"
@@ -13,14 +13,14 @@
 #define NODE_INFO_VENDOR "GPUVendor"
 #define NODE_INFO_MODEL "GPUModel"
 
-/* An empty topology that will keep what we look at and nothing else. */
+/* An empty topology whose filters keep only what is used here. */
 hwloc_topology_t node_create_topology(void);
 
-/* Takes the topology over, also where it fails. NULL with errno. */
+/* Takes ownership of the topology, also on failure. NULL with errno. */
 struct plait_node *node_read_topology(hwloc_topology_t topology);
 
-/* This machine with all that it has, also what this process may not use;
- * HWLOC_* is not obeyed. */
+/* The whole machine, including what this process may not use; HWLOC_* is not
+ * obeyed. */
 struct plait_node *node_create_whole(struct plait_error *err);
 
 /* Store a bandwidth matrix between PCI devices: values[n][n] in MB/s, one

@@ -10,8 +10,8 @@
 #include "topology/node/env.h"
 #include "topology/node/hwloc.h"
 
-/* The machine itself: what hwloc finds, and what it does not say without
- * the vendors' plugins: link bandwidths and port speeds. */
+/* The live machine: what hwloc finds, and what it does not report without the
+ * vendors' plugins: link bandwidths and port speeds. */
 
 #define KFD_NODES "/sys/class/kfd/kfd/topology/nodes"
 #define KFD_XGMI 11
@@ -210,7 +210,7 @@ void node_note_links(hwloc_topology_t topology, const char *name, unsigned n,
         hwloc_distances_add_commit(topology, handle, 0);
 }
 
-/* What hwloc did not say. A topology that HWLOC_XMLFILE brought in from
+/* Add what hwloc did not report. A topology that HWLOC_XMLFILE brought in from
  * elsewhere must not get this machine's links. */
 static void complete(hwloc_topology_t topology)
 {
@@ -228,9 +228,9 @@ static void complete(hwloc_topology_t topology)
 
 static hwloc_topology_t load_topology(unsigned long flags)
 {
-    /* All but the last start whole GPU runtimes, which takes seconds; what
-     * they know, sysfs and NVML tell too. The last is libpciaccess, which
-     * tells nothing that sysfs does not, and leaks. */
+    /* All but the last start whole GPU runtimes, which takes seconds, and find
+     * only what sysfs and NVML report too. The last is libpciaccess, which
+     * reports nothing that sysfs does not, and leaks. */
     static const char *const unwanted[] = {"gl",   "opencl",    "cuda", "nvml",
                                            "rsmi", "levelzero", "pci"};
     hwloc_topology_t topology = node_create_topology();

@@ -9,9 +9,9 @@
 #include "topology/node/build.h"
 
 /* NCCL's topology XML, and RCCL's, which differs only in its link element:
- * system > cpu > pci > ... > pci > gpu > nvlink|xgmi, and nic > net under a
- * pci or a cpu. Cloud providers ship skeletons without gpu and net elements,
- * in which the PCI class alone tells what a device is. */
+ * system > cpu > pci > ... > pci > gpu > nvlink|xgmi, and nic > net under a pci
+ * or a cpu. Cloud providers ship skeletons without gpu and net elements, in
+ * which only the PCI class tells what a device is. */
 
 #define MAX_DEPTH 64
 #define MAX_FILE (16 << 20)
@@ -105,7 +105,7 @@ static void busid_of(struct reader *reader, const char *text, char *busid)
         node_format_busid(domain, bus, dev, func, busid);
 }
 
-/* The open element `kind` nearest to the top, or NULL. */
+/* The innermost open element of this kind, or NULL. */
 static struct open_element *enclosing(struct reader *reader, enum element kind)
 {
     int i;
@@ -117,7 +117,7 @@ static struct open_element *enclosing(struct reader *reader, enum element kind)
     return NULL;
 }
 
-/* Where the device of open element `upto` hangs. */
+/* Where the device of open element `upto` is attached. */
 static void locate(struct reader *reader, const struct open_element *upto,
                    struct node_locus *locus)
 {

@@ -58,8 +58,7 @@ struct plait_node {
     int numa_nodes, cores, pus;   /* 0: the source does not say */
     int unclassified; /* PCI devices the source names without saying what
                          they are */
-    int hosts; /* that the source describes; this node is the first of them.
-                  0: it does not say */
+    int hosts;        /* in the source, this one first; 0: unknown */
     hwloc_topology_t topology; /* owned; NULL when read from an NCCL XML */
 };
 

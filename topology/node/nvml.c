@@ -79,7 +79,7 @@ static int load_library(struct nvml *nvml)
             return -1;
         memcpy(symbols[i].at, &symbol, sizeof(symbol));
     }
-    /* Drivers before 470 lack this one; then the bus id has to tell. */
+    /* Drivers before 470 lack this function: the bus id is used instead. */
     symbol = dlsym(nvml->library, "nvmlDeviceGetNvLinkRemoteDeviceType");
     memcpy(&nvml->link_remote_type, &symbol, sizeof(symbol));
     return 0;

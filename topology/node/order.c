@@ -5,7 +5,7 @@
  * helps. A node has at most tens of GPUs, so this is exact enough and quick;
  * ties go to the lower position, so it is deterministic. */
 
-/* How much two GPUs want to share a group: a link counts more than any PCIe
+/* How much a group gains if it has both GPUs: a link counts more than any PCIe
  * distance. */
 static double affinity(const struct plait_node *node, int a, int b)
 {
@@ -16,7 +16,8 @@ static double affinity(const struct plait_node *node, int a, int b)
            (PLAIT_DIST_SYS - (int)node->gpu_gpu[a * node->ngpus + b]);
 }
 
-/* Affinity of GPU `gpu` to places first .. last-1, leaving out `except`. */
+/* Affinity of GPU `gpu` to the GPUs at places first .. last-1, leaving out
+ * `except`. */
 static double pull(const struct plait_node *node, const int *order, int first,
                    int last, int gpu, int except)
 {
@@ -38,7 +39,7 @@ static void swap(int *order, int a, int b)
     order[b] = gpu;
 }
 
-/* Take place `from` out and put it in at `to` <= from; the rest keep their
+/* Move the GPU at place `from` to place `to` <= from; the rest keep their
  * order. */
 static void move_up(int *order, int from, int to)
 {
@@ -49,8 +50,8 @@ static void move_up(int *order, int from, int to)
     order[to] = gpu;
 }
 
-/* Start each group at the free GPU that still finds the best company, and
- * fill it with whoever is closest to those already in. */
+/* Start each group with the first free GPU, and fill it with the GPUs that have
+ * the most affinity to those already in it. */
 static void group_greedily(const struct plait_node *node, int *order, int n,
                            int group)
 {
@@ -97,9 +98,9 @@ static int swap_once(const struct plait_node *node, int *order, int n,
     return 0;
 }
 
-/* Ascending inside each group; then whole groups by how well connected they
- * are inside, islands together, and by their first GPU. The last, shorter
- * group stays last. */
+/* Sort the GPUs of each group in ascending order; then whole groups by how well
+ * they are connected inside, by island, and by their first GPU. The last,
+ * shorter group stays last. */
 static double inside(const struct plait_node *node, const int *order, int first,
                      int group)
 {
@@ -166,7 +167,7 @@ void plait_node_order_gpus(const struct plait_node *node, const int *gpus,
     if (group < 1 || group > n)
         group = n > 0 ? n : 1;
     group_greedily(node, order, n, group);
-    /* Each swap gains, and a few per GPU get there. */
+    /* Each swap increases the affinity; a few per GPU are enough. */
     for (i = 0; i < 8 * n && swap_once(node, order, n, group); i++)
         ;
     sort_groups(node, order, n, group);
