@@ -39,7 +39,7 @@ static int check_gpt2(const struct plait_model_config *m,
     return 0;
 }
 
-/* Queries may go straight, with 0 columns in between. */
+/* Latent attention. With 0 columns, queries are not compressed. */
 static int check_latent(const struct plait_model_config *m,
                         struct plait_error *err)
 {
@@ -99,7 +99,7 @@ static int check_mixture(const struct plait_model_config *m,
     return 0;
 }
 
-/* The model's sizes among each other. */
+/* Do the model's sizes go together? */
 static int check_model(const struct plait_model_config *m,
                        struct plait_error *err)
 {

@@ -18,8 +18,8 @@ extern "C" {
 int plait_fits_config(const struct plait_job_config *config,
                       struct plait_error *err);
 
-/* How replicas are kept one model goes with the rest, on `dp` replicas. A part
- * of the one above, with 1 where dp is not known, and of plait_fits(). */
+/* The section sync goes with the other settings, on `dp` replicas. Part of
+ * plait_fits_config(), with 1 where dp is not known, and of plait_fits(). */
 int plait_fits_sync(const struct plait_job_config *config, int dp,
                     struct plait_error *err);
 
@@ -34,12 +34,13 @@ int plait_fits_micro_batch(const struct plait_job_config *config,
                            const struct plait_layout *layout, int micro_batch,
                            struct plait_error *err);
 
-/* All that a training step needs of a layout: the two above, and a batch of
- * whole micro-batches that the pipeline schedule can run. */
+/* All that a training step needs of a layout: plait_fits_model(),
+ * plait_fits_micro_batch(), and a batch of whole micro-batches that the
+ * pipeline schedule can run. */
 int plait_fits(const struct plait_job_config *config,
                const struct plait_layout *layout, struct plait_error *err);
 
-/* What can be planned for other software but plait-train does not do. */
+/* Refuses what can be planned for other software but plait-train cannot do. */
 int plait_fits_trainer(const struct plait_job_config *config,
                        struct plait_error *err);
 

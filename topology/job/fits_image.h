@@ -4,13 +4,13 @@
 
 #include "topology/job/job_config.h"
 
-/* The part of fits.h that is about image models. Both -1 with EINVAL and a
- * sentence. */
+/* The part of fits.h for image models. Both return 0, or -1 with EINVAL and the
+ * reason in err. */
 
-/* The keys among each other. */
+/* The keys of an image model go together. */
 int plait_fits_image(const struct plait_job_config *config,
                      struct plait_error *err);
-/* The model on a layout. */
+/* The model can be trained in the layout. */
 int plait_fits_image_layout(const struct plait_job_config *config,
                             const struct plait_layout *layout,
                             struct plait_error *err);

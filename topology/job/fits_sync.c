@@ -4,7 +4,7 @@
 #include "topology/job/fits.h"
 #include "topology/job/stage.h"
 
-/* What belongs to one mode alone. */
+/* Keys that only one mode takes. */
 static int check_keys(const struct plait_sync_config *s, int64_t steps,
                       struct plait_error *err)
 {
@@ -31,7 +31,8 @@ static int check_keys(const struct plait_sync_config *s, int64_t steps,
     return 0;
 }
 
-/* Why replicas that differ cannot be trained so; NULL: they can. */
+/* Why replicas that differ cannot be trained with these settings; NULL: they
+ * can. */
 static const char *reason_against(const struct plait_job_config *c)
 {
     const struct plait_parallel_config *p = &c->parallel;

@@ -3,9 +3,9 @@
 
 #include "topology/job/fits.h"
 
-/* What others train, and is planned alone. */
+/* What can be planned for other software, but plait-train cannot train. */
 
-/* Shapes that are planned alone. */
+/* Model shapes that can only be planned. */
 static int check_trained_model(const struct plait_model_config *m,
                                struct plait_error *err)
 {

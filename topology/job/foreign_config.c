@@ -19,12 +19,12 @@ struct pairs {
     } at[PAIRS_MOST];
 };
 
-/* What becomes of a name: a key of ours, its section first. */
+/* Which key of ours (with its section) another software's name becomes. */
 struct rename {
     const char *theirs, *ours;
 };
 
-/* Earlier ones win where several mean the same. */
+/* The first one that is given wins where several mean the same. */
 static const struct rename hugging_face[] = {
     {"num_hidden_layers", "model.layers"},
     {"n_layer", "model.layers"},
@@ -99,7 +99,7 @@ static void add_pair(struct pairs *p, const char *name, const char *value)
     p->n++;
 }
 
-/* One more of a list. */
+/* Append a word to the last value, which is a list. */
 static void add_word(struct pairs *p, const char *word)
 {
     size_t n, size = sizeof(p->at[0].value);
@@ -110,7 +110,8 @@ static void add_word(struct pairs *p, const char *word)
     snprintf(p->at[p->n - 1].value + n, size - n, " %.30s", word);
 }
 
-/* "--name value --flag ...", on any number of lines, as a shell has them. */
+/* "--name value --flag ...", on any number of lines, as on a shell's command
+ * line. */
 static void read_arguments(char *text, struct pairs *p)
 {
     char *rest, *word = strtok_r(text, " \t\r\n\\=", &rest);
@@ -180,7 +181,7 @@ static void rename_pairs(const struct pairs *p, const struct rename *names,
     }
 }
 
-/* Names of what model.mla lists. */
+/* The names of the numbers in model.mla, in its order. */
 static const char *const hugging_face_latent[] = {
     "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
     "v_head_dim"};
@@ -203,8 +204,8 @@ static void set_latent(const struct pairs *p, const char *const *names,
     set(s, "model.mla", text);
 }
 
-/* Where experts have a width of their own, the other one is that of the first
- * layers. */
+/* Where the experts' width has its own name, the other width is that of the
+ * first layers. */
 static void set_dense(const struct pairs *p, const char *experts,
                       const char *dense, struct settings *s)
 {
@@ -213,7 +214,7 @@ static void set_dense(const struct pairs *p, const char *experts,
         set(s, "model.dense_ffn", value_of(p, dense));
 }
 
-/* Some configurations name a window that their model does not use. */
+/* Some configurations give a window that their model does not use. */
 static void set_window(const struct pairs *p, int every, struct settings *s)
 {
     const char *used = value_of(p, "use_sliding_window"), *pattern;
@@ -227,13 +228,13 @@ static void set_window(const struct pairs *p, int every, struct settings *s)
         set(s, "model.full_attention_every", text);
 }
 
-/* Models whose layers are those of llama to a planner. Gemma's gate is another
- * function of the same cost. */
+/* Model types, and the family whose layers cost the same. Gemma's gate is
+ * another function of the same cost. */
 static const struct {
     const char *type;
     const char *family;
     const char *more; /* one key */
-    int every;        /* of so many layers the last has no sliding window */
+    int every;        /* the last of so many layers has no sliding window */
 } types[] = {
     {"gpt2", "gpt2", NULL, 0},
     {"llama", "llama", NULL, 0},
@@ -252,8 +253,8 @@ static const struct {
     {"deepseek_v3", "llama", NULL, 0},
 };
 
-/* What has no default that would be right: a slip in a name must not make
- * another model. */
+/* Sizes that must be given, since no default would be right: a misspelt name
+ * must not make another model. */
 static int check_sizes(const char *path, const struct settings *s,
                        struct plait_error *err)
 {
@@ -298,7 +299,8 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
             strncmp(type, "gemma", 5) == 0 || strcmp(type, "gpt2") == 0
                 ? "true"
                 : "false");
-    /* Context that a model can have, not what it is trained with. */
+    /* The longest context that the model allows, not the length it is trained
+     * with. */
     length = value_of(p, "max_position_embeddings");
     if (length && atoi(length) > LENGTH_MOST)
         set(s, "model.seq_len", "8192");
@@ -306,7 +308,7 @@ static int translate_hugging_face(const char *path, const struct pairs *p,
     return check_sizes(path, s, err);
 }
 
-/* Megatron says how wide the shared experts are, all of them together. */
+/* Megatron gives the width of all shared experts together. */
 static void set_shared(const struct pairs *p, struct settings *s)
 {
     const char *wide = value_of(p, "moe_shared_expert_intermediate_size");
@@ -345,7 +347,8 @@ static void translate_megatron(const struct pairs *p, struct settings *s)
         set(s, "parallel.schedule", "interleaved");
 }
 
-/* 1: its pairs are in `p`. */
+/* 1: the file's pairs are in `p`; 0: it is Plait's own configuration; -1 with
+ * the reason. */
 static int read_pairs(const char *path, char *text, size_t size,
                       struct pairs *p, struct plait_error *err)
 {
@@ -382,8 +385,9 @@ static void set_dispatch(const struct pairs *p, struct plait_job_config *c)
         value_of(p, "overlap_moe_expert_parallel_comm") != NULL;
 }
 
-/* "layernorm moe_act", a list of YAML or of a command line: what is made again
- * instead of attention's core, which recompute_granularity alone means. */
+/* "layernorm moe_act", a list of YAML or of a command line: the modules that
+ * are recomputed instead of attention's core, which is meant where there is no
+ * list. */
 static void set_modules(const struct pairs *p, struct plait_job_config *c)
 {
     const char *list = value_of(p, "recompute_modules"), *word;

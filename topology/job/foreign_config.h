@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-/* A model as others write it, for the planner: Hugging Face's config.json, or
- * Megatron's arguments (a file of "--num-layers 32 ...", or of the same names
- * as YAML). `*framework` is set where the file says whose it is. A file that
- * is neither is read as plait_job_config_create() does; NULL, with the reason
- * in err. */
+/* Read a model from other software's configuration, for the planner: Hugging
+ * Face's config.json, or Megatron's arguments (a file of "--num-layers 32 ...",
+ * or of the same names as YAML). `*framework` is set where the file shows whose
+ * it is. A file that is neither is read as plait_job_config_create() does.
+ * NULL, with the reason in err. */
 struct plait_job_config *
 plait_foreign_config_create(const char *path, const char *const *set, int nset,
                             enum plait_framework *framework,

@@ -8,27 +8,26 @@ const char *const plait_framework_names[PLAIT_NFRAMEWORKS] = {
     "plait", "megatron", "torchtitan", "llm-foundry"};
 
 /* plait: kernels/cuda. A residual and the norm behind it are one kernel,
- * attention takes q, k and v as they come. A logit is read and written three
+ * attention reads q, k and v where they are. A logit is read and written three
  * times in 16 bits. An fp8 operand is read and written, a gradient in two
  * orders at once; norms and SwiGLU find the largest value of what they store,
  * for the rest it is read once more. With SwiGLU that makes 2.5 bytes for each
  * of two roundings, with GELU 3.2.
  * megatron: bias, dropout and residual are one kernel, the norm another.
- * Transformer Engine's fused cross entropy works in fp32 on logits of 16
- * bits; casts are fused into the kernel before, which leaves a read and a
- * write; user buffers and bulk overlap hide tensor-parallel traffic behind the
- * products of the layer but for the first and last piece of each.
+ * Transformer Engine's fused cross entropy works in fp32 on logits of 16 bits;
+ * casts are fused into the kernel before, which leaves a read and a write; user
+ * buffers and bulk overlap hide tensor-parallel traffic behind the products of
+ * the layer except the first and last piece of each.
  * torchtitan: torch.compile fuses what is elementwise, not across the norm's
- * sum. Logits are cast to fp32; torchao's largest value is
- * part of the kernel before. PyTorch's
- * allocator keeps what it has split: reserved memory is above what is
- * allocated.
- * llm-foundry: every operation is a kernel, but for the loss, which writes its
+ * sum. Logits are cast to fp32; torchao's largest value is part of the kernel
+ * before. PyTorch's allocator keeps what it has split: reserved memory is above
+ * what is allocated.
+ * llm-foundry: every operation is a kernel, except the loss, which writes its
  * gradient over the logits.
  * The attention of both is FlashAttention 2's (PyTorch's own, or in Triton),
  * which reaches 35 % of an H100 where kernels made for it reach 75 % (Shah et
  * al., FlashAttention-3, 2024).
- * What each can be told: transformer_config.py of Megatron-Core 0.16
+ * What users can choose: transformer_config.py of Megatron-Core 0.16
  * (recompute_method block; cpu_offloading's checks), torchtitan's
  * activation_checkpoint.selective_ac_option and fsdp_reshard_after_forward,
  * llm-foundry's activation_checkpointing_target and sharding_strategy. */

@@ -56,8 +56,8 @@
  * v100, a100, h100 and Blackwell; others have those of the nearest. */
 #define GB 1e9
 #define US 1e-6
-/* What drivers report of a data sheet's gigabyte, which is one of 2^30 less a
- * share of their own: 79.1 of 80 on an H100, 178.4 of 180 on a B200. */
+/* What drivers report for a gigabyte of the data sheet: 2^30 bytes less a share
+ * that they keep: 79.1 of 80 on an H100, 178.4 of 180 on a B200. */
 #define GIB (0.988 * 1073741824)
 /* nic_alpha, hop_alpha, oversubscription */
 #define NETWORK 7 * US, 1 * US, 2
@@ -73,7 +73,7 @@
 #define GRACE_BLACKWELL 0.62, 0.52, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
 #define ULTRA 0.72, 0.645, 0.80, 0.85, 30 * US, 0, 0, 0, 0, 0
 #define CPU 0.70, 0.70, 0.30, 0.85, 150 * US, 0, 0, 0, 64, 0
-/* host: PCIe 3, 4 and 5 x16 after protocol, shared with nobody */
+/* host_bw: PCIe 3, 4 and 5 x16 net of the protocol, not shared */
 const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES] = {
     {"v100-32g", 125e12, 15.7e12, 15.7e12, 125e12, 32 * GIB, 900 * GB, 16, 16,
      120 * GB, 2 * US, 12 * GB, 6.25 * GB, NETWORK, 80, AMPERE},
@@ -133,7 +133,8 @@ double plait_gpu_type_share(const struct plait_gpu_type *type, int ranks,
     return here * threads / type->cores;
 }
 
-/* Few cores have more of the memory's rate than their share of a full node. */
+/* A few cores reach up to this many times their share of the node's memory
+ * bandwidth. */
 #define CORE_MEMORY 3
 
 void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores)
@@ -180,7 +181,7 @@ int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
 
 const char *plait_gpu_type_guess(const char *model)
 {
-    /* The chip's name (GH100) holds that of another product: first match. */
+    /* One name may contain another (GB200, B200), so the first match counts. */
     static const struct {
         const char *word, *size, *type;
     } known[] = {

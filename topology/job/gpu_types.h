@@ -10,29 +10,28 @@ extern "C" {
 
 /* What the cost model knows about one kind of GPU and the machines it is
  * usually built into. Bandwidths are one way, per GPU, in bytes/s; times in
- * seconds. The numbers and their sources stand in gpu_types.c; a site file
+ * seconds. The numbers and their sources are in gpu_types.c; a site file
  * (site.h; `plait probe` writes one) replaces any of them. */
 struct plait_gpu_type {
     char name[16];
-    double flops16;          /* dense bf16/fp16 matrix FLOP/s */
-    double flops32;          /* fp32 */
-    double flops_tf32;       /* TF32, or fp32 where there is none */
-    double flops8;           /* fp8, or flops16 where there is none */
-    double memory;           /* bytes */
-    double memory_bw;        /* bytes/s */
-    int per_node;            /* GPUs a node usually has */
-    int domain;              /* GPUs that such links join, over all nodes of a
-                                rack */
+    double flops16;    /* dense bf16/fp16 matrix FLOP/s */
+    double flops32;    /* fp32 */
+    double flops_tf32; /* TF32, or fp32 where there is none */
+    double flops8;     /* fp8, or flops16 where there is none */
+    double memory;     /* bytes */
+    double memory_bw;  /* bytes/s */
+    int per_node;      /* GPUs a node usually has */
+    int domain; /* GPUs that NVLink or xGMI joins, over all nodes of a rack */
     double link_bw;          /* NVLink, xGMI: to the other GPUs of the node */
     double link_alpha;       /* seconds per message over it */
-    double host_bw;          /* without such a link: PCIe through the host */
+    double host_bw;          /* without NVLink or xGMI: PCIe through the host */
     double nic_bw;           /* network bandwidth per GPU */
     double nic_alpha;        /* seconds per message within a leaf switch */
-    double hop_alpha;        /* more per switch level above the leaf */
+    double hop_alpha;        /* added per switch level above the leaf */
     double oversubscription; /* of each level above the leaf */
     int units;               /* multiprocessors or compute units, 0 none */
-    /* Shares that fused kernels of large shapes reach, and what a launch
-     * takes; at most one each, fitted to half of tests/records. */
+    /* Shares (at most 1) of the peaks that fused kernels of large shapes reach,
+     * and the cost of a launch, fitted to half of tests/records. */
     double matmul;      /* of the peak, products in 16 bits and fp32 */
     double matmul8;     /* of the peak of fp8 */
     double attention;   /* of the 16-bit peak, on the scores that a causal mask
@@ -42,13 +41,13 @@ struct plait_gpu_type {
     double score_bytes; /* moved per attention score and pass: 13 where softmax
                            and dropout are kernels of their own (and scores are
                            kept), 0 where they are fused */
-    /* Of the site; 0 in the table. */
+    /* Set by a site file alone; 0 in the table. */
     double leaf_gpus;     /* GPUs below a leaf switch; 0: all of them */
-    double failure_hours; /* of a GPU, between two that end a run; 0: as
-                             PLAIT_FAILURE_HOURS */
-    /* Of processors, which the ranks of a node share: FLOP/s and memory_bw are
-     * those of so many cores, all that a node has; 0: every rank has its own.
-     * Threads that a rank computes with; 0: its share of the cores. */
+    double failure_hours; /* hours between two failures of a GPU that end a run;
+                             0: PLAIT_FAILURE_HOURS */
+    /* For CPUs, which the ranks of a node share. cores: those of a node, to
+     * which FLOP/s and memory_bw belong; 0: every rank has a device of its own.
+     * threads: what a rank computes with; 0: its share of the cores. */
     double cores, threads;
 };
 
@@ -58,12 +57,12 @@ extern const struct plait_gpu_type plait_gpu_types[PLAIT_NGPU_TYPES];
 /* Fill in a type by name; the error lists the names there are. */
 int plait_gpu_type_find(const char *name, struct plait_gpu_type *type,
                         struct plait_error *err);
-/* What one rank of `ranks` computes with while it alone has something to do:
- * the figures, for its threads' cores; of a type without cores its own. Returns
- * how many threads there are to a core while all have. */
+/* *rank: what one of `ranks` ranks computes with while the others are idle, the
+ * figures of as many cores as it has threads (a type without cores stays as it
+ * is). Returns the number of threads per core while all ranks compute. */
 double plait_gpu_type_share(const struct plait_gpu_type *type, int ranks,
                             struct plait_gpu_type *rank);
-/* The same processors on a node that has so many cores. */
+/* Scale a type of CPU to a node with this many cores. */
 void plait_gpu_type_set_cores(struct plait_gpu_type *type, double cores);
 /* "v100-32g a100-40g ..." */
 const char *plait_gpu_type_names(void);

@@ -15,7 +15,8 @@ void plait_image_walk_start(struct plait_image_walk *w,
                                        config->family == PLAIT_RESNET ? -1 : 0};
 }
 
-/* A side after a kernel that zeros of half its width surround. */
+/* An image's side after a convolution that is padded with zeros of half the
+ * kernel's width. */
 static double side_after(double side, int kernel, int stride)
 {
     return floor((side + 2 * (kernel / 2) - kernel) / stride) + 1;
@@ -52,7 +53,7 @@ static void add_stem(struct plait_image_walk *w, struct plait_image_piece *p)
     p->keeps_out = true;
 }
 
-/* Which of the groups of equal width residual block i is in; *begins: the
+/* The group of equal width that residual block i belongs to; *begins: i is the
  * first of it. */
 static int find_group(const struct plait_model_config *c, int i, bool *begins)
 {

@@ -10,7 +10,7 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
-/* Of the whole-number keys; far beyond any use, so that products of a few of
+/* Limits of the whole-number keys: far beyond any use, and products of a few of
  * them fit 64 bits. */
 #define MAX_COUNT (1 << 20)
 #define MAX_STEPS 1e12
@@ -271,7 +271,8 @@ static struct plait_job_config *create_default(void)
 
     if (!c)
         return NULL;
-    /* One by one: what lies between the fields stays 0, and compares. */
+    /* Set one by one: the padding between members stays 0, so that structs can
+     * be compared. */
     c->model.family = PLAIT_GPT2;
     c->model.layers = 12;
     c->model.hidden = 768;
@@ -421,8 +422,8 @@ static int check_config(const struct plait_job_config *config, const char *name,
     return 0;
 }
 
-/* A file without a model trains the default one; one that says "model:" and
- * nothing of it was not meant to. */
+/* A file without a model trains the default one; an empty "model:" is a
+ * mistake. */
 static int check_model(struct plait_yaml *yaml, struct plait_error *err)
 {
     const yaml_node_t *root = plait_yaml_root(yaml), *model;

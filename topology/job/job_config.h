@@ -50,17 +50,17 @@ enum plait_grad_sync {
     PLAIT_GRAD_FLAT      /* one all-reduce of all of them, after backward */
 };
 
-/* What gradients travel as. */
+/* The type in which gradients are reduced. */
 enum plait_grad_reduce { PLAIT_GRAD_FP32, PLAIT_GRAD_BF16 };
 
-/* How a sum crosses nodes that have several of its ranks. */
+/* How to sum over nodes that have several ranks of the group each. */
 enum plait_all_reduce {
     PLAIT_ALL_REDUCE_AUTO,        /* what costs less, topology/plan/cost.h */
     PLAIT_ALL_REDUCE_FLAT,        /* as one group */
     PLAIT_ALL_REDUCE_HIERARCHICAL /* in each node, across, in each node */
 };
 
-/* Over whom ZeRO shards. */
+/* The ranks over which ZeRO shards. */
 enum plait_shard_group {
     PLAIT_SHARD_ALL, /* all ranks that share weights */
     PLAIT_SHARD_NODE /* those on one node; nodes are replicas */
@@ -77,7 +77,7 @@ enum plait_offload {
 
 /* Whether steps are recorded as graphs of the device and repeated. */
 enum plait_graph_use {
-    PLAIT_GRAPH_AUTO, /* what can be */
+    PLAIT_GRAPH_AUTO, /* whatever can be recorded */
     PLAIT_GRAPH_ON,   /* all of a step, or the run is refused */
     PLAIT_GRAPH_OFF
 };
@@ -119,11 +119,11 @@ struct plait_model_config {
     int rope_original_len;
     enum plait_attention_bias attention_bias;
     bool qk_norm;             /* an RMS norm of each head of q and k */
-    int sliding_window;       /* what attention reaches; 0: all. plait-train has
-                                 no longer sequences, so that it makes no
-                                 difference */
-    int full_attention_every; /* of so many layers the last reaches all; 0:
-                                 none does where there is a window */
+    int sliding_window;       /* how many tokens attention reaches back; 0: all.
+                                 plait-train refuses longer sequences, so that it
+                                 makes no difference there */
+    int full_attention_every; /* the last of so many layers reaches all tokens;
+                                 0: no layer does, with a window */
     struct plait_numbers mla; /* latent attention (DeepSeek): columns of q, of
                                  k and v, of a head's q and k without rotary
                                  positions and with, of its v */
@@ -131,11 +131,11 @@ struct plait_model_config {
     double norm_eps;                                  /* default 1e-5 */
     int experts;                                      /* 0: dense */
     int experts_top_k;
-    int shared_experts;      /* that every token takes beside its own */
+    int shared_experts;      /* that every token takes beside the routed ones */
     int dense_layers;        /* the first ones, which have no experts */
-    int dense_ffn;           /* of their mlp; 0: ffn */
-    double experts_capacity; /* of an expert in a sequence, in shares of what
-                                falls to it on average; 0: no limit */
+    int dense_ffn;           /* of these layers; 0: ffn */
+    double experts_capacity; /* what an expert takes of a sequence at most,
+                                relative to its average load; 0: no limit */
     double experts_balance;  /* weight of the load-balancing loss, which is
                                 not part of the reported one; default 0.01 */
     /* Of image models alone, whose seq_len is 1, so that tokens are images. */
@@ -180,8 +180,8 @@ struct plait_data_config {
     double mean, std;    /* of images: (pixel / 255 - mean) / std */
     int shift;           /* pixels that a training image is moved by at most */
     bool mask_documents; /* attention and positions within documents */
-    int end_token;       /* which ends one; -1: the tokenizer's */
-    bool flip;           /* and whether it may be turned left to right */
+    int end_token;       /* that ends a document; -1: the tokenizer's */
+    bool flip; /* whether a training image may be mirrored left to right */
 };
 
 struct plait_parallel_config {
@@ -193,14 +193,14 @@ struct plait_parallel_config {
     bool sequence;               /* sequence parallel inside the tp group */
     int zero;                    /* 0 .. 3 */
     enum plait_recompute recompute;
-    int recompute_layers; /* of the model; 0: all */
+    int recompute_layers; /* how many are recomputed; 0: all */
     double bucket_mib;    /* 0: by the links, plait_cost_bucket() */
     enum plait_grad_sync grad_sync;
     enum plait_grad_reduce grad_reduce;
     enum plait_all_reduce all_reduce;
     enum plait_shard_group shard_group;
     enum plait_offload offload;
-    int offload_layers; /* whose activations are; 0: all */
+    int offload_layers; /* whose activations are offloaded; 0: all */
 };
 
 struct plait_train_config {
@@ -218,7 +218,8 @@ struct plait_train_config {
     double noise; /* standard deviation of the samples' factors; 0: none */
     bool skip_outliers;
     bool deterministic;
-    bool search_products; /* for their fastest algorithms, on GPUs */
+    bool search_products; /* for the fastest algorithms of matrix products, on
+                             GPUs */
 };
 
 /* How the rate falls from its peak to its minimum after the warm-up. */
@@ -232,8 +233,8 @@ enum plait_lr_schedule {
 
 /* How the rate reaches its peak. */
 enum plait_lr_warmup {
-    PLAIT_LR_WARMUP_GRADUAL, /* along a line */
-    PLAIT_LR_WARMUP_CONSTANT /* at once, after the warm-up */
+    PLAIT_LR_WARMUP_GRADUAL, /* linearly */
+    PLAIT_LR_WARMUP_CONSTANT /* in one jump, after the warm-up */
 };
 
 /* How the peak grows with the batch. */
@@ -262,9 +263,9 @@ struct plait_batch_config {
 #define PLAIT_CHECKPOINT_AUTO (-1)
 struct plait_checkpoint_config {
     char *dir;      /* NULL: no checkpoints */
-    char *fallback; /* for what cannot be written there; NULL: none */
-    int64_t every;  /* steps; 0: only where asked for; CHECKPOINT_AUTO: as
-                       cost and failures say */
+    char *fallback; /* directory for what cannot be written to `dir` */
+    int64_t every; /* steps; 0: only where asked for; CHECKPOINT_AUTO: chosen by
+                      the cost and the failure rate */
     int keep;
     bool async;
     int64_t memory; /* steps between copies in peers' memory; 0: none */
@@ -293,10 +294,10 @@ struct plait_job_config {
     /* 1u << axis: the file (or --set) named this size, so a launch contract
      * that says otherwise is refused. */
     unsigned sizes_given;
-    /* Whose training is planned; not keys of the file. */
+    /* The software whose training is planned; not keys of the file. */
     enum plait_framework framework;
     enum plait_dispatch dispatch;
-    bool dispatch_hidden; /* of one micro-batch beside another's computing */
+    bool dispatch_hidden;       /* while another micro-batch is computed */
     unsigned recompute_modules; /* PLAIT_MODULE_...: of selective recompute */
     bool moments16;             /* the optimizer's, in bf16 */
 };
@@ -318,8 +319,8 @@ int plait_job_config_read(const char *path, char **text, size_t *size,
 struct plait_yaml_field;
 const struct plait_yaml_field *plait_job_config_sections(int *n);
 
-/* The section "model" as YAML, every key of it. Whether it could be written
- * `out` knows. */
+/* Print the section "model" as YAML, with every key. Errors of writing are
+ * those of `out`. */
 void plait_job_config_print_model(const struct plait_model_config *model,
                                   FILE *out);
 

@@ -4,8 +4,8 @@
 #include "topology/job/image_shape.h"
 
 /* Latent attention (DeepSeek-V2, arXiv 2405.04434): queries through q_rank
- * columns (0: straight), keys and values through kv_rank, rotary columns of a
- * key once for all heads. */
+ * columns (0: not compressed), keys and values through kv_rank, rotary columns
+ * of a key once for all heads. */
 static double latent_attention(const struct plait_model_config *m)
 {
     double h = m->hidden, n = m->heads;

@@ -8,27 +8,28 @@
 extern "C" {
 #endif
 
-/* Weights of gpt2 and llama models, those that plait-train does not know
- * among them (latent attention, shared experts, first layers without
- * experts). */
+/* Weights of gpt2 and llama models, including models that plait-train cannot
+ * train (latent attention, shared experts, first layers without experts). */
 
-/* Matrices of a layer's attention, and its norms and biases. */
+/* Weights of the matrices of a layer's attention, without its norms and
+ * biases. */
 double plait_model_attention(const struct plait_model_config *model);
-/* An mlp of so many inner columns: matrices alone. */
+/* Weights of the matrices of an mlp with this many inner columns. */
 double plait_model_mlp(const struct plait_model_config *model, double columns);
 /* Layers with experts: all but the first dense_layers. */
 int plait_model_moe_layers(const struct plait_model_config *model);
-/* Matrices of a layer that one token is multiplied with, on average over the
- * layers. */
+/* Weights of a layer's matrices that one token is multiplied with, on average
+ * over the layers. */
 double plait_model_met(const struct plait_model_config *model);
-/* All weights, and those that a token meets, its embedding's table among
- * them. */
+/* All weights; and those that take part in computing one token, the whole table
+ * of the embedding among them. */
 double plait_model_parameters(const struct plait_model_config *model);
 double plait_model_active(const struct plait_model_config *model);
 
-/* Columns that a score costs in a head: of q and k, and of v, on average. */
+/* What a score costs in a head: the columns of q and k, and of v, on
+ * average. */
 double plait_model_score_width(const struct plait_model_config *model);
-/* What a head's queries are as wide as, and its values. */
+/* Columns of a head's queries, and of its values. */
 double plait_model_query_width(const struct plait_model_config *model);
 double plait_model_value_width(const struct plait_model_config *model);
 /* Share of a causal mask's scores that sliding windows leave, on average over

@@ -49,14 +49,14 @@ struct plait_optimizer {
     const char *name;
     unsigned keys; /* enum plait_optim_key */
     /* Names of the states, "m" for optim.m.TENSOR in a checkpoint; NULL ends
-     * the list. With momentum 0, an optimizer of that key keeps none. */
+     * the list. With momentum 0, an optimizer with that key keeps no state. */
     const char *state[PLAIT_OPTIM_STATES];
-    double bytes;  /* of all states of one weight; with `uneven` of one that
-                      is in no matrix of a layer */
+    double bytes;  /* of all states of one weight; with `uneven`, of a weight
+                      outside the layers' matrices */
     bool separate; /* states are fp32, and each weight is updated from its own
-                      gradient and state alone: what offload can do */
+                      gradient and state alone, as offload requires */
     bool uneven;   /* not every tensor has the same states */
-    double matrix; /* then: bytes of a weight of a layer's matrices */
+    double matrix; /* with `uneven`: bytes of a weight in a layer's matrices */
     bool codes;    /* states are codes of a byte, not fp32 */
 };
 
@@ -82,8 +82,8 @@ struct plait_optim_config {
 int plait_optim_nstates(const struct plait_optim_config *config);
 /* Bytes of all of them. */
 double plait_optim_state_bytes(const struct plait_optim_config *config);
-/* Its name, and what of its keys decides what it keeps: state fits only an
- * optimizer of the same description. */
+/* The name, and the keys that determine the state: state can be loaded only
+ * into an optimizer with the same description. */
 void plait_optim_describe(const struct plait_optim_config *config, char *text,
                           size_t size);
 

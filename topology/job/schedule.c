@@ -142,8 +142,8 @@ static void list_compute(const struct pipeline *pipe, int rank)
     }
 }
 
-/* The message that a computation sends off: who gets it, and as what. False
- * if its result stays where it is. */
+/* The message that a computation sends: to which rank, and the receive that
+ * takes it. False if its result stays on the rank. */
 static bool message(int p, int v, int rank, const struct plait_action *a,
                     int *peer, struct plait_action *recv)
 {
@@ -180,8 +180,8 @@ static bool needs(int p, int v, int rank, const struct plait_action *a,
     return a->kind != PLAIT_BACKWARD_WEIGHT && stage < p * v - 1;
 }
 
-/* Run rank's computations from its next one as far as their inputs are
- * there; returns how many. `done` [2][p * v][m] holds when each stage's
+/* Run the rank's computations from its next one as far as their inputs are
+ * available; returns how many. `done` [2][p * v][m] holds when each stage's
  * forward and backward ended, -1 before. */
 static int advance_rank(struct pipeline *pipe, int rank, int *next,
                         int64_t *done)
@@ -318,10 +318,11 @@ static int64_t due(const struct writer *w, const struct plait_action *wanted)
     return INT64_MAX;
 }
 
-/* One computation with the messages around it. The receive for the next one
- * is posted already if by now its message is on the way, so that it travels
- * during this computation; earlier, a communicator that works through its
- * calls one by one would stand still for it, and might wait in a circle. */
+/* One computation with the messages around it. The receive for the next one is
+ * posted already if by now its message has been sent, so that it is transferred
+ * during this computation. Earlier, a communicator that works through its calls
+ * one by one would stall on it, and ranks might wait for each other in a
+ * circle. */
 static void write_compute(struct writer *w, int index)
 {
     const struct pipeline *pipe = w->pipe;
@@ -344,8 +345,8 @@ static void write_compute(struct writer *w, int index)
     append_action(w, &send);
 }
 
-/* The most activations held: from a forward to the end of its backward, or
- * of its weight gradient where that is apart. */
+/* The most activations held: from a forward to the end of its backward, or of
+ * its weight gradient where that is a separate action. */
 static int peak(const struct plait_schedule *schedule)
 {
     int held = 0, most = 0, i;
@@ -429,7 +430,7 @@ int plait_schedule_held(enum plait_schedule_kind kind, int stages, int chunks,
 
     if (chunks == 1)
         return plait_schedule_slots(kind, stages, 1, microbatches, rank);
-    /* forwards before the first backward, and the one before it */
+    /* the warm-up's forwards, and the one before the first backward */
     most = 2 * (int64_t)after + (int64_t)(chunks - 1) * stages + 1;
     return (int)(most < all ? most : all);
 }

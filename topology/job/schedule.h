@@ -19,16 +19,16 @@ enum plait_schedule_kind {
     PLAIT_NSCHEDULES
 };
 
-/* One thing a pipeline rank does. SEND and RECV never block the list: a
- * SEND is posted and completes later; a RECV is posted, and the action that
- * needs its data waits for it. A receive stands one computation ahead of its
- * use where its message is due by then, and never more.
+/* One thing a pipeline rank does. SEND and RECV never block the list: a SEND is
+ * posted and completes later; a RECV is posted, and the action that needs its
+ * data waits for it. A receive is listed one computation ahead of its use where
+ * its message has been sent by then, and never earlier.
  *
- * Sends and receives that stand side by side in a list are one group: where
- * messages go through one queue in order (NCCL), post them between
- * ncclGroupStart() and ncclGroupEnd(), or two neighbours may wait for each
- * other. Between two ranks the k-th send is always the k-th receive, so no
- * tags are needed. With two stages both neighbours are the same rank. */
+ * Sends and receives that are adjacent in a list are one group: where messages
+ * go through one queue in order (NCCL), post them between ncclGroupStart() and
+ * ncclGroupEnd(), or two neighbours may wait for each other. Between two ranks
+ * the k-th send is always the k-th receive, so no tags are needed. With two
+ * stages both neighbours are the same rank. */
 enum plait_action_kind {
     PLAIT_FORWARD,         /* input of a chunk -> its output */
     PLAIT_BACKWARD,        /* output gradient -> input and weight gradients */
@@ -69,14 +69,15 @@ struct plait_schedule *plait_schedule_create(enum plait_schedule_kind kind,
                                              int stages, int chunks,
                                              int microbatches, int rank,
                                              struct plait_error *err);
-/* Those of all ranks, lists[stages], at hardly more than the cost of one. */
+/* The lists of all ranks, lists[stages], at hardly more than the cost of
+ * one. */
 int plait_schedule_create_all(enum plait_schedule_kind kind, int stages,
                               int chunks, int microbatches,
                               struct plait_schedule **lists,
                               struct plait_error *err);
 void plait_schedule_destroy(struct plait_schedule *schedule);
 
-/* Whether there is such a schedule; -1 and why not. */
+/* 0 if there is such a schedule; else -1 and the reason. */
 int plait_schedule_possible(enum plait_schedule_kind kind, int stages,
                             int chunks, int microbatches,
                             struct plait_error *err);
@@ -92,11 +93,11 @@ int plait_schedule_held(enum plait_schedule_kind kind, int stages, int chunks,
                         int microbatches, int rank);
 
 /* For the tests: prove that the lists of all ranks 0 .. p-1 run to the end
- * together: every receive has its send, in the same order on both sides; nobody
- * waits in a circle, even if every group of messages blocks until each of them
- * has met its other half; each (chunk, micro-batch) goes forward and backward
- * once and in order, and no more than `peak` activations are held. 0, or -1 and
- * what is wrong where. */
+ * together: every receive has its send, in the same order on both sides; no
+ * ranks wait for each other in a circle, even if every group of messages blocks
+ * until each of them is matched on the peer; each (chunk, micro-batch) goes
+ * forward and backward once and in order, and no more than `peak` activations
+ * are held. 0, or -1 and what is wrong where. */
 int plait_schedule_check(struct plait_schedule *const *ranks, int n,
                          struct plait_error *err);
 

@@ -8,7 +8,7 @@
 /* The proof that a set of action lists is right. It knows nothing of how the
  * lists were made: it follows from the meaning of the actions alone. */
 
-/* Where a (chunk, micro-batch) stands on its rank. */
+/* How far a (chunk, micro-batch) has come on its rank. */
 enum {
     IN_POSTED = 1 << 0,
     FORWARD_DONE = 1 << 1,
@@ -38,8 +38,8 @@ static int fault(const struct plait_schedule *s, int index,
         a->chunk, a->microbatch, what);
 }
 
-/* What an action wants to have happened, and not to have happened, to its
- * (chunk, micro-batch) before; and what has, after it. */
+/* What must have happened (and what must not) to an action's (chunk,
+ * micro-batch) before it; and what has, after it. */
 struct rule {
     unsigned wants, adds;
     const char *early;
@@ -91,8 +91,8 @@ static int check_overtaking(const struct plait_schedule *s, int index,
     return 0;
 }
 
-/* Once each, after what it needs, and no more held than the list says.
- * `state` [v][m], `last` [3][v]. */
+/* Each action comes once and after what it needs, and no more activations are
+ * held than the list's peak. `state` [v][m], `last` [3][v]. */
 static int check_order(const struct plait_schedule *s, unsigned *state,
                        int *last, struct plait_error *err)
 {
@@ -152,8 +152,8 @@ done:
     return ret;
 }
 
-/* The messages from one rank to one of its two neighbours. With two ranks
- * both neighbours are one, and so is the channel. */
+/* The messages from one rank to one of its two neighbours. With two ranks both
+ * neighbours are the same rank, and there is one channel. */
 struct channel {
     int sends, recvs; /* posted so far */
     int room;
@@ -213,8 +213,8 @@ static struct plait_action received_as(const struct plait_schedule *s,
     return recv;
 }
 
-/* Number every message in its channel, and hold the k-th send of each
- * against the k-th receive. */
+/* Number every message in its channel, and compare the k-th send of each with
+ * the k-th receive. */
 static int check_channels(struct plait_schedule *const *ranks, int p,
                           struct channel *channels, struct progress *progress,
                           struct plait_error *err)
@@ -268,8 +268,8 @@ static int check_channels(struct plait_schedule *const *ranks, int p,
     return 0;
 }
 
-/* Has everything that the rank waits for found its other half? -1, or the
- * first action that has not. */
+/* Has every message that the rank waits for been matched by its peer? -1, or
+ * the first action that has not. */
 static int waits_for(const struct plait_schedule *s,
                      const struct progress *progress, struct channel *channels)
 {
@@ -310,11 +310,11 @@ static int advance_rank(const struct plait_schedule *s,
     return progress->next - first;
 }
 
-/* Run all lists together in the strictest way: neighbouring messages are one
- * group, and a rank goes on only when each message of its group has met its
- * other half on the peer. What runs to the end like this does so on every
- * communicator: one that buffers, one that meets (MPI's synchronous send),
- * one that works through its groups in order (NCCL on one stream). */
+/* Run all lists together in the strictest way: adjacent messages are one group,
+ * and a rank goes on only when each message of its group has been matched by
+ * the peer. What runs to the end like this does so on every communicator: one
+ * that buffers, one that synchronizes (MPI's synchronous send), one that works
+ * through its groups in order (NCCL on one stream). */
 static int check_progress(struct plait_schedule *const *ranks, int p,
                           struct channel *channels, struct progress *progress,
                           struct plait_error *err)

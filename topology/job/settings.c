@@ -6,10 +6,10 @@
 
 #include "topology/base/yaml.h"
 
-/* Of these sections every key counts, */
+/* Sections of which every key counts. */
 static const char *const whole[] = {"model", "optim", "lr", "batch", "sync"};
-/* of the others only these. A micro-batch is what a batch norm takes its
- * statistics of; nothing else depends on it. */
+/* The keys that count in other sections. train.micro_batch is one because batch
+ * norms take their statistics of a micro-batch; nothing else depends on it. */
 static const char *const single[] = {
     "data.mean",           "data.std",         "data.shift", "data.flip",
     "train.global_batch",  "train.precision",  "train.seed", "train.noise",
@@ -38,8 +38,7 @@ static bool counts(const struct plait_job_config *c, const char *key)
     return c->model.family == PLAIT_RESNET && c->model.norm != PLAIT_NORM_GHOST;
 }
 
-/* A list too long for its room is cut: it is then the rest that is not
- * compared. */
+/* A list that is too long is cut: the rest of it is not compared. */
 static int print_value(const struct plait_yaml_field *field, const void *value,
                        struct plait_setting *setting)
 {
@@ -84,7 +83,7 @@ static int add_section(const struct plait_job_config *c,
 int plait_settings_list(const struct plait_job_config *config,
                         struct plait_settings *settings)
 {
-    struct plait_job_config c = *config; /* its texts are only looked at */
+    struct plait_job_config c = *config; /* its texts are only read */
     const struct plait_yaml_field *sections;
     int n, i;
 

@@ -48,11 +48,11 @@ static const struct {
 };
 enum { NFIGURES = COUNT(figures) };
 
-/* A type as the document has it; NAN: not said. */
+/* A type as the document has it; NAN: not given. */
 struct entry {
     double figure[NFIGURES];
     int per_node, domain; /* domain 0: as many as per_node */
-    int units;            /* -1: not said */
+    int units;            /* -1: not given */
     int like;             /* of the site's own: the type it starts from */
 };
 
@@ -92,7 +92,7 @@ static void document_init(struct document *document)
     }
 }
 
-/* What is not said keeps the table's figure to the last bit. */
+/* A figure that is not given keeps the table's value to the last bit. */
 static void apply_figures(const struct entry *entry,
                           struct plait_gpu_type *type)
 {
@@ -110,7 +110,7 @@ static void apply_figures(const struct entry *entry,
     }
 }
 
-/* What there is of a type called `name`, in any case; -1: none. */
+/* The index of the type called `name`, in upper or lower case; -1: none. */
 static int find_type(const char *const *names, int n, const char *name)
 {
     int i = 0;
@@ -120,8 +120,8 @@ static int find_type(const char *const *names, int n, const char *name)
     return i < n ? i : -1;
 }
 
-/* A key of gpu_types that the table lacks: a type that says what it is like,
- * or a slip. */
+/* A key of gpu_types that the table lacks: a type that says what it is like, or
+ * a misspelt name. */
 static int add_type(struct plait_yaml *yaml, const yaml_node_t *key,
                     const yaml_node_t *value, struct document *document,
                     struct plait_error *err)
@@ -424,7 +424,8 @@ void plait_site_destroy(struct plait_site *site)
     errno = saved;
 }
 
-/* The site's own types beside those of the table. */
+/* Refuse an unknown type: err lists the site's own types beside those of the
+ * table. */
 static int refuse_type(const struct plait_site *site, const char *name,
                        struct plait_error *err)
 {

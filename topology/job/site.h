@@ -57,8 +57,8 @@ struct plait_site_export {
 };
 
 struct plait_site_network {
-    bool sharp;                     /* switches add up: NCCL's CollNet */
-    int traffic_class[PLAIT_NAXES]; /* of InfiniBand or RoCE; -1: no own */
+    bool sharp;                     /* switches can reduce: NCCL's CollNet */
+    int traffic_class[PLAIT_NAXES]; /* of InfiniBand or RoCE; -1: the default */
 };
 
 struct plait_site_preflight {
@@ -82,8 +82,8 @@ struct plait_site {
     bool job_comment;
 };
 
-/* NULL, or a file without any key: the tables as they are, h100. Errors name
- * the line. */
+/* With NULL, or a file without any key: the tables as they are, and h100.
+ * Errors name the line. */
 struct plait_site *plait_site_create(const char *path, struct plait_error *err);
 /* The same from memory; `name` stands for the file in errors. */
 struct plait_site *plait_site_parse(const char *name, const char *text,
@@ -92,8 +92,8 @@ void plait_site_destroy(struct plait_site *site);
 
 /* The site file that a user's command reads where no --site names one:
  * $PLAIT_SITE (empty: none), else /etc/plait/site.yaml (below the configured
- * sysconfdir) if there is one, else NULL. Never for a program that runs with
- * another's rights. */
+ * sysconfdir) if there is one, else NULL. Not for programs that run with
+ * another user's rights. */
 const char *plait_site_path(void);
 
 /* The figures of a type by its name in any case, NULL for the type that the
@@ -102,11 +102,11 @@ int plait_site_gpu_type(const struct plait_site *site, const char *name,
                         struct plait_gpu_type *type, struct plait_error *err);
 
 /* The name of the table's type that the site's own type `name` starts from;
- * NULL: it is none of the site's own. */
+ * NULL: `name` is not one of the site's own. */
 const char *plait_site_like(const struct plait_site *site, const char *name);
 
-/* The type's entry below gpu_types, its keys indented by four: the figures that
- * the table does not have, so that reading them gives the same type. */
+/* Print the type's entry of gpu_types, its keys indented by four: the figures
+ * that differ from the table's, so that reading them gives the same type. */
 void plait_site_print_type(FILE *out, const struct plait_gpu_type *type);
 
 #ifdef __cplusplus

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* What the head costs, in layers: multiplications per token of each. */
+/* The cost of the head in layers, by the multiplications per token of each. */
 static double head_cost(const struct plait_model_config *c)
 {
     double head = plait_model_head_dim(c);
@@ -24,9 +24,9 @@ static int most_before(int layers, int others, int n)
     return (layers - n + others - 1) / others;
 }
 
-/* Layers of the last stage: the most for which the slowest stage is as fast
- * as can be. The others' get fewer with n and the last one's more, so the
- * best is where they meet or one before. */
+/* Layers of the last stage: the most for which the slowest stage is as fast as
+ * possible. With more of them the other stages get fewer, so the best number is
+ * where both take equally long, or one less. */
 static int last_layers(const struct plait_model_config *c, int others)
 {
     int low = 0, high = c->layers - others;
@@ -45,8 +45,8 @@ static int last_layers(const struct plait_model_config *c, int others)
     return low;
 }
 
-/* Megatron's: even where the layers divide, or the embedding and the head
- * count as a layer each. */
+/* Megatron's stages: even where the layers divide, or else the embedding and
+ * the head count as a layer each. */
 static void set_counted(struct plait_stage_split *s, int layers)
 {
     int ends = layers % s->stages ? 1 : 0, all = layers + 2 * ends;

@@ -8,21 +8,21 @@
 extern "C" {
 #endif
 
-/* How a model's layers are cut into pipeline stages: as parallel.stages says,
- * or else as even as the head allows, which counts as the layers it costs. The
- * first stages, which hold the most micro-batches, get what is fewer. Every
- * stage holds a layer but the last, where the head takes as long as the others
- * or there are too few layers, and then the first, which has the embedding.
- * Megatron's own are even, or the embedding and the head count as a layer
- * each. Pure: the runtime builds its stages by this and the planner predicts
- * them. */
+/* How a model's layers are divided among pipeline stages: as parallel.stages
+ * says, or else as evenly as the head allows, which counts as the layers it
+ * costs. Where stages differ, the first ones, which hold the most
+ * micro-batches, get fewer layers. Every stage has a layer, except the last
+ * one, where the head takes as long as the other stages or there are too few
+ * layers, and then the first one, which has the embedding. Megatron's stages
+ * are even, or the embedding and the head count as a layer each. Pure: the
+ * runtime builds its stages by this and the planner predicts them. */
 struct plait_stage_split {
-    const int64_t *given; /* parallel.stages' [stages]; NULL: by the rest */
+    const int64_t *given; /* [stages] of parallel.stages; NULL: not given */
     int stages;
     int last;       /* layers of the last stage */
-    int each, more; /* of the others, and how many have one more: */
-    bool early;     /* the first of them, or the last */
-    int taken;      /* of the first stage, by the embedding */
+    int each, more; /* of each other stage; `more` of them have one more: */
+    bool early;     /* the first of them; else the last */
+    int taken;      /* layers that the embedding replaces on the first stage */
 };
 
 /* config->model.layers is at least stages - 2. */

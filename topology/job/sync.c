@@ -43,7 +43,7 @@ bool plait_sync_parts(const struct plait_sync_config *sync)
     }
 }
 
-/* The first step in which they train apart. */
+/* The first step in which replicas train apart. */
 static int64_t first_apart(const struct plait_sync_config *sync)
 {
     return sync->mode == PLAIT_SYNC_POST_LOCAL ? sync->from : 0;

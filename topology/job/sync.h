@@ -46,20 +46,20 @@ void plait_sync_init(struct plait_sync_config *sync);
  * and post-local, 500 of diloco, 1 of sma. */
 int64_t plait_sync_steps(const struct plait_sync_config *sync);
 
-/* 1 where it is not known yet. */
+/* The number of learners; 1 where it is not known yet. */
 int plait_sync_learners(const struct plait_sync_config *sync);
-/* Whether there is, or may come to be, more than one. */
+/* Whether there are, or may be, several learners. */
 bool plait_sync_many(const struct plait_sync_config *sync);
 
 /* Whether replicas ever differ. Local SGD that meets after every step is by
  * definition synchronous SGD (Lin et al.), and is run as that. */
 bool plait_sync_parts(const struct plait_sync_config *sync);
 
-/* Whether they train apart in step `step`, counted from 0. */
+/* Whether replicas train apart in step `step`, counted from 0. */
 bool plait_sync_apart(const struct plait_sync_config *sync, int64_t step);
 
-/* Whether they meet after so many steps, of `steps` in all: every H, and after
- * the last one, so that what is left is one model. */
+/* Whether replicas meet after `done` of `steps` steps: every H, and after the
+ * last one, so that one model is left. */
 bool plait_sync_due(const struct plait_sync_config *sync, int64_t done,
                     int64_t steps);
 

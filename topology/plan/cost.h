@@ -46,12 +46,12 @@ int plait_cost_plan(const struct plait_plan_request *request,
  * plan: seconds. */
 double plait_cost_allreduce(int n, double bytes, double alpha,
                             double bandwidth);
-/* A sum of `bytes` over ranks that stand `inside` to a node on `across`
- * nodes: as one group, whose rings have all of their NICs (NCCL's channels),
+/* A sum of `bytes` over `inside` ranks on each of `across` nodes: as one group,
+ * whose rings have all of their NICs (NCCL's channels),
  *     plait_cost_allreduce(inside * across, bytes, nic_alpha, B)
  *     B = min(link_bw, nic_bw * min(inside, per_node))
- * or hierarchically: reduce-scatter and all-gather in the node, between them
- * an all-reduce across nodes of each rank's share over its share of the NICs
+ * or hierarchically: reduce-scatter and all-gather in the node, between them an
+ * all-reduce across nodes of each rank's share over its share of the NICs
  *     plait_cost_allreduce(inside, bytes, link_alpha, link_bw) +
  *     plait_cost_allreduce(across, bytes / inside, nic_alpha,
  *                          nic_bw * min(inside, per_node) / inside)
@@ -61,14 +61,14 @@ double plait_cost_allreduce_flat(int inside, int across, double bytes,
 double plait_cost_allreduce_hierarchical(int inside, int across, double bytes,
                                          const struct plait_gpu_type *gpu);
 /* Bytes of the buckets in which gradients of such a group are summed: `mib`
- * where it is above 0 (parallel.bucket_mib). Else, inside a node, 25 MiB, as
- * in PyTorch's DDP (Li et al., arXiv:2006.15704). Across nodes the least S of
- * whose sum as one group latency takes a share f of 5 % at most: with R rounds
- * (2 R of them in plait_cost_allreduce()), n ranks and B of
+ * where it is above 0 (parallel.bucket_mib). Else, inside a node, 25 MiB, as in
+ * PyTorch's DDP (Li et al., arXiv:2006.15704). Across nodes, the least S for
+ * which latency is at most a share f = 5 % of its sum as one group: with R
+ * rounds (2 R of them in plait_cost_allreduce()), n ranks and B of
  * plait_cost_allreduce_flat()
  *     R nic_alpha = f (R nic_alpha + (n-1)/n S/B)
  *     S = (1-f)/f R nic_alpha B n/(n-1)
- * rounded up to 8 MiB, and 25 to 256 MiB: larger ones leave more to sum behind
+ * rounded up to 8 MiB, and 25 to 256 MiB: larger ones leave more to sum after
  * the backward pass, and bf16 copies of two of them are kept. */
 double plait_cost_bucket(double mib, int inside, int across,
                          const struct plait_gpu_type *gpu);

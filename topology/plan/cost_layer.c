@@ -5,16 +5,17 @@
 
 #include "topology/plan/cost.h"
 
-/* A product is made of tiles of 128 x 256, each of which takes as long as
- * PLAIT_PRODUCT_FILL columns more than it has. Of the last wave of tiles half
- * is idle on average; deep products are split into pieces of 4096 to have more
- * of them. Where the operands take longer to read, their bandwidth counts. */
+/* A product is made of tiles of 128 x 256, each of which takes as long as if it
+ * were PLAIT_PRODUCT_FILL columns deeper. Of the last wave of tiles half is
+ * idle on average; deep products are split into pieces of 4096 to have more of
+ * them. Where reading the operands takes longer, the memory's bandwidth
+ * counts. */
 #define TILE_ROWS 128
 #define TILE_COLUMNS 256
 #define SPLIT 4096
-/* Of a processor's tiles, which are as wide as a vector register. */
+/* The same for a CPU, whose tiles are as wide as a vector register. */
 #define CORE_FILL 16
-/* That layer_s is for (gpu_types.c). */
+/* The launches of which layer_s is the time (gpu_types.c). */
 #define LAUNCHES 12
 
 double plait_cost_rate(const struct plait_gpu_type *g,
@@ -54,7 +55,7 @@ double plait_cost_product(const struct plait_gpu_type *g,
                 bytes / (g->memory_bw * g->stream));
 }
 
-/* All that the ranks sum up, `rows` of it: scattered it is half of that. */
+/* Seconds to all-reduce `rows` rows; a reduce-scatter takes half of that. */
 static double all_reduce(const struct plait_cost_layer *l, double rows,
                          const struct plait_gpu_type *g)
 {

@@ -6,8 +6,8 @@
 
 #include "topology/plan/cost_pattern.h"
 
-/* How busy the network gets along one axis: seconds per byte of an edge on
- * the busiest node or switch, and the highest level crossed. */
+/* How busy the network is along one axis: seconds per byte of an edge on the
+ * busiest node or switch, and the highest level crossed. */
 struct load {
     double per_byte;
     int level;
@@ -20,7 +20,8 @@ static void clear_scratch(struct plait_orders *o)
     memset(o->node_out, 0, (size_t)o->nnodes * sizeof(double));
 }
 
-/* Charge an edge to every switch it leaves or enters; the level joining. */
+/* Charge an edge to every switch it leaves or enters. Returns the level that
+ * joins its ends. */
 static int charge_edge(struct plait_orders *o, int a, int b, double count)
 {
     int x = o->leaf[a], y = o->leaf[b];
@@ -189,8 +190,8 @@ static int lowest_level(const struct plait_orders *o, int span)
     return span < 2 ? 0 : level;
 }
 
-/* Whatever the order, the edges that leave a node share its network, and a
- * group of k nodes needs a switch with k nodes below it. */
+/* A lower bound: in any order the edges that leave a node share its network,
+ * and a group of k nodes needs a switch with k nodes below it. */
 double plait_orders_bound(struct plait_orders *o)
 {
     double sum = 0;

@@ -106,7 +106,8 @@ double orders_node_bandwidth(const struct plait_orders *o, int node)
     return o->nics > 0 ? o->nics : o->tasks[node] * o->gpu.nic_bw;
 }
 
-/* Those NICs that some GPU uses; 0 unless the speed of each is known. */
+/* Bytes/s of the NICs that some GPU uses; 0 unless the speed of each is
+ * known. */
 static double known_nics(const struct plait_node *node)
 {
     double sum = 0;

@@ -4,18 +4,19 @@
 
 #include "topology/plan/cost_order.h"
 
-/* Between cost_pattern.c, which works out who sends to whom over which
- * fabric, and cost_order.c, which charges that to an order of the nodes. */
+/* Shared by cost_pattern.c, which finds which positions communicate over which
+ * fabric, and cost_order.c, which computes what that costs in an order of the
+ * nodes. */
 
 /* Ring edges between nodes, and members of all-to-all groups, in terms of
  * positions (NODE_RANKs): where nodes have equally many tasks they do not
- * depend on which node sits where. */
+ * depend on which node is at which position. */
 struct order_edge {
     int from, to, count;
 };
 
 struct order_pattern {
-    int n;     /* ranks of a group; 1: nothing to pay */
+    int n;     /* ranks of a group; 1: no communication */
     int local; /* most members of a group on one node */
     int span;  /* most nodes of a group */
     struct order_edge *edge;

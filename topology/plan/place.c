@@ -241,7 +241,7 @@ static double distinct_orders(const struct search *s, double most)
 static void try_all(struct search *s, int at)
 {
     if (at == s->n) {
-        int *next = s->base; /* per class: the next node to hand out */
+        int *next = s->base; /* per class: its next node */
 
         for (int c = 0; c < s->nclasses; c++)
             next[c] = 0;

@@ -4,7 +4,7 @@
 
 #include "topology/plan/plan.h"
 
-/* Between plan.c, plan_code.c and place.c. Not installed. */
+/* Shared by plan.c, plan_code.c and place.c. Not installed. */
 
 /* A plan with empty tables, or NULL with errno. */
 struct plait_plan *plait_plan_allocate(int nnodes);

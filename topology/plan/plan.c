@@ -40,7 +40,8 @@ static void suggest_tp(int tasks, int tp, char *buf, size_t n)
         snprintf(buf, n, "; --tp=%d would fit", below ? below : above);
 }
 
-/* Where Slurm dealt the tasks unevenly, the same number on each node may do. */
+/* Where Slurm spread the tasks unevenly, the same number on each node may
+ * do. */
 static void suggest_even(const struct plait_plan_request *request, int tp,
                          char *buf, size_t n)
 {
@@ -66,8 +67,9 @@ static int spans_block(const struct plait_plan_request *request, int tp)
     return tp % request->tasks[0] == 0;
 }
 
-/* A tensor-parallel group talks many times per layer: it stays on a node, or
- * in a block. A rank order that puts another axis first has been asked for. */
+/* A tensor-parallel group communicates many times per layer: it must stay on a
+ * node, or in a block, unless the user asked for a rank order that begins with
+ * another axis. */
 static int check_tp(const struct plait_plan_request *request,
                     const struct plait_layout *layout, struct plait_error *err)
 {
@@ -172,8 +174,8 @@ static int check_names(const struct plait_plan_request *request,
     return rc;
 }
 
-/* Of a node that no switch has, its distance to the others is not known. And
- * with fewer GPUs than tasks ranks would share one, which NCCL refuses. */
+/* Refuse nodes that no switch has: their distance to the others is not known.
+ * And with fewer GPUs than tasks ranks would share one, which NCCL refuses. */
 static int check_nodes(const struct plait_plan_request *request,
                        struct plait_error *err)
 {
@@ -305,8 +307,8 @@ error:
     return NULL;
 }
 
-/* One of the orders that begin with tp; NULL where it does not fit, or memory
- * ran out: the order that was given stands. */
+/* A plan in one of the orders that begin with tp; NULL where that does not fit,
+ * or memory ran out: the given order is kept then. */
 static struct plait_plan *create_ordered(struct plait_plan_request *request,
                                          const char *order,
                                          struct plait_cost *cost)

@@ -12,10 +12,10 @@
 extern "C" {
 #endif
 
-/* Who sits where. Placement is free in the order of the nodes, the order of
- * the GPUs inside each node, and the rank order where the user gave none;
- * RANK / LOCAL_WORLD_SIZE = NODE_RANK and RANK % LOCAL_WORLD_SIZE =
- * LOCAL_RANK hold wherever nodes have equally many tasks. */
+/* Which task runs where, with which rank. Placement is free in the order of the
+ * nodes, the order of the GPUs inside each node, and the rank order where the
+ * user gave none; RANK / LOCAL_WORLD_SIZE = NODE_RANK and RANK %
+ * LOCAL_WORLD_SIZE = LOCAL_RANK hold wherever nodes have equally many tasks. */
 
 struct plait_traffic; /* traffic.h: bytes per axis per step */
 struct plait_gpu_type;
@@ -65,11 +65,10 @@ int plait_plan_check_order(const struct plait_plan *plan,
 /* One printable line without blanks, made of runs, not lists: < 4 KiB for
  * 4,096 nodes. Caller frees. NULL with errno. */
 char *plait_plan_encode(const struct plait_plan *plan);
-/* The whole plan; for the tests, as nodes need a part of it alone. NULL, with
- * the reason in err. */
+/* Decode the whole plan; only tests need that. NULL, with the reason in err. */
 struct plait_plan *plait_plan_decode(const char *text, struct plait_error *err);
 
-/* What node `index` (in Slurm's order) needs to know of an encoded plan,
+/* The part of an encoded plan that node `index` (in Slurm's order) needs,
  * without decoding the rest. */
 struct plait_plan_part {
     struct plait_layout layout;

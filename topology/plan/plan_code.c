@@ -40,7 +40,7 @@ static int append_text(struct buffer *b, const char *fmt, ...)
     return 0;
 }
 
-/* Elements from `at` on that keep one step. */
+/* How many elements from `at` on have a constant step. */
 static int run_length(const int *order, int n, int at)
 {
     int step, end = at + 1;
@@ -50,7 +50,8 @@ static int run_length(const int *order, int n, int at)
     step = order[at + 1] - order[at];
     while (end < n && order[end] - order[end - 1] == step)
         end++;
-    /* Two of a kind save nothing, and may open a longer run. */
+    /* A run of two saves nothing, and its second element may begin a longer
+     * run. */
     return end - at > 2 || step == 1 ? end - at : 1;
 }
 
@@ -92,8 +93,8 @@ static int count_runs(const int *order, int n, int most)
     return runs;
 }
 
-/* Take back the fold that leaves the fewest runs, if any does; `list` gets
- * the order without it. */
+/* Find the fold without which the order has the fewest runs, if any does;
+ * `list` gets the order without it. */
 static struct plait_fold unfold(const struct plait_plan *plan, const int *order,
                                 int *list, int *trial, int *position)
 {

@@ -4,13 +4,13 @@
 
 /* An encoded plan, for example
  *     1/2.1.1.4.2/tp-cp-ep-dp-pp/topology/0-6:2*2+1/8*2
- * format version; sizes of tp, cp, ep, dp, pp; rank order; placement; the
- * nodes in the order of their NODE_RANK as runs; their tasks in that same
- * order (nodes*tasks). A run is from-to:step, counting down if from > to,
- * here 0,2,4,6; *2+1 makes it two runs, the second one higher: 1,3,5,7. A
- * list that ends in |16.1.4 is folded (place.h): the nodes of a leaf then sit
- * together in it, though they are far apart in NODE_RANK. So the length goes
- * with the number of runs of neighbours in Slurm's order under one leaf. */
+ * format version; sizes of tp, cp, ep, dp, pp; rank order; placement; the nodes
+ * in the order of their NODE_RANK as runs; their tasks in that same order
+ * (nodes*tasks). A run is from-to:step, counting down if from > to, here
+ * 0,2,4,6; *2+1 makes it two runs, the second one higher: 1,3,5,7. A list that
+ * ends in |16.1.4 is folded (place.h): the nodes of a leaf are then adjacent in
+ * it, though they are far apart in NODE_RANK. So the length grows with the
+ * number of runs of neighbours in Slurm's order under one leaf. */
 
 #define PLAN_CODE_VERSION "1"
 

@@ -97,7 +97,7 @@ static int read_fold(const char **p, struct plait_fold *fold)
     return *(*p)++ == '/' ? 0 : -1;
 }
 
-/* The next "nodes*tasks", likewise; ends with the text. */
+/* The next "nodes*tasks" at *p: 1, 0 at the end of the text, -1 damaged. */
 static int next_tasks(const char **p, int *nodes, int *tasks)
 {
     if (!**p)

@@ -24,11 +24,10 @@ double plait_traffic_microbatches(const struct plait_job_config *c,
     return n < 1 ? 1 : n;
 }
 
-/* Replicas that train apart send differences of weights, which are fp32.
- * Bytes of gradient and, where shards are gathered, of weight that every
- * parameter sends around in a step, as if in all-reduces of them. Sharded
- * gradients are reduced, sharded weights gathered, for each of the `m`
- * micro-batches. */
+/* Bytes of gradient and, where shards are gathered, of weight that every
+ * parameter sends in a step, as if in all-reduces of them. Sharded gradients
+ * are reduced, sharded weights gathered, for each of the `m` micro-batches.
+ * Replicas that train apart send differences of weights, which are fp32. */
 static double bytes_per_parameter(const struct plait_job_config *c, double m)
 {
     bool narrow = c->parallel.grad_reduce == PLAIT_GRAD_BF16 &&

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* What one rank says along each axis in one training step:
+/* What one rank sends along each axis in one training step:
  *   tp  all-reduces of `bytes` (or as much in reduce-scatter + all-gather)
  *   cp  ring exchanges of `bytes`, size - 1 of them a call
  *   ep  all-to-alls of `bytes`
@@ -36,7 +36,7 @@ void plait_traffic_default(struct plait_traffic *traffic,
 double plait_traffic_microbatches(const struct plait_job_config *config,
                                   const struct plait_layout *layout);
 
-/* Choices of one expert that are kept in one sequence; 0: all. */
+/* The tokens of one sequence that one expert takes at most; 0: all. */
 int plait_model_capacity(const struct plait_model_config *model);
 
 #ifdef __cplusplus
