@@ -14,7 +14,7 @@
  * thousand GPUs) and an estimate takes about a microsecond. */
 
 enum { CHUNKS_MOST = 12 };
-/* Of a host's memory for one of its GPUs: 2 TB for 8, 480 GB for 2. */
+/* A GPU's share of the host's memory: of 2 TB for 8, or 480 GB for 2. */
 #define HOST_MOST 240e9
 
 struct search {
@@ -28,7 +28,7 @@ struct search {
     struct plait_choices *found;
 };
 
-/* Fewer moving parts first, where times are equal. */
+/* For choices of equal time: the simpler one comes first. */
 static int complexity(const struct plait_choice *c)
 {
     return c->parallel.zero + 4 * (int)c->parallel.recompute +
@@ -45,7 +45,8 @@ static int faster(const struct plait_choice *a, const struct plait_choice *b)
     return complexity(a) < complexity(b);
 }
 
-/* They differ in nothing but how a sequence or a batch is cut: one line. */
+/* They differ only in how a sequence or a batch is divided: one line is printed
+ * for both. */
 static int alike(const struct plait_choice *a, const struct plait_choice *b)
 {
     return a->layout.size[PLAIT_TP] == b->layout.size[PLAIT_TP] &&
@@ -96,7 +97,8 @@ static bool fits(const struct search *s, const struct plait_memory *memory)
     return memory->total <= s->gpu->memory && memory->host <= HOST_MOST;
 }
 
-/* Whether it fits. */
+/* Estimate one choice, and keep it if it fits in memory. Returns whether it
+ * does. */
 static int try_one(struct search *s, const struct plait_layout *layout)
 {
     struct plait_job_config *c = &s->config;
@@ -119,8 +121,8 @@ static int try_one(struct search *s, const struct plait_layout *layout)
     return 1;
 }
 
-/* The layers of choice k, the fewest first, that software can be told to
- * recompute or to offload; 0: there are no more. */
+/* The layers of choice k, the fewest first, that a user of the framework can
+ * choose to recompute or to offload; 0: there are no more. */
 static int layers_of(const struct search *s, const struct plait_layout *layout,
                      enum plait_layers_said said, int k)
 {
@@ -135,8 +137,8 @@ static int layers_of(const struct search *s, const struct plait_layout *layout,
     return n < all ? n : 0;
 }
 
-/* What fits with something done to all layers may fit with less of them: the
- * fewest, by halving. */
+/* What fits with all layers recomputed or offloaded may fit with fewer: find
+ * the fewest by bisection. */
 static void try_fewer(struct search *s, const struct plait_layout *layout,
                       enum plait_layers_said said, int *layers)
 {
@@ -162,7 +164,7 @@ static void try_fewer(struct search *s, const struct plait_layout *layout,
     *layers = 0;
 }
 
-/* Activations in the host's memory, of as few layers as make it fit. */
+/* Offload the activations of as few layers as make it fit. */
 static int offload_activations(struct search *s,
                                const struct plait_layout *layout)
 {
@@ -183,9 +185,9 @@ static int offload_activations(struct search *s,
     return fitted;
 }
 
-/* What does not fit may fit with its activations, or the optimizer's state, in
- * the host's memory, where that is another than the device's. Whether it fits
- * without. */
+/* What does not fit may fit with its activations, or the optimizer's state,
+ * offloaded to the host's memory, where the device has a memory of its own.
+ * Returns whether it fits without that. */
 static int try_offload(struct search *s, const struct plait_layout *layout)
 {
     struct plait_parallel_config *p = &s->config.parallel;
@@ -202,8 +204,8 @@ static int try_offload(struct search *s, const struct plait_layout *layout)
     return fitted;
 }
 
-/* Recompute of nothing, of attention, of all layers, and where the first does
- * not fit and the last does, of some. */
+/* Recompute nothing, attention, or all layers; and only some of them where
+ * nothing does not fit and all do. */
 static void try_recompute(struct search *s, const struct plait_layout *layout)
 {
     struct plait_parallel_config *p = &s->config.parallel;
@@ -217,7 +219,7 @@ static void try_recompute(struct search *s, const struct plait_layout *layout)
 
         if (r == PLAIT_RECOMPUTE_SELECTIVE && said != PLAIT_LAYERS_ALL &&
             said != PLAIT_LAYERS_STAGE)
-            continue; /* it recomputes layers alone */
+            continue; /* this framework recomputes whole layers only */
         p->recompute = (enum plait_recompute)r;
         fitted = try_offload(s, layout);
         without |= fitted && r == PLAIT_RECOMPUTE_NONE;
@@ -226,10 +228,10 @@ static void try_recompute(struct search *s, const struct plait_layout *layout)
     }
 }
 
-/* plait-train's stages may differ in length, and Megatron is told that the
- * embedding and the head count as layers. Of interleaved chunks only those at
- * the ends may: where others do, ranks wait for each other in a way that the
- * estimate does not have, and a simulation is 4 % slower. */
+/* plait-train's stages may differ in length, and Megatron can count the
+ * embedding and the head as layers. Of interleaved chunks only those at the
+ * ends may differ: where others do, ranks wait for each other in a way that the
+ * estimate does not model, and a simulation is 4 % slower. */
 static bool divides(const struct plait_job_config *c, int pp, int v)
 {
     int layers = c->model.layers, stages = pp * v;
@@ -258,7 +260,8 @@ static void try_settings(struct search *s, const struct plait_layout *layout)
         if (!divides(&s->config, pp, v) ||
             plait_fits(&s->config, layout, NULL) < 0)
             continue;
-        /* Where anything does, what needs least first, and alone. */
+        /* Where any choice is enough (s->any), try only the one that needs
+         * least memory. */
         for (p->zero = shards > 1 ? least : 0; p->zero <= (shards > 1 ? 3 : 0);
              p->zero++)
             try_recompute(s, layout);
@@ -340,7 +343,7 @@ static void try_layouts(struct search *s, int gpus)
             }
 }
 
-/* The part of the step that the best choice saves most on. */
+/* The part of the step on which the best choice saves most. */
 static void explain_choice(struct plait_choice *c,
                            const struct plait_choice *best)
 {
@@ -454,7 +457,8 @@ void plait_choices_destroy(struct plait_choices *choices)
     errno = saved;
 }
 
-/* No layout of fewer GPUs can hold the weights, their gradients and state. */
+/* A lower bound: no layout of fewer GPUs can hold the weights, their gradients
+ * and state. */
 static int least_gpus(const struct plait_job_config *c,
                       const struct plait_gpu_type *gpu)
 {

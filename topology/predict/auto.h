@@ -14,8 +14,9 @@ struct plait_choice {
     struct plait_parallel_config parallel; /* schedule, zero, recompute, ... */
     int micro_batch;
     struct plait_estimate estimate;
-    int alike; /* others of its tp, pp, ep, ZeRO stage, recompute, offload */
-    char reason[112]; /* why it is not the best one; "" for the best */
+    int alike;        /* how many others have the same tp, pp, ep, ZeRO stage,
+                         recompute and offload */
+    char reason[112]; /* why it is not the best; "" for the best */
 };
 
 struct plait_choices {
@@ -26,22 +27,23 @@ struct plait_choices {
     double least_memory; /* bytes that the smallest of them needs */
 };
 
-/* Every tp (up to a node), cp, ep, pp, dp = the rest, virtual stages, ZeRO
- * stage, micro-batch and recompute that divides, and where it does not fit,
- * offload, and recompute or offload of as few layers as do, as far as
- * `config`'s framework can be told so (framework.h), timed by plait_estimate;
- * the best `most` of those that fit, one for each tp, pp, ep, ZeRO stage,
- * recompute and offload. A size given in `layout` (not PLAIT_AUTO) is kept;
- * model, batch and precision are `config`'s. Sequence parallelism is on
- * wherever tp is. Of equally fast ones, the plainest comes first. NULL only
- * where memory runs out; n is 0 where nothing fits. */
+/* Try every tp (up to a node), cp, ep, pp, dp = the rest, virtual stages, ZeRO
+ * stage, micro-batch and recompute that divides. Where that does not fit in
+ * memory, try offload, and recompute or offload of as few layers as fit, as far
+ * as users of `config`'s framework can choose so (framework.h).
+ * plait_estimate() times each. The result is the best `most` of those that fit,
+ * one for each tp, pp, ep, ZeRO stage, recompute and offload. A size given in
+ * `layout` (not PLAIT_AUTO) is kept; model, batch and precision are `config`'s.
+ * Sequence parallelism is on wherever tp is. Of equally fast ones, the simplest
+ * comes first. NULL only where memory runs out; n is 0 where nothing fits. */
 struct plait_choices *plait_auto_create(const struct plait_job_config *config,
                                         const struct plait_layout *layout,
                                         int gpus,
                                         const struct plait_gpu_type *gpu,
                                         int most);
 /* The same, but only the sizes are chosen: schedule, ZeRO stage, micro-batch
- * and recompute are `config`'s, as a trainer has been told already. */
+ * and recompute are `config`'s, for a trainer that has been configured
+ * already. */
 struct plait_choices *
 plait_auto_sizes_create(const struct plait_job_config *config,
                         const struct plait_layout *layout, int gpus,
@@ -52,12 +54,12 @@ int plait_auto_why(const struct plait_choices *choices,
                    const struct plait_gpu_type *gpu, struct plait_error *err);
 void plait_choices_destroy(struct plait_choices *choices);
 
-/* The resolved layout of `gpus` ranks that flags ask for; a bit in `given`
- * for each axis whose size in `layout` comes from a flag. `config` (NULL:
- * none) gives the sizes that its file names and no flag does. Where it is
- * there and a size other than dp is "auto", the fastest sizes that fit are
- * taken for all that are auto, and for dp where it was left out. Otherwise
- * arithmetic answers: the one that is auto or left out. */
+/* Resolve the layout of `gpus` ranks that flags ask for. `given` has a bit for
+ * each axis whose size in `layout` comes from a flag. `config` (NULL: none)
+ * gives the sizes that its file names and no flag does. Where there is a
+ * `config` and a size other than dp is "auto", the fastest sizes that fit are
+ * taken for all that are auto, and for dp where it was left out. Otherwise the
+ * one that is auto or left out follows from the others. */
 int plait_layout_choose(struct plait_layout *layout, unsigned given,
                         const struct plait_job_config *config, int gpus,
                         const struct plait_gpu_type *gpu,

@@ -3,7 +3,8 @@
 
 /* The sizes of a layout, where some are left to be found. */
 
-/* Sizes that the file names and no flag does; the new `given`. */
+/* Take the sizes that the file names and no flag does. Returns the new
+ * `given`. */
 static unsigned take_sizes(struct plait_layout *layout, unsigned given,
                            const struct plait_job_config *config)
 {
@@ -34,7 +35,8 @@ static int choose_sizes(struct plait_layout *layout,
     return rc;
 }
 
-/* tp alone is asked for: as many of a node's GPUs as divide, dp the rest. */
+/* Where only tp is auto: as many of a node's GPUs as divide the rest, and dp
+ * what is left. */
 static void take_node(struct plait_layout *l, unsigned given, int gpus,
                       int per_node)
 {

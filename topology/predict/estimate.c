@@ -140,9 +140,10 @@ static void set_flops(const struct plait_shape *s, struct plait_estimate *e)
                              plait_shape_recomputed(s);
 }
 
-/* The first has the embedding and the most micro-batches, the second a
- * message to receive ahead, the last the head; the others no more of
- * anything than one before, but for layers. */
+/* Find the fullest rank. The first has the embedding and the most
+ * micro-batches, the second a message to receive ahead, the last the head.
+ * Another one can only exceed the one before by its layers, so that only those
+ * with more of them are computed. */
 static void set_memory(const struct plait_shape *s, struct plait_estimate *e)
 {
     int layers = 0, chunk = 0;
@@ -186,7 +187,7 @@ int plait_estimate(const struct plait_job_config *config,
     tokens = (double)config->train.global_batch * config->model.seq_len;
     e.tokens_per_s = tokens / e.step_s;
     e.tflops_per_gpu = e.flops_per_step / e.step_s / gpus / 1e12;
-    s.peak /= s.crowd; /* of a node, by its ranks */
+    s.peak /= s.crowd; /* a rank's share of the node's peak */
     e.mfu = e.flops_per_token * e.tokens_per_s / gpus / s.peak;
     causal = plait_is_image_model(s.m)
                  ? 0
@@ -234,7 +235,7 @@ int plait_estimate_largest(const struct plait_job_config *config,
     int low = 0, high = 1 << 20;
 
     if (plait_is_image_model(&config->model))
-        return 0; /* its depth is no number of equal layers */
+        return 0; /* its blocks are not equal layers */
     while (low < high - 1) {
         struct plait_job_config deeper = *config;
         struct plait_estimate e;

@@ -3,15 +3,15 @@
 
 #include "topology/plan/traffic.h"
 
-/* As the arena of runtime/model places them; tests/unit/test_memory.c holds
- * the two together. */
+/* As the arena of runtime/model places them; tests/unit/test_memory.c checks
+ * that both agree. */
 
 #define BLOCK 256                /* bytes, of an activation */
 #define LOGITS (128 * 1048576.0) /* bytes of logits made at a time */
 #define GPU_LOGITS (1024 * 1048576.0)
-#define GPU_ROWS 128 /* they are whole multiples of */
+#define GPU_ROWS 128 /* rows come in multiples of this */
 
-/* n elements of T or of fp32, as the arena places them. */
+/* Bytes of n activations, or of n fp32 numbers, as the arena places them. */
 static double take(const struct plait_shape *s, double n)
 {
     return plait_align_up(n * s->element, BLOCK);
@@ -22,7 +22,8 @@ static double take_words(double n)
     return plait_align_up(4 * n, BLOCK);
 }
 
-/* What selective recompute does not keep, and what full adds to that. */
+/* What selective recompute does not keep; and what full recompute does not keep
+ * beside that. */
 static double core_bytes(const struct plait_shape *s,
                          const struct plait_rank_sizes *z)
 {
@@ -60,7 +61,7 @@ static double inner_bytes(const struct plait_shape *s,
            BLOCK; /* largest magnitudes */
 }
 
-/* Gradients that wait for their weight gradient. */
+/* Gradients that are kept for a deferred weight gradient. */
 static double stash_bytes(const struct plait_shape *s,
                           const struct plait_rank_sizes *z)
 {
@@ -82,7 +83,8 @@ static double kept_bytes(const struct plait_shape *s,
     return sum;
 }
 
-/* Keys, values and their gradients on their way around a context group. */
+/* Keys, values and their gradients that are sent around a context-parallel
+ * group. */
 static double ring_bytes(const struct plait_shape *s,
                          const struct plait_rank_sizes *z)
 {
@@ -108,8 +110,8 @@ static double experts_bytes(const struct plait_shape *s,
     return sum;
 }
 
-/* On GPUs the codes in fp8 of the widest gradient, in both orders. Where
- * gradients of weights are deferred none are kept. */
+/* On GPUs: the fp8 codes of the widest gradient, in both orders. None are kept
+ * where weight gradients are deferred. */
 static double gradient_codes(const struct plait_shape *s,
                              const struct plait_rank_sizes *z)
 {
@@ -153,7 +155,7 @@ static double scratch_bytes(const struct plait_shape *s,
     return sum;
 }
 
-/* Rows whose logits are made at a time. */
+/* Rows whose logits are computed at a time. */
 static double logit_rows(const struct plait_shape *s,
                          const struct plait_rank_sizes *z)
 {
@@ -177,9 +179,9 @@ static double head_bytes(const struct plait_shape *s,
            take_words(2 * rows);
 }
 
-/* What a slot holds, of the chunk of the rank that holds the most: `layer` of
- * each of its layers, or `none` where it has none, and `head` where it ends in
- * the head. */
+/* What a slot holds on the chunk of the rank that holds the most: `layer` for
+ * each of its layers, or `none` where it has no layer, and `head` where it ends
+ * with the head. */
 static double slot_bytes(const struct plait_shape *s, int rank, double layer,
                          double none, double head)
 {

@@ -11,9 +11,9 @@
 struct plait_rank_sizes {
     double rows;   /* N */
     double stream; /* rows of the residual stream: N, or N / tp */
-    double mlp;    /* rows of the mlp: N, more where experts gather */
+    double mlp;    /* rows of the mlp: N, more where experts receive others */
     double head_dim, heads, kv_heads, qkv, ffn, up, vocab;
-    double here;    /* experts */
+    double here;    /* experts on this GPU */
     double message; /* numbers between two stages */
 };
 
@@ -27,12 +27,12 @@ static inline bool plait_shape_on_cpu(const struct plait_shape *s)
     return strcmp(s->gpu->name, "cpu") == 0;
 }
 
-/* Bytes of a pipeline rank's activations in so many slots, each a micro-batch
+/* Bytes of a pipeline rank's activations in this many slots, each a micro-batch
  * in flight, and of its work space. */
 double plait_activations_bytes(const struct plait_shape *s,
                                const struct plait_rank_sizes *z, int rank,
                                int slots);
-/* Of them, those that are offloaded to the host's memory, of all layers. */
+/* The part of these that is offloaded to the host's memory, for all layers. */
 double plait_activations_offloaded(const struct plait_shape *s,
                                    const struct plait_rank_sizes *z, int rank,
                                    int slots);

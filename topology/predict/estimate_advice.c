@@ -5,9 +5,9 @@
 #include "topology/job/fits.h"
 #include "topology/predict/estimate.h"
 
-/* What tensor cores and their tiles want: dimensions in multiples of 8 (16
- * bytes of bf16), better 64 (a warp group's tile), best 128; and as many
- * tiles as fill the multiprocessors in whole waves. */
+/* What suits tensor cores and their tiles: dimensions in multiples of 8 (16
+ * bytes of bf16), better 64 (a warp group's tile), best 128; and as many tiles
+ * as fill the multiprocessors in whole waves. */
 
 enum { TILE = 128, LANE = 64 };
 

@@ -3,9 +3,8 @@
 
 #include "topology/predict/estimate_work.h"
 
-/* Memory of a rank under other people's software: what it keeps, not
- * allocation by allocation. Bytes, elements of 16 bits unless said otherwise.
- */
+/* Memory of a rank with other software: what it keeps, not allocation by
+ * allocation. Bytes, elements of 16 bits unless said otherwise. */
 
 /* Values of one layer and token on this GPU. */
 struct widths {
@@ -63,9 +62,10 @@ static double layer_bytes(const struct plait_shape *s)
     return sum + mlp;
 }
 
-/* Of that, what single modules are recomputed for: the inputs of the first
- * linears, which the norms make from the hidden state; what the experts'
- * activation makes; queries, keys and values, of which the latents stay. */
+/* The part of layer_bytes() that recompute of single modules saves: the inputs
+ * of the first linears, which the norms make from the hidden state; the output
+ * of the experts' activation; queries, keys and values, of which the latents
+ * are kept. */
 static double module_bytes(const struct plait_shape *s)
 {
     unsigned modules = s->c->recompute_modules;
@@ -107,7 +107,7 @@ static double kept_bytes(const struct plait_shape *s)
     return full - share * less;
 }
 
-/* Layers whose activations stand in the host's memory, as a share. */
+/* The share of layers whose activations are offloaded to the host. */
 static double away_share(const struct plait_shape *s)
 {
     int layers = s->c->parallel.offload_layers;
@@ -135,7 +135,7 @@ static double activations(const struct plait_shape *s, int rank,
     return sum;
 }
 
-/* Weights that ZeRO 3 has put together: of the layer at work and two that come
+/* Weights that ZeRO 3 has gathered: of the layer at work and the two that come
  * next, its gradients, and of the embedding or the head. */
 static double gathered(const struct plait_shape *s, double layer, double ends)
 {

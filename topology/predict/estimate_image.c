@@ -79,11 +79,11 @@ void plait_shape_image_pieces(const struct plait_shape *s, int rank,
 struct kept {
     double N, groups;
     double slot;    /* bytes of a micro-batch in flight */
-    double largest; /* numbers of an image that a block reads or makes */
+    double largest; /* numbers of an image that a block reads or writes */
     double norm;    /* channels of the widest */
     double head;    /* columns of the head's matrix */
-    double last_in; /* of the block before, while they are walked */
-    int chunk;      /* that it is in; -1: none yet */
+    double last_in; /* of the block before, during the walk */
+    int chunk;      /* that `last_in` is of; -1: none yet */
 };
 
 static void keep_piece(const struct plait_image_piece *p, int chunk, void *arg)
@@ -138,7 +138,7 @@ struct matrices {
     double weights; /* of those of layers */
     double largest, side;
     int max_dim;        /* of SOAP's squares */
-    double owned, most; /* numbers that SOAP's owners have: all, of one */
+    double owned, most; /* numbers of SOAP's owners: of all, of one at most */
     double square;      /* the largest */
 };
 
@@ -178,8 +178,8 @@ static void add_matrices(const struct plait_image_piece *p, int chunk,
         add_matrix(arg, of_layer, p->matrix[0], p->matrix[1]);
 }
 
-/* Of matrices of layers, beside what each weight has. SOAP's have owners
- * among the data-parallel ranks, about evenly. */
+/* Bytes for the layers' matrices, beside the state of each weight. SOAP's
+ * matrices have owners among the data-parallel ranks, about evenly. */
 static double matrix_bytes(const struct plait_shape *s,
                            const struct matrices *m, double sharing)
 {
@@ -225,7 +225,7 @@ void plait_shape_image_work(const struct plait_shape *s,
             to->bytes +=
                 4.0 * UNIT_PASSES * p.unit[i].rows * p.unit[i].channels;
     }
-    /* The stem's is shared out among the layers. */
+    /* The stem's work is spread over the layers. */
     layer->flops /= fmax(s->m->layers, 1);
     layer->bytes /= fmax(s->m->layers, 1);
 }

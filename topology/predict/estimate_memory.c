@@ -8,11 +8,11 @@
 
 /* Memory of one pipeline rank, allocation by allocation as the runtime makes
  * them: runtime/model (params.c, arena.c), runtime/parallel (shard.c, zero.c,
- * pipeline.c, gradsync.c). tests/unit/test_memory.c holds the two together. */
+ * pipeline.c, gradsync.c). tests/unit/test_memory.c checks that both agree. */
 
 #define REGION 64     /* elements, of a block's tensors and shards */
-#define SENDS 4       /* messages of a port on their way out */
-#define PIECE 1048576 /* elements of the optimizer on their way */
+#define SENDS 4       /* messages of a port that are being sent */
+#define PIECE 1048576 /* elements of the optimizer in transfer */
 
 /* The weights of a rank, cut into ZeRO's parts; elements. */
 struct shards {
@@ -50,7 +50,7 @@ static void set_sizes(const struct plait_shape *s, struct plait_rank_sizes *z)
 
 /* --- weights --- */
 
-/* Times so many regions, in whole with its padding. */
+/* Add `times` regions of `elements`, whole with padding and in parts. */
 static void cut(struct shards *w, enum plait_region_kind kind, double elements,
                 double ranks, double times)
 {
@@ -81,8 +81,8 @@ static double mlp_elements(const struct plait_shape *s,
     return s->m->family == PLAIT_GPT2 ? sum + place(z->ffn) + place(h) : sum;
 }
 
-/* Latent attention's, which plait-train does not have: what leads to the heads
- * is split over tp, what is before it whole. */
+/* Weights of latent attention, which plait-train does not have: what leads to
+ * the heads is split over tp, what is before it is whole. */
 static double latent_elements(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
@@ -111,7 +111,7 @@ static double layer_elements(const struct plait_shape *s,
                                 : mlp_elements(s, z));
 }
 
-/* Of layers without experts in a model that has them. */
+/* The mlp of layers without experts in a model that has experts. */
 static double dense_elements(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
@@ -222,9 +222,8 @@ double plait_shape_sharded(const struct plait_shape *s, double weights)
 
 /* --- buffers --- */
 
-/* Boundary tensors of what comes in, which stands one pass ahead at most, and
- * of what is on its way out, as many for each slot; the ends of the pipeline
- * lack some. */
+/* Boundary tensors of what is received, at most one pass ahead, and of what is
+ * being sent, as many for each slot; the ends of the pipeline lack some. */
 static double message_bytes(const struct plait_shape *s,
                             const struct plait_rank_sizes *z, int rank,
                             int slots)
@@ -238,7 +237,7 @@ static double message_bytes(const struct plait_shape *s,
     return buffers * z->message * s->element;
 }
 
-/* Elements of so many regions of each kind. */
+/* Elements of this many regions of each kind. */
 static double regions(const struct shards *w, const int count[PLAIT_KINDS])
 {
     double sum = 0;
@@ -256,9 +255,9 @@ static double ends_and(const struct shards *w, int layers)
     return regions(w, count);
 }
 
-/* Whole regions that ZeRO 2 and 3 put together, in buffers of each size.
- * Gradients: estimate_zero.c. Weights: of the layer at work and the next. The
- * ends have one of each. */
+/* Whole regions that ZeRO 2 and 3 gather, in buffers of each size. Gradients:
+ * estimate_zero.c. Weights: of the layer at work and the next one; of the ends,
+ * one of each. */
 static double zero_bytes(const struct plait_shape *s, const struct shards *w,
                          int rank, int layers)
 {
@@ -277,8 +276,8 @@ static double zero_bytes(const struct plait_shape *s, const struct shards *w,
     return sum;
 }
 
-/* Where buckets travel in bf16: two of the largest. Where one rank sums them
- * all: the largest region. */
+/* Where buckets are reduced in bf16: two of the largest. Where one rank sums
+ * all gradients: the largest region. */
 static double sum_bytes(const struct plait_shape *s, const struct shards *w,
                         int layers)
 {
@@ -299,7 +298,7 @@ static double sum_bytes(const struct plait_shape *s, const struct shards *w,
     return 2 * 2 * (p->zero ? most : bucket);
 }
 
-/* A sharded tied embedding is put together on both ends. */
+/* A sharded tied embedding is gathered on both ends. */
 static double tied_bytes(const struct plait_shape *s, const struct shards *w,
                          int rank)
 {
@@ -321,7 +320,7 @@ static double buffer_bytes(const struct plait_shape *s,
     return sum + (plait_shape_on_cpu(s) ? 0 : 1e9);
 }
 
-/* One byte a code, both sides of whole 16, in both orders. */
+/* One byte a code, both sides padded to multiples of 16, in both orders. */
 static double codes(double rows, double columns)
 {
     return 2 * plait_align_up(rows, 16) * plait_align_up(columns, 16);
@@ -345,7 +344,7 @@ static double code_bytes(const struct plait_shape *s,
     return layers * (codes(z->qkv, h) + codes(h, z->heads * z->head_dim) + mlp);
 }
 
-/* How many ranks share each weight out; without ZeRO, in how many parts a
+/* Over how many ranks each weight is sharded; without ZeRO, in how many parts a
  * node's ranks may sum it. */
 static void set_sharing(const struct plait_shape *s, struct shards *w)
 {
@@ -362,8 +361,8 @@ static void set_sharing(const struct plait_shape *s, struct shards *w)
         w->align *= here;
 }
 
-/* Per weight: the vectors of replicas that train apart, and where a rank
- * trains several, what each of them puts by: weights in fp32 and state. */
+/* Bytes per weight: the vectors of replicas that train apart, and where a rank
+ * trains several learners, the copy of each: weights in fp32 and state. */
 static double meeting_bytes(const struct plait_shape *s, double state)
 {
     int learners = plait_sync_learners(&s->c->sync);
@@ -373,7 +372,7 @@ static double meeting_bytes(const struct plait_shape *s, double state)
            (learners > 1 ? learners * set : 0);
 }
 
-/* What the arena would save if tokens were known to spread evenly. */
+/* What the arena would save if tokens were sure to spread evenly. */
 static double uneven_bytes(const struct plait_shape *s,
                            const struct plait_rank_sizes *z, int rank,
                            int slots)

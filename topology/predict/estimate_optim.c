@@ -4,10 +4,10 @@
 
 #include "topology/predict/estimate_shape.h"
 
-/* What an optimizer holds that does not keep the same of every weight:
+/* The memory of optimizers whose state is not the same for every weight:
  * runtime/optim (muon.c, adafactor.c, soap.c, whole.c, orthogonal.c). */
 
-#define WIDE 1048576.0 /* numbers made fp32 at a time */
+#define WIDE 1048576.0 /* numbers converted to fp32 at a time */
 
 static double gated(const struct plait_shape *s)
 {
@@ -53,7 +53,8 @@ static double matrix_weights(const struct plait_shape *s)
     return (dense_weights(s) / sharing(s) + experts) / s->tp;
 }
 
-/* Rows and columns, of each matrix of a layer, and of those around. */
+/* Rows and columns, of each matrix of a layer, and of the matrices outside of
+ * layers. */
 static double layer_sides(const struct plait_shape *s)
 {
     double h = s->m->hidden, experts = s->m->experts / s->ep;
@@ -74,7 +75,7 @@ static double table_sides(const struct plait_shape *s, int embedding, int head)
     return sum;
 }
 
-/* Muon's matrices on their way, and the products. */
+/* Muon's matrices in transfer, and the products. */
 static double work_bytes(const struct plait_shape *s)
 {
     double h = s->m->hidden, side = fmin(h, s->m->ffn);
@@ -114,7 +115,7 @@ static double square_of(const struct plait_shape *s, double side)
     return side <= s->c->optim.max_dim ? side * side : 0;
 }
 
-/* Numbers that the owner of one has. */
+/* Numbers that the owner of a matrix keeps. */
 static double owned_numbers(const struct plait_shape *s, const struct matrix *m)
 {
     return 2 *
@@ -140,8 +141,9 @@ static int least_loaded(const double *load, int n)
     return at;
 }
 
-/* Numbers that the fullest of `ranks` owns, when each matrix goes to the one
- * with the least work so far, the expensive ones first. load [2 ranks] 0. */
+/* Numbers that the fullest of `ranks` owns, where each matrix goes to the rank
+ * with the least work so far, the expensive ones first. `load`: [2 ranks],
+ * zeros. */
 static double fullest_owner(const struct plait_shape *s, struct matrix *list,
                             int ranks, double *load)
 {

@@ -6,25 +6,26 @@
 
 #include "topology/plan/cost.h"
 
-/* Share of its NIC that an all-to-all of NCCL's reaches among many nodes, and
- * of one what is hidden where micro-batches take turns; fitted together to the
- * two fitted rows of tests/records that have both. */
+/* NCCL_SHARE: the share of its NIC that an all-to-all of NCCL reaches among
+ * many nodes. DISPATCH_HIDDEN: the share of it that is hidden where
+ * micro-batches alternate. Fitted together to the two fitted rows of
+ * tests/records that have both. */
 #define NCCL_SHARE 0.6
 #define DISPATCH_HIDDEN 0.5
-/* Launches of a layer where micro-batches take turns, over those without. */
+/* How many times more launches a layer has where micro-batches alternate. */
 #define TURNS 2
 
-/* The link that a group of n ranks, `stride` apart, has for its rings: the
- * one of GPUs in the same domain if it fits there, else a share of the NICs
- * for each of the rings that leave a domain together. */
+/* The link that a group of n ranks, `stride` apart, has for its rings: that of
+ * GPUs in the same domain if the group fits there, else a share of the NICs for
+ * each of the rings that leave a domain together. */
 struct path {
     double alpha, bandwidth;
-    double ring; /* latency of once around: few of its steps leave a domain */
+    double ring; /* latency of one round: few of its steps leave a domain */
     double inside, across; /* ranks in one domain, domains */
 };
 
-/* How much slower rings of ranks `stride` apart are that go beyond a leaf
- * switch, as all rings of a leaf do at once: with topology placement each
+/* By how much rings of ranks `stride` apart slow down that go beyond a leaf
+ * switch, when all rings of a leaf do so at once: with topology placement each
  * crosses it once, `stride` of them or at least a domain's NICs, on uplinks
  * that have 1 / oversubscription of the leaf's bandwidth. */
 static double congestion(const struct plait_shape *s, double stride, double n)
@@ -65,7 +66,8 @@ static int stride_of(const struct plait_layout *layout, enum plait_axis axis)
     return stride;
 }
 
-/* Calls of a layer and micro-batch, `ahead` of them in its forward pass. */
+/* Set the traffic of a layer and micro-batch along an axis; `ahead` of its
+ * calls are in the forward pass. */
 static void set_axis(const struct plait_shape *s, struct plait_pieces *p,
                      enum plait_axis axis, double ahead, double seconds)
 {
@@ -76,7 +78,8 @@ static void set_axis(const struct plait_shape *s, struct plait_pieces *p,
     p->backward[axis] = calls > 0 ? (calls - ahead) * seconds : 0;
 }
 
-/* Keys and values go around while the scores of those before are made. */
+/* Keys and values are sent around the ring while the scores of those before are
+ * computed. */
 static double ring_seconds(const struct plait_shape *s,
                            const struct plait_pieces *p)
 {
@@ -104,7 +107,8 @@ static double leaving(const struct plait_shape *s, double bytes, double n,
     return bytes / k * (domains - 1) * (1 - pow(1 - 1 / domains, k));
 }
 
-/* The same of an all-to-all, of which all but a leaf's share goes up. */
+/* The same as congestion() for an all-to-all, of which all but a leaf's share
+ * goes up. */
 static double upward(const struct plait_shape *s, double n)
 {
     const struct plait_gpu_type *g = s->gpu;
@@ -116,8 +120,8 @@ static double upward(const struct plait_shape *s, double n)
     return fmax(1, g->oversubscription * (n - inside) / n);
 }
 
-/* Everyone sends a piece to everyone: to those in the same domain over its
- * links, to the others through a rank's own share of the NICs, both at once. */
+/* Each rank sends a piece to each other: to those in the same domain over its
+ * links, to the others through its own share of the NICs, both at once. */
 static double alltoall_seconds(const struct plait_shape *s, double bytes)
 {
     const struct plait_gpu_type *g = s->gpu;
@@ -163,7 +167,7 @@ static void set_traffic(const struct plait_shape *s, struct plait_pieces *p)
                                        pp.alpha, pp.bandwidth);
 }
 
-/* Of what is computed again, on average over the layers. */
+/* Seconds of what is recomputed, on average over the layers. */
 static double redone_seconds(const struct plait_shape *s,
                              const struct plait_pieces *p)
 {
@@ -180,9 +184,9 @@ static double redone_seconds(const struct plait_shape *s,
     return pass;
 }
 
-/* Launching the kernels of experts one by one takes a host longer than a GPU
- * needs for small ones, and hides behind large ones: the cube root of the sum
- * of cubes is nearly the larger of both. */
+/* Launching the kernels of experts one by one takes the host longer than a GPU
+ * needs for small kernels, and is hidden behind large ones: the cube root of
+ * the sum of cubes is nearly the larger of both. */
 static void wait_for_host(const struct plait_shape *s, struct plait_pieces *p)
 {
     double gpu = 3 * plait_pieces_pass(p) + p->redone, host;
@@ -235,7 +239,8 @@ static double half_of(const struct plait_shape *s, double bytes, double calls,
     return calls * p.ring + (n - 1.0) / n * bytes / p.bandwidth;
 }
 
-/* Experts' weights are shared by fewer. */
+/* Experts' weights are shared by fewer ranks, so they are counted
+ * separately. */
 double plait_pieces_half(const struct plait_shape *s, double bytes,
                          double calls)
 {

@@ -7,16 +7,16 @@
 #include "topology/predict/estimate_work.h"
 
 /* Seconds of the parts of a step, which estimate_time.c adds up and
- * estimate_stages.c hands to the simulation. Traffic is what is left of it
- * beside the computing. */
+ * estimate_stages.c passes to the simulation. Traffic is only what computing
+ * does not hide. */
 struct plait_pieces {
     struct plait_traffic traffic;
     struct plait_work_times work;
-    double redone; /* of a layer's backward, besides 2 passes */
+    double redone; /* recompute in a layer's backward, besides 2 passes */
     double forward[PLAIT_NAXES],
         backward[PLAIT_NAXES]; /* of a layer: traffic */
     double message;            /* one micro-batch between two stages */
-    double tied; /* gradients of an embedding on both ends, once a step */
+    double tied; /* once a step: gradients of an embedding on both ends */
 };
 
 void plait_pieces_set(const struct plait_shape *shape,
@@ -29,19 +29,19 @@ static inline double plait_pieces_pass(const struct plait_pieces *p)
            p->work.launch;
 }
 
-/* Data parallel traffic: half an all-reduce (a reduce-scatter or an
- * all-gather) of `bytes` in `calls` pieces, over those that share weights. */
+/* Data-parallel traffic: half an all-reduce (a reduce-scatter or an all-gather)
+ * of `bytes` in `calls` pieces, over the ranks that share weights. */
 double plait_pieces_half(const struct plait_shape *shape, double bytes,
                          double calls);
-/* Bytes/s of a rank in it. */
+/* Bytes/s of a rank in such a collective. */
 double plait_pieces_half_bandwidth(const struct plait_shape *shape);
-/* Bytes that a gradient travels as. */
+/* Bytes of a gradient in a collective. */
 double plait_pieces_gradient_element(const struct plait_shape *shape);
-/* Bytes that a gathered weight travels as, the same. */
+/* Bytes of a weight in an all-gather. */
 double plait_pieces_weight_element(const struct plait_shape *shape);
 /* Bytes of a bucket of gradients (topology/plan/cost.h). */
 double plait_pieces_bucket_bytes(const struct plait_shape *shape);
-/* Calls that the gradients of so many blocks and bytes go in. */
+/* The number of collectives for the gradients of this many blocks and bytes. */
 double plait_pieces_buckets(const struct plait_shape *shape, double bytes,
                             int blocks);
 

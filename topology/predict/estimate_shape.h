@@ -8,8 +8,8 @@
 #include "topology/predict/estimate.h"
 #include "topology/predict/simulate.h"
 
-/* Shared by the files of the estimate. Everything is per GPU; the formulas
- * stand in estimate.h. */
+/* Shared by the files of the estimate. Everything is per GPU; the formulas are
+ * in estimate.h. */
 struct plait_shape {
     const struct plait_job_config *c;
     const struct plait_model_config *m;
@@ -22,13 +22,13 @@ struct plait_shape {
     int longest;         /* the first rank with the most layers */
     double tokens;       /* of a micro-batch, on one cp rank */
     double element;      /* bytes of an activation */
-    double microbatches; /* a pipeline works through in a step */
-    double matrix;       /* weights of one layer that a token meets */
-    double peak;         /* FLOP/s, which MFU is of */
+    double microbatches; /* that a pipeline works through in a step */
+    double matrix;       /* weights of one layer that are used for a token */
+    double peak;         /* FLOP/s to which MFU relates */
     double linear_peak;  /* of the layers' linears */
-    double crowd; /* threads to a core of a node; 1 where ranks share none */
-    struct plait_gpu_type rank; /* what gpu is, where they do */
-    bool worst;                 /* memory is asked for the worst routing */
+    double crowd; /* threads per core of a node; 1 where ranks share none */
+    struct plait_gpu_type rank; /* what `gpu` is where ranks share cores */
+    bool worst;                 /* memory is wanted for the worst routing */
 };
 
 void plait_shape_set(struct plait_shape *shape,
@@ -51,24 +51,27 @@ int plait_shape_layers(const struct plait_shape *shape, int rank);
 int plait_shape_chunk(const struct plait_shape *shape, int rank, int chunk);
 int plait_shape_largest(const struct plait_shape *shape, int rank);
 
-/* Weights on a GPU that has so many layers, and the embedding, the head. */
+/* Weights on a GPU with this many layers, and with the embedding or the
+ * head. */
 double plait_shape_weights(const struct plait_shape *shape, int layers,
                            int embedding, int head);
 
-/* Of a pipeline rank, with what pads its blocks. */
+/* Weights of a pipeline rank, with the padding of its blocks. */
 double plait_shape_rank_weights(const struct plait_shape *shape, int rank);
 
-/* Of so many weights on a GPU, what it keeps of optimizer state with ZeRO: a
- * share, which is larger for experts, as fewer have the same ones. */
+/* The weights of a GPU whose optimizer state it keeps with ZeRO, of `weights`
+ * in all. The share is larger for experts, as fewer ranks have the same
+ * ones. */
 double plait_shape_sharded(const struct plait_shape *shape, double weights);
-/* The share of a GPU's weights that are experts'. */
+/* The share of a GPU's weights that belongs to experts. */
 double plait_shape_expert_share(const struct plait_shape *shape);
 
 /* Whether a GPU keeps the layers' linears in fp8 too, rounded once a step
  * (fp8_weight() of kernels.h); with ZeRO 3 each product rounds its own. */
 int plait_shape_keeps_codes(const struct plait_shape *shape);
 
-/* What weights are cut into: a region for each block, its experts apart. */
+/* What weights are divided into: a region for each block, with its experts in
+ * separate ones. */
 enum plait_region_kind {
     PLAIT_KIND_EMBEDDING,
     PLAIT_KIND_LAYER,
@@ -77,16 +80,16 @@ enum plait_region_kind {
     PLAIT_KINDS
 };
 
-/* Under ZeRO 2 and 3, the most gradients of whole regions of each kind that
- * pipeline rank `rank` holds at once, and of those in sums under way. */
+/* Under ZeRO 2 and 3, the most whole gradients of regions of each kind that
+ * pipeline rank `rank` holds at once, and of those being summed at once. */
 struct plait_zero_count {
     int whole[PLAIT_KINDS], sums[PLAIT_KINDS];
 };
 void plait_shape_zero(const struct plait_shape *shape, int rank,
                       struct plait_zero_count *count);
 
-/* What the optimizer holds beside plait_optim_state_bytes() of each weight,
- * where it does not keep the same of all; may be below 0. */
+/* Bytes that the optimizer holds beside plait_optim_state_bytes() of each
+ * weight, where its state is not the same for all; may be below 0. */
 double plait_shape_uneven_bytes(const struct plait_shape *shape, int layers,
                                 int embedding, int head);
 
@@ -99,13 +102,13 @@ void plait_shape_image_pieces(const struct plait_shape *shape, int rank,
                               plait_shape_piece_fn *visit, void *arg);
 /* Elements of a block's tensors, its running statistics among them. */
 double plait_shape_image_elements(const struct plait_image_piece *piece);
-/* Bytes of activations with so many micro-batches in flight. */
+/* Bytes of activations with this many micro-batches in flight. */
 double plait_shape_image_activations(const struct plait_shape *shape, int rank,
                                      int slots);
 double plait_shape_image_uneven_bytes(const struct plait_shape *shape,
                                       int rank);
-/* Of one image, forward: FLOPs; in a whole step: elementwise traffic. Of a
- * layer on average, and of the head. */
+/* Of one image: FLOPs of the forward pass; bytes of elementwise traffic in a
+ * whole step. Of a layer on average, and of the head. */
 struct plait_image_work {
     double flops, bytes;
 };
@@ -116,7 +119,7 @@ void plait_shape_image_work(const struct plait_shape *shape,
 /* estimate_memory.c, estimate_time.c: fill in their parts of an estimate. */
 void plait_shape_memory(const struct plait_shape *shape, int rank,
                         struct plait_memory *memory);
-/* The same of software other than Plait, estimate_foreign.c. */
+/* The same for software other than Plait (estimate_foreign.c). */
 void plait_shape_foreign_memory(const struct plait_shape *shape, int rank,
                                 struct plait_memory *memory);
 void plait_shape_time(const struct plait_shape *shape,

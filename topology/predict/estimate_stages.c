@@ -5,7 +5,7 @@
 #include "topology/job/stage.h"
 #include "topology/predict/estimate_pieces.h"
 
-/* The estimate's parts of a step as what a simulation plays. */
+/* The estimate's parts of a step in the form that a simulation plays. */
 
 static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
                       int stage, struct plait_stage_time *t)
@@ -33,7 +33,7 @@ static void set_stage(const struct plait_shape *s, const struct plait_pieces *p,
             s, plait_pieces_weight_element(s) * weights, blocks);
 }
 
-/* All of it as slow as on the slowest GPU, and on cores that are shared. */
+/* Scale all times to the slowest GPU, and to cores that are shared. */
 static void wait_for_slowest(struct plait_simulation_request *r,
                              struct plait_stage_time *times, double slower)
 {

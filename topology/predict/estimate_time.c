@@ -7,13 +7,14 @@
 /* Seconds of a step: of a rank's micro-batch, of the pipeline, of what data
  * parallelism adds, and of the wait for the slowest GPU. */
 
-/* What a collective takes from what runs beside it: the multiprocessors of its
- * channels, and of the memory's bandwidth three times its own (what comes in
- * is written, added or kept, and read to be sent on). */
+/* What a collective takes from the computing that it overlaps with: the
+ * multiprocessors of its channels, and three times its own bandwidth of the
+ * memory's (data that arrives is written, added or kept, and read to be sent
+ * on). */
 #define CHANNELS 16.0
 #define COPIES 3.0
-/* Spread of equal GPUs' speed (temperature, power), of which a step waits for
- * the slowest of n: sigma sqrt(2 ln n). Sinha et al., "Not All GPUs Are
+/* Spread of the speed of equal GPUs (temperature, power), of which a step waits
+ * for the slowest of n: sigma sqrt(2 ln n). Sinha et al., "Not All GPUs Are
  * Created Equal" (SC22) measured 8 % between the ends within a cluster. */
 #define SIGMA 0.005
 
@@ -37,9 +38,9 @@ static double layer_seconds(const struct plait_pieces *p)
     return forward_seconds(p) + backward_seconds(p);
 }
 
-/* What a rank waits for one message in the steady part. 1F1B's micro-batches
- * in flight are just enough for the way there and back, so that a message
- * delays the next; interleaved, more of them are. */
+/* How long a rank waits for one message in the steady state. 1F1B has just as
+ * many micro-batches in flight as go there and back, so that a message delays
+ * the next; interleaved, there are more of them. */
 static double message_seconds(const struct plait_shape *s,
                               const struct plait_pieces *p)
 {
@@ -80,10 +81,10 @@ static double bubble_seconds(const struct plait_shape *s,
 
 /* --- data parallel --- */
 
-/* Traffic with so much computing beside it. */
+/* Traffic that overlaps with computing. */
 struct beside {
-    double left;   /* that nothing runs beside */
-    double hidden; /* the rest of it, which slows what it runs beside */
+    double left;   /* that nothing overlaps with */
+    double hidden; /* the rest, which slows the computing down */
 };
 
 static void hide(struct beside *b, double traffic, double window, double times)
@@ -94,7 +95,7 @@ static void hide(struct beside *b, double traffic, double window, double times)
     b->left += times * (traffic - hidden);
 }
 
-/* Gradients, and the weights that ZeRO gathers: with 3 those of the next
+/* Gradients, and the weights that ZeRO gathers: with ZeRO 3 those of the next
  * layer during the one before, with 2 and 3 each micro-batch's gradients. */
 static void set_sharded(const struct plait_shape *s,
                         const struct plait_pieces *p, int layers,
@@ -125,8 +126,8 @@ static void set_sharded(const struct plait_shape *s,
         hide(b, gather, s->traits->gather_hidden ? forward : 0, 1);
 }
 
-/* Where replicas train apart: what is summed inside of one (over cp), and a
- * step's share of a meeting. */
+/* Where replicas train apart: the sum inside a replica (over cp), and a step's
+ * share of a meeting. */
 static double meeting_seconds(const struct plait_shape *s,
                               const struct plait_pieces *p)
 {
@@ -165,12 +166,13 @@ static void set_data_parallel(const struct plait_shape *s,
 
 /* Bytes/s of a GPU's share of the host's memory, 12 channels of DDR5 for 8. */
 #define HOST_SHARE 50e9
-/* What is slower is PCIe, which a GPU shares with its NIC. */
+/* A slower link to the host is PCIe, which a GPU shares with its NIC. */
 #define PCIE_MOST 200e9
 
-/* Activations go to the host during the pass that makes them and come back
- * during the backward pass before; gradients (4 bytes) go there and weights
- * come back, and the host reads and writes state and master weights. */
+/* Activations are sent to the host during the pass that makes them and back
+ * during the backward pass before theirs. Gradients (4 bytes) are sent there
+ * and weights come back, and the host reads and writes state and master
+ * weights. */
 static double offload_seconds(const struct plait_shape *s,
                               const struct plait_pieces *p,
                               const struct plait_memory *memory, int layers)
@@ -212,8 +214,8 @@ static void set_compute(const struct plait_shape *s,
     e->launch_s = work * (3 + again) * p->work.launch;
 }
 
-/* What a rank of this stage does in a step, without waiting for others; what
- * is hidden takes one of its threads. */
+/* How long a rank of this stage works in a step, without waiting for others.
+ * Hidden traffic takes one of its threads. */
 static double busy_seconds(const struct plait_shape *s,
                            const struct plait_pieces *p, int rank,
                            const struct plait_estimate *e)
@@ -223,8 +225,9 @@ static double busy_seconds(const struct plait_shape *s,
            e->offload_s;
 }
 
-/* Cores of a node for which a pipeline that fills and drains has nothing yet:
- * while its stages 0 .. i have begun, those beyond their threads. */
+/* The time in which cores of a node have nothing to do while the pipeline fills
+ * and drains: after stages 0 .. i have begun, the cores beyond their
+ * threads. */
 static double unfilled_seconds(const struct plait_shape *s,
                                const struct plait_pieces *p)
 {
@@ -238,8 +241,8 @@ static double unfilled_seconds(const struct plait_shape *s,
 }
 
 /* Where ranks share cores, one that waits leaves them to the others, and
- * messages take them too: a step takes as long as all that the ranks of a node
- * do, or as it would if each had cores of its own, whichever is longer. */
+ * messages take them too: a step takes as long as all work of a node's ranks,
+ * or as it would if each had cores of its own, whichever is longer. */
 static void share_cores(const struct plait_shape *s,
                         const struct plait_pieces *p, struct plait_estimate *e)
 {
@@ -282,7 +285,7 @@ void plait_shape_time(const struct plait_shape *s, struct plait_estimate *e)
     e->step_s = m * rank_seconds(s, &p, e->slowest) + e->bubble_s +
                 e->optimizer_s + e->axis_s[PLAIT_DP] + e->offload_s;
     share_cores(s, &p, e);
-    if (s->gpu->cores > 0) /* ranks of a node are as fast as each other */
+    if (s->gpu->cores > 0) /* the ranks of a node are equally fast */
         apart = fmax(1, apart / s->gpu->per_node);
     e->straggler_s = SIGMA * sqrt(2 * log(apart)) * e->step_s;
     e->step_s += e->straggler_s;

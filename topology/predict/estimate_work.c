@@ -5,7 +5,8 @@
 
 #include "topology/plan/cost_layer.h"
 
-/* y = x W', dx = dy W and dW = dy' x: a pass is a third of them. */
+/* The three products y = x W', dx = dy W and dW = dy' x: a pass is a third of
+ * their time. */
 static double pass_seconds(const struct plait_shape *s, struct plait_product p,
                            double rate, double element)
 {
@@ -19,7 +20,8 @@ static double pass_seconds(const struct plait_shape *s, struct plait_product p,
            3;
 }
 
-/* Experts on this GPU, and tokens that they get for each of its own. */
+/* Experts on this GPU; and below, the tokens that they get for each token of
+ * this GPU's. */
 double plait_work_experts(const struct plait_shape *s)
 {
     double ranks = s->ep * (s->traits->whole_experts ? (double)s->tp : 1);
@@ -87,7 +89,8 @@ static double mlp_products(const struct plait_shape *s, double rows, double ffn,
            pass_of(s, rows, h, ffn, count);
 }
 
-/* Of a layer, on average over those with experts and those without. */
+/* Seconds of a layer's products, on average over those with experts and those
+ * without. */
 static double products(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
@@ -105,14 +108,15 @@ static double products(const struct plait_shape *s)
     return attention_products(s) + share * moe + (1 - share) * dense;
 }
 
-/* Exponentials a second: 16 a clock and multiprocessor at 1.5 GHz, on all of
+/* Exponentials per second: 16 a clock and multiprocessor at 1.5 GHz, on all of
  * NVIDIA's since Volta. */
 #define EXPONENTIALS (16 * 1.5e9)
 
-/* Scores that a causal mask leaves; blocks of 128 on the diagonal are whole.
- * Each takes two products as deep as a head is wide, and an exponential, which
- * does not get cheaper with narrow heads. Forward takes two products, backward
- * five. Unfused, all scores are made. */
+/* Seconds of the scores that a causal mask leaves; blocks of 128 on the
+ * diagonal are computed whole. Each takes two products as deep as a head is
+ * wide, and an exponential, which does not get cheaper with narrow heads.
+ * Forward takes two products, backward five. Unfused, all scores are
+ * computed. */
 static double attention(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
@@ -132,14 +136,14 @@ static double attention(const struct plait_shape *s)
     return 3.5 / 3 * seconds / g->attention;
 }
 
-/* Bytes that the elementwise kernels of a forward pass move in one layer: of
- * norms and residuals on the whole hidden state, of rotary embeddings or
- * transposes and of the activation (4 a value of ffn, 6 where it gates) on a
- * tp share (framework.h); on scores that are not fused, the product that
- * writes them (2), softmax (4), dropout with its mask (5) and the product that
- * reads them (2). Of experts, tokens are sorted and put together again (8
- * each); where they have biases, those are kernels of their own. Unfused, norms
- * are 8, residuals with dropout 14, transposes 12. */
+/* Bytes that the elementwise kernels of a forward pass move in one layer: for
+ * norms and residuals on the whole hidden state; for rotary embeddings or
+ * transposes and the activation (4 a value of ffn, 6 with a gate) on a tp share
+ * (framework.h); for scores that are not fused, the product that writes them
+ * (2), softmax (4), dropout with its mask (5) and the product that reads them
+ * (2). With experts, tokens are sorted and put back (8 each), and biases are
+ * kernels of their own. Unfused, norms take 8, residuals with dropout 14,
+ * transposes 12. */
 static double elementwise_bytes(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
@@ -171,8 +175,8 @@ double plait_work_linear_weights(const struct plait_shape *s)
            s->tp;
 }
 
-/* Values that linears of attention read and write, whose gradients they read.
- */
+/* Values that the linears of attention read and write, and whose gradients they
+ * read. */
 static double attention_values(const struct plait_shape *s)
 {
     const struct plait_model_config *m = s->m;
@@ -231,12 +235,13 @@ double plait_work_fullest_weights(const struct plait_shape *s)
     return most;
 }
 
-/* Bytes a weight: gradient to fp32 (6), unscale (8), norm (4), clip (8),
- * Adam on four values (28), the weight from its master (6); where its fp8
- * codes are kept, it is read twice and both orders of them are written (6).
- * On processors the gradient is fp32 and scaled by the way: norm, Adam, and the
- * weight where it is not its own master. Their memory's rate is that of this
- * work, which no cache holds; `stream` is what others make of it. */
+/* Seconds of the optimizer, by the bytes it moves per weight: gradient to fp32
+ * (6), unscale (8), norm (4), clip (8), Adam on four values (28), the weight
+ * from its master (6); where fp8 codes are kept, it is read twice and both
+ * orders of them are written (6). On CPUs the gradient is fp32 and is scaled in
+ * passing: norm, Adam, and the weight where it is not its own master. A CPU's
+ * memory_bw is the rate of just this work, which no cache holds; `stream` is
+ * the share that other work reaches. */
 #define CORE_UPDATE 32
 static double update_seconds(const struct plait_shape *s)
 {
@@ -253,7 +258,7 @@ static double update_seconds(const struct plait_shape *s)
     return bytes / (s->gpu->memory_bw * s->gpu->stream);
 }
 
-/* Of an image model, whose blocks differ: on average. */
+/* For an image model, whose blocks differ: on average. */
 static void set_image(const struct plait_shape *s, struct plait_work_times *t)
 {
     struct plait_image_work layer, head;

@@ -4,10 +4,11 @@
 
 #include "topology/predict/estimate_shape.h"
 
-/* What a GPU computes for one micro-batch, in seconds: of a layer, a pass (a
- * forward and two of backward, which are taken to be equal), and of the head
- * the whole. */
-/* Of attention's passes (fused: 2 products and 5), forward is this much. */
+/* Seconds that a GPU computes for one micro-batch: for a layer, one pass of
+ * three (a forward and two of backward, which are taken to be equal), and for
+ * the head all three. */
+/* Attention's forward in units of such a pass: fused, forward takes 2 products
+ * and backward 5. */
 #define PLAIT_ATTENTION_FORWARD (3 / 3.5)
 
 struct plait_work_times {
@@ -22,14 +23,14 @@ struct plait_work_times {
 void plait_work_set(const struct plait_shape *shape,
                     struct plait_work_times *times);
 
-/* Seconds of a layer's forward through what makes MLA's queries, keys and
- * values from their latents; 0 without MLA. */
+/* Seconds in which a layer's forward makes MLA's queries, keys and values from
+ * their latents; 0 without MLA. */
 double plait_work_latent_up(const struct plait_shape *shape);
 /* Experts on this GPU. */
 double plait_work_experts(const struct plait_shape *shape);
 /* Weights of a layer's linears on this GPU, all of its experts' included. */
 double plait_work_linear_weights(const struct plait_shape *shape);
-/* Elements of the fuller end of the pipeline. */
+/* Weights on the fuller end of the pipeline. */
 double plait_work_fullest_weights(const struct plait_shape *shape);
 
 #endif

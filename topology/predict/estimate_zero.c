@@ -4,13 +4,13 @@
 #include "topology/job/stage.h"
 #include "topology/predict/estimate_shape.h"
 
-/* The whole gradients that ZeRO 2 and 3 hold at once, found by going through
+/* The whole gradients that ZeRO 2 and 3 hold at once, found by walking through
  * backward as runtime/model/run.c does and counting as zero.c does. A block's
- * gradient is there from its first use until its sum is complete, and two
- * sums are under way. So what counts is which regions meet within a few
- * neighbours, over the ends of the passes: three layers of a chunk show all
- * that more would, and so do three passes of one chunk in a row, and two
- * turns of all chunks. */
+ * gradient exists from its first use until its sum is complete, and two sums
+ * are in progress at once. So only regions that are used within a few
+ * neighbours of each other matter, also across the ends of the passes: three
+ * layers of a chunk show all that more would, and so do three passes of one
+ * chunk in a row, and two turns of all chunks. */
 
 #define UNDER_WAY 2
 #define LAYERS 3
@@ -22,8 +22,8 @@ struct walk {
     struct plait_zero_count *count;
     int whole[PLAIT_KINDS]; /* held by blocks or by sums */
     int sums[PLAIT_KINDS];
-    bool head, embedding; /* held since a forward */
-    bool layers;          /* all of them, since half of a backward */
+    bool head, embedding; /* held since a forward pass */
+    bool layers;          /* all of them, since the input half of a backward */
     enum plait_region_kind under_way[UNDER_WAY];
     int started; /* sums */
 };
@@ -63,8 +63,8 @@ static void sum_once(struct walk *w, enum plait_region_kind kind, bool *held)
     *held = false;
 }
 
-/* The head's gradient is made in forward, and with it that of an embedding
- * which it multiplies by. */
+/* The head's gradient is made in the forward pass, and with it that of an
+ * embedding with the same weights. */
 static void forward(struct walk *w)
 {
     hold_once(w, PLAIT_KIND_HEAD, &w->head);
@@ -102,8 +102,8 @@ static void backward(struct walk *w, int layers, bool first, bool last)
     sum_once(w, PLAIT_KIND_EMBEDDING, &w->embedding);
 }
 
-/* The half of a backward that makes input gradients holds already what the
- * other half will add to. */
+/* The half of a backward that makes input gradients already holds the gradients
+ * that the other half will add to. */
 static void backward_input(struct walk *w, int layers, bool first)
 {
     for (int i = 0; i < layers && !w->layers; i++)
@@ -151,7 +151,7 @@ static void chunk(struct walk *w, int rank, int i)
             forward(w);
         backward(w, least(layers, LAYERS), first, last);
     }
-    /* more micro-batches: the next forward comes while sums are under way */
+    /* more micro-batches: the next forward comes while sums are in progress */
     if (last && !gpipe && s->microbatches > passes)
         forward(w);
 }

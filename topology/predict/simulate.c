@@ -61,8 +61,8 @@ static struct channel *channel_of(struct simulator *s, int rank,
     return &s->channels[2 * from + (to != (from + 1) % p)];
 }
 
-/* A message starts when both ends have posted it and the one before is
- * through. */
+/* A message starts when both ends have posted it and the one before has
+ * arrived. */
 static void deliver_messages(struct channel *c)
 {
     struct message *m;
@@ -90,8 +90,8 @@ static void post_message(struct simulator *s, int rank,
     deliver_messages(c);
 }
 
-/* The message a computation needs: NULL if none; *known is false if it is
- * not known yet when it comes. */
+/* The message that a computation needs, NULL: none. *known is false if its
+ * arrival is not known yet. */
 static const struct message *input_of(struct simulator *s, int rank, int index,
                                       bool *known)
 {
@@ -162,8 +162,8 @@ static enum plait_span_kind span_of(const struct plait_action *a)
     }
 }
 
-/* ZeRO-3 gathers a pass ahead: while one computation runs, what the next one
- * of this rank needs. */
+/* ZeRO 3 gathers a pass ahead: while one computation runs, the weights of this
+ * rank's next one. */
 static int gather_next(struct simulator *s, int rank, double now)
 {
     struct actor *actor = &s->actors[rank];
@@ -188,7 +188,7 @@ static int gather_next(struct simulator *s, int rank, double now)
                               actor->weights);
 }
 
-/* Gradients leave bucket by bucket while the backward pass still runs. */
+/* Gradients are reduced bucket by bucket while the backward pass still runs. */
 static int reduce_gradients(struct simulator *s, int rank,
                             const struct plait_action *a, double begin,
                             double end)
@@ -214,8 +214,8 @@ static int reduce_gradients(struct simulator *s, int rank,
     return 0;
 }
 
-/* One computation and the wait before it, told apart by what was missing:
- * the other rank's result, its transfer, or the weights. */
+/* One computation and the wait before it, which counts by what was missing: the
+ * other rank's result, its transfer, or the weights. */
 static int compute_action(struct simulator *s, int rank,
                           const struct plait_action *a,
                           const struct message *input)
@@ -247,7 +247,8 @@ static int compute_action(struct simulator *s, int rank,
     return reduce_gradients(s, rank, a, begin, actor->clock);
 }
 
-/* As far as the messages reach; the number of actions, -1: out of memory. */
+/* Run a rank as far as its messages have arrived. Returns the number of
+ * actions, -1: out of memory. */
 static int advance_rank(struct simulator *s, int rank)
 {
     struct actor *actor = &s->actors[rank];

@@ -7,7 +7,7 @@
 #include "topology/layout/layout.h"
 
 /* One training step of one pipeline as a timeline: the action lists of the
- * runtime, run by time. All times are seconds. */
+ * runtime, played with times. All times are seconds. */
 
 /* What one global stage (chunk * stages + rank) costs. */
 struct plait_stage_time {
@@ -18,20 +18,20 @@ struct plait_stage_time {
     double forward_comm[PLAIT_NAXES], backward_comm[PLAIT_NAXES];
     double gather; /* ZeRO-3: weights, before each pass; 0: none */
     double reduce; /* gradients, data parallel; 0: none */
-    int buckets;   /* in which they go, at least 1 */
+    int buckets;   /* in which gradients are reduced, at least 1 */
 };
 
 struct plait_simulation_request {
     enum plait_schedule_kind schedule;
     int stages, chunks, microbatches;
     const struct plait_stage_time *times; /* [chunks * stages] */
-    double message;          /* one micro-batch from stage to stage */
-    int reduce_each;         /* gradients go after every micro-batch (ZeRO 2
-                                and 3), not only after the last */
-    double tied;             /* gradients of a tied embedding, between the
-                                first and the last rank; 0: none */
-    double update;           /* the optimizer */
-    double gather_updated;   /* ZeRO 1 and 2: new weights, after it */
+    double message;  /* one micro-batch from stage to stage */
+    int reduce_each; /* gradients are reduced after every micro-batch (ZeRO 2
+                        and 3), not only after the last */
+    double tied;     /* gradients of a tied embedding, between the
+                        first and the last rank; 0: none */
+    double update;   /* the optimizer */
+    double gather_updated;   /* ZeRO 1 and 2: all-gather of the new weights */
     const double *slow_rank; /* [stages] computing takes that many times as
                                 long; NULL: 1 */
     const double *slow_link; /* [stages] messages between a rank and the one
@@ -45,7 +45,7 @@ enum plait_span_kind {
     PLAIT_SPAN_BACKWARD_WEIGHT,
     PLAIT_SPAN_UPDATE,
     PLAIT_SPAN_BUBBLE,  /* waits for another rank's computing */
-    PLAIT_SPAN_WAIT_PP, /* waits for a message on its way */
+    PLAIT_SPAN_WAIT_PP, /* waits for a message in transfer */
     PLAIT_SPAN_WAIT_DP, /* waits for gradients or weights */
     PLAIT_SPAN_REDUCE,  /* traffic beside the computing: gradients */
     PLAIT_SPAN_GATHER,  /* weights */
@@ -82,9 +82,10 @@ struct plait_simulation {
                                  computing and within its traffic */
 };
 
-/* All of a request but its slow_*, from the model, by what `plait estimate`
- * takes a layer, the head and the traffic to cost. times: room for one entry
- * a stage, pp * plait_model_chunks(). Refuses what the estimate refuses. */
+/* Set all of a request but its slow_*, from the model, with the times that
+ * `plait estimate` finds for a layer, the head and the traffic. times: room for
+ * one entry a stage, pp * plait_model_chunks(). Refuses what the estimate
+ * refuses. */
 int plait_simulation_request_set(struct plait_simulation_request *request,
                                  struct plait_stage_time *times,
                                  const struct plait_job_config *config,

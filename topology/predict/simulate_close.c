@@ -9,8 +9,8 @@ static double reduced_at(const struct actor *a)
     return fmax(a->clock, a->traffic);
 }
 
-/* When the two ends of the pipeline start to sum those of a tied embedding;
- * for other ranks nothing begins. */
+/* When the two ends of the pipeline start to sum the gradients of a tied
+ * embedding; for other ranks, when their own are reduced. */
 static double tied_at(const struct simulator *s, int rank)
 {
     int last = s->r->stages - 1;
@@ -27,7 +27,7 @@ static double complete_at(const struct simulator *s, int rank)
     return tied_at(s, rank) + (end ? s->r->tied : 0);
 }
 
-/* One thing after the other on a rank, from `at` on. */
+/* Append the rank's next span, from *at to `until`. */
 static int follow(struct simulator *s, int rank, enum plait_span_kind kind,
                   double *sum, double *at, double until)
 {
@@ -38,7 +38,7 @@ static int follow(struct simulator *s, int rank, enum plait_span_kind kind,
     return 0;
 }
 
-/* Traffic beside computing that nobody waited for. */
+/* Traffic during computing for which no rank waited. */
 static void sum_hidden(struct plait_simulation *out)
 {
     int i;

@@ -6,10 +6,10 @@
 
 #include "topology/predict/simulate.h"
 
-/* Between simulate.c, which runs the passes, and simulate_close.c, which
- * ends the step after the last of them. */
+/* Shared by simulate.c, which runs the passes, and simulate_close.c, which ends
+ * the step after the last of them. */
 
-/* A message between two neighbours: posted by both ends, then on its way. */
+/* A message between two neighbours: posted by both ends, then transferred. */
 struct message {
     double sent;    /* < 0: not posted yet */
     double arrived; /* < 0: not known yet */
@@ -28,8 +28,8 @@ struct actor {
     int next;
     double clock;   /* its computing so far */
     double traffic; /* its data-parallel traffic so far */
-    double weights; /* when those of the next computation are there */
-    bool gathered;  /* the first computation's were asked for */
+    double weights; /* when the next computation's have been gathered */
+    bool gathered;  /* the first computation's weights were requested */
     int *number;    /* [nactions] of a receive: its place in its channel */
 };
 
@@ -46,9 +46,9 @@ struct simulator {
 int simulator_add_span(struct simulator *s, int rank, enum plait_span_kind kind,
                        const struct plait_action *a, double begin, double end);
 
-/* After the last pass: the rest of the gradients, the norm over all ranks,
- * the update, the new weights; then the traffic that nobody waited for.
- * -1: out of memory. */
+/* After the last pass: the rest of the gradients, the norm over all ranks, the
+ * update, the new weights; then sum the traffic for which no rank waited. -1:
+ * out of memory. */
 int simulator_close_step(struct simulator *s);
 
 #endif

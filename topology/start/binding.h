@@ -10,9 +10,9 @@
 struct plait_binding {
     struct plait_visible visible;     /* Slurm's list, empty without GPUs */
     int permuted[PLAIT_VISIBLE_MOST]; /* new order of that list */
-    int known;                        /* gpu[] are indices into node->gpus */
-    int gpu[PLAIT_VISIBLE_MOST];      /* in the new order: the node's index, or
-                                         what Slurm calls the GPU, or -1 */
+    int known;                        /* 1: gpu[] are indices into node->gpus */
+    int gpu[PLAIT_VISIBLE_MOST]; /* in the new order: the index in node->gpus,
+                                    or Slurm's number of the GPU, or -1 */
 };
 
 /* Order the visible GPUs so that tp groups of consecutive tasks are best

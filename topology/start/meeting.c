@@ -18,13 +18,13 @@
 
 /* "plait TOKEN INDEX TEXT\n" */
 enum { LINE_MOST = PLAIT_MEETING_SAID + 128, TOKEN_SIZE = 65 };
-/* Guests beyond the members: whoever keeps more connections open loses the
- * oldest, and not a member its place. Each may take a second to say who it
- * is; others wait in the listener's queue meanwhile, which is looked at again
- * after a while. */
+/* Guests beyond the members: where others open more connections, the oldest
+ * guest is dropped, so that no member loses its place. Each may take a second
+ * to say who it is; others wait in the listener's queue meanwhile, which is
+ * checked again after a while. */
 enum { STRANGERS_MOST = 256, GRACE_MS = 1000, AGAIN_MS = 10 };
 
-/* Who has connected, and is no member yet. */
+/* A connection that has not shown to be a member's yet. */
 struct guest {
     struct guest *next;
     int fd;
@@ -44,7 +44,7 @@ struct plait_meeting {
     struct guest *guests;
 };
 
-/* IPv6 takes IPv4 in where the system has it. */
+/* An IPv6 socket accepts IPv4 too, where the system has IPv6. */
 static int open_listener(int port, struct sockaddr_storage *at)
 {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6,
@@ -55,7 +55,7 @@ static int open_listener(int port, struct sockaddr_storage *at)
     socklen_t size = sizeof(*at);
     int fd = socket(AF_INET6, kind, 0), one = port != 0;
 
-    /* A port that was given may still be in TIME_WAIT of another step. */
+    /* A given port may still be in TIME_WAIT from another step. */
     if (fd >= 0 &&
         (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
          setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) ||
@@ -113,7 +113,7 @@ static int watch(struct plait_meeting *meeting, int fd, void *what)
     return epoll_ctl(meeting->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* At a name, or at a port. */
+/* Listen at a name, or at a port. */
 static struct plait_meeting *create(int members, const char *token,
                                     const char *name, const uint16_t *ports,
                                     struct plait_error *err)
@@ -215,7 +215,7 @@ void plait_meeting_cancel(struct plait_meeting *meeting)
     uint64_t one = 1;
 
     if (write(meeting->cancel, &one, sizeof(one)) < 0)
-        return; /* it was cancelled before */
+        return; /* it has been cancelled already */
 }
 
 static int64_t now_ms(void)
@@ -237,7 +237,7 @@ static void drop_guest(struct plait_meeting *meeting, struct guest *guest)
     free(guest);
 }
 
-/* The oldest goes, unless it has just come. */
+/* Drop the oldest guest, unless it has just come. */
 static int make_room(struct plait_meeting *meeting)
 {
     struct guest *oldest = meeting->guests;
@@ -251,7 +251,7 @@ static int make_room(struct plait_meeting *meeting)
     return 1;
 }
 
-/* 1: there may be more; 0: nobody waits; -1: there is no room yet. */
+/* 1: there may be more; 0: no connection waits; -1: there is no room yet. */
 static int accept_guest(struct plait_meeting *meeting)
 {
     struct guest *guest;
@@ -291,7 +291,7 @@ int plait_meeting_parse(const char *line, char token[65], int *index,
     return 0;
 }
 
-/* Does the line come from a member that was not there yet? */
+/* Is the line from a member that has not come yet? */
 static int admit(struct plait_meeting *meeting, const struct guest *guest)
 {
     char token[TOKEN_SIZE];
@@ -308,7 +308,7 @@ static int admit(struct plait_meeting *meeting, const struct guest *guest)
     return meeting->said[index] != NULL;
 }
 
-/* 1: a member has come. */
+/* Read from a guest. 1: it is a member, and its line is complete. */
 static int hear(struct plait_meeting *meeting, struct guest *guest)
 {
     ssize_t n = recv(guest->fd, guest->line + guest->used,
@@ -333,7 +333,7 @@ static int hear(struct plait_meeting *meeting, struct guest *guest)
     return came;
 }
 
-/* Others who connect do not make it wait longer. */
+/* Connections of others do not make the wait longer. */
 int plait_meeting_wait(struct plait_meeting *meeting, int seconds)
 {
     int64_t end = now_ms() + seconds * INT64_C(1000);
@@ -377,7 +377,7 @@ void plait_meeting_close(struct plait_meeting *meeting)
     meeting->listener = -1;
 }
 
-/* What a member sends now is nothing but its end. */
+/* All that a member can send now is its end of file. */
 void plait_meeting_part(struct plait_meeting *meeting, int seconds)
 {
     int64_t end = now_ms() + seconds * INT64_C(1000);

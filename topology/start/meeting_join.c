@@ -61,8 +61,8 @@ static int connect_to(const struct addrinfo *at, const struct timespec *end)
     return -1;
 }
 
-/* The host listens before it tells its port to anyone; where members find the
- * port themselves it may come later than they. */
+/* Usually the host listens before members learn its port. Where they know the
+ * port themselves, it may begin to listen after they connect. */
 static int connect_by_name(const struct plait_meeting_place *place,
                            const struct timespec *begin,
                            const struct timespec *end, struct plait_error *err)
@@ -92,7 +92,7 @@ static int connect_by_name(const struct plait_meeting_place *place,
     return fd;
 }
 
-/* No file: the name is gone with its process. */
+/* In the abstract namespace: the name disappears with its process. */
 unsigned plait_meeting_address(const char *name, struct sockaddr_un *at)
 {
     int n;

@@ -37,7 +37,7 @@ struct plait_options {
     int rendezvous; /* export MASTER_ADDR & co. */
     int show_plan;
     int preflight;
-    int spares;       /* nodes that may be left out; above 0, a preflight too */
+    int spares; /* nodes that may be left out; above 0 implies a preflight */
     char model[1024]; /* the model's file, "" none; never opened as root */
 };
 

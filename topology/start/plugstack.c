@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A large machine that is busy needs a few. */
+/* A large, busy machine needs a few seconds. */
 enum { SECONDS = 10, SECONDS_MOST = 3600 };
 
 /* What follows `name` and '=' in `text`, or NULL. */

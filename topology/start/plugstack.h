@@ -8,7 +8,7 @@
 /* The arguments after spank_plait.so in plugstack.conf(5):
  *   cache=DIR|none     where each node caches its topology
  *   site=FILE          the site file
- *   discovery-seconds=N  how long a node may take to say what it has
+ *   discovery-seconds=N  how long discovery of a node may take
  *   on-hang=refuse|unpinned  what a step does where it takes longer
  *   preflight=yes|no   whether jobs that give flags do --preflight anyway
  *   NAME=VALUE         --NAME of jobs that give other flags but not this one
@@ -17,7 +17,7 @@ struct plait_plugstack {
     const char *cache; /* NULL: none */
     const char *site;  /* NULL: the default place, if it is there */
     int discovery_seconds;
-    int unpinned; /* tasks start unpinned where that time is over */
+    int unpinned; /* where discovery takes longer, tasks start unpinned */
     int preflight;
     const char *value[PLAIT_NOPTIONS]; /* NULL: no default */
     unsigned forced;                   /* bit per option */
@@ -29,8 +29,8 @@ void plait_plugstack_parse(struct plait_plugstack *plugstack, int ac, char **av,
                            void (*complain)(void *arg, const char *text),
                            void *arg);
 
-/* Fill in the defaults of a job that gave some flag. -1, with the reason: it
- * gave a flag another value than the one that is forced. */
+/* Fill in the defaults of a job that gave some flag. -1, with the reason, where
+ * it gave a forced flag another value. */
 int plait_plugstack_apply(const struct plait_plugstack *plugstack,
                           struct plait_options *options,
                           struct plait_error *err);

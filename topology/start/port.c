@@ -9,7 +9,7 @@
 
 #include "topology/start/port.h"
 
-/* Is nobody listening on the port of this machine? */
+/* Is the port of this machine free of listeners? */
 static int is_free(int port)
 {
     struct sockaddr_in any = {.sin_family = AF_INET,
@@ -27,8 +27,8 @@ static int is_free(int port)
     return rc == 0;
 }
 
-/* A name in the abstract namespace belongs to one socket at a time, leaves
- * no file, and lives in the same network namespace as the port. */
+/* A name in the abstract namespace belongs to one socket at a time, leaves no
+ * file, and is in the same network namespace as the port. */
 int plait_master_port_hold(int port)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -51,8 +51,8 @@ int plait_master_port_hold(int port)
     return -1;
 }
 
-/* A port that the system chooses, for the case that all of ours are taken:
- * whoever reserves them cannot keep others from starting. */
+/* A port that the system chooses, for the case that all of ours are taken: a
+ * process that reserves them cannot keep others from starting. */
 static int take_any(int *port)
 {
     struct sockaddr_in any = {.sin_family = AF_INET};

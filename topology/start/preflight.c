@@ -16,10 +16,10 @@
 
 #include "topology/start/meeting.h"
 
-/* The tasks meet at MASTER_PORT, where each says where it takes messages, and
- * hears where the others do. Then they measure, and meet again at a port that
- * RANK 0 has named: who is below a bound is measured again, as a busy moment
- * looks like a broken link. */
+/* The tasks meet at MASTER_PORT, where each gives the address at which it
+ * receives messages, and gets those of the others. Then they measure, and meet
+ * again at a port that RANK 0 has named. If some node is below a bound, all
+ * measure again, as a busy moment looks like a broken link. */
 
 enum { ROUNDS = 3, MEET_SECONDS = 60, TEXT_MOST = 4096, HOST_MOST = 64 };
 
@@ -40,7 +40,7 @@ struct flight {
 
 /* ---- this task's own address ---- */
 
-/* The one from which RANK 0 is reached. */
+/* The address of this machine from which RANK 0 is reached. */
 static int find_host(const struct plait_launch *launch, char *host,
                      sa_family_t *family)
 {
@@ -65,7 +65,7 @@ static int find_host(const struct plait_launch *launch, char *host,
 
 static int open_server(struct flight *f)
 {
-    struct sockaddr_in6 any = {0}; /* of either family */
+    struct sockaddr_in6 any = {0}; /* room for either address family */
     socklen_t size = sizeof(any);
     sa_family_t family;
     int fd;
@@ -83,7 +83,7 @@ static int open_server(struct flight *f)
             close(fd);
         return -1;
     }
-    f->self.port = ntohs(any.sin6_port); /* at the same place in both */
+    f->self.port = ntohs(any.sin6_port); /* same offset in both families */
     f->self.node_rank = f->p->launch->node_rank;
     f->server = plait_preflight_serve(f->p->token, fd);
     return f->server < 0 ? -1 : 0;
@@ -103,8 +103,9 @@ static void add_edge(struct flight *f, int to)
     r->edge[r->nedges++] = (struct plait_preflight_edge){to, 0};
 }
 
-/* The neighbours in the planned rings that lie on other nodes. In both
- * directions: who alone sends slowly is told from who receives so. */
+/* The neighbours in the planned rings that are on other nodes, in both
+ * directions: that tells a node that sends slowly from one that receives
+ * slowly. */
 static void list_edges(struct flight *f)
 {
     static const int axes[] = {PLAIT_TP, PLAIT_CP, PLAIT_DP, PLAIT_PP};
@@ -147,7 +148,7 @@ static void print_report(const struct plait_preflight_report *r, char *text,
                          r->edge[i].to, r->edge[i].rate);
 }
 
-/* -1: no task of this world says such a thing. */
+/* -1: this is not the report of a task. */
 static int read_report(const char *text, int world,
                        struct plait_preflight_report *r)
 {
@@ -173,7 +174,7 @@ static int read_report(const char *text, int world,
     return 0;
 }
 
-/* ---- where they meet ---- */
+/* ---- the meetings ---- */
 
 static void say(const struct flight *f, const char *text)
 {
@@ -183,7 +184,8 @@ static void say(const struct flight *f, const char *text)
     f->p->say(f->p->arg, line);
 }
 
-/* The host: all others have come; else who has not is said. */
+/* In the host: wait for all others. -1, after printing which one has not
+ * come. */
 static int wait_all(struct flight *f, struct plait_meeting *meeting)
 {
     char text[128];
@@ -199,7 +201,7 @@ static int wait_all(struct flight *f, struct plait_meeting *meeting)
     return -1;
 }
 
-/* Another user's process can make the preflight fail, by keeping the port, and
+/* By keeping the port, another user's process can make the preflight fail, but
  * do nothing else. */
 static struct plait_meeting *open_meeting(struct flight *f, int port)
 {
@@ -229,7 +231,8 @@ static int read_contacts(struct flight *f, const char *text)
     return 0;
 }
 
-/* Where everybody takes messages, behind the port of the next meeting. */
+/* Write where each task receives messages, behind the port of the next
+ * meeting. */
 static int list_contacts(struct flight *f, struct plait_meeting *meeting,
                          int port)
 {
@@ -267,7 +270,7 @@ static int gather_reports(struct flight *f, struct plait_meeting *meeting)
     return 0;
 }
 
-/* What the tasks hear is written behind "go ". */
+/* What the tasks are to receive is written behind "go ". */
 static int choose(struct flight *f, const char *text, const int *below)
 {
     memcpy(f->answer, "go ", 4);
@@ -360,13 +363,14 @@ static int join(struct flight *f, int port, const char *text)
     if (plait_meeting_join(&place, f->rank - 1, text, 2 * MEET_SECONDS,
                            f->answer, &err) == 0)
         return 0;
-    /* RANK 0 has said why it left; that it cannot be reached, one says. */
+    /* If RANK 0 has left, it has printed why. That it cannot be reached, one
+     * task prints. */
     if (f->rank == 1 && errno != ECONNRESET)
         say(f, err.text);
     return -1;
 }
 
-/* 0 go, 1 stop, which RANK 0 has said; -1 this task fails. */
+/* 0 go; 1 stop, and RANK 0 has printed why; -1 this task fails. */
 static int follow(struct flight *f)
 {
     char text[PLAIT_MEETING_SAID];

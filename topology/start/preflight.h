@@ -7,20 +7,20 @@
 #include "topology/job/site.h"
 #include "topology/layout/launch.h"
 
-/* --preflight: before the command of a task starts, all tasks of a plan measure
- * their cores, their memory and the links of the rings that the plan makes of
- * them, and RANK 0 compares. */
+/* --preflight: before a task's command starts, all tasks of a plan measure
+ * their cores, their memory and their links in the plan's rings, and RANK 0
+ * compares. */
 
 /* The status of a task whose step failed its preflight. */
 enum { PLAIT_PREFLIGHT_EXIT = 75 };
 
-/* Besides the median: what the plan takes a link for. */
+/* The bound on links besides the median: the rate that the plan assumes. */
 struct plait_preflight_bound {
     double link;  /* bytes a second */
-    double least; /* the share of it below which a link is bad; 0: none is */
+    double least; /* below this share of `link` it is bad; 0: no bound */
 };
 
-/* What the site says; NULL: nothing. */
+/* The site file's bound; NULL: none. */
 struct plait_preflight_bound
 plait_preflight_bound(const struct plait_site *site);
 
@@ -28,70 +28,74 @@ struct plait_preflight {
     const struct plait_launch *launch; /* this task's, with a rendezvous */
     const char *node;                  /* its name */
     const char *token; /* of the step, which other users do not know */
-    /* Of RANK 0, before the other tasks hear of it: the one line. */
+    /* Called by RANK 0 with the one line of its verdict, before the other tasks
+     * learn of it. */
     void (*say)(void *arg, const char *text);
     void *arg;
-    struct plait_preflight_bound bound; /* RANK 0's counts */
-    /* Where nodes may be left out, of RANK 0 in place of that line: writes what
-     * all tasks are to hear. `text` names the nodes below a bound, "": none;
-     * below[NODE_RANK] is 1 for each. -1 ends the step, having said why. */
+    struct plait_preflight_bound bound; /* that of RANK 0 counts */
+    /* Where nodes may be left out, RANK 0 calls this instead of `say`: it
+     * writes what all tasks are to receive. `text` names the nodes below a
+     * bound, "": none; below[NODE_RANK] is 1 for each. -1 ends the step, after
+     * it has printed why. */
     int (*choose)(void *arg, const char *text, const int *below, char *heard,
                   size_t size);
-    char *heard; /* PLAIT_MEETING_ANSWER bytes for it, NULL: of no use here */
+    char *heard; /* PLAIT_MEETING_ANSWER bytes for that; NULL: not wanted */
 };
 
-/* In the process of a task, which is to become its command: -1, or the status
- * to end with in place of that, which one of the tasks has said why. RANK 0
- * ends last, with PLAIT_PREFLIGHT_EXIT, and the others with 0: a launcher that
- * kills all when one fails has then nobody to kill. */
+/* In the process of a task, before its command starts. -1: start it; else the
+ * status to exit with instead, after one of the tasks has printed why. RANK 0
+ * ends last, with PLAIT_PREFLIGHT_EXIT, and the others with 0, so that a
+ * launcher that kills all tasks when one fails finds none to kill. */
 int plait_preflight_run(const struct plait_preflight *preflight);
 
-/* ---- for those who make it up, and its test ---- */
+/* ---- for the files that implement it, and its test ---- */
 
-/* A ring has two neighbours, and there is a ring an axis. */
+/* A rank has two neighbours in a ring, and there is one ring an axis. */
 enum { PLAIT_PREFLIGHT_EDGES = 2 * PLAIT_NAXES };
 
 struct plait_preflight_edge {
     int to;      /* rank on another node */
-    double rate; /* bytes a second, at best */
+    double rate; /* bytes a second, the best measured */
 };
 
 struct plait_preflight_report {
     char node[64];
     int node_rank;
     double product; /* FLOP/s of processor time */
-    double memory;  /* bytes of processor time, copied a second */
-    double others;  /* processes that want a core of the task, each core, in the
-                     * last round */
-    char other[16]; /* what one of them is called, "": none */
+    double memory;  /* bytes copied per second of processor time */
+    double others; /* other processes that want a core of the task, per core, in
+                      the last round */
+    char other[16]; /* the name of one of them, "": none */
     int nedges;
     struct plait_preflight_edge edge[PLAIT_PREFLIGHT_EDGES];
 };
 
-/* What the cores of this task do. Of rates the best is kept that is in the
- * report. */
+/* Measure this task's cores and memory. Rates only replace lower ones that are
+ * in the report already. */
 void plait_preflight_measure_node(struct plait_preflight_report *report);
 
-/* Take messages at *port until the process is killed; its id, or -1. Closes the
- * listener. */
+/* Start a process that answers messages at `listener` until it is killed.
+ * Returns its id, or -1. Closes the listener. */
 int plait_preflight_serve(const char *token, int listener);
-/* The rate to one who serves, better than *rate or left as it is. */
+/* Measure the rate to a task that serves; *rate changes only if that is
+ * higher. */
 int plait_preflight_measure_link(const char *host, int port, const char *token,
                                  double *rate);
 
-/* After a round: a node has as many others as in its calmest round so far. They
- * move between its cores, so that each of them may be free in some round though
- * the node is not in any: rounds are compared by node. `reports` are by rank,
- * `calm` by NODE_RANK, with least INFINITY before the first round. Pure. */
+/* After a round: count for a node as many other processes as in its calmest
+ * round so far. They move between its cores, so that each core may be free in
+ * some round though the node is not in any: rounds are compared by node.
+ * `reports` are by rank, `calm` by NODE_RANK, with least INFINITY before the
+ * first round. Pure. */
 struct plait_preflight_calm {
     double now, least;
 };
 void plait_preflight_keep_calmest(struct plait_preflight_report *reports, int n,
                                   struct plait_preflight_calm *calm);
 
-/* How many of the nodes are below the bounds, and which and why, as one line.
- * Pure. `reports` are by rank. below[NODE_RANK], n at most: 1 for those, else
- * 0; may be NULL. */
+/* Returns how many nodes are below the bounds; `text` says in one line which
+ * and why. Pure. `reports` are by rank. below[NODE_RANK], n at most: 1 for
+ * those, else 0; may be NULL. */
 int plait_preflight_judge(const struct plait_preflight_report *reports, int n,
                           const struct plait_preflight_bound *bound, char *text,
                           size_t size, int *below);

@@ -6,16 +6,16 @@
 #include "topology/base/text.h"
 #include "topology/start/preflight.h"
 
-/* The bounds, as shares of the job's median: what is below is broken or
+/* The bounds, as shares of the job's median: what is below them is broken or
  * misconfigured, not merely slower than its neighbours. */
 #define PRODUCT_LEAST 0.5
 #define MEMORY_LEAST 0.4
 #define LINK_LEAST 0.4
-#define LINK_SCALE 1e6 /* in which it is said */
-/* Processes of others, each core of a task. */
+#define LINK_SCALE 1e6 /* the unit in which it is printed */
+/* Other processes per core of a task. */
 #define OTHERS_MOST 0.75
 
-/* Of one node; NAN: nobody measured it. */
+/* Of one node; NAN: not measured. */
 struct figures {
     const char *name;
     double product, memory; /* of its slowest rank */
@@ -72,7 +72,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The upper one of two; NAN: nobody measured it. */
+/* Of an even number of values the upper median; NAN: none was measured. */
 static double median(const struct figures *figures, int n, size_t offset)
 {
     double *values = malloc((size_t)n * sizeof(*values)), result = NAN;
@@ -115,14 +115,16 @@ plait_preflight_bound(const struct plait_site *site)
     if (site && site->preflight.link > 0) {
         const struct plait_gpu_type *type = &site->gpu_types[site->gpu_type];
 
-        /* Behind the narrowest switches that it may have to pass. */
+        /* The rate behind the narrowest switches that a link may have to
+         * pass. */
         bound.link = type->nic_bw / fmax(type->oversubscription, 1);
         bound.least = site->preflight.link;
     }
     return bound;
 }
 
-/* The lowest that counts, and of what it is a share; 0: no rate is too low. */
+/* The bound that `value` is below, as the whole of which it is a share (named
+ * by *of); 0: it is not too low. */
 static double find_least(const struct bound *b, double median,
                          const struct plait_preflight_bound *plan, double value,
                          const char **of)
@@ -136,7 +138,7 @@ static double find_least(const struct bound *b, double median,
     return is_link && value < plan->least * plan->link ? plan->link : 0;
 }
 
-/* 1: the node is below a bound, which is said. */
+/* 1: the node is below a bound, and `text` says so. */
 static int judge(const struct figures *f, const double *medians,
                  const struct plait_preflight_bound *plan, int bad,
                  struct plait_text *text)

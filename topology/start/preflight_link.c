@@ -16,8 +16,8 @@
 
 #include "topology/start/preflight.h"
 
-/* Messages between two tasks over TCP: a token, then CHUNK bytes and a byte
- * back, again and again. */
+/* Messages between two tasks over TCP: a token, then repeatedly CHUNK bytes and
+ * a byte back. */
 
 enum { CHUNK = 256 << 10, TIMES = 24, TIMES_LEAST = 3, GUESTS_MOST = 64 };
 
@@ -29,13 +29,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- who serves ---- */
+/* ---- the receiver ---- */
 
 struct guest {
     int fd;      /* -1: free */
     size_t used; /* of the token, then of a chunk */
     int known;
-    unsigned came; /* which one it is of all */
+    unsigned came; /* counts all guests */
 };
 
 static void drop(struct guest *guest)
@@ -44,8 +44,9 @@ static void drop(struct guest *guest)
     guest->fd = -1;
 }
 
-/* A place for one more: a free one, or of those who have not shown the token
- * the longest one's, so that nobody without it keeps the others out. */
+/* A place for one more guest: a free one, or that of the guest that has waited
+ * longest without showing the token, so that no one without it keeps others
+ * out. */
 static struct guest *find_place(struct guest *guests)
 {
     struct guest *place = NULL;
@@ -148,7 +149,7 @@ int plait_preflight_serve(const char *token, int listener)
     return (int)pid;
 }
 
-/* ---- who sends ---- */
+/* ---- the sender ---- */
 
 static int send_all(int fd, const char *data, size_t size)
 {
@@ -178,7 +179,7 @@ static int send_chunk(int fd, const char *chunk)
     return n == 1 ? 0 : -1;
 }
 
-/* Nothing takes longer than a few seconds, whatever the link is like. */
+/* No call takes longer than a few seconds, however bad the link is. */
 static int connect_to(const char *host, int port)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -204,7 +205,8 @@ static int connect_to(const char *host, int port)
     return fd;
 }
 
-/* The best of several: on a busy machine most wait for a processor. */
+/* The best of several messages: on a busy machine most of them wait for a
+ * processor. */
 int plait_preflight_measure_link(const char *host, int port, const char *token,
                                  double *rate)
 {

@@ -10,8 +10,8 @@
 
 #include "topology/start/preflight.h"
 
-/* What the cores of a task do. Times are the processor's, so that whoever else
- * has the cores slows nothing here: others are counted by themselves. */
+/* Measure the cores of a task. Times are the processor's, so that other
+ * processes on the cores do not change them: those are counted separately. */
 
 enum { SIDE = 96, TIMES = 12, COPIED = 8 << 20, PIDS_MOST = 65536 };
 
@@ -66,8 +66,8 @@ static int find_parent(const struct process *list, int n, int pid)
     return 0;
 }
 
-/* Tasks of this step, and what they have started, have their launcher above
- * them. */
+/* Tasks of this step, and the processes they start, are descendants of the
+ * launcher. */
 static int is_ours(const struct process *list, int n, int pid)
 {
     int launcher = (int)getppid();
@@ -97,8 +97,8 @@ static int list_processes(struct process *list, int most)
     return n;
 }
 
-/* Who else runs, or waits to, on a core of this task; what others are called
- * that do. */
+/* How many other processes run, or wait to run, on a core of this task; `name`:
+ * one of them. */
 static int count_others(struct process *list, const cpu_set_t *cores,
                         char *name)
 {
@@ -111,7 +111,8 @@ static int count_others(struct process *list, const cpu_set_t *cores,
             !CPU_ISSET((unsigned)cpu, cores) || is_ours(list, n, list[i].pid))
             continue;
         memcpy(name, list[i].name, sizeof(list[i].name));
-        /* It comes into a line whose parts these characters divide. */
+        /* These characters separate the parts of the line that it is printed
+         * into. */
         for (char *at = name + strcspn(name, ";()|\n"); *at;
              at += strcspn(at, ";()|\n"))
             *at = '?';
@@ -158,7 +159,7 @@ static void keep_best(double *best, double rate)
         *best = rate;
 }
 
-/* In turns, so that none of them has a bad moment alone. */
+/* Measure in turns, so that a busy moment does not affect one figure alone. */
 static void take_turns(struct plait_preflight_report *report, float *m,
                        char *memory, struct process *list)
 {

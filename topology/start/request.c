@@ -65,8 +65,8 @@ static void name_sizes(const struct plait_layout *layout, char *text,
                                    layout->size[i]);
 }
 
-/* What would fit on as many GPUs: other sizes, else other settings too, else
- * how many GPUs would do. */
+/* What would fit on as many GPUs: other sizes, or else other settings too, or
+ * else how many GPUs would be enough. */
 static void name_nearest(const struct plait_job_request *request, int tasks,
                          char *text, size_t size)
 {

@@ -17,7 +17,7 @@
 
 enum { SECONDS_MOST = 60, CONF_MOST = 4 << 20 };
 
-/* The command beside the srun that runs, or else the one on PATH. */
+/* The command in the folder of the running srun, or else the one on PATH. */
 static void find_command(const char *name, char *path, size_t size)
 {
     char self[PATH_MAX];
@@ -42,8 +42,8 @@ struct plait_fabric *plait_scontrol_parse(const char *text, size_t size,
     return plait_fabric_parse("scontrol show topology", text, size, err);
 }
 
-/* What a command of Slurm's prints, with `both` also what it logs. NULL where
- * it fails. */
+/* The output of a Slurm command, with `both` also what it logs. NULL where it
+ * fails. */
 static char *run_command(char *argv[], int both, size_t *size)
 {
     char path[PATH_MAX + 16];
@@ -102,7 +102,7 @@ static struct plait_step_layout *allocate_step(size_t most)
     return NULL;
 }
 
-/* Put a node where its first task says. */
+/* Insert a node in the order of the nodes' first tasks. */
 static int insert_node(struct plait_step_layout *step, int *first, int id,
                        const char *name, int tasks, int task)
 {
@@ -173,8 +173,8 @@ struct plait_step_layout *plait_scontrol_step(const char *job_step,
     return step;
 }
 
-/* "sbatch: Job 7 to start at 2026-11-22T20:51:33 using ...", or in a line of
- * its own why not. */
+/* "sbatch: Job 7 to start at 2026-11-22T20:51:33 using ...", or why not, in a
+ * line of its own. */
 int plait_sbatch_parse_start(const char *text, int64_t *start,
                              struct plait_error *err)
 {
@@ -194,7 +194,7 @@ int plait_sbatch_parse_start(const char *text, int64_t *start,
     for (; *line; line += strcspn(line, "\n"), line += *line == '\n')
         if (strstr(line, ": error: ") == line + 6 ||
             strstr(line, ": fatal: ") == line + 6 || strstr(line, failed))
-            why = line; /* the last one: others lead to it */
+            why = line; /* the last one: earlier ones only lead to it */
     if (!why)
         return plait_errorf(err, "sbatch --test-only says no start");
     if (strncmp(why, name, sizeof(name) - 1) == 0)
@@ -280,7 +280,7 @@ int plait_scontrol_parse_munge(const char *text, char *socket, size_t size,
     return 1;
 }
 
-/* The text of Slurm's own file, as far as it is whole; NULL: it is not here. */
+/* The text of slurm.conf, if all of it is there; NULL: it is not. */
 static char *read_conf(void)
 {
     const char *path = getenv("SLURM_CONF");
@@ -298,7 +298,7 @@ static char *read_conf(void)
     if (!text)
         return NULL;
     text[size] = '\0';
-    /* What another file of it says is not looked for. */
+    /* Files that it includes are not read, so such a file is not used. */
     if (size < CONF_MOST && strlen(text) == size &&
         find_value(text, "ClusterName", &none) &&
         !find_value(text, "Include", &none))
@@ -322,7 +322,7 @@ static int read_munge(char *socket, size_t size, struct plait_error *err)
     return rc;
 }
 
-/* Its own file first: it costs no controller anything. */
+/* slurm.conf first: reading it costs the controller nothing. */
 int plait_scontrol_munge(char *socket, size_t size, struct plait_error *err)
 {
     char *argv[] = {"scontrol", "show", "config", NULL};

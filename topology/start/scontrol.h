@@ -9,11 +9,10 @@
 #include "topology/fabric/fabric.h"
 
 /* The switches as `scontrol show topology` prints them, run by srun as the
- * user.
- * The C interface to the same (slurm_load_topo) changed its types in 23.11
- * and again in 25.05, while this text is stable, and a topology.conf is not
- * on every submit host. A cluster without a topology is flat. NULL, with the
- * reason in err. */
+ * user. The C interface to the same (slurm_load_topo) changed its types in
+ * 23.11 and again in 25.05, while this text is stable, and a topology.conf is
+ * not on every submit host. A cluster without a topology is flat. NULL, with
+ * the reason in err. */
 struct plait_fabric *plait_scontrol_fabric(struct plait_error *err);
 
 /* The same from the text alone. */
@@ -38,24 +37,24 @@ struct plait_step_layout *plait_scontrol_parse_step(const char *text,
 void plait_step_layout_destroy(struct plait_step_layout *step);
 
 /* When Slurm would start a job with these options of sbatch (a NULL after
- * them), which is not submitted: seconds since the epoch. -1: never, with
+ * them), without submitting it: seconds since the epoch. -1: never, with
  * Slurm's reason in err. Times are read in the process's time zone, so
  * SLURM_TIME_FORMAT must not be set to another form than the standard one. */
 int plait_sbatch_start(char *const options[], int64_t *start,
                        struct plait_error *err);
-/* The same from what `sbatch --test-only` says. */
+/* The same from the output of `sbatch --test-only`. */
 int plait_sbatch_parse_start(const char *text, int64_t *start,
                              struct plait_error *err);
 
-/* Whether this Slurm proves by munge who a user is: 1, and the socket of its
- * munged, "" for munge's own; 0, it does so in another way, whose name is in
- * `socket`; -1, with the reason in err. */
+/* Whether this Slurm authenticates users by munge: 1, with the socket of its
+ * munged in `socket` ("" for munge's default); 0: by another method, whose name
+ * is in `socket`; -1, with the reason in err. */
 int plait_scontrol_munge(char *socket, size_t size, struct plait_error *err);
-/* The same from what `scontrol show config` says. */
+/* The same from the output of `scontrol show config`. */
 int plait_scontrol_parse_munge(const char *text, char *socket, size_t size,
                                struct plait_error *err);
 
-/* NodeAddr of a node; its name where scontrol does not tell. */
+/* NodeAddr of a node; its name where scontrol does not give one. */
 void plait_scontrol_address(const char *node, char *buf, size_t size);
 
 #endif

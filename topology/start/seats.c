@@ -33,10 +33,10 @@ static int largest_island(const struct plait_seats *seats)
     return most;
 }
 
-/* "tp must stay within NVLink": every tp group's GPUs are of one island. A
+/* "tp must stay within NVLink": all GPUs of a tp group are in one island. A
  * group that leaves the node does so within a block, whose nodes are linked, or
- * in an order that the user gave. Tasks without a GPU of their own
- * (--gpu-bind) have none to compare. */
+ * in an order that the user gave. Tasks without a GPU of their own (--gpu-bind)
+ * have none to compare. */
 static int check_islands(const struct plait_seats *seats,
                          struct plait_error *err)
 {
@@ -87,7 +87,7 @@ int plait_seats_bind_gpus(struct plait_seats *seats,
         env->get(env->arg, "SLURM_JOB_GPUS", gpus, sizeof(gpus));
     if (plait_visible_parse(gpus, &step, err) < 0)
         return -1;
-    /* Without GPUs from Slurm the variable is the user's own. */
+    /* Without GPUs from Slurm the variable is one that the user has set. */
     if (step.n == 0)
         seats->visible[0] = '\0';
     if (plait_visible_parse(seats->visible, &visible, err) < 0)

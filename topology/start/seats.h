@@ -6,10 +6,10 @@
 #include "topology/node/node.h"
 #include "topology/start/binding.h"
 
-/* The tasks of one node: what they share, and how each is bound and told its
+/* The tasks of one node: what they share, and how each is bound and gets its
  * rank. */
 
-/* The longest environment variable that is read: more than any node's. */
+/* The longest environment variable that is read; no node needs more. */
 enum { PLAIT_SEATS_TEXT_MOST = 65536 };
 
 /* The environment of a task: this process's, or the one that Slurm prepares. */
@@ -25,8 +25,8 @@ struct plait_seats {
     int first_rank;
     int rendezvous;                   /* set RANK, MASTER_ADDR & co. too */
     int keep_cpu, keep_gpu, keep_mem; /* the user's own binding stays */
-    int nvlink, nccl, ucx;            /* what the site file asks for */
-    const char *variable;             /* in which GPUs are listed */
+    int nvlink, nccl, ucx;            /* requested by the site file */
+    const char *variable;             /* name of the variable that lists GPUs */
     struct plait_node *node;          /* NULL: nothing is bound */
     struct plait_binding binding;
     char visible[PLAIT_SEATS_TEXT_MOST]; /* `variable` of the whole node */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Longer tables say how many nodes are left out. */
+/* A longer table is cut, and says how many nodes are left out. */
 enum { ROWS_MOST = 64 };
 
 struct table {

@@ -134,7 +134,7 @@ static int bind_gpus(const struct plait_seats *seats,
            set_variable(env, seats->variable, text);
 }
 
-/* An empty text is the user's choice too. */
+/* An empty value counts as the user's choice too. */
 static int is_set(const struct plait_task_env *env, const char *name)
 {
     char text[2];
@@ -143,9 +143,9 @@ static int is_set(const struct plait_task_env *env, const char *name)
     return env->get(env->arg, name, text, sizeof(text)) == 0 || errno != ENOENT;
 }
 
-/* With the user's --gpu-bind a task may see one GPU alone, whose index is 0 to
- * it: programs take the device that LOCAL_RANK names. PLAIT_LOCAL_RANK stays
- * the task's. */
+/* With the user's --gpu-bind a task may see a single GPU, whose index is 0 for
+ * it, while programs take the device that LOCAL_RANK names: so LOCAL_RANK is 0
+ * then. PLAIT_LOCAL_RANK stays the task's. */
 static int name_only_gpu(const struct plait_seats *seats,
                          const struct plait_task_env *env)
 {
@@ -186,7 +186,7 @@ static int bind_nics(const struct plait_seats *seats,
                                   : 0;
 }
 
-/* For an srun that the task may start: the port may differ from the one that
+/* For an srun that this task may start: the port may differ from the one that
  * this step's srun chose. */
 static int export_master(const struct plait_launch *launch,
                          const struct plait_task_env *env)
