@@ -16,12 +16,12 @@ struct calibrate_run {
     struct plait_job_config *config;
     struct plait_layout layout;
     double step_s;
-    /* Where the run says so, else 0: shares of its step that products, and
-     * attention, took. */
+    /* The shares of a step that products, and attention, took; 0: not
+     * recorded. */
     double products, attention;
-    /* Of one on processors: ranks of a node, threads of each, cores of a node;
-     * FLOP/s of all its ranks' products, as they were measured; and whether
-     * the shares are of processor time, so that other ranks are not in them. */
+    /* For a run on CPUs: ranks of a node, threads of each, cores of a node; the
+     * measured FLOP/s of all its ranks' products; and whether the shares are of
+     * processor time, so that other ranks are not in them. */
     int node_ranks, threads, cores;
     double peak;
     bool own_time;
@@ -48,22 +48,22 @@ void calibrate_estimate(const struct calibrate_run *run,
 double calibrate_predict(const struct calibrate_run *run,
                          const struct plait_gpu_type *gpu);
 
-/* What runs on processors say of them without a fit: cores, the rate of their
- * products, how many ranks a node has. */
+/* Set what runs on CPUs show without a fit: cores, the rate of their products,
+ * how many ranks a node has. */
 void calibrate_processors(const struct calibrate_runs *runs,
                           struct plait_gpu_type *gpu);
-/* Of one on processors: the rate of its products, for each core that it used,
- * over the highest of the runs in both lists that are as precise; 1 where it is
- * unknown. One far below had other processes on its cores. */
+/* For a run on CPUs: the rate of its products per core that it used, relative
+ * to the highest of the runs in both lists that have its precision; 1 where
+ * that is unknown. A run far below 1 had other processes on its cores. */
 double calibrate_share(const struct calibrate_run *run,
                        const struct calibrate_runs *runs,
                        const struct calibrate_runs *others);
-/* Fit the constants of *gpu to all runs but `without` (-1: to all). What the
- * runs do not tell stays as it is. */
+/* Fit the constants of *gpu to all runs except `without` (-1: to all).
+ * Constants that the runs do not determine stay as they are. */
 void calibrate_fit(const struct calibrate_runs *runs, int without,
                    struct plait_gpu_type *gpu);
-/* A constant's name in a site file, and its value there; NULL: it is none that
- * is fitted of such a type. */
+/* A constant's name in a site file, and its value there; NULL: it is not fitted
+ * for such a type. */
 const char *calibrate_constant_name(const struct plait_gpu_type *gpu, int k);
 double calibrate_constant(const struct plait_gpu_type *gpu, int k);
 

@@ -9,17 +9,18 @@
 /* Least squares over the logarithms of the constants, by Gauss and Newton's
  * method with Levenberg and Marquardt's damping. */
 
-/* What parts count of a step's own error: they share its noise, and are means
- * where it is a median; not so those in processor time. */
+/* The weight of the errors of a step's parts, relative to the step's own: they
+ * share its noise, and are means where it is a median. Products in processor
+ * time have full weight. */
 #define PART 0.3
-/* What a step counts in which ranks took turns on cores: whom the system let
- * wait how long is part of it. */
+/* The weight of a step in which ranks took turns on cores: how long the system
+ * let each of them wait is part of it. */
 #define TURNS 0.3
-/* Errors beyond this count ever less: a run that the model does not describe
- * (its ranks were kept on one core, the machine was not quiet) must not bend
- * the constants of the others. */
+/* Errors beyond this have less and less weight: a run that the model does not
+ * describe (its ranks were kept on one core, the machine was not quiet) must
+ * not bend the constants of the others. */
 #define OUTLIER 0.01
-/* Share of a layer's starts of threads that its products, as measured, have. */
+/* The share of a layer's thread starts that measured products include. */
 #define STARTS 0.5
 #define ROUNDS 200
 
@@ -32,12 +33,13 @@ enum fitted_of { OF_ALL, OF_GPUS, OF_PROCESSORS };
 static const struct {
     const char *name; /* in a site file */
     size_t offset;    /* of a double in struct plait_gpu_type */
-    size_t twin;      /* of one that moves with it; 0: none */
+    size_t twin;      /* of a constant that moves with it; 0: none */
     double unit;
     double least, most; /* in `unit`s, as the site file takes it */
-    /* A factor e counts as this much of a step's error: what no run shows
-     * stays what it was, and what they show is hardly held back. Attention's
-     * is of its rate over the products', which few tables tell apart. */
+    /* The prior's width: changing the constant by a factor e costs as much as
+     * this error of a step. So a constant that no run shows stays as it was,
+     * and others are hardly held back. Attention's is for its rate relative to
+     * the products', which few tables tell apart. */
     double prior;
     enum fitted_of of;
 } constants[N] = {
@@ -53,7 +55,7 @@ static const struct {
     {"link_us", AT(link_alpha), 0, 1e-6, 1e-3, 1e6, 0.003, OF_ALL},
 };
 
-/* On processors `stream` may be above 1, as caches hold what is passed on. */
+/* On CPUs `stream` may be above 1, as caches hold what is passed on. */
 #define STREAM_MOST 10
 
 static double *member(struct plait_gpu_type *gpu, size_t offset)
@@ -61,7 +63,7 @@ static double *member(struct plait_gpu_type *gpu, size_t offset)
     return (double *)((char *)gpu + offset);
 }
 
-/* Of processors, what links take is mostly that ranks wake each other. */
+/* On CPUs a link's time is mostly that of ranks that wake each other. */
 static double prior_of(const struct plait_gpu_type *gpu, int k)
 {
     bool link = constants[k].offset == AT(link_bw) ||
@@ -132,7 +134,7 @@ static int errors_of(const struct calibrate_run *run,
     error[0] = log(e.step_s / run->step_s);
     if (e.cores_s > 0)
         error[0] *= TURNS;
-    if (e.cores_s > 0 && !run->own_time) /* others' work is in the parts */
+    if (e.cores_s > 0 && !run->own_time) /* the parts include others' work */
         return 1;
     products = e.matmul_s + STARTS * e.launch_s;
     if (run->products > 0 && e.matmul_s > 0)
@@ -146,7 +148,7 @@ static int errors_of(const struct calibrate_run *run,
     return n;
 }
 
-/* An error's square, or Cauchy's of it. */
+/* An error's square, or Cauchy's loss. */
 static double loss(double error, bool robust)
 {
     double far = error / OUTLIER;
@@ -154,7 +156,7 @@ static double loss(double error, bool robust)
     return robust ? OUTLIER * OUTLIER * log1p(far * far) : error * error;
 }
 
-/* What it counts in the normal equations. */
+/* The error's weight in the normal equations. */
 static double weight_of(double error, bool robust)
 {
     double far = error / OUTLIER;
@@ -162,7 +164,7 @@ static double weight_of(double error, bool robust)
     return robust ? 1 / (1 + far * far) : 1;
 }
 
-/* Of all, with what the constants moved. */
+/* The loss of all runs, with the prior of the constants' changes. */
 static double squares(const struct calibrate_runs *runs, int without,
                       const struct plait_gpu_type *from, const double *x,
                       bool robust)
@@ -237,8 +239,8 @@ static void solve(double a[N][N], double *b)
     }
 }
 
-/* Constants that stand at what a site file takes at most, or at least, and
- * would be moved on: out of this round's equations. */
+/* Take constants out of this round's equations that are at a limit of the site
+ * file and would move beyond it. */
 static void hold_limited(const struct plait_gpu_type *from, const double *x,
                          double a[N][N], double *b)
 {
@@ -305,10 +307,10 @@ void calibrate_fit(const struct calibrate_runs *runs, int without,
     move(&from, x, gpu);
 }
 
-/* What plait-train calls the peak of processors is what its own products
- * reach; those of layers, which are smaller, nearly do. */
+/* plait-train's peak of a CPU is the rate of its own products; those of layers,
+ * which are smaller, nearly reach it. */
 #define NEARLY 0.95
-/* What a message takes ranks that share cores, before anything is known: the
+/* Seconds of a message between ranks that share cores, as a first guess: the
  * system has to let the other one run. */
 #define WAKE 1e-4
 #define COPY 10e9
@@ -356,7 +358,7 @@ double calibrate_share(const struct calibrate_run *run,
     return run->cores > 0 && most > 0 ? node_rate(run) / run->cores / most : 1;
 }
 
-/* The most that any of them says. */
+/* Take the highest figures of all runs. */
 void calibrate_processors(const struct calibrate_runs *runs,
                           struct plait_gpu_type *gpu)
 {

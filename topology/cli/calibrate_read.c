@@ -41,7 +41,7 @@ static void add_set(struct sets *s, const char *key, const char *value)
     s->n++;
 }
 
-/* The sizes that the file leaves open are those of the run. */
+/* Sizes that the file leaves open follow from the run. */
 static int set_layout(struct calibrate_run *run, int ranks,
                       struct plait_error *err)
 {
@@ -64,7 +64,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of a start's last line, which has what parts of its steps took. */
+/* From the last line of a start, which has the times of parts of its steps. */
 static void set_parts(struct calibrate_run *run, const json_t *line)
 {
     const json_t *parts = json_object_get(line, "measured_s");
@@ -78,7 +78,7 @@ static void set_parts(struct calibrate_run *run, const json_t *line)
         json_number_value(json_object_get(parts, "attention")) / step;
 }
 
-/* The median of the steps but for the first fifth, in which memory is touched
+/* The median of the steps without the first fifth, in which memory is touched
  * and graphs are captured. */
 static double median_step(FILE *f, struct calibrate_run *run)
 {
@@ -129,7 +129,7 @@ static void add_number(struct sets *s, const char *key, const json_t *object,
     add_set(s, key, text);
 }
 
-/* Where the run was on processors. */
+/* For a run on CPUs. */
 static void set_processors(struct calibrate_run *run, const json_t *start,
                            const json_t *plan)
 {
@@ -147,7 +147,7 @@ static void set_processors(struct calibrate_run *run, const json_t *start,
     run->own_time = json_is_true(json_object_get(plan, "own_time"));
 }
 
-/* What the run was: the last line of FILE.starts. */
+/* Describe the run by the last line of FILE.starts. */
 static int set_run(struct calibrate_runs *runs, struct calibrate_run *run,
                    const char *path, const json_t *start,
                    struct plait_error *err)

@@ -10,10 +10,10 @@
 #include "topology/cli/commands.h"
 #include "topology/job/site.h"
 
-/* plait calibrate: the cost model's constants from runs of one's own. */
+/* plait calibrate: fit the cost model's constants to the user's own runs. */
 
 struct calibration {
-    struct calibrate_runs runs, others; /* fitted to, and held against */
+    struct calibrate_runs runs, others; /* fitted to; only compared with */
     const char *out, *gpu_name, *site_file;
     struct plait_gpu_type before, after;
     double least[CALIBRATE_CONSTANTS], most[CALIBRATE_CONSTANTS];
@@ -41,7 +41,7 @@ static void print_help(void)
         "  --help               print this\n");
 }
 
-/* The spread of each: what it is with one run left out. */
+/* The spread of each constant: its values when one run is left out. */
 static void set_spread(struct calibration *c)
 {
     for (int k = 0; k < CALIBRATE_CONSTANTS; k++)
@@ -68,7 +68,8 @@ static double mean_error(const struct calibrate_runs *runs,
     return 100 * sum / runs->n;
 }
 
-/* Products at less than this share of another run's rate were not alone. */
+/* A run whose products reach less than this share of another run's rate was
+ * disturbed. */
 #define ALONE 0.75
 
 static bool is_disturbed(const struct calibration *c,
@@ -77,7 +78,7 @@ static bool is_disturbed(const struct calibration *c,
     return calibrate_share(run, &c->runs, &c->others) < ALONE;
 }
 
-/* What the constants are worth, where the machine was the runs' own. */
+/* Print the error on runs that had the machine to themselves. */
 static void print_quiet(const struct calibration *c, FILE *out)
 {
     double sum = 0;

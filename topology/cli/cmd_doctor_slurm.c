@@ -18,8 +18,8 @@
 #include "topology/start/plugstack.h"
 #include "topology/start/scontrol.h"
 
-/* plait doctor: Slurm's commands are asked what an administrator would ask
- * them, so that this works with every release. */
+/* plait doctor runs the Slurm commands that an administrator would run, so that
+ * it works with every release. */
 
 enum { SECONDS_MOST = 20, PATH_MOST = 1024, ARGUMENTS_MOST = 64 };
 
@@ -31,7 +31,7 @@ struct slurm {
     char mode[16]; /* "optional" */
 };
 
-/* Warnings come first where there are any. */
+/* The last line is the error: warnings come before it. */
 static char *last_line(char *text)
 {
     size_t n = strlen(text);
@@ -43,7 +43,7 @@ static char *last_line(char *text)
     return line ? line + 1 : text;
 }
 
-/* What a command says; NULL with its last line in `why` if it fails. */
+/* The output of a command; NULL, with its last line in `why`, if it fails. */
 static char *run_slurm(char *const argv[], char *why, size_t room)
 {
     size_t size = 0;
@@ -295,8 +295,8 @@ static int check_plugin(struct slurm *slurm, struct findings *f)
     return 0;
 }
 
-/* A word in what srun prints with an option, and the finding with and
- * without it. */
+/* A word in srun's output with an option, and the finding with and without that
+ * word. */
 struct srun_check {
     char option[12];
     const char *word, *about, *with;

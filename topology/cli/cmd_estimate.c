@@ -82,7 +82,7 @@ static json_t *memory_to_json(const struct plait_memory *m)
                      m->expected, "worst", m->worst);
 }
 
-/* A GPU of each pipeline rank. */
+/* The memory of a GPU of each pipeline rank. */
 static json_t *stages_to_json(const struct job *job)
 {
     json_t *list = json_array();
@@ -132,7 +132,7 @@ static json_t *to_json(const struct job *job, double days)
         g.between);
 }
 
-/* Image models are small: in megabytes. */
+/* Image models are small: their memory is printed in megabytes. */
 static bool is_image(const struct job *job)
 {
     return plait_is_image_model(&job->model.config->model);
@@ -156,7 +156,7 @@ static void print_stages(const struct job *job)
     printf(is_image(job) ? " MB\n" : " GB\n");
 }
 
-/* With experts: by where the tokens go. */
+/* With experts: memory by how tokens are routed. */
 static void print_routing(const struct plait_memory *m)
 {
     bool allocated = m->total >= m->worst;
@@ -220,7 +220,7 @@ static void print_time(const struct job *job)
         printf("  waiting for the slowest   %8.3f s\n", e->straggler_s);
 }
 
-/* Broken into lines of 79 columns. */
+/* Break the note into lines of 79 columns. */
 static void print_note(const char *text)
 {
     int column = printf("note:");
@@ -275,7 +275,7 @@ static void print_layout(const struct job *job)
             printf(" %s=%d", plait_axis_names[i], job->model.layout.size[i]);
 }
 
-/* Of an image model: a token is an image. */
+/* For an image model: a token is an image. */
 static void print_image(const struct job *job)
 {
     const struct plait_estimate *e = &job->estimate;
@@ -290,7 +290,7 @@ static void print_image(const struct job *job)
            e->tokens_per_s, e->tflops_per_gpu, 100 * e->mfu);
 }
 
-/* Of a run in which failures count. */
+/* For a run so long that failures count. */
 static void print_goodput(const struct job *job, double days)
 {
     struct plait_goodput g;

@@ -15,8 +15,8 @@
 #include "topology/node/node.h"
 #include "topology/predict/auto.h"
 
-/* plait init: a commented configuration for a model of some size and the GPUs
- * that are there. */
+/* plait init: write a commented configuration for a model of some size and the
+ * GPUs of this machine. */
 
 /* Shapes, batches and learning rates that were published: GPT-2's shapes by
  * Radford et al., "Language models are unsupervised multitask learners"
@@ -156,7 +156,7 @@ static int read_options(struct job *job, int argc, char **argv)
     return -1;
 }
 
-/* A quarter is left for the system, the page cache and the buffers that the
+/* Leave a quarter for the system, the page cache and the buffers that the
  * estimate does not know. */
 static void take_memory_of_this_machine(struct job *job)
 {
@@ -167,7 +167,7 @@ static void take_memory_of_this_machine(struct job *job)
         job->gpu.memory = memory;
 }
 
-/* What was not given is what this machine has; without a GPU, its CPU. */
+/* Take what was not given from this machine; without a GPU, its CPU. */
 static int find_gpus(struct job *job, struct plait_error *err)
 {
     struct plait_node *node = NULL;
@@ -204,7 +204,7 @@ static bool runs_on_cpu(const struct job *job)
     return strcmp(job->gpu.name, "cpu") == 0;
 }
 
-/* What the GPU multiplies fastest in: before A100, there is no bf16. */
+/* The fastest precision of the GPU: before the A100, there is no bf16. */
 static const char *precision_of(const struct job *job)
 {
     if (runs_on_cpu(job))
@@ -225,7 +225,7 @@ print_key(FILE *out, const char *comment, const char *fmt, ...)
     fprintf(out, *comment ? "    %-24s # %s\n" : "    %s\n", text, comment);
 }
 
-/* The part of the file that does not hang on the layout. */
+/* The part of the file that does not depend on the layout. */
 static void print_model(const struct job *job, FILE *out)
 {
     const struct size *s = job->size;
@@ -373,7 +373,7 @@ static void print_file(const void *arg, FILE *out)
     print_train(job, out);
 }
 
-/* The model and its batch, to be planned. */
+/* The model and its batch, for the search. */
 static struct plait_job_config *create_config(const struct job *job,
                                               struct plait_error *err)
 {
@@ -431,7 +431,7 @@ static int plan_layout(struct job *job, struct plait_error *err)
     return rc;
 }
 
-/* Nothing that is there is overwritten. */
+/* An existing file is not overwritten. */
 static int write_file(const struct job *job)
 {
     int fd;

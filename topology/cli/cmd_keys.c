@@ -9,7 +9,7 @@
 #include "topology/cli/commands.h"
 #include "topology/job/job_config.h"
 
-/* plait keys: what a configuration may hold, from the table by which it is
+/* plait keys: list what a configuration may hold, from the table by which it is
  * read. */
 
 static void print_help(void)

@@ -137,7 +137,7 @@ static int read_option(struct model_options *o, int opt,
     }
 }
 
-/* Chunks of layers are what the interleaved schedule alone has. */
+/* Only the interleaved schedule has several chunks of layers. */
 static void imply_schedule(struct model_options *o)
 {
     struct plait_error err;
@@ -146,7 +146,7 @@ static void imply_schedule(struct model_options *o)
         model_options_set(o, "parallel.schedule", "interleaved", &err);
 }
 
-/* In getopt's words, and what was probably meant. */
+/* Print getopt's message, and the option that was probably meant. */
 static int refuse_option(const struct option *options, const char *word)
 {
     const char *names[64];
@@ -233,8 +233,8 @@ int model_options_status(const struct model_options *o)
     return config ? PLAIT_EXIT_USAGE : PLAIT_EXIT_FAILED;
 }
 
-/* Without --gpus, as many as the sizes multiply to. The fastest sizes that fit
- * are taken for those that are auto, but for dp alone, which is the rest. */
+/* Without --gpus, as many GPUs as the product of the sizes. Sizes that are auto
+ * become the fastest that fit; where only dp is, it follows from the others. */
 static int find_layout(struct model_job *job, int gpus, struct plait_error *err)
 {
     const int *size = job->config->parallel.layout.size;

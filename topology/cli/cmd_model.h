@@ -16,7 +16,7 @@ enum { MODEL_SETS = 32 };
 struct model_options {
     const char *model_file, *site_file, *gpu_name;
     struct plait_layout layout; /* sizes on the command line, else 1 */
-    unsigned given;             /* bit per axis: its size was given */
+    unsigned given;             /* bit per axis whose size was given */
     int gpus;                   /* 0: not given */
     int json;
     enum plait_framework framework;
@@ -26,7 +26,7 @@ struct model_options {
     char set[MODEL_SETS][96];
     const char *sets[MODEL_SETS];
     int nsets;
-    bool takes_rest; /* what follows "--" is the command's own */
+    bool takes_rest; /* arguments after "--" are the command's own */
     char **rest;
     int nrest;
 };
@@ -59,10 +59,10 @@ struct model_options {
     }
 
 void model_options_init(struct model_options *o);
-/* Help on those that change the model file. */
+/* Print help on the options that change the model file. */
 void model_options_print_help(void);
 
-/* Read argv. What is not among MODEL_OPTIONS goes to `parse` with `job`.
+/* Read argv. Options that are not among MODEL_OPTIONS go to `parse` with `job`.
  * Returns -1 to go on, else the exit status. */
 int model_options_read(struct model_options *o, const char *command, int argc,
                        char **argv, const struct option *options,
@@ -78,14 +78,14 @@ struct model_job {
     int gpus;
 };
 
-/* As --set KEY=VALUE, or VALUE alone where the key is "". */
+/* Act as --set KEY=VALUE, or as --set VALUE where the key is "". */
 int model_options_set(struct model_options *o, const char *key,
                       const char *value, struct plait_error *err);
 /* Read the model file and apply the changes; NULL, with the reason in err. */
 struct plait_job_config *model_options_config(const struct model_options *o,
                                               struct plait_error *err);
-/* The exit status after an error in what the file and the command line say
- * together: PLAIT_EXIT_USAGE where the file alone is good. */
+/* The exit status after an error in the file and the command line together:
+ * PLAIT_EXIT_USAGE where the file alone is good. */
 int model_options_status(const struct model_options *o);
 /* Without --gpus, the GPUs are the product of the sizes. On an error
  * model_job_release() is still to be called. */

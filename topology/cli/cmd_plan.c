@@ -281,8 +281,8 @@ static int load_nodes(struct plan_job *job, struct plait_error *err)
     return 0;
 }
 
-/* GPUs below the fullest leaf switch, where there are several: what layouts
- * are ranked by. */
+/* GPUs below the fullest leaf switch, where there are several leaves: --auto
+ * ranks layouts by that. */
 static int count_leaf(struct plan_job *job, struct plait_error *err)
 {
     int n = plait_fabric_switches(job->fabric), leaves = 0, most = 0;
@@ -361,7 +361,7 @@ static int make_plan(struct plan_job *job, struct plait_error *err)
         world += job->tasks[i];
     if (plait_layout_choose(&r->layout, job->given, job->config, world,
                             &job->gpu, err) < 0) {
-        if (errno != ENOMEM) /* nothing fits */
+        if (errno != ENOMEM) /* no layout fits */
             job->status = job->config ? model_options_status(&job->options)
                                       : PLAIT_EXIT_USAGE;
         return -1;

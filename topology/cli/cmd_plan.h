@@ -16,7 +16,7 @@ enum { PLAN_OVERS = 4 };
 /* One run of `plait plan`: its options, inputs and results. */
 struct plan_job {
     struct plait_plan_request request;
-    struct model_options options; /* gpus: one node of so many, for --auto */
+    struct model_options options; /* gpus: --gpus, for --auto */
     const char *node_list, *task_list, *fabric_file, *hwloc_file, *nccl_file,
         *svg_file, *host_file;
     enum hand_over format;
@@ -24,7 +24,7 @@ struct plan_job {
     const char *over[PLAN_OVERS]; /* KEY=VALUE,... */
     int novers, csv, submit;
     int status;     /* to exit with after an error */
-    unsigned given; /* bit per axis: the user or the model's file has it */
+    unsigned given; /* bit per axis: sized by the user or the model's file */
     struct plait_gpu_type gpu;
     struct plait_fabric *fabric;
     struct plait_node *node;
@@ -42,25 +42,26 @@ struct plan_job {
 
 int plait_plan_print_json(const struct plan_job *job);
 void plait_plan_print(const struct plan_job *job, FILE *out);
-/* As SVG; for plait_cmd_write(). */
+/* Draw the plan as SVG; for plait_cmd_write(). */
 void plait_plan_draw(const void *job, FILE *out);
-/* The command that trains in such a layout, to be pasted. */
+/* Print the command that trains in this layout, to be pasted. */
 void plait_plan_print_command(const struct plan_job *job,
                               const struct plait_choice *best, int gpus);
-/* Nodes for so many GPUs where none are named, and tasks on each. */
+/* The number of nodes for `gpus` GPUs where none are named, and of tasks on
+ * each. */
 void plait_plan_split_nodes(const struct plan_job *job, int gpus, int *nodes,
                             int *per_node);
-/* --submit: numbers of GPUs by when a run on them would end; returns the exit
- * status. */
+/* --submit: numbers of GPUs, sorted by when a run on them would end; returns
+ * the exit status. */
 int plait_plan_submit(const struct plan_job *job);
-/* A value of a list A,B,...; how many there are. */
+/* Value i of a list A,B,...; and how many values it has. */
 void plait_plan_take_value(const char *values, int i, char *out, size_t size);
 int plait_plan_count_values(const char *values);
 json_t *plait_plan_choice_to_json(const struct plait_job_config *config,
                                   const struct plait_choice *choice);
 /* Prints the ranked layouts; returns the exit status. */
 int plait_plan_auto(const struct plan_job *job);
-/* From dp to what is offloaded, as columns of a table. */
+/* Print the columns of the table from dp to offload. */
 void plait_plan_print_settings(const struct plait_choice *c);
 /* The layers of its stages. */
 struct plait_stage_split;

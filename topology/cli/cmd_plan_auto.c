@@ -32,7 +32,7 @@ const char *plait_plan_offload_name(const struct plait_parallel_config *p)
     return offload_names[p->offload];
 }
 
-/* In a table: of some layers, their number. */
+/* For the table: the number of layers where only some are meant. */
 static const char *name_or_layers(const char *name, int layers, char *buf,
                                   size_t size)
 {
@@ -113,7 +113,8 @@ static void print_choice(const struct plait_choice *c, bool experts)
     printf("\n");
 }
 
-/* What decides whether a layout with experts fits, and the other case. */
+/* Print for which routing of tokens the memory is, and the memory of the other
+ * case. */
 static void print_routing(const struct plait_memory *m)
 {
     if (m->total < m->worst)
@@ -127,7 +128,7 @@ static void print_routing(const struct plait_memory *m)
                m->expected / 1e9);
 }
 
-/* Where they are not all alike. */
+/* Print the stages where they differ. */
 static void print_stages(const struct plait_job_config *config,
                          const struct plait_choice *best)
 {

@@ -5,7 +5,7 @@
 #include "topology/cli/commands.h"
 
 /* The document of plait plan --json, written as it is made: as a tree of
- * jansson's, 131,072 ranks took most of the command's time. */
+ * jansson's it took most of the command's time with 131,072 ranks. */
 
 static int print_cost(FILE *out, const char *name, const struct plait_cost *c)
 {

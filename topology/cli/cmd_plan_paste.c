@@ -4,8 +4,8 @@
 #include "topology/cli/cmd_plan.h"
 #include "topology/job/stage.h"
 
-/* plait plan --auto: how the software that is planned for is told the best
- * layout. */
+/* plait plan --auto: print the best layout as arguments of the software that is
+ * planned for. */
 
 void plait_plan_split_nodes(const struct plan_job *job, int gpus, int *nodes,
                             int *per_node)
@@ -14,7 +14,7 @@ void plait_plan_split_nodes(const struct plan_job *job, int gpus, int *nodes,
     *nodes = (gpus + *per_node - 1) / *per_node;
 }
 
-/* -N and --ntasks-per-node of the nodes named, or of so many GPUs. */
+/* -N and --ntasks-per-node for the named nodes, or for this many GPUs. */
 static void print_srun(const struct plan_job *job, int gpus)
 {
     int per_node, nodes = job->request.nnodes;
@@ -113,7 +113,7 @@ static void print_megatron(const struct plan_job *job,
     printf("\n");
 }
 
-/* Of layers that are recomputed, every how many one is. */
+/* Recompute of some layers is given as one in every so many. */
 static void print_titan_recompute(const struct plait_parallel_config *p,
                                   int layers)
 {
@@ -154,7 +154,7 @@ static void print_torchtitan(const struct plan_job *job,
     print_titan_recompute(p, c->model.layers);
 }
 
-/* Lines of its YAML. */
+/* Lines of llm-foundry's YAML. */
 static void print_foundry(const struct plan_job *job,
                           const struct plait_choice *best)
 {

@@ -58,7 +58,7 @@ static void print_cost(FILE *out, const char *name, double planned,
             unit_name, unit * linear, unit_name);
 }
 
-/* In seconds from one on. */
+/* Print in seconds from one second on, else in ms. */
 static void print_costs(const struct plan_job *job, FILE *out)
 {
     double unit = job->cost.step < 1 ? 1e3 : 1;

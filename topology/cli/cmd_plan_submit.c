@@ -9,12 +9,12 @@
 #include "topology/cli/commands.h"
 #include "topology/start/scontrol.h"
 
-/* plait plan --auto --submit: numbers of GPUs, by when a run on them would
- * end: Slurm says when it would start, the estimate how long it takes. */
+/* plait plan --auto --submit: sort numbers of GPUs by when a run on them would
+ * end: Slurm predicts when it would start, the estimate how long it takes. */
 
 enum { SHAPES_MOST = 16, OPTIONS = 4 };
 
-/* Time limit of a job over its predicted run, and beside it in minutes, for
+/* A job's time limit is its predicted run times MARGIN plus MARGIN_MINUTES, for
  * what the prediction lacks: start, data, checkpoints. */
 #define MARGIN 1.25
 #define MARGIN_MINUTES 10
@@ -24,7 +24,7 @@ struct shape {
     struct plait_choice best;
     double wait, run; /* seconds */
     int64_t start;
-    char why[160]; /* it cannot be; "": it can */
+    char why[160]; /* why it is impossible; "": it is possible */
 };
 
 struct shapes {
@@ -45,7 +45,7 @@ static int add_shape(struct shapes *s, int gpus, struct plait_error *err)
     return 0;
 }
 
-/* Those of --over, or the powers of two below --gpus, and it. */
+/* The numbers of GPUs in --over, or --gpus and the powers of two below it. */
 static int list_shapes(struct shapes *s, struct plait_error *err)
 {
     const struct plan_job *job = s->job;
@@ -69,7 +69,7 @@ static int list_shapes(struct shapes *s, struct plait_error *err)
     return add_shape(s, most, err);
 }
 
-/* The fastest layout, and how long the run takes, failures included. */
+/* Find the fastest layout, and how long the run takes, failures included. */
 static int predict(const struct shapes *s, struct shape *shape,
                    struct plait_error *err)
 {
@@ -123,7 +123,7 @@ static void ask_slurm(const struct shapes *s, struct shape *shape)
     options[n++] = limit;
     if (job->gpu.units)
         options[n++] = gpus;
-    for (int i = 0; i < o->nrest; i++) /* the last of two counts */
+    for (int i = 0; i < o->nrest; i++) /* so that the user's options win */
         options[n++] = o->rest[i];
     if (plait_sbatch_start(options, &shape->start, &why) < 0)
         snprintf(shape->why, sizeof(shape->why), "%.150s", why.text);
@@ -223,7 +223,7 @@ static int find_shapes(struct shapes *s, struct plait_error *err)
 {
     if (list_shapes(s, err) < 0)
         return -1;
-    /* Slurm writes times in the form that this variable says. */
+    /* Slurm formats times by this variable. */
     setenv("SLURM_TIME_FORMAT", "standard", 1);
     for (int i = 0; i < s->n; i++) {
         if (predict(s, &s->at[i], err) < 0)

@@ -43,8 +43,8 @@ struct picture {
     int levels; /* of switches that are drawn */
 };
 
-/* The rank's number, its coordinates and names of nodes have their sizes from
- * the groups that they stand in. */
+/* The sizes of ranks, coordinates and node names are set by the groups that
+ * contain them. */
 static const char light[] =
     ".t{font-weight:bold;font-size:16px}.weak{font-size:11px}"
     ".frame{fill:#e9edf1;stroke:#b6c2cd}.leaf{fill:#dde3e8}"
@@ -302,7 +302,7 @@ void plait_plan_draw(const void *arg, FILE *out)
     choose_extent(&p, most);
     choose_box_width(&p);
     rows = (p.shown + p.per_row - 1) / p.per_row;
-    if (rows > 0) /* as long as each other */
+    if (rows > 0) /* rows of equal length */
         p.per_row = (p.shown + rows - 1) / rows;
     columns = p.shown < p.per_row ? p.shown : p.per_row;
     height = p.levels * SWITCH_H + 20 + task_offset(&p, most) + GAP;

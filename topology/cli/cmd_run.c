@@ -163,7 +163,8 @@ static int check_together(struct run *run)
                                  "KillWait)");
     if (run->grace < 0)
         run->grace = GRACE_S;
-    /* These are processes and not nodes to choose from. */
+    /* The spares of --elastic are processes, not nodes to choose from: they
+     * imply no preflight. */
     if (run->elastic && !(run->options.given & 1u << PLAIT_OPTION_PREFLIGHT))
         run->options.preflight = 0;
     return -1;
@@ -178,7 +179,7 @@ static int check_elastic(const struct run *run, struct plait_error *err)
                              "launcher ends all tasks when one dies");
 }
 
-/* Other launchers have no nodes to leave out, and Slurm tells its own. */
+/* --spares needs Slurm, since other launchers have no nodes to leave out. */
 static int check_spares(const struct run *run, struct plait_error *err)
 {
     if (!run->options.spares || run->elastic)
@@ -193,7 +194,7 @@ static int check_spares(const struct run *run, struct plait_error *err)
                                    "needs the port of --rendezvous=torch");
 }
 
-/* Two plans would contradict each other. */
+/* Refuse to plan within another plan, which would contradict it. */
 static int check_unplanned(struct run *run, struct plait_error *err)
 {
     const char *task = getenv("SLURM_PROCID");
@@ -207,8 +208,9 @@ static int check_unplanned(struct run *run, struct plait_error *err)
                : 0;
 }
 
-/* What all tasks find wrong alike, the first one says, and fails with: that of
- * another would let srun (KillOnBadExit) end it before it has spoken. */
+/* An error that all tasks find is printed by the first one alone, and only that
+ * one fails: if another failed, srun (KillOnBadExit) would end the first before
+ * it has printed. */
 static int refuse(const struct run *run, const struct plait_error *err)
 {
     int usage = errno == EINVAL;

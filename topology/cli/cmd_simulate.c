@@ -114,7 +114,7 @@ static enum plait_axis axis_between(const struct plait_layout *layout,
     return found;
 }
 
-/* A group is as slow as its slowest link, and so is the stage it is in. */
+/* A slow link slows its whole group, and the stage that the group is in. */
 static void slow_stage(struct simulate_job *job, int rank, enum plait_axis axis,
                        double factor)
 {

@@ -24,8 +24,8 @@ struct simulate_job {
     double undisturbed; /* the step without --slow, in seconds */
 };
 
-/* The bubble that the literature gives equal stages, as a share of the
- * step. */
+/* The bubble of equal stages by the formulas of the literature, as a share of
+ * the step. */
 double simulate_ideal_bubble(const struct plait_simulation *simulation);
 
 /* columns: how wide the timeline may be. */

@@ -35,7 +35,7 @@ int plait_cmd_failed(const char *fmt, ...)
 int plait_cmd_misused(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
 
-/* One of the two, by the status. */
+/* plait_cmd_failed() or plait_cmd_misused(), depending on the status. */
 int plait_cmd_ended(int status, const struct plait_error *err);
 
 /* The figures of GPU type `name` (NULL: the site's own) as the site file has
@@ -43,8 +43,8 @@ int plait_cmd_ended(int status, const struct plait_error *err);
 int plait_cmd_gpu_type(const char *site_file, const char *name,
                        struct plait_gpu_type *type, struct plait_error *err);
 
-/* Whether the site file can be read and has such a type: -1, else the reason
- * is printed and this is the exit status. */
+/* Check that the site file can be read and has such a type: -1; else the reason
+ * is printed and the exit status is returned. */
 int plait_cmd_check_gpu_type(const char *site_file, const char *name);
 
 /* What a key of the configuration may be: "none|selective|full", "0 to 3". */

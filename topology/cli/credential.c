@@ -9,13 +9,14 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* What libmunge.so.2 has of types and numbers. */
+/* Types and constants of libmunge.so.2. */
 struct munge_ctx;
 enum { OPT_SOCKET = 8, OPT_UID_RESTRICTION = 9, GOOD = 0, REPLAYED = 17 };
 
 struct credentials {
     void *library;
-    /* Decoding leaves options of what it reads in its context. */
+    /* Two contexts, since decoding leaves options of the credential in its
+     * context. */
     struct munge_ctx *encoder, *decoder;
     struct munge_ctx *(*create)(void);
     void (*destroy)(struct munge_ctx *ctx);

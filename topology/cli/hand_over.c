@@ -67,7 +67,7 @@ int hand_over_check(enum hand_over to, const struct plait_layout *layout,
 {
     char order[16];
 
-    /* JAX's mesh takes any order, Megatron's one more. */
+    /* JAX's mesh takes any order, Megatron one more than the others. */
     if (to == HAND_OVER_JAX || follows(layout, "tp-cp-dp-pp") ||
         (to == HAND_OVER_MEGATRON && follows(layout, "tp-cp-pp-dp")))
         return 0;

@@ -4,7 +4,7 @@
 
 #include "topology/layout/layout.h"
 
-/* A layout in the words of other trainers. */
+/* A layout in the arguments of other trainers. */
 enum hand_over {
     HAND_OVER_NONE,
     HAND_OVER_MEGATRON,
@@ -22,11 +22,11 @@ int hand_over_parse(const char *what, const char *text, enum hand_over *to,
 int hand_over_check(enum hand_over to, const struct plait_layout *layout,
                     struct plait_error *err);
 
-/* Its arguments, JSON or TOML, to be freed; NULL: out of memory. */
+/* The trainer's arguments, JSON or TOML, to be freed; NULL: out of memory. */
 char *hand_over_format(enum hand_over to, const struct plait_layout *layout);
 
-/* The command with Megatron's arguments after it: a new array, whose new
- * texts and which itself live as long as the process. NULL: out of memory. */
+/* The command with Megatron's arguments appended: a new array, which lives as
+ * long as the process, as do its new texts. NULL: out of memory. */
 char **hand_over_append(const struct plait_layout *layout, char **command);
 
 #endif

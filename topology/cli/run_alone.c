@@ -18,11 +18,12 @@
 #include "topology/cli/commands.h"
 #include "topology/cli/run.h"
 
-/* Seconds from SIGTERM to SIGKILL for those who outlive one that failed. Who
- * sends a command two signals at once, as timeout(1) does, means one. */
+/* PATIENCE: seconds from SIGTERM to SIGKILL for tasks that outlive one that
+ * failed. ONE_SIGNAL: signals within this time count as one, as timeout(1)
+ * sends two at once. */
 enum { PATIENCE = 10, ONE_SIGNAL = 1, LINE_MOST = 4096 };
 
-/* Of --label: one of a task's two outputs. */
+/* With --label: one of a task's two outputs. */
 struct stream {
     int fd, to; /* fd -1: at its end */
     size_t used;
@@ -30,7 +31,7 @@ struct stream {
 };
 
 struct task {
-    pid_t pid;    /* and that of its process group; 0: it has ended */
+    pid_t pid;    /* also its process group's id; 0: it has ended */
     bool stopped; /* by a signal */
     struct stream streams[2];
 };
@@ -42,10 +43,10 @@ struct crew {
     int n, left, status;
     int good;        /* some task has ended with 0 */
     int signals;     /* signalfd */
-    time_t deadline; /* 0: nobody is being ended */
-    time_t asked;    /* when the user ended it, 0: not yet */
+    time_t deadline; /* 0: no task is being ended */
+    time_t asked;    /* when the user asked it to end; 0: not yet */
     bool failed;     /* one of the tasks has */
-    bool killed;     /* those that were left at the deadline */
+    bool killed;     /* tasks were killed at the deadline */
     struct pollfd *polls;
 };
 
@@ -57,7 +58,8 @@ static time_t now(void)
     return t.tv_sec;
 }
 
-/* What users mean for their program is not for the programs that it starts. */
+/* SIGUSR1 and SIGUSR2 are for the user's program, not for the programs that it
+ * starts. */
 static void signal_all(const struct crew *crew, int sig)
 {
     int own = sig == SIGUSR1 || sig == SIGUSR2;
@@ -142,14 +144,15 @@ static int start_task(struct crew *crew, int local)
     }
     if (pid < 0)
         return -1;
-    setpgid(pid, pid); /* whichever of the two comes first */
+    setpgid(pid, pid); /* in parent and child: whichever runs first */
     task->pid = pid;
     crew->left++;
     return 0;
 }
 
-/* Ranks that lose a peer can end before it is seen to have died: a signal that
- * was not sent from here is the reason for their exit status. */
+/* Is this the status to exit with? Ranks that lose a peer can end before the
+ * peer is seen to have died: then its status, by a signal that was not sent
+ * from here, replaces theirs. */
 static bool is_reason(const struct crew *crew, int status)
 {
     return crew->status == 0 ||
@@ -169,8 +172,8 @@ static void end_others(struct crew *crew, int status)
     signal_all(crew, SIGTERM);
 }
 
-/* A signal by which a user ends a command: the tasks may still save what they
- * have. A second one is of somebody who waits no longer. */
+/* The user asked the command to end: the tasks may still save what they have. A
+ * second signal ends them at once. */
 static void end_on_request(struct crew *crew)
 {
     time_t at = now();
@@ -184,7 +187,7 @@ static void end_on_request(struct crew *crew)
     }
 }
 
-/* Also what stands still, which no other signal reaches. */
+/* SIGKILL also ends stopped tasks, which no other signal does. */
 static void kill_left(struct crew *crew)
 {
     char ranks[60] = "";
@@ -205,7 +208,8 @@ static void kill_left(struct crew *crew)
     signal_all(crew, SIGKILL);
 }
 
-/* With --elastic the others may go on without it, and end well. */
+/* With --elastic the other tasks may go on without one that failed, and
+ * succeed. */
 static void take_status(struct crew *crew, int status)
 {
     crew->good |= status == 0;
@@ -215,8 +219,8 @@ static void take_status(struct crew *crew, int status)
         crew->status = crew->good ? 0 : status;
 }
 
-/* Whom the others have gone on without, because it was stopped: it would be
- * waited for for ever, and ends by itself as soon as it can see that. */
+/* Wake ranks that a signal stopped and that the others went on without: they
+ * would never end otherwise, and end by themselves once they see that. */
 static void wake_left(struct crew *crew)
 {
     if (!crew->run->elastic || !crew->good || crew->left == 0 || crew->deadline)
@@ -241,7 +245,7 @@ static void reap(struct crew *crew)
                 crew->tasks[i].pid = 0;
                 crew->left--;
                 if (status)
-                    kill(-pid, SIGTERM); /* what it has started */
+                    kill(-pid, SIGTERM); /* the processes that it has started */
             } else if (crew->tasks[i].pid == pid) {
                 crew->tasks[i].stopped = WIFSTOPPED(status);
             }
@@ -277,7 +281,7 @@ static int open_streams(const struct crew *crew)
     return n;
 }
 
-/* Until all tasks have ended, and what they wrote is written. */
+/* Wait until all tasks have ended and all of their output is written. */
 static void watch_tasks(struct crew *crew)
 {
     while (crew->left || open_streams(crew)) {

@@ -15,30 +15,32 @@
 #include "topology/start/port.h"
 #include "topology/start/scontrol.h"
 
-/* How the tasks of a step in Slurm learn its plan and its secret. Slurm's
- * controller is asked by one of them, task 0 of node 0, which hands the plan
- * over to the first task of each other node at MASTER_PORT: each of the two
- * proves by a credential of munge, which Slurm itself uses, that it is the same
- * user's. The first task of a node hands it over to the others there by a
- * socket of this machine, of which the system says whose it is. All come before
- * anybody goes on, so that no program of a task meets RANK 0 while it listens
- * for them. Where there is no munge, the first task of each node asks Slurm. */
+/* How the tasks of a step in Slurm learn its plan and its secret. Only one of
+ * them, task 0 of node 0, asks Slurm's controller. It sends the plan to the
+ * first task of each other node at MASTER_PORT, where each side proves by a
+ * credential of munge, which Slurm itself uses, that it belongs to the same
+ * user. The first task of a node sends it to the other tasks there by a socket
+ * of this machine, whose peer the system identifies. All tasks must have come
+ * before any goes on, so that no program of a task connects to RANK 0's port
+ * while the tasks still meet there. Where there is no munge, the first task of
+ * each node asks Slurm. */
 
-/* Seconds without another task, for the answer, and for the others to hang
- * up. */
+/* Seconds without a further task; for the answer; for the others to close their
+ * connections. */
 enum { QUIET = 60, ANSWER = 300, PART = 5 };
 
 struct briefing {
     struct run *run;
     struct credentials *credentials;
     char from[256];    /* where the secret comes from, or why there is none */
-    char refused[128]; /* what was found against somebody, "": nothing */
+    char refused[128]; /* why a request was refused, "": none was */
     char text[RUN_BRIEF_SIZE], sealed[PLAIT_MEETING_ANSWER];
 };
 
 /* ---- the secret ---- */
 
-/* The user's own, or one that is made where it can be handed over. */
+/* The secret is the user's own, or a new one where it can be passed on
+ * safely. */
 static int make_secret(struct briefing *b, int shared, struct plait_error *err)
 {
     struct run *run = b->run;
@@ -50,7 +52,7 @@ static int make_secret(struct briefing *b, int shared, struct plait_error *err)
     return 0;
 }
 
-/* What the user gave each task of the step stays. */
+/* A secret that the user gave to each task of the step is kept. */
 static int take_own_secret(struct run *run, struct plait_error *err)
 {
     const char *given = getenv(PLAIT_ENV_SECRET);
@@ -70,8 +72,8 @@ static void show_secret(const struct briefing *b)
     run_secret_show(b->run, given && *given ? "as it was set" : b->from);
 }
 
-/* 1: the nodes of the step know each other by munge, whose socket is written;
- * 0: they do not; -1: error. */
+/* 1: the nodes of the step authenticate each other by munge, whose socket is in
+ * `socket`; 0: they do not; -1: error. */
 static int find_munge(struct briefing *b, char *socket, size_t size,
                       struct plait_error *err)
 {
@@ -127,7 +129,7 @@ static int print_plan(struct briefing *b, struct plait_error *err)
                : 0;
 }
 
-/* `shared`: with all others of the step. */
+/* `shared`: all other tasks of the step will get this plan. */
 static int make_plan(struct briefing *b, int shared, struct plait_error *err)
 {
     if (run_plan(b->run, err) < 0 || make_secret(b, shared, err) < 0)
@@ -181,7 +183,7 @@ static struct plait_meeting *open_port(struct briefing *b,
     return meeting;
 }
 
-/* Listen before anything is asked: the others do not wait for ever. */
+/* Listen before Slurm is asked: the others do not wait for ever. */
 static int lead(struct briefing *b, struct plait_error *err)
 {
     struct plait_meeting *meeting;
@@ -221,8 +223,8 @@ static int is_known(const char *host)
     return rc == 0;
 }
 
-/* By the name of its node, and where that leads nowhere by the address that
- * Slurm has of it. */
+/* Connect to node 0 by its name, or where that fails by the address that Slurm
+ * has for it. */
 static int ask_head(struct briefing *b, const char *request,
                     struct plait_error *err)
 {
@@ -257,7 +259,8 @@ static int follow(struct briefing *b, struct plait_error *err)
         0)
         return -1;
     if (ask_head(b, request, &why) < 0) {
-        /* Task 0 has said why; that it cannot be reached, one says. */
+        /* Task 0 has printed why it left; that it cannot be reached, one task
+         * prints. */
         run->said = errno == ECONNRESET || run->place.id != 1;
     } else if (credentials_open(b->credentials, b->sealed, 1, b->text,
                                 sizeof(b->text), &why) == 0) {
@@ -270,8 +273,8 @@ static int follow(struct briefing *b, struct plait_error *err)
 
 /* ---- the tasks of a node ---- */
 
-/* Of this user, step and node: another user who takes it keeps the step from
- * starting, and learns nothing. */
+/* The socket's name has the user, step and node. Another user who takes the
+ * name keeps the step from starting, but learns nothing. */
 static void name_node(const struct run_place *place, char *name, size_t size)
 {
     snprintf(name, size, "plait-run-%u-%s-%d", (unsigned)geteuid(),
@@ -314,7 +317,8 @@ static int find_plan(struct briefing *b, struct plait_error *err)
     return b->run->place.id == 0 ? lead(b, err) : follow(b, err);
 }
 
-/* Also where there is no plan: who comes later would wait for one. */
+/* Wait for all tasks even without a plan: one that comes later would wait for
+ * it. */
 static int tell_here(struct briefing *b, struct plait_meeting *here, int rc,
                      struct plait_error *err)
 {

@@ -7,8 +7,8 @@
 #include "topology/base/hostlist.h"
 #include "topology/cli/run.h"
 
-/* Open MPI's mpirun starts a daemon on each node, and tells all of them, and
- * their processes, the nodes of all daemons: its own node first. */
+/* Open MPI's mpirun starts a daemon on each node, and passes the nodes of all
+ * daemons to them and their processes: its own node first. */
 
 enum { LIST_MOST = 65536 };
 
@@ -78,7 +78,7 @@ char **run_mpirun_nodes(int *n, int *own)
 
     if (!daemon || sscanf(daemon, "%*u.%7d;", own) != 1)
         return NULL;
-    /* On mpirun's own node it tells none. */
+    /* On its own node mpirun passes none. */
     gethostname(host, sizeof(host) - 1);
     names = regex       ? run_mpirun_parse(regex, n)
             : *own == 0 ? plait_hostlist_create(host, n, &err)

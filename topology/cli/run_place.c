@@ -10,7 +10,7 @@
 #include "topology/layout/launch.h"
 #include "topology/start/scontrol.h"
 
-/* How launchers other than Slurm tell a task its numbers. */
+/* The variables in which launchers other than Slurm give a task its numbers. */
 static const struct launcher {
     const char *name, *rank, *size, *local, *local_size;
     const char *nodes; /* in place of local_size */
@@ -23,8 +23,8 @@ static const struct launcher {
      "FLUX_JOB_NNODES"},
 };
 
-/* The first line of launchers whose variables are there. Flux sets PMI_RANK
- * too, but not what MPICH's own launcher sets beside it. */
+/* The first launcher whose variables are set. Flux sets PMI_RANK too, but not
+ * what MPICH's own launcher sets beside it. */
 static const struct launcher *find_launcher(void)
 {
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
@@ -79,7 +79,7 @@ static int fill_nodes(struct run_place *place, int nnodes, int each)
     return 0;
 }
 
-/* "0,4,8": how many, 0 where it is no list. */
+/* The number of entries in "0,4,8"; 0: it is no list. */
 static int count_tasks(const char *list)
 {
     int n = list && *list;
@@ -104,8 +104,8 @@ static int find_head(struct run_place *place, struct plait_error *err)
     return 0;
 }
 
-/* What Slurm tells each task: its own numbers, how many tasks are on its node,
- * and the nodes, but not which tasks are on the others. */
+/* Slurm gives each task its own numbers, how many tasks are on its node, and
+ * the nodes, but not which tasks are on the others. */
 static int find_slurm(struct run_place *place, struct plait_error *err)
 {
     const char *host = getenv("SLURMD_NODENAME");
@@ -205,8 +205,8 @@ static int read_hosts(const char *path, char **hosts, int most)
     return n;
 }
 
-/* The nodes of the ranks are those from hosts[first] on, which each task holds
- * against its own name. What is not sure is left as it was. */
+/* The ranks' nodes are hosts[first] and following, if the one for this task has
+ * this machine's name; else the names stay as they were. */
 static void take_names(struct run_place *place, char **hosts, int n, int first)
 {
     char host[256] = "";
@@ -224,8 +224,9 @@ static void take_names(struct run_place *place, char **hosts, int n, int first)
     place->named = 1;
 }
 
-/* What mpirun was started in may tell the names of the nodes, which are then
- * the first of the job's; else mpirun's own list, which its node may lead. */
+/* Name the nodes. The job that mpirun was started in may list them, and the
+ * ranks' nodes are then the first of these; else take mpirun's own list, in
+ * which mpirun's node may come first. */
 static void name_nodes(struct run_place *place)
 {
     const char *pbs = getenv("PBS_NODEFILE"),
@@ -250,8 +251,8 @@ static void name_nodes(struct run_place *place)
     plait_hostlist_destroy(hosts, n);
 }
 
-/* The ranks must lie on the nodes one after the other, and somebody must say
- * where the first one is. */
+/* The ranks must be on the nodes one after the other, and the environment must
+ * say where the first one is. */
 static int find_tasks(struct run_place *place, const struct launcher *launcher,
                       struct plait_error *err)
 {
@@ -284,7 +285,7 @@ static int find_tasks(struct run_place *place, const struct launcher *launcher,
     if (size > each) {
         const char *job = getenv("OMPI_MCA_ess_base_jobid");
 
-        /* All its tasks know one; of other launchers, none. */
+        /* Open MPI gives all tasks its job's id; other launchers give none. */
         place->job = job ? (unsigned)strtoul(job, NULL, 10) : 0;
         snprintf(place->jobid, sizeof(place->jobid), "%u.0", place->job);
     }
@@ -305,7 +306,7 @@ static int find_tasks(struct run_place *place, const struct launcher *launcher,
 int run_place_find(struct run_place *place, int np, struct plait_error *err)
 {
     memset(place, 0, sizeof(*place));
-    place->first = 1; /* until it is known */
+    place->first = 1; /* until that is known */
     if (np == 0 && read_number("SLURM_PROCID") >= 0 &&
         read_number("SLURM_STEP_ID") >= 0)
         return find_slurm(place, err);

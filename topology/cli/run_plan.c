@@ -125,7 +125,8 @@ int run_plan_adopt(struct run *run, struct plait_error *err)
     const struct run_place *place = &run->place;
     int id = place->id;
 
-    /* A spare node is what the last one is whose place it may take. */
+    /* A spare node takes the part of the last node with RANKs, whose place it
+     * may take. */
     if (run->seated && id >= run->seated)
         id = run->seated - 1;
     if (plait_plan_decode_part(run->code, id, &run->part, err) < 0)

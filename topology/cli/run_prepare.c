@@ -18,8 +18,8 @@ enum { DISCOVERY_SECONDS = 60 };
 
 /* ---- the environment of this process ---- */
 
-/* Where no launcher chose GPUs, all of the machine are there, or those that
- * the user made visible. */
+/* Where no launcher chose GPUs, the task has all of the machine's, or those
+ * that the user made visible. */
 static int get_variable(void *arg, const char *name, char *buf, size_t size)
 {
     const struct run *run = arg;
@@ -46,8 +46,9 @@ static int set_variable(void *arg, const char *name, const char *value)
 
 /* ---- spare tasks ---- */
 
-/* Of --elastic; 0: the task is none. In Slurm all tasks of a node are, or are
- * not; else those behind the others. */
+/* The number of a spare task with --elastic; 0: it is none. In Slurm either all
+ * tasks of a node are spare or none is; elsewhere those behind the others
+ * are. */
 static int spare_number(const struct run *run, int local)
 {
     const struct run_place *place = &run->place;
@@ -64,8 +65,8 @@ static int spare_number(const struct run *run, int local)
 
 /* ---- what the tasks of this node share ---- */
 
-/* The user's own, or one that all tasks compute alike; RANK 0's finds out
- * whether it is free. */
+/* MASTER_PORT is the user's own, or one that all tasks compute alike. RANK 0
+ * checks that it is free. */
 static int find_port(struct run *run, struct plait_error *err)
 {
     int *port = &run->seats.launch.master_port, fd;
@@ -86,7 +87,7 @@ static int find_port(struct run *run, struct plait_error *err)
                             *port, run->seats.launch.master_addr);
     if (fd >= 0 && !run->place.alone)
         close(fd);
-    return 0; /* alone: held until the tasks have ended */
+    return 0; /* place.alone: the port is held until the tasks have ended */
 }
 
 static int find_node(struct run *run, struct plait_error *err)
@@ -124,7 +125,7 @@ static int fill_seats(struct run *run, struct plait_error *err)
     launch->nnodes = part->nnodes;
     launch->node_rank = part->node_rank;
     snprintf(launch->jobid, sizeof(launch->jobid), "%s", run->place.jobid);
-    /* Where somebody else starts them, see run_brief() and run_secret(). */
+    /* Where a launcher starts the tasks, see run_brief() and run_secret(). */
     if (run->place.alone &&
         plait_secret_create(launch->secret, sizeof(launch->secret)) < 0)
         return plait_errorf(err, "no random numbers: %s", strerror(errno));
@@ -206,7 +207,8 @@ int run_preflight(struct run *run, int local, const struct plait_preflight *how)
     return plait_preflight_run(&preflight);
 }
 
-/* What spare processes know themselves by, and the others their number. */
+/* Set the variables by which spare processes know their number, and the others
+ * how many there are. */
 static int mark_spare(const struct run *run, int local)
 {
     int spare = spare_number(run, local), each = 1;
@@ -223,8 +225,8 @@ static int mark_spare(const struct run *run, int local)
                      : unsetenv(PLAIT_ENV_SPARE);
 }
 
-/* The GPU of a spare process is one behind those of the others of its node;
- * spare nodes have all their own. */
+/* Outside of Slurm, the GPU of a spare process is one behind those of the other
+ * processes of its node; in Slurm, a spare node has all of its GPUs. */
 static int name_gpu(const struct run *run, int local, int spare)
 {
     char text[16];
@@ -251,7 +253,7 @@ int run_task(struct run *run, int local, struct plait_error *err)
     if (run->elastic &&
         (setenv("PLAIT_ELASTIC", "1", 1) < 0 || mark_spare(run, local) < 0))
         return plait_errorf(err, "out of memory");
-    /* A spare one is bound as one of those whose place it may take. */
+    /* A spare task is bound like one of those whose place it may take. */
     if (run_sit(run, local % tasks, err) < 0)
         return -1;
     if (name_gpu(run, local, spare) < 0)

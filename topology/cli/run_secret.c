@@ -6,7 +6,7 @@
 
 #include "topology/cli/run.h"
 
-/* The secret of a step that another launcher than Slurm has started: in Slurm
+/* The secret of a step that a launcher other than Slurm has started: in Slurm
  * it comes with the plan. */
 
 void run_secret_show(const struct run *run, const char *from)

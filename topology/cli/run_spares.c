@@ -18,13 +18,13 @@
 #include "topology/start/request.h"
 
 /* --spares in Slurm: srun has started tasks on all nodes. They are timed in a
- * plan of their own; then the first task chooses the nodes to leave out, as the
- * plugin does, and all become tasks of a plan for the rest, or end. With
+ * separate plan; then the first task chooses the nodes to leave out, as the
+ * plugin does, and all tasks join a plan for the remaining nodes, or end. With
  * --elastic nothing is timed, and the tasks of the last nodes wait. */
 
-/* ---- the plan to be timed by ---- */
+/* ---- the plan for the timing ---- */
 
-/* What all nodes would be asked for without the spare ones. */
+/* Check the flags for the nodes without the spare ones. */
 static int check_request(const struct run *run, int spares, int per_node,
                          struct plait_error *err)
 {
@@ -87,7 +87,8 @@ int run_spares_plan(struct run *run, struct plait_error *err)
 
 /* ---- the first task, once the nodes are timed ---- */
 
-/* Nodes below a bound, then the last ones. How many are below one. */
+/* Mark the nodes below a bound, then the last ones. Returns how many are below
+ * one. */
 static int mark_nodes(const struct run *run, const int *below, int *out)
 {
     int n = run->place.nnodes, bad = 0, all;
@@ -162,8 +163,8 @@ static int choose(void *arg, const char *text, const int *below, char *heard,
 
 /* ---- all tasks ---- */
 
-/* In a child: it is bound as the task to be timed, which this process is not
- * yet. */
+/* Run the preflight in a child process, which is bound as the task to be timed;
+ * this process is not bound yet. */
 static void fly(struct run *run, int fd)
 {
     char *heard = calloc(1, PLAIT_MEETING_ANSWER);
@@ -195,7 +196,7 @@ static size_t read_all(int fd, char *text, size_t size)
     return used;
 }
 
-/* -1, and what is heard; or the status of the child. */
+/* -1, with RANK 0's answer in `heard`; or the exit status of the child. */
 static int fly_apart(struct run *run, char *heard, struct plait_error *err)
 {
     int fds[2], status = 0;

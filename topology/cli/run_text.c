@@ -5,8 +5,8 @@
 
 #include "topology/cli/run.h"
 
-/* What the tasks of a step tell each other before they have a secret. A field
- * that is empty is written "-". */
+/* The messages between tasks of a step before they have a secret. An empty
+ * field is written "-". */
 
 static const char *print_field(const char *field)
 {

@@ -224,8 +224,8 @@ static void draw_thin(const struct simulate_page *page)
 
 /* --- the steady part --- */
 
-/* What a rank did between first and last, side by side, each as wide as its
- * share of that time. */
+/* The shares of a rank's activities between first and last, side by side, each
+ * as wide as its share of that time. */
 static void draw_shares(const struct simulate_page *page, int rank,
                         const double *sums)
 {

@@ -10,7 +10,7 @@
 #define SIM_LEFT 64
 #define SIM_CHART 1240 /* width of the time axis */
 #define SIM_TOP 146
-#define SIM_STEADY 190 /* of it, what stands for the steady part */
+#define SIM_STEADY 190 /* the part of it for the steady phase */
 
 /* Lanes get thinner where there are many. */
 struct simulate_page {
@@ -18,19 +18,19 @@ struct simulate_page {
     const struct plait_simulation *s;
     double lane, traffic, pitch;
     double bottom; /* of the last lane */
-    /* What is drawn in full: from 0 to `first` and from `last` to the step's
-     * end, in seconds; between them lies the steady part. first = last: the
-     * whole step. */
+    /* Drawn in full: from 0 to `first` and from `last` to the step's end, in
+     * seconds; between them is the steady phase. first = last: the whole
+     * step. */
     double first, last;
     double scale; /* pixels a second */
     FILE *out;
 };
 
-/* Where a time that is drawn in full stands. */
+/* The x of a time that is drawn in full. */
 double simulate_page_x(const struct simulate_page *page, double time);
 
-/* Choose first, last and scale: a step of many micro-batches is drawn in
- * full at its start and its end alone. */
+/* Choose first, last and scale: of a step with many micro-batches only the
+ * start and the end are drawn in full. */
 void simulate_page_choose(struct simulate_page *page);
 
 void simulate_page_lanes(const struct simulate_page *page);

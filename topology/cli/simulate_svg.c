@@ -6,8 +6,8 @@
 #include "topology/cli/simulate_page.h"
 #include "topology/cli/svg.h"
 
-/* A simulated step as a picture: a lane per pipeline rank, under it a thin
- * one for the traffic beside the computing. */
+/* A simulated step as a picture: a lane per pipeline rank, and under it a thin
+ * one for the traffic during computing. */
 
 enum {
     LEFT = SIM_LEFT,
@@ -177,7 +177,7 @@ static bool is_drawn(const struct plait_simulation *s, const char *class)
     return false;
 }
 
-/* Of what is drawn alone. */
+/* Only for what is drawn. */
 static void print_legend(const struct simulate_page *page)
 {
     static const struct {

@@ -9,7 +9,7 @@
 
 enum { MARGIN = 8, TICKS = 6 };
 
-/* One character for a moment: the micro-batch, or what is done instead. */
+/* One character for a moment: the micro-batch, or the activity. */
 static char mark(const struct plait_span *span)
 {
     switch (span->kind) {
@@ -51,7 +51,7 @@ static void draw_rank(const struct plait_simulation *s, int rank, int columns,
     }
 }
 
-/* The times stand above the columns in which they begin. */
+/* The times are printed above the columns in which they begin. */
 static void draw_axis(const struct plait_simulation *s, int columns, FILE *out)
 {
     int at = 0;

@@ -4,11 +4,11 @@
 
 #include <stdio.h>
 
-/* What all drawings write alike. */
+/* Shared by all drawings. */
 
-/* The head of a drawing of so many pixels and its page. `light` are the
- * styles of its own, `dark` what differs where the viewer prefers dark. All
- * have the class "weak" for text beside the point. */
+/* Print the head of a drawing of width x height pixels and its background.
+ * `light` are the drawing's own styles, `dark` those that differ where the
+ * viewer prefers dark. All have the class "weak" for secondary text. */
 void svg_print_head(FILE *out, int width, int height, const char *light,
                     const char *dark);
 
@@ -21,8 +21,8 @@ void svg_print_label(FILE *out, double x, double y, const char *class,
                      const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* What a viewer shows when the pointer rests on the element that this stands
- * in, of 255 bytes at most. */
+/* Print the tooltip of the element that this is inside of, 255 bytes at
+ * most. */
 void svg_print_title(FILE *out, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -22,7 +22,7 @@ json_t *topo_to_json(const struct plait_node *node);
 /* A picture of the machine. */
 void topo_print_svg(const struct plait_node *node, FILE *out);
 
-/* What both pictures share. */
+/* Shared by text and picture. */
 
 /* The first GPU behind the same PCIe switches as GPU `gpu` (which may be that
  * GPU itself), or -1 if it shares none with another GPU or a NIC. */
@@ -38,9 +38,8 @@ struct topo_device {
     int behind; /* the switch, as above, or -1 */
 };
 
-/* The devices of one NUMA node in drawing order: what is behind the same
- * switches stands together. Returns how many; `devices` has room for all of
- * the node's. */
+/* The devices of one NUMA node in drawing order: those behind the same switches
+ * are adjacent. Returns how many; `devices` has room for all of the node's. */
 int topo_devices_of(const struct plait_node *node, int numa,
                     struct topo_device *devices);
 

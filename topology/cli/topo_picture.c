@@ -15,8 +15,8 @@ static double card_x(const struct topo_group *group, int at, int ncards)
            at * (CARD + GAP) + CARD / 2.0;
 }
 
-/* Behind a switch NICs stand above GPUs; devices on ports of their own stand
- * side by side, so that no port's line runs through another's card. */
+/* Behind a switch, NICs are above GPUs; devices on ports of their own are side
+ * by side, so that no port's line crosses another's card. */
 static void place_group(struct topo_picture *picture, struct topo_group *group,
                         const struct topo_device *devices, int ndevices)
 {

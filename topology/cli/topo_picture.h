@@ -6,7 +6,7 @@
 
 #include "topology/cli/topo_draw.h"
 
-/* Where everything in the picture of a machine stands (topo_picture.c), for
+/* The positions of everything in the picture of a machine (topo_picture.c), for
  * topo_svg.c to draw. All lengths are in pixels. */
 
 #define MARGIN 32
@@ -17,7 +17,7 @@
 #define CORE 9 /* pitch of the little squares that are cores */
 #define CORES_PER_ROW 32
 
-/* What stands under one switch, or on its own ports, of one NUMA node. */
+/* The devices of one NUMA node under one switch, or on ports of their own. */
 struct topo_group {
     int is_switch;
     int ngpus, nnics;
@@ -26,7 +26,7 @@ struct topo_group {
 
 struct topo_column {
     int numa, ncores, nthreads; /* 0 cores: not known */
-    int row;                    /* cores that stand side by side */
+    int row;                    /* cores side by side */
     double x, width;
 };
 
@@ -42,8 +42,8 @@ struct topo_picture {
     double cpu_y, cpu_height, group_y, nic_y, gpu_y, link_y;
 };
 
-/* Place all processors, switches and devices of picture->node. -1 without
- * memory; topo_picture_release() is to be called in any case. */
+/* Place all processors, switches and devices of picture->node. -1: out of
+ * memory; call topo_picture_release() in any case. */
 int topo_picture_place(struct topo_picture *picture);
 void topo_picture_release(struct topo_picture *picture);
 

@@ -96,7 +96,7 @@ static void draw_groups(const struct topo_picture *picture)
     }
 }
 
-/* A device on its own port has a line of its own to the processor. */
+/* A device on its own port gets its own line to the processor. */
 static void draw_ports(const struct topo_picture *picture)
 {
     double bottom = picture->cpu_y + picture->cpu_height;

@@ -282,7 +282,7 @@ static void print_islands(const struct plait_node *node, FILE *out)
     }
 }
 
-/* A link's bandwidth where there is one, else how far apart. */
+/* A link's bandwidth where there is one, else the distance. */
 static void print_matrix(const struct plait_node *node, FILE *out)
 {
     int i, k;
