@@ -123,6 +123,5 @@ int plait_slurm_options_set(const char *name, const char *value)
 
     if (find_option_calls(&calls) < 0)
         return -1;
-    calls.set(calls.opt, name, value, false);
-    return 0;
+    return calls.set(calls.opt, name, value, false) == 0 ? 0 : -1;
 }

@@ -31,7 +31,7 @@ void plait_slurm_options_fill(struct plait_slurm_options *options,
 void plait_slurm_options_set_default(const char *name, const char *value);
 
 /* The same, also where the option is set already. -1 where this Slurm has no
- * function for it. */
+ * function for it, or refuses the value. */
 int plait_slurm_options_set(const char *name, const char *value);
 
 #endif

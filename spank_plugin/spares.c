@@ -229,6 +229,9 @@ static int shrink_step(const struct plait_slurm_options *slurm, int nodes,
     return 0;
 }
 
+/* Room for the nodes to leave out, the user's and those of the preflight. */
+enum { LIST_SIZE = 4096 };
+
 static int check(const struct plait_slurm_options *slurm,
                  struct plait_error *err)
 {
@@ -242,13 +245,18 @@ static int check(const struct plait_slurm_options *slurm,
     if (!slurm->tasks || !slurm->per_node)
         return plait_errorf(err, "--spares leaves out whole nodes: give "
                                  "--nodes and --ntasks-per-node");
+    if (slurm->exclude && strlen(slurm->exclude) >= LIST_SIZE)
+        return plait_errorf(err,
+                            "--spares: --exclude is longer than %d characters: "
+                            "write it as node[1-9]",
+                            LIST_SIZE - 1);
     return 0;
 }
 
 int plait_spares_choose(struct plait_options *options, struct plait_error *err)
 {
     struct plait_slurm_options slurm;
-    char list[4096] = "", *text;
+    char list[LIST_SIZE] = "", *text;
     int status = 0, nodes, rc;
 
     if (!options->spares)

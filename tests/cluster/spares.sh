@@ -100,6 +100,10 @@ check "without a job there are no spares" refused \
 check "nor where none would be left" refused \
     "--spares=5 leaves none of 5 nodes; ask for 6 or more" \
     salloc -Q -N5 --ntasks-per-node=2 --tp=2 --spares=5 true
+many=$(seq -f 'far%gaway' -s , 500)
+check "nor are more nodes excluded than can be kept" refused \
+    "--exclude is longer than 4095 characters: write it as" \
+    salloc -Q -N5 --ntasks-per-node=2 srun --tp=2 --spares=1 -x "$many" true
 check "a layout counts the tasks that are left" refused "8 tasks" \
     salloc -Q -N5 --ntasks-per-node=2 --tp=2 --pp=5 --spares=1 true
 done_testing
