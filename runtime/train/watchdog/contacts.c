@@ -31,7 +31,7 @@ static int number_nodes(struct plait_contacts *c)
     return c->node ? 0 : -1;
 }
 
-/* What rank 0 says: which run this is, and where it is itself. */
+/* Rank 0 tells all ranks an id of this run, and its own host. */
 static int hear_first(struct plait_contacts *c, struct plait_comm *world,
                       const struct plait_hang_contact *mine)
 {
@@ -113,7 +113,7 @@ static void set_addresses(struct plait_contacts *c, const uint16_t *ports)
     }
 }
 
-/* Of every node its bytes from `first` on. */
+/* Gather from every node `size` bytes of its struct, from offset `first` on. */
 static int gather_nodes(struct plait_contacts *c, struct plait_comm *world,
                         size_t first, size_t size, struct plait_error *err)
 {
@@ -170,12 +170,12 @@ int plait_contacts_exchange(struct plait_contacts *c, struct plait_comm *world,
     }
     if (plait_comm_host_all_reduce(world, most, 2, PLAIT_MAX) < 0)
         return plait_errorf(err, "%s", plait_comm_error(world));
-    /* Everybody's record is written now. */
+    /* All records are written now, because the all-reduce has ended. */
     if (first) {
         memcpy(node->v6, first->v6, sizeof(node->v6));
         memcpy(node->v4, first->v4, sizeof(node->v4));
     }
-    /* Where all have an IPv4 address they need no other. */
+    /* Where all ranks have an IPv4 address, IPv6 ones are not needed. */
     from = most[1] == 0 ? offsetof(struct plait_hang_node, v4) : 0;
     to += (size_t)most[0];
     if (gather_nodes(c, world, from, to - from, err) < 0)

@@ -9,20 +9,20 @@
 #include "runtime/stuck/record.h"
 #include "runtime/train/watchdog/heartbeat.h"
 
-/* Who the ranks of a run are to each other. A rank sends all others 16 bytes.
- * What is the same for the ranks of a node, its name and its address, each of
- * them sends a part of. */
+/* What the ranks of a run know of each other. A rank sends 16 bytes to all
+ * others. What the ranks of a node have in common, its name and its address, is
+ * divided among them: each sends a part. */
 
 enum { PLAIT_HANG_NO_GPU = 1023 };
 
 struct plait_hang_contact {
-    uint64_t space;    /* processes of one see each other: a node */
+    uint64_t space;    /* equal where processes see each other: a node */
     uint32_t pid : 22; /* Linux has no higher ones */
     uint32_t gpu : 10;
-    int32_t fd; /* of its record; -1: none */
+    int32_t fd; /* file descriptor of its record; -1: none */
 };
 
-/* What the ranks know of a node. 0: it has no such address. */
+/* What the ranks know of a node. An address of 0: it has none of that kind. */
 struct plait_hang_node {
     unsigned char v6[16], v4[4]; /* as of plait_heartbeat_address */
     char host[64];
@@ -36,18 +36,18 @@ struct plait_contacts {
     int *node_of;                 /* [world] nodes are numbered by their lowest
                                      ranks */
     struct plait_hang_node *node; /* [nnodes] */
-    struct plait_heartbeat_address *at; /* [world] NULL: of one node */
+    struct plait_heartbeat_address *at; /* [world] NULL: there is one node */
 };
 
-/* Collective. Of all ranks all but `at` and other nodes' names. -1 with err on
- * all ranks together; plait_contacts_clear() in any case. */
+/* Collective. Fills in all but `at` and other nodes' names. -1 with err on all
+ * ranks together; plait_contacts_clear() in any case. */
 int plait_contacts_meet(struct plait_contacts *contacts,
                         struct plait_comm *world,
                         const struct plait_hang_contact *mine,
                         struct plait_error *err);
-/* Collective. `mine` is this rank's address. All ranks of a node send that of
- * the first, which it leaves in its `record` for the others to read; NULL: it
- * has none. */
+/* Collective. Fills in the rest. `mine` is this rank's address, which goes into
+ * its `record`. All ranks of a node send the address of its first rank, from
+ * that rank's record, `first`. NULL: there is no such record. */
 int plait_contacts_exchange(struct plait_contacts *contacts,
                             struct plait_comm *world,
                             const struct plait_heartbeat_address *mine,

@@ -15,27 +15,27 @@
 #include "runtime/train/watchdog/contacts.h"
 #include "runtime/train/watchdog/unanswered.h"
 
-/* A watch that has not run for so long will not report. */
+/* Seconds after which a watch thread that has not run will not report. */
 #define FRESH_S 2
-/* What the other nodes have to say what their ranks do. */
+/* Seconds for other nodes to answer what their ranks do. */
 #define ASK_S 1.0
-/* What a lower rank, and those of a node before this one, have to say why the
- * run ends. */
+/* Seconds for a lower rank of this node, and for an earlier node, to report why
+ * the run ends. */
 #define TELL_S 3.0
 #define OTHER_NODE_S 1.5
-/* From the last of its connections to the end of a process. */
+/* From the close of a process's last connection to its end. */
 #define GONE_S 2.0
 
 struct plait_hang {
     struct plait_record *record; /* NULL: none */
     int fd, rank, world;
     struct plait_contacts contacts;
-    const struct plait_record **peer; /* [world] NULL: not of this node */
-    /* Of several nodes. */
+    const struct plait_record **peer; /* [world] NULL: on another node */
+    /* Only with several nodes. */
     int socket; /* -1: none */
     char secret[PLAIT_SECRET_SIZE];
-    struct plait_heartbeat *beat; /* NULL: nothing is heard */
-    struct plait_error unheard;   /* why there never will be, "": it will */
+    struct plait_heartbeat *beat; /* NULL: there are no heartbeats */
+    struct plait_error unheard;   /* why there will be none; "": there will */
 };
 
 static int gpu_of(const struct plait_hang_contact *c)
@@ -75,7 +75,7 @@ static void open_peers(struct plait_hang *h)
             h->peer[r] = plait_record_open((int)all[r].pid, all[r].fd);
 }
 
-/* Every rank's contact. Nothing may be opened before all are complete. */
+/* Exchange contacts. No record may be opened before all are complete. */
 static int meet(struct plait_hang *h, const struct plait_world *world,
                 struct plait_error *err)
 {
@@ -279,15 +279,16 @@ void plait_hang_note(struct plait_hang *h)
     atomic_store(&record->unanswered, plait_unanswered_connections());
     atomic_store(&record->blocked, 0);
     plait_stuck_where(pid, pid, text, sizeof(text));
-    /* Its loader and its saver have threads that read and write for it. */
+    /* If that thread is not blocked, another may be: the loader and the saver
+     * have threads that read and write for it. */
     if (!text[0])
         plait_stuck_where(pid, 0, text, sizeof(text));
     memcpy(record->where, text, sizeof(text));
     atomic_store(&record->blocked, text[0] != '\0');
 }
 
-/* A node that hears fewer than half of them, or half without the first, is the
- * one that is cut off. */
+/* This node counts as cut off if it hears fewer than half of the nodes, or
+ * exactly half without the first one. */
 static bool is_cut_off(const struct plait_hang *h, int *silent, double *age)
 {
     bool first = true;
@@ -380,7 +381,7 @@ static enum plait_stuck_state state_of(const struct plait_hang *h, int r)
                       : PLAIT_STUCK_UNKNOWN;
 }
 
-/* A lower rank of this node can still speak. */
+/* Whether a lower rank of this node still runs, and can report. */
 static bool lower_runs(const struct plait_hang *h)
 {
     for (int r = 0; r < h->rank; r++)

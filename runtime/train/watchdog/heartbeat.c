@@ -17,14 +17,14 @@
 #include "runtime/stuck/beat.h"
 #include "runtime/stuck/look.h"
 
-/* While it asks: how often a node that has not answered is asked again, how
- * many at once, and after how many times another rank of it is. */
+/* Questions: seconds until a node is asked again, how many are asked at once,
+ * and after how many tries another rank of the node is. */
 #define ASK_S 0.05
 enum { ASKED_AT_ONCE = 64, TRIES = 3 };
 
 struct node {
-    int first, nranks; /* in `ranks`, and of it */
-    int got, tries;    /* answers of its ranks, and questions */
+    int first, nranks; /* its part of `ranks`: start and length */
+    int got, tries;    /* answers received, questions sent */
 };
 
 struct plait_heartbeat {
@@ -34,21 +34,21 @@ struct plait_heartbeat {
     int *node_of;                       /* [world] */
     int *ranks;                         /* [world] by node */
     struct node *node;                  /* [nnodes] */
-    int speaker;                        /* of this process in its node */
+    int speaker;                        /* index of this process in its node */
     int wake;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t answered;
     /* Under the lock. */
     struct plait_beat_table table;
-    struct plait_stuck_rank *answers; /* [world] NULL: nothing is asked */
+    struct plait_stuck_rank *answers; /* [world] NULL: no question is open */
     bool *has;                        /* [world] */
     bool leave, spoke, ended;
 };
 
 /* -- sending --------------------------------------------------------------- */
 
-/* All processes of a node count by one clock. */
+/* All processes of a node number their messages by the same clock. */
 static uint64_t next_number(void)
 {
     struct timespec now;
@@ -86,7 +86,7 @@ static void send_alive(struct plait_heartbeat *hb, double now)
     struct timespec t;
     int n = hb->site.nnodes, to;
 
-    /* By the time of day, so that the nodes' rounds are of one kind. */
+    /* The time of day counts rounds, so that all nodes are in the same one. */
     clock_gettime(CLOCK_REALTIME, &t);
     to = plait_beat_target(
         n, hb->site.node,
@@ -105,7 +105,8 @@ static void send_alive(struct plait_heartbeat *hb, double now)
     }
 }
 
-/* To as many nodes as there are powers of two below their number. */
+/* To the nodes at distances 1, 2, 4, ... in the order of nodes; they pass it
+ * on. */
 static void send_end(struct plait_heartbeat *hb)
 {
     int n = hb->site.nnodes;
@@ -221,7 +222,7 @@ static void read_messages(struct plait_heartbeat *hb)
     }
 }
 
-/* Who begins to speak has not listened before. */
+/* A new speaker has received nothing yet: it forgets older silences. */
 static void speak(struct plait_heartbeat *hb, double now)
 {
     bool speaks = hb->site.speaks(hb->site.arg);
@@ -280,7 +281,7 @@ static void wake_thread(struct plait_heartbeat *hb)
 
 /* -- what is known --------------------------------------------------------- */
 
-/* It hears itself whenever it begins to listen. */
+/* This node's own entry of `heard` is when the process began to listen. */
 double plait_heartbeat_silence(struct plait_heartbeat *hb, int node, bool known)
 {
     double now = plait_record_now(), age = 0, heard;
@@ -312,7 +313,7 @@ static bool is_complete(const struct plait_heartbeat *hb)
     return true;
 }
 
-/* Ranks of nodes that are not heard any more. */
+/* Mark the ranks of silent nodes. */
 static void note_silent(struct plait_heartbeat *hb,
                         struct plait_stuck_rank *ranks)
 {

@@ -25,7 +25,7 @@ static bool is_near6(const unsigned char a[16])
     return IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)a);
 }
 
-/* Those that only mean something with an interface are left out. */
+/* Leaves out link-local addresses, which mean nothing without an interface. */
 static void note_address(const struct sockaddr *a,
                          struct plait_heartbeat_address *to)
 {
@@ -85,7 +85,7 @@ static int bind_socket(uint16_t *port)
     }
     if (fd < 0)
         return -1;
-    /* What the ranks of many nodes do may come at once. */
+    /* Answers from many nodes may come at once. */
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
     if (bind(fd, a, n) == 0 && getsockname(fd, a, &n) == 0) {
         *port =
@@ -157,7 +157,7 @@ static void map_four(const unsigned char four[4], struct in6_addr *six)
     memcpy(six->s6_addr + 12, four, 4);
 }
 
-/* 0: there is no way. */
+/* 0: it cannot be reached. */
 static socklen_t make_sockaddr(const struct plait_heartbeat_link *link,
                                const struct plait_heartbeat_address *to,
                                struct sockaddr_storage *out)
@@ -214,7 +214,7 @@ void plait_heartbeat_send(const struct plait_heartbeat_link *link,
     if (n == 0 || plait_proof_make(link->secret, message, (size_t)size,
                                    message + size) < 0)
         return;
-    /* What is lost is sent again, or was not needed. */
+    /* Errors do not matter: what is lost is sent again, or was not needed. */
     if (sendto(link->fd, message, (size_t)size + PLAIT_HEARTBEAT_SEAL,
                MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&at, n) < 0)
         return;
@@ -231,7 +231,7 @@ int plait_heartbeat_receive(const struct plait_heartbeat_link *link,
         recvfrom(link->fd, message, (size_t)room, MSG_DONTWAIT | MSG_TRUNC,
                  (struct sockaddr *)&at, &n);
 
-    /* An unreachable peer's refusal is read like a message. */
+    /* An earlier message that a peer refused shows here as an error. */
     if (size < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : 0;
     size -= PLAIT_HEARTBEAT_SEAL;

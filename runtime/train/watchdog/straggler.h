@@ -13,9 +13,9 @@
 struct plait_rank_times {
     double min, median, max; /* of all ranks; the lower of two medians */
     int slowest;
-    /* Of the rank that is longest behind those of its own pipeline stage, whose
-     * work is equal: it, and its time over their median. -1: every stage has
-     * one rank. */
+    /* The rank that is furthest behind the others of its pipeline stage, whose
+     * work is equal, and its time over their median. -1: every stage has one
+     * rank. */
     int behind;
     double ratio;
 };
@@ -24,16 +24,16 @@ struct plait_rank_times {
 int plait_rank_times(const float *seconds, const int *stage, int n,
                      struct plait_rank_times *times);
 
-/* Who has been behind, and since when. */
+/* The rank that is behind, and since which step. */
 struct plait_straggler {
     int rank; /* -1: nobody */
     int64_t since;
     bool said;
 };
 
-/* After `step`, of which `steps` are compared: whether to say now that
- * who->rank has been more than RATIO times behind for STEPS steps. Once for
- * each rank, as long as it stays so. */
+/* After `step`, when the last `steps` steps were compared: whether to report
+ * now that who->rank has been more than RATIO times behind for STEPS steps.
+ * Once for each rank, as long as it stays so. */
 bool plait_straggler_update(struct plait_straggler *who,
                             const struct plait_rank_times *times, int64_t step,
                             int steps);

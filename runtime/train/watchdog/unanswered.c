@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-/* In vain, one after the other: 1.4 s of silence where answers are quick. */
+/* Retransmissions in a row: 1.4 s of silence where answers are quick. */
 enum { TRIES = 3 };
 
 static bool is_unanswered(int fd)

@@ -3,9 +3,9 @@
 #define PLAIT_RUNTIME_TRAIN_WATCHDOG_UNANSWERED_H
 
 /* How many of this process's TCP connections, whoever opened them, have sent
- * something three times that the other end's machine did not acknowledge. That
- * of a process which is stopped, or does not read, does. 0 where the kernel
- * does not tell. */
+ * something three times that the peer's machine did not acknowledge. The
+ * machine of a process that is stopped or does not read still acknowledges. 0
+ * where the kernel does not tell. */
 int plait_unanswered_connections(void);
 
 #endif

@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 /* All ranks notice a hang at the same time. Each notes what it is blocked in
- * and gives the others this long to do the same; then one reports and ends the
- * run: the lowest of the first node that is alive. If that one cannot, another
- * node's reports OTHER_NODE_S later, and OTHERS_S later whoever is left. */
+ * and gives the others NOTE_S to do the same. Then one rank reports and ends
+ * the run: the lowest one of the first node that is alive. If it cannot, that
+ * of another node reports OTHER_NODE_S later, and any rank that is left
+ * OTHERS_S later. */
 #define NOTE_S 0.6
 #define OTHER_NODE_S 1.5
 #define LATE_S 0.6 /* where a lower rank of the node seems not to run */
@@ -28,14 +29,14 @@
  * process was stopped, as by a suspended job. */
 #define LOOK_NS 200000000
 #define STOPPED_S 5
-#define TIMES 63 /* steps that the median is of */
+#define TIMES 63 /* steps that the median is over */
 #define FEWEST 5
-/* The part of the limit after which a rank may have noticed before this one,
- * which began the step later; and how long a process may take to come out of
- * what it does when the others go on without it. */
+/* After this part of the limit, another rank that began the step earlier may
+ * have noticed a hang already. LEAVE_S: how long a process may take to return
+ * from what it does when the others go on without it. */
 #define NEARLY 0.8
 #define LEAVE_S 90
-/* Of a stage before the first step, where none is given. */
+/* The limit of a stage before the first step, where none is configured. */
 #define STAGE_S 600
 
 struct plait_watchdog {
@@ -47,17 +48,17 @@ struct plait_watchdog {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     /* Under the lock. */
-    double since;        /* when the step began */
-    double woken;        /* when this process was continued that had been
-                            stopped, in this step; 0: it was not */
+    double since; /* when the step began */
+    double woken; /* when this process was continued from a stop in this step;
+                     0: it was not stopped */
     double times[TIMES]; /* of steps, the last ones */
     int ntimes, next;
     double limit;      /* 0: none */
     int64_t step;      /* 0: none has begun */
-    const char *stage; /* before it; NULL: none with a limit */
+    const char *stage; /* before the first step; NULL: none with a limit */
     bool stepping, leave, noted;
-    bool spare;   /* the others go on */
-    double given; /* up: when; 0: not yet */
+    bool spare;   /* the others go on without a rank that hangs */
+    double given; /* when this rank gave up; 0: not yet */
 };
 
 static double seconds_now(void)
@@ -111,8 +112,8 @@ static void leave_run(struct plait_watchdog *dog)
     _exit(1);
 }
 
-/* A limit that was given holds for all that happens from the first step on, a
- * learned one in steps; 0: there is none now. */
+/* A configured limit holds for all that happens from the first step on, a
+ * learned one only within steps; 0: there is none now. */
 static double limit_now(const struct plait_watchdog *dog)
 {
     if (dog->stage)
@@ -122,7 +123,8 @@ static double limit_now(const struct plait_watchdog *dog)
     return dog->limit;
 }
 
-/* The thread that trains has not come back from a disk, or a computation. */
+/* End the process if its training thread has not returned from a disk or a
+ * computation. */
 static void leave_late(const struct plait_watchdog *dog, double now)
 {
     char where[100], line[200];
@@ -220,8 +222,8 @@ static void *watch_steps(void *arg)
     return NULL;
 }
 
-/* Waits on the clock that times are read from; signals are left to the
- * thread that trains. */
+/* The condition waits on the clock that times are read from; signals are left
+ * to the thread that trains. */
 static int start_thread(struct plait_watchdog *dog)
 {
     pthread_condattr_t clock;
@@ -235,7 +237,7 @@ static int start_thread(struct plait_watchdog *dog)
     pthread_condattr_destroy(&clock);
     dog->since = seconds_now();
     sigfillset(&all);
-    sigdelset(&all, SIGALRM); /* of end_run() */
+    sigdelset(&all, SIGALRM); /* alarm() of leave_run() */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     number = pthread_create(&dog->thread, NULL, watch_steps, dog);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -16,23 +16,24 @@
 #define PLAIT_WATCHDOG_AUTO (-1)
 struct plait_watchdog;
 
-/* World and hang outlive it. A learned limit is times `growth`, what a step may
- * yet grow by. NULL with err. */
+/* World and hang outlive it. A learned limit is multiplied by `growth`, the
+ * factor by which steps may still grow. NULL with err. */
 struct plait_watchdog *plait_watchdog_create(struct plait_comm *world,
                                              struct plait_hang *hang,
                                              int seconds, double growth,
                                              struct plait_error *err);
-/* The run goes on without ranks that hang: in place of ending it, the watch
- * makes every transfer of the world fail, as where a rank is lost. */
+/* For an elastic run: in place of ending the run, the watch makes every
+ * transfer of the world fail, as if a rank were lost. */
 void plait_watchdog_spare(struct plait_watchdog *dog);
-/* It has, or another rank's did: the step has taken about as long. */
+/* Whether the watch has done that, or another rank's may have: the step has
+ * taken nearly as long as the limit. */
 bool plait_watchdog_hung(struct plait_watchdog *dog);
 /* What is done now, before the first step, such as "opening the data": it has
  * the limit that was given, or with PLAIT_WATCHDOG_AUTO ten minutes. NULL:
  * something without a limit. The text outlives it. */
 void plait_watchdog_stage(struct plait_watchdog *dog, const char *what);
-/* Step `step`, counted from 1, begins, after what was done between steps: all
- * that follows is of a step. NULL-safe, as the rest. */
+/* Step `step`, counted from 1, begins. From now on a learned limit applies.
+ * NULL-safe, as the rest. */
 void plait_watchdog_begin(struct plait_watchdog *dog, int64_t step);
 /* The step itself has ended: evaluation and checkpoint may follow. */
 void plait_watchdog_end(struct plait_watchdog *dog);
